@@ -1,0 +1,63 @@
+# The one front door: `make` lists what can be done here.
+.DEFAULT_GOAL := help
+SHELL := /bin/bash
+VENV := .venv
+PYTHON := $(VENV)/bin/python
+UV := $(VENV)/bin/uv
+PYTEST := $(VENV)/bin/pytest
+KEEP ?=
+export KUBECONFIG
+
+.PHONY: help setup native lint format test-fast test bench demo clean requirements
+
+help: ## list the targets
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
+
+$(VENV)/.ready: requirements/uv.txt requirements/dev.txt pyproject.toml
+	@echo "setup: Python packages (pinned, hashed) into $(VENV)"
+	@test -x $(PYTHON) || python3 -m venv $(VENV)
+	@$(VENV)/bin/pip install --quiet --disable-pip-version-check --require-hashes -r requirements/uv.txt
+	@$(UV) pip sync --quiet --python $(PYTHON) --require-hashes requirements/dev.txt
+	@echo "$(CURDIR)/src" > $$($(PYTHON) -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/kubeshare.pth
+	@for name in kubeshare kubectl-kubeshare; do \
+	  printf '#!%s\nimport sys\nfrom kubeshare.cli.main import main\nsys.exit(main())\n' "$(CURDIR)/$(PYTHON)" > $(VENV)/bin/$$name; \
+	  chmod +x $(VENV)/bin/$$name; done
+	@touch $@
+
+setup: $(VENV)/.ready ## bring the Python environment up to date (instant when it is)
+
+native: setup ## build the device library, the fake GPU and the example workloads
+	@$(MAKE) --no-print-directory -s -C native ZIG="$(CURDIR)/$(PYTHON) -m ziglang"
+
+lint: native ## ruff, mypy, layers, C format and warnings
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/mypy
+	$(VENV)/bin/lint-imports
+	$(MAKE) --no-print-directory -C native lint CLANG_FORMAT="$(CURDIR)/$(VENV)/bin/clang-format"
+
+format: setup ## rewrite Python and C in the project's format
+	$(VENV)/bin/ruff check --fix-only --quiet .
+	$(VENV)/bin/ruff format .
+	$(MAKE) --no-print-directory -C native format CLANG_FORMAT="$(CURDIR)/$(VENV)/bin/clang-format"
+
+test-fast: native ## the tests that need no root, no network and no lab (under a minute)
+	$(PYTEST) -q -m "not lab and not apiserver and not slow"
+
+test: lint ## everything that can be tested here: lint, fast, slow, API server, lab
+	$(PYTEST)
+
+bench: native ## the numbers, as JSON lines with both sides in one run
+	$(PYTHON) -m bench
+
+demo: native ## watch three pods share one GPU on a real Kubernetes (KEEP=1 keeps it, KUBECONFIG=… uses yours)
+	$(PYTHON) -m kubeshare.demo $(if $(KEEP),--keep)
+
+requirements: setup ## compile the pinned, hashed requirements anew
+	$(UV) pip compile -q --generate-hashes --no-header --python-version 3.11 requirements/uv.in -o requirements/uv.txt
+	$(UV) pip compile -q --generate-hashes --no-header --python-version 3.11 pyproject.toml -o requirements/runtime.txt
+	$(UV) pip compile -q --generate-hashes --no-header --python-version 3.11 --extra lab --group dev pyproject.toml -o requirements/dev.txt
+
+clean: ## remove what was built here (caches under XDG_CACHE_HOME stay)
+	rm -rf $(VENV) native/build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache demo.png
+	find src tests bench -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,126 @@
+/*
+ * What the token daemon and the device library say to each other.
+ *
+ * One header for both sides: C includes it, src/kubeshare/tokens/wire.py
+ * mirrors it, and a test compares every offset, size and constant.
+ *
+ * Rules of this file:
+ *   - fixed-width integers in the machine's byte order (both ends share it);
+ *   - fields are only ever added in the reserved space, never moved or reused;
+ *   - a change of meaning raises KS_WIRE_VERSION.
+ *
+ * Three things are shared, per claim (one container's part of a pod's claim):
+ *   CLAIM/page      written by the daemon, mapped read-only by the library;
+ *   CLAIM/socket    SOCK_SEQPACKET, for changes of state only;
+ *   counters/CLAIM  written by the library, never trusted by the daemon.
+ */
+#ifndef KUBESHARE_WIRE_H
+#define KUBESHARE_WIRE_H
+
+#include <assert.h>
+#include <stdint.h>
+
+#define KS_WIRE_VERSION 1u
+
+/* Where a container sees its claim. Only where this folder does not exist
+ * (`kubeshare run`, no container) the environment names another one. */
+#define KS_CLAIM_FOLDER "/run/kubeshare/claim"
+#define KS_COUNTERS_FILE "/run/kubeshare/counters"
+#define KS_CLAIM_FOLDER_ENV "KUBESHARE_CLAIM"
+#define KS_COUNTERS_FILE_ENV "KUBESHARE_COUNTERS"
+
+#define KS_CELLS_MAX 16u      /* GPUs of one claim */
+#define KS_PROCESSES_MAX 256u /* processes of one claim that use a GPU at once */
+
+/* ---- the page ------------------------------------------------------- */
+
+#define KS_PAGE_MAGIC UINT64_C(0x3145474150534b00) /* "\0KSPAGE1" */
+
+enum ks_grant_state {
+    KS_GRANT_PENDING = 0, /* the folder is being made */
+    KS_GRANT_ACTIVE = 1,
+    KS_GRANT_REFUSED = 2, /* would over-commit a GPU: nothing may start */
+    KS_GRANT_REVOKED = 3, /* GPU or placeholder lost: gates stay closed */
+};
+
+enum ks_gate_state {
+    KS_GATE_CLOSED = 0,  /* wait on the epoch; say WANT */
+    KS_GATE_OPEN = 1,    /* launch */
+    KS_GATE_CLOSING = 2, /* stop launching, drain, say DRAINED */
+};
+
+struct ks_page_header {
+    uint64_t magic;
+    uint32_t version;
+    uint32_t size_bytes;  /* of header and cells together */
+    uint32_t cells;       /* at most KS_CELLS_MAX */
+    uint32_t grant_state; /* enum ks_grant_state; atomic */
+    uint8_t reserved[40];
+};
+
+struct ks_page_cell {
+    uint32_t epoch;             /* futex word: one more at each change of state; atomic */
+    uint32_t gate_state;        /* enum ks_gate_state; atomic */
+    uint64_t lease_end_ns;      /* CLOCK_MONOTONIC; atomic */
+    uint64_t memory_limit_bytes;
+    uint64_t memory_total_bytes; /* of the physical GPU */
+    uint32_t request_micros;     /* millionths of the GPU's time */
+    uint32_t limit_micros;
+    uint8_t uuid[16];
+    uint8_t reserved[8];
+};
+
+static_assert(sizeof(struct ks_page_header) == 64, "one cache line");
+static_assert(sizeof(struct ks_page_cell) == 64, "one cache line");
+
+/* ---- messages on the socket ------------------------------------------ */
+
+enum ks_message_type {
+    /* library -> daemon */
+    KS_HELLO = 1,   /* first message; value = KS_WIRE_VERSION, pid as the process sees itself */
+    KS_WANT = 2,    /* a launch waits at a closed gate of `cell` */
+    KS_DRAINED = 3, /* answer to CLOSING: the GPU was done with this process at time_ns */
+    KS_IDLE = 4,    /* while open and watched: nothing queued since time_ns */
+    /* daemon -> library */
+    KS_WELCOME = 16, /* answer to HELLO; value = KS_WIRE_VERSION of the daemon */
+    KS_CLOSING = 17, /* `cell` went to CLOSING at `epoch`: drain and answer */
+    KS_WATCH = 18,   /* `cell` is open at `epoch` and its idle time counts: say IDLE */
+    KS_REFUSED = 19, /* the connection is closed after this; value = errno-like reason */
+};
+
+struct ks_message {
+    uint16_t version; /* KS_WIRE_VERSION */
+    uint16_t type;    /* enum ks_message_type */
+    uint32_t cell;    /* index in the page */
+    uint32_t epoch;   /* of the cell when the sender acted; answers carry the question's */
+    uint32_t pid;
+    uint64_t time_ns; /* CLOCK_MONOTONIC: of the GPU's own last end for DRAINED and IDLE */
+    uint64_t value;
+};
+
+static_assert(sizeof(struct ks_message) == 32, "a message has one size");
+
+/* ---- counters: the library's own account of memory -------------------- */
+
+#define KS_COUNTERS_MAGIC UINT64_C(0x31544e434f534b00) /* "\0KSCONT1" */
+
+struct ks_counters_slot {
+    uint32_t used; /* 1 while a process holds the record lock of this slot's byte */
+    uint32_t pid;  /* as the process sees itself */
+    uint8_t reserved[56];
+    uint64_t memory_bytes[KS_CELLS_MAX]; /* charged by this process, per cell; atomic */
+    uint64_t launches[KS_CELLS_MAX];     /* since the process started; atomic */
+};
+
+struct ks_counters {
+    uint64_t magic;
+    uint32_t version;
+    uint32_t slots; /* KS_PROCESSES_MAX */
+    uint8_t reserved[48];
+    struct ks_counters_slot slot[KS_PROCESSES_MAX];
+};
+
+static_assert(sizeof(struct ks_counters_slot) == 320, "five cache lines");
+static_assert(sizeof(struct ks_counters) == 64 + 256 * 320, "the file has one size");
+
+#endif
