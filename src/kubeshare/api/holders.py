@@ -1,0 +1,78 @@
+"""Take and give back a part of a GPU: the only way ``VGPU.status.holders`` is changed.
+
+Each function returns the operations of one JSON patch on the VGPU's ``status``
+subresource. Each begins with a ``test`` of ``resourceVersion``, so a patch made
+from an older read changes nothing and comes back as a conflict. Server-side
+apply and merge patch are never used here: both were seen to lose a holder
+without a word. That the sums still fit is checked by the API server itself, by
+the rules of the CRD.
+"""
+
+from typing import Any
+
+import msgspec
+
+from kubeshare.api.v1 import VGPU, Holder
+
+Operation = dict[str, Any]
+
+
+class HolderMissingError(Exception):
+    """The vGPU has no such holder (any more): read it again before you act."""
+
+
+def _guard(vgpu: VGPU) -> Operation:
+    return {
+        "op": "test",
+        "path": "/metadata/resourceVersion",
+        "value": vgpu.metadata.resource_version,
+    }
+
+
+def _index(vgpu: VGPU, demand: str, container: str) -> int:
+    for index, holder in enumerate(vgpu.status.holders):
+        if (holder.demand, holder.container) == (demand, container):
+            return index
+    raise HolderMissingError(
+        f"vGPU {vgpu.metadata.name} has no holder {demand} {container}".strip()
+    )
+
+
+def add(vgpu: VGPU, holder: Holder) -> list[Operation]:
+    """Take a part of the GPU: operations that append ``holder``."""
+    entry = msgspec.to_builtins(holder)
+    if vgpu.status.holders:
+        return [_guard(vgpu), {"op": "add", "path": "/status/holders/-", "value": entry}]
+    # An empty list may be absent from the stored object, and so may `status`:
+    # "add" of a member creates or replaces it, "add" below an absent one fails.
+    status = msgspec.to_builtins(vgpu.status) | {"holders": [entry]}
+    return [_guard(vgpu), {"op": "add", "path": "/status", "value": status}]
+
+
+def remove(vgpu: VGPU, demand: str, container: str = "") -> list[Operation]:
+    """Give a part back: operations that remove the holder of ``demand``.
+
+    Raises:
+        HolderMissingError: it is not there; nothing has to be done.
+    """
+    index = _index(vgpu, demand, container)
+    return [_guard(vgpu), {"op": "remove", "path": f"/status/holders/{index}"}]
+
+
+def set_pod_uid(vgpu: VGPU, demand: str, pod_uid: str, container: str = "") -> list[Operation]:
+    """Say which pod the part is for: operations that set ``podUid`` of the holder.
+
+    Raises:
+        HolderMissingError: the holder has gone meanwhile.
+    """
+    index = _index(vgpu, demand, container)
+    path = f"/status/holders/{index}/podUid"
+    return [_guard(vgpu), {"op": "add", "path": path, "value": pod_uid}]
+
+
+def set_phase(vgpu: VGPU, phase: str) -> list[Operation]:
+    """Operations that set the phase, if nobody has changed the object since it was read."""
+    if not vgpu.status.holders and vgpu.status.phase == "Creating":
+        status = msgspec.to_builtins(vgpu.status) | {"phase": phase}
+        return [_guard(vgpu), {"op": "add", "path": "/status", "value": status}]
+    return [_guard(vgpu), {"op": "add", "path": "/status/phase", "value": phase}]

@@ -1,0 +1,41 @@
+"""Names that several programs must agree on: written once, here."""
+
+from typing import Final
+
+GROUP: Final = "kubeshare.nthu"
+NAMESPACE: Final = "kubeshare-system"
+
+# The extended resource that a container asks for, and what backs it (DRA).
+VGPU_RESOURCE: Final = "kubeshare.nthu/vgpu"
+DRA_DRIVER: Final = "vgpu.kubeshare.nthu"
+CDI_CLAIM_KIND: Final = "kubeshare.nthu/claim"
+
+# What a native pod, and our placeholder, ask for.
+WHOLE_GPU_RESOURCE: Final = "nvidia.com/gpu"
+
+LABEL_ROLE: Final = "kubeshare.nthu/role"
+ROLE_PLACEHOLDER: Final = "placeholder"
+ROLE_SHAREPOD: Final = "sharepod"
+LABEL_VGPU: Final = "kubeshare.nthu/vgpu"
+LABEL_SHAREPOD_UID: Final = "kubeshare.nthu/sharepod-uid"
+
+PLACEHOLDER_PRIORITY_CLASS: Final = "kubeshare-placeholder"
+PLACEHOLDER_PREFIX: Final = "kubeshare-vgpu-"
+
+# A generated GPUID begins so, and no user's new one may.
+GENERATED_ID_PREFIX: Final = "vgpu-"
+
+# Conditions of a SharePod. Each has one owner: Sched the first, DevMgr the others.
+CONDITION_SCHEDULED: Final = "Scheduled"
+CONDITION_ALLOCATED: Final = "Allocated"
+CONDITION_READY: Final = "Ready"
+
+# Field managers of server-side apply, one a program.
+MANAGER_SCHEDULER: Final = "kubeshare-scheduler"
+MANAGER_DEVICES: Final = "kubeshare-device-manager"
+MANAGER_NODE: Final = "kubeshare-node-agent"
+
+
+def placeholder_name(gpuid: str) -> str:
+    """The name of the pod that keeps the GPU of the vGPU ``gpuid`` from everybody else."""
+    return PLACEHOLDER_PREFIX + gpuid

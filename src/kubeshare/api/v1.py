@@ -1,0 +1,148 @@
+"""Narrow structs of ``kubeshare.nthu/v1``: SharePod, VGPU, GPUNode.
+
+Shares are integers in millionths of a GPU (micros), memory is in bytes. Names
+of attributes are the JSON names in snake case (``requestMicros`` is
+``request_micros``). The schemas under ``deploy/crds`` are the source of truth;
+a test walks both and fails when they drift apart.
+"""
+
+from msgspec import Struct, field
+
+from kubeshare.api.names import GROUP
+from kubeshare.kube.meta import Condition, ObjectMeta
+from kubeshare.kube.resources import Resource
+
+SHAREPODS = Resource(GROUP, "v1", "sharepods", "SharePod", namespaced=True)
+VGPUS = Resource(GROUP, "v1", "vgpus", "VGPU", namespaced=False)
+GPUNODES = Resource(GROUP, "v1", "gpunodes", "GPUNode", namespaced=False)
+
+
+class Holder(Struct, frozen=True, kw_only=True, rename="camel"):
+    """One demand's part of a GPU: an entry of ``VGPU.status.holders``.
+
+    ``demand`` is the uid of the SharePod (or pod) that asked. ``container`` is
+    ``""`` where all containers of the pod share this part together.
+    ``attempt`` tells a decision from an earlier one for the same demand.
+    ``pod_uid`` is added once the pod exists, and is what the node believes.
+    """
+
+    demand: str
+    attempt: int = 0
+    namespace: str = ""
+    name: str = ""
+    pod_uid: str = ""
+    container: str = ""
+    request_micros: int = 0
+    limit_micros: int = 0
+    memory_bytes: int = 0
+    affinity: str = ""
+    anti_affinity: str = ""
+    exclusion: str = ""
+
+
+class VGPUSpec(Struct, frozen=True, kw_only=True, rename="camel"):
+    """Which physical GPU a vGPU stands for; ``uuid`` is ``""`` until the node says."""
+
+    node_name: str
+    pool: str = "onDemand"
+    uuid: str = ""
+    model: str = ""
+    memory_bytes: int = 0
+
+
+class VGPUStatus(Struct, frozen=True, kw_only=True, rename="camel"):
+    """Phase (``Creating``, ``Active``, ``Idle``, ``Deleting``; absent is Creating) and holders."""
+
+    phase: str = "Creating"
+    holders: tuple[Holder, ...] = ()
+    conditions: tuple[Condition, ...] = ()
+
+
+class VGPU(Struct, frozen=True, kw_only=True, rename="camel"):
+    """One shareable GPU. Its name is the GPUID."""
+
+    metadata: ObjectMeta
+    spec: VGPUSpec
+    status: VGPUStatus = field(default_factory=VGPUStatus)
+
+
+class GPUAsk(Struct, frozen=True, kw_only=True, rename="camel"):
+    """``SharePod.spec.gpu`` where controllers look at it; the dialect reads the rest.
+
+    ``attempt`` is 0 until Sched has decided, and counts its decisions.
+    """
+
+    id: str = ""
+    ids: tuple[str, ...] = ()
+    attempt: int = 0
+
+
+class SharePodSpec(Struct, frozen=True, kw_only=True, rename="camel"):
+    """The decision's place within the PodSpec that a SharePod carries."""
+
+    gpu: GPUAsk = field(default_factory=GPUAsk)
+    node_name: str = ""
+
+
+class AllocatedGPU(Struct, frozen=True, kw_only=True, rename="camel"):
+    """A GPU that a SharePod has a part of."""
+
+    id: str
+    uuid: str = ""
+
+
+class SharePodStatus(Struct, frozen=True, kw_only=True, rename="camel"):
+    """What has become of a SharePod: where it is, on which GPUs, and its pod's phase."""
+
+    conditions: tuple[Condition, ...] = ()
+    node_name: str = ""
+    gpus: tuple[AllocatedGPU, ...] = ()
+    phase: str = ""
+    message: str = ""
+    observed_generation: int = 0
+
+
+class SharePod(Struct, frozen=True, kw_only=True, rename="camel"):
+    """A pod that asks for a part of a GPU, as controllers look at it."""
+
+    metadata: ObjectMeta
+    spec: SharePodSpec = field(default_factory=SharePodSpec)
+    status: SharePodStatus = field(default_factory=SharePodStatus)
+
+
+class GPUDevice(Struct, frozen=True, kw_only=True, rename="camel"):
+    """A physical GPU as NVML tells of it; ``healthy`` false comes with ``message``."""
+
+    uuid: str
+    index: int
+    minor: int = 0
+    model: str = ""
+    memory_bytes: int = 0
+    numa_node: int = -1
+    cpu_list: str = ""
+    healthy: bool = True
+    message: str = ""
+
+
+class GPULink(Struct, frozen=True, kw_only=True):
+    """How two GPUs of a node (by index) reach each other, for example ``NV2`` or ``SYS``."""
+
+    a: int
+    b: int
+    link: str
+
+
+class GPUNodeSpec(Struct, frozen=True, kw_only=True, rename="camel"):
+    """What the node agent found on its node; written whole by the agent alone."""
+
+    driver_version: str = ""
+    agent_version: str = ""
+    devices: tuple[GPUDevice, ...] = ()
+    links: tuple[GPULink, ...] = ()
+
+
+class GPUNode(Struct, frozen=True, kw_only=True, rename="camel"):
+    """The GPUs of one node. Its name is the node's."""
+
+    metadata: ObjectMeta
+    spec: GPUNodeSpec = field(default_factory=GPUNodeSpec)
