@@ -1,0 +1,495 @@
+# ruff: noqa: PLR0913 - a request has as many facts as the API gives it
+"""The verbs of the Kubernetes API, one method each, with deadlines and errors for people.
+
+Reading returns what ``Resource.shape`` says: raw dicts, or narrow Structs. Writing
+takes raw objects or patches, never a partially read object. Nothing is retried
+here: whoever calls knows whether trying again makes sense.
+
+Which write to choose:
+
+* ``json_patch`` with a ``test`` on ``/metadata/resourceVersion`` where a stale
+  decision must not be recorded;
+* ``apply`` for everything that one controller owns and states completely each time;
+* ``merge_patch`` for single fields whose last writer may win.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from contextlib import aclosing, contextmanager
+from pathlib import Path
+from typing import Any, Generic, Self, TypeVar
+
+import httpx2
+import msgspec
+from msgspec import Struct
+
+from kubeshare.kube.connection import connect
+from kubeshare.kube.errors import ApiError, GoneError, UnreachableError, error_of_response
+from kubeshare.kube.resources import Raw, Resource
+from kubeshare.kube.watch import WatchEvent, read_watch
+
+T = TypeVar("T")
+
+PAGE = 500
+"""Objects a page of a list."""
+
+_LIST_RESTARTS = 3
+_READ_VERBS = frozenset({"get", "list", "watch"})
+
+
+class Listing(Struct, Generic[T], frozen=True):
+    """All objects of a list, and the resourceVersion from which a watch goes on."""
+
+    items: list[T]
+    resource_version: str
+
+
+class _ListMeta(Struct, rename="camel"):
+    resource_version: str = ""
+    continue_: str = msgspec.field(name="continue", default="")
+
+
+class _Page(Struct, Generic[T]):
+    metadata: _ListMeta
+    items: list[T]
+
+
+class Api:
+    """A connection to one API server.
+
+    Args:
+        client: sends the requests; ``Api.connect`` makes one from a kubeconfig.
+        namespace: the default that the configuration names.
+        timeout: seconds for each request unless it says otherwise; not for watches.
+
+    Attributes:
+        requests: how many requests were sent, by ``(verb, plural[/subresource])``.
+    """
+
+    def __init__(
+        self, client: httpx2.AsyncClient, *, namespace: str = "default", timeout: float = 15.0
+    ) -> None:
+        self._client = client
+        self._timeout = timeout
+        self.namespace = namespace
+        self.requests: Counter[tuple[str, str]] = Counter()
+
+    @classmethod
+    def connect(
+        cls,
+        kubeconfig: str | Path | None = None,
+        context: str | None = None,
+        *,
+        timeout: float = 15.0,
+    ) -> Self:
+        """An Api for a kubeconfig, or for the pod's own service account.
+
+        Raises:
+            ConfigError: no usable configuration.
+        """
+        client, namespace = connect(kubeconfig, context)
+        return cls(client, namespace=namespace)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self._client.aclose()
+
+    @property
+    def reads(self) -> int:
+        """How many get, list and watch requests were sent."""
+        return sum(count for (verb, _), count in self.requests.items() if verb in _READ_VERBS)
+
+    @property
+    def writes(self) -> int:
+        """How many requests were sent that change something."""
+        return self.requests.total() - self.reads
+
+    async def get(self, resource: Resource[T], name: str, namespace: str = "") -> T:
+        """One object.
+
+        Raises:
+            NotFoundError: there is none of that name.
+            ApiError: any other refusal.
+        """
+        path = resource.path(namespace, name)
+        body = await self._request("get", resource, path)
+        return _decode(body, resource)
+
+    async def list(
+        self,
+        resource: Resource[T],
+        namespace: str = "",
+        *,
+        labels: str = "",
+        fields: str = "",
+        page: int = PAGE,
+    ) -> Listing[T]:
+        """All objects, page by page; a list that expires half-way is begun again.
+
+        Args:
+            resource: their kind.
+            namespace: ``""`` for all.
+            labels: label selector, for example ``app=a,tier in (x, y)``.
+            fields: field selector, for example ``spec.nodeName=n1``.
+            page: objects a page.
+
+        Raises:
+            GoneError: the list expired again and again.
+            ApiError: any other refusal.
+        """
+        selectors = _parameters(labelSelector=labels, fieldSelector=fields, limit=str(page))
+        for _ in range(_LIST_RESTARTS):
+            try:
+                return await self._pages(resource, namespace, selectors)
+            except GoneError as error:
+                expired = error
+        raise expired
+
+    async def _pages(
+        self,
+        resource: Resource[T],
+        namespace: str,
+        selectors: Mapping[str, str],
+    ) -> Listing[T]:
+        path = resource.path(namespace)
+        items: list[T] = []
+        token = ""
+        while True:
+            query = _parameters(**selectors, **{"continue": token})
+            body = await self._request("list", resource, path, query=query)
+            page = msgspec.json.decode(body, type=_Page[resource.shape])  # type: ignore[name-defined]
+            items += (_complete(item, resource) for item in page.items)
+            token = page.metadata.continue_
+            if not token:
+                return Listing(items, page.metadata.resource_version)
+
+    async def watch(
+        self,
+        resource: Resource[T],
+        namespace: str = "",
+        *,
+        resource_version: str,
+        labels: str = "",
+        fields: str = "",
+        lifetime: float = 300.0,
+        idle: float = 75.0,
+    ) -> AsyncGenerator[WatchEvent[T]]:
+        """Changes from a resourceVersion on, until the server ends the stream.
+
+        Close it with ``contextlib.aclosing`` when leaving early.
+
+        Args:
+            resource: kind of the objects.
+            namespace: ``""`` for all.
+            resource_version: where a list or an earlier watch ended.
+            labels: label selector.
+            fields: field selector.
+            lifetime: seconds after which the server shall end the stream.
+            idle: seconds of silence after which the connection counts as lost
+                (bookmarks come about once a minute).
+
+        Raises:
+            GoneError: the resourceVersion is too old, as status or as event: list again.
+            UnreachableError: the connection was refused, reset or fell silent.
+            ApiError: any other refusal.
+        """
+        what = _describe("watch", resource, resource.path(namespace))
+        query = _parameters(
+            watch="true",
+            resourceVersion=resource_version,
+            allowWatchBookmarks="true",
+            timeoutSeconds=str(int(lifetime)),
+            labelSelector=labels,
+            fieldSelector=fields,
+        )
+        self.requests["watch", resource.plural] += 1
+        request = self._client.build_request("GET", resource.path(namespace), params=query)
+        with self._answers(what):
+            async with asyncio.timeout(self._timeout):
+                response = await self._client.send(request, stream=True)
+            try:
+                if response.status_code >= 400:
+                    async with asyncio.timeout(self._timeout):
+                        body = await response.aread()
+                    raise error_of_response(
+                        response.status_code, body, what, response.headers.get("retry-after")
+                    )
+                async with aclosing(read_watch(response, resource, what, idle)) as events:
+                    async for event in events:
+                        yield event
+            finally:
+                await response.aclose()
+
+    async def create(
+        self,
+        resource: Resource[T],
+        body: Mapping[str, Any],
+        namespace: str = "",
+        *,
+        field_manager: str = "",
+    ) -> T:
+        """Create an object; the answer is the object as stored.
+
+        Args:
+            resource: its kind.
+            body: the whole object; ``apiVersion`` and ``kind`` may be left out.
+            namespace: by default that of the body's metadata.
+            field_manager: recorded as the owner of its fields.
+
+        Raises:
+            AlreadyExistsError: the name is taken.
+            InvalidError: it breaks a rule; ``causes`` names the fields.
+            ApiError: any other refusal.
+        """
+        namespace = namespace or body.get("metadata", {}).get("namespace", "")
+        answer = await self._request(
+            "create",
+            resource,
+            resource.path(namespace),
+            body=_complete(dict(body), resource),
+            query=_parameters(fieldManager=field_manager),
+        )
+        return _decode(answer, resource)
+
+    async def delete(
+        self,
+        resource: Resource[Any],
+        name: str,
+        namespace: str = "",
+        *,
+        uid: str = "",
+        resource_version: str = "",
+        grace: int | None = None,
+        propagation: str = "Background",
+    ) -> None:
+        """Ask for an object's deletion; finalizers and grace periods may delay it.
+
+        Args:
+            resource: its kind.
+            name: its name.
+            namespace: its namespace.
+            uid: delete only this very object.
+            resource_version: delete only this state of it.
+            grace: seconds that containers get; None for the object's own.
+            propagation: what happens to its dependents: ``Background``, ``Foreground``, ``Orphan``.
+
+        Raises:
+            NotFoundError: it is gone already.
+            ConflictError: a precondition does not hold.
+            ApiError: any other refusal.
+        """
+        options: Raw = {"apiVersion": "v1", "kind": "DeleteOptions"}
+        options["propagationPolicy"] = propagation
+        if grace is not None:
+            options["gracePeriodSeconds"] = grace
+        if conditions := _parameters(uid=uid, resourceVersion=resource_version):
+            options["preconditions"] = conditions
+        path = resource.path(namespace, name)
+        await self._request("delete", resource, path, body=options)
+
+    async def json_patch(
+        self,
+        resource: Resource[T],
+        name: str,
+        operations: Sequence[Mapping[str, Any]],
+        namespace: str = "",
+        *,
+        subresource: str = "",
+        field_manager: str = "",
+    ) -> T:
+        """Change an object by operations (RFC 6902), all or none.
+
+        Raises:
+            ConflictError: a ``test`` does not hold.
+            InvalidError: the outcome breaks a rule.
+            NotFoundError: there is no such object.
+            ApiError: any other refusal.
+        """
+        answer = await self._request(
+            "patch",
+            resource,
+            resource.path(namespace, name, subresource),
+            body=list(operations),
+            content_type="application/json-patch+json",
+            query=_parameters(fieldManager=field_manager),
+            subresource=subresource,
+        )
+        return _decode(answer, resource)
+
+    async def merge_patch(
+        self,
+        resource: Resource[T],
+        name: str,
+        patch: Mapping[str, Any],
+        namespace: str = "",
+        *,
+        subresource: str = "",
+        field_manager: str = "",
+    ) -> T:
+        """Overwrite single fields (RFC 7386); null removes, lists are replaced whole.
+
+        ``metadata.resourceVersion`` in the patch makes it conditional.
+
+        Raises:
+            ConflictError: the resourceVersion in the patch is not the current one.
+            ApiError: any other refusal.
+        """
+        answer = await self._request(
+            "patch",
+            resource,
+            resource.path(namespace, name, subresource),
+            body=patch,
+            content_type="application/merge-patch+json",
+            query=_parameters(fieldManager=field_manager),
+            subresource=subresource,
+        )
+        return _decode(answer, resource)
+
+    async def apply(
+        self,
+        resource: Resource[T],
+        body: Mapping[str, Any],
+        namespace: str = "",
+        *,
+        field_manager: str,
+        force: bool = False,
+        subresource: str = "",
+    ) -> T:
+        """State everything that one manager owns of an object (server-side apply).
+
+        What the manager stated earlier and leaves out now is removed.
+
+        Args:
+            resource: its kind.
+            body: the complete set of owned fields, with ``metadata.name``.
+            namespace: by default that of the body's metadata.
+            field_manager: one stable name a controller.
+            force: take fields over from other managers.
+            subresource: for example ``status``.
+
+        Raises:
+            ConflictError: another manager owns a field and ``force`` is not set.
+            ApiError: any other refusal.
+        """
+        metadata = body["metadata"]
+        namespace = namespace or metadata.get("namespace", "")
+        answer = await self._request(
+            "patch",
+            resource,
+            resource.path(namespace, metadata["name"], subresource),
+            body=_complete(dict(body), resource),
+            content_type="application/apply-patch+yaml",
+            query=_parameters(fieldManager=field_manager, force="true" if force else ""),
+            subresource=subresource,
+        )
+        return _decode(answer, resource)
+
+    async def post(
+        self,
+        resource: Resource[Any],
+        name: str,
+        subresource: str,
+        body: Mapping[str, Any],
+        namespace: str = "",
+    ) -> Raw:
+        """Post to a subresource: a pod's ``binding`` or ``eviction``, an account's ``token``.
+
+        Raises:
+            TooManyRequestsError: an eviction that a disruption budget refuses now.
+            ApiError: any other refusal.
+        """
+        path = resource.path(namespace, name, subresource)
+        answer = await self._request(
+            "create", resource, path, body=body, timeout=timeout, subresource=subresource
+        )
+        decoded: Raw = msgspec.json.decode(answer)
+        return decoded
+
+    async def _request(
+        self,
+        verb: str,
+        resource: Resource[Any],
+        path: str,
+        *,
+        body: Any = None,
+        content_type: str = "application/json",
+        query: Mapping[str, str] | None = None,
+        subresource: str = "",
+    ) -> bytes:
+        what = _describe(verb, resource, path)
+        target = f"{resource.plural}/{subresource}" if subresource else resource.plural
+        self.requests[verb, target] += 1
+        with self._answers(what):
+            async with asyncio.timeout(self._timeout):
+                response = await self._client.request(
+                    _METHODS[verb],
+                    path,
+                    params=query,
+                    content=None if body is None else msgspec.json.encode(body),
+                    headers=None if body is None else {"content-type": content_type},
+                )
+        if response.status_code >= 400:
+            raise error_of_response(
+                response.status_code, response.content, what, response.headers.get("retry-after")
+            )
+        return response.content
+
+    @contextmanager
+    def _answers(self, what: str) -> Iterator[None]:
+        """Turn every way of getting no answer into ``UnreachableError``."""
+        server = self._client.base_url
+        try:
+            yield
+        except httpx2.ConnectError as error:
+            raise UnreachableError(
+                f"{what}: cannot connect to the API server at {server} ({error}); "
+                "is it running, and does the kubeconfig name the right address?",
+                sent=False,
+            ) from error
+        except httpx2.HTTPError as error:
+            raise UnreachableError(
+                f"{what}: the connection to the API server at {server} broke "
+                f"({error or type(error).__name__})",
+                sent=True,
+            ) from error
+        except TimeoutError as error:
+            raise UnreachableError(
+                f"{what}: no answer from the API server at {server} in time", sent=True
+            ) from error
+
+
+_METHODS = {"get": "GET", "list": "GET", "create": "POST", "delete": "DELETE", "patch": "PATCH"}
+
+
+def _describe(verb: str, resource: Resource[Any], path: str) -> str:
+    """``patch pods default/a/status``, from the path that is asked."""
+    _, _, tail = path.partition(f"/{resource.plural}/")
+    _, _, scope = path.rpartition("/namespaces/")
+    namespace = scope.partition("/")[0] if "/namespaces/" in path else ""
+    return " ".join([verb, resource.plural, "/".join(part for part in (namespace, tail) if part)])
+
+
+def _parameters(**values: str) -> dict[str, str]:
+    return {name: value for name, value in values.items() if value}
+
+
+def _decode(body: bytes, resource: Resource[T]) -> T:
+    try:
+        return msgspec.json.decode(body, type=resource.shape)
+    except msgspec.DecodeError as error:
+        raise ApiError(f"{resource.kind}: the API server's answer is not one ({error})") from error
+
+
+def _complete(item: T, resource: Resource[Any]) -> T:
+    """Items of a list, and bodies of callers, may lack what the resource already says."""
+    if isinstance(item, dict):
+        item.setdefault("apiVersion", resource.api_version)
+        item.setdefault("kind", resource.kind)
+    return item

@@ -1,0 +1,48 @@
+"""From a kubeconfig or a service account to an authenticated HTTP client.
+
+lightkube reads the configuration, makes the TLS context and signs requests
+(client certificates, bearer tokens, tokens from a file that is read again after
+a 401, exec plugins). Only this module knows it.
+"""
+
+from pathlib import Path
+
+import httpx2
+
+
+class ConfigError(Exception):
+    """No cluster is configured, or its configuration cannot be used; the message says which."""
+
+
+def connect(
+    kubeconfig: str | Path | None = None, context: str | None = None
+) -> tuple[httpx2.AsyncClient, str]:
+    """An HTTP client for the API server, and the configured default namespace.
+
+    Args:
+        kubeconfig: a file; by default the pod's service account, then ``$KUBECONFIG``,
+            then ``~/.kube/config``.
+        context: of that file; by default its current one.
+
+    Raises:
+        ConfigError: there is no configuration, or it is broken.
+    """
+    from lightkube.config.client_adapter import AsyncClient, ConnectionParams  # noqa: PLC0415
+    from lightkube.config.kubeconfig import KubeConfig  # noqa: PLC0415 - 150 ms to import
+    from lightkube.core.exceptions import ConfigError as LightkubeConfigError  # noqa: PLC0415
+
+    origin = f"kubeconfig {kubeconfig}" if kubeconfig else "Kubernetes configuration"
+    try:
+        config = KubeConfig.from_file(kubeconfig) if kubeconfig else KubeConfig.from_env()
+        chosen = config.get(context)
+        if chosen is None:
+            raise ConfigError(f"{origin}: no current context; name one with --context")
+        # Every request has its own deadline, and a watch is quiet for minutes.
+        parameters = ConnectionParams(timeout=httpx2.Timeout(None, connect=10.0))
+        return AsyncClient(chosen, parameters), chosen.namespace
+    except LightkubeConfigError as error:
+        raise ConfigError(
+            f"{origin}: {error}; set KUBECONFIG or pass --kubeconfig and --context"
+        ) from error
+    except (KeyError, OSError, ValueError, TypeError) as error:
+        raise ConfigError(f"{origin} cannot be used: {error}") from error

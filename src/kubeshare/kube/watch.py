@@ -1,0 +1,97 @@
+"""The watch stream: one JSON object a line, decoded into events.
+
+A line names the kind of change and carries the object. ``BOOKMARK`` lines carry
+only a resourceVersion, so that a quiet watch does not grow old; ``ERROR`` lines
+carry a Status and end the stream: they are raised.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from typing import Any, Generic, TypeVar
+
+import httpx2
+import msgspec
+from msgspec import Struct
+
+from kubeshare.kube.errors import Status, UnreachableError, error_of_status
+from kubeshare.kube.resources import Resource
+
+T = TypeVar("T")
+
+BOOKMARK = "BOOKMARK"
+
+LINE_LIMIT = 16 << 20
+"""Bytes a line may have: etcd refuses objects of more than a few MiB."""
+
+
+class WatchEvent(Struct, Generic[T], frozen=True):
+    """One change.
+
+    ``type`` is ``ADDED``, ``MODIFIED``, ``DELETED`` or ``BOOKMARK``; ``object`` is None
+    for a bookmark; a watch may go on from ``resource_version``.
+    """
+
+    type: str
+    resource_version: str
+    object: T | None
+
+
+class _Line(Struct):
+    type: str
+    object: msgspec.Raw
+
+
+class _Version(Struct, rename="camel"):
+    resource_version: str
+
+
+class _Versioned(Struct):
+    metadata: _Version
+
+
+async def read_watch(
+    response: httpx2.Response, resource: Resource[T], what: str, idle: float
+) -> AsyncGenerator[WatchEvent[T]]:
+    """The events of a watch's answer.
+
+    Args:
+        response: an answer whose body has not been read.
+        resource: what is watched.
+        what: the request, for messages.
+        idle: seconds of silence after which the connection counts as lost.
+
+    Raises:
+        ApiError: an ERROR event, as the error it stands for (410: ``GoneError``).
+        UnreachableError: silence, or what came is not a watch.
+    """
+    buffer = b""
+    chunks = response.aiter_bytes()
+    while True:
+        try:
+            async with asyncio.timeout(idle):
+                chunk = await anext(chunks)
+        except StopAsyncIteration:
+            return
+        except TimeoutError:
+            raise UnreachableError(f"{what}: silent for {idle:g} s", sent=True) from None
+        *lines, buffer = (buffer + chunk).split(b"\n")
+        if len(buffer) > LINE_LIMIT:
+            raise UnreachableError(f"{what}: a line of more than {LINE_LIMIT} bytes", sent=True)
+        for line in lines:
+            if line.strip():
+                yield _event(line, resource, what)
+
+
+def _event(line: bytes, resource: Resource[Any], what: str) -> WatchEvent[Any]:
+    try:
+        envelope = msgspec.json.decode(line, type=_Line)
+        if envelope.type == "ERROR":
+            raise error_of_status(msgspec.json.decode(envelope.object, type=Status), what)
+        version = msgspec.json.decode(envelope.object, type=_Versioned).metadata.resource_version
+        if envelope.type == BOOKMARK:
+            return WatchEvent(BOOKMARK, version, None)
+        return WatchEvent(
+            envelope.type, version, msgspec.json.decode(envelope.object, type=resource.shape)
+        )
+    except msgspec.DecodeError as error:
+        raise UnreachableError(f"{what}: not a watch event ({error})", sent=True) from error
