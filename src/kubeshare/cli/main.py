@@ -1,0 +1,126 @@
+"""The front door: finds the command, runs it, turns errors into lines for people.
+
+A command is a click command in a module of its own. It returns its exit code
+(`None` means 0) and raises for everything that went wrong:
+
+====  =======================================================
+0     fine
+1     the answer is no (a GPU is full, a check failed)
+2     wrong use: an option, a value, a file that is not valid
+3     something could not be reached, or is missing
+130   interrupted from the keyboard
+====  =======================================================
+
+Every exception class of this project carries a message for people, and may
+carry an `exit_code`. No traceback is shown unless `KUBESHARE_DEBUG` is set.
+"""
+
+import importlib
+import os
+import sys
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import cast
+
+import click
+
+import kubeshare
+
+COMMANDS: Mapping[str, tuple[str, str]] = MappingProxyType(
+    {  # name -> (module:attribute, one line of help), in the order of the help text
+        "run": ("kubeshare.cli.run:run", "Run a command on a share of one of this machine's GPUs."),
+        "top": ("kubeshare.cli.top:top", "Watch who holds this machine's GPUs, and how much."),
+        "plan": ("kubeshare.cli.plan:plan", "Say where pods of a scenario file would be placed."),
+        "explain": ("kubeshare.cli.explain:explain", "Say why a GPU was chosen or passed over."),
+        "lab": ("kubeshare.cli.lab:lab", "A real Kubernetes with fake GPUs on this machine."),
+        "install": ("kubeshare.cli.install:install", "Install KubeShare on a cluster."),
+    }
+)
+
+EXIT_WRONG_USE = 2
+EXIT_UNREACHABLE = 3
+EXIT_INTERRUPTED = 130
+
+
+class LazyGroup(click.Group):
+    """A group that imports a command's module when the command is asked for."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002  click's signature
+        """The names, without importing anything."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        """Import the command's module; None for a name that is not one of ours."""
+        entry = COMMANDS.get(cmd_name)
+        if entry is None:
+            return None
+        module_name, _, attribute = entry[0].partition(":")
+        return cast("click.Command", getattr(importlib.import_module(module_name), attribute))
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        """Write the table of commands from their static lines."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, line) for name, (_, line) in COMMANDS.items()])
+
+
+@click.group(
+    cls=LazyGroup,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog="Example: kubeshare run --fake V100x1 --request .3 --memory 1Gi -- python train.py",
+)
+@click.version_option(kubeshare.__version__, prog_name="kubeshare")
+def cli() -> None:
+    """Share one GPU between many pods or processes, each with its own part."""
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run one command line.
+
+    Args:
+        arguments: without the program's name; by default those of this process.
+
+    Returns:
+        The exit code, as the module's table says.
+    """
+    try:
+        result = cli.main(args=arguments, prog_name=_program_name(), standalone_mode=False)
+    except click.Abort:
+        return EXIT_INTERRUPTED
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except Exception as error:
+        if os.environ.get("KUBESHARE_DEBUG"):
+            raise
+        click.echo(f"kubeshare: {_line_for_people(error)}", err=True)
+        return _exit_code(error)
+    return result if isinstance(result, int) else 0
+
+
+def _program_name() -> str:
+    """`kubectl kubeshare` when kubectl runs us as its plugin."""
+    called = os.path.basename(sys.argv[0])  # noqa: PTH119  pathlib costs time at this start
+    return "kubectl kubeshare" if called == "kubectl-kubeshare" else "kubeshare"
+
+
+def _is_ours(error: Exception) -> bool:
+    return type(error).__module__.partition(".")[0] == "kubeshare"
+
+
+def _line_for_people(error: Exception) -> str:
+    text = " ".join(str(error).split()) or type(error).__name__
+    if _is_ours(error) or isinstance(error, OSError):
+        return text
+    return f"internal error: {type(error).__name__}: {text} (KUBESHARE_DEBUG=1 shows where)"
+
+
+def _exit_code(error: Exception) -> int:
+    stated = getattr(error, "exit_code", None)
+    if isinstance(stated, int):
+        return stated
+    is_wrong_value = _is_ours(error) and isinstance(error, ValueError)
+    return EXIT_WRONG_USE if is_wrong_value else EXIT_UNREACHABLE
+
+
+if __name__ == "__main__":
+    sys.exit(main())
