@@ -1,0 +1,101 @@
+"""The programs of Kubernetes and containerd, built from their Go modules.
+
+``lab/go/`` has a ``go.mod`` for each of the two (their dependencies disagree).
+Kubernetes and etcd become one binary that is chosen by the name it is called
+by; a folder of symbolic links makes it look like eight.
+"""
+
+import os
+import re
+import shutil
+import subprocess
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from kubeshare.lab.cache import cached, digest
+from kubeshare.lab.errors import LabError
+from kubeshare.lab.progress import Progress
+
+SOURCES = Path(__file__).resolve().parents[3] / "lab"
+KUBERNETES_PROGRAMS = (
+    "etcd",
+    "kube-apiserver",
+    "kube-controller-manager",
+    "kube-scheduler",
+    "kube-proxy",
+    "kubelet",
+    "kubectl",
+)
+_STRIPPED = "-s -w"
+
+
+def kubernetes_version(go_mod: str) -> str:
+    """The version of Kubernetes that a ``go.mod`` asks for, like ``v1.36.3``."""
+    found = re.search(r"^\s*k8s\.io/kubernetes (v\S+)$", go_mod, re.MULTILINE)
+    if found is None:
+        raise LabError("lab/go/kubernetes/go.mod requires no k8s.io/kubernetes: restore that file")
+    return found[1]
+
+
+def _linker_flags(version: str) -> str:
+    major, minor = version.removeprefix("v").split(".")[:2]
+    package = "k8s.io/component-base/version"
+    values = {"gitVersion": version, "gitMajor": major, "gitMinor": minor}
+    return " ".join([_STRIPPED, *(f"-X {package}.{key}={text}" for key, text in values.items())])
+
+
+def _go_build(source: Path, arguments: list[str], title: str, progress: Progress) -> None:
+    if shutil.which("go") is None:
+        raise LabError(
+            "the lab builds Kubernetes from source and needs Go 1.26 or later in PATH: "
+            "get it from go.dev/dl and run this again"
+        )
+    compiled: list[str] = []
+    with (
+        progress.step(title, lambda: f"{len(compiled)} packages compiled"),
+        subprocess.Popen(
+            ["go", "build", "-v", *arguments],
+            cwd=source,
+            env=os.environ | {"CGO_ENABLED": "0"},
+            stderr=subprocess.PIPE,
+            text=True,
+        ) as process,
+    ):
+        assert process.stderr is not None
+        compiled.extend(process.stderr)
+    if process.returncode != 0:
+        tail = "".join(compiled[-20:])
+        raise LabError(f"building {source} failed; what Go said last:\n{tail}")
+
+
+def kubernetes(progress: Progress) -> Path:
+    """The folder with etcd and the programs of Kubernetes, built if need be."""
+    source = SOURCES / "go" / "kubernetes"
+    go_mod = source / "go.mod"
+
+    def build(folder: Path) -> None:
+        flags = _linker_flags(kubernetes_version(go_mod.read_text()))
+        output = str(folder / "kubernetes")
+        _go_build(source, ["-ldflags", flags, "-o", output, "."], "build Kubernetes", progress)
+        for program in KUBERNETES_PROGRAMS:
+            (folder / program).symlink_to("kubernetes")
+
+    return cached("kubernetes", digest([go_mod, source / "go.sum", source / "main.go"]), build)
+
+
+def containerd(progress: Progress) -> Path:
+    """The folder with containerd, its shim and ``ctr``, built if need be."""
+    source = SOURCES / "go" / "containerd"
+
+    def build(folder: Path) -> None:
+        arguments = ["-ldflags", _STRIPPED, "-o", f"{folder}/", "tool"]
+        _go_build(source, arguments, "build containerd", progress)
+
+    return cached("containerd", digest([source / "go.mod", source / "go.sum"]), build)
+
+
+def everything(progress: Progress) -> tuple[Path, Path]:
+    """Both folders, Kubernetes first, built side by side."""
+    with ThreadPoolExecutor() as pool:
+        first, second = pool.submit(kubernetes, progress), pool.submit(containerd, progress)
+        return first.result(), second.result()

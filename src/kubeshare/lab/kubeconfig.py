@@ -1,0 +1,47 @@
+"""Kubeconfig files: where an API server is, whom it may be, and who calls."""
+
+import base64
+import os
+from pathlib import Path
+
+import yaml
+
+from kubeshare.lab.certificates import KeyPair
+
+
+def _inline(path: Path) -> str:
+    return base64.b64encode(path.read_bytes()).decode()
+
+
+def kubeconfig(name: str, server: str, authority: Path, user: KeyPair) -> str:
+    """A kubeconfig with everything inline, so that it may be copied anywhere.
+
+    Args:
+        name: of cluster, user and context.
+        server: for example ``https://127.0.0.1:6443``.
+        authority: the certificate authority's PEM file.
+        user: certificate and key of the one who calls.
+    """
+    credentials = {
+        "client-certificate-data": _inline(user.certificate),
+        "client-key-data": _inline(user.key),
+    }
+    cluster = {"server": server, "certificate-authority-data": _inline(authority)}
+    document = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": name, "cluster": cluster}],
+        "users": [{"name": name, "user": credentials}],
+        "contexts": [{"name": name, "context": {"cluster": name, "user": name}}],
+        "current-context": name,
+    }
+    return yaml.safe_dump(document, sort_keys=False)
+
+
+def write_kubeconfig(path: Path, name: str, server: str, authority: Path, user: KeyPair) -> Path:
+    """Write :func:`kubeconfig` by rename, readable by its owner only; return its path."""
+    temporary = path.with_name(f".{path.name}.new")
+    temporary.touch(mode=0o600)
+    temporary.write_text(kubeconfig(name, server, authority, user))
+    os.replace(temporary, path)  # noqa: PTH105 - one atomic call, as its name says
+    return path

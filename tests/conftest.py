@@ -1,0 +1,19 @@
+"""Fixtures that start real programs; each starts once for a whole run of pytest."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from kubeshare.lab.control_plane import ApiServer, local_api_server
+from kubeshare.lab.progress import Progress
+
+
+@pytest.fixture(scope="session")
+def apiserver() -> Iterator[ApiServer]:
+    """A real etcd and kube-apiserver with RBAC, on the loopback (mark: ``apiserver``).
+
+    There is no controller manager: default ServiceAccounts are not made and
+    nothing is garbage collected. Use a namespace of your own in each test.
+    """
+    with local_api_server(Progress()) as server:
+        yield server
