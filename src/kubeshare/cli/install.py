@@ -1,0 +1,53 @@
+"""``kubeshare install``: put KubeShare on the cluster that the kubeconfig names."""
+
+import asyncio
+
+import click
+
+from kubeshare.install import manifests, rollout
+
+
+@click.command(epilog="Example: kubeshare install --image registry.example/kubeshare:0.1.0")
+@click.option("--kubeconfig", type=click.Path(dir_okay=False), help="By default $KUBECONFIG.")
+@click.option("--context", help="A context of the kubeconfig; by default its current one.")
+@click.option("--image", default="kubeshare:dev", show_default=True, help="Image of all programs.")
+@click.option(
+    "--driver-root",
+    default="/run/nvidia/driver",
+    show_default=True,
+    help="Folder of a node that has the GPU driver: '/' where it is installed on the host.",
+)
+@click.option("--wait", default=120.0, show_default=True, help="Seconds for each part to come up.")
+@click.option("--dry-run", is_flag=True, help="Print the manifests and apply nothing.")
+def install(  # noqa: PLR0913 - one argument an option
+    kubeconfig: str | None,
+    context: str | None,
+    image: str,
+    driver_root: str,
+    wait: float,
+    *,
+    dry_run: bool,
+) -> None:
+    """Install KubeShare on a cluster, or bring it up to date.
+
+    Kubernetes 1.36 or later, and the GPUs known to it as nvidia.com/gpu.
+    """
+    options = manifests.Options(image=image, driver_root=driver_root)
+    loaded = manifests.load(options)
+    if dry_run:
+        import yaml  # noqa: PLC0415
+
+        click.echo(yaml.safe_dump_all(loaded, sort_keys=False), nl=False)
+        return
+    asyncio.run(_install(loaded, kubeconfig, context, wait))
+    click.echo("KubeShare is installed. Next: kubectl get gpunodes")
+
+
+async def _install(
+    loaded: list[manifests.Manifest], kubeconfig: str | None, context: str | None, wait: float
+) -> None:
+    # lightkube takes 150 ms to import, which `--help` and `--dry-run` do not pay.
+    from kubeshare.kube.api import Api  # noqa: PLC0415
+
+    async with Api.connect(kubeconfig, context) as api:
+        await rollout.install(api, loaded, deadline=wait, say=click.echo)

@@ -1,0 +1,6 @@
+"""Put KubeShare on a cluster, and take it off again.
+
+``manifests`` reads what is under ``deploy/`` and fits it to a cluster (image,
+driver root); ``rollout`` applies it in the order in which the parts need each
+other and waits until they are up.
+"""

@@ -1,0 +1,130 @@
+"""The manifests under ``deploy/``, in the order in which they are applied."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import yaml
+from msgspec import Struct
+
+from kubeshare.kube import resources
+from kubeshare.kube.resources import Resource
+
+Manifest = dict[str, Any]
+
+# Each group needs those before it: policies and programs speak of kinds that must exist.
+_FOLDERS = ("crds", "policies", "programs", "rbac")
+_DEFAULT_IMAGE = "kubeshare:dev"
+_DRIVER_ROOT_VOLUME = "driver-root"
+_KINDS: dict[tuple[str, str], Resource[Manifest]] = {
+    (f"{resource.group}/{resource.version}".lstrip("/"), resource.kind): resource
+    for resource in vars(resources).values()
+    if isinstance(resource, Resource)
+}
+
+
+class ManifestError(Exception):
+    """The manifests cannot be used; the message says which file and why."""
+
+    exit_code = 3
+
+
+class Options(Struct, frozen=True, kw_only=True):
+    """What differs between clusters.
+
+    Args:
+        image: the image of all programs.
+        driver_root: the folder of a node under which the GPU driver is installed:
+            ``/run/nvidia/driver`` (GPU operator) or ``/`` (driver on the host).
+    """
+
+    image: str = _DEFAULT_IMAGE
+    driver_root: str = "/run/nvidia/driver"
+
+
+def deploy_folder() -> Path:
+    """Where the manifests are: beside the sources, or within the installed package.
+
+    Raises:
+        ManifestError: neither place has them.
+    """
+    here = Path(__file__).resolve()
+    for candidate in (here.parents[3] / "deploy", here.parents[1] / "deploy"):
+        if (candidate / "crds").is_dir():
+            return candidate
+    raise ManifestError("the folder deploy/ is missing: run this from a clone of the repository")
+
+
+def load(options: Options, folder: Path | None = None) -> list[Manifest]:
+    """All manifests, fitted to a cluster, in the order in which to apply them.
+
+    Args:
+        options: what differs between clusters.
+        folder: by default ``deploy_folder()``.
+
+    Raises:
+        ManifestError: a file is not YAML, or has an object that is not known here.
+    """
+    folder = folder or deploy_folder()
+    found = [
+        document
+        for group in _FOLDERS
+        for path in sorted((folder / group).glob("*.yaml"))
+        for document in _documents(path)
+    ]
+    # Namespaces, accounts and classes before what refers to them.
+    found.sort(key=lambda manifest: _rank(manifest["kind"]))
+    return [_fit(manifest, options) for manifest in found]
+
+
+def resource_of(manifest: Manifest) -> Resource[Manifest]:
+    """The API resource of a manifest.
+
+    Raises:
+        ManifestError: a kind that KubeShare does not install.
+    """
+    version, kind = manifest.get("apiVersion", ""), manifest.get("kind", "")
+    try:
+        return _KINDS[version, kind]
+    except KeyError:
+        raise ManifestError(f"no manifest of ours has apiVersion {version}, kind {kind}") from None
+
+
+def _documents(path: Path) -> Iterator[Manifest]:
+    try:
+        loaded = list(yaml.safe_load_all(path.read_text()))
+    except (OSError, yaml.YAMLError) as error:
+        raise ManifestError(f"{path}: {error}") from error
+    for document in loaded:
+        resource_of(document)
+        yield document
+
+
+def _rank(kind: str) -> int:
+    order = (
+        "Namespace",
+        "CustomResourceDefinition",
+        "ValidatingAdmissionPolicy",
+        "ValidatingAdmissionPolicyBinding",
+        "PriorityClass",
+        "DeviceClass",
+        "ServiceAccount",
+        "ClusterRole",
+        "ClusterRoleBinding",
+        "Role",
+        "RoleBinding",
+    )
+    return order.index(kind) if kind in order else len(order)
+
+
+def _fit(manifest: Manifest, options: Options) -> Manifest:
+    if manifest["kind"] not in {"Deployment", "DaemonSet"}:
+        return manifest
+    pod = manifest["spec"]["template"]["spec"]
+    for container in pod["containers"]:
+        if container["image"] == _DEFAULT_IMAGE:
+            container["image"] = options.image
+    for volume in pod.get("volumes", []):
+        if volume["name"] == _DRIVER_ROOT_VOLUME:
+            volume["hostPath"]["path"] = options.driver_root
+    return manifest

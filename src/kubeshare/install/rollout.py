@@ -1,0 +1,99 @@
+"""Apply the manifests and wait, with a deadline, until each part is up."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from kubeshare.install.manifests import Manifest, resource_of
+from kubeshare.kube.api import Api
+from kubeshare.kube.errors import ApiError
+
+FIELD_MANAGER = "kubeshare-install"
+_WORKLOADS = {"Deployment", "DaemonSet"}
+_POLL_SECONDS = 0.25
+
+Say = Callable[[str], None]
+
+
+class RolloutError(Exception):
+    """A part did not come up in time; the message says which and how far it got."""
+
+    exit_code = 1
+
+
+async def install(api: Api, manifests: list[Manifest], *, deadline: float, say: Say) -> None:
+    """Apply everything (again), and wait until it runs.
+
+    Args:
+        api: the cluster.
+        manifests: from ``manifests.load``.
+        deadline: seconds that each workload may take to come up.
+        say: shown a line for each step.
+
+    Raises:
+        RolloutError: a part was refused, or is not up within the deadline.
+    """
+    await _apply_all(api, [m for m in manifests if m["kind"] not in _WORKLOADS], say)
+    crds = [m for m in manifests if m["kind"] == "CustomResourceDefinition"]
+    await asyncio.gather(*(_wait(api, crd, _established, deadline) for crd in crds))
+    workloads = [m for m in manifests if m["kind"] in _WORKLOADS]
+    await _apply_all(api, workloads, say)
+    for workload in workloads:
+        await _wait(api, workload, _rolled_out, deadline)
+        say(f"{workload['metadata']['name']} is up")
+
+
+async def _apply_all(api: Api, manifests: list[Manifest], say: Say) -> None:
+    for manifest in manifests:
+        name = manifest["metadata"]["name"]
+        try:
+            await api.apply(
+                resource_of(manifest), manifest, field_manager=FIELD_MANAGER, force=True
+            )
+        except ApiError as error:
+            raise RolloutError(f"{manifest['kind']} {name}: {error}") from error
+    say(f"{len(manifests)} objects applied")
+
+
+async def _wait(
+    api: Api, manifest: Manifest, done: Callable[[dict[str, Any]], str], deadline: float
+) -> None:
+    resource, metadata = resource_of(manifest), manifest["metadata"]
+    missing = "it was not read yet"
+    try:
+        async with asyncio.timeout(deadline):
+            while True:
+                found = await api.get(resource, metadata["name"], metadata.get("namespace", ""))
+                missing = done(found)
+                if not missing:
+                    return
+                await asyncio.sleep(_POLL_SECONDS)
+    except TimeoutError:
+        raise RolloutError(
+            f"{resource.kind} {metadata['name']} is not up after {deadline:.0f} s: {missing}; "
+            f"see `kubectl describe {resource.plural} {metadata['name']}`"
+        ) from None
+
+
+def _established(crd: dict[str, Any]) -> str:
+    """What is still missing; empty when the API server serves the kind."""
+    conditions = crd.get("status", {}).get("conditions", [])
+    if any(c["type"] == "Established" and c["status"] == "True" for c in conditions):
+        return ""
+    return "the API server does not serve it yet"
+
+
+def _rolled_out(workload: dict[str, Any]) -> str:
+    """What is still missing; empty when all replicas of this generation are ready."""
+    status = workload.get("status", {})
+    if status.get("observedGeneration", 0) < workload["metadata"]["generation"]:
+        return "its controller has not seen it yet"
+    if workload["kind"] == "DaemonSet":
+        wanted = status.get("desiredNumberScheduled", 0)
+        updated, ready = status.get("updatedNumberScheduled", 0), status.get("numberReady", 0)
+    else:
+        wanted = workload["spec"].get("replicas", 1)
+        updated, ready = status.get("updatedReplicas", 0), status.get("readyReplicas", 0)
+    if updated < wanted or ready < wanted:
+        return f"{updated} of {wanted} pods are new, {ready} ready"
+    return ""
