@@ -1,0 +1,58 @@
+"""What somebody asks of a GPU, whichever manifest it was written in."""
+
+import msgspec
+
+from kubeshare.core.errors import InvalidValueError
+from kubeshare.core.units import WHOLE, Memory, format_share
+
+__all__ = ["Demand", "Memory"]
+
+
+class Demand(msgspec.Struct, frozen=True, kw_only=True):
+    """One demand for a share of one GPU (or equal shares of `count` GPUs).
+
+    Attributes:
+        uid: who asks, unique in the cluster for ever.
+        name: the asker's name, for people.
+        namespace: the asker's namespace, "" where there is none.
+        request: micros that are guaranteed and reserved; 0 guarantees nothing.
+        limit: micros never to be exceeded, at least `request`; enforced on the node only.
+        memory: reserved on each GPU.
+        affinity: go where this label is, or open a GPU with it; "" is absent.
+        anti_affinity: never beside a holder with the same one; "" is absent.
+        exclusion: only beside holders with the same one, absent beside absent.
+        device_id: the vGPU that must be used; "" leaves it to the policy.
+        count: the number of different GPUs.
+        model: the GPU model that must be used; "" is any.
+        nodes: the nodes that may be used; None is any.
+        attempt: how often the demand has been placed before; a new one gives new ids.
+
+    Raises:
+        InvalidValueError: `request` or `limit` out of range, or `count` below one.
+    """
+
+    uid: str
+    name: str
+    namespace: str = ""
+    request: int
+    limit: int = WHOLE
+    memory: Memory
+    affinity: str = ""
+    anti_affinity: str = ""
+    exclusion: str = ""
+    device_id: str = ""
+    count: int = 1
+    model: str = ""
+    nodes: frozenset[str] | None = None
+    attempt: int = 0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.limit <= WHOLE:
+            raise InvalidValueError("limit", f"{format_share(self.limit)} is not within 0 and 1")
+        if not 0 <= self.request <= self.limit:
+            raise InvalidValueError(
+                "request",
+                f"{format_share(self.request)} is more than the limit {format_share(self.limit)}",
+            )
+        if self.count < 1:
+            raise InvalidValueError("count", f"{self.count} is less than one GPU")

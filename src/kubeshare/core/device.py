@@ -1,0 +1,132 @@
+"""GPUs as a placement policy sees them: nodes, vGPUs, and who holds them."""
+
+import re
+from functools import cached_property
+from typing import Final
+
+import msgspec
+
+from kubeshare.core.units import WHOLE
+
+MAX_HOLDERS: Final = 128
+"""The most holders one vGPU may have; the VGPU object's schema says the same."""
+
+_DIGITS: Final = "0123456789"
+_RUNS: Final = re.compile(r"[0-9]+|[^0-9]+")
+
+
+class Holder(msgspec.Struct, frozen=True, kw_only=True):
+    """One demand's part of a device.
+
+    Attributes:
+        demand: the uid of the demand.
+        name: its name, for people.
+        request: micros reserved.
+        limit: micros never exceeded.
+        memory: bytes reserved.
+        affinity: its labels; "" is absent.
+        anti_affinity: likewise.
+        exclusion: likewise.
+    """
+
+    demand: str
+    name: str
+    request: int
+    limit: int = WHOLE
+    memory: int
+    affinity: str = ""
+    anti_affinity: str = ""
+    exclusion: str = ""
+
+
+class Device(msgspec.Struct, frozen=True, kw_only=True, dict=True):
+    """A shareable GPU (vGPU) and its present holders. Its labels are those of its holders.
+
+    Attributes:
+        id: the GPUID, unique in the cluster.
+        node: the node that it is on.
+        model: of the GPU, "" when unknown.
+        memory: of the GPU, in bytes.
+        holders: who has a part of it; none makes it idle.
+        healthy: False once the GPU has failed.
+        fenced: True while nobody may be added, for example while it is being deleted.
+    """
+
+    id: str
+    node: str
+    model: str = ""
+    memory: int
+    holders: tuple[Holder, ...] = ()
+    healthy: bool = True
+    fenced: bool = False
+
+    @property
+    def idle(self) -> bool:
+        """Nobody holds a part of it, however small."""
+        return not self.holders
+
+    @property
+    def path(self) -> str:
+        """``node/id``, as people see it."""
+        return f"{self.node}/{self.id}"
+
+    @cached_property
+    def compute_left(self) -> int:
+        """Micros that are not reserved; negative only in a record from elsewhere."""
+        return WHOLE - sum(holder.request for holder in self.holders)
+
+    @cached_property
+    def memory_left(self) -> int:
+        """Bytes that are not reserved; negative only in a record from elsewhere."""
+        return self.memory - sum(holder.memory for holder in self.holders)
+
+    @cached_property
+    def affinities(self) -> frozenset[str]:
+        """The affinity labels of its holders."""
+        return frozenset(holder.affinity for holder in self.holders if holder.affinity)
+
+    @cached_property
+    def anti_affinities(self) -> frozenset[str]:
+        """The anti-affinity labels of its holders."""
+        return frozenset(holder.anti_affinity for holder in self.holders if holder.anti_affinity)
+
+    @cached_property
+    def exclusions(self) -> frozenset[str]:
+        """The exclusion labels of its holders, "" for those that have none."""
+        return frozenset(holder.exclusion for holder in self.holders)
+
+
+class FreeGpu(msgspec.Struct, frozen=True, order=True):
+    """A kind of physical GPU: its model ("" when unknown) and its memory in bytes."""
+
+    model: str
+    memory: int
+
+
+class Node(msgspec.Struct, frozen=True):
+    """A node and its physical GPUs.
+
+    Attributes:
+        name: of the node.
+        free: one entry for each GPU that is in nobody's use and not yet in the pool.
+        kinds: the kinds of all GPUs it has, in use or not; what is free or in the
+            pool need not be repeated. They tell "not now" from "never".
+    """
+
+    name: str
+    free: tuple[FreeGpu, ...] = ()
+    kinds: frozenset[FreeGpu] = frozenset()
+
+
+def natural(text: str) -> tuple[tuple[int, int, str, str], ...]:
+    """A sort key by which "2" comes before "10" and "n2" before "n10".
+
+    Runs of ASCII digits compare as numbers and come before other text; equal
+    numbers that are written differently ("1", "01") still differ by their text.
+    """
+    return tuple(
+        (0, len(part.lstrip("0")), part.lstrip("0"), part)
+        if part[0] in _DIGITS
+        else (1, 0, "", part)
+        for part in _RUNS.findall(text)
+    )

@@ -1,0 +1,306 @@
+"""The ledger: which GPUs there are, who holds how much, and nothing over-committed.
+
+It is the only thing in the core that changes. Each operation checks everything
+first and then writes, so it happens whole or raises and changes nothing. What it
+holds can be rebuilt from the cluster's objects in any order, and two ledgers that
+were built from the same objects are equal.
+
+"What if" is answered on the ledger itself: every write that happens inside
+:meth:`Ledger.what_if` notes the value that it replaces, and the notes are played
+back at the end. That costs as much as the change, never as much as the cluster.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from types import MappingProxyType
+from typing import Any
+
+import msgspec
+
+from kubeshare.core.demand import Demand
+from kubeshare.core.device import MAX_HOLDERS, Device, FreeGpu, Holder, Node
+from kubeshare.core.errors import LedgerError
+from kubeshare.core.units import WHOLE, format_memory, format_share
+
+
+class Ledger:
+    """Nodes, devices and holders.
+
+    A device may be known before its node, or outlive it: events of a cluster come
+    in any order. A policy places nothing on a device whose node is not known.
+
+    Args:
+        nodes: to begin with.
+        devices: to begin with, with their holders.
+
+    Raises:
+        LedgerError: they over-commit a device, or name something twice.
+    """
+
+    def __init__(self, nodes: Iterable[Node] = (), devices: Iterable[Device] = ()) -> None:
+        self._nodes: dict[str, Node] = {}
+        self._devices: dict[str, Device] = {}
+        self._held: dict[str, frozenset[str]] = {}  # demand uid -> ids of the devices it holds
+        self._notes: list[tuple[dict[str, Any], str, object]] = []
+        self._noting = 0
+        for node in nodes:
+            self.add_node(node)
+        for device in devices:
+            self.add_device(device)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Ledger):
+            return NotImplemented
+        return self._nodes == other._nodes and self._devices == other._devices
+
+    __hash__ = None  # type: ignore[assignment]  # it changes
+
+    @property
+    def nodes(self) -> Mapping[str, Node]:
+        """Name → node."""
+        return MappingProxyType(self._nodes)
+
+    @property
+    def devices(self) -> Mapping[str, Device]:
+        """GPUID → device."""
+        return MappingProxyType(self._devices)
+
+    def held_by(self, demand_uid: str) -> frozenset[str]:
+        """The ids of the devices of which this demand has a part."""
+        return self._held.get(demand_uid, frozenset())
+
+    def add_node(self, node: Node) -> None:
+        """Add a node.
+
+        Raises:
+            LedgerError: it is there already.
+        """
+        if node.name in self._nodes:
+            raise LedgerError(f"node {node.name} is in the ledger already")
+        self._write(self._nodes, node.name, _sorted_node(node))
+
+    def set_node(self, node: Node) -> None:
+        """Add a node, or replace what is known of it."""
+        self._write(self._nodes, node.name, _sorted_node(node))
+
+    def set_free(self, name: str, free: tuple[FreeGpu, ...]) -> None:
+        """Say which of a node's physical GPUs are free.
+
+        Raises:
+            LedgerError: there is no such node.
+        """
+        self.set_node(msgspec.structs.replace(self._node(name), free=free))
+
+    def remove_node(self, name: str) -> None:
+        """Forget a node; its devices stay until they are removed too.
+
+        Raises:
+            LedgerError: there is no such node.
+        """
+        self._node(name)
+        self._write(self._nodes, name, None)
+
+    def add_device(self, device: Device) -> None:
+        """Add a device with its holders.
+
+        Raises:
+            LedgerError: it is there already, or its holders take more than it has.
+        """
+        if device.id in self._devices:
+            raise LedgerError(f"vGPU {device.id} is in the ledger already")
+        self.set_device(device)
+
+    def set_device(self, device: Device) -> None:
+        """Add a device, or replace what is known of it, holders included.
+
+        Raises:
+            LedgerError: its holders take more than it has; the device is as it was before.
+        """
+        ordered = msgspec.structs.replace(
+            device, holders=tuple(sorted(device.holders, key=lambda holder: holder.demand))
+        )
+        _check(ordered)
+        before = self._devices.get(device.id)
+        was = {holder.demand for holder in before.holders} if before else set()
+        now = {holder.demand for holder in ordered.holders}
+        self._write(self._devices, device.id, ordered)
+        for uid in was - now:
+            self._write(self._held, uid, self._held[uid] - {device.id} or None)
+        for uid in now - was:
+            self._write(self._held, uid, self.held_by(uid) | {device.id})
+
+    def open_device(self, device: Device) -> None:
+        """Make a new vGPU out of a free physical GPU of its node.
+
+        Raises:
+            LedgerError: the node is not known or has no such GPU free, or the id is taken.
+        """
+        free = list(self._node(device.node).free)
+        try:
+            free.remove(FreeGpu(device.model, device.memory))
+        except ValueError:
+            raise LedgerError(
+                f"node {device.node} has no free GPU of model {device.model!r} "
+                f"with {format_memory(device.memory)}"
+            ) from None
+        self.add_device(device)
+        self.set_free(device.node, tuple(free))
+
+    def remove_device(self, device_id: str) -> None:
+        """Remove a device that nobody holds.
+
+        Raises:
+            LedgerError: there is no such device, or it is held.
+        """
+        device = self._device(device_id)
+        if not device.idle:
+            names = ", ".join(holder.name for holder in device.holders)
+            raise LedgerError(f"vGPU {device_id} is held by {names}")
+        self._write(self._devices, device_id, None)
+
+    def mark(
+        self, device_id: str, *, healthy: bool | None = None, fenced: bool | None = None
+    ) -> None:
+        """Say of a device whether it is healthy, and whether anybody may be added to it.
+
+        Raises:
+            LedgerError: there is no such device.
+        """
+        device = self._device(device_id)
+        marked = msgspec.structs.replace(
+            device,
+            healthy=device.healthy if healthy is None else healthy,
+            fenced=device.fenced if fenced is None else fenced,
+        )
+        self._write(self._devices, device_id, marked)
+
+    def place(self, demand: Demand, *device_ids: str) -> None:
+        """Give a demand its part of each of `count` different devices.
+
+        Raises:
+            LedgerError: a device does not exist, is unhealthy, fenced or too full, they are
+                not `count` different ones, or the demand holds something already.
+        """
+        if len(set(device_ids)) != len(device_ids) or len(device_ids) != demand.count:
+            raise LedgerError(f"{demand.name} asks for {demand.count} different vGPUs")
+        if demand.uid in self._held:
+            raise LedgerError(f"{demand.name} holds {', '.join(sorted(self._held[demand.uid]))}")
+        with self.whole():
+            for device_id in device_ids:
+                device = self._device(device_id)
+                if not device.healthy or device.fenced:
+                    raise LedgerError(f"vGPU {device_id} takes nobody: it is unhealthy or fenced")
+                holders = (*device.holders, _holder(demand, device))
+                self.set_device(msgspec.structs.replace(device, holders=holders))
+
+    def release(self, demand_uid: str) -> frozenset[str]:
+        """Take away all that a demand holds.
+
+        Returns:
+            the ids of the devices that it held; they stay in the ledger.
+
+        Raises:
+            LedgerError: it holds nothing.
+        """
+        held = self.held_by(demand_uid)
+        if not held:
+            raise LedgerError(f"demand {demand_uid} holds nothing")
+        for device_id in held:
+            device = self._devices[device_id]
+            rest = tuple(holder for holder in device.holders if holder.demand != demand_uid)
+            self.set_device(msgspec.structs.replace(device, holders=rest))
+        return held
+
+    @contextmanager
+    def whole(self) -> Iterator[None]:
+        """Everything done inside happens, or, when something raises, none of it."""
+        with self._noted() as mark:
+            try:
+                yield
+            except BaseException:
+                self._undo(mark)
+                raise
+
+    @contextmanager
+    def what_if(self) -> Iterator[None]:
+        """Nothing done inside outlasts it."""
+        with self._noted() as mark:
+            try:
+                yield
+            finally:
+                self._undo(mark)
+
+    @contextmanager
+    def _noted(self) -> Iterator[int]:
+        self._noting += 1
+        try:
+            yield len(self._notes)
+        finally:
+            self._noting -= 1
+            if not self._noting:
+                self._notes.clear()
+
+    def _undo(self, mark: int) -> None:
+        while len(self._notes) > mark:
+            table, key, value = self._notes.pop()
+            _put(table, key, value)
+
+    def _write(self, table: dict[str, Any], key: str, value: object) -> None:
+        """The one place where the ledger changes; None removes."""
+        if self._noting:
+            self._notes.append((table, key, table.get(key)))
+        _put(table, key, value)
+
+    def _node(self, name: str) -> Node:
+        try:
+            return self._nodes[name]
+        except KeyError:
+            raise LedgerError(f"no node {name} in the ledger") from None
+
+    def _device(self, device_id: str) -> Device:
+        try:
+            return self._devices[device_id]
+        except KeyError:
+            raise LedgerError(f"no vGPU {device_id} in the ledger") from None
+
+
+def _put(table: dict[str, Any], key: str, value: object) -> None:
+    if value is None:
+        table.pop(key, None)
+    else:
+        table[key] = value
+
+
+def _sorted_node(node: Node) -> Node:
+    return msgspec.structs.replace(node, free=tuple(sorted(node.free)))
+
+
+def _holder(demand: Demand, device: Device) -> Holder:
+    return Holder(
+        demand=demand.uid,
+        name=demand.name,
+        request=demand.request,
+        limit=demand.limit,
+        memory=demand.memory.on(device.memory),
+        affinity=demand.affinity,
+        anti_affinity=demand.anti_affinity,
+        exclusion=demand.exclusion,
+    )
+
+
+def _check(device: Device) -> None:
+    """The rules that hold at every moment: nobody twice, nothing negative, sums within the GPU."""
+    holders = device.holders
+    if len({holder.demand for holder in holders}) != len(holders):
+        raise LedgerError(f"vGPU {device.id} has a demand twice among its holders")
+    if len(holders) > MAX_HOLDERS:
+        raise LedgerError(f"vGPU {device.id} has {len(holders)} holders, more than {MAX_HOLDERS}")
+    if any(holder.request < 0 or holder.memory < 0 for holder in holders):
+        raise LedgerError(f"vGPU {device.id} has a holder of less than nothing")
+    if device.compute_left < 0:
+        asked = format_share(WHOLE - device.compute_left)
+        raise LedgerError(f"vGPU {device.id} over-committed: compute {asked} of 1")
+    if device.memory_left < 0:
+        asked = format_memory(device.memory - device.memory_left)
+        total = format_memory(device.memory)
+        raise LedgerError(f"vGPU {device.id} over-committed: memory {asked} of {total}")

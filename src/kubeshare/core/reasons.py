@@ -1,0 +1,74 @@
+"""Why a GPU does not take a demand, in words with numbers.
+
+The words are made here, once, so that events, the command line and JSON say the
+same. Each function answers for one rule and gives None where the rule is kept.
+"""
+
+from kubeshare.core.demand import Demand
+from kubeshare.core.device import MAX_HOLDERS, Device, FreeGpu
+from kubeshare.core.units import format_memory, format_share
+
+
+def service(device: Device) -> str | None:
+    """The device takes new holders at all."""
+    if not device.healthy:
+        return "unhealthy"
+    return "fenced, takes no new holder" if device.fenced else None
+
+
+def model(device: Device, demand: Demand) -> str | None:
+    """It is of the model asked."""
+    if demand.model in ("", device.model):
+        return None
+    return f"model {device.model or 'unknown'}, asked {demand.model}"
+
+
+def exclusion(device: Device, demand: Demand) -> str | None:
+    """All its holders have the exclusion asked; absent equals only absent."""
+    if device.idle or device.exclusions == {demand.exclusion}:
+        return None
+    present = ", ".join(sorted(device.exclusions - {""})) or "none"
+    return f"exclusion {present}, asked {demand.exclusion or 'none'}"
+
+
+def anti_affinity(device: Device, demand: Demand) -> str | None:
+    """None of its holders has the anti-affinity asked."""
+    if demand.anti_affinity and demand.anti_affinity in device.anti_affinities:
+        return f"anti-affinity {demand.anti_affinity} is on it already"
+    return None
+
+
+def room(device: Device, demand: Demand) -> str | None:
+    """Compute, memory and the list of holders have room."""
+    if demand.request > device.compute_left:
+        left, asked = format_share(device.compute_left), format_share(demand.request)
+        return f"compute {left} left, {asked} asked"
+    memory = demand.memory.on(device.memory)
+    if memory > device.memory_left:
+        left, asked = two_sizes(device.memory_left, memory)
+        return f"memory {left} left, {asked} asked"
+    if len(device.holders) >= MAX_HOLDERS:
+        return f"{MAX_HOLDERS} holders, as many as a vGPU takes"
+    return None
+
+
+def no_free_gpu(free: tuple[FreeGpu, ...], demand: Demand) -> str | None:
+    """One of a node's free physical GPUs would do for a new vGPU."""
+    if not free:
+        return "no free GPU"
+    of_model = [gpu for gpu in free if demand.model in ("", gpu.model)]
+    if not of_model:
+        models = ", ".join(sorted({gpu.model or "unknown" for gpu in free}))
+        return f"no free GPU of model {demand.model}, only of {models}"
+    largest = max(gpu.memory for gpu in of_model)
+    asked = demand.memory.on(largest)
+    if asked > largest:
+        has, wants = two_sizes(largest, asked)
+        return f"memory {has} on its largest free GPU, {wants} asked"
+    return None
+
+
+def two_sizes(left: int, asked: int) -> tuple[str, str]:
+    """Two different amounts of memory that also read as different."""
+    texts = format_memory(left), format_memory(asked)
+    return texts if texts[0] != texts[1] else (str(left), str(asked))
