@@ -26,8 +26,9 @@ from msgspec import Struct
 
 from kubeshare.kube.connection import connect
 from kubeshare.kube.errors import ApiError, GoneError, UnreachableError, error_of_response
+from kubeshare.kube.meta import Key
 from kubeshare.kube.resources import Raw, Resource
-from kubeshare.kube.watch import WatchEvent, read_watch
+from kubeshare.kube.watch import WatchEvent, read_watch, report_unreadable
 
 T = TypeVar("T")
 
@@ -39,10 +40,15 @@ _READ_VERBS = frozenset({"get", "list", "watch"})
 
 
 class Listing(Struct, Generic[T], frozen=True):
-    """All objects of a list, and the resourceVersion from which a watch goes on."""
+    """All objects of a list, and the resourceVersion from which a watch goes on.
+
+    ``unreadable`` names objects that do not have the form that the resource's shape
+    asks for: one strange object must not hide all others.
+    """
 
     items: list[T]
     resource_version: str
+    unreadable: tuple[Key, ...] = ()
 
 
 class _ListMeta(Struct, rename="camel"):
@@ -50,9 +56,9 @@ class _ListMeta(Struct, rename="camel"):
     continue_: str = msgspec.field(name="continue", default="")
 
 
-class _Page(Struct, Generic[T]):
+class _Page(Struct):
     metadata: _ListMeta
-    items: list[T]
+    items: list[msgspec.Raw]
 
 
 class Api:
@@ -89,7 +95,7 @@ class Api:
             ConfigError: no usable configuration.
         """
         client, namespace = connect(kubeconfig, context)
-        return cls(client, namespace=namespace)
+        return cls(client, namespace=namespace, timeout=timeout)
 
     async def __aenter__(self) -> Self:
         return self
@@ -120,7 +126,7 @@ class Api:
         """
         path = resource.path(namespace, name)
         body = await self._request("get", resource, path)
-        return _decode(body, resource)
+        return _decode(body, resource, resource.shape)
 
     async def list(
         self,
@@ -160,15 +166,20 @@ class Api:
     ) -> Listing[T]:
         path = resource.path(namespace)
         items: list[T] = []
+        unreadable: list[Key] = []
         token = ""
         while True:
             query = _parameters(**selectors, **{"continue": token})
             body = await self._request("list", resource, path, query=query)
-            page = msgspec.json.decode(body, type=_Page[resource.shape])  # type: ignore[name-defined]
-            items += (_complete(item, resource) for item in page.items)
+            page = _decode(body, resource, _Page)
+            for raw in page.items:
+                try:
+                    items.append(_complete(msgspec.json.decode(raw, type=resource.shape), resource))
+                except msgspec.ValidationError as error:
+                    unreadable.append(report_unreadable(raw, resource, error))
             token = page.metadata.continue_
             if not token:
-                return Listing(items, page.metadata.resource_version)
+                return Listing(items, page.metadata.resource_version, tuple(unreadable))
 
     async def watch(
         self,
@@ -256,7 +267,7 @@ class Api:
             body=_complete(dict(body), resource),
             query=_parameters(fieldManager=field_manager),
         )
-        return _decode(answer, resource)
+        return _decode(answer, resource, resource.shape)
 
     async def delete(
         self,
@@ -321,7 +332,7 @@ class Api:
             query=_parameters(fieldManager=field_manager),
             subresource=subresource,
         )
-        return _decode(answer, resource)
+        return _decode(answer, resource, resource.shape)
 
     async def merge_patch(
         self,
@@ -350,7 +361,7 @@ class Api:
             query=_parameters(fieldManager=field_manager),
             subresource=subresource,
         )
-        return _decode(answer, resource)
+        return _decode(answer, resource, resource.shape)
 
     async def apply(
         self,
@@ -389,7 +400,7 @@ class Api:
             query=_parameters(fieldManager=field_manager, force="true" if force else ""),
             subresource=subresource,
         )
-        return _decode(answer, resource)
+        return _decode(answer, resource, resource.shape)
 
     async def post(
         self,
@@ -406,9 +417,7 @@ class Api:
             ApiError: any other refusal.
         """
         path = resource.path(namespace, name, subresource)
-        answer = await self._request(
-            "create", resource, path, body=body, timeout=timeout, subresource=subresource
-        )
+        answer = await self._request("create", resource, path, body=body, subresource=subresource)
         decoded: Raw = msgspec.json.decode(answer)
         return decoded
 
@@ -480,11 +489,13 @@ def _parameters(**values: str) -> dict[str, str]:
     return {name: value for name, value in values.items() if value}
 
 
-def _decode(body: bytes, resource: Resource[T]) -> T:
+def _decode(body: bytes, resource: Resource[Any], shape: type[T]) -> T:
     try:
-        return msgspec.json.decode(body, type=resource.shape)
+        return msgspec.json.decode(body, type=shape)
     except msgspec.DecodeError as error:
-        raise ApiError(f"{resource.kind}: the API server's answer is not one ({error})") from error
+        raise ApiError(
+            f"{resource.plural}: the API server's answer is not one ({error})"
+        ) from error
 
 
 def _complete(item: T, resource: Resource[Any]) -> T:

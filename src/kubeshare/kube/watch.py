@@ -11,12 +11,16 @@ from typing import Any, Generic, TypeVar
 
 import httpx2
 import msgspec
+import structlog
 from msgspec import Struct
 
 from kubeshare.kube.errors import Status, UnreachableError, error_of_status
+from kubeshare.kube.meta import Key, ObjectMeta
 from kubeshare.kube.resources import Resource
 
 T = TypeVar("T")
+
+log = structlog.get_logger(__name__)
 
 BOOKMARK = "BOOKMARK"
 
@@ -28,11 +32,12 @@ class WatchEvent(Struct, Generic[T], frozen=True):
     """One change.
 
     ``type`` is ``ADDED``, ``MODIFIED``, ``DELETED`` or ``BOOKMARK``; ``object`` is None
-    for a bookmark; a watch may go on from ``resource_version``.
+    for a bookmark, and where the object does not have the form that was asked for.
+    A watch may go on from the resourceVersion of ``metadata``.
     """
 
     type: str
-    resource_version: str
+    metadata: ObjectMeta
     object: T | None
 
 
@@ -41,12 +46,8 @@ class _Line(Struct):
     object: msgspec.Raw
 
 
-class _Version(Struct, rename="camel"):
-    resource_version: str
-
-
-class _Versioned(Struct):
-    metadata: _Version
+class _Named(Struct):
+    metadata: ObjectMeta
 
 
 async def read_watch(
@@ -87,11 +88,21 @@ def _event(line: bytes, resource: Resource[Any], what: str) -> WatchEvent[Any]:
         envelope = msgspec.json.decode(line, type=_Line)
         if envelope.type == "ERROR":
             raise error_of_status(msgspec.json.decode(envelope.object, type=Status), what)
-        version = msgspec.json.decode(envelope.object, type=_Versioned).metadata.resource_version
-        if envelope.type == BOOKMARK:
-            return WatchEvent(BOOKMARK, version, None)
-        return WatchEvent(
-            envelope.type, version, msgspec.json.decode(envelope.object, type=resource.shape)
-        )
+        metadata = msgspec.json.decode(envelope.object, type=_Named).metadata
     except msgspec.DecodeError as error:
         raise UnreachableError(f"{what}: not a watch event ({error})", sent=True) from error
+    if envelope.type == BOOKMARK:
+        return WatchEvent(BOOKMARK, metadata, None)
+    try:
+        changed = msgspec.json.decode(envelope.object, type=resource.shape)
+    except msgspec.ValidationError as error:
+        report_unreadable(envelope.object, resource, error)
+        changed = None
+    return WatchEvent(envelope.type, metadata, changed)
+
+
+def report_unreadable(raw: msgspec.Raw, resource: Resource[Any], error: Exception) -> Key:
+    """Log an object that does not have the form its reader asks for; returns its key."""
+    key = msgspec.json.decode(raw, type=_Named).metadata.key
+    log.error("object cannot be read", resource=resource.plural, object=str(key), error=str(error))
+    return key

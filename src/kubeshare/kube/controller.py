@@ -1,0 +1,197 @@
+"""Takes keys from a queue and brings what they name to where it should be.
+
+A reconcile function is told a key, looks at the stores, and acts on the difference
+between wish and fact. It returns None (all is well), ``RequeueAfter`` (look again
+then), or raises:
+
+* ``TerminalError``: no retry helps until the object changes;
+* anything else: the key comes back after a backoff of its own.
+
+No exception of a reconcile function ends the program.
+"""
+
+import asyncio
+import time
+import uuid
+from collections import Counter
+from collections.abc import Awaitable, Callable, Hashable, Iterable
+from typing import Any, Generic, TypeVar
+
+import structlog
+from msgspec import Struct
+
+from kubeshare.kube.errors import ApiError, ConflictError, TooManyRequestsError, UnreachableError
+from kubeshare.kube.meta import Key, key_of
+from kubeshare.kube.reflector import Reflector
+from kubeshare.kube.store import Change
+from kubeshare.kube.workqueue import QueueClosedError, WorkQueue
+
+K = TypeVar("K", bound=Hashable)
+S = TypeVar("S")
+
+log = structlog.get_logger(__name__)
+
+
+class RequeueAfter(Struct, frozen=True):
+    """Look at the key again after that many seconds, whatever happens until then."""
+
+    seconds: float
+
+
+class TerminalError(Exception):
+    """The object cannot be reconciled as it is; it is looked at again when it changes."""
+
+
+Reconcile = Callable[[K], Awaitable[RequeueAfter | None]]
+
+
+def own_key(obj: Any) -> tuple[Key]:
+    """The object's own key, for ``Controller.watch``."""
+    return (key_of(obj),)
+
+
+def _always(_change: Change[Any]) -> bool:
+    return True
+
+
+def _ignore(_result: str, _seconds: float) -> None:
+    pass
+
+
+class Controller(Generic[K]):
+    """A named reconcile function with its queue and workers.
+
+    Args:
+        name: for logs and metrics.
+        reconcile: brings one key in order; runs for one key at most once at a time.
+        workers: how many keys at once.
+        timeout: seconds that one reconcile may take.
+        queue: its own by default.
+
+    Attributes:
+        queue: keys that need a look; anything may add some.
+        results: how reconciles ended, by ``success``, ``requeue_after``, ``conflict``,
+            ``error``, ``timeout``, ``terminal``.
+        on_result: told the result and the seconds of each reconcile.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        reconcile: Reconcile[K],
+        *,
+        workers: int = 1,
+        timeout: float = 30.0,
+        queue: WorkQueue[K] | None = None,
+    ) -> None:
+        self.name = name
+        self._reconcile = reconcile
+        self._workers = workers
+        self._timeout = timeout
+        self._reflectors: list[Reflector[Any]] = []
+        self.queue: WorkQueue[K] = WorkQueue(name) if queue is None else queue
+        self.results: Counter[str] = Counter()
+        self.on_result: Callable[[str, float], None] = _ignore
+
+    def watch(
+        self,
+        reflector: Reflector[S],
+        keys: Callable[[S], Iterable[K]],
+        when: Callable[[Change[S]], bool] = _always,
+    ) -> None:
+        """Queue keys when objects change; ``run`` waits for the reflector's first list.
+
+        Args:
+            reflector: what to watch.
+            keys: which keys an object concerns (``own_key``: its own); asked for the
+                object before and after the change, since both may be concerned.
+            when: which changes matter.
+        """
+
+        def enqueue(change: Change[S]) -> None:
+            if not when(change):
+                return
+            states = (change.object,) if change.old is None else (change.old, change.object)
+            for state in states:
+                for key in keys(state):
+                    self.queue.add(key, initial=change.initial)
+
+        self._reflectors.append(reflector)
+        reflector.subscribe(enqueue)
+
+    async def run(self) -> None:
+        """Work until ``stop``; wait for the stores to be filled first."""
+        for reflector in self._reflectors:
+            await reflector.wait_synced()
+        async with asyncio.TaskGroup() as group:
+            for _ in range(self._workers):
+                group.create_task(self._work())
+
+    def stop(self) -> None:
+        """Take no further key; ``run`` returns when those in process are done."""
+        self.queue.close()
+
+    async def _work(self) -> None:
+        while True:
+            try:
+                key = await self.queue.get()
+            except QueueClosedError:
+                return
+            try:
+                await self._process(key)
+            finally:
+                self.queue.done(key)
+
+    async def _process(self, key: K) -> None:
+        with structlog.contextvars.bound_contextvars(
+            controller=self.name, object=str(key), reconcile_id=uuid.uuid4().hex[:12]
+        ):
+            started = time.monotonic()
+            result = await self._attempt(key)
+            self.results[result] += 1
+            self.on_result(result, time.monotonic() - started)
+
+    async def _attempt(self, key: K) -> str:
+        """Reconcile once and say how it ended; never raises but for cancellation."""
+        deadline = asyncio.timeout(self._timeout)
+        try:
+            async with deadline:
+                again = await self._reconcile(key)
+        except Exception as error:  # noqa: BLE001 - no exception of a reconcile ends the program
+            if isinstance(error, TimeoutError) and deadline.expired():
+                self.queue.add_rate_limited(key)
+                log.error("took too long, trying again", timeout_seconds=self._timeout)  # noqa: TRY400
+                return "timeout"
+            return self._failed(key, error)
+        self.queue.forget(key)
+        if again is None:
+            return "success"
+        self.queue.add_after(key, again.seconds)
+        return "requeue_after"
+
+    def _failed(self, key: K, error: Exception) -> str:
+        match error:
+            case TerminalError():
+                self.queue.forget(key)
+                log.error("cannot be reconciled as it is", error=str(error))
+                return "terminal"
+            case ConflictError():
+                log.info("decided from an old state, trying again", error=str(error))
+                self.queue.add_rate_limited(key)
+                return "conflict"
+            case UnreachableError() | TooManyRequestsError():
+                log.warning("API server not available, trying again", error=str(error))
+                self._retry(key, error)
+            case ApiError():
+                log.error("refused, trying again", error=str(error))
+                self._retry(key, error)
+            case _:
+                log.error("failed, trying again", exc_info=error)
+                self.queue.add_rate_limited(key)
+        return "error"
+
+    def _retry(self, key: K, error: ApiError) -> None:
+        if error.retry_after is None:
+            self.queue.add_rate_limited(key)
+        else:
+            self.queue.add_after(key, error.retry_after)

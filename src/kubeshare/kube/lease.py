@@ -1,0 +1,281 @@
+"""At most one replica works at a time: leader election by a Lease.
+
+Whoever writes its name into the Lease leads for ``duration`` seconds and renews
+while it works. Clocks of different machines are not compared: a candidate takes
+over when it has seen the Lease *unchanged* for ``duration`` seconds of its own
+monotonic clock. A leader that could not renew for ``renew_deadline`` seconds of its
+clock stops working; since that is less than ``duration``, it has stopped before
+anybody else begins.
+
+All writes are conditional on the resourceVersion that was read, so of two candidates
+one fails. The last line of defence is elsewhere: a paused process may believe for a
+moment that it still leads, and then its conditional writes fail.
+"""
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
+
+import structlog
+from msgspec import Struct, field
+
+from kubeshare.kube.api import Api
+from kubeshare.kube.backoff import Backoff
+from kubeshare.kube.conditions import micro_timestamp
+from kubeshare.kube.errors import AlreadyExistsError, ApiError, ConflictError, NotFoundError
+from kubeshare.kube.meta import ObjectMeta
+from kubeshare.kube.resources import LEASES
+
+log = structlog.get_logger(__name__)
+
+
+class LeadershipLostError(Exception):
+    """The Lease could not be renewed in time: the program must end."""
+
+
+class LeaseSpec(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """Who leads, and since when; an empty holder means nobody."""
+
+    holder_identity: str | None = None
+    lease_duration_seconds: int | None = None
+    acquire_time: str | None = None
+    renew_time: str | None = None
+    lease_transitions: int | None = None
+
+
+class Lease(Struct, frozen=True, kw_only=True):
+    """What is read of a Lease."""
+
+    metadata: ObjectMeta
+    spec: LeaseSpec = field(default_factory=LeaseSpec)
+
+
+_LEASES = LEASES.into(Lease)
+
+
+def _utc_now() -> datetime:
+    return datetime.now(UTC)
+
+
+class LeaseElector:
+    """A candidate for a Lease.
+
+    Args:
+        api: where the Lease is.
+        namespace: of the Lease.
+        name: of the Lease.
+        identity: of this replica, different from all others (the pod's name).
+        duration: seconds without a renewal after which others may take over.
+        renew_deadline: seconds without a renewal after which this one stops.
+        retry: seconds between attempts.
+        wall_clock: the times written into the Lease, for people only.
+        draw: random number in [0, 1), for jitter.
+
+    Attributes:
+        leading: whether this replica leads now.
+        transitions: how often the Lease has changed hands, as last read.
+    """
+
+    def __init__(  # noqa: PLR0913 - the numbers of the protocol
+        self,
+        api: Api,
+        namespace: str,
+        name: str,
+        identity: str,
+        *,
+        duration: float = 15.0,
+        renew_deadline: float = 10.0,
+        retry: float = 2.0,
+        wall_clock: Callable[[], datetime] = _utc_now,
+        draw: Callable[[], float] = random.random,
+    ) -> None:
+        if not retry < renew_deadline < duration:
+            raise ValueError("a lease needs retry < renew_deadline < duration")
+        self._api = api
+        self._namespace = namespace
+        self._name = name
+        self.identity = identity
+        self._duration = duration
+        self._renew_deadline = renew_deadline
+        self._retry = retry
+        self._wall_clock = wall_clock
+        self._pause = Backoff(retry, retry, draw)
+        self._seen: Lease | None = None
+        self._seen_at = 0.0
+        self.leading = False
+        self.transitions = 0
+
+    async def run(self, work: Callable[[], Awaitable[None]]) -> None:
+        """Wait for leadership, then work until ``work`` returns; the Lease is released after.
+
+        ``work`` is cancelled when leadership is lost, and its own failure ends this too.
+
+        Raises:
+            LeadershipLostError: the Lease could not be renewed in time.
+        """
+        renewed = await self._acquire()
+        self.leading = True
+        log.info("leading", lease=self._name, identity=self.identity)
+        lost = False
+        try:
+            async with asyncio.TaskGroup() as group:
+                renewing = group.create_task(self._renew(renewed))
+                await work()
+                renewing.cancel()
+        except* LeadershipLostError as errors:
+            lost = True
+            raise LeadershipLostError(str(errors.exceptions[0])) from None
+        finally:
+            self.leading = False
+            if not lost:
+                await self._release()
+
+    async def _acquire(self) -> float:
+        """Try until this replica leads; returns the monotonic time before the write that did it."""
+        while True:
+            started = _now()
+            try:
+                async with asyncio.timeout(self._renew_deadline):
+                    if await self._try(started):
+                        return started
+            except (ApiError, TimeoutError) as error:
+                log.warning("cannot get the lease, trying again", error=str(error) or "no answer")
+            await asyncio.sleep(self._pause.next())
+
+    async def _renew(self, renewed: float) -> None:
+        """Renew until cancelled.
+
+        Args:
+            renewed: monotonic time before the last successful write: what others saw
+                cannot be older.
+
+        Raises:
+            LeadershipLostError: no success for ``renew_deadline`` seconds, or another leads.
+        """
+        while True:
+            await asyncio.sleep(self._retry)
+            deadline = renewed + self._renew_deadline
+            reason = "no answer"
+            while True:
+                started = _now()
+                if started >= deadline:
+                    raise LeadershipLostError(
+                        f"lease {self._namespace}/{self._name} not renewed for "
+                        f"{self._renew_deadline:g} s: {reason}"
+                    )
+                try:
+                    async with asyncio.timeout_at(deadline):
+                        if not await self._try(started):
+                            raise LeadershipLostError(
+                                f"lease {self._namespace}/{self._name} is held by another"
+                            )
+                    renewed = started
+                    break
+                except (ApiError, TimeoutError) as error:
+                    reason = str(error) or "no answer"
+                    log.warning("cannot renew the lease, trying again", error=reason)
+                await asyncio.sleep(min(self._retry / 4, max(0.0, deadline - _now())))
+
+    async def _try(self, now: float) -> bool:
+        """One attempt to hold the Lease from ``now`` on; False when another holds it."""
+        lease = await self._read()
+        if lease is None:
+            return await self._create(now)
+        self._observe(lease, now)
+        holder = lease.spec.holder_identity
+        if holder and holder != self.identity and now < self._seen_at + self._seconds(lease):
+            return False
+        if self.leading and holder != self.identity:
+            return False
+        try:
+            written = await self._write(lease, self._claim(lease))
+        except ConflictError:
+            return False if not self.leading else await self._still_ours()
+        self._observe(written, now)
+        return True
+
+    async def _still_ours(self) -> bool:
+        lease = await self._read()
+        if lease is not None and lease.spec.holder_identity == self.identity:
+            raise ConflictError(f"lease {self._name}: somebody else edits it")
+        return False
+
+    async def _read(self) -> Lease | None:
+        try:
+            return await self._api.get(_LEASES, self._name, self._namespace)
+        except NotFoundError:
+            return None
+
+    async def _create(self, now: float) -> bool:
+        body = {
+            "metadata": {"name": self._name, "namespace": self._namespace},
+            "spec": self._claim(None),
+        }
+        try:
+            self._observe(await self._api.create(_LEASES, body), now)
+        except AlreadyExistsError:
+            return False
+        return True
+
+    async def _write(self, lease: Lease, spec: dict[str, object]) -> Lease:
+        return await self._api.json_patch(
+            _LEASES,
+            self._name,
+            [
+                {
+                    "op": "test",
+                    "path": "/metadata/resourceVersion",
+                    "value": lease.metadata.resource_version,
+                },
+                {"op": "add", "path": "/spec", "value": spec},
+            ],
+            self._namespace,
+        )
+
+    def _claim(self, lease: Lease | None) -> dict[str, object]:
+        present = micro_timestamp(self._wall_clock())
+        old = LeaseSpec() if lease is None else lease.spec
+        ours = old.holder_identity == self.identity
+        self.transitions = (old.lease_transitions or 0) + (lease is not None and not ours)
+        return {
+            "holderIdentity": self.identity,
+            "leaseDurationSeconds": int(self._duration),
+            "acquireTime": (old.acquire_time if ours else None) or present,
+            "renewTime": present,
+            "leaseTransitions": self.transitions,
+        }
+
+    async def _release(self) -> None:
+        """Let go, so that the next leader need not wait; best effort within ``retry`` seconds."""
+        try:
+            async with asyncio.timeout(self._retry):
+                lease = await self._read()
+                if lease is None or lease.spec.holder_identity != self.identity:
+                    return
+                present = micro_timestamp(self._wall_clock())
+                released = {
+                    "holderIdentity": "",
+                    "leaseDurationSeconds": 1,
+                    "acquireTime": present,
+                    "renewTime": present,
+                    "leaseTransitions": lease.spec.lease_transitions or 0,
+                }
+                await self._write(lease, released)
+                log.info("lease released", lease=self._name)
+        except (ApiError, TimeoutError) as error:
+            log.warning("lease not released, it will expire", error=str(error) or "no answer")
+
+    def _observe(self, lease: Lease, now: float) -> None:
+        if self._seen is None or (
+            self._seen.metadata.resource_version != lease.metadata.resource_version
+        ):
+            self._seen, self._seen_at = lease, now
+
+    def _seconds(self, lease: Lease) -> float:
+        """How long the Lease binds without being renewed: at least as its holder says."""
+        return max(self._duration, float(lease.spec.lease_duration_seconds or 0))
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()
