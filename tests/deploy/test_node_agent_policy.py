@@ -1,0 +1,76 @@
+"""A node agent speaks for its own node only, and only ever gives holders back."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from kubeshare.lab.control_plane import ApiServer
+from kubeshare.lab.errors import LabError
+
+pytestmark = pytest.mark.apiserver
+
+AGENT = "system:serviceaccount:kubeshare-system:kubeshare-node-agent"
+HOLDER = {
+    "demand": "a",
+    "container": "",
+    "requestMicros": 1,
+    "limitMicros": 1,
+    "memoryBytes": 1,
+}
+
+
+@pytest.fixture(autouse=True)
+def may_write_everything(cluster: ApiServer) -> Iterator[None]:
+    """Give the agent every right, so that what refuses it is the policy alone."""
+    name = "node-agent-may-everything"
+    cluster.kubectl(
+        "create", "clusterrolebinding", name, "--clusterrole=cluster-admin", f"--user={AGENT}"
+    )
+    yield
+    cluster.kubectl("delete", "clusterrolebinding", name)
+
+
+def patch_as_agent_of(
+    cluster: ApiServer, node: str, vgpu: str, operations: list[dict[str, Any]], *more: str
+) -> None:
+    cluster.kubectl(
+        *("patch", "vgpu", vgpu, "--type=json", "-p", json.dumps(operations), *more),
+        f"--as={AGENT}",
+        f"--as-user-extra=authentication.kubernetes.io/node-name={node}",
+    )
+
+
+def set_uuid(uuid: str) -> list[dict[str, Any]]:
+    return [{"op": "add", "path": "/spec/uuid", "value": uuid}]
+
+
+def test_writes_a_vgpu_of_its_own_node(cluster: ApiServer, vgpu: str) -> None:
+    patch_as_agent_of(cluster, "node-1", vgpu, set_uuid("GPU-1"))
+
+    assert cluster.kubectl("get", "vgpu", vgpu, "-o", "jsonpath={.spec.uuid}") == "GPU-1"
+
+
+def test_cannot_write_a_vgpu_of_another_node(cluster: ApiServer, vgpu: str) -> None:
+    with pytest.raises(LabError, match="this is node-1, its token is of node-2"):
+        patch_as_agent_of(cluster, "node-2", vgpu, set_uuid("GPU-1"))
+
+
+def test_removes_a_holder_of_its_own_node_only(cluster: ApiServer, vgpu: str) -> None:
+    add = json.dumps([{"op": "add", "path": "/status/holders/-", "value": HOLDER}])
+    remove = [{"op": "remove", "path": "/status/holders/0"}]
+    cluster.kubectl("patch", "vgpu", vgpu, "--subresource=status", "--type=json", "-p", add)
+
+    with pytest.raises(LabError, match="its own node only"):
+        patch_as_agent_of(cluster, "node-2", vgpu, remove, "--subresource=status")
+    patch_as_agent_of(cluster, "node-1", vgpu, remove, "--subresource=status")
+
+    assert cluster.kubectl("get", "vgpu", vgpu, "-o", "jsonpath={.status.holders}") == "[]"
+
+
+def test_cannot_give_a_share_to_anybody(cluster: ApiServer, vgpu: str) -> None:
+    add = [{"op": "add", "path": "/status/holders/-", "value": HOLDER}]
+
+    with pytest.raises(LabError, match="releases holders, it adds and changes none"):
+        patch_as_agent_of(cluster, "node-1", vgpu, add, "--subresource=status")

@@ -1,0 +1,127 @@
+"""The API server itself refuses to promise more than a GPU has, whoever writes."""
+
+import json
+from typing import Any
+
+import msgspec
+import pytest
+
+from kubeshare.api import holders
+from kubeshare.api.v1 import VGPU, Holder
+from kubeshare.lab.control_plane import ApiServer
+from kubeshare.lab.errors import LabError
+
+pytestmark = pytest.mark.apiserver
+
+GIB = 1 << 30
+
+
+def holder(demand: str, request: int, memory: int = GIB, **more: Any) -> Holder:
+    return Holder(
+        demand=demand, request_micros=request, limit_micros=1_000_000, memory_bytes=memory, **more
+    )
+
+
+def read(cluster: ApiServer, name: str) -> VGPU:
+    return msgspec.json.decode(cluster.kubectl("get", "vgpu", name, "-o", "json"), type=VGPU)
+
+
+def patch(cluster: ApiServer, name: str, operations: list[dict[str, Any]]) -> None:
+    cluster.kubectl(
+        "patch", "vgpu", name, "--subresource=status", "--type=json", "-p", json.dumps(operations)
+    )
+
+
+def add(cluster: ApiServer, name: str, *new: Holder) -> None:
+    for one in new:
+        patch(cluster, name, holders.add(read(cluster, name), one))
+
+
+def test_six_shares_that_fill_a_gpu_exactly_are_accepted(cluster: ApiServer, vgpu: str) -> None:
+    shares = (100_000, 100_000, 100_000, 300_000, 300_000, 100_000)
+
+    add(cluster, vgpu, *(holder(f"d{n}", share) for n, share in enumerate(shares)))
+
+    assert sum(h.request_micros for h in read(cluster, vgpu).status.holders) == 1_000_000
+
+
+def test_one_millionth_too_much_compute_is_refused(cluster: ApiServer, vgpu: str) -> None:
+    add(cluster, vgpu, holder("a", 600_000))
+
+    with pytest.raises(LabError, match="more than one GPU"):
+        add(cluster, vgpu, holder("b", 400_001))
+
+    assert [h.demand for h in read(cluster, vgpu).status.holders] == ["a"]
+
+
+def test_one_byte_too_much_memory_is_refused(cluster: ApiServer, vgpu: str) -> None:
+    add(cluster, vgpu, holder("a", 0, 15 * GIB))
+
+    with pytest.raises(LabError, match="memory would be more than the GPU has"):
+        add(cluster, vgpu, holder("b", 0, GIB + 1))
+
+
+def test_a_patch_made_from_an_older_read_changes_nothing(cluster: ApiServer, vgpu: str) -> None:
+    stale = read(cluster, vgpu)
+    add(cluster, vgpu, holder("a", 100_000))
+
+    with pytest.raises(LabError):
+        patch(cluster, vgpu, holders.add(stale, holder("b", 100_000)))
+
+    assert [h.demand for h in read(cluster, vgpu).status.holders] == ["a"]
+
+
+def test_a_holder_leaves_and_its_room_is_free_again(cluster: ApiServer, vgpu: str) -> None:
+    add(cluster, vgpu, holder("a", 600_000), holder("b", 400_000))
+
+    patch(cluster, vgpu, holders.remove(read(cluster, vgpu), "a"))
+    add(cluster, vgpu, holder("c", 600_000))
+
+    assert [h.demand for h in read(cluster, vgpu).status.holders] == ["b", "c"]
+
+
+def test_the_same_demand_cannot_hold_twice(cluster: ApiServer, vgpu: str) -> None:
+    add(cluster, vgpu, holder("a", 100_000))
+
+    with pytest.raises(LabError, match="Duplicate value"):
+        add(cluster, vgpu, holder("a", 100_000))
+
+
+def test_a_pods_uid_is_added_to_its_holder_alone(cluster: ApiServer, vgpu: str) -> None:
+    add(cluster, vgpu, holder("a", 100_000), holder("b", 100_000))
+
+    patch(cluster, vgpu, holders.set_pod_uid(read(cluster, vgpu), "b", "uid-of-b"))
+
+    assert [h.pod_uid for h in read(cluster, vgpu).status.holders] == ["", "uid-of-b"]
+
+
+def test_a_vgpu_being_given_back_takes_no_holder(cluster: ApiServer, vgpu: str) -> None:
+    patch(cluster, vgpu, holders.set_phase(read(cluster, vgpu), "Deleting"))
+
+    with pytest.raises(LabError, match="takes no holders"):
+        add(cluster, vgpu, holder("a", 1))
+
+
+def test_a_vgpu_with_holders_cannot_be_given_back(cluster: ApiServer, vgpu: str) -> None:
+    add(cluster, vgpu, holder("a", 1))
+
+    with pytest.raises(LabError, match="takes no holders"):
+        patch(cluster, vgpu, holders.set_phase(read(cluster, vgpu), "Deleting"))
+
+
+def test_a_request_above_its_limit_is_refused(cluster: ApiServer, vgpu: str) -> None:
+    odd = Holder(demand="a", request_micros=600_000, limit_micros=500_000, memory_bytes=1)
+
+    with pytest.raises(LabError, match="request is at most its limit"):
+        add(cluster, vgpu, odd)
+
+
+def test_a_uuid_once_known_stays(cluster: ApiServer, vgpu: str) -> None:
+    def set_uuid(uuid: str) -> None:
+        body = json.dumps({"spec": {"uuid": uuid}})
+        cluster.kubectl("patch", "vgpu", vgpu, "--type=merge", "-p", body)
+
+    set_uuid("GPU-1")
+
+    with pytest.raises(LabError, match="does not change"):
+        set_uuid("GPU-2")
