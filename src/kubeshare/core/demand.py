@@ -3,7 +3,7 @@
 import msgspec
 
 from kubeshare.core.errors import InvalidValueError
-from kubeshare.core.units import WHOLE, Memory, format_share
+from kubeshare.core.units import MICROS, Memory, format_share
 
 __all__ = ["Demand", "Memory"]
 
@@ -35,7 +35,7 @@ class Demand(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     namespace: str = ""
     request: int
-    limit: int = WHOLE
+    limit: int = MICROS
     memory: Memory
     affinity: str = ""
     anti_affinity: str = ""
@@ -47,7 +47,7 @@ class Demand(msgspec.Struct, frozen=True, kw_only=True):
     attempt: int = 0
 
     def __post_init__(self) -> None:
-        if not 0 <= self.limit <= WHOLE:
+        if not 0 <= self.limit <= MICROS:
             raise InvalidValueError("limit", f"{format_share(self.limit)} is not within 0 and 1")
         if not 0 <= self.request <= self.limit:
             raise InvalidValueError(

@@ -6,7 +6,8 @@ from typing import Final
 
 import msgspec
 
-from kubeshare.core.units import WHOLE
+from kubeshare.core.demand import Demand
+from kubeshare.core.units import MICROS
 
 MAX_HOLDERS: Final = 128
 """The most holders one vGPU may have; the VGPU object's schema says the same."""
@@ -32,11 +33,25 @@ class Holder(msgspec.Struct, frozen=True, kw_only=True):
     demand: str
     name: str
     request: int
-    limit: int = WHOLE
+    limit: int = MICROS
     memory: int
     affinity: str = ""
     anti_affinity: str = ""
     exclusion: str = ""
+
+    @classmethod
+    def of(cls, demand: Demand, device: "Device") -> "Holder":
+        """The part of a device that a demand gets; what it asks as a share is fixed in bytes."""
+        return cls(
+            demand=demand.uid,
+            name=demand.name,
+            request=demand.request,
+            limit=demand.limit,
+            memory=demand.memory.on(device.memory),
+            affinity=demand.affinity,
+            anti_affinity=demand.anti_affinity,
+            exclusion=demand.exclusion,
+        )
 
 
 class Device(msgspec.Struct, frozen=True, kw_only=True, dict=True):
@@ -73,7 +88,7 @@ class Device(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     @cached_property
     def compute_left(self) -> int:
         """Micros that are not reserved; negative only in a record from elsewhere."""
-        return WHOLE - sum(holder.request for holder in self.holders)
+        return MICROS - sum(holder.request for holder in self.holders)
 
     @cached_property
     def memory_left(self) -> int:

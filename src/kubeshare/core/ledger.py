@@ -20,7 +20,7 @@ import msgspec
 from kubeshare.core.demand import Demand
 from kubeshare.core.device import MAX_HOLDERS, Device, FreeGpu, Holder, Node
 from kubeshare.core.errors import LedgerError
-from kubeshare.core.units import WHOLE, format_memory, format_share
+from kubeshare.core.units import MICROS, format_memory, format_share
 
 
 class Ledger:
@@ -190,7 +190,7 @@ class Ledger:
                 device = self._device(device_id)
                 if not device.healthy or device.fenced:
                     raise LedgerError(f"vGPU {device_id} takes nobody: it is unhealthy or fenced")
-                holders = (*device.holders, _holder(demand, device))
+                holders = (*device.holders, Holder.of(demand, device))
                 self.set_device(msgspec.structs.replace(device, holders=holders))
 
     def release(self, demand_uid: str) -> frozenset[str]:
@@ -275,19 +275,6 @@ def _sorted_node(node: Node) -> Node:
     return msgspec.structs.replace(node, free=tuple(sorted(node.free)))
 
 
-def _holder(demand: Demand, device: Device) -> Holder:
-    return Holder(
-        demand=demand.uid,
-        name=demand.name,
-        request=demand.request,
-        limit=demand.limit,
-        memory=demand.memory.on(device.memory),
-        affinity=demand.affinity,
-        anti_affinity=demand.anti_affinity,
-        exclusion=demand.exclusion,
-    )
-
-
 def _check(device: Device) -> None:
     """The rules that hold at every moment: nobody twice, nothing negative, sums within the GPU."""
     holders = device.holders
@@ -298,7 +285,7 @@ def _check(device: Device) -> None:
     if any(holder.request < 0 or holder.memory < 0 for holder in holders):
         raise LedgerError(f"vGPU {device.id} has a holder of less than nothing")
     if device.compute_left < 0:
-        asked = format_share(WHOLE - device.compute_left)
+        asked = format_share(MICROS - device.compute_left)
         raise LedgerError(f"vGPU {device.id} over-committed: compute {asked} of 1")
     if device.memory_left < 0:
         asked = format_memory(device.memory - device.memory_left)

@@ -14,8 +14,8 @@ import msgspec
 
 from kubeshare.core.errors import InvalidValueError
 
-WHOLE: Final = 1_000_000
-"""A whole GPU, in micros."""
+MICROS: Final = 1_000_000
+"""How many micros (millionths) make a whole GPU."""
 
 MAX_BYTES: Final = 2**63 - 1
 """The largest number of bytes that Kubernetes and the wire formats can carry."""
@@ -61,7 +61,7 @@ class Memory(msgspec.Struct, frozen=True):
         if self.bytes is not None:
             return self.bytes
         assert self.micros is not None
-        return total * self.micros // WHOLE
+        return total * self.micros // MICROS
 
 
 def parse_share(value: object, field: str) -> int:
@@ -80,7 +80,7 @@ def parse_share(value: object, field: str) -> int:
     share, _ = _parse(value, field)
     if share > 1:
         raise InvalidValueError(field, f"{value} is more than 1, a whole GPU")
-    return _nearest(share * WHOLE)
+    return _nearest(share * MICROS)
 
 
 def parse_memory(value: object, field: str) -> Memory:
@@ -98,7 +98,7 @@ def parse_memory(value: object, field: str) -> Memory:
     """
     amount, suffixed = _parse(value, field)
     if amount <= 1 and not suffixed:
-        return Memory(micros=_nearest(amount * WHOLE))
+        return Memory(micros=_nearest(amount * MICROS))
     return Memory(bytes=_bytes(amount, value, field))
 
 
@@ -120,7 +120,7 @@ def parse_size(value: object, field: str) -> int:
 
 def format_share(micros: int) -> str:
     """Micros as people write a share: ``0``, ``0.5``, ``0.333333``, ``1``."""
-    return f"{micros // WHOLE}.{micros % WHOLE:06d}".rstrip("0").rstrip(".")
+    return f"{micros // MICROS}.{micros % MICROS:06d}".rstrip("0").rstrip(".")
 
 
 def format_memory(amount: int) -> str:

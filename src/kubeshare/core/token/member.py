@@ -5,7 +5,7 @@ import enum
 import msgspec
 
 from kubeshare.core.token.usage import SHORTEST_GRANT_NS, TAU_NS, Allowance, DecayedAverage
-from kubeshare.core.units import WHOLE
+from kubeshare.core.units import MICROS
 
 
 class MemberView(msgspec.Struct, frozen=True, kw_only=True):
@@ -68,10 +68,10 @@ class Member:
         self.limit = limit
         # The average is looked at between grants, at the ends of its swings; a request
         # that were compared bare would be met at the peaks and missed on average.
-        fraction = request / WHOLE
+        fraction = request / MICROS
         self.target = fraction + fraction * (1 - fraction) * quota_ns / TAU_NS
-        self.average = DecayedAverage(request / WHOLE, now)
-        self.allowance = Allowance(limit, quota_ns, now) if limit < WHOLE else None
+        self.average = DecayedAverage(request / MICROS, now)
+        self.allowance = Allowance(limit, quota_ns, now) if limit < MICROS else None
         self.phase = Phase.CLOSED
         self.bypassed_ns: int | None = None  # since when it has not reported
         self.watched = False

@@ -15,7 +15,7 @@ is overrun is owed.
 import math
 from typing import Final
 
-from kubeshare.core.units import WHOLE
+from kubeshare.core.units import MICROS
 
 TAU_NS: Final = 2_000_000_000
 """Time constant of the average: after two seconds 37 % of the past is left."""
@@ -77,10 +77,10 @@ class Allowance:
     __slots__ = ("_at_ns", "_cap", "_credit", "_enough", "_limit", "held_back")
 
     def __init__(self, limit: int, quota_ns: int, now: int) -> None:
-        grant_ns = min(quota_ns, max(SHORTEST_GRANT_NS, _PACE_NS * limit // WHOLE))
+        grant_ns = min(quota_ns, max(SHORTEST_GRANT_NS, _PACE_NS * limit // MICROS))
         self._limit = limit
-        self._enough = grant_ns * (WHOLE - limit)
-        self._cap = 2 * quota_ns * WHOLE
+        self._enough = grant_ns * (MICROS - limit)
+        self._cap = 2 * quota_ns * MICROS
         self._credit = self._enough
         self._at_ns = now
         self.held_back = limit == 0
@@ -89,16 +89,16 @@ class Allowance:
         """Account for the time up to `now`; times before the last one change nothing."""
         elapsed = max(0, now - self._at_ns)
         self._at_ns = max(now, self._at_ns)
-        rate = self._limit - WHOLE if using else self._limit
+        rate = self._limit - MICROS if using else self._limit
         self._add(elapsed * rate)
 
     def add(self, used_ns: int) -> None:
         """Account afterwards for a use that was taken for none."""
-        self._add(-used_ns * WHOLE)
+        self._add(-used_ns * MICROS)
 
     def runs_out_after(self) -> int:
         """The ns of running from the last `advance` after which the credit is spent."""
-        return max(0, -(-self._credit // (WHOLE - self._limit)))
+        return max(0, -(-self._credit // (MICROS - self._limit)))
 
     def ready_at(self) -> int | None:
         """When a member that is held back and does not run may run again, in ns; None: never."""

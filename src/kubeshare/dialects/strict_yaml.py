@@ -1,0 +1,215 @@
+"""YAML for files that people write and programs must not misread.
+
+The text is composed into a graph of nodes with their places, and a reader takes
+from it exactly what it knows: whatever is unknown, missing, twice or of the wrong
+type is an error that names the line and the field. Numbers are handed over as they
+are written, so that ``0.3`` is three tenths and not the nearest binary fraction.
+"""
+
+import difflib
+from collections.abc import Iterable, Mapping
+from typing import Final, NoReturn
+
+import yaml
+
+MAX_BYTES: Final = 64 * 2**20
+
+_TAG = "tag:yaml.org,2002:"
+_KINDS = {
+    "str": "text",
+    "int": "a number",
+    "float": "a number",
+    "bool": "true or false",
+    "null": "nothing",
+    "map": "a mapping",
+    "seq": "a list",
+}
+
+
+class FileError(ValueError):
+    """A file says something that it must not; the message names place and reason."""
+
+
+class Field:
+    """A value in a file, and where it is.
+
+    Attributes:
+        path: how people name it: ``events[2].request.limit``; "" for the whole file.
+        line: where it begins, counted from 1.
+    """
+
+    def __init__(self, source: str, node: yaml.Node, path: str = "") -> None:
+        self._source = source
+        self._node = node
+        self._tag = node.tag.removeprefix(_TAG)
+        self.path = path
+        self.line = node.start_mark.line + 1
+
+    def fail(self, reason: str) -> NoReturn:
+        """Complain about this value.
+
+        Raises:
+            FileError: always.
+        """
+        raise FileError(f"{self._source}:{self.line}: {self.path or 'the file'}: {reason}")
+
+    def absent(self) -> bool:
+        """It is written as nothing (``null``)."""
+        return self._tag == "null"
+
+    def mapping(
+        self,
+        known: Iterable[str],
+        required: Iterable[str] = (),
+        foreign: Mapping[str, str] | None = None,
+    ) -> dict[str, "Field"]:
+        """Its entries; those that are written as nothing are left out.
+
+        Args:
+            known: the keys that it may have.
+            required: the keys that it must have.
+            foreign: keys that mean something elsewhere → where.
+
+        Raises:
+            FileError: it is not a mapping, or has other keys, one twice, or lacks one.
+        """
+        if not isinstance(self._node, yaml.MappingNode):
+            self._fail_type("a mapping")
+        known = list(known)
+        entries: dict[str, Field] = {}
+        for key_node, value_node in self._node.value:
+            key = self._key(key_node)
+            entry = Field(self._source, value_node, f"{self.path}.{key}" if self.path else key)
+            entry.line = key_node.start_mark.line + 1
+            if foreign and key in foreign:
+                entry.fail(f"is a field of {foreign[key]}")
+            if key not in known:
+                entry.fail(f"unknown key{suggestion(key, known)}")
+            if key in entries:
+                entry.fail("is given twice")
+            entries[key] = entry
+        present = {key: entry for key, entry in entries.items() if not entry.absent()}
+        for key in required:
+            if key not in present:
+                self.fail(f"{key} is missing")
+        return present
+
+    def items(self) -> list["Field"]:
+        """Its entries, as a list.
+
+        Raises:
+            FileError: it is not a list.
+        """
+        if not isinstance(self._node, yaml.SequenceNode):
+            self._fail_type("a list")
+        return [
+            Field(self._source, node, f"{self.path}[{index}]")
+            for index, node in enumerate(self._node.value)
+        ]
+
+    def text(self) -> str:
+        """Its text.
+
+        Raises:
+            FileError: it is something else, or a number or word that YAML takes for one.
+        """
+        if self._tag != "str" or not isinstance(self._node, yaml.ScalarNode):
+            quotes = " (in quotes)" if isinstance(self._node, yaml.ScalarNode) else ""
+            self._fail_type(f"text{quotes}")
+        return str(self._node.value)
+
+    def name(self) -> str:
+        """Its text, of which there is some."""
+        text = self.text()
+        if not text:
+            self.fail("is empty")
+        return text
+
+    def number(self) -> str:
+        """A number or quantity as it is written; whether it is one is for units to say.
+
+        Raises:
+            FileError: it is neither a number nor text.
+        """
+        if self._tag not in ("int", "float", "str"):
+            self._fail_type("a number")
+        return str(self._node.value)
+
+    def whole_number(self) -> int:
+        """A number without a fraction, in decimal digits.
+
+        Raises:
+            FileError: it is something else.
+        """
+        text = str(self._node.value)
+        if self._tag != "int" or not text.lstrip("-").isdecimal() or len(text) > 18:
+            self._fail_type("a whole number")
+        return int(text)
+
+    def boolean(self) -> bool:
+        """True or false.
+
+        Raises:
+            FileError: it is something else.
+        """
+        if self._tag != "bool":
+            self._fail_type("true or false")
+        return str(self._node.value).lower() in ("true", "yes", "on")
+
+    def _key(self, node: yaml.Node) -> str:
+        if not isinstance(node, yaml.ScalarNode):
+            Field(self._source, node, self.path).fail("has a key that is not text")
+        return str(node.value)
+
+    def _fail_type(self, expected: str) -> NoReturn:
+        found = _KINDS.get(self._tag, f"a value of type {self._tag}")
+        shown = f" {self._node.value!r}" if isinstance(self._node, yaml.ScalarNode) else ""
+        self.fail(f"must be {expected}, not {found}{shown}")
+
+
+class _Loader(yaml.SafeLoader):
+    """Composes without aliases: a file of a few lines could unfold to more than memory holds."""
+
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+        if self.check_event(yaml.AliasEvent):
+            mark = self.peek_event().start_mark  # type: ignore[no-untyped-call]  # as typeshed has it
+            raise yaml.composer.ComposerError(None, None, "aliases are not read", mark)
+        return super().compose_node(parent, index)
+
+
+def load(text: bytes, source: str) -> Field:
+    """Compose a file.
+
+    Args:
+        text: its content, in UTF-8.
+        source: its name, for messages.
+
+    Raises:
+        FileError: it is too large, empty, not text, or not one YAML document.
+    """
+    if len(text) > MAX_BYTES:
+        raise FileError(f"{source}: is larger than {MAX_BYTES // 2**20} MiB")
+    try:
+        node = yaml.compose(text.decode(), Loader=_Loader)
+    except UnicodeDecodeError as error:
+        line = text.count(b"\n", 0, error.start) + 1
+        raise FileError(f"{source}:{line}: is not text in UTF-8") from None
+    except yaml.MarkedYAMLError as error:
+        line = error.problem_mark.line + 1 if error.problem_mark else 1
+        raise FileError(f"{source}:{line}: is not YAML: {error.problem or error}") from None
+    except yaml.reader.ReaderError as error:
+        raise FileError(f"{source}: is not YAML: {error.reason}") from None
+    except RecursionError:
+        raise FileError(f"{source}: is nested too deeply") from None
+    if node is None:
+        raise FileError(f"{source}:1: is empty")
+    return Field(source, node)
+
+
+def suggestion(word: str, known: Iterable[str]) -> str:
+    """`` (did you mean …?)`` where one of the known words is close, else a list of them."""
+    known = list(known)
+    close = difflib.get_close_matches(word, known, n=1)
+    if close:
+        return f" (did you mean {close[0]}?)"
+    return f" (known: {', '.join(known)})" if known else ""
