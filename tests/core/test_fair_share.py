@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kubeshare.core.fair_share import fair_shares
-from kubeshare.core.units import WHOLE
+from kubeshare.core.units import MICROS
 
 A, B, C = (300_000, 600_000), (400_000, 600_000), (300_000, 500_000)
 
@@ -17,7 +17,7 @@ A, B, C = (300_000, 600_000), (400_000, 600_000), (300_000, 500_000)
         ({"A": A, "B": B}, {"A": 500_000, "B": 500_000}),
         ({"A": A, "B": B, "C": C}, {"A": 300_000, "B": 400_000, "C": 300_000}),
         ({}, {}),
-        ({"A": (0, WHOLE)}, {"A": WHOLE}),
+        ({"A": (0, MICROS)}, {"A": MICROS}),
     ],
     ids=["A alone", "A and B", "all three", "nobody", "no guarantee, alone"],
 )
@@ -27,7 +27,7 @@ def test_the_stages_of_figure_6(asks: dict[str, tuple[int, int]], expected: dict
 
 def test_more_than_one_gpu_of_requests_is_refused() -> None:
     with pytest.raises(ValueError, match="more than one GPU"):
-        fair_shares({"A": (600_000, WHOLE), "B": (400_001, WHOLE)})
+        fair_shares({"A": (600_000, MICROS), "B": (400_001, MICROS)})
 
 
 def test_a_request_above_its_limit_is_refused() -> None:
@@ -36,9 +36,9 @@ def test_a_request_above_its_limit_is_refused() -> None:
 
 
 asks_that_fit = st.lists(
-    st.tuples(st.integers(0, WHOLE), st.integers(0, WHOLE)).map(lambda pair: tuple(sorted(pair))),
+    st.tuples(st.integers(0, MICROS), st.integers(0, MICROS)).map(lambda pair: tuple(sorted(pair))),
     max_size=12,
-).filter(lambda asks: sum(request for request, _ in asks) <= WHOLE)
+).filter(lambda asks: sum(request for request, _ in asks) <= MICROS)
 
 
 @given(asks_that_fit)
@@ -50,6 +50,6 @@ def test_requests_are_met_limits_kept_and_nothing_is_left_lying(
     for job, (request, limit) in enumerate(asks):
         assert request <= shares[job] <= limit
     total = sum(shares.values())
-    assert total <= WHOLE
+    assert total <= MICROS
     everybody_at_limit = all(shares[job] == limit for job, (_, limit) in enumerate(asks))
-    assert everybody_at_limit or total > WHOLE - len(asks)
+    assert everybody_at_limit or total > MICROS - len(asks)

@@ -10,7 +10,7 @@ everybody is at the limit.
 from collections.abc import Mapping
 from typing import TypeVar
 
-from kubeshare.core.units import WHOLE
+from kubeshare.core.units import MICROS
 
 Name = TypeVar("Name")
 
@@ -28,14 +28,14 @@ def fair_shares(asks: Mapping[Name, tuple[int, int]]) -> dict[Name, int]:
     Raises:
         ValueError: the requests are more than one GPU, or a request is above its limit.
     """
-    if sum(request for request, _ in asks.values()) > WHOLE:
+    if sum(request for request, _ in asks.values()) > MICROS:
         raise ValueError("the requests are more than one GPU")
     if any(not 0 <= request <= limit for request, limit in asks.values()):
         raise ValueError("a request is above its limit")
-    lowest, highest = 0, WHOLE
+    lowest, highest = 0, MICROS
     while lowest < highest:
         level = (lowest + highest + 1) // 2
-        if sum(_at(level, *ask) for ask in asks.values()) <= WHOLE:
+        if sum(_at(level, *ask) for ask in asks.values()) <= MICROS:
             lowest = level
         else:
             highest = level - 1

@@ -1,0 +1,66 @@
+"""From samples of busy time to shares: pure arithmetic over what was observed.
+
+A sample says how long the GPU has worked for each job since the job's start.
+The share over a window is what it worked within, over the window's length; so
+neither the rate of sampling nor a late sample bends it.
+"""
+
+from collections.abc import Iterable, Mapping
+
+from msgspec import Struct
+
+
+class Sample(Struct, frozen=True):
+    """One look at the GPU.
+
+    Args:
+        at_ns: when, on the clock of whoever counts the busy time.
+        busy_ns: job -> nanoseconds that the GPU has worked for it so far.
+    """
+
+    at_ns: int
+    busy_ns: Mapping[str, int]
+
+
+class StageResult(Struct, frozen=True):
+    """What a stage came to: fractions of the GPU for each job."""
+
+    title: str
+    start_ns: int
+    end_ns: int
+    target: Mapping[str, float]
+    measured: Mapping[str, float]
+    charged: Mapping[str, float]
+
+    @property
+    def worst(self) -> float:
+        """The largest distance from a target, as a fraction of the GPU."""
+        return max(abs(self.measured[job] - self.target[job]) for job in self.target)
+
+
+def shares(first: Sample, last: Sample, jobs: Iterable[str]) -> dict[str, float]:
+    """The share of each job between two samples.
+
+    Raises:
+        ValueError: no time lies between them.
+    """
+    elapsed = last.at_ns - first.at_ns
+    if elapsed <= 0:
+        raise ValueError("a share needs two samples with time between them")
+    return {job: (last.busy_ns.get(job, 0) - first.busy_ns.get(job, 0)) / elapsed for job in jobs}
+
+
+def sliding(
+    samples: list[Sample], jobs: Iterable[str], window_ns: int
+) -> dict[str, list[tuple[int, float]]]:
+    """For each job the points (time, share over the window that ends there), for a plot."""
+    jobs = tuple(jobs)
+    lines: dict[str, list[tuple[int, float]]] = {job: [] for job in jobs}
+    start = 0
+    for sample in samples:
+        while samples[start].at_ns < sample.at_ns - window_ns:
+            start += 1
+        if samples[start].at_ns < sample.at_ns:
+            for job, share in shares(samples[start], sample, jobs).items():
+                lines[job].append((sample.at_ns, share))
+    return lines
