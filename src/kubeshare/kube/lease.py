@@ -93,8 +93,8 @@ class LeaseElector:
         if not retry < renew_deadline < duration:
             raise ValueError("a lease needs retry < renew_deadline < duration")
         self._api = api
-        self._namespace = namespace
-        self._name = name
+        self.namespace = namespace
+        self.name = name
         self.identity = identity
         self._duration = duration
         self._renew_deadline = renew_deadline
@@ -116,19 +116,21 @@ class LeaseElector:
         """
         renewed = await self._acquire()
         self.leading = True
-        log.info("leading", lease=self._name, identity=self.identity)
-        lost = False
+        log.info("leading", lease=self.name, identity=self.identity)
         try:
             async with asyncio.TaskGroup() as group:
                 renewing = group.create_task(self._renew(renewed))
                 await work()
                 renewing.cancel()
-        except* LeadershipLostError as errors:
-            lost = True
-            raise LeadershipLostError(str(errors.exceptions[0])) from None
+        except BaseExceptionGroup as errors:
+            lost = errors.subgroup(LeadershipLostError)
+            if lost is not None:
+                self.leading = False
+                raise LeadershipLostError(str(lost.exceptions[0])) from errors
+            raise
         finally:
-            self.leading = False
-            if not lost:
+            if self.leading:
+                self.leading = False
                 await self._release()
 
     async def _acquire(self) -> float:
@@ -161,14 +163,14 @@ class LeaseElector:
                 started = _now()
                 if started >= deadline:
                     raise LeadershipLostError(
-                        f"lease {self._namespace}/{self._name} not renewed for "
+                        f"lease {self.namespace}/{self.name} not renewed for "
                         f"{self._renew_deadline:g} s: {reason}"
                     )
                 try:
                     async with asyncio.timeout_at(deadline):
                         if not await self._try(started):
                             raise LeadershipLostError(
-                                f"lease {self._namespace}/{self._name} is held by another"
+                                f"lease {self.namespace}/{self.name} is held by another"
                             )
                     renewed = started
                     break
@@ -181,8 +183,8 @@ class LeaseElector:
         """One attempt to hold the Lease from ``now`` on; False when another holds it."""
         lease = await self._read()
         if lease is None:
-            return await self._create(now)
-        self._observe(lease, now)
+            return await self._create()
+        self._observe(lease)
         holder = lease.spec.holder_identity
         if holder and holder != self.identity and now < self._seen_at + self._seconds(lease):
             return False
@@ -192,28 +194,28 @@ class LeaseElector:
             written = await self._write(lease, self._claim(lease))
         except ConflictError:
             return False if not self.leading else await self._still_ours()
-        self._observe(written, now)
+        self._observe(written)
         return True
 
     async def _still_ours(self) -> bool:
         lease = await self._read()
         if lease is not None and lease.spec.holder_identity == self.identity:
-            raise ConflictError(f"lease {self._name}: somebody else edits it")
+            raise ConflictError(f"lease {self.name}: somebody else edits it")
         return False
 
     async def _read(self) -> Lease | None:
         try:
-            return await self._api.get(_LEASES, self._name, self._namespace)
+            return await self._api.get(_LEASES, self.name, self.namespace)
         except NotFoundError:
             return None
 
-    async def _create(self, now: float) -> bool:
+    async def _create(self) -> bool:
         body = {
-            "metadata": {"name": self._name, "namespace": self._namespace},
+            "metadata": {"name": self.name, "namespace": self.namespace},
             "spec": self._claim(None),
         }
         try:
-            self._observe(await self._api.create(_LEASES, body), now)
+            self._observe(await self._api.create(_LEASES, body))
         except AlreadyExistsError:
             return False
         return True
@@ -221,7 +223,7 @@ class LeaseElector:
     async def _write(self, lease: Lease, spec: dict[str, object]) -> Lease:
         return await self._api.json_patch(
             _LEASES,
-            self._name,
+            self.name,
             [
                 {
                     "op": "test",
@@ -230,7 +232,7 @@ class LeaseElector:
                 },
                 {"op": "add", "path": "/spec", "value": spec},
             ],
-            self._namespace,
+            self.namespace,
         )
 
     def _claim(self, lease: Lease | None) -> dict[str, object]:
@@ -262,15 +264,16 @@ class LeaseElector:
                     "leaseTransitions": lease.spec.lease_transitions or 0,
                 }
                 await self._write(lease, released)
-                log.info("lease released", lease=self._name)
+                log.info("lease released", lease=self.name)
         except (ApiError, TimeoutError) as error:
             log.warning("lease not released, it will expire", error=str(error) or "no answer")
 
-    def _observe(self, lease: Lease, now: float) -> None:
+    def _observe(self, lease: Lease) -> None:
+        # Timed after the answer: the holder wrote before it, and stops counted from its write.
         if self._seen is None or (
             self._seen.metadata.resource_version != lease.metadata.resource_version
         ):
-            self._seen, self._seen_at = lease, now
+            self._seen, self._seen_at = lease, _now()
 
     def _seconds(self, lease: Lease) -> float:
         """How long the Lease binds without being renewed: at least as its holder says."""

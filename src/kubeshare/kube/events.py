@@ -1,0 +1,298 @@
+"""Events: what people see under ``kubectl describe``, told once and counted after that.
+
+``emit`` never waits and never fails: it notes the event, and ``run`` writes it. The
+same event again (same object, type, reason, action and note) becomes a *series*: the
+first repetition is written at once, later ones at most every few minutes. Each
+object has a budget, so that a loop cannot flood the API server: when it is spent, new
+events of that object are dropped and counted.
+"""
+
+import asyncio
+import uuid
+from collections import OrderedDict
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+import structlog
+from msgspec import Struct, to_builtins
+
+from kubeshare.kube.api import Api
+from kubeshare.kube.conditions import micro_timestamp
+from kubeshare.kube.errors import AlreadyExistsError, ApiError, NotFoundError
+from kubeshare.kube.meta import metadata_of
+from kubeshare.kube.resources import EVENTS, Resource
+from kubeshare.kube.workqueue import WorkQueue
+
+log = structlog.get_logger(__name__)
+
+NORMAL = "Normal"
+WARNING = "Warning"
+
+NOTE_LIMIT = 1024
+SERIES_SECONDS = 360.0
+"""A repetition after so long is a new event."""
+REFRESH_SECONDS = 300.0
+"""A running series is written at most this often."""
+BURST = 25
+REFILL_SECONDS = 300.0
+"""Each object may have ``BURST`` events at once, and one more every so many seconds."""
+REMEMBERED = 4096
+"""Series and budgets that are kept; the ones unused for longest go first."""
+ATTEMPTS = 8
+
+
+class ObjectReference(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """Which object an event is about."""
+
+    api_version: str
+    kind: str
+    name: str
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+
+
+def reference(resource: Resource[Any], obj: Any) -> ObjectReference:
+    """The reference to an object that was read as ``resource``."""
+    metadata = metadata_of(obj)
+    return ObjectReference(
+        api_version=resource.api_version,
+        kind=resource.kind,
+        name=metadata.name,
+        namespace=metadata.namespace,
+        uid=metadata.uid,
+        resource_version=metadata.resource_version,
+    )
+
+
+class _Identity(NamedTuple):
+    """What makes two events the same one."""
+
+    namespace: str
+    name: str
+    uid: str
+    type: str
+    reason: str
+    action: str
+    note: str
+    related: str
+
+
+class _Series:
+    """An event and how often it came."""
+
+    def __init__(self, regarding: ObjectReference, related: ObjectReference | None) -> None:
+        self.regarding = regarding
+        self.related = related
+        self.event_name = f"{regarding.name[:220]}.{uuid.uuid4().hex[:16]}"
+        self.count = 0
+        self.first = ""  # wall clock, as the API has it
+        self.last = ""
+        self.last_at = 0.0  # monotonic
+        self.created = False
+        self.written_count = 0
+        self.written_at = 0.0  # monotonic
+
+
+class _Budget:
+    """A token bucket."""
+
+    def __init__(self, now: float) -> None:
+        self._tokens = float(BURST)
+        self._at = now
+
+    def take(self, now: float) -> bool:
+        self._tokens = min(float(BURST), self._tokens + (now - self._at) / REFILL_SECONDS)
+        self._at = now
+        if self._tokens < 1:
+            return False
+        self._tokens -= 1
+        return True
+
+
+def _utc_now() -> datetime:
+    return datetime.now(UTC)
+
+
+class EventRecorder:
+    """Notes events and writes them in the background.
+
+    Args:
+        api: where to write.
+        controller: who reports, for example ``kubeshare.nthu/scheduler``.
+        instance: which replica of it (the pod's name).
+        wall_clock: the times in the events.
+
+    Attributes:
+        dropped: events not written: over budget, refused, or failed too often.
+    """
+
+    def __init__(
+        self,
+        api: Api,
+        controller: str,
+        instance: str,
+        *,
+        wall_clock: Callable[[], datetime] = _utc_now,
+    ) -> None:
+        self._api = api
+        self._controller = controller
+        self._instance = instance[:128]
+        self._wall_clock = wall_clock
+        self._series: OrderedDict[_Identity, _Series] = OrderedDict()
+        self._budgets: OrderedDict[tuple[str, str, str], _Budget] = OrderedDict()
+        self._queue: WorkQueue[_Identity] = WorkQueue(f"{controller} events", first=1.0, last=60.0)
+        self.dropped = 0
+
+    def emit(  # noqa: PLR0913 - the fields of an event
+        self,
+        regarding: ObjectReference,
+        reason: str,
+        action: str,
+        note: str,
+        *,
+        type: str = NORMAL,  # noqa: A002 - its name in the API
+        related: ObjectReference | None = None,
+    ) -> None:
+        """Tell that something happened; returns at once.
+
+        Args:
+            regarding: the object that it happened to.
+            reason: why, one CamelCase word.
+            action: what was done, one CamelCase word.
+            note: a sentence: what, and what to do next.
+            type: ``NORMAL`` or ``WARNING``.
+            related: another object that takes part.
+        """
+        now = asyncio.get_running_loop().time()
+        key = _Identity(
+            regarding.namespace,
+            regarding.name,
+            regarding.uid,
+            type,
+            reason,
+            action,
+            _cut(note),
+            related.uid if related else "",
+        )
+        series = self._series.get(key)
+        if series is None or now - series.last_at > SERIES_SECONDS:
+            if not self._afford(key, now):
+                return
+            series = _Series(regarding, related)
+            _remember(self._series, key, series)
+        self._series.move_to_end(key)
+        present = micro_timestamp(self._wall_clock())
+        series.first = series.first or present
+        series.last, series.last_at = present, now
+        series.count += 1
+        if series.count <= 2:
+            self._queue.add(key)
+        else:
+            self._queue.add_after(key, series.written_at + REFRESH_SECONDS - now)
+
+    async def run(self) -> None:
+        """Write events until cancelled."""
+        while True:
+            key = await self._queue.get()
+            try:
+                await self._attempt(key)
+            finally:
+                self._queue.done(key)
+
+    async def flush(self, seconds: float = 2.0) -> None:
+        """Write what has not been written, for the end of a program; gives up after ``seconds``."""
+        try:
+            async with asyncio.timeout(seconds):
+                for key, series in list(self._series.items()):
+                    if series.written_count < series.count:
+                        await self._attempt(key)
+        except TimeoutError:
+            log.warning("events not written before the end")
+
+    async def _attempt(self, key: _Identity) -> None:
+        series = self._series.get(key)
+        if series is None or series.written_count == series.count:
+            return
+        try:
+            await self._write(key, series)
+        except ApiError as error:
+            if 0 < error.status < 429 or self._queue.failures(key) >= ATTEMPTS:
+                self._queue.forget(key)
+                self._series.pop(key, None)
+                self.dropped += 1
+                log.warning("event dropped", reason=key.reason, error=str(error))
+            else:
+                self._queue.add_rate_limited(key)
+        else:
+            self._queue.forget(key)
+
+    async def _write(self, key: _Identity, series: _Series) -> None:
+        count = series.count
+        if series.created:
+            await self._update(key, series)
+        else:
+            await self._create(key, series)
+        series.written_count = count
+        series.written_at = asyncio.get_running_loop().time()
+
+    async def _create(self, key: _Identity, series: _Series) -> None:
+        body: dict[str, Any] = {
+            "metadata": {"name": series.event_name, "namespace": key.namespace or "default"},
+            "eventTime": series.first,
+            "reportingController": self._controller,
+            "reportingInstance": self._instance,
+            "type": key.type,
+            "reason": key.reason,
+            "action": key.action,
+            "note": key.note,
+            "regarding": to_builtins(series.regarding),
+        }
+        if series.related is not None:
+            body["related"] = to_builtins(series.related)
+        if series.count > 1:
+            body["series"] = _counted(series)
+        try:
+            await self._api.create(EVENTS, body)
+        except AlreadyExistsError:  # an earlier attempt whose answer was lost
+            log.debug("event was there already", event=series.event_name)
+        series.created = True
+
+    async def _update(self, key: _Identity, series: _Series) -> None:
+        namespace = key.namespace or "default"
+        patch = {"series": _counted(series)}
+        try:
+            await self._api.merge_patch(EVENTS, series.event_name, patch, namespace)
+        except NotFoundError:  # the API server forgets events after an hour
+            await self._create(key, series)
+
+    def _afford(self, key: _Identity, now: float) -> bool:
+        owner = (key.namespace, key.name, key.uid)
+        budget = self._budgets.get(owner)
+        if budget is None:
+            budget = _Budget(now)
+            _remember(self._budgets, owner, budget)
+        self._budgets.move_to_end(owner)
+        if budget.take(now):
+            return True
+        self.dropped += 1
+        return False
+
+
+def _remember(memory: OrderedDict[Any, Any], key: Any, value: Any) -> None:
+    memory[key] = value
+    if len(memory) > REMEMBERED:
+        memory.popitem(last=False)
+
+
+def _counted(series: _Series) -> dict[str, Any]:
+    return {"count": series.count, "lastObservedTime": series.last}
+
+
+def _cut(note: str) -> str:
+    """The note in the bytes that the API server takes."""
+    encoded = note.encode()
+    if len(encoded) <= NOTE_LIMIT:
+        return note
+    return encoded[: NOTE_LIMIT - 3].decode(errors="ignore") + "…"

@@ -1,0 +1,101 @@
+"""``/livez``, ``/readyz`` and ``/metrics`` over HTTP, in the event loop that they tell about.
+
+That the loop answers at all is the heartbeat behind ``/livez``. The server knows
+GET, reads no body, closes after each answer, and bounds everything that a client
+could send or keep open.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable
+from http import HTTPStatus
+
+from prometheus_client import CONTENT_TYPE_LATEST
+
+HEAD_LIMIT = 8192
+HEAD_SECONDS = 5.0
+CONNECTIONS = 64
+
+Check = Callable[[], Iterable[str]]
+"""Returns what is wrong, in words; nothing when all is well."""
+
+_TEXT = "text/plain; charset=utf-8"
+
+
+class HealthServer:
+    """Serves probes and metrics.
+
+    Args:
+        port: TCP port; 0 for any free one.
+        ready: what keeps the program from doing its work.
+        metrics: the text for Prometheus.
+        live: what only a restart would mend.
+        host: address to listen on; all by default.
+
+    Attributes:
+        port: where it listens, once ``run`` has begun.
+    """
+
+    def __init__(
+        self,
+        port: int,
+        *,
+        ready: Check,
+        metrics: Callable[[], bytes],
+        live: Check = tuple,
+        host: str | None = None,
+    ) -> None:
+        self.port = port
+        self._host = host
+        self._checks = {"/livez": live, "/readyz": ready}
+        self._metrics = metrics
+        self._open = 0
+        self.listening = asyncio.Event()
+
+    async def run(self) -> None:
+        """Serve until cancelled.
+
+        Raises:
+            OSError: the port is taken.
+        """
+        server = await asyncio.start_server(self._serve, self._host, self.port, limit=HEAD_LIMIT)
+        async with server:
+            self.port = server.sockets[0].getsockname()[1]
+            self.listening.set()
+            await server.serve_forever()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._open += 1
+        try:
+            if self._open <= CONNECTIONS:
+                async with asyncio.timeout(HEAD_SECONDS):
+                    head = await reader.readuntil(b"\r\n\r\n")
+                    writer.write(self._answer(head))
+                    await writer.drain()
+        except (OSError, TimeoutError, EOFError, asyncio.LimitOverrunError):
+            pass  # a client that says nothing sensible in time gets no answer
+        finally:
+            self._open -= 1
+            writer.close()
+
+    def _answer(self, head: bytes) -> bytes:
+        method, _, rest = head.partition(b" ")
+        path = rest.partition(b" ")[0].partition(b"?")[0].decode(errors="replace")
+        if method not in {b"GET", b"HEAD"}:
+            return _response(HTTPStatus.METHOD_NOT_ALLOWED, b"only GET\n")
+        if path == "/metrics":
+            return _response(HTTPStatus.OK, self._metrics(), CONTENT_TYPE_LATEST)
+        check = self._checks.get(path)
+        if check is None:
+            return _response(HTTPStatus.NOT_FOUND, b"try /livez, /readyz or /metrics\n")
+        wrong = list(check())
+        if wrong:
+            return _response(HTTPStatus.SERVICE_UNAVAILABLE, ("\n".join(wrong) + "\n").encode())
+        return _response(HTTPStatus.OK, b"ok\n")
+
+
+def _response(status: HTTPStatus, body: bytes, content_type: str = _TEXT) -> bytes:
+    head = (
+        f"HTTP/1.1 {status.value} {status.phrase}\r\ncontent-type: {content_type}\r\n"
+        f"content-length: {len(body)}\r\nconnection: close\r\n\r\n"
+    )
+    return head.encode() + body

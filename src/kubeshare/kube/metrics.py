@@ -1,0 +1,133 @@
+"""Metrics of the runtime, read from plain counters at the moment of a scrape.
+
+Names of work queues and leader election are those of client-go, so that existing
+dashboards work; the others begin with ``kube_runtime_``.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from prometheus_client import CollectorRegistry, Histogram
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from kubeshare.kube.api import Api
+from kubeshare.kube.controller import Controller
+from kubeshare.kube.lease import LeaseElector
+from kubeshare.kube.reflector import Reflector
+
+_BUCKETS = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 10, 30, 60)
+
+
+class RuntimeCollector(Collector):
+    """What the runtime's parts have counted.
+
+    Args:
+        api: its requests.
+        reflectors: their state.
+        controllers: their queues and results.
+        electors: whether they lead.
+    """
+
+    def __init__(
+        self,
+        api: Api,
+        reflectors: Sequence[Reflector[Any]],
+        controllers: Sequence[Controller[Any]],
+        electors: Sequence[LeaseElector],
+    ) -> None:
+        self._api = api
+        self._reflectors = reflectors
+        self._controllers = controllers
+        self._electors = electors
+
+    def collect(self) -> Iterator[Metric]:
+        """All metrics as they are now."""
+        yield from self._requests()
+        yield from self._watches()
+        yield from self._queues()
+        leader = GaugeMetricFamily(
+            "leader_election_master_status", "1 while this replica leads", labels=["name"]
+        )
+        for elector in self._electors:
+            leader.add_metric([elector.name], float(elector.leading))
+        yield leader
+
+    def _requests(self) -> Iterator[Metric]:
+        requests = CounterMetricFamily(
+            "kube_runtime_requests", "Requests to the API server", labels=["verb", "resource"]
+        )
+        for (verb, resource), count in self._api.requests.items():
+            requests.add_metric([verb, resource], count)
+        yield requests
+
+    def _watches(self) -> Iterator[Metric]:
+        labels = ["resource"]
+        synced = GaugeMetricFamily(
+            "kube_runtime_synced", "1 once the store has been filled", labels=labels
+        )
+        objects = GaugeMetricFamily("kube_runtime_objects", "Objects in the store", labels=labels)
+        age = GaugeMetricFamily(
+            "kube_runtime_last_event_age_seconds", "Since anything came", labels=labels
+        )
+        relists = CounterMetricFamily(
+            "kube_runtime_relists", "Lists after the first", labels=labels
+        )
+        restarts = CounterMetricFamily(
+            "kube_runtime_watch_restarts", "Watches that ended", labels=[*labels, "reason"]
+        )
+        for reflector in self._reflectors:
+            name = reflector.resource.plural
+            synced.add_metric([name], float(reflector.synced))
+            objects.add_metric([name], len(reflector.store))
+            relists.add_metric([name], reflector.relists)
+            if reflector.last_event_age is not None:
+                age.add_metric([name], reflector.last_event_age)
+            for reason, count in reflector.restarts.items():
+                restarts.add_metric([name, reason], count)
+        yield from (synced, objects, age, relists, restarts)
+
+    def _queues(self) -> Iterator[Metric]:
+        depth = GaugeMetricFamily("workqueue_depth", "Keys that wait", labels=["name"])
+        adds = CounterMetricFamily("workqueue_adds", "Keys queued", labels=["name"])
+        retries = CounterMetricFamily("workqueue_retries", "Keys that failed", labels=["name"])
+        unfinished = GaugeMetricFamily(
+            "workqueue_unfinished_work_seconds", "Of all keys in process", labels=["name"]
+        )
+        longest = GaugeMetricFamily(
+            "workqueue_longest_running_processor_seconds", "Oldest key in process", labels=["name"]
+        )
+        results = CounterMetricFamily(
+            "kube_runtime_reconciles", "Reconciles", labels=["controller", "result"]
+        )
+        for controller in self._controllers:
+            name, queue = controller.name, controller.queue
+            depth.add_metric([name], len(queue))
+            adds.add_metric([name], queue.adds)
+            retries.add_metric([name], queue.retries)
+            unfinished.add_metric([name], queue.unfinished_seconds)
+            longest.add_metric([name], queue.longest_seconds)
+            for result, count in controller.results.items():
+                results.add_metric([name, result], count)
+        yield from (depth, adds, retries, unfinished, longest, results)
+
+
+def time_controllers(registry: CollectorRegistry, controllers: Sequence[Controller[Any]]) -> None:
+    """Add histograms of waiting and working times to a registry."""
+    waited = Histogram(
+        "workqueue_queue_duration_seconds",
+        "In the queue",
+        ["name"],
+        buckets=_BUCKETS,
+        registry=registry,
+    )
+    worked = Histogram(
+        "workqueue_work_duration_seconds",
+        "In process",
+        ["name"],
+        buckets=_BUCKETS,
+        registry=registry,
+    )
+    for controller in controllers:
+        controller.queue.on_taken = waited.labels(controller.name).observe
+        controller.queue.on_done = worked.labels(controller.name).observe

@@ -1,0 +1,237 @@
+"""The shell of a program: starts its parts, listens to signals, and ends in order.
+
+A program has reflectors (always running, so that a replica that waits for the Lease
+is warm), controllers and leading tasks (running while it leads, or always when there
+is no Lease), and tasks beside them. SIGTERM ends it in order: take no more keys,
+finish those in process, release the Lease, write the last events. A second signal,
+or ``drain_seconds``, cuts that short. Readiness says that the stores are filled, not
+that the replica leads: a waiting replica is ready to take over.
+"""
+
+import asyncio
+import signal
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Any, TypeVar
+
+import structlog
+from prometheus_client import CollectorRegistry, generate_latest
+
+from kubeshare.kube.api import Api
+from kubeshare.kube.connection import ConfigError
+from kubeshare.kube.controller import Controller
+from kubeshare.kube.errors import ApiError
+from kubeshare.kube.events import EventRecorder
+from kubeshare.kube.health import HealthServer
+from kubeshare.kube.lease import LeadershipLostError, LeaseElector
+from kubeshare.kube.metrics import RuntimeCollector, time_controllers
+from kubeshare.kube.reflector import Reflector
+
+T = TypeVar("T")
+Task = Callable[[], Awaitable[None]]
+
+log = structlog.get_logger(__name__)
+
+EXIT_UNREACHABLE = 3
+
+
+class Program:
+    """The parts of one program and the order in which they start and end.
+
+    Args:
+        name: for logs.
+        api: its connection.
+        elector: its candidate for a Lease, or None where every replica works.
+        recorder: its events, or None.
+        port: of ``/livez``, ``/readyz``, ``/metrics``; None for no server, 0 for any port.
+        drain_seconds: how long keys in process may take after SIGTERM.
+
+    Attributes:
+        registry: metrics of the program's own go here.
+        health: the server of probes and metrics, or None.
+    """
+
+    def __init__(  # noqa: PLR0913 - the parts of a program
+        self,
+        name: str,
+        api: Api,
+        *,
+        elector: LeaseElector | None = None,
+        recorder: EventRecorder | None = None,
+        port: int | None = None,
+        drain_seconds: float = 6.0,
+    ) -> None:
+        self.name = name
+        self._api = api
+        self._elector = elector
+        self._recorder = recorder
+        self._drain_seconds = drain_seconds
+        self._reflectors: list[Reflector[Any]] = []
+        self._controllers: list[Controller[Any]] = []
+        self._leading: list[Task] = []
+        self._beside: list[Task] = []
+        self._checks: list[Callable[[], str | None]] = []
+        self._stop = asyncio.Event()
+        self.registry = CollectorRegistry()
+        self.health = (
+            None
+            if port is None
+            else HealthServer(
+                port, ready=self._unready, metrics=lambda: generate_latest(self.registry)
+            )
+        )
+
+    def add_reflector(self, reflector: Reflector[T]) -> Reflector[T]:
+        """Run a reflector all the time; readiness waits for it. Returns it."""
+        self._reflectors.append(reflector)
+        return reflector
+
+    def add_controller(self, controller: Controller[Any]) -> None:
+        """Run a controller while this replica leads."""
+        self._controllers.append(controller)
+
+    def add_task(self, task: Task, *, leading: bool = False) -> None:
+        """Run something beside all else, or only while this replica leads.
+
+        It runs until it is cancelled; its failure ends the program.
+        """
+        (self._leading if leading else self._beside).append(task)
+
+    def add_check(self, check: Callable[[], str | None]) -> None:
+        """Make readiness depend on something: ``check`` returns what is wrong, or None."""
+        self._checks.append(check)
+
+    def stop(self) -> None:
+        """End in order, as SIGTERM does."""
+        self._stop.set()
+
+    @property
+    def stopping(self) -> bool:
+        """Whether ``stop`` has been called."""
+        return self._stop.is_set()
+
+    async def run(self) -> None:
+        """Run until ``stop``.
+
+        Raises:
+            LeadershipLostError: the Lease could not be renewed; nothing of this runs any more.
+            ExceptionGroup: a part failed.
+        """
+        electors = [] if self._elector is None else [self._elector]
+        self.registry.register(
+            RuntimeCollector(self._api, self._reflectors, self._controllers, electors)
+        )
+        time_controllers(self.registry, self._controllers)
+        async with asyncio.TaskGroup() as group:
+            support = [group.create_task(_as_coroutine(task)) for task in self._support()]
+            work = group.create_task(self._work())
+            stopping = group.create_task(_as_coroutine(self._stop.wait))
+            await asyncio.wait({work, stopping}, return_when=asyncio.FIRST_COMPLETED)
+            await self._drain(work)
+            if self._recorder is not None:
+                await self._recorder.flush()
+            for task in (stopping, *support):
+                task.cancel()
+        log.info("ended", program=self.name)
+
+    def _support(self) -> Iterator[Callable[[], Awaitable[Any]]]:
+        if self.health is not None:
+            yield self.health.run
+        if self._recorder is not None:
+            yield self._recorder.run
+        for reflector in self._reflectors:
+            yield reflector.run
+        yield from self._beside
+
+    async def _work(self) -> None:
+        if self._elector is None:
+            await self._lead()
+        else:
+            await self._elector.run(self._lead)
+
+    async def _lead(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(_as_coroutine(task)) for task in self._leading]
+            running = {
+                controller: group.create_task(controller.run()) for controller in self._controllers
+            }
+            await self._stop.wait()
+            for task in tasks:
+                task.cancel()
+            for controller, task in running.items():
+                controller.stop()
+                if not controller.queue.processing:
+                    task.cancel()
+
+    async def _drain(self, work: asyncio.Task[None]) -> None:
+        if work.done():
+            return
+        log.info("ending", program=self.name)
+        if self._elector is not None and not self._elector.leading:
+            work.cancel()
+        await asyncio.wait({work}, timeout=self._drain_seconds)
+        if not work.done():
+            log.warning("keys in process are cut off", seconds=self._drain_seconds)
+            work.cancel()
+            await asyncio.wait({work}, timeout=self._drain_seconds)
+
+    def _unready(self) -> Iterator[str]:
+        for reflector in self._reflectors:
+            if not reflector.synced:
+                yield f"{reflector.resource.plural} not listed yet"
+        for check in self._checks:
+            if wrong := check():
+                yield wrong
+
+
+def run_program(build: Callable[[], Awaitable[Program]]) -> int:
+    """Build a program, run it until SIGTERM or SIGINT, and say how it ended.
+
+    Args:
+        build: makes the program, inside the event loop; it may ask the API server.
+
+    Returns:
+        The exit code: 0 after a signal, 3 when the API server or the Lease was out of
+        reach, 1 when a part failed. What went wrong has been logged.
+    """
+    try:
+        asyncio.run(_run(build))
+    except* (ConfigError, ApiError, LeadershipLostError, OSError) as errors:
+        log.error("cannot go on", error="; ".join(str(leaf) for leaf in _leaves(errors)))  # noqa: TRY400
+        return_code = EXIT_UNREACHABLE
+    except* Exception as errors:
+        log.exception("failed", error="; ".join(str(leaf) for leaf in _leaves(errors)))
+        return_code = 1
+    else:
+        return_code = 0
+    return return_code
+
+
+async def _run(build: Callable[[], Awaitable[Program]]) -> None:
+    program = await build()
+    loop = asyncio.get_running_loop()
+    me = asyncio.current_task()
+    assert me is not None
+
+    def end() -> None:
+        if program.stopping:
+            me.cancel()
+        program.stop()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, end)
+    try:
+        await program.run()
+    except asyncio.CancelledError:
+        log.warning("ended at once", program=program.name)
+
+
+def _leaves(error: BaseException) -> Iterator[BaseException]:
+    if isinstance(error, BaseExceptionGroup):
+        for inner in error.exceptions:
+            yield from _leaves(inner)
+    else:
+        yield error
+
+
+async def _as_coroutine(task: Callable[[], Awaitable[Any]]) -> None:
+    await task()
