@@ -127,7 +127,7 @@ def format_memory(amount: int) -> str:
     """Bytes as a Quantity of at most two decimals: ``16Gi``, ``1.5Gi``, ``10Mi``, ``17``."""
     for unit, suffix in ((GI, "Gi"), (MI, "Mi"), (KI, "Ki")):
         if amount >= unit:
-            hundredths = amount * 100 // unit
+            hundredths = (amount * 100 + unit // 2) // unit
             return f"{hundredths // 100}.{hundredths % 100:02d}".rstrip("0").rstrip(".") + suffix
     return str(amount)
 
