@@ -1,0 +1,149 @@
+"""Kubernetes' own objects, as far as sharing GPUs has to look at them: Node and Pod."""
+
+from typing import Final
+
+from msgspec import Struct, field
+
+from kubeshare.api.names import LABEL_ROLE, LABEL_VGPU, ROLE_PLACEHOLDER, WHOLE_GPU_RESOURCE
+from kubeshare.kube import resources
+from kubeshare.kube.meta import Condition, ObjectMeta
+
+TERMINAL_PHASES: Final = frozenset({"Succeeded", "Failed"})
+"""Phases of a pod that will not run again, and holds no GPU any more."""
+
+
+class ResourceNeeds(Struct, frozen=True):
+    """What a container asks for; of extended resources requests and limits are the same."""
+
+    limits: dict[str, str | int] = {}
+    requests: dict[str, str | int] = {}
+
+
+class Container(Struct, frozen=True):
+    """One container of a pod's spec."""
+
+    name: str
+    resources: ResourceNeeds = field(default_factory=ResourceNeeds)
+
+
+class PodSpec(Struct, frozen=True, kw_only=True, rename="camel"):
+    """Where a pod is bound (``node_name``, ``""`` before), and what it asks for."""
+
+    node_name: str = ""
+    containers: tuple[Container, ...] = ()
+    init_containers: tuple[Container, ...] = ()
+
+
+class Waiting(Struct, frozen=True):
+    """Why a container has not started."""
+
+    reason: str = ""
+    message: str = ""
+
+
+class ContainerState(Struct, frozen=True):
+    """``waiting`` is None once the container has started."""
+
+    waiting: Waiting | None = None
+
+
+class ContainerStatus(Struct, frozen=True):
+    """How one container of a pod is."""
+
+    name: str
+    state: ContainerState = field(default_factory=ContainerState)
+
+
+class PodStatus(Struct, frozen=True, kw_only=True, rename="camel"):
+    """What the kubelet and kube-scheduler say of a pod."""
+
+    phase: str = "Pending"
+    reason: str = ""
+    message: str = ""
+    conditions: tuple[Condition, ...] = ()
+    container_statuses: tuple[ContainerStatus, ...] = ()
+
+
+class Pod(Struct, frozen=True, kw_only=True):
+    """A pod."""
+
+    metadata: ObjectMeta
+    spec: PodSpec = field(default_factory=PodSpec)
+    status: PodStatus = field(default_factory=PodStatus)
+
+    @property
+    def terminal(self) -> bool:
+        """It has ended and will not run again."""
+        return self.status.phase in TERMINAL_PHASES
+
+    @property
+    def whole_gpus(self) -> int:
+        """How many physical GPUs it asks Kubernetes for."""
+        # Init containers run one after the other, before the others: they reuse their GPUs.
+        first = max(map(_gpus, self.spec.init_containers), default=0)
+        return max(first, sum(map(_gpus, self.spec.containers)))
+
+    @property
+    def placeholder_of(self) -> str:
+        """The GPUID of which this pod is the placeholder; ``""`` where it is none."""
+        labels = self.metadata.labels
+        return labels.get(LABEL_VGPU, "") if labels.get(LABEL_ROLE) == ROLE_PLACEHOLDER else ""
+
+    def condition(self, kind: str) -> Condition | None:
+        """Its condition of that type, if it has one."""
+        return next((found for found in self.status.conditions if found.type == kind), None)
+
+
+class Taint(Struct, frozen=True):
+    """What keeps pods that do not tolerate it off a node."""
+
+    key: str
+    effect: str
+    value: str = ""
+
+
+class NodeSpec(Struct, frozen=True, kw_only=True):
+    """Whether a node takes pods at all."""
+
+    unschedulable: bool = False
+    taints: tuple[Taint, ...] = ()
+
+
+class NodeStatus(Struct, frozen=True, kw_only=True):
+    """What a node offers, and how it is."""
+
+    allocatable: dict[str, str | int] = {}
+    conditions: tuple[Condition, ...] = ()
+
+
+class Node(Struct, frozen=True, kw_only=True):
+    """A node."""
+
+    metadata: ObjectMeta
+    spec: NodeSpec = field(default_factory=NodeSpec)
+    status: NodeStatus = field(default_factory=NodeStatus)
+
+    @property
+    def ready(self) -> bool:
+        """Its kubelet says that it works."""
+        return any(
+            each.type == "Ready" and each.status == "True" for each in self.status.conditions
+        )
+
+    @property
+    def whole_gpus(self) -> int:
+        """How many physical GPUs it offers."""
+        return _count(self.status.allocatable.get(WHOLE_GPU_RESOURCE, 0))
+
+
+PODS: Final = resources.PODS.into(Pod)
+NODES: Final = resources.NODES.into(Node)
+
+
+def _gpus(container: Container) -> int:
+    return _count(container.resources.limits.get(WHOLE_GPU_RESOURCE, 0))
+
+
+def _count(quantity: str | int) -> int:
+    """An extended resource's quantity: an integer, in plain digits below a thousand."""
+    return int(quantity) if str(quantity).isdigit() else 0

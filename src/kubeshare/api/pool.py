@@ -1,0 +1,199 @@
+"""The pool of vGPUs: read from the watch, changed by conditional patches only.
+
+Sched and DevMgr both take and give back parts of GPUs, and never talk to each
+other. What keeps them apart is the API server: every change names the state that
+it was made from, and the sums of the holders are a rule of the CRD. A refusal is
+no failure but news: the object is read again, and whoever decided decides again.
+"""
+
+from collections.abc import Callable, Iterator
+
+from kubeshare.api import holders
+from kubeshare.api.holders import Operation
+from kubeshare.api.latest import Latest
+from kubeshare.api.v1 import VGPU, VGPUS, Holder
+from kubeshare.core.decision import Decision
+from kubeshare.core.demand import Demand
+from kubeshare.core.device import Device
+from kubeshare.kube.api import Api
+from kubeshare.kube.errors import (
+    AlreadyExistsError,
+    ConflictError,
+    InvalidError,
+    NotFoundError,
+)
+from kubeshare.kube.meta import Key
+from kubeshare.kube.reflector import Reflector
+
+ROUNDS = 5
+"""How often one change is tried on states that turn out to be old."""
+
+Change = Callable[[VGPU], list[Operation] | None]
+"""The operations that a state needs, or None when it needs none."""
+
+_VGPUS = VGPUS.into(VGPU)
+
+
+class StaleDecisionError(ConflictError):
+    """A decision was made from a state that is no more: decide again."""
+
+
+class Pool:
+    """All vGPUs.
+
+    Args:
+        api: where they are.
+        reflector: watches them.
+        manager: recorded as who changed them.
+    """
+
+    def __init__(self, api: Api, reflector: Reflector[VGPU], manager: str) -> None:
+        self._api = api
+        self._latest = Latest(reflector)
+        self._manager = manager
+
+    def get(self, gpuid: str) -> VGPU | None:
+        """The vGPU of that id, as last seen or last written by this program."""
+        return self._latest.get(Key("", gpuid))
+
+    def all(self) -> Iterator[VGPU]:
+        """Every vGPU, in no order."""
+        return self._latest.all()
+
+    def held_by(self, demand: str) -> list[VGPU]:
+        """The vGPUs of which a demand (uid) has a part, in the order of their ids."""
+        held = [vgpu for vgpu in self.all() if holder_of(vgpu, demand)]
+        return sorted(held, key=lambda vgpu: vgpu.metadata.name)
+
+    async def refresh(self, gpuid: str) -> VGPU | None:
+        """Read a vGPU from the API server; None when it is not there."""
+        try:
+            live = await self._api.get(_VGPUS, gpuid)
+        except NotFoundError:
+            self._latest.forget(Key("", gpuid))
+            return None
+        self._latest.put(live)
+        return live
+
+    async def take(self, demand: Demand, decision: Decision, attempt: int) -> None:
+        """Record a decision: make its new vGPUs, then add a holder to each, or to none.
+
+        Args:
+            demand: who takes.
+            decision: bound, made from the present state.
+            attempt: which decision for this demand it is.
+
+        Raises:
+            StaleDecisionError: the state has changed; nothing is held by it.
+        """
+        for device in decision.new:
+            await self._create(device)
+        taken: list[str] = []
+        for gpuid in sorted(decision.devices):
+            try:
+                await self._add(gpuid, demand, attempt)
+            except StaleDecisionError:
+                for earlier in taken:
+                    await self.give_back(earlier, demand.uid)
+                raise
+            taken.append(gpuid)
+
+    async def give_back(self, gpuid: str, demand: str) -> VGPU | None:
+        """Remove the holder of a demand, unless its pod has been bound to the node.
+
+        Once the holder names a pod, containers may run, and only the node knows when
+        they have stopped: then nothing is changed.
+
+        Returns:
+            the vGPU as it is now; None when it is gone.
+        """
+
+        def operations(vgpu: VGPU) -> list[Operation] | None:
+            holder = holder_of(vgpu, demand)
+            if holder is None or holder.pod_uid:
+                return None
+            return holders.remove(vgpu, demand, holder.container)
+
+        return await self.change(gpuid, operations)
+
+    async def change(self, gpuid: str, operations: Change) -> VGPU | None:
+        """Patch a vGPU's status; where the state was old, look again and patch again.
+
+        Args:
+            gpuid: which.
+            operations: asked for each state until one is patched or needs nothing.
+
+        Returns:
+            the vGPU as it is now; None when it is gone.
+
+        Raises:
+            ConflictError: others changed it each time.
+            ApiError: any other refusal.
+        """
+        vgpu = self.get(gpuid) or await self.refresh(gpuid)
+        for _ in range(ROUNDS):
+            wanted = vgpu and operations(vgpu)
+            if not vgpu or not wanted:
+                return vgpu
+            try:
+                return await self._patch(vgpu, wanted)
+            except (ConflictError, NotFoundError):
+                vgpu = await self.refresh(gpuid)
+        raise ConflictError(f"vGPU {gpuid} changed {ROUNDS} times while it was being changed")
+
+    async def _create(self, device: Device) -> None:
+        spec = {
+            "nodeName": device.node,
+            "pool": "onDemand",
+            "model": device.model,
+            "memoryBytes": device.memory,
+        }
+        body = {"metadata": {"name": device.id}, "spec": spec}
+        try:
+            made = await self._api.create(_VGPUS, body, field_manager=self._manager)
+        except AlreadyExistsError as error:
+            await self.refresh(device.id)
+            raise StaleDecisionError(str(error)) from error
+        self._latest.put(made)
+
+    async def _add(self, gpuid: str, demand: Demand, attempt: int) -> None:
+        vgpu = self.get(gpuid)
+        if vgpu is None:
+            raise StaleDecisionError(f"vGPU {gpuid} is gone")
+        try:
+            await self._patch(vgpu, holders.add(vgpu, _holder(demand, vgpu, attempt)))
+        except (ConflictError, InvalidError, NotFoundError) as error:
+            await self.refresh(gpuid)
+            raise StaleDecisionError(str(error)) from error
+
+    async def _patch(self, vgpu: VGPU, operations: list[Operation]) -> VGPU:
+        answer = await self._api.json_patch(
+            _VGPUS,
+            vgpu.metadata.name,
+            operations,
+            subresource="status",
+            field_manager=self._manager,
+        )
+        self._latest.put(answer, over=vgpu)
+        return answer
+
+
+def holder_of(vgpu: VGPU, demand: str) -> Holder | None:
+    """The part that a demand (uid) has of a vGPU, or None."""
+    return next((holder for holder in vgpu.status.holders if holder.demand == demand), None)
+
+
+def _holder(demand: Demand, vgpu: VGPU, attempt: int) -> Holder:
+    return Holder(
+        demand=demand.uid,
+        attempt=attempt,
+        namespace=demand.namespace,
+        name=demand.name,
+        request_micros=demand.request,
+        # A limit of nothing would be no limit at all where it is enforced.
+        limit_micros=max(1, demand.limit),
+        memory_bytes=demand.memory.on(vgpu.spec.memory_bytes),
+        affinity=demand.affinity,
+        anti_affinity=demand.anti_affinity,
+        exclusion=demand.exclusion,
+    )

@@ -1,0 +1,39 @@
+"""``python -m kubeshare.scheduler``: KubeShare-Sched as a program of its own."""
+
+import argparse
+import os
+import socket
+import sys
+
+from kubeshare.core.policies import policy
+from kubeshare.kube.api import Api
+from kubeshare.kube.logs import configure_logging
+from kubeshare.kube.runtime import Program, run_program
+from kubeshare.scheduler.program import scheduler_program
+
+
+def main() -> int:
+    """Run until SIGTERM.
+
+    Returns:
+        the exit code: 0, or 3 when the API server could not be reached.
+    """
+    parser = argparse.ArgumentParser(prog="kubeshare.scheduler", description=main.__doc__)
+    parser.add_argument("--kubeconfig", help="default: the pod's service account, or $KUBECONFIG")
+    parser.add_argument("--port", type=int, default=8080, help="of /livez, /readyz and /metrics")
+    options = parser.parse_args()
+    configure_logging()
+
+    async def build() -> Program:
+        return scheduler_program(
+            Api.connect(options.kubeconfig),
+            policy("locality"),
+            instance=os.environ.get("POD_NAME", socket.gethostname()),
+            port=options.port,
+        )
+
+    return run_program(build)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,55 @@
+"""The core's answer to one SharePod, and the words for it."""
+
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+
+from kubeshare.core.decision import Decision
+from kubeshare.core.demand import Demand
+from kubeshare.core.ledger import Ledger
+from kubeshare.core.policies import Policy
+
+MESSAGE_LENGTH: Final = 1000
+"""Characters of the reasons that a condition or an event tells; the rest is counted."""
+
+
+def decide(policy: Policy, ledger: Ledger, demand: Demand, refusals: Mapping[str, str]) -> Decision:
+    """Where a demand goes.
+
+    Args:
+        policy: the placement policy.
+        ledger: the cluster as it is now.
+        demand: who asks; its own choice of nodes is respected.
+        refusals: node -> why its pod cannot go there, ``""`` where it can.
+    """
+    allowed = frozenset(name for name, refusal in refusals.items() if not refusal)
+    asked = allowed if demand.nodes is None else demand.nodes & allowed
+    decision = policy(ledger, msgspec.structs.replace(demand, nodes=asked))
+    known = {name: why for name, why in refusals.items() if why and _asked(name, demand)}
+    absent = (demand.nodes or frozenset()) - refusals.keys()
+    known |= dict.fromkeys(sorted(absent), "there is no such node")
+    return msgspec.structs.replace(decision, reasons=decision.reasons | known)
+
+
+def explain(decision: Decision) -> str:
+    """Why a demand waits, in a sentence of bounded length."""
+    if not decision.reasons:
+        return "no node has reported a GPU yet: is the node agent running?"
+    # What makes it impossible anywhere comes before what is wrong with each GPU.
+    first = [decision.field] if decision.field in decision.reasons else []
+    order = [*first, *(place for place in decision.reasons if place not in first)]
+    told: list[str] = []
+    length = 0
+    for place in order:
+        text = f"{place}: {decision.reasons[place]}"
+        length += len(text) + 2
+        if told and length > MESSAGE_LENGTH:
+            break
+        told.append(text[:MESSAGE_LENGTH])
+    rest = len(order) - len(told)
+    return "; ".join([*told, f"and {rest} more"] if rest else told)
+
+
+def _asked(node: str, demand: Demand) -> bool:
+    return demand.nodes is None or node in demand.nodes
