@@ -1,0 +1,80 @@
+"""What may go wrong with a request, and on which request it does."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Literal
+
+Kind = Literal["answer", "reset", "refuse", "hang", "end", "duplicate"]
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One thing that goes wrong.
+
+    ``after`` performs the request first, so that only its answer is lost or wrong.
+    ``action`` is called when the fault strikes: a test's way to kill a program there.
+    """
+
+    kind: Kind
+    status: int = 0
+    reason: str = ""
+    retry_after: int | None = None
+    after: bool = False
+    action: Callable[[], None] | None = field(default=None, compare=False)
+
+    @classmethod
+    def answer(
+        cls, status: int, reason: str = "", *, retry_after: int | None = None, after: bool = False
+    ) -> "Fault":
+        """The server answers with an error."""
+        return cls("answer", status, reason, retry_after, after)
+
+    @classmethod
+    def reset(cls, *, after: bool = False) -> "Fault":
+        """The connection breaks before, or after, the request takes effect."""
+        return cls("reset", after=after)
+
+    @classmethod
+    def refuse(cls) -> "Fault":
+        """Nobody listens."""
+        return cls("refuse")
+
+    @classmethod
+    def hang(cls, *, after: bool = False, action: Callable[[], None] | None = None) -> "Fault":
+        """No answer ever comes."""
+        return cls("hang", after=after, action=action)
+
+    @classmethod
+    def end(cls) -> "Fault":
+        """A watch is answered, and ended at once."""
+        return cls("end")
+
+    @classmethod
+    def duplicate(cls) -> "Fault":
+        """Something on the way sends the request twice; the second answer arrives."""
+        return cls("duplicate")
+
+
+@dataclass
+class Script:
+    """A fault and the requests that it strikes."""
+
+    fault: Fault
+    verb: str | None
+    resource: str | None
+    name: str | None
+    skip: int
+    times: int
+
+    def strikes(self, verb: str, resource: str, name: str) -> bool:
+        """Whether this request is one of them; counts."""
+        wanted = ((self.verb, verb), (self.resource, resource), (self.name, name))
+        if any(want is not None and want != have for want, have in wanted):
+            return False
+        if self.skip:
+            self.skip -= 1
+            return False
+        if not self.times:
+            return False
+        self.times -= 1
+        return True

@@ -1,0 +1,146 @@
+"""Objects, their versions, and what has happened to them."""
+
+import asyncio
+import copy
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from kube_fake.patches import Path
+from kube_fake.selectors import matches
+
+Raw = dict[str, Any]
+
+STATUSLESS = {"events", "leases", "configmaps", "secrets", "serviceaccounts", "deviceclasses"}
+
+
+class Place(NamedTuple):
+    """Where an object is: its kind's group and plural, its namespace and name."""
+
+    group: str
+    plural: str
+    namespace: str
+    name: str
+
+
+@dataclass
+class Happening:
+    """One entry of the history."""
+
+    version: int
+    place: Place
+    old: Raw | None
+    new: Raw | None
+
+
+@dataclass
+class Watcher:
+    """An open watch; ``queue`` holds lines, None ends it, an exception breaks it."""
+
+    group: str
+    plural: str
+    namespace: str
+    labels: str
+    fields: str
+    queue: "asyncio.Queue[Raw | Exception | None]"
+
+    def show(self, happening: Happening) -> None:
+        """Tell the watcher, if it selects the object before or after."""
+        place = happening.place
+        if (place.group, place.plural) != (self.group, self.plural):
+            return
+        if self.namespace and place.namespace != self.namespace:
+            return
+        before, after = (
+            state is not None and matches(state, self.labels, self.fields)
+            for state in (happening.old, happening.new)
+        )
+        if not before and not after:
+            return
+        kind = ("MODIFIED" if before else "ADDED") if after else "DELETED"
+        shown = copy.deepcopy(happening.new or happening.old)
+        assert shown is not None
+        shown["metadata"]["resourceVersion"] = str(happening.version)
+        self.queue.put_nowait({"type": kind, "object": shown})
+
+
+class Storage:
+    """All objects, and the history that watches replay."""
+
+    def __init__(self) -> None:
+        self.objects: dict[Place, Raw] = {}
+        self.version = 100
+        self.history: list[Happening] = []
+        self.compacted = 0
+        self.watchers: list[Watcher] = []
+        self.owners: dict[Place, dict[str, dict[Path, Any]]] = {}
+        self.frozen = False
+        self.after_change: list[Callable[[Place, Raw | None], None]] = []
+
+    def select(
+        self, group: str, plural: str, namespace: str, labels: str, fields: str
+    ) -> Iterator[Raw]:
+        """Objects in the order of their names, as etcd has them."""
+        for place in sorted(self.objects):
+            if (place.group, place.plural) != (group, plural):
+                continue
+            if namespace and place.namespace != namespace:
+                continue
+            if matches(self.objects[place], labels, fields):
+                yield self.objects[place]
+
+    def create(self, place: Place, obj: Raw) -> Raw:
+        """Store a new object with the metadata that the server gives."""
+        metadata = obj.setdefault("metadata", {})
+        metadata |= {"name": place.name, "uid": metadata.get("uid") or str(uuid.uuid4())}
+        if place.namespace:
+            metadata["namespace"] = place.namespace
+        metadata.setdefault("creationTimestamp", "2026-01-01T00:00:00Z")
+        metadata.setdefault("generation", 1)
+        return self._write(place, None, obj)
+
+    def update(self, place: Place, obj: Raw) -> Raw:
+        """Store another state; one that differs in nothing is no write."""
+        old = self.objects[place]
+        metadata, before = obj["metadata"], old["metadata"]
+        for fixed in ("uid", "name", "namespace", "creationTimestamp", "resourceVersion"):
+            if fixed in before:
+                metadata[fixed] = before[fixed]
+        waits_for_kubelet = place.plural == "pods" and obj.get("spec", {}).get("nodeName")
+        released = before.get("finalizers") and not metadata.get("finalizers")
+        if metadata.get("deletionTimestamp") and released and not waits_for_kubelet:
+            return self.remove(place)
+        if obj == old:
+            return old
+        if _wish(old) != _wish(obj):
+            metadata["generation"] = before.get("generation", 1) + 1
+        return self._write(place, old, obj)
+
+    def remove(self, place: Place) -> Raw:
+        """Remove an object for good."""
+        old = self.objects.pop(place)
+        self.owners.pop(place, None)
+        self.version += 1
+        self._happened(Happening(self.version, place, old, None))
+        return old
+
+    def _write(self, place: Place, old: Raw | None, new: Raw) -> Raw:
+        self.version += 1
+        new["metadata"]["resourceVersion"] = str(self.version)
+        self.objects[place] = new
+        self._happened(Happening(self.version, place, old, new))
+        return new
+
+    def _happened(self, happening: Happening) -> None:
+        self.history.append(happening)
+        if not self.frozen:
+            for watcher in self.watchers:
+                watcher.show(happening)
+        for hook in list(self.after_change):
+            hook(happening.place, happening.new)
+
+
+def _wish(obj: Raw) -> Raw:
+    """What counts for ``generation``: all but metadata and status."""
+    return {name: value for name, value in obj.items() if name not in {"metadata", "status"}}
