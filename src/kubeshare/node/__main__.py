@@ -1,0 +1,63 @@
+"""``python -m kubeshare.node``: the node agent, until SIGTERM."""
+
+import argparse
+import os
+import sys
+from pathlib import Path
+
+import structlog
+
+from kubeshare import native
+from kubeshare.kube.logs import configure_logging
+from kubeshare.kube.runtime import EXIT_UNREACHABLE, run_program
+from kubeshare.node.agent import Settings, build
+from kubeshare.node.library import LibraryError, install
+from kubeshare.node.paths import NodePaths
+
+log = structlog.get_logger(__name__)
+
+
+def main() -> int:
+    """Read the command line and run the agent; returns the exit code."""
+    parser = argparse.ArgumentParser(
+        prog="python -m kubeshare.node",
+        description="KubeShare's node agent: publishes this node's GPUs, and attaches "
+        "parts of them to pods as the DRA driver vgpu.kubeshare.nthu.",
+    )
+    parser.add_argument(
+        "--node", default=os.environ.get("NODE_NAME", ""), help="this node's name [NODE_NAME]"
+    )
+    parser.add_argument(
+        "--driver-root",
+        type=Path,
+        default=Path("/run/nvidia/driver"),
+        help="folder below which the GPU driver is installed (default %(default)s)",
+    )
+    parser.add_argument(
+        "--root", type=Path, default=Path("/"), help="where the node's file system is seen (/)"
+    )
+    parser.add_argument("--kubeconfig", help="default: KUBECONFIG, or the pod's own account")
+    parser.add_argument("--port", type=int, help="serve /livez, /readyz and /metrics there")
+    arguments = parser.parse_args()
+    if not arguments.node:
+        parser.error("which node is this? Set NODE_NAME (the downward API does) or give --node")
+    configure_logging()
+    paths = NodePaths(arguments.root)
+    try:
+        library = install(native.path(native.DEVICE_LIBRARY), paths.library_folder)
+    except (native.NativeMissingError, LibraryError) as error:
+        log.error("cannot start", error=str(error))  # noqa: TRY400 - no fault of the program
+        return EXIT_UNREACHABLE
+    settings = Settings(
+        node=arguments.node,
+        paths=paths,
+        driver_root=arguments.driver_root,
+        library=library,
+        kubeconfig=arguments.kubeconfig,
+        port=arguments.port,
+    )
+    return run_program(lambda: build(settings))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

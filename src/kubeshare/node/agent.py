@@ -1,0 +1,114 @@
+"""Puts the agent together: what watches, what serves the kubelet, what tidies up."""
+
+import asyncio
+from dataclasses import dataclass
+from pathlib import Path
+
+from kubeshare.kube.api import Api
+from kubeshare.kube.runtime import Program
+from kubeshare.node.discovery import NvmlGpus
+from kubeshare.node.driver import ClaimReference, Driver, PreparedDevice
+from kubeshare.node.grants import Grants
+from kubeshare.node.inventory import Gpus, Inventory
+from kubeshare.node.library import InstalledLibrary
+from kubeshare.node.paths import NodePaths
+from kubeshare.node.placeholders import Placeholders
+from kubeshare.node.prepare import Preparer
+from kubeshare.node.reconcile import Reconciler
+from kubeshare.node.release import Releaser
+from kubeshare.node.resource_slice import SlicePublisher
+from kubeshare.node.view import NodeView
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the command line says, and the device library, installed."""
+
+    node: str
+    paths: NodePaths
+    driver_root: Path
+    library: InstalledLibrary
+    kubeconfig: str | None = None
+    port: int | None = None
+
+
+class Agent:
+    """All parts of one node's agent.
+
+    Args:
+        api: the API server.
+        node: this node's name.
+        paths: the node's places.
+        gpus: where its GPUs are asked for.
+        library: the device library, installed.
+    """
+
+    def __init__(
+        self, api: Api, node: str, paths: NodePaths, gpus: Gpus, library: InstalledLibrary
+    ) -> None:
+        self.view = NodeView(api, node)
+        self.inventory = Inventory(api, node, gpus, self.view.promised)
+        self.grants = Grants(paths.run_folder)
+        self.preparer = Preparer(
+            api,
+            self.view,
+            self.inventory,
+            self.grants,
+            library=library,
+            cdi_folders=[paths.static_cdi_folder, paths.dynamic_cdi_folder],
+        )
+        self.releaser = Releaser(api, self.view, self.grants, paths.dynamic_cdi_folder)
+        self.slices = SlicePublisher(api, node)
+        self.reconciler = Reconciler(
+            api,
+            self.view,
+            self.grants,
+            placeholders=Placeholders(api, self.view, self.inventory, paths.pod_resources_socket),
+            preparer=self.preparer,
+            releaser=self.releaser,
+        )
+        self.driver = Driver(self, paths.plugin_socket, paths.registration_socket)
+
+    async def prepare(self, claim: ClaimReference) -> list[PreparedDevice]:
+        """See ``Preparer.prepare``."""
+        return await self.preparer.prepare(claim)
+
+    async def unprepare(self, claim: ClaimReference) -> None:
+        """See ``Releaser.unprepare``."""
+        await self.releaser.unprepare(claim)
+
+    async def serve(self) -> None:
+        """Serve the kubelet until cancelled, once it is known what is on this node."""
+        await self.view.wait_synced()
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self.inventory.run())
+            await self.inventory.first_reading.wait()
+            self.reconciler.start()
+            async with self.driver:
+                await asyncio.Event().wait()
+
+    def add_to(self, program: Program) -> None:
+        """Make the agent's parts those of a program."""
+        program.add_reflector(self.view.vgpus)
+        program.add_reflector(self.view.pods)
+        program.add_reflector(self.slices.reflector)
+        program.add_controller(self.reconciler.vgpus)
+        program.add_controller(self.reconciler.grants)
+        program.add_controller(self.slices.controller)
+        program.add_task(self.serve)
+        program.add_check(
+            lambda: None if self.driver.registered.is_set() else "not registered with the kubelet"
+        )
+
+
+async def build(settings: Settings) -> Program:
+    """The agent as a program.
+
+    Raises:
+        ConfigError: there is no way to the API server.
+    """
+    api = Api.connect(settings.kubeconfig)
+    program = Program("kubeshare-node-agent", api, port=settings.port)
+    gpus = NvmlGpus(settings.driver_root)
+    Agent(api, settings.node, settings.paths, gpus, settings.library).add_to(program)
+    return program

@@ -1,0 +1,186 @@
+"""CDI specs: find the GPU's device among the node's, and write one for each claim.
+
+A CDI spec tells the container runtime what a device name means: mounts and device
+nodes. The GPU's own spec comes with the driver's set-up (``nvidia-ctk cdi
+generate``, NVIDIA's device plugin or GPU operator); its kind differs from set-up to
+set-up, so its device is found by the GPU's UUID. The spec of a claim is ours.
+
+Runtimes refuse a spec whose ``cdiVersion`` is lower than its fields need, and old
+runtimes one that is higher than they know: the lowest that suffices is written,
+which is 0.5.0, as a claim's uid may begin with a digit.
+"""
+
+import json
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from kubeshare.api.names import CDI_CLAIM_KIND, WHOLE_GPU_RESOURCE
+from kubeshare.node.paths import (
+    CONTAINER_CLAIM,
+    CONTAINER_COUNTERS,
+    CONTAINER_LIBRARY,
+    CONTAINER_PRELOAD,
+)
+
+_VERSION = "0.5.0"
+_CLAIM_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,126}[A-Za-z0-9])?")
+_FILE_PREFIX = CDI_CLAIM_KIND.replace("/", "-") + "_"
+_FILE_SUFFIX = ".json"
+_SPEC_SUFFIXES = frozenset({".json", ".yaml"})
+
+
+class GpuDeviceMissingError(Exception):
+    """No CDI spec of this node has a device of that name."""
+
+
+@dataclass(frozen=True)
+class ClaimMounts:
+    """What a claim's containers see, as paths of the host."""
+
+    claim: Path
+    counters: Path
+    library: Path
+    preload: Path
+
+
+def check_claim_name(name: str) -> str:
+    """The name, if it can be a CDI device, a grant and a file; it becomes all three.
+
+    Raises:
+        ValueError: it has other characters, or more than 128.
+    """
+    if not _CLAIM_NAME.fullmatch(name):
+        raise ValueError(
+            f"claim uid {name!r} is no name for files: letters, digits, '.', '_' and '-', "
+            "at most 128, beginning and ending with a letter or digit"
+        )
+    return name
+
+
+def find_gpu(folders: list[Path], uuid: str) -> str:
+    """The full CDI name of the GPU with this UUID, for example ``nvidia.com/gpu=GPU-…``.
+
+    Where several specs have it, NVIDIA's usual kind wins, then the first by name:
+    each of them is the same GPU.
+
+    Args:
+        folders: the runtime's spec folders.
+        uuid: as NVML writes it.
+
+    Raises:
+        GpuDeviceMissingError: no spec has it; the message says how to make one.
+    """
+    kinds = sorted(
+        {kind for kind, names in _devices(folders) if uuid in names},
+        key=lambda kind: (kind != WHOLE_GPU_RESOURCE, kind),
+    )
+    if not kinds:
+        places = " and ".join(map(str, folders))
+        raise GpuDeviceMissingError(
+            f"no CDI spec in {places} has a device named {uuid}: "
+            "make one on this node with `nvidia-ctk cdi generate --device-name-strategy=uuid "
+            "--output=/etc/cdi/nvidia.yaml`"
+        )
+    return f"{kinds[0]}={uuid}"
+
+
+def _devices(folders: list[Path]) -> Iterator[tuple[str, set[str]]]:
+    for folder in folders:
+        for file in sorted(folder.iterdir() if folder.is_dir() else ()):
+            if file.suffix in _SPEC_SUFFIXES and not file.name.startswith(_FILE_PREFIX):
+                spec = _load(file)
+                devices = spec.get("devices") or ()
+                yield str(spec.get("kind", "")), {str(device.get("name")) for device in devices}
+
+
+def _load(file: Path) -> dict[str, Any]:
+    # Other programs write here too: a broken or vanished spec of theirs is as good
+    # as none, which is also how the runtime takes it.
+    try:
+        spec = yaml.load(file.read_bytes(), Loader=_LOADER)  # noqa: S506 - a safe loader
+    except (OSError, ValueError, yaml.YAMLError):
+        return {}
+    return spec if isinstance(spec, dict) else {}
+
+
+_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+def claim_device(claim: str) -> str:
+    """The full CDI name of a claim's device."""
+    return f"{CDI_CLAIM_KIND}={claim}"
+
+
+def claim_spec(claim: str, mounts: ClaimMounts) -> dict[str, Any]:
+    """The CDI spec that gives a container its claim's folder and the device library."""
+    return {
+        "cdiVersion": _VERSION,
+        "kind": CDI_CLAIM_KIND,
+        "devices": [
+            {
+                "name": check_claim_name(claim),
+                "containerEdits": {
+                    "mounts": [
+                        _mount(mounts.claim, CONTAINER_CLAIM, "ro"),
+                        _mount(mounts.counters, CONTAINER_COUNTERS, "rw"),
+                        _mount(mounts.library, CONTAINER_LIBRARY, "ro"),
+                        _mount(mounts.preload, CONTAINER_PRELOAD, "ro"),
+                    ]
+                },
+            }
+        ],
+    }
+
+
+def _mount(source: Path, target: str, mode: str) -> dict[str, Any]:
+    return {
+        "hostPath": str(source),
+        "containerPath": target,
+        "options": [mode, "nosuid", "nodev", "rbind", "rprivate"],
+    }
+
+
+def write_claim(folder: Path, claim: str, mounts: ClaimMounts) -> None:
+    """Write a claim's spec, whole or not at all.
+
+    Args:
+        folder: the runtime's folder for specs that come and go; made where it is missing.
+        claim: the claim's uid.
+        mounts: what its containers see.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    target = _file(folder, claim)
+    # Runtimes read only .json and .yaml, so the half-written file is none to them.
+    draft = target.with_suffix(".tmp")
+    with draft.open("w", encoding="utf-8") as stream:
+        json.dump(claim_spec(claim, mounts), stream)
+        stream.flush()
+        os.fsync(stream.fileno())
+    draft.replace(target)
+
+
+def remove_claim(folder: Path, claim: str) -> None:
+    """Remove a claim's spec; it may be gone already."""
+    _file(folder, claim).unlink(missing_ok=True)
+
+
+def claims(folder: Path) -> set[str]:
+    """The claims that have a spec."""
+    if not folder.is_dir():
+        return set()
+    names = (file.name for file in folder.iterdir())
+    return {
+        name.removeprefix(_FILE_PREFIX).removesuffix(_FILE_SUFFIX)
+        for name in names
+        if name.startswith(_FILE_PREFIX) and name.endswith(_FILE_SUFFIX)
+    }
+
+
+def _file(folder: Path, claim: str) -> Path:
+    return folder / f"{_FILE_PREFIX}{check_claim_name(claim)}{_FILE_SUFFIX}"

@@ -1,0 +1,224 @@
+"""Which GPUs this node has, and how they are: asked of NVML, the driver's own library.
+
+Everything that NVML does not tell is left open rather than guessed: NUMA node -1,
+an empty CPU list, no link. A GPU that does not answer is listed all the same,
+unhealthy and with NVML's own words, as it is still somebody's promise.
+All calls block: run them in a thread.
+"""
+
+import ctypes
+from collections.abc import Iterator
+from collections.abc import Set as AbstractSet
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pynvml
+
+import kubeshare
+from kubeshare.api.v1 import GPUDevice, GPULink, GPUNodeSpec
+
+# Where driver installations put their libraries, below the driver's root.
+_LIBRARY_FOLDERS = ("usr/lib64", "usr/lib/x86_64-linux-gnu", "usr/local/nvidia/lib64")
+_NVML = "libnvidia-ml.so.1"
+
+# The nearest common ancestor on PCIe, as `nvidia-smi topo` spells it.
+_LINK_OF_ANCESTOR = {
+    pynvml.NVML_TOPOLOGY_INTERNAL: "PIX",  # two GPUs of one board: no bridge is nearer
+    pynvml.NVML_TOPOLOGY_SINGLE: "PIX",
+    pynvml.NVML_TOPOLOGY_MULTIPLE: "PXB",
+    pynvml.NVML_TOPOLOGY_HOSTBRIDGE: "PHB",
+    pynvml.NVML_TOPOLOGY_NODE: "NODE",
+    pynvml.NVML_TOPOLOGY_SYSTEM: "SYS",
+}
+_SWITCH = "switch"
+_CPU_WORDS = 64  # of 64 bits: 4096 CPUs
+
+
+class DiscoveryError(Exception):
+    """NVML cannot be used on this node; the message says why and where it was sought."""
+
+
+def find_nvml(driver_root: Path) -> Path:
+    """The NVML library below a driver's root.
+
+    Raises:
+        DiscoveryError: it is in none of the usual folders.
+    """
+    for folder in _LIBRARY_FOLDERS:
+        candidate = driver_root / folder / _NVML
+        if candidate.exists():
+            return candidate
+    folders = ", ".join(_LIBRARY_FOLDERS)
+    raise DiscoveryError(
+        f"no {_NVML} below {driver_root} (in {folders}): this node has no GPU driver, "
+        "or --driver-root names another folder than the driver's"
+    )
+
+
+class NvmlGpus:
+    """The node's GPUs through NVML, which is loaded at the first reading that finds it.
+
+    Args:
+        driver_root: the folder below which the driver is installed.
+    """
+
+    def __init__(self, driver_root: Path) -> None:
+        self._driver_root = driver_root
+        self._started = False
+
+    def read(self) -> GPUNodeSpec:
+        """What NVML says now.
+
+        Raises:
+            DiscoveryError: NVML cannot be loaded, or does not answer; try again later.
+        """
+        try:
+            self._start()
+            return _read_node()
+        except pynvml.NVMLError as error:
+            self.close()
+            raise DiscoveryError(f"NVML does not answer: {error}") from error
+
+    def close(self) -> None:
+        """End the use of NVML; the next reading starts it anew."""
+        if self._started:
+            self._started = False
+            _optional(pynvml.nvmlShutdown)
+
+    def _start(self) -> None:
+        if self._started:
+            return
+        # Handed over by its path: pynvml itself would search the image's own folders.
+        if pynvml.nvmlLib is None:
+            path = find_nvml(self._driver_root)
+            try:
+                pynvml.nvmlLib = ctypes.CDLL(str(path))
+            except OSError as error:
+                raise DiscoveryError(f"{path} cannot be loaded: {error}") from error
+        pynvml.nvmlInit()
+        self._started = True
+
+
+def with_vanished(now: GPUNodeSpec, before: GPUNodeSpec, promised: AbstractSet[str]) -> GPUNodeSpec:
+    """``now``, and as unhealthy what was there ``before``, has vanished, and is ``promised``.
+
+    Args:
+        now: what NVML says.
+        before: what was known.
+        promised: the UUIDs of GPUs that somebody counts on.
+    """
+    present = {device.uuid for device in now.devices}
+    vanished = tuple(
+        msgspec.structs.replace(device, healthy=False, message="the driver lists it no more")
+        for device in before.devices
+        if device.uuid in promised - present
+    )
+    return msgspec.structs.replace(now, devices=now.devices + vanished)
+
+
+def _read_node() -> GPUNodeSpec:
+    # A lost GPU may have no handle or no UUID any more: `with_vanished` tells of it.
+    found = [
+        (index, handle, uuid)
+        for index in range(pynvml.nvmlDeviceGetCount())
+        if (handle := _optional(pynvml.nvmlDeviceGetHandleByIndex, index)) is not None
+        and (uuid := _text(_optional(pynvml.nvmlDeviceGetUUID, handle) or ""))
+    ]
+    return GPUNodeSpec(
+        driver_version=_text(pynvml.nvmlSystemGetDriverVersion()),
+        agent_version=kubeshare.__version__,
+        devices=tuple(_read_device(index, handle, uuid) for index, handle, uuid in found),
+        links=tuple(_read_links({index: handle for index, handle, _ in found})),
+    )
+
+
+def _read_device(index: int, handle: Any, uuid: str) -> GPUDevice:
+    fault = ""
+    memory = 0
+    try:
+        memory = int(pynvml.nvmlDeviceGetMemoryInfo(handle).total)
+        rows = _optional(pynvml.nvmlDeviceGetRemappedRows, handle)
+        if rows is not None and rows[3]:
+            fault = "a faulty row of its memory could not be remapped"
+    except pynvml.NVMLError as error:
+        fault = str(error)
+    numa = _optional(pynvml.nvmlDeviceGetNumaNodeId, handle)
+    return GPUDevice(
+        uuid=uuid,
+        index=index,
+        minor=_optional(pynvml.nvmlDeviceGetMinorNumber, handle) or 0,
+        model=_text(_optional(pynvml.nvmlDeviceGetName, handle) or ""),
+        memory_bytes=memory,
+        numa_node=-1 if numa is None else numa,
+        cpu_list=_cpu_list(_optional(pynvml.nvmlDeviceGetCpuAffinity, handle, _CPU_WORDS) or ()),
+        healthy=not fault,
+        message=fault,
+    )
+
+
+def _read_links(handles: dict[int, Any]) -> Iterator[GPULink]:
+    buses = {
+        index: _bus(_optional(pynvml.nvmlDeviceGetPciInfo, handle))
+        for index, handle in handles.items()
+    }
+    nvlinks = {index: _nvlink_peers(handle) for index, handle in handles.items()}
+    for (a, one), (b, other) in combinations(handles.items(), 2):
+        direct = nvlinks[a].count(buses[b]) if buses[b] else 0
+        through_switch = min(nvlinks[a].count(_SWITCH), nvlinks[b].count(_SWITCH))
+        ancestor = _optional(pynvml.nvmlDeviceGetTopologyCommonAncestor, one, other)
+        if direct or through_switch:
+            yield GPULink(a=a, b=b, link=f"NV{direct or through_switch}")
+        elif ancestor in _LINK_OF_ANCESTOR:
+            yield GPULink(a=a, b=b, link=_LINK_OF_ANCESTOR[ancestor])
+
+
+def _nvlink_peers(handle: Any) -> list[str]:
+    """Where each active NVLink of a GPU ends: a GPU's PCI address, or a switch."""
+    peers = []
+    for link in range(pynvml.NVML_NVLINK_MAX_LINKS):
+        state = _optional(pynvml.nvmlDeviceGetNvLinkState, handle, link)
+        if state is None:
+            break
+        if not state:
+            continue
+        kind = _optional(pynvml.nvmlDeviceGetNvLinkRemoteDeviceType, handle, link)
+        if kind == pynvml.NVML_NVLINK_DEVICE_TYPE_SWITCH:
+            peers.append(_SWITCH)
+        else:
+            peers.append(_bus(_optional(pynvml.nvmlDeviceGetNvLinkRemotePciInfo, handle, link)))
+    return peers
+
+
+def _bus(info: Any) -> str:
+    return "" if info is None else _text(info.busId).lower()
+
+
+def _cpu_list(words: Any) -> str:
+    """A mask of CPUs as the kernel writes lists: ``0-7,16``."""
+    cpus = [
+        position * 64 + bit
+        for position, word in enumerate(words)
+        for bit in range(64)
+        if word >> bit & 1
+    ]
+    spans: list[list[int]] = []
+    for cpu in cpus:
+        if spans and cpu == spans[-1][1] + 1:
+            spans[-1][1] = cpu
+        else:
+            spans.append([cpu, cpu])
+    return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in spans)
+
+
+def _optional(ask: Any, *arguments: Any) -> Any:
+    """NVML's answer, or None where this GPU or this driver has none."""
+    try:
+        return ask(*arguments)
+    except pynvml.NVMLError:
+        return None
+
+
+def _text(value: Any) -> str:
+    return value.decode(errors="replace") if isinstance(value, bytes) else str(value)

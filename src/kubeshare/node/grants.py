@@ -1,0 +1,143 @@
+"""The grants of this node's pods: written for the token daemon, remembered by claim and pod.
+
+What is prepared on this node is exactly what lies in the daemon's folder of grants;
+it is read once at the start and kept in step, since nobody else writes grants of
+pods. Grants of ``kubeshare run`` lie there too and are none of ours.
+"""
+
+import asyncio
+from dataclasses import dataclass
+from pathlib import Path
+
+import structlog
+
+from kubeshare.node.driver import ClaimReference
+from kubeshare.tokens.files import (
+    GRANT_VERSION,
+    Grant,
+    GrantedGpu,
+    GrantedPod,
+    GrantError,
+    Paths,
+    Status,
+    read_grant,
+    read_status,
+    remove_grant,
+    write_grant,
+)
+
+log = structlog.get_logger(__name__)
+
+_FIRST_PAUSE_SECONDS = 0.001
+_LAST_PAUSE_SECONDS = 0.025
+
+
+class GrantRefusedError(Exception):
+    """The token daemon does not activate a grant, or does not answer."""
+
+
+@dataclass(frozen=True)
+class PodGrant:
+    """Whose grant it is."""
+
+    claim: str
+    pod_namespace: str
+    pod_name: str
+    pod_uid: str
+
+
+class Grants:
+    """Grant files, by claim.
+
+    Args:
+        run_folder: what agent and token daemon share.
+    """
+
+    def __init__(self, run_folder: Path) -> None:
+        self._paths = Paths(run_folder)
+        self._paths.make()
+        self._known = {grant.claim: grant for grant in self._load()}
+
+    def _load(self) -> list[PodGrant]:
+        found = []
+        for file in sorted(self._paths.grants.glob("*.json")):
+            try:
+                grant = read_grant(file)
+            except (GrantError, OSError) as error:
+                log.warning("grant cannot be read", file=str(file), error=str(error))
+                continue
+            if grant.pod is not None:
+                pod = grant.pod
+                found.append(PodGrant(grant.claim, pod.namespace, pod.name, pod.uid))
+        return found
+
+    def all(self) -> list[PodGrant]:
+        """All grants of pods."""
+        return list(self._known.values())
+
+    def read(self, claim: str) -> PodGrant | None:
+        """A claim's grant, or None."""
+        return self._known.get(claim)
+
+    def of_pod(self, pod_uid: str) -> list[str]:
+        """The claims of a pod that have a grant."""
+        return [grant.claim for grant in self._known.values() if grant.pod_uid == pod_uid]
+
+    def write(
+        self, claim: ClaimReference, pod_name: str, pod_uid: str, gpus: list[GrantedGpu]
+    ) -> None:
+        """Give a pod its parts of GPUs; the daemon decides whether they become active.
+
+        Raises:
+            ValueError: that is no grant.
+            OSError: the file cannot be written.
+        """
+        pod = GrantedPod(namespace=claim.namespace, name=pod_name, uid=pod_uid)
+        grant = Grant(version=GRANT_VERSION, claim=claim.uid, gpus=tuple(gpus), pod=pod)
+        # Known before it is there: what is on disk is never unknown.
+        self._known[claim.uid] = PodGrant(claim.uid, claim.namespace, pod_name, pod_uid)
+        write_grant(self._paths, grant)
+
+    def remove(self, claim: str) -> None:
+        """End a grant; it may be gone already.
+
+        Raises:
+            ValueError: that is no claim's name.
+            OSError: the file cannot be removed.
+        """
+        remove_grant(self._paths, claim)
+        self._known.pop(claim, None)
+
+    async def wait_active(self, claim: str, seconds: float) -> None:
+        """Wait until the daemon has activated a grant and made the claim's folder.
+
+        Raises:
+            GrantRefusedError: it refuses, or does not answer in time.
+        """
+        pause = _FIRST_PAUSE_SECONDS
+        try:
+            async with asyncio.timeout(seconds):
+                while (status := self._status(claim)) is None:
+                    await asyncio.sleep(pause)
+                    pause = min(_LAST_PAUSE_SECONDS, pause * 1.5)
+        except TimeoutError as error:
+            raise GrantRefusedError(
+                f"the token daemon of this node does not answer (waited {seconds:.0f} s): "
+                "is the pod kubeshare-token-daemon running here?"
+            ) from error
+        if status.state != "ACTIVE":
+            raise GrantRefusedError(f"the token daemon says {status.state}: {status.reason}")
+
+    def _status(self, claim: str) -> Status | None:
+        try:
+            return read_status(self._paths, claim)
+        except (GrantError, OSError):
+            return None
+
+    def claim_folder(self, claim: str) -> Path:
+        """The folder with the claim's page and socket, made by the daemon."""
+        return self._paths.claim(claim)
+
+    def counters_file(self, claim: str) -> Path:
+        """The file that the claim's processes write, made by the daemon."""
+        return self._paths.counters(claim)

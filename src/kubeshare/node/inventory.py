@@ -1,0 +1,126 @@
+"""Publishes what discovery finds as this node's GPUNode, and keeps it for the other parts."""
+
+import asyncio
+from collections.abc import Callable
+from collections.abc import Set as AbstractSet
+from typing import Protocol
+
+import msgspec
+import structlog
+
+from kubeshare.api.names import MANAGER_NODE
+from kubeshare.api.v1 import GPUNODES, GPUDevice, GPUNode, GPUNodeSpec
+from kubeshare.kube.api import Api
+from kubeshare.kube.errors import ApiError, NotFoundError
+from kubeshare.node.discovery import DiscoveryError, with_vanished
+
+log = structlog.get_logger(__name__)
+
+_GPU_NODES = GPUNODES.into(GPUNode)
+
+
+class Gpus(Protocol):
+    """Where the node's GPUs are asked for; blocks."""
+
+    def read(self) -> GPUNodeSpec:
+        """What there is now.
+
+        Raises:
+            DiscoveryError: it cannot be told now.
+        """
+        ...
+
+
+class Inventory:
+    """The node's GPUs: read again and again, published when something has changed.
+
+    A GPU that vanishes stays listed as unhealthy as long as a vGPU stands for it, so
+    that whoever was promised a part of it can be told why.
+
+    Args:
+        api: where GPUNodes are kept.
+        node: this node's name, which is the GPUNode's too.
+        gpus: where to ask.
+        promised: the UUIDs of GPUs that vGPUs of this node stand for.
+        interval: seconds between readings.
+
+    Attributes:
+        found: the GPUs as of the last reading.
+        first_reading: set once there was one, and it is published.
+    """
+
+    def __init__(
+        self,
+        api: Api,
+        node: str,
+        gpus: Gpus,
+        promised: Callable[[], AbstractSet[str]],
+        *,
+        interval: float = 10.0,
+    ) -> None:
+        self._api = api
+        self._node = node
+        self._gpus = gpus
+        self._promised = promised
+        self._interval = interval
+        self._published: GPUNodeSpec | None = None
+        self._trouble = ""
+        self.found = GPUNodeSpec()
+        self.first_reading = asyncio.Event()
+
+    def device(self, uuid: str) -> GPUDevice | None:
+        """The GPU with this UUID, or None where this node has none such."""
+        return next((device for device in self.found.devices if device.uuid == uuid), None)
+
+    async def run(self) -> None:
+        """Refresh until cancelled."""
+        while True:
+            try:
+                await self.refresh()
+                self.first_reading.set()
+            except ApiError as error:
+                log.warning("GPUNode not published, trying again", error=str(error))
+            await asyncio.sleep(self._interval)
+
+    async def refresh(self) -> None:
+        """Read once, and publish what has changed.
+
+        Raises:
+            ApiError: the GPUNode cannot be written.
+        """
+        if self._published is None:
+            self.found = await self._last_published()
+        try:
+            now = await asyncio.to_thread(self._gpus.read)
+        except DiscoveryError as error:
+            now = self._unreadable(str(error))
+        self.found = with_vanished(now, self.found, self._promised())
+        if self.found != self._published:
+            await self._publish(self.found)
+            self._published = self.found
+
+    def _unreadable(self, message: str) -> GPUNodeSpec:
+        # Said once: a node without a driver stays one, and is no fault.
+        if message != self._trouble:
+            log.warning("no GPUs can be read", reason=message)
+            self._trouble = message
+        return msgspec.structs.replace(self.found, devices=(), links=())
+
+    async def _last_published(self) -> GPUNodeSpec:
+        try:
+            return (await self._api.get(_GPU_NODES, self._node)).spec
+        except NotFoundError:
+            return GPUNodeSpec()
+
+    async def _publish(self, spec: GPUNodeSpec) -> None:
+        await self._api.apply(
+            _GPU_NODES,
+            {"metadata": {"name": self._node}, "spec": msgspec.to_builtins(spec)},
+            field_manager=MANAGER_NODE,
+            force=True,
+        )
+        log.info(
+            "GPUNode published",
+            gpus=len(spec.devices),
+            healthy=sum(device.healthy for device in spec.devices),
+        )

@@ -1,0 +1,100 @@
+"""Which physical GPU a vGPU is: read from the kubelet, written once into the VGPU.
+
+A vGPU's placeholder pod asks for ``nvidia.com/gpu: 1`` like any native pod, so the
+stock scheduler and NVIDIA's device plugin choose the GPU. The kubelet knows which.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import structlog
+
+from kubeshare.api.names import MANAGER_NODE, NAMESPACE, placeholder_name
+from kubeshare.api.v1 import VGPU, GPUDevice
+from kubeshare.kube.api import Api
+from kubeshare.kube.controller import RequeueAfter, TerminalError
+from kubeshare.kube.errors import InvalidError
+from kubeshare.node.inventory import Inventory
+from kubeshare.node.pod_resources import PodResourcesError, devices_of, whole_gpu
+from kubeshare.node.view import NODE_VGPUS, NodeView
+
+log = structlog.get_logger(__name__)
+
+# The kubelet lists a pod's devices from its admission on, so a running pod that is
+# not listed is a matter of moments; NVML is read anew every few seconds.
+_NOT_LISTED = RequeueAfter(0.3)
+_NOT_FOUND = RequeueAfter(2.0)
+
+
+class Placeholders:
+    """Tells the cluster which GPU each vGPU of this node is.
+
+    Args:
+        api: where VGPUs are.
+        view: this node's VGPUs and pods.
+        inventory: this node's GPUs.
+        socket: of the kubelet's PodResources API.
+    """
+
+    def __init__(self, api: Api, view: NodeView, inventory: Inventory, socket: Path) -> None:
+        self._api = api
+        self._view = view
+        self._inventory = inventory
+        self._socket = socket
+
+    async def resolve(self, vgpu: VGPU) -> RequeueAfter | None:
+        """Write the UUID of a vGPU that has none, once its placeholder runs.
+
+        Raises:
+            TerminalError: the placeholder was given something that cannot be shared.
+            ApiError: the VGPU cannot be written; a conflict means that it has changed.
+        """
+        name = vgpu.metadata.name
+        pod = self._view.pods.store.get(placeholder_name(name), NAMESPACE)
+        if vgpu.spec.uuid or pod is None or pod.status.phase != "Running":
+            return None
+        try:
+            devices = await devices_of(self._socket, NAMESPACE, pod.metadata.name)
+        except PodResourcesError as error:
+            log.warning("placeholder's GPU not known yet", vgpu=name, reason=str(error))
+            return _NOT_FOUND
+        if not devices:
+            return _NOT_LISTED
+        try:
+            uuid = whole_gpu(devices)
+        except PodResourcesError as error:
+            raise TerminalError(f"vGPU {name} cannot be shared: {error}") from error
+        device = self._inventory.device(uuid)
+        if device is None:
+            log.warning("NVML does not know the placeholder's GPU", vgpu=name, uuid=uuid)
+            return _NOT_FOUND
+        await self._write(vgpu, device)
+        log.info("vGPU found", vgpu=name, uuid=uuid)
+        return None
+
+    async def _write(self, vgpu: VGPU, device: GPUDevice) -> None:
+        try:
+            await self._api.json_patch(
+                NODE_VGPUS,
+                vgpu.metadata.name,
+                found_operations(vgpu, device),
+                field_manager=MANAGER_NODE,
+            )
+        except InvalidError as error:
+            raise TerminalError(
+                f"GPU {device.uuid} cannot be vGPU {vgpu.metadata.name}: {error}"
+            ) from error
+
+
+def found_operations(vgpu: VGPU, device: GPUDevice) -> list[dict[str, Any]]:
+    """The JSON patch that says which GPU a vGPU is, as long as nobody has changed it."""
+    facts = {"uuid": device.uuid, "model": device.model, "memoryBytes": device.memory_bytes}
+    guard = {
+        "op": "test",
+        "path": "/metadata/resourceVersion",
+        "value": vgpu.metadata.resource_version,
+    }
+    return [
+        guard,
+        *({"op": "add", "path": f"/spec/{key}", "value": value} for key, value in facts.items()),
+    ]

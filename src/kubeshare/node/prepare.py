@@ -1,0 +1,174 @@
+"""Before a pod's first container starts: its grant, and the CDI devices that carry it.
+
+What a pod gets follows from one thing only: holders of VGPUs of this node that name
+its uid, which nobody can forge. They may be a moment late (the device manager writes
+the pod's uid after it has created the pod; a placeholder may still be starting), and
+the kubelet's own retry takes more than ten seconds, so this waits for them, for a
+while, inside the call. Then it refuses, and says what was missing.
+
+Everything here may be repeated: the same holders give the same grant, spec and answer.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+
+import structlog
+
+from kubeshare.api.names import placeholder_name
+from kubeshare.api.v1 import VGPU, Holder
+from kubeshare.kube.api import Api
+from kubeshare.kube.errors import ApiError
+from kubeshare.node import cdi
+from kubeshare.node.claims import PodClaim, read_claim
+from kubeshare.node.driver import ClaimReference, ClaimRefusedError, PreparedDevice
+from kubeshare.node.grants import GrantRefusedError, Grants
+from kubeshare.node.inventory import Inventory
+from kubeshare.node.library import InstalledLibrary
+from kubeshare.node.view import NodeView
+from kubeshare.tokens.files import GrantedGpu
+
+log = structlog.get_logger(__name__)
+
+PATIENCE_SECONDS = 8.0
+
+
+class Preparer:
+    """Prepares claims.
+
+    Args:
+        api: where claims are read.
+        view: this node's VGPUs.
+        inventory: this node's GPUs.
+        grants: what the token daemon reads.
+        library: what containers mount.
+        cdi_folders: the runtime's folders; the last is where claims' specs are written.
+        patience: seconds to wait for what is coming.
+
+    Attributes:
+        pods: uids of the pods that are being prepared.
+    """
+
+    def __init__(  # noqa: PLR0913 - what a preparation brings together
+        self,
+        api: Api,
+        view: NodeView,
+        inventory: Inventory,
+        grants: Grants,
+        *,
+        library: InstalledLibrary,
+        cdi_folders: Sequence[Path],
+        patience: float = PATIENCE_SECONDS,
+    ) -> None:
+        self._api = api
+        self._view = view
+        self._inventory = inventory
+        self._grants = grants
+        self._library = library
+        self._cdi_folders = list(cdi_folders)
+        self._patience = patience
+        self.pods: set[str] = set()
+
+    async def prepare(self, reference: ClaimReference) -> list[PreparedDevice]:
+        """Grant, activate, and write down what the containers get.
+
+        Raises:
+            ClaimRefusedError: something is missing; nothing is left behind.
+        """
+        try:
+            cdi.check_claim_name(reference.uid)
+            claim = await read_claim(self._api, reference)
+        except (ValueError, ApiError) as error:
+            raise ClaimRefusedError(str(error)) from error
+        self.pods.add(claim.pod_uid)
+        try:
+            return await self._attach(reference, claim)
+        finally:
+            self.pods.discard(claim.pod_uid)
+
+    async def _attach(self, reference: ClaimReference, claim: PodClaim) -> list[PreparedDevice]:
+        pod = f"{reference.namespace}/{claim.pod_name}"
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self._patience
+        try:
+            parts = await self._parts(reference, claim, deadline)
+            gpus = [cdi.find_gpu(self._cdi_folders, part.uuid) for part in parts]
+            self._grants.write(reference, claim.pod_name, claim.pod_uid, parts)
+            await self._grants.wait_active(reference.uid, max(1.0, deadline - loop.time()))
+            cdi.write_claim(self._cdi_folders[-1], reference.uid, self._mounts(reference.uid))
+        except (cdi.GpuDeviceMissingError, GrantRefusedError, ValueError, OSError) as error:
+            self._grants.remove(reference.uid)
+            raise ClaimRefusedError(f"pod {pod}: {error}") from error
+        names = (*gpus, cdi.claim_device(reference.uid))
+        return [
+            PreparedDevice(result.request, result.pool, result.device, names, result.share_id)
+            for result in claim.results
+        ]
+
+    def _mounts(self, uid: str) -> cdi.ClaimMounts:
+        return cdi.ClaimMounts(
+            claim=self._grants.claim_folder(uid),
+            counters=self._grants.counters_file(uid),
+            library=self._library.library,
+            preload=self._library.preload,
+        )
+
+    async def _parts(
+        self, reference: ClaimReference, claim: PodClaim, deadline: float
+    ) -> list[GrantedGpu]:
+        """The pod's parts of GPUs, as soon as all of them are there and known."""
+        missing = ""
+        try:
+            async with asyncio.timeout_at(deadline):
+                while True:
+                    changed = self._view.next_change()
+                    try:
+                        return self._parts_now(claim.pod_uid)
+                    except _NotYetError as error:
+                        missing = str(error)
+                    await changed.wait()
+        except TimeoutError as error:
+            raise ClaimRefusedError(
+                f"pod {reference.namespace}/{claim.pod_name} gets no GPU yet: {missing} "
+                f"(waited {self._patience:.0f} s)"
+            ) from error
+
+    def _parts_now(self, pod_uid: str) -> list[GrantedGpu]:
+        held = self._view.held_by(pod_uid)
+        if not held:
+            raise _NotYetError(
+                f"no vGPU of node {self._view.node} has a holder for the pod uid {pod_uid}: "
+                "only KubeShare's device manager makes one, for a SharePod that was given "
+                "a GPU of this node"
+            )
+        demands = {holder.demand for _, holder in held}
+        for vgpu in self._view.all_vgpus():
+            for holder in vgpu.status.holders:
+                if holder.demand in demands and holder.pod_uid != pod_uid:
+                    raise _NotYetError(f"the holder of vGPU {vgpu.metadata.name} has no pod yet")
+        return [self._part(vgpu, holder) for vgpu, holder in held]
+
+    def _part(self, vgpu: VGPU, holder: Holder) -> GrantedGpu:
+        gpuid = vgpu.metadata.name
+        if not vgpu.spec.uuid:
+            raise _NotYetError(
+                f"the GPU of vGPU {gpuid} is not known yet: its placeholder pod "
+                f"{placeholder_name(gpuid)} is not running"
+            )
+        device = self._inventory.device(vgpu.spec.uuid)
+        if device is None:
+            raise _NotYetError(f"GPU {vgpu.spec.uuid} of vGPU {gpuid} is not on this node")
+        if not device.healthy:
+            raise _NotYetError(f"GPU {device.uuid} of vGPU {gpuid} is unhealthy: {device.message}")
+        return GrantedGpu(
+            uuid=device.uuid,
+            memory_total=device.memory_bytes,
+            request=holder.request_micros,
+            limit=holder.limit_micros,
+            memory=holder.memory_bytes,
+            model=device.model,
+        )
+
+
+class _NotYetError(Exception):
+    """Something that a preparation needs is not there; it may come."""

@@ -1,0 +1,180 @@
+"""Brings the node in order after whatever has broken, and on every change.
+
+Three leftovers are possible, each the trace of a crash or a loss:
+
+* a vGPU whose GPU is not written down yet: ``placeholders`` does it;
+* a holder whose pod is gone, or has ended, and that is not prepared here: no
+  unprepare will ever come for it, so its part is given back. That the pod is gone is
+  believed only when the API server says so now;
+* a grant whose holder is gone: somebody else may be given that part, so the grant is
+  dropped; or whose pod is gone and for which the kubelet asks no unprepare: it has
+  forgotten the claim, so the same is done without it. A pod that is gone may still
+  run (force-deleted), so the kubelet, which stops it and then calls, gets time first.
+"""
+
+from collections.abc import Iterable
+from time import monotonic
+
+import structlog
+
+from kubeshare.api.names import LABEL_VGPU, NAMESPACE
+from kubeshare.api.v1 import VGPU, Holder
+from kubeshare.kube.api import Api
+from kubeshare.kube.controller import Controller, RequeueAfter
+from kubeshare.kube.errors import NotFoundError
+from kubeshare.kube.store import DELETED, Change
+from kubeshare.node.grants import Grants, PodGrant
+from kubeshare.node.placeholders import Placeholders
+from kubeshare.node.prepare import Preparer
+from kubeshare.node.release import Releaser
+from kubeshare.node.view import NODE_PODS, NODE_VGPUS, NodePod, NodeView
+
+log = structlog.get_logger(__name__)
+
+# The kubelet looks for claims of pods that are gone once a minute.
+FORGOTTEN_SECONDS = 180.0
+_LOOK_AGAIN = RequeueAfter(30.0)
+
+
+class Reconciler:
+    """Two controllers: one over this node's vGPUs, one over the grants on its disk.
+
+    Args:
+        api: where pods and VGPUs are asked for, live.
+        view: this node's VGPUs and pods.
+        grants: the grants on disk.
+        placeholders: finds the GPUs of vGPUs.
+        preparer: knows which pods are being prepared.
+        releaser: gives parts back.
+        forgotten: seconds that the kubelet gets to ask for an unprepare.
+    """
+
+    def __init__(  # noqa: PLR0913 - it looks at everything
+        self,
+        api: Api,
+        view: NodeView,
+        grants: Grants,
+        *,
+        placeholders: Placeholders,
+        preparer: Preparer,
+        releaser: Releaser,
+        forgotten: float = FORGOTTEN_SECONDS,
+    ) -> None:
+        self._api = api
+        self._view = view
+        self._grants = grants
+        self._placeholders = placeholders
+        self._preparer = preparer
+        self._releaser = releaser
+        self._forgotten = forgotten
+        self._gone_since: dict[str, float] = {}  # claim -> when its pod was found gone
+        self.vgpus: Controller[str] = Controller("node-vgpus", self.reconcile_vgpu)
+        self.grants: Controller[str] = Controller("node-grants", self.reconcile_grant)
+        self.vgpus.watch(view.vgpus, lambda vgpu: (vgpu.metadata.name,))
+        self.vgpus.watch(view.pods, self._vgpus_of_pod)
+        self.grants.watch(view.vgpus, self._claims_of_vgpu)
+        self.grants.watch(view.pods, self._claims_of_pod, when=_gone_or_ended)
+
+    def start(self) -> None:
+        """Queue every grant on disk, and undo preparations that a crash left without one."""
+        granted = {grant.claim for grant in self._grants.all()}
+        for claim in granted:
+            self.grants.queue.add(claim)
+        self._releaser.detach_all_but(granted)
+
+    async def reconcile_vgpu(self, name: str) -> RequeueAfter | None:
+        """Find a vGPU's GPU, and give back what nobody will.
+
+        Args:
+            name: the GPUID.
+        """
+        vgpu = self._view.vgpus.store.get(name)
+        if vgpu is None:
+            return None
+        unresolved = await self._placeholders.resolve(vgpu)
+        waiting = [holder for holder in vgpu.status.holders if self._is_unaccounted(holder)]
+        for holder in waiting:
+            if await self._is_alive(holder.namespace, holder.name, holder.pod_uid):
+                unresolved = unresolved or _LOOK_AGAIN
+            elif not self._is_prepared(holder.pod_uid):
+                await self._releaser.release(holder.pod_uid)
+        return unresolved
+
+    def _is_unaccounted(self, holder: Holder) -> bool:
+        """Whether a holder's pod is not known to be alive here, nor prepared."""
+        if not holder.pod_uid or self._is_prepared(holder.pod_uid):
+            return False
+        pod = self._view.pods.store.by_uid(holder.pod_uid)
+        return pod is None or pod.ended
+
+    def _is_prepared(self, pod_uid: str) -> bool:
+        return pod_uid in self._preparer.pods or bool(self._grants.of_pod(pod_uid))
+
+    async def _is_alive(self, namespace: str, name: str, uid: str) -> bool:
+        """Whether the API server has that very pod now, and it has not ended."""
+        try:
+            pod = await self._api.get(NODE_PODS, name, namespace)
+        except NotFoundError:
+            return False
+        return pod.metadata.uid == uid and not pod.ended
+
+    async def reconcile_grant(self, claim: str) -> RequeueAfter | None:
+        """Drop a grant whose holder is gone, or that the kubelet has forgotten.
+
+        Args:
+            claim: its claim's uid.
+        """
+        grant = self._grants.read(claim)
+        if grant is None:
+            self._gone_since.pop(claim, None)
+            return None
+        if grant.pod_uid in self._preparer.pods:
+            return _LOOK_AGAIN
+        if not self._view.held_by(grant.pod_uid) and not await self._is_held(grant):
+            log.warning("grant revoked: its holder is gone", **_keys(grant))
+            self._releaser.detach(claim)
+            return None
+        pod = self._view.pods.store.by_uid(grant.pod_uid)
+        if pod is not None and not pod.ended:
+            self._gone_since.pop(claim, None)
+            return None
+        if await self._is_alive(grant.pod_namespace, grant.pod_name, grant.pod_uid):
+            self._gone_since.pop(claim, None)
+            return None
+        return await self._forget(grant)
+
+    async def _is_held(self, grant: PodGrant) -> bool:
+        listing = await self._api.list(NODE_VGPUS, fields=f"spec.nodeName={self._view.node}")
+        uids = {holder.pod_uid for vgpu in listing.items for holder in vgpu.status.holders}
+        return grant.pod_uid in uids
+
+    async def _forget(self, grant: PodGrant) -> RequeueAfter | None:
+        waited = monotonic() - self._gone_since.setdefault(grant.claim, monotonic())
+        if waited < self._forgotten:
+            return RequeueAfter(self._forgotten - waited)
+        log.warning("grant dropped: its pod is gone and the kubelet forgot it", **_keys(grant))
+        self._releaser.detach(grant.claim)
+        await self._releaser.release(grant.pod_uid)
+        return None
+
+    def _vgpus_of_pod(self, pod: NodePod) -> Iterable[str]:
+        vgpu = pod.metadata.labels.get(LABEL_VGPU)
+        if vgpu is not None and pod.metadata.namespace == NAMESPACE:
+            yield vgpu
+        for held, _ in self._view.held_by(pod.metadata.uid):
+            yield held.metadata.name
+
+    def _claims_of_vgpu(self, vgpu: VGPU) -> Iterable[str]:
+        for holder in vgpu.status.holders:
+            yield from self._grants.of_pod(holder.pod_uid)
+
+    def _claims_of_pod(self, pod: NodePod) -> Iterable[str]:
+        return self._grants.of_pod(pod.metadata.uid)
+
+
+def _gone_or_ended(change: Change[NodePod]) -> bool:
+    return change.type == DELETED or change.object.ended
+
+
+def _keys(grant: PodGrant) -> dict[str, str]:
+    return {"pod": f"{grant.pod_namespace}/{grant.pod_name}", "claim_uid": grant.claim}

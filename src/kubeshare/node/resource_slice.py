@@ -1,0 +1,85 @@
+"""Tells kube-scheduler that this node has our driver: one ResourceSlice with one device.
+
+The device ``slots`` allows any number of allocations, because how much of which GPU
+a pod gets is decided elsewhere; being on a node that has the driver is all that it
+stands for. The kubelet deletes a driver's slices when the driver has been away for
+half a minute, so the slice is published at every start and watched afterwards.
+"""
+
+from typing import Any
+
+import structlog
+from msgspec import Struct
+
+from kubeshare.api.names import DRA_DRIVER, MANAGER_NODE
+from kubeshare.kube.api import Api
+from kubeshare.kube.controller import Controller, RequeueAfter
+from kubeshare.kube.meta import ObjectMeta
+from kubeshare.kube.reflector import Reflector
+from kubeshare.kube.resources import NODES, RESOURCE_SLICES
+
+log = structlog.get_logger(__name__)
+
+DEVICE = "slots"
+
+
+class _Named(Struct, frozen=True, kw_only=True):
+    metadata: ObjectMeta
+
+
+_SLICES = RESOURCE_SLICES.into(_Named)
+_NODES = NODES.into(_Named)
+
+
+def slice_body(node: str, node_uid: str) -> dict[str, Any]:
+    """The ResourceSlice of a node, owned by the Node object and gone with it."""
+    return {
+        "metadata": {
+            "name": f"{node}-{DRA_DRIVER}",
+            "ownerReferences": [
+                {
+                    "apiVersion": NODES.api_version,
+                    "kind": NODES.kind,
+                    "name": node,
+                    "uid": node_uid,
+                    "controller": True,
+                }
+            ],
+        },
+        "spec": {
+            "driver": DRA_DRIVER,
+            "nodeName": node,
+            "pool": {"name": node, "generation": 1, "resourceSliceCount": 1},
+            "devices": [{"name": DEVICE, "allowMultipleAllocations": True}],
+        },
+    }
+
+
+class SlicePublisher:
+    """Keeps this node's ResourceSlice there, whoever deletes it.
+
+    Args:
+        api: where to publish.
+        node: this node's name.
+
+    Attributes:
+        reflector: watches the slice.
+        controller: publishes it at the start and when it is gone.
+    """
+
+    def __init__(self, api: Api, node: str) -> None:
+        self._api = api
+        self._node = node
+        self.reflector: Reflector[_Named] = Reflector(
+            api, _SLICES, fields=f"spec.driver={DRA_DRIVER},spec.nodeName={node}"
+        )
+        self.controller: Controller[str] = Controller("resource-slice", self._reconcile)
+        self.controller.watch(self.reflector, lambda _slice: (node,))
+        self.controller.queue.add(node)
+
+    async def _reconcile(self, node: str) -> RequeueAfter | None:
+        body = slice_body(node, (await self._api.get(_NODES, node)).metadata.uid)
+        if self.reflector.store.get(body["metadata"]["name"]) is None:
+            await self._api.apply(_SLICES, body, field_manager=MANAGER_NODE, force=True)
+            log.info("ResourceSlice published")
+        return None

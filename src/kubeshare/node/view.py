@@ -1,0 +1,101 @@
+"""What the agent knows of the cluster: this node's VGPUs and pods, kept by watches.
+
+Both watches are filtered by the node's name at the API server, so that an agent
+costs the same in a cluster of ten nodes and of ten thousand.
+"""
+
+import asyncio
+from typing import Any
+
+from msgspec import Struct, field
+
+from kubeshare.api.v1 import VGPU, VGPUS, Holder
+from kubeshare.kube.api import Api
+from kubeshare.kube.meta import ObjectMeta
+from kubeshare.kube.reflector import Reflector
+from kubeshare.kube.resources import PODS
+
+_ENDED_PHASES = frozenset({"Succeeded", "Failed"})
+
+
+class NodePodSpec(Struct, frozen=True, kw_only=True, rename="camel"):
+    """Where a pod runs; ``""`` until kube-scheduler has bound it."""
+
+    node_name: str = ""
+
+
+class NodePodStatus(Struct, frozen=True, kw_only=True):
+    """How far a pod has come."""
+
+    phase: str = ""
+
+
+class NodePod(Struct, frozen=True, kw_only=True):
+    """A pod as the agent looks at it."""
+
+    metadata: ObjectMeta
+    spec: NodePodSpec = field(default_factory=NodePodSpec)
+    status: NodePodStatus = field(default_factory=NodePodStatus)
+
+    @property
+    def ended(self) -> bool:
+        """Whether all its containers have ended for good."""
+        return self.status.phase in _ENDED_PHASES
+
+
+NODE_PODS = PODS.into(NodePod)
+NODE_VGPUS = VGPUS.into(VGPU)
+
+
+class NodeView:
+    """The stores of one node, and a way to wait for the next change of its VGPUs.
+
+    Args:
+        api: where to ask.
+        node: the node's name.
+
+    Attributes:
+        vgpus: keeps the VGPUs.
+        pods: keeps the pods.
+    """
+
+    def __init__(self, api: Api, node: str) -> None:
+        fields = f"spec.nodeName={node}"
+        self.node = node
+        self.vgpus: Reflector[VGPU] = Reflector(api, NODE_VGPUS, fields=fields)
+        self.pods: Reflector[NodePod] = Reflector(api, NODE_PODS, fields=fields)
+        self._changed = asyncio.Event()
+        self.vgpus.subscribe(self._notify)
+
+    async def wait_synced(self) -> None:
+        """Wait until both stores have been filled once."""
+        await self.vgpus.wait_synced()
+        await self.pods.wait_synced()
+
+    def next_change(self) -> asyncio.Event:
+        """An event that is set at the next change of a VGPU.
+
+        Take it before you look at the store, and no change is missed.
+        """
+        return self._changed
+
+    def _notify(self, _change: Any) -> None:
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    def all_vgpus(self) -> list[VGPU]:
+        """This node's VGPUs, by GPUID."""
+        return sorted(self.vgpus.store.snapshot().values(), key=lambda vgpu: vgpu.metadata.name)
+
+    def held_by(self, pod_uid: str) -> list[tuple[VGPU, Holder]]:
+        """The parts of this node's GPUs that are for one pod, in the order of GPUIDs."""
+        return [
+            (vgpu, holder)
+            for vgpu in self.all_vgpus()
+            for holder in vgpu.status.holders
+            if pod_uid and holder.pod_uid == pod_uid
+        ]
+
+    def promised(self) -> set[str]:
+        """The UUIDs of the GPUs that this node's vGPUs stand for."""
+        return {vgpu.spec.uuid for vgpu in self.all_vgpus() if vgpu.spec.uuid}
