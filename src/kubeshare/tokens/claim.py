@@ -1,0 +1,356 @@
+"""One claim from the daemon's side: its folder, its page, and the processes that came in.
+
+The listening socket is the identity: who comes in by it is this claim, whatever
+it says. All a process can do is want, drain and be idle on its claim's own
+cells; anything else, too much of it, or not reading the answers costs it the
+connection, and no one else anything.
+"""
+
+import os
+import shutil
+import socket
+from collections.abc import Callable
+from typing import Protocol
+
+from kubeshare.tokens import counters
+from kubeshare.tokens.connection import Connection, Rate
+from kubeshare.tokens.files import Grant, Paths
+from kubeshare.tokens.page import PageWriter
+from kubeshare.tokens.wire import (
+    MESSAGE,
+    PROCESSES_MAX,
+    VERSION,
+    GateState,
+    GrantState,
+    Message,
+    MessageError,
+    MessageType,
+)
+
+_ACCEPTS_AT_ONCE = 16
+_ACCEPTS_PER_SECOND = 100
+_PAUSE_SECONDS = 1.0
+_MESSAGES_AT_ONCE = 16
+# A busy process that pauses for some milliseconds again and again says about a
+# thousand things a second: it is idle, it has drained, it wants.
+_MESSAGES_PER_SECOND = 3000
+_MESSAGES_PER_SECOND_AND_CLAIM = 10_000
+
+_NOT_PERMITTED = 1
+_AGAIN = 11
+_PROTOCOL_NOT_SUPPORTED = 93
+
+
+class Loop(Protocol):
+    """The part of an event loop that is used here."""
+
+    def add_reader(self, fd: int, callback: Callable[..., object], *args: object) -> None: ...  # noqa: D102
+    def remove_reader(self, fd: int) -> bool: ...  # noqa: D102
+    def call_later(self, delay: float, callback: Callable[..., object]) -> object: ...  # noqa: D102
+
+
+class ClaimEvents(Protocol):
+    """Whom a claim tells what its processes said; all of them together are the claim."""
+
+    def on_want(self, claim: "Claim", cell: int) -> None:
+        """A launch waits at a closed gate."""
+
+    def on_drained(self, claim: "Claim", cell: int, idle_ns: int) -> None:
+        """The GPU was done with the last of the processes at `idle_ns`."""
+
+    def on_idle(self, claim: "Claim", cell: int) -> None:
+        """No process has anything queued."""
+
+    def on_gone(self, claim: "Claim") -> None:
+        """The last connection is closed."""
+
+    def on_dropped(self, claim: "Claim", reason: str) -> None:
+        """A connection was closed for what its process did."""
+
+
+class Cell:
+    """What was asked of the processes on one gate, and who still owes an answer.
+
+    Attributes:
+        asked_epoch: the epoch of the last CLOSING.
+        draining: connections that have not answered it.
+        drained_ns: the latest end that was reported.
+        watched: whether IDLE is asked for in the present epoch.
+        idle: connections that said IDLE in it.
+    """
+
+    __slots__ = ("asked_epoch", "drained_ns", "draining", "idle", "watched")
+
+    def __init__(self) -> None:
+        self.asked_epoch: int | None = None
+        self.draining: set[Connection] = set()
+        self.drained_ns = 0
+        self.watched = False
+        self.idle: set[Connection] = set()
+
+
+class Claim:
+    """A live grant.
+
+    Args:
+        paths: of the run folder.
+        grant: what is granted.
+        loop: the event loop.
+        clock: ns on CLOCK_MONOTONIC.
+        events: who is told.
+    """
+
+    def __init__(
+        self,
+        paths: Paths,
+        grant: Grant,
+        *,
+        loop: Loop,
+        clock: Callable[[], int],
+        events: ClaimEvents,
+    ) -> None:
+        self.grant = grant
+        self.name = grant.claim
+        self.state = GrantState.PENDING
+        self._paths = paths
+        self._loop = loop
+        self._clock = clock
+        self._events = events
+        self._folder = paths.claim(grant.claim)
+        self._folder.mkdir(mode=0o755, exist_ok=True)
+        counters.make(paths.counters(grant.claim))
+        self._page = PageWriter(self._folder / "page", grant)
+        self._cells = [Cell() for _ in grant.gpus]
+        self._connections: set[Connection] = set()
+        self._processes: set[Connection] = set()  # those that said HELLO
+        self._accepts = Rate(_ACCEPTS_PER_SECOND, PROCESSES_MAX, clock())
+        self._messages = _rate_of_messages(_MESSAGES_PER_SECOND_AND_CLAIM, clock())
+        self._listener = self._listen()
+
+    @property
+    def processes(self) -> int:
+        """How many processes are connected."""
+        return len(self._processes)
+
+    def use(self) -> list[counters.Use]:
+        """What the processes say they use, by cell."""
+        return counters.read(self._paths.counters(self.name))[: len(self._cells)]
+
+    def set_state(self, state: GrantState) -> None:
+        """Tell the processes whether anything may start."""
+        self.state = state
+        self._page.set_grant_state(state)
+
+    def open(self, index: int, lease_end_ns: int) -> None:
+        """Open a gate."""
+        cell = self._cells[index]
+        cell.draining = set()
+        cell.asked_epoch = None
+        cell.watched = False
+        cell.idle = set()
+        self._page.set_lease_end(index, lease_end_ns)
+        self._page.set_gate(index, GateState.OPEN)
+
+    def extend(self, index: int, lease_end_ns: int) -> None:
+        """Move the end of an open gate's lease."""
+        self._page.set_lease_end(index, lease_end_ns)
+
+    def watch(self, index: int) -> None:
+        """Ask all processes to say when they have nothing queued."""
+        self._cells[index].watched = True
+        self._tell_all(MessageType.WATCH, index)
+
+    def close_gate(self, index: int) -> None:
+        """Ask all processes to drain; with none, that is done at once."""
+        cell = self._cells[index]
+        self._page.set_gate(index, GateState.CLOSING)
+        cell.asked_epoch = self._page.epoch(index)
+        cell.draining = set(self._processes)
+        cell.drained_ns = 0
+        cell.watched = False
+        self._tell_all(MessageType.CLOSING, index)
+        if not cell.draining:
+            self._events.on_drained(self, index, self._clock())
+
+    def shut(self, index: int) -> None:
+        """Close a gate; who has not drained still owes the answer."""
+        self._page.set_gate(index, GateState.CLOSED)
+
+    def release(self) -> None:
+        """Let go of sockets, and leave the files: the daemon ends, the grant does not."""
+        self._loop.remove_reader(self._listener.fileno())
+        self._listener.close()
+        for connection in self._connections:
+            self._loop.remove_reader(connection.fileno())
+            connection.close()
+        self._connections = set()
+        self._processes = set()
+
+    def end(self) -> None:
+        """The grant is over: say so on the page, then remove the files."""
+        self.set_state(GrantState.REVOKED)
+        self.release()
+        shutil.rmtree(self._folder, ignore_errors=True)
+        self._paths.counters(self.name).unlink(missing_ok=True)
+        self._paths.status(self.name).unlink(missing_ok=True)
+
+    def _listen(self) -> socket.socket:
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK)
+        (self._folder / "socket").unlink(missing_ok=True)  # of a daemon that is dead
+        # A socket's address has 108 bytes, a run folder may be deeper: go by a descriptor.
+        folder = os.open(self._folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            listener.bind(f"/proc/self/fd/{folder}/socket")
+        finally:
+            os.close(folder)
+        (self._folder / "socket").chmod(0o666)
+        listener.listen(PROCESSES_MAX)
+        self._loop.add_reader(listener.fileno(), self._accept)
+        return listener
+
+    def _accept(self) -> None:
+        for _ in range(_ACCEPTS_AT_ONCE):
+            if not self._accepts.allows(self._clock()):
+                self._pause_accepting(f"more than {_ACCEPTS_PER_SECOND} connections a second")
+                return
+            try:
+                accepted, _ = self._listener.accept()
+            except BlockingIOError:
+                return
+            except OSError as error:  # out of descriptors: others may close some meanwhile
+                self._pause_accepting(f"cannot accept: {error.strerror}")
+                return
+            accepted.setblocking(False)
+            self._admit(
+                Connection(accepted, _rate_of_messages(_MESSAGES_PER_SECOND, self._clock()))
+            )
+
+    def _admit(self, connection: Connection) -> None:
+        active = self.state is GrantState.ACTIVE
+        if active and len(self._connections) < PROCESSES_MAX:
+            self._connections.add(connection)
+            self._loop.add_reader(connection.fileno(), self._receive, connection)
+            return
+        connection.send(Message(MessageType.REFUSED, value=_AGAIN if active else _NOT_PERMITTED))
+        connection.close()
+
+    def _pause_accepting(self, reason: str) -> None:
+        self._loop.remove_reader(self._listener.fileno())
+        self._loop.call_later(_PAUSE_SECONDS, self._accept_again)
+        self._events.on_dropped(self, reason)
+
+    def _accept_again(self) -> None:
+        if self._listener.fileno() >= 0:
+            self._loop.add_reader(self._listener.fileno(), self._accept)
+
+    def _receive(self, connection: Connection) -> None:
+        for _ in range(_MESSAGES_AT_ONCE):
+            data = connection.receive(MESSAGE.size + 1)
+            if data is None:
+                return
+            if not data:
+                self._close(connection)
+                return
+            try:
+                self._handle(connection, Message.unpack(data))
+            except MessageError as error:
+                self._drop(connection, str(error))
+            if connection not in self._connections:
+                return
+
+    def _handle(self, connection: Connection, message: Message) -> None:
+        now = self._clock()
+        for rate in (connection.rate, self._messages):
+            if not rate.allows(now):
+                raise MessageError(f"more than {rate.per_second} messages a second")
+        if not connection.said_hello:
+            self._hello(connection, message)
+            return
+        if message.cell >= len(self._cells):
+            raise MessageError(f"cell {message.cell} of {len(self._cells)}")
+        match message.type:
+            case MessageType.WANT:
+                self._events.on_want(self, message.cell)
+            case MessageType.DRAINED:
+                self._drained(connection, message)
+            case MessageType.IDLE:
+                self._idle(connection, message)
+            case _:
+                raise MessageError(f"{message.type.name} is not for a process to say")
+
+    def _hello(self, connection: Connection, message: Message) -> None:
+        if message.type is not MessageType.HELLO:
+            raise MessageError(f"the first message is {message.type.name}, not HELLO")
+        if message.version != VERSION or message.value != VERSION:
+            connection.send(Message(MessageType.REFUSED, value=_PROTOCOL_NOT_SUPPORTED))
+            raise MessageError(f"protocol {message.value}, this is {VERSION}")
+        connection.said_hello = True
+        self._processes.add(connection)
+        self._tell(connection, Message(MessageType.WELCOME, value=VERSION))
+        for index, cell in enumerate(self._cells):
+            gate, epoch = self._page.gate(index), self._page.epoch(index)
+            if gate is GateState.CLOSING:
+                cell.draining.add(connection)
+                self._tell(connection, Message(MessageType.CLOSING, index, epoch))
+            elif gate is GateState.OPEN and cell.watched:
+                self._tell(connection, Message(MessageType.WATCH, index, epoch))
+
+    def _drained(self, connection: Connection, message: Message) -> None:
+        cell = self._cells[message.cell]
+        if message.epoch != cell.asked_epoch or connection not in cell.draining:
+            return
+        cell.draining.discard(connection)
+        cell.drained_ns = max(cell.drained_ns, message.time_ns)
+        if not cell.draining:
+            self._events.on_drained(self, message.cell, cell.drained_ns)
+
+    def _idle(self, connection: Connection, message: Message) -> None:
+        cell = self._cells[message.cell]
+        if not cell.watched or message.epoch != self._page.epoch(message.cell):
+            return
+        cell.idle.add(connection)
+        if cell.idle >= self._processes:
+            cell.watched = False
+            self._events.on_idle(self, message.cell)
+
+    def _tell_all(self, kind: MessageType, index: int) -> None:
+        message = Message(kind, index, self._page.epoch(index))
+        for connection in list(self._processes):
+            self._tell(connection, message)
+
+    def _tell(self, connection: Connection, message: Message) -> None:
+        if not connection.send(message):
+            self._drop(connection, "it does not read what it is told")
+
+    def _drop(self, connection: Connection, reason: str) -> None:
+        self._close(connection)
+        self._events.on_dropped(self, reason)
+
+    def _close(self, connection: Connection) -> None:
+        """Forget a connection; what only it still owed is settled."""
+        if connection not in self._connections:
+            return
+        self._connections.discard(connection)
+        self._loop.remove_reader(connection.fileno())
+        connection.close()
+        if connection not in self._processes:
+            return
+        self._processes.discard(connection)
+        if not self._processes:
+            for cell in self._cells:
+                cell.draining.clear()
+            self._events.on_gone(self)
+            return
+        for index, cell in enumerate(self._cells):
+            self._settle(connection, index, cell)
+
+    def _settle(self, connection: Connection, index: int, cell: Cell) -> None:
+        cell.idle.discard(connection)
+        if connection in cell.draining:
+            cell.draining.discard(connection)
+            if not cell.draining:
+                self._events.on_drained(self, index, self._clock())
+
+
+def _rate_of_messages(per_second: int, now: int) -> Rate:
+    return Rate(per_second, 2 * per_second, now)

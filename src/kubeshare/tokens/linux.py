@@ -1,0 +1,96 @@
+"""Three calls of Linux that this Python does not have: futex wake, timerfd, inotify."""
+
+import contextlib
+import ctypes
+import os
+import platform
+import struct
+from pathlib import Path
+from typing import Final
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_FUTEX_NUMBER: Final = {"x86_64": 202, "aarch64": 98}
+_FUTEX_WAKE: Final = 1
+_EVERYONE: Final = 2**31 - 1
+_CLOCK_MONOTONIC: Final = 1
+_TIMER_ABSOLUTE: Final = 1
+_TIMER = struct.Struct("qqqq")
+_CLOSE_ON_EXEC: Final = os.O_CLOEXEC
+_NON_BLOCKING: Final = os.O_NONBLOCK
+
+IN_MOVED_FROM: Final = 0x40
+IN_MOVED_TO: Final = 0x80
+IN_DELETE: Final = 0x200
+
+
+def _checked(result: int, what: str) -> int:
+    if result < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"{what}: {os.strerror(number)}")
+    return result
+
+
+def futex_wake(address: int) -> None:
+    """Wake every process that waits on the shared 32-bit word at this address."""
+    number = _FUTEX_NUMBER[platform.machine()]
+    _checked(
+        _libc.syscall(number, ctypes.c_void_p(address), _FUTEX_WAKE, _EVERYONE, None, None, 0),
+        "futex",
+    )
+
+
+class Timer:
+    """A timer that is a file descriptor: fires at an absolute time on CLOCK_MONOTONIC.
+
+    An event loop's own timer rounds up to the next millisecond; a grant's end would
+    come that much late each time.
+    """
+
+    def __init__(self) -> None:
+        self.fd = _checked(
+            _libc.timerfd_create(_CLOCK_MONOTONIC, _CLOSE_ON_EXEC | _NON_BLOCKING), "timerfd_create"
+        )
+        self._at_ns: int | None = None
+
+    def set(self, at_ns: int | None) -> None:
+        """Fire once at this time, at once when it is past; None: not at all."""
+        if at_ns == self._at_ns:
+            return
+        self._at_ns = at_ns
+        # All zeros would disarm it, so a time that is past is the first nanosecond.
+        seconds, ns = divmod(max(1, at_ns), 1_000_000_000) if at_ns is not None else (0, 0)
+        value = _TIMER.pack(0, 0, seconds, ns)
+        _checked(_libc.timerfd_settime(self.fd, _TIMER_ABSOLUTE, value, None), "timerfd_settime")
+
+    def clear(self) -> None:
+        """Take note that it fired."""
+        self._at_ns = None
+        with contextlib.suppress(BlockingIOError):  # it was set anew meanwhile
+            os.read(self.fd, 8)
+
+    def close(self) -> None:
+        """Release the descriptor."""
+        os.close(self.fd)
+
+
+class FolderWatch:
+    """Says that files came into a folder by rename, or left it.
+
+    Which ones is not told: the reader looks at the whole folder, and so an overflow
+    of the kernel's queue loses nothing.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.fd = _checked(_libc.inotify_init1(_CLOSE_ON_EXEC | _NON_BLOCKING), "inotify_init1")
+        events = IN_MOVED_TO | IN_MOVED_FROM | IN_DELETE
+        _checked(_libc.inotify_add_watch(self.fd, os.fsencode(folder), events), "inotify_add_watch")
+
+    def clear(self) -> None:
+        """Take note of all that happened."""
+        with contextlib.suppress(BlockingIOError):
+            while os.read(self.fd, 65536):
+                pass
+
+    def close(self) -> None:
+        """Release the descriptor."""
+        os.close(self.fd)

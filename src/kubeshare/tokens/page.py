@@ -1,0 +1,109 @@
+"""The page of one claim, as its only writer.
+
+A page lives on tmpfs and is mapped by every process of the claim, read-only. It
+outlives the daemon: a daemon that starts again writes on in the same file, never
+truncates it (that would kill the readers), and counts the epochs on.
+
+Order of a change: first the state, then the epoch, then the wake. A reader that
+saw the old epoch and goes to sleep on it is refused or woken. Each word is one
+aligned store.
+"""
+
+import ctypes
+import mmap
+import os
+import uuid
+from pathlib import Path
+
+from kubeshare.tokens.files import Grant
+from kubeshare.tokens.linux import futex_wake
+from kubeshare.tokens.wire import (
+    EPOCH_OFFSET,
+    GATE_STATE_OFFSET,
+    GRANT_STATE_OFFSET,
+    LEASE_END_OFFSET,
+    PAGE_CELL,
+    PAGE_HEADER,
+    PAGE_MAGIC,
+    VERSION,
+    GateState,
+    GrantState,
+)
+
+_MODE = 0o644
+_EPOCHS = 2**32
+
+
+class PageWriter:
+    """Opens or makes the page of a grant; all gates closed, the grant pending.
+
+    Args:
+        path: of the page; its folder exists.
+        grant: what the cells say.
+    """
+
+    def __init__(self, path: Path, grant: Grant) -> None:
+        self._cells = len(grant.gpus)
+        size = PAGE_HEADER.size + self._cells * PAGE_CELL.size
+        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, _MODE)
+        try:
+            os.fchmod(file, _MODE)
+            if os.fstat(file).st_size < size:
+                os.ftruncate(file, size)
+            self._map = mmap.mmap(file, size)
+        finally:
+            os.close(file)
+        self._words = memoryview(self._map).cast("I")
+        self._longs = memoryview(self._map).cast("Q")
+        self._address = ctypes.addressof(ctypes.c_char.from_buffer(self._map))
+        self._write(grant, size)
+
+    def _write(self, grant: Grant, size: int) -> None:
+        epochs = [self.epoch(cell) for cell in range(self._cells)]
+        self.set_grant_state(GrantState.PENDING)
+        for cell, gpu in enumerate(grant.gpus):
+            PAGE_CELL.pack_into(
+                self._map,
+                _offset(cell),
+                epochs[cell],
+                GateState.CLOSED,
+                0,
+                gpu.memory,
+                gpu.memory_total,
+                gpu.request,
+                gpu.limit,
+                uuid.UUID(gpu.uuid.removeprefix("GPU-")).bytes,
+            )
+            self.set_gate(cell, GateState.CLOSED)
+        header = (PAGE_MAGIC, VERSION, size, self._cells, GrantState.PENDING)
+        PAGE_HEADER.pack_into(self._map, 0, *header)
+
+    def epoch(self, cell: int) -> int:
+        """The cell's present epoch."""
+        return self._words[(_offset(cell) + EPOCH_OFFSET) // 4]
+
+    def gate(self, cell: int) -> GateState:
+        """The cell's present state."""
+        return GateState(self._words[(_offset(cell) + GATE_STATE_OFFSET) // 4])
+
+    def set_gate(self, cell: int, state: GateState) -> None:
+        """Change a gate, count the epoch, wake who sleeps on it."""
+        self._words[(_offset(cell) + GATE_STATE_OFFSET) // 4] = state
+        word = _offset(cell) + EPOCH_OFFSET
+        self._words[word // 4] = (self._words[word // 4] + 1) % _EPOCHS
+        futex_wake(self._address + word)
+
+    def set_lease_end(self, cell: int, lease_end_ns: int) -> None:
+        """Say until when the lease runs."""
+        self._longs[(_offset(cell) + LEASE_END_OFFSET) // 8] = lease_end_ns
+
+    def set_grant_state(self, state: GrantState) -> None:
+        """Say whether anything may start; waiters look again when it is bad news."""
+        self._words[GRANT_STATE_OFFSET // 4] = state
+        if state in (GrantState.REFUSED, GrantState.REVOKED):
+            for cell in range(self._cells):
+                self.set_gate(cell, GateState.CLOSED)
+
+
+def _offset(cell: int) -> int:
+    return PAGE_HEADER.size + cell * PAGE_CELL.size

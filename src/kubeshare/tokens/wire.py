@@ -1,0 +1,104 @@
+"""The mirror of `native/include/kubeshare_wire.h`: layouts, constants, messages.
+
+Every number here is compared with the C header by `tests/tokens/test_wire.py`.
+"""
+
+import enum
+import struct
+from typing import Final, NamedTuple
+
+VERSION: Final = 1
+CELLS_MAX: Final = 16
+PROCESSES_MAX: Final = 256
+
+CLAIM_FOLDER_ENV: Final = "KUBESHARE_CLAIM"
+COUNTERS_FILE_ENV: Final = "KUBESHARE_COUNTERS"
+
+PAGE_MAGIC: Final = 0x3145474150534B00
+COUNTERS_MAGIC: Final = 0x31544E434F534B00
+
+PAGE_HEADER: Final = struct.Struct("=QIIII40x")
+"""magic, version, size_bytes, cells, grant_state."""
+GRANT_STATE_OFFSET: Final = 20
+
+PAGE_CELL: Final = struct.Struct("=IIQQQII16s8x")
+"""epoch, gate_state, lease_end_ns, memory_limit_bytes, memory_total_bytes, request, limit, uuid."""
+EPOCH_OFFSET: Final = 0
+GATE_STATE_OFFSET: Final = 4
+LEASE_END_OFFSET: Final = 8
+
+MESSAGE: Final = struct.Struct("=HHIIIQQ")
+
+COUNTERS_HEADER: Final = struct.Struct("=QII48x")
+"""magic, version, slots."""
+COUNTERS_SLOT: Final = struct.Struct(f"=II56x{CELLS_MAX}Q{CELLS_MAX}Q")
+"""used, pid, then memory_bytes and launches of each cell."""
+COUNTERS_SIZE: Final = COUNTERS_HEADER.size + PROCESSES_MAX * COUNTERS_SLOT.size
+
+
+class GrantState(enum.IntEnum):
+    """Of a whole page: may anything start."""
+
+    PENDING = 0
+    ACTIVE = 1
+    REFUSED = 2
+    REVOKED = 3
+
+
+class GateState(enum.IntEnum):
+    """Of one cell: may a launch pass."""
+
+    CLOSED = 0
+    OPEN = 1
+    CLOSING = 2
+
+
+class MessageType(enum.IntEnum):
+    """What a message says; below 16 to the daemon, from 16 on to the library."""
+
+    HELLO = 1
+    WANT = 2
+    DRAINED = 3
+    IDLE = 4
+    WELCOME = 16
+    CLOSING = 17
+    WATCH = 18
+    REFUSED = 19
+
+
+class MessageError(ValueError):
+    """A datagram is not a message of this protocol."""
+
+
+class Message(NamedTuple):
+    """One message; the fields are those of `struct ks_message`."""
+
+    type: MessageType
+    cell: int = 0
+    epoch: int = 0
+    pid: int = 0
+    time_ns: int = 0
+    value: int = 0
+    version: int = VERSION
+
+    def pack(self) -> bytes:
+        """The 32 bytes of it."""
+        return MESSAGE.pack(
+            self.version, self.type, self.cell, self.epoch, self.pid, self.time_ns, self.value
+        )
+
+    @classmethod
+    def unpack(cls, data: bytes) -> "Message":
+        """Read one datagram.
+
+        Raises:
+            MessageError: a wrong length, or a type that does not exist.
+        """
+        if len(data) != MESSAGE.size:
+            raise MessageError(f"{len(data)} bytes, a message has {MESSAGE.size}")
+        version, type_, cell, epoch, pid, time_ns, value = MESSAGE.unpack(data)
+        try:
+            known = MessageType(type_)
+        except ValueError:
+            raise MessageError(f"type {type_} does not exist") from None
+        return cls(known, cell, epoch, pid, time_ns, value, version)

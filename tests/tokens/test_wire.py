@@ -1,0 +1,154 @@
+"""The Python mirror of the wire header says what the C header says."""
+
+import json
+import shutil
+import struct
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from kubeshare.tokens import wire
+
+HEADER = Path(__file__).resolve().parents[2] / "native" / "include" / "kubeshare_wire.h"
+
+CONSTANTS = {
+    "KS_WIRE_VERSION": wire.VERSION,
+    "KS_CELLS_MAX": wire.CELLS_MAX,
+    "KS_PROCESSES_MAX": wire.PROCESSES_MAX,
+    "KS_PAGE_MAGIC": wire.PAGE_MAGIC,
+    "KS_COUNTERS_MAGIC": wire.COUNTERS_MAGIC,
+    **{f"KS_GRANT_{state.name}": state.value for state in wire.GrantState},
+    **{f"KS_GATE_{state.name}": state.value for state in wire.GateState},
+    **{f"KS_{kind.name}": kind.value for kind in wire.MessageType},
+    "offsetof(struct ks_page_header, grant_state)": wire.GRANT_STATE_OFFSET,
+    "offsetof(struct ks_page_cell, epoch)": wire.EPOCH_OFFSET,
+    "offsetof(struct ks_page_cell, gate_state)": wire.GATE_STATE_OFFSET,
+    "offsetof(struct ks_page_cell, lease_end_ns)": wire.LEASE_END_OFFSET,
+    "sizeof(struct ks_counters)": wire.COUNTERS_SIZE,
+}
+
+# struct -> (the mirror, its fields in order)
+LAYOUTS = {
+    "ks_page_header": (
+        wire.PAGE_HEADER,
+        ["magic", "version", "size_bytes", "cells", "grant_state"],
+    ),
+    "ks_page_cell": (
+        wire.PAGE_CELL,
+        [
+            "epoch",
+            "gate_state",
+            "lease_end_ns",
+            "memory_limit_bytes",
+            "memory_total_bytes",
+            "request_micros",
+            "limit_micros",
+            "uuid",
+        ],
+    ),
+    "ks_message": (
+        wire.MESSAGE,
+        ["version", "type", "cell", "epoch", "pid", "time_ns", "value"],
+    ),
+    "ks_counters": (wire.COUNTERS_HEADER, ["magic", "version", "slots"]),
+    "ks_counters_slot": (
+        wire.COUNTERS_SLOT,
+        [
+            "used",
+            "pid",
+            *(f"memory_bytes[{cell}]" for cell in range(wire.CELLS_MAX)),
+            *(f"launches[{cell}]" for cell in range(wire.CELLS_MAX)),
+        ],
+    ),
+}
+
+
+def field_places(layout: struct.Struct, fields: int) -> list[tuple[int, int]]:
+    """(offset, size) of each field, found by filling one field at a time with ones."""
+    places = []
+    for index in range(fields):
+        values: list[object] = [0] * fields
+        sizes = layout.unpack(b"\xff" * layout.size)
+        for position, value in enumerate(sizes):
+            if isinstance(value, bytes):
+                values[position] = b""
+        values[index] = sizes[index]
+        data = layout.pack(*values)
+        set_bytes = [offset for offset, byte in enumerate(data) if byte]
+        places.append((set_bytes[0], len(set_bytes)))
+    return places
+
+
+@pytest.fixture(scope="module")
+def header(tmp_path_factory: pytest.TempPathFactory) -> dict[str, int]:
+    """What a C compiler makes of the header."""
+    expressions = [
+        *CONSTANTS,
+        *(f"sizeof(struct {name})" for name in LAYOUTS if name != "ks_counters"),
+        *(
+            f"{what}(struct {name}, {field})"
+            for name, (_, fields) in LAYOUTS.items()
+            for field in fields
+            for what in ("offsetof", "SIZE_OF")
+        ),
+    ]
+    lines = "\n".join(
+        f'printf("\\"%s\\": %llu,\\n", "{text}", (unsigned long long)({text}));'
+        for text in expressions
+    )
+    folder = tmp_path_factory.mktemp("wire")
+    source = folder / "wire.c"
+    source.write_text(
+        "#include <stddef.h>\n#include <stdio.h>\n#include <kubeshare_wire.h>\n"
+        "#define SIZE_OF(type, field) sizeof(((type *)0)->field)\n"
+        f'int main(void) {{\nputs("{{");\n{lines}\nputs("\\"\\": 0}}");\n}}\n'
+    )
+    compiler = shutil.which("gcc") or shutil.which("cc")
+    assert compiler is not None, "these tests need a C compiler: gcc or cc"
+    program = folder / "wire"
+    subprocess.run(
+        [compiler, "-std=c11", "-I", HEADER.parent, source, "-o", program], check=True, timeout=60
+    )
+    output = subprocess.run([program], check=True, capture_output=True, timeout=60).stdout
+    numbers: dict[str, int] = json.loads(output)
+    return numbers
+
+
+def test_constants_and_marked_offsets_agree(header: dict[str, int]) -> None:
+    assert {name: header[name] for name in CONSTANTS} == CONSTANTS
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_each_field_has_its_place_and_size(header: dict[str, int], name: str) -> None:
+    layout, fields = LAYOUTS[name]
+
+    expected = [
+        (header[f"offsetof(struct {name}, {field})"], header[f"SIZE_OF(struct {name}, {field})"])
+        for field in fields
+    ]
+    assert field_places(layout, len(fields)) == expected
+
+
+@pytest.mark.parametrize("name", [name for name in LAYOUTS if name != "ks_counters"])
+def test_each_struct_has_its_size(header: dict[str, int], name: str) -> None:
+    assert LAYOUTS[name][0].size == header[f"sizeof(struct {name})"]
+
+
+def test_the_names_of_the_environment_agree() -> None:
+    text = HEADER.read_text()
+
+    assert f'#define KS_CLAIM_FOLDER_ENV "{wire.CLAIM_FOLDER_ENV}"' in text
+    assert f'#define KS_COUNTERS_FILE_ENV "{wire.COUNTERS_FILE_ENV}"' in text
+
+
+def test_a_message_survives_the_way_there_and_back() -> None:
+    message = wire.Message(wire.MessageType.DRAINED, 3, 2**32 - 1, 77, 2**64 - 1, 5)
+
+    assert wire.Message.unpack(message.pack()) == message
+
+
+@pytest.mark.parametrize("data", [b"", b"x" * 31, b"x" * 33, bytes(32)])
+def test_what_is_no_message_is_refused(data: bytes) -> None:
+    with pytest.raises(wire.MessageError):
+        wire.Message.unpack(data)
