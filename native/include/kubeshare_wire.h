@@ -24,12 +24,12 @@
 
 /* Where a container sees its claim. Only where this folder does not exist
  * (`kubeshare run`, no container) the environment names another one. */
-#define KS_CLAIM_FOLDER "/run/kubeshare/claim"
-#define KS_COUNTERS_FILE "/run/kubeshare/counters"
-#define KS_CLAIM_FOLDER_ENV "KUBESHARE_CLAIM"
+#define KS_CLAIM_FOLDER      "/run/kubeshare/claim"
+#define KS_COUNTERS_FILE     "/run/kubeshare/counters"
+#define KS_CLAIM_FOLDER_ENV  "KUBESHARE_CLAIM"
 #define KS_COUNTERS_FILE_ENV "KUBESHARE_COUNTERS"
 
-#define KS_CELLS_MAX 16u      /* GPUs of one claim */
+#define KS_CELLS_MAX     16u  /* GPUs of one claim */
 #define KS_PROCESSES_MAX 256u /* processes of one claim that use a GPU at once */
 
 /* ---- the page ------------------------------------------------------- */
@@ -59,9 +59,9 @@ struct ks_page_header {
 };
 
 struct ks_page_cell {
-    uint32_t epoch;             /* futex word: one more at each change of state; atomic */
-    uint32_t gate_state;        /* enum ks_gate_state; atomic */
-    uint64_t lease_end_ns;      /* CLOCK_MONOTONIC; atomic */
+    uint32_t epoch;        /* futex word: one more at each change of state; atomic */
+    uint32_t gate_state;   /* enum ks_gate_state; atomic */
+    uint64_t lease_end_ns; /* CLOCK_MONOTONIC; atomic */
     uint64_t memory_limit_bytes;
     uint64_t memory_total_bytes; /* of the physical GPU */
     uint32_t request_micros;     /* millionths of the GPU's time */
@@ -100,7 +100,14 @@ struct ks_message {
 
 static_assert(sizeof(struct ks_message) == 32, "a message has one size");
 
-/* ---- counters: the library's own account of memory -------------------- */
+/* ---- counters: the library's own account of memory --------------------
+ *
+ * Two kinds of POSIX record locks on the file, which the kernel drops when
+ * their process ends, however it ends:
+ *   byte 0                    held while what all slots hold is summed and charged;
+ *   the first byte of a slot  held by the process that owns it. A slot that is
+ *                             used and not held belonged to a process that died.
+ */
 
 #define KS_COUNTERS_MAGIC UINT64_C(0x31544e434f534b00) /* "\0KSCONT1" */
 

@@ -1,0 +1,29 @@
+/*
+ * The account of GPU memory that the processes of a claim keep together.
+ */
+#ifndef KS_ACCOUNT_H
+#define KS_ACCOUNT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* Opens and maps the file of counters. */
+bool ks_account_open(const char *path);
+
+/* Charges bytes to this process, unless the claim would then hold more than
+ * `limit`; false then, and nothing is changed. */
+bool ks_account_charge(unsigned cell, uint64_t bytes, uint64_t limit);
+
+/* Gives back bytes that were charged. */
+void ks_account_give_back(unsigned cell, uint64_t bytes);
+
+/* Bytes that the living processes of the claim hold on a cell. */
+uint64_t ks_account_charged(unsigned cell);
+
+/* Shows the number of launches since the process started to who reads the counters. */
+void ks_account_show_launches(unsigned cell, uint64_t launches);
+
+/* In a forked child: it holds no slot and has charged nothing. */
+void ks_account_forget(void);
+
+#endif

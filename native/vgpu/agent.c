@@ -1,0 +1,257 @@
+/*
+ * The conversation:
+ *
+ *   agent              daemon
+ *   HELLO        ->
+ *                <-    WELCOME          from now on the gates follow the page
+ *   WANT         ->                     sent by the thread that waits
+ *                <-    CLOSING          the gate was closed: drain
+ *   DRAINED      ->                     with the time at which the GPU was done
+ *                <-    WATCH            the gate is open: say when it is not needed
+ *   IDLE         ->
+ *
+ * When the connection ends the daemon is gone: its page may say "open" for
+ * ever, so the gates are taken from it, and the process times itself
+ * (duty.c) until a daemon welcomes it again.
+ */
+#include "agent.h"
+
+#include "claim.h"
+#include "drain.h"
+#include "duty.h"
+#include "gate.h"
+#include "loader.h"
+#include "system.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+
+#define STACK_BYTES     ((size_t)1 << 20) /* the driver runs on it too */
+#define SHORTEST_PAUSE  (100 * KS_MILLISECOND)
+#define LONGEST_PAUSE   (5 * KS_SECOND)
+#define WELCOME_TIMEOUT 1000 /* ms */
+#define IDLE_AFTER      (3 * KS_MILLISECOND)
+#define WATCH_STEP      1 /* ms */
+
+/* What is known of a cell while the daemon wants to hear when it is idle. */
+struct watch {
+    bool on;
+    uint32_t epoch;
+    uint64_t launches; /* when last looked at */
+    int64_t since;     /* that number has not changed */
+};
+
+static atomic_int started; /* 0 no, 1 being started, 2 yes */
+static ks_lock connection_lock;
+static int connection = -1;
+static _Atomic uint64_t wanted[KS_CELLS_MAX]; /* epoch + 1 for which WANT was sent */
+static struct watch watches[KS_CELLS_MAX];
+
+/* ---- messages -------------------------------------------------------------- */
+
+static bool send_message(enum ks_message_type type, unsigned cell, uint32_t epoch, int64_t time,
+                         uint64_t value) {
+    const struct ks_message message = {
+        .version = KS_WIRE_VERSION,
+        .type = (uint16_t)type,
+        .cell = cell,
+        .epoch = epoch,
+        .pid = (uint32_t)getpid(),
+        .time_ns = (uint64_t)time,
+        .value = value,
+    };
+    ks_acquire(&connection_lock);
+    const bool sent = connection >= 0 &&
+                      send(connection, &message, sizeof message, MSG_DONTWAIT | MSG_NOSIGNAL) ==
+                          (ssize_t)sizeof message;
+    ks_release(&connection_lock);
+    return sent;
+}
+
+void ks_agent_want(unsigned cell, uint32_t epoch) {
+    const uint64_t mark = (uint64_t)epoch + 1;
+    if (atomic_exchange(&wanted[cell], mark) == mark)
+        return;
+    if (!send_message(KS_WANT, cell, epoch, ks_now(), 0))
+        atomic_store(&wanted[cell], 0);
+}
+
+/* A message from the daemon; false when the connection ended or spoke another language. */
+static bool receive_message(struct ks_message *message) {
+    ssize_t size;
+    do
+        size = recv(connection, message, sizeof *message, 0);
+    while (size < 0 && errno == EINTR);
+    return size == (ssize_t)sizeof *message && message->version == KS_WIRE_VERSION;
+}
+
+/* ---- drained and idle ------------------------------------------------------- */
+
+static void drain(unsigned cell, uint32_t epoch) {
+    watches[cell].on = false;
+    ks_wait_for_launches();
+    const int64_t end = ks_settle(cell);
+    send_message(KS_DRAINED, cell, epoch, end, 0);
+}
+
+static void start_watch(unsigned cell, uint32_t epoch) {
+    watches[cell] = (struct watch){
+        .on = true, .epoch = epoch, .launches = ks_launches(cell), .since = ks_now()};
+}
+
+static bool is_watching(void) {
+    for (unsigned cell = 0; cell < ks_claim_cells(); cell++) {
+        if (watches[cell].on)
+            return true;
+    }
+    return false;
+}
+
+static void step_watch(unsigned cell) {
+    struct watch *watch = &watches[cell];
+    const struct ks_page_cell *page = ks_claim_cell(cell);
+    const uint64_t launches = ks_launches(cell);
+    if (!watch->on)
+        return;
+    if (atomic_load((const atomic_uint *)&page->epoch) != watch->epoch) {
+        watch->on = false;
+    } else if (launches != watch->launches || ks_is_launching()) {
+        watch->launches = launches;
+        watch->since = ks_now();
+    } else if (ks_now() - watch->since >= IDLE_AFTER) {
+        const int64_t end = ks_settle(cell);
+        watch->on = ks_launches(cell) != launches;
+        if (!watch->on)
+            send_message(KS_IDLE, cell, watch->epoch, end, 0);
+    }
+}
+
+/* ---- the connection ---------------------------------------------------------- */
+
+static void disconnect(void) {
+    ks_acquire(&connection_lock);
+    if (connection >= 0)
+        close(connection);
+    connection = -1;
+    ks_release(&connection_lock);
+}
+
+static bool connect_and_greet(void) {
+    struct ks_message answer;
+    const int made = ks_claim_connect();
+    if (made < 0)
+        return false;
+    ks_acquire(&connection_lock);
+    connection = made;
+    ks_release(&connection_lock);
+    struct pollfd readable = {.fd = made, .events = POLLIN};
+    if (send_message(KS_HELLO, 0, 0, ks_now(), KS_WIRE_VERSION) &&
+        poll(&readable, 1, WELCOME_TIMEOUT) > 0 && receive_message(&answer) &&
+        answer.type == KS_WELCOME)
+        return true;
+    ks_debug("the token daemon did not welcome this process");
+    disconnect();
+    return false;
+}
+
+static void handle(const struct ks_message *message) {
+    if (message->cell >= ks_claim_cells())
+        return;
+    if (message->type == KS_CLOSING)
+        drain(message->cell, message->epoch);
+    else if (message->type == KS_WATCH)
+        start_watch(message->cell, message->epoch);
+}
+
+static void serve(void) {
+    struct ks_message message;
+    struct pollfd readable = {.fd = connection, .events = POLLIN};
+    for (unsigned cell = 0; cell < KS_CELLS_MAX; cell++) {
+        atomic_store(&wanted[cell], 0);
+        watches[cell].on = false;
+    }
+    ks_gates_follow_page(true);
+    ks_debug("welcomed by the token daemon");
+    for (;;) {
+        const int ready = poll(&readable, 1, is_watching() ? WATCH_STEP : -1);
+        if (ready < 0 && errno != EINTR)
+            return;
+        if (ready > 0) {
+            if (!receive_message(&message) || message.type == KS_REFUSED)
+                return;
+            handle(&message);
+        }
+        for (unsigned cell = 0; cell < ks_claim_cells(); cell++)
+            step_watch(cell);
+    }
+}
+
+static void *run(void *unused) {
+    int64_t pause = SHORTEST_PAUSE;
+    prctl(PR_SET_NAME, "kubeshare");
+    for (;;) {
+        if (connect_and_greet()) {
+            serve();
+            disconnect();
+            pause = SHORTEST_PAUSE;
+        }
+        ks_debug("no token daemon: this process times itself");
+        ks_duty_until(ks_now() + pause);
+        pause = pause * 2 < LONGEST_PAUSE ? pause * 2 : LONGEST_PAUSE;
+    }
+    return unused;
+}
+
+/* ---- the thread ---------------------------------------------------------------- */
+
+typedef int create_function(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
+typedef int stack_size_function(pthread_attr_t *, size_t);
+
+/* The application's signals are for its own threads. */
+static bool create_thread(void) {
+    create_function *create = (create_function *)ks_libc_symbol("pthread_create");
+    stack_size_function *set_stack_size =
+        (stack_size_function *)ks_libc_symbol("pthread_attr_setstacksize");
+    pthread_attr_t attributes;
+    pthread_t thread;
+    sigset_t all, before;
+    if (create == NULL || set_stack_size == NULL || pthread_attr_init(&attributes) != 0)
+        return false;
+    pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+    set_stack_size(&attributes, STACK_BYTES);
+    sigfillset(&all);
+    sigprocmask(SIG_SETMASK, &all, &before);
+    const bool created = create(&thread, &attributes, run, NULL) == 0;
+    sigprocmask(SIG_SETMASK, &before, NULL);
+    pthread_attr_destroy(&attributes);
+    return created;
+}
+
+bool ks_agent_start(void) {
+    if (atomic_load_explicit(&started, memory_order_acquire) == 2)
+        return true;
+    int none = 0;
+    if (!atomic_compare_exchange_strong(&started, &none, 1))
+        return true; /* another thread does it */
+    if (create_thread()) {
+        atomic_store(&started, 2);
+        return true;
+    }
+    ks_debug("the agent's thread cannot be started: no GPU may be used");
+    atomic_store(&started, 0);
+    return false;
+}
+
+void ks_agent_forget(void) {
+    if (connection >= 0)
+        close(connection);
+    connection = -1;
+    connection_lock = (ks_lock){0};
+    memset(watches, 0, sizeof watches);
+    atomic_store(&started, 0);
+}

@@ -1,0 +1,33 @@
+/*
+ * The contexts of this process: on which GPU of the claim they are, and when the GPU is done with
+ * them.
+ */
+#ifndef KS_CONTEXT_H
+#define KS_CONTEXT_H
+
+#include "driver.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* The cell of the current context's GPU, or KS_NO_CELL. False: no context is current. */
+bool ks_current_cell(int *cell);
+
+/* The current context; NULL where there is none. */
+CUcontext ks_current_context(void);
+
+/* The cell of a device by the application's ordinal, or KS_NO_CELL. */
+int ks_cell_of_device(CUdevice device);
+
+/* Waits until the GPU has done all that this process gave it on a cell, and
+ * gives the time of the GPU's own last end (CLOCK_MONOTONIC ns). Called by the
+ * agent alone. */
+int64_t ks_finish(unsigned cell);
+
+/* From now on, until the process ends, the agent leaves the driver alone. */
+void ks_contexts_close(void);
+
+/* In a forked child: the parent's contexts are not usable. */
+void ks_contexts_forget(void);
+
+#endif

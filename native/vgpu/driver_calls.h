@@ -1,0 +1,51 @@
+/*
+ * The driver's functions that the library itself calls, past its own hooks.
+ */
+#ifndef KS_DRIVER_CALLS_H
+#define KS_DRIVER_CALLS_H
+
+#include "driver.h"
+
+/* CALL(our name, exported name, parameters) */
+#define KS_DRIVER_CALLS                                                                            \
+    CALL(context_get_device, "cuCtxGetDevice", (CUdevice * device))                                \
+    CALL(context_get_current, "cuCtxGetCurrent", (CUcontext * context))                            \
+    CALL(context_push, "cuCtxPushCurrent_v2", (CUcontext context))                                 \
+    CALL(context_pop, "cuCtxPopCurrent_v2", (CUcontext * context))                                 \
+    CALL(context_get_id, "cuCtxGetId", (CUcontext context, unsigned long long *id))                \
+    CALL(context_synchronize, "cuCtxSynchronize", (void))                                          \
+    CALL(context_record_event, "cuCtxRecordEvent", (CUcontext context, CUevent event))             \
+    CALL(primary_retain, "cuDevicePrimaryCtxRetain", (CUcontext * context, CUdevice device))       \
+    CALL(primary_release, "cuDevicePrimaryCtxRelease_v2", (CUdevice device))                       \
+    CALL(primary_get_state, "cuDevicePrimaryCtxGetState",                                          \
+         (CUdevice device, unsigned int *flags, int *active))                                      \
+    CALL(device_get_count, "cuDeviceGetCount", (int *count))                                       \
+    CALL(device_get_uuid, "cuDeviceGetUuid", (CUuuid * uuid, CUdevice device))                     \
+    CALL(device_get_uuid_v2, "cuDeviceGetUuid_v2", (CUuuid * uuid, CUdevice device))               \
+    CALL(event_create, "cuEventCreate", (CUevent * event, unsigned int flags))                     \
+    CALL(event_record, "cuEventRecord", (CUevent event, CUstream stream))                          \
+    CALL(event_query, "cuEventQuery", (CUevent event))                                             \
+    CALL(event_synchronize, "cuEventSynchronize", (CUevent event))                                 \
+    CALL(event_elapsed, "cuEventElapsedTime", (float *milliseconds, CUevent start, CUevent end))   \
+    CALL(stream_create, "cuStreamCreate", (CUstream * stream, unsigned int flags))                 \
+    CALL(exchange_capture_mode, "cuThreadExchangeStreamCaptureMode", (int *mode))                  \
+    CALL(nvml_device_get_uuid, "nvmlDeviceGetUUID",                                                \
+         (nvmlDevice_t device, char *uuid, unsigned int length))
+
+#define CALL(member, name, parameters) typedef int ks_type_of_##member parameters;
+KS_DRIVER_CALLS
+#undef CALL
+
+enum ks_driver_call {
+#define CALL(member, name, parameters) KS_CALL_##member,
+    KS_DRIVER_CALLS
+#undef CALL
+        KS_CALLS
+};
+
+/* The function behind a call; where the driver lacks it, one that answers "not found". */
+void *ks_driver_call(enum ks_driver_call call);
+
+#define KS_DRIVER(member) ((ks_type_of_##member *)ks_driver_call(KS_CALL_##member))
+
+#endif

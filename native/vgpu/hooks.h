@@ -1,0 +1,39 @@
+/*
+ * The table of hooked functions: what each real one is, and which of ours stands in front of it.
+ */
+#ifndef KS_HOOKS_H
+#define KS_HOOKS_H
+
+#include "driver.h"
+
+#define KS_EXPORT __attribute__((visibility("default")))
+
+/* Declares every hook with its parameters, and numbers them. */
+#define HOOK(name, base, since, stream, parameters)             KS_EXPORT int name parameters;
+#define GATED(name, base, since, stream, parameters, arguments) KS_EXPORT int name parameters;
+#include "hooks.def"
+
+enum ks_hook_index {
+#define HOOK(name, base, since, stream, parameters)             KS_HOOK_##name,
+#define GATED(name, base, since, stream, parameters, arguments) KS_HOOK_##name,
+#include "hooks.def"
+    KS_HOOKS
+};
+
+/* The real function behind hook `index`; never NULL: where the driver has no
+ * such function, one that answers "not found". */
+void *ks_real(enum ks_hook_index index);
+
+/* The real function that the hook `name` stands in front of, with its type. */
+#define KS_REAL(name) ((__typeof__(&(name)))ks_real(KS_HOOK_##name))
+
+/* Our hook, when `address` is the real function exported as `name`; else `address`. */
+void *ks_swap_exported(const char *name, void *address);
+
+/* Our hook, when `address` is what the driver answers for `base` at `version`; else `address`. */
+void *ks_swap_versioned(const char *base, int version, uint64_t flags, void *address);
+
+/* Whether a function is hooked under this exported name. */
+int ks_is_hooked(const char *name);
+
+#endif

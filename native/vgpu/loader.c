@@ -1,0 +1,149 @@
+/*
+ * Finding the real dlsym without dlsym.
+ *
+ * References to dlsym and dlvsym from this library would bind to its own
+ * exports, and the private entry that others used is gone since glibc 2.34. So
+ * the list of loaded objects is walked, and the symbol looked up in the hash
+ * table that every object has. The same walk finds pthread_create, which lives
+ * in libpthread before glibc 2.34: so the library needs libc alone, and no
+ * program dies for want of another.
+ */
+#include "loader.h"
+
+#include <dlfcn.h>
+#include <elf.h>
+#include <link.h>
+#include <stdatomic.h>
+#include <stdint.h>
+#include <string.h>
+
+struct tables {
+    const ElfW(Sym) * symbols;
+    const char *strings;
+    const uint32_t *hash; /* DT_GNU_HASH */
+};
+
+static uint32_t gnu_hash(const char *name) {
+    uint32_t hash = 5381;
+    for (const unsigned char *byte = (const unsigned char *)name; *byte != 0; byte++)
+        hash = hash * 33 + *byte;
+    return hash;
+}
+
+static void *look_up(const struct tables *tables, uintptr_t base, const char *name) {
+    const uint32_t buckets = tables->hash[0];
+    const uint32_t first = tables->hash[1];
+    const uint32_t bloom_words = tables->hash[2];
+    const uint32_t *bucket = tables->hash + 4 + bloom_words * (sizeof(ElfW(Addr)) / 4);
+    const uint32_t *chain = bucket + buckets;
+    const uint32_t wanted = gnu_hash(name);
+    if (buckets == 0)
+        return NULL;
+    uint32_t index = bucket[wanted % buckets];
+    if (index < first)
+        return NULL;
+    for (;; index++) {
+        const ElfW(Sym) *symbol = &tables->symbols[index];
+        const uint32_t hash = chain[index - first];
+        if ((hash | 1) == (wanted | 1) && symbol->st_shndx != SHN_UNDEF &&
+            ELF64_ST_TYPE(symbol->st_info) == STT_FUNC &&
+            strcmp(tables->strings + symbol->st_name, name) == 0)
+            return (void *)(base + symbol->st_value);
+        if ((hash & 1) != 0)
+            return NULL;
+    }
+}
+
+/* glibc relocates these entries in place; the kernel's own object keeps them relative. */
+static uintptr_t absolute(const struct dl_phdr_info *object, uintptr_t value) {
+    return value < object->dlpi_addr ? object->dlpi_addr + value : value;
+}
+
+static bool read_tables(const struct dl_phdr_info *object, struct tables *tables) {
+    *tables = (struct tables){0};
+    for (unsigned i = 0; i < object->dlpi_phnum; i++) {
+        if (object->dlpi_phdr[i].p_type != PT_DYNAMIC)
+            continue;
+        const ElfW(Dyn) *entry =
+            (const ElfW(Dyn) *)(object->dlpi_addr + object->dlpi_phdr[i].p_vaddr);
+        for (; entry->d_tag != DT_NULL; entry++) {
+            const uintptr_t value = absolute(object, entry->d_un.d_ptr);
+            if (entry->d_tag == DT_SYMTAB)
+                tables->symbols = (const ElfW(Sym) *)value;
+            else if (entry->d_tag == DT_STRTAB)
+                tables->strings = (const char *)value;
+            else if (entry->d_tag == DT_GNU_HASH)
+                tables->hash = (const uint32_t *)value;
+        }
+    }
+    return tables->symbols != NULL && tables->strings != NULL && tables->hash != NULL;
+}
+
+static bool contains(const struct dl_phdr_info *object, uintptr_t address) {
+    for (unsigned i = 0; i < object->dlpi_phnum; i++) {
+        const ElfW(Phdr) *segment = &object->dlpi_phdr[i];
+        const uintptr_t start = object->dlpi_addr + segment->p_vaddr;
+        if (segment->p_type == PT_LOAD && address >= start && address - start < segment->p_memsz)
+            return true;
+    }
+    return false;
+}
+
+struct search {
+    const char *name;
+    void *found;
+};
+
+static int visit(struct dl_phdr_info *object, size_t size, void *data) {
+    (void)size;
+    struct search *search = data;
+    struct tables tables;
+    if (contains(object, (uintptr_t)&visit) || !read_tables(object, &tables))
+        return 0;
+    search->found = look_up(&tables, object->dlpi_addr, search->name);
+    return search->found != NULL;
+}
+
+void *ks_libc_symbol(const char *name) {
+    struct search search = {.name = name};
+    dl_iterate_phdr(visit, &search);
+    return search.found;
+}
+
+static void *cached(void *_Atomic *place, const char *name) {
+    void *address = atomic_load_explicit(place, memory_order_relaxed);
+    if (address == NULL) {
+        address = ks_libc_symbol(name);
+        atomic_store_explicit(place, address, memory_order_relaxed);
+    }
+    return address;
+}
+
+static void *_Atomic real_dlsym;
+static void *_Atomic real_dlvsym;
+static void *_Atomic real_dlopen;
+static void *_Atomic real_dlerror;
+
+void *ks_real_dlsym(void) {
+    return cached(&real_dlsym, "dlsym");
+}
+
+void *ks_real_dlvsym(void) {
+    return cached(&real_dlvsym, "dlvsym");
+}
+
+void *ks_library_symbol(const char *soname, const char *name, bool load) {
+    void *(*open)(const char *, int) = (void *(*)(const char *, int))cached(&real_dlopen, "dlopen");
+    void *(*symbol)(void *, const char *) = (void *(*)(void *, const char *))ks_real_dlsym();
+    char *(*error)(void) = (char *(*)(void))cached(&real_dlerror, "dlerror");
+    if (open == NULL || symbol == NULL || error == NULL)
+        return NULL;
+    /* The reference that this takes is kept: the driver stays loaded while hooks point into it. */
+    void *library = open(soname, RTLD_LAZY | RTLD_NOLOAD);
+    if (library == NULL && load)
+        library = open(soname, RTLD_LAZY);
+    void *address = library != NULL ? symbol(library, name) : NULL;
+    if (address == NULL)
+        error(); /* the application must not find our failure in its own dlerror */
+    return address;
+}

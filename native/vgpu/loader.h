@@ -1,0 +1,21 @@
+/*
+ * The real dynamic loader behind the dlsym and dlvsym that this library exports.
+ */
+#ifndef KS_LOADER_H
+#define KS_LOADER_H
+
+#include <stdbool.h>
+
+/* The dlsym and dlvsym that come next after this library. */
+void *ks_real_dlsym(void);
+void *ks_real_dlvsym(void);
+
+/* The first definition of a libc function in the order of loading that is not
+ * our own; NULL where no loaded library has it. Needs no dlsym. */
+void *ks_libc_symbol(const char *name);
+
+/* The address of `name` in the library with this SONAME. With `load` it is
+ * loaded if it is not yet; without, NULL answers. Leaves no dlerror behind. */
+void *ks_library_symbol(const char *soname, const char *name, bool load);
+
+#endif

@@ -1,0 +1,73 @@
+/*
+ * NVML answers the same numbers as the driver, or programs that compare them stumble.
+ */
+#include "claim.h"
+#include "driver_calls.h"
+#include "hooks.h"
+#include "memory.h"
+
+#include <string.h>
+
+static int nibble(char digit) {
+    if (digit >= '0' && digit <= '9')
+        return digit - '0';
+    if (digit >= 'a' && digit <= 'f')
+        return digit - 'a' + 10;
+    return -1;
+}
+
+/* The bytes of "GPU-01234567-89ab-…". */
+static bool parse_uuid(const char *text, unsigned char uuid[16]) {
+    if (strncmp(text, "GPU-", 4) != 0)
+        return false;
+    text += 4;
+    for (unsigned i = 0; i < 16; i++) {
+        if (*text == '-')
+            text++;
+        const int high = nibble(text[0]);
+        const int low = high < 0 ? -1 : nibble(text[1]);
+        if (low < 0)
+            return false;
+        uuid[i] = (unsigned char)(high * 16 + low);
+        text += 2;
+    }
+    return *text == 0;
+}
+
+static int cell_of(nvmlDevice_t device) {
+    char text[NVML_DEVICE_UUID_V2_BUFFER_SIZE];
+    unsigned char uuid[16];
+    if (!ks_claim_open() ||
+        KS_DRIVER(nvml_device_get_uuid)(device, text, sizeof text) != NVML_SUCCESS ||
+        !parse_uuid(text, uuid))
+        return KS_NO_CELL;
+    return ks_claim_cell_of_uuid(uuid);
+}
+
+int nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t *memory) {
+    const nvmlReturn_t result = KS_REAL(nvmlDeviceGetMemoryInfo)(device, memory);
+    const int cell = result == NVML_SUCCESS ? cell_of(device) : KS_NO_CELL;
+    if (cell == KS_NO_CELL)
+        return result;
+    uint64_t available = memory->free, total = memory->total;
+    ks_memory_as_seen((unsigned)cell, &available, &total);
+    memory->total = total;
+    memory->free = available;
+    memory->used = total - available;
+    return result;
+}
+
+/* What the driver keeps for itself is outside the claim's limit: none of it is shown. */
+int nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemory_v2_t *memory) {
+    const nvmlReturn_t result = KS_REAL(nvmlDeviceGetMemoryInfo_v2)(device, memory);
+    const int cell = result == NVML_SUCCESS ? cell_of(device) : KS_NO_CELL;
+    if (cell == KS_NO_CELL)
+        return result;
+    uint64_t available = memory->free, total = memory->total;
+    ks_memory_as_seen((unsigned)cell, &available, &total);
+    memory->total = total;
+    memory->free = available;
+    memory->reserved = 0;
+    memory->used = total - available;
+    return result;
+}

@@ -1,0 +1,36 @@
+#include "process.h"
+
+#include "account.h"
+#include "agent.h"
+#include "allocations.h"
+#include "context.h"
+#include "drain.h"
+#include "gate.h"
+
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdlib.h>
+
+/* What pthread_atfork calls. That one is no part of libc before glibc 2.34. */
+extern int __register_atfork(void (*prepare)(void), void (*parent)(void), void (*child)(void),
+                             void *object);
+extern void *__dso_handle __attribute__((visibility("hidden")));
+
+/* Only the thread that forked lives on: locks of the others would never be
+ * released, and the agent, its connection and the slot are the parent's. */
+static void start_clean(void) {
+    ks_gates_forget();
+    ks_agent_forget();
+    ks_drain_forget();
+    ks_contexts_forget();
+    ks_allocations_forget();
+    ks_account_forget();
+}
+
+void ks_process_watch(void) {
+    static atomic_flag done = ATOMIC_FLAG_INIT;
+    if (atomic_flag_test_and_set(&done))
+        return;
+    __register_atfork(NULL, NULL, start_clean, &__dso_handle);
+    atexit(ks_contexts_close);
+}

@@ -1,0 +1,42 @@
+#include "system.h"
+
+#include <fcntl.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+/* Below the usual soft limit of 1024, above what programs that clean up by hand go through. */
+#define LOWEST_DESCRIPTOR 700
+
+int ks_move_descriptor(int fd) {
+    if (fd < 0)
+        return fd;
+    const int moved = fcntl(fd, F_DUPFD_CLOEXEC, LOWEST_DESCRIPTOR);
+    if (moved < 0)
+        return fd;
+    close(fd);
+    return moved;
+}
+
+void ks_debug(const char *format, ...) {
+    static atomic_int asked = -1;
+    int enabled = atomic_load_explicit(&asked, memory_order_relaxed);
+    if (enabled < 0) {
+        enabled = secure_getenv("KUBESHARE_DEBUG") != NULL;
+        atomic_store_explicit(&asked, enabled, memory_order_relaxed);
+    }
+    if (!enabled)
+        return;
+    char line[512];
+    const int prefix = snprintf(line, sizeof line, "kubeshare[%d]: ", (int)getpid());
+    va_list arguments;
+    va_start(arguments, format);
+    const int text = vsnprintf(line + prefix, sizeof line - (size_t)prefix - 1, format, arguments);
+    va_end(arguments);
+    size_t length = (size_t)prefix + (size_t)(text > 0 ? text : 0);
+    if (length > sizeof line - 2)
+        length = sizeof line - 2;
+    line[length] = '\n';
+    if (write(STDERR_FILENO, line, length + 1) < 0)
+        return; /* nobody listens */
+}

@@ -1,0 +1,80 @@
+/*
+ * What the library asks of the kernel, without help that a stranger's process may lack:
+ * a lock, waiting and waking on a word, the clock.
+ *
+ * pthread mutexes are not used: before glibc 2.34 they do nothing until
+ * libpthread is loaded, which the driver may do after our first lock.
+ */
+#ifndef KS_SYSTEM_H
+#define KS_SYSTEM_H
+
+#include <linux/futex.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#define KS_MILLISECOND INT64_C(1000000)
+#define KS_SECOND      INT64_C(1000000000)
+
+/* Nanoseconds of CLOCK_MONOTONIC. */
+static inline int64_t ks_now(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * KS_SECOND + now.tv_nsec;
+}
+
+static inline struct timespec ks_timespec(int64_t nanoseconds) {
+    return (struct timespec){.tv_sec = nanoseconds / KS_SECOND,
+                             .tv_nsec = (long)(nanoseconds % KS_SECOND)};
+}
+
+static inline void ks_sleep(int64_t nanoseconds) {
+    const struct timespec duration = ks_timespec(nanoseconds);
+    nanosleep(&duration, NULL);
+}
+
+/* Sleeps while *word is `expected`, at most so long; may return early. The
+ * word may lie in memory that this process can only read. */
+static inline void ks_wait(const atomic_uint *word, uint32_t expected, int64_t nanoseconds) {
+    const struct timespec timeout = ks_timespec(nanoseconds);
+    syscall(SYS_futex, word, FUTEX_WAIT, expected, &timeout, NULL, 0);
+}
+
+static inline void ks_wake(const atomic_uint *word) {
+    syscall(SYS_futex, word, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
+}
+
+/* A lock between the threads of this process: 0 free, 1 held, 2 held and waited for. */
+typedef struct {
+    atomic_uint state;
+} ks_lock;
+
+static inline void ks_acquire(ks_lock *lock) {
+    uint32_t seen = 0;
+    if (atomic_compare_exchange_strong(&lock->state, &seen, 1))
+        return;
+    while (atomic_exchange(&lock->state, 2) != 0)
+        ks_wait(&lock->state, 2, KS_SECOND);
+}
+
+static inline bool ks_try_acquire(ks_lock *lock) {
+    uint32_t seen = 0;
+    return atomic_compare_exchange_strong(&lock->state, &seen, 1);
+}
+
+static inline void ks_release(ks_lock *lock) {
+    if (atomic_exchange(&lock->state, 0) == 2)
+        ks_wake(&lock->state);
+}
+
+/* Moves a descriptor out of the way of programs that close or reuse low ones.
+ * Takes `fd`, which may be negative; gives the descriptor to use. */
+int ks_move_descriptor(int fd);
+
+/* One line on standard error, when KUBESHARE_DEBUG is set. */
+__attribute__((format(printf, 1, 2))) void ks_debug(const char *format, ...);
+
+#endif
