@@ -1,0 +1,173 @@
+/* Modules and libraries: any image is accepted, and has every function that is asked of it. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "driver.h"
+
+/* The one kernel that the fake knows: it runs for as long as its argument says. */
+#define SPIN_KERNEL "kubeshare_spin_us"
+
+struct CUlib_st {
+    struct CUmod_st module;
+};
+
+static CUresult load(struct CUctx_st *context, CUmodule *module, const void *image) {
+    REQUIRE(module != NULL && image != NULL, CUDA_ERROR_INVALID_VALUE);
+    struct CUmod_st *loaded = calloc(1, sizeof *loaded);
+    REQUIRE(loaded != NULL, CUDA_ERROR_OUT_OF_MEMORY);
+    loaded->context = context;
+    *module = loaded;
+    return CUDA_SUCCESS;
+}
+
+static CUresult get_function(struct CUfunc_st **function, struct CUmod_st *module,
+                             const char *name) {
+    REQUIRE(function != NULL && name != NULL && *name != '\0', CUDA_ERROR_INVALID_VALUE);
+    pthread_mutex_lock(&driver.lock);
+    struct CUfunc_st *found = module->functions;
+    while (found != NULL && strcmp(found->name, name) != 0)
+        found = found->next;
+    if (found == NULL && (found = calloc(1, sizeof *found + strlen(name) + 1)) != NULL) {
+        strcpy(found->name, name);
+        found->module = module;
+        found->spins = strcmp(name, SPIN_KERNEL) == 0;
+        found->next = module->functions;
+        module->functions = found;
+    }
+    pthread_mutex_unlock(&driver.lock);
+    *function = found;
+    return found == NULL ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
+}
+
+static void free_functions(struct CUmod_st *module) {
+    while (module->functions != NULL) {
+        struct CUfunc_st *function = module->functions;
+        module->functions = function->next;
+        free(function);
+    }
+}
+
+/* ---- modules --------------------------------------------------------------- */
+
+API cuModuleLoadData(CUmodule *module, const void *image) {
+    struct CUctx_st *context;
+    TRY(current_context(&context));
+    return load(context, module, image);
+}
+
+API cuModuleLoadDataEx(CUmodule *module, const void *image, unsigned int count,
+                       CUjit_option *options, void **values) {
+    REQUIRE(count == 0 || (options != NULL && values != NULL), CUDA_ERROR_INVALID_VALUE);
+    return cuModuleLoadData(module, image);
+}
+
+API cuModuleLoadFatBinary(CUmodule *module, const void *image) {
+    return cuModuleLoadData(module, image);
+}
+
+API cuModuleUnload(CUmodule module) {
+    TRY(driver_ready());
+    REQUIRE(module != NULL, CUDA_ERROR_INVALID_HANDLE);
+    free_functions(module);
+    free(module);
+    return CUDA_SUCCESS;
+}
+
+API cuModuleGetFunction(CUfunction *function, CUmodule module, const char *name) {
+    TRY(driver_ready());
+    REQUIRE(module != NULL, CUDA_ERROR_INVALID_HANDLE);
+    return get_function(function, module, name);
+}
+
+API cuModuleGetLoadingMode(CUmoduleLoadingMode *mode) {
+    REQUIRE(mode != NULL, CUDA_ERROR_INVALID_VALUE);
+    *mode = CU_MODULE_LAZY_LOADING;
+    return CUDA_SUCCESS;
+}
+
+/* ---- libraries: modules of no context in particular --------------------------- */
+
+API cuLibraryLoadData(CUlibrary *library, const void *code, CUjit_option *jit_options,
+                      void **jit_values, unsigned int jit_count, CUlibraryOption *options,
+                      void **values, unsigned int count) {
+    TRY(driver_ready());
+    REQUIRE(library != NULL && code != NULL && (jit_count == 0 || (jit_options && jit_values)) &&
+                (count == 0 || (options && values)),
+            CUDA_ERROR_INVALID_VALUE);
+    *library = calloc(1, sizeof **library);
+    return *library == NULL ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
+}
+
+API cuLibraryUnload(CUlibrary library) {
+    TRY(driver_ready());
+    REQUIRE(library != NULL, CUDA_ERROR_INVALID_HANDLE);
+    free_functions(&library->module);
+    free(library);
+    return CUDA_SUCCESS;
+}
+
+API cuLibraryGetKernel(CUkernel *kernel, CUlibrary library, const char *name) {
+    TRY(driver_ready());
+    REQUIRE(library != NULL, CUDA_ERROR_INVALID_HANDLE);
+    return get_function((CUfunction *)kernel, &library->module, name);
+}
+
+API cuLibraryGetModule(CUmodule *module, CUlibrary library) {
+    TRY(driver_ready());
+    REQUIRE(module != NULL && library != NULL, CUDA_ERROR_INVALID_VALUE);
+    *module = &library->module;
+    return CUDA_SUCCESS;
+}
+
+/* A kernel's handle may be launched as a function; here it is one. */
+API cuKernelGetFunction(CUfunction *function, CUkernel kernel) {
+    TRY(driver_ready());
+    REQUIRE(function != NULL && kernel != NULL, CUDA_ERROR_INVALID_VALUE);
+    *function = (CUfunction)kernel;
+    return CUDA_SUCCESS;
+}
+
+API cuKernelGetName(const char **name, CUkernel kernel) {
+    REQUIRE(name != NULL && kernel != NULL, CUDA_ERROR_INVALID_VALUE);
+    *name = ((CUfunction)kernel)->name;
+    return CUDA_SUCCESS;
+}
+
+/* ---- functions ------------------------------------------------------------------ */
+
+API cuFuncGetName(const char **name, CUfunction function) {
+    REQUIRE(name != NULL && function != NULL, CUDA_ERROR_INVALID_VALUE);
+    *name = function->name;
+    return CUDA_SUCCESS;
+}
+
+API cuFuncGetModule(CUmodule *module, CUfunction function) {
+    REQUIRE(module != NULL && function != NULL, CUDA_ERROR_INVALID_VALUE);
+    *module = function->module;
+    return CUDA_SUCCESS;
+}
+
+API cuFuncGetAttribute(int *value, CUfunction_attribute attribute, CUfunction function) {
+    REQUIRE(value != NULL && function != NULL && attribute < CU_FUNC_ATTRIBUTE_MAX,
+            CUDA_ERROR_INVALID_VALUE);
+    const struct model *model = &driver.engine.profile.model;
+    int version = model->compute_major * 10 + model->compute_minor;
+    *value = attribute == CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK ? 1024
+             : attribute == CU_FUNC_ATTRIBUTE_NUM_REGS            ? 16
+             : attribute == CU_FUNC_ATTRIBUTE_PTX_VERSION ||
+                     attribute == CU_FUNC_ATTRIBUTE_BINARY_VERSION
+                 ? version
+                 : 0;
+    return CUDA_SUCCESS;
+}
+
+API cuFuncSetAttribute(CUfunction function, CUfunction_attribute attribute, int value) {
+    REQUIRE(function != NULL && attribute < CU_FUNC_ATTRIBUTE_MAX && value >= 0,
+            CUDA_ERROR_INVALID_VALUE);
+    return CUDA_SUCCESS;
+}
+
+API cuFuncSetCacheConfig(CUfunction function, CUfunc_cache config) {
+    REQUIRE(function != NULL && (unsigned)config < 4, CUDA_ERROR_INVALID_VALUE);
+    return CUDA_SUCCESS;
+}

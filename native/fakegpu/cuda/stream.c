@@ -1,0 +1,234 @@
+/* Streams. Each is a number: the kernel after which it is idle. */
+#include <stdlib.h>
+
+#include "driver.h"
+
+CUstream per_thread(CUstream stream) {
+    return stream == NULL ? CU_STREAM_PER_THREAD : stream;
+}
+
+/* ---- handles ----------------------------------------------------------- */
+
+static uint64_t this_thread(void) {
+    static uint64_t threads;
+    static _Thread_local uint64_t own;
+    if (own == 0)
+        own = __atomic_add_fetch(&threads, 1, __ATOMIC_RELAXED);
+    return own;
+}
+
+static struct CUstream_st *add_stream(struct CUctx_st *context, unsigned flags, int priority,
+                                      uint64_t thread) {
+    struct CUstream_st *stream = calloc(1, sizeof *stream);
+    if (stream == NULL)
+        return NULL;
+    stream->context = context;
+    stream->flags = flags;
+    stream->priority = priority;
+    stream->thread = thread;
+    stream->id = ++driver.last_id;
+    stream->next = context->streams;
+    context->streams = stream;
+    return stream;
+}
+
+static struct CUstream_st *own_stream(struct CUctx_st *context) {
+    uint64_t thread = this_thread();
+    pthread_mutex_lock(&driver.lock);
+    struct CUstream_st *stream = context->streams;
+    while (stream != NULL && stream->thread != thread)
+        stream = stream->next;
+    if (stream == NULL)
+        stream = add_stream(context, CU_STREAM_DEFAULT, 0, thread);
+    pthread_mutex_unlock(&driver.lock);
+    return stream;
+}
+
+CUresult find_stream(CUstream handle, struct CUstream_st **stream) {
+    struct CUctx_st *context;
+    TRY(driver_ready());
+    if (handle != NULL && handle != CU_STREAM_LEGACY && handle != CU_STREAM_PER_THREAD) {
+        REQUIRE(handle->context->alive, CUDA_ERROR_CONTEXT_IS_DESTROYED);
+        *stream = handle;
+        return CUDA_SUCCESS;
+    }
+    TRY(current_context(&context));
+    *stream = handle == CU_STREAM_PER_THREAD ? own_stream(context) : &context->legacy;
+    return *stream == NULL ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
+}
+
+/* ---- progress ------------------------------------------------------------ */
+
+static uint64_t greatest(uint64_t a, uint64_t b) {
+    return a > b ? a : b;
+}
+
+/* The legacy default stream waits for every blocking one, and they for it. */
+uint64_t stream_pending(const struct CUstream_st *stream) {
+    const struct CUctx_st *context = stream->context;
+    if (stream == &context->legacy)
+        return context->last_blocking;
+    if (stream->flags & CU_STREAM_NON_BLOCKING)
+        return stream->last;
+    return greatest(stream->last, context->last_legacy);
+}
+
+void stream_busy(struct CUstream_st *stream, uint64_t number) {
+    struct CUctx_st *context = stream->context;
+    stream->last = greatest(stream->last, number);
+    context->last = greatest(context->last, number);
+    if (stream == &context->legacy)
+        context->last_legacy = greatest(context->last_legacy, number);
+    if (!(stream->flags & CU_STREAM_NON_BLOCKING))
+        context->last_blocking = greatest(context->last_blocking, number);
+}
+
+void device_wait(struct device *device, uint64_t number) {
+    engine_wait(&driver.engine, device->gpu, device->client, number);
+}
+
+CUresult stream_wait(struct CUstream_st *stream) {
+    struct device *device = stream->context->device;
+    engine_enter(&driver.engine, device->gpu);
+    uint64_t pending = stream_pending(stream);
+    engine_leave(&driver.engine, device->gpu);
+    device_wait(device, pending);
+    return CUDA_SUCCESS;
+}
+
+/* ---- the API --------------------------------------------------------------- */
+
+API cuStreamCreateWithPriority(CUstream *stream, unsigned int flags, int priority) {
+    struct CUctx_st *context;
+    TRY(current_context(&context));
+    REQUIRE(stream != NULL && (flags & ~(unsigned)CU_STREAM_NON_BLOCKING) == 0,
+            CUDA_ERROR_INVALID_VALUE);
+    pthread_mutex_lock(&driver.lock);
+    *stream = add_stream(context, flags, priority, 0);
+    pthread_mutex_unlock(&driver.lock);
+    return *stream == NULL ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
+}
+
+API cuStreamCreate(CUstream *stream, unsigned int flags) {
+    return cuStreamCreateWithPriority(stream, flags, 0);
+}
+
+/* Its work goes on, as with the real driver: it is in the engine's queue, not in the stream. */
+API cuStreamDestroy_v2(CUstream handle) {
+    struct CUstream_st *stream;
+    REQUIRE(handle != NULL && handle != CU_STREAM_LEGACY && handle != CU_STREAM_PER_THREAD,
+            CUDA_ERROR_INVALID_HANDLE);
+    TRY(find_stream(handle, &stream));
+    pthread_mutex_lock(&driver.lock);
+    struct CUstream_st **place = &stream->context->streams;
+    while (*place != NULL && *place != stream)
+        place = &(*place)->next;
+    if (*place != NULL)
+        *place = stream->next;
+    pthread_mutex_unlock(&driver.lock);
+    free(stream);
+    return CUDA_SUCCESS;
+}
+
+API cuStreamDestroy(CUstream stream) {
+    return cuStreamDestroy_v2(stream);
+}
+
+API cuStreamSynchronize(CUstream handle) {
+    struct CUstream_st *stream;
+    TRY(find_stream(handle, &stream));
+    return stream_wait(stream);
+}
+
+API cuStreamQuery(CUstream handle) {
+    struct CUstream_st *stream;
+    TRY(find_stream(handle, &stream));
+    struct device *device = stream->context->device;
+    engine_enter(&driver.engine, device->gpu);
+    bool idle =
+        engine_completed(&driver.engine, device->gpu, device->client, stream_pending(stream));
+    engine_leave(&driver.engine, device->gpu);
+    return idle ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
+}
+
+API cuStreamGetFlags(CUstream handle, unsigned int *flags) {
+    struct CUstream_st *stream;
+    TRY(find_stream(handle, &stream));
+    REQUIRE(flags != NULL, CUDA_ERROR_INVALID_VALUE);
+    *flags = stream->flags;
+    return CUDA_SUCCESS;
+}
+
+API cuStreamGetPriority(CUstream handle, int *priority) {
+    struct CUstream_st *stream;
+    TRY(find_stream(handle, &stream));
+    REQUIRE(priority != NULL, CUDA_ERROR_INVALID_VALUE);
+    *priority = stream->priority;
+    return CUDA_SUCCESS;
+}
+
+API cuStreamGetId(CUstream handle, unsigned long long *id) {
+    struct CUstream_st *stream;
+    TRY(find_stream(handle, &stream));
+    REQUIRE(id != NULL, CUDA_ERROR_INVALID_VALUE);
+    *id = stream->id;
+    return CUDA_SUCCESS;
+}
+
+API cuStreamGetCtx(CUstream handle, CUcontext *context) {
+    struct CUstream_st *stream;
+    TRY(find_stream(handle, &stream));
+    REQUIRE(context != NULL, CUDA_ERROR_INVALID_VALUE);
+    *context = stream->context;
+    return CUDA_SUCCESS;
+}
+
+API cuStreamGetDevice(CUstream handle, CUdevice *ordinal) {
+    struct CUstream_st *stream;
+    TRY(find_stream(handle, &stream));
+    REQUIRE(ordinal != NULL, CUDA_ERROR_INVALID_VALUE);
+    *ordinal = (CUdevice)(stream->context->device - driver.devices);
+    return CUDA_SUCCESS;
+}
+
+API cuStreamIsCapturing(CUstream handle, CUstreamCaptureStatus *status) {
+    struct CUstream_st *stream;
+    TRY(find_stream(handle, &stream));
+    REQUIRE(status != NULL, CUDA_ERROR_INVALID_VALUE);
+    *status = CU_STREAM_CAPTURE_STATUS_NONE;
+    return CUDA_SUCCESS;
+}
+
+/* ---- twins with the thread's own default stream ------------------------------ */
+
+API cuStreamSynchronize_ptsz(CUstream stream) {
+    return cuStreamSynchronize(per_thread(stream));
+}
+
+API cuStreamQuery_ptsz(CUstream stream) {
+    return cuStreamQuery(per_thread(stream));
+}
+
+API cuStreamGetFlags_ptsz(CUstream stream, unsigned int *flags) {
+    return cuStreamGetFlags(per_thread(stream), flags);
+}
+
+API cuStreamGetPriority_ptsz(CUstream stream, int *priority) {
+    return cuStreamGetPriority(per_thread(stream), priority);
+}
+
+API cuStreamGetId_ptsz(CUstream stream, unsigned long long *id) {
+    return cuStreamGetId(per_thread(stream), id);
+}
+
+API cuStreamGetCtx_ptsz(CUstream stream, CUcontext *context) {
+    return cuStreamGetCtx(per_thread(stream), context);
+}
+
+API cuStreamGetDevice_ptsz(CUstream stream, CUdevice *ordinal) {
+    return cuStreamGetDevice(per_thread(stream), ordinal);
+}
+
+API cuStreamIsCapturing_ptsz(CUstream stream, CUstreamCaptureStatus *status) {
+    return cuStreamIsCapturing(per_thread(stream), status);
+}

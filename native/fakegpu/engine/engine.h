@@ -1,0 +1,87 @@
+/*
+ * One process's view of the fake machine: the shared state mapped, its locks,
+ * and the few things that can be done to a GPU.
+ *
+ * Whatever touches a GPU happens between engine_enter and engine_leave: a
+ * mutex among the threads of this process, then the record lock among
+ * processes, then the timeline is brought up to the present. Held for a
+ * microsecond or two, never while waiting.
+ */
+#ifndef FAKEGPU_ENGINE_H
+#define FAKEGPU_ENGINE_H
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "profile.h"
+#include "state.h"
+
+struct engine {
+    struct profile profile;
+    struct state *state; /* NULL before engine_open, and after a fork in the child */
+    size_t size;
+    int fd;
+    uint64_t process; /* own id; 0 until the first engine_attach */
+    uint32_t record;
+    pthread_mutex_t mutex[GPUS_MAX];
+};
+
+/**
+ * Chooses the profile, then opens or makes the state. The state folder is
+ * $FAKEGPU_STATE, else what the profile says, else /dev/shm/fakegpu-UID.
+ * Returns false with a sentence in `error`.
+ */
+bool engine_open(struct engine *engine, const char *library_path, char *error, size_t size);
+
+/** In the child of a fork: gives up what is the parent's. */
+void engine_forget(struct engine *engine);
+
+/** Begins work on a GPU; returns the present, CLOCK_MONOTONIC in ns. */
+uint64_t engine_enter(struct engine *engine, uint32_t gpu);
+void engine_leave(struct engine *engine, uint32_t gpu);
+
+/**
+ * Makes this process a client of a GPU (not inside enter). Returns false when
+ * CLIENTS_MAX others are.
+ */
+bool engine_attach(struct engine *engine, uint32_t gpu, uint32_t *client);
+
+/* ---- inside enter/leave ---- */
+
+/** Memory in use by all living processes, in bytes. */
+uint64_t engine_memory_used(const struct engine *engine, uint32_t gpu);
+
+/** Takes memory for a client; false when the GPU has no room. */
+bool engine_allocate(struct engine *engine, uint32_t gpu, uint32_t client, uint64_t bytes);
+void engine_release(struct engine *engine, uint32_t gpu, uint32_t client, uint64_t bytes);
+
+/** Whether a client's queue has room for one more kernel. */
+bool engine_has_room(const struct engine *engine, uint32_t gpu, uint32_t client);
+
+/** Queues a kernel where there is room; returns its number. */
+uint64_t engine_submit(struct engine *engine, uint32_t gpu, uint32_t client, uint64_t duration_ns);
+
+/** Drops what dead processes held, now. */
+void engine_reap(struct engine *engine, uint32_t gpu);
+
+/** When a completed kernel of the last QUEUE_DEPTH ended. */
+uint64_t engine_end_ns(const struct engine *engine, uint32_t gpu, uint32_t client, uint64_t number);
+
+/* ---- outside ---- */
+
+/** Whether kernel `number` has been seen to end; takes no lock. */
+bool engine_completed(const struct engine *engine, uint32_t gpu, uint32_t client, uint64_t number);
+
+/** Sleeps until kernel `number` has ended. */
+void engine_wait(struct engine *engine, uint32_t gpu, uint32_t client, uint64_t number);
+
+/**
+ * Whether the process at `record` lives; its pid as this process's PID
+ * namespace sees it, or 0 where it does not.
+ */
+bool engine_process_alive(const struct engine *engine, uint32_t record, pid_t *pid);
+
+#endif

@@ -1,0 +1,136 @@
+/* Opening the shared state, and making it where there is none. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "engine.h"
+
+#ifndef F_OFD_GETLK
+#define F_OFD_GETLK  36
+#define F_OFD_SETLKW 38
+#endif
+
+enum opened { OPENED, STALE, FAILED };
+
+static void say(char *error, size_t size, const char *what, const char *path) {
+    snprintf(error, size, "%s %s: %s", what, path, strerror(errno));
+}
+
+static bool choose_path(const struct profile *profile, char *path, size_t path_size, char *error,
+                        size_t size) {
+    char folder[4000];
+    const char *chosen = getenv("FAKEGPU_STATE");
+    if (chosen == NULL || *chosen == '\0')
+        chosen = profile->state;
+    int length = *chosen != '\0'
+                     ? snprintf(folder, sizeof folder, "%s", chosen)
+                     : snprintf(folder, sizeof folder, "/dev/shm/fakegpu-%u", (unsigned)getuid());
+    if (length < 0 || (size_t)length >= sizeof folder) {
+        snprintf(error, size, "the path of the state folder is too long");
+        return false;
+    }
+    /* Every user's processes share one GPU, as they share a real one. */
+    if (mkdir(folder, 0777) == 0) {
+        if (chmod(folder, 0777) != 0)
+            return say(error, size, "cannot open to all users", folder), false;
+    } else if (errno != EEXIST) {
+        return say(error, size, "cannot make the state folder", folder), false;
+    }
+    snprintf(path, path_size, "%s/engine", folder);
+    return true;
+}
+
+static void lock_processes(int fd, short type) {
+    struct flock lock = {
+        .l_type = type, .l_whence = SEEK_SET, .l_start = LOCK_PROCESSES, .l_len = 1};
+    while (fcntl(fd, F_OFD_SETLKW, &lock) != 0 && errno == EINTR)
+        ;
+}
+
+static bool any_process_lives(int fd) {
+    struct flock lock = {
+        .l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = LOCK_LIFE(0), .l_len = PROCESSES_MAX};
+    return fcntl(fd, F_OFD_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
+}
+
+static void fill(struct state *state, const struct profile *profile) {
+    state->version = STATE_VERSION;
+    state->gpus = profile->gpus;
+    state->profile_hash = profile_hash(profile);
+    for (unsigned i = 0; i < profile->gpus; i++) {
+        struct gpu *gpu = &state->gpu[i];
+        profile_uuid_text(profile, i, gpu->uuid);
+        memcpy(gpu->model, profile->model.name, sizeof gpu->model);
+        gpu->memory_bytes = profile->model.memory_bytes;
+    }
+    __atomic_store_n(&state->magic, STATE_MAGIC, __ATOMIC_RELEASE);
+}
+
+/* With the lock of the processes held. */
+static enum opened map(struct engine *engine, const char *path, char *error, size_t size) {
+    struct stat here, there;
+    const struct profile *profile = &engine->profile;
+    engine->size = sizeof(struct state) + profile->gpus * sizeof(struct gpu);
+    if (fstat(engine->fd, &here) != 0)
+        return say(error, size, "cannot look at", path), FAILED;
+    if (stat(path, &there) != 0 || here.st_ino != there.st_ino)
+        return STALE;
+    bool new = here.st_size == 0;
+    if (new && (fchmod(engine->fd, 0666) != 0 || ftruncate(engine->fd, (off_t)engine->size) != 0))
+        return say(error, size, "cannot make", path), FAILED;
+    struct state *state = MAP_FAILED;
+    if (new || here.st_size >= (off_t)sizeof(struct state))
+        state = mmap(NULL, new ? engine->size : (size_t)here.st_size, PROT_READ | PROT_WRITE,
+                     MAP_SHARED, engine->fd, 0);
+    /* A size of 0 or a missing magic: whoever made it was stopped before it was done. */
+    if (state != MAP_FAILED && (new || (here.st_size == (off_t)engine->size && state->magic == 0)))
+        fill(state, profile);
+    if (state != MAP_FAILED && state->magic == STATE_MAGIC && state->version == STATE_VERSION &&
+        state->profile_hash == profile_hash(profile)) {
+        engine->state = state;
+        return OPENED;
+    }
+    if (state != MAP_FAILED)
+        munmap(state, new ? engine->size : (size_t)here.st_size);
+    if (any_process_lives(engine->fd)) {
+        snprintf(error, size, "%s is in use by processes with another profile", path);
+        return FAILED;
+    }
+    if (unlink(path) != 0)
+        return say(error, size, "cannot replace the state of another profile", path), FAILED;
+    return STALE;
+}
+
+bool engine_open(struct engine *engine, const char *library_path, char *error, size_t size) {
+    char path[4096];
+    enum opened opened = STALE;
+    if (!profile_choose(&engine->profile, library_path, error, size) ||
+        !choose_path(&engine->profile, path, sizeof path, error, size))
+        return false;
+    for (unsigned i = 0; i < GPUS_MAX; i++)
+        pthread_mutex_init(&engine->mutex[i], NULL);
+    while (opened == STALE) {
+        engine->fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+        if (engine->fd < 0)
+            return say(error, size, "cannot open", path), false;
+        lock_processes(engine->fd, F_WRLCK);
+        opened = map(engine, path, error, size);
+        lock_processes(engine->fd, F_UNLCK);
+        if (opened != OPENED)
+            close(engine->fd);
+    }
+    return opened == OPENED;
+}
+
+void engine_forget(struct engine *engine) {
+    if (engine->state == NULL)
+        return;
+    engine->state = NULL;
+    engine->process = 0;
+    close(engine->fd);
+}

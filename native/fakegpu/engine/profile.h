@@ -1,0 +1,91 @@
+/*
+ * What the fake machine is made of: read from a text file of `key = value`
+ * lines, or from a name such as V100x4 (four GPUs of a model known here).
+ *
+ *   model = V100          a model known here; what follows overrides it
+ *   count = 4             GPUs, 1 to 16
+ *   name = Tesla …        as NVML and cuDeviceGetName say it
+ *   memory = 16384        of each GPU, in MiB
+ *   kernel_us = 10        time of a kernel that does not say its own
+ *   seed = a              UUIDs follow from model, index and seed
+ *   state = DIR           the state folder, relative to this file
+ *   link = SYS            of every pair: NV1 to NV18, PIX, PXB, PHB, NODE or SYS
+ *   link.0.1 = NV2        of one pair
+ *   pci.0.1 = PIX         the PCI path of one pair that also has NVLink
+ *   numa.2 = 1            the NUMA node of one GPU
+ *   cpus.1 = 20-39        the CPUs of one NUMA node
+ *
+ * `#` begins a comment. An unknown key is an error: a typing mistake must not
+ * become another machine.
+ */
+#ifndef FAKEGPU_PROFILE_H
+#define FAKEGPU_PROFILE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "state.h"
+
+/* How near two GPUs are by PCI, nearest first, with NVML's numbers. */
+enum path {
+    PATH_INTERNAL = 0,
+    PATH_PIX = 10,
+    PATH_PXB = 20,
+    PATH_PHB = 30,
+    PATH_NODE = 40,
+    PATH_SYS = 50,
+};
+
+#define NUMA_NODES_MAX 8u
+
+struct model {
+    const char *key; /* as profiles name it */
+    char name[96];
+    uint64_t memory_bytes;
+    int compute_major, compute_minor;
+    int multiprocessors;
+    int clock_khz, memory_clock_khz, memory_bus_bits, l2_bytes;
+    unsigned pci_device_id; /* device << 16 | vendor */
+    bool nvlink;            /* of a NAMExN machine */
+};
+
+struct profile {
+    struct model model;
+    unsigned gpus;
+    uint32_t kernel_us;
+    char seed[64];
+    char state[4096]; /* folder; "" when the profile names none */
+    enum path path[GPUS_MAX][GPUS_MAX];
+    uint8_t nvlinks[GPUS_MAX][GPUS_MAX];
+    uint8_t numa[GPUS_MAX];
+    char cpus[NUMA_NODES_MAX][64];
+};
+
+/**
+ * Reads the profile that the environment chooses: $FAKEGPU_PROFILE (a file, or
+ * NAMExN), else `fakegpu.profile` beside the library at `library_path`, else
+ * V100x1. $FAKEGPU_SEED overrides the seed. Returns false with a sentence in
+ * `error` when it cannot.
+ */
+bool profile_choose(struct profile *profile, const char *library_path, char *error, size_t size);
+
+/** Reads one profile: a path if it has a '/' or is a file, else NAMExN. */
+bool profile_read(struct profile *profile, const char *source, char *error, size_t size);
+
+/** The models known by name; the last entry's key is NULL. */
+const struct model *profile_models(void);
+
+/** The UUID of a GPU: 16 bytes that follow from model, index and seed. */
+void profile_uuid(const struct profile *profile, unsigned gpu, uint8_t uuid[16]);
+
+/** GPU-xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx */
+void profile_uuid_text(const struct profile *profile, unsigned gpu, char text[48]);
+
+/** The PCI bus number of a GPU (domain 0, device 0). */
+unsigned profile_pci_bus(unsigned gpu);
+
+/** A number that differs when the machines differ. */
+uint64_t profile_hash(const struct profile *profile);
+
+#endif

@@ -1,0 +1,104 @@
+/*
+ * The state that every process of one fake machine shares: a file in the state
+ * folder, mapped by all of them.
+ *
+ * What keeps it whole, whoever is killed at whatever instruction:
+ *   - Locks are record locks on bytes of the file (see LOCK_ below). The kernel
+ *     drops them with their owner, and they mean the same in every container,
+ *     where process ids do not.
+ *   - A change of one word is a single store. The one change of several words,
+ *     a step of the timeline, is first written down in `struct step`; whoever
+ *     finds one half done repeats it (its values are absolute).
+ *   - Nothing that can be derived is stored: memory in use is the sum over
+ *     clients, a queue's length is submitted - completed.
+ */
+#ifndef FAKEGPU_STATE_H
+#define FAKEGPU_STATE_H
+
+#include <assert.h>
+#include <stdint.h>
+
+#define STATE_MAGIC   UINT64_C(0x31555047454b4146) /* "FAKEGPU1" */
+#define STATE_VERSION 1u
+
+#define GPUS_MAX      16u
+#define CLIENTS_MAX   128u  /* processes that use one GPU at the same time */
+#define PROCESSES_MAX 4096u /* remembered, the living and the dead */
+#define QUEUE_DEPTH   1024u /* kernels of one process waiting on one GPU */
+#define SLICE_NS      UINT64_C(1000000)
+
+/* Bytes of the file whose record locks mean something. */
+#define LOCK_PROCESSES    0                 /* the list of processes */
+#define LOCK_GPU(gpu)     (1 + (gpu))       /* one GPU's engine and clients */
+#define LOCK_LIFE(record) (1024 + (record)) /* held for as long as that process lives */
+
+struct kernel {
+    uint64_t duration_ns;
+    uint64_t end_ns; /* CLOCK_MONOTONIC; valid once completed */
+};
+
+/* What one process has on one GPU. Kernels are numbered from 1; number n is
+ * kernel[(n - 1) % QUEUE_DEPTH]. */
+struct client {
+    uint64_t process; /* its id */
+    uint32_t record;  /* where it stands among the processes */
+    uint32_t reserved;
+    uint64_t memory_bytes;
+    uint64_t submitted; /* the number of the last kernel */
+    uint64_t completed;
+    uint64_t done_ns; /* of the kernel at the head, executed already */
+    struct kernel kernel[QUEUE_DEPTH];
+};
+
+/* A step of the timeline: after it, these words have these values. */
+struct step {
+    uint32_t pending; /* 1 while it is being applied */
+    uint32_t client;
+    uint32_t finished; /* the kernel at the head ended */
+    uint32_t reserved;
+    uint64_t time_ns;
+    uint64_t slice_left_ns;
+    uint64_t completed;
+    uint64_t done_ns;
+    uint64_t gpu_busy_ns;
+    uint64_t process_busy_ns;
+};
+
+struct gpu {
+    char uuid[48];  /* GPU-8-4-4-4-12 */
+    char model[96]; /* as NVML names it */
+    uint64_t memory_bytes;
+    uint64_t time_ns;       /* the timeline is computed up to here */
+    uint64_t slice_left_ns; /* of the client below */
+    uint32_t current;       /* client whose slice it is */
+    uint32_t reserved;
+    uint64_t busy_ns;
+    uint64_t reaped_ns;                  /* when dead clients were last looked for */
+    uint64_t attached[CLIENTS_MAX / 64]; /* which clients are in use */
+    struct step step;
+    struct client client[CLIENTS_MAX];
+};
+
+/* A process that used a GPU, alive or not: its log of busy time. */
+struct process {
+    uint64_t id;  /* never used twice; 0: none yet */
+    uint32_t pid; /* as the process saw itself */
+    uint32_t reserved;
+    char comm[16];
+    char host[64]; /* uname's nodename: in Kubernetes the pod's name */
+    uint64_t busy_ns[GPUS_MAX];
+};
+
+struct state {
+    uint64_t magic; /* written last */
+    uint32_t version;
+    uint32_t gpus;
+    uint64_t profile_hash;
+    uint64_t last_process; /* id */
+    struct process process[PROCESSES_MAX];
+    struct gpu gpu[];
+};
+
+static_assert(CLIENTS_MAX % 64 == 0, "clients are counted in words of bits");
+
+#endif

@@ -1,0 +1,28 @@
+# The fake GPU: two libraries that stand in for the driver, a program that tells the truth about
+# the engine, and the workload.
+
+CPPFLAGS += -Ifakegpu/include
+
+FAKEGPU := $(BUILD)/fakegpu
+FAKEGPU_ENGINE := engine open timeline profile
+FAKEGPU_CUDA := context copy device event init launch memory module names proc_address results stream
+
+fakegpu_objects = $(patsubst %,$(BUILD)/obj/fakegpu/%.o,$(1))
+FAKEGPU_ENGINE_OBJECTS := $(call fakegpu_objects,$(FAKEGPU_ENGINE:%=engine/%))
+
+# A driver calls itself directly, whoever interposes its names; and it stays: its locks and its
+# mapping end with the process.
+$(FAKEGPU)/libcuda.so.1: LIBS := -ldl -Wl,-Bsymbolic,-z,nodelete
+$(FAKEGPU)/libcuda.so.1: $(call fakegpu_objects,$(FAKEGPU_CUDA:%=cuda/%)) $(FAKEGPU_ENGINE_OBJECTS)
+	$(library)
+
+$(BUILD)/fakegpu-stat: LIBS := -ldl
+$(BUILD)/fakegpu-stat: $(call fakegpu_objects,stat/fakegpu_stat) $(FAKEGPU_ENGINE_OBJECTS)
+	$(program)
+
+$(BUILD)/burn: $(BUILD)/obj/examples/burn.o $(FAKEGPU)/libcuda.so.1
+	$(program)
+
+TARGETS += $(FAKEGPU)/libcuda.so.1 $(BUILD)/fakegpu-stat $(BUILD)/burn
+CHECKED += $(FAKEGPU)/libcuda.so.1 $(BUILD)/fakegpu-stat $(BUILD)/burn
+SOURCES += $(wildcard fakegpu/*/*.[ch] examples/*.c)
