@@ -48,8 +48,10 @@ class Demand(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         if not 0 <= self.limit <= MICROS:
-            raise InvalidValueError("limit", f"{format_share(self.limit)} is not within 0 and 1")
-        if not 0 <= self.request <= self.limit:
+            raise InvalidValueError("limit", f"{self.limit} millionths is not from 0 to 1000000")
+        if self.request < 0:
+            raise InvalidValueError("request", f"{self.request} millionths is negative")
+        if self.request > self.limit:
             raise InvalidValueError(
                 "request",
                 f"{format_share(self.request)} is more than the limit {format_share(self.limit)}",

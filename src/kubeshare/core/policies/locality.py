@@ -40,7 +40,9 @@ def decide(ledger: Ledger, demand: Demand) -> Decision:
     if never:
         field, message = never
         return Decision(
-            outcome="rejected", reasons=search.reasons() | {field: message}, field=field
+            outcome="rejected",
+            reasons=search.reasons(never=message) | {field: message},
+            field=field,
         )
     chosen = _choose(search.fitting)
     if chosen:
@@ -110,12 +112,22 @@ class _Search:
         ]
         return min(homes, key=lambda node: (len(node.free), natural(node.name)), default=None)
 
-    def reasons(self, chosen: Device | None = None, home: Node | None = None) -> dict[str, str]:
-        """Why each device and node was passed over: devices first, each in natural order."""
+    def reasons(
+        self, *, chosen: Device | None = None, home: Node | None = None, never: str = ""
+    ) -> dict[str, str]:
+        """Why each device and node was passed over: devices first, each in natural order.
+
+        Args:
+            chosen: the device that was taken, if one was.
+            home: the node that gets a new vGPU, if one does.
+            never: why the demand is impossible, if it is.
+        """
         passed = list(self.passed)
-        if chosen:
-            others = [device for device in self.fitting if device.id != chosen.id]
-            passed += [(device, _why_rather(chosen, device)) for device in others]
+        for device in self.fitting:
+            if never:
+                passed.append((device, never))
+            elif chosen and device.id != chosen.id:
+                passed.append((device, _why_rather(chosen, device)))
         passed.sort(key=lambda entry: (natural(entry[0].node), natural(entry[0].id)))
         words = {device.path: reason for device, reason in passed}
         for name in sorted(self.ledger.nodes, key=natural):

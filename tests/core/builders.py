@@ -1,0 +1,39 @@
+"""A short vocabulary for tests of the core: shares as people write them, memory in MiB."""
+
+from kubeshare.core.demand import Demand, Memory
+from kubeshare.core.device import Device, FreeGpu, Holder, Node
+from kubeshare.core.units import MI, parse_share
+
+GPU_MEMORY = 1000 * MI
+
+
+def share(text: str) -> int:
+    return parse_share(text, "share")
+
+
+def a_demand(
+    name: str,
+    request: str = "0.5",
+    *,
+    memory: int = 0,
+    share_of_memory: str = "",
+    **fields: object,
+) -> Demand:
+    """A demand whose uid is its name; labels and the rest as fields."""
+    amount = Memory(micros=share(share_of_memory)) if share_of_memory else Memory(memory * MI)
+    known = {"uid": name, "name": name, "request": share(request), "memory": amount}
+    return Demand(**(known | fields))  # type: ignore[arg-type]  # fields of Demand by name
+
+
+def a_holder(name: str, request: str = "0.5", *, memory: int = 0, **labels: str) -> Holder:
+    known = {"demand": name, "name": name, "request": share(request), "memory": memory * MI}
+    return Holder(**(known | labels))  # type: ignore[arg-type]  # fields of Holder by name
+
+
+def a_device(device_id: str, *holders: Holder, node: str = "n1", **fields: object) -> Device:
+    known = {"id": device_id, "node": node, "memory": GPU_MEMORY, "holders": holders}
+    return Device(**(known | fields))  # type: ignore[arg-type]  # fields of Device by name
+
+
+def a_node(name: str = "n1", free: int = 0, memory: int = GPU_MEMORY, model: str = "") -> Node:
+    return Node(name, (FreeGpu(model, memory),) * free)

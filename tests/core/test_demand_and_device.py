@@ -1,0 +1,63 @@
+"""Demands check themselves; devices derive what is left and their labels."""
+
+from typing import Any
+
+import pytest
+
+from core.builders import a_demand, a_device, a_holder, share
+from kubeshare.core.demand import Demand, Memory
+from kubeshare.core.device import natural
+from kubeshare.core.errors import InvalidValueError
+from kubeshare.core.units import MI
+
+
+@pytest.mark.parametrize(
+    ("fields", "field"),
+    [
+        ({"limit": share("0.4")}, "request"),
+        ({"limit": -1}, "limit"),
+        ({"limit": 1_000_001}, "limit"),
+        ({"count": 0}, "count"),
+    ],
+)
+def test_a_demand_that_cannot_be_is_refused_by_its_field(
+    fields: dict[str, Any], field: str
+) -> None:
+    with pytest.raises(InvalidValueError) as caught:
+        a_demand("p", "0.5", **fields)
+    assert caught.value.field == field
+
+
+def test_a_negative_request_is_refused() -> None:
+    with pytest.raises(InvalidValueError, match="request: -1 millionths is negative"):
+        Demand(uid="p", name="p", request=-1, memory=Memory(bytes=0))
+
+
+def test_an_idle_device_has_everything_left_and_no_labels() -> None:
+    device = a_device("A")
+    assert device.idle
+    assert (device.compute_left, device.memory_left) == (1_000_000, 1000 * MI)
+    assert device.affinities | device.anti_affinities | device.exclusions == frozenset()
+
+
+def test_what_is_left_and_the_labels_follow_from_the_holders() -> None:
+    device = a_device(
+        "A",
+        a_holder("p", "0.3", memory=100, affinity="red", exclusion="e"),
+        a_holder("q", "0", memory=0, anti_affinity="red"),
+    )
+    assert not device.idle
+    assert device.path == "n1/A"
+    assert (device.compute_left, device.memory_left) == (700_000, 900 * MI)
+    assert device.affinities == device.anti_affinities == {"red"}
+    assert device.exclusions == {"e", ""}
+
+
+def test_ids_sort_naturally() -> None:
+    ids = ["n10", "n2", "b", "10", "2", "02", "n", "a1b", "a01b", ""]
+    expected = ["", "02", "2", "10", "a01b", "a1b", "b", "n", "n2", "n10"]
+    assert sorted(ids, key=natural) == expected
+
+
+def test_very_long_numbers_sort_too() -> None:
+    assert natural("x" + "9" * 9999) < natural("x1" + "0" * 9999)

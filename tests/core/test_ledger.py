@@ -1,0 +1,182 @@
+"""The ledger by example: whole operations, refusals that change nothing, what-ifs."""
+
+from collections.abc import Callable
+
+import pytest
+
+from core.builders import a_demand, a_device, a_holder, a_node
+from kubeshare.core.device import MAX_HOLDERS, FreeGpu
+from kubeshare.core.errors import LedgerError
+from kubeshare.core.ledger import Ledger
+from kubeshare.core.units import MI
+
+
+def a_ledger() -> Ledger:
+    """n1 has one free GPU, A half held by q, an idle B, a failed C and a fenced D."""
+    return Ledger(
+        [a_node("n1", free=1)],
+        [
+            a_device("A", a_holder("q", "0.5", memory=400)),
+            a_device("B"),
+            a_device("C", healthy=False),
+            a_device("D", fenced=True),
+        ],
+    )
+
+
+def test_placing_takes_and_releasing_gives_back() -> None:
+    ledger = a_ledger()
+    ledger.place(a_demand("p", "0.5", memory=600, affinity="red"), "A")
+    device = ledger.devices["A"]
+    assert (device.compute_left, device.memory_left) == (0, 0)
+    assert device.affinities == {"red"}
+    assert ledger.held_by("p") == {"A"}
+    assert ledger.release("p") == {"A"}
+    assert ledger == a_ledger()
+    assert ledger.held_by("p") == frozenset()
+
+
+def test_several_gpus_are_placed_all_or_nothing() -> None:
+    ledger = a_ledger()
+    pair = a_demand("p", "0.5", count=2)
+    ledger.place(pair, "A", "B")
+    assert ledger.held_by("p") == {"A", "B"}
+    assert ledger.release("p") == {"A", "B"}
+    with pytest.raises(LedgerError, match="over-committed"):
+        ledger.place(a_demand("p", "0.6", count=2), "B", "A")
+    assert ledger == a_ledger()
+
+
+REFUSALS: dict[str, Callable[[Ledger], object]] = {
+    "more compute than is left": lambda ledger: ledger.place(a_demand("p", "0.500001"), "A"),
+    "more memory than is left": lambda ledger: ledger.place(a_demand("p", "0", memory=601), "A"),
+    "an unhealthy device": lambda ledger: ledger.place(a_demand("p"), "C"),
+    "a fenced device": lambda ledger: ledger.place(a_demand("p"), "D"),
+    "a device that is not there": lambda ledger: ledger.place(a_demand("p"), "Z"),
+    "fewer devices than asked": lambda ledger: ledger.place(a_demand("p", count=2), "B"),
+    "one device twice": lambda ledger: ledger.place(a_demand("p", "0.1", count=2), "B", "B"),
+    "a demand that holds already": lambda ledger: ledger.place(a_demand("q", "0.1"), "B"),
+    "a release of nobody": lambda ledger: ledger.release("nobody"),
+    "a node twice": lambda ledger: ledger.add_node(a_node("n1")),
+    "a device twice": lambda ledger: ledger.add_device(a_device("A")),
+    "free GPUs of no node": lambda ledger: ledger.set_free("n9", ()),
+    "a node that is not there": lambda ledger: ledger.remove_node("n9"),
+    "removing what is held": lambda ledger: ledger.remove_device("A"),
+    "removing what is not there": lambda ledger: ledger.remove_device("Z"),
+    "marking what is not there": lambda ledger: ledger.mark("Z", healthy=False),
+    "opening on no node": lambda ledger: ledger.open_device(a_device("N", node="n9")),
+    "opening a GPU that is not free": lambda ledger: ledger.open_device(
+        a_device("N", model="A100")
+    ),
+    "opening an id that is taken": lambda ledger: ledger.open_device(a_device("B")),
+    "holders past compute": lambda ledger: ledger.set_device(
+        a_device("B", a_holder("x", "0.6"), a_holder("y", "0.6"))
+    ),
+    "holders past memory": lambda ledger: ledger.set_device(
+        a_device("B", a_holder("x", "0", memory=1001))
+    ),
+    "the same holder twice": lambda ledger: ledger.set_device(
+        a_device("B", a_holder("x", "0.1"), a_holder("x", "0.1"))
+    ),
+    "a holder of less than nothing": lambda ledger: ledger.set_device(
+        a_device("B", a_holder("x", "0", memory=-1))
+    ),
+    "too many holders": lambda ledger: ledger.set_device(
+        a_device("B", *(a_holder(f"x{number}", "0") for number in range(MAX_HOLDERS + 1)))
+    ),
+}
+
+
+@pytest.mark.parametrize("attempt", REFUSALS.values(), ids=REFUSALS)
+def test_what_is_refused_changes_nothing(attempt: Callable[[Ledger], object]) -> None:
+    ledger = a_ledger()
+    with pytest.raises(LedgerError):
+        attempt(ledger)
+    assert ledger == a_ledger()
+    assert ledger.held_by("p") == frozenset()
+
+
+def test_opening_a_device_uses_up_a_free_gpu() -> None:
+    ledger = a_ledger()
+    ledger.open_device(a_device("N"))
+    assert ledger.nodes["n1"].free == ()
+    assert ledger.devices["N"].idle
+
+
+def test_replacing_a_device_moves_its_holders() -> None:
+    ledger = a_ledger()
+    ledger.set_device(a_device("A", a_holder("r", "1")))
+    assert ledger.held_by("q") == frozenset()
+    assert ledger.held_by("r") == {"A"}
+
+
+def test_nodes_come_and_go_whatever_their_devices_do() -> None:
+    ledger = Ledger(devices=[a_device("A")])
+    ledger.set_node(a_node("n1", free=1))
+    ledger.set_free("n1", ())
+    assert ledger.nodes["n1"] == a_node("n1")
+    ledger.remove_node("n1")
+    assert ledger == Ledger(devices=[a_device("A")])
+
+
+def test_marks_are_kept_apart() -> None:
+    ledger = a_ledger()
+    ledger.mark("A", healthy=False)
+    ledger.mark("A", fenced=True)
+    assert (ledger.devices["A"].healthy, ledger.devices["A"].fenced) == (False, True)
+    ledger.mark("A", healthy=True)
+    assert (ledger.devices["A"].healthy, ledger.devices["A"].fenced) == (True, True)
+
+
+def test_removed_devices_are_gone() -> None:
+    ledger = a_ledger()
+    ledger.remove_device("B")
+    assert "B" not in ledger.devices
+
+
+def test_nothing_of_a_what_if_outlasts_it() -> None:
+    ledger = a_ledger()
+    with ledger.what_if():
+        ledger.release("q")
+        ledger.place(a_demand("p", "1"), "A")
+        with ledger.what_if():
+            ledger.remove_device("B")
+            ledger.remove_node("n1")
+        assert "B" in ledger.devices
+        assert ledger.held_by("p") == {"A"}
+    assert ledger == a_ledger()
+    assert ledger.held_by("q") == {"A"}
+
+
+def test_a_group_of_changes_happens_whole_or_not_at_all() -> None:
+    def open_and_fill(demand_share: str) -> None:
+        with ledger.whole():
+            ledger.open_device(a_device("N"))
+            ledger.place(a_demand("p", demand_share), "N")
+            ledger.place(a_demand("r", "0.5"), "N")
+
+    ledger = a_ledger()
+    with pytest.raises(LedgerError):
+        open_and_fill("0.6")
+    assert ledger == a_ledger()
+    open_and_fill("0.5")
+    assert ledger.devices["N"].compute_left == 0
+
+
+def test_a_share_of_memory_is_fixed_in_bytes_where_it_is_placed() -> None:
+    ledger = Ledger([a_node()], [a_device("A", memory=100), a_device("B", memory=11)])
+    ledger.place(a_demand("p", "0", count=2, share_of_memory="0.166666"), "A", "B")
+    assert ledger.devices["A"].holders[0].memory == 16
+    assert ledger.devices["B"].holders[0].memory == 1
+
+
+def test_the_listing_of_free_gpus_does_not_matter() -> None:
+    small, large = FreeGpu("", 500 * MI), FreeGpu("", 900 * MI)
+    one, other = Ledger([a_node("n1")]), Ledger([a_node("n1")])
+    one.set_free("n1", (small, large))
+    other.set_free("n1", (large, small))
+    assert one == other
+
+
+def test_a_ledger_equals_only_ledgers() -> None:
+    assert Ledger() != {}
