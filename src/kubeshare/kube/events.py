@@ -91,6 +91,7 @@ class _Series:
         self.last = ""
         self.last_at = 0.0  # monotonic
         self.created = False
+        self.due = False  # in the queue, or will be
         self.written_count = 0
         self.written_at = 0.0  # monotonic
 
@@ -189,8 +190,9 @@ class EventRecorder:
         series.count += 1
         if series.count <= 2:
             self._queue.add(key)
-        else:
+        elif not series.due:
             self._queue.add_after(key, series.written_at + REFRESH_SECONDS - now)
+        series.due = True
 
     async def run(self) -> None:
         """Write events until cancelled."""
@@ -224,12 +226,14 @@ class EventRecorder:
                 self.dropped += 1
                 log.warning("event dropped", reason=key.reason, error=str(error))
             else:
+                series.due = True
                 self._queue.add_rate_limited(key)
         else:
             self._queue.forget(key)
 
     async def _write(self, key: _Identity, series: _Series) -> None:
         count = series.count
+        series.due = False
         if series.created:
             await self._update(key, series)
         else:
@@ -256,7 +260,7 @@ class EventRecorder:
         try:
             await self._api.create(EVENTS, body)
         except AlreadyExistsError:  # an earlier attempt whose answer was lost
-            log.debug("event was there already", event=series.event_name)
+            log.debug("event was there already", name=series.event_name)
         series.created = True
 
     async def _update(self, key: _Identity, series: _Series) -> None:

@@ -1,0 +1,229 @@
+"""Events: written once, counted after that, and never in the way."""
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from kube_fake import FakeApiServer, Fault, run_virtual, until
+from kubeshare.kube.events import (
+    BURST,
+    WARNING,
+    EventRecorder,
+    ObjectReference,
+    reference,
+)
+from kubeshare.kube.resources import EVENTS, NODES, PODS
+
+POD = ObjectReference(api_version="v1", kind="Pod", namespace="a", name="p", uid="u1")
+START = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def recorder(server: FakeApiServer) -> tuple[EventRecorder, asyncio.Task[None]]:
+    loop = asyncio.get_running_loop()
+    made = EventRecorder(
+        server.api(),
+        "example.test/program",
+        "program-0",
+        wall_clock=lambda: START + timedelta(seconds=loop.time()),
+    )
+    return made, asyncio.create_task(made.run())
+
+
+def wait(made: EventRecorder, note: str = "It waits for room.", **fields: Any) -> None:
+    made.emit(POD, "FailedScheduling", "Schedule", note, type=WARNING, **fields)
+
+
+def test_an_event_says_what_who_and_about_whom(server: FakeApiServer) -> None:
+    async def main() -> None:
+        made, running = recorder(server)
+        node = server.seed(NODES, {"metadata": {"name": "n1"}})
+        wait(made, related=reference(NODES, node))
+        assert server.all(EVENTS) == []  # nothing is written inside the call
+        await until(lambda: server.all(EVENTS))
+        (event,) = server.all(EVENTS)
+        assert event["metadata"]["namespace"] == "a"
+        assert event["metadata"]["name"].startswith("p.")
+        assert event["regarding"] == {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "namespace": "a",
+            "name": "p",
+            "uid": "u1",
+        }
+        assert event["related"]["name"] == "n1"
+        assert (event["type"], event["reason"], event["action"], event["note"]) == (
+            "Warning",
+            "FailedScheduling",
+            "Schedule",
+            "It waits for room.",
+        )
+        assert event["reportingController"] == "example.test/program"
+        assert event["reportingInstance"] == "program-0"
+        assert event["eventTime"] == "2026-01-01T00:00:00.000000Z"
+        assert "series" not in event
+        running.cancel()
+
+    run_virtual(main())
+
+
+def test_a_repeated_event_is_one_object_and_few_writes(server: FakeApiServer) -> None:
+    async def main() -> None:
+        made, running = recorder(server)
+        for _ in range(1200):
+            wait(made)
+            await asyncio.sleep(1)
+        await asyncio.sleep(400)
+        (event,) = server.all(EVENTS)
+        assert event["series"]["count"] == 1200
+        assert event["series"]["lastObservedTime"] == "2026-01-01T00:19:59.000000Z"
+        assert server.writes <= 7
+        running.cancel()
+
+    run_virtual(main())
+
+
+def test_after_a_pause_the_same_event_is_a_new_one(server: FakeApiServer) -> None:
+    async def main() -> None:
+        made, running = recorder(server)
+        wait(made)
+        await asyncio.sleep(1000)
+        wait(made)
+        await until(lambda: len(server.all(EVENTS)) == 2)
+        running.cancel()
+
+    run_virtual(main())
+
+
+def test_another_note_or_object_is_another_event(server: FakeApiServer) -> None:
+    async def main() -> None:
+        made, running = recorder(server)
+        wait(made)
+        wait(made, "Another reason.")
+        made.emit(reference(PODS, {"metadata": {"name": "q", "namespace": "b"}}), "R", "A", "n")
+        await until(lambda: len(server.all(EVENTS)) == 3)
+        running.cancel()
+
+    run_virtual(main())
+
+
+def test_a_loop_cannot_flood_the_server_and_others_are_not_hurt(server: FakeApiServer) -> None:
+    async def main() -> None:
+        made, running = recorder(server)
+        for number in range(1000):
+            wait(made, f"note {number}")
+        other = ObjectReference(api_version="v1", kind="Pod", namespace="a", name="q", uid="u2")
+        made.emit(other, "Scheduled", "Schedule", "It runs.")
+        await asyncio.sleep(10)
+        assert len(server.all(EVENTS)) == BURST + 1
+        assert made.dropped == 1000 - BURST
+        await asyncio.sleep(300)
+        wait(made, "one more, five minutes later")
+        await until(lambda: len(server.all(EVENTS)) == BURST + 2)
+        running.cancel()
+
+    run_virtual(main())
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        Fault.refuse(),
+        Fault.reset(),
+        Fault.reset(after=True),
+        Fault.answer(500, "InternalError"),
+        Fault.answer(500, "InternalError", after=True),
+        Fault.answer(429, "TooManyRequests", retry_after=2),
+        Fault.hang(),
+        Fault.duplicate(),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("number", [1, 2])
+def test_a_fault_neither_loses_nor_doubles_an_event(
+    server: FakeApiServer, fault: Fault, number: int
+) -> None:
+    server.inject_at_write(number, fault)
+
+    async def main() -> None:
+        made, running = recorder(server)
+        wait(made)
+        await asyncio.sleep(60)
+        wait(made)
+        await asyncio.sleep(60)
+        (event,) = server.all(EVENTS)
+        assert event["series"]["count"] == 2
+        assert made.dropped == 0
+        running.cancel()
+
+    run_virtual(main())
+
+
+def test_a_refused_event_is_dropped_and_the_next_is_written(server: FakeApiServer) -> None:
+    server.inject(Fault.answer(403, "Forbidden"))
+
+    async def main() -> None:
+        made, running = recorder(server)
+        wait(made)
+        wait(made, "Another.")
+        await until(lambda: made.dropped and server.all(EVENTS))
+        assert [event["note"] for event in server.all(EVENTS)] == ["Another."]
+        running.cancel()
+
+    run_virtual(main())
+
+
+def test_a_series_that_the_server_forgot_begins_again(server: FakeApiServer) -> None:
+    async def main() -> None:
+        made, running = recorder(server)
+        wait(made)
+        await until(lambda: server.all(EVENTS))
+        server.remove(EVENTS, server.all(EVENTS)[0]["metadata"]["name"], "a")
+        wait(made)
+        await until(lambda: server.all(EVENTS))
+        assert server.all(EVENTS)[0]["series"]["count"] == 2
+        running.cancel()
+
+    run_virtual(main())
+
+
+def test_the_last_events_are_written_before_the_end(server: FakeApiServer) -> None:
+    async def main() -> None:
+        made, running = recorder(server)
+        for _ in range(5):
+            wait(made)
+        running.cancel()
+        await made.flush()
+        assert server.all(EVENTS)[0]["series"]["count"] == 5
+
+    run_virtual(main())
+
+
+def test_an_end_without_a_server_does_not_hang(server: FakeApiServer) -> None:
+    server.inject(Fault.hang(), times=100)
+
+    async def main() -> None:
+        made, running = recorder(server)
+        running.cancel()
+        wait(made)
+        await made.flush(2)
+        assert asyncio.get_running_loop().time() == pytest.approx(2, abs=0.1)
+
+    run_virtual(main())
+
+
+def test_events_of_cluster_scoped_objects_are_in_default_and_notes_are_cut(
+    server: FakeApiServer,
+) -> None:
+    async def main() -> None:
+        made, running = recorder(server)
+        node = ObjectReference(api_version="v1", kind="Node", name="n1", uid="u3")
+        made.emit(node, "Lost", "Watch", "ü" * 2000)
+        await until(lambda: server.all(EVENTS))
+        (event,) = server.all(EVENTS, "default")
+        assert len(event["note"].encode()) <= 1024
+        assert event["note"].endswith("ü…")
+        running.cancel()
+
+    run_virtual(main())

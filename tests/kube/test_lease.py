@@ -1,0 +1,246 @@
+"""Leader election: two candidates, virtual time, and everything that may go wrong."""
+
+import asyncio
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from kube_fake import FakeApiServer, Fault, run_virtual, until
+from kubeshare.kube.lease import LeadershipLostError, LeaseElector
+from kubeshare.kube.resources import LEASES
+
+
+class Candidate:
+    """An elector that works until it is told to end, and the times at which it led."""
+
+    def __init__(self, server: FakeApiServer, name: str, timeout: float = 15.0) -> None:
+        self.elector = LeaseElector(
+            server.api(timeout=timeout), "kube", "program", name, draw=lambda: 0.5
+        )
+        self.end = asyncio.Event()
+        self.spans: list[tuple[float, float]] = []
+        self.error: BaseException | None = None
+        self.running = asyncio.create_task(self._run())
+
+    async def _run(self) -> None:
+        try:
+            await self.elector.run(self._work)
+        except LeadershipLostError as error:
+            self.error = error
+
+    async def _work(self) -> None:
+        began = asyncio.get_running_loop().time()
+        try:
+            await self.end.wait()
+        finally:
+            self.spans.append((began, asyncio.get_running_loop().time()))
+
+    @property
+    def leading(self) -> bool:
+        return self.elector.leading
+
+    async def stop(self) -> None:
+        self.running.cancel()
+        await asyncio.wait([self.running])
+
+
+def lease(server: FakeApiServer) -> dict[str, Any]:
+    stored = server.stored(LEASES, "program", "kube")
+    assert stored is not None
+    spec: dict[str, Any] = stored["spec"]
+    return spec
+
+
+def now() -> float:
+    return asyncio.get_running_loop().time()
+
+
+def never_two_at_once(*candidates: Candidate) -> None:
+    spans = sorted(span for candidate in candidates for span in candidate.spans)
+    for (_, end), (begin, _) in pairwise(spans):
+        assert end <= begin
+
+
+def test_one_of_two_leads_and_the_other_takes_over_when_it_lets_go(server: FakeApiServer) -> None:
+    async def main() -> None:
+        first, second = Candidate(server, "first"), Candidate(server, "second")
+        await until(lambda: first.leading)
+        await asyncio.sleep(600)
+        assert first.leading
+        assert not second.leading
+        spec = lease(server)
+        assert spec["holderIdentity"] == "first"
+        assert spec["leaseDurationSeconds"] == 15
+        assert spec["acquireTime"] < spec["renewTime"]
+        assert spec["renewTime"].endswith("Z")
+        first.end.set()
+        let_go = now()
+        await until(lambda: second.leading)
+        assert now() - let_go <= 4
+        assert lease(server)["leaseTransitions"] == 1
+        await second.stop()
+        assert lease(server)["holderIdentity"] == ""
+        never_two_at_once(first, second)
+
+    run_virtual(main())
+
+
+def test_the_lease_of_a_leader_that_was_killed_is_taken_after_its_duration(
+    server: FakeApiServer,
+) -> None:
+    async def main() -> None:
+        first = Candidate(server, "first")
+        await until(lambda: first.leading)
+        server.inject(Fault.hang(), times=1)  # the release never arrives, as after kill -9
+        server.change(LEASES, "program", "kube", lambda obj: obj["spec"].pop("renewTime"))
+        await first.stop()
+        killed = now()
+        second = Candidate(server, "second")
+        await until(lambda: second.leading)
+        assert 14 <= now() - killed <= 18
+        await second.stop()
+
+    run_virtual(main())
+
+
+def test_a_leader_cut_off_from_the_server_stops_before_another_begins(
+    server: FakeApiServer,
+) -> None:
+    async def main() -> None:
+        cut = FakeApiServer()
+        cut.storage = server.storage
+        first = Candidate(cut, "first")
+        await until(lambda: first.leading)
+        second = Candidate(server, "second")
+        await asyncio.sleep(60)
+        cut.down = True
+        began = now()
+        await until(lambda: first.error is not None)
+        assert now() - began <= 10.1
+        assert "not renewed for 10 s" in str(first.error)
+        await until(lambda: second.leading)
+        assert now() - began <= 18
+        await second.stop()
+        never_two_at_once(first, second)
+
+    run_virtual(main())
+
+
+def test_a_hung_renewal_does_not_outlive_the_lease(server: FakeApiServer) -> None:
+    async def main() -> None:
+        cut = FakeApiServer()
+        cut.storage = server.storage
+        first = Candidate(cut, "first", timeout=1000)
+        await until(lambda: first.leading)
+        second = Candidate(server, "second")
+        await asyncio.sleep(20)
+        cut.inject(Fault.hang(), times=1000)
+        await until(lambda: second.leading)
+        assert first.error is not None
+        await second.stop()
+        never_two_at_once(first, second)
+
+    run_virtual(main())
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        Fault.answer(409, "Conflict"),
+        Fault.answer(409, "Conflict", after=True),
+        Fault.answer(429, "TooManyRequests", retry_after=1),
+        Fault.answer(500, "InternalError"),
+        Fault.answer(500, "InternalError", after=True),
+        Fault.reset(),
+        Fault.reset(after=True),
+        Fault.refuse(),
+        Fault.hang(),
+        Fault.duplicate(),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("number", [1, 2, 3, 4])
+def test_no_single_fault_costs_the_leadership_or_makes_two(
+    server: FakeApiServer, fault: Fault, number: int
+) -> None:
+    server.inject_at_write(number, fault)
+
+    async def main() -> None:
+        candidates = [Candidate(server, "first", timeout=3), Candidate(server, "second", timeout=3)]
+        await until(lambda: any(candidate.leading for candidate in candidates))
+        leader = next(candidate for candidate in candidates if candidate.leading)
+        for _ in range(60):
+            await asyncio.sleep(1)
+            assert sum(candidate.leading for candidate in candidates) <= 1
+        assert leader.leading
+        assert not leader.spans
+        for candidate in candidates:
+            await candidate.stop()
+        never_two_at_once(*candidates)
+
+    run_virtual(main())
+
+
+def test_a_leader_whose_lease_was_given_to_another_stops(server: FakeApiServer) -> None:
+    async def main() -> None:
+        first = Candidate(server, "first")
+        await until(lambda: first.leading)
+        server.change(
+            LEASES, "program", "kube", lambda obj: obj["spec"].update(holderIdentity="thief")
+        )
+        await until(lambda: first.error is not None, seconds=3)
+        assert "held by another" in str(first.error)
+        assert lease(server)["holderIdentity"] == "thief"
+
+    run_virtual(main())
+
+
+def test_a_lease_deleted_by_hand_is_made_again(server: FakeApiServer) -> None:
+    async def main() -> None:
+        first = Candidate(server, "first")
+        await until(lambda: first.leading)
+        server.remove(LEASES, "program", "kube")
+        await asyncio.sleep(5)
+        assert first.leading
+        assert lease(server)["holderIdentity"] == "first"
+        await first.stop()
+
+    run_virtual(main())
+
+
+def test_a_restart_under_the_same_name_need_not_wait(server: FakeApiServer) -> None:
+    async def main() -> None:
+        first = Candidate(server, "first")
+        await until(lambda: first.leading)
+        server.down = True
+        await first.stop()
+        server.down = False
+        again = Candidate(server, "first")
+        await until(lambda: again.leading, seconds=1)
+        await again.stop()
+
+    run_virtual(main())
+
+
+def test_the_failure_of_the_work_ends_the_leadership_and_releases(server: FakeApiServer) -> None:
+    async def broken() -> None:
+        await asyncio.sleep(1)
+        raise RuntimeError("broken")
+
+    async def main() -> None:
+        elector = LeaseElector(server.api(), "kube", "program", "first")
+        with pytest.raises(ExceptionGroup) as caught:
+            await elector.run(broken)
+        assert [str(error) for error in caught.value.exceptions] == ["broken"]
+        assert lease(server)["holderIdentity"] == ""
+
+    run_virtual(main())
+
+
+def test_times_that_cannot_be_safe_are_refused(server: FakeApiServer) -> None:
+    async def main() -> None:
+        with pytest.raises(ValueError, match="retry < renew_deadline < duration"):
+            LeaseElector(server.api(), "a", "b", "c", duration=10, renew_deadline=10)
+
+    run_virtual(main())

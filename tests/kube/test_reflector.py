@@ -1,0 +1,385 @@
+"""What a watch has to survive: the conformance suite of the runtime.
+
+Each test breaks the connection in one way, changes objects meanwhile, and asks for
+two things: the store ends up equal to the server, every change told exactly once;
+and the server is not asked more often than politeness allows.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from msgspec import Struct
+
+from kube_fake import FakeApiServer, Fault, run_virtual, until
+from kubeshare.kube.meta import ObjectMeta
+from kubeshare.kube.reflector import Reflector
+from kubeshare.kube.resources import PODS, Raw
+
+
+class Watched:
+    """A running reflector, and what it has told."""
+
+    def __init__(self, server: FakeApiServer, **options: Any) -> None:
+        self.server = server
+        self.told: list[str] = []
+        self.reflector = Reflector(server.api(timeout=10), PODS, draw=lambda: 0.5, **options)
+        self.reflector.subscribe(
+            lambda change: self.told.append(f"{change.type} {change.key.name}")
+        )
+
+    @property
+    def names(self) -> set[str]:
+        return {key.name for key in self.reflector.store.snapshot()}
+
+    def asked(self, verb: str) -> list[float]:
+        return [request.at for request in self.server.requests if request.verb == verb]
+
+    def most_watches_in(self, seconds: float) -> int:
+        times = self.asked("watch")
+        return max(sum(start <= at < start + seconds for at in times) for start in times)
+
+
+@asynccontextmanager
+async def watching(server: FakeApiServer, **options: Any) -> AsyncIterator[Watched]:
+    watched = Watched(server, **options)
+    running = asyncio.create_task(watched.reflector.run())
+    await watched.reflector.wait_synced()
+    await until(lambda: watched.asked("watch"))
+    watched.told.clear()
+    try:
+        yield watched
+    finally:
+        running.cancel()
+        await asyncio.wait([running])
+
+
+def seeded(*names: str) -> FakeApiServer:
+    server = FakeApiServer()
+    for name in names:
+        seed(server, name)
+    return server
+
+
+def seed(server: FakeApiServer, name: str, **labels: str) -> None:
+    server.seed(PODS, {"metadata": {"name": name, "namespace": "default", "labels": labels}})
+
+
+def touch(server: FakeApiServer, name: str) -> None:
+    def mutate(obj: Raw) -> None:
+        annotations = obj["metadata"].setdefault("annotations", {})
+        annotations["touched"] = str(server.storage.version)
+
+    server.change(PODS, name, "default", mutate)
+
+
+def test_410_in_the_stream_lists_again_and_tells_what_vanished_meanwhile() -> None:
+    server = seeded("a", "b", "c")
+
+    async def main() -> None:
+        async with watching(server) as watched:
+            server.freeze_watches()
+            server.remove(PODS, "b", "default")
+            touch(server, "c")
+            seed(server, "d")
+            server.freeze_watches(frozen=False)
+            server.expire_watches()
+            await until(lambda: watched.names == {"a", "c", "d"})
+            await asyncio.sleep(5)
+            assert watched.told == ["DELETED b", "MODIFIED c", "ADDED d"]
+            assert watched.reflector.relists == 1
+            assert watched.reflector.restarts["expired"] == 1
+
+    run_virtual(main())
+
+
+def test_410_as_a_status_lists_again() -> None:
+    server = seeded("a", "b")
+
+    async def main() -> None:
+        async with watching(server) as watched:
+            server.inject(Fault.answer(410, "Expired"), verb="watch")
+            server.freeze_watches()
+            server.remove(PODS, "b", "default")
+            server.freeze_watches(frozen=False)
+            server.end_watches()
+            await until(lambda: watched.names == {"a"})
+            assert watched.told == ["DELETED b"]
+            assert watched.reflector.relists == 1
+
+    run_virtual(main())
+
+
+def test_a_watch_that_ends_at_once_is_asked_for_ever_more_rarely() -> None:
+    server = seeded("a")
+    server.inject(Fault.end(), verb="watch", times=1000)
+
+    async def main() -> None:
+        async with watching(server) as watched:
+            await asyncio.sleep(300)
+            assert watched.most_watches_in(5) <= 6
+            gaps = [late - early for early, late in zip(*_pairs(watched), strict=True)]
+            assert gaps == sorted(gaps)
+            assert 15 <= gaps[-1] <= 30
+
+    run_virtual(main())
+
+
+def _pairs(watched: Watched) -> tuple[list[float], list[float]]:
+    times = watched.asked("watch")
+    return times[1:-1], times[2:]
+
+
+def test_500_on_watch_is_met_with_growing_waits_and_then_goes_on() -> None:
+    server = seeded("a")
+    server.inject(Fault.answer(500, "InternalError"), verb="watch", skip=1, times=5)
+
+    async def main() -> None:
+        async with watching(server) as watched:
+            server.reset_watches()
+            seed(server, "b")
+            await until(lambda: watched.names == {"a", "b"})
+            assert watched.told == ["ADDED b"]
+            assert watched.most_watches_in(4) <= 5
+            assert len(watched.asked("list")) == 1
+
+    run_virtual(main())
+
+
+def test_429_waits_as_long_as_the_server_says() -> None:
+    server = seeded("a")
+    server.inject(Fault.answer(429, "TooManyRequests", retry_after=9), verb="watch", skip=1)
+
+    async def main() -> None:
+        async with watching(server) as watched:
+            await asyncio.sleep(2)
+            server.reset_watches()
+            seed(server, "b")
+            await until(lambda: watched.names == {"a", "b"})
+            *_, refused, answered = watched.asked("watch")
+            assert answered - refused >= 9
+
+    run_virtual(main())
+
+
+def test_a_connection_reset_in_the_stream_goes_on_from_the_last_event() -> None:
+    server = seeded("a")
+
+    async def main() -> None:
+        async with watching(server) as watched:
+            seed(server, "b")
+            await until(lambda: "b" in watched.names)
+            server.freeze_watches()
+            seed(server, "c")
+            server.remove(PODS, "a", "default")
+            server.freeze_watches(frozen=False)
+            server.reset_watches()
+            await until(lambda: watched.names == {"b", "c"})
+            assert watched.told == ["ADDED b", "ADDED c", "DELETED a"]
+            assert len(watched.asked("list")) == 1
+
+    run_virtual(main())
+
+
+def test_a_server_that_is_gone_for_a_while_is_found_again() -> None:
+    server = seeded("a")
+
+    async def main() -> None:
+        async with watching(server) as watched:
+            server.down = True
+            server.reset_watches()
+            await asyncio.sleep(90)
+            seed(server, "b")
+            server.down = False
+            await until(lambda: watched.names == {"a", "b"}, seconds=31)
+            assert watched.told == ["ADDED b"]
+
+    run_virtual(main())
+
+
+def test_a_server_that_is_gone_from_the_start_is_waited_for() -> None:
+    server = seeded("a")
+    server.down = True
+
+    async def main() -> None:
+        reflector = Reflector(server.api(), PODS)
+        running = asyncio.create_task(reflector.run())
+        await asyncio.sleep(60)
+        assert not reflector.synced
+        server.down = False
+        await until(lambda: reflector.synced, seconds=31)
+        running.cancel()
+
+    run_virtual(main())
+
+
+def test_bookmarks_are_asked_for_and_move_the_version_on() -> None:
+    server = seeded("a")
+
+    async def main() -> None:
+        async with watching(server) as watched:
+            assert server.requests[-1].query["allowWatchBookmarks"] == "true"
+            for _ in range(3):  # changes that this watch does not see
+                server.seed(PODS.into(dict), {"metadata": {"name": "x", "namespace": "other"}})
+                server.remove(PODS, "x", "other")
+            server.bookmark()
+            await asyncio.sleep(1)
+            server.storage.compacted = server.storage.version
+            server.reset_watches()
+            seed(server, "b")
+            await until(lambda: "b" in watched.names)
+            assert server.requests[-1].query["resourceVersion"] == str(server.storage.compacted)
+            assert len(watched.asked("list")) == 1
+
+    run_virtual(main())
+
+
+def test_a_half_open_connection_is_given_up_after_75_seconds_of_silence() -> None:
+    server = seeded("a")
+
+    async def main() -> None:
+        async with watching(server) as watched:
+            server.freeze_watches()
+            seed(server, "b")
+            began = asyncio.get_running_loop().time()
+            await until(lambda: len(watched.asked("watch")) == 2, seconds=100)
+            assert watched.asked("watch")[-1] - began == pytest.approx(75, abs=1)
+            server.freeze_watches(frozen=False)
+            await until(lambda: "b" in watched.names)
+            assert watched.told == ["ADDED b"]
+
+    run_virtual(main())
+
+
+def test_the_server_is_asked_to_end_a_watch_after_five_to_ten_minutes() -> None:
+    async def main() -> None:
+        async with watching(seeded("a"), idle=10_000) as watched:
+            query = watched.server.requests[-1].query
+            assert 300 <= int(query["timeoutSeconds"]) <= 600
+            await asyncio.sleep(2000)
+            assert len(watched.asked("watch")) in {4, 5, 6}
+            assert watched.reflector.restarts.keys() == {"ended"}
+            assert watched.told == []
+
+    run_virtual(main())
+
+
+def test_a_name_that_is_reused_while_nobody_looks_is_deleted_and_added() -> None:
+    server = seeded("a", "b")
+
+    async def main() -> None:
+        async with watching(server) as watched:
+            before = watched.reflector.store.get("a", "default")
+            server.freeze_watches()
+            server.remove(PODS, "a", "default")
+            seed(server, "a")
+            server.freeze_watches(frozen=False)
+            server.expire_watches()
+            await until(lambda: len(watched.told) == 2)
+            assert watched.told == ["DELETED a", "ADDED a"]
+            assert before is not None
+            store = watched.reflector.store
+            assert store.by_uid(before["metadata"]["uid"]) is None
+
+    run_virtual(main())
+
+
+def test_the_first_list_is_told_as_initial_and_all_pages_are_read() -> None:
+    server = seeded(*(f"p{number}" for number in range(25)))
+
+    async def main() -> None:
+        reflector = Reflector(server.api(), PODS, page=10)
+        initial: list[bool] = []
+        reflector.subscribe(lambda change: initial.append(change.initial))
+        assert reflector.last_event_age is None
+        running = asyncio.create_task(reflector.run())
+        await reflector.wait_synced()
+        assert len(reflector.store) == 25
+        seed(server, "late")
+        await until(lambda: len(initial) == 26)
+        assert initial == [True] * 25 + [False]
+        assert reflector.last_event_age is not None
+        running.cancel()
+
+    run_virtual(main())
+
+
+def test_an_object_leaves_the_selection_as_if_deleted() -> None:
+    server = FakeApiServer()
+    seed(server, "a", app="x")
+    seed(server, "b", app="y")
+
+    async def main() -> None:
+        async with watching(server, labels="app=x") as watched:
+            assert watched.names == {"a"}
+            server.change(PODS, "a", "default", lambda obj: obj["metadata"].pop("labels"))
+            await until(lambda: not watched.names)
+            assert watched.told == ["DELETED a"]
+
+    run_virtual(main())
+
+
+def test_an_object_that_cannot_be_read_neither_stops_the_watch_nor_counts_as_gone() -> None:
+    class Small(Struct):
+        metadata: ObjectMeta
+        spec: dict[str, int]
+
+    server = FakeApiServer()
+    for name in ("a", "b"):
+        server.seed(PODS, {"metadata": {"name": name, "namespace": "d"}, "spec": {"size": 1}})
+
+    async def main() -> None:
+        reflector = Reflector(server.api(), PODS.into(Small))
+        running = asyncio.create_task(reflector.run())
+        await reflector.wait_synced()
+        server.change(PODS, "a", "d", lambda obj: obj["spec"].update(size="large"))
+        server.change(PODS, "b", "d", lambda obj: obj["spec"].update(size=2))
+        await until(lambda: _size(reflector, "b") == 2)
+        server.expire_watches()
+        await until(lambda: reflector.relists == 1)
+        assert _size(reflector, "a") == 1
+        server.remove(PODS, "a", "d")
+        await until(lambda: reflector.store.get("a", "d") is None)
+        running.cancel()
+
+    def _size(reflector: Reflector[Small], name: str) -> int:
+        found = reflector.store.get(name, "d")
+        assert found is not None
+        return found.spec["size"]
+
+    run_virtual(main())
+
+
+MISHAPS: dict[str, tuple[Fault, int] | None] = {
+    "reset": None,
+    "refused": (Fault.refuse(), 2),
+    "failing": (Fault.answer(500, "InternalError"), 2),
+    "busy": (Fault.answer(429, "TooManyRequests", retry_after=1), 1),
+    "hanging": (Fault.hang(), 1),
+    "expired": (Fault.answer(410, "Expired"), 1),
+    "ending": (Fault.end(), 3),
+}
+
+
+@pytest.mark.parametrize("mishap", MISHAPS)
+def test_changes_around_any_mishap_are_told_exactly_once(mishap: str) -> None:
+    server = seeded("a", "b")
+
+    async def main() -> None:
+        async with watching(server) as watched:
+            seed(server, "c")
+            await until(lambda: "c" in watched.names)
+            if fault := MISHAPS[mishap]:
+                server.inject(fault[0], times=fault[1])
+            server.reset_watches()
+            server.remove(PODS, "a", "default")
+            await asyncio.sleep(0)
+            seed(server, "d")
+            await until(lambda: watched.names == {"b", "c", "d"})
+            await asyncio.sleep(30)
+            assert sorted(watched.told) == ["ADDED c", "ADDED d", "DELETED a"]
+            assert watched.most_watches_in(5) <= 6
+
+    run_virtual(main())

@@ -1,0 +1,115 @@
+"""The store: keys, uids, indexes and snapshots, against a plain dictionary."""
+
+from typing import Any
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from kubeshare.kube.meta import Key
+from kubeshare.kube.store import Store
+
+NAMES = st.sampled_from(["a", "b", "c", "d"])
+NODES = st.sampled_from(["n1", "n2", ""])
+
+
+def make(name: str, uid: str, version: int, node: str = "") -> dict[str, Any]:
+    metadata = {"name": name, "namespace": "ns", "uid": uid, "resourceVersion": str(version)}
+    return {"metadata": metadata, "spec": {"nodeName": node}}
+
+
+def by_node(obj: dict[str, Any]) -> list[str]:
+    return [obj["spec"]["nodeName"]] if obj["spec"]["nodeName"] else []
+
+
+class StoreMachine(RuleBasedStateMachine):
+    """Random changes; what the store tells, replayed, must give what it holds."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.store: Store[dict[str, Any]] = Store({"node": by_node})
+        self.model: dict[str, dict[str, Any]] = {}
+        self.replayed: dict[str, dict[str, Any]] = {}  # uid -> object
+        self.version = 0
+        self.snapshot = (self.store.snapshot(), dict[Key, Any]())
+
+    def _tell(self, changes: list[Any]) -> None:
+        for change in changes:
+            uid = change.object["metadata"]["uid"]
+            if change.type == "ADDED":
+                assert uid not in self.replayed
+                self.replayed[uid] = change.object
+            elif change.type == "MODIFIED":
+                assert self.replayed[uid] == change.old
+                self.replayed[uid] = change.object
+            else:
+                del self.replayed[uid]
+
+    def _new(self, name: str, node: str, *, reuse: bool) -> dict[str, Any]:
+        self.version += 1
+        old = self.model.get(name)
+        uid = old["metadata"]["uid"] if old and not reuse else f"uid-{self.version}"
+        return make(name, uid, self.version, node)
+
+    @rule(name=NAMES, node=NODES, reuse=st.booleans())
+    def put(self, name: str, node: str, *, reuse: bool) -> None:
+        self.model[name] = self._new(name, node, reuse=reuse)
+        self._tell(self.store.put(self.model[name]))
+
+    @rule(name=NAMES)
+    def put_again(self, name: str) -> None:
+        if name in self.model:
+            assert self.store.put(dict(self.model[name])) == []
+
+    @rule(name=NAMES)
+    def remove(self, name: str) -> None:
+        changes = self.store.remove(Key("ns", name))
+        assert len(changes) == (name in self.model)
+        self._tell(changes)
+        self.model.pop(name, None)
+
+    @rule(name=NAMES)
+    def remove_a_namesake_of_the_past(self, name: str) -> None:
+        assert self.store.remove(Key("ns", name), uid="uid-of-old") == []
+
+    @rule(names=st.sets(NAMES), node=NODES, reuse=st.booleans())
+    def replace(self, names: set[str], node: str, *, reuse: bool) -> None:
+        self.model = {name: self._new(name, node, reuse=reuse) for name in sorted(names)}
+        self._tell(self.store.replace(self.model.values()))
+
+    @rule()
+    def take_snapshot(self) -> None:
+        self.snapshot = (self.store.snapshot(), dict(self.store.snapshot()))
+
+    @invariant()
+    def holds_what_it_told(self) -> None:
+        assert dict(self.store.snapshot()) == {
+            Key("ns", name): obj for name, obj in self.model.items()
+        }
+        assert {obj["metadata"]["uid"]: obj for obj in self.model.values()} == self.replayed
+        for uid, obj in self.replayed.items():
+            assert self.store.by_uid(uid) == obj
+
+    @invariant()
+    def indexes_follow(self) -> None:
+        for node in ("n1", "n2"):
+            found = {obj["metadata"]["name"] for obj in self.store.by_index("node", node)}
+            wanted = {name for name, obj in self.model.items() if by_node(obj) == [node]}
+            assert found == wanted
+
+    @invariant()
+    def snapshots_stay_as_they_were(self) -> None:
+        view, copy = self.snapshot
+        assert dict(view) == copy
+
+
+StoreMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=25, deadline=None)
+TestStore = StoreMachine.TestCase
+
+
+def test_an_index_added_late_files_what_is_there() -> None:
+    store: Store[dict[str, Any]] = Store()
+    store.put(make("a", "1", 1, "n1"))
+    store.add_index("node", by_node)
+    assert [obj["metadata"]["name"] for obj in store.by_index("node", "n1")] == ["a"]
+    assert store.by_index("node", "n2") == ()
