@@ -12,6 +12,7 @@ The lab starts the same two programs with the same arguments in a network
 namespace of its own and adds the rest.
 """
 
+import json
 import socket
 import ssl
 import subprocess
@@ -22,6 +23,7 @@ import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from msgspec import Struct
 
@@ -194,6 +196,22 @@ class ApiServer:
         pair = self.authority.identity(file, user, groups)
         path = self.settings.folder / f"{file}.kubeconfig"
         return write_kubeconfig(path, user, self.settings.url, self.authority.certificate, pair)
+
+    def get(self, path: str) -> Any:
+        """GET a path of the API as the administrator and return the decoded answer.
+
+        Raises:
+            LabError: the API server cannot be reached or refuses.
+        """
+        admin = self.authority.identity("admin", *ADMIN)
+        context = ssl.create_default_context(cafile=str(self.authority.certificate))
+        context.load_cert_chain(admin.certificate, admin.key)
+        url = self.settings.url + path
+        try:
+            with urllib.request.urlopen(url, timeout=10, context=context) as answer:  # noqa: S310
+                return json.load(answer)
+        except (urllib.error.URLError, OSError) as error:
+            raise LabError(f"GET {url}: {error}") from error
 
     def kubectl(
         self, *arguments: str, stdin: str | None = None, kubeconfig: Path | None = None

@@ -109,7 +109,7 @@ def stop(processes: Iterable[Process], *, gently: bool = True) -> None:
             time.sleep(_POLL_SECONDS)
 
 
-def tail(log: Path, lines: int = 15) -> str:
+def tail(log: Path, lines: int = 5) -> str:
     """The last lines of a log, or a word that there is none."""
     try:
         text = log.read_text(errors="replace")

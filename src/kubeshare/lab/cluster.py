@@ -1,0 +1,391 @@
+"""A whole lab: boots it, repairs it, says how it is and takes it down.
+
+``up`` is a list of steps each of which does nothing where its result is there
+already, so it also repairs; ``down`` removes whatever bears the lab's name and
+needs no record of what was made, so it also cleans up after any crash.
+"""
+
+import fcntl
+import os
+import shutil
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from kubeshare.lab import (
+    binaries,
+    cgroups,
+    configuration,
+    gpus,
+    images,
+    machine,
+    network,
+    processes,
+    requirements,
+)
+from kubeshare.lab.archive import Layer
+from kubeshare.lab.certificates import Authority
+from kubeshare.lab.control_plane import (
+    ApiServer,
+    Settings,
+    api_server_arguments,
+    etcd_arguments,
+    ready,
+    wait_until,
+    write_admin_kubeconfig,
+)
+from kubeshare.lab.errors import LabError
+from kubeshare.lab.kubeconfig import write_kubeconfig
+from kubeshare.lab.layout import (
+    CONTROL_PLANE,
+    MAX_NODES,
+    SERVICE_CIDR,
+    SERVICE_IP,
+    STATE_ROOT,
+    Layout,
+)
+from kubeshare.lab.machine import Machine
+from kubeshare.lab.node import Node
+from kubeshare.lab.progress import Progress
+
+CONTROL_PLANE_PARTS = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler")
+_API_PORT = 6443
+_ETCD_PORT = 2379
+
+
+class Shape(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a lab was made with.
+
+    Args:
+        nodes: how many.
+        gpus: the profile of each node's fake GPUs: a name like ``V100x2``, a
+            file of the fake GPU's own format, or ``none``.
+    """
+
+    nodes: int = 2
+    gpus: str = "V100x2"
+
+
+class Component(msgspec.Struct, frozen=True):
+    """A long-running program of a lab.
+
+    Args:
+        name: machine and program: ``node-1/kubelet``.
+        pid: of this machine, None when it does not run.
+        log: where it writes.
+    """
+
+    name: str
+    pid: int | None
+    log: Path
+
+
+class Lab:
+    """One lab, running or not.
+
+    Args:
+        name: up to 12 lower-case letters, digits and hyphens.
+        progress: where to say what is going on.
+    """
+
+    def __init__(self, name: str = "demo", progress: Progress | None = None) -> None:
+        self.name = name
+        self.layout = Layout(name)
+        self.progress = progress or Progress()
+        self.control_plane = Machine(self.layout, CONTROL_PLANE)
+
+    @property
+    def kubeconfig(self) -> Path:
+        """The administrator's kubeconfig."""
+        return self.layout.folder / "kubeconfig"
+
+    @property
+    def shape(self) -> Shape | None:
+        """What it was made with; None when there is no such lab."""
+        try:
+            return msgspec.json.decode((self.layout.folder / "lab.json").read_bytes(), type=Shape)
+        except OSError:
+            return None
+
+    @property
+    def nodes(self) -> list[Node]:
+        """Its nodes, running or not."""
+        shape = self.shape
+        if shape is None:
+            return []
+        return [Node(self.layout.node(one + 1), shape.gpus) for one in range(shape.nodes)]
+
+    @property
+    def settings(self) -> Settings:
+        """How its etcd and API server are started."""
+        return Settings(
+            folder=self.layout.folder,
+            address=self.layout.api_address,
+            port=_API_PORT,
+            etcd_port=_ETCD_PORT,
+            etcd_peer_port=_ETCD_PORT + 1,
+            service_cidr=SERVICE_CIDR,
+            service_ip=SERVICE_IP,
+            nodes=True,
+        )
+
+    @property
+    def api(self) -> ApiServer:
+        """Its API server, for kubectl and for kubeconfigs of any user.
+
+        Raises:
+            LabError: there is no such lab.
+        """
+        self._require()
+        return ApiServer(self.settings, binaries.kubernetes(self.progress))
+
+    def _require(self) -> Shape:
+        shape = self.shape
+        if shape is None:
+            raise LabError(f"there is no lab {self.name}: `kubeshare lab up --name {self.name}`")
+        return shape
+
+    def kubectl(self, *arguments: str, stdin: str | None = None) -> str:
+        """Run kubectl as the administrator and return its standard output."""
+        return self.api.kubectl(*arguments, stdin=stdin)
+
+    # Up
+
+    def up(self, shape: Shape | None = None) -> None:
+        """Boot the lab; repair it where something of it has died.
+
+        Args:
+            shape: None keeps that of a lab that is there, else takes the default.
+
+        Raises:
+            LabError: what is wrong, and what to do.
+        """
+        requirements.check(self.progress)
+        network.check_range(self.layout)
+        with self._alone():
+            shape = self._settle(shape)
+            with ThreadPoolExecutor() as pool:
+                programs = pool.submit(binaries.everything, self.progress)
+                pause = pool.submit(images.pause_program, self.progress)
+                layers = pool.submit(images.kubeshare_layers, self.layout.folder, self.progress)
+                kubernetes, containerd = programs.result()
+                self._boot_control_plane(kubernetes, pause.result())
+                self._boot_nodes(kubernetes, containerd, pause.result())
+                self._load(pause.result(), layers.result(), containerd)
+            self._wait_for_nodes()
+
+    def _settle(self, shape: Shape | None) -> Shape:
+        there = self.shape
+        wanted = shape or there or Shape()
+        if there is not None and there != wanted:
+            raise LabError(
+                f"lab {self.name} has {there.nodes} nodes with {there.gpus} each: "
+                f"`kubeshare lab down --name {self.name}` first, or use another --name",
+                exit_code=2,
+            )
+        if not 1 <= wanted.nodes <= MAX_NODES:
+            raise LabError(f"a lab has 1 to {MAX_NODES} nodes, not {wanted.nodes}", exit_code=2)
+        (self.layout.folder / "lab.json").write_bytes(msgspec.json.encode(wanted))
+        return wanted
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Keep others from changing the lab meanwhile; ends with this process, however it ends."""
+        self.layout.folder.mkdir(parents=True, exist_ok=True, mode=0o755)
+        handle = os.open(self.layout.folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise LabError(
+                f"another `kubeshare lab up` or `down` of {self.name} is at work: wait for it"
+            ) from None
+        else:
+            yield
+        finally:
+            os.close(handle)
+
+    def _boot_control_plane(self, kubernetes: Path, init_program: Path) -> None:
+        settings = self.settings
+        authority = Authority(self.layout.folder / "certificates")
+        write_admin_kubeconfig(settings, authority, f"kubeshare-lab-{self.name}")
+        with self.progress.step("start etcd and the API server"):
+            cgroups.make(f"{self.layout.cgroup}/system")
+            self.control_plane.boot(init_program)
+            network.set_up_control_plane(self.layout, self.control_plane)
+            for argv in (etcd_arguments(settings), api_server_arguments(settings, authority)):
+                self._start(argv, kubernetes)
+            self._wait_for_api(authority)
+        for argv in self._controllers(authority):
+            self._start(argv, kubernetes)
+
+    def _start(self, argv: list[str], programs: Path) -> None:
+        self.control_plane.start(argv[0], [str(programs / argv[0]), *argv[1:]])
+
+    def _wait_for_api(self, authority: Authority) -> None:
+        def died() -> str | None:
+            running = machine.find_parts(self.layout)
+            for part in CONTROL_PLANE_PARTS[:2]:
+                if f"{CONTROL_PLANE}/{part}" not in running:
+                    return f"{part} ended: {self.control_plane.log_tail(part)}"
+            return None
+
+        wait_until(
+            lambda: ready(self.settings, authority.certificate),
+            f"the API server at {self.settings.url}",
+            still_possible=died,
+        )
+
+    def _controllers(self, authority: Authority) -> Iterator[list[str]]:
+        """The command lines of the controller manager and the scheduler."""
+        accounts = authority.service_account_keys().key
+        for program in CONTROL_PLANE_PARTS[2:]:
+            pair = authority.identity(program, f"system:{program}")
+            path = self.layout.folder / f"{program}.kubeconfig"
+            url, ca = self.settings.url, authority.certificate
+            write_kubeconfig(path, program, url, ca, pair)
+            if program == "kube-scheduler":
+                yield configuration.scheduler_arguments(path)
+            else:
+                yield configuration.controller_manager_arguments(path, ca, accounts)
+
+    def _boot_nodes(self, kubernetes: Path, containerd: Path, init_program: Path) -> None:
+        authority = Authority(self.layout.folder / "certificates")
+        nodes = self.nodes
+
+        def boot(node: Node) -> None:
+            node.boot(init_program)
+            others = [one.layout for one in nodes if one.name != node.name]
+            if not node.connected():
+                network.connect_node(node.layout, node.machine, self.control_plane, others)
+            node.start(kubernetes, containerd)
+
+        with self.progress.step(f"start {len(nodes)} nodes"), ThreadPoolExecutor() as pool:
+            for node in nodes:
+                node.prepare(authority, self.settings.url)
+            list(pool.map(boot, nodes))
+
+    def _load(self, pause: Path, layers: list[Layer], containerd: Path) -> None:
+        with self.progress.step("load the images"), ThreadPoolExecutor() as pool:
+            list(pool.map(lambda node: node.load_images(pause, layers, containerd), self.nodes))
+
+    def load_image(self) -> None:
+        """Bring the code of this clone to every node, as the image ``kubeshare:dev``."""
+        self._require()
+        pause = images.pause_program(self.progress)
+        layers = images.kubeshare_layers(self.layout.folder, self.progress)
+        self._load(pause, layers, binaries.containerd(self.progress))
+
+    def _wait_for_nodes(self) -> None:
+        names = {node.name for node in self.nodes}
+        with self.progress.step(f"wait for {len(names)} nodes to be ready"):
+            wait_until(lambda: names <= self.ready_nodes(), "the nodes", still_possible=self._died)
+
+    def _died(self) -> str | None:
+        for component in self.components():
+            if component.pid is None:
+                return f"{component.name} ended: {processes.tail(component.log, 3)}"
+        return None
+
+    # While it runs
+
+    def ready_nodes(self) -> set[str]:
+        """The names of the nodes that are Ready and offer all their GPUs."""
+        listed: list[dict[str, Any]] = self.api.get("/api/v1/nodes")["items"]
+        expected = {node.name: node.gpus for node in self.nodes}
+        ready = {node["metadata"]["name"]: _offers(node) for node in listed if _is_ready(node)}
+        return {name for name, offered in ready.items() if offered == expected.get(name)}
+
+    def components(self) -> list[Component]:
+        """Every long-running program that the lab should have, running or not."""
+        running = machine.find_parts(self.layout)
+        expected = [(CONTROL_PLANE, part) for part in CONTROL_PLANE_PARTS]
+        expected += [(node.name, part) for node in self.nodes for part in node.parts]
+        found = []
+        for where, part in expected:
+            process = running.get(f"{where}/{part}")
+            log = self.layout.folder / "logs" / where / f"{part}.log"
+            found.append(Component(f"{where}/{part}", process.pid if process else None, log))
+        return found
+
+    def component(self, name: str) -> Component:
+        """One of :meth:`components` by its name.
+
+        Raises:
+            LabError: there is none of that name; the message lists those there are.
+        """
+        self._require()
+        known = {one.name: one for one in self.components()}
+        if name not in known:
+            raise LabError(f"no component {name}: there are {', '.join(known)}", exit_code=2)
+        return known[name]
+
+    def stop_component(self, name: str, *, gently: bool = True) -> None:
+        """End one component, with SIGKILL at once if not gently; ``up`` brings it back."""
+        where, _, part = self.component(name).name.partition("/")
+        Machine(self.layout, where).stop(part, gently=gently)
+
+    def restart_component(self, name: str, *, gently: bool = False) -> None:
+        """End one component and bring back it and whatever else has died."""
+        self.stop_component(name, gently=gently)
+        self.up()
+
+    # Down
+
+    def exists(self) -> bool:
+        """Whether anything of this lab is there, be it only a part."""
+        return bool(
+            self.layout.folder.exists()
+            or self.layout.shared_memory.exists()
+            or cgroups.exists(self.layout.cgroup)
+            or network.host_link_exists(self.layout)
+            or machine.find_processes(self.layout)
+        )
+
+    def down(self) -> bool:
+        """Remove everything that bears the lab's name; return False when there was nothing.
+
+        Raises:
+            LabError: something would not go.
+        """
+        if not self.exists():
+            return False
+        with self._alone(), self.progress.step(f"take down lab {self.name}"):
+            machine.end_everything(self.layout)
+            network.remove_host_link(self.layout)
+            cgroups.remove(self.layout.cgroup)
+            for folder in (self.layout.shared_memory, self.layout.folder):
+                shutil.rmtree(folder, ignore_errors=True)
+                _remove_if_empty(folder.parent)
+        return True
+
+
+def _remove_if_empty(folder: Path) -> None:
+    if folder.is_dir() and not any(folder.iterdir()):
+        folder.rmdir()
+
+
+def _is_ready(node: dict[str, Any]) -> bool:
+    conditions = node["status"].get("conditions", [])
+    return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
+
+
+def _offers(node: dict[str, Any]) -> int:
+    return int(node["status"].get("allocatable", {}).get(gpus.RESOURCE, 0))
+
+
+def load_image(lab: Lab) -> None:
+    """Bring the code of this clone to every node of a lab, as the image ``kubeshare:dev``."""
+    lab.load_image()
+
+
+def all_labs() -> list[Lab]:
+    """The labs of this machine, by name."""
+    try:
+        names = sorted(entry.name for entry in STATE_ROOT.iterdir() if entry.is_dir())
+    except OSError:
+        return []
+    return [Lab(name) for name in names]

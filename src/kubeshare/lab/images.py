@@ -1,0 +1,189 @@
+"""The two images that a lab has: ``pause`` for sandboxes and ``kubeshare:dev`` for the rest.
+
+``kubeshare:dev`` has three layers, from what seldom changes to what often does:
+a Debian root with Python, the pinned packages, and the code of this clone with
+its native programs. The lower two are in the cache; the third is made each
+time, and is all that travels to a node that has the others.
+"""
+
+import compileall
+import json
+import py_compile
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import msgspec
+
+from kubeshare import native
+from kubeshare.lab.archive import Entry, Layer, layer, write_archive, write_layer
+from kubeshare.lab.binaries import SOURCES
+from kubeshare.lab.cache import cached, digest
+from kubeshare.lab.errors import LabError
+from kubeshare.lab.progress import Progress
+
+PAUSE_IMAGE = "localhost/kubeshare-lab/pause:1"
+KUBESHARE_IMAGE = "docker.io/library/kubeshare:dev"
+
+_INSTALLED = "/usr/local/lib/kubeshare"
+_NATIVE_FILES = ("libkubeshare-vgpu.so", "burn", "fakegpu-stat")
+_CONFIG = {
+    "Entrypoint": ["python3"],
+    "WorkingDir": "/",
+    "Env": [
+        "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+        f"PYTHONPATH={_INSTALLED}/src:{_INSTALLED}/packages",
+        "PYTHONDONTWRITEBYTECODE=1",
+        "PYTHONUNBUFFERED=1",
+        f"KUBESHARE_NATIVE={_INSTALLED}",
+    ],
+}
+_BASE_RECIPE = (
+    "mmdebstrap",
+    "--variant=minbase",
+    "--include=python3,ca-certificates",
+    "--dpkgopt=path-exclude=/usr/share/doc/*",
+    "--dpkgopt=path-exclude=/usr/share/man/*",
+    "--dpkgopt=path-exclude=/usr/share/locale/*",
+    "--customize-hook=rm -rf $1/var/lib/apt/lists $1/var/cache/apt $1/usr/share/doc",
+    "bookworm",
+)
+_COMMAND = """#!/usr/bin/python3
+import sys
+
+from kubeshare.cli.main import main
+
+sys.exit(main())
+"""
+
+
+def _run(command: list[str], what: str) -> None:
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise LabError(
+            f"{what} failed; the last words of {command[0]}: {done.stderr[-800:].strip()}"
+        )
+
+
+def _cached_layer(name: str, key: str, make_tar: Callable[[Path], None]) -> Layer:
+    """A layer from the cache, with its digest beside it so that nobody reads it all again."""
+
+    def build(folder: Path) -> None:
+        tar = folder / "layer.tar"
+        make_tar(tar)
+        made = layer(tar)
+        about = {"digest": made.digest, "size": made.size}
+        (folder / "layer.json").write_text(json.dumps(about))
+
+    folder = cached(name, key, build)
+    about = json.loads((folder / "layer.json").read_text())
+    return msgspec.convert(about | {"path": folder / "layer.tar"}, Layer)
+
+
+def base_layer(progress: Progress) -> Layer:
+    """A minimal Debian 12 with Python 3.11."""
+
+    def make(tar: Path) -> None:
+        with progress.step("bootstrap a Debian root for the image"):
+            *recipe, suite = _BASE_RECIPE
+            _run([*recipe, suite, str(tar)], "making a Debian root")
+
+    return _cached_layer("image-base", digest(_BASE_RECIPE), make)
+
+
+def packages_layer(progress: Progress) -> Layer:
+    """The Python packages that KubeShare needs at run time, by their hashes."""
+    requirements = SOURCES.parent / "requirements" / "runtime.txt"
+    uv = shutil.which("uv", path=str(Path(sys.executable).parent)) or shutil.which("uv")
+
+    def make(tar: Path) -> None:
+        if uv is None:
+            raise LabError("uv is not in the Python environment: run `make setup`")
+        target = tar.parent / "packages"
+        install = [uv, "pip", "install", "--quiet", "--python-version=3.11", "--no-build"]
+        source = ["--require-hashes", f"--target={target}", "--requirement", str(requirements)]
+        with progress.step("install the image's Python packages"):
+            _run([*install, *source], "installing the image's Python packages")
+            compile_bytecode(target)
+            write_layer(tar, [Entry(target, f"{_INSTALLED}/packages")])
+        shutil.rmtree(target)
+
+    return _cached_layer("image-packages", digest([requirements]), make)
+
+
+def compile_bytecode(folder: Path) -> None:
+    """Compile a folder's modules so that a container need not, whatever their times say."""
+    if sys.version_info[:2] == (3, 11):
+        compileall.compile_dir(
+            str(folder),
+            quiet=2,
+            invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH,
+        )
+
+
+def code_layer(folder: Path) -> Layer:
+    """The code of this clone and what was built from it; the same bytes for the same code.
+
+    Args:
+        folder: where to put the tar.
+
+    Raises:
+        NativeMissingError: the native programs have not been built.
+    """
+    work = folder / "code"
+    shutil.rmtree(work, ignore_errors=True)
+    skip = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(SOURCES.parent / "src" / "kubeshare", work / "kubeshare", ignore=skip)
+    compile_bytecode(work / "kubeshare")
+    command = work / "command"
+    command.write_text(_COMMAND)
+    command.chmod(0o755)
+    entries = [
+        Entry(work / "kubeshare", f"{_INSTALLED}/src/kubeshare"),
+        Entry(command, "usr/local/bin/kubeshare"),
+    ]
+    entries += [Entry(native.path(name), f"{_INSTALLED}/{name}") for name in _NATIVE_FILES]
+    entries += [Entry(native.path(name), f"usr/local/bin/{name}") for name in _NATIVE_FILES[1:]]
+    made = write_layer(folder / "code.tar", entries)
+    shutil.rmtree(work)
+    return made
+
+
+def kubeshare_layers(folder: Path, progress: Progress) -> list[Layer]:
+    """All layers of ``kubeshare:dev``, from the lowest up."""
+    with ThreadPoolExecutor() as pool:
+        base = pool.submit(base_layer, progress)
+        packages = pool.submit(packages_layer, progress)
+        return [base.result(), packages.result(), code_layer(folder)]
+
+
+def write_kubeshare_archive(path: Path, layers: list[Layer], present: set[str]) -> None:
+    """Write ``kubeshare:dev`` without the layers whose digests are ``present``."""
+    write_archive(path, KUBESHARE_IMAGE, layers, _CONFIG, leave_out=present)
+
+
+def pause_program(progress: Progress) -> Path:
+    """The static program that holds the namespaces of sandboxes and machines."""
+    source = SOURCES / "pause.c"
+    compiler = ["gcc"] if shutil.which("gcc") else [sys.executable, "-m", "ziglang", "cc"]
+    target = [] if compiler == ["gcc"] else ["-target", "x86_64-linux-musl"]
+    warnings = ["-Wall", "-Wextra", "-Wconversion", "-Werror"]
+
+    def build(folder: Path) -> None:
+        with progress.step("compile the pause program"):
+            output = ["-o", str(folder / "pause"), str(source)]
+            command = [*compiler, *target, "-std=gnu11", "-O2", "-static", "-s", *warnings, *output]
+            _run(command, f"compiling {source}")
+
+    return cached("pause", digest([source]), build) / "pause"
+
+
+def write_pause_archive(path: Path, program: Path) -> None:
+    """Write the pause image: one layer with one file."""
+    tar = path.with_suffix(".layer")
+    only = write_layer(tar, [Entry(program, "pause")])
+    write_archive(path, PAUSE_IMAGE, [only], {"Entrypoint": ["/pause"]})
+    tar.unlink()

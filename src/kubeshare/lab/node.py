@@ -1,0 +1,191 @@
+"""A node: a machine with its own disk, on which containerd, kubelet and kube-proxy run.
+
+It sees this machine's programs and libraries, but writes to a disk of its own:
+``/etc``, ``/var/lib`` and ``/var/log`` are overlays, ``/run`` is new, so every
+fixed path of Kubernetes (device plugins, PodResources, CDI, host paths of
+DaemonSets) exists once a node, and nothing of it appears outside.
+"""
+
+import os
+import socket
+from pathlib import Path
+
+import yaml
+
+from kubeshare.lab import cgroups, configuration, gpus, images
+from kubeshare.lab.archive import Layer
+from kubeshare.lab.certificates import Authority
+from kubeshare.lab.control_plane import wait_until
+from kubeshare.lab.kubeconfig import write_kubeconfig
+from kubeshare.lab.layout import NodeLayout
+from kubeshare.lab.machine import Machine
+
+# What is written to these is small and ends with the node; the binds below are its disk.
+_OVERLAYS = ("/etc", "/var/lib", "/var/log")
+_MOUNTED = "/run/kubeshare-lab/mounted"
+_BINDS = ("/var/lib/containerd", "/var/lib/kubelet", "/var/lib/kubeshare")
+_RUN = ("containerd", "cni", "cdi", "netns", "kubeshare", "nvidia/driver", "lock", "kubeshare-lab")
+# The kubelet sets these, and they are the whole machine's. Here it finds files
+# of its node's own that say already what it wants.
+_KERNEL_SETTINGS = {
+    "vm/overcommit_memory": "1",
+    "vm/panic_on_oom": "0",
+    "kernel/panic": "10",
+    "kernel/panic_on_oops": "1",
+    "kernel/keys/root_maxkeys": "1000000",
+    "kernel/keys/root_maxbytes": "25000000",
+}
+
+
+class Node:
+    """One node of a lab, running or not.
+
+    Args:
+        layout: its names, addresses and folders.
+        profile: of its fake GPUs: a name like ``V100x2``, a file, or ``none``.
+    """
+
+    def __init__(self, layout: NodeLayout, profile: str) -> None:
+        self.layout = layout
+        self.profile = profile
+        self.machine = Machine(layout.lab, layout.name)
+
+    @property
+    def name(self) -> str:
+        """Its name in Kubernetes."""
+        return self.layout.name
+
+    @property
+    def state_folder(self) -> Path:
+        """Where its fake GPUs keep their state, for :mod:`kubeshare.fakegpu`."""
+        return self.layout.gpu_state
+
+    @property
+    def parts(self) -> list[str]:
+        """The programs that it should run."""
+        plugin = [] if self.profile == gpus.NONE else [gpus.DEVICE_PLUGIN]
+        return ["containerd", "kubelet", "kube-proxy", *plugin]
+
+    @property
+    def gpus(self) -> int:
+        """How many GPUs it has."""
+        return gpus.count(self.profile)
+
+    def exec(self, *argv: str) -> str:
+        """Run a command on the node, as root, and return its standard output."""
+        return self.machine.run(*argv)
+
+    def prepare(self, authority: Authority, api_url: str) -> None:
+        """Write its configuration, certificates, disk and GPUs; what is there is kept."""
+        layout = self.layout
+        config = layout.folder / "config"
+        config.mkdir(parents=True, exist_ok=True)
+        user = f"system:node:{self.name}"
+        hosts = (self.name, layout.address)
+        pair = authority.identity(self.name, user, ("system:nodes",), hosts)
+        ca = authority.certificate
+        write_kubeconfig(config / "kubelet.kubeconfig", self.name, api_url, ca, pair)
+        proxy = authority.identity("kube-proxy", "system:kube-proxy")
+        proxy_kubeconfig = config / "kube-proxy.kubeconfig"
+        write_kubeconfig(proxy_kubeconfig, "kube-proxy", api_url, ca, proxy)
+        kubelet = configuration.kubelet(layout, ca, pair.certificate, pair.key)
+        (config / "kubelet.yaml").write_text(yaml.safe_dump(kubelet))
+        kube_proxy = configuration.kube_proxy(layout, proxy_kubeconfig)
+        (config / "kube-proxy.yaml").write_text(yaml.safe_dump(kube_proxy))
+        (config / "containerd.toml").write_text(configuration.containerd())
+        (config / "cni.conflist").write_text(configuration.cni(layout))
+        for setting, value in _KERNEL_SETTINGS.items():
+            (config / setting.replace("/", ".")).write_text(f"{value}\n")
+        (layout.folder / "driver").mkdir(exist_ok=True)
+
+    def boot(self, init_program: Path) -> bool:
+        """Make its namespaces and mount its disk; False when they were there already."""
+        cgroups.make(self.layout.cgroup)
+        if self.machine.init() is not None and not self._mounted():
+            self.machine.stop("pause", gently=False)
+        booted = self.machine.boot(init_program)
+        if booted:
+            self.machine.run("sh", "-ec", self._mount_script())
+        return booted
+
+    def _mounted(self) -> bool:
+        """Whether its disk is all there: the one who booted it may have been cut short."""
+        return bool(self.machine.run("sh", "-c", f"ls {_MOUNTED} 2>/dev/null || true"))
+
+    def _mount_script(self) -> str:
+        lab, folder = self.layout.lab.folder, f"/mnt/{self.name}"
+        # The lab's folder is kept at hand while its own path disappears under an overlay.
+        lines = ["mount --make-rshared /", f"mount --bind {lab} /mnt"]
+        # As on a distribution: nothing can be executed from /run.
+        lines.append("mount -t tmpfs -o mode=755,nosuid,nodev,noexec tmpfs /run")
+        lines += [f"mkdir -p /run/{one}" for one in _RUN]
+        for target in _OVERLAYS:
+            upper = f"/run/kubeshare-lab{target}"
+            options = f"lowerdir={target},upperdir={upper},workdir={upper}.work"
+            lines.append(f"mkdir -p {upper} {upper}.work")
+            lines.append(f"mount -t overlay overlay -o {options} {target}")
+        for target in _BINDS:
+            source = f"{folder}/disk/{Path(target).name}"
+            lines.append(f"mkdir -p {source} {target}; mount --bind {source} {target}")
+        lines.append("mount -t tmpfs -o mode=755,nosuid,nodev,noexec tmpfs /run/kubeshare")
+        lines.append(f"mount --bind {folder}/driver /run/nvidia/driver")
+        lines.append(f"mount --bind /mnt {lab}; umount /mnt")
+        config = self.layout.folder / "config"
+        lines.append("mkdir -p /etc/cni/net.d /etc/cdi")
+        lines.append(f"cp {config}/cni.conflist /etc/cni/net.d/10-lab.conflist")
+        lines += [
+            f"mount --bind {config / setting.replace('/', '.')} /proc/sys/{setting}"
+            for setting in _KERNEL_SETTINGS
+        ]
+        lines.append(f"mount --make-rshared /; touch {_MOUNTED}")
+        return "\n".join(lines)
+
+    def start(self, kubernetes: Path, containerd: Path) -> None:
+        """Start those of its programs that do not run."""
+        config = self.layout.folder / "config"
+        path = {"PATH": f"{containerd}:{os.environ.get('PATH', os.defpath)}"}
+        runtime = [str(containerd / "containerd"), f"--config={config / 'containerd.toml'}"]
+        self.machine.start("containerd", runtime, path)
+        wait_until(self._containerd_answers, f"containerd of {self.name}")
+        kubelet = [
+            str(kubernetes / "kubelet"),
+            f"--config={config / 'kubelet.yaml'}",
+            f"--kubeconfig={config / 'kubelet.kubeconfig'}",
+            f"--hostname-override={self.name}",
+            f"--node-ip={self.layout.address}",
+        ]
+        self.machine.start("kubelet", kubelet)
+        proxy = [str(kubernetes / "kube-proxy"), f"--config={config / 'kube-proxy.yaml'}"]
+        self.machine.start("kube-proxy", proxy)
+        if self.profile != gpus.NONE:
+            gpus.start_device_plugin(self.machine)
+
+    def _containerd_answers(self) -> bool:
+        with socket.socket(socket.AF_UNIX) as connection:
+            try:
+                connection.connect(str(self.machine.path("/run/containerd/containerd.sock")))
+            except OSError:
+                return False
+            return True
+
+    def connected(self) -> bool:
+        """Whether its cable to the control plane is there."""
+        return "eth0" in self.machine.run_in_network("ip -brief link")
+
+    def load_images(self, pause: Path, layers: list[Layer], containerd: Path) -> None:
+        """Give its containerd the two images, without what that has already.
+
+        Args:
+            pause: the program of the pause image.
+            layers: of ``kubeshare:dev``.
+            containerd: the folder with ``ctr``.
+        """
+        ctr = [str(containerd / "ctr"), "--namespace=k8s.io"]
+        pause_archive = self.layout.folder / "pause.tar"
+        images.write_pause_archive(pause_archive, pause)
+        present = set(self.machine.run(*ctr, "content", "list", "--quiet").split())
+        archive = self.layout.folder / "kubeshare.tar"
+        images.write_kubeshare_archive(archive, layers, present)
+        for one in (pause_archive, archive):
+            self.machine.run(*ctr, "images", "import", "--local", str(one))
+            one.unlink()

@@ -1,0 +1,103 @@
+from google.protobuf.internal import containers as _containers
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class Empty(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class DevicePluginOptions(_message.Message):
+    __slots__ = ("pre_start_required", "get_preferred_allocation_available")
+    PRE_START_REQUIRED_FIELD_NUMBER: _ClassVar[int]
+    GET_PREFERRED_ALLOCATION_AVAILABLE_FIELD_NUMBER: _ClassVar[int]
+    pre_start_required: bool
+    get_preferred_allocation_available: bool
+    def __init__(self, pre_start_required: _Optional[bool] = ..., get_preferred_allocation_available: _Optional[bool] = ...) -> None: ...
+
+class RegisterRequest(_message.Message):
+    __slots__ = ("version", "endpoint", "resource_name", "options")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    ENDPOINT_FIELD_NUMBER: _ClassVar[int]
+    RESOURCE_NAME_FIELD_NUMBER: _ClassVar[int]
+    OPTIONS_FIELD_NUMBER: _ClassVar[int]
+    version: str
+    endpoint: str
+    resource_name: str
+    options: DevicePluginOptions
+    def __init__(self, version: _Optional[str] = ..., endpoint: _Optional[str] = ..., resource_name: _Optional[str] = ..., options: _Optional[_Union[DevicePluginOptions, _Mapping]] = ...) -> None: ...
+
+class Device(_message.Message):
+    __slots__ = ("ID", "health")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    HEALTH_FIELD_NUMBER: _ClassVar[int]
+    ID: str
+    health: str
+    def __init__(self, ID: _Optional[str] = ..., health: _Optional[str] = ...) -> None: ...
+
+class ListAndWatchResponse(_message.Message):
+    __slots__ = ("devices",)
+    DEVICES_FIELD_NUMBER: _ClassVar[int]
+    devices: _containers.RepeatedCompositeFieldContainer[Device]
+    def __init__(self, devices: _Optional[_Iterable[_Union[Device, _Mapping]]] = ...) -> None: ...
+
+class ContainerPreferredAllocationRequest(_message.Message):
+    __slots__ = ("available_deviceIDs", "must_include_deviceIDs", "allocation_size")
+    AVAILABLE_DEVICEIDS_FIELD_NUMBER: _ClassVar[int]
+    MUST_INCLUDE_DEVICEIDS_FIELD_NUMBER: _ClassVar[int]
+    ALLOCATION_SIZE_FIELD_NUMBER: _ClassVar[int]
+    available_deviceIDs: _containers.RepeatedScalarFieldContainer[str]
+    must_include_deviceIDs: _containers.RepeatedScalarFieldContainer[str]
+    allocation_size: int
+    def __init__(self, available_deviceIDs: _Optional[_Iterable[str]] = ..., must_include_deviceIDs: _Optional[_Iterable[str]] = ..., allocation_size: _Optional[int] = ...) -> None: ...
+
+class PreferredAllocationRequest(_message.Message):
+    __slots__ = ("container_requests",)
+    CONTAINER_REQUESTS_FIELD_NUMBER: _ClassVar[int]
+    container_requests: _containers.RepeatedCompositeFieldContainer[ContainerPreferredAllocationRequest]
+    def __init__(self, container_requests: _Optional[_Iterable[_Union[ContainerPreferredAllocationRequest, _Mapping]]] = ...) -> None: ...
+
+class ContainerPreferredAllocationResponse(_message.Message):
+    __slots__ = ("deviceIDs",)
+    DEVICEIDS_FIELD_NUMBER: _ClassVar[int]
+    deviceIDs: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, deviceIDs: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class PreferredAllocationResponse(_message.Message):
+    __slots__ = ("container_responses",)
+    CONTAINER_RESPONSES_FIELD_NUMBER: _ClassVar[int]
+    container_responses: _containers.RepeatedCompositeFieldContainer[ContainerPreferredAllocationResponse]
+    def __init__(self, container_responses: _Optional[_Iterable[_Union[ContainerPreferredAllocationResponse, _Mapping]]] = ...) -> None: ...
+
+class ContainerAllocateRequest(_message.Message):
+    __slots__ = ("devices_ids",)
+    DEVICES_IDS_FIELD_NUMBER: _ClassVar[int]
+    devices_ids: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, devices_ids: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class AllocateRequest(_message.Message):
+    __slots__ = ("container_requests",)
+    CONTAINER_REQUESTS_FIELD_NUMBER: _ClassVar[int]
+    container_requests: _containers.RepeatedCompositeFieldContainer[ContainerAllocateRequest]
+    def __init__(self, container_requests: _Optional[_Iterable[_Union[ContainerAllocateRequest, _Mapping]]] = ...) -> None: ...
+
+class CDIDevice(_message.Message):
+    __slots__ = ("name",)
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    def __init__(self, name: _Optional[str] = ...) -> None: ...
+
+class ContainerAllocateResponse(_message.Message):
+    __slots__ = ("cdi_devices",)
+    CDI_DEVICES_FIELD_NUMBER: _ClassVar[int]
+    cdi_devices: _containers.RepeatedCompositeFieldContainer[CDIDevice]
+    def __init__(self, cdi_devices: _Optional[_Iterable[_Union[CDIDevice, _Mapping]]] = ...) -> None: ...
+
+class AllocateResponse(_message.Message):
+    __slots__ = ("container_responses",)
+    CONTAINER_RESPONSES_FIELD_NUMBER: _ClassVar[int]
+    container_responses: _containers.RepeatedCompositeFieldContainer[ContainerAllocateResponse]
+    def __init__(self, container_responses: _Optional[_Iterable[_Union[ContainerAllocateResponse, _Mapping]]] = ...) -> None: ...

@@ -1,0 +1,72 @@
+"""What the lab needs of this machine, and how to get what is missing."""
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+from kubeshare.lab.errors import LabError
+from kubeshare.lab.progress import Progress
+
+CNI_FOLDER = Path("/usr/lib/cni")
+# What has to be there (a program, or a file by its absolute path) -> Debian's package of it.
+PACKAGES = {
+    "runc": "runc",
+    str(CNI_FOLDER / "ptp"): "containernetworking-plugins",
+    "nft": "nftables",
+    "ip": "iproute2",
+    "mmdebstrap": "mmdebstrap",
+    "nsenter": "util-linux",
+}
+
+
+def missing_packages() -> list[str]:
+    """The Debian packages whose programs are not here."""
+    there = {need: Path(need).exists() or shutil.which(need) is not None for need in PACKAGES}
+    return [package for need, package in PACKAGES.items() if not there[need]]
+
+
+def _install(packages: list[str], progress: Progress) -> None:
+    environment = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
+    install = ["apt-get", "install", "--yes", "--no-install-recommends", *packages]
+    with progress.step(f"install {', '.join(packages)} from Debian"):
+        for command in (["apt-get", "update"], install):
+            done = subprocess.run(
+                command, env=environment, capture_output=True, text=True, check=False
+            )
+            if done.returncode != 0 and command is install:
+                raise LabError(f"{' '.join(command)} failed: {done.stderr.strip()[-800:]}")
+
+
+def _check_namespaces() -> None:
+    command = ["unshare", "--mount", "--net", "--pid", "--uts", "--fork", "true"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise LabError(
+            f"this machine does not let root make namespaces ({done.stderr.strip()}): the lab "
+            "needs a real or virtual machine, or a privileged container"
+        )
+
+
+def check(progress: Progress) -> None:
+    """See that the lab can run here, and install Debian packages where that is all it takes.
+
+    Raises:
+        LabError: it cannot; the message says what is missing and how to get it.
+    """
+    if os.geteuid() != 0:
+        raise LabError(
+            "the lab makes network namespaces, mounts and control groups and so must be run by "
+            "root: use sudo, or run the same against a cluster of yours with KUBECONFIG=…"
+        )
+    missing = missing_packages()
+    if missing and Path("/etc/debian_version").exists() and shutil.which("apt-get"):
+        _install(missing, progress)
+        missing = missing_packages()
+    if missing:
+        needs = [need for need, package in PACKAGES.items() if package in missing]
+        raise LabError(
+            f"the lab needs {', '.join(needs)}, on Debian and Ubuntu from the packages "
+            f"{' '.join(missing)}: install them and run this again"
+        )
+    _check_namespaces()
