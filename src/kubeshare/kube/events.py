@@ -234,12 +234,12 @@ class EventRecorder:
     async def _write(self, key: _Identity, series: _Series) -> None:
         count = series.count
         series.due = False
+        series.written_at = asyncio.get_running_loop().time()
         if series.created:
             await self._update(key, series)
         else:
             await self._create(key, series)
         series.written_count = count
-        series.written_at = asyncio.get_running_loop().time()
 
     async def _create(self, key: _Identity, series: _Series) -> None:
         body: dict[str, Any] = {
