@@ -31,8 +31,9 @@ def plan(scenario: BinaryIO, output: str) -> None:
     With -o json each answer is one JSON object on a line of its own.
     """
     text = scenario.read(MAX_BYTES + 1)
+    source = str(getattr(scenario, "name", "<stdin>"))
     show = _FORMATS[output]
-    for answer in answers(read_scenario(text, scenario.name)):
+    for answer in answers(read_scenario(text, source)):
         click.echo(show(*answer))
 
 
@@ -91,10 +92,11 @@ def _as_json(number: int, name: str, decision: Decision) -> str:
 
 
 def _as_text(number: int, name: str, decision: Decision) -> str:
-    where = ", ".join(f"{decision.node}/{device_id}" for device_id in decision.devices)
-    made = " (new)" if decision.created else ""
-    field = f" ({decision.field})" if decision.field else ""
-    lines = [f"{number}: {name}: {decision.outcome} {where}{made}{field}".rstrip()]
+    head = [f"{number}: {name}: {decision.outcome}"]
+    head += [f"{decision.node}/{device_id}" for device_id in decision.devices]
+    head += ["(new)"] if decision.created else []
+    head += [f"({decision.field})"] if decision.field else []
+    lines = [" ".join(head)]
     lines += [f"    {place}: {reason}" for place, reason in decision.reasons.items()]
     return "\n".join(lines)
 

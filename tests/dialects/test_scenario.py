@@ -1,0 +1,297 @@
+"""Scenario files: what they mean, and how they are refused."""
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from kubeshare.cli.main import main
+from kubeshare.cli.plan import answers, plan
+from kubeshare.core.units import GI, MI
+from kubeshare.dialects.scenario import read_scenario
+from kubeshare.dialects.strict_yaml import MAX_BYTES, FileError
+
+HEAD = "policy: locality\n"
+
+
+def refusal(text: str | bytes) -> str:
+    with pytest.raises(FileError) as caught:
+        read_scenario(text.encode() if isinstance(text, str) else text, "s.yaml")
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def with_node(node: str) -> str:
+    return f"{HEAD}nodes:\n  - {node}\nevents: []\n"
+
+
+def with_event(event: str) -> str:
+    return (
+        f"{HEAD}nodes: [{{name: n1, free: 1, vgpus: [{{id: A, holders: [{{name: q}}]}}]}}]\n"
+        f"events:\n  - {event}\n"
+    )
+
+
+def test_defaults_are_those_of_the_objects() -> None:
+    text = with_event("request: {name: p, request: 0.3}")
+    scenario = read_scenario(text.encode(), "s.yaml")
+    (event,) = scenario.events
+    assert event.demand.limit == 1_000_000  # type: ignore[union-attr]  # it is a request
+    assert event.demand.memory.micros == 300_000  # type: ignore[union-attr]
+    (free,) = scenario.ledger.nodes["n1"].free
+    assert (free.model, free.memory) == ("", 16 * GI)
+
+
+def test_a_vgpu_says_what_is_left_or_who_holds_it() -> None:
+    text = with_node(
+        "{name: n1, gpu: {model: V100, memory: 16384}, vgpus: ["
+        "{id: A, compute: 0.5, memory: 8Gi,"
+        " affinity: [red, blue], antiAffinity: [g], exclusion: e},"
+        "{id: B, holders: [{name: q, request: 0.3, memory: 1Gi, antiAffinity: g}]},"
+        "{id: C, model: A100, memoryTotal: 80Gi, memory: 0.5, exclusion: null},"
+        "{id: D, idle: false}, {id: E, idle: true}], unhealthy: [E]}"
+    )
+    devices = read_scenario(text.encode(), "s.yaml").ledger.devices
+    a, b, c = devices["A"], devices["B"], devices["C"]
+    assert (a.model, a.memory, a.compute_left, a.memory_left) == (
+        "V100",
+        16384 * MI,
+        500_000,
+        8 * GI,
+    )
+    assert a.affinities == {"red", "blue"}
+    assert a.anti_affinities == b.anti_affinities == {"g"}
+    assert a.exclusions == {"e"}
+    assert (b.compute_left, b.memory_left) == (700_000, 15 * GI)
+    assert (c.model, c.memory_left, c.idle) == ("A100", 40 * GI, False)
+    assert not devices["D"].idle
+    assert devices["D"].compute_left == 1_000_000
+    assert devices["E"].idle
+    assert not devices["E"].healthy
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "s.yaml:1: is empty"),
+        ("# nothing\n", "s.yaml:1: is empty"),
+        ("a: [1\n", "s.yaml:2: is not YAML"),
+        ("a: 1\n--- \nb: 2\n", "s.yaml:2: is not YAML"),
+        ("\x00", "s.yaml: is not YAML"),
+        (b"policy: \n\xff\xfe", "s.yaml:2: is not text in UTF-8"),
+        ("a: &x [1]\nb: *x\n", "s.yaml:2: is not YAML: aliases are not read"),
+        ("- 1", "s.yaml:1: the file: must be a mapping, not a list"),
+        ("just text", "s.yaml:1: the file: must be a mapping, not text 'just text'"),
+        ("{[1]: 2}", "the file: has a key that is not text"),
+        ("nodes: []\nevents: []\n", "the file: policy is missing"),
+        (HEAD + "events: []\n", "the file: nodes is missing"),
+        (HEAD + "nodes: []\n", "the file: events is missing"),
+        (HEAD + "nodes:\nevents: []\n", "the file: nodes is missing"),
+        (HEAD + "event: []\n", "s.yaml:2: event: unknown key (did you mean events?)"),
+        (HEAD + "zzz: []\n", "zzz: unknown key (known: policy, nodes, quota, events)"),
+        (HEAD + HEAD, "s.yaml:2: policy: is given twice"),
+        (
+            "policy: binpack\nnodes: []\nevents: []\n",
+            "s.yaml:1: policy: policy binpack is not registered; these are: locality",
+        ),
+        (
+            HEAD + "nodes: []\nquota: []\nevents: []\n",
+            "s.yaml:3: quota: is not a field of policy locality",
+        ),
+    ],
+    ids=repr,
+)
+def test_a_file_that_is_no_scenario_is_refused_with_its_line(text: str | bytes, words: str) -> None:
+    assert words in refusal(text)
+
+
+def test_a_file_that_is_nested_too_deeply_is_refused() -> None:
+    assert refusal("[" * 20_000) == "s.yaml: is nested too deeply"
+
+
+def test_a_file_that_is_too_large_is_refused() -> None:
+    assert refusal(b" " * (MAX_BYTES + 1)) == "s.yaml: is larger than 64 MiB"
+
+
+@pytest.mark.parametrize(
+    ("node", "words"),
+    [
+        ("n1", "s.yaml:3: nodes[0]: must be a mapping, not text 'n1'"),
+        ("{free: 1}", "nodes[0]: name is missing"),
+        ("{name: 7}", "nodes[0].name: must be text (in quotes), not a number '7'"),
+        ("{name: yes}", "nodes[0].name: must be text (in quotes), not true or false 'yes'"),
+        ('{name: ""}', "nodes[0].name: is empty"),
+        ("{name: n1}\n  - {name: n1}", "s.yaml:4: nodes[1].name: node n1 is there twice"),
+        ("{name: n1, fre: 1}", "nodes[0].fre: unknown key (did you mean free?)"),
+        ("{name: n1, gpus: 8}", "nodes[0].gpus: is a field of policies binpack and topology"),
+        ("{name: n1, free: -1}", "nodes[0].free: must be from 0 to 100000"),
+        ("{name: n1, free: 1.5}", "nodes[0].free: must be a whole number, not a number '1.5'"),
+        ("{name: n1, free: 99999999999999999999}", "nodes[0].free: must be a whole number"),
+        ("{name: n1, free: 0x10}", "nodes[0].free: must be a whole number"),
+        ("{name: n1, gpu: 16Gi}", "nodes[0].gpu: must be a mapping"),
+        ("{name: n1, gpu: {memory: lots}}", 'nodes[0].gpu.memory: "lots" is not a number'),
+        ("{name: n1, gpu: {memory: 0}}", "nodes[0].gpu.memory: a GPU has some memory"),
+        ("{name: n1, vgpus: {}}", "nodes[0].vgpus: must be a list, not a mapping"),
+        ("{name: n1, vgpus: [{}]}", "nodes[0].vgpus[0]: id is missing"),
+        ("{name: n1, vgpus: [{id: A}, {id: A}]}", "vGPU A is in the ledger already"),
+        ("{name: n1, vgpus: [{id: A, compute: 2}]}", "vgpus[0].compute: 2 is more than 1"),
+        ("{name: n1, vgpus: [{id: A, compute: [1]}]}", "compute: must be a number, not a list"),
+        ("{name: n1, vgpus: [{id: A, memory: 99Gi}]}", "memory: more is left than the GPU has"),
+        ("{name: n1, vgpus: [{id: A, affinity: red}]}", "affinity: must be a list, not text"),
+        ("{name: n1, vgpus: [{id: A, idle: 1}]}", "idle: must be true or false, not a number"),
+        (
+            "{name: n1, vgpus: [{id: A, idle: true, compute: 0.5}]}",
+            "idle: an idle vGPU has everything left and no labels",
+        ),
+        (
+            "{name: n1, vgpus: [{id: A, compute: 0.5, holders: []}]}",
+            "compute: follows from the holders: give one or the other",
+        ),
+        (
+            "{name: n1, vgpus: [{id: A, holders: [{name: q, request: 2}]}]}",
+            "holders[0].request: 2 is more than 1, a whole GPU",
+        ),
+        (
+            "{name: n1, vgpus: [{id: A, holders: [{name: q, request: 1}, {name: r, request: 1}]}]}",
+            "vgpus[0]: vGPU A over-committed: compute 2 of 1",
+        ),
+        (
+            "{name: n1, vgpus: [{id: A, holders: [{name: q, memory: 17Gi}]}]}",
+            "vgpus[0]: vGPU A over-committed: memory 17Gi of 16Gi",
+        ),
+        (
+            "{name: n1, vgpus: [{id: A, holders: [{name: q}, {name: q}]}]}",
+            "vGPU A has a demand twice among its holders",
+        ),
+        ("{name: n1, unhealthy: [A]}", "unhealthy[0]: node n1 has no vGPU A"),
+    ],
+    ids=repr,
+)
+def test_a_bad_node_is_refused_with_line_and_field(node: str, words: str) -> None:
+    assert words in refusal(with_node(node))
+
+
+@pytest.mark.parametrize(
+    ("event", "words"),
+    [
+        ("{}", "s.yaml:4: events[0]: must be one of request, release and fail"),
+        ("{release: q, fail: {node: n1, gpu: A}}", "must be one of request, release and fail"),
+        ("{requst: {name: p}}", "requst: unknown key (did you mean request?)"),
+        ("request: {request: 0.5}", "events[0].request: name is missing"),
+        ("request: {name: q}", "request.name: q has asked or holds something already"),
+        ("request: {name: p, gpuMem: 1}", "request.gpuMem: is a field of policy binpack"),
+        ("request: {name: p, cores: 1}", "request.cores: is a field of policy topology"),
+        ("request: {name: p, group: g}", "request.group: is a field of quota"),
+        ("request: {name: p, limmit: 1}", "request.limmit: unknown key (did you mean limit?)"),
+        ("request: {name: p, limit: {}}", "request.limit: must be a number, not a mapping"),
+        ("request: {name: p, limit: true}", "request.limit: must be a number, not true or false"),
+        ("request: {name: p, count: 1.5}", "request.count: must be a whole number"),
+        ("request: {name: p, affinity: 5}", "affinity: must be text (in quotes)"),
+        ("request: {name: p, nodes: n1}", "request.nodes: must be a list, not text 'n1'"),
+        (
+            "request: {name: p, nodes: [n11]}",
+            "request.nodes[0]: no node of that name: n11 (did you mean n1?)",
+        ),
+        ("release: p", "events[0].release: nobody of that name: p (known: q)"),
+        ("release: q\n  - release: q", "s.yaml:5: events[1].release: nobody of that name: q"),
+        ("fail: {node: n1}", "events[0].fail: gpu is missing"),
+        ("fail: {node: n2, gpu: A}", "fail.node: no node of that name: n2 (known: n1)"),
+    ],
+    ids=repr,
+)
+def test_a_bad_event_is_refused_with_line_and_field(event: str, words: str) -> None:
+    assert words in refusal(with_event(event))
+
+
+def test_a_failure_of_a_gpu_that_is_not_there_is_refused_when_it_comes() -> None:
+    text = with_event("fail: {node: n1, gpu: B}")
+    with pytest.raises(FileError, match=r"s.yaml:4: events\[0\].fail.gpu: node n1 has no vGPU B"):
+        list(answers(read_scenario(text.encode(), "s.yaml")))
+
+
+def test_a_released_name_may_be_used_again() -> None:
+    text = with_event(
+        "request: {name: p, request: 1}\n  - release: p\n  - request: {name: p, request: 1}"
+    )
+    played = list(answers(read_scenario(text.encode(), "s.yaml")))
+    assert [(number, decision.outcome) for number, _, decision in played] == [
+        (0, "bound"),
+        (2, "bound"),
+    ]
+
+
+def test_a_request_that_is_withdrawn_while_it_waits_is_never_answered_again() -> None:
+    text = with_event(
+        "request: {name: first, request: 1}\n"
+        "  - request: {name: second, request: 1}\n"
+        "  - request: {name: withdrawn, request: 1}\n"
+        "  - request: {name: patient, request: 1}\n"
+        "  - release: withdrawn\n"
+        "  - release: first\n"
+    )
+    played = list(answers(read_scenario(text.encode(), "s.yaml")))
+    assert [(number, name, decision.outcome) for number, name, decision in played] == [
+        (0, "first", "bound"),
+        (1, "second", "bound"),
+        (2, "withdrawn", "pending"),
+        (3, "patient", "pending"),
+        (3, "patient", "bound"),
+    ]
+
+
+def test_mistakes_leave_by_the_front_door_with_one_line_and_exit_code_two(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "s.yaml"
+    path.write_text(with_event("request: {name: p, limmit: 1}"))
+    assert main(["plan", str(path), "-o", "json"]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.count("\n") == 1
+    assert "s.yaml:4: events[0].request.limmit: unknown key" in captured.err
+
+
+def test_a_file_that_is_not_there_is_wrong_use(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", "no-such-file.yaml"]) == 2
+    assert "no-such-file.yaml" in capsys.readouterr().err
+
+
+def test_people_get_text_and_may_pipe_the_scenario_in() -> None:
+    text = with_event(
+        "request: {name: p, request: 1, affinity: red}\n  - request: {name: r, request: 2}"
+    )
+    result = CliRunner().invoke(plan, ["-"], input=text, catch_exceptions=False)
+    assert result.exit_code == 0
+    lines = result.stdout.splitlines()
+    assert lines[0].startswith("0: p: bound n1/vgpu-")
+    assert lines[0].endswith(" (new)")
+    assert lines[1] == "    n1/A: occupied, and affinity red asks for an idle or a new vGPU"
+    assert lines[2] == "1: r: rejected (request)"
+    assert lines[3] == "    request: 2 is more than 1, a whole GPU"
+
+
+FRAGMENTS = st.sampled_from(
+    [
+        *("policy: ", "locality", "\n", "nodes: ", "events: ", "- ", "  ", "[", "]", "{", "}"),
+        *(", ", "name: ", "n1", "request: ", "release: ", "fail: ", "vgpus: ", "id: ", "A", "0.5"),
+        *("holders: ", "memory: ", "1Gi", ".nan", "-1", "null", "!!binary ", "&a ", "*a", "? "),
+        *("<<: ", "'", '"', "|", ">", "%", "@", "\t", "\u00e9", "2020-01-01", "!x ", "\x07"),
+    ]
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(FRAGMENTS, max_size=30).map("".join) | st.text(max_size=60))
+@example("policy: locality\nnodes: [{name: n1, free: !!int x}]\nevents: []\n")
+@example("policy: locality\nnodes: [{name: n1, vgpus: [{id: A, idle: !!bool x}]}]\nevents: []\n")
+@example("!!map x")
+def test_no_text_does_anything_but_play_or_be_refused(text: str) -> None:
+    try:
+        scenario = read_scenario(text.encode("utf-8", "surrogatepass"), "s.yaml")
+    except FileError as error:
+        message = str(error)
+    else:
+        message = f"s.yaml: {len(list(answers(scenario)))} answers"
+    assert message.startswith("s.yaml:")
