@@ -4,7 +4,13 @@ from typing import Final
 
 from msgspec import Struct, field
 
-from kubeshare.api.names import LABEL_ROLE, LABEL_VGPU, ROLE_PLACEHOLDER, WHOLE_GPU_RESOURCE
+from kubeshare.api.names import (
+    LABEL_ROLE,
+    LABEL_VGPU,
+    NAMESPACE,
+    ROLE_PLACEHOLDER,
+    WHOLE_GPU_RESOURCE,
+)
 from kubeshare.kube import resources
 from kubeshare.kube.meta import Condition, ObjectMeta
 
@@ -85,9 +91,13 @@ class Pod(Struct, frozen=True, kw_only=True):
 
     @property
     def placeholder_of(self) -> str:
-        """The GPUID of which this pod is the placeholder; ``""`` where it is none."""
+        """The GPUID of which this pod is the placeholder; ``""`` where it is none.
+
+        Labels alone could be anybody's: placeholders live in a namespace of their own.
+        """
         labels = self.metadata.labels
-        return labels.get(LABEL_VGPU, "") if labels.get(LABEL_ROLE) == ROLE_PLACEHOLDER else ""
+        ours = self.metadata.namespace == NAMESPACE and labels.get(LABEL_ROLE) == ROLE_PLACEHOLDER
+        return labels.get(LABEL_VGPU, "") if ours else ""
 
     def condition(self, kind: str) -> Condition | None:
         """Its condition of that type, if it has one."""

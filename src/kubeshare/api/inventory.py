@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 from kubeshare.api import cluster, ledger
+from kubeshare.api.names import LABEL_VGPU
 from kubeshare.api.pool import Pool
 from kubeshare.api.v1 import VGPU, GPUNode
 from kubeshare.core.ledger import Ledger
@@ -11,6 +12,7 @@ from kubeshare.kube.meta import Key
 from kubeshare.kube.reflector import Reflector
 
 _WHOLE_GPUS = "asks for whole GPUs"
+_SHARES = "shares a vGPU"
 
 
 class Inventory:
@@ -22,7 +24,7 @@ class Inventory:
         vgpus: watches them.
         gpunodes: watches what the node agents found.
         nodes: watches the nodes.
-        pods: watches all pods; it gets an index of those that ask for whole GPUs.
+        pods: watches all pods; it gets indexes of those that have to do with GPUs.
 
     Attributes:
         pool: the vGPUs.
@@ -43,6 +45,7 @@ class Inventory:
         self._nodes = nodes.store
         self._pods = pods.store
         self._pods.add_index(_WHOLE_GPUS, lambda pod: [""] if pod.whole_gpus else [])
+        self._pods.add_index(_SHARES, _shared_by)
 
     @property
     def nodes(self) -> Mapping[Key, cluster.Node]:
@@ -53,6 +56,10 @@ class Inventory:
         """The pod of that name, or None."""
         return self._pods.by_key(key)
 
+    def sharers(self, gpuid: str) -> list[cluster.Pod]:
+        """The pods that say of themselves that they share a vGPU and may still run."""
+        return [pod for pod in self._pods.by_index(_SHARES, gpuid) if not pod.terminal]
+
     def ledger(self) -> Ledger:
         """The core's ledger of all this."""
         return ledger.build(
@@ -61,3 +68,8 @@ class Inventory:
             self._nodes.snapshot().values(),
             self._pods.by_index(_WHOLE_GPUS, ""),
         )
+
+
+def _shared_by(pod: cluster.Pod) -> list[str]:
+    gpuid = pod.metadata.labels.get(LABEL_VGPU, "")
+    return [gpuid] if gpuid and not pod.placeholder_of else []

@@ -6,7 +6,7 @@ The way of one SharePod through this package:
 * ``decide``: the core's answer, from the cluster as it is now.
 * ``bind``: the part of the GPU is taken first, then the SharePod is told: whoever
   is killed in between finds its part again, and a GPU is never promised twice.
-* ``waiting``: what did not fit is tried again when something changes.
+* What did not fit is tried again when something changes, oldest first.
 * ``status``: the condition ``Scheduled`` and the events say all of that.
 
 ``controller`` puts the steps in order, ``program`` the program together. Sched and

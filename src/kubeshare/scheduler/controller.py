@@ -14,6 +14,7 @@ from kubeshare.api.inventory import Inventory
 from kubeshare.api.latest import Latest
 from kubeshare.api.pool import StaleDecisionError, holder_of
 from kubeshare.api.v1 import VGPU, SharePod
+from kubeshare.api.waiting import Waiting
 from kubeshare.core.decision import Decision
 from kubeshare.core.demand import Demand
 from kubeshare.core.errors import InvalidValueError
@@ -28,7 +29,6 @@ from kubeshare.scheduler.eligibility import refusals
 from kubeshare.scheduler.events import Events
 from kubeshare.scheduler.metrics import Metrics
 from kubeshare.scheduler.status import Status
-from kubeshare.scheduler.waiting import Waiting
 
 ROUNDS: Final = 5
 """How often one SharePod is decided about again at once before it goes back to the queue."""

@@ -2,7 +2,7 @@
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
-from kubeshare.scheduler.waiting import Waiting
+from kubeshare.api.waiting import Waiting
 
 
 class Metrics:
@@ -24,5 +24,5 @@ class Metrics:
             registry=registry,
         )
         Gauge(
-            "kubeshare_scheduler_waiting", "SharePods that wait for room", registry=registry
+            "kubeshare.api.waiting", "SharePods that wait for room", registry=registry
         ).set_function(waiting.__len__)

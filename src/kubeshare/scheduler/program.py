@@ -8,6 +8,7 @@ from kubeshare.api.inventory import Inventory
 from kubeshare.api.latest import Latest
 from kubeshare.api.names import MANAGER_SCHEDULER
 from kubeshare.api.v1 import GPUNODES, SHAREPODS, VGPU, VGPUS, GPUNode
+from kubeshare.api.waiting import Waiting
 from kubeshare.core.policies import Policy
 from kubeshare.kube.api import Api
 from kubeshare.kube.controller import Controller, own_key
@@ -22,7 +23,6 @@ from kubeshare.scheduler.controller import Scheduler
 from kubeshare.scheduler.events import Events
 from kubeshare.scheduler.metrics import Metrics
 from kubeshare.scheduler.status import Status
-from kubeshare.scheduler.waiting import Waiting
 
 
 def _utc_now() -> datetime:

@@ -1,0 +1,19 @@
+"""KubeShare-DevMgr: brings vGPUs and the pods that share them into being, and back.
+
+The life of a vGPU, one module a step, in the order of ``vgpus``:
+
+* ``release``: holders that nobody asks for any more leave; without any, it goes.
+* ``dismantle``: the placeholder first, then the object: the GPU is Kubernetes' again.
+* ``placeholder``: a pod that keeps the GPU from everybody else, bound by kube-scheduler.
+* ``activate``: the node has said which GPU that is.
+
+The life of a SharePod once it has a GPUID and a node, in the order of ``sharepods``:
+
+* ``reserve``: a part of a GPU that its author named, rather than Sched.
+* ``undo``: a decision of Sched that holds no more goes back to it.
+* ``pod``: the pod, as soon as the GPU is there; its uid into the holder, once bound.
+* ``mirror``: what became of all that, in the SharePod's status.
+
+Who ran on a GPU is taken off it by its node, which alone knows when the containers
+have stopped. This program removes only holders whose pod was never bound.
+"""

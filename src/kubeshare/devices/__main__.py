@@ -1,0 +1,45 @@
+"""``python -m kubeshare.devices``: KubeShare-DevMgr as a program of its own."""
+
+import argparse
+import os
+import socket
+import sys
+
+from kubeshare.core.policies import policy
+from kubeshare.devices.program import devices_program
+from kubeshare.kube.api import Api
+from kubeshare.kube.logs import configure_logging
+from kubeshare.kube.runtime import Program, run_program
+
+
+def main() -> int:
+    """Run until SIGTERM.
+
+    Returns:
+        the exit code: 0, or 3 when the API server could not be reached.
+    """
+    parser = argparse.ArgumentParser(prog="kubeshare.devices", description=main.__doc__)
+    parser.add_argument("--kubeconfig", help="default: the pod's service account, or $KUBECONFIG")
+    parser.add_argument("--port", type=int, default=8080, help="of /livez, /readyz and /metrics")
+    parser.add_argument(
+        "--placeholder-image",
+        default="registry.k8s.io/pause:3.10",
+        help="of the pods that keep a GPU: a container that sleeps until it is told to end",
+    )
+    options = parser.parse_args()
+    configure_logging()
+
+    async def build() -> Program:
+        return devices_program(
+            Api.connect(options.kubeconfig),
+            policy("locality"),
+            placeholder_image=options.placeholder_image,
+            instance=os.environ.get("POD_NAME", socket.gethostname()),
+            port=options.port,
+        )
+
+    return run_program(build)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,27 @@
+"""The node has said which physical GPU a vGPU is: it can be used from now on."""
+
+from kubeshare.api import holders
+from kubeshare.api.pool import Pool
+from kubeshare.api.v1 import VGPU
+from kubeshare.devices.events import Events
+
+
+async def activate(pool: Pool, vgpu: VGPU, events: Events) -> None:
+    """Creating → Active, once the node agent has published the UUID.
+
+    Args:
+        pool: all vGPUs.
+        vgpu: the one to look at.
+        events: tells people.
+    """
+    if _to_active(vgpu) is None:
+        return
+    active = await pool.change(vgpu.metadata.name, _to_active)
+    if active is not None and active.status.phase == "Active":
+        events.activated(active)
+
+
+def _to_active(vgpu: VGPU) -> list[holders.Operation] | None:
+    if vgpu.status.phase != "Creating" or not vgpu.spec.uuid:
+        return None
+    return holders.set_phase(vgpu, "Active")

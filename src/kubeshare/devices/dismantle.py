@@ -1,0 +1,61 @@
+"""Give a GPU back to Kubernetes: the placeholder first, then the vGPU.
+
+In this order a vGPU object never says less than what is taken. Whoever is cut off
+in between sees ``Deleting`` again and goes on.
+"""
+
+from kubeshare.api.inventory import Inventory
+from kubeshare.api.v1 import VGPU, VGPUS
+from kubeshare.devices.metrics import Metrics
+from kubeshare.devices.placeholder import Placeholders
+from kubeshare.kube.api import Api
+from kubeshare.kube.errors import NotFoundError
+
+
+class Dismantle:
+    """Takes vGPUs down that are going.
+
+    Args:
+        api: where they are.
+        inventory: the cluster's GPUs and pods.
+        placeholders: their pods.
+        metrics: counts.
+    """
+
+    def __init__(
+        self, api: Api, inventory: Inventory, placeholders: Placeholders, metrics: Metrics
+    ) -> None:
+        self._api = api
+        self._inventory = inventory
+        self._placeholders = placeholders
+        self._metrics = metrics
+
+    async def down(self, vgpu: VGPU) -> None:
+        """One step towards nothing being left; the placeholder's end brings the next."""
+        gpuid = vgpu.metadata.name
+        pod = self._placeholders.of(gpuid)
+        if pod is not None:
+            if pod.metadata.deletion_timestamp is None:
+                await self._placeholders.remove(pod)
+            return
+        try:
+            await self._api.delete(
+                VGPUS,
+                gpuid,
+                uid=vgpu.metadata.uid,
+                resource_version=vgpu.metadata.resource_version,
+            )
+        except NotFoundError:
+            await self._inventory.pool.refresh(gpuid)
+            return
+        self._placeholders.forget(vgpu)
+        self._metrics.deleted.inc()
+
+    async def leftover(self, gpuid: str) -> None:
+        """A vGPU is gone: so goes its placeholder, unless pods may still run on the GPU."""
+        pod = self._placeholders.of(gpuid)
+        if pod is None or pod.metadata.deletion_timestamp is not None:
+            return
+        if self._inventory.sharers(gpuid) or await self._inventory.pool.refresh(gpuid):
+            return
+        await self._placeholders.remove(pod)

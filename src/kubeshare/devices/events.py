@@ -1,0 +1,57 @@
+"""The device manager's events: what happened, and what to do about it."""
+
+from kubeshare.api.v1 import SHAREPODS, VGPU, VGPUS, SharePod
+from kubeshare.kube.events import NORMAL, WARNING, EventRecorder, reference
+
+
+class Events:
+    """Tells what became of SharePods and vGPUs.
+
+    Args:
+        recorder: writes the events.
+    """
+
+    def __init__(self, recorder: EventRecorder) -> None:
+        self._recorder = recorder
+
+    def waits(self, sharepod: SharePod, reason: str, message: str) -> None:
+        """It cannot run now, and the message says why."""
+        regarding = reference(SHAREPODS, sharepod)
+        self._recorder.emit(regarding, reason, "Allocating", message, type=WARNING)
+
+    def undone(self, sharepod: SharePod, gpuids: str) -> None:
+        """The part that Sched had taken is gone: it is asked again."""
+        note = f"its part of vGPU {gpuids} is gone; it is scheduled again"
+        self._recorder.emit(reference(SHAREPODS, sharepod), "Undone", "Undoing", note)
+
+    def activated(self, vgpu: VGPU) -> None:
+        """The node has said which GPU the placeholder was given."""
+        note = f"{vgpu.spec.uuid} on node {vgpu.spec.node_name} is shared from now on"
+        self._vgpu(vgpu, "Active", "Activating", note)
+
+    def released(self, vgpu: VGPU) -> None:
+        """Nobody holds a part any more, and the GPU goes back to Kubernetes."""
+        note = f"the last holder has left: the GPU goes back to node {vgpu.spec.node_name}"
+        self._vgpu(vgpu, "Released", "Releasing", note)
+
+    def placeholder_failed(self, vgpu: VGPU, message: str, *, again: bool) -> None:
+        """The placeholder did not get its GPU."""
+        then = (
+            "it is made again"
+            if again
+            else "it is not made again: delete the SharePods on this vGPU to have them "
+            "scheduled elsewhere"
+        )
+        note = f"its placeholder failed ({message or 'no reason given'}); {then}"
+        self._vgpu(vgpu, "PlaceholderFailed", "Allocating", note, WARNING)
+
+    def placeholder_lost(self, vgpu: VGPU) -> None:
+        """Nothing keeps the GPU from others any more."""
+        note = (
+            f"its placeholder is gone: node {vgpu.spec.node_name} may give {vgpu.spec.uuid} to "
+            "another pod. It takes no new holder; delete the SharePods on it to release it"
+        )
+        self._vgpu(vgpu, "PlaceholderLost", "Fencing", note, WARNING)
+
+    def _vgpu(self, vgpu: VGPU, reason: str, action: str, note: str, kind: str = NORMAL) -> None:
+        self._recorder.emit(reference(VGPUS, vgpu), reason, action, note, type=kind)

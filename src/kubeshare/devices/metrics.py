@@ -1,0 +1,26 @@
+"""What the device manager counts of its own."""
+
+from prometheus_client import CollectorRegistry, Counter
+
+
+class Metrics:
+    """The device manager's metrics.
+
+    Args:
+        registry: where they are collected.
+
+    Attributes:
+        placeholders: placeholder pods made.
+        pods: pods of SharePods made.
+        released: holders removed because their pod never ran, and nobody asked any more.
+        deleted: vGPUs given back to Kubernetes.
+    """
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        def counter(name: str, what: str) -> Counter:
+            return Counter(f"kubeshare_devices_{name}", what, registry=registry)
+
+        self.placeholders = counter("placeholders_created", "Placeholder pods made")
+        self.pods = counter("pods_created", "Pods of SharePods made")
+        self.released = counter("holders_released", "Holders removed whose pod never ran")
+        self.deleted = counter("vgpus_deleted", "vGPUs given back to Kubernetes")

@@ -1,0 +1,117 @@
+"""Write a SharePod's status, when it has something new to say.
+
+A pod on its way passes through states that are over before anybody could read
+them. Each write costs the API server as much as a pod's own, so those are written
+only when they last.
+"""
+
+import asyncio
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any, Final
+
+import msgspec
+
+from kubeshare.api.names import CONDITION_ALLOCATED, CONDITION_READY, MANAGER_DEVICES
+from kubeshare.api.v1 import SHAREPODS, SharePod
+from kubeshare.devices.report import Report
+from kubeshare.kube.api import Api
+from kubeshare.kube.conditions import find_condition, set_condition, to_raw
+from kubeshare.kube.controller import RequeueAfter
+from kubeshare.kube.errors import NotFoundError
+from kubeshare.kube.meta import Condition
+
+PATIENCE: Final = 2.0
+"""Seconds that a passing state may last before it is told."""
+
+_OURS: Final = (CONDITION_ALLOCATED, CONDITION_READY)
+
+
+class Mirror:
+    """Writes this program's part of the status of SharePods.
+
+    Args:
+        api: where to write.
+        wall_clock: the times that people read.
+    """
+
+    def __init__(self, api: Api, wall_clock: Callable[[], datetime]) -> None:
+        self._api = api
+        self._wall_clock = wall_clock
+        self._passing_since: dict[str, float] = {}  # uid of a SharePod -> loop time
+
+    def forget(self, uid: str) -> None:
+        """The SharePod is gone."""
+        self._passing_since.pop(uid, None)
+
+    async def tell(self, sharepod: SharePod, report: Report) -> tuple[bool, RequeueAfter | None]:
+        """Write a report unless the status says the same already.
+
+        Returns:
+            Whether it was written, and when to look at the SharePod again.
+        """
+        conditions = self._conditions(sharepod, report)
+        if conditions is None and _same(sharepod, report):
+            self.forget(sharepod.metadata.uid)
+            return False, None
+        if report.passing:
+            now = asyncio.get_running_loop().time()
+            left = self._passing_since.setdefault(sharepod.metadata.uid, now) + PATIENCE - now
+            if left > 0:
+                return False, RequeueAfter(left)
+        self.forget(sharepod.metadata.uid)
+        return await self._write(sharepod, report, conditions or _mine(sharepod)), None
+
+    def _conditions(self, sharepod: SharePod, report: Report) -> tuple[Condition, ...] | None:
+        """Our conditions as they should be; None when they are so."""
+        conditions = _mine(sharepod)
+        wanted = {condition.type for condition in report.conditions}
+        kept = tuple(condition for condition in conditions if condition.type in wanted)
+        changed = kept != conditions
+        for condition in report.conditions:
+            now_known = msgspec.structs.replace(
+                condition, observed_generation=sharepod.metadata.generation
+            )
+            kept, news = set_condition(kept, now_known, self._wall_clock(), message_counts=True)
+            changed = changed or news
+        return kept if changed else None
+
+    async def _write(
+        self, sharepod: SharePod, report: Report, conditions: tuple[Condition, ...]
+    ) -> bool:
+        metadata = sharepod.metadata
+        status: dict[str, Any] = {
+            "conditions": to_raw(conditions),
+            "nodeName": report.node,
+            "gpus": msgspec.to_builtins(report.gpus),
+            "phase": report.phase,
+            "message": report.message,
+            "observedGeneration": metadata.generation,
+        }
+        try:
+            await self._api.apply(
+                SHAREPODS,
+                {"metadata": {"name": metadata.name, "uid": metadata.uid}, "status": status},
+                metadata.namespace,
+                field_manager=MANAGER_DEVICES,
+                force=True,
+                subresource="status",
+            )
+        except NotFoundError:
+            return False
+        return True
+
+
+def _mine(sharepod: SharePod) -> tuple[Condition, ...]:
+    found = (find_condition(sharepod.status.conditions, kind) for kind in _OURS)
+    return tuple(condition for condition in found if condition is not None)
+
+
+def _same(sharepod: SharePod, report: Report) -> bool:
+    status = sharepod.status
+    return (status.node_name, status.gpus, status.phase, status.message) == (
+        report.node,
+        report.gpus,
+        report.phase,
+        report.message,
+    )

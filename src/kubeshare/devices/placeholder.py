@@ -1,0 +1,178 @@
+"""The placeholder: a pod that keeps a vGPU's physical GPU from everybody else.
+
+kube-scheduler binds it like any pod that asks for ``nvidia.com/gpu``, so it can
+never race a native pod for the last one; it is only told the node. It does nothing
+but exist. While the vGPU's GPU is not known yet, a placeholder that fails is made
+again, a bounded number of times; afterwards another one could be given another GPU,
+so a placeholder that is lost then is not replaced: the vGPU takes nobody any more.
+"""
+
+import asyncio
+from collections import Counter
+from typing import Any, Final
+
+from kubeshare.api.cluster import PODS, Pod
+from kubeshare.api.inventory import Inventory
+from kubeshare.api.names import (
+    LABEL_ROLE,
+    LABEL_VGPU,
+    MANAGER_DEVICES,
+    NAMESPACE,
+    PLACEHOLDER_PRIORITY_CLASS,
+    ROLE_PLACEHOLDER,
+    WHOLE_GPU_RESOURCE,
+    placeholder_name,
+)
+from kubeshare.api.v1 import VGPU
+from kubeshare.devices.affinity import on_node
+from kubeshare.devices.events import Events
+from kubeshare.devices.metrics import Metrics
+from kubeshare.kube.api import Api
+from kubeshare.kube.controller import RequeueAfter
+from kubeshare.kube.errors import AlreadyExistsError, NotFoundError
+from kubeshare.kube.meta import Key
+
+TRIES: Final = 5
+"""How many placeholders of one vGPU may fail before it is given up."""
+FIRST_PAUSE: Final = 1.0
+"""Seconds until the second one; doubles with each."""
+
+
+class Placeholders:
+    """Makes placeholders, and replaces those that fail before they got a GPU.
+
+    Args:
+        api: where to make them.
+        inventory: knows the pods.
+        image: of a container that sleeps until it is told to end.
+        events: tells people.
+        metrics: counts.
+    """
+
+    def __init__(
+        self, api: Api, inventory: Inventory, image: str, events: Events, metrics: Metrics
+    ) -> None:
+        self._api = api
+        self._inventory = inventory
+        self._image = image
+        self._events = events
+        self._metrics = metrics
+        self._failures: Counter[str] = Counter()  # uid of a vGPU -> placeholders that failed
+        self._not_before: dict[str, float] = {}  # uid of a vGPU -> when the next may be made
+
+    def of(self, gpuid: str) -> Pod | None:
+        """The placeholder of a vGPU, as last seen."""
+        return self._inventory.pod(Key(NAMESPACE, placeholder_name(gpuid)))
+
+    async def ensure(self, vgpu: VGPU) -> RequeueAfter | None:
+        """Have a placeholder for a vGPU that is there to stay."""
+        pod = self.of(vgpu.metadata.name)
+        if pod is not None and not pod.terminal:
+            return None
+        if vgpu.spec.uuid:
+            await self._tell_if_lost(vgpu)
+            return None
+        if pod is not None:
+            return await self._replace(vgpu, pod)
+        return await self._create(vgpu)
+
+    async def remove(self, pod: Pod) -> None:
+        """Delete a placeholder; kube-scheduler counts its GPU as free once it has ended."""
+        try:
+            # Not at once: until the kubelet has ended it, the GPU is not free for others.
+            await self._api.delete(
+                PODS, pod.metadata.name, NAMESPACE, uid=pod.metadata.uid, grace=1
+            )
+        except NotFoundError:
+            return
+
+    def forget(self, vgpu: VGPU) -> None:
+        """The vGPU is gone."""
+        self._failures.pop(vgpu.metadata.uid, None)
+        self._not_before.pop(vgpu.metadata.uid, None)
+
+    async def _create(self, vgpu: VGPU) -> RequeueAfter | None:
+        wait = self._not_before.get(vgpu.metadata.uid, 0.0) - asyncio.get_running_loop().time()
+        if wait > 0:
+            return RequeueAfter(wait)
+        try:
+            await self._api.create(PODS, manifest(vgpu, self._image), field_manager=MANAGER_DEVICES)
+        except AlreadyExistsError:
+            return None
+        self._metrics.placeholders.inc()
+        return None
+
+    async def _replace(self, vgpu: VGPU, failed: Pod) -> RequeueAfter | None:
+        uid = vgpu.metadata.uid
+        if self._failures[uid] >= TRIES:
+            return None
+        self._failures[uid] += 1
+        again = self._failures[uid] < TRIES
+        self._events.placeholder_failed(vgpu, failed.status.message, again=again)
+        if not again:
+            return None
+        pause = FIRST_PAUSE * 2.0 ** (self._failures[uid] - 1)
+        self._not_before[uid] = asyncio.get_running_loop().time() + pause
+        await self.remove(failed)
+        return RequeueAfter(pause)
+
+    async def _tell_if_lost(self, vgpu: VGPU) -> None:
+        """The pods seen may be older than the vGPU seen: look before crying."""
+        try:
+            live = await self._api.get(PODS, placeholder_name(vgpu.metadata.name), NAMESPACE)
+        except NotFoundError:
+            live = None
+        if live is None or live.terminal:
+            self._events.placeholder_lost(vgpu)
+
+
+def manifest(vgpu: VGPU, image: str) -> dict[str, Any]:
+    """The placeholder pod of a vGPU.
+
+    Args:
+        vgpu: for whose GPU.
+        image: of a container that sleeps until it is told to end.
+    """
+    # Requests equal limits in all: Guaranteed, so that it is the last to be evicted.
+    needs = {WHOLE_GPU_RESOURCE: "1", "cpu": "10m", "memory": "16Mi"}
+    gpuid = vgpu.metadata.name
+    return {
+        "metadata": {
+            "name": placeholder_name(gpuid),
+            "namespace": NAMESPACE,
+            "labels": {
+                "app.kubernetes.io/part-of": "kubeshare",
+                LABEL_ROLE: ROLE_PLACEHOLDER,
+                LABEL_VGPU: gpuid,
+            },
+        },
+        "spec": {
+            "priorityClassName": PLACEHOLDER_PRIORITY_CLASS,
+            "terminationGracePeriodSeconds": 0,
+            "automountServiceAccountToken": False,
+            "enableServiceLinks": False,
+            "restartPolicy": "Always",
+            "affinity": on_node({}, vgpu.spec.node_name),
+            # Nodes with GPUs are often tainted so that only pods which ask for one come.
+            "tolerations": [{"operator": "Exists", "effect": "NoSchedule"}],
+            "securityContext": {
+                "runAsNonRoot": True,
+                "runAsUser": 65532,
+                "runAsGroup": 65532,
+                "seccompProfile": {"type": "RuntimeDefault"},
+            },
+            "containers": [
+                {
+                    "name": "placeholder",
+                    "image": image,
+                    "imagePullPolicy": "IfNotPresent",
+                    "resources": {"requests": needs, "limits": needs},
+                    "securityContext": {
+                        "allowPrivilegeEscalation": False,
+                        "readOnlyRootFilesystem": True,
+                        "capabilities": {"drop": ["ALL"]},
+                    },
+                }
+            ],
+        },
+    }

@@ -1,0 +1,179 @@
+"""The pod of a SharePod: made when its GPU is there, and named to the node when bound.
+
+The pod is the SharePod's own spec with two things added: the node of its GPU, as an
+affinity so that kube-scheduler still checks everything else, and the resource by
+which the kubelet asks the node agent for the GPU.
+
+Its uid goes into the holder when the pod is bound, not before: so a holder without
+one stands for a pod of which nothing has ever run, and the node agent, which waits
+for that uid, gives nothing to any other pod.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from kubeshare.api import holders
+from kubeshare.api.cluster import PODS, Pod
+from kubeshare.api.names import (
+    GROUP,
+    LABEL_ROLE,
+    LABEL_SHAREPOD_UID,
+    LABEL_VGPU,
+    MANAGER_DEVICES,
+    ROLE_SHAREPOD,
+    VGPU_RESOURCE,
+)
+from kubeshare.api.pool import Change, Pool, holder_of
+from kubeshare.api.v1 import VGPU
+from kubeshare.devices.affinity import on_node
+from kubeshare.devices.metrics import Metrics
+from kubeshare.kube.api import Api
+from kubeshare.kube.errors import AlreadyExistsError, NotFoundError
+from kubeshare.kube.meta import Key
+from kubeshare.kube.resources import Raw
+
+_NOT_COPIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
+"""What kubectl notes about the SharePod says nothing about the pod."""
+
+
+class NameTakenError(Exception):
+    """A pod of the SharePod's name exists and is somebody else's."""
+
+    def __init__(self, pod: Pod) -> None:
+        super().__init__(
+            f"pod {pod.metadata.namespace}/{pod.metadata.name} exists and belongs to "
+            "somebody else: delete it, or give the SharePod another name"
+        )
+        self.leaving = pod.metadata.deletion_timestamp is not None
+
+
+class Pods:
+    """Makes the pods of SharePods, and tells nodes which they are.
+
+    Args:
+        api: where to make them.
+        pool: all vGPUs.
+        metrics: counts.
+    """
+
+    def __init__(self, api: Api, pool: Pool, metrics: Metrics) -> None:
+        self._api = api
+        self._pool = pool
+        self._metrics = metrics
+
+    async def create(self, sharepod: Raw, vgpus: Sequence[VGPU]) -> Pod | None:
+        """Make the pod of a SharePod.
+
+        Args:
+            sharepod: whose pod.
+            vgpus: those of which it holds a part; none where it asks for no GPU.
+
+        Returns:
+            the pod as it is; None when it has gone again already.
+
+        Raises:
+            NameTakenError: somebody else's pod has that name.
+            InvalidError: it is no pod; the message has the API server's words.
+            ApiError: any other refusal.
+        """
+        metadata = sharepod["metadata"]
+        try:
+            pod = await self._api.create(
+                PODS, manifest(sharepod, vgpus), field_manager=MANAGER_DEVICES
+            )
+        except AlreadyExistsError:
+            return await self._existing(metadata["name"], metadata["namespace"], metadata["uid"])
+        self._metrics.pods.inc()
+        return pod
+
+    async def exists(self, key: Key) -> bool:
+        """The API server has a pod of that name now."""
+        try:
+            await self._api.get(PODS, key.name, key.namespace)
+        except NotFoundError:
+            return False
+        return True
+
+    async def name_to_node(self, pod: Pod, demand: str, gpuids: Sequence[str]) -> None:
+        """Write the uid of a bound pod into the holders of a demand, where none is named.
+
+        Raises:
+            ConflictError: others changed the vGPU again and again.
+        """
+        for gpuid in gpuids:
+            vgpu = self._pool.get(gpuid)
+            holder = holder_of(vgpu, demand) if vgpu else None
+            if holder is not None and not holder.pod_uid:
+                await self._pool.change(gpuid, _names(demand, pod.metadata.uid))
+
+    async def _existing(self, name: str, namespace: str, owner: str) -> Pod | None:
+        try:
+            pod = await self._api.get(PODS, name, namespace)
+        except NotFoundError:
+            return None
+        if not owned_by(pod, owner):
+            raise NameTakenError(pod)
+        return pod
+
+
+def owned_by(pod: Pod, sharepod_uid: str) -> bool:
+    """It is this very SharePod's pod, not that of a namesake."""
+    controller = pod.metadata.controller
+    return controller is not None and controller.uid == sharepod_uid
+
+
+def manifest(sharepod: Raw, vgpus: Sequence[VGPU]) -> dict[str, Any]:
+    """The pod of a SharePod.
+
+    Args:
+        sharepod: as the API server gave it.
+        vgpus: those of which it holds a part, all on one node; none for a pod without a GPU.
+    """
+    metadata = sharepod["metadata"]
+    labels = dict(metadata.get("labels") or {}) | {
+        LABEL_ROLE: ROLE_SHAREPOD,
+        LABEL_SHAREPOD_UID: metadata["uid"],
+    }
+    spec = {name: value for name, value in sharepod["spec"].items() if name != "gpu"}
+    if vgpus:
+        labels[LABEL_VGPU] = vgpus[0].metadata.name
+        spec.pop("nodeName", None)
+        spec["affinity"] = on_node(spec.get("affinity") or {}, vgpus[0].spec.node_name)
+        spec["containers"] = [_sharing(container) for container in spec["containers"]]
+    annotations = dict(metadata.get("annotations") or {})
+    annotations.pop(_NOT_COPIED, None)
+    owner = {
+        "apiVersion": f"{GROUP}/v1",
+        "kind": "SharePod",
+        "name": metadata["name"],
+        "uid": metadata["uid"],
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }
+    return {
+        "metadata": {
+            "name": metadata["name"],
+            "namespace": metadata["namespace"],
+            "labels": labels,
+            "annotations": annotations,
+            "ownerReferences": [owner],
+        },
+        "spec": spec,
+    }
+
+
+def _sharing(container: Mapping[str, Any]) -> dict[str, Any]:
+    """The container, asking for its pod's part of the GPU."""
+    resources = dict(container.get("resources") or {})
+    resources["limits"] = {**(resources.get("limits") or {}), VGPU_RESOURCE: "1"}
+    return {**container, "resources": resources}
+
+
+def _names(demand: str, pod_uid: str) -> Change:
+    def operations(vgpu: VGPU) -> list[holders.Operation] | None:
+        holder = holder_of(vgpu, demand)
+        if holder is None or holder.pod_uid:
+            return None
+        return holders.set_pod_uid(vgpu, demand, pod_uid, holder.container)
+
+    return operations

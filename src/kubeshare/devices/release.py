@@ -1,0 +1,123 @@
+"""Holders that nobody asks for any more leave, and a vGPU without holders goes.
+
+A holder that names no pod stands for a pod that was never bound to the node:
+nothing of it has run, so it may be removed here, once a live read says that its
+SharePod is gone or has gone elsewhere. A holder that names a pod is the node's to
+remove, when the containers have stopped.
+"""
+
+import asyncio
+from typing import Final
+
+from kubeshare.api import holders, sharepods
+from kubeshare.api.cluster import Pod
+from kubeshare.api.inventory import Inventory
+from kubeshare.api.ledger import DELETING
+from kubeshare.api.v1 import SHAREPODS, VGPU, Holder
+from kubeshare.devices.events import Events
+from kubeshare.devices.metrics import Metrics
+from kubeshare.kube.api import Api
+from kubeshare.kube.controller import RequeueAfter
+from kubeshare.kube.errors import NotFoundError
+from kubeshare.kube.meta import Key
+from kubeshare.kube.resources import Raw
+from kubeshare.kube.store import Store
+
+GRACE: Final = 5.0
+"""Seconds that a new vGPU may be without holders: who made it is about to take a part."""
+
+
+class Release:
+    """Takes holders off a vGPU, and marks it as going when there are none.
+
+    Args:
+        api: for live reads.
+        inventory: the cluster's GPUs and pods.
+        asked: the SharePods.
+        events: tells people.
+        metrics: counts.
+    """
+
+    def __init__(
+        self,
+        api: Api,
+        inventory: Inventory,
+        asked: Store[Raw],
+        events: Events,
+        metrics: Metrics,
+    ) -> None:
+        self._api = api
+        self._pool = inventory.pool
+        self._inventory = inventory
+        self._asked = asked
+        self._events = events
+        self._metrics = metrics
+        self._empty_since: dict[str, float] = {}  # uid of a vGPU in Creating -> when seen empty
+
+    async def orphans(self, vgpu: VGPU) -> VGPU | None:
+        """Remove the holders that nobody asks for; returns the vGPU as it is then."""
+        gpuid = vgpu.metadata.name
+        current: VGPU | None = vgpu
+        for holder in vgpu.status.holders:
+            if not holder.pod_uid and await self._is_orphan(gpuid, holder):
+                current = await self._pool.give_back(gpuid, holder.demand)
+                self._metrics.released.inc()
+        return current
+
+    async def idle(self, vgpu: VGPU) -> tuple[VGPU | None, RequeueAfter | None]:
+        """Mark an on-demand vGPU that has no holders as going.
+
+        Returns:
+            the vGPU as it is then, and when to look at it again.
+        """
+        uid = vgpu.metadata.uid
+        if vgpu.status.holders or vgpu.spec.pool != "onDemand" or vgpu.status.phase == DELETING:
+            self._empty_since.pop(uid, None)
+            return vgpu, None
+        if vgpu.status.phase == "Creating":
+            now = asyncio.get_running_loop().time()
+            left = self._empty_since.setdefault(uid, now) + GRACE - now
+            if left > 0:
+                return vgpu, RequeueAfter(left)
+        going = await self._pool.change(vgpu.metadata.name, _to_deleting)
+        self._empty_since.pop(uid, None)
+        if going is not None and going.status.phase == DELETING:
+            self._events.released(going)
+        return going, None
+
+    async def _is_orphan(self, gpuid: str, holder: Holder) -> bool:
+        key = Key(holder.namespace, holder.name)
+        pod = self._inventory.pod(key)
+        if self._wanted(self._asked.by_key(key), gpuid, holder, pod):
+            return False
+        try:
+            live = await self._api.get(SHAREPODS, holder.name, holder.namespace)
+        except NotFoundError:
+            live = None
+        return not self._wanted(live, gpuid, holder, pod)
+
+    @staticmethod
+    def _wanted(raw: Raw | None, gpuid: str, holder: Holder, pod: Pod | None) -> bool:
+        """The SharePod still asks for this part, or its pod may still be bound."""
+        ours = pod is not None and _owner(pod) == holder.demand
+        if ours and pod is not None and not pod.terminal:
+            return True
+        if raw is None:
+            return False
+        sharepod = sharepods.view(raw)
+        over = sharepods.going(sharepod) or sharepods.finished(sharepod) or ours
+        if over or sharepod.metadata.uid != holder.demand:
+            return False
+        # While it is undecided, Sched has taken the part and is about to say so.
+        return not sharepods.decided(sharepod) or gpuid in sharepods.gpuids(sharepod)
+
+
+def _owner(pod: Pod) -> str:
+    controller = pod.metadata.controller
+    return controller.uid if controller else ""
+
+
+def _to_deleting(vgpu: VGPU) -> list[holders.Operation] | None:
+    if vgpu.status.holders or vgpu.status.phase == DELETING:
+        return None
+    return holders.set_phase(vgpu, DELETING)

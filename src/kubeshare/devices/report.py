@@ -1,0 +1,123 @@
+"""What a SharePod's status should say, worked out from what there is. Pure."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from msgspec import Struct
+
+from kubeshare.api.cluster import Pod
+from kubeshare.api.names import CONDITION_ALLOCATED, CONDITION_READY
+from kubeshare.api.v1 import VGPU, AllocatedGPU
+from kubeshare.kube.meta import Condition
+
+_ORDINARY: Final = frozenset({"", "ContainerCreating", "PodInitializing"})
+"""Reasons of waiting containers that only mean that they are on their way."""
+
+MESSAGE_LENGTH: Final = 1000
+
+
+class Report(Struct, frozen=True, kw_only=True):
+    """The device manager's part of a SharePod's status.
+
+    ``passing`` marks a state that is normally over in a moment, and is worth a write
+    only when it is not.
+    """
+
+    conditions: tuple[Condition, ...]
+    node: str = ""
+    gpus: tuple[AllocatedGPU, ...] = ()
+    phase: str = ""
+    message: str = ""
+    passing: bool = False
+
+
+def waits(reason: str, message: str, *, passing: bool = False) -> Report:
+    """The GPU is not there (yet)."""
+    return Report(
+        conditions=(_condition(CONDITION_ALLOCATED, "False", reason, message),),
+        message=message[:MESSAGE_LENGTH],
+        passing=passing,
+    )
+
+
+def no_pod(vgpus: Sequence[VGPU], reason: str, message: str, *, passing: bool = False) -> Report:
+    """The GPU is there, and the pod cannot be."""
+    ready = _condition(CONDITION_READY, "False", reason, message)
+    return Report(
+        conditions=(_allocated(vgpus), ready) if vgpus else (ready,),
+        gpus=_gpus(vgpus),
+        node=vgpus[0].spec.node_name if vgpus else "",
+        message=message[:MESSAGE_LENGTH],
+        passing=passing,
+    )
+
+
+def of_pod(pod: Pod, vgpus: Sequence[VGPU], lost: str = "") -> Report:
+    """There is a pod, and the status tells how it is.
+
+    Args:
+        pod: the SharePod's.
+        vgpus: those that it shares; none for a pod without a GPU.
+        lost: what has become of its GPU, where that is no good news.
+    """
+    ready, passing = _ready(pod)
+    conditions: tuple[Condition, ...] = (ready,)
+    if vgpus:
+        allocated = _allocated(vgpus)
+        if pod.terminal:
+            words = "the pod has ended and its part of the GPU is given back"
+            allocated = _condition(CONDITION_ALLOCATED, "False", "Released", words)
+        elif lost:
+            allocated = _condition(CONDITION_ALLOCATED, "False", "GPULost", lost)
+        conditions = (allocated, ready)
+    return Report(
+        conditions=conditions,
+        node=pod.spec.node_name,
+        gpus=_gpus(vgpus),
+        phase=pod.status.phase,
+        message=pod.status.message[:MESSAGE_LENGTH] or ("" if passing else _trouble(ready)),
+        passing=passing and not lost,
+    )
+
+
+def _ready(pod: Pod) -> tuple[Condition, bool]:
+    """The condition Ready, and whether it only means that the pod is on its way."""
+    status = pod.status
+    if pod.terminal:
+        words = status.message or f"the pod has ended: {status.phase}"
+        return _condition(CONDITION_READY, "False", f"Pod{status.phase}", words), False
+    told = pod.condition("Ready")
+    if told is not None and told.status == "True":
+        return _condition(CONDITION_READY, "True", "PodReady", "the pod is ready"), False
+    scheduled = pod.condition("PodScheduled")
+    if scheduled is not None and scheduled.status == "False":
+        reason = scheduled.reason or "Unschedulable"
+        return _condition(CONDITION_READY, "False", reason, scheduled.message), False
+    for container in status.container_statuses:
+        waiting = container.state.waiting
+        if waiting is not None and waiting.reason not in _ORDINARY:
+            words = f"container {container.name}: {waiting.message or waiting.reason}"
+            return _condition(CONDITION_READY, "False", waiting.reason, words), False
+    if status.phase == "Pending":
+        words = "the pod is being started" if pod.spec.node_name else "the pod is being scheduled"
+        return _condition(CONDITION_READY, "False", "PodPending", words), True
+    words = told.message if told is not None else ""
+    reason = (told.reason if told is not None else "") or "PodNotReady"
+    return _condition(CONDITION_READY, "False", reason, words), False
+
+
+def _trouble(ready: Condition) -> str:
+    return "" if ready.status == "True" else ready.message
+
+
+def _allocated(vgpus: Sequence[VGPU]) -> Condition:
+    words = ", ".join(f"{vgpu.metadata.name} ({vgpu.spec.uuid})" for vgpu in vgpus)
+    return _condition(CONDITION_ALLOCATED, "True", "Allocated", f"part of {words}")
+
+
+def _gpus(vgpus: Sequence[VGPU]) -> tuple[AllocatedGPU, ...]:
+    return tuple(AllocatedGPU(id=vgpu.metadata.name, uuid=vgpu.spec.uuid) for vgpu in vgpus)
+
+
+def _condition(kind: str, status: str, reason: str, message: str) -> Condition:
+    return Condition(type=kind, status=status, reason=reason, message=message[:MESSAGE_LENGTH])

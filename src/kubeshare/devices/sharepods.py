@@ -1,0 +1,219 @@
+"""The steps of one SharePod's life after its GPU and node are known, in order."""
+
+from collections.abc import Sequence
+
+from kubeshare.api import sharepods
+from kubeshare.api.inventory import Inventory
+from kubeshare.api.ledger import DELETING
+from kubeshare.api.names import CONDITION_READY
+from kubeshare.api.pool import holder_of
+from kubeshare.api.v1 import VGPU, SharePod
+from kubeshare.api.waiting import Waiting
+from kubeshare.core.demand import Demand
+from kubeshare.core.errors import InvalidValueError
+from kubeshare.devices import report
+from kubeshare.devices.events import Events
+from kubeshare.devices.mirror import Mirror
+from kubeshare.devices.placeholder import Placeholders
+from kubeshare.devices.pod import NameTakenError, Pods, owned_by
+from kubeshare.devices.report import Report
+from kubeshare.devices.reserve import Reserve
+from kubeshare.devices.undo import undo
+from kubeshare.dialects.sharepod import demand_of
+from kubeshare.kube.api import Api
+from kubeshare.kube.conditions import find_condition
+from kubeshare.kube.controller import RequeueAfter
+from kubeshare.kube.errors import ForbiddenError, InvalidError
+from kubeshare.kube.meta import Key
+from kubeshare.kube.resources import Raw
+from kubeshare.kube.store import Store
+
+INVALID_POD = "InvalidPod"
+
+
+class SharePodLife:
+    """Brings a SharePod one step on.
+
+    Args:
+        api: where SharePods are.
+        asked: the SharePods.
+        inventory: the cluster's GPUs and pods.
+        waiting: where those are noted for which a GPU given by name has no room.
+        reserve: takes GPUs given by name.
+        pods: makes pods.
+        placeholders: tells why a GPU is not there yet.
+        mirror: writes the status.
+        events: tells people.
+    """
+
+    def __init__(  # noqa: PLR0913 - its parts
+        self,
+        *,
+        api: Api,
+        asked: Store[Raw],
+        inventory: Inventory,
+        waiting: Waiting,
+        reserve: Reserve,
+        pods: Pods,
+        placeholders: Placeholders,
+        mirror: Mirror,
+        events: Events,
+    ) -> None:
+        self._api = api
+        self._asked = asked
+        self._inventory = inventory
+        self._pool = inventory.pool
+        self._waiting = waiting
+        self._reserve = reserve
+        self._pods = pods
+        self._placeholders = placeholders
+        self._mirror = mirror
+        self._events = events
+
+    async def reconcile(self, key: Key) -> RequeueAfter | None:
+        """Look at one SharePod."""
+        self._waiting.discard(key)
+        raw = self._asked.by_key(key)
+        if raw is None:
+            return None
+        sharepod = sharepods.view(raw)
+        try:
+            demand = demand_of(raw)
+        except InvalidValueError:
+            return None  # Sched tells what is wrong with it
+        if demand is not None and not sharepods.decided(sharepod):
+            return None
+        found = await self._advance(raw, sharepod, demand)
+        if found is None:
+            return None
+        written, again = await self._mirror.tell(sharepod, found)
+        if written and not found.passing:
+            self._warn(sharepod, found)
+        return again
+
+    async def _advance(self, raw: Raw, sharepod: SharePod, demand: Demand | None) -> Report | None:
+        """Do the next step; what the status should say, or None where it says enough."""
+        gpuids = sharepods.gpuids(sharepod) if demand else ()
+        pod = self._inventory.pod(sharepod.metadata.key)
+        if pod is not None and owned_by(pod, sharepod.metadata.uid):
+            if pod.spec.node_name and not pod.terminal:
+                await self._pods.name_to_node(pod, sharepod.metadata.uid, gpuids)
+            return report.of_pod(pod, self._vgpus(gpuids), self._lost(gpuids))
+        if sharepods.going(sharepod) or sharepods.finished(sharepod):
+            return None
+        if _refused_as_it_is(sharepod):
+            for gpuid in gpuids:
+                await self._pool.give_back(gpuid, sharepod.metadata.uid)
+            return None
+        if demand is not None:
+            missing = await self._missing(raw, sharepod, demand, gpuids)
+            if missing is not None:
+                return missing
+            if self._unheld(sharepod, gpuids):
+                return None  # it has been undone
+        return await self._make_pod(raw, sharepod, self._vgpus(gpuids))
+
+    async def _missing(
+        self, raw: Raw, sharepod: SharePod, demand: Demand, gpuids: Sequence[str]
+    ) -> Report | None:
+        """What keeps its pod from being made, after trying to get it out of the way."""
+        for gpuid in self._unheld(sharepod, gpuids):
+            if sharepod.spec.gpu.attempt:
+                await self._undo_if_gone(raw, sharepod, gpuids, gpuid)
+                return None
+            refusal = await self._reserve.take(sharepod, demand, gpuid)
+            if refusal is not None:
+                self._waiting.add(sharepod)
+                return refusal
+        for vgpu in self._vgpus(gpuids):
+            holder = holder_of(vgpu, sharepod.metadata.uid)
+            if holder is not None and holder.pod_uid:
+                words = f"the node has not released its former pod from vGPU {vgpu.metadata.name}"
+                return report.waits("Releasing", words, passing=True)
+            if vgpu.status.phase != "Active":
+                return self._creating(vgpu)
+        lost = self._lost(gpuids)
+        return report.waits("GPULost", lost) if lost else None
+
+    async def _undo_if_gone(
+        self, raw: Raw, sharepod: SharePod, gpuids: Sequence[str], missing: str
+    ) -> None:
+        """Undo Sched's decision, once live reads say that neither its part nor a pod is there."""
+        vgpu = await self._pool.refresh(missing)
+        if vgpu is not None and holder_of(vgpu, sharepod.metadata.uid):
+            return
+        if await self._pods.exists(sharepod.metadata.key):
+            return
+        for gpuid in gpuids:
+            await self._pool.give_back(gpuid, sharepod.metadata.uid)
+        await undo(self._api, raw)
+        self._events.undone(sharepod, missing)
+
+    async def _make_pod(self, raw: Raw, sharepod: SharePod, vgpus: Sequence[VGPU]) -> Report | None:
+        try:
+            pod = await self._pods.create(raw, vgpus)
+        except NameTakenError as taken:
+            return report.no_pod(vgpus, "NameTaken", str(taken), passing=taken.leaving)
+        except InvalidError as error:
+            return report.no_pod(vgpus, INVALID_POD, error.message)
+        except ForbiddenError as error:
+            refused = report.no_pod(vgpus, "PodForbidden", error.message)
+            await self._mirror.tell(sharepod, refused)
+            raise
+        return None if pod is None else report.of_pod(pod, vgpus)
+
+    def _creating(self, vgpu: VGPU) -> Report:
+        gpuid, node = vgpu.metadata.name, vgpu.spec.node_name
+        if vgpu.status.phase == DELETING:
+            return report.waits("Releasing", f"vGPU {gpuid} is being given back", passing=True)
+        pod = self._placeholders.of(gpuid)
+        words = f"vGPU {gpuid} on node {node} is being made"
+        if pod is None:
+            return report.waits("Creating", words, passing=True)
+        if pod.terminal:
+            return report.waits("PlaceholderFailed", f"{words}: {pod.status.message}")
+        bound = pod.condition("PodScheduled")
+        if bound is not None and bound.status == "False":
+            return report.waits("GPUNotFree", f"{words}: kube-scheduler says: {bound.message}")
+        words = f"{words}: node agent of {node} has not named the GPU of pod {pod.metadata.name}"
+        return report.waits("Creating", words, passing=True)
+
+    def _vgpus(self, gpuids: Sequence[str]) -> list[VGPU]:
+        found = (self._pool.get(gpuid) for gpuid in gpuids)
+        return [vgpu for vgpu in found if vgpu is not None]
+
+    def _unheld(self, sharepod: SharePod, gpuids: Sequence[str]) -> list[str]:
+        held = {
+            vgpu.metadata.name
+            for vgpu in self._vgpus(gpuids)
+            if holder_of(vgpu, sharepod.metadata.uid)
+        }
+        return [gpuid for gpuid in gpuids if gpuid not in held]
+
+    def _lost(self, gpuids: Sequence[str]) -> str:
+        for vgpu in self._vgpus(gpuids):
+            pod = self._placeholders.of(vgpu.metadata.name)
+            if vgpu.spec.uuid and vgpu.status.phase != DELETING and (pod is None or pod.terminal):
+                return (
+                    f"the placeholder of vGPU {vgpu.metadata.name} is gone, and another pod may "
+                    f"get its GPU: delete this SharePod and apply it again"
+                )
+        return ""
+
+    def _warn(self, sharepod: SharePod, found: Report) -> None:
+        for condition in found.conditions:
+            if condition.status == "False" and condition.reason not in _NO_WARNING:
+                self._events.waits(sharepod, condition.reason, condition.message)
+
+
+_NO_WARNING = frozenset({"Released", "PodSucceeded", "ContainersNotReady", "PodCompleted"})
+
+
+def _refused_as_it_is(sharepod: SharePod) -> bool:
+    """The API server has refused its pod, and it has not been changed since."""
+    ready = find_condition(sharepod.status.conditions, CONDITION_READY)
+    return (
+        ready is not None
+        and ready.reason == INVALID_POD
+        and ready.observed_generation == sharepod.metadata.generation
+    )

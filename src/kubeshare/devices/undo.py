@@ -1,0 +1,45 @@
+"""Give a decision that holds no more back to the scheduler.
+
+Sched took a part of a GPU, and it is not there any more: the vGPU went, or the
+former pod of the same SharePod has been released. What Sched has written is taken
+out of the SharePod, so that it decides again; ``attempt`` stays and counts on.
+"""
+
+from typing import Any
+
+from kubeshare.api import sharepods
+from kubeshare.api.names import GENERATED_ID_PREFIX, MANAGER_DEVICES
+from kubeshare.api.v1 import SHAREPODS
+from kubeshare.kube.api import Api
+from kubeshare.kube.resources import Raw
+
+
+async def undo(api: Api, raw: Raw) -> None:
+    """Take Sched's decision out of a SharePod.
+
+    Args:
+        api: where it is.
+        raw: the SharePod as it was seen.
+
+    Raises:
+        ConflictError: it has changed meanwhile.
+        ApiError: any other refusal.
+    """
+    metadata = raw["metadata"]
+    gpu = dict(raw["spec"].get("gpu") or {})
+    chosen = sharepods.gpuids(sharepods.view(raw))
+    if all(gpuid.startswith(GENERATED_ID_PREFIX) for gpuid in chosen):
+        gpu.pop("id", None)
+        gpu.pop("ids", None)
+    operations: list[dict[str, Any]] = [
+        {"op": "test", "path": "/metadata/resourceVersion", "value": metadata["resourceVersion"]},
+        {"op": "remove", "path": "/spec/nodeName"},
+        {"op": "add", "path": "/spec/gpu", "value": gpu},
+    ]
+    await api.json_patch(
+        SHAREPODS,
+        metadata["name"],
+        operations,
+        metadata["namespace"],
+        field_manager=MANAGER_DEVICES,
+    )

@@ -1,0 +1,59 @@
+"""The steps of one vGPU's life, in order."""
+
+from kubeshare.api.ledger import DELETING
+from kubeshare.api.pool import Pool
+from kubeshare.devices.activate import activate
+from kubeshare.devices.dismantle import Dismantle
+from kubeshare.devices.events import Events
+from kubeshare.devices.placeholder import Placeholders
+from kubeshare.devices.release import Release
+from kubeshare.kube.controller import RequeueAfter
+from kubeshare.kube.meta import Key
+
+
+class VGPULife:
+    """Brings a vGPU one step on.
+
+    Args:
+        pool: all vGPUs.
+        release: takes holders off, and marks the idle.
+        dismantle: takes the marked ones down.
+        placeholders: keeps the GPUs of the others.
+        events: tells people.
+    """
+
+    def __init__(
+        self,
+        pool: Pool,
+        release: Release,
+        dismantle: Dismantle,
+        placeholders: Placeholders,
+        events: Events,
+    ) -> None:
+        self._pool = pool
+        self._release = release
+        self._dismantle = dismantle
+        self._placeholders = placeholders
+        self._events = events
+
+    async def reconcile(self, key: Key) -> RequeueAfter | None:
+        """Look at one vGPU."""
+        vgpu = self._pool.get(key.name)
+        if vgpu is not None:
+            vgpu = await self._release.orphans(vgpu)
+        idle = None
+        if vgpu is not None:
+            vgpu, idle = await self._release.idle(vgpu)
+        if vgpu is None:
+            await self._dismantle.leftover(key.name)
+            return None
+        if vgpu.status.phase == DELETING:
+            await self._dismantle.down(vgpu)
+            return None
+        placeholder = await self._placeholders.ensure(vgpu)
+        await activate(self._pool, vgpu, self._events)
+        return min(
+            (again for again in (idle, placeholder) if again is not None),
+            key=lambda again: again.seconds,
+            default=None,
+        )
