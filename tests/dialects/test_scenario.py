@@ -98,7 +98,7 @@ def test_a_vgpu_says_what_is_left_or_who_holds_it() -> None:
         ),
         (
             HEAD + "nodes: []\nquota: []\nevents: []\n",
-            "s.yaml:3: quota: is not a field of policy locality",
+            "s.yaml:3: quota: no registered policy counts quotas",
         ),
     ],
     ids=repr,

@@ -39,6 +39,9 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
 def commit(ledger: Ledger, demand: Demand, decision: Decision) -> None:
     """Record a bound decision: open its new devices, then place the demand.
 
+    Lines 7, 11-13 and 25 of Algorithm 1, and what they leave out: compute and memory are
+    deducted too. A device's labels are those of its holders, so they come and go with them.
+
     Raises:
         LedgerError: the ledger has changed since and the decision no longer holds;
             nothing was recorded.

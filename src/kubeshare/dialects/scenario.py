@@ -93,7 +93,7 @@ def read_scenario(text: bytes, source: str) -> Scenario:
     except UnknownPolicyError as error:
         top["policy"].fail(str(error))
     if "quota" in top:
-        top["quota"].fail("is not a field of policy locality")
+        top["quota"].fail("no registered policy counts quotas")
     cluster = _Cluster()
     for field in top["nodes"].items():
         cluster.read_node(field)
