@@ -7,6 +7,8 @@ FAKEGPU := $(BUILD)/fakegpu
 FAKEGPU_ENGINE := engine open timeline profile
 FAKEGPU_CUDA := context copy device event init launch memory module names proc_address results stream
 
+FAKEGPU_NVML := device process system topology
+
 fakegpu_objects = $(patsubst %,$(BUILD)/obj/fakegpu/%.o,$(1))
 FAKEGPU_ENGINE_OBJECTS := $(call fakegpu_objects,$(FAKEGPU_ENGINE:%=engine/%))
 
@@ -16,6 +18,10 @@ $(FAKEGPU)/libcuda.so.1: LIBS := -ldl -Wl,-Bsymbolic,-z,nodelete
 $(FAKEGPU)/libcuda.so.1: $(call fakegpu_objects,$(FAKEGPU_CUDA:%=cuda/%)) $(FAKEGPU_ENGINE_OBJECTS)
 	$(library)
 
+$(FAKEGPU)/libnvidia-ml.so.1: LIBS := -ldl -Wl,-Bsymbolic,-z,nodelete
+$(FAKEGPU)/libnvidia-ml.so.1: $(call fakegpu_objects,$(FAKEGPU_NVML:%=nvml/%)) $(FAKEGPU_ENGINE_OBJECTS)
+	$(library)
+
 $(BUILD)/fakegpu-stat: LIBS := -ldl
 $(BUILD)/fakegpu-stat: $(call fakegpu_objects,stat/fakegpu_stat) $(FAKEGPU_ENGINE_OBJECTS)
 	$(program)
@@ -23,6 +29,6 @@ $(BUILD)/fakegpu-stat: $(call fakegpu_objects,stat/fakegpu_stat) $(FAKEGPU_ENGIN
 $(BUILD)/burn: $(BUILD)/obj/examples/burn.o $(FAKEGPU)/libcuda.so.1
 	$(program)
 
-TARGETS += $(FAKEGPU)/libcuda.so.1 $(BUILD)/fakegpu-stat $(BUILD)/burn
-CHECKED += $(FAKEGPU)/libcuda.so.1 $(BUILD)/fakegpu-stat $(BUILD)/burn
+TARGETS += $(FAKEGPU)/libcuda.so.1 $(FAKEGPU)/libnvidia-ml.so.1 $(BUILD)/fakegpu-stat $(BUILD)/burn
+CHECKED += $(FAKEGPU)/libcuda.so.1 $(FAKEGPU)/libnvidia-ml.so.1 $(BUILD)/fakegpu-stat $(BUILD)/burn
 SOURCES += $(wildcard fakegpu/*/*.[ch] examples/*.c)

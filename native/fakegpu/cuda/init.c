@@ -3,7 +3,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "driver.h"
 
@@ -30,23 +29,13 @@ static void after_fork_in_child(void) {
     engine_forget(&driver.engine);
 }
 
-/* In a container a GPU is there when its device node is. */
-static bool has_node(unsigned gpu) {
-    char path[32];
-    const char *asked = getenv("FAKEGPU_DEVICE_NODES");
-    if (asked == NULL || strcmp(asked, "1") != 0)
-        return true;
-    snprintf(path, sizeof path, "/dev/nvidia%u", gpu);
-    return access(path, F_OK) == 0;
-}
-
 static void show(unsigned gpu) {
     driver.devices[driver.device_count++].gpu = gpu;
 }
 
 /* One entry of CUDA_VISIBLE_DEVICES: an index into `present`, or the beginning of a UUID that only
  * one GPU has. Returns GPUS_MAX for what names none. */
-static unsigned named(const char *entry, const unsigned *present, unsigned count) {
+static unsigned named(const char *entry, const uint32_t *present, unsigned count) {
     char *end;
     unsigned found = GPUS_MAX;
     long index = strtol(entry, &end, 10);
@@ -65,7 +54,7 @@ static unsigned named(const char *entry, const unsigned *present, unsigned count
 }
 
 /* The list ends at the first entry that names no GPU; one that comes twice leaves none at all. */
-static void show_chosen(char *list, const unsigned *present, unsigned count) {
+static void show_chosen(char *list, const uint32_t *present, unsigned count) {
     char *rest;
     for (char *entry = strtok_r(list, ", ", &rest); entry != NULL;
          entry = strtok_r(NULL, ", ", &rest)) {
@@ -83,11 +72,8 @@ static void show_chosen(char *list, const unsigned *present, unsigned count) {
 }
 
 static void choose_devices(void) {
-    unsigned present[GPUS_MAX];
-    unsigned count = 0;
-    for (unsigned gpu = 0; gpu < driver.engine.state->gpus; gpu++)
-        if (has_node(gpu))
-            present[count++] = gpu;
+    uint32_t present[GPUS_MAX];
+    unsigned count = engine_present(&driver.engine, present);
     const char *chosen = getenv("CUDA_VISIBLE_DEVICES");
     char *list = chosen == NULL ? NULL : strdup(chosen);
     if (list == NULL) {

@@ -36,6 +36,13 @@ struct engine {
  */
 bool engine_open(struct engine *engine, const char *library_path, char *error, size_t size);
 
+/**
+ * The GPUs that this process may see, in order; returns how many. Where
+ * $FAKEGPU_DEVICE_NODES is 1, as in containers, a GPU is there when its device
+ * node /dev/nvidiaN is.
+ */
+unsigned engine_present(const struct engine *engine, uint32_t present[GPUS_MAX]);
+
 /** In the child of a fork: gives up what is the parent's. */
 void engine_forget(struct engine *engine);
 

@@ -127,6 +127,19 @@ bool engine_open(struct engine *engine, const char *library_path, char *error, s
     return opened == OPENED;
 }
 
+unsigned engine_present(const struct engine *engine, uint32_t present[GPUS_MAX]) {
+    char path[32];
+    unsigned count = 0;
+    const char *asked = getenv("FAKEGPU_DEVICE_NODES");
+    bool nodes = asked != NULL && strcmp(asked, "1") == 0;
+    for (uint32_t gpu = 0; gpu < engine->state->gpus; gpu++) {
+        snprintf(path, sizeof path, "/dev/nvidia%u", gpu);
+        if (!nodes || access(path, F_OK) == 0)
+            present[count++] = gpu;
+    }
+    return count;
+}
+
 void engine_forget(struct engine *engine) {
     if (engine->state == NULL)
         return;

@@ -1,0 +1,255 @@
+/* Handles, and what can be asked of one GPU. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "machine.h"
+
+/* What NVML documents as the sample period of its utilisation, at most 1 s. */
+#define SAMPLE_NS UINT64_C(167000000)
+
+nvmlReturn_t check_device(nvmlDevice_t device) {
+    TRY(machine_ready());
+    for (unsigned i = 0; i < machine.device_count; i++)
+        if (device == &machine.devices[i])
+            return NVML_SUCCESS;
+    return NVML_ERROR_INVALID_ARGUMENT;
+}
+
+static const struct gpu *gpu_of(nvmlDevice_t device) {
+    return &machine.engine.state->gpu[device->gpu];
+}
+
+static nvmlReturn_t answer(char *text, unsigned length, const char *value) {
+    REQUIRE(text != NULL, NVML_ERROR_INVALID_ARGUMENT);
+    REQUIRE(strlen(value) < length, NVML_ERROR_INSUFFICIENT_SIZE);
+    strcpy(text, value);
+    return NVML_SUCCESS;
+}
+
+/* ---- handles ------------------------------------------------------------- */
+
+API nvmlDeviceGetCount_v2(unsigned int *count) {
+    TRY(machine_ready());
+    REQUIRE(count != NULL, NVML_ERROR_INVALID_ARGUMENT);
+    *count = machine.device_count;
+    return NVML_SUCCESS;
+}
+
+API nvmlDeviceGetCount(unsigned int *count) {
+    return nvmlDeviceGetCount_v2(count);
+}
+
+API nvmlDeviceGetHandleByIndex_v2(unsigned int index, nvmlDevice_t *device) {
+    TRY(machine_ready());
+    REQUIRE(device != NULL && index < machine.device_count, NVML_ERROR_INVALID_ARGUMENT);
+    *device = &machine.devices[index];
+    return NVML_SUCCESS;
+}
+
+API nvmlDeviceGetHandleByIndex(unsigned int index, nvmlDevice_t *device) {
+    return nvmlDeviceGetHandleByIndex_v2(index, device);
+}
+
+API nvmlDeviceGetHandleByUUID(const char *uuid, nvmlDevice_t *device) {
+    TRY(machine_ready());
+    REQUIRE(uuid != NULL && device != NULL, NVML_ERROR_INVALID_ARGUMENT);
+    for (unsigned i = 0; i < machine.device_count; i++) {
+        if (strcmp(gpu_of(&machine.devices[i])->uuid, uuid) == 0) {
+            *device = &machine.devices[i];
+            return NVML_SUCCESS;
+        }
+    }
+    return NVML_ERROR_NOT_FOUND;
+}
+
+API nvmlDeviceGetHandleByPciBusId_v2(const char *id, nvmlDevice_t *device) {
+    unsigned domain, bus, slot, function = 0;
+    TRY(machine_ready());
+    REQUIRE(id != NULL && device != NULL, NVML_ERROR_INVALID_ARGUMENT);
+    if (sscanf(id, "%x:%x:%x.%x", &domain, &bus, &slot, &function) < 3) {
+        domain = 0;
+        REQUIRE(sscanf(id, "%x:%x.%x", &bus, &slot, &function) >= 2, NVML_ERROR_INVALID_ARGUMENT);
+    }
+    for (unsigned i = 0; i < machine.device_count; i++) {
+        if (domain == 0 && slot == 0 && bus == profile_pci_bus(machine.devices[i].gpu)) {
+            *device = &machine.devices[i];
+            return NVML_SUCCESS;
+        }
+    }
+    return NVML_ERROR_NOT_FOUND;
+}
+
+API nvmlDeviceGetHandleByPciBusId(const char *id, nvmlDevice_t *device) {
+    return nvmlDeviceGetHandleByPciBusId_v2(id, device);
+}
+
+/* ---- identity -------------------------------------------------------------- */
+
+API nvmlDeviceGetName(nvmlDevice_t device, char *name, unsigned int length) {
+    TRY(check_device(device));
+    return answer(name, length, gpu_of(device)->model);
+}
+
+API nvmlDeviceGetUUID(nvmlDevice_t device, char *uuid, unsigned int length) {
+    TRY(check_device(device));
+    return answer(uuid, length, gpu_of(device)->uuid);
+}
+
+API nvmlDeviceGetIndex(nvmlDevice_t device, unsigned int *index) {
+    TRY(check_device(device));
+    REQUIRE(index != NULL, NVML_ERROR_INVALID_ARGUMENT);
+    *index = (unsigned)(device - machine.devices);
+    return NVML_SUCCESS;
+}
+
+API nvmlDeviceGetMinorNumber(nvmlDevice_t device, unsigned int *minor) {
+    TRY(check_device(device));
+    REQUIRE(minor != NULL, NVML_ERROR_INVALID_ARGUMENT);
+    *minor = device->gpu;
+    return NVML_SUCCESS;
+}
+
+void fill_pci(nvmlPciInfo_t *pci, uint32_t gpu, bool legacy) {
+    unsigned bus = profile_pci_bus(gpu);
+    snprintf(pci->busIdLegacy, sizeof pci->busIdLegacy, "0000:%02X:00.0", bus);
+    pci->domain = 0;
+    pci->bus = bus;
+    pci->device = 0;
+    pci->pciDeviceId = machine.engine.profile.model.pci_device_id;
+    pci->pciSubSystemId = machine.engine.profile.model.pci_device_id;
+    if (!legacy)
+        snprintf(pci->busId, sizeof pci->busId, "00000000:%02X:00.0", bus);
+}
+
+API nvmlDeviceGetPciInfo_v3(nvmlDevice_t device, nvmlPciInfo_t *pci) {
+    TRY(check_device(device));
+    REQUIRE(pci != NULL, NVML_ERROR_INVALID_ARGUMENT);
+    fill_pci(pci, device->gpu, false);
+    return NVML_SUCCESS;
+}
+
+/* Its callers' structure is shorter than today's. */
+API nvmlDeviceGetPciInfo_v2(nvmlDevice_t device, nvmlPciInfo_t *pci) {
+    TRY(check_device(device));
+    REQUIRE(pci != NULL, NVML_ERROR_INVALID_ARGUMENT);
+    fill_pci(pci, device->gpu, true);
+    return NVML_SUCCESS;
+}
+
+API nvmlDeviceGetBrand(nvmlDevice_t device, nvmlBrandType_t *brand) {
+    TRY(check_device(device));
+    REQUIRE(brand != NULL, NVML_ERROR_INVALID_ARGUMENT);
+    *brand = NVML_BRAND_TESLA;
+    return NVML_SUCCESS;
+}
+
+API nvmlDeviceGetArchitecture(nvmlDevice_t device, nvmlDeviceArchitecture_t *architecture) {
+    TRY(check_device(device));
+    REQUIRE(architecture != NULL, NVML_ERROR_INVALID_ARGUMENT);
+    *architecture = NVML_DEVICE_ARCH_VOLTA;
+    return NVML_SUCCESS;
+}
+
+API nvmlDeviceGetCudaComputeCapability(nvmlDevice_t device, int *major, int *minor) {
+    TRY(check_device(device));
+    REQUIRE(major != NULL && minor != NULL, NVML_ERROR_INVALID_ARGUMENT);
+    *major = machine.engine.profile.model.compute_major;
+    *minor = machine.engine.profile.model.compute_minor;
+    return NVML_SUCCESS;
+}
+
+/* ---- modes ------------------------------------------------------------------- */
+
+API nvmlDeviceGetComputeMode(nvmlDevice_t device, nvmlComputeMode_t *mode) {
+    TRY(check_device(device));
+    REQUIRE(mode != NULL, NVML_ERROR_INVALID_ARGUMENT);
+    *mode = NVML_COMPUTEMODE_DEFAULT;
+    return NVML_SUCCESS;
+}
+
+API nvmlDeviceGetPersistenceMode(nvmlDevice_t device, nvmlEnableState_t *mode) {
+    TRY(check_device(device));
+    REQUIRE(mode != NULL, NVML_ERROR_INVALID_ARGUMENT);
+    *mode = NVML_FEATURE_ENABLED;
+    return NVML_SUCCESS;
+}
+
+/* The models here are older than MIG. */
+API nvmlDeviceGetMigMode(nvmlDevice_t device, unsigned int *current, unsigned int *pending) {
+    TRY(check_device(device));
+    REQUIRE(current != NULL && pending != NULL, NVML_ERROR_INVALID_ARGUMENT);
+    return NVML_ERROR_NOT_SUPPORTED;
+}
+
+API nvmlDeviceGetMaxMigDeviceCount(nvmlDevice_t device, unsigned int *count) {
+    TRY(check_device(device));
+    REQUIRE(count != NULL, NVML_ERROR_INVALID_ARGUMENT);
+    *count = 0;
+    return NVML_SUCCESS;
+}
+
+API nvmlDeviceIsMigDeviceHandle(nvmlDevice_t device, unsigned int *is_mig) {
+    TRY(check_device(device));
+    REQUIRE(is_mig != NULL, NVML_ERROR_INVALID_ARGUMENT);
+    *is_mig = 0;
+    return NVML_SUCCESS;
+}
+
+/* ---- memory -------------------------------------------------------------------- */
+
+static uint64_t used(nvmlDevice_t device) {
+    engine_enter(&machine.engine, device->gpu);
+    engine_reap(&machine.engine, device->gpu);
+    uint64_t bytes = engine_memory_used(&machine.engine, device->gpu);
+    engine_leave(&machine.engine, device->gpu);
+    return bytes;
+}
+
+API nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t *memory) {
+    TRY(check_device(device));
+    REQUIRE(memory != NULL, NVML_ERROR_INVALID_ARGUMENT);
+    memory->total = gpu_of(device)->memory_bytes;
+    memory->used = used(device);
+    memory->free = memory->total - memory->used;
+    return NVML_SUCCESS;
+}
+
+API nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemory_v2_t *memory) {
+    TRY(check_device(device));
+    REQUIRE(memory != NULL, NVML_ERROR_INVALID_ARGUMENT);
+    REQUIRE(memory->version == nvmlMemory_v2, NVML_ERROR_ARGUMENT_VERSION_MISMATCH);
+    memory->total = gpu_of(device)->memory_bytes;
+    memory->reserved = 0;
+    memory->used = used(device);
+    memory->free = memory->total - memory->used;
+    return NVML_SUCCESS;
+}
+
+API nvmlDeviceGetMemoryBusWidth(nvmlDevice_t device, unsigned int *bits) {
+    TRY(check_device(device));
+    REQUIRE(bits != NULL, NVML_ERROR_INVALID_ARGUMENT);
+    *bits = (unsigned)machine.engine.profile.model.memory_bus_bits;
+    return NVML_SUCCESS;
+}
+
+/* ---- utilisation ----------------------------------------------------------------- */
+
+/* Over the time since the last sample, where that is long enough to say anything. */
+API nvmlDeviceGetUtilizationRates(nvmlDevice_t device, nvmlUtilization_t *utilisation) {
+    TRY(check_device(device));
+    REQUIRE(utilisation != NULL, NVML_ERROR_INVALID_ARGUMENT);
+    uint64_t now = engine_enter(&machine.engine, device->gpu);
+    uint64_t busy_ns = gpu_of(device)->busy_ns;
+    uint64_t elapsed_ns = now - device->sampled_ns;
+    if (device->sampled_ns != 0 && elapsed_ns >= SAMPLE_NS)
+        device->utilisation = (unsigned)((busy_ns - device->sampled_busy_ns) * 100 / elapsed_ns);
+    if (device->sampled_ns == 0 || elapsed_ns >= SAMPLE_NS) {
+        device->sampled_ns = now;
+        device->sampled_busy_ns = busy_ns;
+    }
+    utilisation->gpu = device->utilisation;
+    engine_leave(&machine.engine, device->gpu);
+    utilisation->memory = 0;
+    return NVML_SUCCESS;
+}

@@ -1,0 +1,143 @@
+/* Initialisation, and what concerns no single GPU. */
+#include <dlfcn.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "machine.h"
+
+#define DRIVER_VERSION "615.71.05"
+#define NVML_VERSION   "13.615.71.05"
+#define CUDA_VERSION   13050
+
+struct machine machine = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static void after_fork_in_child(void) {
+    machine.forked = true;
+    pthread_mutex_init(&machine.lock, NULL);
+}
+
+/* Opens the state where it is not open; again in the child of a fork, which must not share its
+ * parent's locks. machine.lock held. */
+static nvmlReturn_t open_machine(void) {
+    uint32_t present[GPUS_MAX];
+    char error[512];
+    Dl_info here;
+    bool first = machine.engine.state == NULL && !machine.forked;
+    if (machine.forked)
+        engine_forget(&machine.engine);
+    machine.forked = false;
+    if (machine.engine.state != NULL)
+        return NVML_SUCCESS;
+    const char *library = dladdr(&machine, &here) != 0 ? here.dli_fname : "";
+    if (!engine_open(&machine.engine, library, error, sizeof error)) {
+        fprintf(stderr, "fakegpu: %s\n", error);
+        return NVML_ERROR_DRIVER_NOT_LOADED;
+    }
+    machine.device_count = engine_present(&machine.engine, present);
+    for (unsigned i = 0; i < machine.device_count; i++)
+        machine.devices[i].gpu = present[i];
+    if (first)
+        pthread_atfork(NULL, NULL, after_fork_in_child);
+    return NVML_SUCCESS;
+}
+
+nvmlReturn_t machine_ready(void) {
+    pthread_mutex_lock(&machine.lock);
+    nvmlReturn_t result = NVML_ERROR_UNINITIALIZED;
+    if (machine.references > 0)
+        result = open_machine();
+    pthread_mutex_unlock(&machine.lock);
+    return result;
+}
+
+API nvmlInit_v2(void) {
+    pthread_mutex_lock(&machine.lock);
+    nvmlReturn_t result = open_machine();
+    if (result == NVML_SUCCESS)
+        machine.references++;
+    pthread_mutex_unlock(&machine.lock);
+    return result;
+}
+
+API nvmlInit(void) {
+    return nvmlInit_v2();
+}
+
+/* The flags only say what to forgive: no GPUs, GPUs that cannot be attached. */
+API nvmlInitWithFlags(unsigned int flags) {
+    (void)flags;
+    return nvmlInit_v2();
+}
+
+API nvmlShutdown(void) {
+    pthread_mutex_lock(&machine.lock);
+    bool initialised = machine.references > 0;
+    machine.references -= initialised;
+    pthread_mutex_unlock(&machine.lock);
+    return initialised ? NVML_SUCCESS : NVML_ERROR_UNINITIALIZED;
+}
+
+__attribute__((visibility("default"))) const char *nvmlErrorString(nvmlReturn_t result) {
+    static const struct {
+        nvmlReturn_t result;
+        const char *sentence;
+    } sentences[] = {
+        {NVML_SUCCESS,                         "Success"                  },
+        {NVML_ERROR_UNINITIALIZED,             "Uninitialized"            },
+        {NVML_ERROR_INVALID_ARGUMENT,          "Invalid Argument"         },
+        {NVML_ERROR_NOT_SUPPORTED,             "Not Supported"            },
+        {NVML_ERROR_NO_PERMISSION,             "Insufficient Permissions" },
+        {NVML_ERROR_NOT_FOUND,                 "Not Found"                },
+        {NVML_ERROR_INSUFFICIENT_SIZE,         "Insufficient Size"        },
+        {NVML_ERROR_DRIVER_NOT_LOADED,         "Driver Not Loaded"        },
+        {NVML_ERROR_TIMEOUT,                   "Timeout"                  },
+        {NVML_ERROR_FUNCTION_NOT_FOUND,        "Function Not Found"       },
+        {NVML_ERROR_GPU_IS_LOST,               "GPU is lost"              },
+        {NVML_ERROR_OPERATING_SYSTEM,          "Operating System error"   },
+        {NVML_ERROR_MEMORY,                    "Insufficient Memory"      },
+        {NVML_ERROR_ARGUMENT_VERSION_MISMATCH, "Argument version mismatch"},
+    };
+    for (size_t i = 0; i < sizeof sentences / sizeof *sentences; i++)
+        if (sentences[i].result == result)
+            return sentences[i].sentence;
+    return "Unknown Error";
+}
+
+static nvmlReturn_t answer(char *text, unsigned length, const char *value) {
+    REQUIRE(text != NULL, NVML_ERROR_INVALID_ARGUMENT);
+    REQUIRE(strlen(value) < length, NVML_ERROR_INSUFFICIENT_SIZE);
+    strcpy(text, value);
+    return NVML_SUCCESS;
+}
+
+API nvmlSystemGetDriverVersion(char *version, unsigned int length) {
+    TRY(machine_ready());
+    return answer(version, length, DRIVER_VERSION);
+}
+
+API nvmlSystemGetNVMLVersion(char *version, unsigned int length) {
+    return answer(version, length, NVML_VERSION);
+}
+
+API nvmlSystemGetCudaDriverVersion_v2(int *version) {
+    REQUIRE(version != NULL, NVML_ERROR_INVALID_ARGUMENT);
+    *version = CUDA_VERSION;
+    return NVML_SUCCESS;
+}
+
+API nvmlSystemGetCudaDriverVersion(int *version) {
+    return nvmlSystemGetCudaDriverVersion_v2(version);
+}
+
+API nvmlSystemGetProcessName(unsigned int pid, char *name, unsigned int length) {
+    char path[64];
+    char line[256] = "";
+    TRY(machine_ready());
+    snprintf(path, sizeof path, "/proc/%u/cmdline", pid);
+    FILE *file = fopen(path, "re");
+    REQUIRE(file != NULL, NVML_ERROR_NOT_FOUND);
+    size_t bytes = fread(line, 1, sizeof line - 1, file);
+    fclose(file);
+    line[bytes] = '\0';
+    return answer(name, length, line);
+}
