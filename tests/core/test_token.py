@@ -18,7 +18,7 @@ from kubeshare.core.token import (
 from kubeshare.core.token.usage import Allowance, DecayedAverage
 
 HALF = 500_000
-WHOLE = 1_000_000
+MICROS = 1_000_000
 
 
 def windows(simulation: Simulation, number: int = 3) -> list[dict[str, float]]:
@@ -154,14 +154,14 @@ def test_whatever_happens_one_gate_is_open_at_most(events: list[tuple[str, str, 
 
 def test_a_first_want_opens_at_once() -> None:
     arbiter = Arbiter()
-    arbiter.add("a", HALF, WHOLE, 0)
+    arbiter.add("a", HALF, MICROS, 0)
 
     assert arbiter.want("a", 10) == [Open("a", 10 + 100 * MS)]
 
 
 def test_a_job_alone_is_extended_without_a_drain() -> None:
     arbiter = Arbiter()
-    arbiter.add("a", HALF, WHOLE, 0)
+    arbiter.add("a", HALF, MICROS, 0)
     arbiter.want("a", 0)
 
     assert arbiter.tick(100 * MS) == [Extend("a", 200 * MS), Watch("a")]
@@ -170,7 +170,7 @@ def test_a_job_alone_is_extended_without_a_drain() -> None:
 
 def test_a_lease_is_not_over_before_its_time() -> None:
     arbiter = Arbiter()
-    arbiter.add("a", HALF, WHOLE, 0)
+    arbiter.add("a", HALF, MICROS, 0)
     arbiter.want("a", 0)
 
     assert arbiter.deadline() == 100 * MS
@@ -180,8 +180,8 @@ def test_a_lease_is_not_over_before_its_time() -> None:
 def contended() -> Arbiter:
     """`a` holds since 0, `b` waits."""
     arbiter = Arbiter()
-    arbiter.add("a", HALF, WHOLE, 0)
-    arbiter.add("b", HALF, WHOLE, 0)
+    arbiter.add("a", HALF, MICROS, 0)
+    arbiter.add("b", HALF, MICROS, 0)
     assert arbiter.want("a", 0) == [Open("a", 100 * MS), Watch("a")]
     assert arbiter.want("b", 1 * MS) == []
     return arbiter
@@ -206,13 +206,24 @@ def test_the_overrun_is_charged_to_the_gpus_own_end() -> None:
     assert arbiter.views(105 * MS)[0].charged_ns == 104 * MS
 
 
-@pytest.mark.parametrize(("reported", "charged"), [(-5, 100 * MS), (10**18, 105 * MS)])
+@pytest.mark.parametrize(("reported", "charged"), [(-5, 0), (7 * MS, 7 * MS), (10**18, 105 * MS)])
 def test_a_report_is_believed_only_within_the_grant(reported: int, charged: int) -> None:
     arbiter = contended()
     arbiter.tick(100 * MS)
     arbiter.drained("a", reported, 105 * MS)
 
     assert arbiter.views(105 * MS)[0].charged_ns == charged
+
+
+def test_a_report_cannot_undo_what_was_charged_at_an_extension() -> None:
+    arbiter = Arbiter()
+    arbiter.add("a", HALF, MICROS, 0)
+    arbiter.want("a", 0)
+    arbiter.tick(100 * MS)
+    arbiter.idle("a", 150 * MS)
+    arbiter.drained("a", 0, 151 * MS)
+
+    assert arbiter.views(151 * MS)[0].charged_ns == 100 * MS
 
 
 def test_an_idle_holder_gives_way_and_is_not_charged() -> None:
@@ -291,10 +302,10 @@ def test_removing_the_holder_passes_the_token_on() -> None:
 
 def test_a_newcomer_has_the_lone_holder_watched() -> None:
     arbiter = Arbiter()
-    arbiter.add("a", HALF, WHOLE, 0)
+    arbiter.add("a", HALF, MICROS, 0)
     arbiter.want("a", 0)
 
-    assert arbiter.add("b", HALF, WHOLE, 5) == [Watch("a")]
+    assert arbiter.add("b", HALF, MICROS, 5) == [Watch("a")]
 
 
 def test_a_member_at_its_limit_waits_until_a_grant_is_worth_it() -> None:
@@ -331,7 +342,7 @@ def test_two_members_of_one_name_are_refused() -> None:
     arbiter = contended()
 
     with pytest.raises(ValueError, match="a is a member already"):
-        arbiter.add("a", 0, WHOLE, 1)
+        arbiter.add("a", 0, MICROS, 1)
 
 
 def test_an_unknown_member_is_named() -> None:

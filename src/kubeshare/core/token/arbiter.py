@@ -64,7 +64,7 @@ class Arbiter:
     """Hands one GPU's token from member to member.
 
     Args:
-        quota_ns: the longest time between two decisions.
+        quota_ns: the longest time between two decisions, of members that have no own one.
 
     All methods take `now`, ns on one monotonic clock that never runs backwards,
     and return the actions to carry out, in order.
@@ -72,7 +72,6 @@ class Arbiter:
 
     def __init__(self, quota_ns: int = QUOTA_NS) -> None:
         self.quota_ns = quota_ns
-        self.drain_limit_ns = max(2 * quota_ns, _SHORTEST_DRAIN_NS)
         self._members: dict[str, Member] = {}
         self._holder: Member | None = None
         self._until_ns = 0  # of the holder: the lease's end when OPEN, the drain's when CLOSING
@@ -89,7 +88,9 @@ class Arbiter:
         ready = [m.allowance.ready_at() for m in self._waiting() if m.allowance and m.held_back]
         return min((at for at in ready if at is not None), default=None)
 
-    def add(self, name: str, request: int, limit: int, now: int) -> list[Action]:
+    def add(
+        self, name: str, request: int, limit: int, now: int, *, quota_ns: int | None = None
+    ) -> list[Action]:
         """A new member; its use starts at its request, so it neither storms in nor waits.
 
         Args:
@@ -97,13 +98,14 @@ class Arbiter:
             request: micros.
             limit: micros.
             now: ns.
+            quota_ns: its own, instead of the arbiter's.
 
         Raises:
             ValueError: the name is taken.
         """
         if name in self._members:
             raise ValueError(f"{name} is a member already")
-        self._members[name] = Member(name, request, limit, self.quota_ns, now)
+        self._members[name] = Member(name, request, limit, quota_ns or self.quota_ns, now)
         holder = self._holder
         if holder is not None and holder.phase is Phase.OPEN and not holder.watched:
             holder.watched = True
@@ -193,13 +195,13 @@ class Arbiter:
 
     def _end_of_lease(self, holder: Member, now: int, actions: list[Action]) -> None:
         """Extend the lease when the holder would be chosen again; else close its gate."""
-        holder.account(now, using=True)
         rival = self._choose(now)
         is_next = rival is None or holder.rank(now, using=True) < rival.rank(now, using=False)
-        if holder.held_back or not is_next:
+        if holder.has_run_out(now) or not is_next:
             self._close(holder, now, actions)
             return
-        self._until_ns = now + holder.grant_ns(self.quota_ns)
+        holder.account(now, using=True)
+        self._until_ns = now + holder.grant_ns()
         actions.append(Extend(holder.name, self._until_ns))
         if not holder.watched:
             holder.watched = True
@@ -211,7 +213,7 @@ class Arbiter:
         member.bypassed_ns = None
         member.phase = Phase.OPEN
         self._holder = member
-        self._until_ns = now + member.grant_ns(self.quota_ns)
+        self._until_ns = now + member.grant_ns()
         actions.append(Open(member.name, self._until_ns))
         # Alone and without a limit nobody minds a pause within its first quota: a job
         # that stalls for some milliseconds each step keeps its gate open meanwhile.
@@ -221,7 +223,7 @@ class Arbiter:
 
     def _close(self, holder: Member, now: int, actions: list[Action]) -> None:
         holder.phase = Phase.CLOSING
-        self._until_ns = now + self.drain_limit_ns
+        self._until_ns = now + max(2 * holder.quota_ns, _SHORTEST_DRAIN_NS)
         actions.append(Close(holder.name))
 
     def _shut(

@@ -53,6 +53,7 @@ class Member:
         "longest_wait_ns",
         "name",
         "phase",
+        "quota_ns",
         "request",
         "since_ns",
         "target",
@@ -66,6 +67,7 @@ class Member:
         self.name = name
         self.request = request
         self.limit = limit
+        self.quota_ns = quota_ns
         # The average is looked at between grants, at the ends of its swings; a request
         # that were compared bare would be met at the peaks and missed on average.
         fraction = request / MICROS
@@ -128,17 +130,22 @@ class Member:
         """Whether it is at its limit."""
         return self.allowance is not None and self.allowance.held_back
 
+    def has_run_out(self, now: int) -> bool:
+        """Whether a holder, using the GPU since the last account, is at its limit by now."""
+        allowance = self.allowance
+        return allowance is not None and now - self.since_ns >= allowance.runs_out_after()
+
     def rank(self, now: int, *, using: bool) -> tuple[bool, float, str]:
         """The smallest rank is served next: below the request first, then the least used."""
         share = self.average.at(now, using=using)
         below = share - self.target
         return (below >= 0, share if below >= 0 else below, self.name)
 
-    def grant_ns(self, quota_ns: int) -> int:
+    def grant_ns(self) -> int:
         """How long it may run now: the quota, or until it reaches its limit."""
         if self.allowance is None:
-            return quota_ns
-        return max(SHORTEST_GRANT_NS, min(quota_ns, self.allowance.runs_out_after()))
+            return self.quota_ns
+        return max(SHORTEST_GRANT_NS, min(self.quota_ns, self.allowance.runs_out_after()))
 
     def view(self, now: int) -> MemberView:
         """What it holds and got so far."""

@@ -1,0 +1,108 @@
+"""`python -m kubeshare.tokens`: the token daemon as a program. Logs JSON lines to stdout."""
+
+import asyncio
+import contextlib
+import gc
+import resource
+import signal
+import sys
+from pathlib import Path
+
+import click
+import structlog
+
+from kubeshare.core.token.arbiter import QUOTA_NS
+from kubeshare.tokens import control
+from kubeshare.tokens.daemon import AnotherDaemonError, Daemon
+from kubeshare.tokens.files import Paths, default_run_folder
+
+log = structlog.get_logger(__name__)
+
+
+@click.command(
+    context_settings={"max_content_width": 100},
+    epilog="\b\nExample:\n  python -m kubeshare.tokens --run-folder /run/kubeshare",
+)
+@click.option(
+    "--run-folder",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Where grants come in and pages go out.  [default: KUBESHARE_RUN, else by user]",
+)
+@click.option(
+    "--quota",
+    type=click.FloatRange(0.005, 10),
+    default=QUOTA_NS / 1e9,
+    show_default=True,
+    help="Seconds between two decisions about a GPU.",
+)
+@click.option(
+    "--idle-exit",
+    type=click.FloatRange(min=0),
+    help="End after so many seconds without a grant.  [default: never]",
+)
+def main(run_folder: Path | None, quota: float, idle_exit: float | None) -> None:
+    """Hand out the time tokens of this machine's GPUs."""
+    structlog.configure(
+        processors=[
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso"),
+            structlog.processors.JSONRenderer(),
+        ]
+    )
+    try:
+        asyncio.run(serve(Paths(run_folder or default_run_folder()), quota, idle_exit))
+    except (AnotherDaemonError, OSError) as error:
+        click.echo(f"kubeshare.tokens: {error}", err=True)
+        sys.exit(getattr(error, "exit_code", 3))
+
+
+async def serve(paths: Paths, quota_s: float, idle_exit_s: float | None) -> None:
+    """Serve until SIGTERM, SIGINT or, with `idle_exit_s`, too long without a grant."""
+    loop = asyncio.get_running_loop()
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    _allow_many_connections()
+    idle = IdleExit(loop, idle_exit_s, stop)
+    daemon = Daemon(paths, loop, quota_ns=round(quota_s * 1e9), on_looked=idle.on_looked)
+    try:
+        door = await control.serve(paths, daemon.snapshot)
+        gc.freeze()  # what lives now lives on: no collection needs to look at it
+        log.info("serving", folder=str(paths.root))
+        async with door:
+            await stop.wait()
+        paths.control.unlink(missing_ok=True)
+        log.info("ending: processes run on, paced by themselves")
+    finally:
+        daemon.close()
+
+
+class IdleExit:
+    """Sets `stop` after `seconds` without a grant; None: never."""
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, seconds: float | None, stop: asyncio.Event
+    ) -> None:
+        self._loop = loop
+        self._seconds = seconds
+        self._stop = stop
+        self._timer: asyncio.TimerHandle | None = None
+
+    def on_looked(self, *, is_empty: bool) -> None:
+        """Whether there is a grant may have changed."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if is_empty and self._seconds is not None:
+            self._timer = self._loop.call_later(self._seconds, self._stop.set)
+
+
+def _allow_many_connections() -> None:
+    """Each process of each claim is a descriptor: take as many as this user may have."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,44 @@
+"""Whether a grant fits beside those that are live: the node's own check of the record.
+
+The API server refuses to over-commit a GPU already. Here it is checked again, by
+the last one who could notice, from nothing but the grant files.
+"""
+
+from collections.abc import Collection
+
+from kubeshare.core.units import MICROS, format_memory, format_share
+from kubeshare.tokens.files import Grant, GrantedGpu
+
+
+def shortfall(grant: Grant, live: Collection[Grant]) -> str | None:
+    """What is missing for a grant, with who holds how much; None when it fits.
+
+    Args:
+        grant: the one that asks.
+        live: the grants that are active.
+    """
+    for gpu in grant.gpus:
+        held = [(other, part) for other in live for part in other.gpus if part.uuid == gpu.uuid]
+        missing = _missing(gpu, [part for _, part in held])
+        if missing:
+            holders = ", ".join(_describe(other, part) for other, part in held)
+            return f"{gpu.uuid} {missing}; held by {holders or 'nobody'}"
+    return None
+
+
+def _missing(gpu: GrantedGpu, held: list[GrantedGpu]) -> str | None:
+    compute_left = MICROS - sum(part.request for part in held)
+    if gpu.request > compute_left:
+        asked, left = format_share(gpu.request), format_share(compute_left)
+        return f"has {left} of its time left, {asked} is requested"
+    total = min([gpu.memory_total, *(part.memory_total for part in held)])
+    memory_left = total - sum(part.memory for part in held)
+    if gpu.memory > memory_left:
+        asked, left = format_memory(gpu.memory), format_memory(max(0, memory_left))
+        return f"has {left} of its memory left, {asked} is asked"
+    return None
+
+
+def _describe(grant: Grant, part: GrantedGpu) -> str:
+    share, memory = format_share(part.request), format_memory(part.memory)
+    return f"{grant.holder} ({share}, {memory})"

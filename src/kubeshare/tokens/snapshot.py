@@ -1,0 +1,54 @@
+"""What the daemon tells people: who holds what now, as one JSON line."""
+
+from pathlib import Path
+from typing import Any
+
+from kubeshare.core.token import MemberView
+from kubeshare.tokens.claim import Claim
+from kubeshare.tokens.files import Grant
+
+
+def entries(claim: Claim, views: dict[str, MemberView]) -> list[dict[str, Any]]:
+    """One entry for each of the claim's GPUs: shares 0 to 1, times in ns, memory in bytes.
+
+    Args:
+        claim: live or refused.
+        views: by GPU; those without one are not granted.
+    """
+    use = claim.use()
+    found = []
+    for cell, part in enumerate(claim.grant.gpus):
+        view = views.get(part.uuid)
+        found.append(
+            {
+                "gpu": part.uuid,
+                "model": part.model,
+                "claim": claim.name,
+                "holder": _holder(claim.grant),
+                "state": view.state if view else claim.state.name.lower(),
+                "processes": claim.processes,
+                "requestMicros": part.request,
+                "limitMicros": part.limit,
+                "share": view.share if view else 0.0,
+                "chargedNs": view.charged_ns if view else 0,
+                "waits": view.waits if view else 0,
+                "waitedNs": view.waited_ns if view else 0,
+                "longestWaitNs": view.longest_wait_ns if view else 0,
+                "memoryBytes": part.memory,
+                "memoryUsedBytes": use[cell].memory,
+                "memoryTotalBytes": part.memory_total,
+                "launches": use[cell].launches,
+            }
+        )
+    return found
+
+
+def _holder(grant: Grant) -> str:
+    """The holder's name for people; of a command, what it is called now."""
+    if grant.owner is None:
+        return grant.holder
+    try:
+        name = Path(f"/proc/{grant.owner.pid}/comm").read_text().strip()
+    except OSError:
+        name = "gone"
+    return f"{name} ({grant.owner.pid})"

@@ -1,0 +1,22 @@
+"""Fixtures: a run folder in memory, and a daemon that serves it."""
+
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kubeshare.tokens.files import Paths
+from tokens.helpers import RunningDaemon
+
+
+@pytest.fixture
+def paths() -> Iterator[Paths]:
+    with tempfile.TemporaryDirectory(prefix="kubeshare-", dir="/dev/shm") as folder:
+        yield Paths(Path(folder) / "run")
+
+
+@pytest.fixture
+def daemon(paths: Paths) -> Iterator[RunningDaemon]:
+    with RunningDaemon(paths) as running:
+        yield running

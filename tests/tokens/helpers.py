@@ -1,0 +1,233 @@
+"""A daemon in a thread, and clients that speak its protocol in Python."""
+
+import asyncio
+import contextlib
+import mmap
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Self, TypeVar
+
+from kubeshare.tokens import control
+from kubeshare.tokens.daemon import Daemon
+from kubeshare.tokens.files import Grant, GrantedGpu, Owner, Paths, Status, wait_status, write_grant
+from kubeshare.tokens.wire import (
+    MESSAGE,
+    PAGE_CELL,
+    PAGE_HEADER,
+    VERSION,
+    GateState,
+    GrantState,
+    Message,
+    MessageType,
+)
+
+GI = 2**30
+GPU_A = "GPU-00000000-0000-4000-8000-00000000000a"
+GPU_B = "GPU-00000000-0000-4000-8000-00000000000b"
+
+Found = TypeVar("Found")
+
+
+def eventually(
+    question: Callable[[], Found | bool | None], what: str, seconds: float = 10
+) -> Found:
+    """Ask until the answer is true."""
+    deadline = time.monotonic() + seconds
+    while True:
+        answer = question()
+        if answer:
+            return answer  # type: ignore[return-value]
+        assert time.monotonic() < deadline, f"not within {seconds} s: {what}"
+        time.sleep(0.002)
+
+
+def grant(
+    claim: str,
+    request: float = 0.3,
+    limit: float = 1,
+    *,
+    memory: int = GI,
+    gpus: tuple[str, ...] = (GPU_A,),
+    owner: Owner | None = None,
+    quota_ns: int | None = None,
+) -> Grant:
+    """A grant of the same part on each of the GPUs, which have 16 GiB."""
+    parts = tuple(
+        GrantedGpu(
+            uuid=uuid,
+            memory_total=16 * GI,
+            request=round(request * 1e6),
+            limit=round(limit * 1e6),
+            memory=memory,
+        )
+        for uuid in gpus
+    )
+    return Grant(version=1, claim=claim, gpus=parts, owner=owner, quota_ns=quota_ns)
+
+
+class RunningDaemon:
+    """A daemon in a thread of this process."""
+
+    def __init__(self, paths: Paths) -> None:
+        self.paths = paths
+        self._started = threading.Event()
+        self._stop: asyncio.Event | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()))
+
+    async def _serve(self) -> None:
+        self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
+        daemon = Daemon(self.paths, self._loop)
+        door = await control.serve(self.paths, daemon.snapshot)
+        self._started.set()
+        async with door:
+            await self._stop.wait()
+        daemon.close()
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        assert self._started.wait(10)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        assert self._loop is not None
+        assert self._stop is not None
+        self._loop.call_soon_threadsafe(self._stop.set)
+        self._thread.join(10)
+        assert not self._thread.is_alive()
+
+    def grant(self, asked: Grant) -> Status:
+        """Write a grant and wait for the answer."""
+        write_grant(self.paths, asked)
+        return wait_status(self.paths, asked.claim, 10)
+
+    def view(self, claim: str) -> dict[str, object]:
+        """What `top` would show of a claim."""
+        entries = control.ask_snapshot(self.paths)["claims"]
+        found: dict[str, object] = next(e for e in entries if e["claim"] == claim)
+        return found
+
+
+class Page:
+    """A page as the library sees it."""
+
+    def __init__(self, path: Path) -> None:
+        file = os.open(path, os.O_RDONLY)
+        self.inode = os.fstat(file).st_ino
+        self._map = mmap.mmap(file, os.fstat(file).st_size, prot=mmap.PROT_READ)
+        os.close(file)
+
+    @property
+    def grant_state(self) -> GrantState:
+        return GrantState(PAGE_HEADER.unpack_from(self._map, 0)[4])
+
+    @property
+    def header(self) -> tuple[int, ...]:
+        return PAGE_HEADER.unpack_from(self._map, 0)
+
+    def cell(self, index: int = 0) -> tuple[int, ...]:
+        return PAGE_CELL.unpack_from(self._map, PAGE_HEADER.size + index * PAGE_CELL.size)
+
+    @property
+    def epoch(self) -> int:
+        return self.cell()[0]
+
+    @property
+    def gate(self) -> GateState:
+        return GateState(self.cell()[1])
+
+
+class Client:
+    """One process of a claim, doing what the test tells it."""
+
+    def __init__(self, paths: Paths, claim: str, *, hello: bool = True) -> None:
+        self.page = Page(paths.claim(claim) / "page")
+        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.socket.settimeout(10)
+        folder = os.open(paths.claim(claim), os.O_PATH)
+        try:
+            self.socket.connect(f"/proc/self/fd/{folder}/socket")
+        finally:
+            os.close(folder)
+        if hello:
+            self.say(MessageType.HELLO, value=VERSION)
+            assert self.hear().type is MessageType.WELCOME
+
+    def say(self, kind: MessageType, *, epoch: int = 0, time_ns: int = 0, value: int = 0) -> None:
+        self.socket.send(Message(kind, 0, epoch, os.getpid(), time_ns, value).pack())
+
+    def hear(self) -> Message:
+        return Message.unpack(self.socket.recv(MESSAGE.size))
+
+    def hear_until(self, kind: MessageType) -> Message:
+        while True:
+            message = self.hear()
+            if message.type is kind:
+                return message
+
+    @property
+    def is_dropped(self) -> bool:
+        """Whether the daemon has closed the connection (what it said before is skipped)."""
+        self.socket.setblocking(False)
+        try:
+            while self.socket.recv(MESSAGE.size):
+                pass
+        except BlockingIOError:
+            return False
+        except ConnectionError:
+            return True
+        finally:
+            self.socket.settimeout(10)
+        return True
+
+    def want(self) -> None:
+        self.say(MessageType.WANT, epoch=self.page.epoch)
+
+    def open(self) -> None:
+        """Want, and wait until the gate is open."""
+        self.want()
+        eventually(lambda: self.page.gate is GateState.OPEN, "the gate is open")
+
+    def drain(self, time_ns: int | None = None) -> None:
+        """Answer the next CLOSING."""
+        asked = self.hear_until(MessageType.CLOSING)
+        now = time.monotonic_ns() if time_ns is None else time_ns
+        self.say(MessageType.DRAINED, epoch=asked.epoch, time_ns=now)
+
+    def close(self) -> None:
+        self.socket.close()
+
+
+@contextlib.contextmanager
+def saturating(client: Client) -> Iterator[None]:
+    """Let a client behave like a process that always has work, until the block ends."""
+    done = threading.Event()
+
+    def work() -> None:
+        client.socket.settimeout(0.05)
+        while not done.is_set():
+            if client.page.gate is not GateState.OPEN:
+                client.want()
+            with contextlib.suppress(TimeoutError):
+                if client.hear().type is MessageType.CLOSING:
+                    client.say(
+                        MessageType.DRAINED, epoch=client.page.epoch, time_ns=time.monotonic_ns()
+                    )
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join(10)
