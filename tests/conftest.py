@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from kubeshare.lab.cluster import Lab, Shape
 from kubeshare.lab.control_plane import ApiServer, local_api_server
 from kubeshare.lab.progress import Progress
 
@@ -17,3 +18,19 @@ def apiserver() -> Iterator[ApiServer]:
     """
     with local_api_server(Progress()) as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def lab() -> Iterator[Lab]:
+    """A lab of two nodes with two fake GPUs each (mark: ``lab``); down at the end.
+
+    It is the same for all tests: use a namespace of your own and leave every
+    component running. What a killed run has left is taken down first.
+    """
+    booted = Lab("test")
+    booted.down()
+    try:
+        booted.up(Shape(nodes=2, gpus="V100x2"))
+        yield booted
+    finally:
+        booted.down()

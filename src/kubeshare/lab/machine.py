@@ -182,15 +182,26 @@ class Machine:
     def start(
         self, part: str, argv: Sequence[str], environment: Mapping[str, str] | None = None
     ) -> None:
-        """Start a long-running program inside, unless it runs already.
+        """Start a long-running program inside, unless it runs already; return when it runs.
 
         Args:
             part: the program's name as the kernel shows it.
             argv: its command line.
             environment: added to this process's own.
+
+        Raises:
+            LabError: it ended at once; the message has its last words.
         """
-        if f"{self.name}/{part}" not in find_parts(self.layout):
-            self._start(part, [*self._enter(*_EVERYTHING), *argv], environment)
+        name = f"{self.name}/{part}"
+        if name in find_parts(self.layout):
+            return
+        entering = self._start(part, [*self._enter(*_EVERYTHING), *argv], environment)
+        wait_until(
+            lambda: name in find_parts(self.layout),
+            f"the start of {name}",
+            still_possible=lambda: None if processes.alive(entering) else self.log_tail(part),
+            seconds=_START_SECONDS,
+        )
 
     def stop(self, part: str, *, gently: bool = True) -> None:
         """End a program that was started inside, if it runs."""

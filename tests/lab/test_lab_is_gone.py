@@ -1,0 +1,127 @@
+"""Whatever was killed and however: after `down` nothing of a lab is left."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kubeshare.lab import machine
+from kubeshare.lab.cluster import Lab, Shape
+from kubeshare.lab.control_plane import wait_until
+
+pytestmark = pytest.mark.lab
+
+NAME = "test-gone"
+SHAPE = Shape(nodes=1, gpus="none")
+
+
+def _mounts() -> list[str]:
+    """The mounts of this machine, without the counters that change by themselves."""
+    lines = Path("/proc/self/mountinfo").read_text().splitlines()
+    return sorted(" ".join(line.split()[3:]) for line in lines)
+
+
+def _links() -> list[str]:
+    return sorted(entry.name for entry in Path("/sys/class/net").iterdir())
+
+
+def _network_namespaces() -> set[str]:
+    found = set()
+    for link in Path("/proc").glob("[0-9]*/ns/net"):
+        try:
+            found.add(os.readlink(link))  # noqa: PTH115 - a link to no path
+        except OSError:
+            continue
+    return found
+
+
+class Before:
+    """This machine as it was without the lab."""
+
+    def __init__(self, lab: Lab) -> None:
+        assert not lab.exists()
+        self.lab = lab
+        self.mounts = _mounts()
+        self.links = _links()
+        self.settings = self._settings()
+        self.namespaces = _network_namespaces()
+
+    @staticmethod
+    def _settings() -> list[str]:
+        files = ("net/ipv4/ip_forward", "vm/overcommit_memory", "kernel/panic")
+        return [Path("/proc/sys", file).read_text() for file in files]
+
+    def assert_the_same_now(self, of_the_lab: set[str]) -> None:
+        """Compare, with the network namespaces that the lab had meanwhile."""
+        lab = self.lab
+        assert not machine.find_processes(lab.layout)
+        assert not lab.exists()
+        assert _mounts() == self.mounts
+        assert _links() == self.links
+        assert self._settings() == self.settings
+        assert not _network_namespaces() & of_the_lab
+        assert not list(Path("/sys/fs/cgroup").glob(f"**/{lab.layout.cgroup}"))
+
+
+@pytest.fixture
+def before() -> Iterator[Before]:
+    lab = Lab(NAME)
+    lab.down()
+    yield Before(lab)
+    lab.down()
+
+
+def _own_namespaces(before: Before) -> set[str]:
+    found = set()
+    for process in machine.find_processes(before.lab.layout):
+        found.add(os.readlink(f"/proc/{process.pid}/ns/net"))  # noqa: PTH115 - a link to no path
+    return found - before.namespaces
+
+
+def test_after_killing_everything_that_matters(before: Before) -> None:
+    lab = before.lab
+    lab.up(SHAPE)
+    lab.kubectl("run", "pod", "--image=kubeshare:dev", "--command", "--", "sleep", "3600")
+    pod = "/api/v1/namespaces/default/pods/pod"
+    wait_until(lambda: lab.api.get(pod)["status"]["phase"] == "Running", "a pod to run")
+    namespaces = _own_namespaces(before)
+    assert len(namespaces) >= 3  # control plane, node, pod
+
+    for part in ("node-1/containerd", "node-1/kubelet", "control-plane/kube-apiserver"):
+        lab.stop_component(part, gently=False)
+    lab.down()
+
+    before.assert_the_same_now(namespaces)
+
+
+def test_after_up_itself_was_killed_halfway(before: Before) -> None:
+    command = ["lab", "up", "--name", NAME, "--nodes", "1", "--gpus", "none"]
+    program = [sys.executable, "-m", "kubeshare.cli.main", *command]
+    child = subprocess.Popen(program, stderr=subprocess.DEVNULL)
+    booting = {"node-1/pause", "control-plane/kube-apiserver"}
+    wait_until(lambda: booting <= machine.find_parts(before.lab.layout).keys(), "a half-booted lab")
+    child.send_signal(signal.SIGKILL)
+    child.wait()
+    namespaces = _own_namespaces(before)
+
+    before.lab.down()
+
+    before.assert_the_same_now(namespaces)
+
+
+def test_a_lab_that_was_cut_short_is_finished_by_the_next_up(before: Before) -> None:
+    lab = before.lab
+    lab.up(SHAPE)
+    node = machine.find_parts(lab.layout)["node-1/pause"]
+    os.kill(node.pid, signal.SIGKILL)
+    wait_until(lambda: "node-1/kubelet" not in machine.find_parts(lab.layout), "the node's end")
+
+    lab.up()
+
+    assert lab.ready_nodes() == {"node-1"}
+    lab.down()
+    before.assert_the_same_now(set())
