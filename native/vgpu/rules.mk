@@ -11,3 +11,23 @@ $(VGPU_LIBRARY): $(VGPU_OBJECTS)
 TARGETS += $(VGPU_LIBRARY)
 CHECKED += $(VGPU_LIBRARY)
 SOURCES += $(wildcard vgpu/*.[ch]) vgpu/hooks.def $(wildcard include/*.h)
+
+# Programs that its tests and benchmarks drive.
+PROBE_OBJECTS := $(BUILD)/obj/tests/probe.o $(BUILD)/obj/tests/paths.o
+$(BUILD)/obj/tests/%.o: CPPFLAGS += -Ifakegpu/include
+$(BUILD)/obj/tests/paths-linked.o: CPPFLAGS += -DLINKED
+$(BUILD)/obj/tests/paths-linked.o: tests/paths.c
+	$(compile)
+$(BUILD)/tests/probe: LIBS := -ldl
+$(BUILD)/tests/probe: $(PROBE_OBJECTS)
+	$(program)
+$(BUILD)/tests/probe-linked: LIBS := -ldl
+$(BUILD)/tests/probe-linked: $(BUILD)/obj/tests/probe.o $(BUILD)/obj/tests/paths-linked.o $(BUILD)/fakegpu/libcuda.so.1
+	$(program)
+$(BUILD)/launch-bench: $(BUILD)/obj/tests/launch_bench.o $(BUILD)/fakegpu/libcuda.so.1
+	$(program)
+
+VGPU_TESTS := $(BUILD)/tests/probe $(BUILD)/tests/probe-linked
+TARGETS += $(VGPU_TESTS) $(BUILD)/launch-bench
+CHECKED += $(VGPU_TESTS)
+SOURCES += $(wildcard tests/*.[ch])

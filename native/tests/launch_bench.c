@@ -1,0 +1,53 @@
+/*
+ * What a launch through the open gate costs: run once with the library and once without, and
+ * compare.
+ *
+ *   launch-bench [CALLS]
+ *
+ * The launch names no kernel, so the driver refuses it at once: what is
+ * measured is the way there, not the driver's own work, which is a hundred
+ * times longer and would drown the difference. Prints one JSON line with the
+ * median over batches, in ns a call.
+ */
+#include <cuda.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+#define BATCHES 101
+
+static double nanoseconds_a_call(int calls) {
+    struct timespec start, end;
+    clock_gettime(CLOCK_MONOTONIC, &start);
+    for (int i = 0; i < calls; i++)
+        cuLaunchKernel(NULL, 1, 1, 1, 1, 1, 1, 0, NULL, NULL, NULL);
+    clock_gettime(CLOCK_MONOTONIC, &end);
+    const int64_t spent =
+        (int64_t)(end.tv_sec - start.tv_sec) * 1000000000 + (end.tv_nsec - start.tv_nsec);
+    return (double)spent / calls;
+}
+
+static int compare(const void *left, const void *right) {
+    const double a = *(const double *)left, b = *(const double *)right;
+    return (a > b) - (a < b);
+}
+
+int main(int count, char **arguments) {
+    const int calls = count > 1 ? atoi(arguments[1]) : 20000;
+    double batch[BATCHES];
+    CUcontext context;
+    if (calls < 1 || cuInit(0) != CUDA_SUCCESS ||
+        cuDevicePrimaryCtxRetain(&context, 0) != CUDA_SUCCESS ||
+        cuCtxSetCurrent(context) != CUDA_SUCCESS) {
+        fprintf(stderr, "launch-bench: no GPU can be used; usage: launch-bench [CALLS]\n");
+        return 3;
+    }
+    const CUresult refusal = cuLaunchKernel(NULL, 1, 1, 1, 1, 1, 1, 0, NULL, NULL, NULL);
+    for (int i = 0; i < BATCHES; i++)
+        batch[i] = nanoseconds_a_call(calls);
+    qsort(batch, BATCHES, sizeof *batch, compare);
+    printf("{\"launch_ns\": %.2f, \"fastest_ns\": %.2f, \"calls\": %d, \"driver_answer\": %d}\n",
+           batch[BATCHES / 2], batch[0], calls, (int)refusal);
+    return 0;
+}

@@ -1,0 +1,75 @@
+/*
+ * The ways by which programs get the driver's functions.
+ *
+ *   direct       linked to libcuda.so.1 (probe-linked only)
+ *   default      dlsym(RTLD_DEFAULT, …) after dlopen(…, RTLD_GLOBAL)
+ *   dlsym        dlsym(handle, …)
+ *   dlsym-ptsz   the same, `_ptsz` and `_ptds` twins where there are any
+ *   dlvsym       dlsym itself found by dlvsym, for both of its versions
+ *   address      cuGetProcAddress with four arguments (CUDA 11.3)
+ *   address-v2   with five (CUDA 12)
+ *   address-ptsz with five and the flag for per-thread default streams
+ */
+#ifndef PATHS_H
+#define PATHS_H
+
+#define __CUDA_API_VERSION_INTERNAL
+#include <cuda.h>
+#include <stdbool.h>
+
+struct nvml_memory {
+    unsigned long long total, free, used;
+};
+
+struct nvml_memory_v2 {
+    unsigned int version;
+    unsigned long long total, reserved, free, used;
+};
+
+#define KERNEL_ARGUMENTS                                                                           \
+    CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, CUstream
+
+/* CALL(member, base name, suffix of its ABI, its version, suffix of the per-thread twin,
+ * parameters) */
+#define CALLS                                                                                      \
+    CALL(init, cuInit, , 2000, , (unsigned))                                                       \
+    CALL(create, cuCtxCreate, _v2, 3020, , (CUcontext *, unsigned, CUdevice))                      \
+    CALL(destroy, cuCtxDestroy, _v2, 4000, , (CUcontext))                                          \
+    CALL(set_current, cuCtxSetCurrent, , 4000, , (CUcontext))                                      \
+    CALL(get_current, cuCtxGetCurrent, , 4000, , (CUcontext *))                                    \
+    CALL(synchronize, cuCtxSynchronize, , 2000, , (void))                                          \
+    CALL(primary_retain, cuDevicePrimaryCtxRetain, , 7000, , (CUcontext *, CUdevice))              \
+    CALL(primary_release, cuDevicePrimaryCtxRelease, _v2, 11000, , (CUdevice))                     \
+    CALL(module_load, cuModuleLoadData, , 2000, , (CUmodule *, const void *))                      \
+    CALL(module_function, cuModuleGetFunction, , 2000, , (CUfunction *, CUmodule, const char *))   \
+    CALL(alloc, cuMemAlloc, _v2, 3020, , (CUdeviceptr *, size_t))                                  \
+    CALL(alloc32, cuMemAlloc, , 2000, , (unsigned *, unsigned))                                    \
+    CALL(alloc_pitch, cuMemAllocPitch, _v2, 3020, ,                                                \
+         (CUdeviceptr *, size_t *, size_t, size_t, unsigned))                                      \
+    CALL(alloc_managed, cuMemAllocManaged, , 6000, , (CUdeviceptr *, size_t, unsigned))            \
+    CALL(free, cuMemFree, _v2, 3020, , (CUdeviceptr))                                              \
+    CALL(mem_info, cuMemGetInfo, _v2, 3020, , (size_t *, size_t *))                                \
+    CALL(total_mem, cuDeviceTotalMem, _v2, 3020, , (size_t *, CUdevice))                           \
+    CALL(memset_d8, cuMemsetD8, _v2, 3020, _ptds, (CUdeviceptr, unsigned char, size_t))            \
+    CALL(launch, cuLaunchKernel, , 4000, _ptsz, (KERNEL_ARGUMENTS, void **, void **))              \
+    CALL(launch_cooperative, cuLaunchCooperativeKernel, , 9000, _ptsz,                             \
+         (KERNEL_ARGUMENTS, void **))                                                              \
+    CALL(launch_ex, cuLaunchKernelEx, , 11060, _ptsz,                                              \
+         (const CUlaunchConfig *, CUfunction, void **, void **))
+
+struct calls {
+#define CALL(member, base, suffix, version, twin, parameters) int(*member) parameters;
+    CALLS
+#undef CALL
+};
+
+extern struct calls driver;
+extern const char path_names[];
+
+/* Fills `driver` by a path; false when there is no such path or a function is missing. */
+bool find_driver(const char *path);
+
+/* Asks NVML for the memory of the first GPU by both versions of the call; its code. */
+int nvml_memory(struct nvml_memory *memory, struct nvml_memory_v2 *memory_v2);
+
+#endif

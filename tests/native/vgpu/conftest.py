@@ -1,0 +1,39 @@
+"""A fake machine and a claim on its first GPU."""
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from vgpu_claim import Claim, Machine, Probe
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """A folder on tmpfs; its path is short enough for a socket's address."""
+    path = Path(tempfile.mkdtemp(prefix="kubeshare-", dir="/dev/shm"))
+    yield path
+    shutil.rmtree(path)
+
+
+@pytest.fixture
+def machine(folder: Path) -> Machine:
+    state = folder / "gpus"
+    state.mkdir()
+    return Machine(state)
+
+
+@pytest.fixture
+def claim(folder: Path, machine: Machine) -> Iterator[Claim]:
+    """1 GiB of the GPU, request .3; its gate is closed."""
+    with Claim(folder, [machine.grant()]) as made:
+        yield made
+
+
+@pytest.fixture
+def probe(machine: Machine, claim: Claim) -> Iterator[Probe]:
+    """A program of the claim that has not touched the GPU yet."""
+    with machine.start(claim.environment) as started:
+        yield started

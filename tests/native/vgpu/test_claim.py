@@ -1,0 +1,92 @@
+"""No claim, no GPU; and who may say which claim."""
+
+from pathlib import Path
+
+import pytest
+
+from kubeshare.tokens.wire import PAGE_HEADER, PAGE_MAGIC, VERSION, GrantState
+from vgpu_claim import Claim, Machine
+
+pytestmark = pytest.mark.native
+
+NOT_PERMITTED = 800
+
+
+def test_without_a_claim_the_gpu_cannot_be_initialised_and_the_process_goes_on(
+    machine: Machine,
+) -> None:
+    with machine.start({}) as probe:
+        probe.do("init", expect=NOT_PERMITTED)
+        probe.do("init", expect=NOT_PERMITTED)
+        assert probe.finish() == 0
+
+
+@pytest.mark.parametrize("state", [GrantState.PENDING, GrantState.REFUSED, GrantState.REVOKED])
+def test_a_grant_that_is_not_active_permits_nothing(
+    machine: Machine, claim: Claim, state: GrantState
+) -> None:
+    claim.page.set_grant_state(state)
+    with machine.start(claim.environment) as probe:
+        probe.do("init", expect=NOT_PERMITTED)
+        claim.page.set_grant_state(GrantState.ACTIVE)
+        probe.do("init")
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        b"",
+        b"\0" * 128,
+        PAGE_HEADER.pack(PAGE_MAGIC, VERSION + 1, 128, 1, GrantState.ACTIVE) + bytes(64),
+        PAGE_HEADER.pack(PAGE_MAGIC, VERSION, 128, 0, GrantState.ACTIVE) + bytes(64),
+        PAGE_HEADER.pack(PAGE_MAGIC, VERSION, 128, 17, GrantState.ACTIVE) + bytes(64),
+        PAGE_HEADER.pack(PAGE_MAGIC, VERSION, 64, 1, GrantState.ACTIVE) + bytes(64),
+        PAGE_HEADER.pack(PAGE_MAGIC, VERSION, 128, 1, GrantState.ACTIVE),
+    ],
+    ids=["empty", "zeros", "version", "no cell", "too many cells", "size", "cut off"],
+)
+def test_a_page_of_another_format_permits_nothing(
+    machine: Machine, claim: Claim, page: bytes
+) -> None:
+    path = claim.folder / "page"
+    path.unlink()
+    path.write_bytes(page)
+    with machine.start(claim.environment) as probe:
+        probe.do("init", expect=NOT_PERMITTED)
+
+
+def test_without_a_file_of_counters_nothing_is_permitted(
+    machine: Machine, claim: Claim, folder: Path
+) -> None:
+    environment = claim.environment | {"KUBESHARE_COUNTERS": str(folder / "none")}
+    with machine.start(environment) as probe:
+        probe.do("init", expect=NOT_PERMITTED)
+
+
+def test_it_is_silent_unless_asked(machine: Machine, claim: Claim) -> None:
+    with machine.start({}) as probe:
+        probe.do("init", expect=NOT_PERMITTED)
+        assert probe.errors() == ""
+    with machine.start(claim.environment | {"KUBESHARE_DEBUG": "1"}) as probe:
+        probe.do("init")
+        probe.do("retain", 0)
+        probe.do("alloc", 2**40, expect=2)
+        assert "refused 1099511627776 bytes" in probe.errors()
+
+
+def test_a_path_too_long_for_an_address_is_reached_too(machine: Machine, folder: Path) -> None:
+    long = folder / ("x" * 120)
+    long.mkdir()
+    (folder / "short").symlink_to(long)
+    with (
+        Claim(folder / "short", [machine.grant()]) as claim,
+        machine.start(
+            {
+                "KUBESHARE_CLAIM": str(long / "claim"),
+                "KUBESHARE_COUNTERS": str(long / "counters"),
+            }
+        ) as probe,
+    ):
+        probe.do("init")
+        probe.do("retain", 0)
+        claim.accept()

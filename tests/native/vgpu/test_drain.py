@@ -1,0 +1,117 @@
+"""What the library tells the daemon about the GPU's own time."""
+
+import pytest
+
+from kubeshare.tokens.wire import GateState, MessageType
+from vgpu_claim import Claim, Connection, Machine, Probe
+
+pytestmark = pytest.mark.native
+
+MILLISECOND_NS = 1_000_000
+
+
+@pytest.fixture
+def connection(claim: Claim, probe: Probe) -> Connection:
+    """Of a program with a context, which has launched nothing; the gate is open."""
+    probe.do("init")
+    probe.do("retain", 0)
+    connection = claim.accept()
+    claim.open()
+    return connection
+
+
+def test_drained_comes_when_the_gpu_is_done_and_says_when_it_was(
+    machine: Machine, claim: Claim, probe: Probe, connection: Connection
+) -> None:
+    start = probe.do("launch", "kernel", 1000, 1)["now_ns"]
+    probe.do("launch", "kernel", 5000, 39)
+    drained = claim.drain(connection)
+    busy_ns = machine.gpu()["busy_ns"]
+    assert busy_ns == 196 * MILLISECOND_NS
+    # One program alone keeps the engine busy without a gap: it ended `busy` after it began.
+    assert abs(drained.time_ns - (start + busy_ns)) < MILLISECOND_NS
+
+
+def test_a_second_turn_is_measured_as_well_as_the_first(
+    machine: Machine, claim: Claim, probe: Probe, connection: Connection
+) -> None:
+    probe.do("launch", "kernel", 1000, 10)
+    claim.drain(connection)
+    before = machine.gpu()["busy_ns"]
+    claim.open()
+    start = probe.do("launch", "kernel", 1000, 1)["now_ns"]
+    probe.do("launch", "kernel", 1000, 99)
+    drained = claim.drain(connection)
+    used = machine.gpu()["busy_ns"] - before
+    assert abs(drained.time_ns - (start + used)) < MILLISECOND_NS
+
+
+def test_launches_wait_while_the_gate_is_closing(
+    claim: Claim, probe: Probe, connection: Connection
+) -> None:
+    probe.do("launch", "kernel", 20_000, 5)
+    claim.page.set_gate(0, GateState.CLOSING)
+    probe.tell("launch", "kernel", 1000, 1)
+    assert connection.expect(MessageType.WANT).epoch == claim.page.epoch(0)
+    assert probe.is_silent()
+    connection.send(MessageType.CLOSING, 0, claim.page.epoch(0))
+    connection.expect(MessageType.DRAINED)
+    claim.close()
+    assert probe.is_silent()
+    claim.open()
+    assert probe.answer()["result"] == 0
+
+
+def test_all_contexts_of_a_process_are_drained(
+    claim: Claim, probe: Probe, connection: Connection
+) -> None:
+    probe.do("launch", "kernel", 1000, 1)
+    probe.do("create", 0)
+    probe.do("launch", "kernel", 50_000, 2)
+    drained = claim.drain(connection)
+    after = probe.do("sync")["now_ns"]
+    assert drained.time_ns <= after
+    assert claim.drain(connection).time_ns == drained.time_ns
+
+
+def test_a_process_that_launched_nothing_is_drained_at_once(
+    claim: Claim, connection: Connection
+) -> None:
+    assert claim.drain(connection).time_ns == 0
+
+
+def test_idle_is_said_once_when_nothing_is_queued_any_more(
+    machine: Machine, claim: Claim, probe: Probe, connection: Connection
+) -> None:
+    start = probe.do("launch", "kernel", 1000, 1)["now_ns"]
+    probe.do("launch", "kernel", 1000, 29)
+    connection.send(MessageType.WATCH, 0, claim.page.epoch(0))
+    idle = connection.expect(MessageType.IDLE)
+    assert idle.epoch == claim.page.epoch(0)
+    assert abs(idle.time_ns - (start + machine.gpu()["busy_ns"])) < MILLISECOND_NS
+    assert claim.drain(connection).time_ns == idle.time_ns
+
+
+def test_a_watch_ends_with_its_epoch(claim: Claim, probe: Probe, connection: Connection) -> None:
+    probe.do("launch", "kernel", 100_000, 1)
+    connection.send(MessageType.WATCH, 0, claim.page.epoch(0))
+    claim.drain(connection)
+    claim.open()
+    probe.do("launch", "kernel", 1000, 1)
+    probe.do("sync")
+    claim.drain(connection)
+    assert connection.says_nothing()
+
+
+def test_an_ended_context_is_drained_no_more(
+    claim: Claim, probe: Probe, connection: Connection
+) -> None:
+    probe.do("create", 0)
+    probe.do("launch", "kernel", 1000, 3)
+    probe.do("destroy")
+    probe.do("release", 0)
+    claim.drain(connection)
+    probe.do("retain", 0)
+    claim.open()
+    probe.do("launch", "kernel", 1000, 3)
+    claim.drain(connection)

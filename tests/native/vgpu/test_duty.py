@@ -1,0 +1,83 @@
+"""Without a daemon a claim keeps to its request by the clock; memory stays limited."""
+
+from pathlib import Path
+
+import pytest
+
+from kubeshare.tokens.wire import GrantState
+from vgpu_claim import Claim, Machine, Probe, eventually
+
+pytestmark = pytest.mark.native
+
+PERIOD_NS = 100_000_000
+
+
+def share(machine: Machine, periods: int) -> float:
+    """Busy time of the GPU over some periods, divided by their length."""
+    first = machine.stat()
+    assert eventually(lambda: machine.stat()["now_ns"] - first["now_ns"] >= periods * PERIOD_NS)
+    last = machine.stat()
+    busy_ns = last["gpus"][0]["busy_ns"] - first["gpus"][0]["busy_ns"]
+    return float(busy_ns / (last["now_ns"] - first["now_ns"]))
+
+
+def test_when_the_daemon_dies_the_process_times_itself_until_one_is_back(
+    machine: Machine, claim: Claim, probe: Probe
+) -> None:
+    probe.do("init")
+    probe.do("retain", 0)
+    claim.accept()
+    claim.open()
+    probe.do("launch", "kernel", 1000, 1)
+    probe.tell("work", 1000, 10_000, 4)
+    claim.stop()
+    assert share(machine, 20) == pytest.approx(0.3, abs=0.06)
+    claim.close()
+    claim.listen()
+    connection = claim.accept()
+    claim.drain(connection)
+    busy_ns = machine.gpu()["busy_ns"]
+    assert probe.is_silent()
+    claim.open()
+    assert eventually(lambda: machine.gpu()["busy_ns"] > busy_ns)
+
+
+def test_a_process_that_finds_no_daemon_times_itself(
+    machine: Machine, claim: Claim, probe: Probe
+) -> None:
+    claim.stop()
+    probe.do("init")
+    probe.do("retain", 0)
+    probe.do("launch", "kernel", 1000, 1)
+    probe.tell("work", 1000, 10_000, 4)
+    assert share(machine, 20) == pytest.approx(0.3, abs=0.06)
+    assert probe.is_silent()
+
+
+def test_long_kernels_are_paid_for_later(folder: Path, machine: Machine) -> None:
+    with (
+        Claim(folder, [machine.grant(request=500_000)]) as claim,
+        machine.start(claim.environment) as probe,
+    ):
+        claim.stop()
+        probe.do("init")
+        probe.do("retain", 0)
+        probe.tell("work", 30_000, 1000, 2)
+        assert eventually(lambda: machine.gpu()["busy_ns"] > 0)
+        assert share(machine, 30) < 0.65
+
+
+def test_a_grant_revoked_meanwhile_is_noticed(claim: Claim, probe: Probe) -> None:
+    claim.stop()
+    probe.do("init")
+    probe.do("retain", 0)
+    claim.page.set_grant_state(GrantState.REVOKED)
+    probe.do("launch", "kernel", 1000, 1, expect=800)
+
+
+def test_memory_stays_limited(claim: Claim, probe: Probe) -> None:
+    probe.do("init")
+    probe.do("retain", 0)
+    claim.accept()
+    claim.stop()
+    probe.do("alloc", 2**30 + 1, expect=2)

@@ -1,0 +1,173 @@
+"""Launches pass when the gate is open, and wait when it is not."""
+
+from pathlib import Path
+
+import pytest
+
+from kubeshare.tokens.wire import VERSION, GrantState, MessageType
+from vgpu_claim import Claim, Machine, Probe
+
+pytestmark = pytest.mark.native
+
+PATHS = [
+    "direct",
+    "default",
+    "dlsym",
+    "dlsym-ptsz",
+    "dlvsym",
+    "address",
+    "address-v2",
+    "address-ptsz",
+]
+NOT_PERMITTED = 800
+MICROSECONDS = 1000
+
+
+@pytest.mark.parametrize("how", ["kernel", "ex", "cooperative"])
+@pytest.mark.parametrize("path", PATHS)
+def test_a_launch_waits_at_the_closed_gate_and_goes_on_when_it_opens(
+    machine: Machine, claim: Claim, path: str, how: str
+) -> None:
+    with machine.start(claim.environment, path) as probe:
+        probe.do("init")
+        probe.do("retain", 0)
+        connection = claim.accept()
+        probe.tell("launch", how, MICROSECONDS, 1)
+        want = connection.receive()
+        assert want.type is MessageType.WANT
+        assert want.epoch == claim.page.epoch(0)
+        assert probe.is_silent()
+        assert machine.gpu()["busy_ns"] == 0
+        claim.open()
+        assert probe.answer()["result"] == 0
+        probe.do("sync")
+        assert machine.gpu()["busy_ns"] == MICROSECONDS * 1000
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_a_memset_waits_too(machine: Machine, claim: Claim, path: str) -> None:
+    with machine.start(claim.environment, path) as probe:
+        probe.do("init")
+        probe.do("retain", 0)
+        connection = claim.accept()
+        pointer = probe.do("alloc", 4096)["pointer"]
+        probe.tell("memset", pointer, 4096)
+        assert connection.receive().type is MessageType.WANT
+        assert probe.is_silent()
+        claim.open()
+        assert probe.answer()["result"] == 0
+
+
+def test_hello_says_version_and_pid(claim: Claim, probe: Probe) -> None:
+    probe.do("init")
+    probe.do("retain", 0)
+    hello = claim.accept().hello
+    assert hello.version == hello.value == VERSION
+    assert hello.pid == probe.process.pid
+
+
+def test_a_program_that_only_asks_needs_no_connection(claim: Claim, probe: Probe) -> None:
+    probe.do("init")
+    probe.do("info", expect=None)
+    assert claim.nobody_connects()
+
+
+def test_a_context_of_its_own_connects_too(machine: Machine, claim: Claim, probe: Probe) -> None:
+    probe.do("init")
+    probe.do("create", 0)
+    claim.accept()
+    claim.open()
+    probe.do("launch", "kernel", MICROSECONDS, 3)
+    probe.do("sync")
+    probe.do("destroy")
+    assert machine.gpu()["busy_ns"] == 3 * MICROSECONDS * 1000
+
+
+def test_nothing_is_launched_before_the_daemon_has_welcomed_the_process(
+    claim: Claim, probe: Probe
+) -> None:
+    claim.open()
+    probe.do("init")
+    probe.do("retain", 0)
+    connection = claim.accept(welcome=False)
+    probe.tell("launch", "kernel", MICROSECONDS, 1)
+    assert probe.is_silent()
+    assert connection.says_nothing()
+    connection.send(MessageType.WELCOME)
+    assert probe.answer()["result"] == 0
+
+
+def test_a_waiting_thread_asks_once_an_epoch(claim: Claim, probe: Probe) -> None:
+    probe.do("init")
+    probe.do("retain", 0)
+    connection = claim.accept()
+    probe.tell("launch", "kernel", MICROSECONDS, 1)
+    first = connection.receive()
+    claim.close()
+    second = connection.receive()
+    assert (first.type, second.type) == (MessageType.WANT, MessageType.WANT)
+    assert second.epoch == first.epoch + 1
+    assert connection.says_nothing()
+    assert probe.is_silent()
+
+
+def test_a_revoked_grant_ends_waits_and_later_launches_with_an_error(
+    claim: Claim, probe: Probe
+) -> None:
+    probe.do("init")
+    probe.do("retain", 0)
+    connection = claim.accept()
+    probe.tell("launch", "kernel", MICROSECONDS, 1)
+    connection.expect(MessageType.WANT)
+    claim.page.set_grant_state(GrantState.REVOKED)
+    assert probe.answer()["result"] == NOT_PERMITTED
+    probe.do("launch", "kernel", MICROSECONDS, 1, expect=NOT_PERMITTED)
+    probe.do("alloc", 4096, expect=NOT_PERMITTED)
+
+
+def test_marks_of_threads_that_ended_are_used_again(claim: Claim, probe: Probe) -> None:
+    probe.do("init")
+    probe.do("retain", 0)
+    connection = claim.accept()
+    claim.open()
+    probe.do("threads", 500)
+    claim.drain(connection)
+
+
+def test_each_gpu_of_a_claim_has_its_own_gate(folder: Path) -> None:
+    machine = Machine(folder, "V100x2")
+    grants = [machine.grant(1), machine.grant(0)]
+    with Claim(folder, grants) as claim, machine.start(claim.environment) as probe:
+        probe.do("init")
+        probe.do("retain", 0)
+        connection = claim.accept()
+        claim.open(0)
+        probe.tell("launch", "kernel", MICROSECONDS, 1)
+        assert connection.receive().cell == 1
+        assert probe.is_silent()
+        claim.open(1)
+        assert probe.answer()["result"] == 0
+        probe.do("retain", 1)
+        claim.close(1)
+        probe.do("launch", "kernel", MICROSECONDS, 1)
+        claim.drain(connection, 0)
+        assert [gpu["busy_ns"] for gpu in machine.stat()["gpus"]] == [MICROSECONDS * 1000] * 2
+
+
+def test_a_gpu_that_is_not_of_the_claim_gets_no_context(folder: Path) -> None:
+    machine = Machine(folder, "V100x2")
+    with Claim(folder, [machine.grant(1)]) as claim, machine.start(claim.environment) as probe:
+        probe.do("init")
+        probe.do("retain", 0, expect=NOT_PERMITTED)
+        probe.do("create", 0, expect=NOT_PERMITTED)
+        probe.do("retain", 1)
+
+
+def test_a_program_that_ends_while_the_gate_is_open_ends_well(claim: Claim, probe: Probe) -> None:
+    probe.do("init")
+    probe.do("retain", 0)
+    connection = claim.accept()
+    claim.open()
+    probe.do("launch", "kernel", MICROSECONDS, 5)
+    assert probe.finish() == 0
+    assert connection.is_closed()

@@ -1,0 +1,101 @@
+"""Processes fork, and programs without a GPU notice nothing."""
+
+import subprocess
+import sys
+
+import pytest
+
+from kubeshare.tokens.wire import MessageType
+from vgpu_claim import MIB, Claim, Machine, Probe, eventually
+
+pytestmark = pytest.mark.native
+
+NOT_INITIALIZED = 3
+
+
+def test_a_forked_child_leaves_connection_and_account_to_its_parent(
+    claim: Claim, probe: Probe
+) -> None:
+    probe.do("init")
+    probe.do("retain", 0)
+    connection = claim.accept()
+    claim.open()
+    probe.do("alloc", MIB)
+    probe.do("fork", "alloc", MIB, expect=None)
+    assert claim.charged() == MIB
+    assert connection.says_nothing()
+    probe.do("launch", "kernel", 1000, 1)
+    claim.drain(connection)
+    probe.do("alloc", 1023 * MIB)
+    assert claim.charged() == 1024 * MIB
+
+
+def test_a_child_forked_before_the_gpu_was_used_is_a_process_of_its_own(
+    claim: Claim, probe: Probe
+) -> None:
+    probe.do("fork", "init")
+    assert claim.nobody_connects()
+    probe.do("init")
+    probe.do("retain", 0)
+    assert claim.accept().hello.pid == probe.process.pid
+
+
+def test_the_child_of_a_gpu_program_cannot_use_its_parents_gpu(claim: Claim, probe: Probe) -> None:
+    probe.do("init")
+    probe.do("retain", 0)
+    claim.accept()
+    answer = probe.do("fork", "launch", "kernel", 1000, 1, expect=None)
+    assert answer["result"] == NOT_INITIALIZED
+
+
+def test_programs_that_use_no_gpu_behave_as_before(machine: Machine) -> None:
+    program = (
+        "import ctypes, subprocess, threading\n"
+        "libc = ctypes.CDLL(None)\n"
+        "assert libc.getpid() > 0\n"
+        "assert subprocess.run(['sh', '-c', 'exit 7']).returncode == 7\n"
+        "try:\n"
+        "    libc.no_such_function\n"
+        "except AttributeError as error:\n"
+        "    assert 'no_such_function' in str(error), error\n"
+        "else:\n"
+        "    raise SystemExit(1)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env=machine.environment() | {"LD_PRELOAD": str(machine.library)},
+        capture_output=True,
+        timeout=30,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+def test_the_end_of_a_process_frees_its_slot(machine: Machine, claim: Claim) -> None:
+    for _ in range(3):
+        with machine.start(claim.environment) as probe:
+            probe.do("init")
+            probe.do("retain", 0)
+            connection = claim.accept()
+            probe.do("alloc", 1024 * MIB)
+            assert probe.finish() == 0
+            assert connection.is_closed()
+            assert eventually(lambda: claim.charged() == 0)
+
+
+def test_a_process_with_many_threads_is_drained(
+    machine: Machine, claim: Claim, probe: Probe
+) -> None:
+    probe.do("init")
+    probe.do("retain", 0)
+    connection = claim.accept()
+    claim.open()
+    probe.tell("hammer", 40, 4096, 200)
+    assert eventually(lambda: machine.gpu()["busy_ns"] > 0)
+    for _ in range(20):
+        claim.drain(connection)
+        busy_ns = machine.gpu()["busy_ns"]
+        connection.expect(MessageType.WANT)
+        assert machine.gpu()["busy_ns"] == busy_ns
+        claim.open()
+    assert probe.answer()["result"] == 0
