@@ -8,6 +8,8 @@ for per-thread default streams. The headers themselves are not part of this repo
     python list_driver_names.py INCLUDE_FOLDER > driver_names.def
 """
 
+# ruff: noqa: INP001 - a tool beside the table that it makes, not a package
+
 import re
 import sys
 from collections import defaultdict

@@ -29,6 +29,11 @@ $(BUILD)/fakegpu-stat: $(call fakegpu_objects,stat/fakegpu_stat) $(FAKEGPU_ENGIN
 $(BUILD)/burn: $(BUILD)/obj/examples/burn.o $(FAKEGPU)/libcuda.so.1
 	$(program)
 
-TARGETS += $(FAKEGPU)/libcuda.so.1 $(FAKEGPU)/libnvidia-ml.so.1 $(BUILD)/fakegpu-stat $(BUILD)/burn
+FAKEGPU_PROFILES := $(patsubst fakegpu/%,$(FAKEGPU)/%,$(wildcard fakegpu/profiles/*.profile))
+$(FAKEGPU)/profiles/%: fakegpu/profiles/%
+	@mkdir -p $(@D)
+	@cp $< $@
+
+TARGETS += $(FAKEGPU_PROFILES) $(FAKEGPU)/libcuda.so.1 $(FAKEGPU)/libnvidia-ml.so.1 $(BUILD)/fakegpu-stat $(BUILD)/burn
 CHECKED += $(FAKEGPU)/libcuda.so.1 $(FAKEGPU)/libnvidia-ml.so.1 $(BUILD)/fakegpu-stat $(BUILD)/burn
 SOURCES += $(wildcard fakegpu/*/*.[ch] examples/*.c)

@@ -89,7 +89,7 @@ static CUresult initialise(void) {
     Dl_info here;
     char error[512];
     const char *library = dladdr(&driver, &here) != 0 ? here.dli_fname : "";
-    if (!engine_open(&driver.engine, library, error, sizeof error)) {
+    if (!engine_open(&driver.engine, ENGINE_RUN, library, error, sizeof error)) {
         fprintf(stderr, "fakegpu: %s\n", error);
         return CUDA_ERROR_SYSTEM_NOT_READY;
     }

@@ -29,12 +29,19 @@ struct engine {
     pthread_mutex_t mutex[GPUS_MAX];
 };
 
+/** What to do with a state that was made for another profile. */
+enum engine_use {
+    ENGINE_RUN,  /* replace it if none of its processes lives, else fail */
+    ENGINE_LOOK, /* take it as it is: it says itself what GPUs it has */
+};
+
 /**
  * Chooses the profile, then opens or makes the state. The state folder is
  * $FAKEGPU_STATE, else what the profile says, else /dev/shm/fakegpu-UID.
  * Returns false with a sentence in `error`.
  */
-bool engine_open(struct engine *engine, const char *library_path, char *error, size_t size);
+bool engine_open(struct engine *engine, enum engine_use use, const char *library_path, char *error,
+                 size_t size);
 
 /**
  * The GPUs that this process may see, in order; returns how many. Where

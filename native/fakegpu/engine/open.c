@@ -71,34 +71,40 @@ static void fill(struct state *state, const struct profile *profile) {
     __atomic_store_n(&state->magic, STATE_MAGIC, __ATOMIC_RELEASE);
 }
 
+/* Whether a mapped state is one that this process may use. */
+static bool fits(const struct state *state, const struct engine *engine, enum engine_use use) {
+    return state->magic == STATE_MAGIC && state->version == STATE_VERSION &&
+           engine->size == sizeof(struct state) + state->gpus * sizeof(struct gpu) &&
+           (use == ENGINE_LOOK || state->profile_hash == profile_hash(&engine->profile));
+}
+
 /* With the lock of the processes held. */
-static enum opened map(struct engine *engine, const char *path, char *error, size_t size) {
+static enum opened map(struct engine *engine, enum engine_use use, const char *path, char *error,
+                       size_t size) {
     struct stat here, there;
-    const struct profile *profile = &engine->profile;
-    engine->size = sizeof(struct state) + profile->gpus * sizeof(struct gpu);
+    size_t wanted = sizeof(struct state) + engine->profile.gpus * sizeof(struct gpu);
     if (fstat(engine->fd, &here) != 0)
         return say(error, size, "cannot look at", path), FAILED;
     if (stat(path, &there) != 0 || here.st_ino != there.st_ino)
         return STALE;
     bool new = here.st_size == 0;
-    if (new && (fchmod(engine->fd, 0666) != 0 || ftruncate(engine->fd, (off_t)engine->size) != 0))
+    if (new && (fchmod(engine->fd, 0666) != 0 || ftruncate(engine->fd, (off_t)wanted) != 0))
         return say(error, size, "cannot make", path), FAILED;
-    struct state *state = MAP_FAILED;
-    if (new || here.st_size >= (off_t)sizeof(struct state))
-        state = mmap(NULL, new ? engine->size : (size_t)here.st_size, PROT_READ | PROT_WRITE,
-                     MAP_SHARED, engine->fd, 0);
-    /* A size of 0 or a missing magic: whoever made it was stopped before it was done. */
-    if (state != MAP_FAILED && (new || (here.st_size == (off_t)engine->size && state->magic == 0)))
-        fill(state, profile);
-    if (state != MAP_FAILED && state->magic == STATE_MAGIC && state->version == STATE_VERSION &&
-        state->profile_hash == profile_hash(profile)) {
+    engine->size = new ? wanted : (size_t)here.st_size;
+    struct state *state =
+        mmap(NULL, engine->size, PROT_READ | PROT_WRITE, MAP_SHARED, engine->fd, 0);
+    if (state == MAP_FAILED)
+        return say(error, size, "cannot map", path), FAILED;
+    /* No magic at its full size: whoever made it was stopped before it was done. */
+    if (engine->size == wanted && state->magic == 0)
+        fill(state, &engine->profile);
+    if (engine->size >= sizeof(struct state) && fits(state, engine, use)) {
         engine->state = state;
         return OPENED;
     }
-    if (state != MAP_FAILED)
-        munmap(state, new ? engine->size : (size_t)here.st_size);
-    if (any_process_lives(engine->fd)) {
-        snprintf(error, size, "%s is in use by processes with another profile", path);
+    munmap(state, engine->size);
+    if (use == ENGINE_LOOK || any_process_lives(engine->fd)) {
+        snprintf(error, size, "%s belongs to another profile or version, and is in use", path);
         return FAILED;
     }
     if (unlink(path) != 0)
@@ -106,7 +112,8 @@ static enum opened map(struct engine *engine, const char *path, char *error, siz
     return STALE;
 }
 
-bool engine_open(struct engine *engine, const char *library_path, char *error, size_t size) {
+bool engine_open(struct engine *engine, enum engine_use use, const char *library_path, char *error,
+                 size_t size) {
     char path[4096];
     enum opened opened = STALE;
     if (!profile_choose(&engine->profile, library_path, error, size) ||
@@ -119,7 +126,7 @@ bool engine_open(struct engine *engine, const char *library_path, char *error, s
         if (engine->fd < 0)
             return say(error, size, "cannot open", path), false;
         lock_processes(engine->fd, F_WRLCK);
-        opened = map(engine, path, error, size);
+        opened = map(engine, use, path, error, size);
         lock_processes(engine->fd, F_UNLCK);
         if (opened != OPENED)
             close(engine->fd);

@@ -29,7 +29,7 @@ static nvmlReturn_t open_machine(void) {
     if (machine.engine.state != NULL)
         return NVML_SUCCESS;
     const char *library = dladdr(&machine, &here) != 0 ? here.dli_fname : "";
-    if (!engine_open(&machine.engine, library, error, sizeof error)) {
+    if (!engine_open(&machine.engine, ENGINE_RUN, library, error, sizeof error)) {
         fprintf(stderr, "fakegpu: %s\n", error);
         return NVML_ERROR_DRIVER_NOT_LOADED;
     }

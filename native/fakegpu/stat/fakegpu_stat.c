@@ -2,6 +2,7 @@
  * fakegpu-stat: what the engine knows, as one JSON line.
  *
  *   fakegpu-stat [--state DIR] [--profile P]    the GPUs and their processes
+ *   fakegpu-stat --describe [--profile P]       the profile's GPUs; touches no state
  *   fakegpu-stat --models                       the models that profiles may name
  *
  * Busy time is the engine's own, to the nanosecond: the truth that tests of
@@ -95,26 +96,54 @@ static int print_models(void) {
     return 0;
 }
 
+static int print_profile(const char *program) {
+    char error[512];
+    char uuid[48];
+    struct profile *profile = &engine.profile;
+    if (!profile_choose(profile, program, error, sizeof error)) {
+        fprintf(stderr, "fakegpu-stat: %s\n", error);
+        return 2;
+    }
+    printf("{\"gpus\": [");
+    for (unsigned gpu = 0; gpu < profile->gpus; gpu++) {
+        profile_uuid_text(profile, gpu, uuid);
+        printf("%s{\"index\": %u, \"uuid\": \"%s\", \"model\": ", gpu == 0 ? "" : ", ", gpu, uuid);
+        print_text(profile->model.name);
+        printf(", \"total_memory\": %llu}", (unsigned long long)profile->model.memory_bytes);
+    }
+    printf("]}\n");
+    return 0;
+}
+
 static int wrong_use(const char *argument) {
     fprintf(stderr,
-            "fakegpu-stat: %s\nusage: fakegpu-stat [--state DIR] [--profile P] | --models\n",
+            "fakegpu-stat: %s\nusage: fakegpu-stat [--state DIR] [--profile P] | --describe "
+            "[--profile P] | "
+            "--models\n",
             argument);
     return 2;
 }
 
 int main(int count, char **arguments) {
     char error[512];
+    bool describe = false;
     for (int i = 1; i < count; i++) {
         bool state = strcmp(arguments[i], "--state") == 0;
         if (strcmp(arguments[i], "--models") == 0)
             return print_models();
+        if (strcmp(arguments[i], "--describe") == 0) {
+            describe = true;
+            continue;
+        }
         if (!state && strcmp(arguments[i], "--profile") != 0)
             return wrong_use(arguments[i]);
         if (i + 1 == count)
             return wrong_use("an option lacks its value");
         setenv(state ? "FAKEGPU_STATE" : "FAKEGPU_PROFILE", arguments[++i], 1);
     }
-    if (!engine_open(&engine, arguments[0], error, sizeof error)) {
+    if (describe)
+        return print_profile(arguments[0]);
+    if (!engine_open(&engine, ENGINE_LOOK, arguments[0], error, sizeof error)) {
         fprintf(stderr, "fakegpu-stat: %s\n", error);
         return 3;
     }

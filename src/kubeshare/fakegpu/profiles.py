@@ -1,0 +1,48 @@
+"""Profiles: which machines the fake GPU can be, and which GPUs those have."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from kubeshare import native
+from kubeshare.fakegpu.launch import settings
+from kubeshare.fakegpu.program import ask
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """One GPU of a profile; ``total_memory`` in bytes, ``model`` as NVML names it."""
+
+    index: int
+    uuid: str
+    model: str
+    total_memory: int
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """A model that profiles may name; ``memory`` in bytes, ``name`` as NVML says it."""
+
+    model: str
+    name: str
+    memory: int
+
+
+def gpus(profile: str | Path, seed: str = "") -> tuple[Gpu, ...]:
+    """The GPUs of a profile, in the order of their indices; no state is made or read.
+
+    Raises:
+        FakeGpuError: there is no such profile, or a line of it is wrong.
+    """
+    answer = ask("--describe", settings=settings(profile, seed=seed))
+    return tuple(Gpu(**gpu) for gpu in answer["gpus"])
+
+
+def models() -> tuple[Model, ...]:
+    """The models known: a profile may be ``MODELxN`` with 1 to 16 of them."""
+    return tuple(Model(**model) for model in ask("--models", settings={}))
+
+
+def profiles() -> tuple[Path, ...]:
+    """The profile files that come with the fake GPU."""
+    folder = native.path(native.FAKE_DRIVER_FOLDER) / "profiles"
+    return tuple(sorted(folder.glob("*.profile")))
