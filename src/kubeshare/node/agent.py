@@ -58,6 +58,7 @@ class Agent:
             cdi_folders=[paths.static_cdi_folder, paths.dynamic_cdi_folder],
         )
         self.releaser = Releaser(api, self.view, self.grants, paths.dynamic_cdi_folder)
+        self.placeholders = Placeholders(api, self.view, self.inventory, paths.pod_resources_socket)
         self.slices = SlicePublisher(api, node)
         self.reconciler = Reconciler(
             api,

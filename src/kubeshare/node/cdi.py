@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import yaml
 
 from kubeshare.api.names import CDI_CLAIM_KIND, WHOLE_GPU_RESOURCE
@@ -37,6 +38,17 @@ _SPEC_SUFFIXES = frozenset({".json", ".yaml"})
 
 class GpuDeviceMissingError(Exception):
     """No CDI spec of this node has a device of that name."""
+
+
+class _Device(msgspec.Struct, frozen=True):
+    name: str | int = ""
+
+
+class _Spec(msgspec.Struct, frozen=True):
+    """A spec of somebody else's, as far as it is looked at."""
+
+    kind: str = ""
+    devices: tuple[_Device, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -95,18 +107,16 @@ def _devices(folders: list[Path]) -> Iterator[tuple[str, set[str]]]:
         for file in sorted(folder.iterdir() if folder.is_dir() else ()):
             if file.suffix in _SPEC_SUFFIXES and not file.name.startswith(_FILE_PREFIX):
                 spec = _load(file)
-                devices = spec.get("devices") or ()
-                yield str(spec.get("kind", "")), {str(device.get("name")) for device in devices}
+                yield spec.kind, {str(device.name) for device in spec.devices}
 
 
-def _load(file: Path) -> dict[str, Any]:
+def _load(file: Path) -> _Spec:
     # Other programs write here too: a broken or vanished spec of theirs is as good
     # as none, which is also how the runtime takes it.
     try:
-        spec = yaml.load(file.read_bytes(), Loader=_LOADER)  # noqa: S506 - a safe loader
-    except (OSError, ValueError, yaml.YAMLError):
-        return {}
-    return spec if isinstance(spec, dict) else {}
+        return msgspec.convert(yaml.load(file.read_bytes(), Loader=_LOADER), _Spec)  # noqa: S506 - a safe loader
+    except (OSError, ValueError, yaml.YAMLError, msgspec.ValidationError):
+        return _Spec()
 
 
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)

@@ -12,8 +12,8 @@ Three leftovers are possible, each the trace of a crash or a loss:
   run (force-deleted), so the kubelet, which stops it and then calls, gets time first.
 """
 
+import asyncio
 from collections.abc import Iterable
-from time import monotonic
 
 import structlog
 
@@ -149,7 +149,8 @@ class Reconciler:
         return grant.pod_uid in uids
 
     async def _forget(self, grant: PodGrant) -> RequeueAfter | None:
-        waited = monotonic() - self._gone_since.setdefault(grant.claim, monotonic())
+        now = asyncio.get_running_loop().time()
+        waited = now - self._gone_since.setdefault(grant.claim, now)
         if waited < self._forgotten:
             return RequeueAfter(self._forgotten - waited)
         log.warning("grant dropped: its pod is gone and the kubelet forgot it", **_keys(grant))

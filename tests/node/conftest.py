@@ -1,0 +1,66 @@
+"""What tests of the node agent share."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from kube_fake import FakeApiServer
+from kubeshare.node.agent import Agent
+from kubeshare.node.library import InstalledLibrary
+from kubeshare.node.paths import NodePaths
+from node_fake import NODE, Cluster, FixedGpus, Running, gpu_spec_file
+
+
+@pytest.fixture
+def server() -> FakeApiServer:
+    """An empty API server."""
+    return FakeApiServer()
+
+
+@pytest.fixture
+def cluster(server: FakeApiServer) -> Cluster:
+    """A cluster with one node."""
+    return Cluster(server)
+
+
+@pytest.fixture
+def paths(tmp_path: Path) -> NodePaths:
+    """The folders of a node with two GPUs."""
+    paths = NodePaths(tmp_path)
+    gpu_spec_file(paths)
+    return paths
+
+
+@pytest.fixture
+def gpus() -> FixedGpus:
+    """The node's GPUs."""
+    return FixedGpus()
+
+
+@pytest.fixture
+def agent(server: FakeApiServer, cluster: Cluster, paths: NodePaths, gpus: FixedGpus) -> Running:
+    """An agent that knows its node and cluster, without sockets and controllers.
+
+    Each call is another start of it, with what the last one left on disk.
+    """
+
+    @asynccontextmanager
+    async def run() -> AsyncIterator[Agent]:
+        library = InstalledLibrary(paths.root / "lib.so", paths.root / "preload")
+        async with server.api() as api:
+            agent = Agent(api, NODE, paths, gpus, library)
+            agent.inventory.found = gpus.read()
+            reflectors = (agent.view.vgpus, agent.view.pods)
+            tasks = [asyncio.create_task(reflector.run()) for reflector in reflectors]
+            try:
+                await agent.view.wait_synced()
+                yield agent
+            finally:
+                for task in tasks:
+                    task.cancel()
+                await asyncio.gather(*tasks, return_exceptions=True)
+
+    return run

@@ -1,0 +1,171 @@
+"""The whole agent: real sockets to a kubelet, a token daemon's files, a fake API server."""
+
+import asyncio
+import tempfile
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from kube_fake import FakeApiServer, until
+from kubeshare.api.names import NAMESPACE, placeholder_name
+from kubeshare.api.v1 import GPUNODES, VGPUS
+from kubeshare.kube.resources import PODS, RESOURCE_SLICES
+from kubeshare.kube.runtime import Program
+from kubeshare.node.agent import Agent
+from kubeshare.node.library import InstalledLibrary
+from kubeshare.node.paths import NodePaths
+from kubeshare.node.proto import dra_pb2
+from node_fake import (
+    A_GPU,
+    NODE,
+    Cluster,
+    FakeKubelet,
+    FixedGpus,
+    claim_reference,
+    daemon_says,
+    gpu_spec_file,
+)
+
+CLAIM = dra_pb2.Claim(**vars(claim_reference("a")))
+
+
+class Lab:
+    """A node that an agent runs on.
+
+    Attributes:
+        kubelet: the node's kubelet.
+        paths: the node's folders.
+    """
+
+    def __init__(self, server: FakeApiServer, paths: NodePaths) -> None:
+        self.kubelet = FakeKubelet()
+        self.paths = paths
+        self._server = server
+
+    @asynccontextmanager
+    async def agent(self) -> AsyncIterator[Agent]:
+        """Run an agent until the block ends, then stop it as SIGTERM does."""
+        library = InstalledLibrary(Path("/lib.so"), Path("/preload"))
+        async with self._server.api() as api:
+            program = Program("agent", api, port=0)
+            agent = Agent(api, NODE, self.paths, FixedGpus(), library)
+            agent.add_to(program)
+            running = asyncio.create_task(program.run())
+            try:
+                await until(self.paths.registration_socket.exists)
+                await self.kubelet.register(self.paths.registration_socket)
+                yield agent
+            finally:
+                program.stop()
+                await running
+
+    def run(self, main: Callable[[], Awaitable[None]]) -> None:
+        """Run a test's body beside the kubelet and the daemon."""
+
+        async def everything() -> None:
+            daemon = asyncio.create_task(self._answer_grants())
+            async with self.kubelet.serve_pod_resources(self.paths.pod_resources_socket):
+                await main()
+            daemon.cancel()
+
+        asyncio.run(everything())
+
+    async def _answer_grants(self) -> None:
+        grants = self.paths.run_folder / "grants"
+        while True:
+            for file in list(grants.glob("*.json")):
+                daemon_says(self.paths, file.stem, "ACTIVE")
+            await asyncio.sleep(0.005)
+
+
+@pytest.fixture
+def paths() -> Iterator[NodePaths]:
+    """A node's folders in a short place: the path of a socket has 107 bytes at most."""
+    with tempfile.TemporaryDirectory() as folder:
+        paths = NodePaths(Path(folder))
+        gpu_spec_file(paths)
+        yield paths
+
+
+@pytest.fixture
+def lab(server: FakeApiServer, cluster: Cluster, paths: NodePaths) -> Lab:
+    """A node without an agent yet."""
+    return Lab(server, paths)
+
+
+def uuid_of(server: FakeApiServer, vgpu: str) -> str:
+    stored = server.stored(VGPUS, vgpu)
+    assert stored is not None
+    return str(stored["spec"]["uuid"])
+
+
+def test_a_pod_gets_its_part_from_placeholder_to_release(
+    lab: Lab, cluster: Cluster, server: FakeApiServer
+) -> None:
+    async def main() -> None:
+        async with lab.agent():
+            assert server.stored(GPUNODES, NODE) is not None
+            await until(lambda: server.all(RESOURCE_SLICES))
+            cluster.add_vgpu("red", cluster.holder("a"), uuid="")
+            cluster.add_pod("a")
+            preparation = asyncio.create_task(lab.kubelet.prepare(CLAIM))
+            cluster.add_placeholder("red")
+            lab.kubelet.devices[NAMESPACE, placeholder_name("red")] = {
+                "nvidia.com/gpu": [A_GPU.uuid]
+            }
+            answer = (await preparation)[CLAIM.uid]
+            assert answer.error == ""
+            assert uuid_of(server, "red") == A_GPU.uuid
+            assert len(answer.devices) == 2
+            undone = await lab.kubelet.unprepare(CLAIM)
+            assert undone[CLAIM.uid].error == ""
+            assert cluster.holders("red") == []
+
+    lab.run(main)
+
+
+def test_what_one_agent_has_prepared_the_next_one_undoes(lab: Lab, cluster: Cluster) -> None:
+    async def main() -> None:
+        cluster.add_vgpu("red", cluster.holder("a"))
+        cluster.add_pod("a")
+        async with lab.agent():
+            first = await lab.kubelet.prepare(CLAIM)
+        assert cluster.holders("red") == ["a"]
+        async with lab.agent():
+            assert await lab.kubelet.prepare(CLAIM) == first
+            await lab.kubelet.unprepare(CLAIM)
+        assert cluster.holders("red") == []
+
+    lab.run(main)
+
+
+def test_a_pod_that_went_while_no_agent_was_there_is_released_at_the_start(
+    lab: Lab, cluster: Cluster, server: FakeApiServer
+) -> None:
+    async def main() -> None:
+        cluster.add_vgpu("red", cluster.holder("a"))
+        cluster.add_pod("a")
+        server.remove(PODS, "a", "default")
+        async with lab.agent():
+            await until(lambda: cluster.holders("red") == [])
+
+    lab.run(main)
+
+
+def test_two_pods_are_prepared_side_by_side(lab: Lab, cluster: Cluster) -> None:
+    async def main() -> None:
+        other = dra_pb2.Claim(**vars(claim_reference("b")))
+        async with lab.agent():
+            for pod in ("a", "b"):
+                cluster.add_pod(pod)
+            cluster.add_vgpu("red", cluster.holder("b"))
+            waiting = asyncio.create_task(lab.kubelet.prepare(CLAIM))
+            # The first has no holder yet and waits; the second is not held up by it.
+            assert (await lab.kubelet.prepare(other))[other.uid].error == ""
+            assert not waiting.done()
+            cluster.add_vgpu("red", cluster.holder("b"), cluster.holder("a"))
+            assert (await waiting)[CLAIM.uid].error == ""
+
+    lab.run(main)

@@ -1,0 +1,92 @@
+"""Discovery through an NVML that lies where a driver's would: the fake one."""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from kubeshare import native
+from kubeshare.api.v1 import GPUNodeSpec
+from kubeshare.fakegpu import gpus
+from kubeshare.node.discovery import DiscoveryError, NvmlGpus, find_nvml
+
+# A process of its own: a library, once loaded, stays for the life of a process.
+_READ = """
+import sys
+from pathlib import Path
+import msgspec
+from kubeshare.node.discovery import DiscoveryError, NvmlGpus
+gpus = NvmlGpus(Path(sys.argv[1]))
+try:
+    first = gpus.read()
+except DiscoveryError as error:
+    sys.exit(str(error))
+gpus.close()
+assert gpus.read() == first
+sys.stdout.buffer.write(msgspec.json.encode(first))
+"""
+
+
+@pytest.fixture
+def driver_root(tmp_path: Path) -> Path:
+    """A driver's root with the fake NVML and a profile beside it."""
+    libraries = tmp_path / "usr/lib/x86_64-linux-gnu"
+    libraries.mkdir(parents=True)
+    shutil.copy(native.path("fakegpu/libnvidia-ml.so.1"), libraries)
+    profiles = Path(__file__).parents[2] / "native/fakegpu/profiles"
+    shutil.copy(profiles / "v100-16g-x2-pcie.profile", libraries / "fakegpu.profile")
+    return tmp_path
+
+
+def read(driver_root: Path) -> subprocess.CompletedProcess[bytes]:
+    state = driver_root / "state"
+    return subprocess.run(
+        [sys.executable, "-c", _READ, str(driver_root)],
+        env={"PYTHONPATH": ":".join(sys.path), "FAKEGPU_STATE": str(state)},
+        capture_output=True,
+        check=False,
+        timeout=60,
+    )
+
+
+@pytest.mark.native
+def test_the_gpus_of_the_drivers_root_are_found_with_memory_and_link(driver_root: Path) -> None:
+    result = read(driver_root)
+    assert result.returncode == 0, result.stderr.decode()
+    found = msgspec.json.decode(result.stdout, type=GPUNodeSpec)
+    profile = driver_root / "usr/lib/x86_64-linux-gnu/fakegpu.profile"
+    assert [device.uuid for device in found.devices] == [gpu.uuid for gpu in gpus(profile)]
+    assert all(device.healthy for device in found.devices)
+    assert {device.memory_bytes for device in found.devices} == {16 << 30}
+    assert [device.minor for device in found.devices] == [0, 1]
+    (link,) = found.links
+    assert (link.a, link.b) == (0, 1)
+    assert link.link in {"PIX", "PXB", "PHB", "NODE", "SYS"}
+    assert found.driver_version
+
+
+def test_a_library_that_cannot_be_loaded_is_an_error_with_its_path(tmp_path: Path) -> None:
+    folder = tmp_path / "usr/lib64"
+    folder.mkdir(parents=True)
+    (folder / "libnvidia-ml.so.1").write_text("not a library")
+    result = read(tmp_path)
+    assert result.returncode == 1
+    assert f"{folder}/libnvidia-ml.so.1 cannot be loaded" in result.stderr.decode()
+
+
+def test_a_node_without_a_driver_says_where_it_was_sought(tmp_path: Path) -> None:
+    with pytest.raises(DiscoveryError, match=r"usr/lib64.*--driver-root"):
+        NvmlGpus(tmp_path).read()
+
+
+@pytest.mark.parametrize(
+    "folder", ["usr/lib64", "usr/lib/x86_64-linux-gnu", "usr/local/nvidia/lib64"]
+)
+def test_nvml_is_found_in_each_of_the_usual_folders(tmp_path: Path, folder: str) -> None:
+    library = tmp_path / folder / "libnvidia-ml.so.1"
+    library.parent.mkdir(parents=True)
+    library.touch()
+    assert find_nvml(tmp_path) == library

@@ -1,0 +1,104 @@
+"""The node's GPUs as its GPUNode tells of them."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from kube_fake import FakeApiServer, Fault, run_virtual
+from kubeshare.api.v1 import GPUNODES, GPUNodeSpec
+from kubeshare.kube.errors import ApiError
+from kubeshare.node.discovery import with_vanished
+from kubeshare.node.inventory import Inventory
+from node_fake import A_GPU, NODE, OTHER_GPU, FixedGpus
+
+PROMISED = {A_GPU.uuid}
+
+
+def published(server: FakeApiServer) -> Any:
+    stored = server.stored(GPUNODES, NODE)
+    return stored and stored["spec"]
+
+
+def refresh(server: FakeApiServer, gpus: FixedGpus, times: int = 1) -> Inventory:
+    async def main() -> Inventory:
+        async with server.api() as api:
+            inventory = Inventory(api, NODE, Direct(gpus), lambda: PROMISED)
+            for _ in range(times):
+                await inventory.refresh()
+            return inventory
+
+    return run_virtual(main())
+
+
+class Direct:
+    """GPUs read in the event loop's own thread, as virtual time wants it."""
+
+    def __init__(self, gpus: FixedGpus) -> None:
+        self.read = gpus.read
+
+
+def test_what_is_found_is_published_whole(server: FakeApiServer) -> None:
+    inventory = refresh(server, FixedGpus())
+    assert [device["uuid"] for device in published(server)["devices"]] == [
+        A_GPU.uuid,
+        OTHER_GPU.uuid,
+    ]
+    assert published(server)["driverVersion"] == "550.1"
+    assert inventory.device(OTHER_GPU.uuid) == OTHER_GPU
+    assert inventory.device("GPU-of-another-node") is None
+
+
+def test_nothing_is_written_when_nothing_has_changed(server: FakeApiServer) -> None:
+    refresh(server, FixedGpus(), times=5)
+    assert server.writes == 1
+
+
+def test_a_gpu_that_vanishes_stays_listed_as_unhealthy_while_a_vgpu_stands_for_it(
+    server: FakeApiServer,
+) -> None:
+    refresh(server, FixedGpus())
+    inventory = refresh(server, FixedGpus(devices=()))
+    (lost,) = published(server)["devices"]
+    assert (lost["uuid"], lost["healthy"]) == (A_GPU.uuid, False)
+    assert "lists it no more" in lost["message"]
+    device = inventory.device(A_GPU.uuid)
+    assert device is not None
+    assert not device.healthy
+
+
+def test_a_gpu_that_comes_back_is_healthy_again(server: FakeApiServer) -> None:
+    refresh(server, FixedGpus())
+    refresh(server, FixedGpus(devices=()))
+    refresh(server, FixedGpus())
+    assert [device["healthy"] for device in published(server)["devices"]] == [True, True]
+
+
+def test_a_node_without_a_driver_publishes_that_it_has_no_gpus(server: FakeApiServer) -> None:
+    refresh(server, FixedGpus(fault="no libnvidia-ml.so.1"), times=3)
+    assert published(server)["devices"] == []
+    assert server.writes == 1
+
+
+def test_a_gpunode_that_could_not_be_written_is_written_the_next_time(
+    server: FakeApiServer,
+) -> None:
+    server.inject(Fault.answer(500), verb="patch", resource="gpunodes")
+
+    async def main() -> None:
+        async with server.api() as api:
+            inventory = Inventory(api, NODE, Direct(FixedGpus()), lambda: PROMISED)
+            with pytest.raises(ApiError):
+                await inventory.refresh()
+            await inventory.refresh()
+
+    run_virtual(main())
+    assert len(published(server)["devices"]) == 2
+
+
+def test_a_vanished_gpu_that_nobody_counts_on_is_forgotten() -> None:
+    before = GPUNodeSpec(devices=(A_GPU, OTHER_GPU))
+    now = with_vanished(GPUNodeSpec(), before, {OTHER_GPU.uuid})
+    assert [device.uuid for device in now.devices] == [OTHER_GPU.uuid]
+    assert not now.devices[0].healthy
+    assert msgspec.structs.replace(now.devices[0], healthy=True, message="") == OTHER_GPU

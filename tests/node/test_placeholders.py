@@ -1,0 +1,163 @@
+"""Which GPU a vGPU is: asked from the kubelet over a real socket, written once."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from kube_fake import FakeApiServer
+from kubeshare.api.names import NAMESPACE, placeholder_name
+from kubeshare.api.v1 import VGPUS
+from kubeshare.kube.controller import RequeueAfter, TerminalError
+from kubeshare.kube.errors import ConflictError
+from kubeshare.node.paths import NodePaths
+from kubeshare.node.pod_resources import PodResourcesError, devices_of, whole_gpu
+from node_fake import A_GPU, Cluster, FakeKubelet, FixedGpus, Running
+
+POD = (NAMESPACE, placeholder_name("red"))
+WHOLE = "nvidia.com/gpu"
+
+Resolve = Callable[[], RequeueAfter | None]
+
+
+@pytest.fixture
+def kubelet() -> FakeKubelet:
+    """A kubelet that has given nothing to nobody."""
+    return FakeKubelet()
+
+
+@pytest.fixture
+def resolve(agent: Running, kubelet: FakeKubelet, paths: NodePaths) -> Resolve:
+    """Look once at vGPU ``red``."""
+
+    async def main() -> RequeueAfter | None:
+        socket = paths.pod_resources_socket
+        async with kubelet.serve_pod_resources(socket), agent() as running:
+            vgpu = running.view.vgpus.store.get("red")
+            assert vgpu is not None
+            return await running.placeholders.resolve(vgpu)
+
+    return lambda: asyncio.run(main())
+
+
+def spec(server: FakeApiServer) -> Any:
+    stored = server.stored(VGPUS, "red")
+    assert stored is not None
+    return stored["spec"]
+
+
+def test_the_uuid_model_and_memory_of_the_placeholders_gpu_are_written(
+    cluster: Cluster, kubelet: FakeKubelet, resolve: Resolve
+) -> None:
+    cluster.add_vgpu("red", uuid="")
+    cluster.add_placeholder("red")
+    kubelet.devices[POD] = {WHOLE: [A_GPU.uuid], "example.com/nic": ["eth0"]}
+    kubelet.devices["default", "native"] = {WHOLE: ["GPU-of-somebody-else"]}
+    assert resolve() is None
+    written = spec(cluster.server)
+    assert written["uuid"] == A_GPU.uuid
+    assert written["model"] == "V100"
+    assert written["memoryBytes"] == A_GPU.memory_bytes
+
+
+@pytest.mark.parametrize("phase", ["Pending", "Succeeded", "Failed"])
+def test_only_a_running_placeholder_is_asked_about(
+    cluster: Cluster, kubelet: FakeKubelet, resolve: Resolve, phase: str
+) -> None:
+    cluster.add_vgpu("red", uuid="")
+    cluster.add_placeholder("red", phase)
+    assert resolve() is None
+    assert kubelet.lists == 0
+
+
+def test_a_running_placeholder_that_is_not_listed_yet_is_asked_about_again_soon(
+    cluster: Cluster, resolve: Resolve
+) -> None:
+    cluster.add_vgpu("red", uuid="")
+    cluster.add_placeholder("red")
+    again = resolve()
+    assert again is not None
+    assert 0 < again.seconds <= 1
+
+
+def test_a_known_vgpu_is_left_alone(
+    cluster: Cluster, kubelet: FakeKubelet, resolve: Resolve
+) -> None:
+    cluster.add_vgpu("red")
+    cluster.add_placeholder("red")
+    kubelet.devices[POD] = {WHOLE: ["GPU-another"]}
+    assert resolve() is None
+    assert spec(cluster.server)["uuid"] == A_GPU.uuid
+
+
+@pytest.mark.parametrize(
+    ("devices", "words"),
+    [
+        ([f"{A_GPU.uuid}::0"], "time-sliced"),
+        (["MIG-00000000-0000-0000-0000-000000000000"], "MIG instance"),
+        ([A_GPU.uuid, "GPU-b"], "2 were given"),
+    ],
+)
+def test_what_is_not_one_whole_gpu_is_refused_with_the_reason(
+    cluster: Cluster, kubelet: FakeKubelet, resolve: Resolve, devices: list[str], words: str
+) -> None:
+    cluster.add_vgpu("red", uuid="")
+    cluster.add_placeholder("red")
+    kubelet.devices[POD] = {WHOLE: devices}
+    with pytest.raises(TerminalError, match=words):
+        resolve()
+    assert spec(cluster.server)["uuid"] == ""
+
+
+def test_a_gpu_that_nvml_does_not_know_is_looked_for_again(
+    cluster: Cluster, kubelet: FakeKubelet, resolve: Resolve, gpus: FixedGpus
+) -> None:
+    gpus.devices = ()
+    cluster.add_vgpu("red", uuid="")
+    cluster.add_placeholder("red")
+    kubelet.devices[POD] = {WHOLE: [A_GPU.uuid]}
+    assert isinstance(resolve(), RequeueAfter)
+
+
+def test_a_gpu_with_less_memory_than_was_promised_is_refused(
+    cluster: Cluster, kubelet: FakeKubelet, resolve: Resolve
+) -> None:
+    cluster.add_vgpu("red", uuid="")
+    cluster.add_placeholder("red")
+    kubelet.devices[POD] = {WHOLE: [A_GPU.uuid]}
+    cluster.server.add_rule(VGPUS, lambda _new, _old: "the holders' memory would be more")
+    with pytest.raises(TerminalError, match="the holders' memory would be more"):
+        resolve()
+
+
+def test_a_vgpu_that_changed_meanwhile_is_not_written(
+    cluster: Cluster, kubelet: FakeKubelet, agent: Running, paths: NodePaths
+) -> None:
+    cluster.add_vgpu("red", uuid="")
+    cluster.add_placeholder("red")
+    kubelet.devices[POD] = {WHOLE: [A_GPU.uuid]}
+
+    async def main() -> None:
+        socket = paths.pod_resources_socket
+        async with kubelet.serve_pod_resources(socket), agent() as running:
+            vgpu = running.view.vgpus.store.get("red")
+            assert vgpu is not None
+            cluster.add_vgpu("red", cluster.holder("a"), uuid="")
+            with pytest.raises(ConflictError):
+                await running.placeholders.resolve(vgpu)
+
+    asyncio.run(main())
+    assert spec(cluster.server)["uuid"] == ""
+
+
+def test_a_kubelet_that_does_not_answer_is_an_error_that_names_its_socket(
+    paths: NodePaths,
+) -> None:
+    ask: Coroutine[Any, Any, list[str]] = devices_of(paths.pod_resources_socket, "a", "b")
+    with pytest.raises(PodResourcesError, match=r"kubelet\.sock"):
+        asyncio.run(ask)
+
+
+def test_one_whole_gpu_is_its_uuid() -> None:
+    assert whole_gpu([A_GPU.uuid]) == A_GPU.uuid

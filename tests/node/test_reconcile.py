@@ -1,0 +1,219 @@
+"""What crashes and losses leave behind, and that it is put in order."""
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+import pytest
+
+from kube_fake import FakeApiServer, run_virtual
+from kubeshare.api.v1 import VGPUS
+from kubeshare.kube.controller import RequeueAfter
+from kubeshare.kube.resources import PODS
+from kubeshare.node import cdi
+from kubeshare.node.agent import Agent
+from kubeshare.node.paths import NodePaths
+from node_fake import Cluster, Running, claim_reference, daemon_says
+
+T = TypeVar("T")
+CLAIM = claim_reference("a")
+Act = Callable[[Agent], Awaitable[T]]
+
+
+@pytest.fixture
+def held(cluster: Cluster) -> Cluster:
+    """Pod ``a`` runs here and holds a part of vGPU ``red``; nothing is prepared."""
+    cluster.add_pod("a", phase="Running")
+    cluster.add_vgpu("red", cluster.holder("a"))
+    return cluster
+
+
+@pytest.fixture
+def prepared(held: Cluster, paths: NodePaths, agent: Running) -> Cluster:
+    """The same, and prepared by an agent that has ended."""
+    daemon_says(paths, CLAIM.uid, "ACTIVE")
+    start(agent, lambda running: running.prepare(CLAIM))
+    return held
+
+
+def start(running: Running, act: Act[T]) -> T:
+    async def main() -> T:
+        async with running() as agent:
+            return await act(agent)
+
+    return run_virtual(main())
+
+
+def look_at_vgpu(agent: Agent) -> Awaitable[RequeueAfter | None]:
+    return agent.reconciler.reconcile_vgpu("red")
+
+
+def look_at_grant(agent: Agent) -> Awaitable[RequeueAfter | None]:
+    return agent.reconciler.reconcile_grant(CLAIM.uid)
+
+
+def test_a_holder_whose_pod_is_gone_and_not_prepared_is_released(
+    held: Cluster, server: FakeApiServer, agent: Running
+) -> None:
+    server.remove(PODS, "a", "default")
+    assert start(agent, look_at_vgpu) is None
+    assert held.holders("red") == []
+
+
+def test_a_holder_whose_pod_was_replaced_by_a_namesake_is_released(
+    held: Cluster, server: FakeApiServer, agent: Running
+) -> None:
+    server.remove(PODS, "a", "default")
+    server.seed(PODS, {"metadata": {"name": "a", "namespace": "default", "uid": "new"}})
+    start(agent, look_at_vgpu)
+    assert held.holders("red") == []
+
+
+@pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
+def test_a_holder_whose_pod_has_ended_and_is_not_prepared_is_released(
+    held: Cluster, agent: Running, phase: str
+) -> None:
+    held.add_pod("a", phase=phase)
+    start(agent, look_at_vgpu)
+    assert held.holders("red") == []
+
+
+def test_a_holder_whose_pod_runs_is_kept_without_asking(
+    held: Cluster, server: FakeApiServer, agent: Running
+) -> None:
+    assert start(agent, look_at_vgpu) is None
+    assert held.holders("red") == ["a"]
+    assert not [asked for asked in server.requests if asked.verb == "get"]
+
+
+def test_a_holder_whose_pod_is_not_bound_yet_is_kept_and_looked_at_again(
+    held: Cluster, server: FakeApiServer, agent: Running
+) -> None:
+    server.change(PODS, "a", "default", lambda pod: pod["spec"].pop("nodeName"))
+    assert isinstance(start(agent, look_at_vgpu), RequeueAfter)
+    assert held.holders("red") == ["a"]
+
+
+def test_a_holder_without_a_pod_yet_is_kept(held: Cluster, agent: Running) -> None:
+    held.add_vgpu("red", held.holder("a", pod_uid=""))
+    assert start(agent, look_at_vgpu) is None
+    assert held.holders("red") == ["a"]
+
+
+def test_a_force_deleted_pod_keeps_its_part_until_the_kubelet_calls(
+    prepared: Cluster, server: FakeApiServer, agent: Running
+) -> None:
+    server.remove(PODS, "a", "default")
+    start(agent, look_at_vgpu)
+    assert prepared.holders("red") == ["a"]
+    start(agent, lambda running: running.unprepare(CLAIM))
+    assert prepared.holders("red") == []
+
+
+def test_a_grant_is_revoked_when_its_holder_is_taken_away(
+    prepared: Cluster, agent: Running, paths: NodePaths
+) -> None:
+    prepared.add_vgpu("red")
+    start(agent, look_at_grant)
+    assert not list((paths.run_folder / "grants").iterdir())
+    assert not cdi.claims(paths.dynamic_cdi_folder)
+
+
+def test_a_grant_is_kept_where_only_the_store_has_lost_its_holder(
+    prepared: Cluster, server: FakeApiServer, agent: Running
+) -> None:
+    async def act(running: Agent) -> bool:
+        server.freeze_watches()
+        running.view.vgpus.store.replace([])
+        await look_at_grant(running)
+        return running.grants.read(CLAIM.uid) is not None
+
+    assert start(agent, act)
+
+
+def test_a_grant_of_a_running_pod_is_kept(prepared: Cluster, agent: Running) -> None:
+    async def act(running: Agent) -> bool:
+        return await look_at_grant(running) is None and bool(running.grants.all())
+
+    assert start(agent, act)
+
+
+def test_a_grant_that_the_kubelet_has_forgotten_is_dropped_after_three_minutes(
+    prepared: Cluster, server: FakeApiServer, agent: Running, paths: NodePaths
+) -> None:
+    server.remove(PODS, "a", "default")
+
+    async def act(running: Agent) -> float:
+        loop = asyncio.get_running_loop()
+        controller = asyncio.create_task(running.reconciler.grants.run())
+        running.reconciler.start()
+        while running.grants.all():
+            assert loop.time() < 1000
+            await asyncio.sleep(1)
+        controller.cancel()
+        return loop.time()
+
+    assert 179 < start(agent, act) < 185
+    assert prepared.holders("red") == []
+
+
+def test_specs_without_a_grant_are_removed_at_the_start(
+    agent: Running, paths: NodePaths, cluster: Cluster
+) -> None:
+    mounts = cdi.ClaimMounts(*(paths.root for _ in range(4)))
+    cdi.write_claim(paths.dynamic_cdi_folder, "left-by-a-crash", mounts)
+
+    async def act(running: Agent) -> None:
+        running.reconciler.start()
+
+    start(agent, act)
+    assert not cdi.claims(paths.dynamic_cdi_folder)
+
+
+def test_grants_of_commands_without_a_cluster_are_none_of_ours(
+    agent: Running, paths: NodePaths, cluster: Cluster
+) -> None:
+    grants = paths.run_folder / "grants"
+    grants.mkdir(parents=True)
+    gpu = {"uuid": "GPU-00000000-0000-0000-0000-00000000000a", "memoryTotal": 2, "request": 1}
+    gpu |= {"limit": 1, "memory": 1}
+    document = {"version": 1, "claim": "run-1", "gpus": [gpu]}
+    (grants / "run-1.json").write_text(json.dumps(document))
+    (grants / "broken.json").write_text("{")
+
+    async def act(running: Agent) -> int:
+        return len(running.grants.all())
+
+    assert start(agent, act) == 0
+    assert len(list(grants.iterdir())) == 2
+
+
+def test_a_deleted_pod_makes_the_controllers_look_at_its_vgpu(
+    held: Cluster, server: FakeApiServer, agent: Running
+) -> None:
+    async def act(running: Agent) -> None:
+        controller = asyncio.create_task(running.reconciler.vgpus.run())
+        await asyncio.sleep(1)
+        assert held.holders("red") == ["a"]
+        server.remove(PODS, "a", "default")
+        await asyncio.sleep(1)
+        controller.cancel()
+
+    start(agent, act)
+    assert held.holders("red") == []
+
+
+def test_a_holder_taken_away_makes_the_controllers_look_at_the_grant(
+    prepared: Cluster, server: FakeApiServer, agent: Running
+) -> None:
+    async def act(running: Agent) -> int:
+        controller = asyncio.create_task(running.reconciler.grants.run())
+        await asyncio.sleep(1)
+        assert running.grants.all()
+        server.remove(VGPUS, "red")
+        await asyncio.sleep(1)
+        controller.cancel()
+        return len(running.grants.all())
+
+    assert start(agent, act) == 0

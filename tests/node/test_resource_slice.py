@@ -1,0 +1,55 @@
+"""The ResourceSlice by which kube-scheduler knows that a node has the driver."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from kube_fake import FakeApiServer, run_virtual
+from kubeshare.kube.resources import NODES, RESOURCE_SLICES
+from kubeshare.node.resource_slice import SlicePublisher
+from node_fake import NODE, Cluster
+
+NAME = f"{NODE}-vgpu.kubeshare.nthu"
+
+
+def run(server: FakeApiServer, disturb: Any = lambda: None) -> Any:
+    async def main() -> None:
+        async with server.api() as api:
+            publisher = SlicePublisher(api, NODE)
+            work = asyncio.gather(publisher.reflector.run(), publisher.controller.run())
+            await asyncio.sleep(1)
+            disturb()
+            await asyncio.sleep(1)
+            work.cancel()
+
+    run_virtual(main())
+    return server.stored(RESOURCE_SLICES, NAME)
+
+
+@pytest.mark.usefixtures("cluster")
+def test_one_device_that_can_be_allocated_many_times_is_published(server: FakeApiServer) -> None:
+    spec = run(server)["spec"]
+    assert spec["driver"] == "vgpu.kubeshare.nthu"
+    assert spec["nodeName"] == spec["pool"]["name"] == NODE
+    assert spec["devices"] == [{"name": "slots", "allowMultipleAllocations": True}]
+
+
+def test_the_slice_belongs_to_the_node(server: FakeApiServer, cluster: Cluster) -> None:
+    (owner,) = run(server)["metadata"]["ownerReferences"]
+    node = server.stored(NODES, NODE)
+    assert node is not None
+    assert (owner["kind"], owner["uid"]) == ("Node", node["metadata"]["uid"])
+
+
+@pytest.mark.usefixtures("cluster")
+def test_a_slice_that_the_kubelet_has_deleted_is_published_again(server: FakeApiServer) -> None:
+    assert run(server, lambda: server.remove(RESOURCE_SLICES, NAME)) is not None
+
+
+@pytest.mark.usefixtures("cluster")
+def test_a_slice_that_is_there_is_not_written_again(server: FakeApiServer) -> None:
+    run(server)
+    writes = server.writes
+    run(server)
+    assert server.writes == writes

@@ -1,0 +1,18 @@
+"""A node for tests: its objects in the cluster, its GPUs, its daemon's answers, its kubelet."""
+
+from node_fake.gpus import A_GPU, OTHER_GPU, FixedGpus
+from node_fake.kubelet import FakeKubelet
+from node_fake.node import NODE, Cluster, Running, claim_reference, daemon_says, gpu_spec_file
+
+__all__ = [
+    "A_GPU",
+    "NODE",
+    "OTHER_GPU",
+    "Cluster",
+    "FakeKubelet",
+    "FixedGpus",
+    "Running",
+    "claim_reference",
+    "daemon_says",
+    "gpu_spec_file",
+]

@@ -1,0 +1,35 @@
+"""GPUs that are what the test says."""
+
+from dataclasses import dataclass, field
+
+from kubeshare.api.v1 import GPUDevice, GPUNodeSpec
+from kubeshare.node.discovery import DiscoveryError
+
+A_GPU = GPUDevice(
+    uuid="GPU-00000000-0000-0000-0000-00000000000a",
+    index=0,
+    model="V100",
+    memory_bytes=16 << 30,
+)
+OTHER_GPU = GPUDevice(
+    uuid="GPU-00000000-0000-0000-0000-00000000000b",
+    index=1,
+    minor=1,
+    model="V100",
+    memory_bytes=16 << 30,
+)
+
+
+@dataclass
+class FixedGpus:
+    """Stands for NVML; ``fault`` is what it says instead of answering."""
+
+    devices: tuple[GPUDevice, ...] = (A_GPU, OTHER_GPU)
+    fault: str = ""
+    readings: int = field(default=0, init=False)
+
+    def read(self) -> GPUNodeSpec:
+        self.readings += 1
+        if self.fault:
+            raise DiscoveryError(self.fault)
+        return GPUNodeSpec(driver_version="550.1", agent_version="test", devices=self.devices)

@@ -1,0 +1,126 @@
+"""The kubelet's side of its sockets, with its own messages."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import grpc
+import grpc.aio
+
+from kubeshare.node.proto import dra_pb2, pluginregistration_pb2, podresources_pb2
+
+_OPTIONS = (("grpc.default_authority", "localhost"),)
+_DRA = "/k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin"
+_REGISTRATION = "/pluginregistration.Registration"
+
+
+class FakeKubelet:
+    """Calls a driver as the kubelet does, and answers what PodResources is asked.
+
+    Attributes:
+        devices: (namespace, pod) -> resource name -> device ids.
+        lists: how often PodResources was asked.
+    """
+
+    def __init__(self) -> None:
+        self.devices: dict[tuple[str, str], dict[str, list[str]]] = {}
+        self.lists = 0
+        self.info: pluginregistration_pb2.PluginInfo | None = None
+
+    async def register(self, registration: Path) -> pluginregistration_pb2.PluginInfo:
+        """Ask a plugin who it is, and tell it that it is registered."""
+        async with grpc.aio.insecure_channel(f"unix:{registration}", options=_OPTIONS) as channel:
+            self.info = await _call(
+                channel,
+                f"{_REGISTRATION}/GetInfo",
+                pluginregistration_pb2.InfoRequest(),
+                pluginregistration_pb2.PluginInfo,
+            )
+            await _call(
+                channel,
+                f"{_REGISTRATION}/NotifyRegistrationStatus",
+                pluginregistration_pb2.RegistrationStatus(plugin_registered=True),
+                pluginregistration_pb2.RegistrationStatusResponse,
+            )
+        assert self.info is not None
+        return self.info
+
+    async def prepare(self, *claims: dra_pb2.Claim) -> dict[str, Any]:
+        """Ask for claims to be prepared; answers by claim uid."""
+        answer = await self._ask(
+            "NodePrepareResources",
+            dra_pb2.NodePrepareResourcesRequest(claims=claims),
+            dra_pb2.NodePrepareResourcesResponse,
+        )
+        return dict(answer.claims)
+
+    async def unprepare(self, *claims: dra_pb2.Claim) -> dict[str, Any]:
+        """Ask for preparations to be undone; answers by claim uid."""
+        answer = await self._ask(
+            "NodeUnprepareResources",
+            dra_pb2.NodeUnprepareResourcesRequest(claims=claims),
+            dra_pb2.NodeUnprepareResourcesResponse,
+        )
+        return dict(answer.claims)
+
+    async def _ask(self, method: str, request: Any, response: Any) -> Any:
+        assert self.info is not None, "a kubelet calls only plugins that it has registered"
+        async with grpc.aio.insecure_channel(
+            f"unix:{self.info.endpoint}", options=_OPTIONS
+        ) as channel:
+            return await _call(channel, f"{_DRA}/{method}", request, response)
+
+    @asynccontextmanager
+    async def serve_pod_resources(self, socket: Path) -> AsyncIterator[None]:
+        """Serve the PodResources API meanwhile."""
+        socket.parent.mkdir(parents=True, exist_ok=True)
+        server = grpc.aio.server()
+        method: Callable[..., Awaitable[Any]] = self._list
+        handler: grpc.RpcMethodHandler[Any, Any] = grpc.unary_unary_rpc_method_handler(
+            method,
+            request_deserializer=podresources_pb2.ListPodResourcesRequest.FromString,
+            response_serializer=lambda answer: bytes(answer.SerializeToString()),
+        )
+        service = grpc.method_handlers_generic_handler("v1.PodResourcesLister", {"List": handler})
+        server.add_generic_rpc_handlers((service,))
+        server.add_insecure_port(f"unix:{socket}")
+        await server.start()
+        try:
+            yield
+        finally:
+            await server.stop(None)
+
+    async def _list(
+        self, _request: Any, _context: Any
+    ) -> podresources_pb2.ListPodResourcesResponse:
+        self.lists += 1
+        return podresources_pb2.ListPodResourcesResponse(
+            pod_resources=[
+                podresources_pb2.PodResources(
+                    namespace=namespace,
+                    name=name,
+                    containers=[
+                        podresources_pb2.ContainerResources(
+                            name="main",
+                            devices=[
+                                podresources_pb2.ContainerDevices(
+                                    resource_name=resource, device_ids=ids
+                                )
+                                for resource, ids in resources.items()
+                            ],
+                        )
+                    ],
+                )
+                for (namespace, name), resources in self.devices.items()
+            ]
+        )
+
+
+async def _call(channel: grpc.aio.Channel, method: str, request: Any, response: Any) -> Any:
+    ask = channel.unary_unary(
+        method,
+        request_serializer=type(request).SerializeToString,
+        response_deserializer=response.FromString,
+    )
+    return await ask(request, timeout=30)

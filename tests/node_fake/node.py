@@ -1,0 +1,143 @@
+"""One node's part of a cluster, and its folders."""
+
+import json
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+from typing import Any
+
+from kube_fake import FakeApiServer
+from kubeshare.api.names import DRA_DRIVER, LABEL_VGPU, NAMESPACE, placeholder_name
+from kubeshare.api.v1 import VGPUS
+from kubeshare.kube.resources import NODES, PODS, RESOURCE_CLAIMS
+from kubeshare.node.agent import Agent
+from kubeshare.node.driver import ClaimReference
+from kubeshare.node.paths import NodePaths
+from kubeshare.tokens.files import Paths, State, Status, write_status
+from node_fake.gpus import A_GPU, OTHER_GPU
+
+NODE = "n1"
+
+Running = Callable[[], AbstractAsyncContextManager[Agent]]
+"""Starts an agent for the length of a block."""
+
+
+def claim_reference(pod: str) -> ClaimReference:
+    """The claim that ``Cluster.add_pod`` makes for a pod."""
+    return ClaimReference("default", f"{pod}-claim", f"{pod}-claim-uid")
+
+
+def daemon_says(paths: NodePaths, claim: str, state: State, reason: str = "") -> None:
+    """The token daemon's answer to a claim's grant."""
+    run = Paths(paths.run_folder)
+    run.make()
+    write_status(run, Status(claim=claim, state=state, reason=reason))
+
+
+def gpu_spec_file(paths: NodePaths, kind: str = "nvidia.com/gpu") -> Path:
+    """The CDI spec of both GPUs, as the driver's set-up makes it."""
+    paths.static_cdi_folder.mkdir(parents=True, exist_ok=True)
+    file = paths.static_cdi_folder / f"{kind.replace('/', '-')}.yaml"
+    names = ["0", A_GPU.uuid, "1", OTHER_GPU.uuid, "all"]
+    devices = [{"name": name, "containerEdits": {}} for name in names]
+    spec = {"cdiVersion": "0.6.0", "kind": kind, "devices": devices}
+    file.write_text(json.dumps(spec))
+    return file
+
+
+class Cluster:
+    """Puts objects into a fake API server as their real writers do."""
+
+    def __init__(self, server: FakeApiServer) -> None:
+        self.server = server
+        server.seed(NODES, {"metadata": {"name": NODE}})
+
+    def add_vgpu(
+        self, name: str, *holders: dict[str, Any], uuid: str = A_GPU.uuid, node: str = NODE
+    ) -> None:
+        """A VGPU with its holders."""
+        self.server.seed(
+            VGPUS,
+            {
+                "metadata": {"name": name},
+                "spec": {"nodeName": node, "uuid": uuid, "memoryBytes": 16 << 30},
+                "status": {"phase": "Active", "holders": list(holders)},
+            },
+        )
+
+    @staticmethod
+    def holder(pod: str, *, pod_uid: str | None = None, request: int = 300_000) -> dict[str, Any]:
+        """The holder of a SharePod of that name; by default its pod is known."""
+        return {
+            "demand": f"{pod}-demand",
+            "namespace": "default",
+            "name": pod,
+            "podUid": f"{pod}-uid" if pod_uid is None else pod_uid,
+            "container": "",
+            "requestMicros": request,
+            "limitMicros": 600_000,
+            "memoryBytes": 1 << 30,
+        }
+
+    def set_pod_uid(self, vgpu: str, uid: str) -> None:
+        """What the device manager does once it has created the pod."""
+        self.server.change(
+            VGPUS, vgpu, "", lambda obj: obj["status"]["holders"][0].update(podUid=uid)
+        )
+
+    def holders(self, vgpu: str) -> list[str]:
+        """Who holds a part of a VGPU, by name."""
+        stored = self.server.stored(VGPUS, vgpu)
+        assert stored is not None
+        return [holder["name"] for holder in stored["status"]["holders"]]
+
+    def add_pod(self, name: str, *, phase: str = "Pending", reserved: int = 1) -> None:
+        """A pod on this node and its allocated claim, reserved for it (and for others)."""
+        self.server.seed(
+            PODS,
+            {
+                "metadata": {"name": name, "namespace": "default", "uid": f"{name}-uid"},
+                "spec": {"nodeName": NODE},
+                "status": {"phase": phase},
+            },
+        )
+        reference = claim_reference(name)
+        users = [
+            {"resource": "pods", "name": name, "uid": f"{name}-uid" if n == 0 else f"other-{n}"}
+            for n in range(reserved)
+        ]
+        results = [
+            {"request": f"container-{n}-request-0", "driver": DRA_DRIVER, "pool": NODE}
+            | {"device": "slots", "shareID": f"00000000-0000-0000-0000-00000000000{n}"}
+            for n in range(2)
+        ]
+        foreign = {"request": "nic", "driver": "nic.example", "pool": NODE, "device": "eth0"}
+        self.server.seed(
+            RESOURCE_CLAIMS,
+            {
+                "metadata": {
+                    "name": reference.name,
+                    "namespace": reference.namespace,
+                    "uid": reference.uid,
+                },
+                "status": {
+                    "reservedFor": users,
+                    "allocation": {"devices": {"results": [*results, foreign]}},
+                },
+            },
+        )
+
+    def add_placeholder(self, vgpu: str, phase: str = "Running") -> None:
+        """The placeholder pod of a VGPU."""
+        self.server.seed(
+            PODS,
+            {
+                "metadata": {
+                    "name": placeholder_name(vgpu),
+                    "namespace": NAMESPACE,
+                    "labels": {LABEL_VGPU: vgpu},
+                },
+                "spec": {"nodeName": NODE},
+                "status": {"phase": phase},
+            },
+        )
