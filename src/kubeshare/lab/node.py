@@ -69,7 +69,7 @@ class Node:
     @property
     def gpus(self) -> int:
         """How many GPUs it has."""
-        return gpus.count(self.profile)
+        return len(gpus.describe(self.profile))
 
     def exec(self, *argv: str) -> str:
         """Run a command on the node, as root, and return its standard output."""
@@ -96,7 +96,7 @@ class Node:
         (config / "cni.conflist").write_text(configuration.cni(layout))
         for setting, value in _KERNEL_SETTINGS.items():
             (config / setting.replace("/", ".")).write_text(f"{value}\n")
-        (layout.folder / "driver").mkdir(exist_ok=True)
+        gpus.install(layout, self.profile)
 
     def boot(self, init_program: Path) -> bool:
         """Make its namespaces and mount its disk; False when they were there already."""
@@ -115,7 +115,7 @@ class Node:
     def _mount_script(self) -> str:
         lab, folder = self.layout.lab.folder, f"/mnt/{self.name}"
         # The lab's folder is kept at hand while its own path disappears under an overlay.
-        lines = ["mount --make-rshared /", f"mount --bind {lab} /mnt"]
+        lines = [f"mount --bind {lab} /mnt"]
         # As on a distribution: nothing can be executed from /run.
         lines.append("mount -t tmpfs -o mode=755,nosuid,nodev,noexec tmpfs /run")
         lines += [f"mkdir -p /run/{one}" for one in _RUN]
@@ -128,10 +128,10 @@ class Node:
             source = f"{folder}/disk/{Path(target).name}"
             lines.append(f"mkdir -p {source} {target}; mount --bind {source} {target}")
         lines.append("mount -t tmpfs -o mode=755,nosuid,nodev,noexec tmpfs /run/kubeshare")
-        lines.append(f"mount --bind {folder}/driver /run/nvidia/driver")
+        lines += gpus.mount_script(self.layout)
         lines.append(f"mount --bind /mnt {lab}; umount /mnt")
         config = self.layout.folder / "config"
-        lines.append("mkdir -p /etc/cni/net.d /etc/cdi")
+        lines.append("mkdir -p /etc/cni/net.d")
         lines.append(f"cp {config}/cni.conflist /etc/cni/net.d/10-lab.conflist")
         lines += [
             f"mount --bind {config / setting.replace('/', '.')} /proc/sys/{setting}"
