@@ -12,7 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self, TypeVar
 
-from kubeshare.tokens import control
+from kubeshare.tokens import client, control
 from kubeshare.tokens.daemon import Daemon
 from kubeshare.tokens.files import Grant, GrantedGpu, Owner, Paths, Status, wait_status, write_grant
 from kubeshare.tokens.wire import (
@@ -113,7 +113,7 @@ class RunningDaemon:
 
     def view(self, claim: str) -> dict[str, object]:
         """What `top` would show of a claim."""
-        entries = control.ask_snapshot(self.paths)["claims"]
+        entries = client.ask_snapshot(self.paths)["claims"]
         found: dict[str, object] = next(e for e in entries if e["claim"] == claim)
         return found
 

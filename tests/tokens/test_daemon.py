@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from kubeshare.tokens import counters
-from kubeshare.tokens.control import ask_snapshot
+from kubeshare.tokens.client import ask_snapshot
 from kubeshare.tokens.files import (
     DaemonMissingError,
     Owner,

@@ -59,11 +59,16 @@ class Connection:
             return b""
 
     def send(self, message: Message) -> bool:
-        """Send without waiting; False when it could not be sent."""
+        """Send without waiting; False when the process leaves too much unread.
+
+        To one that is gone nothing is sent: its end is read from the socket.
+        """
         try:
             self._socket.send(message.pack())
-        except OSError:
+        except BlockingIOError:
             return False
+        except OSError:
+            return True
         return True
 
     def close(self) -> None:

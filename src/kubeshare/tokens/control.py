@@ -5,14 +5,12 @@ The run folder can be entered by its owner only, and so this socket by nobody el
 
 import asyncio
 import json
-import socket
 from collections.abc import Callable
 from typing import Any
 
-from kubeshare.tokens.files import DaemonMissingError, Paths
+from kubeshare.tokens.files import Paths
 
 _LINE_MAX = 4096
-_ANSWER_MAX = 16 * 1024 * 1024
 _TIMEOUT_S = 5.0
 
 
@@ -42,24 +40,3 @@ def _reply(line: bytes, snapshot: Callable[[], dict[str, Any]]) -> dict[str, Any
     if request == "snapshot":
         return snapshot()
     return {"version": 1, "error": 'ask {"request": "snapshot"}'}
-
-
-def ask_snapshot(paths: Paths) -> dict[str, Any]:
-    """Ask a machine's daemon who holds what; the fields are those of `snapshot.entries`.
-
-    Raises:
-        DaemonMissingError: no daemon answers.
-    """
-    try:
-        with socket.socket(socket.AF_UNIX) as connection:
-            connection.settimeout(_TIMEOUT_S)
-            connection.connect(str(paths.control))
-            connection.sendall(b'{"version": 1, "request": "snapshot"}\n')
-            with connection.makefile("rb") as answer:
-                reply: dict[str, Any] = json.loads(answer.readline(_ANSWER_MAX))
-                return reply
-    except (OSError, ValueError) as error:
-        raise DaemonMissingError(
-            f"no token daemon answers on {paths.control} ({error}): "
-            "`kubeshare run` starts one, in a cluster it is the pod kubeshare-tokens"
-        ) from None

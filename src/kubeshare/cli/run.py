@@ -1,0 +1,256 @@
+"""`kubeshare run`: one command on a share of one GPU, without a cluster.
+
+Writes a grant whose owner is this very process, waits until the token daemon has
+activated it, and becomes the command. So there is nothing between the command
+and its terminal, its signals and its exit code; and when the process is gone,
+however it went, the daemon takes the grant back.
+
+On the way of every start: no event loop, no table drawing, plain sockets.
+"""
+
+import os
+import re
+import secrets
+import shutil
+import signal
+from collections.abc import Mapping
+from pathlib import Path
+
+import click
+
+from kubeshare import native
+from kubeshare.core.errors import InvalidValueError
+from kubeshare.core.units import Memory, parse_memory, parse_share
+from kubeshare.fakegpu import environment as fake_environment
+from kubeshare.tokens.client import is_answering, start_daemon
+from kubeshare.tokens.files import (
+    GRANT_VERSION,
+    DaemonMissingError,
+    Grant,
+    GrantedGpu,
+    Owner,
+    Paths,
+    Status,
+    default_run_folder,
+    process_start_time,
+    remove_grant,
+    wait_status,
+    write_grant,
+)
+from kubeshare.tokens.gpus import Gpu, gpus
+from kubeshare.tokens.wire import CLAIM_FOLDER_ENV, COUNTERS_FILE_ENV
+
+EXIT_REFUSED = 1
+EXIT_NOT_EXECUTABLE = 126
+EXIT_NOT_FOUND = 127
+
+_ANSWER_TIMEOUT_S = 2.0
+_ANSWER_TRIES = 3
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)(us|ms|s)")
+_UNIT_NS = {"us": 1_000, "ms": 1_000_000, "s": 1_000_000_000}
+_QUOTA_NS_MIN, _QUOTA_NS_MAX = 5_000_000, 10_000_000_000
+
+
+@click.command(
+    context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
+    epilog="\b\nExamples:\n"
+    "  kubeshare run --request .3 --limit .6 --memory 4Gi -- python train.py\n"
+    "  kubeshare run --fake V100x1 --request .3 --memory 1Gi -- native/build/burn --seconds 30",
+)
+@click.option("--request", required=True, help="Guaranteed share of the GPU's time, 0 to 1.")
+@click.option("--limit", default="1", show_default=True, help="Share never to be exceeded.")
+@click.option(
+    "--memory",
+    help="Of the GPU's memory: 4Gi, or a share such as .25.  [default: the share of --request]",
+)
+@click.option("--gpu", help="Index or UUID.  [default: the first GPU with enough room]")
+@click.option("--quota", help="Longest time at a turn: 100ms, .05s.  [default: the daemon's]")
+@click.option("--fake", metavar="PROFILE", help="Use fake GPUs, for example V100x2.")
+@click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
+def run(  # noqa: PLR0913  one argument an option
+    *,
+    request: str,
+    limit: str,
+    memory: str | None,
+    gpu: str | None,
+    quota: str | None,
+    fake: str | None,
+    command: tuple[str, ...],
+) -> int:
+    """Run COMMAND on a share of one of this machine's GPUs.
+
+    The GPU looks to it as large as its --memory. Needs no root and no cluster;
+    a token daemon is started when there is none, and ends by itself.
+    """
+    share = Share(request, limit, memory, quota)
+    program = shutil.which(command[0])
+    if program is None:
+        click.echo(f"kubeshare run: {command[0]}: no such command", err=True)
+        return EXIT_NOT_FOUND
+    paths = Paths(default_run_folder())
+    variables = dict(os.environ)
+    library = None
+    if fake is not None:
+        added = fake_gpus(paths, fake)
+        variables.update(added)
+        os.environ.update(added)  # for the NVML that is loaded into this process
+        library = native.path(f"{native.FAKE_DRIVER_FOLDER}/libnvidia-ml.so.1")
+    device_library = native.path(native.DEVICE_LIBRARY)
+    chosen = choose(gpus(library), gpu)
+
+    granted, refusals = _first_that_fits(paths, share, chosen)
+    if granted is None:
+        for refusal in refusals:
+            click.echo(f"kubeshare run: refused: {refusal}", err=True)
+        return EXIT_REFUSED
+    variables.update(_claim_variables(paths, granted, device_library, variables))
+    return _become(program, command, variables, paths, granted.claim)
+
+
+class Share:
+    """The part that is asked for, as the options say it.
+
+    Raises:
+        InvalidValueError: a value that cannot be, under the option's name.
+    """
+
+    def __init__(self, request: str, limit: str, memory: str | None, quota: str | None) -> None:
+        self.request = parse_share(request, "--request")
+        self.limit = parse_share(limit, "--limit")
+        if self.request > self.limit:
+            raise InvalidValueError("--request", f"{request} is more than the limit {limit}")
+        self.memory = (
+            Memory(micros=self.request) if memory is None else parse_memory(memory, "--memory")
+        )
+        self.quota_ns = None if quota is None else parse_quota(quota)
+
+    def of(self, gpu: Gpu) -> GrantedGpu:
+        """This part of that GPU.
+
+        Raises:
+            InvalidValueError: more memory than it has, or none.
+        """
+        memory = self.memory.on(gpu.memory)
+        if not 0 < memory <= gpu.memory:
+            raise InvalidValueError(
+                "--memory", f"{memory} bytes; GPU {gpu.index} has {gpu.memory}, and 0 is none"
+            )
+        return GrantedGpu(
+            uuid=gpu.uuid,
+            memory_total=gpu.memory,
+            request=self.request,
+            limit=self.limit,
+            memory=memory,
+            model=gpu.model,
+        )
+
+
+def parse_quota(text: str) -> int:
+    """Read a duration such as `100ms`, in ns.
+
+    Raises:
+        InvalidValueError: no duration, or not within 5 ms and 10 s.
+    """
+    match = _DURATION.fullmatch(text if not text.startswith(".") else f"0{text}")
+    if match is None:
+        raise InvalidValueError("--quota", f'"{text}" is not a duration such as 100ms or .05s')
+    quota_ns = round(float(match[1]) * _UNIT_NS[match[2]])
+    if not _QUOTA_NS_MIN <= quota_ns <= _QUOTA_NS_MAX:
+        raise InvalidValueError("--quota", f"{text} is not within 5ms and 10s")
+    return quota_ns
+
+
+def fake_gpus(paths: Paths, profile: str) -> dict[str, str]:
+    """The environment of a profile's fake GPUs, one set of them for each profile and user.
+
+    The profile's name seeds the UUIDs, so GPUs of two profiles never look like one.
+    """
+    paths.make()
+    state = paths.root / f"fakegpu-{Path(profile).name}"
+    return fake_environment(profile, state=state, seed=Path(profile).name)
+
+
+def choose(found: tuple[Gpu, ...], wanted: str | None) -> tuple[Gpu, ...]:
+    """The GPUs that may be used, in order of preference.
+
+    Raises:
+        InvalidValueError: none is called that; the message names those that exist.
+    """
+    if wanted is None:
+        return found
+    chosen = tuple(gpu for gpu in found if wanted in (str(gpu.index), gpu.uuid))
+    if not chosen:
+        exist = "; ".join(f"{gpu.index} ({gpu.model}, {gpu.uuid})" for gpu in found)
+        raise InvalidValueError("--gpu", f"{wanted} does not exist; this machine has {exist}")
+    return chosen
+
+
+def _first_that_fits(
+    paths: Paths, share: Share, candidates: tuple[Gpu, ...]
+) -> tuple[Grant | None, list[str]]:
+    """Ask for the part on one GPU after another; else why each refused it."""
+    start_time = process_start_time(os.getpid())
+    assert start_time is not None
+    refusals = []
+    for gpu in candidates:
+        grant = Grant(
+            version=GRANT_VERSION,
+            claim=f"run-{os.getpid()}-{secrets.token_hex(4)}",
+            gpus=(share.of(gpu),),
+            owner=Owner(pid=os.getpid(), start_time=start_time),
+            quota_ns=share.quota_ns,
+        )
+        try:
+            status = _ask(paths, grant)
+        except BaseException:
+            remove_grant(paths, grant.claim)
+            raise
+        if status.state == "ACTIVE":
+            return grant, []
+        refusals.append(status.reason)
+        remove_grant(paths, grant.claim)
+    return None, refusals
+
+
+def _ask(paths: Paths, grant: Grant) -> Status:
+    """Write a grant and wait for the daemon's answer, starting a daemon when there is none."""
+    write_grant(paths, grant)
+    for _ in range(_ANSWER_TRIES):
+        if not is_answering(paths):
+            start_daemon(paths)
+        try:
+            return wait_status(paths, grant.claim, _ANSWER_TIMEOUT_S)
+        except DaemonMissingError:  # it may have ended, being idle, just before the grant came
+            continue
+    return wait_status(paths, grant.claim, _ANSWER_TIMEOUT_S)
+
+
+def _claim_variables(
+    paths: Paths, grant: Grant, device_library: Path, present: Mapping[str, str]
+) -> dict[str, str]:
+    """What makes the command a process of the claim."""
+    preloaded = present.get("LD_PRELOAD")
+    return {
+        "LD_PRELOAD": f"{device_library}:{preloaded}" if preloaded else str(device_library),
+        "CUDA_VISIBLE_DEVICES": grant.gpus[0].uuid,
+        CLAIM_FOLDER_ENV: str(paths.claim(grant.claim).absolute()),
+        COUNTERS_FILE_ENV: str(paths.counters(grant.claim).absolute()),
+    }
+
+
+def _become(
+    program: str,
+    command: tuple[str, ...],
+    variables: Mapping[str, str],
+    paths: Paths,
+    claim: str,
+) -> int:
+    """Replace this process by the command; returns only when that fails."""
+    for ignored_by_python in (signal.SIGPIPE, signal.SIGXFSZ):
+        signal.signal(ignored_by_python, signal.SIG_DFL)
+    try:
+        os.execve(program, command, variables)  # noqa: S606  running it is what was asked
+    except OSError as error:
+        remove_grant(paths, claim)
+        click.echo(f"kubeshare run: {command[0]}: {error.strerror}", err=True)
+        return EXIT_NOT_EXECUTABLE

@@ -1,0 +1,71 @@
+"""The GPUs of this machine, as NVML names them."""
+
+import ctypes
+from pathlib import Path
+
+import msgspec
+import pynvml
+
+
+class GpuMissingError(Exception):
+    """NVML cannot be used here, or the machine has no GPU; the message says why."""
+
+    exit_code = 3
+
+
+class Gpu(msgspec.Struct, frozen=True, kw_only=True):
+    """One physical GPU.
+
+    Attributes:
+        uuid: `GPU-…`.
+        index: NVML's number, from 0.
+        minor: the number of its device node, /dev/nvidiaN.
+        model: for example `Tesla V100-SXM2-16GB`.
+        memory: bytes.
+    """
+
+    uuid: str
+    index: int
+    minor: int
+    model: str
+    memory: int
+
+
+def gpus(library: Path | None = None) -> tuple[Gpu, ...]:
+    """List the GPUs, by index.
+
+    Args:
+        library: the NVML to use instead of the one that the loader finds; the first
+            one that a process has loaded serves all its calls.
+
+    Raises:
+        GpuMissingError: there is no NVML, it does not work, or it knows no GPU.
+    """
+    try:
+        if library is not None:
+            ctypes.CDLL(str(library))  # NVML's bindings find it again by its name
+        pynvml.nvmlInit()
+    except (OSError, pynvml.NVMLError) as error:
+        raise GpuMissingError(
+            f"no GPU can be used here: NVML, the NVIDIA driver's library, says: {error}"
+        ) from None
+    try:
+        found = tuple(_gpu(index) for index in range(pynvml.nvmlDeviceGetCount()))
+    except pynvml.NVMLError as error:
+        raise GpuMissingError(f"NVML does not list the GPUs: {error}") from None
+    finally:
+        pynvml.nvmlShutdown()
+    if not found:
+        raise GpuMissingError("NVML works and knows no GPU on this machine")
+    return found
+
+
+def _gpu(index: int) -> Gpu:
+    handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+    return Gpu(
+        uuid=pynvml.nvmlDeviceGetUUID(handle),
+        index=index,
+        minor=pynvml.nvmlDeviceGetMinorNumber(handle),
+        model=pynvml.nvmlDeviceGetName(handle),
+        memory=pynvml.nvmlDeviceGetMemoryInfo(handle).total,
+    )
