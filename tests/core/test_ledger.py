@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from core.builders import a_demand, a_device, a_holder, a_node
+from core.builders import GPU_MEMORY, a_demand, a_device, a_holder, a_node
 from kubeshare.core.device import MAX_HOLDERS, FreeGpu
 from kubeshare.core.errors import LedgerError
 from kubeshare.core.ledger import Ledger
@@ -74,6 +74,9 @@ REFUSALS: dict[str, Callable[[Ledger], object]] = {
     ),
     "holders past memory": lambda ledger: ledger.set_device(
         a_device("B", a_holder("x", "0", memory=1001))
+    ),
+    "one byte past memory": lambda ledger: ledger.set_device(
+        a_device("B", a_holder("x", "0", memory=1000), memory=GPU_MEMORY - 1)
     ),
     "the same holder twice": lambda ledger: ledger.set_device(
         a_device("B", a_holder("x", "0.1"), a_holder("x", "0.1"))
@@ -176,6 +179,11 @@ def test_the_listing_of_free_gpus_does_not_matter() -> None:
     one.set_free("n1", (small, large))
     other.set_free("n1", (large, small))
     assert one == other
+
+
+def test_the_listing_of_holders_does_not_matter() -> None:
+    p, q = a_holder("p", "0.1"), a_holder("q", "0.2")
+    assert Ledger(devices=[a_device("A", p, q)]) == Ledger(devices=[a_device("A", q, p)])
 
 
 def test_a_ledger_equals_only_ledgers() -> None:

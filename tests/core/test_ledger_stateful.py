@@ -53,7 +53,7 @@ class LedgerMachine(RuleBasedStateMachine):
                 node=device.node,
                 model=device.model,
                 memory=device.memory,
-                holders=tuple(shuffler.sample(device.holders, len(device.holders))),
+                holders=device.holders[::-1],
                 healthy=device.healthy,
                 fenced=device.fenced,
             )
