@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 from kubeshare.api import cluster, ledger
+from kubeshare.api.latest import Latest
 from kubeshare.api.names import LABEL_VGPU
 from kubeshare.api.pool import Pool
 from kubeshare.api.v1 import VGPU, GPUNode
@@ -46,6 +47,7 @@ class Inventory:
         self._pods = pods.store
         self._pods.add_index(_WHOLE_GPUS, lambda pod: [""] if pod.whole_gpus else [])
         self._pods.add_index(_SHARES, _shared_by)
+        self._latest_pods = Latest(pods)
 
     @property
     def nodes(self) -> Mapping[Key, cluster.Node]:
@@ -53,8 +55,12 @@ class Inventory:
         return self._nodes.snapshot()
 
     def pod(self, key: Key) -> cluster.Pod | None:
-        """The pod of that name, or None."""
-        return self._pods.by_key(key)
+        """The pod of that name, as last seen or last made by this program, or None."""
+        return self._latest_pods.get(key)
+
+    def made(self, pod: cluster.Pod) -> None:
+        """This program has made a pod, which the watch may not have told yet."""
+        self._latest_pods.put(pod)
 
     def sharers(self, gpuid: str) -> list[cluster.Pod]:
         """The pods that say of themselves that they share a vGPU and may still run."""

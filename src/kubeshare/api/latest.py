@@ -12,14 +12,28 @@ tells is taken for news. Should it be old all the same, the next write is refuse
 and the object read again: this saves work, it is not what keeps GPUs apart.
 """
 
+import asyncio
 from collections.abc import Iterator
-from typing import Any, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
+
+from msgspec import Struct
 
 from kubeshare.kube.meta import Key, key_of, metadata_of
 from kubeshare.kube.reflector import Reflector
 from kubeshare.kube.store import DELETED, Change
 
 T = TypeVar("T")
+
+UNSEEN_SECONDS: Final = 60.0
+"""How long something that was made is believed in while no watch tells of it."""
+
+
+class _Answer(Struct, Generic[T], frozen=True):
+    """What the API server answered, and the resourceVersions older than it (``""``: none yet)."""
+
+    object: T
+    older: frozenset[str]
+    at: float
 
 
 class Latest(Generic[T]):
@@ -31,23 +45,30 @@ class Latest(Generic[T]):
 
     def __init__(self, reflector: Reflector[T]) -> None:
         self._store = reflector.store
-        # key -> our answer, and the resourceVersions older than it ("" is "not there yet")
-        self._answers: dict[Key, tuple[T, frozenset[str]]] = {}
+        self._answers: dict[Key, _Answer[T]] = {}
         reflector.subscribe(self._watched)
 
     def get(self, key: Key) -> T | None:
         """The object of that name, or None."""
-        if key in self._answers:
-            return self._answers[key][0]
-        return self._store.by_key(key)
+        stored = self._store.by_key(key)
+        answer = self._answers.get(key)
+        if answer is None:
+            return stored
+        if stored is None and _now() - answer.at > UNSEEN_SECONDS:
+            # It came and went while the watch was broken.
+            del self._answers[key]
+            return None
+        return answer.object
 
     def all(self) -> Iterator[T]:
         """Every object, in no order."""
         for key, stored in self._store.snapshot().items():
             if key not in self._answers:
                 yield stored
-        for answer, _ in tuple(self._answers.values()):
-            yield answer
+        for key in tuple(self._answers):
+            answer = self.get(key)
+            if answer is not None:
+                yield answer
 
     def put(self, answer: T, over: T | None = None) -> None:
         """Note what the API server has answered.
@@ -61,9 +82,10 @@ class Latest(Generic[T]):
         if stored is not None and _version(stored) == _version(answer):
             self._answers.pop(key, None)
             return
-        _, older = self._answers.get(key, (None, frozenset[str]()))
-        older |= {_version(known) for known in (stored, over, self.get(key))}
-        self._answers[key] = (answer, older - {_version(answer)})
+        earlier = self._answers.get(key)
+        older = {_version(known) for known in (stored, over, earlier and earlier.object)}
+        older |= earlier.older if earlier else set()
+        self._answers[key] = _Answer(answer, frozenset(older - {_version(answer)}), _now())
 
     def forget(self, key: Key) -> None:
         """The object is known to be gone."""
@@ -71,8 +93,12 @@ class Latest(Generic[T]):
 
     def _watched(self, change: Change[T]) -> None:
         answer = self._answers.get(change.key)
-        if answer and (change.type == DELETED or _version(change.object) not in answer[1]):
+        if answer and (change.type == DELETED or _version(change.object) not in answer.older):
             del self._answers[change.key]
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()
 
 
 def _version(obj: Any) -> str:

@@ -51,6 +51,7 @@ class Pool:
         self._api = api
         self._latest = Latest(reflector)
         self._manager = manager
+        self._unsettled: set[str] = set()  # ids that were to be created, answer unknown
 
     def get(self, gpuid: str) -> VGPU | None:
         """The vGPU of that id, as last seen or last written by this program."""
@@ -64,6 +65,19 @@ class Pool:
         """The vGPUs of which a demand (uid) has a part, in the order of their ids."""
         held = [vgpu for vgpu in self.all() if holder_of(vgpu, demand)]
         return sorted(held, key=lambda vgpu: vgpu.metadata.name)
+
+    async def settle(self) -> None:
+        """Find out about creations whose answer was lost, before the next decision.
+
+        A vGPU that is there and not known counts its GPU as free, which would promise
+        it to another vGPU as well.
+
+        Raises:
+            ApiError: it cannot be found out now.
+        """
+        for gpuid in tuple(self._unsettled):
+            await self.refresh(gpuid)
+            self._unsettled.discard(gpuid)
 
     async def refresh(self, gpuid: str) -> VGPU | None:
         """Read a vGPU from the API server; None when it is not there."""
@@ -149,12 +163,14 @@ class Pool:
             "memoryBytes": device.memory,
         }
         body = {"metadata": {"name": device.id}, "spec": spec}
+        self._unsettled.add(device.id)
         try:
             made = await self._api.create(_VGPUS, body, field_manager=self._manager)
         except AlreadyExistsError as error:
-            await self.refresh(device.id)
+            await self.settle()
             raise StaleDecisionError(str(error)) from error
         self._latest.put(made)
+        self._unsettled.discard(device.id)
 
     async def _add(self, gpuid: str, demand: Demand, attempt: int) -> None:
         vgpu = self.get(gpuid)

@@ -96,9 +96,12 @@ class Placeholders:
         if wait > 0:
             return RequeueAfter(wait)
         try:
-            await self._api.create(PODS, manifest(vgpu, self._image), field_manager=MANAGER_DEVICES)
+            made = await self._api.create(
+                PODS, manifest(vgpu, self._image), field_manager=MANAGER_DEVICES
+            )
         except AlreadyExistsError:
             return None
+        self._inventory.made(made)
         self._metrics.placeholders.inc()
         return None
 

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from kubeshare.api import holders
 from kubeshare.api.cluster import PODS, Pod
+from kubeshare.api.inventory import Inventory
 from kubeshare.api.names import (
     GROUP,
     LABEL_ROLE,
@@ -23,7 +24,7 @@ from kubeshare.api.names import (
     ROLE_SHAREPOD,
     VGPU_RESOURCE,
 )
-from kubeshare.api.pool import Change, Pool, holder_of
+from kubeshare.api.pool import Change, holder_of
 from kubeshare.api.v1 import VGPU
 from kubeshare.devices.affinity import on_node
 from kubeshare.devices.metrics import Metrics
@@ -52,13 +53,14 @@ class Pods:
 
     Args:
         api: where to make them.
-        pool: all vGPUs.
+        inventory: the vGPUs, and the pods that were seen.
         metrics: counts.
     """
 
-    def __init__(self, api: Api, pool: Pool, metrics: Metrics) -> None:
+    def __init__(self, api: Api, inventory: Inventory, metrics: Metrics) -> None:
         self._api = api
-        self._pool = pool
+        self._inventory = inventory
+        self._pool = inventory.pool
         self._metrics = metrics
 
     async def create(self, sharepod: Raw, vgpus: Sequence[VGPU]) -> Pod | None:
@@ -83,6 +85,7 @@ class Pods:
             )
         except AlreadyExistsError:
             return await self._existing(metadata["name"], metadata["namespace"], metadata["uid"])
+        self._inventory.made(pod)
         self._metrics.pods.inc()
         return pod
 

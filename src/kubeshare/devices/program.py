@@ -83,7 +83,7 @@ def devices_program(  # noqa: PLR0913 - what it is told
         inventory=inventory,
         waiting=waiting,
         reserve=Reserve(inventory, policy),
-        pods=Pods(api, inventory.pool, metrics),
+        pods=Pods(api, inventory, metrics),
         placeholders=placeholders,
         mirror=Mirror(api, wall_clock),
         events=events,

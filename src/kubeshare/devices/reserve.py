@@ -38,6 +38,7 @@ class Reserve:
         Raises:
             StaleDecisionError: others changed the GPU meanwhile.
         """
+        await self._pool.settle()
         vgpu = await self._pool.refresh(gpuid)
         if vgpu is not None and holder_of(vgpu, demand.uid):
             return None

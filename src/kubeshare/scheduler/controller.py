@@ -100,6 +100,7 @@ class Scheduler:
         if sharepods.decided(sharepod):
             await self._confirm(sharepod)
             return
+        await self._pool.settle()
         held = self._pool.held_by(demand.uid)
         if held:
             await self._take_up(raw, sharepod, demand, held)

@@ -1,0 +1,13 @@
+"""A cluster in memory, for tests of the programs that share its GPUs.
+
+``World`` has a ``FakeApiServer`` and the actors that KubeShare works with: a
+kube-scheduler that binds pods where they fit, kubelets that run them, node agents
+that name GPUs and release holders, and the garbage collector. The programs under
+test are the real ones, in virtual time. ``expect_scheduled`` and ``expect_pending``
+say what a test is about.
+"""
+
+from cluster_fake.expectations import expect_pending, expect_scheduled
+from cluster_fake.world import GIB, World, in_world
+
+__all__ = ["GIB", "World", "expect_pending", "expect_scheduled", "in_world"]

@@ -1,0 +1,182 @@
+"""Kubernetes and the node agents, as far as the programs under test notice them.
+
+Level-based like the real ones: after each change all of them look at everything.
+"""
+
+import asyncio
+from functools import partial
+from typing import Any
+
+from kube_fake import FakeApiServer
+from kubeshare.api.names import LABEL_ROLE, VGPU_RESOURCE, WHOLE_GPU_RESOURCE
+from kubeshare.api.v1 import GPUNODES, SHAREPODS, VGPUS
+from kubeshare.kube.resources import NODES, PODS
+
+Raw = dict[str, Any]
+
+ENDED = ("Succeeded", "Failed")
+
+
+class Actors:
+    """kube-scheduler, kubelets, node agents and the garbage collector.
+
+    Attributes:
+        prepared: uid of a pod -> the vGPU that its node has given it.
+        node_agents: False while they are down.
+    """
+
+    def __init__(self, server: FakeApiServer) -> None:
+        self.server = server
+        self.prepared: dict[str, str] = {}
+        self.node_agents = True
+        self._wake = asyncio.Event()
+        server.storage.after_change.append(lambda *_: self._wake.set())
+
+    async def run(self) -> None:
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            await asyncio.sleep(0.01)
+            self.look()
+
+    def look(self) -> None:
+        """Everybody does what is to be done now."""
+        for pod in self.server.all(PODS):
+            self._collect(pod)
+        for pod in self.server.all(PODS):
+            if not bound(pod) and not going(pod) and not ended(pod):
+                self._schedule(pod)
+        for pod in self.server.all(PODS):
+            if bound(pod):
+                self._run_pod(pod)
+        if self.node_agents:
+            for vgpu in self.server.all(VGPUS):
+                self._name_gpu(vgpu)
+            self._release()
+
+    def _collect(self, pod: Raw) -> None:
+        for owner in pod["metadata"].get("ownerReferences", ()):
+            sharepods = self.server.all(SHAREPODS)
+            if owner["uid"] not in [each["metadata"]["uid"] for each in sharepods]:
+                self.delete(pod)
+
+    def delete(self, pod: Raw) -> None:
+        """As the API server does for a client that asks: a bound pod ends first."""
+        name, namespace = pod["metadata"]["name"], pod["metadata"]["namespace"]
+        if bound(pod) and not ended(pod):
+            mark = {"deletionTimestamp": "2026-01-01T00:01:00Z"}
+            self.server.change(PODS, name, namespace, lambda obj: obj["metadata"].update(mark))
+        else:
+            self.server.remove(PODS, name, namespace)
+
+    def _schedule(self, pod: Raw) -> None:
+        node = next((each for each in self._wanted_nodes(pod) if self._room(each, pod)), None)
+        words = "0/1 nodes are available: insufficient nvidia.com/gpu"
+        if node is None:
+            told = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
+            self._update(
+                pod, lambda obj: obj["status"].update(conditions=[told | {"message": words}])
+            )
+            return
+        told = {"type": "PodScheduled", "status": "True"}
+        self._update(pod, lambda obj: obj["status"].update(conditions=[told]))
+        self._update(pod, lambda obj: obj["spec"].update(nodeName=node))
+
+    def _wanted_nodes(self, pod: Raw) -> list[str]:
+        names = [node["metadata"]["name"] for node in self.server.all(NODES)]
+        affinity = pod["spec"].get("affinity", {}).get("nodeAffinity", {})
+        required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution", {})
+        for term in required.get("nodeSelectorTerms", ()):
+            for field in term.get("matchFields", ()):
+                names = [name for name in names if name in field["values"]]
+        return names
+
+    def _room(self, node: str, pod: Raw) -> bool:
+        offered = self.server.stored(NODES, node)
+        assert offered is not None
+        has = int(offered["status"]["allocatable"].get(WHOLE_GPU_RESOURCE, 0))
+        used = sum(
+            asks(other, WHOLE_GPU_RESOURCE)
+            for other in self.server.all(PODS)
+            if other["spec"].get("nodeName") == node and not ended(other)
+        )
+        return used + asks(pod, WHOLE_GPU_RESOURCE) <= has
+
+    def _run_pod(self, pod: Raw) -> None:
+        if going(pod):
+            self.server.remove(PODS, pod["metadata"]["name"], pod["metadata"]["namespace"])
+        elif pod["status"]["phase"] == "Pending" and self._prepare(pod):
+            ready = [
+                {"type": "PodScheduled", "status": "True"},
+                {"type": "Ready", "status": "True"},
+            ]
+            self._update(pod, lambda obj: obj["status"].update(phase="Running", conditions=ready))
+
+    def _prepare(self, pod: Raw) -> bool:
+        """No grant, no start: only a pod whose uid a holder names gets the GPU."""
+        if not asks(pod, VGPU_RESOURCE):
+            return True
+        uid = pod["metadata"]["uid"]
+        for vgpu in self.server.all(VGPUS):
+            here = vgpu["spec"]["nodeName"] == pod["spec"]["nodeName"] and vgpu["spec"].get("uuid")
+            if self.node_agents and here and uid in [each["podUid"] for each in holders(vgpu)]:
+                self.prepared[uid] = vgpu["metadata"]["name"]
+                return True
+        return False
+
+    def _name_gpu(self, vgpu: Raw) -> None:
+        name, node = vgpu["metadata"]["name"], vgpu["spec"]["nodeName"]
+        placeholder = self.server.stored(PODS, f"kubeshare-vgpu-{name}", "kubeshare-system")
+        running = placeholder is not None and placeholder["status"]["phase"] == "Running"
+        found = self.server.stored(GPUNODES, node)
+        if vgpu["spec"].get("uuid") or not running or found is None:
+            return
+        used = [each["spec"].get("uuid") for each in self.server.all(VGPUS)]
+        free = [gpu["uuid"] for gpu in found["spec"]["devices"] if gpu["uuid"] not in used]
+        self.server.change(VGPUS, name, "", lambda obj: obj["spec"].update(uuid=free[0]))
+
+    def _release(self) -> None:
+        """Unprepare: the containers have stopped, so the holder goes."""
+        alive = {pod["metadata"]["uid"] for pod in self.server.all(PODS) if not ended(pod)}
+        for vgpu in self.server.all(VGPUS):
+            kept = [each for each in holders(vgpu) if not each["podUid"] or each["podUid"] in alive]
+            if kept != holders(vgpu):
+                name = vgpu["metadata"]["name"]
+                update = {"holders": kept}
+                self.server.change(VGPUS, name, "", partial(_set_status, update))
+        self.prepared = {uid: gpu for uid, gpu in self.prepared.items() if uid in alive}
+
+    def _update(self, pod: Raw, mutate: Any) -> None:
+        self.server.change(PODS, pod["metadata"]["name"], pod["metadata"]["namespace"], mutate)
+
+
+def _set_status(update: Raw, obj: Raw) -> None:
+    obj["status"].update(update)
+
+
+def asks(pod: Raw, resource: str) -> int:
+    """How many of an extended resource a pod asks for."""
+    limits = [each.get("resources", {}).get("limits", {}) for each in pod["spec"]["containers"]]
+    return sum(int(limit.get(resource, 0)) for limit in limits)
+
+
+def bound(pod: Raw) -> bool:
+    return bool(pod["spec"].get("nodeName"))
+
+
+def going(pod: Raw) -> bool:
+    return bool(pod["metadata"].get("deletionTimestamp"))
+
+
+def ended(pod: Raw) -> bool:
+    return pod["status"]["phase"] in ENDED
+
+
+def is_placeholder(pod: Raw) -> bool:
+    return bool(pod["metadata"].get("labels", {}).get(LABEL_ROLE) == "placeholder")
+
+
+def holders(vgpu: Raw) -> list[Raw]:
+    """The holders of a vGPU as stored."""
+    found: list[Raw] = vgpu.get("status", {}).get("holders", [])
+    return found

@@ -1,0 +1,199 @@
+"""The world of a test: a server, actors, and the programs under test."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from cluster_fake.actors import Actors, asks, ended, holders
+from kube_fake import FakeApiServer, run_virtual, until
+from kubeshare.api.names import WHOLE_GPU_RESOURCE
+from kubeshare.api.v1 import GPUNODES, SHAREPODS, VGPUS
+from kubeshare.core.policies import policy
+from kubeshare.devices.program import devices_program
+from kubeshare.kube.resources import EVENTS, NODES, PODS
+from kubeshare.scheduler.program import scheduler_program
+
+Raw = dict[str, Any]
+
+GIB = 1 << 30
+
+
+class World:
+    """A cluster of nodes with GPUs.
+
+    Args:
+        gpus: node -> how many GPUs of 16 GiB it has.
+    """
+
+    def __init__(self, **gpus: int) -> None:
+        self.server = FakeApiServer()
+        self.actors = Actors(self.server)
+        self.violations: list[str] = []
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._born = 0
+        self.server.add_rule(VGPUS, _overcommitted)
+        self.server.storage.after_change.append(lambda *_: self._check())
+        for name, count in gpus.items():
+            self.add_node(name, count)
+
+    # The cluster.
+
+    def add_node(self, name: str, gpus: int, **spec: Any) -> None:
+        devices = [
+            {"uuid": f"GPU-{name}-{i}", "index": i, "model": "V100", "memoryBytes": 16 * GIB}
+            for i in range(gpus)
+        ]
+        ready = [{"type": "Ready", "status": "True"}]
+        status = {"allocatable": {WHOLE_GPU_RESOURCE: str(gpus)}, "conditions": ready}
+        metadata = {"name": name, "labels": {"kubernetes.io/hostname": name}}
+        self.server.seed(NODES, {"metadata": metadata, "spec": spec, "status": status})
+        found = {"metadata": {"name": name}, "spec": {"devices": devices}}
+        self.server.seed(GPUNODES, found)
+
+    def share(self, name: str, request: object = "0.3", **more: Any) -> Raw:
+        """Apply a SharePod; ``memory`` 1Gi, ``spec`` and ``annotations`` where given."""
+        annotations, spec = more.pop("annotations", {}), more.pop("spec", {})
+        gpu = {"request": request, "memory": "1Gi", **more} if request is not None else None
+        self._born += 1
+        metadata = {
+            "name": name,
+            "namespace": "default",
+            "annotations": annotations,
+            "creationTimestamp": f"2026-01-01T00:00:{self._born:02}Z",
+        }
+        container = {"name": "main", "image": "train:1"}
+        body = {"containers": [container], **({"gpu": gpu} if gpu else {}), **spec}
+        return self.server.seed(SHAREPODS, {"metadata": metadata, "spec": body})
+
+    def native_pod(self, name: str) -> None:
+        """A pod of somebody who wants a whole GPU."""
+        container = {"name": "main", "resources": {"limits": {WHOLE_GPU_RESOURCE: "1"}}}
+        metadata = {"name": name, "namespace": "default"}
+        pod = {"metadata": metadata, "spec": {"containers": [container]}}
+        self.server.seed(PODS, pod | {"status": {"phase": "Pending"}})
+
+    def delete(self, name: str) -> None:
+        self.server.remove(SHAREPODS, name, "default")
+
+    def end(self, name: str, phase: str = "Succeeded") -> None:
+        """The pod's containers end by themselves."""
+        self.server.change(PODS, name, "default", lambda pod: pod["status"].update(phase=phase))
+
+    # What there is.
+
+    def sharepod(self, name: str) -> Raw:
+        found = self.server.stored(SHAREPODS, name, "default")
+        assert found is not None, f"there is no SharePod {name}"
+        return found
+
+    def condition(self, name: str, kind: str) -> Raw:
+        """A condition of a SharePod; empty where it has none of that type."""
+        conditions = self.sharepod(name).get("status", {}).get("conditions", [])
+        return next((each for each in conditions if each["type"] == kind), {})
+
+    def pod(self, name: str, namespace: str = "default") -> Raw | None:
+        return self.server.stored(PODS, name, namespace)
+
+    def running(self, *names: str) -> bool:
+        pods = [self.pod(name) for name in names]
+        return all(pod is not None and pod["status"]["phase"] == "Running" for pod in pods)
+
+    def vgpus(self) -> dict[str, list[str]]:
+        """GPUID -> the names of its holders."""
+        return {
+            vgpu["metadata"]["name"]: [each["name"] for each in holders(vgpu)]
+            for vgpu in self.server.all(VGPUS)
+        }
+
+    def shares_gpu(self, *names: str) -> bool:
+        """Exactly these hold parts of one vGPU."""
+        return sorted(names) in [sorted(found) for found in self.vgpus().values()]
+
+    def placeholders(self) -> list[str]:
+        pods = self.server.all(PODS, "kubeshare-system")
+        return [pod["metadata"]["name"] for pod in pods]
+
+    def events(self, name: str) -> list[str]:
+        """``reason: note`` of each event about an object."""
+        found = self.server.all(EVENTS)
+        return [
+            f"{each['reason']}: {each['note']}"
+            for each in found
+            if each["regarding"]["name"] == name
+        ]
+
+    # The programs under test.
+
+    def start(self, *names: str) -> None:
+        """Start ``scheduler``, ``devices``; both by default."""
+        for name in names or ("scheduler", "devices"):
+            self._tasks[name] = asyncio.create_task(self._program(name))
+
+    async def kill(self, *names: str) -> None:
+        """End programs as ``kill -9`` does."""
+        for name in names or tuple(self._tasks):
+            task = self._tasks.pop(name)
+            task.cancel()
+            await asyncio.wait([task])
+
+    async def until(self, condition: Callable[[], object], seconds: float = 60.0) -> None:
+        await until(condition, seconds=seconds)
+
+    async def quiet(self, seconds: float = 10.0) -> None:
+        """Let virtual time pass, for what should not happen."""
+        await asyncio.sleep(seconds)
+
+    async def play(self, story: Callable[["World"], Awaitable[None]]) -> None:
+        actors = asyncio.create_task(self.actors.run())
+        try:
+            await story(self)
+        finally:
+            await self.kill()
+            actors.cancel()
+        assert not self.violations, self.violations
+
+    async def _program(self, name: str) -> None:
+        api = self.server.api()
+        locality = policy("locality")
+        if name == "scheduler":
+            await scheduler_program(api, locality, instance="test").run()
+        else:
+            image = "pause:1"
+            await devices_program(api, locality, placeholder_image=image, instance="test").run()
+
+    def _check(self) -> None:
+        """What must hold at every moment."""
+        for vgpu in self.server.all(VGPUS):
+            if wrong := _overcommitted(vgpu, None):
+                self.violations.append(wrong)
+        for node in self.server.all(NODES):
+            name = node["metadata"]["name"]
+            pods = [each for each in self.server.all(PODS) if each["spec"].get("nodeName") == name]
+            used = sum(asks(pod, WHOLE_GPU_RESOURCE) for pod in pods if not ended(pod))
+            if used > int(node["status"]["allocatable"][WHOLE_GPU_RESOURCE]):
+                self.violations.append(f"{name} gave {used} GPUs")
+        held = [each["demand"] for vgpu in self.server.all(VGPUS) for each in holders(vgpu)]
+        self.violations += [f"{uid} holds twice" for uid in set(held) if held.count(uid) > 1]
+
+
+def in_world(story: Callable[[World], Awaitable[None]], **gpus: int) -> World:
+    """Play a test's story in a new world; returns the world as it was left."""
+
+    async def main() -> World:
+        world = World(**gpus)
+        await world.play(story)
+        return world
+
+    return run_virtual(main())
+
+
+def _overcommitted(vgpu: Raw, _old: Raw | None) -> str | None:
+    """The rules of the CRD."""
+    found = holders(vgpu)
+    if sum(each["requestMicros"] for each in found) > 1_000_000:
+        return "the holders' requests would be more than one GPU"
+    if sum(each["memoryBytes"] for each in found) > vgpu["spec"]["memoryBytes"]:
+        return "the holders' memory would be more than the GPU has"
+    if found and vgpu.get("status", {}).get("phase") == "Deleting":
+        return "a vGPU that is being given back takes no holders"
+    return None
