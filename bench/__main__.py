@@ -1,0 +1,17 @@
+"""``make bench``: every number, one JSON line each; exit code 1 when a goal is missed."""
+
+import json
+import sys
+
+from bench import alone, figure_6, startup
+
+
+def main() -> int:
+    """Run all of them and say how many goals are met."""
+    results = [*startup.run(), *alone.run(), *figure_6.run()]
+    print(json.dumps({"goals": len(results), "met": sum(results)}))
+    return 0 if all(results) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

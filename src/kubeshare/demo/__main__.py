@@ -1,0 +1,159 @@
+"""``make demo``: the figure on a lab of this machine, or on the cluster of a kubeconfig."""
+
+import asyncio
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import click
+from rich.console import Console
+
+from kubeshare.demo import figure, show
+from kubeshare.demo.cluster import Cluster, ConfiguredKubectl, DemoError
+from kubeshare.demo.meter import FakeGpuLog, KernelCounts, fake_gpu_of
+from kubeshare.demo.play import Outcome, Pace, Play
+from kubeshare.install import manifests, rollout
+from kubeshare.kube.api import Api
+from kubeshare.kube.errors import ApiError
+from kubeshare.lab.cluster import Lab, Shape
+from kubeshare.lab.errors import LabError
+
+TOLERANCE = 0.03
+_LAB_NODES, _LAB_GPUS = 2, "V100x2"
+_ROLLOUT_SECONDS = 180.0
+
+
+@click.command(epilog="Example: python -m kubeshare.demo --keep")
+@click.option("--keep", is_flag=True, help="Leave the lab up at the end, to look around.")
+@click.option("--image", default="kubeshare:dev", show_default=True, help="Image of all programs.")
+@click.option(
+    "--plot",
+    "plot_path",
+    type=click.Path(dir_okay=False, path_type=Path),
+    default=Path("demo.png"),
+    show_default=True,
+    help="Where to draw.",
+)
+def main(*, keep: bool, image: str, plot_path: Path) -> int:
+    """Watch three pods share one GPU at what they asked for: figure 6 of the paper.
+
+    With KUBECONFIG set it plays on that cluster, else on a lab of this machine.
+    """
+    console = Console()
+    started = time.monotonic()
+    kubeconfig = os.environ.get("KUBECONFIG")
+    if kubeconfig:
+        outcome = _on_cluster(Path(kubeconfig), image, console)
+    else:
+        outcome = _on_lab(console, image, keep=keep)
+    show.plot(outcome.samples, outcome.results, plot_path)
+    console.print(show.closing_table(outcome.results, outcome.source))
+    console.print(figure.CAPTION, style="dim")
+    minutes, seconds = divmod(round(time.monotonic() - started), 60)
+    console.print(f"plot: {plot_path}   time: {minutes} min {seconds:02d} s")
+    console.print(_where_next(kubeconfig, keep=keep))
+    return _verdict(outcome, console)
+
+
+def _verdict(outcome: Outcome, console: Console) -> int:
+    worst = max(result.worst for result in outcome.results)
+    if worst > TOLERANCE:
+        console.print(f"A share is {100 * worst:.1f} points off its target: more than 3.")
+        return 1
+    console.print(f"Every share is within {100 * worst:.1f} points of its target.")
+    return 0
+
+
+def _where_next(kubeconfig: str | None, *, keep: bool) -> str:
+    if kubeconfig:
+        return "Next: kubectl get shp,vgpu,gpunode    take it down: kubectl delete ns figure-6"
+    if keep:
+        return (
+            "The lab is up. Look: .venv/bin/kubeshare lab kubectl -- get shp,vgpu,gpunode -A\n"
+            "Take it down: .venv/bin/kubeshare lab down"
+        )
+    return "The lab is down. `make demo KEEP=1` keeps it; README.md says what to try on it."
+
+
+def _on_lab(console: Console, image: str, *, keep: bool) -> Outcome:
+    with _lab(keep=keep) as lab:
+        asyncio.run(_install(lab.kubeconfig, image, console))
+        cluster = Cluster(lab.kubectl)
+        count = _LAB_NODES * int(_LAB_GPUS.rpartition("x")[2])
+        cluster.wait(lambda: cluster.gpu_count() == count, f"{count} GPUs to be found")
+        states = {node.name: node.state_folder for node in lab.nodes}
+        return Play(
+            cluster,
+            image=image,
+            natives=count,
+            meter_for=lambda place: FakeGpuLog(
+                states[place.node], place.uuid, (job.name for job in figure.JOBS)
+            ),
+            gpu_of=lambda pod: fake_gpu_of(states.values(), pod),
+            console=console,
+            pace=Pace(),
+        ).run()
+
+
+@contextmanager
+def _lab(*, keep: bool) -> Iterator[Lab]:
+    lab = Lab("demo")
+    try:
+        lab.up(Shape(nodes=_LAB_NODES, gpus=_LAB_GPUS))
+        yield lab
+    finally:
+        if not keep:
+            lab.down()
+
+
+def _on_cluster(kubeconfig: Path, image: str, console: Console) -> Outcome:
+    """On somebody's cluster no native pods come: they would take all its GPUs."""
+    asyncio.run(_install(kubeconfig, image, console))
+    kubectl = ConfiguredKubectl(kubeconfig)
+    return Play(
+        Cluster(kubectl),
+        image=image,
+        natives=0,
+        meter_for=lambda _: KernelCounts(kubectl, (job.name for job in figure.JOBS)),
+        gpu_of=lambda _: None,
+        console=console,
+        pace=Pace(),
+    ).run()
+
+
+async def _install(kubeconfig: Path, image: str, console: Console) -> None:
+    loaded = manifests.load(manifests.Options(image=image))
+    async with Api.connect(kubeconfig) as api:
+        await rollout.install(
+            api,
+            loaded,
+            deadline=_ROLLOUT_SECONDS,
+            say=lambda line: console.print(f"install: {line}"),
+        )
+
+
+def _run() -> int:
+    # Ended from outside, it takes its lab down as well.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    try:
+        result = main(standalone_mode=False)
+    except click.Abort:
+        return 130
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except (DemoError, LabError, rollout.RolloutError, manifests.ManifestError) as error:
+        click.echo(f"demo: {error}", err=True)
+        return error.exit_code
+    except ApiError as error:
+        click.echo(f"demo: {error}", err=True)
+        return 3
+    return result if isinstance(result, int) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(_run())

@@ -1,0 +1,176 @@
+"""The stages of the figure, one after another, on a cluster that has KubeShare."""
+
+import time
+from collections.abc import Callable
+
+from msgspec import Struct
+from rich.console import Console
+from rich.live import Live
+
+from kubeshare.demo import figure, show
+from kubeshare.demo.cluster import NAMESPACE, Cluster, DemoError, Place
+from kubeshare.demo.meter import Charges, Meter
+from kubeshare.demo.timeline import Sample, StageResult, shares
+
+_SAMPLE_SECONDS = 0.5
+_LINE_SECONDS = 5.0
+_RECENT_NS = 2_000_000_000
+_NATIVES_COME_AT = "C comes"
+
+
+class Pace(Struct, frozen=True):
+    """How long each stage settles before its window, and the window, in seconds."""
+
+    settle: float = 6.0
+    window: float = 10.0
+
+
+class Outcome(Struct, frozen=True):
+    """What the play came to."""
+
+    results: list[StageResult]
+    samples: list[Sample]
+    source: str
+
+
+class Play:
+    """Goes through the stages and keeps what was seen.
+
+    Args:
+        cluster: where.
+        image: of the jobs.
+        natives: how many native pods come meanwhile, one more than there are free GPUs.
+        meter_for: makes the meter once it is known which GPU is shared.
+        gpu_of: the UUID of the GPU that a native pod uses.
+        console: where to show it.
+        pace: how long to look.
+    """
+
+    def __init__(  # noqa: PLR0913 - the facts of a play
+        self,
+        cluster: Cluster,
+        *,
+        image: str,
+        natives: int,
+        meter_for: Callable[[Place], Meter],
+        gpu_of: Callable[[str], str | None],
+        console: Console,
+        pace: Pace,
+    ) -> None:
+        self._cluster = cluster
+        self._image = image
+        self._natives = [f"native-{n + 1}" for n in range(natives)]
+        self._native_phases: dict[str, str] = {}
+        self._meter_for = meter_for
+        self._gpu_of = gpu_of
+        self._console = console
+        self._pace = pace
+        self._samples: list[Sample] = []
+
+    def run(self) -> Outcome:
+        """All stages, then the release of the shared GPU.
+
+        Raises:
+            DemoError: something that KubeShare promises did not happen.
+        """
+        self._cluster.start_afresh()
+        first, *later = figure.STAGES
+        place = self._come(first)
+        self._console.print(f"a shares {place.gpuid} ({place.uuid}) on {place.node}")
+        meter, charges = self._meter_for(place), Charges(self._cluster.kubectl, place.node)
+        results = [self._watch(first, meter, charges)]
+        for stage in later:
+            if stage.comes and (beside := self._come(stage)) != place:
+                raise DemoError(f"{stage.comes} should share {place} and is at {beside}")
+            if stage.goes:
+                self._cluster.delete("sharepod", stage.goes)
+                self._cluster.wait_until_gone("pod", stage.goes)
+            if stage.title == _NATIVES_COME_AT:
+                self._natives_come()
+            results.append(self._watch(stage, meter, charges))
+        self._release(place)
+        return Outcome(results, self._samples, meter.source)
+
+    def _come(self, stage: figure.Stage) -> Place:
+        job = next(job for job in figure.JOBS if job.name == stage.comes)
+        self._cluster.create(job.manifest(NAMESPACE, self._image))
+        return self._cluster.place_of(job.name)
+
+    def _watch(self, stage: figure.Stage, meter: Meter, charges: Charges) -> StageResult:
+        target = figure.targets(stage)
+        with Live(console=self._console, auto_refresh=False, transient=True) as live:
+            self._look(stage, meter, self._pace.settle, live)
+            charged_before, before = charges.sample(), self._sample(meter)
+            self._look(stage, meter, self._pace.window, live)
+            charged_after, after = charges.sample(), self._sample(meter)
+        measured = shares(before, after, target)
+        self._console.print(show.live_line(stage.title, measured, target))
+        return StageResult(
+            title=stage.title,
+            start_ns=before.at_ns,
+            end_ns=after.at_ns,
+            target=target,
+            measured=measured,
+            charged=shares(charged_before, charged_after, target),
+        )
+
+    def _look(self, stage: figure.Stage, meter: Meter, seconds: float, live: Live) -> None:
+        """Sample and show for a while."""
+        target, started = figure.targets(stage), time.monotonic()
+        line_due = started + _LINE_SECONDS
+        while (now := time.monotonic()) < started + seconds:
+            sample = self._sample(meter)
+            recent = self._recent(sample, target)
+            if self._console.is_terminal:
+                table = show.live_table(stage.title, recent, target, self._native_phases)
+                live.update(table, refresh=True)
+            elif now >= line_due:
+                self._console.print(show.live_line(f"  {stage.title}", recent, target))
+                line_due += _LINE_SECONDS
+            time.sleep(_SAMPLE_SECONDS)
+
+    def _sample(self, meter: Meter) -> Sample:
+        sample = meter.sample()
+        self._samples.append(sample)
+        return sample
+
+    def _recent(self, sample: Sample, target: dict[str, float]) -> dict[str, float]:
+        """Shares over the last two seconds."""
+        earlier = [one for one in self._samples if one.at_ns <= sample.at_ns - _RECENT_NS]
+        return shares(earlier[-1], sample, target) if earlier else {}
+
+    def _natives_come(self) -> None:
+        """All but one of the native pods run: the shared GPU is not to be had."""
+        if not self._natives:
+            return
+        for name in self._natives:
+            self._cluster.create(figure.native_pod(name, NAMESPACE, self._image))
+
+        def all_but_one_run() -> bool:
+            phases = self._cluster.phases()
+            self._native_phases = {name: phases.get(name, "") for name in self._natives}
+            return sorted(self._native_phases.values()) == sorted(
+                ["Pending"] + ["Running"] * (len(self._natives) - 1)
+            )
+
+        self._cluster.wait(all_but_one_run, f"{len(self._natives) - 1} native pods to run")
+        waiting = self._waiting_native()
+        self._console.print(f"{len(self._natives)} native pods came: {waiting} waits for a GPU")
+
+    def _waiting_native(self) -> str:
+        return next(name for name, phase in self._native_phases.items() if phase == "Pending")
+
+    def _release(self, place: Place) -> None:
+        """The last job ends: its GPU goes back to Kubernetes, and to the pod that waits."""
+        for job in figure.STAGES[-1].running:
+            self._cluster.delete("sharepod", job)
+        self._cluster.wait_until_gone("vgpu", place.gpuid)
+        self._console.print(f"A ends: {place.gpuid} is released")
+        if self._natives:
+            waiting = self._waiting_native()
+            uuid = self._cluster.wait(
+                lambda: self._gpu_of(waiting), f"{waiting} to get a GPU", f"pod/{waiting}"
+            )
+            if uuid != place.uuid:
+                raise DemoError(f"{waiting} should have got {place.uuid} and runs on {uuid}")
+            self._console.print(f"{waiting} runs on that very GPU ({uuid})")
