@@ -18,13 +18,13 @@ def main() -> int:
     Returns:
         the exit code: 0, or 3 when the API server could not be reached.
     """
-    parser = argparse.ArgumentParser(prog="kubeshare.devices", description=main.__doc__)
+    parser = argparse.ArgumentParser(prog="kubeshare.devices", description="Runs until SIGTERM.")
     parser.add_argument("--kubeconfig", help="default: the pod's service account, or $KUBECONFIG")
     parser.add_argument("--port", type=int, default=8080, help="of /livez, /readyz and /metrics")
     parser.add_argument(
         "--placeholder-image",
-        default="registry.k8s.io/pause:3.10",
-        help="of the pods that keep a GPU: a container that sleeps until it is told to end",
+        default="kubeshare:dev",
+        help="of the pods that keep a GPU: any that has sh and sleep, such as this program's own",
     )
     options = parser.parse_args()
     configure_logging()

@@ -37,6 +37,9 @@ TRIES: Final = 5
 FIRST_PAUSE: Final = 1.0
 """Seconds until the second one; doubles with each."""
 
+SLEEP: Final = ["sh", "-c", "trap 'exit 0' TERM; sleep infinity & wait"]
+"""Process 1 ends on SIGTERM only if it says so itself."""
+
 
 class Placeholders:
     """Makes placeholders, and replaces those that fail before they got a GPU.
@@ -44,7 +47,7 @@ class Placeholders:
     Args:
         api: where to make them.
         inventory: knows the pods.
-        image: of a container that sleeps until it is told to end.
+        image: any that has ``sh`` and ``sleep``.
         events: tells people.
         metrics: counts.
     """
@@ -134,7 +137,7 @@ def manifest(vgpu: VGPU, image: str) -> dict[str, Any]:
 
     Args:
         vgpu: for whose GPU.
-        image: of a container that sleeps until it is told to end.
+        image: any that has ``sh`` and ``sleep``.
     """
     # Requests equal limits in all: Guaranteed, so that it is the last to be evicted.
     needs = {WHOLE_GPU_RESOURCE: "1", "cpu": "10m", "memory": "16Mi"}
@@ -169,6 +172,7 @@ def manifest(vgpu: VGPU, image: str) -> dict[str, Any]:
                     "name": "placeholder",
                     "image": image,
                     "imagePullPolicy": "IfNotPresent",
+                    "command": SLEEP,
                     "resources": {"requests": needs, "limits": needs},
                     "securityContext": {
                         "allowPrivilegeEscalation": False,

@@ -50,7 +50,7 @@ def devices_program(  # noqa: PLR0913 - what it is told
     Args:
         api: the cluster.
         policy: says whether a demand fits on a GPU that it names.
-        placeholder_image: of a container that sleeps until it is told to end.
+        placeholder_image: any that has ``sh`` and ``sleep``.
         instance: the name of this replica, for events.
         port: of probes and metrics; None for no server.
         wall_clock: the times that people read.

@@ -124,6 +124,9 @@ def _fit(manifest: Manifest, options: Options) -> Manifest:
     for container in pod["containers"]:
         if container["image"] == _DEFAULT_IMAGE:
             container["image"] = options.image
+        container["command"] = [
+            options.image if word == _DEFAULT_IMAGE else word for word in container["command"]
+        ]
     for volume in pod.get("volumes", []):
         if volume["name"] == _DRIVER_ROOT_VOLUME:
             volume["hostPath"]["path"] = options.driver_root

@@ -18,7 +18,7 @@ def main() -> int:
     Returns:
         the exit code: 0, or 3 when the API server could not be reached.
     """
-    parser = argparse.ArgumentParser(prog="kubeshare.scheduler", description=main.__doc__)
+    parser = argparse.ArgumentParser(prog="kubeshare.scheduler", description="Runs until SIGTERM.")
     parser.add_argument("--kubeconfig", help="default: the pod's service account, or $KUBECONFIG")
     parser.add_argument("--port", type=int, default=8080, help="of /livez, /readyz and /metrics")
     options = parser.parse_args()
