@@ -137,8 +137,11 @@ def test_json_patch_with_a_test_that_fails_is_a_conflict(server: FakeApiServer) 
 
     async def main() -> None:
         api = server.api()
-        with pytest.raises(ConflictError, match=r"patch pods default/a: .*testing value"):
+        with pytest.raises(ConflictError, match=r"patch pods a: .* changed meanwhile"):
             await api.json_patch(PODS, "a", stale, "default")
+        missing = [{"op": "remove", "path": "/metadata/none"}]
+        with pytest.raises(InvalidError):
+            await api.json_patch(PODS, "a", missing, "default")
         fresh = await api.json_patch(PODS, "a", stale[1:], "default", field_manager="me")
         assert fresh["metadata"]["labels"] == {"x": "y"}
 

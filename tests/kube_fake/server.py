@@ -63,7 +63,7 @@ class RefusalError(Exception):
             "message": message,
         }
         if causes:
-            self.status["details"] = {"causes": causes}
+            self.status["details"] = {"name": "its name", "kind": "its kind", "causes": causes}
 
 
 class FakeApiServer(httpx2.AsyncBaseTransport):
@@ -344,9 +344,8 @@ class FakeApiServer(httpx2.AsyncBaseTransport):
             try:
                 new = json_patch(old, body)
             except PatchError as error:
-                causes = [{"reason": "UnexpectedServerResponse", "message": str(error)}]
                 words = "the server rejected our request due to an error in our request"
-                raise RefusalError(422, "Invalid", words, causes) from error
+                raise RefusalError(422, "Invalid", words) from error
         else:
             wanted = (body.get("metadata") or {}).get("resourceVersion")
             if wanted and wanted != old["metadata"]["resourceVersion"]:

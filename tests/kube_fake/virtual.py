@@ -30,4 +30,4 @@ async def until(condition: Callable[[], object], *, seconds: float = 60.0) -> No
     end = loop.time() + seconds
     while not condition():
         assert loop.time() < end, f"not so within {seconds:g} s"
-        await asyncio.sleep(0.01)
+        await asyncio.sleep(0.05)

@@ -25,7 +25,14 @@ import msgspec
 from msgspec import Struct
 
 from kubeshare.kube.connection import connect
-from kubeshare.kube.errors import ApiError, GoneError, UnreachableError, error_of_response
+from kubeshare.kube.errors import (
+    ApiError,
+    ConflictError,
+    GoneError,
+    InvalidError,
+    UnreachableError,
+    error_of_response,
+)
 from kubeshare.kube.meta import Key
 from kubeshare.kube.resources import Raw, Resource
 from kubeshare.kube.watch import WatchEvent, read_watch, report_unreadable
@@ -319,19 +326,35 @@ class Api:
 
         Raises:
             ConflictError: a ``test`` does not hold.
-            InvalidError: the outcome breaks a rule.
+            InvalidError: the outcome breaks a rule, or an operation names what is not there.
             NotFoundError: there is no such object.
             ApiError: any other refusal.
         """
-        answer = await self._request(
-            "patch",
-            resource,
-            resource.path(namespace, name, subresource),
-            body=list(operations),
-            content_type="application/json-patch+json",
-            query=_parameters(fieldManager=field_manager),
-            subresource=subresource,
-        )
+        try:
+            answer = await self._request(
+                "patch",
+                resource,
+                resource.path(namespace, name, subresource),
+                body=list(operations),
+                content_type="application/json-patch+json",
+                query=_parameters(fieldManager=field_manager),
+                subresource=subresource,
+            )
+        except InvalidError as error:
+            # The API server says of a patch that does not fit only that it does not; a broken
+            # rule comes with the object's name and causes.
+            if (
+                error.status != 422
+                or error.details
+                or not any(step["op"] == "test" for step in operations)
+            ):
+                raise
+            raise ConflictError(
+                f"patch {resource.plural} {name}: the object is not as the patch expects it, "
+                "it changed meanwhile",
+                status=error.status,
+                reason=error.reason,
+            ) from error
         return _decode(answer, resource, resource.shape)
 
     async def merge_patch(

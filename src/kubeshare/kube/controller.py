@@ -11,7 +11,6 @@ No exception of a reconcile function ends the program.
 """
 
 import asyncio
-import time
 import uuid
 from collections import Counter
 from collections.abc import Awaitable, Callable, Hashable, Iterable
@@ -54,10 +53,6 @@ def _always(_change: Change[Any]) -> bool:
     return True
 
 
-def _ignore(_result: str, _seconds: float) -> None:
-    pass
-
-
 class Controller(Generic[K]):
     """A named reconcile function with its queue and workers.
 
@@ -72,7 +67,6 @@ class Controller(Generic[K]):
         queue: keys that need a look; anything may add some.
         results: how reconciles ended, by ``success``, ``requeue_after``, ``conflict``,
             ``error``, ``timeout``, ``terminal``.
-        on_result: told the result and the seconds of each reconcile.
     """
 
     def __init__(
@@ -91,7 +85,6 @@ class Controller(Generic[K]):
         self._reflectors: list[Reflector[Any]] = []
         self.queue: WorkQueue[K] = WorkQueue(name) if queue is None else queue
         self.results: Counter[str] = Counter()
-        self.on_result: Callable[[str, float], None] = _ignore
 
     def watch(
         self,
@@ -146,10 +139,7 @@ class Controller(Generic[K]):
         with structlog.contextvars.bound_contextvars(
             controller=self.name, object=str(key), reconcile_id=uuid.uuid4().hex[:12]
         ):
-            started = time.monotonic()
-            result = await self._attempt(key)
-            self.results[result] += 1
-            self.on_result(result, time.monotonic() - started)
+            self.results[await self._attempt(key)] += 1
 
     async def _attempt(self, key: K) -> str:
         """Reconcile once and say how it ended; never raises but for cancellation."""

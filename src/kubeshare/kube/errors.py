@@ -65,7 +65,7 @@ class AlreadyExistsError(ApiError):
 class ConflictError(ApiError):
     """The object changed meanwhile: read it again and decide again.
 
-    409, and also 422 where the ``test`` of a JSON patch did not hold.
+    409, and also 422 where a JSON patch with a ``test`` does not fit the object as it is.
     """
 
 
@@ -139,8 +139,6 @@ def error_of_status(
         kind = AlreadyExistsError
     elif answer.reason == "Expired":
         kind = GoneError
-    elif code == 422 and _patch_test_failed(details):
-        kind = ConflictError
     message = f"{request}: {_words(answer, code)}"
     return kind(
         message,
@@ -156,12 +154,6 @@ def _words(answer: Status, code: int) -> str:
     words = answer.message or f"the API server answered with status {code}"
     extra = [cause.get("message", "") for cause in causes]
     return "; ".join([words, *(text for text in extra if text and text not in words)])
-
-
-def _patch_test_failed(details: Mapping[str, Any]) -> bool:
-    return any(
-        cause.get("message", "").startswith("testing ") for cause in details.get("causes") or ()
-    )
 
 
 def _seconds(header: str | None, details: Mapping[str, Any]) -> float | None:

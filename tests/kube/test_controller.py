@@ -1,0 +1,182 @@
+"""What a controller does with what its reconcile function returns or raises."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from kube_fake import FakeApiServer, run_virtual, until
+from kubeshare.kube.controller import Controller, RequeueAfter, TerminalError, own_key
+from kubeshare.kube.errors import ApiError, ConflictError, TooManyRequestsError, UnreachableError
+from kubeshare.kube.meta import Key
+from kubeshare.kube.reflector import Reflector
+from kubeshare.kube.resources import PODS
+
+KEY = Key("a", "p")
+
+
+class Recorded:
+    """A controller whose outcomes are scripted; each is used once, then all is well."""
+
+    def __init__(self, *outcomes: Exception | RequeueAfter | float, workers: int = 1) -> None:
+        self.outcomes = list(outcomes)
+        self.looked: list[float] = []
+        self.controller: Controller[Key] = Controller(
+            "test", self.reconcile, workers=workers, timeout=5
+        )
+
+    async def reconcile(self, key: Key) -> RequeueAfter | None:
+        self.looked.append(asyncio.get_running_loop().time())
+        outcome = self.outcomes.pop(0) if self.outcomes else None
+        if isinstance(outcome, Exception):
+            raise outcome
+        if isinstance(outcome, float):
+            await asyncio.sleep(outcome)
+            return None
+        return outcome
+
+
+def running(recorded: Recorded, body: Callable[[], Awaitable[None]]) -> None:
+    async def main() -> None:
+        task = asyncio.create_task(recorded.controller.run())
+        recorded.controller.queue.add(KEY)
+        await body()
+        recorded.controller.stop()
+        await task
+
+    run_virtual(main())
+
+
+@pytest.mark.parametrize(
+    ("outcome", "result"),
+    [
+        (RuntimeError("a bug"), "error"),
+        (TimeoutError("its own"), "error"),
+        (ApiError("no", status=500), "error"),
+        (UnreachableError("gone", sent=True), "error"),
+        (ConflictError("stale", status=409), "conflict"),
+        (6.0, "timeout"),
+    ],
+    ids=str,
+)
+def test_a_failure_is_tried_again_and_then_forgotten(
+    outcome: Exception | float, result: str
+) -> None:
+    recorded = Recorded(outcome, outcome, outcome)
+
+    async def body() -> None:
+        await until(lambda: len(recorded.looked) == 4)
+        await until(lambda: recorded.controller.results["success"])
+        assert recorded.controller.results == {result: 3, "success": 1}
+        assert recorded.controller.queue.failures(KEY) == 0
+        assert recorded.controller.queue.retries == 3
+
+    running(recorded, body)
+
+
+def test_a_terminal_error_waits_for_the_next_change() -> None:
+    recorded = Recorded(TerminalError("impossible"))
+
+    async def body() -> None:
+        await asyncio.sleep(5000)
+        assert len(recorded.looked) == 1
+        recorded.controller.queue.add(KEY)
+        await until(lambda: recorded.controller.results == {"terminal": 1, "success": 1})
+
+    running(recorded, body)
+
+
+def test_requeue_after_looks_again_at_that_time_and_is_no_failure() -> None:
+    recorded = Recorded(RuntimeError("first"), RequeueAfter(30))
+
+    async def body() -> None:
+        await asyncio.sleep(100)
+        assert recorded.looked == pytest.approx([0, 0.005, 30.005], abs=0.001)
+        assert recorded.controller.queue.failures(KEY) == 0
+
+    running(recorded, body)
+
+
+def test_the_wait_that_the_server_asks_for_is_kept() -> None:
+    recorded = Recorded(TooManyRequestsError("busy", status=429, retry_after=12))
+
+    async def body() -> None:
+        await asyncio.sleep(20)
+        assert recorded.looked == pytest.approx([0, 12], abs=0.001)
+
+    running(recorded, body)
+
+
+def test_stopping_lets_what_is_in_process_finish_and_starts_nothing() -> None:
+    recorded = Recorded(3.0)
+
+    async def main() -> None:
+        task = asyncio.create_task(recorded.controller.run())
+        recorded.controller.queue.add(KEY)
+        recorded.controller.queue.add(Key("a", "q"))
+        await asyncio.sleep(1)
+        recorded.controller.stop()
+        await task
+        assert asyncio.get_running_loop().time() == pytest.approx(3)
+        assert recorded.controller.results == {"success": 1}
+
+    run_virtual(main())
+
+
+def test_work_begins_when_the_stores_are_filled_and_follows_changes(
+    server: FakeApiServer,
+) -> None:
+    def pod(name: str, node: str) -> None:
+        metadata = {"name": name, "namespace": "a"}
+        server.seed(PODS, {"metadata": metadata, "spec": {"nodeName": node}})
+
+    pod("p", "n1")
+    server.down = True
+    recorded = Recorded()
+
+    async def main() -> None:
+        reflector = Reflector(server.api(), PODS)
+        recorded.controller.watch(reflector, own_key)
+        tasks = [asyncio.create_task(part.run()) for part in (reflector, recorded.controller)]
+        await asyncio.sleep(10)
+        assert recorded.looked == []
+        server.down = False
+        await until(lambda: len(recorded.looked) == 1)
+        pod("p", "n2")
+        await until(lambda: len(recorded.looked) == 2)
+        for task in tasks:
+            task.cancel()
+
+    run_virtual(main())
+
+
+def test_the_states_before_and_after_a_change_both_name_keys(server: FakeApiServer) -> None:
+    looked: list[str] = []
+
+    async def reconcile(key: str) -> None:
+        looked.append(key)
+
+    def put(node: str) -> None:
+        metadata = {"name": "p", "namespace": "a"}
+        server.seed(PODS, {"metadata": metadata, "spec": {"nodeName": node}})
+
+    async def main() -> None:
+        reflector = Reflector(server.api(), PODS)
+        controller: Controller[str] = Controller("nodes", reconcile)
+        controller.watch(
+            reflector,
+            lambda pod: [pod["spec"]["nodeName"]],
+            when=lambda change: change.object["spec"]["nodeName"] != "ignored",
+        )
+        tasks = [asyncio.create_task(part.run()) for part in (reflector, controller)]
+        put("n1")
+        await until(lambda: looked == ["n1"])
+        put("n2")
+        await until(lambda: looked == ["n1", "n1", "n2"])
+        put("ignored")
+        await asyncio.sleep(5)
+        assert looked == ["n1", "n1", "n2"]
+        for task in tasks:
+            task.cancel()
+
+    run_virtual(main())

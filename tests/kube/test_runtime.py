@@ -1,0 +1,331 @@
+"""The shell of a program: readiness, metrics, orderly ends."""
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from kube_fake import FakeApiServer, run_virtual, until
+from kubeshare.kube.connection import ConfigError, connect
+from kubeshare.kube.controller import Controller, own_key
+from kubeshare.kube.events import EventRecorder, ObjectReference
+from kubeshare.kube.health import HealthServer
+from kubeshare.kube.lease import LeadershipLostError, LeaseElector
+from kubeshare.kube.meta import Key
+from kubeshare.kube.reflector import Reflector
+from kubeshare.kube.resources import EVENTS, LEASES, PODS
+from kubeshare.kube.runtime import EXIT_UNREACHABLE, Program, run_program
+
+ABOUT = ObjectReference(api_version="v1", kind="Pod", namespace="a", name="p", uid="u")
+
+
+class Whole:
+    """A program with all its parts: each reconcile takes a while and tells an event."""
+
+    def __init__(self, server: FakeApiServer, name: str = "one", seconds: float = 2) -> None:
+        api = server.api()
+        self.seconds = seconds
+        self.begun: list[Key] = []
+        self.finished: list[Key] = []
+        self.recorder = EventRecorder(api, "example.test/program", name)
+        self.elector = LeaseElector(api, "kube", "program", name, draw=lambda: 0.5)
+        self.program = Program("test", api, elector=self.elector, recorder=self.recorder)
+        self.reflector = self.program.add_reflector(Reflector(api, PODS))
+        controller: Controller[Key] = Controller("pods", self.reconcile)
+        controller.watch(self.reflector, own_key)
+        self.program.add_controller(controller)
+
+    async def reconcile(self, key: Key) -> None:
+        self.begun.append(key)
+        await asyncio.sleep(self.seconds)
+        self.finished.append(key)
+        self.recorder.emit(ABOUT, "Done", "Do", f"{key} is done.")
+
+
+def seed(server: FakeApiServer, name: str) -> None:
+    server.seed(PODS, {"metadata": {"name": name, "namespace": "a"}})
+
+
+def test_an_ordered_end_finishes_releases_and_tells(server: FakeApiServer) -> None:
+    seed(server, "p")
+    seed(server, "q")
+
+    async def main() -> None:
+        whole = Whole(server)
+        running = asyncio.create_task(whole.program.run())
+        await until(lambda: whole.begun)
+        whole.program.stop()
+        await running
+        assert whole.finished == whole.begun == [Key("a", "p")]
+        assert [event["note"] for event in server.all(EVENTS)] == ["a/p is done."]
+        stored = server.stored(LEASES, "program", "kube")
+        assert stored is not None
+        assert stored["spec"]["holderIdentity"] == ""
+        assert asyncio.get_running_loop().time() < 10
+
+    run_virtual(main())
+
+
+def test_what_takes_too_long_is_cut_off_and_the_lease_released(server: FakeApiServer) -> None:
+    seed(server, "p")
+
+    async def main() -> None:
+        whole = Whole(server, seconds=25)
+        running = asyncio.create_task(whole.program.run())
+        await until(lambda: whole.begun)
+        asked = asyncio.get_running_loop().time()
+        whole.program.stop()
+        await running
+        assert whole.finished == []
+        assert asyncio.get_running_loop().time() - asked < 10
+        assert (server.stored(LEASES, "program", "kube") or {})["spec"]["holderIdentity"] == ""
+
+    run_virtual(main())
+
+
+def test_a_waiting_replica_is_warm_takes_over_and_can_be_stopped(server: FakeApiServer) -> None:
+    seed(server, "p")
+
+    async def main() -> None:
+        wholes = [Whole(server, name) for name in ("one", "two", "three")]
+        one, two, three = wholes
+        tasks = [asyncio.create_task(whole.program.run()) for whole in wholes]
+        await until(lambda: all(whole.reflector.synced for whole in wholes))
+        await asyncio.sleep(30)
+        assert sum(whole.elector.leading for whole in wholes) == 1
+        leader = next(whole for whole in wholes if whole.elector.leading)
+        waiting = next(whole for whole in wholes if not whole.elector.leading)
+        assert not waiting.begun
+        waiting.program.stop()
+        await until(tasks[wholes.index(waiting)].done, seconds=1)
+        leader.program.stop()
+        (last,) = (whole for whole in wholes if whole not in (leader, waiting))
+        await until(lambda: last.finished, seconds=10)
+        last.program.stop()
+        await asyncio.gather(*tasks)
+        assert (one.seconds, two.seconds, three.seconds) == (2, 2, 2)
+
+    run_virtual(main())
+
+
+def test_a_lost_lease_ends_the_program(server: FakeApiServer) -> None:
+    async def main() -> None:
+        whole = Whole(server)
+        running = asyncio.create_task(whole.program.run())
+        await until(lambda: whole.elector.leading)
+        server.down = True
+        with pytest.raises(ExceptionGroup) as caught:
+            await running
+        assert caught.value.subgroup(LeadershipLostError) is not None
+
+    run_virtual(main())
+
+
+def test_leading_tasks_run_while_it_leads_and_others_always(server: FakeApiServer) -> None:
+    told: list[str] = []
+
+    async def task(name: str) -> None:
+        told.append(f"{name} begins")
+        try:
+            await asyncio.Event().wait()
+        finally:
+            told.append(f"{name} ends")
+
+    async def main() -> None:
+        program = Program("test", server.api())
+        program.add_task(lambda: task("beside"))
+        program.add_task(lambda: task("leading"), leading=True)
+        running = asyncio.create_task(program.run())
+        await until(lambda: len(told) == 2)
+        program.stop()
+        await running
+        assert told == ["beside begins", "leading begins", "leading ends", "beside ends"]
+
+    run_virtual(main())
+
+
+def fetch(port: int, path: str, method: str = "GET") -> tuple[int, str]:
+    request = urllib.request.Request(f"http://127.0.0.1:{port}{path}", method=method)
+    try:
+        with urllib.request.urlopen(request, timeout=10) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode()
+
+
+def test_probes_and_metrics_tell_how_it_stands(server: FakeApiServer) -> None:
+    seed(server, "p")
+    server.down = True
+
+    async def main() -> None:
+        api = server.api()
+        program = Program("test", api, port=0)
+        reflector = program.add_reflector(Reflector(api, PODS, draw=lambda: 0.0))
+
+        async def reconcile(key: Key) -> None:
+            await asyncio.sleep(0)
+
+        controller: Controller[Key] = Controller("pods", reconcile)
+        controller.watch(reflector, own_key)
+        program.add_controller(controller)
+        broken = ["the door is stuck"]
+        program.add_check(lambda: broken[0] if broken else None)
+        running = asyncio.create_task(program.run())
+        assert program.health is not None
+        await program.health.listening.wait()
+        port = program.health.port
+
+        async def ask(path: str, method: str = "GET") -> tuple[int, str]:
+            return await asyncio.to_thread(fetch, port, path, method)
+
+        assert await ask("/livez") == (200, "ok\n")
+        assert await ask("/readyz") == (503, "pods not listed yet\nthe door is stuck\n")
+        server.down = False
+        broken.clear()
+        await until(lambda: controller.results["success"])
+        assert await ask("/readyz?verbose") == (200, "ok\n")
+        status, text = await ask("/metrics")
+        assert status == 200
+        for line in (
+            'kube_runtime_synced{resource="pods"} 1.0',
+            'kube_runtime_objects{resource="pods"} 1.0',
+            'workqueue_adds_total{name="pods"} 1.0',
+            'workqueue_work_duration_seconds_count{name="pods"} 1.0',
+            'kube_runtime_reconciles_total{controller="pods",result="success"} 1.0',
+            'kube_runtime_requests_total{resource="pods",verb="watch"} 1.0',
+        ):
+            assert line in text
+        assert (await ask("/other"))[0] == 404
+        assert (await ask("/livez", "POST"))[0] == 405
+        program.stop()
+        await running
+
+    async def bounded() -> None:
+        async with asyncio.timeout(30):
+            await main()
+
+    asyncio.run(bounded())
+
+
+def test_a_client_that_sends_nonsense_gets_nothing_and_hurts_nobody() -> None:
+    async def main() -> None:
+        health = HealthServer(0, ready=list, metrics=lambda: b"", host="127.0.0.1")
+        running = asyncio.create_task(health.run())
+        await health.listening.wait()
+        for nonsense in (b"GET", b"x" * 100_000, b"\r\n\r\n"):
+            reader, writer = await asyncio.open_connection("127.0.0.1", health.port)
+            writer.write(nonsense)
+            writer.write_eof()
+            assert not (await reader.read()).startswith(b"HTTP/1.1 200")
+            writer.close()
+        assert await asyncio.to_thread(fetch, health.port, "/livez") == (200, "ok\n")
+        running.cancel()
+
+    async def bounded() -> None:
+        async with asyncio.timeout(30):
+            await main()
+
+    asyncio.run(bounded())
+
+
+PROGRAM = """
+import asyncio, os, sys
+from kubeshare.kube.logs import configure_logging
+from kubeshare.kube.runtime import Program, run_program
+from kube_fake import FakeApiServer
+
+async def task():
+    if sys.argv[1] == "breaks":
+        raise RuntimeError("a bug")
+    print("running", flush=True)
+    try:
+        await asyncio.Event().wait()
+    finally:
+        if sys.argv[1] == "stubborn":
+            await asyncio.Event().wait()
+
+async def build():
+    program = Program("test", FakeApiServer().api())
+    program.add_task(task)
+    return program
+
+configure_logging("info")
+sys.exit(run_program(build))
+"""
+
+
+def start(mode: str) -> "subprocess.Popen[str]":
+    root = Path(__file__).parents[2]
+    environment = os.environ | {"PYTHONPATH": f"{root / 'src'}:{root / 'tests'}"}
+    return subprocess.Popen(
+        [sys.executable, "-c", PROGRAM, mode],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment,
+    )
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_the_program_in_order(number: signal.Signals) -> None:
+    with start("willing") as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "running\n"
+        process.send_signal(number)
+        _, logs = process.communicate(timeout=30)
+    assert process.returncode == 0
+    lines = [json.loads(line) for line in logs.splitlines()]
+    assert [line["event"] for line in lines] == ["ending", "ended"]
+    assert all(line["level"] == "info" and line["timestamp"] for line in lines)
+
+
+def test_a_second_signal_ends_what_does_not_want_to() -> None:
+    with start("stubborn") as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stdout.readline() == "running\n"
+        process.send_signal(signal.SIGTERM)
+        assert "ending" in process.stderr.readline()
+        process.send_signal(signal.SIGTERM)
+        _, logs = process.communicate(timeout=30)
+    assert process.returncode == 0
+    assert "ended at once" in logs
+
+
+def test_a_failing_part_ends_the_program_with_1_and_a_log_of_json() -> None:
+    with start("breaks") as process:
+        _, logs = process.communicate(timeout=30)
+    assert process.returncode == 1
+    last = json.loads(logs.splitlines()[-1])
+    assert (last["event"], last["error"]) == ("failed", "a bug")
+    assert "RuntimeError" in last["exception"]
+
+
+def test_a_missing_configuration_ends_with_3_and_no_traceback(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    async def build() -> Program:
+        raise ConfigError("no kubeconfig")
+
+    assert run_program(build) == EXIT_UNREACHABLE
+    captured = capfd.readouterr()
+    assert "no kubeconfig" in captured.out + captured.err
+    assert "Traceback" not in captured.out + captured.err
+
+
+def test_a_broken_kubeconfig_is_named(tmp_path: Path) -> None:
+    missing = tmp_path / "missing"
+    with pytest.raises(ConfigError, match="missing not found"):
+        connect(missing)
+    for number, text in enumerate(("{}", "[", "a: [1", "clusters: 7")):
+        broken = tmp_path / f"broken{number}"
+        broken.write_text(text)
+        with pytest.raises(ConfigError, match=f"kubeconfig {broken}"):
+            connect(broken)
