@@ -1,0 +1,187 @@
+"""Both programs with the rights of their own accounts, against a real API server.
+
+What the API server in memory only imitates is real here: the CRDs' rules, JSON
+patches, server-side apply, preconditions, admission, and RBAC. The test plays
+kube-scheduler, kubelet, node agent and garbage collector.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+import yaml
+
+from kubeshare.api.v1 import GPUNODES, SHAREPODS, VGPUS
+from kubeshare.core.policies import policy
+from kubeshare.devices.program import devices_program
+from kubeshare.install import manifests
+from kubeshare.kube.api import Api
+from kubeshare.kube.errors import NotFoundError
+from kubeshare.kube.resources import EVENTS, NODES, PODS
+from kubeshare.lab.control_plane import ApiServer
+from kubeshare.scheduler.program import scheduler_program
+
+pytestmark = pytest.mark.apiserver
+
+Raw = dict[str, Any]
+
+NAMESPACE = "real-life"
+SYSTEM = "kubeshare-system"
+NOT_INSTALLED = {"Deployment", "DaemonSet", "ValidatingAdmissionPolicyBinding"}
+
+
+@pytest.fixture(scope="module")
+def installed(apiserver: ApiServer) -> ApiServer:
+    """Everything of KubeShare but its programs."""
+    ours = manifests.load(manifests.Options())
+    wanted = [manifest for manifest in ours if manifest["kind"] not in NOT_INSTALLED]
+    apiserver.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(wanted))
+    apiserver.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=60s")
+    apiserver.kubectl("create", "namespace", NAMESPACE)
+    return apiserver
+
+
+class Cluster:
+    """The rest of Kubernetes, and a node with one GPU."""
+
+    def __init__(self, api: Api) -> None:
+        self.api = api
+
+    async def add_node(self) -> None:
+        await self.api.create(NODES, {"metadata": {"name": "real"}})
+        status = {
+            "allocatable": {"nvidia.com/gpu": "1"},
+            "conditions": [{"type": "Ready", "status": "True"}],
+        }
+        await self.api.merge_patch(NODES, "real", {"status": status}, subresource="status")
+        gpu = {"uuid": "GPU-0a", "index": 0, "model": "V100", "memoryBytes": 16 << 30}
+        await self.api.create(GPUNODES, {"metadata": {"name": "real"}, "spec": {"devices": [gpu]}})
+        ready = {"spec": {"taints": None}}
+        await self.api.merge_patch(NODES, "real", ready)
+
+    async def share(self, name: str, request: str) -> None:
+        gpu = {"request": request, "memory": "1Gi"}
+        spec = {"gpu": gpu, "containers": [{"name": "main", "image": "train:1"}]}
+        body = {"metadata": {"name": name, "namespace": NAMESPACE}, "spec": spec}
+        await self.api.create(SHAREPODS, body)
+
+    async def run(self, name: str, namespace: str = NAMESPACE) -> Raw:
+        """Bind a pod, and let it run."""
+        target = {"target": {"apiVersion": "v1", "kind": "Node", "name": "real"}}
+        body = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": name}, **target}
+        await self.api.post(PODS, name, "binding", body, namespace)
+        conditions = [{"type": "Ready", "status": "True"}]
+        status = {"status": {"phase": "Running", "conditions": conditions}}
+        return await self.api.merge_patch(PODS, name, status, namespace, subresource="status")
+
+    async def end(self, name: str, namespace: str = NAMESPACE) -> None:
+        """The kubelet says that the pod's containers are gone."""
+        await self.api.delete(PODS, name, namespace, grace=0)
+
+    async def conditions(self, name: str) -> dict[str, Raw]:
+        sharepod = await self.api.get(SHAREPODS, name, NAMESPACE)
+        found = sharepod.get("status", {}).get("conditions", [])
+        return {condition["type"]: condition for condition in found}
+
+    async def holders(self, gpuid: str) -> list[Raw]:
+        vgpu = await self.api.get(VGPUS, gpuid)
+        found: list[Raw] = vgpu["status"]["holders"]
+        return found
+
+
+async def eventually(check: Callable[[], Awaitable[Any]], seconds: float = 20.0) -> Any:
+    """What ``check`` returns as soon as it is something; a missing object is nothing."""
+    async with asyncio.timeout(seconds):
+        while True:
+            try:
+                if found := await check():
+                    return found
+            except NotFoundError:
+                pass
+            await asyncio.sleep(0.05)
+
+
+@asynccontextmanager
+async def programs(server: ApiServer) -> AsyncIterator[None]:
+    def connect(account: str) -> Api:
+        groups = ("system:serviceaccounts", f"system:serviceaccounts:{SYSTEM}")
+        user = f"system:serviceaccount:{SYSTEM}:{account}"
+        return Api.connect(server.kubeconfig_for(user, groups))
+
+    locality = policy("locality")
+    async with connect("kubeshare-scheduler") as one, connect("kubeshare-device-manager") as two:
+        sched = scheduler_program(one, locality, instance="test")
+        devices = devices_program(two, locality, placeholder_image="none", instance="test")
+        tasks = [asyncio.create_task(program.run()) for program in (sched, devices)]
+        try:
+            yield
+        finally:
+            sched.stop()
+            devices.stop()
+            await asyncio.gather(*tasks)
+
+
+async def _life(server: ApiServer) -> None:
+    async with Api.connect(server.kubeconfig) as api, programs(server):
+        cluster = Cluster(api)
+        await cluster.add_node()
+        await cluster.share("a", "0.6")
+
+        async def decided() -> Any:
+            return (await api.get(SHAREPODS, "a", NAMESPACE))["spec"]["gpu"].get("id")
+
+        gpuid = await eventually(decided)
+        placeholder = f"kubeshare-vgpu-{gpuid}"
+        await eventually(lambda: api.get(PODS, placeholder, SYSTEM))
+        await cluster.run(placeholder, SYSTEM)
+        uuid = [{"op": "add", "path": "/spec/uuid", "value": "GPU-0a"}]
+        await api.json_patch(VGPUS, gpuid, uuid)
+        await eventually(lambda: api.get(PODS, "a", NAMESPACE))
+        pod = await cluster.run("a")
+
+        async def named() -> bool:
+            return [each["podUid"] for each in await cluster.holders(gpuid)] == [
+                pod["metadata"]["uid"]
+            ]
+
+        await eventually(named)
+
+        async def is_ready() -> bool:
+            return (await cluster.conditions("a")).get("Ready", {}).get("status") == "True"
+
+        await eventually(is_ready)
+        shown = server.kubectl("get", "shp,vgpu", "-n", NAMESPACE)
+        assert "Running" in shown
+        assert "GPU-0a" in shown
+
+        await cluster.share("b", "0.6")
+
+        async def waits() -> Any:
+            return (await cluster.conditions("b")).get("Scheduled")
+
+        assert "compute 0.4 left, 0.6 asked" in (await eventually(waits))["message"]
+
+        async def told() -> bool:
+            events = (await api.list(EVENTS, NAMESPACE)).items
+            return any("compute 0.4 left" in event["note"] for event in events)
+
+        await eventually(told)
+        await api.delete(SHAREPODS, "a", NAMESPACE)
+        await cluster.end("a")
+        await api.json_patch(
+            VGPUS,
+            gpuid,
+            [{"op": "remove", "path": "/status/holders/0"}],
+            subresource="status",
+        )
+
+        async def b_is_decided() -> Any:
+            return (await api.get(SHAREPODS, "b", NAMESPACE))["spec"]["gpu"].get("id")
+
+        await eventually(b_is_decided)
+
+
+def test_a_whole_life_with_the_rights_of_the_programs_own_accounts(installed: ApiServer) -> None:
+    asyncio.run(_life(installed))
