@@ -1,0 +1,157 @@
+"""The driver API's names: the table against NVIDIA's headers, the library against the table."""
+
+import ctypes
+import re
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+import pytest
+
+from kubeshare import native
+
+SOURCES = Path(__file__).parents[3] / "native"
+TABLE = SOURCES / "fakegpu" / "driver_names.def"
+ROW = re.compile(r"DRIVER_NAME\((\w+), (\d+), (\w+), (true|false)\)")
+SUCCESS, NOT_SUPPORTED, INVALID_VALUE = 0, 801, 1
+FOUND, NO_SUCH_NAME, TOO_OLD = 0, 1, 2
+PER_THREAD = 2
+
+
+def include() -> Path:
+    """The folder of NVIDIA's headers, which come with the development packages."""
+    return Path(sysconfig.get_path("purelib")) / "nvidia" / "cu13" / "include"
+
+
+def table() -> list[tuple[str, int, str]]:
+    rows = ROW.findall(TABLE.read_text())
+    return [(base, int(version), symbol) for base, version, symbol, _ in rows]
+
+
+def test_the_table_has_every_name_and_version_of_the_headers() -> None:
+    program = SOURCES / "fakegpu" / "list_driver_names.py"
+    listed = subprocess.run(
+        [sys.executable, program, include()], capture_output=True, text=True, check=True
+    )
+    assert set(ROW.findall(listed.stdout)) <= set(ROW.findall(TABLE.read_text()))
+    assert len(table()) > 700
+
+
+def test_the_table_has_every_name_that_the_python_client_asks_for() -> None:
+    declarations = (Path(sysconfig.get_path("purelib")) / "cuda/bindings/cydriver.pxd").read_text()
+    asked = set(re.findall(r"^cdef CUresult (cu\w+)\(", declarations, re.MULTILINE))
+    known = {name for base, _, symbol in table() for name in (base, symbol)}
+    assert len(asked) > 500
+    assert asked - known == set()
+
+
+def test_our_declarations_agree_with_nvidias(tmp_path: Path) -> None:
+    """Compiles the fake against NVIDIA's headers: each signature that it defines must be theirs."""
+    sources = [*SOURCES.glob("fakegpu/cuda/*.c"), *SOURCES.glob("fakegpu/nvml/*.c")]
+    folders = [f"-I{include()}", f"-I{SOURCES / 'fakegpu' / 'include'}"]
+    assert len(sources) > 12
+    subprocess.run(
+        ["gcc", "-std=c11", "-D_GNU_SOURCE", *folders, "-fsyntax-only", *sources],
+        check=True,
+        cwd=tmp_path,
+    )
+
+
+@pytest.mark.parametrize("header", ["cuda.h", "nvml.h"])
+def test_our_constants_have_nvidias_values(tmp_path: Path, header: str) -> None:
+    ours = SOURCES / "fakegpu" / "include"
+    text = (ours / header).read_text() + (ours / "cuda_results.def").read_text()
+    constant = r"\b((?:CU|CUDA|NVML)_[A-Z0-9_a-z]+) = " if header == "nvml.h" else r"\b(CU_\w+) = "
+    names = sorted(set(re.findall(constant, text)))
+    if header == "cuda.h":
+        names += re.findall(r"CUDA_RESULT\((\w+)", text)[1:]
+    assert len(names) > 30
+    lines = "".join(f'printf("{name} %lld\\n", (long long){name});' for name in names)
+    source = tmp_path / "constants.c"
+    source.write_text(f"#include <stdio.h>\n#include <{header}>\nint main(void) {{{lines}}}\n")
+    values = []
+    for folder in (ours, include()):
+        program = tmp_path / "constants"
+        subprocess.run(["gcc", f"-I{folder}", source, "-o", program], check=True)
+        values.append(subprocess.run([program], capture_output=True, check=True).stdout)
+    assert values[0] == values[1]
+
+
+@pytest.fixture(scope="module")
+def cuda() -> ctypes.CDLL:
+    return ctypes.CDLL(str(native.path("fakegpu/libcuda.so.1")))
+
+
+def address(cuda: ctypes.CDLL, symbol: str) -> int | None:
+    return ctypes.cast(getattr(cuda, symbol), ctypes.c_void_p).value
+
+
+def proc_address(
+    cuda: ctypes.CDLL, name: str, version: int, flags: int = 0
+) -> tuple[int, int | None, int]:
+    """The result, the address and the status of cuGetProcAddress."""
+    found, status = ctypes.c_void_p(), ctypes.c_int(-1)
+    result = cuda.cuGetProcAddress_v2(
+        name.encode(),
+        ctypes.byref(found),
+        version,
+        ctypes.c_uint64(flags),
+        ctypes.byref(status),
+    )
+    return result, found.value, status.value
+
+
+@pytest.mark.native
+def test_the_library_exports_every_symbol_of_the_table(cuda: ctypes.CDLL) -> None:
+    missing = [symbol for _, _, symbol in table() if not hasattr(cuda, symbol)]
+    assert missing == []
+
+
+@pytest.mark.native
+def test_a_name_that_is_not_implemented_says_so(cuda: ctypes.CDLL) -> None:
+    assert cuda.cuGraphCreate() == NOT_SUPPORTED
+    assert cuda.cuGetExportTable() == NOT_SUPPORTED
+
+
+@pytest.mark.native
+def test_each_version_is_answered_with_its_own_abi(cuda: ctypes.CDLL) -> None:
+    for base, version, symbol in table():
+        flags = PER_THREAD if symbol.endswith(("_ptsz", "_ptds")) else 0
+        expected = (SUCCESS, address(cuda, symbol), FOUND)
+        assert proc_address(cuda, base, version, flags) == expected, symbol
+
+
+@pytest.mark.native
+@pytest.mark.parametrize(
+    ("name", "version", "flags", "symbol"),
+    [
+        ("cuMemAlloc", 2000, 0, "cuMemAlloc"),
+        ("cuMemAlloc", 3010, 0, "cuMemAlloc"),
+        ("cuMemAlloc", 3020, 0, "cuMemAlloc_v2"),
+        ("cuMemAlloc", 13050, 0, "cuMemAlloc_v2"),
+        ("cuCtxCreate", 11030, 0, "cuCtxCreate_v2"),
+        ("cuCtxCreate", 11040, 0, "cuCtxCreate_v3"),
+        ("cuCtxSynchronize", 12090, 0, "cuCtxSynchronize"),
+        ("cuCtxSynchronize", 13000, 0, "cuCtxSynchronize_v2"),
+        ("cuLaunchKernel", 13050, 0, "cuLaunchKernel"),
+        ("cuLaunchKernel", 13050, PER_THREAD, "cuLaunchKernel_ptsz"),
+        ("cuLaunchKernel", 6050, PER_THREAD, "cuLaunchKernel"),
+        ("cuMemAlloc", 13050, PER_THREAD, "cuMemAlloc_v2"),
+        ("cuMemcpyHtoD", 13050, PER_THREAD, "cuMemcpyHtoD_v2_ptds"),
+        ("cuGetProcAddress", 11030, 0, "cuGetProcAddress"),
+        ("cuGetProcAddress", 12000, 0, "cuGetProcAddress_v2"),
+    ],
+)
+def test_the_newest_abi_up_to_the_version_is_chosen(
+    cuda: ctypes.CDLL, name: str, version: int, flags: int, symbol: str
+) -> None:
+    assert proc_address(cuda, name, version, flags) == (SUCCESS, address(cuda, symbol), FOUND)
+
+
+@pytest.mark.native
+def test_names_that_cannot_be_given_are_told_apart(cuda: ctypes.CDLL) -> None:
+    assert proc_address(cuda, "cuNoSuchThing", 13000) == (SUCCESS, None, NO_SUCH_NAME)
+    assert proc_address(cuda, "", 0) == (SUCCESS, None, NO_SUCH_NAME)
+    assert proc_address(cuda, "cuMemAllocAsync", 11010) == (SUCCESS, None, TOO_OLD)
+    assert proc_address(cuda, "cuMemAlloc", 14000)[0] == INVALID_VALUE

@@ -1,0 +1,139 @@
+"""NVML as nvidia-ml-py, NVIDIA's own Python client, sees it."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fakegpu_client import Client
+from kubeshare import fakegpu, native
+
+pytestmark = pytest.mark.native
+
+GIB = 1 << 30
+
+
+def nvml(state: Path, profile: str | Path, script: str, extra: dict[str, str] | None = None) -> Any:
+    """What a script, run in a process of its own, puts into `answer`."""
+    program = f"import json, pynvml as nvml\nnvml.nvmlInit()\n{script}\nprint(json.dumps(answer))"
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**os.environ, **fakegpu.environment(profile, state), **(extra or {})},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+HANDLES = "all = [nvml.nvmlDeviceGetHandleByIndex(i) for i in range(nvml.nvmlDeviceGetCount())]\n"
+
+
+def test_gpus_are_found_by_index_uuid_and_bus(tmp_path: Path) -> None:
+    answer = nvml(
+        tmp_path,
+        "V100x2",
+        HANDLES + "uuids = [nvml.nvmlDeviceGetUUID(h) for h in all]\n"
+        "buses = [nvml.nvmlDeviceGetPciInfo(h).busId for h in all]\n"
+        "by_uuid = [nvml.nvmlDeviceGetHandleByUUID(u) for u in uuids]\n"
+        "by_bus = [nvml.nvmlDeviceGetHandleByPciBusId(b) for b in buses]\n"
+        "answer = [uuids, [nvml.nvmlDeviceGetIndex(h) for h in by_uuid],"
+        " [nvml.nvmlDeviceGetMinorNumber(h) for h in by_bus],"
+        " [nvml.nvmlDeviceGetName(h) for h in all], nvml.nvmlSystemGetDriverVersion()]",
+    )
+    uuids = [gpu.uuid for gpu in fakegpu.gpus("V100x2")]
+    assert answer[:4] == [uuids, [0, 1], [0, 1], ["Tesla V100-SXM2-16GB"] * 2]
+    assert answer[4].startswith("615.")
+
+
+def test_memory_and_processes_are_those_of_the_engine(tmp_path: Path) -> None:
+    with Client(tmp_path) as client:
+        client("allocate", 3 * GIB)
+        answer = nvml(
+            tmp_path,
+            "V100x1",
+            HANDLES + "gpu = all[0]\n"
+            "old, new = (nvml.nvmlDeviceGetMemoryInfo(gpu),"
+            " nvml.nvmlDeviceGetMemoryInfo(gpu, version=nvml.nvmlMemory_v2))\n"
+            "versions = (nvml.nvmlDeviceGetComputeRunningProcesses_v2,"
+            " nvml.nvmlDeviceGetComputeRunningProcesses_v3)\n"
+            "answer = [[old.total, old.used, old.free], [new.total, new.used, new.free],"
+            " *[[[p.pid, p.usedGpuMemory] for p in version(gpu)] for version in versions]]",
+        )
+        process = [client.pid, 3 * GIB]
+        memory = [16 * GIB, 3 * GIB, 13 * GIB]
+        assert answer == [memory, memory, [process], [process]]
+
+
+def test_the_driver_and_nvml_live_in_one_process(tmp_path: Path) -> None:
+    """NVML's end must not take the driver's locks with it, by which the driver is known to live."""
+    answer = nvml(
+        tmp_path,
+        "V100x1",
+        HANDLES + "import ctypes, os\ncuda = ctypes.CDLL('libcuda.so.1')\n"
+        "context = ctypes.c_void_p()\n"
+        "results = [cuda.cuInit(0), cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0)]\n"
+        "nvml.nvmlShutdown()\nnvml.nvmlInit()\n"
+        "found = nvml.nvmlDeviceGetComputeRunningProcesses(all[0])\n"
+        "answer = results + [p.pid == os.getpid() for p in found]",
+    )
+    assert answer == [0, 0, True]
+
+
+@pytest.mark.parametrize(
+    ("profile", "ancestors", "links"),
+    [
+        ("v100-16g-x4-nvlink.profile", [10, 50, 50], 6),
+        ("v100-16g-x2-pcie.profile", [50], 0),
+    ],
+)
+def test_topology_comes_from_the_profile(
+    tmp_path: Path, profile: str, ancestors: list[int], links: int
+) -> None:
+    answer = nvml(
+        tmp_path,
+        native.path("fakegpu/profiles") / profile,
+        HANDLES + "first, *others = all\n"
+        "def links():\n"
+        "    try:\n"
+        "        return sum(nvml.nvmlDeviceGetNvLinkState(first, i) for i in range(6))\n"
+        "    except nvml.NVMLError_NotSupported:\n"
+        "        return 0\n"
+        "answer = [[nvml.nvmlDeviceGetTopologyCommonAncestor(first, o) for o in others], links(),"
+        " nvml.nvmlDeviceGetNumaNodeId(first), nvml.nvmlDeviceGetNumaNodeId(others[-1])]",
+    )
+    assert answer == [ancestors, links, 0, 1]
+
+
+def test_the_other_ends_of_nvlinks_are_the_peers_in_order(tmp_path: Path) -> None:
+    answer = nvml(
+        tmp_path,
+        "V100x4",
+        HANDLES + "buses = {nvml.nvmlDeviceGetPciInfo(h).busId: i for i, h in enumerate(all)}\n"
+        "answer = [buses[nvml.nvmlDeviceGetNvLinkRemotePciInfo(all[1], i).busId]"
+        " for i in range(6)]",
+    )
+    assert answer == [0, 0, 2, 2, 3, 3]
+
+
+def test_where_device_nodes_count_a_machine_without_them_has_no_gpu(tmp_path: Path) -> None:
+    assert not Path("/dev/nvidia0").exists()
+    script = "answer = nvml.nvmlDeviceGetCount()"
+    assert nvml(tmp_path, "V100x2", script, {"FAKEGPU_DEVICE_NODES": "1"}) == 0
+
+
+def test_nvml_works_in_the_child_of_a_fork(tmp_path: Path) -> None:
+    answer = nvml(
+        tmp_path,
+        "V100x1",
+        HANDLES + "import os\nchild = os.fork()\n"
+        "if child == 0:\n"
+        "    os._exit(nvml.nvmlDeviceGetMemoryInfo(all[0]).total >> 30)\n"
+        "answer = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])",
+    )
+    assert answer == 16

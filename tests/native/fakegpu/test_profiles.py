@@ -1,0 +1,73 @@
+"""Profiles: what a machine is made of, and what is wrong with a text that does not say."""
+
+from pathlib import Path
+
+import pytest
+
+from kubeshare import fakegpu
+
+pytestmark = pytest.mark.native
+
+
+def test_a_name_is_a_model_and_a_number(tmp_path: Path) -> None:
+    found = fakegpu.gpus("V100x4")
+    assert [gpu.index for gpu in found] == [0, 1, 2, 3]
+    assert {gpu.model for gpu in found} == {"Tesla V100-SXM2-16GB"}
+    assert {gpu.total_memory for gpu in found} == {17_179_869_184}
+    assert not any(tmp_path.iterdir())
+
+
+def test_uuids_follow_from_model_index_and_seed() -> None:
+    same = fakegpu.gpus("V100x4", "a")[:2]
+    assert fakegpu.gpus("V100x2", "a") == same
+    others = fakegpu.gpus("V100x2", "b") + fakegpu.gpus("V100-PCIEx2", "a")
+    assert len({gpu.uuid for gpu in others + same}) == 6
+
+
+def test_the_shipped_profiles_are_good() -> None:
+    counts = {path.stem: len(fakegpu.gpus(path)) for path in fakegpu.profiles()}
+    assert counts == {"v100-16g-x2-pcie": 2, "v100-16g-x4-nvlink": 4}
+
+
+def test_a_file_says_what_differs_from_its_model(tmp_path: Path) -> None:
+    profile = tmp_path / "small.profile"
+    profile.write_text(
+        "# a small one\nmodel = V100\ncount=3\nmemory = 1024 # MiB\nname = Toy GPU\n"
+    )
+    found = fakegpu.gpus(profile)
+    assert [(gpu.model, gpu.total_memory) for gpu in found] == [("Toy GPU", 1 << 30)] * 3
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("model = X100", "1: model = X100: expected a model"),
+        ("model = V100\ncount = 17", "2: count = 17: expected a number from 1 to 16"),
+        ("memory = 16Gi", "1: memory = 16Gi: expected a number of MiB"),
+        ("kernel_us = -1", "1: kernel_us = -1: expected microseconds"),
+        ("\n\ncolour = red", "3: unknown key colour"),
+        ("V100", "1: expected key = value"),
+        ("link.0.0 = NV2", "1: link.0.0: expected two GPUs"),
+        ("link.0.1 = NV99", "1: link.0.1 = NV99: expected NV1 to NV18"),
+        ("numa.0 = 8", "1: numa.0 = 8: expected a NUMA node"),
+    ],
+)
+def test_a_mistake_is_named_with_its_line(tmp_path: Path, text: str, message: str) -> None:
+    profile = tmp_path / "wrong.profile"
+    profile.write_text(text)
+    with pytest.raises(fakegpu.FakeGpuError) as caught:
+        fakegpu.gpus(profile)
+    assert f"wrong.profile:{message}" in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["V100", "V100x0", "V100x17", "H100x1", "x2"])
+def test_a_name_that_is_no_profile_is_refused(name: str) -> None:
+    with pytest.raises(fakegpu.FakeGpuError, match="expected a file, or MODELxN"):
+        fakegpu.gpus(name)
+
+
+def test_a_profile_names_its_own_state_folder(tmp_path: Path) -> None:
+    profile = tmp_path / "own.profile"
+    profile.write_text("model = V100\nstate = engine-state\n")
+    fakegpu.stat("", profile)
+    assert (tmp_path / "engine-state" / "engine").exists()
