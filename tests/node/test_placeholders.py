@@ -61,8 +61,18 @@ def test_the_uuid_model_and_memory_of_the_placeholders_gpu_are_written(
     assert written["memoryBytes"] == A_GPU.memory_bytes
 
 
-@pytest.mark.parametrize("phase", ["Pending", "Succeeded", "Failed"])
-def test_only_a_running_placeholder_is_asked_about(
+def test_a_placeholder_that_is_admitted_and_still_starting_has_its_gpu_already(
+    cluster: Cluster, kubelet: FakeKubelet, resolve: Resolve
+) -> None:
+    cluster.add_vgpu("red", uuid="")
+    cluster.add_placeholder("red", "Pending")
+    kubelet.devices[POD] = {WHOLE: [A_GPU.uuid]}
+    resolve()
+    assert spec(cluster.server)["uuid"] == A_GPU.uuid
+
+
+@pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
+def test_a_placeholder_that_has_ended_is_not_asked_about(
     cluster: Cluster, kubelet: FakeKubelet, resolve: Resolve, phase: str
 ) -> None:
     cluster.add_vgpu("red", uuid="")
@@ -71,7 +81,7 @@ def test_only_a_running_placeholder_is_asked_about(
     assert kubelet.lists == 0
 
 
-def test_a_running_placeholder_that_is_not_listed_yet_is_asked_about_again_soon(
+def test_a_placeholder_that_is_not_listed_yet_is_asked_about_again_soon(
     cluster: Cluster, resolve: Resolve
 ) -> None:
     cluster.add_vgpu("red", uuid="")

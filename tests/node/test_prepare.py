@@ -174,7 +174,7 @@ def test_a_placeholder_that_does_not_come_is_named(ready: Cluster, agent: Runnin
     ready.add_vgpu("red", ready.holder("a"), uuid="")
     text = refusal(agent)
     assert "vGPU red is not known yet" in text
-    assert "kubeshare-vgpu-red is not running" in text
+    assert "kubeshare-vgpu-red was given none" in text
 
 
 def test_an_unhealthy_gpu_is_not_given(

@@ -1,7 +1,9 @@
 """Which physical GPU a vGPU is: read from the kubelet, written once into the VGPU.
 
 A vGPU's placeholder pod asks for ``nvidia.com/gpu: 1`` like any native pod, so the
-stock scheduler and NVIDIA's device plugin choose the GPU. The kubelet knows which.
+stock scheduler and NVIDIA's device plugin choose the GPU. The kubelet knows which, from
+the moment it admits the pod: the GPU is nobody else's then, so nobody has to wait until
+the placeholder's container, with the little CPU that it asks for, has started.
 """
 
 from pathlib import Path
@@ -20,8 +22,8 @@ from kubeshare.node.view import NODE_VGPUS, NodeView
 
 log = structlog.get_logger(__name__)
 
-# The kubelet lists a pod's devices from its admission on, so a running pod that is
-# not listed is a matter of moments; NVML is read anew every few seconds.
+# A pod that is bound here and not listed will be admitted in a moment; NVML is read
+# anew every few seconds.
 _NOT_LISTED = RequeueAfter(0.3)
 _NOT_FOUND = RequeueAfter(2.0)
 
@@ -43,7 +45,7 @@ class Placeholders:
         self._socket = socket
 
     async def resolve(self, vgpu: VGPU) -> RequeueAfter | None:
-        """Write the UUID of a vGPU that has none, once its placeholder runs.
+        """Write the UUID of a vGPU that has none, once its placeholder was given a GPU.
 
         Raises:
             TerminalError: the placeholder was given something that cannot be shared.
@@ -51,7 +53,7 @@ class Placeholders:
         """
         name = vgpu.metadata.name
         pod = self._view.pods.store.get(placeholder_name(name), NAMESPACE)
-        if vgpu.spec.uuid or pod is None or pod.status.phase != "Running":
+        if vgpu.spec.uuid or pod is None or pod.ended or pod.metadata.deletion_timestamp:
             return None
         try:
             devices = await devices_of(self._socket, NAMESPACE, pod.metadata.name)

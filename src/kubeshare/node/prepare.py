@@ -153,7 +153,7 @@ class Preparer:
         if not vgpu.spec.uuid:
             raise _NotYetError(
                 f"the GPU of vGPU {gpuid} is not known yet: its placeholder pod "
-                f"{placeholder_name(gpuid)} is not running"
+                f"{placeholder_name(gpuid)} was given none"
             )
         device = self._inventory.device(vgpu.spec.uuid)
         if device is None:
