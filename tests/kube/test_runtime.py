@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from kube_fake import FakeApiServer, run_virtual, until
-from kubeshare.kube.connection import ConfigError, connect
+from kubeshare.kube.connection import ConfigError
 from kubeshare.kube.controller import Controller, own_key
 from kubeshare.kube.events import EventRecorder, ObjectReference
 from kubeshare.kube.health import HealthServer
@@ -318,14 +318,3 @@ def test_a_missing_configuration_ends_with_3_and_no_traceback(
     captured = capfd.readouterr()
     assert "no kubeconfig" in captured.out + captured.err
     assert "Traceback" not in captured.out + captured.err
-
-
-def test_a_broken_kubeconfig_is_named(tmp_path: Path) -> None:
-    missing = tmp_path / "missing"
-    with pytest.raises(ConfigError, match="missing not found"):
-        connect(missing)
-    for number, text in enumerate(("{}", "[", "a: [1", "clusters: 7")):
-        broken = tmp_path / f"broken{number}"
-        broken.write_text(text)
-        with pytest.raises(ConfigError, match=f"kubeconfig {broken}"):
-            connect(broken)

@@ -24,7 +24,7 @@ import httpx2
 import msgspec
 from msgspec import Struct
 
-from kubeshare.kube.connection import connect
+from kubeshare.kube.connection import connect, credentials_error
 from kubeshare.kube.errors import (
     ApiError,
     ConflictError,
@@ -70,6 +70,8 @@ class _Page(Struct):
 
 class Api:
     """A connection to one API server.
+
+    Any request may also raise ``ConfigError`` when its credentials cannot be got.
 
     Args:
         client: sends the requests; ``Api.connect`` makes one from a kubeconfig.
@@ -495,6 +497,12 @@ class Api:
             raise UnreachableError(
                 f"{what}: no answer from the API server at {server} in time", sent=True
             ) from error
+        except ApiError:
+            raise
+        except Exception as error:
+            if said := credentials_error(error):
+                raise said from error
+            raise
 
 
 _METHODS = {"get": "GET", "list": "GET", "create": "POST", "delete": "DELETE", "patch": "PATCH"}

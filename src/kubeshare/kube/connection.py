@@ -8,6 +8,10 @@ a 401, exec plugins). Only this module knows it.
 from pathlib import Path
 
 import httpx2
+import msgspec
+import yaml
+
+_EXEC = "client.authentication.k8s.io/"
 
 
 class ConfigError(Exception):
@@ -37,6 +41,10 @@ def connect(
         chosen = config.get(context)
         if chosen is None:
             raise ConfigError(f"{origin}: no current context; name one with --context")
+        plugin = chosen.user.exec if chosen.user else None
+        if plugin is not None and plugin.apiVersion == f"{_EXEC}v1":
+            # The same answer under a newer name, which lightkube does not know.
+            plugin.apiVersion = f"{_EXEC}v1beta1"
         # Every request has its own deadline, and a watch is quiet for minutes.
         parameters = ConnectionParams(timeout=httpx2.Timeout(None, connect=10.0))
         return AsyncClient(chosen, parameters), chosen.namespace
@@ -44,5 +52,26 @@ def connect(
         raise ConfigError(
             f"{origin}: {error}; set KUBECONFIG or pass --kubeconfig and --context"
         ) from error
-    except (KeyError, OSError, ValueError, TypeError) as error:
-        raise ConfigError(f"{origin} cannot be used: {error}") from error
+    except _BROKEN as error:
+        raise ConfigError(f"{origin} cannot be used: {error or type(error).__name__}") from error
+
+
+_BROKEN = (
+    AssertionError,
+    AttributeError,
+    KeyError,
+    OSError,
+    TypeError,
+    ValueError,
+    msgspec.MsgspecError,
+    yaml.YAMLError,
+)
+
+
+def credentials_error(error: Exception) -> ConfigError | None:
+    """What to say when credentials could not be got for a request, or None for other errors."""
+    from lightkube.core.exceptions import ConfigError as LightkubeConfigError  # noqa: PLC0415
+
+    if isinstance(error, (LightkubeConfigError, OSError)):
+        return ConfigError(f"no credentials for the API server: {error}; log in again?")
+    return None

@@ -126,6 +126,7 @@ class Program:
             work = group.create_task(self._work())
             stopping = group.create_task(_as_coroutine(self._stop.wait))
             await asyncio.wait({work, stopping}, return_when=asyncio.FIRST_COMPLETED)
+            log.info("ending", program=self.name)
             await self._drain(work)
             if self._recorder is not None:
                 await self._recorder.flush()
@@ -165,7 +166,6 @@ class Program:
     async def _drain(self, work: asyncio.Task[None]) -> None:
         if work.done():
             return
-        log.info("ending", program=self.name)
         if self._elector is not None and not self._elector.leading:
             work.cancel()
         await asyncio.wait({work}, timeout=self._drain_seconds)

@@ -1,0 +1,74 @@
+"""Kubeconfigs: broken ones are named, plugins for credentials are asked."""
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+import yaml
+
+from kubeshare.kube.api import Api
+from kubeshare.kube.connection import ConfigError, connect
+from kubeshare.kube.resources import PODS
+
+
+def kubeconfig(folder: Path, user: dict[str, Any]) -> Path:
+    config = {
+        "current-context": "c",
+        "contexts": [{"name": "c", "context": {"cluster": "k", "user": "u", "namespace": "n"}}],
+        "clusters": [{"name": "k", "cluster": {"server": "http://127.0.0.1:9"}}],
+        "users": [{"name": "u", "user": user}],
+    }
+    path = folder / "config"
+    path.write_text(yaml.safe_dump(config))
+    return path
+
+
+def plugin(command: str, *args: str, version: str = "v1") -> dict[str, Any]:
+    api_version = f"client.authentication.k8s.io/{version}"
+    return {"exec": {"apiVersion": api_version, "command": command, "args": list(args)}}
+
+
+async def authorization(path: Path) -> str:
+    """The header that a request to the server would carry."""
+    client, _ = connect(path)
+    assert client.auth is not None
+    async with client:
+        flow = client.auth.async_auth_flow(httpx2.Request("GET", "http://127.0.0.1:9"))
+        return (await anext(flow)).headers["authorization"]
+
+
+def test_a_broken_kubeconfig_is_named(tmp_path: Path) -> None:
+    missing = tmp_path / "missing"
+    with pytest.raises(ConfigError, match="missing not found"):
+        connect(missing)
+    for number, text in enumerate(("{}", "[", "a: [1", "clusters: 7")):
+        broken = tmp_path / f"broken{number}"
+        broken.write_text(text)
+        with pytest.raises(ConfigError, match=f"kubeconfig {broken}"):
+            connect(broken)
+
+
+def test_the_context_says_the_namespace(tmp_path: Path) -> None:
+    client, namespace = connect(kubeconfig(tmp_path, {"token": "t"}))
+    asyncio.run(client.aclose())
+    assert namespace == "n"
+
+
+@pytest.mark.parametrize("version", ["v1", "v1beta1"])
+def test_a_plugin_is_asked_for_a_token(tmp_path: Path, version: str) -> None:
+    answer = json.dumps({"status": {"token": "secret"}})
+    path = kubeconfig(tmp_path, plugin("echo", answer, version=version))
+    assert asyncio.run(authorization(path)) == "Bearer secret"
+
+
+@pytest.mark.parametrize("command", ["false", "/no/such/plugin"])
+def test_a_plugin_that_fails_is_told_with_what_to_do(tmp_path: Path, command: str) -> None:
+    async def main() -> None:
+        async with Api.connect(kubeconfig(tmp_path, plugin(command))) as api:
+            with pytest.raises(ConfigError, match="no credentials"):
+                await api.get(PODS, "a", "b")
+
+    asyncio.run(main())
