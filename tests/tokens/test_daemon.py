@@ -242,7 +242,7 @@ def test_what_does_not_fit_is_refused_with_who_holds_how_much(daemon: RunningDae
 
     assert status.state == "REFUSED"
     assert status.reason == (
-        f"{GPU_A} has 0.4 of its time left, 0.5 is requested; held by a (0.6, 1Gi)"
+        f"{GPU_A} has 0.4 of its time left, 0.5 is requested; held by a: 0.6, 1Gi"
     )
     assert Page(daemon.paths.claim("b") / "page").grant_state is GrantState.REFUSED
 
@@ -253,7 +253,7 @@ def test_memory_that_does_not_fit_is_refused(daemon: RunningDaemon) -> None:
     status = daemon.grant(grant("b", memory=7 * GI))
 
     assert status.state == "REFUSED"
-    assert "has 6Gi of its memory left, 7Gi is asked; held by a (0.3, 10Gi)" in status.reason
+    assert "has 6Gi of its memory left, 7Gi is asked; held by a: 0.3, 10Gi" in status.reason
 
 
 def test_exact_fits_fit(daemon: RunningDaemon) -> None:

@@ -10,7 +10,6 @@ On the way of every start: no event loop, no table drawing, plain sockets.
 
 import os
 import re
-import secrets
 import shutil
 import signal
 from collections.abc import Mapping
@@ -20,8 +19,7 @@ import click
 
 from kubeshare import native
 from kubeshare.core.errors import InvalidValueError
-from kubeshare.core.units import Memory, parse_memory, parse_share
-from kubeshare.fakegpu import environment as fake_environment
+from kubeshare.core.units import Memory, format_memory, parse_memory, parse_share
 from kubeshare.tokens.client import is_answering, start_daemon
 from kubeshare.tokens.files import (
     GRANT_VERSION,
@@ -133,7 +131,9 @@ class Share:
         memory = self.memory.on(gpu.memory)
         if not 0 < memory <= gpu.memory:
             raise InvalidValueError(
-                "--memory", f"{memory} bytes; GPU {gpu.index} has {gpu.memory}, and 0 is none"
+                "--memory",
+                f"{format_memory(memory)} is not within 1 byte and the {format_memory(gpu.memory)} "
+                f"of GPU {gpu.index} ({gpu.model})",
             )
         return GrantedGpu(
             uuid=gpu.uuid,
@@ -165,9 +165,11 @@ def fake_gpus(paths: Paths, profile: str) -> dict[str, str]:
 
     The profile's name seeds the UUIDs, so GPUs of two profiles never look like one.
     """
+    from kubeshare.fakegpu import environment  # noqa: PLC0415  not on the way to real GPUs
+
     paths.make()
     state = paths.root / f"fakegpu-{Path(profile).name}"
-    return fake_environment(profile, state=state, seed=Path(profile).name)
+    return environment(profile, state=state, seed=Path(profile).name)
 
 
 def choose(found: tuple[Gpu, ...], wanted: str | None) -> tuple[Gpu, ...]:
@@ -195,7 +197,7 @@ def _first_that_fits(
     for gpu in candidates:
         grant = Grant(
             version=GRANT_VERSION,
-            claim=f"run-{os.getpid()}-{secrets.token_hex(4)}",
+            claim=f"run-{os.getpid()}-{os.urandom(4).hex()}",
             gpus=(share.of(gpu),),
             owner=Owner(pid=os.getpid(), start_time=start_time),
             quota_ns=share.quota_ns,

@@ -1,18 +1,25 @@
 """`kubeshare top`: who holds this machine's GPUs, live."""
 
 import json
+import sys
 import time
 from collections.abc import Iterable
+from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
+from kubeshare.core.units import format_memory, format_share
 from kubeshare.tokens.client import ask_snapshot
 from kubeshare.tokens.files import Paths, default_run_folder
 
-_GI = 2**30
-_MI = 2**20
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+COLUMNS = ("HOLDER", "STATE", "REQUEST", "LIMIT", "SHARE", "TIME", "MEMORY", "WAIT avg/max")
+_WORDS = ("HOLDER", "STATE")
+_PIPE_WIDTH = 200
 
 
 @click.command(epilog="\b\nExample:\n  kubeshare top --once -o json | jq '.claims[].share'")
@@ -51,52 +58,63 @@ def _print_table(paths: Paths, *, once: bool, interval: float) -> None:
     from rich.console import Console  # noqa: PLC0415  not on the way of the other commands
     from rich.live import Live  # noqa: PLC0415
 
-    console = Console()
+    # Into a pipe goes the whole line, however long.
+    console = Console() if sys.stdout.isatty() else Console(width=_PIPE_WIDTH)
     if once or not console.is_terminal:
-        console.print(_table(ask_snapshot(paths)))
+        console.print(_tables(ask_snapshot(paths)))
         return
-    with Live(console=console, auto_refresh=False, screen=False) as live:
+    with Live(console=console, auto_refresh=False) as live:
         while True:
-            live.update(_table(ask_snapshot(paths)), refresh=True)
+            live.update(_tables(ask_snapshot(paths)), refresh=True)
             time.sleep(interval)
 
 
-def _table(snapshot: dict[str, Any]) -> Any:
+def _tables(snapshot: dict[str, Any]) -> "RenderableType":
+    """A table for each GPU that somebody holds."""
+    from rich.console import Group  # noqa: PLC0415
     from rich.table import Table  # noqa: PLC0415
+    from rich.text import Text  # noqa: PLC0415
 
-    table = Table(box=None, header_style="bold", pad_edge=False)
-    table.add_column("GPU")
-    table.add_column("HOLDER")
-    table.add_column("STATE")
-    for name in ("REQUEST", "LIMIT", "SHARE", "TIME", "MEMORY", "WAIT avg/max"):
-        table.add_column(name, justify="right")
-    for row in rows(snapshot["claims"]):
-        table.add_row(*row)
-    if not snapshot["claims"]:
-        table.add_row("-", "nobody holds a GPU", *[""] * 7)
-    return table
+    shown: list[RenderableType] = []
+    for title, lines in by_gpu(snapshot["claims"]):
+        table = Table(box=None, pad_edge=False)
+        for name in COLUMNS:
+            justify: Literal["left", "right"] = "left" if name in _WORDS else "right"
+            table.add_column(name, justify=justify, no_wrap=True, header_style="dim")
+        for line in lines:
+            table.add_row(*line)
+        shown += [Text(title, style="bold"), table]
+    return Group(*shown) if shown else "Nobody holds a GPU here."
 
 
-def rows(claims: Iterable[dict[str, Any]]) -> list[tuple[str, ...]]:
-    """The table's lines: the holders of one GPU together, the largest request first."""
+def by_gpu(claims: Iterable[dict[str, Any]]) -> list[tuple[str, list[tuple[str, ...]]]]:
+    """For each GPU a title and a line for each holder, the largest request first."""
     ordered = sorted(claims, key=lambda c: (c["gpu"], -c["requestMicros"], c["claim"]))
-    return [_row(claim) for claim in ordered]
+    return [
+        (_title(gpu, members := list(group)), [_line(claim) for claim in members])
+        for gpu, group in groupby(ordered, key=lambda claim: str(claim["gpu"]))
+    ]
 
 
-def _row(claim: dict[str, Any]) -> tuple[str, ...]:
+def _title(gpu: str, claims: list[dict[str, Any]]) -> str:
+    live = [claim for claim in claims if claim["state"] != "refused"]
+    requested = sum(claim["requestMicros"] for claim in live)
+    memory = sum(claim["memoryBytes"] for claim in live)
+    return (
+        f"{claims[0]['model']} {gpu}: {format_share(requested)} of its time requested, "
+        f"{format_memory(memory)} of {format_memory(claims[0]['memoryTotalBytes'])} given"
+    ).strip()
+
+
+def _line(claim: dict[str, Any]) -> tuple[str, ...]:
     waits = max(1, claim["waits"])
     return (
-        f"{claim['model']} {claim['gpu'][:12]}".strip(),
         claim["holder"],
         claim["state"],
-        f"{claim['requestMicros'] / 1e6:.2f}",
-        f"{claim['limitMicros'] / 1e6:.2f}",
+        format_share(claim["requestMicros"]),
+        format_share(claim["limitMicros"]),
         f"{claim['share']:.2f}",
         f"{claim['chargedNs'] / 1e9:.1f}s",
-        f"{_size(claim['memoryUsedBytes'])}/{_size(claim['memoryBytes'])}",
+        f"{format_memory(claim['memoryUsedBytes'])}/{format_memory(claim['memoryBytes'])}",
         f"{claim['waitedNs'] / waits / 1e6:.0f}/{claim['longestWaitNs'] / 1e6:.0f}ms",
     )
-
-
-def _size(amount: int) -> str:
-    return f"{amount / _GI:.1f}Gi" if amount >= _GI else f"{amount / _MI:.0f}Mi"

@@ -36,7 +36,7 @@ from kubeshare.tokens.files import (
 from kubeshare.tokens.fit import shortfall
 from kubeshare.tokens.gpu import Gpu
 from kubeshare.tokens.linux import FolderWatch, Timer
-from kubeshare.tokens.owners import Owners
+from kubeshare.tokens.owners import Owners, holder_name
 from kubeshare.tokens.snapshot import entries
 from kubeshare.tokens.wire import GrantState
 
@@ -170,7 +170,7 @@ class Daemon:
         if len(claim.grant.gpus) > 1:
             reason: str | None = "a claim may hold one GPU so far, this one names several"
         else:
-            reason = shortfall(claim.grant, live)
+            reason = shortfall(claim.grant, live, holder_name)
         state = GrantState.REFUSED if reason else GrantState.ACTIVE
         if state is claim.state:
             return

@@ -4,24 +4,25 @@ The API server refuses to over-commit a GPU already. Here it is checked again, b
 the last one who could notice, from nothing but the grant files.
 """
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 
 from kubeshare.core.units import MICROS, format_memory, format_share
 from kubeshare.tokens.files import Grant, GrantedGpu
 
 
-def shortfall(grant: Grant, live: Collection[Grant]) -> str | None:
+def shortfall(grant: Grant, live: Collection[Grant], name_of: Callable[[Grant], str]) -> str | None:
     """What is missing for a grant, with who holds how much; None when it fits.
 
     Args:
         grant: the one that asks.
         live: the grants that are active.
+        name_of: a holder's name for people.
     """
     for gpu in grant.gpus:
         held = [(other, part) for other in live for part in other.gpus if part.uuid == gpu.uuid]
         missing = _missing(gpu, [part for _, part in held])
         if missing:
-            holders = ", ".join(_describe(other, part) for other, part in held)
+            holders = "; ".join(_describe(name_of(other), part) for other, part in held)
             return f"{gpu.uuid} {missing}; held by {holders or 'nobody'}"
     return None
 
@@ -39,6 +40,5 @@ def _missing(gpu: GrantedGpu, held: list[GrantedGpu]) -> str | None:
     return None
 
 
-def _describe(grant: Grant, part: GrantedGpu) -> str:
-    share, memory = format_share(part.request), format_memory(part.memory)
-    return f"{grant.holder} ({share}, {memory})"
+def _describe(holder: str, part: GrantedGpu) -> str:
+    return f"{holder}: {format_share(part.request)}, {format_memory(part.memory)}"

@@ -47,7 +47,8 @@ def gpus(library: Path | None = None) -> tuple[Gpu, ...]:
         pynvml.nvmlInit()
     except (OSError, pynvml.NVMLError) as error:
         raise GpuMissingError(
-            f"no GPU can be used here: NVML, the NVIDIA driver's library, says: {error}"
+            f"no GPU can be used here: the NVIDIA driver's NVML says: {error}; "
+            "`kubeshare run --fake V100x1 …` brings a fake GPU"
         ) from None
     try:
         found = tuple(_gpu(index) for index in range(pynvml.nvmlDeviceGetCount()))

@@ -7,8 +7,20 @@ by a pid that is used again.
 import asyncio
 import os
 from collections.abc import Callable
+from pathlib import Path
 
-from kubeshare.tokens.files import Owner, process_start_time
+from kubeshare.tokens.files import Grant, Owner, process_start_time
+
+
+def holder_name(grant: Grant) -> str:
+    """The holder's name for people: the pod, or what the command is called now."""
+    if grant.owner is None:
+        return grant.holder
+    try:
+        command = Path(f"/proc/{grant.owner.pid}/comm").read_text().strip()
+    except OSError:
+        command = "ended"
+    return f"{command} ({grant.owner.pid})"
 
 
 class Owners:

@@ -1,11 +1,10 @@
 """What the daemon tells people: who holds what now, as one JSON line."""
 
-from pathlib import Path
 from typing import Any
 
 from kubeshare.core.token import MemberView
 from kubeshare.tokens.claim import Claim
-from kubeshare.tokens.files import Grant
+from kubeshare.tokens.owners import holder_name
 
 
 def entries(claim: Claim, views: dict[str, MemberView]) -> list[dict[str, Any]]:
@@ -24,7 +23,7 @@ def entries(claim: Claim, views: dict[str, MemberView]) -> list[dict[str, Any]]:
                 "gpu": part.uuid,
                 "model": part.model,
                 "claim": claim.name,
-                "holder": _holder(claim.grant),
+                "holder": holder_name(claim.grant),
                 "state": view.state if view else claim.state.name.lower(),
                 "processes": claim.processes,
                 "requestMicros": part.request,
@@ -41,14 +40,3 @@ def entries(claim: Claim, views: dict[str, MemberView]) -> list[dict[str, Any]]:
             }
         )
     return found
-
-
-def _holder(grant: Grant) -> str:
-    """The holder's name for people; of a command, what it is called now."""
-    if grant.owner is None:
-        return grant.holder
-    try:
-        name = Path(f"/proc/{grant.owner.pid}/comm").read_text().strip()
-    except OSError:
-        name = "gone"
-    return f"{name} ({grant.owner.pid})"

@@ -1,0 +1,125 @@
+"""Fixtures: a run folder whose daemon is taken down after the test, and `kubeshare` on it."""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kubeshare import fakegpu, native
+from kubeshare.tokens.files import Paths
+
+FAKE = "V100x1"
+
+
+class Machine:
+    """`kubeshare` in a run folder of its own, with fake GPUs of its own."""
+
+    def __init__(self, root: Path) -> None:
+        self.paths = Paths(root)
+        self._started: list[subprocess.Popen[str]] = []
+
+    def start(self, *arguments: str) -> "subprocess.Popen[str]":
+        """Start `kubeshare` with these arguments."""
+        process = subprocess.Popen(
+            [sys.executable, "-m", "kubeshare.cli.main", *arguments],
+            env={**os.environ, "KUBESHARE_RUN": str(self.paths.root)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self._started.append(process)
+        return process
+
+    def kubeshare(self, *arguments: str) -> tuple[int, str, str]:
+        """Run `kubeshare` to its end: exit code, output, errors."""
+        process = self.start(*arguments)
+        output, errors = process.communicate(timeout=60)
+        return process.returncode, output, errors
+
+    def start_run(
+        self, request: float, *command: str, limit: float = 1, fake: str = FAKE
+    ) -> "subprocess.Popen[str]":
+        """Start a command on a share of the first fake GPU with room, and 1 GiB."""
+        share = ("--request", str(request), "--limit", str(limit), "--memory", "1Gi")
+        return self.start("run", "--fake", fake, *share, "--", *command)
+
+    def burn(self, request: float, limit: float = 1, *options: str) -> "subprocess.Popen[str]":
+        """Start a job that always has work, 1 ms a kernel."""
+        program = str(native.path("burn"))
+        return self.start_run(request, program, "--seconds", "120", *options, limit=limit)
+
+    def claims(self) -> dict[int, dict[str, Any]]:
+        """What `top` says, by the owner's pid; empty without a daemon."""
+        code, output, _ = self.kubeshare("top", "--once", "-o", "json")
+        if code != 0:
+            return {}
+        found = json.loads(output)["claims"]
+        return {int(claim["claim"].split("-")[1]): claim for claim in found}
+
+    def busy_ns(self, fake: str = FAKE) -> dict[int, int]:
+        """How long the GPU has really worked for each process, by pid."""
+        truth = fakegpu.stat(self.paths.root / f"fakegpu-{fake}")
+        return {process.pid: process.busy_ns for process in truth.gpus[0].processes}
+
+    def shares(self, *jobs: "subprocess.Popen[str]", seconds: float) -> list[float]:
+        """Which part of the GPU's time each job got within a window from now on."""
+        start, began_ns = self.busy_ns(), time.monotonic_ns()
+        end, now_ns = start, began_ns
+        while now_ns - began_ns < seconds * 1e9:
+            time.sleep(0.05)
+            end, now_ns = self.busy_ns(), time.monotonic_ns()
+        return [(end[job.pid] - start[job.pid]) / (now_ns - began_ns) for job in jobs]
+
+    @property
+    def daemon_pid(self) -> int:
+        return int(self.paths.lock.read_text())
+
+    def kill_daemon(self) -> None:
+        """Kill the daemon as nothing could expect."""
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError, ValueError):
+            pid = self.daemon_pid
+            pidfd = os.pidfd_open(pid)
+            signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+            eventually(lambda: not _is_running(pid), "the daemon is dead")
+            os.close(pidfd)
+
+    def clean_up(self) -> None:
+        for process in self._started:
+            process.kill()
+            process.communicate(timeout=10)
+        self.kill_daemon()
+
+
+def _is_running(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return state != "Z"
+
+
+def eventually(question: Callable[[], object], what: str, seconds: float = 20) -> None:
+    """Ask until the answer is true."""
+    deadline = time.monotonic() + seconds
+    while not question():
+        assert time.monotonic() < deadline, f"not within {seconds} s: {what}"
+        time.sleep(0.01)
+
+
+@pytest.fixture
+def machine() -> Iterator[Machine]:
+    with tempfile.TemporaryDirectory(prefix="kubeshare-", dir="/dev/shm") as folder:
+        found = Machine(Path(folder) / "run")
+        try:
+            yield found
+        finally:
+            found.clean_up()

@@ -1,0 +1,323 @@
+"""`kubeshare run` on a fake GPU: what passes through, what is refused, what is left behind."""
+
+import os
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from cli.conftest import FAKE, Machine, eventually
+from kubeshare import native
+from kubeshare.cli.run import Share, choose, parse_quota
+from kubeshare.core.errors import InvalidValueError
+from kubeshare.tokens.gpus import Gpu
+from kubeshare.tokens.wire import CLAIM_FOLDER_ENV
+
+GPUS = tuple(
+    Gpu(
+        uuid=f"GPU-00000000-0000-4000-8000-00000000000{index}",
+        index=index,
+        minor=index,
+        model="V100",
+        memory=16 * 2**30,
+    )
+    for index in range(2)
+)
+SMALL = ("--request", ".3", "--memory", "1Gi")
+
+
+def grants(machine: Machine) -> list[Path]:
+    return list(machine.paths.grants.iterdir()) if machine.paths.grants.exists() else []
+
+
+@pytest.mark.parametrize(
+    ("text", "quota_ns"),
+    [("100ms", 100_000_000), (".05s", 50_000_000), ("5000us", 5_000_000), ("10s", 10**10)],
+)
+def test_a_quota_is_a_duration(text: str, quota_ns: int) -> None:
+    assert parse_quota(text) == quota_ns
+
+
+@pytest.mark.parametrize("text", ["100", "ms", "4ms", "11s", "-5ms", "1h", ""])
+def test_what_is_no_quota_is_refused_by_name(text: str) -> None:
+    with pytest.raises(InvalidValueError, match=r"^--quota: "):
+        parse_quota(text)
+
+
+@pytest.mark.parametrize(
+    ("request_", "limit", "memory", "field"),
+    [
+        ("50%", "1", None, "--request"),
+        ("nan", "1", None, "--request"),
+        ("-.1", "1", None, "--request"),
+        (".3", "1.1", None, "--limit"),
+        (".7", ".6", None, "--request"),
+        (".3", ".6", "-1Gi", "--memory"),
+        (".3", ".6", "lots", "--memory"),
+    ],
+)
+def test_what_is_no_share_is_refused_by_name(
+    request_: str, limit: str, memory: str | None, field: str
+) -> None:
+    with pytest.raises(InvalidValueError) as error:
+        Share(request_, limit, memory, None)
+
+    assert error.value.field == field
+
+
+def test_memory_follows_the_request_when_it_is_not_said() -> None:
+    assert Share(".25", "1", None, None).of(GPUS[0]).memory == 4 * 2**30
+
+
+@pytest.mark.parametrize("memory", ["17Gi", "0"])
+def test_memory_that_the_gpu_does_not_have_is_refused(memory: str) -> None:
+    with pytest.raises(InvalidValueError, match=r"--memory: .* 16Gi of GPU 0"):
+        Share(".3", "1", memory, None).of(GPUS[0])
+
+
+def test_a_gpu_is_found_by_index_and_by_uuid() -> None:
+    assert choose(GPUS, "1") == choose(GPUS, GPUS[1].uuid) == (GPUS[1],)
+    assert choose(GPUS, None) == GPUS
+
+
+def test_a_gpu_that_does_not_exist_is_refused_with_those_that_do() -> None:
+    with pytest.raises(InvalidValueError, match=r"7 does not exist; .* 0 \(V100, GPU-0.*\); 1 \("):
+        choose(GPUS, "7")
+
+
+def test_a_command_that_does_not_exist_is_said_so(machine: Machine) -> None:
+    code, _, errors = machine.kubeshare("run", *SMALL, "--", "no-such-command")
+
+    assert (code, errors) == (127, "kubeshare run: no-such-command: no such command\n")
+    assert not machine.paths.root.exists()
+
+
+def test_wrong_values_are_wrong_use(machine: Machine) -> None:
+    code, _, errors = machine.kubeshare("run", "--request", "1.5", "--", "true")
+
+    assert code == 2
+    assert errors.startswith("kubeshare: --request: 1.5")
+
+
+@pytest.mark.native
+@pytest.mark.parametrize("separator", [["--"], []])
+def test_the_command_keeps_its_arguments_output_and_exit_code(
+    machine: Machine, separator: list[str]
+) -> None:
+    command = ["sh", "-c", 'echo "$0 $1"; exit 7', "--limit", "two words"]
+
+    result = machine.kubeshare("run", "--fake", FAKE, *SMALL, *separator, *command)
+
+    assert result == (7, "--limit two words\n", "")
+
+
+@pytest.mark.native
+def test_the_command_sees_the_library_its_claim_and_its_gpu(machine: Machine) -> None:
+    code, output, _ = machine.kubeshare("run", "--fake", FAKE, *SMALL, "--", "env")
+
+    variables = dict(line.split("=", 1) for line in output.splitlines() if "=" in line)
+    assert code == 0
+    assert variables["LD_PRELOAD"] == str(native.path(native.DEVICE_LIBRARY))
+    assert variables["CUDA_VISIBLE_DEVICES"].startswith("GPU-")
+    assert Path(variables[CLAIM_FOLDER_ENV]).parent == machine.paths.claims
+
+
+@pytest.mark.native
+def test_the_command_has_the_signals_of_a_shell(machine: Machine) -> None:
+    """Python ignores SIGPIPE; the command must not inherit that."""
+    _, output, _ = machine.kubeshare(
+        "run", "--fake", FAKE, *SMALL, "--", "grep", "SigIgn", "/proc/self/status"
+    )
+
+    assert int(output.split()[1], 16) & (1 << (signal.SIGPIPE - 1)) == 0
+
+
+@pytest.mark.native
+def test_the_grant_is_gone_when_the_command_is(machine: Machine) -> None:
+    assert machine.kubeshare("run", "--fake", FAKE, *SMALL, "--", "true")[0] == 0
+
+    eventually(lambda: grants(machine) == [], "the grant is gone")
+    eventually(lambda: list(machine.paths.claims.iterdir()) == [], "the claim's folder is gone")
+
+
+@pytest.mark.native
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_a_killed_command_frees_its_part(machine: Machine, number: signal.Signals) -> None:
+    process = machine.start_run(0.9, "sleep", "60")
+    eventually(lambda: process.pid in machine.claims(), "the grant is there")
+
+    process.send_signal(number)
+
+    assert process.wait(10) == -number
+    eventually(lambda: grants(machine) == [], "the grant is gone")
+    assert machine.kubeshare("run", "--fake", FAKE, "--request", ".9", "true")[0] == 0
+
+
+@pytest.mark.native
+def test_a_file_that_cannot_run_leaves_no_grant(machine: Machine, tmp_path: Path) -> None:
+    script = tmp_path / "no-program"
+    script.write_bytes(b"\x7fELF broken")
+    script.chmod(0o755)
+
+    code, _, errors = machine.kubeshare("run", "--fake", FAKE, *SMALL, "--", str(script))
+
+    assert code == 126
+    assert "Exec format error" in errors
+    assert grants(machine) == []
+
+
+@pytest.mark.native
+def test_a_full_gpu_is_refused_with_who_holds_how_much(machine: Machine) -> None:
+    holder = machine.start_run(0.8, "sleep", "60")
+    eventually(lambda: holder.pid in machine.claims(), "the grant is there")
+
+    code, _, errors = machine.kubeshare("run", "--fake", FAKE, *SMALL, "--", "true")
+
+    assert code == 1
+    assert "has 0.2 of its time left, 0.3 is requested" in errors
+    assert f"held by sleep ({holder.pid}): 0.8, 1Gi" in errors
+    assert len(grants(machine)) == 1
+
+
+@pytest.mark.native
+def test_the_next_gpu_is_taken_when_the_first_is_full(machine: Machine) -> None:
+    first = machine.start_run(0.8, "sleep", "60", fake="V100x2")
+    eventually(lambda: first.pid in machine.claims(), "the grant is there")
+
+    second = machine.start_run(0.8, "sleep", "60", fake="V100x2")
+    eventually(lambda: second.pid in machine.claims(), "the other grant is there")
+
+    claims = machine.claims()
+    assert claims[first.pid]["gpu"] != claims[second.pid]["gpu"]
+
+
+@pytest.mark.native
+def test_a_gpu_that_is_not_there_is_wrong_use(machine: Machine) -> None:
+    code, _, errors = machine.kubeshare("run", "--fake", FAKE, "--gpu", "3", *SMALL, "--", "true")
+
+    assert code == 2
+    assert errors.startswith("kubeshare: --gpu: 3 does not exist; this machine has 0 (")
+
+
+@pytest.mark.native
+def test_a_stale_folder_of_a_dead_daemon_is_no_obstacle(machine: Machine) -> None:
+    assert machine.kubeshare("run", "--fake", FAKE, *SMALL, "--", "true")[0] == 0
+    machine.kill_daemon()
+
+    assert machine.kubeshare("run", "--fake", FAKE, *SMALL, "--", "true")[0] == 0
+
+
+@pytest.mark.native
+def test_two_at_once_start_one_daemon(machine: Machine) -> None:
+    first, second = (machine.start_run(0.3, "sleep", "60") for _ in range(2))
+
+    eventually(lambda: {first.pid, second.pid} <= machine.claims().keys(), "both are granted")
+
+
+@pytest.mark.native
+def test_the_daemon_is_nobodys_child(machine: Machine) -> None:
+    """A command that waits for its children must not find one that it never started."""
+    _, output, _ = machine.kubeshare(
+        "run", "--fake", FAKE, *SMALL, "--", "sh", "-c", "cat /proc/$$/task/$$/children; echo"
+    )
+
+    children = output.split()
+    assert str(machine.daemon_pid) not in children
+
+
+@pytest.mark.native
+def test_memory_beyond_the_claim_is_out_of_memory(machine: Machine) -> None:
+    burn = str(native.path("burn"))
+
+    job = machine.start_run(0.3, burn, "--steps", "1", "--memory", "2Gi")
+
+    _, errors = job.communicate(timeout=30)
+    assert job.returncode != 0
+    assert "OUT_OF_MEMORY" in errors
+
+
+@pytest.mark.native
+def test_a_fixed_amount_of_work_comes_to_its_end(machine: Machine) -> None:
+    job = machine.start_run(0.3, str(native.path("burn")), "--steps", "200")
+
+    output, errors = job.communicate(timeout=60)
+    assert (job.returncode, errors) == (0, "")
+    assert '"kernels": 200' in output
+
+
+def settled(machine: Machine, jobs: list["subprocess.Popen[str]"]) -> None:
+    """Wait until the daemon has charged the jobs for longer than its average remembers."""
+
+    def charged() -> bool:
+        claims = machine.claims()
+        return all(job.pid in claims for job in jobs) and (
+            sum(claims[job.pid]["chargedNs"] for job in jobs) > 5e9
+        )
+
+    eventually(charged, "the jobs have run for five seconds", seconds=60)
+
+
+SHARES = {
+    "alone at its limit": ([(0.3, 0.6)], [0.6]),
+    "two": ([(0.3, 0.6), (0.4, 0.6)], [0.5, 0.5]),
+    "three": ([(0.3, 0.6), (0.4, 0.6), (0.3, 0.5)], [0.3, 0.4, 0.3]),
+}
+
+
+@pytest.mark.native
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SHARES)
+def test_jobs_get_their_shares_by_the_gpus_own_log(machine: Machine, name: str) -> None:
+    parts, targets = SHARES[name]
+    jobs = [machine.burn(request, limit) for request, limit in parts]
+    settled(machine, jobs)
+
+    shares = machine.shares(*jobs, seconds=10)
+
+    assert shares == pytest.approx(targets, abs=0.03)
+
+
+@pytest.mark.native
+@pytest.mark.slow
+def test_top_shows_the_shares(machine: Machine) -> None:
+    jobs = [machine.burn(0.3, 0.6), machine.burn(0.4, 0.6)]
+    settled(machine, jobs)
+
+    claims = machine.claims()
+
+    assert [claims[job.pid]["share"] for job in jobs] == pytest.approx([0.5, 0.5], abs=0.05)
+
+
+@pytest.mark.native
+@pytest.mark.slow
+def test_jobs_outlive_the_daemon_and_converge_when_there_is_one_again(machine: Machine) -> None:
+    jobs = [machine.burn(0.3, 0.6), machine.burn(0.4, 0.6)]
+    settled(machine, jobs)
+
+    machine.kill_daemon()
+    before = machine.busy_ns()
+
+    def both_go_on() -> bool:
+        now = machine.busy_ns()
+        return all(now[job.pid] - before[job.pid] > 500_000_000 for job in jobs)
+
+    eventually(both_go_on, "both jobs go on without a daemon")
+    assert [job.poll() for job in jobs] == [None, None]
+
+    assert (
+        machine.kubeshare("run", "--fake", FAKE, "--request", "0", "--memory", "1Mi", "true")[0]
+        == 0
+    )
+    settled(machine, jobs)
+    assert machine.shares(*jobs, seconds=10) == pytest.approx([0.5, 0.5], abs=0.03)
+
+
+@pytest.mark.native
+def test_a_stopped_holder_does_not_stop_the_others(machine: Machine) -> None:
+    stopped, other = machine.burn(0.3), machine.burn(0.3)
+    eventually(lambda: min(len(machine.busy_ns()), 2) == 2, "both use the GPU")
+    os.kill(stopped.pid, signal.SIGSTOP)
+    before = machine.busy_ns()[other.pid]
+
+    eventually(lambda: machine.busy_ns()[other.pid] > before + 1_000_000_000, "the other runs")
