@@ -29,11 +29,14 @@ $(BUILD)/fakegpu-stat: $(call fakegpu_objects,stat/fakegpu_stat) $(FAKEGPU_ENGIN
 $(BUILD)/burn: $(BUILD)/obj/examples/burn.o $(FAKEGPU)/libcuda.so.1
 	$(program)
 
+$(BUILD)/fakegpu-stress: $(BUILD)/obj/fakegpu/stress/stress.o $(FAKEGPU)/libcuda.so.1 $(FAKEGPU)/libnvidia-ml.so.1
+	$(program)
+
 FAKEGPU_PROFILES := $(patsubst fakegpu/%,$(FAKEGPU)/%,$(wildcard fakegpu/profiles/*.profile))
 $(FAKEGPU)/profiles/%: fakegpu/profiles/%
 	@mkdir -p $(@D)
 	@cp $< $@
 
 TARGETS += $(FAKEGPU_PROFILES) $(FAKEGPU)/libcuda.so.1 $(FAKEGPU)/libnvidia-ml.so.1 $(BUILD)/fakegpu-stat $(BUILD)/burn
-CHECKED += $(FAKEGPU)/libcuda.so.1 $(FAKEGPU)/libnvidia-ml.so.1 $(BUILD)/fakegpu-stat $(BUILD)/burn
+CHECKED += $(BUILD)/fakegpu-stress $(BUILD)/fakegpu-stat $(BUILD)/burn
 SOURCES += $(wildcard fakegpu/*/*.[ch] examples/*.c)

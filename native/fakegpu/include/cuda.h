@@ -250,6 +250,10 @@ CUresult cuDeviceGetUuid(CUuuid *uuid, CUdevice device);
 CUresult cuDeviceTotalMem(size_t *bytes, CUdevice device);
 CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device);
 CUresult cuDevicePrimaryCtxRelease(CUdevice device);
+CUresult cuCtxCreate(CUcontext *context, CUctxCreateParams *parameters, unsigned int flags,
+                     CUdevice device);
+CUresult cuCtxDestroy(CUcontext context);
+CUresult cuCtxPopCurrent(CUcontext *context);
 CUresult cuCtxSetCurrent(CUcontext context);
 CUresult cuCtxSynchronize(void);
 CUresult cuCtxRecordEvent(CUcontext context, CUevent event);

@@ -109,4 +109,15 @@ typedef struct nvmlProcessInfo_v2_st {
     unsigned int gpuInstanceId, computeInstanceId;
 } nvmlProcessInfo_v2_t, nvmlProcessInfo_t;
 
+#ifndef NVML_NO_UNVERSIONED_FUNC_DEFS
+#define nvmlInit                   nvmlInit_v2
+#define nvmlDeviceGetHandleByIndex nvmlDeviceGetHandleByIndex_v2
+
+nvmlReturn_t nvmlInit(void);
+nvmlReturn_t nvmlShutdown(void);
+nvmlReturn_t nvmlDeviceGetHandleByIndex(unsigned int index, nvmlDevice_t *device);
+nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t *memory);
+nvmlReturn_t nvmlDeviceGetUtilizationRates(nvmlDevice_t device, nvmlUtilization_t *utilization);
+#endif
+
 #endif

@@ -1,0 +1,167 @@
+/*
+ * stress: many threads at everything at once, for the sanitizers.
+ *
+ *   stress [THREADS] [ROUNDS]
+ *
+ * Each thread has streams of its own and one that all share; it launches,
+ * records, waits, queries, allocates, copies, makes and destroys contexts, and
+ * checks what must hold whatever the others do. A second process would only
+ * add what no sanitizer sees. Prints "ok"; ends with 1 at the first lie.
+ */
+#include <cuda.h>
+#include <nvml.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define BYTES 65536
+
+static CUcontext primary;
+static CUstream shared;
+static CUfunction spin;
+static int rounds = 200;
+
+static void require(int holds, const char *what, int line) {
+    if (holds)
+        return;
+    fprintf(stderr, "stress.c:%d: %s\n", line, what);
+    exit(1);
+}
+
+#define REQUIRE(condition) require(condition, #condition, __LINE__)
+#define GOOD(call)         require((int)(call) == 0, #call, __LINE__)
+
+static void launch(CUstream stream, unsigned microseconds) {
+    void *parameters[] = {&microseconds};
+    GOOD(cuLaunchKernel(spin, 1, 1, 1, 1, 1, 1, 0, stream, parameters, NULL));
+}
+
+/* Work of a stream takes at least its own time between two events of that stream. */
+static void time_work(CUstream stream, CUevent start, CUevent end) {
+    float milliseconds;
+    GOOD(cuEventRecord(start, stream));
+    launch(stream, 30);
+    launch(stream, 20);
+    GOOD(cuEventRecord(end, stream));
+    GOOD(cuEventSynchronize(end));
+    GOOD(cuEventElapsedTime(&milliseconds, start, end));
+    REQUIRE(milliseconds >= 0.0499f);
+    GOOD(cuEventQuery(start));
+}
+
+static void use_memory(unsigned char mark) {
+    unsigned char there[64];
+    unsigned char back[64];
+    CUdeviceptr memory;
+    size_t free_bytes, total;
+    memset(there, mark, sizeof there);
+    GOOD(cuMemAlloc(&memory, BYTES));
+    GOOD(cuMemsetD8(memory, 0, BYTES));
+    GOOD(cuMemcpyHtoD(memory + 100, there, sizeof there));
+    GOOD(cuMemcpyDtoH(back, memory + 100, sizeof back));
+    REQUIRE(memcmp(there, back, sizeof back) == 0);
+    GOOD(cuMemGetInfo(&free_bytes, &total));
+    REQUIRE(free_bytes < total);
+    GOOD(cuMemFree(memory));
+}
+
+static void use_a_context_of_its_own(void) {
+    CUcontext own;
+    CUcontext popped;
+    CUdeviceptr left_behind;
+    CUevent event;
+    GOOD(cuCtxCreate(&own, NULL, 0, 0));
+    GOOD(cuMemAlloc(&left_behind, 4096));
+    GOOD(cuEventCreate(&event, CU_EVENT_DEFAULT));
+    launch(NULL, 5);
+    GOOD(cuCtxRecordEvent(own, event));
+    GOOD(cuEventSynchronize(event));
+    GOOD(cuEventDestroy(event));
+    GOOD(cuCtxPopCurrent(&popped));
+    REQUIRE(popped == own);
+    GOOD(cuCtxDestroy(own));
+    REQUIRE(cuCtxSetCurrent(own) == CUDA_ERROR_CONTEXT_IS_DESTROYED);
+}
+
+static void look(void) {
+    nvmlDevice_t gpu;
+    nvmlMemory_t memory;
+    nvmlUtilization_t utilisation;
+    GOOD(nvmlInit());
+    GOOD(nvmlDeviceGetHandleByIndex(0, &gpu));
+    GOOD(nvmlDeviceGetMemoryInfo(gpu, &memory));
+    GOOD(nvmlDeviceGetUtilizationRates(gpu, &utilisation));
+    REQUIRE(memory.total == memory.used + memory.free && utilisation.gpu <= 100);
+    GOOD(nvmlShutdown());
+}
+
+static void *work(void *argument) {
+    unsigned char mark = (unsigned char)(size_t)argument;
+    CUstream stream;
+    CUevent start, end, marker;
+    GOOD(cuCtxSetCurrent(primary));
+    GOOD(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    GOOD(cuEventCreate(&start, CU_EVENT_DEFAULT));
+    GOOD(cuEventCreate(&end, CU_EVENT_DEFAULT));
+    GOOD(cuEventCreate(&marker, CU_EVENT_DISABLE_TIMING));
+    for (int round = 0; round < rounds; round++) {
+        time_work(stream, start, end);
+        launch(shared, 2);
+        launch(CU_STREAM_PER_THREAD, 2);
+        GOOD(cuEventRecord(marker, shared));
+        GOOD(cuStreamWaitEvent(stream, marker, 0));
+        GOOD(cuStreamSynchronize(stream));
+        GOOD(cuEventQuery(marker));
+        use_memory(mark);
+        if (round % 16 == 0) {
+            use_a_context_of_its_own();
+            look();
+        }
+    }
+    GOOD(cuEventDestroy(marker));
+    GOOD(cuEventDestroy(end));
+    GOOD(cuEventDestroy(start));
+    GOOD(cuStreamDestroy(stream));
+    return NULL;
+}
+
+static void *fill_the_queue(void *argument) {
+    (void)argument;
+    GOOD(cuCtxSetCurrent(primary));
+    for (int i = 0; i < 3000; i++)
+        launch(shared, 1);
+    GOOD(cuStreamSynchronize(shared));
+    return NULL;
+}
+
+int main(int count, char **arguments) {
+    unsigned threads = count > 1 ? (unsigned)atoi(arguments[1]) : 4;
+    pthread_t thread[64];
+    pthread_t filler;
+    CUmodule module;
+    size_t free_bytes, total;
+    REQUIRE(threads >= 1 && threads <= 64);
+    if (count > 2)
+        rounds = atoi(arguments[2]);
+    GOOD(cuInit(0));
+    GOOD(cuDevicePrimaryCtxRetain(&primary, 0));
+    GOOD(cuCtxSetCurrent(primary));
+    GOOD(cuModuleLoadData(&module, "any image"));
+    GOOD(cuModuleGetFunction(&spin, module, "kubeshare_spin_us"));
+    GOOD(cuStreamCreate(&shared, CU_STREAM_NON_BLOCKING));
+    pthread_create(&filler, NULL, fill_the_queue, NULL);
+    for (unsigned i = 0; i < threads; i++)
+        pthread_create(&thread[i], NULL, work, (void *)(size_t)(i + 1));
+    for (unsigned i = 0; i < threads; i++)
+        pthread_join(thread[i], NULL);
+    pthread_join(filler, NULL);
+    GOOD(cuCtxSynchronize());
+    GOOD(cuMemGetInfo(&free_bytes, &total));
+    REQUIRE(free_bytes == total);
+    GOOD(cuStreamDestroy(shared));
+    GOOD(cuModuleUnload(module));
+    GOOD(cuDevicePrimaryCtxRelease(0));
+    puts("ok");
+    return 0;
+}
