@@ -63,7 +63,9 @@ def test_our_constants_have_nvidias_values(tmp_path: Path, header: str) -> None:
     ours = SOURCES / "fakegpu" / "include"
     names = re.findall(r"\b((?:CU|NVML)_[A-Z0-9_]+) = ", (ours / header).read_text())
     if header == "cuda.h":
-        names += re.findall(r"^CUDA_RESULT\((\w+)", (ours / "cuda_results.def").read_text(), re.M)
+        names += re.findall(
+            r"^CUDA_RESULT\((\w+)", (ours / "cuda_results.def").read_text(), re.MULTILINE
+        )
     assert len(names) > 30
     lines = "".join(f'printf("{name} %lld\\n", (long long){name});' for name in names)
     source = tmp_path / "constants.c"
