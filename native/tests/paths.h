@@ -42,6 +42,7 @@ struct nvml_memory_v2 {
     CALL(primary_release, cuDevicePrimaryCtxRelease, _v2, 11000, , (CUdevice))                     \
     CALL(module_load, cuModuleLoadData, , 2000, , (CUmodule *, const void *))                      \
     CALL(module_function, cuModuleGetFunction, , 2000, , (CUfunction *, CUmodule, const char *))   \
+    CALL(module_unload, cuModuleUnload, , 2000, , (CUmodule))                                      \
     CALL(alloc, cuMemAlloc, _v2, 3020, , (CUdeviceptr *, size_t))                                  \
     CALL(alloc32, cuMemAlloc, , 2000, , (unsigned *, unsigned))                                    \
     CALL(alloc_pitch, cuMemAllocPitch, _v2, 3020, ,                                                \

@@ -23,6 +23,7 @@
 
 static CUfunction kernel;
 static CUcontext created;
+static CUmodule module_of_created, module_of_primary;
 
 static int64_t now(void) {
     struct timespec time;
@@ -35,10 +36,9 @@ static int answer(int result) {
     return 0;
 }
 
-static int load_kernel(void) {
-    CUmodule module;
-    const int result = driver.module_load(&module, "// any image");
-    return result != 0 ? result : driver.module_function(&kernel, module, "kubeshare_spin_us");
+static int load_kernel(CUmodule *module) {
+    const int result = driver.module_load(module, "// any image");
+    return result != 0 ? result : driver.module_function(&kernel, *module, "kubeshare_spin_us");
 }
 
 /* ---- commands ---------------------------------------------------------------- */
@@ -54,7 +54,7 @@ static int do_retain(char **words) {
     int result = driver.primary_retain(&context, atoi(words[1]));
     if (result == 0)
         result = driver.set_current(context);
-    return answer(result != 0 ? result : load_kernel());
+    return answer(result != 0 ? result : load_kernel(&module_of_primary));
 }
 
 /* release DEVICE */
@@ -65,11 +65,12 @@ static int do_release(char **words) {
 /* create DEVICE: a context of its own */
 static int do_create(char **words) {
     const int result = driver.create(&created, 0, atoi(words[1]));
-    return answer(result != 0 ? result : load_kernel());
+    return answer(result != 0 ? result : load_kernel(&module_of_created));
 }
 
 static int do_destroy(char **words) {
     (void)words;
+    driver.module_unload(module_of_created);
     return answer(driver.destroy(created));
 }
 

@@ -120,7 +120,8 @@ bool ks_claim_is_open(void) {
 }
 
 bool ks_claim_is_revoked(void) {
-    return grant_state(page) == KS_GRANT_REVOKED;
+    const uint32_t state = grant_state(page);
+    return state == KS_GRANT_REVOKED || state == KS_GRANT_REFUSED;
 }
 
 unsigned ks_claim_cells(void) {

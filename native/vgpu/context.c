@@ -101,6 +101,17 @@ static bool prepare(struct tracked_context *context) {
     return context->prepared;
 }
 
+/* Before a context ends. What it still needs is prepared again if it lives on. */
+static void discard(struct tracked_context *context) {
+    if (context->prepared) {
+        KS_DRIVER(event_destroy)(context->end);
+        KS_DRIVER(event_destroy)(context->base[0]);
+        KS_DRIVER(event_destroy)(context->base[1]);
+        KS_DRIVER(stream_destroy)(context->stream);
+    }
+    context->prepared = false;
+}
+
 static bool attempt_base(struct tracked_context *context) {
     const unsigned next = 1 - context->base_in_use;
     CUresult state;
@@ -287,12 +298,15 @@ int cuCtxCreate_v4(CUcontext *context, void *options, unsigned int flags, CUdevi
 }
 
 static CUresult destroy(CUresult (*real)(CUcontext), CUcontext handle) {
+    struct tracked_context *tracked = NULL;
     ks_acquire(&lock);
+    for (unsigned i = 0; i < CONTEXTS_MAX && tracked == NULL; i++)
+        tracked = contexts[i].handle == handle && handle != NULL ? &contexts[i] : NULL;
+    if (tracked != NULL)
+        discard(tracked);
     const CUresult result = real(handle);
-    for (unsigned i = 0; i < CONTEXTS_MAX && result == CUDA_SUCCESS; i++) {
-        if (contexts[i].handle == handle)
-            contexts[i] = (struct tracked_context){0};
-    }
+    if (tracked != NULL && result == CUDA_SUCCESS)
+        tracked->handle = NULL;
     ks_release(&lock);
     if (result == CUDA_SUCCESS)
         ks_allocations_drop(handle);
@@ -330,12 +344,11 @@ static CUresult end_primary(CUresult (*real)(CUdevice), CUdevice device) {
     ks_acquire(&lock);
     KS_DRIVER(primary_get_state)(device, &flags, &active);
     const CUcontext handle = active != 0 ? handle_of_primary(device) : NULL;
+    discard(&primary_contexts[device]);
     const CUresult result = real(device);
     active = 1;
     KS_DRIVER(primary_get_state)(device, &flags, &active);
     const bool ended = result == CUDA_SUCCESS && active == 0;
-    if (ended)
-        primary_contexts[device] = (struct tracked_context){0};
     ks_release(&lock);
     if (ended && handle != NULL)
         ks_allocations_drop(handle);

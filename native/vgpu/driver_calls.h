@@ -23,11 +23,13 @@
     CALL(device_get_uuid, "cuDeviceGetUuid", (CUuuid * uuid, CUdevice device))                     \
     CALL(device_get_uuid_v2, "cuDeviceGetUuid_v2", (CUuuid * uuid, CUdevice device))               \
     CALL(event_create, "cuEventCreate", (CUevent * event, unsigned int flags))                     \
+    CALL(event_destroy, "cuEventDestroy_v2", (CUevent event))                                      \
     CALL(event_record, "cuEventRecord", (CUevent event, CUstream stream))                          \
     CALL(event_query, "cuEventQuery", (CUevent event))                                             \
     CALL(event_synchronize, "cuEventSynchronize", (CUevent event))                                 \
     CALL(event_elapsed, "cuEventElapsedTime", (float *milliseconds, CUevent start, CUevent end))   \
     CALL(stream_create, "cuStreamCreate", (CUstream * stream, unsigned int flags))                 \
+    CALL(stream_destroy, "cuStreamDestroy_v2", (CUstream stream))                                  \
     CALL(exchange_capture_mode, "cuThreadExchangeStreamCaptureMode", (int *mode))                  \
     CALL(nvml_device_get_uuid, "nvmlDeviceGetUUID",                                                \
          (nvmlDevice_t device, char *uuid, unsigned int length))

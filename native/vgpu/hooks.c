@@ -10,10 +10,10 @@
 #include "hooks.h"
 
 #include "loader.h"
+#include "text.h"
 
 #include <stdatomic.h>
 #include <stdbool.h>
-#include <string.h>
 
 enum stream { LEGACY, PER_THREAD };
 
@@ -43,7 +43,7 @@ static int nvml_lacks_it(void) {
 }
 
 static bool is_nvml(const char *name) {
-    return strncmp(name, "nvml", 4) == 0;
+    return ks_begins(name, "nvml");
 }
 
 /* What the loaded driver (or NVML) exports as `name`; NULL where it is not loaded. */
@@ -65,14 +65,14 @@ void *ks_real(enum ks_hook_index index) {
 
 static int find(const char *name) {
     for (int index = 0; index < KS_HOOKS; index++) {
-        if (strcmp(hooks[index].name, name) == 0)
+        if (ks_is_same(hooks[index].name, name))
             return index;
     }
     return -1;
 }
 
 int ks_is_hooked(const char *name) {
-    if (strncmp(name, "cu", 2) != 0 && strncmp(name, "nvml", 4) != 0)
+    if (!ks_begins(name, "cu") && !ks_begins(name, "nvml"))
         return 0;
     return find(name) >= 0;
 }
@@ -90,7 +90,7 @@ static int choose(const char *base, int version, enum stream stream) {
     int best = -1;
     for (int index = 0; index < KS_HOOKS; index++) {
         const struct hook *hook = &hooks[index];
-        if (strcmp(hook->base, base) != 0 || hook->stream != stream || hook->since > version)
+        if (!ks_is_same(hook->base, base) || hook->stream != stream || hook->since > version)
             continue;
         if (best < 0 || hook->since > hooks[best].since)
             best = index;
@@ -101,7 +101,7 @@ static int choose(const char *base, int version, enum stream stream) {
 void *ks_swap_versioned(const char *base, int version, uint64_t flags, void *address) {
     bool known_base = false;
     for (int index = 0; index < KS_HOOKS; index++) {
-        if (is_nvml(hooks[index].name) || strcmp(hooks[index].base, base) != 0)
+        if (is_nvml(hooks[index].name) || !ks_is_same(hooks[index].base, base))
             continue;
         known_base = true;
         if (exported(hooks[index].name, false) == address) {

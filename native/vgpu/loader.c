@@ -3,19 +3,25 @@
  *
  * References to dlsym and dlvsym from this library would bind to its own
  * exports, and the private entry that others used is gone since glibc 2.34. So
- * the list of loaded objects is walked, and the symbol looked up in the hash
+ * the loader's list of objects is walked, and the symbol looked up in the hash
  * table that every object has. The same walk finds pthread_create, which lives
  * in libpthread before glibc 2.34: so the library needs libc alone, and no
  * program dies for want of another.
+ *
+ * The list is read as a debugger reads it, and not by dl_iterate_phdr: the
+ * sanitizers (and others) interpose that one, and look for the real one with
+ * dlsym, from inside our own.
  */
 #include "loader.h"
+
+#include "text.h"
 
 #include <dlfcn.h>
 #include <elf.h>
 #include <link.h>
 #include <stdatomic.h>
+#include <stddef.h>
 #include <stdint.h>
-#include <string.h>
 
 struct tables {
     const ElfW(Sym) * symbols;
@@ -47,67 +53,44 @@ static void *look_up(const struct tables *tables, uintptr_t base, const char *na
         const uint32_t hash = chain[index - first];
         if ((hash | 1) == (wanted | 1) && symbol->st_shndx != SHN_UNDEF &&
             ELF64_ST_TYPE(symbol->st_info) == STT_FUNC &&
-            strcmp(tables->strings + symbol->st_name, name) == 0)
+            ks_is_same(tables->strings + symbol->st_name, name))
             return (void *)(base + symbol->st_value);
         if ((hash & 1) != 0)
             return NULL;
     }
 }
 
+/* Of the loader; weak, since libc's own stub does not name it. */
+extern struct r_debug _r_debug __attribute__((weak));
+
 /* glibc relocates these entries in place; the kernel's own object keeps them relative. */
-static uintptr_t absolute(const struct dl_phdr_info *object, uintptr_t value) {
-    return value < object->dlpi_addr ? object->dlpi_addr + value : value;
+static uintptr_t absolute(const struct link_map *object, uintptr_t value) {
+    return value < object->l_addr ? object->l_addr + value : value;
 }
 
-static bool read_tables(const struct dl_phdr_info *object, struct tables *tables) {
+static bool read_tables(const struct link_map *object, struct tables *tables) {
     *tables = (struct tables){0};
-    for (unsigned i = 0; i < object->dlpi_phnum; i++) {
-        if (object->dlpi_phdr[i].p_type != PT_DYNAMIC)
-            continue;
-        const ElfW(Dyn) *entry =
-            (const ElfW(Dyn) *)(object->dlpi_addr + object->dlpi_phdr[i].p_vaddr);
-        for (; entry->d_tag != DT_NULL; entry++) {
-            const uintptr_t value = absolute(object, entry->d_un.d_ptr);
-            if (entry->d_tag == DT_SYMTAB)
-                tables->symbols = (const ElfW(Sym) *)value;
-            else if (entry->d_tag == DT_STRTAB)
-                tables->strings = (const char *)value;
-            else if (entry->d_tag == DT_GNU_HASH)
-                tables->hash = (const uint32_t *)value;
-        }
+    for (const ElfW(Dyn) *entry = object->l_ld; entry->d_tag != DT_NULL; entry++) {
+        const uintptr_t value = absolute(object, entry->d_un.d_ptr);
+        if (entry->d_tag == DT_SYMTAB)
+            tables->symbols = (const ElfW(Sym) *)value;
+        else if (entry->d_tag == DT_STRTAB)
+            tables->strings = (const char *)value;
+        else if (entry->d_tag == DT_GNU_HASH)
+            tables->hash = (const uint32_t *)value;
     }
     return tables->symbols != NULL && tables->strings != NULL && tables->hash != NULL;
 }
 
-static bool contains(const struct dl_phdr_info *object, uintptr_t address) {
-    for (unsigned i = 0; i < object->dlpi_phnum; i++) {
-        const ElfW(Phdr) *segment = &object->dlpi_phdr[i];
-        const uintptr_t start = object->dlpi_addr + segment->p_vaddr;
-        if (segment->p_type == PT_LOAD && address >= start && address - start < segment->p_memsz)
-            return true;
-    }
-    return false;
-}
-
-struct search {
-    const char *name;
-    void *found;
-};
-
-static int visit(struct dl_phdr_info *object, size_t size, void *data) {
-    (void)size;
-    struct search *search = data;
-    struct tables tables;
-    if (contains(object, (uintptr_t)&visit) || !read_tables(object, &tables))
-        return 0;
-    search->found = look_up(&tables, object->dlpi_addr, search->name);
-    return search->found != NULL;
-}
-
 void *ks_libc_symbol(const char *name) {
-    struct search search = {.name = name};
-    dl_iterate_phdr(visit, &search);
-    return search.found;
+    const struct link_map *object = &_r_debug != NULL ? _r_debug.r_map : NULL;
+    void *found = NULL;
+    for (; object != NULL && found == NULL; object = object->l_next) {
+        struct tables tables;
+        if (object->l_ld != _DYNAMIC && read_tables(object, &tables))
+            found = look_up(&tables, object->l_addr, name);
+    }
+    return found;
 }
 
 static void *cached(void *_Atomic *place, const char *name) {

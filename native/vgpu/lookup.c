@@ -10,10 +10,10 @@
  */
 #include "hooks.h"
 #include "loader.h"
+#include "text.h"
 
 #include <dlfcn.h>
 #include <stdbool.h>
-#include <string.h>
 
 #ifndef __x86_64__
 #error "the entries of dlsym and dlvsym are written for x86-64"
@@ -94,7 +94,7 @@ static void *dlvsym_and_swap(void *handle, const char *name, const char *version
 static bool is_ours(const void *handle, const char *name) {
     if (handle == RTLD_NEXT || name == NULL)
         return false;
-    return strcmp(name, "dlsym") == 0 || strcmp(name, "dlvsym") == 0 || ks_is_hooked(name);
+    return ks_is_same(name, "dlsym") || ks_is_same(name, "dlvsym") || ks_is_hooked(name);
 }
 
 __attribute__((used, visibility("hidden"))) void *ks_route_dlsym(void *handle, const char *name);

@@ -8,13 +8,15 @@ $(VGPU_LIBRARY): LDFLAGS := $(filter-out -pthread,$(LDFLAGS))
 $(VGPU_LIBRARY): $(VGPU_OBJECTS)
 	$(library)
 
+# A sanitizer's own start calls dlsym, before its checks can work: what dlsym runs has none.
+$(patsubst %,$(BUILD)/obj/vgpu/%.o,hooks loader lookup): CFLAGS += $(if $(VARIANT),-fno-sanitize=all)
+
 TARGETS += $(VGPU_LIBRARY)
 CHECKED += $(VGPU_LIBRARY)
 SOURCES += $(wildcard vgpu/*.[ch]) vgpu/hooks.def $(wildcard include/*.h)
 
 # Programs that its tests and benchmarks drive.
 PROBE_OBJECTS := $(BUILD)/obj/tests/probe.o $(BUILD)/obj/tests/paths.o
-$(BUILD)/obj/tests/%.o: CPPFLAGS += -Ifakegpu/include
 $(BUILD)/obj/tests/paths-linked.o: CPPFLAGS += -DLINKED
 $(BUILD)/obj/tests/paths-linked.o: tests/paths.c
 	$(compile)
@@ -27,7 +29,21 @@ $(BUILD)/tests/probe-linked: $(BUILD)/obj/tests/probe.o $(BUILD)/obj/tests/paths
 $(BUILD)/launch-bench: $(BUILD)/obj/tests/launch_bench.o $(BUILD)/fakegpu/libcuda.so.1
 	$(program)
 
-VGPU_TESTS := $(BUILD)/tests/probe $(BUILD)/tests/probe-linked
-TARGETS += $(VGPU_TESTS) $(BUILD)/launch-bench
-CHECKED += $(VGPU_TESTS)
+$(BUILD)/tests/where: LIBS := -ldl
+$(BUILD)/tests/where: $(BUILD)/obj/tests/where.o
+	$(program)
+$(BUILD)/obj/tests/trampoline-%.o: tests/trampoline.c
+	$(compile)
+$(BUILD)/obj/tests/trampoline-2.o: CPPFLAGS += -DMARKER=2
+$(BUILD)/tests/libtrampoline.so: LIBS := -ldl
+$(BUILD)/tests/libtrampoline.so: $(BUILD)/obj/tests/trampoline-1.o
+	$(library)
+$(BUILD)/tests/libtrampoline-2.so: LIBS := -ldl
+$(BUILD)/tests/libtrampoline-2.so: $(BUILD)/obj/tests/trampoline-2.o
+	$(library)
+
+VGPU_PROBES := $(BUILD)/tests/probe $(BUILD)/tests/probe-linked
+TARGETS += $(VGPU_PROBES) $(BUILD)/launch-bench
+TARGETS += $(BUILD)/tests/where $(BUILD)/tests/libtrampoline.so $(BUILD)/tests/libtrampoline-2.so
+CHECKED += $(VGPU_PROBES)
 SOURCES += $(wildcard tests/*.[ch])

@@ -46,7 +46,7 @@ class Probe:
             if not self._read(deadline - time.monotonic()):
                 raise AssertionError(f"no answer; standard error: {self.errors()}")
         line, _, self._buffer = self._buffer.partition(b"\n")
-        return cast(Answer, json.loads(line))
+        return cast("Answer", json.loads(line))
 
     def do(self, *words: object, expect: int | None = 0) -> Answer:
         """Give a command, and return its answer; `expect` is the result it must have."""
@@ -126,11 +126,11 @@ class Machine:
             check=True,
             timeout=DEADLINE_S,
         )
-        return cast(dict[str, Any], json.loads(done.stdout))
+        return cast("dict[str, Any]", json.loads(done.stdout))
 
     def gpu(self, index: int = 0) -> dict[str, Any]:
         """What the engine knows of one GPU."""
-        return cast(dict[str, Any], self.stat()["gpus"][index])
+        return cast("dict[str, Any]", self.stat()["gpus"][index])
 
     def grant(
         self, index: int = 0, *, memory: int = 1024 * MIB, request: int = 300_000
@@ -160,10 +160,20 @@ class Machine:
             preload: what is preloaded instead of the library alone.
         """
         program = "probe-linked" if path == "direct" else "probe"
+        return self.run([program, path], environment, preload=preload)
+
+    def run(
+        self,
+        command: list[str],
+        environment: Mapping[str, str],
+        *,
+        preload: str | None = None,
+    ) -> Probe:
+        """Start another of `native/tests` that takes lines and answers in JSON."""
         preloaded = preload if preload is not None else str(self.library)
         return Probe(
             subprocess.Popen(
-                [self._build / "tests" / program, path],
+                [self._build / "tests" / command[0], *command[1:]],
                 env=self.environment() | dict(environment) | {"LD_PRELOAD": preloaded},
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,

@@ -20,15 +20,22 @@ def connection(claim: Claim, probe: Probe) -> Connection:
     return connection
 
 
+def begin_work(probe: Probe) -> int:
+    """A kernel long enough for what follows to queue up behind it; when it began, in ns.
+
+    A program alone keeps the engine busy without a gap from here on: it ends `busy` later.
+    """
+    return int(probe.do("launch", "kernel", 50_000, 1)["now_ns"])
+
+
 def test_drained_comes_when_the_gpu_is_done_and_says_when_it_was(
     machine: Machine, claim: Claim, probe: Probe, connection: Connection
 ) -> None:
-    start = probe.do("launch", "kernel", 1000, 1)["now_ns"]
-    probe.do("launch", "kernel", 5000, 39)
+    start = begin_work(probe)
+    probe.do("launch", "kernel", 5000, 30)
     drained = claim.drain(connection)
     busy_ns = machine.gpu()["busy_ns"]
-    assert busy_ns == 196 * MILLISECOND_NS
-    # One program alone keeps the engine busy without a gap: it ended `busy` after it began.
+    assert busy_ns == 200 * MILLISECOND_NS
     assert abs(drained.time_ns - (start + busy_ns)) < MILLISECOND_NS
 
 
@@ -39,7 +46,7 @@ def test_a_second_turn_is_measured_as_well_as_the_first(
     claim.drain(connection)
     before = machine.gpu()["busy_ns"]
     claim.open()
-    start = probe.do("launch", "kernel", 1000, 1)["now_ns"]
+    start = begin_work(probe)
     probe.do("launch", "kernel", 1000, 99)
     drained = claim.drain(connection)
     used = machine.gpu()["busy_ns"] - before
@@ -83,7 +90,7 @@ def test_a_process_that_launched_nothing_is_drained_at_once(
 def test_idle_is_said_once_when_nothing_is_queued_any_more(
     machine: Machine, claim: Claim, probe: Probe, connection: Connection
 ) -> None:
-    start = probe.do("launch", "kernel", 1000, 1)["now_ns"]
+    start = begin_work(probe)
     probe.do("launch", "kernel", 1000, 29)
     connection.send(MessageType.WATCH, 0, claim.page.epoch(0))
     idle = connection.expect(MessageType.IDLE)

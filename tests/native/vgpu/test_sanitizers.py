@@ -1,0 +1,103 @@
+"""The library under the sanitizers: memory, undefined behaviour, races."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from kubeshare import native
+from kubeshare.tokens.wire import MessageType
+from vgpu_claim import MIB, Claim, Machine, Probe
+
+pytestmark = [pytest.mark.native, pytest.mark.slow]
+
+SOURCES = Path(__file__).parents[3] / "native"
+
+
+@pytest.fixture(scope="module", params=["asan", "tsan"])
+def variant(request: pytest.FixtureRequest) -> str:
+    """The name of a sanitizer; everything is built with it."""
+    name = str(request.param)
+    subprocess.run(
+        ["make", "--silent", "-C", SOURCES, name, f"ZIG={sys.executable} -m ziglang"],
+        env={key: os.environ[key] for key in os.environ if not key.startswith("MAKE")},
+        stdout=subprocess.DEVNULL,
+        check=True,
+    )
+    return name
+
+
+@pytest.fixture
+def machine(folder: Path, variant: str) -> Machine:
+    state = folder / "gpus"
+    state.mkdir()
+    return Machine(state, variant=variant)
+
+
+def start(machine: Machine, claim: Claim, variant: str) -> Probe:
+    asked = ["gcc", f"-print-file-name=lib{variant}.so"]
+    runtime = subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip()
+    return machine.start(claim.environment, preload=f"{runtime} {machine.library}")
+
+
+def assert_ended_well(probe: Probe) -> None:
+    code = probe.finish()
+    assert probe.errors() == ""
+    assert code == 0
+
+
+def test_threads_that_launch_and_allocate_while_turns_come_and_go(
+    machine: Machine, claim: Claim, variant: str
+) -> None:
+    assert native.folder() / variant in machine.library.parents
+    with start(machine, claim, variant) as probe:
+        probe.do("init")
+        probe.do("retain", 0)
+        connection = claim.accept()
+        claim.open()
+        probe.tell("hammer", 8, 300 * MIB, 100)
+        for _ in range(10):
+            claim.drain(connection)
+            connection.expect(MessageType.WANT)
+            claim.open()
+            connection.send(MessageType.WATCH, 0, claim.page.epoch(0))
+        assert probe.answer()["result"] == 0
+        assert_ended_well(probe)
+
+
+def test_a_daemon_that_goes_and_comes_back(machine: Machine, claim: Claim, variant: str) -> None:
+    with start(machine, claim, variant) as probe:
+        probe.do("init")
+        probe.do("retain", 0)
+        claim.accept()
+        claim.open()
+        probe.do("work", 1000, 20, 4)
+        claim.stop()
+        probe.do("work", 1000, 60, 4)
+        claim.close()
+        claim.listen()
+        claim.accept()
+        claim.open()
+        probe.do("work", 1000, 20, 4)
+        assert_ended_well(probe)
+
+
+def test_contexts_that_come_and_go_and_a_fork(machine: Machine, claim: Claim, variant: str) -> None:
+    with start(machine, claim, variant) as probe:
+        probe.do("init")
+        probe.do("retain", 0)
+        connection = claim.accept()
+        claim.open()
+        for _ in range(3):
+            probe.do("create", 0)
+            probe.do("alloc", MIB)
+            probe.do("launch", "kernel", 1000, 3)
+            claim.drain(connection)
+            claim.open()
+            probe.do("destroy")
+        probe.do("nvml")
+        probe.do("fork", "alloc", MIB, expect=None)
+        probe.do("release", 0)
+        assert_ended_well(probe)
