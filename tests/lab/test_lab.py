@@ -147,7 +147,7 @@ def test_no_two_nodes_have_a_gpu_of_the_same_uuid(lab: Lab, namespace: str) -> N
 def test_a_kubelet_may_not_touch_another_nodes_object(lab: Lab) -> None:
     kubelet = lab.layout.node(1).folder / "config" / "kubelet.kubeconfig"
 
-    with pytest.raises(LabError, match="not allowed to modify"):
+    with pytest.raises(LabError, match="only its own Node object"):
         lab.api.kubectl("label", "node", "node-2", "mine=yes", kubeconfig=kubelet)
 
 

@@ -6,17 +6,15 @@ given a GPU, as ``nvidia-ctk cdi generate`` writes it; and a device plugin offer
 ``nvidia.com/gpu`` to the kubelet. KubeShare meets nothing else on a real node.
 """
 
-import json
 import re
-import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import yaml
 
-from kubeshare import native
+from kubeshare import fakegpu, native
 from kubeshare.lab.errors import LabError
+from kubeshare.lab.files import replace
 from kubeshare.lab.layout import NodeLayout
 from kubeshare.lab.machine import Machine
 
@@ -29,8 +27,6 @@ _LIBRARIES = "usr/lib64"
 _STATE = "run/fakegpu"
 _PROFILE = "fakegpu.profile"
 _DRIVER_FILES = ("libcuda.so.1", "libnvidia-ml.so.1")
-_IN_CONTAINER = Path("/usr/lib/x86_64-linux-gnu")
-_STATE_IN_CONTAINER = "/run/fakegpu"
 _NAME = re.compile(r"(?P<model>.+)x(?P<count>[0-9]+)")
 
 
@@ -56,72 +52,17 @@ def profile_text(profile: str, seed: str) -> str:
     return f"{text}\nseed = {seed}\nstate = ../../{_STATE}\n"
 
 
-def describe(profile: str) -> list[dict[str, Any]]:
-    """The GPUs of a profile, a name or a file, as the fake driver itself describes them.
+def count(profile: str) -> int:
+    """How many GPUs a profile has.
 
     Raises:
-        LabError: the profile is not valid.
+        FakeGpuError: there is no such profile, or a line of it is wrong.
     """
-    if profile == NONE:
-        return []
-    command = [str(native.path("fakegpu-stat")), "--describe", "--profile", profile]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        raise LabError(f"profile {profile}: {done.stderr.strip()}", exit_code=2)
-    gpus: list[dict[str, Any]] = json.loads(done.stdout)["gpus"]
-    return gpus
-
-
-def cdi_spec(uuids: list[str], state: Path) -> dict[str, Any]:
-    """What a container gets that is given a GPU, by UUID, by index or all of them.
-
-    Args:
-        uuids: of the node's GPUs, in their order.
-        state: the folder in which they keep their state.
-    """
-    libraries = DRIVER_ROOT / _LIBRARIES
-    mounts = [
-        {
-            "hostPath": str(libraries / file),
-            "containerPath": str(_IN_CONTAINER / file),
-            "options": ["ro", "nosuid", "nodev", "rbind", "rprivate"],
-        }
-        for file in (*_DRIVER_FILES, _PROFILE)
-    ]
-    mounts.append(
-        {
-            "hostPath": str(state),
-            "containerPath": _STATE_IN_CONTAINER,
-            "options": ["rw", "nosuid", "nodev", "rbind", "rprivate"],
-        }
-    )
-    nodes = [_device_node(f"nvidia{index}") for index in range(len(uuids))]
-    names = {uuid: [node] for uuid, node in zip(uuids, nodes, strict=True)}
-    names |= {str(index): [node] for index, node in enumerate(nodes)} | {"all": nodes}
-    return {
-        "cdiVersion": "0.6.0",
-        "kind": RESOURCE,
-        "containerEdits": {
-            "env": [f"FAKEGPU_STATE={_STATE_IN_CONTAINER}", "FAKEGPU_DEVICE_NODES=1"],
-            "deviceNodes": [_device_node("nvidiactl"), _device_node("nvidia-uvm")],
-            "mounts": mounts,
-        },
-        "devices": [
-            {"name": name, "containerEdits": {"deviceNodes": given}}
-            for name, given in names.items()
-        ],
-    }
-
-
-def _device_node(name: str) -> dict[str, str]:
-    return {"path": f"/dev/{name}", "hostPath": "/dev/null"}
+    return 0 if profile == NONE else len(fakegpu.gpus(profile))
 
 
 def install(node: NodeLayout, profile: str) -> None:
-    """Put a node's driver, profile and CDI specification into its folder.
-
-    A file that is in use is replaced, not written to.
-    """
+    """Put a node's driver, profile and CDI specification into its folder."""
     libraries = node.folder / "driver" / _LIBRARIES
     libraries.mkdir(parents=True, exist_ok=True)
     (node.folder / "driver" / _STATE).mkdir(parents=True, exist_ok=True)
@@ -129,21 +70,16 @@ def install(node: NodeLayout, profile: str) -> None:
     if profile == NONE:
         return
     node.gpu_state.mkdir(parents=True, exist_ok=True)
+    # Every user's processes share a GPU.
+    node.gpu_state.chmod(0o777)
     for file in _DRIVER_FILES:
-        _replace(libraries / file, native.path(f"{native.FAKE_DRIVER_FOLDER}/{file}").read_bytes())
+        library = native.path(f"{native.FAKE_DRIVER_FOLDER}/{file}").read_bytes()
+        replace(libraries / file, library, 0o755)
     text = profile_text(profile, f"{node.lab.name}/{node.name}")
-    _replace(libraries / _PROFILE, text.encode())
-    uuids = [gpu["uuid"] for gpu in describe(str(libraries / _PROFILE))]
-    spec = cdi_spec(uuids, DRIVER_ROOT / _STATE)
-    _replace(node.folder / "cdi" / "nvidia.yaml", yaml.safe_dump(spec, sort_keys=False).encode())
-
-
-def _replace(path: Path, data: bytes) -> None:
-    if not path.exists() or path.read_bytes() != data:
-        new = path.with_name(f".{path.name}.new")
-        new.write_bytes(data)
-        new.chmod(0o755)
-        new.replace(path)
+    replace(libraries / _PROFILE, text)
+    state, driver = DRIVER_ROOT / _STATE, DRIVER_ROOT / _LIBRARIES
+    spec = fakegpu.cdi_spec(libraries / _PROFILE, state, driver)
+    replace(node.folder / "cdi" / "nvidia.yaml", yaml.safe_dump(spec, sort_keys=False))
 
 
 def mount_script(node: NodeLayout) -> list[str]:

@@ -1,12 +1,12 @@
 """Kubeconfig files: where an API server is, whom it may be, and who calls."""
 
 import base64
-import os
 from pathlib import Path
 
 import yaml
 
 from kubeshare.lab.certificates import KeyPair
+from kubeshare.lab.files import replace
 
 
 def _inline(path: Path) -> str:
@@ -40,8 +40,4 @@ def kubeconfig(name: str, server: str, authority: Path, user: KeyPair) -> str:
 
 def write_kubeconfig(path: Path, name: str, server: str, authority: Path, user: KeyPair) -> Path:
     """Write :func:`kubeconfig` by rename, readable by its owner only; return its path."""
-    temporary = path.with_name(f".{path.name}.new")
-    temporary.touch(mode=0o600)
-    temporary.write_text(kubeconfig(name, server, authority, user))
-    os.replace(temporary, path)  # noqa: PTH105 - one atomic call, as its name says
-    return path
+    return replace(path, kubeconfig(name, server, authority, user), 0o600)

@@ -80,7 +80,11 @@ def find_parts(layout: Layout) -> dict[str, Process]:
     found: dict[str, Process] = {}
     for process, part in _marked(layout):
         program = part.rpartition("/")[2][:_COMM_LENGTH]
-        if _command_name(process) == program and processes.alive(process):
+        if _command_name(process) != program or not processes.alive(process):
+            continue
+        # A child that is about to become another program still looks like its parent.
+        known = found.get(part)
+        if known is None or process.start_time < known.start_time:
             found[part] = process
     return found
 

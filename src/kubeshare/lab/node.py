@@ -16,6 +16,7 @@ from kubeshare.lab import cgroups, configuration, gpus, images
 from kubeshare.lab.archive import Layer
 from kubeshare.lab.certificates import Authority
 from kubeshare.lab.control_plane import wait_until
+from kubeshare.lab.files import replace
 from kubeshare.lab.kubeconfig import write_kubeconfig
 from kubeshare.lab.layout import NodeLayout
 from kubeshare.lab.machine import Machine
@@ -69,7 +70,7 @@ class Node:
     @property
     def gpus(self) -> int:
         """How many GPUs it has."""
-        return len(gpus.describe(self.profile))
+        return gpus.count(self.profile)
 
     def exec(self, *argv: str) -> str:
         """Run a command on the node, as root, and return its standard output."""
@@ -89,13 +90,13 @@ class Node:
         proxy_kubeconfig = config / "kube-proxy.kubeconfig"
         write_kubeconfig(proxy_kubeconfig, "kube-proxy", api_url, ca, proxy)
         kubelet = configuration.kubelet(layout, ca, pair.certificate, pair.key)
-        (config / "kubelet.yaml").write_text(yaml.safe_dump(kubelet))
+        replace(config / "kubelet.yaml", yaml.safe_dump(kubelet))
         kube_proxy = configuration.kube_proxy(layout, proxy_kubeconfig)
-        (config / "kube-proxy.yaml").write_text(yaml.safe_dump(kube_proxy))
-        (config / "containerd.toml").write_text(configuration.containerd())
-        (config / "cni.conflist").write_text(configuration.cni(layout))
+        replace(config / "kube-proxy.yaml", yaml.safe_dump(kube_proxy))
+        replace(config / "containerd.toml", configuration.containerd())
+        replace(config / "cni.conflist", configuration.cni(layout))
         for setting, value in _KERNEL_SETTINGS.items():
-            (config / setting.replace("/", ".")).write_text(f"{value}\n")
+            replace(config / setting.replace("/", "."), f"{value}\n")
         gpus.install(layout, self.profile)
 
     def boot(self, init_program: Path) -> bool:
