@@ -219,18 +219,17 @@ def test_bookmarks_are_asked_for_and_move_the_version_on() -> None:
     server = seeded("a")
 
     async def main() -> None:
-        async with watching(server) as watched:
+        async with watching(server, namespace="default") as watched:
             assert server.requests[-1].query["allowWatchBookmarks"] == "true"
-            for _ in range(3):  # changes that this watch does not see
-                server.seed(PODS.into(dict), {"metadata": {"name": "x", "namespace": "other"}})
-                server.remove(PODS, "x", "other")
+            server.seed(PODS, {"metadata": {"name": "x", "namespace": "unseen"}})
             server.bookmark()
+            bookmarked = server.storage.version
             await asyncio.sleep(1)
-            server.storage.compacted = server.storage.version
+            server.compact()
             server.reset_watches()
             seed(server, "b")
             await until(lambda: "b" in watched.names)
-            assert server.requests[-1].query["resourceVersion"] == str(server.storage.compacted)
+            assert server.requests[-1].query["resourceVersion"] == str(bookmarked)
             assert len(watched.asked("list")) == 1
 
     run_virtual(main())

@@ -216,7 +216,7 @@ def test_probes_and_metrics_tell_how_it_stands(server: FakeApiServer) -> None:
 
 def test_a_client_that_sends_nonsense_gets_nothing_and_hurts_nobody() -> None:
     async def main() -> None:
-        health = HealthServer(0, ready=list, metrics=lambda: b"", host="127.0.0.1")
+        health = HealthServer(0, ready=list, metrics=lambda: b"")
         running = asyncio.create_task(health.run())
         await health.listening.wait()
         for nonsense in (b"GET", b"x" * 100_000, b"\r\n\r\n"):

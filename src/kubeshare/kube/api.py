@@ -13,10 +13,9 @@ Which write to choose:
 * ``merge_patch`` for single fields whose last writer may win.
 """
 
-import asyncio
 from collections import Counter
-from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
-from contextlib import aclosing, contextmanager
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing
 from pathlib import Path
 from typing import Any, Generic, Self, TypeVar
 
@@ -24,17 +23,16 @@ import httpx2
 import msgspec
 from msgspec import Struct
 
-from kubeshare.kube.connection import connect, credentials_error
+from kubeshare.kube.connection import connect
 from kubeshare.kube.errors import (
     ApiError,
     ConflictError,
     GoneError,
     InvalidError,
-    UnreachableError,
-    error_of_response,
 )
 from kubeshare.kube.meta import Key
 from kubeshare.kube.resources import Raw, Resource
+from kubeshare.kube.transport import Call, Transport
 from kubeshare.kube.watch import WatchEvent, read_watch, report_unreadable
 
 T = TypeVar("T")
@@ -76,19 +74,15 @@ class Api:
     Args:
         client: sends the requests; ``Api.connect`` makes one from a kubeconfig.
         namespace: the default that the configuration names.
-        timeout: seconds for each request unless it says otherwise; not for watches.
-
-    Attributes:
-        requests: how many requests were sent, by ``(verb, plural[/subresource])``.
+        timeout: seconds for the answer to each request; ``asyncio.timeout`` around a call
+            makes it shorter. A watch has ``idle`` instead.
     """
 
     def __init__(
         self, client: httpx2.AsyncClient, *, namespace: str = "default", timeout: float = 15.0
     ) -> None:
-        self._client = client
-        self._timeout = timeout
+        self._transport = Transport(client, timeout)
         self.namespace = namespace
-        self.requests: Counter[tuple[str, str]] = Counter()
 
     @classmethod
     def connect(
@@ -114,7 +108,12 @@ class Api:
 
     async def close(self) -> None:
         """Close all connections."""
-        await self._client.aclose()
+        await self._transport.close()
+
+    @property
+    def requests(self) -> Counter[tuple[str, str]]:
+        """How many requests were sent, by ``(verb, plural[/subresource])``."""
+        return self._transport.requests
 
     @property
     def reads(self) -> int:
@@ -133,8 +132,7 @@ class Api:
             NotFoundError: there is none of that name.
             ApiError: any other refusal.
         """
-        path = resource.path(namespace, name)
-        body = await self._request("get", resource, path)
+        body = await self._transport.send(Call("get", resource, namespace, name))
         return _decode(body, resource, resource.shape)
 
     async def list(
@@ -173,13 +171,13 @@ class Api:
         namespace: str,
         selectors: Mapping[str, str],
     ) -> Listing[T]:
-        path = resource.path(namespace)
+        call = Call("list", resource, namespace)
         items: list[T] = []
         unreadable: list[Key] = []
         token = ""
         while True:
             query = _parameters(**selectors, **{"continue": token})
-            body = await self._request("list", resource, path, query=query)
+            body = await self._transport.send(call, query=query)
             page = _decode(body, resource, _Page)
             for raw in page.items:
                 try:
@@ -220,7 +218,6 @@ class Api:
             UnreachableError: the connection was refused, reset or fell silent.
             ApiError: any other refusal.
         """
-        what = _describe("watch", resource, resource.path(namespace))
         query = _parameters(
             watch="true",
             resourceVersion=resource_version,
@@ -229,23 +226,13 @@ class Api:
             labelSelector=labels,
             fieldSelector=fields,
         )
-        self.requests["watch", resource.plural] += 1
-        request = self._client.build_request("GET", resource.path(namespace), params=query)
-        with self._answers(what):
-            async with asyncio.timeout(self._timeout):
-                response = await self._client.send(request, stream=True)
-            try:
-                if response.status_code >= 400:
-                    async with asyncio.timeout(self._timeout):
-                        body = await response.aread()
-                    raise error_of_response(
-                        response.status_code, body, what, response.headers.get("retry-after")
-                    )
-                async with aclosing(read_watch(response, resource, what, idle)) as events:
-                    async for event in events:
-                        yield event
-            finally:
-                await response.aclose()
+        call = Call("watch", resource, namespace)
+        async with (
+            self._transport.stream(call, query) as response,
+            aclosing(read_watch(response, resource, str(call), idle)) as events,
+        ):
+            async for event in events:
+                yield event
 
     async def create(
         self,
@@ -269,10 +256,8 @@ class Api:
             ApiError: any other refusal.
         """
         namespace = namespace or body.get("metadata", {}).get("namespace", "")
-        answer = await self._request(
-            "create",
-            resource,
-            resource.path(namespace),
+        answer = await self._transport.send(
+            Call("create", resource, namespace),
             body=_complete(dict(body), resource),
             query=_parameters(fieldManager=field_manager),
         )
@@ -311,8 +296,7 @@ class Api:
             options["gracePeriodSeconds"] = grace
         if conditions := _parameters(uid=uid, resourceVersion=resource_version):
             options["preconditions"] = conditions
-        path = resource.path(namespace, name)
-        await self._request("delete", resource, path, body=options)
+        await self._transport.send(Call("delete", resource, namespace, name), body=options)
 
     async def json_patch(
         self,
@@ -333,14 +317,11 @@ class Api:
             ApiError: any other refusal.
         """
         try:
-            answer = await self._request(
-                "patch",
-                resource,
-                resource.path(namespace, name, subresource),
+            answer = await self._transport.send(
+                Call("patch", resource, namespace, name, subresource),
                 body=list(operations),
                 content_type="application/json-patch+json",
                 query=_parameters(fieldManager=field_manager),
-                subresource=subresource,
             )
         except InvalidError as error:
             # The API server says of a patch that does not fit only that it does not; a broken
@@ -377,14 +358,11 @@ class Api:
             ConflictError: the resourceVersion in the patch is not the current one.
             ApiError: any other refusal.
         """
-        answer = await self._request(
-            "patch",
-            resource,
-            resource.path(namespace, name, subresource),
+        answer = await self._transport.send(
+            Call("patch", resource, namespace, name, subresource),
             body=patch,
             content_type="application/merge-patch+json",
             query=_parameters(fieldManager=field_manager),
-            subresource=subresource,
         )
         return _decode(answer, resource, resource.shape)
 
@@ -416,14 +394,11 @@ class Api:
         """
         metadata = body["metadata"]
         namespace = namespace or metadata.get("namespace", "")
-        answer = await self._request(
-            "patch",
-            resource,
-            resource.path(namespace, metadata["name"], subresource),
+        answer = await self._transport.send(
+            Call("patch", resource, namespace, metadata["name"], subresource),
             body=_complete(dict(body), resource),
             content_type="application/apply-patch+yaml",
             query=_parameters(fieldManager=field_manager, force="true" if force else ""),
-            subresource=subresource,
         )
         return _decode(answer, resource, resource.shape)
 
@@ -441,79 +416,10 @@ class Api:
             TooManyRequestsError: an eviction that a disruption budget refuses now.
             ApiError: any other refusal.
         """
-        path = resource.path(namespace, name, subresource)
-        answer = await self._request("create", resource, path, body=body, subresource=subresource)
+        call = Call("create", resource, namespace, name, subresource)
+        answer = await self._transport.send(call, body=body)
         decoded: Raw = msgspec.json.decode(answer)
         return decoded
-
-    async def _request(
-        self,
-        verb: str,
-        resource: Resource[Any],
-        path: str,
-        *,
-        body: Any = None,
-        content_type: str = "application/json",
-        query: Mapping[str, str] | None = None,
-        subresource: str = "",
-    ) -> bytes:
-        what = _describe(verb, resource, path)
-        target = f"{resource.plural}/{subresource}" if subresource else resource.plural
-        self.requests[verb, target] += 1
-        with self._answers(what):
-            async with asyncio.timeout(self._timeout):
-                response = await self._client.request(
-                    _METHODS[verb],
-                    path,
-                    params=query,
-                    content=None if body is None else msgspec.json.encode(body),
-                    headers=None if body is None else {"content-type": content_type},
-                )
-        if response.status_code >= 400:
-            raise error_of_response(
-                response.status_code, response.content, what, response.headers.get("retry-after")
-            )
-        return response.content
-
-    @contextmanager
-    def _answers(self, what: str) -> Iterator[None]:
-        """Turn every way of getting no answer into ``UnreachableError``."""
-        server = self._client.base_url
-        try:
-            yield
-        except httpx2.ConnectError as error:
-            raise UnreachableError(
-                f"{what}: cannot connect to the API server at {server} ({error}); "
-                "is it running, and does the kubeconfig name the right address?",
-                sent=False,
-            ) from error
-        except httpx2.HTTPError as error:
-            raise UnreachableError(
-                f"{what}: the connection to the API server at {server} broke "
-                f"({error or type(error).__name__})",
-                sent=True,
-            ) from error
-        except TimeoutError as error:
-            raise UnreachableError(
-                f"{what}: no answer from the API server at {server} in time", sent=True
-            ) from error
-        except ApiError:
-            raise
-        except Exception as error:
-            if said := credentials_error(error):
-                raise said from error
-            raise
-
-
-_METHODS = {"get": "GET", "list": "GET", "create": "POST", "delete": "DELETE", "patch": "PATCH"}
-
-
-def _describe(verb: str, resource: Resource[Any], path: str) -> str:
-    """``patch pods default/a/status``, from the path that is asked."""
-    _, _, tail = path.partition(f"/{resource.plural}/")
-    _, _, scope = path.rpartition("/namespaces/")
-    namespace = scope.partition("/")[0] if "/namespaces/" in path else ""
-    return " ".join([verb, resource.plural, "/".join(part for part in (namespace, tail) if part)])
 
 
 def _parameters(**values: str) -> dict[str, str]:

@@ -91,7 +91,6 @@ class _Series:
         self.last = ""
         self.last_at = 0.0  # monotonic
         self.created = False
-        self.due = False  # in the queue, or will be
         self.written_count = 0
         self.written_at = 0.0  # monotonic
 
@@ -190,9 +189,8 @@ class EventRecorder:
         series.count += 1
         if series.count <= 2:
             self._queue.add(key)
-        elif not series.due:
+        else:
             self._queue.add_after(key, series.written_at + REFRESH_SECONDS - now)
-        series.due = True
 
     async def run(self) -> None:
         """Write events until cancelled."""
@@ -226,14 +224,12 @@ class EventRecorder:
                 self.dropped += 1
                 log.warning("event dropped", reason=key.reason, error=str(error))
             else:
-                series.due = True
                 self._queue.add_rate_limited(key)
         else:
             self._queue.forget(key)
 
     async def _write(self, key: _Identity, series: _Series) -> None:
         count = series.count
-        series.due = False
         series.written_at = asyncio.get_running_loop().time()
         if series.created:
             await self._update(key, series)

@@ -25,11 +25,10 @@ class HealthServer:
     """Serves probes and metrics.
 
     Args:
-        port: TCP port; 0 for any free one.
+        port: TCP port on all addresses; 0 for any free one on the loopback.
         ready: what keeps the program from doing its work.
         metrics: the text for Prometheus.
         live: what only a restart would mend.
-        host: address to listen on; all by default.
 
     Attributes:
         port: where it listens, once ``run`` has begun.
@@ -42,10 +41,8 @@ class HealthServer:
         ready: Check,
         metrics: Callable[[], bytes],
         live: Check = tuple,
-        host: str | None = None,
     ) -> None:
         self.port = port
-        self._host = host
         self._checks = {"/livez": live, "/readyz": ready}
         self._metrics = metrics
         self._open = 0
@@ -57,7 +54,8 @@ class HealthServer:
         Raises:
             OSError: the port is taken.
         """
-        server = await asyncio.start_server(self._serve, self._host, self.port, limit=HEAD_LIMIT)
+        host = None if self.port else "127.0.0.1"
+        server = await asyncio.start_server(self._serve, host, self.port, limit=HEAD_LIMIT)
         async with server:
             self.port = server.sockets[0].getsockname()[1]
             self.listening.set()

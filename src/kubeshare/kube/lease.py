@@ -188,8 +188,6 @@ class LeaseElector:
         holder = lease.spec.holder_identity
         if holder and holder != self.identity and now < self._seen_at + self._seconds(lease):
             return False
-        if self.leading and holder != self.identity:
-            return False
         try:
             written = await self._write(lease, self._claim(lease))
         except ConflictError:

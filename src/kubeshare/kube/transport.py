@@ -1,0 +1,162 @@
+"""One request and its answer: deadlines, counting, and every failure as an error for people."""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncGenerator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
+from typing import Any
+
+import httpx2
+import msgspec
+from msgspec import Struct
+
+from kubeshare.kube.connection import credentials_error
+from kubeshare.kube.errors import ApiError, UnreachableError, error_of_response
+from kubeshare.kube.resources import Resource
+
+_METHODS = {"create": "POST", "delete": "DELETE", "patch": "PATCH"}  # all others: GET
+
+
+class Call(Struct, frozen=True):
+    """What is asked of which object, collection or subresource."""
+
+    verb: str
+    resource: Resource[Any]
+    namespace: str = ""
+    name: str = ""
+    subresource: str = ""
+
+    def __str__(self) -> str:
+        """For messages: ``patch pods/status default/a``."""
+        where = "/".join(part for part in (self.namespace, self.name) if part)
+        return f"{self.verb} {self.target} {where}".rstrip()
+
+    @property
+    def target(self) -> str:
+        """``plural[/subresource]``, as roles and metrics name it."""
+        plural = self.resource.plural
+        return f"{plural}/{self.subresource}" if self.subresource else plural
+
+    @property
+    def path(self) -> str:
+        """The path of the URL."""
+        return self.resource.path(self.namespace, self.name, self.subresource)
+
+
+class Transport:
+    """Sends calls over an authenticated HTTP client.
+
+    Args:
+        client: knows the server's address and the credentials; has no timeouts of its own.
+        timeout: seconds for an answer.
+
+    Attributes:
+        requests: how many were sent, by ``(verb, target)``.
+    """
+
+    def __init__(self, client: httpx2.AsyncClient, timeout: float) -> None:
+        self._client = client
+        self._timeout = timeout
+        self.requests: Counter[tuple[str, str]] = Counter()
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self._client.aclose()
+
+    async def send(
+        self,
+        call: Call,
+        *,
+        body: Any = None,
+        content_type: str = "application/json",
+        query: Mapping[str, str] | None = None,
+    ) -> bytes:
+        """The body of the answer.
+
+        Args:
+            call: what is asked.
+            body: encoded as JSON; None for none.
+            content_type: of the body; tells the kinds of patches apart.
+            query: parameters of the URL.
+
+        Raises:
+            ApiError: refused, or no answer.
+            ConfigError: no credentials could be got.
+        """
+        self.requests[call.verb, call.target] += 1
+        with self._failures(call):
+            async with asyncio.timeout(self._timeout):
+                response = await self._client.request(
+                    _METHODS.get(call.verb, "GET"),
+                    call.path,
+                    params=query,
+                    content=None if body is None else msgspec.json.encode(body),
+                    headers=None if body is None else {"content-type": content_type},
+                )
+        _refuse(call, response)
+        return response.content
+
+    @asynccontextmanager
+    async def stream(
+        self, call: Call, query: Mapping[str, str]
+    ) -> AsyncGenerator[httpx2.Response, None]:
+        """An answer whose body is read by the caller, for as long as that takes.
+
+        Failures inside the block are told as those of the call.
+
+        Raises:
+            ApiError: refused, no answer, or broken off.
+            ConfigError: no credentials could be got.
+        """
+        self.requests[call.verb, call.target] += 1
+        request = self._client.build_request("GET", call.path, params=query)
+        with self._failures(call):
+            async with asyncio.timeout(self._timeout):
+                response = await self._client.send(request, stream=True)
+            try:
+                if response.status_code >= 400:
+                    async with asyncio.timeout(self._timeout):
+                        await response.aread()
+                    _refuse(call, response)
+                yield response
+            finally:
+                await response.aclose()
+
+    @contextmanager
+    def _failures(self, call: Call) -> Iterator[None]:
+        """Turn every way of getting no answer into an error that says so."""
+        server = self._client.base_url
+        try:
+            yield
+        except ApiError:
+            raise
+        except httpx2.ConnectError as error:
+            raise UnreachableError(
+                f"{call}: cannot connect to the API server at {server} ({error}); "
+                "is it running, and does the kubeconfig name the right address?",
+                sent=False,
+            ) from error
+        except httpx2.HTTPError as error:
+            raise UnreachableError(
+                f"{call}: the connection to the API server at {server} broke "
+                f"({error or type(error).__name__})",
+                sent=True,
+            ) from error
+        except TimeoutError as error:
+            raise UnreachableError(
+                f"{call}: no answer from the API server at {server} in time", sent=True
+            ) from error
+        except Exception as error:
+            if said := credentials_error(error):
+                raise said from error
+            raise
+
+
+def _refuse(call: Call, response: httpx2.Response) -> None:
+    if response.status_code >= 400:
+        raise error_of_response(
+            response.status_code,
+            response.content,
+            str(call),
+            response.headers.get("retry-after"),
+        )
