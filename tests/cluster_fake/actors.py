@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from kube_fake import FakeApiServer
-from kubeshare.api.names import LABEL_ROLE, VGPU_RESOURCE, WHOLE_GPU_RESOURCE
+from kubeshare.api.names import VGPU_RESOURCE, WHOLE_GPU_RESOURCE
 from kubeshare.api.v1 import GPUNODES, SHAREPODS, VGPUS
 from kubeshare.kube.resources import NODES, PODS
 
@@ -23,12 +23,14 @@ class Actors:
     Attributes:
         prepared: uid of a pod -> the vGPU that its node has given it.
         node_agents: False while they are down.
+        binds: False while kube-scheduler finds no CPU for pods that share.
     """
 
     def __init__(self, server: FakeApiServer) -> None:
         self.server = server
         self.prepared: dict[str, str] = {}
         self.node_agents = True
+        self.binds = True
         self._wake = asyncio.Event()
         server.storage.after_change.append(lambda *_: self._wake.set())
 
@@ -70,13 +72,14 @@ class Actors:
             self.server.remove(PODS, name, namespace)
 
     def _schedule(self, pod: Raw) -> None:
-        node = next((each for each in self._wanted_nodes(pod) if self._room(each, pod)), None)
-        words = "0/1 nodes are available: insufficient nvidia.com/gpu"
+        short = not self.binds and asks(pod, VGPU_RESOURCE)
+        words = "insufficient cpu" if short else "0/1 nodes: insufficient nvidia.com/gpu"
+        nodes = [] if short else self._wanted_nodes(pod)
+        node = next((each for each in nodes if self._room(each, pod)), None)
         if node is None:
             told = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
-            self._update(
-                pod, lambda obj: obj["status"].update(conditions=[told | {"message": words}])
-            )
+            told["message"] = words
+            self._update(pod, lambda obj: obj["status"].update(conditions=[told]))
             return
         told = {"type": "PodScheduled", "status": "True"}
         self._update(pod, lambda obj: obj["status"].update(conditions=[told]))
@@ -170,10 +173,6 @@ def going(pod: Raw) -> bool:
 
 def ended(pod: Raw) -> bool:
     return pod["status"]["phase"] in ENDED
-
-
-def is_placeholder(pod: Raw) -> bool:
-    return bool(pod["metadata"].get("labels", {}).get(LABEL_ROLE) == "placeholder")
 
 
 def holders(vgpu: Raw) -> list[Raw]:

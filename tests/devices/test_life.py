@@ -1,6 +1,18 @@
 """The life of SharePods and vGPUs: both programs, with all that they work with."""
 
-from cluster_fake import World, expect_scheduled, in_world
+from typing import Any
+
+from cluster_fake import World, expect_pending, expect_scheduled, in_world
+from kube_fake import Fault
+from kubeshare.api.v1 import SHAREPODS, VGPUS
+from kubeshare.devices.placeholder import TRIES
+from kubeshare.kube.resources import PODS
+
+Raw = dict[str, Any]
+
+
+def _is_ready(world: World, name: str) -> bool:
+    return bool(world.condition(name, "Ready").get("status") == "True")
 
 
 def test_three_sharepods_share_one_gpu_and_it_is_given_back_after_the_last() -> None:
@@ -27,7 +39,7 @@ def test_the_status_tells_phase_gpu_and_node() -> None:
     async def story(world: World) -> None:
         world.start()
         world.share("a")
-        await world.until(lambda: world.condition("a", "Ready").get("status") == "True")
+        await world.until(lambda: _is_ready(world, "a"))
         status = world.sharepod("a")["status"]
         placed = expect_scheduled(world, "a")
         assert status["phase"] == "Running"
@@ -42,11 +54,11 @@ def test_a_sharepod_on_a_warm_vgpu_costs_six_writes_and_no_read() -> None:
     async def story(world: World) -> None:
         world.start()
         world.share("first")
-        await world.until(lambda: world.condition("first", "Ready").get("status") == "True")
+        await world.until(lambda: _is_ready(world, "first"))
         await world.quiet()
         before = len(world.server.requests)
         world.share("second")
-        await world.until(lambda: world.condition("second", "Ready").get("status") == "True")
+        await world.until(lambda: _is_ready(world, "second"))
         await world.quiet()
         asked = [each for each in world.server.requests[before:] if each.resource != "events"]
         assert [f"{each.verb} {each.resource}" for each in asked if each.verb != "watch"] == [
@@ -57,5 +69,344 @@ def test_a_sharepod_on_a_warm_vgpu_costs_six_writes_and_no_read() -> None:
             "patch vgpus/status",
             "patch sharepods/status",
         ]
+
+    in_world(story, n1=1)
+
+
+def test_the_pod_is_the_sharepods_own_spec_bound_to_the_node_of_its_gpu() -> None:
+    preferred = [{"weight": 1, "preference": {"matchExpressions": []}}]
+    mine = {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": preferred}}
+    spec = {
+        "affinity": mine,
+        "initContainers": [{"name": "fetch", "image": "curl:1"}],
+        "restartPolicy": "OnFailure",
+    }
+
+    async def story(world: World) -> None:
+        world.start()
+        made = world.share("a", spec=spec, annotations={"note": "kept"})
+        await world.until(lambda: world.running("a"))
+        pod = world.pod("a")
+        assert pod is not None
+        [owner] = pod["metadata"]["ownerReferences"]
+        assert owner["uid"] == made["metadata"]["uid"]
+        assert owner["controller"]
+        assert owner["blockOwnerDeletion"]
+        assert pod["metadata"]["annotations"] == {"note": "kept"}
+        assert "gpu" not in pod["spec"]
+        assert pod["spec"]["restartPolicy"] == "OnFailure"
+        assert pod["spec"]["initContainers"] == spec["initContainers"]
+        [container] = pod["spec"]["containers"]
+        assert container["resources"]["limits"] == {"kubeshare.nthu/vgpu": "1"}
+        affinity = pod["spec"]["affinity"]["nodeAffinity"]
+        assert affinity["preferredDuringSchedulingIgnoredDuringExecution"] == preferred
+        required = affinity["requiredDuringSchedulingIgnoredDuringExecution"]
+        [term] = required["nodeSelectorTerms"]
+        assert term["matchFields"][0]["values"] == ["n1"]
+
+    in_world(story, n1=1)
+
+
+def test_nothing_of_a_gpu_is_an_ordinary_pod() -> None:
+    async def story(world: World) -> None:
+        world.start()
+        world.share("a", None)
+        await world.until(lambda: _is_ready(world, "a"))
+        pod = world.pod("a")
+        assert pod is not None
+        assert "resources" not in pod["spec"]["containers"][0]
+        assert not world.vgpus()
+
+    in_world(story, n1=1)
+
+
+def test_a_gpuid_given_with_a_node_is_shared_by_all_who_name_it() -> None:
+    async def story(world: World) -> None:
+        world.start("devices")
+        world.share("a", "0.5", id="abcde", spec={"nodeName": "n1"})
+        world.share("b", "0.5", id="abcde", spec={"nodeName": "n1"})
+        await world.until(lambda: world.running("a", "b"))
+        assert world.vgpus() == {"abcde": ["a", "b"]}
+
+    in_world(story, n1=1)
+
+
+def test_a_gpuid_without_room_waits_with_the_reason_until_there_is() -> None:
+    async def story(world: World) -> None:
+        world.start()
+        world.share("a", "0.6", id="abcde", spec={"nodeName": "n1"})
+        await world.until(lambda: world.running("a"))
+        world.share("b", "0.5", id="abcde", spec={"nodeName": "n1"})
+        await world.until(lambda: world.condition("b", "Allocated"))
+        told = world.condition("b", "Allocated")
+        assert told["reason"] == "NoRoom"
+        assert "compute 0.4 left, 0.5 asked" in told["message"]
+        assert world.pod("b") is None
+        await world.until(lambda: any("0.4 left" in event for event in world.events("b")))
+        world.delete("a")
+        await world.until(lambda: world.running("b"))
+
+    in_world(story, n1=1)
+
+
+def test_a_gpuid_on_another_node_than_the_one_given_is_told() -> None:
+    async def story(world: World) -> None:
+        world.start()
+        world.share("a", id="abcde", spec={"nodeName": "n1"})
+        await world.until(lambda: world.running("a"))
+        world.share("b", id="abcde", spec={"nodeName": "n2"})
+        await world.until(lambda: world.condition("b", "Allocated"))
+        assert "abcde is on node n1" in world.condition("b", "Allocated")["message"]
+
+    in_world(story, n1=1, n2=1)
+
+
+def test_a_pod_that_succeeds_stays_and_gives_its_gpu_back() -> None:
+    async def story(world: World) -> None:
+        world.start()
+        world.share("a")
+        await world.until(lambda: world.running("a"))
+        world.end("a")
+        await world.until(lambda: not world.vgpus())
+        assert world.sharepod("a")["status"]["phase"] == "Succeeded"
+        assert world.condition("a", "Ready")["reason"] == "PodSucceeded"
+        assert world.pod("a") is not None
+        world.server.remove(PODS, "a", "default")
+        await world.quiet()
+        assert world.pod("a") is None, "it has succeeded and must not run again"
+        assert not world.vgpus()
+
+    in_world(story, n1=1)
+
+
+def test_a_pod_that_is_deleted_is_made_again_and_scheduled_again() -> None:
+    async def story(world: World) -> None:
+        world.start()
+        world.share("a")
+        await world.until(lambda: _is_ready(world, "a"))
+        first = world.pod("a")
+        assert first is not None
+        world.actors.delete(first)
+
+        def another() -> bool:
+            pod = world.pod("a")
+            return pod is not None and pod["metadata"]["uid"] != first["metadata"]["uid"]
+
+        await world.until(another)
+        await world.until(lambda: world.running("a"))
+        expect_scheduled(world, "a")
+
+    in_world(story, n1=1)
+
+
+def test_a_force_deleted_pod_keeps_its_part_until_its_node_says_that_it_has_stopped() -> None:
+    async def story(world: World) -> None:
+        world.start()
+        world.share("a", "0.7")
+        await world.until(lambda: world.running("a"))
+        world.actors.node_agents = False
+        world.server.remove(PODS, "a", "default")
+        world.share("b", "0.7")
+        await world.quiet(60)
+        assert world.shares_gpu("a")
+        assert world.pod("a") is None, "its former self may still run"
+        expect_pending(world, "b")
+        assert world.condition("a", "Allocated")["reason"] == "Releasing"
+        world.actors.node_agents = True
+        world.actors.look()
+        await world.until(lambda: world.running("a") or world.running("b"))
+
+    in_world(story, n1=1)
+
+
+def test_a_sharepod_that_is_deleted_before_its_pod_is_bound_leaves_nothing() -> None:
+    async def story(world: World) -> None:
+        world.start()
+        world.share("a")
+        await world.until(lambda: world.running("a"))
+        world.actors.binds = False
+        world.share("b")
+        await world.until(lambda: world.pod("b"))
+        world.delete("b")
+        await world.until(lambda: world.pod("b") is None and world.shares_gpu("a"))
+
+    in_world(story, n1=1)
+
+
+def test_a_pod_that_kube_scheduler_cannot_place_is_told_with_its_words() -> None:
+    async def story(world: World) -> None:
+        world.start()
+        world.share("a")
+        await world.until(lambda: world.running("a"))
+        world.actors.binds = False
+        world.share("b")
+        await world.until(lambda: world.condition("b", "Ready").get("reason") == "Unschedulable")
+        assert world.condition("b", "Ready")["message"] == "insufficient cpu"
+        world.actors.binds = True
+        world.actors.look()
+        await world.until(lambda: _is_ready(world, "b"))
+
+    in_world(story, n1=1)
+
+
+def test_a_pod_of_somebody_else_is_never_touched() -> None:
+    async def story(world: World) -> None:
+        world.server.seed(
+            PODS,
+            {
+                "metadata": {"name": "a", "namespace": "default"},
+                "spec": {"containers": [{"name": "theirs"}]},
+                "status": {"phase": "Pending"},
+            },
+        )
+        world.start()
+        world.share("a")
+        await world.until(lambda: world.condition("a", "Ready").get("reason") == "NameTaken")
+        assert "belongs to somebody else" in world.condition("a", "Ready")["message"]
+        theirs = world.pod("a")
+        assert theirs is not None
+        assert theirs["spec"]["containers"] == [{"name": "theirs"}]
+        world.server.remove(PODS, "a", "default")
+        await world.until(lambda: _is_ready(world, "a"))
+
+    in_world(story, n1=1)
+
+
+def _no_pod_without_image(pod: Raw, _old: Raw | None) -> str | None:
+    if all(container.get("image") for container in pod["spec"]["containers"]):
+        return None
+    return "spec.containers[0].image: Required value"
+
+
+def test_the_api_servers_words_about_an_invalid_pod_are_told_and_the_part_is_given_back() -> None:
+    async def story(world: World) -> None:
+        world.server.add_rule(PODS, _no_pod_without_image)
+        world.start()
+        world.share("a", spec={"containers": [{"name": "main"}]})
+        await world.until(lambda: world.condition("a", "Ready").get("reason") == "InvalidPod")
+        assert "image: Required value" in world.condition("a", "Ready")["message"]
+        await world.until(lambda: not world.vgpus())
+        await world.quiet(30)
+        tries = [each for each in world.server.requests if each.resource == "pods"]
+        creations = [each for each in tries if each.place.name == "" and each.verb == "create"]
+        assert len(creations) <= 2 + len(world.placeholders())
+        good = {"containers": [{"name": "main", "image": "train:1"}]}
+        world.server.change(SHAREPODS, "a", "default", lambda shp: shp["spec"].update(good))
+        await world.until(lambda: _is_ready(world, "a"))
+
+    in_world(story, n1=1)
+
+
+def test_a_placeholder_that_fails_is_made_again_a_bounded_number_of_times() -> None:
+    async def story(world: World) -> None:
+        world.actors.node_agents = False
+        world.start()
+        world.share("a")
+        failed: set[str] = set()
+
+        def fail() -> None:
+            for pod in world.server.all(PODS, "kubeshare-system"):
+                failed.add(pod["metadata"]["uid"])
+                status = {"phase": "Failed", "message": "UnexpectedAdmissionError"}
+                world.server.seed(PODS, pod | {"status": status})
+
+        def given_up() -> bool:
+            fail()
+            [*gpuids] = world.vgpus()
+            return any("not made again" in event for name in gpuids for event in world.events(name))
+
+        await world.until(given_up, seconds=120)
+        assert world.condition("a", "Allocated")["reason"] == "PlaceholderFailed"
+        await world.quiet(600)
+        fail()
+        assert len(failed) == TRIES
+
+    in_world(story, n1=1)
+
+
+def test_a_placeholder_that_is_lost_fences_the_vgpu_and_tells_the_owners() -> None:
+    async def story(world: World) -> None:
+        world.start()
+        world.share("a")
+        await world.until(lambda: _is_ready(world, "a"))
+        [placeholder] = world.placeholders()
+        world.server.remove(PODS, placeholder, "kubeshare-system")
+        await world.until(lambda: world.condition("a", "Allocated")["reason"] == "GPULost")
+        [gpuid] = world.vgpus()
+        await world.until(lambda: any("PlaceholderLost" in each for each in world.events(gpuid)))
+        assert not world.placeholders(), "another one could be given another GPU"
+        world.share("b")
+        await world.until(lambda: world.condition("b", "Scheduled"))
+        expect_pending(world, "b")
+        world.delete("a")
+        await world.until(lambda: world.running("b"))
+
+    in_world(story, n1=1)
+
+
+def test_a_gpu_that_a_native_pod_took_first_is_waited_for_with_kube_schedulers_words() -> None:
+    async def story(world: World) -> None:
+        world.start("scheduler")
+        world.share("a")
+        await world.until(lambda: world.condition("a", "Scheduled"))
+        world.native_pod("whole")
+        await world.until(lambda: world.running("whole"))
+        world.start("devices")
+        await world.until(lambda: world.condition("a", "Allocated").get("reason") == "GPUNotFree")
+        assert "insufficient nvidia.com/gpu" in world.condition("a", "Allocated")["message"]
+        world.end("whole")
+        await world.until(lambda: world.running("a"))
+
+    in_world(story, n1=1)
+
+
+def test_a_node_agent_that_is_down_is_told_after_a_moment() -> None:
+    async def story(world: World) -> None:
+        world.actors.node_agents = False
+        world.start()
+        world.share("a")
+        await world.until(lambda: world.condition("a", "Allocated").get("reason") == "Creating")
+        assert "node agent of n1" in world.condition("a", "Allocated")["message"]
+        world.actors.node_agents = True
+        world.actors.look()
+        await world.until(lambda: _is_ready(world, "a"))
+
+    in_world(story, n1=1)
+
+
+def test_a_vgpu_that_nobody_took_a_part_of_goes_after_a_moment() -> None:
+    async def story(world: World) -> None:
+        spec = {"nodeName": "n1", "pool": "onDemand", "memoryBytes": 1 << 34}
+        world.server.seed(VGPUS, {"metadata": {"name": "left"}, "spec": spec})
+        world.start()
+        await world.until(lambda: not world.vgpus() and not world.placeholders())
+
+    in_world(story, n1=1)
+
+
+def test_a_placeholder_without_its_vgpu_goes() -> None:
+    async def story(world: World) -> None:
+        world.start()
+        world.share("a")
+        await world.until(lambda: world.running("a"))
+        await world.kill()
+        [gpuid] = world.vgpus()
+        world.delete("a")
+        await world.until(lambda: world.pod("a") is None)
+        world.server.remove(VGPUS, gpuid)
+        world.start()
+        await world.until(lambda: not world.placeholders())
+
+    in_world(story, n1=1)
+
+
+def test_a_refusal_that_may_pass_is_told_and_tried_again() -> None:
+    async def story(world: World) -> None:
+        quota = Fault.answer(403, "Forbidden")
+        world.server.inject(quota, verb="create", resource="pods", skip=1, times=10)
+        world.start()
+        world.share("a")
+        await world.until(lambda: world.condition("a", "Ready").get("reason") == "PodForbidden")
+        await world.until(lambda: _is_ready(world, "a"))
 
     in_world(story, n1=1)

@@ -178,6 +178,10 @@ async def _life(server: ApiServer) -> None:
         )
 
         async def b_is_decided() -> Any:
+            """On this vGPU, when Sched is quicker than DevMgr, else on the next."""
+            for pod in (await api.list(PODS, SYSTEM)).items:
+                if pod["metadata"].get("deletionTimestamp"):
+                    await cluster.end(pod["metadata"]["name"], SYSTEM)
             return (await api.get(SHAREPODS, "b", NAMESPACE))["spec"]["gpu"].get("id")
 
         await eventually(b_is_decided)

@@ -1,0 +1,104 @@
+"""A program sees its own writes before the watch tells of them."""
+
+import asyncio
+
+from kube_fake import FakeApiServer, run_virtual
+from kubeshare.api.latest import UNSEEN_SECONDS, Latest
+from kubeshare.kube.meta import Key
+from kubeshare.kube.reflector import Reflector
+from kubeshare.kube.resources import Raw, Resource
+
+THINGS = Resource("test", "v1", "things", "Thing", namespaced=False)
+KEY = Key("", "a")
+
+
+def thing(version: str, uid: str = "u") -> Raw:
+    return {"metadata": {"name": "a", "uid": uid, "resourceVersion": version}}
+
+
+class Views:
+    """A reflector's store that the test fills, and the view of it."""
+
+    def __init__(self) -> None:
+        reflector: Reflector[Raw] = Reflector(FakeApiServer().api(), THINGS)
+        self._reflector = reflector
+        self.latest = Latest(reflector)
+
+    def watched(self, *versions: str) -> None:
+        for version in versions:
+            self._reflector._tell(self._reflector.store.put(thing(version)))
+
+    def gone(self) -> None:
+        self._reflector._tell(self._reflector.store.remove(KEY))
+
+    @property
+    def version(self) -> str:
+        found = self.latest.get(KEY)
+        assert list(self.latest.all()) == ([found] if found else [])
+        return found["metadata"]["resourceVersion"] if found else ""
+
+
+def test_an_answer_is_seen_at_once_and_until_the_watch_is_as_far() -> None:
+    async def main() -> None:
+        views = Views()
+        views.watched("1")
+        views.latest.put(thing("2"), over=thing("1"))
+        views.latest.put(thing("3"), over=thing("2"))
+        assert views.version == "3"
+        views.watched("2")
+        assert views.version == "3"
+        views.watched("3")
+        assert views.version == "3"
+        views.watched("4")
+        assert views.version == "4"
+
+    run_virtual(main())
+
+
+def test_somebody_elses_later_write_replaces_an_answer() -> None:
+    async def main() -> None:
+        views = Views()
+        views.watched("1")
+        views.latest.put(thing("2"), over=thing("1"))
+        views.watched("9")
+        assert views.version == "9"
+
+    run_virtual(main())
+
+
+def test_an_answer_that_the_watch_has_told_already_changes_nothing() -> None:
+    async def main() -> None:
+        views = Views()
+        views.watched("1", "2")
+        views.latest.put(thing("2"), over=thing("1"))
+        views.watched("3")
+        assert views.version == "3"
+
+    run_virtual(main())
+
+
+def test_what_was_made_is_there_and_what_was_deleted_is_not() -> None:
+    async def main() -> None:
+        views = Views()
+        views.latest.put(thing("1"))
+        assert views.version == "1"
+        views.watched("1")
+        views.gone()
+        assert views.version == ""
+        views.latest.put(thing("5"))
+        views.latest.forget(KEY)
+        assert views.version == ""
+
+    run_virtual(main())
+
+
+def test_what_was_made_and_is_never_told_of_is_believed_in_for_a_while_only() -> None:
+    async def main() -> None:
+        views = Views()
+        views.latest.put(thing("1"))
+        await asyncio.sleep(UNSEEN_SECONDS - 1)
+        assert views.version == "1"
+        await asyncio.sleep(2)
+        assert views.version == ""
+
+    run_virtual(main())

@@ -1,0 +1,191 @@
+"""The core's ledger, rebuilt from the cluster's objects."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kubeshare.api import v1
+from kubeshare.api.cluster import (
+    Container,
+    Node,
+    NodeStatus,
+    Pod,
+    PodSpec,
+    PodStatus,
+    ResourceNeeds,
+)
+from kubeshare.api.ledger import build
+from kubeshare.core.device import FreeGpu
+from kubeshare.kube.meta import ObjectMeta
+
+GIB = 1 << 30
+
+
+def node(name: str = "n1", gpus: int = 2) -> Node:
+    status = NodeStatus(allocatable={"nvidia.com/gpu": str(gpus), "cpu": "8"})
+    return Node(metadata=ObjectMeta(name=name), status=status)
+
+
+def gpunode(name: str = "n1", *sizes: int, unhealthy: int = -1) -> v1.GPUNode:
+    devices = tuple(
+        v1.GPUDevice(
+            uuid=f"GPU-{name}-{index}",
+            index=index,
+            model="V100",
+            memory_bytes=size * GIB,
+            healthy=index != unhealthy,
+        )
+        for index, size in enumerate(sizes or (16, 16))
+    )
+    return v1.GPUNode(metadata=ObjectMeta(name=name), spec=v1.GPUNodeSpec(devices=devices))
+
+
+def vgpu(
+    name: str, node_name: str = "n1", uuid: str = "", phase: str = "Creating", requests: int = 0
+) -> v1.VGPU:
+    holders = tuple(
+        v1.Holder(demand=f"uid-{name}-{i}", request_micros=1, limit_micros=1)
+        for i in range(requests)
+    )
+    return v1.VGPU(
+        metadata=ObjectMeta(name=name),
+        spec=v1.VGPUSpec(node_name=node_name, uuid=uuid, memory_bytes=16 * GIB),
+        status=v1.VGPUStatus(phase=phase, holders=holders),
+    )
+
+
+def pod(name: str, node_name: str = "n1", phase: str = "Running", of: str = "") -> Pod:
+    labels = {"kubeshare.nthu/role": "placeholder", "kubeshare.nthu/vgpu": of} if of else {}
+    needs = ResourceNeeds(limits={"nvidia.com/gpu": "1"})
+    return Pod(
+        metadata=ObjectMeta(name=name, namespace="kubeshare-system", labels=labels),
+        spec=PodSpec(node_name=node_name, containers=(Container(name="main", resources=needs),)),
+        status=PodStatus(phase=phase),
+    )
+
+
+def free(*objects: v1.VGPU | Pod, gpus: int = 2) -> int:
+    """How many GPUs of the node are free beside these objects."""
+    vgpus = [each for each in objects if isinstance(each, v1.VGPU)]
+    pods = [each for each in objects if isinstance(each, Pod)]
+    return len(build(vgpus, [gpunode()], [node(gpus=gpus)], pods).nodes["n1"].free)
+
+
+OBJECTS = (
+    vgpu("a", uuid="GPU-n1-0", phase="Active", requests=3),
+    vgpu("b", "n2"),
+    vgpu("c", "n2", phase="Deleting"),
+    vgpu("d", "gone", uuid="GPU-x", phase="Active"),
+    gpunode("n1"),
+    gpunode("n2", 16, 32),
+    node("n1"),
+    node("n2"),
+    pod("one", of="a"),
+    pod("two", "n2"),
+    pod("three", phase="Failed"),
+)
+
+
+@given(st.permutations(OBJECTS))
+def test_the_order_of_the_objects_makes_no_difference(shuffled: list[object]) -> None:
+    def ledger_of(objects: object) -> object:
+        assert isinstance(objects, list | tuple)
+        return build(
+            [each for each in objects if isinstance(each, v1.VGPU)],
+            [each for each in objects if isinstance(each, v1.GPUNode)],
+            [each for each in objects if isinstance(each, Node)],
+            [each for each in objects if isinstance(each, Pod)],
+        )
+
+    assert ledger_of(shuffled) == ledger_of(OBJECTS)
+
+
+def test_all_gpus_of_a_node_without_pods_are_free() -> None:
+    assert free() == 2
+
+
+def test_a_native_pod_takes_one_until_it_has_ended() -> None:
+    assert free(pod("native")) == 1
+    assert free(pod("native", phase="Succeeded")) == 2
+
+
+def test_a_vgpu_takes_one_with_and_without_its_placeholder() -> None:
+    assert free(vgpu("a")) == 1
+    assert free(vgpu("a"), pod("holder", of="a")) == 1
+    assert free(vgpu("a"), pod("holder", of="a", phase="Failed")) == 1
+
+
+def test_a_vgpu_that_goes_takes_one_until_its_placeholder_has_gone() -> None:
+    assert free(vgpu("a", phase="Deleting"), pod("holder", of="a")) == 1
+    assert free(vgpu("a", phase="Deleting")) == 2
+
+
+def test_what_the_kubelet_does_not_offer_is_not_free() -> None:
+    assert free(gpus=0) == 0
+    assert free(vgpu("a"), vgpu("b"), vgpu("c")) == 0
+
+
+def test_a_free_gpu_counts_as_the_smallest_that_it_may_turn_out_to_be() -> None:
+    ledger = build([], [gpunode("n1", 32, 16)], [node()], [])
+    assert ledger.nodes["n1"].free == (FreeGpu("V100", 16 * GIB),) * 2
+
+
+def test_a_gpu_that_is_unhealthy_or_in_a_vgpu_is_not_the_one_that_comes() -> None:
+    ledger = build([], [gpunode("n1", 16, 32, unhealthy=0)], [node()], [])
+    assert ledger.nodes["n1"].free == (FreeGpu("V100", 32 * GIB),)
+    used = vgpu("a", uuid="GPU-n1-0", phase="Active")
+    ledger = build([used], [gpunode("n1", 16, 32)], [node()], [pod("holder", of="a")])
+    assert ledger.nodes["n1"].free == (FreeGpu("V100", 32 * GIB),)
+
+
+def test_a_vgpu_is_fenced_when_nothing_keeps_its_gpu_or_it_goes() -> None:
+    known = vgpu("a", uuid="GPU-n1-0", phase="Active")
+    kept = build([known], [gpunode()], [node()], [pod("holder", of="a")])
+    assert not kept.devices["a"].fenced
+    assert build([known], [gpunode()], [node()], []).devices["a"].fenced
+    going = vgpu("a", phase="Deleting")
+    assert build([going], [gpunode()], [node()], []).devices["a"].fenced
+    assert not build([vgpu("a")], [gpunode()], [node()], []).devices["a"].fenced
+
+
+def test_somebody_elses_pod_with_our_labels_keeps_no_gpu() -> None:
+    known = vgpu("a", uuid="GPU-n1-0", phase="Active")
+    labels = {"kubeshare.nthu/role": "placeholder", "kubeshare.nthu/vgpu": "a"}
+    forged = Pod(
+        metadata=ObjectMeta(name="x", namespace="theirs", labels=labels),
+        spec=PodSpec(node_name="n1"),
+        status=PodStatus(phase="Running"),
+    )
+    assert build([known], [gpunode()], [node()], [forged]).devices["a"].fenced
+
+
+def test_a_gpu_is_as_healthy_as_its_node_says() -> None:
+    known = vgpu("a", uuid="GPU-n1-0", phase="Active")
+    assert build([known], [gpunode()], [node()], []).devices["a"].healthy
+    assert not build([known], [gpunode(unhealthy=0)], [node()], []).devices["a"].healthy
+    assert not build([known], [], [node()], []).devices["a"].healthy
+
+
+def test_a_vgpu_that_is_promised_twice_takes_nobody_and_stops_nobody_else() -> None:
+    twice = v1.VGPU(
+        metadata=ObjectMeta(name="a"),
+        spec=v1.VGPUSpec(node_name="n1", memory_bytes=GIB),
+        status=v1.VGPUStatus(holders=(v1.Holder(demand="x", memory_bytes=2 * GIB),)),
+    )
+    ledger = build([twice, vgpu("b")], [gpunode()], [node()], [])
+    assert ledger.devices["a"].fenced
+    assert not ledger.devices["b"].fenced
+
+
+def test_the_parts_of_one_pods_containers_are_one_holder() -> None:
+    parts = tuple(
+        v1.Holder(demand="x", container=each, request_micros=200_000, memory_bytes=GIB)
+        for each in "ab"
+    )
+    shared = v1.VGPU(
+        metadata=ObjectMeta(name="a"),
+        spec=v1.VGPUSpec(node_name="n1", memory_bytes=16 * GIB),
+        status=v1.VGPUStatus(holders=parts),
+    )
+    device = build([shared], [gpunode()], [node()], []).devices["a"]
+    assert device.compute_left == 600_000
+    assert device.memory_left == 14 * GIB
