@@ -11,6 +11,7 @@ from kubeshare.api.names import NAMESPACE, placeholder_name
 from kubeshare.api.v1 import VGPUS
 from kubeshare.kube.controller import RequeueAfter, TerminalError
 from kubeshare.kube.errors import ConflictError
+from kubeshare.kube.resources import EVENTS
 from kubeshare.node.paths import NodePaths
 from kubeshare.node.pod_resources import PodResourcesError, devices_of, whole_gpu
 from node_fake import A_GPU, Cluster, FakeKubelet, FixedGpus, Running
@@ -36,7 +37,10 @@ def resolve(agent: Running, kubelet: FakeKubelet, paths: NodePaths) -> Resolve:
         async with kubelet.serve_pod_resources(socket), agent() as running:
             vgpu = running.view.vgpus.store.get("red")
             assert vgpu is not None
-            return await running.placeholders.resolve(vgpu)
+            try:
+                return await running.placeholders.resolve(vgpu)
+            finally:
+                await running.events.flush()
 
     return lambda: asyncio.run(main())
 
@@ -118,6 +122,9 @@ def test_what_is_not_one_whole_gpu_is_refused_with_the_reason(
     with pytest.raises(TerminalError, match=words):
         resolve()
     assert spec(cluster.server)["uuid"] == ""
+    (event,) = cluster.server.all(EVENTS)
+    assert (event["regarding"]["kind"], event["regarding"]["name"]) == ("VGPU", "red")
+    assert words in event["note"]
 
 
 def test_a_gpu_that_nvml_does_not_know_is_looked_for_again(

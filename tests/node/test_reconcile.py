@@ -10,7 +10,7 @@ import pytest
 from kube_fake import FakeApiServer, run_virtual
 from kubeshare.api.v1 import VGPUS
 from kubeshare.kube.controller import RequeueAfter
-from kubeshare.kube.resources import PODS
+from kubeshare.kube.resources import EVENTS, PODS
 from kubeshare.node import cdi
 from kubeshare.node.agent import Agent
 from kubeshare.node.paths import NodePaths
@@ -115,9 +115,17 @@ def test_a_grant_is_revoked_when_its_holder_is_taken_away(
     prepared: Cluster, agent: Running, paths: NodePaths
 ) -> None:
     prepared.add_vgpu("red")
-    start(agent, look_at_grant)
+
+    async def act(running: Agent) -> None:
+        await look_at_grant(running)
+        await running.events.flush()
+
+    start(agent, act)
     assert not list((paths.run_folder / "grants").iterdir())
     assert not cdi.claims(paths.dynamic_cdi_folder)
+    (event,) = prepared.server.all(EVENTS)
+    assert event["reason"] == "GrantRevoked"
+    assert (event["regarding"]["kind"], event["regarding"]["uid"]) == ("Pod", "a-uid")
 
 
 def test_a_grant_is_kept_where_only_the_store_has_lost_its_holder(

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kubeshare.kube.api import Api
+from kubeshare.kube.events import EventRecorder
 from kubeshare.kube.runtime import Program
 from kubeshare.node.discovery import NvmlGpus
 from kubeshare.node.driver import ClaimReference, Driver, PreparedDevice
@@ -41,6 +42,9 @@ class Agent:
         paths: the node's places.
         gpus: where its GPUs are asked for.
         library: the device library, installed.
+
+    Attributes:
+        events: what people read; for the program to write.
     """
 
     def __init__(
@@ -58,13 +62,17 @@ class Agent:
             cdi_folders=[paths.static_cdi_folder, paths.dynamic_cdi_folder],
         )
         self.releaser = Releaser(api, self.view, self.grants, paths.dynamic_cdi_folder)
-        self.placeholders = Placeholders(api, self.view, self.inventory, paths.pod_resources_socket)
+        self.events = EventRecorder(api, "kubeshare.nthu/node-agent", node)
+        self.placeholders = Placeholders(
+            api, self.view, self.inventory, self.events, paths.pod_resources_socket
+        )
         self.slices = SlicePublisher(api, node)
         self.reconciler = Reconciler(
             api,
             self.view,
             self.grants,
-            placeholders=Placeholders(api, self.view, self.inventory, paths.pod_resources_socket),
+            events=self.events,
+            placeholders=self.placeholders,
             preparer=self.preparer,
             releaser=self.releaser,
         )
@@ -109,7 +117,8 @@ async def build(settings: Settings) -> Program:
         ConfigError: there is no way to the API server.
     """
     api = Api.connect(settings.kubeconfig)
-    program = Program("kubeshare-node-agent", api, port=settings.port)
     gpus = NvmlGpus(settings.driver_root)
-    Agent(api, settings.node, settings.paths, gpus, settings.library).add_to(program)
+    agent = Agent(api, settings.node, settings.paths, gpus, settings.library)
+    program = Program("kubeshare-node-agent", api, recorder=agent.events, port=settings.port)
+    agent.add_to(program)
     return program

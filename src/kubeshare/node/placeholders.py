@@ -12,10 +12,11 @@ from typing import Any
 import structlog
 
 from kubeshare.api.names import MANAGER_NODE, NAMESPACE, placeholder_name
-from kubeshare.api.v1 import VGPU, GPUDevice
+from kubeshare.api.v1 import VGPU, VGPUS, GPUDevice
 from kubeshare.kube.api import Api
 from kubeshare.kube.controller import RequeueAfter, TerminalError
 from kubeshare.kube.errors import InvalidError
+from kubeshare.kube.events import WARNING, EventRecorder, reference
 from kubeshare.node.inventory import Inventory
 from kubeshare.node.pod_resources import PodResourcesError, devices_of, whole_gpu
 from kubeshare.node.view import NODE_VGPUS, NodeView
@@ -35,13 +36,17 @@ class Placeholders:
         api: where VGPUs are.
         view: this node's VGPUs and pods.
         inventory: this node's GPUs.
+        events: where people read what is wrong.
         socket: of the kubelet's PodResources API.
     """
 
-    def __init__(self, api: Api, view: NodeView, inventory: Inventory, socket: Path) -> None:
+    def __init__(
+        self, api: Api, view: NodeView, inventory: Inventory, events: EventRecorder, socket: Path
+    ) -> None:
         self._api = api
         self._view = view
         self._inventory = inventory
+        self._events = events
         self._socket = socket
 
     async def resolve(self, vgpu: VGPU) -> RequeueAfter | None:
@@ -65,7 +70,9 @@ class Placeholders:
         try:
             uuid = whole_gpu(devices)
         except PodResourcesError as error:
-            raise TerminalError(f"vGPU {name} cannot be shared: {error}") from error
+            raise self._unusable(
+                vgpu, f"its placeholder's GPU cannot be shared: {error}"
+            ) from error
         device = self._inventory.device(uuid)
         if device is None:
             log.warning("NVML does not know the placeholder's GPU", vgpu=name, uuid=uuid)
@@ -83,9 +90,11 @@ class Placeholders:
                 field_manager=MANAGER_NODE,
             )
         except InvalidError as error:
-            raise TerminalError(
-                f"GPU {device.uuid} cannot be vGPU {vgpu.metadata.name}: {error}"
-            ) from error
+            raise self._unusable(vgpu, f"GPU {device.uuid} does not fit it: {error}") from error
+
+    def _unusable(self, vgpu: VGPU, why: str) -> TerminalError:
+        self._events.emit(reference(VGPUS, vgpu), "NotShareable", "Find", why, type=WARNING)
+        return TerminalError(f"vGPU {vgpu.metadata.name}: {why}")
 
 
 def found_operations(vgpu: VGPU, device: GPUDevice) -> list[dict[str, Any]]:

@@ -22,6 +22,8 @@ from kubeshare.api.v1 import VGPU, Holder
 from kubeshare.kube.api import Api
 from kubeshare.kube.controller import Controller, RequeueAfter
 from kubeshare.kube.errors import NotFoundError
+from kubeshare.kube.events import WARNING, EventRecorder, ObjectReference
+from kubeshare.kube.resources import PODS
 from kubeshare.kube.store import DELETED, Change
 from kubeshare.node.grants import Grants, PodGrant
 from kubeshare.node.placeholders import Placeholders
@@ -43,6 +45,7 @@ class Reconciler:
         api: where pods and VGPUs are asked for, live.
         view: this node's VGPUs and pods.
         grants: the grants on disk.
+        events: where owners of pods read what has become of them.
         placeholders: finds the GPUs of vGPUs.
         preparer: knows which pods are being prepared.
         releaser: gives parts back.
@@ -55,6 +58,7 @@ class Reconciler:
         view: NodeView,
         grants: Grants,
         *,
+        events: EventRecorder,
         placeholders: Placeholders,
         preparer: Preparer,
         releaser: Releaser,
@@ -63,6 +67,7 @@ class Reconciler:
         self._api = api
         self._view = view
         self._grants = grants
+        self._events = events
         self._placeholders = placeholders
         self._preparer = preparer
         self._releaser = releaser
@@ -131,8 +136,7 @@ class Reconciler:
         if grant.pod_uid in self._preparer.pods:
             return _LOOK_AGAIN
         if not self._view.held_by(grant.pod_uid) and not await self._is_held(grant):
-            log.warning("grant revoked: its holder is gone", **_keys(grant))
-            self._releaser.detach(claim)
+            self._revoke(grant)
             return None
         pod = self._view.pods.store.by_uid(grant.pod_uid)
         if pod is not None and not pod.ended:
@@ -142,6 +146,22 @@ class Reconciler:
             self._gone_since.pop(claim, None)
             return None
         return await self._forget(grant)
+
+    def _revoke(self, grant: PodGrant) -> None:
+        log.warning("grant revoked: its holder is gone", **_keys(grant))
+        self._releaser.detach(grant.claim)
+        pod = ObjectReference(
+            api_version=PODS.api_version,
+            kind=PODS.kind,
+            namespace=grant.pod_namespace,
+            name=grant.pod_name,
+            uid=grant.pod_uid,
+        )
+        note = (
+            "no vGPU of this node has a holder for this pod any more, so it may not use "
+            "the GPU: delete its SharePod and create it again"
+        )
+        self._events.emit(pod, "GrantRevoked", "Revoke", note, type=WARNING)
 
     async def _is_held(self, grant: PodGrant) -> bool:
         listing = await self._api.list(NODE_VGPUS, fields=f"spec.nodeName={self._view.node}")
