@@ -97,6 +97,18 @@ def test_preparing_again_gives_the_same_answer_also_after_a_restart(agent: Runni
     assert prepare(agent) == prepare(agent)
 
 
+@pytest.mark.usefixtures("ready")
+def test_a_failed_repetition_leaves_the_running_containers_their_grant(
+    agent: Running, paths: NodePaths
+) -> None:
+    prepare(agent)
+    for file in paths.static_cdi_folder.iterdir():
+        file.unlink()
+    assert "no CDI spec" in refusal(agent)
+    assert grant(paths)["claim"] == CLAIM.uid
+    assert cdi.claims(paths.dynamic_cdi_folder) == {CLAIM.uid}
+
+
 def test_it_waits_for_the_pods_uid_to_be_written_into_the_holder(
     ready: Cluster, agent: Running
 ) -> None:

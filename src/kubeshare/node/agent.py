@@ -7,6 +7,7 @@ from pathlib import Path
 from kubeshare.kube.api import Api
 from kubeshare.kube.events import EventRecorder
 from kubeshare.kube.runtime import Program
+from kubeshare.node import lock
 from kubeshare.node.discovery import NvmlGpus
 from kubeshare.node.driver import ClaimReference, Driver, PreparedDevice
 from kubeshare.node.grants import Grants
@@ -111,11 +112,13 @@ class Agent:
 
 
 async def build(settings: Settings) -> Program:
-    """The agent as a program.
+    """The agent as a program, once no other one runs on this node.
 
     Raises:
         ConfigError: there is no way to the API server.
     """
+    # Held until the process ends: what it has begun is then over, whatever ends it.
+    await lock.acquire(settings.paths.lock)
     api = Api.connect(settings.kubeconfig)
     gpus = NvmlGpus(settings.driver_root)
     agent = Agent(api, settings.node, settings.paths, gpus, settings.library)

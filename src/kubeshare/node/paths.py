@@ -33,6 +33,11 @@ class NodePaths:
         return self.plugin_folder / "dra.sock"
 
     @property
+    def lock(self) -> Path:
+        """Held by the one agent that runs on this node."""
+        return self.plugin_folder / "agent.lock"
+
+    @property
     def registration_socket(self) -> Path:
         """Where the kubelet, which watches this folder, asks who we are."""
         return self.root / "var/lib/kubelet/plugins_registry" / f"{DRA_DRIVER}-reg.sock"

@@ -73,7 +73,7 @@ class Preparer:
         """Grant, activate, and write down what the containers get.
 
         Raises:
-            ClaimRefusedError: something is missing; nothing is left behind.
+            ClaimRefusedError: something is missing; what there was before is left as it was.
         """
         try:
             cdi.check_claim_name(reference.uid)
@@ -90,6 +90,8 @@ class Preparer:
         pod = f"{reference.namespace}/{claim.pod_name}"
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._patience
+        # A claim that is prepared again may have containers that run by its grant.
+        prepared_before = self._grants.read(reference.uid) is not None
         try:
             parts = await self._parts(reference, claim, deadline)
             gpus = [cdi.find_gpu(self._cdi_folders, part.uuid) for part in parts]
@@ -97,7 +99,8 @@ class Preparer:
             await self._grants.wait_active(reference.uid, max(1.0, deadline - loop.time()))
             cdi.write_claim(self._cdi_folders[-1], reference.uid, self._mounts(reference.uid))
         except (cdi.GpuDeviceMissingError, GrantRefusedError, ValueError, OSError) as error:
-            self._grants.remove(reference.uid)
+            if not prepared_before:
+                self._grants.remove(reference.uid)
             raise ClaimRefusedError(f"pod {pod}: {error}") from error
         names = (*gpus, cdi.claim_device(reference.uid))
         return [
