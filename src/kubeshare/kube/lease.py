@@ -68,7 +68,8 @@ class LeaseElector:
         identity: of this replica, different from all others (the pod's name).
         duration: seconds without a renewal after which others may take over.
         renew_deadline: seconds without a renewal after which this one stops.
-        retry: seconds between attempts.
+        retry: seconds between attempts to get it, up to twice that; a leader renews three times in
+            ``renew_deadline``, and tries again four times in ``retry``.
         wall_clock: the times written into the Lease, for people only.
         draw: random number in [0, 1), for jitter.
 
@@ -93,16 +94,17 @@ class LeaseElector:
         if not retry < renew_deadline < duration:
             raise ValueError("a lease needs retry < renew_deadline < duration")
         self._api = api
-        self.namespace = namespace
+        self._namespace = namespace
         self.name = name
         self.identity = identity
         self._duration = duration
         self._renew_deadline = renew_deadline
         self._retry = retry
         self._wall_clock = wall_clock
-        self._pause = Backoff(retry, retry, draw)
+        self._pause = Backoff(2 * retry, 2 * retry, draw)
         self._seen: Lease | None = None
         self._seen_at = 0.0
+        self._lease_name = f"lease {namespace}/{name}"
         self.leading = False
         self.transitions = 0
 
@@ -156,32 +158,34 @@ class LeaseElector:
             LeadershipLostError: no success for ``renew_deadline`` seconds, or another leads.
         """
         while True:
-            await asyncio.sleep(self._retry)
-            deadline = renewed + self._renew_deadline
-            reason = "no answer"
-            while True:
-                started = _now()
-                if started >= deadline:
-                    raise LeadershipLostError(
-                        f"lease {self.namespace}/{self.name} not renewed for "
-                        f"{self._renew_deadline:g} s: {reason}"
-                    )
-                try:
-                    async with asyncio.timeout_at(deadline):
-                        if not await self._try(started):
-                            raise LeadershipLostError(
-                                f"lease {self.namespace}/{self.name} is held by another"
-                            )
-                    renewed = started
-                    break
-                except (ApiError, TimeoutError) as error:
-                    reason = str(error) or "no answer"
-                    log.warning("cannot renew the lease, trying again", error=reason)
-                await asyncio.sleep(min(self._retry / 4, max(0.0, deadline - _now())))
+            await asyncio.sleep(self._renew_deadline / 3)
+            renewed = await self._renew_once(renewed + self._renew_deadline)
+
+    async def _renew_once(self, deadline: float) -> float:
+        """Try until the Lease is renewed; returns the monotonic time before that write."""
+        reason = "no answer"
+        while (started := _now()) < deadline:
+            try:
+                async with asyncio.timeout_at(deadline):
+                    if await self._try(started):
+                        return started
+                    raise LeadershipLostError(f"{self._lease_name} is held by another")
+            except (ApiError, TimeoutError) as error:
+                reason = str(error) or "no answer"
+                log.warning("cannot renew the lease, trying again", error=reason)
+            await asyncio.sleep(min(self._retry / 4, max(0.0, deadline - _now())))
+        raise LeadershipLostError(
+            f"{self._lease_name} not renewed for {self._renew_deadline:g} s: {reason}"
+        )
 
     async def _try(self, now: float) -> bool:
-        """One attempt to hold the Lease from ``now`` on; False when another holds it."""
-        lease = await self._read()
+        """One attempt to hold the Lease from ``now`` on; False when another holds it.
+
+        A leader does not read before it writes: nobody else should have written.
+        """
+        lease = self._seen if self.leading else None
+        if lease is None:
+            lease = await self._read()
         if lease is None:
             return await self._create()
         self._observe(lease)
@@ -189,27 +193,23 @@ class LeaseElector:
         if holder and holder != self.identity and now < self._seen_at + self._seconds(lease):
             return False
         try:
-            written = await self._write(lease, self._claim(lease))
-        except ConflictError:
-            return False if not self.leading else await self._still_ours()
-        self._observe(written)
+            self._observe(await self._write(lease, self._claim(lease)))
+        except (ConflictError, NotFoundError):
+            if not self.leading:
+                return False
+            self._seen = None  # somebody edited it, or an answer was lost: read it
+            raise
         return True
-
-    async def _still_ours(self) -> bool:
-        lease = await self._read()
-        if lease is not None and lease.spec.holder_identity == self.identity:
-            raise ConflictError(f"lease {self.name}: somebody else edits it")
-        return False
 
     async def _read(self) -> Lease | None:
         try:
-            return await self._api.get(_LEASES, self.name, self.namespace)
+            return await self._api.get(_LEASES, self.name, self._namespace)
         except NotFoundError:
             return None
 
     async def _create(self) -> bool:
         body = {
-            "metadata": {"name": self.name, "namespace": self.namespace},
+            "metadata": {"name": self.name, "namespace": self._namespace},
             "spec": self._claim(None),
         }
         try:
@@ -230,7 +230,7 @@ class LeaseElector:
                 },
                 {"op": "add", "path": "/spec", "value": spec},
             ],
-            self.namespace,
+            self._namespace,
         )
 
     def _claim(self, lease: Lease | None) -> dict[str, object]:
