@@ -90,9 +90,9 @@ def test_a_process_with_many_threads_is_drained(
     probe.do("retain", 0)
     connection = claim.accept()
     claim.open()
-    probe.tell("hammer", 40, 4096, 200)
+    probe.tell("hammer", 40, 4096, 1000)
     assert eventually(lambda: machine.gpu()["busy_ns"] > 0)
-    for _ in range(20):
+    for _ in range(10):
         claim.drain(connection)
         busy_ns = machine.gpu()["busy_ns"]
         connection.expect(MessageType.WANT)

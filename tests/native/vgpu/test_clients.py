@@ -1,0 +1,56 @@
+"""Whole programs under the device library, as people run them."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from kubeshare import native
+from vgpu_claim import MIB, Claim, Machine
+
+pytestmark = pytest.mark.native
+
+EXAMPLES = Path(__file__).parents[3] / "native" / "examples"
+STEP_NS = 1_000_000
+
+
+def test_burn_works_in_its_turns(machine: Machine, claim: Claim) -> None:
+    command = [str(native.path("burn")), "--steps", "300"]
+    with machine.run(command, claim.environment) as burn:
+        connection = claim.accept()
+        for _ in range(3):
+            claim.open()
+            claim.drain(connection)
+        claim.open()
+        assert burn.answer()["summary"]["kernels"] == 300
+        assert machine.gpu()["busy_ns"] == 300 * STEP_NS
+
+
+def test_nvidias_python_client_is_gated_and_limited(machine: Machine, claim: Claim) -> None:
+    memory = ["--memory", str(900 * MIB)]
+    command = [sys.executable, str(EXAMPLES / "burn.py"), "--seconds", "0.3", *memory]
+    with machine.run(command, claim.environment) as burn:
+        claim.accept()
+        assert burn.is_silent()
+        claim.open()
+        kernels = burn.answer()["summary"]["kernels"]
+        assert machine.gpu()["busy_ns"] == kernels * STEP_NS > 0
+    too_much = [sys.executable, str(EXAMPLES / "burn.py"), "--memory", str(1025 * MIB)]
+    with machine.run(too_much, claim.environment) as burn:
+        assert burn.answer()["error"] == "CUDA_ERROR_OUT_OF_MEMORY"
+        assert burn.finish() == 1
+
+
+def test_nvidias_nvml_client_sees_the_limit(machine: Machine, claim: Claim) -> None:
+    program = (
+        "import json, pynvml as nvml\n"
+        "nvml.nvmlInit()\n"
+        "device = nvml.nvmlDeviceGetHandleByIndex(0)\n"
+        "old = nvml.nvmlDeviceGetMemoryInfo(device)\n"
+        "new = nvml.nvmlDeviceGetMemoryInfo(device, version=nvml.nvmlMemory_v2)\n"
+        "seen = [old.total, old.free, old.used, new.total, new.free, new.used]\n"
+        "print(json.dumps({'seen': seen}))\n"
+    )
+    with machine.run([sys.executable, "-c", program], claim.environment) as asking:
+        limit = 1024 * MIB
+        assert asking.answer()["seen"] == [limit, limit, 0, limit, limit, 0]
