@@ -4,8 +4,8 @@
 CPPFLAGS += -Ifakegpu/include
 
 FAKEGPU := $(BUILD)/fakegpu
-FAKEGPU_ENGINE := engine open timeline profile
-FAKEGPU_CUDA := context copy device event init launch memory module names proc_address results stream
+FAKEGPU_ENGINE := engine models open profile text timeline
+FAKEGPU_CUDA := allocation context copy current device event init launch memory module names pointer proc_address results stream
 
 FAKEGPU_NVML := device process system topology
 

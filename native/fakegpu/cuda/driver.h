@@ -22,6 +22,9 @@
 
 #define API __attribute__((visibility("default"))) CUresult
 
+/** Defined in one file, called in another: declared here as the program's <cuda.h> would. */
+API cuCtxPushCurrent_v2(CUcontext context);
+
 /** Leaves the function with an error that `expression` gives. */
 #define TRY(expression)                                                                            \
     do {                                                                                           \
@@ -112,6 +115,12 @@ CUresult find_device(CUdevice ordinal, struct device **device);
 
 /** The context of this thread, alive. */
 CUresult current_context(struct CUctx_st **context);
+
+/** Whether one more context fits on this thread's stack. */
+bool context_stack_has_room(void);
+
+/** Takes a context off this thread's stack where it is on top. */
+void context_leave(const struct CUctx_st *context);
 
 /** A handle given by the program; NULL means the current one. */
 CUresult find_context(CUcontext handle, struct CUctx_st **context);

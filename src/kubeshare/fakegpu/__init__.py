@@ -4,13 +4,20 @@ The fake GPU is two libraries in the place of NVIDIA's (``native/fakegpu``). Wha
 machine they pretend is a *profile*: a file, or a name like ``V100x2``. What all
 processes of that machine share is a *state folder*: two programs with the same
 state folder use the same GPUs, and :func:`stat` tells the truth about them.
+
+Names are loaded when they are first used: `kubeshare run` needs one of them, and
+has no time for the others.
 """
 
-from kubeshare.fakegpu.cdi import cdi_spec
-from kubeshare.fakegpu.errors import FakeGpuError
-from kubeshare.fakegpu.launch import environment
-from kubeshare.fakegpu.profiles import Gpu, Model, gpus, models, profiles
-from kubeshare.fakegpu.truth import GpuProcess, GpuTruth, Truth, stat
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from kubeshare.fakegpu.cdi import cdi_spec
+    from kubeshare.fakegpu.errors import FakeGpuError
+    from kubeshare.fakegpu.launch import environment
+    from kubeshare.fakegpu.machines import Gpu, Model, gpus, models, profiles
+    from kubeshare.fakegpu.truth import GpuProcess, GpuTruth, Truth, stat
 
 __all__ = [
     "FakeGpuError",
@@ -26,3 +33,19 @@ __all__ = [
     "profiles",
     "stat",
 ]
+
+_HOMES = {
+    "cdi": ("cdi_spec",),
+    "errors": ("FakeGpuError",),
+    "launch": ("environment",),
+    "machines": ("Gpu", "Model", "gpus", "models", "profiles"),
+    "truth": ("GpuProcess", "GpuTruth", "Truth", "stat"),
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Load a name of ``__all__`` from the module that has it."""
+    for module, names in _HOMES.items():
+        if name in names:
+            return getattr(import_module(f"{__name__}.{module}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from kubeshare.fakegpu.launch import settings
-from kubeshare.fakegpu.profiles import Gpu, gpus
+from kubeshare.fakegpu.machines import Gpu, gpus
 
 KIND = "nvidia.com/gpu"
 

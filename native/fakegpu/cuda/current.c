@@ -1,0 +1,147 @@
+/* Each thread's stack of contexts, and what can be asked of the one on top. */
+#include "driver.h"
+
+#define STACK_DEPTH 64
+
+static _Thread_local struct {
+    struct CUctx_st *context[STACK_DEPTH];
+    int depth;
+} stack;
+
+CUresult current_context(struct CUctx_st **context) {
+    TRY(driver_ready());
+    REQUIRE(stack.depth > 0, CUDA_ERROR_INVALID_CONTEXT);
+    *context = stack.context[stack.depth - 1];
+    REQUIRE((*context)->alive, CUDA_ERROR_CONTEXT_IS_DESTROYED);
+    return CUDA_SUCCESS;
+}
+
+bool context_stack_has_room(void) {
+    return stack.depth < STACK_DEPTH;
+}
+
+void context_leave(const struct CUctx_st *context) {
+    if (stack.depth > 0 && stack.context[stack.depth - 1] == context)
+        stack.depth--;
+}
+
+API cuCtxPushCurrent_v2(CUcontext handle) {
+    struct CUctx_st *context;
+    REQUIRE(handle != NULL, CUDA_ERROR_INVALID_CONTEXT);
+    TRY(find_context(handle, &context));
+    REQUIRE(stack.depth < STACK_DEPTH, CUDA_ERROR_OUT_OF_MEMORY);
+    stack.context[stack.depth++] = context;
+    return CUDA_SUCCESS;
+}
+
+API cuCtxPushCurrent(CUcontext context) {
+    return cuCtxPushCurrent_v2(context);
+}
+
+API cuCtxPopCurrent_v2(CUcontext *context) {
+    TRY(driver_ready());
+    REQUIRE(stack.depth > 0, CUDA_ERROR_INVALID_CONTEXT);
+    stack.depth--;
+    if (context != NULL)
+        *context = stack.context[stack.depth];
+    return CUDA_SUCCESS;
+}
+
+API cuCtxPopCurrent(CUcontext *context) {
+    return cuCtxPopCurrent_v2(context);
+}
+
+API cuCtxSetCurrent(CUcontext handle) {
+    struct CUctx_st *context;
+    TRY(driver_ready());
+    if (handle == NULL) {
+        if (stack.depth > 0)
+            stack.depth--;
+        return CUDA_SUCCESS;
+    }
+    TRY(find_context(handle, &context));
+    if (stack.depth == 0)
+        stack.depth = 1;
+    stack.context[stack.depth - 1] = context;
+    return CUDA_SUCCESS;
+}
+
+API cuCtxGetCurrent(CUcontext *context) {
+    TRY(driver_ready());
+    REQUIRE(context != NULL, CUDA_ERROR_INVALID_VALUE);
+    *context = stack.depth > 0 ? stack.context[stack.depth - 1] : NULL;
+    return CUDA_SUCCESS;
+}
+
+/* ---- questions --------------------------------------------------------------- */
+
+API cuCtxGetDevice_v2(CUdevice *ordinal, CUcontext handle) {
+    struct CUctx_st *context;
+    TRY(find_context(handle, &context));
+    REQUIRE(ordinal != NULL, CUDA_ERROR_INVALID_VALUE);
+    *ordinal = (CUdevice)(context->device - driver.devices);
+    return CUDA_SUCCESS;
+}
+
+API cuCtxGetDevice(CUdevice *ordinal) {
+    return cuCtxGetDevice_v2(ordinal, NULL);
+}
+
+API cuCtxGetFlags(unsigned int *flags) {
+    struct CUctx_st *context;
+    TRY(current_context(&context));
+    REQUIRE(flags != NULL, CUDA_ERROR_INVALID_VALUE);
+    *flags = context->flags;
+    return CUDA_SUCCESS;
+}
+
+API cuCtxGetId(CUcontext handle, unsigned long long *id) {
+    struct CUctx_st *context;
+    TRY(find_context(handle, &context));
+    REQUIRE(id != NULL, CUDA_ERROR_INVALID_VALUE);
+    *id = context->id;
+    return CUDA_SUCCESS;
+}
+
+API cuCtxGetApiVersion(CUcontext handle, unsigned int *version) {
+    struct CUctx_st *context;
+    TRY(find_context(handle, &context));
+    REQUIRE(version != NULL, CUDA_ERROR_INVALID_VALUE);
+    *version = 3020;
+    return CUDA_SUCCESS;
+}
+
+API cuCtxGetStreamPriorityRange(int *least, int *greatest) {
+    struct CUctx_st *context;
+    TRY(current_context(&context));
+    if (least != NULL)
+        *least = 0;
+    if (greatest != NULL)
+        *greatest = -5;
+    return CUDA_SUCCESS;
+}
+
+API cuCtxGetLimit(size_t *value, CUlimit limit) {
+    static const size_t usual[] = {
+        [CU_LIMIT_STACK_SIZE] = 1024,
+        [CU_LIMIT_PRINTF_FIFO_SIZE] = 1 << 20,
+        [CU_LIMIT_MALLOC_HEAP_SIZE] = 8 << 20,
+    };
+    struct CUctx_st *context;
+    TRY(current_context(&context));
+    REQUIRE(value != NULL, CUDA_ERROR_INVALID_VALUE);
+    REQUIRE((size_t)limit < sizeof usual / sizeof *usual, CUDA_ERROR_UNSUPPORTED_LIMIT);
+    *value = usual[limit];
+    return CUDA_SUCCESS;
+}
+
+API cuCtxSynchronize_v2(CUcontext handle) {
+    struct CUctx_st *context;
+    TRY(find_context(handle, &context));
+    context_wait(context);
+    return CUDA_SUCCESS;
+}
+
+API cuCtxSynchronize(void) {
+    return cuCtxSynchronize_v2(NULL);
+}

@@ -1,0 +1,202 @@
+#include "text.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "models.h"
+
+/* Where in the text, and where to say what is wrong there. */
+struct place {
+    const char *file;
+    unsigned line;
+    const char *key;
+    char *error;
+    size_t size;
+};
+
+/* Says what is wrong, with file and line; always false. */
+__attribute__((format(printf, 2, 3))) static bool fail(const struct place *place,
+                                                       const char *format, ...) {
+    char message[256];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(message, sizeof message, format, arguments);
+    va_end(arguments);
+    snprintf(place->error, place->size, "%s:%u: %s", place->file, place->line, message);
+    return false;
+}
+
+bool profile_number(const char *text, unsigned long least, unsigned long most,
+                    unsigned long *value) {
+    char *end;
+    errno = 0;
+    *value = strtoul(text, &end, 10);
+    return isdigit((unsigned char)*text) && *end == '\0' && errno == 0 && *value >= least &&
+           *value <= most;
+}
+
+static bool parse_link(const char *text, enum path *path, uint8_t *nvlinks) {
+    static const struct {
+        const char *name;
+        enum path path;
+    } paths[] = {
+        {"PIX",  PATH_PIX },
+        {"PXB",  PATH_PXB },
+        {"PHB",  PATH_PHB },
+        {"NODE", PATH_NODE},
+        {"SYS",  PATH_SYS }
+    };
+    unsigned long links;
+    if (strncmp(text, "NV", 2) == 0 && profile_number(text + 2, 1, 18, &links)) {
+        *nvlinks = (uint8_t)links;
+        return true;
+    }
+    for (size_t i = 0; i < sizeof paths / sizeof *paths; i++) {
+        if (strcmp(text, paths[i].name) == 0) {
+            *path = paths[i].path;
+            *nvlinks = 0;
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool wrong_value(const struct place *place, const char *value, const char *wanted) {
+    return fail(place, "%s = %s: expected %s", place->key, value, wanted);
+}
+
+#define WANTED_LINK "NV1 to NV18, PIX, PXB, PHB, NODE or SYS"
+
+static bool set_link(struct profile *profile, const struct place *place, const char *value) {
+    enum path path;
+    uint8_t nvlinks;
+    unsigned a, b;
+    char rest;
+    if (strcmp(place->key, "link") == 0) {
+        for (a = 0; a < GPUS_MAX; a++) {
+            for (b = 0; b < a; b++) {
+                path = profile->path[a][b];
+                if (!parse_link(value, &path, &nvlinks))
+                    return wrong_value(place, value, WANTED_LINK);
+                profile_set_pair(profile, a, b, path, nvlinks);
+            }
+        }
+        return true;
+    }
+    bool pci = strncmp(place->key, "pci.", 4) == 0;
+    if (sscanf(place->key + (pci ? 3 : 4), ".%u.%u%c", &a, &b, &rest) != 2 || a >= GPUS_MAX ||
+        b >= GPUS_MAX || a == b)
+        return fail(place, "%s: expected two GPUs, as in link.0.1", place->key);
+    path = profile->path[a][b];
+    nvlinks = profile->nvlinks[a][b];
+    uint8_t linked = nvlinks;
+    if (!parse_link(value, &path, &nvlinks) || (pci && nvlinks != 0 && nvlinks != linked))
+        return wrong_value(place, value, WANTED_LINK);
+    profile_set_pair(profile, a, b, path, pci ? linked : nvlinks);
+    return true;
+}
+
+static bool set_text(char *field, size_t size, const struct place *place, const char *value) {
+    if (strlen(value) >= size)
+        return wrong_value(place, value, "a shorter text");
+    strcpy(field, value);
+    return true;
+}
+
+static bool set_state(struct profile *profile, const struct place *place, const char *value) {
+    const char *slash = strrchr(place->file, '/');
+    int folder = value[0] == '/' || slash == NULL ? 0 : (int)(slash - place->file + 1);
+    int length =
+        snprintf(profile->state, sizeof profile->state, "%.*s%s", folder, place->file, value);
+    return (length >= 0 && (size_t)length < sizeof profile->state) ||
+           wrong_value(place, value, "a shorter path");
+}
+
+static bool set_numbered(struct profile *profile, const struct place *place, const char *value) {
+    unsigned index;
+    unsigned long node;
+    char rest;
+    if (sscanf(place->key, "numa.%u%c", &index, &rest) == 1 && index < GPUS_MAX) {
+        if (!profile_number(value, 0, NUMA_NODES_MAX - 1, &node))
+            return wrong_value(place, value, "a NUMA node from 0 to 7");
+        profile->numa[index] = (uint8_t)node;
+        return true;
+    }
+    if (sscanf(place->key, "cpus.%u%c", &index, &rest) == 1 && index < NUMA_NODES_MAX)
+        return set_text(profile->cpus[index], sizeof profile->cpus[index], place, value);
+    return fail(place, "unknown key %s", place->key);
+}
+
+static bool set(struct profile *profile, const struct place *place, const char *value) {
+    unsigned long parsed;
+    if (strcmp(place->key, "model") == 0) {
+        if (!profile_use_model(profile, value))
+            return wrong_value(place, value, "a model known here, V100 or V100-PCIE");
+        profile_use_usual_topology(profile);
+        return true;
+    }
+    if (strcmp(place->key, "count") == 0) {
+        if (!profile_number(value, 1, GPUS_MAX, &parsed))
+            return wrong_value(place, value, "a number from 1 to 16");
+        profile->gpus = (unsigned)parsed;
+        profile_use_usual_topology(profile);
+        return true;
+    }
+    if (strcmp(place->key, "memory") == 0) {
+        if (!profile_number(value, 1, 1UL << 24, &parsed))
+            return wrong_value(place, value, "a number of MiB");
+        profile->model.memory_bytes = (uint64_t)parsed << 20;
+        return true;
+    }
+    if (strcmp(place->key, "kernel_us") == 0) {
+        if (!profile_number(value, 1, 60000000, &parsed))
+            return wrong_value(place, value, "microseconds from 1 to 60000000");
+        profile->kernel_us = (uint32_t)parsed;
+        return true;
+    }
+    if (strcmp(place->key, "name") == 0)
+        return set_text(profile->model.name, sizeof profile->model.name, place, value);
+    if (strcmp(place->key, "seed") == 0)
+        return set_text(profile->seed, sizeof profile->seed, place, value);
+    if (strcmp(place->key, "state") == 0)
+        return set_state(profile, place, value);
+    if (strcmp(place->key, "link") == 0 || strncmp(place->key, "link.", 5) == 0 ||
+        strncmp(place->key, "pci.", 4) == 0)
+        return set_link(profile, place, value);
+    return set_numbered(profile, place, value);
+}
+
+static char *trim(char *text) {
+    while (isspace((unsigned char)*text))
+        text++;
+    char *end = text + strlen(text);
+    while (end > text && isspace((unsigned char)end[-1]))
+        end--;
+    *end = '\0';
+    return text;
+}
+
+bool profile_read_text(struct profile *profile, FILE *file, const char *path, char *error,
+                       size_t size) {
+    char line[4352];
+    struct place place = {.file = path, .error = error, .size = size};
+    profile_use_defaults(profile);
+    while (fgets(line, sizeof line, file) != NULL) {
+        place.line++;
+        line[strcspn(line, "#")] = '\0';
+        char *key = trim(line);
+        if (*key == '\0')
+            continue;
+        char *equals = strchr(key, '=');
+        if (equals == NULL)
+            return fail(&place, "expected key = value");
+        *equals = '\0';
+        place.key = trim(key);
+        if (!set(profile, &place, trim(equals + 1)))
+            return false;
+    }
+    return true;
+}
