@@ -53,7 +53,15 @@ def test_a_sliding_window_forgets_what_lies_before_it() -> None:
 
     assert line[5 * SECOND] == 1.0
     assert line[6 * SECOND] == 0.5
-    assert line[10 * SECOND] == 0.0
+
+
+def test_a_jobs_line_is_as_long_as_its_work() -> None:
+    samples = [Sample(s * SECOND, {"a": min(s, 5) * SECOND}) for s in range(11)]
+
+    lines = sliding(samples, ("a", "b"), SECOND)
+
+    assert [at // SECOND for at, _ in lines["a"]] == [1, 2, 3, 4, 5]
+    assert lines["b"] == []
 
 
 def test_a_stage_knows_its_worst_miss() -> None:

@@ -8,11 +8,13 @@ without a word. That the sums still fit is checked by the API server itself, by
 the rules of the CRD.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
-from kubeshare.api.v1 import VGPU, Holder
+from kubeshare.api.v1 import VGPU, Holder, Summary
+from kubeshare.core.units import format_memory, format_share
 
 Operation = dict[str, Any]
 
@@ -38,15 +40,31 @@ def _index(vgpu: VGPU, demand: str, container: str) -> int:
     )
 
 
+def _summary(holders: Sequence[Holder]) -> Summary:
+    return Summary(
+        holders=len(holders),
+        requested=format_share(sum(holder.request_micros for holder in holders)),
+        memory=format_memory(sum(holder.memory_bytes for holder in holders)),
+    )
+
+
+def _summarise(holders: Sequence[Holder]) -> Operation:
+    """The summary belongs to the same patch, so it is never that of other holders."""
+    value = msgspec.to_builtins(_summary(holders))
+    return {"op": "add", "path": "/status/summary", "value": value}
+
+
 def add(vgpu: VGPU, holder: Holder) -> list[Operation]:
     """Take a part of the GPU: operations that append ``holder``."""
-    entry = msgspec.to_builtins(holder)
+    holders = (*vgpu.status.holders, holder)
     if vgpu.status.holders:
-        return [_guard(vgpu), {"op": "add", "path": "/status/holders/-", "value": entry}]
+        entry = {"op": "add", "path": "/status/holders/-", "value": msgspec.to_builtins(holder)}
+        return [_guard(vgpu), entry, _summarise(holders)]
     # An empty list may be absent from the stored object, and so may `status`:
     # "add" of a member creates or replaces it, "add" below an absent one fails.
-    status = msgspec.to_builtins(vgpu.status) | {"holders": [entry]}
-    return [_guard(vgpu), {"op": "add", "path": "/status", "value": status}]
+    status = msgspec.structs.replace(vgpu.status, holders=holders, summary=_summary(holders))
+    value = msgspec.to_builtins(status)
+    return [_guard(vgpu), {"op": "add", "path": "/status", "value": value}]
 
 
 def remove(vgpu: VGPU, demand: str, container: str = "") -> list[Operation]:
@@ -56,7 +74,9 @@ def remove(vgpu: VGPU, demand: str, container: str = "") -> list[Operation]:
         HolderMissingError: it is not there; nothing has to be done.
     """
     index = _index(vgpu, demand, container)
-    return [_guard(vgpu), {"op": "remove", "path": f"/status/holders/{index}"}]
+    others = vgpu.status.holders[:index] + vgpu.status.holders[index + 1 :]
+    entry = {"op": "remove", "path": f"/status/holders/{index}"}
+    return [_guard(vgpu), entry, _summarise(others)]
 
 
 def set_pod_uid(vgpu: VGPU, demand: str, pod_uid: str, container: str = "") -> list[Operation]:

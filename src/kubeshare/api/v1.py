@@ -50,10 +50,19 @@ class VGPUSpec(Struct, frozen=True, kw_only=True, rename="camel"):
     memory_bytes: int = 0
 
 
+class Summary(Struct, frozen=True, kw_only=True):
+    """The holders at a glance, for ``kubectl get``: how many, and the sums, as text for people."""
+
+    holders: int = 0
+    requested: str = "0"
+    memory: str = "0"
+
+
 class VGPUStatus(Struct, frozen=True, kw_only=True, rename="camel"):
     """Phase (``Creating``, ``Active``, ``Idle``, ``Deleting``; absent is Creating) and holders."""
 
     phase: str = "Creating"
+    summary: Summary = field(default_factory=Summary)
     holders: tuple[Holder, ...] = ()
     conditions: tuple[Condition, ...] = ()
 
@@ -133,10 +142,14 @@ class GPULink(Struct, frozen=True, kw_only=True):
 
 
 class GPUNodeSpec(Struct, frozen=True, kw_only=True, rename="camel"):
-    """What the node agent found on its node; written whole by the agent alone."""
+    """What the node agent found on its node; written whole by the agent alone.
+
+    ``count`` is the number of devices, for ``kubectl get``.
+    """
 
     driver_version: str = ""
     agent_version: str = ""
+    count: int = 0
     devices: tuple[GPUDevice, ...] = ()
     links: tuple[GPULink, ...] = ()
 

@@ -6,10 +6,11 @@ length stand for it. What the token daemon charged is read beside either.
 """
 
 import json
+import threading
 import time
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, Self
 
 from kubeshare import fakegpu
 from kubeshare.demo.cluster import NAMESPACE, SYSTEM_NAMESPACE, Kubectl
@@ -77,7 +78,42 @@ class KernelCounts:
 def _kernels(log: str) -> int:
     """The kernels that a job has counted, one JSON line a second."""
     lines = (json.loads(line) for line in log.splitlines() if line.startswith("{"))
-    return round(sum(line.get("kernels_per_s", 0) for line in lines))
+    return round(sum(float(line.get("kernels_per_s", 0)) for line in lines))
+
+
+class Recorder:
+    """Samples a meter at a steady pace in a thread of its own, whatever else goes on.
+
+    Args:
+        meter: what to sample.
+        seconds: between two samples.
+    """
+
+    def __init__(self, meter: Meter, seconds: float = 0.5) -> None:
+        self.samples: list[Sample] = []
+        self._meter, self._seconds = meter, seconds
+        self._done = threading.Event()
+        self._lock = threading.Lock()
+        self._thread = threading.Thread(target=self._record, daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._done.set()
+        self._thread.join()
+
+    def sample(self) -> Sample:
+        """Look now, out of turn, and keep what was seen."""
+        with self._lock:
+            seen = self._meter.sample()
+            self.samples.append(seen)
+        return seen
+
+    def _record(self) -> None:
+        while not self._done.wait(self._seconds):
+            self.sample()
 
 
 class Charges:

@@ -9,10 +9,10 @@ from rich.live import Live
 
 from kubeshare.demo import figure, show
 from kubeshare.demo.cluster import NAMESPACE, Cluster, DemoError, Place
-from kubeshare.demo.meter import Charges, Meter
+from kubeshare.demo.meter import Charges, Meter, Recorder
 from kubeshare.demo.timeline import Sample, StageResult, shares
 
-_SAMPLE_SECONDS = 0.5
+_SHOW_SECONDS = 0.5
 _LINE_SECONDS = 5.0
 _RECENT_NS = 2_000_000_000
 _NATIVES_COME_AT = "C comes"
@@ -65,7 +65,6 @@ class Play:
         self._gpu_of = gpu_of
         self._console = console
         self._pace = pace
-        self._samples: list[Sample] = []
 
     def run(self) -> Outcome:
         """All stages, then the release of the shared GPU.
@@ -78,31 +77,36 @@ class Play:
         place = self._come(first)
         self._console.print(f"a shares {place.gpuid} ({place.uuid}) on {place.node}")
         meter, charges = self._meter_for(place), Charges(self._cluster.kubectl, place.node)
-        results = [self._watch(first, meter, charges)]
-        for stage in later:
-            if stage.comes and (beside := self._come(stage)) != place:
-                raise DemoError(f"{stage.comes} should share {place} and is at {beside}")
-            if stage.goes:
-                self._cluster.delete("sharepod", stage.goes)
-                self._cluster.wait_until_gone("pod", stage.goes)
-            if stage.title == _NATIVES_COME_AT:
-                self._natives_come()
-            results.append(self._watch(stage, meter, charges))
+        with Recorder(meter) as recorder:
+            results = [self._watch(first, recorder, charges)]
+            for stage in later:
+                self._change_to(stage, place)
+                results.append(self._watch(stage, recorder, charges))
         self._release(place)
-        return Outcome(results, self._samples, meter.source)
+        return Outcome(results, recorder.samples, meter.source)
+
+    def _change_to(self, stage: figure.Stage, place: Place) -> None:
+        """Whoever comes with a stage comes, whoever goes with it goes."""
+        if stage.comes and (beside := self._come(stage)) != place:
+            raise DemoError(f"{stage.comes} should share {place} and is at {beside}")
+        if stage.goes:
+            self._cluster.delete("sharepod", stage.goes)
+            self._cluster.wait_until_gone("pod", stage.goes)
+        if stage.title == _NATIVES_COME_AT:
+            self._natives_come()
 
     def _come(self, stage: figure.Stage) -> Place:
         job = next(job for job in figure.JOBS if job.name == stage.comes)
         self._cluster.create(job.manifest(NAMESPACE, self._image))
         return self._cluster.place_of(job.name)
 
-    def _watch(self, stage: figure.Stage, meter: Meter, charges: Charges) -> StageResult:
+    def _watch(self, stage: figure.Stage, recorder: Recorder, charges: Charges) -> StageResult:
         target = figure.targets(stage)
         with Live(console=self._console, auto_refresh=False, transient=True) as live:
-            self._look(stage, meter, self._pace.settle, live)
-            charged_before, before = charges.sample(), self._sample(meter)
-            self._look(stage, meter, self._pace.window, live)
-            charged_after, after = charges.sample(), self._sample(meter)
+            self._look(stage, recorder, self._pace.settle, live)
+            charged_before, before = charges.sample(), recorder.sample()
+            self._look(stage, recorder, self._pace.window, live)
+            charged_after, after = charges.sample(), recorder.sample()
         measured = shares(before, after, target)
         self._console.print(show.live_line(stage.title, measured, target))
         return StageResult(
@@ -114,30 +118,19 @@ class Play:
             charged=shares(charged_before, charged_after, target),
         )
 
-    def _look(self, stage: figure.Stage, meter: Meter, seconds: float, live: Live) -> None:
-        """Sample and show for a while."""
-        target, started = figure.targets(stage), time.monotonic()
-        line_due = started + _LINE_SECONDS
-        while (now := time.monotonic()) < started + seconds:
-            sample = self._sample(meter)
-            recent = self._recent(sample, target)
+    def _look(self, stage: figure.Stage, recorder: Recorder, seconds: float, live: Live) -> None:
+        """Show what goes on for a while."""
+        target, ends = figure.targets(stage), time.monotonic() + seconds
+        line_due = time.monotonic() + _LINE_SECONDS
+        while (now := time.monotonic()) < ends:
+            recent = _recent(recorder.samples, target)
             if self._console.is_terminal:
                 table = show.live_table(stage.title, recent, target, self._native_phases)
                 live.update(table, refresh=True)
             elif now >= line_due:
                 self._console.print(show.live_line(f"  {stage.title}", recent, target))
                 line_due += _LINE_SECONDS
-            time.sleep(_SAMPLE_SECONDS)
-
-    def _sample(self, meter: Meter) -> Sample:
-        sample = meter.sample()
-        self._samples.append(sample)
-        return sample
-
-    def _recent(self, sample: Sample, target: dict[str, float]) -> dict[str, float]:
-        """Shares over the last two seconds."""
-        earlier = [one for one in self._samples if one.at_ns <= sample.at_ns - _RECENT_NS]
-        return shares(earlier[-1], sample, target) if earlier else {}
+            time.sleep(_SHOW_SECONDS)
 
     def _natives_come(self) -> None:
         """All but one of the native pods run: the shared GPU is not to be had."""
@@ -174,3 +167,10 @@ class Play:
             if uuid != place.uuid:
                 raise DemoError(f"{waiting} should have got {place.uuid} and runs on {uuid}")
             self._console.print(f"{waiting} runs on that very GPU ({uuid})")
+
+
+def _recent(samples: list[Sample], target: dict[str, float]) -> dict[str, float]:
+    """Shares over the last two seconds; none before two seconds were seen."""
+    last = samples[-1:]
+    earlier = [one for one in samples if last and one.at_ns <= last[0].at_ns - _RECENT_NS]
+    return shares(earlier[-1], last[0], target) if earlier else {}

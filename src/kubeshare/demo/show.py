@@ -93,12 +93,12 @@ def plot(samples: list[Sample], results: Sequence[StageResult], path: Path) -> N
     for result in results:
         axes.axvspan(seconds(result.start_ns), seconds(result.end_ns), color="0.94", zorder=0)
         middle = (seconds(result.start_ns) + seconds(result.end_ns)) / 2
-        axes.text(middle, 1.02, result.title, ha="center", fontsize=9)
+        axes.text(middle, 0.02, result.title, ha="center", fontsize=9)
         for job, target in result.target.items():
             span = [seconds(result.start_ns), seconds(result.end_ns)]
             axes.plot(span, [target, target], "--", color=_COLOURS[job], linewidth=1)
-    axes.set(ylim=(0, 1.1), xlabel="seconds", ylabel="share of the GPU (2 s window)")
-    axes.legend(loc="center left", fontsize=9)
+    axes.set(ylim=(0, 1), xlabel="seconds", ylabel="share of the GPU (2 s window)")
+    axes.legend(loc="upper center", ncols=len(JOBS), fontsize=9)
     figure.supxlabel(CAPTION, fontsize=7, color="0.35")
     figure.savefig(path, dpi=120)
     plt.close(figure)

@@ -53,7 +53,10 @@ def shares(first: Sample, last: Sample, jobs: Iterable[str]) -> dict[str, float]
 def sliding(
     samples: list[Sample], jobs: Iterable[str], window_ns: int
 ) -> dict[str, list[tuple[int, float]]]:
-    """For each job the points (time, share over the window that ends there), for a plot."""
+    """For each job the points (time, share over the window that ends there), for a plot.
+
+    A job's line begins with the first work that the GPU did for it and ends with the last.
+    """
     jobs = tuple(jobs)
     lines: dict[str, list[tuple[int, float]]] = {job: [] for job in jobs}
     start = 0
@@ -62,5 +65,6 @@ def sliding(
             start += 1
         if samples[start].at_ns < sample.at_ns:
             for job, share in shares(samples[start], sample, jobs).items():
-                lines[job].append((sample.at_ns, share))
+                if share > 0:
+                    lines[job].append((sample.at_ns, share))
     return lines

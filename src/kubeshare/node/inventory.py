@@ -113,9 +113,10 @@ class Inventory:
             return GPUNodeSpec()
 
     async def _publish(self, spec: GPUNodeSpec) -> None:
+        counted = msgspec.structs.replace(spec, count=len(spec.devices))
         await self._api.apply(
             _GPU_NODES,
-            {"metadata": {"name": self._node}, "spec": msgspec.to_builtins(spec)},
+            {"metadata": {"name": self._node}, "spec": msgspec.to_builtins(counted)},
             field_manager=MANAGER_NODE,
             force=True,
         )
