@@ -1,7 +1,6 @@
 """Fixtures: a run folder whose daemon is taken down after the test, and `kubeshare` on it."""
 
 import contextlib
-import json
 import os
 import signal
 import subprocess
@@ -15,7 +14,8 @@ from typing import Any
 import pytest
 
 from kubeshare import fakegpu, native
-from kubeshare.tokens.files import Paths
+from kubeshare.tokens.client import ask_snapshot
+from kubeshare.tokens.files import DaemonMissingError, Paths
 
 FAKE = "V100x1"
 
@@ -53,21 +53,30 @@ class Machine:
         return self.start("run", "--fake", fake, *share, "--", *command)
 
     def burn(self, request: float, limit: float = 1, *options: str) -> "subprocess.Popen[str]":
-        """Start a job that always has work, 1 ms a kernel."""
+        """Start a job that always has work, 1 ms a kernel.
+
+        It keeps more kernels in flight than it does by default, so that a test machine
+        that is late to wake it does not leave the GPU without work meanwhile.
+        """
         program = str(native.path("burn"))
-        return self.start_run(request, program, "--seconds", "120", *options, limit=limit)
+        return self.start_run(
+            request, program, "--seconds", "120", "--inflight", "32", *options, limit=limit
+        )
 
     def claims(self) -> dict[int, dict[str, Any]]:
-        """What `top` says, by the owner's pid; empty without a daemon."""
-        code, output, _ = self.kubeshare("top", "--once", "-o", "json")
-        if code != 0:
+        """What the daemon says, by the owner's pid; empty without a daemon."""
+        try:
+            found = ask_snapshot(self.paths)["claims"]
+        except DaemonMissingError:
             return {}
-        found = json.loads(output)["claims"]
         return {int(claim["claim"].split("-")[1]): claim for claim in found}
 
     def busy_ns(self, fake: str = FAKE) -> dict[int, int]:
         """How long the GPU has really worked for each process, by pid."""
-        truth = fakegpu.stat(self.paths.root / f"fakegpu-{fake}")
+        try:
+            truth = fakegpu.stat(self.paths.root / f"fakegpu-{fake}")
+        except fakegpu.FakeGpuError:  # nobody has used them yet
+            return {}
         return {process.pid: process.busy_ns for process in truth.gpus[0].processes}
 
     def shares(self, *jobs: "subprocess.Popen[str]", seconds: float) -> list[float]:

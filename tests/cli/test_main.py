@@ -66,6 +66,13 @@ def test_help_lists_every_command_with_its_line(capsys: pytest.CaptureFixture[st
         assert line.split(".")[0].split()[0] in text
 
 
+@pytest.mark.parametrize("name", front_door.COMMANDS)
+def test_each_commands_help_has_an_example(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert front_door.main([name, "--help"]) == 0
+
+    assert f"kubeshare {name} " in capsys.readouterr().out.partition("Example")[2]
+
+
 def test_an_unknown_command_is_wrong_use(capsys: pytest.CaptureFixture[str]) -> None:
     assert front_door.main(["frobnicate"]) == 2
 

@@ -232,9 +232,9 @@ def test_memory_beyond_the_claim_is_out_of_memory(machine: Machine) -> None:
 
     job = machine.start_run(0.3, burn, "--steps", "1", "--memory", "2Gi")
 
-    _, errors = job.communicate(timeout=30)
-    assert job.returncode != 0
-    assert "OUT_OF_MEMORY" in errors
+    output, _ = job.communicate(timeout=30)
+    assert job.returncode == 1
+    assert "CUDA_ERROR_OUT_OF_MEMORY" in output
 
 
 @pytest.mark.native
@@ -252,10 +252,10 @@ def settled(machine: Machine, jobs: list["subprocess.Popen[str]"]) -> None:
     def charged() -> bool:
         claims = machine.claims()
         return all(job.pid in claims for job in jobs) and (
-            sum(claims[job.pid]["chargedNs"] for job in jobs) > 5e9
+            sum(claims[job.pid]["chargedNs"] for job in jobs) > 3e9
         )
 
-    eventually(charged, "the jobs have run for five seconds", seconds=60)
+    eventually(charged, "the jobs have run for three seconds", seconds=60)
 
 
 SHARES = {
@@ -276,17 +276,6 @@ def test_jobs_get_their_shares_by_the_gpus_own_log(machine: Machine, name: str) 
     shares = machine.shares(*jobs, seconds=10)
 
     assert shares == pytest.approx(targets, abs=0.03)
-
-
-@pytest.mark.native
-@pytest.mark.slow
-def test_top_shows_the_shares(machine: Machine) -> None:
-    jobs = [machine.burn(0.3, 0.6), machine.burn(0.4, 0.6)]
-    settled(machine, jobs)
-
-    claims = machine.claims()
-
-    assert [claims[job.pid]["share"] for job in jobs] == pytest.approx([0.5, 0.5], abs=0.05)
 
 
 @pytest.mark.native
@@ -316,7 +305,7 @@ def test_jobs_outlive_the_daemon_and_converge_when_there_is_one_again(machine: M
 @pytest.mark.native
 def test_a_stopped_holder_does_not_stop_the_others(machine: Machine) -> None:
     stopped, other = machine.burn(0.3), machine.burn(0.3)
-    eventually(lambda: min(len(machine.busy_ns()), 2) == 2, "both use the GPU")
+    eventually(lambda: len(machine.busy_ns()) == 2, "both use the GPU")
     os.kill(stopped.pid, signal.SIGSTOP)
     before = machine.busy_ns()[other.pid]
 

@@ -27,7 +27,7 @@ _name: Callable[[Any], Any] = click.option(
 )
 
 
-@click.group()
+@click.group(epilog="Example: kubeshare lab up --nodes 2 --gpus V100x2")
 def lab() -> None:
     """A real Kubernetes with fake GPUs on this machine.
 

@@ -20,7 +20,7 @@ Answer: TypeAlias = tuple[int, str, Decision]
 """The number of the event that asked, the name, and the decision."""
 
 
-@click.command()
+@click.command(epilog="Example: kubeshare plan scenario.yaml -o json")
 @click.argument("scenario", type=click.File("rb"))
 @click.option(
     "-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True

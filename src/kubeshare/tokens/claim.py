@@ -117,7 +117,8 @@ class Claim:
         self._clock = clock
         self._events = events
         self._folder = paths.claim(grant.claim)
-        self._folder.mkdir(mode=0o755, exist_ok=True)
+        self._folder.mkdir(exist_ok=True)
+        self._folder.chmod(0o755)  # whatever the umask: any user of a container looks in
         counters.make(paths.counters(grant.claim))
         self._page = PageWriter(self._folder / "page", grant)
         self._cells = [Cell() for _ in grant.gpus]

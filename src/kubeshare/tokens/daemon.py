@@ -147,7 +147,7 @@ class Daemon:
             grant = read_grant(path)
         except FileNotFoundError:
             return
-        except GrantError as error:
+        except (GrantError, OSError) as error:
             log.warning("grant not understood", file=path.name, error=str(error))
             self._answer(path.stem, GrantState.REFUSED, str(error))
             return
