@@ -410,3 +410,21 @@ def test_a_refusal_that_may_pass_is_told_and_tried_again() -> None:
         await world.until(lambda: _is_ready(world, "a"))
 
     in_world(story, n1=1)
+
+
+def test_a_decision_taken_back_while_the_pod_runs_frees_nothing_before_its_node_says_so() -> None:
+    async def story(world: World) -> None:
+        world.start()
+        world.share("a", "0.6")
+        await world.until(lambda: _is_ready(world, "a"))
+        undecided = {"gpu": {"request": "0.5", "memory": "1Gi", "attempt": 1}, "nodeName": ""}
+        world.server.change(SHAREPODS, "a", "default", lambda shp: shp["spec"].update(undecided))
+        await world.until(lambda: world.condition("a", "Scheduled")["reason"] == "Releasing")
+        assert world.shares_gpu("a")
+        pod = world.pod("a")
+        assert pod is not None
+        world.actors.delete(pod)
+        await world.until(lambda: world.condition("a", "Scheduled")["reason"] == "Bound")
+        await world.until(lambda: world.running("a"))
+
+    in_world(story, n1=1)

@@ -1,0 +1,143 @@
+"""The pool of vGPUs: parts are taken all or none, and changed by whoever looked last."""
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from kube_fake import FakeApiServer, Fault, run_virtual
+from kubeshare.api import holders
+from kubeshare.api.pool import Pool, StaleDecisionError, holder_of
+from kubeshare.api.v1 import VGPU, VGPUS
+from kubeshare.core.decision import Decision
+from kubeshare.core.demand import Demand, Memory
+from kubeshare.core.device import Device
+from kubeshare.kube.errors import ConflictError, UnreachableError
+from kubeshare.kube.reflector import Reflector
+
+Raw = dict[str, Any]
+Story = Callable[[FakeApiServer, Pool], Awaitable[None]]
+
+GIB = 1 << 30
+TWO = Demand(uid="u", name="p", namespace="d", request=500_000, memory=Memory(bytes=1), count=2)
+ONE = Demand(uid="u", name="p", namespace="d", request=500_000, memory=Memory(bytes=1))
+
+
+def bound(*devices: str, new: tuple[Device, ...] = ()) -> Decision:
+    return Decision(outcome="bound", node="n1", devices=devices, new=new, reasons={})
+
+
+def with_pool(story: Story, *names: str) -> None:
+    """A story about a pool that has seen vGPUs of these names, and a server that has them."""
+
+    async def main() -> None:
+        server = FakeApiServer()
+        api = server.api()
+        reflector: Reflector[VGPU] = Reflector(api, VGPUS.into(VGPU))
+        for name in names:
+            spec = {"nodeName": "n1", "memoryBytes": GIB}
+            server.seed(VGPUS, {"metadata": {"name": name}, "spec": spec, "status": {}})
+        reflector.store.replace((await api.list(VGPUS.into(VGPU))).items)
+        await story(server, Pool(api, reflector, "test"))
+
+    run_virtual(main())
+
+
+def held(server: FakeApiServer, name: str) -> list[Raw]:
+    vgpu = server.stored(VGPUS, name)
+    assert vgpu is not None
+    found: list[Raw] = vgpu.get("status", {}).get("holders", [])
+    return found
+
+
+def touch(server: FakeApiServer, name: str) -> None:
+    """Somebody else changes the vGPU."""
+    server.change(VGPUS, name, "", lambda vgpu: vgpu["metadata"].update(labels={"seen": "no"}))
+
+
+def test_several_gpus_are_taken_in_the_order_of_their_ids() -> None:
+    async def story(server: FakeApiServer, pool: Pool) -> None:
+        await pool.take(TWO, bound("b", "a"), attempt=1)
+        patched = [each.place.name for each in server.requests if each.verb == "patch"]
+        assert patched == ["a", "b"]
+        assert [vgpu.metadata.name for vgpu in pool.held_by("u")] == ["a", "b"]
+
+    with_pool(story, "a", "b")
+
+
+def test_of_several_gpus_all_are_taken_or_none() -> None:
+    async def story(server: FakeApiServer, pool: Pool) -> None:
+        touch(server, "b")
+        with pytest.raises(StaleDecisionError):
+            await pool.take(TWO, bound("a", "b"), attempt=1)
+        assert held(server, "a") == held(server, "b") == []
+        await pool.take(TWO, bound("a", "b"), attempt=1)
+        assert len(held(server, "a")) == len(held(server, "b")) == 1
+
+    with_pool(story, "a", "b")
+
+
+def test_a_part_whose_pod_was_bound_is_not_given_back_here() -> None:
+    async def story(server: FakeApiServer, pool: Pool) -> None:
+        await pool.take(ONE, bound("a"), attempt=1)
+        await pool.change("a", lambda vgpu: holders.set_pod_uid(vgpu, "u", "pod"))
+        vgpu = await pool.give_back("a", "u")
+        assert vgpu is not None
+        assert holder_of(vgpu, "u")
+        assert held(server, "a")
+
+    with_pool(story, "a")
+
+
+def test_a_change_is_made_on_the_state_that_is_there() -> None:
+    async def story(server: FakeApiServer, pool: Pool) -> None:
+        touch(server, "a")
+        changed = await pool.change("a", lambda vgpu: holders.set_phase(vgpu, "Active"))
+        assert changed is not None
+        assert changed.status.phase == "Active"
+
+    with_pool(story, "a")
+
+
+def test_a_change_that_others_always_outrun_is_given_up() -> None:
+    async def story(server: FakeApiServer, pool: Pool) -> None:
+        server.inject(Fault.answer(409, "Conflict"), verb="patch", times=99)
+        with pytest.raises(ConflictError):
+            await pool.change("a", lambda vgpu: holders.set_phase(vgpu, "Active"))
+
+    with_pool(story, "a")
+
+
+def test_a_vgpu_that_is_gone_is_not_changed() -> None:
+    async def story(server: FakeApiServer, pool: Pool) -> None:
+        server.remove(VGPUS, "a")
+        assert await pool.change("a", lambda vgpu: holders.set_phase(vgpu, "Active")) is None
+
+    with_pool(story, "a")
+
+
+def test_a_creation_whose_answer_was_lost_is_found_before_the_next_decision() -> None:
+    async def story(server: FakeApiServer, pool: Pool) -> None:
+        server.inject(Fault.reset(after=True), verb="create")
+        new = Device(id="a", node="n1", memory=GIB)
+        with pytest.raises(UnreachableError):
+            await pool.take(ONE, bound("a", new=(new,)), attempt=1)
+        assert pool.get("a") is None
+        await pool.settle()
+        assert pool.get("a") is not None
+
+    with_pool(story)
+
+
+def test_a_new_vgpu_whose_id_is_there_already_is_looked_at_first() -> None:
+    async def story(server: FakeApiServer, pool: Pool) -> None:
+        spec = {"nodeName": "n2", "memoryBytes": GIB}
+        server.seed(VGPUS, {"metadata": {"name": "a"}, "spec": spec})
+        new = Device(id="a", node="n1", memory=GIB)
+        with pytest.raises(StaleDecisionError):
+            await pool.take(ONE, bound("a", new=(new,)), attempt=1)
+        vgpu = pool.get("a")
+        assert vgpu is not None
+        assert vgpu.spec.node_name == "n2"
+
+    with_pool(story)
