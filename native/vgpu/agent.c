@@ -112,22 +112,30 @@ static bool is_watching(void) {
     return false;
 }
 
+/* A watch ends with its epoch. */
+static bool is_on(unsigned cell) {
+    const atomic_uint *epoch = (const atomic_uint *)&ks_claim_cell(cell)->epoch;
+    if (watches[cell].on && atomic_load(epoch) != watches[cell].epoch)
+        watches[cell].on = false;
+    return watches[cell].on;
+}
+
 static void step_watch(unsigned cell) {
     struct watch *watch = &watches[cell];
-    const struct ks_page_cell *page = ks_claim_cell(cell);
     const uint64_t launches = ks_launches(cell);
-    if (!watch->on)
+    if (!is_on(cell))
         return;
-    if (atomic_load((const atomic_uint *)&page->epoch) != watch->epoch) {
-        watch->on = false;
-    } else if (launches != watch->launches || ks_is_launching()) {
+    if (launches != watch->launches || ks_is_launching()) {
         watch->launches = launches;
         watch->since = ks_now();
-    } else if (ks_now() - watch->since >= IDLE_AFTER) {
-        const int64_t end = ks_settle(cell);
-        watch->on = ks_launches(cell) != launches;
-        if (!watch->on)
-            send_message(KS_IDLE, cell, watch->epoch, end, 0);
+        return;
+    }
+    /* At once, while the GPU is still busy: the event then has the time of its end, and not
+     * that of our next look. */
+    const int64_t end = ks_settle(cell);
+    if (is_on(cell) && ks_launches(cell) == launches && ks_now() - watch->since >= IDLE_AFTER) {
+        watch->on = false;
+        send_message(KS_IDLE, cell, watch->epoch, end, 0);
     }
 }
 

@@ -15,12 +15,16 @@ static struct settled settled[KS_CELLS_MAX];
 
 int64_t ks_settle(unsigned cell) {
     const uint64_t launches = ks_launches(cell);
-    if (launches != settled[cell].launches) {
-        settled[cell].end = ks_finish(cell);
-        settled[cell].launches = launches;
-        ks_account_show_launches(cell, launches);
-    }
-    return settled[cell].end;
+    if (launches == settled[cell].launches)
+        return settled[cell].end;
+    /* A launch is counted before it reaches the driver: one that is still on its way may not be
+     * covered, and will be waited for another time. */
+    const bool all_have_arrived = !ks_is_launching();
+    const int64_t end = ks_finish(cell);
+    if (all_have_arrived)
+        settled[cell] = (struct settled){.launches = launches, .end = end};
+    ks_account_show_launches(cell, launches);
+    return end;
 }
 
 void ks_drain_forget(void) {

@@ -1,0 +1,122 @@
+/*
+ * The GPU's own clock.
+ *
+ * A drain must say when the GPU was done, not when somebody woke up to see it:
+ * on a busy machine that differs by milliseconds, and it would be charged. So
+ * an event is recorded behind all work of a context, and its time read by the
+ * distance to a base event whose time on CLOCK_MONOTONIC is known. The base is
+ * taken anew every second (a distance is a float of milliseconds, and the two
+ * clocks drift), on a stream of our own, where an event completes at once
+ * however much work is queued elsewhere; and while the drain goes on, so it
+ * costs no time of anybody's turn.
+ */
+#include "timeline.h"
+
+#include "driver_calls.h"
+#include "system.h"
+
+#define BASE_LIFETIME     (KS_SECOND)
+#define BASE_GOOD_ENOUGH  INT64_C(20000)   /* ns within which the base event surely happened */
+#define BASE_ATTEMPT_TIME (KS_MILLISECOND) /* an attempt that takes longer says too little */
+#define BASE_ATTEMPTS     4
+
+static bool prepare(struct ks_timeline *timeline) {
+    unsigned long long id = 0;
+    KS_DRIVER(context_get_id)(timeline->handle, &id);
+    if (timeline->prepared && timeline->id == id)
+        return true;
+    timeline->id = id;
+    timeline->base_time = 0;
+    timeline->prepared =
+        KS_DRIVER(stream_create)(&timeline->stream, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS &&
+        KS_DRIVER(event_create)(&timeline->end, CU_EVENT_BLOCKING_SYNC) == CUDA_SUCCESS &&
+        KS_DRIVER(event_create)(&timeline->base[0], CU_EVENT_DEFAULT) == CUDA_SUCCESS &&
+        KS_DRIVER(event_create)(&timeline->base[1], CU_EVENT_DEFAULT) == CUDA_SUCCESS;
+    return timeline->prepared;
+}
+
+void ks_timeline_discard(struct ks_timeline *timeline) {
+    if (timeline->prepared) {
+        KS_DRIVER(event_destroy)(timeline->end);
+        KS_DRIVER(event_destroy)(timeline->base[0]);
+        KS_DRIVER(event_destroy)(timeline->base[1]);
+        KS_DRIVER(stream_destroy)(timeline->stream);
+    }
+    timeline->prepared = false;
+}
+
+static bool attempt_base(struct ks_timeline *timeline) {
+    const unsigned next = 1 - timeline->base_in_use;
+    CUresult state;
+    const int64_t before = ks_now();
+    int64_t after;
+    if (KS_DRIVER(event_record)(timeline->base[next], timeline->stream) != CUDA_SUCCESS)
+        return false;
+    do {
+        state = KS_DRIVER(event_query)(timeline->base[next]);
+        after = ks_now();
+    } while (state == CUDA_ERROR_NOT_READY && after - before < BASE_ATTEMPT_TIME);
+    const bool better = timeline->base_time == 0 || after - before < timeline->base_width;
+    if (state == CUDA_SUCCESS && better) {
+        timeline->base_in_use = next;
+        timeline->base_width = after - before;
+        timeline->base_time = before + timeline->base_width / 2;
+    }
+    return timeline->base_time != 0 && timeline->base_width <= BASE_GOOD_ENOUGH;
+}
+
+static void take_base(struct ks_timeline *timeline) {
+    if (timeline->base_time != 0 && ks_now() - timeline->base_time < BASE_LIFETIME)
+        return;
+    timeline->base_width = INT64_MAX; /* an old base is worse than any new one */
+    for (int attempt = 0; attempt < BASE_ATTEMPTS && !attempt_base(timeline); attempt++)
+        ;
+}
+
+static CUresult record_end(struct ks_timeline *timeline, bool *covers_all_streams) {
+    const CUresult result = KS_DRIVER(context_record_event)(timeline->handle, timeline->end);
+    *covers_all_streams = result == CUDA_SUCCESS;
+    return *covers_all_streams ? result : KS_DRIVER(event_record)(timeline->end, NULL);
+}
+
+/* Before CUDA 12.5 an event waits for the default stream and those that
+ * synchronise with it; work of the others is waited for, and then the event repeated. */
+static void cover_other_streams(struct ks_timeline *timeline) {
+    const int64_t before = ks_now();
+    KS_DRIVER(context_synchronize)();
+    if (ks_now() - before > KS_MILLISECOND / 5 &&
+        KS_DRIVER(event_record)(timeline->end, NULL) == CUDA_SUCCESS)
+        KS_DRIVER(event_synchronize)(timeline->end);
+}
+
+static int64_t finish_current(struct ks_timeline *timeline) {
+    float milliseconds;
+    bool covers_all_streams;
+    if (!prepare(timeline) || record_end(timeline, &covers_all_streams) != CUDA_SUCCESS) {
+        KS_DRIVER(context_synchronize)();
+        return ks_now();
+    }
+    take_base(timeline);
+    KS_DRIVER(event_synchronize)(timeline->end);
+    if (!covers_all_streams)
+        cover_other_streams(timeline);
+    const int64_t now = ks_now();
+    const CUevent base = timeline->base[timeline->base_in_use];
+    if (timeline->base_time == 0 ||
+        KS_DRIVER(event_elapsed)(&milliseconds, base, timeline->end) != CUDA_SUCCESS)
+        return now; /* a context in error: it is done, and cannot say since when */
+    const int64_t end = timeline->base_time + (int64_t)((double)milliseconds * 1e6);
+    return end < now ? end : now;
+}
+
+int64_t ks_timeline_finish(struct ks_timeline *timeline) {
+    int relaxed = CU_STREAM_CAPTURE_MODE_RELAXED; /* a capture in another thread must not notice */
+    CUcontext popped;
+    if (KS_DRIVER(context_push)(timeline->handle) != CUDA_SUCCESS)
+        return 0;
+    KS_DRIVER(exchange_capture_mode)(&relaxed);
+    const int64_t end = finish_current(timeline);
+    KS_DRIVER(exchange_capture_mode)(&relaxed);
+    KS_DRIVER(context_pop)(&popped);
+    return end;
+}
