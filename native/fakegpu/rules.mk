@@ -32,11 +32,14 @@ $(BUILD)/burn: $(BUILD)/obj/examples/burn.o $(FAKEGPU)/libcuda.so.1
 $(BUILD)/fakegpu-stress: $(BUILD)/obj/fakegpu/stress/stress.o $(FAKEGPU)/libcuda.so.1 $(FAKEGPU)/libnvidia-ml.so.1
 	$(program)
 
+$(BUILD)/tests/timeline_test: $(call fakegpu_objects,stress/timeline_test engine/timeline)
+	$(program)
+
 FAKEGPU_PROFILES := $(patsubst fakegpu/%,$(FAKEGPU)/%,$(wildcard fakegpu/profiles/*.profile))
 $(FAKEGPU)/profiles/%: fakegpu/profiles/%
 	@mkdir -p $(@D)
 	@cp $< $@
 
-TARGETS += $(FAKEGPU_PROFILES) $(FAKEGPU)/libcuda.so.1 $(FAKEGPU)/libnvidia-ml.so.1 $(BUILD)/fakegpu-stat $(BUILD)/burn
+TARGETS += $(FAKEGPU_PROFILES) $(BUILD)/tests/timeline_test $(FAKEGPU)/libcuda.so.1 $(FAKEGPU)/libnvidia-ml.so.1 $(BUILD)/fakegpu-stat $(BUILD)/burn
 CHECKED += $(BUILD)/fakegpu-stress $(BUILD)/fakegpu-stat $(BUILD)/burn
 SOURCES += $(wildcard fakegpu/*/*.[ch] examples/*.c)
