@@ -1,5 +1,6 @@
 """The daemon over real files and sockets, with clients written in Python."""
 
+import contextlib
 import os
 import signal
 import socket
@@ -9,6 +10,8 @@ import time
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from kubeshare.tokens import counters
 from kubeshare.tokens.client import ask_snapshot
@@ -23,6 +26,7 @@ from kubeshare.tokens.files import (
     write_grant,
 )
 from kubeshare.tokens.wire import (
+    MESSAGE,
     PAGE_MAGIC,
     PROCESSES_MAX,
     GateState,
@@ -340,6 +344,39 @@ def test_what_is_no_protocol_costs_the_sender_its_connection(
 
     eventually(lambda: bad.is_dropped, "the connection is closed")
     good.open()
+
+
+messages = st.builds(
+    MESSAGE.pack,
+    st.just(1),
+    st.integers(0, 20),
+    st.integers(0, 2),
+    st.integers(0, 8),
+    st.just(0),
+    st.integers(0, 2**64 - 1),
+    st.integers(0, 2),
+)
+
+
+@settings(
+    max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(st.lists(st.one_of(st.binary(max_size=64), messages), min_size=1, max_size=12))
+def test_whatever_one_process_says_others_are_served(
+    daemon: RunningDaemon, said: list[bytes]
+) -> None:
+    if read_status(daemon.paths, "a") is None:
+        daemon.grant(grant("a"))
+        daemon.grant(grant("b"))
+    hostile, good = Client(daemon.paths, "a"), Client(daemon.paths, "b")
+
+    with contextlib.suppress(ConnectionError):
+        for data in said:
+            hostile.socket.send(data)
+
+    hostile.close()
+    good.open()
+    good.close()
 
 
 @pytest.mark.parametrize("kind", [MessageType.HELLO, MessageType.WELCOME, MessageType.CLOSING])

@@ -35,7 +35,7 @@ _EPOCHS = 2**32
 
 
 class PageWriter:
-    """Opens or makes the page of a grant; all gates closed, the grant pending.
+    """Opens or makes the page of a grant, and closes all its gates.
 
     Args:
         path: of the page; its folder exists.
@@ -59,8 +59,10 @@ class PageWriter:
         self._write(grant, size)
 
     def _write(self, grant: Grant, size: int) -> None:
+        magic, _, _, _, known_state = PAGE_HEADER.unpack_from(self._map, 0)
+        # Of a daemon before this one: what was active stays so until it is decided again.
+        state = known_state if magic == PAGE_MAGIC else GrantState.PENDING
         epochs = [self.epoch(cell) for cell in range(self._cells)]
-        self.set_grant_state(GrantState.PENDING)
         for cell, gpu in enumerate(grant.gpus):
             PAGE_CELL.pack_into(
                 self._map,
@@ -75,7 +77,7 @@ class PageWriter:
                 uuid.UUID(gpu.uuid.removeprefix("GPU-")).bytes,
             )
             self.set_gate(cell, GateState.CLOSED)
-        header = (PAGE_MAGIC, VERSION, size, self._cells, GrantState.PENDING)
+        header = (PAGE_MAGIC, VERSION, size, self._cells, state)
         PAGE_HEADER.pack_into(self._map, 0, *header)
 
     def epoch(self, cell: int) -> int:
