@@ -428,3 +428,59 @@ def test_a_decision_taken_back_while_the_pod_runs_frees_nothing_before_its_node_
         await world.until(lambda: world.running("a"))
 
     in_world(story, n1=1)
+
+
+def _held(world: World, uid: str) -> None:
+    """A vGPU of which a SharePod ``a`` holds a part, for a pod that was never bound."""
+    holder = {
+        "demand": uid,
+        "namespace": "default",
+        "name": "a",
+        "podUid": "",
+        "container": "",
+        "requestMicros": 1,
+        "limitMicros": 1,
+        "memoryBytes": 1,
+    }
+    spec = {"nodeName": "n1", "pool": "onDemand", "memoryBytes": 1 << 34}
+    status = {"phase": "Creating", "holders": [holder]}
+    world.server.seed(VGPUS, {"metadata": {"name": "x"}, "spec": spec, "status": status})
+
+
+def test_a_holder_whose_sharepod_was_not_seen_yet_is_not_taken_for_an_orphan() -> None:
+    async def story(world: World) -> None:
+        world.server.inject(Fault.hang(), verb="watch", resource="sharepods")
+        world.start("devices")
+        await world.quiet(1)
+        _held(world, world.share("a")["metadata"]["uid"])
+        await world.quiet(5)
+        assert world.shares_gpu("a")
+
+    in_world(story, n1=1)
+
+
+def test_a_finished_sharepod_holds_nothing() -> None:
+    async def story(world: World) -> None:
+        made = world.share("a", id="x", spec={"nodeName": "n1"})
+        world.server.seed(SHAREPODS, made | {"status": {"phase": "Succeeded"}})
+        _held(world, made["metadata"]["uid"])
+        world.start("devices")
+        await world.until(lambda: not world.vgpus())
+
+    in_world(story, n1=1)
+
+
+def test_a_pod_that_failed_before_it_was_bound_holds_nothing() -> None:
+    async def story(world: World) -> None:
+        made = world.share("a", id="x", spec={"nodeName": "n1"})
+        uid = made["metadata"]["uid"]
+        _held(world, uid)
+        owner = {"apiVersion": "v1", "kind": "SharePod", "name": "a", "controller": True}
+        metadata = {"name": "a", "namespace": "default", "ownerReferences": [owner | {"uid": uid}]}
+        pod = {"metadata": metadata, "spec": {"containers": []}, "status": {"phase": "Failed"}}
+        world.server.seed(PODS, pod)
+        world.start("devices")
+        await world.until(lambda: not world.vgpus())
+        assert world.sharepod("a")["status"]["phase"] == "Failed"
+
+    in_world(story, n1=1)

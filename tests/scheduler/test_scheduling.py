@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from cluster_fake import World, expect_pending, expect_scheduled, in_world
+from cluster_fake import GIB, World, expect_pending, expect_scheduled, in_world
 from kube_fake import Fault
 from kubeshare.api.v1 import GPUNODES, SHAREPODS, VGPUS
 from kubeshare.kube.resources import NODES
@@ -264,6 +264,38 @@ def test_whoever_decides_at_the_same_time_wins_and_the_part_is_given_back() -> N
         await world.until(lambda: world.condition("a", "Scheduled"))
         assert world.sharepod("a")["spec"]["gpu"]["id"] == "mine"
         assert list(world.vgpus().values()) == [[]]
+
+    in_world(story, n1=1)
+
+
+def _held(world: World, uid: str, **holder: object) -> None:
+    """A vGPU of which an earlier run has taken a part for a SharePod."""
+    amounts = {"requestMicros": 300_000, "limitMicros": 1_000_000, "memoryBytes": GIB}
+    identity = {"demand": uid, "container": "", "podUid": "", "name": "a"}
+    spec = {"nodeName": "n1", "pool": "onDemand", "memoryBytes": 16 * GIB}
+    status = {"phase": "Creating", "holders": [{**identity, **amounts, **holder}]}
+    world.server.seed(VGPUS, {"metadata": {"name": "old"}, "spec": spec, "status": status})
+
+
+@pytest.mark.parametrize(
+    ("holder", "writes"),
+    [({"attempt": 1}, 0), ({"attempt": 1, "requestMicros": 200_000}, 2), ({"attempt": 0}, 2)],
+    ids=["taken up", "asked otherwise since", "of a decision that was undone"],
+)
+def test_what_an_earlier_run_holds_is_taken_up_if_it_is_still_right(
+    holder: Raw, writes: int
+) -> None:
+    async def story(world: World) -> None:
+        _held(world, world.share("a")["metadata"]["uid"], **holder)
+        world.start("scheduler")
+        await world.until(lambda: world.condition("a", "Scheduled"))
+        expect_scheduled(world, "a").on("old")
+        asked = [each.resource for each in world.server.requests if each.verb == "patch"]
+        assert asked.count("vgpus/status") == writes
+        vgpu = world.server.stored(VGPUS, "old")
+        assert vgpu is not None
+        [now] = vgpu["status"]["holders"]
+        assert (now["attempt"], now["requestMicros"]) == (1, 300_000)
 
     in_world(story, n1=1)
 

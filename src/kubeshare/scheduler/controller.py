@@ -167,18 +167,13 @@ class Scheduler:
             self._events.invalid(sharepod, field, message)
 
     async def _read_again(self, raw: Raw) -> None:
-        """The SharePod has changed: take back what it does not (or no longer) name.
-
-        One that is still undecided keeps its part: the next round takes it up.
-        """
+        """The SharePod has changed: read it, and take back what it does not name."""
         live = await self._binder.refresh(raw)
-        sharepod = sharepods.view(raw if live is None else live)
-        if live is not None and not sharepods.decided(sharepod):
-            return
-        named = sharepods.gpuids(sharepod) if live is not None else ()
-        for vgpu in self._pool.held_by(sharepod.metadata.uid):
+        named = sharepods.gpuids(sharepods.view(live)) if live is not None else ()
+        uid = sharepods.view(raw).metadata.uid
+        for vgpu in self._pool.held_by(uid):
             if vgpu.metadata.name not in named:
-                await self._pool.give_back(vgpu.metadata.name, sharepod.metadata.uid)
+                await self._pool.give_back(vgpu.metadata.name, uid)
 
 
 def _still_right(vgpu: VGPU, demand: Demand) -> bool:
