@@ -1,5 +1,6 @@
 """`kubeshare top`: who holds this machine's GPUs, live."""
 
+import contextlib
 import json
 import sys
 import time
@@ -39,10 +40,9 @@ def top(*, once: bool, output: str, interval: float, run_folder: Path | None) ->
     in all, WAIT how long it waited for its turn on average and at most.
     """
     paths = Paths(run_folder or default_run_folder())
-    if output == "json":
-        _print_json(paths, once=once, interval=interval)
-    else:
-        _print_table(paths, once=once, interval=interval)
+    show = _print_json if output == "json" else _print_table
+    with contextlib.suppress(KeyboardInterrupt):  # the way to end a view that goes on
+        show(paths, once=once, interval=interval)
 
 
 def _print_json(paths: Paths, *, once: bool, interval: float) -> None:
