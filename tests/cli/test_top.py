@@ -1,0 +1,90 @@
+"""`kubeshare top`: what it shows, and what it says when there is nothing to show."""
+
+import json
+
+import pytest
+
+from cli.conftest import Machine, eventually
+from kubeshare.cli.top import by_gpu
+
+CLAIM = {
+    "gpu": "GPU-a",
+    "model": "V100",
+    "claim": "c",
+    "holder": "train (7)",
+    "state": "open",
+    "requestMicros": 300_000,
+    "limitMicros": 600_000,
+    "share": 0.4987,
+    "chargedNs": 12_340_000_000,
+    "waits": 2,
+    "waitedNs": 200_000_000,
+    "longestWaitNs": 130_000_000,
+    "memoryBytes": 2**30,
+    "memoryUsedBytes": 512 * 2**20,
+    "memoryTotalBytes": 16 * 2**30,
+}
+
+
+def test_a_line_says_what_a_holder_may_and_what_it_got() -> None:
+    ((title, lines),) = by_gpu([CLAIM])
+
+    assert title == "V100 GPU-a: 0.3 of its time requested, 1Gi of 16Gi given"
+    assert lines == [("train (7)", "open", "0.3", "0.6", "0.50", "12.3s", "512Mi/1Gi", "100/130ms")]
+
+
+def test_holders_stand_under_their_gpu_the_largest_request_first() -> None:
+    claims = [
+        {**CLAIM, "gpu": "GPU-b", "holder": "alone"},
+        {**CLAIM, "holder": "small"},
+        {**CLAIM, "holder": "large", "requestMicros": 500_000},
+    ]
+
+    shown = [(title.split()[1], [line[0] for line in lines]) for title, lines in by_gpu(claims)]
+
+    assert shown == [("GPU-a:", ["large", "small"]), ("GPU-b:", ["alone"])]
+
+
+def test_what_was_refused_is_not_counted_as_given() -> None:
+    claims = [CLAIM, {**CLAIM, "state": "refused", "requestMicros": 900_000}]
+
+    assert by_gpu(claims)[0][0].startswith("V100 GPU-a: 0.3 of its time requested, 1Gi")
+
+
+def test_without_a_daemon_it_says_what_to_do(machine: Machine) -> None:
+    code, output, errors = machine.kubeshare("top", "--once")
+
+    assert (code, output) == (3, "")
+    assert "`kubeshare run` starts one" in errors
+
+
+@pytest.mark.native
+def test_holders_are_shown_as_a_table_and_as_json(machine: Machine) -> None:
+    job = machine.burn(0.3, 0.6, "--memory", "512Mi")
+    eventually(lambda: machine.claims().get(job.pid, {}).get("memoryUsedBytes"), "it uses memory")
+
+    code, table, _ = machine.kubeshare("top", "--once")
+    assert code == 0
+    assert f"burn ({job.pid})" in table
+    assert "512Mi/1Gi" in table
+    assert "\x1b[" not in table
+
+    code, text, _ = machine.kubeshare("top", "--once", "-o", "json")
+    assert code == 0
+    assert json.loads(text)["claims"][0]["requestMicros"] == 300_000
+
+
+@pytest.mark.native
+@pytest.mark.slow
+def test_two_saturating_jobs_are_shown_near_their_shares(machine: Machine) -> None:
+    jobs = [machine.burn(0.3, 0.6), machine.burn(0.4, 0.6)]
+
+    def shares() -> list[float]:
+        claims = machine.claims()
+        return [claims[job.pid]["share"] if job.pid in claims else 0 for job in jobs]
+
+    eventually(
+        lambda: shares() == pytest.approx([0.5, 0.5], abs=0.03),
+        "both are within three points of a half",
+        seconds=60,
+    )
