@@ -6,6 +6,7 @@ from cluster_fake import World, expect_pending, expect_scheduled, in_world
 from kube_fake import Fault
 from kubeshare.api.v1 import SHAREPODS, VGPUS
 from kubeshare.devices.placeholder import TRIES
+from kubeshare.devices.release import GRACE
 from kubeshare.kube.resources import PODS
 
 Raw = dict[str, Any]
@@ -379,6 +380,8 @@ def test_a_vgpu_that_nobody_took_a_part_of_goes_after_a_moment() -> None:
         spec = {"nodeName": "n1", "pool": "onDemand", "memoryBytes": 1 << 34}
         world.server.seed(VGPUS, {"metadata": {"name": "left"}, "spec": spec})
         world.start()
+        await world.quiet(GRACE - 1)
+        assert world.vgpus(), "whoever made it is about to take a part"
         await world.until(lambda: not world.vgpus() and not world.placeholders())
 
     in_world(story, n1=1)

@@ -24,7 +24,7 @@ from kubeshare.kube.resources import Raw
 from kubeshare.kube.store import Store
 
 GRACE: Final = 5.0
-"""Seconds that a new vGPU may be without holders: who made it is about to take a part."""
+"""Seconds that a vGPU may be without its first holder: who made it is about to take a part."""
 
 
 class Release:
@@ -52,7 +52,8 @@ class Release:
         self._asked = asked
         self._events = events
         self._metrics = metrics
-        self._empty_since: dict[str, float] = {}  # uid of a vGPU in Creating -> when seen empty
+        self._was_held: set[str] = set()  # uids of vGPUs that were seen with holders
+        self._empty_since: dict[str, float] = {}  # uid of one that was not -> when first seen
 
     async def orphans(self, vgpu: VGPU) -> VGPU | None:
         """Remove the holders that nobody asks for; returns the vGPU as it is then."""
@@ -71,16 +72,20 @@ class Release:
             the vGPU as it is then, and when to look at it again.
         """
         uid = vgpu.metadata.uid
-        if vgpu.status.holders or vgpu.spec.pool != "onDemand" or vgpu.status.phase == DELETING:
+        if vgpu.status.holders:
+            self._was_held.add(uid)
             self._empty_since.pop(uid, None)
             return vgpu, None
-        if vgpu.status.phase == "Creating":
+        if vgpu.spec.pool != "onDemand" or vgpu.status.phase == DELETING:
+            return vgpu, None
+        if uid not in self._was_held:
             now = asyncio.get_running_loop().time()
             left = self._empty_since.setdefault(uid, now) + GRACE - now
             if left > 0:
                 return vgpu, RequeueAfter(left)
         going = await self._pool.change(vgpu.metadata.name, _to_deleting)
         self._empty_since.pop(uid, None)
+        self._was_held.discard(uid)
         if going is not None and going.status.phase == DELETING:
             self._events.released(going)
         return going, None
