@@ -46,7 +46,7 @@ def test_a_build_that_fails_leaves_nothing_to_be_taken_for_a_result() -> None:
 
 
 def test_what_an_interrupted_build_left_is_built_anew() -> None:
-    partial = cache_folder() / ".thing-1.partial"
+    partial = cache_folder() / ".thing-1.partial-x"
     partial.mkdir(parents=True)
     (partial / "half").touch()
 

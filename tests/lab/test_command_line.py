@@ -38,6 +38,25 @@ def test_a_name_that_does_not_fit_is_wrong_use(capsys: pytest.CaptureFixture[str
     assert "is no name for a lab" in capsys.readouterr().err
 
 
+def test_a_profile_that_is_none_is_wrong_use(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["lab", "up", "--name", "x", "--gpus", "many"]) == 2
+
+    assert "no profile many: use a name like V100x2" in capsys.readouterr().err
+
+
+def test_a_lab_that_is_there_is_not_made_anew_with_another_shape(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "x").mkdir()
+    (tmp_path / "x" / "lab.json").write_text('{"nodes": 1, "gpus": "none"}')
+
+    assert main(["lab", "up", "--name", "x", "--nodes", "3"]) == 2
+
+    assert (
+        "lab x has 1 nodes with none each: `kubeshare lab down --name x`" in capsys.readouterr().err
+    )
+
+
 def test_logs_of_an_unknown_component_name_those_there_are(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

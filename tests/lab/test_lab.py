@@ -129,6 +129,16 @@ def test_a_pod_that_asks_for_none_sees_no_driver(lab: Lab, namespace: str) -> No
     assert _output(lab, namespace, "none").strip() == "none"
 
 
+def test_the_image_has_every_program_of_the_cluster(lab: Lab, namespace: str) -> None:
+    programs = ("scheduler", "devices", "node", "tokens")
+    code = "import importlib\n" + "\n".join(
+        f"importlib.import_module('kubeshare.{one}.__main__'); print('{one}')" for one in programs
+    )
+    _apply(lab, namespace, _pod("programs", code))
+
+    assert tuple(_output(lab, namespace, "programs").split()) == programs
+
+
 def test_no_two_nodes_have_a_gpu_of_the_same_uuid(lab: Lab, namespace: str) -> None:
     uuids = []
     for node in ("node-1", "node-2"):

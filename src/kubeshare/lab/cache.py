@@ -10,6 +10,7 @@ import fcntl
 import hashlib
 import os
 import shutil
+import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -60,11 +61,13 @@ def cached(name: str, key: str, build: Callable[[Path], None]) -> Path:
     root.mkdir(parents=True, exist_ok=True)
     with _locked(root / f".{name}-{key}.lock"):
         if not result.is_dir():
-            partial = root / f".{name}-{key}.partial"
-            shutil.rmtree(partial, ignore_errors=True)
-            partial.mkdir()
+            for left in root.glob(f".{name}-{key}.partial-*"):
+                shutil.rmtree(left, ignore_errors=True)
+            # A new name each time: a compiler whose parent was killed may still write to the old.
+            partial = Path(tempfile.mkdtemp(prefix=f".{name}-{key}.partial-", dir=root))
             try:
                 build(partial)
+                partial.chmod(0o755)
                 partial.rename(result)
             finally:
                 shutil.rmtree(partial, ignore_errors=True)

@@ -19,7 +19,6 @@ import msgspec
 from kubeshare.lab import (
     binaries,
     cgroups,
-    configuration,
     gpus,
     images,
     machine,
@@ -27,19 +26,13 @@ from kubeshare.lab import (
     processes,
     requirements,
 )
-from kubeshare.lab.archive import Layer
-from kubeshare.lab.certificates import Authority
+from kubeshare.lab.boot import CONTROL_PLANE_PARTS, Boot, build_programs
 from kubeshare.lab.control_plane import (
     ApiServer,
     Settings,
-    api_server_arguments,
-    etcd_arguments,
-    ready,
     wait_until,
-    write_admin_kubeconfig,
 )
 from kubeshare.lab.errors import LabError
-from kubeshare.lab.kubeconfig import write_kubeconfig
 from kubeshare.lab.layout import (
     CONTROL_PLANE,
     MAX_NODES,
@@ -52,7 +45,6 @@ from kubeshare.lab.machine import Machine
 from kubeshare.lab.node import Node
 from kubeshare.lab.progress import Progress
 
-CONTROL_PLANE_PARTS = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler")
 _API_PORT = 6443
 _ETCD_PORT = 2379
 
@@ -164,23 +156,27 @@ class Lab:
         Raises:
             LabError: what is wrong, and what to do.
         """
+        wanted = self._checked(shape)
         requirements.check(self.progress)
         network.check_range(self.layout)
         with self._alone():
-            shape = self._settle(shape)
+            (self.layout.folder / "lab.json").write_bytes(msgspec.json.encode(wanted))
             with ThreadPoolExecutor() as pool:
-                programs = pool.submit(binaries.everything, self.progress)
-                pause = pool.submit(images.pause_program, self.progress)
                 layers = pool.submit(images.kubeshare_layers, self.layout.folder, self.progress)
-                kubernetes, containerd = programs.result()
-                self._boot_control_plane(kubernetes, pause.result())
-                self._boot_nodes(kubernetes, containerd, pause.result())
-                self._load(pause.result(), layers.result(), containerd)
+                boot = self._boot()
+                boot.control_plane()
+                boot.nodes(self.nodes)
+                boot.images(self.nodes, layers.result())
             self._wait_for_nodes()
 
-    def _settle(self, shape: Shape | None) -> Shape:
+    def _boot(self) -> Boot:
+        return Boot(self.layout, self.settings, build_programs(self.progress), self.progress)
+
+    def _checked(self, shape: Shape | None) -> Shape:
         there = self.shape
         wanted = shape or there or Shape()
+        if Path(wanted.gpus).is_file():
+            wanted = Shape(wanted.nodes, str(Path(wanted.gpus).resolve()))
         if there is not None and there != wanted:
             raise LabError(
                 f"lab {self.name} has {there.nodes} nodes with {there.gpus} each: "
@@ -189,7 +185,7 @@ class Lab:
             )
         if not 1 <= wanted.nodes <= MAX_NODES:
             raise LabError(f"a lab has 1 to {MAX_NODES} nodes, not {wanted.nodes}", exit_code=2)
-        (self.layout.folder / "lab.json").write_bytes(msgspec.json.encode(wanted))
+        gpus.check(wanted.gpus)
         return wanted
 
     @contextmanager
@@ -208,76 +204,11 @@ class Lab:
         finally:
             os.close(handle)
 
-    def _boot_control_plane(self, kubernetes: Path, init_program: Path) -> None:
-        settings = self.settings
-        authority = Authority(self.layout.folder / "certificates")
-        write_admin_kubeconfig(settings, authority, f"kubeshare-lab-{self.name}")
-        with self.progress.step("start etcd and the API server"):
-            cgroups.make(f"{self.layout.cgroup}/system")
-            self.control_plane.boot(init_program)
-            network.set_up_control_plane(self.layout, self.control_plane)
-            for argv in (etcd_arguments(settings), api_server_arguments(settings, authority)):
-                self._start(argv, kubernetes)
-            self._wait_for_api(authority)
-        for argv in self._controllers(authority):
-            self._start(argv, kubernetes)
-
-    def _start(self, argv: list[str], programs: Path) -> None:
-        self.control_plane.start(argv[0], [str(programs / argv[0]), *argv[1:]])
-
-    def _wait_for_api(self, authority: Authority) -> None:
-        def died() -> str | None:
-            running = machine.find_parts(self.layout)
-            for part in CONTROL_PLANE_PARTS[:2]:
-                if f"{CONTROL_PLANE}/{part}" not in running:
-                    return f"{part} ended: {self.control_plane.log_tail(part)}"
-            return None
-
-        wait_until(
-            lambda: ready(self.settings, authority.certificate),
-            f"the API server at {self.settings.url}",
-            still_possible=died,
-        )
-
-    def _controllers(self, authority: Authority) -> Iterator[list[str]]:
-        """The command lines of the controller manager and the scheduler."""
-        accounts = authority.service_account_keys().key
-        for program in CONTROL_PLANE_PARTS[2:]:
-            pair = authority.identity(program, f"system:{program}")
-            path = self.layout.folder / f"{program}.kubeconfig"
-            url, ca = self.settings.url, authority.certificate
-            write_kubeconfig(path, program, url, ca, pair)
-            if program == "kube-scheduler":
-                yield configuration.scheduler_arguments(path)
-            else:
-                yield configuration.controller_manager_arguments(path, ca, accounts)
-
-    def _boot_nodes(self, kubernetes: Path, containerd: Path, init_program: Path) -> None:
-        authority = Authority(self.layout.folder / "certificates")
-        nodes = self.nodes
-
-        def boot(node: Node) -> None:
-            node.boot(init_program)
-            others = [one.layout for one in nodes if one.name != node.name]
-            if not node.connected():
-                network.connect_node(node.layout, node.machine, self.control_plane, others)
-            node.start(kubernetes, containerd)
-
-        with self.progress.step(f"start {len(nodes)} nodes"), ThreadPoolExecutor() as pool:
-            for node in nodes:
-                node.prepare(authority, self.settings.url)
-            list(pool.map(boot, nodes))
-
-    def _load(self, pause: Path, layers: list[Layer], containerd: Path) -> None:
-        with self.progress.step("load the images"), ThreadPoolExecutor() as pool:
-            list(pool.map(lambda node: node.load_images(pause, layers, containerd), self.nodes))
-
     def load_image(self) -> None:
         """Bring the code of this clone to every node, as the image ``kubeshare:dev``."""
         self._require()
-        pause = images.pause_program(self.progress)
         layers = images.kubeshare_layers(self.layout.folder, self.progress)
-        self._load(pause, layers, binaries.containerd(self.progress))
+        self._boot().images(self.nodes, layers)
 
     def _wait_for_nodes(self) -> None:
         names = {node.name for node in self.nodes}
@@ -331,7 +262,11 @@ class Lab:
     def restart_component(self, name: str, *, gently: bool = False) -> None:
         """End one component and bring back it and whatever else has died."""
         self.stop_component(name, gently=gently)
-        self.up()
+        with self._alone():
+            boot = self._boot()
+            boot.control_plane()
+            boot.nodes(self.nodes)
+            self._wait_for_nodes()
 
     # Down
 

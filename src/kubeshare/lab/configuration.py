@@ -84,6 +84,8 @@ def kubelet(node: NodeLayout, authority: Path, certificate: Path, key: Path) -> 
         "clusterDNS": [DNS_IP],
         "clusterDomain": "cluster.local",
         "resolvConf": "",
+        # A GPU that has come or gone shows within this time; the usual 10 s are long in a test.
+        "nodeStatusUpdateFrequency": "3s",
         # The nodes share one disk, which is its owner's business: no node evicts for it.
         "imageGCHighThresholdPercent": 100,
         "evictionHard": {

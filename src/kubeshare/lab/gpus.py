@@ -6,6 +6,7 @@ given a GPU, as ``nvidia-ctk cdi generate`` writes it; and a device plugin offer
 ``nvidia.com/gpu`` to the kubelet. KubeShare meets nothing else on a real node.
 """
 
+import functools
 import re
 import sys
 from pathlib import Path
@@ -52,6 +53,17 @@ def profile_text(profile: str, seed: str) -> str:
     return f"{text}\nseed = {seed}\nstate = ../../{_STATE}\n"
 
 
+def check(profile: str) -> None:
+    """Refuse what names no fake GPUs at all, before anything is made.
+
+    Raises:
+        LabError: as :func:`profile_text`.
+    """
+    if profile != NONE:
+        profile_text(profile, "")
+
+
+@functools.cache
 def count(profile: str) -> int:
     """How many GPUs a profile has.
 

@@ -43,12 +43,15 @@ _CONFIG = {
 }
 _BASE_RECIPE = (
     "mmdebstrap",
-    "--variant=minbase",
-    "--include=python3,ca-certificates",
+    "--variant=essential",
+    "--include=python3,libstdc++6",
     "--dpkgopt=path-exclude=/usr/share/doc/*",
     "--dpkgopt=path-exclude=/usr/share/man/*",
     "--dpkgopt=path-exclude=/usr/share/locale/*",
-    "--customize-hook=rm -rf $1/var/lib/apt/lists $1/var/cache/apt $1/usr/share/doc",
+    # Only containers are made of it: nothing more will be installed.
+    "--customize-hook=rm -rf $1/var/lib/apt $1/var/cache $1/var/lib/dpkg/info $1/usr/share/doc",
+    "--customize-hook=rm -rf $1/usr/lib/x86_64-linux-gnu/gconv",
+    "--customize-hook=rm -rf $1/usr/lib/x86_64-linux-gnu/perl-base",
     "bookworm",
 )
 _COMMAND = """#!/usr/bin/python3

@@ -23,6 +23,7 @@ from kubeshare.lab.machine import Machine
 
 # What is written to these is small and ends with the node; the binds below are its disk.
 _OVERLAYS = ("/etc", "/var/lib", "/var/log")
+_KUBELET_PORT = 10250
 _MOUNTED = "/run/kubeshare-lab/mounted"
 _BINDS = ("/var/lib/containerd", "/var/lib/kubelet", "/var/lib/kubeshare")
 _RUN = ("containerd", "cni", "cdi", "netns", "kubeshare", "nvidia/driver", "lock", "kubeshare-lab")
@@ -156,6 +157,7 @@ class Node:
             f"--node-ip={self.layout.address}",
         ]
         self.machine.start("kubelet", kubelet)
+        wait_until(self._kubelet_answers, f"the kubelet of {self.name}")
         proxy = [str(kubernetes / "kube-proxy"), f"--config={config / 'kube-proxy.yaml'}"]
         self.machine.start("kube-proxy", proxy)
         if self.profile != gpus.NONE:
@@ -168,6 +170,13 @@ class Node:
             except OSError:
                 return False
             return True
+
+    def _kubelet_answers(self) -> bool:
+        try:
+            socket.create_connection((self.layout.address, _KUBELET_PORT), timeout=1).close()
+        except OSError:
+            return False
+        return True
 
     def connected(self) -> bool:
         """Whether its cable to the control plane is there."""

@@ -17,6 +17,7 @@ PACKAGES = {
     "ip": "iproute2",
     "mmdebstrap": "mmdebstrap",
     "nsenter": "util-linux",
+    "/usr/share/keyrings/debian-archive-keyring.gpg": "debian-archive-keyring",
 }
 
 
