@@ -93,13 +93,18 @@ class Machine:
         return int(self.paths.lock.read_text())
 
     def kill_daemon(self) -> None:
-        """Kill the daemon as nothing could expect."""
-        with contextlib.suppress(FileNotFoundError, ProcessLookupError, ValueError):
-            pid = self.daemon_pid
-            pidfd = os.pidfd_open(pid)
-            signal.pidfd_send_signal(pidfd, signal.SIGKILL)
-            eventually(lambda: not _is_running(pid), "the daemon is dead")
-            os.close(pidfd)
+        """Kill the daemon as nothing could expect, and one that lost a race to be it."""
+        while found := [pid for pid in _processes() if self._is_daemon(pid)]:
+            for pid in found:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+
+    def _is_daemon(self, pid: int) -> bool:
+        try:
+            arguments = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+        except (FileNotFoundError, ProcessLookupError):
+            return False
+        return {b"kubeshare.tokens", os.fsencode(self.paths.root)} <= set(arguments)
 
     def clean_up(self) -> None:
         for process in self._started:
@@ -108,12 +113,8 @@ class Machine:
         self.kill_daemon()
 
 
-def _is_running(pid: int) -> bool:
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-    return state != "Z"
+def _processes() -> list[int]:
+    return [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
 
 
 def eventually(question: Callable[[], object], what: str, seconds: float = 20) -> None:
