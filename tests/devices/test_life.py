@@ -487,3 +487,28 @@ def test_a_pod_that_failed_before_it_was_bound_holds_nothing() -> None:
         assert world.sharepod("a")["status"]["phase"] == "Failed"
 
     in_world(story, n1=1)
+
+
+def test_a_vgpu_that_gets_a_holder_in_the_last_moment_stays() -> None:
+    async def story(world: World) -> None:
+        world.start()
+        world.share("a")
+        await world.until(lambda: world.running("a"))
+        [gpuid] = world.vgpus()
+
+        def take_a_part() -> None:
+            uid = world.share("b", id=gpuid, spec={"nodeName": "n1"})["metadata"]["uid"]
+            part = {"demand": uid, "namespace": "default", "name": "b", "podUid": ""}
+            amounts = {"requestMicros": 1, "limitMicros": 1, "memoryBytes": 1, "container": ""}
+            taken = {"holders": [part | amounts]}
+            world.server.change(VGPUS, gpuid, "", lambda vgpu: vgpu["status"].update(taken))
+
+        conflict = Fault("answer", 409, "Conflict", action=take_a_part)
+        world.server.inject(conflict, verb="patch", resource="vgpus/status")
+        world.delete("a")
+        await world.until(lambda: world.running("b"))
+        assert world.vgpus() == {gpuid: ["b"]}
+        refused = [each for each in world.events(gpuid) if each.startswith("Released")]
+        assert not refused
+
+    in_world(story, n1=1)

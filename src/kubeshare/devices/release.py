@@ -104,13 +104,12 @@ class Release:
     @staticmethod
     def _wanted(raw: Raw | None, gpuid: str, holder: Holder, pod: Pod | None) -> bool:
         """The SharePod still asks for this part, or its pod may still be bound."""
-        ours = pod is not None and _owner(pod) == holder.demand
-        if ours and pod is not None and not pod.terminal:
+        if pod is not None and not pod.terminal and _owner(pod) == holder.demand:
             return True
         if raw is None:
             return False
         sharepod = sharepods.view(raw)
-        over = sharepods.going(sharepod) or sharepods.finished(sharepod) or ours
+        over = sharepods.going(sharepod) or sharepods.finished(sharepod)
         if over or sharepod.metadata.uid != holder.demand:
             return False
         # While it is undecided, Sched has taken the part and is about to say so.

@@ -52,17 +52,21 @@ def no_pod(vgpus: Sequence[VGPU], reason: str, message: str, *, passing: bool = 
     )
 
 
-def of_pod(pod: Pod, vgpus: Sequence[VGPU], lost: str = "") -> Report:
+def of_pod(
+    pod: Pod, vgpus: Sequence[VGPU], lost: str = "", told: Sequence[AllocatedGPU] = ()
+) -> Report:
     """There is a pod, and the status tells how it is.
 
     Args:
         pod: the SharePod's.
         vgpus: those that it shares; none for a pod without a GPU.
         lost: what has become of its GPU, where that is no good news.
+        told: what the status says already; it outlives the vGPUs of a pod that has ended.
     """
     ready, passing = _ready(pod)
     conditions: tuple[Condition, ...] = (ready,)
-    if vgpus:
+    gpus = _gpus(vgpus) or (tuple(told) if pod.terminal else ())
+    if gpus:
         allocated = _allocated(vgpus)
         if pod.terminal:
             words = "the pod has ended and its part of the GPU is given back"
@@ -73,7 +77,7 @@ def of_pod(pod: Pod, vgpus: Sequence[VGPU], lost: str = "") -> Report:
     return Report(
         conditions=conditions,
         node=pod.spec.node_name,
-        gpus=_gpus(vgpus),
+        gpus=gpus,
         phase=pod.status.phase,
         message=pod.status.message[:MESSAGE_LENGTH] or ("" if passing else _trouble(ready)),
         passing=passing and not lost,

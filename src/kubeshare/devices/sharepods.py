@@ -98,7 +98,8 @@ class SharePodLife:
         if pod is not None and owned_by(pod, sharepod.metadata.uid):
             if pod.spec.node_name and not pod.terminal:
                 await self._pods.name_to_node(pod, sharepod.metadata.uid, gpuids)
-            return report.of_pod(pod, self._vgpus(gpuids), self._lost(gpuids))
+            told = sharepod.status.gpus
+            return report.of_pod(pod, self._vgpus(gpuids), self._lost(gpuids), told)
         if sharepods.going(sharepod) or sharepods.finished(sharepod):
             return None
         if _refused_as_it_is(sharepod):
