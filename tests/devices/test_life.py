@@ -512,3 +512,36 @@ def test_a_vgpu_that_gets_a_holder_in_the_last_moment_stays() -> None:
         assert not refused
 
     in_world(story, n1=1)
+
+
+def test_the_placeholder_goes_before_its_vgpu() -> None:
+    async def story(world: World) -> None:
+        world.start()
+        world.share("a")
+        await world.until(lambda: world.running("a"))
+        kept: list[bool] = []
+        world.server.storage.after_change.append(
+            lambda *_: kept.append(bool(world.vgpus()) or not world.placeholders())
+        )
+        world.delete("a")
+        await world.until(lambda: not world.vgpus())
+        assert all(kept)
+
+    in_world(story, n1=1)
+
+
+def test_a_gpu_whose_vgpu_was_deleted_by_force_is_kept_while_pods_run_on_it() -> None:
+    async def story(world: World) -> None:
+        world.start()
+        world.share("a")
+        await world.until(lambda: world.running("a"))
+        [gpuid] = world.vgpus()
+        world.server.remove(VGPUS, gpuid)
+        world.native_pod("whole")
+        await world.quiet()
+        assert world.running("a")
+        assert not world.running("whole")
+        world.delete("a")
+        await world.until(lambda: world.running("whole"))
+
+    in_world(story, n1=1)

@@ -6,7 +6,7 @@ kube-scheduler, kubelet, node agent and garbage collector.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -29,18 +29,22 @@ Raw = dict[str, Any]
 
 NAMESPACE = "real-life"
 SYSTEM = "kubeshare-system"
-NOT_INSTALLED = {"Deployment", "DaemonSet", "ValidatingAdmissionPolicyBinding"}
+NOT_INSTALLED = {"Deployment", "DaemonSet"}
 
 
-@pytest.fixture(scope="module")
-def installed(apiserver: ApiServer) -> ApiServer:
+@pytest.fixture
+def installed(apiserver: ApiServer) -> Iterator[ApiServer]:
     """Everything of KubeShare but its programs."""
     ours = manifests.load(manifests.Options())
     wanted = [manifest for manifest in ours if manifest["kind"] not in NOT_INSTALLED]
     apiserver.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(wanted))
     apiserver.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=60s")
     apiserver.kubectl("create", "namespace", NAMESPACE)
-    return apiserver
+    yield apiserver
+    apiserver.kubectl("delete", "shp,pods", "--all", "-n", NAMESPACE, "--force")
+    apiserver.kubectl("delete", "pods", "--all", "-n", SYSTEM, "--force")
+    apiserver.kubectl("delete", "vgpu", "--all")
+    apiserver.kubectl("delete", "node,gpunode", "real")
 
 
 class Cluster:
@@ -91,7 +95,7 @@ class Cluster:
         return found
 
 
-async def eventually(check: Callable[[], Awaitable[Any]], seconds: float = 20.0) -> Any:
+async def eventually(check: Callable[[], Awaitable[Any]], seconds: float = 60.0) -> Any:
     """What ``check`` returns as soon as it is something; a missing object is nothing."""
     async with asyncio.timeout(seconds):
         while True:
