@@ -13,7 +13,7 @@ back at the end. That costs as much as the change, never as much as the cluster.
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 
@@ -21,6 +21,25 @@ from kubeshare.core.demand import Demand
 from kubeshare.core.device import MAX_HOLDERS, Device, FreeGpu, Holder, Node
 from kubeshare.core.errors import LedgerError
 from kubeshare.core.units import MICROS, format_memory, format_share
+
+
+class Index(Protocol):
+    """What a policy derives from a ledger to answer quickly; the ledger tells it each change.
+
+    It is made of a whole ledger by ``Index(ledger)``. A change is told right after it
+    was made, those that are taken back included; what was or is not there is None.
+    """
+
+    def __init__(self, ledger: "Ledger") -> None: ...
+
+    def device_changed(self, before: Device | None, after: Device | None) -> None:
+        """A device came, changed or went."""
+
+    def node_changed(self, before: Node | None, after: Node | None) -> None:
+        """A node came, changed or went."""
+
+
+AnIndex = TypeVar("AnIndex", bound=Index)
 
 
 class Ledger:
@@ -43,6 +62,7 @@ class Ledger:
         self._held: dict[str, frozenset[str]] = {}  # demand uid -> ids of the devices it holds
         self._notes: list[tuple[dict[str, Any], str, object]] = []
         self._noting = 0
+        self._indexes: dict[type[Index], Index] = {}
         for node in nodes:
             self.add_node(node)
         for device in devices:
@@ -68,6 +88,14 @@ class Ledger:
     def held_by(self, demand_uid: str) -> frozenset[str]:
         """The ids of the devices of which this demand has a part."""
         return self._held.get(demand_uid, frozenset())
+
+    def index(self, kind: type[AnIndex]) -> AnIndex:
+        """The ledger's index of a kind; it is made when it is asked for the first time."""
+        found = self._indexes.get(kind)
+        if found is None:
+            found = self._indexes[kind] = kind(self)
+        assert isinstance(found, kind)
+        return found
 
     def add_node(self, node: Node) -> None:
         """Add a node.
@@ -243,13 +271,25 @@ class Ledger:
     def _undo(self, mark: int) -> None:
         while len(self._notes) > mark:
             table, key, value = self._notes.pop()
-            _put(table, key, value)
+            self._put(table, key, value)
 
     def _write(self, table: dict[str, Any], key: str, value: object) -> None:
         """The one place where the ledger changes; None removes."""
         if self._noting:
             self._notes.append((table, key, table.get(key)))
-        _put(table, key, value)
+        self._put(table, key, value)
+
+    def _put(self, table: dict[str, Any], key: str, value: Any) -> None:
+        before = table.get(key)
+        if value is None:
+            table.pop(key, None)
+        else:
+            table[key] = value
+        for index in self._indexes.values():
+            if table is self._devices:
+                index.device_changed(before, value)
+            elif table is self._nodes:
+                index.node_changed(before, value)
 
     def _node(self, name: str) -> Node:
         try:
@@ -262,13 +302,6 @@ class Ledger:
             return self._devices[device_id]
         except KeyError:
             raise LedgerError(f"no vGPU {device_id} in the ledger") from None
-
-
-def _put(table: dict[str, Any], key: str, value: object) -> None:
-    if value is None:
-        table.pop(key, None)
-    else:
-        table[key] = value
 
 
 def _sorted_node(node: Node) -> Node:
