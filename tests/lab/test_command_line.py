@@ -1,5 +1,7 @@
 """`kubeshare lab` where there is no lab."""
 
+import fcntl
+import os
 from pathlib import Path
 
 import pytest
@@ -55,6 +57,19 @@ def test_a_lab_that_is_there_is_not_made_anew_with_another_shape(
     assert (
         "lab x has 1 nodes with none each: `kubeshare lab down --name x`" in capsys.readouterr().err
     )
+
+
+def test_two_at_once_do_not_disturb_each_other(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "x").mkdir()
+    handle = os.open(tmp_path / "x", os.O_RDONLY)
+    fcntl.flock(handle, fcntl.LOCK_EX)
+
+    assert main(["lab", "down", "--name", "x"]) == 3
+
+    os.close(handle)
+    assert "another `kubeshare lab up` or `down` of x is at work" in capsys.readouterr().err
 
 
 def test_logs_of_an_unknown_component_name_those_there_are(

@@ -3,6 +3,7 @@
 import io
 import os
 import shutil
+from pathlib import Path
 
 import pytest
 
@@ -26,6 +27,25 @@ def test_missing_programs_are_named_with_their_packages(monkeypatch: pytest.Monk
 
     with pytest.raises(LabError, match=r"needs runc, .*from the packages runc "):
         requirements.check(Progress(io.StringIO()))
+
+
+def test_on_debian_what_is_missing_is_installed_and_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = tmp_path / "boiler"
+    installer = tmp_path / "apt-get"
+    installer.write_text(f'#!/bin/sh\n[ "$1" != install ] || touch {program}\n')
+    installer.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setattr(requirements, "PACKAGES", {str(program): "tea-boiler"})
+    monkeypatch.setattr(requirements, "DEBIAN", tmp_path)
+    monkeypatch.setattr(requirements, "check_namespaces", lambda: None)
+    said = io.StringIO()
+
+    requirements.check(Progress(said))
+
+    assert "install tea-boiler from Debian" in said.getvalue()
 
 
 def test_without_go_it_says_where_to_get_it(

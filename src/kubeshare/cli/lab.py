@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from kubeshare.lab.cluster import Lab
 
 _EXIT_NO = 1
-_EXIT_UNREACHABLE = 3
 
 
 def _lab(name: str) -> "Lab":
@@ -69,9 +68,12 @@ def status(name: str | None, output: str) -> int:
     Exit code 1 when something of a lab does not run.
     """
     from kubeshare.lab.cluster import all_labs  # noqa: PLC0415 - see _lab
+    from kubeshare.lab.errors import LabError  # noqa: PLC0415 - see _lab
     from kubeshare.lab.status import describe, render  # noqa: PLC0415 - see _lab
 
     labs = all_labs() if name is None else [one for one in [_lab(name)] if one.exists()]
+    if labs and os.geteuid() != 0:
+        raise LabError("only root sees the programs of a lab: use sudo")
     described = [describe(one) for one in labs]
     if output == "json":
         click.echo(json.dumps(described, indent=2))
@@ -117,12 +119,6 @@ def image(name: str) -> None:
 @_name
 @click.argument("node")
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
-def execute(name: str, node: str, command: tuple[str, ...]) -> int:
+def execute(name: str, node: str, command: tuple[str, ...]) -> None:
     """Run a command on a node: `kubeshare lab exec node-1 -- ls /run/nvidia`."""
-    nodes = {one.name: one for one in _lab(name).nodes}
-    if node not in nodes:
-        known = ", ".join(nodes) or f"no nodes: there is no lab {name}"
-        click.echo(f"kubeshare: no node {node}; there are {known}", err=True)
-        return _EXIT_UNREACHABLE
-    click.echo(nodes[node].exec(*command), nl=False)
-    return 0
+    click.echo(_lab(name).node(node).exec(*command), nl=False)

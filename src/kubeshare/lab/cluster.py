@@ -111,6 +111,18 @@ class Lab:
             return []
         return [Node(self.layout.node(one + 1), shape.gpus) for one in range(shape.nodes)]
 
+    def node(self, name: str) -> Node:
+        """One of :attr:`nodes` by its name.
+
+        Raises:
+            LabError: there is none of that name; the message lists those there are.
+        """
+        self._require()
+        known = {node.name: node for node in self.nodes}
+        if name not in known:
+            raise LabError(f"no node {name}: there are {', '.join(known)}", exit_code=2)
+        return known[name]
+
     @property
     def settings(self) -> Settings:
         """How its etcd and API server are started."""

@@ -9,6 +9,7 @@ from kubeshare.lab.errors import LabError
 from kubeshare.lab.progress import Progress
 
 CNI_FOLDER = Path("/usr/lib/cni")
+DEBIAN = Path("/etc/debian_version")
 # What has to be there (a program, or a file by its absolute path) -> Debian's package of it.
 PACKAGES = {
     "runc": "runc",
@@ -39,7 +40,12 @@ def _install(packages: list[str], progress: Progress) -> None:
                 raise LabError(f"{' '.join(command)} failed: {done.stderr.strip()[-800:]}")
 
 
-def _check_namespaces() -> None:
+def check_namespaces() -> None:
+    """See that this machine lets us make namespaces.
+
+    Raises:
+        LabError: it does not; the message has the kernel's words.
+    """
     command = ["unshare", "--mount", "--net", "--pid", "--uts", "--fork", "true"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
@@ -61,7 +67,7 @@ def check(progress: Progress) -> None:
             "root: use sudo, or run the same against a cluster of yours with KUBECONFIG=…"
         )
     missing = missing_packages()
-    if missing and Path("/etc/debian_version").exists() and shutil.which("apt-get"):
+    if missing and DEBIAN.exists() and shutil.which("apt-get"):
         _install(missing, progress)
         missing = missing_packages()
     if missing:
@@ -70,4 +76,4 @@ def check(progress: Progress) -> None:
             f"the lab needs {', '.join(needs)}, on Debian and Ubuntu from the packages "
             f"{' '.join(missing)}: install them and run this again"
         )
-    _check_namespaces()
+    check_namespaces()
