@@ -93,8 +93,8 @@ def test_a_vgpu_says_what_is_left_or_who_holds_it() -> None:
         (HEAD + "zzz: []\n", "zzz: unknown key (known: policy, nodes, quota, events)"),
         (HEAD + HEAD, "s.yaml:2: policy: is given twice"),
         (
-            "policy: binpack\nnodes: []\nevents: []\n",
-            "s.yaml:1: policy: policy binpack is not registered; these are: locality",
+            "policy: nearest\nnodes: []\nevents: []\n",
+            "s.yaml:1: policy: policy nearest is not registered; these are: binpack",
         ),
         (
             HEAD + "nodes: []\nquota: []\nevents: []\n",

@@ -26,6 +26,9 @@ class Demand(msgspec.Struct, frozen=True, kw_only=True):
         model: the GPU model that must be used; "" is any.
         nodes: the nodes that may be used; None is any.
         attempt: how often the demand has been placed before; a new one gives new ids.
+        group: demands of one group, in one namespace, stay on one GPU model; "" is none.
+        proportional: `request` is no number of its own but the share of memory, on
+            whichever GPU that is; it is then 0 here.
 
     Raises:
         InvalidValueError: `request` or `limit` out of range, or `count` below one.
@@ -45,6 +48,8 @@ class Demand(msgspec.Struct, frozen=True, kw_only=True):
     model: str = ""
     nodes: frozenset[str] | None = None
     attempt: int = 0
+    group: str = ""
+    proportional: bool = False
 
     def __post_init__(self) -> None:
         if not 0 <= self.limit <= MICROS:
@@ -58,3 +63,7 @@ class Demand(msgspec.Struct, frozen=True, kw_only=True):
             )
         if self.count < 1:
             raise InvalidValueError("count", f"{self.count} is less than one GPU")
+
+    def compute_on(self, total: int) -> int:
+        """The micros that are reserved on a GPU of `total` bytes; a share is rounded down."""
+        return self.memory.on(total) * MICROS // total if self.proportional else self.request

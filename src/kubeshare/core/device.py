@@ -28,6 +28,8 @@ class Holder(msgspec.Struct, frozen=True, kw_only=True):
         affinity: its labels; "" is absent.
         anti_affinity: likewise.
         exclusion: likewise.
+        namespace: of the demand; quotas count by it.
+        group: of the demand.
     """
 
     demand: str
@@ -38,6 +40,8 @@ class Holder(msgspec.Struct, frozen=True, kw_only=True):
     affinity: str = ""
     anti_affinity: str = ""
     exclusion: str = ""
+    namespace: str = ""
+    group: str = ""
 
     @classmethod
     def of(cls, demand: Demand, device: "Device") -> "Holder":
@@ -45,12 +49,14 @@ class Holder(msgspec.Struct, frozen=True, kw_only=True):
         return cls(
             demand=demand.uid,
             name=demand.name,
-            request=demand.request,
+            request=demand.compute_on(device.memory),
             limit=demand.limit,
             memory=demand.memory.on(device.memory),
             affinity=demand.affinity,
             anti_affinity=demand.anti_affinity,
             exclusion=demand.exclusion,
+            namespace=demand.namespace,
+            group=demand.group,
         )
 
 
@@ -60,6 +66,8 @@ class Device(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     Attributes:
         id: the GPUID, unique in the cluster.
         node: the node that it is on.
+        index: the GPU's number on its node, by which gpushare's and Gaia's manifests
+            name it; None where the id is the only name.
         model: of the GPU, "" when unknown.
         memory: of the GPU, in bytes.
         holders: who has a part of it; none makes it idle.
@@ -69,6 +77,7 @@ class Device(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     id: str
     node: str
+    index: int | None = None
     model: str = ""
     memory: int
     holders: tuple[Holder, ...] = ()
@@ -81,9 +90,14 @@ class Device(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return not self.holders
 
     @property
+    def name(self) -> str:
+        """What people call it on its node: its number there, else its id."""
+        return self.id if self.index is None else str(self.index)
+
+    @property
     def path(self) -> str:
-        """``node/id``, as people see it."""
-        return f"{self.node}/{self.id}"
+        """``node/name``, as people see it."""
+        return f"{self.node}/{self.name}"
 
     @cached_property
     def compute_left(self) -> int:
@@ -126,11 +140,17 @@ class Node(msgspec.Struct, frozen=True):
         free: one entry for each GPU that is in nobody's use and not yet in the pool.
         kinds: the kinds of all GPUs it has, in use or not; what is free or in the
             pool need not be repeated. They tell "not now" from "never".
+        pool: the pool that quotas know it by, "" for none.
+        links: how far its GPUs are from each other: ``links[i][j]`` is the cost level
+            between the GPUs of index i and j (:mod:`kubeshare.core.topology`); empty
+            where that is not known.
     """
 
     name: str
     free: tuple[FreeGpu, ...] = ()
     kinds: frozenset[FreeGpu] = frozenset()
+    pool: str = ""
+    links: tuple[tuple[int, ...], ...] = ()
 
 
 def natural(text: str) -> tuple[tuple[int, int, str, str], ...]:

@@ -40,11 +40,14 @@ def anti_affinity(device: Device, demand: Demand) -> str | None:
 
 def room(device: Device, demand: Demand) -> str | None:
     """Compute, memory and the list of holders have room."""
-    if demand.request > device.compute_left:
-        left, asked = format_share(device.compute_left), format_share(demand.request)
-        return f"compute {left} left, {asked} asked"
     memory = demand.memory.on(device.memory)
-    if memory > device.memory_left:
+    too_large = memory > device.memory_left
+    compute = demand.compute_on(device.memory)
+    # Where compute only follows memory, memory is what people have asked for.
+    if compute > device.compute_left and not (too_large and demand.proportional):
+        left, asked = format_share(device.compute_left), format_share(compute)
+        return f"compute {left} left, {asked} asked"
+    if too_large:
         left, asked = two_sizes(device.memory_left, memory)
         return f"memory {left} left, {asked} asked"
     if len(device.holders) >= MAX_HOLDERS:

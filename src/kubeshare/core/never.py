@@ -1,0 +1,53 @@
+"""What no GPU of a cluster can ever give, whoever leaves: the difference of "no" and "not now"."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+
+from kubeshare.core import reasons
+from kubeshare.core.demand import Demand
+from kubeshare.core.device import Device, FreeGpu
+from kubeshare.core.ledger import Ledger
+
+
+def why(ledger: Ledger, demand: Demand) -> tuple[str, str] | None:
+    """The field by which a demand is impossible in this cluster, and why; None when it is not."""
+    kinds = set(_kinds(ledger))
+    if not kinds:
+        # A cluster whose nodes have not been looked at yet says nothing about "ever".
+        return None
+    sizes = [kind.memory for kind in kinds if demand.model in ("", kind.model)]
+    if not sizes:
+        return "model", f"no GPU of model {demand.model} in this cluster"
+    largest = max(sizes)
+    asked = demand.memory.on(largest)
+    if asked > largest:
+        has, wants = reasons.two_sizes(largest, asked)
+        return "memory", f"{wants} asked, and the largest GPU has {has}"
+    if demand.count > 1:
+        most = most_on_a_node(ledger.devices.values(), ledger, demand)
+        if demand.count > most:
+            return "count", f"{demand.count} GPUs asked, and no node has more than {most} that do"
+    return None
+
+
+def most_on_a_node(devices: Iterable[Device], ledger: Ledger, demand: Demand) -> int:
+    """The most GPUs of one model that a node has, free or not, and that are large enough."""
+    found: Counter[tuple[str, str]] = Counter()
+    for device in devices:
+        found[device.node, device.model] += _would_do(device.model, device.memory, demand)
+    for node in ledger.nodes.values():
+        for gpu in node.free:
+            found[node.name, gpu.model] += _would_do(gpu.model, gpu.memory, demand)
+    return max(found.values(), default=0)
+
+
+def _would_do(model: str, memory: int, demand: Demand) -> bool:
+    return demand.model in ("", model) and demand.memory.on(memory) <= memory
+
+
+def _kinds(ledger: Ledger) -> Iterator[FreeGpu]:
+    for device in ledger.devices.values():
+        yield FreeGpu(device.model, device.memory)
+    for node in ledger.nodes.values():
+        yield from node.kinds
+        yield from node.free
