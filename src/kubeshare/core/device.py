@@ -1,7 +1,8 @@
 """GPUs as a placement policy sees them: nodes, vGPUs, and who holds them."""
 
 import re
-from functools import cached_property
+from bisect import bisect
+from functools import cached_property, lru_cache
 from typing import Final
 
 import msgspec
@@ -12,11 +13,17 @@ from kubeshare.core.units import MICROS
 MAX_HOLDERS: Final = 128
 """The most holders one vGPU may have; the VGPU object's schema says the same."""
 
+NO_LABELS: Final[frozenset[str]] = frozenset()
+
 _DIGITS: Final = "0123456789"
 _RUNS: Final = re.compile(r"[0-9]+|[^0-9]+")
 
 
-class Holder(msgspec.Struct, frozen=True, kw_only=True):
+# With gc=False the garbage collector does not go through all the holders of a cluster again
+# and again: they hold nothing that could hold them.
+
+
+class Holder(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One demand's part of a device.
 
     Attributes:
@@ -60,6 +67,77 @@ class Holder(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
+class Totals(msgspec.Struct, frozen=True, gc=False):
+    """What the holders of a device add up to.
+
+    Attributes:
+        compute: micros reserved.
+        memory: bytes reserved.
+        affinities: the affinity labels that are there.
+        anti_affinities: likewise.
+        exclusions: likewise, "" where a holder has none.
+    """
+
+    compute: int = 0
+    memory: int = 0
+    affinities: frozenset[str] = NO_LABELS
+    anti_affinities: frozenset[str] = NO_LABELS
+    exclusions: frozenset[str] = NO_LABELS
+
+    @classmethod
+    def of(cls, holders: tuple[Holder, ...]) -> "Totals":
+        """Added up from nothing."""
+        totals = _NOTHING
+        for holder in holders:
+            totals = totals.plus(holder)
+        return totals
+
+    def plus(self, holder: Holder) -> "Totals":
+        """With one holder more."""
+        return Totals(
+            self.compute + holder.request,
+            self.memory + holder.memory,
+            _plus(self.affinities, holder.affinity) if holder.affinity else self.affinities,
+            _plus(self.anti_affinities, holder.anti_affinity)
+            if holder.anti_affinity
+            else self.anti_affinities,
+            _plus(self.exclusions, holder.exclusion),
+        )
+
+    def minus(self, holder: Holder, rest: tuple[Holder, ...]) -> "Totals":
+        """Without a holder; `rest` are the others, by whom a label of its may stay."""
+        if not rest:
+            return _NOTHING
+        if holder.affinity or holder.anti_affinity or len(self.exclusions) > 1:
+            return Totals.of(rest)
+        return Totals(
+            self.compute - holder.request,
+            self.memory - holder.memory,
+            self.affinities,
+            self.anti_affinities,
+            self.exclusions,
+        )
+
+
+_NOTHING: Final = Totals()
+
+
+def _plus(labels: frozenset[str], label: str) -> frozenset[str]:
+    """One set for all devices that carry one label and the same, since most carry one or none."""
+    if label in labels:
+        return labels
+    return labels | {label} if labels else _alone(label)
+
+
+@lru_cache(maxsize=1024)
+def _alone(label: str) -> frozenset[str]:
+    return frozenset((label,))
+
+
+def _demand(holder: Holder) -> str:
+    return holder.demand
+
+
 class Device(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """A shareable GPU (vGPU) and its present holders. Its labels are those of its holders.
 
@@ -100,39 +178,71 @@ class Device(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return f"{self.node}/{self.name}"
 
     @cached_property
+    def totals(self) -> Totals:
+        """What its holders add up to."""
+        return Totals.of(self.holders)
+
+    @property
     def compute_left(self) -> int:
         """Micros that are not reserved; negative only in a record from elsewhere."""
-        return MICROS - sum(holder.request for holder in self.holders)
+        return MICROS - self.totals.compute
 
-    @cached_property
+    @property
     def memory_left(self) -> int:
         """Bytes that are not reserved; negative only in a record from elsewhere."""
-        return self.memory - sum(holder.memory for holder in self.holders)
+        return self.memory - self.totals.memory
 
-    @cached_property
+    @property
     def affinities(self) -> frozenset[str]:
         """The affinity labels of its holders."""
-        return frozenset(holder.affinity for holder in self.holders if holder.affinity)
+        return self.totals.affinities
 
-    @cached_property
+    @property
     def anti_affinities(self) -> frozenset[str]:
         """The anti-affinity labels of its holders."""
-        return frozenset(holder.anti_affinity for holder in self.holders if holder.anti_affinity)
+        return self.totals.anti_affinities
 
-    @cached_property
+    @property
     def exclusions(self) -> frozenset[str]:
         """The exclusion labels of its holders, "" for those that have none."""
-        return frozenset(holder.exclusion for holder in self.holders)
+        return self.totals.exclusions
+
+    def joined_by(self, holder: Holder) -> "Device":
+        """The device with one holder more; its holders stay in the order of their demands."""
+        at = bisect(self.holders, holder.demand, key=_demand)
+        holders = (*self.holders[:at], holder, *self.holders[at:])
+        return self._with(holders, self.totals.plus(holder))
+
+    def left_by(self, demand: str) -> "Device":
+        """The device without the holder whose demand has this uid, which it has."""
+        at = bisect(self.holders, demand, key=_demand) - 1
+        rest = self.holders[:at] + self.holders[at + 1 :]
+        return self._with(rest, self.totals.minus(self.holders[at], rest))
+
+    def _with(self, holders: tuple[Holder, ...], totals: Totals) -> "Device":
+        device = Device(
+            id=self.id,
+            node=self.node,
+            index=self.index,
+            model=self.model,
+            memory=self.memory,
+            holders=holders,
+            healthy=self.healthy,
+            fenced=self.fenced,
+        )
+        # Where cached_property keeps it: adding up anew would cost more than all the rest.
+        device.__dict__["totals"] = totals
+        return device
 
 
-class FreeGpu(msgspec.Struct, frozen=True, order=True):
+class FreeGpu(msgspec.Struct, frozen=True, order=True, gc=False):
     """A kind of physical GPU: its model ("" when unknown) and its memory in bytes."""
 
     model: str
     memory: int
 
 
-class Node(msgspec.Struct, frozen=True):
+class Node(msgspec.Struct, frozen=True, gc=False):
     """A node and its physical GPUs.
 
     Attributes:
@@ -153,15 +263,23 @@ class Node(msgspec.Struct, frozen=True):
     links: tuple[tuple[int, ...], ...] = ()
 
 
-def natural(text: str) -> tuple[tuple[int, int, str, str], ...]:
-    """A sort key by which "2" comes before "10" and "n2" before "n10".
+def natural(text: str) -> str:
+    """A text that sorts so that "2" comes before "10" and "n2" before "n10".
 
     Runs of ASCII digits compare as numbers and come before other text; equal
     numbers that are written differently ("1", "01") still differ by their text.
+
+    Characters 0 and 1 begin a number and other text, and its own are written as two.
+    A number begins with its length, after which its digits compare as a number does.
     """
-    return tuple(
-        (0, len(part.lstrip("0")), part.lstrip("0"), part)
+    return "".join(
+        f"\0{_length(len(part.lstrip('0')))}{part.lstrip('0')}{part}"
         if part[0] in _DIGITS
-        else (1, 0, "", part)
+        else "\1" + part.replace("\1", "\1\2").replace("\0", "\1\1")
         for part in _RUNS.findall(text)
     )
+
+
+def _length(digits: int) -> str:
+    """A length as text that sorts as it does, however long the number."""
+    return "\x7f" * (digits // 126) + chr(digits % 126)

@@ -7,37 +7,23 @@ were built from the same objects are equal.
 
 "What if" is answered on the ledger itself: every write that happens inside
 :meth:`Ledger.what_if` notes the value that it replaces, and the notes are played
-back at the end. That costs as much as the change, never as much as the cluster.
+back at the end. "What was" is answered by a :meth:`Ledger.snapshot`. Both cost as
+much as the changes, never as much as the cluster.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager
 from types import MappingProxyType
-from typing import Any, Protocol, TypeVar
+from typing import TypeVar
 
 import msgspec
 
 from kubeshare.core.demand import Demand
 from kubeshare.core.device import MAX_HOLDERS, Device, FreeGpu, Holder, Node
 from kubeshare.core.errors import LedgerError
+from kubeshare.core.history import Snapshot
+from kubeshare.core.tables import Index, Tables
 from kubeshare.core.units import MICROS, format_memory, format_share
-
-
-class Index(Protocol):
-    """What a policy derives from a ledger to answer quickly; the ledger tells it each change.
-
-    It is made of a whole ledger by ``Index(ledger)``. A change is told right after it
-    was made, those that are taken back included; what was or is not there is None.
-    """
-
-    def __init__(self, ledger: "Ledger") -> None: ...
-
-    def device_changed(self, before: Device | None, after: Device | None) -> None:
-        """A device came, changed or went."""
-
-    def node_changed(self, before: Node | None, after: Node | None) -> None:
-        """A node came, changed or went."""
-
 
 AnIndex = TypeVar("AnIndex", bound=Index)
 
@@ -57,12 +43,11 @@ class Ledger:
     """
 
     def __init__(self, nodes: Iterable[Node] = (), devices: Iterable[Device] = ()) -> None:
-        self._nodes: dict[str, Node] = {}
-        self._devices: dict[str, Device] = {}
-        self._held: dict[str, frozenset[str]] = {}  # demand uid -> ids of the devices it holds
-        self._notes: list[tuple[dict[str, Any], str, object]] = []
-        self._noting = 0
-        self._indexes: dict[type[Index], Index] = {}
+        self._tables = Tables()
+        self._write = self._tables.write
+        self._nodes = self._tables.nodes
+        self._devices = self._tables.devices
+        self._held = self._tables.held
         for node in nodes:
             self.add_node(node)
         for device in devices:
@@ -87,13 +72,13 @@ class Ledger:
 
     def held_by(self, demand_uid: str) -> frozenset[str]:
         """The ids of the devices of which this demand has a part."""
-        return self._held.get(demand_uid, frozenset())
+        return frozenset(self._held.get(demand_uid, ()))
 
     def index(self, kind: type[AnIndex]) -> AnIndex:
         """The ledger's index of a kind; it is made when it is asked for the first time."""
-        found = self._indexes.get(kind)
+        found = self._tables.indexes.get(kind)
         if found is None:
-            found = self._indexes[kind] = kind(self)
+            found = self._tables.indexes[kind] = kind(self)
         assert isinstance(found, kind)
         return found
 
@@ -144,18 +129,18 @@ class Ledger:
         Raises:
             LedgerError: its holders take more than it has; the device is as it was before.
         """
-        ordered = msgspec.structs.replace(
-            device, holders=tuple(sorted(device.holders, key=lambda holder: holder.demand))
-        )
+        holders = sorted(device.holders, key=lambda holder: holder.demand)
+        ordered = msgspec.structs.replace(device, holders=tuple(holders))
         _check(ordered)
         before = self._devices.get(device.id)
         was = {holder.demand for holder in before.holders} if before else set()
-        now = {holder.demand for holder in ordered.holders}
+        now = {holder.demand for holder in holders}
         self._write(self._devices, device.id, ordered)
         for uid in was - now:
-            self._write(self._held, uid, self._held[uid] - {device.id} or None)
+            rest = tuple(held for held in self._held[uid] if held != device.id)
+            self._write(self._held, uid, rest or None)
         for uid in now - was:
-            self._write(self._held, uid, self.held_by(uid) | {device.id})
+            self._write(self._held, uid, tuple(sorted((*self._held.get(uid, ()), device.id))))
 
     def open_device(self, device: Device) -> None:
         """Make a new vGPU out of a free physical GPU of its node.
@@ -213,13 +198,10 @@ class Ledger:
             raise LedgerError(f"{demand.name} asks for {demand.count} different vGPUs")
         if demand.uid in self._held:
             raise LedgerError(f"{demand.name} holds {', '.join(sorted(self._held[demand.uid]))}")
-        with self.whole():
-            for device_id in device_ids:
-                device = self._device(device_id)
-                if not device.healthy or device.fenced:
-                    raise LedgerError(f"vGPU {device_id} takes nobody: it is unhealthy or fenced")
-                holders = (*device.holders, Holder.of(demand, device))
-                self.set_device(msgspec.structs.replace(device, holders=holders))
+        placed = [self._with(demand, device_id) for device_id in device_ids]
+        for device in placed:
+            self._write(self._devices, device.id, device)
+        self._write(self._held, demand.uid, tuple(sorted(device_ids)))
 
     def release(self, demand_uid: str) -> frozenset[str]:
         """Take away all that a demand holds.
@@ -230,66 +212,38 @@ class Ledger:
         Raises:
             LedgerError: it holds nothing.
         """
-        held = self.held_by(demand_uid)
+        held = self._held.get(demand_uid)
         if not held:
             raise LedgerError(f"demand {demand_uid} holds nothing")
         for device_id in held:
-            device = self._devices[device_id]
-            rest = tuple(holder for holder in device.holders if holder.demand != demand_uid)
-            self.set_device(msgspec.structs.replace(device, holders=rest))
-        return held
+            left = self._devices[device_id].left_by(demand_uid)
+            self._write(self._devices, device_id, left)
+        self._write(self._held, demand_uid, None)
+        return frozenset(held)
 
-    @contextmanager
-    def whole(self) -> Iterator[None]:
+    def whole(self) -> AbstractContextManager[None]:
         """Everything done inside happens, or, when something raises, none of it."""
-        with self._noted() as mark:
-            try:
-                yield
-            except BaseException:
-                self._undo(mark)
-                raise
+        return self._tables.whole()
 
-    @contextmanager
-    def what_if(self) -> Iterator[None]:
+    def what_if(self) -> AbstractContextManager[None]:
         """Nothing done inside outlasts it."""
-        with self._noted() as mark:
-            try:
-                yield
-            finally:
-                self._undo(mark)
+        return self._tables.what_if()
 
-    @contextmanager
-    def _noted(self) -> Iterator[int]:
-        self._noting += 1
-        try:
-            yield len(self._notes)
-        finally:
-            self._noting -= 1
-            if not self._noting:
-                self._notes.clear()
+    def snapshot(self) -> Snapshot:
+        """What the ledger says now, to be looked at now or later; taking it copies nothing."""
+        return self._tables.history.snapshot()
 
-    def _undo(self, mark: int) -> None:
-        while len(self._notes) > mark:
-            table, key, value = self._notes.pop()
-            self._put(table, key, value)
-
-    def _write(self, table: dict[str, Any], key: str, value: object) -> None:
-        """The one place where the ledger changes; None removes."""
-        if self._noting:
-            self._notes.append((table, key, table.get(key)))
-        self._put(table, key, value)
-
-    def _put(self, table: dict[str, Any], key: str, value: Any) -> None:
-        before = table.get(key)
-        if value is None:
-            table.pop(key, None)
-        else:
-            table[key] = value
-        for index in self._indexes.values():
-            if table is self._devices:
-                index.device_changed(before, value)
-            elif table is self._nodes:
-                index.node_changed(before, value)
+    def _with(self, demand: Demand, device_id: str) -> Device:
+        """A device as it will be with a demand on it."""
+        device = self._device(device_id)
+        if not device.healthy or device.fenced:
+            raise LedgerError(f"vGPU {device_id} takes nobody: it is unhealthy or fenced")
+        holder = Holder.of(demand, device)
+        if holder.memory < 0:
+            raise LedgerError(f"{demand.name} asks for less than nothing")
+        joined = device.joined_by(holder)
+        _check_room(joined)
+        return joined
 
     def _node(self, name: str) -> Node:
         try:
@@ -313,10 +267,16 @@ def _check(device: Device) -> None:
     holders = device.holders
     if len({holder.demand for holder in holders}) != len(holders):
         raise LedgerError(f"vGPU {device.id} has a demand twice among its holders")
-    if len(holders) > MAX_HOLDERS:
-        raise LedgerError(f"vGPU {device.id} has {len(holders)} holders, more than {MAX_HOLDERS}")
     if any(holder.request < 0 or holder.memory < 0 for holder in holders):
         raise LedgerError(f"vGPU {device.id} has a holder of less than nothing")
+    _check_room(device)
+
+
+def _check_room(device: Device) -> None:
+    """The sums are within the GPU, and the list of holders within its bound."""
+    count = len(device.holders)
+    if count > MAX_HOLDERS:
+        raise LedgerError(f"vGPU {device.id} has {count} holders, more than {MAX_HOLDERS}")
     if device.compute_left < 0:
         asked = format_share(MICROS - device.compute_left)
         raise LedgerError(f"vGPU {device.id} over-committed: compute {asked} of 1")

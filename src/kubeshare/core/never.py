@@ -1,7 +1,7 @@
 """What no GPU of a cluster can ever give, whoever leaves: the difference of "no" and "not now"."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 
 from kubeshare.core import reasons
 from kubeshare.core.demand import Demand
@@ -11,7 +11,18 @@ from kubeshare.core.ledger import Ledger
 
 def why(ledger: Ledger, demand: Demand) -> tuple[str, str] | None:
     """The field by which a demand is impossible in this cluster, and why; None when it is not."""
-    kinds = set(_kinds(ledger))
+    impossible = why_on_any(set(_kinds(ledger)), demand)
+    if impossible:
+        return impossible
+    if demand.count > 1:
+        most = most_on_a_node(ledger.devices.values(), ledger, demand)
+        if demand.count > most:
+            return "count", f"{demand.count} GPUs asked, and no node has more than {most} that do"
+    return None
+
+
+def why_on_any(kinds: Collection[FreeGpu], demand: Demand) -> tuple[str, str] | None:
+    """The field by which a GPU of none of these kinds can take a demand, and why."""
     if not kinds:
         # A cluster whose nodes have not been looked at yet says nothing about "ever".
         return None
@@ -23,10 +34,6 @@ def why(ledger: Ledger, demand: Demand) -> tuple[str, str] | None:
     if asked > largest:
         has, wants = reasons.two_sizes(largest, asked)
         return "memory", f"{wants} asked, and the largest GPU has {has}"
-    if demand.count > 1:
-        most = most_on_a_node(ledger.devices.values(), ledger, demand)
-        if demand.count > most:
-            return "count", f"{demand.count} GPUs asked, and no node has more than {most} that do"
     return None
 
 

@@ -1,0 +1,1 @@
+"""Sorted indexes that answer "the best that fits" without looking at everything."""
