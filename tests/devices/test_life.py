@@ -13,6 +13,12 @@ from kubeshare.kube.resources import PODS
 Raw = dict[str, Any]
 
 
+def _pod_uids(world: World) -> dict[str, str]:
+    """The name of each holder -> the uid of the pod that it names."""
+    found = [each for vgpu in world.server.all(VGPUS) for each in vgpu["status"]["holders"]]
+    return {each["name"]: each["podUid"] for each in found}
+
+
 def _is_ready(world: World, name: str) -> bool:
     return bool(world.condition(name, "Ready").get("status") == "True")
 
@@ -229,6 +235,8 @@ def test_a_sharepod_that_is_deleted_before_its_pod_is_bound_leaves_nothing() -> 
         world.actors.binds = False
         world.share("b")
         await world.until(lambda: world.pod("b"))
+        await world.quiet(1)
+        assert _pod_uids(world)["b"] == "", "only what was bound may run on the node"
         world.delete("b")
         await world.until(lambda: world.pod("b") is None and world.shares_gpu("a"))
 
@@ -547,5 +555,67 @@ def test_a_gpu_whose_vgpu_was_deleted_by_force_is_kept_while_pods_run_on_it() ->
         assert not world.running("whole")
         world.delete("a")
         await world.until(lambda: world.running("whole"))
+
+    in_world(story, n1=1)
+
+
+def test_a_sharepod_that_is_being_deleted_gets_no_pod() -> None:
+    async def story(world: World) -> None:
+        made = world.share("a", id="x", spec={"nodeName": "n1"})
+        made["metadata"] |= {"deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["theirs"]}
+        world.server.seed(SHAREPODS, made)
+        world.start()
+        await world.quiet()
+        assert world.pod("a") is None
+        assert not world.vgpus()
+
+    in_world(story, n1=1)
+
+
+def test_a_decision_whose_part_was_not_seen_yet_is_not_undone() -> None:
+    async def story(world: World) -> None:
+        world.server.inject(Fault.hang(), verb="watch", resource="vgpus")
+        world.start("devices")
+        await world.quiet(1)
+        world.start("scheduler")
+        world.share("a")
+        await world.until(lambda: world.running("a"))
+        assert world.sharepod("a")["spec"]["gpu"]["attempt"] == 1
+
+    in_world(story, n1=1)
+
+
+def test_a_part_given_by_name_that_was_not_seen_yet_is_not_taken_twice() -> None:
+    async def story(world: World) -> None:
+        world.server.inject(Fault.hang(), verb="watch", resource="vgpus")
+        world.start("devices")
+        await world.quiet(1)
+        _held(world, "the-uid")
+        made = {"metadata": {"name": "a", "namespace": "default", "uid": "the-uid"}}
+        gpu = {"request": "0.1", "memory": "1Gi", "id": "x"}
+        spec = {"nodeName": "n1", "gpu": gpu, "containers": [{"name": "main", "image": "i:1"}]}
+        world.server.seed(SHAREPODS, made | {"spec": spec})
+        await world.until(lambda: world.running("a"))
+        assert world.vgpus() == {"x": ["a"]}
+
+    in_world(story, n1=1)
+
+
+def test_a_decision_whose_pod_was_not_seen_yet_is_not_undone() -> None:
+    async def story(world: World) -> None:
+        world.server.inject(Fault.hang(), verb="watch", resource="pods")
+        world.start("devices")
+        await world.quiet(1)
+        world.server.seed(
+            PODS,
+            {
+                "metadata": {"name": "a", "namespace": "default"},
+                "spec": {"containers": [], "nodeName": "n1"},
+                "status": {"phase": "Running"},
+            },
+        )
+        world.share("a", id="x", attempt=1, spec={"nodeName": "n1"})
+        await world.quiet(5)
+        assert world.sharepod("a")["spec"]["nodeName"] == "n1"
 
     in_world(story, n1=1)

@@ -1,5 +1,6 @@
 """The core's ledger, rebuilt from the cluster's objects."""
 
+import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -142,6 +143,13 @@ def test_a_vgpu_is_fenced_when_nothing_keeps_its_gpu_or_it_goes() -> None:
     kept = build([known], [gpunode()], [node()], [pod("holder", of="a")])
     assert not kept.devices["a"].fenced
     assert build([known], [gpunode()], [node()], []).devices["a"].fenced
+    leaving = msgspec.structs.replace(
+        pod("holder", of="a"),
+        metadata=msgspec.structs.replace(
+            pod("holder", of="a").metadata, deletion_timestamp="2026-01-01T00:00:00Z"
+        ),
+    )
+    assert build([known], [gpunode()], [node()], [leaving]).devices["a"].fenced
     going = vgpu("a", phase="Deleting")
     assert build([going], [gpunode()], [node()], []).devices["a"].fenced
     assert not build([vgpu("a")], [gpunode()], [node()], []).devices["a"].fenced

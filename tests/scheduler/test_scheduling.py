@@ -334,3 +334,16 @@ def test_a_message_about_many_gpus_has_a_bounded_length() -> None:
         assert message.endswith("more")
 
     in_world(story)
+
+
+def test_what_makes_it_impossible_is_told_before_what_is_wrong_with_each_gpu() -> None:
+    async def story(world: World) -> None:
+        for number in range(60):
+            world.add_node(f"node-with-a-long-name-{number}", 1)
+        world.start("scheduler")
+        world.share("a", memory="99Gi")
+        await world.until(lambda: world.events("a"))
+        message = world.condition("a", "Scheduled")["message"]
+        assert message.startswith("memory: 99Gi asked, and the largest GPU has 16Gi")
+
+    in_world(story)
