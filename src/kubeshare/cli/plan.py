@@ -5,19 +5,21 @@ dialects and core as the cluster does.
 """
 
 import json
-from collections.abc import Callable, Iterator
+import sys
+from collections.abc import Callable, Iterator, Mapping
 from typing import BinaryIO, TypeAlias
 
 import click
+import msgspec
 
 from kubeshare.core.decision import Decision
+from kubeshare.core.device import natural
 from kubeshare.core.errors import InvalidValueError
 from kubeshare.core.queue import Queue
 from kubeshare.dialects.scenario import Fail, Refused, Release, Request, Scenario, read_scenario
-from kubeshare.dialects.strict_yaml import MAX_BYTES
 
 Answer: TypeAlias = tuple[int, str, Decision]
-"""The number of the event that asked, the name, and the decision."""
+"""The number of the event that asked, the name, and the decision in the file's own names."""
 
 
 @click.command(epilog="Example: kubeshare plan scenario.yaml -o json")
@@ -30,11 +32,12 @@ def plan(scenario: BinaryIO, output: str) -> None:
 
     With -o json each answer is one JSON object on a line of its own.
     """
-    text = scenario.read(MAX_BYTES + 1)
     source = str(getattr(scenario, "name", "<stdin>"))
     show = _FORMATS[output]
-    for answer in answers(read_scenario(text, source)):
-        click.echo(show(*answer))
+    for answer in answers(read_scenario(scenario, source)):
+        sys.stdout.write(show(*answer) + "\n")
+        # Whoever pipes events in may wait for the answer to one before it writes the next.
+        sys.stdout.flush()
 
 
 def answers(scenario: Scenario) -> Iterator[Answer]:
@@ -44,7 +47,7 @@ def answers(scenario: Scenario) -> Iterator[Answer]:
         an answer for each request, and one more when a request that waited is bound.
 
     Raises:
-        FileError: a GPU fails that is not there.
+        FileError: an event says something that it must not.
     """
     queue = Queue(scenario.ledger, scenario.policy)
     asked: dict[str, int] = {}  # uid of a demand that may wait -> number of its event
@@ -54,26 +57,31 @@ def answers(scenario: Scenario) -> Iterator[Answer]:
                 decision = queue.submit(demand)
                 if decision.outcome == "pending":
                     asked[demand.uid] = number
-                yield number, demand.name, decision
+                yield number, demand.name, _in_its_words(scenario, decision)
             case Refused(name, error):
                 yield number, name, _refusal(error)
             case Release(demand_uid):
                 asked.pop(demand_uid, None)
                 for demand, decision in queue.release(demand_uid):
-                    yield asked.pop(demand.uid), demand.name, decision
+                    yield asked.pop(demand.uid), demand.name, _in_its_words(scenario, decision)
             case Fail():
-                _fail(scenario, event)
+                scenario.ledger.mark(scenario.failed(event).id, healthy=False)
+
+
+def _in_its_words(scenario: Scenario, decision: Decision) -> Decision:
+    """A decision with the names that the file uses, for GPUs and for fields."""
+    devices = scenario.ledger.devices
+    names = sorted((devices[device_id].name for device_id in decision.devices), key=natural)
+    field = decision.field
+    if field is None:
+        return msgspec.structs.replace(decision, devices=tuple(names))
+    written: Mapping[str, str] = scenario.written
+    told = {written.get(place, place): why for place, why in decision.reasons.items()}
+    return msgspec.structs.replace(decision, reasons=told, field=written.get(field, field))
 
 
 def _refusal(error: InvalidValueError) -> Decision:
     return Decision(outcome="rejected", reasons={error.field: error.message}, field=error.field)
-
-
-def _fail(scenario: Scenario, event: Fail) -> None:
-    device = scenario.ledger.devices.get(event.device_id)
-    if device is None or device.node != event.node:
-        event.where.fail(f"node {event.node} has no vGPU {event.device_id}")
-    scenario.ledger.mark(device.id, healthy=False)
 
 
 def _as_json(number: int, name: str, decision: Decision) -> str:
@@ -84,7 +92,7 @@ def _as_json(number: int, name: str, decision: Decision) -> str:
         "node": decision.node,
         "gpus": list(decision.devices),
         "created": decision.created,
-        "reasons": decision.reasons,
+        "reasons": dict(decision.reasons),
     }
     if decision.field is not None:
         answer["field"] = decision.field

@@ -118,6 +118,20 @@ def parse_size(value: object, field: str) -> int:
     return size
 
 
+def parse_count(value: object, field: str) -> int:
+    """Read a whole number of things, such as an extended resource's Quantity: ``8``, ``"1k"``.
+
+    Raises:
+        InvalidValueError: not such a number, negative, with a fraction, or past 2^63 - 1.
+    """
+    amount, _ = _parse(value, field)
+    if amount.denominator != 1:
+        raise InvalidValueError(field, f"{value} is not a whole number")
+    if amount > MAX_BYTES:
+        raise InvalidValueError(field, f"{value} is past the largest number, 2^63 - 1")
+    return int(amount)
+
+
 def format_share(micros: int) -> str:
     """Micros as people write a share: ``0``, ``0.5``, ``0.333333``, ``1``."""
     return f"{micros // MICROS}.{micros % MICROS:06d}".rstrip("0").rstrip(".")

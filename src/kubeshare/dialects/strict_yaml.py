@@ -1,9 +1,9 @@
 """YAML for files that people write and programs must not misread.
 
-The text is composed into a graph of nodes with their places, and a reader takes
-from it exactly what it knows: whatever is unknown, missing, twice or of the wrong
-type is an error that names the line and the field. Numbers are handed over as they
-are written, so that ``0.3`` is three tenths and not the nearest binary fraction.
+A reader takes from a :class:`Field` exactly what it knows: whatever is unknown,
+missing, twice or of the wrong type is an error that names the line and the field.
+Numbers are handed over as they are written, so that ``0.3`` is three tenths and not
+the nearest binary fraction. :mod:`.yaml_stream` makes fields out of a text.
 """
 
 import difflib
@@ -12,9 +12,9 @@ from typing import Final, NoReturn
 
 import yaml
 
-MAX_BYTES: Final = 64 * 2**20
+TAG: Final = "tag:yaml.org,2002:"
+"""What the tags of YAML's own types begin with."""
 
-_TAG = "tag:yaml.org,2002:"
 _KINDS = {
     "str": "text",
     "int": "a number",
@@ -41,7 +41,7 @@ class Field:
     def __init__(self, source: str, node: yaml.Node, path: str = "") -> None:
         self._source = source
         self._node = node
-        self._tag = node.tag.removeprefix(_TAG)
+        self._tag = node.tag.removeprefix(TAG)
         self.path = path
         self.line = node.start_mark.line + 1
 
@@ -125,6 +125,14 @@ class Field:
             self.fail("is empty")
         return text
 
+    def id(self) -> str:
+        """The name of something that may be numbered: its text, or a whole number as text.
+
+        Raises:
+            FileError: it is something else, or empty.
+        """
+        return str(self.whole_number()) if self._tag == "int" else self.name()
+
     def number(self) -> str:
         """A number or quantity as it is written; whether it is one is for units to say.
 
@@ -165,45 +173,6 @@ class Field:
         found = _KINDS.get(self._tag, f"a value of type {self._tag}")
         shown = f" {self._node.value!r}" if isinstance(self._node, yaml.ScalarNode) else ""
         self.fail(f"must be {expected}, not {found}{shown}")
-
-
-class _Loader(yaml.SafeLoader):
-    """Composes without aliases: a file of a few lines could unfold to more than memory holds."""
-
-    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
-        if self.check_event(yaml.AliasEvent):
-            mark = self.peek_event().start_mark  # type: ignore[no-untyped-call]  # as typeshed has it
-            raise yaml.composer.ComposerError(None, None, "aliases are not read", mark)
-        return super().compose_node(parent, index)
-
-
-def load(text: bytes, source: str) -> Field:
-    """Compose a file.
-
-    Args:
-        text: its content, in UTF-8.
-        source: its name, for messages.
-
-    Raises:
-        FileError: it is too large, empty, not text, or not one YAML document.
-    """
-    if len(text) > MAX_BYTES:
-        raise FileError(f"{source}: is larger than {MAX_BYTES // 2**20} MiB")
-    try:
-        node = yaml.compose(text.decode(), Loader=_Loader)
-    except UnicodeDecodeError as error:
-        line = text.count(b"\n", 0, error.start) + 1
-        raise FileError(f"{source}:{line}: is not text in UTF-8") from None
-    except yaml.MarkedYAMLError as error:
-        line = error.problem_mark.line + 1 if error.problem_mark else 1
-        raise FileError(f"{source}:{line}: is not YAML: {error.problem or error}") from None
-    except yaml.reader.ReaderError as error:
-        raise FileError(f"{source}: is not YAML: {error.reason}") from None
-    except RecursionError:
-        raise FileError(f"{source}: is nested too deeply") from None
-    if node is None:
-        raise FileError(f"{source}:1: is empty")
-    return Field(source, node)
 
 
 def suggestion(word: str, known: Iterable[str]) -> str:

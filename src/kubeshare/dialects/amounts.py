@@ -1,0 +1,23 @@
+"""What a manifest asks of each GPU, as fields of the core's Demand."""
+
+from typing import TypedDict
+
+from kubeshare.core.units import Memory
+
+
+class Amounts(TypedDict, total=False):
+    """Fields of :class:`kubeshare.core.demand.Demand`; those left out have its defaults.
+
+    Attributes:
+        request: micros reserved.
+        limit: micros never exceeded.
+        memory: reserved on each GPU.
+        count: the number of GPUs.
+        proportional: compute follows memory.
+    """
+
+    request: int
+    limit: int
+    memory: Memory
+    count: int
+    proportional: bool

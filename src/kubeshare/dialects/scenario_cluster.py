@@ -1,0 +1,238 @@
+"""The ``nodes`` of a scenario file, read into a ledger."""
+
+from typing import Final
+
+import msgspec
+
+from kubeshare.core.device import Device, FreeGpu, Holder, Node
+from kubeshare.core.errors import InvalidValueError, LedgerError
+from kubeshare.core.ledger import Ledger
+from kubeshare.core.topology import Links, read_matrix, read_notation
+from kubeshare.core.units import GI, MICROS, Memory, parse_memory, parse_share, parse_size
+from kubeshare.dialects.scenario_request import Entries, Family, foreign, read_holder
+from kubeshare.dialects.strict_yaml import Field, suggestion
+
+DEFAULT_MEMORY: Final = 16 * GI
+"""Bytes of a GPU of which the file does not say."""
+
+_NODE = ("name", "pool", "gpu", "unhealthy", "vgpus")
+_POOLED = ("free",)
+_NUMBERED = ("gpus", "topology", "topoMatrix")
+_GPU = ("model", "memory")
+_LEFT = ("compute", "memory", "affinity", "antiAffinity", "exclusion", "idle")
+_VGPU = ("id", *_LEFT, "holders", "model", "memoryTotal")
+_MOST_GPUS = 100_000
+
+
+class Cluster:
+    """The cluster of a scenario.
+
+    Args:
+        family: of the policy that is asked.
+
+    Attributes:
+        ledger: the nodes that were read.
+        holders: the names of all holders that were there at the start.
+    """
+
+    def __init__(self, family: Family) -> None:
+        self.ledger = Ledger()
+        self.holders: set[str] = set()
+        self._family = family
+        self._numbered: dict[tuple[str, str], str] = {}  # node, number -> id in the ledger
+
+    def find(self, node: str, name: str) -> Device | None:
+        """The GPU of that name that a node has now."""
+        device_id = self._numbered.get((node, name), name)
+        device = self.ledger.devices.get(device_id)
+        return device if device and device.node == node else None
+
+    def check_node(self, field: Field) -> str:
+        """The name of a node that is there."""
+        name, nodes = field.name(), self.ledger.nodes
+        if name not in nodes:
+            field.fail(f"no node of that name: {name}{suggestion(name, sorted(nodes))}")
+        return name
+
+    def read_node(self, field: Field) -> None:
+        """Read an entry of ``nodes``."""
+        family = self._family
+        known = _NODE + _POOLED * family.pooled + _NUMBERED * family.numbered
+        elsewhere = dict.fromkeys(_POOLED, "policy locality")
+        elsewhere |= dict.fromkeys(_NUMBERED, "policies binpack and topology")
+        entries = field.mapping(known, required=("name",), foreign=_without(elsewhere, known))
+        name = entries["name"].name()
+        if name in self.ledger.nodes:
+            entries["name"].fail(f"node {name} is there twice")
+        gpu = _read_gpu(entries.get("gpu"))
+        links = _read_links(entries)
+        free = _how_many(entries["free"]) if "free" in entries else 0
+        pool = entries["pool"].text() if "pool" in entries else ""
+        self.ledger.add_node(Node(name, (gpu,) * free, frozenset([gpu]), pool, links))
+        devices = {device.id: device for device in self._numbered_gpus(entries, name, gpu, links)}
+        listed: set[str] = set()
+        for item in entries["vgpus"].items() if "vgpus" in entries else ():
+            device = self._read_vgpu(item, name, gpu, devices, listed)
+            devices[device.id] = device
+        for device in devices.values():
+            self.ledger.add_device(device)
+        for item in entries["unhealthy"].items() if "unhealthy" in entries else ():
+            failed = self.find(name, item.id())
+            if failed is None:
+                item.fail(f"node {name} has no vGPU {item.id()}")
+            self.ledger.mark(failed.id, healthy=False)
+
+    def _numbered_gpus(
+        self, entries: Entries, node: str, gpu: FreeGpu, links: Links
+    ) -> list[Device]:
+        """The GPUs "0", "1", … of a node whose GPUs are numbered."""
+        count = _how_many(entries["gpus"]) if "gpus" in entries else len(links)
+        if links and count != len(links):
+            entries["gpus"].fail(f"{count} GPUs, and the topology names {len(links)}")
+        return [self._number(node, index, gpu) for index in range(count)]
+
+    def _number(self, node: str, index: int, gpu: FreeGpu) -> Device:
+        device_id = f"{node}/{index}"
+        self._numbered[node, str(index)] = device_id
+        return Device(id=device_id, node=node, index=index, model=gpu.model, memory=gpu.memory)
+
+    def _read_vgpu(
+        self, field: Field, node: str, gpu: FreeGpu, known: dict[str, Device], listed: set[str]
+    ) -> Device:
+        entries = field.mapping(_VGPU, required=("id",))
+        name = entries["id"].id()
+        if name in listed:
+            entries["id"].fail(f"node {node} has {name} twice")
+        listed.add(name)
+        device = self._named(entries["id"], node, gpu, known)
+        device = msgspec.structs.replace(
+            device,
+            model=entries["model"].text() if "model" in entries else gpu.model,
+            memory=_size(entries["memoryTotal"]) if "memoryTotal" in entries else gpu.memory,
+        )
+        if "holders" in entries:
+            for key in _LEFT:
+                if key in entries:
+                    entries[key].fail("follows from the holders: give one or the other")
+            holders = self._read_holders(entries["holders"], device)
+        else:
+            holders = _holders_of_what_is_taken(entries, device)
+        device = msgspec.structs.replace(device, holders=holders)
+        try:
+            Ledger([], [device])
+        except LedgerError as error:
+            field.fail(str(error))
+        return device
+
+    def _named(self, field: Field, node: str, gpu: FreeGpu, known: dict[str, Device]) -> Device:
+        """The GPU that an entry of ``vgpus`` speaks of."""
+        name = field.id()
+        if (node, name) in self._numbered:
+            return known[self._numbered[node, name]]
+        if not self._family.pooled:
+            if known:
+                field.fail(f"node {node} has no GPU {name}, only 0 to {len(known) - 1}")
+            field.fail(f"node {node} has no GPUs: how many it has is under gpus or its topology")
+        if name in self.ledger.devices:
+            field.fail(f"vGPU {name} is on node {self.ledger.devices[name].node} already")
+        return Device(id=name, node=node, memory=gpu.memory)
+
+    def _read_holders(self, field: Field, device: Device) -> tuple[Holder, ...]:
+        holders = []
+        for item in field.items():
+            entries = item.mapping(
+                self._family.holder,
+                required=("name",),
+                foreign=_without(foreign(self._family), self._family.holder),
+            )
+            try:
+                demand = read_holder(entries, self._family)
+            except InvalidValueError as error:
+                entries.get(error.field, item).fail(error.message)
+            self.holders.add(demand.name)
+            holders.append(Holder.of(demand, device))
+        return tuple(holders)
+
+
+def _without(fields: dict[str, str], known: tuple[str, ...]) -> dict[str, str]:
+    return {key: where for key, where in fields.items() if key not in known}
+
+
+def _read_gpu(field: Field | None) -> FreeGpu:
+    entries = field.mapping(_GPU) if field else {}
+    model = entries["model"].text() if "model" in entries else ""
+    return FreeGpu(model, _size(entries["memory"]) if "memory" in entries else DEFAULT_MEMORY)
+
+
+def _read_links(entries: Entries) -> Links:
+    """How far the GPUs are from each other, from whichever of the two is written."""
+    if "topology" in entries and "topoMatrix" in entries:
+        entries["topoMatrix"].fail("says the same as topology: give one or the other")
+    for key, read in (("topology", read_notation), ("topoMatrix", read_matrix)):
+        if key in entries:
+            try:
+                return read(entries[key].text(), key)
+            except InvalidValueError as error:
+                entries[key].fail(error.message)
+    return ()
+
+
+def _how_many(field: Field) -> int:
+    count = field.whole_number()
+    if not 0 <= count <= _MOST_GPUS:
+        field.fail(f"must be from 0 to {_MOST_GPUS}")
+    return count
+
+
+def _size(field: Field) -> int:
+    try:
+        return parse_size(field.number(), field.path)
+    except InvalidValueError as error:
+        field.fail(error.message)
+
+
+def _left_memory(text: str) -> Memory:
+    """What is left of a GPU's memory: a share of it up to 1, else as sizes are written."""
+    share = parse_memory(text, "memory")
+    return share if share.micros is not None else Memory(bytes=parse_size(text, "memory"))
+
+
+def _holders_of_what_is_taken(entries: Entries, device: Device) -> tuple[Holder, ...]:
+    """Holders without a name, who take what the file says is not left and carry its labels.
+
+    A holder carries one label of a kind, so there are as many as the longest list of labels.
+    """
+    compute = memory = 0
+    try:
+        if "compute" in entries:
+            compute = MICROS - parse_share(entries["compute"].number(), "compute")
+        if "memory" in entries:
+            left = _left_memory(entries["memory"].number())
+            memory = device.memory - left.on(device.memory)
+    except InvalidValueError as error:
+        entries[error.field].fail(error.message)
+    if memory < 0:
+        entries["memory"].fail("more is left than the GPU has")
+    affinities = _labels(entries.get("affinity"))
+    anti_affinities = _labels(entries.get("antiAffinity"))
+    exclusion = entries["exclusion"].text() if "exclusion" in entries else ""
+    taken = bool(compute or memory or affinities or anti_affinities or exclusion)
+    idle = entries["idle"].boolean() if "idle" in entries else not taken
+    if idle and taken:
+        entries["idle"].fail("an idle vGPU has everything left and no labels")
+    return tuple(
+        Holder(
+            demand=f"taken/{device.id}/{index}",
+            name="",
+            request=0 if index else compute,
+            memory=0 if index else memory,
+            affinity=affinities[index] if index < len(affinities) else "",
+            anti_affinity=anti_affinities[index] if index < len(anti_affinities) else "",
+            exclusion=exclusion,
+        )
+        for index in range(0 if idle else max(1, len(affinities), len(anti_affinities)))
+    )
+
+
+def _labels(field: Field | None) -> list[str]:
+    return [item.name() for item in field.items()] if field else []

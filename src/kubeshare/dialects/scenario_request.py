@@ -1,0 +1,181 @@
+"""What a request or a holder of a scenario file asks for, in the words of its policy.
+
+Each family of manifests has fields of its own: shares and labels (SharePods),
+``gpuMem`` (gpushare), ``cores`` and ``memoryBlocks`` (Gaia). Built-in policies are
+asked in their family's words; a policy from outside in those of SharePods.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final, TypeAlias
+
+import msgspec
+
+from kubeshare.core.demand import Demand, Memory
+from kubeshare.core.errors import InvalidValueError
+from kubeshare.core.units import MICROS, parse_memory, parse_share
+from kubeshare.dialects import gpushare, vcuda
+from kubeshare.dialects.amounts import Amounts
+from kubeshare.dialects.strict_yaml import Field
+
+Entries: TypeAlias = Mapping[str, Field]
+
+_AMOUNTS: Final = ("request", "limit", "memory")
+_LABELS: Final = ("affinity", "antiAffinity", "exclusion")
+_WHO: Final = ("name", "namespace", "group")
+_WHERE: Final = ("model", "nodes")
+_SHARE: Final = (*_AMOUNTS, *_LABELS)
+_TEXTS: Final = (  # field of a Demand, and what the file calls it
+    ("namespace", "namespace"),
+    ("group", "group"),
+    ("model", "model"),
+    ("affinity", "affinity"),
+    ("anti_affinity", "antiAffinity"),
+    ("exclusion", "exclusion"),
+    ("device_id", "id"),
+)
+
+
+class Family(msgspec.Struct, frozen=True):
+    """How the requests of a policy are written.
+
+    Attributes:
+        asks: the fields that only this family has.
+        written: field of a Demand → what this family calls it, where that is not the same.
+        numbered: its nodes have numbered GPUs, and none that is not in the pool.
+        pooled: its nodes have a pool of vGPUs, and free GPUs.
+        amounts: what a request asks for.
+    """
+
+    asks: tuple[str, ...]
+    written: Mapping[str, str]
+    numbered: bool
+    pooled: bool
+    amounts: Callable[[Entries], Amounts]
+
+    @property
+    def request(self) -> tuple[str, ...]:
+        """All fields of a request."""
+        return (*_WHO, *_WHERE, *self.asks)
+
+    @property
+    def holder(self) -> tuple[str, ...]:
+        """All fields of a holder; it may always be written as a share with labels."""
+        return (*dict.fromkeys((*_WHO, *_SHARE, *_of_holder(self.asks))),)
+
+
+def family_of(policy: str) -> Family:
+    """The family whose words a policy's requests are written in."""
+    return _FAMILIES.get(policy, _OTHERS)
+
+
+def foreign(family: Family) -> dict[str, str]:
+    """The fields of other families → whose they are."""
+    return {
+        field: f"policy {policy}"
+        for policy, other in _FAMILIES.items()
+        for field in other.asks
+        if field not in family.asks
+    }
+
+
+def uid_of(name: str) -> str:
+    """The uid of the demand of that name."""
+    return f"demand/{name}"
+
+
+def read_request(entries: Entries, family: Family) -> Demand:
+    """The demand of a request.
+
+    Raises:
+        InvalidValueError: a value that nobody can ask for, under its name in the file.
+        FileError: a value of the wrong type.
+    """
+    return _demand(entries, family, family.amounts)
+
+
+def read_holder(entries: Entries, family: Family) -> Demand:
+    """The demand that a holder once was; see :func:`read_request`."""
+    in_its_words = any(key in entries for key in family.asks)
+    return _demand(entries, family, family.amounts if in_its_words else _share)
+
+
+def _demand(entries: Entries, family: Family, amounts: Callable[[Entries], Amounts]) -> Demand:
+    nodes = entries["nodes"].items() if "nodes" in entries else None
+    name = entries["name"].name()
+    who: dict[str, Any] = {
+        key: entries[written].text() for key, written in _TEXTS if written in entries
+    }
+    if nodes is not None:
+        who["nodes"] = frozenset(node.name() for node in nodes)
+    try:
+        return Demand(uid=uid_of(name), name=name, **who, **amounts(entries))
+    except InvalidValueError as error:
+        raise error.under(family.written.get(error.field, error.field)) from None
+
+
+def _of_holder(asks: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(key for key in asks if key not in ("id", "count", "gpuCount"))
+
+
+def _number(entries: Entries, key: str) -> str | None:
+    return entries[key].number() if key in entries else None
+
+
+def _share(entries: Entries) -> Amounts:
+    written = {key: entries[key].number() for key in _AMOUNTS if key in entries}
+    count = entries["count"].whole_number() if "count" in entries else 1
+    request = parse_share(written.get("request", "0"), "request")
+    return Amounts(
+        request=request,
+        limit=parse_share(written["limit"], "limit") if "limit" in written else MICROS,
+        memory=(
+            parse_memory(written["memory"], "memory")
+            if "memory" in written
+            else Memory(micros=request)
+        ),
+        count=count,
+    )
+
+
+def _gpu_memory(entries: Entries) -> Amounts:
+    count = _number(entries, "gpuCount")
+    return gpushare.amounts(_number(entries, "gpuMem"), "1" if count is None else count)
+
+
+def _cores(entries: Entries) -> Amounts:
+    return vcuda.amounts(_number(entries, "cores"), _number(entries, "memoryBlocks"))
+
+
+_FAMILIES: Final[Mapping[str, Family]] = {
+    "locality": Family(
+        asks=(*_SHARE, "id", "count"),
+        written={
+            "anti_affinity": "antiAffinity",
+            "device_id": "id",
+        },
+        numbered=False,
+        pooled=True,
+        amounts=_share,
+    ),
+    "binpack": Family(
+        asks=("gpuMem", "gpuCount"),
+        written={"memory": "gpuMem", "count": "gpuCount"},
+        numbered=True,
+        pooled=False,
+        amounts=_gpu_memory,
+    ),
+    "topology": Family(
+        asks=("cores", "memoryBlocks"),
+        written={"request": "cores", "count": "cores", "memory": "memoryBlocks"},
+        numbered=True,
+        pooled=False,
+        amounts=_cores,
+    ),
+}
+_OTHERS: Final = Family(
+    asks=_FAMILIES["locality"].asks,
+    written=_FAMILIES["locality"].written,
+    numbered=True,
+    pooled=True,
+    amounts=_share,
+)
