@@ -42,8 +42,8 @@ def test_an_answer_is_seen_at_once_and_until_the_watch_is_as_far() -> None:
     async def main() -> None:
         views = Views()
         views.watched("1")
-        views.latest.put(thing("2"), over=thing("1"))
-        views.latest.put(thing("3"), over=thing("2"))
+        views.latest.put(thing("2"))
+        views.latest.put(thing("3"))
         assert views.version == "3"
         views.watched("2")
         assert views.version == "3"
@@ -59,7 +59,7 @@ def test_somebody_elses_later_write_replaces_an_answer() -> None:
     async def main() -> None:
         views = Views()
         views.watched("1")
-        views.latest.put(thing("2"), over=thing("1"))
+        views.latest.put(thing("2"))
         views.watched("9")
         assert views.version == "9"
 
@@ -70,9 +70,19 @@ def test_an_answer_that_the_watch_has_told_already_changes_nothing() -> None:
     async def main() -> None:
         views = Views()
         views.watched("1", "2")
-        views.latest.put(thing("2"), over=thing("1"))
+        views.latest.put(thing("2"))
         views.watched("3")
         assert views.version == "3"
+
+    run_virtual(main())
+
+
+def test_an_answer_that_comes_later_than_what_others_made_of_it_changes_nothing() -> None:
+    async def main() -> None:
+        views = Views()
+        views.watched("10")
+        views.latest.put(thing("9"))
+        assert views.version == "10"
 
     run_virtual(main())
 

@@ -6,10 +6,10 @@ the same GPU (the second is refused, since it was made from an old state, but th
 costs a read and another decision). So answers are kept here until the watch has
 told them too.
 
-resourceVersions are compared for equality only. Known to be older than our answer
-are the states that we wrote over and our earlier answers; whatever else the watch
-tells is taken for news. Should it be old all the same, the next write is refused
-and the object read again: this saves work, it is not what keeps GPUs apart.
+It may also be the other way round: while the answer to a creation is on its way,
+the watch may tell of the object and of what others have made of it. So the newer
+of the two is shown, by the order of their resourceVersions, which clients may
+compare from Kubernetes 1.35 on (KEP-5504).
 """
 
 import asyncio
@@ -29,10 +29,9 @@ UNSEEN_SECONDS: Final = 60.0
 
 
 class _Answer(Struct, Generic[T], frozen=True):
-    """What the API server answered, and the resourceVersions older than it (``""``: none yet)."""
+    """What the API server answered, and when (loop time)."""
 
     object: T
-    older: frozenset[str]
     at: float
 
 
@@ -70,22 +69,13 @@ class Latest(Generic[T]):
             if answer is not None:
                 yield answer
 
-    def put(self, answer: T, over: T | None = None) -> None:
-        """Note what the API server has answered.
-
-        Args:
-            answer: the object as it is stored.
-            over: the state that was written over; None where it was created or only read.
-        """
+    def put(self, answer: T) -> None:
+        """Note what the API server has answered: the object as it is stored."""
         key = key_of(answer)
-        stored = self._store.by_key(key)
-        if stored is not None and _version(stored) == _version(answer):
-            self._answers.pop(key, None)
-            return
         earlier = self._answers.get(key)
-        older = {_version(known) for known in (stored, over, earlier and earlier.object)}
-        older |= earlier.older if earlier else set()
-        self._answers[key] = _Answer(answer, frozenset(older - {_version(answer)}), _now())
+        known = (self._store.by_key(key), earlier and earlier.object)
+        if all(_version(answer) > _version(one) for one in known):
+            self._answers[key] = _Answer(answer, _now())
 
     def forget(self, key: Key) -> None:
         """The object is known to be gone."""
@@ -93,7 +83,9 @@ class Latest(Generic[T]):
 
     def _watched(self, change: Change[T]) -> None:
         answer = self._answers.get(change.key)
-        if answer and (change.type == DELETED or _version(change.object) not in answer.older):
+        if answer is None:
+            return
+        if change.type == DELETED or _version(change.object) >= _version(answer.object):
             del self._answers[change.key]
 
 
@@ -101,5 +93,6 @@ def _now() -> float:
     return asyncio.get_running_loop().time()
 
 
-def _version(obj: Any) -> str:
-    return "" if obj is None else metadata_of(obj).resource_version
+def _version(obj: Any) -> int:
+    """Its place among all versions of all objects of its kind; 0 where there is none."""
+    return 0 if obj is None else int(metadata_of(obj).resource_version)

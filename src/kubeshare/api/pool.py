@@ -190,7 +190,7 @@ class Pool:
             subresource="status",
             field_manager=self._manager,
         )
-        self._latest.put(answer, over=vgpu)
+        self._latest.put(answer)
         return answer
 
 

@@ -53,7 +53,7 @@ class Binder:
             metadata.namespace,
             field_manager=MANAGER_SCHEDULER,
         )
-        self._sharepods.put(answer, over=sharepod)
+        self._sharepods.put(answer)
         return answer
 
     async def refresh(self, sharepod: Raw) -> Raw | None:
