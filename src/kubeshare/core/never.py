@@ -11,10 +11,11 @@ from kubeshare.core.ledger import Ledger
 
 def why(ledger: Ledger, demand: Demand) -> tuple[str, str] | None:
     """The field by which a demand is impossible in this cluster, and why; None when it is not."""
-    impossible = why_on_any(set(_kinds(ledger)), demand)
+    kinds = set(_kinds(ledger))
+    impossible = why_on_any(kinds, demand)
     if impossible:
         return impossible
-    if demand.count > 1:
+    if kinds and demand.count > 1:
         most = most_on_a_node(ledger.devices.values(), ledger, demand)
         if demand.count > most:
             return "count", f"{demand.count} GPUs asked, and no node has more than {most} that do"

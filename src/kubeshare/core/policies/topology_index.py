@@ -1,0 +1,154 @@
+"""The topology policy's index: the best of all nodes without looking at all of them.
+
+The tree of the Gaia paper spans the cluster. Above the nodes it has nothing that a set
+of GPUs could share, so the best set of the cluster is the best of the nodes' own best
+ones. A *ranking* keeps those sorted, for one kind of demand: the first entry is the
+answer. A change on a node makes one entry of each ranking stale; it is made anew when
+the ranking is asked the next time, so a ranking that nobody asks costs nothing.
+"""
+
+from typing import Any, Final, NamedTuple
+
+from kubeshare.core.demand import Demand
+from kubeshare.core.device import Device, Node
+from kubeshare.core.ledger import Ledger
+from kubeshare.core.policies.topology_rankings import IdleRanking, InUseRanking
+from kubeshare.core.policies.topology_state import Asked, NodeState, has_room
+from kubeshare.core.topology.closest import Score
+from kubeshare.core.units import MICROS
+
+_MOST_RANKINGS: Final = 64
+"""Kinds of demands whose rankings are kept; one more takes the place of the oldest."""
+
+
+class Place(NamedTuple):
+    """The devices chosen for a demand, of one node.
+
+    Attributes:
+        node: its name.
+        devices: in the order of their numbers.
+        score: of idle devices among idle ones; None for one that is in use already.
+    """
+
+    node: str
+    devices: tuple[Device, ...]
+    score: Score | None
+
+
+class TopologyIndex:
+    """All nodes' states, and the rankings of the demands that came so far."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._nodes: dict[str, Node] = dict(ledger.nodes)
+        self._devices: dict[str, dict[str, Device]] = {}  # node -> id -> device
+        for device in ledger.devices.values():
+            self._devices.setdefault(device.node, {})[device.id] = device
+        self._states: dict[str, NodeState] = {}
+        self._idle: dict[Asked, IdleRanking] = {}
+        self._in_use: dict[str, InUseRanking] = {}
+        self._sizes: dict[int, int] = {}  # bytes of memory -> how many devices have it
+        for device in ledger.devices.values():
+            self._size(device, 1)
+
+    def device_changed(self, before: Device | None, after: Device | None) -> None:
+        """A device came, changed or went."""
+        if before and after and before.node == after.node and before.memory == after.memory:
+            self._devices[after.node][after.id] = after
+            state = self._states.get(after.node)
+            if state and not state.update(before, after):
+                del self._states[after.node]
+            self._stale(after.node)
+            return
+        if before:
+            del self._devices[before.node][before.id]
+            self._size(before, -1)
+            self._rebuild(before.node)
+        if after:
+            self._devices.setdefault(after.node, {})[after.id] = after
+            self._size(after, 1)
+            self._rebuild(after.node)
+
+    def node_changed(self, before: Node | None, after: Node | None) -> None:
+        """A node came, changed or went."""
+        if before:
+            del self._nodes[before.name]
+            self._rebuild(before.name)
+        if after:
+            self._nodes[after.name] = after
+            self._rebuild(after.name)
+
+    def in_use(self, demand: Demand) -> Place | None:
+        """Fragment: the device in use that has the least left and takes the demand."""
+        ranking = self._in_use.get(demand.model)
+        if ranking is None:
+            _make_room(self._in_use)
+            ranking = self._in_use[demand.model] = InUseRanking(demand.model, self._nodes)
+        ranking.refresh(self._state)
+        least = demand.memory.on(min(self._sizes, default=0))
+        for name, number in ranking.fitting(demand.request, least):
+            if demand.nodes is None or name in demand.nodes:
+                device = self._states[name].devices[number]
+                if has_room(device, demand):
+                    return Place(name, (device,), None)
+        return None
+
+    def idle(self, demand: Demand, count: int) -> Place | None:
+        """Fragment's fallback (count 0), Singular (1) and Link: the best idle devices."""
+        memory = self._threshold(demand)
+        if memory is None:
+            return None
+        asked = Asked(count, demand.model, memory)
+        ranking = self._idle.get(asked)
+        if ranking is None:
+            _make_room(self._idle)
+            ranking = self._idle[asked] = IdleRanking(asked, self._nodes)
+        ranking.refresh(self._state)
+        found = ranking.first(demand.nodes)
+        if found is None:
+            return None
+        name, gpus, score = found
+        return Place(name, self._states[name].chosen(gpus), score)
+
+    def _threshold(self, demand: Demand) -> int | None:
+        """The size of a GPU from which on the demand fits, 0 for all; None where none will do."""
+        if demand.memory.bytes is None:
+            return 0 if demand.memory.on(MICROS) <= MICROS else None
+        large = sorted(size for size in self._sizes if size >= demand.memory.bytes)
+        if len(large) == len(self._sizes):
+            return 0
+        return large[0] if large else None
+
+    def _state(self, name: str) -> NodeState | None:
+        """A node's state, up to date; None when there is no such node."""
+        state = self._states.get(name)
+        if state is None:
+            node = self._nodes.get(name)
+            if node is None:
+                return None
+            devices = self._devices.get(name, {})
+            state = self._states[name] = NodeState(node, devices.values())
+        state.count()
+        return state
+
+    def _rebuild(self, name: str) -> None:
+        self._states.pop(name, None)
+        self._stale(name)
+
+    def _stale(self, name: str) -> None:
+        for idle in self._idle.values():
+            idle.stale.add(name)
+        for in_use in self._in_use.values():
+            in_use.stale.add(name)
+
+    def _size(self, device: Device, change: int) -> None:
+        count = self._sizes.get(device.memory, 0) + change
+        if count:
+            self._sizes[device.memory] = count
+        else:
+            del self._sizes[device.memory]
+
+
+def _make_room(rankings: dict[Any, Any]) -> None:
+    """Forget the oldest ranking when there are as many as are kept."""
+    if len(rankings) >= _MOST_RANKINGS:
+        del rankings[next(iter(rankings))]

@@ -1,0 +1,132 @@
+"""Sorted answers of all nodes to one kind of demand; see :mod:`.topology_index`."""
+
+from bisect import bisect_left, insort
+from collections.abc import Callable, Container, Iterable, Iterator
+from typing import TypeAlias
+
+from kubeshare.core.policies.topology_state import Asked, NodeState
+from kubeshare.core.topology.closest import Score
+
+StateOf: TypeAlias = Callable[[str], NodeState | None]
+
+_Idle: TypeAlias = tuple[Score, int, str, int, str]
+"""Score, the node's free micros, its name as it sorts, the GPUs as bits, its name."""
+
+_InUse: TypeAlias = tuple[int, int, str, int, str]
+"""Bytes left, the node's free micros, its name as it sorts, the device's number, the node."""
+
+
+class IdleRanking:
+    """The nodes' best sets of idle devices for one kind of demand, best first.
+
+    Sets of equal score go by the node with the fewest free cores, then by its name.
+
+    Args:
+        asked: the kind of demand.
+        nodes: the names of all nodes.
+
+    Attributes:
+        stale: names of nodes that have changed since the last refresh.
+    """
+
+    def __init__(self, asked: Asked, nodes: Iterable[str]) -> None:
+        self.stale = set(nodes)
+        self._asked = asked
+        self._entries: list[_Idle] = []
+        self._of: dict[str, _Idle] = {}  # node -> its entry
+
+    def refresh(self, state_of: StateOf) -> None:
+        """Make the entries of changed nodes anew."""
+        if not self.stale:
+            return
+        # Sorting all of it is cheaper than putting many entries in their places one by one.
+        at_once = len(self.stale) * 8 > len(self._entries)
+        for name in self.stale:
+            entry = self._entry(state_of(name))
+            before = self._of.pop(name, None)
+            if entry:
+                self._of[name] = entry
+            if not at_once:
+                if before:
+                    del self._entries[bisect_left(self._entries, before)]
+                if entry:
+                    insort(self._entries, entry)
+        if at_once:
+            self._entries = sorted(self._of.values())
+        self.stale.clear()
+
+    def first(self, nodes: Container[str] | None) -> tuple[str, int, Score] | None:
+        """The node, the GPUs and the score of the best one among some nodes, None: all."""
+        for score, _, _, gpus, name in self._entries:
+            if nodes is None or name in nodes:
+                return name, gpus, score
+        return None
+
+    def _entry(self, state: NodeState | None) -> _Idle | None:
+        best = state.best(self._asked) if state else None
+        if state is None or best is None:
+            return None
+        return (best[0], state.free, state.key, best[1], state.name)
+
+
+class InUseRanking:
+    """The devices in use that take more, of one model: least compute left, then least memory.
+
+    Those that are equal go by the node with the fewest free cores, its name, the number.
+
+    Args:
+        model: the model, "" for any.
+        nodes: the names of all nodes.
+
+    Attributes:
+        stale: names of nodes that have changed since the last refresh.
+    """
+
+    def __init__(self, model: str, nodes: Iterable[str]) -> None:
+        self.stale = set(nodes)
+        self._model = model
+        self._compute: list[int] = []  # all that is left somewhere, ascending
+        self._rows: dict[int, list[_InUse]] = {}  # compute left -> devices, sorted
+        self._of: dict[str, list[tuple[int, _InUse]]] = {}  # node -> its entries
+
+    def refresh(self, state_of: StateOf) -> None:
+        """Make the entries of changed nodes anew."""
+        for name in self.stale:
+            for compute, entry in self._of.pop(name, ()):
+                self._remove(compute, entry)
+            state = state_of(name)
+            if state and state.in_use:
+                entries = self._of[name] = list(self._entries(state))
+                for compute, entry in entries:
+                    self._add(compute, entry)
+        self.stale.clear()
+
+    def fitting(self, compute: int, memory: int) -> Iterator[tuple[str, int]]:
+        """The node and number of each device with so much left, best fit first."""
+        for left in self._compute[bisect_left(self._compute, compute) :]:
+            rows = self._rows[left]
+            if rows[-1][0] < memory:
+                continue
+            for at in range(bisect_left(rows, (memory,)), len(rows)):
+                yield rows[at][4], rows[at][3]
+
+    def _entries(self, state: NodeState) -> Iterator[tuple[int, _InUse]]:
+        for number in state.in_use:
+            device = state.devices[number]
+            if self._model in ("", device.model):
+                entry = (device.memory_left, state.free, state.key, number, state.name)
+                yield device.compute_left, entry
+
+    def _add(self, compute: int, entry: _InUse) -> None:
+        rows = self._rows.get(compute)
+        if rows is None:
+            rows = self._rows[compute] = []
+            insort(self._compute, compute)
+        insort(rows, entry)
+
+    def _remove(self, compute: int, entry: _InUse) -> None:
+        rows = self._rows[compute]
+        del rows[bisect_left(rows, entry)]
+        if not rows:
+            del self._rows[compute]
+            del self._compute[bisect_left(self._compute, compute)]

@@ -1,0 +1,131 @@
+"""A node as the topology policy sees it: bits and sums instead of devices.
+
+Nodes whose GPUs are not all numbered as the rows of the link matrix, or that have no
+matrix, are treated as flat: nothing is known, so each GPU is as far as can be from each
+other one.
+"""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from kubeshare.core.demand import Demand
+from kubeshare.core.device import MAX_HOLDERS, Device, Node, natural
+from kubeshare.core.topology.closest import Best, Closest, closest
+from kubeshare.core.topology.links import flat
+from kubeshare.core.topology.tree import bits
+from kubeshare.core.units import MICROS
+
+
+class Asked(NamedTuple):
+    """What of a demand decides which GPUs are looked at.
+
+    Attributes:
+        whole: how many whole GPUs; 0 for a fraction of one.
+        model: that must be, "" for any.
+        memory: bytes of memory that a GPU must have in all.
+    """
+
+    whole: int
+    model: str
+    memory: int
+
+
+def whole_gpus(demand: Demand) -> int:
+    """How many whole GPUs are asked; 0 when it is a fraction of one."""
+    return demand.count if demand.request >= MICROS else 0
+
+
+def has_room(device: Device, demand: Demand) -> bool:
+    """Compute and memory that are left suffice."""
+    compute, memory = demand.compute_on(device.memory), demand.memory.on(device.memory)
+    return compute <= device.compute_left and memory <= device.memory_left
+
+
+class NodeState:
+    """One node at one moment.
+
+    Args:
+        node: the node.
+        devices: all its devices.
+
+    Attributes:
+        name: the node's.
+        key: by which nodes sort.
+        devices: index or place in the matrix → device.
+        free: micros that are left on its devices, those out of service left out.
+        idle: the devices in service that nobody uses, as bits.
+        in_use: the numbers of those in service that somebody uses and that take more.
+    """
+
+    def __init__(self, node: Node, devices: Iterable[Device]) -> None:
+        self.name = node.name
+        self.key = natural(node.name)
+        self.devices, self.closest = _arranged(node, list(devices))
+        self._numbers = {device.id: number for number, device in self.devices.items()}
+        self.free = self.idle = 0
+        self.in_use: list[int] = []
+        self._counted = False
+        self.count()
+
+    def update(self, before: Device, after: Device) -> bool:
+        """Take in that a device's holders or health changed; False when more than that did."""
+        number = self._numbers.get(after.id)
+        if number is None or (before.node, before.index) != (after.node, after.index):
+            return False
+        self.devices[number] = after
+        self._counted = False
+        return True
+
+    def count(self) -> None:
+        """Bring the bits and sums up to date after :meth:`update`."""
+        if self._counted:
+            return
+        self._counted = True
+        free = idle = 0
+        in_use: list[int] = []
+        for number, device in self.devices.items():
+            if not device.healthy or device.fenced:
+                continue
+            free += device.compute_left
+            holders = len(device.holders)
+            if not holders:
+                idle |= 1 << number
+            elif holders < MAX_HOLDERS:
+                in_use.append(number)
+        self.free, self.idle, self.in_use = free, idle, in_use
+
+    def best(self, asked: Asked) -> Best | None:
+        """The best idle GPUs for a demand, all of one model."""
+        masks = self._masks(asked)
+        if len(masks) == 1:
+            return self.closest.best(self.idle, masks[0], asked.whole)
+        found = (self.closest.best(self.idle, mask, asked.whole) for mask in masks)
+        return min((best for best in found if best), default=None, key=_score_then_index)
+
+    def chosen(self, gpus: int) -> tuple[Device, ...]:
+        """The devices of a set."""
+        return tuple(self.devices[number] for number in bits(gpus))
+
+    def _masks(self, asked: Asked) -> list[int]:
+        """For each model that will do, those of the idle GPUs that are large enough."""
+        masks: dict[str, int] = {}
+        for number, device in self.devices.items():
+            if self.idle >> number & 1 and device.memory >= asked.memory:
+                masks[device.model] = masks.get(device.model, 0) | 1 << number
+        if asked.model:
+            return [masks.get(asked.model, 0)]
+        return list(masks.values())
+
+
+def _arranged(node: Node, devices: list[Device]) -> tuple[dict[int, Device], Closest]:
+    numbers = {device.index for device in devices}
+    if node.links and len(numbers) == len(devices) and numbers <= set(range(len(node.links))):
+        return {d.index: d for d in devices if d.index is not None}, closest(node.links)
+    devices.sort(key=lambda device: (natural(device.name), natural(device.id)))
+    return dict(enumerate(devices)), closest(flat(len(devices)))
+
+
+def _score_then_index(best: Best) -> tuple[object, int]:
+    """Sets of different models have no GPU in common: the smallest index decides."""
+    score, gpus = best
+    return score, gpus & -gpus
