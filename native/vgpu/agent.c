@@ -21,6 +21,7 @@
 #include "duty.h"
 #include "gate.h"
 #include "loader.h"
+#include "meter.h"
 #include "system.h"
 
 #include <errno.h>
@@ -36,7 +37,7 @@
 #define LONGEST_PAUSE   (5 * KS_SECOND)
 #define WELCOME_TIMEOUT 1000 /* ms */
 #define IDLE_AFTER      (3 * KS_MILLISECOND)
-#define WATCH_STEP      1 /* ms */
+#define LOOK_EVERY      1 /* ms, while idle time is watched for */
 
 /* What is known of a cell while the daemon wants to hear when it is idle. */
 struct watch {
@@ -94,6 +95,7 @@ static bool receive_message(struct ks_message *message) {
 
 static void drain(unsigned cell, uint32_t epoch) {
     watches[cell].on = false;
+    ks_meter_set(cell, true);
     ks_wait_for_launches();
     const int64_t end = ks_settle(cell);
     send_message(KS_DRAINED, cell, epoch, end, 0);
@@ -102,14 +104,6 @@ static void drain(unsigned cell, uint32_t epoch) {
 static void start_watch(unsigned cell, uint32_t epoch) {
     watches[cell] = (struct watch){
         .on = true, .epoch = epoch, .launches = ks_launches(cell), .since = ks_now()};
-}
-
-static bool is_watching(void) {
-    for (unsigned cell = 0; cell < ks_claim_cells(); cell++) {
-        if (watches[cell].on)
-            return true;
-    }
-    return false;
 }
 
 /* A watch ends with its epoch. */
@@ -123,9 +117,7 @@ static bool is_on(unsigned cell) {
 static void step_watch(unsigned cell) {
     struct watch *watch = &watches[cell];
     const uint64_t launches = ks_launches(cell);
-    if (!is_on(cell))
-        return;
-    if (launches != watch->launches || ks_is_launching()) {
+    if (launches != watch->launches || ks_is_launching() || ks_meter_is_waited_for(cell)) {
         watch->launches = launches;
         watch->since = ks_now();
         return;
@@ -133,10 +125,22 @@ static void step_watch(unsigned cell) {
     /* At once, while the GPU is still busy: the event then has the time of its end, and not
      * that of our next look. */
     const int64_t end = ks_settle(cell);
-    if (is_on(cell) && ks_launches(cell) == launches && ks_now() - watch->since >= IDLE_AFTER) {
+    if (is_on(cell) && ks_launches(cell) == launches && !ks_meter_is_waited_for(cell) &&
+        ks_now() - watch->since >= IDLE_AFTER) {
         watch->on = false;
         send_message(KS_IDLE, cell, watch->epoch, end, 0);
     }
+}
+
+/* True: look again soon. */
+static bool step_all(void) {
+    bool again = false;
+    for (unsigned cell = 0; cell < ks_claim_cells(); cell++) {
+        if (is_on(cell))
+            step_watch(cell);
+        again = again || watches[cell].on;
+    }
+    return again;
 }
 
 /* ---- the connection ---------------------------------------------------------- */
@@ -176,17 +180,21 @@ static void handle(const struct ks_message *message) {
         start_watch(message->cell, message->epoch);
 }
 
-static void serve(void) {
-    struct ks_message message;
-    struct pollfd readable = {.fd = connection, .events = POLLIN};
+static void start_serving(void) {
     for (unsigned cell = 0; cell < KS_CELLS_MAX; cell++) {
         atomic_store(&wanted[cell], 0);
-        watches[cell].on = false;
+        watches[cell] = (struct watch){0};
     }
     ks_gates_follow_page(true);
     ks_debug("welcomed by the token daemon");
+}
+
+static void serve(void) {
+    struct ks_message message;
+    struct pollfd readable = {.fd = connection, .events = POLLIN};
+    start_serving();
     for (;;) {
-        const int ready = poll(&readable, 1, is_watching() ? WATCH_STEP : -1);
+        const int ready = poll(&readable, 1, step_all() ? LOOK_EVERY : -1);
         if (ready < 0 && errno != EINTR)
             return;
         if (ready > 0) {
@@ -194,14 +202,14 @@ static void serve(void) {
                 return;
             handle(&message);
         }
-        for (unsigned cell = 0; cell < ks_claim_cells(); cell++)
-            step_watch(cell);
     }
 }
 
 static void *run(void *unused) {
     int64_t pause = SHORTEST_PAUSE;
     prctl(PR_SET_NAME, "kubeshare");
+    for (unsigned cell = 0; cell < ks_claim_cells(); cell++)
+        ks_meter_set(cell, true);
     for (;;) {
         if (connect_and_greet()) {
             serve();

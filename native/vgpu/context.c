@@ -66,39 +66,104 @@ CUcontext ks_current_context(void) {
 
 /* ---- all contexts of a cell --------------------------------------------- */
 
+/* Does `visit` for each context of a cell, until one answers false. */
+typedef bool visitor(struct ks_timeline *timeline, void *data);
+
 /* Primary contexts also come to be without a call that is hooked: the driver
  * is asked which there are. The reference keeps one alive meanwhile. */
-static int64_t finish_primary(CUdevice device) {
+static bool visit_primary(CUdevice device, visitor *visit, void *data) {
     unsigned int flags;
     int active = 0;
     struct ks_timeline *timeline = &primary_contexts[device];
     if (KS_DRIVER(primary_get_state)(device, &flags, &active) != CUDA_SUCCESS || active == 0 ||
         KS_DRIVER(primary_retain)(&timeline->handle, device) != CUDA_SUCCESS)
-        return 0;
-    const int64_t end = ks_timeline_finish(timeline);
+        return true;
+    const bool go_on = visit(timeline, data);
     KS_DRIVER(primary_release)(device);
-    return end;
+    return go_on;
+}
+
+static void visit_all(unsigned cell, visitor *visit, void *data) {
+    int devices = 0;
+    bool go_on = true;
+    KS_DRIVER(device_get_count)(&devices);
+    for (CUdevice device = 0; device < devices && device < DEVICES_MAX && go_on; device++) {
+        if (ks_cell_of_device(device) == (int)cell)
+            go_on = visit_primary(device, visit, data);
+    }
+    for (unsigned i = 0; i < CONTEXTS_MAX && go_on; i++) {
+        if (contexts[i].timeline.handle != NULL && contexts[i].cell == (int)cell)
+            go_on = visit(&contexts[i].timeline, data);
+    }
+}
+
+static bool finish(struct ks_timeline *timeline, void *last) {
+    const int64_t end = ks_timeline_finish(timeline);
+    if (end > *(int64_t *)last)
+        *(int64_t *)last = end;
+    return true;
 }
 
 int64_t ks_finish(unsigned cell) {
     int64_t last = 0;
-    int devices = 0;
     ks_acquire(&lock);
-    if (!atomic_load(&closed)) {
-        KS_DRIVER(device_get_count)(&devices);
-        for (CUdevice device = 0; device < devices && device < DEVICES_MAX; device++) {
-            const int64_t end = ks_cell_of_device(device) == (int)cell ? finish_primary(device) : 0;
-            last = end > last ? end : last;
-        }
-        for (unsigned i = 0; i < CONTEXTS_MAX; i++) {
-            const bool is_here =
-                contexts[i].timeline.handle != NULL && contexts[i].cell == (int)cell;
-            const int64_t end = is_here ? ks_timeline_finish(&contexts[i].timeline) : 0;
-            last = end > last ? end : last;
-        }
-    }
+    if (!atomic_load(&closed))
+        visit_all(cell, finish, &last);
     ks_release(&lock);
     return last != 0 ? last : ks_now();
+}
+
+static bool mark(struct ks_timeline *timeline, void *marker) {
+    ks_timeline_mark(timeline, *(unsigned *)marker);
+    return true;
+}
+
+/* Does not wait for the agent, which may be waiting for the GPU. */
+static bool try_visit_all(unsigned cell, visitor *visit, void *data) {
+    if (!ks_try_acquire(&lock))
+        return false;
+    if (!atomic_load(&closed))
+        visit_all(cell, visit, data);
+    ks_release(&lock);
+    return true;
+}
+
+bool ks_mark(unsigned cell, unsigned marker) {
+    return try_visit_all(cell, mark, &marker);
+}
+
+struct question {
+    unsigned marker;
+    bool passed;
+};
+
+static bool ask(struct ks_timeline *timeline, void *data) {
+    struct question *question = data;
+    question->passed = ks_timeline_has_passed(timeline, question->marker);
+    return question->passed;
+}
+
+bool ks_has_passed(unsigned cell, unsigned marker) {
+    struct question question = {.marker = marker, .passed = true};
+    return try_visit_all(cell, ask, &question) && question.passed;
+}
+
+struct span {
+    unsigned earlier, later;
+    int64_t longest;
+};
+
+static bool measure(struct ks_timeline *timeline, void *data) {
+    struct span *span = data;
+    const int64_t time = ks_timeline_between(timeline, span->earlier, span->later);
+    span->longest = time > span->longest ? time : span->longest;
+    return true;
+}
+
+int64_t ks_between(unsigned cell, unsigned earlier, unsigned later) {
+    struct span span = {.earlier = earlier, .later = later};
+    try_visit_all(cell, measure, &span);
+    return span.longest;
 }
 
 void ks_contexts_close(void) {

@@ -24,6 +24,17 @@ int ks_cell_of_device(CUdevice device);
  * agent alone. */
 int64_t ks_finish(unsigned cell);
 
+/* Puts a marker behind all work of this process on a cell; there are KS_MARKERS of them. False
+ * when that cannot be done just now. */
+bool ks_mark(unsigned cell, unsigned marker);
+
+/* Whether the GPU is known to have come past it in all contexts. */
+bool ks_has_passed(unsigned cell, unsigned marker);
+
+/* GPU time between two markers that were passed, in the context where it is longest; 0 where it is
+ * not known. ns. */
+int64_t ks_between(unsigned cell, unsigned earlier, unsigned later);
+
 /* From now on, until the process ends, the agent leaves the driver alone. */
 void ks_contexts_close(void);
 

@@ -10,6 +10,7 @@
 #include "claim.h"
 #include "drain.h"
 #include "gate.h"
+#include "meter.h"
 #include "system.h"
 
 #define PERIOD (100 * KS_MILLISECOND)
@@ -93,6 +94,8 @@ static bool any_is_open(void) {
 
 void ks_duty_until(int64_t deadline) {
     ks_gates_follow_page(false);
+    for (unsigned cell = 0; cell < ks_claim_cells(); cell++)
+        ks_meter_set(cell, true);
     for (int64_t now = ks_now(); now < deadline || any_is_open(); now = ks_now()) {
         const int64_t next = step_all(now, now < deadline ? deadline : INT64_MAX);
         if (next > now)

@@ -3,6 +3,7 @@
 #include "agent.h"
 #include "claim.h"
 #include "context.h"
+#include "meter.h"
 #include "system.h"
 
 #include <errno.h>
@@ -21,7 +22,6 @@ struct chunk {
 static const struct ks_gate shut_gate = {.state = KS_GATE_CLOSED};
 static struct ks_gate local_gates[KS_CELLS_MAX];
 static const struct ks_gate *_Atomic gates[KS_CELLS_MAX];
-static atomic_uint waiters[KS_CELLS_MAX];
 
 static struct chunk first_chunk;
 static ks_lock chunks_lock;
@@ -125,6 +125,11 @@ void ks_wait_for_launches(void) {
 
 /* ---- gates ------------------------------------------------------------ */
 
+static const struct ks_gate *gate_of(unsigned cell) {
+    const struct ks_gate *gate = atomic_load(&gates[cell]);
+    return gate != NULL ? gate : &shut_gate;
+}
+
 void ks_gates_follow_page(bool page) {
     const unsigned cells = ks_claim_cells();
     for (unsigned cell = 0; cell < cells; cell++) {
@@ -133,11 +138,10 @@ void ks_gates_follow_page(bool page) {
             next = (const struct ks_gate *)ks_claim_cell(cell);
         else
             ks_gate_set_local(cell, KS_GATE_CLOSED);
-        const struct ks_gate *before = atomic_exchange(&gates[cell], next);
-        if (cells == 1)
-            atomic_store(&ks_only_gate, next);
-        if (before != NULL)
-            ks_wake(&before->epoch);
+        const struct ks_gate *before = gate_of(cell);
+        atomic_store(&gates[cell], next);
+        ks_gate_refresh(cell);
+        ks_wake(&before->epoch);
     }
 }
 
@@ -147,54 +151,64 @@ void ks_gate_set_local(unsigned cell, enum ks_gate_state state) {
     ks_wake(&local_gates[cell].epoch);
 }
 
-bool ks_gate_is_waited_at(unsigned cell) {
-    return atomic_load(&waiters[cell]) != 0;
+void ks_gate_refresh(unsigned cell) {
+    const bool is_only = ks_claim_cells() == 1 && !ks_meter_is_on(cell);
+    atomic_store(&ks_only_gate, is_only ? gate_of(cell) : &shut_gate);
 }
 
-static const struct ks_gate *gate_of(unsigned cell) {
-    const struct ks_gate *gate = atomic_load(&gates[cell]);
-    return gate != NULL ? gate : &shut_gate;
-}
+enum passage { PASSED, GATE_CLOSED, NO_CREDIT };
 
-static bool try_to_pass(struct ks_mark *mark, const struct ks_gate *gate, unsigned cell) {
+static enum passage try_to_pass(struct ks_mark *mark, const struct ks_gate *gate, unsigned cell) {
+    enum passage passage = GATE_CLOSED;
     atomic_fetch_add(&mark->depth, 1);
-    if (atomic_load(&gate->state) == KS_GATE_OPEN) {
+    if (atomic_load(&gate->state) == KS_GATE_OPEN)
+        passage = !ks_meter_is_on(cell) || ks_meter_take(cell) ? PASSED : NO_CREDIT;
+    if (passage == PASSED)
         atomic_fetch_add_explicit(&mark->launches[cell], 1, memory_order_relaxed);
-        return true;
-    }
-    atomic_fetch_sub(&mark->depth, 1);
-    return false;
+    else
+        atomic_fetch_sub(&mark->depth, 1);
+    return passage;
 }
 
 static void wait_at(const struct ks_gate *gate, unsigned cell, uint32_t epoch) {
-    atomic_fetch_add(&waiters[cell], 1);
     if (gate == (const struct ks_gate *)ks_claim_cell(cell))
         ks_agent_want(cell, epoch);
     ks_wait(&gate->epoch, epoch, RECHECK);
-    atomic_fetch_sub(&waiters[cell], 1);
+}
+
+/* Waits until the launch may go; false when the grant was revoked. */
+static bool pass(struct ks_mark *mark, unsigned cell) {
+    while (!ks_claim_is_revoked()) {
+        const struct ks_gate *gate = gate_of(cell);
+        const uint32_t epoch = atomic_load(&gate->epoch);
+        switch (try_to_pass(mark, gate, cell)) {
+        case PASSED:
+            return true;
+        case GATE_CLOSED:
+            wait_at(gate, cell, epoch);
+            break;
+        case NO_CREDIT:
+            ks_meter_wait(cell);
+            break;
+        }
+    }
+    return false;
 }
 
 CUresult ks_enter_slowly(void) {
     if (!ks_claim_is_open())
         return CUDA_ERROR_NOT_PERMITTED;
     struct ks_mark *mark = own_mark();
-    int cell;
+    int cell = 0;
     if (mark == NULL || !ks_agent_start())
         return CUDA_ERROR_NOT_PERMITTED;
-    if (atomic_load(&mark->depth) > 0 || !ks_current_cell(&cell)) {
+    if (atomic_load(&mark->depth) > 0 || (ks_claim_cells() > 1 && !ks_current_cell(&cell))) {
         atomic_fetch_add(&mark->depth, 1);
         return CUDA_SUCCESS; /* inside the driver already, or without a context: it will say so */
     }
-    if (cell == KS_NO_CELL)
+    if (cell == KS_NO_CELL || !pass(mark, (unsigned)cell))
         return CUDA_ERROR_NOT_PERMITTED;
-    while (!ks_claim_is_revoked()) {
-        const struct ks_gate *gate = gate_of((unsigned)cell);
-        const uint32_t epoch = atomic_load(&gate->epoch);
-        if (try_to_pass(mark, gate, (unsigned)cell))
-            return CUDA_SUCCESS;
-        wait_at(gate, (unsigned)cell, epoch);
-    }
-    return CUDA_ERROR_NOT_PERMITTED;
+    return CUDA_SUCCESS;
 }
 
 void ks_gates_forget(void) {
@@ -204,6 +218,5 @@ void ks_gates_forget(void) {
     atomic_store(&ks_only_gate, &shut_gate);
     for (unsigned cell = 0; cell < KS_CELLS_MAX; cell++) {
         atomic_store(&gates[cell], NULL);
-        atomic_store(&waiters[cell], 0);
     }
 }

@@ -41,7 +41,8 @@ struct ks_mark {
 
 extern _Thread_local struct ks_mark *ks_thread_mark __attribute__((tls_model("initial-exec")));
 
-/* The gate of a claim with one GPU, where every launch looks; a closed one otherwise. */
+/* Where every launch looks: the gate of a claim with one GPU. A closed one where there are more
+ * GPUs, or where launches are metered. */
 extern const struct ks_gate *_Atomic ks_only_gate;
 
 CUresult ks_enter_slowly(void);
@@ -75,11 +76,11 @@ static inline void ks_leave(void) {
 /* Lets every cell follow the page (true) or the local gates (false), which are closed first. */
 void ks_gates_follow_page(bool page);
 
+/* After the meter of a cell was turned on or off. */
+void ks_gate_refresh(unsigned cell);
+
 /* Opens or closes a local gate. */
 void ks_gate_set_local(unsigned cell, enum ks_gate_state state);
-
-/* Whether a thread waits at the gate of a cell. */
-bool ks_gate_is_waited_at(unsigned cell);
 
 /* Launches of this process on a cell since it started. */
 uint64_t ks_launches(unsigned cell);

@@ -6,6 +6,7 @@
 #include "context.h"
 #include "drain.h"
 #include "gate.h"
+#include "meter.h"
 
 #include <stdatomic.h>
 #include <stddef.h>
@@ -19,6 +20,7 @@ extern void *__dso_handle __attribute__((visibility("hidden")));
 /* Only the thread that forked lives on: locks of the others would never be
  * released, and the agent, its connection and the slot are the parent's. */
 static void start_clean(void) {
+    ks_meter_forget();
     ks_gates_forget();
     ks_agent_forget();
     ks_drain_forget();

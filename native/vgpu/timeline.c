@@ -32,6 +32,12 @@ static bool prepare(struct ks_timeline *timeline) {
         KS_DRIVER(event_create)(&timeline->end, CU_EVENT_BLOCKING_SYNC) == CUDA_SUCCESS &&
         KS_DRIVER(event_create)(&timeline->base[0], CU_EVENT_DEFAULT) == CUDA_SUCCESS &&
         KS_DRIVER(event_create)(&timeline->base[1], CU_EVENT_DEFAULT) == CUDA_SUCCESS;
+    for (unsigned i = 0; i < KS_MARKERS; i++) {
+        timeline->prepared =
+            timeline->prepared &&
+            KS_DRIVER(event_create)(&timeline->markers[i], CU_EVENT_DEFAULT) == CUDA_SUCCESS;
+        timeline->marked[i] = false;
+    }
     return timeline->prepared;
 }
 
@@ -40,6 +46,8 @@ void ks_timeline_discard(struct ks_timeline *timeline) {
         KS_DRIVER(event_destroy)(timeline->end);
         KS_DRIVER(event_destroy)(timeline->base[0]);
         KS_DRIVER(event_destroy)(timeline->base[1]);
+        for (unsigned i = 0; i < KS_MARKERS; i++)
+            KS_DRIVER(event_destroy)(timeline->markers[i]);
         KS_DRIVER(stream_destroy)(timeline->stream);
     }
     timeline->prepared = false;
@@ -73,10 +81,10 @@ static void take_base(struct ks_timeline *timeline) {
         ;
 }
 
-static CUresult record_end(struct ks_timeline *timeline, bool *covers_all_streams) {
-    const CUresult result = KS_DRIVER(context_record_event)(timeline->handle, timeline->end);
+static CUresult record(struct ks_timeline *timeline, CUevent event, bool *covers_all_streams) {
+    const CUresult result = KS_DRIVER(context_record_event)(timeline->handle, event);
     *covers_all_streams = result == CUDA_SUCCESS;
-    return *covers_all_streams ? result : KS_DRIVER(event_record)(timeline->end, NULL);
+    return *covers_all_streams ? result : KS_DRIVER(event_record)(event, NULL);
 }
 
 /* Before CUDA 12.5 an event waits for the default stream and those that
@@ -92,7 +100,8 @@ static void cover_other_streams(struct ks_timeline *timeline) {
 static int64_t finish_current(struct ks_timeline *timeline) {
     float milliseconds;
     bool covers_all_streams;
-    if (!prepare(timeline) || record_end(timeline, &covers_all_streams) != CUDA_SUCCESS) {
+    if (!prepare(timeline) ||
+        record(timeline, timeline->end, &covers_all_streams) != CUDA_SUCCESS) {
         KS_DRIVER(context_synchronize)();
         return ks_now();
     }
@@ -109,14 +118,52 @@ static int64_t finish_current(struct ks_timeline *timeline) {
     return end < now ? end : now;
 }
 
-int64_t ks_timeline_finish(struct ks_timeline *timeline) {
-    int relaxed = CU_STREAM_CAPTURE_MODE_RELAXED; /* a capture in another thread must not notice */
-    CUcontext popped;
+/* Makes the context current for calls of the driver. The mode keeps a capture of a graph in
+ * another thread from noticing them. */
+static bool enter(struct ks_timeline *timeline, int *mode) {
+    *mode = CU_STREAM_CAPTURE_MODE_RELAXED;
     if (KS_DRIVER(context_push)(timeline->handle) != CUDA_SUCCESS)
-        return 0;
-    KS_DRIVER(exchange_capture_mode)(&relaxed);
-    const int64_t end = finish_current(timeline);
-    KS_DRIVER(exchange_capture_mode)(&relaxed);
+        return false;
+    KS_DRIVER(exchange_capture_mode)(mode);
+    return true;
+}
+
+static void leave(int *mode) {
+    CUcontext popped;
+    KS_DRIVER(exchange_capture_mode)(mode);
     KS_DRIVER(context_pop)(&popped);
+}
+
+int64_t ks_timeline_finish(struct ks_timeline *timeline) {
+    int mode;
+    if (!enter(timeline, &mode))
+        return 0;
+    const int64_t end = finish_current(timeline);
+    leave(&mode);
     return end;
+}
+
+void ks_timeline_mark(struct ks_timeline *timeline, unsigned marker) {
+    int mode;
+    bool covers_all_streams;
+    if (!enter(timeline, &mode))
+        return;
+    timeline->marked[marker] = prepare(timeline) && record(timeline, timeline->markers[marker],
+                                                           &covers_all_streams) == CUDA_SUCCESS;
+    leave(&mode);
+}
+
+bool ks_timeline_has_passed(struct ks_timeline *timeline, unsigned marker) {
+    if (timeline->prepared && timeline->marked[marker])
+        timeline->marked[marker] =
+            KS_DRIVER(event_query)(timeline->markers[marker]) == CUDA_ERROR_NOT_READY;
+    return !timeline->prepared || !timeline->marked[marker];
+}
+
+int64_t ks_timeline_between(struct ks_timeline *timeline, unsigned earlier, unsigned later) {
+    float milliseconds;
+    if (!timeline->prepared || KS_DRIVER(event_elapsed)(&milliseconds, timeline->markers[earlier],
+                                                        timeline->markers[later]) != CUDA_SUCCESS)
+        return 0;
+    return (int64_t)((double)milliseconds * 1e6);
 }

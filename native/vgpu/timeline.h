@@ -9,6 +9,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#define KS_MARKERS 8u /* points in the work of a context that are watched at once */
+
 /* A context, with what is needed to see the end of its work. */
 struct ks_timeline {
     CUcontext handle;
@@ -17,6 +19,8 @@ struct ks_timeline {
     CUstream stream;
     CUevent end;
     CUevent base[2]; /* the one in use, and the one for the next attempt */
+    CUevent markers[KS_MARKERS];
+    bool marked[KS_MARKERS]; /* the marker stands in the context's work */
     unsigned base_in_use;
     int64_t base_time;  /* CLOCK_MONOTONIC ns; 0 = never taken */
     int64_t base_width; /* ns between which the base event happened */
@@ -26,6 +30,15 @@ struct ks_timeline {
  * the time at which it was done (CLOCK_MONOTONIC ns); 0 where the context
  * cannot be used any more. */
 int64_t ks_timeline_finish(struct ks_timeline *timeline);
+
+/* Puts a marker behind all that was given to the context so far. */
+void ks_timeline_mark(struct ks_timeline *timeline, unsigned marker);
+
+/* Whether the GPU has come past a marker. Where none was put, it has. */
+bool ks_timeline_has_passed(struct ks_timeline *timeline, unsigned marker);
+
+/* GPU time between two markers that were passed; 0 where it is not known. ns. */
+int64_t ks_timeline_between(struct ks_timeline *timeline, unsigned earlier, unsigned later);
 
 /* Before the context ends. What is still needed is prepared again if it lives on. */
 void ks_timeline_discard(struct ks_timeline *timeline);

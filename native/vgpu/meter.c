@@ -1,0 +1,197 @@
+/*
+ * Launches are counted. As many as the `window` may be launched and not yet
+ * done. Every quarter of it a marker is put behind the work, and seen to be
+ * passed by the GPU; the time between two markers tells how long a launch
+ * takes, and so how many make up the wanted backlog. No more than three
+ * quarters are launched behind the last marker: if one stood at the very end of
+ * the queue, the GPU would be idle when it is passed.
+ */
+#include "meter.h"
+
+#include "claim.h"
+#include "context.h"
+#include "gate.h"
+#include "system.h"
+#include "timeline.h"
+
+#include <stdatomic.h>
+#include <string.h>
+
+#define WANTED_BACKLOG (20 * KS_MILLISECOND)
+#define LOOK_EVERY     (KS_MILLISECOND / 2)
+#define FIRST_WINDOW   16u
+#define LEAST_WINDOW   2u
+#define LARGEST_WINDOW 1024u
+#define ALONE_AFTER    KS_SECOND
+
+struct marker {
+    uint64_t launches; /* taken before it */
+    bool follows;      /* the one before it was not passed yet when it was put */
+};
+
+/* A time that the gate is open, as it was first seen. */
+struct turn {
+    uint32_t epoch;
+    uint64_t lease_end;
+    int64_t seen_at;
+};
+
+struct meter {
+    atomic_bool on;
+    _Atomic uint64_t taken;   /* credits, since it was turned on */
+    _Atomic uint64_t allowed; /* likewise */
+    _Atomic uint64_t look_at; /* when so many are taken, it is time to look again */
+    atomic_uint waiting;      /* threads without credit */
+    ks_lock lock;             /* of the following */
+    bool was_short;           /* somebody was without credit since the window last grew */
+    uint64_t window;
+    uint64_t marked, passed;  /* launches before the last marker put, and the last passed */
+    unsigned first, standing; /* of the ring of markers */
+    struct marker markers[KS_MARKERS];
+    struct turn turn;
+};
+
+static struct meter meters[KS_CELLS_MAX];
+
+/* ---- with the lock held ------------------------------------------------------- */
+
+static uint64_t quarter(const struct meter *meter) {
+    return meter->window >= 4 ? meter->window / 4 : 1;
+}
+
+/* After the marker at `place` was passed by the GPU. Where the queue ran dry before it, the time
+ * says nothing; but then the window was too small, if somebody waited for it. */
+static void adapt(struct meter *meter, unsigned cell, unsigned place) {
+    const struct marker *marker = &meter->markers[place];
+    const uint64_t launches = marker->launches - meter->passed;
+    uint64_t window = meter->window;
+    const int64_t took =
+        marker->follows ? ks_between(cell, (place + KS_MARKERS - 1) % KS_MARKERS, place) : 0;
+    if (took > 0) {
+        window = (uint64_t)WANTED_BACKLOG * launches / (uint64_t)took;
+        if (window > 4 * meter->window)
+            window = 4 * meter->window;
+    } else if (meter->was_short) {
+        window *= 2;
+    }
+    meter->was_short = false;
+    meter->window = window < LEAST_WINDOW     ? LEAST_WINDOW
+                    : window > LARGEST_WINDOW ? LARGEST_WINDOW
+                                              : window;
+}
+
+static void collect(struct meter *meter, unsigned cell) {
+    while (meter->standing > 0 && ks_has_passed(cell, meter->first)) {
+        adapt(meter, cell, meter->first);
+        meter->passed = meter->markers[meter->first].launches;
+        meter->first = (meter->first + 1) % KS_MARKERS;
+        meter->standing--;
+    }
+}
+
+static void put_marker(struct meter *meter, unsigned cell) {
+    const uint64_t taken = atomic_load(&meter->taken);
+    const unsigned place = (meter->first + meter->standing) % KS_MARKERS;
+    if (taken < meter->marked + quarter(meter) || meter->standing == KS_MARKERS ||
+        !ks_mark(cell, place))
+        return;
+    meter->markers[place] = (struct marker){.launches = taken, .follows = meter->standing > 0};
+    meter->marked = taken;
+    meter->standing++;
+}
+
+static void allow(struct meter *meter) {
+    const uint64_t behind_passed = meter->passed + meter->window;
+    const uint64_t behind_marked = meter->marked + meter->window - quarter(meter);
+    const uint64_t taken = atomic_load(&meter->taken);
+    const uint64_t next = meter->marked + quarter(meter);
+    atomic_store(&meter->look_at, next > taken ? next : taken + quarter(meter) / 4 + 1);
+    atomic_store(&meter->allowed, behind_passed < behind_marked ? behind_passed : behind_marked);
+}
+
+/* The daemon extends a lease where nobody else is to be served. When that goes on for a while the
+ * GPU is as good as the claim's own. */
+static bool is_alone(struct turn *turn, const struct ks_page_cell *page) {
+    const uint32_t epoch = atomic_load((const atomic_uint *)&page->epoch);
+    const uint64_t lease_end = atomic_load((const _Atomic uint64_t *)&page->lease_end_ns);
+    if (turn->seen_at == 0 || turn->epoch != epoch)
+        *turn = (struct turn){.epoch = epoch, .lease_end = lease_end, .seen_at = ks_now()};
+    return atomic_load((const atomic_uint *)&page->gate_state) == KS_GATE_OPEN &&
+           lease_end != turn->lease_end && ks_now() - turn->seen_at > ALONE_AFTER;
+}
+
+static void turn_on(struct meter *meter) {
+    meter->window = meter->window != 0 ? meter->window : FIRST_WINDOW;
+    meter->marked = meter->passed = 0;
+    meter->standing = 0;
+    meter->turn = (struct turn){0};
+    atomic_store(&meter->taken, 0);
+    allow(meter);
+}
+
+static void set(struct meter *meter, unsigned cell, bool on) {
+    if (atomic_load(&meter->on) == on)
+        return;
+    if (on)
+        turn_on(meter);
+    atomic_store_explicit(&meter->on, on, memory_order_release);
+    ks_debug("launches on cell %u are %s", cell, on ? "metered" : "free: nobody else wants it");
+    ks_gate_refresh(cell);
+}
+
+static void look(struct meter *meter, unsigned cell) {
+    if (is_alone(&meter->turn, ks_claim_cell(cell))) {
+        set(meter, cell, false);
+        return;
+    }
+    collect(meter, cell);
+    put_marker(meter, cell);
+    allow(meter);
+}
+
+/* ---- from outside ---------------------------------------------------------------- */
+
+void ks_meter_set(unsigned cell, bool on) {
+    ks_acquire(&meters[cell].lock);
+    set(&meters[cell], cell, on);
+    ks_release(&meters[cell].lock);
+}
+
+bool ks_meter_is_on(unsigned cell) {
+    return atomic_load_explicit(&meters[cell].on, memory_order_acquire);
+}
+
+bool ks_meter_take(unsigned cell) {
+    struct meter *meter = &meters[cell];
+    const uint64_t taken = atomic_fetch_add(&meter->taken, 1) + 1;
+    if (taken >= atomic_load_explicit(&meter->look_at, memory_order_relaxed) &&
+        ks_try_acquire(&meter->lock)) {
+        look(meter, cell);
+        ks_release(&meter->lock);
+    }
+    if (taken <= atomic_load(&meter->allowed) || !ks_meter_is_on(cell))
+        return true;
+    atomic_fetch_sub(&meter->taken, 1);
+    return false;
+}
+
+void ks_meter_wait(unsigned cell) {
+    struct meter *meter = &meters[cell];
+    atomic_fetch_add(&meter->waiting, 1);
+    ks_acquire(&meter->lock);
+    meter->was_short = true;
+    look(meter, cell);
+    const bool short_of_credit = atomic_load(&meter->taken) >= atomic_load(&meter->allowed);
+    ks_release(&meter->lock);
+    if (short_of_credit && ks_meter_is_on(cell))
+        ks_sleep(LOOK_EVERY);
+    atomic_fetch_sub(&meter->waiting, 1);
+}
+
+bool ks_meter_is_waited_for(unsigned cell) {
+    return atomic_load(&meters[cell].waiting) != 0;
+}
+
+void ks_meter_forget(void) {
+    memset(meters, 0, sizeof meters);
+}

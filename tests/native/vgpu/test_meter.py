@@ -1,0 +1,82 @@
+"""A program that runs ahead of the GPU cannot take more than its turn."""
+
+import pytest
+
+from kubeshare.tokens.wire import MessageType
+from vgpu_claim import Claim, Connection, Machine, Probe, eventually
+
+pytestmark = pytest.mark.native
+
+MILLISECOND_NS = 1_000_000
+SECOND_NS = 1_000_000_000
+
+
+@pytest.fixture
+def connection(claim: Claim, probe: Probe) -> Connection:
+    """Of a program with a context and an open gate."""
+    probe.do("init")
+    probe.do("retain", 0)
+    connection = claim.accept()
+    claim.open()
+    return connection
+
+
+def test_little_is_queued_when_a_turn_ends(
+    machine: Machine, claim: Claim, probe: Probe, connection: Connection
+) -> None:
+    probe.tell("launch", "kernel", 1000, 5000)
+    assert eventually(lambda: machine.gpu()["busy_ns"] > 100 * MILLISECOND_NS)
+    before = machine.gpu()["busy_ns"]
+    claim.drain(connection)
+    assert machine.gpu()["busy_ns"] - before < 150 * MILLISECOND_NS
+    connection.expect(MessageType.WANT)
+    claim.open()
+    assert eventually(lambda: machine.gpu()["busy_ns"] - before > 300 * MILLISECOND_NS)
+
+
+def test_short_and_long_kernels_go_on_without_help(
+    machine: Machine, probe: Probe, connection: Connection
+) -> None:
+    probe.do("launch", "kernel", 5, 20_000)
+    probe.do("launch", "kernel", 50_000, 4)
+    probe.do("launch", "kernel", 5, 20_000)
+    probe.do("sync")
+    assert machine.gpu()["busy_ns"] == (2 * 20_000 * 5 + 4 * 50_000) * 1000
+    assert connection.says_nothing()
+
+
+def test_who_waits_for_credit_is_not_idle(
+    claim: Claim, probe: Probe, connection: Connection
+) -> None:
+    connection.send(MessageType.WATCH, 0, claim.page.epoch(0))
+    probe.do("launch", "kernel", 20_000, 30)
+    assert connection.says_nothing()
+    probe.do("sync")
+    assert connection.receive().type is MessageType.IDLE
+
+
+def test_a_claim_that_has_the_gpu_to_itself_is_not_metered(
+    machine: Machine, claim: Claim, probe: Probe, connection: Connection
+) -> None:
+    begin = machine.stat()["now_ns"]
+    claim.page.set_lease_end(0, begin)
+    probe.do("work", 1000, 50, 10)
+    claim.page.set_lease_end(0, begin + SECOND_NS)
+    assert eventually(lambda: probe.do("work", 1000, 20, 10)["now_ns"] - begin > 1.5 * SECOND_NS)
+    busy_ns = machine.gpu()["busy_ns"]
+    probe.do("launch", "kernel", 1000, 900)
+    assert machine.gpu()["busy_ns"] - busy_ns < 600 * MILLISECOND_NS
+    claim.drain(connection)
+
+
+def test_without_a_daemon_running_ahead_does_not_help(
+    machine: Machine, claim: Claim, probe: Probe, connection: Connection
+) -> None:
+    assert connection.says_nothing()
+    claim.stop()
+    probe.tell("launch", "kernel", 1000, 5000)
+    first = machine.stat()
+    assert eventually(lambda: machine.stat()["now_ns"] - first["now_ns"] > 2 * SECOND_NS)
+    last = machine.stat()
+    busy_ns = last["gpus"][0]["busy_ns"] - first["gpus"][0]["busy_ns"]
+    assert 0.2 < busy_ns / (last["now_ns"] - first["now_ns"]) < 0.36
