@@ -122,6 +122,13 @@ def test_on_thousands_of_random_states_it_answers_as_the_slow_one() -> None:
     assert len(seen) == 4
 
 
+def encoded(decision: Decision) -> bytes:
+    """Everything that a decision says, in the order in which it says it."""
+    return msgspec.json.encode(
+        msgspec.structs.replace(decision, reasons=dict(decision.reasons)), order=None
+    )
+
+
 def test_no_answer_depends_on_an_order_of_listing() -> None:
     source = random.Random(11)
     for _ in range(200):
@@ -133,12 +140,12 @@ def test_no_answer_depends_on_an_order_of_listing() -> None:
             if answer.outcome == "bound":
                 commit(ledger, demand, answer)
         demand = random_demand(source, 99)
-        expected = msgspec.json.encode(decide(ledger, demand))
+        expected = encoded(decide(ledger, demand))
         shuffled = Ledger(
             source.sample(list(ledger.nodes.values()), len(ledger.nodes)),
             source.sample(list(ledger.devices.values()), len(ledger.devices)),
         )
-        assert msgspec.json.encode(decide(shuffled, demand)) == expected
+        assert encoded(decide(shuffled, demand)) == expected
 
 
 def test_deciding_changes_nothing() -> None:

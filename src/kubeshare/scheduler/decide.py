@@ -5,7 +5,7 @@ from typing import Final
 
 import msgspec
 
-from kubeshare.core.decision import Decision
+from kubeshare.core.decision import Decision, Reasons
 from kubeshare.core.demand import Demand
 from kubeshare.core.ledger import Ledger
 from kubeshare.core.policies import Policy
@@ -29,7 +29,8 @@ def decide(policy: Policy, ledger: Ledger, demand: Demand, refusals: Mapping[str
     known = {name: why for name, why in refusals.items() if why and _asked(name, demand)}
     absent = (demand.nodes or frozenset()) - refusals.keys()
     known |= dict.fromkeys(sorted(absent), "there is no such node")
-    return msgspec.structs.replace(decision, reasons=decision.reasons | known)
+    told = Reasons(lambda: {**decision.reasons, **known})
+    return msgspec.structs.replace(decision, reasons=told)
 
 
 def explain(decision: Decision) -> str:
@@ -37,7 +38,7 @@ def explain(decision: Decision) -> str:
     if not decision.reasons:
         return "no node has reported a GPU yet: is the node agent running?"
     # What makes it impossible anywhere comes before what is wrong with each GPU.
-    first = [decision.field] if decision.field in decision.reasons else []
+    first = [decision.field] if decision.field and decision.field in decision.reasons else []
     order = [*first, *(place for place in decision.reasons if place not in first)]
     told: list[str] = []
     length = 0

@@ -10,20 +10,24 @@ and its print differ the text is followed:
   they must have the room;
 * line 24 opens a device also where no physical GPU is left: here it waits.
 
+Lines 7, 11-13 and 25 record the choice: :func:`kubeshare.core.decision.commit`.
+
 Ties never depend on an order of listing. Best fit is the least compute left,
 then the least memory left, then the id; worst fit the most of both, then the id.
 """
 
+from functools import partial
 from hashlib import blake2b
 from itertools import count
 from typing import Final
 
-from kubeshare.core import reasons
-from kubeshare.core.decision import Decision
+from kubeshare.core import never, reasons
+from kubeshare.core.decision import Decision, Reasons
 from kubeshare.core.demand import Demand
-from kubeshare.core.device import Device, FreeGpu, Node, natural
+from kubeshare.core.device import Device, Node
 from kubeshare.core.ledger import Ledger
-from kubeshare.core.policies.locality_search import Search
+from kubeshare.core.policies.locality_index import IDLE, LocalityIndex
+from kubeshare.core.policies.locality_reasons import tell, why_not
 
 RESERVED_PREFIX: Final = "vgpu-"
 """What the ids of generated vGPUs begin with; nobody else may make one up."""
@@ -36,56 +40,67 @@ def decide(ledger: Ledger, demand: Demand) -> Decision:
         ``bound`` to a device of the ledger or to a new one, ``pending`` until something
         changes, or ``rejected`` because no GPU of this cluster could ever take it.
     """
-    search = Search(ledger, demand)
-    never = _never(ledger, demand)
-    if never:
-        field, message = never
-        return Decision(
-            outcome="rejected",
-            reasons=search.reasons(never=message) | {field: message},
-            field=field,
-        )
-    chosen = _choose(search.fitting)
-    if chosen:
+    index = ledger.index(LocalityIndex)
+    told = partial(tell, ledger.snapshot(), demand)
+    impossible = _never(ledger, index, demand)
+    if impossible:
+        why = Reasons(partial(told, never=impossible))
+        return Decision(outcome="rejected", reasons=why, field=impossible[0])
+    taken, or_new = _existing(ledger, index, demand)
+    if taken is not None:
         return Decision(
             outcome="bound",
-            node=chosen.node,
-            devices=(chosen.id,),
-            reasons=search.reasons(chosen=chosen),
+            node=taken.node,
+            devices=(taken.id,),
+            reasons=Reasons(partial(told, taken=taken.id)),
         )
-    home = None if search.bound_to else search.home()
-    if home:
-        new = _new_device(ledger, demand, home)
+    home = index.home(demand) if or_new else None
+    if home is not None:
+        new = _new_device(ledger, demand, ledger.nodes[home])
         return Decision(
             outcome="bound",
-            node=home.name,
+            node=home,
             devices=(new.id,),
             new=(new,),
-            reasons=search.reasons(home=home),
+            reasons=Reasons(partial(told, home=home)),
         )
-    return Decision(outcome="pending", reasons=search.reasons())
+    return Decision(outcome="pending", reasons=Reasons(told))
 
 
-def _choose(fitting: list[Device]) -> Device | None:
-    """Step 3, lines 21-23."""
-    unlabelled = [device for device in fitting if not device.affinities]
-    if unlabelled:
-        return min(unlabelled, key=_best_fit)
-    return min(fitting, key=_worst_fit, default=None)
+def _existing(ledger: Ledger, index: LocalityIndex, demand: Demand) -> tuple[Device | None, bool]:
+    """The device of the ledger that takes a demand, else whether a new one may be opened."""
+    if demand.device_id:
+        named = ledger.devices.get(demand.device_id)
+        return (named if named and _takes(ledger, demand, named) else None), named is None
+    label, exclusion = demand.affinity, demand.exclusion
+    # Line 1.
+    if label:
+        # Lines 2 and 3: it goes where the label is, or waits.
+        if label in index.carriers:
+            # Lines 4-6, and 8. Of several such devices the emptiest, as in line 23.
+            on_label = ((label, exclusion, False), (label, exclusion, True))
+            return index.worst_fit(demand, *on_label), False
+        # Lines 9 and 10.
+        return index.best_fit(demand, IDLE), True
+    # Lines 15-22: idle devices and those without an affinity label.
+    unlabelled = (IDLE, ("", exclusion, False), ("", exclusion, True))
+    best = index.best_fit(demand, *unlabelled)
+    if best is None:
+        # Line 23: those with one.
+        best = index.worst_fit(demand, (None, exclusion, False), (None, exclusion, True))
+    # Lines 24 and 26.
+    return best, True
 
 
-def _best_fit(device: Device) -> tuple[object, ...]:
-    return (device.compute_left, device.memory_left, natural(device.id))
-
-
-def _worst_fit(device: Device) -> tuple[object, ...]:
-    return (-device.compute_left, -device.memory_left, natural(device.id))
+def _takes(ledger: Ledger, demand: Demand, device: Device) -> bool:
+    admitted = demand.nodes is None or device.node in demand.nodes
+    return admitted and not why_not(ledger, demand, device)
 
 
 def _new_device(ledger: Ledger, demand: Demand, home: Node) -> Device:
     """The smallest free GPU of the node that will do, as an idle vGPU."""
     gpu = min(
-        (gpu for gpu in home.free if not reasons.no_free_gpu((gpu,), demand)),
+        (gpu for gpu in set(home.free) if not reasons.no_free_gpu((gpu,), demand)),
         key=lambda gpu: (gpu.memory, gpu.model),
     )
     return Device(
@@ -106,24 +121,11 @@ def _hashed_id(uid: str, attempt: int) -> str:
     return RESERVED_PREFIX + blake2b(f"{uid}/{attempt}".encode(), digest_size=5).hexdigest()
 
 
-def _never(ledger: Ledger, demand: Demand) -> tuple[str, str] | None:
+def _never(ledger: Ledger, index: LocalityIndex, demand: Demand) -> tuple[str, str] | None:
     """The field by which no GPU of this cluster can ever take the demand, and why."""
     wanted = demand.device_id
     if demand.count > 1:
         return "count", f"{demand.count} GPUs asked, and the locality policy places one"
     if wanted.startswith(RESERVED_PREFIX) and wanted not in ledger.devices:
         return "id", f"there is no vGPU {wanted}, and new ones of that prefix are not for users"
-    kinds = {FreeGpu(device.model, device.memory) for device in ledger.devices.values()}
-    for node in ledger.nodes.values():
-        kinds |= node.kinds | set(node.free)
-    if not kinds:
-        # A cluster whose nodes have not been looked at yet says nothing about "ever".
-        return None
-    sizes = [kind.memory for kind in kinds if demand.model in ("", kind.model)]
-    if not sizes:
-        return "model", f"no GPU of model {demand.model} in this cluster"
-    asked = demand.memory.on(max(sizes))
-    if asked > max(sizes):
-        has, wants = reasons.two_sizes(max(sizes), asked)
-        return "memory", f"{wants} asked, and the largest GPU has {has}"
-    return None
+    return never.why_on_any(index.kinds, demand)

@@ -1,0 +1,61 @@
+"""Nodes with free physical GPUs, sorted: where a new vGPU is opened."""
+
+from bisect import bisect_left, insort
+from collections import defaultdict
+from collections.abc import Container, Iterable
+
+from kubeshare.core.device import FreeGpu, Node, natural
+
+
+class Homes:
+    """For each kind of GPU the nodes that have one free, those with the fewest free first.
+
+    Args:
+        nodes: to begin with.
+    """
+
+    def __init__(self, nodes: Iterable[Node]) -> None:
+        self._sorted: dict[FreeGpu, list[tuple[int, str, str]]] = defaultdict(list)
+        for node in nodes:
+            for kind in set(node.free):
+                self._sorted[kind].append(_place(node))
+        for places in self._sorted.values():
+            places.sort()
+
+    def changed(self, before: Node | None, after: Node | None) -> None:
+        """A node came, changed or went."""
+        was, now = _free(before), _free(after)
+        if was == now:
+            return
+        if before:
+            for kind in set(was):
+                places = self._sorted[kind]
+                del places[bisect_left(places, _place(before))]
+        if after:
+            for kind in set(now):
+                insort(self._sorted[kind], _place(after))
+
+    def first(
+        self, kind: FreeGpu, nodes: Container[str] | None = None
+    ) -> tuple[int, str, str] | None:
+        """The node with the fewest free GPUs that has one of this kind.
+
+        Args:
+            kind: of the GPU.
+            nodes: it is one of them; None asks nothing.
+
+        Returns:
+            how many GPUs are free there, a text by which equals sort, and its name.
+        """
+        for place in self._sorted.get(kind, ()):
+            if nodes is None or place[2] in nodes:
+                return place
+        return None
+
+
+def _free(node: Node | None) -> tuple[FreeGpu, ...]:
+    return node.free if node else ()
+
+
+def _place(node: Node) -> tuple[int, str, str]:
+    return len(node.free), natural(node.name), node.name

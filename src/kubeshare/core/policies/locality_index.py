@@ -1,0 +1,233 @@
+"""What the locality policy knows of a ledger: groups of devices, each sorted to fit.
+
+Most of what Algorithm 1 asks of a device is asked of all alike, so devices that
+give the same answers stand together: those of one model and size, with one
+exclusion label, with or without an affinity label. Of a group only those without
+the demand's anti-affinity label and with enough room left fit, and the tree of the
+group finds the best of them. A device stands in one group, and if it has affinity
+labels in one more for each of them.
+
+Devices that take nobody (failed, fenced, on an unknown node, with as many holders
+as may be, or with holders whose exclusions differ) stand in no group.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Container, Iterator
+from typing import Final, TypeAlias, TypeVar
+
+from kubeshare.core.demand import Demand
+from kubeshare.core.device import MAX_HOLDERS, NO_LABELS, Device, FreeGpu, Node, natural
+from kubeshare.core.index.homes import Homes
+from kubeshare.core.index.tree import Entry, Tree
+from kubeshare.core.ledger import Ledger
+from kubeshare.core.units import MICROS
+
+Group: TypeAlias = tuple[str | None, str | None, bool]
+"""An affinity label, "" for none or None for any; the exclusion; whether any has anti-affinity."""
+
+IDLE: Final[Group] = ("", None, False)
+
+Key = TypeVar("Key")
+
+_BITS: Final = 64
+_MOST: Final = (1 << _BITS) - 1
+
+
+class LocalityIndex:
+    """Follows a ledger.
+
+    Attributes:
+        kinds: every kind of GPU in the cluster → by how many devices and nodes it is known.
+        carriers: affinity label → on how many devices it is, whatever their state.
+        homes: where a new vGPU can be opened.
+    """
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._nodes = ledger.nodes
+        self._devices = ledger.devices
+        self.kinds: Counter[FreeGpu] = Counter()
+        self.carriers: Counter[str] = Counter()
+        self.homes = Homes(ledger.nodes.values())
+        self._orders: dict[str, str] = {}  # GPUID -> the text by which it sorts
+        self._on_node: dict[str, set[str]] = defaultdict(set)
+        self._trees: dict[FreeGpu, dict[Group, Tree]] = defaultdict(dict)
+        entries: dict[FreeGpu, dict[Group, list[Entry]]] = defaultdict(lambda: defaultdict(list))
+        for node in ledger.nodes.values():
+            self.kinds.update(_kinds(node))
+        for device in ledger.devices.values():
+            self._register(device)
+            self.carriers.update(device.affinities)
+            if device.node in self._nodes:
+                of_kind = entries[_kind(device)]
+                for group in groups(device):
+                    of_kind[group].append(self._entry(group, device))
+        for kind, of_kind in entries.items():
+            for group, members in of_kind.items():
+                self._trees[kind][group] = Tree(members)
+
+    def best_fit(self, demand: Demand, *among: Group) -> Device | None:
+        """Of the devices that fit the one with the least compute, then memory left, then by id."""
+        return self._closest(demand, among, worst=False)
+
+    def worst_fit(self, demand: Demand, *among: Group) -> Device | None:
+        """Of the devices that fit the one with the most compute, then memory left, then by id."""
+        return self._closest(demand, among, worst=True)
+
+    def home(self, demand: Demand) -> str | None:
+        """The node with the fewest free GPUs that has one that will do, then by name."""
+        places = (
+            self.homes.first(kind, demand.nodes)
+            for kind in self.kinds
+            if demand.model in ("", kind.model) and demand.memory.on(kind.memory) <= kind.memory
+        )
+        best = min((place for place in places if place), default=None)
+        return best[2] if best else None
+
+    def device_changed(self, before: Device | None, after: Device | None) -> None:
+        """A device came, changed or went."""
+        if before is not None and before.node in self._nodes:
+            self._remove(before)
+        self._carry(before, after)
+        if before is None or after is None or _identity(before) != _identity(after):
+            if before is not None:
+                self._unregister(before)
+            if after is not None:
+                self._register(after)
+        if after is not None and after.node in self._nodes:
+            self._add(after)
+
+    def node_changed(self, before: Node | None, after: Node | None) -> None:
+        """A node came, changed or went."""
+        self.homes.changed(before, after)
+        was, now = _kinds(before), _kinds(after)
+        for kind in was - now:
+            _less(self.kinds, kind)
+        self.kinds.update(now - was)
+        known = after or before
+        if known and (before is None or after is None):
+            for device_id in self._on_node[known.name]:
+                device = self._devices[device_id]
+                if after:
+                    self._add(device)
+                else:
+                    self._remove(device)
+
+    def _closest(self, demand: Demand, among: tuple[Group, ...], *, worst: bool) -> Device | None:
+        best: Device | None = None
+        least: tuple[int, str] | None = None
+        for kind, trees in self._trees.items():
+            if demand.model not in ("", kind.model):
+                continue
+            for group in among:
+                if group in trees:
+                    found = _first(trees[group], group, demand, kind.memory, worst=worst)
+                    if found is not None:
+                        place = _number(group, found), self._orders[found.id]
+                        if least is None or place < least:
+                            best, least = found, place
+        return best
+
+    def _add(self, device: Device) -> None:
+        trees = self._trees[_kind(device)]
+        for group in groups(device):
+            tree = trees.get(group)
+            if tree is None:
+                tree = trees[group] = Tree()
+            tree.add(self._entry(group, device))
+
+    def _remove(self, device: Device) -> None:
+        kind = _kind(device)
+        trees = self._trees[kind]
+        for group in groups(device):
+            tree = trees[group]
+            tree.remove(_number(group, device), self._orders[device.id])
+            if not tree:
+                del trees[group]
+        if not trees:
+            del self._trees[kind]
+
+    def _entry(self, group: Group, device: Device) -> Entry:
+        return _number(group, device), self._orders[device.id], device.memory_left, device
+
+    def _carry(self, before: Device | None, after: Device | None) -> None:
+        was = before.affinities if before else NO_LABELS
+        now = after.affinities if after else NO_LABELS
+        if was != now:
+            for label in was - now:
+                _less(self.carriers, label)
+            self.carriers.update(now - was)
+
+    def _register(self, device: Device) -> None:
+        self.kinds[_kind(device)] += 1
+        self._orders[device.id] = natural(device.id)
+        self._on_node[device.node].add(device.id)
+
+    def _unregister(self, device: Device) -> None:
+        _less(self.kinds, _kind(device))
+        del self._orders[device.id]
+        on_node = self._on_node[device.node]
+        on_node.discard(device.id)
+        if not on_node:
+            del self._on_node[device.node]
+
+
+def groups(device: Device) -> Iterator[Group]:
+    """The groups in which a device of a known node stands."""
+    if not device.healthy or device.fenced:
+        return
+    if device.idle:
+        yield IDLE
+        return
+    if len(device.exclusions) != 1 or len(device.holders) >= MAX_HOLDERS:
+        return
+    (exclusion,) = device.exclusions
+    guarded = bool(device.anti_affinities)
+    if not device.affinities:
+        yield ("", exclusion, guarded)
+        return
+    yield (None, exclusion, guarded)
+    for label in device.affinities:
+        yield (label, exclusion, guarded)
+
+
+def _first(tree: Tree, group: Group, demand: Demand, total: int, *, worst: bool) -> Device | None:
+    """The first device of a group that fits; all are GPUs of `total` bytes."""
+    memory, compute = demand.memory.on(total), demand.compute_on(total)
+    # Lines 5 and 19; groups without any anti-affinity need not be asked.
+    without = demand.anti_affinity if group[2] else ""
+    nodes: Container[str] | None = demand.nodes
+    # Lines 6 and 20.
+    if not worst:
+        return tree.first(compute << _BITS | memory, memory, without=without, nodes=nodes)
+    found = tree.first(0, memory, without=without, nodes=nodes)
+    # Its compute is the most of all that pass, so the others have too little as well.
+    return found if found is not None and found.compute_left >= compute else None
+
+
+def _number(group: Group, device: Device) -> int:
+    """Compute left, then memory left; from the most where a group is searched by worst fit."""
+    compute, memory = device.compute_left, device.memory_left
+    if group[0] == "":
+        return compute << _BITS | memory
+    return (MICROS - compute) << _BITS | (_MOST - memory)
+
+
+def _kind(device: Device) -> FreeGpu:
+    return FreeGpu(device.model, device.memory)
+
+
+def _kinds(node: Node | None) -> frozenset[FreeGpu]:
+    """Every kind of GPU that a node is known to have, in use or not."""
+    return node.kinds.union(node.free) if node else frozenset()
+
+
+def _identity(device: Device) -> tuple[object, ...]:
+    """What seldom changes of a device."""
+    return device.node, device.model, device.memory
+
+
+def _less(counter: Counter[Key], key: Key) -> None:
+    """One less; what is counted no more is not there."""
+    counter[key] -= 1
+    if not counter[key]:
+        del counter[key]
