@@ -30,6 +30,7 @@ BUILT_IN: Final = MappingProxyType(
     {
         "locality": "kubeshare.core.policies.locality",
         "binpack": "kubeshare.core.policies.binpack",
+        "topology": "kubeshare.core.policies.topology",
     }
 )
 """Name → the module whose ``decide`` it is; only the one that is asked for is imported."""

@@ -7,20 +7,20 @@ with the least free memory of all that fit, whichever node it is on.
 
 A demand for several GPUs takes equal shares of different GPUs of one node and one
 model, the fullest that fit, all or none; the node whose GPUs are then left with the
-least in all.
+least in all, then by name.
 """
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from typing import TypeAlias
+from functools import partial
 
 from kubeshare.core import never, reasons
-from kubeshare.core.decision import Decision
+from kubeshare.core.decision import Decision, Reasons
 from kubeshare.core.demand import Demand
 from kubeshare.core.device import Device, natural
+from kubeshare.core.history import Snapshot
 from kubeshare.core.ledger import Ledger
-
-_Key: TypeAlias = tuple[object, ...]
+from kubeshare.core.policies.binpack_index import BinpackIndex, order
 
 
 def decide(ledger: Ledger, demand: Demand) -> Decision:
@@ -30,29 +30,31 @@ def decide(ledger: Ledger, demand: Demand) -> Decision:
         ``bound`` to devices of the ledger, ``pending`` until something changes, or
         ``rejected`` because no GPU of this cluster could ever take it.
     """
-    impossible = never.why(ledger, demand)
+    index = ledger.index(BinpackIndex)
+    told = partial(_tell, ledger.snapshot(), demand)
+    impossible = never.why_on_any(index.kinds, demand)
+    if demand.count > 1 and not impossible:
+        impossible = never.why(ledger, demand)
     if impossible:
-        field, message = impossible
-        told = _reasons(ledger, demand, (), never=message) | {field: message}
-        return Decision(outcome="rejected", reasons=told, field=field)
-    chosen = _choose(ledger, demand)
-    told = _reasons(ledger, demand, chosen)
+        why = Reasons(partial(told, impossible=impossible))
+        return Decision(outcome="rejected", reasons=why, field=impossible[0])
+    chosen = _choose(ledger, index, demand)
     if not chosen:
-        return Decision(outcome="pending", reasons=told)
+        return Decision(outcome="pending", reasons=Reasons(told))
     return Decision(
         outcome="bound",
         node=chosen[0].node,
-        devices=tuple(device.id for device in chosen),
-        reasons=told,
+        devices=tuple([device.id for device in chosen]),
+        reasons=Reasons(partial(told, chosen)),
     )
 
 
-def _choose(ledger: Ledger, demand: Demand) -> tuple[Device, ...]:
-    fitting = (device for device in _admitted(ledger, demand) if not _why_not(device, demand))
-    if demand.count == 1:
-        best = min(fitting, key=_fullest, default=None)
-        return (best,) if best else ()
-    return min(_sets(fitting, demand.count), key=_fullest_set, default=())
+def _choose(ledger: Ledger, index: BinpackIndex, demand: Demand) -> tuple[Device, ...]:
+    if demand.count == 1 and demand.proportional and not demand.device_id:
+        best = index.fullest(demand)
+        return (best,) if best is not None else ()
+    fitting = [device for device in _admitted(ledger, demand) if not _why_not(device, demand)]
+    return min(_sets(fitting, demand.count), key=_left, default=())
 
 
 def _sets(fitting: Iterable[Device], count: int) -> Iterator[tuple[Device, ...]]:
@@ -65,43 +67,49 @@ def _sets(fitting: Iterable[Device], count: int) -> Iterator[tuple[Device, ...]]
             yield tuple(sorted(devices, key=_fullest)[:count])
 
 
-def _fullest(device: Device) -> _Key:
-    return (device.memory_left, natural(device.node), natural(device.name))
+def _fullest(device: Device) -> tuple[int, str]:
+    return device.memory_left, order(device)
 
 
-def _fullest_set(devices: tuple[Device, ...]) -> _Key:
+def _left(devices: tuple[Device, ...]) -> tuple[object, ...]:
+    """What a set leaves, and by what equals are told apart: the node, then its GPUs."""
     left = sum(device.memory_left for device in devices)
-    return (left, natural(devices[0].node), natural(devices[0].model))
+    return left, natural(devices[0].node), tuple(_fullest(device) for device in devices)
 
 
-def _admitted(ledger: Ledger, demand: Demand) -> Iterator[Device]:
-    """The devices of the nodes that may be used."""
+def _admitted(ledger: Ledger | Snapshot, demand: Demand) -> Iterator[Device]:
+    """The devices of the nodes that are known and may be used."""
     for device in ledger.devices.values():
-        if demand.nodes is None or device.node in demand.nodes:
+        if device.node in ledger.nodes and (demand.nodes is None or device.node in demand.nodes):
             yield device
 
 
 def _why_not(device: Device, demand: Demand) -> str | None:
     wanted = demand.device_id
-    if wanted and wanted not in (device.id, device.name):
-        return f"GPU {wanted} is asked for"
+    if wanted and wanted != device.id:
+        return f"vGPU {wanted} is asked for"
     return reasons.service(device) or reasons.model(device, demand) or reasons.room(device, demand)
 
 
-def _reasons(
-    ledger: Ledger, demand: Demand, chosen: tuple[Device, ...], *, never: str = ""
+def _tell(
+    state: Snapshot,
+    demand: Demand,
+    chosen: tuple[Device, ...] = (),
+    *,
+    impossible: tuple[str, str] = ("", ""),
 ) -> dict[str, str]:
     """Why each device and node was passed over, in natural order, devices first."""
+    field, why_never = impossible
     taken = {device.id for device in chosen}
-    words = {
-        device.path: _why_not(device, demand) or never or _why_rather(device, demand, chosen)
-        for device in sorted(_admitted(ledger, demand), key=_by_name)
+    told = {
+        device.path: _why_not(device, demand) or why_never or _why_rather(device, demand, chosen)
+        for device in sorted(_admitted(state, demand), key=order)
         if device.id not in taken
     }
-    for name in sorted(ledger.nodes, key=natural):
+    for name in sorted(state.nodes, key=natural):
         if demand.nodes is not None and name not in demand.nodes:
-            words[name] = "not among the nodes asked for"
-    return words
+            told[name] = "not among the nodes asked for"
+    return told | ({field: why_never} if field else {})
 
 
 def _why_rather(device: Device, demand: Demand, chosen: tuple[Device, ...]) -> str:
@@ -109,12 +117,8 @@ def _why_rather(device: Device, demand: Demand, chosen: tuple[Device, ...]) -> s
     if not chosen:
         return f"fits, but not {demand.count} of its model on {device.node} do"
     paths = ", ".join(taken.path for taken in chosen)
-    if demand.count == 1 and device.memory_left > chosen[0].memory_left:
+    if demand.count > 1:
+        return f"fits, but {paths} fit closer or come first"
+    if device.memory_left > chosen[0].memory_left:
         return f"fits, but {paths} fits closer"
-    if demand.count == 1:
-        return f"fits, but {paths} fits as well and comes first"
-    return f"fits, but {paths} fit closer or come first"
-
-
-def _by_name(device: Device) -> _Key:
-    return (natural(device.node), natural(device.name))
+    return f"fits, but {paths} fits as well and comes first"

@@ -1,0 +1,172 @@
+"""What the binpack policy knows of a ledger: GPUs of one kind, the fullest first.
+
+A GPU has room for a demand when its memory is enough and, since compute follows
+memory, when the same share of its compute is left too. The tree of a kind sorts by
+the memory left and remembers of each GPU the most memory that it can give, which is
+less where others hold more compute than memory.
+
+GPUs that take nobody (failed, fenced, on an unknown node, with as many holders as may
+be) stand in no tree.
+"""
+
+from collections import Counter, defaultdict
+from typing import Final
+
+from kubeshare.core.demand import Demand
+from kubeshare.core.device import MAX_HOLDERS, Device, FreeGpu, Node, natural
+from kubeshare.core.index.tree import Entry, Tree
+from kubeshare.core.ledger import Ledger
+from kubeshare.core.units import MICROS
+
+_FEW_NODES: Final = 8
+
+
+class BinpackIndex:
+    """Follows a ledger.
+
+    Attributes:
+        kinds: every kind of GPU in the cluster → by how many devices and nodes it is known.
+    """
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._nodes = ledger.nodes
+        self._devices = ledger.devices
+        self.kinds: Counter[FreeGpu] = Counter()
+        self._orders: dict[str, str] = {}  # GPUID -> the text by which it sorts
+        self._on_node: dict[str, set[str]] = defaultdict(set)
+        self._trees: dict[FreeGpu, Tree] = {}
+        entries: dict[FreeGpu, list[Entry]] = defaultdict(list)
+        for node in ledger.nodes.values():
+            self.kinds.update(_kinds(node))
+        for device in ledger.devices.values():
+            self._register(device)
+            if self._takes(device):
+                entries[_kind(device)].append(self._entry(device))
+        for kind, members in entries.items():
+            self._trees[kind] = Tree(members)
+
+    def fullest(self, demand: Demand) -> Device | None:
+        """The GPU with the least memory left of all that have room, then by node and number.
+
+        Args:
+            demand: of one GPU, its compute following its memory.
+        """
+        nodes = demand.nodes
+        if nodes is not None and len(nodes) <= _FEW_NODES:
+            return self._fullest_on(nodes, demand)
+        best: Device | None = None
+        least: tuple[int, str] | None = None
+        for kind, tree in self._trees.items():
+            if demand.model in ("", kind.model):
+                asked = demand.memory.on(kind.memory)
+                found = tree.first(asked, asked, nodes=nodes)
+                if found is not None:
+                    place = found.memory_left, self._orders[found.id]
+                    if least is None or place < least:
+                        best, least = found, place
+        return best
+
+    def device_changed(self, before: Device | None, after: Device | None) -> None:
+        """A device came, changed or went."""
+        if before is not None and self._takes(before):
+            self._remove(before)
+        if before is None or after is None or _identity(before) != _identity(after):
+            if before is not None:
+                self._unregister(before)
+            if after is not None:
+                self._register(after)
+        if after is not None and self._takes(after):
+            self._add(after)
+
+    def node_changed(self, before: Node | None, after: Node | None) -> None:
+        """A node came, changed or went."""
+        was, now = _kinds(before), _kinds(after)
+        self.kinds.subtract(was - now)
+        self.kinds.update(now - was)
+        for kind in was - now:
+            if not self.kinds[kind]:
+                del self.kinds[kind]
+        known = after or before
+        if known is None or (before is not None and after is not None):
+            return
+        for device_id in self._on_node.get(known.name, ()):
+            device = self._devices[device_id]
+            if takes(device):
+                if after:
+                    self._add(device)
+                else:
+                    self._remove(device)
+
+    def _fullest_on(self, nodes: frozenset[str], demand: Demand) -> Device | None:
+        """The same, of a few nodes: all their GPUs are looked at."""
+        best: Device | None = None
+        least: tuple[int, str] | None = None
+        for node in nodes:
+            for device_id in self._on_node.get(node, ()):
+                device = self._devices[device_id]
+                if demand.memory.on(device.memory) > most(device) or not self._takes(device):
+                    continue
+                if demand.model in ("", device.model):
+                    place = device.memory_left, self._orders[device_id]
+                    if least is None or place < least:
+                        best, least = device, place
+        return best
+
+    def _takes(self, device: Device) -> bool:
+        return device.node in self._nodes and takes(device)
+
+    def _add(self, device: Device) -> None:
+        kind = _kind(device)
+        tree = self._trees.get(kind)
+        if tree is None:
+            tree = self._trees[kind] = Tree()
+        tree.add(self._entry(device))
+
+    def _remove(self, device: Device) -> None:
+        self._trees[_kind(device)].remove(device.memory_left, self._orders[device.id])
+
+    def _entry(self, device: Device) -> Entry:
+        return device.memory_left, self._orders[device.id], most(device), device
+
+    def _register(self, device: Device) -> None:
+        self.kinds[_kind(device)] += 1
+        self._orders[device.id] = order(device)
+        self._on_node[device.node].add(device.id)
+
+    def _unregister(self, device: Device) -> None:
+        kind = _kind(device)
+        self.kinds[kind] -= 1
+        if not self.kinds[kind]:
+            del self.kinds[kind]
+        del self._orders[device.id]
+        self._on_node[device.node].discard(device.id)
+
+
+def order(device: Device) -> str:
+    """A text that sorts by node, then by the GPU's number or id."""
+    # What stands between comes before whatever may follow in a longer name of a node.
+    return f"{natural(device.node)}\0\0{natural(device.name)}\0\0{device.id}"
+
+
+def takes(device: Device) -> bool:
+    """The device takes new holders at all."""
+    return device.healthy and not device.fenced and len(device.holders) < MAX_HOLDERS
+
+
+def most(device: Device) -> int:
+    """The most memory that it can give, if the same share of compute goes with it."""
+    by_compute = ((device.compute_left + 1) * device.memory - 1) // MICROS
+    return min(device.memory_left, by_compute)
+
+
+def _kind(device: Device) -> FreeGpu:
+    return FreeGpu(device.model, device.memory)
+
+
+def _kinds(node: Node | None) -> frozenset[FreeGpu]:
+    return node.kinds.union(node.free) if node else frozenset()
+
+
+def _identity(device: Device) -> tuple[object, ...]:
+    """What seldom changes of a device."""
+    return device.node, device.model, device.memory, device.index

@@ -1,0 +1,235 @@
+"""The binpack policy against a slow one written from the text, and for its own promises."""
+
+import random
+from collections import Counter
+
+import msgspec
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from core.slow_binpack import slow_decide
+from core.strategies import MODELS, NODE_NAMES, SHARES, SIZES, memories
+from kubeshare.core.decision import Decision, commit
+from kubeshare.core.demand import Demand, Memory
+from kubeshare.core.device import Device, Holder, Node
+from kubeshare.core.ledger import Ledger
+from kubeshare.core.policies import policy
+from kubeshare.core.policies.binpack import decide
+
+GPU = 16276
+
+
+def in_short(decision: Decision) -> tuple[str, str | None, tuple[str, ...]]:
+    return decision.outcome, decision.node, tuple(sorted(decision.devices, key=_number))
+
+
+def _number(device_id: str) -> int:
+    return int(device_id.rpartition("/")[2])
+
+
+def a_gpu(node: str, index: int, *taken: int, memory: int = GPU, model: str = "") -> Device:
+    """A numbered GPU and what each of its holders has of its memory."""
+    holders = tuple(
+        Holder(
+            demand=f"{node}/{index}/{number}",
+            name=f"q{number}",
+            request=size * 1_000_000 // memory,
+            memory=size,
+        )
+        for number, size in enumerate(taken)
+    )
+    return Device(
+        id=f"{node}/{index}", node=node, index=index, model=model, memory=memory, holders=holders
+    )
+
+
+def a_pod(name: str, memory: int, **fields: object) -> Demand:
+    known = {
+        "uid": name,
+        "name": name,
+        "request": 0,
+        "memory": Memory(bytes=memory),
+        "proportional": True,
+    }
+    return Demand(**(known | fields))  # type: ignore[arg-type]  # fields of Demand by name
+
+
+def assert_explained(ledger: Ledger, demand: Demand, decision: Decision) -> None:
+    """Every GPU of a node that may be used and is known has a reason, unless it was taken."""
+    for device in ledger.devices.values():
+        asked = demand.nodes is None or device.node in demand.nodes
+        passed = device.id not in decision.devices and asked and device.node in ledger.nodes
+        assert (device.path in decision.reasons) == passed
+    for name in ledger.nodes:
+        excluded = demand.nodes is not None and name not in demand.nodes
+        assert (name in decision.reasons) == excluded
+    assert all(decision.reasons.values())
+    assert (decision.field is not None) == (decision.outcome == "rejected")
+
+
+gpus = st.builds(
+    lambda node, index, model, memory, healthy, fenced: Device(
+        id=f"{node}/{index}",
+        node=node,
+        index=index,
+        model=model,
+        memory=memory,
+        healthy=healthy,
+        fenced=fenced,
+    ),
+    st.sampled_from(NODE_NAMES),
+    st.sampled_from([0, 1, 2, 10]),
+    MODELS,
+    SIZES,
+    st.sampled_from([True, True, True, False]),
+    st.sampled_from([False, False, False, True]),
+)
+pods = st.builds(
+    lambda uid, memory, request, proportional, count, model, nodes: Demand(
+        uid=uid,
+        name=uid,
+        request=0 if proportional else request,
+        memory=memory,
+        proportional=proportional,
+        count=count,
+        model=model,
+        nodes=nodes,
+    ),
+    st.uuids().map(str),
+    memories,
+    SHARES,
+    st.sampled_from([True, True, True, False]),
+    st.sampled_from([1, 1, 1, 2, 3]),
+    MODELS,
+    st.none() | st.frozensets(st.sampled_from(NODE_NAMES)),
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    st.frozensets(st.sampled_from(NODE_NAMES)),
+    st.lists(gpus, max_size=6, unique_by=lambda device: device.id),
+    st.lists(pods, min_size=1, max_size=10),
+)
+def test_it_answers_as_the_slow_one_and_explains_itself(
+    known: frozenset[str], pool: list[Device], asked: list[Demand]
+) -> None:
+    ledger = Ledger([Node(name) for name in known], pool)
+    for demand in asked:
+        decision = decide(ledger, demand)
+        assert in_short(decision) == slow_decide(ledger, demand)
+        assert_explained(ledger, demand, decision)
+        if decision.outcome == "bound":
+            commit(ledger, demand, decision)
+
+
+def random_cluster(source: random.Random) -> Ledger:
+    known, pool = [], []
+    for name in source.sample(["n1", "n2", "n10", "n1a"], source.randint(1, 4)):
+        known.append(Node(name))
+        model, memory = source.choice([("V100", 16), ("V100", 8), ("A100", 10), ("", 11)])
+        for index in range(source.randint(0, 4)):
+            mixed = source.choice(["V100", "A100"]) if source.random() < 0.1 else model
+            healthy = source.random() > 0.05
+            gpu = msgspec.structs.replace(
+                a_gpu(name, index, memory=memory, model=mixed), healthy=healthy
+            )
+            pool.append(gpu)
+    return Ledger(known, pool)
+
+
+def random_pod(source: random.Random, number: int) -> Demand:
+    pick = source.choice
+    return a_pod(
+        f"p{number}",
+        pick([0, 1, 2, 3, 5, 5, 8, 9, 16]),
+        count=pick([1, 1, 1, 1, 2, 3]),
+        model=pick(["", "", "", "V100", "A100"]),
+        nodes=pick([None, None, None, frozenset(["n1"]), frozenset(["n2", "n10"])]),
+    )
+
+
+def test_on_thousands_of_random_states_it_answers_as_the_slow_one() -> None:
+    source = random.Random(20180918)
+    seen: Counter[tuple[str, bool]] = Counter()
+    for _ in range(400):
+        ledger = random_cluster(source)
+        holders: list[str] = []
+        for number in range(30):
+            if holders and source.random() < 0.4:
+                ledger.release(holders.pop(source.randrange(len(holders))))
+            elif ledger.devices and source.random() < 0.05:
+                ledger.mark(source.choice(sorted(ledger.devices)), healthy=source.random() < 0.5)
+            demand = random_pod(source, number)
+            decision = decide(ledger, demand)
+            assert in_short(decision) == slow_decide(ledger, demand), (ledger.devices, demand)
+            seen[decision.outcome, demand.count > 1] += 1
+            if decision.outcome == "bound":
+                commit(ledger, demand, decision)
+                holders.append(demand.uid)
+    assert min(seen.values()) >= 100
+    assert len(seen) == 6
+
+
+def test_no_answer_depends_on_an_order_of_listing() -> None:
+    source = random.Random(12)
+    for _ in range(200):
+        ledger = random_cluster(source)
+        for number in range(10):
+            demand = random_pod(source, number)
+            answer = decide(ledger, demand)
+            if answer.outcome == "bound":
+                commit(ledger, demand, answer)
+        demand = random_pod(source, 99)
+        answer = decide(ledger, demand)
+        shuffled = Ledger(
+            source.sample(list(ledger.nodes.values()), len(ledger.nodes)),
+            source.sample(list(ledger.devices.values()), len(ledger.devices)),
+        )
+        again = decide(shuffled, demand)
+        assert in_short(again) == in_short(answer)
+        assert list(again.reasons.items()) == list(answer.reasons.items())
+
+
+def test_a_node_that_comes_and_goes_takes_its_gpus_along() -> None:
+    ledger = Ledger([], [a_gpu("n1", 0)])
+    assert decide(ledger, a_pod("p", 1)).outcome == "pending"
+    ledger.add_node(Node("n1"))
+    assert decide(ledger, a_pod("p", 1)).devices == ("n1/0",)
+    ledger.remove_node("n1")
+    assert decide(ledger, a_pod("p", 1)).outcome == "pending"
+    ledger.remove_device("n1/0")
+    assert decide(ledger, a_pod("p", GPU + 1)).outcome == "pending"
+
+
+def test_shares_of_a_sixth_fill_a_gpu() -> None:
+    ledger = Ledger([Node("n1")], [a_gpu("n1", 0, memory=6 * 7)])
+    for number in range(6):
+        demand = a_pod(f"p{number}", 7)
+        commit(ledger, demand, decide(ledger, demand))
+    assert ledger.devices["n1/0"].memory_left == 0
+    assert ledger.devices["n1/0"].compute_left >= 0
+
+
+def test_memory_is_told_before_the_compute_that_follows_it() -> None:
+    ledger = Ledger([Node("n1")], [a_gpu("n1", 0, 12207)])
+    decision = decide(ledger, a_pod("p", 8138))
+    assert decision.reasons == {"n1/0": "memory 3.97Ki left, 7.95Ki asked"}
+
+
+def test_compute_that_others_hold_is_not_there_for_memory() -> None:
+    busy = Device(
+        id="n1/0",
+        node="n1",
+        index=0,
+        memory=100,
+        holders=(Holder(demand="q", name="q", request=700_000, memory=10),),
+    )
+    ledger = Ledger([Node("n1")], [busy])
+    assert decide(ledger, a_pod("p", 30)).devices == ("n1/0",)
+    decision = decide(ledger, a_pod("p", 31))
+    assert decision.reasons == {"n1/0": "compute 0.3 left, 0.31 asked"}
+
+
+def test_it_is_registered() -> None:
+    assert policy("binpack") is decide
