@@ -102,6 +102,17 @@ def test_what_was_made_is_there_and_what_was_deleted_is_not() -> None:
     run_virtual(main())
 
 
+def test_what_vanished_while_the_watch_was_broken_is_gone() -> None:
+    async def main() -> None:
+        views = Views()
+        views.watched("1")
+        views.latest.put(thing("2"), over=thing("1"))
+        views.gone()
+        assert views.version == ""
+
+    run_virtual(main())
+
+
 def test_what_was_made_and_is_never_told_of_is_believed_in_for_a_while_only() -> None:
     async def main() -> None:
         views = Views()
