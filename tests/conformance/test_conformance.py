@@ -46,7 +46,17 @@ def test_the_command_prints_the_same_from_a_shell() -> None:
     assert without_hashes(result.stdout) == expected_lines(scenario)
 
 
-def test_all_public_cases_of_the_table_are_here() -> None:
-    numbers = {int(path.name[:2]) for path in SCENARIOS if path.name[:2].isdigit()}
-    public = {1, 2, 3, 4, 5, 7, 9, 10, 11, 12, 13, 15, 16, 18, 19, 20, 22, 24, 25, 26, 29, 30, 31}
-    assert public | {33, 34} <= numbers
+@pytest.mark.parametrize(
+    ("family", "public"),
+    [
+        (
+            "kubeshare",
+            {1, 2, 3, 4, 5, 7, 9, 10, 11, 12, 13, 15, 16, 18, 19, 20, 22, 24, 25, 26, 29, 30, 31}
+            | {33, 34},
+        ),
+        ("gpushare", {3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 16, 17}),
+    ],
+)
+def test_all_public_cases_of_the_table_are_here(family: str, public: set[int]) -> None:
+    names = [path.name for path in SCENARIOS if path.parent.name == family]
+    assert public <= {int(name[:2]) for name in names if name[:2].isdigit()}

@@ -10,7 +10,7 @@ model, the fullest that fit, all or none; the node whose GPUs are then left with
 least in all, then by name.
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from functools import partial
 
@@ -101,22 +101,26 @@ def _tell(
     """Why each device and node was passed over, in natural order, devices first."""
     field, why_never = impossible
     taken = {device.id for device in chosen}
-    told = {
-        device.path: _why_not(device, demand) or why_never or _why_rather(device, demand, chosen)
-        for device in sorted(_admitted(state, demand), key=order)
-        if device.id not in taken
-    }
+    devices = sorted(_admitted(state, demand), key=order)
+    why_not = {device.id: _why_not(device, demand) for device in devices}
+    fitting = Counter((each.node, each.model) for each in devices if not why_not[each.id])
+    told = {}
+    for device in devices:
+        if device.id not in taken:
+            alike = fitting[device.node, device.model]
+            rather = why_never or _why_rather(device, demand, chosen, alike)
+            told[device.path] = why_not[device.id] or rather
     for name in sorted(state.nodes, key=natural):
         if demand.nodes is not None and name not in demand.nodes:
             told[name] = "not among the nodes asked for"
     return told | ({field: why_never} if field else {})
 
 
-def _why_rather(device: Device, demand: Demand, chosen: tuple[Device, ...]) -> str:
-    """Why others were taken than a device that fits."""
-    if not chosen:
-        return f"fits, but not {demand.count} of its model on {device.node} do"
-    paths = ", ".join(taken.path for taken in chosen)
+def _why_rather(device: Device, demand: Demand, chosen: tuple[Device, ...], alike: int) -> str:
+    """Why others were taken than a device that fits, one of so many on its node."""
+    if alike < demand.count:
+        return f"fits, but only {alike} of {demand.count} of its model on {device.node} do"
+    paths = ", ".join(sorted((taken.path for taken in chosen), key=natural))
     if demand.count > 1:
         return f"fits, but {paths} fit closer or come first"
     if device.memory_left > chosen[0].memory_left:
