@@ -3,16 +3,18 @@
 A snapshot copies nothing when it is taken. As long as somebody has it, the ledger
 notes the first value that each write replaces; whoever reads the snapshot gets the
 present state with those values put back. Notes of a snapshot that nobody has any
-more are handed to the one before, or dropped, so they are never more than one a
-device and node for each snapshot that somebody still keeps.
+more are handed to the one before, or dropped; so there are never more than a few
+notes a device and node for each snapshot that somebody still keeps.
 """
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Final
 from weakref import ref
 
 from kubeshare.core.device import Device, Node
+
+_FEW: Final = 8
 
 
 class Snapshot:
@@ -60,10 +62,12 @@ class History:
         self._nodes = nodes
         self._devices = devices
         self._moments: list[_Moment] = []  # oldest first
+        self._many = _FEW
 
     def snapshot(self) -> Snapshot:
         """The present state, to be looked at now or later."""
-        self._forget()
+        if len(self._moments) >= self._many:
+            self._forget()
         taken = Snapshot(self)
         self._moments.append(_Moment(taken))
         return taken
@@ -88,13 +92,17 @@ class History:
         return nodes, devices
 
     def _forget(self) -> None:
-        """Hand down the notes of the newest moments that nobody has any more."""
-        moments = self._moments
-        while moments and not moments[-1].wanted:
-            gone = moments.pop()
-            if moments:
-                _hand_down(gone.devices, moments[-1].devices)
-                _hand_down(gone.nodes, moments[-1].nodes)
+        """Hand down the notes of those moments that nobody wants any more."""
+        wanted: list[_Moment] = []
+        for moment in self._moments:
+            if moment.wanted:
+                wanted.append(moment)
+            elif wanted:
+                _hand_down(moment.devices, wanted[-1].devices)
+                _hand_down(moment.nodes, wanted[-1].nodes)
+        self._moments = wanted
+        # Going through all of them is worth it when half of them are likely to go.
+        self._many = _FEW + 2 * len(wanted)
 
 
 class _Moment:

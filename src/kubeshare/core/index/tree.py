@@ -106,7 +106,7 @@ class _Part:
         """The first item whose place is not before this one."""
         numbers = self.numbers
         at = bisect_left(numbers, number)
-        if at < len(numbers) and numbers[at] == number:
+        if at < len(numbers) and numbers[at] == number and self.orders[at] < order:
             return bisect_left(self.orders, order, at, bisect_right(numbers, number, at))
         return at
 

@@ -12,7 +12,7 @@ as may be, or with holders whose exclusions differ) stand in no group.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Container, Iterator
+from collections.abc import Container
 from typing import Final, TypeAlias, TypeVar
 
 from kubeshare.core.demand import Demand
@@ -58,9 +58,10 @@ class LocalityIndex:
             self._register(device)
             self.carriers.update(device.affinities)
             if device.node in self._nodes:
-                of_kind = entries[_kind(device)]
+                of_kind, order = entries[_kind(device)], self._orders[device.id]
                 for group in groups(device):
-                    of_kind[group].append(self._entry(group, device))
+                    entry = (_number(group, device), order, device.memory_left, device)
+                    of_kind[group].append(entry)
         for kind, of_kind in entries.items():
             for group, members in of_kind.items():
                 self._trees[kind][group] = Tree(members)
@@ -87,12 +88,10 @@ class LocalityIndex:
         """A device came, changed or went."""
         if before is not None and before.node in self._nodes:
             self._remove(before)
-        self._carry(before, after)
         if before is None or after is None or _identity(before) != _identity(after):
-            if before is not None:
-                self._unregister(before)
-            if after is not None:
-                self._register(after)
+            self._unregister(before)
+            self._register(after)
+        self._carry(before, after)
         if after is not None and after.node in self._nodes:
             self._add(after)
 
@@ -129,25 +128,24 @@ class LocalityIndex:
 
     def _add(self, device: Device) -> None:
         trees = self._trees[_kind(device)]
+        order, left = self._orders[device.id], device.memory_left
         for group in groups(device):
             tree = trees.get(group)
             if tree is None:
                 tree = trees[group] = Tree()
-            tree.add(self._entry(group, device))
+            tree.add((_number(group, device), order, left, device))
 
     def _remove(self, device: Device) -> None:
         kind = _kind(device)
         trees = self._trees[kind]
+        order = self._orders[device.id]
         for group in groups(device):
             tree = trees[group]
-            tree.remove(_number(group, device), self._orders[device.id])
+            tree.remove(_number(group, device), order)
             if not tree:
                 del trees[group]
         if not trees:
             del self._trees[kind]
-
-    def _entry(self, group: Group, device: Device) -> Entry:
-        return _number(group, device), self._orders[device.id], device.memory_left, device
 
     def _carry(self, before: Device | None, after: Device | None) -> None:
         was = before.affinities if before else NO_LABELS
@@ -157,37 +155,36 @@ class LocalityIndex:
                 _less(self.carriers, label)
             self.carriers.update(now - was)
 
-    def _register(self, device: Device) -> None:
-        self.kinds[_kind(device)] += 1
-        self._orders[device.id] = natural(device.id)
-        self._on_node[device.node].add(device.id)
+    def _register(self, device: Device | None) -> None:
+        if device is not None:
+            self.kinds[_kind(device)] += 1
+            self._orders[device.id] = natural(device.id)
+            self._on_node[device.node].add(device.id)
 
-    def _unregister(self, device: Device) -> None:
-        _less(self.kinds, _kind(device))
-        del self._orders[device.id]
-        on_node = self._on_node[device.node]
-        on_node.discard(device.id)
-        if not on_node:
-            del self._on_node[device.node]
+    def _unregister(self, device: Device | None) -> None:
+        if device is not None:
+            _less(self.kinds, _kind(device))
+            del self._orders[device.id]
+            on_node = self._on_node[device.node]
+            on_node.discard(device.id)
+            if not on_node:
+                del self._on_node[device.node]
 
 
-def groups(device: Device) -> Iterator[Group]:
+def groups(device: Device) -> tuple[Group, ...]:
     """The groups in which a device of a known node stands."""
     if not device.healthy or device.fenced:
-        return
-    if device.idle:
-        yield IDLE
-        return
-    if len(device.exclusions) != 1 or len(device.holders) >= MAX_HOLDERS:
-        return
-    (exclusion,) = device.exclusions
-    guarded = bool(device.anti_affinities)
-    if not device.affinities:
-        yield ("", exclusion, guarded)
-        return
-    yield (None, exclusion, guarded)
-    for label in device.affinities:
-        yield (label, exclusion, guarded)
+        return ()
+    if not device.holders:
+        return (IDLE,)
+    totals = device.totals
+    if len(totals.exclusions) != 1 or len(device.holders) >= MAX_HOLDERS:
+        return ()
+    (exclusion,) = totals.exclusions
+    guarded = bool(totals.anti_affinities)
+    if not totals.affinities:
+        return (("", exclusion, guarded),)
+    return tuple((label, exclusion, guarded) for label in (None, *totals.affinities))
 
 
 def _first(tree: Tree, group: Group, demand: Demand, total: int, *, worst: bool) -> Device | None:
@@ -206,10 +203,10 @@ def _first(tree: Tree, group: Group, demand: Demand, total: int, *, worst: bool)
 
 def _number(group: Group, device: Device) -> int:
     """Compute left, then memory left; from the most where a group is searched by worst fit."""
-    compute, memory = device.compute_left, device.memory_left
+    totals = device.totals
     if group[0] == "":
-        return compute << _BITS | memory
-    return (MICROS - compute) << _BITS | (_MOST - memory)
+        return (MICROS - totals.compute) << _BITS | (device.memory - totals.memory)
+    return totals.compute << _BITS | (_MOST - device.memory + totals.memory)
 
 
 def _kind(device: Device) -> FreeGpu:
