@@ -106,7 +106,7 @@ def test_what_vanished_while_the_watch_was_broken_is_gone() -> None:
     async def main() -> None:
         views = Views()
         views.watched("1")
-        views.latest.put(thing("2"), over=thing("1"))
+        views.latest.put(thing("2"))
         views.gone()
         assert views.version == ""
 
