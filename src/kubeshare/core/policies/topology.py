@@ -17,8 +17,9 @@ that of the node with the fewest free cores, then of the first by name. The GPUs
 demand are on one node and of one model. The pool is what it is: no device is opened.
 """
 
-from kubeshare.core import never
-from kubeshare.core.decision import Decision
+from functools import partial
+
+from kubeshare.core.decision import Decision, Reasons
 from kubeshare.core.demand import Demand
 from kubeshare.core.ledger import Ledger
 from kubeshare.core.policies.topology_index import Place, TopologyIndex
@@ -34,21 +35,22 @@ def decide(ledger: Ledger, demand: Demand) -> Decision:
         ``rejected`` because no node of this cluster could ever take it, or because it
         asks for what this policy does not know.
     """
+    index = ledger.index(TopologyIndex)
+    told = partial(explain, ledger.snapshot(), demand)
     impossible = _unknown(demand)
-    place = None if impossible else _choose(ledger.index(TopologyIndex), demand)
+    place = None if impossible else _choose(index, demand)
     if place:
         return Decision(
             outcome="bound",
             node=place.node,
-            devices=tuple(device.id for device in place.devices),
-            reasons=explain(ledger, demand, place),
+            devices=tuple([device.id for device in place.devices]),
+            reasons=Reasons(partial(told, place)),
         )
-    impossible = impossible or never.why(ledger, demand)
+    impossible = impossible or index.never(ledger, demand)
     if impossible:
-        field, message = impossible
-        told = explain(ledger, demand, None, never=message)
-        return Decision(outcome="rejected", reasons=told | {field: message}, field=field)
-    return Decision(outcome="pending", reasons=explain(ledger, demand, None))
+        why = Reasons(partial(told, impossible=impossible))
+        return Decision(outcome="rejected", reasons=why, field=impossible[0])
+    return Decision(outcome="pending", reasons=Reasons(told))
 
 
 def _choose(index: TopologyIndex, demand: Demand) -> Place | None:

@@ -9,7 +9,8 @@ the ranking is asked the next time, so a ranking that nobody asks costs nothing.
 
 from typing import Any, Final, NamedTuple
 
-from kubeshare.core.demand import Demand
+from kubeshare.core import never
+from kubeshare.core.demand import Demand, Memory
 from kubeshare.core.device import Device, Node
 from kubeshare.core.ledger import Ledger
 from kubeshare.core.policies.topology_rankings import IdleRanking, InUseRanking
@@ -17,8 +18,8 @@ from kubeshare.core.policies.topology_state import Asked, NodeState, has_room
 from kubeshare.core.topology.closest import Score
 from kubeshare.core.units import MICROS
 
-_MOST_RANKINGS: Final = 64
-"""Kinds of demands whose rankings are kept; one more takes the place of the oldest."""
+_MOST_KEPT: Final = 64
+"""Kinds of demands about which something is kept; one more takes the oldest one's place."""
 
 
 class Place(NamedTuple):
@@ -46,19 +47,21 @@ class TopologyIndex:
         self._states: dict[str, NodeState] = {}
         self._idle: dict[Asked, IdleRanking] = {}
         self._in_use: dict[str, InUseRanking] = {}
+        self._never: dict[tuple[str, Memory, int], tuple[str, str] | None] = {}
         self._sizes: dict[int, int] = {}  # bytes of memory -> how many devices have it
         for device in ledger.devices.values():
             self._size(device, 1)
 
     def device_changed(self, before: Device | None, after: Device | None) -> None:
         """A device came, changed or went."""
-        if before and after and before.node == after.node and before.memory == after.memory:
+        if before and after and _identity(before) == _identity(after):
             self._devices[after.node][after.id] = after
             state = self._states.get(after.node)
-            if state and not state.update(before, after):
-                del self._states[after.node]
+            if state:
+                state.update(after)
             self._stale(after.node)
             return
+        self._never.clear()
         if before:
             del self._devices[before.node][before.id]
             self._size(before, -1)
@@ -70,6 +73,7 @@ class TopologyIndex:
 
     def node_changed(self, before: Node | None, after: Node | None) -> None:
         """A node came, changed or went."""
+        self._never.clear()
         if before:
             del self._nodes[before.name]
             self._rebuild(before.name)
@@ -108,6 +112,14 @@ class TopologyIndex:
             return None
         name, gpus, score = found
         return Place(name, self._states[name].chosen(gpus), score)
+
+    def never(self, ledger: Ledger, demand: Demand) -> tuple[str, str] | None:
+        """:func:`kubeshare.core.never.why`, remembered until GPUs or nodes come or go."""
+        asked = (demand.model, demand.memory, demand.count)
+        if asked not in self._never:
+            _make_room(self._never)
+            self._never[asked] = never.why(ledger, demand)
+        return self._never[asked]
 
     def _threshold(self, demand: Demand) -> int | None:
         """The size of a GPU from which on the demand fits, 0 for all; None where none will do."""
@@ -148,7 +160,12 @@ class TopologyIndex:
             del self._sizes[device.memory]
 
 
-def _make_room(rankings: dict[Any, Any]) -> None:
-    """Forget the oldest ranking when there are as many as are kept."""
-    if len(rankings) >= _MOST_RANKINGS:
-        del rankings[next(iter(rankings))]
+def _identity(device: Device) -> tuple[object, ...]:
+    """All of a device but who holds it and how it is."""
+    return (device.node, device.index, device.model, device.memory)
+
+
+def _make_room(kept: dict[Any, Any]) -> None:
+    """Forget the oldest when there are as many as are kept."""
+    if len(kept) >= _MOST_KEPT:
+        del kept[next(iter(kept))]

@@ -31,7 +31,11 @@ class State(Protocol):
 
 
 def explain(
-    state: State, demand: Demand, place: Place | None, *, never: str = ""
+    state: State,
+    demand: Demand,
+    place: Place | None = None,
+    *,
+    impossible: tuple[str, str] = ("", ""),
 ) -> dict[str, str]:
     """Why each device and node was passed over: devices first, each in natural order.
 
@@ -39,8 +43,9 @@ def explain(
         state: of the cluster when the decision was made.
         demand: who asked.
         place: what was chosen, if anything was.
-        never: why the demand is impossible, if it is.
+        impossible: the field that makes the demand impossible, and why; empty if none does.
     """
+    field, never = impossible
     devices_of: dict[str, list[Device]] = defaultdict(list)
     for device in state.devices.values():
         devices_of[device.node].append(device)
@@ -56,7 +61,7 @@ def explain(
             words[name] = "not among the nodes asked for"
         elif not devices_of[name]:
             words[name] = "no GPU"
-    return words
+    return words | ({field: never} if field else {})
 
 
 class _OnNode:
@@ -113,15 +118,16 @@ class _OnNode:
         chosen = ", ".join(other.path for other in self._place.devices)
         if self._place.score is None:
             return _why_in_use(device, self._place.devices[0])
-        if self._whole > 1 and device.node == self._place.node:
-            best = self._state.closest.best(self._state.idle, alike, self._whole)
-            if best is None or best[0] == self._place.score:
-                return f"idle, but {chosen} are linked closest or come first"
-        else:
-            own = alike if self._whole > 1 else 1 << number
-            best = self._state.closest.best(self._state.idle, own, self._whole)
+        own = alike if self._whole > 1 else 1 << number
+        best = self._state.closest.best(self._state.idle, own, self._whole)
         assert best is not None, "there are enough"
-        return f"idle, but {_difference(best[0], self._place.score, chosen)}"
+        if best[0] != self._place.score:
+            return f"idle, but {_difference(best[0], self._place.score, chosen)}"
+        if device.node != self._place.node:
+            return f"idle, but {chosen} is as good, on a node with less left or first by name"
+        if self._whole > 1:
+            return f"idle, but {chosen} are nearer, break fewer groups or come first"
+        return f"idle, but {chosen} is as good and comes first"
 
 
 def _why_in_use(device: Device, chosen: Device) -> str:
@@ -136,14 +142,14 @@ def _why_in_use(device: Device, chosen: Device) -> str:
 _COMPARED: Final = {
     (FragmentScore, "cost"): "access cost is {mine}, of {chosen} {theirs}",
     (FragmentScore, "whole"): "the first of its group, and the group of {chosen} is in use",
-    (SingularScore, "company"): "has no sibling or an idle one; those of {chosen} are all busy",
+    (SingularScore, "company"): "the siblings of {chosen} are all busy, and here they are not",
     (SingularScore, "cost"): "access cost is {mine}, of {chosen} {theirs}",
     (SingularScore, "broken"): "breaks {mine} whole groups, {chosen} {theirs}",
     (SingularScore, "around"): "has more idle GPUs around it than {chosen}",
-    (LinkScore, "level"): "{mine} between the best of this node, {theirs} between {chosen}",
-    (LinkScore, "total"): "links of the best of this node cost {mine}, of {chosen} {theirs}",
-    (LinkScore, "broken"): "the best of this node break {mine} whole groups, {chosen} {theirs}",
-    (LinkScore, "around"): "the best of this node have more idle GPUs around than {chosen}",
+    (LinkScore, "level"): "the best here are linked by {mine}, {chosen} by {theirs}",
+    (LinkScore, "total"): "links of the best here cost {mine} in all, of {chosen} {theirs}",
+    (LinkScore, "broken"): "the best here break {mine} whole groups, {chosen} {theirs}",
+    (LinkScore, "around"): "the best here have more idle GPUs around them than {chosen}",
 }
 
 
@@ -155,4 +161,4 @@ def _difference(mine: Score, theirs: Score, chosen: str) -> str:
             if field in ("cost", "level"):
                 here, there = name_of(here), name_of(there)
             return _COMPARED[type(mine), field].format(mine=here, theirs=there, chosen=chosen)
-    return f"{chosen} is as good, on a node with fewer cores left or first by name"
+    raise AssertionError("the scores are equal")

@@ -67,14 +67,10 @@ class NodeState:
         self._counted = False
         self.count()
 
-    def update(self, before: Device, after: Device) -> bool:
-        """Take in that a device's holders or health changed; False when more than that did."""
-        number = self._numbers.get(after.id)
-        if number is None or (before.node, before.index) != (after.node, after.index):
-            return False
-        self.devices[number] = after
+    def update(self, device: Device) -> None:
+        """Take in that the holders or the health of one of its devices changed."""
+        self.devices[self._numbers[device.id]] = device
         self._counted = False
-        return True
 
     def count(self) -> None:
         """Bring the bits and sums up to date after :meth:`update`."""
