@@ -3,8 +3,9 @@
 What a pod gets follows from one thing only: holders of VGPUs of this node that name
 its uid, which nobody can forge. They may be a moment late (the device manager writes
 the pod's uid after it has created the pod; a placeholder may still be starting), and
-the kubelet's own retry takes more than ten seconds, so this waits for them, for a
-while, inside the call. Then it refuses, and says what was missing.
+the kubelet takes a refusal for no error of the pod: it tries again with its next
+regular look at the pod, after 60 to 90 seconds. So this waits for them, for a while,
+inside the call. Then it refuses, and says what was missing.
 
 Everything here may be repeated: the same holders give the same grant, spec and answer.
 """
@@ -30,7 +31,8 @@ from kubeshare.tokens.files import GrantedGpu
 
 log = structlog.get_logger(__name__)
 
-PATIENCE_SECONDS = 8.0
+# Longer than another device manager needs to take over (15 s); the kubelet gives a call 45.
+PATIENCE_SECONDS = 30.0
 
 
 class Preparer:
