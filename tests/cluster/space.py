@@ -1,0 +1,225 @@
+"""A namespace of one test: what it applies there, and what becomes of it."""
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from cluster.stage import DEADLINE, Place, Raw, Stage, eventually
+from kubeshare.api.names import placeholder_name
+
+IMAGE = "kubeshare:dev"
+BURN = ("burn", "--kernel-us", "1000", "--inflight", "8", "--seconds", "3600")
+REST = ("sleep", "3600")
+
+
+def container(command: Sequence[str], **more: Any) -> Raw:
+    """A container of KubeShare's own image, which has the programs that tests need."""
+    return {
+        "name": "main",
+        "image": IMAGE,
+        "imagePullPolicy": "IfNotPresent",
+        "command": list(command),
+        **more,
+    }
+
+
+class Space:
+    """A namespace.
+
+    Args:
+        stage: the lab.
+        name: of the namespace, which exists.
+    """
+
+    def __init__(self, stage: Stage, name: str) -> None:
+        self.stage = stage
+        self.name = name
+
+    # Applying
+
+    def create(self, manifest: Raw) -> None:
+        """Create an object in the namespace."""
+        self.stage.kubectl("create", "-n", self.name, "-f", "-", stdin=json.dumps(manifest))
+
+    def share(
+        self,
+        name: str,
+        gpu: Raw,
+        command: Sequence[str] = BURN,
+        *,
+        annotations: dict[str, str] | None = None,
+        **spec: Any,
+    ) -> None:
+        """Apply a SharePod.
+
+        Args:
+            name: of it and its pod.
+            gpu: its ``spec.gpu``; empty where ``annotations`` say it.
+            command: of its one container.
+            annotations: its own.
+            spec: more of its PodSpec.
+        """
+        asked = {"gpu": gpu} if gpu else {}
+        self.create(
+            {
+                "apiVersion": "kubeshare.nthu/v1",
+                "kind": "SharePod",
+                "metadata": {"name": name, "annotations": annotations or {}},
+                "spec": {
+                    "terminationGracePeriodSeconds": 1,
+                    "containers": [container(command)],
+                    **asked,
+                    **spec,
+                },
+            }
+        )
+
+    def pod(
+        self, name: str, resources: dict[str, str], command: Sequence[str], **spec: Any
+    ) -> None:
+        """Create a pod that knows nothing of SharePods."""
+        only = container(command, resources={"limits": resources})
+        self.create(
+            {
+                "apiVersion": "v1",
+                "kind": "Pod",
+                "metadata": {"name": name},
+                "spec": {"terminationGracePeriodSeconds": 1, "containers": [only], **spec},
+            }
+        )
+
+    def delete(self, kind: str, name: str) -> None:
+        """Delete an object and do not wait."""
+        self.stage.kubectl("delete", kind, "-n", self.name, name, "--wait=false")
+
+    # Looking
+
+    def sharepods(self) -> list[Raw]:
+        """The SharePods of this namespace."""
+        return self.stage.items(f"/apis/kubeshare.nthu/v1/namespaces/{self.name}/sharepods")
+
+    def sharepod(self, name: str) -> Raw | None:
+        """A SharePod, or None."""
+        return next((one for one in self.sharepods() if one["metadata"]["name"] == name), None)
+
+    def status(self, name: str) -> Raw:
+        """The status of a SharePod."""
+        found: Raw = (self.sharepod(name) or {}).get("status", {})
+        return found
+
+    def condition(self, name: str, kind: str) -> Raw:
+        """A condition of a SharePod; empty while it has none."""
+        conditions = self.status(name).get("conditions", [])
+        return next((one for one in conditions if one["type"] == kind), {})
+
+    def find_pod(self, name: str) -> Raw | None:
+        """A pod, or None."""
+        return self.stage.find(f"/api/v1/namespaces/{self.name}/pods", name)
+
+    def phase(self, name: str) -> str:
+        """The phase of a pod; empty where there is none."""
+        return str((self.find_pod(name) or {}).get("status", {}).get("phase", ""))
+
+    def lives(self, name: str) -> tuple[str, int]:
+        """Which pod it is (uid), and how often its container was started again."""
+        pod = self.find_pod(name)
+        assert pod is not None, f"pod {name} is gone"
+        (only,) = pod["status"]["containerStatuses"]
+        return pod["metadata"]["uid"], only["restartCount"]
+
+    def events(self, name: str) -> list[Raw]:
+        """The events about the objects of a name."""
+        events = self.stage.items(f"/api/v1/namespaces/{self.name}/events")
+        return [one for one in events if one["involvedObject"]["name"] == name]
+
+    def log(self, name: str) -> str:
+        """What a pod has printed."""
+        return self.stage.kubectl("logs", "-n", self.name, name)
+
+    def run(self, name: str, *command: str) -> str:
+        """Run a command in a pod's container and return what it prints."""
+        return self.stage.kubectl("exec", "-n", self.name, name, "--", *command)
+
+    def describe(self, name: str) -> str:
+        """All that Kubernetes says about a SharePod and its pod."""
+        words = [
+            self.stage.kubectl("describe", kind, "-n", self.name, name)
+            for kind, there in (("sharepod", self.sharepod(name)), ("pod", self.find_pod(name)))
+            if there is not None
+        ]
+        return "\n".join([*words, self.stage.describe_system()])
+
+    # Waiting
+
+    def ready(self, name: str, *, seconds: float = DEADLINE) -> Place:
+        """Wait until a SharePod is ready, and say where it is."""
+
+        def look() -> Place | None:
+            if self.condition(name, "Ready").get("status") != "True":
+                return None
+            status = self.status(name)
+            (gpu,) = status["gpus"]
+            return Place(status["nodeName"], gpu["id"], gpu["uuid"])
+
+        return eventually(
+            look,
+            f"SharePod {name} to be ready",
+            seconds=seconds,
+            explain=lambda: self.describe(name),
+        )
+
+    def until_phase(self, name: str, *phases: str) -> None:
+        """Wait until a pod is in one of these phases."""
+        eventually(
+            lambda: self.phase(name) in phases,
+            f"pod {name} to be {' or '.join(phases)}",
+            explain=lambda: self.describe(name),
+        )
+
+    def waits(self, name: str, reason: str) -> str:
+        """Wait until a SharePod is not scheduled for a reason, and return its message."""
+
+        def look() -> str:
+            condition = self.condition(name, "Scheduled")
+            told = (condition.get("status"), condition.get("reason")) == ("False", reason)
+            return str(condition["message"]) if told else ""
+
+        return eventually(
+            look, f"SharePod {name} to wait ({reason})", explain=lambda: self.describe(name)
+        )
+
+    def event(self, name: str, reason: str) -> str:
+        """Wait for an event about an object, and return its message."""
+
+        def look() -> str:
+            told = (one["message"] for one in self.events(name) if one["reason"] == reason)
+            return str(next(told, ""))
+
+        return eventually(
+            look, f"an event {reason} about {name}", explain=lambda: str(self.events(name))
+        )
+
+    def clear(self) -> None:
+        """Delete the namespace; wait until every GPU that its pods shared is given back."""
+        self.stage.kubectl("delete", "namespace", self.name, "--wait=false")
+        eventually(
+            lambda: not self.stage.items(f"/api/v1/namespaces/{self.name}/pods"),
+            f"the pods of {self.name} to go",
+            explain=lambda: self.stage.kubectl("describe", "pods", "-n", self.name),
+        )
+        eventually(
+            self._all_given_back,
+            "all vGPUs to be given back",
+            explain=lambda: self.stage.kubectl("get", "vgpus,pods", "-A", "-o", "yaml"),
+        )
+
+    def _all_given_back(self) -> bool:
+        """No vGPU is held from this namespace, or by nobody; and none is gone but for its pod."""
+        vgpus = self.stage.vgpus()
+        holders = {vgpu["metadata"]["name"]: vgpu["status"].get("holders") for vgpu in vgpus}
+        ours = [one for held in holders.values() for one in held or [] if self._is_ours(one)]
+        kept = {placeholder_name(gpuid) for gpuid in holders}
+        return all(holders.values()) and not ours and set(self.stage.placeholders()) <= kept
+
+    def _is_ours(self, holder: Raw) -> bool:
+        return bool(holder["namespace"] == self.name)

@@ -1,0 +1,238 @@
+"""The lab with KubeShare on it: what it has, what its GPUs do, and how its programs are killed."""
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+from msgspec import Struct
+
+from kubeshare import fakegpu
+from kubeshare.api.names import NAMESPACE
+from kubeshare.demo.meter import FakeGpuLog
+from kubeshare.demo.timeline import shares
+from kubeshare.lab import cgroups
+from kubeshare.lab.cluster import Lab
+from kubeshare.lab.node import Node
+from kubeshare.tokens.client import ask_snapshot
+from kubeshare.tokens.files import DaemonMissingError, Paths
+
+Found = TypeVar("Found")
+Raw = dict[str, Any]
+
+SCHEDULER, DEVICE_MANAGER = "scheduler", "device-manager"
+NODE_AGENT, TOKEN_DAEMON = "node-agent", "token-daemon"
+PROGRAMS = {NODE_AGENT: "kubeshare.node", TOKEN_DAEMON: "kubeshare.tokens"}
+"""The component's module, by which its process is known on a node."""
+
+DEADLINE = 60.0
+_POLL_SECONDS = 0.1
+_SETTLED = 0.05
+_WINDOW_NS = 10_000_000_000
+
+
+class Place(Struct, frozen=True):
+    """Where a SharePod runs."""
+
+    node: str
+    gpuid: str
+    uuid: str
+
+
+def eventually(
+    look: Callable[[], Found | None],
+    what: str,
+    *,
+    seconds: float = DEADLINE,
+    explain: Callable[[], str] = str,
+) -> Found:
+    """Look until there is something to see, and return it.
+
+    Args:
+        look: returns something false until it has happened.
+        what: for the failure, as in "waited for ...".
+        seconds: the deadline.
+        explain: what to say besides, when it has not happened.
+    """
+    deadline = time.monotonic() + seconds
+    while not (found := look()):
+        assert time.monotonic() < deadline, f"waited {seconds:.0f} s for {what}\n{explain()}"
+        time.sleep(_POLL_SECONDS)
+    return found
+
+
+class Stage:
+    """A lab with KubeShare on it.
+
+    Args:
+        lab: booted, with KubeShare installed.
+
+    Attributes:
+        logs: what KubeShare's programs said that have been killed since.
+    """
+
+    def __init__(self, lab: Lab) -> None:
+        self.lab = lab
+        self.kubectl = lab.kubectl
+        self.logs: dict[str, str] = {}
+
+    # What there is
+
+    def items(self, path: str) -> list[Raw]:
+        """The objects under a path of the API."""
+        found: list[Raw] = self.lab.api.get(path)["items"]
+        return found
+
+    def find(self, path: str, name: str) -> Raw | None:
+        """One of them by its name, or None."""
+        return next((one for one in self.items(path) if one["metadata"]["name"] == name), None)
+
+    def vgpus(self) -> list[Raw]:
+        """All vGPUs."""
+        return self.items("/apis/kubeshare.nthu/v1/vgpus")
+
+    def vgpu(self, gpuid: str) -> Raw | None:
+        """One vGPU, or None."""
+        return self.find("/apis/kubeshare.nthu/v1/vgpus", gpuid)
+
+    def holders(self, gpuid: str) -> dict[str, Raw]:
+        """Who holds a part of a vGPU, by the SharePod's name; nobody where it is gone."""
+        vgpu = self.vgpu(gpuid) or {}
+        found: list[Raw] = vgpu.get("status", {}).get("holders", [])
+        return {holder["name"]: holder for holder in found}
+
+    def placeholders(self) -> list[str]:
+        """The names of the pods that keep GPUs."""
+        pods = self.items(f"/api/v1/namespaces/{NAMESPACE}/pods")
+        names = [pod["metadata"]["name"] for pod in pods]
+        return [name for name in names if name.startswith("kubeshare-vgpu-")]
+
+    def node(self, name: str) -> Node:
+        """A node of the lab."""
+        return next(node for node in self.lab.nodes if node.name == name)
+
+    # What the GPUs do
+
+    def processes(self, host: str) -> list[fakegpu.GpuProcess]:
+        """What the GPUs' logs have of a pod's processes that live, on every node."""
+        return [
+            process
+            for node in self.lab.nodes
+            for gpu in fakegpu.stat(node.state_folder).gpus
+            for process in gpu.processes
+            if process.host == host and process.alive
+        ]
+
+    def meter(self, place: Place, pods: Iterable[str]) -> FakeGpuLog:
+        """The log of one GPU, for some pods."""
+        return FakeGpuLog(self.node(place.node).state_folder, place.uuid, pods)
+
+    def works_for(self, place: Place, *pods: str) -> None:
+        """Wait until the GPU has worked for each of these pods, from now on."""
+        meter = self.meter(place, pods)
+        before = meter.sample().busy_ns
+
+        def all_more() -> bool:
+            now = meter.sample().busy_ns
+            return all(now[pod] > before[pod] for pod in pods)
+
+        eventually(all_more, f"the GPU to work for {', '.join(pods)}", seconds=20)
+
+    def shares(self, place: Place, targets: Mapping[str, float]) -> dict[str, float]:
+        """The shares of pods over ten seconds by the GPU's own log, once they have settled."""
+        self.settle(place, targets)
+        meter = self.meter(place, targets)
+        first = meter.sample()
+        last = eventually(
+            lambda: seen if (seen := meter.sample()).at_ns >= first.at_ns + _WINDOW_NS else None,
+            "the window to end",
+        )
+        return shares(first, last, targets)
+
+    def settle(self, place: Place, targets: Mapping[str, float]) -> None:
+        """Wait until the daemon's average of late is near what each pod should have."""
+
+        def near() -> bool:
+            now = self.top(place)
+            return all(
+                pod in now and abs(float(now[pod]["share"]) - target) < _SETTLED
+                for pod, target in targets.items()
+            )
+
+        eventually(near, f"shares near {targets}", explain=lambda: str(self.top(place)))
+
+    def top(self, place: Place) -> dict[str, Raw]:
+        """What the token daemon tells of each holder of a GPU, by the pod's name."""
+        run = self.node(place.node).machine.path("/run/kubeshare")
+        try:
+            claims: list[Raw] = ask_snapshot(Paths(run))["claims"]
+        except DaemonMissingError:
+            return {}
+        mine = [one for one in claims if one["gpu"] == place.uuid]
+        return {one["holder"].rpartition("/")[2]: one for one in mine}
+
+    # Its programs, and their ends
+
+    def system_pods(self, component: str, node: str = "") -> list[Raw]:
+        """The pods of one of KubeShare's programs, of one node or of all, that are to stay."""
+        label = "app.kubernetes.io/component"
+        return [
+            pod
+            for pod in self.items(f"/api/v1/namespaces/{NAMESPACE}/pods")
+            if pod["metadata"].get("labels", {}).get(label) == component
+            and "deletionTimestamp" not in pod["metadata"]
+            and node in ("", pod["spec"].get("nodeName"))
+        ]
+
+    def delete_pod(self, component: str, node: str = "") -> None:
+        """Take a program's pod away by force; another comes by itself."""
+        (pod,) = self.system_pods(component, node)
+        name = pod["metadata"]["name"]
+        self.keep_log(name)
+        self.kubectl("delete", "pod", "-n", NAMESPACE, name, "--force", "--grace-period=0")
+
+    def kill_process(self, component: str, node: str) -> None:
+        """Kill a program of a node with SIGKILL; the kubelet starts another."""
+        (pod,) = self.system_pods(component, node)
+        self.keep_log(pod["metadata"]["name"])
+        (pid,) = self.pids(component, node)
+        os.kill(pid, signal.SIGKILL)
+
+    def pids(self, component: str, node: str) -> list[int]:
+        """The processes of a program of a node."""
+        group = self.node(node).layout.cgroup
+        return [pid for pid in cgroups.members(group) if _runs(pid, PROGRAMS[component])]
+
+    def until_ready(self, component: str, node: str = "", *, but: Iterable[int] = ()) -> None:
+        """Wait until a program's pods are ready, with processes other than ``but``."""
+
+        def ready() -> bool:
+            pods = self.system_pods(component, node)
+            old = set(but) & set(self.pids(component, node)) if but else set()
+            return bool(pods) and not old and all(_is_ready(pod) for pod in pods)
+
+        eventually(ready, f"{component} to be ready again", explain=self.describe_system)
+
+    def describe_system(self) -> str:
+        """How KubeShare's own pods are."""
+        return self.kubectl("get", "pods", "-n", NAMESPACE, "-o", "wide")
+
+    def keep_log(self, pod: str) -> None:
+        """Remember what a pod of KubeShare has said so far."""
+        said = self.kubectl("logs", "-n", NAMESPACE, pod)
+        self.logs[pod] = self.logs.get(pod, "") + said
+
+
+def _runs(pid: int, module: str) -> bool:
+    try:
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    except OSError:
+        return False
+    return b"-m" in words and module.encode() in words
+
+
+def _is_ready(pod: Raw) -> bool:
+    conditions = pod["status"].get("conditions", [])
+    return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)

@@ -1,0 +1,100 @@
+"""A part of a GPU is given back when its containers have stopped, the GPU after the last part."""
+
+import json
+
+import pytest
+
+from cluster.space import BURN, REST, Space
+from cluster.stage import Stage, eventually
+
+pytestmark = pytest.mark.lab
+
+LIST_EVERYTHING = """
+import json, os, pynvml
+pynvml.nvmlInit()
+gpus = [pynvml.nvmlDeviceGetHandleByIndex(n) for n in range(pynvml.nvmlDeviceGetCount())]
+print(json.dumps({
+    "gpus": sorted(pynvml.nvmlDeviceGetUUID(gpu) for gpu in gpus),
+    "memory": pynvml.nvmlDeviceGetMemoryInfo(gpus[0]).total,
+    "ours": [p for p in ("/run/kubeshare", "/opt/kubeshare", "/etc/ld.so.preload")
+             if os.path.exists(p)],
+    "mapped": "kubeshare" in open("/proc/self/maps").read(),
+}))
+"""
+
+
+def test_a_job_that_is_done_gives_its_gpu_back_and_stays_to_be_read(
+    stage: Stage, space: Space
+) -> None:
+    job = ("burn", "--seconds", "1")
+    space.share("job", {"request": "0.5"}, job, restartPolicy="Never")
+
+    eventually(
+        lambda: space.status("job").get("phase") == "Succeeded",
+        "SharePod job to have succeeded",
+        explain=lambda: space.describe("job"),
+    )
+    eventually(lambda: not stage.vgpus(), "its vGPU to be given back")
+
+    assert space.phase("job") == "Succeeded"
+    assert "kernels" in space.log("job")
+    assert space.condition("job", "Allocated")["reason"] == "Released"
+    assert stage.placeholders() == []
+
+
+def test_a_part_is_held_until_its_containers_have_stopped(stage: Stage, space: Space) -> None:
+    # Its first process ignores the polite signal, so it works on until the grace has passed.
+    stubborn = ("sh", "-c", "trap '' TERM; burn --seconds 3600; true")
+    space.share("slow", {"request": "0.5"}, stubborn, terminationGracePeriodSeconds=3)
+    place = space.ready("slow")
+    stage.works_for(place, "slow")
+
+    space.delete("sharepod", "slow")
+    eventually(lambda: space.sharepod("slow") is None, "SharePod slow to be gone")
+    assert stage.processes("slow"), "the container runs on for its grace"
+    held_while_it_ran = 0
+    while "slow" in stage.holders(place.gpuid):
+        held_while_it_ran += bool(stage.processes("slow"))
+
+    assert held_while_it_ran
+    assert stage.processes("slow") == []
+    eventually(lambda: space.find_pod("slow") is None, "its pod to be gone")
+    eventually(lambda: not stage.placeholders(), "its placeholder to be gone")
+    eventually(lambda: not stage.vgpus(), "its vGPU to be gone")
+
+
+def test_a_native_pod_gets_a_released_gpu_and_meets_nothing_of_ours(
+    stage: Stage, space: Space
+) -> None:
+    space.share("first", {"request": "0.1"}, BURN)
+    place = space.ready("first")
+    here = {"kubernetes.io/hostname": place.node}
+    look = ("python3", "-c", LIST_EVERYTHING)
+    space.pod("native", {"nvidia.com/gpu": "2"}, look, nodeSelector=here, restartPolicy="Never")
+    assert "Insufficient nvidia.com/gpu" in space.event("native", "FailedScheduling")
+
+    space.delete("sharepod", "first")
+    space.until_phase("native", "Succeeded", "Failed")
+
+    seen = json.loads(space.log("native"))
+    assert place.uuid in seen["gpus"]
+    assert len(seen["gpus"]) == 2
+    assert seen["memory"] == 16 << 30
+    assert (seen["ours"], seen["mapped"]) == ([], False)
+
+
+def test_a_sharepod_whose_name_comes_again_is_another(space: Space) -> None:
+    space.share("again", {"request": "0.5"}, REST)
+    space.ready("again")
+    before = space.lives("again")
+    space.delete("sharepod", "again")
+    eventually(lambda: space.sharepod("again") is None, "SharePod again to be gone")
+
+    space.share("again", {"request": "0.5"}, REST)
+
+    eventually(
+        lambda: (pod := space.find_pod("again")) and pod["metadata"]["uid"] != before[0],
+        "another pod",
+        explain=lambda: space.describe("again"),
+    )
+    space.ready("again")

@@ -1,0 +1,36 @@
+"""What KubeShare's programs said while all the other tests of this folder played.
+
+The last module of this folder, so it has all of it to read, and the last words of
+those that were killed.
+"""
+
+import pytest
+
+from cluster.stage import DEVICE_MANAGER, NODE_AGENT, SCHEDULER, TOKEN_DAEMON, Stage
+
+pytestmark = pytest.mark.lab
+
+# Nobody may create anything in a namespace that is going, whatever their rights.
+NO_MATTER_OF_RIGHTS = "is being terminated"
+
+
+@pytest.fixture(scope="module")
+def logs(stage: Stage) -> dict[str, str]:
+    """What each pod of KubeShare has said, by its name."""
+    for component in (DEVICE_MANAGER, NODE_AGENT, SCHEDULER, TOKEN_DAEMON):
+        for pod in stage.system_pods(component):
+            stage.keep_log(pod["metadata"]["name"])
+    return stage.logs
+
+
+@pytest.mark.parametrize("word", ["forbidden", "Traceback"])
+def test_no_program_was_refused_anything_nor_failed_itself(logs: dict[str, str], word: str) -> None:
+    assert logs
+    found = [
+        f"{pod}: {line}"
+        for pod, said in logs.items()
+        for line in said.splitlines()
+        if word.lower() in line.lower() and NO_MATTER_OF_RIGHTS not in line
+    ]
+
+    assert found == []
