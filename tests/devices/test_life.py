@@ -178,6 +178,8 @@ def test_a_pod_that_succeeds_stays_and_gives_its_gpu_back() -> None:
         await world.until(lambda: not world.vgpus())
         assert world.sharepod("a")["status"]["phase"] == "Succeeded"
         assert world.condition("a", "Ready")["reason"] == "PodSucceeded"
+        assert world.condition("a", "Allocated")["reason"] == "Released"
+        assert len(world.sharepod("a")["status"]["gpus"]) == 1, "where it was can still be read"
         assert world.pod("a") is not None
         world.server.remove(PODS, "a", "default")
         await world.quiet()
