@@ -4,10 +4,18 @@ import pytest
 
 from cluster.space import REST, Space
 from cluster.stage import Stage, eventually
+from kubeshare.api.names import VGPU_RESOURCE
 
 pytestmark = pytest.mark.lab
 
 GPUS = 4
+
+
+@pytest.fixture(scope="module", autouse=True)
+def forger(shared_space: Space) -> str:
+    """A pod that asks for a part by itself; the node's patience with it passes meanwhile."""
+    shared_space.pod("forger", {VGPU_RESOURCE: "1"}, REST)
+    return "forger"
 
 
 def test_memory_that_no_gpu_has_is_refused_with_the_numbers(stage: Stage, space: Space) -> None:
@@ -78,13 +86,13 @@ def test_two_that_name_the_same_gpuid_share_that_gpu(stage: Stage, space: Space)
     assert space.condition("one", "Scheduled")["reason"] == "Given"
 
 
-def test_a_pod_that_asks_for_a_part_by_itself_never_starts(space: Space) -> None:
-    space.pod("forger", {"kubeshare.nthu/vgpu": "1"}, REST)
-
-    said = space.event("forger", "FailedPrepareDynamicResources")
+def test_a_pod_that_asks_for_a_part_by_itself_never_starts(
+    shared_space: Space, forger: str
+) -> None:
+    said = shared_space.event(forger, "FailedPrepareDynamicResources")
 
     assert "only KubeShare's device manager makes one" in said
-    pod = space.find_pod("forger")
+    pod = shared_space.find_pod(forger)
     assert pod is not None
     assert pod["status"]["phase"] == "Pending"
     (only,) = pod["status"]["containerStatuses"]
