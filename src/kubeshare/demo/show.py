@@ -46,7 +46,7 @@ def live_line(title: str, shares: Mapping[str, float], target: Mapping[str, floa
 
 def closing_table(results: Sequence[StageResult], source: str) -> Table:
     """Target, measured and charged of every job in every stage."""
-    table = Table(title=f"Share of the GPU over each stage's window (measured: {source})")
+    table = Table(title=f"Shares, measured by {source}")
     table.add_column("stage")
     table.add_column("pod")
     for heading in ("target", "measured", "charged", "off by"):
