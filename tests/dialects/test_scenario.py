@@ -98,8 +98,20 @@ def test_a_vgpu_says_what_is_left_or_who_holds_it() -> None:
             "s.yaml:1: policy: policy nearest is not registered; these are: binpack",
         ),
         (
-            HEAD + "nodes: []\nquota: []\nevents: []\n",
-            "s.yaml:3: quota: no registered policy counts quotas",
+            HEAD + "nodes: []\nquota: [{namespace: a, gpu: 1}]\nevents: []\n",
+            "s.yaml:3: quota[0].gpu: unknown key (did you mean gpus?)",
+        ),
+        (
+            HEAD + "nodes: []\nquota: [{pool: a, gpus: 1}]\nevents: []\n",
+            "s.yaml:3: quota[0]: namespace is missing",
+        ),
+        (
+            HEAD + "nodes: []\nquota: [{namespace: a, gpus: .nan}]\nevents: []\n",
+            's.yaml:3: quota[0].gpus: ".nan" is not a number',
+        ),
+        (
+            HEAD + "nodes: []\nquota: [{namespace: a}, {namespace: a, gpus: 1}]\nevents: []\n",
+            "s.yaml:3: quota[1]: says the same namespace, pool and model as a row before it",
         ),
     ],
     ids=repr,

@@ -118,6 +118,21 @@ def parse_size(value: object, field: str) -> int:
     return size
 
 
+def parse_gpus(value: object, field: str) -> int:
+    """Read a number of GPUs, whole or not, as quotas write it: ``2``, ``0.5``.
+
+    Returns:
+        micros, to the nearest millionth.
+
+    Raises:
+        InvalidValueError: not such a number, negative, or past 2^63 - 1 millionths.
+    """
+    amount, _ = _parse(value, field)
+    if amount * MICROS > MAX_BYTES:
+        raise InvalidValueError(field, f"{value} GPUs are more than can be counted")
+    return _nearest(amount * MICROS)
+
+
 def parse_count(value: object, field: str) -> int:
     """Read a whole number of things, such as an extended resource's Quantity: ``8``, ``"1k"``.
 

@@ -16,12 +16,15 @@ from kubeshare.core.device import Device
 from kubeshare.core.errors import InvalidValueError, UnknownPolicyError
 from kubeshare.core.ledger import Ledger
 from kubeshare.core.policies import Policy, policy
+from kubeshare.core.quota import Limits, Quota
+from kubeshare.core.units import parse_gpus
 from kubeshare.dialects.scenario_cluster import Cluster
 from kubeshare.dialects.scenario_request import Family, family_of, foreign, read_request, uid_of
 from kubeshare.dialects.strict_yaml import Field, suggestion
 from kubeshare.dialects.yaml_stream import Document
 
 _TOP = ("policy", "nodes", "quota", "events")
+_QUOTA = ("namespace", "pool", "model", "gpus")
 
 
 class Request(msgspec.Struct, frozen=True):
@@ -105,15 +108,34 @@ def read_scenario(text: bytes | BinaryIO, source: str) -> Scenario:
         chosen = policy(name)
     except UnknownPolicyError as error:
         top["policy"].fail(str(error))
-    if "quota" in top:
-        top["quota"].fail("no registered policy counts quotas")
+    quotas = _read_quotas(top["quota"]) if "quota" in top else []
     family = family_of(name)
     cluster = Cluster(family)
     for field in top["nodes"].items():
         cluster.read_node(field)
     reader = _Events(cluster, family)
     events = (reader.read(field) for field in document.items())
-    return Scenario(chosen, cluster, family.written, events)
+    return Scenario(Limits(chosen, quotas), cluster, family.written, events)
+
+
+def _read_quotas(field: Field) -> list[Quota]:
+    rows: dict[tuple[str, str, str], Quota] = {}
+    for item in field.items():
+        entries = item.mapping(_QUOTA, required=("namespace",))
+        namespace = entries["namespace"].name()
+        pool = entries["pool"].text() if "pool" in entries else ""
+        model = entries["model"].text() if "model" in entries else ""
+        micros = 0
+        if "gpus" in entries:
+            try:
+                micros = parse_gpus(entries["gpus"].number(), "gpus")
+            except InvalidValueError as error:
+                entries["gpus"].fail(error.message)
+        if (namespace, pool, model) in rows:
+            item.fail("says the same namespace, pool and model as a row before it")
+        row = Quota(namespace=namespace, pool=pool, model=model, micros=micros)
+        rows[namespace, pool, model] = row
+    return list(rows.values())
 
 
 class _Events:

@@ -112,7 +112,7 @@ def _tell(
             told[device.path] = why_not[device.id] or rather
     for name in sorted(state.nodes, key=natural):
         if demand.nodes is not None and name not in demand.nodes:
-            told[name] = "not among the nodes asked for"
+            told[name] = reasons.NOT_ASKED
     return told | ({field: why_never} if field else {})
 
 

@@ -1,0 +1,168 @@
+"""Quotas by model, and groups that stay on one model, around any policy."""
+
+import random
+
+import pytest
+
+from core.builders import GPU_MEMORY, a_demand, a_device, a_holder
+from kubeshare.core.decision import Decision, commit
+from kubeshare.core.demand import Demand
+from kubeshare.core.device import Device, FreeGpu, Node
+from kubeshare.core.ledger import Ledger
+from kubeshare.core.policies import Policy, policy
+from kubeshare.core.quota import Limits, Quota, QuotaIndex
+
+LOCALITY = policy("locality")
+
+
+def a_cluster(*extra: Device) -> Ledger:
+    """Two M40 and a V100 in pool research, an M40 in pool web."""
+    ledger = Ledger(
+        [
+            Node("m1", pool="research"),
+            Node("v1", pool="research"),
+            Node("w1", pool="web"),
+        ],
+        [
+            a_device("a", node="m1", model="M40"),
+            a_device("b", node="m1", model="M40"),
+            a_device("c", node="v1", model="V100"),
+            a_device("d", node="w1", model="M40"),
+        ],
+    )
+    for device in extra:
+        ledger.add_device(device)
+    return ledger
+
+
+def a_row(gpus: float, namespace: str = "a", **of: str) -> Quota:
+    return Quota(namespace=namespace, micros=int(gpus * 1_000_000), **of)
+
+
+def ask(decide: Policy, ledger: Ledger, name: str, request: str, **fields: object) -> Decision:
+    demand = a_demand(name, request, **({"namespace": "a"} | fields))  # type: ignore[arg-type]
+    decision = decide(ledger, demand)
+    if decision.outcome == "bound":
+        commit(ledger, demand, decision)
+    return decision
+
+
+def test_a_namespace_may_hold_as_much_of_a_model_as_its_row_says() -> None:
+    ledger = a_cluster()
+    decide = Limits(LOCALITY, [a_row(2, pool="research", model="M40")])
+    assert ask(decide, ledger, "p1", "1").outcome == "bound"
+    assert ask(decide, ledger, "p2", "0.5").outcome == "bound"
+    refused = ask(decide, ledger, "p3", "0.6")
+    assert (refused.outcome, refused.field) == ("rejected", "quota")
+    words = "quota of a is 2 M40 GPUs in pool research: 1.5 held, 0.6 asked"
+    assert refused.reasons["quota"] == refused.reasons["m1/a"] == words
+    # Nothing of what was refused counts.
+    assert ask(decide, ledger, "p4", "0.5").outcome == "bound"
+    assert ask(decide, ledger, "p5", "0.1").outcome == "rejected"
+    # Nothing of what has ended counts.
+    ledger.release("p1")
+    assert ask(decide, ledger, "p6", "0.1").outcome == "bound"
+
+
+def test_a_namespace_without_a_row_is_free() -> None:
+    ledger = a_cluster()
+    decide = Limits(LOCALITY, [a_row(0, "b")])
+    assert ask(decide, ledger, "p", "1").outcome == "bound"
+    assert ask(decide, ledger, "q", "1", namespace="b").field == "quota"
+
+
+def test_what_no_row_covers_is_out_of_bounds() -> None:
+    ledger = a_cluster()
+    decide = Limits(LOCALITY, [a_row(9, pool="web")])
+    assert ask(decide, ledger, "p", "1").devices == ("d",)
+    refused = ask(decide, ledger, "q", "1", model="V100")
+    assert refused.reasons["quota"] == "no quota of a covers V100 GPUs in pool research"
+
+
+def test_every_row_that_covers_a_gpu_limits_it() -> None:
+    ledger = a_cluster()
+    decide = Limits(LOCALITY, [a_row(1.5), a_row(1, model="M40")])
+    assert ask(decide, ledger, "p1", "1").devices == ("a",)
+    assert ask(decide, ledger, "p2", "0.5").devices == ("c",)
+    assert ask(decide, ledger, "p3", "0.1").field == "quota"
+
+
+def test_what_waits_for_room_is_not_refused() -> None:
+    ledger = a_cluster()
+    free = Limits(LOCALITY, [])
+    for name in ("x", "y"):
+        assert ask(free, ledger, name, "1", namespace="", nodes=frozenset(["m1"])).node == "m1"
+    decide = Limits(LOCALITY, [a_row(2, pool="research", model="M40")])
+    waiting = ask(decide, ledger, "p", "0.5")
+    assert waiting.outcome == "pending"
+    assert waiting.reasons["m1/a"] == "compute 0 left, 0.5 asked"
+    assert waiting.reasons["v1/c"] == "no quota of a covers V100 GPUs in pool research"
+
+
+def test_a_node_of_two_models_is_used_as_far_as_quota_reaches() -> None:
+    free = (FreeGpu("M40", GPU_MEMORY), FreeGpu("V100", GPU_MEMORY))
+    ledger = Ledger([Node("n1", free)], [a_device("v", model="V100")])
+    decide = Limits(LOCALITY, [a_row(1, model="M40")])
+    before = Ledger(ledger.nodes.values(), ledger.devices.values())
+    decision = decide(ledger, a_demand("p", "1", namespace="a"))
+    assert ledger == before
+    assert [device.model for device in decision.new] == ["M40"]
+    assert decision.reasons["n1/v"] == "no quota of a covers V100 GPUs"
+    assert "fenced" not in str(dict(decision.reasons))
+
+
+def test_a_demand_that_no_gpu_could_take_is_refused_for_that() -> None:
+    decide = Limits(LOCALITY, [a_row(0)])
+    refused = ask(decide, a_cluster(), "p", "0", memory=2000)
+    assert refused.field == "memory"
+
+
+def test_the_gpus_of_a_demand_count_all() -> None:
+    ledger = a_cluster()
+    decide = Limits(policy("binpack"), [a_row(1)])
+    assert ask(decide, ledger, "p", "0.6", count=2).field == "quota"
+    assert ask(decide, ledger, "q", "0.5", count=2).devices == ("a", "b")
+
+
+@pytest.mark.parametrize("name", ["locality", "binpack"])
+def test_a_group_stays_on_the_model_of_its_first(name: str) -> None:
+    ledger = a_cluster()
+    decide = Limits(policy(name), [])
+    first = ask(decide, ledger, "p1", "0.9", group="g", model="V100")
+    assert first.devices == ("c",)
+    second = ask(decide, ledger, "p2", "0.9", group="g")
+    assert second.outcome == "pending"
+    assert second.reasons["m1/a"] == "model M40, asked V100"
+    third = ask(decide, ledger, "p3", "0.9", group="g", model="M40")
+    assert (third.outcome, third.field) == ("rejected", "group")
+    assert ask(decide, ledger, "p4", "0.9", group="g", namespace="b").outcome == "bound"
+    ledger.release("p1")
+    assert ask(decide, ledger, "p5", "0.9", group="g", model="M40").outcome == "bound"
+
+
+def test_what_is_counted_follows_the_ledger() -> None:
+    source = random.Random(5)
+    ledger = a_cluster(a_device("e", a_holder("h", "0.3"), node="v1", model="V100"))
+    rows = [a_row(1.3, model="M40"), a_row(0.9, pool="research"), a_row(2)]
+    decide = Limits(LOCALITY, rows)
+    holding: list[str] = []
+    for number in range(400):
+        if holding and source.random() < 0.5:
+            ledger.release(holding.pop(source.randrange(len(holding))))
+        name = f"p{number}"
+        request = source.choice(["0.1", "0.3", "0.5"])
+        fields = {"group": source.choice(["", "g"]), "namespace": source.choice("ab")}
+        if ask(decide, ledger, name, request, **fields).outcome == "bound":
+            holding.append(name)
+        fresh = Ledger(ledger.nodes.values(), ledger.devices.values())
+        probe: Demand = a_demand("probe", "0.2", namespace="a", group="g")
+        again = Limits(LOCALITY, rows)(fresh, probe)
+        now = decide(ledger, probe)
+        assert (now.outcome, now.devices, dict(now.reasons)) == (
+            again.outcome,
+            again.devices,
+            dict(again.reasons),
+        )
+        held = ledger.index(QuotaIndex).used_by("a")
+        assert held["research", "M40"] + held["web", "M40"] <= 1_300_000
+    assert len(holding) > 3
