@@ -26,7 +26,7 @@ from kubeshare.core.device import Device
 WIDTH: Final = 64
 """The most places of a branch or leaf; a full one is cut into halves."""
 
-_BOUNDS: Final = 64
+BOUNDS: Final = 64
 """The most labels of which a branch remembers a bound."""
 
 Entry: TypeAlias = tuple[int, str, int, Device]
@@ -171,7 +171,7 @@ class _Part:
         return None
 
     def _learn(self, label: str, bound: int) -> None:
-        if len(self.bounds) >= _BOUNDS:
+        if len(self.bounds) >= BOUNDS:
             self.bounds.clear()
         self.bounds[label] = bound
 
@@ -228,7 +228,7 @@ def _leaf(entries: list[Entry]) -> _Part:
     leaf.most = max(leaf.memories)
     # A label that everybody carries would send the first search through everybody.
     common = frozenset.intersection(*(device.anti_affinities for device in leaf.items))
-    leaf.bounds = dict.fromkeys(sorted(common)[:_BOUNDS], -1)
+    leaf.bounds = dict.fromkeys(sorted(common)[:BOUNDS], -1)
     return leaf
 
 

@@ -1,0 +1,133 @@
+"""The tree of devices against a sorted list, and what it remembers of labels."""
+
+import random
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from core.builders import a_device, a_holder
+from kubeshare.core.device import Device, natural
+from kubeshare.core.index.tree import Entry, Tree
+from prove.engine import narrow_trees
+
+LABELS = ("", "g", "h")
+MOST_NUMBER = 6
+MOST_MEMORY = 4
+
+
+@pytest.fixture(autouse=True, scope="module")
+def narrow() -> Iterator[None]:
+    with narrow_trees():
+        yield
+
+
+def an_entry(name: int, number: int, memory: int, label: str) -> Entry:
+    holder = a_holder("q", "0.1", anti_affinity=label)
+    device = a_device(str(name), holder, node=f"n{name % 3}")
+    return number, natural(device.id), memory, device
+
+
+def first_of(
+    entries: list[Entry], number: int, memory: int, without: str, nodes: frozenset[str] | None
+) -> Device | None:
+    """The answer of somebody who looks at everything."""
+    for entry in sorted(entries, key=lambda entry: entry[:2]):
+        device = entry[3]
+        if (
+            entry[0] >= number
+            and entry[2] >= memory
+            and (not without or without not in device.anti_affinities)
+            and (nodes is None or device.node in nodes)
+        ):
+            return device
+    return None
+
+
+def agrees(tree: Tree, entries: list[Entry], source: random.Random) -> bool:
+    number, memory = source.randint(0, MOST_NUMBER), source.randint(0, MOST_MEMORY + 1)
+    without = source.choice(LABELS)
+    nodes = source.choice((None, None, frozenset(["n0"]), frozenset(["n1", "n2"])))
+    found = tree.first(number, memory, without=without, nodes=nodes)
+    return found == first_of(entries, number, memory, without, nodes)
+
+
+numbers = st.integers(0, MOST_NUMBER)
+memories = st.integers(0, MOST_MEMORY)
+drawn = st.lists(st.tuples(numbers, memories, st.sampled_from(LABELS)), max_size=40)
+
+
+@settings(max_examples=150, deadline=None)
+@given(drawn, st.integers(0, 40), st.randoms(use_true_random=False))
+def test_it_finds_what_a_search_of_everything_finds(
+    rows: list[tuple[int, int, str]], loaded: int, source: random.Random
+) -> None:
+    entries = [an_entry(name, *row) for name, row in enumerate(rows)]
+    present = entries[:loaded]
+    tree = Tree(present)
+    for entry in entries[loaded:]:
+        tree.add(entry)
+        present = [*present, entry]
+        assert agrees(tree, present, source)
+    source.shuffle(present)
+    while present:
+        number, order, _, _ = present.pop()
+        assert tree
+        tree.remove(number, order)
+        assert agrees(tree, present, source)
+        assert agrees(tree, present, source)
+    assert not tree
+
+
+def test_it_stays_right_however_often_entries_come_and_go() -> None:
+    source = random.Random(7)
+    spare = [
+        an_entry(
+            name,
+            source.randint(0, MOST_NUMBER),
+            source.randint(0, MOST_MEMORY),
+            source.choice(LABELS),
+        )
+        for name in range(60)
+    ]
+    tree = Tree()
+    present: list[Entry] = []
+    for _ in range(4000):
+        source.shuffle(spare)
+        if spare and source.random() < 0.5:
+            present.append(spare.pop())
+            tree.add(present[-1])
+        elif present:
+            entry = present.pop(source.randrange(len(present)))
+            tree.remove(*entry[:2])
+            spare.append(entry)
+        assert agrees(tree, present, source)
+
+
+def test_equal_numbers_come_in_the_order_of_their_ids() -> None:
+    entries = [an_entry(name, 5, 1, "") for name in range(30)]
+    tree = Tree()
+    for entry in entries[::-1]:
+        tree.add(entry)
+    for entry in entries:
+        assert tree.first(0, 0) == entry[3]
+        tree.remove(*entry[:2])
+
+
+def test_a_search_in_vain_is_remembered_until_somebody_without_the_label_comes() -> None:
+    tree = Tree([an_entry(name, name, 1, "g") for name in range(30)])
+    assert tree.first(0, 1, without="g") is None
+    tree.add(an_entry(30, 4, 0, ""))
+    assert tree.first(0, 1, without="g") is None
+    assert tree.first(0, 0, without="g") == an_entry(30, 4, 0, "")[3]
+    tree.add(an_entry(31, 5, 1, "h"))
+    assert tree.first(0, 1, without="g") == an_entry(31, 5, 1, "h")[3]
+
+
+def test_only_a_few_labels_are_remembered() -> None:
+    tree = Tree([an_entry(1, 1, 1, "g")])
+    for number in range(100):
+        assert tree.first(0, 2, without=f"label {number}") is None
+    assert tree.first(0, 1, without="g") is None
+    assert tree.first(0, 1, without="h") is not None
