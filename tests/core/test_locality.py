@@ -313,6 +313,6 @@ def test_a_decision_that_came_too_late_records_nothing() -> None:
 def test_policies_are_found_by_name() -> None:
     assert policy("locality") is decide
     with pytest.raises(
-        UnknownPolicyError, match="nearest is not registered; these are: .*locality"
+        UnknownPolicyError, match=r"nearest is not registered; these are: .*locality"
     ):
         policy("nearest")
