@@ -98,7 +98,8 @@ void ks_duty_until(int64_t deadline) {
         ks_meter_set(cell, true);
     for (int64_t now = ks_now(); now < deadline || any_is_open(); now = ks_now()) {
         const int64_t next = step_all(now, now < deadline ? deadline : INT64_MAX);
-        if (next > now)
-            ks_sleep(next - now);
+        const int64_t pause = next - ks_now(); /* a drain took its time */
+        if (pause > 0)
+            ks_sleep(pause);
     }
 }

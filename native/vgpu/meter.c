@@ -26,7 +26,8 @@
 
 struct marker {
     uint64_t launches; /* taken before it */
-    bool follows;      /* the one before it was not passed yet when it was put */
+    int64_t since;     /* when the one before it was put */
+    bool follows;      /* that one was not passed yet when this one was put */
 };
 
 /* A time that the gate is open, as it was first seen. */
@@ -45,7 +46,8 @@ struct meter {
     ks_lock lock;             /* of the following */
     bool was_short;           /* somebody was without credit since the window last grew */
     uint64_t window;
-    uint64_t marked, passed;  /* launches before the last marker put, and the last passed */
+    uint64_t marked, passed; /* launches before the last marker put, and the last passed */
+    int64_t marked_at;
     unsigned first, standing; /* of the ring of markers */
     struct marker markers[KS_MARKERS];
     struct turn turn;
@@ -59,25 +61,27 @@ static uint64_t quarter(const struct meter *meter) {
     return meter->window >= 4 ? meter->window / 4 : 1;
 }
 
-/* After the marker at `place` was passed by the GPU. Where the queue ran dry before it, the time
- * says nothing; but then the window was too small, if somebody waited for it. */
+static uint64_t within(uint64_t least, uint64_t value, uint64_t most) {
+    return value < least ? least : value > most ? most : value;
+}
+
+/* After the marker at `place` was passed by the GPU. Where the queue ran dry before it, all that is
+ * known is that its launches took no longer than since the marker before: then the window may only
+ * grow, and only if somebody waited for it. */
 static void adapt(struct meter *meter, unsigned cell, unsigned place) {
     const struct marker *marker = &meter->markers[place];
-    const uint64_t launches = marker->launches - meter->passed;
+    const uint64_t wanted = (uint64_t)WANTED_BACKLOG * (marker->launches - meter->passed);
+    const unsigned before = (place + KS_MARKERS - 1) % KS_MARKERS;
+    const int64_t took = marker->follows ? ks_between(cell, before, place) : 0;
+    const uint64_t at_least = wanted / (uint64_t)(ks_now() - marker->since + 1);
     uint64_t window = meter->window;
-    const int64_t took =
-        marker->follows ? ks_between(cell, (place + KS_MARKERS - 1) % KS_MARKERS, place) : 0;
-    if (took > 0) {
-        window = (uint64_t)WANTED_BACKLOG * launches / (uint64_t)took;
-        if (window > 4 * meter->window)
-            window = 4 * meter->window;
-    } else if (meter->was_short) {
-        window *= 2;
-    }
+    if (took > 0)
+        window = wanted / (uint64_t)took;
+    else if (meter->was_short && at_least > window)
+        window = at_least;
     meter->was_short = false;
-    meter->window = window < LEAST_WINDOW     ? LEAST_WINDOW
-                    : window > LARGEST_WINDOW ? LARGEST_WINDOW
-                                              : window;
+    window = within(LEAST_WINDOW, window, LARGEST_WINDOW);
+    meter->window = window < 4 * meter->window ? window : 4 * meter->window;
 }
 
 static void collect(struct meter *meter, unsigned cell) {
@@ -95,8 +99,10 @@ static void put_marker(struct meter *meter, unsigned cell) {
     if (taken < meter->marked + quarter(meter) || meter->standing == KS_MARKERS ||
         !ks_mark(cell, place))
         return;
-    meter->markers[place] = (struct marker){.launches = taken, .follows = meter->standing > 0};
+    meter->markers[place] = (struct marker){
+        .launches = taken, .since = meter->marked_at, .follows = meter->standing > 0};
     meter->marked = taken;
+    meter->marked_at = ks_now();
     meter->standing++;
 }
 
@@ -123,6 +129,7 @@ static bool is_alone(struct turn *turn, const struct ks_page_cell *page) {
 static void turn_on(struct meter *meter) {
     meter->window = meter->window != 0 ? meter->window : FIRST_WINDOW;
     meter->marked = meter->passed = 0;
+    meter->marked_at = 0;
     meter->standing = 0;
     meter->turn = (struct turn){0};
     atomic_store(&meter->taken, 0);

@@ -30,9 +30,9 @@ def test_when_the_daemon_dies_the_process_times_itself_until_one_is_back(
     claim.accept()
     claim.open()
     probe.do("launch", "kernel", 1000, 1)
-    probe.tell("work", 1000, 10_000, 10)
+    probe.tell("launch", "kernel", 1000, 10_000)
     claim.stop()
-    assert REQUEST - 0.1 < share(machine, 20) < REQUEST + 0.05
+    assert REQUEST / 2 < share(machine, 20) < REQUEST + 0.05
     claim.close()
     claim.listen()
     connection = claim.accept()
@@ -50,9 +50,19 @@ def test_a_process_that_finds_no_daemon_times_itself(
     probe.do("init")
     probe.do("retain", 0)
     probe.do("launch", "kernel", 1000, 1)
-    probe.tell("work", 1000, 10_000, 10)
-    assert REQUEST - 0.1 < share(machine, 20) < REQUEST + 0.05
+    probe.tell("launch", "kernel", 1000, 10_000)
+    assert REQUEST / 2 < share(machine, 20) < REQUEST + 0.05
     assert probe.is_silent()
+
+
+def test_processes_of_a_claim_keep_to_its_request_together(machine: Machine, claim: Claim) -> None:
+    claim.stop()
+    with machine.start(claim.environment) as one, machine.start(claim.environment) as other:
+        for probe in (one, other):
+            probe.do("init")
+            probe.do("retain", 0)
+            probe.tell("launch", "kernel", 1000, 10_000)
+        assert REQUEST / 2 < share(machine, 20) < REQUEST + 0.05
 
 
 def test_long_kernels_are_paid_for_later(folder: Path, machine: Machine) -> None:
