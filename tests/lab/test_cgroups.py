@@ -1,5 +1,7 @@
 """Control groups, on folders that look like the kernel's."""
 
+import shutil
+import threading
 from pathlib import Path
 
 import pytest
@@ -43,6 +45,30 @@ def test_the_members_of_a_group_are_those_of_all_below(version_1: Path) -> None:
     (version_1 / "memory/lab/demo/pod/cgroup.procs").write_text("3\n")
 
     assert cgroups.members("lab/demo", version_1) == {1, 2, 3}
+
+
+def test_groups_may_vanish_while_their_members_are_counted(version_1: Path) -> None:
+    group = version_1 / "pids/lab/demo"
+    group.mkdir(parents=True)
+    (group / "cgroup.procs").write_text("1\n")
+    done = threading.Event()
+
+    def come_and_go() -> None:
+        while not done.is_set():
+            for number in range(50):
+                (group / f"pod{number}" / "container").mkdir(parents=True)
+            for number in range(50):
+                shutil.rmtree(group / f"pod{number}")
+
+    pods = threading.Thread(target=come_and_go)
+    pods.start()
+    try:
+        assert {frozenset(cgroups.members("lab/demo", version_1)) for _ in range(200)} == {
+            frozenset({1})
+        }
+    finally:
+        done.set()
+        pods.join()
 
 
 def test_removing_a_group_takes_its_empty_parents_along(version_1: Path) -> None:

@@ -66,9 +66,11 @@ def members(group: str, root: Path = ROOT) -> set[int]:
     """The pids of all processes in a group and in those below it."""
     found: set[int] = set()
     for folder in folders(group, root):
-        for file in folder.rglob("cgroup.procs"):
+        # Groups come and go meanwhile; os.walk passes over those that are gone.
+        for path, _, _ in os.walk(folder):
             with contextlib.suppress(OSError):
-                found.update(int(pid) for pid in file.read_text().split())
+                procs = (Path(path) / "cgroup.procs").read_text()
+                found.update(int(pid) for pid in procs.split())
     return found
 
 
