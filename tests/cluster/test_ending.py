@@ -45,19 +45,24 @@ def test_a_job_that_is_done_gives_its_gpu_back_and_stays_to_be_read(
 def test_a_part_is_held_until_its_containers_have_stopped(stage: Stage, space: Space) -> None:
     # Its first process ignores the polite signal, so it works on until the grace has passed.
     stubborn = ("sh", "-c", "trap '' TERM; burn --seconds 3600; true")
-    space.share("slow", {"request": "0.5"}, stubborn, terminationGracePeriodSeconds=3)
+    space.share("slow", {"request": "0.5"}, stubborn, terminationGracePeriodSeconds=5)
     place = space.ready("slow")
     stage.works_for(place, "slow")
 
     space.delete("sharepod", "slow")
     eventually(lambda: space.sharepod("slow") is None, "SharePod slow to be gone")
     assert stage.processes("slow"), "the container runs on for its grace"
-    held_while_it_ran = 0
-    while "slow" in stage.holders(place.gpuid):
-        held_while_it_ran += bool(stage.processes("slow"))
+    held_while_it_ran = []
 
-    assert held_while_it_ran
+    def given_back() -> bool:
+        if "slow" not in stage.holders(place.gpuid):
+            return True
+        held_while_it_ran.extend(stage.processes("slow"))
+        return False
+
+    eventually(given_back, "its part to be given back")
     assert stage.processes("slow") == []
+    assert held_while_it_ran
     eventually(lambda: space.find_pod("slow") is None, "its pod to be gone")
     eventually(lambda: not stage.placeholders(), "its placeholder to be gone")
     eventually(lambda: not stage.vgpus(), "its vGPU to be gone")
