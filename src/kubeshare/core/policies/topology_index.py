@@ -139,7 +139,6 @@ class TopologyIndex:
                 return None
             devices = self._devices.get(name, {})
             state = self._states[name] = NodeState(node, devices.values())
-        state.count()
         return state
 
     def _rebuild(self, name: str) -> None:

@@ -6,7 +6,7 @@ other one.
 """
 
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from kubeshare.core.demand import Demand
 from kubeshare.core.device import MAX_HOLDERS, Device, Node, natural
@@ -14,6 +14,8 @@ from kubeshare.core.topology.closest import Best, Closest, closest
 from kubeshare.core.topology.links import flat
 from kubeshare.core.topology.tree import bits
 from kubeshare.core.units import MICROS
+
+_MOST_KINDS: Final = 64
 
 
 class Asked(NamedTuple):
@@ -54,63 +56,80 @@ class NodeState:
         devices: index or place in the matrix → device.
         free: micros that are left on its devices, those out of service left out.
         idle: the devices in service that nobody uses, as bits.
-        in_use: the numbers of those in service that somebody uses and that take more.
+        in_use: those in service that somebody uses and that take more, as bits.
     """
+
+    __slots__ = (
+        "_masks",
+        "_numbers",
+        "closest",
+        "devices",
+        "free",
+        "idle",
+        "in_use",
+        "key",
+        "name",
+    )
 
     def __init__(self, node: Node, devices: Iterable[Device]) -> None:
         self.name = node.name
         self.key = natural(node.name)
         self.devices, self.closest = _arranged(node, list(devices))
+        self.free = self.idle = self.in_use = 0
         self._numbers = {device.id: number for number, device in self.devices.items()}
-        self.free = self.idle = 0
-        self.in_use: list[int] = []
-        self._counted = False
-        self.count()
+        self._masks: dict[tuple[str, int], tuple[int, ...]] = {}
+        self._count()
 
     def update(self, device: Device) -> None:
         """Take in that the holders or the health of one of its devices changed."""
-        self.devices[self._numbers[device.id]] = device
-        self._counted = False
-
-    def count(self) -> None:
-        """Bring the bits and sums up to date after :meth:`update`."""
-        if self._counted:
-            return
-        self._counted = True
-        free = idle = 0
-        in_use: list[int] = []
-        for number, device in self.devices.items():
-            if not device.healthy or device.fenced:
-                continue
-            free += device.compute_left
-            holders = len(device.holders)
-            if not holders:
-                idle |= 1 << number
-            elif holders < MAX_HOLDERS:
-                in_use.append(number)
-        self.free, self.idle, self.in_use = free, idle, in_use
+        number = self._numbers[device.id]
+        before = self.devices[number]
+        self.devices[number] = device
+        if (before.healthy, before.fenced) != (device.healthy, device.fenced):
+            self._count()
+        elif device.healthy and not device.fenced:
+            self.free += device.compute_left - before.compute_left
+            bit, holders = 1 << number, len(device.holders)
+            self.idle = self.idle & ~bit if holders else self.idle | bit
+            self.in_use = self.in_use | bit if 0 < holders < MAX_HOLDERS else self.in_use & ~bit
 
     def best(self, asked: Asked) -> Best | None:
         """The best idle GPUs for a demand, all of one model."""
-        masks = self._masks(asked)
+        kind = (asked.model, asked.memory)
+        masks = self._masks.get(kind)
+        if masks is None:
+            masks = self._remember(kind)
         if len(masks) == 1:
-            return self.closest.best(self.idle, masks[0], asked.whole)
-        found = (self.closest.best(self.idle, mask, asked.whole) for mask in masks)
+            return self.closest.best(self.idle, masks[0] & self.idle, asked.whole)
+        found = (self.closest.best(self.idle, mask & self.idle, asked.whole) for mask in masks)
         return min((best for best in found if best), default=None, key=_score_then_index)
 
     def chosen(self, gpus: int) -> tuple[Device, ...]:
         """The devices of a set."""
-        return tuple(self.devices[number] for number in bits(gpus))
+        return tuple([self.devices[number] for number in bits(gpus)])
 
-    def _masks(self, asked: Asked) -> list[int]:
-        """For each model that will do, those of the idle GPUs that are large enough."""
+    def _count(self) -> None:
+        free = idle = in_use = 0
+        for number, device in self.devices.items():
+            if device.healthy and not device.fenced:
+                free += device.compute_left
+                if not device.holders:
+                    idle |= 1 << number
+                elif len(device.holders) < MAX_HOLDERS:
+                    in_use |= 1 << number
+        self.free, self.idle, self.in_use = free, idle, in_use
+
+    def _remember(self, kind: tuple[str, int]) -> tuple[int, ...]:
+        """For each model that will do, those of its GPUs that are large enough, idle or not."""
+        model, memory = kind
         masks: dict[str, int] = {}
         for number, device in self.devices.items():
-            if self.idle >> number & 1 and device.memory >= asked.memory:
+            if model in ("", device.model) and device.memory >= memory:
                 masks[device.model] = masks.get(device.model, 0) | 1 << number
-        if asked.model:
-            return [masks.get(asked.model, 0)]
-        return list(masks.values())
+        if len(self._masks) >= _MOST_KINDS:
+            self._masks.clear()
+        self._masks[kind] = tuple(masks.values())
+        return self._masks[kind]
 
 
 def _arranged(node: Node, devices: list[Device]) -> tuple[dict[int, Device], Closest]:
