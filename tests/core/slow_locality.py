@@ -15,6 +15,10 @@ def slow_decide(ledger: Ledger, demand: Demand) -> tuple[str, str | None, str | 
     """(outcome, node, device id); the id is "new" for a vGPU with a generated one."""
     if rejected(ledger, demand):
         return "rejected", None, None
+    return several(ledger, demand) if demand.count > 1 else single(ledger, demand)
+
+
+def single(ledger: Ledger, demand: Demand) -> tuple[str, str | None, str | None]:
     devices = [device for device in ledger.devices.values() if usable(ledger, device, demand)]
     candidates = [device for device in devices if feasible(device, demand)]
     if demand.device_id:
@@ -37,7 +41,7 @@ def rejected(ledger: Ledger, demand: Demand) -> bool:
     kinds = [(device.model, device.memory) for device in ledger.devices.values()]
     for node in ledger.nodes.values():
         kinds += [(gpu.model, gpu.memory) for gpu in [*node.free, *node.kinds]]
-    if demand.count > 1:
+    if demand.count > 1 and demand.device_id:
         return True
     if demand.device_id.startswith("vgpu-") and demand.device_id not in ledger.devices:
         return True
@@ -46,7 +50,82 @@ def rejected(ledger: Ledger, demand: Demand) -> bool:
         for model, total in kinds
         if (demand.model in {model, ""}) and demand.memory.on(total) <= total
     ]
-    return bool(kinds) and not suitable
+    if kinds and not suitable:
+        return True
+    return bool(kinds) and demand.count > 1 and not enough_on_a_node(ledger, demand)
+
+
+def enough_on_a_node(ledger: Ledger, demand: Demand) -> bool:
+    """A node has enough GPUs of one model, in use or not; nothing else is known to be there."""
+    names = {device.node for device in ledger.devices.values()} | set(ledger.nodes)
+    for name in names:
+        gpus = [(each.model, each.memory) for each in ledger.devices.values() if each.node == name]
+        if name in ledger.nodes:
+            gpus += [(gpu.model, gpu.memory) for gpu in ledger.nodes[name].free]
+        for wanted in {model for model, _ in gpus}:
+            large = [
+                1 for model, total in gpus if model == wanted and demand.memory.on(total) <= total
+            ]
+            if demand.model in {wanted, ""} and len(large) >= demand.count:
+                return True
+    return False
+
+
+def several(ledger: Ledger, demand: Demand) -> tuple[str, str | None, str | None]:
+    """All sets of GPUs of one node and model; the ids of the best, with "new" for new ones."""
+    carriers = [
+        device for device in ledger.devices.values() if demand.affinity in affinities(device)
+    ]
+    options: list[tuple[list[object], str, list[str]]] = []
+    for node in ledger.nodes.values():
+        if demand.nodes is not None and node.name not in demand.nodes:
+            continue
+        here = [
+            device
+            for device in ledger.devices.values()
+            if device.node == node.name
+            and usable(ledger, device, demand)
+            and feasible(device, demand)
+        ]
+        free = list(node.free)
+        if demand.affinity and carriers:
+            here, free = [device for device in here if device in carriers], []
+        elif demand.affinity:
+            here = [device for device in here if not device.holders]
+        models = {device.model for device in here} | {gpu.model for gpu in free}
+        for model in models:
+            if demand.model not in {model, ""}:
+                continue
+            plain = best_fit([d for d in here if d.model == model and not affinities(d)])
+            labelled = worst_fit([d for d in here if d.model == model and affinities(d)])
+            new = [
+                gpu
+                for gpu in free
+                if gpu.model == model and demand.memory.on(gpu.memory) <= gpu.memory
+            ]
+            line = [*plain, *labelled, *new][: demand.count]
+            if len(line) < demand.count:
+                continue
+            taken = [each for each in line if isinstance(each, Device)]
+            opened = demand.count - len(taken)
+            rank: list[object] = [opened, sum(bool(affinities(each)) for each in taken)]
+            rank += [[left(each) for each in taken if not affinities(each)]]
+            rank += [[minus(left(each)) for each in taken if affinities(each)]]
+            rank += [len(node.free) if opened else 0, by_name(node.name), by_name(model)]
+            options.append((rank, node.name, sorted(each.id for each in taken) + ["new"] * opened))
+    if not options:
+        return "pending", None, None
+    _, name, ids = min(options)
+    return "bound", name, ",".join(ids)
+
+
+def left(device: Device) -> tuple[int, int, list[tuple[bool, int, str]]]:
+    compute, memory = used(device)
+    return 1_000_000 - compute, device.memory - memory, by_id(device)
+
+
+def minus(place: tuple[int, int, list[tuple[bool, int, str]]]) -> tuple[object, ...]:
+    return -place[0], -place[1], place[2]
 
 
 def usable(ledger: Ledger, device: Device, demand: Demand) -> bool:

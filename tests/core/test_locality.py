@@ -23,10 +23,10 @@ from kubeshare.core.units import MI
 
 def in_short(decision: Decision) -> tuple[str, str | None, str | None]:
     """As the slow policy answers: a generated id is "new"."""
-    device = decision.devices[0] if decision.devices else None
-    if decision.created and device and device.startswith("vgpu-"):
-        device = "new"
-    return decision.outcome, decision.node, device
+    opened = {device.id for device in decision.new if device.id.startswith("vgpu-")}
+    kept = sorted(set(decision.devices) - opened)
+    devices = ",".join([*kept, *["new"] * len(opened)])
+    return decision.outcome, decision.node, devices or None
 
 
 def assert_explained(ledger: Ledger, demand: Demand, decision: Decision) -> None:
@@ -264,7 +264,7 @@ def test_why_a_node_is_passed_over(node: Node, demand: Demand, words: str) -> No
 @pytest.mark.parametrize(
     ("demand", "field", "words"),
     [
-        (a_demand("p", count=2), "count", "2 GPUs asked, and the locality policy places one"),
+        (a_demand("p", count=2), "count", "2 GPUs asked, and no node has more than 1 that do"),
         (a_demand("p", memory=2000), "memory", "1.95Gi asked, and the largest GPU has 1000Mi"),
         (a_demand("p", model="A100"), "model", "no GPU of model A100 in this cluster"),
         (

@@ -21,16 +21,19 @@ SIZES = (0, 0, 1, 1, 2, 2, 3, 5, 8, 16, 17)
 
 def in_short(decision: Decision) -> tuple[str, str | None, str | None]:
     """As the slow policy answers: a generated id is "new"."""
-    device = decision.devices[0] if decision.devices else None
-    if decision.created and device and device.startswith("vgpu-"):
-        device = "new"
-    return decision.outcome, decision.node, device
+    opened = {device.id for device in decision.new if device.id.startswith("vgpu-")}
+    kept = sorted(set(decision.devices) - opened)
+    devices = ",".join([*kept, *["new"] * len(opened)])
+    return decision.outcome, decision.node, devices or None
 
 
 def branch(ledger: Ledger, demand: Demand, decision: Decision) -> str:
     """By which lines of Algorithm 1 a demand was answered, and how."""
     if decision.outcome == "rejected":
         return f"rejected: {decision.field}"
+    if demand.count > 1:
+        bound = "opens a vGPU" if decision.created else "all from the pool"
+        return f"several: {bound if decision.node else 'waits'}"
     if demand.device_id:
         known = demand.device_id in ledger.devices
         lines = "a known GPUID" if known else "a new GPUID"
@@ -126,7 +129,7 @@ def _demand(source: random.Random, names: Iterator[int], known: list[Demand]) ->
             anti_affinity=pick(("", "", "g", "h")),
             exclusion=pick(("",) * 5 + ("e",)),
             device_id=pick(("",) * 24 + ("A", "2", "mine", "vgpu-b")),
-            count=2 if source.random() < 0.01 else 1,
+            count=source.choice((2, 2, 3)) if source.random() < 0.08 else 1,
             model=pick(("",) * 6 + ("V100", "A100")),
             nodes=pick((None, None, None, None, frozenset(["n1"]), frozenset(["n2", "n10"]))),
         )

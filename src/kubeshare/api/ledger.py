@@ -69,13 +69,14 @@ def _node(name: str, found: v1.GPUNode | None, pool: Sequence[v1.VGPU], left: in
     kinds = frozenset(FreeGpu(gpu.model, gpu.memory_bytes) for gpu in found.spec.devices)
     used = {vgpu.spec.uuid for vgpu in pool}
     idle = [gpu for gpu in found.spec.devices if gpu.healthy and gpu.uuid not in used]
+    total = len(found.spec.devices)
     if left <= 0 or not idle:
-        return Node(name, kinds=kinds)
+        return Node(name, kinds=kinds, total=total)
     models = {gpu.model for gpu in idle}
     smallest = FreeGpu(
         models.pop() if len(models) == 1 else "", min(gpu.memory_bytes for gpu in idle)
     )
-    return Node(name, free=(smallest,) * min(left, len(idle)), kinds=kinds)
+    return Node(name, free=(smallest,) * min(left, len(idle)), kinds=kinds, total=total)
 
 
 def _device(

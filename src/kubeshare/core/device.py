@@ -250,6 +250,8 @@ class Node(msgspec.Struct, frozen=True, gc=False):
         free: one entry for each GPU that is in nobody's use and not yet in the pool.
         kinds: the kinds of all GPUs it has, in use or not; what is free or in the
             pool need not be repeated. They tell "not now" from "never".
+        total: how many GPUs it has, in use or not; 0 where only what is free or in the
+            pool counts.
         pool: the pool that quotas know it by, "" for none.
         links: how far its GPUs are from each other: ``links[i][j]`` is the cost level
             between the GPUs of index i and j (:mod:`kubeshare.core.topology`); empty
@@ -259,6 +261,7 @@ class Node(msgspec.Struct, frozen=True, gc=False):
     name: str
     free: tuple[FreeGpu, ...] = ()
     kinds: frozenset[FreeGpu] = frozenset()
+    total: int = 0
     pool: str = ""
     links: tuple[tuple[int, ...], ...] = ()
 

@@ -39,14 +39,25 @@ def why_on_any(kinds: Collection[FreeGpu], demand: Demand) -> tuple[str, str] | 
 
 
 def most_on_a_node(devices: Iterable[Device], ledger: Ledger, demand: Demand) -> int:
-    """The most GPUs of one model that a node has, free or not, and that are large enough."""
+    """The most GPUs of one model that a node may have, in use or not, and that are large enough."""
     found: Counter[tuple[str, str]] = Counter()
+    known: Counter[str] = Counter()
     for device in devices:
+        known[device.node] += 1
         found[device.node, device.model] += _would_do(device.model, device.memory, demand)
     for node in ledger.nodes.values():
+        known[node.name] += len(node.free)
         for gpu in node.free:
             found[node.name, gpu.model] += _would_do(gpu.model, gpu.memory, demand)
+        # Others may have the rest, and give them back: they may be of any kind of the node's.
+        rest = max(0, node.total - known[node.name])
+        for model in {kind.model for kind in node.kinds if _would_do(*_of(kind), demand)}:
+            found[node.name, model] = max(1, found[node.name, model] + rest)
     return max(found.values(), default=0)
+
+
+def _of(kind: FreeGpu) -> tuple[str, int]:
+    return kind.model, kind.memory
 
 
 def _would_do(model: str, memory: int, demand: Demand) -> bool:

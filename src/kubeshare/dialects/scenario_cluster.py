@@ -68,7 +68,7 @@ class Cluster:
         links = _read_links(entries)
         free = _how_many(entries["free"]) if "free" in entries else 0
         pool = entries["pool"].text() if "pool" in entries else ""
-        self.ledger.add_node(Node(name, (gpu,) * free, frozenset([gpu]), pool, links))
+        self.ledger.add_node(Node(name, (gpu,) * free, frozenset([gpu]), pool=pool, links=links))
         devices = {device.id: device for device in self._numbered_gpus(entries, name, gpu, links)}
         listed: set[str] = set()
         for item in entries["vgpus"].items() if "vgpus" in entries else ():

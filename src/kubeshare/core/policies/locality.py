@@ -16,6 +16,7 @@ Ties never depend on an order of listing. Best fit is the least compute left,
 then the least memory left, then the id; worst fit the most of both, then the id.
 """
 
+from collections.abc import Iterator
 from functools import partial
 from hashlib import blake2b
 from itertools import count
@@ -26,6 +27,7 @@ from kubeshare.core.decision import Decision, Reasons
 from kubeshare.core.demand import Demand
 from kubeshare.core.device import Device, Node
 from kubeshare.core.ledger import Ledger
+from kubeshare.core.policies import locality_several
 from kubeshare.core.policies.locality_index import IDLE, LocalityIndex
 from kubeshare.core.policies.locality_reasons import tell, why_not
 
@@ -46,6 +48,8 @@ def decide(ledger: Ledger, demand: Demand) -> Decision:
     if impossible:
         why = Reasons(partial(told, never=impossible))
         return Decision(outcome="rejected", reasons=why, field=impossible[0])
+    if demand.count > 1:
+        return locality_several.decide(ledger, demand, _new_ids)
     taken, or_new = _existing(ledger, index, demand)
     if taken is not None:
         return Decision(
@@ -104,17 +108,17 @@ def _new_device(ledger: Ledger, demand: Demand, home: Node) -> Device:
         key=lambda gpu: (gpu.memory, gpu.model),
     )
     return Device(
-        id=demand.device_id or _new_id(ledger, demand),
+        id=demand.device_id or next(_new_ids(ledger, demand)),
         node=home.name,
         model=gpu.model,
         memory=gpu.memory,
     )
 
 
-def _new_id(ledger: Ledger, demand: Demand) -> str:
-    """An id that follows from the demand alone and that no device has."""
+def _new_ids(ledger: Ledger, demand: Demand) -> Iterator[str]:
+    """Ids that follow from the demand alone and that no device has."""
     ids = (_hashed_id(demand.uid, attempt) for attempt in count(demand.attempt))
-    return next(new_id for new_id in ids if new_id not in ledger.devices)
+    return (new_id for new_id in ids if new_id not in ledger.devices)
 
 
 def _hashed_id(uid: str, attempt: int) -> str:
@@ -124,8 +128,10 @@ def _hashed_id(uid: str, attempt: int) -> str:
 def _never(ledger: Ledger, index: LocalityIndex, demand: Demand) -> tuple[str, str] | None:
     """The field by which no GPU of this cluster can ever take the demand, and why."""
     wanted = demand.device_id
-    if demand.count > 1:
-        return "count", f"{demand.count} GPUs asked, and the locality policy places one"
+    if demand.count > 1 and wanted:
+        return "id", f"{wanted} is one GPU, and {demand.count} are asked"
     if wanted.startswith(RESERVED_PREFIX) and wanted not in ledger.devices:
         return "id", f"there is no vGPU {wanted}, and new ones of that prefix are not for users"
+    if demand.count > 1:
+        return never.why(ledger, demand)
     return never.why_on_any(index.kinds, demand)

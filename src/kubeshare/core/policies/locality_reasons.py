@@ -43,13 +43,17 @@ def tell(
         home: the node that gets a new vGPU, if one does.
         never: the field that makes the demand impossible, and why; empty if it is not.
     """
-    return _Telling(state, demand, taken, home).words(*never)
+    return Telling(state, demand, taken, home).words(*never)
 
 
-class _Telling:
-    """What is the same for all devices and nodes of one answer."""
+class Telling:
+    """What is the same for all devices and nodes of one answer; see :func:`tell`.
 
-    def __init__(self, state: State, demand: Demand, taken: str, home: str) -> None:
+    Attributes:
+        bound_to: why only certain existing devices may be used and no new one, or "".
+    """
+
+    def __init__(self, state: State, demand: Demand, taken: str = "", home: str = "") -> None:
         self.state = state
         self.demand = demand
         self.taken = state.devices[taken] if taken else None
@@ -60,7 +64,7 @@ class _Telling:
         """As :func:`tell`."""
         told: dict[str, str] = {}
         orders = {name: natural(name) for name in self.state.nodes}
-        devices = [device for device in self.state.devices.values() if self._admits(device.node)]
+        devices = [device for device in self.state.devices.values() if self.admits(device.node)]
         devices.sort(
             key=lambda device: (
                 orders.get(device.node) or natural(device.node),
@@ -69,9 +73,7 @@ class _Telling:
         )
         for device in devices:
             if device is not self.taken:
-                told[device.path] = (
-                    self._why_not(device) or never or _why_rather(self.taken, device)
-                )
+                told[device.path] = self.why_not(device) or never or _why_rather(self.taken, device)
         for name in sorted(self.state.nodes, key=orders.__getitem__):
             reason = self._why_not_on(self.state.nodes[name])
             if reason:
@@ -80,7 +82,8 @@ class _Telling:
             told[field] = never
         return told
 
-    def _admits(self, node: str) -> bool:
+    def admits(self, node: str) -> bool:
+        """The demand may go to this node."""
         return self.demand.nodes is None or node in self.demand.nodes
 
     def _by_id(self) -> str:
@@ -100,7 +103,8 @@ class _Telling:
             return ""
         return f"affinity {label} is on {', '.join(sorted(carriers, key=natural))}"
 
-    def _why_not(self, device: Device) -> str | None:
+    def why_not(self, device: Device) -> str | None:
+        """Why a device cannot take the demand, wherever it is; None when it can."""
         return (
             _out_of_service(self.state, device)
             or self._why_not_by_affinity(device)
@@ -120,8 +124,8 @@ class _Telling:
 
     def _why_not_on(self, node: Node) -> str | None:
         """Why no new vGPU was opened on a node; nothing where none had to be."""
-        if not self._admits(node.name):
-            return "not among the nodes asked for"
+        if not self.admits(node.name):
+            return reasons.NOT_ASKED
         if self.taken:
             return None
         if self.bound_to:
