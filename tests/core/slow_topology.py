@@ -4,6 +4,7 @@ It looks at every set of GPUs of every node, and finds groups by walking the lin
 shares no code with the real policy but the plain data that both look at.
 """
 
+from functools import cache
 from itertools import combinations
 from typing import Any, NamedTuple
 
@@ -84,14 +85,13 @@ class SlowNode:
             and len(set(numbered)) == len(devices)
             and all(number in rows for number in numbered)
         ):
-            self.links: Any = node.links
+            self.links = node.links
             for device in devices:
                 assert device.index is not None
                 self.gpus[device.index] = device
         else:
-            self.links = [[0 if a == b else 6 for a in devices] for b in devices]
-            for a in range(len(devices)):
-                self.links[a][a] = 0
+            size = range(len(devices))
+            self.links = tuple(tuple(0 if a == b else 6 for a in size) for b in size)
             devices.sort(key=lambda device: by_name(device.name))
             self.gpus = dict(enumerate(devices))
         self.groups = groups(self.links)
@@ -182,7 +182,8 @@ class SlowNode:
         return [len(group.members & self.idle) for group in self.around(chosen)]
 
 
-def groups(links: Any) -> list[SlowGroup]:
+@cache
+def groups(links: tuple[tuple[int, ...], ...]) -> list[SlowGroup]:
     """GPUs that reach each other by links of a level or nearer, unless a nearer level does."""
     found: dict[frozenset[int], int] = {}
     for level in range(1, 7):

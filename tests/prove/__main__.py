@@ -8,8 +8,9 @@ import click
 
 from prove.engine import Failure, Seen, Trial, run
 from prove.locality import LOCALITY
+from prove.topology import TOPOLOGY
 
-TRIALS = (LOCALITY,)
+TRIALS = (LOCALITY, TOPOLOGY)
 
 _EVERY_SECONDS = 5.0
 

@@ -1,0 +1,144 @@
+"""The topology policy on trial: a few nodes of all shapes, fractions and whole GPUs alike."""
+
+import random
+from collections.abc import Iterator
+from itertools import count
+
+from core.slow_topology import Answer, slow_decide
+from core.topologies import CUBE_MESH, TREES, mesh
+from kubeshare.core.decision import Decision
+from kubeshare.core.demand import Demand, Memory
+from kubeshare.core.device import Device, Node
+from kubeshare.core.ledger import Ledger
+from kubeshare.core.policies.topology import decide
+from kubeshare.core.topology import Links
+from kubeshare.core.units import MICROS
+from prove.engine import Step, Trial
+
+NODES = ("n1", "n2", "n10")
+SHAPES = (*TREES.values(), CUBE_MESH, mesh(5, [(0, 1), (1, 2), (3, 4)], 4), ())
+LEVELS = ((2, 3, 4, 5, 6), (1, 6), (1, 2, 6))
+SHARES = (0, 1, 100_000, 200_000, 333_333, 500_000, 600_000, 900_000, 999_999)
+SIZES = (0, 0, 1, 4, 16, 20, 40, 64, 65)
+WANTED = (None, None, None, frozenset(["n1"]), frozenset(["n2", "n10"]))
+
+
+def in_short(decision: Decision) -> Answer:
+    """As the slow policy answers."""
+    return decision.outcome, decision.node, decision.devices
+
+
+def branch(ledger: Ledger, demand: Demand, decision: Decision) -> str:
+    """By which of the paper's algorithms a demand was answered, and how."""
+    if decision.outcome == "rejected":
+        return f"rejected: {decision.field}"
+    rule = "Fragment"
+    if demand.request == MICROS:
+        rule = "Singular" if demand.count == 1 else "Link"
+    if decision.outcome == "pending":
+        return f"{rule}: waits"
+    found = "idle" if ledger.devices[decision.devices[0]].idle else "in use"
+    return f"{rule}: {found}, {'one node' if len(ledger.nodes) == 1 else 'several nodes'}"
+
+
+def episode(source: random.Random) -> list[Step]:
+    """A cluster comes, then whatever may happen happens."""
+    names = count()
+    known: list[Demand] = []
+    steps: list[Step] = []
+    for name in source.sample(NODES, source.choice((1, 1, 2, 3))):
+        steps += node_and_devices(source, name)
+    for _ in range(source.randint(20, 60)):
+        steps += _happens(source, names, known)
+    return steps
+
+
+def node_and_devices(source: random.Random, name: str) -> Iterator[Step]:
+    """A node with its GPUs, most of them numbered as its links are."""
+    links = _links(source)
+    size = len(links) or source.randint(0, 4)
+    models = source.choice((("M40",), ("M40",), ("M40", "P4")))
+    sizes = source.choice(((64,), (64,), (64, 32, 16)))
+    numbered = source.random() > 0.05
+    yield "node", Node(name, links=links)
+    for index in range(size):
+        if source.random() > 0.03:
+            yield (
+                "device",
+                Device(
+                    id=f"{name}/{index}",
+                    node=name,
+                    index=index if numbered or source.random() < 0.5 else None,
+                    model=source.choice(models),
+                    memory=source.choice(sizes),
+                ),
+            )
+
+
+def random_demand(source: random.Random, name: str) -> Demand:
+    """A fraction as often as whole GPUs, now and then what the policy does not know."""
+    pick = source.choice
+    whole = source.random() < 0.5
+    several = pick((1, 1, 2, 2, 3, 4, 5, 8))
+    return Demand(
+        uid=name,
+        name=name,
+        request=MICROS if whole else pick(SHARES),
+        memory=Memory(bytes=pick(SIZES)) if source.random() < 0.6 else Memory(micros=500_000),
+        count=several if whole or source.random() < 0.02 else 1,
+        affinity=pick(("",) * 80 + ("red",)),
+        anti_affinity=pick(("",) * 80 + ("g",)),
+        exclusion=pick(("",) * 80 + ("e",)),
+        device_id=pick(("",) * 80 + ("n1/0",)),
+        model=pick(("",) * 16 + ("M40", "M40", "P4", "V100")),
+        nodes=pick(WANTED),
+    )
+
+
+def _happens(source: random.Random, names: Iterator[int], known: list[Demand]) -> Iterator[Step]:
+    dice = source.random()
+    if dice < 0.4:
+        # Most of those known wait or were rejected, and have nothing to give back.
+        for demand in source.sample(known, min(len(known), 3)):
+            known.remove(demand)
+            yield "release", demand.uid
+    elif dice < 0.5:
+        yield _trouble(source)
+    elif dice < 0.53:
+        steps: list[Step] = [_trouble(source) for _ in range(3)]
+        steps += [("release", demand.uid) for demand in source.sample(known, len(known) // 2)]
+        yield "what if", steps
+    for _ in range(2):
+        known.append(random_demand(source, f"p{next(names)}"))
+        yield "ask", known[-1]
+
+
+def _trouble(source: random.Random) -> Step:
+    name = source.choice(NODES)
+    device_id = f"{name}/{source.randint(0, 5)}"
+    healthy, fenced = source.random() < 0.5, source.random() < 0.2
+    steps: list[Step] = [
+        ("mark", (device_id, healthy, fenced)),
+        ("mark", (device_id, True, False)),
+        ("mark", (device_id, True, False)),
+        ("remove", device_id),
+        ("device", Device(id=device_id, node=name, index=int(device_id[-1]), memory=64)),
+    ]
+    if source.random() < 0.1:
+        steps = [("forget", name), ("node", Node(name, links=_links(source)))]
+    return source.choice(steps)
+
+
+def _links(source: random.Random) -> Links:
+    if source.random() < 0.8:
+        return source.choice(SHAPES)
+    size = source.randint(1, 6)
+    levels = source.choice(LEVELS)
+    links = [[0] * size for _ in range(size)]
+    for row in range(size):
+        for column in range(row):
+            links[row][column] = links[column][row] = source.choice(levels)
+    return tuple(tuple(row) for row in links)
+
+
+TOPOLOGY = Trial("topology", decide, slow_decide, in_short, episode, branch)
