@@ -1,0 +1,119 @@
+"""The closest sets of one node: two ways of searching that must agree, and what they promise."""
+
+import random
+from itertools import combinations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from core.topologies import CUBE_MESH, TREES, mesh
+from kubeshare.core.topology import Level, Links
+from kubeshare.core.topology.closest import LARGEST_MESH, Closest, closest
+from kubeshare.core.topology.subsets import closest_in_mesh, closest_in_tree
+from kubeshare.core.topology.tree import Tree, bits
+
+
+def random_tree(source: random.Random, gpus: list[int], level: int) -> dict[tuple[int, int], int]:
+    """Levels of the pairs of a random tree whose root has at most a level."""
+    pairs: dict[tuple[int, int], int] = {}
+    if len(gpus) < 2:
+        return pairs
+    here = source.randint(1, level)
+    source.shuffle(gpus)
+    cuts = sorted(source.sample(range(1, len(gpus)), source.randint(1, len(gpus) - 1)))
+    parts = [gpus[a:b] for a, b in zip([0, *cuts], [*cuts, len(gpus)], strict=True)]
+    for one, other in combinations(parts, 2):
+        pairs |= {(a, b): here for a in one for b in other}
+    for part in parts:
+        pairs |= random_tree(source, part, here)
+    return pairs
+
+
+def links_of(size: int, pairs: dict[tuple[int, int], int]) -> Links:
+    def level(a: int, b: int) -> int:
+        return 0 if a == b else pairs.get((a, b), pairs.get((b, a), 0))
+
+    return tuple(tuple(level(row, column) for column in range(size)) for row in range(size))
+
+
+@given(st.integers(2, 9), st.integers(0, 2**32), st.integers(0), st.integers(0), st.integers(2, 6))
+def test_searching_the_tree_finds_what_looking_at_all_subsets_finds(
+    size: int, seed: int, idle: int, allowed: int, count: int
+) -> None:
+    links = links_of(size, random_tree(random.Random(seed), list(range(size)), 6))
+    idle &= (1 << size) - 1
+    tree = Tree(links)
+    assert tree.is_exact
+    if (idle & allowed).bit_count() >= count:
+        expected = closest_in_mesh(tree, idle, idle & allowed, count)
+        assert closest_in_tree(tree, idle, idle & allowed, count) == expected
+
+
+@pytest.mark.parametrize("name", TREES)
+def test_the_tree_of_a_trees_matrix_is_that_tree(name: str) -> None:
+    tree = Tree(TREES[name])
+    assert tree.is_exact
+    for number, group in enumerate(tree.groups):
+        members = bits(group.members)
+        assert max(tree.links[a][b] for a, b in combinations(members, 2)) == group.level
+        assert set(members) == set(group.leaves).union(
+            *(bits(tree.groups[part].members) for part in group.parts)
+        )
+        assert all(group.members & ~tree.groups[at].members == 0 for at in group.above)
+        assert all(at > number for at in group.above)
+
+
+def test_a_lone_gpu_has_no_group_and_costs_nothing() -> None:
+    tree = Tree(TREES["T1"])
+    assert tree.groups == ()
+    assert tree.costs == (0,)
+    assert tree.around(0) == ()
+
+
+def test_a_mesh_is_no_tree_and_its_cliques_are_the_closest_sets() -> None:
+    assert not Tree(CUBE_MESH).is_exact
+    solver = Closest(CUBE_MESH)
+    everything = 0xFF
+    expected = {2: 0b11, 3: 0b111, 4: 0b1111, 5: 0b1_1111}
+    for count, gpus in expected.items():
+        found = solver.best(everything, everything, count)
+        assert found is not None
+        assert found[1] == gpus
+    # 4, 6 and 7 are of one clique; 0 is linked to 4 only.
+    found = solver.best(0b1101_0001, 0b1101_0001, 3)
+    assert found is not None
+    assert bits(found[1]) == (4, 6, 7)
+
+
+def test_a_mesh_of_too_many_gpus_is_placed_on_as_its_tree() -> None:
+    size = LARGEST_MESH + 1
+    ring = mesh(size, [(at, (at + 1) % size) for at in range(size)])
+    solver = Closest(ring)
+    everything = (1 << size) - 1
+    found = solver.best(everything, everything, size // 2)
+    assert found is not None
+    # In the tree all GPUs of the ring are in one group, so the first ones are as good as any.
+    assert bits(found[1]) == tuple(range(size // 2))
+    assert found[0][0] == Level.NVLINK
+
+
+def test_sixty_four_gpus_are_searched_in_polynomial_time() -> None:
+    flat = mesh(64, [], beyond=2)
+    everything = (1 << 64) - 1
+    # Looking at all subsets would take years.
+    found = Closest(flat).best(everything, everything, 32)
+    assert found is not None
+    assert bits(found[1]) == tuple(range(32))
+
+
+def test_there_is_no_answer_where_too_few_may_be_taken() -> None:
+    solver = closest(TREES["T6"])
+    for count in (0, 1, 2, 7):
+        assert solver.best(0b111111, 0, count) is None
+    assert solver.best(0b111111, 0b1, 2) is None
+
+
+def test_nodes_with_the_same_links_share_what_is_known_of_them() -> None:
+    copy = tuple(tuple(row) for row in TREES["T8"])
+    assert closest(copy) is closest(TREES["T8"])
