@@ -31,6 +31,7 @@ class World:
         self.violations: list[str] = []
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._born = 0
+        self._asked: dict[str, int] = {}  # uid of a SharePod -> how many GPUs it asks for
         self.server.add_rule(VGPUS, _overcommitted)
         self.server.storage.after_change.append(lambda *_: self._check())
         for name, count in gpus.items():
@@ -173,7 +174,15 @@ class World:
             if used > int(node["status"]["allocatable"][WHOLE_GPU_RESOURCE]):
                 self.violations.append(f"{name} gave {used} GPUs")
         held = [each["demand"] for vgpu in self.server.all(VGPUS) for each in holders(vgpu)]
-        self.violations += [f"{uid} holds twice" for uid in set(held) if held.count(uid) > 1]
+        for each in self.server.all(SHAREPODS):
+            # Remembered, since parts are held for a while after their SharePod has gone.
+            gpu = each["spec"].get("gpu") or {}
+            self._asked[each["metadata"]["uid"]] = gpu.get("count", 1)
+        self.violations += [
+            f"{uid} holds {held.count(uid)} GPUs"
+            for uid in set(held)
+            if held.count(uid) > self._asked.get(uid, 1)
+        ]
 
 
 def in_world(story: Callable[[World], Awaitable[None]], **gpus: int) -> World:

@@ -43,6 +43,24 @@ def test_three_sharepods_share_one_gpu_and_it_is_given_back_after_the_last() -> 
     in_world(story, n1=1)
 
 
+def test_a_sharepod_of_two_gpus_runs_on_both_and_gives_both_back() -> None:
+    async def story(world: World) -> None:
+        world.start()
+        world.share("a", "0.6", count=2)
+        world.share("b", "0.6", count=2)
+        await world.until(lambda: world.running("a") or world.running("b"))
+        first, second = ("a", "b") if world.running("a") else ("b", "a")
+        assert list(world.vgpus().values()) == [[first], [first]]
+        gpus = world.sharepod(first)["status"]["gpus"]
+        assert sorted(each["uuid"] for each in gpus) == ["GPU-n1-0", "GPU-n1-1"]
+        world.delete(first)
+        await world.until(lambda: world.running(second))
+        world.delete(second)
+        await world.until(lambda: not world.vgpus() and not world.placeholders())
+
+    in_world(story, n1=2)
+
+
 def test_the_status_tells_phase_gpu_and_node() -> None:
     async def story(world: World) -> None:
         world.start()

@@ -73,6 +73,28 @@ def test_six_that_fill_one_gpu_exactly_share_it() -> None:
     in_world(story, n1=1)
 
 
+def test_a_sharepod_of_two_gpus_gets_equal_parts_of_both_or_waits() -> None:
+    async def story(world: World) -> None:
+        world.start("scheduler")
+        world.share("a", "0.7", count=2)
+        await world.until(lambda: world.condition("a", "Scheduled"))
+        spec = world.sharepod("a")["spec"]
+        assert spec["nodeName"] == "n2"
+        ids = spec["gpu"]["ids"]
+        assert len(ids) == 2
+        for gpuid in ids:
+            vgpu = world.server.stored(VGPUS, gpuid)
+            assert vgpu is not None
+            [holder] = vgpu["status"]["holders"]
+            assert holder["requestMicros"] == 700_000
+        world.share("b", "0.7", count=2)
+        await world.until(lambda: world.condition("b", "Scheduled"))
+        assert world.condition("b", "Scheduled")["reason"] == "NoRoom"
+        assert not world.condition("b", "Scheduled")["message"].startswith("count")
+
+    in_world(story, n1=1, n2=2)
+
+
 def test_what_does_not_fit_waits_and_is_told_why_for_each_gpu() -> None:
     async def story(world: World) -> None:
         world.start("scheduler")

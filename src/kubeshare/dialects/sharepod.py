@@ -51,12 +51,12 @@ def demand_of(sharepod: Mapping[str, Any]) -> Demand | None:
     if not manifest.asks_for_a_gpu():
         return None
     manifest.check_amounts_come_together()
-    if "ids" in manifest.gpu:
-        raise InvalidValueError("spec.gpu.ids", "a SharePod is placed on one GPU: use spec.gpu.id")
     request = manifest.read("request", parse_share) or 0
     limit = manifest.read("limit", parse_share)
     memory = manifest.read("memory", parse_memory)
     node = manifest.spec.get("nodeName")
+    count = manifest.read("count", _count) or 1
+    _check_ids(manifest.gpu.get("ids"), count, node)
     try:
         return Demand(
             uid=manifest.metadata.get("uid") or f"{manifest.namespace}/{manifest.name}",
@@ -69,7 +69,7 @@ def demand_of(sharepod: Mapping[str, Any]) -> Demand | None:
             anti_affinity=manifest.read("antiAffinity", _label) or "",
             exclusion=manifest.read("exclusion", _label) or "",
             device_id=manifest.read("id", _gpuid) or "",
-            count=manifest.read("count", _count) or 1,
+            count=count,
             model=manifest.read("model", _label) or "",
             nodes=frozenset([node]) if node else None,
             attempt=manifest.read("attempt", _attempt) or 0,
@@ -163,6 +163,20 @@ def _count(value: object, name: str) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MAX_COUNT:
         raise InvalidValueError(name, f"{value!r} is not a number of GPUs from 1 to {MAX_COUNT}")
     return value
+
+
+def _check_ids(value: object, count: int, node: object) -> None:
+    """Several GPUs are listed when they and their node are known, one name for each of them."""
+    field = "spec.gpu.ids"
+    if value is None:
+        return
+    if not isinstance(value, list):
+        raise InvalidValueError(field, f"{value!r} is not a list")
+    ids = [_gpuid(item, field) for item in value]
+    if len(set(ids)) != count:
+        raise InvalidValueError(field, f"{len(set(ids))} GPUs are listed, and count says {count}")
+    if not node:
+        raise InvalidValueError(field, "the node of the GPUs belongs in spec.nodeName")
 
 
 def _attempt(value: object, name: str) -> int:
