@@ -69,6 +69,7 @@ def run() -> list[bool]:
             met=median(large) <= 5,
             worst_ms=round(max(large), 2),
         ),
+        _explain(),
     ]
 
 
@@ -184,6 +185,20 @@ def _first_of_a_shape(count: int) -> float:
         return _timed(decide, fresh, _probe(count))[0] / 1000
     finally:
         gc.unfreeze()
+
+
+def _explain() -> bool:
+    """Telling of each of 10 000 GPUs why it was passed over."""
+    ledger = _cluster(1250, EIGHT)
+    _fill(ledger, random.Random(_SEED))
+    taken = []
+    for count in (0, 1, 2, 8) * 3:
+        decision = decide(ledger, _probe(count))
+        started = time.process_time()
+        assert len(decision.reasons) > 9_000
+        taken.append(1000 * (time.process_time() - started))
+    what = "topology: explain, 10 000 GPUs, ms median"
+    return line(what, "<= 50", median(taken), met=median(taken) <= 50)
 
 
 def _cold(links: Links) -> list[float]:

@@ -89,11 +89,10 @@ class TopologyIndex:
             ranking = self._in_use[demand.model] = InUseRanking(demand.model, self._nodes)
         ranking.refresh(self._state)
         least = demand.memory.on(min(self._sizes, default=0))
-        for name, number in ranking.fitting(demand.request, least):
-            if demand.nodes is None or name in demand.nodes:
-                device = self._states[name].devices[number]
-                if has_room(device, demand):
-                    return Place(name, (device,), None)
+        for name, number in ranking.fitting(demand.request, least, demand.nodes):
+            device = self._states[name].devices[number]
+            if has_room(device, demand):
+                return Place(name, (device,), None)
         return None
 
     def idle(self, demand: Demand, count: int) -> Place | None:

@@ -2,12 +2,15 @@
 
 from bisect import bisect_left, insort
 from collections import defaultdict
-from collections.abc import Callable, Container, Iterable, Iterator
-from typing import TypeAlias
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final, TypeAlias
 
 from kubeshare.core.policies.topology_state import Asked, NodeState
 from kubeshare.core.topology.closest import Score
 from kubeshare.core.topology.tree import bits
+
+FEW_NODES: Final = 8
+"""Up to so many nodes are looked at one by one; of more the ranking is searched."""
 
 StateOf: TypeAlias = Callable[[str], NodeState | None]
 
@@ -57,9 +60,12 @@ class IdleRanking:
             self._entries = sorted(self._of.values())
         self.stale.clear()
 
-    def first(self, nodes: Container[str] | None) -> tuple[str, int, Score] | None:
+    def first(self, nodes: frozenset[str] | None) -> tuple[str, int, Score] | None:
         """The node, the GPUs and the score of the best one among some nodes, None: all."""
-        for score, _, _, gpus, name in self._entries:
+        entries: Iterable[_Idle] = self._entries
+        if nodes is not None and len(nodes) <= FEW_NODES:
+            entries = sorted(self._of[name] for name in nodes if name in self._of)
+        for score, _, _, gpus, name in entries:
             if nodes is None or name in nodes:
                 return name, gpus, score
         return None
@@ -102,14 +108,23 @@ class InUseRanking:
                 self._add(compute, entry)
         self.stale.clear()
 
-    def fitting(self, compute: int, memory: int) -> Iterator[tuple[str, int]]:
-        """The node and number of each device with so much left, best fit first."""
+    def fitting(
+        self, compute: int, memory: int, nodes: frozenset[str] | None
+    ) -> Iterator[tuple[str, int]]:
+        """The node and number of each device of some nodes with so much left, best fit first."""
+        if nodes is not None and len(nodes) <= FEW_NODES:
+            found = sorted(entry for name in nodes for entry in self._of.get(name, ()))
+            for left, row in found:
+                if left >= compute and row[0] >= memory:
+                    yield row[4], row[3]
+            return
         for left in self._compute[bisect_left(self._compute, compute) :]:
             rows = self._rows[left]
             if rows[-1][0] < memory:
                 continue
             for at in range(bisect_left(rows, (memory,)), len(rows)):
-                yield rows[at][4], rows[at][3]
+                if nodes is None or rows[at][4] in nodes:
+                    yield rows[at][4], rows[at][3]
 
     def _refresh_at_once(self, state_of: StateOf) -> None:
         """The same for many nodes: sorting all of it is cheaper than many single changes."""

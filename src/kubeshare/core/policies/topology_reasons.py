@@ -51,47 +51,67 @@ def explain(
         devices_of[device.node].append(device)
     names = sorted(state.nodes.keys() | devices_of.keys(), key=natural)
     words: dict[str, str] = {}
+    answer = _Answer(demand, place, never)
     for name in names:
-        if demand.nodes is None or name in demand.nodes:
-            node = state.nodes.get(name)
-            on_node = _OnNode(node, devices_of[name], demand, place, never)
-            words |= on_node.reasons() if name in devices_of else {}
+        if name in devices_of and (demand.nodes is None or name in demand.nodes):
+            words |= _OnNode(state.nodes.get(name), devices_of[name], answer).reasons()
     for name in names:
         if demand.nodes is not None and name not in demand.nodes:
             words[name] = "not among the nodes asked for"
-        elif not devices_of[name]:
+        elif name not in devices_of:
             words[name] = "no GPU"
     return words | ({field: never} if field else {})
+
+
+class _Answer:
+    """What was asked and chosen, and the words that many devices share.
+
+    Attributes:
+        demand: who asked.
+        whole: how many whole GPUs; 0 is a fraction.
+        place: what was chosen, if anything was.
+        never: why the demand is impossible, if it is.
+        taken: the ids of the chosen devices.
+        chosen: their paths, for people.
+    """
+
+    def __init__(self, demand: Demand, place: Place | None, never: str) -> None:
+        self.demand = demand
+        self.whole = whole_gpus(demand)
+        self.place = place
+        self.never = never
+        devices = place.devices if place else ()
+        self.taken = {device.id for device in devices}
+        self.chosen = ", ".join(device.path for device in devices)
+        self._differences: dict[Score, str] = {}
+
+    def difference(self, mine: Score, theirs: Score) -> str:
+        """The first in which a score differs from that of what was chosen."""
+        if mine not in self._differences:
+            self._differences[mine] = _difference(mine, theirs, self.chosen)
+        return self._differences[mine]
 
 
 class _OnNode:
     """The reasons for the devices of one node."""
 
-    def __init__(
-        self,
-        node: Node | None,
-        devices: list[Device],
-        demand: Demand,
-        place: Place | None,
-        never: str,
-    ) -> None:
+    def __init__(self, node: Node | None, devices: list[Device], answer: _Answer) -> None:
         self._node = node
-        self._demand = demand
-        self._place = place
-        self._never = never
-        self._whole = whole_gpus(demand)
+        self._answer = answer
         self._state = NodeState(node or Node(""), devices)
-        self._fitting = {
-            number: device
-            for number, device in self._state.devices.items()
-            if not self._why_not(device)
+        self._unfit = {
+            number: self._why_not(device) for number, device in self._state.devices.items()
         }
+        self._alike: dict[str, int] = defaultdict(int)  # model -> those that would do, as bits
+        for number, device in self._state.devices.items():
+            if not self._unfit[number]:
+                self._alike[device.model] |= 1 << number
 
     def reasons(self) -> dict[str, str]:
         """Path → reason, for each device that was not taken."""
-        taken = {device.id for device in self._place.devices} if self._place else set()
+        never, taken = self._answer.never, self._answer.taken
         return {
-            device.path: self._why_not(device) or self._never or self._why_rather(number, device)
+            device.path: self._unfit[number] or never or self._why_rather(number, device)
             for number, device in sorted(self._state.devices.items())
             if device.id not in taken
         }
@@ -100,32 +120,32 @@ class _OnNode:
         """Why a device cannot be used, whatever else there is."""
         if self._node is None:
             return f"node {device.node} is not known"
-        demand = self._demand
+        demand = self._answer.demand
         reason = (
             reasons.service(device) or reasons.model(device, demand) or reasons.room(device, demand)
         )
-        if not reason and self._whole and not device.idle:
+        if not reason and self._answer.whole and not device.idle:
             held = ", ".join(holder.name for holder in device.holders)
             return f"held by {held}, and a whole GPU is asked"
         return reason
 
     def _why_rather(self, number: int, device: Device) -> str:
         """Why a device that would do was not taken."""
-        alike = sum(1 << at for at, other in self._fitting.items() if other.model == device.model)
-        if alike.bit_count() < self._whole:
-            return f"idle, but {alike.bit_count()} such on this node, {self._whole} asked"
-        assert self._place is not None, "what would do is taken"
-        chosen = ", ".join(other.path for other in self._place.devices)
-        if self._place.score is None:
-            return _why_in_use(device, self._place.devices[0])
-        own = alike if self._whole > 1 else 1 << number
-        best = self._state.closest.best(self._state.idle, own, self._whole)
+        alike = self._alike[device.model]
+        whole, place, chosen = self._answer.whole, self._answer.place, self._answer.chosen
+        if alike.bit_count() < whole:
+            return f"idle, but {alike.bit_count()} such on this node, {whole} asked"
+        assert place is not None, "what would do is taken"
+        if place.score is None:
+            return _why_in_use(device, place.devices[0])
+        own = alike if whole > 1 else 1 << number
+        best = self._state.closest.best(self._state.idle, own, whole)
         assert best is not None, "there are enough"
-        if best[0] != self._place.score:
-            return f"idle, but {_difference(best[0], self._place.score, chosen)}"
-        if device.node != self._place.node:
+        if best[0] != place.score:
+            return f"idle, but {self._answer.difference(best[0], place.score)}"
+        if device.node != place.node:
             return f"idle, but {chosen} is as good, on a node with less left or first by name"
-        if self._whole > 1:
+        if whole > 1:
             return f"idle, but {chosen} are nearer, break fewer groups or come first"
         return f"idle, but {chosen} is as good and comes first"
 

@@ -84,7 +84,7 @@ def check_links(links: Links, field: str) -> Links:
 
 
 def name_of(level: int) -> str:
-    """A level as ``nvidia-smi`` prints it; ``X`` for a GPU and itself."""
+    """A level as ``nvidia-smi`` prints it; ``X`` where there is nothing between."""
     if level not in _KNOWN:
         return str(level)
     return {Level.SELF: "X", Level.NVLINK: "NV#"}.get(Level(level), Level(level).name)
