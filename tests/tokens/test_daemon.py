@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -541,6 +542,15 @@ def test_sigterm_leaves_the_holders_running(paths: Paths) -> None:
 
 def test_a_daemon_without_grants_ends_when_asked_to(paths: Paths) -> None:
     with start_program(paths, "--idle-exit", "0.01") as program:
+        assert program.wait(20) == 0
+
+
+def test_a_daemon_whose_run_folder_is_removed_ends(paths: Paths) -> None:
+    write_grant(paths, grant("a"))
+    with start_program(paths) as program:
+        wait_status(paths, "a", 20)
+        shutil.rmtree(paths.root)
+
         assert program.wait(20) == 0
 
 

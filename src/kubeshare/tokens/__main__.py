@@ -68,7 +68,13 @@ async def serve(paths: Paths, quota_s: float, idle_exit_s: float | None) -> None
     _allow_many_connections()
     _ask_for_punctuality()
     idle = IdleExit(loop, idle_exit_s, stop)
-    daemon = Daemon(paths, loop, quota_ns=round(quota_s * 1e9), on_looked=idle.on_looked)
+    daemon = Daemon(
+        paths,
+        loop,
+        quota_ns=round(quota_s * 1e9),
+        on_looked=idle.on_looked,
+        on_lost=stop.set,
+    )
     try:
         door = await control.serve(paths, daemon.snapshot)
         gc.freeze()  # what lives now lives on: no collection needs to look at it

@@ -16,6 +16,7 @@ import fcntl
 import os
 import shutil
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -69,6 +70,7 @@ class Daemon:
         loop: the running event loop.
         quota_ns: of grants that do not bring their own.
         on_looked: told after each look at the grants whether there is none.
+        on_lost: told that the run folder has been removed: nothing can be granted any more.
     """
 
     def __init__(
@@ -78,11 +80,13 @@ class Daemon:
         *,
         quota_ns: int = QUOTA_NS,
         on_looked: OnLooked = lambda *, is_empty: None,  # noqa: ARG005  a name of the protocol
+        on_lost: Callable[[], None] = lambda: None,
     ) -> None:
         self._paths = paths
         self._loop = loop
         self._quota_ns = quota_ns
         self._on_looked = on_looked
+        self._on_lost = on_lost
         self._clock = time.monotonic_ns
         self._lock = _take_lock(paths)
         self._timer = Timer()
@@ -110,6 +114,10 @@ class Daemon:
 
     def _on_grants_changed(self) -> None:
         self._watch.clear()
+        if not self._paths.grants.is_dir():
+            log.error("the run folder has been removed", folder=str(self._paths.root))
+            self._on_lost()
+            return
         self._look_at_grants()
         self._arm()
 

@@ -21,6 +21,7 @@ _NON_BLOCKING: Final = os.O_NONBLOCK
 IN_MOVED_FROM: Final = 0x40
 IN_MOVED_TO: Final = 0x80
 IN_DELETE: Final = 0x200
+IN_DELETE_SELF: Final = 0x400
 
 
 def _checked(result: int, what: str) -> int:
@@ -74,7 +75,7 @@ class Timer:
 
 
 class FolderWatch:
-    """Says that files came into a folder by rename, or left it.
+    """Says that files came into a folder by rename, or left it, or that the folder itself went.
 
     Which ones is not told: the reader looks at the whole folder, and so an overflow
     of the kernel's queue loses nothing.
@@ -82,7 +83,7 @@ class FolderWatch:
 
     def __init__(self, folder: Path) -> None:
         self.fd = _checked(_libc.inotify_init1(_CLOSE_ON_EXEC | _NON_BLOCKING), "inotify_init1")
-        events = IN_MOVED_TO | IN_MOVED_FROM | IN_DELETE
+        events = IN_MOVED_TO | IN_MOVED_FROM | IN_DELETE | IN_DELETE_SELF
         _checked(_libc.inotify_add_watch(self.fd, os.fsencode(folder), events), "inotify_add_watch")
 
     def clear(self) -> None:
