@@ -133,9 +133,10 @@ class NodeState:
 
 
 def _arranged(node: Node, devices: list[Device]) -> tuple[dict[int, Device], Closest]:
-    numbers = {device.index for device in devices}
-    if node.links and len(numbers) == len(devices) and numbers <= set(range(len(node.links))):
-        return {d.index: d for d in devices if d.index is not None}, closest(node.links)
+    numbered = {device.index: device for device in devices if device.index is not None}
+    rows = len(node.links)
+    if rows and len(numbered) == len(devices) and all(0 <= index < rows for index in numbered):
+        return numbered, closest(node.links)
     devices.sort(key=lambda device: (natural(device.name), natural(device.id)))
     return dict(enumerate(devices)), closest(flat(len(devices)))
 
