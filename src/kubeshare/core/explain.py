@@ -1,0 +1,294 @@
+"""What would have to change so that a demand that waits could be placed: the shortest list.
+
+Why each GPU and node was passed over is in a decision's reasons. Here the question is
+turned round: whose leaving would let the demand in, and if nobody's would, which GPU
+would have to be repaired or come free.
+
+Candidates are found by looking at GPUs one by one: who has to leave this one so that its
+room and labels admit the demand, or so that it is idle. Each candidate, the shortest
+first, is then tried on the ledger itself: those who are in it leave, and the policy is
+asked. So an answer is never wrong, whatever the policy is, and for the built-in policies
+no shorter one is overlooked.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from heapq import nsmallest
+from itertools import chain, combinations
+from math import comb
+from typing import Final, TypeAlias
+
+import msgspec
+
+from kubeshare.core import reasons
+from kubeshare.core.cover import fewest_that_cover
+from kubeshare.core.decision import Decision
+from kubeshare.core.demand import Demand
+from kubeshare.core.device import MAX_HOLDERS, Device, Holder, natural
+from kubeshare.core.ledger import Ledger
+from kubeshare.core.units import format_memory
+
+Policy: TypeAlias = Callable[[Ledger, Demand], Decision]
+_Holders: TypeAlias = tuple[Holder, ...]
+
+TRIES: Final = 256
+"""How many candidates are tried at most, so that an explanation takes a bounded time."""
+
+_ALL: Final = MAX_HOLDERS + 1
+_MOST_SETS: Final = 3000
+
+
+class Change(msgspec.Struct, frozen=True, kw_only=True):
+    """What would let a demand in.
+
+    Attributes:
+        leave: the uids of the demands that would have to leave, sorted.
+        words: what would have to happen, each as a clause: ``q leaves n1/A``.
+    """
+
+    leave: tuple[str, ...] = ()
+    words: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"it fits when {', and '.join(self.words)}"
+
+
+def shortest_change(policy: Policy, ledger: Ledger, demand: Demand) -> Change | None:
+    """The shortest list of changes after which a demand would be placed.
+
+    Args:
+        policy: says whether it would be.
+        ledger: as it is now; it is the same afterwards.
+        demand: one that waits.
+
+    Returns:
+        None where no such list was found.
+    """
+    for thoroughly in (False, True):
+        for leavers in _candidates(ledger, demand, thoroughly=thoroughly):
+            with ledger.what_if():
+                for uid in leavers:
+                    ledger.release(uid)
+                fits = policy(ledger, demand).outcome == "bound"
+            if fits:
+                leave = tuple(sorted(leavers))
+                return Change(leave=leave, words=_clauses(ledger, leavers))
+    return next(_repairs(policy, ledger, demand), None)
+
+
+def _clauses(ledger: Ledger, leavers: frozenset[str]) -> tuple[str, ...]:
+    """A clause for each who leaves, in the order of the GPUs that they leave."""
+    places = []
+    for uid in leavers:
+        devices = [ledger.devices[device_id] for device_id in ledger.held_by(uid)]
+        paths = sorted((device.path for device in devices), key=natural)
+        name = next(
+            holder.name for device in devices for holder in device.holders if holder.demand == uid
+        )
+        places.append((natural(paths[0]), natural(name), uid, f"{', '.join(paths)}", name))
+    return tuple(f"{name or 'who holds it'} leaves {paths}" for *_, paths, name in sorted(places))
+
+
+def _candidates(ledger: Ledger, demand: Demand, *, thoroughly: bool) -> Iterator[frozenset[str]]:
+    """Sets of demands whose leaving may help, each once, the shortest and smallest first.
+
+    Args:
+        ledger: the cluster.
+        demand: is to be let in.
+        thoroughly: not only the shortest, which mostly will do.
+    """
+    found: dict[frozenset[str], int] = {}
+    proposals = [*_proposed(ledger, demand, thoroughly=thoroughly)]
+    for leavers in chain(proposals, _without_label(ledger, demand, thoroughly=thoroughly)):
+        uids = frozenset([holder.demand for holder in leavers])
+        if uids:
+            found[uids] = sum([holder.request for holder in leavers])
+    if not thoroughly:
+        shortest = min(map(len, found), default=0)
+        found = {uids: request for uids, request in found.items() if len(uids) == shortest}
+    yield from nsmallest(TRIES, found, key=lambda uids: (len(uids), found[uids], sorted(uids)))
+
+
+def _proposed(ledger: Ledger, demand: Demand, *, thoroughly: bool) -> Iterator[_Holders]:
+    usable = [device for device in ledger.devices.values() if _usable(ledger, device, demand)]
+    if demand.count == 1:
+        return _for_one(usable, demand, thoroughly=thoroughly)
+    return _for_several(ledger, usable, demand)
+
+
+def _usable(ledger: Ledger, device: Device, demand: Demand) -> bool:
+    """The device could take the demand if nobody held any of it."""
+    return (
+        device.healthy
+        and not device.fenced
+        and device.node in ledger.nodes
+        and (demand.nodes is None or device.node in demand.nodes)
+        and demand.device_id in ("", device.id)
+        and demand.model in ("", device.model)
+        and demand.memory.on(device.memory) <= device.memory
+    )
+
+
+def _for_one(usable: Iterable[Device], demand: Demand, *, thoroughly: bool) -> Iterator[_Holders]:
+    """Who would have to leave one GPU, so that it admits the demand or so that it is idle."""
+    shortest = _ALL
+    for device in usable:
+        for fewest in _lists(device, demand, _ALL if thoroughly else shortest):
+            shortest = min(shortest, len(fewest) or _ALL)
+            yield fewest
+        if thoroughly or len(device.holders) <= shortest:
+            yield device.holders
+
+
+def _for_several(ledger: Ledger, usable: Iterable[Device], demand: Demand) -> Iterator[_Holders]:
+    """Who would have to leave enough GPUs of one node and model, for each of those."""
+    alike: dict[tuple[str, str], list[Device]] = defaultdict(list)
+    for device in usable:
+        alike[device.node, device.model].append(device)
+    for (node, model), devices in alike.items():
+        free = [gpu for gpu in ledger.nodes[node].free if gpu.model == model]
+        would_do = [gpu for gpu in free if not reasons.no_free_gpu((gpu,), demand)]
+        for opened in {0, min(len(would_do), demand.count)}:
+            missing = demand.count - opened
+            for who in (_fewest_of_all, _everybody):
+                lists = sorted((who(device, demand) for device in devices), key=_size)
+                if len(lists) >= missing:
+                    shortest = tuple(chain.from_iterable(lists[:missing]))
+                    yield shortest
+                    yield from _shorter(devices, demand, missing, shortest)
+
+
+def _shorter(
+    devices: Sequence[Device], demand: Demand, missing: int, found: _Holders
+) -> Iterator[_Holders]:
+    """Shorter lists than the one found GPU by GPU: somebody may have parts of several."""
+    parts: dict[str, list[Holder]] = defaultdict(list)
+    for device in devices:
+        for holder in device.holders:
+            parts[holder.demand].append(holder)
+    if not any(len(held) > 1 for held in parts.values()):
+        return
+    for size in range(1, len({holder.demand for holder in found})):
+        if comb(len(parts), size) > _MOST_SETS:
+            return
+        for uids in combinations(sorted(parts), size):
+            if sum(_admits_without(device, demand, uids) for device in devices) >= missing:
+                yield tuple(chain.from_iterable(parts[uid] for uid in uids))
+
+
+def _admits_without(device: Device, demand: Demand, uids: Container[str]) -> bool:
+    rest = tuple(holder for holder in device.holders if holder.demand not in uids)
+    left = msgspec.structs.replace(device, holders=rest)
+    return _fewest(left, demand, 0) is not None
+
+
+def _without_label(ledger: Ledger, demand: Demand, *, thoroughly: bool) -> Iterator[_Holders]:
+    """Who carries the affinity label: once nobody does, the demand may go elsewhere."""
+    label = demand.affinity
+    carriers = tuple(
+        holder
+        for device in ledger.devices.values()
+        for holder in device.holders
+        if label and holder.affinity == label
+    )
+    if not carriers:
+        return
+    yield carriers
+    with ledger.what_if():
+        for uid in {holder.demand for holder in carriers}:
+            ledger.release(uid)
+        besides = list(_proposed(ledger, demand, thoroughly=thoroughly))
+    for others in besides:
+        yield carriers + others
+
+
+def _everybody(device: Device, _: Demand) -> _Holders:
+    return device.holders
+
+
+def _fewest_of_all(device: Device, demand: Demand) -> _Holders:
+    return min(_lists(device, demand, _ALL), key=_size, default=device.holders)
+
+
+def _size(holders: _Holders) -> tuple[int, int, list[str]]:
+    request = sum(holder.request for holder in holders)
+    return len(holders), request, [holder.demand for holder in holders]
+
+
+def _lists(device: Device, demand: Demand, most: int) -> Iterator[_Holders]:
+    """The fewest who would have to leave a GPU; where the label draws it there, one keeps it."""
+    label = demand.affinity
+    keepers = [holder for holder in device.holders if label and holder.affinity == label]
+    for keeper in keepers or (None,):
+        fewest = _fewest(device, demand, most, keeper)
+        if fewest is not None:
+            yield fewest
+
+
+def _fewest(
+    device: Device, demand: Demand, most: int, keeper: Holder | None = None
+) -> _Holders | None:
+    """The fewest holders whose leaving makes a GPU's room and labels admit a demand.
+
+    Args:
+        device: the GPU.
+        demand: is to be admitted.
+        most: how many may leave.
+        keeper: has to stay.
+
+    Returns:
+        None when that cannot be.
+    """
+    if keeper and _repels(keeper, demand):
+        return None
+    compute = demand.compute_on(device.memory) - device.compute_left
+    memory = demand.memory.on(device.memory) - device.memory_left
+    entries = len(device.holders) - MAX_HOLDERS + 1
+    must: _Holders = ()
+    rest: Sequence[Holder] = device.holders
+    if not _agrees(device, demand):
+        must = tuple([holder for holder in device.holders if _repels(holder, demand)])
+        rest = [holder for holder in device.holders if not _repels(holder, demand)]
+        compute -= sum([holder.request for holder in must])
+        memory -= sum([holder.memory for holder in must])
+        entries -= len(must)
+    if keeper:
+        rest = [holder for holder in rest if holder is not keeper]
+    more = fewest_that_cover(rest, compute, memory, entries, most - len(must))
+    return None if more is None else must + more
+
+
+def _agrees(device: Device, demand: Demand) -> bool:
+    """No holder repels the demand."""
+    return device.exclusions <= {demand.exclusion} and not (
+        demand.anti_affinity and demand.anti_affinity in device.anti_affinities
+    )
+
+
+def _repels(holder: Holder, demand: Demand) -> bool:
+    """Beside this holder the demand cannot be."""
+    anti_affinity = demand.anti_affinity
+    if anti_affinity and holder.anti_affinity == anti_affinity:
+        return True
+    return holder.exclusion != demand.exclusion
+
+
+def _repairs(policy: Policy, ledger: Ledger, demand: Demand) -> Iterator[Change]:
+    """A single GPU that would have to come back into service, or come free."""
+    away = [device for device in ledger.devices.values() if reasons.service(device)]
+    away.sort(key=lambda device: (natural(device.node), natural(device.name)))
+    for device in away[:TRIES]:
+        with ledger.what_if():
+            ledger.mark(device.id, healthy=True, fenced=False)
+            if policy(ledger, demand).outcome == "bound":
+                again = "takes holders again" if device.healthy else "is healthy again"
+                yield Change(words=(f"{device.path} {again}",))
+    for name in sorted(ledger.nodes, key=natural)[:TRIES]:
+        node = ledger.nodes[name]
+        for gpu in sorted(node.kinds.union(node.free)):
+            with ledger.what_if():
+                ledger.set_free(name, (*node.free, gpu))
+                if policy(ledger, demand).outcome == "bound":
+                    model = f" of model {gpu.model}" if gpu.model else ""
+                    size = format_memory(gpu.memory)
+                    yield Change(words=(f"{name} has one more free GPU{model} with {size}",))
