@@ -8,9 +8,9 @@ import click
 
 from prove.engine import Failure, Seen, Trial, run
 from prove.locality import LOCALITY
-from prove.topology import TOPOLOGY
+from prove.topology import TOPOLOGY, TOPOLOGY_AMONG_MANY
 
-TRIALS = (LOCALITY, TOPOLOGY)
+TRIALS = (LOCALITY, TOPOLOGY, TOPOLOGY_AMONG_MANY)
 
 _EVERY_SECONDS = 5.0
 

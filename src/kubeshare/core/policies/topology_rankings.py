@@ -12,6 +12,9 @@ from kubeshare.core.topology.tree import bits
 FEW_NODES: Final = 8
 """Up to so many nodes are looked at one by one; of more the ranking is searched."""
 
+AT_ONCE: Final = 8
+"""Where one in so many nodes has changed, sorting all of them anew is cheaper."""
+
 StateOf: TypeAlias = Callable[[str], NodeState | None]
 
 _Idle: TypeAlias = tuple[Score, int, str, int, str]
@@ -44,8 +47,7 @@ class IdleRanking:
         """Make the entries of changed nodes anew."""
         if not self.stale:
             return
-        # Sorting all of it is cheaper than putting many entries in their places one by one.
-        at_once = len(self.stale) * 8 > len(self._entries)
+        at_once = len(self.stale) * AT_ONCE > len(self._entries)
         for name in self.stale:
             entry = self._entry(state_of(name))
             before = self._of.pop(name, None)
@@ -99,7 +101,7 @@ class InUseRanking:
 
     def refresh(self, state_of: StateOf) -> None:
         """Make the entries of changed nodes anew."""
-        if len(self.stale) * 8 > len(self._of):
+        if len(self.stale) * AT_ONCE > len(self._of):
             self._refresh_at_once(state_of)
         for name in self.stale:
             for compute, entry in self._of.pop(name, ()):
@@ -127,7 +129,7 @@ class InUseRanking:
                     yield rows[at][4], rows[at][3]
 
     def _refresh_at_once(self, state_of: StateOf) -> None:
-        """The same for many nodes: sorting all of it is cheaper than many single changes."""
+        """The same for many nodes."""
         for name in self.stale:
             self._of.pop(name, None)
             self._made(name, state_of)
