@@ -231,7 +231,7 @@ def test_a_released_name_may_be_used_again() -> None:
         "request: {name: p, request: 1}\n  - release: p\n  - request: {name: p, request: 1}"
     )
     played = list(answers(read_scenario(text.encode(), "s.yaml")))
-    assert [(number, decision.outcome) for number, _, decision in played] == [
+    assert [(answer.number, answer.decision.outcome) for answer in played] == [
         (0, "bound"),
         (2, "bound"),
     ]
@@ -247,7 +247,7 @@ def test_a_request_that_is_withdrawn_while_it_waits_is_never_answered_again() ->
         "  - release: first\n"
     )
     played = list(answers(read_scenario(text.encode(), "s.yaml")))
-    assert [(number, name, decision.outcome) for number, name, decision in played] == [
+    assert [(each.number, each.name, each.decision.outcome) for each in played] == [
         (0, "first", "bound"),
         (1, "second", "bound"),
         (2, "withdrawn", "pending"),

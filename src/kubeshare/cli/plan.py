@@ -7,7 +7,7 @@ dialects and core as the cluster does.
 import json
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from typing import BinaryIO, TypeAlias
+from typing import BinaryIO, NamedTuple
 
 import click
 import msgspec
@@ -15,33 +15,55 @@ import msgspec
 from kubeshare.core.decision import Decision
 from kubeshare.core.device import natural
 from kubeshare.core.errors import InvalidValueError
+from kubeshare.core.explain import Change, shortest_change
 from kubeshare.core.queue import Queue
 from kubeshare.dialects.scenario import Fail, Refused, Release, Request, Scenario, read_scenario
 
-Answer: TypeAlias = tuple[int, str, Decision]
-"""The number of the event that asked, the name, and the decision in the file's own names."""
+
+class Answer(NamedTuple):
+    """What a scenario is told.
+
+    Attributes:
+        number: of the event that asked.
+        name: of the request.
+        decision: in the file's own names.
+        change: what would have to change, where that was asked and something waits.
+    """
+
+    number: int
+    name: str
+    decision: Decision
+    change: Change | None = None
 
 
-@click.command(epilog="Example: kubeshare plan scenario.yaml -o json")
+@click.command(
+    epilog="\b\nExamples:\n  kubeshare plan scenario.yaml -o json\n"
+    "  kubeshare plan --explain scenario.yaml"
+)
 @click.argument("scenario", type=click.File("rb"))
 @click.option(
     "-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True
 )
-def plan(scenario: BinaryIO, output: str) -> None:
+@click.option("--explain", is_flag=True, help="Of what waits say also whose leaving would help.")
+def plan(scenario: BinaryIO, output: str, *, explain: bool) -> None:
     """Say where the pods of SCENARIO (a YAML file, or - for the standard input) would be placed.
 
     With -o json each answer is one JSON object on a line of its own.
     """
     source = str(getattr(scenario, "name", "<stdin>"))
     show = _FORMATS[output]
-    for answer in answers(read_scenario(scenario, source)):
-        sys.stdout.write(show(*answer) + "\n")
+    for answer in answers(read_scenario(scenario, source), explain=explain):
+        sys.stdout.write(show(answer) + "\n")
         # Whoever pipes events in may wait for the answer to one before it writes the next.
         sys.stdout.flush()
 
 
-def answers(scenario: Scenario) -> Iterator[Answer]:
+def answers(scenario: Scenario, *, explain: bool = False) -> Iterator[Answer]:
     """Play a scenario; it is used up by that.
+
+    Args:
+        scenario: as it was read.
+        explain: find out of each request that has to wait what would have to change.
 
     Yields:
         an answer for each request, and one more when a request that waited is bound.
@@ -55,15 +77,20 @@ def answers(scenario: Scenario) -> Iterator[Answer]:
         match event:
             case Request(demand):
                 decision = queue.submit(demand)
+                change = None
                 if decision.outcome == "pending":
                     asked[demand.uid] = number
-                yield number, demand.name, _in_its_words(scenario, decision)
+                    if explain:
+                        change = shortest_change(scenario.policy, scenario.ledger, demand)
+                yield Answer(number, demand.name, _in_its_words(scenario, decision), change)
             case Refused(name, error):
-                yield number, name, _refusal(error)
+                yield Answer(number, name, _refusal(error))
             case Release(demand_uid):
                 asked.pop(demand_uid, None)
                 for demand, decision in queue.release(demand_uid):
-                    yield asked.pop(demand.uid), demand.name, _in_its_words(scenario, decision)
+                    yield Answer(
+                        asked.pop(demand.uid), demand.name, _in_its_words(scenario, decision)
+                    )
             case Fail():
                 scenario.ledger.mark(scenario.failed(event).id, healthy=False)
 
@@ -84,10 +111,11 @@ def _refusal(error: InvalidValueError) -> Decision:
     return Decision(outcome="rejected", reasons={error.field: error.message}, field=error.field)
 
 
-def _as_json(number: int, name: str, decision: Decision) -> str:
-    answer: dict[str, object] = {
-        "event": number,
-        "name": name,
+def _as_json(answer: Answer) -> str:
+    decision = answer.decision
+    line: dict[str, object] = {
+        "event": answer.number,
+        "name": answer.name,
         "decision": decision.outcome,
         "node": decision.node,
         "gpus": list(decision.devices),
@@ -95,18 +123,22 @@ def _as_json(number: int, name: str, decision: Decision) -> str:
         "reasons": dict(decision.reasons),
     }
     if decision.field is not None:
-        answer["field"] = decision.field
-    return json.dumps(answer)
+        line["field"] = decision.field
+    if answer.change is not None:
+        line["change"] = list(answer.change.words)
+    return json.dumps(line)
 
 
-def _as_text(number: int, name: str, decision: Decision) -> str:
-    head = [f"{number}: {name}: {decision.outcome}"]
+def _as_text(answer: Answer) -> str:
+    decision = answer.decision
+    head = [f"{answer.number}: {answer.name}: {decision.outcome}"]
     head += [f"{decision.node}/{device_id}" for device_id in decision.devices]
     head += ["(new)"] if decision.created else []
     head += [f"({decision.field})"] if decision.field else []
     lines = [" ".join(head)]
     lines += [f"    {place}: {reason}" for place, reason in decision.reasons.items()]
+    lines += [f"    {answer.change}"] if answer.change else []
     return "\n".join(lines)
 
 
-_FORMATS: dict[str, Callable[[int, str, Decision], str]] = {"json": _as_json, "text": _as_text}
+_FORMATS: dict[str, Callable[[Answer], str]] = {"json": _as_json, "text": _as_text}
