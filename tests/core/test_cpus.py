@@ -93,13 +93,14 @@ def test_the_order_of_gpus_cores_and_tenants_never_matters(
 
 
 @pytest.mark.parametrize(
-    ("text", "cpus"), [("", set()), (" \n", set()), ("3", {3}), ("0-2, 7", {0, 1, 2, 7})]
+    ("text", "cpus"),
+    [("", set()), (" \n", set()), ("3", {3}), ("0-2, 7", {0, 1, 2, 7}), ("65535", {65535})],
 )
 def test_a_list_of_cpus_is_read(text: str, cpus: set[int]) -> None:
     assert read_cpu_list(text, "cpus") == cpus
 
 
-@pytest.mark.parametrize("text", ["a", "1-", "3-1", "1,,2", "-1", "0-99999", "1" * 70_000])
+@pytest.mark.parametrize("text", ["a", "1-", "3-1", "1,,2", "-1", "65536", "1" * 70_000])
 def test_what_is_no_list_of_cpus_is_refused_by_name(text: str) -> None:
     with pytest.raises(InvalidValueError, match=r"^cpus: "):
         read_cpu_list(text, "cpus")
