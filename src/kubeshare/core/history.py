@@ -76,10 +76,8 @@ class History:
         """A write replaces a value of one of the tables; None was or is not there."""
         if self._moments:
             newest = self._moments[-1]
-            if table is self._devices:
-                newest.devices.setdefault(key, before)
-            elif table is self._nodes:
-                newest.nodes.setdefault(key, before)
+            notes = newest.devices if table is self._devices else newest.nodes
+            notes.setdefault(key, before)
 
     def at(self, snapshot: Snapshot) -> tuple[dict[str, Node], dict[str, Device]]:
         """Both tables as they were when the snapshot was taken."""

@@ -94,14 +94,16 @@ class Tables:
             self._put(table, key, table.get(key), value)
 
     def _put(self, table: dict[str, Any], key: str, before: Any, value: Any) -> None:
-        self.history.note(table, key, before)
         if value is None:
             table.pop(key, None)
         else:
             table[key] = value
+        if table is self.held:
+            return
+        self.history.note(table, key, before)
         if table is self.devices:
             for index in self.indexes.values():
                 index.device_changed(before, value)
-        elif table is self.nodes:
+        else:
             for index in self.indexes.values():
                 index.node_changed(before, value)

@@ -57,7 +57,7 @@ class Tree:
     def add(self, entry: Entry) -> None:
         """Add an entry whose place nobody has."""
         right = self._root.add(entry)
-        if right:
+        if right is not None:
             self._root = _branch([self._root, right])
 
     def remove(self, number: int, order: str) -> None:
@@ -102,45 +102,50 @@ class _Part:
         self.most = -1
         self.bounds: dict[str, int] = {}
 
-    def position(self, number: int, order: str) -> int:
-        """The first item whose place is not before this one."""
-        numbers = self.numbers
-        at = bisect_left(numbers, number)
-        if at < len(numbers) and numbers[at] == number and self.orders[at] < order:
-            return bisect_left(self.orders, order, at, bisect_right(numbers, number, at))
-        return at
+    # What follows runs some ten times a decision: its steps are written out, not called.
 
     def add(self, entry: Entry) -> "_Part | None":
         """Add an entry; the right half when this part had to be cut."""
         number, order, memory, device = entry
-        at = self.position(number, order)
+        numbers = self.numbers
+        at = bisect_left(numbers, number)
+        if at < len(numbers) and numbers[at] == number and self.orders[at] < order:
+            at = bisect_left(self.orders, order, at, bisect_right(numbers, number, at))
         if self.leaf:
             self._insert(at, number, order, memory, device)
         else:
-            at = min(at, len(self.items) - 1)
-            right = self.items[at].add(entry)
-            self._refresh(at)
-            if right:
+            if at == len(numbers):
+                at -= 1
+            part = self.items[at]
+            right = part.add(entry)
+            numbers[at] = part.numbers[-1]
+            self.orders[at] = part.orders[-1]
+            self.memories[at] = part.most
+            if right is not None:
                 self._insert(at + 1, right.numbers[-1], right.orders[-1], right.most, right)
         self.most = max(self.most, memory)
-        for label, bound in self.bounds.items():
-            if memory > bound and label not in device.anti_affinities:
-                self.bounds[label] = memory
-        return self._cut() if len(self.items) > WIDTH else None
+        if self.bounds:
+            self._raise_bounds(memory, device)
+        return self._cut() if len(numbers) > WIDTH else None
 
     def remove(self, number: int, order: str) -> None:
         """Remove the entry of that place."""
-        at = self.position(number, order)
+        numbers = self.numbers
+        at = bisect_left(numbers, number)
+        if numbers[at] == number and self.orders[at] < order:
+            at = bisect_left(self.orders, order, at, bisect_right(numbers, number, at))
         had = self.memories[at]
         if not self.leaf:
             part = self.items[at]
             part.remove(number, order)
             if part.items:
-                self._refresh(at)
-                if self.memories[at] < had == self.most:
+                numbers[at] = part.numbers[-1]
+                self.orders[at] = part.orders[-1]
+                self.memories[at] = part.most
+                if part.most < had == self.most:
                     self.most = max(self.memories)
                 return
-        del self.numbers[at], self.orders[at], self.memories[at], self.items[at]
+        del numbers[at], self.orders[at], self.memories[at], self.items[at]
         if had == self.most:
             self.most = max(self.memories, default=-1)
 
@@ -149,22 +154,23 @@ class _Part:
     ) -> Device | None:
         """As that of the tree."""
         begin = bisect_left(self.numbers, number) if number else 0
+        memories, items = self.memories, self.items
         found: Device | None
-        for at in range(begin, len(self.items)):
-            if self.memories[at] < memory:
+        for at in range(begin, len(items)):
+            if memories[at] < memory:
                 continue
             if self.leaf:
-                found = self.items[at]
+                found = items[at]
                 if (not without or without not in found.anti_affinities) and (
                     nodes is None or found.node in nodes
                 ):
                     return found
             else:
-                part = self.items[at]
+                part = items[at]
                 if without and part.bounds.get(without, memory) < memory:
                     continue
                 found = part.first(number if at == begin else 0, memory, without, nodes)
-                if found:
+                if found is not None:
                     return found
         if without and nodes is None and not number:
             self._learn(without, memory - 1)
@@ -175,18 +181,17 @@ class _Part:
             self.bounds.clear()
         self.bounds[label] = bound
 
+    def _raise_bounds(self, memory: int, device: Device) -> None:
+        labels = device.anti_affinities
+        for label, bound in self.bounds.items():
+            if memory > bound and label not in labels:
+                self.bounds[label] = memory
+
     def _insert(self, at: int, number: int, order: str, memory: int, item: object) -> None:
         self.numbers.insert(at, number)
         self.orders.insert(at, order)
         self.memories.insert(at, memory)
         self.items.insert(at, item)
-
-    def _refresh(self, at: int) -> None:
-        """Say again what a part says of itself."""
-        part = self.items[at]
-        self.numbers[at] = part.numbers[-1]
-        self.orders[at] = part.orders[-1]
-        self.memories[at] = part.most
 
     def _cut(self) -> "_Part":
         half = len(self.items) // 2
