@@ -46,11 +46,12 @@ def cluster(apiserver: ApiServer) -> ApiServer:
 
 
 @pytest.fixture
-def namespace(cluster: ApiServer) -> str:
-    """A namespace of the test's own."""
+def namespace(cluster: ApiServer) -> Iterator[str]:
+    """A namespace of the test's own; no SharePod of it is left to those who share the server."""
     name = f"test-{uuid4().hex[:8]}"
     cluster.kubectl("create", "namespace", name)
-    return name
+    yield name
+    cluster.kubectl("delete", "shp", "--all", "-n", name)
 
 
 @pytest.fixture
