@@ -178,6 +178,11 @@ class Device(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return f"{self.node}/{self.name}"
 
     @cached_property
+    def order(self) -> str:
+        """By what ids sort naturally."""
+        return natural(self.id)
+
+    @cached_property
     def totals(self) -> Totals:
         """What its holders add up to."""
         return Totals.of(self.holders)
@@ -230,7 +235,8 @@ class Device(msgspec.Struct, frozen=True, kw_only=True, dict=True):
             healthy=self.healthy,
             fenced=self.fenced,
         )
-        # Where cached_property keeps it: adding up anew would cost more than all the rest.
+        # Where cached_property keeps them: making them anew would cost more than all the rest.
+        device.__dict__["order"] = self.order
         device.__dict__["totals"] = totals
         return device
 

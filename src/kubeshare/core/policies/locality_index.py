@@ -16,7 +16,7 @@ from collections.abc import Container
 from typing import Final, TypeAlias, TypeVar
 
 from kubeshare.core.demand import Demand
-from kubeshare.core.device import MAX_HOLDERS, NO_LABELS, Device, FreeGpu, Node, natural
+from kubeshare.core.device import MAX_HOLDERS, NO_LABELS, Device, FreeGpu, Node
 from kubeshare.core.index.homes import Homes
 from kubeshare.core.index.tree import Entry, Tree
 from kubeshare.core.ledger import Ledger
@@ -51,7 +51,6 @@ class LocalityIndex:
         self.kinds: Counter[FreeGpu] = Counter()
         self.carriers: Counter[str] = Counter()
         self.homes = Homes(ledger.nodes.values())
-        self._orders: dict[str, str] = {}  # GPUID -> the text by which it sorts
         self._on_node: dict[str, set[str]] = defaultdict(set)
         self._trees: dict[Kind, dict[Group, Tree]] = defaultdict(dict)
         entries: dict[Kind, dict[Group, list[Entry]]] = defaultdict(lambda: defaultdict(list))
@@ -62,9 +61,8 @@ class LocalityIndex:
             self.carriers.update(device.affinities)
             if device.node in self._nodes:
                 of_kind = entries[device.model, device.memory]
-                order = self._orders[device.id]
                 for group in groups(device):
-                    entry = (_number(group, device), order, device.memory_left, device)
+                    entry = (_number(group, device), device.order, device.memory_left, device)
                     of_kind[group].append(entry)
         for kind, of_kind in entries.items():
             for group, members in of_kind.items():
@@ -90,14 +88,21 @@ class LocalityIndex:
 
     def device_changed(self, before: Device | None, after: Device | None) -> None:
         """A device came, changed or went."""
-        if before is not None and before.node in self._nodes:
-            self._remove(before)
-        if before is None or after is None or not _is_same_gpu(before, after):
-            self._unregister(before)
-            self._register(after)
         self._carry(before, after)
-        if after is not None and after.node in self._nodes:
-            self._add(after)
+        if before is not None and after is not None and _is_same_gpu(before, after):
+            if before.node in self._nodes:
+                trees = self._trees[before.model, before.memory]
+                _remove(trees, before)
+                _add(trees, after)
+            return
+        if before is not None:
+            if before.node in self._nodes:
+                _remove(self._trees[before.model, before.memory], before)
+            self._unregister(before)
+        if after is not None:
+            self._register(after)
+            if after.node in self._nodes:
+                _add(self._trees[after.model, after.memory], after)
 
     def node_changed(self, before: Node | None, after: Node | None) -> None:
         """A node came, changed or went."""
@@ -110,10 +115,11 @@ class LocalityIndex:
         if known and (before is None or after is None):
             for device_id in self._on_node[known.name]:
                 device = self._devices[device_id]
+                trees = self._trees[device.model, device.memory]
                 if after:
-                    self._add(device)
+                    _add(trees, device)
                 else:
-                    self._remove(device)
+                    _remove(trees, device)
 
     def _closest(self, demand: Demand, among: tuple[Group, ...], *, worst: bool) -> Device | None:
         best: Device | None = None
@@ -125,30 +131,10 @@ class LocalityIndex:
                 if group in trees:
                     found = _first(trees[group], group, demand, total, worst=worst)
                     if found is not None:
-                        place = _number(group, found), self._orders[found.id]
+                        place = _number(group, found), found.order
                         if least is None or place < least:
                             best, least = found, place
         return best
-
-    def _add(self, device: Device) -> None:
-        trees = self._trees[device.model, device.memory]
-        order, left = self._orders[device.id], device.memory - device.totals.memory
-        for group in groups(device):
-            tree = trees.get(group)
-            if tree is None:
-                tree = trees[group] = Tree()
-            tree.add((_number(group, device), order, left, device))
-
-    def _remove(self, device: Device) -> None:
-        trees = self._trees[device.model, device.memory]
-        order = self._orders[device.id]
-        for group in groups(device):
-            tree = trees[group]
-            tree.remove(_number(group, device), order)
-            if not tree:
-                del trees[group]
-        if not trees:
-            del self._trees[device.model, device.memory]
 
     def _carry(self, before: Device | None, after: Device | None) -> None:
         was = before.affinities if before else NO_LABELS
@@ -158,20 +144,19 @@ class LocalityIndex:
                 _less(self.carriers, label)
             self.carriers.update(now - was)
 
-    def _register(self, device: Device | None) -> None:
-        if device is not None:
-            self.kinds[_kind(device)] += 1
-            self._orders[device.id] = natural(device.id)
-            self._on_node[device.node].add(device.id)
+    def _register(self, device: Device) -> None:
+        self.kinds[_kind(device)] += 1
+        self._on_node[device.node].add(device.id)
 
-    def _unregister(self, device: Device | None) -> None:
-        if device is not None:
-            _less(self.kinds, _kind(device))
-            del self._orders[device.id]
-            on_node = self._on_node[device.node]
-            on_node.discard(device.id)
-            if not on_node:
-                del self._on_node[device.node]
+    def _unregister(self, device: Device) -> None:
+        kind = _kind(device)
+        _less(self.kinds, kind)
+        if kind not in self.kinds:
+            self._trees.pop((kind.model, kind.memory), None)
+        on_node = self._on_node[device.node]
+        on_node.discard(device.id)
+        if not on_node:
+            del self._on_node[device.node]
 
 
 def groups(device: Device) -> tuple[Group, ...]:
@@ -188,6 +173,23 @@ def groups(device: Device) -> tuple[Group, ...]:
     if not totals.affinities:
         return (("", exclusion, guarded),)
     return tuple((label, exclusion, guarded) for label in (None, *totals.affinities))
+
+
+def _add(trees: dict[Group, Tree], device: Device) -> None:
+    left = device.memory - device.totals.memory
+    for group in groups(device):
+        tree = trees.get(group)
+        if tree is None:
+            tree = trees[group] = Tree()
+        tree.add((_number(group, device), device.order, left, device))
+
+
+def _remove(trees: dict[Group, Tree], device: Device) -> None:
+    for group in groups(device):
+        tree = trees[group]
+        tree.remove(_number(group, device), device.order)
+        if not tree:
+            del trees[group]
 
 
 def _first(tree: Tree, group: Group, demand: Demand, total: int, *, worst: bool) -> Device | None:

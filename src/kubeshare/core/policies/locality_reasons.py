@@ -63,19 +63,15 @@ class Telling:
     def words(self, field: str, never: str) -> dict[str, str]:
         """As :func:`tell`."""
         told: dict[str, str] = {}
-        orders = {name: natural(name) for name in self.state.nodes}
+        nodes = self.state.nodes
         devices = [device for device in self.state.devices.values() if self.admits(device.node)]
-        devices.sort(
-            key=lambda device: (
-                orders.get(device.node) or natural(device.node),
-                natural(device.id),
-            )
-        )
+        orders = {name: natural(name) for name in {*nodes, *(device.node for device in devices)}}
+        devices.sort(key=lambda device: (orders[device.node], device.order))
         for device in devices:
             if device is not self.taken:
                 told[device.path] = self.why_not(device) or never or _why_rather(self.taken, device)
-        for name in sorted(self.state.nodes, key=orders.__getitem__):
-            reason = self._why_not_on(self.state.nodes[name])
+        for name in sorted(nodes, key=orders.__getitem__):
+            reason = self._why_not_on(nodes[name])
             if reason:
                 told[name] = reason
         if field:
