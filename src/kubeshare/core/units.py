@@ -8,6 +8,7 @@ and nowhere else, so that every door rounds and refuses alike.
 
 import re
 from fractions import Fraction
+from functools import lru_cache
 from typing import Final
 
 import msgspec
@@ -147,11 +148,13 @@ def parse_count(value: object, field: str) -> int:
     return int(amount)
 
 
+@lru_cache(maxsize=4096)
 def format_share(micros: int) -> str:
     """Micros as people write a share: ``0``, ``0.5``, ``0.333333``, ``1``."""
     return f"{micros // MICROS}.{micros % MICROS:06d}".rstrip("0").rstrip(".")
 
 
+@lru_cache(maxsize=4096)
 def format_memory(amount: int) -> str:
     """Bytes as a Quantity of at most two decimals: ``16Gi``, ``1.5Gi``, ``10Mi``, ``17``."""
     for unit, suffix in ((GI, "Gi"), (MI, "Mi"), (KI, "Ki")):

@@ -12,7 +12,8 @@ written, and nothing may follow the list; if not, all of it is read first.
 
 import io
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import lru_cache
 from typing import Any, BinaryIO, Final, NoReturn
 
 import yaml
@@ -222,7 +223,8 @@ class _Parser:
         return self._ahead
 
     def _next(self, expected: type | None = None) -> Any:
-        event, self._ahead = self._peek(), None
+        event = self._ahead or self._safely(self._loader.get_event)
+        self._ahead = None
         assert expected is None or isinstance(event, expected)
         return event
 
@@ -249,7 +251,7 @@ class _Parser:
             pairs.append((key, self._compose(self._next(), depth + 1)))
         return yaml.MappingNode(event.tag or f"{TAG}map", pairs, mark)
 
-    def _safely(self, step: Any) -> Any:
+    def _safely(self, step: Callable[[], Any]) -> Any:
         """One step of the parser, its errors in our words."""
         try:
             return step()
@@ -307,5 +309,9 @@ def _tag(event: Any) -> str:
     """The type of a scalar: what is written plainly says it by how it looks."""
     if event.tag not in (None, "!"):
         return str(event.tag)
-    plain, _ = event.implicit
-    return str(_RESOLVER.resolve(yaml.ScalarNode, event.value, (plain, not plain)))
+    return _plain_tag(event.value) if event.implicit[0] else f"{TAG}str"
+
+
+@lru_cache(maxsize=1024)
+def _plain_tag(text: str) -> str:
+    return str(_RESOLVER.resolve(yaml.ScalarNode, text, (True, False)))
