@@ -8,7 +8,7 @@ PYTEST := $(VENV)/bin/pytest
 KEEP ?=
 export KUBECONFIG
 
-.PHONY: help setup native lint format test-fast test bench demo clean requirements
+.PHONY: help setup native lint format test-fast test prove bench demo clean requirements
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -47,8 +47,11 @@ test-fast: native ## the tests that need no root, no network and no lab (under a
 test: lint ## everything that can be tested here: lint, fast, slow, API server, lab
 	$(PYTEST)
 
+prove: setup ## each placement policy beside a slow one on five million random states (minutes)
+	PYTHONPATH=tests $(PYTHON) -m prove
+
 bench: native ## the numbers, as JSON lines with both sides in one run
-	$(PYTHON) -m bench
+	PYTHONPATH=tests $(PYTHON) -m bench
 
 demo: native ## watch three pods share one GPU on a real Kubernetes (KEEP=1 keeps it, KUBECONFIG=… uses yours)
 	$(PYTHON) -m kubeshare.demo $(if $(KEEP),--keep)
