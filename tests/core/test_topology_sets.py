@@ -102,6 +102,15 @@ def test_a_mesh_of_too_many_gpus_is_placed_on_as_its_tree() -> None:
     assert found[0][0] == Level.NVLINK
 
 
+def test_a_mesh_of_sixteen_gpus_is_searched_by_its_links() -> None:
+    ring = mesh(LARGEST_MESH, [(at, (at + 1) % LARGEST_MESH) for at in range(LARGEST_MESH)])
+    everything = (1 << LARGEST_MESH) - 1
+    found = Closest(ring).best(everything, everything, 4)
+    assert found is not None
+    assert bits(found[1]) == (0, 1, 2, 3)
+    assert found[0][:2] == (Level.SYS, 3 * Level.NVLINK + 3 * Level.SYS)
+
+
 def test_sixty_four_gpus_are_searched_in_polynomial_time() -> None:
     flat = mesh(64, [], beyond=2)
     everything = (1 << 64) - 1

@@ -7,6 +7,7 @@ answer. A change on a node makes one entry of each ranking stale; it is made ane
 the ranking is asked the next time, so a ranking that nobody asks costs nothing.
 """
 
+from bisect import bisect_left
 from typing import Any, Final, NamedTuple
 
 from kubeshare.core import never
@@ -48,9 +49,7 @@ class TopologyIndex:
         self._idle: dict[Asked, IdleRanking] = {}
         self._in_use: dict[str, InUseRanking] = {}
         self._never: dict[tuple[str, Memory, int], tuple[str, str] | None] = {}
-        self._sizes: dict[int, int] = {}  # bytes of memory -> how many devices have it
-        for device in ledger.devices.values():
-            self._size(device, 1)
+        self._sizes: list[int] = []  # all there are, ascending; none when they are not known
 
     def device_changed(self, before: Device | None, after: Device | None) -> None:
         """A device came, changed or went."""
@@ -62,13 +61,12 @@ class TopologyIndex:
             self._stale(after.node)
             return
         self._never.clear()
+        self._sizes.clear()
         if before:
             del self._devices[before.node][before.id]
-            self._size(before, -1)
             self._rebuild(before.node)
         if after:
             self._devices.setdefault(after.node, {})[after.id] = after
-            self._size(after, 1)
             self._rebuild(after.node)
 
     def node_changed(self, before: Node | None, after: Node | None) -> None:
@@ -88,7 +86,8 @@ class TopologyIndex:
             _make_room(self._in_use)
             ranking = self._in_use[demand.model] = InUseRanking(demand.model, self._nodes)
         ranking.refresh(self._state)
-        least = demand.memory.on(min(self._sizes, default=0))
+        sizes = self._known_sizes()
+        least = demand.memory.on(sizes[0]) if sizes else 0
         for name, number in ranking.fitting(demand.request, least, demand.nodes):
             device = self._states[name].devices[number]
             if has_room(device, demand):
@@ -124,10 +123,18 @@ class TopologyIndex:
         """The size of a GPU from which on the demand fits, 0 for all; None where none will do."""
         if demand.memory.bytes is None:
             return 0 if demand.memory.on(MICROS) <= MICROS else None
-        large = sorted(size for size in self._sizes if size >= demand.memory.bytes)
-        if len(large) == len(self._sizes):
-            return 0
-        return large[0] if large else None
+        sizes = self._known_sizes()
+        at = bisect_left(sizes, demand.memory.bytes)
+        if at == len(sizes):
+            return None
+        return sizes[at] if at else 0
+
+    def _known_sizes(self) -> list[int]:
+        """How large devices are."""
+        if not self._sizes:
+            devices = (device for on_node in self._devices.values() for device in on_node.values())
+            self._sizes = sorted({device.memory for device in devices})
+        return self._sizes
 
     def _state(self, name: str) -> NodeState | None:
         """A node's state, up to date; None when there is no such node."""
@@ -149,13 +156,6 @@ class TopologyIndex:
             idle.stale.add(name)
         for in_use in self._in_use.values():
             in_use.stale.add(name)
-
-    def _size(self, device: Device, change: int) -> None:
-        count = self._sizes.get(device.memory, 0) + change
-        if count:
-            self._sizes[device.memory] = count
-        else:
-            del self._sizes[device.memory]
 
 
 def _identity(device: Device) -> tuple[object, ...]:
