@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from core.builders import a_device, a_holder
 from kubeshare.core.device import Device, natural
-from kubeshare.core.index.tree import Entry, Tree
+from kubeshare.core.index.tree import Entry, Tree, _Part
 from prove.engine import narrow_trees
 
 LABELS = ("", "g", "h")
@@ -43,6 +43,21 @@ def first_of(
         ):
             return device
     return None
+
+
+def assert_exact(part: _Part) -> None:
+    """What each part says of itself and of those below is true and no more than true."""
+    assert part.most == max(part.memories, default=-1)
+    assert len(part.items) <= 3
+    for at, item in enumerate(part.items):
+        if part.leaf:
+            assert part.orders[at] == item.order
+        else:
+            assert item.items
+            assert part.numbers[at] == item.numbers[-1]
+            assert part.orders[at] == item.orders[-1]
+            assert part.memories[at] == item.most
+            assert_exact(item)
 
 
 def agrees(tree: Tree, entries: list[Entry], source: random.Random) -> bool:
@@ -103,6 +118,7 @@ def test_it_stays_right_however_often_entries_come_and_go() -> None:
             tree.remove(*entry[:2])
             spare.append(entry)
         assert agrees(tree, present, source)
+        assert_exact(tree._root)
 
 
 def test_equal_numbers_come_in_the_order_of_their_ids() -> None:
@@ -117,12 +133,23 @@ def test_equal_numbers_come_in_the_order_of_their_ids() -> None:
 
 def test_a_search_in_vain_is_remembered_until_somebody_without_the_label_comes() -> None:
     tree = Tree([an_entry(name, name, 1, "g") for name in range(30)])
+    assert tree._root.bounds == {"g": -1}
     assert tree.first(0, 1, without="g") is None
     tree.add(an_entry(30, 4, 0, ""))
+    assert tree._root.bounds == {"g": 0}
     assert tree.first(0, 1, without="g") is None
     assert tree.first(0, 0, without="g") == an_entry(30, 4, 0, "")[3]
     tree.add(an_entry(31, 5, 1, "h"))
     assert tree.first(0, 1, without="g") == an_entry(31, 5, 1, "h")[3]
+
+
+def test_what_is_remembered_of_the_whole_is_remembered_of_its_halves() -> None:
+    tree = Tree()
+    for number in range(3):
+        tree.add(an_entry(number, number, 4, "g"))
+    assert tree.first(0, 3, without="g") is None
+    tree.add(an_entry(3, 3, 4, "g"))
+    assert [half.bounds for half in tree._root.items] == [{"g": 2}, {"g": 2}]
 
 
 def test_only_a_few_labels_are_remembered() -> None:

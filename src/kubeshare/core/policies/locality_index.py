@@ -113,7 +113,7 @@ class LocalityIndex:
         self.kinds.update(now - was)
         known = after or before
         if known and (before is None or after is None):
-            for device_id in self._on_node[known.name]:
+            for device_id in self._on_node.get(known.name, ()):
                 device = self._devices[device_id]
                 trees = self._trees[device.model, device.memory]
                 if after:
