@@ -8,6 +8,7 @@ the nearest binary fraction. :mod:`.yaml_stream` makes fields out of a text.
 
 import difflib
 from collections.abc import Iterable, Mapping
+from itertools import islice
 from typing import Final, NoReturn
 
 import yaml
@@ -15,6 +16,8 @@ import yaml
 TAG: Final = "tag:yaml.org,2002:"
 """What the tags of YAML's own types begin with."""
 
+_MOST_COMPARED = 10_000
+_MOST_LISTED = 20
 _KINDS = {
     "str": "text",
     "int": "a number",
@@ -176,9 +179,12 @@ class Field:
 
 
 def suggestion(word: str, known: Iterable[str]) -> str:
-    """`` (did you mean …?)`` where one of the known words is close, else a list of them."""
-    known = list(known)
+    """`` (did you mean …?)`` where one of the known words is close, else a list of some."""
+    known = list(islice(known, _MOST_COMPARED))
     close = difflib.get_close_matches(word, known, n=1)
     if close:
         return f" (did you mean {close[0]}?)"
-    return f" (known: {', '.join(known)})" if known else ""
+    if not known:
+        return ""
+    more = ", …" if len(known) > _MOST_LISTED else ""
+    return f" (known: {', '.join(known[:_MOST_LISTED])}{more})"

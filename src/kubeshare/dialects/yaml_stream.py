@@ -34,6 +34,13 @@ _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _RESOLVER: Any = yaml.resolver.Resolver()
 
 
+class _LibyamlError(FileError):
+    """libyaml refuses what YAML allows: a block of text whose first line begins with a tab.
+
+    That is how the matrix of ``nvidia-smi topo -m`` begins.
+    """
+
+
 class Document:
     """A file whose top is a mapping, of which one entry is a long list.
 
@@ -68,8 +75,16 @@ class Document:
         self._twice = stream.seekable()
         self._begin = stream.tell() if self._twice else 0
         self._stream = stream
+        self._loader = _LOADER
         self._restart()
-        self._look_through()
+        try:
+            self._look_through()
+        except _LibyamlError:
+            self._read_whole()
+            self._loader = yaml.SafeLoader
+            self._stream.seek(self._begin)
+            self._restart()
+            self._look_through()
 
     def items(self) -> Iterator[Field]:
         """The items of the long list, each composed when it is asked for; once only."""
@@ -84,8 +99,14 @@ class Document:
     def _restart(self) -> None:
         self.entries: dict[str, Field] = {}
         self._seen: set[str] = set()
-        self._parser = _Parser(self._stream, self._source)
+        self._parser = _Parser(self._stream, self._source, self._loader)
         self._parser.open(self._listed)
+
+    def _read_whole(self) -> None:
+        """Read a pipe to its end, so that it can be read again."""
+        if not self._twice:
+            self._stream = io.BytesIO(self._parser.rest())
+            self._twice = True
 
     def _look_through(self) -> None:
         """Read all entries but the list; of a pipe only those before it, if they will do."""
@@ -94,8 +115,7 @@ class Document:
             if all(key in self.entries for key in self._others):
                 self._parser.forget()
                 return
-            self._stream = io.BytesIO(self._parser.rest())
-            self._twice = True
+            self._read_whole()
             self._restart()
             found = self._advance()
         if found:
@@ -136,10 +156,11 @@ class Document:
 class _Parser:
     """Takes a document apart, from its start to its end."""
 
-    def __init__(self, stream: BinaryIO, source: str) -> None:
+    def __init__(self, stream: BinaryIO, source: str, loader: Any) -> None:
         self._source = source
         self._reader = _Reader(stream, source, keep=not stream.seekable())
-        self._loader = self._safely(lambda: _LOADER(self._reader))
+        self._strict = loader is not yaml.SafeLoader
+        self._loader = self._safely(lambda: loader(self._reader))
         self._ahead: Any = None
 
     def open(self, listed: str) -> None:
@@ -257,7 +278,10 @@ class _Parser:
             return step()
         except yaml.MarkedYAMLError as error:
             line = error.problem_mark.line + 1 if error.problem_mark else 1
-            self.fail(line, f"is not YAML: {error.problem or error}")
+            message = f"is not YAML: {error.problem or error}"
+            if self._strict and "tab" in message:
+                raise _LibyamlError(f"{self._source}:{line}: {message}") from error
+            self.fail(line, message)
         except yaml.reader.ReaderError as error:
             wrong = "text in UTF-8" if "UTF-8" in error.reason else f"YAML: {error.reason}"
             self.fail(self._reader.line_of(error.position), f"is not {wrong}")

@@ -1,0 +1,260 @@
+"""`kubeshare plan` from outside: what it refuses, how it streams, and what it says besides."""
+
+import io
+import json
+import subprocess
+import sys
+import tracemalloc
+from pathlib import Path
+
+import pytest
+
+from kubeshare.cli.main import main
+from kubeshare.cli.plan import answers
+from kubeshare.dialects.scenario import read_scenario
+from kubeshare.dialects.yaml_stream import MAX_BYTES
+
+LOCALITY = "policy: locality\nnodes: [{name: n1, vgpus: [{id: A}]}]\nevents: []\n"
+ASYMMETRIC = """\
+policy: topology
+nodes:
+  - name: n1
+    topoMatrix: |
+      \tGPU0  GPU1  GPU2
+      GPU0   X    PIX   SYS
+      GPU1  PIX    X    SYS
+      GPU2  SYS   PHB    X
+events: []
+"""
+
+BAD = {
+    "YAML that is not": ("policy: [locality\n", ":2: is not YAML: did not find expected"),
+    "two documents": (f"{LOCALITY}---\n{LOCALITY}", ":4: is not YAML: a second document begins"),
+    "an alias": ("policy: &p locality\nnodes: *p\nevents: []\n", ":2: is not YAML: aliases are"),
+    "an empty file": ("", ":1: is empty"),
+    "only a comment": ("# nothing\n", ":1: is empty"),
+    "not text": (b"policy: \xff\n", ":1: is not text in UTF-8"),
+    "an unknown key": (
+        LOCALITY.replace("nodes:", "node:"),
+        ":2: node: unknown key (did you mean nodes?)",
+    ),
+    "an unknown key of a node": (
+        LOCALITY.replace("vgpus", "vgpu"),
+        ":2: nodes[0].vgpu: unknown key (did you mean vgpus?)",
+    ),
+    "an unknown policy": (
+        LOCALITY.replace("locality", "localty"),
+        ":1: policy: policy localty is not registered; these are: binpack, locality, topology",
+    ),
+    "a field of another policy": (
+        LOCALITY.replace("[]", "[{request: {name: p, cores: 100}}]"),
+        ":3: events[0].request.cores: is a field of policy topology",
+    ),
+    "a field of another policy's nodes": (
+        LOCALITY.replace("locality", "binpack").replace("vgpus: [{id: A}]", "free: 1"),
+        ":2: nodes[0].free: is a field of policy locality",
+    ),
+    "twice the same vGPU": (
+        LOCALITY.replace("{id: A}", "{id: A}, {id: A}"),
+        ":2: nodes[0].vgpus[1].id: node n1 has A twice",
+    ),
+    "twice the same vGPU on two nodes": (
+        LOCALITY.replace("[{name", "[{name: n0, vgpus: [{id: A}]}, {name"),
+        ":2: nodes[1].vgpus[0].id: vGPU A is on node n0 already",
+    ),
+    "twice the same node": (
+        LOCALITY.replace("[{name", "[{name: n1}, {name"),
+        ":2: nodes[1].name: node n1 is there twice",
+    ),
+    "twice the same request": (
+        LOCALITY.replace("[]", "[{request: {name: p}}, {request: {name: p}}]"),
+        ":3: events[1].request.name: p has asked or holds something already",
+    ),
+    "a release of nobody": (
+        LOCALITY.replace("[]", "[{release: p}]"),
+        ":3: events[0].release: nobody of that name: p",
+    ),
+    "a node that is not there": (
+        LOCALITY.replace("[]", "[{request: {name: p, nodes: [n2]}}]"),
+        ":3: events[0].request.nodes[0]: no node of that name: n2 (known: n1)",
+    ),
+    "a failure of a GPU that is not there": (
+        LOCALITY.replace("[]", "[{fail: {node: n1, gpu: B}}]"),
+        ":3: events[0].fail.gpu: node n1 has no vGPU B",
+    ),
+    "holders that over-commit from the start": (
+        LOCALITY.replace("id: A", "id: A, holders: [{name: q, request: 1}, {name: r, request: 1}]"),
+        ":2: nodes[0].vgpus[0]: vGPU A over-committed: compute 2 of 1",
+    ),
+    "more left than there is": (
+        LOCALITY.replace("id: A", "id: A, memory: 17Gi"),
+        ":2: nodes[0].vgpus[0].memory: more is left than the GPU has",
+    ),
+    "a topology that names a GPU twice": (
+        'policy: topology\nnodes: [{name: n1, topology: "SYS(PIX(0,1),PIX(1,2))"}]\nevents: []\n',
+        ":2: nodes[0].topology: names GPU 1 twice",
+    ),
+    "a topology that is none": (
+        'policy: topology\nnodes: [{name: n1, topology: "SYS(0,1"}]\nevents: []\n',
+        ":2: nodes[0].topology: ",
+    ),
+    "a matrix that is not symmetric": (
+        ASYMMETRIC,
+        ":4: nodes[0].topoMatrix: is not symmetric: GPU 1 to GPU 2 is SYS, back it is PHB",
+    ),
+    "a topology of another size": (
+        'policy: topology\nnodes: [{name: n1, gpus: 3, topology: "PIX(0,1)"}]\nevents: []\n',
+        ":2: nodes[0].gpus: 3 GPUs, and the topology names 2",
+    ),
+    "a GPU that the node does not have": (
+        "policy: binpack\nnodes: [{name: n1, gpus: 2, vgpus: [{id: 2}]}]\nevents: []\n",
+        ":2: nodes[0].vgpus[0].id: node n1 has no GPU 2, only 0 to 1",
+    ),
+    "a node that does not say how many GPUs it has": (
+        "policy: binpack\nnodes: [{name: n1, vgpus: [{id: 0}]}]\nevents: []\n",
+        ":2: nodes[0].vgpus[0].id: node n1 has no GPUs: how many it has is under gpus",
+    ),
+    "both spellings of a topology": (
+        "policy: topology\nnodes: [{name: n1, topology: PIX0, topoMatrix: x}]\nevents: []\n",
+        ":2: nodes[0].topoMatrix: says the same as topology: give one or the other",
+    ),
+    "a label that is a number": (
+        LOCALITY.replace("[]", "[{request: {name: p, affinity: 5}}]"),
+        ":3: events[0].request.affinity: must be text (in quotes), not a number '5'",
+    ),
+}
+
+
+@pytest.mark.parametrize(("text", "words"), BAD.values(), ids=BAD)
+def test_bad_input_is_one_line_with_place_and_reason(
+    text: str | bytes, words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "s.yaml"
+    path.write_bytes(text.encode() if isinstance(text, str) else text)
+    assert main(["plan", str(path), "-o", "json"]) == 2
+    captured = capsys.readouterr()
+    assert captured.err.count("\n") == 1
+    assert f"s.yaml{words}" in captured.err
+
+
+@pytest.mark.parametrize("piped", [False, True])
+def test_a_matrix_may_be_pasted_as_it_was_printed(piped: bool, tmp_path: Path) -> None:
+    text = ASYMMETRIC.replace("PHB", "SYS").replace("[]", "[{request: {name: p, cores: 200}}]")
+    path = tmp_path / "s.yaml"
+    path.write_text(text)
+    command = [sys.executable, "-m", "kubeshare.cli.main", "plan", "-" if piped else str(path)]
+    result = subprocess.run(command, input=text, capture_output=True, text=True, check=False)
+    assert result.stderr == ""
+    assert result.stdout.startswith("0: p: bound n1/0 n1/1\n")
+
+
+def test_a_file_past_the_limit_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "s.yaml"
+    with path.open("wb") as file:
+        file.write(LOCALITY.encode())
+        comment = b"# " + b"x" * 1021 + b"\n"
+        file.write(comment * (MAX_BYTES // len(comment)))
+    assert main(["plan", str(path)]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err == f"kubeshare: {path}: is larger than 64 MiB\n"
+
+
+def test_what_was_answered_before_a_bad_event_stays_answered(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    path = tmp_path / "s.yaml"
+    path.write_text(LOCALITY.replace("[]", "[{request: {name: p}}, {release: q}]"))
+    assert main(["plan", str(path), "-o", "json"]) == 2
+    captured = capsys.readouterr()
+    assert json.loads(captured.out)["name"] == "p"
+    assert "events[1].release: nobody of that name: q (known: p)" in captured.err
+
+
+def test_events_that_are_piped_in_are_answered_as_they_come() -> None:
+    command = [sys.executable, "-m", "kubeshare.cli.main", "plan", "-", "-o", "json"]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(LOCALITY.replace(" []\n", "\n"))
+        for number in range(3):
+            # The parser looks at the line that follows to know that an item has ended.
+            process.stdin.write(
+                f"- request: {{name: p{number}, request: 0.4}}\n- release: p{number}\n"
+            )
+            process.stdin.flush()
+            assert json.loads(process.stdout.readline())["name"] == f"p{number}"
+        process.stdin.close()
+        assert process.stdout.read() == ""
+    assert process.returncode == 0
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "events: [{request: {name: p}}]\npolicy: locality\nnodes: [{name: n1, free: 1}]\n",
+        "policy: locality\nevents: [{request: {name: p}}]\nnodes: [{name: n1, free: 1}]\n",
+    ],
+)
+def test_the_order_of_keys_does_not_matter_even_in_a_pipe(text: str) -> None:
+    command = [sys.executable, "-m", "kubeshare.cli.main", "plan", "-", "-o", "json"]
+    result = subprocess.run(command, input=text, capture_output=True, text=True, check=False)
+    assert result.stderr == ""
+    assert json.loads(result.stdout)["decision"] == "bound"
+
+
+def test_quota_that_follows_the_events_counts_in_a_file_and_is_refused_in_a_pipe() -> None:
+    text = (
+        "policy: locality\nnodes: [{name: n1, free: 1}]\n"
+        "events: [{request: {name: p, request: 1, namespace: a}}]\nquota: [{namespace: a}]\n"
+    )
+    (answer,) = answers(read_scenario(text.encode(), "s.yaml"))
+    assert answer.decision.field == "quota"
+    command = [sys.executable, "-m", "kubeshare.cli.main", "plan", "-"]
+    result = subprocess.run(command, input=text, capture_output=True, text=True, check=False)
+    assert result.returncode == 2
+    assert "quota: must come before events where the file is piped in" in result.stderr
+
+
+@pytest.mark.slow
+def test_many_events_need_no_more_memory_than_few() -> None:
+    def peak(events: int) -> int:
+        lines = (
+            f"- request: {{name: p{number}, request: 0.3}}\n- release: p{number}\n"
+            for number in range(events)
+        )
+        text = LOCALITY.replace(" []\n", "\n") + "".join(lines)
+        stream = io.BytesIO(text.encode())
+        tracemalloc.start()
+        try:
+            told = sum(1 for _ in answers(read_scenario(stream, "s.yaml")))
+            assert told == events
+            return tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+
+    few = peak(500)
+    assert peak(10_000) < few + 200_000
+
+
+def test_of_what_waits_it_says_whose_leaving_would_help_when_asked(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    path = tmp_path / "s.yaml"
+    path.write_text(
+        LOCALITY.replace(
+            "[]", "[{request: {name: p, request: 0.6}}, {request: {name: q, request: 0.6}}]"
+        )
+    )
+    assert main(["plan", str(path), "-o", "json", "--explain"]) == 0
+    first, second = map(json.loads, capsys.readouterr().out.splitlines())
+    assert "change" not in first
+    assert second["change"] == ["p leaves n1/A"]
+    assert main(["plan", str(path), "--explain"]) == 0
+    assert capsys.readouterr().out.endswith("    it fits when p leaves n1/A\n")
+    assert main(["plan", str(path), "-o", "json"]) == 0
+    assert "change" not in capsys.readouterr().out
