@@ -32,7 +32,9 @@ def run() -> list[bool]:
                 leaver.terminate()
                 leaver.wait(timeout=10)
             pids = {process.pid: name for name, process in running.items()}
-            results += _measure(stage, pids, Path(environment["FAKEGPU_STATE"]))
+            # Where `kubeshare run` keeps the fake GPUs of a profile.
+            state = Path(environment["KUBESHARE_RUN"]) / f"fakegpu-{_PROFILE}"
+            results += _measure(stage, pids, state)
         return results
 
 
