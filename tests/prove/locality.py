@@ -15,6 +15,13 @@ from prove.engine import Step, Trial
 KINDS = (FreeGpu("V100", 16), FreeGpu("V100", 8), FreeGpu("A100", 10), FreeGpu("", 16))
 NODES = ("n1", "n2", "n10")
 IDS = ("A", "B", "a-2", "a-10", "2", "10", "02", "vgpu-a", "vgpu-b", "c", "d", "e")
+AMONG = (
+    *(None,) * 6,
+    frozenset(["n1"]),
+    frozenset(["n2", "n10"]),
+    # So many that devices are searched for, and not looked at node by node.
+    frozenset(["n1", "n2", *(f"x{number}" for number in range(16))]),
+)
 SHARES = (0, 0, 1, 100_000, 100_000, 200_000, 200_000, 300_000, 333_333, 500_000, 1_000_000)
 SIZES = (0, 0, 1, 1, 2, 2, 3, 5, 8, 16, 17)
 
@@ -131,7 +138,7 @@ def _demand(source: random.Random, names: Iterator[int], known: list[Demand]) ->
             device_id=pick(("",) * 24 + ("A", "2", "mine", "vgpu-b")),
             count=source.choice((2, 2, 3)) if source.random() < 0.08 else 1,
             model=pick(("",) * 6 + ("V100", "A100")),
-            nodes=pick((None, None, None, None, frozenset(["n1"]), frozenset(["n2", "n10"]))),
+            nodes=pick(AMONG),
         )
     )
     return known[-1]

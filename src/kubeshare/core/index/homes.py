@@ -18,7 +18,7 @@ class Homes:
         self._sorted: dict[FreeGpu, list[tuple[int, str, str]]] = defaultdict(list)
         for node in nodes:
             for kind in set(node.free):
-                self._sorted[kind].append(_place(node))
+                self._sorted[kind].append(place(node))
         for places in self._sorted.values():
             places.sort()
 
@@ -30,10 +30,10 @@ class Homes:
         if before:
             for kind in set(was):
                 places = self._sorted[kind]
-                del places[bisect_left(places, _place(before))]
+                del places[bisect_left(places, place(before))]
         if after:
             for kind in set(now):
-                insort(self._sorted[kind], _place(after))
+                insort(self._sorted[kind], place(after))
 
     def first(
         self, kind: FreeGpu, nodes: Container[str] | None = None
@@ -45,11 +45,11 @@ class Homes:
             nodes: it is one of them; None asks nothing.
 
         Returns:
-            how many GPUs are free there, a text by which equals sort, and its name.
+            its :func:`place`.
         """
-        for place in self._sorted.get(kind, ()):
-            if nodes is None or place[2] in nodes:
-                return place
+        for found in self._sorted.get(kind, ()):
+            if nodes is None or found[2] in nodes:
+                return found
         return None
 
 
@@ -57,5 +57,6 @@ def _free(node: Node | None) -> tuple[FreeGpu, ...]:
     return node.free if node else ()
 
 
-def _place(node: Node) -> tuple[int, str, str]:
+def place(node: Node) -> tuple[int, str, str]:
+    """How many GPUs are free on a node, a text by which equals sort, and its name."""
     return len(node.free), natural(node.name), node.name

@@ -12,12 +12,12 @@ as may be, or with holders whose exclusions differ) stand in no group.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Container
-from typing import Final, TypeAlias, TypeVar
+from collections.abc import Container, Iterator
+from typing import Final, TypeAlias, TypeGuard, TypeVar
 
 from kubeshare.core.demand import Demand
 from kubeshare.core.device import MAX_HOLDERS, NO_LABELS, Device, FreeGpu, Node
-from kubeshare.core.index.homes import Homes
+from kubeshare.core.index.homes import Homes, place
 from kubeshare.core.index.tree import Entry, Tree
 from kubeshare.core.ledger import Ledger
 from kubeshare.core.units import MICROS
@@ -32,6 +32,7 @@ IDLE: Final[Group] = ("", None, False)
 
 Key = TypeVar("Key")
 
+_FEW_NODES: Final = 8
 _BITS: Final = 64
 _MOST: Final = (1 << _BITS) - 1
 
@@ -78,12 +79,14 @@ class LocalityIndex:
 
     def home(self, demand: Demand) -> str | None:
         """The node with the fewest free GPUs that has one that will do, then by name."""
-        places = (
-            self.homes.first(kind, demand.nodes)
-            for kind in self.kinds
-            if demand.model in ("", kind.model) and demand.memory.on(kind.memory) <= kind.memory
-        )
-        best = min((place for place in places if place), default=None)
+        kinds = [kind for kind in self.kinds if _would_do(kind, demand)]
+        places: list[tuple[int, str, str] | None]
+        if _few(demand.nodes):
+            known = (self._nodes[name] for name in self._nodes.keys() & demand.nodes)
+            places = [place(node) for node in known if not set(node.free).isdisjoint(kinds)]
+        else:
+            places = [self.homes.first(kind, demand.nodes) for kind in kinds]
+        best = min(filter(None, places), default=None)
         return best[2] if best else None
 
     def device_changed(self, before: Device | None, after: Device | None) -> None:
@@ -124,17 +127,38 @@ class LocalityIndex:
     def _closest(self, demand: Demand, among: tuple[Group, ...], *, worst: bool) -> Device | None:
         best: Device | None = None
         least: tuple[int, str] | None = None
-        for (model, total), trees in self._trees.items():
-            if demand.model not in ("", model):
-                continue
-            for group in among:
-                if group in trees:
-                    found = _first(trees[group], group, demand, total, worst=worst)
-                    if found is not None:
-                        place = _number(group, found), found.order
-                        if least is None or place < least:
-                            best, least = found, place
+        if _few(demand.nodes):
+            fitting = self._on_few(demand, demand.nodes, among)
+        else:
+            fitting = self._in_trees(demand, among, worst=worst)
+        for group, device in fitting:
+            position = _number(group, device), device.order
+            if least is None or position < least:
+                best, least = device, position
         return best
+
+    def _in_trees(
+        self, demand: Demand, among: tuple[Group, ...], *, worst: bool
+    ) -> Iterator[tuple[Group, Device]]:
+        """The best of each group and kind of GPU."""
+        for (model, total), trees in self._trees.items():
+            if demand.model in ("", model):
+                for group in among:
+                    if group in trees:
+                        found = _first(trees[group], group, demand, total, worst=worst)
+                        if found is not None:
+                            yield group, found
+
+    def _on_few(
+        self, demand: Demand, nodes: frozenset[str], among: tuple[Group, ...]
+    ) -> Iterator[tuple[Group, Device]]:
+        """All that fit on the few nodes that may be used."""
+        for node in self._nodes.keys() & nodes:
+            for device_id in self._on_node.get(node, ()):
+                device = self._devices[device_id]
+                group = next((group for group in groups(device) if group in among), None)
+                if group is not None and _fits(device, demand):
+                    yield group, device
 
     def _carry(self, before: Device | None, after: Device | None) -> None:
         was = before.affinities if before else NO_LABELS
@@ -204,6 +228,25 @@ def _first(tree: Tree, group: Group, demand: Demand, total: int, *, worst: bool)
     found = tree.first(0, memory, without=without, nodes=nodes)
     # Its compute is the most of all that pass, so the others have too little as well.
     return found if found is not None and found.compute_left >= compute else None
+
+
+def _few(nodes: frozenset[str] | None) -> TypeGuard[frozenset[str]]:
+    """So few nodes are asked for that looking at all their devices is faster than searching."""
+    return nodes is not None and len(nodes) <= _FEW_NODES
+
+
+def _would_do(kind: FreeGpu, demand: Demand) -> bool:
+    return demand.model in ("", kind.model) and demand.memory.on(kind.memory) <= kind.memory
+
+
+def _fits(device: Device, demand: Demand) -> bool:
+    """Lines 5-6 and 19-20, and the model, of a device in one of the right groups."""
+    return (
+        demand.model in ("", device.model)
+        and demand.anti_affinity not in device.anti_affinities
+        and demand.memory.on(device.memory) <= device.memory_left
+        and demand.compute_on(device.memory) <= device.compute_left
+    )
 
 
 def _number(group: Group, device: Device) -> int:
