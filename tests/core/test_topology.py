@@ -11,6 +11,7 @@ from kubeshare.core.decision import Decision, commit
 from kubeshare.core.demand import Demand
 from kubeshare.core.ledger import Ledger
 from kubeshare.core.policies.topology import decide
+from kubeshare.core.policies.topology_index import TopologyIndex
 from prove.engine import Trial, run
 from prove.topology import (
     NODES,
@@ -54,6 +55,17 @@ def test_on_many_random_states_it_answers_as_the_slow_one(trial: Trial) -> None:
     # Every kind of answer came often; otherwise the comparison would say little.
     assert len(seen.branches) == 19
     assert min(seen.branches.values()) >= 50
+
+
+def test_nothing_is_kept_of_nodes_and_gpus_that_are_gone() -> None:
+    ledger = a_cluster(random.Random(3))
+    index = ledger.index(TopologyIndex)
+    decide(ledger, random_demand(random.Random(1), "p"))
+    for device_id in list(ledger.devices):
+        ledger.remove_device(device_id)
+    for name in list(ledger.nodes):
+        ledger.remove_node(name)
+    assert not any((index._nodes, index._devices, index._states, index._sizes))
 
 
 @settings(max_examples=300, deadline=None)

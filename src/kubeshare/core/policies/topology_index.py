@@ -63,7 +63,10 @@ class TopologyIndex:
         self._never.clear()
         self._sizes.clear()
         if before:
-            del self._devices[before.node][before.id]
+            on_node = self._devices[before.node]
+            del on_node[before.id]
+            if not on_node:
+                del self._devices[before.node]
             self._rebuild(before.node)
         if after:
             self._devices.setdefault(after.node, {})[after.id] = after
