@@ -10,8 +10,9 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from core.strategies import DEVICE_IDS, NODE_NAMES, demands, devices, free_gpus, nodes
 from kubeshare.core.decision import commit
 from kubeshare.core.demand import Demand
-from kubeshare.core.device import Device, FreeGpu, Node
+from kubeshare.core.device import Device, FreeGpu, Node, Totals
 from kubeshare.core.errors import LedgerError
+from kubeshare.core.history import Snapshot
 from kubeshare.core.ledger import Ledger
 from kubeshare.core.policies.locality import decide
 
@@ -26,6 +27,7 @@ class LedgerMachine(RuleBasedStateMachine):
         super().__init__()
         self.ledger = Ledger()
         self.given: dict[str, dict[str, tuple[int, int]]] = {}  # uid -> device -> (micros, bytes)
+        self.taken: list[tuple[Snapshot, dict[str, Node], dict[str, Device]]] = []
 
     @invariant()
     def nothing_is_over_committed(self) -> None:
@@ -150,6 +152,27 @@ class LedgerMachine(RuleBasedStateMachine):
             if device_id in self.ledger.devices and self.ledger.devices[device_id].idle:
                 self.ledger.remove_device(device_id)
         assert (self.ledger.nodes, self.ledger.devices) == before
+
+    @rule()
+    def take_a_snapshot(self) -> None:
+        now = self.ledger.snapshot()
+        self.taken.append((now, dict(self.ledger.nodes), dict(self.ledger.devices)))
+
+    @rule(source=st.randoms(use_true_random=False), look=st.booleans())
+    def a_snapshot_shows_what_was(self, source: random.Random, look: bool) -> None:
+        if self.taken:
+            snapshot, nodes_then, devices_then = self.taken.pop(source.randrange(len(self.taken)))
+            if look:
+                assert snapshot.nodes == nodes_then
+                assert snapshot.devices == devices_then
+
+    @invariant()
+    def sums_and_labels_are_those_of_the_holders(self) -> None:
+        for device in self.ledger.devices.values():
+            assert device.totals == Totals.of(device.holders)
+            assert [holder.demand for holder in device.holders] == sorted(
+                holder.demand for holder in device.holders
+            )
 
     def _account(self, demand: Demand) -> None:
         self.given[demand.uid] = {
