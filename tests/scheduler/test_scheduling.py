@@ -103,6 +103,8 @@ def test_what_does_not_fit_waits_and_is_told_why_for_each_gpu() -> None:
         world.share("b", "0.6")
         await world.until(lambda: world.events("b"))
         expect_pending(world, "b").because("compute 0.3 left, 0.6 asked", "n1: no free GPU")
+        gpuid = expect_scheduled(world, "a").gpuid
+        assert f"; it fits when a leaves n1/{gpuid}. It is tried again" in world.events("b")[0]
 
     in_world(story, n1=1)
 

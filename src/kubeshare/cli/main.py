@@ -31,6 +31,10 @@ COMMANDS: Mapping[str, tuple[str, str]] = MappingProxyType(
         "run": ("kubeshare.cli.run:run", "Run a command on a share of one of this machine's GPUs."),
         "top": ("kubeshare.cli.top:top", "Watch who holds this machine's GPUs, and how much."),
         "plan": ("kubeshare.cli.plan:plan", "Say where pods of a scenario file would be placed."),
+        "explain": (
+            "kubeshare.cli.explain:explain",
+            "Say where a pod of a cluster went or would go, and why not elsewhere.",
+        ),
         "lab": ("kubeshare.cli.lab:lab", "A real Kubernetes with fake GPUs on this machine."),
         "install": ("kubeshare.cli.install:install", "Install KubeShare on a cluster."),
     }

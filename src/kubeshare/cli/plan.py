@@ -12,6 +12,7 @@ from typing import BinaryIO, NamedTuple
 import click
 import msgspec
 
+from kubeshare.cli.telling import as_fields, as_lines
 from kubeshare.core.decision import Decision
 from kubeshare.core.device import natural
 from kubeshare.core.errors import InvalidValueError
@@ -112,33 +113,13 @@ def _refusal(error: InvalidValueError) -> Decision:
 
 
 def _as_json(answer: Answer) -> str:
-    decision = answer.decision
-    line: dict[str, object] = {
-        "event": answer.number,
-        "name": answer.name,
-        "decision": decision.outcome,
-        "node": decision.node,
-        "gpus": list(decision.devices),
-        "created": decision.created,
-        "reasons": dict(decision.reasons),
-    }
-    if decision.field is not None:
-        line["field"] = decision.field
-    if answer.change is not None:
-        line["change"] = list(answer.change.words)
-    return json.dumps(line)
+    asked = {"event": answer.number, "name": answer.name}
+    return json.dumps(asked | as_fields(answer.decision, answer.change))
 
 
 def _as_text(answer: Answer) -> str:
-    decision = answer.decision
-    head = [f"{answer.number}: {answer.name}: {decision.outcome}"]
-    head += [f"{decision.node}/{device_id}" for device_id in decision.devices]
-    head += ["(new)"] if decision.created else []
-    head += [f"({decision.field})"] if decision.field else []
-    lines = [" ".join(head)]
-    lines += [f"    {place}: {reason}" for place, reason in decision.reasons.items()]
-    lines += [f"    {answer.change}"] if answer.change else []
-    return "\n".join(lines)
+    head = f"{answer.number}: {answer.name}:"
+    return "\n".join(as_lines(head, answer.decision, answer.change))
 
 
 _FORMATS: dict[str, Callable[[Answer], str]] = {"json": _as_json, "text": _as_text}

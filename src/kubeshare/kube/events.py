@@ -173,7 +173,7 @@ class EventRecorder:
             type,
             reason,
             action,
-            _cut(note),
+            cut(note),
             related.uid if related else "",
         )
         series = self._series.get(key)
@@ -290,9 +290,9 @@ def _counted(series: _Series) -> dict[str, Any]:
     return {"count": series.count, "lastObservedTime": series.last}
 
 
-def _cut(note: str) -> str:
-    """The note in the bytes that the API server takes."""
+def cut(note: str, limit: int = NOTE_LIMIT) -> str:
+    """The note in so many bytes; by default in as many as the API server takes."""
     encoded = note.encode()
-    if len(encoded) <= NOTE_LIMIT:
+    if len(encoded) <= limit:
         return note
-    return encoded[: NOTE_LIMIT - 3].decode(errors="ignore") + "…"
+    return encoded[: limit - 3].decode(errors="ignore") + "…"

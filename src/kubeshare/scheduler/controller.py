@@ -6,7 +6,8 @@ a write is refused all the same, somebody else has changed something: it is read
 again and decided again, a bounded number of times.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final
 
 from kubeshare.api import sharepods
@@ -18,13 +19,14 @@ from kubeshare.api.waiting import Waiting
 from kubeshare.core.decision import Decision
 from kubeshare.core.demand import Demand
 from kubeshare.core.errors import InvalidValueError
+from kubeshare.core.explain import Change
 from kubeshare.core.policies import Policy
 from kubeshare.dialects.sharepod import demand_of
 from kubeshare.kube.errors import ConflictError, InvalidError, NotFoundError
 from kubeshare.kube.meta import Key
 from kubeshare.kube.resources import Raw
 from kubeshare.scheduler.bind import Binder
-from kubeshare.scheduler.decide import decide, explain
+from kubeshare.scheduler.decide import change_that_helps, decide, explain
 from kubeshare.scheduler.eligibility import refusals
 from kubeshare.scheduler.events import Events
 from kubeshare.scheduler.metrics import Metrics
@@ -106,11 +108,17 @@ class Scheduler:
             await self._take_up(raw, sharepod, demand, held)
             return
         away = refusals(self._inventory.nodes.values(), raw["spec"])
-        decision = decide(self._policy, self._inventory.ledger(), demand, away)
+        ledger = self._inventory.ledger()
+        decision = decide(self._policy, ledger, demand, away)
         self._metrics.decisions.labels(decision.outcome).inc()
         if decision.node is None:
-            reason = "NoRoom" if decision.outcome == "pending" else "NeverFits"
-            await self._wait(sharepod, reason, explain(decision))
+            pending = decision.outcome == "pending"
+            await self._wait(
+                sharepod,
+                "NoRoom" if pending else "NeverFits",
+                explain(decision),
+                partial(change_that_helps, self._policy, ledger, demand, away) if pending else None,
+            )
             return
         await self._pool.take(demand, decision, demand.attempt + 1)
         await self._bind(raw, demand, decision)
@@ -156,10 +164,17 @@ class Scheduler:
         else:
             await self._status.scheduled(sharepod, "True", "Given", f"given by its author: {place}")
 
-    async def _wait(self, sharepod: SharePod, reason: str, message: str) -> None:
+    async def _wait(
+        self,
+        sharepod: SharePod,
+        reason: str,
+        message: str,
+        helps: Callable[[], Change | None] | None = None,
+    ) -> None:
         self._waiting.add(sharepod)
         if await self._status.scheduled(sharepod, "False", reason, message):
-            self._events.waits(sharepod, reason, message)
+            # To find that out costs many decisions, so it is told once, with what is news.
+            self._events.waits(sharepod, reason, message, helps() if helps else None)
 
     async def _refuse(self, sharepod: SharePod, field: str, message: str) -> None:
         self._metrics.decisions.labels("invalid").inc()

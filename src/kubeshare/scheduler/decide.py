@@ -7,6 +7,7 @@ import msgspec
 
 from kubeshare.core.decision import Decision, Reasons
 from kubeshare.core.demand import Demand
+from kubeshare.core.explain import Change, shortest_change
 from kubeshare.core.ledger import Ledger
 from kubeshare.core.policies import Policy
 
@@ -23,14 +24,26 @@ def decide(policy: Policy, ledger: Ledger, demand: Demand, refusals: Mapping[str
         demand: who asks; its own choice of nodes is respected.
         refusals: node -> why its pod cannot go there, ``""`` where it can.
     """
-    allowed = frozenset(name for name, refusal in refusals.items() if not refusal)
-    asked = allowed if demand.nodes is None else demand.nodes & allowed
-    decision = policy(ledger, msgspec.structs.replace(demand, nodes=asked))
+    decision = policy(ledger, _bounded(demand, refusals))
     known = {name: why for name, why in refusals.items() if why and _asked(name, demand)}
     absent = (demand.nodes or frozenset()) - refusals.keys()
     known |= dict.fromkeys(sorted(absent), "there is no such node")
     told = Reasons(lambda: {**decision.reasons, **known})
     return msgspec.structs.replace(decision, reasons=told)
+
+
+def change_that_helps(
+    policy: Policy, ledger: Ledger, demand: Demand, refusals: Mapping[str, str]
+) -> Change | None:
+    """Whose leaving would let in a demand that waits; None where nobody's would.
+
+    Args:
+        policy: the placement policy.
+        ledger: the cluster as it is now.
+        demand: who waits.
+        refusals: as :func:`decide` was told.
+    """
+    return shortest_change(policy, ledger, _bounded(demand, refusals))
 
 
 def explain(decision: Decision) -> str:
@@ -50,6 +63,13 @@ def explain(decision: Decision) -> str:
         told.append(text[:MESSAGE_LENGTH])
     rest = len(order) - len(told)
     return "; ".join([*told, f"and {rest} more"] if rest else told)
+
+
+def _bounded(demand: Demand, refusals: Mapping[str, str]) -> Demand:
+    """The demand, for no node that refuses its pod."""
+    allowed = frozenset(name for name, refusal in refusals.items() if not refusal)
+    asked = allowed if demand.nodes is None else demand.nodes & allowed
+    return msgspec.structs.replace(demand, nodes=asked)
 
 
 def _asked(node: str, demand: Demand) -> bool:

@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 
 from kubeshare.api.v1 import SHAREPODS, SharePod
-from kubeshare.kube.events import NORMAL, WARNING, EventRecorder, reference
+from kubeshare.core.explain import Change
+from kubeshare.kube.events import NORMAL, NOTE_LIMIT, WARNING, EventRecorder, cut, reference
 
 _ACTION = "Scheduling"
 
@@ -24,10 +25,22 @@ class Events:
         note = f"{made}vGPU {', '.join(gpuids)} on node {node}"
         self._emit(sharepod, "Bound", note)
 
-    def waits(self, sharepod: SharePod, reason: str, message: str) -> None:
-        """Nothing fits; the message says why for each GPU."""
-        note = f"{message}. It is tried again when something changes"
-        self._emit(sharepod, reason, note, WARNING)
+    def waits(
+        self, sharepod: SharePod, reason: str, message: str, change: Change | None = None
+    ) -> None:
+        """Nothing fits; the message says why for each GPU.
+
+        Args:
+            sharepod: that waits.
+            reason: in a word.
+            message: why, for each GPU.
+            change: what would let it in, where that is known.
+        """
+        then = f"; {change}" if change else ""
+        then += ". It is tried again when something changes"
+        # A long list of GPUs must not push out what would help.
+        room = NOTE_LIMIT - len(then.encode())
+        self._emit(sharepod, reason, cut(message, room) + then, WARNING)
 
     def invalid(self, sharepod: SharePod, field: str, message: str) -> None:
         """A value is not acceptable."""

@@ -1,0 +1,189 @@
+"""``kubeshare explain``: where a pod of a cluster went or would go, and why not elsewhere.
+
+It reads what the scheduler reads and asks the same functions, so it says what the
+scheduler would say at this moment. It changes nothing.
+"""
+
+import asyncio
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+import msgspec
+
+from kubeshare.api import cluster, ledger
+from kubeshare.api.v1 import GPUNODES, SHAREPODS, VGPU, VGPUS, GPUNode
+from kubeshare.cli.telling import as_fields, as_lines
+from kubeshare.core.decision import Decision
+from kubeshare.core.demand import Demand
+from kubeshare.core.device import natural
+from kubeshare.core.errors import InvalidValueError, UnknownPolicyError
+from kubeshare.core.explain import Change
+from kubeshare.core.ledger import Ledger
+from kubeshare.core.policies import Policy, policy
+from kubeshare.dialects.sharepod import demand_of
+from kubeshare.kube.errors import NotFoundError
+from kubeshare.kube.resources import PODS
+from kubeshare.scheduler.decide import change_that_helps, decide
+from kubeshare.scheduler.eligibility import refusals
+
+if TYPE_CHECKING:
+    from kubeshare.kube.api import Api
+
+# A SharePod's pod has its name, and what it asks for stands in the SharePod.
+_EITHER = (SHAREPODS, PODS)
+_KINDS: Final = {
+    "": _EITHER,
+    "pod": _EITHER,
+    "po": _EITHER,
+    "sharepod": (SHAREPODS,),
+    "shp": (SHAREPODS,),
+}
+
+
+class NothingToExplainError(ValueError):
+    """What was named is not there, or asks for no part of a GPU."""
+
+
+class Finding(msgspec.Struct, frozen=True, kw_only=True):
+    """What there is to say of one SharePod.
+
+    Attributes:
+        name: ``namespace/name``.
+        held: ``node/GPUID`` of each GPU of which it holds a part; empty when it waits.
+        decision: where it would go now, what it holds left aside.
+        change: what would have to change, where it has to wait.
+    """
+
+    name: str
+    held: tuple[str, ...] = ()
+    decision: Decision
+    change: Change | None = None
+
+
+@click.command(
+    epilog="\b\nExamples:\n  kubeshare explain train-1 -n research\n"
+    "  kubeshare explain pod/train-1 -o json | jq .change"
+)
+@click.argument("name", metavar="[sharepod/|pod/]NAME")
+@click.option("-n", "--namespace", help="By default that of the kubeconfig.")
+@click.option(
+    "-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True
+)
+@click.option("--policy", "policy_name", default="locality", show_default=True, help="Decides.")
+@click.option("--kubeconfig", type=click.Path(dir_okay=False), help="By default $KUBECONFIG.")
+@click.option("--context", help="A context of the kubeconfig; by default its current one.")
+def explain(  # noqa: PLR0913 - one argument an option
+    name: str,
+    *,
+    namespace: str | None,
+    output: str,
+    policy_name: str,
+    kubeconfig: str | None,
+    context: str | None,
+) -> int:
+    """Say where a SharePod or its pod NAME is or would go, and why not elsewhere.
+
+    Of one that waits it says also whose leaving would let it in. The exit code is 1 when
+    it has no GPU and would get none.
+    """
+    try:
+        chosen = policy(policy_name)
+    except UnknownPolicyError as error:
+        raise click.BadParameter(str(error), param_hint="--policy") from error
+    finding = asyncio.run(_explain(chosen, name, namespace, kubeconfig, context))
+    click.echo(_as_json(finding) if output == "json" else _as_text(finding))
+    return 0 if finding.held or finding.decision.outcome == "bound" else 1
+
+
+async def _explain(
+    chosen: Policy, name: str, namespace: str | None, kubeconfig: str | None, context: str | None
+) -> Finding:
+    # lightkube takes 150 ms to import, which `--help` does not pay.
+    from kubeshare.kube.api import Api  # noqa: PLC0415
+
+    async with Api.connect(kubeconfig, context) as api:
+        return await find_out(api, chosen, name, namespace or api.namespace)
+
+
+async def find_out(api: "Api", chosen: Policy, name: str, namespace: str) -> Finding:
+    """Read a cluster, and ask what the scheduler would answer to one SharePod.
+
+    Args:
+        api: the cluster.
+        chosen: the policy that decides.
+        name: ``NAME``, ``sharepod/NAME`` or ``pod/NAME``.
+        namespace: of it.
+
+    Raises:
+        NothingToExplainError: there is none of that name, or it asks for nothing of a GPU.
+        ApiError: the cluster cannot be read.
+    """
+    raw = await _read(api, name, namespace)
+    title = f"{namespace}/{raw['metadata']['name']}"
+    try:
+        demand = demand_of(raw)
+    except InvalidValueError as error:
+        reasons = {error.field: error.message}
+        return Finding(
+            name=title, decision=Decision(outcome="rejected", reasons=reasons, field=error.field)
+        )
+    if demand is None:
+        raise NothingToExplainError(f"{title} asks for no part of a GPU")
+    nodes = (await api.list(cluster.NODES)).items
+    built = ledger.build(
+        (await api.list(VGPUS.into(VGPU))).items,
+        (await api.list(GPUNODES.into(GPUNode))).items,
+        nodes,
+        (await api.list(cluster.PODS)).items,
+    )
+    return _answer(chosen, built, _undecided(demand), refusals(nodes, raw["spec"]), title)
+
+
+async def _read(api: "Api", name: str, namespace: str) -> Mapping[str, Any]:
+    """The object of that name; of a bare name a SharePod comes before a pod."""
+    kind, _, rest = name.rpartition("/")
+    if kind not in _KINDS:
+        raise NothingToExplainError(f"{kind} is not a kind to explain: sharepod or pod is")
+    for resource in _KINDS[kind]:
+        try:
+            return await api.get(resource, rest, namespace)
+        except NotFoundError:
+            continue
+    raise NothingToExplainError(f"no {kind or 'SharePod or pod'} {rest} in namespace {namespace}")
+
+
+def _undecided(demand: Demand) -> Demand:
+    """What was asked before the scheduler wrote its decision into it."""
+    if not demand.attempt:
+        return demand
+    return msgspec.structs.replace(demand, device_id="", nodes=None)
+
+
+def _answer(
+    chosen: Policy, built: Ledger, demand: Demand, away: Mapping[str, str], title: str
+) -> Finding:
+    held = [built.devices[device_id].path for device_id in built.held_by(demand.uid)]
+    with built.what_if():
+        if held:
+            built.release(demand.uid)
+        decision = decide(chosen, built, demand, away)
+        change = None
+        if decision.outcome == "pending":
+            change = change_that_helps(chosen, built, demand, away)
+    return Finding(
+        name=title, held=tuple(sorted(held, key=natural)), decision=decision, change=change
+    )
+
+
+def _as_json(finding: Finding) -> str:
+    known = {"name": finding.name, "held": list(finding.held)}
+    return json.dumps(known | as_fields(finding.decision, finding.change))
+
+
+def _as_text(finding: Finding) -> str:
+    head = f"{finding.name}:"
+    if finding.held:
+        head = f"{head} has {', '.join(finding.held)}; placed now it would be"
+    return "\n".join(as_lines(head, finding.decision, finding.change))
