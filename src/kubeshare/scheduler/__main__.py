@@ -5,6 +5,7 @@ import os
 import socket
 import sys
 
+from kubeshare.core.errors import UnknownPolicyError
 from kubeshare.core.policies import policy
 from kubeshare.kube.api import Api
 from kubeshare.kube.logs import configure_logging
@@ -20,14 +21,19 @@ def main() -> int:
     """
     parser = argparse.ArgumentParser(prog="kubeshare.scheduler", description="Runs until SIGTERM.")
     parser.add_argument("--kubeconfig", help="default: the pod's service account, or $KUBECONFIG")
+    parser.add_argument("--policy", default="locality", help="places demands; default: %(default)s")
     parser.add_argument("--port", type=int, default=8080, help="of /livez, /readyz and /metrics")
     options = parser.parse_args()
+    try:
+        chosen = policy(options.policy)
+    except UnknownPolicyError as error:
+        parser.error(str(error))
     configure_logging()
 
     async def build() -> Program:
         return scheduler_program(
             Api.connect(options.kubeconfig),
-            policy("locality"),
+            chosen,
             instance=os.environ.get("POD_NAME", socket.gethostname()),
             port=options.port,
         )

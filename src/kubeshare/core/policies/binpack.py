@@ -67,8 +67,8 @@ def _sets(fitting: Iterable[Device], count: int) -> Iterator[tuple[Device, ...]]
             yield tuple(sorted(devices, key=_fullest)[:count])
 
 
-def _fullest(device: Device) -> tuple[int, str]:
-    return device.memory_left, order(device)
+def _fullest(device: Device) -> tuple[int, str, str]:
+    return device.memory_left, order(device), device.id
 
 
 def _left(devices: tuple[Device, ...]) -> tuple[object, ...]:

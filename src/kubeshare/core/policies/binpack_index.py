@@ -1,22 +1,26 @@
 """What the binpack policy knows of a ledger: GPUs of one kind, the fullest first.
 
-A GPU has room for a demand when its memory is enough and, since compute follows
-memory, when the same share of its compute is left too. The tree of a kind sorts by
-the memory left and remembers of each GPU the most memory that it can give, which is
-less where others hold more compute than memory.
+The GPUs of a kind are sorted by the memory left, then by node and number; the first
+with enough is the one. A GPU has room when its memory is enough and, since compute
+follows memory, when the same share of its compute is left too: where others hold more
+compute than memory, it is passed over and the next one is looked at.
 
 GPUs that take nobody (failed, fenced, on an unknown node, with as many holders as may
-be) stand in no tree.
+be) are in no list.
 """
 
 from collections import Counter, defaultdict
-from typing import Final
+from collections.abc import Container
+from typing import Final, TypeAlias
 
 from kubeshare.core.demand import Demand
 from kubeshare.core.device import MAX_HOLDERS, Device, FreeGpu, Node, natural
-from kubeshare.core.index.tree import Entry, Tree
+from kubeshare.core.index.sorted_blocks import SortedBlocks
 from kubeshare.core.ledger import Ledger
 from kubeshare.core.units import MICROS
+
+Place: TypeAlias = tuple[int, str, str]
+"""Memory left, a text that sorts by node and number, GPUID."""
 
 _FEW_NODES: Final = 8
 
@@ -34,16 +38,16 @@ class BinpackIndex:
         self.kinds: Counter[FreeGpu] = Counter()
         self._orders: dict[str, str] = {}  # GPUID -> the text by which it sorts
         self._on_node: dict[str, set[str]] = defaultdict(set)
-        self._trees: dict[FreeGpu, Tree] = {}
-        entries: dict[FreeGpu, list[Entry]] = defaultdict(list)
+        self._sorted: dict[FreeGpu, SortedBlocks[Place]] = {}
+        places: dict[FreeGpu, list[Place]] = defaultdict(list)
         for node in ledger.nodes.values():
             self.kinds.update(_kinds(node))
         for device in ledger.devices.values():
             self._register(device)
             if self._takes(device):
-                entries[_kind(device)].append(self._entry(device))
-        for kind, members in entries.items():
-            self._trees[kind] = Tree(members)
+                places[_kind(device)].append(self._place(device))
+        for kind, of_kind in places.items():
+            self._sorted[kind] = SortedBlocks(of_kind)
 
     def fullest(self, demand: Demand) -> Device | None:
         """The GPU with the least memory left of all that have room, then by node and number.
@@ -54,17 +58,13 @@ class BinpackIndex:
         nodes = demand.nodes
         if nodes is not None and len(nodes) <= _FEW_NODES:
             return self._fullest_on(nodes, demand)
-        best: Device | None = None
-        least: tuple[int, str] | None = None
-        for kind, tree in self._trees.items():
+        best: Place | None = None
+        for kind, places in self._sorted.items():
             if demand.model in ("", kind.model):
-                asked = demand.memory.on(kind.memory)
-                found = tree.first(asked, asked, nodes=nodes)
-                if found is not None:
-                    place = found.memory_left, self._orders[found.id]
-                    if least is None or place < least:
-                        best, least = found, place
-        return best
+                found = self._first(places, demand.memory.on(kind.memory), nodes)
+                if found and (best is None or found < best):
+                    best = found
+        return self._devices[best[2]] if best else None
 
     def device_changed(self, before: Device | None, after: Device | None) -> None:
         """A device came, changed or went."""
@@ -97,36 +97,47 @@ class BinpackIndex:
                 else:
                     self._remove(device)
 
+    def _first(
+        self, places: SortedBlocks[Place], asked: int, nodes: Container[str] | None
+    ) -> Place | None:
+        for place in places.since((asked, "")):
+            device = self._devices[place[2]]
+            if most(device) >= asked and (nodes is None or device.node in nodes):
+                return place
+        return None
+
     def _fullest_on(self, nodes: frozenset[str], demand: Demand) -> Device | None:
         """The same, of a few nodes: all their GPUs are looked at."""
-        best: Device | None = None
-        least: tuple[int, str] | None = None
+        best: Place | None = None
         for node in nodes:
             for device_id in self._on_node.get(node, ()):
                 device = self._devices[device_id]
-                if demand.memory.on(device.memory) > most(device) or not self._takes(device):
+                if demand.model not in ("", device.model) or not self._takes(device):
                     continue
-                if demand.model in ("", device.model):
-                    place = device.memory_left, self._orders[device_id]
-                    if least is None or place < least:
-                        best, least = device, place
-        return best
+                if demand.memory.on(device.memory) <= most(device):
+                    place = self._place(device)
+                    if best is None or place < best:
+                        best = place
+        return self._devices[best[2]] if best else None
 
     def _takes(self, device: Device) -> bool:
         return device.node in self._nodes and takes(device)
 
     def _add(self, device: Device) -> None:
         kind = _kind(device)
-        tree = self._trees.get(kind)
-        if tree is None:
-            tree = self._trees[kind] = Tree()
-        tree.add(self._entry(device))
+        if kind not in self._sorted:
+            self._sorted[kind] = SortedBlocks()
+        self._sorted[kind].add(self._place(device))
 
     def _remove(self, device: Device) -> None:
-        self._trees[_kind(device)].remove(device.memory_left, self._orders[device.id])
+        kind = _kind(device)
+        places = self._sorted[kind]
+        places.remove(self._place(device))
+        if not places:
+            del self._sorted[kind]
 
-    def _entry(self, device: Device) -> Entry:
-        return device.memory_left, self._orders[device.id], most(device), device
+    def _place(self, device: Device) -> Place:
+        return device.memory_left, self._orders[device.id], device.id
 
     def _register(self, device: Device) -> None:
         self.kinds[_kind(device)] += 1
@@ -145,7 +156,7 @@ class BinpackIndex:
 def order(device: Device) -> str:
     """A text that sorts by node, then by the GPU's number or id."""
     # What stands between comes before whatever may follow in a longer name of a node.
-    return f"{natural(device.node)}\0\0{natural(device.name)}\0\0{device.id}"
+    return f"{natural(device.node)}\0\0{natural(device.name)}"
 
 
 def takes(device: Device) -> bool:

@@ -1,0 +1,86 @@
+"""What the page about policies shows is what happens."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from kubeshare.core.errors import UnknownPolicyError
+from kubeshare.core.policies import policy
+
+PAGE = (Path(__file__).parents[2] / "docs" / "policies.md").read_text()
+SOURCES = str(Path(__file__).parents[2] / "src")
+
+
+def block(language: str, beginning: str = "") -> str:
+    """The first code block of a language that begins so."""
+    blocks: list[str] = re.findall(rf"```{language}\n(.*?)```", PAGE, flags=re.DOTALL)
+    return next(text for text in blocks if text.startswith(beginning))
+
+
+def install(folder: Path, entry_points: str) -> None:
+    """What `pip install` leaves of a package that brings a policy."""
+    metadata = folder / "spread-1.0.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: spread\nVersion: 1.0\n")
+    (metadata / "entry_points.txt").write_text(f"[kubeshare.policies]\n{entry_points}\n")
+
+
+def test_the_fourth_policy_is_thirty_lines_and_answers_as_the_page_says(tmp_path: Path) -> None:
+    code = block("python")
+    assert len(code.splitlines()) <= 32
+    (tmp_path / "spread.py").write_text(code)
+    install(tmp_path, block("toml").splitlines()[1].replace('"', ""))
+    (tmp_path / "scenario.yaml").write_text(block("yaml", "policy: spread"))
+    command, _, expected = block(
+        "console", "$ kubeshare plan scenario.yaml --explain\n0"
+    ).partition("\n")
+    result = subprocess.run(
+        [sys.executable, "-m", "kubeshare.cli.main", *command.split()[2:]],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": f"{tmp_path}:{SOURCES}"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert result.stderr == ""
+    assert result.stdout == expected
+
+
+@pytest.mark.parametrize(
+    ("target", "words"),
+    [
+        ("nowhere:decide", r"policy spread \(nowhere:decide\) cannot be loaded: No module named"),
+        ("spread:missing", r"policy spread \(spread:missing\) cannot be loaded: module 'spread'"),
+        ("spread:__name__", r"policy spread \(spread:__name__\) is not a function"),
+    ],
+)
+def test_a_package_that_is_broken_is_named(
+    target: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "spread.py").write_text("")
+    install(tmp_path, f"spread = {target}")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "spread", raising=False)
+    with pytest.raises(UnknownPolicyError, match=words):
+        policy("spread")
+
+
+def test_a_built_in_name_cannot_be_taken_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install(tmp_path, "locality = os:getcwd")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert policy("locality").__module__ == "kubeshare.core.policies.locality"
+
+
+def test_a_policy_from_outside_is_listed_where_a_name_is_wrong(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install(tmp_path, "spread = spread:decide")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.raises(UnknownPolicyError, match="these are: binpack, locality, spread, topology"):
+        policy("sprad")
