@@ -13,7 +13,7 @@ from kubeshare.core.ledger import Ledger
 
 
 def slow_decide(ledger: Ledger, demand: Demand) -> tuple[str, str | None, tuple[str, ...]]:
-    """(outcome, node, ids of the devices in the order of their numbers)."""
+    """(outcome, node, ids of the devices, sorted)."""
     if rejected(ledger, demand):
         return "rejected", None, ()
     best: tuple[Any, tuple[Device, ...]] | None = None
@@ -34,7 +34,7 @@ def slow_decide(ledger: Ledger, demand: Demand) -> tuple[str, str | None, tuple[
     if best is None:
         return "pending", None, ()
     devices = best[1]
-    return "bound", devices[0].node, tuple(device.id for device in devices)
+    return "bound", devices[0].node, tuple(sorted(device.id for device in devices))
 
 
 def rejected(ledger: Ledger, demand: Demand) -> bool:

@@ -6,11 +6,12 @@ import time
 
 import click
 
+from prove.binpack import BINPACK
 from prove.engine import Failure, Seen, Trial, run
 from prove.locality import LOCALITY
 from prove.topology import TOPOLOGY, TOPOLOGY_AMONG_MANY
 
-TRIALS = (LOCALITY, TOPOLOGY, TOPOLOGY_AMONG_MANY)
+TRIALS = (LOCALITY, BINPACK, TOPOLOGY, TOPOLOGY_AMONG_MANY)
 
 _EVERY_SECONDS = 5.0
 

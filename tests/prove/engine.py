@@ -24,7 +24,7 @@ from kubeshare.core.decision import Decision, commit
 from kubeshare.core.demand import Demand
 from kubeshare.core.device import Device, FreeGpu, Node
 from kubeshare.core.errors import LedgerError
-from kubeshare.core.index import tree
+from kubeshare.core.index import sorted_blocks, tree
 from kubeshare.core.ledger import Ledger
 from kubeshare.core.policies import Policy
 
@@ -176,12 +176,14 @@ def report(trial: Trial, steps: list[Step]) -> str:
 @contextmanager
 def narrow_trees() -> Iterator[None]:
     """Trees of devices are as deep with ten devices as they are otherwise with ten thousand."""
-    wide, many = tree.WIDTH, tree.BOUNDS
+    wide, many, block = tree.WIDTH, tree.BOUNDS, sorted_blocks.BLOCK
     tree.WIDTH, tree.BOUNDS = _NARROW, _NARROW  # type: ignore[misc]  # constants elsewhere
+    sorted_blocks.BLOCK = _NARROW  # type: ignore[misc]
     try:
         yield
     finally:
         tree.WIDTH, tree.BOUNDS = wide, many  # type: ignore[misc]
+        sorted_blocks.BLOCK = block  # type: ignore[misc]
 
 
 def _hash(device: Device) -> int:
