@@ -112,9 +112,13 @@ class BinpackIndex:
         for node in nodes:
             for device_id in self._on_node.get(node, ()):
                 device = self._devices[device_id]
+                asked, left = demand.memory.on(device.memory), device.memory_left
+                # Most GPUs are told from the best one by their memory alone.
+                if left < asked or (best is not None and left > best[0]):
+                    continue
                 if demand.model not in ("", device.model) or not self._takes(device):
                     continue
-                if demand.memory.on(device.memory) <= most(device):
+                if asked <= most(device):
                     place = self._place(device)
                     if best is None or place < best:
                         best = place
