@@ -49,6 +49,8 @@ def read_matrix(text: str, field: str) -> Links:
         if number in links:
             raise InvalidValueError(field, f"GPU{number} has two lines")
         links[number] = _row(number, row[1:], columns, field)
+    if not links:
+        raise InvalidValueError(field, "names GPUs, and has no line for any of them")
     return check_links(_matrix(links, field), field)
 
 
