@@ -110,9 +110,9 @@ BAD = {
         "policy: binpack\nnodes: [{name: n1, gpus: 2, vgpus: [{id: 2}]}]\nevents: []\n",
         ":2: nodes[0].vgpus[0].id: node n1 has no GPU 2, only 0 to 1",
     ),
-    "a node that does not say how many GPUs it has": (
-        "policy: binpack\nnodes: [{name: n1, vgpus: [{id: 0}]}]\nevents: []\n",
-        ":2: nodes[0].vgpus[0].id: node n1 has no GPUs: how many it has is under gpus",
+    "a GPU that has no number": (
+        "policy: binpack\nnodes: [{name: n1, vgpus: [{id: A}]}]\nevents: []\n",
+        ":2: nodes[0].vgpus[0].id: node n1 has no GPU A, they are numbered from 0",
     ),
     "both spellings of a topology": (
         "policy: topology\nnodes: [{name: n1, topology: PIX0, topoMatrix: x}]\nevents: []\n",

@@ -310,3 +310,59 @@ def test_no_text_does_anything_but_play_or_be_refused(text: str) -> None:
     else:
         message = f"s.yaml: {len(list(answers(scenario)))} answers"
     assert message.startswith("s.yaml:")
+
+
+def test_gpus_of_a_node_are_numbered() -> None:
+    text = (
+        "policy: binpack\n"
+        "nodes:\n"
+        "  - {name: n1, pool: p, gpu: {memory: 100}, gpus: 3, unhealthy: [2],"
+        ' vgpus: [{id: "1", memory: 60, holders: null}, {id: 0, holders:'
+        " [{name: q, gpuMem: 30, namespace: a, group: g}]}]}\n"
+        "  - {name: n2, vgpus: [{id: 5, model: T4, memoryTotal: 8Gi, compute: 0.5}]}\n"
+        "events: []\n"
+    )
+    ledger = read_scenario(text.encode(), "s.yaml").ledger
+    assert sorted(ledger.devices) == ["n1/0", "n1/1", "n1/2", "n2/5"]
+    first, second, third = (ledger.devices[f"n1/{number}"] for number in range(3))
+    assert (first.index, first.path, first.memory_left) == (0, "n1/0", 70 * MI)
+    (holder,) = first.holders
+    assert (holder.request, holder.namespace, holder.group) == (300_000, "a", "g")
+    assert (second.memory_left, second.compute_left) == (60 * MI, 1_000_000)
+    assert not third.healthy
+    other = ledger.devices["n2/5"]
+    assert (other.model, other.memory, other.compute_left) == ("T4", 8 * GI, 500_000)
+    assert ledger.nodes["n1"].pool == "p"
+
+
+def test_a_gpu_that_fails_is_named_by_its_number() -> None:
+    text = (
+        "policy: topology\n"
+        'nodes: [{name: n1, topology: "PIX(0,1)"}]\n'
+        "events:\n"
+        "  - fail: {node: n1, gpu: 0}\n"
+        '  - fail: {node: n1, gpu: "1"}\n'
+        "  - request: {name: p, cores: 100}\n"
+    )
+    (answer,) = answers(read_scenario(text.encode(), "s.yaml"))
+    assert dict(answer.decision.reasons) == {"n1/0": "unhealthy", "n1/1": "unhealthy"}
+
+
+def test_what_a_family_asks_is_refused_under_the_name_that_it_has_there() -> None:
+    text = (
+        "policy: topology\nnodes: [{name: n1, gpus: 2}]\nevents:\n"
+        "  - request: {name: a, cores: 150}\n"
+        "  - request: {name: b, cores: 50, memoryBlocks: 65}\n"
+        "  - request: {name: c, cores: 300}\n"
+        "  - request: {name: d}\n"
+    )
+    played = list(answers(read_scenario(text.encode(), "s.yaml")))
+    assert [answer.decision.field for answer in played] == [
+        "cores",
+        "memoryBlocks",
+        "cores",
+        "cores",
+    ]
+    assert all(answer.decision.outcome == "rejected" for answer in played)
+    for answer in played:
+        assert answer.decision.field in answer.decision.reasons

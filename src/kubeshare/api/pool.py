@@ -205,7 +205,7 @@ def _holder(demand: Demand, vgpu: VGPU, attempt: int) -> Holder:
         attempt=attempt,
         namespace=demand.namespace,
         name=demand.name,
-        request_micros=demand.request,
+        request_micros=demand.compute_on(vgpu.spec.memory_bytes),
         # A limit of nothing would be no limit at all where it is enforced.
         limit_micros=max(1, demand.limit),
         memory_bytes=demand.memory.on(vgpu.spec.memory_bytes),

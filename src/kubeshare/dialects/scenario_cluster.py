@@ -69,10 +69,11 @@ class Cluster:
         free = _how_many(entries["free"]) if "free" in entries else 0
         pool = entries["pool"].text() if "pool" in entries else ""
         self.ledger.add_node(Node(name, (gpu,) * free, frozenset([gpu]), pool=pool, links=links))
-        devices = {device.id: device for device in self._numbered_gpus(entries, name, gpu, links)}
+        said = {device.id: device for device in self._numbered_gpus(entries, name, gpu, links)}
+        devices = dict(said)
         listed: set[str] = set()
         for item in entries["vgpus"].items() if "vgpus" in entries else ():
-            device = self._read_vgpu(item, name, gpu, devices, listed)
+            device = self._read_vgpu(item, name, gpu, said, listed)
             devices[device.id] = device
         for device in devices.values():
             self.ledger.add_device(device)
@@ -97,14 +98,14 @@ class Cluster:
         return Device(id=device_id, node=node, index=index, model=gpu.model, memory=gpu.memory)
 
     def _read_vgpu(
-        self, field: Field, node: str, gpu: FreeGpu, known: dict[str, Device], listed: set[str]
+        self, field: Field, node: str, gpu: FreeGpu, said: dict[str, Device], listed: set[str]
     ) -> Device:
         entries = field.mapping(_VGPU, required=("id",))
         name = entries["id"].id()
         if name in listed:
             entries["id"].fail(f"node {node} has {name} twice")
         listed.add(name)
-        device = self._named(entries["id"], node, gpu, known)
+        device = self._named(entries["id"], node, gpu, said)
         device = msgspec.structs.replace(
             device,
             model=entries["model"].text() if "model" in entries else gpu.model,
@@ -124,15 +125,19 @@ class Cluster:
             field.fail(str(error))
         return device
 
-    def _named(self, field: Field, node: str, gpu: FreeGpu, known: dict[str, Device]) -> Device:
-        """The GPU that an entry of ``vgpus`` speaks of."""
+    def _named(self, field: Field, node: str, gpu: FreeGpu, said: dict[str, Device]) -> Device:
+        """The GPU that an entry of ``vgpus`` speaks of.
+
+        A node that does not say how many GPUs it has, has those that it lists.
+        """
         name = field.id()
         if (node, name) in self._numbered:
-            return known[self._numbered[node, name]]
+            return said[self._numbered[node, name]]
         if not self._family.pooled:
-            if known:
-                field.fail(f"node {node} has no GPU {name}, only 0 to {len(known) - 1}")
-            field.fail(f"node {node} has no GPUs: how many it has is under gpus or its topology")
+            if said or not name.isdecimal():
+                has = f"only 0 to {len(said) - 1}" if said else "they are numbered from 0"
+                field.fail(f"node {node} has no GPU {name}, {has}")
+            return self._number(node, int(name), gpu)
         if name in self.ledger.devices:
             field.fail(f"vGPU {name} is on node {self.ledger.devices[name].node} already")
         return Device(id=name, node=node, memory=gpu.memory)

@@ -20,7 +20,7 @@ import msgspec
 from kubeshare.core import reasons
 from kubeshare.core.decision import Decision, Reasons
 from kubeshare.core.demand import Demand
-from kubeshare.core.device import Device, FreeGpu, natural
+from kubeshare.core.device import Device, FreeGpu, Node, natural
 from kubeshare.core.history import Snapshot
 from kubeshare.core.ledger import Ledger
 from kubeshare.core.policies.locality_reasons import Telling
@@ -97,8 +97,7 @@ def picks(ledger: Ledger, demand: Demand) -> Iterator[Pick]:
     for node in ledger.nodes.values():
         if not telling.admits(node.name):
             continue
-        free = () if telling.bound_to else node.free
-        would_do = sorted(gpu for gpu in free if not reasons.no_free_gpu((gpu,), demand))
+        would_do = _free(telling, node)
         models = {model for name, model in fitting if name == node.name}
         for model in models.union(gpu.model for gpu in would_do):
             taken = sorted(fitting.get((node.name, model), ()), key=order)[: demand.count]
@@ -106,6 +105,12 @@ def picks(ledger: Ledger, demand: Demand) -> Iterator[Pick]:
             new = [gpu for gpu in would_do if gpu.model == model][:missing]
             if len(new) == missing:
                 yield Pick(node.name, model, tuple(taken), tuple(new), len(node.free) if new else 0)
+
+
+def _free(telling: Telling, node: Node) -> list[FreeGpu]:
+    """The free GPUs of a node that could be opened, the smallest first."""
+    free = () if telling.bound_to else node.free
+    return sorted(gpu for gpu in free if not reasons.no_free_gpu((gpu,), telling.demand))
 
 
 def best_fit(device: Device) -> tuple[int, int, str]:
@@ -132,6 +137,8 @@ def tell(state: Ledger | Snapshot, demand: Demand, pick: Pick | None = None) -> 
     devices.sort(key=lambda device: (natural(device.node), natural(device.id)))
     why_not = {device.id: telling.why_not(device) for device in devices}
     fitting = Counter((each.node, each.model) for each in devices if not why_not[each.id])
+    for name, node in state.nodes.items():
+        fitting.update((name, gpu.model) for gpu in _free(telling, node))
     told = {}
     for device in devices:
         alike = fitting[device.node, device.model]
@@ -148,8 +155,8 @@ def tell(state: Ledger | Snapshot, demand: Demand, pick: Pick | None = None) -> 
 
 
 def _why_rather(device: Device, demand: Demand, pick: Pick | None, alike: int) -> str:
-    """Why others were taken than a device that fits, one of so many on its node."""
-    if pick is None or (alike < demand.count and not pick.new):
+    """Why others were taken than a device that fits, one of so many on its node, free ones too."""
+    if pick is None or alike < demand.count:
         return f"fits, but only {alike} of {demand.count} of its model on {device.node} do"
     return f"fits, but those on {pick.node} fit better or come first"
 
