@@ -1,8 +1,11 @@
 """Demands check themselves; devices derive what is left and their labels."""
 
+import re
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from core.builders import a_demand, a_device, a_holder, share
 from kubeshare.core.demand import Demand, Memory
@@ -57,6 +60,27 @@ def test_ids_sort_naturally() -> None:
     ids = ["n10", "n2", "b", "10", "2", "02", "n", "a1b", "a01b", ""]
     expected = ["", "02", "2", "10", "a01b", "a1b", "b", "n", "n2", "n10"]
     assert sorted(ids, key=natural) == expected
+
+
+def by_parts(text: str) -> list[tuple[bool, int, str]]:
+    """The same order, said part by part."""
+    parts = re.findall("[0-9]+|[^0-9]+", text)
+    return [
+        (part[0] not in "0123456789", int(part) if part[0] in "0123456789" else 0, part)
+        for part in parts
+    ]
+
+
+@given(*[st.text(st.sampled_from("019aZ-\0\1\2\x7fé²٣"), max_size=6)] * 2)
+def test_ids_sort_as_their_parts_do(one: str, other: str) -> None:
+    assert (natural(one) < natural(other)) == (by_parts(one) < by_parts(other))
+    assert (natural(one) == natural(other)) == (one == other)
+
+
+@given(st.integers(0, 300), st.integers(0, 300))
+def test_long_numbers_sort_by_their_length(one: int, other: int) -> None:
+    shorter, longer = sorted((one, other))
+    assert natural("x" + "9" * shorter) < natural("x1" + "0" * longer)
 
 
 def test_very_long_numbers_sort_too() -> None:

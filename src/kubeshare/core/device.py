@@ -2,18 +2,17 @@
 
 import re
 from bisect import bisect
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import Final
 
 import msgspec
 
 from kubeshare.core.demand import Demand
+from kubeshare.core.totals import Totals
 from kubeshare.core.units import MICROS
 
 MAX_HOLDERS: Final = 128
 """The most holders one vGPU may have; the VGPU object's schema says the same."""
-
-NO_LABELS: Final[frozenset[str]] = frozenset()
 
 _DIGITS: Final = "0123456789"
 _RUNS: Final = re.compile(r"[0-9]+|[^0-9]+")
@@ -65,73 +64,6 @@ class Holder(msgspec.Struct, frozen=True, kw_only=True, gc=False):
             namespace=demand.namespace,
             group=demand.group,
         )
-
-
-class Totals(msgspec.Struct, frozen=True, gc=False):
-    """What the holders of a device add up to.
-
-    Attributes:
-        compute: micros reserved.
-        memory: bytes reserved.
-        affinities: the affinity labels that are there.
-        anti_affinities: likewise.
-        exclusions: likewise, "" where a holder has none.
-    """
-
-    compute: int = 0
-    memory: int = 0
-    affinities: frozenset[str] = NO_LABELS
-    anti_affinities: frozenset[str] = NO_LABELS
-    exclusions: frozenset[str] = NO_LABELS
-
-    @classmethod
-    def of(cls, holders: tuple[Holder, ...]) -> "Totals":
-        """Added up from nothing."""
-        totals = _NOTHING
-        for holder in holders:
-            totals = totals.plus(holder)
-        return totals
-
-    def plus(self, holder: Holder) -> "Totals":
-        """With one holder more."""
-        return Totals(
-            self.compute + holder.request,
-            self.memory + holder.memory,
-            _plus(self.affinities, holder.affinity) if holder.affinity else self.affinities,
-            _plus(self.anti_affinities, holder.anti_affinity)
-            if holder.anti_affinity
-            else self.anti_affinities,
-            _plus(self.exclusions, holder.exclusion),
-        )
-
-    def minus(self, holder: Holder, rest: tuple[Holder, ...]) -> "Totals":
-        """Without a holder; `rest` are the others, by whom a label of its may stay."""
-        if not rest:
-            return _NOTHING
-        if holder.affinity or holder.anti_affinity or len(self.exclusions) > 1:
-            return Totals.of(rest)
-        return Totals(
-            self.compute - holder.request,
-            self.memory - holder.memory,
-            self.affinities,
-            self.anti_affinities,
-            self.exclusions,
-        )
-
-
-_NOTHING: Final = Totals()
-
-
-def _plus(labels: frozenset[str], label: str) -> frozenset[str]:
-    """One set for all devices that carry one label and the same, since most carry one or none."""
-    if label in labels:
-        return labels
-    return labels | {label} if labels else _alone(label)
-
-
-@lru_cache(maxsize=1024)
-def _alone(label: str) -> frozenset[str]:
-    return frozenset((label,))
 
 
 def _demand(holder: Holder) -> str:

@@ -52,12 +52,17 @@ class Tables:
         self._notes: list[tuple[dict[str, Any], str, object]] = []
         self._noting = 0
 
-    def write(self, table: dict[str, Any], key: str, value: object) -> None:
+    def write(self, table: dict[str, Any], key: str, value: Any) -> None:
         """Write a value into one of the tables; None removes."""
         before = table.get(key)
         if self._noting:
             self._notes.append((table, key, before))
-        self._put(table, key, before, value)
+        if value is None:
+            table.pop(key, None)
+        else:
+            table[key] = value
+        if table is not self.held:
+            self._tell(table, key, before, value)
 
     @contextmanager
     def whole(self) -> Iterator[None]:
@@ -89,21 +94,16 @@ class Tables:
                 self._notes.clear()
 
     def _undo(self, mark: int) -> None:
+        noting, self._noting = self._noting, 0
         while len(self._notes) > mark:
-            table, key, value = self._notes.pop()
-            self._put(table, key, table.get(key), value)
+            self.write(*self._notes.pop())
+        self._noting = noting
 
-    def _put(self, table: dict[str, Any], key: str, before: Any, value: Any) -> None:
-        if value is None:
-            table.pop(key, None)
-        else:
-            table[key] = value
-        if table is self.held:
-            return
+    def _tell(self, table: dict[str, Any], key: str, before: Any, after: Any) -> None:
         self.history.note(table, key, before)
         if table is self.devices:
             for index in self.indexes.values():
-                index.device_changed(before, value)
+                index.device_changed(before, after)
         else:
             for index in self.indexes.values():
-                index.node_changed(before, value)
+                index.node_changed(before, after)

@@ -16,10 +16,11 @@ from collections.abc import Container, Iterator
 from typing import Final, TypeAlias, TypeGuard, TypeVar
 
 from kubeshare.core.demand import Demand
-from kubeshare.core.device import MAX_HOLDERS, NO_LABELS, Device, FreeGpu, Node
+from kubeshare.core.device import MAX_HOLDERS, Device, FreeGpu, Node
 from kubeshare.core.index.homes import Homes, place
 from kubeshare.core.index.tree import Entry, Tree
 from kubeshare.core.ledger import Ledger
+from kubeshare.core.totals import NO_LABELS
 from kubeshare.core.units import MICROS
 
 Group: TypeAlias = tuple[str | None, str | None, bool]
@@ -91,13 +92,15 @@ class LocalityIndex:
 
     def device_changed(self, before: Device | None, after: Device | None) -> None:
         """A device came, changed or went."""
-        self._carry(before, after)
         if before is not None and after is not None and _is_same_gpu(before, after):
+            if before.totals.affinities != after.totals.affinities:
+                self._carry(before, after)
             if before.node in self._nodes:
                 trees = self._trees[before.model, before.memory]
                 _remove(trees, before)
                 _add(trees, after)
             return
+        self._carry(before, after)
         if before is not None:
             if before.node in self._nodes:
                 _remove(self._trees[before.model, before.memory], before)
@@ -163,10 +166,9 @@ class LocalityIndex:
     def _carry(self, before: Device | None, after: Device | None) -> None:
         was = before.affinities if before else NO_LABELS
         now = after.affinities if after else NO_LABELS
-        if was != now:
-            for label in was - now:
-                _less(self.carriers, label)
-            self.carriers.update(now - was)
+        for label in was - now:
+            _less(self.carriers, label)
+        self.carriers.update(now - was)
 
     def _register(self, device: Device) -> None:
         self.kinds[_kind(device)] += 1
