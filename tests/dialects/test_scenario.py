@@ -12,7 +12,7 @@ from kubeshare.cli.plan import answers, plan
 from kubeshare.core.units import GI, MI
 from kubeshare.dialects.scenario import read_scenario
 from kubeshare.dialects.strict_yaml import FileError
-from kubeshare.dialects.yaml_stream import MAX_BYTES
+from kubeshare.dialects.yaml_events import MAX_BYTES
 
 HEAD = "policy: locality\n"
 

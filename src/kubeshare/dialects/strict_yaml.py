@@ -3,7 +3,7 @@
 A reader takes from a :class:`Field` exactly what it knows: whatever is unknown,
 missing, twice or of the wrong type is an error that names the line and the field.
 Numbers are handed over as they are written, so that ``0.3`` is three tenths and not
-the nearest binary fraction. :mod:`.yaml_stream` makes fields out of a text.
+the nearest binary fraction. :mod:`.yaml_events` and :mod:`.yaml_stream` make fields out of a text.
 """
 
 import difflib

@@ -1,0 +1,77 @@
+"""`kubeshare explain` on a real API server: read as the scheduler reads, and nothing written."""
+
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import yaml
+
+from kubeshare.cli.main import main
+from kubeshare.lab.control_plane import ApiServer
+
+pytestmark = pytest.mark.apiserver
+
+NODE = "explained"
+
+
+@pytest.fixture
+def node(cluster: ApiServer) -> Iterator[str]:
+    """A node with one free GPU of 16 GiB."""
+    gpu = {"uuid": "GPU-0e", "index": 0, "model": "V100", "memoryBytes": 16 << 30}
+    manifests = [
+        {"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE}},
+        {
+            "apiVersion": "kubeshare.nthu/v1",
+            "kind": "GPUNode",
+            "metadata": {"name": NODE},
+            "spec": {"devices": [gpu]},
+        },
+    ]
+    cluster.kubectl("create", "-f", "-", stdin=yaml.safe_dump_all(manifests))
+    status = {
+        "allocatable": {"nvidia.com/gpu": "1"},
+        "conditions": [{"type": "Ready", "status": "True"}],
+    }
+    patch = json.dumps({"status": status})
+    cluster.kubectl("patch", "node", NODE, "--subresource=status", "--type=merge", "-p", patch)
+    patch = json.dumps({"spec": {"taints": None}})
+    cluster.kubectl("patch", "node", NODE, "--type=merge", "-p", patch)
+    yield NODE
+    cluster.kubectl("delete", "node,gpunode", NODE)
+
+
+def a_sharepod(name: str, **gpu: Any) -> dict[str, Any]:
+    spec = {"gpu": {"memory": "1Gi", **gpu}, "containers": [{"name": "main", "image": "train:1"}]}
+    return {
+        "apiVersion": "kubeshare.nthu/v1",
+        "kind": "SharePod",
+        "metadata": {"name": name},
+        "spec": spec,
+    }
+
+
+def test_it_says_where_a_sharepod_would_go_or_why_it_cannot(
+    cluster: ApiServer,
+    namespace: str,
+    node: str,
+    create: Callable[[dict[str, Any]], str],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    create(a_sharepod("fits", request="0.5"))
+    create(a_sharepod("too-many", request="0.5", count=2))
+    options = ["-n", namespace, "--kubeconfig", str(cluster.kubeconfig), "-o", "json"]
+    before = cluster.kubectl("get", "shp,vgpu,events", "-A", "-o", "yaml")
+
+    assert main(["explain", "fits", *options]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert (told["decision"], told["node"], told["created"]) == ("bound", node, True)
+    assert told["name"] == f"{namespace}/fits"
+
+    assert main(["explain", "sharepod/too-many", *options]) == 1
+    told = json.loads(capsys.readouterr().out)
+    assert (told["decision"], told["field"]) == ("rejected", "count")
+
+    assert main(["explain", "nobody", *options]) == 2
+    assert f"no SharePod or pod nobody in namespace {namespace}" in capsys.readouterr().err
+    assert cluster.kubectl("get", "shp,vgpu,events", "-A", "-o", "yaml") == before
