@@ -182,6 +182,10 @@ def test_a_file_that_is_too_large_is_refused() -> None:
             "vGPU A has a demand twice among its holders",
         ),
         ("{name: n1, unhealthy: [A]}", "unhealthy[0]: node n1 has no vGPU A"),
+        (
+            "{name: n1, vgpus: [{id: A, holders: [{name: q, gpuMem: 1}]}]}",
+            "holders[0].gpuMem: is a field of policy binpack",
+        ),
     ],
     ids=repr,
 )
@@ -366,3 +370,17 @@ def test_what_a_family_asks_is_refused_under_the_name_that_it_has_there() -> Non
     assert all(answer.decision.outcome == "rejected" for answer in played)
     for answer in played:
         assert answer.decision.field in answer.decision.reasons
+
+
+def test_a_holder_of_any_family_may_be_written_as_a_share() -> None:
+    text = (
+        "policy: topology\nnodes: [{name: n1, gpus: 1, vgpus: [{id: 0, holders: ["
+        "{name: q, request: 0.25, memory: 1Gi}, {name: r, cores: 50, memoryBlocks: 4}]}]}]\n"
+        "events: []\n"
+    )
+    (device,) = read_scenario(text.encode(), "s.yaml").ledger.devices.values()
+    assert (device.compute_left, device.memory_left) == (250_000, 14 * GI)
+    wrong = text.replace("memory: 1Gi", "memory: -1")
+    assert "nodes[0].vgpus[0].holders[0].memory: -1 is negative" in refusal(wrong)
+    wrong = text.replace("cores: 50", "cores: 150")
+    assert "holders[1].cores: 150 is more than one GPU" in refusal(wrong)

@@ -90,25 +90,24 @@ def read_request(entries: Entries, family: Family) -> Demand:
         InvalidValueError: a value that nobody can ask for, under its name in the file.
         FileError: a value of the wrong type.
     """
-    return _demand(entries, family, family.amounts)
+    return _demand(entries, family)
 
 
 def read_holder(entries: Entries, family: Family) -> Demand:
     """The demand that a holder once was; see :func:`read_request`."""
     in_its_words = any(key in entries for key in family.asks)
-    return _demand(entries, family, family.amounts if in_its_words else _share)
+    return _demand(entries, family if in_its_words else _OTHERS)
 
 
-def _demand(entries: Entries, family: Family, amounts: Callable[[Entries], Amounts]) -> Demand:
-    nodes = entries["nodes"].items() if "nodes" in entries else None
-    name = entries["name"].name()
+def _demand(entries: Entries, family: Family) -> Demand:
     who: dict[str, Any] = {
         key: entries[written].text() for key, written in _TEXTS if written in entries
     }
-    if nodes is not None:
-        who["nodes"] = frozenset(node.name() for node in nodes)
+    if "nodes" in entries:
+        who["nodes"] = frozenset(node.name() for node in entries["nodes"].items())
+    name = entries["name"].name()
     try:
-        return Demand(uid=uid_of(name), name=name, **who, **amounts(entries))
+        return Demand(uid=uid_of(name), name=name, **who, **family.amounts(entries))
     except InvalidValueError as error:
         raise error.under(family.written.get(error.field, error.field)) from None
 
@@ -149,10 +148,7 @@ def _cores(entries: Entries) -> Amounts:
 _FAMILIES: Final[Mapping[str, Family]] = {
     "locality": Family(
         asks=(*_SHARE, "id", "count"),
-        written={
-            "anti_affinity": "antiAffinity",
-            "device_id": "id",
-        },
+        written={"anti_affinity": "antiAffinity", "device_id": "id"},
         numbered=False,
         pooled=True,
         amounts=_share,
