@@ -3,12 +3,19 @@
 import json
 import sys
 
-from bench import alone, figure_6, startup
+from bench import alone, binpack, figure_6, placement, startup, topology
 
 
 def main() -> int:
     """Run all of them and say how many goals are met."""
-    results = [*startup.run(), *alone.run(), *figure_6.run()]
+    results = [
+        *startup.run(),
+        *placement.run(),
+        *binpack.run(),
+        *topology.run(),
+        *alone.run(),
+        *figure_6.run(),
+    ]
     print(json.dumps({"goals": len(results), "met": sum(results)}))
     return 0 if all(results) else 1
 
