@@ -2,11 +2,14 @@
 
 from collections.abc import Callable, Sequence
 from operator import attrgetter
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from kubeshare.core.device import Holder
 
 Holders: TypeAlias = tuple[Holder, ...]
+
+EXACT: Final = 20
+"""Among how many holders the fewest are found by looking at all sets that matter."""
 
 _request = attrgetter("request")
 _memory = attrgetter("memory")
@@ -27,7 +30,9 @@ def fewest_that_cover(
     Returns:
         None when no such set exists.
 
-    Of several such sets it is a small one.
+    Of several such sets it is a small one. Where both amounts are missing and there are
+    more than :data:`EXACT` holders, it may have a few more than it needs: to find the
+    fewest then takes too long.
     """
     if most < 0 or most < entries:
         return None
@@ -42,7 +47,8 @@ def fewest_that_cover(
             _largest(holders, _request, compute, most) and _largest(holders, _memory, memory, most)
         ):
             return None
-    return _of_both(holders, max(0, compute), max(0, memory), entries, most)
+    search = _one_by_one if len(holders) > EXACT else _of_both
+    return search(holders, max(0, compute), max(0, memory), entries, most)
 
 
 def _largest(
@@ -58,6 +64,28 @@ def _largest(
             rest = [each for each in holders if each not in taken and amount(each) >= needed]
             return (*taken, min(rest, key=lambda each: (amount(each), each.demand)))
     return None
+
+
+def _one_by_one(
+    holders: Sequence[Holder], compute: int, memory: int, entries: int, most: int
+) -> Holders | None:
+    """Each time the one that has the largest part of what is still missing."""
+    rest = sorted(holders, key=lambda holder: holder.demand)
+    taken: list[Holder] = []
+    while compute > 0 or memory > 0 or len(taken) < entries:
+        if not rest or len(taken) == most:
+            return None
+
+        def part(holder: Holder, compute: int = compute, memory: int = memory) -> float:
+            of_compute = min(1, holder.request / compute) if compute > 0 else 0
+            of_memory = min(1, holder.memory / memory) if memory > 0 else 0
+            return of_compute + of_memory
+
+        best = max(rest, key=part)
+        rest.remove(best)
+        taken.append(best)
+        compute, memory = compute - best.request, memory - best.memory
+    return tuple(taken)
 
 
 def _of_both(
