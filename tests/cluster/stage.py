@@ -3,7 +3,7 @@
 import os
 import signal
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -205,13 +205,27 @@ class Stage:
         group = self.node(node).layout.cgroup
         return [pid for pid in cgroups.members(group) if _runs(pid, PROGRAMS[component])]
 
-    def until_ready(self, component: str, node: str = "", *, but: Iterable[int] = ()) -> None:
-        """Wait until a program's pods are ready, with processes other than ``but``."""
+    def containers(self, component: str, node: str = "") -> set[str]:
+        """The containers in which a program runs or ran last, by what the kubelets have told."""
+        return {
+            status["containerID"]
+            for pod in self.system_pods(component, node)
+            for status in pod["status"].get("containerStatuses", [])
+            if "containerID" in status
+        }
+
+    def until_ready(
+        self, component: str, node: str = "", *, but: Collection[str] = frozenset()
+    ) -> None:
+        """Wait until a program's pods are ready, with containers other than ``but``.
+
+        A pod whose process was killed is told to be ready until its kubelet has noticed.
+        """
 
         def ready() -> bool:
             pods = self.system_pods(component, node)
-            old = set(but) & set(self.pids(component, node)) if but else set()
-            return bool(pods) and not old and all(_is_ready(pod) for pod in pods)
+            now = self.containers(component, node)
+            return bool(now) and now.isdisjoint(but) and all(_is_ready(pod) for pod in pods)
 
         eventually(ready, f"{component} to be ready again", explain=self.describe_system)
 

@@ -38,7 +38,7 @@ def kill(stage: Stage, place: Place) -> Callable[[str, bool], Callable[[], None]
     """
 
     def end(component: str, by_force: bool) -> Callable[[], None]:
-        before = stage.pids(component, place.node)
+        before = stage.containers(component, place.node)
         if by_force:
             stage.delete_pod(component, place.node)
         else:
