@@ -28,7 +28,7 @@ class State(Protocol):
 
 def why_not(state: State, demand: Demand, device: Device) -> str | None:
     """Why a device cannot take a demand, wherever affinity would have it go."""
-    return _out_of_service(state, device) or _limits(device, demand)
+    return _out_of_service(state.nodes, device) or _limits(device, demand)
 
 
 def tell(
@@ -55,6 +55,7 @@ class Telling:
 
     def __init__(self, state: State, demand: Demand, taken: str = "", home: str = "") -> None:
         self.state = state
+        self.nodes = state.nodes  # of a snapshot this is not for nothing
         self.demand = demand
         self.taken = state.devices[taken] if taken else None
         self.home = state.nodes[home] if home else None
@@ -63,13 +64,18 @@ class Telling:
     def words(self, field: str, never: str) -> dict[str, str]:
         """As :func:`tell`."""
         told: dict[str, str] = {}
-        nodes = self.state.nodes
+        nodes = self.nodes
+        why_rather = _WhyRather(self.taken) if self.taken else None
         devices = [device for device in self.state.devices.values() if self.admits(device.node)]
         orders = {name: natural(name) for name in {*nodes, *(device.node for device in devices)}}
         devices.sort(key=lambda device: (orders[device.node], device.order))
         for device in devices:
             if device is not self.taken:
-                told[device.path] = self.why_not(device) or never or _why_rather(self.taken, device)
+                why = self.why_not(device) or never
+                if not why:
+                    assert why_rather, f"{device.path} fits, and nothing was chosen"
+                    why = why_rather(device)
+                told[device.path] = why
         for name in sorted(nodes, key=orders.__getitem__):
             reason = self._why_not_on(nodes[name])
             if reason:
@@ -102,7 +108,7 @@ class Telling:
     def why_not(self, device: Device) -> str | None:
         """Why a device cannot take the demand, wherever it is; None when it can."""
         return (
-            _out_of_service(self.state, device)
+            _out_of_service(self.nodes, device)
             or self._why_not_by_affinity(device)
             or _limits(device, self.demand)
         )
@@ -135,8 +141,8 @@ class Telling:
         return f"{len(node.free)} free GPUs, and {home.name} has {len(home.free)}"
 
 
-def _out_of_service(state: State, device: Device) -> str | None:
-    if device.node not in state.nodes:
+def _out_of_service(nodes: Mapping[str, Node], device: Device) -> str | None:
+    if device.node not in nodes:
         return f"node {device.node} is not known"
     return reasons.service(device)
 
@@ -153,14 +159,23 @@ def _limits(device: Device, demand: Demand) -> str | None:
     )
 
 
-def _why_rather(chosen: Device | None, other: Device) -> str:
-    """Why another device that fits was chosen."""
-    assert chosen is not None, f"{other.path} fits, and nothing was chosen"
-    if other.affinities and not chosen.affinities:
-        labels = ", ".join(sorted(other.affinities))
-        return f"fits, but has affinity {labels}, and {chosen.path} has none"
-    if (chosen.compute_left, chosen.memory_left) == (other.compute_left, other.memory_left):
-        return f"fits, but {chosen.path} fits as well and comes first"
-    if chosen.affinities:
-        return f"fits, but {chosen.path} has more left"
-    return f"fits, but {chosen.path} fits closer"
+class _WhyRather:
+    """Why a device was chosen and not another that fits."""
+
+    def __init__(self, chosen: Device) -> None:
+        self.labelled = bool(chosen.affinities)
+        self.left = (chosen.compute_left, chosen.memory_left)
+        self.unlabelled = f"{chosen.path} has none"
+        self.alike = f"fits, but {chosen.path} fits as well and comes first"
+        self.better = (
+            f"fits, but {chosen.path} has more left"
+            if self.labelled
+            else f"fits, but {chosen.path} fits closer"
+        )
+
+    def __call__(self, other: Device) -> str:
+        if other.affinities and not self.labelled:
+            labels = ", ".join(sorted(other.affinities))
+            return f"fits, but has affinity {labels}, and {self.unlabelled}"
+        alike = (other.compute_left, other.memory_left) == self.left
+        return self.alike if alike else self.better
