@@ -1,7 +1,9 @@
 """The locality policy against a slow one written from the text, and for its own promises."""
 
 import random
+import re
 from collections import Counter
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -16,7 +18,7 @@ from kubeshare.core.demand import Demand, Memory
 from kubeshare.core.device import Device, FreeGpu, Node
 from kubeshare.core.errors import LedgerError, UnknownPolicyError
 from kubeshare.core.ledger import Ledger
-from kubeshare.core.policies import policy
+from kubeshare.core.policies import locality, policy
 from kubeshare.core.policies.locality import decide
 from kubeshare.core.units import MI
 
@@ -316,3 +318,14 @@ def test_policies_are_found_by_name() -> None:
         UnknownPolicyError, match=r"nearest is not registered; these are: .*locality"
     ):
         policy("nearest")
+
+
+def test_a_reader_finds_each_line_of_the_algorithm_by_its_number() -> None:
+    folder = Path(locality.__file__).parent
+    sources = [*folder.glob("locality*.py"), folder.parent / "decision.py"]
+    named: set[int] = set()
+    for source in sources:
+        for lines in re.findall(r"[Ll]ines? ([0-9]+(?:(?:-|, | and )[0-9]+)*)", source.read_text()):
+            for first, last in re.findall("([0-9]+)(?:-([0-9]+))?", lines):
+                named |= set(range(int(first), int(last or first) + 1))
+    assert named == set(range(1, 27))

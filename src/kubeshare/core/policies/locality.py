@@ -1,7 +1,7 @@
 """Placement by locality: Algorithm 1 of the KubeShare paper (HPDC '20, 4.3), as meant.
 
-Comments name the lines of the printed algorithm. It has slips; where its text
-and its print differ the text is followed:
+Comments name the lines of the printed algorithm ("Line 9", "Lines 4-6"). It has
+slips; where its text and its print differ the text is followed:
 
 * lines 4-6 print "return -1": here the demand waits, and is told why;
 * lines 5 and 19 print a subset: one label is asked, so it is membership;
@@ -10,7 +10,9 @@ and its print differ the text is followed:
   they must have the room;
 * line 24 opens a device also where no physical GPU is left: here it waits.
 
-Lines 7, 11-13 and 25 record the choice: :func:`kubeshare.core.decision.commit`.
+The loop of lines 15-17 is not there: an index of the ledger knows which devices
+pass (:mod:`kubeshare.core.policies.locality_index`). Nor is anything recorded here:
+lines 7, 11-13 and 25 are :func:`kubeshare.core.decision.commit`.
 
 Ties never depend on an order of listing. Best fit is the least compute left,
 then the least memory left, then the id; worst fit the most of both, then the id.
@@ -77,22 +79,23 @@ def _existing(ledger: Ledger, index: LocalityIndex, demand: Demand) -> tuple[Dev
         named = ledger.devices.get(demand.device_id)
         return (named if named and _takes(ledger, demand, named) else None), named is None
     label, exclusion = demand.affinity, demand.exclusion
-    # Line 1.
+    # Line 1: step 1 is for those with an affinity label.
     if label:
-        # Lines 2 and 3: it goes where the label is, or waits.
+        # Lines 2-3: it goes where the label is, or waits.
         if label in index.carriers:
-            # Lines 4-6, and 8. Of several such devices the emptiest, as in line 23.
+            # Lines 4-6, and line 8. Of several such devices the emptiest, as in line 23.
             on_label = ((label, exclusion, False), (label, exclusion, True))
             return index.worst_fit(demand, *on_label), False
-        # Lines 9 and 10.
+        # Lines 9-10, and line 14.
         return index.best_fit(demand, IDLE), True
-    # Lines 15-22: idle devices and those without an affinity label.
+    # Step 2, lines 15-20: the exclusion chooses the groups, the rest is asked of the devices.
+    # Step 3, lines 21-22: first those without an affinity label, idle ones among them.
     unlabelled = (IDLE, ("", exclusion, False), ("", exclusion, True))
     best = index.best_fit(demand, *unlabelled)
     if best is None:
-        # Line 23: those with one.
+        # Line 23: then those with one.
         best = index.worst_fit(demand, (None, exclusion, False), (None, exclusion, True))
-    # Lines 24 and 26.
+    # Line 24: then a new one. Line 26.
     return best, True
 
 

@@ -194,6 +194,7 @@ def groups(device: Device) -> tuple[Group, ...]:
     totals = device.totals
     if len(totals.exclusions) != 1 or len(device.holders) >= MAX_HOLDERS:
         return ()
+    # Lines 4 and 18: equal, absent to absent. Line 17: idle devices pass whatever is asked.
     (exclusion,) = totals.exclusions
     guarded = bool(totals.anti_affinities)
     if not totals.affinities:
