@@ -166,3 +166,51 @@ def test_what_is_counted_follows_the_ledger() -> None:
         held = ledger.index(QuotaIndex).used_by("a")
         assert held["research", "M40"] + held["web", "M40"] <= 1_300_000
     assert len(holding) > 3
+
+
+def test_on_a_node_of_two_models_only_what_is_out_of_bounds_is_left_out() -> None:
+    ledger = Ledger(
+        [Node("n1", (FreeGpu("A100", GPU_MEMORY), FreeGpu("V100", GPU_MEMORY)))],
+        [a_device("a", model="A100"), a_device("v", model="V100")],
+    )
+    decide = Limits(LOCALITY, [a_row(2, model="V100")])
+    assert ask(decide, ledger, "p1", "1").devices == ("v",)
+    opened = ask(decide, ledger, "p2", "1")
+    assert [device.model for device in opened.new] == ["V100"]
+    assert opened.reasons["n1/a"] == "no quota of a covers A100 GPUs"
+    assert ledger.devices["a"].fenced is False
+
+
+def test_nodes_that_were_not_asked_for_are_told_apart_from_those_out_of_bounds() -> None:
+    decide = Limits(LOCALITY, [a_row(2, model="M40")])
+    asked = frozenset(["m1", "v1"])
+    decision = decide(a_cluster(), a_demand("p", "1", namespace="a", nodes=asked))
+    assert dict(decision.reasons) == {
+        "m1/b": "fits, but m1/a fits as well and comes first",
+        "w1": "not among the nodes asked for",
+        "v1/c": "no quota of a covers V100 GPUs in pool research",
+    }
+
+
+def test_what_is_gone_from_the_ledger_counts_no_more() -> None:
+    ledger = a_cluster()
+    decide = Limits(LOCALITY, [a_row(1, model="V100")])
+    assert ask(decide, ledger, "p1", "1").devices == ("c",)
+    ledger.release("p1")
+    ledger.remove_device("c")
+    index = ledger.index(QuotaIndex)
+    assert index.used_by("a").total() == 0
+    assert index.kinds_on(ledger.nodes["v1"]) == frozenset()
+    assert ask(decide, ledger, "p2", "1").reasons["quota"].startswith("no quota of a covers M40")
+
+
+def test_gpus_of_an_unknown_model_pin_no_group() -> None:
+    ledger = a_cluster(a_device("u", node="v1"))
+    decide = Limits(LOCALITY, [])
+    assert ask(decide, ledger, "p1", "1", group="g", nodes=frozenset(["v1"]), memory=0).node == "v1"
+    ledger.release("p1")
+    ledger.mark("c", healthy=False)
+    assert ask(decide, ledger, "p2", "1", group="g", nodes=frozenset(["v1"])).devices == ("u",)
+    assert ask(decide, ledger, "p3", "1", group="g", model="M40").devices == ("a",)
+    waiting = ask(decide, ledger, "p4", "1", group="g", nodes=frozenset(["v1"]))
+    assert waiting.reasons["v1/u"] == "model unknown, asked M40"
