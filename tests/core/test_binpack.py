@@ -146,6 +146,7 @@ def random_pod(source: random.Random, number: int) -> Demand:
     )
 
 
+@pytest.mark.slow
 def test_on_many_random_states_it_answers_as_the_slow_one() -> None:
     *_, seen = run(BINPACK, STATES, SEED)
     click.echo(f"{seen.states} states, {seen.distinct} distinct, {dict(seen.branches)}")

@@ -21,6 +21,7 @@ STATES = 90_000
 SEED = 20200623
 
 
+@pytest.mark.slow
 def test_on_many_random_states_it_answers_as_the_slow_one() -> None:
     *_, seen = run(LOCALITY, STATES, SEED)
     click.echo(f"{seen.states} states, {seen.distinct} distinct, {dict(seen.branches)}")

@@ -47,6 +47,7 @@ def assert_explained(ledger: Ledger, demand: Demand, decision: Decision) -> None
     assert (decision.field is not None) == (decision.outcome == "rejected")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("trial", [TOPOLOGY, TOPOLOGY_AMONG_MANY], ids=lambda trial: trial.name)
 def test_on_many_random_states_it_answers_as_the_slow_one(trial: Trial) -> None:
     *_, seen = run(trial, STATES, SEED)

@@ -70,6 +70,7 @@ async def _met_at(write: int, fault: Fault) -> None:
     await World(n1=1, n2=1).play(story)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("after", [False, True], ids=["before it", "after it"])
 def test_both_programs_killed_at_any_write_and_started_again(after: bool) -> None:
     for write in range(1, run_virtual(_writes_of_a_life()) + 1):

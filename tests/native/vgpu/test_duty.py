@@ -32,7 +32,7 @@ def test_when_the_daemon_dies_the_process_times_itself_until_one_is_back(
     probe.do("launch", "kernel", 1000, 1)
     probe.tell("launch", "kernel", 1000, 10_000)
     claim.stop()
-    assert REQUEST / 2 < share(machine, 20) < REQUEST + 0.05
+    assert REQUEST / 2 < share(machine, 20) < 1.5 * REQUEST
     claim.close()
     claim.listen()
     connection = claim.accept()
@@ -51,7 +51,7 @@ def test_a_process_that_finds_no_daemon_times_itself(
     probe.do("retain", 0)
     probe.do("launch", "kernel", 1000, 1)
     probe.tell("launch", "kernel", 1000, 10_000)
-    assert REQUEST / 2 < share(machine, 20) < REQUEST + 0.05
+    assert REQUEST / 2 < share(machine, 20) < 1.5 * REQUEST
     assert probe.is_silent()
 
 
@@ -62,7 +62,7 @@ def test_processes_of_a_claim_keep_to_its_request_together(machine: Machine, cla
             probe.do("init")
             probe.do("retain", 0)
             probe.tell("launch", "kernel", 1000, 10_000)
-        assert REQUEST / 2 < share(machine, 20) < REQUEST + 0.05
+        assert REQUEST / 2 < share(machine, 20) < 1.5 * REQUEST
 
 
 def test_long_kernels_are_paid_for_later(folder: Path, machine: Machine) -> None:
