@@ -6,7 +6,8 @@ PYTHON := $(VENV)/bin/python
 UV := $(VENV)/bin/uv
 PYTEST := $(VENV)/bin/pytest
 KEEP ?=
-export KUBECONFIG
+# A cluster is used only where it is named on the command line, not because a shell exports one.
+CLUSTER := $(if $(filter command,$(origin KUBECONFIG)),$(KUBECONFIG))
 
 .PHONY: help setup native lint format test-fast test prove bench demo clean requirements
 
@@ -54,7 +55,7 @@ bench: native ## the numbers, as JSON lines with both sides in one run
 	PYTHONPATH=tests $(PYTHON) -m bench
 
 demo: native ## watch three pods share one GPU on a real Kubernetes (KEEP=1 keeps it, KUBECONFIG=… uses yours)
-	$(PYTHON) -m kubeshare.demo $(if $(KEEP),--keep)
+	$(PYTHON) -m kubeshare.demo $(if $(KEEP),--keep) $(if $(CLUSTER),--kubeconfig $(CLUSTER))
 
 requirements: setup ## compile the pinned, hashed requirements anew
 	$(UV) pip compile -q --generate-hashes --no-header --python-version 3.11 requirements/uv.in -o requirements/uv.txt

@@ -1,7 +1,6 @@
 """``make demo``: the figure on a lab of this machine, or on the cluster of a kubeconfig."""
 
 import asyncio
-import os
 import signal
 import sys
 import time
@@ -29,6 +28,11 @@ _ROLLOUT_SECONDS = 180.0
 
 @click.command(epilog="Example: python -m kubeshare.demo --keep")
 @click.option("--keep", is_flag=True, help="Leave the lab up at the end, to look around.")
+@click.option(
+    "--kubeconfig",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Play on this cluster instead of a lab.",
+)
 @click.option("--image", default="kubeshare:dev", show_default=True, help="Image of all programs.")
 @click.option(
     "--plot",
@@ -38,16 +42,15 @@ _ROLLOUT_SECONDS = 180.0
     show_default=True,
     help="Where to draw.",
 )
-def main(*, keep: bool, image: str, plot_path: Path) -> int:
+def main(*, keep: bool, kubeconfig: Path | None, image: str, plot_path: Path) -> int:
     """Watch three pods share one GPU at what they asked for: figure 6 of the paper.
 
-    With KUBECONFIG set it plays on that cluster, else on a lab of this machine.
+    On a lab of this machine, or with --kubeconfig on a cluster that is there.
     """
     console = Console()
     started = time.monotonic()
-    kubeconfig = os.environ.get("KUBECONFIG")
     if kubeconfig:
-        outcome = _on_cluster(Path(kubeconfig), image, console)
+        outcome = _on_cluster(kubeconfig, image, console)
     else:
         outcome = _on_lab(console, image, keep=keep)
     show.plot(outcome.samples, outcome.results, plot_path)
@@ -68,7 +71,7 @@ def _verdict(outcome: Outcome, console: Console) -> int:
     return 0
 
 
-def _where_next(kubeconfig: str | None, *, keep: bool) -> str:
+def _where_next(kubeconfig: Path | None, *, keep: bool) -> str:
     if kubeconfig:
         return "Next: kubectl get shp,vgpu,gpunode    take it down: kubectl delete ns figure-6"
     if keep:
