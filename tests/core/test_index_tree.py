@@ -93,6 +93,7 @@ def test_it_finds_what_a_search_of_everything_finds(
         assert agrees(tree, present, source)
         assert agrees(tree, present, source)
     assert not tree
+    assert tree._root.leaf
 
 
 def test_it_stays_right_however_often_entries_come_and_go() -> None:
@@ -119,6 +120,11 @@ def test_it_stays_right_however_often_entries_come_and_go() -> None:
             spare.append(entry)
         assert agrees(tree, present, source)
         assert_exact(tree._root)
+
+
+def test_what_is_loaded_at_once_leaves_room_for_more() -> None:
+    tree = Tree([an_entry(name, name, 1, "") for name in range(4)])
+    assert [len(leaf.items) for leaf in tree._root.items] == [2, 2]
 
 
 def test_equal_numbers_come_in_the_order_of_their_ids() -> None:
@@ -156,5 +162,6 @@ def test_only_a_few_labels_are_remembered() -> None:
     tree = Tree([an_entry(1, 1, 1, "g")])
     for number in range(100):
         assert tree.first(0, 2, without=f"label {number}") is None
+        assert len(tree._root.bounds) <= 3
     assert tree.first(0, 1, without="g") is None
     assert tree.first(0, 1, without="h") is not None

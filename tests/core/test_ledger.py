@@ -151,6 +151,24 @@ def test_nothing_of_a_what_if_outlasts_it() -> None:
     assert ledger.held_by("q") == {"A"}
 
 
+def test_no_notes_are_kept_of_what_is_done() -> None:
+    ledger = a_ledger()
+    with ledger.whole():
+        ledger.place(a_demand("p"), "B")
+    with ledger.what_if():
+        ledger.release("p")
+    assert ledger._tables._notes == []
+    assert ledger.held_by("p") == {"B"}
+
+
+def test_sums_are_not_added_up_anew_for_each_holder() -> None:
+    ledger = a_ledger()
+    ledger.place(a_demand("p", memory=1), "A")
+    assert ledger.devices["A"].__dict__.keys() >= {"order", "totals"}
+    ledger.release("p")
+    assert ledger.devices["A"].__dict__.keys() >= {"order", "totals"}
+
+
 def test_a_group_of_changes_happens_whole_or_not_at_all() -> None:
     def open_and_fill(demand_share: str) -> None:
         with ledger.whole():
