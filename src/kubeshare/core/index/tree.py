@@ -114,12 +114,15 @@ class _Part:
         if self.leaf:
             self._insert(at, number, order, memory, device)
         else:
-            if at == len(numbers):
+            at_the_end = at == len(numbers)
+            if at_the_end:
                 at -= 1
             part = self.items[at]
             right = part.add(entry)
-            numbers[at] = part.numbers[-1]
-            self.orders[at] = part.orders[-1]
+            # Looking at what may be far away in memory only where it can have changed.
+            if at_the_end or right is not None:
+                numbers[at] = part.numbers[-1]
+                self.orders[at] = part.orders[-1]
             self.memories[at] = part.most
             if right is not None:
                 self._insert(at + 1, right.numbers[-1], right.orders[-1], right.most, right)
@@ -139,8 +142,9 @@ class _Part:
             part = self.items[at]
             part.remove(number, order)
             if part.items:
-                numbers[at] = part.numbers[-1]
-                self.orders[at] = part.orders[-1]
+                if numbers[at] == number:
+                    numbers[at] = part.numbers[-1]
+                    self.orders[at] = part.orders[-1]
                 self.memories[at] = part.most
                 if part.most < had == self.most:
                     self.most = max(self.memories)
