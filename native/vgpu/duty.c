@@ -59,14 +59,11 @@ static int64_t step(unsigned cell, int64_t now) {
     }
     if (ks_claim_is_revoked() || last_part[cell] == start)
         return start + PERIOD;
-    if (debt[cell] >= length) {
-        debt[cell] -= length;
-        last_part[cell] = start;
+    last_part[cell] = start;
+    if (now >= start + length - debt[cell]) { /* nothing is left of it: unused, it pays */
+        debt[cell] = debt[cell] > length ? debt[cell] - length : 0;
         return start + PERIOD;
     }
-    if (now >= start + length - debt[cell])
-        return start + PERIOD;
-    last_part[cell] = start;
     closes_at[cell] = start + length - debt[cell];
     debt[cell] = 0;
     is_open[cell] = true;
