@@ -80,6 +80,7 @@ def topology_demand(source: random.Random, number: int) -> Demand:
     return Demand(uid=name, name=name, request=1_000_000, memory=whole, count=cores // 100)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "cluster", "demand"),
     [

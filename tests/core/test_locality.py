@@ -54,6 +54,7 @@ UNIQUE_DEVICES = st.lists(devices, max_size=4, unique_by=lambda device: device.i
 SEVERAL = demands(st.uuids().map(str))
 
 
+@pytest.mark.slow
 @settings(max_examples=400, deadline=None)
 @given(UNIQUE_NODES, UNIQUE_DEVICES, st.lists(SEVERAL, min_size=1, max_size=10))
 def test_it_answers_as_the_slow_one_and_explains_itself(

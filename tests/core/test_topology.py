@@ -69,6 +69,7 @@ def test_nothing_is_kept_of_nodes_and_gpus_that_are_gone() -> None:
     assert not any((index._nodes, index._devices, index._states, index._sizes))
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(st.integers(0, 2**32), st.lists(st.integers(0, 10**6), min_size=1, max_size=20))
 def test_hypothesis_finds_no_cluster_on_which_it_answers_otherwise(

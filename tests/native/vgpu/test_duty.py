@@ -7,7 +7,7 @@ import pytest
 from kubeshare.tokens.wire import GrantState
 from vgpu_claim import Claim, Machine, Probe, eventually
 
-pytestmark = pytest.mark.native
+pytestmark = [pytest.mark.native, pytest.mark.slow]
 
 PERIOD_NS = 100_000_000
 REQUEST = 0.3

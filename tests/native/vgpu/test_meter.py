@@ -55,6 +55,7 @@ def test_who_waits_for_credit_is_not_idle(
     assert connection.receive().type is MessageType.IDLE
 
 
+@pytest.mark.slow
 def test_a_claim_that_has_the_gpu_to_itself_is_not_metered(
     machine: Machine, claim: Claim, probe: Probe, connection: Connection
 ) -> None:
