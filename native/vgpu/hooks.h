@@ -8,17 +8,8 @@
 
 #define KS_EXPORT __attribute__((visibility("default")))
 
-/* Declares every hook with its parameters, and numbers them. */
-#define HOOK(name, base, since, stream, parameters)             KS_EXPORT int name parameters;
-#define GATED(name, base, since, stream, parameters, arguments) KS_EXPORT int name parameters;
-#include "hooks.def"
-
-enum ks_hook_index {
-#define HOOK(name, base, since, stream, parameters)             KS_HOOK_##name,
-#define GATED(name, base, since, stream, parameters, arguments) KS_HOOK_##name,
-#include "hooks.def"
-    KS_HOOKS
-};
+/* Made of driver/names.list: every hook with its parameters, and enum ks_hook_index. */
+#include "hook_declarations.h"
 
 /* The real function behind hook `index`; never NULL: where the driver has no
  * such function, one that answers "not found". */

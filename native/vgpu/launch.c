@@ -4,8 +4,7 @@
 #include "gate.h"
 #include "hooks.h"
 
-#define HOOK(name, base, since, stream, parameters)
-#define GATED(name, base, since, stream, parameters, arguments)                                    \
+#define GATED(name, parameters, arguments)                                                         \
     int name parameters {                                                                          \
         CUresult result = ks_enter();                                                              \
         if (result != CUDA_SUCCESS)                                                                \
@@ -14,4 +13,4 @@
         ks_leave();                                                                                \
         return result;                                                                             \
     }
-#include "hooks.def"
+#include "gated.def"

@@ -13,7 +13,7 @@ $(patsubst %,$(BUILD)/obj/vgpu/%.o,hooks loader lookup): CFLAGS += $(if $(VARIAN
 
 TARGETS += $(VGPU_LIBRARY)
 CHECKED += $(VGPU_LIBRARY)
-SOURCES += $(wildcard vgpu/*.[ch]) vgpu/hooks.def $(wildcard include/*.h)
+SOURCES += $(wildcard vgpu/*.[ch]) $(wildcard include/*.h)
 
 # Programs that its tests and benchmarks drive.
 PROBE_OBJECTS := $(BUILD)/obj/tests/probe.o $(BUILD)/obj/tests/paths.o

@@ -1,10 +1,10 @@
 /*
  * Every name of the driver API, and cuGetProcAddress over them.
  *
- * driver_names.def lists them: base name, the CUDA version that introduced
- * this ABI, the exported symbol. A symbol that no other file defines is
- * defined here, weakly, to return CUDA_ERROR_NOT_SUPPORTED: the linker keeps
- * the real one where there is one.
+ * driver/names.list has them, driver_names.def is made of it: base name, the
+ * CUDA version that introduced this ABI, the exported symbol. A symbol that no other file defines
+ * is defined here, weakly, to return CUDA_ERROR_NOT_SUPPORTED: the linker keeps the real one where
+ * there is one.
  */
 #include <string.h>
 
@@ -17,12 +17,12 @@
     __attribute__((weak, visibility("default"))) int symbol(void) {                                \
         return NOT_SUPPORTED;                                                                      \
     }
-#include "../driver_names.def"
+#include "driver_names.def"
 #undef DRIVER_NAME
 
 static const struct driver_name names[] = {
 #define DRIVER_NAME(base, version, symbol, thread) {#base, version, thread, symbol},
-#include "../driver_names.def"
+#include "driver_names.def"
 #undef DRIVER_NAME
 };
 

@@ -3,39 +3,29 @@
 import ctypes
 import re
 import subprocess
-import sys
 import sysconfig
 from pathlib import Path
 
 import pytest
+from driver import headers, rows
 
 from kubeshare import native
 
 SOURCES = Path(__file__).parents[3] / "native"
-TABLE = SOURCES / "fakegpu" / "driver_names.def"
-ROW = re.compile(r"DRIVER_NAME\((\w+), (\d+), (\w+), (true|false)\)")
 SUCCESS, NOT_SUPPORTED, INVALID_VALUE = 0, 801, 1
 FOUND, NO_SUCH_NAME, TOO_OLD = 0, 1, 2
 PER_THREAD = 2
 
 
-def include() -> Path:
-    """The folder of NVIDIA's headers, which come with the development packages."""
-    return Path(sysconfig.get_path("purelib")) / "nvidia" / "cu13" / "include"
-
-
 def table() -> list[tuple[str, int, str]]:
-    rows = ROW.findall(TABLE.read_text())
-    return [(base, int(version), symbol) for base, version, symbol, _ in rows]
+    return [(row.base, row.since, row.symbol) for row in rows.read() if not row.is_nvml]
 
 
 def test_the_table_has_every_name_and_version_of_the_headers() -> None:
-    program = SOURCES / "fakegpu" / "list_driver_names.py"
-    listed = subprocess.run(
-        [sys.executable, program, include()], capture_output=True, text=True, check=True
-    )
-    assert set(ROW.findall(listed.stdout)) <= set(ROW.findall(TABLE.read_text()))
-    assert len(table()) > 700
+    known = {symbol: since for _, since, symbol in table()}
+    published = headers.versions(headers.installed())
+    assert len(published) > 700
+    assert published.items() <= known.items()
 
 
 def test_the_table_has_every_name_that_the_python_client_asks_for() -> None:
@@ -46,10 +36,15 @@ def test_the_table_has_every_name_that_the_python_client_asks_for() -> None:
     assert asked - known == set()
 
 
+@pytest.mark.native
 def test_our_declarations_agree_with_nvidias(tmp_path: Path) -> None:
     """Compiles the fake against NVIDIA's headers: each signature that it defines must be theirs."""
     sources = [*SOURCES.glob("fakegpu/cuda/*.c"), *SOURCES.glob("fakegpu/nvml/*.c")]
-    folders = [f"-I{include()}", f"-I{SOURCES / 'fakegpu' / 'include'}"]
+    folders = [
+        f"-I{headers.installed()}",
+        f"-I{SOURCES / 'fakegpu' / 'include'}",
+        f"-I{native.path('generated')}",
+    ]
     assert len(sources) > 12
     subprocess.run(
         ["gcc", "-std=c11", "-D_GNU_SOURCE", *folders, "-fsyntax-only", *sources],
@@ -71,7 +66,7 @@ def test_our_constants_have_nvidias_values(tmp_path: Path, header: str) -> None:
     source = tmp_path / "constants.c"
     source.write_text(f"#include <stdio.h>\n#include <{header}>\nint main(void) {{{lines}}}\n")
     values = []
-    for folder in (ours, include()):
+    for folder in (ours, headers.installed()):
         program = tmp_path / "constants"
         subprocess.run(["gcc", f"-I{folder}", source, "-o", program], check=True)
         values.append(subprocess.run([program], capture_output=True, check=True).stdout)

@@ -2,7 +2,6 @@
 
 import re
 import subprocess
-from pathlib import Path
 
 import pytest
 
@@ -10,7 +9,7 @@ from kubeshare import native
 
 pytestmark = pytest.mark.native
 
-EXPORTS = Path(__file__).parents[3] / "native" / "vgpu" / "exports.txt"
+EXPORTS = native.path("generated/exports.txt")
 OLDEST_GLIBC = (2, 17)
 
 

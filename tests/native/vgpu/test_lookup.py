@@ -1,7 +1,6 @@
 """Functions are swapped by what the driver answers, and nothing else is touched."""
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -13,7 +12,7 @@ pytestmark = pytest.mark.native
 OURS = "libkubeshare-vgpu.so"
 DRIVER = "libcuda.so.1"
 PER_THREAD = 2
-EXPORTS = Path(__file__).parents[3] / "native" / "vgpu" / "exports.txt"
+EXPORTS = native.path("generated/exports.txt")
 
 
 @pytest.fixture

@@ -1,24 +1,26 @@
-"""Lists the names of the CUDA driver API, for `driver_names.def`.
+"""Reads NVIDIA's published headers: `python -m driver.headers [FOLDER]` prints the rows to add.
 
-Reads the headers that NVIDIA publishes (`nvidia-cuda-runtime` on PyPI) and prints one row
-for each ABI of each name: what `cuGetProcAddress` is asked for, the CUDA version that
-introduced this ABI, the symbol that the driver exports for it, and whether it is the twin
-for per-thread default streams. The headers themselves are not part of this repository.
-
-    python list_driver_names.py INCLUDE_FOLDER > driver_names.def
+The headers come with `nvidia-cuda-runtime` and `nvidia-nvml-dev` on PyPI. They are read here
+and in tests, and are no part of this repository.
 """
-
-# ruff: noqa: INP001 - a tool beside the table that it makes, not a package
 
 import re
 import sys
+import sysconfig
 from collections import defaultdict
 from pathlib import Path
+
+from driver.rows import read
 
 TYPEDEF = re.compile(r"\*\s*PFN_(cu\w+?)_v(\d+)(_pt[ds][sz])?\)")
 DECLARED = re.compile(r"CUresult\s+CUDAAPI\s+(cu\w+)\s*\(")
 RENAMED = re.compile(r"#define\s+(cu\w+)\s+(?:__CUDA_API_(PTDS|PTSZ)\()?(cu\w+)\)?")
 HEADERS = ("cuda", "cudaProfiler", "cudaGL", "cudaEGL", "cudaVDPAU")
+
+
+def installed() -> Path:
+    """The folder of the headers that the development packages bring."""
+    return Path(sysconfig.get_path("purelib")) / "nvidia" / "cu13" / "include"
 
 
 def symbols(text: str) -> set[str]:
@@ -37,8 +39,8 @@ def symbols(text: str) -> set[str]:
     return found
 
 
-def rows(include: Path) -> list[tuple[str, int, str, bool]]:
-    """Returns (base, version, symbol, per-thread) in the order of name and version.
+def versions(include: Path) -> dict[str, int]:
+    """Returns the CUDA version that introduced each symbol.
 
     The headers do not say which symbol a version belongs to; but both only grow, so the
     oldest version is the symbol without number, and so on.
@@ -46,7 +48,7 @@ def rows(include: Path) -> list[tuple[str, int, str, bool]]:
     Raises:
         ValueError: Versions and symbols of a name do not match one to one.
     """
-    versions: dict[tuple[str, str], set[int]] = defaultdict(set)
+    introduced: dict[tuple[str, str], set[int]] = defaultdict(set)
     exported: set[str] = set()
     for header in HEADERS:
         typedefs = include / f"{header}Typedefs.h"
@@ -56,9 +58,9 @@ def rows(include: Path) -> list[tuple[str, int, str, bool]]:
         if declarations.exists():
             exported |= symbols(declarations.read_text())
         for base, version, suffix in TYPEDEF.findall(typedefs.read_text()):
-            versions[base, suffix].add(int(version))
-    result = []
-    for (base, suffix), found in sorted(versions.items()):
+            introduced[base, suffix].add(int(version))
+    result: dict[str, int] = {}
+    for (base, suffix), found in sorted(introduced.items()):
         pattern = re.compile(rf"{base}(?:_v(\d+))?{suffix}")
         matches = [match for symbol in exported if (match := pattern.fullmatch(symbol))]
         names = [match[0] for match in sorted(matches, key=lambda match: int(match[1] or 1))]
@@ -66,20 +68,17 @@ def rows(include: Path) -> list[tuple[str, int, str, bool]]:
         names = names or [f"{base}{number}{suffix}" for number in ("", "_v2", "_v3")[: len(found)]]
         if len(names) != len(found):
             raise ValueError(f"{base}{suffix}: versions {sorted(found)}, symbols {names}")
-        result += [
-            (base, version, name, bool(suffix))
-            for version, name in zip(sorted(found), names, strict=True)
-        ]
+        result.update(zip(names, sorted(found), strict=True))
     return result
 
 
 def main() -> None:
-    """Prints the table."""
-    sys.stdout.write("/* DRIVER_NAME(base, version, symbol, twin for per-thread streams):\n")
-    sys.stdout.write(" * every ABI of every name, as list_driver_names.py prints them. */\n")
-    sys.stdout.write("/* clang-format off */\n")
-    for base, version, symbol, thread in rows(Path(sys.argv[1])):
-        sys.stdout.write(f"DRIVER_NAME({base}, {version}, {symbol}, {str(thread).lower()})\n")
+    """Prints a row for each name of the headers that the list does not have."""
+    include = Path(sys.argv[1]) if len(sys.argv) > 1 else installed()
+    known = {row.symbol for row in read()}
+    for symbol, since in versions(include).items():
+        if symbol not in known:
+            sys.stdout.write(f"{symbol:<44} {since:>5}  pass\n")
 
 
 if __name__ == "__main__":

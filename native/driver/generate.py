@@ -1,0 +1,133 @@
+"""Writes the C that is made of `names.list`, at build time: `python -m driver.generate FOLDER`.
+
+Needs nothing but the standard library. `names.list` says which file is for what.
+"""
+
+import sys
+from collections.abc import Callable, Iterable
+from itertools import groupby
+from pathlib import Path
+
+from driver.rows import GENERATED, ListError, Row, read
+
+NOTICE = "/* Made of driver/names.list by driver/generate.py. */\n"
+LOADER = ("dlsym", "dlvsym")  # of lookup.c, with no row: they are libc's
+
+
+def hash_of(name: str) -> int:
+    """FNV-1a in 32 bits, as hooks.c computes it."""
+    value = 2166136261
+    for byte in name.encode():
+        value = (value ^ byte) * 16777619 & 0xFFFFFFFF
+    return value
+
+
+def slots(names: list[str]) -> list[int]:
+    """Returns an open-addressed table: the index of a name plus one, 0 where nothing is.
+
+    A name's place is the first free one from its hash on. The size is a power of two, and
+    less than half of it is taken, so a search ends soon.
+    """
+    size = 1
+    while size < 2 * len(names) + 1:
+        size *= 2
+    table = [0] * size
+    for index, name in enumerate(names):
+        place = hash_of(name) % size
+        while table[place]:
+            place = (place + 1) % size
+        table[place] = index + 1
+    return table
+
+
+def table_of(rows: list[Row]) -> list[Row]:
+    """The rows that a lookup must know: all ABIs of each name of which one is hooked."""
+    hooked = {row.base for row in rows if row.body}
+    return sorted((row for row in rows if row.base in hooked), key=lambda row: row.order)
+
+
+def declarations(rows: list[Row]) -> str:
+    """Returns hook_declarations.h."""
+    table = table_of(rows)
+    declared = "".join(
+        f"KS_EXPORT int {row.symbol}{row.parameters};\n" for row in table if row.body
+    )
+    numbers = "".join(f"    KS_HOOK_{row.symbol},\n" for row in table)
+    return f"{NOTICE}{declared}\nenum ks_hook_index {{\n{numbers}    KS_HOOKS\n}};\n"
+
+
+def _array(name: str, values: Iterable[int]) -> str:
+    return f"static const uint16_t {name}[] = {{{', '.join(map(str, values))}}};\n"
+
+
+def hook_rows(rows: list[Row]) -> str:
+    """Returns hook_rows.h."""
+    table = table_of(rows)
+    lines = "".join(
+        f'    {{"{row.symbol}", "{row.base}", {row.since}, {str(row.is_twin).lower()}, '
+        f"{f'(void *){row.symbol}' if row.body else 'NULL'}}},\n"
+        for row in table
+    )
+    bases = [(base, len(list(group))) for base, group in groupby(table, lambda row: row.base)]
+    firsts = [0]
+    for _, count in bases:
+        firsts.append(firsts[-1] + count)
+    newest = max(row.since for row in rows)
+    return (
+        f"{NOTICE}enum {{ NEWEST_KNOWN = {newest} }};\n\n"
+        f"static const struct hook hooks[KS_HOOKS] = {{\n{lines}}};\n\n"
+        "/* Where the rows of each base name begin, and where the last one's end. */\n"
+        + _array("first_of_base", firsts)
+        + "\n/* Hash tables: an index plus one. */\n"
+        + _array("name_slots", slots([row.symbol for row in table]))
+        + _array("base_slots", slots([base for base, _ in bases]))
+    )
+
+
+def gated(rows: list[Row]) -> str:
+    """Returns gated.def."""
+    return NOTICE + "".join(
+        f"GATED({row.symbol}, {row.parameters}, {row.arguments})\n"
+        for row in rows
+        if row.body == GENERATED
+    )
+
+
+def exports(rows: list[Row]) -> str:
+    """Returns exports.txt."""
+    return "\n".join(sorted([row.symbol for row in rows if row.body] + list(LOADER))) + "\n"
+
+
+def driver_names(rows: list[Row]) -> str:
+    """Returns driver_names.def."""
+    return NOTICE + "".join(
+        f"DRIVER_NAME({row.base}, {row.since}, {row.symbol}, {str(row.is_twin).lower()})\n"
+        for row in sorted(rows, key=lambda row: row.order)
+        if not row.is_nvml
+    )
+
+
+FILES: dict[str, Callable[[list[Row]], str]] = {
+    "hook_declarations.h": declarations,
+    "hook_rows.h": hook_rows,
+    "gated.def": gated,
+    "exports.txt": exports,
+    "driver_names.def": driver_names,
+}
+
+
+def main(folder: Path) -> None:
+    """Writes all files, but none whose text stays the same: nothing is then compiled anew."""
+    rows = read()
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text_of in FILES.items():
+        path, text = folder / name, text_of(rows)
+        if not path.exists() or path.read_text() != text:
+            path.write_text(text)
+
+
+if __name__ == "__main__":
+    try:
+        main(Path(sys.argv[1]))
+    except ListError as error:
+        sys.exit(f"driver/{error}")
