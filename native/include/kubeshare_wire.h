@@ -20,7 +20,16 @@
 #include <assert.h>
 #include <stdint.h>
 
-#define KS_WIRE_VERSION 1u
+#define KS_WIRE_VERSION 1u /* of the layouts: of the page, of a message, of the counters */
+
+/* Of the conversation on the socket. Each side speaks a range; the highest that
+ * both speak is used, so a library and a daemon of different age get on:
+ *   HELLO    value = the oldest protocol of the library, epoch = its newest
+ *            (0, as protocol 1 wrote it: the same as the oldest);
+ *   WELCOME  value = the protocol that is used from now on.
+ * Protocol 1 is the first. Protocol 2 adds the mask of cells to WANT. */
+#define KS_PROTOCOL_OLDEST 1u
+#define KS_PROTOCOL_NEWEST 2u
 
 /* Where a container sees its claim. Only where this folder does not exist
  * (`kubeshare run`, no container) the environment names another one. */
@@ -67,22 +76,45 @@ struct ks_page_cell {
     uint32_t request_micros;     /* millionths of the GPU's time */
     uint32_t limit_micros;
     uint8_t uuid[16];
-    uint8_t reserved[8];
+    /* What the driver says the container holds beyond what its library tracks
+     * (contexts, modules, stacks), as the node agent sees it; atomic. Charged
+     * against the limit: what the counters sum up to, and this. */
+    uint64_t overhead_bytes;
 };
 
 static_assert(sizeof(struct ks_page_header) == 64, "one cache line");
 static_assert(sizeof(struct ks_page_cell) == 64, "one cache line");
 
-/* ---- messages on the socket ------------------------------------------ */
+/* ---- messages on the socket ------------------------------------------
+ *
+ * A claim with several cells gets its GPUs together or not at all:
+ *   - WANT names the cell of the waiting launch, and in `value` all cells on
+ *     which the process has a context (bit n: cell n; 0: that cell alone, as
+ *     protocol 1 says it). What all processes of the claim named, and have not
+ *     left since, is the set that the next grant opens;
+ *   - the gates of the set open one after another in the order of the GPUs'
+ *     UUIDs, none before the daemon holds the tokens of all, and go to CLOSING
+ *     in the same order. Leases of a set end together;
+ *   - WANT for a cell outside the set that is open ends that grant, and the
+ *     next one has the larger set. A process says WANT as soon as it has a
+ *     context on one more GPU of the claim and launches there, no earlier;
+ *   - CLOSING, DRAINED, WATCH and IDLE are about one cell each, with that cell's
+ *     epoch. Each CLOSING is answered, also on a cell that the process never
+ *     used; a cell that all processes have drained is given to others at once.
+ *     The set is idle when each of its cells is.
+ * A gate in CLOSING may open again without CLOSED between, when the drain has
+ * not ended in time and may wait for a launch that is gated: with a new epoch,
+ * and a CLOSING for it to follow. An answer to the epoch before is ignored.
+ */
 
 enum ks_message_type {
     /* library -> daemon */
-    KS_HELLO = 1,   /* first message; value = KS_WIRE_VERSION, pid as the process sees itself */
-    KS_WANT = 2,    /* a launch waits at a closed gate of `cell` */
+    KS_HELLO = 1,   /* first message; value, epoch = protocols; pid as the process sees itself */
+    KS_WANT = 2,    /* a launch waits at a closed gate of `cell`; value = cells to open with it */
     KS_DRAINED = 3, /* answer to CLOSING: the GPU was done with this process at time_ns */
     KS_IDLE = 4,    /* while open and watched: nothing queued since time_ns */
     /* daemon -> library */
-    KS_WELCOME = 16, /* answer to HELLO; value = KS_WIRE_VERSION of the daemon */
+    KS_WELCOME = 16, /* answer to HELLO; value = the protocol that is used */
     KS_CLOSING = 17, /* `cell` went to CLOSING at `epoch`: drain and answer */
     KS_WATCH = 18,   /* `cell` is open at `epoch` and its idle time counts: say IDLE */
     KS_REFUSED = 19, /* the connection is closed after this; value = errno-like reason */

@@ -83,7 +83,7 @@ class RunningDaemon:
     async def _serve(self) -> None:
         self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
         daemon = Daemon(self.paths, self._loop)
-        door = await control.serve(self.paths, daemon.snapshot)
+        door = await control.serve(self.paths, daemon.answers())
         self._started.set()
         async with door:
             await self._stop.wait()

@@ -17,7 +17,6 @@ from hypothesis import strategies as st
 from kubeshare.tokens import counters
 from kubeshare.tokens.client import ask_snapshot
 from kubeshare.tokens.files import (
-    DaemonMissingError,
     Owner,
     Paths,
     process_start_time,
@@ -552,11 +551,6 @@ def test_a_daemon_whose_run_folder_is_removed_ends(paths: Paths) -> None:
         shutil.rmtree(paths.root)
 
         assert program.wait(20) == 0
-
-
-def test_without_a_daemon_people_are_told_what_to_do(paths: Paths) -> None:
-    with pytest.raises(DaemonMissingError, match="kubeshare run"):
-        ask_snapshot(paths)
 
 
 def owner_of(process: subprocess.Popen[bytes]) -> Owner:

@@ -15,6 +15,8 @@ HEADER = Path(__file__).resolve().parents[2] / "native" / "include" / "kubeshare
 
 CONSTANTS = {
     "KS_WIRE_VERSION": wire.VERSION,
+    "KS_PROTOCOL_OLDEST": wire.PROTOCOL_OLDEST,
+    "KS_PROTOCOL_NEWEST": wire.PROTOCOL_NEWEST,
     "KS_CELLS_MAX": wire.CELLS_MAX,
     "KS_PROCESSES_MAX": wire.PROCESSES_MAX,
     "KS_PAGE_MAGIC": wire.PAGE_MAGIC,
@@ -26,6 +28,7 @@ CONSTANTS = {
     "offsetof(struct ks_page_cell, epoch)": wire.EPOCH_OFFSET,
     "offsetof(struct ks_page_cell, gate_state)": wire.GATE_STATE_OFFSET,
     "offsetof(struct ks_page_cell, lease_end_ns)": wire.LEASE_END_OFFSET,
+    "offsetof(struct ks_page_cell, overhead_bytes)": wire.OVERHEAD_OFFSET,
     "sizeof(struct ks_counters)": wire.COUNTERS_SIZE,
 }
 
@@ -46,6 +49,7 @@ LAYOUTS = {
             "request_micros",
             "limit_micros",
             "uuid",
+            "overhead_bytes",
         ],
     ),
     "ks_message": (
@@ -153,3 +157,13 @@ def test_a_message_survives_the_way_there_and_back() -> None:
 def test_what_is_no_message_is_refused(data: bytes) -> None:
     with pytest.raises(wire.MessageError):
         wire.Message.unpack(data)
+
+
+@pytest.mark.parametrize(
+    ("oldest", "newest", "agreed"),
+    [(1, 0, 1), (1, 1, 1), (1, 2, 2), (1, 99, 2), (2, 2, 2), (2, 3, 2), (3, 3, None), (0, 0, None)],
+)
+def test_sides_of_different_age_use_the_highest_protocol_of_both(
+    oldest: int, newest: int, agreed: int | None
+) -> None:
+    assert wire.agreed_protocol(oldest, newest) == agreed

@@ -76,7 +76,7 @@ async def serve(paths: Paths, quota_s: float, idle_exit_s: float | None) -> None
         on_lost=stop.set,
     )
     try:
-        door = await control.serve(paths, daemon.snapshot)
+        door = await control.serve(paths, daemon.answers())
         gc.freeze()  # what lives now lives on: no collection needs to look at it
         log.info("serving", folder=str(paths.root))
         async with door:

@@ -19,12 +19,15 @@ from kubeshare.tokens.page import PageWriter
 from kubeshare.tokens.wire import (
     MESSAGE,
     PROCESSES_MAX,
+    PROTOCOL_NEWEST,
+    PROTOCOL_OLDEST,
     VERSION,
     GateState,
     GrantState,
     Message,
     MessageError,
     MessageType,
+    agreed_protocol,
 )
 
 _ACCEPTS_AT_ONCE = 16
@@ -132,6 +135,23 @@ class Claim:
     def processes(self) -> int:
         """How many processes are connected."""
         return len(self._processes)
+
+    @property
+    def pids(self) -> list[int]:
+        """The processes that are connected, of those that the daemon can see."""
+        return sorted({connection.pid for connection in self._processes if connection.pid})
+
+    def set_overhead(self, uuid: str, overhead_bytes: int) -> None:
+        """Show what the driver counts on a GPU beyond what the library tracks.
+
+        Raises:
+            LookupError: the claim holds no part of this GPU.
+        """
+        for cell, part in enumerate(self.grant.gpus):
+            if part.uuid == uuid:
+                self._page.set_overhead(cell, overhead_bytes)
+                return
+        raise LookupError(f"claim {self.name} holds no part of {uuid}")
 
     def use(self) -> list[counters.Use]:
         """What the processes say they use, by cell."""
@@ -264,7 +284,7 @@ class Claim:
         for rate in (connection.rate, self._messages):
             if not rate.allows(now):
                 raise MessageError(f"more than {rate.per_second} messages a second")
-        if not connection.said_hello:
+        if connection.protocol is None:
             self._hello(connection, message)
             return
         if message.cell >= len(self._cells):
@@ -282,12 +302,15 @@ class Claim:
     def _hello(self, connection: Connection, message: Message) -> None:
         if message.type is not MessageType.HELLO:
             raise MessageError(f"the first message is {message.type.name}, not HELLO")
-        if message.version != VERSION or message.value != VERSION:
+        connection.protocol = agreed_protocol(message.value, message.epoch)
+        if message.version != VERSION or connection.protocol is None:
             connection.send(Message(MessageType.REFUSED, value=_PROTOCOL_NOT_SUPPORTED))
-            raise MessageError(f"protocol {message.value}, this is {VERSION}")
-        connection.said_hello = True
+            raise MessageError(
+                f"it speaks protocols from {message.value} on, these are "
+                f"{PROTOCOL_OLDEST} to {PROTOCOL_NEWEST}"
+            )
         self._processes.add(connection)
-        self._tell(connection, Message(MessageType.WELCOME, value=VERSION))
+        self._tell(connection, Message(MessageType.WELCOME, value=connection.protocol))
         for index, cell in enumerate(self._cells):
             gate, epoch = self._page.gate(index), self._page.epoch(index)
             if gate is GateState.CLOSING:

@@ -22,23 +22,60 @@ _TIMEOUT_S = 5.0
 _START_TIMEOUT_S = 15.0
 
 
+class RequestRefusedError(Exception):
+    """The daemon answered that it cannot do what it was asked; the message is its own."""
+
+    exit_code = 1
+
+
+def ask(paths: Paths, request: str, **values: str | int) -> dict[str, Any]:
+    """Ask a machine's daemon something; `control` has the requests and their answers.
+
+    Raises:
+        DaemonMissingError: no daemon answers.
+        RequestRefusedError: it says why it cannot.
+    """
+    try:
+        with _connect(paths) as connection:
+            connection.sendall(json.dumps({"request": request, **values}).encode() + b"\n")
+            with connection.makefile("rb") as answer:
+                reply: dict[str, Any] = json.loads(answer.readline(_ANSWER_MAX))
+    except (OSError, ValueError) as error:
+        raise DaemonMissingError(
+            f"no token daemon answers on {paths.control} ({error}): "
+            "`kubeshare run` starts one; in a cluster it is the pod of kubeshare-tokens"
+        ) from None
+    if "error" in reply:
+        raise RequestRefusedError(reply["error"])
+    return reply
+
+
 def ask_snapshot(paths: Paths) -> dict[str, Any]:
     """Ask a machine's daemon who holds what; the fields are those of `snapshot.entries`.
 
     Raises:
         DaemonMissingError: no daemon answers.
     """
-    try:
-        with _connect(paths) as connection:
-            connection.sendall(b'{"version": 1, "request": "snapshot"}\n')
-            with connection.makefile("rb") as answer:
-                reply: dict[str, Any] = json.loads(answer.readline(_ANSWER_MAX))
-                return reply
-    except (OSError, ValueError) as error:
-        raise DaemonMissingError(
-            f"no token daemon answers on {paths.control} ({error}): "
-            "`kubeshare run` starts one; in a cluster it is the pod of kubeshare-tokens"
-        ) from None
+    return ask(paths, "snapshot")
+
+
+def ask_connections(paths: Paths) -> dict[str, list[int]]:
+    """The pids of each claim's connected processes, as the daemon's PID namespace shows them.
+
+    Raises:
+        DaemonMissingError: no daemon answers.
+    """
+    return {entry["claim"]: entry["pids"] for entry in ask(paths, "connections")["claims"]}
+
+
+def set_overhead(paths: Paths, claim: str, uuid: str, overhead_bytes: int) -> None:
+    """Tell what the driver counts for a claim on a GPU beyond what its library tracks.
+
+    Raises:
+        DaemonMissingError: no daemon answers.
+        RequestRefusedError: it knows no such claim, or no such part of it.
+    """
+    ask(paths, "overhead", claim=claim, uuid=uuid, bytes=overhead_bytes)
 
 
 def is_answering(paths: Paths) -> bool:

@@ -1,8 +1,13 @@
 """One process's connection, and how much it may say."""
 
 import socket
+import struct
+from typing import Final
 
 from kubeshare.tokens.wire import Message
+
+_CREDENTIALS: Final = struct.Struct("iII")
+"""pid, uid, gid."""
 
 
 class Rate:
@@ -36,14 +41,21 @@ class Connection:
     Args:
         accepted: non-blocking.
         rate: of its messages.
+
+    Attributes:
+        pid: of the process that connected, as the kernel translates it for the daemon;
+            0 when it lives in a PID namespace that the daemon does not see.
+        protocol: the one that was agreed on; None before its HELLO.
     """
 
-    __slots__ = ("_socket", "rate", "said_hello")
+    __slots__ = ("_socket", "pid", "protocol", "rate")
 
     def __init__(self, accepted: socket.socket, rate: Rate) -> None:
         self._socket = accepted
         self.rate = rate
-        self.said_hello = False
+        credentials = accepted.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+        self.pid: int = _CREDENTIALS.unpack(credentials)[0]
+        self.protocol: int | None = None
 
     def fileno(self) -> int:
         """Its descriptor."""

@@ -20,11 +20,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
 
+import msgspec
 import structlog
 
 from kubeshare.core.token.arbiter import QUOTA_NS
 from kubeshare.tokens.claim import Claim
 from kubeshare.tokens.connection import Rate
+from kubeshare.tokens.control import Answer, SetOverhead
 from kubeshare.tokens.files import (
     GrantError,
     Paths,
@@ -300,7 +302,40 @@ class Daemon:
                 if claim.name in members
             }
             found.extend(entries(claim, of_claim))
-        return {"version": 1, "pid": os.getpid(), "nowNs": self._clock(), "claims": found}
+        return {"pid": os.getpid(), "nowNs": self._clock(), "claims": found}
+
+    def connections(self) -> dict[str, Any]:
+        """Which processes are connected."""
+        return {
+            "claims": [
+                {"claim": claim.name, "connections": claim.processes, "pids": claim.pids}
+                for claim in self._claims.values()
+            ]
+        }
+
+    def set_overhead(self, asked: SetOverhead) -> None:
+        """Show on a claim's page what the driver counts beyond what the library tracks.
+
+        Raises:
+            LookupError: no such claim, or no such part of it.
+        """
+        claim = self._claims.get(asked.claim)
+        if claim is None:
+            raise LookupError(f"no claim {asked.claim} here")
+        claim.set_overhead(asked.uuid, asked.bytes)
+
+    def answers(self) -> dict[str, Answer]:
+        """What can be asked at the door."""
+
+        def set_overhead(line: bytes) -> dict[str, Any]:
+            self.set_overhead(msgspec.json.decode(line, type=SetOverhead))
+            return {}
+
+        return {
+            "snapshot": lambda _: self.snapshot(),
+            "connections": lambda _: self.connections(),
+            "overhead": set_overhead,
+        }
 
     def close(self) -> None:
         """Let go of everything but the files."""

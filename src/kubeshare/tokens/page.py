@@ -22,6 +22,7 @@ from kubeshare.tokens.wire import (
     GATE_STATE_OFFSET,
     GRANT_STATE_OFFSET,
     LEASE_END_OFFSET,
+    OVERHEAD_OFFSET,
     PAGE_CELL,
     PAGE_HEADER,
     PAGE_MAGIC,
@@ -63,6 +64,7 @@ class PageWriter:
         # Of a daemon before this one: what was active stays so until it is decided again.
         state = known_state if magic == PAGE_MAGIC else GrantState.PENDING
         epochs = [self.epoch(cell) for cell in range(self._cells)]
+        overheads = [self.overhead(cell) for cell in range(self._cells)]
         for cell, gpu in enumerate(grant.gpus):
             PAGE_CELL.pack_into(
                 self._map,
@@ -75,6 +77,7 @@ class PageWriter:
                 gpu.request,
                 gpu.limit,
                 uuid.UUID(gpu.uuid.removeprefix("GPU-")).bytes,
+                overheads[cell],
             )
             self.set_gate(cell, GateState.CLOSED)
         header = (PAGE_MAGIC, VERSION, size, self._cells, state)
@@ -98,6 +101,14 @@ class PageWriter:
     def set_lease_end(self, cell: int, lease_end_ns: int) -> None:
         """Say until when the lease runs."""
         self._longs[(_offset(cell) + LEASE_END_OFFSET) // 8] = lease_end_ns
+
+    def overhead(self, cell: int) -> int:
+        """Bytes that the driver counts beyond what the library tracks."""
+        return self._longs[(_offset(cell) + OVERHEAD_OFFSET) // 8]
+
+    def set_overhead(self, cell: int, overhead_bytes: int) -> None:
+        """Say how many bytes the driver counts beyond what the library tracks."""
+        self._longs[(_offset(cell) + OVERHEAD_OFFSET) // 8] = overhead_bytes
 
     def set_grant_state(self, state: GrantState) -> None:
         """Say whether anything may start; waiters look again when it is bad news."""

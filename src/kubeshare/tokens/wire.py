@@ -8,6 +8,8 @@ import struct
 from typing import Final, NamedTuple
 
 VERSION: Final = 1
+PROTOCOL_OLDEST: Final = 1
+PROTOCOL_NEWEST: Final = 2
 CELLS_MAX: Final = 16
 PROCESSES_MAX: Final = 256
 
@@ -21,11 +23,13 @@ PAGE_HEADER: Final = struct.Struct("=QIIII40x")
 """magic, version, size_bytes, cells, grant_state."""
 GRANT_STATE_OFFSET: Final = 20
 
-PAGE_CELL: Final = struct.Struct("=IIQQQII16s8x")
-"""epoch, gate_state, lease_end_ns, memory_limit_bytes, memory_total_bytes, request, limit, uuid."""
+PAGE_CELL: Final = struct.Struct("=IIQQQII16sQ")
+"""epoch, gate_state, lease_end_ns, memory_limit_bytes, memory_total_bytes, request, limit, uuid,
+overhead_bytes."""
 EPOCH_OFFSET: Final = 0
 GATE_STATE_OFFSET: Final = 4
 LEASE_END_OFFSET: Final = 8
+OVERHEAD_OFFSET: Final = 56
 
 MESSAGE: Final = struct.Struct("=HHIIIQQ")
 
@@ -68,6 +72,17 @@ class MessageType(enum.IntEnum):
 
 class MessageError(ValueError):
     """A datagram is not a message of this protocol."""
+
+
+def agreed_protocol(oldest: int, newest: int) -> int | None:
+    """The highest protocol that both sides speak; None when there is none.
+
+    Args:
+        oldest: of the other side.
+        newest: of the other side; 0 stands for `oldest`.
+    """
+    highest = min(max(oldest, newest), PROTOCOL_NEWEST)
+    return highest if highest >= max(oldest, PROTOCOL_OLDEST) else None
 
 
 class Message(NamedTuple):
