@@ -87,7 +87,7 @@ def hook_rows(rows: list[Row]) -> str:
 def gated(rows: list[Row]) -> str:
     """Returns gated.def."""
     return NOTICE + "".join(
-        f"GATED({row.symbol}, {row.parameters}, {row.arguments})\n"
+        f"GATED({row.symbol}, {row.parameters}, {row.arguments}, {row.target})\n"
         for row in rows
         if row.body == GENERATED
     )

@@ -11,6 +11,7 @@ GENERATED = "generated"
 
 SYMBOL = re.compile(r"(?P<base>cu\w+?)(?:_v\d+)?(?P<twin>_pt[ds][sz])?")
 ROW = re.compile(r"(?P<symbol>\w+) +(?P<since>\d+|-) +(?P<rule>\w+)(?: +(?P<body>\w+(?:\.c)?))?")
+STREAM = re.compile(r"CUstream (\w+)")
 NAME = re.compile(r"(\w+)\s*(?:,|$)")
 
 
@@ -61,6 +62,15 @@ class Row:
         if inside == "void":
             return "()"
         return f"({', '.join(NAME.findall(inside))})"
+
+    @property
+    def target(self) -> str:
+        """The stream that a launch's work goes to, as an expression of its parameters."""
+        if stream := STREAM.search(self.parameters):
+            name = stream[1]
+        else:
+            name = "KS_TARGET(configuration)" if "configuration" in self.parameters else "NULL"
+        return f"KS_STREAM_{'PER_THREAD' if self.is_twin else 'LEGACY'}({name})"
 
     @property
     def order(self) -> tuple[str, bool, int]:

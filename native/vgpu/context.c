@@ -7,6 +7,7 @@
 #include "account.h"
 #include "agent.h"
 #include "allocations.h"
+#include "capture.h"
 #include "claim.h"
 #include "driver_calls.h"
 #include "hooks.h"
@@ -118,14 +119,15 @@ static bool mark(struct ks_timeline *timeline, void *marker) {
     return true;
 }
 
-/* Does not wait for the agent, which may be waiting for the GPU. */
+/* Waits neither for the agent, which may be waiting for the GPU, nor for the end of a capture. */
 static bool try_visit_all(unsigned cell, visitor *visit, void *data) {
     if (!ks_try_acquire(&lock))
         return false;
-    if (!atomic_load(&closed))
+    const bool may_ask = !ks_is_capturing();
+    if (may_ask && !atomic_load(&closed))
         visit_all(cell, visit, data);
     ks_release(&lock);
-    return true;
+    return may_ask;
 }
 
 bool ks_mark(unsigned cell, unsigned marker) {
@@ -164,6 +166,14 @@ int64_t ks_between(unsigned cell, unsigned earlier, unsigned later) {
     struct span span = {.earlier = earlier, .later = later};
     try_visit_all(cell, measure, &span);
     return span.longest;
+}
+
+void ks_contexts_hold(void) {
+    ks_acquire(&lock);
+}
+
+void ks_contexts_release(void) {
+    ks_release(&lock);
 }
 
 void ks_contexts_close(void) {
@@ -250,8 +260,10 @@ static CUresult destroy(CUresult (*real)(CUcontext), CUcontext handle) {
     if (tracked != NULL && result == CUDA_SUCCESS)
         tracked->timeline.handle = NULL;
     ks_release(&lock);
-    if (result == CUDA_SUCCESS)
+    if (result == CUDA_SUCCESS) {
         ks_allocations_drop(handle);
+        ks_captures_drop(handle);
+    }
     return result;
 }
 
@@ -292,8 +304,10 @@ static CUresult end_primary(CUresult (*real)(CUdevice), CUdevice device) {
     KS_DRIVER(primary_get_state)(device, &flags, &active);
     const bool ended = result == CUDA_SUCCESS && active == 0;
     ks_release(&lock);
-    if (ended && handle != NULL)
+    if (ended && handle != NULL) {
         ks_allocations_drop(handle);
+        ks_captures_drop(handle);
+    }
     return result;
 }
 

@@ -35,6 +35,11 @@ bool ks_has_passed(unsigned cell, unsigned marker);
  * not known. ns. */
 int64_t ks_between(unsigned cell, unsigned earlier, unsigned later);
 
+/* Until ks_contexts_release() no event is recorded or asked for. Not for long: whoever ends a
+ * context waits. */
+void ks_contexts_hold(void);
+void ks_contexts_release(void);
+
 /* From now on, until the process ends, the agent leaves the driver alone. */
 void ks_contexts_close(void);
 

@@ -18,6 +18,9 @@ typedef struct CUctx_st *CUcontext;
 typedef struct CUstream_st *CUstream;
 typedef struct CUevent_st *CUevent;
 typedef struct CUfunc_st *CUfunction;
+typedef struct CUgraph_st *CUgraph;
+typedef struct CUgraphNode_st *CUgraphNode;
+typedef struct CUgraphExec_st *CUgraphExec;
 typedef struct {
     unsigned char bytes[16];
 } CUuuid;
@@ -35,7 +38,25 @@ enum {
 enum { CU_EVENT_DEFAULT = 0, CU_EVENT_BLOCKING_SYNC = 1 };
 enum { CU_STREAM_NON_BLOCKING = 1 };
 enum { CU_STREAM_CAPTURE_MODE_RELAXED = 2 };
+enum { CU_STREAM_CAPTURE_STATUS_NONE = 0 };
 enum { CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM = 2 };
+
+/* The default stream that each thread has of its own, by its handle. */
+#define CU_STREAM_PER_THREAD ((CUstream)2)
+
+/* Which stream an argument means: to the `_ptsz` and `_ptds` twins NULL is the thread's own. */
+#define KS_STREAM_LEGACY(stream)     (stream)
+#define KS_STREAM_PER_THREAD(stream) ((stream) != NULL ? (stream) : CU_STREAM_PER_THREAD)
+
+/* What cuLaunchKernelEx is given. */
+struct ks_launch_configuration {
+    unsigned int grid[3];
+    unsigned int block[3];
+    unsigned int shared_bytes;
+    CUstream stream;
+    void *attributes;
+    unsigned int attributes_count;
+};
 
 typedef int nvmlReturn_t;
 typedef struct nvmlDevice_st *nvmlDevice_t;

@@ -30,6 +30,8 @@
     CALL(event_elapsed, "cuEventElapsedTime", (float *milliseconds, CUevent start, CUevent end))   \
     CALL(stream_create, "cuStreamCreate", (CUstream * stream, unsigned int flags))                 \
     CALL(stream_destroy, "cuStreamDestroy_v2", (CUstream stream))                                  \
+    CALL(stream_get_context, "cuStreamGetCtx", (CUstream stream, CUcontext * context))             \
+    CALL(stream_is_capturing, "cuStreamIsCapturing", (CUstream stream, int *status))               \
     CALL(exchange_capture_mode, "cuThreadExchangeStreamCaptureMode", (int *mode))                  \
     CALL(nvml_device_get_uuid, "nvmlDeviceGetUUID",                                                \
          (nvmlDevice_t device, char *uuid, unsigned int length))

@@ -1,6 +1,7 @@
 #include "gate.h"
 
 #include "agent.h"
+#include "capture.h"
 #include "claim.h"
 #include "context.h"
 #include "meter.h"
@@ -25,6 +26,7 @@ static const struct ks_gate *_Atomic gates[KS_CELLS_MAX];
 
 static struct chunk first_chunk;
 static ks_lock chunks_lock;
+static ks_lock refreshing; /* the only gate */
 
 _Thread_local struct ks_mark *ks_thread_mark;
 const struct ks_gate *_Atomic ks_only_gate = &shut_gate;
@@ -140,7 +142,7 @@ void ks_gates_follow_page(bool page) {
             ks_gate_set_local(cell, KS_GATE_CLOSED);
         const struct ks_gate *before = gate_of(cell);
         atomic_store(&gates[cell], next);
-        ks_gate_refresh(cell);
+        ks_gates_refresh();
         ks_wake(&before->epoch);
     }
 }
@@ -151,18 +153,26 @@ void ks_gate_set_local(unsigned cell, enum ks_gate_state state) {
     ks_wake(&local_gates[cell].epoch);
 }
 
-void ks_gate_refresh(unsigned cell) {
-    const bool is_only = ks_claim_cells() == 1 && !ks_meter_is_on(cell);
-    atomic_store(&ks_only_gate, is_only ? gate_of(cell) : &shut_gate);
+void ks_gates_refresh(void) {
+    ks_acquire(&refreshing);
+    const bool is_only = ks_claim_cells() == 1 && !ks_meter_is_on(0) && !ks_is_capturing();
+    atomic_store(&ks_only_gate, is_only ? gate_of(0) : &shut_gate);
+    ks_release(&refreshing);
 }
 
 enum passage { PASSED, GATE_CLOSED, NO_CREDIT };
+
+/* The meter needs events, which have to wait for the end of a capture; who captures may be waiting
+ * for the launch. */
+static bool is_metered(unsigned cell) {
+    return ks_meter_is_on(cell) && !ks_is_capturing();
+}
 
 static enum passage try_to_pass(struct ks_mark *mark, const struct ks_gate *gate, unsigned cell) {
     enum passage passage = GATE_CLOSED;
     atomic_fetch_add(&mark->depth, 1);
     if (atomic_load(&gate->state) == KS_GATE_OPEN)
-        passage = !ks_meter_is_on(cell) || ks_meter_take(cell) ? PASSED : NO_CREDIT;
+        passage = !is_metered(cell) || ks_meter_take(cell) ? PASSED : NO_CREDIT;
     if (passage == PASSED)
         atomic_fetch_add_explicit(&mark->launches[cell], 1, memory_order_relaxed);
     else
@@ -195,16 +205,17 @@ static bool pass(struct ks_mark *mark, unsigned cell) {
     return false;
 }
 
-CUresult ks_enter_slowly(void) {
+CUresult ks_enter_slowly(CUstream stream) {
     if (!ks_claim_is_open())
         return CUDA_ERROR_NOT_PERMITTED;
     struct ks_mark *mark = own_mark();
     int cell = 0;
     if (mark == NULL || !ks_agent_start())
         return CUDA_ERROR_NOT_PERMITTED;
-    if (atomic_load(&mark->depth) > 0 || (ks_claim_cells() > 1 && !ks_current_cell(&cell))) {
+    if (atomic_load(&mark->depth) > 0 || (ks_claim_cells() > 1 && !ks_current_cell(&cell)) ||
+        ks_is_captured(stream)) {
         atomic_fetch_add(&mark->depth, 1);
-        return CUDA_SUCCESS; /* inside the driver already, or without a context: it will say so */
+        return CUDA_SUCCESS; /* it is inside the driver, has no context, or does not run now */
     }
     if (cell == KS_NO_CELL || !pass(mark, (unsigned)cell))
         return CUDA_ERROR_NOT_PERMITTED;
@@ -214,6 +225,7 @@ CUresult ks_enter_slowly(void) {
 void ks_gates_forget(void) {
     first_chunk = (struct chunk){0};
     chunks_lock = (ks_lock){0};
+    refreshing = (ks_lock){0};
     ks_thread_mark = NULL;
     atomic_store(&ks_only_gate, &shut_gate);
     for (unsigned cell = 0; cell < KS_CELLS_MAX; cell++) {

@@ -42,17 +42,17 @@ struct ks_mark {
 extern _Thread_local struct ks_mark *ks_thread_mark __attribute__((tls_model("initial-exec")));
 
 /* Where every launch looks: the gate of a claim with one GPU. A closed one where there are more
- * GPUs, or where launches are metered. */
+ * GPUs, where launches are metered, or while a graph is captured. */
 extern const struct ks_gate *_Atomic ks_only_gate;
 
-CUresult ks_enter_slowly(void);
+CUresult ks_enter_slowly(CUstream stream);
 
-/* Passes the gate. Anything but CUDA_SUCCESS is the answer to the application;
- * otherwise the launch must be followed by ks_leave(). */
-static inline CUresult ks_enter(void) {
+/* Passes the gate with work for a stream. Anything but CUDA_SUCCESS is the answer to the
+ * application; otherwise the launch must be followed by ks_leave(). */
+static inline CUresult ks_enter(CUstream stream) {
     struct ks_mark *mark = ks_thread_mark;
     if (__builtin_expect(mark == NULL, 0))
-        return ks_enter_slowly();
+        return ks_enter_slowly(stream);
     const unsigned depth = atomic_load_explicit(&mark->depth, memory_order_relaxed);
     atomic_store(&mark->depth, depth + 1);
     const struct ks_gate *gate = atomic_load_explicit(&ks_only_gate, memory_order_acquire);
@@ -64,7 +64,7 @@ static inline CUresult ks_enter(void) {
     if (depth > 0)
         return CUDA_SUCCESS; /* the driver calls itself: waiting here would hold up our own drain */
     atomic_store_explicit(&mark->depth, 0, memory_order_release);
-    return ks_enter_slowly();
+    return ks_enter_slowly(stream);
 }
 
 static inline void ks_leave(void) {
@@ -76,8 +76,8 @@ static inline void ks_leave(void) {
 /* Lets every cell follow the page (true) or the local gates (false), which are closed first. */
 void ks_gates_follow_page(bool page);
 
-/* After the meter of a cell was turned on or off. */
-void ks_gate_refresh(unsigned cell);
+/* After a meter was turned on or off, and after the first capture began or the last one ended. */
+void ks_gates_refresh(void);
 
 /* Opens or closes a local gate. */
 void ks_gate_set_local(unsigned cell, enum ks_gate_state state);

@@ -4,9 +4,14 @@
 #include "gate.h"
 #include "hooks.h"
 
-#define GATED(name, parameters, arguments)                                                         \
+/* The stream that a launch configuration names. */
+#define KS_TARGET(configuration)                                                                   \
+    ((configuration) != NULL ? ((const struct ks_launch_configuration *)(configuration))->stream   \
+                             : NULL)
+
+#define GATED(name, parameters, arguments, target)                                                 \
     int name parameters {                                                                          \
-        CUresult result = ks_enter();                                                              \
+        CUresult result = ks_enter(target);                                                        \
         if (result != CUDA_SUCCESS)                                                                \
             return result;                                                                         \
         result = KS_REAL(name) arguments;                                                          \

@@ -143,7 +143,7 @@ static void set(struct meter *meter, unsigned cell, bool on) {
         turn_on(meter);
     atomic_store_explicit(&meter->on, on, memory_order_release);
     ks_debug("launches on cell %u are %s", cell, on ? "metered" : "free: nobody else wants it");
-    ks_gate_refresh(cell);
+    ks_gates_refresh();
 }
 
 static void look(struct meter *meter, unsigned cell) {

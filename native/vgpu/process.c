@@ -3,6 +3,7 @@
 #include "account.h"
 #include "agent.h"
 #include "allocations.h"
+#include "capture.h"
 #include "context.h"
 #include "drain.h"
 #include "gate.h"
@@ -25,6 +26,7 @@ static void start_clean(void) {
     ks_agent_forget();
     ks_drain_forget();
     ks_contexts_forget();
+    ks_captures_forget();
     ks_allocations_forget();
     ks_account_forget();
 }

@@ -1,0 +1,208 @@
+/*
+ * Which captures there are: their origin streams, from the begin to the end of each.
+ *
+ * An event of ours in the wrong place invalidates the application's capture
+ * (errors 900 to 907), and with it hours of somebody's work. So a capture only
+ * begins while nothing is being asked of the driver for our own purposes, and
+ * until it ends nothing is. Streams that join a capture by waiting for one of
+ * its events are not seen here: of a stream the driver itself is asked.
+ */
+#include "capture.h"
+
+#include "context.h"
+#include "driver_calls.h"
+#include "gate.h"
+#include "hooks.h"
+#include "system.h"
+
+#include <string.h>
+
+#define CAPTURES_MAX 256
+
+struct capture {
+    CUstream origin; /* NULL: this place is free */
+    int thread;      /* of CU_STREAM_PER_THREAD, which is another stream to each; else 0 */
+    CUcontext context;
+};
+
+atomic_uint ks_captures;
+
+static ks_lock lock;
+static struct capture captures[CAPTURES_MAX];
+
+static int thread_of(CUstream stream) {
+    return stream == CU_STREAM_PER_THREAD ? (int)syscall(SYS_gettid) : 0;
+}
+
+bool ks_is_captured(CUstream stream) {
+    int status = CU_STREAM_CAPTURE_STATUS_NONE;
+    return ks_is_capturing() && KS_DRIVER(stream_is_capturing)(stream, &status) == CUDA_SUCCESS &&
+           status != CU_STREAM_CAPTURE_STATUS_NONE;
+}
+
+/* ---- with the lock held --------------------------------------------------- */
+
+static struct capture *find(CUstream stream) {
+    const int thread = stream != NULL ? thread_of(stream) : 0;
+    for (unsigned i = 0; i < CAPTURES_MAX; i++) {
+        if (captures[i].origin == stream && captures[i].thread == thread)
+            return &captures[i];
+    }
+    return NULL;
+}
+
+static void remove_capture(struct capture *capture) {
+    *capture = (struct capture){0};
+    if (atomic_fetch_sub(&ks_captures, 1) == 1)
+        ks_gates_refresh();
+}
+
+/* ---- begin and end --------------------------------------------------------- */
+
+/* Takes a place before the capture begins, so that nothing of ours gets between. */
+static struct capture *announce(CUstream stream) {
+    ks_acquire(&lock);
+    struct capture *capture = find(NULL);
+    if (capture != NULL) {
+        *capture = (struct capture){.origin = stream, .thread = thread_of(stream)};
+        if (KS_DRIVER(stream_get_context)(stream, &capture->context) != CUDA_SUCCESS)
+            capture->context = ks_current_context();
+        ks_contexts_hold();
+        if (atomic_fetch_add(&ks_captures, 1) == 0)
+            ks_gates_refresh();
+    }
+    return capture;
+}
+
+static CUresult begun(struct capture *capture, CUresult result) {
+    if (result != CUDA_SUCCESS)
+        remove_capture(capture);
+    ks_contexts_release();
+    ks_release(&lock);
+    return result;
+}
+
+static CUresult too_many(void) {
+    ks_release(&lock);
+    ks_debug("more than %d captures at once", CAPTURES_MAX);
+    return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+/* A capture that was invalidated goes on until it is ended, which then fails; one that is ended
+ * from the wrong place goes on too. */
+static CUresult ended(CUstream stream, CUresult result) {
+    int status = CU_STREAM_CAPTURE_STATUS_NONE;
+    ks_acquire(&lock);
+    struct capture *capture = find(stream);
+    const CUresult asked = KS_DRIVER(stream_is_capturing)(stream, &status);
+    const bool is_over =
+        asked == CUDA_SUCCESS ? status == CU_STREAM_CAPTURE_STATUS_NONE : result == CUDA_SUCCESS;
+    if (capture != NULL && is_over)
+        remove_capture(capture);
+    ks_release(&lock);
+    return result;
+}
+
+static CUresult destroy(CUresult (*real)(CUstream), CUstream stream) {
+    ks_acquire(&lock);
+    struct capture *capture = stream != NULL ? find(stream) : NULL;
+    const CUresult result = real(stream);
+    if (capture != NULL && result == CUDA_SUCCESS)
+        remove_capture(capture);
+    ks_release(&lock);
+    return result;
+}
+
+void ks_captures_drop(CUcontext context) {
+    ks_acquire(&lock);
+    for (unsigned i = 0; i < CAPTURES_MAX; i++) {
+        if (captures[i].origin != NULL && captures[i].context == context)
+            remove_capture(&captures[i]);
+    }
+    ks_release(&lock);
+}
+
+void ks_captures_forget(void) {
+    lock = (ks_lock){0};
+    memset(captures, 0, sizeof captures);
+    atomic_store(&ks_captures, 0);
+}
+
+/* ---- hooks ------------------------------------------------------------------ */
+
+#define KS_BEGIN(stream, call)                                                                     \
+    struct capture *const capture = announce(stream);                                              \
+    return capture != NULL ? begun(capture, call) : too_many()
+
+int cuStreamBeginCapture(CUstream stream) {
+    KS_BEGIN(stream, KS_REAL(cuStreamBeginCapture)(stream));
+}
+
+int cuStreamBeginCapture_ptsz(CUstream stream) {
+    KS_BEGIN(KS_STREAM_PER_THREAD(stream), KS_REAL(cuStreamBeginCapture_ptsz)(stream));
+}
+
+int cuStreamBeginCapture_v2(CUstream stream, int mode) {
+    KS_BEGIN(stream, KS_REAL(cuStreamBeginCapture_v2)(stream, mode));
+}
+
+int cuStreamBeginCapture_v2_ptsz(CUstream stream, int mode) {
+    KS_BEGIN(KS_STREAM_PER_THREAD(stream), KS_REAL(cuStreamBeginCapture_v2_ptsz)(stream, mode));
+}
+
+int cuStreamBeginCaptureToGraph(CUstream stream, CUgraph graph, const CUgraphNode *dependencies,
+                                const void *edges, size_t count, int mode) {
+    KS_BEGIN(stream,
+             KS_REAL(cuStreamBeginCaptureToGraph)(stream, graph, dependencies, edges, count, mode));
+}
+
+int cuStreamBeginCaptureToGraph_ptsz(CUstream stream, CUgraph graph,
+                                     const CUgraphNode *dependencies, const void *edges,
+                                     size_t count, int mode) {
+    KS_BEGIN(KS_STREAM_PER_THREAD(stream), KS_REAL(cuStreamBeginCaptureToGraph_ptsz)(
+                                               stream, graph, dependencies, edges, count, mode));
+}
+
+int cuStreamBeginRecaptureToGraph(CUstream stream, int mode, CUgraph graph, void *callback,
+                                  void *data) {
+    KS_BEGIN(stream, KS_REAL(cuStreamBeginRecaptureToGraph)(stream, mode, graph, callback, data));
+}
+
+int cuStreamBeginRecaptureToGraph_ptsz(CUstream stream, int mode, CUgraph graph, void *callback,
+                                       void *data) {
+    KS_BEGIN(KS_STREAM_PER_THREAD(stream),
+             KS_REAL(cuStreamBeginRecaptureToGraph_ptsz)(stream, mode, graph, callback, data));
+}
+
+int cuStreamBeginCaptureToCig(CUstream stream, void *parameters) {
+    KS_BEGIN(stream, KS_REAL(cuStreamBeginCaptureToCig)(stream, parameters));
+}
+
+int cuStreamBeginCaptureToCig_ptsz(CUstream stream, void *parameters) {
+    KS_BEGIN(KS_STREAM_PER_THREAD(stream),
+             KS_REAL(cuStreamBeginCaptureToCig_ptsz)(stream, parameters));
+}
+
+int cuStreamEndCapture(CUstream stream, CUgraph *graph) {
+    return ended(stream, KS_REAL(cuStreamEndCapture)(stream, graph));
+}
+
+int cuStreamEndCapture_ptsz(CUstream stream, CUgraph *graph) {
+    return ended(KS_STREAM_PER_THREAD(stream), KS_REAL(cuStreamEndCapture_ptsz)(stream, graph));
+}
+
+int cuStreamEndCaptureToCig(CUstream stream) {
+    return ended(stream, KS_REAL(cuStreamEndCaptureToCig)(stream));
+}
+
+int cuStreamEndCaptureToCig_ptsz(CUstream stream) {
+    return ended(KS_STREAM_PER_THREAD(stream), KS_REAL(cuStreamEndCaptureToCig_ptsz)(stream));
+}
+
+int cuStreamDestroy(CUstream stream) {
+    return destroy(KS_REAL(cuStreamDestroy), stream);
+}
+
+int cuStreamDestroy_v2(CUstream stream) {
+    return destroy(KS_REAL(cuStreamDestroy_v2), stream);
+}
