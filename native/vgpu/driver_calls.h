@@ -33,6 +33,8 @@
     CALL(stream_get_context, "cuStreamGetCtx", (CUstream stream, CUcontext * context))             \
     CALL(stream_is_capturing, "cuStreamIsCapturing", (CUstream stream, int *status))               \
     CALL(exchange_capture_mode, "cuThreadExchangeStreamCaptureMode", (int *mode))                  \
+    CALL(pointer_get_attribute, "cuPointerGetAttribute",                                           \
+         (void *value, int attribute, CUdeviceptr pointer))                                        \
     CALL(nvml_device_get_uuid, "nvmlDeviceGetUUID",                                                \
          (nvmlDevice_t device, char *uuid, unsigned int length))
 
