@@ -17,6 +17,7 @@
 #include "agent.h"
 
 #include "claim.h"
+#include "context.h"
 #include "drain.h"
 #include "duty.h"
 #include "gate.h"
@@ -37,7 +38,19 @@
 #define LONGEST_PAUSE   (5 * KS_SECOND)
 #define WELCOME_TIMEOUT 1000 /* ms */
 #define IDLE_AFTER      (3 * KS_MILLISECOND)
-#define LOOK_EVERY      1 /* ms, while idle time is watched for */
+#define LOOK_EVERY      KS_MILLISECOND /* while idle time is watched for */
+#define NEVER           INT64_MAX
+
+#define SHORTEST_LOOK (20 * KS_MILLISECOND / 1000) /* between two looks at a drain */
+#define LONGEST_LOOK  (100 * KS_MILLISECOND / 1000)
+#define EXACT_TIMERS  1 /* ns that a timer of this thread may be late */
+
+/* A gate that is closing: the answer is owed until the GPU is done, or the gate opens again. */
+struct closing {
+    bool on;
+    uint32_t epoch;
+    int64_t since;
+};
 
 /* What is known of a cell while the daemon wants to hear when it is idle. */
 struct watch {
@@ -51,6 +64,7 @@ static atomic_int started; /* 0 no, 1 being started, 2 yes */
 static ks_lock connection_lock;
 static int connection = -1;
 static _Atomic uint64_t wanted[KS_CELLS_MAX]; /* epoch + 1 for which WANT was sent */
+static struct closing closings[KS_CELLS_MAX];
 static struct watch watches[KS_CELLS_MAX];
 
 /* ---- messages -------------------------------------------------------------- */
@@ -78,7 +92,7 @@ void ks_agent_want(unsigned cell, uint32_t epoch) {
     const uint64_t mark = (uint64_t)epoch + 1;
     if (atomic_exchange(&wanted[cell], mark) == mark)
         return;
-    if (!send_message(KS_WANT, cell, epoch, ks_now(), 0))
+    if (!send_message(KS_WANT, cell, epoch, ks_now(), ks_cells_in_use()))
         atomic_store(&wanted[cell], 0);
 }
 
@@ -93,12 +107,35 @@ static bool receive_message(struct ks_message *message) {
 
 /* ---- drained and idle ------------------------------------------------------- */
 
-static void drain(unsigned cell, uint32_t epoch) {
+static void start_closing(unsigned cell, uint32_t epoch) {
     watches[cell].on = false;
     ks_meter_set(cell, true);
-    ks_wait_for_launches();
-    const int64_t end = ks_settle(cell);
-    send_message(KS_DRAINED, cell, epoch, end, 0);
+    closings[cell] = (struct closing){.on = true, .epoch = epoch, .since = ks_now()};
+}
+
+/* Work may be waiting for a launch that is gated. The daemon gives up first, and opens the gate
+ * again: what is asked then is another question. */
+static bool is_asked_again(unsigned cell, uint32_t epoch) {
+    const struct ks_page_cell *page = ks_claim_cell(cell);
+    return atomic_load((const atomic_uint *)&page->epoch) != epoch &&
+           atomic_load((const atomic_uint *)&page->gate_state) == KS_GATE_OPEN;
+}
+
+/* When to look again. */
+static int64_t step_closing(unsigned cell) {
+    struct closing *closing = &closings[cell];
+    int64_t end;
+    if (closing->on && is_asked_again(cell, closing->epoch))
+        closing->on = false;
+    if (!closing->on)
+        return NEVER;
+    if (!ks_is_launching() && ks_settle(cell, &end)) {
+        closing->on = false;
+        send_message(KS_DRAINED, cell, closing->epoch, end, 0);
+        return NEVER;
+    }
+    const int64_t pause = (ks_now() - closing->since) / 32;
+    return pause < SHORTEST_LOOK ? SHORTEST_LOOK : pause < LONGEST_LOOK ? pause : LONGEST_LOOK;
 }
 
 static void start_watch(unsigned cell, uint32_t epoch) {
@@ -124,23 +161,25 @@ static void step_watch(unsigned cell) {
     }
     /* At once, while the GPU is still busy: the event then has the time of its end, and not
      * that of our next look. */
-    const int64_t end = ks_settle(cell);
-    if (is_on(cell) && ks_launches(cell) == launches && !ks_meter_is_waited_for(cell) &&
-        ks_now() - watch->since >= IDLE_AFTER) {
+    int64_t end;
+    if (ks_settle(cell, &end) && is_on(cell) && ks_launches(cell) == launches &&
+        !ks_meter_is_waited_for(cell) && ks_now() - watch->since >= IDLE_AFTER) {
         watch->on = false;
         send_message(KS_IDLE, cell, watch->epoch, end, 0);
     }
 }
 
-/* True: look again soon. */
-static bool step_all(void) {
-    bool again = false;
+/* When to look again. */
+static int64_t step_all(void) {
+    int64_t next = NEVER;
     for (unsigned cell = 0; cell < ks_claim_cells(); cell++) {
+        const int64_t again = step_closing(cell);
         if (is_on(cell))
             step_watch(cell);
-        again = again || watches[cell].on;
+        next = again < next ? again : next;
+        next = watches[cell].on && LOOK_EVERY < next ? LOOK_EVERY : next;
     }
-    return again;
+    return next;
 }
 
 /* ---- the connection ---------------------------------------------------------- */
@@ -162,7 +201,7 @@ static bool connect_and_greet(void) {
     connection = made;
     ks_release(&connection_lock);
     struct pollfd readable = {.fd = made, .events = POLLIN};
-    if (send_message(KS_HELLO, 0, 0, ks_now(), KS_WIRE_VERSION) &&
+    if (send_message(KS_HELLO, 0, KS_PROTOCOL_NEWEST, ks_now(), KS_PROTOCOL_OLDEST) &&
         poll(&readable, 1, WELCOME_TIMEOUT) > 0 && receive_message(&answer) &&
         answer.type == KS_WELCOME)
         return true;
@@ -175,7 +214,7 @@ static void handle(const struct ks_message *message) {
     if (message->cell >= ks_claim_cells())
         return;
     if (message->type == KS_CLOSING)
-        drain(message->cell, message->epoch);
+        start_closing(message->cell, message->epoch);
     else if (message->type == KS_WATCH)
         start_watch(message->cell, message->epoch);
 }
@@ -184,6 +223,7 @@ static void start_serving(void) {
     for (unsigned cell = 0; cell < KS_CELLS_MAX; cell++) {
         atomic_store(&wanted[cell], 0);
         watches[cell] = (struct watch){0};
+        closings[cell] = (struct closing){0};
     }
     ks_gates_follow_page(true);
     ks_debug("welcomed by the token daemon");
@@ -194,7 +234,9 @@ static void serve(void) {
     struct pollfd readable = {.fd = connection, .events = POLLIN};
     start_serving();
     for (;;) {
-        const int ready = poll(&readable, 1, step_all() ? LOOK_EVERY : -1);
+        const int64_t pause = step_all();
+        const struct timespec timeout = ks_timespec(pause);
+        const int ready = ppoll(&readable, 1, pause == NEVER ? NULL : &timeout, NULL);
         if (ready < 0 && errno != EINTR)
             return;
         if (ready > 0) {
@@ -208,6 +250,7 @@ static void serve(void) {
 static void *run(void *unused) {
     int64_t pause = SHORTEST_PAUSE;
     prctl(PR_SET_NAME, "kubeshare");
+    prctl(PR_SET_TIMERSLACK, EXACT_TIMERS);
     for (unsigned cell = 0; cell < ks_claim_cells(); cell++)
         ks_meter_set(cell, true);
     for (;;) {
@@ -269,5 +312,6 @@ void ks_agent_forget(void) {
     connection = -1;
     connection_lock = (ks_lock){0};
     memset(watches, 0, sizeof watches);
+    memset(closings, 0, sizeof closings);
     atomic_store(&started, 0);
 }

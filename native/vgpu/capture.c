@@ -10,6 +10,7 @@
 #include "capture.h"
 
 #include "context.h"
+#include "drain.h"
 #include "driver_calls.h"
 #include "gate.h"
 #include "hooks.h"
@@ -67,6 +68,7 @@ static struct capture *announce(CUstream stream) {
         *capture = (struct capture){.origin = stream, .thread = thread_of(stream)};
         if (KS_DRIVER(stream_get_context)(stream, &capture->context) != CUDA_SUCCESS)
             capture->context = ks_current_context();
+        ks_settle_what_was_launched();
         ks_contexts_hold();
         if (atomic_fetch_add(&ks_captures, 1) == 0)
             ks_gates_refresh();

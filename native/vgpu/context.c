@@ -29,6 +29,7 @@ static ks_lock lock; /* held while the agent is inside the driver: contexts must
 static struct tracked_context contexts[CONTEXTS_MAX];
 static struct ks_timeline primary_contexts[DEVICES_MAX];
 static atomic_int cells_of_devices[DEVICES_MAX]; /* 0 unknown, else cell + 2 */
+static int64_t last_destruction[KS_CELLS_MAX];   /* of a context: its work was done by then */
 static atomic_bool closed;
 
 /* ---- devices and cells ------------------------------------------------- */
@@ -70,48 +71,117 @@ CUcontext ks_current_context(void) {
 /* Does `visit` for each context of a cell, until one answers false. */
 typedef bool visitor(struct ks_timeline *timeline, void *data);
 
+/* Until leave_driver() a capture in another thread does not notice what this one asks. Only where
+ * there is a context: the call would make one. */
+static int enter_driver(void) {
+    int mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+    KS_DRIVER(exchange_capture_mode)(&mode);
+    return mode;
+}
+
+static void leave_driver(int mode) {
+    KS_DRIVER(exchange_capture_mode)(&mode);
+}
+
+static bool has_primary_context(CUdevice device) {
+    unsigned int flags;
+    int active = 0;
+    return KS_DRIVER(primary_get_state)(device, &flags, &active) == CUDA_SUCCESS && active != 0;
+}
+
 /* Primary contexts also come to be without a call that is hooked: the driver
  * is asked which there are. The reference keeps one alive meanwhile. */
 static bool visit_primary(CUdevice device, visitor *visit, void *data) {
-    unsigned int flags;
-    int active = 0;
+    bool go_on = true;
     struct ks_timeline *timeline = &primary_contexts[device];
-    if (KS_DRIVER(primary_get_state)(device, &flags, &active) != CUDA_SUCCESS || active == 0 ||
-        KS_DRIVER(primary_retain)(&timeline->handle, device) != CUDA_SUCCESS)
+    if (!has_primary_context(device))
         return true;
-    const bool go_on = visit(timeline, data);
-    KS_DRIVER(primary_release)(device);
+    const int mode = enter_driver();
+    if (KS_DRIVER(primary_retain)(&timeline->handle, device) == CUDA_SUCCESS) {
+        go_on = visit(timeline, data);
+        KS_DRIVER(primary_release)(device);
+    }
+    leave_driver(mode);
     return go_on;
 }
 
-static void visit_all(unsigned cell, visitor *visit, void *data) {
+static bool visit_created(struct tracked_context *context, visitor *visit, void *data) {
+    const int mode = enter_driver();
+    const bool go_on = visit(&context->timeline, data);
+    leave_driver(mode);
+    return go_on;
+}
+
+/* Devices that this process sees, as far as they are looked at. */
+static int count_devices(void) {
     int devices = 0;
-    bool go_on = true;
     KS_DRIVER(device_get_count)(&devices);
-    for (CUdevice device = 0; device < devices && device < DEVICES_MAX && go_on; device++) {
+    return devices < DEVICES_MAX ? devices : DEVICES_MAX;
+}
+
+/* False: a visit said so. */
+static bool visit_all(unsigned cell, visitor *visit, void *data) {
+    const int devices = count_devices();
+    bool go_on = true;
+    for (CUdevice device = 0; device < devices && go_on; device++) {
         if (ks_cell_of_device(device) == (int)cell)
             go_on = visit_primary(device, visit, data);
     }
     for (unsigned i = 0; i < CONTEXTS_MAX && go_on; i++) {
         if (contexts[i].timeline.handle != NULL && contexts[i].cell == (int)cell)
-            go_on = visit(&contexts[i].timeline, data);
+            go_on = visit_created(&contexts[i], visit, data);
     }
+    return go_on;
 }
 
-static bool finish(struct ks_timeline *timeline, void *last) {
-    const int64_t end = ks_timeline_finish(timeline);
+uint64_t ks_cells_in_use(void) {
+    uint64_t cells = 0;
+    const int devices = count_devices();
+    ks_acquire(&lock);
+    for (CUdevice device = 0; device < devices; device++) {
+        const int cell = ks_cell_of_device(device);
+        if (cell != KS_NO_CELL && has_primary_context(device))
+            cells |= UINT64_C(1) << cell;
+    }
+    for (unsigned i = 0; i < CONTEXTS_MAX; i++) {
+        if (contexts[i].timeline.handle != NULL)
+            cells |= UINT64_C(1) << contexts[i].cell;
+    }
+    ks_release(&lock);
+    return cells;
+}
+
+static bool finish_begin(struct ks_timeline *timeline, void *unused) {
+    (void)unused;
+    ks_timeline_finish_begin(timeline);
+    return true;
+}
+
+bool ks_finish_begin(unsigned cell) {
+    ks_acquire(&lock);
+    const bool may_record = !ks_is_capturing();
+    if (may_record && !atomic_load(&closed))
+        visit_all(cell, finish_begin, NULL);
+    ks_release(&lock);
+    return may_record;
+}
+
+static bool finish_end(struct ks_timeline *timeline, void *last) {
+    int64_t end;
+    if (!ks_timeline_finish_end(timeline, &end))
+        return false;
     if (end > *(int64_t *)last)
         *(int64_t *)last = end;
     return true;
 }
 
-int64_t ks_finish(unsigned cell) {
-    int64_t last = 0;
+bool ks_finish_end(unsigned cell, int64_t *end) {
     ks_acquire(&lock);
-    if (!atomic_load(&closed))
-        visit_all(cell, finish, &last);
+    int64_t last = last_destruction[cell];
+    const bool is_over = atomic_load(&closed) || visit_all(cell, finish_end, &last);
     ks_release(&lock);
-    return last != 0 ? last : ks_now();
+    *end = last != 0 ? last : ks_now();
+    return is_over;
 }
 
 static bool mark(struct ks_timeline *timeline, void *marker) {
@@ -191,6 +261,7 @@ void ks_contexts_forget(void) {
     lock = (ks_lock){0};
     memset(contexts, 0, sizeof contexts);
     memset(primary_contexts, 0, sizeof primary_contexts);
+    memset(last_destruction, 0, sizeof last_destruction);
     for (unsigned device = 0; device < DEVICES_MAX; device++)
         atomic_store(&cells_of_devices[device], 0);
 }
@@ -257,8 +328,10 @@ static CUresult destroy(CUresult (*real)(CUcontext), CUcontext handle) {
     if (tracked != NULL)
         ks_timeline_discard(&tracked->timeline);
     const CUresult result = real(handle);
-    if (tracked != NULL && result == CUDA_SUCCESS)
+    if (tracked != NULL && result == CUDA_SUCCESS) {
         tracked->timeline.handle = NULL;
+        last_destruction[tracked->cell] = ks_now();
+    }
     ks_release(&lock);
     if (result == CUDA_SUCCESS) {
         ks_allocations_drop(handle);
@@ -291,20 +364,18 @@ static CUcontext handle_of_primary(CUdevice device) {
 
 /* Release and reset: where the primary context ended, so did all that was in it. */
 static CUresult end_primary(CUresult (*real)(CUdevice), CUdevice device) {
-    unsigned int flags;
-    int active = 0;
-    if (device < 0 || device >= DEVICES_MAX)
+    const int cell = ks_cell_of_device(device);
+    if (cell == KS_NO_CELL)
         return real(device);
     ks_acquire(&lock);
-    KS_DRIVER(primary_get_state)(device, &flags, &active);
-    const CUcontext handle = active != 0 ? handle_of_primary(device) : NULL;
+    const CUcontext handle = has_primary_context(device) ? handle_of_primary(device) : NULL;
     ks_timeline_discard(&primary_contexts[device]);
     const CUresult result = real(device);
-    active = 1;
-    KS_DRIVER(primary_get_state)(device, &flags, &active);
-    const bool ended = result == CUDA_SUCCESS && active == 0;
+    const bool ended = handle != NULL && result == CUDA_SUCCESS && !has_primary_context(device);
+    if (ended)
+        last_destruction[cell] = ks_now();
     ks_release(&lock);
-    if (ended && handle != NULL) {
+    if (ended) {
         ks_allocations_drop(handle);
         ks_captures_drop(handle);
     }

@@ -19,10 +19,16 @@ CUcontext ks_current_context(void);
 /* The cell of a device by the application's ordinal, or KS_NO_CELL. */
 int ks_cell_of_device(CUdevice device);
 
-/* Waits until the GPU has done all that this process gave it on a cell, and
- * gives the time of the GPU's own last end (CLOCK_MONOTONIC ns). Called by the
- * agent alone. */
-int64_t ks_finish(unsigned cell);
+/* Begins to wait for the end of all work that this process gave a GPU; false while that cannot be
+ * done, because a graph is being captured. */
+bool ks_finish_begin(unsigned cell);
+
+/* Whether the GPU has come to the end of that work; *end is then the time of it, on the GPU's own
+ * clock where it says (CLOCK_MONOTONIC ns). */
+bool ks_finish_end(unsigned cell, int64_t *end);
+
+/* The cells on whose GPU this process has a context: bit n is cell n. */
+uint64_t ks_cells_in_use(void);
 
 /* Puts a marker behind all work of this process on a cell; there are KS_MARKERS of them. False
  * when that cannot be done just now. */

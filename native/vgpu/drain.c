@@ -1,32 +1,66 @@
 #include "drain.h"
 
 #include "account.h"
+#include "claim.h"
 #include "context.h"
 #include "gate.h"
+#include "system.h"
 
 #include <string.h>
 
-struct settled {
+struct work {
     uint64_t launches; /* up to which the GPU was seen to be done */
     int64_t end;
+    bool awaited; /* an event stands behind the following */
+    uint64_t awaited_launches;
+    bool covers_all; /* no launch was on its way to the driver when it was put */
 };
 
-static struct settled settled[KS_CELLS_MAX];
+static ks_lock lock;
+static struct work works[KS_CELLS_MAX];
 
-int64_t ks_settle(unsigned cell) {
-    const uint64_t launches = ks_launches(cell);
-    if (launches == settled[cell].launches)
-        return settled[cell].end;
-    /* A launch is counted before it reaches the driver: one that is still on its way may not be
-     * covered, and will be waited for another time. */
+/* A launch is counted before it reaches the driver: one that is still on its way may not be
+ * covered, and will be waited for another time. */
+static void await_end(struct work *work, unsigned cell, uint64_t launches) {
     const bool all_have_arrived = !ks_is_launching();
-    const int64_t end = ks_finish(cell);
-    if (all_have_arrived)
-        settled[cell] = (struct settled){.launches = launches, .end = end};
-    ks_account_show_launches(cell, launches);
-    return end;
+    work->awaited = ks_finish_begin(cell);
+    work->awaited_launches = launches;
+    work->covers_all = all_have_arrived;
+}
+
+static void look_for_end(struct work *work, unsigned cell) {
+    int64_t end;
+    if (!ks_finish_end(cell, &end))
+        return;
+    work->awaited = false;
+    if (work->covers_all) {
+        work->launches = work->awaited_launches;
+        work->end = end;
+    }
+    ks_account_show_launches(cell, work->awaited_launches);
+}
+
+bool ks_settle(unsigned cell, int64_t *end) {
+    struct work *work = &works[cell];
+    const uint64_t launches = ks_launches(cell);
+    ks_acquire(&lock);
+    if (work->launches != launches && !work->awaited)
+        await_end(work, cell, launches);
+    if (work->launches != launches && work->awaited)
+        look_for_end(work, cell);
+    const bool is_done = work->launches == launches;
+    *end = work->end;
+    ks_release(&lock);
+    return is_done;
+}
+
+void ks_settle_what_was_launched(void) {
+    int64_t end;
+    for (unsigned cell = 0; cell < ks_claim_cells(); cell++)
+        ks_settle(cell, &end);
 }
 
 void ks_drain_forget(void) {
-    memset(settled, 0, sizeof settled);
+    lock = (ks_lock){0};
+    memset(works, 0, sizeof works);
 }

@@ -4,6 +4,10 @@
  * processes of a claim, so together they get no more than one would, and at
  * another for every claim. What the GPU still had to do after the gate closed
  * is a debt, taken off the next part.
+ *
+ * Work that does not come to an end may be waiting for a launch at the closed
+ * gate. After a while the gate opens for the next part whatever is owed, and
+ * what is owed goes on growing.
  */
 #include "duty.h"
 
@@ -18,10 +22,20 @@
 /* A claim that requested nothing still comes to its end some day. */
 #define LEAST_MICROS 10000
 
-static bool is_open[KS_CELLS_MAX];
-static int64_t closes_at[KS_CELLS_MAX];
-static int64_t debt[KS_CELLS_MAX];      /* ns of GPU time used outside the claim's part */
-static int64_t last_part[KS_CELLS_MAX]; /* start of the last part that was used or paid with */
+/* Between two looks at work that goes on after the part's end. */
+#define LOOK_EVERY (KS_MILLISECOND / 5)
+
+/* That long it may go on before it is taken to be waiting. */
+#define PATIENCE (2 * PERIOD)
+
+struct part {
+    enum ks_gate_state state;
+    int64_t closes_at; /* CLOSING: closed at */
+    int64_t debt;      /* ns of GPU time used outside the claim's parts */
+    int64_t last;      /* start of the last part that was used or paid with */
+};
+
+static struct part parts[KS_CELLS_MAX];
 
 static int64_t part_length(unsigned cell) {
     uint32_t micros = ks_claim_cell(cell)->request_micros;
@@ -36,39 +50,61 @@ static int64_t offset_of_claim(void) {
     return (int64_t)(spread >> 32) % PERIOD;
 }
 
-static void close_and_settle(unsigned cell) {
-    ks_gate_set_local(cell, KS_GATE_CLOSING);
-    ks_wait_for_launches();
-    const int64_t end = ks_settle(cell);
-    if (end > closes_at[cell])
-        debt[cell] += end - closes_at[cell];
-    ks_gate_set_local(cell, KS_GATE_CLOSED);
-    is_open[cell] = false;
+static void set_state(struct part *part, unsigned cell, enum ks_gate_state state) {
+    part->state = state;
+    ks_gate_set_local(cell, state);
 }
 
-/* Opens the gate when the claim's part has come and is not eaten up by debt.
- * Returns when to look again. */
-static int64_t step(unsigned cell, int64_t now) {
-    const int64_t start = now - (now - offset_of_claim()) % PERIOD;
+static void open_until(struct part *part, unsigned cell, int64_t closes_at) {
+    part->closes_at = closes_at;
+    set_state(part, cell, KS_GATE_OPEN);
+}
+
+/* Opens the gate when the claim's part has come and is not eaten up by debt. The step of a part
+ * says when to look again. */
+static int64_t step_closed(struct part *part, unsigned cell, int64_t now, int64_t start) {
     const int64_t length = part_length(cell);
-    if (is_open[cell]) {
-        if (now < closes_at[cell])
-            return closes_at[cell];
-        close_and_settle(cell);
+    if (ks_claim_is_revoked() || part->last == start)
+        return start + PERIOD;
+    part->last = start;
+    if (now >= start + length - part->debt) { /* nothing is left of it: unused, it pays */
+        part->debt = part->debt > length ? part->debt - length : 0;
         return start + PERIOD;
     }
-    if (ks_claim_is_revoked() || last_part[cell] == start)
-        return start + PERIOD;
-    last_part[cell] = start;
-    if (now >= start + length - debt[cell]) { /* nothing is left of it: unused, it pays */
-        debt[cell] = debt[cell] > length ? debt[cell] - length : 0;
+    open_until(part, cell, start + length - part->debt);
+    part->debt = 0;
+    return part->closes_at;
+}
+
+static int64_t step_closing(struct part *part, unsigned cell, int64_t now, int64_t start) {
+    int64_t end;
+    const bool is_done = !ks_is_launching() && ks_settle(cell, &end);
+    if (is_done) {
+        if (end > part->closes_at)
+            part->debt += end - part->closes_at;
+        set_state(part, cell, KS_GATE_CLOSED);
         return start + PERIOD;
     }
-    closes_at[cell] = start + length - debt[cell];
-    debt[cell] = 0;
-    is_open[cell] = true;
-    ks_gate_set_local(cell, KS_GATE_OPEN);
-    return closes_at[cell];
+    if (now - part->closes_at > PATIENCE && now < start + part_length(cell)) {
+        part->debt += now - part->closes_at;
+        part->last = start;
+        open_until(part, cell, start + part_length(cell));
+        return part->closes_at;
+    }
+    return now + LOOK_EVERY;
+}
+
+static int64_t step(unsigned cell, int64_t now) {
+    struct part *part = &parts[cell];
+    const int64_t start = now - (now - offset_of_claim()) % PERIOD;
+    if (part->state == KS_GATE_CLOSED)
+        return step_closed(part, cell, now, start);
+    if (part->state == KS_GATE_OPEN) {
+        if (now < part->closes_at)
+            return part->closes_at;
+        set_state(part, cell, KS_GATE_CLOSING);
+    }
+    return step_closing(part, cell, now, start);
 }
 
 /* When the next cell needs attention; `none` where no cell does before. */
@@ -83,20 +119,33 @@ static int64_t step_all(int64_t now, int64_t none) {
 
 static bool any_is_open(void) {
     for (unsigned cell = 0; cell < ks_claim_cells(); cell++) {
-        if (is_open[cell])
+        if (parts[cell].state != KS_GATE_CLOSED)
             return true;
     }
     return false;
 }
 
+/* Work that still goes on is charged up to now. */
+static void close_all(int64_t now) {
+    for (unsigned cell = 0; cell < ks_claim_cells(); cell++) {
+        struct part *part = &parts[cell];
+        if (part->state != KS_GATE_CLOSED && now > part->closes_at)
+            part->debt += now - part->closes_at;
+        set_state(part, cell, KS_GATE_CLOSED);
+    }
+}
+
 void ks_duty_until(int64_t deadline) {
+    int64_t now = ks_now();
     ks_gates_follow_page(false);
     for (unsigned cell = 0; cell < ks_claim_cells(); cell++)
         ks_meter_set(cell, true);
-    for (int64_t now = ks_now(); now < deadline || any_is_open(); now = ks_now()) {
+    while (now < deadline || (any_is_open() && now < deadline + PERIOD + PATIENCE)) {
         const int64_t next = step_all(now, now < deadline ? deadline : INT64_MAX);
-        const int64_t pause = next - ks_now(); /* a drain took its time */
+        const int64_t pause = next - ks_now(); /* asking took its time */
         if (pause > 0)
             ks_sleep(pause);
+        now = ks_now();
     }
+    close_all(now);
 }

@@ -100,29 +100,28 @@ uint64_t ks_launches(unsigned cell) {
     return launches;
 }
 
-bool ks_is_launching(void) {
-    bool busy = false;
-    ks_acquire(&chunks_lock);
-    for (struct chunk *chunk = &first_chunk; chunk != NULL && !busy; chunk = chunk->next) {
-        for (unsigned i = 0; i < MARKS_PER_CHUNK && !busy; i++)
-            busy = atomic_load(&chunk->marks[i].depth) != 0;
+/* With the lock held. */
+static bool any_is_busy(void) {
+    for (struct chunk *chunk = &first_chunk; chunk != NULL; chunk = chunk->next) {
+        for (unsigned i = 0; i < MARKS_PER_CHUNK; i++) {
+            if (atomic_load(&chunk->marks[i].depth) != 0)
+                return true;
+        }
     }
-    ks_release(&chunks_lock);
-    return busy;
+    return false;
 }
 
-void ks_wait_for_launches(void) {
-    int64_t pause = 10000;
-    while (ks_is_launching()) {
-        ks_sleep(pause);
-        if (pause < KS_MILLISECOND) {
-            pause *= 2;
-            continue;
-        }
-        ks_acquire(&chunks_lock);
+bool ks_is_launching(void) {
+    static int64_t looked_for_dead;
+    ks_acquire(&chunks_lock);
+    bool is_busy = any_is_busy();
+    if (is_busy && ks_now() - looked_for_dead > KS_MILLISECOND) {
         free_marks_of_the_dead(); /* a thread that was cancelled inside a launch */
-        ks_release(&chunks_lock);
+        looked_for_dead = ks_now();
+        is_busy = any_is_busy();
     }
+    ks_release(&chunks_lock);
+    return is_busy;
 }
 
 /* ---- gates ------------------------------------------------------------ */

@@ -85,11 +85,9 @@ void ks_gate_set_local(unsigned cell, enum ks_gate_state state);
 /* Launches of this process on a cell since it started. */
 uint64_t ks_launches(unsigned cell);
 
-/* Whether some thread is inside a launch now. */
+/* Whether some thread is inside a launch now. When none is and the gates are closed, none will be.
+ */
 bool ks_is_launching(void);
-
-/* Returns when no thread is inside a launch. With the gates closed that stays so. */
-void ks_wait_for_launches(void);
 
 /* In a forked child: no thread but this one, nothing launched, gates shut. */
 void ks_gates_forget(void);

@@ -27,6 +27,7 @@ static bool prepare(struct ks_timeline *timeline) {
         return true;
     timeline->id = id;
     timeline->base_time = 0;
+    timeline->awaits_end = false;
     timeline->prepared =
         KS_DRIVER(stream_create)(&timeline->stream, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS &&
         KS_DRIVER(event_create)(&timeline->end, CU_EVENT_BLOCKING_SYNC) == CUDA_SUCCESS &&
@@ -50,7 +51,7 @@ void ks_timeline_discard(struct ks_timeline *timeline) {
             KS_DRIVER(event_destroy)(timeline->markers[i]);
         KS_DRIVER(stream_destroy)(timeline->stream);
     }
-    timeline->prepared = false;
+    timeline->prepared = timeline->awaits_end = false;
 }
 
 static bool attempt_base(struct ks_timeline *timeline) {
@@ -81,10 +82,10 @@ static void take_base(struct ks_timeline *timeline) {
         ;
 }
 
-static CUresult record(struct ks_timeline *timeline, CUevent event, bool *covers_all_streams) {
-    const CUresult result = KS_DRIVER(context_record_event)(timeline->handle, event);
-    *covers_all_streams = result == CUDA_SUCCESS;
-    return *covers_all_streams ? result : KS_DRIVER(event_record)(event, NULL);
+/* False: the context cannot be used any more. */
+static bool record(struct ks_timeline *timeline, CUevent event, bool *covers_all) {
+    *covers_all = KS_DRIVER(context_record_event)(timeline->handle, event) == CUDA_SUCCESS;
+    return *covers_all || KS_DRIVER(event_record)(event, NULL) == CUDA_SUCCESS;
 }
 
 /* Before CUDA 12.5 an event waits for the default stream and those that
@@ -97,18 +98,8 @@ static void cover_other_streams(struct ks_timeline *timeline) {
         KS_DRIVER(event_synchronize)(timeline->end);
 }
 
-static int64_t finish_current(struct ks_timeline *timeline) {
+static int64_t time_of_end(const struct ks_timeline *timeline) {
     float milliseconds;
-    bool covers_all_streams;
-    if (!prepare(timeline) ||
-        record(timeline, timeline->end, &covers_all_streams) != CUDA_SUCCESS) {
-        KS_DRIVER(context_synchronize)();
-        return ks_now();
-    }
-    take_base(timeline);
-    KS_DRIVER(event_synchronize)(timeline->end);
-    if (!covers_all_streams)
-        cover_other_streams(timeline);
     const int64_t now = ks_now();
     const CUevent base = timeline->base[timeline->base_in_use];
     if (timeline->base_time == 0 ||
@@ -118,39 +109,49 @@ static int64_t finish_current(struct ks_timeline *timeline) {
     return end < now ? end : now;
 }
 
-/* Makes the context current for calls of the driver. The mode keeps a capture of a graph in
- * another thread from noticing them. */
-static bool enter(struct ks_timeline *timeline, int *mode) {
-    *mode = CU_STREAM_CAPTURE_MODE_RELAXED;
-    if (KS_DRIVER(context_push)(timeline->handle) != CUDA_SUCCESS)
-        return false;
-    KS_DRIVER(exchange_capture_mode)(mode);
-    return true;
+/* Makes the context current for calls of the driver. */
+static bool enter(const struct ks_timeline *timeline) {
+    return KS_DRIVER(context_push)(timeline->handle) == CUDA_SUCCESS;
 }
 
-static void leave(int *mode) {
+static void leave(void) {
     CUcontext popped;
-    KS_DRIVER(exchange_capture_mode)(mode);
     KS_DRIVER(context_pop)(&popped);
 }
 
-int64_t ks_timeline_finish(struct ks_timeline *timeline) {
-    int mode;
-    if (!enter(timeline, &mode))
-        return 0;
-    const int64_t end = finish_current(timeline);
-    leave(&mode);
-    return end;
+void ks_timeline_finish_begin(struct ks_timeline *timeline) {
+    timeline->awaits_end = false;
+    if (!enter(timeline))
+        return;
+    timeline->awaits_end =
+        prepare(timeline) && record(timeline, timeline->end, &timeline->covers_all);
+    if (timeline->awaits_end)
+        take_base(timeline);
+    else
+        KS_DRIVER(context_synchronize)(); /* a context in error answers at once */
+    leave();
+}
+
+bool ks_timeline_finish_end(struct ks_timeline *timeline, int64_t *end) {
+    *end = 0;
+    if (!timeline->awaits_end)
+        return true;
+    if (KS_DRIVER(event_query)(timeline->end) == CUDA_ERROR_NOT_READY || !enter(timeline))
+        return false;
+    if (!timeline->covers_all)
+        cover_other_streams(timeline);
+    *end = time_of_end(timeline);
+    leave();
+    return true;
 }
 
 void ks_timeline_mark(struct ks_timeline *timeline, unsigned marker) {
-    int mode;
-    bool covers_all_streams;
-    if (!enter(timeline, &mode))
+    bool covers_all;
+    if (!enter(timeline))
         return;
-    timeline->marked[marker] = prepare(timeline) && record(timeline, timeline->markers[marker],
-                                                           &covers_all_streams) == CUDA_SUCCESS;
-    leave(&mode);
+    timeline->marked[marker] =
+        prepare(timeline) && record(timeline, timeline->markers[marker], &covers_all);
+    leave();
 }
 
 bool ks_timeline_has_passed(struct ks_timeline *timeline, unsigned marker) {

@@ -18,6 +18,8 @@ struct ks_timeline {
     bool prepared;         /* the following exist */
     CUstream stream;
     CUevent end;
+    bool awaits_end; /* that event was put */
+    bool covers_all; /* behind the work of all streams */
     CUevent base[2]; /* the one in use, and the one for the next attempt */
     CUevent markers[KS_MARKERS];
     bool marked[KS_MARKERS]; /* the marker stands in the context's work */
@@ -26,10 +28,12 @@ struct ks_timeline {
     int64_t base_width; /* ns between which the base event happened */
 };
 
-/* Waits until the GPU has done all that was given to the context, and gives
- * the time at which it was done (CLOCK_MONOTONIC ns); 0 where the context
- * cannot be used any more. */
-int64_t ks_timeline_finish(struct ks_timeline *timeline);
+/* Puts an event behind all that was given to the context so far. No capture may be going on. */
+void ks_timeline_finish_begin(struct ks_timeline *timeline);
+
+/* Whether the GPU has come past that event, or none was put; *end is then the time at which it did
+ * (CLOCK_MONOTONIC ns; 0: none was put). */
+bool ks_timeline_finish_end(struct ks_timeline *timeline, int64_t *end);
 
 /* Puts a marker behind all that was given to the context so far. */
 void ks_timeline_mark(struct ks_timeline *timeline, unsigned marker);
