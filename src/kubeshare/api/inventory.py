@@ -1,8 +1,9 @@
 """What a controller knows of the cluster's GPUs: the pool, and what is around it."""
 
-from collections.abc import Mapping
+from collections.abc import Callable
 
-from kubeshare.api import cluster, ledger
+from kubeshare.api import cluster
+from kubeshare.api.kept import KeptLedger
 from kubeshare.api.latest import Latest
 from kubeshare.api.names import LABEL_VGPU
 from kubeshare.api.pool import Pool
@@ -12,7 +13,6 @@ from kubeshare.kube.api import Api
 from kubeshare.kube.meta import Key
 from kubeshare.kube.reflector import Reflector
 
-_WHOLE_GPUS = "asks for whole GPUs"
 _SHARES = "shares a vGPU"
 
 
@@ -26,6 +26,7 @@ class Inventory:
         gpunodes: watches what the node agents found.
         nodes: watches the nodes.
         pods: watches all pods; it gets indexes of those that have to do with GPUs.
+        built: called after the ledger has been made whole.
 
     Attributes:
         pool: the vGPUs.
@@ -40,19 +41,13 @@ class Inventory:
         gpunodes: Reflector[GPUNode],
         nodes: Reflector[cluster.Node],
         pods: Reflector[cluster.Pod],
+        built: Callable[[], None] = lambda: None,
     ) -> None:
         self.pool = Pool(api, vgpus, manager)
-        self._gpunodes = gpunodes.store
-        self._nodes = nodes.store
         self._pods = pods.store
-        self._pods.add_index(_WHOLE_GPUS, lambda pod: [""] if pod.whole_gpus else [])
         self._pods.add_index(_SHARES, _shared_by)
         self._latest_pods = Latest(pods)
-
-    @property
-    def nodes(self) -> Mapping[Key, cluster.Node]:
-        """All nodes as they are now."""
-        return self._nodes.snapshot()
+        self._ledger = KeptLedger(self.pool, gpunodes=gpunodes, nodes=nodes, pods=pods, built=built)
 
     def pod(self, key: Key) -> cluster.Pod | None:
         """The pod of that name, as last seen or last made by this program, or None."""
@@ -67,13 +62,11 @@ class Inventory:
         return [pod for pod in self._pods.by_index(_SHARES, gpuid) if not pod.terminal]
 
     def ledger(self) -> Ledger:
-        """The core's ledger of all this."""
-        return ledger.build(
-            self.pool.all(),
-            self._gpunodes.snapshot().values(),
-            self._nodes.snapshot().values(),
-            self._pods.by_index(_WHOLE_GPUS, ""),
-        )
+        """The core's ledger of all this: the same one each time, brought up to date.
+
+        Whoever asks may try things in its ``what_if`` only, and not across an ``await``.
+        """
+        return self._ledger.now()
 
 
 def _shared_by(pod: cluster.Pod) -> list[str]:

@@ -13,14 +13,14 @@ compare from Kubernetes 1.35 on (KEP-5504).
 """
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Final, Generic, TypeVar
 
 from msgspec import Struct
 
 from kubeshare.kube.meta import Key, key_of, metadata_of
 from kubeshare.kube.reflector import Reflector
-from kubeshare.kube.store import DELETED, Change
+from kubeshare.kube.store import DELETED, Change, IndexFunction
 
 T = TypeVar("T")
 
@@ -45,6 +45,8 @@ class Latest(Generic[T]):
     def __init__(self, reflector: Reflector[T]) -> None:
         self._store = reflector.store
         self._answers: dict[Key, _Answer[T]] = {}
+        self._indexes: dict[str, IndexFunction[T]] = {}
+        self._handlers: list[Callable[[Key], None]] = []
         reflector.subscribe(self._watched)
 
     def get(self, key: Key) -> T | None:
@@ -55,7 +57,7 @@ class Latest(Generic[T]):
             return stored
         if stored is None and _now() - answer.at > UNSEEN_SECONDS:
             # It came and went while the watch was broken.
-            del self._answers[key]
+            self.forget(key)
             return None
         return answer.object
 
@@ -69,6 +71,40 @@ class Latest(Generic[T]):
             if answer is not None:
                 yield answer
 
+    def add_index(self, name: str, function: IndexFunction[T]) -> None:
+        """Have objects found by what a pure function says of each."""
+        self._indexes[name] = function
+        self._store.add_index(name, function)
+
+    def by_index(self, name: str, value: str) -> list[T]:
+        """The objects that an index files under a value, in no order.
+
+        Raises:
+            KeyError: there is no such index.
+        """
+        function = self._indexes[name]
+        found = [
+            one for one in self._store.by_index(name, value) if key_of(one) not in self._answers
+        ]
+        # Few at any moment: those whose watch event is on its way.
+        for key in tuple(self._answers):
+            answer = self.get(key)
+            if answer is not None and value in function(answer):
+                found.append(answer)
+        return found
+
+    def subscribe(self, handler: Callable[[Key], None]) -> None:
+        """Tell ``handler`` each name of which :meth:`get` may say something else from now on.
+
+        It must return at once and not raise.
+        """
+        self._handlers.append(handler)
+
+    def expire(self) -> None:
+        """Stop believing in what no watch has told of for too long."""
+        for key in tuple(self._answers):
+            self.get(key)
+
     def put(self, answer: T) -> None:
         """Note what the API server has answered: the object as it is stored."""
         key = key_of(answer)
@@ -76,17 +112,24 @@ class Latest(Generic[T]):
         known = (self._store.by_key(key), earlier and earlier.object)
         if all(_version(answer) > _version(one) for one in known):
             self._answers[key] = _Answer(answer, _now())
+            self._tell(key)
 
     def forget(self, key: Key) -> None:
         """The object is known to be gone."""
-        self._answers.pop(key, None)
+        if self._answers.pop(key, None) is not None:
+            self._tell(key)
 
     def _watched(self, change: Change[T]) -> None:
         answer = self._answers.get(change.key)
-        if answer is None:
-            return
-        if change.type == DELETED or _version(change.object) >= _version(answer.object):
-            del self._answers[change.key]
+        if answer is not None:
+            known = _version(answer.object)
+            if change.type == DELETED or _version(change.object) >= known:
+                del self._answers[change.key]
+        self._tell(change.key)
+
+    def _tell(self, key: Key) -> None:
+        for handler in self._handlers:
+            handler(key)
 
 
 def _now() -> float:

@@ -1,8 +1,9 @@
-"""The core's ledger, rebuilt from what the cluster's objects say now.
+"""What the core's ledger says of a cluster, from what the cluster's objects say now.
 
-A pure function: the same objects in any order give equal ledgers, so a program
-that was killed knows after its first lists what it knew before. Nothing is
-remembered between two builds.
+Pure functions: the same objects in any order give equal ledgers, so a program that was
+killed knows after its first lists what it knew before. Each entry follows from a few
+objects around it alone, so it can be made anew when one of those has changed
+(:mod:`kubeshare.api.kept`), and a ledger that is kept so equals one that is built.
 
 A node's *free* GPUs are counted, since Kubernetes does not say which GPU a pod
 has: what the node offers, less what its pods ask for (placeholders are such pods),
@@ -11,15 +12,39 @@ are is not known before the kubelet has chosen, so each counts as the smallest o
 those that are in no vGPU; it may turn out larger, never smaller.
 """
 
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Iterable
+from typing import Protocol
+
+import msgspec
 
 from kubeshare.api import cluster, v1
+from kubeshare.api.links import matrix, row_of
 from kubeshare.core.device import Device, FreeGpu, Holder, Node
 from kubeshare.core.errors import LedgerError
 from kubeshare.core.ledger import Ledger
 
 DELETING = "Deleting"
+
+
+class Surroundings(Protocol):
+    """The objects around a node or a vGPU, as far as they have to do with its GPUs."""
+
+    def gpunode(self, node: str) -> v1.GPUNode | None:
+        """What the agent of a node has found; None when it has said nothing."""
+        ...
+
+    def vgpus_on(self, node: str) -> Collection[v1.VGPU]:
+        """The vGPUs of a node."""
+        ...
+
+    def takers_on(self, node: str) -> Iterable[cluster.Pod]:
+        """The pods on a node for which :func:`takes_gpus` holds."""
+        ...
+
+    def placeholders_of(self, gpuid: str) -> Iterable[cluster.Pod]:
+        """The placeholders of a vGPU for which :func:`takes_gpus` holds."""
+        ...
 
 
 def build(
@@ -36,61 +61,127 @@ def build(
         nodes: all of them, whether or not they take pods.
         pods: at least those that ask for whole GPUs, placeholders included.
     """
-    found = {gpunode.metadata.name: gpunode for gpunode in gpunodes}
-    bound = [pod for pod in pods if pod.spec.node_name and not pod.terminal]
-    placeholders = {pod.placeholder_of: pod for pod in bound if pod.placeholder_of}
-    on_node: dict[str, list[v1.VGPU]] = defaultdict(list)
-    for vgpu in vgpus:
-        on_node[vgpu.spec.node_name].append(vgpu)
-    taken: Counter[str] = Counter()
-    for pod in bound:
-        taken[pod.spec.node_name] += pod.whole_gpus
-    for name, pool in on_node.items():
-        taken[name] += sum(_awaits_gpu(vgpu, placeholders) for vgpu in pool)
+    around = _Lists(vgpus, gpunodes, pods)
     ledger = Ledger()
     for node in nodes:
-        name = node.metadata.name
-        left = node.whole_gpus - taken[name]
-        ledger.add_node(_node(name, found.get(name), on_node.get(name, ()), left))
-    for name, pool in on_node.items():
-        for vgpu in pool:
-            _add(ledger, vgpu, _device(vgpu, found.get(name), placeholders))
+        ledger.add_node(node_entry(node, around))
+    for vgpu in around.vgpus:
+        put(ledger, device_entry(vgpu, around))
     return ledger
 
 
-def _awaits_gpu(vgpu: v1.VGPU, placeholders: Mapping[str, cluster.Pod]) -> bool:
-    """It will have one of its node's GPUs that no pod has taken for it yet."""
-    return vgpu.status.phase != DELETING and vgpu.metadata.name not in placeholders
+def takes_gpus(pod: cluster.Pod) -> bool:
+    """It has whole GPUs of the node that it is bound to."""
+    return bool(pod.spec.node_name) and pod.whole_gpus > 0 and not pod.terminal
 
 
-def _node(name: str, found: v1.GPUNode | None, pool: Sequence[v1.VGPU], left: int) -> Node:
+def node_entry(node: cluster.Node, around: Surroundings) -> Node:
+    """What the ledger says of a node; its free GPUs are sorted, as a ledger has them."""
+    name = node.metadata.name
+    found = around.gpunode(name)
     if found is None:
         return Node(name)
+    pool = around.vgpus_on(name)
     kinds = frozenset(FreeGpu(gpu.model, gpu.memory_bytes) for gpu in found.spec.devices)
-    used = {vgpu.spec.uuid for vgpu in pool}
-    idle = [gpu for gpu in found.spec.devices if gpu.healthy and gpu.uuid not in used]
-    total = len(found.spec.devices)
-    if left <= 0 or not idle:
-        return Node(name, kinds=kinds, total=total)
-    models = {gpu.model for gpu in idle}
-    smallest = FreeGpu(
-        models.pop() if len(models) == 1 else "", min(gpu.memory_bytes for gpu in idle)
+    taken = sum(pod.whole_gpus for pod in around.takers_on(name))
+    taken += sum(_awaits_gpu(vgpu, around) for vgpu in pool)
+    free = _free(found, pool, node.whole_gpus - taken)
+    return Node(
+        name, free=free, kinds=kinds, total=len(found.spec.devices), links=matrix(found.spec)
     )
-    return Node(name, free=(smallest,) * min(left, len(idle)), kinds=kinds, total=total)
 
 
-def _device(
-    vgpu: v1.VGPU, found: v1.GPUNode | None, placeholders: Mapping[str, cluster.Pod]
-) -> Device:
+def device_entry(vgpu: v1.VGPU, around: Surroundings) -> Device:
+    """What the ledger says of a vGPU; its holders are sorted, as a ledger has them."""
+    found = around.gpunode(vgpu.spec.node_name)
     return Device(
         id=vgpu.metadata.name,
         node=vgpu.spec.node_name,
+        row=row_of(vgpu.spec.uuid, found.spec) if found else None,
         model=vgpu.spec.model,
         memory=vgpu.spec.memory_bytes,
         holders=_holders(vgpu.status.holders),
         healthy=_healthy(vgpu.spec.uuid, found),
-        fenced=_fenced(vgpu, placeholders.get(vgpu.metadata.name)),
+        fenced=_fenced(vgpu, around),
     )
+
+
+def put(ledger: Ledger, device: Device) -> None:
+    """Set a device; one that is promised twice over takes nobody, and stops nobody else."""
+    try:
+        ledger.set_device(device)
+    except LedgerError:
+        ledger.set_device(
+            Device(
+                id=device.id,
+                node=device.node,
+                row=device.row,
+                model=device.model,
+                memory=device.memory,
+                healthy=False,
+                fenced=True,
+            )
+        )
+
+
+def drop(ledger: Ledger, gpuid: str) -> None:
+    """Remove a device of the ledger whose vGPU is gone, whoever held a part of it.
+
+    Raises:
+        LedgerError: there is no such device.
+    """
+    if gpuid in ledger.devices:
+        ledger.set_device(msgspec.structs.replace(ledger.devices[gpuid], holders=()))
+    ledger.remove_device(gpuid)
+
+
+class _Lists:
+    """Lists of all objects, grouped by what is asked for."""
+
+    def __init__(
+        self,
+        vgpus: Iterable[v1.VGPU],
+        gpunodes: Iterable[v1.GPUNode],
+        pods: Iterable[cluster.Pod],
+    ) -> None:
+        self.vgpus = tuple(vgpus)
+        self._gpunodes = {found.metadata.name: found for found in gpunodes}
+        self._vgpus_on: dict[str, list[v1.VGPU]] = defaultdict(list)
+        self._takers_on: dict[str, list[cluster.Pod]] = defaultdict(list)
+        self._placeholders_of: dict[str, list[cluster.Pod]] = defaultdict(list)
+        for vgpu in self.vgpus:
+            self._vgpus_on[vgpu.spec.node_name].append(vgpu)
+        for pod in filter(takes_gpus, pods):
+            self._takers_on[pod.spec.node_name].append(pod)
+            if pod.placeholder_of:
+                self._placeholders_of[pod.placeholder_of].append(pod)
+
+    def gpunode(self, node: str) -> v1.GPUNode | None:
+        return self._gpunodes.get(node)
+
+    def vgpus_on(self, node: str) -> Collection[v1.VGPU]:
+        return self._vgpus_on.get(node, ())
+
+    def takers_on(self, node: str) -> Iterable[cluster.Pod]:
+        return self._takers_on.get(node, ())
+
+    def placeholders_of(self, gpuid: str) -> Iterable[cluster.Pod]:
+        return self._placeholders_of.get(gpuid, ())
+
+
+def _awaits_gpu(vgpu: v1.VGPU, around: Surroundings) -> bool:
+    """It will have one of its node's GPUs that no pod has taken for it yet."""
+    return vgpu.status.phase != DELETING and not any(around.placeholders_of(vgpu.metadata.name))
+
+
+def _free(found: v1.GPUNode, pool: Collection[v1.VGPU], left: int) -> tuple[FreeGpu, ...]:
+    used = {vgpu.spec.uuid for vgpu in pool}
+    idle = [gpu for gpu in found.spec.devices if gpu.healthy and gpu.uuid not in used]
+    if left <= 0 or not idle:
+        return ()
+    models = {gpu.model for gpu in idle}
+    model = models.pop() if len(models) == 1 else ""
+    return (FreeGpu(model, min(gpu.memory_bytes for gpu in idle)),) * min(left, len(idle))
 
 
 def _healthy(uuid: str, found: v1.GPUNode | None) -> bool:
@@ -101,13 +192,14 @@ def _healthy(uuid: str, found: v1.GPUNode | None) -> bool:
     return any(gpu.healthy for gpu in devices if gpu.uuid == uuid)
 
 
-def _fenced(vgpu: v1.VGPU, placeholder: cluster.Pod | None) -> bool:
+def _fenced(vgpu: v1.VGPU, around: Surroundings) -> bool:
     """It is going, or nothing keeps its GPU from others any more."""
     if vgpu.status.phase == DELETING or vgpu.metadata.deletion_timestamp:
         return True
     if not vgpu.spec.uuid:
         return False
-    return placeholder is None or placeholder.metadata.deletion_timestamp is not None
+    pods = around.placeholders_of(vgpu.metadata.name)
+    return all(pod.metadata.deletion_timestamp is not None for pod in pods)
 
 
 def _holders(entries: Iterable[v1.Holder]) -> tuple[Holder, ...]:
@@ -126,22 +218,5 @@ def _holders(entries: Iterable[v1.Holder]) -> tuple[Holder, ...]:
             anti_affinity=of[0].anti_affinity,
             exclusion=of[0].exclusion,
         )
-        for demand, of in parts.items()
+        for demand, of in sorted(parts.items())
     )
-
-
-def _add(ledger: Ledger, vgpu: v1.VGPU, device: Device) -> None:
-    """Add the device; one that is promised twice over takes nobody, and stops nobody else."""
-    try:
-        ledger.add_device(device)
-    except LedgerError:
-        ledger.add_device(
-            Device(
-                id=device.id,
-                node=device.node,
-                model=device.model,
-                memory=vgpu.spec.memory_bytes,
-                healthy=False,
-                fenced=True,
-            )
-        )

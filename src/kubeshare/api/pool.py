@@ -32,6 +32,8 @@ Change = Callable[[VGPU], list[Operation] | None]
 """The operations that a state needs, or None when it needs none."""
 
 _VGPUS = VGPUS.into(VGPU)
+_BY_HOLDER = "held by"
+_BY_NODE = "on node"
 
 
 class StaleDecisionError(ConflictError):
@@ -50,6 +52,8 @@ class Pool:
     def __init__(self, api: Api, reflector: Reflector[VGPU], manager: str) -> None:
         self._api = api
         self._latest = Latest(reflector)
+        self._latest.add_index(_BY_HOLDER, _demands)
+        self._latest.add_index(_BY_NODE, lambda vgpu: [vgpu.spec.node_name])
         self._manager = manager
         self._unsettled: set[str] = set()  # ids that were to be created, answer unknown
 
@@ -63,8 +67,20 @@ class Pool:
 
     def held_by(self, demand: str) -> list[VGPU]:
         """The vGPUs of which a demand (uid) has a part, in the order of their ids."""
-        held = [vgpu for vgpu in self.all() if holder_of(vgpu, demand)]
+        held = self._latest.by_index(_BY_HOLDER, demand)
         return sorted(held, key=lambda vgpu: vgpu.metadata.name)
+
+    def on_node(self, node: str) -> list[VGPU]:
+        """The vGPUs of a node, in no order."""
+        return self._latest.by_index(_BY_NODE, node)
+
+    def subscribe(self, handler: Callable[[str], None]) -> None:
+        """Tell ``handler`` the id of each vGPU that may have changed; it must not raise."""
+        self._latest.subscribe(lambda key: handler(key.name))
+
+    def expire(self) -> None:
+        """Stop believing in vGPUs that this program made and no watch ever told of."""
+        self._latest.expire()
 
     async def settle(self) -> None:
         """Find out about creations whose answer was lost, before the next decision.
@@ -197,6 +213,10 @@ class Pool:
 def holder_of(vgpu: VGPU, demand: str) -> Holder | None:
     """The part that a demand (uid) has of a vGPU, or None."""
     return next((holder for holder in vgpu.status.holders if holder.demand == demand), None)
+
+
+def _demands(vgpu: VGPU) -> set[str]:
+    return {holder.demand for holder in vgpu.status.holders}
 
 
 def _holder(demand: Demand, vgpu: VGPU, attempt: int) -> Holder:

@@ -26,7 +26,7 @@ from kubeshare.dialects.sharepod import demand_of
 from kubeshare.kube.errors import NotFoundError
 from kubeshare.kube.resources import PODS
 from kubeshare.scheduler.decide import change_that_helps, decide
-from kubeshare.scheduler.eligibility import refusals
+from kubeshare.scheduler.eligibility import Eligible, eligible
 
 if TYPE_CHECKING:
     from kubeshare.kube.api import Api
@@ -138,7 +138,7 @@ async def find_out(api: "Api", chosen: Policy, name: str, namespace: str) -> Fin
         nodes,
         (await api.list(cluster.PODS)).items,
     )
-    return _answer(chosen, built, _undecided(demand), refusals(nodes, raw["spec"]), title)
+    return _answer(chosen, built, _undecided(demand), eligible(nodes, raw["spec"]), title)
 
 
 async def _read(api: "Api", name: str, namespace: str) -> Mapping[str, Any]:
@@ -161,17 +161,15 @@ def _undecided(demand: Demand) -> Demand:
     return msgspec.structs.replace(demand, device_id="", nodes=None)
 
 
-def _answer(
-    chosen: Policy, built: Ledger, demand: Demand, away: Mapping[str, str], title: str
-) -> Finding:
+def _answer(chosen: Policy, built: Ledger, demand: Demand, where: Eligible, title: str) -> Finding:
     held = [built.devices[device_id].path for device_id in built.held_by(demand.uid)]
     with built.what_if():
         if held:
             built.release(demand.uid)
-        decision = decide(chosen, built, demand, away)
+        decision = decide(chosen, built, demand, where)
         change = None
         if decision.outcome == "pending":
-            change = change_that_helps(chosen, built, demand, away)
+            change = change_that_helps(chosen, built, demand, where)
     return Finding(
         name=title, held=tuple(sorted(held, key=natural)), decision=decision, change=change
     )

@@ -78,6 +78,7 @@ class Device(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         node: the node that it is on.
         index: the GPU's number on its node, by which gpushare's and Gaia's manifests
             name it; None where the id is the only name.
+        row: of its GPU in the node's ``links``; None where that is its index, if any.
         model: of the GPU, "" when unknown.
         memory: of the GPU, in bytes.
         holders: who has a part of it; none makes it idle.
@@ -88,6 +89,7 @@ class Device(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     id: str
     node: str
     index: int | None = None
+    row: int | None = None
     model: str = ""
     memory: int
     holders: tuple[Holder, ...] = ()
@@ -103,6 +105,11 @@ class Device(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     def name(self) -> str:
         """What people call it on its node: its number there, else its id."""
         return self.id if self.index is None else str(self.index)
+
+    @property
+    def number(self) -> int | None:
+        """Its GPU's row of the node's ``links``, None where that is not known."""
+        return self.index if self.row is None else self.row
 
     @property
     def path(self) -> str:
@@ -161,6 +168,7 @@ class Device(msgspec.Struct, frozen=True, kw_only=True, dict=True):
             id=self.id,
             node=self.node,
             index=self.index,
+            row=self.row,
             model=self.model,
             memory=self.memory,
             holders=holders,

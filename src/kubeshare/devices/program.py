@@ -4,10 +4,11 @@ from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 
 from kubeshare.api import cluster, sharepods
-from kubeshare.api.inventory import Inventory
 from kubeshare.api.names import LABEL_VGPU, MANAGER_DEVICES
-from kubeshare.api.v1 import GPUNODES, SHAREPODS, VGPU, VGPUS, GPUNode
+from kubeshare.api.pool import Pool
+from kubeshare.api.v1 import VGPU
 from kubeshare.api.waiting import Waiting
+from kubeshare.api.watched import watch
 from kubeshare.core.policies import Policy
 from kubeshare.devices.dismantle import Dismantle
 from kubeshare.devices.events import Events
@@ -23,13 +24,11 @@ from kubeshare.kube.api import Api
 from kubeshare.kube.controller import Controller, own_key
 from kubeshare.kube.events import EventRecorder
 from kubeshare.kube.meta import Key
-from kubeshare.kube.reflector import Reflector
 from kubeshare.kube.resources import Raw
 from kubeshare.kube.runtime import Program
 from kubeshare.kube.store import Store
 
 _BY_GPUID = "names a vGPU"
-_BY_HOLDER = "held by"
 
 
 def _utc_now() -> datetime:
@@ -44,6 +43,7 @@ def devices_program(  # noqa: PLR0913 - what it is told
     instance: str,
     port: int | None = None,
     wall_clock: Callable[[], datetime] = _utc_now,
+    built: Callable[[], None] = lambda: None,
 ) -> Program:
     """KubeShare-DevMgr, ready to run.
 
@@ -54,19 +54,13 @@ def devices_program(  # noqa: PLR0913 - what it is told
         instance: the name of this replica, for events.
         port: of probes and metrics; None for no server.
         wall_clock: the times that people read.
+        built: called after the ledger of the cluster has been made.
     """
     recorder = EventRecorder(api, "kubeshare.nthu/device-manager", instance, wall_clock=wall_clock)
     program = Program("kubeshare-device-manager", api, recorder=recorder, port=port)
-    asked: Reflector[Raw] = program.add_reflector(Reflector(api, SHAREPODS))
-    vgpus: Reflector[VGPU] = program.add_reflector(Reflector(api, VGPUS.into(VGPU)))
-    gpunodes: Reflector[GPUNode] = program.add_reflector(Reflector(api, GPUNODES.into(GPUNode)))
-    nodes: Reflector[cluster.Node] = program.add_reflector(Reflector(api, cluster.NODES))
-    pods: Reflector[cluster.Pod] = program.add_reflector(Reflector(api, cluster.PODS))
+    watched = watch(program, api, MANAGER_DEVICES, built)
+    asked, inventory = watched.sharepods, watched.inventory
     asked.store.add_index(_BY_GPUID, lambda raw: sharepods.gpuids(sharepods.view(raw)))
-    vgpus.store.add_index(_BY_HOLDER, _demands)
-    inventory = Inventory(
-        api, MANAGER_DEVICES, vgpus=vgpus, gpunodes=gpunodes, nodes=nodes, pods=pods
-    )
     events, metrics = Events(recorder), Metrics(program.registry)
     placeholders = Placeholders(api, inventory, placeholder_image, events, metrics)
     waiting = Waiting()
@@ -88,17 +82,17 @@ def devices_program(  # noqa: PLR0913 - what it is told
         mirror=Mirror(api, wall_clock),
         events=events,
     )
-    wakes = _Wakes(asked.store, vgpus.store, waiting)
+    wakes = _Wakes(asked.store, inventory.pool, waiting)
     vgpu_controller: Controller[Key] = Controller("vgpus", of_vgpus.reconcile)
-    vgpu_controller.watch(vgpus, own_key)
-    vgpu_controller.watch(pods, wakes.vgpus_of_pod)
+    vgpu_controller.watch(watched.vgpus, own_key)
+    vgpu_controller.watch(watched.pods, wakes.vgpus_of_pod)
     vgpu_controller.watch(asked, wakes.vgpus_of_sharepod)
     sharepod_controller: Controller[Key] = Controller("sharepods", of_sharepods.reconcile)
     sharepod_controller.watch(asked, own_key)
-    sharepod_controller.watch(vgpus, wakes.sharepods_of_vgpu)
-    sharepod_controller.watch(pods, wakes.sharepods_of_pod)
-    sharepod_controller.watch(gpunodes, wakes.all_waiting)
-    sharepod_controller.watch(nodes, wakes.all_waiting)
+    sharepod_controller.watch(watched.vgpus, wakes.sharepods_of_vgpu)
+    sharepod_controller.watch(watched.pods, wakes.sharepods_of_pod)
+    sharepod_controller.watch(watched.gpunodes, wakes.all_waiting)
+    sharepod_controller.watch(watched.nodes, wakes.all_waiting)
     program.add_controller(vgpu_controller)
     program.add_controller(sharepod_controller)
     return program
@@ -109,13 +103,13 @@ class _Wakes:
 
     Args:
         asked: the SharePods.
-        vgpus: the vGPUs.
+        pool: the vGPUs.
         waiting: SharePods for which a GPU given by name has no room.
     """
 
-    def __init__(self, asked: Store[Raw], vgpus: Store[VGPU], waiting: Waiting) -> None:
+    def __init__(self, asked: Store[Raw], pool: Pool, waiting: Waiting) -> None:
         self._asked = asked
-        self._vgpus = vgpus
+        self._pool = pool
         self._waiting = waiting
 
     def all_waiting(self, _: object) -> Iterable[Key]:
@@ -128,7 +122,7 @@ class _Wakes:
     def vgpus_of_sharepod(self, raw: Raw) -> Iterable[Key]:
         """Those that it names, and those of which it has a part all the same."""
         sharepod = sharepods.view(raw)
-        held = self._vgpus.by_index(_BY_HOLDER, sharepod.metadata.uid)
+        held = self._pool.held_by(sharepod.metadata.uid)
         names = {*sharepods.gpuids(sharepod), *(vgpu.metadata.name for vgpu in held)}
         return [Key("", name) for name in sorted(names)]
 
@@ -141,12 +135,8 @@ class _Wakes:
 
     def sharepods_of_pod(self, pod: cluster.Pod) -> Iterable[Key]:
         """Its own, or of a placeholder, those that wait for its GPU."""
-        vgpu = self._vgpus.get(pod.placeholder_of) if pod.placeholder_of else None
+        vgpu = self._pool.get(pod.placeholder_of) if pod.placeholder_of else None
         if vgpu is not None:
             return self.sharepods_of_vgpu(vgpu)
         waiting = self._waiting.oldest_first() if pod.whole_gpus else ()
         return [pod.metadata.key, *waiting]
-
-
-def _demands(vgpu: VGPU) -> list[str]:
-    return [holder.demand for holder in vgpu.status.holders]

@@ -27,7 +27,7 @@ from kubeshare.kube.meta import Key
 from kubeshare.kube.resources import Raw
 from kubeshare.scheduler.bind import Binder
 from kubeshare.scheduler.decide import change_that_helps, decide, explain
-from kubeshare.scheduler.eligibility import refusals
+from kubeshare.scheduler.eligibility import Eligibility
 from kubeshare.scheduler.events import Events
 from kubeshare.scheduler.metrics import Metrics
 from kubeshare.scheduler.status import Status
@@ -42,6 +42,7 @@ class Scheduler:
     Args:
         policy: places a demand.
         inventory: the cluster's GPUs.
+        eligibility: the nodes that pods may go to.
         known: the SharePods.
         waiting: where those are noted for which nothing fits.
         binder: tells SharePods.
@@ -55,6 +56,7 @@ class Scheduler:
         *,
         policy: Policy,
         inventory: Inventory,
+        eligibility: Eligibility,
         known: Latest[Raw],
         waiting: Waiting,
         binder: Binder,
@@ -64,6 +66,7 @@ class Scheduler:
     ) -> None:
         self._policy = policy
         self._inventory = inventory
+        self._eligibility = eligibility
         self._pool = inventory.pool
         self._known = known
         self._waiting = waiting
@@ -107,9 +110,9 @@ class Scheduler:
         if held:
             await self._take_up(raw, sharepod, demand, held)
             return
-        away = refusals(self._inventory.nodes.values(), raw["spec"])
+        where = self._eligibility.of(raw["spec"])
         ledger = self._inventory.ledger()
-        decision = decide(self._policy, ledger, demand, away)
+        decision = decide(self._policy, ledger, demand, where)
         self._metrics.decisions.labels(decision.outcome).inc()
         if decision.node is None:
             pending = decision.outcome == "pending"
@@ -117,7 +120,9 @@ class Scheduler:
                 sharepod,
                 "NoRoom" if pending else "NeverFits",
                 explain(decision),
-                partial(change_that_helps, self._policy, ledger, demand, away) if pending else None,
+                partial(change_that_helps, self._policy, ledger, demand, where)
+                if pending
+                else None,
             )
             return
         await self._pool.take(demand, decision, demand.attempt + 1)

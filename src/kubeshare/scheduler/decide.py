@@ -1,6 +1,5 @@
 """The core's answer to one SharePod, and the words for it."""
 
-from collections.abc import Mapping
 from typing import Final
 
 import msgspec
@@ -10,30 +9,28 @@ from kubeshare.core.demand import Demand
 from kubeshare.core.explain import Change, shortest_change
 from kubeshare.core.ledger import Ledger
 from kubeshare.core.policies import Policy
+from kubeshare.scheduler.eligibility import Eligible
 
 MESSAGE_LENGTH: Final = 1000
 """Characters of the reasons that a condition or an event tells; the rest is counted."""
 
 
-def decide(policy: Policy, ledger: Ledger, demand: Demand, refusals: Mapping[str, str]) -> Decision:
+def decide(policy: Policy, ledger: Ledger, demand: Demand, where: Eligible) -> Decision:
     """Where a demand goes.
 
     Args:
         policy: the placement policy.
         ledger: the cluster as it is now.
         demand: who asks; its own choice of nodes is respected.
-        refusals: node -> why its pod cannot go there, ``""`` where it can.
+        where: the nodes that its pod may go to.
     """
-    decision = policy(ledger, _bounded(demand, refusals))
-    known = {name: why for name, why in refusals.items() if why and _asked(name, demand)}
-    absent = (demand.nodes or frozenset()) - refusals.keys()
-    known |= dict.fromkeys(sorted(absent), "there is no such node")
-    told = Reasons(lambda: {**decision.reasons, **known})
+    decision = policy(ledger, _bounded(demand, where))
+    told = Reasons(lambda: {**decision.reasons, **_refused(demand, where)})
     return msgspec.structs.replace(decision, reasons=told)
 
 
 def change_that_helps(
-    policy: Policy, ledger: Ledger, demand: Demand, refusals: Mapping[str, str]
+    policy: Policy, ledger: Ledger, demand: Demand, where: Eligible
 ) -> Change | None:
     """Whose leaving would let in a demand that waits; None where nobody's would.
 
@@ -41,9 +38,9 @@ def change_that_helps(
         policy: the placement policy.
         ledger: the cluster as it is now.
         demand: who waits.
-        refusals: as :func:`decide` was told.
+        where: as :func:`decide` was told.
     """
-    return shortest_change(policy, ledger, _bounded(demand, refusals))
+    return shortest_change(policy, ledger, _bounded(demand, where))
 
 
 def explain(decision: Decision) -> str:
@@ -65,12 +62,16 @@ def explain(decision: Decision) -> str:
     return "; ".join([*told, f"and {rest} more"] if rest else told)
 
 
-def _bounded(demand: Demand, refusals: Mapping[str, str]) -> Demand:
+def _bounded(demand: Demand, where: Eligible) -> Demand:
     """The demand, for no node that refuses its pod."""
-    allowed = frozenset(name for name, refusal in refusals.items() if not refusal)
-    asked = allowed if demand.nodes is None else demand.nodes & allowed
-    return msgspec.structs.replace(demand, nodes=asked)
+    nodes = where.nodes if demand.nodes is None else demand.nodes & where.nodes
+    return msgspec.structs.replace(demand, nodes=nodes)
 
 
-def _asked(node: str, demand: Demand) -> bool:
-    return demand.nodes is None or node in demand.nodes
+def _refused(demand: Demand, where: Eligible) -> dict[str, str]:
+    """Why not, of each node that the demand names, or of all, that does not take its pod."""
+    if demand.nodes is None:
+        return dict(where.refusals)
+    known = {name: why for name, why in where.refusals.items() if name in demand.nodes}
+    absent = demand.nodes - where.nodes - where.refusals.keys()
+    return known | dict.fromkeys(sorted(absent), "there is no such node")

@@ -5,22 +5,88 @@ pods, its taints, and the SharePod's node selector. All else is kube-scheduler's
 which has the last word on the pod.
 """
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
+
+from msgspec import Struct
 
 from kubeshare.api.cluster import Node, Taint
+from kubeshare.kube.reflector import Reflector
+from kubeshare.kube.store import DELETED, Change
+
+KINDS: Final = 64
+"""Kinds of pods for which the answers are kept; one more takes the oldest one's place."""
 
 _KEEPS_OFF = frozenset({"NoSchedule", "NoExecute"})
 
 
-def refusals(nodes: Iterable[Node], pod_spec: Mapping[str, Any]) -> dict[str, str]:
-    """Every node's name -> why the pod cannot go there; ``""`` where it can.
+class Eligible(Struct, frozen=True):
+    """Where one pod may go.
+
+    Attributes:
+        nodes: the names of the nodes that take it.
+        refusals: name of each other node -> why not.
+    """
+
+    nodes: frozenset[str]
+    refusals: Mapping[str, str]
+
+
+class Eligibility:
+    """Where pods may go, kept up to date by what the nodes' watch tells.
+
+    Pods are alike in this where they have the same node selector and tolerations, so
+    the answer to one is that to most. It is made anew when a node changes in something
+    that counts, of which its signs of life are none.
+
+    Args:
+        nodes: watches the nodes.
+    """
+
+    def __init__(self, nodes: Reflector[Node]) -> None:
+        self._nodes = nodes.store
+        self._known: dict[str, Eligible] = {}
+        nodes.subscribe(self._changed)
+
+    def of(self, pod_spec: Mapping[str, Any]) -> Eligible:
+        """Where a pod with this PodSpec, as a manifest has it, may go."""
+        kind = json.dumps(
+            [pod_spec.get("nodeSelector"), pod_spec.get("tolerations")], sort_keys=True
+        )
+        known = self._known.get(kind)
+        if known is None:
+            if len(self._known) >= KINDS:
+                del self._known[next(iter(self._known))]
+            known = self._known[kind] = eligible(self._nodes.snapshot().values(), pod_spec)
+        return known
+
+    def _changed(self, change: Change[Node]) -> None:
+        if (
+            change.type == DELETED
+            or change.old is None
+            or _facts(change.old) != _facts(change.object)
+        ):
+            self._known.clear()
+
+
+def eligible(nodes: Iterable[Node], pod_spec: Mapping[str, Any]) -> Eligible:
+    """Where a pod may go.
 
     Args:
         nodes: all nodes.
         pod_spec: a PodSpec as a manifest has it.
     """
-    return {node.metadata.name: _refusal(node, pod_spec) for node in nodes}
+    said = {node.metadata.name: _refusal(node, pod_spec) for node in nodes}
+    return Eligible(
+        nodes=frozenset(name for name, refusal in said.items() if not refusal),
+        refusals={name: refusal for name, refusal in said.items() if refusal},
+    )
+
+
+def _facts(node: Node) -> tuple[object, ...]:
+    """All of a node that :func:`_refusal` looks at."""
+    return node.ready, node.spec, node.metadata.labels
 
 
 def _refusal(node: Node, pod_spec: Mapping[str, Any]) -> str:

@@ -24,5 +24,5 @@ class Metrics:
             registry=registry,
         )
         Gauge(
-            "kubeshare.api.waiting", "SharePods that wait for room", registry=registry
+            "kubeshare_scheduler_waiting", "SharePods that wait for room", registry=registry
         ).set_function(waiting.__len__)

@@ -4,22 +4,20 @@ from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 
 from kubeshare.api import cluster
-from kubeshare.api.inventory import Inventory
 from kubeshare.api.latest import Latest
 from kubeshare.api.names import MANAGER_SCHEDULER
-from kubeshare.api.v1 import GPUNODES, SHAREPODS, VGPU, VGPUS, GPUNode
 from kubeshare.api.waiting import Waiting
+from kubeshare.api.watched import watch
 from kubeshare.core.policies import Policy
 from kubeshare.kube.api import Api
 from kubeshare.kube.controller import Controller, own_key
 from kubeshare.kube.events import EventRecorder
 from kubeshare.kube.meta import Key
-from kubeshare.kube.reflector import Reflector
-from kubeshare.kube.resources import Raw
 from kubeshare.kube.runtime import Program
 from kubeshare.kube.store import Change
 from kubeshare.scheduler.bind import Binder
 from kubeshare.scheduler.controller import Scheduler
+from kubeshare.scheduler.eligibility import Eligibility
 from kubeshare.scheduler.events import Events
 from kubeshare.scheduler.metrics import Metrics
 from kubeshare.scheduler.status import Status
@@ -29,13 +27,14 @@ def _utc_now() -> datetime:
     return datetime.now(UTC)
 
 
-def scheduler_program(
+def scheduler_program(  # noqa: PLR0913 - what it is told
     api: Api,
     policy: Policy,
     *,
     instance: str,
     port: int | None = None,
     wall_clock: Callable[[], datetime] = _utc_now,
+    built: Callable[[], None] = lambda: None,
 ) -> Program:
     """KubeShare-Sched, ready to run.
 
@@ -45,21 +44,17 @@ def scheduler_program(
         instance: the name of this replica, for events.
         port: of probes and metrics; None for no server.
         wall_clock: the times that people read.
+        built: called after the ledger of the cluster has been made.
     """
     recorder = EventRecorder(api, "kubeshare.nthu/scheduler", instance, wall_clock=wall_clock)
     program = Program("kubeshare-scheduler", api, recorder=recorder, port=port)
-    asked: Reflector[Raw] = program.add_reflector(Reflector(api, SHAREPODS))
-    vgpus: Reflector[VGPU] = program.add_reflector(Reflector(api, VGPUS.into(VGPU)))
-    gpunodes: Reflector[GPUNode] = program.add_reflector(Reflector(api, GPUNODES.into(GPUNode)))
-    nodes: Reflector[cluster.Node] = program.add_reflector(Reflector(api, cluster.NODES))
-    pods: Reflector[cluster.Pod] = program.add_reflector(Reflector(api, cluster.PODS))
-    known = Latest(asked)
+    watched = watch(program, api, MANAGER_SCHEDULER, built)
+    known = Latest(watched.sharepods)
     waiting = Waiting()
     scheduler = Scheduler(
         policy=policy,
-        inventory=Inventory(
-            api, MANAGER_SCHEDULER, vgpus=vgpus, gpunodes=gpunodes, nodes=nodes, pods=pods
-        ),
+        inventory=watched.inventory,
+        eligibility=Eligibility(watched.nodes),
         known=known,
         waiting=waiting,
         binder=Binder(api, known),
@@ -72,11 +67,11 @@ def scheduler_program(
         return waiting.oldest_first()
 
     controller: Controller[Key] = Controller("scheduler", scheduler.reconcile, workers=1)
-    controller.watch(asked, own_key)
-    controller.watch(vgpus, all_waiting)
-    controller.watch(gpunodes, all_waiting)
-    controller.watch(nodes, all_waiting, when=_node_differs)
-    controller.watch(pods, all_waiting, when=_concerns_whole_gpus)
+    controller.watch(watched.sharepods, own_key)
+    controller.watch(watched.vgpus, all_waiting)
+    controller.watch(watched.gpunodes, all_waiting)
+    controller.watch(watched.nodes, all_waiting, when=_node_differs)
+    controller.watch(watched.pods, all_waiting, when=_concerns_whole_gpus)
     program.add_controller(controller)
     return program
 

@@ -163,7 +163,7 @@ class TopologyIndex:
 
 def _identity(device: Device) -> tuple[object, ...]:
     """All of a device but who holds it and how it is."""
-    return (device.node, device.index, device.model, device.memory)
+    return (device.node, device.index, device.row, device.model, device.memory)
 
 
 def _make_room(kept: dict[Any, Any]) -> None:

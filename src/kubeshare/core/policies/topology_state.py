@@ -133,7 +133,7 @@ class NodeState:
 
 
 def _arranged(node: Node, devices: list[Device]) -> tuple[dict[int, Device], Closest]:
-    numbered = {device.index: device for device in devices if device.index is not None}
+    numbered = {device.number: device for device in devices if device.number is not None}
     rows = len(node.links)
     if rows and len(numbered) == len(devices) and all(0 <= index < rows for index in numbered):
         return numbered, closest(node.links)

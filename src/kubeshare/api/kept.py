@@ -1,0 +1,149 @@
+"""The ledger of a cluster, kept: each event changes the entries that it concerns.
+
+Events may come late, twice, or of one kind before another: nothing is taken from them
+but names. When the ledger is asked for, the entries of those names are made anew from
+what is known then, by the functions that build a whole ledger. So it always equals one
+that is built, and a decision costs what has changed since the one before.
+"""
+
+from collections.abc import Callable, Collection, Iterable
+
+import structlog
+
+from kubeshare.api import cluster, ledger
+from kubeshare.api.pool import Pool
+from kubeshare.api.v1 import VGPU, GPUNode
+from kubeshare.core.errors import LedgerError
+from kubeshare.core.ledger import Ledger
+from kubeshare.kube.reflector import Reflector
+from kubeshare.kube.store import Change
+
+log = structlog.get_logger(__name__)
+
+_BY_NODE = "takes GPUs of"
+_BY_GPUID = "keeps the GPU of"
+
+
+class KeptLedger:
+    """One ledger for as long as the program runs.
+
+    Args:
+        pool: the vGPUs.
+        gpunodes: watches what the node agents found.
+        nodes: watches the nodes.
+        pods: watches all pods.
+        built: called after the whole ledger has been made, which is done at the start and
+            when an entry cannot be replaced.
+    """
+
+    def __init__(
+        self,
+        pool: Pool,
+        *,
+        gpunodes: Reflector[GPUNode],
+        nodes: Reflector[cluster.Node],
+        pods: Reflector[cluster.Pod],
+        built: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._pool = pool
+        self._gpunodes = gpunodes.store
+        self._nodes = nodes.store
+        self._pods = pods.store
+        self._built = built
+        self._ledger: Ledger | None = None
+        self._changed_nodes: set[str] = set()
+        self._changed_vgpus: set[str] = set()
+        self._pods.add_index(_BY_NODE, _node)
+        self._pods.add_index(_BY_GPUID, _gpuid)
+        pool.subscribe(self._changed_vgpus.add)
+        gpunodes.subscribe(self._gpunode_changed)
+        nodes.subscribe(lambda change: self._changed_nodes.add(change.object.metadata.name))
+        pods.subscribe(self._pod_changed)
+
+    def now(self) -> Ledger:
+        """The ledger of what is known now: always the same one, which nobody else may change."""
+        self._pool.expire()
+        if self._ledger is None:
+            return self._build()
+        try:
+            self._catch_up(self._ledger)
+        except LedgerError as error:
+            log.warning("the ledger is built anew", error=str(error))
+            return self._build()
+        return self._ledger
+
+    # What is known (ledger.Surroundings).
+
+    def gpunode(self, node: str) -> GPUNode | None:
+        """What the agent of a node has found."""
+        return self._gpunodes.get(node)
+
+    def vgpus_on(self, node: str) -> Collection[VGPU]:
+        """The vGPUs of a node."""
+        return self._pool.on_node(node)
+
+    def takers_on(self, node: str) -> Iterable[cluster.Pod]:
+        """The pods that have whole GPUs of a node."""
+        return self._pods.by_index(_BY_NODE, node)
+
+    def placeholders_of(self, gpuid: str) -> Iterable[cluster.Pod]:
+        """The pods that keep the GPU of a vGPU."""
+        return self._pods.by_index(_BY_GPUID, gpuid)
+
+    # What has changed.
+
+    def _gpunode_changed(self, change: Change[GPUNode]) -> None:
+        node = change.object.metadata.name
+        self._changed_nodes.add(node)
+        self._changed_vgpus.update(vgpu.metadata.name for vgpu in self._pool.on_node(node))
+
+    def _pod_changed(self, change: Change[cluster.Pod]) -> None:
+        for pod in (change.old, change.object):
+            if pod is not None:
+                self._changed_nodes.update(_node(pod))
+                self._changed_vgpus.update(_gpuid(pod))
+
+    def _build(self) -> Ledger:
+        self._changed_nodes.clear()
+        self._changed_vgpus.clear()
+        self._ledger = Ledger(
+            ledger.node_entry(node, self) for node in self._nodes.snapshot().values()
+        )
+        for vgpu in self._pool.all():
+            ledger.put(self._ledger, ledger.device_entry(vgpu, self))
+        self._built()
+        return self._ledger
+
+    def _catch_up(self, kept: Ledger) -> None:
+        # A vGPU changes its node's entry too: the GPU that it takes is not free.
+        for gpuid in self._changed_vgpus:
+            vgpu = self._pool.get(gpuid)
+            before = kept.devices.get(gpuid)
+            if before is not None:
+                self._changed_nodes.add(before.node)
+            if vgpu is not None:
+                self._changed_nodes.add(vgpu.spec.node_name)
+                device = ledger.device_entry(vgpu, self)
+                if device != before:
+                    ledger.put(kept, device)
+            elif before is not None:
+                ledger.drop(kept, gpuid)
+        for name in self._changed_nodes:
+            node = self._nodes.get(name)
+            before_node = kept.nodes.get(name)
+            if node is not None:
+                entry = ledger.node_entry(node, self)
+                if entry != before_node:
+                    kept.set_node(entry)
+            elif before_node is not None:
+                kept.remove_node(name)
+        self._changed_vgpus.clear()
+        self._changed_nodes.clear()
+
+
+def _node(pod: cluster.Pod) -> list[str]:
+    return [pod.spec.node_name] if ledger.takes_gpus(pod) else []
+
+
+def _gpuid(pod: cluster.Pod) -> list[str]:
+    return [pod.placeholder_of] if pod.placeholder_of and ledger.takes_gpus(pod) else []

@@ -1,0 +1,40 @@
+"""How the GPUs of a node reach each other: what its agent found, as the core's link matrix."""
+
+from collections import Counter
+from functools import lru_cache
+
+from kubeshare.api.v1 import GPULink, GPUNodeSpec
+from kubeshare.core.topology.links import MAX_GPUS, Level, Links, flat, read_level
+
+
+def matrix(found: GPUNodeSpec) -> Links:
+    """The levels between a node's GPUs, row and column being their NVML indexes.
+
+    Pairs of which nothing is known, or what no version of this program knows, are as far
+    apart as can be. Empty where no link is known, or an index is larger than any node's.
+    """
+    size = max((gpu.index for gpu in found.devices), default=-1) + 1
+    return _matrix(size, found.links) if found.links and size <= MAX_GPUS else ()
+
+
+def row_of(uuid: str, found: GPUNodeSpec) -> int | None:
+    """The row of a GPU in its node's matrix.
+
+    None where its node does not list it, or under a number that another GPU has as well: a
+    GPU that has vanished is listed with its last one, and the driver may have given that
+    to the next.
+    """
+    count = Counter(gpu.index for gpu in found.devices)
+    return next(
+        (gpu.index for gpu in found.devices if gpu.uuid == uuid and count[gpu.index] == 1), None
+    )
+
+
+@lru_cache(maxsize=64)  # most nodes of a cluster are of a few kinds, and nodes change often
+def _matrix(size: int, links: tuple[GPULink, ...]) -> Links:
+    rows = [list(row) for row in flat(size)]
+    for link in links:
+        if 0 <= link.a < size and 0 <= link.b < size and link.a != link.b:
+            level = read_level(link.link) or Level.SYS
+            rows[link.a][link.b] = rows[link.b][link.a] = level
+    return tuple(tuple(int(level) for level in row) for row in rows)

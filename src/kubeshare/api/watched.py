@@ -1,0 +1,44 @@
+"""What Sched and DevMgr both watch: SharePods, the GPUs, and the nodes and pods around them."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from kubeshare.api import cluster
+from kubeshare.api.inventory import Inventory
+from kubeshare.api.v1 import GPUNODES, SHAREPODS, VGPU, VGPUS, GPUNode
+from kubeshare.kube.api import Api
+from kubeshare.kube.reflector import Reflector
+from kubeshare.kube.resources import Raw
+from kubeshare.kube.runtime import Program
+
+
+@dataclass(frozen=True)
+class Watched:
+    """The watches of a program, and the inventory that they fill."""
+
+    sharepods: Reflector[Raw]
+    vgpus: Reflector[VGPU]
+    gpunodes: Reflector[GPUNode]
+    nodes: Reflector[cluster.Node]
+    pods: Reflector[cluster.Pod]
+    inventory: Inventory
+
+
+def watch(program: Program, api: Api, manager: str, built: Callable[[], None]) -> Watched:
+    """Have a program watch the cluster.
+
+    Args:
+        program: runs the watches.
+        api: the cluster.
+        manager: recorded as who changed a vGPU.
+        built: called after the ledger has been made whole.
+    """
+    sharepods: Reflector[Raw] = program.add_reflector(Reflector(api, SHAREPODS))
+    vgpus: Reflector[VGPU] = program.add_reflector(Reflector(api, VGPUS.into(VGPU)))
+    gpunodes: Reflector[GPUNode] = program.add_reflector(Reflector(api, GPUNODES.into(GPUNode)))
+    nodes: Reflector[cluster.Node] = program.add_reflector(Reflector(api, cluster.NODES))
+    pods: Reflector[cluster.Pod] = program.add_reflector(Reflector(api, cluster.PODS))
+    inventory = Inventory(
+        api, manager, vgpus=vgpus, gpunodes=gpunodes, nodes=nodes, pods=pods, built=built
+    )
+    return Watched(sharepods, vgpus, gpunodes, nodes, pods, inventory)

@@ -1,0 +1,330 @@
+"""A ledger that is kept by events equals one that is built from the objects, whatever comes."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kube_fake import FakeApiServer, run_virtual
+from kubeshare.api import ledger, v1
+from kubeshare.api.cluster import (
+    NODES,
+    PODS,
+    Container,
+    Node,
+    NodeStatus,
+    Pod,
+    PodSpec,
+    PodStatus,
+    ResourceNeeds,
+)
+from kubeshare.api.kept import KeptLedger
+from kubeshare.api.pool import Pool
+from kubeshare.core.decision import Decision
+from kubeshare.core.demand import Demand, Memory
+from kubeshare.core.errors import LedgerError
+from kubeshare.core.ledger import Ledger
+from kubeshare.core.policies import policy
+from kubeshare.kube.meta import Key, ObjectMeta
+from kubeshare.kube.reflector import Reflector
+
+GIB = 1 << 30
+POLICIES = tuple(policy(name) for name in ("locality", "binpack", "topology"))
+Object = v1.VGPU | v1.GPUNode | Node | Pod
+
+
+class Cluster:
+    """Stores that a test fills as watches would, and the ledger that is kept of them."""
+
+    def __init__(self) -> None:
+        api = FakeApiServer().api()
+        vgpus: Reflector[v1.VGPU] = Reflector(api, v1.VGPUS.into(v1.VGPU))
+        gpunodes: Reflector[v1.GPUNode] = Reflector(api, v1.GPUNODES.into(v1.GPUNode))
+        nodes: Reflector[Node] = Reflector(api, NODES)
+        pods: Reflector[Pod] = Reflector(api, PODS)
+        self.reflectors: dict[type, Reflector[Any]] = {
+            v1.VGPU: vgpus,
+            v1.GPUNode: gpunodes,
+            Node: nodes,
+            Pod: pods,
+        }
+        self.builds = 0
+        self.pool = Pool(api, vgpus, "test")
+        self.kept = KeptLedger(
+            self.pool, gpunodes=gpunodes, nodes=nodes, pods=pods, built=self._count
+        )
+
+    def _count(self) -> None:
+        self.builds += 1
+
+    def watched(self, *objects: Object) -> None:
+        for obj in objects:
+            reflector = self.reflectors[type(obj)]
+            reflector._tell(reflector.store.put(obj))
+
+    def gone(self, kind: type, key: Key) -> None:
+        reflector = self.reflectors[kind]
+        reflector._tell(reflector.store.remove(key))
+
+    def listed(self, kind: type, *objects: Object) -> None:
+        reflector = self.reflectors[kind]
+        reflector._tell(reflector.store.replace(objects))
+
+    def built(self) -> Ledger:
+        """The ledger from scratch."""
+        found = {kind: each.store.snapshot().values() for kind, each in self.reflectors.items()}
+        return ledger.build(self.pool.all(), found[v1.GPUNode], found[Node], found[Pod])
+
+
+def meta(name: str, version: int = 1, uid: str = "u", **more: Any) -> ObjectMeta:
+    return ObjectMeta(name=name, uid=uid, resource_version=str(version), **more)
+
+
+def node(name: str = "n1", gpus: int = 2, **of: Any) -> Node:
+    allocatable: dict[str, str | int] = {"nvidia.com/gpu": gpus}
+    return Node(metadata=meta(name, **of), status=NodeStatus(allocatable=allocatable))
+
+
+def gpunode(name: str = "n1", healthy: int = 2, link: str = "PIX", **of: Any) -> v1.GPUNode:
+    devices = tuple(
+        v1.GPUDevice(
+            uuid=f"{name}-{i}", index=i, model="V100", memory_bytes=16 * GIB, healthy=i < healthy
+        )
+        for i in range(2)
+    )
+    spec = v1.GPUNodeSpec(devices=devices, links=(v1.GPULink(a=0, b=1, link=link),))
+    return v1.GPUNode(metadata=meta(name, **of), spec=spec)
+
+
+def vgpu(name: str = "a", where: str = "n1", uuid: str = "", **of: Any) -> v1.VGPU:
+    status = v1.VGPUStatus(phase=of.pop("phase", "Creating"), holders=of.pop("holders", ()))
+    spec = v1.VGPUSpec(node_name=where, uuid=uuid, model="V100", memory_bytes=16 * GIB)
+    return v1.VGPU(metadata=meta(name, **of), spec=spec, status=status)
+
+
+def pod(name: str, where: str = "n1", of: str = "", phase: str = "Running", **more: Any) -> Pod:
+    labels = {"kubeshare.nthu/role": "placeholder", "kubeshare.nthu/vgpu": of} if of else {}
+    needs = ResourceNeeds(limits={"nvidia.com/gpu": more.pop("gpus", 1)})
+    return Pod(
+        metadata=meta(name, namespace="kubeshare-system", labels=labels, **more),
+        spec=PodSpec(node_name=where, containers=(Container(name="main", resources=needs),)),
+        status=PodStatus(phase=phase),
+    )
+
+
+def holder(demand: str, request: int = 300_000) -> v1.Holder:
+    return v1.Holder(demand=demand, name=demand, request_micros=request, memory_bytes=GIB)
+
+
+def with_cluster(story: Callable[[Cluster], Coroutine[Any, Any, None]]) -> None:
+    async def main() -> None:
+        await story(Cluster())
+
+    run_virtual(main())
+
+
+NODE_NAMES = st.sampled_from(["n1", "n2"])
+GPUIDS = st.sampled_from(["a", "b", "c"])
+STAMPS = st.fixed_dictionaries(
+    {"version": st.integers(1, 9), "uid": st.sampled_from(["u", "v"])},
+    optional={"deletion_timestamp": st.just("2026-01-01T00:00:00Z")},
+)
+HOLDERS = st.lists(
+    st.builds(holder, st.sampled_from(["x", "y", "z"]), st.sampled_from([300_000, 500_000])),
+    max_size=3,
+).map(tuple)
+
+
+def objects_of(kind: type) -> st.SearchStrategy[Any]:
+    """Any state of any object of a kind, of any age."""
+    if kind is Node:
+        return st.builds(
+            lambda name, gpus, of: node(name, gpus, **of), NODE_NAMES, st.integers(1, 3), STAMPS
+        )
+    if kind is v1.GPUNode:
+        return st.builds(
+            lambda name, healthy, link, of: gpunode(name, healthy, link, **of),
+            NODE_NAMES,
+            st.integers(0, 2),
+            st.sampled_from(["NV2", "SYS", "strange"]),
+            STAMPS,
+        )
+    if kind is v1.VGPU:
+        return st.builds(
+            lambda name, where, number, phase, held, of: vgpu(
+                name, where, number and f"{where}-{number}", phase=phase, holders=held, **of
+            ),
+            GPUIDS,
+            NODE_NAMES,
+            st.sampled_from(["", "0", "1", "9"]),
+            st.sampled_from(["Creating", "Active", "Deleting"]),
+            HOLDERS,
+            STAMPS,
+        )
+    return st.builds(
+        lambda name, where, of, phase, gpus, more: pod(name, where, of, phase, gpus=gpus, **more),
+        st.sampled_from(["p", "q", "r"]),
+        st.sampled_from(["", "n1", "n2"]),
+        st.sampled_from(["", "a", "b"]),
+        st.sampled_from(["Running", "Failed"]),
+        st.integers(0, 2),
+        STAMPS,
+    )
+
+
+KINDS = (v1.VGPU, v1.GPUNode, Node, Pod)
+KEYS: dict[type, st.SearchStrategy[Key]] = {
+    v1.VGPU: GPUIDS.map(lambda name: Key("", name)),
+    v1.GPUNode: NODE_NAMES.map(lambda name: Key("", name)),
+    Node: NODE_NAMES.map(lambda name: Key("", name)),
+    Pod: st.sampled_from(["p", "q", "r"]).map(lambda name: Key("kubeshare-system", name)),
+}
+Step = Callable[[Cluster], None]
+
+
+def changes_of(kind: type) -> st.SearchStrategy[Step]:
+    """What a watch, or a new list, tells of a kind."""
+
+    def watched(obj: Object) -> Step:
+        return lambda cluster: cluster.watched(obj)
+
+    def gone(key: Key) -> Step:
+        return lambda cluster: cluster.gone(kind, key)
+
+    def listed(objects: list[Object]) -> Step:
+        return lambda cluster: cluster.listed(kind, *objects)
+
+    objects = objects_of(kind)
+    return st.one_of(
+        objects.map(watched), KEYS[kind].map(gone), st.lists(objects, max_size=3).map(listed)
+    )
+
+
+# A lively cluster to begin with, so that each change has something to change.
+BEGINNING: tuple[Object, ...] = (
+    node("n1", 2),
+    node("n2", 2),
+    gpunode("n1"),
+    gpunode("n2"),
+    vgpu("a", "n1", "n1-0", phase="Active", holders=(holder("x"),)),
+    vgpu("b", "n2", "n2-1", phase="Active", holders=(holder("y", 500_000),)),
+    pod("p", "n1", "a"),
+    pod("q", "n2", "b"),
+)
+
+
+STEPS: st.SearchStrategy[Step] = st.one_of(
+    *map(changes_of, KINDS),
+    objects_of(v1.VGPU).map(lambda obj: lambda cluster: cluster.pool._latest.put(obj)),
+    KEYS[v1.VGPU].map(lambda key: lambda cluster: cluster.pool._latest.forget(key)),
+)
+DEMANDS = st.builds(
+    lambda request, memory, count, nodes: Demand(
+        uid="new",
+        name="new",
+        namespace="d",
+        request=request,
+        memory=Memory(bytes=memory * GIB),
+        count=count,
+        nodes=nodes,
+    ),
+    st.sampled_from([200_000, 600_000, 1_000_000]),
+    st.sampled_from([1, 15]),
+    st.integers(1, 2),
+    st.sampled_from([None, frozenset(["n1"])]),
+)
+
+
+def told(decision: Decision) -> tuple[object, ...]:
+    return (
+        decision.outcome,
+        decision.node,
+        decision.devices,
+        decision.new,
+        decision.field,
+        dict(decision.reasons),
+    )
+
+
+@given(
+    st.lists(
+        st.tuples(st.lists(STEPS, min_size=1, max_size=2), st.sampled_from([0, 0, 0, 70]), DEMANDS),
+        min_size=1,
+        max_size=6,
+    )
+)
+@settings(max_examples=300, deadline=None)
+def test_whatever_comes_in_whatever_order_it_equals_one_that_is_built(
+    rounds: list[tuple[list[Step], int, Demand]],
+) -> None:
+    async def story(cluster: Cluster) -> None:
+        cluster.watched(*BEGINNING)
+        cluster.kept.now()
+        for steps, seconds, demand in rounds:
+            for step in steps:
+                step(cluster)
+            await asyncio.sleep(seconds)
+            kept, built = cluster.kept.now(), cluster.built()
+            assert kept == built
+            for uid in "xyz":
+                assert kept.held_by(uid) == built.held_by(uid)
+            for decide in POLICIES:
+                assert told(decide(kept, demand)) == told(decide(built, demand))
+        assert cluster.builds == 1, "it was built anew, not kept"
+
+    with_cluster(story)
+
+
+def test_one_ledger_is_kept_and_built_once() -> None:
+    async def story(cluster: Cluster) -> None:
+        cluster.watched(node(), gpunode(), vgpu("a"))
+        first = cluster.kept.now()
+        cluster.watched(vgpu("b", version=2), pod("p", gpus=2))
+        assert cluster.kept.now() is first
+        assert set(first.devices) == {"a", "b"}
+        assert cluster.builds == 1
+
+    with_cluster(story)
+
+
+def test_a_sign_of_life_of_a_node_changes_nothing_that_an_index_has_to_hear_of() -> None:
+    async def story(cluster: Cluster) -> None:
+        cluster.watched(node(), gpunode(), vgpu("a"))
+        before = cluster.kept.now().nodes["n1"]
+        cluster.watched(node(version=2), gpunode(version=2))
+        assert cluster.kept.now().nodes["n1"] is before
+
+    with_cluster(story)
+
+
+def test_what_this_program_wrote_is_in_it_before_the_watch_tells() -> None:
+    async def story(cluster: Cluster) -> None:
+        cluster.watched(node(), gpunode(), vgpu("a"))
+        assert cluster.kept.now().devices["a"].idle
+        cluster.pool._latest.put(vgpu("a", version=2, holders=(holder("x"),)))
+        assert cluster.kept.now().held_by("x") == {"a"}
+        cluster.watched(vgpu("a", version=3))
+        assert cluster.kept.now().devices["a"].idle
+
+    with_cluster(story)
+
+
+def test_an_entry_that_cannot_be_replaced_has_the_ledger_built_anew(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse(_ledger: Ledger, gpuid: str) -> None:
+        raise LedgerError(f"no vGPU {gpuid}")
+
+    async def story(cluster: Cluster) -> None:
+        cluster.watched(node(), gpunode(), vgpu("a"), vgpu("b"))
+        cluster.kept.now()
+        monkeypatch.setattr(ledger, "drop", refuse)
+        cluster.gone(v1.VGPU, Key("", "a"))
+        cluster.watched(vgpu("b", version=2, holders=(holder("x"),)))
+        assert cluster.kept.now() == cluster.built()
+        assert cluster.builds == 2
+
+    with_cluster(story)
