@@ -1,26 +1,93 @@
-"""Reads NVIDIA's published headers: `python -m driver.headers [FOLDER]` prints the rows to add.
+"""Reads NVIDIA's published declarations: `python -m driver.headers` prints the rows to add.
 
-The headers come with `nvidia-cuda-runtime` and `nvidia-nvml-dev` on PyPI. They are read here
-and in tests, and are no part of this repository.
+They come with `nvidia-cuda-runtime`, `nvidia-nvml-dev` and `cuda-bindings` on PyPI. They are
+read here and in tests, and are no part of this repository.
 """
 
 import re
 import sys
 import sysconfig
 from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 
-from driver.rows import read
+from driver.rows import Row, read
 
 TYPEDEF = re.compile(r"\*\s*PFN_(cu\w+?)_v(\d+)(_pt[ds][sz])?\)")
 DECLARED = re.compile(r"CUresult\s+CUDAAPI\s+(cu\w+)\s*\(")
+DECLARED_IN_NVML = re.compile(r"nvmlReturn_t\s+DECLDIR\s+(nvml\w+)\s*\(")
+DECLARED_IN_PYTHON = re.compile(r"^cdef CUresult (cu\w+)\(", re.MULTILINE)
 RENAMED = re.compile(r"#define\s+(cu\w+)\s+(?:__CUDA_API_(PTDS|PTSZ)\()?(cu\w+)\)?")
 HEADERS = ("cuda", "cudaProfiler", "cudaGL", "cudaEGL", "cudaVDPAU")
 
+# What a function is by its name, the first that fits; a test holds all rows of the list to it.
+KIND_OF_NAME = (
+    ("capture", "track", r"cu\w*[Cc]aptur"),
+    ("copy", "gate", r"cuMem(cpy|Prefetch|Discard)|cu\w*C(o)?pyBatch"),
+    (
+        "launch",
+        "gate",
+        (
+            r"cu\w*Launch|cuMemset|cuMem\w*ompress|cu\w*MemOp(?!Node)|cuStream(Wait|Write|AddCallback)"
+            r"|cu\w*ExternalSemaphoresAsync|cu\w*CtxWaitEvent"
+        ),
+    ),
+    (
+        "free",
+        "account",
+        (
+            r"cuMem\w*(Free|Release|Unmap|Trim|Unregister)|cu\w*MemTrim|cuDestroyExternalMemory"
+            r"|cu(\w*Array|\w*Ctx|MemPool|GraphExec|Link|LogicalEndpoint)"
+            r"(Destroy|Detach|Release|Reset|Unbind)$"
+            r"|cu\w*AddMemFreeNode|cu(Module|Library)Unload|cuIpcCloseMemHandle|cuMulticastUnbind"
+        ),
+    ),
+    (
+        "query",
+        "answer",
+        (
+            r"cuMemGetInfo|cuDeviceTotalMem|cuDeviceGetProperties|cu\w*Get\w*MemAttribute"
+            r"|cuMemPoolGetAttribute|nvmlDevice(?!GetVgpu)\w*(MemoryInfo|MemoryUsage|MemoryLimits|Process"
+            r"|ingStats|ingPids|[a-z]Utilization(Rates)?$|GetSamples)"
+        ),
+    ),
+    (
+        "allocate",
+        "account",
+        (
+            r"cuMem(?!Get|Pool[GES]|Export|Advise|Range|HostGet)\w*|cu\w*Array(3D)?Create"
+            r"|cu\w*Ctx(Create|Attach|Retain|SetLimit)|cuIpcOpenMem|cu(Module|Library)Load|cuLink"
+            r"|cu\w*ExternalMemory|cu\w*SetMemPool|cuGraph(Add(MemAlloc)?Node|Instantiate|Upload)"
+            r"|cu(Multicast|LogicalEndpoint)(Create|Bind)|cu\w*ProcessRestore$"
+        ),
+    ),
+    ("other", "pass", ""),
+)
 
-def installed() -> Path:
-    """The folder of the headers that the development packages bring."""
-    return Path(sysconfig.get_path("purelib")) / "nvidia" / "cu13" / "include"
+
+@dataclass(frozen=True)
+class Declarations:
+    """Where NVIDIA's declarations are.
+
+    Attributes:
+        include: The folder of cuda.h, its typedefs, and nvml.h.
+        python: cuda-bindings' cydriver.pxd.
+    """
+
+    include: Path
+    python: Path
+
+
+def installed() -> Declarations:
+    """What the development packages have brought."""
+    packages = Path(sysconfig.get_path("purelib"))
+    return Declarations(packages / "nvidia/cu13/include", packages / "cuda/bindings/cydriver.pxd")
+
+
+def kind_of_name(name: str) -> tuple[str, str]:
+    """Returns the kind and the rule that a function with this base name should have."""
+    return next((kind, rule) for kind, rule, names in KIND_OF_NAME if re.match(names, name))
 
 
 def symbols(text: str) -> set[str]:
@@ -40,7 +107,7 @@ def symbols(text: str) -> set[str]:
 
 
 def versions(include: Path) -> dict[str, int]:
-    """Returns the CUDA version that introduced each symbol.
+    """Returns the CUDA version that introduced each symbol of the driver.
 
     The headers do not say which symbol a version belongs to; but both only grow, so the
     oldest version is the symbol without number, and so on.
@@ -72,13 +139,36 @@ def versions(include: Path) -> dict[str, int]:
     return result
 
 
+def nvml_names(include: Path) -> set[str]:
+    """Returns NVML's functions that say how much of a GPU is used, and by whom."""
+    declared = DECLARED_IN_NVML.findall((include / "nvml.h").read_text())
+    return {name for name in declared if kind_of_name(name)[0] == "query"}
+
+
+def python_names(path: Path) -> set[str]:
+    """Returns the base names by which cuda-bindings asks for the driver's functions."""
+    return set(DECLARED_IN_PYTHON.findall(path.read_text()))
+
+
+def missing(rows: Iterable[Row], published: Declarations) -> list[str]:
+    """Returns the lines to add to the list, each behind the section that it belongs to."""
+    rows = list(rows)
+    listed = {row.symbol: row.since for row in rows}
+    found = versions(published.include) | dict.fromkeys(nvml_names(published.include), 0)
+    bases = {row.base for row in rows} | {Row(symbol, 0, "", "").base for symbol in found}
+    found |= dict.fromkeys(python_names(published.python) - bases - found.keys(), 0)
+    lines = []
+    for symbol, since in sorted(found.items()):
+        if listed.get(symbol) != since:
+            kind, rule = kind_of_name(Row(symbol, since, "", "").base)
+            lines.append(f"[{kind}] {symbol:<44} {since or '-':>5}  {rule}")
+    return lines
+
+
 def main() -> None:
-    """Prints a row for each name of the headers that the list does not have."""
-    include = Path(sys.argv[1]) if len(sys.argv) > 1 else installed()
-    known = {row.symbol for row in read()}
-    for symbol, since in versions(include).items():
-        if symbol not in known:
-            sys.stdout.write(f"{symbol:<44} {since:>5}  pass\n")
+    """Prints what `missing` finds."""
+    for line in missing(read(), installed()):
+        sys.stdout.write(f"{line}\n")
 
 
 if __name__ == "__main__":
