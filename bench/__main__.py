@@ -3,7 +3,7 @@
 import json
 import sys
 
-from bench import alone, binpack, figure_6, placement, startup, topology
+from bench import alone, binpack, figure_6, in_cluster, placement, startup, topology
 
 
 def main() -> int:
@@ -13,6 +13,7 @@ def main() -> int:
         *placement.run(),
         *binpack.run(),
         *topology.run(),
+        *in_cluster.run(),
         *alone.run(),
         *figure_6.run(),
     ]

@@ -1,0 +1,181 @@
+"""What a decision costs in the cluster's programs: a kept ledger beside one built each time.
+
+Before each decision something has happened, as it has in a cluster: a watch has told of
+a vGPU that got a holder or lost one. The slow side does what the fast one is proven
+equal to: it builds the ledger, and the policy's index, from all objects.
+"""
+
+import asyncio
+import gc
+import time
+from itertools import groupby, islice
+from typing import Any
+
+import msgspec
+
+from bench.clusters import GPUS_ON_A_NODE, Cluster
+from bench.report import line, median
+from kube_fake import FakeApiServer
+from kubeshare.api import cluster as objects
+from kubeshare.api import ledger, v1
+from kubeshare.api.kept import KeptLedger
+from kubeshare.api.names import (
+    LABEL_ROLE,
+    LABEL_VGPU,
+    NAMESPACE,
+    ROLE_PLACEHOLDER,
+    WHOLE_GPU_RESOURCE,
+)
+from kubeshare.api.pool import Pool
+from kubeshare.core.demand import Demand
+from kubeshare.core.device import Device
+from kubeshare.core.policies import policy
+from kubeshare.kube.meta import Condition, ObjectMeta
+from kubeshare.kube.reflector import Reflector
+from kubeshare.scheduler.decide import decide
+from kubeshare.scheduler.eligibility import Eligibility, eligible
+
+SIZES = (1_000, 10_000)
+
+_DECISIONS = 300
+_BUILT = 5
+
+
+def run() -> list[bool]:
+    """Both sides at two sizes of a cluster."""
+    try:
+        return [asyncio.run(_compare(gpus)) for gpus in SIZES]
+    finally:
+        gc.unfreeze()
+
+
+async def _compare(gpus: int) -> bool:
+    world = _World(gpus)
+    world.build_once()
+    kept, built = [], []
+    for number, demand in enumerate(islice(world.demands, _DECISIONS)):
+        world.something_happens(number)
+        begun = time.thread_time_ns()
+        world.decide(demand)
+        kept.append((time.thread_time_ns() - begun) / 1000)
+        if number < _BUILT:
+            begun = time.thread_time_ns()
+            world.decide_anew(demand)
+            built.append((time.thread_time_ns() - begun) / 1000)
+    what = f"decision of the cluster's scheduler after an event, {gpus} GPUs, µs"
+    cost = median(kept)
+    return line(what, "<= 300 median", cost, met=cost <= 300, built_each_time_us=median(built))
+
+
+class _World:
+    """The objects of a cluster, as watches have told of them."""
+
+    def __init__(self, gpus: int) -> None:
+        drawn = Cluster("mixed", gpus)
+        self.demands = drawn.demands()
+        api = FakeApiServer().api()
+        self._vgpus: Reflector[v1.VGPU] = Reflector(api, v1.VGPUS.into(v1.VGPU))
+        self._gpunodes: Reflector[v1.GPUNode] = Reflector(api, v1.GPUNODES.into(v1.GPUNode))
+        self._nodes: Reflector[objects.Node] = Reflector(api, objects.NODES)
+        self._pods: Reflector[objects.Pod] = Reflector(api, objects.PODS)
+        self._pool = Pool(api, self._vgpus, "bench")
+        self._kept = KeptLedger(
+            self._pool, gpunodes=self._gpunodes, nodes=self._nodes, pods=self._pods
+        )
+        self._eligibility = Eligibility(self._nodes)
+        self._devices = drawn.devices
+        for node in drawn.nodes:
+            self._nodes.store.put(_node(node.name))
+        for name, of_node in groupby(drawn.devices, lambda device: device.node):
+            devices = list(of_node)
+            self._gpunodes.store.put(_gpunode(name, devices))
+            for device in devices:
+                self._vgpus.store.put(_vgpu(device))
+                self._pods.store.put(_placeholder(device))
+
+    def build_once(self) -> None:
+        """The start of the program, which leaves what it has built out of garbage collection."""
+        decide(policy("locality"), self._kept.now(), next(self.demands), self._eligibility.of({}))
+        gc.collect()
+        gc.freeze()
+
+    def something_happens(self, number: int) -> None:
+        """A watch tells that a vGPU has lost its holders, or that it has them again."""
+        device = self._devices[number // 2 * 7 % len(self._devices)]
+        if number % 2 == 0:
+            device = msgspec.structs.replace(device, holders=())
+        changes = self._vgpus.store.put(_vgpu(device, version=number + 2))
+        self._vgpus._tell(changes)  # noqa: SLF001 - there is no watch that would
+
+    def decide(self, demand: Demand) -> None:
+        """As the scheduler does it."""
+        where = self._eligibility.of({})
+        decide(policy("locality"), self._kept.now(), demand, where)
+
+    def decide_anew(self, demand: Demand) -> None:
+        """With a ledger that is made for this one."""
+        nodes = self._nodes.store.snapshot().values()
+        built = ledger.build(
+            self._pool.all(),
+            self._gpunodes.store.snapshot().values(),
+            nodes,
+            self._pods.store.snapshot().values(),
+        )
+        decide(policy("locality"), built, demand, eligible(nodes, {}))
+
+
+def _node(name: str) -> objects.Node:
+    status = objects.NodeStatus(
+        allocatable={WHOLE_GPU_RESOURCE: GPUS_ON_A_NODE},
+        conditions=(Condition(type="Ready", status="True"),),
+    )
+    return objects.Node(metadata=_meta(name), status=status)
+
+
+def _gpunode(name: str, devices: list[Device]) -> v1.GPUNode:
+    found = tuple(
+        v1.GPUDevice(uuid=f"GPU-{of.id}", index=number, model=of.model, memory_bytes=of.memory)
+        for number, of in enumerate(devices)
+    )
+    return v1.GPUNode(metadata=_meta(name), spec=v1.GPUNodeSpec(devices=found))
+
+
+def _vgpu(device: Device, version: int = 1) -> v1.VGPU:
+    spec = v1.VGPUSpec(
+        node_name=device.node,
+        uuid=f"GPU-{device.id}",
+        model=device.model,
+        memory_bytes=device.memory,
+    )
+    holders = tuple(
+        v1.Holder(
+            demand=each.demand,
+            name=each.name,
+            request_micros=each.request,
+            limit_micros=each.limit,
+            memory_bytes=each.memory,
+            affinity=each.affinity,
+            anti_affinity=each.anti_affinity,
+            exclusion=each.exclusion,
+        )
+        for each in device.holders
+    )
+    status = v1.VGPUStatus(phase="Active", holders=holders)
+    return v1.VGPU(metadata=_meta(device.id, version=version), spec=spec, status=status)
+
+
+def _placeholder(device: Device) -> objects.Pod:
+    labels = {LABEL_ROLE: ROLE_PLACEHOLDER, LABEL_VGPU: device.id}
+    needs = objects.ResourceNeeds(limits={WHOLE_GPU_RESOURCE: 1})
+    return objects.Pod(
+        metadata=_meta(device.id, namespace=NAMESPACE, labels=labels),
+        spec=objects.PodSpec(
+            node_name=device.node,
+            containers=(objects.Container(name="placeholder", resources=needs),),
+        ),
+        status=objects.PodStatus(phase="Running"),
+    )
+
+
+def _meta(name: str, version: int = 1, **more: Any) -> ObjectMeta:
+    return ObjectMeta(name=name, uid=name, resource_version=str(version), **more)
