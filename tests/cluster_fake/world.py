@@ -23,9 +23,13 @@ class World:
 
     Args:
         gpus: node -> how many GPUs of 16 GiB it has.
+
+    Attributes:
+        policy: by which the scheduler places.
     """
 
     def __init__(self, **gpus: int) -> None:
+        self.policy = "locality"
         self.server = FakeApiServer()
         self.actors = Actors(self.server)
         self.violations: list[str] = []
@@ -50,6 +54,20 @@ class World:
         self.server.seed(NODES, {"metadata": metadata, "spec": spec, "status": status})
         found = {"metadata": {"name": name}, "spec": {"devices": devices}}
         self.server.seed(GPUNODES, found)
+
+    def link(self, node: str, **links: str) -> None:
+        """Say how a node's GPUs are linked: ``gpu_0_2="NV2"``; pairs not named are ``SYS``."""
+        found = [
+            {"a": int(a), "b": int(b), "link": link}
+            for a, b, link in ((*pair.split("_")[1:], link) for pair, link in links.items())
+        ]
+        self.server.change(GPUNODES, node, "", lambda obj: obj["spec"].update(links=found))
+
+    def reserve(self, node: str, *gpuids: str) -> None:
+        """Have vGPUs on a node that stay when they are idle."""
+        for gpuid in gpuids:
+            spec = {"nodeName": node, "pool": "reserved", "memoryBytes": 16 * GIB}
+            self.server.seed(VGPUS, {"metadata": {"name": gpuid}, "spec": spec, "status": {}})
 
     def share(self, name: str, request: object = "0.3", **more: Any) -> Raw:
         """Apply a SharePod; ``memory`` 1Gi, ``spec`` and ``annotations`` where given."""
@@ -91,6 +109,11 @@ class World:
         """A condition of a SharePod; empty where it has none of that type."""
         conditions = self.sharepod(name).get("status", {}).get("conditions", [])
         return next((each for each in conditions if each["type"] == kind), {})
+
+    def vgpu(self, gpuid: str) -> Raw:
+        found = self.server.stored(VGPUS, gpuid)
+        assert found is not None, f"there is no vGPU {gpuid}"
+        return found
 
     def pod(self, name: str, namespace: str = "default") -> Raw | None:
         return self.server.stored(PODS, name, namespace)
@@ -155,11 +178,10 @@ class World:
 
     async def _program(self, name: str) -> None:
         api = self.server.api()
-        locality = policy("locality")
         if name == "scheduler":
-            await scheduler_program(api, locality, instance="test").run()
+            await scheduler_program(api, policy(self.policy), instance="test").run()
         else:
-            image = "pause:1"
+            locality, image = policy("locality"), "pause:1"
             await devices_program(api, locality, placeholder_image=image, instance="test").run()
 
     def _check(self) -> None:

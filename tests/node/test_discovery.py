@@ -9,7 +9,9 @@ import msgspec
 import pytest
 
 from kubeshare import native
+from kubeshare.api.links import matrix
 from kubeshare.api.v1 import GPUNodeSpec
+from kubeshare.core.topology import Level
 from kubeshare.fakegpu import gpus
 from kubeshare.node.discovery import DiscoveryError, NvmlGpus, find_nvml
 
@@ -66,6 +68,27 @@ def test_the_gpus_of_the_drivers_root_are_found_with_memory_and_link(driver_root
     assert (link.a, link.b) == (0, 1)
     assert link.link in {"PIX", "PXB", "PHB", "NODE", "SYS"}
     assert found.driver_version
+
+
+@pytest.mark.native
+def test_each_kind_of_link_is_found_and_becomes_the_level_that_placement_goes_by(
+    driver_root: Path,
+) -> None:
+    """Of four GPUs, each pair has another kind of link."""
+    profile = driver_root / "usr/lib/x86_64-linux-gnu/fakegpu.profile"
+    links = {"0.1": "NV2", "0.2": "PIX", "0.3": "PXB", "1.2": "PHB", "1.3": "NODE", "2.3": "SYS"}
+    lines = [f"link.{pair} = {link}" for pair, link in links.items()]
+    profile.write_text("\n".join(["model = V100", "count = 4", *lines, ""]))
+    result = read(driver_root)
+    assert result.returncode == 0, result.stderr.decode()
+    found = msgspec.json.decode(result.stdout, type=GPUNodeSpec)
+    assert {f"{each.a}.{each.b}": each.link for each in found.links} == links
+    assert matrix(found) == (
+        (Level.SELF, Level.NVLINK, Level.PIX, Level.PXB),
+        (Level.NVLINK, Level.SELF, Level.PHB, Level.NODE),
+        (Level.PIX, Level.PHB, Level.SELF, Level.SYS),
+        (Level.PXB, Level.NODE, Level.SYS, Level.SELF),
+    )
 
 
 def test_a_library_that_cannot_be_loaded_is_an_error_with_its_path(tmp_path: Path) -> None:
