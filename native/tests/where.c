@@ -3,9 +3,20 @@
  *
  *   symbol NAME                     dlsym of the driver's handle
  *   nvml NAME                       dlsym of NVML's
+ *   file PATH NAME                  dlsym of the handle that dlopen gives for a path
+ *   version NAME VERSION            dlvsym of the driver's handle
+ *   namespace NAME                  dlsym of the handle that dlmopen gives in a new namespace
+ *   deep-linked NAME                what an object that is linked to the driver has under a name
+ *                                   when it was opened with RTLD_DEEPBIND (deepbind.c)
+ *   deep-dlsym NAME                 dlsym of such an object
  *   address NAME VERSION FLAGS      cuGetProcAddress, five arguments
+ *   address-v1 NAME VERSION FLAGS   cuGetProcAddress, four arguments; both were themselves found
+ *                                   by cuGetProcAddress
  *   trampoline NAME                 dlsym of a library with functions named as the driver's
+ *   constructed                     what a library's constructor found before main (constructor.c)
  *   next                            which marker RTLD_NEXT means in the library that asks
+ *   empty                           cuGetProcAddress of the empty name at version 0: the pointer
+ *                                   that it leaves, and what it returns by result and status
  *
  * An answer has the file and the exported name, both empty where there is none, and whether
  * dlerror has something to say afterwards.
@@ -24,24 +35,93 @@ static void *open_library(const char *name) {
     return library;
 }
 
+typedef int address_function(const char *, void **, int, uint64_t, int *);
+typedef int address_function_v1(const char *, void **, int, uint64_t);
+
+/* cuGetProcAddress as the CUDA runtime finds it: by itself. */
+static void *address_by_itself(int version) {
+    address_function *first;
+    void *found = NULL;
+    int status;
+    *(void **)&first = dlsym(open_library("libcuda.so.1"), "cuGetProcAddress_v2");
+    return first("cuGetProcAddress", &found, version, 0, &status) == 0 ? found : NULL;
+}
+
 static void *by_address(char **words) {
-    int (*get)(const char *, void **, int, uint64_t, int *);
+    address_function *get;
     void *function = NULL;
     int status;
-    *(void **)&get = dlsym(open_library("libcuda.so.1"), "cuGetProcAddress_v2");
+    *(void **)&get = address_by_itself(12000);
     const uint64_t flags = strtoull(words[3], NULL, 10);
     return get(words[1], &function, atoi(words[2]), flags, &status) == 0 ? function : NULL;
 }
 
-static void *find(char **words) {
-    if (strcmp(words[0], "symbol") == 0)
-        return dlsym(open_library("libcuda.so.1"), words[1]);
-    if (strcmp(words[0], "nvml") == 0)
-        return dlsym(open_library("libnvidia-ml.so.1"), words[1]);
-    if (strcmp(words[0], "trampoline") == 0)
-        return dlsym(open_library("libtrampoline.so"), words[1]);
-    return by_address(words);
+static void *by_address_v1(char **words) {
+    address_function_v1 *get;
+    void *function = NULL;
+    *(void **)&get = address_by_itself(11030);
+    const uint64_t flags = strtoull(words[3], NULL, 10);
+    return get(words[1], &function, atoi(words[2]), flags) == 0 ? function : NULL;
 }
+
+static void *of_driver(char **words) {
+    return dlsym(open_library("libcuda.so.1"), words[1]);
+}
+
+static void *of_nvml(char **words) {
+    return dlsym(open_library("libnvidia-ml.so.1"), words[1]);
+}
+
+static void *of_file(char **words) {
+    return dlsym(open_library(words[1]), words[2]);
+}
+
+static void *of_version(char **words) {
+    return dlvsym(open_library("libcuda.so.1"), words[1], words[2]);
+}
+
+static void *of_namespace(char **words) {
+    static void *library;
+    if (library == NULL)
+        library = dlmopen(LM_ID_NEWLM, "libcuda.so.1", RTLD_NOW);
+    return dlsym(library, words[1]);
+}
+
+static void *of_trampoline(char **words) {
+    return dlsym(open_library("libtrampoline.so"), words[1]);
+}
+
+static void *of_deepbind(char **words) {
+    void *object = dlopen("libdeepbind.so", RTLD_NOW | RTLD_LOCAL | RTLD_DEEPBIND);
+    void *(*ask)(const char *);
+    *(void **)&ask =
+        dlsym(object, strcmp(words[0], "deep-linked") == 0 ? "deep_linked" : "deep_dlsym");
+    return ask != NULL ? ask(words[1]) : NULL;
+}
+
+static void *of_constructor(char **words) {
+    (void)words;
+    void **found = dlsym(RTLD_DEFAULT, "found_by_constructor");
+    return found != NULL ? *found : NULL;
+}
+
+static const struct way {
+    const char *name;
+    int words;
+    void *(*find)(char **words);
+} ways[] = {
+    {"symbol",      2, of_driver     },
+    {"nvml",        2, of_nvml       },
+    {"file",        3, of_file       },
+    {"version",     3, of_version    },
+    {"namespace",   2, of_namespace  },
+    {"deep-linked", 2, of_deepbind   },
+    {"deep-dlsym",  2, of_deepbind   },
+    {"address",     4, by_address    },
+    {"address-v1",  4, by_address_v1 },
+    {"trampoline",  2, of_trampoline },
+    {"constructed", 1, of_constructor},
+};
 
 static void say_where(void *function) {
     const bool failed = dlerror() != NULL;
@@ -59,8 +139,29 @@ static void say_next(void) {
     printf("{\"marker\": %d}\n", ask != NULL ? ask() : -1);
 }
 
+static void say_empty(void) {
+    address_function *get;
+    void *function = &function;
+    int status = -1;
+    *(void **)&get = dlsym(open_library("libcuda.so.1"), "cuGetProcAddress_v2");
+    const int result = get("", &function, 0, 0, &status);
+    printf("{\"result\": %d, \"is_null\": %s, \"status\": %d}\n", result,
+           function == NULL ? "true" : "false", status);
+}
+
+static void answer(char **words, int count) {
+    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+        if (strcmp(words[0], ways[i].name) == 0 && count == ways[i].words) {
+            say_where(ways[i].find(words));
+            return;
+        }
+    }
+    fprintf(stderr, "where: no such question: %s\n", words[0]);
+    exit(2);
+}
+
 int main(void) {
-    char line[256];
+    char line[4096];
     setvbuf(stdout, NULL, _IOLBF, 0);
     while (fgets(line, sizeof line, stdin) != NULL) {
         char *words[5] = {0};
@@ -68,10 +169,14 @@ int main(void) {
         for (char *word = strtok(line, " \n"); word != NULL && count < 4;
              word = strtok(NULL, " \n"))
             words[count++] = word;
-        if (count == 1)
+        if (count == 0)
+            continue;
+        if (strcmp(words[0], "next") == 0)
             say_next();
-        else if (count > 1)
-            say_where(find(words));
+        else if (strcmp(words[0], "empty") == 0)
+            say_empty();
+        else
+            answer(words, count);
     }
     return 0;
 }

@@ -13,9 +13,10 @@
 #include <stddef.h>
 #include <stdlib.h>
 
-/* What pthread_atfork calls. That one is no part of libc before glibc 2.34. */
+/* What pthread_atfork calls. That one is no part of libc before glibc 2.34. Weak: musl has none,
+ * and its programs must start all the same. */
 extern int __register_atfork(void (*prepare)(void), void (*parent)(void), void (*child)(void),
-                             void *object);
+                             void *object) __attribute__((weak));
 extern void *__dso_handle __attribute__((visibility("hidden")));
 
 /* Only the thread that forked lives on: locks of the others would never be
@@ -35,6 +36,7 @@ void ks_process_watch(void) {
     static atomic_flag done = ATOMIC_FLAG_INIT;
     if (atomic_flag_test_and_set(&done))
         return;
-    __register_atfork(NULL, NULL, start_clean, &__dso_handle);
+    if (&__register_atfork != NULL)
+        __register_atfork(NULL, NULL, start_clean, &__dso_handle);
     atexit(ks_contexts_close);
 }

@@ -42,8 +42,18 @@ $(BUILD)/tests/libtrampoline-2.so: LIBS := -ldl
 $(BUILD)/tests/libtrampoline-2.so: $(BUILD)/obj/tests/trampoline-2.o
 	$(library)
 
+$(BUILD)/tests/libdeepbind.so: LIBS := -ldl
+$(BUILD)/tests/libdeepbind.so: $(BUILD)/obj/tests/deepbind.o $(BUILD)/fakegpu/libcuda.so.1
+	@mkdir -p $(@D)
+	$(call say,LD)
+	@$(CC) $(LDFLAGS) -shared -Wl,-soname,$(@F) -o $@ $^ $(LIBS)
+$(BUILD)/tests/libconstructor.so: LIBS := -ldl
+$(BUILD)/tests/libconstructor.so: $(BUILD)/obj/tests/constructor.o
+	$(library)
+
 VGPU_PROBES := $(BUILD)/tests/probe $(BUILD)/tests/probe-linked
 TARGETS += $(VGPU_PROBES) $(BUILD)/launch-bench
 TARGETS += $(BUILD)/tests/where $(BUILD)/tests/libtrampoline.so $(BUILD)/tests/libtrampoline-2.so
+TARGETS += $(BUILD)/tests/libdeepbind.so $(BUILD)/tests/libconstructor.so
 CHECKED += $(VGPU_PROBES)
 SOURCES += $(wildcard tests/*.[ch])

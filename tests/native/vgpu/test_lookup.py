@@ -1,16 +1,25 @@
-"""Functions are swapped by what the driver answers, and nothing else is touched."""
+"""Functions are swapped by what the driver answers, and nothing else is touched.
 
+Each way by which a program gets a function has its test. Where a preloaded library cannot
+stand in front, the test says what the program gets.
+"""
+
+from collections import defaultdict
 from collections.abc import Iterator
 
 import pytest
+from driver import rows
+from driver.rows import Row
 
 from kubeshare import native
-from vgpu_claim import Machine, Probe
+from vgpu_claim import Claim, Machine, Probe
 
 pytestmark = pytest.mark.native
 
 OURS = "libkubeshare-vgpu.so"
 DRIVER = "libcuda.so.1"
+NVML = "libnvidia-ml.so.1"
+NEWEST = 13050
 PER_THREAD = 2
 EXPORTS = native.path("generated/exports.txt")
 
@@ -51,32 +60,91 @@ def test_a_function_that_only_bears_a_drivers_name_is_left_alone(where: Probe) -
     assert answer == {"file": "libtrampoline.so", "name": "cuMemAlloc_v2", "error": False}
 
 
-@pytest.mark.parametrize(
-    ("base", "version", "flags", "exported"),
-    [
-        ("cuMemAlloc", 2000, 0, "cuMemAlloc"),
-        ("cuMemAlloc", 3010, 0, "cuMemAlloc"),
-        ("cuMemAlloc", 3020, 0, "cuMemAlloc_v2"),
-        ("cuMemAlloc", 13000, 0, "cuMemAlloc_v2"),
-        ("cuGetProcAddress", 11030, 0, "cuGetProcAddress"),
-        ("cuGetProcAddress", 12000, 0, "cuGetProcAddress_v2"),
-        ("cuCtxCreate", 3020, 0, "cuCtxCreate_v2"),
-        ("cuCtxCreate", 11040, 0, "cuCtxCreate_v3"),
-        ("cuCtxCreate", 13000, 0, "cuCtxCreate_v4"),
-        ("cuDevicePrimaryCtxReset", 7000, 0, "cuDevicePrimaryCtxReset"),
-        ("cuDevicePrimaryCtxReset", 11000, 0, "cuDevicePrimaryCtxReset_v2"),
-        ("cuLaunchKernel", 12000, 0, "cuLaunchKernel"),
-        ("cuLaunchKernel", 12000, PER_THREAD, "cuLaunchKernel_ptsz"),
-        ("cuMemsetD8", 12000, PER_THREAD, "cuMemsetD8_v2_ptds"),
-        ("cuMemsetD2D16Async", 12000, PER_THREAD, "cuMemsetD2D16Async_ptsz"),
-        ("cuMemFree", 12000, PER_THREAD, "cuMemFree_v2"),
-    ],
-)
+def driver_rows() -> list[Row]:
+    return [row for row in rows.read() if not row.is_nvml]
+
+
+def of_driver(row: Row | None) -> dict[str, object]:
+    """Where a row's function must be found, as `where` says it."""
+    if row is None:
+        return {"file": "", "name": "", "error": False}
+    return {"file": OURS if row.body else DRIVER, "name": row.symbol, "error": False}
+
+
+def newest(known: list[Row], version: int, *, per_thread: bool) -> Row | None:
+    """The ABI that NVIDIA's rule chooses: of the twins first where those are asked for."""
+    for twins in [True, False] if per_thread else [False]:
+        fitting = [row for row in known if row.is_twin == twins and row.since <= version]
+        if fitting:
+            return max(fitting, key=lambda row: row.since)
+    return None
+
+
+@pytest.mark.parametrize("way", ["address", "address-v1"])
+@pytest.mark.parametrize("flags", [0, 1, PER_THREAD])
 def test_cu_get_proc_address_gives_the_hook_of_the_abi_that_was_asked_for(
-    where: Probe, base: str, version: int, flags: int, exported: str
+    where: Probe, way: str, flags: int
 ) -> None:
-    answer = ask(where, "address", base, version, flags)
-    assert answer == {"file": OURS, "name": exported, "error": False}
+    bases = defaultdict(list)
+    for row in driver_rows():
+        bases[row.base].append(row)
+    questions = [
+        (base, version, newest(known, version, per_thread=flags == PER_THREAD))
+        for base, known in bases.items()
+        if any(row.body for row in known)
+        for row in known
+        for version in {row.since - 10, row.since, NEWEST}
+    ]
+    assert len(questions) > 400
+    for base, version, row in questions:
+        assert ask(where, way, base, version, flags) == of_driver(row), (base, version)
+
+
+def test_every_abi_of_every_name_is_found_by_its_symbol(where: Probe) -> None:
+    for row in driver_rows():
+        assert ask(where, "symbol", row.symbol) == of_driver(row)
+
+
+def test_a_versioned_lookup_fails_as_it_does_without_us(machine: Machine, where: Probe) -> None:
+    """The driver's symbols have no versions, so that dlvsym finds none of them."""
+    with machine.run(["where"], {}, preload="") as alone:
+        for name in ("cuLaunchKernel", "cuNoSuchThing"):
+            nothing = {"file": "", "name": "", "error": True}
+            assert ask(where, "version", name, "CUDA_1") == nothing
+            assert ask(alone, "version", name, "CUDA_1") == nothing
+
+
+def test_the_path_by_which_the_driver_is_opened_makes_no_difference(where: Probe) -> None:
+    for library, name in [(DRIVER, "cuLaunchKernel"), (NVML, "nvmlDeviceGetMemoryInfo_v2")]:
+        for path in (library, native.path("fakegpu") / library):
+            answer = ask(where, "file", path, name)
+            assert answer == {"file": OURS, "name": name, "error": False}
+
+
+def test_the_empty_name_is_answered_by_the_driver(where: Probe) -> None:
+    no_such_symbol = 1
+    assert ask(where, "empty") == {"result": 0, "is_null": True, "status": no_such_symbol}
+
+
+def test_a_constructor_that_runs_before_main_gets_the_hooks(machine: Machine, claim: Claim) -> None:
+    libraries = [native.path("tests") / "libconstructor.so", machine.library]
+    for order in (libraries, libraries[::-1]):
+        preload = " ".join(map(str, order))
+        with machine.run(["where"], claim.environment, preload=preload) as where:
+            answer = ask(where, "constructed")
+            assert answer == {"file": OURS, "name": "cuLaunchKernel", "error": False}
+
+
+def test_bypass_an_object_bound_deeply_gets_the_drivers_own_functions(where: Probe) -> None:
+    for way in ("deep-linked", "deep-dlsym"):
+        answer = ask(where, way, "cuLaunchKernel")
+        assert answer == {"file": DRIVER, "name": "cuLaunchKernel", "error": False}
+
+
+def test_bypass_a_driver_in_a_namespace_of_its_own_is_not_hooked(where: Probe) -> None:
+    answer = ask(where, "namespace", "cuLaunchKernel")
+    assert answer == {"file": DRIVER, "name": "cuLaunchKernel", "error": False}
+    assert ask(where, "symbol", "cuLaunchKernel")["file"] == OURS
 
 
 def test_a_name_newer_than_the_version_asked_for_stays_absent(where: Probe) -> None:
