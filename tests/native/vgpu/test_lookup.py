@@ -96,8 +96,8 @@ def test_cu_get_proc_address_gives_the_hook_of_the_abi_that_was_asked_for(
         for version in {row.since - 10, row.since, NEWEST}
     ]
     assert len(questions) > 400
-    for base, version, row in questions:
-        assert ask(where, way, base, version, flags) == of_driver(row), (base, version)
+    for base, version, expected in questions:
+        assert ask(where, way, base, version, flags) == of_driver(expected), (base, version)
 
 
 def test_every_abi_of_every_name_is_found_by_its_symbol(where: Probe) -> None:
