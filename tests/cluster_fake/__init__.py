@@ -3,11 +3,20 @@
 ``World`` has a ``FakeApiServer`` and the actors that KubeShare works with: a
 kube-scheduler that binds pods where they fit, kubelets that run them, node agents
 that name GPUs and release holders, and the garbage collector. The programs under
-test are the real ones, in virtual time. ``expect_scheduled`` and ``expect_pending``
+test are the real ones, in virtual time. ``story`` makes a test of what is told of a
+world. ``expect_scheduled`` and ``expect_pending``
 say what a test is about.
 """
 
 from cluster_fake.expectations import expect_pending, expect_scheduled
-from cluster_fake.world import GIB, World, in_world
+from cluster_fake.world import GIB, World, in_world, seed_held, story
 
-__all__ = ["GIB", "World", "expect_pending", "expect_scheduled", "in_world"]
+__all__ = [
+    "GIB",
+    "World",
+    "expect_pending",
+    "expect_scheduled",
+    "in_world",
+    "seed_held",
+    "story",
+]

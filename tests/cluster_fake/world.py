@@ -110,6 +110,14 @@ class World:
         conditions = self.sharepod(name).get("status", {}).get("conditions", [])
         return next((each for each in conditions if each["type"] == kind), {})
 
+    def ready(self, name: str) -> bool:
+        return bool(self.condition(name, "Ready").get("status") == "True")
+
+    def pod_uids(self) -> dict[str, str]:
+        """The name of each holder -> the uid of the pod that it names."""
+        found = [each for vgpu in self.server.all(VGPUS) for each in holders(vgpu)]
+        return {each["name"]: each["podUid"] for each in found}
+
     def vgpu(self, gpuid: str) -> Raw:
         found = self.server.stored(VGPUS, gpuid)
         assert found is not None, f"there is no vGPU {gpuid}"
@@ -160,6 +168,12 @@ class World:
             task.cancel()
             await asyncio.wait([task])
 
+    async def run(self, name: str, request: object = "0.3", **more: Any) -> Raw:
+        """Apply a SharePod as :meth:`share` does, and wait until its pod runs."""
+        made = self.share(name, request, **more)
+        await self.until(lambda: self.running(name))
+        return made
+
     async def until(self, condition: Callable[[], object], seconds: float = 60.0) -> None:
         await until(condition, seconds=seconds)
 
@@ -207,6 +221,23 @@ class World:
         ]
 
 
+def seed_held(world: World, uid: str) -> None:
+    """A vGPU of which a SharePod ``a`` holds a part, for a pod that was never bound."""
+    holder = {
+        "demand": uid,
+        "namespace": "default",
+        "name": "a",
+        "podUid": "",
+        "container": "",
+        "requestMicros": 1,
+        "limitMicros": 1,
+        "memoryBytes": 1,
+    }
+    spec = {"nodeName": "n1", "pool": "onDemand", "memoryBytes": 16 * GIB}
+    status = {"phase": "Creating", "holders": [holder]}
+    world.server.seed(VGPUS, {"metadata": {"name": "x"}, "spec": spec, "status": status})
+
+
 def in_world(story: Callable[[World], Awaitable[None]], **gpus: int) -> World:
     """Play a test's story in a new world; returns the world as it was left."""
 
@@ -216,6 +247,20 @@ def in_world(story: Callable[[World], Awaitable[None]], **gpus: int) -> World:
         return world
 
     return run_virtual(main())
+
+
+def story(**gpus: int) -> Callable[[Callable[[World], Awaitable[None]]], Callable[[], None]]:
+    """Make a test of a story: it is played in a new world with these GPUs."""
+
+    def decorate(tell: Callable[[World], Awaitable[None]]) -> Callable[[], None]:
+        def play() -> None:
+            in_world(tell, **gpus)
+
+        # Not functools.wraps: pytest would look for a fixture named as the story's argument.
+        play.__name__, play.__doc__ = tell.__name__, tell.__doc__
+        return play
+
+    return decorate
 
 
 def _overcommitted(vgpu: Raw, _old: Raw | None) -> str | None:

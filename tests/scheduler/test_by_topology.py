@@ -1,6 +1,6 @@
 """SharePods placed by the links of the GPUs that the cluster's node agents found."""
 
-from cluster_fake import World, expect_pending, in_world
+from cluster_fake import World, expect_pending, story
 
 PAIRED = {"gpu_0_2": "NV2", "gpu_1_3": "NV2", "gpu_0_1": "PHB", "gpu_2_3": "PHB"}
 
@@ -17,49 +17,47 @@ async def have_gpus(world: World, *gpuids: str) -> dict[str, str]:
     return {world.vgpu(gpuid)["spec"]["uuid"]: gpuid for gpuid in gpuids}
 
 
-def test_a_demand_for_two_whole_gpus_gets_a_pair_that_is_joined_by_nvlink() -> None:
-    async def story(world: World) -> None:
-        gpuid = await have_gpus(world, "a", "b", "c", "d")
-        world.share("first", "1", memory="16Gi", count=2)
-        await world.until(lambda: world.condition("first", "Scheduled"))
-        pairs = [sorted(gpuid[f"GPU-n1-{number}"] for number in pair) for pair in ((0, 2), (1, 3))]
-        chosen = world.sharepod("first")["spec"]["gpu"]["ids"]
-        assert chosen in pairs
-        world.share("second", "1", memory="16Gi", count=2)
-        await world.until(lambda: world.condition("second", "Scheduled"))
-        pairs.remove(chosen)
-        assert world.sharepod("second")["spec"]["gpu"]["ids"] == pairs[0]
-        await world.until(lambda: world.running("first", "second"))
-
-    in_world(story, n1=4)
-
-
-def test_a_fraction_goes_to_a_gpu_that_is_in_use_and_a_pair_is_kept_whole() -> None:
-    async def story(world: World) -> None:
-        gpuid = await have_gpus(world, "a", "b", "c", "d")
-        world.share("first", "0.5")
-        await world.until(lambda: world.condition("first", "Scheduled"))
-        world.share("second", "0.3")
-        await world.until(lambda: world.shares_gpu("first", "second"))
-        used = world.sharepod("first")["spec"]["gpu"]["id"]
-        world.share("third", "1", memory="16Gi", count=2)
-        await world.until(lambda: world.condition("third", "Scheduled"))
-        pair = sorted(
-            gpuid[f"GPU-n1-{number}"]
-            for number in ((0, 2), (1, 3))[used in (gpuid["GPU-n1-0"], gpuid["GPU-n1-2"])]
-        )
-        assert world.sharepod("third")["spec"]["gpu"]["ids"] == pair
-
-    in_world(story, n1=4)
+@story(n1=4)
+async def test_a_demand_for_two_whole_gpus_gets_a_pair_that_is_joined_by_nvlink(
+    world: World,
+) -> None:
+    gpuid = await have_gpus(world, "a", "b", "c", "d")
+    world.share("first", "1", memory="16Gi", count=2)
+    await world.until(lambda: world.condition("first", "Scheduled"))
+    pairs = [sorted(gpuid[f"GPU-n1-{number}"] for number in pair) for pair in ((0, 2), (1, 3))]
+    chosen = world.sharepod("first")["spec"]["gpu"]["ids"]
+    assert chosen in pairs
+    world.share("second", "1", memory="16Gi", count=2)
+    await world.until(lambda: world.condition("second", "Scheduled"))
+    pairs.remove(chosen)
+    assert world.sharepod("second")["spec"]["gpu"]["ids"] == pairs[0]
+    await world.until(lambda: world.running("first", "second"))
 
 
-def test_what_waits_is_told_of_each_gpu_by_its_id() -> None:
-    async def story(world: World) -> None:
-        await have_gpus(world, "a", "b")
-        world.share("first", "1", memory="16Gi", count=2)
-        await world.until(lambda: world.condition("first", "Scheduled"))
-        world.share("second", "0.5")
-        await world.until(lambda: world.events("second"))
-        expect_pending(world, "second").because("n1/a: ", "n1/b: ")
+@story(n1=4)
+async def test_a_fraction_goes_to_a_gpu_that_is_in_use_and_a_pair_is_kept_whole(
+    world: World,
+) -> None:
+    gpuid = await have_gpus(world, "a", "b", "c", "d")
+    world.share("first", "0.5")
+    await world.until(lambda: world.condition("first", "Scheduled"))
+    world.share("second", "0.3")
+    await world.until(lambda: world.shares_gpu("first", "second"))
+    used = world.sharepod("first")["spec"]["gpu"]["id"]
+    world.share("third", "1", memory="16Gi", count=2)
+    await world.until(lambda: world.condition("third", "Scheduled"))
+    pair = sorted(
+        gpuid[f"GPU-n1-{number}"]
+        for number in ((0, 2), (1, 3))[used in (gpuid["GPU-n1-0"], gpuid["GPU-n1-2"])]
+    )
+    assert world.sharepod("third")["spec"]["gpu"]["ids"] == pair
 
-    in_world(story, n1=2)
+
+@story(n1=2)
+async def test_what_waits_is_told_of_each_gpu_by_its_id(world: World) -> None:
+    await have_gpus(world, "a", "b")
+    world.share("first", "1", memory="16Gi", count=2)
+    await world.until(lambda: world.condition("first", "Scheduled"))
+    world.share("second", "0.5")
+    await world.until(lambda: world.events("second"))
+    expect_pending(world, "second").because("n1/a: ", "n1/b: ")

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from cluster_fake import GIB, World, expect_pending, expect_scheduled, in_world
+from cluster_fake import GIB, World, expect_pending, expect_scheduled, in_world, story
 from kube_fake import Fault
 from kubeshare.api.v1 import GPUNODES, SHAREPODS, VGPUS
 from kubeshare.kube.resources import NODES
@@ -12,143 +12,124 @@ from kubeshare.kube.resources import NODES
 Raw = dict[str, Any]
 
 
-def test_a_sharepod_on_an_empty_node_gets_a_new_vgpu() -> None:
-    async def story(world: World) -> None:
-        world.share("a")
-        world.start("scheduler")
-        await world.until(lambda: world.condition("a", "Scheduled"))
-        placed = expect_scheduled(world, "a").on_node("n1")
-        vgpu = world.server.stored(VGPUS, placed.gpuid)
-        assert vgpu is not None
-        assert vgpu["spec"]["memoryBytes"] == 16 << 30
-        assert vgpu["spec"]["model"] == "V100"
-        assert world.condition("a", "Scheduled")["reason"] == "Bound"
-        await world.until(lambda: world.events("a"))
-        assert f"Bound: new vGPU {placed.gpuid} on node n1" in world.events("a")
-
-    in_world(story, n1=1)
+@story(n1=1)
+async def test_a_sharepod_on_an_empty_node_gets_a_new_vgpu(world: World) -> None:
+    world.share("a")
+    world.start("scheduler")
+    await world.until(lambda: world.condition("a", "Scheduled"))
+    placed = expect_scheduled(world, "a").on_node("n1")
+    vgpu = world.server.stored(VGPUS, placed.gpuid)
+    assert vgpu is not None
+    assert vgpu["spec"]["memoryBytes"] == 16 << 30
+    assert vgpu["spec"]["model"] == "V100"
+    assert world.condition("a", "Scheduled")["reason"] == "Bound"
+    await world.until(lambda: world.events("a"))
+    assert f"Bound: new vGPU {placed.gpuid} on node n1" in world.events("a")
 
 
-def test_the_published_annotations_are_read_and_kept() -> None:
+@story(n1=1)
+async def test_the_published_annotations_are_read_and_kept(world: World) -> None:
     amounts = {"gpu_request": "0.5", "gpu_limit": "1.0", "gpu_mem": "3145728000"}
     annotations = {f"kubeshare/{key}": value for key, value in amounts.items()}
+    world.share("a", None, annotations=annotations)
+    world.start("scheduler")
+    await world.until(lambda: world.condition("a", "Scheduled"))
+    gpuid = expect_scheduled(world, "a").gpuid
+    assert world.sharepod("a")["spec"]["gpu"] == {"id": gpuid, "attempt": 1}
+    vgpu = world.server.stored(VGPUS, gpuid)
+    assert vgpu is not None
+    [holder] = vgpu["status"]["holders"]
+    assert (holder["requestMicros"], holder["memoryBytes"]) == (500_000, 3_145_728_000)
 
-    async def story(world: World) -> None:
-        world.share("a", None, annotations=annotations)
-        world.start("scheduler")
-        await world.until(lambda: world.condition("a", "Scheduled"))
-        gpuid = expect_scheduled(world, "a").gpuid
-        assert world.sharepod("a")["spec"]["gpu"] == {"id": gpuid, "attempt": 1}
+
+@story(n1=2)
+async def test_a_burst_of_two_that_do_not_fit_together_never_shares_a_gpu(world: World) -> None:
+    world.share("a", "0.6")
+    world.share("b", "0.6")
+    world.server.freeze_watches()  # it knows only what it has written itself
+    world.start("scheduler")
+    await world.until(lambda: world.condition("a", "Scheduled"))
+    await world.until(lambda: world.condition("b", "Scheduled"))
+    assert expect_scheduled(world, "a").gpuid != expect_scheduled(world, "b").gpuid
+    reads = [each for each in world.server.requests if each.verb == "get"]
+    assert not reads, "it decided from an old state and had to read again"
+
+
+@story(n1=1)
+async def test_six_that_fill_one_gpu_exactly_share_it(world: World) -> None:
+    names = "abcdef"
+    for name, request in zip(names, (".1", ".1", ".1", ".3", ".3", ".1"), strict=True):
+        world.share(name, request, memory="1Gi")
+    world.start("scheduler")
+    await world.until(lambda: world.shares_gpu(*names))
+
+
+@story(n1=1, n2=2)
+async def test_a_sharepod_of_two_gpus_gets_equal_parts_of_both_or_waits(world: World) -> None:
+    world.start("scheduler")
+    world.share("a", "0.7", count=2)
+    await world.until(lambda: world.condition("a", "Scheduled"))
+    spec = world.sharepod("a")["spec"]
+    assert spec["nodeName"] == "n2"
+    ids = spec["gpu"]["ids"]
+    assert len(ids) == 2
+    for gpuid in ids:
         vgpu = world.server.stored(VGPUS, gpuid)
         assert vgpu is not None
         [holder] = vgpu["status"]["holders"]
-        assert (holder["requestMicros"], holder["memoryBytes"]) == (500_000, 3_145_728_000)
-
-    in_world(story, n1=1)
-
-
-def test_a_burst_of_two_that_do_not_fit_together_never_shares_a_gpu() -> None:
-    async def story(world: World) -> None:
-        world.share("a", "0.6")
-        world.share("b", "0.6")
-        world.server.freeze_watches()  # it knows only what it has written itself
-        world.start("scheduler")
-        await world.until(lambda: world.condition("a", "Scheduled"))
-        await world.until(lambda: world.condition("b", "Scheduled"))
-        assert expect_scheduled(world, "a").gpuid != expect_scheduled(world, "b").gpuid
-        reads = [each for each in world.server.requests if each.verb == "get"]
-        assert not reads, "it decided from an old state and had to read again"
-
-    in_world(story, n1=2)
+        assert holder["requestMicros"] == 700_000
+    world.share("b", "0.7", count=2)
+    await world.until(lambda: world.condition("b", "Scheduled"))
+    assert world.condition("b", "Scheduled")["reason"] == "NoRoom"
+    assert not world.condition("b", "Scheduled")["message"].startswith("count")
 
 
-def test_six_that_fill_one_gpu_exactly_share_it() -> None:
-    async def story(world: World) -> None:
-        names = "abcdef"
-        for name, request in zip(names, (".1", ".1", ".1", ".3", ".3", ".1"), strict=True):
-            world.share(name, request, memory="1Gi")
-        world.start("scheduler")
-        await world.until(lambda: world.shares_gpu(*names))
-
-    in_world(story, n1=1)
-
-
-def test_a_sharepod_of_two_gpus_gets_equal_parts_of_both_or_waits() -> None:
-    async def story(world: World) -> None:
-        world.start("scheduler")
-        world.share("a", "0.7", count=2)
-        await world.until(lambda: world.condition("a", "Scheduled"))
-        spec = world.sharepod("a")["spec"]
-        assert spec["nodeName"] == "n2"
-        ids = spec["gpu"]["ids"]
-        assert len(ids) == 2
-        for gpuid in ids:
-            vgpu = world.server.stored(VGPUS, gpuid)
-            assert vgpu is not None
-            [holder] = vgpu["status"]["holders"]
-            assert holder["requestMicros"] == 700_000
-        world.share("b", "0.7", count=2)
-        await world.until(lambda: world.condition("b", "Scheduled"))
-        assert world.condition("b", "Scheduled")["reason"] == "NoRoom"
-        assert not world.condition("b", "Scheduled")["message"].startswith("count")
-
-    in_world(story, n1=1, n2=2)
+@story(n1=1)
+async def test_what_does_not_fit_waits_and_is_told_why_for_each_gpu(world: World) -> None:
+    world.start("scheduler")
+    world.share("a", "0.7")
+    await world.until(lambda: world.condition("a", "Scheduled"))
+    world.share("b", "0.6")
+    await world.until(lambda: world.events("b"))
+    expect_pending(world, "b").because("compute 0.3 left, 0.6 asked", "n1: no free GPU")
+    gpuid = expect_scheduled(world, "a").gpuid
+    assert f"; it fits when a leaves n1/{gpuid}. It is tried again" in world.events("b")[0]
 
 
-def test_what_does_not_fit_waits_and_is_told_why_for_each_gpu() -> None:
-    async def story(world: World) -> None:
-        world.start("scheduler")
-        world.share("a", "0.7")
-        await world.until(lambda: world.condition("a", "Scheduled"))
-        world.share("b", "0.6")
-        await world.until(lambda: world.events("b"))
-        expect_pending(world, "b").because("compute 0.3 left, 0.6 asked", "n1: no free GPU")
-        gpuid = expect_scheduled(world, "a").gpuid
-        assert f"; it fits when a leaves n1/{gpuid}. It is tried again" in world.events("b")[0]
-
-    in_world(story, n1=1)
+@story(n1=1)
+async def test_memory_larger_than_any_gpu_is_told_with_the_numbers(world: World) -> None:
+    world.start("scheduler")
+    world.share("a", "0.5", memory="99Gi")
+    await world.until(lambda: world.events("a"))
+    expect_pending(world, "a").because("99Gi asked", "16Gi", reason="NeverFits")
 
 
-def test_memory_larger_than_any_gpu_is_told_with_the_numbers() -> None:
-    async def story(world: World) -> None:
-        world.start("scheduler")
-        world.share("a", "0.5", memory="99Gi")
-        await world.until(lambda: world.events("a"))
-        expect_pending(world, "a").because("99Gi asked", "16Gi", reason="NeverFits")
-
-    in_world(story, n1=1)
-
-
-def test_a_value_that_is_not_acceptable_is_told_by_the_name_of_its_field() -> None:
-    async def story(world: World) -> None:
-        world.start("scheduler")
-        world.share("a", "0.7", limit="0.5")
-        await world.until(lambda: world.events("a"))
-        expect_pending(world, "a").because("spec.gpu.request", "0.7", reason="Invalid")
-        assert not world.vgpus()
-
-    in_world(story, n1=1)
+@story(n1=1)
+async def test_a_value_that_is_not_acceptable_is_told_by_the_name_of_its_field(
+    world: World,
+) -> None:
+    world.start("scheduler")
+    world.share("a", "0.7", limit="0.5")
+    await world.until(lambda: world.events("a"))
+    expect_pending(world, "a").because("spec.gpu.request", "0.7", reason="Invalid")
+    assert not world.vgpus()
 
 
-def test_only_one_of_the_three_amounts_is_refused_by_name() -> None:
-    async def story(world: World) -> None:
-        world.start("scheduler")
-        world.share("a", None, annotations={"kubeshare/gpu_request": "0.5"})
-        await world.until(lambda: world.events("a"))
-        expect_pending(world, "a").because("kubeshare/gpu_limit", reason="Invalid")
-
-    in_world(story, n1=1)
+@story(n1=1)
+async def test_only_one_of_the_three_amounts_is_refused_by_name(world: World) -> None:
+    world.start("scheduler")
+    world.share("a", None, annotations={"kubeshare/gpu_request": "0.5"})
+    await world.until(lambda: world.events("a"))
+    expect_pending(world, "a").because("kubeshare/gpu_limit", reason="Invalid")
 
 
-def test_nothing_of_a_gpu_is_none_of_the_schedulers_business() -> None:
-    async def story(world: World) -> None:
-        world.start("scheduler")
-        world.share("a", None)
-        await world.quiet()
-        assert not world.condition("a", "Scheduled")
-        assert not world.server.writes
-
-    in_world(story, n1=1)
+@story(n1=1)
+async def test_nothing_of_a_gpu_is_none_of_the_schedulers_business(world: World) -> None:
+    world.start("scheduler")
+    world.share("a", None)
+    await world.quiet()
+    assert not world.condition("a", "Scheduled")
+    assert not world.server.writes
 
 
 async def _fill_and_wait(world: World) -> None:
@@ -161,51 +142,45 @@ async def _fill_and_wait(world: World) -> None:
     expect_pending(world, "b")
 
 
-def test_what_waits_is_tried_again_when_a_part_is_given_back_oldest_first() -> None:
-    async def story(world: World) -> None:
-        await _fill_and_wait(world)
-        gpuid = expect_scheduled(world, "a").gpuid
-        world.server.change(VGPUS, gpuid, "", lambda vgpu: vgpu["status"].update(holders=[]))
-        await world.until(lambda: world.condition("b", "Scheduled").get("status") == "True")
-        expect_scheduled(world, "b").on(gpuid)
-        expect_pending(world, "c")
-
-    in_world(story, n1=1)
-
-
-def test_what_waits_is_tried_again_when_a_node_comes() -> None:
-    async def story(world: World) -> None:
-        await _fill_and_wait(world)
-        world.add_node("n2", 1)
-        await world.until(lambda: world.condition("b", "Scheduled").get("status") == "True")
-        expect_scheduled(world, "b").on_node("n2")
-
-    in_world(story, n1=1)
+@story(n1=1)
+async def test_what_waits_is_tried_again_when_a_part_is_given_back_oldest_first(
+    world: World,
+) -> None:
+    await _fill_and_wait(world)
+    gpuid = expect_scheduled(world, "a").gpuid
+    world.server.change(VGPUS, gpuid, "", lambda vgpu: vgpu["status"].update(holders=[]))
+    await world.until(lambda: world.condition("b", "Scheduled").get("status") == "True")
+    expect_scheduled(world, "b").on(gpuid)
+    expect_pending(world, "c")
 
 
-def test_what_waits_is_tried_again_when_a_native_pod_ends() -> None:
-    async def story(world: World) -> None:
-        world.native_pod("whole")
-        await world.until(lambda: world.running("whole"))
-        world.start("scheduler")
-        world.share("a")
-        await world.until(lambda: world.condition("a", "Scheduled"))
-        expect_pending(world, "a")
-        world.end("whole")
-        await world.until(lambda: world.condition("a", "Scheduled").get("status") == "True")
-
-    in_world(story, n1=1)
+@story(n1=1)
+async def test_what_waits_is_tried_again_when_a_node_comes(world: World) -> None:
+    await _fill_and_wait(world)
+    world.add_node("n2", 1)
+    await world.until(lambda: world.condition("b", "Scheduled").get("status") == "True")
+    expect_scheduled(world, "b").on_node("n2")
 
 
-def test_nothing_is_asked_of_the_server_while_something_waits() -> None:
-    async def story(world: World) -> None:
-        await _fill_and_wait(world)
-        await world.quiet(5)
-        before = len(world.server.requests)
-        await world.quiet(60)
-        assert len(world.server.requests) == before
+@story(n1=1)
+async def test_what_waits_is_tried_again_when_a_native_pod_ends(world: World) -> None:
+    world.native_pod("whole")
+    await world.until(lambda: world.running("whole"))
+    world.start("scheduler")
+    world.share("a")
+    await world.until(lambda: world.condition("a", "Scheduled"))
+    expect_pending(world, "a")
+    world.end("whole")
+    await world.until(lambda: world.condition("a", "Scheduled").get("status") == "True")
 
-    in_world(story, n1=1)
+
+@story(n1=1)
+async def test_nothing_is_asked_of_the_server_while_something_waits(world: World) -> None:
+    await _fill_and_wait(world)
+    await world.quiet(5)
+    before = len(world.server.requests)
+    await world.quiet(60)
+    assert len(world.server.requests) == before
 
 
 @pytest.mark.parametrize(
@@ -241,55 +216,51 @@ def test_a_toleration_opens_a_tainted_node() -> None:
     in_world(story)
 
 
-def test_the_node_selector_is_respected_even_where_another_vgpu_has_room() -> None:
-    async def story(world: World) -> None:
-        world.start("scheduler")
-        world.share("a", "0.1", spec={"nodeSelector": {"kubernetes.io/hostname": "n1"}})
-        await world.until(lambda: world.condition("a", "Scheduled"))
-        world.share("b", "0.1", spec={"nodeSelector": {"kubernetes.io/hostname": "n2"}})
-        await world.until(lambda: world.condition("b", "Scheduled"))
-        expect_scheduled(world, "a").on_node("n1")
-        expect_scheduled(world, "b").on_node("n2")
-
-    in_world(story, n1=1, n2=1)
-
-
-def test_a_gpuid_without_a_node_gets_its_node_from_the_scheduler() -> None:
-    async def story(world: World) -> None:
-        world.start("scheduler")
-        world.share("a", "0.5", id="abcde")
-        await world.until(lambda: world.condition("a", "Scheduled"))
-        expect_scheduled(world, "a").on("abcde").on_node("n1")
-
-    in_world(story, n1=1)
+@story(n1=1, n2=1)
+async def test_the_node_selector_is_respected_even_where_another_vgpu_has_room(
+    world: World,
+) -> None:
+    world.start("scheduler")
+    world.share("a", "0.1", spec={"nodeSelector": {"kubernetes.io/hostname": "n1"}})
+    await world.until(lambda: world.condition("a", "Scheduled"))
+    world.share("b", "0.1", spec={"nodeSelector": {"kubernetes.io/hostname": "n2"}})
+    await world.until(lambda: world.condition("b", "Scheduled"))
+    expect_scheduled(world, "a").on_node("n1")
+    expect_scheduled(world, "b").on_node("n2")
 
 
-def test_a_gpuid_with_a_node_is_left_to_the_device_manager() -> None:
-    async def story(world: World) -> None:
-        world.start("scheduler")
-        world.share("a", "0.5", id="abcde", spec={"nodeName": "n1"})
-        await world.until(lambda: world.condition("a", "Scheduled"))
-        assert world.condition("a", "Scheduled")["reason"] == "Given"
-        assert not world.vgpus()
-
-    in_world(story, n1=1)
+@story(n1=1)
+async def test_a_gpuid_without_a_node_gets_its_node_from_the_scheduler(world: World) -> None:
+    world.start("scheduler")
+    world.share("a", "0.5", id="abcde")
+    await world.until(lambda: world.condition("a", "Scheduled"))
+    expect_scheduled(world, "a").on("abcde").on_node("n1")
 
 
-def test_whoever_decides_at_the_same_time_wins_and_the_part_is_given_back() -> None:
-    async def story(world: World) -> None:
-        def decide_first() -> None:
-            decision = {"nodeName": "n1", "gpu": {"request": "0.3", "id": "mine"}}
-            world.server.change(SHAREPODS, "a", "default", lambda shp: shp["spec"].update(decision))
+@story(n1=1)
+async def test_a_gpuid_with_a_node_is_left_to_the_device_manager(world: World) -> None:
+    world.start("scheduler")
+    world.share("a", "0.5", id="abcde", spec={"nodeName": "n1"})
+    await world.until(lambda: world.condition("a", "Scheduled"))
+    assert world.condition("a", "Scheduled")["reason"] == "Given"
+    assert not world.vgpus()
 
-        conflict = Fault("answer", 409, "Conflict", action=decide_first)
-        world.server.inject(conflict, verb="patch", resource="sharepods")
-        world.start("scheduler")
-        world.share("a")
-        await world.until(lambda: world.condition("a", "Scheduled"))
-        assert world.sharepod("a")["spec"]["gpu"]["id"] == "mine"
-        assert list(world.vgpus().values()) == [[]]
 
-    in_world(story, n1=1)
+@story(n1=1)
+async def test_whoever_decides_at_the_same_time_wins_and_the_part_is_given_back(
+    world: World,
+) -> None:
+    def decide_first() -> None:
+        decision = {"nodeName": "n1", "gpu": {"request": "0.3", "id": "mine"}}
+        world.server.change(SHAREPODS, "a", "default", lambda shp: shp["spec"].update(decision))
+
+    conflict = Fault("answer", 409, "Conflict", action=decide_first)
+    world.server.inject(conflict, verb="patch", resource="sharepods")
+    world.start("scheduler")
+    world.share("a")
+    await world.until(lambda: world.condition("a", "Scheduled"))
+    assert world.sharepod("a")["spec"]["gpu"]["id"] == "mine"
+    assert list(world.vgpus().values()) == [[]]
 
 
 def _held(world: World, uid: str, **holder: object) -> None:
@@ -324,26 +295,22 @@ def test_what_an_earlier_run_holds_is_taken_up_if_it_is_still_right(
     in_world(story, n1=1)
 
 
-def test_a_sharepod_that_is_deleted_meanwhile_leaves_no_holder() -> None:
-    async def story(world: World) -> None:
-        gone = Fault("answer", 404, "NotFound", action=lambda: world.delete("a"))
-        world.server.inject(gone, verb="patch", resource="sharepods")
-        world.start("scheduler")
-        world.share("a")
-        await world.until(lambda: list(world.vgpus().values()) == [[]])
-
-    in_world(story, n1=1)
+@story(n1=1)
+async def test_a_sharepod_that_is_deleted_meanwhile_leaves_no_holder(world: World) -> None:
+    gone = Fault("answer", 404, "NotFound", action=lambda: world.delete("a"))
+    world.server.inject(gone, verb="patch", resource="sharepods")
+    world.start("scheduler")
+    world.share("a")
+    await world.until(lambda: list(world.vgpus().values()) == [[]])
 
 
-def test_a_node_whose_agent_has_not_reported_gets_no_new_vgpu() -> None:
-    async def story(world: World) -> None:
-        world.server.remove(GPUNODES, "n1")
-        world.start("scheduler")
-        world.share("a")
-        await world.until(lambda: world.events("a"))
-        expect_pending(world, "a").because("n1: no free GPU")
-
-    in_world(story, n1=1)
+@story(n1=1)
+async def test_a_node_whose_agent_has_not_reported_gets_no_new_vgpu(world: World) -> None:
+    world.server.remove(GPUNODES, "n1")
+    world.start("scheduler")
+    world.share("a")
+    await world.until(lambda: world.events("a"))
+    expect_pending(world, "a").because("n1: no free GPU")
 
 
 def test_a_message_about_many_gpus_has_a_bounded_length() -> None:

@@ -1,7 +1,7 @@
 """The device manager put together: what it watches, and what wakes which object."""
 
 from collections.abc import Callable, Iterable
-from datetime import UTC, datetime
+from datetime import datetime
 
 from kubeshare.api import cluster, sharepods
 from kubeshare.api.names import LABEL_VGPU, MANAGER_DEVICES
@@ -21,6 +21,7 @@ from kubeshare.devices.reserve import Reserve
 from kubeshare.devices.sharepods import SharePodLife
 from kubeshare.devices.vgpus import VGPULife
 from kubeshare.kube.api import Api
+from kubeshare.kube.clock import utc_now
 from kubeshare.kube.controller import Controller, own_key
 from kubeshare.kube.events import EventRecorder
 from kubeshare.kube.meta import Key
@@ -31,10 +32,6 @@ from kubeshare.kube.store import Store
 _BY_GPUID = "names a vGPU"
 
 
-def _utc_now() -> datetime:
-    return datetime.now(UTC)
-
-
 def devices_program(  # noqa: PLR0913 - what it is told
     api: Api,
     policy: Policy,
@@ -42,7 +39,7 @@ def devices_program(  # noqa: PLR0913 - what it is told
     placeholder_image: str,
     instance: str,
     port: int | None = None,
-    wall_clock: Callable[[], datetime] = _utc_now,
+    wall_clock: Callable[[], datetime] = utc_now,
     built: Callable[[], None] = lambda: None,
 ) -> Program:
     """KubeShare-DevMgr, ready to run.

@@ -11,13 +11,14 @@ import asyncio
 import uuid
 from collections import OrderedDict
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, NamedTuple
 
 import structlog
 from msgspec import Struct, to_builtins
 
 from kubeshare.kube.api import Api
+from kubeshare.kube.clock import utc_now
 from kubeshare.kube.conditions import micro_timestamp
 from kubeshare.kube.errors import AlreadyExistsError, ApiError, NotFoundError
 from kubeshare.kube.meta import metadata_of
@@ -111,10 +112,6 @@ class _Budget:
         return True
 
 
-def _utc_now() -> datetime:
-    return datetime.now(UTC)
-
-
 class EventRecorder:
     """Notes events and writes them in the background.
 
@@ -134,7 +131,7 @@ class EventRecorder:
         controller: str,
         instance: str,
         *,
-        wall_clock: Callable[[], datetime] = _utc_now,
+        wall_clock: Callable[[], datetime] = utc_now,
     ) -> None:
         self._api = api
         self._controller = controller

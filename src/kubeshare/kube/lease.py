@@ -15,13 +15,14 @@ moment that it still leads, and then its conditional writes fail.
 import asyncio
 import random
 from collections.abc import Awaitable, Callable
-from datetime import UTC, datetime
+from datetime import datetime
 
 import structlog
 from msgspec import Struct, field
 
 from kubeshare.kube.api import Api
 from kubeshare.kube.backoff import Backoff
+from kubeshare.kube.clock import utc_now
 from kubeshare.kube.conditions import micro_timestamp
 from kubeshare.kube.errors import AlreadyExistsError, ApiError, ConflictError, NotFoundError
 from kubeshare.kube.meta import ObjectMeta
@@ -54,10 +55,6 @@ class Lease(Struct, frozen=True, kw_only=True):
 _LEASES = LEASES.into(Lease)
 
 
-def _utc_now() -> datetime:
-    return datetime.now(UTC)
-
-
 class LeaseElector:
     """A candidate for a Lease.
 
@@ -88,7 +85,7 @@ class LeaseElector:
         duration: float = 15.0,
         renew_deadline: float = 10.0,
         retry: float = 2.0,
-        wall_clock: Callable[[], datetime] = _utc_now,
+        wall_clock: Callable[[], datetime] = utc_now,
         draw: Callable[[], float] = random.random,
     ) -> None:
         if not retry < renew_deadline < duration:

@@ -1,7 +1,7 @@
 """The scheduler put together: what it watches, and what wakes which SharePod."""
 
 from collections.abc import Callable, Iterable
-from datetime import UTC, datetime
+from datetime import datetime
 
 from kubeshare.api import cluster
 from kubeshare.api.latest import Latest
@@ -10,6 +10,7 @@ from kubeshare.api.waiting import Waiting
 from kubeshare.api.watched import watch
 from kubeshare.core.policies import Policy
 from kubeshare.kube.api import Api
+from kubeshare.kube.clock import utc_now
 from kubeshare.kube.controller import Controller, own_key
 from kubeshare.kube.events import EventRecorder
 from kubeshare.kube.meta import Key
@@ -23,17 +24,13 @@ from kubeshare.scheduler.metrics import Metrics
 from kubeshare.scheduler.status import Status
 
 
-def _utc_now() -> datetime:
-    return datetime.now(UTC)
-
-
 def scheduler_program(  # noqa: PLR0913 - what it is told
     api: Api,
     policy: Policy,
     *,
     instance: str,
     port: int | None = None,
-    wall_clock: Callable[[], datetime] = _utc_now,
+    wall_clock: Callable[[], datetime] = utc_now,
     built: Callable[[], None] = lambda: None,
 ) -> Program:
     """KubeShare-Sched, ready to run.

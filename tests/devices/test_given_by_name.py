@@ -1,0 +1,52 @@
+"""GPUs that the author of a SharePod has named, rather than the scheduler."""
+
+from cluster_fake import World, seed_held, story
+from kube_fake import Fault
+from kubeshare.api.v1 import SHAREPODS
+
+
+@story(n1=1)
+async def test_a_gpuid_given_with_a_node_is_shared_by_all_who_name_it(world: World) -> None:
+    world.start("devices")
+    world.share("a", "0.5", id="abcde", spec={"nodeName": "n1"})
+    world.share("b", "0.5", id="abcde", spec={"nodeName": "n1"})
+    await world.until(lambda: world.running("a", "b"))
+    assert world.vgpus() == {"abcde": ["a", "b"]}
+
+
+@story(n1=1)
+async def test_a_gpuid_without_room_waits_with_the_reason_until_there_is(world: World) -> None:
+    world.start()
+    await world.run("a", "0.6", id="abcde", spec={"nodeName": "n1"})
+    world.share("b", "0.5", id="abcde", spec={"nodeName": "n1"})
+    await world.until(lambda: world.condition("b", "Allocated"))
+    told = world.condition("b", "Allocated")
+    assert told["reason"] == "NoRoom"
+    assert "compute 0.4 left, 0.5 asked" in told["message"]
+    assert world.pod("b") is None
+    await world.until(lambda: any("0.4 left" in event for event in world.events("b")))
+    world.delete("a")
+    await world.until(lambda: world.running("b"))
+
+
+@story(n1=1, n2=1)
+async def test_a_gpuid_on_another_node_than_the_one_given_is_told(world: World) -> None:
+    world.start()
+    await world.run("a", id="abcde", spec={"nodeName": "n1"})
+    world.share("b", id="abcde", spec={"nodeName": "n2"})
+    await world.until(lambda: world.condition("b", "Allocated"))
+    assert "abcde is on node n1" in world.condition("b", "Allocated")["message"]
+
+
+@story(n1=1)
+async def test_a_part_given_by_name_that_was_not_seen_yet_is_not_taken_twice(world: World) -> None:
+    world.server.inject(Fault.hang(), verb="watch", resource="vgpus")
+    world.start("devices")
+    await world.quiet(1)
+    seed_held(world, "the-uid")
+    made = {"metadata": {"name": "a", "namespace": "default", "uid": "the-uid"}}
+    gpu = {"request": "0.1", "memory": "1Gi", "id": "x"}
+    spec = {"nodeName": "n1", "gpu": gpu, "containers": [{"name": "main", "image": "i:1"}]}
+    world.server.seed(SHAREPODS, made | {"spec": spec})
+    await world.until(lambda: world.running("a"))
+    assert world.vgpus() == {"x": ["a"]}

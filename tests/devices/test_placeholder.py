@@ -1,0 +1,111 @@
+"""Placeholders: they keep a GPU, fail, are lost, and go."""
+
+import asyncio
+
+from cluster_fake import World, expect_pending, story
+from kubeshare.api.v1 import VGPUS
+from kubeshare.devices.placeholder import TRIES
+from kubeshare.kube.resources import PODS
+
+
+@story(n1=1)
+async def test_a_placeholder_that_fails_is_made_again_a_bounded_number_of_times(
+    world: World,
+) -> None:
+    world.actors.node_agents = False
+    world.start()
+    world.share("a")
+    failed: set[str] = set()
+
+    def fail() -> None:
+        for pod in world.server.all(PODS, "kubeshare-system"):
+            failed.add(pod["metadata"]["uid"])
+            status = {"phase": "Failed", "message": "UnexpectedAdmissionError"}
+            world.server.seed(PODS, pod | {"status": status})
+
+    def given_up() -> bool:
+        fail()
+        [*gpuids] = world.vgpus()
+        return any("not made again" in event for name in gpuids for event in world.events(name))
+
+    started = asyncio.get_running_loop().time()
+    await world.until(given_up, seconds=120)
+    assert asyncio.get_running_loop().time() - started > 10, "without a pause between them"
+    assert world.condition("a", "Allocated")["reason"] == "PlaceholderFailed"
+    await world.quiet(600)
+    fail()
+    assert len(failed) == TRIES
+
+
+@story(n1=1)
+async def test_a_placeholder_that_is_lost_fences_the_vgpu_and_tells_the_owners(
+    world: World,
+) -> None:
+    world.start()
+    world.share("a")
+    await world.until(lambda: world.ready("a"))
+    [placeholder] = world.placeholders()
+    world.server.remove(PODS, placeholder, "kubeshare-system")
+    await world.until(lambda: world.condition("a", "Allocated")["reason"] == "GPULost")
+    [gpuid] = world.vgpus()
+    await world.until(lambda: any("PlaceholderLost" in each for each in world.events(gpuid)))
+    assert not world.placeholders(), "another one could be given another GPU"
+    world.share("b")
+    await world.until(lambda: world.condition("b", "Scheduled"))
+    expect_pending(world, "b")
+    world.delete("a")
+    await world.until(lambda: world.running("b"))
+
+
+@story(n1=1)
+async def test_a_gpu_that_a_native_pod_took_first_is_waited_for_with_kube_schedulers_words(
+    world: World,
+) -> None:
+    world.start("scheduler")
+    world.share("a")
+    await world.until(lambda: world.condition("a", "Scheduled"))
+    world.native_pod("whole")
+    await world.until(lambda: world.running("whole"))
+    world.start("devices")
+    await world.until(lambda: world.condition("a", "Allocated").get("reason") == "GPUNotFree")
+    assert "insufficient nvidia.com/gpu" in world.condition("a", "Allocated")["message"]
+    world.end("whole")
+    await world.until(lambda: world.running("a"))
+
+
+@story(n1=1)
+async def test_a_node_agent_that_is_down_is_told_after_a_moment(world: World) -> None:
+    world.actors.node_agents = False
+    world.start()
+    world.share("a")
+    await world.until(lambda: world.condition("a", "Allocated").get("reason") == "Creating")
+    assert "node agent of n1" in world.condition("a", "Allocated")["message"]
+    world.actors.node_agents = True
+    world.actors.look()
+    await world.until(lambda: world.ready("a"))
+
+
+@story(n1=1)
+async def test_a_placeholder_without_its_vgpu_goes(world: World) -> None:
+    world.start()
+    await world.run("a")
+    await world.kill()
+    [gpuid] = world.vgpus()
+    world.delete("a")
+    await world.until(lambda: world.pod("a") is None)
+    world.server.remove(VGPUS, gpuid)
+    world.start()
+    await world.until(lambda: not world.placeholders())
+
+
+@story(n1=1)
+async def test_the_placeholder_goes_before_its_vgpu(world: World) -> None:
+    world.start()
+    await world.run("a")
+    kept: list[bool] = []
+    world.server.storage.after_change.append(
+        lambda *_: kept.append(bool(world.vgpus()) or not world.placeholders())
+    )
+    world.delete("a")
+    await world.until(lambda: not world.vgpus())
+    assert all(kept)

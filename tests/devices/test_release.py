@@ -1,0 +1,143 @@
+"""Who holds a part of a GPU, and when it is taken off."""
+
+from cluster_fake import World, expect_pending, seed_held, story
+from kube_fake import Fault
+from kubeshare.api.v1 import SHAREPODS, VGPUS
+from kubeshare.devices.release import GRACE
+from kubeshare.kube.resources import PODS
+
+
+@story(n1=1)
+async def test_a_force_deleted_pod_keeps_its_part_until_its_node_says_that_it_has_stopped(
+    world: World,
+) -> None:
+    world.start()
+    await world.run("a", "0.7")
+    world.actors.node_agents = False
+    world.server.remove(PODS, "a", "default")
+    world.share("b", "0.7")
+    await world.quiet(60)
+    assert world.shares_gpu("a")
+    assert world.pod("a") is None, "its former self may still run"
+    expect_pending(world, "b")
+    assert world.condition("a", "Allocated")["reason"] == "Releasing"
+    world.actors.node_agents = True
+    world.actors.look()
+    await world.until(lambda: world.running("a") or world.running("b"))
+
+
+@story(n1=1)
+async def test_a_sharepod_that_is_deleted_before_its_pod_is_bound_leaves_nothing(
+    world: World,
+) -> None:
+    world.start()
+    await world.run("a")
+    world.actors.binds = False
+    world.share("b")
+    await world.until(lambda: world.pod("b"))
+    await world.quiet(1)
+    assert world.pod_uids()["b"] == "", "only what was bound may run on the node"
+    world.delete("b")
+    await world.until(lambda: world.pod("b") is None and world.shares_gpu("a"))
+
+
+@story(n1=1)
+async def test_a_decision_taken_back_while_the_pod_runs_frees_nothing_before_its_node_says_so(
+    world: World,
+) -> None:
+    world.start()
+    world.share("a", "0.6")
+    await world.until(lambda: world.ready("a"))
+    undecided = {"gpu": {"request": "0.5", "memory": "1Gi", "attempt": 1}, "nodeName": ""}
+    world.server.change(SHAREPODS, "a", "default", lambda shp: shp["spec"].update(undecided))
+    await world.until(lambda: world.condition("a", "Scheduled")["reason"] == "Releasing")
+    assert world.shares_gpu("a")
+    pod = world.pod("a")
+    assert pod is not None
+    world.actors.delete(pod)
+    await world.until(lambda: world.condition("a", "Scheduled")["reason"] == "Bound")
+    await world.until(lambda: world.running("a"))
+
+
+@story(n1=1)
+async def test_a_holder_whose_sharepod_was_not_seen_yet_is_not_taken_for_an_orphan(
+    world: World,
+) -> None:
+    world.server.inject(Fault.hang(), verb="watch", resource="sharepods")
+    world.start("devices")
+    await world.quiet(1)
+    seed_held(world, world.share("a")["metadata"]["uid"])
+    await world.quiet(5)
+    assert world.shares_gpu("a")
+
+
+@story(n1=1)
+async def test_a_finished_sharepod_holds_nothing(world: World) -> None:
+    made = world.share("a", id="x", spec={"nodeName": "n1"})
+    world.server.seed(SHAREPODS, made | {"status": {"phase": "Succeeded"}})
+    seed_held(world, made["metadata"]["uid"])
+    world.start("devices")
+    await world.until(lambda: not world.vgpus())
+
+
+@story(n1=1)
+async def test_a_pod_that_failed_before_it_was_bound_holds_nothing(world: World) -> None:
+    made = world.share("a", id="x", spec={"nodeName": "n1"})
+    uid = made["metadata"]["uid"]
+    seed_held(world, uid)
+    owner = {"apiVersion": "v1", "kind": "SharePod", "name": "a", "controller": True}
+    metadata = {"name": "a", "namespace": "default", "ownerReferences": [owner | {"uid": uid}]}
+    pod = {"metadata": metadata, "spec": {"containers": []}, "status": {"phase": "Failed"}}
+    world.server.seed(PODS, pod)
+    world.start("devices")
+    await world.until(lambda: not world.vgpus())
+    assert world.sharepod("a")["status"]["phase"] == "Failed"
+
+
+@story(n1=1)
+async def test_a_vgpu_that_nobody_took_a_part_of_goes_after_a_moment(world: World) -> None:
+    spec = {"nodeName": "n1", "pool": "onDemand", "memoryBytes": 1 << 34}
+    world.server.seed(VGPUS, {"metadata": {"name": "left"}, "spec": spec})
+    world.start()
+    await world.quiet(GRACE - 1)
+    assert world.vgpus(), "whoever made it is about to take a part"
+    await world.until(lambda: not world.vgpus() and not world.placeholders())
+
+
+@story(n1=1)
+async def test_a_vgpu_that_gets_a_holder_in_the_last_moment_stays(world: World) -> None:
+    world.start()
+    await world.run("a")
+    [gpuid] = world.vgpus()
+
+    def take_a_part() -> None:
+        uid = world.share("b", id=gpuid, spec={"nodeName": "n1"})["metadata"]["uid"]
+        part = {"demand": uid, "namespace": "default", "name": "b", "podUid": ""}
+        amounts = {"requestMicros": 1, "limitMicros": 1, "memoryBytes": 1, "container": ""}
+        taken = {"holders": [part | amounts]}
+        world.server.change(VGPUS, gpuid, "", lambda vgpu: vgpu["status"].update(taken))
+
+    conflict = Fault("answer", 409, "Conflict", action=take_a_part)
+    world.server.inject(conflict, verb="patch", resource="vgpus/status")
+    world.delete("a")
+    await world.until(lambda: world.running("b"))
+    assert world.vgpus() == {gpuid: ["b"]}
+    patches = [each for each in world.server.requests if each.resource == "vgpus/status"]
+    tries = [each for each in patches if "Deleting" in str(each.body)]
+    assert len(tries) == 1
+
+
+@story(n1=1)
+async def test_a_gpu_whose_vgpu_was_deleted_by_force_is_kept_while_pods_run_on_it(
+    world: World,
+) -> None:
+    world.start()
+    await world.run("a")
+    [gpuid] = world.vgpus()
+    world.server.remove(VGPUS, gpuid)
+    world.native_pod("whole")
+    await world.quiet()
+    assert world.running("a")
+    assert not world.running("whole")
+    world.delete("a")
+    await world.until(lambda: world.running("whole"))
