@@ -3,7 +3,8 @@
  * 100 ms: the part that it requested. The part lies at the same time for all
  * processes of a claim, so together they get no more than one would, and at
  * another for every claim. What the GPU still had to do after the gate closed
- * is a debt, taken off the next part.
+ * uses up the claim's own parts that it reaches into; what lies between them is
+ * a debt, taken off the next part.
  *
  * Work that does not come to an end may be waiting for a launch at the closed
  * gate. After a while the gate opens for the next part whatever is owed, and
@@ -50,6 +51,24 @@ static int64_t offset_of_claim(void) {
     return (int64_t)(spread >> 32) % PERIOD;
 }
 
+/* GPU time of the claim's parts from the clock's beginning up to `time`. */
+static int64_t parts_until(unsigned cell, int64_t time) {
+    const int64_t length = part_length(cell);
+    const int64_t since_offset = time - offset_of_claim();
+    const int64_t into = since_offset % PERIOD;
+    return since_offset / PERIOD * length + (into < length ? into : length);
+}
+
+/* Work that went on until `end` though the gate had closed. What was left of the part then has paid
+ * for other work already: only the later ones are the claim's own. */
+static void charge(struct part *part, unsigned cell, int64_t end) {
+    const int64_t closed = part->closes_at;
+    const int64_t next_part = closed + PERIOD - 1 - (closed - offset_of_claim() - 1) % PERIOD;
+    const int64_t own = parts_until(cell, end) - parts_until(cell, next_part);
+    if (end > closed)
+        part->debt += end - closed - (own > 0 ? own : 0);
+}
+
 static void set_state(struct part *part, unsigned cell, enum ks_gate_state state) {
     part->state = state;
     ks_gate_set_local(cell, state);
@@ -63,15 +82,15 @@ static void open_until(struct part *part, unsigned cell, int64_t closes_at) {
 /* Opens the gate when the claim's part has come and is not eaten up by debt. The step of a part
  * says when to look again. */
 static int64_t step_closed(struct part *part, unsigned cell, int64_t now, int64_t start) {
-    const int64_t length = part_length(cell);
-    if (ks_claim_is_revoked() || part->last == start)
+    const int64_t left = start + part_length(cell) - now;
+    if (ks_claim_is_revoked() || part->last == start || left <= 0)
         return start + PERIOD;
     part->last = start;
-    if (now >= start + length - part->debt) { /* nothing is left of it: unused, it pays */
-        part->debt = part->debt > length ? part->debt - length : 0;
+    if (part->debt >= left) { /* unused, it pays */
+        part->debt -= left;
         return start + PERIOD;
     }
-    open_until(part, cell, start + length - part->debt);
+    open_until(part, cell, now + left - part->debt);
     part->debt = 0;
     return part->closes_at;
 }
@@ -80,13 +99,12 @@ static int64_t step_closing(struct part *part, unsigned cell, int64_t now, int64
     int64_t end;
     const bool is_done = !ks_is_launching() && ks_settle(cell, &end);
     if (is_done) {
-        if (end > part->closes_at)
-            part->debt += end - part->closes_at;
+        charge(part, cell, end);
         set_state(part, cell, KS_GATE_CLOSED);
-        return start + PERIOD;
+        return step_closed(part, cell, now, start);
     }
     if (now - part->closes_at > PATIENCE && now < start + part_length(cell)) {
-        part->debt += now - part->closes_at;
+        charge(part, cell, now);
         part->last = start;
         open_until(part, cell, start + part_length(cell));
         return part->closes_at;
@@ -129,8 +147,8 @@ static bool any_is_open(void) {
 static void close_all(int64_t now) {
     for (unsigned cell = 0; cell < ks_claim_cells(); cell++) {
         struct part *part = &parts[cell];
-        if (part->state != KS_GATE_CLOSED && now > part->closes_at)
-            part->debt += now - part->closes_at;
+        if (part->state != KS_GATE_CLOSED)
+            charge(part, cell, now);
         set_state(part, cell, KS_GATE_CLOSED);
     }
 }

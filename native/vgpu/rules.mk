@@ -50,9 +50,11 @@ $(BUILD)/tests/libdeepbind.so: $(BUILD)/obj/tests/deepbind.o $(BUILD)/fakegpu/li
 $(BUILD)/tests/libconstructor.so: LIBS := -ldl
 $(BUILD)/tests/libconstructor.so: $(BUILD)/obj/tests/constructor.o
 	$(library)
+$(BUILD)/tests/duty-test: $(BUILD)/obj/tests/duty_test.o $(BUILD)/obj/vgpu/duty.o
+	$(program)
 
 VGPU_PROBES := $(BUILD)/tests/probe $(BUILD)/tests/probe-linked
-TARGETS += $(VGPU_PROBES) $(BUILD)/launch-bench
+TARGETS += $(VGPU_PROBES) $(BUILD)/launch-bench $(BUILD)/tests/duty-test
 TARGETS += $(BUILD)/tests/where $(BUILD)/tests/libtrampoline.so $(BUILD)/tests/libtrampoline-2.so
 TARGETS += $(BUILD)/tests/libdeepbind.so $(BUILD)/tests/libconstructor.so
 CHECKED += $(VGPU_PROBES)

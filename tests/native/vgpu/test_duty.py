@@ -1,13 +1,16 @@
 """Without a daemon a claim keeps to its request by the clock; memory stays limited."""
 
+import json
+import subprocess
 from pathlib import Path
 
 import pytest
 
+from kubeshare import native
 from kubeshare.tokens.wire import GrantState
 from vgpu_claim import Claim, Machine, Probe, eventually
 
-pytestmark = [pytest.mark.native, pytest.mark.slow]
+pytestmark = pytest.mark.native
 
 PERIOD_NS = 100_000_000
 REQUEST = 0.3
@@ -22,6 +25,37 @@ def share(machine: Machine, periods: int) -> float:
     return float(busy_ns / (last["now_ns"] - first["now_ns"]))
 
 
+def by_a_clock_of_its_own(*arguments: object) -> dict[str, float]:
+    """What `native/tests/duty_test.c` prints: nothing in it depends on this machine's time."""
+    program = native.folder() / "tests" / "duty-test"
+    done = subprocess.run(
+        [program, *map(str, arguments)], capture_output=True, check=True, timeout=10
+    )
+    answer: dict[str, float] = json.loads(done.stdout)
+    return answer
+
+
+@pytest.mark.parametrize("long_us", [1000, 45_000, 90_000, 130_000, 300_000])
+@pytest.mark.parametrize("request_micros", [100_000, 300_000, 500_000, 800_000, 1_000_000])
+def test_a_claim_gets_its_request_exactly_however_long_its_kernels_are(
+    request_micros: int, long_us: int
+) -> None:
+    used = by_a_clock_of_its_own(request_micros, 600, 1000, long_us)["used"]
+    assert abs(used - request_micros / 1e6) < 0.005
+
+
+def test_a_kernel_of_seconds_is_paid_back() -> None:
+    turns = by_a_clock_of_its_own(300_000, 10_000, 1000, 2_000_000)
+    assert abs(turns["used"] - 0.3) < 0.005
+
+
+def test_a_gate_opens_again_for_work_that_waits_for_a_later_launch() -> None:
+    turns = by_a_clock_of_its_own(300_000, 50, 1000, 1000, "waits")
+    assert turns["opened"] > 10
+    assert turns["longest_shut_ms"] < 1000
+
+
+@pytest.mark.slow
 def test_when_the_daemon_dies_the_process_times_itself_until_one_is_back(
     machine: Machine, claim: Claim, probe: Probe
 ) -> None:
@@ -43,6 +77,7 @@ def test_when_the_daemon_dies_the_process_times_itself_until_one_is_back(
     assert eventually(lambda: machine.gpu()["busy_ns"] > busy_ns)
 
 
+@pytest.mark.slow
 def test_a_process_that_finds_no_daemon_times_itself(
     machine: Machine, claim: Claim, probe: Probe
 ) -> None:
@@ -55,6 +90,7 @@ def test_a_process_that_finds_no_daemon_times_itself(
     assert probe.is_silent()
 
 
+@pytest.mark.slow
 def test_processes_of_a_claim_keep_to_its_request_together(machine: Machine, claim: Claim) -> None:
     claim.stop()
     with machine.start(claim.environment) as one, machine.start(claim.environment) as other:
@@ -65,6 +101,7 @@ def test_processes_of_a_claim_keep_to_its_request_together(machine: Machine, cla
         assert REQUEST / 2 < share(machine, 20) < 1.5 * REQUEST
 
 
+@pytest.mark.slow
 def test_long_kernels_are_paid_for_later(folder: Path, machine: Machine) -> None:
     with (
         Claim(folder, [machine.grant(request=500_000)]) as claim,
