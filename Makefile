@@ -6,10 +6,11 @@ PYTHON := $(VENV)/bin/python
 UV := $(VENV)/bin/uv
 PYTEST := $(VENV)/bin/pytest
 KEEP ?=
+ARGS ?=
 # A cluster is used only where it is named on the command line, not because a shell exports one.
 CLUSTER := $(if $(filter command,$(origin KUBECONFIG)),$(KUBECONFIG))
 
-.PHONY: help setup native lint format test-fast test prove bench demo clean requirements
+.PHONY: help setup native lint format test-fast test prove mutants bench demo clean requirements
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -51,6 +52,9 @@ test: lint ## everything that can be tested here: lint, fast, slow, API server, 
 prove: setup ## each placement policy beside a slow one on five million random states (minutes)
 	PYTHONPATH=tests $(PYTHON) -m prove
 
+mutants: setup ## break the core in thousands of small ways; nine in ten must fail a test (ARGS=--help)
+	PYTHONPATH=tests nice $(PYTHON) -m mutants $(ARGS)
+
 bench: native ## the numbers, as JSON lines with both sides in one run
 	PYTHONPATH=tests $(PYTHON) -m bench
 
@@ -63,5 +67,5 @@ requirements: setup ## compile the pinned, hashed requirements anew
 	$(UV) pip compile -q --generate-hashes --no-header --python-version 3.11 --extra lab --group dev pyproject.toml -o requirements/dev.txt
 
 clean: ## remove what was built here (caches under XDG_CACHE_HOME stay)
-	rm -rf $(VENV) native/build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache demo.png
+	rm -rf $(VENV) native/build .mutants .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache demo.png
 	find src tests bench -name __pycache__ -type d -prune -exec rm -rf {} +

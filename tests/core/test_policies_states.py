@@ -1,0 +1,16 @@
+"""Each policy beside a slow one on few random states; on many in files of their own."""
+
+import pytest
+
+from prove.binpack import BINPACK
+from prove.engine import Trial, run
+from prove.locality import LOCALITY
+from prove.topology import TOPOLOGY, TOPOLOGY_AMONG_MANY
+
+
+@pytest.mark.parametrize(
+    "trial", [LOCALITY, BINPACK, TOPOLOGY, TOPOLOGY_AMONG_MANY], ids=lambda trial: trial.name
+)
+def test_on_a_few_random_states_it_answers_as_the_slow_one(trial: Trial) -> None:
+    *_, seen = run(trial, 2_000, seed=7)
+    assert seen.states >= 2_000

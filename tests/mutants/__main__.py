@@ -1,0 +1,98 @@
+"""``make mutants``: break the core in thousands of small ways, and see who notices."""
+
+import argparse
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from typing import Final, TypeAlias
+
+import click
+
+from mutants import page
+from mutants.forks import Verdict
+from mutants.mutations import Mutant, mutants_of
+from mutants.record import ALIVE, Record
+from mutants.suite import CORE, REPOSITORY, Suite, with_suite
+
+_RECORD: Final = REPOSITORY / ".mutants" / "verdicts.jsonl"
+_EVERY_SECONDS: Final = 5.0
+_ENOUGH: Final = 90.0
+
+_Verdicts: TypeAlias = Sequence[tuple[Mutant, Verdict | None]]
+
+
+def main() -> int:
+    """Judge all mutants that have no verdict yet; 1 when too many live, or one not listed."""
+    parser = argparse.ArgumentParser(prog="mutants", description=__doc__)
+    parser.add_argument("--only", default="", help="modules whose path begins so")
+    parser.add_argument("--fresh", action="store_true", help="forget what earlier runs found")
+    parser.add_argument("--write", action="store_true", help=f"write {page.PAGE.name} anew")
+    asked = parser.parse_args()
+    if asked.fresh:
+        _RECORD.unlink(missing_ok=True)
+    record = Record(_RECORD)
+    mutants = list(_mutants(asked.only))
+    todo = [mutant for mutant in mutants if record.verdict(mutant) is None]
+    # Those of what runs at import take longest.
+    todo.sort(key=lambda mutant: not mutant.function)
+    click.echo(f"{len(mutants)} mutants, {len(todo)} without a verdict", err=True)
+    if todo:
+        with_suite(lambda suite: _judge(suite, todo, record))
+    verdicts = [(mutant, record.verdict(mutant)) for mutant in mutants]
+    if asked.write:
+        page.PAGE.write_text(page.text(verdicts, page.words(page.PAGE)))
+    return 0 if _report(verdicts, whole=not asked.only) else 1
+
+
+def _mutants(only: str) -> Iterator[Mutant]:
+    for path in sorted(CORE.rglob("*.py")):
+        module = str(path.relative_to(CORE))
+        if module.startswith(only):
+            yield from mutants_of(CORE, module)
+
+
+def _judge(suite: Suite, todo: Sequence[Mutant], record: Record) -> None:
+    begun = shown = time.monotonic()
+    living = 0
+    for number, mutant in enumerate(todo, start=1):
+        verdict, by = suite.judge(mutant)
+        record.add(mutant, verdict, by)
+        living += verdict in ALIVE
+        now = time.monotonic()
+        if now - shown > _EVERY_SECONDS:
+            shown = now
+            left = (len(todo) - number) * (now - begun) / number
+            click.echo(
+                f"{number:,} of {len(todo):,}, {living} live, {left:.0f} s left: {mutant.module}",
+                err=True,
+            )
+
+
+def _report(verdicts: _Verdicts, *, whole: bool) -> bool:
+    """Say how many were killed and where the page is wrong; whether all is well."""
+    scores = page.scores(verdicts)
+    for place, score in scores.items():
+        click.echo(f"{score.share:6.1f} % of {score.mutants:>5,} killed  {place or 'in all'}")
+    known = page.words(page.PAGE)
+    living = {mutant.name for mutant, verdict in verdicts if verdict in ALIVE}
+    listed = set(known) & {mutant.name for mutant, _ in verdicts} if not whole else set(known)
+    wrong = [
+        *(f"lives and is not listed: {name}" for name in sorted(living - listed)),
+        *(
+            f"is listed without a word: {name}"
+            for name in sorted(living & listed)
+            if not known[name]
+        ),
+        *(f"is listed and does not live: {name}" for name in sorted(listed - living)),
+    ]
+    for line in wrong:
+        click.echo(line)
+    if wrong:
+        click.echo(
+            f"{page.PAGE.name} is to say why each lives; `ARGS=--write` brings it up to date"
+        )
+    return not wrong and scores[""].share >= _ENOUGH
+
+
+if __name__ == "__main__":
+    sys.exit(main())

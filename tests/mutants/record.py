@@ -1,0 +1,78 @@
+"""What earlier runs have found, so that a run can be stopped and taken up again.
+
+That a mutant was killed stands as long as its module is as it was; that it lives, only
+as long as the tests are, too. It is a file of JSON lines, which git ignores.
+"""
+
+import hashlib
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from mutants.forks import Verdict
+from mutants.mutations import Mutant
+from mutants.suite import CORE, REPOSITORY, TESTS
+
+ALIVE: Final = ("survived", "not run")
+
+
+class _Line(msgspec.Struct):
+    """A verdict, by which test it is, and what the module and the tests were then."""
+
+    name: str
+    module: str
+    tests: str
+    verdict: Verdict
+    by: str
+
+
+class Record:
+    """Verdicts by the names of mutants.
+
+    Args:
+        path: where they are kept.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        places = [REPOSITORY / place for place in TESTS]
+        self._tests = _digest(
+            file for place in places for file in sorted((place, *place.rglob("*")))
+        )
+        self._modules: dict[str, str] = {}
+        self._lines: dict[str, _Line] = {}
+        if path.exists():
+            for text in path.read_bytes().splitlines():
+                line = msgspec.json.decode(text, type=_Line)
+                self._lines[line.name] = line
+
+    def verdict(self, mutant: Mutant) -> Verdict | None:
+        """What is known of it and still stands."""
+        line = self._lines.get(mutant.name)
+        if line is None or line.module != self._module(mutant.module):
+            return None
+        return None if line.verdict in ALIVE and line.tests != self._tests else line.verdict
+
+    def add(self, mutant: Mutant, verdict: Verdict, by: str) -> None:
+        """Keep a verdict, and by which test it is."""
+        line = _Line(mutant.name, self._module(mutant.module), self._tests, verdict, by)
+        self._lines[mutant.name] = line
+        self._path.parent.mkdir(exist_ok=True)
+        with self._path.open("ab") as file:
+            file.write(msgspec.json.encode(line) + b"\n")
+
+    def _module(self, module: str) -> str:
+        if module not in self._modules:
+            self._modules[module] = _digest([CORE / module])
+        return self._modules[module]
+
+
+def _digest(files: Iterable[Path]) -> str:
+    digest = hashlib.sha256()
+    for file in files:
+        if file.is_file() and file.suffix != ".pyc":
+            digest.update(f"{file.relative_to(REPOSITORY)}\0".encode())
+            digest.update(file.read_bytes())
+    return digest.hexdigest()[:16]

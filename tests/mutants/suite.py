@@ -1,0 +1,218 @@
+"""The tests of the core, and whether they notice a mutant.
+
+They are collected once. Each mutant is then a fork of that process, in which one
+function's code is exchanged, and which runs the tests that execute the changed
+statement until one fails. A mutant of what runs at import is a fork that imports
+everything anew.
+
+All is repeatable: hypothesis draws the same examples each time, and time is that of
+the processor, so that a busy machine does not look like an endless loop.
+"""
+
+import gc
+import os
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import click
+import coverage
+import msgspec
+import pytest
+from _pytest.runner import runtestprotocol
+from hypothesis import HealthCheck, Phase, settings
+
+from mutants.forks import Verdict, answer_of, judged, limit_time
+from mutants.mutations import Mutant
+from mutants.swap import Changed, Functions, clear_caches, forget_modules
+
+REPOSITORY: Final = Path(__file__).parents[2]
+CORE: Final = REPOSITORY / "src" / "kubeshare" / "core"
+TESTS: Final = (
+    "tests/core",
+    "tests/conformance",
+    "tests/dialects",
+    "tests/cli/test_plan.py",
+    "tests/fuzz",
+)
+
+_OPTIONS: Final = (
+    *("-o", "addopts=", "--import-mode=importlib", "-s", "--timeout=0"),
+    *("-p", "no:cacheprovider", "-p", "no:terminal", "-p", "no:looptime_plugin"),
+    *("-m", "not lab and not apiserver and not native and not slow"),
+    *("--rootdir", str(REPOSITORY)),
+)
+_EXAMPLES: Final = 60
+_EPISODES: Final = 20
+_TIMES_LONGER: Final = 10
+_SECONDS_MORE: Final = 0.5
+_SECONDS_TO_IMPORT: Final = 30
+
+
+class Test(msgspec.Struct, frozen=True):
+    """What is known of a test of the unchanged program.
+
+    Attributes:
+        name: pytest's id.
+        seconds: of the processor that it takes, watched.
+        lines: module → the lines that it runs.
+    """
+
+    name: str
+    seconds: float
+    lines: dict[str, set[int]]
+
+
+class Suite:
+    """The tests, collected and run once on the unchanged program.
+
+    Args:
+        items: as pytest has collected them.
+
+    Raises:
+        SystemExit: one of them fails.
+    """
+
+    def __init__(self, items: Sequence[pytest.Item]) -> None:
+        self._items = {item.nodeid: item for item in items}
+        self._functions = Functions(CORE)
+        clear_caches(CORE)
+        gc.collect()
+        gc.freeze()
+        tests = answer_of(self._learn)
+        self._tests = sorted(tests, key=lambda test: (test.seconds, test.name))
+        self._killers: dict[tuple[str, str], list[str]] = defaultdict(list)
+
+    def judge(self, mutant: Mutant) -> tuple[Verdict, str]:
+        """Whether the tests notice it, and which one does."""
+        tests = self._who_runs(mutant)
+        if not tests:
+            return "not run", ""
+        run = self._run if mutant.function else _run_anew
+        verdict, name = judged(lambda told: run(mutant, tests, told))
+        if name:
+            killers = self._killers[mutant.module, mutant.function]
+            if name in killers:
+                killers.remove(name)
+            killers.insert(0, name)
+        return verdict, name
+
+    def _who_runs(self, mutant: Mutant) -> list[Test]:
+        """Who runs the changed statement; killers of its neighbours come first, then by time."""
+        if not mutant.function:
+            return [test for test in self._tests if mutant.module in test.lines]
+        first, last = mutant.span
+        killers = self._killers[mutant.module, mutant.function]
+        found = [
+            test
+            for test in self._tests
+            if any(first <= line <= last for line in test.lines.get(mutant.module, ()))
+        ]
+        return sorted(
+            found,
+            key=lambda test: killers.index(test.name) if test.name in killers else len(killers),
+        )
+
+    def _run(self, mutant: Mutant, tests: Iterable[Test], told: Callable[[str], None]) -> bool:
+        self._functions.swap(mutant)
+        return all(_passes_in_time(self._items[test.name], test, told) for test in tests)
+
+    def _learn(self) -> list[Test]:
+        """Run all tests on the unchanged program; note what they run and how long."""
+        watched = coverage.Coverage(data_file=None, include=[f"{CORE}/*"])
+        watched.start()
+        seconds: dict[str, float] = {}
+        for name, item in self._items.items():
+            watched.switch_context(name)
+            begun = time.process_time()
+            if not _passes(item):
+                click.echo(f"{name} fails on the unchanged program", err=True)
+                raise SystemExit(1)
+            seconds[name] = time.process_time() - begun
+        watched.stop()
+        lines: dict[str, dict[str, set[int]]] = {name: {} for name in seconds}
+        data = watched.get_data()
+        for path in data.measured_files():
+            module = str(Path(path).relative_to(CORE))
+            for line, names in data.contexts_by_lineno(path).items():
+                for name in filter(None, names):
+                    lines[name].setdefault(module, set()).add(line)
+        return [Test(name, spent, lines[name]) for name, spent in seconds.items()]
+
+
+class _Instead:
+    """Has pytest collect, and somebody else decide what to do with the items."""
+
+    def __init__(self, use: Callable[[Sequence[pytest.Item]], None]) -> None:
+        self._use = use
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtestloop(self, session: pytest.Session) -> bool:
+        _few_examples(session.items)
+        self._use(session.items)
+        return True
+
+
+def with_suite(use: Callable[[Suite], None]) -> None:
+    """Collect the tests, and use them.
+
+    Raises:
+        SystemExit: they cannot be collected, or fail on the unchanged program.
+    """
+    os.chdir(REPOSITORY)
+    settings.register_profile(
+        "mutants",
+        derandomize=True,
+        database=None,
+        deadline=None,
+        phases=(Phase.explicit, Phase.generate),
+        suppress_health_check=list(HealthCheck),
+    )
+    settings.load_profile("mutants")
+    collector = _Instead(lambda items: use(Suite(items)))
+    failed = pytest.main([*_OPTIONS, *TESTS], plugins=[collector])
+    if failed:
+        sys.exit(int(failed))
+
+
+def _run_anew(mutant: Mutant, tests: Sequence[Test], told: Callable[[str], None]) -> bool:
+    told("import")
+    limit_time(_SECONDS_TO_IMPORT)
+    forget_modules(CORE.parent, REPOSITORY / "tests")
+    sys.meta_path.insert(0, Changed(CORE, mutant))
+    known = {test.name: test for test in tests}
+    passed: list[bool] = []
+
+    def run(items: Sequence[pytest.Item]) -> None:
+        passed.append(all(_passes_in_time(item, known[item.nodeid], told) for item in items))
+
+    failed = pytest.main([*_OPTIONS, *known], plugins=[_Instead(run)])
+    return not failed and passed == [True]
+
+
+def _few_examples(items: Iterable[pytest.Item]) -> None:
+    """A mutant that outlives some random examples has to be met by a test that aims."""
+    for item in items:
+        function = getattr(item, "obj", None)
+        asked = getattr(function, "_hypothesis_internal_use_settings", None)
+        if isinstance(asked, settings):
+            few = settings(asked, max_examples=min(asked.max_examples, _EXAMPLES))
+            vars(function)["_hypothesis_internal_use_settings"] = few
+        machine: Any = getattr(item, "cls", None)
+        asked = getattr(machine, "settings", None)
+        if isinstance(asked, settings):
+            machine.settings = settings(asked, max_examples=min(asked.max_examples, _EPISODES))
+
+
+def _passes_in_time(item: pytest.Item, test: Test, told: Callable[[str], None]) -> bool:
+    told(test.name)
+    limit_time(_TIMES_LONGER * test.seconds + _SECONDS_MORE)
+    return _passes(item)
+
+
+def _passes(item: pytest.Item) -> bool:
+    # As if it were the only one: a fork may end at any of them.
+    return not any(report.failed for report in runtestprotocol(item, log=False, nextitem=None))
