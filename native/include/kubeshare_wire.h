@@ -143,12 +143,23 @@ static_assert(sizeof(struct ks_message) == 32, "a message has one size");
 
 #define KS_COUNTERS_MAGIC UINT64_C(0x31544e434f534b00) /* "\0KSCONT1" */
 
+#define KS_MEMORY_UNIT 512u /* bytes; GPU memory is charged in whole units */
+
 struct ks_counters_slot {
     uint32_t used; /* 1 while a process holds the record lock of this slot's byte */
     uint32_t pid;  /* as the process sees itself */
     uint8_t reserved[56];
-    uint64_t memory_bytes[KS_CELLS_MAX]; /* charged by this process, per cell; atomic */
-    uint64_t launches[KS_CELLS_MAX];     /* since the process started; atomic */
+    uint64_t
+        memory_bytes[KS_CELLS_MAX];  /* charged by this process, per cell: for readers; atomic */
+    uint64_t launches[KS_CELLS_MAX]; /* since the process started; atomic */
+};
+
+/* What a process holds of the claim's limit, in units of KS_MEMORY_UNIT bytes: in the low half of
+ * a word what it was charged, in the high half what is set aside for its next allocations. One
+ * word, so that no sum ever sees one of them change without the other. Only under the lock of
+ * byte 0 does a word grow; anybody may take back there what is set aside. */
+struct ks_counters_budget {
+    uint64_t cell[KS_CELLS_MAX]; /* atomic */
 };
 
 struct ks_counters {
@@ -157,9 +168,10 @@ struct ks_counters {
     uint32_t slots; /* KS_PROCESSES_MAX */
     uint8_t reserved[48];
     struct ks_counters_slot slot[KS_PROCESSES_MAX];
+    struct ks_counters_budget budget[KS_PROCESSES_MAX]; /* of the process with the same slot */
 };
 
 static_assert(sizeof(struct ks_counters_slot) == 320, "five cache lines");
-static_assert(sizeof(struct ks_counters) == 64 + 256 * 320, "the file has one size");
+static_assert(sizeof(struct ks_counters) == 64 + 256 * (320 + 128), "the file has one size");
 
 #endif

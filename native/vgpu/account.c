@@ -1,191 +1,145 @@
 /*
- * Every process owns a slot of the shared file and writes only there; what the
- * claim holds is the sum of all slots. Two kinds of POSIX record locks keep it
- * right whoever dies:
- *
- *   byte 0 of the file       held while a sum is taken and charged, so that two
- *                            processes can never pass the limit together;
- *   first byte of a slot     held by its owner for life; a slot whose byte
- *                            nobody holds belonged to a dead process, and what
- *                            it had charged no longer counts.
- *
- * The kernel drops these locks with the process, however it ends, in whatever
- * PID namespace. It also drops them when *any* descriptor of the file is closed
- * in the process: therefore the file is opened exactly once.
+ * What a claim holds is the sum of what its processes were charged. Taking that
+ * sum for every allocation would cost two system calls and a look at every
+ * slot. So a process that has to take it also sets aside a part of what is
+ * left: its next allocations come out of that, by one atomic operation and
+ * asking nobody. What is set aside counts as held, so the limit holds at every
+ * moment; a process for which too little is left takes it back from all
+ * others, so none is refused for what another does not use.
  */
 #include "account.h"
 
+#include "slots.h"
 #include "system.h"
 
-#include "kubeshare_wire.h"
-
-#include <errno.h>
-#include <fcntl.h>
-#include <limits.h>
-#include <stddef.h>
-#include <string.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
+#include <stdatomic.h>
 
 typedef _Atomic uint64_t counter;
 
-static ks_lock lock; /* record locks do not hold off threads of the same process */
-static struct ks_counters *counters;
-static char file_path[PATH_MAX];
-static int file = -1;
-static int own_slot = -1;
+#define SET_ASIDE_SHIFT 32
+#define CHARGED_UNITS   UINT64_C(0xffffffff)
 
-static int open_file(void) {
-    struct stat status;
-    const int descriptor = ks_move_descriptor(open(file_path, O_RDWR | O_CLOEXEC));
-    if (descriptor >= 0 && fstat(descriptor, &status) == 0 &&
-        status.st_size >= (off_t)sizeof *counters)
-        return descriptor;
-    ks_debug("%s cannot be opened, or is too small: no GPU may be used", file_path);
-    if (descriptor >= 0)
-        close(descriptor);
-    return -1;
+/* The limit under which this process has set memory aside: with another, it asks again. */
+static counter seen_limit[KS_CELLS_MAX];
+
+static counter *budget_of(int slot, unsigned cell) {
+    return (counter *)&ks_slots_file()->budget[slot].cell[cell];
 }
 
-bool ks_account_open(const char *path) {
-    if (strlen(path) >= sizeof file_path)
-        return false;
-    strcpy(file_path, path);
-    file = open_file();
-    if (file < 0)
-        return false;
-    void *mapped = mmap(NULL, sizeof *counters, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
-    if (mapped == MAP_FAILED) {
-        close(file);
-        file = -1;
-        return false;
-    }
-    counters = mapped;
+/* A copy for who reads the file: nothing is decided by it. */
+static void show(int slot, unsigned cell, uint64_t change) {
+    counter *shown = (counter *)&ks_slots_file()->slot[slot].memory_bytes[cell];
+    atomic_fetch_add_explicit(shown, change * KS_MEMORY_UNIT, memory_order_relaxed);
+}
+
+static uint64_t units_of(uint64_t bytes) {
+    return bytes / KS_MEMORY_UNIT + (bytes % KS_MEMORY_UNIT != 0);
+}
+
+static bool take_set_aside(counter *budget, uint64_t units) {
+    uint64_t seen = atomic_load_explicit(budget, memory_order_relaxed);
+    do {
+        if (seen >> SET_ASIDE_SHIFT < units)
+            return false;
+    } while (
+        !atomic_compare_exchange_weak(budget, &seen, seen - (units << SET_ASIDE_SHIFT) + units));
     return true;
 }
 
-static counter *memory_of(unsigned slot, unsigned cell) {
-    return (counter *)&counters->slot[slot].memory_bytes[cell];
-}
+struct held {
+    uint64_t charged, set_aside; /* units */
+};
 
-static atomic_uint *used_of(unsigned slot) {
-    return (atomic_uint *)&counters->slot[slot].used;
-}
-
-static off_t byte_of(unsigned slot) {
-    return (off_t)(offsetof(struct ks_counters, slot) + slot * sizeof(struct ks_counters_slot));
-}
-
-static bool set_record_lock(int command, short type, off_t byte) {
-    struct flock record = {.l_type = type, .l_whence = SEEK_SET, .l_start = byte, .l_len = 1};
-    int result;
-    do
-        result = fcntl(file, command, &record);
-    while (result != 0 && errno == EINTR);
-    return result == 0;
-}
-
-static bool is_held_by_another(unsigned slot) {
-    struct flock record = {
-        .l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = byte_of(slot), .l_len = 1};
-    return fcntl(file, F_GETLK, &record) != 0 || record.l_type != F_UNLCK;
-}
-
-static void clear(unsigned slot) {
-    for (unsigned cell = 0; cell < KS_CELLS_MAX; cell++)
-        atomic_store(memory_of(slot, cell), 0);
-    memset(counters->slot[slot].launches, 0, sizeof counters->slot[slot].launches);
-    atomic_store(used_of(slot), 0);
-}
-
-/* The caller holds both locks, so no slot changes hands meanwhile. */
-static void clear_slots_of_the_dead(void) {
-    for (unsigned slot = 0; slot < KS_PROCESSES_MAX; slot++) {
-        if ((int)slot != own_slot && atomic_load(used_of(slot)) != 0 && !is_held_by_another(slot))
-            clear(slot);
+static struct held sum(unsigned cell) {
+    struct held held = {0};
+    for (int slot = 0; slot < (int)KS_PROCESSES_MAX; slot++) {
+        const uint64_t budget = atomic_load(budget_of(slot, cell));
+        held.charged += budget & CHARGED_UNITS;
+        held.set_aside += budget >> SET_ASIDE_SHIFT;
     }
+    return held;
 }
 
-static bool take_slot(void) {
-    if (own_slot >= 0)
-        return true;
-    for (unsigned slot = 0; slot < KS_PROCESSES_MAX; slot++) {
-        if (!set_record_lock(F_SETLK, F_WRLCK, byte_of(slot)))
-            continue;
-        clear(slot);
-        counters->slot[slot].pid = (uint32_t)getpid();
-        atomic_store(used_of(slot), 1);
-        own_slot = (int)slot;
-        return true;
+static void take_back_set_aside(unsigned cell) {
+    for (int slot = 0; slot < (int)KS_PROCESSES_MAX; slot++)
+        atomic_fetch_and(budget_of(slot, cell), CHARGED_UNITS);
+}
+
+/* Units that are left of a limit, of which nothing is set aside. */
+static uint64_t left(unsigned cell, uint64_t limit) {
+    const struct held held = sum(cell);
+    const uint64_t all = held.charged + held.set_aside;
+    return all < limit ? limit - all : 0;
+}
+
+/* A budget counts up to 2 TiB: more of a limit is not used. */
+static uint64_t whole_units(uint64_t limit) {
+    const uint64_t units = limit / KS_MEMORY_UNIT;
+    return units < CHARGED_UNITS ? units : CHARGED_UNITS;
+}
+
+/* As `left`, after everything was done so that `units` may be. */
+static uint64_t make_room(unsigned cell, uint64_t units, uint64_t limit) {
+    atomic_fetch_and(budget_of(ks_slots_own(), cell), CHARGED_UNITS);
+    uint64_t room = left(cell, limit);
+    if (room < units) {
+        ks_slots_clear_dead();
+        take_back_set_aside(cell);
+        room = left(cell, limit);
     }
-    ks_debug("%u processes of this claim use a GPU already", KS_PROCESSES_MAX);
-    return false;
+    return room;
 }
 
-static uint64_t sum(unsigned cell) {
-    uint64_t bytes = 0;
-    for (unsigned slot = 0; slot < KS_PROCESSES_MAX; slot++)
-        bytes += atomic_load(memory_of(slot, cell));
-    return bytes;
-}
-
-static bool enter(void) {
-    ks_acquire(&lock);
-    if (counters != NULL && file < 0)
-        file = open_file();
-    if (file >= 0 && set_record_lock(F_SETLKW, F_WRLCK, 0))
-        return true;
-    ks_release(&lock);
-    return false;
-}
-
-static void leave(void) {
-    set_record_lock(F_SETLK, F_UNLCK, 0);
-    ks_release(&lock);
-}
-
-static bool fits(unsigned cell, uint64_t bytes, uint64_t limit) {
-    const uint64_t held = sum(cell);
-    return held <= limit && bytes <= limit - held;
-}
-
-bool ks_account_charge(unsigned cell, uint64_t bytes, uint64_t limit) {
-    if (!enter())
+static bool charge_from_all(unsigned cell, uint64_t units, uint64_t limit) {
+    if (!ks_slots_enter())
         return false;
-    bool charged = take_slot();
-    if (charged && !fits(cell, bytes, limit)) {
-        clear_slots_of_the_dead();
-        charged = fits(cell, bytes, limit);
+    bool charged = false;
+    if (ks_slots_take()) {
+        const uint64_t room = make_room(cell, units, whole_units(limit));
+        charged = units <= room;
+        if (charged) {
+            /* Half of it: the others find something too, and need not take it back at once. */
+            const uint64_t set_aside = limit != KS_NO_LIMIT ? (room - units) / 2 : 0;
+            atomic_fetch_add(budget_of(ks_slots_own(), cell),
+                             units + (set_aside << SET_ASIDE_SHIFT));
+            atomic_store(&seen_limit[cell], limit);
+        }
     }
-    if (charged)
-        atomic_fetch_add(memory_of((unsigned)own_slot, cell), bytes);
-    leave();
+    ks_slots_leave();
     return charged;
 }
 
+bool ks_account_charge(unsigned cell, uint64_t bytes, uint64_t limit) {
+    const uint64_t units = units_of(bytes);
+    const int slot = ks_slots_own();
+    const bool may_take = slot != KS_NO_SLOT &&
+                          atomic_load_explicit(&seen_limit[cell], memory_order_relaxed) == limit;
+    if (!(may_take && take_set_aside(budget_of(slot, cell), units)) &&
+        !charge_from_all(cell, units, limit))
+        return false;
+    show(ks_slots_own(), cell, units);
+    return true;
+}
+
 void ks_account_give_back(unsigned cell, uint64_t bytes) {
-    if (own_slot >= 0)
-        atomic_fetch_sub(memory_of((unsigned)own_slot, cell), bytes);
+    const int slot = ks_slots_own();
+    const uint64_t units = units_of(bytes);
+    if (slot == KS_NO_SLOT)
+        return;
+    atomic_fetch_add(budget_of(slot, cell), (units << SET_ASIDE_SHIFT) - units);
+    show(slot, cell, 0 - units);
 }
 
 uint64_t ks_account_charged(unsigned cell) {
-    if (!enter())
+    if (!ks_slots_enter())
         return UINT64_MAX;
-    clear_slots_of_the_dead();
-    const uint64_t bytes = sum(cell);
-    leave();
+    ks_slots_clear_dead();
+    const uint64_t bytes = sum(cell).charged * KS_MEMORY_UNIT;
+    ks_slots_leave();
     return bytes;
 }
 
 void ks_account_show_launches(unsigned cell, uint64_t launches) {
-    if (own_slot >= 0)
-        atomic_store((counter *)&counters->slot[own_slot].launches[cell], launches);
-}
-
-void ks_account_forget(void) {
-    if (file >= 0)
-        close(file); /* the parent's locks are the parent's: this drops none of them */
-    file = -1;
-    own_slot = -1;
-    lock = (ks_lock){0};
+    if (ks_slots_own() != KS_NO_SLOT)
+        atomic_store((counter *)&ks_slots_file()->slot[ks_slots_own()].launches[cell], launches);
 }

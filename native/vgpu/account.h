@@ -7,23 +7,21 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Opens and maps the file of counters. */
-bool ks_account_open(const char *path);
+#define KS_NO_LIMIT UINT64_MAX
 
 /* Charges bytes to this process, unless the claim would then hold more than
- * `limit`; false then, and nothing is changed. */
+ * `limit`; false then, and nothing is changed. Bytes count in whole units of
+ * KS_MEMORY_UNIT: of an amount a begun one, of a limit only full ones. */
 bool ks_account_charge(unsigned cell, uint64_t bytes, uint64_t limit);
 
 /* Gives back bytes that were charged. */
 void ks_account_give_back(unsigned cell, uint64_t bytes);
 
-/* Bytes that the living processes of the claim hold on a cell. */
+/* Bytes that the living processes of the claim hold on a cell; UINT64_MAX where that cannot be
+ * known. */
 uint64_t ks_account_charged(unsigned cell);
 
 /* Shows the number of launches since the process started to who reads the counters. */
 void ks_account_show_launches(unsigned cell, uint64_t launches);
-
-/* In a forked child: it holds no slot and has charged nothing. */
-void ks_account_forget(void);
 
 #endif

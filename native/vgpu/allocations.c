@@ -1,6 +1,8 @@
 /*
- * A hash table with open addressing under one lock. Its memory comes from mmap:
- * the allocator of the application may be hooked too, and may be the caller.
+ * Hash tables with open addressing, each under a lock of its own, so that
+ * threads which allocate at once seldom meet. What is removed leaves no mark:
+ * the entries behind it move up. The memory comes from mmap: the allocator of
+ * the application may be hooked too, and may be the caller.
  */
 #include "allocations.h"
 
@@ -10,111 +12,195 @@
 #include <stddef.h>
 #include <sys/mman.h>
 
-#define FIRST_CAPACITY ((size_t)1024)
-
-/* Values of `pointer` that no allocation has. */
-#define EMPTY   ((CUdeviceptr)0)
-#define REMOVED (~(CUdeviceptr)0)
+#define TABLES         64u
+#define FIRST_CAPACITY ((size_t)128) /* a page */
 
 struct table {
+    ks_lock lock;
     struct ks_allocation *entries;
     size_t capacity; /* a power of two */
-    size_t occupied; /* entries that are not EMPTY */
+    size_t live;
 };
 
-static ks_lock lock;
-static struct table table;
+static struct table tables[TABLES];
 
-static size_t place_of(CUdeviceptr pointer, size_t capacity) {
-    const uint64_t mixed = (uint64_t)pointer * UINT64_C(0x9e3779b97f4a7c15);
-    return (size_t)(mixed >> 20) & (capacity - 1);
+/* The lower half chooses the place, the upper the table. */
+static uint64_t hash_of(uint64_t handle) {
+    const uint64_t mixed = handle * UINT64_C(0x9e3779b97f4a7c15);
+    return mixed ^ mixed >> 32;
+}
+
+static struct table *enter(uint64_t handle) {
+    struct table *table = &tables[hash_of(handle) >> 32 & (TABLES - 1)];
+    ks_acquire(&table->lock);
+    return table;
+}
+
+static size_t place_of(uint64_t handle, size_t capacity) {
+    return (size_t)hash_of(handle) & (capacity - 1);
 }
 
 static void insert(struct table *into, const struct ks_allocation *allocation) {
-    size_t place = place_of(allocation->pointer, into->capacity);
-    while (into->entries[place].pointer != EMPTY)
+    size_t place = place_of(allocation->handle, into->capacity);
+    while (into->entries[place].kind != KS_NOTHING)
         place = (place + 1) & (into->capacity - 1);
     into->entries[place] = *allocation;
-    into->occupied++;
+    into->live++;
 }
 
-static bool is_live(const struct ks_allocation *entry) {
-    return entry->pointer != EMPTY && entry->pointer != REMOVED;
-}
-
-static size_t count_live(void) {
-    size_t live = 0;
-    for (size_t i = 0; i < table.capacity; i++)
-        live += is_live(&table.entries[i]);
-    return live;
-}
-
-/* Makes room for one more: a table of the right size, without the removed entries. */
-static bool make_room(void) {
-    if ((table.occupied + 1) * 4 <= table.capacity * 3)
+static bool make_room(struct table *table) {
+    if ((table->live + 1) * 4 <= table->capacity * 3)
         return true;
-    struct table next = {.capacity = FIRST_CAPACITY};
-    while (next.capacity < (count_live() + 1) * 2)
-        next.capacity *= 2;
+    struct table next = {.capacity = table->capacity != 0 ? table->capacity * 2 : FIRST_CAPACITY};
     const size_t bytes = next.capacity * sizeof *next.entries;
     next.entries = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (next.entries == MAP_FAILED)
         return false;
-    for (size_t i = 0; i < table.capacity; i++) {
-        if (is_live(&table.entries[i]))
-            insert(&next, &table.entries[i]);
+    for (size_t i = 0; i < table->capacity; i++) {
+        if (table->entries[i].kind != KS_NOTHING)
+            insert(&next, &table->entries[i]);
     }
-    if (table.entries != NULL)
-        munmap(table.entries, table.capacity * sizeof *table.entries);
-    table = next;
+    if (table->entries != NULL)
+        munmap(table->entries, table->capacity * sizeof *table->entries);
+    table->entries = next.entries;
+    table->capacity = next.capacity;
     return true;
 }
 
-bool ks_allocations_add(const struct ks_allocation *allocation) {
-    ks_acquire(&lock);
-    const bool added = make_room();
-    if (added)
-        insert(&table, allocation);
-    ks_release(&lock);
-    return added;
-}
-
-static struct ks_allocation *find(CUdeviceptr pointer) {
-    if (table.capacity == 0 || pointer == EMPTY || pointer == REMOVED)
+static struct ks_allocation *find(const struct table *table, enum ks_kind kind, uint64_t handle) {
+    if (table->capacity == 0)
         return NULL;
-    size_t place = place_of(pointer, table.capacity);
-    while (table.entries[place].pointer != EMPTY) {
-        if (table.entries[place].pointer == pointer)
-            return &table.entries[place];
-        place = (place + 1) & (table.capacity - 1);
+    size_t place = place_of(handle, table->capacity);
+    while (table->entries[place].kind != KS_NOTHING) {
+        struct ks_allocation *entry = &table->entries[place];
+        if (entry->handle == handle && entry->kind == kind)
+            return entry;
+        place = (place + 1) & (table->capacity - 1);
     }
     return NULL;
 }
 
-bool ks_allocations_take(CUdeviceptr pointer, struct ks_allocation *allocation) {
-    ks_acquire(&lock);
-    struct ks_allocation *entry = find(pointer);
-    if (entry != NULL) {
-        *allocation = *entry;
-        entry->pointer = REMOVED;
+/* Whether `place` lies in the way from `from` up to and without `to`, around the end. */
+static bool is_between(size_t from, size_t place, size_t to) {
+    return from <= to ? from <= place && place < to : from <= place || place < to;
+}
+
+/* An entry behind the hole moves into it, unless its own place lies behind the hole. */
+static void erase(struct table *table, struct ks_allocation *entry) {
+    const size_t mask = table->capacity - 1;
+    size_t hole = (size_t)(entry - table->entries);
+    for (size_t next = (hole + 1) & mask; table->entries[next].kind != KS_NOTHING;
+         next = (next + 1) & mask) {
+        const size_t home = place_of(table->entries[next].handle, table->capacity);
+        if (is_between((hole + 1) & mask, home, (next + 1) & mask))
+            continue;
+        table->entries[hole] = table->entries[next];
+        hole = next;
     }
-    ks_release(&lock);
+    table->entries[hole].kind = KS_NOTHING;
+    table->live--;
+}
+
+bool ks_allocations_add(const struct ks_allocation *allocation) {
+    struct table *table = enter(allocation->handle);
+    const bool added = make_room(table);
+    if (added)
+        insert(table, allocation);
+    ks_release(&table->lock);
+    return added;
+}
+
+bool ks_allocations_find(enum ks_kind kind, uint64_t handle, struct ks_allocation *allocation) {
+    struct table *table = enter(handle);
+    const struct ks_allocation *entry = find(table, kind, handle);
+    if (entry != NULL)
+        *allocation = *entry;
+    ks_release(&table->lock);
     return entry != NULL;
 }
 
-void ks_allocations_drop(CUcontext context) {
-    ks_acquire(&lock);
-    for (size_t i = 0; i < table.capacity; i++) {
-        struct ks_allocation *entry = &table.entries[i];
-        if (!is_live(entry) || entry->context != context)
-            continue;
-        ks_account_give_back(entry->cell, entry->bytes);
-        entry->pointer = REMOVED;
+bool ks_allocations_take(enum ks_kind kind, uint64_t handle, struct ks_allocation *allocation) {
+    struct table *table = enter(handle);
+    struct ks_allocation *entry = find(table, kind, handle);
+    const bool known = entry != NULL;
+    if (known) {
+        *allocation = *entry;
+        erase(table, entry);
     }
-    ks_release(&lock);
+    ks_release(&table->lock);
+    return known;
+}
+
+void ks_allocations_use(enum ks_kind kind, uint64_t handle) {
+    struct table *table = enter(handle);
+    struct ks_allocation *entry = find(table, kind, handle);
+    if (entry != NULL)
+        entry->uses++;
+    ks_release(&table->lock);
+}
+
+void ks_allocations_mark(enum ks_kind kind, uint64_t handle, uint32_t uses) {
+    struct table *table = enter(handle);
+    struct ks_allocation *entry = find(table, kind, handle);
+    if (entry != NULL)
+        entry->uses = uses;
+    ks_release(&table->lock);
+}
+
+bool ks_allocations_leave(enum ks_kind kind, uint64_t handle, struct ks_allocation *allocation) {
+    struct table *table = enter(handle);
+    struct ks_allocation *entry = find(table, kind, handle);
+    const bool last = entry != NULL && entry->uses <= 1;
+    if (last) {
+        *allocation = *entry;
+        erase(table, entry);
+    } else if (entry != NULL) {
+        entry->uses--;
+    }
+    ks_release(&table->lock);
+    return last;
+}
+
+/* An entry that moves up may come from around the end: so what is erased is looked for again. */
+static void drop_from(struct table *table, uint64_t context) {
+    for (size_t i = 0; i < table->capacity;) {
+        struct ks_allocation *entry = &table->entries[i];
+        if (entry->kind != KS_NOTHING && entry->kind <= KS_LAST_OF_CONTEXT &&
+            entry->owner == context) {
+            ks_account_give_back(entry->cell, entry->bytes);
+            erase(table, entry);
+        } else {
+            i++;
+        }
+    }
+}
+
+void ks_allocations_drop(CUcontext context) {
+    for (unsigned i = 0; i < TABLES; i++) {
+        ks_acquire(&tables[i].lock);
+        drop_from(&tables[i], (uint64_t)(uintptr_t)context);
+        ks_release(&tables[i].lock);
+    }
+}
+
+uint64_t ks_allocations_leave_pool(uint64_t pool, uint64_t bytes) {
+    for (unsigned i = 0; i < TABLES; i++) {
+        ks_acquire(&tables[i].lock);
+        for (size_t place = 0; place < tables[i].capacity; place++) {
+            struct ks_allocation *entry = &tables[i].entries[place];
+            if (entry->kind != KS_POOL_MEMORY || entry->owner != pool)
+                continue;
+            entry->kind = KS_MEMORY;
+            entry->owner = 0;
+            entry->bytes = entry->bytes < bytes ? entry->bytes : bytes;
+            bytes -= entry->bytes;
+        }
+        ks_release(&tables[i].lock);
+    }
+    return bytes;
 }
 
 void ks_allocations_forget(void) {
-    lock = (ks_lock){0};
-    table = (struct table){0};
+    for (unsigned i = 0; i < TABLES; i++)
+        tables[i] = (struct table){0};
 }

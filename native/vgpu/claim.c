@@ -9,8 +9,8 @@
  */
 #include "claim.h"
 
-#include "account.h"
 #include "process.h"
+#include "slots.h"
 #include "system.h"
 
 #include <fcntl.h>
@@ -93,7 +93,7 @@ static bool open_claim(void) {
             return false;
         }
         const struct ks_page_header *found = map_page();
-        if (found == NULL || !ks_account_open(counters))
+        if (found == NULL || !ks_slots_open(counters))
             return false;
         page = found;
     }
@@ -134,6 +134,10 @@ const struct ks_page_cell *ks_claim_cell(unsigned index) {
 
 uint64_t ks_claim_memory_limit(unsigned cell) {
     return ks_claim_cell(cell)->memory_limit_bytes;
+}
+
+uint64_t ks_claim_overhead(unsigned cell) {
+    return atomic_load((const _Atomic uint64_t *)&ks_claim_cell(cell)->overhead_bytes);
 }
 
 int ks_claim_cell_of_uuid(const unsigned char uuid[16]) {

@@ -31,6 +31,9 @@ const struct ks_page_cell *ks_claim_cell(unsigned index);
 /* Bytes of GPU memory that the claim's processes may hold together on a cell. */
 uint64_t ks_claim_memory_limit(unsigned cell);
 
+/* Bytes of it that the driver needs for contexts and code, as the node agent sees it. */
+uint64_t ks_claim_overhead(unsigned cell);
+
 /* The cell of a GPU by UUID, or KS_NO_CELL. */
 int ks_claim_cell_of_uuid(const unsigned char uuid[16]);
 

@@ -4,13 +4,12 @@
  */
 #include "context.h"
 
-#include "account.h"
 #include "agent.h"
-#include "allocations.h"
 #include "capture.h"
 #include "claim.h"
 #include "driver_calls.h"
 #include "hooks.h"
+#include "memory_charge.h"
 #include "system.h"
 #include "timeline.h"
 
@@ -334,7 +333,7 @@ static CUresult destroy(CUresult (*real)(CUcontext), CUcontext handle) {
     }
     ks_release(&lock);
     if (result == CUDA_SUCCESS) {
-        ks_allocations_drop(handle);
+        ks_memory_of_context_ended(handle);
         ks_captures_drop(handle);
     }
     return result;
@@ -376,7 +375,7 @@ static CUresult end_primary(CUresult (*real)(CUdevice), CUdevice device) {
         last_destruction[cell] = ks_now();
     ks_release(&lock);
     if (ended) {
-        ks_allocations_drop(handle);
+        ks_memory_of_context_ended(handle);
         ks_captures_drop(handle);
     }
     return result;

@@ -22,6 +22,10 @@ typedef struct CUgraph_st *CUgraph;
 typedef struct CUgraphNode_st *CUgraphNode;
 typedef struct CUgraphExec_st *CUgraphExec;
 typedef struct CUarray_st *CUarray;
+typedef struct CUmipmappedArray_st *CUmipmappedArray;
+typedef struct CUextMemory_st *CUexternalMemory;
+typedef struct CUmemPoolHandle_st *CUmemoryPool;
+typedef unsigned long long CUmemGenericAllocationHandle;
 typedef struct {
     unsigned char bytes[16];
 } CUuuid;
@@ -135,6 +139,125 @@ struct ks_launch_configuration {
     void *attributes;
     unsigned int attributes_count;
 };
+
+/* ---- memory ------------------------------------------------------------------- */
+
+enum {
+    CU_MEM_LOCATION_TYPE_NONE = 0,
+    CU_MEM_LOCATION_TYPE_DEVICE = 1,
+    CU_MEM_LOCATION_TYPE_DEVICE_LOCALITY_DOMAIN = 6,
+};
+
+/* CUmemLocation */
+struct ks_location {
+    int type;
+    union {
+        int id;
+        struct {
+            unsigned char device, domain;
+        };
+    };
+};
+
+/* CUmemPoolProps */
+struct ks_pool_properties {
+    int allocation_type;
+    int handle_types;
+    struct ks_location location;
+    void *security;
+    size_t most_bytes;
+    unsigned short usage;
+    unsigned char reserved[54];
+};
+
+/* CUmemAllocationProp */
+struct ks_allocation_properties {
+    int allocation_type;
+    int handle_types;
+    struct ks_location location;
+    void *security;
+    unsigned char flags[8];
+};
+
+enum {
+    CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT = 5,
+    CU_MEMPOOL_ATTR_USED_MEM_CURRENT = 7,
+};
+
+enum { CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT = 2 };
+enum { CU_GRAPH_NODE_TYPE_GRAPH = 4, CU_GRAPH_NODE_TYPE_MEM_ALLOC = 10 };
+
+/* CUDA_MEM_ALLOC_NODE_PARAMS */
+struct ks_allocation_node {
+    struct ks_pool_properties pool;
+    const void *accesses;
+    size_t accesses_count;
+    size_t bytes;
+    CUdeviceptr pointer;
+};
+
+/* CUDA_ARRAY_DESCRIPTOR, in the 32-bit ABI of CUDA 2 and since */
+struct ks_array_v1 {
+    unsigned int width, height;
+    int format;
+    unsigned int channels;
+};
+struct ks_array {
+    size_t width, height;
+    int format;
+    unsigned int channels;
+};
+
+/* CUDA_ARRAY3D_DESCRIPTOR, likewise */
+struct ks_array_3d_v1 {
+    unsigned int width, height, depth;
+    int format;
+    unsigned int channels;
+    unsigned int flags;
+};
+struct ks_array_3d {
+    size_t width, height, depth;
+    int format;
+    unsigned int channels;
+    unsigned int flags;
+};
+
+enum {
+    CUDA_ARRAY3D_LAYERED = 0x01,
+    CUDA_ARRAY3D_CUBEMAP = 0x04,
+    CUDA_ARRAY3D_SPARSE = 0x40,
+    CUDA_ARRAY3D_DEFERRED_MAPPING = 0x80,
+};
+
+/* CUDA_ARRAY_MEMORY_REQUIREMENTS */
+struct ks_array_requirements {
+    size_t bytes, alignment;
+    unsigned int reserved[4];
+};
+
+/* CUDA_EXTERNAL_MEMORY_HANDLE_DESC */
+struct ks_external_memory {
+    int type;
+    union {
+        int descriptor;
+        void *handles[2];
+    };
+    unsigned long long bytes;
+    unsigned int flags;
+    unsigned int reserved[16];
+};
+
+enum {
+    CU_LIMIT_STACK_SIZE = 0,
+    CU_LIMIT_PRINTF_FIFO_SIZE = 1,
+    CU_LIMIT_MALLOC_HEAP_SIZE = 2,
+};
+enum {
+    CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT = 16,
+    CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR = 39,
+};
+
+/* ---- NVML ----------------------------------------------------------------------- */
 
 typedef int nvmlReturn_t;
 typedef struct nvmlDevice_st *nvmlDevice_t;

@@ -32,6 +32,28 @@
     CALL(stream_destroy, "cuStreamDestroy_v2", (CUstream stream))                                  \
     CALL(stream_get_context, "cuStreamGetCtx", (CUstream stream, CUcontext * context))             \
     CALL(stream_is_capturing, "cuStreamIsCapturing", (CUstream stream, int *status))               \
+    CALL(stream_synchronize, "cuStreamSynchronize", (CUstream stream))                             \
+    CALL(memory_free_async, "cuMemFreeAsync", (CUdeviceptr pointer, CUstream stream))              \
+    CALL(pool_of_device, "cuDeviceGetMemPool", (CUmemoryPool * pool, CUdevice device))             \
+    CALL(default_pool, "cuDeviceGetDefaultMemPool", (CUmemoryPool * pool, CUdevice device))        \
+    CALL(pool_get, "cuMemPoolGetAttribute", (CUmemoryPool pool, int attribute, void *value))       \
+    CALL(pool_trim, "cuMemPoolTrimTo", (CUmemoryPool pool, size_t bytes))                          \
+    CALL(pool_destroy, "cuMemPoolDestroy", (CUmemoryPool pool))                                    \
+    CALL(graph_memory_get, "cuDeviceGetGraphMemAttribute",                                         \
+         (CUdevice device, int attribute, void *value))                                            \
+    CALL(graph_memory_trim, "cuDeviceGraphMemTrim", (CUdevice device))                             \
+    CALL(graph_nodes, "cuGraphGetNodes", (CUgraph graph, CUgraphNode * nodes, size_t *count))      \
+    CALL(graph_node_type, "cuGraphNodeGetType", (CUgraphNode node, int *type))                     \
+    CALL(graph_node_child, "cuGraphChildGraphNodeGetGraph", (CUgraphNode node, CUgraph * graph))   \
+    CALL(graph_node_allocation, "cuGraphMemAllocNodeGetParams",                                    \
+         (CUgraphNode node, struct ks_allocation_node * parameters))                               \
+    CALL(graph_exec_destroy, "cuGraphExecDestroy", (CUgraphExec executable))                       \
+    CALL(array_requirements, "cuArrayGetMemoryRequirements",                                       \
+         (struct ks_array_requirements * requirements, CUarray array, CUdevice device))            \
+    CALL(mipmapped_array_requirements, "cuMipmappedArrayGetMemoryRequirements",                    \
+         (struct ks_array_requirements * requirements, CUmipmappedArray array, CUdevice device))   \
+    CALL(limit_get, "cuCtxGetLimit", (size_t *value, int limit))                                   \
+    CALL(device_attribute, "cuDeviceGetAttribute", (int *value, int attribute, CUdevice device))   \
     CALL(exchange_capture_mode, "cuThreadExchangeStreamCaptureMode", (int *mode))                  \
     CALL(pointer_get_attribute, "cuPointerGetAttribute",                                           \
          (void *value, int attribute, CUdeviceptr pointer))                                        \

@@ -1,13 +1,15 @@
 #include "process.h"
 
-#include "account.h"
 #include "agent.h"
 #include "allocations.h"
 #include "capture.h"
 #include "context.h"
 #include "drain.h"
 #include "gate.h"
+#include "memory_graphs.h"
+#include "memory_pools.h"
 #include "meter.h"
+#include "slots.h"
 
 #include <stdatomic.h>
 #include <stddef.h>
@@ -28,8 +30,10 @@ static void start_clean(void) {
     ks_drain_forget();
     ks_contexts_forget();
     ks_captures_forget();
+    ks_graphs_forget();
+    ks_pools_forget();
     ks_allocations_forget();
-    ks_account_forget();
+    ks_slots_forget();
 }
 
 void ks_process_watch(void) {

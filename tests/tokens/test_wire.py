@@ -66,6 +66,10 @@ LAYOUTS = {
             *(f"launches[{cell}]" for cell in range(wire.CELLS_MAX)),
         ],
     ),
+    "ks_counters_budget": (
+        wire.COUNTERS_BUDGET,
+        [f"cell[{cell}]" for cell in range(wire.CELLS_MAX)],
+    ),
 }
 
 

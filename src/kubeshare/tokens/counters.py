@@ -33,11 +33,11 @@ class Use(NamedTuple):
 
 
 def make(path: Path) -> None:
-    """Make the file; one of the right size is left as it is, for processes map it."""
+    """Make the file; one that is large enough is left as it is, for processes map it."""
     file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, _MODE)
     try:
         os.fchmod(file, _MODE)
-        if os.fstat(file).st_size != COUNTERS_SIZE:
+        if os.fstat(file).st_size < COUNTERS_SIZE:
             os.ftruncate(file, COUNTERS_SIZE)
         os.pwrite(file, COUNTERS_HEADER.pack(COUNTERS_MAGIC, VERSION, PROCESSES_MAX), 0)
     finally:

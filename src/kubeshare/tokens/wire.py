@@ -37,7 +37,11 @@ COUNTERS_HEADER: Final = struct.Struct("=QII48x")
 """magic, version, slots."""
 COUNTERS_SLOT: Final = struct.Struct(f"=II56x{CELLS_MAX}Q{CELLS_MAX}Q")
 """used, pid, then memory_bytes and launches of each cell."""
-COUNTERS_SIZE: Final = COUNTERS_HEADER.size + PROCESSES_MAX * COUNTERS_SLOT.size
+COUNTERS_BUDGET: Final = struct.Struct(f"={CELLS_MAX}Q")
+"""units charged (low half) and set aside (high half) of each cell, of one process."""
+COUNTERS_SIZE: Final = COUNTERS_HEADER.size + PROCESSES_MAX * (
+    COUNTERS_SLOT.size + COUNTERS_BUDGET.size
+)
 
 
 class GrantState(enum.IntEnum):

@@ -20,13 +20,13 @@ def test_a_forked_child_leaves_connection_and_account_to_its_parent(
     probe.do("retain", 0)
     connection = claim.accept()
     claim.open()
-    probe.do("alloc", MIB)
+    probe.do("alloc", 2 * MIB)
     probe.do("fork", "alloc", MIB, expect=None)
-    assert claim.charged() == MIB
+    assert claim.charged() == 2 * MIB
     assert connection.says_nothing()
     probe.do("launch", "kernel", 1000, 1)
     claim.drain(connection)
-    probe.do("alloc", 1023 * MIB)
+    probe.do("alloc", 1022 * MIB)
     assert claim.charged() == 1024 * MIB
 
 

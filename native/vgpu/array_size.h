@@ -1,0 +1,13 @@
+/*
+ * How much memory an array takes.
+ */
+#ifndef KS_ARRAY_SIZE_H
+#define KS_ARRAY_SIZE_H
+
+#include "driver.h"
+
+/* Bytes of an array as its description has them, for a driver that does not tell; levels: of a
+ * mipmap, else 1. UINT64_MAX where that overflows. */
+uint64_t ks_array_bytes(const struct ks_array_3d *description, unsigned int levels);
+
+#endif

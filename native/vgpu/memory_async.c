@@ -1,0 +1,134 @@
+/*
+ * What is allocated and freed in the order of a stream. The driver takes memory
+ * for a pool in chunks, and keeps it when it is freed: so the pool is charged,
+ * and of a pointer it is only known from which pool it came.
+ */
+#include "account.h"
+#include "capture.h"
+#include "claim.h"
+#include "context.h"
+#include "driver_calls.h"
+#include "hooks.h"
+#include "memory_charge.h"
+#include "memory_pools.h"
+
+#define CHUNK_BYTES (UINT64_C(32) << 20) /* what the driver takes at once for a pool */
+
+/* The device on which a stream of the application runs. */
+static bool device_of_stream(CUstream stream, CUdevice *device) {
+    CUcontext context, popped;
+    if (ks_claim_cells() == 1 || stream == NULL || stream == CU_STREAM_PER_THREAD ||
+        KS_DRIVER(stream_get_context)(stream, &context) != CUDA_SUCCESS ||
+        KS_DRIVER(context_push)(context) != CUDA_SUCCESS)
+        return KS_DRIVER(context_get_device)(device) == CUDA_SUCCESS;
+    const CUresult result = KS_DRIVER(context_get_device)(device);
+    KS_DRIVER(context_pop)(&popped);
+    return result == CUDA_SUCCESS;
+}
+
+static struct ks_pool *pool_of_stream(CUstream stream) {
+    CUdevice device;
+    CUmemoryPool handle;
+    if (!device_of_stream(stream, &device) ||
+        KS_DRIVER(pool_of_device)(&handle, device) != CUDA_SUCCESS)
+        return NULL;
+    return ks_pool_of_device(handle, device);
+}
+
+static bool has_room(CUmemoryPool pool, uint64_t bytes) {
+    uint64_t reserved, used;
+    return KS_DRIVER(pool_get)(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &reserved) ==
+               CUDA_SUCCESS &&
+           KS_DRIVER(pool_get)(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &used) == CUDA_SUCCESS &&
+           used <= reserved && bytes <= reserved - used;
+}
+
+static CUresult begin(struct ks_pool *pool, uint64_t bytes) {
+    if (ks_claim_is_revoked())
+        return CUDA_ERROR_NOT_PERMITTED;
+    if (ks_reserve_begin(&pool->reserve, ks_round_up(bytes, CHUNK_BYTES)) == CUDA_SUCCESS)
+        return CUDA_SUCCESS;
+    if (!has_room(atomic_load(&pool->handle), bytes))
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    ks_reserve_begin_within(&pool->reserve);
+    return CUDA_SUCCESS;
+}
+
+/* The memory can only go back once the stream has come to the free. */
+static void undo(struct ks_pool *pool, CUdeviceptr pointer, CUstream stream) {
+    if (KS_DRIVER(memory_free_async)(pointer, stream) == CUDA_SUCCESS)
+        KS_DRIVER(stream_synchronize)(stream);
+    KS_DRIVER(pool_trim)(atomic_load(&pool->handle), 0);
+    ks_reserve_look(&pool->reserve);
+}
+
+static CUresult finish(struct ks_pool *pool, uint64_t bytes, CUdeviceptr *pointer, CUstream stream,
+                       CUresult result) {
+    const bool fits = ks_reserve_end(&pool->reserve);
+    if (result != CUDA_SUCCESS)
+        return result;
+    const struct ks_allocation allocation = {
+        .kind = KS_POOL_MEMORY,
+        .handle = *pointer,
+        .bytes = ks_round_up(bytes, KS_MEMORY_UNIT),
+        .owner = (uint64_t)(uintptr_t)atomic_load(&pool->handle),
+        .cell = (uint16_t)pool->reserve.cell,
+    };
+    if (fits && ks_allocations_add(&allocation))
+        return CUDA_SUCCESS;
+    undo(pool, *pointer, stream);
+    return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+/* Where `pool` is none of ours to charge, and in a graph that is being captured, the driver alone
+ * is asked. */
+#define KS_ALLOCATE_ASYNC(find_pool, stream, call)                                                 \
+    struct ks_pool *const from =                                                                   \
+        ks_claim_is_open() && !ks_is_captured(stream) ? (find_pool) : NULL;                        \
+    if (from == NULL || !from->charged)                                                            \
+        return (call);                                                                             \
+    const CUresult begun = begin(from, bytes);                                                     \
+    return begun == CUDA_SUCCESS ? finish(from, bytes, pointer, stream, call) : begun
+
+int cuMemAllocAsync(CUdeviceptr *pointer, size_t bytes, CUstream stream) {
+    KS_ALLOCATE_ASYNC(pool_of_stream(stream), stream,
+                      KS_REAL(cuMemAllocAsync)(pointer, bytes, stream));
+}
+
+int cuMemAllocAsync_ptsz(CUdeviceptr *pointer, size_t bytes, CUstream stream) {
+    KS_ALLOCATE_ASYNC(pool_of_stream(stream), KS_STREAM_PER_THREAD(stream),
+                      KS_REAL(cuMemAllocAsync_ptsz)(pointer, bytes, stream));
+}
+
+int cuMemAllocFromPoolAsync(CUdeviceptr *pointer, size_t bytes, CUmemoryPool pool,
+                            CUstream stream) {
+    KS_ALLOCATE_ASYNC(ks_pool_of_handle(pool), stream,
+                      KS_REAL(cuMemAllocFromPoolAsync)(pointer, bytes, pool, stream));
+}
+
+int cuMemAllocFromPoolAsync_ptsz(CUdeviceptr *pointer, size_t bytes, CUmemoryPool pool,
+                                 CUstream stream) {
+    KS_ALLOCATE_ASYNC(ks_pool_of_handle(pool), KS_STREAM_PER_THREAD(stream),
+                      KS_REAL(cuMemAllocFromPoolAsync_ptsz)(pointer, bytes, pool, stream));
+}
+
+/* ---- free ------------------------------------------------------------------------------ */
+
+/* Also takes what was not allocated in the order of a stream; in a capture nothing is freed now. */
+#define KS_FREE_ASYNC(stream, call)                                                                \
+    struct ks_allocation allocation;                                                               \
+    if (!ks_claim_is_open() || ks_is_captured(stream))                                             \
+        return (call);                                                                             \
+    if (ks_allocations_take(KS_POOL_MEMORY, pointer, &allocation))                                 \
+        return ks_pool_freed(&allocation, call);                                                   \
+    if (ks_allocations_take(KS_MEMORY, pointer, &allocation))                                      \
+        return ks_freed(&allocation, call);                                                        \
+    return (call)
+
+int cuMemFreeAsync(CUdeviceptr pointer, CUstream stream) {
+    KS_FREE_ASYNC(stream, KS_REAL(cuMemFreeAsync)(pointer, stream));
+}
+
+int cuMemFreeAsync_ptsz(CUdeviceptr pointer, CUstream stream) {
+    KS_FREE_ASYNC(KS_STREAM_PER_THREAD(stream), KS_REAL(cuMemFreeAsync_ptsz)(pointer, stream));
+}

@@ -1,0 +1,21 @@
+/*
+ * Memory that another interface (Vulkan, OpenGL) allocated in this process: the
+ * claim is charged when it is brought in, for nothing else has counted it.
+ */
+#include "hooks.h"
+#include "memory_charge.h"
+
+static void undo(uint64_t memory) {
+    KS_REAL(cuDestroyExternalMemory)((CUexternalMemory)memory);
+}
+
+int cuImportExternalMemory(CUexternalMemory *memory, const struct ks_external_memory *description) {
+    if (description == NULL)
+        return KS_REAL(cuImportExternalMemory)(memory, description);
+    KS_ALLOCATE(KS_EXTERNAL_MEMORY, description->bytes, memory,
+                KS_REAL(cuImportExternalMemory)(memory, description), undo);
+}
+
+int cuDestroyExternalMemory(CUexternalMemory memory) {
+    KS_FREE(KS_EXTERNAL_MEMORY, memory, KS_REAL(cuDestroyExternalMemory)(memory));
+}

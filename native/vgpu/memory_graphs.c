@@ -1,0 +1,228 @@
+/*
+ * The memory that graphs allocate while they run. A node that allocates has its
+ * addresses from when it is made, and nodes that never hold memory at the same
+ * time share them: so the addresses of all such nodes, each counted once, are
+ * what a graph needs. The driver finds memory for them when the graph is first
+ * uploaded or launched, or again after what was found was trimmed, and keeps
+ * it. The claim is charged for that need before, and by the driver's own figure
+ * for the device afterwards.
+ */
+#include "memory_graphs.h"
+
+#include "account.h"
+#include "allocations.h"
+#include "capture.h"
+#include "claim.h"
+#include "context.h"
+#include "driver_calls.h"
+#include "gate.h"
+#include "graph_need.h"
+#include "hooks.h"
+#include "memory_charge.h"
+#include "memory_reserve.h"
+
+struct cell {
+    struct ks_reserve reserve; /* first: a question about it is one about its cell */
+    atomic_int device;         /* ordinal + 1; 0: no graph of this cell allocates */
+    atomic_uint trims;         /* graphs that got their memory before the last one need it again */
+};
+
+static struct cell cells[KS_CELLS_MAX];
+static atomic_uint graphs; /* executable ones that allocate */
+
+static bool ask(const struct ks_reserve *reserve, uint64_t *bytes) {
+    const CUdevice device = atomic_load(&((const struct cell *)reserve)->device) - 1;
+    return KS_DRIVER(graph_memory_get)(device, CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT, bytes) ==
+           CUDA_SUCCESS;
+}
+
+/* One entry a cell: executable graphs lie further apart than there are cells. */
+static uint64_t handle_of(CUgraphExec executable, unsigned cell) {
+    return (uint64_t)(uintptr_t)executable + cell;
+}
+
+static void trim(struct cell *cell) {
+    KS_DRIVER(graph_memory_trim)(atomic_load(&cell->device) - 1);
+    atomic_fetch_add(&cell->trims, 1);
+}
+
+void ks_graphs_visit(unsigned index, bool trimmed) {
+    struct cell *cell = &cells[index];
+    if (atomic_load_explicit(&cell->device, memory_order_acquire) == 0)
+        return;
+    if (trimmed)
+        trim(cell);
+    ks_reserve_look(&cell->reserve);
+}
+
+void ks_graphs_forget(void) {
+    atomic_store(&graphs, 0);
+    for (unsigned cell = 0; cell < KS_CELLS_MAX; cell++)
+        cells[cell] = (struct cell){0};
+}
+
+/* ---- executable graphs ------------------------------------------------------------------- */
+
+static void start(unsigned index, CUdevice device) {
+    struct cell *cell = &cells[index];
+    if (atomic_load(&cell->device) != 0)
+        return;
+    cell->reserve.cell = index;
+    cell->reserve.ask = ask;
+    atomic_store_explicit(&cell->device, device + 1, memory_order_release);
+}
+
+static bool remember(CUgraphExec executable, CUdevice device, uint64_t bytes) {
+    const int cell = ks_cell_of_device(device);
+    if (cell == KS_NO_CELL || bytes == 0)
+        return true;
+    const struct ks_allocation graph = {.kind = KS_GRAPH,
+                                        .handle = handle_of(executable, (unsigned)cell),
+                                        .bytes = bytes,
+                                        .cell = (uint16_t)cell};
+    start((unsigned)cell, device);
+    if (!ks_allocations_add(&graph))
+        return false;
+    atomic_fetch_add(&graphs, 1);
+    return true;
+}
+
+static void forget(CUgraphExec executable) {
+    struct ks_allocation graph;
+    for (unsigned cell = 0; atomic_load(&graphs) != 0 && cell < ks_claim_cells(); cell++) {
+        if (ks_allocations_take(KS_GRAPH, handle_of(executable, cell), &graph)) {
+            atomic_fetch_sub(&graphs, 1);
+            ks_reserve_look(&cells[cell].reserve);
+        }
+    }
+}
+
+static CUresult instantiated(const CUgraphExec *executable, CUgraph graph, CUresult result) {
+    CUdevice devices = 0;
+    bool remembered = true;
+    if (result != CUDA_SUCCESS || !ks_claim_is_open())
+        return result;
+    KS_DRIVER(device_get_count)(&devices);
+    for (CUdevice device = 0; device < devices && remembered; device++)
+        remembered = remember(*executable, device, ks_graph_need(graph, device));
+    if (remembered)
+        return CUDA_SUCCESS;
+    forget(*executable);
+    KS_DRIVER(graph_exec_destroy)(*executable);
+    return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+/* ---- running them -------------------------------------------------------------------------- */
+
+/* The cells on which a graph is about to get its memory: bit n for cell n. */
+static CUresult begin(CUgraphExec executable, unsigned *begun) {
+    CUresult result = CUDA_SUCCESS;
+    struct ks_allocation graph;
+    *begun = 0;
+    if (atomic_load_explicit(&graphs, memory_order_relaxed) == 0)
+        return CUDA_SUCCESS;
+    for (unsigned cell = 0; cell < ks_claim_cells() && result == CUDA_SUCCESS; cell++) {
+        if (!ks_allocations_find(KS_GRAPH, handle_of(executable, cell), &graph))
+            continue;
+        const bool has_it = graph.uses == atomic_load(&cells[cell].trims) + 1;
+        result = ks_reserve_begin(&cells[cell].reserve, has_it ? 0 : graph.bytes);
+        if (result == CUDA_SUCCESS)
+            *begun |= 1u << cell;
+    }
+    return result;
+}
+
+/* What a graph has taken beyond its need it keeps: it runs already. */
+static void end(CUgraphExec executable, unsigned begun, CUresult result) {
+    for (unsigned cell = 0; begun != 0; cell++, begun >>= 1) {
+        if ((begun & 1) == 0)
+            continue;
+        ks_reserve_end(&cells[cell].reserve);
+        if (result == CUDA_SUCCESS)
+            ks_allocations_mark(KS_GRAPH, handle_of(executable, cell),
+                                atomic_load(&cells[cell].trims) + 1);
+    }
+}
+
+static CUresult run(CUresult (*real)(CUgraphExec, CUstream), CUgraphExec executable,
+                    CUstream stream) {
+    unsigned begun;
+    CUresult result = begin(executable, &begun);
+    if (result == CUDA_SUCCESS)
+        result = real(executable, stream);
+    end(executable, begun, result);
+    return result;
+}
+
+/* A launch waits for the claim's turn first. */
+static CUresult launch(CUresult (*real)(CUgraphExec, CUstream), CUgraphExec executable,
+                       CUstream given, CUstream stream) {
+    CUresult result = ks_enter(stream);
+    if (result != CUDA_SUCCESS)
+        return result;
+    result = run(real, executable, given);
+    ks_leave();
+    return result;
+}
+
+int cuGraphLaunch(CUgraphExec executable, CUstream stream) {
+    return launch(KS_REAL(cuGraphLaunch), executable, stream, stream);
+}
+
+int cuGraphLaunch_ptsz(CUgraphExec executable, CUstream stream) {
+    return launch(KS_REAL(cuGraphLaunch_ptsz), executable, stream, KS_STREAM_PER_THREAD(stream));
+}
+
+int cuGraphUpload(CUgraphExec executable, CUstream stream) {
+    return run(KS_REAL(cuGraphUpload), executable, stream);
+}
+
+int cuGraphUpload_ptsz(CUgraphExec executable, CUstream stream) {
+    return run(KS_REAL(cuGraphUpload_ptsz), executable, stream);
+}
+
+/* ---- making and ending them ------------------------------------------------------------------ */
+
+int cuGraphInstantiate(CUgraphExec *executable, CUgraph graph, CUgraphNode *node, char *log,
+                       size_t log_bytes) {
+    return instantiated(executable, graph,
+                        KS_REAL(cuGraphInstantiate)(executable, graph, node, log, log_bytes));
+}
+
+int cuGraphInstantiate_v2(CUgraphExec *executable, CUgraph graph, CUgraphNode *node, char *log,
+                          size_t log_bytes) {
+    return instantiated(executable, graph,
+                        KS_REAL(cuGraphInstantiate_v2)(executable, graph, node, log, log_bytes));
+}
+
+int cuGraphInstantiateWithFlags(CUgraphExec *executable, CUgraph graph, unsigned long long flags) {
+    return instantiated(executable, graph,
+                        KS_REAL(cuGraphInstantiateWithFlags)(executable, graph, flags));
+}
+
+int cuGraphInstantiateWithParams(CUgraphExec *executable, CUgraph graph, void *parameters) {
+    return instantiated(executable, graph,
+                        KS_REAL(cuGraphInstantiateWithParams)(executable, graph, parameters));
+}
+
+int cuGraphInstantiateWithParams_ptsz(CUgraphExec *executable, CUgraph graph, void *parameters) {
+    return instantiated(executable, graph,
+                        KS_REAL(cuGraphInstantiateWithParams_ptsz)(executable, graph, parameters));
+}
+
+int cuGraphExecDestroy(CUgraphExec executable) {
+    const CUresult result = KS_REAL(cuGraphExecDestroy)(executable);
+    if (result == CUDA_SUCCESS)
+        forget(executable);
+    return result;
+}
+
+int cuDeviceGraphMemTrim(CUdevice device) {
+    const CUresult result = KS_REAL(cuDeviceGraphMemTrim)(device);
+    const int cell = ks_cell_of_device(device);
+    if (result == CUDA_SUCCESS && cell != KS_NO_CELL && atomic_load(&cells[cell].device) != 0) {
+        atomic_fetch_add(&cells[cell].trims, 1);
+        ks_reserve_look(&cells[cell].reserve);
+    }
+    return result;
+}

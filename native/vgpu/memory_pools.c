@@ -1,0 +1,161 @@
+/*
+ * Which pools there are. Those of a device are the driver's own, and are met
+ * when they are first used; the others are created.
+ */
+#include "memory_pools.h"
+
+#include "account.h"
+#include "claim.h"
+#include "context.h"
+#include "driver_calls.h"
+#include "hooks.h"
+
+#define POOLS_MAX 256
+
+static ks_lock lock; /* held while a place is taken */
+static struct ks_pool pools[POOLS_MAX];
+
+static bool ask(const struct ks_reserve *reserve, uint64_t *bytes) {
+    const CUmemoryPool handle = atomic_load(&((const struct ks_pool *)reserve)->handle);
+    return KS_DRIVER(pool_get)(handle, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, bytes) == CUDA_SUCCESS;
+}
+
+static struct ks_pool *find(CUmemoryPool handle) {
+    for (unsigned i = 0; i < POOLS_MAX && handle != NULL; i++) {
+        if (atomic_load_explicit(&pools[i].handle, memory_order_acquire) == handle)
+            return &pools[i];
+    }
+    return NULL;
+}
+
+static struct ks_pool *free_place(void) {
+    for (unsigned i = 0; i < POOLS_MAX; i++) {
+        if (atomic_load(&pools[i].handle) == NULL)
+            return &pools[i];
+    }
+    ks_debug("more than %d memory pools at once", POOLS_MAX);
+    return NULL;
+}
+
+/* Finds a pool, or books it; KS_NO_CELL: it is charged to nobody. */
+static struct ks_pool *book(CUmemoryPool handle, int cell) {
+    struct ks_pool *pool = find(handle);
+    if (pool != NULL)
+        return pool;
+    ks_acquire(&lock);
+    pool = find(handle);
+    if (pool == NULL)
+        pool = free_place();
+    if (pool != NULL && atomic_load(&pool->handle) == NULL) {
+        pool->charged = cell != KS_NO_CELL;
+        pool->reserve = (struct ks_reserve){.cell = (unsigned)cell, .ask = ask};
+        atomic_store_explicit(&pool->handle, handle, memory_order_release);
+    }
+    ks_release(&lock);
+    return pool;
+}
+
+struct ks_pool *ks_pool_of_device(CUmemoryPool handle, CUdevice device) {
+    return book(handle, ks_cell_of_device(device));
+}
+
+struct ks_pool *ks_pool_of_handle(CUmemoryPool handle) {
+    struct ks_pool *pool = find(handle);
+    CUmemoryPool default_pool;
+    CUdevice devices = 0;
+    if (pool == NULL)
+        KS_DRIVER(device_get_count)(&devices);
+    for (CUdevice device = 0; device < devices && pool == NULL; device++) {
+        if (KS_DRIVER(default_pool)(&default_pool, device) == CUDA_SUCCESS &&
+            default_pool == handle)
+            pool = ks_pool_of_device(handle, device);
+    }
+    return pool;
+}
+
+CUresult ks_pool_freed(const struct ks_allocation *allocation, CUresult result) {
+    struct ks_pool *pool = find((CUmemoryPool)allocation->owner);
+    if (result != CUDA_SUCCESS)
+        ks_allocations_add(allocation);
+    else if (pool != NULL)
+        ks_reserve_look(&pool->reserve);
+    return result;
+}
+
+void ks_pools_visit(unsigned cell, bool trim) {
+    for (unsigned i = 0; i < POOLS_MAX; i++) {
+        const CUmemoryPool handle = atomic_load_explicit(&pools[i].handle, memory_order_acquire);
+        if (handle == NULL || !pools[i].charged || pools[i].reserve.cell != cell)
+            continue;
+        if (trim)
+            KS_DRIVER(pool_trim)(handle, 0);
+        ks_reserve_look(&pools[i].reserve);
+    }
+}
+
+void ks_pools_forget(void) {
+    lock = (ks_lock){0};
+    for (unsigned i = 0; i < POOLS_MAX; i++)
+        atomic_store(&pools[i].handle, NULL);
+}
+
+/* ---- hooks ---------------------------------------------------------------------------- */
+
+/* Managed memory without a place of its own counts where it was made. */
+static int cell_of_location(const struct ks_location *location) {
+    int cell = KS_NO_CELL;
+    if (location->type == CU_MEM_LOCATION_TYPE_DEVICE)
+        return ks_cell_of_device(location->id);
+    if (location->type == CU_MEM_LOCATION_TYPE_DEVICE_LOCALITY_DOMAIN)
+        return ks_cell_of_device(location->device);
+    if (location->type == CU_MEM_LOCATION_TYPE_NONE)
+        ks_current_cell(&cell);
+    return cell;
+}
+
+static CUresult keep(CUmemoryPool handle, int cell) {
+    if (book(handle, cell) != NULL)
+        return CUDA_SUCCESS;
+    KS_DRIVER(pool_destroy)(handle);
+    return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+int cuMemPoolCreate(CUmemoryPool *pool, const struct ks_pool_properties *properties) {
+    const CUresult result = KS_REAL(cuMemPoolCreate)(pool, properties);
+    if (result != CUDA_SUCCESS || !ks_claim_is_open())
+        return result;
+    return keep(*pool, cell_of_location(&properties->location));
+}
+
+/* The process that made it pays for it. */
+int cuMemPoolImportFromShareableHandle(CUmemoryPool *pool, void *handle, int type,
+                                       unsigned long long flags) {
+    const CUresult result = KS_REAL(cuMemPoolImportFromShareableHandle)(pool, handle, type, flags);
+    if (result != CUDA_SUCCESS || !ks_claim_is_open())
+        return result;
+    return keep(*pool, KS_NO_CELL);
+}
+
+/* What is still allocated of it lives on, and is charged pointer by pointer from now on. */
+int cuMemPoolDestroy(CUmemoryPool handle) {
+    struct ks_pool *pool = find(handle);
+    if (pool != NULL && pool->charged)
+        ks_reserve_look(&pool->reserve);
+    const CUresult result = KS_REAL(cuMemPoolDestroy)(handle);
+    if (result != CUDA_SUCCESS || pool == NULL)
+        return result;
+    const uint64_t charged = ks_reserve_close(&pool->reserve);
+    if (charged != 0)
+        ks_account_give_back(pool->reserve.cell,
+                             ks_allocations_leave_pool((uint64_t)(uintptr_t)handle, charged));
+    atomic_store_explicit(&pool->handle, NULL, memory_order_release);
+    return result;
+}
+
+int cuMemPoolTrimTo(CUmemoryPool handle, size_t bytes) {
+    const CUresult result = KS_REAL(cuMemPoolTrimTo)(handle, bytes);
+    struct ks_pool *pool = find(handle);
+    if (result == CUDA_SUCCESS && pool != NULL && pool->charged)
+        ks_reserve_look(&pool->reserve);
+    return result;
+}

@@ -1,0 +1,36 @@
+/*
+ * The pools of this process from which memory is allocated in the order of a stream.
+ */
+#ifndef KS_MEMORY_POOLS_H
+#define KS_MEMORY_POOLS_H
+
+#include "allocations.h"
+#include "driver.h"
+#include "memory_reserve.h"
+
+#include <stdatomic.h>
+#include <stdbool.h>
+
+struct ks_pool {
+    struct ks_reserve reserve;    /* first: a question about it is one about its pool */
+    _Atomic(CUmemoryPool) handle; /* NULL: this place is free */
+    bool charged; /* not a pool of another process, nor one of host memory: those count as none */
+};
+
+/* The pool that a device allocates from; NULL where there are too many. */
+struct ks_pool *ks_pool_of_device(CUmemoryPool handle, CUdevice device);
+
+/* A pool that the application names; NULL where it is none. */
+struct ks_pool *ks_pool_of_handle(CUmemoryPool handle);
+
+/* After the driver was asked to free memory of a pool, with its result. */
+CUresult ks_pool_freed(const struct ks_allocation *allocation, CUresult result);
+
+/* Charges what the driver says of each pool of a cell; where asked for, after it has returned what
+ * it does not use. */
+void ks_pools_visit(unsigned cell, bool trim);
+
+/* In a forked child: none. */
+void ks_pools_forget(void);
+
+#endif

@@ -1,0 +1,111 @@
+/*
+ * Physical memory that the application maps where it likes. It lives until its
+ * last handle is released and its last mapping undone: both are uses of it.
+ * What another process made, and what lies in the host, is known with a charge
+ * of nothing, so that mappings of it are found too.
+ */
+#include "claim.h"
+#include "context.h"
+#include "hooks.h"
+#include "memory_charge.h"
+
+/* ---- making and releasing ------------------------------------------------------- */
+
+static void undo(uint64_t handle) {
+    KS_REAL(cuMemRelease)(handle);
+}
+
+static bool is_on_device(const struct ks_location *location, CUdevice *device) {
+    if (location->type == CU_MEM_LOCATION_TYPE_DEVICE_LOCALITY_DOMAIN)
+        *device = location->device;
+    else
+        *device = location->id;
+    return location->type == CU_MEM_LOCATION_TYPE_DEVICE ||
+           location->type == CU_MEM_LOCATION_TYPE_DEVICE_LOCALITY_DOMAIN;
+}
+
+static CUresult keep_uncharged(CUmemGenericAllocationHandle handle, CUresult result) {
+    struct ks_allocation allocation = {.kind = KS_PHYSICAL, .uses = 1};
+    return ks_claim_is_open() && result == CUDA_SUCCESS ? ks_book(&allocation, handle, result, undo)
+                                                        : result;
+}
+
+int cuMemCreate(CUmemGenericAllocationHandle *handle, size_t bytes,
+                const struct ks_allocation_properties *properties, unsigned long long flags) {
+    struct ks_allocation allocation;
+    CUdevice device;
+    CUresult result;
+    if (properties == NULL || !is_on_device(&properties->location, &device)) {
+        result = KS_REAL(cuMemCreate)(handle, bytes, properties, flags);
+        return keep_uncharged(KS_HANDLE(result, handle), result);
+    }
+    if (!ks_describe_on(&allocation, KS_PHYSICAL, device, bytes, &result))
+        return KS_REAL(cuMemCreate)(handle, bytes, properties, flags);
+    if (result == CUDA_SUCCESS)
+        result = ks_charge(allocation.cell, allocation.bytes);
+    if (result != CUDA_SUCCESS)
+        return result;
+    result = KS_REAL(cuMemCreate)(handle, bytes, properties, flags);
+    return ks_book(&allocation, KS_HANDLE(result, handle), result, undo);
+}
+
+int cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle, void *shared, int type) {
+    const CUresult result = KS_REAL(cuMemImportFromShareableHandle)(handle, shared, type);
+    return keep_uncharged(KS_HANDLE(result, handle), result);
+}
+
+int cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, void *address) {
+    const CUresult result = KS_REAL(cuMemRetainAllocationHandle)(handle, address);
+    if (result == CUDA_SUCCESS)
+        ks_allocations_use(KS_PHYSICAL, *handle);
+    return result;
+}
+
+/* One use less; with the last one the memory is the GPU's again. */
+static void leave(uint64_t handle) {
+    struct ks_allocation physical;
+    if (ks_allocations_leave(KS_PHYSICAL, handle, &physical))
+        ks_freed(&physical, CUDA_SUCCESS);
+}
+
+/* The use is given up before the driver can hand out the same handle again. */
+int cuMemRelease(CUmemGenericAllocationHandle handle) {
+    struct ks_allocation physical;
+    if (!ks_allocations_leave(KS_PHYSICAL, handle, &physical)) {
+        const CUresult result = KS_REAL(cuMemRelease)(handle);
+        if (result != CUDA_SUCCESS)
+            ks_allocations_use(KS_PHYSICAL, handle);
+        return result;
+    }
+    return ks_freed(&physical, KS_REAL(cuMemRelease)(handle));
+}
+
+/* ---- mapping ---------------------------------------------------------------------- */
+
+int cuMemMap(CUdeviceptr address, size_t bytes, size_t offset, CUmemGenericAllocationHandle handle,
+             unsigned long long flags) {
+    struct ks_allocation mapping = {
+        .kind = KS_MAPPING, .handle = address, .bytes = bytes, .owner = handle};
+    const CUresult result = KS_REAL(cuMemMap)(address, bytes, offset, handle, flags);
+    if (result != CUDA_SUCCESS || !ks_claim_is_open())
+        return result;
+    if (!ks_allocations_add(&mapping)) {
+        KS_REAL(cuMemUnmap)(address, bytes);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    ks_allocations_use(KS_PHYSICAL, handle);
+    return result;
+}
+
+/* One call may undo several mappings that lie one behind the other. */
+int cuMemUnmap(CUdeviceptr address, size_t bytes) {
+    const CUresult result = KS_REAL(cuMemUnmap)(address, bytes);
+    struct ks_allocation mapping;
+    uint64_t place = address;
+    while (result == CUDA_SUCCESS && place - address < bytes &&
+           ks_allocations_take(KS_MAPPING, place, &mapping)) {
+        leave(mapping.owner);
+        place += mapping.bytes;
+    }
+    return result;
+}

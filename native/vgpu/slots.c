@@ -1,0 +1,148 @@
+/*
+ * Every process owns a slot of the shared file and writes only there. Two kinds
+ * of POSIX record locks keep it right whoever dies:
+ *
+ *   byte 0 of the file       held while sums are taken and budgets change hands;
+ *   first byte of a slot     held by its owner for life; a slot whose byte
+ *                            nobody holds belonged to a dead process, and what
+ *                            it had charged no longer counts.
+ *
+ * The kernel drops these locks with the process, however it ends, in whatever
+ * PID namespace. It also drops them when *any* descriptor of the file is closed
+ * in the process: therefore the file is opened exactly once.
+ */
+#include "slots.h"
+
+#include "system.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stddef.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+
+static ks_lock lock; /* record locks do not hold off threads of the same process */
+static struct ks_counters *counters;
+static char file_path[PATH_MAX];
+static int file = -1;
+static atomic_int own_slot = KS_NO_SLOT;
+
+static int open_file(void) {
+    struct stat status;
+    const int descriptor = ks_move_descriptor(open(file_path, O_RDWR | O_CLOEXEC));
+    if (descriptor >= 0 && fstat(descriptor, &status) == 0 &&
+        status.st_size >= (off_t)sizeof *counters)
+        return descriptor;
+    ks_debug("%s cannot be opened, or is too small: no GPU may be used", file_path);
+    if (descriptor >= 0)
+        close(descriptor);
+    return -1;
+}
+
+bool ks_slots_open(const char *path) {
+    if (strlen(path) >= sizeof file_path)
+        return false;
+    strcpy(file_path, path);
+    file = open_file();
+    if (file < 0)
+        return false;
+    void *mapped = mmap(NULL, sizeof *counters, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    if (mapped == MAP_FAILED) {
+        close(file);
+        file = -1;
+        return false;
+    }
+    counters = mapped;
+    return true;
+}
+
+struct ks_counters *ks_slots_file(void) {
+    return counters;
+}
+
+int ks_slots_own(void) {
+    return atomic_load_explicit(&own_slot, memory_order_acquire);
+}
+
+static off_t byte_of(int slot) {
+    return (off_t)(offsetof(struct ks_counters, slot) +
+                   (size_t)slot * sizeof(struct ks_counters_slot));
+}
+
+static bool set_record_lock(int command, short type, off_t byte) {
+    struct flock record = {.l_type = type, .l_whence = SEEK_SET, .l_start = byte, .l_len = 1};
+    int result;
+    do
+        result = fcntl(file, command, &record);
+    while (result != 0 && errno == EINTR);
+    return result == 0;
+}
+
+static bool is_held_by_another(int slot) {
+    struct flock record = {
+        .l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = byte_of(slot), .l_len = 1};
+    return fcntl(file, F_GETLK, &record) != 0 || record.l_type != F_UNLCK;
+}
+
+static atomic_uint *used_of(int slot) {
+    return (atomic_uint *)&counters->slot[slot].used;
+}
+
+static void clear(int slot) {
+    struct ks_counters_slot *cleared = &counters->slot[slot];
+    for (unsigned cell = 0; cell < KS_CELLS_MAX; cell++) {
+        atomic_store((_Atomic uint64_t *)&counters->budget[slot].cell[cell], 0);
+        atomic_store((_Atomic uint64_t *)&cleared->memory_bytes[cell], 0);
+        atomic_store((_Atomic uint64_t *)&cleared->launches[cell], 0);
+    }
+    atomic_store(used_of(slot), 0);
+}
+
+bool ks_slots_enter(void) {
+    ks_acquire(&lock);
+    if (counters != NULL && file < 0)
+        file = open_file();
+    if (file >= 0 && set_record_lock(F_SETLKW, F_WRLCK, 0))
+        return true;
+    ks_release(&lock);
+    return false;
+}
+
+void ks_slots_leave(void) {
+    set_record_lock(F_SETLK, F_UNLCK, 0);
+    ks_release(&lock);
+}
+
+bool ks_slots_take(void) {
+    if (ks_slots_own() != KS_NO_SLOT)
+        return true;
+    for (int slot = 0; slot < (int)KS_PROCESSES_MAX; slot++) {
+        if (!set_record_lock(F_SETLK, F_WRLCK, byte_of(slot)))
+            continue;
+        clear(slot);
+        counters->slot[slot].pid = (uint32_t)getpid();
+        atomic_store(used_of(slot), 1);
+        atomic_store_explicit(&own_slot, slot, memory_order_release);
+        return true;
+    }
+    ks_debug("%u processes of this claim use a GPU already", KS_PROCESSES_MAX);
+    return false;
+}
+
+/* No slot changes hands while the caller is inside. */
+void ks_slots_clear_dead(void) {
+    for (int slot = 0; slot < (int)KS_PROCESSES_MAX; slot++) {
+        if (slot != ks_slots_own() && atomic_load(used_of(slot)) != 0 && !is_held_by_another(slot))
+            clear(slot);
+    }
+}
+
+void ks_slots_forget(void) {
+    if (file >= 0)
+        close(file); /* the parent's locks are the parent's: this drops none of them */
+    file = -1;
+    atomic_store(&own_slot, KS_NO_SLOT);
+    lock = (ks_lock){0};
+}
