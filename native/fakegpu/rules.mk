@@ -26,7 +26,8 @@ $(BUILD)/fakegpu-stat: LIBS := -ldl
 $(BUILD)/fakegpu-stat: $(call fakegpu_objects,stat/fakegpu_stat) $(FAKEGPU_ENGINE_OBJECTS)
 	$(program)
 
-$(BUILD)/burn: $(BUILD)/obj/examples/burn.o $(FAKEGPU)/libcuda.so.1
+$(BUILD)/burn: LIBS := -lm
+$(BUILD)/burn: $(patsubst %,$(BUILD)/obj/examples/%.o,burn burn_requests burn_work) $(FAKEGPU)/libcuda.so.1
 	$(program)
 
 $(BUILD)/fakegpu-stress: $(BUILD)/obj/fakegpu/stress/stress.o $(FAKEGPU)/libcuda.so.1 $(FAKEGPU)/libnvidia-ml.so.1
@@ -42,4 +43,4 @@ $(FAKEGPU)/profiles/%: fakegpu/profiles/%
 
 TARGETS += $(FAKEGPU_PROFILES) $(BUILD)/tests/timeline_test $(FAKEGPU)/libcuda.so.1 $(FAKEGPU)/libnvidia-ml.so.1 $(BUILD)/fakegpu-stat $(BUILD)/burn
 CHECKED += $(BUILD)/fakegpu-stress $(BUILD)/fakegpu-stat $(BUILD)/burn
-SOURCES += $(wildcard fakegpu/*/*.[ch] examples/*.c)
+SOURCES += $(wildcard fakegpu/*/*.[ch] examples/*.[ch])
