@@ -23,6 +23,7 @@
 #include "gate.h"
 #include "loader.h"
 #include "meter.h"
+#include "mps.h"
 #include "system.h"
 
 #include <errno.h>
@@ -251,6 +252,7 @@ static void *run(void *unused) {
     int64_t pause = SHORTEST_PAUSE;
     prctl(PR_SET_NAME, "kubeshare");
     prctl(PR_SET_TIMERSLACK, EXACT_TIMERS);
+    ks_mps_warn();
     for (unsigned cell = 0; cell < ks_claim_cells(); cell++)
         ks_meter_set(cell, true);
     for (;;) {

@@ -21,6 +21,7 @@
 #define LOOK_EVERY     (KS_MILLISECOND / 2)
 #define FIRST_WINDOW   16u
 #define LEAST_WINDOW   2u
+#define LONG_LAUNCH    (100 * KS_MILLISECOND) /* of these, one at a time: a turn is no longer */
 #define LARGEST_WINDOW 1024u
 #define ALONE_AFTER    KS_SECOND
 
@@ -80,7 +81,8 @@ static void adapt(struct meter *meter, unsigned cell, unsigned place) {
     else if (meter->was_short && at_least > window)
         window = at_least;
     meter->was_short = false;
-    window = within(LEAST_WINDOW, window, LARGEST_WINDOW);
+    const bool is_long = took > LONG_LAUNCH * (int64_t)(marker->launches - meter->passed);
+    window = within(is_long ? 1 : LEAST_WINDOW, window, LARGEST_WINDOW);
     meter->window = window < 4 * meter->window ? window : 4 * meter->window;
 }
 

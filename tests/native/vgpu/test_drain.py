@@ -1,5 +1,7 @@
 """What the library tells the daemon about the GPU's own time."""
 
+from pathlib import Path
+
 import pytest
 
 from kubeshare.tokens.wire import GateState, MessageType
@@ -122,3 +124,70 @@ def test_an_ended_context_is_drained_no_more(
     claim.open()
     probe.do("launch", "kernel", 1000, 3)
     claim.drain(connection)
+
+
+def test_a_gate_that_opens_again_before_the_drain_ends_lets_launches_through(
+    claim: Claim, probe: Probe, connection: Connection
+) -> None:
+    probe.do("launch", "kernel", 300_000, 1)
+    claim.page.set_gate(0, GateState.CLOSING)
+    connection.send(MessageType.CLOSING, 0, claim.page.epoch(0))
+    probe.tell("launch", "kernel", 1000, 1)
+    connection.expect(MessageType.WANT)
+    claim.open()
+    assert probe.answer()["result"] == 0
+    assert connection.says_nothing()
+    drained = claim.drain(connection)  # the answer to the question before would be another epoch's
+    assert drained.time_ns <= probe.do("sync")["now_ns"]
+
+
+def test_a_late_answer_is_given_while_the_gate_stays_closed(
+    claim: Claim, probe: Probe, connection: Connection
+) -> None:
+    probe.do("launch", "kernel", 100_000, 1)
+    claim.page.set_gate(0, GateState.CLOSING)
+    asked = claim.page.epoch(0)
+    connection.send(MessageType.CLOSING, 0, asked)
+    claim.close()
+    assert connection.expect(MessageType.DRAINED).epoch == asked
+
+
+def test_a_gpu_that_is_done_does_not_wait_for_another_one(folder: Path) -> None:
+    machine = Machine(folder, "V100x2")
+    with (
+        Claim(folder, [machine.grant(0), machine.grant(1)]) as claim,
+        machine.start(claim.environment) as probe,
+    ):
+        probe.do("init")
+        probe.do("retain", 0)
+        connection = claim.accept()
+        claim.open(0)
+        claim.open(1)
+        probe.do("launch", "kernel", 500_000, 1)
+        for cell in (0, 1):
+            claim.page.set_gate(cell, GateState.CLOSING)
+            connection.send(MessageType.CLOSING, cell, claim.page.epoch(cell))
+        assert connection.expect(MessageType.DRAINED).cell == 1
+        assert connection.expect(MessageType.DRAINED).cell == 0
+
+
+def test_who_wants_names_all_gpus_on_which_it_has_a_context(folder: Path) -> None:
+    machine = Machine(folder, "V100x2")
+    with (
+        Claim(folder, [machine.grant(1), machine.grant(0)]) as claim,
+        machine.start(claim.environment) as probe,
+    ):
+        probe.do("init")
+        probe.do("retain", 0)
+        connection = claim.accept()
+        probe.tell("launch", "kernel", 1000, 1)
+        want = connection.expect(MessageType.WANT)
+        assert (want.cell, want.value) == (1, 0b10)
+        claim.open(1)
+        probe.answer()
+        probe.do("create", 1)
+        probe.tell("launch", "kernel", 1000, 1)
+        want = connection.expect(MessageType.WANT)
+        assert (want.cell, want.value) == (0, 0b11)
+        claim.open(0)
+        assert probe.answer()["result"] == 0

@@ -171,3 +171,15 @@ def test_a_program_that_ends_while_the_gate_is_open_ends_well(claim: Claim, prob
     probe.do("launch", "kernel", MICROSECONDS, 5)
     assert probe.finish() == 0
     assert connection.is_closed()
+
+
+def test_an_mps_server_is_warned_of_where_somebody_asked_for_words(
+    machine: Machine, claim: Claim, tmp_path: Path
+) -> None:
+    (tmp_path / "control").touch()
+    said = {"CUDA_MPS_PIPE_DIRECTORY": str(tmp_path), "KUBESHARE_DEBUG": "1"}
+    with machine.start(claim.environment | said) as probe:
+        probe.do("init")
+        probe.do("retain", 0)
+        claim.accept()
+        assert "shares are not held" in probe.errors()
