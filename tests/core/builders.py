@@ -25,7 +25,7 @@ def a_demand(
     return Demand(**(known | fields))  # type: ignore[arg-type]  # fields of Demand by name
 
 
-def a_holder(name: str, request: str = "0.5", *, memory: int = 0, **labels: str) -> Holder:
+def a_holder(name: str, request: str = "0.5", *, memory: int = 0, **labels: object) -> Holder:
     known = {"demand": name, "name": name, "request": share(request), "memory": memory * MI}
     return Holder(**(known | labels))  # type: ignore[arg-type]  # fields of Holder by name
 

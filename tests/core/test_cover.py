@@ -5,7 +5,7 @@ from itertools import combinations
 
 import pytest
 
-from kubeshare.core.cover import fewest_that_cover
+from kubeshare.core.cover import EXACT, fewest_that_cover
 from kubeshare.core.device import Holder
 
 
@@ -75,3 +75,63 @@ def test_among_many_holders_hardly_more_are_found_than_are_needed() -> None:
         many = fewest_that_cover(holders, 1, 1, 30, 128)
         assert many is not None
         assert len(many) == 30
+
+
+def test_less_than_nobody_is_no_set() -> None:
+    assert fewest_that_cover(holders_of((1, 1)), 0, 0, -3, -1) is None
+
+
+def test_who_has_nothing_counts_where_only_entries_are_asked() -> None:
+    found = fewest_that_cover(holders_of((0, 0), (0, 0)), 0, 0, 1, 9)
+    assert found is not None
+    assert len(found) == 1
+
+
+def test_of_many_holders_the_smallest_that_has_enough_of_one_thing_is_taken() -> None:
+    holders = holders_of(*((size, size) for size in range(EXACT + 5, 0, -1)))
+    assert fewest_that_cover(holders, 0, 5, 0, 9) == (holders[-5],)
+    assert fewest_that_cover(holders, 5, 0, 0, 9) == (holders[-5],)
+
+
+NEARLY_ALL, ALL_COMPUTE, ALL_MEMORY, NOTHING = (9, 9), (10, 0), (0, 10), (0, 0)
+
+
+def test_all_sets_are_looked_at_among_few_and_one_by_one_among_many() -> None:
+    few = [NEARLY_ALL, ALL_COMPUTE, ALL_MEMORY] + [NOTHING] * (EXACT - 3)
+    pair = fewest_that_cover(holders_of(*few), 10, 10, 0, 9)
+    assert pair is not None
+    assert [each.demand for each in pair] == ["h2", "h1"]
+    three = fewest_that_cover(holders_of(*few, NOTHING), 10, 10, 0, 9)
+    assert three is not None
+    assert [each.demand for each in three] == ["h0", "h1", "h2"]
+
+
+@pytest.mark.parametrize(
+    ("parts", "expected"),
+    [
+        # What is there to the last unit is enough, and one unit less is not.
+        ([(5, 5), (5, 5), (5, 5)], ["h0", "h1"]),
+        ([(9, 10), (1, 0)], ["h0", "h1"]),
+        ([(10, 9), (0, 1)], ["h0", "h1"]),
+        ([ALL_COMPUTE, ALL_MEMORY], ["h0", "h1"]),
+        ([ALL_MEMORY, ALL_COMPUTE], ["h0", "h1"]),
+        # More than is missing is worth no more than what is missing.
+        ([(20, 0), NEARLY_ALL, (1, 1)], ["h1", "h2"]),
+        ([(0, 20), NEARLY_ALL, (1, 1)], ["h1", "h2"]),
+        # The last unit of one thing is worth as much as the last of the other.
+        ([(0, 5), NEARLY_ALL, (1, 1)], ["h1", "h2"]),
+        ([(5, 0), NEARLY_ALL, (1, 1)], ["h1", "h2"]),
+    ],
+)
+def test_among_many_the_one_with_most_of_what_is_missing_is_next(
+    parts: list[tuple[int, int]], expected: list[str]
+) -> None:
+    found = fewest_that_cover(holders_of(*parts, *[NOTHING] * EXACT), 10, 10, 0, 9)
+    assert found is not None
+    assert [each.demand for each in found] == expected
+
+
+def test_among_many_no_more_leave_than_may() -> None:
+    many = holders_of(ALL_COMPUTE, ALL_MEMORY, *[NOTHING] * EXACT)
+    assert fewest_that_cover(many, 10, 10, 0, 1) is None
+    assert fewest_that_cover(many, 10, 10, 0, 2) is not None

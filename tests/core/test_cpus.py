@@ -67,6 +67,18 @@ def test_less_than_no_core_is_refused() -> None:
         choose_cpus([NODE_0], -1, {}, SIBLINGS)
 
 
+def test_the_gpu_with_fewer_cores_around_chooses_first() -> None:
+    few, many = frozenset([0, 5]), frozenset([0, 1, 2])
+    assert choose_cpus([few, many], 1, {}, []) == frozenset([0, 1])
+    assert choose_cpus([many, few], 1, {}, []) == frozenset([0, 1])
+
+
+def test_of_gpus_with_as_many_cores_around_the_lowest_choose_first() -> None:
+    low, high = frozenset([0, 1, 9]), frozenset([1, 2, 9])
+    assert choose_cpus([high, low], 2, {"q": [1]}, []) == frozenset([0, 9, 2, 1])
+    assert choose_cpus([low, high], 2, {"q": [1]}, []) == frozenset([0, 9, 2, 1])
+
+
 @given(
     st.lists(st.sampled_from([NODE_0, NODE_1]), min_size=1, max_size=4),
     st.integers(1, 20),
@@ -100,7 +112,23 @@ def test_a_list_of_cpus_is_read(text: str, cpus: set[int]) -> None:
     assert read_cpu_list(text, "cpus") == cpus
 
 
-@pytest.mark.parametrize("text", ["a", "1-", "3-1", "1,,2", "-1", "65536", "1" * 70_000])
-def test_what_is_no_list_of_cpus_is_refused_by_name(text: str) -> None:
-    with pytest.raises(InvalidValueError, match=r"^cpus: "):
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("a", '"a" is not a CPU such as 3, or several as 0-13'),
+        ("1-", '"1-" is not a CPU such as 3, or several as 0-13'),
+        ("1,,2", '"" is not a CPU such as 3, or several as 0-13'),
+        ("-1", '"-1" is not a CPU such as 3, or several as 0-13'),
+        ("0, 3-1", '" 3-1" is not within 0-65535'),
+        ("65536", '"65536" is not within 0-65535'),
+        ("1" + " " * 65_536, "is longer than 65536 characters"),
+    ],
+)
+def test_what_is_no_list_of_cpus_is_refused_by_name(text: str, words: str) -> None:
+    with pytest.raises(InvalidValueError) as caught:
         read_cpu_list(text, "cpus")
+    assert str(caught.value) == f"cpus: {words}"
+
+
+def test_a_list_of_cpus_may_be_as_long_as_the_bound() -> None:
+    assert read_cpu_list("1" + " " * 65_535, "cpus") == {1}

@@ -15,20 +15,26 @@ from kubeshare.core.units import MI
 
 
 @pytest.mark.parametrize(
-    ("fields", "field"),
+    ("fields", "words"),
     [
-        ({"limit": share("0.4")}, "request"),
-        ({"limit": -1}, "limit"),
-        ({"limit": 1_000_001}, "limit"),
-        ({"count": 0}, "count"),
+        ({"limit": share("0.4")}, "request: 0.5 is more than the limit 0.4"),
+        ({"limit": -1}, "limit: -1 millionths is not from 0 to 1000000"),
+        ({"limit": 1_000_001}, "limit: 1000001 millionths is not from 0 to 1000000"),
+        ({"count": 0}, "count: 0 is less than one GPU"),
     ],
 )
 def test_a_demand_that_cannot_be_is_refused_by_its_field(
-    fields: dict[str, Any], field: str
+    fields: dict[str, Any], words: str
 ) -> None:
     with pytest.raises(InvalidValueError) as caught:
         a_demand("p", "0.5", **fields)
-    assert caught.value.field == field
+    assert str(caught.value) == words
+
+
+@pytest.mark.parametrize("text", ["0", "1"])
+def test_a_demand_may_ask_for_nothing_and_for_all(text: str) -> None:
+    demand = a_demand("p", text, limit=share(text))
+    assert demand.request == demand.limit == share(text)
 
 
 def test_a_negative_request_is_refused() -> None:
@@ -85,3 +91,13 @@ def test_long_numbers_sort_by_their_length(one: int, other: int) -> None:
 
 def test_very_long_numbers_sort_too() -> None:
     assert natural("x" + "9" * 9999) < natural("x1" + "0" * 9999)
+
+
+def test_numbers_sort_by_their_length_however_long() -> None:
+    texts = ["1" + "0" * zeros for zeros in range(400)]
+    assert sorted(texts[::-1], key=natural) == texts
+
+
+def test_what_keeps_numbers_apart_sorts_by_itself_too() -> None:
+    texts = ["\0", "\0\0", "\1", "\1\0", "\1\2", "\2", " ", "a"]
+    assert sorted(texts[::-1], key=natural) == texts

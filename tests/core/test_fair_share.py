@@ -26,12 +26,12 @@ def test_the_stages_of_figure_6(asks: dict[str, tuple[int, int]], expected: dict
 
 
 def test_more_than_one_gpu_of_requests_is_refused() -> None:
-    with pytest.raises(ValueError, match="more than one GPU"):
+    with pytest.raises(ValueError, match=r"^the requests are more than one GPU$"):
         fair_shares({"A": (600_000, MICROS), "B": (400_001, MICROS)})
 
 
 def test_a_request_above_its_limit_is_refused() -> None:
-    with pytest.raises(ValueError, match="above its limit"):
+    with pytest.raises(ValueError, match=r"^a request is above its limit$"):
         fair_shares({"A": (600_000, 500_000)})
 
 
@@ -53,3 +53,13 @@ def test_requests_are_met_limits_kept_and_nothing_is_left_lying(
     assert total <= MICROS
     everybody_at_limit = all(shares[job] == limit for job, (_, limit) in enumerate(asks))
     assert everybody_at_limit or total > MICROS - len(asks)
+
+
+@pytest.mark.parametrize("jobs", range(1, 40))
+def test_equal_jobs_get_the_same_to_the_last_micro(jobs: int) -> None:
+    shares = fair_shares(dict.fromkeys(range(jobs), (0, MICROS)))
+    assert set(shares.values()) == {MICROS // jobs}
+
+
+def test_who_asks_for_nothing_gets_nothing_where_all_is_promised() -> None:
+    assert fair_shares({"A": (MICROS, MICROS), "B": (0, MICROS)}) == {"A": MICROS, "B": 0}

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from core.builders import a_device, a_holder
 from kubeshare.core.device import Device, natural
+from kubeshare.core.index import tree as tree_module
 from kubeshare.core.index.tree import Entry, Tree, _Part
 from prove.engine import narrow_trees
 
@@ -45,10 +46,10 @@ def first_of(
     return None
 
 
-def assert_exact(part: _Part) -> None:
+def assert_exact(part: _Part, width: int = 3) -> None:
     """What each part says of itself and of those below is true and no more than true."""
     assert part.most == max(part.memories, default=-1)
-    assert len(part.items) <= 3
+    assert len(part.items) <= width
     for at, item in enumerate(part.items):
         if part.leaf:
             assert part.orders[at] == item.order
@@ -57,7 +58,7 @@ def assert_exact(part: _Part) -> None:
             assert part.numbers[at] == item.numbers[-1]
             assert part.orders[at] == item.orders[-1]
             assert part.memories[at] == item.most
-            assert_exact(item)
+            assert_exact(item, width)
 
 
 def agrees(tree: Tree, entries: list[Entry], source: random.Random) -> bool:
@@ -165,3 +166,26 @@ def test_only_a_few_labels_are_remembered() -> None:
         assert len(tree._root.bounds) <= 3
     assert tree.first(0, 1, without="g") is None
     assert tree.first(0, 1, without="h") is not None
+
+
+def test_a_tree_that_was_emptied_fills_again() -> None:
+    tree = Tree()
+    for _ in range(2):
+        entry = an_entry(1, 1, 0, "")
+        tree.add(entry)
+        assert_exact(tree._root)
+        tree.remove(*entry[:2])
+        assert_exact(tree._root)
+
+
+@pytest.mark.parametrize("width", [5, 8])
+def test_wider_branches_are_exact_too(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tree_module, "WIDTH", width)
+    source = random.Random(9)
+    tree = Tree()
+    present: list[Entry] = []
+    for name in range(150):
+        present.append(an_entry(name, source.randint(0, 40), source.randint(0, 4), ""))
+        tree.add(present[-1])
+        assert_exact(tree._root, width)
+        assert agrees(tree, present, source)

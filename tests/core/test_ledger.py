@@ -47,54 +47,117 @@ def test_several_gpus_are_placed_all_or_nothing() -> None:
     assert ledger == a_ledger()
 
 
-REFUSALS: dict[str, Callable[[Ledger], object]] = {
-    "more compute than is left": lambda ledger: ledger.place(a_demand("p", "0.500001"), "A"),
-    "more memory than is left": lambda ledger: ledger.place(a_demand("p", "0", memory=601), "A"),
-    "an unhealthy device": lambda ledger: ledger.place(a_demand("p"), "C"),
-    "a fenced device": lambda ledger: ledger.place(a_demand("p"), "D"),
-    "a device that is not there": lambda ledger: ledger.place(a_demand("p"), "Z"),
-    "fewer devices than asked": lambda ledger: ledger.place(a_demand("p", count=2), "B"),
-    "one device twice": lambda ledger: ledger.place(a_demand("p", "0.1", count=2), "B", "B"),
-    "a demand that holds already": lambda ledger: ledger.place(a_demand("q", "0.1"), "B"),
-    "a release of nobody": lambda ledger: ledger.release("nobody"),
-    "a node twice": lambda ledger: ledger.add_node(a_node("n1")),
-    "a device twice": lambda ledger: ledger.add_device(a_device("A")),
-    "free GPUs of no node": lambda ledger: ledger.set_free("n9", ()),
-    "a node that is not there": lambda ledger: ledger.remove_node("n9"),
-    "removing what is held": lambda ledger: ledger.remove_device("A"),
-    "removing what is not there": lambda ledger: ledger.remove_device("Z"),
-    "marking what is not there": lambda ledger: ledger.mark("Z", healthy=False),
-    "opening on no node": lambda ledger: ledger.open_device(a_device("N", node="n9")),
-    "opening a GPU that is not free": lambda ledger: ledger.open_device(
-        a_device("N", model="A100")
+REFUSALS: dict[str, tuple[Callable[[Ledger], object], str]] = {
+    "more compute than is left": (
+        lambda ledger: ledger.place(a_demand("p", "0.500001"), "A"),
+        "vGPU A over-committed: compute 1.000001 of 1",
     ),
-    "opening an id that is taken": lambda ledger: ledger.open_device(a_device("B")),
-    "holders past compute": lambda ledger: ledger.set_device(
-        a_device("B", a_holder("x", "0.6"), a_holder("y", "0.6"))
+    "more memory than is left": (
+        lambda ledger: ledger.place(a_demand("p", "0", memory=601), "A"),
+        "vGPU A over-committed: memory 1001Mi of 1000Mi",
     ),
-    "holders past memory": lambda ledger: ledger.set_device(
-        a_device("B", a_holder("x", "0", memory=1001))
+    "an unhealthy device": (
+        lambda ledger: ledger.place(a_demand("p"), "C"),
+        "vGPU C takes nobody: it is unhealthy or fenced",
     ),
-    "one byte past memory": lambda ledger: ledger.set_device(
-        a_device("B", a_holder("x", "0", memory=1000), memory=GPU_MEMORY - 1)
+    "a fenced device": (
+        lambda ledger: ledger.place(a_demand("p"), "D"),
+        "vGPU D takes nobody: it is unhealthy or fenced",
     ),
-    "the same holder twice": lambda ledger: ledger.set_device(
-        a_device("B", a_holder("x", "0.1"), a_holder("x", "0.1"))
+    "a device that is not there": (
+        lambda ledger: ledger.place(a_demand("p"), "Z"),
+        "no vGPU Z in the ledger",
     ),
-    "a holder of less than nothing": lambda ledger: ledger.set_device(
-        a_device("B", a_holder("x", "0", memory=-1))
+    "fewer devices than asked": (
+        lambda ledger: ledger.place(a_demand("p", count=2), "B"),
+        "p asks for 2 different vGPUs",
     ),
-    "too many holders": lambda ledger: ledger.set_device(
-        a_device("B", *(a_holder(f"x{number}", "0") for number in range(MAX_HOLDERS + 1)))
+    "one device twice": (
+        lambda ledger: ledger.place(a_demand("p", "0.1", count=2), "B", "B"),
+        "p asks for 2 different vGPUs",
+    ),
+    "a demand that holds already": (
+        lambda ledger: ledger.place(a_demand("q", "0.1"), "B"),
+        "q holds A",
+    ),
+    "less memory than nothing": (
+        lambda ledger: ledger.place(a_demand("p", memory=-1), "B"),
+        "p asks for less than nothing",
+    ),
+    "a release of nobody": (lambda ledger: ledger.release("nobody"), "demand nobody holds nothing"),
+    "a node twice": (
+        lambda ledger: ledger.add_node(a_node("n1")),
+        "node n1 is in the ledger already",
+    ),
+    "a device twice": (
+        lambda ledger: ledger.add_device(a_device("A")),
+        "vGPU A is in the ledger already",
+    ),
+    "free GPUs of no node": (lambda ledger: ledger.set_free("n9", ()), "no node n9 in the ledger"),
+    "a node that is not there": (
+        lambda ledger: ledger.remove_node("n9"),
+        "no node n9 in the ledger",
+    ),
+    "removing what is held": (lambda ledger: ledger.remove_device("A"), "vGPU A is held by q"),
+    "removing what is not there": (
+        lambda ledger: ledger.remove_device("Z"),
+        "no vGPU Z in the ledger",
+    ),
+    "marking what is not there": (
+        lambda ledger: ledger.mark("Z", healthy=False),
+        "no vGPU Z in the ledger",
+    ),
+    "opening on no node": (
+        lambda ledger: ledger.open_device(a_device("N", node="n9")),
+        "no node n9 in the ledger",
+    ),
+    "opening a GPU that is not free": (
+        lambda ledger: ledger.open_device(a_device("N", model="A100")),
+        "node n1 has no free GPU of model 'A100' with 1000Mi",
+    ),
+    "opening an id that is taken": (
+        lambda ledger: ledger.open_device(a_device("B")),
+        "vGPU B is in the ledger already",
+    ),
+    "holders past compute": (
+        lambda ledger: ledger.set_device(a_device("B", a_holder("x", "0.6"), a_holder("y", "0.6"))),
+        "vGPU B over-committed: compute 1.2 of 1",
+    ),
+    "holders past memory": (
+        lambda ledger: ledger.set_device(a_device("B", a_holder("x", "0", memory=1001))),
+        "vGPU B over-committed: memory 1001Mi of 1000Mi",
+    ),
+    "one byte past memory": (
+        lambda ledger: ledger.set_device(
+            a_device("B", a_holder("x", "0", memory=1000), memory=GPU_MEMORY - 1)
+        ),
+        "vGPU B over-committed: memory 1048576000 of 1048575999",
+    ),
+    "the same holder twice": (
+        lambda ledger: ledger.set_device(a_device("B", a_holder("x", "0.1"), a_holder("x", "0.1"))),
+        "vGPU B has a demand twice among its holders",
+    ),
+    "a holder of less than nothing": (
+        lambda ledger: ledger.set_device(a_device("B", a_holder("x", "0", memory=-1))),
+        "vGPU B has a holder of less than nothing",
+    ),
+    "too many holders": (
+        lambda ledger: ledger.set_device(
+            a_device("B", *(a_holder(f"x{number}", "0") for number in range(MAX_HOLDERS + 1)))
+        ),
+        "vGPU B has 129 holders, more than 128",
     ),
 }
 
 
-@pytest.mark.parametrize("attempt", REFUSALS.values(), ids=REFUSALS)
-def test_what_is_refused_changes_nothing(attempt: Callable[[Ledger], object]) -> None:
+@pytest.mark.parametrize(("attempt", "words"), REFUSALS.values(), ids=REFUSALS)
+def test_what_is_refused_is_named_and_changes_nothing(
+    attempt: Callable[[Ledger], object], words: str
+) -> None:
     ledger = a_ledger()
-    with pytest.raises(LedgerError):
+    with pytest.raises(LedgerError) as caught:
         attempt(ledger)
+    assert str(caught.value) == words
     assert ledger == a_ledger()
     assert ledger.held_by("p") == frozenset()
 
@@ -206,3 +269,45 @@ def test_the_listing_of_holders_does_not_matter() -> None:
 
 def test_a_ledger_equals_only_ledgers() -> None:
     assert Ledger() != {}
+
+
+def test_all_that_hold_and_all_that_is_held_is_named() -> None:
+    ledger = Ledger(devices=[a_device("A", a_holder("x", "0.1")), a_device("B")])
+    ledger.place(a_demand("p", "0.2", count=2), "B", "A")
+    with pytest.raises(LedgerError, match=r"vGPU A is held by p, x$"):
+        ledger.remove_device("A")
+    with pytest.raises(LedgerError, match=r"p holds A, B$"):
+        ledger.place(a_demand("p", count=2), "A", "B")
+
+
+def test_who_loses_one_of_its_gpus_keeps_the_other() -> None:
+    ledger = a_ledger()
+    ledger.place(a_demand("p", count=2), "A", "B")
+    ledger.set_device(a_device("A"))
+    assert ledger.held_by("p") == {"B"}
+    assert ledger.held_by("q") == frozenset()
+
+
+def test_what_comes_and_goes_leaves_the_marks_and_the_number_of_a_device() -> None:
+    ledger = a_ledger()
+    ledger.set_device(a_device("A", a_holder("q"), index=3, healthy=False, fenced=True))
+    ledger.release("q")
+    assert ledger.devices["A"] == a_device("A", index=3, healthy=False, fenced=True)
+
+
+def test_a_holder_has_all_that_its_demand_says() -> None:
+    ledger = a_ledger()
+    labels = {"affinity": "a", "anti_affinity": "b", "exclusion": "c"}
+    ledger.place(
+        a_demand("p", "0.2", memory=3, limit=700_000, namespace="n", group="g", **labels), "B"
+    )
+    (holder,) = ledger.devices["B"].holders
+    assert holder.limit == 700_000
+    assert holder == a_holder(
+        "p", "0.2", memory=3, limit=700_000, namespace="n", group="g", **labels
+    )
+
+
+def test_ledgers_differ_by_their_nodes_and_by_their_devices() -> None:
+    assert Ledger([a_node()]) != Ledger([a_node()], [a_device("A")])
+    assert Ledger([a_node()], [a_device("A")]) != Ledger(devices=[a_device("A")])

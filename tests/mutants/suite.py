@@ -36,6 +36,7 @@ TESTS: Final = (
     "tests/conformance",
     "tests/dialects",
     "tests/cli/test_plan.py",
+    "tests/docs",
     "tests/fuzz",
 )
 

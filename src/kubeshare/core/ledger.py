@@ -22,6 +22,7 @@ from kubeshare.core.demand import Demand
 from kubeshare.core.device import MAX_HOLDERS, Device, FreeGpu, Holder, Node
 from kubeshare.core.errors import LedgerError
 from kubeshare.core.history import Snapshot
+from kubeshare.core.reasons import two_sizes
 from kubeshare.core.tables import Index, Tables
 from kubeshare.core.units import MICROS, format_memory, format_share
 
@@ -281,6 +282,5 @@ def _check_room(device: Device) -> None:
         asked = format_share(MICROS - device.compute_left)
         raise LedgerError(f"vGPU {device.id} over-committed: compute {asked} of 1")
     if device.memory_left < 0:
-        asked = format_memory(device.memory - device.memory_left)
-        total = format_memory(device.memory)
+        total, asked = two_sizes(device.memory, device.memory - device.memory_left)
         raise LedgerError(f"vGPU {device.id} over-committed: memory {asked} of {total}")
