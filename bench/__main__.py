@@ -3,7 +3,7 @@
 import json
 import sys
 
-from bench import alone, binpack, figure_6, in_cluster, placement, startup, topology
+from bench import allocation, alone, binpack, figure_6, in_cluster, placement, startup, topology
 
 
 def main() -> int:
@@ -15,6 +15,7 @@ def main() -> int:
         *topology.run(),
         *in_cluster.run(),
         *alone.run(),
+        *allocation.run(),
         *figure_6.run(),
     ]
     print(json.dumps({"goals": len(results), "met": sum(results)}))

@@ -28,6 +28,11 @@ $(BUILD)/tests/probe-linked: $(BUILD)/obj/tests/probe.o $(BUILD)/obj/tests/paths
 	$(program)
 $(BUILD)/launch-bench: $(BUILD)/obj/tests/launch_bench.o $(BUILD)/fakegpu/libcuda.so.1
 	$(program)
+$(BUILD)/stub/libcuda.so.1: SONAME := libcuda.so.1
+$(BUILD)/stub/libcuda.so.1: $(BUILD)/obj/tests/stub_driver.o
+	$(library)
+$(BUILD)/allocation-bench: $(BUILD)/obj/tests/allocation_bench.o $(BUILD)/stub/libcuda.so.1
+	$(program)
 
 $(BUILD)/tests/where: LIBS := -ldl
 $(BUILD)/tests/where: $(BUILD)/obj/tests/where.o
@@ -54,7 +59,7 @@ $(BUILD)/tests/duty-test: $(BUILD)/obj/tests/duty_test.o $(BUILD)/obj/vgpu/duty.
 	$(program)
 
 VGPU_PROBES := $(BUILD)/tests/probe $(BUILD)/tests/probe-linked
-TARGETS += $(VGPU_PROBES) $(BUILD)/launch-bench $(BUILD)/tests/duty-test
+TARGETS += $(VGPU_PROBES) $(BUILD)/launch-bench $(BUILD)/allocation-bench $(BUILD)/tests/duty-test
 TARGETS += $(BUILD)/tests/where $(BUILD)/tests/libtrampoline.so $(BUILD)/tests/libtrampoline-2.so
 TARGETS += $(BUILD)/tests/libdeepbind.so $(BUILD)/tests/libconstructor.so
 CHECKED += $(VGPU_PROBES)
