@@ -109,6 +109,13 @@ static bool charge_from_all(unsigned cell, uint64_t units, uint64_t limit) {
     return charged;
 }
 
+void ks_account_join(void) {
+    if (ks_slots_own() != KS_NO_SLOT || !ks_slots_enter())
+        return;
+    ks_slots_take();
+    ks_slots_leave();
+}
+
 bool ks_account_charge(unsigned cell, uint64_t bytes, uint64_t limit) {
     const uint64_t units = units_of(bytes);
     const int slot = ks_slots_own();

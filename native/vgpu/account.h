@@ -9,6 +9,10 @@
 
 #define KS_NO_LIMIT UINT64_MAX
 
+/* Takes this process's slot, if one is left. Who reads the file from outside knows by its record
+ * lock that the library is in the process, so that is done before the driver knows of it. */
+void ks_account_join(void);
+
 /* Charges bytes to this process, unless the claim would then hold more than
  * `limit`; false then, and nothing is changed. Bytes count in whole units of
  * KS_MEMORY_UNIT: of an amount a begun one, of a limit only full ones. */

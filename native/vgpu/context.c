@@ -4,6 +4,7 @@
  */
 #include "context.h"
 
+#include "account.h"
 #include "agent.h"
 #include "capture.h"
 #include "claim.h"
@@ -273,6 +274,7 @@ static CUresult may_have_context(CUdevice device) {
         ks_debug("device %d is not of this claim", device);
         return CUDA_ERROR_NOT_PERMITTED;
     }
+    ks_account_join();
     return ks_agent_start() ? CUDA_SUCCESS : CUDA_ERROR_NOT_PERMITTED;
 }
 

@@ -1,7 +1,8 @@
-"""The memory that a claim's processes say they use. For people only: it is not trusted.
+"""The memory that a claim's processes say they use: not trusted, as containers write it.
 
 Each process has a slot and holds a record lock on its first byte while it lives;
-what a dead process left in its slot does not count.
+what a dead process left in its slot does not count. Who holds a lock is the kernel's
+word, and no container's.
 """
 
 import fcntl
@@ -32,6 +33,20 @@ class Use(NamedTuple):
     launches: int
 
 
+class Process(NamedTuple):
+    """A process that keeps the account of a claim, which the device library does.
+
+    Attributes:
+        pid: as the reader's PID namespace shows it; 0 where it does not.
+        memory: bytes by cell.
+        launches: by cell.
+    """
+
+    pid: int
+    memory: tuple[int, ...]
+    launches: tuple[int, ...]
+
+
 def make(path: Path) -> None:
     """Make the file; one that is large enough is left as it is, for processes map it."""
     file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, _MODE)
@@ -46,33 +61,43 @@ def make(path: Path) -> None:
 
 def read(path: Path) -> list[Use]:
     """The sums over the living processes, by cell; zeros when the file is gone or broken."""
-    nothing = [Use(0, 0)] * CELLS_MAX
+    found = processes(path)
+    return [
+        Use(sum(one.memory[cell] for one in found), sum(one.launches[cell] for one in found))
+        for cell in range(CELLS_MAX)
+    ]
+
+
+def processes(path: Path) -> list[Process]:
+    """The living processes of a claim; none when the file is gone or broken."""
     try:
         file = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     except OSError:
-        return nothing
+        return []
     try:
         data = os.pread(file, COUNTERS_SIZE, 0)
         if len(data) != COUNTERS_SIZE:
-            return nothing
-        slots = [slot for slot in range(PROCESSES_MAX) if _is_used(file, data, slot)]
+            return []
+        owners = {slot: _owner(file, data, slot) for slot in range(PROCESSES_MAX)}
     finally:
         os.close(file)
-    values = [COUNTERS_SLOT.unpack_from(data, _offset(slot))[2:] for slot in slots]
-    return [
-        Use(sum(v[cell] for v in values), sum(v[CELLS_MAX + cell] for v in values))
-        for cell in range(CELLS_MAX)
-    ]
+    found = []
+    for slot, pid in owners.items():
+        if pid is not None:
+            values = COUNTERS_SLOT.unpack_from(data, _offset(slot))[2:]
+            found.append(Process(pid, values[:CELLS_MAX], values[CELLS_MAX:]))
+    return found
 
 
 def _offset(slot: int) -> int:
     return COUNTERS_HEADER.size + slot * COUNTERS_SLOT.size
 
 
-def _is_used(file: int, data: bytes, slot: int) -> bool:
+def _owner(file: int, data: bytes, slot: int) -> int | None:
+    """The pid of the process that holds a slot; None when nobody does."""
     offset = _offset(slot)
     if not any(data[offset : offset + 4]):
-        return False
+        return None
     question = _LOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, offset, 1, 0)
-    answer = _LOCK.unpack(fcntl.fcntl(file, fcntl.F_GETLK, question))
-    return bool(answer[0] != fcntl.F_UNLCK)
+    kind, _, _, _, pid = _LOCK.unpack(fcntl.fcntl(file, fcntl.F_GETLK, question))
+    return None if kind == fcntl.F_UNLCK else max(0, pid)

@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from kubeshare.tokens import counters
 from kubeshare.tokens.wire import PAGE_HEADER, PAGE_MAGIC, VERSION, GrantState
-from vgpu_claim import Claim, Machine
+from vgpu_claim import MIB, Claim, Machine, eventually
 
 pytestmark = pytest.mark.native
 
@@ -90,3 +91,19 @@ def test_a_path_too_long_for_an_address_is_reached_too(machine: Machine, folder:
         probe.do("init")
         probe.do("retain", 0)
         claim.accept()
+
+
+def test_a_process_is_in_the_claims_account_from_its_first_context_on(
+    machine: Machine, claim: Claim
+) -> None:
+    with machine.start(claim.environment) as probe:
+        probe.do("init")
+        assert not counters.processes(claim.counters)
+        probe.do("retain", 0)
+        [process] = counters.processes(claim.counters)
+        assert process.pid == probe.process.pid
+        assert process.memory[0] == claim.charged()
+        probe.do("alloc", 2 * MIB)
+        [process] = counters.processes(claim.counters)
+        assert process.memory[0] >= 2 * MIB
+    assert eventually(lambda: not counters.processes(claim.counters))
