@@ -146,6 +146,24 @@ uint64_t ks_account_charged(unsigned cell) {
     return bytes;
 }
 
+unsigned ks_account_processes(unsigned cell, struct ks_process_use *uses, unsigned room) {
+    unsigned count = 0;
+    if (!enter())
+        return 0;
+    clear_slots_of_the_dead();
+    for (unsigned slot = 0; slot < KS_PROCESSES_MAX; slot++) {
+        const uint64_t bytes = atomic_load(memory_of(slot, cell));
+        const counter *launches = (const counter *)&counters->slot[slot].launches[cell];
+        if (atomic_load(used_of(slot)) == 0 || (bytes == 0 && atomic_load(launches) == 0))
+            continue;
+        if (count < room)
+            uses[count] = (struct ks_process_use){counters->slot[slot].pid, bytes};
+        count++;
+    }
+    leave();
+    return count;
+}
+
 void ks_account_show_launches(unsigned cell, uint64_t launches) {
     if (ks_slots_own() != KS_NO_SLOT)
         atomic_store((counter *)&ks_slots_file()->slot[ks_slots_own()].launches[cell], launches);

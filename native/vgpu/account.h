@@ -25,6 +25,17 @@ void ks_account_give_back(unsigned cell, uint64_t bytes);
  * known. */
 uint64_t ks_account_charged(unsigned cell);
 
+/* What a process of the claim has on a cell; its pid as it sees itself. */
+struct ks_process_use {
+    uint32_t pid;
+    uint64_t bytes;
+};
+
+/* Fills `uses` with the living processes that have memory or have launched on a
+ * cell, at most `room` of them. Gives how many there are; 0 where the account
+ * cannot be read. */
+unsigned ks_account_processes(unsigned cell, struct ks_process_use *uses, unsigned room);
+
 /* Shows the number of launches since the process started to who reads the counters. */
 void ks_account_show_launches(unsigned cell, uint64_t launches);
 

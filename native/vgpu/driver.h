@@ -264,6 +264,8 @@ typedef struct nvmlDevice_st *nvmlDevice_t;
 
 enum {
     NVML_SUCCESS = 0,
+    NVML_ERROR_NOT_FOUND = 6,
+    NVML_ERROR_INSUFFICIENT_SIZE = 7,
     NVML_ERROR_FUNCTION_NOT_FOUND = 13,
 };
 enum { NVML_DEVICE_UUID_V2_BUFFER_SIZE = 96 };
@@ -281,5 +283,61 @@ typedef struct {
     unsigned long long free;
     unsigned long long used;
 } nvmlMemory_v2_t;
+
+typedef struct {
+    unsigned long long total;
+    unsigned long long free;
+    unsigned long long used;
+} nvmlBAR1Memory_t;
+
+/* A process that uses a GPU: what the first version of a list has of it, the others, and the
+ * list with details. */
+typedef struct {
+    unsigned int pid;
+    unsigned long long bytes;
+} nvmlProcessInfo_v1_t;
+
+typedef struct {
+    unsigned int pid;
+    unsigned long long bytes;
+    unsigned int gpu_instance, compute_instance;
+} nvmlProcessInfo_t;
+
+typedef struct {
+    unsigned int pid;
+    unsigned long long bytes;
+    unsigned int gpu_instance, compute_instance;
+    unsigned long long protected_bytes;
+} nvmlProcessDetail_v1_t;
+
+typedef struct {
+    unsigned int version;
+    unsigned int mode;
+    unsigned int count;
+    nvmlProcessDetail_v1_t *processes;
+} nvmlProcessDetailList_t;
+
+enum { NVML_PROCESS_MODE_COMPUTE = 0, NVML_PROCESS_MODE_ALL = 3 };
+enum { NVML_NO_INSTANCE = -1 };
+
+/* How much a process uses a GPU, in per cent of its parts. */
+typedef struct {
+    unsigned int pid;
+    unsigned long long time;
+    unsigned int parts[4];
+} nvmlProcessUtilizationSample_t;
+
+typedef struct {
+    unsigned long long time;
+    unsigned int pid;
+    unsigned int parts[6];
+} nvmlProcessUtilizationInfo_v1_t;
+
+typedef struct {
+    unsigned int version;
+    unsigned int count;
+    unsigned long long last_seen;
+    nvmlProcessUtilizationInfo_v1_t *processes;
+} nvmlProcessesUtilizationInfo_t;
 
 #endif

@@ -5,6 +5,7 @@
 #include "driver_calls.h"
 #include "hooks.h"
 #include "memory.h"
+#include "nvml_cell.h"
 
 #include <string.h>
 
@@ -34,7 +35,7 @@ static bool parse_uuid(const char *text, unsigned char uuid[16]) {
     return *text == 0;
 }
 
-static int cell_of(nvmlDevice_t device) {
+int ks_nvml_cell(nvmlDevice_t device) {
     char text[NVML_DEVICE_UUID_V2_BUFFER_SIZE];
     unsigned char uuid[16];
     if (!ks_claim_open() ||
@@ -46,7 +47,7 @@ static int cell_of(nvmlDevice_t device) {
 
 int nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t *memory) {
     const nvmlReturn_t result = KS_REAL(nvmlDeviceGetMemoryInfo)(device, memory);
-    const int cell = result == NVML_SUCCESS ? cell_of(device) : KS_NO_CELL;
+    const int cell = result == NVML_SUCCESS ? ks_nvml_cell(device) : KS_NO_CELL;
     if (cell == KS_NO_CELL)
         return result;
     uint64_t available = memory->free, total = memory->total;
@@ -60,7 +61,7 @@ int nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t *memory) {
 /* What the driver keeps for itself is outside the claim's limit: none of it is shown. */
 int nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemory_v2_t *memory) {
     const nvmlReturn_t result = KS_REAL(nvmlDeviceGetMemoryInfo_v2)(device, memory);
-    const int cell = result == NVML_SUCCESS ? cell_of(device) : KS_NO_CELL;
+    const int cell = result == NVML_SUCCESS ? ks_nvml_cell(device) : KS_NO_CELL;
     if (cell == KS_NO_CELL)
         return result;
     uint64_t available = memory->free, total = memory->total;
@@ -68,6 +69,20 @@ int nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemory_v2_t *memory) {
     memory->total = total;
     memory->free = available;
     memory->reserved = 0;
+    memory->used = total - available;
+    return result;
+}
+
+/* The window through which the host reaches the memory is as large as what can be reached. */
+int nvmlDeviceGetBAR1MemoryInfo(nvmlDevice_t device, nvmlBAR1Memory_t *memory) {
+    const nvmlReturn_t result = KS_REAL(nvmlDeviceGetBAR1MemoryInfo)(device, memory);
+    const int cell = result == NVML_SUCCESS ? ks_nvml_cell(device) : KS_NO_CELL;
+    if (cell == KS_NO_CELL)
+        return result;
+    uint64_t available = memory->free, total = memory->total;
+    ks_memory_as_seen((unsigned)cell, &available, &total);
+    memory->total = total;
+    memory->free = available;
     memory->used = total - available;
     return result;
 }

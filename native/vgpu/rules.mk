@@ -58,9 +58,13 @@ $(BUILD)/tests/libconstructor.so: $(BUILD)/obj/tests/constructor.o
 $(BUILD)/tests/duty-test: $(BUILD)/obj/tests/duty_test.o $(BUILD)/obj/vgpu/duty.o
 	$(program)
 
+$(BUILD)/tests/stub/libnvidia-ml.so.1: $(BUILD)/obj/tests/nvml_stub.o
+	$(library)
+
 VGPU_PROBES := $(BUILD)/tests/probe $(BUILD)/tests/probe-linked
 TARGETS += $(VGPU_PROBES) $(BUILD)/launch-bench $(BUILD)/allocation-bench $(BUILD)/tests/duty-test
 TARGETS += $(BUILD)/tests/where $(BUILD)/tests/libtrampoline.so $(BUILD)/tests/libtrampoline-2.so
 TARGETS += $(BUILD)/tests/libdeepbind.so $(BUILD)/tests/libconstructor.so
+TARGETS += $(BUILD)/tests/stub/libnvidia-ml.so.1
 CHECKED += $(VGPU_PROBES)
 SOURCES += $(wildcard tests/*.[ch])

@@ -9,6 +9,10 @@ from driver import headers, rows
 from driver.headers import Declarations
 
 VGPU = Path(__file__).parents[3] / "native" / "vgpu"
+EVERY_ABI = [
+    "#define __CUDA_API_VERSION_INTERNAL",
+    "#define NVML_NO_UNVERSIONED_FUNC_DEFS",
+]
 WHAT_TO_DO = (
     "NVIDIA's headers have functions that native/driver/names.list has not, or at another "
     "version. Decide what the device library does with each (the list's head says how), and add "
@@ -110,7 +114,7 @@ def test_a_row_that_is_left_out_is_found() -> None:
 
 def prototypes(include: Path) -> dict[str, list[str]]:
     """The types of the parameters of each function, as NVIDIA declares them."""
-    text = '#define __CUDA_API_VERSION_INTERNAL\n#include "cuda.h"\n#include "nvml.h"\n'
+    text = "\n".join([*EVERY_ABI, '#include "cuda.h"', '#include "nvml.h"'])
     command = ["gcc", "-E", "-P", f"-I{include}", "-x", "c", "-"]
     done = subprocess.run(command, input=text, capture_output=True, text=True, check=True)
     declared = re.findall(
@@ -169,7 +173,7 @@ def test_hooks_take_what_nvidia_declares(tmp_path: Path) -> None:
     measured_theirs = measure(
         [their for _, _, their in pairs],
         [
-            "#define __CUDA_API_VERSION_INTERNAL",
+            *EVERY_ABI,
             f'#include "{include / "cuda.h"}"',
             f'#include "{include / "nvml.h"}"',
         ],
