@@ -107,12 +107,18 @@ def driver_names(rows: list[Row]) -> str:
     )
 
 
+def nvml_names(rows: list[Row]) -> str:
+    """Returns nvml_names.def."""
+    return NOTICE + "".join(f"NVML_NAME({row.symbol})\n" for row in rows if row.is_nvml)
+
+
 FILES: dict[str, Callable[[list[Row]], str]] = {
     "hook_declarations.h": declarations,
     "hook_rows.h": hook_rows,
     "gated.def": gated,
     "exports.txt": exports,
     "driver_names.def": driver_names,
+    "nvml_names.def": nvml_names,
 }
 
 

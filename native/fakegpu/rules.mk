@@ -7,7 +7,7 @@ FAKEGPU := $(BUILD)/fakegpu
 FAKEGPU_ENGINE := engine models open profile text timeline
 FAKEGPU_CUDA := allocation context copy current device event init launch memory module names pointer proc_address results stream
 
-FAKEGPU_NVML := device process system topology
+FAKEGPU_NVML := device names process system topology
 
 fakegpu_objects = $(patsubst %,$(BUILD)/obj/fakegpu/%.o,$(1))
 FAKEGPU_ENGINE_OBJECTS := $(call fakegpu_objects,$(FAKEGPU_ENGINE:%=engine/%))

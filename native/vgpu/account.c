@@ -148,19 +148,20 @@ uint64_t ks_account_charged(unsigned cell) {
 
 unsigned ks_account_processes(unsigned cell, struct ks_process_use *uses, unsigned room) {
     unsigned count = 0;
-    if (!enter())
+    if (!ks_slots_enter())
         return 0;
-    clear_slots_of_the_dead();
-    for (unsigned slot = 0; slot < KS_PROCESSES_MAX; slot++) {
-        const uint64_t bytes = atomic_load(memory_of(slot, cell));
-        const counter *launches = (const counter *)&counters->slot[slot].launches[cell];
-        if (atomic_load(used_of(slot)) == 0 || (bytes == 0 && atomic_load(launches) == 0))
+    ks_slots_clear_dead();
+    for (int slot = 0; slot < (int)KS_PROCESSES_MAX; slot++) {
+        struct ks_counters_slot *process = &ks_slots_file()->slot[slot];
+        const uint64_t units = atomic_load(budget_of(slot, cell)) & CHARGED_UNITS;
+        const bool launches = atomic_load((counter *)&process->launches[cell]) != 0;
+        if (atomic_load((atomic_uint *)&process->used) == 0 || (units == 0 && !launches))
             continue;
         if (count < room)
-            uses[count] = (struct ks_process_use){counters->slot[slot].pid, bytes};
+            uses[count] = (struct ks_process_use){process->pid, units * KS_MEMORY_UNIT};
         count++;
     }
-    leave();
+    ks_slots_leave();
     return count;
 }
 
