@@ -5,7 +5,7 @@ CPPFLAGS += -Ifakegpu/include
 
 FAKEGPU := $(BUILD)/fakegpu
 FAKEGPU_ENGINE := engine models open profile text timeline
-FAKEGPU_CUDA := allocation context copy current device event init launch memory module names pointer proc_address results stream
+FAKEGPU_CUDA := account allocation array array_layout backing context copy current debug device event init launch memory mipmap module names pointer pool pool_api pool_async pool_attributes pool_chunk pool_share physical proc_address results stream tile virtual
 
 FAKEGPU_NVML := device names process system topology
 

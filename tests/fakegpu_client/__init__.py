@@ -10,7 +10,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from fakegpu_client.drive import drive
 from kubeshare import fakegpu
+
+__all__ = ["Client", "drive"]
 
 
 class Client:

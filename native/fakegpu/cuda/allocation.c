@@ -45,22 +45,31 @@ bool allocation_add(const struct allocation *allocation) {
     memmove(&table.entry[place + 1], &table.entry[place],
             (table.used - place) * sizeof *table.entry);
     table.entry[place] = *allocation;
+    table.entry[place].id = ++driver.last_id;
     table.used++;
     return true;
 }
 
-void allocation_drop(struct allocation *allocation) {
-    struct device *device = allocation->context->device;
-    if (allocation->charged > 0) {
-        engine_enter(&driver.engine, device->gpu);
-        engine_release(&driver.engine, device->gpu, device->client, allocation->charged);
-        engine_leave(&driver.engine, device->gpu);
-    }
-    if (allocation->kind != MEMORY_REGISTERED)
-        munmap((void *)allocation->base, allocation->size);
+void allocation_remove(struct allocation *allocation) {
     size_t place = (size_t)(allocation - table.entry);
     table.used--;
     memmove(allocation, allocation + 1, (table.used - place) * sizeof *table.entry);
+}
+
+void allocation_drop(struct allocation *allocation) {
+    if (allocation->charged > 0)
+        device_uncharge(allocation->device, allocation->charged);
+    if (allocation->kind != MEMORY_REGISTERED)
+        munmap((void *)allocation->base, allocation->size);
+    allocation_remove(allocation);
+}
+
+struct allocation *allocation_where(bool (*chosen)(const struct allocation *, const void *),
+                                    const void *context) {
+    for (size_t i = table.used; i > 0; i--)
+        if (chosen(&table.entry[i - 1], context))
+            return &table.entry[i - 1];
+    return NULL;
 }
 
 void release_memory_of(const struct CUctx_st *context) {
@@ -76,4 +85,17 @@ bool find_allocation(uint64_t address, uint64_t bytes, struct allocation *copy) 
         *copy = *found;
     pthread_mutex_unlock(&driver.lock);
     return found != NULL;
+}
+
+bool memory_usable(uint64_t address, uint64_t bytes) {
+    pthread_mutex_lock(&driver.lock);
+    const struct allocation *found = allocation_at(address, 0);
+    while (found != NULL && !found->hidden && bytes > found->base + found->size - address) {
+        bytes -= found->base + found->size - address;
+        address = found->base + found->size;
+        found = allocation_at(address, 0);
+    }
+    bool usable = found != NULL && !found->hidden;
+    pthread_mutex_unlock(&driver.lock);
+    return usable;
 }

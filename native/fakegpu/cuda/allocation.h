@@ -5,13 +5,17 @@
 #ifndef FAKEGPU_ALLOCATION_H
 #define FAKEGPU_ALLOCATION_H
 
-#include "driver.h"
+#include "account.h"
 
 enum memory_kind {
     MEMORY_DEVICE,
     MEMORY_MANAGED,
     MEMORY_HOST,       /* allocated by the driver */
     MEMORY_REGISTERED, /* the program's own */
+    MEMORY_POOL,       /* stream-ordered */
+    MEMORY_MAPPED,     /* physical memory, mapped at reserved addresses */
+    MEMORY_IMPORTED,   /* another pool's or another interface's; freed as if it were one's own */
+    MEMORY_OPENED,     /* another process's, until it is closed */
 };
 
 struct allocation {
@@ -19,7 +23,17 @@ struct allocation {
     uint64_t size;    /* as asked for */
     uint64_t charged; /* to the GPU */
     enum memory_kind kind;
-    struct CUctx_st *context;
+    bool shared;              /* its pages are a file's */
+    bool hidden;              /* nobody has been given access to it yet */
+    bool sync_memops;         /* copies wait; kept, and of no effect */
+    unsigned flags;           /* of the host's memory, as asked for */
+    struct CUctx_st *context; /* it ends with this one; NULL: with none */
+    struct device *device;    /* NULL: the host's */
+    uint64_t id;              /* never used twice */
+    union {
+        struct block *block;     /* MEMORY_POOL */
+        struct mapping *mapping; /* MEMORY_MAPPED */
+    };
 };
 
 /* ---- with driver.lock held ---- */
@@ -27,15 +41,25 @@ struct allocation {
 /** The allocation that holds [address, address + bytes), or NULL. */
 struct allocation *allocation_at(uint64_t address, uint64_t bytes);
 
-/** Adds one; false when this process has no memory left for the table. */
+/** Adds one, giving it its id; false when this process has no memory left for the table. */
 bool allocation_add(const struct allocation *allocation);
+
+/** Takes one out of the table, and does no more. */
+void allocation_remove(struct allocation *allocation);
 
 /** Removes one, with its bytes and its charge. */
 void allocation_drop(struct allocation *allocation);
+
+/** The first allocation that `chosen` says yes to, or NULL. */
+struct allocation *allocation_where(bool (*chosen)(const struct allocation *, const void *),
+                                    const void *context);
 
 /* ---- without ---- */
 
 /** Finds the allocation that holds [address, address + bytes); false if none does. */
 bool find_allocation(uint64_t address, uint64_t bytes, struct allocation *copy);
+
+/** Whether all of [address, address + bytes) may be read and written, be it of several pieces. */
+bool memory_usable(uint64_t address, uint64_t bytes);
 
 #endif

@@ -1,7 +1,8 @@
 /* Contexts: primary and created ones. */
 #include <stdlib.h>
 
-#include "driver.h"
+#include "array.h"
+#include "pool.h"
 
 void context_wait(const struct CUctx_st *context) {
     engine_enter(&driver.engine, context->device->gpu);
@@ -35,11 +36,7 @@ CUresult find_context(CUcontext handle, struct CUctx_st **context) {
 /* ---- beginning and end (driver.lock held) ------------------------------- */
 
 static CUresult begin(struct CUctx_st *context, struct device *device, unsigned flags) {
-    if (!device->attached) {
-        REQUIRE(engine_attach(&driver.engine, device->gpu, &device->client),
-                CUDA_ERROR_OUT_OF_MEMORY);
-        device->attached = true;
-    }
+    REQUIRE(device_attach(device), CUDA_ERROR_OUT_OF_MEMORY);
     context->device = device;
     context->flags = flags;
     context->id = ++driver.last_id;
@@ -49,9 +46,20 @@ static CUresult begin(struct CUctx_st *context, struct device *device, unsigned 
     return CUDA_SUCCESS;
 }
 
+static bool any_alive_on(const struct device *device) {
+    const struct CUctx_st *created = driver.contexts;
+    while (created != NULL && !(created->alive && created->device == device))
+        created = created->next;
+    return created != NULL || device->primary.alive;
+}
+
 static void end(struct CUctx_st *context) {
     context->alive = false;
     release_memory_of(context);
+    release_mipmaps_of(context);
+    release_arrays_of(context);
+    if (!any_alive_on(context->device))
+        pools_forget(context->device);
     while (context->streams != NULL) {
         struct CUstream_st *stream = context->streams;
         context->streams = stream->next;

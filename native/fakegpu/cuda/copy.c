@@ -12,8 +12,7 @@
 #define PAGE UINT64_C(4096)
 
 static bool on_gpu(CUdeviceptr pointer, size_t bytes) {
-    struct allocation found;
-    return find_allocation(pointer, bytes, &found);
+    return memory_usable(pointer, bytes);
 }
 
 /* In one address space an address that the driver does not know is the program's own. */
@@ -165,8 +164,9 @@ static void zero(uint64_t start, uint64_t bytes) {
     uint64_t first = (start + PAGE - 1) / PAGE * PAGE;
     uint64_t last = (start + bytes) / PAGE * PAGE;
     struct allocation found;
-    bool anonymous = find_allocation(start, bytes, &found) && found.kind != MEMORY_REGISTERED;
-    if (!anonymous || first >= last || madvise((void *)first, last - first, MADV_DONTNEED) != 0) {
+    bool own = find_allocation(start, bytes, &found) && found.kind != MEMORY_REGISTERED;
+    int advice = own && found.shared ? MADV_REMOVE : MADV_DONTNEED;
+    if (!own || first >= last || madvise((void *)first, last - first, advice) != 0) {
         memset((void *)start, 0, bytes);
         return;
     }

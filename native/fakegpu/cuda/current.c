@@ -1,5 +1,5 @@
 /* Each thread's stack of contexts, and what can be asked of the one on top. */
-#include "driver.h"
+#include "pool.h"
 
 #define STACK_DEPTH 64
 
@@ -139,6 +139,7 @@ API cuCtxSynchronize_v2(CUcontext handle) {
     struct CUctx_st *context;
     TRY(find_context(handle, &context));
     context_wait(context);
+    pools_synchronized(context->device);
     return CUDA_SUCCESS;
 }
 

@@ -19,11 +19,13 @@
 #include <stdbool.h>
 
 #include "../engine/engine.h"
+#include "debug.h"
 
 #define API __attribute__((visibility("default"))) CUresult
 
 /** Defined in one file, called in another: declared here as the program's <cuda.h> would. */
 API cuCtxPushCurrent_v2(CUcontext context);
+API cuMemFree_v2(CUdeviceptr pointer);
 
 /** Leaves the function with an error that `expression` gives. */
 #define TRY(expression)                                                                            \
@@ -38,6 +40,14 @@ API cuCtxPushCurrent_v2(CUcontext context);
     do {                                                                                           \
         if (!(condition))                                                                          \
             return (error);                                                                        \
+    } while (0)
+
+/** Leaves the function as not modelled unless `condition` holds; `what` names the behaviour. */
+#define MODELLED(condition, what)                                                                  \
+    do {                                                                                           \
+        static int said_;                                                                          \
+        if (!(condition))                                                                          \
+            return (CUresult)not_modelled(what, &said_);                                           \
     } while (0)
 
 struct CUstream_st {

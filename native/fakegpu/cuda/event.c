@@ -1,7 +1,7 @@
 /* Events: the end of a kernel, with the engine's own time. */
 #include <stdlib.h>
 
-#include "driver.h"
+#include "pool.h"
 
 static struct CUevent_st **place_of(struct device *device, uint64_t number) {
     return &device->pending[(number - 1) % QUEUE_DEPTH];
@@ -141,6 +141,7 @@ API cuEventSynchronize(CUevent event) {
     engine_leave(&driver.engine, device->gpu);
     if (!done)
         device_wait(device, number);
+    pools_synchronized(device);
     return CUDA_SUCCESS;
 }
 

@@ -9,42 +9,29 @@
 #include <sys/mman.h>
 
 #include "allocation.h"
+#include "pool.h"
 
 #define SMALL_LIMIT (UINT64_C(1) << 20)
-#define SMALL_UNIT  UINT64_C(512)
-#define LARGE_UNIT  (UINT64_C(2) << 20)
 #define PITCH_UNIT  UINT64_C(512)
 
-static uint64_t round_up(uint64_t value, uint64_t unit) {
-    return (value + unit - 1) / unit * unit;
-}
-
-static bool charge(struct CUctx_st *context, uint64_t bytes) {
-    struct device *device = context->device;
-    engine_enter(&driver.engine, device->gpu);
-    bool room = engine_allocate(&driver.engine, device->gpu, device->client, bytes);
-    engine_leave(&driver.engine, device->gpu);
-    return room;
-}
-
-static void uncharge(struct CUctx_st *context, uint64_t bytes) {
-    struct device *device = context->device;
-    engine_enter(&driver.engine, device->gpu);
-    engine_release(&driver.engine, device->gpu, device->client, bytes);
-    engine_leave(&driver.engine, device->gpu);
-}
-
-static CUresult allocate(uint64_t bytes, enum memory_kind kind, uint64_t *base) {
+static CUresult allocate(uint64_t bytes, enum memory_kind kind, unsigned flags, uint64_t *base) {
     struct CUctx_st *context;
     TRY(current_context(&context));
     REQUIRE(bytes > 0, CUDA_ERROR_INVALID_VALUE);
     REQUIRE(bytes <= UINT64_C(1) << 46, CUDA_ERROR_OUT_OF_MEMORY);
+    struct device *device = context->device;
     uint64_t charged =
-        kind == MEMORY_HOST ? 0 : round_up(bytes, bytes < SMALL_LIMIT ? SMALL_UNIT : LARGE_UNIT);
-    REQUIRE(charged == 0 || charge(context, charged), CUDA_ERROR_OUT_OF_MEMORY);
+        kind == MEMORY_HOST ? 0 : round_up(bytes, bytes < SMALL_LIMIT ? UNIT_SMALL : UNIT_PAGE);
+    REQUIRE(charged == 0 || device_charge(device, charged), CUDA_ERROR_OUT_OF_MEMORY);
     void *mapped = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    struct allocation allocation = {(uint64_t)mapped, bytes, charged, kind, context};
+    struct allocation allocation = {.base = (uint64_t)mapped,
+                                    .size = bytes,
+                                    .charged = charged,
+                                    .kind = kind,
+                                    .flags = flags,
+                                    .context = context,
+                                    .device = device};
     bool inserted = false;
     if (mapped != MAP_FAILED) {
         pthread_mutex_lock(&driver.lock);
@@ -54,24 +41,44 @@ static CUresult allocate(uint64_t bytes, enum memory_kind kind, uint64_t *base) 
             munmap(mapped, bytes);
     }
     if (!inserted && charged > 0)
-        uncharge(context, charged);
+        device_uncharge(device, charged);
     REQUIRE(inserted, CUDA_ERROR_OUT_OF_MEMORY);
     *base = allocation.base;
     return CUDA_SUCCESS;
+}
+
+static bool can_be_freed(const struct allocation *allocation, bool host) {
+    switch (allocation->kind) {
+    case MEMORY_HOST:
+        return host;
+    case MEMORY_DEVICE:
+    case MEMORY_MANAGED:
+    case MEMORY_POOL:
+    case MEMORY_IMPORTED:
+        return !host;
+    default:
+        return false;
+    }
 }
 
 /* Work that may still use the memory ends first, as with the real driver. */
 static CUresult release(uint64_t base, bool host) {
     struct allocation found;
     TRY(driver_ready());
-    REQUIRE(find_allocation(base, 0, &found) && found.base == base, CUDA_ERROR_INVALID_VALUE);
-    REQUIRE((found.kind == MEMORY_HOST) == host && found.kind != MEMORY_REGISTERED,
+    REQUIRE(find_allocation(base, 0, &found) && found.base == base && can_be_freed(&found, host),
             CUDA_ERROR_INVALID_VALUE);
-    context_wait(found.context);
+    if (found.context != NULL)
+        context_wait(found.context);
+    else if (found.device != NULL)
+        device_wait_all(found.device);
     pthread_mutex_lock(&driver.lock);
     struct allocation *still = allocation_at(base, 0);
-    if (still != NULL && still->base == base)
-        allocation_drop(still);
+    if (still != NULL && still->id == found.id) {
+        if (still->kind == MEMORY_POOL)
+            pool_free(still, POOL_NO_STREAM, 0);
+        else
+            allocation_drop(still);
+    }
     pthread_mutex_unlock(&driver.lock);
     return CUDA_SUCCESS;
 }
@@ -79,7 +86,7 @@ static CUresult release(uint64_t base, bool host) {
 API cuMemAlloc_v2(CUdeviceptr *pointer, size_t bytes) {
     uint64_t base;
     REQUIRE(pointer != NULL, CUDA_ERROR_INVALID_VALUE);
-    TRY(allocate(bytes, MEMORY_DEVICE, &base));
+    TRY(allocate(bytes, MEMORY_DEVICE, 0, &base));
     *pointer = base;
     return CUDA_SUCCESS;
 }
@@ -92,7 +99,7 @@ API cuMemAllocPitch_v2(CUdeviceptr *pointer, size_t *pitch, size_t width, size_t
             CUDA_ERROR_INVALID_VALUE);
     uint64_t row = round_up(width, PITCH_UNIT);
     REQUIRE(row >= width && height <= UINT64_MAX / row, CUDA_ERROR_OUT_OF_MEMORY);
-    TRY(allocate(row * height, MEMORY_DEVICE, &base));
+    TRY(allocate(row * height, MEMORY_DEVICE, 0, &base));
     *pointer = base;
     *pitch = row;
     return CUDA_SUCCESS;
@@ -101,7 +108,7 @@ API cuMemAllocPitch_v2(CUdeviceptr *pointer, size_t *pitch, size_t width, size_t
 API cuMemAllocManaged(CUdeviceptr *pointer, size_t bytes, unsigned int flags) {
     uint64_t base;
     REQUIRE(pointer != NULL && (flags == 1 || flags == 2), CUDA_ERROR_INVALID_VALUE);
-    TRY(allocate(bytes, MEMORY_MANAGED, &base));
+    TRY(allocate(bytes, MEMORY_MANAGED, 0, &base));
     *pointer = base;
     return CUDA_SUCCESS;
 }
@@ -114,7 +121,7 @@ API cuMemFree_v2(CUdeviceptr pointer) {
 API cuMemHostAlloc(void **pointer, size_t bytes, unsigned int flags) {
     uint64_t base;
     REQUIRE(pointer != NULL && flags < 8, CUDA_ERROR_INVALID_VALUE);
-    TRY(allocate(bytes, MEMORY_HOST, &base));
+    TRY(allocate(bytes, MEMORY_HOST, flags, &base));
     *pointer = (void *)base;
     return CUDA_SUCCESS;
 }
@@ -134,7 +141,12 @@ API cuMemHostRegister_v2(void *pointer, size_t bytes, unsigned int flags) {
     REQUIRE(pointer != NULL && bytes > 0 && flags < 16, CUDA_ERROR_INVALID_VALUE);
     REQUIRE(!find_allocation((uint64_t)pointer, 1, &found),
             CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED);
-    struct allocation added = {(uint64_t)pointer, bytes, 0, MEMORY_REGISTERED, context};
+    struct allocation added = {.base = (uint64_t)pointer,
+                               .size = bytes,
+                               .kind = MEMORY_REGISTERED,
+                               .flags = flags,
+                               .context = context,
+                               .device = context->device};
     pthread_mutex_lock(&driver.lock);
     bool inserted = allocation_add(&added);
     pthread_mutex_unlock(&driver.lock);

@@ -1,7 +1,7 @@
 /* Streams. Each is a number: the kernel after which it is idle. */
 #include <stdlib.h>
 
-#include "driver.h"
+#include "pool.h"
 
 CUstream per_thread(CUstream stream) {
     return stream == NULL ? CU_STREAM_PER_THREAD : stream;
@@ -137,7 +137,9 @@ API cuStreamDestroy(CUstream stream) {
 API cuStreamSynchronize(CUstream handle) {
     struct CUstream_st *stream;
     TRY(find_stream(handle, &stream));
-    return stream_wait(stream);
+    TRY(stream_wait(stream));
+    pools_synchronized(stream->context->device);
+    return CUDA_SUCCESS;
 }
 
 API cuStreamQuery(CUstream handle) {

@@ -1,58 +1,18 @@
 """The driver API, call by call, through NVIDIA's own Python client of it."""
 
-import json
 import os
 import subprocess
 import sys
 from pathlib import Path
-from textwrap import dedent
-from typing import Any
 
 import pytest
 
+from fakegpu_client import drive
 from kubeshare import fakegpu
 
 pytestmark = pytest.mark.native
 
 MIB = 1 << 20
-
-PRELUDE = """
-import ctypes, json
-from cuda.bindings import driver as d
-
-def good(result):
-    error, *values = result
-    assert error == d.CUresult.CUDA_SUCCESS, error
-    return values[0] if len(values) == 1 else values
-
-def used():
-    free, total = good(d.cuMemGetInfo())
-    return total - free
-
-def read(pointer, size):
-    back = ctypes.create_string_buffer(size)
-    good(d.cuMemcpyDtoH(ctypes.addressof(back), pointer, size))
-    return back.raw.hex()
-
-good(d.cuInit(0))
-device = good(d.cuDeviceGet(0))
-context = good(d.cuDevicePrimaryCtxRetain(device))
-good(d.cuCtxSetCurrent(context))
-"""
-
-
-def drive(state: Path, script: str, profile: str = "V100x1", **extra: str) -> Any:
-    """What a script, run in a process of its own, puts into `answer`."""
-    program = PRELUDE + dedent(script) + "\nprint(json.dumps(answer))"
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        env={**os.environ, **fakegpu.environment(profile, state), **extra},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
 
 
 def test_contexts_form_a_stack_and_a_destroyed_one_is_known_as_such(tmp_path: Path) -> None:
@@ -261,3 +221,21 @@ def test_where_device_nodes_count_a_machine_without_them_has_no_gpu(tmp_path: Pa
         check=True,
     )
     assert done.stdout.strip() == "CUDA_ERROR_NO_DEVICE"
+
+
+@pytest.mark.parametrize(("debug", "said"), [("1", 1), ("0", 0)])
+def test_what_is_not_modelled_says_so_once_where_asked(
+    tmp_path: Path, debug: str, said: int
+) -> None:
+    script = """
+        cuda = ctypes.CDLL("libcuda.so.1")
+        results = [cuda.cuMulticastCreate(), cuda.cuMulticastCreate(), cuda.cuProfilerStart()]
+        answer = results
+    """
+    errors = tmp_path / "errors"
+    with errors.open("w") as into:
+        results = drive(tmp_path, script, stderr=into, FAKEGPU_DEBUG=debug)
+    assert results == [801, 801, 801]
+    lines = errors.read_text().splitlines()
+    expected = ["cuMulticastCreate", "cuProfilerStart"]
+    assert lines == [f"fakegpu: {name} is not modelled" for name in expected] * said

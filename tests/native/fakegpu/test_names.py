@@ -37,24 +37,66 @@ def test_our_declarations_agree_with_nvidias(tmp_path: Path) -> None:
     )
 
 
+def declared(header: str) -> str:
+    """The text of our header, with what it includes of ours."""
+    ours = SOURCES / "fakegpu" / "include"
+    parts = {"cuda.h": ["cuda.h", "cuda_memory.h"], "nvml.h": ["nvml.h"]}[header]
+    return "\n".join((ours / part).read_text() for part in parts)
+
+
+def printed(folder: Path, header: str, expressions: list[str], include: Path) -> bytes:
+    """What a program built with a folder's header says that the expressions are."""
+    lines = "".join(f'printf("%lld\\n", (long long)({value}));\n' for value in expressions)
+    source = folder / "values.c"
+    source.write_text(
+        "#define __CUDA_API_VERSION_INTERNAL\n#include <stdio.h>\n#include <stddef.h>\n"
+        f"#include <{header}>\nint main(void) {{{lines}}}\n"
+    )
+    subprocess.run(["gcc", f"-I{include}", source, "-o", folder / "values"], check=True)
+    return subprocess.run([folder / "values"], capture_output=True, check=True).stdout
+
+
 @pytest.mark.parametrize("header", ["cuda.h", "nvml.h"])
 def test_our_constants_have_nvidias_values(tmp_path: Path, header: str) -> None:
     ours = SOURCES / "fakegpu" / "include"
-    names = re.findall(r"\b((?:CU|NVML)_[A-Z0-9_]+) = ", (ours / header).read_text())
+    names = re.findall(r"\b((?:CU|NVML)_[A-Z0-9]\w+) = ", declared(header))
+    names += re.findall(r"^#define (CU(?:DA)?_[A-Z]\w+) +(?:0x)?\d", declared(header), re.MULTILINE)
+    names = [name for name in names if name != "CUDA_VERSION"]
     if header == "cuda.h":
         names += re.findall(
             r"^CUDA_RESULT\((\w+)", (ours / "cuda_results.def").read_text(), re.MULTILINE
         )
     assert len(names) > 30
-    lines = "".join(f'printf("{name} %lld\\n", (long long){name});' for name in names)
-    source = tmp_path / "constants.c"
-    source.write_text(f"#include <stdio.h>\n#include <{header}>\nint main(void) {{{lines}}}\n")
-    values = []
-    for folder in (ours, headers.installed().include):
-        program = tmp_path / "constants"
-        subprocess.run(["gcc", f"-I{folder}", source, "-o", program], check=True)
-        values.append(subprocess.run([program], capture_output=True, check=True).stdout)
-    assert values[0] == values[1]
+    theirs = headers.installed().include
+    assert printed(tmp_path, header, names, ours) == printed(tmp_path, header, names, theirs)
+
+
+STRUCT = re.compile(r"^typedef struct \w+ \{\n(.*?)^\} (\w+)[,;]", re.MULTILINE | re.DOTALL)
+
+
+def members(body: str) -> list[str]:
+    """The names of a structure's own members; those of nested ones are within them."""
+    flat = re.sub(r"/\*.*?\*/", "", body, flags=re.DOTALL)
+    while nested := re.search(r"\{[^{}]*\}", flat):
+        flat = flat[: nested.start()] + flat[nested.end() :]
+    return [
+        re.sub(r"\[.*", "", name).split()[-1].lstrip("*")
+        for line in flat.split(";")
+        for name in line.split(",")
+        if len(name.split()) > 1 or "," in line
+    ]
+
+
+@pytest.mark.parametrize("header", ["cuda.h", "nvml.h"])
+def test_our_structures_have_nvidias_layout(tmp_path: Path, header: str) -> None:
+    ours = SOURCES / "fakegpu" / "include"
+    asked = []
+    for body, name in STRUCT.findall(declared(header)):
+        asked.append(f"sizeof({name})")
+        asked += [f"offsetof({name}, {member})" for member in members(body)]
+    assert len(asked) > 15
+    theirs = headers.installed().include
+    assert printed(tmp_path, header, asked, ours) == printed(tmp_path, header, asked, theirs)
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,67 @@
+"""The driver API, call by call, through NVIDIA's own Python client of it."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from textwrap import dedent
+from typing import IO, Any
+
+from kubeshare import fakegpu
+
+PRELUDE = r"""
+import ctypes, json, os, subprocess, sys
+from cuda.bindings import driver as d
+
+def good(result):
+    error, *values = result
+    assert error == d.CUresult.CUDA_SUCCESS, error
+    return values[0] if len(values) == 1 else values
+
+def used():
+    free, total = good(d.cuMemGetInfo())
+    return total - free
+
+def elsewhere(script, fds=(), **variables):
+    program = os.environ["PRELUDE"] + script + "\nprint(json.dumps(answer))"
+    done = subprocess.run([sys.executable, "-c", program], pass_fds=fds, capture_output=True,
+                          env={**os.environ, **variables}, text=True)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+def read(pointer, size):
+    back = ctypes.create_string_buffer(size)
+    good(d.cuMemcpyDtoH(ctypes.addressof(back), pointer, size))
+    return back.raw.hex()
+
+good(d.cuInit(0))
+device = good(d.cuDeviceGet(0))
+context = good(d.cuDevicePrimaryCtxRetain(device))
+good(d.cuCtxSetCurrent(context))
+"""
+
+
+def drive(
+    state: Path,
+    script: str,
+    profile: str = "V100x1",
+    stderr: IO[str] | None = None,
+    **extra: str,
+) -> Any:
+    """What a script, run in a process of its own, puts into `answer`.
+
+    Beside the names of the prelude it has `d`, the driver; `device` and `context`, the first GPU
+    and its primary context, which is current.
+    """
+    program = PRELUDE + dedent(script) + "\nprint(json.dumps(answer))"
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**os.environ, **fakegpu.environment(profile, state), "PRELUDE": PRELUDE, **extra},
+        stdout=subprocess.PIPE,
+        stderr=stderr or subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
