@@ -30,7 +30,7 @@ $(BUILD)/burn: LIBS := -lm
 $(BUILD)/burn: $(patsubst %,$(BUILD)/obj/examples/%.o,burn burn_requests burn_work) $(FAKEGPU)/libcuda.so.1
 	$(program)
 
-$(BUILD)/fakegpu-stress: $(BUILD)/obj/fakegpu/stress/stress.o $(FAKEGPU)/libcuda.so.1 $(FAKEGPU)/libnvidia-ml.so.1
+$(BUILD)/fakegpu-stress: $(call fakegpu_objects,stress/stress stress/memory) $(FAKEGPU)/libcuda.so.1 $(FAKEGPU)/libnvidia-ml.so.1
 	$(program)
 
 $(BUILD)/tests/timeline_test: $(call fakegpu_objects,stress/timeline_test engine/timeline)

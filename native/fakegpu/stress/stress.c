@@ -15,6 +15,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "stress.h"
+
 #define BYTES 65536
 
 static CUcontext primary;
@@ -22,15 +24,12 @@ static CUstream shared;
 static CUfunction spin;
 static int rounds = 200;
 
-static void require(int holds, const char *what, int line) {
+void require(int holds, const char *what, const char *file, int line) {
     if (holds)
         return;
-    fprintf(stderr, "stress.c:%d: %s\n", line, what);
+    fprintf(stderr, "%s:%d: %s\n", file, line, what);
     exit(1);
 }
-
-#define REQUIRE(condition) require(condition, #condition, __LINE__)
-#define GOOD(call)         require((int)(call) == 0, #call, __LINE__)
 
 static void launch(CUstream stream, unsigned microseconds) {
     void *parameters[] = {&microseconds};
@@ -114,6 +113,8 @@ static void *work(void *argument) {
         GOOD(cuStreamSynchronize(stream));
         GOOD(cuEventQuery(marker));
         use_memory(mark);
+        if (round % 4 == 0)
+            use_all_memory(stream, mark);
         if (round % 16 == 0) {
             use_a_context_of_its_own();
             look();
