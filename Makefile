@@ -15,11 +15,12 @@ CLUSTER := $(if $(filter command,$(origin KUBECONFIG)),$(KUBECONFIG))
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
 
-$(VENV)/.ready: requirements/uv.txt requirements/dev.txt pyproject.toml
+$(VENV)/.ready: requirements/uv.txt requirements/dev.txt requirements/clients.txt pyproject.toml
 	@echo "setup: Python packages (pinned, hashed) into $(VENV)"
 	@test -x $(PYTHON) || python3 -m venv $(VENV)
 	@$(VENV)/bin/pip install --quiet --disable-pip-version-check --require-hashes -r requirements/uv.txt
 	@$(UV) pip sync --quiet --python $(PYTHON) --require-hashes requirements/dev.txt
+	@$(UV) pip sync --quiet --python $(PYTHON) --target $(VENV)/clients --require-hashes requirements/clients.txt
 	@echo "$(CURDIR)/src" > $$($(PYTHON) -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/kubeshare.pth
 	@for name in kubeshare kubectl-kubeshare; do \
 	  printf '#!%s\nimport sys\nfrom kubeshare.cli.main import main\nsys.exit(main())\n' "$(CURDIR)/$(PYTHON)" > $(VENV)/bin/$$name; \
@@ -65,6 +66,7 @@ requirements: setup ## compile the pinned, hashed requirements anew
 	$(UV) pip compile -q --generate-hashes --no-header --python-version 3.11 requirements/uv.in -o requirements/uv.txt
 	$(UV) pip compile -q --generate-hashes --no-header --python-version 3.11 pyproject.toml -o requirements/runtime.txt
 	$(UV) pip compile -q --generate-hashes --no-header --python-version 3.11 --extra lab --group dev pyproject.toml -o requirements/dev.txt
+	$(UV) pip compile -q --generate-hashes --no-header --python-version 3.11 --group pyproject.toml:clients -o requirements/clients.txt
 
 clean: ## remove what was built here (caches under XDG_CACHE_HOME stay)
 	rm -rf $(VENV) native/build .mutants .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache demo.png
