@@ -39,6 +39,12 @@ good(d.cuInit(0))
 device = good(d.cuDeviceGet(0))
 context = good(d.cuDevicePrimaryCtxRetain(device))
 good(d.cuCtxSetCurrent(context))
+module = good(d.cuModuleLoadData(b"any image"))
+spin = good(d.cuModuleGetFunction(module, b"kubeshare_spin_us"))
+
+def launch(microseconds, stream=0):
+    arguments = ((microseconds,), (ctypes.c_uint32,))
+    good(d.cuLaunchKernel(spin, 1, 1, 1, 1, 1, 1, 0, stream, arguments, 0))
 """
 
 

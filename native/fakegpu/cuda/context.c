@@ -2,9 +2,12 @@
 #include <stdlib.h>
 
 #include "array.h"
+#include "capture.h"
+#include "deferred.h"
 #include "pool.h"
 
 void context_wait(const struct CUctx_st *context) {
+    deferred_wait_context(context);
     engine_enter(&driver.engine, context->device->gpu);
     uint64_t last = context->last;
     engine_leave(&driver.engine, context->device->gpu);
@@ -63,6 +66,7 @@ static void end(struct CUctx_st *context) {
     while (context->streams != NULL) {
         struct CUstream_st *stream = context->streams;
         context->streams = stream->next;
+        free(stream->tips.node);
         free(stream);
     }
 }

@@ -1,17 +1,17 @@
 /*
- * Copies and fills. They take no time on the engine, and are done when they
- * are called: kernels here change no memory, so the order of submission is the
- * only one that a program could tell apart. The synchronous ones first wait
- * for their stream, as with the real driver.
+ * Copies. Their bytes move when they are asked for, or when their turn comes
+ * where their stream is held up: kernels here change no memory, so nobody can
+ * tell the difference. The synchronous ones wait for their stream, before and
+ * after.
  */
+#include "copy.h"
+
 #include <string.h>
-#include <sys/mman.h>
 
 #include "allocation.h"
+#include "capture.h"
 
-#define PAGE UINT64_C(4096)
-
-static bool on_gpu(CUdeviceptr pointer, size_t bytes) {
+bool on_gpu(CUdeviceptr pointer, size_t bytes) {
     return memory_usable(pointer, bytes);
 }
 
@@ -20,42 +20,110 @@ static bool usable(CUdeviceptr pointer, size_t bytes) {
     return pointer != 0 && (on_gpu(pointer, bytes) || !on_gpu(pointer, 0));
 }
 
-static CUresult ordered(CUstream handle, bool wait) {
-    struct CUstream_st *stream;
-    TRY(find_stream(handle, &stream));
-    return wait ? stream_wait(stream) : CUDA_SUCCESS;
-}
+/* ---- the form of all copies -------------------------------------------------------- */
 
-static CUresult copy(CUdeviceptr destination, CUdeviceptr source, size_t bytes, bool known,
-                     CUstream stream, bool wait) {
-    TRY(ordered(stream, wait));
-    REQUIRE(known, CUDA_ERROR_INVALID_VALUE);
-    if (bytes > 0)
-        memmove((void *)destination, (const void *)source, bytes);
+/* One side: where its first byte is, and how far apart rows and slices are. */
+struct side {
+    char *start;
+    size_t pitch, slice;
+};
+
+static CUresult find_side(struct side *side, CUmemorytype type, const void *host,
+                          CUdeviceptr device, const size_t at[3], size_t width, size_t pitch,
+                          size_t height) {
+    REQUIRE(type != CU_MEMORYTYPE_ARRAY, CUDA_ERROR_NOT_SUPPORTED);
+    REQUIRE(type == CU_MEMORYTYPE_HOST || type == CU_MEMORYTYPE_DEVICE ||
+                type == CU_MEMORYTYPE_UNIFIED,
+            CUDA_ERROR_INVALID_VALUE);
+    side->pitch = pitch == 0 ? width : pitch;
+    side->slice = side->pitch * height;
+    side->start = type == CU_MEMORYTYPE_HOST ? (char *)host : (char *)device;
+    REQUIRE(side->start != NULL && side->pitch >= width, CUDA_ERROR_INVALID_VALUE);
+    side->start += at[2] * side->slice + at[1] * side->pitch + at[0];
     return CUDA_SUCCESS;
 }
 
+static CUresult find_sides(const CUDA_MEMCPY3D *form, struct side *to, struct side *from) {
+    const size_t at_from[3] = {form->srcXInBytes, form->srcY, form->srcZ};
+    const size_t at_to[3] = {form->dstXInBytes, form->dstY, form->dstZ};
+    size_t from_height = form->srcHeight == 0 ? form->Height : form->srcHeight;
+    size_t to_height = form->dstHeight == 0 ? form->Height : form->dstHeight;
+    TRY(find_side(from, form->srcMemoryType, form->srcHost, form->srcDevice, at_from,
+                  form->WidthInBytes, form->srcPitch, from_height));
+    return find_side(to, form->dstMemoryType, form->dstHost, form->dstDevice, at_to,
+                     form->WidthInBytes, form->dstPitch, to_height);
+}
+
+CUresult copy_operation(struct operation *operation, const CUDA_MEMCPY3D *form) {
+    struct side to, from;
+    REQUIRE(form != NULL, CUDA_ERROR_INVALID_VALUE);
+    TRY(find_sides(form, &to, &from));
+    *operation = (struct operation){.kind = OPERATION_COPY, .copy = *form};
+    return CUDA_SUCCESS;
+}
+
+void copy_bytes(const CUDA_MEMCPY3D *form) {
+    struct side to, from;
+    if (find_sides(form, &to, &from) != CUDA_SUCCESS)
+        return;
+    for (size_t slice = 0; slice < form->Depth; slice++)
+        for (size_t row = 0; row < form->Height; row++)
+            memmove(to.start + slice * to.slice + row * to.pitch,
+                    from.start + slice * from.slice + row * from.pitch, form->WidthInBytes);
+}
+
+CUresult copy_form(const CUDA_MEMCPY3D *form, CUstream handle, bool wait) {
+    struct CUstream_st *stream;
+    struct operation operation;
+    TRY(find_stream(handle, &stream));
+    if (wait) {
+        TRY(progress_call(stream));
+        TRY(stream_wait(stream));
+    }
+    TRY(copy_operation(&operation, form));
+    TRY(stream_do(stream, &operation));
+    return wait ? stream_wait(stream) : CUDA_SUCCESS;
+}
+
 /* ---- one dimension --------------------------------------------------------- */
+
+CUresult copy_row(CUdeviceptr destination, CUdeviceptr source, size_t bytes, bool known,
+                  CUstream stream, bool wait) {
+    const CUDA_MEMCPY3D form = {.srcMemoryType = CU_MEMORYTYPE_UNIFIED,
+                                .srcDevice = source,
+                                .dstMemoryType = CU_MEMORYTYPE_UNIFIED,
+                                .dstDevice = destination,
+                                .WidthInBytes = bytes,
+                                .Height = 1,
+                                .Depth = 1};
+    struct CUstream_st *found;
+    TRY(find_stream(stream, &found));
+    REQUIRE(known, CUDA_ERROR_INVALID_VALUE);
+    if (bytes == 0)
+        return wait ? stream_wait(found) : CUDA_SUCCESS;
+    return copy_form(&form, stream, wait);
+}
 
 /* Each copy in its four forms: waiting or not, for either kind of default stream. `known` tells
  * which of its addresses must be the driver's. */
 #define COPY(name, form, async_form, destination_type, source_type, known)                         \
     API name##form(destination_type destination, source_type source, size_t bytes) {               \
-        return copy((CUdeviceptr)destination, (CUdeviceptr)source, bytes, known, CU_STREAM_LEGACY, \
-                    true);                                                                         \
+        return copy_row((CUdeviceptr)destination, (CUdeviceptr)source, bytes, known,               \
+                        CU_STREAM_LEGACY, true);                                                   \
     }                                                                                              \
     API name##form##_ptds(destination_type destination, source_type source, size_t bytes) {        \
-        return copy((CUdeviceptr)destination, (CUdeviceptr)source, bytes, known,                   \
-                    CU_STREAM_PER_THREAD, true);                                                   \
+        return copy_row((CUdeviceptr)destination, (CUdeviceptr)source, bytes, known,               \
+                        CU_STREAM_PER_THREAD, true);                                               \
     }                                                                                              \
     API name##async_form(destination_type destination, source_type source, size_t bytes,           \
                          CUstream stream) {                                                        \
-        return copy((CUdeviceptr)destination, (CUdeviceptr)source, bytes, known, stream, false);   \
+        return copy_row((CUdeviceptr)destination, (CUdeviceptr)source, bytes, known, stream,       \
+                        false);                                                                    \
     }                                                                                              \
     API name##async_form##_ptsz(destination_type destination, source_type source, size_t bytes,    \
                                 CUstream stream) {                                                 \
-        return copy((CUdeviceptr)destination, (CUdeviceptr)source, bytes, known,                   \
-                    per_thread(stream), false);                                                    \
+        return copy_row((CUdeviceptr)destination, (CUdeviceptr)source, bytes, known,               \
+                        per_thread(stream), false);                                                \
     }
 
 COPY(cuMemcpy, , Async, CUdeviceptr, CUdeviceptr,
@@ -71,8 +139,8 @@ static CUresult copy_peer(CUdeviceptr destination, CUcontext to, CUdeviceptr sou
     struct CUctx_st *context;
     TRY(find_context(to, &context));
     TRY(find_context(from, &context));
-    return copy(destination, source, bytes, on_gpu(destination, bytes) && on_gpu(source, bytes),
-                stream, wait);
+    return copy_row(destination, source, bytes, on_gpu(destination, bytes) && on_gpu(source, bytes),
+                    stream, wait);
 }
 
 API cuMemcpyPeer(CUdeviceptr destination, CUcontext to, CUdeviceptr source, CUcontext from,
@@ -95,41 +163,28 @@ API cuMemcpyPeerAsync_ptsz(CUdeviceptr destination, CUcontext to, CUdeviceptr so
     return copy_peer(destination, to, source, from, bytes, per_thread(stream), false);
 }
 
-/* ---- two dimensions ---------------------------------------------------------- */
-
-/* Where the first byte of one side is; NULL for what the fake does not have (arrays). */
-static char *side(CUmemorytype type, const void *host, CUdeviceptr device, size_t x, size_t y,
-                  size_t pitch) {
-    switch (type) {
-    case CU_MEMORYTYPE_HOST:
-        return (char *)host + y * pitch + x;
-    case CU_MEMORYTYPE_DEVICE:
-    case CU_MEMORYTYPE_UNIFIED:
-        return (char *)device + y * pitch + x;
-    default:
-        return NULL;
-    }
-}
+/* ---- two and three dimensions ------------------------------------------------ */
 
 static CUresult copy_2d(const CUDA_MEMCPY2D *form, CUstream stream, bool wait) {
     REQUIRE(form != NULL, CUDA_ERROR_INVALID_VALUE);
-    REQUIRE(form->srcMemoryType != CU_MEMORYTYPE_ARRAY &&
-                form->dstMemoryType != CU_MEMORYTYPE_ARRAY,
-            CUDA_ERROR_NOT_SUPPORTED);
-    size_t source_pitch = form->srcPitch == 0 ? form->WidthInBytes : form->srcPitch;
-    size_t destination_pitch = form->dstPitch == 0 ? form->WidthInBytes : form->dstPitch;
-    const char *source = side(form->srcMemoryType, form->srcHost, form->srcDevice,
-                              form->srcXInBytes, form->srcY, source_pitch);
-    char *destination = side(form->dstMemoryType, form->dstHost, form->dstDevice, form->dstXInBytes,
-                             form->dstY, destination_pitch);
-    REQUIRE(source != NULL && destination != NULL && source_pitch >= form->WidthInBytes &&
-                destination_pitch >= form->WidthInBytes,
-            CUDA_ERROR_INVALID_VALUE);
-    TRY(ordered(stream, wait));
-    for (size_t row = 0; row < form->Height; row++)
-        memmove(destination + row * destination_pitch, source + row * source_pitch,
-                form->WidthInBytes);
-    return CUDA_SUCCESS;
+    const CUDA_MEMCPY3D same = {.srcXInBytes = form->srcXInBytes,
+                                .srcY = form->srcY,
+                                .srcMemoryType = form->srcMemoryType,
+                                .srcHost = form->srcHost,
+                                .srcDevice = form->srcDevice,
+                                .srcArray = form->srcArray,
+                                .srcPitch = form->srcPitch,
+                                .dstXInBytes = form->dstXInBytes,
+                                .dstY = form->dstY,
+                                .dstMemoryType = form->dstMemoryType,
+                                .dstHost = form->dstHost,
+                                .dstDevice = form->dstDevice,
+                                .dstArray = form->dstArray,
+                                .dstPitch = form->dstPitch,
+                                .WidthInBytes = form->WidthInBytes,
+                                .Height = form->Height,
+                                .Depth = 1};
+    return copy_form(&same, stream, wait);
 }
 
 API cuMemcpy2D_v2(const CUDA_MEMCPY2D *form) {
@@ -156,81 +211,18 @@ API cuMemcpy2DAsync_v2_ptsz(const CUDA_MEMCPY2D *form, CUstream stream) {
     return copy_2d(form, per_thread(stream), false);
 }
 
-/* ---- fills ---------------------------------------------------------------------- */
-
-/* Zeroes over whole pages are given back to the kernel instead of written: the memory of a GPU is
- * larger than that of many a machine that runs this. */
-static void zero(uint64_t start, uint64_t bytes) {
-    uint64_t first = (start + PAGE - 1) / PAGE * PAGE;
-    uint64_t last = (start + bytes) / PAGE * PAGE;
-    struct allocation found;
-    bool own = find_allocation(start, bytes, &found) && found.kind != MEMORY_REGISTERED;
-    int advice = own && found.shared ? MADV_REMOVE : MADV_DONTNEED;
-    if (!own || first >= last || madvise((void *)first, last - first, advice) != 0) {
-        memset((void *)start, 0, bytes);
-        return;
-    }
-    memset((void *)start, 0, first - start);
-    memset((void *)last, 0, start + bytes - last);
+API cuMemcpy3D_v2(const CUDA_MEMCPY3D *form) {
+    return copy_form(form, CU_STREAM_LEGACY, true);
 }
 
-static void fill_row(char *row, uint32_t value, size_t element, size_t count) {
-    if (value == 0) {
-        zero((uint64_t)row, element * count);
-        return;
-    }
-    for (size_t i = 0; i < count; i++)
-        memcpy(row + i * element, &value, element);
+API cuMemcpy3D_v2_ptds(const CUDA_MEMCPY3D *form) {
+    return copy_form(form, CU_STREAM_PER_THREAD, true);
 }
 
-static CUresult fill(CUdeviceptr pointer, size_t pitch, uint32_t value, size_t element,
-                     size_t width, size_t height, CUstream stream, bool wait) {
-    TRY(ordered(stream, wait));
-    if (width == 0 || height == 0)
-        return CUDA_SUCCESS;
-    REQUIRE(width <= SIZE_MAX / element && (height == 1 || pitch >= width * element),
-            CUDA_ERROR_INVALID_VALUE);
-    REQUIRE(pointer % element == 0 && on_gpu(pointer, pitch * (height - 1) + width * element),
-            CUDA_ERROR_INVALID_VALUE);
-    for (size_t row = 0; row < height; row++)
-        fill_row((char *)pointer + row * pitch, value, element, width);
-    return CUDA_SUCCESS;
+API cuMemcpy3DAsync_v2(const CUDA_MEMCPY3D *form, CUstream stream) {
+    return copy_form(form, stream, false);
 }
 
-/* The fills of one element type, each in four forms as above. */
-#define FILL(bits, type)                                                                           \
-    API cuMemsetD##bits##_v2(CUdeviceptr pointer, type value, size_t count) {                      \
-        return fill(pointer, 0, value, sizeof(type), count, 1, CU_STREAM_LEGACY, true);            \
-    }                                                                                              \
-    API cuMemsetD##bits##_v2_ptds(CUdeviceptr pointer, type value, size_t count) {                 \
-        return fill(pointer, 0, value, sizeof(type), count, 1, CU_STREAM_PER_THREAD, true);        \
-    }                                                                                              \
-    API cuMemsetD##bits##Async(CUdeviceptr pointer, type value, size_t count, CUstream stream) {   \
-        return fill(pointer, 0, value, sizeof(type), count, 1, stream, false);                     \
-    }                                                                                              \
-    API cuMemsetD##bits##Async_ptsz(CUdeviceptr pointer, type value, size_t count,                 \
-                                    CUstream stream) {                                             \
-        return fill(pointer, 0, value, sizeof(type), count, 1, per_thread(stream), false);         \
-    }                                                                                              \
-    API cuMemsetD2D##bits##_v2(CUdeviceptr pointer, size_t pitch, type value, size_t width,        \
-                               size_t height) {                                                    \
-        return fill(pointer, pitch, value, sizeof(type), width, height, CU_STREAM_LEGACY, true);   \
-    }                                                                                              \
-    API cuMemsetD2D##bits##_v2_ptds(CUdeviceptr pointer, size_t pitch, type value, size_t width,   \
-                                    size_t height) {                                               \
-        return fill(pointer, pitch, value, sizeof(type), width, height, CU_STREAM_PER_THREAD,      \
-                    true);                                                                         \
-    }                                                                                              \
-    API cuMemsetD2D##bits##Async(CUdeviceptr pointer, size_t pitch, type value, size_t width,      \
-                                 size_t height, CUstream stream) {                                 \
-        return fill(pointer, pitch, value, sizeof(type), width, height, stream, false);            \
-    }                                                                                              \
-    API cuMemsetD2D##bits##Async_ptsz(CUdeviceptr pointer, size_t pitch, type value, size_t width, \
-                                      size_t height, CUstream stream) {                            \
-        return fill(pointer, pitch, value, sizeof(type), width, height, per_thread(stream),        \
-                    false);                                                                        \
-    }
-
-FILL(8, unsigned char)
-FILL(16, unsigned short)
-FILL(32, unsigned int)
+API cuMemcpy3DAsync_v2_ptsz(const CUDA_MEMCPY3D *form, CUstream stream) {
+    return copy_form(form, per_thread(stream), false);
+}

@@ -1,4 +1,5 @@
 /* Each thread's stack of contexts, and what can be asked of the one on top. */
+#include "capture.h"
 #include "pool.h"
 
 #define STACK_DEPTH 64
@@ -138,6 +139,7 @@ API cuCtxGetLimit(size_t *value, CUlimit limit) {
 API cuCtxSynchronize_v2(CUcontext handle) {
     struct CUctx_st *context;
     TRY(find_context(handle, &context));
+    TRY(whole_context_call(context));
     context_wait(context);
     pools_synchronized(context->device);
     return CUDA_SUCCESS;

@@ -5,10 +5,13 @@
  * overlap. So all that a stream, an event or a context has to know of its work
  * is the number of a kernel: when that kernel has ended, it is done.
  *
- * Locks: `driver.lock` guards contexts, streams' lists, allocations and
- * modules; the GPU's own (engine_enter) guards streams' and events' progress.
- * The first may be held when the second is taken, never the other way round,
- * and neither while waiting.
+ * Work that cannot go to the engine yet stands in a list of its own
+ * (deferred.h), and what is captured goes into a graph (capture.h, graph.h).
+ *
+ * Locks, each taken only after those before it and none held while waiting:
+ * `graphs_lock` guards graphs and captures; `driver.lock` contexts, streams'
+ * lists, allocations and modules; the list's own what is deferred; the GPU's
+ * own (engine_enter) streams' and events' progress.
  */
 #ifndef FAKEGPU_DRIVER_H
 #define FAKEGPU_DRIVER_H
@@ -50,13 +53,24 @@ API cuMemFree_v2(CUdeviceptr pointer);
             return (CUresult)not_modelled(what, &said_);                                           \
     } while (0)
 
+struct node_set {
+    struct CUgraphNode_st **node;
+    size_t count, room;
+};
+
 struct CUstream_st {
     struct CUctx_st *context;
     unsigned flags;
     int priority;
     uint64_t id;
-    uint64_t thread; /* whose default stream it is; 0: nobody's */
-    uint64_t last;   /* kernel after which it is idle */
+    uint64_t thread;          /* whose default stream it is; 0: nobody's */
+    uint64_t last;            /* kernel after which it is idle */
+    unsigned deferred;        /* operations in the list; its lock */
+    uint64_t held;            /* the last pass over the list that held it up */
+    bool unlisted;            /* destroyed: goes with the last operation in the list */
+    struct capture *capture;  /* graphs_lock, as the next two */
+    struct node_set tips;     /* the nodes that the next captured one follows */
+    struct CUstream_st *also; /* the next stream of the same capture */
     struct CUstream_st *next;
 };
 
@@ -69,6 +83,7 @@ struct CUctx_st {
     uint64_t last;          /* kernel of any of its streams */
     uint64_t last_legacy;   /* of the legacy default stream */
     uint64_t last_blocking; /* of that and of all streams that it waits for */
+    uint64_t held_any, held_legacy, held_blocking; /* passes over the list of what is deferred */
     struct CUstream_st legacy;
     struct CUstream_st *streams;
     struct CUctx_st *next;
@@ -83,7 +98,7 @@ struct device {
     struct CUevent_st *pending[QUEUE_DEPTH]; /* events by the place of their kernel */
 };
 
-enum event_state { EVENT_NEW, EVENT_PENDING, EVENT_DONE };
+enum event_state { EVENT_NEW, EVENT_DEFERRED, EVENT_PENDING, EVENT_DONE };
 
 struct CUevent_st {
     struct CUctx_st *context;
@@ -92,6 +107,9 @@ struct CUevent_st {
     uint64_t number;    /* the kernel it waits for */
     uint64_t record_ns; /* when it was recorded */
     uint64_t time_ns;   /* its time stamp, once done */
+    uint64_t work;      /* its recording in the list, while deferred */
+    uint64_t capture;   /* the capture that it was last recorded in, or 0; graphs_lock */
+    struct node_set tips;
     struct CUevent_st *next;
 };
 
@@ -138,6 +156,9 @@ CUresult find_context(CUcontext handle, struct CUctx_st **context);
 /** A stream handle given by the program: 0, 1 and 2 are the default ones. */
 CUresult find_stream(CUstream handle, struct CUstream_st **stream);
 
+/** A number that no other thread of this process has. */
+uint64_t this_thread(void);
+
 /** In the twins with suffix: 0 means the thread's own default stream. */
 CUstream per_thread(CUstream stream);
 
@@ -148,6 +169,9 @@ uint64_t stream_pending(const struct CUstream_st *stream);
 
 /** Notes that `stream` is busy until kernel `number`. */
 void stream_busy(struct CUstream_st *stream, uint64_t number);
+
+/** Whether an event holds nothing up. */
+bool event_is_over(struct CUevent_st *event);
 
 /** Gives the events of this kernel their time before its place is used again. */
 void settle_events(struct device *device, uint64_t number);
@@ -162,6 +186,25 @@ void context_wait(const struct CUctx_st *context);
 
 /** Sleeps until kernel `number` of a device has ended. */
 void device_wait(struct device *device, uint64_t number);
+
+/** Queues time on the engine for a stream; waits while the queue is full. */
+void stream_submit(struct CUstream_st *stream, uint64_t duration_ns);
+
+/** Records an event now, after all that is in its stream. */
+void event_record(struct CUevent_st *event, struct CUstream_st *stream);
+
+/** Notes that the recording of an event stands in the list, as number `work`. */
+void event_defer(struct CUevent_st *event, uint64_t work);
+
+/**
+ * Records a deferred event (NULL: destroyed since) unless it was recorded again
+ * since; returns the kernel after which it is over.
+ */
+uint64_t event_record_deferred(struct CUevent_st *event, uint64_t work, struct CUstream_st *stream,
+                               bool whole_context);
+
+/** Makes a stream wait for an event of the same device that is not deferred. */
+CUresult event_hold_up(struct CUevent_st *event, struct CUstream_st *stream);
 
 /** Memory of all kinds: frees what a context that ends still has. */
 void release_memory_of(const struct CUctx_st *context);

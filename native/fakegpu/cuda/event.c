@@ -1,6 +1,8 @@
 /* Events: the end of a kernel, with the engine's own time. */
 #include <stdlib.h>
 
+#include "capture.h"
+#include "deferred.h"
 #include "pool.h"
 
 static struct CUevent_st **place_of(struct device *device, uint64_t number) {
@@ -43,6 +45,10 @@ static bool is_done(struct CUevent_st *event) {
     return event->state != EVENT_PENDING;
 }
 
+bool event_is_over(struct CUevent_st *event) {
+    return event->state != EVENT_DEFERRED && is_done(event);
+}
+
 static void record(struct CUevent_st *event, struct device *device, uint64_t now, uint64_t number) {
     forget(event);
     event->number = number;
@@ -55,6 +61,42 @@ static void record(struct CUevent_st *event, struct device *device, uint64_t now
     event->state = EVENT_PENDING;
     event->next = *list;
     *list = event;
+}
+
+void event_record(struct CUevent_st *event, struct CUstream_st *stream) {
+    struct device *device = stream->context->device;
+    uint64_t now = engine_enter(&driver.engine, device->gpu);
+    record(event, device, now, stream_pending(stream));
+    engine_leave(&driver.engine, device->gpu);
+}
+
+void event_defer(struct CUevent_st *event, uint64_t work) {
+    uint32_t gpu = event->context->device->gpu;
+    engine_enter(&driver.engine, gpu);
+    forget(event);
+    event->state = EVENT_DEFERRED;
+    event->work = work;
+    engine_leave(&driver.engine, gpu);
+}
+
+uint64_t event_record_deferred(struct CUevent_st *event, uint64_t work, struct CUstream_st *stream,
+                               bool whole_context) {
+    struct device *device = stream->context->device;
+    uint64_t now = engine_enter(&driver.engine, device->gpu);
+    uint64_t number = whole_context ? stream->context->last : stream_pending(stream);
+    if (event != NULL && event->state == EVENT_DEFERRED && event->work == work)
+        record(event, device, now, number);
+    engine_leave(&driver.engine, device->gpu);
+    return number;
+}
+
+CUresult event_hold_up(struct CUevent_st *event, struct CUstream_st *stream) {
+    uint32_t gpu = event->context->device->gpu;
+    engine_enter(&driver.engine, gpu);
+    if (event->state != EVENT_DEFERRED && !is_done(event))
+        stream_busy(stream, event->number);
+    engine_leave(&driver.engine, gpu);
+    return CUDA_SUCCESS;
 }
 
 static CUresult usable(CUevent event) {
@@ -83,10 +125,12 @@ API cuEventCreate(CUevent *event, unsigned int flags) {
 API cuEventDestroy_v2(CUevent event) {
     TRY(driver_ready());
     REQUIRE(event != NULL, CUDA_ERROR_INVALID_HANDLE);
+    deferred_forget_event(event);
     uint32_t gpu = event->context->device->gpu;
     engine_enter(&driver.engine, gpu);
     forget(event);
     engine_leave(&driver.engine, gpu);
+    free(event->tips.node);
     free(event);
     return CUDA_SUCCESS;
 }
@@ -95,28 +139,36 @@ API cuEventDestroy(CUevent event) {
     return cuEventDestroy_v2(event);
 }
 
-API cuEventRecord(CUevent event, CUstream handle) {
+API cuEventRecordWithFlags(CUevent event, CUstream handle, unsigned int flags) {
     struct CUstream_st *stream;
     TRY(usable(event));
     TRY(find_stream(handle, &stream));
+    REQUIRE(flags <= CU_EVENT_RECORD_EXTERNAL, CUDA_ERROR_INVALID_VALUE);
     REQUIRE(event->context == stream->context, CUDA_ERROR_INVALID_HANDLE);
-    struct device *device = stream->context->device;
-    uint64_t now = engine_enter(&driver.engine, device->gpu);
-    record(event, device, now, stream_pending(stream));
-    engine_leave(&driver.engine, device->gpu);
-    return CUDA_SUCCESS;
+    const struct operation record = {.kind = OPERATION_RECORD, .event = event};
+    if (flags == CU_EVENT_RECORD_EXTERNAL)
+        return stream_do(stream, &record);
+    bool captured = false;
+    TRY(capture_record(event, stream, &captured));
+    return captured ? CUDA_SUCCESS : stream_do_now(stream, &record);
 }
 
-API cuEventRecordWithFlags(CUevent event, CUstream stream, unsigned int flags) {
-    REQUIRE(flags == 0, CUDA_ERROR_INVALID_VALUE);
-    return cuEventRecord(event, stream);
+API cuEventRecord(CUevent event, CUstream stream) {
+    return cuEventRecordWithFlags(event, stream, CU_EVENT_RECORD_DEFAULT);
 }
 
 API cuCtxRecordEvent(CUcontext handle, CUevent event) {
     struct CUctx_st *context;
+    bool deferred = false;
     TRY(usable(event));
     TRY(find_context(handle, &context));
     REQUIRE(event->context == context, CUDA_ERROR_INVALID_HANDLE);
+    TRY(whole_context_call(context));
+    capture_forget(event);
+    if (deferred_any())
+        TRY(defer_context_record(context, event, &deferred));
+    if (deferred)
+        return CUDA_SUCCESS;
     uint64_t now = engine_enter(&driver.engine, context->device->gpu);
     record(event, context->device, now, context->last);
     engine_leave(&driver.engine, context->device->gpu);
@@ -125,18 +177,23 @@ API cuCtxRecordEvent(CUcontext handle, CUevent event) {
 
 API cuEventQuery(CUevent event) {
     TRY(usable(event));
+    TRY(event_call(event));
+    if (deferred_holds_event(event))
+        return CUDA_ERROR_NOT_READY;
     uint32_t gpu = event->context->device->gpu;
     engine_enter(&driver.engine, gpu);
-    bool done = is_done(event);
+    bool done = event_is_over(event);
     engine_leave(&driver.engine, gpu);
     return done ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
 }
 
 API cuEventSynchronize(CUevent event) {
     TRY(usable(event));
+    TRY(event_call(event));
+    deferred_wait_event(event);
     struct device *device = event->context->device;
     engine_enter(&driver.engine, device->gpu);
-    bool done = is_done(event);
+    bool done = event_is_over(event);
     uint64_t number = event->number;
     engine_leave(&driver.engine, device->gpu);
     if (!done)
@@ -148,6 +205,7 @@ API cuEventSynchronize(CUevent event) {
 API cuEventElapsedTime_v2(float *milliseconds, CUevent start, CUevent end) {
     TRY(usable(start));
     TRY(usable(end));
+    REQUIRE(!capture_holds(start) && !capture_holds(end), CUDA_ERROR_CAPTURED_EVENT);
     REQUIRE(milliseconds != NULL, CUDA_ERROR_INVALID_VALUE);
     REQUIRE(((start->flags | end->flags) & CU_EVENT_DISABLE_TIMING) == 0 &&
                 start->context->device == end->context->device,
@@ -155,8 +213,8 @@ API cuEventElapsedTime_v2(float *milliseconds, CUevent start, CUevent end) {
     uint32_t gpu = start->context->device->gpu;
     engine_enter(&driver.engine, gpu);
     bool recorded = start->state != EVENT_NEW && end->state != EVENT_NEW;
-    bool started = is_done(start);
-    bool done = is_done(end) && started;
+    bool started = event_is_over(start);
+    bool done = event_is_over(end) && started;
     int64_t elapsed_ns = (int64_t)(end->time_ns - start->time_ns);
     engine_leave(&driver.engine, gpu);
     REQUIRE(recorded, CUDA_ERROR_INVALID_HANDLE);
@@ -171,20 +229,17 @@ API cuEventElapsedTime(float *milliseconds, CUevent start, CUevent end) {
 
 /* ---- streams that wait for events ------------------------------------------- */
 
-/* Another GPU's queue knows nothing of this one's kernels: there the caller waits instead. */
 API cuStreamWaitEvent(CUstream handle, CUevent event, unsigned int flags) {
     struct CUstream_st *stream;
     TRY(usable(event));
     TRY(find_stream(handle, &stream));
-    REQUIRE(flags <= 1, CUDA_ERROR_INVALID_VALUE);
-    struct device *device = stream->context->device;
-    if (device != event->context->device)
-        return cuEventSynchronize(event);
-    engine_enter(&driver.engine, device->gpu);
-    if (!is_done(event))
-        stream_busy(stream, event->number);
-    engine_leave(&driver.engine, device->gpu);
-    return CUDA_SUCCESS;
+    REQUIRE(flags <= CU_EVENT_WAIT_EXTERNAL, CUDA_ERROR_INVALID_VALUE);
+    const struct operation wait = {.kind = OPERATION_WAIT, .event = event};
+    if (flags == CU_EVENT_WAIT_EXTERNAL)
+        return stream_do(stream, &wait);
+    bool captured = false;
+    TRY(capture_wait(stream, event, &captured));
+    return captured ? CUDA_SUCCESS : stream_do_now(stream, &wait);
 }
 
 /* ---- twins with the thread's own default stream ------------------------------ */

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "driver.h"
+#include "host.h"
 
 struct driver driver = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
@@ -12,6 +12,7 @@ enum readiness { NOT_READY, READY, FORKED };
 static int readiness; /* atomic */
 
 CUresult driver_ready(void) {
+    REQUIRE(!in_host_function(), CUDA_ERROR_NOT_PERMITTED);
     return __atomic_load_n(&readiness, __ATOMIC_ACQUIRE) == READY ? CUDA_SUCCESS
                                                                   : CUDA_ERROR_NOT_INITIALIZED;
 }

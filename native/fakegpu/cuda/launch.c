@@ -1,7 +1,8 @@
 /* Launches: a kernel's time goes into the engine's queue. */
 #include <string.h>
 
-#include "driver.h"
+#include "capture.h"
+#include "deferred.h"
 
 #define MICROSECOND_NS UINT64_C(1000)
 
@@ -17,35 +18,45 @@ static bool first_argument(void **parameters, void **extra, uint32_t *value) {
     return true;
 }
 
-/* Waits while the queue is full, as the real driver's launch does. */
-static void submit(struct CUstream_st *stream, uint64_t duration_ns) {
-    struct device *device = stream->context->device;
-    struct engine *engine = &driver.engine;
-    engine_enter(engine, device->gpu);
-    while (!engine_has_room(engine, device->gpu, device->client)) {
-        uint64_t oldest = engine->state->gpu[device->gpu].client[device->client].completed + 1;
-        engine_leave(engine, device->gpu);
-        device_wait(device, oldest);
-        engine_enter(engine, device->gpu);
-    }
-    settle_events(device, engine->state->gpu[device->gpu].client[device->client].submitted + 1);
-    stream_busy(stream, engine_submit(engine, device->gpu, device->client, duration_ns));
-    engine_leave(engine, device->gpu);
-}
-
-static CUresult launch(CUfunction function, const unsigned shape[6], CUstream handle,
-                       void **parameters, void **extra) {
-    struct CUstream_st *stream;
-    TRY(find_stream(handle, &stream));
+/* Checks a launch, and tells its time and what it took it from. */
+static CUresult measure(CUfunction function, const unsigned shape[6], void **parameters,
+                        void **extra, uint32_t *argument, uint64_t *duration_ns) {
     REQUIRE(function != NULL, CUDA_ERROR_INVALID_HANDLE);
     for (int i = 0; i < 6; i++)
         REQUIRE(shape[i] > 0, CUDA_ERROR_INVALID_VALUE);
     REQUIRE((uint64_t)shape[3] * shape[4] * shape[5] <= 1024, CUDA_ERROR_INVALID_VALUE);
-    uint32_t microseconds = driver.engine.profile.kernel_us;
+    *argument = driver.engine.profile.kernel_us;
     if (function->spins)
-        REQUIRE(first_argument(parameters, extra, &microseconds), CUDA_ERROR_INVALID_VALUE);
+        REQUIRE(first_argument(parameters, extra, argument), CUDA_ERROR_INVALID_VALUE);
     /* Even an empty kernel takes the GPU a moment. */
-    submit(stream, (microseconds == 0 ? 1 : microseconds) * MICROSECOND_NS);
+    *duration_ns = (*argument == 0 ? 1 : *argument) * MICROSECOND_NS;
+    return CUDA_SUCCESS;
+}
+
+CUresult kernel_operation(struct operation *operation, CUfunction function, const unsigned shape[6],
+                          unsigned shared_bytes, void **parameters, void **extra) {
+    memset(operation, 0, sizeof *operation);
+    operation->kind = OPERATION_KERNEL;
+    operation->kernel.function = function;
+    operation->kernel.shared_bytes = shared_bytes;
+    memcpy(operation->kernel.shape, shape, sizeof operation->kernel.shape);
+    return measure(function, shape, parameters, extra, &operation->kernel.argument,
+                   &operation->duration_ns);
+}
+
+static CUresult launch(CUfunction function, const unsigned shape[6], unsigned shared_bytes,
+                       CUstream handle, void **parameters, void **extra) {
+    struct CUstream_st *stream;
+    struct operation operation;
+    uint32_t argument;
+    uint64_t duration_ns;
+    TRY(find_stream(handle, &stream));
+    if (captures_any() || deferred_any()) {
+        TRY(kernel_operation(&operation, function, shape, shared_bytes, parameters, extra));
+        return stream_do(stream, &operation);
+    }
+    TRY(measure(function, shape, parameters, extra, &argument, &duration_ns));
+    stream_submit(stream, duration_ns);
     return CUDA_SUCCESS;
 }
 
@@ -53,9 +64,8 @@ API cuLaunchKernel(CUfunction function, unsigned int grid_x, unsigned int grid_y
                    unsigned int grid_z, unsigned int block_x, unsigned int block_y,
                    unsigned int block_z, unsigned int shared_bytes, CUstream stream,
                    void **parameters, void **extra) {
-    (void)shared_bytes;
     return launch(function, (unsigned[6]){grid_x, grid_y, grid_z, block_x, block_y, block_z},
-                  stream, parameters, extra);
+                  shared_bytes, stream, parameters, extra);
 }
 
 API cuLaunchKernel_ptsz(CUfunction function, unsigned int grid_x, unsigned int grid_y,

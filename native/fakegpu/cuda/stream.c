@@ -1,6 +1,8 @@
 /* Streams. Each is a number: the kernel after which it is idle. */
 #include <stdlib.h>
 
+#include "capture.h"
+#include "deferred.h"
 #include "pool.h"
 
 CUstream per_thread(CUstream stream) {
@@ -9,7 +11,7 @@ CUstream per_thread(CUstream stream) {
 
 /* ---- handles ----------------------------------------------------------- */
 
-static uint64_t this_thread(void) {
+uint64_t this_thread(void) {
     static uint64_t threads;
     static _Thread_local uint64_t own;
     if (own == 0)
@@ -89,6 +91,7 @@ void device_wait(struct device *device, uint64_t number) {
 
 CUresult stream_wait(struct CUstream_st *stream) {
     struct device *device = stream->context->device;
+    deferred_wait_stream(stream);
     engine_enter(&driver.engine, device->gpu);
     uint64_t pending = stream_pending(stream);
     engine_leave(&driver.engine, device->gpu);
@@ -113,12 +116,13 @@ API cuStreamCreate(CUstream *stream, unsigned int flags) {
     return cuStreamCreateWithPriority(stream, flags, 0);
 }
 
-/* Its work goes on, as with the real driver: it is in the engine's queue, not in the stream. */
+/* Its work goes on, as with the real driver. */
 API cuStreamDestroy_v2(CUstream handle) {
     struct CUstream_st *stream;
     REQUIRE(handle != NULL && handle != CU_STREAM_LEGACY && handle != CU_STREAM_PER_THREAD,
             CUDA_ERROR_INVALID_HANDLE);
     TRY(find_stream(handle, &stream));
+    capture_lose(stream);
     pthread_mutex_lock(&driver.lock);
     struct CUstream_st **place = &stream->context->streams;
     while (*place != NULL && *place != stream)
@@ -126,7 +130,7 @@ API cuStreamDestroy_v2(CUstream handle) {
     if (*place != NULL)
         *place = stream->next;
     pthread_mutex_unlock(&driver.lock);
-    free(stream);
+    deferred_free_stream(stream);
     return CUDA_SUCCESS;
 }
 
@@ -137,6 +141,7 @@ API cuStreamDestroy(CUstream stream) {
 API cuStreamSynchronize(CUstream handle) {
     struct CUstream_st *stream;
     TRY(find_stream(handle, &stream));
+    TRY(progress_call(stream));
     TRY(stream_wait(stream));
     pools_synchronized(stream->context->device);
     return CUDA_SUCCESS;
@@ -145,6 +150,9 @@ API cuStreamSynchronize(CUstream handle) {
 API cuStreamQuery(CUstream handle) {
     struct CUstream_st *stream;
     TRY(find_stream(handle, &stream));
+    TRY(progress_call(stream));
+    if (deferred_holds_stream(stream))
+        return CUDA_ERROR_NOT_READY;
     struct device *device = stream->context->device;
     engine_enter(&driver.engine, device->gpu);
     bool idle =
@@ -193,14 +201,6 @@ API cuStreamGetDevice(CUstream handle, CUdevice *ordinal) {
     return CUDA_SUCCESS;
 }
 
-API cuStreamIsCapturing(CUstream handle, CUstreamCaptureStatus *status) {
-    struct CUstream_st *stream;
-    TRY(find_stream(handle, &stream));
-    REQUIRE(status != NULL, CUDA_ERROR_INVALID_VALUE);
-    *status = CU_STREAM_CAPTURE_STATUS_NONE;
-    return CUDA_SUCCESS;
-}
-
 /* ---- twins with the thread's own default stream ------------------------------ */
 
 API cuStreamSynchronize_ptsz(CUstream stream) {
@@ -229,8 +229,4 @@ API cuStreamGetCtx_ptsz(CUstream stream, CUcontext *context) {
 
 API cuStreamGetDevice_ptsz(CUstream stream, CUdevice *ordinal) {
     return cuStreamGetDevice(per_thread(stream), ordinal);
-}
-
-API cuStreamIsCapturing_ptsz(CUstream stream, CUstreamCaptureStatus *status) {
-    return cuStreamIsCapturing(per_thread(stream), status);
 }

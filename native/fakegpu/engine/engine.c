@@ -198,18 +198,23 @@ static void sleep_until(uint64_t wake_ns) {
         ;
 }
 
-void engine_wait(struct engine *engine, uint32_t gpu, uint32_t client, uint64_t number) {
-    while (!engine_completed(engine, gpu, client, number)) {
-        uint64_t now = engine_enter(engine, gpu);
-        const struct gpu *state = &engine->state->gpu[gpu];
-        uint64_t wake = 0;
-        if (state->client[client].completed < number) {
-            wake = timeline_predict(state, client, number);
-            if (timeline_contended(state, client) && wake > now + RECHECK_NS)
-                wake = now + RECHECK_NS;
-        }
-        engine_leave(engine, gpu);
-        if (wake != 0)
-            sleep_until(wake);
+uint64_t engine_wake_ns(struct engine *engine, uint32_t gpu, uint32_t client, uint64_t number) {
+    uint64_t wake = 0;
+    if (engine_completed(engine, gpu, client, number))
+        return 0;
+    uint64_t now = engine_enter(engine, gpu);
+    const struct gpu *state = &engine->state->gpu[gpu];
+    if (state->client[client].completed < number) {
+        wake = timeline_predict(state, client, number);
+        if (timeline_contended(state, client) && wake > now + RECHECK_NS)
+            wake = now + RECHECK_NS;
     }
+    engine_leave(engine, gpu);
+    return wake;
+}
+
+void engine_wait(struct engine *engine, uint32_t gpu, uint32_t client, uint64_t number) {
+    uint64_t wake;
+    while ((wake = engine_wake_ns(engine, gpu, client, number)) != 0)
+        sleep_until(wake);
 }

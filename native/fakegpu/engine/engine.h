@@ -89,6 +89,9 @@ uint64_t engine_end_ns(const struct engine *engine, uint32_t gpu, uint32_t clien
 /** Whether kernel `number` has been seen to end; takes no lock. */
 bool engine_completed(const struct engine *engine, uint32_t gpu, uint32_t client, uint64_t number);
 
+/** 0 when kernel `number` has ended, else when to look again: its end, as far as that is known. */
+uint64_t engine_wake_ns(struct engine *engine, uint32_t gpu, uint32_t client, uint64_t number);
+
 /** Sleeps until kernel `number` has ended. */
 void engine_wait(struct engine *engine, uint32_t gpu, uint32_t client, uint64_t number);
 

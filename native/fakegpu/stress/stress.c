@@ -4,7 +4,8 @@
  *   stress [THREADS] [ROUNDS]
  *
  * Each thread has streams of its own and one that all share; it launches,
- * records, waits, queries, allocates, copies, makes and destroys contexts, and
+ * records, waits, queries, allocates, copies, captures graphs, has functions
+ * called and values waited for, makes and destroys contexts, and
  * checks what must hold whatever the others do. A second process would only
  * add what no sanitizer sees. Prints "ok"; ends with 1 at the first lie.
  */
@@ -22,6 +23,7 @@
 static CUcontext primary;
 static CUstream shared;
 static CUfunction spin;
+static CUgraphExec everybodys;
 static int rounds = 200;
 
 void require(int holds, const char *what, const char *file, int line) {
@@ -83,6 +85,50 @@ static void use_a_context_of_its_own(void) {
     REQUIRE(cuCtxSetCurrent(own) == CUDA_ERROR_CONTEXT_IS_DESTROYED);
 }
 
+static void count_call(void *counter) {
+    __atomic_add_fetch((unsigned *)counter, 1, __ATOMIC_RELAXED);
+}
+
+/* Each thread captures in streams of its own, while others do the same and launch one graph that
+ * is everybody's. */
+static void use_graphs(CUstream stream) {
+    unsigned calls = 0;
+    CUgraph graph;
+    CUgraphExec executable;
+    GOOD(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+    launch(stream, 3);
+    GOOD(cuLaunchHostFunc(stream, count_call, &calls));
+    launch(stream, 4);
+    GOOD(cuStreamEndCapture(stream, &graph));
+    GOOD(cuGraphInstantiate(&executable, graph, 0));
+    GOOD(cuGraphDestroy(graph));
+    for (int i = 0; i < 4; i++)
+        GOOD(cuGraphLaunch(executable, stream));
+    GOOD(cuGraphExecDestroy(executable));
+    GOOD(cuGraphLaunch(everybodys, stream));
+    GOOD(cuStreamSynchronize(stream));
+    REQUIRE(__atomic_load_n(&calls, __ATOMIC_RELAXED) == 4);
+}
+
+/* One stream waits for a value that another one writes after a function. */
+static void use_values(CUstream stream, CUevent event) {
+    unsigned calls = 0;
+    uint32_t cell = 0;
+    CUstream other;
+    GOOD(cuStreamCreate(&other, CU_STREAM_NON_BLOCKING));
+    GOOD(cuStreamWaitValue32(stream, (CUdeviceptr)&cell, 1, CU_STREAM_WAIT_VALUE_EQ));
+    launch(stream, 2);
+    GOOD(cuEventRecord(event, stream));
+    GOOD(cuLaunchHostFunc(other, count_call, &calls));
+    GOOD(cuStreamWriteValue32(other, (CUdeviceptr)&cell, 1, 0));
+    GOOD(cuStreamWaitEvent(other, event, 0));
+    GOOD(cuStreamSynchronize(other));
+    GOOD(cuEventQuery(event));
+    REQUIRE(__atomic_load_n(&calls, __ATOMIC_RELAXED) == 1);
+    GOOD(cuStreamDestroy(other));
+    GOOD(cuStreamSynchronize(stream));
+}
+
 static void look(void) {
     nvmlDevice_t gpu;
     nvmlMemory_t memory;
@@ -117,6 +163,8 @@ static void *work(void *argument) {
             use_all_memory(stream, mark);
         if (round % 16 == 0) {
             use_a_context_of_its_own();
+            use_graphs(stream);
+            use_values(stream, marker);
             look();
         }
     }
@@ -136,6 +184,16 @@ static void *fill_the_queue(void *argument) {
     return NULL;
 }
 
+static void make_everybodys(void) {
+    CUgraph graph;
+    GOOD(cuStreamBeginCapture(shared, CU_STREAM_CAPTURE_MODE_GLOBAL));
+    launch(shared, 5);
+    launch(shared, 5);
+    GOOD(cuStreamEndCapture(shared, &graph));
+    GOOD(cuGraphInstantiate(&everybodys, graph, 0));
+    GOOD(cuGraphDestroy(graph));
+}
+
 int main(int count, char **arguments) {
     unsigned threads = count > 1 ? (unsigned)atoi(arguments[1]) : 4;
     pthread_t thread[64];
@@ -151,6 +209,7 @@ int main(int count, char **arguments) {
     GOOD(cuModuleLoadData(&module, "any image"));
     GOOD(cuModuleGetFunction(&spin, module, "kubeshare_spin_us"));
     GOOD(cuStreamCreate(&shared, CU_STREAM_NON_BLOCKING));
+    make_everybodys();
     pthread_create(&filler, NULL, fill_the_queue, NULL);
     for (unsigned i = 0; i < threads; i++)
         pthread_create(&thread[i], NULL, work, (void *)(size_t)(i + 1));
@@ -160,6 +219,7 @@ int main(int count, char **arguments) {
     GOOD(cuCtxSynchronize());
     GOOD(cuMemGetInfo(&free_bytes, &total));
     REQUIRE(free_bytes == total);
+    GOOD(cuGraphExecDestroy(everybodys));
     GOOD(cuStreamDestroy(shared));
     GOOD(cuModuleUnload(module));
     GOOD(cuDevicePrimaryCtxRelease(0));

@@ -40,7 +40,7 @@ def test_our_declarations_agree_with_nvidias(tmp_path: Path) -> None:
 def declared(header: str) -> str:
     """The text of our header, with what it includes of ours."""
     ours = SOURCES / "fakegpu" / "include"
-    parts = {"cuda.h": ["cuda.h", "cuda_memory.h"], "nvml.h": ["nvml.h"]}[header]
+    parts = {"cuda.h": ["cuda.h", "cuda_memory.h", "cuda_work.h"], "nvml.h": ["nvml.h"]}[header]
     return "\n".join((ours / part).read_text() for part in parts)
 
 
@@ -131,7 +131,7 @@ def test_the_library_exports_every_symbol_of_the_table(cuda: ctypes.CDLL) -> Non
 
 @pytest.mark.native
 def test_a_name_that_is_not_implemented_says_so(cuda: ctypes.CDLL) -> None:
-    assert cuda.cuGraphCreate() == NOT_SUPPORTED
+    assert cuda.cuFlushGPUDirectRDMAWrites() == NOT_SUPPORTED
     assert cuda.cuGetExportTable() == NOT_SUPPORTED
 
 

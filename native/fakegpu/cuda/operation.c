@@ -1,0 +1,70 @@
+/* Operations as values, and their way into a stream. */
+#include "operation.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "capture.h"
+#include "deferred.h"
+#include "graph.h"
+
+bool operation_clone(struct operation *copy, const struct operation *operation) {
+    *copy = *operation;
+    if (operation->kind == OPERATION_GRAPH)
+        return (copy->graph = graph_clone(operation->graph)) != NULL;
+    if (operation->kind != OPERATION_VALUES)
+        return true;
+    size_t bytes = operation->values.count * sizeof *operation->values.value;
+    copy->values.value = malloc(bytes);
+    if (copy->values.value == NULL)
+        return false;
+    memcpy(copy->values.value, operation->values.value, bytes);
+    return true;
+}
+
+void operation_clear(struct operation *operation) {
+    if (operation->kind == OPERATION_GRAPH)
+        graph_free(operation->graph);
+    if (operation->kind == OPERATION_VALUES)
+        free(operation->values.value);
+    operation->kind = OPERATION_EMPTY;
+}
+
+/* Waits while the queue is full, as the real driver's launch does. */
+void stream_submit(struct CUstream_st *stream, uint64_t duration_ns) {
+    struct device *device = stream->context->device;
+    struct engine *engine = &driver.engine;
+    engine_enter(engine, device->gpu);
+    while (!engine_has_room(engine, device->gpu, device->client)) {
+        uint64_t oldest = engine->state->gpu[device->gpu].client[device->client].completed + 1;
+        engine_leave(engine, device->gpu);
+        device_wait(device, oldest);
+        engine_enter(engine, device->gpu);
+    }
+    settle_events(device, engine->state->gpu[device->gpu].client[device->client].submitted + 1);
+    stream_busy(stream, engine_submit(engine, device->gpu, device->client, duration_ns));
+    engine_leave(engine, device->gpu);
+}
+
+CUresult stream_do_now(struct CUstream_st *stream, const struct operation *operation) {
+    bool taken = false;
+    if (operation_needs_quiet(operation) || operation->kind == OPERATION_WAIT || deferred_any())
+        TRY(defer(stream, operation, &taken));
+    if (taken)
+        return CUDA_SUCCESS;
+    operation_move_bytes(operation);
+    if (operation->kind == OPERATION_RECORD)
+        event_record(operation->event, stream);
+    else if (operation->kind == OPERATION_WAIT)
+        return event_hold_up(operation->event, stream);
+    else if (operation->duration_ns > 0)
+        stream_submit(stream, operation->duration_ns);
+    return CUDA_SUCCESS;
+}
+
+CUresult stream_do(struct CUstream_st *stream, const struct operation *operation) {
+    bool captured = false;
+    if (captures_any())
+        TRY(capture_operation(stream, operation, &captured));
+    return captured ? CUDA_SUCCESS : stream_do_now(stream, operation);
+}
