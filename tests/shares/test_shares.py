@@ -1,0 +1,116 @@
+"""Shares by the fake GPU's own log, with a real daemon, the real library and real processes.
+
+Few tests with several jobs each, and windows of seconds; `bench/shares.py` has the
+matrix of kernel lengths and the goals in points.
+"""
+
+import signal
+import time
+from collections.abc import Iterator
+
+import pytest
+from bench.node import Node, eventually
+
+from kubeshare.demo.figure import JOBS, STAGES, targets
+
+pytestmark = [pytest.mark.native, pytest.mark.slow]
+
+MILLISECOND_NS = 1_000_000
+SECOND_NS = 1_000_000_000
+
+SETTLE_S = 3.0
+WINDOW_S = 6.0
+NEAR = 0.03
+"""Of a share over a window; a test machine is busier than a bench should be."""
+
+KEEPS_BUSY = ("--kernel-us", "1000", "--inflight", "32")
+"""More in flight than by default: a machine that wakes the job late does not starve the GPU."""
+
+
+@pytest.fixture
+def node() -> Iterator[Node]:
+    with Node() as made:
+        yield made
+
+
+def settle(node: Node, *names: str) -> None:
+    node.wait_until_busy(*names)
+    time.sleep(SETTLE_S)
+
+
+def near(shares: dict[str, float], expected: dict[str, float], within: float = NEAR) -> bool:
+    return all(abs(shares[name] - share) <= within for name, share in expected.items())
+
+
+def test_figure_6_in_all_its_stages(node: Node) -> None:
+    jobs = {job.name: job for job in JOBS}
+    for stage in STAGES:
+        if stage.comes in stage.running:
+            job = jobs[stage.comes]
+            node.start(job.name, float(job.request), *KEEPS_BUSY, limit=float(job.limit))
+        if stage.goes:
+            node.end(stage.goes)
+        settle(node, *stage.running)
+        shares = node.shares(WINDOW_S)
+        assert near(shares, targets(stage)), (stage.title, shares)
+
+
+def test_unlike_jobs_beside_each_other(node: Node) -> None:
+    requests = {"tiny": 0.2, "ordinary": 0.2, "greedy": 0.2, "long": 0.2, "bursts": 0.05}
+    node.start("tiny", 0.2, "--kernel-us", "10", "--inflight", "1024")
+    node.start("ordinary", 0.2, *KEEPS_BUSY)
+    node.start("greedy", 0.2, "--kernel-us", "200", "--no-sync")
+    node.start("long", 0.2, "--kernel-us", "20000", "--inflight", "4")
+    node.start("bursts", 0.05, "--kernel-us", "1000", "--busy-ms", "30", "--idle-ms", "200")
+    node.start("idle", 0.1, "--rate", "0.01")
+    settle(node, *requests)
+    shares = node.shares(10)
+    used = sum(shares.values())
+    assert used > 0.95, shares
+    assert shares["idle"] == 0
+    for name in ("tiny", "ordinary", "greedy", "long"):
+        assert shares[name] > 0.2 - NEAR, shares
+    # What the idle one and the pauses leave goes to the others in equal parts.
+    busy = [shares[name] for name in ("tiny", "ordinary", "greedy", "long")]
+    assert max(busy) - min(busy) < 2 * NEAR, shares
+    longest = {name: view["longestWaitNs"] for name, view in node.views().items()}
+    assert max(longest.values()) < 1.5 * SECOND_NS, longest
+
+
+def test_who_stops_answering_is_passed_over_and_who_dies_leaves_nothing_behind(node: Node) -> None:
+    for name in ("a", "b", "stops", "dies"):
+        node.start(name, 0.25, *KEEPS_BUSY)
+    settle(node, "a", "b", "stops", "dies")
+    node.jobs["stops"].signal(signal.SIGSTOP)
+    node.jobs["dies"].signal(signal.SIGKILL)
+    eventually(lambda: node.views()["stops"]["state"] in ("hung", "idle"), "it is passed over")
+    shares = node.shares(WINDOW_S, ("a", "b"))
+    assert sum(shares.values()) > 0.95, shares
+    assert near(shares, {"a": 0.5, "b": 0.5}), shares
+    node.jobs["stops"].signal(signal.SIGCONT)
+    node.end("dies")
+    settle(node, "stops")
+    shares = node.shares(WINDOW_S, ("a", "b", "stops"))
+    assert near(shares, dict.fromkeys(("a", "b", "stops"), 1 / 3)), shares
+
+
+def test_a_daemon_that_is_killed_under_load_leaves_shares_and_its_successor_takes_over(
+    node: Node,
+) -> None:
+    requests = {"a": 0.2, "b": 0.4}
+    for name, request in requests.items():
+        node.start(name, request, *KEEPS_BUSY)
+    settle(node, *requests)
+    node.kill_daemon()
+    time.sleep(1)  # turns that were open come to their end
+    shares = node.shares(WINDOW_S)
+    assert near(shares, requests, 0.05), shares
+    node.start_daemon()
+    eventually(
+        lambda: all(view["processes"] == 1 for view in node.views().values()),
+        "the jobs are connected again",
+    )
+    time.sleep(SETTLE_S)
+    shares = node.shares(WINDOW_S)
+    assert near(shares, {"a": 0.5, "b": 0.5}), shares
+    assert sum(shares.values()) > 0.95
