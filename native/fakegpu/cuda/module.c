@@ -161,6 +161,12 @@ API cuFuncGetAttribute(int *value, CUfunction_attribute attribute, CUfunction fu
     return CUDA_SUCCESS;
 }
 
+API cuKernelGetAttribute(int *value, CUfunction_attribute attribute, CUkernel kernel,
+                         CUdevice device) {
+    REQUIRE(device >= 0 && device < driver.device_count, CUDA_ERROR_INVALID_DEVICE);
+    return cuFuncGetAttribute(value, attribute, (CUfunction)kernel);
+}
+
 API cuFuncSetAttribute(CUfunction function, CUfunction_attribute attribute, int value) {
     REQUIRE(function != NULL && attribute < CU_FUNC_ATTRIBUTE_MAX && value >= 0,
             CUDA_ERROR_INVALID_VALUE);

@@ -1,12 +1,14 @@
 """Whole programs under the device library, as people run them."""
 
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from kubeshare import native
-from vgpu_claim import MIB, Claim, Machine
+from kubeshare.tokens.wire import MessageType
+from vgpu_claim import MIB, Claim, Connection, Machine, Probe, eventually
 
 pytestmark = pytest.mark.native
 
@@ -54,3 +56,49 @@ def test_nvidias_nvml_client_sees_the_limit(machine: Machine, claim: Claim) -> N
     with machine.run([sys.executable, "-c", program], claim.environment) as asking:
         limit = 1024 * MIB
         assert asking.answer()["seen"] == [limit, limit, 0, limit, limit, 0]
+
+
+CLIENTS = Path(__file__).parent / "clients"
+TESTS = Path(__file__).parents[2]
+# The packages that lie apart come after those of the environment.
+APART = f"import site, runpy, sys; site.addsitedir({str(Path(sys.prefix) / 'clients')!r}); "
+
+
+@pytest.fixture(params=["bindings", "core", "numba"])
+def client(
+    request: pytest.FixtureRequest, machine: Machine, claim: Claim
+) -> Iterator[tuple[Probe, Connection]]:
+    """A Python client of PyPI, unchanged, and its connection; the gate is open once."""
+    program = CLIENTS / f"with_{request.param}.py"
+    run = f"sys.path.insert(0, {str(TESTS)!r}); runpy.run_path({str(program)!r})"
+    with machine.run([sys.executable, "-c", APART + run], claim.environment) as started:
+        yield started, claim.accept()
+
+
+@pytest.mark.slow
+def test_a_python_client_lives_within_its_share(
+    machine: Machine, claim: Claim, client: tuple[Probe, Connection]
+) -> None:
+    program, connection = client
+
+    def do(*words: object) -> object:
+        program.tell(*words)
+        return program.answer(30)["error"]
+
+    program.tell("total")
+    assert program.answer(30)["total"] == 1024 * MIB
+    assert "CUDA_ERROR_OUT_OF_MEMORY" in str(do("alloc", 1025 * MIB))
+    assert do("alloc", 500 * MIB) is None
+    assert claim.charged() >= 500 * MIB
+    assert "CUDA_ERROR_OUT_OF_MEMORY" in str(do("alloc", 600 * MIB))
+    for command in [("launch", 1000), ("fill", MIB)]:
+        busy_ns = machine.gpu()["busy_ns"]
+        program.tell(*command)
+        connection.expect(MessageType.WANT)
+        assert program.is_silent()
+        assert machine.gpu()["busy_ns"] == busy_ns
+        claim.open()
+        assert program.answer()["error"] is None
+        claim.drain(connection)
+    assert program.finish() == 0
+    assert eventually(lambda: claim.charged() == 0)
