@@ -15,6 +15,7 @@
 
 #define __CUDA_API_VERSION_INTERNAL
 #include <cuda.h>
+#include <cuda_memory.h>
 #include <stdbool.h>
 
 struct nvml_memory {
@@ -28,6 +29,41 @@ struct nvml_memory_v2 {
 
 #define KERNEL_ARGUMENTS                                                                           \
     CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, CUstream
+
+#define MEMORY_CALLS                                                                               \
+    CALL(host_alloc, cuMemHostAlloc, , 2020, , (void **, size_t, unsigned))                        \
+    CALL(host_free, cuMemFreeHost, , 2000, , (void *))                                             \
+    CALL(alloc_async, cuMemAllocAsync, , 11020, _ptsz, (CUdeviceptr *, size_t, CUstream))          \
+    CALL(alloc_from_pool, cuMemAllocFromPoolAsync, , 11020, _ptsz,                                 \
+         (CUdeviceptr *, size_t, CUmemoryPool, CUstream))                                          \
+    CALL(free_async, cuMemFreeAsync, , 11020, _ptsz, (CUdeviceptr, CUstream))                      \
+    CALL(pool_create, cuMemPoolCreate, , 11020, , (CUmemoryPool *, const CUmemPoolProps *))        \
+    CALL(pool_destroy, cuMemPoolDestroy, , 11020, , (CUmemoryPool))                                \
+    CALL(pool_trim, cuMemPoolTrimTo, , 11020, , (CUmemoryPool, size_t))                            \
+    CALL(pool_of_device, cuDeviceGetMemPool, , 11020, , (CUmemoryPool *, CUdevice))                \
+    CALL(pool_set, cuMemPoolSetAttribute, , 11020, , (CUmemoryPool, CUmemPool_attribute, void *))  \
+    CALL(                                                                                          \
+        physical_create, cuMemCreate, , 10020, ,                                                   \
+        (CUmemGenericAllocationHandle *, size_t, const CUmemAllocationProp *, unsigned long long)) \
+    CALL(physical_release, cuMemRelease, , 10020, , (CUmemGenericAllocationHandle))                \
+    CALL(physical_retain, cuMemRetainAllocationHandle, , 11000, ,                                  \
+         (CUmemGenericAllocationHandle *, void *))                                                 \
+    CALL(address_reserve, cuMemAddressReserve, , 10020, ,                                          \
+         (CUdeviceptr *, size_t, size_t, CUdeviceptr, unsigned long long))                         \
+    CALL(address_free, cuMemAddressFree, , 10020, , (CUdeviceptr, size_t))                         \
+    CALL(map, cuMemMap, , 10020, ,                                                                 \
+         (CUdeviceptr, size_t, size_t, CUmemGenericAllocationHandle, unsigned long long))          \
+    CALL(unmap, cuMemUnmap, , 10020, , (CUdeviceptr, size_t))                                      \
+    CALL(array, cuArrayCreate, _v2, 3020, , (CUarray *, const CUDA_ARRAY_DESCRIPTOR *))            \
+    CALL(array_3d, cuArray3DCreate, _v2, 3020, , (CUarray *, const CUDA_ARRAY3D_DESCRIPTOR *))     \
+    CALL(array_destroy, cuArrayDestroy, , 2000, , (CUarray))                                       \
+    CALL(mipmap, cuMipmappedArrayCreate, , 5000, ,                                                 \
+         (CUmipmappedArray *, const CUDA_ARRAY3D_DESCRIPTOR *, unsigned))                          \
+    CALL(mipmap_destroy, cuMipmappedArrayDestroy, , 5000, , (CUmipmappedArray))                    \
+    CALL(external_import, cuImportExternalMemory, , 10000, ,                                       \
+         (CUexternalMemory *, const CUDA_EXTERNAL_MEMORY_HANDLE_DESC *))                           \
+    CALL(external_destroy, cuDestroyExternalMemory, , 10000, , (CUexternalMemory))                 \
+    CALL(set_limit, cuCtxSetLimit, , 3010, , (CUlimit, size_t))
 
 /* CALL(member, base name, suffix of its ABI, its version, suffix of the per-thread twin,
  * parameters) */
@@ -56,7 +92,8 @@ struct nvml_memory_v2 {
     CALL(launch_cooperative, cuLaunchCooperativeKernel, , 9000, _ptsz,                             \
          (KERNEL_ARGUMENTS, void **))                                                              \
     CALL(launch_ex, cuLaunchKernelEx, , 11060, _ptsz,                                              \
-         (const CUlaunchConfig *, CUfunction, void **, void **))
+         (const CUlaunchConfig *, CUfunction, void **, void **))                                   \
+    MEMORY_CALLS
 
 struct calls {
 #define CALL(member, base, suffix, version, twin, parameters) int(*member) parameters;

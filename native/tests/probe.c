@@ -8,6 +8,7 @@
  * Commands and their answers are the functions below `commands`; an answer has
  * `result`, the driver's code, and times on CLOCK_MONOTONIC in ns.
  */
+#include "probe.h"
 #include "paths.h"
 
 #include <errno.h>
@@ -31,7 +32,7 @@ static int64_t now(void) {
     return (int64_t)time.tv_sec * 1000000000 + time.tv_nsec;
 }
 
-static int answer(int result) {
+int answer(int result) {
     printf("{\"result\": %d, \"now_ns\": %" PRId64 "}\n", result, now());
     return 0;
 }
@@ -271,11 +272,7 @@ static int do_fork(char **words) {
     return WIFEXITED(status) && WEXITSTATUS(status) == 0 ? 0 : answer(-1);
 }
 
-static const struct command {
-    const char *name;
-    int arguments;
-    int (*run)(char **words);
-} commands[] = {
+static const struct command commands[] = {
     {"init",    0, do_init   },
     {"retain",  1, do_retain },
     {"release", 1, do_release},
@@ -295,17 +292,25 @@ static const struct command {
     {"hammer",  3, do_hammer },
     {"threads", 1, do_threads},
     {"fork",    1, do_fork   },
+    {NULL,      0, NULL      },
 };
+
+static const struct command *command_named(const struct command *list, const char *name) {
+    while (list->name != NULL && strcmp(list->name, name) != 0)
+        list++;
+    return list->name != NULL ? list : NULL;
+}
 
 static int obey(char *line) {
     char *words[16] = {0};
     int count = 0;
     for (char *word = strtok(line, " \n"); word != NULL && count < 15; word = strtok(NULL, " \n"))
         words[count++] = word;
-    for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
-        if (count > commands[i].arguments && strcmp(words[0], commands[i].name) == 0)
-            return commands[i].run(words);
-    }
+    const struct command *command = command_named(commands, words[0]);
+    if (command == NULL)
+        command = command_named(memory_commands, words[0]);
+    if (command != NULL && count > command->arguments)
+        return command->run(words);
     fprintf(stderr, "probe: no such command, or too few arguments: %s\n", words[0]);
     return 2;
 }

@@ -5,6 +5,7 @@
 /* The GPU lays arrays out in blocks of so many bytes of so many rows. */
 #define BLOCK_BYTES 64u
 #define BLOCK_ROWS  8u
+#define UNIT_BYTES  (UINT64_C(64) << 10) /* what it takes of its memory for them at once */
 
 #define MOST_BITS 128u /* of an element of any format */
 
@@ -132,5 +133,5 @@ uint64_t ks_array_bytes(const struct ks_array_3d *description, unsigned int leve
         if (__builtin_add_overflow(bytes, bytes_of_level(description, level), &bytes))
             return UINT64_MAX;
     }
-    return bytes;
+    return ks_round_up(bytes, UNIT_BYTES);
 }

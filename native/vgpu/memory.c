@@ -15,16 +15,17 @@ static void undo(uint64_t pointer) {
 }
 
 int cuMemAlloc(CUdeviceptr_v1 *pointer, unsigned int bytes) {
-    KS_ALLOCATE(KS_MEMORY, bytes, pointer, KS_REAL(cuMemAlloc)(pointer, bytes), undo);
+    KS_ALLOCATE(KS_MEMORY, ks_taken(bytes), pointer, KS_REAL(cuMemAlloc)(pointer, bytes), undo);
 }
 
 int cuMemAlloc_v2(CUdeviceptr *pointer, size_t bytes) {
-    KS_ALLOCATE(KS_MEMORY, bytes, pointer, KS_REAL(cuMemAlloc_v2)(pointer, bytes), undo);
+    KS_ALLOCATE(KS_MEMORY, ks_taken(bytes), pointer, KS_REAL(cuMemAlloc_v2)(pointer, bytes), undo);
 }
 
 /* Charged in full wherever its pages are: no more of it can be on the GPU at once. */
 int cuMemAllocManaged(CUdeviceptr *pointer, size_t bytes, unsigned int flags) {
-    KS_ALLOCATE(KS_MEMORY, bytes, pointer, KS_REAL(cuMemAllocManaged)(pointer, bytes, flags), undo);
+    KS_ALLOCATE(KS_MEMORY, ks_taken(bytes), pointer,
+                KS_REAL(cuMemAllocManaged)(pointer, bytes, flags), undo);
 }
 
 /* ---- pitched: the size is known afterwards ---------------------------------- */
@@ -54,7 +55,7 @@ static CUresult correct(struct ks_allocation *allocation, uint64_t bytes, CUdevi
 #define KS_ALLOCATE_PITCHED(call)                                                                  \
     struct ks_allocation allocation;                                                               \
     CUresult result;                                                                               \
-    if (!ks_describe(&allocation, KS_MEMORY, pitched_bytes(width, height), &result))               \
+    if (!ks_describe(&allocation, KS_MEMORY, ks_taken(pitched_bytes(width, height)), &result))     \
         return (call);                                                                             \
     if (result == CUDA_SUCCESS)                                                                    \
         result = ks_charge(allocation.cell, allocation.bytes);                                     \

@@ -25,7 +25,7 @@ static void fill(struct ks_allocation *allocation, enum ks_kind kind, int cell, 
     const bool permitted = cell != KS_NO_CELL && !ks_claim_is_revoked();
     *refusal = permitted ? CUDA_SUCCESS : CUDA_ERROR_NOT_PERMITTED;
     *allocation = (struct ks_allocation){
-        .kind = (uint16_t)kind, .cell = (uint16_t)cell, .bytes = ks_taken(bytes), .uses = 1};
+        .kind = (uint16_t)kind, .cell = (uint16_t)cell, .bytes = bytes, .uses = 1};
 }
 
 bool ks_describe(struct ks_allocation *allocation, enum ks_kind kind, uint64_t bytes,

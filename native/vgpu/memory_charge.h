@@ -20,9 +20,9 @@ uint64_t ks_taken(uint64_t bytes);
 /* `bytes` in whole units; UINT64_MAX where that overflows. */
 uint64_t ks_round_up(uint64_t bytes, uint64_t unit);
 
-/* Fills in an allocation in the current context. False: not ours to account, since there is no
- * claim or no context (the driver says so itself). `refusal` is CUDA_SUCCESS, or what the
- * application is told instead of calling the driver. */
+/* Fills in an allocation of so many bytes in the current context. False: not ours to account, since
+ * there is no claim or no context (the driver says so itself). `refusal` is CUDA_SUCCESS, or what
+ * the application is told instead of calling the driver. */
 bool ks_describe(struct ks_allocation *allocation, enum ks_kind kind, uint64_t bytes,
                  CUresult *refusal);
 

@@ -76,7 +76,8 @@ int cuCtxSetLimit(int limit, size_t value) {
     if (limit != CU_LIMIT_STACK_SIZE && limit != CU_LIMIT_PRINTF_FIFO_SIZE &&
         limit != CU_LIMIT_MALLOC_HEAP_SIZE)
         return KS_REAL(cuCtxSetLimit)(limit, value);
-    if (!ks_describe(&next, KS_CONTEXT_LIMIT, bytes_beyond_default(limit, value), &result))
+    if (!ks_describe(&next, KS_CONTEXT_LIMIT, ks_taken(bytes_beyond_default(limit, value)),
+                     &result))
         return KS_REAL(cuCtxSetLimit)(limit, value);
     if (result != CUDA_SUCCESS)
         return result;

@@ -14,6 +14,7 @@
 
 static ks_lock lock; /* held while a place is taken */
 static struct ks_pool pools[POOLS_MAX];
+static atomic_bool any; /* there has been a pool that is charged */
 
 static bool ask(const struct ks_reserve *reserve, uint64_t *bytes) {
     const CUmemoryPool handle = atomic_load(&((const struct ks_pool *)reserve)->handle);
@@ -48,6 +49,8 @@ static struct ks_pool *book(CUmemoryPool handle, int cell) {
         pool = free_place();
     if (pool != NULL && atomic_load(&pool->handle) == NULL) {
         pool->charged = cell != KS_NO_CELL;
+        if (pool->charged)
+            atomic_store(&any, true);
         pool->reserve = (struct ks_reserve){.cell = (unsigned)cell, .ask = ask};
         atomic_store_explicit(&pool->handle, handle, memory_order_release);
     }
@@ -93,8 +96,16 @@ void ks_pools_visit(unsigned cell, bool trim) {
     }
 }
 
+void ks_pools_synchronized(void) {
+    if (!atomic_load_explicit(&any, memory_order_relaxed))
+        return;
+    for (unsigned cell = 0; cell < ks_claim_cells(); cell++)
+        ks_pools_visit(cell, false);
+}
+
 void ks_pools_forget(void) {
     lock = (ks_lock){0};
+    atomic_store(&any, false);
     for (unsigned i = 0; i < POOLS_MAX; i++)
         atomic_store(&pools[i].handle, NULL);
 }

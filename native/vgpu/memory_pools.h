@@ -26,6 +26,9 @@ struct ks_pool *ks_pool_of_handle(CUmemoryPool handle);
 /* After the driver was asked to free memory of a pool, with its result. */
 CUresult ks_pool_freed(const struct ks_allocation *allocation, CUresult result);
 
+/* After the GPU has come to the end of something: the driver returns then what pools do not use. */
+void ks_pools_synchronized(void);
+
 /* Charges what the driver says of each pool of a cell; where asked for, after it has returned what
  * it does not use. */
 void ks_pools_visit(unsigned cell, bool trim);

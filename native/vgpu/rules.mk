@@ -16,15 +16,15 @@ CHECKED += $(VGPU_LIBRARY)
 SOURCES += $(wildcard vgpu/*.[ch]) $(wildcard include/*.h)
 
 # Programs that its tests and benchmarks drive.
-PROBE_OBJECTS := $(BUILD)/obj/tests/probe.o $(BUILD)/obj/tests/paths.o
+PROBE_OBJECTS := $(BUILD)/obj/tests/probe.o $(BUILD)/obj/tests/probe_memory.o
 $(BUILD)/obj/tests/paths-linked.o: CPPFLAGS += -DLINKED
 $(BUILD)/obj/tests/paths-linked.o: tests/paths.c
 	$(compile)
 $(BUILD)/tests/probe: LIBS := -ldl
-$(BUILD)/tests/probe: $(PROBE_OBJECTS)
+$(BUILD)/tests/probe: $(PROBE_OBJECTS) $(BUILD)/obj/tests/paths.o
 	$(program)
 $(BUILD)/tests/probe-linked: LIBS := -ldl
-$(BUILD)/tests/probe-linked: $(BUILD)/obj/tests/probe.o $(BUILD)/obj/tests/paths-linked.o $(BUILD)/fakegpu/libcuda.so.1
+$(BUILD)/tests/probe-linked: $(PROBE_OBJECTS) $(BUILD)/obj/tests/paths-linked.o $(BUILD)/fakegpu/libcuda.so.1
 	$(program)
 $(BUILD)/launch-bench: $(BUILD)/obj/tests/launch_bench.o $(BUILD)/fakegpu/libcuda.so.1
 	$(program)

@@ -1,0 +1,318 @@
+/*
+ * Every way to hold memory of a GPU, by name: `hold FORM BYTES` and `drop INDEX`.
+ *
+ * A form takes at least as many bytes as it is asked for, where it takes any.
+ */
+#include "paths.h"
+#include "probe.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#define MOST_HELD 64
+
+struct held {
+    const struct form *form; /* NULL: this place is free */
+    size_t bytes;
+    CUdeviceptr pointer;
+    void *host;
+    CUmemoryPool pool;
+    CUmemGenericAllocationHandle physical;
+    CUarray array;
+    CUmipmappedArray mipmap;
+    CUexternalMemory external;
+};
+
+struct form {
+    const char *name;
+    int (*hold)(struct held *held);
+    int (*drop)(struct held *held);
+};
+
+static struct held all_held[MOST_HELD];
+
+/* The first code that is not success. */
+static int first(int one, int other) {
+    return one != 0 ? one : other;
+}
+
+/* ---- at once ----------------------------------------------------------------- */
+
+static int hold_linear(struct held *held) {
+    return driver.alloc(&held->pointer, held->bytes);
+}
+
+static int hold_pitched(struct held *held) {
+    size_t pitch;
+    return driver.alloc_pitch(&held->pointer, &pitch, held->bytes / 16, 16, 4);
+}
+
+static int hold_managed(struct held *held) {
+    return driver.alloc_managed(&held->pointer, held->bytes, 1);
+}
+
+static int drop_linear(struct held *held) {
+    return driver.free(held->pointer);
+}
+
+/* A pool gives back what it does not use when somebody has waited for the GPU. */
+static int drop_at_once(struct held *held) {
+    const int result = driver.free(held->pointer);
+    return first(result, driver.synchronize());
+}
+
+static int drop_in_stream(struct held *held) {
+    const int result = driver.free_async(held->pointer, NULL);
+    return first(result, driver.synchronize());
+}
+
+static int hold_host(struct held *held) {
+    return driver.host_alloc(&held->host, held->bytes, 0);
+}
+
+static int drop_host(struct held *held) {
+    return driver.host_free(held->host);
+}
+
+/* ---- in the order of a stream ---------------------------------------------------- */
+
+static int hold_in_stream(struct held *held) {
+    return driver.alloc_async(&held->pointer, held->bytes, NULL);
+}
+
+static int make_pool(struct held *held, CUmemLocationType type) {
+    const CUmemPoolProps properties = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                       .location.type = type};
+    return driver.pool_create(&held->pool, &properties);
+}
+
+static int hold_in_pool(struct held *held) {
+    const int result = make_pool(held, CU_MEM_LOCATION_TYPE_DEVICE);
+    return first(
+        result,
+        result != 0 ? 0 : driver.alloc_from_pool(&held->pointer, held->bytes, held->pool, NULL));
+}
+
+static int drop_in_pool(struct held *held) {
+    const int result = held->pointer != 0 ? drop_in_stream(held) : 0;
+    return first(result, driver.pool_destroy(held->pool));
+}
+
+static int drop_after_pool(struct held *held) {
+    const int result = driver.pool_destroy(held->pool);
+    return first(result, held->pointer != 0 ? drop_in_stream(held) : 0);
+}
+
+/* ---- physical memory ----------------------------------------------------------------- */
+
+static int make_physical(struct held *held, CUmemLocationType type) {
+    const CUmemAllocationProp properties = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                            .location.type = type};
+    return driver.physical_create(&held->physical, held->bytes, &properties, 0);
+}
+
+static int hold_physical(struct held *held) {
+    return make_physical(held, CU_MEM_LOCATION_TYPE_DEVICE);
+}
+
+static int hold_physical_of_host(struct held *held) {
+    return make_physical(held, CU_MEM_LOCATION_TYPE_HOST);
+}
+
+static int drop_physical(struct held *held) {
+    return driver.physical_release(held->physical);
+}
+
+/* Only the mapping keeps it. */
+static int hold_mapped(struct held *held) {
+    int result = hold_physical(held);
+    if (result != 0)
+        return result;
+    result = driver.address_reserve(&held->pointer, held->bytes, 0, 0, 0);
+    result = first(result, driver.map(held->pointer, held->bytes, 0, held->physical, 0));
+    return first(result, driver.physical_release(held->physical));
+}
+
+static int drop_mapped(struct held *held) {
+    const int result = driver.unmap(held->pointer, held->bytes);
+    return first(result, driver.address_free(held->pointer, held->bytes));
+}
+
+/* Only a handle that was found by the address keeps it. */
+static int hold_retained(struct held *held) {
+    int result = hold_mapped(held);
+    if (result != 0)
+        return result;
+    result = driver.physical_retain(&held->physical, (void *)held->pointer);
+    return first(result, drop_mapped(held));
+}
+
+/* Two pieces side by side, which one call unmaps. */
+static int hold_side_by_side(struct held *held) {
+    const size_t half = held->bytes / 2;
+    CUmemGenericAllocationHandle left = 0, right = 0;
+    struct held piece = {.bytes = half};
+    int result = hold_physical(&piece);
+    left = piece.physical;
+    if (result == 0 && (result = hold_physical(&piece)) != 0)
+        driver.physical_release(left);
+    if (result != 0)
+        return result;
+    right = piece.physical;
+    result = driver.address_reserve(&held->pointer, held->bytes, 0, 0, 0);
+    result = first(result, driver.map(held->pointer, half, 0, left, 0));
+    result = first(result, driver.map(held->pointer + half, half, 0, right, 0));
+    result = first(result, driver.physical_release(left));
+    return first(result, driver.physical_release(right));
+}
+
+/* ---- arrays ----------------------------------------------------------------------------- */
+
+static int make_array(struct held *held, size_t depth, unsigned flags) {
+    const CUDA_ARRAY3D_DESCRIPTOR description = {.Width = 1024,
+                                                 .Height = held->bytes /
+                                                           (4096 * (depth != 0 ? depth : 1)),
+                                                 .Depth = depth,
+                                                 .Format = CU_AD_FORMAT_FLOAT,
+                                                 .NumChannels = 1,
+                                                 .Flags = flags};
+    return driver.array_3d(&held->array, &description);
+}
+
+static int hold_array(struct held *held) {
+    const CUDA_ARRAY_DESCRIPTOR description = {.Width = 1024,
+                                               .Height = held->bytes / 4096,
+                                               .Format = CU_AD_FORMAT_FLOAT,
+                                               .NumChannels = 1};
+    return driver.array(&held->array, &description);
+}
+
+static int hold_array_3d(struct held *held) {
+    return make_array(held, 4, 0);
+}
+
+static int hold_layered_array(struct held *held) {
+    return make_array(held, 4, CUDA_ARRAY3D_LAYERED);
+}
+
+static int hold_sparse_array(struct held *held) {
+    return make_array(held, 0, CUDA_ARRAY3D_SPARSE);
+}
+
+static int hold_deferred_array(struct held *held) {
+    return make_array(held, 0, CUDA_ARRAY3D_DEFERRED_MAPPING);
+}
+
+/* A format in blocks, of half a byte an element. */
+static int hold_compressed_array(struct held *held) {
+    const CUDA_ARRAY3D_DESCRIPTOR description = {.Width = 8192,
+                                                 .Height = held->bytes / 4096,
+                                                 .Format = CU_AD_FORMAT_BC1_UNORM,
+                                                 .NumChannels = 4};
+    return driver.array_3d(&held->array, &description);
+}
+
+static int drop_array(struct held *held) {
+    return driver.array_destroy(held->array);
+}
+
+static int hold_mipmapped_array(struct held *held) {
+    const CUDA_ARRAY3D_DESCRIPTOR description = {.Width = 1024,
+                                                 .Height = held->bytes / 4096,
+                                                 .Format = CU_AD_FORMAT_FLOAT,
+                                                 .NumChannels = 1};
+    return driver.mipmap(&held->mipmap, &description, 4);
+}
+
+static int drop_mipmapped_array(struct held *held) {
+    return driver.mipmap_destroy(held->mipmap);
+}
+
+/* ---- memory that comes from elsewhere -------------------------------------------------------- */
+
+static int hold_external(struct held *held) {
+    CUDA_EXTERNAL_MEMORY_HANDLE_DESC description = {
+        .type = CU_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_FD, .size = held->bytes};
+    description.handle.fd = (int)syscall(SYS_memfd_create, "external", 1 /* close on exec */);
+    if (ftruncate(description.handle.fd, (off_t)held->bytes) != 0)
+        return -1;
+    const int result = driver.external_import(&held->external, &description);
+    if (result != 0)
+        close(description.handle.fd);
+    return result;
+}
+
+static int drop_external(struct held *held) {
+    return driver.external_destroy(held->external);
+}
+
+/* ---- commands
+ * ------------------------------------------------------------------------------------ */
+
+static const struct form forms[] = {
+    {"linear",           hold_linear,           drop_linear         },
+    {"linear-in-stream", hold_linear,           drop_in_stream      },
+    {"pitched",          hold_pitched,          drop_linear         },
+    {"managed",          hold_managed,          drop_linear         },
+    {"host",             hold_host,             drop_host           },
+    {"stream",           hold_in_stream,        drop_in_stream      },
+    {"stream-at-once",   hold_in_stream,        drop_at_once        },
+    {"pool",             hold_in_pool,          drop_in_pool        },
+    {"pool-destroyed",   hold_in_pool,          drop_after_pool     },
+    {"physical",         hold_physical,         drop_physical       },
+    {"physical-of-host", hold_physical_of_host, drop_physical       },
+    {"mapped",           hold_mapped,           drop_mapped         },
+    {"retained",         hold_retained,         drop_physical       },
+    {"side-by-side",     hold_side_by_side,     drop_mapped         },
+    {"array",            hold_array,            drop_array          },
+    {"array-3d",         hold_array_3d,         drop_array          },
+    {"array-layered",    hold_layered_array,    drop_array          },
+    {"array-sparse",     hold_sparse_array,     drop_array          },
+    {"array-deferred",   hold_deferred_array,   drop_array          },
+    {"array-compressed", hold_compressed_array, drop_array          },
+    {"mipmapped",        hold_mipmapped_array,  drop_mipmapped_array},
+    {"external",         hold_external,         drop_external       },
+};
+
+static const struct form *form_named(const char *name) {
+    for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {
+        if (strcmp(forms[i].name, name) == 0)
+            return &forms[i];
+    }
+    return NULL;
+}
+
+/* hold FORM BYTES: answers with the index to drop it by */
+static int do_hold(char **words) {
+    const struct form *form = form_named(words[1]);
+    int index = 0;
+    while (index < MOST_HELD && all_held[index].form != NULL)
+        index++;
+    if (form == NULL || index == MOST_HELD)
+        return 1;
+    struct held held = {.form = form, .bytes = strtoull(words[2], NULL, 10)};
+    const int result = form->hold(&held);
+    if (result == 0)
+        all_held[index] = held;
+    else if (held.pool != NULL)
+        driver.pool_destroy(held.pool);
+    printf("{\"result\": %d, \"index\": %d}\n", result, index);
+    return 0;
+}
+
+/* drop INDEX */
+static int do_drop(char **words) {
+    struct held *held = &all_held[atoi(words[1])];
+    const int result = held->form->drop(held);
+    held->form = NULL;
+    return answer(result);
+}
+
+const struct command memory_commands[] = {
+    {"hold", 2, do_hold},
+    {"drop", 1, do_drop},
+    {NULL,   0, NULL   },
+};

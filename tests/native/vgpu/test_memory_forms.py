@@ -1,0 +1,104 @@
+"""Every way to hold memory: charged as the GPU is, stopped at the limit, and given back."""
+
+import pytest
+
+from vgpu_claim import MIB, Claim, Machine, Probe
+
+pytestmark = pytest.mark.native
+
+PATHS = [
+    "direct",
+    "default",
+    "dlsym",
+    "dlsym-ptsz",
+    "dlvsym",
+    "address",
+    "address-v2",
+    "address-ptsz",
+]
+LIMIT = 1024 * MIB
+OUT_OF_MEMORY = 2
+
+# What takes memory of the GPU; sizes of a half and of several pages of 2 MiB, and of no round
+# number of them where the form allows it.
+TAKING = {
+    "linear": (600, 512 * 1024, 8 * MIB + 1),
+    "linear-in-stream": (600, 8 * MIB + 1),
+    "pitched": (16 * 4096, 8 * MIB),
+    "managed": (600, 8 * MIB + 1),
+    "stream": (600, 8 * MIB, 40 * MIB),
+    "stream-at-once": (600, 8 * MIB),
+    "pool": (600, 40 * MIB),
+    "pool-destroyed": (600, 40 * MIB),
+    "physical": (8 * MIB,),
+    "mapped": (8 * MIB,),
+    "retained": (8 * MIB,),
+    "side-by-side": (8 * MIB,),
+    "array": (MIB // 2, 8 * MIB),
+    "array-3d": (MIB // 2, 8 * MIB),
+    "array-layered": (8 * MIB,),
+    "array-compressed": (8 * MIB,),
+    "mipmapped": (8 * MIB,),
+}
+PAGE = 2 * MIB
+CHUNK = 32 * MIB  # what the driver takes at once for a pool
+POOLED = {"stream", "stream-at-once", "pool", "pool-destroyed"}
+# What takes none.
+FREE = ["host", "physical-of-host", "array-sparse", "array-deferred"]
+
+
+def begin(probe: Probe) -> None:
+    probe.do("init")
+    probe.do("retain", 0)
+
+
+def taken(machine: Machine) -> int:
+    return int(machine.gpu()["used_memory"])
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_each_form_is_charged_what_the_gpu_loses_and_gives_it_back(
+    machine: Machine, claim: Claim, path: str
+) -> None:
+    with machine.start(claim.environment, path) as probe:
+        begin(probe)
+        for form, sizes in TAKING.items():
+            for size in sizes:
+                index = probe.do("hold", form, size)["index"]
+                assert claim.charged() == taken(machine) > 0, (form, size)
+                probe.do("drop", index)
+                assert claim.charged() == taken(machine) == 0, (form, size)
+
+
+@pytest.mark.parametrize("form", FREE)
+def test_what_takes_no_memory_of_the_gpu_is_not_charged(
+    machine: Machine, claim: Claim, probe: Probe, form: str
+) -> None:
+    begin(probe)
+    index = probe.do("hold", form, 2 * LIMIT)["index"]
+    assert claim.charged() == taken(machine) == 0
+    probe.do("drop", index)
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_each_form_is_stopped_exactly_at_the_limit(
+    machine: Machine, claim: Claim, path: str
+) -> None:
+    with machine.start(claim.environment, path) as probe:
+        begin(probe)
+        for form in TAKING:
+            piece = CHUNK if form in POOLED else 4 * MIB
+            index = probe.do("hold", form, piece)["index"]
+            rest = LIMIT - claim.charged()
+            probe.do("drop", index)
+            held = [probe.do("hold", "linear", rest - rest % PAGE)["index"]]
+            if rest % PAGE:
+                held.append(probe.do("hold", "array", rest % PAGE)["index"])
+            held.append(probe.do("hold", form, piece)["index"])
+            assert claim.charged() == taken(machine) == LIMIT, form
+            probe.do("hold", form, piece, expect=OUT_OF_MEMORY)
+            probe.do("hold", "linear", 1, expect=OUT_OF_MEMORY)
+            assert claim.charged() == taken(machine) == LIMIT, form
+            for index in reversed(held):
+                probe.do("drop", index)
+            assert claim.charged() == taken(machine) == 0, form
