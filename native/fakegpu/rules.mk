@@ -5,10 +5,7 @@ CPPFLAGS += -Ifakegpu/include
 
 FAKEGPU := $(BUILD)/fakegpu
 FAKEGPU_ENGINE := engine models open profile text timeline
-FAKEGPU_CUDA := account allocation array array_layout backing capture capture_calls context copy \
-    current debug deferred device event fill graph graph_calls graph_exec host init launch memory \
-    mipmap module names node operation physical pointer pool pool_api pool_async pool_attributes \
-    pool_chunk pool_share proc_address results stream tile values virtual
+FAKEGPU_CUDA := $(patsubst fakegpu/cuda/%.c,%,$(wildcard fakegpu/cuda/*.c))
 
 FAKEGPU_NVML := device names process system topology
 

@@ -4,6 +4,7 @@
 #include "array.h"
 #include "capture.h"
 #include "deferred.h"
+#include "overhead.h"
 #include "pool.h"
 
 void context_wait(const struct CUctx_st *context) {
@@ -41,6 +42,8 @@ CUresult find_context(CUcontext handle, struct CUctx_st **context) {
 static CUresult begin(struct CUctx_st *context, struct device *device, unsigned flags) {
     REQUIRE(device_attach(device), CUDA_ERROR_OUT_OF_MEMORY);
     context->device = device;
+    REQUIRE(context_charge(context, context_price()), CUDA_ERROR_OUT_OF_MEMORY);
+    context_limits(context);
     context->flags = flags;
     context->id = ++driver.last_id;
     context->last = context->last_legacy = context->last_blocking = 0;
@@ -61,6 +64,7 @@ static void end(struct CUctx_st *context) {
     release_memory_of(context);
     release_mipmaps_of(context);
     release_arrays_of(context);
+    context_uncharge(context, context->overhead);
     if (!any_alive_on(context->device))
         pools_forget(context->device);
     while (context->streams != NULL) {

@@ -122,20 +122,6 @@ API cuCtxGetStreamPriorityRange(int *least, int *greatest) {
     return CUDA_SUCCESS;
 }
 
-API cuCtxGetLimit(size_t *value, CUlimit limit) {
-    static const size_t usual[] = {
-        [CU_LIMIT_STACK_SIZE] = 1024,
-        [CU_LIMIT_PRINTF_FIFO_SIZE] = 1 << 20,
-        [CU_LIMIT_MALLOC_HEAP_SIZE] = 8 << 20,
-    };
-    struct CUctx_st *context;
-    TRY(current_context(&context));
-    REQUIRE(value != NULL, CUDA_ERROR_INVALID_VALUE);
-    REQUIRE((size_t)limit < sizeof usual / sizeof *usual, CUDA_ERROR_UNSUPPORTED_LIMIT);
-    *value = usual[limit];
-    return CUDA_SUCCESS;
-}
-
 API cuCtxSynchronize_v2(CUcontext handle) {
     struct CUctx_st *context;
     TRY(find_context(handle, &context));

@@ -74,9 +74,16 @@ struct CUstream_st {
     struct CUstream_st *next;
 };
 
+/* Limits of a context, by CUlimit. */
+#define LIMITS 11u
+
+#define THREADS_PER_MULTIPROCESSOR 2048u
+
 struct CUctx_st {
     struct device *device;
     bool alive;
+    uint64_t overhead; /* bytes of the GPU that no allocation has */
+    size_t limit[LIMITS];
     unsigned flags;
     unsigned references; /* of a primary context */
     uint64_t id;
@@ -121,7 +128,9 @@ struct CUfunc_st {
 };
 
 struct CUmod_st {
-    struct CUctx_st *context;
+    struct CUctx_st *context; /* NULL: none yet, of a library */
+    uint64_t context_id;      /* of the context while the module's memory is in it */
+    uint64_t charged;
     struct CUfunc_st *functions;
 };
 

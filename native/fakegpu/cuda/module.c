@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "driver.h"
+#include "overhead.h"
 
 /* The one kernel that the fake knows: it runs for as long as its argument says. */
 #define SPIN_KERNEL "kubeshare_spin_us"
@@ -11,11 +11,36 @@ struct CUlib_st {
     struct CUmod_st module;
 };
 
+/* A module's code comes into a context's memory, once. */
+static bool enter_context(struct CUmod_st *module, struct CUctx_st *context) {
+    pthread_mutex_lock(&driver.lock);
+    bool room = module->context != NULL || context_charge(context, module_price());
+    if (module->context == NULL && room) {
+        module->context = context;
+        module->context_id = context->id;
+        module->charged = module_price();
+    }
+    pthread_mutex_unlock(&driver.lock);
+    return room;
+}
+
+/* A context that ended took the memory along. */
+static void leave_context(struct CUmod_st *module) {
+    struct CUctx_st *context = module->context;
+    pthread_mutex_lock(&driver.lock);
+    if (context != NULL && context->alive && context->id == module->context_id)
+        context_uncharge(context, module->charged);
+    pthread_mutex_unlock(&driver.lock);
+}
+
 static CUresult load(struct CUctx_st *context, CUmodule *module, const void *image) {
     REQUIRE(module != NULL && image != NULL, CUDA_ERROR_INVALID_VALUE);
     struct CUmod_st *loaded = calloc(1, sizeof *loaded);
     REQUIRE(loaded != NULL, CUDA_ERROR_OUT_OF_MEMORY);
-    loaded->context = context;
+    if (!enter_context(loaded, context)) {
+        free(loaded);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
     *module = loaded;
     return CUDA_SUCCESS;
 }
@@ -68,6 +93,7 @@ API cuModuleLoadFatBinary(CUmodule *module, const void *image) {
 API cuModuleUnload(CUmodule module) {
     TRY(driver_ready());
     REQUIRE(module != NULL, CUDA_ERROR_INVALID_HANDLE);
+    leave_context(module);
     free_functions(module);
     free(module);
     return CUDA_SUCCESS;
@@ -98,9 +124,18 @@ API cuLibraryLoadData(CUlibrary *library, const void *code, CUjit_option *jit_op
     return *library == NULL ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
 }
 
+/* Into the first context that asks something of it. */
+static CUresult load_lazily(struct CUlib_st *library) {
+    struct CUctx_st *context;
+    bool room =
+        current_context(&context) != CUDA_SUCCESS || enter_context(&library->module, context);
+    return room ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
 API cuLibraryUnload(CUlibrary library) {
     TRY(driver_ready());
     REQUIRE(library != NULL, CUDA_ERROR_INVALID_HANDLE);
+    leave_context(&library->module);
     free_functions(&library->module);
     free(library);
     return CUDA_SUCCESS;
@@ -109,12 +144,14 @@ API cuLibraryUnload(CUlibrary library) {
 API cuLibraryGetKernel(CUkernel *kernel, CUlibrary library, const char *name) {
     TRY(driver_ready());
     REQUIRE(library != NULL, CUDA_ERROR_INVALID_HANDLE);
+    TRY(load_lazily(library));
     return get_function((CUfunction *)kernel, &library->module, name);
 }
 
 API cuLibraryGetModule(CUmodule *module, CUlibrary library) {
     TRY(driver_ready());
     REQUIRE(module != NULL && library != NULL, CUDA_ERROR_INVALID_VALUE);
+    TRY(load_lazily(library));
     *module = &library->module;
     return CUDA_SUCCESS;
 }

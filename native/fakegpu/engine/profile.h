@@ -7,6 +7,8 @@
  *   name = Tesla …        as NVML and cuDeviceGetName say it
  *   memory = 16384        of each GPU, in MiB
  *   kernel_us = 10        time of a kernel that does not say its own
+ *   context_memory = 300  that a context takes, in MiB; 0 unless said
+ *   module_memory = 2     that a module's code takes, in MiB; 0 unless said
  *   seed = a              UUIDs follow from model, index and seed
  *   state = DIR           the state folder, relative to this file
  *   link = SYS            of every pair: NV1 to NV18, PIX, PXB, PHB, NODE or SYS
@@ -54,6 +56,7 @@ struct profile {
     struct model model;
     unsigned gpus;
     uint32_t kernel_us;
+    uint64_t context_mib, module_mib;
     char seed[64];
     char state[4096]; /* folder; "" when the profile names none */
     enum path path[GPUS_MAX][GPUS_MAX];

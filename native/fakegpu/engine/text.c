@@ -130,6 +130,14 @@ static bool set_numbered(struct profile *profile, const struct place *place, con
     return fail(place, "unknown key %s", place->key);
 }
 
+static bool set_mib(uint64_t *field, const struct place *place, const char *value) {
+    unsigned long parsed;
+    if (!profile_number(value, 0, 1UL << 24, &parsed))
+        return wrong_value(place, value, "a number of MiB");
+    *field = parsed;
+    return true;
+}
+
 static bool set(struct profile *profile, const struct place *place, const char *value) {
     unsigned long parsed;
     if (strcmp(place->key, "model") == 0) {
@@ -157,6 +165,10 @@ static bool set(struct profile *profile, const struct place *place, const char *
         profile->kernel_us = (uint32_t)parsed;
         return true;
     }
+    if (strcmp(place->key, "context_memory") == 0)
+        return set_mib(&profile->context_mib, place, value);
+    if (strcmp(place->key, "module_memory") == 0)
+        return set_mib(&profile->module_mib, place, value);
     if (strcmp(place->key, "name") == 0)
         return set_text(profile->model.name, sizeof profile->model.name, place, value);
     if (strcmp(place->key, "seed") == 0)
