@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 from kubeshare.api.v1 import GPUDevice, GPUNodeSpec
-from kubeshare.node.discovery import DiscoveryError
+from kubeshare.node.discovery import DiscoveryError, GpuProcess
 
 A_GPU = GPUDevice(
     uuid="GPU-00000000-0000-0000-0000-00000000000a",
@@ -26,6 +26,7 @@ class FixedGpus:
 
     devices: tuple[GPUDevice, ...] = (A_GPU, OTHER_GPU)
     fault: str = ""
+    used_by: list[GpuProcess] = field(default_factory=list)
     readings: int = field(default=0, init=False)
 
     def read(self) -> GPUNodeSpec:
@@ -33,3 +34,8 @@ class FixedGpus:
         if self.fault:
             raise DiscoveryError(self.fault)
         return GPUNodeSpec(driver_version="550.1", agent_version="test", devices=self.devices)
+
+    def processes(self) -> list[GpuProcess]:
+        if self.fault:
+            raise DiscoveryError(self.fault)
+        return list(self.used_by)

@@ -13,6 +13,8 @@ One process a node, a DaemonSet. The way of a pod through it:
   the GPU itself, and the claim's own folder with the device library (``library``).
 * ``release`` takes the grant away and gives the pod's part back.
 * ``reconcile`` drops what a crash has left behind.
+* ``escape_watch`` looks (``gpu_use``) for what uses a GPU past the device library,
+  and tells what it finds (``escapes``, pure).
 
 What must hold whatever breaks: no grant, no start. A pod's part comes only from
 a holder of a VGPU of this node; names, labels and annotations authorise nothing.

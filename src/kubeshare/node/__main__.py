@@ -4,6 +4,7 @@ import argparse
 import os
 import sys
 from pathlib import Path
+from typing import get_args
 
 import structlog
 
@@ -11,6 +12,7 @@ from kubeshare import native
 from kubeshare.kube.logs import configure_logging
 from kubeshare.kube.runtime import EXIT_UNREACHABLE, run_program
 from kubeshare.node.agent import Settings, build
+from kubeshare.node.escape_watch import EscapePolicy
 from kubeshare.node.library import LibraryError, install
 from kubeshare.node.paths import NodePaths
 
@@ -36,6 +38,13 @@ def main() -> int:
     parser.add_argument(
         "--root", type=Path, default=Path("/"), help="where the node's file system is seen (/)"
     )
+    parser.add_argument(
+        "--escapes",
+        choices=get_args(EscapePolicy),
+        default="report",
+        help="what is done about a process of a pod with a share that uses a GPU without the "
+        "device library, or more memory than its limit, besides telling (default %(default)s)",
+    )
     parser.add_argument("--kubeconfig", help="default: KUBECONFIG, or the pod's own account")
     parser.add_argument("--port", type=int, help="serve /livez, /readyz and /metrics there")
     arguments = parser.parse_args()
@@ -53,6 +62,7 @@ def main() -> int:
         paths=paths,
         driver_root=arguments.driver_root,
         library=library,
+        escapes=arguments.escapes,
         kubeconfig=arguments.kubeconfig,
         port=arguments.port,
     )

@@ -3,13 +3,16 @@
 import asyncio
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from kubeshare.kube.api import Api
 from kubeshare.kube.events import EventRecorder
 from kubeshare.kube.runtime import Program
 from kubeshare.node import lock
-from kubeshare.node.discovery import NvmlGpus
+from kubeshare.node.discovery import GpuProcess, NvmlGpus
 from kubeshare.node.driver import ClaimReference, Driver, PreparedDevice
+from kubeshare.node.escape_watch import EscapePolicy, EscapeWatch
+from kubeshare.node.gpu_use import GpuUse
 from kubeshare.node.grants import Grants
 from kubeshare.node.inventory import Gpus, Inventory
 from kubeshare.node.library import InstalledLibrary
@@ -20,6 +23,7 @@ from kubeshare.node.reconcile import Reconciler
 from kubeshare.node.release import Releaser
 from kubeshare.node.resource_slice import SlicePublisher
 from kubeshare.node.view import NodeView
+from kubeshare.tokens.files import Paths
 
 
 @dataclass(frozen=True)
@@ -30,8 +34,21 @@ class Settings:
     paths: NodePaths
     driver_root: Path
     library: InstalledLibrary
+    escapes: EscapePolicy = "report"
     kubeconfig: str | None = None
     port: int | None = None
+
+
+class NodeGpus(Gpus, Protocol):
+    """Where a node's GPUs are asked for, and who uses them; blocks."""
+
+    def processes(self) -> list[GpuProcess]:
+        """The processes on all GPUs, with the pids of this machine.
+
+        Raises:
+            DiscoveryError: it cannot be told now.
+        """
+        ...
 
 
 class Agent:
@@ -43,13 +60,21 @@ class Agent:
         paths: the node's places.
         gpus: where its GPUs are asked for.
         library: the device library, installed.
+        escapes: what is done about those who use a GPU past it, besides telling.
 
     Attributes:
         events: what people read; for the program to write.
     """
 
-    def __init__(
-        self, api: Api, node: str, paths: NodePaths, gpus: Gpus, library: InstalledLibrary
+    def __init__(  # noqa: PLR0913 - what it is told
+        self,
+        api: Api,
+        node: str,
+        paths: NodePaths,
+        gpus: NodeGpus,
+        library: InstalledLibrary,
+        *,
+        escapes: EscapePolicy = "report",
     ) -> None:
         self.view = NodeView(api, node)
         self.inventory = Inventory(api, node, gpus, self.view.promised)
@@ -77,6 +102,12 @@ class Agent:
             preparer=self.preparer,
             releaser=self.releaser,
         )
+        self.escapes = EscapeWatch(
+            GpuUse(Paths(paths.run_folder), gpus.processes),
+            self.view.containers,
+            self.events,
+            policy=escapes,
+        )
         self.driver = Driver(self, paths.plugin_socket, paths.registration_socket)
 
     async def prepare(self, claim: ClaimReference) -> list[PreparedDevice]:
@@ -92,6 +123,7 @@ class Agent:
         await self.view.wait_synced()
         async with asyncio.TaskGroup() as group:
             group.create_task(self.inventory.run())
+            group.create_task(self.escapes.run())
             await self.inventory.first_reading.wait()
             self.reconciler.start()
             async with self.driver:
@@ -106,6 +138,7 @@ class Agent:
         program.add_controller(self.reconciler.grants)
         program.add_controller(self.slices.controller)
         program.add_task(self.serve)
+        self.escapes.count_in(program.registry)
         program.add_check(
             lambda: None if self.driver.registered.is_set() else "not registered with the kubelet"
         )
@@ -121,7 +154,14 @@ async def build(settings: Settings) -> Program:
     await lock.acquire(settings.paths.lock)
     api = Api.connect(settings.kubeconfig)
     gpus = NvmlGpus(settings.driver_root)
-    agent = Agent(api, settings.node, settings.paths, gpus, settings.library)
+    agent = Agent(
+        api,
+        settings.node,
+        settings.paths,
+        gpus,
+        settings.library,
+        escapes=settings.escapes,
+    )
     program = Program("kubeshare-node-agent", api, recorder=agent.events, port=settings.port)
     agent.add_to(program)
     return program

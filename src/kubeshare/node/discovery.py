@@ -7,17 +7,21 @@ All calls block: run them in a thread.
 """
 
 import ctypes
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from collections.abc import Set as AbstractSet
 from itertools import combinations
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 import pynvml
+from msgspec import Struct
 
 import kubeshare
 from kubeshare.api.v1 import GPUDevice, GPULink, GPUNodeSpec
+
+Answer = TypeVar("Answer")
 
 # Where driver installations put their libraries, below the driver's root.
 _LIBRARY_FOLDERS = ("usr/lib64", "usr/lib/x86_64-linux-gnu", "usr/local/nvidia/lib64")
@@ -33,11 +37,24 @@ _LINK_OF_ANCESTOR = {
     pynvml.NVML_TOPOLOGY_SYSTEM: "SYS",
 }
 _SWITCH = "switch"
+_PROCESSES = (
+    pynvml.nvmlDeviceGetComputeRunningProcesses_v3,
+    pynvml.nvmlDeviceGetGraphicsRunningProcesses_v3,
+    pynvml.nvmlDeviceGetMPSComputeRunningProcesses_v3,
+)
 _CPU_WORDS = 64  # of 64 bits: 4096 CPUs
 
 
 class DiscoveryError(Exception):
     """NVML cannot be used on this node; the message says why and where it was sought."""
+
+
+class GpuProcess(Struct, frozen=True):
+    """A process on a GPU; ``memory`` in bytes, None where the driver does not say."""
+
+    uuid: str
+    pid: int
+    memory: int | None
 
 
 def find_nvml(driver_root: Path) -> Path:
@@ -67,6 +84,7 @@ class NvmlGpus:
     def __init__(self, driver_root: Path) -> None:
         self._driver_root = driver_root
         self._started = False
+        self._lock = threading.Lock()  # readings may be in different threads
 
     def read(self) -> GPUNodeSpec:
         """What NVML says now.
@@ -74,12 +92,24 @@ class NvmlGpus:
         Raises:
             DiscoveryError: NVML cannot be loaded, or does not answer; try again later.
         """
-        try:
-            self._start()
-            return _read_node()
-        except pynvml.NVMLError as error:
-            self.close()
-            raise DiscoveryError(f"NVML does not answer: {error}") from error
+        return self._ask(_read_node)
+
+    def processes(self) -> list[GpuProcess]:
+        """The processes on all GPUs, with the pids of this machine.
+
+        Raises:
+            DiscoveryError: as for ``read``.
+        """
+        return self._ask(lambda: list(_read_processes()))
+
+    def _ask(self, question: Callable[[], Answer]) -> Answer:
+        with self._lock:
+            try:
+                self._start()
+                return question()
+            except pynvml.NVMLError as error:
+                self.close()
+                raise DiscoveryError(f"NVML does not answer: {error}") from error
 
     def close(self) -> None:
         """End the use of NVML; the next reading starts it anew."""
@@ -156,6 +186,18 @@ def _read_device(index: int, handle: Any, uuid: str) -> GPUDevice:
         healthy=not fault,
         message=fault,
     )
+
+
+def _read_processes() -> Iterator[GpuProcess]:
+    for index in range(pynvml.nvmlDeviceGetCount()):
+        handle = _optional(pynvml.nvmlDeviceGetHandleByIndex, index)
+        uuid = _text(_optional(pynvml.nvmlDeviceGetUUID, handle) or "") if handle else ""
+        used: dict[int, int | None] = {}
+        for ask in _PROCESSES if uuid else ():
+            # One that draws as well is in more than one list, with the same memory.
+            used |= {each.pid: each.usedGpuMemory for each in _optional(ask, handle) or ()}
+        for pid, memory in used.items():
+            yield GpuProcess(uuid, pid, memory)
 
 
 def _read_links(handles: dict[int, Any]) -> Iterator[GPULink]:

@@ -5,6 +5,7 @@ costs the same in a cluster of ten nodes and of ten thousand.
 """
 
 import asyncio
+from collections.abc import Iterator
 from typing import Any
 
 from msgspec import Struct, field
@@ -24,10 +25,31 @@ class NodePodSpec(Struct, frozen=True, kw_only=True, rename="camel"):
     node_name: str = ""
 
 
-class NodePodStatus(Struct, frozen=True, kw_only=True):
+class NodeContainer(Struct, frozen=True, kw_only=True, rename={"container_id": "containerID"}):
+    """A container of a pod; ``container_id`` is ``RUNTIME://ID`` once it was made."""
+
+    name: str
+    container_id: str = ""
+
+
+class NodePodStatus(Struct, frozen=True, kw_only=True, rename="camel"):
     """How far a pod has come."""
 
     phase: str = ""
+    container_statuses: tuple[NodeContainer, ...] = ()
+    init_container_statuses: tuple[NodeContainer, ...] = ()
+    ephemeral_container_statuses: tuple[NodeContainer, ...] = ()
+
+    @property
+    def containers(self) -> Iterator[tuple[str, str]]:
+        """The id and the name of each container that was made."""
+        for known in (
+            *self.container_statuses,
+            *self.init_container_statuses,
+            *self.ephemeral_container_statuses,
+        ):
+            if known.container_id:
+                yield known.container_id.rpartition("/")[2], known.name
 
 
 class NodePod(Struct, frozen=True, kw_only=True):
@@ -95,6 +117,14 @@ class NodeView:
             for holder in vgpu.status.holders
             if pod_uid and holder.pod_uid == pod_uid
         ]
+
+    def containers(self) -> dict[str, tuple[str, str]]:
+        """Id of each container of this node → its pod's uid and its name, as last told."""
+        return {
+            container_id: (pod.metadata.uid, name)
+            for pod in self.pods.store.snapshot().values()
+            for container_id, name in pod.status.containers
+        }
 
     def promised(self) -> set[str]:
         """The UUIDs of the GPUs that this node's vGPUs stand for."""

@@ -1,0 +1,214 @@
+"""The watch of the GPUs' users: events, log, numbers, and who is ended on request."""
+
+import asyncio
+import os
+import subprocess
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from kube_fake import FakeApiServer
+from kubeshare.kube.events import EventRecorder
+from kubeshare.kube.resources import EVENTS
+from kubeshare.node.discovery import GpuProcess
+from kubeshare.node.escape_watch import EscapePolicy, EscapeWatch
+from kubeshare.node.gpu_use import GpuUse
+from kubeshare.node.kill import kill
+from kubeshare.tokens.files import (
+    Grant,
+    GrantedGpu,
+    GrantedPod,
+    Paths,
+    process_start_time,
+    write_grant,
+)
+from node_fake import A_GPU, FixedGpus
+
+POD = GrantedPod(namespace="default", name="a", uid="0f3a7c1e-5b6d-4e8f-9a0b-1c2d3e4f5a6b")
+CONTAINER = "ab" * 32
+LIMIT = 1 << 30
+
+
+class Node:
+    """A node with a pod that has a grant, and a driver that says what the test says.
+
+    Attributes:
+        gpus: what the driver says.
+        places: pid → the text of its cgroup.
+    """
+
+    def __init__(self, run: Path, policy: EscapePolicy = "report") -> None:
+        gpu = GrantedGpu(uuid=A_GPU.uuid, memory_total=16 << 30, request=1, limit=1, memory=LIMIT)
+        write_grant(Paths(run), Grant(version=1, claim="claim", gpus=(gpu,), pod=POD))
+        self.gpus = FixedGpus()
+        self.places: dict[int, str] = {}
+        self.server = FakeApiServer()
+        self.registry = CollectorRegistry()
+        self._use = GpuUse(Paths(run), self.gpus.processes, self._cgroup)
+        self._policy = policy
+
+    def _cgroup(self, pid: int) -> str:
+        if pid not in self.places:
+            raise ProcessLookupError(pid)
+        return self.places[pid]
+
+    def uses(self, pid: int, memory: int, *, of_pod: bool = True) -> None:
+        """A process is on the GPU."""
+        self.gpus.used_by.append(GpuProcess(A_GPU.uuid, pid, memory))
+        self.places[pid] = f"0::/kubepods/pod{POD.uid}/{CONTAINER}" if of_pod else "0::/"
+
+    def look(self, times: int = 2) -> list[str]:
+        """Look so often; returns the events, ``reason: note``."""
+
+        async def main() -> None:
+            recorder = EventRecorder(self.server.api(), "test", "test")
+            watch = EscapeWatch(self._use, self._containers, recorder, policy=self._policy)
+            watch.count_in(self.registry)
+            for _ in range(times):
+                await watch.look()
+            await recorder.flush()
+
+        asyncio.run(main())
+        return [f"{each['reason']}: {each['note']}" for each in self.server.all(EVENTS)]
+
+    def _containers(self) -> Mapping[str, tuple[str, str]]:
+        return {CONTAINER: (POD.uid, "main")}
+
+    def counted(self, name: str, **labels: str) -> float | None:
+        return self.registry.get_sample_value(name, labels)
+
+
+@contextmanager
+def running() -> Iterator[subprocess.Popen[bytes]]:
+    """A process that does nothing until it is told to end."""
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as process:
+        yield process
+        process.kill()
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Node:
+    return Node(tmp_path)
+
+
+@pytest.fixture
+def strict_node(tmp_path: Path) -> Node:
+    return Node(tmp_path, "kill")
+
+
+def test_one_that_is_not_held_is_an_event_of_its_pod_with_its_pid_and_a_number(node: Node) -> None:
+    node.uses(os.getpid(), 64 << 20)
+    [event] = node.look()
+    assert event.startswith(f"UnheldProcess: process {os.getpid()} of container main uses 64Mi")
+    assert A_GPU.uuid in event
+    [stored] = node.server.all(EVENTS)
+    assert stored["regarding"] == {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "namespace": "default",
+        "name": "a",
+        "uid": POD.uid,
+    }
+    assert stored["type"] == "Warning"
+    labels = {"reason": "UnheldProcess", "namespace": "default", "pod": "a"}
+    assert node.counted("kubeshare_node_escaping", **labels) == 1
+    assert node.counted("kubeshare_node_escapes_total", reason="UnheldProcess") == 1
+
+
+def test_the_log_says_it_with_pod_and_pid(node: Node, capsys: pytest.CaptureFixture[str]) -> None:
+    node.uses(os.getpid(), 64 << 20)
+    node.look()
+    told = capsys.readouterr().out
+    assert "default/a" in told
+    assert f"pid={os.getpid()}" in told
+
+
+def test_one_look_is_not_enough(node: Node) -> None:
+    node.uses(os.getpid(), 64 << 20)
+    assert node.look(times=1) == []
+
+
+def test_too_much_memory_is_told_with_the_numbers(node: Node) -> None:
+    node.uses(os.getpid(), 3 * LIMIT)
+    events = node.look(times=5)
+    [over] = [event for event in events if event.startswith("MemoryOverLimit")]
+    assert "uses 3Gi" in over
+    assert "its limit of 1Gi" in over
+
+
+def test_who_is_of_no_pod_with_a_grant_is_left_alone(strict_node: Node) -> None:
+    with running() as process:
+        strict_node.uses(process.pid, 99 * LIMIT, of_pod=False)
+        assert strict_node.look(times=3) == []
+        assert process.poll() is None
+
+
+def test_by_default_nobody_is_ended(node: Node) -> None:
+    with running() as process:
+        node.uses(process.pid, 3 * LIMIT)
+        node.look(times=3)
+        assert process.poll() is None
+
+
+def test_on_request_it_is_ended_and_it_alone(strict_node: Node) -> None:
+    with running() as process, running() as other:
+        strict_node.uses(process.pid, 64 << 20)
+        strict_node.uses(other.pid, 64 << 20, of_pod=False)
+        [event] = strict_node.look()
+        assert "is ended" in event
+        assert process.wait(10) == -9
+        assert other.poll() is None
+        assert strict_node.counted("kubeshare_node_escapes_ended_total", reason="UnheldProcess")
+
+
+def test_one_that_has_left_the_pod_meanwhile_is_not_ended(strict_node: Node) -> None:
+    with running() as process:
+        strict_node.uses(process.pid, 64 << 20)
+        asked = iter(["0::/kubepods/pod" + POD.uid] * 2)
+        strict_node._use._cgroup = lambda _: next(asked, "0::/")
+        strict_node.look()
+        assert process.poll() is None
+
+
+def test_a_pid_that_is_another_process_now_is_not_ended() -> None:
+    with running() as process:
+        started = process_start_time(process.pid)
+        assert started is not None
+        assert not kill(process.pid, started - 1, lambda: True)
+        assert not kill(process.pid, started, lambda: False)
+        assert process.poll() is None
+        assert kill(process.pid, started, lambda: True)
+        assert process.wait(10) == -9
+        assert not kill(process.pid, started, lambda: True)
+
+
+def test_a_driver_that_does_not_answer_is_told_once_and_tried_again(
+    node: Node, capsys: pytest.CaptureFixture[str]
+) -> None:
+    node.gpus.fault = "NVML does not answer"
+    assert node.look(times=3) == []
+    assert capsys.readouterr().out.count("NVML does not answer") == 1
+
+
+def test_without_a_grant_the_driver_is_not_asked(node: Node, tmp_path: Path) -> None:
+    Paths(tmp_path).grant("claim").unlink()
+    node.gpus.fault = "NVML does not answer"
+    assert node.look() == []
+
+
+def test_a_grant_that_cannot_be_read_hides_no_other(node: Node, tmp_path: Path) -> None:
+    (Paths(tmp_path).grants / "broken.json").write_text("{")
+    node.uses(os.getpid(), 64 << 20)
+    assert len(node.look()) == 1
+
+
+def test_the_pod_is_known_by_its_uid_before_the_api_server_names_the_container(
+    node: Node,
+) -> None:
+    node.uses(os.getpid(), 64 << 20)
+    node.places[os.getpid()] = f"0::/kubepods/pod{POD.uid}/{'cd' * 32}"
+    [event] = node.look()
+    assert event.startswith(f"UnheldProcess: process {os.getpid()} uses 64Mi")

@@ -1,0 +1,247 @@
+"""What uses a GPU past the device library, from what the driver, kernel and library say."""
+
+import random
+
+import msgspec
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kubeshare.node.cgroups import Place
+from kubeshare.node.escapes import (
+    OVER_LIMIT,
+    UNHELD,
+    Finding,
+    Look,
+    Use,
+    judge,
+    limit_of,
+)
+from kubeshare.node.lasting import AGAIN_SECONDS, Settled, Suspicions
+from kubeshare.tokens.files import Grant, GrantedGpu, GrantedPod
+
+MIB = 1 << 20
+GPUS = ("GPU-00000000-0000-4000-8000-00000000000a", "GPU-00000000-0000-4000-8000-00000000000b")
+LIMIT = 1024 * MIB
+
+
+def pod_uid(pod: str) -> str:
+    return f"{pod}-uid"
+
+
+def grant(pod: str = "a", claim: str = "", *, gpus: tuple[str, ...] = GPUS[:1]) -> Grant:
+    parts = tuple(
+        GrantedGpu(uuid=uuid, memory_total=16 * LIMIT, request=300_000, limit=600_000, memory=LIMIT)
+        for uuid in gpus
+    )
+    named = GrantedPod(namespace="default", name=pod, uid=pod_uid(pod))
+    return Grant(version=1, claim=claim or f"{pod}-claim", gpus=parts, pod=named)
+
+
+def use(
+    pid: int, memory: int | None = 0, pod: str = "a", *, gpu: str = GPUS[0], started: int = 1
+) -> Use:
+    place = Place((), (pod_uid(pod),))
+    return Use(uuid=gpu, pid=pid, started=started, memory=memory, place=place)
+
+
+def look(*uses: Use, **more: object) -> Look:
+    """A look at pod ``a``'s grant; ``tracked`` are the bytes that each pid's library tracks."""
+    tracked = more.pop("tracked", {})
+    assert isinstance(tracked, dict)
+    accounts = {"a-claim": {pid: {GPUS[0]: memory} for pid, memory in tracked.items()}}
+    known: dict[str, object] = {
+        "grants": (grant(),),
+        "containers": {},
+        "connected": {},
+        "accounts": accounts,
+    }
+    return Look(uses=uses, **(known | more))  # type: ignore[arg-type]
+
+
+def found(what: Look) -> list[tuple[str, int]]:
+    return [(finding.reason, finding.pid) for finding in judge(what)[0]]
+
+
+def test_a_process_with_an_account_is_held_and_so_is_one_with_a_connection() -> None:
+    connected = {"a-claim": frozenset([2])}
+    assert found(look(use(1), use(2), tracked={1: 0}, connected=connected)) == []
+
+
+def test_a_process_of_a_granted_pod_that_has_neither_is_found_with_all_its_gpus() -> None:
+    [over, unheld] = judge(look(use(7, 3 * MIB), use(7, 5 * MIB, gpu=GPUS[1])))[0]
+    assert (over.reason, over.gpus, over.limit) == (OVER_LIMIT, GPUS[1:], 0)  # not granted at all
+    assert unheld.reason == UNHELD
+    assert unheld.gpus == GPUS
+    assert unheld.used == 8 * MIB
+    assert unheld.pod.name == "a"
+
+
+def test_processes_of_other_pods_and_of_the_machine_are_nobodys_business() -> None:
+    machine = msgspec.structs.replace(use(8, 99 * LIMIT), place=Place())
+    assert found(look(use(7, 99 * LIMIT, "b"), machine)) == []
+
+
+def test_the_outermost_container_that_is_known_says_whose_it_is() -> None:
+    containers = {"outer": (pod_uid("a"), "main"), "inner": (pod_uid("b"), "theirs")}
+    place = Place(("node", "outer", "inner"), (pod_uid("b"),))
+    there = msgspec.structs.replace(use(7), place=place)
+    both = (grant("a"), grant("b"))
+    [finding] = judge(look(there, containers=containers, grants=both))[0]
+    assert (finding.claim, finding.container) == ("a-claim", "main")
+
+
+def test_an_account_of_another_pods_claim_holds_nobody() -> None:
+    accounts = {"b-claim": {7: {GPUS[0]: 0}}}
+    assert found(look(use(7), grants=(grant("a"), grant("b")), accounts=accounts)) == [(UNHELD, 7)]
+
+
+def test_memory_over_the_limit_is_the_doing_of_whom_the_library_tracks_least() -> None:
+    within = look(use(1, LIMIT - 5 * MIB), use(2, 5 * MIB), tracked={1: LIMIT - 5 * MIB, 2: 0})
+    assert found(within) == []
+    over = look(use(1, LIMIT - 5 * MIB), use(2, 6 * MIB), tracked={1: LIMIT - 5 * MIB, 2: 0})
+    [finding] = judge(over)[0]
+    assert (finding.reason, finding.pid) == (OVER_LIMIT, 2)
+    assert (finding.used, finding.limit) == (LIMIT + MIB, LIMIT)
+
+
+def test_one_without_the_library_is_suspected_before_one_with_it() -> None:
+    over = look(use(1, LIMIT), use(2, MIB), tracked={1: 0})
+    assert found(over) == [(OVER_LIMIT, 2), (UNHELD, 2)]
+
+
+def test_the_overhead_is_what_the_driver_counts_beyond_what_is_tracked() -> None:
+    overheads = judge(look(use(1, 70 * MIB), use(2, 30 * MIB), tracked={1: 60 * MIB}))[1]
+    assert overheads == {("a-claim", GPUS[0]): 40 * MIB}
+    overheads = judge(look(use(1, 70 * MIB), tracked={1: 90 * MIB}))[1]
+    assert overheads == {("a-claim", GPUS[0]): 0}
+
+
+def test_where_the_driver_does_not_say_no_overhead_is_known() -> None:
+    assert judge(look(use(1, None), tracked={1: 0}))[1] == {}
+
+
+PODS = st.sampled_from(["a", "b", "c"])
+USES = st.lists(
+    st.builds(
+        use,
+        st.integers(1, 6),
+        st.one_of(st.none(), st.integers(0, 2 * LIMIT)),
+        PODS,
+        gpu=st.sampled_from(GPUS),
+        started=st.just(1),
+    ),
+    max_size=8,
+    unique_by=lambda one: (one.pid, one.uuid),
+)
+ACCOUNTS = st.dictionaries(
+    st.sampled_from(["a-claim", "b-claim", "a-second"]),
+    st.dictionaries(
+        st.integers(1, 6),
+        st.dictionaries(st.sampled_from(GPUS), st.integers(0, LIMIT)),
+        max_size=4,
+    ),
+)
+CONNECTED = st.dictionaries(
+    st.sampled_from(["a-claim", "b-claim"]), st.frozensets(st.integers(1, 6))
+)
+GRANTS = (grant("a"), grant("a", "a-second", gpus=GPUS[1:]), grant("b", gpus=GPUS))
+
+
+@given(USES, ACCOUNTS, CONNECTED, st.randoms(use_true_random=False))
+def test_whatever_is_seen_the_findings_are_those_that_the_words_say(
+    uses: list[Use],
+    accounts: dict[str, dict[int, dict[str, int]]],
+    connected: dict[str, frozenset[int]],
+    order: random.Random,
+) -> None:
+    claims = {"a": ("a-claim", "a-second"), "b": ("b-claim",), "c": ()}
+    seen = look(*uses, grants=GRANTS, accounts=accounts, connected=connected)
+    findings, overheads = judge(seen)
+
+    def held(pid: int, pod: str) -> bool:
+        return any(
+            pid in accounts.get(claim, {}) or pid in connected.get(claim, ())
+            for claim in claims[pod]
+        )
+
+    unheld = {
+        (one.pid, pod)
+        for one in uses
+        if (pod := one.place.pods[0].removesuffix("-uid")) != "c" and not held(one.pid, pod)
+    }
+    assert {(each.pid, each.pod.name) for each in findings if each.reason == UNHELD} == unheld
+    assert all(each.pod.name != "c" for each in findings)
+    for each in findings:
+        if each.reason == OVER_LIMIT:
+            [gpu] = each.gpus
+            named = next(one for one in GRANTS if one.claim == each.claim)
+            assert each.used > each.limit == limit_of(named, gpu)
+    for (claim, gpu), overhead in overheads.items():
+        tracked = sum(each.get(gpu, 0) for each in accounts.get(claim, {}).values())
+        pod = claim[0]
+        driver = sum(
+            one.memory or 0 for one in uses if one.uuid == gpu and one.place.pods == (f"{pod}-uid",)
+        )
+        assert overhead >= 0
+        assert tracked + overhead == max(tracked, driver)
+    shuffled = list(uses)
+    order.shuffle(shuffled)
+    backwards = look(*shuffled, grants=GRANTS[::-1], accounts=accounts, connected=connected)
+    again, same = judge(backwards)
+    assert [(each.key, each.used) for each in again] == [(each.key, each.used) for each in findings]
+    assert same == overheads
+
+
+def one(pid: int = 7, *, reason: str = UNHELD, started: int = 1) -> Finding:
+    assert reason in (UNHELD, OVER_LIMIT)
+    named = grant().pod
+    assert named is not None
+    return Finding(
+        reason=UNHELD if reason == UNHELD else OVER_LIMIT,
+        claim="a-claim",
+        pod=named,
+        container="",
+        pid=pid,
+        started=started,
+        gpus=GPUS[:1],
+        used=1,
+        limit=2,
+    )
+
+
+def test_what_is_seen_once_is_not_told_and_what_lasts_is_told_once() -> None:
+    suspicions = Suspicions()
+    assert suspicions.add([one()], 0) == []
+    assert suspicions.add([], 1) == []
+    assert suspicions.add([one()], 2) == []
+    assert suspicions.add([one()], 3) == [one()]
+    assert suspicions.add([one()], 4) == []
+    assert suspicions.lasting == (one(),)
+    assert suspicions.add([one()], 3 + AGAIN_SECONDS) == [one()]
+    assert suspicions.add([], 4 + AGAIN_SECONDS) == []
+    assert not suspicions.lasting
+
+
+def test_a_pid_that_is_used_again_is_another_process() -> None:
+    suspicions = Suspicions()
+    suspicions.add([one(started=1)], 0)
+    assert suspicions.add([one(started=2)], 1) == []
+    assert suspicions.add([one(started=2)], 2) == [one(started=2)]
+
+
+def test_too_much_memory_stays_one_finding_whoever_is_suspected_now() -> None:
+    suspicions = Suspicions()
+    suspicions.add([one(7, reason=OVER_LIMIT)], 0)
+    assert suspicions.add([one(8, reason=OVER_LIMIT)], 1) == [one(8, reason=OVER_LIMIT)]
+
+
+def test_an_overhead_is_believed_when_two_looks_agree_and_less_of_it_at_once() -> None:
+    settled, part = Settled(), ("a-claim", GPUS[0])
+    assert settled.add({part: 9}) == {}
+    assert settled.add({part: 5}) == {part: 5}
+    assert settled.add({part: 7}) == {part: 5}
+    assert settled.add({part: 7}) == {part: 7}
+    assert settled.add({part: 1}) == {part: 1}
+    assert settled.add({}) == {}
+    assert settled.add({part: 3}) == {}
+    assert Settled().add({part: 0}) == {part: 0}

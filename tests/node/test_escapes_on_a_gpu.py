@@ -1,0 +1,143 @@
+"""Escapes seen as a node agent sees them: a token daemon, the driver's NVML, real processes.
+
+Only the cgroups are the test's: which of them this machine has is not for a test to say.
+"""
+
+import json
+import select
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Self
+
+import pytest
+
+from kubeshare import native
+from kubeshare.tokens.files import Grant, GrantedPod, Paths
+from tokens.helpers import Page, RunningDaemon, eventually
+from vgpu_claim import MIB, Machine, Probe
+
+pytestmark = [pytest.mark.native, pytest.mark.slow]
+
+POD = GrantedPod(namespace="default", name="a", uid="0f3a7c1e-5b6d-4e8f-9a0b-1c2d3e4f5a6b")
+LIMIT = 256 * MIB
+WITHIN_S = 5.0
+
+
+class Node:
+    """A node with a fake GPU, a token daemon, and a pod that has a part of the GPU."""
+
+    def __init__(self, folder: Path) -> None:
+        (folder / "gpus").mkdir()
+        self._cgroups = folder / "cgroups"
+        self._cgroups.mkdir()
+        self._driver = folder / "driver"
+        libraries = self._driver / "usr/lib64"
+        libraries.mkdir(parents=True)
+        shutil.copy(native.path("fakegpu/libnvidia-ml.so.1"), libraries)
+        self.paths = Paths(folder / "run")
+        self.machine = Machine(folder / "gpus")
+        self._stack = ExitStack()
+        daemon = self._stack.enter_context(RunningDaemon(self.paths))
+        part = self.machine.grant(memory=LIMIT)
+        daemon.grant(Grant(version=1, claim="claim", gpus=(part,), pod=POD))
+
+    def close(self) -> None:
+        self._stack.close()
+
+    @property
+    def overhead(self) -> int:
+        """What the daemon shows to the library."""
+        return Page(self.paths.claim("claim") / "page").cell()[-1]
+
+    def start(self, memory: int, *, held: bool, of_pod: bool = True) -> Probe:
+        """A process of the pod that has taken memory of the GPU."""
+        claim = {
+            "KUBESHARE_CLAIM": str(self.paths.claim("claim")),
+            "KUBESHARE_COUNTERS": str(self.paths.counters("claim")),
+        }
+        probe = self.machine.start(claim if held else {}, preload=None if held else "")
+        self._stack.enter_context(probe)
+        cgroup = f"0::/kubepods/burstable/pod{POD.uid}/{'ab' * 32}\n" if of_pod else "0::/\n"
+        (self._cgroups / str(probe.process.pid)).write_text(cgroup)
+        probe.do("init")
+        probe.do("retain", 0)
+        probe.do("alloc", memory)
+        return probe
+
+    def watch(self, policy: str = "report") -> "Watch":
+        """Start the watch."""
+        arguments = [self._driver, self.paths.root, self._cgroups, policy]
+        environment = self.machine.environment() | {"PYTHONPATH": ":".join(sys.path)}
+        return self._stack.enter_context(Watch(arguments, environment))
+
+
+class Watch:
+    """The running watch, and what it has told."""
+
+    def __init__(self, arguments: list[object], environment: dict[str, str]) -> None:
+        command = [sys.executable, "-m", "node_fake.watch_program", *map(str, arguments)]
+        self._process = subprocess.Popen(
+            command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0
+        )
+        self.told: list[tuple[str, str, str]] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.kill()
+        self._process.communicate()
+
+    def within(self, seconds: float, count: int) -> list[tuple[str, str, str]]:
+        """What it tells, so many things or so long from now: reason, pod, note."""
+        deadline = time.monotonic() + seconds
+        assert self._process.stdout is not None
+        while len(self.told) < count and (left := deadline - time.monotonic()) > 0:
+            if select.select([self._process.stdout], [], [], left)[0]:
+                line = self._process.stdout.readline()
+                assert line, self._process.communicate()[1].decode()
+                self.told.append(tuple(json.loads(line)))
+        return self.told
+
+
+@pytest.fixture
+def node() -> Iterator[Node]:
+    folder = Path(tempfile.mkdtemp(prefix="kubeshare-", dir="/dev/shm"))
+    made = Node(folder)
+    yield made
+    made.close()
+    shutil.rmtree(folder)
+
+
+def test_one_that_runs_without_the_library_is_told_within_five_seconds(node: Node) -> None:
+    node.start(8 * MIB, held=True)
+    node.start(8 * MIB, held=False, of_pod=False)
+    watch = node.watch()
+    escaped = node.start(300 * MIB, held=False)
+    told = watch.within(WITHIN_S, count=2)
+    reasons = [(reason, pod) for reason, pod, _ in told]
+    assert sorted(reasons) == [("MemoryOverLimit", "a"), ("UnheldProcess", "a")]
+    assert all(f"process {escaped.process.pid}" in note for _, _, note in told)
+    eventually(lambda: node.overhead >= 300 * MIB, "what it has is charged to the claim")
+    escaped.kill()
+    eventually(lambda: node.overhead < 300 * MIB, "what it had is not charged any more")
+    assert watch.within(0.5, count=3) == told, "of the others there is nothing to tell"
+
+
+def test_on_request_one_that_runs_without_the_library_is_ended_and_the_others_stay(
+    node: Node,
+) -> None:
+    held = node.start(8 * MIB, held=True)
+    other = node.start(8 * MIB, held=False, of_pod=False)
+    escaped = node.start(8 * MIB, held=False)
+    watch = node.watch("kill")
+    assert escaped.process.wait(WITHIN_S + 5) == -9
+    assert [reason for reason, _, _ in watch.within(WITHIN_S, count=1)] == ["UnheldProcess"]
+    held.do("alloc", MIB)
+    other.do("alloc", MIB)
