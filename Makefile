@@ -10,7 +10,7 @@ ARGS ?=
 # A cluster is used only where it is named on the command line, not because a shell exports one.
 CLUSTER := $(if $(filter command,$(origin KUBECONFIG)),$(KUBECONFIG))
 
-.PHONY: help setup native lint format test-fast test prove mutants bench demo clean requirements
+.PHONY: help setup native lint format test-fast test prove mutants bench bench-gpu demo clean requirements
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -58,6 +58,9 @@ mutants: setup ## break the core in thousands of small ways; nine in ten must fa
 
 bench: native ## the numbers, as JSON lines with both sides in one run
 	PYTHONPATH=tests $(PYTHON) -m bench
+
+bench-gpu: native ## figures 5, 6, 7 and 12 on this machine's GPU in nine minutes (FAKE=V100x1: on a fake one)
+	$(PYTHON) -m bench.gpu $(if $(FAKE),--fake $(FAKE))
 
 demo: native ## watch three pods share one GPU on a real Kubernetes (KEEP=1 keeps it, KUBECONFIG=… uses yours)
 	$(PYTHON) -m kubeshare.demo $(if $(KEEP),--keep) $(if $(CLUSTER),--kubeconfig $(CLUSTER))
