@@ -1,5 +1,7 @@
 #include "account.h"
 
+#include "deferred.h"
+
 uint64_t round_up(uint64_t value, uint64_t unit) {
     return (value + unit - 1) / unit * unit;
 }
@@ -26,6 +28,7 @@ void device_uncharge(struct device *device, uint64_t bytes) {
 void device_wait_all(struct device *device) {
     if (!device->attached)
         return;
+    deferred_wait_device(device);
     engine_enter(&driver.engine, device->gpu);
     uint64_t last = driver.engine.state->gpu[device->gpu].client[device->client].submitted;
     engine_leave(&driver.engine, device->gpu);

@@ -16,6 +16,7 @@ enum memory_kind {
     MEMORY_MAPPED,     /* physical memory, mapped at reserved addresses */
     MEMORY_IMPORTED,   /* another pool's or another interface's; freed as if it were one's own */
     MEMORY_OPENED,     /* another process's, until it is closed */
+    MEMORY_GRAPH,      /* of nodes that allocate; live or not */
 };
 
 struct allocation {
@@ -33,6 +34,7 @@ struct allocation {
     union {
         struct block *block;     /* MEMORY_POOL */
         struct mapping *mapping; /* MEMORY_MAPPED */
+        struct graph_memory *graph_memory;
     };
 };
 

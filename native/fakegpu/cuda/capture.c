@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "graph.h"
+#include "graph_memory.h"
 
 unsigned capture_count;
 struct capture *captures;
@@ -131,6 +132,22 @@ CUresult capture_operation(struct CUstream_st *stream, const struct operation *o
         answer = add(stream, operation);
     pthread_mutex_unlock(&graphs_lock);
     return answer;
+}
+
+CUresult capture_allocation(struct CUstream_st *stream, struct device *device, uint64_t bytes,
+                            CUdeviceptr *pointer, bool *captured) {
+    struct operation operation = {.kind = OPERATION_ALLOCATE};
+    pthread_mutex_lock(&graphs_lock);
+    *captured = stream->capture != NULL;
+    pthread_mutex_unlock(&graphs_lock);
+    if (!*captured)
+        return CUDA_SUCCESS;
+    REQUIRE(device != NULL, CUDA_ERROR_NOT_SUPPORTED);
+    TRY(graph_memory_make(device, bytes, &operation.memory));
+    CUresult result = capture_operation(stream, &operation, captured);
+    *pointer = operation.memory->base;
+    operation_clear(&operation);
+    return result;
 }
 
 CUresult capture_record(struct CUevent_st *event, struct CUstream_st *stream, bool *captured) {

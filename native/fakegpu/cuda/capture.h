@@ -53,6 +53,8 @@ CUresult event_call(const struct CUevent_st *event);
 /** Captures an operation where its stream is captured. */
 CUresult capture_operation(struct CUstream_st *stream, const struct operation *operation,
                            bool *captured);
+CUresult capture_allocation(struct CUstream_st *stream, struct device *device, uint64_t bytes,
+                            CUdeviceptr *pointer, bool *captured);
 CUresult capture_record(struct CUevent_st *event, struct CUstream_st *stream, bool *captured);
 
 /** A stream waits for an event: it may join the capture in which that was recorded. */

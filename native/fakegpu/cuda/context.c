@@ -4,6 +4,7 @@
 #include "array.h"
 #include "capture.h"
 #include "deferred.h"
+#include "graph_memory.h"
 #include "overhead.h"
 #include "pool.h"
 
@@ -65,8 +66,10 @@ static void end(struct CUctx_st *context) {
     release_mipmaps_of(context);
     release_arrays_of(context);
     context_uncharge(context, context->overhead);
-    if (!any_alive_on(context->device))
+    if (!any_alive_on(context->device)) {
         pools_forget(context->device);
+        graph_memory_forget(context->device);
+    }
     while (context->streams != NULL) {
         struct CUstream_st *stream = context->streams;
         context->streams = stream->next;

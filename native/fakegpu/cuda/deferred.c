@@ -323,38 +323,48 @@ CUresult defer_context_record(struct CUctx_st *context, CUevent event, bool *tak
 
 /* ---- waiting for it --------------------------------------------------------------------- */
 
-void deferred_wait_stream(const struct CUstream_st *stream) {
+typedef bool holds_fn(const struct work *work, const void *what);
+
+static bool holds_this_stream(const struct work *work, const void *stream) {
+    return holds_stream(work, stream);
+}
+
+static bool is_of_context(const struct work *work, const void *context) {
+    return work->context == context;
+}
+
+static bool is_of_device(const struct work *work, const void *device) {
+    return work->context->device == device;
+}
+
+/* For what is here now: what comes meanwhile is not waited for. */
+static void wait_for(holds_fn *holds, const void *what) {
     if (!deferred_any())
         return;
     pthread_mutex_lock(&list.lock);
     uint64_t limit = list.last_id;
     const struct work *work = list.first;
     while (work != NULL && work->id <= limit) {
-        if (!holds_stream(work, stream)) {
+        if (holds(work, what)) {
+            pthread_cond_wait(&list.changed, &list.lock);
+            work = list.first;
+        } else {
             work = work->next;
-            continue;
         }
-        pthread_cond_wait(&list.changed, &list.lock);
-        work = list.first;
     }
     pthread_mutex_unlock(&list.lock);
 }
 
+void deferred_wait_stream(const struct CUstream_st *stream) {
+    wait_for(holds_this_stream, stream);
+}
+
 void deferred_wait_context(const struct CUctx_st *context) {
-    if (!deferred_any())
-        return;
-    pthread_mutex_lock(&list.lock);
-    uint64_t limit = list.last_id;
-    const struct work *work = list.first;
-    while (work != NULL && work->id <= limit) {
-        if (work->context != context) {
-            work = work->next;
-            continue;
-        }
-        pthread_cond_wait(&list.changed, &list.lock);
-        work = list.first;
-    }
-    pthread_mutex_unlock(&list.lock);
+    wait_for(is_of_context, context);
+}
+
+void deferred_wait_device(const struct device *device) {
+    wait_for(is_of_device, device);
 }
 
 bool deferred_holds_stream(const struct CUstream_st *stream) {

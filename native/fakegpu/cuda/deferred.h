@@ -33,9 +33,10 @@ CUresult defer(struct CUstream_st *stream, const struct operation *operation, bo
 /** Records an event after all streams of a context; false: nothing of it waits here. */
 CUresult defer_context_record(struct CUctx_st *context, CUevent event, bool *taken);
 
-/** Waits until nothing is left here of what a stream has to wait for, or a context. */
+/** Waits until nothing is left here of what a stream has to wait for, a context or a device. */
 void deferred_wait_stream(const struct CUstream_st *stream);
 void deferred_wait_context(const struct CUctx_st *context);
+void deferred_wait_device(const struct device *device);
 
 /** Whether something is left here that a stream has to wait for. */
 bool deferred_holds_stream(const struct CUstream_st *stream);

@@ -96,12 +96,19 @@ struct CUctx_st {
     struct CUctx_st *next;
 };
 
+/* What a device keeps for graphs, in bytes (graph_memory.h); driver.lock. */
+struct graph_account {
+    uint64_t used, used_high;
+    uint64_t reserved, reserved_high;
+};
+
 /* A GPU that this process may see, in the order of its ordinals. */
 struct device {
     uint32_t gpu; /* in the engine */
     bool attached;
     uint32_t client;
     struct CUctx_st primary;
+    struct graph_account graphs;
     struct CUevent_st *pending[QUEUE_DEPTH]; /* events by the place of their kernel */
 };
 

@@ -10,6 +10,7 @@
 #include "capture.h"
 #include "deferred.h"
 #include "graph.h"
+#include "graph_memory.h"
 
 struct CUgraphExec_st {
     struct CUgraph_st *graph; /* a copy of its own */
@@ -131,7 +132,8 @@ static CUresult run_nodes(struct CUstream_st *stream, struct CUgraphNode_st *con
                           size_t count, uint64_t *span_ns) {
     for (size_t i = 0; i < count; i++) {
         const struct operation *operation = &order[i]->operation;
-        if (order[i]->disabled || operation->kind == OPERATION_EMPTY)
+        if (order[i]->disabled || operation->kind == OPERATION_EMPTY ||
+            operation->kind == OPERATION_ALLOCATE || operation->kind == OPERATION_FREE)
             continue;
         if (operation->kind == OPERATION_KERNEL) {
             *span_ns += operation->duration_ns;
@@ -145,6 +147,28 @@ static CUresult run_nodes(struct CUstream_st *stream, struct CUgraphNode_st *con
     return CUDA_SUCCESS;
 }
 
+/* Gives a launch its memory, and takes what its nodes free; what it got goes back where there is
+ * not enough. */
+static CUresult settle_memory(CUgraphExec executable) {
+    bool again = (executable->flags & CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH) != 0;
+    CUresult result = CUDA_SUCCESS;
+    size_t i = 0;
+    for (; i < executable->graph->nodes && result == CUDA_SUCCESS; i++) {
+        const struct operation *operation = &executable->order[i]->operation;
+        if (operation->kind == OPERATION_FREE)
+            graph_memory_give(operation->freed);
+        if (operation->kind != OPERATION_ALLOCATE)
+            continue;
+        if (again)
+            graph_memory_give(operation->memory->base);
+        result = graph_memory_take(operation->memory);
+    }
+    for (; result != CUDA_SUCCESS && i > 1; i--)
+        if (executable->order[i - 2]->operation.kind == OPERATION_ALLOCATE)
+            graph_memory_give(executable->order[i - 2]->operation.memory->base);
+    return result;
+}
+
 API cuGraphLaunch(CUgraphExec executable, CUstream handle) {
     struct CUstream_st *stream;
     bool captured = false;
@@ -156,6 +180,7 @@ API cuGraphLaunch(CUgraphExec executable, CUstream handle) {
         TRY(capture_operation(stream, &whole, &captured));
     if (captured)
         return CUDA_SUCCESS;
+    TRY(settle_memory(executable));
     TRY(run_nodes(stream, executable->order, executable->graph->nodes, &span_ns));
     return flush(stream, &span_ns);
 }
@@ -164,11 +189,21 @@ API cuGraphLaunch_ptsz(CUgraphExec executable, CUstream stream) {
     return cuGraphLaunch(executable, per_thread(stream));
 }
 
-/* A graph is ready when it is made: there is nothing to upload. */
+/* What is left to do for a graph that is made is to reserve what it will allocate. */
 API cuGraphUpload(CUgraphExec executable, CUstream handle) {
     struct CUstream_st *stream;
     TRY(find_stream(handle, &stream));
     REQUIRE(executable != NULL, CUDA_ERROR_INVALID_VALUE);
+    bool lives = false;
+    for (size_t i = 0; i < executable->graph->nodes; i++)
+        lives = lives || (executable->order[i]->operation.kind == OPERATION_ALLOCATE &&
+                          executable->order[i]->operation.memory->live);
+    if (lives)
+        return CUDA_SUCCESS;
+    TRY(settle_memory(executable));
+    for (size_t i = 0; i < executable->graph->nodes; i++)
+        if (executable->order[i]->operation.kind == OPERATION_ALLOCATE)
+            graph_memory_give(executable->order[i]->operation.memory->base);
     return CUDA_SUCCESS;
 }
 

@@ -8,7 +8,8 @@
  */
 #include <sys/mman.h>
 
-#include "allocation.h"
+#include "capture.h"
+#include "graph_memory.h"
 #include "pool.h"
 
 #define SMALL_LIMIT (UINT64_C(1) << 20)
@@ -17,6 +18,7 @@
 static CUresult allocate(uint64_t bytes, enum memory_kind kind, unsigned flags, uint64_t *base) {
     struct CUctx_st *context;
     TRY(current_context(&context));
+    TRY(unsafe_call());
     REQUIRE(bytes > 0, CUDA_ERROR_INVALID_VALUE);
     REQUIRE(bytes <= UINT64_C(1) << 46, CUDA_ERROR_OUT_OF_MEMORY);
     struct device *device = context->device;
@@ -55,6 +57,7 @@ static bool can_be_freed(const struct allocation *allocation, bool host) {
     case MEMORY_MANAGED:
     case MEMORY_POOL:
     case MEMORY_IMPORTED:
+    case MEMORY_GRAPH:
         return !host;
     default:
         return false;
@@ -65,12 +68,15 @@ static bool can_be_freed(const struct allocation *allocation, bool host) {
 static CUresult release(uint64_t base, bool host) {
     struct allocation found;
     TRY(driver_ready());
+    TRY(unsafe_call());
     REQUIRE(find_allocation(base, 0, &found) && found.base == base && can_be_freed(&found, host),
             CUDA_ERROR_INVALID_VALUE);
     if (found.context != NULL)
         context_wait(found.context);
     else if (found.device != NULL)
         device_wait_all(found.device);
+    if (found.kind == MEMORY_GRAPH)
+        return graph_memory_give(base) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
     pthread_mutex_lock(&driver.lock);
     struct allocation *still = allocation_at(base, 0);
     if (still != NULL && still->id == found.id) {

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "capture.h"
 #include "overhead.h"
 
 /* The one kernel that the fake knows: it runs for as long as its argument says. */
@@ -77,6 +78,7 @@ static void free_functions(struct CUmod_st *module) {
 API cuModuleLoadData(CUmodule *module, const void *image) {
     struct CUctx_st *context;
     TRY(current_context(&context));
+    TRY(unsafe_call());
     return load(context, module, image);
 }
 

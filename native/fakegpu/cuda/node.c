@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "graph.h"
+#include "graph_memory.h"
 
 /* ---- what the kinds of nodes have in common ---------------------------------------- */
 
@@ -95,6 +96,23 @@ static CUresult from_values(struct operation *operation,
     return values_operation(operation, form->count, form->paramArray);
 }
 
+static CUresult from_allocation(struct operation *operation, struct device *device,
+                                uint64_t bytes) {
+    *operation = (struct operation){.kind = OPERATION_ALLOCATE};
+    REQUIRE(device != NULL, CUDA_ERROR_INVALID_VALUE);
+    return graph_memory_make(device, bytes, &operation->memory);
+}
+
+static CUresult from_free(struct operation *operation, CUdeviceptr pointer) {
+    struct allocation found;
+    TRY(driver_ready());
+    REQUIRE(find_allocation(pointer, 0, &found) && found.base == pointer &&
+                found.kind == MEMORY_GRAPH,
+            CUDA_ERROR_INVALID_VALUE);
+    *operation = (struct operation){.kind = OPERATION_FREE, .freed = pointer};
+    return CUDA_SUCCESS;
+}
+
 /* A moved child is a cloned one whose original goes. */
 CUresult node_operation(struct operation *operation, const CUgraphNodeParams *form) {
     CUDA_KERNEL_NODE_PARAMS kernel;
@@ -124,6 +142,8 @@ CUresult node_operation(struct operation *operation, const CUgraphNodeParams *fo
         return from_event(operation, OPERATION_WAIT, form->eventWait.event);
     case CU_GRAPH_NODE_TYPE_EVENT_RECORD:
         return from_event(operation, OPERATION_RECORD, form->eventRecord.event);
+    case CU_GRAPH_NODE_TYPE_MEM_FREE:
+        return from_free(operation, form->free.dptr);
     case CU_GRAPH_NODE_TYPE_BATCH_MEM_OP:
         memcpy(&values, &form->memOp, sizeof values);
         return from_values(operation, &values);
@@ -132,10 +152,66 @@ CUresult node_operation(struct operation *operation, const CUgraphNodeParams *fo
     }
 }
 
+/* ---- memory ------------------------------------------------------------------------------- */
+
+/* The node's own hold on its addresses is in the operation; the one made here goes. */
+static CUresult add_allocation(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies,
+                               size_t count, const CUmemPoolProps *properties, size_t bytes,
+                               CUdeviceptr *pointer) {
+    struct operation operation;
+    TRY(driver_ready());
+    TRY(from_allocation(&operation, device_at(&properties->location), bytes));
+    CUresult result = add_node(node, graph, dependencies, count, &operation);
+    *pointer = operation.memory->base;
+    operation_clear(&operation);
+    return result;
+}
+
+API cuGraphAddMemAllocNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies,
+                           size_t count, CUDA_MEM_ALLOC_NODE_PARAMS *form) {
+    REQUIRE(form != NULL, CUDA_ERROR_INVALID_VALUE);
+    return add_allocation(node, graph, dependencies, count, &form->poolProps, form->bytesize,
+                          &form->dptr);
+}
+
+API cuGraphMemAllocNodeGetParams(CUgraphNode node, CUDA_MEM_ALLOC_NODE_PARAMS *form) {
+    TRY(check_kind(node, OPERATION_ALLOCATE));
+    REQUIRE(form != NULL, CUDA_ERROR_INVALID_VALUE);
+    const struct graph_memory *memory = node->operation.memory;
+    *form = (CUDA_MEM_ALLOC_NODE_PARAMS){
+        .poolProps = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
+                      .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE,
+                                   .id = (int)(memory->device - driver.devices)}},
+        .bytesize = memory->bytes,
+        .dptr = memory->base
+    };
+    return CUDA_SUCCESS;
+}
+
+API cuGraphAddMemFreeNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies,
+                          size_t count, CUdeviceptr pointer) {
+    struct operation operation;
+    TRY(from_free(&operation, pointer));
+    return add_node(node, graph, dependencies, count, &operation);
+}
+
+API cuGraphMemFreeNodeGetParams(CUgraphNode node, CUdeviceptr *pointer) {
+    TRY(check_kind(node, OPERATION_FREE));
+    REQUIRE(pointer != NULL, CUDA_ERROR_INVALID_VALUE);
+    *pointer = node->operation.freed;
+    return CUDA_SUCCESS;
+}
+
+/* ---- all kinds by one call ------------------------------------------------------------------ */
+
 API cuGraphAddNode_v2(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies,
                       const CUgraphEdgeData *edges, size_t count, CUgraphNodeParams *form) {
     struct operation operation;
     (void)edges;
+    REQUIRE(form != NULL, CUDA_ERROR_INVALID_VALUE);
+    if (form->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC)
+        return add_allocation(node, graph, dependencies, count, &form->alloc.poolProps,
+                              form->alloc.bytesize, &form->alloc.dptr);
     TRY(node_operation(&operation, form));
     return add_node(node, graph, dependencies, count, &operation);
 }

@@ -7,11 +7,14 @@
 #include "capture.h"
 #include "deferred.h"
 #include "graph.h"
+#include "graph_memory.h"
 
 bool operation_clone(struct operation *copy, const struct operation *operation) {
     *copy = *operation;
     if (operation->kind == OPERATION_GRAPH)
         return (copy->graph = graph_clone(operation->graph)) != NULL;
+    if (operation->kind == OPERATION_ALLOCATE)
+        graph_memory_hold(operation->memory);
     if (operation->kind != OPERATION_VALUES)
         return true;
     size_t bytes = operation->values.count * sizeof *operation->values.value;
@@ -25,6 +28,8 @@ bool operation_clone(struct operation *copy, const struct operation *operation) 
 void operation_clear(struct operation *operation) {
     if (operation->kind == OPERATION_GRAPH)
         graph_free(operation->graph);
+    if (operation->kind == OPERATION_ALLOCATE)
+        graph_memory_drop(operation->memory);
     if (operation->kind == OPERATION_VALUES)
         free(operation->values.value);
     operation->kind = OPERATION_EMPTY;

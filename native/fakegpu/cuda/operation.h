@@ -18,7 +18,9 @@ enum operation_kind {
     OPERATION_VALUES,
     OPERATION_RECORD,
     OPERATION_WAIT,
-    OPERATION_GRAPH, /* only in a graph */
+    OPERATION_GRAPH, /* this and the next two only in a graph */
+    OPERATION_ALLOCATE,
+    OPERATION_FREE,
 };
 
 struct kernel_operation {
@@ -48,6 +50,8 @@ struct operation {
         } values;
         CUevent event;
         CUgraph graph;
+        struct graph_memory *memory;
+        CUdeviceptr freed;
     };
 };
 

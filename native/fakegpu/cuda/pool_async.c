@@ -1,4 +1,5 @@
 /* Stream-ordered allocation: the calls. */
+#include "capture.h"
 #include "pool.h"
 
 static CUresult allocate(CUdeviceptr *pointer, uint64_t bytes, struct CUmemPoolHandle_st *pool,
@@ -32,6 +33,11 @@ API cuMemAllocFromPoolAsync(CUdeviceptr *pointer, size_t bytes, CUmemoryPool han
     TRY(find_stream(stream_handle, &stream));
     TRY(find_pool(handle, &pool));
     REQUIRE(pointer != NULL && bytes > 0, CUDA_ERROR_INVALID_VALUE);
+    bool captured = false;
+    if (captures_any())
+        TRY(capture_allocation(stream, pool->device, bytes, pointer, &captured));
+    if (captured)
+        return CUDA_SUCCESS;
     return allocate(pointer, bytes, pool, stream);
 }
 
@@ -40,6 +46,11 @@ API cuMemAllocAsync(CUdeviceptr *pointer, size_t bytes, CUstream stream_handle) 
     struct CUstream_st *stream;
     TRY(find_stream(stream_handle, &stream));
     REQUIRE(pointer != NULL && bytes > 0, CUDA_ERROR_INVALID_VALUE);
+    bool captured = false;
+    if (captures_any())
+        TRY(capture_allocation(stream, stream->context->device, bytes, pointer, &captured));
+    if (captured)
+        return CUDA_SUCCESS;
     TRY(current_pool(stream->context->device, &pool));
     return allocate(pointer, bytes, pool, stream);
 }
@@ -65,6 +76,12 @@ API cuMemFreeAsync(CUdeviceptr pointer, CUstream handle) {
     if (pointer == 0)
         return CUDA_SUCCESS;
     REQUIRE(find_allocation(pointer, 0, &found) && found.base == pointer, CUDA_ERROR_INVALID_VALUE);
+    bool captured = false;
+    const struct operation freeing = {.kind = OPERATION_FREE, .freed = pointer};
+    if (captures_any())
+        TRY(capture_operation(stream, &freeing, &captured));
+    if (captured)
+        return CUDA_SUCCESS;
     if (found.kind != MEMORY_POOL)
         return cuMemFree_v2(pointer);
     uint64_t number = free_after(&found, stream);

@@ -190,3 +190,109 @@ def test_a_node_tells_what_it_was_made_of(tmp_path: Path) -> None:
     """
     )
     assert drive(tmp_path, script) == [True, 1, 123]
+
+
+MEMORY = """
+    MIB = 1 << 20
+    attributes = d.CUgraphMem_attribute
+
+    def account():
+        return [int(good(d.cuDeviceGetGraphMemAttribute(device, attributes(place)))) // MIB
+                for place in range(4)]
+
+    def captured(*steps):
+        good(d.cuStreamBeginCapture(stream, d.CUstreamCaptureMode(0)))
+        for step in steps:
+            step()
+        return good(d.cuGraphInstantiate(good(d.cuStreamEndCapture(stream)), 0))
+
+    def allocate(size):
+        pointers.append(good(d.cuMemAllocAsync(size, stream)))
+
+    def free(place):
+        good(d.cuMemFreeAsync(pointers[place], stream))
+
+    pointers = []
+    stream = good(d.cuStreamCreate(1))
+"""
+
+
+def test_memory_comes_to_a_graph_when_it_is_launched(tmp_path: Path) -> None:
+    script = (
+        MEMORY
+        + """
+    graph = captured(lambda: allocate(4 * MIB), lambda: allocate(2 * MIB), lambda: free(0))
+    made = [used(), account()]
+    good(d.cuGraphLaunch(graph, stream))
+    ran = [used() // MIB, account(), d.cuGraphLaunch(graph, stream)[0].name]
+    good(d.cuMemsetD8(pointers[1], 7, 2 * MIB))
+    good(d.cuMemFreeAsync(pointers[1], stream))
+    freed = account()
+    good(d.cuDeviceGraphMemTrim(device))
+    answer = [made, ran, freed, account(), used()]
+    """
+    )
+    made, ran, freed, trimmed, left = drive(tmp_path, script)
+    assert made == [0, [0, 0, 0, 0]]
+    assert ran == [6, [2, 6, 6, 6], "CUDA_ERROR_INVALID_VALUE"]
+    assert freed == [0, 6, 6, 6]
+    assert trimmed == [0, 6, 0, 6]
+    assert left == 0
+
+
+def test_a_graph_that_needs_more_than_there_is_fails_and_leaves_nothing(tmp_path: Path) -> None:
+    script = (
+        MEMORY
+        + """
+    graph = captured(lambda: allocate(9 << 30), lambda: allocate(9 << 30))
+    failed = d.cuGraphLaunch(graph, stream)[0].name
+    after = account()
+    good(d.cuDeviceGraphMemTrim(device))
+    answer = [failed, after[0], used()]
+    """
+    )
+    assert drive(tmp_path, script) == ["CUDA_ERROR_OUT_OF_MEMORY", 0, 0]
+
+
+def test_a_graph_frees_what_it_left_when_it_was_told_to(tmp_path: Path) -> None:
+    script = (
+        MEMORY
+        + """
+    good(d.cuStreamBeginCapture(stream, d.CUstreamCaptureMode(0)))
+    allocate(2 * MIB)
+    graph = good(d.cuStreamEndCapture(stream))
+    again = d.CUgraphInstantiate_flags.CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH
+    executable = good(d.cuGraphInstantiate(graph, again))
+    for _ in range(3):
+        good(d.cuGraphLaunch(executable, stream))
+    nodes, _ = good(d.cuGraphGetNodes(graph, 1))
+    kind = good(d.cuGraphNodeGetType(nodes[0])).name
+    form = good(d.cuGraphMemAllocNodeGetParams(nodes[0]))
+    answer = [account(), kind, int(form.dptr) == int(pointers[0])]
+    """
+    )
+    assert drive(tmp_path, script) == [[2, 2, 2, 2], "CU_GRAPH_NODE_TYPE_MEM_ALLOC", True]
+
+
+def test_nodes_that_allocate_and_free_can_be_added_by_hand(tmp_path: Path) -> None:
+    script = (
+        BUILD
+        + """
+    form = d.CUDA_MEM_ALLOC_NODE_PARAMS()
+    form.poolProps.allocType = d.CUmemAllocationType.CU_MEM_ALLOCATION_TYPE_PINNED
+    form.poolProps.location.type = d.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE
+    form.poolProps.location.id = 0
+    form.bytesize = 1 << 20
+    made = good(d.cuGraphAddMemAllocNode(graph, [], 0, form))
+    freed = good(d.cuGraphAddMemFreeNode(graph, [made], 1, form.dptr))
+    executable = good(d.cuGraphInstantiate(graph, 0))
+    for _ in range(2):
+        good(d.cuGraphLaunch(executable, stream))
+    held = used()
+    good(d.cuGraphExecDestroy(executable))
+    good(d.cuGraphDestroy(graph))
+    good(d.cuDeviceGraphMemTrim(device))
+    answer = [held, used(), d.cuMemFree(form.dptr)[0].name]
+    """
+    )
+    assert drive(tmp_path, script) == [2 << 20, 0, "CUDA_ERROR_INVALID_VALUE"]
