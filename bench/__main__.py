@@ -3,7 +3,18 @@
 import json
 import sys
 
-from bench import allocation, alone, binpack, figure_6, in_cluster, placement, startup, topology
+from bench import (
+    allocation,
+    alone,
+    binpack,
+    figure_6,
+    forced_drain,
+    in_cluster,
+    placement,
+    shares,
+    startup,
+    topology,
+)
 
 
 def main() -> int:
@@ -16,7 +27,9 @@ def main() -> int:
         *in_cluster.run(),
         *alone.run(),
         *allocation.run(),
+        *forced_drain.run(),
         *figure_6.run(),
+        *shares.run(),
     ]
     print(json.dumps({"goals": len(results), "met": sum(results)}))
     return 0 if all(results) else 1
