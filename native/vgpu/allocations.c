@@ -161,26 +161,46 @@ bool ks_allocations_leave(enum ks_kind kind, uint64_t handle, struct ks_allocati
     return last;
 }
 
-/* An entry that moves up may come from around the end: so what is erased is looked for again. */
-static void drop_from(struct table *table, uint64_t context) {
-    for (size_t i = 0; i < table->capacity;) {
-        struct ks_allocation *entry = &table->entries[i];
-        if (entry->kind != KS_NOTHING && entry->kind <= KS_LAST_OF_CONTEXT &&
-            entry->owner == context) {
-            ks_account_give_back(entry->cell, entry->bytes);
-            erase(table, entry);
-        } else {
-            i++;
+/* Erases what `matches`; how much that was. An entry that moves up is looked at in its new place.
+ */
+static unsigned erase_all(bool (*matches)(const struct ks_allocation *entry, uint64_t owner),
+                          uint64_t owner) {
+    unsigned erased = 0;
+    for (unsigned i = 0; i < TABLES; i++) {
+        struct table *table = &tables[i];
+        ks_acquire(&table->lock);
+        for (size_t place = 0; place < table->capacity;) {
+            struct ks_allocation *entry = &table->entries[place];
+            if (matches(entry, owner)) {
+                erase(table, entry);
+                erased++;
+            } else {
+                place++;
+            }
         }
+        ks_release(&table->lock);
     }
+    return erased;
+}
+
+static bool ends_with_context(const struct ks_allocation *entry, uint64_t context) {
+    const bool ends =
+        entry->kind != KS_NOTHING && entry->kind <= KS_LAST_OF_CONTEXT && entry->owner == context;
+    if (ends)
+        ks_account_give_back(entry->cell, entry->bytes);
+    return ends;
 }
 
 void ks_allocations_drop(CUcontext context) {
-    for (unsigned i = 0; i < TABLES; i++) {
-        ks_acquire(&tables[i].lock);
-        drop_from(&tables[i], (uint64_t)(uintptr_t)context);
-        ks_release(&tables[i].lock);
-    }
+    erase_all(ends_with_context, (uint64_t)(uintptr_t)context);
+}
+
+static bool is_of_pool(const struct ks_allocation *entry, uint64_t pool) {
+    return entry->kind == KS_POOL_MEMORY && entry->owner == pool;
+}
+
+unsigned ks_allocations_drop_pool(uint64_t pool) {
+    return erase_all(is_of_pool, pool);
 }
 
 uint64_t ks_allocations_leave_pool(uint64_t pool, uint64_t bytes) {

@@ -55,6 +55,9 @@ bool ks_allocations_leave(enum ks_kind kind, uint64_t handle, struct ks_allocati
 /* Gives back all that was allocated in a context that has ended. */
 void ks_allocations_drop(CUcontext context);
 
+/* Forgets all KS_POOL_MEMORY of a pool; how much that was. */
+unsigned ks_allocations_drop_pool(uint64_t pool);
+
 /* Makes KS_POOL_MEMORY of a pool that has ended KS_MEMORY, charged by itself; of `bytes`, which the
  * pool was charged, returns what that leaves. */
 uint64_t ks_allocations_leave_pool(uint64_t pool, uint64_t bytes);

@@ -12,8 +12,6 @@
 #include "memory_charge.h"
 #include "memory_pools.h"
 
-#define CHUNK_BYTES (UINT64_C(32) << 20) /* what the driver takes at once for a pool */
-
 /* The device on which a stream of the application runs. */
 static bool device_of_stream(CUstream stream, CUdevice *device) {
     CUcontext context, popped;
@@ -35,23 +33,15 @@ static struct ks_pool *pool_of_stream(CUstream stream) {
     return ks_pool_of_device(handle, device);
 }
 
-static bool has_room(CUmemoryPool pool, uint64_t bytes) {
-    uint64_t reserved, used;
-    return KS_DRIVER(pool_get)(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &reserved) ==
-               CUDA_SUCCESS &&
-           KS_DRIVER(pool_get)(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &used) == CUDA_SUCCESS &&
-           used <= reserved && bytes <= reserved - used;
-}
-
-static CUresult begin(struct ks_pool *pool, uint64_t bytes) {
+/* A pool that has room may be used on at the limit; `promised` is how much of it. */
+static CUresult begin(struct ks_pool *pool, uint64_t bytes, uint64_t *promised) {
+    *promised = 0;
     if (ks_claim_is_revoked())
         return CUDA_ERROR_NOT_PERMITTED;
-    if (ks_reserve_begin(&pool->reserve, ks_round_up(bytes, CHUNK_BYTES)) == CUDA_SUCCESS)
+    if (ks_reserve_begin(&pool->reserve, ks_round_up(bytes, KS_CHUNK_BYTES)) == CUDA_SUCCESS)
         return CUDA_SUCCESS;
-    if (!has_room(atomic_load(&pool->handle), bytes))
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    ks_reserve_begin_within(&pool->reserve);
-    return CUDA_SUCCESS;
+    *promised = ks_round_up(bytes, KS_MEMORY_UNIT);
+    return ks_reserve_begin_within(&pool->reserve, *promised);
 }
 
 /* The memory can only go back once the stream has come to the free. */
@@ -62,9 +52,9 @@ static void undo(struct ks_pool *pool, CUdeviceptr pointer, CUstream stream) {
     ks_reserve_look(&pool->reserve);
 }
 
-static CUresult finish(struct ks_pool *pool, uint64_t bytes, CUdeviceptr *pointer, CUstream stream,
-                       CUresult result) {
-    const bool fits = ks_reserve_end(&pool->reserve);
+static CUresult finish(struct ks_pool *pool, uint64_t bytes, uint64_t promised,
+                       CUdeviceptr *pointer, CUstream stream, CUresult result) {
+    const bool fits = ks_reserve_end(&pool->reserve, promised);
     if (result != CUDA_SUCCESS)
         return result;
     const struct ks_allocation allocation = {
@@ -74,8 +64,10 @@ static CUresult finish(struct ks_pool *pool, uint64_t bytes, CUdeviceptr *pointe
         .owner = (uint64_t)(uintptr_t)atomic_load(&pool->handle),
         .cell = (uint16_t)pool->reserve.cell,
     };
-    if (fits && ks_allocations_add(&allocation))
+    if (fits && ks_allocations_add(&allocation)) {
+        atomic_fetch_add(&pool->reserve.pieces, 1);
         return CUDA_SUCCESS;
+    }
     undo(pool, *pointer, stream);
     return CUDA_ERROR_OUT_OF_MEMORY;
 }
@@ -87,8 +79,9 @@ static CUresult finish(struct ks_pool *pool, uint64_t bytes, CUdeviceptr *pointe
         ks_claim_is_open() && !ks_is_captured(stream) ? (find_pool) : NULL;                        \
     if (from == NULL || !from->charged)                                                            \
         return (call);                                                                             \
-    const CUresult begun = begin(from, bytes);                                                     \
-    return begun == CUDA_SUCCESS ? finish(from, bytes, pointer, stream, call) : begun
+    uint64_t promised;                                                                             \
+    const CUresult begun = begin(from, bytes, &promised);                                          \
+    return begun == CUDA_SUCCESS ? finish(from, bytes, promised, pointer, stream, call) : begun
 
 int cuMemAllocAsync(CUdeviceptr *pointer, size_t bytes, CUstream stream) {
     KS_ALLOCATE_ASYNC(pool_of_stream(stream), stream,

@@ -4,6 +4,8 @@
 #include "claim.h"
 #include "context.h"
 #include "driver_calls.h"
+#include "memory_graphs.h"
+#include "memory_pools.h"
 #include "memory_reserve.h"
 #include "system.h"
 
@@ -95,9 +97,9 @@ CUresult ks_freed(const struct ks_allocation *allocation, CUresult result) {
     return result;
 }
 
-/* What the pools of its device had may have gone with it. */
 void ks_memory_of_context_ended(CUcontext context) {
     ks_allocations_drop(context);
+    ks_pools_context_ended();
     for (unsigned cell = 0; cell < ks_claim_cells(); cell++)
-        ks_reserves_look(cell);
+        ks_graphs_visit(cell, false);
 }

@@ -137,7 +137,7 @@ static void end(CUgraphExec executable, unsigned begun, CUresult result) {
     for (unsigned cell = 0; begun != 0; cell++, begun >>= 1) {
         if ((begun & 1) == 0)
             continue;
-        ks_reserve_end(&cells[cell].reserve);
+        ks_reserve_end(&cells[cell].reserve, 0);
         if (result == CUDA_SUCCESS)
             ks_allocations_mark(KS_GRAPH, handle_of(executable, cell),
                                 atomic_load(&cells[cell].trims) + 1);

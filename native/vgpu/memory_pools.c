@@ -21,6 +21,11 @@ static bool ask(const struct ks_reserve *reserve, uint64_t *bytes) {
     return KS_DRIVER(pool_get)(handle, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, bytes) == CUDA_SUCCESS;
 }
 
+static bool ask_used(const struct ks_reserve *reserve, uint64_t *bytes) {
+    const CUmemoryPool handle = atomic_load(&((const struct ks_pool *)reserve)->handle);
+    return KS_DRIVER(pool_get)(handle, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, bytes) == CUDA_SUCCESS;
+}
+
 static struct ks_pool *find(CUmemoryPool handle) {
     for (unsigned i = 0; i < POOLS_MAX && handle != NULL; i++) {
         if (atomic_load_explicit(&pools[i].handle, memory_order_acquire) == handle)
@@ -51,7 +56,8 @@ static struct ks_pool *book(CUmemoryPool handle, int cell) {
         pool->charged = cell != KS_NO_CELL;
         if (pool->charged)
             atomic_store(&any, true);
-        pool->reserve = (struct ks_reserve){.cell = (unsigned)cell, .ask = ask};
+        pool->reserve =
+            (struct ks_reserve){.cell = (unsigned)cell, .ask = ask, .ask_used = ask_used};
         atomic_store_explicit(&pool->handle, handle, memory_order_release);
     }
     ks_release(&lock);
@@ -78,10 +84,12 @@ struct ks_pool *ks_pool_of_handle(CUmemoryPool handle) {
 
 CUresult ks_pool_freed(const struct ks_allocation *allocation, CUresult result) {
     struct ks_pool *pool = find((CUmemoryPool)allocation->owner);
-    if (result != CUDA_SUCCESS)
+    if (result != CUDA_SUCCESS) {
         ks_allocations_add(allocation);
-    else if (pool != NULL)
+    } else if (pool != NULL) {
+        atomic_fetch_sub(&pool->reserve.pieces, 1);
         ks_reserve_look(&pool->reserve);
+    }
     return result;
 }
 
@@ -101,6 +109,18 @@ void ks_pools_synchronized(void) {
         return;
     for (unsigned cell = 0; cell < ks_claim_cells(); cell++)
         ks_pools_visit(cell, false);
+}
+
+void ks_pools_context_ended(void) {
+    for (unsigned i = 0; i < POOLS_MAX; i++) {
+        const CUmemoryPool handle = atomic_load_explicit(&pools[i].handle, memory_order_acquire);
+        if (handle == NULL || !pools[i].charged)
+            continue;
+        ks_reserve_look(&pools[i].reserve);
+        if (pools[i].reserve.charged == 0)
+            atomic_fetch_sub(&pools[i].reserve.pieces,
+                             ks_allocations_drop_pool((uint64_t)(uintptr_t)handle));
+    }
 }
 
 void ks_pools_forget(void) {

@@ -29,6 +29,9 @@ CUresult ks_pool_freed(const struct ks_allocation *allocation, CUresult result);
 /* After the GPU has come to the end of something: the driver returns then what pools do not use. */
 void ks_pools_synchronized(void);
 
+/* After a context has ended: its device's pools may have lost all that was allocated of them. */
+void ks_pools_context_ended(void);
+
 /* Charges what the driver says of each pool of a cell; where asked for, after it has returned what
  * it does not use. */
 void ks_pools_visit(unsigned cell, bool trim);

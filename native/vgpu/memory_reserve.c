@@ -23,10 +23,29 @@ CUresult ks_reserve_begin(struct ks_reserve *reserve, uint64_t bytes) {
     return CUDA_SUCCESS;
 }
 
-void ks_reserve_begin_within(struct ks_reserve *reserve) {
+/* What is free lies between what is given out, so in no more parts than there are pieces and
+ * chunks: the largest part has at least its share. Calls that have taken what they were promised
+ * are counted twice here: rather too little room than too much. */
+static bool has_room(const struct ks_reserve *reserve, uint64_t bytes) {
+    uint64_t reserved, used, asked;
+    if (!reserve->ask(reserve, &reserved) || !reserve->ask_used(reserve, &used) ||
+        used + reserve->promised > reserved)
+        return false;
+    const uint64_t parts =
+        atomic_load(&reserve->pieces) + reserve->under_way + reserved / KS_CHUNK_BYTES + 1;
+    return !__builtin_mul_overflow(bytes, parts, &asked) &&
+           asked <= reserved - used - reserve->promised;
+}
+
+CUresult ks_reserve_begin_within(struct ks_reserve *reserve, uint64_t bytes) {
     ks_acquire(&reserve->lock);
-    reserve->under_way++;
+    const bool room = has_room(reserve, bytes);
+    if (room) {
+        reserve->promised += bytes;
+        reserve->under_way++;
+    }
     ks_release(&reserve->lock);
+    return room ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 /* The caller holds the lock: else a figure could be older than one that was charged before. */
@@ -44,8 +63,9 @@ static uint64_t settle(struct ks_reserve *reserve) {
     return missing;
 }
 
-bool ks_reserve_end(struct ks_reserve *reserve) {
+bool ks_reserve_end(struct ks_reserve *reserve, uint64_t promised) {
     ks_acquire(&reserve->lock);
+    reserve->promised -= promised;
     reserve->under_way--;
     const uint64_t missing = settle(reserve);
     const bool fits = missing == 0 || ks_fits(reserve->cell, missing);

@@ -9,25 +9,33 @@
 #include "driver.h"
 #include "system.h"
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
+
+#define KS_CHUNK_BYTES (UINT64_C(32) << 20) /* what the driver takes at once for a pool */
 
 struct ks_reserve {
     ks_lock lock;
     unsigned cell;
     uint64_t charged;   /* bytes; while calls are under way, with what they may need */
+    uint64_t promised;  /* bytes of its room to calls that are under way */
     unsigned under_way; /* calls of the driver that may enlarge the reserve */
-    bool (*ask)(const struct ks_reserve *reserve, uint64_t *bytes); /* how large it is */
+    atomic_uint pieces; /* given out */
+    bool (*ask)(const struct ks_reserve *reserve, uint64_t *bytes);      /* how large it is */
+    bool (*ask_used)(const struct ks_reserve *reserve, uint64_t *bytes); /* how much is given out */
 };
 
 /* Before a call that may enlarge the reserve by as many bytes at most. */
 CUresult ks_reserve_begin(struct ks_reserve *reserve, uint64_t bytes);
 
-/* The same, where the reserve is known to have room for what is asked for. */
-void ks_reserve_begin_within(struct ks_reserve *reserve);
+/* Before a call that surely finds as many bytes in the reserve as it is; CUDA_ERROR_OUT_OF_MEMORY
+ * where that is not sure. */
+CUresult ks_reserve_begin_within(struct ks_reserve *reserve, uint64_t bytes);
 
-/* After that call: charges what the driver says. False: the claim has more than its limit now. */
-bool ks_reserve_end(struct ks_reserve *reserve);
+/* After one of the two, with what was promised by the second: charges what the driver says. False:
+ * the claim has more than its limit now. */
+bool ks_reserve_end(struct ks_reserve *reserve, uint64_t promised);
 
 /* After a call that may have made it smaller. */
 void ks_reserve_look(struct ks_reserve *reserve);

@@ -34,6 +34,9 @@ $(BUILD)/stub/libcuda.so.1: $(BUILD)/obj/tests/stub_driver.o
 $(BUILD)/allocation-bench: $(BUILD)/obj/tests/allocation_bench.o $(BUILD)/stub/libcuda.so.1
 	$(program)
 
+$(BUILD)/tests/memory-storm: $(BUILD)/obj/tests/memory_storm.o $(BUILD)/fakegpu/libcuda.so.1
+	$(program)
+
 $(BUILD)/tests/where: LIBS := -ldl
 $(BUILD)/tests/where: $(BUILD)/obj/tests/where.o
 	$(program)
@@ -61,7 +64,7 @@ $(BUILD)/tests/duty-test: $(BUILD)/obj/tests/duty_test.o $(BUILD)/obj/vgpu/duty.
 $(BUILD)/tests/stub/libnvidia-ml.so.1: $(BUILD)/obj/tests/nvml_stub.o
 	$(library)
 
-VGPU_PROBES := $(BUILD)/tests/probe $(BUILD)/tests/probe-linked
+VGPU_PROBES := $(BUILD)/tests/probe $(BUILD)/tests/probe-linked $(BUILD)/tests/memory-storm
 TARGETS += $(VGPU_PROBES) $(BUILD)/launch-bench $(BUILD)/allocation-bench $(BUILD)/tests/duty-test
 TARGETS += $(BUILD)/tests/where $(BUILD)/tests/libtrampoline.so $(BUILD)/tests/libtrampoline-2.so
 TARGETS += $(BUILD)/tests/libdeepbind.so $(BUILD)/tests/libconstructor.so

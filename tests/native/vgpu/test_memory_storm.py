@@ -1,0 +1,49 @@
+"""Many processes that allocate at once and are killed at random: nothing is lost, nothing stays."""
+
+import random
+import time
+from pathlib import Path
+
+import pytest
+
+from vgpu_claim import MIB, Claim, Machine, Probe, eventually
+
+pytestmark = [pytest.mark.native, pytest.mark.slow]
+
+LIMIT = 1024 * MIB
+PROCESSES = 64
+THREADS = 8
+SECONDS = 20.0
+
+
+def start(machine: Machine, claim: Claim, seed: int) -> Probe:
+    return machine.run(["memory-storm", str(THREADS), str(seed)], claim.environment)
+
+
+def test_a_storm_with_random_kills_stays_within_the_limit_and_ends_at_nothing(
+    folder: Path, machine: Machine
+) -> None:
+    chance = random.Random(5)
+    with Claim(folder, [machine.grant(memory=LIMIT)]) as claim:
+        claim.stop()
+        storm = [start(machine, claim, seed) for seed in range(PROCESSES)]
+        started = PROCESSES
+        most = 0
+        deadline = time.monotonic() + SECONDS
+        while time.monotonic() < deadline:
+            with storm.pop(chance.randrange(PROCESSES)) as victim:
+                victim.kill()
+            storm.append(start(machine, claim, started))
+            started += 1
+            most = max(most, machine.gpu()["used_memory"])
+        survivors = storm[::2]
+        for victim in storm[1::2]:
+            with victim:
+                victim.kill()
+        for survivor in survivors:
+            with survivor:
+                assert survivor.process.poll() is None, survivor.errors()
+                assert survivor.finish() == 0
+                assert survivor.answer() == {"freed": True}
+        assert LIMIT // 2 < most <= LIMIT
+        assert eventually(lambda: claim.charged() == machine.gpu()["used_memory"] == 0)
