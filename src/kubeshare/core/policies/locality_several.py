@@ -150,7 +150,8 @@ def tell(state: Ledger | Snapshot, demand: Demand, pick: Pick | None = None) -> 
         elif telling.bound_to and not pick:
             told[name] = telling.bound_to
         elif not pick or (pick.new and name != pick.node):
-            told[name] = _why_no_new(state, demand, name, pick)
+            alike = max((fitting[kind] for kind in fitting if kind[0] == name), default=0)
+            told[name] = _why_no_new(state.nodes[name], demand, pick, alike)
     return told
 
 
@@ -161,10 +162,11 @@ def _why_rather(device: Device, demand: Demand, pick: Pick | None, alike: int) -
     return f"fits, but those on {pick.node} fit better or come first"
 
 
-def _why_no_new(state: Ledger | Snapshot, demand: Demand, name: str, pick: Pick | None) -> str:
-    free = state.nodes[name].free
-    reason = reasons.no_free_gpu(free, demand)
-    if reason or pick is None:
-        would_do = [gpu for gpu in free if not reasons.no_free_gpu((gpu,), demand)]
-        return reason or f"{len(would_do)} free GPUs that would do, {demand.count} asked"
+def _why_no_new(node: Node, demand: Demand, pick: Pick | None, alike: int) -> str:
+    """Why no new vGPUs were opened on a node that has so many GPUs of one model that would do."""
+    reason = reasons.no_free_gpu(node.free, demand)
+    if reason:
+        return reason
+    if pick is None or alike < demand.count:
+        return f"{alike} GPUs of one model that would do, {demand.count} asked"
     return f"those on {pick.node} fit better or come first"

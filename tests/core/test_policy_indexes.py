@@ -1,0 +1,174 @@
+"""Whatever happens to a ledger, its indexes answer as those that are made anew."""
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import pytest
+
+from core.builders import GPU_MEMORY, a_demand, a_device, a_holder
+from kubeshare.core.device import MAX_HOLDERS, Device, FreeGpu, Node
+from kubeshare.core.ledger import Ledger
+from kubeshare.core.policies import policy
+from kubeshare.core.policies.binpack_index import most
+from kubeshare.core.units import MI, MICROS
+
+V100, A100, LARGE = (
+    FreeGpu("V100", GPU_MEMORY),
+    FreeGpu("A100", GPU_MEMORY),
+    FreeGpu("V100", 4 * GPU_MEMORY),
+)
+MANY_NODES = frozenset(f"n{number}" for number in range(2, 20))
+
+FOLLOWING_MEMORY: list[dict[str, Any]] = [
+    {},
+    {"nodes": frozenset(["n1"])},
+    {"nodes": MANY_NODES},
+    {"model": "A100"},
+]
+ASKING_COMPUTE: list[dict[str, Any]] = [
+    {"memory": 10},
+    {"memory": 3000},
+    {"affinity": "red"},
+    {"model": "A100"},
+    {"nodes": MANY_NODES},
+    {"nodes": frozenset(["n1", "n2"])},
+    {"count": 2},
+]
+DEMANDS = [
+    a_demand("p", "0", share_of_memory=memory, proportional=True, **fields)
+    for fields in FOLLOWING_MEMORY
+    for memory in ("0.1", "0.9")
+] + [a_demand("p", request, **fields) for fields in ASKING_COMPUTE for request in ("0", "0.5", "1")]
+
+
+def a_ledger() -> Ledger:
+    """n1 has GPUs A (in use), B, C; n2 has D and E (in use); n3 has one free GPU."""
+    return Ledger(
+        [Node("n1"), Node("n2"), Node("n3", (V100,))],
+        [
+            a_device("A", a_holder("a", "0.3", memory=300, affinity="red"), model="V100"),
+            a_device("B", model="V100"),
+            a_device("C", model="A100"),
+            a_device("D", model="V100", node="n2"),
+            a_device("E", a_holder("e", "0.6", memory=100), model="V100", node="n2"),
+        ],
+    )
+
+
+def changed(ledger: Ledger, device_id: str, **fields: Any) -> None:
+    ledger.set_device(msgspec.structs.replace(ledger.devices[device_id], **fields))
+
+
+CHANGES: dict[str, tuple[Callable[[Ledger], object], ...]] = {
+    "a GPU is of another model": (lambda ledger: changed(ledger, "B", model="A100"),),
+    "a GPU is larger": (lambda ledger: changed(ledger, "B", memory=4 * GPU_MEMORY),),
+    "a GPU is elsewhere": (lambda ledger: changed(ledger, "B", node="n2"),),
+    "a GPU is elsewhere and nobody's": (
+        lambda ledger: changed(ledger, "A", node="n2", holders=(), memory=2 * GPU_MEMORY),
+    ),
+    "a GPU is elsewhere and has a label": (
+        lambda ledger: changed(
+            ledger, "B", node="n2", holders=(a_holder("b", "0.2", affinity="red"),)
+        ),
+    ),
+    "a label goes": (lambda ledger: ledger.release("a"),),
+    "a GPU fails": (lambda ledger: ledger.mark("D", healthy=False),),
+    "a failed GPU is fenced and then whole": (
+        lambda ledger: ledger.mark("A", healthy=False),
+        lambda ledger: ledger.mark("A", fenced=True),
+        lambda ledger: ledger.release("a"),
+        lambda ledger: ledger.mark("A", healthy=True, fenced=False),
+    ),
+    "a fenced GPU loses its holder": (
+        lambda ledger: ledger.mark("E", fenced=True),
+        lambda ledger: ledger.release("e"),
+    ),
+    "a GPU goes": (lambda ledger: ledger.remove_device("C"),),
+    "all GPUs of a node go": (
+        lambda ledger: ledger.remove_device("D"),
+        lambda ledger: ledger.release("e"),
+        lambda ledger: ledger.remove_device("E"),
+    ),
+    "a GPU is full of holders": (
+        lambda ledger: changed(
+            ledger, "B", holders=tuple(a_holder(f"b{number}", "0") for number in range(MAX_HOLDERS))
+        ),
+    ),
+    "a GPU is nearly full of holders": (
+        lambda ledger: changed(
+            ledger,
+            "B",
+            holders=tuple(a_holder(f"b{number}", "0") for number in range(MAX_HOLDERS - 1)),
+        ),
+        lambda ledger: ledger.place(a_demand("last", "0"), "B"),
+        lambda ledger: ledger.place(a_demand("first", "0.1"), "D"),
+    ),
+    "a node goes": (lambda ledger: ledger.remove_node("n1"),),
+    "a node goes and comes": (
+        lambda ledger: ledger.remove_node("n2"),
+        lambda ledger: ledger.mark("D", healthy=False),
+        lambda ledger: ledger.add_node(Node("n2")),
+    ),
+    "a node comes": (lambda ledger: ledger.add_node(Node("n4", (LARGE, A100))),),
+    "a node is known to have more": (
+        lambda ledger: ledger.set_node(
+            Node("n3", (V100,), kinds=frozenset([V100, LARGE]), total=3)
+        ),
+    ),
+    "a node is known to have less": (lambda ledger: ledger.set_node(Node("n3")),),
+}
+
+
+@pytest.mark.parametrize("name", ["locality", "binpack", "topology"])
+@pytest.mark.parametrize("steps", CHANGES.values(), ids=CHANGES)
+def test_what_has_changed_is_answered_as_if_it_had_always_been_so(
+    name: str, steps: tuple[Callable[[Ledger], object], ...]
+) -> None:
+    decide = policy(name)
+    ledger = a_ledger()
+    before = [dict(decide(ledger, demand).reasons) for demand in DEMANDS]
+    with ledger.what_if():
+        for step in steps:
+            step(ledger)
+        anew = Ledger(ledger.nodes.values(), ledger.devices.values())
+        for demand in DEMANDS:
+            assert decide(ledger, demand) == decide(anew, demand)
+    assert [dict(decide(ledger, demand).reasons) for demand in DEMANDS] == before
+
+
+@pytest.mark.parametrize("name", ["locality", "binpack", "topology"])
+def test_the_kinds_of_gpus_a_node_may_have_tell_never_from_not_now(name: str) -> None:
+    decide = policy(name)
+    demand = a_demand("p", "0", share_of_memory="0.5", proportional=True, model="A100")
+    node = Node("n1", kinds=frozenset([A100]))
+    ledger = Ledger([node], [a_device("A", model="V100")])
+    assert decide(ledger, demand).outcome == "pending"
+    ledger.set_node(Node("n1"))
+    assert decide(ledger, demand).outcome == "rejected"
+    ledger.set_node(node)
+    assert decide(ledger, demand).outcome == "pending"
+
+
+@pytest.mark.parametrize("number", [1, 7, 8, 9, 10])
+@pytest.mark.parametrize("name", ["locality", "binpack", "topology"])
+def test_few_nodes_and_many_are_kept_to_alike(name: str, number: int) -> None:
+    names = [f"n{place}" for place in range(12)]
+    devices = [
+        a_device(f"gpu-{node}", a_holder(f"on-{node}", "0.5", memory=500 - place), node=node)
+        for place, node in enumerate(names)
+    ]
+    ledger = Ledger([Node(node) for node in names], devices)
+    asked = frozenset(names[-number:])
+    demand = a_demand("p", "0", share_of_memory="0.4", proportional=True, nodes=asked)
+    assert policy(name)(ledger, demand).node == names[-number]
+
+
+@pytest.mark.parametrize("total", [1, 7, 999, MICROS - 1, MICROS, MICROS + 1, 16 * 1024 * MI])
+@pytest.mark.parametrize("left", [0, 1, 2, 333_333, 999_999, MICROS])
+def test_the_most_memory_that_compute_allows_is_exact(total: int, left: int) -> None:
+    taken = Device(id="A", node="n1", memory=total, holders=(a_holder("q", "0"),))
+    device = taken.joined_by(msgspec.structs.replace(a_holder("r"), request=MICROS - left))
+    found = most(device)
+    assert found * MICROS // total <= left
+    assert found == total or (found + 1) * MICROS // total > left
