@@ -21,7 +21,7 @@ from kubeshare.api.cluster import (
     PodStatus,
     ResourceNeeds,
 )
-from kubeshare.api.kept import KeptLedger
+from kubeshare.api.kept import FEW, KeptLedger
 from kubeshare.api.pool import Pool
 from kubeshare.core.decision import Decision
 from kubeshare.core.demand import Demand, Memory
@@ -324,6 +324,20 @@ def test_an_entry_that_cannot_be_replaced_has_the_ledger_built_anew(
         monkeypatch.setattr(ledger, "drop", refuse)
         cluster.gone(v1.VGPU, Key("", "a"))
         cluster.watched(vgpu("b", version=2, holders=(holder("x"),)))
+        assert cluster.kept.now() == cluster.built()
+        assert cluster.builds == 2
+
+    with_cluster(story)
+
+
+def test_what_changes_while_nobody_asks_is_remembered_up_to_a_bound() -> None:
+    async def story(cluster: Cluster) -> None:
+        cluster.watched(node(), gpunode(), vgpu("a"))
+        cluster.kept.now()
+        for number in range(FEW + 10):
+            cluster.watched(vgpu(f"b{number}"))
+            cluster.gone(v1.VGPU, Key("", f"b{number}"))
+        assert len(cluster.kept._changed_vgpus) <= FEW
         assert cluster.kept.now() == cluster.built()
         assert cluster.builds == 2
 

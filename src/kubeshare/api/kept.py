@@ -7,6 +7,7 @@ that is built, and a decision costs what has changed since the one before.
 """
 
 from collections.abc import Callable, Collection, Iterable
+from typing import Final
 
 import structlog
 
@@ -20,6 +21,9 @@ from kubeshare.kube.store import Change
 
 log = structlog.get_logger(__name__)
 
+FEW: Final = 1000
+"""Names of changed entries that are remembered besides two for each entry."""
+
 _BY_NODE = "takes GPUs of"
 _BY_GPUID = "keeps the GPU of"
 
@@ -32,8 +36,8 @@ class KeptLedger:
         gpunodes: watches what the node agents found.
         nodes: watches the nodes.
         pods: watches all pods.
-        built: called after the whole ledger has been made, which is done at the start and
-            when an entry cannot be replaced.
+        built: called after the whole ledger has been made, which is done at the start, when an
+            entry cannot be replaced, and when more has changed than there is.
     """
 
     def __init__(
@@ -55,22 +59,23 @@ class KeptLedger:
         self._changed_vgpus: set[str] = set()
         self._pods.add_index(_BY_NODE, _node)
         self._pods.add_index(_BY_GPUID, _gpuid)
-        pool.subscribe(self._changed_vgpus.add)
+        pool.subscribe(lambda gpuid: self._mark(gpuids=[gpuid]))
         gpunodes.subscribe(self._gpunode_changed)
-        nodes.subscribe(lambda change: self._changed_nodes.add(change.object.metadata.name))
+        nodes.subscribe(lambda change: self._mark(nodes=[change.object.metadata.name]))
         pods.subscribe(self._pod_changed)
 
     def now(self) -> Ledger:
         """The ledger of what is known now: always the same one, which nobody else may change."""
         self._pool.expire()
-        if self._ledger is None:
+        kept = self._ledger
+        if kept is None:
             return self._build()
         try:
-            self._catch_up(self._ledger)
+            self._catch_up(kept)
         except LedgerError as error:
             log.warning("the ledger is built anew", error=str(error))
             return self._build()
-        return self._ledger
+        return kept
 
     # What is known (ledger.Surroundings).
 
@@ -94,29 +99,39 @@ class KeptLedger:
 
     def _gpunode_changed(self, change: Change[GPUNode]) -> None:
         node = change.object.metadata.name
-        self._changed_nodes.add(node)
-        self._changed_vgpus.update(vgpu.metadata.name for vgpu in self._pool.on_node(node))
+        self._mark([node], [vgpu.metadata.name for vgpu in self._pool.on_node(node)])
 
     def _pod_changed(self, change: Change[cluster.Pod]) -> None:
         for pod in (change.old, change.object):
             if pod is not None:
-                self._changed_nodes.update(_node(pod))
-                self._changed_vgpus.update(_gpuid(pod))
+                self._mark(_node(pod), _gpuid(pod))
+
+    def _mark(self, nodes: Iterable[str] = (), gpuids: Iterable[str] = ()) -> None:
+        if self._ledger is None:
+            return  # it will be made whole
+        self._changed_nodes.update(nodes)
+        self._changed_vgpus.update(gpuids)
+        marks = len(self._changed_nodes) + len(self._changed_vgpus)
+        if marks > FEW + 2 * (len(self._ledger.nodes) + len(self._ledger.devices)):
+            # Nobody has asked for a long time: to make it whole costs less than to catch up.
+            self._ledger = None
+            self._changed_nodes.clear()
+            self._changed_vgpus.clear()
 
     def _build(self) -> Ledger:
         self._changed_nodes.clear()
         self._changed_vgpus.clear()
-        self._ledger = Ledger(
-            ledger.node_entry(node, self) for node in self._nodes.snapshot().values()
-        )
+        nodes = self._nodes.snapshot().values()
+        built = self._ledger = Ledger(ledger.node_entry(node, self) for node in nodes)
         for vgpu in self._pool.all():
-            ledger.put(self._ledger, ledger.device_entry(vgpu, self))
+            ledger.put(built, ledger.device_entry(vgpu, self))
         self._built()
-        return self._ledger
+        return built
 
     def _catch_up(self, kept: Ledger) -> None:
         # A vGPU changes its node's entry too: the GPU that it takes is not free.
-        for gpuid in self._changed_vgpus:
+        while self._changed_vgpus:
+            gpuid = self._changed_vgpus.pop()
             vgpu = self._pool.get(gpuid)
             before = kept.devices.get(gpuid)
             if before is not None:
@@ -128,7 +143,8 @@ class KeptLedger:
                     ledger.put(kept, device)
             elif before is not None:
                 ledger.drop(kept, gpuid)
-        for name in self._changed_nodes:
+        while self._changed_nodes:
+            name = self._changed_nodes.pop()
             node = self._nodes.get(name)
             before_node = kept.nodes.get(name)
             if node is not None:
@@ -137,8 +153,6 @@ class KeptLedger:
                     kept.set_node(entry)
             elif before_node is not None:
                 kept.remove_node(name)
-        self._changed_vgpus.clear()
-        self._changed_nodes.clear()
 
 
 def _node(pod: cluster.Pod) -> list[str]:
