@@ -16,6 +16,7 @@
 #define __CUDA_API_VERSION_INTERNAL
 #include <cuda.h>
 #include <cuda_memory.h>
+#include <cuda_work.h>
 #include <stdbool.h>
 
 struct nvml_memory {
@@ -63,7 +64,22 @@ struct nvml_memory_v2 {
     CALL(external_import, cuImportExternalMemory, , 10000, ,                                       \
          (CUexternalMemory *, const CUDA_EXTERNAL_MEMORY_HANDLE_DESC *))                           \
     CALL(external_destroy, cuDestroyExternalMemory, , 10000, , (CUexternalMemory))                 \
-    CALL(set_limit, cuCtxSetLimit, , 3010, , (CUlimit, size_t))
+    CALL(set_limit, cuCtxSetLimit, , 3010, , (CUlimit, size_t))                                    \
+    CALL(stream_create, cuStreamCreate, , 2000, , (CUstream *, unsigned))                          \
+    CALL(stream_destroy, cuStreamDestroy, _v2, 4000, , (CUstream))                                 \
+    CALL(capture_begin, cuStreamBeginCapture, _v2, 10010, _ptsz, (CUstream, CUstreamCaptureMode))  \
+    CALL(capture_end, cuStreamEndCapture, , 10000, _ptsz, (CUstream, CUgraph *))                   \
+    CALL(graph_create, cuGraphCreate, , 10000, , (CUgraph *, unsigned))                            \
+    CALL(graph_destroy, cuGraphDestroy, , 10000, , (CUgraph))                                      \
+    CALL(graph_allocate, cuGraphAddMemAllocNode, , 11040, ,                                        \
+         (CUgraphNode *, CUgraph, const CUgraphNode *, size_t, CUDA_MEM_ALLOC_NODE_PARAMS *))      \
+    CALL(graph_free, cuGraphAddMemFreeNode, , 11040, ,                                             \
+         (CUgraphNode *, CUgraph, const CUgraphNode *, size_t, CUdeviceptr))                       \
+    CALL(graph_instantiate, cuGraphInstantiateWithFlags, , 11040, ,                                \
+         (CUgraphExec *, CUgraph, unsigned long long))                                             \
+    CALL(graph_launch, cuGraphLaunch, , 10000, _ptsz, (CUgraphExec, CUstream))                     \
+    CALL(graph_exec_destroy, cuGraphExecDestroy, , 10000, , (CUgraphExec))                         \
+    CALL(graph_trim, cuDeviceGraphMemTrim, , 11040, , (CUdevice))
 
 /* CALL(member, base name, suffix of its ABI, its version, suffix of the per-thread twin,
  * parameters) */

@@ -24,6 +24,8 @@ struct held {
     CUarray array;
     CUmipmappedArray mipmap;
     CUexternalMemory external;
+    CUgraph graph;
+    CUgraphExec executable;
 };
 
 struct form {
@@ -39,7 +41,7 @@ static int first(int one, int other) {
     return one != 0 ? one : other;
 }
 
-/* ---- at once ----------------------------------------------------------------- */
+/* ---- at once ----------------------------------------------------- */
 
 static int hold_linear(struct held *held) {
     return driver.alloc(&held->pointer, held->bytes);
@@ -77,7 +79,7 @@ static int drop_host(struct held *held) {
     return driver.host_free(held->host);
 }
 
-/* ---- in the order of a stream ---------------------------------------------------- */
+/* ---- in the order of a stream ------------------------------------ */
 
 static int hold_in_stream(struct held *held) {
     return driver.alloc_async(&held->pointer, held->bytes, NULL);
@@ -106,7 +108,7 @@ static int drop_after_pool(struct held *held) {
     return first(result, held->pointer != 0 ? drop_in_stream(held) : 0);
 }
 
-/* ---- physical memory ----------------------------------------------------------------- */
+/* ---- physical memory --------------------------------------------- */
 
 static int make_physical(struct held *held, CUmemLocationType type) {
     const CUmemAllocationProp properties = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
@@ -169,7 +171,7 @@ static int hold_side_by_side(struct held *held) {
     return first(result, driver.physical_release(right));
 }
 
-/* ---- arrays ----------------------------------------------------------------------------- */
+/* ---- arrays ------------------------------------------------------ */
 
 static int make_array(struct held *held, size_t depth, unsigned flags) {
     const CUDA_ARRAY3D_DESCRIPTOR description = {.Width = 1024,
@@ -231,7 +233,7 @@ static int drop_mipmapped_array(struct held *held) {
     return driver.mipmap_destroy(held->mipmap);
 }
 
-/* ---- memory that comes from elsewhere -------------------------------------------------------- */
+/* ---- memory that comes from elsewhere ---------------------------- */
 
 static int hold_external(struct held *held) {
     CUDA_EXTERNAL_MEMORY_HANDLE_DESC description = {
@@ -249,8 +251,69 @@ static int drop_external(struct held *held) {
     return driver.external_destroy(held->external);
 }
 
-/* ---- commands
- * ------------------------------------------------------------------------------------ */
+/* ---- graphs ------------------------------------------------------ */
+
+static int run_graph(struct held *held) {
+    int result = driver.graph_instantiate(&held->executable, held->graph, 0);
+    if (result != 0)
+        return first(result, driver.graph_destroy(held->graph));
+    result = driver.graph_launch(held->executable, NULL);
+    if (result == 0)
+        return driver.synchronize();
+    driver.graph_exec_destroy(held->executable);
+    driver.graph_destroy(held->graph);
+    return result;
+}
+
+static int add_allocation(struct held *held, CUgraphNode *node) {
+    CUDA_MEM_ALLOC_NODE_PARAMS wanted = {
+        .poolProps = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
+                      .location.type = CU_MEM_LOCATION_TYPE_DEVICE},
+        .bytesize = held->bytes
+    };
+    const int result = driver.graph_allocate(node, held->graph, NULL, 0, &wanted);
+    held->pointer = wanted.dptr;
+    return result;
+}
+
+/* What it allocates outlives the launch. */
+static int hold_graph(struct held *held) {
+    CUgraphNode node;
+    int result = driver.graph_create(&held->graph, 0);
+    result = first(result, add_allocation(held, &node));
+    return first(result, run_graph(held));
+}
+
+/* What it allocates it frees; the driver keeps the memory for the next launch. */
+static int hold_graph_that_frees(struct held *held) {
+    CUgraphNode node, last;
+    int result = driver.graph_create(&held->graph, 0);
+    result = first(result, add_allocation(held, &node));
+    result = first(result, driver.graph_free(&last, held->graph, &node, 1, held->pointer));
+    held->pointer = 0;
+    return first(result, run_graph(held));
+}
+
+static int hold_captured(struct held *held) {
+    CUstream stream;
+    CUdeviceptr pointer;
+    int result = driver.stream_create(&stream, CU_STREAM_NON_BLOCKING);
+    result = first(result, driver.capture_begin(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
+    result = first(result, driver.alloc_async(&pointer, held->bytes, stream));
+    result = first(result, driver.free_async(pointer, stream));
+    result = first(result, driver.capture_end(stream, &held->graph));
+    result = first(result, driver.stream_destroy(stream));
+    return first(result, run_graph(held));
+}
+
+static int drop_graph(struct held *held) {
+    int result = held->pointer != 0 ? driver.free(held->pointer) : 0;
+    result = first(result, driver.graph_exec_destroy(held->executable));
+    result = first(result, driver.graph_destroy(held->graph));
+    return first(result, driver.graph_trim(0));
+}
+
+/* ---- commands ---------------------------------------------------- */
 
 static const struct form forms[] = {
     {"linear",           hold_linear,           drop_linear         },
@@ -275,6 +338,9 @@ static const struct form forms[] = {
     {"array-compressed", hold_compressed_array, drop_array          },
     {"mipmapped",        hold_mipmapped_array,  drop_mipmapped_array},
     {"external",         hold_external,         drop_external       },
+    {"graph",            hold_graph,            drop_graph          },
+    {"graph-that-frees", hold_graph_that_frees, drop_graph          },
+    {"captured",         hold_captured,         drop_graph          },
 };
 
 static const struct form *form_named(const char *name) {
