@@ -214,3 +214,67 @@ def test_gpus_of_an_unknown_model_pin_no_group() -> None:
     assert ask(decide, ledger, "p3", "1", group="g", model="M40").devices == ("a",)
     waiting = ask(decide, ledger, "p4", "1", group="g", nodes=frozenset(["v1"]))
     assert waiting.reasons["v1/u"] == "model unknown, asked M40"
+
+
+def test_what_is_held_on_several_nodes_of_a_pool_is_added_up() -> None:
+    nodes = [Node(name, pool=pool) for name, pool in (("n1", "p"), ("n2", "p"), ("n3", "q"))]
+    devices = [
+        a_device(
+            f"gpu-{name}", a_holder(f"on-{name}", "0.3", namespace="a"), node=name, model="M40"
+        )
+        for name in ("n1", "n2", "n3", "n4")
+    ]
+    index = Ledger(nodes, devices).index(QuotaIndex)
+    assert dict(index.used_by("a")) == {
+        ("p", "M40"): 600_000,
+        ("q", "M40"): 300_000,
+        ("", "M40"): 300_000,
+    }
+    assert dict(index.used_by("b")) == {}
+
+
+def test_a_group_without_a_name_is_none() -> None:
+    ledger = Ledger([Node("n1")], [a_device("a", model="M40"), a_device("b", model="V100")])
+    decide = Limits(LOCALITY, [a_row(5)])
+    first = ask(decide, ledger, "p1", "1", model="V100")
+    assert first.devices == ("b",)
+    assert ask(decide, ledger, "p2", "1").devices == ("a",)
+
+
+def test_a_group_that_has_left_may_go_anywhere() -> None:
+    ledger = Ledger([Node("n1")], [a_device("a", model="M40"), a_device("b", model="V100")])
+    decide = Limits(LOCALITY, [])
+    assert ask(decide, ledger, "p1", "1", group="g", model="V100").devices == ("b",)
+    assert (
+        ledger.index(QuotaIndex).model_of_group(a_demand("p", namespace="a", group="g")) == "V100"
+    )
+    ledger.release("p1")
+    assert ledger.index(QuotaIndex).model_of_group(a_demand("p", namespace="a", group="g")) == ""
+    assert ask(decide, ledger, "p2", "1", group="g").devices == ("a",)
+
+
+def test_what_is_out_of_bounds_is_told_of_gpus_and_nodes_in_natural_order() -> None:
+    free = (FreeGpu("", GPU_MEMORY),)
+    ledger = Ledger(
+        [Node("n10", free), Node("n9", free), Node("n2")], [a_device("u", node="n2", model="M40")]
+    )
+    decision = Limits(LOCALITY, [a_row(2, model="M40")])(
+        ledger, a_demand("p", "1", namespace="a", nodes=frozenset(["n2", "n9", "n10"]))
+    )
+    assert decision.devices == ("u",)
+    assert list(decision.reasons.items()) == [
+        ("n9", "no quota of a covers its GPUs"),
+        ("n10", "no quota of a covers its GPUs"),
+    ]
+
+
+def test_a_demand_that_follows_memory_counts_by_its_share() -> None:
+    ledger = Ledger([Node("n1")], [a_device("a", model="M40")])
+    decide = Limits(LOCALITY, [a_row(0.4)])
+
+    def asked(share: str) -> Demand:
+        return a_demand("p", "0", share_of_memory=share, proportional=True, namespace="a")
+
+    assert decide(ledger, asked("0.3")).outcome == "bound"
+    refused = decide(ledger, asked("0.5"))
+    assert refused.reasons["quota"] == "quota of a is 0.4 GPUs: 0 held, 0.5 asked"

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from core.topologies import TREES, mesh
 from kubeshare.core.errors import InvalidValueError
 from kubeshare.core.topology import Level, Links, check_links, read_matrix, read_notation
-from kubeshare.core.topology.links import name_of
+from kubeshare.core.topology.links import flat, name_of, read_level
 
 REAL = (
     "\t\x1b[4mGPU0\tGPU1\tGPU2\tGPU3\tNIC0\tCPU Affinity\tNUMA Affinity\tGPU NUMA ID\x1b[0m\n"
@@ -74,6 +74,8 @@ def test_the_same_tree_may_be_written_in_several_ways(text: str, same: str) -> N
         ("PIX(0,1...2)", '"1...2" is not a GPU such as 0, or several such as 0..3'),
         ("PIX(0,3..1)", '"3..1" is not within 0..63'),
         ("PIX(0..64)", '"0..64" is not within 0..63'),
+        ("PIX(0)" + "0123456789" * 3, 'goes on after its end: "01234567890123456789"'),
+        ("PIX(0" + "/123456789" * 3, r'expected "," or ")" at "/123456789/123456789"'),
         ("(" * 5000, "is longer than 4096 characters"),
     ],
 )
@@ -104,7 +106,10 @@ def test_a_tree_reads_back_from_the_text_that_nvidia_smi_prints(name: str, diago
     ("change", "why"),
     [
         (("GPU", "CARD"), "no line begins with GPU0: this is not `nvidia-smi topo -m`"),
-        (("GPU1\tNV12\t X \tNODE", "GPU1\tNV12\t X \tPIX"), "is not symmetric"),
+        (
+            ("GPU1\tNV12\t X \tNODE", "GPU1\tNV12\t X \tPIX"),
+            "is not symmetric: GPU 1 to GPU 2 is PIX, back it is NODE",
+        ),
         (("GPU1\tNV12", "GPU1\tWIRE"), 'GPU1 to GPU0: "WIRE" is not a level'),
         (("GPU1\tNV12\t X ", "GPU1\tNV12\tPIX"), "GPU 1 to GPU 1 cannot be PIX"),
         (
@@ -115,9 +120,14 @@ def test_a_tree_reads_back_from_the_text_that_nvidia_smi_prints(name: str, diago
         (("GPU3\tSYS", "NIC3\tSYS"), "GPU3 has a column, but no line"),
         (("GPU3\tNIC0", "GPU2\tNIC0"), "GPU2 has two columns"),
         (("GPU3\tSYS", "GPU2\tSYS"), "GPU2 has two lines"),
-        (("\tPXB\t0-13,28-41\t0\t\tN/A\nGPU1", "\nGPU1"), "GPU0 has 4 links, and there are 5"),
+        (
+            ("\tPXB\t0-13,28-41\t0\t\tN/A\nGPU1", "\nGPU1"),
+            "GPU0 has 4 links, and there are 5 columns",
+        ),
         (("GPU3", "GPU7"), "GPU3 is not there, and GPU7 is"),
-        (("GPU3", "GPU99"), "names more than 64 GPUs"),
+        (("GPU3", "GPU4"), "GPU3 is not there, and GPU4 is"),
+        (("GPU3", "GPU64"), "names more than 64 GPUs"),
+        (("\nGPU", "\nCARD"), "names GPUs, and has no line for any of them"),
         (("Legend", "x" * 2**20), "is longer than 1048576 characters"),
     ],
 )
@@ -126,7 +136,49 @@ def test_a_matrix_that_is_none_is_refused_with_the_reason(
 ) -> None:
     with pytest.raises(InvalidValueError, match=r"^topoMatrix: ") as refused:
         read_matrix(REAL.replace(*change), "topoMatrix")
-    assert why in refused.value.message
+    assert refused.value.message == why
+
+
+def test_other_devices_may_stand_between_the_gpus() -> None:
+    text = (
+        "\tGPU0\tNIC0\tGPU1\tNUMA Affinity\n"
+        "GPU0\tX\tSYS\tPIX\t0\n"
+        "NIC0\tSYS\tX\tSYS\n"
+        "GPU1\tPIX\tSYS\tX\t0\n"
+    )
+    assert read_matrix(text, "topoMatrix") == ((0, Level.PIX), (Level.PIX, 0))
+
+
+def test_as_many_gpus_and_characters_as_may_be_are_read() -> None:
+    links = flat(64)
+    assert check_links(links, "links") == links
+    text = as_text(links)
+    assert read_matrix(text + "\n" * (2**20 - len(text)), "topoMatrix") == links
+    assert read_notation("SYS(0..63" + " " * 4086 + ")", "topology") == links
+
+
+def test_of_unknown_gpus_each_is_as_far_as_can_be() -> None:
+    near, far = Level.SELF, Level.SYS
+    assert flat(3) == ((near, far, far), (far, near, far), (far, far, near))
+
+
+@pytest.mark.parametrize(
+    ("word", "level"),
+    [
+        ("SELF", None),
+        ("X", None),
+        ("pix", None),
+        ("NV", None),
+        ("NV1234", None),
+        ("NV18", Level.NVLINK),
+        ("NVL", Level.NVLINK),
+        ("SOC", Level.SYS),
+        ("SYS", Level.SYS),
+        ("PXB", Level.PXB),
+    ],
+)
+def test_a_level_is_known_by_its_word(word: str, level: Level | None) -> None:
+    assert read_level(word) == level
 
 
 @given(st.text(alphabet="GPU0123 \t\nXNVSYPIC#\x1b[4m", max_size=80) | st.text(max_size=80))
@@ -160,4 +212,4 @@ def test_no_brackets_break_the_reader(text: str) -> None:
 def test_a_matrix_of_numbers_is_checked_too(links: Links, why: str) -> None:
     with pytest.raises(InvalidValueError) as refused:
         check_links(links, "links")
-    assert refused.value.message == why
+    assert str(refused.value) == f"links: {why}"

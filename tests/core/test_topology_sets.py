@@ -7,7 +7,14 @@ import pytest
 
 from core.topologies import CUBE_MESH, TREES, mesh
 from kubeshare.core.topology import Level, Links
-from kubeshare.core.topology.closest import LARGEST_MESH, Closest, closest
+from kubeshare.core.topology.closest import (
+    LARGEST_MESH,
+    Closest,
+    FragmentScore,
+    Score,
+    SingularScore,
+    closest,
+)
 from kubeshare.core.topology.subsets import closest_in_mesh, closest_in_tree
 from kubeshare.core.topology.tree import Tree, bits
 
@@ -130,3 +137,23 @@ def test_there_is_no_answer_where_too_few_may_be_taken() -> None:
 def test_nodes_with_the_same_links_share_what_is_known_of_them() -> None:
     copy = tuple(tuple(row) for row in TREES["T8"])
     assert closest(copy) is closest(TREES["T8"])
+
+
+@pytest.mark.parametrize(
+    ("name", "idle", "gpu", "count", "score"),
+    [
+        ("T8", 0b1111_1111, 2, 1, SingularScore(True, Level.PIX, 3, (2, 4, 8))),
+        ("T8", 0b0000_0111, 2, 1, SingularScore(False, Level.PIX, 0, (1, 3, 3))),
+        ("T8", 0b1100_1100, 2, 1, SingularScore(True, Level.PIX, 1, (2, 2, 4))),
+        ("T3L", 0b111, 2, 1, SingularScore(True, Level.SYS, 1, (3,))),
+        ("T1", 0b1, 0, 1, SingularScore(True, Level.SELF, 0, ())),
+        ("T8", 0b1111_1111, 2, 0, FragmentScore(Level.PIX, True)),
+        ("T8", 0b0000_0111, 2, 0, FragmentScore(Level.PIX, False)),
+        ("T3L", 0b111, 2, 0, FragmentScore(Level.SYS, True)),
+        ("T1", 0b1, 0, 0, FragmentScore(Level.SELF, False)),
+    ],
+)
+def test_a_gpu_scores_by_its_siblings_its_cost_and_what_it_breaks(
+    name: str, idle: int, gpu: int, count: int, score: Score
+) -> None:
+    assert Closest(TREES[name]).best(idle, 1 << gpu, count) == (score, 1 << gpu)

@@ -20,6 +20,8 @@ from kubeshare.core.units import (
     Memory,
     format_memory,
     format_share,
+    parse_count,
+    parse_gpus,
     parse_memory,
     parse_share,
     parse_size,
@@ -70,6 +72,7 @@ def test_a_share_is_read_to_the_nearest_millionth_and_at_least_one(
         ("1e9", Memory(bytes=10**9)),
         ("1E", Memory(bytes=10**18)),
         ("0Gi", Memory(bytes=0)),
+        ("1000m", Memory(bytes=1)),
         (str(MAX_BYTES), Memory(bytes=MAX_BYTES)),
     ],
     ids=repr,
@@ -121,25 +124,69 @@ def test_more_than_a_whole_gpu_is_refused() -> None:
         parse_share("1.000001", "limit")
 
 
+@pytest.mark.parametrize("parse", [parse_memory, parse_size])
 @pytest.mark.parametrize("written", [2**63, "9223372036854775808", "8Ei", "1e999"], ids=repr)
-def test_memory_past_the_largest_number_of_bytes_is_refused(written: object) -> None:
-    with pytest.raises(InvalidValueError, match=r"memory: .* is past the largest size"):
-        parse_memory(written, "memory")
+def test_memory_past_the_largest_number_of_bytes_is_refused(parse: Parse, written: object) -> None:
+    with pytest.raises(InvalidValueError) as caught:
+        parse(written, "size")
+    assert str(caught.value) == f"size: {written} is past the largest size, 2^63 - 1 bytes"
 
 
-def test_less_than_a_byte_is_refused_instead_of_rounded() -> None:
-    with pytest.raises(InvalidValueError, match="500m is less than one byte"):
-        parse_memory("500m", "memory")
+@pytest.mark.parametrize("parse", [parse_memory, parse_size])
+def test_less_than_a_byte_is_refused_instead_of_rounded(parse: Parse) -> None:
+    with pytest.raises(InvalidValueError, match=r"^size: 500m is less than one byte$"):
+        parse("500m", "size")
 
 
 def test_a_gpu_without_memory_is_refused() -> None:
-    with pytest.raises(InvalidValueError, match="0 is none"):
-        parse_size("0", "memory")
+    with pytest.raises(InvalidValueError, match=r"^size: a GPU has some memory; 0 is none$"):
+        parse_size("0", "size")
+
+
+@pytest.mark.parametrize(
+    ("parse", "written", "words"),
+    [
+        (parse_gpus, "9223372036855", "9223372036855 GPUs are more than can be counted"),
+        (parse_gpus, "-1", "-1 is negative"),
+        (parse_count, "0.5", "0.5 is not a whole number"),
+        (parse_count, 2**63, f"{2**63} is past the largest number, 2^63 - 1"),
+        (parse_count, "-1", "-1 is negative"),
+        (parse_share, "9" * 65, '"' + "9" * 64 + '…" is not a number such as 0.5 or a quantity'),
+        (parse_share, "x" * 64, '"' + "x" * 64 + '" is not a number such as 0.5 or a quantity'),
+        (parse_share, True, "True is not a number"),
+    ],
+    ids=repr,
+)
+def test_what_is_refused_is_refused_by_field_and_value(
+    parse: Parse, written: object, words: str
+) -> None:
+    with pytest.raises(InvalidValueError) as caught:
+        parse(written, "field")
+    assert str(caught.value) == f"field: {words}"
+
+
+@pytest.mark.parametrize(
+    ("parse", "written", "number"),
+    [
+        (parse_gpus, "9223372036854.775807", MAX_BYTES),
+        (parse_gpus, "0.5", MICROS // 2),
+        (parse_count, str(MAX_BYTES), MAX_BYTES),
+        (parse_count, "1k", 1000),
+        (parse_share, "0." + "3" * 62, 333_333),
+    ],
+    ids=repr,
+)
+def test_the_largest_and_longest_that_may_be_is_read(
+    parse: Parse, written: object, number: int
+) -> None:
+    assert parse(written, "field") == number
 
 
 @pytest.mark.parametrize("fields", [{}, {"bytes": 1, "micros": 1}])
 def test_memory_is_either_bytes_or_a_share(fields: dict[str, int]) -> None:
-    with pytest.raises(ValueError, match="exactly one"):
+    with pytest.raises(
+        ValueError, match=r"^memory is either bytes or micros, exactly one of them$"
+    ):
         Memory(**fields)
 
 
