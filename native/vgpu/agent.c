@@ -81,11 +81,13 @@ static bool send_message(enum ks_message_type type, unsigned cell, uint32_t epoc
         .time_ns = (uint64_t)time,
         .value = value,
     };
+    const int cancel = ks_forbid_cancel();
     ks_acquire(&connection_lock);
     const bool sent = connection >= 0 &&
                       send(connection, &message, sizeof message, MSG_DONTWAIT | MSG_NOSIGNAL) ==
                           (ssize_t)sizeof message;
     ks_release(&connection_lock);
+    ks_allow_cancel(cancel);
     return sent;
 }
 

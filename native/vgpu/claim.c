@@ -108,10 +108,12 @@ static bool open_claim(void) {
 bool ks_claim_open(void) {
     if (atomic_load_explicit(&is_open, memory_order_acquire))
         return true;
+    const int cancel = ks_forbid_cancel();
     ks_acquire(&opening);
     const bool opened = atomic_load(&is_open) || open_claim();
     atomic_store_explicit(&is_open, opened, memory_order_release);
     ks_release(&opening);
+    ks_allow_cancel(cancel);
     return opened;
 }
 

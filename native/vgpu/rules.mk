@@ -37,6 +37,10 @@ $(BUILD)/allocation-bench: $(BUILD)/obj/tests/allocation_bench.o $(BUILD)/stub/l
 $(BUILD)/tests/memory-storm: $(BUILD)/obj/tests/memory_storm.o $(BUILD)/fakegpu/libcuda.so.1
 	$(program)
 
+$(BUILD)/tests/lives: LIBS := -ldl
+$(BUILD)/tests/lives: $(BUILD)/obj/tests/lives.o $(BUILD)/obj/tests/paths.o
+	$(program)
+
 $(BUILD)/tests/where: LIBS := -ldl
 $(BUILD)/tests/where: $(BUILD)/obj/tests/where.o
 	$(program)
@@ -68,6 +72,6 @@ VGPU_PROBES := $(BUILD)/tests/probe $(BUILD)/tests/probe-linked $(BUILD)/tests/m
 TARGETS += $(VGPU_PROBES) $(BUILD)/launch-bench $(BUILD)/allocation-bench $(BUILD)/tests/duty-test
 TARGETS += $(BUILD)/tests/where $(BUILD)/tests/libtrampoline.so $(BUILD)/tests/libtrampoline-2.so
 TARGETS += $(BUILD)/tests/libdeepbind.so $(BUILD)/tests/libconstructor.so
-TARGETS += $(BUILD)/tests/stub/libnvidia-ml.so.1
+TARGETS += $(BUILD)/tests/stub/libnvidia-ml.so.1 $(BUILD)/tests/lives
 CHECKED += $(VGPU_PROBES)
 SOURCES += $(wildcard tests/*.[ch])

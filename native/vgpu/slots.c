@@ -23,7 +23,8 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 
-static ks_lock lock; /* record locks do not hold off threads of the same process */
+static ks_lock lock;         /* record locks do not hold off threads of the same process */
+static int cancel_of_holder; /* whether the thread that holds it may be cancelled afterwards */
 static struct ks_counters *counters;
 static char file_path[PATH_MAX];
 static int file = -1;
@@ -101,18 +102,23 @@ static void clear(int slot) {
 }
 
 bool ks_slots_enter(void) {
+    const int cancel = ks_forbid_cancel();
     ks_acquire(&lock);
+    cancel_of_holder = cancel;
     if (counters != NULL && file < 0)
         file = open_file();
     if (file >= 0 && set_record_lock(F_SETLKW, F_WRLCK, 0))
         return true;
     ks_release(&lock);
+    ks_allow_cancel(cancel);
     return false;
 }
 
 void ks_slots_leave(void) {
+    const int cancel = cancel_of_holder;
     set_record_lock(F_SETLK, F_UNLCK, 0);
     ks_release(&lock);
+    ks_allow_cancel(cancel);
 }
 
 bool ks_slots_take(void) {

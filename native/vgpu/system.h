@@ -9,6 +9,7 @@
 #define KS_SYSTEM_H
 
 #include <linux/futex.h>
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -68,6 +69,18 @@ static inline bool ks_try_acquire(ks_lock *lock) {
 static inline void ks_release(ks_lock *lock) {
     if (atomic_exchange(&lock->state, 0) == 2)
         ks_wake(&lock->state);
+}
+
+/* Keeps this thread from being cancelled until ks_allow_cancel() gets what this gave: calls of libc
+ * that may wait would end it there, with the locks that it holds. */
+static inline int ks_forbid_cancel(void) {
+    int state = PTHREAD_CANCEL_ENABLE;
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &state);
+    return state;
+}
+
+static inline void ks_allow_cancel(int state) {
+    pthread_setcancelstate(state, NULL);
 }
 
 /* Moves a descriptor out of the way of programs that close or reuse low ones.

@@ -34,7 +34,7 @@ static uint64_t now_ns(void) {
 
 static void lock_byte(int fd, off_t byte, short type) {
     struct flock lock = {.l_type = type, .l_whence = SEEK_SET, .l_start = byte, .l_len = 1};
-    while (fcntl(fd, F_OFD_SETLKW, &lock) != 0 && errno == EINTR)
+    while (record_lock(fd, F_OFD_SETLKW, &lock) != 0 && errno == EINTR)
         ;
 }
 
@@ -60,7 +60,7 @@ void engine_leave(struct engine *engine, uint32_t gpu) {
 bool engine_process_alive(const struct engine *engine, uint32_t record, pid_t *pid) {
     struct flock lock = {
         .l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = LOCK_LIFE((off_t)record), .l_len = 1};
-    if (fcntl(engine->fd, F_OFD_GETLK, &lock) != 0 || lock.l_type == F_UNLCK)
+    if (record_lock(engine->fd, F_OFD_GETLK, &lock) != 0 || lock.l_type == F_UNLCK)
         return false;
     *pid = lock.l_pid > 0 ? lock.l_pid : 0;
     return true;
@@ -93,7 +93,7 @@ static bool join_processes(struct engine *engine) {
                              .l_start = LOCK_LIFE((off_t)record),
                              .l_len = 1};
         /* A lock of the process, not of the open file: only those carry a pid for others to see. */
-        if (fcntl(engine->fd, F_SETLK, &life) != 0)
+        if (record_lock(engine->fd, F_SETLK, &life) != 0)
             continue;
         struct utsname names;
         struct process *process = &state->process[record];

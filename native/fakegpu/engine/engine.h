@@ -19,6 +19,16 @@
 #include "profile.h"
 #include "state.h"
 
+#include <fcntl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+/* fcntl with a record lock; no point at which a thread can be cancelled, with the locks it holds.
+ */
+static inline int record_lock(int fd, int command, struct flock *lock) {
+    return (int)syscall(SYS_fcntl, fd, command, lock);
+}
+
 struct engine {
     struct profile profile;
     struct state *state; /* NULL before engine_open, and after a fork in the child */

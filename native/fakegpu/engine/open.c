@@ -48,14 +48,14 @@ static bool choose_path(const struct profile *profile, char *path, size_t path_s
 static void lock_processes(int fd, short type) {
     struct flock lock = {
         .l_type = type, .l_whence = SEEK_SET, .l_start = LOCK_PROCESSES, .l_len = 1};
-    while (fcntl(fd, F_OFD_SETLKW, &lock) != 0 && errno == EINTR)
+    while (record_lock(fd, F_OFD_SETLKW, &lock) != 0 && errno == EINTR)
         ;
 }
 
 static bool any_process_lives(int fd) {
     struct flock lock = {
         .l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = LOCK_LIFE(0), .l_len = PROCESSES_MAX};
-    return fcntl(fd, F_OFD_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
+    return record_lock(fd, F_OFD_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
 }
 
 static void fill(struct state *state, const struct profile *profile) {

@@ -1,0 +1,108 @@
+"""Processes start others, threads die, signals come at the wrong moment: the share holds."""
+
+import signal
+from collections.abc import Callable, Iterator
+from typing import cast
+
+import pytest
+
+from kubeshare.tokens.wire import MessageType
+from vgpu_claim import MIB, Claim, Machine, Probe, eventually
+
+pytestmark = pytest.mark.native
+
+EXITED = 7
+HELD = 2 * MIB
+
+
+@pytest.fixture
+def start(machine: Machine, claim: Claim) -> Iterator[Callable[[str], Probe]]:
+    """Starts `lives` with a scene."""
+    started: list[Probe] = []
+
+    def begin(scene: str) -> Probe:
+        probe = machine.run(["lives", scene], claim.environment)
+        started.append(probe)
+        return probe
+
+    yield begin
+    for probe in started:
+        with probe:
+            pass
+
+
+def step(probe: Probe, name: str, result: int = 0) -> dict[str, object]:
+    answer = probe.answer()
+    assert (answer["step"], answer["result"]) == (name, result)
+    return answer
+
+
+@pytest.mark.parametrize("way", ["vfork", "spawn"])
+def test_a_started_child_is_a_process_of_its_own_and_inherits_no_descriptor(
+    claim: Claim, start: Callable[[str], Probe], way: str
+) -> None:
+    parent = start(way)
+    step(parent, "parent")
+    child_pid = step(parent, "child")["pid"]
+    connections = {made.hello.pid: made for made in (claim.accept(), claim.accept())}
+    assert connections.keys() == {parent.process.pid, child_pid}
+    step(parent, "descriptors", 0)
+    assert claim.charged() == 2 * HELD
+    parent.tell("go")
+    assert connections[cast("int", child_pid)].is_closed()
+    claim.open()
+    step(parent, "after")
+    assert parent.process.wait(10) == 0
+    assert eventually(lambda: claim.charged() == 0)
+
+
+def test_a_thread_that_is_cancelled_takes_no_lock_with_it(
+    claim: Claim, start: Callable[[str], Probe]
+) -> None:
+    probe = start("cancel")
+    connection = claim.accept()
+    step(probe, "ready")
+    connection.expect(MessageType.WANT)
+    claim.open()
+    for name in ("cancelled", "allocated", "launched"):
+        step(probe, name)
+    step(probe, "done")
+    claim.drain(connection)
+
+
+def test_exit_ends_a_process_whose_threads_allocate_and_launch(
+    claim: Claim, start: Callable[[str], Probe]
+) -> None:
+    probe = start("unwind")
+    claim.accept()
+    claim.open()
+    step(probe, "exits")
+    assert probe.process.wait(10) == EXITED
+    assert eventually(lambda: claim.charged() == 0)
+
+
+def test_a_signal_handler_may_allocate_while_its_thread_waits_at_the_gate(
+    claim: Claim, start: Callable[[str], Probe]
+) -> None:
+    probe = start("handler")
+    step(probe, "ready")
+    connection = claim.accept()
+    connection.expect(MessageType.WANT)
+    for _ in range(5):
+        probe.process.send_signal(signal.SIGUSR1)
+        step(probe, "handler")
+    assert probe.is_silent()
+    assert claim.charged() == 0
+    claim.open()
+    step(probe, "launched")
+    step(probe, "done")
+
+
+def test_a_signal_handler_may_exit_while_its_thread_allocates(
+    claim: Claim, start: Callable[[str], Probe]
+) -> None:
+    for _ in range(10):
+        probe = start("exit")
+        step(probe, "ready")
+        assert probe.process.wait(10) == EXITED
+    assert eventually(lambda: claim.charged() == 0)
