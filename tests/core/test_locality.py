@@ -107,7 +107,7 @@ def random_cluster(source: random.Random) -> tuple[list[Node], list[Device]]:
 def test_on_thousands_of_random_states_it_answers_as_the_slow_one() -> None:
     source = random.Random(20200623)
     seen: Counter[tuple[str, bool]] = Counter()
-    for _ in range(400):
+    for _ in range(150):
         ledger = Ledger(*random_cluster(source))
         holders: list[str] = []
         for number in range(30):
@@ -121,7 +121,7 @@ def test_on_thousands_of_random_states_it_answers_as_the_slow_one() -> None:
                 commit(ledger, demand, decision)
                 holders.append(demand.uid)
     # Every kind of answer came often; otherwise the comparison would say little.
-    assert min(seen.values()) >= 100
+    assert min(seen.values()) >= 50
     assert len(seen) == 4
 
 

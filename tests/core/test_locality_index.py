@@ -34,7 +34,7 @@ def test_it_holds_what_one_that_is_made_anew_holds() -> None:
     trial = msgspec.structs.replace(LOCALITY, fast=checked)
     source = random.Random(5)
     with narrow_trees():
-        for _ in range(40):
+        for _ in range(15):
             assert play(trial, trial.episode(source))
 
 
