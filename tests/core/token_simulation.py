@@ -1,43 +1,43 @@
-"""A GPU, its arbiter and jobs on a virtual clock."""
+"""GPUs, their arbiter and jobs on a virtual clock."""
 
 import heapq
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 
-from kubeshare.core.token import Action, Arbiter, Close, Open, Shut
+from kubeshare.core.token import DECAYED_AVERAGE, Action, Arbiter, Close, Measure, Open, Shut
 
 MS = 1_000_000
 SECOND = 1_000_000_000
+GPU = "gpu-0"
 
 
 @dataclass
 class Job:
-    """Saturating unless `busy_ns` says how long it works before it pauses for `pause_ns`."""
+    """Has always work for all of its GPUs, and drains after its own overrun."""
 
-    request: int
-    limit: int
-    overrun_ns: Callable[[], int] = lambda: 0
+    gpus: tuple[str, ...]
+    overrun_ns: Callable[[], int]
     hangs: bool = False
-    uses: list[tuple[int, int]] = field(default_factory=list)
-    opened_ns: int | None = None
-    closing: bool = False
-    wanted_ns: int = 0
+    uses: list[tuple[str, int, int]] = field(default_factory=list)
+    opened: dict[str, int] = field(default_factory=dict)
+    wanted_ns: int | None = None
     longest_wait_ns: int = 0
 
 
 class Simulation:
-    """Runs jobs against an arbiter, and keeps the truth: who had the GPU when.
+    """Runs jobs against an arbiter, and keeps the truth: who had which GPU when.
 
-    A job wants the token 0.15 ms after it lost it (a handover's gap), and drains
-    after its own overrun.
+    A job wants the token 0.15 ms after it lost it (a handover's gap).
     """
 
     gap_ns = 150_000
 
-    def __init__(self, seed: int = 0, quota_ns: int = 100 * MS) -> None:
-        self.arbiter = Arbiter(quota_ns)
+    def __init__(
+        self, seed: int = 0, quota_ns: int = 100 * MS, measure: Measure = DECAYED_AVERAGE
+    ) -> None:
+        self.arbiter = Arbiter(quota_ns, measure)
         self.random = random.Random(seed)
         self.now = 0
         self.jobs: dict[str, Job] = {}
@@ -45,13 +45,19 @@ class Simulation:
         self._order = count()
         self.actions: list[tuple[int, Action]] = []
 
-    def drains(self, longest_ms: int) -> Callable[[], int]:
-        return lambda: self.random.randint(0, longest_ms * MS)
-
-    def join(self, name: str, request: float, limit: float, *, drain_ms: int = 10) -> Job:
-        job = Job(round(request * 1e6), round(limit * 1e6), self.drains(drain_ms))
+    def join(
+        self,
+        name: str,
+        request: float,
+        limit: float,
+        *,
+        drain_ms: int = 10,
+        gpus: Sequence[str] = (GPU,),
+    ) -> Job:
+        job = Job(tuple(gpus), lambda: self.random.randint(0, drain_ms * MS))
         self.jobs[name] = job
-        self._carry_out(self.arbiter.add(name, job.request, job.limit, self.now))
+        bounds = (round(request * 1e6), round(limit * 1e6))
+        self._carry_out(self.arbiter.add(name, dict.fromkeys(gpus, bounds), self.now))
         self._want(name)
         return job
 
@@ -75,24 +81,33 @@ class Simulation:
             else:
                 self._carry_out(self.arbiter.tick(self.now))
 
-    def shares(self, for_ns: int) -> dict[str, float]:
+    def shares(self, for_ns: int, gpu: str = GPU) -> dict[str, float]:
         """Run, and say which part of the time each job had the GPU."""
         start = self.now
         self.run(for_ns)
-        return {name: self._used(job, start) / for_ns for name, job in self.jobs.items()}
+        return {
+            name: self._used(job, gpu, start) / for_ns
+            for name, job in self.jobs.items()
+            if gpu in job.gpus
+        }
+
+    def longest_wait_ns(self) -> int:
+        """Of all jobs, with the waits that go on."""
+        waits = [self.now - j.wanted_ns for j in self.jobs.values() if j.wanted_ns is not None]
+        return max([*waits, *(job.longest_wait_ns for job in self.jobs.values())])
 
     def at(self, delay_ns: int, do: Callable[[], None]) -> None:
         heapq.heappush(self._events, (self.now + delay_ns, next(self._order), do))
 
-    def _used(self, job: Job, start: int) -> int:
-        uses = list(job.uses)
-        if job.opened_ns is not None:
-            uses.append((job.opened_ns, self.now))
+    def _used(self, job: Job, gpu: str, start: int) -> int:
+        uses = [(begin, end) for used, begin, end in job.uses if used == gpu]
+        if gpu in job.opened:
+            uses.append((job.opened[gpu], self.now))
         return sum(max(0, end - max(begin, start)) for begin, end in uses)
 
     def _want(self, name: str) -> None:
         job = self.jobs.get(name)
-        if job is not None and job.opened_ns is None:
+        if job is not None and not job.opened and job.wanted_ns is None:
             job.wanted_ns = self.now
             self._carry_out(self.arbiter.want(name, self.now))
 
@@ -103,18 +118,23 @@ class Simulation:
             if job is None:
                 continue
             if isinstance(action, Open):
-                others = [n for n, j in self.jobs.items() if j.opened_ns is not None]
-                assert others == [], f"{others} hold the GPU while it goes to {action.member}"
-                job.opened_ns = self.now
-                job.longest_wait_ns = max(job.longest_wait_ns, self.now - job.wanted_ns)
+                self._open(action, job)
             elif isinstance(action, Close) and not job.hangs:
-                self.at(job.overrun_ns(), lambda name=action.member: self._drained(name))  # type: ignore[misc]
+                drained = (action.member, action.gpu)
+                self.at(job.overrun_ns(), lambda drained=drained: self._drained(*drained))  # type: ignore[misc]
             elif isinstance(action, Shut):
-                assert job.opened_ns is not None
-                job.uses.append((job.opened_ns, self.now))
-                job.opened_ns = None
-                self.at(self.gap_ns, lambda name=action.member: self._want(name))  # type: ignore[misc]
+                job.uses.append((action.gpu, job.opened.pop(action.gpu), self.now))
+                if not job.opened:
+                    self.at(self.gap_ns, lambda name=action.member: self._want(name))  # type: ignore[misc]
 
-    def _drained(self, name: str) -> None:
+    def _open(self, action: Open, job: Job) -> None:
+        others = [n for n, j in self.jobs.items() if action.gpu in j.opened and j is not job]
+        assert others == [], f"{others} hold {action.gpu} while it goes to {action.member}"
+        job.opened.setdefault(action.gpu, self.now)
+        if job.wanted_ns is not None:
+            job.longest_wait_ns = max(job.longest_wait_ns, self.now - job.wanted_ns)
+            job.wanted_ns = None
+
+    def _drained(self, name: str, gpu: str) -> None:
         if name in self.jobs:
-            self._carry_out(self.arbiter.drained(name, self.now, self.now))
+            self._carry_out(self.arbiter.drained(name, gpu, self.now, self.now))

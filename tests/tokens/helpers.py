@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import Any, Self, TypeVar
 
 from kubeshare.tokens import client, control
 from kubeshare.tokens.daemon import Daemon
@@ -111,10 +111,12 @@ class RunningDaemon:
         write_grant(self.paths, asked)
         return wait_status(self.paths, asked.claim, 10)
 
-    def view(self, claim: str) -> dict[str, object]:
-        """What `top` would show of a claim."""
+    def view(self, claim: str, gpu: str | None = None) -> dict[str, Any]:
+        """What `top` would show of a claim; of its first GPU when none is named."""
         entries = client.ask_snapshot(self.paths)["claims"]
-        found: dict[str, object] = next(e for e in entries if e["claim"] == claim)
+        found: dict[str, Any] = next(
+            e for e in entries if e["claim"] == claim and gpu in {None, e["gpu"]}
+        )
         return found
 
 
@@ -144,7 +146,10 @@ class Page:
 
     @property
     def gate(self) -> GateState:
-        return GateState(self.cell()[1])
+        return self.gate_of(0)
+
+    def gate_of(self, cell: int) -> GateState:
+        return GateState(self.cell(cell)[1])
 
 
 class Client:
@@ -163,8 +168,16 @@ class Client:
             self.say(MessageType.HELLO, value=VERSION)
             assert self.hear().type is MessageType.WELCOME
 
-    def say(self, kind: MessageType, *, epoch: int = 0, time_ns: int = 0, value: int = 0) -> None:
-        self.socket.send(Message(kind, 0, epoch, os.getpid(), time_ns, value).pack())
+    def say(
+        self,
+        kind: MessageType,
+        *,
+        cell: int = 0,
+        epoch: int = 0,
+        time_ns: int = 0,
+        value: int = 0,
+    ) -> None:
+        self.socket.send(Message(kind, cell, epoch, os.getpid(), time_ns, value).pack())
 
     def hear(self) -> Message:
         return Message.unpack(self.socket.recv(MESSAGE.size))
@@ -190,8 +203,8 @@ class Client:
             self.socket.settimeout(10)
         return True
 
-    def want(self) -> None:
-        self.say(MessageType.WANT, epoch=self.page.epoch)
+    def want(self, cell: int = 0, *, mask: int = 0) -> None:
+        self.say(MessageType.WANT, cell=cell, epoch=self.page.cell(cell)[0], value=mask)
 
     def open(self) -> None:
         """Want, and wait until the gate is open."""
@@ -202,7 +215,7 @@ class Client:
         """Answer the next CLOSING."""
         asked = self.hear_until(MessageType.CLOSING)
         now = time.monotonic_ns() if time_ns is None else time_ns
-        self.say(MessageType.DRAINED, epoch=asked.epoch, time_ns=now)
+        self.say(MessageType.DRAINED, cell=asked.cell, epoch=asked.epoch, time_ns=now)
 
     def close(self) -> None:
         self.socket.close()

@@ -293,13 +293,6 @@ def test_a_process_of_a_refused_claim_is_turned_away(daemon: RunningDaemon) -> N
     assert client.hear().type is MessageType.REFUSED
 
 
-def test_several_gpus_in_one_claim_are_refused_by_name(daemon: RunningDaemon) -> None:
-    status = daemon.grant(grant("a", gpus=(GPU_A, GPU_B)))
-
-    assert status.state == "REFUSED"
-    assert "one GPU" in status.reason
-
-
 @pytest.mark.parametrize(
     ("text", "says"),
     [

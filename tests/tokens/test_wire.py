@@ -28,6 +28,8 @@ CONSTANTS = {
     "offsetof(struct ks_page_cell, epoch)": wire.EPOCH_OFFSET,
     "offsetof(struct ks_page_cell, gate_state)": wire.GATE_STATE_OFFSET,
     "offsetof(struct ks_page_cell, lease_end_ns)": wire.LEASE_END_OFFSET,
+    "offsetof(struct ks_page_cell, memory_limit_bytes)": wire.BOUNDS_OFFSET,
+    "offsetof(struct ks_page_cell, uuid)": wire.BOUNDS_OFFSET + wire.PAGE_BOUNDS.size,
     "offsetof(struct ks_page_cell, overhead_bytes)": wire.OVERHEAD_OFFSET,
     "sizeof(struct ks_counters)": wire.COUNTERS_SIZE,
 }

@@ -12,14 +12,15 @@ from pathlib import Path
 import click
 import structlog
 
-from kubeshare.core.token.arbiter import QUOTA_NS
+from kubeshare.core.token import DECAYED_AVERAGE, QUOTA_NS, SLIDING_WINDOW
 from kubeshare.tokens import control
-from kubeshare.tokens.daemon import AnotherDaemonError, Daemon
+from kubeshare.tokens.daemon import AnotherDaemonError, Daemon, Rules
 from kubeshare.tokens.files import Paths, default_run_folder
 
 log = structlog.get_logger(__name__)
 
 _NICENESS = -10
+_MEASURES = {"average": DECAYED_AVERAGE, "window": SLIDING_WINDOW}
 
 
 @click.command(
@@ -43,8 +44,16 @@ _NICENESS = -10
     type=click.FloatRange(min=0),
     help="End after so many seconds without a grant.  [default: never]",
 )
-def main(run_folder: Path | None, quota: float, idle_exit: float | None) -> None:
+@click.option(
+    "--usage",
+    type=click.Choice(sorted(_MEASURES)),
+    default="average",
+    show_default=True,
+    help="What fairness compares: a decayed average, or the paper's window of 10 s.",
+)
+def main(run_folder: Path | None, quota: float, idle_exit: float | None, usage: str) -> None:
     """Hand out the time tokens of this machine's GPUs."""
+    rules = Rules(round(quota * 1e9), _MEASURES[usage])
     structlog.configure(
         processors=[
             structlog.processors.add_log_level,
@@ -53,13 +62,13 @@ def main(run_folder: Path | None, quota: float, idle_exit: float | None) -> None
         ]
     )
     try:
-        asyncio.run(serve(Paths(run_folder or default_run_folder()), quota, idle_exit))
+        asyncio.run(serve(Paths(run_folder or default_run_folder()), rules, idle_exit))
     except (AnotherDaemonError, OSError) as error:
         click.echo(f"kubeshare.tokens: {error}", err=True)
         sys.exit(getattr(error, "exit_code", 3))
 
 
-async def serve(paths: Paths, quota_s: float, idle_exit_s: float | None) -> None:
+async def serve(paths: Paths, rules: Rules, idle_exit_s: float | None) -> None:
     """Serve until SIGTERM, SIGINT or, with `idle_exit_s`, too long without a grant."""
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
@@ -71,7 +80,7 @@ async def serve(paths: Paths, quota_s: float, idle_exit_s: float | None) -> None
     daemon = Daemon(
         paths,
         loop,
-        quota_ns=round(quota_s * 1e9),
+        rules=rules,
         on_looked=idle.on_looked,
         on_lost=stop.set,
     )

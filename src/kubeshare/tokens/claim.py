@@ -12,10 +12,12 @@ import socket
 from collections.abc import Callable
 from typing import Protocol
 
+from kubeshare.core.token import Tally
 from kubeshare.tokens import counters
 from kubeshare.tokens.connection import Connection, Rate
 from kubeshare.tokens.files import Grant, Paths
 from kubeshare.tokens.page import PageWriter
+from kubeshare.tokens.tallies import Tallies
 from kubeshare.tokens.wire import (
     MESSAGE,
     PROCESSES_MAX,
@@ -55,8 +57,8 @@ class Loop(Protocol):
 class ClaimEvents(Protocol):
     """Whom a claim tells what its processes said; all of them together are the claim."""
 
-    def on_want(self, claim: "Claim", cell: int) -> None:
-        """A launch waits at a closed gate."""
+    def on_want(self, claim: "Claim", gpus: list[str]) -> None:
+        """A launch waits at a closed gate; these GPUs are wanted together."""
 
     def on_drained(self, claim: "Claim", cell: int, idle_ns: int) -> None:
         """The GPU was done with the last of the processes at `idle_ns`."""
@@ -124,7 +126,9 @@ class Claim:
         self._folder.chmod(0o755)  # whatever the umask: any user of a container looks in
         counters.make(paths.counters(grant.claim))
         self._page = PageWriter(self._folder / "page", grant)
+        self._tallies = Tallies(paths.tally(grant.claim), len(grant.gpus))
         self._cells = [Cell() for _ in grant.gpus]
+        self._cell_of = {gpu.uuid: cell for cell, gpu in enumerate(grant.gpus)}
         self._connections: set[Connection] = set()
         self._processes: set[Connection] = set()  # those that said HELLO
         self._accepts = Rate(_ACCEPTS_PER_SECOND, PROCESSES_MAX, clock())
@@ -147,11 +151,26 @@ class Claim:
         Raises:
             LookupError: the claim holds no part of this GPU.
         """
-        for cell, part in enumerate(self.grant.gpus):
-            if part.uuid == uuid:
-                self._page.set_overhead(cell, overhead_bytes)
-                return
-        raise LookupError(f"claim {self.name} holds no part of {uuid}")
+        if uuid not in self._cell_of:
+            raise LookupError(f"claim {self.name} holds no part of {uuid}")
+        self._page.set_overhead(self._cell_of[uuid], overhead_bytes)
+
+    def cell_of(self, uuid: str) -> int:
+        """The index of the cell of one of its GPUs."""
+        return self._cell_of[uuid]
+
+    def tallies(self) -> dict[str, Tally]:
+        """What was counted of it so far, by GPU."""
+        return {uuid: self._tallies.read(cell) for uuid, cell in self._cell_of.items()}
+
+    def keep(self, index: int, tally: Tally) -> None:
+        """Note what is counted of it now."""
+        self._tallies.write(index, tally)
+
+    def change(self, grant: Grant) -> None:
+        """The grant says other bounds for the same GPUs in the same order."""
+        self.grant = grant
+        self._page.change(grant)
 
     def use(self) -> list[counters.Use]:
         """What the processes say they use, by cell."""
@@ -213,6 +232,7 @@ class Claim:
         self.release()
         shutil.rmtree(self._folder, ignore_errors=True)
         self._paths.counters(self.name).unlink(missing_ok=True)
+        self._paths.tally(self.name).unlink(missing_ok=True)
         self._paths.status(self.name).unlink(missing_ok=True)
 
     def _listen(self) -> socket.socket:
@@ -291,13 +311,21 @@ class Claim:
             raise MessageError(f"cell {message.cell} of {len(self._cells)}")
         match message.type:
             case MessageType.WANT:
-                self._events.on_want(self, message.cell)
+                connection.cells = message.value | 1 << message.cell
+                self._events.on_want(self, self._gpus_in_use())
             case MessageType.DRAINED:
                 self._drained(connection, message)
             case MessageType.IDLE:
                 self._idle(connection, message)
             case _:
                 raise MessageError(f"{message.type.name} is not for a process to say")
+
+    def _gpus_in_use(self) -> list[str]:
+        """What all processes together want: those of a job may wait for each other's GPUs."""
+        cells = 0
+        for process in self._processes:
+            cells |= process.cells
+        return [gpu.uuid for cell, gpu in enumerate(self.grant.gpus) if cells >> cell & 1]
 
     def _hello(self, connection: Connection, message: Message) -> None:
         if message.type is not MessageType.HELLO:

@@ -46,9 +46,10 @@ class Connection:
         pid: of the process that connected, as the kernel translates it for the daemon;
             0 when it lives in a PID namespace that the daemon does not see.
         protocol: the one that was agreed on; None before its HELLO.
+        cells: bit n is set when it uses cell n, by what it last wanted.
     """
 
-    __slots__ = ("_socket", "pid", "protocol", "rate")
+    __slots__ = ("_socket", "cells", "pid", "protocol", "rate")
 
     def __init__(self, accepted: socket.socket, rate: Rate) -> None:
         self._socket = accepted
@@ -56,6 +57,7 @@ class Connection:
         credentials = accepted.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
         self.pid: int = _CREDENTIALS.unpack(credentials)[0]
         self.protocol: int | None = None
+        self.cells = 0
 
     def fileno(self) -> int:
         """Its descriptor."""

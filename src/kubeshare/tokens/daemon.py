@@ -14,31 +14,31 @@ and come back when there is a daemon again.
 import asyncio
 import fcntl
 import os
-import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 import msgspec
 import structlog
 
-from kubeshare.core.token.arbiter import QUOTA_NS
+from kubeshare.core.token import DECAYED_AVERAGE, QUOTA_NS, Measure, Open, Shut
+from kubeshare.tokens.arbitration import Arbitration
 from kubeshare.tokens.claim import Claim
 from kubeshare.tokens.connection import Rate
 from kubeshare.tokens.control import Answer, SetOverhead
 from kubeshare.tokens.files import (
+    Grant,
     GrantError,
     Paths,
     Status,
     read_grant,
-    read_status,
     remove_grant,
     write_status,
 )
 from kubeshare.tokens.fit import shortfall
-from kubeshare.tokens.gpu import Gpu
-from kubeshare.tokens.linux import FolderWatch, Timer
+from kubeshare.tokens.folder import GrantFolder
+from kubeshare.tokens.linux import Timer
 from kubeshare.tokens.owners import Owners, holder_name
 from kubeshare.tokens.snapshot import entries
 from kubeshare.tokens.wire import GrantState
@@ -48,14 +48,21 @@ log = structlog.get_logger(__name__)
 _COMPLAINTS_PER_SECOND = 1
 _COMPLAINTS_BURST = 5
 
-# What tells one writing of a file from another: inode, size, time of change.
-Signature = tuple[int, int, int]
-
 
 class AnotherDaemonError(Exception):
     """The run folder has a daemon already."""
 
     exit_code = 1
+
+
+class Rules(NamedTuple):
+    """By what the tokens are handed out: the quota of grants without their own, the measure."""
+
+    quota_ns: int = QUOTA_NS
+    measure: Measure = DECAYED_AVERAGE
+
+
+DEFAULT_RULES: Final = Rules()
 
 
 class OnLooked(Protocol):
@@ -70,7 +77,7 @@ class Daemon:
     Args:
         paths: of the run folder.
         loop: the running event loop.
-        quota_ns: of grants that do not bring their own.
+        rules: by what the tokens are handed out.
         on_looked: told after each look at the grants whether there is none.
         on_lost: told that the run folder has been removed: nothing can be granted any more.
     """
@@ -80,77 +87,80 @@ class Daemon:
         paths: Paths,
         loop: asyncio.AbstractEventLoop,
         *,
-        quota_ns: int = QUOTA_NS,
+        rules: Rules = DEFAULT_RULES,
         on_looked: OnLooked = lambda *, is_empty: None,  # noqa: ARG005  a name of the protocol
         on_lost: Callable[[], None] = lambda: None,
     ) -> None:
         self._paths = paths
         self._loop = loop
-        self._quota_ns = quota_ns
         self._on_looked = on_looked
         self._on_lost = on_lost
         self._clock = time.monotonic_ns
         self._lock = _take_lock(paths)
         self._timer = Timer()
-        self._watch = FolderWatch(paths.grants)
+        self._folder = GrantFolder(paths)
         self._claims: dict[str, Claim] = {}
-        self._gpus: dict[str, Gpu] = {}
-        self._signatures: dict[Path, Signature] = {}
+        self._tokens = Arbitration(rules.quota_ns, rules.measure, self._clock, _warn_of_late_drain)
         self._owners = Owners(loop, self._on_owner_gone)
         self._orphans: set[str] = set()
         self._complaints: dict[str, Rate] = {}
-        self._sweep()
-        loop.add_reader(self._watch.fd, self._on_grants_changed)
+        self.dropped = 0
+        self._folder.sweep()
+        loop.add_reader(self._folder.fd, self._look_at_grants)
         loop.add_reader(self._timer.fd, self._on_timer)
         self._look_at_grants()
 
     # ---- the grant files ----
 
-    def _sweep(self) -> None:
-        """Remove what a daemon before this one left of grants that are no more."""
-        for folder in (self._paths.claims, self._paths.counters_folder, self._paths.statuses):
-            for left in folder.iterdir():
-                claim = left.name.removesuffix(".json") if left.suffix else left.name
-                if not self._paths.grants.joinpath(f"{claim}.json").exists():
-                    shutil.rmtree(left) if left.is_dir() else left.unlink()
-
-    def _on_grants_changed(self) -> None:
-        self._watch.clear()
-        if not self._paths.grants.is_dir():
-            log.error("the run folder has been removed", folder=str(self._paths.root))
+    def _look_at_grants(self) -> None:
+        """End, change and begin what is not as it was."""
+        try:
+            changes = self._folder.look()
+        except FileNotFoundError:
+            log.error("the run folder has been removed", folder=str(self._paths.root))  # noqa: TRY400  it says it all
             self._on_lost()
             return
-        self._look_at_grants()
-        self._arm()
-
-    def _look_at_grants(self) -> None:
-        """Compare the folder with what is live; end and begin what differs."""
-        found: dict[Path, Signature] = {}
-        for entry in os.scandir(self._paths.grants):
-            if entry.name.endswith(".json") and not entry.name.startswith("."):
-                try:
-                    stat = entry.stat(follow_symlinks=False)
-                except FileNotFoundError:
-                    continue
-                found[Path(entry.path)] = (stat.st_ino, stat.st_size, stat.st_mtime_ns)
-        for path in [path for path, known in self._signatures.items() if found.get(path) != known]:
-            del self._signatures[path]
+        for path in changes.gone:
             self._end(path.stem)
-        self._retry_refused()
-        new = sorted(found.keys() - self._signatures.keys(), key=self._was_active, reverse=True)
-        for path in new:
-            self._signatures[path] = found[path]
+        for path in changes.changed:
+            self._change(path)
+        for claim in self._claims.values():
+            if claim.state is GrantState.REFUSED:
+                self._decide(claim)
+        for path in changes.new:
             self._begin(path)
         self._on_looked(is_empty=not self._claims)
+        self._arm()
 
-    def _was_active(self, path: Path) -> tuple[bool, int]:
-        """Sorts the grants that a daemon before this one activated first, then by age."""
+    def _change(self, path: Path) -> None:
+        """A grant file says something else: a live grant that names the same GPUs goes on."""
+        claim = self._claims.get(path.stem)
         try:
-            status = read_status(self._paths, path.stem)
-            age = -path.stat().st_mtime_ns
-        except (GrantError, FileNotFoundError):
-            return False, 0
-        return status is not None and status.state == "ACTIVE", age
+            grant = read_grant(path)
+        except (GrantError, OSError) as error:
+            if claim is None or claim.state is not GrantState.ACTIVE:
+                self._end(path.stem)
+                self._begin(path)
+                return
+            log.warning("change not understood, the grant stays as it was", error=str(error))
+            return
+        is_same = claim is not None and _is_same_but_for_bounds(claim.grant, grant)
+        if claim is None or not is_same or claim.state is not GrantState.ACTIVE:
+            self._end(path.stem)
+            self._begin(path)
+            return
+        live = self._live()
+        live.remove(claim.grant)
+        missing = shortfall(grant, live, holder_name)
+        if missing:
+            log.warning("change refused", claim=claim.name, reason=missing)
+            reason = f"the grant stays as it was: {missing}"
+            self._answer(claim.name, claim.state, reason)
+            return
+        claim.change(grant)
+        self._tokens.change(grant)
+        self._answer(claim.name, claim.state, "")
+        log.info("grant changed", claim=claim.name)
 
     def _begin(self, path: Path) -> None:
         try:
@@ -174,27 +184,20 @@ class Daemon:
         self._claims[grant.claim] = claim
         self._decide(claim)
 
+    def _live(self) -> list[Grant]:
+        return [c.grant for c in self._claims.values() if c.state is GrantState.ACTIVE]
+
     def _decide(self, claim: Claim) -> None:
         """Activate a grant that fits beside the live ones, refuse any other."""
-        live = [c.grant for c in self._claims.values() if c.state is GrantState.ACTIVE]
-        if len(claim.grant.gpus) > 1:
-            reason: str | None = "a claim may hold one GPU so far, this one names several"
-        else:
-            reason = shortfall(claim.grant, live, holder_name)
+        reason = shortfall(claim.grant, self._live(), holder_name)
         state = GrantState.REFUSED if reason else GrantState.ACTIVE
         if state is claim.state:
             return
         log.info("grant decided", claim=claim.name, state=state.name, reason=reason or "")
         if state is GrantState.ACTIVE:
-            for cell, part in enumerate(claim.grant.gpus):
-                self._gpu(part.uuid).add(claim, cell)
+            self._tokens.add(claim)
         claim.set_state(state)
         self._answer(claim.name, state, reason or "")
-
-    def _retry_refused(self) -> None:
-        for claim in self._claims.values():
-            if claim.state is GrantState.REFUSED:
-                self._decide(claim)
 
     def _answer(self, claim: str, state: GrantState, reason: str) -> None:
         try:
@@ -210,23 +213,10 @@ class Daemon:
         claim = self._claims.pop(name, None)
         if claim is None:
             return
-        for part in claim.grant.gpus:
-            gpu = self._gpus.get(part.uuid)
-            if gpu is not None:
-                gpu.remove(name)
-                if gpu.is_empty:
-                    del self._gpus[part.uuid]
+        if claim.state is GrantState.ACTIVE:
+            self._tokens.remove(name)
         claim.end()
         log.info("grant ended", claim=name)
-
-    def _gpu(self, uuid: str) -> Gpu:
-        if uuid not in self._gpus:
-            self._gpus[uuid] = Gpu(
-                self._quota_ns,
-                self._clock,
-                lambda name: log.warning("holder did not drain, bypassed", claim=name, gpu=uuid),
-            )
-        return self._gpus[uuid]
 
     def _on_owner_gone(self, name: str) -> None:
         """Drop the grant, or when the owner left children on the GPU: after the last of them."""
@@ -239,29 +229,27 @@ class Daemon:
     def _drop(self, name: str) -> None:
         remove_grant(self._paths, name)
         self._look_at_grants()
-        self._arm()
 
     # ---- what processes say (ClaimEvents) ----
 
-    def on_want(self, claim: Claim, cell: int) -> None:
+    def on_want(self, claim: Claim, gpus: list[str]) -> None:
         """A launch waits at a closed gate."""
-        self._gpu(claim.grant.gpus[cell].uuid).want(claim.name)
+        self._tokens.want(claim.name, gpus)
         self._arm()
 
     def on_drained(self, claim: Claim, cell: int, idle_ns: int) -> None:
         """The GPU was done with the claim at `idle_ns`."""
-        self._gpu(claim.grant.gpus[cell].uuid).drained(claim.name, idle_ns)
+        self._tokens.drained(claim.name, claim.grant.gpus[cell].uuid, idle_ns)
         self._arm()
 
     def on_idle(self, claim: Claim, cell: int) -> None:
         """The claim has nothing queued."""
-        self._gpu(claim.grant.gpus[cell].uuid).idle(claim.name)
+        self._tokens.idle(claim.name, claim.grant.gpus[cell].uuid)
         self._arm()
 
     def on_gone(self, claim: Claim) -> None:
         """The last connection of the claim is closed."""
-        for part in claim.grant.gpus:
-            self._gpu(part.uuid).gone(claim.name)
+        self._tokens.gone(claim.name)
         if claim.name in self._orphans:
             # Not from within this claim's own callback: it ends the claim.
             self._loop.call_soon(self._drop, claim.name)
@@ -269,6 +257,7 @@ class Daemon:
 
     def on_dropped(self, claim: Claim, reason: str) -> None:
         """A connection was closed for what its process did."""
+        self.dropped += 1
         now = self._clock()
         new = Rate(_COMPLAINTS_PER_SECOND, _COMPLAINTS_BURST, now)
         if self._complaints.setdefault(claim.name, new).allows(now):
@@ -278,30 +267,18 @@ class Daemon:
 
     def _on_timer(self) -> None:
         self._timer.clear()
-        now = self._clock()
-        for gpu in self._gpus.values():
-            deadline = gpu.deadline()
-            if deadline is not None and deadline <= now:
-                gpu.tick()
+        self._tokens.tick()
         self._arm()
 
     def _arm(self) -> None:
-        deadlines = [gpu.deadline() for gpu in self._gpus.values()]
-        self._timer.set(min((at for at in deadlines if at is not None), default=None))
+        self._timer.set(self._tokens.deadline())
 
     # ---- for people, and the end ----
 
     def snapshot(self) -> dict[str, Any]:
         """Who holds what now."""
-        views = {uuid: gpu.views() for uuid, gpu in self._gpus.items()}
-        found = []
-        for claim in self._claims.values():
-            of_claim = {
-                uuid: members[claim.name]
-                for uuid, members in views.items()
-                if claim.name in members
-            }
-            found.extend(entries(claim, of_claim))
+        views = self._tokens.views()
+        found = [entry for claim in self._claims.values() for entry in entries(claim, views)]
         return {"pid": os.getpid(), "nowNs": self._clock(), "claims": found}
 
     def connections(self) -> dict[str, Any]:
@@ -342,10 +319,21 @@ class Daemon:
         for claim in self._claims.values():
             claim.release()
         self._owners.close()
-        for watched in (self._timer, self._watch):
+        for watched in (self._timer, self._folder):
             self._loop.remove_reader(watched.fd)
             watched.close()
         os.close(self._lock)
+
+
+def _is_same_but_for_bounds(before: Grant, after: Grant) -> bool:
+    """Whether both name the same GPUs in the same order for the same holder."""
+    uuids = [gpu.uuid for gpu in before.gpus]
+    return uuids == [gpu.uuid for gpu in after.gpus] and before.owner == after.owner
+
+
+def _warn_of_late_drain(done: Open | Shut) -> None:
+    what = "bypassed" if isinstance(done, Shut) else "its gate is opened once more"
+    log.warning("holder did not drain in time", claim=done.member, gpu=done.gpu, done=what)
 
 
 def _take_lock(paths: Paths) -> int:

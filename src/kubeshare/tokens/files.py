@@ -6,6 +6,7 @@
                                    or `kubeshare run`, whole, by rename
     RUN/claims/CLAIM/{page,socket} made by the daemon, mounted read-only in containers
     RUN/counters/CLAIM             made by the daemon, mounted writable
+    RUN/tallies/CLAIM              what the daemon counts, outlives it
     RUN/status/CLAIM.json          the daemon's answer to the grant
     RUN/control                    the daemon's door for `kubeshare top`
     RUN/daemon.lock, daemon.log    one daemon a folder
@@ -23,6 +24,7 @@ from typing import Final, Literal, TypeVar
 import msgspec
 
 from kubeshare.core.units import MICROS
+from kubeshare.tokens.wire import CELLS_MAX
 
 GRANT_VERSION: Final = 1
 RUN_FOLDER_ENV: Final = "KUBESHARE_RUN"
@@ -131,6 +133,8 @@ class Grant(
             raise ValueError(f"version {self.version} is not known, {GRANT_VERSION} is")
         if not self.gpus:
             raise ValueError("gpus is empty")
+        if len(self.gpus) > CELLS_MAX:
+            raise ValueError(f"gpus names {len(self.gpus)}, a claim has at most {CELLS_MAX}")
         if len({gpu.uuid for gpu in self.gpus}) != len(self.gpus):
             raise ValueError("gpus names a GPU twice")
         low, high = _QUOTA_BOUNDS_NS
@@ -167,9 +171,15 @@ class Paths:
         self.claims = root / "claims"
         self.counters_folder = root / "counters"
         self.statuses = root / "status"
+        self.tallies = root / "tallies"
         self.control = root / "control"
         self.lock = root / "daemon.lock"
         self.log = root / "daemon.log"
+
+    @property
+    def made(self) -> tuple[Path, ...]:
+        """The folders in which the daemon makes what belongs to a claim."""
+        return self.claims, self.counters_folder, self.tallies, self.statuses
 
     def grant(self, claim: str) -> Path:
         """The grant file of a claim."""
@@ -182,6 +192,10 @@ class Paths:
     def counters(self, claim: str) -> Path:
         """The file that the claim's processes write."""
         return self.counters_folder / check_claim(claim)
+
+    def tally(self, claim: str) -> Path:
+        """What the daemon counts of a claim."""
+        return self.tallies / check_claim(claim)
 
     def status(self, claim: str) -> Path:
         """The daemon's answer."""
@@ -198,7 +212,7 @@ class Paths:
             raise PermissionError(
                 f"{self.root} belongs to another user: name a folder of yours in {RUN_FOLDER_ENV}"
             )
-        for folder in (self.grants, self.claims, self.counters_folder, self.statuses):
+        for folder in (self.grants, *self.made):
             folder.mkdir(mode=0o700, exist_ok=True)
 
 

@@ -18,11 +18,13 @@ from pathlib import Path
 from kubeshare.tokens.files import Grant
 from kubeshare.tokens.linux import futex_wake
 from kubeshare.tokens.wire import (
+    BOUNDS_OFFSET,
     EPOCH_OFFSET,
     GATE_STATE_OFFSET,
     GRANT_STATE_OFFSET,
     LEASE_END_OFFSET,
     OVERHEAD_OFFSET,
+    PAGE_BOUNDS,
     PAGE_CELL,
     PAGE_HEADER,
     PAGE_MAGIC,
@@ -82,6 +84,13 @@ class PageWriter:
             self.set_gate(cell, GateState.CLOSED)
         header = (PAGE_MAGIC, VERSION, size, self._cells, state)
         PAGE_HEADER.pack_into(self._map, 0, *header)
+
+    def change(self, grant: Grant) -> None:
+        """The cells' bounds are others; their GPUs, gates and leases stay."""
+        for cell, gpu in enumerate(grant.gpus):
+            at = _offset(cell) + BOUNDS_OFFSET
+            bounds = (gpu.memory, gpu.memory_total, gpu.request, gpu.limit)
+            PAGE_BOUNDS.pack_into(self._map, at, *bounds)
 
     def epoch(self, cell: int) -> int:
         """The cell's present epoch."""

@@ -1,5 +1,6 @@
 """What the daemon tells people: who holds what now, as one JSON line."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from kubeshare.core.token import MemberView
@@ -7,17 +8,17 @@ from kubeshare.tokens.claim import Claim
 from kubeshare.tokens.owners import holder_name
 
 
-def entries(claim: Claim, views: dict[str, MemberView]) -> list[dict[str, Any]]:
+def entries(claim: Claim, views: Mapping[tuple[str, str], MemberView]) -> list[dict[str, Any]]:
     """One entry for each of the claim's GPUs: shares 0 to 1, times in ns, memory in bytes.
 
     Args:
         claim: live or refused.
-        views: by GPU; those without one are not granted.
+        views: by claim and GPU; those without one are not granted.
     """
     use = claim.use()
     found = []
     for cell, part in enumerate(claim.grant.gpus):
-        view = views.get(part.uuid)
+        view = views.get((claim.name, part.uuid))
         found.append(
             {
                 "gpu": part.uuid,
@@ -29,7 +30,13 @@ def entries(claim: Claim, views: dict[str, MemberView]) -> list[dict[str, Any]]:
                 "requestMicros": part.request,
                 "limitMicros": part.limit,
                 "share": view.share if view else 0.0,
+                "recentShare": view.recent_share if view else 0.0,
                 "chargedNs": view.charged_ns if view else 0,
+                "grants": view.grants if view else 0,
+                "drains": view.drains if view else 0,
+                "drainNs": view.drain_ns if view else 0,
+                "overruns": view.overruns if view else 0,
+                "bypasses": view.bypasses if view else 0,
                 "waits": view.waits if view else 0,
                 "waitedNs": view.waited_ns if view else 0,
                 "longestWaitNs": view.longest_wait_ns if view else 0,

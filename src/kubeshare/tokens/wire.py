@@ -29,7 +29,10 @@ overhead_bytes."""
 EPOCH_OFFSET: Final = 0
 GATE_STATE_OFFSET: Final = 4
 LEASE_END_OFFSET: Final = 8
+BOUNDS_OFFSET: Final = 16
 OVERHEAD_OFFSET: Final = 56
+PAGE_BOUNDS: Final = struct.Struct("=QQII")
+"""From `BOUNDS_OFFSET` on: memory_limit_bytes, memory_total_bytes, request, limit."""
 
 MESSAGE: Final = struct.Struct("=HHIIIQQ")
 

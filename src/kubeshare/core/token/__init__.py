@@ -1,36 +1,35 @@
-"""The time token: who may use a GPU now, and for how long.
+"""The time token: who may use which GPUs now, and for how long.
 
-One `Arbiter` a GPU. It is a state machine without I/O, clock or threads: events
-go in with the time at which they happened, actions come out, and `deadline`
-says when to come back with a tick if nothing happens before::
+One `Arbiter` a machine. It is a state machine without I/O, clock or threads:
+events go in with the time at which they happened, actions come out, and
+`deadline` says when to come back with a tick if nothing happens before::
 
     CLOSED ──want──▶ (waiting) ──chosen──▶ OPEN ──lease over, idle──▶ CLOSING ──drained──▶ CLOSED
 
-At most one member of a GPU is not CLOSED. `usage` has the two measures that
-decide: the decayed average that fairness compares, and the allowance that
-holds a member to its limit.
+On each GPU at most one member is not CLOSED. `usage` measures who used how
+much, `entitlement` keeps requests and limits exactly, `turns` chooses, `gangs`
+serves those that need several GPUs at once.
 """
 
-from kubeshare.core.token.arbiter import (
-    Action,
-    Arbiter,
-    Close,
-    Extend,
-    Open,
-    Shut,
-    UnknownMemberError,
-    Watch,
-)
+from kubeshare.core.token.action import Action, Close, Extend, Open, Shut, Watch
+from kubeshare.core.token.arbiter import QUOTA_NS, Arbiter, UnknownMemberError
 from kubeshare.core.token.member import MemberView
+from kubeshare.core.token.part import Tally
+from kubeshare.core.token.usage import DECAYED_AVERAGE, SLIDING_WINDOW, Measure
 
 __all__ = [
+    "DECAYED_AVERAGE",
+    "QUOTA_NS",
+    "SLIDING_WINDOW",
     "Action",
     "Arbiter",
     "Close",
     "Extend",
+    "Measure",
     "MemberView",
     "Open",
     "Shut",
+    "Tally",
     "UnknownMemberError",
     "Watch",
 ]

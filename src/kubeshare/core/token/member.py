@@ -1,21 +1,29 @@
-"""One member of a GPU's arbiter: what it may, what it used, how it waited."""
+"""One member of an arbiter: a claim, with its parts of one or several GPUs."""
 
 import enum
 
 import msgspec
 
-from kubeshare.core.token.usage import SHORTEST_GRANT_NS, TAU_NS, Allowance, DecayedAverage
-from kubeshare.core.units import MICROS
+from kubeshare.core.token.part import BEHIND, OVERDUE, Part, Standing
+
+_PATIENCE_NS = 500_000_000
+"""Who is behind and waited for so long goes first."""
 
 
 class MemberView(msgspec.Struct, frozen=True, kw_only=True):
-    """What a member holds and got, for people.
+    """What a member holds and got of one GPU, for people.
 
     Attributes:
         request: micros.
         limit: micros.
-        share: the decayed average of its use, 0 to 1.
+        share: the measure of its use, 0 to 1.
+        recent_share: of the last 10 s, 0 to 1.
         charged_ns: GPU time charged since it was added.
+        grants: how often its gate was opened.
+        drains: how often it closed and the GPU came to be done with it.
+        drain_ns: from the closings to the ends of the drains.
+        overruns: drains that ended later than the shortest grant lasts.
+        bypasses: drains that did not end in time.
         waits: how often it waited for the token.
         waited_ns: how long in all, including a wait that is going on.
         longest_wait_ns: the longest one that ended.
@@ -23,10 +31,17 @@ class MemberView(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     name: str
+    gpu: str
     request: int
     limit: int
     share: float
+    recent_share: float
     charged_ns: int
+    grants: int
+    drains: int
+    drain_ns: int
+    overruns: int
+    bypasses: int
     waits: int
     waited_ns: int
     longest_wait_ns: int
@@ -34,7 +49,7 @@ class MemberView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Phase(enum.Enum):
-    """Of the member's gate."""
+    """Of the gates that the member holds."""
 
     CLOSED = enum.auto()
     OPEN = enum.auto()
@@ -42,132 +57,130 @@ class Phase(enum.Enum):
 
 
 class Member:
-    """One member's part of the state."""
+    """One member's part of the state.
+
+    Args:
+        name: unique.
+        quota_ns: its longest grant.
+
+    Attributes:
+        parts: by GPU, in the order of the GPUs' UUIDs.
+        held: those whose gates are not closed, in the same order.
+        wanted: those that it waits for, all together; empty when it does not wait.
+        until_ns: when OPEN the end of the lease, when CLOSING that of the patience.
+        watched: whether it has been asked to say when it is idle.
+        was_reopened: whether its drain took too long once already in this grant.
+        is_new: whether it has never been served.
+    """
 
     __slots__ = (
-        "allowance",
-        "average",
-        "bypassed_ns",
-        "charged_ns",
-        "limit",
-        "longest_wait_ns",
+        "held",
+        "is_new",
         "name",
+        "parts",
         "phase",
         "quota_ns",
-        "request",
-        "since_ns",
-        "target",
-        "waited_ns",
+        "until_ns",
         "waiting_since_ns",
-        "waits",
+        "wanted",
+        "was_reopened",
         "watched",
     )
 
-    def __init__(self, name: str, request: int, limit: int, quota_ns: int, now: int) -> None:
+    def __init__(self, name: str, quota_ns: int) -> None:
         self.name = name
-        self.request = request
-        self.limit = limit
         self.quota_ns = quota_ns
-        # The average is looked at between grants, at the ends of its swings; a request
-        # that were compared bare would be met at the peaks and missed on average.
-        fraction = request / MICROS
-        self.target = fraction + fraction * (1 - fraction) * quota_ns / TAU_NS
-        self.average = DecayedAverage(request / MICROS, now)
-        self.allowance = Allowance(limit, quota_ns, now) if limit < MICROS else None
+        self.parts: dict[str, Part] = {}
+        self.held: list[Part] = []
+        self.wanted: list[Part] = []
         self.phase = Phase.CLOSED
-        self.bypassed_ns: int | None = None  # since when it has not reported
+        self.until_ns = 0
+        self.waiting_since_ns = 0
         self.watched = False
-        self.since_ns = now  # up to here its use is accounted for
-        self.charged_ns = 0
-        self.waiting_since_ns: int | None = None
-        self.waits = self.waited_ns = self.longest_wait_ns = 0
+        self.was_reopened = False
+        self.is_new = True
 
-    def account(self, until: int, *, using: bool) -> None:
-        """Account for the time since the last account."""
-        if until <= self.since_ns:
-            return
-        self.average.advance(until, using=using)
-        if self.allowance is not None:
-            self.allowance.advance(until, using=using)
-        if using:
-            self.charged_ns += until - self.since_ns
-        self.since_ns = until
+    @property
+    def is_gang(self) -> bool:
+        """Whether it waits for several GPUs."""
+        return len(self.wanted) > 1
 
-    def charge(self, idle_ns: int, now: int) -> None:
-        """End a use: it lasted until `idle_ns`, believed only within the use itself."""
-        self.account(min(idle_ns, now), using=True)
-        self.account(now, using=False)
+    @property
+    def is_eligible(self) -> bool:
+        """Whether it waits and is at none of its limits."""
+        return bool(self.wanted) and not any(part.held_back for part in self.wanted)
 
-    def charge_late(self, idle_ns: int, now: int) -> None:
-        """A bypassed member reports: what it used since then is charged after all."""
-        if self.bypassed_ns is None:
-            return
-        start, self.bypassed_ns = self.bypassed_ns, None
-        self.account(now, using=False)
-        end = min(idle_ns, now)
-        if end > start:
-            self.average.add(start, end)
-            if self.allowance is not None:
-                self.allowance.add(end - start)
-            self.charged_ns += end - start
-
-    def start_waiting(self, now: int) -> None:
-        """Note the first want of a wait; more of them change nothing."""
-        if self.waiting_since_ns is None:
+    def start_waiting(self, wanted: list[Part], now: int) -> bool:
+        """Note the first want of a wait. Whether another set of GPUs is wanted than before."""
+        if wanted == self.wanted:
+            return False
+        if not self.wanted:
             self.waiting_since_ns = now
-            self.waits += 1
+        for part in self.parts.values():
+            waits = part in wanted
+            if waits is not part.waits:
+                part.settle(now)
+                part.waits = waits
+                part.tally.waits += waits
+        self.wanted = wanted
+        return True
 
     def stop_waiting(self, now: int) -> None:
         """It is served, or does not want any more."""
-        if self.waiting_since_ns is not None:
-            waited = now - self.waiting_since_ns
-            self.waited_ns += waited
-            self.longest_wait_ns = max(self.longest_wait_ns, waited)
-            self.waiting_since_ns = None
+        waited = now - self.waiting_since_ns
+        for part in self.wanted:
+            part.settle(now)
+            part.waits = False
+            part.tally.waited_ns += waited
+            part.tally.longest_wait_ns = max(part.tally.longest_wait_ns, waited)
+        self.wanted = []
 
-    @property
-    def held_back(self) -> bool:
-        """Whether it is at its limit."""
-        return self.allowance is not None and self.allowance.held_back
+    def ready_at(self) -> int | None:
+        """When a member that waits is at none of its limits any more, in ns; None: never."""
+        ready = [part.allowance.ready_at() for part in self.wanted if part.allowance]
+        known = [at for at in ready if at is not None]
+        return max(known) if known and len(known) == len(ready) else None
 
-    def has_run_out(self, now: int) -> bool:
-        """Whether a holder, using the GPU since the last account, is at its limit by now."""
-        allowance = self.allowance
-        return allowance is not None and now - self.since_ns >= allowance.runs_out_after()
+    def rank(self, now: int) -> tuple[Standing, str]:
+        """The smallest rank is served next; of several GPUs that on which it has most counts.
 
-    def rank(self, now: int, *, using: bool) -> tuple[bool, float, str]:
-        """The smallest rank is served next: below the request first, then the least used."""
-        share = self.average.at(now, using=using)
-        below = share - self.target
-        return (below >= 0, share if below >= 0 else below, self.name)
+        So there is one order of all members, whatever GPUs they want, and no two
+        of them can each be first on a GPU that the other needs.
+        """
+        parts = self.wanted or self.held
+        worst = max(part.standing(now) for part in parts)
+        waited_ns = now - self.waiting_since_ns
+        if self.wanted and (self.is_new or (worst[0] == BEHIND and waited_ns >= _PATIENCE_NS)):
+            worst = (OVERDUE, self.waiting_since_ns)
+        return worst, self.name
 
-    def grant_ns(self) -> int:
-        """How long it may run now: the quota, or until it reaches its limit."""
-        if self.allowance is None:
-            return self.quota_ns
-        return max(SHORTEST_GRANT_NS, min(self.quota_ns, self.allowance.runs_out_after()))
-
-    def view(self, now: int) -> MemberView:
-        """What it holds and got so far."""
-        using = self.phase is not Phase.CLOSED
-        waiting = now - self.waiting_since_ns if self.waiting_since_ns is not None else 0
+    def view(self, part: Part, now: int) -> MemberView:
+        """What it holds and got so far of one GPU."""
+        tally = part.tally
         return MemberView(
             name=self.name,
-            request=self.request,
-            limit=self.limit,
-            share=self.average.at(now, using=using),
-            charged_ns=self.charged_ns + (now - self.since_ns if using else 0),
-            waits=self.waits,
-            waited_ns=self.waited_ns + waiting,
-            longest_wait_ns=self.longest_wait_ns,
-            state=self._state(),
+            gpu=part.seat.gpu,
+            request=part.bounds.request,
+            limit=part.bounds.limit,
+            share=part.usage.at(now, using=part.is_held),
+            recent_share=part.recent.at(now, using=part.is_held),
+            charged_ns=tally.charged_ns + (now - part.since_ns if part.is_held else 0),
+            grants=tally.grants,
+            drains=tally.drains,
+            drain_ns=tally.drain_ns,
+            overruns=tally.overruns,
+            bypasses=tally.bypasses,
+            waits=tally.waits,
+            waited_ns=tally.waited_ns + (now - self.waiting_since_ns if part.waits else 0),
+            longest_wait_ns=tally.longest_wait_ns,
+            state=self._state(part),
         )
 
-    def _state(self) -> str:
-        if self.phase is not Phase.CLOSED:
+    def _state(self, part: Part) -> str:
+        if part.is_held:
             return self.phase.name.lower()
-        if self.bypassed_ns is not None:
+        if part.bypassed_ns is not None:
             return "hung"
-        if self.waiting_since_ns is None:
+        if not part.waits:
             return "idle"
-        return "held back" if self.held_back else "waiting"
+        return "held back" if part.held_back else "waiting"

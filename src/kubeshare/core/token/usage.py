@@ -1,30 +1,39 @@
-"""Two measures of one member's use of a GPU.
+"""How much of a GPU's time a member used of late.
 
-`DecayedAverage` answers *who is furthest below its share*. It forgets with a
-time constant instead of a hard window, so it never jumps when an old grant
-leaves the window; its mean over time is the share of time used.
+`DecayedAverage` forgets with a time constant instead of a hard window, so it
+never jumps when an old grant leaves the window; its mean over time is the share
+of time used.
 
-`Allowance` answers *may it run at all*. The average swings around its mean by
-half a grant, so cutting it off at the limit would hold a member below its
-limit: a quarter to one point lost, and more for a member whose limit is also
-its request and who must wait for others. The allowance is the exact integral
-of (limit - use): what is not used while waiting is kept, up to a cap, and what
-is overrun is owed.
+`SlidingWindow` is the measure of the KubeShare paper (section 4.5): time held
+within the last seconds. It is exact about them, and shows figures 6 and 7 as
+the paper has them.
 """
 
 import math
-from typing import Final
+from collections import deque
+from collections.abc import Callable
+from typing import Final, NamedTuple, Protocol
 
 from kubeshare.core.units import MICROS
 
 TAU_NS: Final = 2_000_000_000
 """Time constant of the average: after two seconds 37 % of the past is left."""
 
-SHORTEST_GRANT_NS: Final = 5_000_000
-"""Below this a handover would cost more than the grant gives."""
+WINDOW_NS: Final = 10_000_000_000
+"""Of the paper's implementation."""
 
-_PACE_NS: Final = 1_000_000_000
-"""A member at its limit is served about once in this time, in grants as long as that asks."""
+
+class Usage(Protocol):
+    """The share of time used, 0 to 1; times are ns on the caller's monotonic clock."""
+
+    def at(self, now: int, *, using: bool) -> float:
+        """The share at `now`, when since the last `advance` all or none was used."""
+
+    def advance(self, now: int, *, using: bool) -> None:
+        """Account for the time up to `now`; times before the last one change nothing."""
+
+    def add(self, start: int, end: int) -> None:
+        """Account afterwards for a use that was taken for none, before the last `advance`."""
 
 
 class DecayedAverage:
@@ -32,7 +41,7 @@ class DecayedAverage:
 
     Args:
         share: where it starts, 0 to 1.
-        now: ns on the caller's monotonic clock.
+        now: ns.
         tau_ns: the time constant.
     """
 
@@ -61,54 +70,67 @@ class DecayedAverage:
         self._share += math.exp((end - self._at_ns) / tau) - math.exp((start - self._at_ns) / tau)
 
 
-class Allowance:
-    """How long a member may still run before it is above its limit.
+class SlidingWindow:
+    """The share of the last `window_ns` that was used; a newcomer has used nothing.
 
-    All in integers. Credit grows by `limit` micros each ns, and shrinks by a whole
-    GPU each ns that is used. A member whose credit is spent stays *held back* until
-    there is enough for one grant, so it does not run in slivers.
-
-    Args:
-        limit: micros, less than a whole GPU.
-        quota_ns: the longest grant.
-        now: ns.
+    It remembers one pair of times for each use that others interrupted, at most
+    as many as fit the window.
     """
 
-    __slots__ = ("_at_ns", "_cap", "_credit", "_enough", "_limit", "held_back")
+    __slots__ = ("_at_ns", "_uses", "_window_ns")
 
-    def __init__(self, limit: int, quota_ns: int, now: int) -> None:
-        grant_ns = min(quota_ns, max(SHORTEST_GRANT_NS, _PACE_NS * limit // MICROS))
-        self._limit = limit
-        self._enough = grant_ns * (MICROS - limit)
-        self._cap = 2 * quota_ns * MICROS
-        self._credit = self._enough
+    def __init__(self, now: int, window_ns: int = WINDOW_NS) -> None:
         self._at_ns = now
-        self.held_back = limit == 0
+        self._window_ns = window_ns
+        self._uses: deque[tuple[int, int]] = deque()
+
+    def at(self, now: int, *, using: bool) -> float:
+        """The share at `now`, when since the last `advance` all or none was used."""
+        now = max(now, self._at_ns)
+        begin = now - self._window_ns
+        used = sum(end - max(start, begin) for start, end in self._uses if end > begin)
+        if using:
+            used += now - max(self._at_ns, begin)
+        return used / self._window_ns
 
     def advance(self, now: int, *, using: bool) -> None:
         """Account for the time up to `now`; times before the last one change nothing."""
-        elapsed = max(0, now - self._at_ns)
-        self._at_ns = max(now, self._at_ns)
-        rate = self._limit - MICROS if using else self._limit
-        self._add(elapsed * rate)
+        if now <= self._at_ns:
+            return
+        if using:
+            start = self._at_ns
+            if self._uses and self._uses[-1][1] == start:
+                start = self._uses.pop()[0]
+            self._uses.append((start, now))
+        self._at_ns = now
+        while self._uses and self._uses[0][1] <= now - self._window_ns:
+            self._uses.popleft()
 
-    def add(self, used_ns: int) -> None:
-        """Account afterwards for a use that was taken for none."""
-        self._add(-used_ns * MICROS)
+    def add(self, start: int, end: int) -> None:
+        """Account afterwards for a use that was taken for none, before the last `advance`."""
+        self._uses = deque(sorted([*self._uses, (start, end)]))
 
-    def runs_out_after(self) -> int:
-        """The ns of running from the last `advance` after which the credit is spent."""
-        return max(0, -(-self._credit // (MICROS - self._limit)))
 
-    def ready_at(self) -> int | None:
-        """When a member that is held back and does not run may run again, in ns; None: never."""
-        if self._limit == 0:
-            return None
-        return self._at_ns + max(0, -(-(self._enough - self._credit) // self._limit))
+class Measure(NamedTuple):
+    """How use is measured and requests are kept.
 
-    def _add(self, credit: int) -> None:
-        self._credit = min(self._cap, self._credit + credit)
-        if self._credit <= 0:
-            self.held_back = True
-        elif self._credit >= self._enough and self._limit > 0:
-            self.held_back = False
+    Attributes:
+        usage: makes the measure of a new part from its request in micros and the time in ns.
+        exact_requests: whether requests are kept by an exact account, else by this measure.
+    """
+
+    usage: Callable[[int, int], Usage]
+    exact_requests: bool
+
+
+def _from_its_request(request: int, now: int) -> Usage:
+    """A newcomer starts at its request, so it neither storms in nor waits."""
+    return DecayedAverage(request / MICROS, now)
+
+
+def _from_nothing(_request: int, now: int) -> Usage:
+    return SlidingWindow(now)
+
+
+DECAYED_AVERAGE: Final = Measure(_from_its_request, exact_requests=True)
+SLIDING_WINDOW: Final = Measure(_from_nothing, exact_requests=False)

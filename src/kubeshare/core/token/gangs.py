@@ -1,0 +1,93 @@
+"""Members that want several GPUs at once: all of them or none, and nobody waits for ever.
+
+Members stand in one order (`Member.rank`), whatever GPUs they want. A gang books
+its GPUs in one step, when on each of them it would be served next: it stands
+before everyone else who waits there, before the holder, and nobody else has
+booked. So no gang ever has some of its GPUs and waits for others: there is
+nothing of which a circle of waiting members could be made.
+
+A booking does not end anybody's grant, and no GPU is kept idle for it while
+somebody can use it: the GPUs are asked back together, when the last of the
+present leases is over. Until then the leases that end earlier are extended, or
+the GPU is lent to others that want it alone. What is lost is the difference
+between the drains, and a rest of time too short for a grant.
+
+A booking is served after at most one quota and one drain. A gang below its
+request that waited long stands before everyone on all its GPUs, so it books then
+at the latest, but for those who waited longer.
+"""
+
+from collections.abc import Iterable, Mapping
+
+from kubeshare.core.token.member import Member, Phase
+from kubeshare.core.token.part import Part
+
+
+def book(members: Mapping[str, Member], now: int) -> None:
+    """Book for the gangs that wait, in their order, those whose turn it is."""
+    waiting = []
+    for gang in members.values():
+        if not gang.is_gang:
+            continue
+        for part in gang.wanted:
+            part.settle(now)
+        if gang.is_eligible:
+            waiting.append(gang)
+        else:
+            forget_booking(gang)
+    for gang in sorted(waiting, key=lambda member: member.rank(now)):
+        if _is_next(gang, members, now):
+            expected = max(_free_at(part, gang, members, now) for part in gang.wanted)
+            for part in gang.wanted:
+                part.seat.booked, part.seat.booked_ns = gang.name, expected
+
+
+def has_booked(member: Member) -> bool:
+    """Whether it has booked what it wants."""
+    return any(part.seat.booked == member.name for part in member.wanted)
+
+
+def booked_until(parts: Iterable[Part], name: str) -> int | None:
+    """When others have booked one of these GPUs first; None: nobody has."""
+    times = [part.seat.booked_ns for part in parts if part.seat.booked not in {None, name}]
+    return min(times, default=None)
+
+
+def forget_booking(member: Member) -> None:
+    """It does not want what it booked any more, or has it."""
+    for part in member.parts.values():
+        if part.seat.booked == member.name:
+            part.seat.booked = None
+
+
+def _is_next(gang: Member, members: Mapping[str, Member], now: int) -> bool:
+    if any(part.seat.booked is not None for part in gang.wanted):
+        return False  # by others, or by itself
+    rank = gang.rank(now)
+    return all(
+        rank < other.rank(now)
+        for part in gang.wanted
+        for other in _rivals(part, gang, members, now)
+    )
+
+
+def _rivals(part: Part, gang: Member, members: Mapping[str, Member], now: int) -> Iterable[Member]:
+    """Who has the GPU, and who waits for it alone; gangs before this one had their chance."""
+    for name, other in part.seat.parts.items():
+        member = members[name]
+        if member is gang:
+            continue
+        if other.is_held and member.phase is Phase.OPEN:
+            yield member
+        elif other.waits and not member.is_gang:
+            other.settle(now)
+            if member.is_eligible:
+                yield member
+
+
+def _free_at(part: Part, gang: Member, members: Mapping[str, Member], now: int) -> int:
+    held = part.seat.held
+    if held is None or held.member == gang.name:
+        return now
+    holder = members[held.member]
+    return max(now, holder.until_ns) if holder.phase is Phase.OPEN else now

@@ -1,0 +1,244 @@
+"""One member's part of one GPU: what it may, what it used, what it counts."""
+
+import msgspec
+
+from kubeshare.core.token.entitlement import PACE_NS, Allowance, Guarantee, paced_grant_ns
+from kubeshare.core.token.usage import Measure, SlidingWindow
+from kubeshare.core.units import MICROS
+
+Standing = tuple[int, float]
+"""How a part stands among those of its GPU; the smallest is served next. First
+`OVERDUE`, `BEHIND` or `SERVED`, then how much so."""
+
+OVERDUE, BEHIND, SERVED = 0, 1, 2
+
+
+class Tally(msgspec.Struct):
+    """What is counted of a part since it was added.
+
+    Attributes:
+        charged_ns: GPU time charged.
+        grants: how often its gate was opened.
+        drains: how often it closed and the GPU came to be done with it.
+        drain_ns: from the closings to the ends of the drains.
+        overruns: drains that ended later than the shortest grant lasts.
+        bypasses: drains that did not end in time.
+        waits: how often it waited for the token.
+        waited_ns: how long in all, of waits that ended.
+        longest_wait_ns: of those.
+    """
+
+    charged_ns: int = 0
+    grants: int = 0
+    drains: int = 0
+    drain_ns: int = 0
+    overruns: int = 0
+    bypasses: int = 0
+    waits: int = 0
+    waited_ns: int = 0
+    longest_wait_ns: int = 0
+
+
+class Seat:
+    """A GPU's side: who has it, and how long it has served anybody.
+
+    Attributes:
+        gpu: its UUID.
+        parts: of all members, by name.
+        held: the part whose gate is not closed.
+        booked: the name of the member that will have it together with others.
+        booked_ns: when the last of them is expected to be free.
+        served_ns: how long it has served anybody, up to the last account.
+    """
+
+    __slots__ = ("booked", "booked_ns", "gpu", "held", "parts", "served_ns")
+
+    def __init__(self, gpu: str) -> None:
+        self.gpu = gpu
+        self.parts: dict[str, Part] = {}
+        self.held: Part | None = None
+        self.booked: str | None = None
+        self.booked_ns = 0
+        self.served_ns = 0
+
+    def clock(self, now: int) -> int:
+        """How long it has served anybody, with the use that goes on."""
+        return self.served_ns + (max(0, now - self.held.since_ns) if self.held else 0)
+
+
+class Bounds(msgspec.Struct, frozen=True):
+    """Of a part: request and limit in micros, and its longest grant in ns."""
+
+    request: int
+    limit: int
+    quota_ns: int
+
+
+class Part:
+    """A member's part of one GPU.
+
+    Args:
+        member: its name.
+        seat: of the GPU.
+        bounds: what it may.
+        measure: how use is measured.
+        now: ns.
+
+    Attributes:
+        usage: the measure by which fairness compares.
+        recent: of the last seconds, for people.
+        allowance: what is left of its limit; None: it has none.
+        waits: whether its member waits for this GPU.
+        since_ns: up to here its use is accounted for.
+        closed_ns: when its gate last went to CLOSING.
+        idle_ns: when the holder said that it is idle; None: it has not.
+        bypassed_ns: since when it has not reported; None: it has.
+        tally: what is counted.
+    """
+
+    __slots__ = (
+        "_guarantee",
+        "allowance",
+        "bounds",
+        "bypassed_ns",
+        "closed_ns",
+        "idle_ns",
+        "member",
+        "recent",
+        "seat",
+        "since_ns",
+        "tally",
+        "usage",
+        "waits",
+    )
+
+    def __init__(self, member: str, seat: Seat, bounds: Bounds, measure: Measure, now: int) -> None:
+        self.member = member
+        self.seat = seat
+        self.bounds = bounds
+        self.usage = measure.usage(bounds.request, now)
+        self.recent = SlidingWindow(now)
+        self._guarantee: Guarantee | None = None
+        if measure.exact_requests:
+            self._guarantee = Guarantee(bounds.request, bounds.quota_ns, seat.clock(now))
+        self.allowance = _allowance(bounds, now)
+        self.waits = False
+        self.since_ns = now
+        self.closed_ns = now - PACE_NS
+        self.idle_ns: int | None = None
+        self.bypassed_ns: int | None = None
+        self.tally = Tally()
+
+    @property
+    def is_held(self) -> bool:
+        """Whether its gate is not closed."""
+        return self.seat.held is self
+
+    def change(self, bounds: Bounds, now: int) -> None:
+        """Its bounds are others from now on; what it used and is owed stays."""
+        self.settle(now)
+        if (bounds.limit, bounds.quota_ns) != (self.bounds.limit, self.bounds.quota_ns):
+            self.allowance = _allowance(bounds, now)
+        if self._guarantee is not None:
+            self._guarantee.change(bounds.request, bounds.quota_ns)
+        self.bounds = bounds
+
+    def settle(self, now: int) -> None:
+        """Account for the time up to now, unless it is held: that is known at its end."""
+        if not self.is_held:
+            self.account(now, using=False)
+
+    def account(self, until: int, *, using: bool) -> None:
+        """Account for the time since the last account."""
+        if until <= self.since_ns:
+            return
+        used_ns = until - self.since_ns if using else 0
+        owing = using and self._others_are_behind(until)
+        self.usage.advance(until, using=using)
+        self.recent.advance(until, using=using)
+        if self.allowance is not None:
+            self.allowance.advance(until, using=using)
+        self.since_ns = until
+        if using:
+            self.tally.charged_ns += used_ns
+            self.seat.served_ns += used_ns
+        if self._guarantee is not None:
+            clock_ns = self.seat.clock(until)
+            if using:
+                self._guarantee.use(clock_ns, used_ns, owing=owing)
+            else:
+                self._guarantee.wait(clock_ns, wanting=self.waits)
+
+    def charge(self, idle_ns: int, now: int) -> None:
+        """End a use: it lasted until `idle_ns`, believed only within the use itself."""
+        self.account(min(idle_ns, now), using=True)
+        self.seat.held = None
+        self.account(now, using=False)
+
+    def charge_late(self, idle_ns: int, now: int) -> None:
+        """A bypassed part reports: what it used since then is charged after all."""
+        if self.bypassed_ns is None:
+            return
+        start, self.bypassed_ns = self.bypassed_ns, None
+        self.account(now, using=False)
+        end = min(idle_ns, now)
+        if end <= start:
+            return
+        self.usage.add(start, end)
+        self.recent.add(start, end)
+        if self.allowance is not None:
+            self.allowance.add(end - start)
+        if self._guarantee is not None:
+            self._guarantee.add(end - start)
+        self.tally.charged_ns += end - start
+
+    @property
+    def held_back(self) -> bool:
+        """Whether it is at its limit."""
+        return self.allowance is not None and self.allowance.held_back
+
+    def has_run_out(self, now: int) -> bool:
+        """Whether a holder, using the GPU since the last account, is at its limit by now."""
+        allowance = self.allowance
+        return allowance is not None and now - self.since_ns >= allowance.runs_out_after()
+
+    def standing(self, now: int) -> Standing:
+        """Below its request, by how much; else how much it used. Paper, section 4.5."""
+        share = self.usage.at(now, using=self.is_held)
+        if self._guarantee is None:
+            below = share - self.bounds.request / MICROS
+            return (BEHIND, below) if below < 0 else (SERVED, share)
+        behind = self._behind(now)
+        return (BEHIND, -behind) if behind > 0 else (SERVED, share)
+
+    def grant_ns(self, contenders: list["Part"]) -> int:
+        """How long it may run now.
+
+        Args:
+            contenders: the other parts that want this GPU. With some, a grant is as
+                long as the share that is left to it at least has in each second.
+        """
+        request, limit = self.bounds.request, self.bounds.limit
+        quota_ns = self.bounds.quota_ns
+        if contenders:
+            left = MICROS - request - sum(part.bounds.request for part in contenders)
+            share = request + max(0, left) // (len(contenders) + 1)
+            quota_ns = paced_grant_ns(min(share, limit), quota_ns)
+        if self.allowance is None:
+            return quota_ns
+        return min(quota_ns, max(paced_grant_ns(0, quota_ns), self.allowance.runs_out_after()))
+
+    def _behind(self, now: int) -> int:
+        assert self._guarantee is not None
+        used_ns = max(0, now - self.since_ns) if self.is_held else 0
+        return self._guarantee.behind(self.seat.clock(now), used_ns)
+
+    def _others_are_behind(self, now: int) -> bool:
+        return any(
+            part.waits and part is not self and part.standing(now)[0] == BEHIND
+            for part in self.seat.parts.values()
+        )
+
+
+def _allowance(bounds: Bounds, now: int) -> Allowance | None:
+    return Allowance(bounds.limit, bounds.quota_ns, now) if bounds.limit < MICROS else None

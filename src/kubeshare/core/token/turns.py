@@ -1,0 +1,205 @@
+"""Whose turn it is: who is served next, for how long, and when its turn is over.
+
+The choice is that of the KubeShare paper (HPDC '20, section 4.5): drop those at
+their limit; of the rest take the one furthest below its request; when all have
+their request, the one that used least. Two go before: a member that has never
+been served, and one below its request that waited long. Members that want
+several GPUs at once: see `gangs`.
+
+A holder whose drain does not end in time may be stuck: what it runs waits for a
+launch of its own that waits at the closed gate. When there is such a launch its
+gate is opened once more, and closed again after a quota. When there is none, or
+that drain does not end in time either, it is bypassed and the next one is served.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from kubeshare.core.token.action import Action, Close, Extend, Open, Shut, Watch
+from kubeshare.core.token.entitlement import PACE_NS, SHORTEST_GRANT_NS
+from kubeshare.core.token.gangs import book, booked_until, forget_booking, has_booked
+from kubeshare.core.token.member import Member, Phase
+from kubeshare.core.token.part import Part, Seat
+
+_SHORTEST_DRAIN_NS: Final = 200_000_000
+
+
+class Turns:
+    """Serves members one after another.
+
+    Args:
+        members: by name; the caller adds and removes them.
+        seats: by GPU, with the parts of those members.
+    """
+
+    def __init__(self, members: Mapping[str, Member], seats: Mapping[str, Seat]) -> None:
+        self._members = members
+        self._seats = seats
+
+    def deadline(self) -> int | None:
+        """When `decide` has something to do if nothing happens before, in ns; None: never."""
+        times: list[int | None] = [member.until_ns for member in self._holders()]
+        times += [
+            member.ready_at()
+            for member in self._waiting_for_free_seats()
+            if not member.is_eligible and all(part.seat.held is None for part in member.wanted)
+        ]
+        return min((at for at in times if at is not None), default=None)
+
+    def decide(self, now: int, actions: list[Action]) -> list[Action]:
+        """Carry out what is due at `now`; returns `actions`, with more at their end."""
+        due = [holder for holder in self._holders() if now >= holder.until_ns]
+        for holder in due:
+            if holder.phase is Phase.CLOSING:
+                self._end_of_patience(holder, now, actions)
+        book(self._members, now)
+        for holder in due:
+            if holder.phase is Phase.OPEN and now >= holder.until_ns:
+                self._end_of_lease(holder, now, actions)
+        self._assign(now, actions)
+        return actions
+
+    def watch(self, holder: Member, actions: list[Action]) -> None:
+        """Ask a holder once in each grant to say when it is idle."""
+        if holder.phase is not Phase.OPEN or holder.watched:
+            return
+        holder.watched = True
+        for part in holder.held:
+            part.idle_ns = None
+            actions.append(Watch(holder.name, part.seat.gpu))
+
+    def close(self, holder: Member, now: int, actions: list[Action]) -> None:
+        """Take the tokens back: no launch passes, what was launched comes to its end."""
+        holder.phase = Phase.CLOSING
+        holder.until_ns = now + max(2 * holder.quota_ns, _SHORTEST_DRAIN_NS)
+        for part in holder.held:
+            part.closed_ns = now
+            actions.append(Close(holder.name, part.seat.gpu))
+
+    def shut(self, holder: Member, part: Part, idle_ns: int, now: int) -> Shut:
+        """One GPU is done with its holder."""
+        part.charge(idle_ns, now)
+        holder.held = [other for other in holder.held if other is not part]
+        if not holder.held:
+            holder.phase = Phase.CLOSED
+        return Shut(holder.name, part.seat.gpu)
+
+    def let_go(self, member: Member, now: int) -> list[Action]:
+        """It holds nothing and wants nothing any more."""
+        member.stop_waiting(now)
+        forget_booking(member)
+        actions: list[Action] = [self.shut(member, part, now, now) for part in member.held]
+        for part in member.parts.values():
+            part.bypassed_ns = None
+        return actions
+
+    def _holders(self) -> list[Member]:
+        held = (seat.held for seat in self._seats.values())
+        return [self._members[name] for name in dict.fromkeys(p.member for p in held if p)]
+
+    def _waiting_for_free_seats(self) -> list[Member]:
+        names = (
+            part.member
+            for seat in self._seats.values()
+            if seat.held is None
+            for part in seat.parts.values()
+            if part.waits
+        )
+        return [self._members[name] for name in dict.fromkeys(names)]
+
+    def _assign(self, now: int, actions: list[Action]) -> None:
+        """Give what is free to those that wait for it, the first in order first."""
+        ready = []
+        for member in self._waiting_for_free_seats():
+            for part in member.wanted:
+                part.settle(now)
+            if member.is_eligible:
+                ready.append(member)
+        if len(ready) > 1:
+            ready.sort(key=lambda member: (not has_booked(member), member.rank(now)))
+        for member in ready:
+            ends = booked_until(member.wanted, member.name)
+            fits = ends is None or (not member.is_gang and ends - now >= SHORTEST_GRANT_NS)
+            if fits and all(part.seat.held is None for part in member.wanted):
+                self._open(member, now, ends, actions)
+
+    def _end_of_lease(self, holder: Member, now: int, actions: list[Action]) -> None:
+        """Extend the lease when the holder would be chosen again; else close its gates."""
+        until = booked_until(holder.held, holder.name)
+        if until is not None:
+            is_next = until - now >= SHORTEST_GRANT_NS
+        else:
+            is_next = not any(
+                rival.rank(now) <= holder.rank(now)
+                for part in holder.held
+                for rival in self._rivals(part, holder, now)
+            )
+        if holder.wanted or holder.was_reopened or not is_next or _has_run_out(holder, now):
+            self.close(holder, now, actions)
+            return
+        for part in holder.held:
+            part.account(now, using=True)
+        holder.until_ns = self._lease_end(holder, now, until)
+        actions += [Extend(holder.name, p.seat.gpu, holder.until_ns) for p in holder.held]
+        self.watch(holder, actions)
+
+    def _rivals(self, part: Part, holder: Member, now: int) -> Iterable[Member]:
+        """Who waits for this GPU alone."""
+        for name, other in part.seat.parts.items():
+            member = self._members[name]
+            if other.waits and member is not holder and not member.is_gang:
+                other.settle(now)
+                if member.is_eligible:
+                    yield member
+
+    def _lease_end(self, member: Member, now: int, until: int | None) -> int:
+        grant_ns = min(part.grant_ns(_contenders(part, now)) for part in member.held)
+        return now + grant_ns if until is None else min(now + grant_ns, until)
+
+    def _open(self, member: Member, now: int, until: int | None, actions: list[Action]) -> None:
+        member.held = member.wanted
+        member.stop_waiting(now)
+        forget_booking(member)
+        member.phase = Phase.OPEN
+        member.was_reopened = member.is_new = False
+        for part in member.held:
+            part.seat.held = part
+            part.bypassed_ns = part.idle_ns = None
+            part.tally.grants += 1
+        member.until_ns = self._lease_end(member, now, until)
+        actions += [Open(member.name, p.seat.gpu, member.until_ns) for p in member.held]
+        # Alone and without a limit nobody minds a pause within its first quota: a job
+        # that stalls for some milliseconds each step keeps its gate open meanwhile.
+        member.watched = False
+        if any(len(p.seat.parts) > 1 or p.allowance is not None for p in member.held):
+            self.watch(member, actions)
+
+    def _end_of_patience(self, holder: Member, now: int, actions: list[Action]) -> None:
+        """The drain took too long: once more with open gates, and then without it."""
+        if holder.was_reopened or not holder.wanted:
+            for part in holder.held:
+                self.shut(holder, part, now, now)
+                part.bypassed_ns = now
+                part.tally.bypasses += 1
+                actions.append(Shut(holder.name, part.seat.gpu, bypassed=True))
+            return
+        holder.stop_waiting(now)
+        holder.was_reopened = True
+        holder.phase = Phase.OPEN
+        holder.until_ns = now + holder.quota_ns
+        actions += [
+            Open(holder.name, part.seat.gpu, holder.until_ns, again=True) for part in holder.held
+        ]
+
+
+def _contenders(part: Part, now: int) -> list[Part]:
+    """The parts of others that want this GPU, or had it a moment ago and may want it again."""
+    return [
+        other
+        for other in part.seat.parts.values()
+        if other is not part and (other.waits or now - other.closed_ns < PACE_NS)
+    ]
+
+
+def _has_run_out(holder: Member, now: int) -> bool:
+    return any(part.has_run_out(now) for part in holder.held)

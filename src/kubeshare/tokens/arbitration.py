@@ -1,0 +1,153 @@
+"""Feeds the arbiter, and carries out what it says on the claims' pages.
+
+Carrying out an action may itself bring an event about (a process does not read
+what it is told and is dropped, and with it the last of its claim), so events
+are fed one after another, never within each other.
+"""
+
+import contextlib
+from collections import deque
+from collections.abc import Callable, Collection
+
+from kubeshare.core.token import (
+    Action,
+    Arbiter,
+    Close,
+    Extend,
+    Measure,
+    MemberView,
+    Open,
+    Shut,
+    UnknownMemberError,
+    Watch,
+)
+from kubeshare.tokens.claim import Claim
+from kubeshare.tokens.files import Grant
+
+Event = Callable[[int], list[Action]]
+
+
+class Arbitration:
+    """The tokens of this machine's GPUs.
+
+    Args:
+        quota_ns: the longest time between two decisions.
+        measure: of use.
+        clock: ns on CLOCK_MONOTONIC.
+        on_late: told of a drain that did not end in time, what was done about it.
+    """
+
+    def __init__(
+        self,
+        quota_ns: int,
+        measure: Measure,
+        clock: Callable[[], int],
+        on_late: Callable[[Open | Shut], None],
+    ) -> None:
+        self._arbiter = Arbiter(quota_ns, measure)
+        self._clock = clock
+        self._on_late = on_late
+        self._claims: dict[str, Claim] = {}
+        self._events: deque[Event] = deque()
+        self._is_feeding = False
+
+    def deadline(self) -> int | None:
+        """When `tick` is due, in ns; None: not at all."""
+        return self._arbiter.deadline()
+
+    def add(self, claim: Claim) -> None:
+        """A new member; what was counted of it before is counted on."""
+        parts, quota_ns, tallies = _parts(claim.grant), claim.grant.quota_ns, claim.tallies()
+        self._claims[claim.name] = claim
+        self._feed(
+            lambda now: self._arbiter.add(
+                claim.name, parts, now, quota_ns=quota_ns, tallies=tallies
+            )
+        )
+
+    def change(self, grant: Grant) -> None:
+        """A member's grant says other bounds; its GPUs are the same."""
+        parts, quota_ns = _parts(grant), grant.quota_ns
+        self._feed_about(
+            grant.claim,
+            lambda now: self._arbiter.change(grant.claim, parts, now, quota_ns=quota_ns),
+        )
+
+    def remove(self, name: str) -> None:
+        """The member's grant is over."""
+        self._feed_about(name, lambda now: self._arbiter.remove(name, now))
+        self._feed_about(name, lambda _: self._forget(name))
+
+    def want(self, name: str, gpus: Collection[str]) -> None:
+        """A launch of the member waits; it wants these GPUs together."""
+        self._feed_about(name, lambda now: self._arbiter.want(name, now, gpus))
+
+    def idle(self, name: str, gpu: str) -> None:
+        """The member holds the token and has nothing queued."""
+        self._feed_about(name, lambda now: self._arbiter.idle(name, gpu, now))
+
+    def drained(self, name: str, gpu: str, idle_ns: int) -> None:
+        """The GPU was done with the member at `idle_ns`."""
+        self._feed_about(name, lambda now: self._arbiter.drained(name, gpu, idle_ns, now))
+
+    def gone(self, name: str) -> None:
+        """No process of the member is left."""
+        self._feed_about(name, lambda now: self._arbiter.gone(name, now))
+
+    def tick(self) -> None:
+        """Time has passed."""
+        self._feed(self._arbiter.tick)
+
+    def views(self) -> dict[tuple[str, str], MemberView]:
+        """What the members hold and got, by name and GPU."""
+        return {(view.name, view.gpu): view for view in self._arbiter.views(self._clock())}
+
+    def _forget(self, name: str) -> list[Action]:
+        del self._claims[name]
+        return []
+
+    def _feed_about(self, name: str, event: Event) -> None:
+        """Feed an event unless the member has been removed when its turn comes."""
+        self._feed(lambda now: event(now) if name in self._claims else [])
+
+    def _feed(self, event: Event) -> None:
+        self._events.append(event)
+        if self._is_feeding:
+            return
+        self._is_feeding = True
+        try:
+            while self._events:
+                for action in self._events.popleft()(self._clock()):
+                    self._carry_out(action)
+        finally:
+            self._is_feeding = False
+
+    def _carry_out(self, action: Action) -> None:
+        claim = self._claims[action.member]
+        cell = claim.cell_of(action.gpu)
+        match action:
+            case Open(lease_end_ns=end, again=again):
+                claim.open(cell, end)
+                if again:
+                    self._on_late(action)
+            case Extend(lease_end_ns=end):
+                claim.extend(cell, end)
+                self._keep(claim, cell)
+            case Watch():
+                claim.watch(cell)
+            case Close():
+                claim.close_gate(cell)
+            case Shut(bypassed=bypassed):
+                claim.shut(cell)
+                self._keep(claim, cell)
+                if bypassed:
+                    self._on_late(action)
+
+    def _keep(self, claim: Claim, cell: int) -> None:
+        """Write down what is counted, unless the member is being removed."""
+        with contextlib.suppress(UnknownMemberError):
+            claim.keep(cell, self._arbiter.tally(claim.name, claim.grant.gpus[cell].uuid))
+
+
+def _parts(grant: Grant) -> dict[str, tuple[int, int]]:
+    return {gpu.uuid: (gpu.request, gpu.limit) for gpu in grant.gpus}

@@ -1,0 +1,82 @@
+"""The folder of grant files: which came, which changed, which are gone."""
+
+import os
+import shutil
+from pathlib import Path
+from typing import NamedTuple
+
+from kubeshare.tokens.files import GrantError, Paths, read_status
+from kubeshare.tokens.linux import FolderWatch
+
+# What tells one writing of a file from another: inode, size, time of change.
+_Signature = tuple[int, int, int]
+
+
+class Changes(NamedTuple):
+    """What differs from the last look."""
+
+    gone: list[Path]
+    changed: list[Path]
+    new: list[Path]
+
+
+class GrantFolder:
+    """Watches the grant files.
+
+    Args:
+        paths: of the run folder.
+
+    Attributes:
+        fd: readable when something has happened.
+    """
+
+    def __init__(self, paths: Paths) -> None:
+        self._paths = paths
+        self._watch = FolderWatch(paths.grants)
+        self._signatures: dict[Path, _Signature] = {}
+        self.fd = self._watch.fd
+
+    def look(self) -> Changes:
+        """Compare the folder with the last look.
+
+        The new ones come in the order in which they are to be activated: first what a
+        daemon before this one had activated, then by age.
+
+        Raises:
+            FileNotFoundError: the folder has been removed.
+        """
+        self._watch.clear()
+        found: dict[Path, _Signature] = {}
+        for entry in os.scandir(self._paths.grants):
+            if entry.name.endswith(".json") and not entry.name.startswith("."):
+                try:
+                    stat = entry.stat(follow_symlinks=False)
+                except FileNotFoundError:
+                    continue
+                found[Path(entry.path)] = (stat.st_ino, stat.st_size, stat.st_mtime_ns)
+        before, self._signatures = self._signatures, found
+        return Changes(
+            gone=[path for path in before if path not in found],
+            changed=[p for p, known in before.items() if p in found and found[p] != known],
+            new=sorted(found.keys() - before.keys(), key=self._was_active, reverse=True),
+        )
+
+    def sweep(self) -> None:
+        """Remove what a daemon before this one left of grants that are no more."""
+        for folder in self._paths.made:
+            for left in folder.iterdir():
+                claim = left.name.removesuffix(".json") if left.suffix else left.name
+                if not self._paths.grants.joinpath(f"{claim}.json").exists():
+                    shutil.rmtree(left) if left.is_dir() else left.unlink()
+
+    def close(self) -> None:
+        """Stop watching."""
+        self._watch.close()
+
+    def _was_active(self, path: Path) -> tuple[bool, int]:
+        try:
+            status = read_status(self._paths, path.stem)
+            age = -path.stat().st_mtime_ns
+        except (GrantError, FileNotFoundError):
+            return False, 0
+        return status is not None and status.state == "ACTIVE", age

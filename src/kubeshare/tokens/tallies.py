@@ -1,0 +1,61 @@
+"""What is counted of a claim, in a file that outlives the daemon.
+
+The file is mapped: a count that is written stays, however the daemon ends. It is
+the daemon's own; no container sees it.
+"""
+
+import mmap
+import os
+import struct
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from kubeshare.core.token import Tally
+
+_MAGIC: Final = 0x31594C4C4154534B
+_HEADER: Final = struct.Struct("=QQ")
+"""magic, cells."""
+_FIELDS: Final = len(Tally.__struct_fields__)
+_ROW: Final = struct.Struct("=16Q")
+"""The counts of one cell, in the order of `Tally`; the rest is zero."""
+
+
+class Tallies:
+    """Opens or makes the file of a claim.
+
+    Args:
+        path: of the file; its folder exists.
+        cells: of the claim.
+    """
+
+    def __init__(self, path: Path, cells: int) -> None:
+        size = _HEADER.size + cells * _ROW.size
+        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        try:
+            if os.fstat(file).st_size != size:
+                os.ftruncate(file, 0)
+                os.ftruncate(file, size)
+            self._map = mmap.mmap(file, size)
+        finally:
+            os.close(file)
+        if _HEADER.unpack_from(self._map) != (_MAGIC, cells):
+            self._map[:] = _HEADER.pack(_MAGIC, cells) + bytes(cells * _ROW.size)
+
+    def read(self, cell: int) -> Tally:
+        """What was counted so far."""
+        return Tally(*_ROW.unpack_from(self._map, _offset(cell))[:_FIELDS])
+
+    def write(self, cell: int, tally: Tally) -> None:
+        """Note what is counted now."""
+        counts = msgspec.structs.astuple(tally)
+        _ROW.pack_into(self._map, _offset(cell), *counts, *(0,) * (16 - _FIELDS))
+
+    def close(self) -> None:
+        """Let go of the file; it stays."""
+        self._map.close()
+
+
+def _offset(cell: int) -> int:
+    return _HEADER.size + cell * _ROW.size

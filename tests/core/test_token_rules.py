@@ -1,0 +1,242 @@
+"""The rules of the arbiter, event by event, on one GPU."""
+
+import pytest
+
+from core.token_simulation import GPU, MS, SECOND
+from kubeshare.core.token import Arbiter, Close, Extend, Open, Shut, UnknownMemberError, Watch
+
+HALF = 500_000
+MICROS = 1_000_000
+
+
+def test_a_first_want_opens_at_once() -> None:
+    arbiter = Arbiter()
+    arbiter.add("a", {GPU: (HALF, MICROS)}, 0)
+
+    assert arbiter.want("a", 10) == [Open("a", GPU, 10 + 100 * MS)]
+
+
+def test_a_job_alone_is_extended_without_a_drain() -> None:
+    arbiter = Arbiter()
+    arbiter.add("a", {GPU: (HALF, MICROS)}, 0)
+    arbiter.want("a", 0)
+
+    assert arbiter.tick(100 * MS) == [Extend("a", GPU, 200 * MS), Watch("a", GPU)]
+    assert arbiter.tick(200 * MS) == [Extend("a", GPU, 300 * MS)]
+
+
+def test_a_lease_is_not_over_before_its_time() -> None:
+    arbiter = Arbiter()
+    arbiter.add("a", {GPU: (HALF, MICROS)}, 0)
+    arbiter.want("a", 0)
+
+    assert arbiter.deadline() == 100 * MS
+    assert arbiter.tick(100 * MS - 1) == []
+
+
+def contended() -> Arbiter:
+    """`a` holds since 0, `b` waits."""
+    arbiter = Arbiter()
+    arbiter.add("a", {GPU: (HALF, MICROS)}, 0)
+    arbiter.add("b", {GPU: (HALF, MICROS)}, 0)
+    assert arbiter.want("a", 0) == [Open("a", GPU, 100 * MS), Watch("a", GPU)]
+    assert arbiter.want("b", 1 * MS) == []
+    return arbiter
+
+
+def test_the_token_passes_on_when_the_holder_has_drained() -> None:
+    arbiter = contended()
+
+    assert arbiter.tick(100 * MS) == [Close("a", GPU)]
+    assert arbiter.drained("a", GPU, 104 * MS, 105 * MS) == [
+        Shut("a", GPU),
+        Open("b", GPU, 205 * MS),
+        Watch("b", GPU),
+    ]
+
+
+def test_the_overrun_is_charged_to_the_gpus_own_end() -> None:
+    arbiter = contended()
+    arbiter.tick(100 * MS)
+    arbiter.drained("a", GPU, 104 * MS, 105 * MS)
+
+    assert arbiter.views(105 * MS)[0].charged_ns == 104 * MS
+
+
+@pytest.mark.parametrize(("reported", "charged"), [(-5, 0), (7 * MS, 7 * MS), (10**18, 105 * MS)])
+def test_a_report_is_believed_only_within_the_grant(reported: int, charged: int) -> None:
+    arbiter = contended()
+    arbiter.tick(100 * MS)
+    arbiter.drained("a", GPU, reported, 105 * MS)
+
+    assert arbiter.views(105 * MS)[0].charged_ns == charged
+
+
+def test_a_report_cannot_undo_what_was_charged_at_an_extension() -> None:
+    arbiter = Arbiter()
+    arbiter.add("a", {GPU: (HALF, MICROS)}, 0)
+    arbiter.want("a", 0)
+    arbiter.tick(100 * MS)
+    arbiter.idle("a", GPU, 150 * MS)
+    arbiter.drained("a", GPU, 0, 151 * MS)
+
+    assert arbiter.views(151 * MS)[0].charged_ns == 100 * MS
+
+
+def test_an_idle_holder_gives_way_and_is_not_charged() -> None:
+    arbiter = contended()
+
+    assert arbiter.idle("a", GPU, 20 * MS) == [Close("a", GPU)]
+    assert arbiter.drained("a", GPU, 15 * MS, 21 * MS)[:2] == [
+        Shut("a", GPU),
+        Open("b", GPU, 121 * MS),
+    ]
+    assert arbiter.views(21 * MS)[0].charged_ns == 15 * MS
+
+
+def test_idle_of_one_who_holds_nothing_changes_nothing() -> None:
+    arbiter = contended()
+
+    assert arbiter.idle("b", GPU, 20 * MS) == []
+    assert arbiter.holder(GPU) == "a"
+
+
+def test_a_hung_holder_is_bypassed_at_the_deadline_and_charged() -> None:
+    arbiter = contended()
+    arbiter.tick(100 * MS)
+
+    assert arbiter.deadline() == 300 * MS
+    assert arbiter.tick(300 * MS) == [
+        Shut("a", GPU, bypassed=True),
+        Open("b", GPU, 400 * MS),
+        Watch("b", GPU),
+    ]
+    assert arbiter.views(300 * MS)[0].state == "hung"
+    assert arbiter.views(300 * MS)[0].charged_ns == 300 * MS
+
+
+def test_a_bypassed_holder_that_reports_late_is_charged_what_it_used_meanwhile() -> None:
+    arbiter = contended()
+    arbiter.tick(100 * MS)
+    arbiter.tick(300 * MS)
+    share_before = arbiter.views(360 * MS)[0].share
+
+    arbiter.drained("a", GPU, 350 * MS, 360 * MS)
+
+    view = arbiter.views(360 * MS)[0]
+    assert view.charged_ns == 350 * MS
+    assert view.share > share_before
+    assert view.state == "idle"
+
+
+def test_a_holder_that_waits_for_its_own_launch_is_let_through_once_more() -> None:
+    """Its drain may wait for something that only its own next launch brings about."""
+    arbiter = contended()
+    arbiter.tick(100 * MS)
+    arbiter.want("a", 101 * MS)
+
+    assert arbiter.tick(300 * MS) == [Open("a", GPU, 400 * MS, again=True)]
+    assert arbiter.tick(400 * MS) == [Close("a", GPU)]
+    assert arbiter.drained("a", GPU, 401 * MS, 402 * MS)[0] == Shut("a", GPU)
+    assert arbiter.views(402 * MS)[0].charged_ns == 401 * MS
+    assert arbiter.views(402 * MS)[0].bypasses == 0
+
+
+def test_a_holder_that_does_not_drain_twice_is_bypassed() -> None:
+    arbiter = contended()
+    arbiter.tick(100 * MS)
+    arbiter.want("a", 101 * MS)
+    arbiter.tick(300 * MS)
+    arbiter.want("a", 301 * MS)
+    arbiter.tick(400 * MS)
+    arbiter.want("a", 401 * MS)
+
+    actions = arbiter.tick(600 * MS)
+
+    assert actions[:2] == [Shut("a", GPU, bypassed=True), Open("b", GPU, 700 * MS)]
+    assert arbiter.views(600 * MS)[0].bypasses == 1
+
+
+def test_a_bypassed_member_that_wants_is_served_again() -> None:
+    arbiter = contended()
+    arbiter.tick(100 * MS)
+    arbiter.tick(300 * MS)
+    arbiter.want("a", 301 * MS)
+    now = 400 * MS
+    actions = arbiter.tick(now)
+    while Close("b", GPU) not in actions:
+        assert now < 2 * SECOND
+        now += 100 * MS
+        actions = arbiter.tick(now)
+
+    assert Open("a", GPU, now + 100 * MS) in arbiter.drained("b", GPU, now, now)
+
+
+def test_a_member_that_is_gone_frees_the_token_at_once() -> None:
+    arbiter = contended()
+
+    assert arbiter.gone("a", 30 * MS)[:2] == [Shut("a", GPU), Open("b", GPU, 130 * MS)]
+
+
+def test_a_member_that_is_gone_waits_no_more() -> None:
+    arbiter = contended()
+    arbiter.gone("b", 30 * MS)
+
+    assert arbiter.tick(100 * MS) == [Extend("a", GPU, 200 * MS)]
+
+
+def test_removing_the_holder_passes_the_token_on() -> None:
+    arbiter = contended()
+
+    assert arbiter.remove("a", 30 * MS)[:2] == [Shut("a", GPU), Open("b", GPU, 130 * MS)]
+    assert [view.name for view in arbiter.views(30 * MS)] == ["b"]
+
+
+def test_a_newcomer_has_the_lone_holder_watched() -> None:
+    arbiter = Arbiter()
+    arbiter.add("a", {GPU: (HALF, MICROS)}, 0)
+    arbiter.want("a", 0)
+
+    assert arbiter.add("b", {GPU: (HALF, MICROS)}, 5) == [Watch("a", GPU)]
+
+
+def test_a_member_at_its_limit_waits_until_a_grant_is_worth_it() -> None:
+    arbiter = Arbiter()
+    arbiter.add("a", {GPU: (0, HALF)}, 0)
+    assert arbiter.want("a", 0) == [Open("a", GPU, 100 * MS), Watch("a", GPU)]
+    assert arbiter.tick(100 * MS) == [Close("a", GPU)]
+    arbiter.drained("a", GPU, 100 * MS, 100 * MS)
+
+    assert arbiter.want("a", 100 * MS) == []
+    assert arbiter.views(100 * MS)[0].state == "held back"
+    assert arbiter.deadline() == 200 * MS
+    assert arbiter.tick(200 * MS)[0] == Open("a", GPU, 300 * MS)
+
+
+def test_a_limit_of_zero_never_runs_and_never_wakes_anyone() -> None:
+    arbiter = Arbiter()
+    arbiter.add("a", {GPU: (0, 0)}, 0)
+
+    assert arbiter.want("a", 0) == []
+    assert arbiter.deadline() is None
+
+
+def test_waits_are_counted() -> None:
+    arbiter = contended()
+    arbiter.tick(100 * MS)
+    arbiter.drained("a", GPU, 101 * MS, 101 * MS)
+
+    view = arbiter.views(101 * MS)[1]
+    assert (view.waits, view.waited_ns, view.longest_wait_ns) == (1, 100 * MS, 100 * MS)
+
+
+def test_two_members_of_one_name_are_refused() -> None:
+    arbiter = contended()
+
+    with pytest.raises(ValueError, match="a is a member already"):
+        arbiter.add("a", {GPU: (0, MICROS)}, 1)
+
+
+def test_an_unknown_member_is_named() -> None:
+    with pytest.raises(UnknownMemberError, match="no member x"):
+        Arbiter().want("x", 0)

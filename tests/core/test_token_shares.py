@@ -1,0 +1,85 @@
+"""The shares that come out when jobs with always work wait for one GPU's token."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from core.token_simulation import SECOND, Simulation
+
+
+def windows(simulation: Simulation, number: int = 3) -> list[dict[str, float]]:
+    simulation.run(5 * SECOND)
+    return [simulation.shares(10 * SECOND) for _ in range(number)]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_stages_of_figure_6_come_out_at_their_targets(seed: int) -> None:
+    simulation = Simulation(seed)
+
+    simulation.join("a", 0.3, 0.6)
+    for shares in windows(simulation):
+        assert shares == pytest.approx({"a": 0.6}, abs=0.01)
+    simulation.join("b", 0.4, 0.6)
+    for shares in windows(simulation):
+        assert shares == pytest.approx({"a": 0.5, "b": 0.5}, abs=0.01)
+    simulation.join("c", 0.3, 0.5)
+    for shares in windows(simulation):
+        assert shares == pytest.approx({"a": 0.3, "b": 0.4, "c": 0.3}, abs=0.01)
+        assert sum(shares.values()) > 0.98
+    simulation.leave("c")
+    for shares in windows(simulation):
+        assert shares == pytest.approx({"a": 0.5, "b": 0.5}, abs=0.01)
+
+
+@pytest.mark.parametrize("limit", [0.001, 0.01, 0.05, 0.1, 0.3, 0.6, 0.9, 0.99])
+def test_a_job_alone_gets_its_limit_exactly(limit: float) -> None:
+    simulation = Simulation()
+    simulation.join("a", 0, limit, drain_ms=0)
+    simulation.run(5 * SECOND)
+
+    assert simulation.shares(20 * SECOND)["a"] == pytest.approx(limit, abs=0.002)
+
+
+def test_hard_partitions_get_their_parts() -> None:
+    simulation = Simulation()
+    for name, part in (("a", 0.3), ("b", 0.3), ("c", 0.4)):
+        simulation.join(name, part, part)
+    simulation.run(5 * SECOND)
+
+    shares = simulation.shares(20 * SECOND)
+    assert shares == pytest.approx({"a": 0.3, "b": 0.3, "c": 0.4}, abs=0.01)
+
+
+def test_a_job_without_a_guarantee_takes_what_is_left() -> None:
+    simulation = Simulation()
+    simulation.join("guaranteed", 0.6, 0.6)
+    simulation.join("scavenger", 0, 1)
+    simulation.run(5 * SECOND)
+
+    shares = simulation.shares(20 * SECOND)
+    assert shares == pytest.approx({"guaranteed": 0.6, "scavenger": 0.4}, abs=0.01)
+
+
+parts = st.lists(st.integers(5, 100), min_size=1, max_size=5).filter(lambda p: sum(p) <= 100)
+
+
+@settings(max_examples=40, deadline=None)
+@given(parts, st.lists(st.integers(0, 100), min_size=5, max_size=5), st.integers(0, 99))
+def test_any_mix_is_served_within_its_bounds(
+    requests: list[int], above: list[int], seed: int
+) -> None:
+    simulation = Simulation(seed)
+    limits = {}
+    for index, (request, more) in enumerate(zip(requests, above, strict=False)):
+        limits[str(index)] = min(100, request + more) / 100
+        simulation.join(str(index), request / 100, limits[str(index)])
+    simulation.run(6 * SECOND)
+
+    shares = simulation.shares(20 * SECOND)
+
+    for index, request in enumerate(requests):
+        assert shares[str(index)] >= request / 100 - 0.03
+    for name, share in shares.items():
+        assert share <= limits[name] + 0.01
+    assert sum(shares.values()) >= min(1, sum(limits.values())) - 0.03
+    assert max(job.longest_wait_ns for job in simulation.jobs.values()) < 8 * SECOND

@@ -1,0 +1,179 @@
+"""Whatever happens in whatever order, what must always hold holds."""
+
+import pickle
+import sys
+from itertools import product
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from core.token_simulation import MS, SECOND
+from kubeshare.core.token import Action, Arbiter, Close, Extend, Open, Shut
+
+GPUS = ("gpu-0", "gpu-1")
+BOUNDS = (300_000, 600_000)
+
+Event = tuple[str, str, str, int]
+"""What happens, to which member, on which GPU, and what it reports, ns from now."""
+
+
+class Watcher:
+    """Feeds an arbiter, and checks after each event what must always hold.
+
+    Args:
+        parts: of each member.
+    """
+
+    def __init__(self, parts: dict[str, dict[str, tuple[int, int]]]) -> None:
+        self.arbiter = Arbiter()
+        self.parts = parts
+        self.now = 0
+        self.members: set[str] = set()
+        self.gates: dict[tuple[str, str], str] = {}  # (member, GPU) -> open or closing
+
+    def feed(self, event: Event) -> None:
+        """Feed one event; those that the daemon would never send are left out."""
+        actions = self._fed(event)
+        grants: dict[str, set[str]] = {}
+        for action in actions:
+            self._check(action)
+            if isinstance(action, Open) and not action.again:
+                grants.setdefault(action.member, set()).add(action.gpu)
+        for name, gpus in grants.items():
+            assert gpus == set(self.parts[name]), "several GPUs are granted together"
+        held = {(self.arbiter.holder(gpu), gpu) for gpu in GPUS if self.arbiter.holder(gpu)}
+        assert set(self.gates) == held
+        for view in self.arbiter.views(self.now):
+            assert 0 <= view.share <= 1
+            assert 0 <= view.recent_share <= 1
+            assert 0 <= view.charged_ns <= self.now
+        self._check_work_is_conserved()
+
+    def _fed(self, event: Event) -> list[Action]:
+        what, name, gpu, report = event
+        now = self.now
+        if what == "tick":
+            return self.arbiter.tick(now)
+        if (what == "add") == (name in self.members):
+            return []
+        if what == "add":
+            self.members.add(name)
+            return self.arbiter.add(name, self.parts[name], now)
+        if what == "remove":
+            self.members.discard(name)
+        about = {"drained": (gpu, now + report, now), "idle": (gpu, now)}.get(what, (now,))
+        if gpu not in self.parts[name] and len(about) > 1:
+            return []
+        actions: list[Action] = getattr(self.arbiter, what)(name, *about)
+        return actions
+
+    def _check(self, action: Action) -> None:
+        key = (action.member, action.gpu)
+        if isinstance(action, Open):
+            others = [member for member, gpu in self.gates if gpu == action.gpu]
+            assert others == ([action.member] if action.again else [])
+            assert action.lease_end_ns > self.now
+            self.gates[key] = "open"
+        elif isinstance(action, Close):
+            assert self.gates[key] == "open"
+            self.gates[key] = "closing"
+        elif isinstance(action, Shut):
+            del self.gates[key]
+        else:
+            assert self.gates[key] == "open"
+            assert not isinstance(action, Extend) or action.lease_end_ns > self.now
+
+    def _check_work_is_conserved(self) -> None:
+        """No GPU is free while somebody who may wants it alone, but for a moment before a gang."""
+        for view in self.arbiter.views(self.now):
+            if view.state == "waiting" and len(self.parts[view.name]) == 1:
+                assert self.arbiter.holder(view.gpu) is not None or self._is_gang_near(view.gpu)
+
+    def _is_gang_near(self, gpu: str) -> bool:
+        waiting = {v.name for v in self.arbiter.views(self.now) if v.state == "waiting"}
+        return any(len(self.parts[name]) > 1 and gpu in self.parts[name] for name in waiting)
+
+
+SINGLES = {name: {GPUS[0]: BOUNDS} for name in "abc"}
+GANGS = {
+    "a": {GPUS[0]: BOUNDS},
+    "b": {GPUS[1]: (300_000, 1_000_000)},
+    "c": dict.fromkeys(GPUS, (300_000, 1_000_000)),
+    "d": dict.fromkeys(GPUS, BOUNDS),
+}
+
+events = st.tuples(
+    st.sampled_from(["want", "idle", "drained", "gone", "tick", "remove", "add"]),
+    st.sampled_from("abcd"),
+    st.sampled_from(GPUS),
+    st.integers(-SECOND, SECOND),
+)
+
+
+@settings(max_examples=400, deadline=None)
+@given(st.lists(st.tuples(events, st.integers(0, 300 * MS)), max_size=80))
+def test_whatever_happens_each_gpu_has_one_holder_and_gangs_have_all_or_none(
+    happened: list[tuple[Event, int]],
+) -> None:
+    watcher = Watcher(GANGS)
+    for event, elapsed in happened:
+        watcher.now += elapsed
+        watcher.feed(event)
+
+
+def actions_of(members: str, parts: dict[str, dict[str, tuple[int, int]]]) -> list[Event]:
+    """The six events of each member; an answer is about each of its GPUs."""
+    found: list[Event] = [("tick", "", "", 0)]
+    for name in members:
+        found += [(what, name, "", 0) for what in ("want", "gone", "add", "remove")]
+        found += [
+            (what, name, gpu, 0) for what in ("drained", "idle") for gpu in sorted(parts[name])
+        ]
+    return found
+
+
+def explore(parts: dict[str, dict[str, tuple[int, int]]], depth: int) -> tuple[int, int]:
+    """Try every order of events and of the times at which the arbiter acts by itself.
+
+    States that differ in nothing are followed once. Returns how many events were
+    fed in how many states.
+    """
+    happenings = actions_of("abc", parts)
+    first = Watcher(parts)
+    for name in parts:
+        first.feed(("add", name, "", 0))
+    start = pickle.dumps(first)
+    seen, level, fed = {start}, [start], 0
+    for _ in range(depth):
+        following = []
+        for state, happening in product(level, happenings):
+            watcher: Watcher = pickle.loads(state)
+            if happening[0] == "tick":
+                watcher.now = watcher.arbiter.deadline() or watcher.now + 50 * MS
+            watcher.feed(happening)
+            fed += 1
+            reached = pickle.dumps(watcher)
+            if reached not in seen:
+                seen.add(reached)
+                following.append(reached)
+        level = following
+    return fed, len(seen)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("parts", "depth"),
+    [(SINGLES, 6), ({name: GANGS[name] for name in "abc"}, 6)],
+    ids=["one GPU", "a gang and its rivals"],
+)
+def test_every_order_of_events_of_three_members_keeps_what_must_hold(
+    parts: dict[str, dict[str, tuple[int, int]]],
+    depth: int,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    fed, states = explore(parts, depth)
+
+    with capsys.disabled():
+        sys.stdout.write(f" {fed} events in {states} states")
+    assert states > 10_000
