@@ -377,8 +377,31 @@ static int do_drop(char **words) {
     return answer(result);
 }
 
+/* keep BYTES: what the device's pool keeps when nobody uses it */
+static int do_keep(char **words) {
+    CUmemoryPool pool = NULL;
+    cuuint64_t bytes = strtoull(words[1], NULL, 10);
+    const int result = driver.pool_of_device(&pool, 0);
+    return answer(first(result, driver.pool_set(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &bytes)));
+}
+
+/* trim BYTES: the device's pool, to no less than that */
+static int do_trim(char **words) {
+    CUmemoryPool pool = NULL;
+    const int result = driver.pool_of_device(&pool, 0);
+    return answer(first(result, driver.pool_trim(pool, strtoull(words[1], NULL, 10))));
+}
+
+/* limit WHICH VALUE: of the current context */
+static int do_limit(char **words) {
+    return answer(driver.set_limit((CUlimit)atoi(words[1]), strtoull(words[2], NULL, 10)));
+}
+
 const struct command memory_commands[] = {
-    {"hold", 2, do_hold},
-    {"drop", 1, do_drop},
-    {NULL,   0, NULL   },
+    {"hold",  2, do_hold },
+    {"drop",  1, do_drop },
+    {"keep",  1, do_keep },
+    {"trim",  1, do_trim },
+    {"limit", 2, do_limit},
+    {NULL,    0, NULL    },
 };

@@ -65,7 +65,7 @@ static CUresult finish(struct ks_pool *pool, uint64_t bytes, uint64_t promised,
         .cell = (uint16_t)pool->reserve.cell,
     };
     if (fits && ks_allocations_add(&allocation)) {
-        atomic_fetch_add(&pool->reserve.pieces, 1);
+        ks_reserve_gave(&pool->reserve);
         return CUDA_SUCCESS;
     }
     undo(pool, *pointer, stream);

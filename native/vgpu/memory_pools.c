@@ -87,7 +87,7 @@ CUresult ks_pool_freed(const struct ks_allocation *allocation, CUresult result) 
     if (result != CUDA_SUCCESS) {
         ks_allocations_add(allocation);
     } else if (pool != NULL) {
-        atomic_fetch_sub(&pool->reserve.pieces, 1);
+        ks_reserve_got_back(&pool->reserve);
         ks_reserve_look(&pool->reserve);
     }
     return result;

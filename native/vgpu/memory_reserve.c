@@ -23,18 +23,36 @@ CUresult ks_reserve_begin(struct ks_reserve *reserve, uint64_t bytes) {
     return CUDA_SUCCESS;
 }
 
-/* What is free lies between what is given out, so in no more parts than there are pieces and
- * chunks: the largest part has at least its share. Calls that have taken what they were promised
- * are counted twice here: rather too little room than too much. */
+static uint64_t chunks(uint64_t reserved) {
+    return reserved > KS_CHUNK_BYTES ? reserved / KS_CHUNK_BYTES : 1;
+}
+
+/* What is free lies at the end of a chunk, or where something was freed, and then between pieces:
+ * so in no more parts than this, and the largest has at least its share. */
+static uint64_t parts(const struct ks_reserve *reserve, uint64_t reserved) {
+    const uint64_t pieces = atomic_load(&reserve->pieces);
+    const uint64_t frees = atomic_load(&reserve->frees);
+    return chunks(reserved) + (pieces < frees ? pieces : frees);
+}
+
+/* Calls that have taken what they were promised are counted twice here: rather too little room
+ * than too much. */
 static bool has_room(const struct ks_reserve *reserve, uint64_t bytes) {
     uint64_t reserved, used, asked;
-    if (!reserve->ask(reserve, &reserved) || !reserve->ask_used(reserve, &used) ||
-        used + reserve->promised > reserved)
-        return false;
-    const uint64_t parts =
-        atomic_load(&reserve->pieces) + reserve->under_way + reserved / KS_CHUNK_BYTES + 1;
-    return !__builtin_mul_overflow(bytes, parts, &asked) &&
+    return reserve->ask(reserve, &reserved) && reserve->ask_used(reserve, &used) &&
+           used + reserve->promised <= reserved &&
+           !__builtin_mul_overflow(bytes, parts(reserve, reserved), &asked) &&
            asked <= reserved - used - reserve->promised;
+}
+
+void ks_reserve_gave(struct ks_reserve *reserve) {
+    atomic_fetch_add(&reserve->pieces, 1);
+}
+
+void ks_reserve_got_back(struct ks_reserve *reserve) {
+    atomic_fetch_add(&reserve->frees, 1);
+    if (atomic_fetch_sub(&reserve->pieces, 1) == 1)
+        atomic_store(&reserve->frees, 0);
 }
 
 CUresult ks_reserve_begin_within(struct ks_reserve *reserve, uint64_t bytes) {

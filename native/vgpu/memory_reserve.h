@@ -22,6 +22,7 @@ struct ks_reserve {
     uint64_t promised;  /* bytes of its room to calls that are under way */
     unsigned under_way; /* calls of the driver that may enlarge the reserve */
     atomic_uint pieces; /* given out */
+    atomic_uint frees;  /* since it last was empty */
     bool (*ask)(const struct ks_reserve *reserve, uint64_t *bytes);      /* how large it is */
     bool (*ask_used)(const struct ks_reserve *reserve, uint64_t *bytes); /* how much is given out */
 };
@@ -36,6 +37,10 @@ CUresult ks_reserve_begin_within(struct ks_reserve *reserve, uint64_t bytes);
 /* After one of the two, with what was promised by the second: charges what the driver says. False:
  * the claim has more than its limit now. */
 bool ks_reserve_end(struct ks_reserve *reserve, uint64_t promised);
+
+/* After a piece was given out, and after one was freed. */
+void ks_reserve_gave(struct ks_reserve *reserve);
+void ks_reserve_got_back(struct ks_reserve *reserve);
 
 /* After a call that may have made it smaller. */
 void ks_reserve_look(struct ks_reserve *reserve);
