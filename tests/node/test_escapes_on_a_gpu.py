@@ -29,6 +29,15 @@ LIMIT = 256 * MIB
 WITHIN_S = 5.0
 
 
+@pytest.fixture(scope="module")
+def static_program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A program that uses a GPU, with all of libc in it."""
+    program = tmp_path_factory.mktemp("static") / "escape"
+    source = Path(__file__).parents[2] / "native/tests/escape.c"
+    subprocess.run(["gcc", "-static", "-o", program, source], check=True, capture_output=True)
+    return program
+
+
 class Node:
     """A node with a fake GPU, a token daemon, and a pod that has a part of the GPU."""
 
@@ -56,18 +65,27 @@ class Node:
         return Page(self.paths.claim("claim") / "page").cell()[-1]
 
     def start(self, memory: int, *, held: bool, of_pod: bool = True) -> Probe:
-        """A process of the pod that has taken memory of the GPU."""
+        """A process that takes memory of the GPU, with the library in it or not."""
+        probe = self._run(["probe", "dlsym"], preload=None if held else "", of_pod=of_pod)
+        probe.do("init")
+        probe.do("retain", 0)
+        probe.do("alloc", memory)
+        return probe
+
+    def start_static(self, program: Path) -> Probe:
+        """A process of the pod that is told to preload the library, and has no loader to do it."""
+        probe = self._run([str(program)], preload=None, of_pod=True)
+        assert probe.answer()["result"] == 0
+        return probe
+
+    def _run(self, command: list[str], *, preload: str | None, of_pod: bool) -> Probe:
         claim = {
             "KUBESHARE_CLAIM": str(self.paths.claim("claim")),
             "KUBESHARE_COUNTERS": str(self.paths.counters("claim")),
         }
-        probe = self.machine.start(claim if held else {}, preload=None if held else "")
-        self._stack.enter_context(probe)
+        probe = self._stack.enter_context(self.machine.run(command, claim, preload=preload))
         cgroup = f"0::/kubepods/burstable/pod{POD.uid}/{'ab' * 32}\n" if of_pod else "0::/\n"
         (self._cgroups / str(probe.process.pid)).write_text(cgroup)
-        probe.do("init")
-        probe.do("retain", 0)
-        probe.do("alloc", memory)
         return probe
 
     def watch(self, policy: str = "report") -> "Watch":
@@ -115,14 +133,22 @@ def node() -> Iterator[Node]:
     shutil.rmtree(folder)
 
 
-def test_one_that_runs_without_the_library_is_told_within_five_seconds(node: Node) -> None:
+def test_a_static_program_is_told_within_five_seconds(node: Node, static_program: Path) -> None:
     node.start(8 * MIB, held=True)
     node.start(8 * MIB, held=False, of_pod=False)
     watch = node.watch()
+    escaped = node.start_static(static_program)
+    [(reason, pod, note)] = watch.within(WITHIN_S, count=1)
+    assert (reason, pod) == ("UnheldProcess", "a")
+    assert f"process {escaped.process.pid} " in note
+
+
+def test_memory_past_the_library_is_told_and_charged_as_long_as_it_is_held(node: Node) -> None:
+    node.start(8 * MIB, held=True)
+    watch = node.watch()
     escaped = node.start(300 * MIB, held=False)
     told = watch.within(WITHIN_S, count=2)
-    reasons = [(reason, pod) for reason, pod, _ in told]
-    assert sorted(reasons) == [("MemoryOverLimit", "a"), ("UnheldProcess", "a")]
+    assert sorted(reason for reason, _, _ in told) == ["MemoryOverLimit", "UnheldProcess"]
     assert all(f"process {escaped.process.pid}" in note for _, _, note in told)
     eventually(lambda: node.overhead >= 300 * MIB, "what it has is charged to the claim")
     escaped.kill()
@@ -130,12 +156,10 @@ def test_one_that_runs_without_the_library_is_told_within_five_seconds(node: Nod
     assert watch.within(0.5, count=3) == told, "of the others there is nothing to tell"
 
 
-def test_on_request_one_that_runs_without_the_library_is_ended_and_the_others_stay(
-    node: Node,
-) -> None:
+def test_on_request_it_is_ended_and_the_others_stay(node: Node, static_program: Path) -> None:
     held = node.start(8 * MIB, held=True)
     other = node.start(8 * MIB, held=False, of_pod=False)
-    escaped = node.start(8 * MIB, held=False)
+    escaped = node.start_static(static_program)
     watch = node.watch("kill")
     assert escaped.process.wait(WITHIN_S + 5) == -9
     assert [reason for reason, _, _ in watch.within(WITHIN_S, count=1)] == ["UnheldProcess"]
