@@ -36,10 +36,14 @@ def machine(folder: Path, variant: str) -> Machine:
     return Machine(state, variant=variant)
 
 
-def start(machine: Machine, claim: Claim, variant: str) -> Probe:
+def preload(machine: Machine, variant: str) -> str:
     asked = ["gcc", f"-print-file-name=lib{variant}.so"]
     runtime = subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip()
-    return machine.start(claim.environment, preload=f"{runtime} {machine.library}")
+    return f"{runtime} {machine.library}"
+
+
+def start(machine: Machine, claim: Claim, variant: str) -> Probe:
+    return machine.start(claim.environment, preload=preload(machine, variant))
 
 
 def assert_ended_well(probe: Probe) -> None:
@@ -101,3 +105,23 @@ def test_contexts_that_come_and_go_and_a_fork(machine: Machine, claim: Claim, va
         probe.do("fork", "alloc", MIB, expect=None)
         probe.do("release", 0)
         assert_ended_well(probe)
+
+
+def test_captures_while_turns_come_and_go(machine: Machine, claim: Claim, variant: str) -> None:
+    with machine.run(["work"], claim.environment, preload=preload(machine, variant)) as work:
+        work.do("init")
+        connection = claim.accept()
+        for _ in range(5):
+            claim.open()
+            connection.send(MessageType.WATCH, 0, claim.page.epoch(0))
+            work.do("launch", 1, 1000, 3)
+            work.tell("begin", 0, 0)
+            claim.drain(connection)
+            work.answer()
+            work.do("launch", 0, 100, 20)
+            claim.open()
+            work.do("thread", 1, 100, 20)
+            work.do("end", 0)
+            work.do("graph", 0)
+            claim.drain(connection)
+        assert_ended_well(work)

@@ -1,0 +1,186 @@
+/*
+ * A program whose work is more than launches: a line in, a JSON line out.
+ *
+ *   work
+ *
+ * Linked to the driver. It has two streams, 0 and 1, that do not wait for the
+ * default one, a graph, and a word of memory. Commands and their answers are
+ * the functions below `commands`; an answer has `result`, the driver's code,
+ * and the time on CLOCK_MONOTONIC in ns.
+ */
+#include <cuda.h>
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+static CUcontext context;
+static CUfunction spin;
+static CUstream streams[2];
+static CUgraph graph;
+static CUgraphExec executable;
+static CUdeviceptr word;
+
+static int64_t now(void) {
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return (int64_t)time.tv_sec * 1000000000 + time.tv_nsec;
+}
+
+static void answer(CUresult result) {
+    printf("{\"result\": %d, \"now_ns\": %" PRId64 "}\n", (int)result, now());
+}
+
+static CUresult launch(CUstream stream, unsigned microseconds) {
+    void *parameters[] = {&microseconds};
+    return cuLaunchKernel(spin, 1, 1, 1, 1, 1, 1, 0, stream, parameters, NULL);
+}
+
+static CUresult launch_many(CUstream stream, unsigned microseconds, int count) {
+    CUresult result = CUDA_SUCCESS;
+    for (int i = 0; i < count && result == 0; i++)
+        result = launch(stream, microseconds);
+    return result;
+}
+
+static CUstream stream_of(const char *number) {
+    return streams[atoi(number)];
+}
+
+/* ---- commands ---------------------------------------------------------------- */
+
+/* init: the first GPU */
+static void do_init(char **words) {
+    CUmodule module;
+    (void)words;
+    CUresult result = cuInit(0);
+    if (result == 0)
+        result = cuDevicePrimaryCtxRetain(&context, 0);
+    if (result == 0)
+        result = cuCtxSetCurrent(context);
+    if (result == 0)
+        result = cuModuleLoadData(&module, "// any image");
+    if (result == 0)
+        result = cuModuleGetFunction(&spin, module, "kubeshare_spin_us");
+    if (result == 0)
+        result = cuMemAlloc(&word, 4096);
+    for (int i = 0; i < 2 && result == 0; i++)
+        result = cuStreamCreate(&streams[i], CU_STREAM_NON_BLOCKING);
+    answer(result);
+}
+
+/* launch STREAM MICROSECONDS COUNT */
+static void do_launch(char **words) {
+    answer(launch_many(stream_of(words[1]), (unsigned)atoi(words[2]), atoi(words[3])));
+}
+
+/* begin STREAM MODE: a capture; 0 global, 1 of the thread, 2 relaxed */
+static void do_begin(char **words) {
+    answer(cuStreamBeginCapture(stream_of(words[1]), (CUstreamCaptureMode)atoi(words[2])));
+}
+
+/* end STREAM: the capture, and make its graph ready to be launched */
+static void do_end(char **words) {
+    CUresult result = cuStreamEndCapture(stream_of(words[1]), &graph);
+    if (result == 0)
+        result = cuGraphInstantiateWithFlags(&executable, graph, 0);
+    answer(result);
+}
+
+/* graph STREAM: launches it */
+static void do_graph(char **words) {
+    answer(cuGraphLaunch(executable, stream_of(words[1])));
+}
+
+/* destroy STREAM */
+static void do_destroy(char **words) {
+    answer(cuStreamDestroy(stream_of(words[1])));
+}
+
+/* wait STREAM VALUE: what follows on the stream waits until the word has it */
+static void do_wait(char **words) {
+    answer(cuStreamWaitValue32(stream_of(words[1]), word, (cuuint32_t)atoi(words[2]),
+                               CU_STREAM_WAIT_VALUE_EQ));
+}
+
+/* pass STREAM VALUE: a kernel, and behind it the word gets a value */
+static void do_pass(char **words) {
+    CUresult result = launch(stream_of(words[1]), 1000);
+    if (result == 0)
+        result = cuStreamWriteValue32(stream_of(words[1]), word, (cuuint32_t)atoi(words[2]), 0);
+    answer(result);
+}
+
+struct errand {
+    CUstream stream;
+    unsigned microseconds;
+    int count;
+};
+
+static void *run_errand(void *argument) {
+    const struct errand *errand = argument;
+    CUresult result = cuCtxSetCurrent(context);
+    if (result == 0)
+        result = launch_many(errand->stream, errand->microseconds, errand->count);
+    return (void *)(intptr_t)result;
+}
+
+/* thread STREAM MICROSECONDS COUNT: launches from another thread, and waits for that thread */
+static void do_thread(char **words) {
+    struct errand errand = {stream_of(words[1]), (unsigned)atoi(words[2]), atoi(words[3])};
+    pthread_t thread;
+    void *result = NULL;
+    pthread_create(&thread, NULL, run_errand, &errand);
+    pthread_join(thread, &result);
+    answer((CUresult)(intptr_t)result);
+}
+
+/* sync: the context */
+static void do_sync(char **words) {
+    (void)words;
+    answer(cuCtxSynchronize());
+}
+
+static const struct command {
+    const char *name;
+    int arguments;
+    void (*run)(char **words);
+} commands[] = {
+    {"init",    0, do_init   },
+    {"launch",  3, do_launch },
+    {"begin",   2, do_begin  },
+    {"end",     1, do_end    },
+    {"graph",   1, do_graph  },
+    {"destroy", 1, do_destroy},
+    {"wait",    2, do_wait   },
+    {"pass",    2, do_pass   },
+    {"thread",  3, do_thread },
+    {"sync",    0, do_sync   },
+};
+
+static int obey(char *line) {
+    char *words[8] = {0};
+    int count = 0;
+    for (char *token = strtok(line, " \n"); token != NULL && count < 7; token = strtok(NULL, " \n"))
+        words[count++] = token;
+    for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
+        if (count == commands[i].arguments + 1 && strcmp(words[0], commands[i].name) == 0) {
+            commands[i].run(words);
+            return 0;
+        }
+    }
+    fprintf(stderr, "work: no such command, or too few arguments: %s\n", words[0]);
+    return 2;
+}
+
+int main(void) {
+    char line[128];
+    setvbuf(stdout, NULL, _IOLBF, 0);
+    while (fgets(line, sizeof line, stdin) != NULL) {
+        if (obey(line) != 0)
+            return 2;
+    }
+    return 0;
+}

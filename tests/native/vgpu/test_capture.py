@@ -1,0 +1,156 @@
+"""Graphs: what is captured does not wait, and no capture notices that a token comes and goes."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from kubeshare.tokens import counters
+from kubeshare.tokens.wire import GateState, MessageType
+from vgpu_claim import Claim, Connection, Machine, Probe, eventually
+
+pytestmark = pytest.mark.native
+
+GLOBAL, THREAD_LOCAL, RELAXED = 0, 1, 2
+MODES = pytest.mark.parametrize("mode", [GLOBAL, THREAD_LOCAL, RELAXED])
+INVALIDATED = 901
+MILLISECOND_NS = 1_000_000
+
+
+@pytest.fixture
+def work(machine: Machine, claim: Claim) -> Iterator[Probe]:
+    """A program with a context and two streams."""
+    with machine.run(["work"], claim.environment) as started:
+        started.do("init")
+        yield started
+
+
+@pytest.fixture
+def connection(claim: Claim, work: Probe) -> Connection:
+    """Of that program; the gate is closed. Its launches are metered for a second from now."""
+    return claim.accept()
+
+
+@MODES
+def test_what_is_captured_neither_waits_nor_counts_and_its_graph_does(
+    machine: Machine, claim: Claim, work: Probe, connection: Connection, mode: int
+) -> None:
+    work.do("begin", 0, mode)
+    work.do("launch", 0, 1000, 5)
+    work.do("end", 0)
+    assert connection.says_nothing()
+    assert machine.gpu()["busy_ns"] == 0
+    work.tell("graph", 0)
+    connection.expect(MessageType.WANT)
+    assert work.is_silent()
+    claim.open()
+    assert work.answer()["result"] == 0
+    claim.drain(connection)
+    assert machine.gpu()["busy_ns"] == 5 * MILLISECOND_NS
+    assert counters.read(claim.counters)[0].launches == 1
+
+
+@MODES
+def test_a_turn_that_ends_during_a_capture_leaves_it_valid(
+    machine: Machine, claim: Claim, work: Probe, connection: Connection, mode: int
+) -> None:
+    claim.open()
+    work.do("launch", 0, 20_000, 5)
+    work.do("begin", 0, mode)
+    work.do("launch", 0, 1000, 100)
+    claim.drain(connection)
+    assert machine.gpu()["busy_ns"] == 100 * MILLISECOND_NS
+    work.do("launch", 0, 1000, 100)
+    work.do("end", 0)
+
+
+def test_the_end_of_work_launched_before_a_capture_is_told_during_it(
+    machine: Machine, claim: Claim, work: Probe, connection: Connection
+) -> None:
+    claim.open()
+    start = work.do("launch", 0, 50_000, 2)["now_ns"]
+    work.do("begin", 0, GLOBAL)
+    drained = claim.drain(connection)
+    assert abs(drained.time_ns - (start + machine.gpu()["busy_ns"])) < 60 * MILLISECOND_NS
+    work.do("end", 0)
+
+
+def test_a_drain_waits_for_the_end_of_a_capture_where_others_launched_during_it(
+    claim: Claim, work: Probe, connection: Connection
+) -> None:
+    claim.open()
+    work.do("begin", 0, GLOBAL)
+    work.do("thread", 1, 1000, 3)
+    claim.page.set_gate(0, GateState.CLOSING)
+    connection.send(MessageType.CLOSING, 0, claim.page.epoch(0))
+    work.do("launch", 0, 1000, 3)
+    assert connection.says_nothing()
+    work.do("end", 0)
+    connection.expect(MessageType.DRAINED)
+
+
+@MODES
+def test_metered_launches_of_another_thread_leave_a_capture_valid(
+    machine: Machine, claim: Claim, work: Probe, connection: Connection, mode: int
+) -> None:
+    claim.open()
+    work.do("launch", 1, 100, 100)
+    work.do("begin", 0, mode)
+    work.do("thread", 1, 100, 900)
+    work.do("launch", 0, 1000, 3)
+    work.do("end", 0)
+    work.do("graph", 0)
+    work.do("sync")
+    assert machine.gpu()["busy_ns"] == (1000 * 100 + 3 * 1000) * 1000
+    assert connection.says_nothing()
+
+
+def test_a_watch_leaves_a_capture_valid(claim: Claim, work: Probe, connection: Connection) -> None:
+    claim.open()
+    work.do("launch", 1, 1000, 3)
+    connection.send(MessageType.WATCH, 0, claim.page.epoch(0))
+    work.do("begin", 0, GLOBAL)
+    connection.expect(MessageType.IDLE)
+    work.do("launch", 0, 1000, 3)
+    work.do("end", 0)
+
+
+def test_a_capture_that_the_program_itself_breaks_stays_broken_and_gates_are_back(
+    claim: Claim, work: Probe, connection: Connection
+) -> None:
+    work.do("begin", 0, GLOBAL)
+    work.do("sync", expect=None)
+    work.do("end", 0, expect=INVALIDATED)
+    work.tell("launch", 0, 1000, 1)
+    connection.expect(MessageType.WANT)
+    assert work.is_silent()
+    claim.open()
+    assert work.answer()["result"] == 0
+
+
+def test_a_stream_that_is_destroyed_ends_its_capture(
+    claim: Claim, work: Probe, connection: Connection
+) -> None:
+    work.do("begin", 0, RELAXED)
+    work.do("destroy", 0)
+    work.tell("launch", 1, 1000, 1)
+    connection.expect(MessageType.WANT)
+    assert work.is_silent()
+    claim.open()
+    assert work.answer()["result"] == 0
+
+
+def test_work_that_waits_for_a_gated_launch_goes_on_when_the_gate_opens_again(
+    machine: Machine, claim: Claim, work: Probe, connection: Connection
+) -> None:
+    claim.open()
+    work.do("wait", 0, 7)
+    work.do("launch", 0, 1000, 1)
+    claim.page.set_gate(0, GateState.CLOSING)
+    connection.send(MessageType.CLOSING, 0, claim.page.epoch(0))
+    work.tell("pass", 1, 7)
+    connection.expect(MessageType.WANT)
+    assert connection.says_nothing()
+    claim.open()
+    assert work.answer()["result"] == 0
+    claim.drain(connection)
+    assert eventually(lambda: machine.gpu()["busy_ns"] == 2 * MILLISECOND_NS)
