@@ -81,8 +81,18 @@ static void do_begin(char **words) {
     answer(cuStreamBeginCapture(stream_of(words[1]), (CUstreamCaptureMode)atoi(words[2])));
 }
 
+static void forget_graph(void) {
+    if (executable != NULL)
+        cuGraphExecDestroy(executable);
+    if (graph != NULL)
+        cuGraphDestroy(graph);
+    executable = NULL;
+    graph = NULL;
+}
+
 /* end STREAM: the capture, and make its graph ready to be launched */
 static void do_end(char **words) {
+    forget_graph();
     CUresult result = cuStreamEndCapture(stream_of(words[1]), &graph);
     if (result == 0)
         result = cuGraphInstantiateWithFlags(&executable, graph, 0);
@@ -182,5 +192,6 @@ int main(void) {
         if (obey(line) != 0)
             return 2;
     }
+    forget_graph();
     return 0;
 }

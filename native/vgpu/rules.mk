@@ -70,8 +70,8 @@ $(BUILD)/tests/work: $(BUILD)/obj/tests/work.o $(BUILD)/fakegpu/libcuda.so.1
 $(BUILD)/tests/stub/libnvidia-ml.so.1: $(BUILD)/obj/tests/nvml_stub.o
 	$(library)
 
-VGPU_PROBES := $(BUILD)/tests/probe $(BUILD)/tests/probe-linked $(BUILD)/tests/memory-storm
-VGPU_PROBES := $(BUILD)/tests/probe $(BUILD)/tests/probe-linked $(BUILD)/tests/work
+VGPU_PROBES := $(BUILD)/tests/probe $(BUILD)/tests/probe-linked
+VGPU_PROBES += $(BUILD)/tests/memory-storm $(BUILD)/tests/work
 TARGETS += $(VGPU_PROBES) $(BUILD)/launch-bench $(BUILD)/allocation-bench $(BUILD)/tests/duty-test
 TARGETS += $(BUILD)/tests/where $(BUILD)/tests/libtrampoline.so $(BUILD)/tests/libtrampoline-2.so
 TARGETS += $(BUILD)/tests/libdeepbind.so $(BUILD)/tests/libconstructor.so

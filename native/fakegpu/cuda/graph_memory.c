@@ -33,7 +33,8 @@ CUresult graph_memory_make(struct device *device, uint64_t bytes, struct graph_m
     }
     if (!good)
         free(memory);
-    *made = memory;
+    else
+        *made = memory;
     return good ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
