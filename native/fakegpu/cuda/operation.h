@@ -21,6 +21,7 @@ enum operation_kind {
     OPERATION_GRAPH, /* this and the next two only in a graph */
     OPERATION_ALLOCATE,
     OPERATION_FREE,
+    OPERATION_RELEASE, /* of a pool's memory, behind what is deferred */
 };
 
 struct kernel_operation {
@@ -52,6 +53,10 @@ struct operation {
         CUgraph graph;
         struct graph_memory *memory;
         CUdeviceptr freed;
+        struct {
+            CUdeviceptr pointer;
+            uint64_t id; /* of the allocation */
+        } release;
     };
 };
 
@@ -89,12 +94,17 @@ CUresult fill_operation(struct operation *operation, const CUDA_MEMSET_NODE_PARA
 void copy_bytes(const CUDA_MEMCPY3D *form);
 void fill_bytes(const CUDA_MEMSET_NODE_PARAMS *form);
 
+/** Frees a pool's memory after all that is in its GPU's queue. */
+void release_behind(CUdeviceptr pointer, uint64_t id);
+
 /** The same for any operation; most have none. */
 static inline void operation_move_bytes(const struct operation *operation) {
     if (operation->kind == OPERATION_COPY)
         copy_bytes(&operation->copy);
     else if (operation->kind == OPERATION_FILL)
         fill_bytes(&operation->fill);
+    else if (operation->kind == OPERATION_RELEASE)
+        release_behind(operation->release.pointer, operation->release.id);
 }
 
 /** Makes the operation of operations on memory; the array stays the caller's. */

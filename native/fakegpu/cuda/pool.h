@@ -12,6 +12,7 @@
 
 #define POOL_CHUNK     (UINT64_C(32) << 20)
 #define POOL_NO_STREAM UINT64_C(0) /* the id of none */
+#define POOL_NO_OWNER  UINT64_MAX  /* the id of none that may have it early */
 
 /* A part of a chunk: given out, or freed by a stream that may not have got there yet. */
 struct block {

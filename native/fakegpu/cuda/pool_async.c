@@ -1,5 +1,7 @@
 /* Stream-ordered allocation: the calls. */
 #include "capture.h"
+#include "deferred.h"
+#include "graph.h"
 #include "pool.h"
 
 static CUresult allocate(CUdeviceptr *pointer, uint64_t bytes, struct CUmemPoolHandle_st *pool,
@@ -68,6 +70,51 @@ static uint64_t free_after(const struct allocation *allocation, const struct CUs
     return number;
 }
 
+void release_behind(CUdeviceptr pointer, uint64_t id) {
+    pthread_mutex_lock(&driver.lock);
+    struct allocation *found = allocation_at(pointer, 0);
+    if (found != NULL && found->id == id) {
+        const struct device *device = found->device;
+        uint64_t number = 0;
+        if (device != NULL) {
+            engine_enter(&driver.engine, device->gpu);
+            number = driver.engine.state->gpu[device->gpu].client[device->client].submitted;
+            engine_leave(&driver.engine, device->gpu);
+        }
+        pool_free(found, POOL_NO_OWNER, number);
+    }
+    pthread_mutex_unlock(&driver.lock);
+}
+
+static CUresult free_in_stream(const struct allocation *found, struct CUstream_st *stream) {
+    /* What waits in the list may still write there: the free waits with it. */
+    if (deferred_holds_stream(stream)) {
+        const struct operation release = {
+            .kind = OPERATION_RELEASE, .release = {found->base, found->id}
+        };
+        return stream_do_now(stream, &release);
+    }
+    uint64_t number = free_after(found, stream);
+    pthread_mutex_lock(&driver.lock);
+    struct allocation *still = allocation_at(found->base, 0);
+    bool there = still != NULL && still->id == found->id;
+    if (there)
+        pool_free(still, number == 0 ? POOL_NO_STREAM : stream->id, number);
+    pthread_mutex_unlock(&driver.lock);
+    return there ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+/* Whether a stream is captured; then only a graph's memory may be freed, by a node. */
+static CUresult free_in_capture(const struct allocation *found, struct CUstream_st *stream,
+                                bool *captured) {
+    const struct operation freeing = {.kind = OPERATION_FREE, .freed = found->base};
+    pthread_mutex_lock(&graphs_lock);
+    *captured = stream->capture != NULL;
+    pthread_mutex_unlock(&graphs_lock);
+    REQUIRE(!*captured || found->kind == MEMORY_GRAPH, CUDA_ERROR_INVALID_VALUE);
+    return *captured ? capture_operation(stream, &freeing, captured) : CUDA_SUCCESS;
+}
+
 /* What no pool gave is freed as cuMemFree frees it. */
 API cuMemFreeAsync(CUdeviceptr pointer, CUstream handle) {
     struct CUstream_st *stream;
@@ -77,21 +124,11 @@ API cuMemFreeAsync(CUdeviceptr pointer, CUstream handle) {
         return CUDA_SUCCESS;
     REQUIRE(find_allocation(pointer, 0, &found) && found.base == pointer, CUDA_ERROR_INVALID_VALUE);
     bool captured = false;
-    const struct operation freeing = {.kind = OPERATION_FREE, .freed = pointer};
     if (captures_any())
-        TRY(capture_operation(stream, &freeing, &captured));
+        TRY(free_in_capture(&found, stream, &captured));
     if (captured)
         return CUDA_SUCCESS;
-    if (found.kind != MEMORY_POOL)
-        return cuMemFree_v2(pointer);
-    uint64_t number = free_after(&found, stream);
-    pthread_mutex_lock(&driver.lock);
-    struct allocation *still = allocation_at(pointer, 0);
-    bool there = still != NULL && still->id == found.id;
-    if (there)
-        pool_free(still, number == 0 ? POOL_NO_STREAM : stream->id, number);
-    pthread_mutex_unlock(&driver.lock);
-    return there ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    return found.kind == MEMORY_POOL ? free_in_stream(&found, stream) : cuMemFree_v2(pointer);
 }
 
 /* ---- twins with the thread's own default stream ------------------------------ */
