@@ -27,6 +27,7 @@ pytestmark = [pytest.mark.native, pytest.mark.slow]
 POD = GrantedPod(namespace="default", name="a", uid="0f3a7c1e-5b6d-4e8f-9a0b-1c2d3e4f5a6b")
 LIMIT = 256 * MIB
 WITHIN_S = 5.0
+OUT_OF_MEMORY = 2
 
 
 @pytest.fixture(scope="module")
@@ -144,15 +145,17 @@ def test_a_static_program_is_told_within_five_seconds(node: Node, static_program
 
 
 def test_memory_past_the_library_is_told_and_charged_as_long_as_it_is_held(node: Node) -> None:
-    node.start(8 * MIB, held=True)
+    held = node.start(8 * MIB, held=True)
     watch = node.watch()
     escaped = node.start(300 * MIB, held=False)
     told = watch.within(WITHIN_S, count=2)
     assert sorted(reason for reason, _, _ in told) == ["MemoryOverLimit", "UnheldProcess"]
     assert all(f"process {escaped.process.pid}" in note for _, _, note in told)
     eventually(lambda: node.overhead >= 300 * MIB, "what it has is charged to the claim")
+    held.do("alloc", MIB, expect=OUT_OF_MEMORY)
     escaped.kill()
     eventually(lambda: node.overhead < 300 * MIB, "what it had is not charged any more")
+    held.do("alloc", MIB)
     assert watch.within(0.5, count=3) == told, "of the others there is nothing to tell"
 
 

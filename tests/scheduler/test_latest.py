@@ -1,6 +1,7 @@
 """A program sees its own writes before the watch tells of them."""
 
 import asyncio
+from collections.abc import Callable
 
 from kube_fake import FakeApiServer, run_virtual
 from kubeshare.api.latest import UNSEEN_SECONDS, Latest
@@ -121,5 +122,47 @@ def test_what_was_made_and_is_never_told_of_is_believed_in_for_a_while_only() ->
         assert views.version == "1"
         await asyncio.sleep(2)
         assert views.version == ""
+
+    run_virtual(main())
+
+
+def test_whoever_follows_hears_of_each_name_that_may_say_something_else() -> None:
+    async def main() -> None:
+        views = Views()
+        heard: list[Key] = []
+        views.latest.subscribe(heard.append)
+        changes: list[Callable[[], None]] = [
+            lambda: views.watched("1"),
+            lambda: views.latest.put(thing("2")),
+            lambda: views.latest.forget(KEY),
+            views.gone,
+            lambda: views.latest.put(thing("5")),
+        ]
+        for change in changes:
+            change()
+            assert heard == [KEY]
+            heard.clear()
+        views.latest.forget(Key("", "other"))
+        views.latest.put(thing("4"))
+        assert not heard, "nothing has changed"
+        await asyncio.sleep(UNSEEN_SECONDS + 1)
+        views.latest.expire()
+        assert heard == [KEY]
+        assert views.version == ""
+
+    run_virtual(main())
+
+
+def test_an_index_finds_objects_as_they_are_shown() -> None:
+    async def main() -> None:
+        views = Views()
+        views.latest.add_index("version", lambda raw: [raw["metadata"]["resourceVersion"]])
+        views.watched("1")
+        assert views.latest.by_index("version", "1") == [thing("1")]
+        views.latest.put(thing("2"))
+        assert views.latest.by_index("version", "1") == []
+        assert views.latest.by_index("version", "2") == [thing("2")]
+        views.watched("2")
+        assert views.latest.by_index("version", "2") == [thing("2")]
 
     run_virtual(main())

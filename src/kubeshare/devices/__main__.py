@@ -1,7 +1,6 @@
 """``python -m kubeshare.devices``: KubeShare-DevMgr as a program of its own."""
 
 import argparse
-import gc
 import os
 import socket
 import sys
@@ -9,6 +8,7 @@ import sys
 from kubeshare.core.policies import policy
 from kubeshare.devices.program import devices_program
 from kubeshare.kube.api import Api
+from kubeshare.kube.garbage import leave_alone
 from kubeshare.kube.logs import configure_logging
 from kubeshare.kube.runtime import Program, run_program
 
@@ -37,8 +37,7 @@ def main() -> int:
             placeholder_image=options.placeholder_image,
             instance=os.environ.get("POD_NAME", socket.gethostname()),
             port=options.port,
-            # What the first lists brought stays: looking through it each time is time lost.
-            built=gc.freeze,
+            built=leave_alone,
         )
 
     return run_program(build)

@@ -1,0 +1,89 @@
+"""Which nodes a pod may go to: told anew when a node changes in what counts, else remembered."""
+
+from typing import Any
+
+import pytest
+
+from kube_fake import FakeApiServer
+from kubeshare.api.cluster import NODES, Node, NodeSpec, NodeStatus, Taint
+from kubeshare.kube.meta import Condition, Key, ObjectMeta
+from kubeshare.kube.reflector import Reflector
+from kubeshare.scheduler.eligibility import KINDS, Eligibility
+
+READY = Condition(type="Ready", status="True")
+
+
+def node(name: str, version: int = 1, **spec: Any) -> Node:
+    status = NodeStatus(conditions=(spec.pop("ready", READY),), allocatable={"cpu": version})
+    metadata = ObjectMeta(
+        name=name, uid=name, resource_version=str(version), labels=spec.pop("labels", {})
+    )
+    return Node(metadata=metadata, spec=NodeSpec(**spec), status=status)
+
+
+class Nodes:
+    """The nodes' watch, told by the test."""
+
+    def __init__(self, *nodes: Node) -> None:
+        self._reflector: Reflector[Node] = Reflector(FakeApiServer().api(), NODES)
+        self.eligibility = Eligibility(self._reflector)
+        for each in nodes:
+            self.watched(each)
+
+    def watched(self, changed: Node) -> None:
+        self._reflector._tell(self._reflector.store.put(changed))
+
+    def gone(self, name: str) -> None:
+        self._reflector._tell(self._reflector.store.remove(Key("", name)))
+
+
+def test_the_answer_is_remembered_while_nodes_give_signs_of_life_only() -> None:
+    nodes = Nodes(node("a"), node("b", unschedulable=True))
+    first = nodes.eligibility.of({})
+    assert first.nodes == {"a"}
+    assert first.refusals == {"b": "cordoned"}
+    nodes.watched(node("a", 2))
+    assert nodes.eligibility.of({}) is first
+
+
+@pytest.mark.parametrize(
+    ("change", "refusal"),
+    [
+        ({"unschedulable": True}, "cordoned"),
+        ({"ready": Condition(type="Ready", status="Unknown")}, "not ready"),
+        ({"taints": (Taint(key="gone", effect="NoExecute"),)}, "taint gone is not tolerated"),
+        ({"labels": {"zone": "2"}}, "without the label zone=1 of its nodeSelector"),
+    ],
+)
+def test_a_node_that_changes_in_what_counts_is_looked_at_again(
+    change: dict[str, Any], refusal: str
+) -> None:
+    spec = {"nodeSelector": {"zone": "1"}}
+    nodes = Nodes(node("a", labels={"zone": "1"}))
+    assert nodes.eligibility.of(spec).nodes == {"a"}
+    nodes.watched(node("a", 2, **({"labels": {"zone": "1"}} | change)))
+    assert nodes.eligibility.of(spec).refusals == {"a": refusal}
+
+
+def test_a_node_that_comes_or_goes_is_known_at_once() -> None:
+    nodes = Nodes(node("a"))
+    assert nodes.eligibility.of({}).nodes == {"a"}
+    nodes.watched(node("b"))
+    assert nodes.eligibility.of({}).nodes == {"a", "b"}
+    nodes.gone("a")
+    assert nodes.eligibility.of({}).nodes == {"b"}
+
+
+def test_pods_that_ask_for_the_same_share_an_answer_and_others_do_not() -> None:
+    nodes = Nodes(node("a", taints=(Taint(key="gpu", effect="NoSchedule"),)))
+    tolerant = {"tolerations": [{"key": "gpu", "operator": "Exists"}]}
+    assert nodes.eligibility.of(tolerant).nodes == {"a"}
+    assert nodes.eligibility.of({**tolerant, "containers": []}) is nodes.eligibility.of(tolerant)
+    assert not nodes.eligibility.of({}).nodes
+
+
+def test_a_bounded_number_of_answers_is_remembered() -> None:
+    nodes = Nodes(node("a"))
+    for number in range(KINDS + 5):
+        nodes.eligibility.of({"nodeSelector": {"n": str(number)}})
+    assert len(nodes.eligibility._known) == KINDS
