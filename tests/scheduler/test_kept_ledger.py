@@ -249,6 +249,7 @@ def told(decision: Decision) -> tuple[object, ...]:
     )
 
 
+@pytest.mark.slow
 @given(
     st.lists(
         st.tuples(st.lists(STEPS, min_size=1, max_size=2), st.sampled_from([0, 0, 0, 70]), DEMANDS),
@@ -256,7 +257,7 @@ def told(decision: Decision) -> tuple[object, ...]:
         max_size=6,
     )
 )
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=600, deadline=None)
 def test_whatever_comes_in_whatever_order_it_equals_one_that_is_built(
     rounds: list[tuple[list[Step], int, Demand]],
 ) -> None:

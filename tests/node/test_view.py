@@ -1,0 +1,35 @@
+"""What the agent knows of its node's pods, as the API server writes it."""
+
+from typing import Any
+
+from kube_fake import FakeApiServer, run_virtual
+from kubeshare.kube.resources import PODS
+from kubeshare.node.view import NodeView
+from node_fake import NODE
+
+
+def container(name: str, container_id: str = "") -> dict[str, Any]:
+    return {"name": name, "ready": True} | ({"containerID": container_id} if container_id else {})
+
+
+def test_containers_of_every_kind_are_known_by_their_ids_once_they_are_made() -> None:
+    async def main() -> None:
+        server = FakeApiServer()
+        status = {
+            "phase": "Running",
+            "initContainerStatuses": [container("fetch", "containerd://1a")],
+            "containerStatuses": [container("main", "containerd://2b"), container("waits")],
+            "ephemeralContainerStatuses": [container("debug", "cri-o://3c")],
+        }
+        pod = {"metadata": {"name": "a", "namespace": "default", "uid": "u"}, "status": status}
+        server.seed(PODS, pod | {"spec": {"nodeName": NODE}})
+        async with server.api() as api:
+            view = NodeView(api, NODE)
+            view.pods.store.replace((await api.list(view.pods.resource)).items)
+            assert view.containers() == {
+                "1a": ("u", "fetch"),
+                "2b": ("u", "main"),
+                "3c": ("u", "debug"),
+            }
+
+    run_virtual(main())
