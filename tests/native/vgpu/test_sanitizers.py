@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,14 @@ from kubeshare.tokens.wire import MessageType
 from vgpu_claim import MIB, Claim, Machine, Probe
 
 pytestmark = [pytest.mark.native, pytest.mark.slow]
+
+# The names of native/tests/probe_memory.c for what takes memory of the GPU.
+FORMS = [
+    *("linear", "linear-in-stream", "pitched", "managed", "stream", "stream-at-once", "pool"),
+    *("pool-destroyed", "physical", "mapped", "retained", "side-by-side", "array", "array-3d"),
+    *("array-layered", "array-compressed", "mipmapped", "graph", "graph-that-frees", "captured"),
+]
+OUT_OF_MEMORY = 2
 
 SOURCES = Path(__file__).parents[3] / "native"
 
@@ -125,3 +134,37 @@ def test_captures_while_turns_come_and_go(machine: Machine, claim: Claim, varian
             work.do("graph", 0)
             claim.drain(connection)
         assert_ended_well(work)
+
+
+def test_every_way_to_hold_memory(machine: Machine, claim: Claim, variant: str) -> None:
+    with start(machine, claim, variant) as probe:
+        probe.do("init")
+        probe.do("retain", 0)
+        claim.accept()
+        claim.open()
+        for form in FORMS:
+            index = probe.do("hold", form, 8 * MIB)["index"]
+            probe.do("hold", form, 2048 * MIB, expect=OUT_OF_MEMORY)
+            probe.do("drop", index)
+        assert claim.charged() == 0
+        assert_ended_well(probe)
+
+
+def test_a_storm_of_allocations_at_the_limit(machine: Machine, claim: Claim, variant: str) -> None:
+    probes = [
+        machine.run(
+            ["memory-storm", "8", str(seed)],
+            claim.environment,
+            preload=preload(machine, variant),
+        )
+        for seed in range(3)
+    ]
+    most = 0
+    deadline = time.monotonic() + 3
+    while time.monotonic() < deadline:
+        most = max(most, machine.gpu()["used_memory"])
+    for probe in probes:
+        with probe:
+            assert_ended_well(probe)
+    assert 512 * MIB < most <= 1024 * MIB
+    assert claim.charged() == 0
