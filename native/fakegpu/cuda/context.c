@@ -49,6 +49,7 @@ static CUresult begin(struct CUctx_st *context, struct device *device, unsigned 
     context->id = ++driver.last_id;
     context->last = context->last_legacy = context->last_blocking = 0;
     context->legacy = (struct CUstream_st){.context = context, .id = ++driver.last_id};
+    context->peers = 0;
     context->alive = true;
     return CUDA_SUCCESS;
 }

@@ -9,7 +9,9 @@
 #include <string.h>
 
 #include "allocation.h"
+#include "array.h"
 #include "capture.h"
+#include "transfer.h"
 
 bool on_gpu(CUdeviceptr pointer, size_t bytes) {
     return memory_usable(pointer, bytes);
@@ -22,36 +24,66 @@ static bool usable(CUdeviceptr pointer, size_t bytes) {
 
 /* ---- the form of all copies -------------------------------------------------------- */
 
-/* One side: where its first byte is, and how far apart rows and slices are. */
+/* One side: where its first byte is, how far apart rows and slices are, and whose it is. */
 struct side {
     char *start;
     size_t pitch, slice;
+    const struct device *device; /* NULL: the host's */
+    const char *end;             /* of an array; NULL: not known */
 };
 
+static CUresult find_array_side(struct side *side, CUarray handle) {
+    struct CUarray_st *array;
+    TRY(find_array(handle, &array));
+    REQUIRE(array->bytes != NULL, CUDA_ERROR_INVALID_VALUE);
+    *side =
+        (struct side){array->bytes, array->row, array->row * array->rows, array->context->device,
+                      array->bytes + array->row * array->rows * array->slices};
+    return CUDA_SUCCESS;
+}
+
 static CUresult find_side(struct side *side, CUmemorytype type, const void *host,
-                          CUdeviceptr device, const size_t at[3], size_t width, size_t pitch,
+                          CUdeviceptr device, CUarray array, size_t width, size_t pitch,
                           size_t height) {
-    REQUIRE(type != CU_MEMORYTYPE_ARRAY, CUDA_ERROR_NOT_SUPPORTED);
+    if (type == CU_MEMORYTYPE_ARRAY)
+        return find_array_side(side, array);
     REQUIRE(type == CU_MEMORYTYPE_HOST || type == CU_MEMORYTYPE_DEVICE ||
                 type == CU_MEMORYTYPE_UNIFIED,
             CUDA_ERROR_INVALID_VALUE);
+    side->end = NULL;
     side->pitch = pitch == 0 ? width : pitch;
     side->slice = side->pitch * height;
     side->start = type == CU_MEMORYTYPE_HOST ? (char *)host : (char *)device;
+    side->device = type == CU_MEMORYTYPE_HOST ? NULL : device_of(device);
     REQUIRE(side->start != NULL && side->pitch >= width, CUDA_ERROR_INVALID_VALUE);
-    side->start += at[2] * side->slice + at[1] * side->pitch + at[0];
+    return CUDA_SUCCESS;
+}
+
+/* Goes to the first byte, and checks that all that are copied are there. */
+static CUresult go_to(struct side *side, size_t x, size_t y, size_t z, const CUDA_MEMCPY3D *form,
+                      CUmemorytype type) {
+    side->start += z * side->slice + y * side->pitch + x;
+    if (form->WidthInBytes == 0 || form->Height == 0 || form->Depth == 0)
+        return CUDA_SUCCESS;
+    uint64_t extent =
+        (form->Depth - 1) * side->slice + (form->Height - 1) * side->pitch + form->WidthInBytes;
+    REQUIRE(side->end == NULL ||
+                (x + form->WidthInBytes <= side->pitch && side->start + extent <= side->end),
+            CUDA_ERROR_INVALID_VALUE);
+    REQUIRE(type != CU_MEMORYTYPE_DEVICE || on_gpu((CUdeviceptr)side->start, extent),
+            CUDA_ERROR_INVALID_VALUE);
     return CUDA_SUCCESS;
 }
 
 static CUresult find_sides(const CUDA_MEMCPY3D *form, struct side *to, struct side *from) {
-    const size_t at_from[3] = {form->srcXInBytes, form->srcY, form->srcZ};
-    const size_t at_to[3] = {form->dstXInBytes, form->dstY, form->dstZ};
-    size_t from_height = form->srcHeight == 0 ? form->Height : form->srcHeight;
-    size_t to_height = form->dstHeight == 0 ? form->Height : form->dstHeight;
-    TRY(find_side(from, form->srcMemoryType, form->srcHost, form->srcDevice, at_from,
-                  form->WidthInBytes, form->srcPitch, from_height));
-    return find_side(to, form->dstMemoryType, form->dstHost, form->dstDevice, at_to,
-                     form->WidthInBytes, form->dstPitch, to_height);
+    TRY(find_side(from, form->srcMemoryType, form->srcHost, form->srcDevice, form->srcArray,
+                  form->WidthInBytes, form->srcPitch,
+                  form->srcHeight == 0 ? form->Height : form->srcHeight));
+    TRY(find_side(to, form->dstMemoryType, form->dstHost, form->dstDevice, form->dstArray,
+                  form->WidthInBytes, form->dstPitch,
+                  form->dstHeight == 0 ? form->Height : form->dstHeight));
+    TRY(go_to(from, form->srcXInBytes, form->srcY, form->srcZ, form, form->srcMemoryType));
+    return go_to(to, form->dstXInBytes, form->dstY, form->dstZ, form, form->dstMemoryType);
 }
 
 CUresult copy_operation(struct operation *operation, const CUDA_MEMCPY3D *form) {
@@ -59,6 +91,8 @@ CUresult copy_operation(struct operation *operation, const CUDA_MEMCPY3D *form) 
     REQUIRE(form != NULL, CUDA_ERROR_INVALID_VALUE);
     TRY(find_sides(form, &to, &from));
     *operation = (struct operation){.kind = OPERATION_COPY, .copy = *form};
+    set_copy_time(operation, to.device, from.device,
+                  form->WidthInBytes * form->Height * form->Depth);
     return CUDA_SUCCESS;
 }
 
@@ -161,68 +195,4 @@ API cuMemcpyPeerAsync(CUdeviceptr destination, CUcontext to, CUdeviceptr source,
 API cuMemcpyPeerAsync_ptsz(CUdeviceptr destination, CUcontext to, CUdeviceptr source,
                            CUcontext from, size_t bytes, CUstream stream) {
     return copy_peer(destination, to, source, from, bytes, per_thread(stream), false);
-}
-
-/* ---- two and three dimensions ------------------------------------------------ */
-
-static CUresult copy_2d(const CUDA_MEMCPY2D *form, CUstream stream, bool wait) {
-    REQUIRE(form != NULL, CUDA_ERROR_INVALID_VALUE);
-    const CUDA_MEMCPY3D same = {.srcXInBytes = form->srcXInBytes,
-                                .srcY = form->srcY,
-                                .srcMemoryType = form->srcMemoryType,
-                                .srcHost = form->srcHost,
-                                .srcDevice = form->srcDevice,
-                                .srcArray = form->srcArray,
-                                .srcPitch = form->srcPitch,
-                                .dstXInBytes = form->dstXInBytes,
-                                .dstY = form->dstY,
-                                .dstMemoryType = form->dstMemoryType,
-                                .dstHost = form->dstHost,
-                                .dstDevice = form->dstDevice,
-                                .dstArray = form->dstArray,
-                                .dstPitch = form->dstPitch,
-                                .WidthInBytes = form->WidthInBytes,
-                                .Height = form->Height,
-                                .Depth = 1};
-    return copy_form(&same, stream, wait);
-}
-
-API cuMemcpy2D_v2(const CUDA_MEMCPY2D *form) {
-    return copy_2d(form, CU_STREAM_LEGACY, true);
-}
-
-API cuMemcpy2D_v2_ptds(const CUDA_MEMCPY2D *form) {
-    return copy_2d(form, CU_STREAM_PER_THREAD, true);
-}
-
-API cuMemcpy2DUnaligned_v2(const CUDA_MEMCPY2D *form) {
-    return copy_2d(form, CU_STREAM_LEGACY, true);
-}
-
-API cuMemcpy2DUnaligned_v2_ptds(const CUDA_MEMCPY2D *form) {
-    return copy_2d(form, CU_STREAM_PER_THREAD, true);
-}
-
-API cuMemcpy2DAsync_v2(const CUDA_MEMCPY2D *form, CUstream stream) {
-    return copy_2d(form, stream, false);
-}
-
-API cuMemcpy2DAsync_v2_ptsz(const CUDA_MEMCPY2D *form, CUstream stream) {
-    return copy_2d(form, per_thread(stream), false);
-}
-
-API cuMemcpy3D_v2(const CUDA_MEMCPY3D *form) {
-    return copy_form(form, CU_STREAM_LEGACY, true);
-}
-
-API cuMemcpy3D_v2_ptds(const CUDA_MEMCPY3D *form) {
-    return copy_form(form, CU_STREAM_PER_THREAD, true);
-}
-
-API cuMemcpy3DAsync_v2(const CUDA_MEMCPY3D *form, CUstream stream) {
-    return copy_form(form, stream, false);
-}
-
-API cuMemcpy3DAsync_v2_ptsz(const CUDA_MEMCPY3D *form, CUstream stream) {
-    return copy_form(form, per_thread(stream), false);
 }

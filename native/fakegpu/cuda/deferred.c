@@ -5,6 +5,7 @@
 #include <time.h>
 
 #include "host.h"
+#include "transfer.h"
 
 /* How often a value that somebody has to write is looked at. */
 #define LOOK_NS UINT64_C(50000)
@@ -20,6 +21,7 @@ struct work {
     const struct device *other;
     uint64_t number;    /* the kernel of `other` that it waits for */
     unsigned next_item; /* of operations on memory */
+    uint64_t until_ns;  /* the end of a transfer that has begun */
     struct work *next;
 };
 
@@ -114,6 +116,14 @@ static bool has_room(const struct work *work, uint64_t *wake) {
     return room || over(device, oldest, wake);
 }
 
+static bool transferred(struct work *work, uint64_t *wake) {
+    uint64_t now = now_ns();
+    if (work->until_ns == 0)
+        work->until_ns = begin_transfer(&work->operation, now);
+    wake_by(wake, work->until_ns);
+    return now >= work->until_ns;
+}
+
 static bool is_ready(struct work *work, uint64_t *wake) {
     const struct operation *operation = &work->operation;
     if (operation->kind == OPERATION_WAIT) {
@@ -127,6 +137,8 @@ static bool is_ready(struct work *work, uint64_t *wake) {
         wake_by(wake, now_ns() + LOOK_NS);
         return false;
     }
+    if (operation->transfer_ns > 0)
+        return transferred(work, wake);
     return operation->duration_ns == 0 || has_room(work, wake);
 }
 

@@ -87,29 +87,6 @@ API cuDeviceGetByPCIBusId(CUdevice *device, const char *id) {
     return CUDA_ERROR_INVALID_DEVICE;
 }
 
-API cuDeviceCanAccessPeer(int *can, CUdevice ordinal, CUdevice peer) {
-    struct device *a, *b;
-    TRY(find_device(ordinal, &a));
-    TRY(find_device(peer, &b));
-    REQUIRE(can != NULL, CUDA_ERROR_INVALID_VALUE);
-    *can = a != b;
-    return CUDA_SUCCESS;
-}
-
-API cuDeviceGetP2PAttribute(int *value, CUdevice_P2PAttribute attribute, CUdevice ordinal,
-                            CUdevice peer) {
-    struct device *a, *b;
-    TRY(find_device(ordinal, &a));
-    TRY(find_device(peer, &b));
-    REQUIRE(value != NULL && a != b, CUDA_ERROR_INVALID_VALUE);
-    const struct profile *profile = &driver.engine.profile;
-    bool nvlink = profile->nvlinks[a->gpu][b->gpu] > 0;
-    *value = attribute == CU_DEVICE_P2P_ATTRIBUTE_ACCESS_SUPPORTED   ? 1
-             : attribute == CU_DEVICE_P2P_ATTRIBUTE_PERFORMANCE_RANK ? !nvlink
-                                                                     : 0;
-    return CUDA_SUCCESS;
-}
-
 /* What is the same for every model here; the values of compute capability 7.0. */
 static const struct {
     CUdevice_attribute attribute;

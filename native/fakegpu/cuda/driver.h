@@ -90,6 +90,7 @@ struct CUctx_st {
     uint64_t last;          /* kernel of any of its streams */
     uint64_t last_legacy;   /* of the legacy default stream */
     uint64_t last_blocking; /* of that and of all streams that it waits for */
+    uint32_t peers;         /* whose memory it may use, a bit a device; atomic */
     uint64_t held_any, held_legacy, held_blocking; /* passes over the list of what is deferred */
     struct CUstream_st legacy;
     struct CUstream_st *streams;

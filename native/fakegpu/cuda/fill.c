@@ -4,6 +4,7 @@
 
 #include "allocation.h"
 #include "copy.h"
+#include "transfer.h"
 
 #define PAGE UINT64_C(4096)
 
@@ -45,6 +46,7 @@ CUresult fill_operation(struct operation *operation, const CUDA_MEMSET_NODE_PARA
             on_gpu(form->dst, form->pitch * (form->height - 1) + form->width * form->elementSize),
         CUDA_ERROR_INVALID_VALUE);
     *operation = (struct operation){.kind = OPERATION_FILL, .fill = *form};
+    set_fill_time(operation, form->elementSize * form->width * form->height);
     return CUDA_SUCCESS;
 }
 

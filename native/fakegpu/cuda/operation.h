@@ -35,6 +35,8 @@ struct kernel_operation {
 struct operation {
     enum operation_kind kind;
     uint64_t duration_ns; /* on the engine */
+    uint64_t transfer_ns; /* beside it, on a copy engine */
+    uint64_t *copy_engine;
     union {
         struct kernel_operation kernel;
         CUDA_MEMCPY3D copy;
@@ -66,11 +68,11 @@ bool operation_clone(struct operation *copy, const struct operation *operation);
 /** Frees what an operation has of its own. */
 void operation_clear(struct operation *operation);
 
-/** Whether the device's memory or a function of the program comes into it: then it cannot be done
- * before all that was asked of the stream earlier is over. */
+/** Whether an operation is not the engine's: then it cannot begin before all that was asked of the
+ * stream earlier is over. */
 static inline bool operation_needs_quiet(const struct operation *operation) {
     return operation->kind == OPERATION_HOST || operation->kind == OPERATION_CALLBACK ||
-           operation->kind == OPERATION_VALUES;
+           operation->kind == OPERATION_VALUES || operation->transfer_ns > 0;
 }
 
 /**

@@ -71,4 +71,11 @@ void profile_use_defaults(struct profile *profile) {
     profile_use_model(profile, "V100");
     profile->gpus = 1;
     profile->kernel_us = 10;
+    profile->speeds = (struct speeds){
+        .host = 12000,
+        .copy = 370000,
+        .fill = 750000,
+        .nvlink = 24000,
+        .path = {0, 12500, 12000, 10500, 9500, 9000},
+    };
 }

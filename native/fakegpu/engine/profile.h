@@ -9,6 +9,11 @@
  *   kernel_us = 10        time of a kernel that does not say its own
  *   context_memory = 300  that a context takes, in MiB; 0 unless said
  *   module_memory = 2     that a module's code takes, in MiB; 0 unless said
+ *   speed.host = 12000    of copies from and to the host, in MB/s; 0: they take no time
+ *   speed.copy = 370000   of copies within a GPU
+ *   speed.fill = 750000   of fills
+ *   speed.NV = 24000      between GPUs, over each NVLink
+ *   speed.PIX = 12500     between GPUs that have none, by their PCI path: also PXB, PHB, NODE, SYS
  *   seed = a              UUIDs follow from model, index and seed
  *   state = DIR           the state folder, relative to this file
  *   link = SYS            of every pair: NV1 to NV18, PIX, PXB, PHB, NODE or SYS
@@ -41,6 +46,12 @@ enum path {
 
 #define NUMA_NODES_MAX 8u
 
+/* How fast bytes move, in MB/s; 0: at once. */
+struct speeds {
+    uint32_t host, copy, fill, nvlink;
+    uint32_t path[PATH_SYS / 10 + 1]; /* by enum path / 10 */
+};
+
 struct model {
     const char *key; /* as profiles name it */
     char name[96];
@@ -56,6 +67,7 @@ struct profile {
     struct model model;
     unsigned gpus;
     uint32_t kernel_us;
+    struct speeds speeds;
     uint64_t context_mib, module_mib;
     char seed[64];
     char state[4096]; /* folder; "" when the profile names none */

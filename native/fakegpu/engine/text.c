@@ -138,6 +138,47 @@ static bool set_mib(uint64_t *field, const struct place *place, const char *valu
     return true;
 }
 
+/* The keys whose values are numbers, each in a field of 32 bits. */
+static const struct number {
+    const char *key;
+    size_t offset;
+    uint32_t least, most;
+    const char *wanted;
+} numbers[] = {
+#define FIELD(key, field, least, most, wanted)                                                     \
+    {key, offsetof(struct profile, field), least, most, wanted}
+#define SPEED(name, field)                                                                         \
+    FIELD("speed." name, speeds.field, 0, 10000000, "MB/s from 0 to 10000000")
+    FIELD("kernel_us", kernel_us, 1, 60000000, "microseconds from 1 to 60000000"),
+    SPEED("host", host),
+    SPEED("copy", copy),
+    SPEED("fill", fill),
+    SPEED("NV", nvlink),
+    SPEED("PIX", path[PATH_PIX / 10]),
+    SPEED("PXB", path[PATH_PXB / 10]),
+    SPEED("PHB", path[PATH_PHB / 10]),
+    SPEED("NODE", path[PATH_NODE / 10]),
+    SPEED("SYS", path[PATH_SYS / 10]),
+#undef SPEED
+#undef FIELD
+};
+
+static const struct number *find_number(const char *key) {
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
+        if (strcmp(numbers[i].key, key) == 0)
+            return &numbers[i];
+    return NULL;
+}
+
+static bool set_field(struct profile *profile, const struct number *number,
+                      const struct place *place, const char *value) {
+    unsigned long parsed;
+    if (!profile_number(value, number->least, number->most, &parsed))
+        return wrong_value(place, value, number->wanted);
+    *(uint32_t *)(void *)((char *)profile + number->offset) = (uint32_t)parsed;
+    return true;
+}
+
 static bool set(struct profile *profile, const struct place *place, const char *value) {
     unsigned long parsed;
     if (strcmp(place->key, "model") == 0) {
@@ -159,12 +200,9 @@ static bool set(struct profile *profile, const struct place *place, const char *
         profile->model.memory_bytes = (uint64_t)parsed << 20;
         return true;
     }
-    if (strcmp(place->key, "kernel_us") == 0) {
-        if (!profile_number(value, 1, 60000000, &parsed))
-            return wrong_value(place, value, "microseconds from 1 to 60000000");
-        profile->kernel_us = (uint32_t)parsed;
-        return true;
-    }
+    const struct number *number = find_number(place->key);
+    if (number != NULL)
+        return set_field(profile, number, place, value);
     if (strcmp(place->key, "context_memory") == 0)
         return set_mib(&profile->context_mib, place, value);
     if (strcmp(place->key, "module_memory") == 0)

@@ -124,7 +124,9 @@ typedef enum CUdevice_attribute_enum {
 
 typedef enum CUdevice_P2PAttribute_enum {
     CU_DEVICE_P2P_ATTRIBUTE_PERFORMANCE_RANK = 1,
-    CU_DEVICE_P2P_ATTRIBUTE_ACCESS_SUPPORTED = 2
+    CU_DEVICE_P2P_ATTRIBUTE_ACCESS_SUPPORTED = 2,
+    CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED = 3,
+    CU_DEVICE_P2P_ATTRIBUTE_CUDA_ARRAY_ACCESS_SUPPORTED = 4
 } CUdevice_P2PAttribute;
 
 typedef enum CUpointer_attribute_enum {

@@ -57,7 +57,8 @@ def test_nvidias_python_client_runs(tmp_path: Path) -> None:
     lines = run(tmp_path, sys.executable, program, "--seconds", "0.3", "--memory", str(GIB))
     kernels = lines[0]["summary"]["kernels"]
     assert kernels > 0
-    assert fakegpu.stat(tmp_path).gpus[0].busy_ns == kernels * 1_000_000
+    fill_ns = GIB * 1000 // 750_000
+    assert fakegpu.stat(tmp_path).gpus[0].busy_ns == kernels * 1_000_000 + fill_ns
     lines = run(tmp_path, sys.executable, program, "--memory", str(17 * GIB), code=1)
     assert lines == [{"error": "CUDA_ERROR_OUT_OF_MEMORY"}]
 
