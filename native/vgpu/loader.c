@@ -115,16 +115,30 @@ void *ks_real_dlvsym(void) {
     return cached(&real_dlvsym, "dlvsym");
 }
 
-void *ks_library_symbol(const char *soname, const char *name, bool load) {
+/* The reference that this takes is kept: the driver stays loaded while hooks point into it. */
+static void *open_library(const char *soname, bool load) {
+    static struct {
+        const char *soname;
+        void *_Atomic handle;
+    } opened[] = {{.soname = "libcuda.so.1"}, {.soname = "libnvidia-ml.so.1"}};
     void *(*open)(const char *, int) = (void *(*)(const char *, int))cached(&real_dlopen, "dlopen");
+    const unsigned which = ks_is_same(soname, opened[0].soname) ? 0 : 1;
+    void *library = atomic_load_explicit(&opened[which].handle, memory_order_acquire);
+    if (library == NULL && open != NULL) {
+        library = open(soname, RTLD_LAZY | RTLD_NOLOAD);
+        if (library == NULL && load)
+            library = open(soname, RTLD_LAZY);
+        atomic_store_explicit(&opened[which].handle, library, memory_order_release);
+    }
+    return library;
+}
+
+void *ks_library_symbol(const char *soname, const char *name, bool load) {
     void *(*symbol)(void *, const char *) = (void *(*)(void *, const char *))ks_real_dlsym();
     char *(*error)(void) = (char *(*)(void))cached(&real_dlerror, "dlerror");
-    if (open == NULL || symbol == NULL || error == NULL)
+    if (symbol == NULL || error == NULL)
         return NULL;
-    /* The reference that this takes is kept: the driver stays loaded while hooks point into it. */
-    void *library = open(soname, RTLD_LAZY | RTLD_NOLOAD);
-    if (library == NULL && load)
-        library = open(soname, RTLD_LAZY);
+    void *library = open_library(soname, load);
     void *address = library != NULL ? symbol(library, name) : NULL;
     if (address == NULL)
         error(); /* the application must not find our failure in its own dlerror */

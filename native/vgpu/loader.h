@@ -14,8 +14,8 @@ void *ks_real_dlvsym(void);
  * our own; NULL where no loaded library has it. Needs no dlsym. */
 void *ks_libc_symbol(const char *name);
 
-/* The address of `name` in the library with this SONAME. With `load` it is
- * loaded if it is not yet; without, NULL answers. Leaves no dlerror behind. */
+/* The address of `name` in the driver (libcuda.so.1) or in NVML (libnvidia-ml.so.1). With `load` it
+ * is loaded if it is not yet; without, NULL answers. Leaves no dlerror behind. */
 void *ks_library_symbol(const char *soname, const char *name, bool load);
 
 #endif

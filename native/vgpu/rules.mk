@@ -28,6 +28,9 @@ $(BUILD)/tests/probe-linked: $(PROBE_OBJECTS) $(BUILD)/obj/tests/paths-linked.o 
 	$(program)
 $(BUILD)/launch-bench: $(BUILD)/obj/tests/launch_bench.o $(BUILD)/fakegpu/libcuda.so.1
 	$(program)
+$(BUILD)/start-bench: LIBS := -ldl
+$(BUILD)/start-bench: $(BUILD)/obj/tests/start_bench.o
+	$(program)
 $(BUILD)/stub/libcuda.so.1: SONAME := libcuda.so.1
 $(BUILD)/stub/libcuda.so.1: $(BUILD)/obj/tests/stub_driver.o
 	$(library)
@@ -75,6 +78,6 @@ VGPU_PROBES += $(BUILD)/tests/memory-storm $(BUILD)/tests/work
 TARGETS += $(VGPU_PROBES) $(BUILD)/launch-bench $(BUILD)/allocation-bench $(BUILD)/tests/duty-test
 TARGETS += $(BUILD)/tests/where $(BUILD)/tests/libtrampoline.so $(BUILD)/tests/libtrampoline-2.so
 TARGETS += $(BUILD)/tests/libdeepbind.so $(BUILD)/tests/libconstructor.so
-TARGETS += $(BUILD)/tests/stub/libnvidia-ml.so.1 $(BUILD)/tests/lives
+TARGETS += $(BUILD)/tests/stub/libnvidia-ml.so.1 $(BUILD)/tests/lives $(BUILD)/start-bench
 CHECKED += $(VGPU_PROBES)
 SOURCES += $(wildcard tests/*.[ch])

@@ -22,7 +22,7 @@
 #define STATE_VERSION 1u
 
 #define GPUS_MAX      16u
-#define CLIENTS_MAX   128u  /* processes that use one GPU at the same time */
+#define CLIENTS_MAX   256u  /* processes that use one GPU at the same time */
 #define PROCESSES_MAX 4096u /* remembered, the living and the dead */
 #define QUEUE_DEPTH   1024u /* kernels of one process waiting on one GPU */
 #define SLICE_NS      UINT64_C(1000000)
