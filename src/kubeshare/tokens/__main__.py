@@ -51,7 +51,14 @@ _MEASURES = {"average": DECAYED_AVERAGE, "window": SLIDING_WINDOW}
     show_default=True,
     help="What fairness compares: a decayed average, or the paper's window of 10 s.",
 )
-def main(run_folder: Path | None, quota: float, idle_exit: float | None, usage: str) -> None:
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    help="Serve /livez, /readyz and /metrics there.  [default: not at all]",
+)
+def main(
+    run_folder: Path | None, quota: float, idle_exit: float | None, usage: str, port: int | None
+) -> None:
     """Hand out the time tokens of this machine's GPUs."""
     rules = Rules(round(quota * 1e9), _MEASURES[usage])
     structlog.configure(
@@ -62,13 +69,13 @@ def main(run_folder: Path | None, quota: float, idle_exit: float | None, usage: 
         ]
     )
     try:
-        asyncio.run(serve(Paths(run_folder or default_run_folder()), rules, idle_exit))
+        asyncio.run(serve(Paths(run_folder or default_run_folder()), rules, idle_exit, port))
     except (AnotherDaemonError, OSError) as error:
         click.echo(f"kubeshare.tokens: {error}", err=True)
         sys.exit(getattr(error, "exit_code", 3))
 
 
-async def serve(paths: Paths, rules: Rules, idle_exit_s: float | None) -> None:
+async def serve(paths: Paths, rules: Rules, idle_exit_s: float | None, port: int | None) -> None:
     """Serve until SIGTERM, SIGINT or, with `idle_exit_s`, too long without a grant."""
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
@@ -88,12 +95,31 @@ async def serve(paths: Paths, rules: Rules, idle_exit_s: float | None) -> None:
         door = await control.serve(paths, daemon.answers())
         gc.freeze()  # what lives now lives on: no collection needs to look at it
         log.info("serving", folder=str(paths.root))
-        async with door:
+        async with door, asyncio.TaskGroup() as tasks:
+            server = tasks.create_task(_serve_metrics(daemon, port)) if port is not None else None
             await stop.wait()
+            if server is not None:
+                server.cancel()
         paths.control.unlink(missing_ok=True)
         log.info("ending: processes run on, paced by themselves")
     finally:
         daemon.close()
+
+
+async def _serve_metrics(daemon: Daemon, port: int) -> None:
+    """Serve probes and metrics until cancelled."""
+    from prometheus_client import CollectorRegistry, generate_latest  # noqa: PLC0415  `run` needs
+
+    from kubeshare.kube.health import HealthServer  # noqa: PLC0415  none of it, and starts sooner
+    from kubeshare.tokens.metrics import TokenCollector  # noqa: PLC0415
+
+    registry = CollectorRegistry()
+    registry.register(TokenCollector(daemon.entries, lambda: daemon.dropped))
+    server = HealthServer(port, ready=tuple, metrics=lambda: generate_latest(registry))
+    try:
+        await server.run()
+    except OSError as error:  # the tokens matter more
+        log.warning("no metrics: the port cannot be had", port=port, error=str(error))
 
 
 class IdleExit:

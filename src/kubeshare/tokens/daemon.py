@@ -80,6 +80,9 @@ class Daemon:
         rules: by what the tokens are handed out.
         on_looked: told after each look at the grants whether there is none.
         on_lost: told that the run folder has been removed: nothing can be granted any more.
+
+    Attributes:
+        dropped: how many connections were closed for what their processes did.
     """
 
     def __init__(
@@ -277,9 +280,12 @@ class Daemon:
 
     def snapshot(self) -> dict[str, Any]:
         """Who holds what now."""
+        return {"pid": os.getpid(), "nowNs": self._clock(), "claims": self.entries()}
+
+    def entries(self) -> list[dict[str, Any]]:
+        """One entry for each GPU of each claim."""
         views = self._tokens.views()
-        found = [entry for claim in self._claims.values() for entry in entries(claim, views)]
-        return {"pid": os.getpid(), "nowNs": self._clock(), "claims": found}
+        return [entry for claim in self._claims.values() for entry in entries(claim, views)]
 
     def connections(self) -> dict[str, Any]:
         """Which processes are connected."""

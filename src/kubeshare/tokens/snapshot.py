@@ -16,6 +16,7 @@ def entries(claim: Claim, views: Mapping[tuple[str, str], MemberView]) -> list[d
         views: by claim and GPU; those without one are not granted.
     """
     use = claim.use()
+    pod = claim.grant.pod
     found = []
     for cell, part in enumerate(claim.grant.gpus):
         view = views.get((claim.name, part.uuid))
@@ -24,6 +25,9 @@ def entries(claim: Claim, views: Mapping[tuple[str, str], MemberView]) -> list[d
                 "gpu": part.uuid,
                 "model": part.model,
                 "claim": claim.name,
+                "namespace": pod.namespace if pod else "",
+                "pod": pod.name if pod else "",
+                "container": claim.grant.container or "",
                 "holder": holder_name(claim.grant),
                 "state": view.state if view else claim.state.name.lower(),
                 "processes": claim.processes,

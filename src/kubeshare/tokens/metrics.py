@@ -1,0 +1,74 @@
+"""What Prometheus sees of the tokens, read from the daemon at the moment of a scrape.
+
+What is counted of a claim goes on over a restart of the daemon, and ends with
+the claim's grant.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+_NS: Final = 1e9
+_LABELS: Final = ("gpu", "claim", "namespace", "pod", "container")
+
+# Name, what it says, the entry's key, what its value is divided by.
+_COUNTERS: Final = (
+    ("gpu_seconds", "GPU time charged", "chargedNs", _NS),
+    ("grants", "How often the gate was opened", "grants", 1),
+    ("waits", "How often a launch had to wait for the token", "waits", 1),
+    ("wait_seconds", "Time waited for the token", "waitedNs", _NS),
+    ("drains", "How often the gate closed and the GPU came to be done", "drains", 1),
+    ("drain_seconds", "Time from the closings to the ends of the drains", "drainNs", _NS),
+    ("overruns", "Drains that took longer than the shortest grant", "overruns", 1),
+    ("bypasses", "Drains that did not end in time", "bypasses", 1),
+)
+_GAUGES: Final = (
+    ("share", "Share of the GPU's time of late, 0 to 1", "share", 1),
+    ("share_10s", "Share of the GPU's time in the last 10 s, 0 to 1", "recentShare", 1),
+    ("request", "Guaranteed share, 0 to 1", "requestMicros", 1e6),
+    ("limit", "Largest share, 0 to 1", "limitMicros", 1e6),
+    ("longest_wait_seconds", "The longest wait for the token that ended", "longestWaitNs", _NS),
+    ("memory_limit_bytes", "Memory that may be held", "memoryBytes", 1),
+    ("memory_used_bytes", "Memory that the processes say they hold", "memoryUsedBytes", 1),
+    ("processes", "Processes that are connected", "processes", 1),
+)
+
+
+class TokenCollector(Collector):
+    """The daemon's metrics.
+
+    Args:
+        entries: who holds what now, as in `snapshot.entries`.
+        dropped: how many connections were closed for what their processes did.
+    """
+
+    def __init__(
+        self, entries: Callable[[], list[dict[str, Any]]], dropped: Callable[[], int]
+    ) -> None:
+        self._entries = entries
+        self._dropped = dropped
+
+    def collect(self) -> Iterator[Metric]:
+        """All metrics as they are now."""
+        entries = [entry for entry in self._entries() if entry["state"] != "refused"]
+        for name, what, key, unit in _COUNTERS:
+            counter = CounterMetricFamily(f"kubeshare_token_{name}", what, labels=_LABELS)
+            for entry in entries:
+                counter.add_metric(_labels(entry), entry[key] / unit)
+            yield counter
+        for name, what, key, unit in _GAUGES:
+            gauge = GaugeMetricFamily(f"kubeshare_token_{name}", what, labels=_LABELS)
+            for entry in entries:
+                gauge.add_metric(_labels(entry), entry[key] / unit)
+            yield gauge
+        yield CounterMetricFamily(
+            "kubeshare_token_connections_dropped",
+            "Connections closed for what their processes did",
+            value=self._dropped(),
+        )
+
+
+def _labels(entry: Mapping[str, Any]) -> list[str]:
+    return [entry[label] for label in _LABELS]

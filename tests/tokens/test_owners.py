@@ -1,0 +1,54 @@
+"""Grants that hang on the life of a process."""
+
+import os
+import subprocess
+
+from kubeshare.tokens.files import (
+    Owner,
+    process_start_time,
+    write_grant,
+)
+from tokens.helpers import (
+    Client,
+    RunningDaemon,
+    eventually,
+    grant,
+)
+
+
+def owner_of(process: subprocess.Popen[bytes]) -> Owner:
+    start_time = process_start_time(process.pid)
+    assert start_time is not None
+    return Owner(pid=process.pid, start_time=start_time)
+
+
+def test_a_grant_ends_with_its_owner(daemon: RunningDaemon) -> None:
+    with subprocess.Popen(["sleep", "60"]) as process:
+        daemon.grant(grant("a", owner=owner_of(process)))
+        process.kill()
+
+        eventually(lambda: not daemon.paths.grant("a").exists(), "the grant is gone")
+        eventually(lambda: not daemon.paths.claim("a").exists(), "its folder is gone")
+
+
+def test_children_that_outlive_the_owner_keep_the_grant_till_the_last_is_gone(
+    daemon: RunningDaemon,
+) -> None:
+    with subprocess.Popen(["sleep", "60"]) as process:
+        daemon.grant(grant("a", owner=owner_of(process)))
+        child = Client(daemon.paths, "a")
+        process.kill()
+        process.wait(10)
+
+    child.open()
+    assert daemon.paths.grant("a").exists()
+    child.close()
+    eventually(lambda: not daemon.paths.claim("a").exists(), "its folder is gone")
+
+
+def test_a_pid_that_is_another_process_now_is_not_the_owner(daemon: RunningDaemon) -> None:
+    stranger = Owner(pid=os.getpid(), start_time=1)
+
+    write_grant(daemon.paths, grant("a", owner=stranger))
+
+    eventually(lambda: not daemon.paths.grant("a").exists(), "the grant is dropped")

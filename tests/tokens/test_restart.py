@@ -1,0 +1,194 @@
+"""The daemon ends and comes again; the processes do not mind."""
+
+import os
+import shutil
+import signal
+import socket
+import urllib.request
+from pathlib import Path
+
+from kubeshare.core.token import Tally
+from kubeshare.tokens.files import (
+    Paths,
+    read_status,
+    remove_grant,
+    wait_status,
+    write_grant,
+)
+from kubeshare.tokens.tallies import Tallies
+from kubeshare.tokens.wire import (
+    GateState,
+    GrantState,
+)
+from tokens.helpers import (
+    GPU_A,
+    Client,
+    RunningDaemon,
+    eventually,
+    grant,
+)
+from tokens.program import start_program
+
+
+def test_a_new_daemon_goes_on_with_the_pages_of_the_old_one(paths: Paths) -> None:
+    with RunningDaemon(paths) as daemon:
+        daemon.grant(grant("a", 0.6))
+        daemon.grant(grant("refused", 0.5))
+        old = Client(paths, "a")
+        old.open()
+        epoch = old.page.epoch
+    assert old.is_dropped
+    assert old.page.grant_state is GrantState.ACTIVE
+
+    with RunningDaemon(paths):
+        assert read_status(paths, "a").state == "ACTIVE"  # type: ignore[union-attr]
+        assert read_status(paths, "refused").state == "REFUSED"  # type: ignore[union-attr]
+        assert old.page.gate is GateState.CLOSED
+        assert old.page.epoch > epoch
+        back = Client(paths, "a")
+        assert back.page.inode == old.page.inode
+        back.open()
+        eventually(lambda: old.page.gate is GateState.OPEN, "the old mapping sees it")
+
+
+def test_what_ended_while_no_daemon_ran_is_swept_up(paths: Paths) -> None:
+    with RunningDaemon(paths) as daemon:
+        daemon.grant(grant("a"))
+    remove_grant(paths, "a")
+
+    with RunningDaemon(paths):
+        assert not paths.claim("a").exists()
+        assert not paths.counters("a").exists()
+        assert read_status(paths, "a") is None
+
+
+def test_the_socket_of_a_dead_daemon_is_replaced(paths: Paths) -> None:
+    paths.make()
+    write_grant(paths, grant("a"))
+    paths.claim("a").mkdir()
+    for place in (paths.claim("a") / "socket", paths.control):
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as dead:
+            dead.bind(str(place))
+
+    with RunningDaemon(paths) as daemon:
+        client = Client(paths, "a")
+        client.open()
+        assert daemon.view("a")["state"] == "open"
+
+
+def test_a_second_daemon_is_refused_with_a_clear_message(daemon: RunningDaemon) -> None:
+    second = start_program(daemon.paths)
+
+    _, errors = second.communicate(timeout=20)
+    assert second.returncode == 1
+    assert f"pid {os.getpid()} serves {daemon.paths.root} already" in errors
+    assert "Traceback" not in errors
+
+
+def test_sigterm_leaves_the_holders_running(paths: Paths) -> None:
+    write_grant(paths, grant("a"))
+    with start_program(paths) as program:
+        wait_status(paths, "a", 20)
+        client = Client(paths, "a")
+        client.open()
+        program.send_signal(signal.SIGTERM)
+        assert program.wait(20) == 0
+
+    assert client.page.grant_state is GrantState.ACTIVE
+    assert client.page.gate is GateState.OPEN
+
+
+def test_a_daemon_without_grants_ends_when_asked_to(paths: Paths) -> None:
+    with start_program(paths, "--idle-exit", "0.01") as program:
+        assert program.wait(20) == 0
+
+
+def test_a_daemon_whose_run_folder_is_removed_ends(paths: Paths) -> None:
+    write_grant(paths, grant("a"))
+    with start_program(paths) as program:
+        wait_status(paths, "a", 20)
+        shutil.rmtree(paths.root)
+
+        assert program.wait(20) == 0
+
+
+def test_what_is_counted_of_a_claim_goes_on_over_a_restart(paths: Paths) -> None:
+    with RunningDaemon(paths) as daemon:
+        daemon.grant(grant("a", quota_ns=5_000_000))
+        client = Client(paths, "a")
+        client.open()
+        eventually(lambda: daemon.view("a")["chargedNs"] > 50_000_000, "some use is charged")
+        client.close()
+        eventually(lambda: daemon.view("a")["state"] == "idle", "it holds nothing")
+        before = daemon.view("a")
+
+    with RunningDaemon(paths) as daemon:
+        after = daemon.view("a")
+
+    counted = ("chargedNs", "grants", "waits", "waitedNs", "longestWaitNs")
+    assert {name: after[name] for name in counted} == {name: before[name] for name in counted}
+
+
+def test_what_was_counted_ends_with_the_grant(daemon: RunningDaemon) -> None:
+    daemon.grant(grant("a"))
+    assert daemon.paths.tally("a").exists()
+
+    remove_grant(daemon.paths, "a")
+
+    eventually(lambda: not daemon.paths.tally("a").exists(), "the file is gone")
+
+
+def test_a_tally_that_is_broken_counts_from_nothing(tmp_path: Path) -> None:
+    (tmp_path / "tally").write_bytes(b"x" * 144)
+
+    tallies = Tallies(tmp_path / "tally", 1)
+
+    assert tallies.read(0) == Tally()
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def scraped(port: int) -> str | None:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+            return str(answer.read().decode())
+    except OSError:
+        return None
+
+
+def test_metrics_tell_what_a_claim_holds_and_got(paths: Paths) -> None:
+    port = free_port()
+    write_grant(paths, grant("a", 0.3, 0.6))
+    with start_program(paths, "--port", str(port)) as program:
+        wait_status(paths, "a", 20)
+        client = Client(paths, "a")
+        client.open()
+        text = eventually(lambda: scraped(port), "metrics are served")
+        program.terminate()
+        assert program.wait(20) == 0
+
+    labels = f'{{claim="a",container="",gpu="{GPU_A}",namespace="",pod=""}}'
+    assert f"kubeshare_token_grants_total{labels} 1.0" in text
+    assert f"kubeshare_token_request{labels} 0.3" in text
+    assert f"kubeshare_token_processes{labels} 1.0" in text
+    for name in ("gpu_seconds_total", "share", "share_10s", "waits_total", "drains_total"):
+        assert f"kubeshare_token_{name}{labels} " in text
+    assert "kubeshare_token_connections_dropped_total 0.0" in text
+
+
+def test_tokens_are_handed_out_also_where_the_port_is_taken(paths: Paths) -> None:
+    write_grant(paths, grant("a"))
+    with socket.socket() as taken:
+        taken.bind(("", 0))
+        taken.listen()
+        with start_program(paths, "--port", str(taken.getsockname()[1])) as program:
+            wait_status(paths, "a", 20)
+            Client(paths, "a").open()
+            program.terminate()
+            output, _ = program.communicate(timeout=20)
+
+    assert "the port cannot be had" in output

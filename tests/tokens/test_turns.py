@@ -1,0 +1,218 @@
+"""The token goes from claim to claim, over real pages and sockets."""
+
+import time
+
+import pytest
+
+from kubeshare.tokens.client import ask_snapshot
+from kubeshare.tokens.wire import (
+    GateState,
+    MessageType,
+)
+from tokens.helpers import (
+    GPU_A,
+    GPU_B,
+    Client,
+    RunningDaemon,
+    eventually,
+    grant,
+    saturating,
+)
+
+
+def test_a_lone_client_gets_the_token_and_keeps_it(daemon: RunningDaemon) -> None:
+    daemon.grant(grant("a", quota_ns=5_000_000))
+    client = Client(daemon.paths, "a")
+    client.open()
+    lease, epoch = client.page.cell()[2], client.page.epoch
+
+    eventually(lambda: client.page.cell()[2] > lease, "the lease is extended")
+    assert client.page.epoch == epoch
+
+
+def test_two_clients_take_turns(daemon: RunningDaemon) -> None:
+    daemon.grant(grant("a", quota_ns=10_000_000))
+    daemon.grant(grant("b", quota_ns=10_000_000))
+    first, second = Client(daemon.paths, "a"), Client(daemon.paths, "b")
+
+    first.open()
+    second.want()
+    first.drain()
+
+    eventually(lambda: second.page.gate is GateState.OPEN, "the other's gate is open")
+    assert first.page.gate is GateState.CLOSED
+
+
+def test_gates_of_one_gpu_are_never_open_together(daemon: RunningDaemon) -> None:
+    clients = []
+    for name in "abc":
+        daemon.grant(grant(name, quota_ns=5_000_000))
+        clients.append(Client(daemon.paths, name))
+    turns = [client.page.epoch for client in clients]
+
+    with saturating(clients[0]), saturating(clients[1]), saturating(clients[2]):
+        deadline = time.monotonic() + 10
+        while min(c.page.epoch - e for c, e in zip(clients, turns, strict=True)) < 15:
+            assert time.monotonic() < deadline
+            # Gates close before another opens, so reading one after another in one
+            # direction could only see two open when one opened after it was passed.
+            open_now = [c for c in clients if c.page.gate is not GateState.CLOSED]
+            again = [c for c in open_now if c.page.gate is not GateState.CLOSED]
+            epochs = [c.page.epoch for c in again]
+            if len(again) > 1:
+                assert epochs != [c.page.epoch for c in again], "two gates stand open"
+
+
+def test_gpus_are_independent(daemon: RunningDaemon) -> None:
+    daemon.grant(grant("a", gpus=(GPU_A,)))
+    daemon.grant(grant("b", gpus=(GPU_B,)))
+    first, second = Client(daemon.paths, "a"), Client(daemon.paths, "b")
+
+    first.open()
+    second.open()
+
+    assert first.page.gate is GateState.OPEN
+
+
+def test_an_idle_holder_gives_way(daemon: RunningDaemon) -> None:
+    daemon.grant(grant("a"))
+    daemon.grant(grant("b"))
+    first, second = Client(daemon.paths, "a"), Client(daemon.paths, "b")
+    first.open()
+    second.want()
+    watch = first.hear_until(MessageType.WATCH)
+
+    first.say(MessageType.IDLE, epoch=watch.epoch, time_ns=time.monotonic_ns())
+    first.drain()
+
+    eventually(lambda: second.page.gate is GateState.OPEN, "the other's gate is open", seconds=2)
+
+
+def test_a_claim_is_idle_only_when_all_its_processes_are(daemon: RunningDaemon) -> None:
+    daemon.grant(grant("a"))
+    daemon.grant(grant("b"))
+    processes = [Client(daemon.paths, "a") for _ in range(2)]
+    processes[0].open()
+    epoch = processes[0].page.epoch
+    for process in processes:
+        process.hear_until(MessageType.WATCH)
+
+    processes[0].say(MessageType.IDLE, epoch=epoch)
+    eventually(lambda: daemon.view("a")["state"] == "open", "it stays open")
+    processes[1].say(MessageType.IDLE, epoch=epoch)
+
+    for process in processes:
+        process.drain()
+    eventually(lambda: processes[0].page.gate is GateState.CLOSED, "the gate is closed")
+
+
+def test_all_processes_of_a_claim_have_to_drain(daemon: RunningDaemon) -> None:
+    daemon.grant(grant("a", quota_ns=10_000_000))
+    daemon.grant(grant("b"))
+    processes = [Client(daemon.paths, "a") for _ in range(2)]
+    other = Client(daemon.paths, "b")
+    processes[0].open()
+    other.want()
+
+    processes[0].drain()
+    assert processes[0].page.gate is GateState.CLOSING
+    processes[1].drain()
+
+    eventually(lambda: other.page.gate is GateState.OPEN, "the other's gate is open")
+
+
+def test_a_holder_that_dies_frees_the_gpu_at_once(daemon: RunningDaemon) -> None:
+    daemon.grant(grant("a", quota_ns=10_000_000_000))
+    daemon.grant(grant("b"))
+    first, second = Client(daemon.paths, "a"), Client(daemon.paths, "b")
+    first.open()
+    second.want()
+
+    first.close()
+
+    eventually(lambda: second.page.gate is GateState.OPEN, "the other's gate is open", seconds=2)
+
+
+def test_a_holder_that_hangs_is_bypassed(daemon: RunningDaemon) -> None:
+    daemon.grant(grant("a", quota_ns=5_000_000))
+    daemon.grant(grant("b"))
+    first, second = Client(daemon.paths, "a"), Client(daemon.paths, "b")
+    first.open()
+    second.want()
+
+    eventually(lambda: second.page.gate is GateState.OPEN, "the other's gate is open")
+
+    assert daemon.view("a")["state"] == "hung"
+
+
+def test_use_is_charged_to_the_end_that_the_gpu_had(daemon: RunningDaemon) -> None:
+    daemon.grant(grant("a", quota_ns=20_000_000))
+    daemon.grant(grant("b"))
+    first, second = Client(daemon.paths, "a"), Client(daemon.paths, "b")
+    first.open()
+    opened_by = time.monotonic_ns()
+    second.want()
+
+    first.drain(time_ns=opened_by + 1_000_000)
+
+    eventually(lambda: second.page.gate is GateState.OPEN, "the other's gate is open")
+    charged = daemon.view("a")["chargedNs"]
+    assert isinstance(charged, int)
+    assert 1_000_000 <= charged < 20_000_000
+
+
+@pytest.mark.slow
+@pytest.mark.slow
+def test_shares_of_saturating_clients_follow_their_requests(daemon: RunningDaemon) -> None:
+    requests = {"a": 0.3, "b": 0.4, "c": 0.3}
+    clients = []
+    for name, request in requests.items():
+        daemon.grant(grant(name, request, quota_ns=10_000_000))
+        clients.append(Client(daemon.paths, name))
+
+    def charged() -> dict[str, int]:
+        return {e["claim"]: e["chargedNs"] for e in ask_snapshot(daemon.paths)["claims"]}
+
+    with saturating(clients[0]), saturating(clients[1]), saturating(clients[2]):
+        eventually(lambda: sum(charged().values()) > 500_000_000, "they have settled")
+        start = charged()
+        eventually(lambda: sum(charged().values()) - sum(start.values()) > 3e9, "a window")
+        end = charged()
+
+    used = {name: end[name] - start[name] for name in requests}
+    shares = {name: used[name] / sum(used.values()) for name in requests}
+    assert shares == pytest.approx(requests, abs=0.05)
+
+
+def test_answers_to_another_epoch_change_nothing(daemon: RunningDaemon) -> None:
+    daemon.grant(grant("a", quota_ns=10_000_000))
+    daemon.grant(grant("b"))
+    first, second = Client(daemon.paths, "a"), Client(daemon.paths, "b")
+    first.open()
+    second.want()
+    asked = first.hear_until(MessageType.CLOSING)
+
+    first.say(MessageType.DRAINED, epoch=asked.epoch - 1, time_ns=1)
+    assert daemon.view("a")["state"] == "closing"
+    first.say(MessageType.DRAINED, epoch=asked.epoch, time_ns=1)
+
+    eventually(lambda: second.page.gate is GateState.OPEN, "the other's gate is open")
+
+
+def test_a_holder_stuck_at_its_own_gate_is_let_through_once_more(daemon: RunningDaemon) -> None:
+    daemon.grant(grant("a", quota_ns=5_000_000))
+    daemon.grant(grant("b"))
+    first, second = Client(daemon.paths, "a"), Client(daemon.paths, "b")
+    first.open()
+    second.want()
+    stuck = first.hear_until(MessageType.CLOSING)
+
+    first.want()
+
+    again = first.hear_until(MessageType.CLOSING)
+    assert again.epoch == stuck.epoch + 2
+    first.say(MessageType.DRAINED, epoch=stuck.epoch, time_ns=time.monotonic_ns())
+    assert second.page.gate is GateState.CLOSED
+    first.say(MessageType.DRAINED, epoch=again.epoch, time_ns=time.monotonic_ns())
+    eventually(lambda: second.page.gate is GateState.OPEN, "the other's gate is open")
+    assert daemon.view("a")["bypasses"] == 0
