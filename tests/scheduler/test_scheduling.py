@@ -246,6 +246,28 @@ async def test_a_gpuid_with_a_node_is_left_to_the_device_manager(world: World) -
     assert not world.vgpus()
 
 
+@story(n1=2)
+async def test_a_decision_from_a_state_that_is_no_more_is_refused_once_and_made_again(
+    world: World,
+) -> None:
+    world.reserve("n1", "x")
+    world.server.inject(Fault.hang(), verb="watch", resource="vgpus")
+    world.start("scheduler")
+    await world.quiet(1)
+    # Nothing tells the scheduler of this.
+    taken = {"demand": "u", "name": "other", "requestMicros": 700_000, "memoryBytes": GIB}
+    world.server.change(VGPUS, "x", "", lambda vgpu: vgpu.update(status={"holders": [taken]}))
+    before = len(world.server.requests)
+    world.share("a", "0.6")
+    await world.until(lambda: world.condition("a", "Scheduled"))
+    placed = expect_scheduled(world, "a").on_node("n1")
+    assert placed.gpuid != "x"
+    assert world.vgpus()["x"] == ["other"]
+    asked = [f"{each.verb} {each.resource}" for each in world.server.requests[before:]]
+    wanted = ["patch vgpus/status", "get vgpus", "create vgpus", "patch vgpus/status"]
+    assert [each for each in asked if "vgpus" in each] == wanted
+
+
 @story(n1=1)
 async def test_whoever_decides_at_the_same_time_wins_and_the_part_is_given_back(
     world: World,
