@@ -4,6 +4,8 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "ipc.h"
+
 /* By address; driver.lock. */
 static struct {
     struct allocation *entry;
@@ -59,6 +61,8 @@ void allocation_remove(struct allocation *allocation) {
 void allocation_drop(struct allocation *allocation) {
     if (allocation->charged > 0)
         device_uncharge(allocation->device, allocation->charged);
+    if (allocation->kind == MEMORY_DEVICE && allocation->shared)
+        ipc_remove(allocation->id);
     if (allocation->kind != MEMORY_REGISTERED)
         munmap((void *)allocation->base, allocation->size);
     allocation_remove(allocation);

@@ -32,6 +32,10 @@ struct allocation {
     struct device *device;    /* NULL: the host's */
     uint64_t id;              /* never used twice */
     union {
+        struct { /* MEMORY_OPENED */
+            uint64_t process, number;
+            unsigned times;
+        } opened;
         struct block *block;     /* MEMORY_POOL */
         struct mapping *mapping; /* MEMORY_MAPPED */
         struct graph_memory *graph_memory;

@@ -44,9 +44,9 @@ CUresult find_mipmap(CUmipmappedArray handle, struct CUmipmappedArray_st **mipma
 CUresult array_make(struct CUctx_st *context, const CUDA_ARRAY3D_DESCRIPTOR *wanted,
                     struct CUarray_st **made);
 
-/** Makes a mipmapped array and enters it in the list of all. */
+/** Makes a mipmapped array and enters it in the list of all; `charged`: with memory of its own. */
 CUresult mipmap_make(struct CUctx_st *context, const CUDA_ARRAY3D_DESCRIPTOR *wanted,
-                     unsigned levels, CUmipmappedArray *handle);
+                     unsigned levels, bool charged, CUmipmappedArray *handle);
 
 /** What a descriptor's memory costs when it is made: nothing where the program maps it. */
 uint64_t array_price(const CUDA_ARRAY3D_DESCRIPTOR *descriptor, uint64_t required);

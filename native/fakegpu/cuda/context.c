@@ -4,6 +4,7 @@
 #include "array.h"
 #include "capture.h"
 #include "deferred.h"
+#include "external.h"
 #include "graph_memory.h"
 #include "overhead.h"
 #include "pool.h"
@@ -64,6 +65,7 @@ static bool any_alive_on(const struct device *device) {
 static void end(struct CUctx_st *context) {
     context->alive = false;
     release_memory_of(context);
+    release_external_of(context);
     release_mipmaps_of(context);
     release_arrays_of(context);
     context_uncharge(context, context->overhead);

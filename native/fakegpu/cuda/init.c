@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "host.h"
+#include "ipc.h"
 
 struct driver driver = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
@@ -94,6 +95,7 @@ static CUresult initialise(void) {
         fprintf(stderr, "fakegpu: %s\n", error);
         return CUDA_ERROR_SYSTEM_NOT_READY;
     }
+    ipc_sweep();
     choose_devices();
     for (int i = 0; i < driver.device_count; i++)
         driver.devices[i].primary.device = &driver.devices[i];

@@ -67,7 +67,7 @@ CUresult find_mipmap(CUmipmappedArray handle, struct CUmipmappedArray_st **mipma
     return CUDA_SUCCESS;
 }
 
-static CUresult fill(struct CUmipmappedArray_st *mipmap) {
+static CUresult fill(struct CUmipmappedArray_st *mipmap, bool charged) {
     uint64_t tiled = 0;
     for (unsigned level = 0; level < mipmap->levels; level++) {
         CUDA_ARRAY3D_DESCRIPTOR descriptor = at_level(&mipmap->descriptor, level);
@@ -76,7 +76,7 @@ static CUresult fill(struct CUmipmappedArray_st *mipmap) {
         tiled += mipmap->level[level]->tiled;
     }
     mipmap->required = round_up(tiled, ARRAY_UNIT);
-    uint64_t charge = array_price(&mipmap->descriptor, mipmap->required);
+    uint64_t charge = charged ? array_price(&mipmap->descriptor, mipmap->required) : 0;
     REQUIRE(charge == 0 || device_charge(mipmap->context->device, charge),
             CUDA_ERROR_OUT_OF_MEMORY);
     mipmap->charged = charge;
@@ -84,14 +84,14 @@ static CUresult fill(struct CUmipmappedArray_st *mipmap) {
 }
 
 CUresult mipmap_make(struct CUctx_st *context, const CUDA_ARRAY3D_DESCRIPTOR *wanted,
-                     unsigned levels, CUmipmappedArray *handle) {
+                     unsigned levels, bool charged, CUmipmappedArray *handle) {
     struct CUmipmappedArray_st *mipmap = calloc(1, sizeof *mipmap);
     REQUIRE(mipmap != NULL, CUDA_ERROR_OUT_OF_MEMORY);
     unsigned most = most_levels(wanted);
     mipmap->context = context;
     mipmap->descriptor = *wanted;
     mipmap->levels = levels < 1 ? 1 : levels > most ? most : levels;
-    CUresult result = fill(mipmap);
+    CUresult result = fill(mipmap, charged);
     pthread_mutex_lock(&driver.lock);
     if (result == CUDA_SUCCESS) {
         for (unsigned level = 0; level < mipmap->levels; level++)
@@ -113,7 +113,7 @@ API cuMipmappedArrayCreate(CUmipmappedArray *handle, const CUDA_ARRAY3D_DESCRIPT
     struct CUctx_st *context;
     TRY(current_context(&context));
     REQUIRE(handle != NULL && wanted != NULL, CUDA_ERROR_INVALID_VALUE);
-    return mipmap_make(context, wanted, levels, handle);
+    return mipmap_make(context, wanted, levels, true, handle);
 }
 
 API cuMipmappedArrayGetLevel(CUarray *array, CUmipmappedArray handle, unsigned int level) {

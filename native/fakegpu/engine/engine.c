@@ -66,6 +66,13 @@ bool engine_process_alive(const struct engine *engine, uint32_t record, pid_t *p
     return true;
 }
 
+bool engine_process_lives(const struct engine *engine, uint64_t process) {
+    pid_t pid;
+    uint32_t record = (uint32_t)((process - 1) % PROCESSES_MAX);
+    return process != 0 && engine->state->process[record].id == process &&
+           (process == engine->process || engine_process_alive(engine, record, &pid));
+}
+
 void engine_reap(struct engine *engine, uint32_t gpu) {
     struct gpu *state = &engine->state->gpu[gpu];
     state->reaped_ns = now_ns();

@@ -34,7 +34,8 @@ struct engine {
     struct state *state; /* NULL before engine_open, and after a fork in the child */
     size_t size;
     int fd;
-    uint64_t process; /* own id; 0 until the first engine_attach */
+    char folder[4000]; /* the state folder */
+    uint64_t process;  /* own id; 0 until the first engine_attach */
     uint32_t record;
     pthread_mutex_t mutex[GPUS_MAX];
 };
@@ -104,6 +105,9 @@ uint64_t engine_wake_ns(struct engine *engine, uint32_t gpu, uint32_t client, ui
 
 /** Sleeps until kernel `number` has ended. */
 void engine_wait(struct engine *engine, uint32_t gpu, uint32_t client, uint64_t number);
+
+/** Whether a process lives, by its id. */
+bool engine_process_lives(const struct engine *engine, uint64_t process);
 
 /**
  * Whether the process at `record` lives; its pid as this process's PID

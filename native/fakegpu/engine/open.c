@@ -21,16 +21,16 @@ static void say(char *error, size_t size, const char *what, const char *path) {
     snprintf(error, size, "%s %s: %s", what, path, strerror(errno));
 }
 
-static bool choose_path(const struct profile *profile, char *path, size_t path_size, char *error,
+static bool choose_path(struct engine *engine, char *path, size_t path_size, char *error,
                         size_t size) {
-    char folder[4000];
+    char *folder = engine->folder;
     const char *chosen = getenv("FAKEGPU_STATE");
     if (chosen == NULL || *chosen == '\0')
-        chosen = profile->state;
-    int length = *chosen != '\0'
-                     ? snprintf(folder, sizeof folder, "%s", chosen)
-                     : snprintf(folder, sizeof folder, "/dev/shm/fakegpu-%u", (unsigned)getuid());
-    if (length < 0 || (size_t)length >= sizeof folder) {
+        chosen = engine->profile.state;
+    int length = *chosen != '\0' ? snprintf(folder, sizeof engine->folder, "%s", chosen)
+                                 : snprintf(folder, sizeof engine->folder, "/dev/shm/fakegpu-%u",
+                                            (unsigned)getuid());
+    if (length < 0 || (size_t)length >= sizeof engine->folder) {
         snprintf(error, size, "the path of the state folder is too long");
         return false;
     }
@@ -117,7 +117,7 @@ bool engine_open(struct engine *engine, enum engine_use use, const char *library
     char path[4096];
     enum opened opened = STALE;
     if (!profile_choose(&engine->profile, library_path, error, size) ||
-        !choose_path(&engine->profile, path, sizeof path, error, size))
+        !choose_path(engine, path, sizeof path, error, size))
         return false;
     for (unsigned i = 0; i < GPUS_MAX; i++)
         pthread_mutex_init(&engine->mutex[i], NULL);
