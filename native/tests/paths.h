@@ -60,6 +60,7 @@ struct nvml_memory_v2 {
     CALL(array_destroy, cuArrayDestroy, , 2000, , (CUarray))                                       \
     CALL(mipmap, cuMipmappedArrayCreate, , 5000, ,                                                 \
          (CUmipmappedArray *, const CUDA_ARRAY3D_DESCRIPTOR *, unsigned))                          \
+    CALL(array_map, cuMemMapArrayAsync, , 11010, _ptsz, (CUarrayMapInfo *, unsigned, CUstream))    \
     CALL(mipmap_destroy, cuMipmappedArrayDestroy, , 5000, , (CUmipmappedArray))                    \
     CALL(external_import, cuImportExternalMemory, , 10000, ,                                       \
          (CUexternalMemory *, const CUDA_EXTERNAL_MEMORY_HANDLE_DESC *))                           \

@@ -221,6 +221,36 @@ static int drop_array(struct held *held) {
     return driver.array_destroy(held->array);
 }
 
+static int map_into_array(struct held *held, CUmemOperationType operation) {
+    CUarrayMapInfo mapping = {
+        .resourceType = CU_RESOURCE_TYPE_ARRAY,
+        .resource.array = held->array,
+        .subresourceType = CU_ARRAY_SPARSE_SUBRESOURCE_TYPE_SPARSE_LEVEL,
+        .subresource.sparseLevel = {.extentWidth = 1024, .extentHeight = 512, .extentDepth = 1},
+        .memOperationType = operation,
+        .memHandleType = CU_MEM_HANDLE_TYPE_GENERIC,
+        .deviceBitMask = 1
+    };
+    if (operation == CU_MEM_OPERATION_TYPE_MAP)
+        mapping.memHandle.memHandle = held->physical;
+    return driver.array_map(&mapping, 1, NULL);
+}
+
+/* Only the array keeps the memory. */
+static int hold_tile(struct held *held) {
+    int result = hold_physical(held);
+    if (result != 0)
+        return result;
+    result = hold_sparse_array(held);
+    result = first(result, map_into_array(held, CU_MEM_OPERATION_TYPE_MAP));
+    return first(result, drop_physical(held));
+}
+
+static int drop_tile(struct held *held) {
+    const int result = map_into_array(held, CU_MEM_OPERATION_TYPE_UNMAP);
+    return first(result, drop_array(held));
+}
+
 static int hold_mipmapped_array(struct held *held) {
     const CUDA_ARRAY3D_DESCRIPTOR description = {.Width = 1024,
                                                  .Height = held->bytes / 4096,
@@ -334,6 +364,8 @@ static const struct form forms[] = {
     {"array-3d",         hold_array_3d,         drop_array          },
     {"array-layered",    hold_layered_array,    drop_array          },
     {"array-sparse",     hold_sparse_array,     drop_array          },
+    {"tile",             hold_tile,             drop_tile           },
+    {"tile-of-array",    hold_tile,             drop_array          },
     {"array-deferred",   hold_deferred_array,   drop_array          },
     {"array-compressed", hold_compressed_array, drop_array          },
     {"mipmapped",        hold_mipmapped_array,  drop_mipmapped_array},

@@ -203,6 +203,28 @@ unsigned ks_allocations_drop_pool(uint64_t pool) {
     return erase_all(is_of_pool, pool);
 }
 
+static bool take_tile(struct table *table, uint64_t array, struct ks_allocation *allocation) {
+    for (size_t place = 0; place < table->capacity; place++) {
+        struct ks_allocation *entry = &table->entries[place];
+        if (entry->kind == KS_TILE && entry->bytes == array) {
+            *allocation = *entry;
+            erase(table, entry);
+            return true;
+        }
+    }
+    return false;
+}
+
+bool ks_allocations_take_tile(uint64_t array, struct ks_allocation *allocation) {
+    bool taken = false;
+    for (unsigned i = 0; i < TABLES && !taken; i++) {
+        ks_acquire(&tables[i].lock);
+        taken = take_tile(&tables[i], array, allocation);
+        ks_release(&tables[i].lock);
+    }
+    return taken;
+}
+
 uint64_t ks_allocations_leave_pool(uint64_t pool, uint64_t bytes) {
     for (unsigned i = 0; i < TABLES; i++) {
         ks_acquire(&tables[i].lock);

@@ -22,6 +22,7 @@ enum ks_kind {
     KS_POOL_MEMORY, /* owner: the pool, which is charged for it */
     KS_PHYSICAL,    /* of cuMemCreate */
     KS_MAPPING,     /* owner: the physical memory; `bytes` is the length, not a charge */
+    KS_TILE,        /* owner: the physical memory; `bytes` is the array, not a charge */
     KS_GRAPH,       /* an executable graph; `bytes` is what its nodes allocate, not a charge */
 };
 
@@ -54,6 +55,9 @@ bool ks_allocations_leave(enum ks_kind kind, uint64_t handle, struct ks_allocati
 
 /* Gives back all that was allocated in a context that has ended. */
 void ks_allocations_drop(CUcontext context);
+
+/* Gives one KS_TILE of an array, and forgets it; false where there is none. */
+bool ks_allocations_take_tile(uint64_t array, struct ks_allocation *allocation);
 
 /* Forgets all KS_POOL_MEMORY of a pool; how much that was. */
 unsigned ks_allocations_drop_pool(uint64_t pool);

@@ -7,6 +7,7 @@
 #ifndef KS_DRIVER_H
 #define KS_DRIVER_H
 
+#include <assert.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -234,6 +235,31 @@ struct ks_array_requirements {
     size_t bytes, alignment;
     unsigned int reserved[4];
 };
+
+enum { CU_ARRAY_SPARSE_SUBRESOURCE_TYPE_MIPTAIL = 1 };
+enum { CU_MEM_OPERATION_TYPE_MAP = 1, CU_MEM_OPERATION_TYPE_UNMAP = 2 };
+
+/* CUarrayMapInfo: memory for a part of an array */
+struct ks_array_mapping {
+    int resource_type;
+    void *array; /* or a mipmapped one */
+    int part_type;
+    union {
+        struct {
+            unsigned int level, layer, start[3], extent[3];
+        };
+        struct {
+            unsigned int layer;
+            unsigned long long offset, bytes;
+        } tail;
+    };
+    int operation;
+    int handle_type;
+    CUmemGenericAllocationHandle handle;
+    unsigned long long offset;
+    unsigned int devices, flags, reserved[2];
+};
+static_assert(sizeof(struct ks_array_mapping) == 96, "as the driver has it");
 
 /* CUDA_EXTERNAL_MEMORY_HANDLE_DESC */
 struct ks_external_memory {

@@ -8,6 +8,7 @@
 #include "driver_calls.h"
 #include "hooks.h"
 #include "memory_charge.h"
+#include "memory_tiles.h"
 
 /* Arrays to which the application binds memory that it has allocated, and was charged for. */
 #define WITHOUT_MEMORY (CUDA_ARRAY3D_SPARSE | CUDA_ARRAY3D_DEFERRED_MAPPING)
@@ -92,8 +93,14 @@ int cuArray3DCreate_v2(CUarray *array, const struct ks_array_3d *description) {
     KS_CREATE_ARRAY(description, KS_REAL(cuArray3DCreate_v2)(array, description));
 }
 
+static CUresult ended(void *array, CUresult result) {
+    if (result == CUDA_SUCCESS)
+        ks_tiles_of_array_ended((uint64_t)(uintptr_t)array);
+    return result;
+}
+
 int cuArrayDestroy(CUarray array) {
-    KS_FREE(KS_ARRAY, array, KS_REAL(cuArrayDestroy)(array));
+    KS_FREE(KS_ARRAY, array, ended(array, KS_REAL(cuArrayDestroy)(array)));
 }
 
 int cuMipmappedArrayCreate(CUmipmappedArray *array, const struct ks_array_3d *description,
@@ -105,5 +112,5 @@ int cuMipmappedArrayCreate(CUmipmappedArray *array, const struct ks_array_3d *de
 }
 
 int cuMipmappedArrayDestroy(CUmipmappedArray array) {
-    KS_FREE(KS_MIPMAPPED_ARRAY, array, KS_REAL(cuMipmappedArrayDestroy)(array));
+    KS_FREE(KS_MIPMAPPED_ARRAY, array, ended(array, KS_REAL(cuMipmappedArrayDestroy)(array)));
 }

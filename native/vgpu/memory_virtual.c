@@ -4,6 +4,8 @@
  * What another process made, and what lies in the host, is known with a charge
  * of nothing, so that mappings of it are found too.
  */
+#include "memory_virtual.h"
+
 #include "claim.h"
 #include "context.h"
 #include "hooks.h"
@@ -61,8 +63,7 @@ int cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, void *addr
     return result;
 }
 
-/* One use less; with the last one the memory is the GPU's again. */
-static void leave(uint64_t handle) {
+void ks_physical_leave(uint64_t handle) {
     struct ks_allocation physical;
     if (ks_allocations_leave(KS_PHYSICAL, handle, &physical))
         ks_freed(&physical, CUDA_SUCCESS);
@@ -104,7 +105,7 @@ int cuMemUnmap(CUdeviceptr address, size_t bytes) {
     uint64_t place = address;
     while (result == CUDA_SUCCESS && place - address < bytes &&
            ks_allocations_take(KS_MAPPING, place, &mapping)) {
-        leave(mapping.owner);
+        ks_physical_leave(mapping.owner);
         place += mapping.bytes;
     }
     return result;

@@ -8,6 +8,7 @@
 #include "gate.h"
 #include "memory_graphs.h"
 #include "memory_pools.h"
+#include "memory_tiles.h"
 #include "meter.h"
 #include "slots.h"
 
@@ -32,6 +33,7 @@ static void start_clean(void) {
     ks_captures_forget();
     ks_graphs_forget();
     ks_pools_forget();
+    ks_tiles_forget();
     ks_allocations_forget();
     ks_slots_forget();
 }

@@ -34,6 +34,8 @@ TAKING = {
     "mapped": (8 * MIB,),
     "retained": (8 * MIB,),
     "side-by-side": (8 * MIB,),
+    "tile": (8 * MIB,),
+    "tile-of-array": (8 * MIB,),
     "array": (MIB // 2, 8 * MIB),
     "array-3d": (MIB // 2, 8 * MIB),
     "array-layered": (8 * MIB,),
