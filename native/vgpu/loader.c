@@ -60,8 +60,15 @@ static void *look_up(const struct tables *tables, uintptr_t base, const char *na
     }
 }
 
-/* Of the loader; weak, since libc's own stub does not name it. */
+/* What debuggers read: of glibc's loader, and of musl's. Weak, since each has only one of them. */
 extern struct r_debug _r_debug __attribute__((weak));
+extern struct r_debug *_dl_debug_addr __attribute__((weak));
+
+static const struct link_map *first_object(void) {
+    if (&_r_debug != NULL)
+        return _r_debug.r_map;
+    return &_dl_debug_addr != NULL ? _dl_debug_addr->r_map : NULL;
+}
 
 /* glibc relocates these entries in place; the kernel's own object keeps them relative. */
 static uintptr_t absolute(const struct link_map *object, uintptr_t value) {
@@ -83,9 +90,9 @@ static bool read_tables(const struct link_map *object, struct tables *tables) {
 }
 
 void *ks_libc_symbol(const char *name) {
-    const struct link_map *object = &_r_debug != NULL ? _r_debug.r_map : NULL;
     void *found = NULL;
-    for (; object != NULL && found == NULL; object = object->l_next) {
+    for (const struct link_map *object = first_object(); object != NULL && found == NULL;
+         object = object->l_next) {
         struct tables tables;
         if (object->l_ld != _DYNAMIC && read_tables(object, &tables))
             found = look_up(&tables, object->l_addr, name);
