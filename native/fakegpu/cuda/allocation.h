@@ -19,6 +19,13 @@ enum memory_kind {
     MEMORY_GRAPH,      /* of nodes that allocate; live or not */
 };
 
+/* What managed memory was advised: by ordinal, one bit more for the host. */
+struct managed {
+    bool read_mostly;
+    int preferred, prefetched;
+    uint32_t accessed_by;
+};
+
 struct allocation {
     uint64_t base;
     uint64_t size;    /* as asked for */
@@ -32,7 +39,8 @@ struct allocation {
     struct device *device;    /* NULL: the host's */
     uint64_t id;              /* never used twice */
     union {
-        struct { /* MEMORY_OPENED */
+        struct managed managed; /* MEMORY_MANAGED */
+        struct {                /* MEMORY_OPENED */
             uint64_t process, number;
             unsigned times;
         } opened;
@@ -61,6 +69,10 @@ struct allocation *allocation_where(bool (*chosen)(const struct allocation *, co
                                     const void *context);
 
 /* ---- without ---- */
+
+/** Allocates memory of the current context; `low`: where 32 bits are enough for its address. */
+CUresult memory_allocate(uint64_t bytes, enum memory_kind kind, unsigned flags, bool low,
+                         uint64_t *base);
 
 /** Finds the allocation that holds [address, address + bytes); false if none does. */
 bool find_allocation(uint64_t address, uint64_t bytes, struct allocation *copy);

@@ -10,12 +10,14 @@
 
 #include "capture.h"
 #include "graph_memory.h"
+#include "managed.h"
 #include "pool.h"
 
 #define SMALL_LIMIT (UINT64_C(1) << 20)
 #define PITCH_UNIT  UINT64_C(512)
 
-static CUresult allocate(uint64_t bytes, enum memory_kind kind, unsigned flags, uint64_t *base) {
+CUresult memory_allocate(uint64_t bytes, enum memory_kind kind, unsigned flags, bool low,
+                         uint64_t *base) {
     struct CUctx_st *context;
     TRY(current_context(&context));
     TRY(unsafe_call());
@@ -26,7 +28,7 @@ static CUresult allocate(uint64_t bytes, enum memory_kind kind, unsigned flags, 
         kind == MEMORY_HOST ? 0 : round_up(bytes, bytes < SMALL_LIMIT ? UNIT_SMALL : UNIT_PAGE);
     REQUIRE(charged == 0 || device_charge(device, charged), CUDA_ERROR_OUT_OF_MEMORY);
     void *mapped = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
-                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | (low ? MAP_32BIT : 0), -1, 0);
     struct allocation allocation = {.base = (uint64_t)mapped,
                                     .size = bytes,
                                     .charged = charged,
@@ -34,6 +36,8 @@ static CUresult allocate(uint64_t bytes, enum memory_kind kind, unsigned flags, 
                                     .flags = flags,
                                     .context = context,
                                     .device = device};
+    if (kind == MEMORY_MANAGED)
+        allocation.managed.preferred = allocation.managed.prefetched = MANAGED_AT_NOWHERE;
     bool inserted = false;
     if (mapped != MAP_FAILED) {
         pthread_mutex_lock(&driver.lock);
@@ -92,7 +96,7 @@ static CUresult release(uint64_t base, bool host) {
 API cuMemAlloc_v2(CUdeviceptr *pointer, size_t bytes) {
     uint64_t base;
     REQUIRE(pointer != NULL, CUDA_ERROR_INVALID_VALUE);
-    TRY(allocate(bytes, MEMORY_DEVICE, 0, &base));
+    TRY(memory_allocate(bytes, MEMORY_DEVICE, 0, false, &base));
     *pointer = base;
     return CUDA_SUCCESS;
 }
@@ -105,7 +109,7 @@ API cuMemAllocPitch_v2(CUdeviceptr *pointer, size_t *pitch, size_t width, size_t
             CUDA_ERROR_INVALID_VALUE);
     uint64_t row = round_up(width, PITCH_UNIT);
     REQUIRE(row >= width && height <= UINT64_MAX / row, CUDA_ERROR_OUT_OF_MEMORY);
-    TRY(allocate(row * height, MEMORY_DEVICE, 0, &base));
+    TRY(memory_allocate(row * height, MEMORY_DEVICE, 0, false, &base));
     *pointer = base;
     *pitch = row;
     return CUDA_SUCCESS;
@@ -114,7 +118,7 @@ API cuMemAllocPitch_v2(CUdeviceptr *pointer, size_t *pitch, size_t width, size_t
 API cuMemAllocManaged(CUdeviceptr *pointer, size_t bytes, unsigned int flags) {
     uint64_t base;
     REQUIRE(pointer != NULL && (flags == 1 || flags == 2), CUDA_ERROR_INVALID_VALUE);
-    TRY(allocate(bytes, MEMORY_MANAGED, 0, &base));
+    TRY(memory_allocate(bytes, MEMORY_MANAGED, 0, false, &base));
     *pointer = base;
     return CUDA_SUCCESS;
 }
@@ -127,7 +131,7 @@ API cuMemFree_v2(CUdeviceptr pointer) {
 API cuMemHostAlloc(void **pointer, size_t bytes, unsigned int flags) {
     uint64_t base;
     REQUIRE(pointer != NULL && flags < 8, CUDA_ERROR_INVALID_VALUE);
-    TRY(allocate(bytes, MEMORY_HOST, flags, &base));
+    TRY(memory_allocate(bytes, MEMORY_HOST, flags, false, &base));
     *pointer = (void *)base;
     return CUDA_SUCCESS;
 }

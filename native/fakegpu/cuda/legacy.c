@@ -1,0 +1,144 @@
+/*
+ * The driver API's first ABI, of 2007: addresses and sizes of 32 bits. Programs
+ * that were built for it ask for it by the names without suffix; what it
+ * allocates is where such an address reaches.
+ */
+#include "allocation.h"
+
+/* Defined elsewhere, called here: declared as the program's <cuda.h> would. */
+API cuMemGetInfo_v2(size_t *free, size_t *total);
+API cuDeviceTotalMem_v2(size_t *bytes, CUdevice ordinal);
+API cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *size, CUdeviceptr pointer);
+API cuMemAllocHost_v2(void **pointer, size_t bytes);
+API cuMemHostGetDevicePointer_v2(CUdeviceptr *device, void *pointer, unsigned int flags);
+API cuMemHostRegister_v2(void *pointer, size_t bytes, unsigned int flags);
+API cuMemcpyHtoD_v2(CUdeviceptr destination, const void *source, size_t bytes);
+API cuMemcpyDtoH_v2(void *destination, CUdeviceptr source, size_t bytes);
+API cuMemcpyDtoD_v2(CUdeviceptr destination, CUdeviceptr source, size_t bytes);
+API cuMemcpyHtoDAsync_v2(CUdeviceptr destination, const void *source, size_t bytes,
+                         CUstream stream);
+API cuMemcpyDtoHAsync_v2(void *destination, CUdeviceptr source, size_t bytes, CUstream stream);
+API cuMemcpyDtoDAsync_v2(CUdeviceptr destination, CUdeviceptr source, size_t bytes,
+                         CUstream stream);
+API cuMemsetD8_v2(CUdeviceptr pointer, unsigned char value, size_t count);
+API cuMemsetD16_v2(CUdeviceptr pointer, unsigned short value, size_t count);
+API cuMemsetD32_v2(CUdeviceptr pointer, unsigned int value, size_t count);
+
+/* More than fits is as much as can be said. */
+static unsigned narrow(uint64_t value) {
+    return value > UINT32_MAX ? UINT32_MAX : (unsigned)value;
+}
+
+API cuMemGetInfo(unsigned int *free, unsigned int *total) {
+    size_t wide_free, wide_total;
+    TRY(cuMemGetInfo_v2(&wide_free, &wide_total));
+    if (free != NULL)
+        *free = narrow(wide_free);
+    if (total != NULL)
+        *total = narrow(wide_total);
+    return CUDA_SUCCESS;
+}
+
+API cuDeviceTotalMem(unsigned int *bytes, CUdevice ordinal) {
+    size_t wide;
+    REQUIRE(bytes != NULL, CUDA_ERROR_INVALID_VALUE);
+    TRY(cuDeviceTotalMem_v2(&wide, ordinal));
+    *bytes = narrow(wide);
+    return CUDA_SUCCESS;
+}
+
+API cuMemAlloc(CUdeviceptr_v1 *pointer, unsigned int bytes) {
+    uint64_t base;
+    REQUIRE(pointer != NULL, CUDA_ERROR_INVALID_VALUE);
+    TRY(memory_allocate(bytes, MEMORY_DEVICE, 0, true, &base));
+    *pointer = (CUdeviceptr_v1)base;
+    return CUDA_SUCCESS;
+}
+
+API cuMemAllocPitch(CUdeviceptr_v1 *pointer, unsigned int *pitch, unsigned int width,
+                    unsigned int height, unsigned int element) {
+    uint64_t base;
+    REQUIRE(pointer != NULL && pitch != NULL && width > 0 && height > 0 &&
+                (element == 4 || element == 8 || element == 16),
+            CUDA_ERROR_INVALID_VALUE);
+    uint64_t row = round_up(width, UNIT_SMALL);
+    TRY(memory_allocate(row * height, MEMORY_DEVICE, 0, true, &base));
+    *pointer = (CUdeviceptr_v1)base;
+    *pitch = (unsigned)row;
+    return CUDA_SUCCESS;
+}
+
+API cuMemFree(CUdeviceptr_v1 pointer) {
+    return cuMemFree_v2(pointer);
+}
+
+API cuMemGetAddressRange(CUdeviceptr_v1 *base, unsigned int *size, CUdeviceptr_v1 pointer) {
+    CUdeviceptr wide_base;
+    size_t wide_size;
+    TRY(cuMemGetAddressRange_v2(&wide_base, &wide_size, pointer));
+    if (base != NULL)
+        *base = (CUdeviceptr_v1)wide_base;
+    if (size != NULL)
+        *size = narrow(wide_size);
+    return CUDA_SUCCESS;
+}
+
+/* ---- the host's memory ----------------------------------------------------------- */
+
+API cuMemAllocHost(void **pointer, unsigned int bytes) {
+    return cuMemAllocHost_v2(pointer, bytes);
+}
+
+API cuMemHostRegister(void *pointer, size_t bytes, unsigned int flags) {
+    return cuMemHostRegister_v2(pointer, bytes, flags);
+}
+
+API cuMemHostGetDevicePointer(CUdeviceptr_v1 *device, void *pointer, unsigned int flags) {
+    CUdeviceptr wide;
+    REQUIRE(device != NULL, CUDA_ERROR_INVALID_VALUE);
+    TRY(cuMemHostGetDevicePointer_v2(&wide, pointer, flags));
+    REQUIRE(wide <= UINT32_MAX, CUDA_ERROR_INVALID_VALUE);
+    *device = (CUdeviceptr_v1)wide;
+    return CUDA_SUCCESS;
+}
+
+/* ---- copies and fills -------------------------------------------------------------- */
+
+API cuMemcpyHtoD(CUdeviceptr_v1 destination, const void *source, unsigned int bytes) {
+    return cuMemcpyHtoD_v2(destination, source, bytes);
+}
+
+API cuMemcpyDtoH(void *destination, CUdeviceptr_v1 source, unsigned int bytes) {
+    return cuMemcpyDtoH_v2(destination, source, bytes);
+}
+
+API cuMemcpyDtoD(CUdeviceptr_v1 destination, CUdeviceptr_v1 source, unsigned int bytes) {
+    return cuMemcpyDtoD_v2(destination, source, bytes);
+}
+
+API cuMemcpyHtoDAsync(CUdeviceptr_v1 destination, const void *source, unsigned int bytes,
+                      CUstream stream) {
+    return cuMemcpyHtoDAsync_v2(destination, source, bytes, stream);
+}
+
+API cuMemcpyDtoHAsync(void *destination, CUdeviceptr_v1 source, unsigned int bytes,
+                      CUstream stream) {
+    return cuMemcpyDtoHAsync_v2(destination, source, bytes, stream);
+}
+
+API cuMemcpyDtoDAsync(CUdeviceptr_v1 destination, CUdeviceptr_v1 source, unsigned int bytes,
+                      CUstream stream) {
+    return cuMemcpyDtoDAsync_v2(destination, source, bytes, stream);
+}
+
+API cuMemsetD8(CUdeviceptr_v1 pointer, unsigned char value, unsigned int count) {
+    return cuMemsetD8_v2(pointer, value, count);
+}
+
+API cuMemsetD16(CUdeviceptr_v1 pointer, unsigned short value, unsigned int count) {
+    return cuMemsetD16_v2(pointer, value, count);
+}
+
+API cuMemsetD32(CUdeviceptr_v1 pointer, unsigned int value, unsigned int count) {
+    return cuMemsetD32_v2(pointer, value, count);
+}
