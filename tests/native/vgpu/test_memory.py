@@ -20,7 +20,6 @@ PATHS = [
 ]
 LIMIT = 1024 * MIB
 OUT_OF_MEMORY = 2
-NOT_SUPPORTED = 801
 
 
 def begin(probe: Probe) -> None:
@@ -97,7 +96,15 @@ def test_what_the_driver_refuses_is_not_charged(claim: Claim, probe: Probe) -> N
     begin(probe)
     probe.do("alloc", 0, expect=1)
     probe.do("managed", 0, expect=1)
-    probe.do("alloc32", MIB, expect=NOT_SUPPORTED)
+    probe.do("alloc32", 0, expect=1)
+    assert claim.charged() == 0
+
+
+def test_the_first_abi_is_charged_and_given_back(claim: Claim, probe: Probe) -> None:
+    begin(probe)
+    pointer = probe.do("alloc32", MIB)["pointer"]
+    assert claim.charged() == 2 * MIB
+    probe.do("free", pointer)
     assert claim.charged() == 0
 
 
