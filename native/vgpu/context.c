@@ -23,6 +23,7 @@
 struct tracked_context {
     struct ks_timeline timeline; /* its handle NULL = this place is free */
     int cell;
+    unsigned attached; /* uses beyond the first, by cuCtxAttach */
 };
 
 static ks_lock lock; /* held while the agent is inside the driver: contexts must not end then */
@@ -321,11 +322,36 @@ int cuCtxCreate_v4(CUcontext *context, void *options, unsigned int flags, CUdevi
     KS_CREATE_CONTEXT(KS_REAL(cuCtxCreate_v4)(context, options, flags, device));
 }
 
+int cuGLCtxCreate(CUcontext *context, unsigned int flags, CUdevice device) {
+    KS_CREATE_CONTEXT(KS_REAL(cuGLCtxCreate)(context, flags, device));
+}
+
+int cuGLCtxCreate_v2(CUcontext *context, unsigned int flags, CUdevice device) {
+    KS_CREATE_CONTEXT(KS_REAL(cuGLCtxCreate_v2)(context, flags, device));
+}
+
+int cuVDPAUCtxCreate(CUcontext *context, unsigned int flags, CUdevice device, uint32_t display,
+                     void *get) {
+    KS_CREATE_CONTEXT(KS_REAL(cuVDPAUCtxCreate)(context, flags, device, display, get));
+}
+
+int cuVDPAUCtxCreate_v2(CUcontext *context, unsigned int flags, CUdevice device, uint32_t display,
+                        void *get) {
+    KS_CREATE_CONTEXT(KS_REAL(cuVDPAUCtxCreate_v2)(context, flags, device, display, get));
+}
+
+/* The caller holds the lock. */
+static struct tracked_context *find_tracked(CUcontext handle) {
+    for (unsigned i = 0; i < CONTEXTS_MAX && handle != NULL; i++) {
+        if (contexts[i].timeline.handle == handle)
+            return &contexts[i];
+    }
+    return NULL;
+}
+
 static CUresult destroy(CUresult (*real)(CUcontext), CUcontext handle) {
-    struct tracked_context *tracked = NULL;
     ks_acquire(&lock);
-    for (unsigned i = 0; i < CONTEXTS_MAX && tracked == NULL; i++)
-        tracked = contexts[i].timeline.handle == handle && handle != NULL ? &contexts[i] : NULL;
+    struct tracked_context *tracked = find_tracked(handle);
     if (tracked != NULL)
         ks_timeline_discard(&tracked->timeline);
     const CUresult result = real(handle);
@@ -347,6 +373,38 @@ int cuCtxDestroy(CUcontext context) {
 
 int cuCtxDestroy_v2(CUcontext context) {
     return destroy(KS_REAL(cuCtxDestroy_v2), context);
+}
+
+static bool change_uses(CUcontext handle, int change) {
+    ks_acquire(&lock);
+    struct tracked_context *tracked = find_tracked(handle);
+    const bool changed = tracked != NULL && (change > 0 || tracked->attached > 0);
+    if (changed)
+        tracked->attached += (unsigned)change;
+    ks_release(&lock);
+    return changed;
+}
+
+int cuCtxAttach(CUcontext *context, unsigned int flags) {
+    const CUresult result = KS_REAL(cuCtxAttach)(context, flags);
+    if (result == CUDA_SUCCESS)
+        change_uses(*context, 1);
+    return result;
+}
+
+int cuCtxDetach(CUcontext context) {
+    if (change_uses(context, -1))
+        return KS_REAL(cuCtxDetach)(context);
+    return destroy(KS_REAL(cuCtxDetach), context);
+}
+
+/* Retains the primary context of its GPU, whose events are behind its own work too. */
+int cuGreenCtxCreate(CUgreenCtx *context, CUdevResourceDesc resources, CUdevice device,
+                     unsigned int flags) {
+    const CUresult result = may_have_context(device);
+    if (result != CUDA_SUCCESS)
+        return result;
+    return KS_REAL(cuGreenCtxCreate)(context, resources, device, flags);
 }
 
 int cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device) {

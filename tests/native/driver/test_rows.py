@@ -95,3 +95,8 @@ def test_a_file_whose_text_stays_the_same_is_not_written(tmp_path: Path) -> None
     generate.main(tmp_path)
     written = {name for name, path in made.items() if path.stat().st_mtime > 1}
     assert written == {"exports.txt"}
+
+
+def test_every_function_that_is_not_passed_on_has_its_hook() -> None:
+    lacking = [row.symbol for row in rows.read() if row.rule != "pass" and not row.body]
+    assert not lacking, f"say in native/driver/names.list which file has the hook of: {lacking}"

@@ -1,5 +1,6 @@
 """No claim, no GPU; and who may say which claim."""
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -107,3 +108,35 @@ def test_a_process_is_in_the_claims_account_from_its_first_context_on(
         [process] = counters.processes(claim.counters)
         assert process.memory[0] >= 2 * MIB
     assert eventually(lambda: not counters.processes(claim.counters))
+
+
+def test_no_way_to_make_a_context_leads_to_a_gpu_of_somebody_else(folder: Path) -> None:
+    """The second GPU is another claim's; the fake driver does not know all of these ways."""
+    state = folder / "gpus"
+    state.mkdir()
+    machine = Machine(state, profile="V100x2")
+    program = (
+        "import ctypes, json\n"
+        "cuda = ctypes.CDLL('libcuda.so.1')\n"
+        "context = ctypes.byref(ctypes.c_void_p())\n"
+        "assert cuda.cuInit(0) == 0\n"
+        "print(json.dumps({str(device): [\n"
+        "    cuda.cuCtxCreate(context, 0, device),\n"
+        "    cuda.cuCtxCreate_v2(context, 0, device),\n"
+        "    cuda.cuCtxCreate_v3(context, None, 0, 0, device),\n"
+        "    cuda.cuCtxCreate_v4(context, None, 0, device),\n"
+        "    cuda.cuDevicePrimaryCtxRetain(context, device),\n"
+        "    cuda.cuGreenCtxCreate(context, None, device, 1),\n"
+        "    cuda.cuGLCtxCreate(context, 0, device),\n"
+        "    cuda.cuGLCtxCreate_v2(context, 0, device),\n"
+        "    cuda.cuVDPAUCtxCreate(context, 0, device, 0, None),\n"
+        "    cuda.cuVDPAUCtxCreate_v2(context, 0, device, 0, None),\n"
+        "] for device in (0, 1)}))\n"
+    )
+    with (
+        Claim(folder, [machine.grant(0)]) as claim,
+        machine.run([sys.executable, "-c", program], claim.environment) as probe,
+    ):
+        answer = probe.answer()
+        assert NOT_PERMITTED not in answer["0"]
+        assert answer["1"] == [NOT_PERMITTED] * 10

@@ -1,0 +1,59 @@
+"""Every function that gives the GPU work waits for the claim's turn."""
+
+import sys
+from pathlib import Path
+
+import pytest
+from driver import rows
+from driver.rows import GENERATED
+
+from kubeshare.tokens.wire import MessageType
+from vgpu_claim import Claim, Machine, Probe, eventually
+
+pytestmark = pytest.mark.native
+
+PROGRAM = Path(__file__).parent / "clients" / "all_at_once.py"
+GENERIC_COPIES = sorted(
+    [f"cuMemcpy{rows}{twin}" for rows in ("", "2D_v2") for twin in ("", "_ptds")]
+    + [f"cuMemcpy{rows}{twin}" for rows in ("Async", "2DAsync_v2") for twin in ("", "_ptsz")]
+)
+
+
+def start(machine: Machine, claim: Claim, names: list[str]) -> Probe:
+    return machine.run([sys.executable, str(PROGRAM), *names], claim.environment)
+
+
+def returned(probe: Probe) -> list[str]:
+    probe.tell("returned")
+    answer: list[str] = probe.answer()["returned"]
+    return answer
+
+
+def test_every_gated_function_waits_while_the_gate_is_closed(
+    machine: Machine, claim: Claim
+) -> None:
+    names = sorted(row.symbol for row in rows.read() if row.body == GENERATED)
+    assert len(names) > 80
+    with start(machine, claim, names) as probe:
+        claim.accept().expect(MessageType.WANT)
+        assert not eventually(lambda: returned(probe) != [], within_s=0.3)
+        claim.open()
+        assert eventually(lambda: returned(probe) == names)
+
+
+def test_a_function_that_only_asks_does_not_wait(machine: Machine, claim: Claim) -> None:
+    names = ["cuCtxGetDevice", "cuMemGetInfo_v2", "cuStreamQuery"]
+    with start(machine, claim, names) as probe:
+        assert eventually(lambda: returned(probe) == names)
+
+
+def test_generic_copies_wait_only_where_they_stay_inside_the_gpu(
+    machine: Machine, claim: Claim
+) -> None:
+    with start(machine, claim, []) as probe:
+        probe.do("copy", 1, expect=None)
+        assert eventually(lambda: returned(probe) == GENERIC_COPIES)
+        probe.do("copy", 0, expect=None)
+        assert not eventually(lambda: returned(probe) != GENERIC_COPIES, within_s=0.2)
+        claim.open()
+        assert eventually(lambda: returned(probe) == sorted(GENERIC_COPIES * 2))
