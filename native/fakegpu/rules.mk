@@ -7,7 +7,7 @@ FAKEGPU := $(BUILD)/fakegpu
 FAKEGPU_ENGINE := engine models open profile text timeline
 FAKEGPU_CUDA := $(patsubst fakegpu/cuda/%.c,%,$(wildcard fakegpu/cuda/*.c))
 
-FAKEGPU_NVML := device names process system topology
+FAKEGPU_NVML := $(patsubst fakegpu/nvml/%.c,%,$(wildcard fakegpu/nvml/*.c))
 
 fakegpu_objects = $(patsubst %,$(BUILD)/obj/fakegpu/%.o,$(1))
 FAKEGPU_ENGINE_OBJECTS := $(call fakegpu_objects,$(FAKEGPU_ENGINE:%=engine/%))

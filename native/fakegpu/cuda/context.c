@@ -1,4 +1,5 @@
 /* Contexts: primary and created ones. */
+#include <limits.h>
 #include <stdlib.h>
 
 #include "array.h"
@@ -29,19 +30,26 @@ static bool known(const struct CUctx_st *context) {
     return created != NULL;
 }
 
-CUresult find_context(CUcontext handle, struct CUctx_st **context) {
+CUresult find_living_context(CUcontext handle, struct CUctx_st **context) {
     TRY(driver_ready());
-    if (handle == NULL)
-        return current_context(context);
     REQUIRE(known(handle), CUDA_ERROR_INVALID_CONTEXT);
     REQUIRE(handle->alive, CUDA_ERROR_CONTEXT_IS_DESTROYED);
     *context = handle;
     return CUDA_SUCCESS;
 }
 
+CUresult find_context(CUcontext handle, struct CUctx_st **context) {
+    if (handle == NULL)
+        return current_context(context);
+    TRY(find_living_context(handle, context));
+    return context_fault(handle);
+}
+
 /* ---- beginning and end (driver.lock held) ------------------------------- */
 
 static CUresult begin(struct CUctx_st *context, struct device *device, unsigned flags) {
+    const struct gpu *gpu = &driver.engine.state->gpu[device->gpu];
+    REQUIRE(!__atomic_load_n(&gpu->lost, __ATOMIC_RELAXED), CUDA_ERROR_DEVICE_UNAVAILABLE);
     REQUIRE(device_attach(device), CUDA_ERROR_OUT_OF_MEMORY);
     context->device = device;
     REQUIRE(context_charge(context, context_price()), CUDA_ERROR_OUT_OF_MEMORY);
@@ -51,6 +59,9 @@ static CUresult begin(struct CUctx_st *context, struct device *device, unsigned 
     context->last = context->last_legacy = context->last_blocking = 0;
     context->legacy = (struct CUstream_st){.context = context, .id = ++driver.last_id};
     context->peers = 0;
+    context->xids = __atomic_load_n(&gpu->xids, __ATOMIC_ACQUIRE);
+    context->doomed = 0;
+    context->broken = 0;
     context->alive = true;
     return CUDA_SUCCESS;
 }
@@ -99,10 +110,20 @@ API cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice ordinal) {
     return result;
 }
 
+/* What is under way in a context ends before it does; so it is where this many holders are left. */
+static void quiesce(const struct CUctx_st *context, unsigned holders) {
+    pthread_mutex_lock(&driver.lock);
+    bool ends = context->alive && context->references <= holders;
+    pthread_mutex_unlock(&driver.lock);
+    if (ends)
+        context_wait(context);
+}
+
 API cuDevicePrimaryCtxRelease_v2(CUdevice ordinal) {
     struct device *device;
     CUresult result = CUDA_SUCCESS;
     TRY(find_device(ordinal, &device));
+    quiesce(&device->primary, 1);
     pthread_mutex_lock(&driver.lock);
     if (device->primary.references == 0)
         result = CUDA_ERROR_INVALID_CONTEXT;
@@ -119,6 +140,7 @@ API cuDevicePrimaryCtxRelease(CUdevice ordinal) {
 API cuDevicePrimaryCtxReset_v2(CUdevice ordinal) {
     struct device *device;
     TRY(find_device(ordinal, &device));
+    quiesce(&device->primary, UINT_MAX);
     pthread_mutex_lock(&driver.lock);
     if (device->primary.alive)
         end(&device->primary);
@@ -197,7 +219,7 @@ API cuCtxCreate_v4(CUcontext *context, CUctxCreateParams *parameters, unsigned i
 API cuCtxDestroy_v2(CUcontext handle) {
     struct CUctx_st *context;
     REQUIRE(handle != NULL, CUDA_ERROR_INVALID_CONTEXT);
-    TRY(find_context(handle, &context));
+    TRY(find_living_context(handle, &context));
     REQUIRE(context != &context->device->primary, CUDA_ERROR_INVALID_CONTEXT);
     context_wait(context);
     pthread_mutex_lock(&driver.lock);

@@ -14,7 +14,7 @@ CUresult current_context(struct CUctx_st **context) {
     REQUIRE(stack.depth > 0, CUDA_ERROR_INVALID_CONTEXT);
     *context = stack.context[stack.depth - 1];
     REQUIRE((*context)->alive, CUDA_ERROR_CONTEXT_IS_DESTROYED);
-    return CUDA_SUCCESS;
+    return context_fault(*context);
 }
 
 bool context_stack_has_room(void) {
@@ -29,7 +29,7 @@ void context_leave(const struct CUctx_st *context) {
 API cuCtxPushCurrent_v2(CUcontext handle) {
     struct CUctx_st *context;
     REQUIRE(handle != NULL, CUDA_ERROR_INVALID_CONTEXT);
-    TRY(find_context(handle, &context));
+    TRY(find_living_context(handle, &context));
     REQUIRE(stack.depth < STACK_DEPTH, CUDA_ERROR_OUT_OF_MEMORY);
     stack.context[stack.depth++] = context;
     return CUDA_SUCCESS;
@@ -60,7 +60,7 @@ API cuCtxSetCurrent(CUcontext handle) {
             stack.depth--;
         return CUDA_SUCCESS;
     }
-    TRY(find_context(handle, &context));
+    TRY(find_living_context(handle, &context));
     if (stack.depth == 0)
         stack.depth = 1;
     stack.context[stack.depth - 1] = context;
@@ -127,8 +127,9 @@ API cuCtxSynchronize_v2(CUcontext handle) {
     TRY(find_context(handle, &context));
     TRY(whole_context_call(context));
     context_wait(context);
+    sync_slowly();
     pools_synchronized(context->device);
-    return CUDA_SUCCESS;
+    return context_fault(context);
 }
 
 API cuCtxSynchronize(void) {

@@ -163,7 +163,7 @@ static void perform(struct work *work) {
         stream_busy(work->stream, work->number);
         engine_leave(&driver.engine, device->gpu);
     } else if (operation->duration_ns > 0) {
-        stream_submit(work->stream, operation->duration_ns);
+        operation_submit(work->stream, operation);
     }
 }
 

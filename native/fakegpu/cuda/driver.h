@@ -90,6 +90,10 @@ struct CUctx_st {
     uint64_t last;          /* kernel of any of its streams */
     uint64_t last_legacy;   /* of the legacy default stream */
     uint64_t last_blocking; /* of that and of all streams that it waits for */
+    uint64_t xids;          /* errors of its GPU that it has looked at; atomic */
+    uint64_t doomed;        /* the kernel that will break it, or 0; atomic */
+    uint32_t doom;          /* the error that it then raises */
+    int broken;             /* the CUresult that every call answers from now on, or 0; atomic */
     uint32_t peers;         /* whose memory it may use, a bit a device; atomic */
     uint64_t held_any, held_legacy, held_blocking; /* passes over the list of what is deferred */
     struct CUstream_st legacy;
@@ -130,7 +134,8 @@ struct CUevent_st {
 
 struct CUfunc_st {
     struct CUmod_st *module;
-    bool spins; /* takes its time from its argument */
+    bool spins;  /* takes its time from its argument */
+    bool breaks; /* breaks its context: its argument is the error */
     struct CUfunc_st *next;
     char name[];
 };
@@ -161,11 +166,20 @@ CUresult find_device(CUdevice ordinal, struct device **device);
 /** The context of this thread, alive. */
 CUresult current_context(struct CUctx_st **context);
 
+/** The error that has broken a context for good, if one has. */
+CUresult context_fault(struct CUctx_st *context);
+
+/** What the profile lets every synchronisation take longer. */
+void sync_slowly(void);
+
 /** Whether one more context fits on this thread's stack. */
 bool context_stack_has_room(void);
 
 /** Takes a context off this thread's stack where it is on top. */
 void context_leave(const struct CUctx_st *context);
+
+/** A handle given by the program, be the context broken or not. */
+CUresult find_living_context(CUcontext handle, struct CUctx_st **context);
 
 /** A handle given by the program; NULL means the current one. */
 CUresult find_context(CUcontext handle, struct CUctx_st **context);
@@ -204,8 +218,8 @@ void context_wait(const struct CUctx_st *context);
 /** Sleeps until kernel `number` of a device has ended. */
 void device_wait(struct device *device, uint64_t number);
 
-/** Queues time on the engine for a stream; waits while the queue is full. */
-void stream_submit(struct CUstream_st *stream, uint64_t duration_ns);
+/** Queues time on the engine for a stream; waits while the queue is full. Returns the kernel. */
+uint64_t stream_submit(struct CUstream_st *stream, uint64_t duration_ns);
 
 /** Records an event now, after all that is in its stream. */
 void event_record(struct CUevent_st *event, struct CUstream_st *stream);

@@ -103,7 +103,7 @@ static CUresult usable(CUevent event) {
     TRY(driver_ready());
     REQUIRE(event != NULL, CUDA_ERROR_INVALID_HANDLE);
     REQUIRE(event->context->alive, CUDA_ERROR_CONTEXT_IS_DESTROYED);
-    return CUDA_SUCCESS;
+    return context_fault(event->context);
 }
 
 /* ---- the API -------------------------------------------------------------- */
@@ -184,7 +184,7 @@ API cuEventQuery(CUevent event) {
     engine_enter(&driver.engine, gpu);
     bool done = event_is_over(event);
     engine_leave(&driver.engine, gpu);
-    return done ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
+    return done ? context_fault(event->context) : CUDA_ERROR_NOT_READY;
 }
 
 API cuEventSynchronize(CUevent event) {
@@ -198,8 +198,9 @@ API cuEventSynchronize(CUevent event) {
     engine_leave(&driver.engine, device->gpu);
     if (!done)
         device_wait(device, number);
+    sync_slowly();
     pools_synchronized(device);
-    return CUDA_SUCCESS;
+    return context_fault(event->context);
 }
 
 API cuEventElapsedTime_v2(float *milliseconds, CUevent start, CUevent end) {

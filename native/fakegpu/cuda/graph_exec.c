@@ -135,7 +135,7 @@ static CUresult run_nodes(struct CUstream_st *stream, struct CUgraphNode_st *con
         if (order[i]->disabled || operation->kind == OPERATION_EMPTY ||
             operation->kind == OPERATION_ALLOCATE || operation->kind == OPERATION_FREE)
             continue;
-        if (operation->kind == OPERATION_KERNEL) {
+        if (operation->kind == OPERATION_KERNEL && !operation->kernel.breaks) {
             *span_ns += operation->duration_ns;
         } else if (operation->kind == OPERATION_GRAPH) {
             TRY(run_child(stream, operation->graph, span_ns));

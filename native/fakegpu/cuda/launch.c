@@ -26,10 +26,11 @@ static CUresult measure(CUfunction function, const unsigned shape[6], void **par
         REQUIRE(shape[i] > 0, CUDA_ERROR_INVALID_VALUE);
     REQUIRE((uint64_t)shape[3] * shape[4] * shape[5] <= 1024, CUDA_ERROR_INVALID_VALUE);
     *argument = driver.engine.profile.kernel_us;
-    if (function->spins)
+    if (function->spins || function->breaks)
         REQUIRE(first_argument(parameters, extra, argument), CUDA_ERROR_INVALID_VALUE);
     /* Even an empty kernel takes the GPU a moment. */
-    *duration_ns = (*argument == 0 ? 1 : *argument) * MICROSECOND_NS;
+    uint64_t microseconds = function->breaks ? driver.engine.profile.kernel_us : *argument;
+    *duration_ns = (microseconds == 0 ? 1 : microseconds) * MICROSECOND_NS;
     return CUDA_SUCCESS;
 }
 
@@ -40,8 +41,10 @@ CUresult kernel_operation(struct operation *operation, CUfunction function, cons
     operation->kernel.function = function;
     operation->kernel.shared_bytes = shared_bytes;
     memcpy(operation->kernel.shape, shape, sizeof operation->kernel.shape);
-    return measure(function, shape, parameters, extra, &operation->kernel.argument,
-                   &operation->duration_ns);
+    TRY(measure(function, shape, parameters, extra, &operation->kernel.argument,
+                &operation->duration_ns));
+    operation->kernel.breaks = function->breaks;
+    return CUDA_SUCCESS;
 }
 
 static CUresult launch(CUfunction function, const unsigned shape[6], unsigned shared_bytes,
@@ -51,7 +54,7 @@ static CUresult launch(CUfunction function, const unsigned shape[6], unsigned sh
     uint32_t argument;
     uint64_t duration_ns;
     TRY(find_stream(handle, &stream));
-    if (captures_any() || deferred_any()) {
+    if (captures_any() || deferred_any() || (function != NULL && function->breaks)) {
         TRY(kernel_operation(&operation, function, shape, shared_bytes, parameters, extra));
         return stream_do(stream, &operation);
     }

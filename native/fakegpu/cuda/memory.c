@@ -75,10 +75,12 @@ static CUresult release(uint64_t base, bool host) {
     TRY(unsafe_call());
     REQUIRE(find_allocation(base, 0, &found) && found.base == base && can_be_freed(&found, host),
             CUDA_ERROR_INVALID_VALUE);
-    if (found.context != NULL)
+    if (found.context != NULL) {
         context_wait(found.context);
-    else if (found.device != NULL)
+        TRY(context_fault(found.context));
+    } else if (found.device != NULL) {
         device_wait_all(found.device);
+    }
     if (found.kind == MEMORY_GRAPH)
         return graph_memory_give(base) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
     pthread_mutex_lock(&driver.lock);

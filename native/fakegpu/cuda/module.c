@@ -5,8 +5,11 @@
 #include "capture.h"
 #include "overhead.h"
 
-/* The one kernel that the fake knows: it runs for as long as its argument says. */
+/* A kernel that the fake knows: it runs for as long as its argument says. */
 #define SPIN_KERNEL "kubeshare_spin_us"
+
+/* Another that breaks its context, with the error (XID) that its argument names. */
+#define FAULT_KERNEL "kubeshare_fault"
 
 struct CUlib_st {
     struct CUmod_st module;
@@ -57,6 +60,7 @@ static CUresult get_function(struct CUfunc_st **function, struct CUmod_st *modul
         strcpy(found->name, name);
         found->module = module;
         found->spins = strcmp(name, SPIN_KERNEL) == 0;
+        found->breaks = strcmp(name, FAULT_KERNEL) == 0;
         found->next = module->functions;
         module->functions = found;
     }

@@ -36,7 +36,7 @@ void operation_clear(struct operation *operation) {
 }
 
 /* Waits while the queue is full, as the real driver's launch does. */
-void stream_submit(struct CUstream_st *stream, uint64_t duration_ns) {
+uint64_t stream_submit(struct CUstream_st *stream, uint64_t duration_ns) {
     struct device *device = stream->context->device;
     struct engine *engine = &driver.engine;
     engine_enter(engine, device->gpu);
@@ -47,8 +47,20 @@ void stream_submit(struct CUstream_st *stream, uint64_t duration_ns) {
         engine_enter(engine, device->gpu);
     }
     settle_events(device, engine->state->gpu[device->gpu].client[device->client].submitted + 1);
-    stream_busy(stream, engine_submit(engine, device->gpu, device->client, duration_ns));
+    uint64_t number = engine_submit(engine, device->gpu, device->client, duration_ns);
+    stream_busy(stream, number);
     engine_leave(engine, device->gpu);
+    return number;
+}
+
+void operation_submit(struct CUstream_st *stream, const struct operation *operation) {
+    uint64_t number = stream_submit(stream, operation->duration_ns);
+    uint64_t none = 0;
+    if (operation->kind != OPERATION_KERNEL || !operation->kernel.breaks)
+        return;
+    __atomic_store_n(&stream->context->doom, operation->kernel.argument, __ATOMIC_RELAXED);
+    __atomic_compare_exchange_n(&stream->context->doomed, &none, number, false, __ATOMIC_RELEASE,
+                                __ATOMIC_RELAXED);
 }
 
 CUresult stream_do_now(struct CUstream_st *stream, const struct operation *operation) {
@@ -63,7 +75,7 @@ CUresult stream_do_now(struct CUstream_st *stream, const struct operation *opera
     else if (operation->kind == OPERATION_WAIT)
         return event_hold_up(operation->event, stream);
     else if (operation->duration_ns > 0)
-        stream_submit(stream, operation->duration_ns);
+        operation_submit(stream, operation);
     return CUDA_SUCCESS;
 }
 

@@ -28,7 +28,8 @@ struct kernel_operation {
     CUfunction function;
     unsigned shape[6]; /* grid, block */
     unsigned shared_bytes;
-    uint32_t argument; /* the first one, where the kernel takes its time from it */
+    uint32_t argument; /* the first one, where the kernel takes its time or its error from it */
+    bool breaks;       /* its context */
     void *parameter;   /* its address, for whoever asks a node for it */
 };
 
@@ -83,6 +84,9 @@ CUresult stream_do(struct CUstream_st *stream, const struct operation *operation
 
 /** The same for a stream that is known not to be capturing. */
 CUresult stream_do_now(struct CUstream_st *stream, const struct operation *operation);
+
+/** Queues an operation's time on the engine; a kernel that breaks its context is noted as such. */
+void operation_submit(struct CUstream_st *stream, const struct operation *operation);
 
 /** Makes a kernel's operation from what a launch passes; checks the shape. */
 CUresult kernel_operation(struct operation *operation, CUfunction function, const unsigned shape[6],

@@ -52,7 +52,7 @@ CUresult find_stream(CUstream handle, struct CUstream_st **stream) {
     if (handle != NULL && handle != CU_STREAM_LEGACY && handle != CU_STREAM_PER_THREAD) {
         REQUIRE(handle->context->alive, CUDA_ERROR_CONTEXT_IS_DESTROYED);
         *stream = handle;
-        return CUDA_SUCCESS;
+        return context_fault(handle->context);
     }
     TRY(current_context(&context));
     *stream = handle == CU_STREAM_PER_THREAD ? own_stream(context) : &context->legacy;
@@ -143,8 +143,9 @@ API cuStreamSynchronize(CUstream handle) {
     TRY(find_stream(handle, &stream));
     TRY(progress_call(stream));
     TRY(stream_wait(stream));
+    sync_slowly();
     pools_synchronized(stream->context->device);
-    return CUDA_SUCCESS;
+    return context_fault(stream->context);
 }
 
 API cuStreamQuery(CUstream handle) {
@@ -158,7 +159,7 @@ API cuStreamQuery(CUstream handle) {
     bool idle =
         engine_completed(&driver.engine, device->gpu, device->client, stream_pending(stream));
     engine_leave(&driver.engine, device->gpu);
-    return idle ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
+    return idle ? context_fault(stream->context) : CUDA_ERROR_NOT_READY;
 }
 
 API cuStreamGetFlags(CUstream handle, unsigned int *flags) {

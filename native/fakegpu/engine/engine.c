@@ -47,6 +47,12 @@ uint64_t engine_enter(struct engine *engine, uint32_t gpu) {
     if (now - state->reaped_ns > REAP_NS)
         engine_reap(engine, gpu);
     timeline_advance(engine->state, state, now);
+    const struct fault *fault = &engine->profile.faults[gpu];
+    if (fault->xid != 0 && !state->planned && state->first_used_ns != 0 &&
+        now - state->first_used_ns >= fault->after_ms * UINT64_C(1000000)) {
+        state->planned = 1;
+        engine_raise(engine, gpu, fault->xid, state->client[state->current].process);
+    }
     return now;
 }
 
@@ -124,7 +130,9 @@ bool engine_attach(struct engine *engine, uint32_t gpu, uint32_t *client) {
     struct gpu *state = &engine->state->gpu[gpu];
     if (engine->process == 0 && !join_processes(engine))
         return false;
-    engine_enter(engine, gpu);
+    uint64_t now = engine_enter(engine, gpu);
+    if (state->first_used_ns == 0)
+        state->first_used_ns = now;
     engine_reap(engine, gpu);
     uint32_t free = 0;
     while (free < CLIENTS_MAX && (state->attached[free / 64] >> (free % 64) & 1) != 0)
@@ -154,7 +162,8 @@ uint64_t engine_memory_used(const struct engine *engine, uint32_t gpu) {
 
 bool engine_allocate(struct engine *engine, uint32_t gpu, uint32_t client, uint64_t bytes) {
     struct gpu *state = &engine->state->gpu[gpu];
-    if (bytes > state->memory_bytes)
+    state->allocations += 1;
+    if (bytes > state->memory_bytes || state->allocations == engine->profile.faults[gpu].allocation)
         return false;
     if (engine_memory_used(engine, gpu) > state->memory_bytes - bytes) {
         engine_reap(engine, gpu);
@@ -167,6 +176,21 @@ bool engine_allocate(struct engine *engine, uint32_t gpu, uint32_t client, uint6
 
 void engine_release(struct engine *engine, uint32_t gpu, uint32_t client, uint64_t bytes) {
     engine->state->gpu[gpu].client[client].memory_bytes -= bytes;
+}
+
+/* ---- errors ---------------------------------------------------------------- */
+
+static bool takes_all(uint32_t xid) {
+    return xid == XID_DOUBLE_BIT || xid == XID_LOST || xid == XID_UNCONTAINED ||
+           xid == XID_GSP_TIMED_OUT;
+}
+
+void engine_raise(struct engine *engine, uint32_t gpu, uint32_t xid, uint64_t process) {
+    struct gpu *state = &engine->state->gpu[gpu];
+    state->xid[state->xids % XIDS_MAX] = (struct xid){xid, 0, takes_all(xid) ? 0 : process};
+    if (xid == XID_LOST)
+        __atomic_store_n(&state->lost, 1, __ATOMIC_RELAXED);
+    __atomic_store_n(&state->xids, state->xids + 1, __ATOMIC_RELEASE);
 }
 
 /* ---- kernels ------------------------------------------------------------- */

@@ -29,6 +29,14 @@ static inline int record_lock(int fd, int command, struct flock *lock) {
     return (int)syscall(SYS_fcntl, fd, command, lock);
 }
 
+/* Errors that take the whole GPU along, whoever's work it was. */
+#define XID_DOUBLE_BIT    48u
+#define XID_ROW_REMAPPED  63u
+#define XID_REMAP_FAILED  64u
+#define XID_LOST          79u
+#define XID_UNCONTAINED   95u
+#define XID_GSP_TIMED_OUT 119u
+
 struct engine {
     struct profile profile;
     struct state *state; /* NULL before engine_open, and after a fork in the child */
@@ -88,6 +96,12 @@ bool engine_has_room(const struct engine *engine, uint32_t gpu, uint32_t client)
 
 /** Queues a kernel where there is room; returns its number. */
 uint64_t engine_submit(struct engine *engine, uint32_t gpu, uint32_t client, uint64_t duration_ns);
+
+/**
+ * An error happens, to one process's work or (0) to everybody's. XID_LOST takes
+ * the GPU off the bus for ever.
+ */
+void engine_raise(struct engine *engine, uint32_t gpu, uint32_t xid, uint64_t process);
 
 /** Drops what dead processes held, now. */
 void engine_reap(struct engine *engine, uint32_t gpu);

@@ -14,6 +14,10 @@
  *   speed.fill = 750000   of fills
  *   speed.NV = 24000      between GPUs, over each NVLink
  *   speed.PIX = 12500     between GPUs that have none, by their PCI path: also PXB, PHB, NODE, SYS
+ *   sync_us = 0           that every synchronisation takes longer
+ *   fault.0.xid = 79      an error of GPU 0 (13, 31, 48, 63, 64, 79, …) …
+ *   fault.0.after_ms = 50 … this long after the first process came to it
+ *   fault.0.allocation = 9  the ninth allocation on GPU 0 fails: out of memory
  *   seed = a              UUIDs follow from model, index and seed
  *   state = DIR           the state folder, relative to this file
  *   link = SYS            of every pair: NV1 to NV18, PIX, PXB, PHB, NODE or SYS
@@ -63,11 +67,19 @@ struct model {
     bool nvlink;            /* of a NAMExN machine */
 };
 
+/* What goes wrong with a GPU, and when; 0: nothing does. */
+struct fault {
+    uint32_t xid, after_ms;
+    uint32_t allocation; /* the number of the one that fails */
+};
+
 struct profile {
     struct model model;
     unsigned gpus;
     uint32_t kernel_us;
+    uint32_t sync_us;
     struct speeds speeds;
+    struct fault faults[GPUS_MAX];
     uint64_t context_mib, module_mib;
     char seed[64];
     char state[4096]; /* folder; "" when the profile names none */

@@ -19,13 +19,14 @@
 #include <stdint.h>
 
 #define STATE_MAGIC   UINT64_C(0x31555047454b4146) /* "FAKEGPU1" */
-#define STATE_VERSION 1u
+#define STATE_VERSION 2u
 
 #define GPUS_MAX      16u
 #define CLIENTS_MAX   256u  /* processes that use one GPU at the same time */
 #define PROCESSES_MAX 4096u /* remembered, the living and the dead */
 #define QUEUE_DEPTH   1024u /* kernels of one process waiting on one GPU */
 #define SLICE_NS      UINT64_C(1000000)
+#define XIDS_MAX      32u /* errors of one GPU that are remembered */
 
 /* Bytes of the file whose record locks mean something. */
 #define LOCK_PROCESSES    0                 /* the list of processes */
@@ -64,6 +65,13 @@ struct step {
     uint64_t process_busy_ns;
 };
 
+/* An error of a GPU, as the kernel's log names it. */
+struct xid {
+    uint32_t number;
+    uint32_t reserved;
+    uint64_t process; /* whose work it was, by id; 0: everybody's */
+};
+
 struct gpu {
     char uuid[48];  /* GPU-8-4-4-4-12 */
     char model[96]; /* as NVML names it */
@@ -75,6 +83,12 @@ struct gpu {
     uint64_t busy_ns;
     uint64_t reaped_ns;                  /* when dead clients were last looked for */
     uint64_t attached[CLIENTS_MAX / 64]; /* which clients are in use */
+    uint64_t first_used_ns;              /* 0: never */
+    uint64_t allocations;                /* asked for so far */
+    uint32_t planned;                    /* the profile's fault has happened */
+    uint32_t lost;                       /* it has fallen off the bus */
+    uint64_t xids;                       /* so far; the last are xid[(n - 1) % XIDS_MAX] */
+    struct xid xid[XIDS_MAX];
     struct step step;
     struct client client[CLIENTS_MAX];
 };

@@ -115,6 +115,26 @@ static bool set_state(struct profile *profile, const struct place *place, const 
            wrong_value(place, value, "a shorter path");
 }
 
+static bool set_fault(struct profile *profile, const struct place *place, const char *value) {
+    unsigned index;
+    unsigned long parsed;
+    char what[16];
+    char rest;
+    if (sscanf(place->key, "fault.%u.%15[a-z_]%c", &index, what, &rest) != 2 || index >= GPUS_MAX)
+        return fail(place, "%s: expected a GPU and what goes wrong, as in fault.0.xid", place->key);
+    struct fault *fault = &profile->faults[index];
+    uint32_t *field = strcmp(what, "xid") == 0          ? &fault->xid
+                      : strcmp(what, "after_ms") == 0   ? &fault->after_ms
+                      : strcmp(what, "allocation") == 0 ? &fault->allocation
+                                                        : NULL;
+    if (field == NULL)
+        return fail(place, "unknown key %s", place->key);
+    if (!profile_number(value, 0, 1000000, &parsed))
+        return wrong_value(place, value, "a number from 0 to 1000000");
+    *field = (uint32_t)parsed;
+    return true;
+}
+
 static bool set_numbered(struct profile *profile, const struct place *place, const char *value) {
     unsigned index;
     unsigned long node;
@@ -150,6 +170,7 @@ static const struct number {
 #define SPEED(name, field)                                                                         \
     FIELD("speed." name, speeds.field, 0, 10000000, "MB/s from 0 to 10000000")
     FIELD("kernel_us", kernel_us, 1, 60000000, "microseconds from 1 to 60000000"),
+    FIELD("sync_us", sync_us, 0, 60000000, "microseconds from 0 to 60000000"),
     SPEED("host", host),
     SPEED("copy", copy),
     SPEED("fill", fill),
@@ -216,6 +237,8 @@ static bool set(struct profile *profile, const struct place *place, const char *
     if (strcmp(place->key, "link") == 0 || strncmp(place->key, "link.", 5) == 0 ||
         strncmp(place->key, "pci.", 4) == 0)
         return set_link(profile, place, value);
+    if (strncmp(place->key, "fault.", 6) == 0)
+        return set_fault(profile, place, value);
     return set_numbered(profile, place, value);
 }
 

@@ -73,6 +73,17 @@ typedef enum nvmlIntNvLinkDeviceType_enum {
 
 typedef unsigned int nvmlAffinityScope_t;
 
+#define nvmlEventTypeXidCriticalError 0x0000000000000008LL
+
+typedef struct nvmlEventSet_st *nvmlEventSet_t;
+
+typedef struct nvmlEventData_st {
+    nvmlDevice_t device;
+    unsigned long long eventType;
+    unsigned long long eventData; /* the XID */
+    unsigned int gpuInstanceId, computeInstanceId;
+} nvmlEventData_t;
+
 typedef struct nvmlPciInfo_st {
     char busIdLegacy[NVML_DEVICE_PCI_BUS_ID_BUFFER_V2_SIZE];
     unsigned int domain;

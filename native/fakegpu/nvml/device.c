@@ -8,7 +8,7 @@
 /* What NVML documents as the sample period of its utilisation, at most 1 s. */
 #define SAMPLE_NS UINT64_C(167000000)
 
-nvmlReturn_t check_device(nvmlDevice_t device) {
+nvmlReturn_t check_handle(nvmlDevice_t device) {
     TRY(machine_ready());
     for (unsigned i = 0; i < machine.device_count; i++)
         if (device == &machine.devices[i])
@@ -18,6 +18,22 @@ nvmlReturn_t check_device(nvmlDevice_t device) {
 
 static const struct gpu *gpu_of(nvmlDevice_t device) {
     return &machine.engine.state->gpu[device->gpu];
+}
+
+/* A look at the GPU, so that what the profile plans for it happens whoever looks. */
+uint64_t xids_of(nvmlDevice_t device) {
+    engine_enter(&machine.engine, device->gpu);
+    uint64_t xids = gpu_of(device)->xids;
+    engine_leave(&machine.engine, device->gpu);
+    return xids;
+}
+
+nvmlReturn_t check_device(nvmlDevice_t device) {
+    TRY(check_handle(device));
+    if (machine.engine.profile.faults[device->gpu].xid != 0)
+        xids_of(device);
+    REQUIRE(!__atomic_load_n(&gpu_of(device)->lost, __ATOMIC_RELAXED), NVML_ERROR_GPU_IS_LOST);
+    return NVML_SUCCESS;
 }
 
 static nvmlReturn_t answer(char *text, unsigned length, const char *value) {
@@ -87,24 +103,24 @@ API nvmlDeviceGetHandleByPciBusId(const char *id, nvmlDevice_t *device) {
 /* ---- identity -------------------------------------------------------------- */
 
 API nvmlDeviceGetName(nvmlDevice_t device, char *name, unsigned int length) {
-    TRY(check_device(device));
+    TRY(check_handle(device));
     return answer(name, length, gpu_of(device)->model);
 }
 
 API nvmlDeviceGetUUID(nvmlDevice_t device, char *uuid, unsigned int length) {
-    TRY(check_device(device));
+    TRY(check_handle(device));
     return answer(uuid, length, gpu_of(device)->uuid);
 }
 
 API nvmlDeviceGetIndex(nvmlDevice_t device, unsigned int *index) {
-    TRY(check_device(device));
+    TRY(check_handle(device));
     REQUIRE(index != NULL, NVML_ERROR_INVALID_ARGUMENT);
     *index = (unsigned)(device - machine.devices);
     return NVML_SUCCESS;
 }
 
 API nvmlDeviceGetMinorNumber(nvmlDevice_t device, unsigned int *minor) {
-    TRY(check_device(device));
+    TRY(check_handle(device));
     REQUIRE(minor != NULL, NVML_ERROR_INVALID_ARGUMENT);
     *minor = device->gpu;
     return NVML_SUCCESS;
@@ -123,7 +139,7 @@ void fill_pci(nvmlPciInfo_t *pci, uint32_t gpu, bool legacy) {
 }
 
 API nvmlDeviceGetPciInfo_v3(nvmlDevice_t device, nvmlPciInfo_t *pci) {
-    TRY(check_device(device));
+    TRY(check_handle(device));
     REQUIRE(pci != NULL, NVML_ERROR_INVALID_ARGUMENT);
     fill_pci(pci, device->gpu, false);
     return NVML_SUCCESS;
@@ -131,28 +147,28 @@ API nvmlDeviceGetPciInfo_v3(nvmlDevice_t device, nvmlPciInfo_t *pci) {
 
 /* Its callers' structure is shorter than today's. */
 API nvmlDeviceGetPciInfo_v2(nvmlDevice_t device, nvmlPciInfo_t *pci) {
-    TRY(check_device(device));
+    TRY(check_handle(device));
     REQUIRE(pci != NULL, NVML_ERROR_INVALID_ARGUMENT);
     fill_pci(pci, device->gpu, true);
     return NVML_SUCCESS;
 }
 
 API nvmlDeviceGetBrand(nvmlDevice_t device, nvmlBrandType_t *brand) {
-    TRY(check_device(device));
+    TRY(check_handle(device));
     REQUIRE(brand != NULL, NVML_ERROR_INVALID_ARGUMENT);
     *brand = NVML_BRAND_TESLA;
     return NVML_SUCCESS;
 }
 
 API nvmlDeviceGetArchitecture(nvmlDevice_t device, nvmlDeviceArchitecture_t *architecture) {
-    TRY(check_device(device));
+    TRY(check_handle(device));
     REQUIRE(architecture != NULL, NVML_ERROR_INVALID_ARGUMENT);
     *architecture = NVML_DEVICE_ARCH_VOLTA;
     return NVML_SUCCESS;
 }
 
 API nvmlDeviceGetCudaComputeCapability(nvmlDevice_t device, int *major, int *minor) {
-    TRY(check_device(device));
+    TRY(check_handle(device));
     REQUIRE(major != NULL && minor != NULL, NVML_ERROR_INVALID_ARGUMENT);
     *major = machine.engine.profile.model.compute_major;
     *minor = machine.engine.profile.model.compute_minor;
@@ -230,6 +246,28 @@ API nvmlDeviceGetMemoryBusWidth(nvmlDevice_t device, unsigned int *bits) {
     TRY(check_device(device));
     REQUIRE(bits != NULL, NVML_ERROR_INVALID_ARGUMENT);
     *bits = (unsigned)machine.engine.profile.model.memory_bus_bits;
+    return NVML_SUCCESS;
+}
+
+/* ---- health ------------------------------------------------------------------------ */
+
+/* Rows that the GPU has put others in the place of: each uncorrectable error is one. */
+API nvmlDeviceGetRemappedRows(nvmlDevice_t device, unsigned int *corrected,
+                              unsigned int *uncorrectable, unsigned int *pending,
+                              unsigned int *failed) {
+    TRY(check_device(device));
+    REQUIRE(corrected != NULL && uncorrectable != NULL && pending != NULL && failed != NULL,
+            NVML_ERROR_INVALID_ARGUMENT);
+    *corrected = *uncorrectable = *pending = *failed = 0;
+    engine_enter(&machine.engine, device->gpu);
+    const struct gpu *gpu = gpu_of(device);
+    for (uint64_t n = gpu->xids > XIDS_MAX ? gpu->xids - XIDS_MAX : 0; n < gpu->xids; n++) {
+        uint32_t xid = gpu->xid[n % XIDS_MAX].number;
+        *uncorrectable += xid == XID_ROW_REMAPPED;
+        *pending |= xid == XID_ROW_REMAPPED;
+        *failed |= xid == XID_REMAP_FAILED;
+    }
+    engine_leave(&machine.engine, device->gpu);
     return NVML_SUCCESS;
 }
 

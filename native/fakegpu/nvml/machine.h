@@ -55,8 +55,14 @@ extern struct machine machine;
 /** NVML_ERROR_UNINITIALIZED outside nvmlInit and nvmlShutdown. */
 nvmlReturn_t machine_ready(void);
 
-/** Checks a handle given by the program. */
+/** Checks a handle given by the program, and that its GPU is there. */
 nvmlReturn_t check_device(nvmlDevice_t device);
+
+/** The same for what is known of a GPU that is lost: who it was. */
+nvmlReturn_t check_handle(nvmlDevice_t device);
+
+/** The errors of a GPU that an event set may not have seen. */
+uint64_t xids_of(nvmlDevice_t device);
 
 /** Fills what is known of a GPU on the bus; all but busId when `legacy`. */
 void fill_pci(nvmlPciInfo_t *pci, uint32_t gpu, bool legacy);
