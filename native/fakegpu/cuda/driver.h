@@ -21,8 +21,8 @@
 #include <pthread.h>
 #include <stdbool.h>
 
+#include "../engine/debug.h"
 #include "../engine/engine.h"
-#include "debug.h"
 
 #define API __attribute__((visibility("default"))) CUresult
 
@@ -50,7 +50,7 @@ API cuMemFree_v2(CUdeviceptr pointer);
     do {                                                                                           \
         static int said_;                                                                          \
         if (!(condition))                                                                          \
-            return (CUresult)not_modelled(what, &said_);                                           \
+            return (CUresult)not_modelled(what, &said_, CUDA_ERROR_NOT_SUPPORTED);                 \
     } while (0)
 
 struct node_set {

@@ -8,14 +8,16 @@
  */
 #include <string.h>
 
-#include "debug.h"
+#include "../engine/debug.h"
 #include "names.h"
+
+#define NOT_SUPPORTED 801
 
 /* The table's own columns, not NVIDIA's prototypes: any call ends the same way. */
 #define DRIVER_NAME(base, version, symbol, thread)                                                 \
     __attribute__((weak, visibility("default"))) int symbol(void) {                                \
         static int said;                                                                           \
-        return not_modelled(#symbol, &said);                                                       \
+        return not_modelled(#symbol, &said, NOT_SUPPORTED);                                        \
     }
 #include "driver_names.def"
 #undef DRIVER_NAME

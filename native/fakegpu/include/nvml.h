@@ -105,6 +105,10 @@ typedef struct nvmlMemory_v2_st {
 
 #define nvmlMemory_v2 (unsigned int)(sizeof(nvmlMemory_v2_t) | (2u << 24))
 
+typedef struct nvmlBAR1Memory_st {
+    unsigned long long bar1Total, bar1Free, bar1Used;
+} nvmlBAR1Memory_t;
+
 typedef struct nvmlUtilization_st {
     unsigned int gpu, memory; /* per cent */
 } nvmlUtilization_t;
@@ -119,6 +123,29 @@ typedef struct nvmlProcessInfo_v2_st {
     unsigned long long usedGpuMemory;
     unsigned int gpuInstanceId, computeInstanceId;
 } nvmlProcessInfo_v2_t, nvmlProcessInfo_t;
+
+typedef enum nvmlProcessMode_enum {
+    NVML_PROCESS_MODE_COMPUTE = 0,
+    NVML_PROCESS_MODE_GRAPHICS = 1,
+    NVML_PROCESS_MODE_MPS = 2,
+    NVML_PROCESS_MODE_ALL = 3
+} nvmlProcessMode_t;
+
+typedef struct {
+    unsigned int pid;
+    unsigned long long usedGpuMemory;
+    unsigned int gpuInstanceId, computeInstanceId;
+    unsigned long long usedGpuCcProtectedMemory;
+} nvmlProcessDetail_v1_t;
+
+typedef struct {
+    unsigned int version; /* nvmlProcessDetailList_v1 */
+    unsigned int mode;
+    unsigned int numProcArrayEntries;
+    nvmlProcessDetail_v1_t *procArray;
+} nvmlProcessDetailList_v1_t, nvmlProcessDetailList_t;
+
+#define nvmlProcessDetailList_v1 (unsigned int)(sizeof(nvmlProcessDetailList_v1_t) | (1u << 24))
 
 #ifndef NVML_NO_UNVERSIONED_FUNC_DEFS
 #define nvmlInit                   nvmlInit_v2

@@ -242,6 +242,15 @@ API nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemory_v2_t *memory) {
     return NVML_SUCCESS;
 }
 
+/* All of the memory can be mapped over the bus; nothing here ever does. */
+API nvmlDeviceGetBAR1MemoryInfo(nvmlDevice_t device, nvmlBAR1Memory_t *memory) {
+    TRY(check_device(device));
+    REQUIRE(memory != NULL, NVML_ERROR_INVALID_ARGUMENT);
+    uint64_t bytes = gpu_of(device)->memory_bytes;
+    *memory = (nvmlBAR1Memory_t){.bar1Total = bytes, .bar1Free = bytes, .bar1Used = 0};
+    return NVML_SUCCESS;
+}
+
 API nvmlDeviceGetMemoryBusWidth(nvmlDevice_t device, unsigned int *bits) {
     TRY(check_device(device));
     REQUIRE(bits != NULL, NVML_ERROR_INVALID_ARGUMENT);

@@ -2,11 +2,14 @@
  * The names of NVML that driver/names.list has, and no other file defines: weakly, to return
  * NVML_ERROR_NOT_SUPPORTED.
  */
+#include "../engine/debug.h"
+
 enum { NVML_ERROR_NOT_SUPPORTED = 3 };
 
 /* Not NVIDIA's prototypes: any call ends the same way. */
 #define NVML_NAME(symbol)                                                                          \
     __attribute__((weak, visibility("default"))) int symbol(void) {                                \
-        return NVML_ERROR_NOT_SUPPORTED;                                                           \
+        static int said;                                                                           \
+        return not_modelled(#symbol, &said, NVML_ERROR_NOT_SUPPORTED);                             \
     }
 #include "nvml_names.def"

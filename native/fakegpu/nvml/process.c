@@ -58,6 +58,26 @@ API nvmlDeviceGetComputeRunningProcesses_v3(nvmlDevice_t device, unsigned int *c
     return nvmlDeviceGetComputeRunningProcesses_v2(device, count, infos);
 }
 
+API nvmlDeviceGetRunningProcessDetailList(nvmlDevice_t device, nvmlProcessDetailList_t *details) {
+    nvmlProcessInfo_v2_t found[CLIENTS_MAX];
+    REQUIRE(details != NULL, NVML_ERROR_INVALID_ARGUMENT);
+    REQUIRE(details->version == nvmlProcessDetailList_v1, NVML_ERROR_ARGUMENT_VERSION_MISMATCH);
+    REQUIRE(details->mode <= NVML_PROCESS_MODE_ALL, NVML_ERROR_INVALID_ARGUMENT);
+    if (details->mode == NVML_PROCESS_MODE_GRAPHICS || details->mode == NVML_PROCESS_MODE_MPS) {
+        details->numProcArrayEntries = 0;
+        return check_device(device);
+    }
+    TRY(find(device, &details->numProcArrayEntries, details->procArray, found));
+    for (unsigned i = 0; i < details->numProcArrayEntries; i++)
+        details->procArray[i] = (nvmlProcessDetail_v1_t){
+            .pid = found[i].pid,
+            .usedGpuMemory = found[i].usedGpuMemory,
+            .gpuInstanceId = NO_INSTANCE,
+            .computeInstanceId = NO_INSTANCE,
+        };
+    return NVML_SUCCESS;
+}
+
 static nvmlReturn_t none(nvmlDevice_t device, unsigned *count) {
     TRY(check_device(device));
     REQUIRE(count != NULL, NVML_ERROR_INVALID_ARGUMENT);

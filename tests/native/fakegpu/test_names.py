@@ -71,7 +71,7 @@ def test_our_constants_have_nvidias_values(tmp_path: Path, header: str) -> None:
     assert printed(tmp_path, header, names, ours) == printed(tmp_path, header, names, theirs)
 
 
-STRUCT = re.compile(r"^typedef struct \w+ \{\n(.*?)^\} (\w+)[,;]", re.MULTILINE | re.DOTALL)
+STRUCT = re.compile(r"^typedef struct (?:\w+ )?\{\n(.*?)^\} (\w+)[,;]", re.MULTILINE | re.DOTALL)
 
 
 def members(body: str) -> list[str]:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from fakegpu_client import Client
+from fakegpu_client import Client, drive
 from kubeshare import fakegpu, native
 
 pytestmark = pytest.mark.native
@@ -68,6 +68,61 @@ def test_memory_and_processes_are_those_of_the_engine(tmp_path: Path) -> None:
         process = [client.pid, 3 * GIB]
         memory = [16 * GIB, 3 * GIB, 13 * GIB]
         assert answer == [memory, memory, [process], [process]]
+
+
+def test_details_of_processes_are_given_by_mode(tmp_path: Path) -> None:
+    with Client(tmp_path) as client:
+        client("allocate", 3 * GIB)
+        answer = nvml(
+            tmp_path,
+            "V100x1",
+            HANDLES + "gpu = all[0]\n"
+            "ask = nvml.nvmlDeviceGetRunningProcessDetailList\n"
+            "lists = [ask(gpu, nvml.nvmlProcessDetailList_v1, mode) for mode in range(4)]\n"
+            "bar1 = nvml.nvmlDeviceGetBAR1MemoryInfo(gpu)\n"
+            "answer = [[[[p.pid, p.usedGpuMemory] for p in found] for found in lists],"
+            " bar1.bar1Total, bar1.bar1Total - bar1.bar1Free - bar1.bar1Used]",
+        )
+        process = [client.pid, 3 * GIB]
+        assert answer == [[[process], [], [], [process]], 16 * GIB, 0]
+
+
+def test_the_driver_and_nvml_agree_about_every_kind_of_memory(tmp_path: Path) -> None:
+    script = """
+        import pynvml
+        pynvml.nvmlInit()
+        gpu = pynvml.nvmlDeviceGetHandleByIndex(0)
+        stream = good(d.cuStreamCreate(0))
+        props = d.CUmemAllocationProp()
+        props.type = d.CUmemAllocationType.CU_MEM_ALLOCATION_TYPE_PINNED
+        props.location.type = d.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE
+        shape = d.CUDA_ARRAY3D_DESCRIPTOR()
+        shape.Width = shape.Height = 1024
+        shape.Format, shape.NumChannels = d.CUarray_format.CU_AD_FORMAT_FLOAT, 1
+        kinds = [lambda: d.cuMemAlloc(3 << 20), lambda: d.cuMemAllocPitch(100, 100, 4),
+                 lambda: d.cuMemAllocManaged(3 << 20, 1), lambda: d.cuMemAllocAsync(100, stream),
+                 lambda: d.cuMemCreate(2 << 20, props, 0), lambda: d.cuArray3DCreate(shape),
+                 lambda: d.cuCtxSetLimit(d.CUlimit.CU_LIMIT_STACK_SIZE, 2048),
+                 lambda: d.cuMemHostAlloc(1 << 20, 0)]
+        told = [used()]
+        for kind in kinds:
+            good(kind())
+            told.append(used())
+            memory = pynvml.nvmlDeviceGetMemoryInfo(gpu)
+            [process] = pynvml.nvmlDeviceGetComputeRunningProcesses(gpu)
+            assert told[-1] == memory.used == memory.total - memory.free == process.usedGpuMemory
+        answer = [later - earlier for earlier, later in zip(told, told[1:])]
+    """
+    assert drive(tmp_path, script) == [
+        4 << 20,
+        100 * 512,
+        4 << 20,
+        32 << 20,
+        2 << 20,
+        4 << 20,
+        1024 * 80 * 2048,
+        0,
+    ]
 
 
 def test_the_driver_and_nvml_live_in_one_process(tmp_path: Path) -> None:

@@ -1,0 +1,11 @@
+/* What the fake GPU does not have. */
+#ifndef FAKEGPU_DEBUG_H
+#define FAKEGPU_DEBUG_H
+
+/**
+ * The result that says so; with FAKEGPU_DEBUG=1 also a line that does, the
+ * first time: `said` is 0 then.
+ */
+int not_modelled(const char *what, int *said, int result);
+
+#endif
