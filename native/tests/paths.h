@@ -61,6 +61,13 @@ struct nvml_memory_v2 {
     CALL(mipmap, cuMipmappedArrayCreate, , 5000, ,                                                 \
          (CUmipmappedArray *, const CUDA_ARRAY3D_DESCRIPTOR *, unsigned))                          \
     CALL(array_map, cuMemMapArrayAsync, , 11010, _ptsz, (CUarrayMapInfo *, unsigned, CUstream))    \
+    CALL(physical_export, cuMemExportToShareableHandle, , 10020, ,                                 \
+         (void *, CUmemGenericAllocationHandle, CUmemAllocationHandleType, unsigned long long))    \
+    CALL(physical_import, cuMemImportFromShareableHandle, , 10020, ,                               \
+         (CUmemGenericAllocationHandle *, void *, CUmemAllocationHandleType))                      \
+    CALL(ipc_get, cuIpcGetMemHandle, , 4010, , (CUipcMemHandle *, CUdeviceptr))                    \
+    CALL(ipc_open, cuIpcOpenMemHandle, _v2, 11000, , (CUdeviceptr *, CUipcMemHandle, unsigned))    \
+    CALL(ipc_close, cuIpcCloseMemHandle, , 4010, , (CUdeviceptr))                                  \
     CALL(mipmap_destroy, cuMipmappedArrayDestroy, , 5000, , (CUmipmappedArray))                    \
     CALL(external_import, cuImportExternalMemory, , 10000, ,                                       \
          (CUexternalMemory *, const CUDA_EXTERNAL_MEMORY_HANDLE_DESC *))                           \

@@ -6,6 +6,8 @@
 #include "paths.h"
 #include "probe.h"
 
+#include <fcntl.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -281,6 +283,14 @@ static int drop_external(struct held *held) {
     return driver.external_destroy(held->external);
 }
 
+static int hold_physical_for_others(struct held *held) {
+    const CUmemAllocationProp properties = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                            .requestedHandleTypes =
+                                                CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
+                                            .location.type = CU_MEM_LOCATION_TYPE_DEVICE};
+    return driver.physical_create(&held->physical, held->bytes, &properties, 0);
+}
+
 /* ---- graphs ------------------------------------------------------ */
 
 static int run_graph(struct held *held) {
@@ -346,33 +356,34 @@ static int drop_graph(struct held *held) {
 /* ---- commands ---------------------------------------------------- */
 
 static const struct form forms[] = {
-    {"linear",           hold_linear,           drop_linear         },
-    {"linear-in-stream", hold_linear,           drop_in_stream      },
-    {"pitched",          hold_pitched,          drop_linear         },
-    {"managed",          hold_managed,          drop_linear         },
-    {"host",             hold_host,             drop_host           },
-    {"stream",           hold_in_stream,        drop_in_stream      },
-    {"stream-at-once",   hold_in_stream,        drop_at_once        },
-    {"pool",             hold_in_pool,          drop_in_pool        },
-    {"pool-destroyed",   hold_in_pool,          drop_after_pool     },
-    {"physical",         hold_physical,         drop_physical       },
-    {"physical-of-host", hold_physical_of_host, drop_physical       },
-    {"mapped",           hold_mapped,           drop_mapped         },
-    {"retained",         hold_retained,         drop_physical       },
-    {"side-by-side",     hold_side_by_side,     drop_mapped         },
-    {"array",            hold_array,            drop_array          },
-    {"array-3d",         hold_array_3d,         drop_array          },
-    {"array-layered",    hold_layered_array,    drop_array          },
-    {"array-sparse",     hold_sparse_array,     drop_array          },
-    {"tile",             hold_tile,             drop_tile           },
-    {"tile-of-array",    hold_tile,             drop_array          },
-    {"array-deferred",   hold_deferred_array,   drop_array          },
-    {"array-compressed", hold_compressed_array, drop_array          },
-    {"mipmapped",        hold_mipmapped_array,  drop_mipmapped_array},
-    {"external",         hold_external,         drop_external       },
-    {"graph",            hold_graph,            drop_graph          },
-    {"graph-that-frees", hold_graph_that_frees, drop_graph          },
-    {"captured",         hold_captured,         drop_graph          },
+    {"linear",              hold_linear,              drop_linear         },
+    {"linear-in-stream",    hold_linear,              drop_in_stream      },
+    {"pitched",             hold_pitched,             drop_linear         },
+    {"managed",             hold_managed,             drop_linear         },
+    {"host",                hold_host,                drop_host           },
+    {"stream",              hold_in_stream,           drop_in_stream      },
+    {"stream-at-once",      hold_in_stream,           drop_at_once        },
+    {"pool",                hold_in_pool,             drop_in_pool        },
+    {"pool-destroyed",      hold_in_pool,             drop_after_pool     },
+    {"physical",            hold_physical,            drop_physical       },
+    {"physical-of-host",    hold_physical_of_host,    drop_physical       },
+    {"physical-for-others", hold_physical_for_others, drop_physical       },
+    {"mapped",              hold_mapped,              drop_mapped         },
+    {"retained",            hold_retained,            drop_physical       },
+    {"side-by-side",        hold_side_by_side,        drop_mapped         },
+    {"array",               hold_array,               drop_array          },
+    {"array-3d",            hold_array_3d,            drop_array          },
+    {"array-layered",       hold_layered_array,       drop_array          },
+    {"array-sparse",        hold_sparse_array,        drop_array          },
+    {"tile",                hold_tile,                drop_tile           },
+    {"tile-of-array",       hold_tile,                drop_array          },
+    {"array-deferred",      hold_deferred_array,      drop_array          },
+    {"array-compressed",    hold_compressed_array,    drop_array          },
+    {"mipmapped",           hold_mipmapped_array,     drop_mipmapped_array},
+    {"external",            hold_external,            drop_external       },
+    {"graph",               hold_graph,               drop_graph          },
+    {"graph-that-frees",    hold_graph_that_frees,    drop_graph          },
+    {"captured",            hold_captured,            drop_graph          },
 };
 
 static const struct form *form_named(const char *name) {
@@ -429,7 +440,45 @@ static int do_limit(char **words) {
     return answer(driver.set_limit((CUlimit)atoi(words[1]), strtoull(words[2], NULL, 10)));
 }
 
+/* share INDEX: for another process; answers with a file of this one, or with an IPC handle */
+static int do_share(char **words) {
+    const struct held *held = &all_held[atoi(words[1])];
+    CUipcMemHandle handle;
+    int file = -1;
+    const int result = held->physical != 0
+                           ? driver.physical_export(&file, held->physical,
+                                                    CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0)
+                           : driver.ipc_get(&handle, held->pointer);
+    printf("{\"result\": %d, \"shared\": \"", result);
+    if (file >= 0)
+        printf("/proc/%d/fd/%d", (int)getpid(), file);
+    for (size_t i = 0; file < 0 && result == 0 && i < sizeof handle; i++)
+        printf("%02x", (unsigned char)handle.reserved[i]);
+    puts("\"}");
+    return 0;
+}
+
+/* bring FILE or HANDLE: what `share` answered in another process */
+static int do_bring(char **words) {
+    CUmemGenericAllocationHandle physical;
+    CUipcMemHandle handle;
+    CUdeviceptr pointer;
+    if (*words[1] == '/') {
+        const int file = open(words[1], O_RDWR | O_CLOEXEC);
+        return answer(driver.physical_import(&physical, (void *)(intptr_t)file,
+                                             CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR));
+    }
+    for (size_t i = 0; i < sizeof handle; i++) {
+        unsigned byte = 0;
+        sscanf(words[1] + 2 * i, "%2x", &byte);
+        handle.reserved[i] = (char)byte;
+    }
+    return answer(driver.ipc_open(&pointer, handle, 1));
+}
+
 const struct command memory_commands[] = {
+    {"share", 1, do_share},
+    {"bring", 1, do_bring},
     {"hold",  2, do_hold },
     {"drop",  1, do_drop },
     {"keep",  1, do_keep },

@@ -12,7 +12,7 @@ static void undo(uint64_t memory) {
 int cuImportExternalMemory(CUexternalMemory *memory, const struct ks_external_memory *description) {
     if (description == NULL)
         return KS_REAL(cuImportExternalMemory)(memory, description);
-    KS_ALLOCATE(KS_EXTERNAL_MEMORY, ks_taken(description->bytes), memory,
+    KS_ALLOCATE(KS_EXTERNAL_MEMORY, ks_round_up(description->bytes, KS_PAGE_BYTES), memory,
                 KS_REAL(cuImportExternalMemory)(memory, description), undo);
 }
 

@@ -72,19 +72,21 @@ static void start(unsigned index, CUdevice device) {
     atomic_store_explicit(&cell->device, device + 1, memory_order_release);
 }
 
-static bool remember(CUgraphExec executable, CUdevice device, uint64_t bytes) {
+static CUresult remember(CUgraphExec executable, CUdevice device, uint64_t bytes) {
     const int cell = ks_cell_of_device(device);
-    if (cell == KS_NO_CELL || bytes == 0)
-        return true;
+    if (bytes == 0)
+        return CUDA_SUCCESS;
+    if (cell == KS_NO_CELL)
+        return CUDA_ERROR_NOT_PERMITTED;
     const struct ks_allocation graph = {.kind = KS_GRAPH,
                                         .handle = handle_of(executable, (unsigned)cell),
                                         .bytes = bytes,
                                         .cell = (uint16_t)cell};
     start((unsigned)cell, device);
     if (!ks_allocations_add(&graph))
-        return false;
+        return CUDA_ERROR_OUT_OF_MEMORY;
     atomic_fetch_add(&graphs, 1);
-    return true;
+    return CUDA_SUCCESS;
 }
 
 static void forget(CUgraphExec executable) {
@@ -99,17 +101,16 @@ static void forget(CUgraphExec executable) {
 
 static CUresult instantiated(const CUgraphExec *executable, CUgraph graph, CUresult result) {
     CUdevice devices = 0;
-    bool remembered = true;
     if (result != CUDA_SUCCESS || !ks_claim_is_open())
         return result;
     KS_DRIVER(device_get_count)(&devices);
-    for (CUdevice device = 0; device < devices && remembered; device++)
-        remembered = remember(*executable, device, ks_graph_need(graph, device));
-    if (remembered)
-        return CUDA_SUCCESS;
-    forget(*executable);
-    KS_DRIVER(graph_exec_destroy)(*executable);
-    return CUDA_ERROR_OUT_OF_MEMORY;
+    for (CUdevice device = 0; device < devices && result == CUDA_SUCCESS; device++)
+        result = remember(*executable, device, ks_graph_need(graph, device));
+    if (result != CUDA_SUCCESS) {
+        forget(*executable);
+        KS_DRIVER(graph_exec_destroy)(*executable);
+    }
+    return result;
 }
 
 /* ---- running them -------------------------------------------------------------------------- */

@@ -10,7 +10,8 @@
 #include "driver_calls.h"
 #include "hooks.h"
 
-#define POOLS_MAX 256
+#define CREATED_MAX 256
+#define POOLS_MAX   (CREATED_MAX + 64) /* with those that devices have */
 
 static ks_lock lock; /* held while a place is taken */
 static struct ks_pool pools[POOLS_MAX];
@@ -34,24 +35,24 @@ static struct ks_pool *find(CUmemoryPool handle) {
     return NULL;
 }
 
-static struct ks_pool *free_place(void) {
-    for (unsigned i = 0; i < POOLS_MAX; i++) {
+static struct ks_pool *free_place(unsigned places) {
+    for (unsigned i = 0; i < places; i++) {
         if (atomic_load(&pools[i].handle) == NULL)
             return &pools[i];
     }
-    ks_debug("more than %d memory pools at once", POOLS_MAX);
+    ks_debug("more than %d memory pools at once", CREATED_MAX);
     return NULL;
 }
 
-/* Finds a pool, or books it; KS_NO_CELL: it is charged to nobody. */
-static struct ks_pool *book(CUmemoryPool handle, int cell) {
+/* Finds a pool, or books it among the first `places`; KS_NO_CELL: it is charged to nobody. */
+static struct ks_pool *book(CUmemoryPool handle, int cell, unsigned places) {
     struct ks_pool *pool = find(handle);
     if (pool != NULL)
         return pool;
     ks_acquire(&lock);
     pool = find(handle);
     if (pool == NULL)
-        pool = free_place();
+        pool = free_place(places);
     if (pool != NULL && atomic_load(&pool->handle) == NULL) {
         pool->charged = cell != KS_NO_CELL;
         if (pool->charged)
@@ -65,21 +66,42 @@ static struct ks_pool *book(CUmemoryPool handle, int cell) {
 }
 
 struct ks_pool *ks_pool_of_device(CUmemoryPool handle, CUdevice device) {
-    return book(handle, ks_cell_of_device(device));
+    return book(handle, ks_cell_of_device(device), POOLS_MAX);
+}
+
+static bool is_on_device(const struct ks_location *location, CUdevice *device) {
+    *device = location->type == CU_MEM_LOCATION_TYPE_DEVICE ? location->id : location->device;
+    return location->type == CU_MEM_LOCATION_TYPE_DEVICE ||
+           location->type == CU_MEM_LOCATION_TYPE_DEVICE_LOCALITY_DOMAIN;
+}
+
+/* Where the driver says that a pool lies; an older one only has pools of the current device's
+ * kind. Managed memory without a place of its own counts where it is made. */
+static int cell_of_pool(CUmemoryPool handle) {
+    struct ks_location location = {.type = CU_MEM_LOCATION_TYPE_NONE};
+    CUdevice device;
+    int cell = KS_NO_CELL;
+    if (KS_DRIVER(pool_get)(handle, CU_MEMPOOL_ATTR_LOCATION_TYPE, &location.type) !=
+            CUDA_SUCCESS ||
+        location.type == CU_MEM_LOCATION_TYPE_NONE ||
+        KS_DRIVER(pool_get)(handle, CU_MEMPOOL_ATTR_LOCATION_ID, &location.id) != CUDA_SUCCESS)
+        return ks_current_cell(&cell) ? cell : KS_NO_CELL;
+    return is_on_device(&location, &device) ? ks_cell_of_device(device) : KS_NO_CELL;
 }
 
 struct ks_pool *ks_pool_of_handle(CUmemoryPool handle) {
     struct ks_pool *pool = find(handle);
     CUmemoryPool default_pool;
     CUdevice devices = 0;
-    if (pool == NULL)
-        KS_DRIVER(device_get_count)(&devices);
-    for (CUdevice device = 0; device < devices && pool == NULL; device++) {
+    if (pool != NULL || handle == NULL)
+        return pool;
+    KS_DRIVER(device_get_count)(&devices);
+    for (CUdevice device = 0; device < devices; device++) {
         if (KS_DRIVER(default_pool)(&default_pool, device) == CUDA_SUCCESS &&
             default_pool == handle)
-            pool = ks_pool_of_device(handle, device);
+            return ks_pool_of_device(handle, device);
     }
-    return pool;
+    return book(handle, cell_of_pool(handle), POOLS_MAX);
 }
 
 CUresult ks_pool_freed(const struct ks_allocation *allocation, CUresult result) {
@@ -132,30 +154,27 @@ void ks_pools_forget(void) {
 
 /* ---- hooks ---------------------------------------------------------------------------- */
 
-/* Managed memory without a place of its own counts where it was made. */
-static int cell_of_location(const struct ks_location *location) {
-    int cell = KS_NO_CELL;
-    if (location->type == CU_MEM_LOCATION_TYPE_DEVICE)
-        return ks_cell_of_device(location->id);
-    if (location->type == CU_MEM_LOCATION_TYPE_DEVICE_LOCALITY_DOMAIN)
-        return ks_cell_of_device(location->device);
-    if (location->type == CU_MEM_LOCATION_TYPE_NONE)
-        ks_current_cell(&cell);
-    return cell;
-}
-
 static CUresult keep(CUmemoryPool handle, int cell) {
-    if (book(handle, cell) != NULL)
+    if (book(handle, cell, CREATED_MAX) != NULL)
         return CUDA_SUCCESS;
     KS_DRIVER(pool_destroy)(handle);
     return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 int cuMemPoolCreate(CUmemoryPool *pool, const struct ks_pool_properties *properties) {
+    CUdevice device;
+    int cell = KS_NO_CELL;
+    if (!ks_claim_is_open() || properties == NULL)
+        return KS_REAL(cuMemPoolCreate)(pool, properties);
+    if (is_on_device(&properties->location, &device)) {
+        cell = ks_cell_of_device(device);
+        if (cell == KS_NO_CELL)
+            return CUDA_ERROR_NOT_PERMITTED;
+    } else if (properties->location.type == CU_MEM_LOCATION_TYPE_NONE) {
+        ks_current_cell(&cell);
+    }
     const CUresult result = KS_REAL(cuMemPoolCreate)(pool, properties);
-    if (result != CUDA_SUCCESS || !ks_claim_is_open())
-        return result;
-    return keep(*pool, cell_of_location(&properties->location));
+    return result == CUDA_SUCCESS ? keep(*pool, cell) : result;
 }
 
 /* The process that made it pays for it. */

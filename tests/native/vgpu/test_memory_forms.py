@@ -41,6 +41,7 @@ TAKING = {
     "array-layered": (8 * MIB,),
     "array-compressed": (8 * MIB,),
     "mipmapped": (8 * MIB,),
+    "external": (600, 8 * MIB),
     "graph": (600, 8 * MIB),
     "graph-that-frees": (600, 8 * MIB),
     "captured": (600, 8 * MIB),

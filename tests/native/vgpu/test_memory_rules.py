@@ -169,3 +169,15 @@ def test_what_a_process_set_aside_is_to_be_had_for_another(machine: Machine, cla
             one.do("hold", "linear", 1, expect=OUT_OF_MEMORY)
             other.do("drop", index)
         assert claim.charged() == 0
+
+
+@pytest.mark.parametrize("form", ["linear", "physical-for-others"])
+def test_who_shares_memory_pays_for_it_and_nobody_else(
+    machine: Machine, claim: Claim, form: str
+) -> None:
+    with machine.start(claim.environment) as one, machine.start(claim.environment) as other:
+        begin(claim, one)
+        begin(claim, other)
+        index = one.do("hold", form, LIMIT)["index"]
+        other.do("bring", one.do("share", index)["shared"])
+        assert claim.charged() == taken(machine) == LIMIT
