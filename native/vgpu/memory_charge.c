@@ -11,13 +11,6 @@
 
 #define SMALL_BYTES (UINT64_C(1) << 20)
 
-uint64_t ks_round_up(uint64_t bytes, uint64_t unit) {
-    uint64_t padded;
-    if (__builtin_add_overflow(bytes, unit - 1, &padded))
-        return UINT64_MAX;
-    return padded / unit * unit;
-}
-
 uint64_t ks_taken(uint64_t bytes) {
     return ks_round_up(bytes, bytes < SMALL_BYTES ? KS_MEMORY_UNIT : KS_PAGE_BYTES);
 }

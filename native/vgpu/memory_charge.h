@@ -7,6 +7,7 @@
 
 #include "allocations.h"
 #include "driver.h"
+#include "rounding.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -16,9 +17,6 @@
 /* Bytes of a GPU that the driver takes for an allocation: whole units of 512 bytes below 1 MiB,
  * whole pages of 2 MiB from there on; UINT64_MAX where that overflows. */
 uint64_t ks_taken(uint64_t bytes);
-
-/* `bytes` in whole units; UINT64_MAX where that overflows. */
-uint64_t ks_round_up(uint64_t bytes, uint64_t unit);
 
 /* Fills in an allocation of so many bytes in the current context. False: not ours to account, since
  * there is no claim or no context (the driver says so itself). `refusal` is CUDA_SUCCESS, or what

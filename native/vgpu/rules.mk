@@ -44,6 +44,11 @@ $(BUILD)/tests/lives: LIBS := -ldl
 $(BUILD)/tests/lives: $(BUILD)/obj/tests/lives.o $(BUILD)/obj/tests/paths.o
 	$(program)
 
+$(BUILD)/tests/array-size-test: $(BUILD)/obj/tests/array_size_test.o $(BUILD)/obj/vgpu/array_size.o $(BUILD)/fakegpu/libcuda.so.1
+	$(program)
+$(BUILD)/tests/allocations-test: $(BUILD)/obj/tests/allocations_test.o $(BUILD)/obj/vgpu/allocations.o
+	$(program)
+
 $(BUILD)/tests/where: LIBS := -ldl
 $(BUILD)/tests/where: $(BUILD)/obj/tests/where.o
 	$(program)
@@ -79,5 +84,7 @@ TARGETS += $(VGPU_PROBES) $(BUILD)/launch-bench $(BUILD)/allocation-bench $(BUIL
 TARGETS += $(BUILD)/tests/where $(BUILD)/tests/libtrampoline.so $(BUILD)/tests/libtrampoline-2.so
 TARGETS += $(BUILD)/tests/libdeepbind.so $(BUILD)/tests/libconstructor.so
 TARGETS += $(BUILD)/tests/stub/libnvidia-ml.so.1 $(BUILD)/tests/lives $(BUILD)/start-bench
-CHECKED += $(VGPU_PROBES)
+UNIT_TESTS := $(BUILD)/tests/array-size-test $(BUILD)/tests/allocations-test
+TARGETS += $(UNIT_TESTS)
+CHECKED += $(VGPU_PROBES) $(UNIT_TESTS)
 SOURCES += $(wildcard tests/*.[ch])

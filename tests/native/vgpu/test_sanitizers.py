@@ -168,3 +168,9 @@ def test_a_storm_of_allocations_at_the_limit(machine: Machine, claim: Claim, var
             assert_ended_well(probe)
     assert 512 * MIB < most <= 1024 * MIB
     assert claim.charged() == 0
+
+
+def test_the_table_of_allocations(variant: str) -> None:
+    program = native.folder() / variant / "tests" / "allocations-test"
+    done = subprocess.run([program], capture_output=True, text=True, check=False, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")
