@@ -160,14 +160,22 @@ uint64_t engine_memory_used(const struct engine *engine, uint32_t gpu) {
     return used;
 }
 
+/* What can be had of a GPU: all of it, unless the profile says that something goes wrong. */
+static uint64_t memory_to_be_had(const struct engine *engine, uint32_t gpu) {
+    uint64_t all = engine->state->gpu[gpu].memory_bytes;
+    uint64_t most = (uint64_t)engine->profile.faults[gpu].memory << 20;
+    return most != 0 && most < all ? most : all;
+}
+
 bool engine_allocate(struct engine *engine, uint32_t gpu, uint32_t client, uint64_t bytes) {
     struct gpu *state = &engine->state->gpu[gpu];
     state->allocations += 1;
-    if (bytes > state->memory_bytes || state->allocations == engine->profile.faults[gpu].allocation)
+    uint64_t most = memory_to_be_had(engine, gpu);
+    if (bytes > most || state->allocations == engine->profile.faults[gpu].allocation)
         return false;
-    if (engine_memory_used(engine, gpu) > state->memory_bytes - bytes) {
+    if (engine_memory_used(engine, gpu) > most - bytes) {
         engine_reap(engine, gpu);
-        if (engine_memory_used(engine, gpu) > state->memory_bytes - bytes)
+        if (engine_memory_used(engine, gpu) > most - bytes)
             return false;
     }
     state->client[client].memory_bytes += bytes;

@@ -18,6 +18,7 @@
  *   fault.0.xid = 79      an error of GPU 0 (13, 31, 48, 63, 64, 79, …) …
  *   fault.0.after_ms = 50 … this long after the first process came to it
  *   fault.0.allocation = 9  the ninth allocation on GPU 0 fails: out of memory
+ *   fault.0.memory = 4096  no more than this can be had of GPU 0, in MiB, whatever it says is free
  *   seed = a              UUIDs follow from model, index and seed
  *   state = DIR           the state folder, relative to this file
  *   link = SYS            of every pair: NV1 to NV18, PIX, PXB, PHB, NODE or SYS
@@ -71,6 +72,7 @@ struct model {
 struct fault {
     uint32_t xid, after_ms;
     uint32_t allocation; /* the number of the one that fails */
+    uint32_t memory;     /* MiB that can be had */
 };
 
 struct profile {

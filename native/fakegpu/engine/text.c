@@ -126,6 +126,7 @@ static bool set_fault(struct profile *profile, const struct place *place, const 
     uint32_t *field = strcmp(what, "xid") == 0          ? &fault->xid
                       : strcmp(what, "after_ms") == 0   ? &fault->after_ms
                       : strcmp(what, "allocation") == 0 ? &fault->allocation
+                      : strcmp(what, "memory") == 0     ? &fault->memory
                                                         : NULL;
     if (field == NULL)
         return fail(place, "unknown key %s", place->key);

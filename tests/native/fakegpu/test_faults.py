@@ -126,6 +126,17 @@ def test_the_allocation_fails_that_the_profile_names(tmp_path: Path) -> None:
     assert drive(tmp_path / "state", script, third) == [fine, fine, out, fine]
 
 
+def test_memory_runs_out_earlier_where_the_profile_says_so(tmp_path: Path) -> None:
+    script = """
+    free = good(d.cuMemGetInfo())[0]
+    answer = [d.cuMemAlloc(6 << 20)[0].name, d.cuMemAlloc(4 << 20)[0].name,
+              d.cuMemAlloc(2 << 20)[0].name, d.cuMemAlloc(1)[0].name, free >> 30]
+    """
+    small = profile(tmp_path, "fault.0.memory = 8")
+    fine, out = "CUDA_SUCCESS", "CUDA_ERROR_OUT_OF_MEMORY"
+    assert drive(tmp_path / "state", script, small) == [fine, out, fine, out, 16]
+
+
 def test_a_synchronisation_takes_longer_where_the_profile_says_so(tmp_path: Path) -> None:
     script = """
     import time
