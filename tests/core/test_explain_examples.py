@@ -69,10 +69,10 @@ LOCALITY = policy("locality")
                     a_holder("s", "0.5", affinity="red"),
                     a_holder("x", "0.3"),
                 ),
-                a_device("B", a_holder("t", "0.7", affinity="red"), a_holder("y", "0.3")),
+                a_device("B", a_holder("t", "0.6", affinity="red"), a_holder("y", "0.4")),
             ],
-            a_demand("p", "0.3", affinity="red", count=2),
-            ("x", "y"),
+            a_demand("p", "0.4", affinity="red", count=2),
+            ("s", "y"),
             id="several GPUs with several of the label",
         ),
         pytest.param(

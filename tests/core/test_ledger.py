@@ -1,6 +1,7 @@
 """The ledger by example: whole operations, refusals that change nothing, what-ifs."""
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -290,9 +291,10 @@ def test_who_loses_one_of_its_gpus_keeps_the_other() -> None:
 
 def test_what_comes_and_goes_leaves_the_marks_and_the_number_of_a_device() -> None:
     ledger = a_ledger()
-    ledger.set_device(a_device("A", a_holder("q"), index=3, healthy=False, fenced=True))
+    marks: dict[str, Any] = {"index": 3, "row": 5, "healthy": False, "fenced": True}
+    ledger.set_device(a_device("A", a_holder("q"), **marks))
     ledger.release("q")
-    assert ledger.devices["A"] == a_device("A", index=3, healthy=False, fenced=True)
+    assert ledger.devices["A"] == a_device("A", **marks)
 
 
 def test_a_holder_has_all_that_its_demand_says() -> None:

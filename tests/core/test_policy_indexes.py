@@ -10,7 +10,9 @@ from core.builders import GPU_MEMORY, a_demand, a_device, a_holder
 from kubeshare.core.device import MAX_HOLDERS, Device, FreeGpu, Node
 from kubeshare.core.ledger import Ledger
 from kubeshare.core.policies import policy
-from kubeshare.core.policies.binpack_index import most
+from kubeshare.core.policies.binpack_index import BinpackIndex, most
+from kubeshare.core.policies.locality_index import LocalityIndex
+from kubeshare.core.policies.topology_index import TopologyIndex
 from kubeshare.core.units import MI, MICROS
 
 V100, A100, LARGE = (
@@ -135,6 +137,28 @@ def test_what_has_changed_is_answered_as_if_it_had_always_been_so(
         for demand in DEMANDS:
             assert decide(ledger, demand) == decide(anew, demand)
     assert [dict(decide(ledger, demand).reasons) for demand in DEMANDS] == before
+
+
+@pytest.mark.parametrize("name", ["locality", "binpack", "topology"])
+def test_an_index_that_nobody_has_asked_follows_too(name: str) -> None:
+    ledger = Ledger([Node("n1")])
+    for kind in (LocalityIndex, BinpackIndex, TopologyIndex):
+        ledger.index(kind)
+    ledger.add_device(a_device("A"))
+    assert policy(name)(ledger, a_demand("p")).devices == ("A",)
+
+
+def test_of_many_kinds_of_demands_only_some_are_remembered() -> None:
+    decide = policy("topology")
+    ledger = Ledger([Node("n1")], [a_device("A", model="m1"), a_device("B", a_holder("b", "0.1"))])
+    index = ledger.index(TopologyIndex)
+    for _ in range(2):
+        for number in range(70):
+            demand = a_demand("p", "0.5", model=f"m{number}")
+            assert decide(ledger, demand).devices == (("A",) if number == 1 else ())
+            kept = (index._idle, index._in_use, index._never)
+            assert all(len(each) <= 64 for each in kept)
+    assert all(len(each) == 64 for each in kept)
 
 
 @pytest.mark.parametrize("name", ["locality", "binpack", "topology"])

@@ -28,12 +28,13 @@ def labelled(device_id: str, request: str, *, node: str = "n1", memory: int = 0)
     [
         pytest.param(
             "locality",
-            Ledger(nodes(n1=3, n2=2, n3=1, n9=0), []),
+            Ledger(nodes(n1=3, n2=2, n3=1, n4=2, n9=0), []),
             a_demand("p", count=2),
             "n2",
             {
                 "n1": "those on n2 fit better or come first",
                 "n3": "1 GPUs of one model that would do, 2 asked",
+                "n4": "those on n2 fit better or come first",
                 "n9": "no free GPU",
             },
             id="new ones open where the fewest are free",
@@ -42,11 +43,16 @@ def labelled(device_id: str, request: str, *, node: str = "n1", memory: int = 0)
             "locality",
             Ledger(
                 nodes(n1=2, n9=0, n10=0),
-                [a_device("A", node="n9"), a_device("B", node="n10"), a_device("C", node="n10")],
+                [
+                    a_device("A", a_holder("x", "0.9")),
+                    a_device("B", node="n10"),
+                    a_device("C", node="n10"),
+                ],
             ),
             a_demand("p", count=2, nodes=frozenset(["n1"])),
             "n1",
             {
+                "n1/A": "compute 0.1 left, 0.5 asked",
                 "n9": "not among the nodes asked for",
                 "n10": "not among the nodes asked for",
             },
@@ -127,6 +133,22 @@ def labelled(device_id: str, request: str, *, node: str = "n1", memory: int = 0)
         ),
         pytest.param(
             "locality",
+            Ledger(nodes(n1=1, n2=2), [labelled("A", "0.1")]),
+            a_demand("p", affinity="red", device_id="mine"),
+            "n1",
+            {"n1/A": "vGPU mine is asked for", "n2": "2 free GPUs, and n1 has 1"},
+            id="a new id goes before a label",
+        ),
+        pytest.param(
+            "locality",
+            Ledger(nodes(n1=0), [labelled("A", "0.5"), labelled("B", "0.3"), labelled("C", "0.2")]),
+            a_demand("p", "0.1", affinity="red", count=2),
+            "n1",
+            {"n1/A": "fits, but those on n1 fit better or come first"},
+            id="of those with the label the ones with the most compute left",
+        ),
+        pytest.param(
+            "locality",
             Ledger(nodes(n1=1), [labelled("A", "0.7"), a_device("C", a_holder("x", "0.9"))]),
             a_demand("p", affinity="red", device_id="C"),
             None,
@@ -198,6 +220,32 @@ def labelled(device_id: str, request: str, *, node: str = "n1", memory: int = 0)
                 "n10": "not among the nodes asked for",
             },
             id="all holders of a GPU are named",
+        ),
+        pytest.param(
+            "topology",
+            Ledger(nodes(n10=0, n9=0), [a_device("A", node="n10"), a_device("B", node="n9")]),
+            a_demand("p", "1"),
+            "n9",
+            {"n10/A": "idle, but n9/B is as good, on a node with less left or first by name"},
+            id="nodes that are alike go by their natural order",
+        ),
+        pytest.param(
+            "topology",
+            Ledger(
+                [Node("n1", links=((0, 6), (6, 0))), Node("n2", links=((0, 2), (2, 0)))],
+                [
+                    a_device(f"{node}-{index}", node=node, index=index)
+                    for node in ("n1", "n2")
+                    for index in range(2)
+                ],
+            ),
+            a_demand("p", "1", count=2),
+            "n2",
+            {
+                "n1/0": "idle, but the best here are linked by SYS, n2/0, n2/1 by PIX",
+                "n1/1": "idle, but the best here are linked by SYS, n2/0, n2/1 by PIX",
+            },
+            id="links are named by their level",
         ),
     ],
 )

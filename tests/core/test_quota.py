@@ -278,3 +278,10 @@ def test_a_demand_that_follows_memory_counts_by_its_share() -> None:
     assert decide(ledger, asked("0.3")).outcome == "bound"
     refused = decide(ledger, asked("0.5"))
     assert refused.reasons["quota"] == "quota of a is 0.4 GPUs: 0 held, 0.5 asked"
+
+
+def test_of_two_free_models_the_one_within_bounds_is_opened() -> None:
+    free = (FreeGpu("A100", GPU_MEMORY), FreeGpu("V100", GPU_MEMORY))
+    decide = Limits(LOCALITY, [a_row(2, model="V100")])
+    opened = ask(decide, Ledger([Node("n1", free)]), "p", "1")
+    assert [device.model for device in opened.new] == ["V100"]

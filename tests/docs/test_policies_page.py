@@ -21,11 +21,11 @@ def block(language: str, beginning: str = "") -> str:
     return next(text for text in blocks if text.startswith(beginning))
 
 
-def install(folder: Path, entry_points: str) -> None:
+def install(folder: Path, entry_points: str, name: str = "spread") -> None:
     """What `pip install` leaves of a package that brings a policy."""
-    metadata = folder / "spread-1.0.dist-info"
+    metadata = folder / f"{name}-1.0.dist-info"
     metadata.mkdir()
-    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: spread\nVersion: 1.0\n")
+    (metadata / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
     (metadata / "entry_points.txt").write_text(f"[kubeshare.policies]\n{entry_points}\n")
 
 
@@ -84,3 +84,35 @@ def test_a_policy_from_outside_is_listed_where_a_name_is_wrong(
     monkeypatch.syspath_prepend(str(tmp_path))
     with pytest.raises(UnknownPolicyError, match="these are: binpack, locality, spread, topology"):
         policy("sprad")
+
+
+def test_a_policy_from_outside_is_the_function_that_it_brings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install(tmp_path, "spread = os:getcwd")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    brought: object = policy("spread")
+    assert brought is os.getcwd
+
+
+@pytest.mark.parametrize("targets", [("os:getcwd", "os:getpid"), ("os:getpid", "os:getcwd")])
+def test_of_two_of_one_name_the_one_whose_target_sorts_first_is_taken(
+    targets: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number, target in enumerate(targets):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        install(folder, f"spread = {target}", f"spread{number}")
+        monkeypatch.syspath_prepend(str(folder))
+    brought: object = policy("spread")
+    assert brought is os.getcwd
+
+
+def test_an_error_without_words_is_named_by_its_kind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "wordless.py").write_text("raise ArithmeticError\n")
+    install(tmp_path, "spread = wordless:decide")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.raises(UnknownPolicyError, match=r"cannot be loaded: ArithmeticError$"):
+        policy("spread")

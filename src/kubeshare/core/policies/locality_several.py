@@ -34,7 +34,7 @@ class Pick(msgspec.Struct, frozen=True):
         model: that they are of.
         taken: the devices of the ledger among them.
         new: the free GPUs that are to be opened.
-        free: how many GPUs are free on the node, 0 where none is opened.
+        free: how many GPUs are free on the node.
     """
 
     node: str
@@ -104,7 +104,7 @@ def picks(ledger: Ledger, demand: Demand) -> Iterator[Pick]:
             missing = demand.count - len(taken)
             new = [gpu for gpu in would_do if gpu.model == model][:missing]
             if len(new) == missing:
-                yield Pick(node.name, model, tuple(taken), tuple(new), len(node.free) if new else 0)
+                yield Pick(node.name, model, tuple(taken), tuple(new), len(node.free))
 
 
 def _free(telling: Telling, node: Node) -> list[FreeGpu]:

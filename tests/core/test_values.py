@@ -1,0 +1,106 @@
+"""The core's values: they never change, and what is left out of them means nothing special."""
+
+import pytest
+from msgspec import Struct
+
+from kubeshare.core.decision import Decision
+from kubeshare.core.demand import Demand, Memory
+from kubeshare.core.device import Device, FreeGpu, Holder, Node
+from kubeshare.core.explain import Change
+from kubeshare.core.policies.locality_several import Pick
+from kubeshare.core.quota import Quota
+from kubeshare.core.totals import Totals
+from kubeshare.core.units import MICROS
+
+VALUES = (Change, Decision, Demand, Device, FreeGpu, Holder, Memory, Node, Pick, Quota, Totals)
+
+
+@pytest.mark.parametrize("kind", VALUES, ids=lambda kind: kind.__name__)
+def test_a_value_never_changes(kind: type[Struct]) -> None:
+    assert kind.__struct_config__.frozen
+
+
+@pytest.mark.parametrize("kind", [FreeGpu, Holder, Node, Totals], ids=lambda kind: kind.__name__)
+def test_the_garbage_collector_passes_over_what_there_is_by_the_thousand(
+    kind: type[Struct],
+) -> None:
+    assert not kind.__struct_config__.gc
+
+
+NOTHING = Memory(bytes=0)
+
+
+@pytest.mark.parametrize(
+    ("left_out", "spelt_out"),
+    [
+        (
+            Demand(uid="u", name="n", request=0, memory=NOTHING),
+            Demand(
+                uid="u",
+                name="n",
+                namespace="",
+                request=0,
+                limit=MICROS,
+                memory=NOTHING,
+                affinity="",
+                anti_affinity="",
+                exclusion="",
+                device_id="",
+                count=1,
+                model="",
+                nodes=None,
+                attempt=0,
+                group="",
+                proportional=False,
+            ),
+        ),
+        (
+            Holder(demand="u", name="n", request=0, memory=0),
+            Holder(
+                demand="u",
+                name="n",
+                request=0,
+                limit=MICROS,
+                memory=0,
+                affinity="",
+                anti_affinity="",
+                exclusion="",
+                namespace="",
+                group="",
+            ),
+        ),
+        (
+            Device(id="A", node="n1", memory=1),
+            Device(
+                id="A",
+                node="n1",
+                index=None,
+                row=None,
+                model="",
+                memory=1,
+                holders=(),
+                healthy=True,
+                fenced=False,
+            ),
+        ),
+        (Node("n1"), Node("n1", free=(), kinds=frozenset(), total=0, pool="", links=())),
+        (
+            Decision(outcome="pending", reasons={}),
+            Decision(outcome="pending", node=None, devices=(), new=(), reasons={}, field=None),
+        ),
+        (Quota(namespace="a"), Quota(namespace="a", pool="", model="", micros=0)),
+        (Change(words=()), Change(leave=(), words=())),
+        (Totals(), Totals(0, 0, frozenset(), frozenset(), frozenset())),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_what_is_left_out_is_none_of_it(left_out: Struct, spelt_out: Struct) -> None:
+    assert left_out == spelt_out
+    assert repr(left_out) == repr(spelt_out)
+
+
+def test_a_gpu_is_numbered_by_its_row_and_named_by_its_index() -> None:
+    device = Device(id="A", node="n1", index=3, row=5, memory=1)
+    assert (device.number, device.name, device.path) == (5, "3", "n1/3")
+    assert Device(id="A", node="n1", index=3, memory=1).number == 3
+    assert Device(id="A", node="n1", memory=1).name == "A"
