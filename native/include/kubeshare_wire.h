@@ -27,7 +27,7 @@
  *   HELLO    value = the oldest protocol of the library, epoch = its newest
  *            (0, as protocol 1 wrote it: the same as the oldest);
  *   WELCOME  value = the protocol that is used from now on.
- * Protocol 1 is the first. Protocol 2 adds the mask of cells to WANT. */
+ * Protocol 1 is the first. Protocol 2 adds the mask of cells to WANT, and BUSY. */
 #define KS_PROTOCOL_OLDEST 1u
 #define KS_PROTOCOL_NEWEST 2u
 
@@ -105,6 +105,10 @@ static_assert(sizeof(struct ks_page_cell) == 64, "one cache line");
  * A gate in CLOSING may open again without CLOSED between, when the drain has
  * not ended in time and may wait for a launch that is gated: with a new epoch,
  * and a CLOSING for it to follow. An answer to the epoch before is ignored.
+ *
+ * A drain lasts as long as the work that was launched. While it does, the
+ * library says BUSY, again and again: whoever says nothing has stopped or
+ * hangs, and is passed over.
  */
 
 enum ks_message_type {
@@ -113,6 +117,7 @@ enum ks_message_type {
     KS_WANT = 2,    /* a launch waits at a closed gate of `cell`; value = cells to open with it */
     KS_DRAINED = 3, /* answer to CLOSING: the GPU was done with this process at time_ns */
     KS_IDLE = 4,    /* while open and watched: nothing queued since time_ns */
+    KS_BUSY = 5,    /* the drain asked for goes on: the process lives, its work is long */
     /* daemon -> library */
     KS_WELCOME = 16, /* answer to HELLO; value = the protocol that is used */
     KS_CLOSING = 17, /* `cell` went to CLOSING at `epoch`: drain and answer */

@@ -34,23 +34,26 @@
 #include <sys/prctl.h>
 #include <sys/socket.h>
 
-#define STACK_BYTES     ((size_t)1 << 20) /* the driver runs on it too */
-#define SHORTEST_PAUSE  (100 * KS_MILLISECOND)
-#define LONGEST_PAUSE   (5 * KS_SECOND)
-#define WELCOME_TIMEOUT 1000 /* ms */
-#define IDLE_AFTER      (3 * KS_MILLISECOND)
-#define LOOK_EVERY      KS_MILLISECOND /* while idle time is watched for */
-#define NEVER           INT64_MAX
+#define STACK_BYTES      ((size_t)1 << 20) /* the driver runs on it too */
+#define SHORTEST_PAUSE   (100 * KS_MILLISECOND)
+#define LONGEST_PAUSE    (5 * KS_SECOND)
+#define WELCOME_TIMEOUT  1000 /* ms */
+#define IDLE_AFTER       (3 * KS_MILLISECOND)
+#define LOOK_EVERY       KS_MILLISECOND /* while idle time is watched for */
+#define NEVER            INT64_MAX
+#define PROTOCOL_OF_BUSY 2u
 
-#define SHORTEST_LOOK (20 * KS_MILLISECOND / 1000) /* between two looks at a drain */
-#define LONGEST_LOOK  (100 * KS_MILLISECOND / 1000)
-#define EXACT_TIMERS  1 /* ns that a timer of this thread may be late */
+#define SHORTEST_LOOK  (20 * KS_MILLISECOND / 1000) /* between two looks at a drain */
+#define LONGEST_LOOK   (100 * KS_MILLISECOND / 1000)
+#define SAY_BUSY_EVERY (50 * KS_MILLISECOND) /* after the first of them */
+#define EXACT_TIMERS   1                     /* ns that a timer of this thread may be late */
 
 /* A gate that is closing: the answer is owed until the GPU is done, or the gate opens again. */
 struct closing {
     bool on;
     uint32_t epoch;
     int64_t since;
+    int64_t said; /* when the daemon last heard of it */
 };
 
 /* What is known of a cell while the daemon wants to hear when it is idle. */
@@ -65,6 +68,7 @@ static atomic_int started; /* 0 no, 1 being started, 2 yes */
 static ks_lock connection_lock;
 static int connection = -1;
 static _Atomic uint64_t wanted[KS_CELLS_MAX]; /* epoch + 1 for which WANT was sent */
+static bool speaks_of_long_work;              /* the daemon knows BUSY */
 static struct closing closings[KS_CELLS_MAX];
 static struct watch watches[KS_CELLS_MAX];
 
@@ -113,7 +117,8 @@ static bool receive_message(struct ks_message *message) {
 static void start_closing(unsigned cell, uint32_t epoch) {
     watches[cell].on = false;
     ks_meter_set(cell, true);
-    closings[cell] = (struct closing){.on = true, .epoch = epoch, .since = ks_now()};
+    const int64_t now = ks_now();
+    closings[cell] = (struct closing){.on = true, .epoch = epoch, .since = now, .said = now};
 }
 
 /* Work may be waiting for a launch that is gated. The daemon gives up first, and opens the gate
@@ -137,7 +142,12 @@ static int64_t step_closing(unsigned cell) {
         send_message(KS_DRAINED, cell, closing->epoch, end, 0);
         return NEVER;
     }
-    const int64_t pause = (ks_now() - closing->since) / 32;
+    const int64_t now = ks_now();
+    if (now - closing->said > SAY_BUSY_EVERY && speaks_of_long_work) {
+        closing->said = now;
+        send_message(KS_BUSY, cell, closing->epoch, now, 0);
+    }
+    const int64_t pause = (now - closing->since) / 32;
     return pause < SHORTEST_LOOK ? SHORTEST_LOOK : pause < LONGEST_LOOK ? pause : LONGEST_LOOK;
 }
 
@@ -206,8 +216,10 @@ static bool connect_and_greet(void) {
     struct pollfd readable = {.fd = made, .events = POLLIN};
     if (send_message(KS_HELLO, 0, KS_PROTOCOL_NEWEST, ks_now(), KS_PROTOCOL_OLDEST) &&
         poll(&readable, 1, WELCOME_TIMEOUT) > 0 && receive_message(&answer) &&
-        answer.type == KS_WELCOME)
+        answer.type == KS_WELCOME) {
+        speaks_of_long_work = answer.value >= PROTOCOL_OF_BUSY;
         return true;
+    }
     ks_debug("the token daemon did not welcome this process");
     disconnect();
     return false;

@@ -19,16 +19,17 @@
 
 #define WANTED_BACKLOG (20 * KS_MILLISECOND)
 #define LOOK_EVERY     (KS_MILLISECOND / 2)
-#define FIRST_WINDOW   16u
+#define FIRST_WINDOW   2u
 #define LEAST_WINDOW   2u
 #define LONG_LAUNCH    (100 * KS_MILLISECOND) /* of these, one at a time: a turn is no longer */
 #define LARGEST_WINDOW 1024u
 #define ALONE_AFTER    KS_SECOND
 
 struct marker {
-    uint64_t launches; /* taken before it */
+    uint64_t launches; /* made before it */
     int64_t since;     /* when the one before it was put */
-    bool follows;      /* that one was not passed yet when this one was put */
+    int64_t put;
+    bool follows; /* that one was not passed yet when this one was put */
 };
 
 /* A time that the gate is open, as it was first seen. */
@@ -68,7 +69,8 @@ static uint64_t within(uint64_t least, uint64_t value, uint64_t most) {
 
 /* After the marker at `place` was passed by the GPU. Where the queue ran dry before it, all that is
  * known is that its launches took no longer than since the marker before: then the window may only
- * grow, and only if somebody waited for it. */
+ * grow, and only if somebody waited for it. But what may be long is queued one at a time, until it
+ * is known to be short. */
 static void adapt(struct meter *meter, unsigned cell, unsigned place) {
     const struct marker *marker = &meter->markers[place];
     const uint64_t wanted = (uint64_t)WANTED_BACKLOG * (marker->launches - meter->passed);
@@ -81,8 +83,9 @@ static void adapt(struct meter *meter, unsigned cell, unsigned place) {
     else if (meter->was_short && at_least > window)
         window = at_least;
     meter->was_short = false;
-    const bool is_long = took > LONG_LAUNCH * (int64_t)(marker->launches - meter->passed);
-    window = within(is_long ? 1 : LEAST_WINDOW, window, LARGEST_WINDOW);
+    const int64_t took_at_most = took > 0 ? took : ks_now() - marker->put;
+    const bool is_long = took_at_most > LONG_LAUNCH * (int64_t)(marker->launches - meter->passed);
+    window = is_long ? 1 : within(LEAST_WINDOW, window, LARGEST_WINDOW);
     meter->window = window < 4 * meter->window ? window : 4 * meter->window;
 }
 
@@ -95,22 +98,26 @@ static void collect(struct meter *meter, unsigned cell) {
     }
 }
 
-static void put_marker(struct meter *meter, unsigned cell) {
-    const uint64_t taken = atomic_load(&meter->taken);
+/* `own`: credits that the caller has taken for a launch which it has not made yet. */
+static void put_marker(struct meter *meter, unsigned cell, unsigned own) {
+    const uint64_t launched = atomic_load(&meter->taken) - own;
     const unsigned place = (meter->first + meter->standing) % KS_MARKERS;
-    if (taken < meter->marked + quarter(meter) || meter->standing == KS_MARKERS ||
+    if (launched < meter->marked + quarter(meter) || meter->standing == KS_MARKERS ||
         !ks_mark(cell, place))
         return;
-    meter->markers[place] = (struct marker){
-        .launches = taken, .since = meter->marked_at, .follows = meter->standing > 0};
-    meter->marked = taken;
+    meter->markers[place] = (struct marker){.launches = launched,
+                                            .since = meter->marked_at,
+                                            .put = ks_now(),
+                                            .follows = meter->standing > 0};
+    meter->marked = launched;
     meter->marked_at = ks_now();
     meter->standing++;
 }
 
 static void allow(struct meter *meter) {
     const uint64_t behind_passed = meter->passed + meter->window;
-    const uint64_t behind_marked = meter->marked + meter->window - quarter(meter);
+    const uint64_t behind_marked =
+        meter->marked + within(1, meter->window - quarter(meter), meter->window);
     const uint64_t taken = atomic_load(&meter->taken);
     const uint64_t next = meter->marked + quarter(meter);
     atomic_store(&meter->look_at, next > taken ? next : taken + quarter(meter) / 4 + 1);
@@ -148,13 +155,13 @@ static void set(struct meter *meter, unsigned cell, bool on) {
     ks_gates_refresh();
 }
 
-static void look(struct meter *meter, unsigned cell) {
+static void look(struct meter *meter, unsigned cell, unsigned own) {
     if (is_alone(&meter->turn, ks_claim_cell(cell))) {
         set(meter, cell, false);
         return;
     }
     collect(meter, cell);
-    put_marker(meter, cell);
+    put_marker(meter, cell, own);
     allow(meter);
 }
 
@@ -175,7 +182,7 @@ bool ks_meter_take(unsigned cell) {
     const uint64_t taken = atomic_fetch_add(&meter->taken, 1) + 1;
     if (taken >= atomic_load_explicit(&meter->look_at, memory_order_relaxed) &&
         ks_try_acquire(&meter->lock)) {
-        look(meter, cell);
+        look(meter, cell, 1);
         ks_release(&meter->lock);
     }
     if (taken <= atomic_load(&meter->allowed) || !ks_meter_is_on(cell))
@@ -189,7 +196,7 @@ void ks_meter_wait(unsigned cell) {
     atomic_fetch_add(&meter->waiting, 1);
     ks_acquire(&meter->lock);
     meter->was_short = true;
-    look(meter, cell);
+    look(meter, cell, 0);
     const bool short_of_credit = atomic_load(&meter->taken) >= atomic_load(&meter->allowed);
     ks_release(&meter->lock);
     if (short_of_credit && ks_meter_is_on(cell))

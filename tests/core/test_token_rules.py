@@ -151,10 +151,51 @@ def test_a_holder_that_does_not_drain_twice_is_bypassed() -> None:
     arbiter.tick(400 * MS)
     arbiter.want("a", 401 * MS)
 
-    actions = arbiter.tick(600 * MS)
+    actions = arbiter.tick(800 * MS)
 
-    assert actions[:2] == [Shut("a", GPU, bypassed=True), Open("b", GPU, 700 * MS)]
-    assert arbiter.views(600 * MS)[0].bypasses == 1
+    assert actions[:2] == [Shut("a", GPU, bypassed=True), Open("b", GPU, 900 * MS)]
+    assert arbiter.views(800 * MS)[0].bypasses == 1
+
+
+def test_others_wait_while_a_holder_says_that_its_work_goes_on_and_it_pays_for_all_of_it() -> None:
+    arbiter = contended()
+    arbiter.tick(100 * MS)
+    for now in range(150, 2000, 50):
+        assert arbiter.busy("a", GPU, now * MS) == []
+        assert arbiter.tick(now * MS) == []
+
+    actions = arbiter.drained("a", GPU, 2000 * MS, 2001 * MS)
+
+    assert Open("b", GPU, 2101 * MS) in actions
+    assert arbiter.views(2001 * MS)[0].charged_ns == 2000 * MS
+    assert arbiter.views(2001 * MS)[0].bypasses == 0
+
+
+def test_a_holder_that_falls_silent_is_bypassed_and_one_that_goes_on_for_ever_is_too() -> None:
+    silent = contended()
+    silent.tick(100 * MS)
+    silent.busy("a", GPU, 150 * MS)
+    assert silent.tick(300 * MS) == []
+    assert Shut("a", GPU, bypassed=True) in silent.tick(500 * MS)
+
+    endless, now = contended(), 100
+    actions = endless.tick(now * MS)
+    while Shut("a", GPU, bypassed=True) not in actions:
+        assert now < 12_000
+        now += 50
+        actions = endless.busy("a", GPU, now * MS)
+    assert now > 10_000
+
+
+def test_a_gate_is_opened_again_and_again_for_work_that_lives_and_waits_for_a_launch() -> None:
+    arbiter = contended()
+    arbiter.tick(100 * MS)
+    reopened: list[int] = []
+    for now in range(150, 3000, 50):
+        actions = arbiter.want("a", now * MS) + arbiter.busy("a", GPU, now * MS)
+        reopened += [now for action in actions if isinstance(action, Open)]
+
+    assert reopened == [300, 800, 1700]
 
 
 def test_a_bypassed_member_that_wants_is_served_again() -> None:

@@ -77,6 +77,15 @@ def test_unlike_jobs_beside_each_other(node: Node) -> None:
     assert max(longest.values()) < 1.5 * SECOND_NS, longest
 
 
+def test_kernels_longer_than_a_turn_are_paid_back(node: Node) -> None:
+    node.start("long", 0.3, "--kernel-us", "500000", "--inflight", "2")
+    node.start("short", 0.7, *KEEPS_BUSY)
+    settle(node, "long", "short")
+    shares = node.shares(12)
+    assert near(shares, {"long": 0.3, "short": 0.7}, 0.06), shares
+    assert sum(shares.values()) > 0.95
+
+
 def test_who_stops_answering_is_passed_over_and_who_dies_leaves_nothing_behind(node: Node) -> None:
     for name in ("a", "b", "stops", "dies"):
         node.start(name, 0.25, *KEEPS_BUSY)
@@ -114,3 +123,25 @@ def test_a_daemon_that_is_killed_under_load_leaves_shares_and_its_successor_take
     shares = node.shares(WINDOW_S)
     assert near(shares, {"a": 0.5, "b": 0.5}), shares
     assert sum(shares.values()) > 0.95
+
+
+def test_jobs_on_the_same_two_gpus_get_both_at_once() -> None:
+    with Node("V100x2") as node:
+        requests = {"a": 0.3, "b": 0.6}
+        for name, request in requests.items():
+            node.start(
+                name, request, "--gpus", "2", "--kernel-us", "1000", "--inflight", "16", gpus=(0, 1)
+            )
+        for gpu in (0, 1):
+            node.wait_until_busy(*requests, gpu=gpu)
+        time.sleep(SETTLE_S)
+        before = node.sample(1)
+        shares = node.shares(WINDOW_S, gpu=0)
+        other = {
+            name: (node.sample(1).busy_ns[name] - before.busy_ns[name]) / (WINDOW_S * SECOND_NS)
+            for name in requests
+        }
+        assert near(shares, other, 0.02), (shares, other)
+        assert sum(shares.values()) > 0.9, shares
+        assert shares["a"] > 0.3 - NEAR, shares
+        assert shares["b"] > 0.6 - NEAR, shares

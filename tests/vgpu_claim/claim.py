@@ -12,7 +12,7 @@ from typing import Self
 from kubeshare.tokens import counters
 from kubeshare.tokens.files import GRANT_VERSION, Grant, GrantedGpu
 from kubeshare.tokens.page import PageWriter
-from kubeshare.tokens.wire import GateState, GrantState, Message, MessageType
+from kubeshare.tokens.wire import PROTOCOL_NEWEST, GateState, GrantState, Message, MessageType
 
 MIB = 1 << 20
 DEADLINE_S = 10.0
@@ -30,12 +30,12 @@ class Connection:
         return Message.unpack(self.stream.recv(64))
 
     def expect(self, kind: MessageType) -> Message:
-        """The next message of a kind; WANT is passed over where it is not asked for."""
+        """The next message of a kind; WANT and BUSY are passed over where not asked for."""
         while True:
             message = self.receive()
             if message.type is kind:
                 return message
-            assert message.type is MessageType.WANT, message
+            assert message.type in (MessageType.WANT, MessageType.BUSY), message
 
     def says_nothing(self) -> bool:
         """Whether no message waits to be read now."""
@@ -44,6 +44,10 @@ class Connection:
     def send(self, kind: MessageType, cell: int = 0, epoch: int = 0) -> None:
         """Say something to the library."""
         self.stream.send(Message(kind, cell, epoch).pack())
+
+    def welcome(self) -> None:
+        """Agree on the newest protocol."""
+        self.stream.send(Message(MessageType.WELCOME, value=PROTOCOL_NEWEST).pack())
 
     def is_closed(self) -> bool:
         """Wait for the end of the connection; False when a message comes instead."""
@@ -112,7 +116,7 @@ class Claim:
         assert connection.hello.type is MessageType.HELLO
         self._connections.append(connection)
         if welcome:
-            connection.send(MessageType.WELCOME)
+            connection.welcome()
         return connection
 
     def nobody_connects(self) -> bool:

@@ -90,6 +90,10 @@ class Arbitration:
         """The GPU was done with the member at `idle_ns`."""
         self._feed_about(name, lambda now: self._arbiter.drained(name, gpu, idle_ns, now))
 
+    def busy(self, name: str, gpu: str) -> None:
+        """The member drains, and says that it lives."""
+        self._feed_about(name, lambda now: self._arbiter.busy(name, gpu, now))
+
     def gone(self, name: str) -> None:
         """No process of the member is left."""
         self._feed_about(name, lambda now: self._arbiter.gone(name, now))

@@ -63,6 +63,9 @@ class ClaimEvents(Protocol):
     def on_drained(self, claim: "Claim", cell: int, idle_ns: int) -> None:
         """The GPU was done with the last of the processes at `idle_ns`."""
 
+    def on_busy(self, claim: "Claim", cell: int) -> None:
+        """A process that drains lives; its work is long."""
+
     def on_idle(self, claim: "Claim", cell: int) -> None:
         """No process has anything queued."""
 
@@ -315,6 +318,8 @@ class Claim:
                 self._events.on_want(self, self._gpus_in_use())
             case MessageType.DRAINED:
                 self._drained(connection, message)
+            case MessageType.BUSY:
+                self._busy(connection, message)
             case MessageType.IDLE:
                 self._idle(connection, message)
             case _:
@@ -355,6 +360,11 @@ class Claim:
         cell.drained_ns = max(cell.drained_ns, message.time_ns)
         if not cell.draining:
             self._events.on_drained(self, message.cell, cell.drained_ns)
+
+    def _busy(self, connection: Connection, message: Message) -> None:
+        cell = self._cells[message.cell]
+        if message.epoch == cell.asked_epoch and connection in cell.draining:
+            self._events.on_busy(self, message.cell)
 
     def _idle(self, connection: Connection, message: Message) -> None:
         cell = self._cells[message.cell]

@@ -245,6 +245,11 @@ class Daemon:
         self._tokens.drained(claim.name, claim.grant.gpus[cell].uuid, idle_ns)
         self._arm()
 
+    def on_busy(self, claim: Claim, cell: int) -> None:
+        """A drain of the claim goes on."""
+        self._tokens.busy(claim.name, claim.grant.gpus[cell].uuid)
+        self._arm()
+
     def on_idle(self, claim: Claim, cell: int) -> None:
         """The claim has nothing queued."""
         self._tokens.idle(claim.name, claim.grant.gpus[cell].uuid)

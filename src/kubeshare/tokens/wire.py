@@ -71,6 +71,7 @@ class MessageType(enum.IntEnum):
     WANT = 2
     DRAINED = 3
     IDLE = 4
+    BUSY = 5
     WELCOME = 16
     CLOSING = 17
     WATCH = 18

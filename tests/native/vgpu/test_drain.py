@@ -141,6 +141,20 @@ def test_a_gate_that_opens_again_before_the_drain_ends_lets_launches_through(
     assert drained.time_ns <= probe.do("sync")["now_ns"]
 
 
+def test_a_long_drain_is_spoken_of_while_it_lasts(
+    claim: Claim, probe: Probe, connection: Connection
+) -> None:
+    probe.do("launch", "kernel", 300_000, 1)
+    claim.page.set_gate(0, GateState.CLOSING)
+    connection.send(MessageType.CLOSING, 0, claim.page.epoch(0))
+    said = [connection.receive()]
+    while said[-1].type is not MessageType.DRAINED:
+        said.append(connection.receive())
+    assert len(said) > 2
+    assert {message.type for message in said[:-1]} == {MessageType.BUSY}
+    assert {message.epoch for message in said} == {claim.page.epoch(0)}
+
+
 def test_a_late_answer_is_given_while_the_gate_stays_closed(
     claim: Claim, probe: Probe, connection: Connection
 ) -> None:

@@ -179,6 +179,13 @@ class Arbiter:
             part.charge_late(idle_ns, now)
         return self._turns.decide(now, actions)
 
+    def busy(self, name: str, gpu: str, now: int) -> list[Action]:
+        """The member that drains lives, and the GPU is not done with its work."""
+        member = self._member(name)
+        if member.parts[gpu].is_held and member.phase is Phase.CLOSING:
+            member.busy_ns = now
+        return self._turns.decide(now, [])
+
     def gone(self, name: str, now: int) -> list[Action]:
         """No process of the member is left."""
         return self._turns.decide(now, self._turns.let_go(self._member(name), now))

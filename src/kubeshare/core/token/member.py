@@ -69,21 +69,25 @@ class Member:
         wanted: those that it waits for, all together; empty when it does not wait.
         until_ns: when OPEN the end of the lease, when CLOSING that of the patience.
         watched: whether it has been asked to say when it is idle.
-        was_reopened: whether its drain took too long once already in this grant.
+        reopened: how often its drain took too long in this grant.
+        draining_ns: since when it drains, the first time in this grant.
+        busy_ns: when it last said that a drain goes on; None: it has not in this grant.
         is_new: whether it has never been served.
     """
 
     __slots__ = (
+        "busy_ns",
+        "draining_ns",
         "held",
         "is_new",
         "name",
         "parts",
         "phase",
         "quota_ns",
+        "reopened",
         "until_ns",
         "waiting_since_ns",
         "wanted",
-        "was_reopened",
         "watched",
     )
 
@@ -97,7 +101,9 @@ class Member:
         self.until_ns = 0
         self.waiting_since_ns = 0
         self.watched = False
-        self.was_reopened = False
+        self.reopened = 0
+        self.draining_ns = 0
+        self.busy_ns: int | None = None
         self.is_new = True
 
     @property

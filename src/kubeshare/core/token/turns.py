@@ -9,7 +9,10 @@ several GPUs at once: see `gangs`.
 A holder whose drain does not end in time may be stuck: what it runs waits for a
 launch of its own that waits at the closed gate. When there is such a launch its
 gate is opened once more, and closed again after a quota. When there is none, or
-that drain does not end in time either, it is bypassed and the next one is served.
+that drain does not end in time either, it is bypassed and the next one is served;
+but not while it says again and again that its work goes on. Two that run at once
+would each be charged for what both had; so others wait for a long kernel, and
+whoever runs one pays for it.
 """
 
 from collections.abc import Iterable, Mapping
@@ -22,6 +25,7 @@ from kubeshare.core.token.member import Member, Phase
 from kubeshare.core.token.part import Part, Seat
 
 _SHORTEST_DRAIN_NS: Final = 200_000_000
+_LONGEST_DRAIN_NS: Final = 10_000_000_000
 
 
 class Turns:
@@ -70,8 +74,10 @@ class Turns:
 
     def close(self, holder: Member, now: int, actions: list[Action]) -> None:
         """Take the tokens back: no launch passes, what was launched comes to its end."""
+        if not holder.reopened:
+            holder.draining_ns = now
         holder.phase = Phase.CLOSING
-        holder.until_ns = now + max(2 * holder.quota_ns, _SHORTEST_DRAIN_NS)
+        holder.until_ns = now + _patience_ns(holder)
         for part in holder.held:
             part.closed_ns = now
             actions.append(Close(holder.name, part.seat.gpu))
@@ -134,7 +140,7 @@ class Turns:
                 for part in holder.held
                 for rival in self._rivals(part, holder, now)
             )
-        if holder.wanted or holder.was_reopened or not is_next or _has_run_out(holder, now):
+        if holder.wanted or holder.reopened or not is_next or _has_run_out(holder, now):
             self.close(holder, now, actions)
             return
         for part in holder.held:
@@ -161,7 +167,9 @@ class Turns:
         member.stop_waiting(now)
         forget_booking(member)
         member.phase = Phase.OPEN
-        member.was_reopened = member.is_new = False
+        member.is_new = False
+        member.reopened = 0
+        member.busy_ns = None
         for part in member.held:
             part.seat.held = part
             part.bypassed_ns = part.idle_ns = None
@@ -176,7 +184,11 @@ class Turns:
 
     def _end_of_patience(self, holder: Member, now: int, actions: list[Action]) -> None:
         """The drain took too long: once more with open gates, and then without it."""
-        if holder.was_reopened or not holder.wanted:
+        is_busy = _is_busy(holder, now)
+        if is_busy and not holder.wanted:
+            holder.until_ns = now + _patience_ns(holder)
+            return
+        if not is_busy and (holder.reopened or not holder.wanted):
             for part in holder.held:
                 self.shut(holder, part, now, now)
                 part.bypassed_ns = now
@@ -184,12 +196,23 @@ class Turns:
                 actions.append(Shut(holder.name, part.seat.gpu, bypassed=True))
             return
         holder.stop_waiting(now)
-        holder.was_reopened = True
+        holder.reopened += 1
         holder.phase = Phase.OPEN
         holder.until_ns = now + holder.quota_ns
         actions += [
             Open(holder.name, part.seat.gpu, holder.until_ns, again=True) for part in holder.held
         ]
+
+
+def _patience_ns(holder: Member) -> int:
+    """Longer each time: what passed the gate that was opened again may itself be long work."""
+    return max(2 * holder.quota_ns, _SHORTEST_DRAIN_NS) << holder.reopened
+
+
+def _is_busy(holder: Member, now: int) -> bool:
+    """Whether its drain goes on, as it said of late, and may for some time."""
+    of_late = holder.busy_ns is not None and now - holder.busy_ns < _SHORTEST_DRAIN_NS
+    return of_late and now - holder.draining_ns < _LONGEST_DRAIN_NS
 
 
 def _contenders(part: Part, now: int) -> list[Part]:
