@@ -40,7 +40,9 @@ static bool is_hosts(const struct allocation *found) {
 }
 
 static bool is_managed(const struct allocation *found) {
-    return found->kind == MEMORY_MANAGED;
+    return found->kind == MEMORY_MANAGED ||
+           (found->kind == MEMORY_POOL &&
+            found->block->chunk->pool->properties.allocType == CU_MEM_ALLOCATION_TYPE_MANAGED);
 }
 
 static int ordinal_of(const struct allocation *found) {

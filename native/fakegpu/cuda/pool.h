@@ -58,6 +58,9 @@ void pool_end(struct CUmemPoolHandle_st *pool);
 /** Gives all that nobody uses back, whether or not the GPU has got to the frees. */
 void pool_empty(struct CUmemPoolHandle_st *pool);
 
+/** A pool that ends is nobody's current one any more. */
+void pool_unchoose(const struct CUmemPoolHandle_st *pool);
+
 /** Takes a block for a stream (NULL: for any use at once); NULL when there is no room. */
 struct block *pool_take(struct CUmemPoolHandle_st *pool, uint64_t bytes,
                         struct CUstream_st *stream);
@@ -99,6 +102,10 @@ void pools_synchronized(const struct device *device);
 
 /** A pool handle given by the program. */
 CUresult find_pool(CUmemoryPool handle, struct CUmemPoolHandle_st **pool);
+
+/** The GPU that a pool of these properties is charged to, or NULL; an error for what none can have.
+ */
+CUresult pool_device(const CUmemPoolProps *properties, struct device **device);
 
 /** The pool that a GPU's streams allocate from. */
 CUresult current_pool(struct device *device, struct CUmemPoolHandle_st **pool);

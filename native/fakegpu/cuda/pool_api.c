@@ -1,4 +1,4 @@
-/* Pools as objects: which there are, which is current, and what they say of themselves. */
+/* Pools as objects: made, found and ended. */
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -6,9 +6,6 @@
 #include "pool.h"
 
 struct CUmemPoolHandle_st *pools;
-
-/* By ordinal; driver.lock. */
-static struct CUmemPoolHandle_st *default_pool[GPUS_MAX], *chosen_pool[GPUS_MAX];
 
 /* ---- beginning and end (driver.lock held) ------------------------------------- */
 
@@ -83,97 +80,15 @@ CUresult find_pool(CUmemoryPool handle, struct CUmemPoolHandle_st **pool) {
     return CUDA_SUCCESS;
 }
 
-static CUresult pool_of(struct device *device, bool chosen, struct CUmemPoolHandle_st **pool) {
-    int ordinal = (int)(device - driver.devices);
-    CUmemPoolProps usual = {
-        .allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
-        .location = {CU_MEM_LOCATION_TYPE_DEVICE, {ordinal}}
-    };
-    pthread_mutex_lock(&driver.lock);
-    *pool = chosen ? chosen_pool[ordinal] : NULL;
-    if (*pool == NULL && default_pool[ordinal] == NULL && device_attach(device)) {
-        default_pool[ordinal] = pool_make(&usual, device);
-        if (default_pool[ordinal] != NULL)
-            default_pool[ordinal]->is_default = true;
-    }
-    if (*pool == NULL)
-        *pool = default_pool[ordinal];
-    pthread_mutex_unlock(&driver.lock);
-    return *pool == NULL ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
-}
-
-CUresult current_pool(struct device *device, struct CUmemPoolHandle_st **pool) {
-    return pool_of(device, true, pool);
-}
-
-/* ---- which is current -------------------------------------------------------------- */
-
-API cuDeviceGetDefaultMemPool(CUmemoryPool *pool, CUdevice ordinal) {
-    struct device *device;
-    TRY(find_device(ordinal, &device));
-    REQUIRE(pool != NULL, CUDA_ERROR_INVALID_VALUE);
-    return pool_of(device, false, pool);
-}
-
-API cuDeviceGetMemPool(CUmemoryPool *pool, CUdevice ordinal) {
-    struct device *device;
-    TRY(find_device(ordinal, &device));
-    REQUIRE(pool != NULL, CUDA_ERROR_INVALID_VALUE);
-    return pool_of(device, true, pool);
-}
-
-API cuDeviceSetMemPool(CUdevice ordinal, CUmemoryPool handle) {
-    struct device *device;
-    struct CUmemPoolHandle_st *pool;
-    TRY(find_device(ordinal, &device));
-    TRY(find_pool(handle, &pool));
-    REQUIRE(pool->device == device && !pool->imported, CUDA_ERROR_INVALID_VALUE);
-    pthread_mutex_lock(&driver.lock);
-    chosen_pool[ordinal] = pool;
-    pthread_mutex_unlock(&driver.lock);
-    return CUDA_SUCCESS;
-}
-
-/* The same by location. Only pinned memory of GPUs has pools of its own here. */
-static CUresult pinned_on(const CUmemLocation *location, CUmemAllocationType type,
-                          struct device **device) {
-    TRY(driver_ready());
-    REQUIRE(location != NULL, CUDA_ERROR_INVALID_VALUE);
-    *device = device_at(location);
-    REQUIRE(*device != NULL || is_host(location), CUDA_ERROR_INVALID_VALUE);
-    MODELLED(*device != NULL, "the current pool of the host's memory");
-    MODELLED(type == CU_MEM_ALLOCATION_TYPE_PINNED, "a pool of managed memory");
-    return CUDA_SUCCESS;
-}
-
-API cuMemGetDefaultMemPool(CUmemoryPool *pool, CUmemLocation *location, CUmemAllocationType type) {
-    struct device *device;
-    TRY(pinned_on(location, type, &device));
-    return cuDeviceGetDefaultMemPool(pool, (CUdevice)(device - driver.devices));
-}
-
-API cuMemGetMemPool(CUmemoryPool *pool, CUmemLocation *location, CUmemAllocationType type) {
-    struct device *device;
-    TRY(pinned_on(location, type, &device));
-    return cuDeviceGetMemPool(pool, (CUdevice)(device - driver.devices));
-}
-
-API cuMemSetMemPool(CUmemLocation *location, CUmemAllocationType type, CUmemoryPool pool) {
-    struct device *device;
-    TRY(pinned_on(location, type, &device));
-    return cuDeviceSetMemPool((CUdevice)(device - driver.devices), pool);
-}
-
 /* ---- pools of the program ------------------------------------------------------------ */
 
 API cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *properties) {
     TRY(driver_ready());
     REQUIRE(pool != NULL && properties != NULL, CUDA_ERROR_INVALID_VALUE);
-    MODELLED(properties->allocType == CU_MEM_ALLOCATION_TYPE_PINNED, "a pool of managed memory");
     MODELLED(properties->handleTypes == CU_MEM_HANDLE_TYPE_NONE || may_be_exported(properties),
              "a pool with handles other than file descriptors");
-    struct device *device = device_at(&properties->location);
-    REQUIRE(device != NULL || is_host(&properties->location), CUDA_ERROR_INVALID_DEVICE);
+    struct device *device;
+    TRY(pool_device(properties, &device));
     pthread_mutex_lock(&driver.lock);
     *pool = device == NULL || device_attach(device) ? pool_make(properties, device) : NULL;
     pthread_mutex_unlock(&driver.lock);
@@ -185,9 +100,7 @@ API cuMemPoolDestroy(CUmemoryPool handle) {
     TRY(find_pool(handle, &pool));
     REQUIRE(!pool->is_default, CUDA_ERROR_INVALID_VALUE);
     pthread_mutex_lock(&driver.lock);
-    for (int i = 0; i < driver.device_count; i++)
-        if (chosen_pool[i] == pool)
-            chosen_pool[i] = NULL;
+    pool_unchoose(pool);
     pool->destroyed = true;
     if (pool->used == 0)
         pool_end(pool);

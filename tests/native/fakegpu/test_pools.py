@@ -248,3 +248,37 @@ answer = [seen, read(memory, 4),
     seen, changed, usual = pools(tmp_path, script)
     assert seen == ["05" * 4, INVALID, 32, 32]
     assert (changed, usual) == ("09" * 4, INVALID)
+
+
+def test_pools_of_the_host_cost_no_gpu_and_those_of_managed_memory_theirs(tmp_path: Path) -> None:
+    script = """
+T = d.CUmemAllocationType
+L = d.CUmemLocationType
+attribute = d.CUpointer_attribute
+
+def current(kind, where, number=0):
+    location = d.CUmemLocation()
+    location.type = getattr(L, "CU_MEM_LOCATION_TYPE_" + where)
+    location.id = number
+    return good(d.cuMemGetMemPool(location, getattr(T, "CU_MEM_ALLOCATION_TYPE_" + kind)))
+
+def take(kind, *where):
+    before = used()
+    memory = good(d.cuMemAllocFromPoolAsync(MIB, current(kind, *where), stream))
+    names = ("MEMORY_TYPE", "IS_MANAGED", "DEVICE_ORDINAL")
+    return [(used() - before) // MIB, *(int(good(d.cuPointerGetAttribute(
+        getattr(attribute, "CU_POINTER_ATTRIBUTE_" + name), memory))) for name in names)]
+
+answer = [take("PINNED", "HOST"), take("PINNED", "DEVICE"), take("MANAGED", "DEVICE"),
+          take("MANAGED", "DEVICE", 1), take("MANAGED", "NONE"),
+          int(current("PINNED", "DEVICE")) == int(usual)]
+"""
+    answer = pools(tmp_path, script, "V100x2")
+    assert answer == [
+        [0, 1, 0, -1],
+        [32, 2, 0, 0],
+        [32, 2, 1, 0],
+        [0, 2, 1, 1],
+        [32, 2, 1, 0],
+        True,
+    ]
