@@ -128,12 +128,19 @@ bool ks_account_charge(unsigned cell, uint64_t bytes, uint64_t limit) {
     return true;
 }
 
+/* No more than was charged: the file is the container's, and somebody in it may have cleared it. */
 void ks_account_give_back(unsigned cell, uint64_t bytes) {
     const int slot = ks_slots_own();
-    const uint64_t units = units_of(bytes);
     if (slot == KS_NO_SLOT)
         return;
-    atomic_fetch_add(budget_of(slot, cell), (units << SET_ASIDE_SHIFT) - units);
+    counter *budget = budget_of(slot, cell);
+    uint64_t units;
+    uint64_t seen = atomic_load_explicit(budget, memory_order_relaxed);
+    do {
+        const uint64_t charged = seen & CHARGED_UNITS;
+        units = units_of(bytes) < charged ? units_of(bytes) : charged;
+    } while (
+        !atomic_compare_exchange_weak(budget, &seen, seen + (units << SET_ASIDE_SHIFT) - units));
     show(slot, cell, 0 - units);
 }
 

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from kubeshare.tokens import wire
 from kubeshare.tokens.wire import GrantState
 from vgpu_claim import MIB, Claim, Machine, Probe
 
@@ -181,3 +182,15 @@ def test_who_shares_memory_pays_for_it_and_nobody_else(
         index = one.do("hold", form, LIMIT)["index"]
         other.do("bring", one.do("share", index)["shared"])
         assert claim.charged() == taken(machine) == LIMIT
+
+
+def test_a_count_that_somebody_has_cleared_does_not_wrap_around(claim: Claim, probe: Probe) -> None:
+    begin(claim, probe)
+    index = probe.do("hold", "linear", 100 * MIB)["index"]
+    with claim.counters.open("r+b") as file:
+        file.seek(wire.COUNTERS_HEADER.size + wire.PROCESSES_MAX * wire.COUNTERS_SLOT.size)
+        file.write(bytes(wire.PROCESSES_MAX * wire.COUNTERS_BUDGET.size))
+    probe.do("drop", index)
+    assert probe.do("info")["free"] == LIMIT
+    probe.do("hold", "linear", LIMIT)
+    probe.do("hold", "linear", 1, expect=OUT_OF_MEMORY)
