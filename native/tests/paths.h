@@ -57,6 +57,8 @@ struct nvml_memory_v2 {
     CALL(unmap, cuMemUnmap, , 10020, , (CUdeviceptr, size_t))                                      \
     CALL(array, cuArrayCreate, _v2, 3020, , (CUarray *, const CUDA_ARRAY_DESCRIPTOR *))            \
     CALL(array_3d, cuArray3DCreate, _v2, 3020, , (CUarray *, const CUDA_ARRAY3D_DESCRIPTOR *))     \
+    CALL(array_v1, cuArrayCreate, , 2000, , (CUarray *, const CUDA_ARRAY_DESCRIPTOR_v1 *))         \
+    CALL(array_3d_v1, cuArray3DCreate, , 2000, , (CUarray *, const CUDA_ARRAY3D_DESCRIPTOR_v1 *))  \
     CALL(array_destroy, cuArrayDestroy, , 2000, , (CUarray))                                       \
     CALL(mipmap, cuMipmappedArrayCreate, , 5000, ,                                                 \
          (CUmipmappedArray *, const CUDA_ARRAY3D_DESCRIPTOR *, unsigned))                          \
@@ -85,6 +87,15 @@ struct nvml_memory_v2 {
          (CUgraphNode *, CUgraph, const CUgraphNode *, size_t, CUdeviceptr))                       \
     CALL(graph_instantiate, cuGraphInstantiateWithFlags, , 11040, ,                                \
          (CUgraphExec *, CUgraph, unsigned long long))                                             \
+    CALL(graph_instantiate_v1, cuGraphInstantiate, , 10000, ,                                      \
+         (CUgraphExec *, CUgraph, CUgraphNode *, char *, size_t))                                  \
+    CALL(graph_instantiate_v2, cuGraphInstantiate, _v2, 11000, ,                                   \
+         (CUgraphExec *, CUgraph, CUgraphNode *, char *, size_t))                                  \
+    CALL(graph_instantiate_params, cuGraphInstantiateWithParams, , 12000, _ptsz,                   \
+         (CUgraphExec *, CUgraph, CUDA_GRAPH_INSTANTIATE_PARAMS *))                                \
+    CALL(graph_add, cuGraphAddNode, , 12020, ,                                                     \
+         (CUgraphNode *, CUgraph, const CUgraphNode *, size_t, CUgraphNodeParams *))               \
+    CALL(graph_upload, cuGraphUpload, , 11010, _ptsz, (CUgraphExec, CUstream))                     \
     CALL(graph_launch, cuGraphLaunch, , 10000, _ptsz, (CUgraphExec, CUstream))                     \
     CALL(graph_exec_destroy, cuGraphExecDestroy, , 10000, , (CUgraphExec))                         \
     CALL(graph_trim, cuDeviceGraphMemTrim, , 11040, , (CUdevice))

@@ -3,8 +3,8 @@
  *
  * A form takes at least as many bytes as it is asked for, where it takes any.
  */
-#include "paths.h"
 #include "probe.h"
+#include "probe_forms.h"
 
 #include <fcntl.h>
 #include <stdint.h>
@@ -16,32 +16,7 @@
 
 #define MOST_HELD 64
 
-struct held {
-    const struct form *form; /* NULL: this place is free */
-    size_t bytes;
-    CUdeviceptr pointer;
-    void *host;
-    CUmemoryPool pool;
-    CUmemGenericAllocationHandle physical;
-    CUarray array;
-    CUmipmappedArray mipmap;
-    CUexternalMemory external;
-    CUgraph graph;
-    CUgraphExec executable;
-};
-
-struct form {
-    const char *name;
-    int (*hold)(struct held *held);
-    int (*drop)(struct held *held);
-};
-
 static struct held all_held[MOST_HELD];
-
-/* The first code that is not success. */
-static int first(int one, int other) {
-    return one != 0 ? one : other;
-}
 
 /* ---- at once ----------------------------------------------------- */
 
@@ -118,7 +93,7 @@ static int make_physical(struct held *held, CUmemLocationType type) {
     return driver.physical_create(&held->physical, held->bytes, &properties, 0);
 }
 
-static int hold_physical(struct held *held) {
+int hold_physical(struct held *held) {
     return make_physical(held, CU_MEM_LOCATION_TYPE_DEVICE);
 }
 
@@ -126,7 +101,7 @@ static int hold_physical_of_host(struct held *held) {
     return make_physical(held, CU_MEM_LOCATION_TYPE_HOST);
 }
 
-static int drop_physical(struct held *held) {
+int drop_physical(struct held *held) {
     return driver.physical_release(held->physical);
 }
 
@@ -173,98 +148,6 @@ static int hold_side_by_side(struct held *held) {
     return first(result, driver.physical_release(right));
 }
 
-/* ---- arrays ------------------------------------------------------ */
-
-static int make_array(struct held *held, size_t depth, unsigned flags) {
-    const CUDA_ARRAY3D_DESCRIPTOR description = {.Width = 1024,
-                                                 .Height = held->bytes /
-                                                           (4096 * (depth != 0 ? depth : 1)),
-                                                 .Depth = depth,
-                                                 .Format = CU_AD_FORMAT_FLOAT,
-                                                 .NumChannels = 1,
-                                                 .Flags = flags};
-    return driver.array_3d(&held->array, &description);
-}
-
-static int hold_array(struct held *held) {
-    const CUDA_ARRAY_DESCRIPTOR description = {.Width = 1024,
-                                               .Height = held->bytes / 4096,
-                                               .Format = CU_AD_FORMAT_FLOAT,
-                                               .NumChannels = 1};
-    return driver.array(&held->array, &description);
-}
-
-static int hold_array_3d(struct held *held) {
-    return make_array(held, 4, 0);
-}
-
-static int hold_layered_array(struct held *held) {
-    return make_array(held, 4, CUDA_ARRAY3D_LAYERED);
-}
-
-static int hold_sparse_array(struct held *held) {
-    return make_array(held, 0, CUDA_ARRAY3D_SPARSE);
-}
-
-static int hold_deferred_array(struct held *held) {
-    return make_array(held, 0, CUDA_ARRAY3D_DEFERRED_MAPPING);
-}
-
-/* A format in blocks, of half a byte an element. */
-static int hold_compressed_array(struct held *held) {
-    const CUDA_ARRAY3D_DESCRIPTOR description = {.Width = 8192,
-                                                 .Height = held->bytes / 4096,
-                                                 .Format = CU_AD_FORMAT_BC1_UNORM,
-                                                 .NumChannels = 4};
-    return driver.array_3d(&held->array, &description);
-}
-
-static int drop_array(struct held *held) {
-    return driver.array_destroy(held->array);
-}
-
-static int map_into_array(struct held *held, CUmemOperationType operation) {
-    CUarrayMapInfo mapping = {
-        .resourceType = CU_RESOURCE_TYPE_ARRAY,
-        .resource.array = held->array,
-        .subresourceType = CU_ARRAY_SPARSE_SUBRESOURCE_TYPE_SPARSE_LEVEL,
-        .subresource.sparseLevel = {.extentWidth = 1024, .extentHeight = 512, .extentDepth = 1},
-        .memOperationType = operation,
-        .memHandleType = CU_MEM_HANDLE_TYPE_GENERIC,
-        .deviceBitMask = 1
-    };
-    if (operation == CU_MEM_OPERATION_TYPE_MAP)
-        mapping.memHandle.memHandle = held->physical;
-    return driver.array_map(&mapping, 1, NULL);
-}
-
-/* Only the array keeps the memory. */
-static int hold_tile(struct held *held) {
-    int result = hold_physical(held);
-    if (result != 0)
-        return result;
-    result = hold_sparse_array(held);
-    result = first(result, map_into_array(held, CU_MEM_OPERATION_TYPE_MAP));
-    return first(result, drop_physical(held));
-}
-
-static int drop_tile(struct held *held) {
-    const int result = map_into_array(held, CU_MEM_OPERATION_TYPE_UNMAP);
-    return first(result, drop_array(held));
-}
-
-static int hold_mipmapped_array(struct held *held) {
-    const CUDA_ARRAY3D_DESCRIPTOR description = {.Width = 1024,
-                                                 .Height = held->bytes / 4096,
-                                                 .Format = CU_AD_FORMAT_FLOAT,
-                                                 .NumChannels = 1};
-    return driver.mipmap(&held->mipmap, &description, 4);
-}
-
-static int drop_mipmapped_array(struct held *held) {
-    return driver.mipmap_destroy(held->mipmap);
-}
-
 /* ---- memory that comes from elsewhere ---------------------------- */
 
 static int hold_external(struct held *held) {
@@ -291,107 +174,39 @@ static int hold_physical_for_others(struct held *held) {
     return driver.physical_create(&held->physical, held->bytes, &properties, 0);
 }
 
-/* ---- graphs ------------------------------------------------------ */
-
-static int run_graph(struct held *held) {
-    int result = driver.graph_instantiate(&held->executable, held->graph, 0);
-    if (result != 0)
-        return first(result, driver.graph_destroy(held->graph));
-    result = driver.graph_launch(held->executable, NULL);
-    if (result == 0)
-        return driver.synchronize();
-    driver.graph_exec_destroy(held->executable);
-    driver.graph_destroy(held->graph);
-    return result;
-}
-
-static int add_allocation(struct held *held, CUgraphNode *node) {
-    CUDA_MEM_ALLOC_NODE_PARAMS wanted = {
-        .poolProps = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
-                      .location.type = CU_MEM_LOCATION_TYPE_DEVICE},
-        .bytesize = held->bytes
-    };
-    const int result = driver.graph_allocate(node, held->graph, NULL, 0, &wanted);
-    held->pointer = wanted.dptr;
-    return result;
-}
-
-/* What it allocates outlives the launch. */
-static int hold_graph(struct held *held) {
-    CUgraphNode node;
-    int result = driver.graph_create(&held->graph, 0);
-    result = first(result, add_allocation(held, &node));
-    return first(result, run_graph(held));
-}
-
-/* What it allocates it frees; the driver keeps the memory for the next launch. */
-static int hold_graph_that_frees(struct held *held) {
-    CUgraphNode node, last;
-    int result = driver.graph_create(&held->graph, 0);
-    result = first(result, add_allocation(held, &node));
-    result = first(result, driver.graph_free(&last, held->graph, &node, 1, held->pointer));
-    held->pointer = 0;
-    return first(result, run_graph(held));
-}
-
-static int hold_captured(struct held *held) {
-    CUstream stream;
-    CUdeviceptr pointer;
-    int result = driver.stream_create(&stream, CU_STREAM_NON_BLOCKING);
-    result = first(result, driver.capture_begin(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
-    result = first(result, driver.alloc_async(&pointer, held->bytes, stream));
-    result = first(result, driver.free_async(pointer, stream));
-    result = first(result, driver.capture_end(stream, &held->graph));
-    result = first(result, driver.stream_destroy(stream));
-    return first(result, run_graph(held));
-}
-
-static int drop_graph(struct held *held) {
-    int result = held->pointer != 0 ? driver.free(held->pointer) : 0;
-    result = first(result, driver.graph_exec_destroy(held->executable));
-    result = first(result, driver.graph_destroy(held->graph));
-    return first(result, driver.graph_trim(0));
-}
-
 /* ---- commands ---------------------------------------------------- */
 
 static const struct form forms[] = {
-    {"linear",              hold_linear,              drop_linear         },
-    {"linear-in-stream",    hold_linear,              drop_in_stream      },
-    {"pitched",             hold_pitched,             drop_linear         },
-    {"managed",             hold_managed,             drop_linear         },
-    {"host",                hold_host,                drop_host           },
-    {"stream",              hold_in_stream,           drop_in_stream      },
-    {"stream-at-once",      hold_in_stream,           drop_at_once        },
-    {"pool",                hold_in_pool,             drop_in_pool        },
-    {"pool-destroyed",      hold_in_pool,             drop_after_pool     },
-    {"physical",            hold_physical,            drop_physical       },
-    {"physical-of-host",    hold_physical_of_host,    drop_physical       },
-    {"physical-for-others", hold_physical_for_others, drop_physical       },
-    {"mapped",              hold_mapped,              drop_mapped         },
-    {"retained",            hold_retained,            drop_physical       },
-    {"side-by-side",        hold_side_by_side,        drop_mapped         },
-    {"array",               hold_array,               drop_array          },
-    {"array-3d",            hold_array_3d,            drop_array          },
-    {"array-layered",       hold_layered_array,       drop_array          },
-    {"array-sparse",        hold_sparse_array,        drop_array          },
-    {"tile",                hold_tile,                drop_tile           },
-    {"tile-of-array",       hold_tile,                drop_array          },
-    {"array-deferred",      hold_deferred_array,      drop_array          },
-    {"array-compressed",    hold_compressed_array,    drop_array          },
-    {"mipmapped",           hold_mipmapped_array,     drop_mipmapped_array},
-    {"external",            hold_external,            drop_external       },
-    {"graph",               hold_graph,               drop_graph          },
-    {"graph-that-frees",    hold_graph_that_frees,    drop_graph          },
-    {"captured",            hold_captured,            drop_graph          },
+    {"linear",              hold_linear,              drop_linear    },
+    {"linear-in-stream",    hold_linear,              drop_in_stream },
+    {"pitched",             hold_pitched,             drop_linear    },
+    {"managed",             hold_managed,             drop_linear    },
+    {"host",                hold_host,                drop_host      },
+    {"stream",              hold_in_stream,           drop_in_stream },
+    {"stream-at-once",      hold_in_stream,           drop_at_once   },
+    {"pool",                hold_in_pool,             drop_in_pool   },
+    {"pool-destroyed",      hold_in_pool,             drop_after_pool},
+    {"physical",            hold_physical,            drop_physical  },
+    {"physical-of-host",    hold_physical_of_host,    drop_physical  },
+    {"physical-for-others", hold_physical_for_others, drop_physical  },
+    {"mapped",              hold_mapped,              drop_mapped    },
+    {"retained",            hold_retained,            drop_physical  },
+    {"side-by-side",        hold_side_by_side,        drop_mapped    },
+    {"external",            hold_external,            drop_external  },
+    {NULL,                  NULL,                     NULL           },
 };
 
+static const struct form *find_form(const struct form *list, const char *name) {
+    while (list->name != NULL && strcmp(list->name, name) != 0)
+        list++;
+    return list->name != NULL ? list : NULL;
+}
+
 static const struct form *form_named(const char *name) {
-    for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {
-        if (strcmp(forms[i].name, name) == 0)
-            return &forms[i];
-    }
-    return NULL;
+    const struct form *form = find_form(forms, name);
+    if (form == NULL)
+        form = find_form(array_forms, name);
+    return form != NULL ? form : find_form(graph_forms, name);
 }
 
 /* hold FORM BYTES: answers with the index to drop it by */

@@ -16,7 +16,7 @@ CHECKED += $(VGPU_LIBRARY)
 SOURCES += $(wildcard vgpu/*.[ch]) $(wildcard include/*.h)
 
 # Programs that its tests and benchmarks drive.
-PROBE_OBJECTS := $(BUILD)/obj/tests/probe.o $(BUILD)/obj/tests/probe_memory.o
+PROBE_OBJECTS := $(patsubst %,$(BUILD)/obj/tests/%.o,probe probe_memory probe_arrays probe_graphs)
 $(BUILD)/obj/tests/paths-linked.o: CPPFLAGS += -DLINKED
 $(BUILD)/obj/tests/paths-linked.o: tests/paths.c
 	$(compile)
