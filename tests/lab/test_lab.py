@@ -177,7 +177,8 @@ def test_up_brings_back_what_has_died(lab: Lab, part: str) -> None:
     lab.restart_component(name)
 
     assert lab.component(name).pid not in {None, before}
-    assert "node-1" in lab.ready_nodes()
+    # A kubelet that comes back offers no GPU until their plugin has registered again.
+    wait_until(lambda: "node-1" in lab.ready_nodes(), "node-1 to offer its GPUs again")
 
 
 def test_a_pod_survives_the_restart_of_its_kubelet(lab: Lab, namespace: str) -> None:
