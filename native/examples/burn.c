@@ -3,7 +3,7 @@
  *
  *   burn [--kernel-us 1000] [--memory BYTES[K|M|G]i] [--seconds S] [--steps N]
  *        [--streams 1] [--inflight 8 | --sync | --no-sync] [--device 0] [--gpus 1]
- *        [--busy-ms B --idle-ms I] [--rate R]
+ *        [--graph N] [--busy-ms B --idle-ms I] [--rate R]
  *
  * Launches a kernel that spins for --kernel-us by the GPU's own clock, with
  * --inflight of them queued at a time, for --seconds or (as a training job
@@ -16,6 +16,7 @@
  *   --no-sync  never waits: the driver's launch queue is full all the time
  *   --gpus N   each step is a kernel on each of N GPUs from --device on, launched in turn, and
  *              done when all of them are, as that of a data-parallel training job
+ *   --graph N  each launch is that of a graph of N kernels, one after another
  *   --busy-ms B --idle-ms I
  *              works for B milliseconds, then pauses for I, again and again
  *   --rate R   an inference server: R requests a second, as a Poisson process, of a kernel each;
@@ -76,7 +77,8 @@ static void wrong_use(const char *what) {
             "burn: %s\n"
             "usage: burn [--kernel-us 1000] [--memory BYTES, 512Mi, 4Gi] [--seconds S]\n"
             "            [--steps N] [--streams 1..64] [--inflight 1..1024 | --sync | --no-sync]\n"
-            "            [--device 0] [--gpus 1..16] [--busy-ms B --idle-ms I] [--rate R]\n",
+            "            [--device 0] [--gpus 1..16] [--graph 1..100000]\n"
+            "            [--busy-ms B --idle-ms I] [--rate R]\n",
             what);
     exit(2);
 }
@@ -129,6 +131,8 @@ static void take_value(struct options *options, const char *option, const char *
         options->device = (int)number(option, value, 0, 1024);
     else if (strcmp(option, "--gpus") == 0)
         options->gpus = (int)number(option, value, 1, GPUS_MAX);
+    else if (strcmp(option, "--graph") == 0)
+        options->graph = (unsigned)number(option, value, 1, 100000);
     else if (strcmp(option, "--busy-ms") == 0)
         options->busy_ms = positive(option, value);
     else if (strcmp(option, "--idle-ms") == 0)
@@ -177,8 +181,9 @@ int main(int count, char **arguments) {
     sigaction(SIGINT, &action, NULL);
     prepare(&options, gpus);
     const double start = now();
-    const struct totals totals =
+    struct totals totals =
         options.rate > 0 ? serve(&options, gpus, start) : keep_busy(&options, gpus, start);
+    totals.kernels *= options.graph > 0 ? options.graph : 1;
     print_summary(&options, &totals, now() - start);
     return 0;
 }

@@ -21,12 +21,14 @@ struct options {
     double busy_ms, idle_ms;
     int device;
     int gpus;
+    unsigned graph; /* kernels of a graph; 0: they are launched one by one */
 };
 
 /* One GPU with its kernel ready to be launched. */
 struct gpu {
     CUcontext context;
     CUfunction spin;
+    CUgraphExec graph;
     CUstream streams[STREAMS_MAX];
 };
 
@@ -51,7 +53,7 @@ bool enough(const struct options *options, double start, unsigned long long laun
 
 void prepare(const struct options *options, struct gpu *gpus);
 
-/* Puts one kernel on a stream of the current context's GPU. */
+/* Puts one kernel, or a graph of them, on a stream of the current context's GPU. */
 void launch(const struct options *options, const struct gpu *gpu, CUstream stream);
 
 /* Keeps the GPUs busy until it is enough. */

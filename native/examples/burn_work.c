@@ -24,6 +24,22 @@ static const char ptx[] = ".version 6.0\n"
                           "    ret;\n"
                           "}\n";
 
+static void launch_kernel(const struct options *options, const struct gpu *gpu, CUstream stream) {
+    uint32_t microseconds = options->kernel_us;
+    void *parameters[] = {&microseconds};
+    CHECK(cuLaunchKernel(gpu->spin, 1, 1, 1, 1, 1, 1, 0, stream, parameters, NULL));
+}
+
+static void capture(const struct options *options, struct gpu *gpu) {
+    CUgraph graph;
+    CHECK(cuStreamBeginCapture(gpu->streams[0], CU_STREAM_CAPTURE_MODE_GLOBAL));
+    for (unsigned i = 0; i < options->graph; i++)
+        launch_kernel(options, gpu, gpu->streams[0]);
+    CHECK(cuStreamEndCapture(gpu->streams[0], &graph));
+    CHECK(cuGraphInstantiate(&gpu->graph, graph, 0));
+    CHECK(cuGraphDestroy(graph));
+}
+
 static void prepare_gpu(const struct options *options, int index, struct gpu *gpu) {
     CUdevice device;
     CUmodule module;
@@ -39,6 +55,8 @@ static void prepare_gpu(const struct options *options, int index, struct gpu *gp
     CHECK(cuModuleGetFunction(&gpu->spin, module, "kubeshare_spin_us"));
     for (unsigned i = 0; i < options->streams; i++)
         CHECK(cuStreamCreate(&gpu->streams[i], CU_STREAM_NON_BLOCKING));
+    if (options->graph > 0)
+        capture(options, gpu);
 }
 
 void prepare(const struct options *options, struct gpu *gpus) {
@@ -48,9 +66,10 @@ void prepare(const struct options *options, struct gpu *gpus) {
 }
 
 void launch(const struct options *options, const struct gpu *gpu, CUstream stream) {
-    uint32_t microseconds = options->kernel_us;
-    void *parameters[] = {&microseconds};
-    CHECK(cuLaunchKernel(gpu->spin, 1, 1, 1, 1, 1, 1, 0, stream, parameters, NULL));
+    if (options->graph > 0)
+        CHECK(cuGraphLaunch(gpu->graph, stream));
+    else
+        launch_kernel(options, gpu, stream);
 }
 
 /* ---- steps ------------------------------------------------------------------- */

@@ -17,6 +17,7 @@
 #include <time.h>
 
 static CUcontext context;
+static CUmodule module;
 static CUfunction spin;
 static CUstream streams[2];
 static CUgraph graph;
@@ -53,7 +54,6 @@ static CUstream stream_of(const char *number) {
 
 /* init: the first GPU */
 static void do_init(char **words) {
-    CUmodule module;
     (void)words;
     CUresult result = cuInit(0);
     if (result == 0)
@@ -74,6 +74,17 @@ static void do_init(char **words) {
 /* launch STREAM MICROSECONDS COUNT */
 static void do_launch(char **words) {
     answer(launch_many(stream_of(words[1]), (unsigned)atoi(words[2]), atoi(words[3])));
+}
+
+/* fault STREAM: a kernel that breaks the context; the fake GPU knows it by its name */
+static void do_fault(char **words) {
+    CUfunction fault;
+    unsigned xid = 31;
+    void *parameters[] = {&xid};
+    CUresult result = cuModuleGetFunction(&fault, module, "kubeshare_fault");
+    if (result == CUDA_SUCCESS)
+        result = cuLaunchKernel(fault, 1, 1, 1, 1, 1, 1, 0, stream_of(words[1]), parameters, NULL);
+    answer(result);
 }
 
 /* begin STREAM MODE: a capture; 0 global, 1 of the thread, 2 relaxed */
@@ -160,6 +171,7 @@ static const struct command {
 } commands[] = {
     {"init",    0, do_init   },
     {"launch",  3, do_launch },
+    {"fault",   1, do_fault  },
     {"begin",   2, do_begin  },
     {"end",     1, do_end    },
     {"graph",   1, do_graph  },

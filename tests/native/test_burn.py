@@ -52,6 +52,12 @@ def test_each_step_is_a_kernel_on_each_gpu(tmp_path: Path) -> None:
     assert [gpu.busy_ns for gpu in fakegpu.stat(tmp_path).gpus] == [30 * MILLISECOND_NS] * 2
 
 
+def test_a_step_may_be_a_graph_of_kernels(tmp_path: Path) -> None:
+    summary = burn(tmp_path, "--graph", "20", "--kernel-us", "500", "--steps", "10")
+    assert summary["kernels"] == 200
+    assert fakegpu.stat(tmp_path).gpus[0].busy_ns == 100 * MILLISECOND_NS
+
+
 @pytest.mark.parametrize("how", ["--sync", "--no-sync"])
 def test_all_steps_are_done_however_they_are_waited_for(tmp_path: Path, how: str) -> None:
     assert burn(tmp_path, how, "--steps", "50")["kernels"] == 50

@@ -1,4 +1,4 @@
-"""Graphs: what is captured does not wait, and no capture notices that a token comes and goes."""
+"""Graphs, streams that wait, broken contexts: what a token's turns must not disturb."""
 
 from collections.abc import Iterator
 
@@ -13,6 +13,7 @@ pytestmark = pytest.mark.native
 GLOBAL, THREAD_LOCAL, RELAXED = 0, 1, 2
 MODES = pytest.mark.parametrize("mode", [GLOBAL, THREAD_LOCAL, RELAXED])
 INVALIDATED = 901
+ILLEGAL_ADDRESS = 700
 MILLISECOND_NS = 1_000_000
 
 
@@ -137,6 +138,19 @@ def test_a_stream_that_is_destroyed_ends_its_capture(
     assert work.is_silent()
     claim.open()
     assert work.answer()["result"] == 0
+
+
+def test_a_context_in_error_is_drained_all_the_same(
+    claim: Claim, work: Probe, connection: Connection
+) -> None:
+    claim.open()
+    work.do("launch", 1, 1000, 3)
+    work.do("fault", 0)
+    work.do("sync", expect=ILLEGAL_ADDRESS)
+    claim.drain(connection)
+    claim.open()
+    work.do("launch", 1, 1000, 1, expect=ILLEGAL_ADDRESS)
+    claim.drain(connection)
 
 
 def test_work_that_waits_for_a_gated_launch_goes_on_when_the_gate_opens_again(
