@@ -76,6 +76,7 @@ struct nvml_memory_v2 {
     CALL(external_destroy, cuDestroyExternalMemory, , 10000, , (CUexternalMemory))                 \
     CALL(set_limit, cuCtxSetLimit, , 3010, , (CUlimit, size_t))                                    \
     CALL(stream_create, cuStreamCreate, , 2000, , (CUstream *, unsigned))                          \
+    CALL(stream_synchronize, cuStreamSynchronize, , 2000, _ptsz, (CUstream))                       \
     CALL(stream_destroy, cuStreamDestroy, _v2, 4000, , (CUstream))                                 \
     CALL(capture_begin, cuStreamBeginCapture, _v2, 10010, _ptsz, (CUstream, CUstreamCaptureMode))  \
     CALL(capture_end, cuStreamEndCapture, , 10000, _ptsz, (CUstream, CUgraph *))                   \

@@ -12,6 +12,7 @@ struct held {
     CUdeviceptr pointer;
     void *host;
     CUmemoryPool pool;
+    CUstream stream;
     CUmemGenericAllocationHandle physical;
     CUarray array;
     CUmipmappedArray mipmap;

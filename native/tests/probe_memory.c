@@ -85,6 +85,24 @@ static int drop_after_pool(struct held *held) {
     return first(result, held->pointer != 0 ? drop_in_stream(held) : 0);
 }
 
+/* In a stream of the first GPU, whichever is current. */
+static int hold_in_stream_of_first(struct held *held) {
+    CUcontext before, context;
+    int result = driver.get_current(&before);
+    result = first(result, driver.primary_retain(&context, 0));
+    result = first(result, driver.set_current(context));
+    result = first(result, driver.stream_create(&held->stream, CU_STREAM_NON_BLOCKING));
+    result = first(result, driver.set_current(before));
+    return first(result, driver.alloc_async(&held->pointer, held->bytes, held->stream));
+}
+
+static int drop_in_stream_of_first(struct held *held) {
+    int result = driver.free_async(held->pointer, held->stream);
+    result = first(result, driver.stream_synchronize(held->stream));
+    result = first(result, driver.stream_destroy(held->stream));
+    return first(result, driver.primary_release(0));
+}
+
 /* ---- physical memory --------------------------------------------- */
 
 static int make_physical(struct held *held, CUmemLocationType type) {
@@ -177,23 +195,24 @@ static int hold_physical_for_others(struct held *held) {
 /* ---- commands ---------------------------------------------------- */
 
 static const struct form forms[] = {
-    {"linear",              hold_linear,              drop_linear    },
-    {"linear-in-stream",    hold_linear,              drop_in_stream },
-    {"pitched",             hold_pitched,             drop_linear    },
-    {"managed",             hold_managed,             drop_linear    },
-    {"host",                hold_host,                drop_host      },
-    {"stream",              hold_in_stream,           drop_in_stream },
-    {"stream-at-once",      hold_in_stream,           drop_at_once   },
-    {"pool",                hold_in_pool,             drop_in_pool   },
-    {"pool-destroyed",      hold_in_pool,             drop_after_pool},
-    {"physical",            hold_physical,            drop_physical  },
-    {"physical-of-host",    hold_physical_of_host,    drop_physical  },
-    {"physical-for-others", hold_physical_for_others, drop_physical  },
-    {"mapped",              hold_mapped,              drop_mapped    },
-    {"retained",            hold_retained,            drop_physical  },
-    {"side-by-side",        hold_side_by_side,        drop_mapped    },
-    {"external",            hold_external,            drop_external  },
-    {NULL,                  NULL,                     NULL           },
+    {"linear",              hold_linear,              drop_linear            },
+    {"linear-in-stream",    hold_linear,              drop_in_stream         },
+    {"pitched",             hold_pitched,             drop_linear            },
+    {"managed",             hold_managed,             drop_linear            },
+    {"host",                hold_host,                drop_host              },
+    {"stream",              hold_in_stream,           drop_in_stream         },
+    {"stream-at-once",      hold_in_stream,           drop_at_once           },
+    {"stream-of-first",     hold_in_stream_of_first,  drop_in_stream_of_first},
+    {"pool",                hold_in_pool,             drop_in_pool           },
+    {"pool-destroyed",      hold_in_pool,             drop_after_pool        },
+    {"physical",            hold_physical,            drop_physical          },
+    {"physical-of-host",    hold_physical_of_host,    drop_physical          },
+    {"physical-for-others", hold_physical_for_others, drop_physical          },
+    {"mapped",              hold_mapped,              drop_mapped            },
+    {"retained",            hold_retained,            drop_physical          },
+    {"side-by-side",        hold_side_by_side,        drop_mapped            },
+    {"external",            hold_external,            drop_external          },
+    {NULL,                  NULL,                     NULL                   },
 };
 
 static const struct form *find_form(const struct form *list, const char *name) {

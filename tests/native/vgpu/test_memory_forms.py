@@ -1,5 +1,7 @@
 """Every way to hold memory: charged as the GPU is, stopped at the limit, and given back."""
 
+from pathlib import Path
+
 import pytest
 
 from vgpu_claim import MIB, Claim, Machine, Probe
@@ -27,6 +29,7 @@ TAKING = {
     "managed": (600, 8 * MIB + 1),
     "stream": (600, 8 * MIB, 40 * MIB),
     "stream-at-once": (600, 8 * MIB),
+    "stream-of-first": (600, 40 * MIB),
     "pool": (600, 40 * MIB),
     "pool-destroyed": (600, 40 * MIB),
     "physical": (8 * MIB,),
@@ -54,7 +57,7 @@ TAKING = {
 }
 PAGE = 2 * MIB
 CHUNK = 32 * MIB  # what the driver takes at once for a pool
-POOLED = {"stream", "stream-at-once", "pool", "pool-destroyed"}
+POOLED = {"stream", "stream-of-first", "stream-at-once", "pool", "pool-destroyed"}
 # Graphs that hold no memory between their launches find that of each other.
 SHARING = {"graph-that-frees", "captured"}
 # What takes none.
@@ -121,3 +124,40 @@ def test_each_form_is_stopped_exactly_at_the_limit(
             for index in reversed(held):
                 probe.do("drop", index)
             assert claim.charged() == taken(machine) == 0, form
+
+
+def test_what_the_driver_refuses_is_not_charged_in_any_form(
+    machine: Machine, claim: Claim, probe: Probe
+) -> None:
+    with machine.start({}, preload="") as stranger:
+        stranger.do("init")
+        stranger.do("retain", 0)
+        stranger.do("hold", "linear", machine.gpu()["total_memory"])
+        begin(claim, probe)
+        for form in TAKING:
+            probe.do("hold", form, 8 * MIB, expect=OUT_OF_MEMORY)
+            assert claim.charged() == 0, form
+
+
+# On which GPU each form takes memory while the second is current.
+OF_CURRENT = ["linear", "pitched", "managed", "stream", "array", "mipmapped", "external"]
+OF_FIRST = ["stream-of-first", "pool", "physical", "mapped", "graph"]
+
+
+def test_each_form_is_charged_to_the_gpu_that_it_takes_memory_of(folder: Path) -> None:
+    machine = Machine(folder, "V100x2")
+    with (
+        Claim(folder, [machine.grant(1), machine.grant(0)]) as claim,
+        machine.start(claim.environment) as probe,
+    ):
+        begin(claim, probe)
+        claim.open(1)
+        probe.do("retain", 1)
+        for forms, cell, gpu in ((OF_CURRENT, 0, 1), (OF_FIRST, 1, 0)):
+            for form in forms:
+                index = probe.do("hold", form, 8 * MIB)["index"]
+                expected = machine.gpu(gpu)["used_memory"]
+                assert claim.charged(cell) == expected > 0, form
+                assert claim.charged(1 - cell) == 0, form
+                probe.do("drop", index)
+                assert claim.charged(cell) == machine.gpu(gpu)["used_memory"] == 0, form
