@@ -7,6 +7,7 @@
 #include "kubeshare_wire.h"
 
 #include <cuda.h>
+#include <cuda_memory.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -56,6 +57,28 @@ API cuCtxGetDevice(CUdevice *device) {
 API cuMemAlloc_v2(CUdeviceptr *pointer, size_t bytes) {
     *pointer = atomic_fetch_add_explicit(&next_pointer, bytes, memory_order_relaxed);
     return CUDA_SUCCESS;
+}
+
+/* ---- a pool that has always taken one chunk --------------------------------------- */
+
+API cuDeviceGetMemPool(CUmemoryPool *pool, CUdevice device) {
+    *pool = (CUmemoryPool)0x2000;
+    return device == 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+API cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_attribute attribute, void *value) {
+    *(cuuint64_t *)value = attribute == CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT ? 32 << 20 : 0;
+    return pool != NULL ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+API cuMemAllocAsync(CUdeviceptr *pointer, size_t bytes, CUstream stream) {
+    (void)stream;
+    return cuMemAlloc_v2(pointer, bytes);
+}
+
+API cuMemFreeAsync(CUdeviceptr pointer, CUstream stream) {
+    (void)stream;
+    return pointer != 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
 API cuMemFree_v2(CUdeviceptr pointer) {
