@@ -3,6 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "user_object.h"
+
 pthread_mutex_t graphs_lock = PTHREAD_MUTEX_INITIALIZER;
 
 /* ---- sets of nodes ------------------------------------------------------------- */
@@ -55,6 +57,8 @@ void graph_free(struct CUgraph_st *graph) {
         free(node->follows.node);
         free(node);
     }
+    if (graph != NULL)
+        user_references_end(&graph->objects);
     free(graph);
 }
 
@@ -112,7 +116,8 @@ struct CUgraph_st *graph_clone(const struct CUgraph_st *graph) {
     }
     if (good)
         clone->origin = (struct CUgraph_st *)graph;
-    good = good && clone_edges(graph, clone, copies);
+    good = good && clone_edges(graph, clone, copies) &&
+           user_references_copy(&clone->objects, graph->objects);
     free(copies);
     if (good)
         return clone;

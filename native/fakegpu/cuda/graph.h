@@ -23,6 +23,7 @@ struct CUgraphNode_st {
 struct CUgraph_st {
     struct CUgraph_st *origin;
     struct CUgraphNode_st *first;
+    struct user_reference *objects;
     size_t nodes;
     unsigned id;
     unsigned last_node; /* id */

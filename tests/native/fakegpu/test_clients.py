@@ -99,3 +99,23 @@ def test_the_cdi_specification_brings_a_profiles_file(tmp_path: Path) -> None:
     assert "FAKEGPU_PROFILE=/run/fakegpu/profile" in edits["env"]
     mounts = {mount["containerPath"]: mount["hostPath"] for mount in edits["mounts"]}
     assert mounts["/run/fakegpu/profile"] == str(profile)
+
+
+@pytest.mark.slow
+def test_each_memory_resource_of_cuda_core_takes_what_it_says(tmp_path: Path) -> None:
+    program = Path(__file__).parent / "clients" / "with_core_memory.py"
+    # The packages that lie apart come after those of the environment.
+    apart = f"import runpy, site; site.addsitedir({str(Path(sys.prefix) / 'clients')!r}); "
+    run_it = f"runpy.run_path({str(program)!r})"
+    [taken] = run(tmp_path, sys.executable, "-c", apart + run_it)
+    assert taken.pop("filled") == [7] * 4
+    assert taken == {
+        "default": [32, 32],  # it tells the pool to keep what it has
+        "own": [32, 0],
+        "shared": [32, 0],
+        "pinned": [0, 0],
+        "legacy pinned": [0, 0],
+        "managed": [32, 0],
+        "virtual": [2, 2],  # it never releases the handle that it created
+        "graph": [4, 0],
+    }
