@@ -55,42 +55,21 @@ def declare(newer: Declarations, prototype: str, typedef: str) -> None:
         header.write(f"\ntypedef CUresult (CUDAAPI *PFN_{typedef})(void);\n")
 
 
-@pytest.mark.parametrize(
-    ("prototype", "typedef", "row"),
-    [
-        (
-            "cuMemAllocSomewhere(CUdeviceptr *dptr, size_t bytesize)",
-            "cuMemAllocSomewhere_v14000",
-            "[allocate] cuMemAllocSomewhere 14000 account",
-        ),
-        (
-            "cuLaunchKernel_v2(CUfunction f, CUstream hStream)",
-            "cuLaunchKernel_v14010",
-            "[launch] cuLaunchKernel_v2 14010 gate",
-        ),
-        (
-            "cuMemcpyFromAfar(CUdeviceptr dst, size_t ByteCount)",
-            "cuMemcpyFromAfar_v14000",
-            "[copy] cuMemcpyFromAfar 14000 gate",
-        ),
-        (
-            "cuStreamBeginCaptureAnew(CUstream hStream)",
-            "cuStreamBeginCaptureAnew_v14000",
-            "[capture] cuStreamBeginCaptureAnew 14000 track",
-        ),
-        (
-            "cuDeviceTellJoke(CUdevice dev)",
-            "cuDeviceTellJoke_v14000",
-            "[other] cuDeviceTellJoke 14000 pass",
-        ),
-    ],
-)
-def test_a_function_that_the_list_lacks_is_found_with_the_row_to_add(
-    newer: Declarations, prototype: str, typedef: str, row: str
+def test_functions_that_the_list_lacks_are_found_with_the_rows_to_add(
+    newer: Declarations,
 ) -> None:
-    declare(newer, prototype, typedef)
-    (line,) = headers.missing(rows.read(), newer)
-    assert line.split() == row.split()
+    declare(newer, "cuDeviceTellJoke(CUdevice dev)", "cuDeviceTellJoke_v14000")
+    declare(newer, "cuLaunchKernel_v2(CUfunction f, CUstream s)", "cuLaunchKernel_v14010")
+    declare(newer, "cuMemAllocHere(CUdeviceptr *dptr, size_t size)", "cuMemAllocHere_v14000")
+    declare(newer, "cuMemcpyFromAfar(CUdeviceptr dst, size_t size)", "cuMemcpyFromAfar_v14000")
+    declare(newer, "cuStreamBeginCaptureAnew(CUstream s)", "cuStreamBeginCaptureAnew_v14000")
+    assert [line.split() for line in headers.missing(rows.read(), newer)] == [
+        ["[other]", "cuDeviceTellJoke", "14000", "pass"],
+        ["[launch]", "cuLaunchKernel_v2", "14010", "gate"],
+        ["[allocate]", "cuMemAllocHere", "14000", "account"],
+        ["[copy]", "cuMemcpyFromAfar", "14000", "gate"],
+        ["[capture]", "cuStreamBeginCaptureAnew", "14000", "track"],
+    ]
 
 
 def test_a_function_of_nvml_or_of_the_python_client_alone_is_found_too(

@@ -70,7 +70,7 @@ def test_threads_that_launch_and_allocate_while_turns_come_and_go(
         probe.do("retain", 0)
         connection = claim.accept()
         claim.open()
-        probe.tell("hammer", 8, 300 * MIB, 100)
+        probe.tell("hammer", 8, 300 * MIB, 1000)
         for _ in range(10):
             claim.drain(connection)
             connection.expect(MessageType.WANT)
