@@ -16,7 +16,7 @@ static int instantiate_v2(struct held *held) {
 }
 
 static int instantiate_with_parameters(struct held *held) {
-    CUDA_GRAPH_INSTANTIATE_PARAMS parameters = {.flags = 0};
+    CUDA_GRAPH_INSTANTIATE_PARAMS parameters = {.flags = 2}; /* uploads it too */
     return driver.graph_instantiate_params(&held->executable, held->graph, &parameters);
 }
 

@@ -72,23 +72,6 @@ static void start(unsigned index, CUdevice device) {
     atomic_store_explicit(&cell->device, device + 1, memory_order_release);
 }
 
-static CUresult remember(CUgraphExec executable, CUdevice device, uint64_t bytes) {
-    const int cell = ks_cell_of_device(device);
-    if (bytes == 0)
-        return CUDA_SUCCESS;
-    if (cell == KS_NO_CELL)
-        return CUDA_ERROR_NOT_PERMITTED;
-    const struct ks_allocation graph = {.kind = KS_GRAPH,
-                                        .handle = handle_of(executable, (unsigned)cell),
-                                        .bytes = bytes,
-                                        .cell = (uint16_t)cell};
-    start((unsigned)cell, device);
-    if (!ks_allocations_add(&graph))
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    atomic_fetch_add(&graphs, 1);
-    return CUDA_SUCCESS;
-}
-
 static void forget(CUgraphExec executable) {
     struct ks_allocation graph;
     for (unsigned cell = 0; atomic_load(&graphs) != 0 && cell < ks_claim_cells(); cell++) {
@@ -97,20 +80,6 @@ static void forget(CUgraphExec executable) {
             ks_reserve_look(&cells[cell].reserve);
         }
     }
-}
-
-static CUresult instantiated(const CUgraphExec *executable, CUgraph graph, CUresult result) {
-    CUdevice devices = 0;
-    if (result != CUDA_SUCCESS || !ks_claim_is_open())
-        return result;
-    KS_DRIVER(device_get_count)(&devices);
-    for (CUdevice device = 0; device < devices && result == CUDA_SUCCESS; device++)
-        result = remember(*executable, device, ks_graph_need(graph, device));
-    if (result != CUDA_SUCCESS) {
-        forget(*executable);
-        KS_DRIVER(graph_exec_destroy)(*executable);
-    }
-    return result;
 }
 
 /* ---- running them -------------------------------------------------------------------------- */
@@ -182,33 +151,99 @@ int cuGraphUpload_ptsz(CUgraphExec executable, CUstream stream) {
     return run(KS_REAL(cuGraphUpload_ptsz), executable, stream);
 }
 
-/* ---- making and ending them ------------------------------------------------------------------ */
+/* ---- making and ending them -------------------------------------------------------------- */
+
+/* What a graph will need on each cell, before it is made executable. */
+struct plan {
+    uint64_t bytes[KS_CELLS_MAX];
+    unsigned begun; /* cells on which it gets its memory at once */
+};
+
+static CUresult plan_cell(struct plan *plan, CUgraph graph, CUdevice device, bool upload) {
+    const uint64_t bytes = ks_graph_need(graph, device);
+    const int cell = ks_cell_of_device(device);
+    if (bytes == 0)
+        return CUDA_SUCCESS;
+    if (cell == KS_NO_CELL)
+        return CUDA_ERROR_NOT_PERMITTED;
+    start((unsigned)cell, device);
+    plan->bytes[cell] = bytes;
+    if (!upload)
+        return CUDA_SUCCESS;
+    const CUresult result = ks_reserve_begin(&cells[cell].reserve, bytes);
+    if (result == CUDA_SUCCESS)
+        plan->begun |= 1u << cell;
+    return result;
+}
+
+static CUresult make_plan(struct plan *plan, CUgraph graph, unsigned long long flags) {
+    CUdevice devices = 0;
+    CUresult result = CUDA_SUCCESS;
+    *plan = (struct plan){.begun = 0};
+    if (!ks_claim_is_open())
+        return CUDA_SUCCESS;
+    KS_DRIVER(device_get_count)(&devices);
+    for (CUdevice device = 0; device < devices && result == CUDA_SUCCESS; device++)
+        result = plan_cell(plan, graph, device, (flags & CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD) != 0);
+    return result;
+}
+
+static bool remember(CUgraphExec executable, const struct plan *plan) {
+    for (unsigned cell = 0; cell < KS_CELLS_MAX; cell++) {
+        const struct ks_allocation graph = {.kind = KS_GRAPH,
+                                            .handle = handle_of(executable, cell),
+                                            .bytes = plan->bytes[cell],
+                                            .cell = (uint16_t)cell};
+        if (graph.bytes == 0)
+            continue;
+        if (!ks_allocations_add(&graph))
+            return false;
+        atomic_fetch_add(&graphs, 1);
+    }
+    return true;
+}
+
+static CUresult made(const struct plan *plan, const CUgraphExec *executable, CUresult result) {
+    if (result == CUDA_SUCCESS && !remember(*executable, plan)) {
+        forget(*executable);
+        KS_DRIVER(graph_exec_destroy)(*executable);
+        result = CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    end(result == CUDA_SUCCESS ? *executable : NULL, plan->begun, result);
+    return result;
+}
+
+#define KS_INSTANTIATE(flags, call)                                                                \
+    struct plan plan;                                                                              \
+    CUresult result = make_plan(&plan, graph, flags);                                              \
+    if (result == CUDA_SUCCESS)                                                                    \
+        result = (call);                                                                           \
+    return made(&plan, executable, result)
 
 int cuGraphInstantiate(CUgraphExec *executable, CUgraph graph, CUgraphNode *node, char *log,
                        size_t log_bytes) {
-    return instantiated(executable, graph,
-                        KS_REAL(cuGraphInstantiate)(executable, graph, node, log, log_bytes));
+    KS_INSTANTIATE(0, KS_REAL(cuGraphInstantiate)(executable, graph, node, log, log_bytes));
 }
 
 int cuGraphInstantiate_v2(CUgraphExec *executable, CUgraph graph, CUgraphNode *node, char *log,
                           size_t log_bytes) {
-    return instantiated(executable, graph,
-                        KS_REAL(cuGraphInstantiate_v2)(executable, graph, node, log, log_bytes));
+    KS_INSTANTIATE(0, KS_REAL(cuGraphInstantiate_v2)(executable, graph, node, log, log_bytes));
 }
 
 int cuGraphInstantiateWithFlags(CUgraphExec *executable, CUgraph graph, unsigned long long flags) {
-    return instantiated(executable, graph,
-                        KS_REAL(cuGraphInstantiateWithFlags)(executable, graph, flags));
+    KS_INSTANTIATE(flags, KS_REAL(cuGraphInstantiateWithFlags)(executable, graph, flags));
 }
 
-int cuGraphInstantiateWithParams(CUgraphExec *executable, CUgraph graph, void *parameters) {
-    return instantiated(executable, graph,
-                        KS_REAL(cuGraphInstantiateWithParams)(executable, graph, parameters));
+/* Its parameters begin with the flags. */
+int cuGraphInstantiateWithParams(CUgraphExec *executable, CUgraph graph, uint64_t *parameters) {
+    KS_INSTANTIATE(parameters != NULL ? *parameters : 0,
+                   KS_REAL(cuGraphInstantiateWithParams)(executable, graph, parameters));
 }
 
-int cuGraphInstantiateWithParams_ptsz(CUgraphExec *executable, CUgraph graph, void *parameters) {
-    return instantiated(executable, graph,
-                        KS_REAL(cuGraphInstantiateWithParams_ptsz)(executable, graph, parameters));
+int cuGraphInstantiateWithParams_ptsz(CUgraphExec *executable, CUgraph graph,
+                                      uint64_t *parameters) {
+    KS_INSTANTIATE(parameters != NULL ? *parameters : 0,
+                   KS_REAL(cuGraphInstantiateWithParams_ptsz)(executable, graph, parameters));
 }
 
 int cuGraphExecDestroy(CUgraphExec executable) {
