@@ -14,6 +14,7 @@ from bench import (
     process_start,
     shares,
     startup,
+    tokens,
     topology,
 )
 
@@ -32,6 +33,7 @@ def main() -> int:
         *forced_drain.run(),
         *figure_6.run(),
         *shares.run(),
+        *tokens.run(),
     ]
     print(json.dumps({"goals": len(results), "met": sum(results)}))
     return 0 if all(results) else 1

@@ -164,7 +164,7 @@ def explore(parts: dict[str, dict[str, tuple[int, int]]], depth: int) -> tuple[i
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("parts", "depth"),
-    [(SINGLES, 6), ({name: GANGS[name] for name in "abc"}, 6)],
+    [(SINGLES, 6), ({name: GANGS[name] for name in "abc"}, 5)],
     ids=["one GPU", "a gang and its rivals"],
 )
 def test_every_order_of_events_of_three_members_keeps_what_must_hold(
@@ -176,4 +176,4 @@ def test_every_order_of_events_of_three_members_keeps_what_must_hold(
 
     with capsys.disabled():
         sys.stdout.write(f" {fed} events in {states} states")
-    assert states > 10_000
+    assert states > 4_000

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 _libc = ctypes.CDLL(None, use_errno=True)
-_FUTEX_NUMBER: Final = {"x86_64": 202, "aarch64": 98}
+_FUTEX_NUMBER: Final = {"x86_64": 202, "aarch64": 98}.get(platform.machine(), -1)
 _FUTEX_WAKE: Final = 1
 _EVERYONE: Final = 2**31 - 1
 _CLOCK_MONOTONIC: Final = 1
@@ -33,9 +33,10 @@ def _checked(result: int, what: str) -> int:
 
 def futex_wake(address: int) -> None:
     """Wake every process that waits on the shared 32-bit word at this address."""
-    number = _FUTEX_NUMBER[platform.machine()]
     _checked(
-        _libc.syscall(number, ctypes.c_void_p(address), _FUTEX_WAKE, _EVERYONE, None, None, 0),
+        _libc.syscall(
+            _FUTEX_NUMBER, ctypes.c_void_p(address), _FUTEX_WAKE, _EVERYONE, None, None, 0
+        ),
         "futex",
     )
 

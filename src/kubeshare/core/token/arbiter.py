@@ -6,7 +6,8 @@ next, and for how long, in `turns`.
 What is charged: from the grant (for a grant that was extended, from the last
 extension) to the moment the GPU itself was done with the holder, as the holder
 reports it. A report is believed only within the grant: not before it began, not
-after now. A holder that does not report is charged until it is bypassed.
+after now. Who was asked to say when it is idle, and did not, was not idle for
+long. A holder that does not report is charged until it is bypassed.
 """
 
 from collections.abc import Collection, Mapping
@@ -22,6 +23,7 @@ from kubeshare.core.token.usage import DECAYED_AVERAGE, Measure
 
 QUOTA_NS: Final = 100_000_000
 _IDLE_TOGETHER_NS: Final = 10_000_000
+_IDLE_UNSAID_NS: Final = 20_000_000
 
 
 class UnknownMemberError(LookupError):
@@ -54,7 +56,7 @@ class Arbiter:
 
     def deadline(self) -> int | None:
         """When `tick` has something to do if no event comes before; None: never."""
-        return self._turns.deadline()
+        return self._turns.deadline
 
     def add(
         self,
@@ -137,12 +139,13 @@ class Arbiter:
         wanted = [part for gpu, part in member.parts.items() if gpus is None or gpu in gpus]
         actions: list[Action] = []
         is_open = member.phase is Phase.OPEN
-        if not is_open or any(not part.is_held for part in wanted):
-            if member.start_waiting(wanted, now):
-                forget_booking(member)
-            if is_open:
-                self._turns.close(member, now, actions)
-        return self._turns.decide(now, actions)
+        if is_open and all(part.is_held for part in wanted):
+            return actions
+        if member.start_waiting(wanted, now):
+            forget_booking(member)
+        if is_open:
+            self._turns.close(member, now, actions)
+        return self._turns.wait(member, now, actions)
 
     def idle(self, name: str, gpu: str, now: int) -> list[Action]:
         """A watched holder has nothing queued on a GPU: take the token back, uncharged from then.
@@ -170,6 +173,8 @@ class Arbiter:
         part = member.parts[gpu]
         actions: list[Action] = []
         if part.is_held and member.phase is Phase.CLOSING:
+            if member.watched:
+                idle_ns = max(idle_ns, part.closed_ns - _IDLE_UNSAID_NS)
             drain_ns = max(0, min(idle_ns, now) - part.closed_ns)
             part.tally.drains += 1
             part.tally.drain_ns += drain_ns

@@ -23,14 +23,12 @@ from kubeshare.core.token.member import Member, Phase
 from kubeshare.core.token.part import Part
 
 
-def book(members: Mapping[str, Member], now: int) -> None:
+def book(gangs: Mapping[str, Member], members: Mapping[str, Member], now: int) -> None:
     """Book for the gangs that wait, in their order, those whose turn it is."""
     waiting = []
-    for gang in members.values():
-        if not gang.is_gang:
-            continue
+    for gang in gangs.values():
         for part in gang.wanted:
-            part.settle(now)
+            part.refresh(now)
         if gang.is_eligible:
             waiting.append(gang)
         else:
@@ -80,7 +78,7 @@ def _rivals(part: Part, gang: Member, members: Mapping[str, Member], now: int) -
         if other.is_held and member.phase is Phase.OPEN:
             yield member
         elif other.waits and not member.is_gang:
-            other.settle(now)
+            other.refresh(now)
             if member.is_eligible:
                 yield member
 

@@ -114,7 +114,10 @@ class Member:
     @property
     def is_eligible(self) -> bool:
         """Whether it waits and is at none of its limits."""
-        return bool(self.wanted) and not any(part.held_back for part in self.wanted)
+        for part in self.wanted:
+            if part.allowance is not None and part.allowance.held_back:
+                return False
+        return bool(self.wanted)
 
     def start_waiting(self, wanted: list[Part], now: int) -> bool:
         """Note the first want of a wait. Whether another set of GPUs is wanted than before."""
@@ -154,10 +157,13 @@ class Member:
         of them can each be first on a GPU that the other needs.
         """
         parts = self.wanted or self.held
-        worst = max(part.standing(now) for part in parts)
-        waited_ns = now - self.waiting_since_ns
-        if self.wanted and (self.is_new or (worst[0] == BEHIND and waited_ns >= _PATIENCE_NS)):
-            worst = (OVERDUE, self.waiting_since_ns)
+        worst = parts[0].standing(now)
+        for part in parts[1:]:
+            worst = max(worst, part.standing(now))
+        if self.wanted:
+            is_late = worst[0] == BEHIND and now - self.waiting_since_ns >= _PATIENCE_NS
+            if is_late or self.is_new:
+                worst = (OVERDUE, self.waiting_since_ns)
         return worst, self.name
 
     def view(self, part: Part, now: int) -> MemberView:

@@ -145,8 +145,13 @@ class Part:
 
     def settle(self, now: int) -> None:
         """Account for the time up to now, unless it is held: that is known at its end."""
-        if not self.is_held:
+        if self.seat.held is not self:
             self.account(now, using=False)
+
+    def refresh(self, now: int) -> None:
+        """Settle what decides whether it is held back."""
+        if self.allowance is not None:
+            self.settle(now)
 
     def account(self, until: int, *, using: bool) -> None:
         """Account for the time since the last account."""
@@ -204,12 +209,14 @@ class Part:
 
     def standing(self, now: int) -> Standing:
         """Below its request, by how much; else how much it used. Paper, section 4.5."""
-        share = self.usage.at(now, using=self.is_held)
         if self._guarantee is None:
+            share = self.usage.at(now, using=self.is_held)
             below = share - self.bounds.request / MICROS
             return (BEHIND, below) if below < 0 else (SERVED, share)
         behind = self._behind(now)
-        return (BEHIND, -behind) if behind > 0 else (SERVED, share)
+        if behind > 0:
+            return BEHIND, -behind
+        return SERVED, self.usage.at(now, using=self.is_held)
 
     def grant_ns(self, contenders: list["Part"]) -> int:
         """How long it may run now.
@@ -229,15 +236,14 @@ class Part:
         return min(quota_ns, max(paced_grant_ns(0, quota_ns), self.allowance.runs_out_after()))
 
     def _behind(self, now: int) -> int:
-        assert self._guarantee is not None
-        used_ns = max(0, now - self.since_ns) if self.is_held else 0
+        if self._guarantee is None:
+            return 0
+        used_ns = max(0, now - self.since_ns) if self.seat.held is self else 0
         return self._guarantee.behind(self.seat.clock(now), used_ns)
 
     def _others_are_behind(self, now: int) -> bool:
-        return any(
-            part.waits and part is not self and part.standing(now)[0] == BEHIND
-            for part in self.seat.parts.values()
-        )
+        parts = self.seat.parts.values()
+        return any(part.waits and part._behind(now) > 0 for part in parts if part is not self)  # noqa: SLF001  its own kind
 
 
 def _allowance(bounds: Bounds, now: int) -> Allowance | None:

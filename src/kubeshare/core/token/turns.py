@@ -34,33 +34,45 @@ class Turns:
     Args:
         members: by name; the caller adds and removes them.
         seats: by GPU, with the parts of those members.
+
+    Attributes:
+        deadline: when `decide` has something to do if nothing happens before, in ns;
+            None: never.
     """
 
     def __init__(self, members: Mapping[str, Member], seats: Mapping[str, Seat]) -> None:
         self._members = members
         self._seats = seats
+        self._gangs: dict[str, Member] = {}
+        self.deadline: int | None = None
 
-    def deadline(self) -> int | None:
-        """When `decide` has something to do if nothing happens before, in ns; None: never."""
-        times: list[int | None] = [member.until_ns for member in self._holders()]
-        times += [
-            member.ready_at()
-            for member in self._waiting_for_free_seats()
-            if not member.is_eligible and all(part.seat.held is None for part in member.wanted)
-        ]
-        return min((at for at in times if at is not None), default=None)
+    def wait(self, member: Member, now: int, actions: list[Action]) -> list[Action]:
+        """It wants other GPUs than before, or wants some again."""
+        self.note(member)
+        if self._gangs or any(part.seat.held is None for part in member.wanted):
+            return self.decide(now, actions)
+        return actions  # it waits for one that comes to an end, as its turn is looked at then
+
+    def note(self, member: Member) -> None:
+        """It wants other GPUs than before."""
+        if len(member.wanted) > 1:
+            self._gangs[member.name] = member
+        else:
+            self._gangs.pop(member.name, None)
 
     def decide(self, now: int, actions: list[Action]) -> list[Action]:
         """Carry out what is due at `now`; returns `actions`, with more at their end."""
-        due = [holder for holder in self._holders() if now >= holder.until_ns]
+        due = self._due(now)
         for holder in due:
             if holder.phase is Phase.CLOSING:
                 self._end_of_patience(holder, now, actions)
-        book(self._members, now)
+        if self._gangs:
+            book(self._gangs, self._members, now)
         for holder in due:
             if holder.phase is Phase.OPEN and now >= holder.until_ns:
                 self._end_of_lease(holder, now, actions)
         self._assign(now, actions)
+        self.deadline = self._next_deadline()
         return actions
 
     def watch(self, holder: Member, actions: list[Action]) -> None:
@@ -93,40 +105,62 @@ class Turns:
     def let_go(self, member: Member, now: int) -> list[Action]:
         """It holds nothing and wants nothing any more."""
         member.stop_waiting(now)
+        self.note(member)
         forget_booking(member)
         actions: list[Action] = [self.shut(member, part, now, now) for part in member.held]
         for part in member.parts.values():
             part.bypassed_ns = None
         return actions
 
-    def _holders(self) -> list[Member]:
-        held = (seat.held for seat in self._seats.values())
-        return [self._members[name] for name in dict.fromkeys(p.member for p in held if p)]
+    def _next_deadline(self) -> int | None:
+        times = []
+        for seat in self._seats.values():
+            if seat.held is not None:
+                times.append(self._members[seat.held.member].until_ns)
+            else:
+                times += [
+                    ready
+                    for part in seat.parts.values()
+                    if part.waits and (ready := self._ready_at(part)) is not None
+                ]
+        return min(times, default=None)
 
-    def _waiting_for_free_seats(self) -> list[Member]:
-        names = (
-            part.member
-            for seat in self._seats.values()
-            if seat.held is None
-            for part in seat.parts.values()
-            if part.waits
-        )
-        return [self._members[name] for name in dict.fromkeys(names)]
+    def _ready_at(self, part: Part) -> int | None:
+        """When a member that waits for nobody but itself may be served, in ns; None: it depends."""
+        member = self._members[part.member]
+        if member.is_eligible or any(other.seat.held for other in member.wanted):
+            return None
+        return member.ready_at()
+
+    def _due(self, now: int) -> list[Member]:
+        """Those whose lease or patience is over."""
+        due: dict[str, Member] = {}
+        for seat in self._seats.values():
+            if seat.held is not None:
+                holder = self._members[seat.held.member]
+                if now >= holder.until_ns:
+                    due[holder.name] = holder
+        return list(due.values())
 
     def _assign(self, now: int, actions: list[Action]) -> None:
         """Give what is free to those that wait for it, the first in order first."""
-        ready = []
-        for member in self._waiting_for_free_seats():
-            for part in member.wanted:
-                part.settle(now)
-            if member.is_eligible:
-                ready.append(member)
+        waiting: dict[str, Member] = {}
+        for seat in self._seats.values():
+            if seat.held is None:
+                for part in seat.parts.values():
+                    if part.waits:
+                        part.refresh(now)
+                        waiting[part.member] = self._members[part.member]
+        ready = [member for member in waiting.values() if member.is_eligible]
         if len(ready) > 1:
-            ready.sort(key=lambda member: (not has_booked(member), member.rank(now)))
+            ready.sort(key=lambda member: member.rank(now))
+        if self._gangs:
+            ready.sort(key=has_booked, reverse=True)
         for member in ready:
+            if any(part.seat.held is not None for part in member.wanted):
+                continue
             ends = booked_until(member.wanted, member.name)
-            fits = ends is None or (not member.is_gang and ends - now >= SHORTEST_GRANT_NS)
-            if fits and all(part.seat.held is None for part in member.wanted):
+            if ends is None or (len(member.wanted) == 1 and ends - now >= SHORTEST_GRANT_NS):
                 self._open(member, now, ends, actions)
 
     def _end_of_lease(self, holder: Member, now: int, actions: list[Action]) -> None:
@@ -135,8 +169,9 @@ class Turns:
         if until is not None:
             is_next = until - now >= SHORTEST_GRANT_NS
         else:
-            is_next = not any(
-                rival.rank(now) <= holder.rank(now)
+            rank = holder.rank(now)
+            is_next = all(
+                rank < rival.rank(now)
                 for part in holder.held
                 for rival in self._rivals(part, holder, now)
             )
@@ -154,7 +189,7 @@ class Turns:
         for name, other in part.seat.parts.items():
             member = self._members[name]
             if other.waits and member is not holder and not member.is_gang:
-                other.settle(now)
+                other.refresh(now)
                 if member.is_eligible:
                     yield member
 
@@ -163,9 +198,10 @@ class Turns:
         return now + grant_ns if until is None else min(now + grant_ns, until)
 
     def _open(self, member: Member, now: int, until: int | None, actions: list[Action]) -> None:
+        if self._gangs.pop(member.name, None) is not None:
+            forget_booking(member)
         member.held = member.wanted
         member.stop_waiting(now)
-        forget_booking(member)
         member.phase = Phase.OPEN
         member.is_new = False
         member.reopened = 0
@@ -196,6 +232,7 @@ class Turns:
                 actions.append(Shut(holder.name, part.seat.gpu, bypassed=True))
             return
         holder.stop_waiting(now)
+        self.note(holder)
         holder.reopened += 1
         holder.phase = Phase.OPEN
         holder.until_ns = now + holder.quota_ns

@@ -1,0 +1,187 @@
+"""The daemon itself, without a library or a GPU: how fast the token goes on, and what that costs.
+
+64 processes in C share 8 GPUs, want the token always and drain at once. What the
+machine itself takes for that is seen with a stand-in for the daemon, in C and
+without any judgement, served the same way in the same run.
+"""
+
+import contextlib
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from bench.report import line
+from kubeshare import native
+from kubeshare.tokens.files import (
+    GRANT_VERSION,
+    Grant,
+    GrantedGpu,
+    Paths,
+    wait_status,
+    write_grant,
+)
+
+_GPUS = 8
+_CLIENTS = 8
+_SECONDS = 8.0
+_QUOTAS_NS = (100_000_000, 20_000_000)
+_CPU_GOALS = {100_000_000: 0.02, 20_000_000: 0.05}
+_MEDIAN_GOAL_US = 300.0
+_TAIL_GOAL_US = 500.0
+_ROUNDS = 2
+
+
+class Run(NamedTuple):
+    """What one run showed: microseconds of each handover, and the CPU of who handed over."""
+
+    handovers_us: list[float]
+    cpu: float
+
+
+def run() -> list[bool]:
+    """Handovers at both quotas, and the daemon's CPU at each."""
+    results = []
+    for quota_ns in _QUOTAS_NS:
+        daemon, floor = [], []
+        for _ in range(_ROUNDS):
+            floor.append(_run(quota_ns, is_floor=True))
+            daemon.append(_run(quota_ns, is_floor=False))
+        results += _report(quota_ns, daemon, floor)
+    return results
+
+
+def _report(quota_ns: int, daemon: Sequence[Run], floor: Sequence[Run]) -> list[bool]:
+    ours = [us for run in daemon for us in run.handovers_us]
+    theirs = [us for run in floor for us in run.handovers_us]
+    title = f"{_GPUS} GPUs x {_CLIENTS} clients, quota {quota_ns / 1e6:g} ms"
+    both = {"handovers": len(ours), "floor_us": _summary(theirs), "daemon_us": _summary(ours)}
+    middle, tail, least = statistics.median(ours), _percentile(ours, 99), _percentile(theirs, 99)
+    cpu = statistics.mean(run.cpu for run in daemon)
+    return [
+        line(
+            f"token: drained to next client runs, median us, {title}",
+            f"at most {_MEDIAN_GOAL_US:g}",
+            middle,
+            met=middle <= _MEDIAN_GOAL_US,
+            **both,
+        ),
+        line(
+            f"token: drained to next client runs, p99 us above that of a C ping-pong, {title}",
+            f"at most {_TAIL_GOAL_US:g}",
+            tail - least,
+            met=tail - least <= _TAIL_GOAL_US,
+        ),
+        line(
+            f"token: the daemon's CPU, share of a core, {title}",
+            f"at most {_CPU_GOALS[quota_ns]:g}",
+            cpu,
+            met=cpu <= _CPU_GOALS[quota_ns],
+            floor=round(statistics.mean(run.cpu for run in floor), 4),
+        ),
+    ]
+
+
+def _run(quota_ns: int, *, is_floor: bool) -> Run:
+    with tempfile.TemporaryDirectory(prefix="ks-", dir="/dev/shm") as folder:
+        paths = Paths(Path(folder))
+        paths.make()
+        names = [f"{gpu}-{client}" for gpu in range(_GPUS) for client in range(_CLIENTS)]
+        serve = _floor if is_floor else _daemon
+        with serve(paths, names, quota_ns) as pid:
+            clients = [_client(paths, name) for name in names]
+            time.sleep(_SECONDS / 4)  # they have all come in
+            before, start = _cpu_seconds(pid), time.monotonic()
+            time.sleep(_SECONDS / 2)
+            cpu = (_cpu_seconds(pid) - before) / (time.monotonic() - start)
+            said = [client.communicate(timeout=60)[0] for client in clients]
+    handovers = []
+    for gpu in range(_GPUS):
+        handovers += _handovers(said[gpu * _CLIENTS : (gpu + 1) * _CLIENTS])
+    return Run(handovers, cpu)
+
+
+@contextlib.contextmanager
+def _daemon(paths: Paths, names: Sequence[str], quota_ns: int) -> Iterator[int]:
+    command = [sys.executable, "-m", "kubeshare.tokens", "--run-folder", str(paths.root)]
+    for name in names:
+        write_grant(paths, _grant(name, quota_ns))
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:
+        try:
+            for name in names:
+                wait_status(paths, name, 30)
+            yield process.pid
+        finally:
+            process.terminate()
+
+
+@contextlib.contextmanager
+def _floor(paths: Paths, names: Sequence[str], quota_ns: int) -> Iterator[int]:
+    for name in names:
+        paths.claim(name).mkdir()
+        # The stand-in reads which GPU a page is of; all else is its own.
+        uuid = int(name.split("-")[0]).to_bytes(16, "little")
+        (paths.claim(name) / "page").write_bytes(bytes(64 + 40) + uuid + bytes(8))
+    command = [str(native.path("tests/token-turns")), "--floor", str(quota_ns // 1000)]
+    command += [str(paths.claim(name)) for name in names]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdout.readline()
+        yield process.pid
+        process.stdin.close()
+
+
+def _grant(name: str, quota_ns: int) -> Grant:
+    gpu = GrantedGpu(
+        uuid=f"GPU-00000000-0000-4000-8000-{int(name.split('-', maxsplit=1)[0]):012x}",
+        memory_total=2**34,
+        request=1_000_000 // _CLIENTS,
+        limit=1_000_000,
+        memory=2**30,
+    )
+    return Grant(version=GRANT_VERSION, claim=name, gpus=(gpu,), quota_ns=quota_ns)
+
+
+def _client(paths: Paths, name: str) -> "subprocess.Popen[str]":
+    command = [str(native.path("tests/token-turns")), str(paths.claim(name)), str(_SECONDS)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+
+
+def _cpu_seconds(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def _handovers(said: Sequence[str]) -> list[float]:
+    """From each drain on a GPU to the moment when another client was let in, us."""
+    events = [
+        (int(at), what, client)
+        for client, text in enumerate(said)
+        for what, at in (entry.split() for entry in text.splitlines())
+    ]
+    found, drain = [], None
+    for at, what, client in sorted(events):
+        if what == "out":
+            drain = (at, client)
+        elif drain is not None and drain[1] != client:
+            found.append((at - drain[0]) / 1000)
+            drain = None
+    return found
+
+
+def _percentile(values: Sequence[float], percent: int) -> float:
+    return statistics.quantiles(values, n=100)[percent - 1]
+
+
+def _summary(values: Sequence[float]) -> dict[str, float]:
+    return {
+        "p50": round(statistics.median(values), 1),
+        "p90": round(_percentile(values, 90), 1),
+        "p99": round(_percentile(values, 99), 1),
+    }
