@@ -22,6 +22,11 @@ $(FAKEGPU)/libnvidia-ml.so.1: LIBS := -ldl -Wl,-Bsymbolic,-z,nodelete
 $(FAKEGPU)/libnvidia-ml.so.1: $(call fakegpu_objects,$(FAKEGPU_NVML:%=nvml/%)) $(FAKEGPU_ENGINE_OBJECTS)
 	$(library)
 
+# Beside the libraries: it goes where they go.
+$(FAKEGPU)/nvidia-smi: LIBS := -ldl
+$(FAKEGPU)/nvidia-smi: $(call fakegpu_objects,$(patsubst fakegpu/%.c,%,$(wildcard fakegpu/smi/*.c)))
+	$(program)
+
 $(BUILD)/fakegpu-stat: LIBS := -ldl
 $(BUILD)/fakegpu-stat: $(call fakegpu_objects,stat/fakegpu_stat) $(FAKEGPU_ENGINE_OBJECTS)
 	$(program)
@@ -41,6 +46,7 @@ $(FAKEGPU)/profiles/%: fakegpu/profiles/%
 	@mkdir -p $(@D)
 	@cp $< $@
 
-TARGETS += $(FAKEGPU_PROFILES) $(BUILD)/tests/timeline_test $(FAKEGPU)/libcuda.so.1 $(FAKEGPU)/libnvidia-ml.so.1 $(BUILD)/fakegpu-stat $(BUILD)/burn
+TARGETS += $(FAKEGPU_PROFILES) $(BUILD)/tests/timeline_test $(FAKEGPU)/libcuda.so.1 $(FAKEGPU)/libnvidia-ml.so.1 $(FAKEGPU)/nvidia-smi \
+    $(BUILD)/fakegpu-stat $(BUILD)/burn
 CHECKED += $(BUILD)/fakegpu-stress $(BUILD)/fakegpu-stat $(BUILD)/burn
 SOURCES += $(wildcard fakegpu/*/*.[ch] examples/*.[ch])

@@ -107,7 +107,6 @@ static const struct {
     {CU_DEVICE_ATTRIBUTE_TEXTURE_ALIGNMENT,                             512                                     },
     {CU_DEVICE_ATTRIBUTE_GPU_OVERLAP,                                   1                                       },
     {CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY,                           1                                       },
-    {CU_DEVICE_ATTRIBUTE_COMPUTE_MODE,                                  0                                       },
     {CU_DEVICE_ATTRIBUTE_CONCURRENT_KERNELS,                            1                                       },
     {CU_DEVICE_ATTRIBUTE_ECC_ENABLED,                                   1                                       },
     {CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR,                THREADS_PER_MULTIPROCESSOR              },
@@ -143,6 +142,8 @@ static int attribute_of(const struct device *device, CUdevice_attribute attribut
         return model()->clock_khz;
     case CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT:
         return model()->multiprocessors;
+    case CU_DEVICE_ATTRIBUTE_COMPUTE_MODE:
+        return (int)driver.engine.profile.compute_mode;
     case CU_DEVICE_ATTRIBUTE_PCI_BUS_ID:
         return (int)profile_pci_bus(device->gpu);
     case CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE:

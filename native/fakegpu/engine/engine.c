@@ -38,6 +38,15 @@ static void lock_byte(int fd, off_t byte, short type) {
         ;
 }
 
+static void sample(struct gpu *state, uint64_t now) {
+    if (now - state->sampled_ns[0] < SAMPLE_NS)
+        return;
+    state->sampled_ns[1] = state->sampled_ns[0];
+    state->sampled_busy_ns[1] = state->sampled_busy_ns[0];
+    state->sampled_ns[0] = now;
+    state->sampled_busy_ns[0] = state->busy_ns;
+}
+
 uint64_t engine_enter(struct engine *engine, uint32_t gpu) {
     struct gpu *state = &engine->state->gpu[gpu];
     pthread_mutex_lock(&engine->mutex[gpu]);
@@ -47,6 +56,7 @@ uint64_t engine_enter(struct engine *engine, uint32_t gpu) {
     if (now - state->reaped_ns > REAP_NS)
         engine_reap(engine, gpu);
     timeline_advance(engine->state, state, now);
+    sample(state, now);
     const struct fault *fault = &engine->profile.faults[gpu];
     if (fault->xid != 0 && !state->planned && state->first_used_ns != 0 &&
         now - state->first_used_ns >= fault->after_ms * UINT64_C(1000000)) {

@@ -87,9 +87,9 @@ static uint64_t spread(uint64_t value) {
     return value ^ (value >> 31);
 }
 
-void profile_uuid(const struct profile *profile, unsigned gpu, uint8_t uuid[16]) {
+static void make_uuid(const struct profile *profile, uint64_t number, uint8_t uuid[16]) {
     uint64_t hash = hash_text(UINT64_C(0xcbf29ce484222325), profile->model.name);
-    hash = hash_text(hash, profile->seed) + gpu;
+    hash = hash_text(hash, profile->seed) + number;
     uint64_t words[2] = {spread(hash + UINT64_C(0x9e3779b97f4a7c15)),
                          spread(hash + UINT64_C(0x3c6ef372fe94f82a))};
     memcpy(uuid, words, 16);
@@ -98,12 +98,26 @@ void profile_uuid(const struct profile *profile, unsigned gpu, uint8_t uuid[16])
     uuid[8] = (uint8_t)((uuid[8] & 0x3f) | 0x80);
 }
 
+static void print_uuid(const char *prefix, const uint8_t u[16], char text[48]) {
+    snprintf(text, 48, "%s-%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x",
+             prefix, u[0], u[1], u[2], u[3], u[4], u[5], u[6], u[7], u[8], u[9], u[10], u[11],
+             u[12], u[13], u[14], u[15]);
+}
+
+void profile_uuid(const struct profile *profile, unsigned gpu, uint8_t uuid[16]) {
+    make_uuid(profile, gpu, uuid);
+}
+
 void profile_uuid_text(const struct profile *profile, unsigned gpu, char text[48]) {
-    uint8_t u[16];
-    profile_uuid(profile, gpu, u);
-    snprintf(text, 48, "GPU-%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x",
-             u[0], u[1], u[2], u[3], u[4], u[5], u[6], u[7], u[8], u[9], u[10], u[11], u[12], u[13],
-             u[14], u[15]);
+    uint8_t uuid[16];
+    make_uuid(profile, gpu, uuid);
+    print_uuid("GPU", uuid, text);
+}
+
+void profile_mig_text(const struct profile *profile, unsigned gpu, unsigned mig, char text[48]) {
+    uint8_t uuid[16];
+    make_uuid(profile, GPUS_MAX + gpu * MIGS_MAX + mig, uuid);
+    print_uuid("MIG", uuid, text);
 }
 
 unsigned profile_pci_bus(unsigned gpu) {

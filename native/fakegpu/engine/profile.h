@@ -14,6 +14,9 @@
  *   speed.fill = 750000   of fills
  *   speed.NV = 24000      between GPUs, over each NVLink
  *   speed.PIX = 12500     between GPUs that have none, by their PCI path: also PXB, PHB, NODE, SYS
+ *   compute_mode = default   or exclusive_process, prohibited: as NVML says it
+ *   mps = 0               1: every process is a client of an MPS server
+ *   mig.0 = 0             MIG devices that GPU 0 is cut into, up to 7
  *   sync_us = 0           that every synchronisation takes longer
  *   fault.0.xid = 79      an error of GPU 0 (13, 31, 48, 63, 64, 79, …) …
  *   fault.0.after_ms = 50 … this long after the first process came to it
@@ -50,6 +53,7 @@ enum path {
 };
 
 #define NUMA_NODES_MAX 8u
+#define MIGS_MAX       7u /* MIG devices of one GPU */
 
 /* How fast bytes move, in MB/s; 0: at once. */
 struct speeds {
@@ -80,6 +84,9 @@ struct profile {
     unsigned gpus;
     uint32_t kernel_us;
     uint32_t sync_us;
+    uint32_t mps;
+    uint32_t compute_mode; /* NVML's number */
+    uint32_t migs[GPUS_MAX];
     struct speeds speeds;
     struct fault faults[GPUS_MAX];
     uint64_t context_mib, module_mib;
@@ -107,6 +114,9 @@ const struct model *profile_models(void);
 
 /** The UUID of a GPU: 16 bytes that follow from model, index and seed. */
 void profile_uuid(const struct profile *profile, unsigned gpu, uint8_t uuid[16]);
+
+/** The UUID of one of a GPU's MIG devices, MIG-xxxxxxxx-… */
+void profile_mig_text(const struct profile *profile, unsigned gpu, unsigned mig, char text[48]);
 
 /** GPU-xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx */
 void profile_uuid_text(const struct profile *profile, unsigned gpu, char text[48]);

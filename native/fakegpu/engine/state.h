@@ -26,7 +26,8 @@
 #define PROCESSES_MAX 4096u /* remembered, the living and the dead */
 #define QUEUE_DEPTH   1024u /* kernels of one process waiting on one GPU */
 #define SLICE_NS      UINT64_C(1000000)
-#define XIDS_MAX      32u /* errors of one GPU that are remembered */
+#define SAMPLE_NS     UINT64_C(167000000) /* as NVML documents its sample period, at most 1 s */
+#define XIDS_MAX      32u                 /* errors of one GPU that are remembered */
 
 /* Bytes of the file whose record locks mean something. */
 #define LOCK_PROCESSES    0                 /* the list of processes */
@@ -83,11 +84,13 @@ struct gpu {
     uint64_t busy_ns;
     uint64_t reaped_ns;                  /* when dead clients were last looked for */
     uint64_t attached[CLIENTS_MAX / 64]; /* which clients are in use */
-    uint64_t first_used_ns;              /* 0: never */
-    uint64_t allocations;                /* asked for so far */
-    uint32_t planned;                    /* the profile's fault has happened */
-    uint32_t lost;                       /* it has fallen off the bus */
-    uint64_t xids;                       /* so far; the last are xid[(n - 1) % XIDS_MAX] */
+    uint64_t sampled_ns[2]; /* the last two looks at how busy it was, the older one second */
+    uint64_t sampled_busy_ns[2];
+    uint64_t first_used_ns; /* 0: never */
+    uint64_t allocations;   /* asked for so far */
+    uint32_t planned;       /* the profile's fault has happened */
+    uint32_t lost;          /* it has fallen off the bus */
+    uint64_t xids;          /* so far; the last are xid[(n - 1) % XIDS_MAX] */
     struct xid xid[XIDS_MAX];
     struct step step;
     struct client client[CLIENTS_MAX];

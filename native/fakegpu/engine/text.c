@@ -136,10 +136,28 @@ static bool set_fault(struct profile *profile, const struct place *place, const 
     return true;
 }
 
+static bool set_compute_mode(struct profile *profile, const struct place *place,
+                             const char *value) {
+    static const char *const modes[] = {"default", NULL, "prohibited", "exclusive_process"};
+    for (uint32_t mode = 0; mode < sizeof modes / sizeof *modes; mode++) {
+        if (modes[mode] != NULL && strcmp(modes[mode], value) == 0) {
+            profile->compute_mode = mode;
+            return true;
+        }
+    }
+    return wrong_value(place, value, "default, exclusive_process or prohibited");
+}
+
 static bool set_numbered(struct profile *profile, const struct place *place, const char *value) {
     unsigned index;
     unsigned long node;
     char rest;
+    if (sscanf(place->key, "mig.%u%c", &index, &rest) == 1 && index < GPUS_MAX) {
+        if (!profile_number(value, 0, MIGS_MAX, &node))
+            return wrong_value(place, value, "a number of MIG devices from 0 to 7");
+        profile->migs[index] = (uint32_t)node;
+        return true;
+    }
     if (sscanf(place->key, "numa.%u%c", &index, &rest) == 1 && index < GPUS_MAX) {
         if (!profile_number(value, 0, NUMA_NODES_MAX - 1, &node))
             return wrong_value(place, value, "a NUMA node from 0 to 7");
@@ -171,6 +189,7 @@ static const struct number {
 #define SPEED(name, field)                                                                         \
     FIELD("speed." name, speeds.field, 0, 10000000, "MB/s from 0 to 10000000")
     FIELD("kernel_us", kernel_us, 1, 60000000, "microseconds from 1 to 60000000"),
+    FIELD("mps", mps, 0, 1, "0 or 1"),
     FIELD("sync_us", sync_us, 0, 60000000, "microseconds from 0 to 60000000"),
     SPEED("host", host),
     SPEED("copy", copy),
@@ -238,6 +257,8 @@ static bool set(struct profile *profile, const struct place *place, const char *
     if (strcmp(place->key, "link") == 0 || strncmp(place->key, "link.", 5) == 0 ||
         strncmp(place->key, "pci.", 4) == 0)
         return set_link(profile, place, value);
+    if (strcmp(place->key, "compute_mode") == 0)
+        return set_compute_mode(profile, place, value);
     if (strncmp(place->key, "fault.", 6) == 0)
         return set_fault(profile, place, value);
     return set_numbered(profile, place, value);

@@ -35,7 +35,11 @@ typedef enum nvmlEnableState_enum {
 } nvmlEnableState_t;
 
 typedef enum nvmlBrandType_enum { NVML_BRAND_TESLA = 2 } nvmlBrandType_t;
-typedef enum nvmlComputeMode_enum { NVML_COMPUTEMODE_DEFAULT = 0 } nvmlComputeMode_t;
+typedef enum nvmlComputeMode_enum {
+    NVML_COMPUTEMODE_DEFAULT = 0,
+    NVML_COMPUTEMODE_PROHIBITED = 2,
+    NVML_COMPUTEMODE_EXCLUSIVE_PROCESS = 3
+} nvmlComputeMode_t;
 typedef unsigned int nvmlDeviceArchitecture_t;
 #define NVML_DEVICE_ARCH_VOLTA 5
 

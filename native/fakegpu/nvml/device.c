@@ -5,15 +5,20 @@
 
 #include "machine.h"
 
-/* What NVML documents as the sample period of its utilisation, at most 1 s. */
-#define SAMPLE_NS UINT64_C(167000000)
-
 nvmlReturn_t check_handle(nvmlDevice_t device) {
     TRY(machine_ready());
     for (unsigned i = 0; i < machine.device_count; i++)
-        if (device == &machine.devices[i])
+        if (device == &machine.devices[i] ||
+            (device >= machine.migs[i] && device < machine.migs[i] + migs_of(&machine.devices[i])))
             return NVML_SUCCESS;
     return NVML_ERROR_INVALID_ARGUMENT;
+}
+
+unsigned place_of(nvmlDevice_t device) {
+    unsigned place = 0;
+    while (machine.devices[place].gpu != device->gpu)
+        place++;
+    return place;
 }
 
 static const struct gpu *gpu_of(nvmlDevice_t device) {
@@ -33,13 +38,6 @@ nvmlReturn_t check_device(nvmlDevice_t device) {
     if (machine.engine.profile.faults[device->gpu].xid != 0)
         xids_of(device);
     REQUIRE(!__atomic_load_n(&gpu_of(device)->lost, __ATOMIC_RELAXED), NVML_ERROR_GPU_IS_LOST);
-    return NVML_SUCCESS;
-}
-
-static nvmlReturn_t answer(char *text, unsigned length, const char *value) {
-    REQUIRE(text != NULL, NVML_ERROR_INVALID_ARGUMENT);
-    REQUIRE(strlen(value) < length, NVML_ERROR_INSUFFICIENT_SIZE);
-    strcpy(text, value);
     return NVML_SUCCESS;
 }
 
@@ -70,6 +68,8 @@ API nvmlDeviceGetHandleByIndex(unsigned int index, nvmlDevice_t *device) {
 API nvmlDeviceGetHandleByUUID(const char *uuid, nvmlDevice_t *device) {
     TRY(machine_ready());
     REQUIRE(uuid != NULL && device != NULL, NVML_ERROR_INVALID_ARGUMENT);
+    if (strncmp(uuid, "MIG-", 4) == 0)
+        return find_mig(uuid, device);
     for (unsigned i = 0; i < machine.device_count; i++) {
         if (strcmp(gpu_of(&machine.devices[i])->uuid, uuid) == 0) {
             *device = &machine.devices[i];
@@ -104,18 +104,25 @@ API nvmlDeviceGetHandleByPciBusId(const char *id, nvmlDevice_t *device) {
 
 API nvmlDeviceGetName(nvmlDevice_t device, char *name, unsigned int length) {
     TRY(check_handle(device));
-    return answer(name, length, gpu_of(device)->model);
+    char whole[128];
+    snprintf(whole, sizeof whole, "%.80s MIG %ug", gpu_of(device)->model,
+             MIGS_MAX / (device->mig == 0 ? 1 : migs_of(device)));
+    return answer_text(name, length, device->mig == 0 ? gpu_of(device)->model : whole);
 }
 
 API nvmlDeviceGetUUID(nvmlDevice_t device, char *uuid, unsigned int length) {
     TRY(check_handle(device));
-    return answer(uuid, length, gpu_of(device)->uuid);
+    char own[48];
+    if (device->mig == 0)
+        return answer_text(uuid, length, gpu_of(device)->uuid);
+    profile_mig_text(&machine.engine.profile, device->gpu, device->mig - 1, own);
+    return answer_text(uuid, length, own);
 }
 
 API nvmlDeviceGetIndex(nvmlDevice_t device, unsigned int *index) {
     TRY(check_handle(device));
     REQUIRE(index != NULL, NVML_ERROR_INVALID_ARGUMENT);
-    *index = (unsigned)(device - machine.devices);
+    *index = device->mig == 0 ? place_of(device) : device->mig - 1;
     return NVML_SUCCESS;
 }
 
@@ -175,43 +182,6 @@ API nvmlDeviceGetCudaComputeCapability(nvmlDevice_t device, int *major, int *min
     return NVML_SUCCESS;
 }
 
-/* ---- modes ------------------------------------------------------------------- */
-
-API nvmlDeviceGetComputeMode(nvmlDevice_t device, nvmlComputeMode_t *mode) {
-    TRY(check_device(device));
-    REQUIRE(mode != NULL, NVML_ERROR_INVALID_ARGUMENT);
-    *mode = NVML_COMPUTEMODE_DEFAULT;
-    return NVML_SUCCESS;
-}
-
-API nvmlDeviceGetPersistenceMode(nvmlDevice_t device, nvmlEnableState_t *mode) {
-    TRY(check_device(device));
-    REQUIRE(mode != NULL, NVML_ERROR_INVALID_ARGUMENT);
-    *mode = NVML_FEATURE_ENABLED;
-    return NVML_SUCCESS;
-}
-
-/* The models here are older than MIG. */
-API nvmlDeviceGetMigMode(nvmlDevice_t device, unsigned int *current, unsigned int *pending) {
-    TRY(check_device(device));
-    REQUIRE(current != NULL && pending != NULL, NVML_ERROR_INVALID_ARGUMENT);
-    return NVML_ERROR_NOT_SUPPORTED;
-}
-
-API nvmlDeviceGetMaxMigDeviceCount(nvmlDevice_t device, unsigned int *count) {
-    TRY(check_device(device));
-    REQUIRE(count != NULL, NVML_ERROR_INVALID_ARGUMENT);
-    *count = 0;
-    return NVML_SUCCESS;
-}
-
-API nvmlDeviceIsMigDeviceHandle(nvmlDevice_t device, unsigned int *is_mig) {
-    TRY(check_device(device));
-    REQUIRE(is_mig != NULL, NVML_ERROR_INVALID_ARGUMENT);
-    *is_mig = 0;
-    return NVML_SUCCESS;
-}
-
 /* ---- memory -------------------------------------------------------------------- */
 
 static uint64_t used(nvmlDevice_t device) {
@@ -225,8 +195,8 @@ static uint64_t used(nvmlDevice_t device) {
 API nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t *memory) {
     TRY(check_device(device));
     REQUIRE(memory != NULL, NVML_ERROR_INVALID_ARGUMENT);
-    memory->total = gpu_of(device)->memory_bytes;
-    memory->used = used(device);
+    memory->total = gpu_of(device)->memory_bytes / (device->mig == 0 ? 1 : migs_of(device));
+    memory->used = device->mig == 0 ? used(device) : 0;
     memory->free = memory->total - memory->used;
     return NVML_SUCCESS;
 }
@@ -282,21 +252,16 @@ API nvmlDeviceGetRemappedRows(nvmlDevice_t device, unsigned int *corrected,
 
 /* ---- utilisation ----------------------------------------------------------------- */
 
-/* Over the time since the last sample, where that is long enough to say anything. */
+/* Since the older of the last two samples, which all processes share. */
 API nvmlDeviceGetUtilizationRates(nvmlDevice_t device, nvmlUtilization_t *utilisation) {
     TRY(check_device(device));
     REQUIRE(utilisation != NULL, NVML_ERROR_INVALID_ARGUMENT);
     uint64_t now = engine_enter(&machine.engine, device->gpu);
-    uint64_t busy_ns = gpu_of(device)->busy_ns;
-    uint64_t elapsed_ns = now - device->sampled_ns;
-    if (device->sampled_ns != 0 && elapsed_ns >= SAMPLE_NS)
-        device->utilisation = (unsigned)((busy_ns - device->sampled_busy_ns) * 100 / elapsed_ns);
-    if (device->sampled_ns == 0 || elapsed_ns >= SAMPLE_NS) {
-        device->sampled_ns = now;
-        device->sampled_busy_ns = busy_ns;
-    }
-    utilisation->gpu = device->utilisation;
+    const struct gpu *gpu = gpu_of(device);
+    uint64_t busy_ns = gpu->busy_ns - gpu->sampled_busy_ns[1];
+    uint64_t elapsed_ns = now - gpu->sampled_ns[1];
     engine_leave(&machine.engine, device->gpu);
+    utilisation->gpu = (unsigned)(busy_ns * 100 / elapsed_ns);
     utilisation->memory = 0;
     return NVML_SUCCESS;
 }

@@ -44,7 +44,7 @@ API nvmlDeviceRegisterEvents(nvmlDevice_t device, unsigned long long types, nvml
     REQUIRE(set != NULL, NVML_ERROR_INVALID_ARGUMENT);
     REQUIRE((types & ~(unsigned long long)nvmlEventTypeXidCriticalError) == 0,
             NVML_ERROR_NOT_SUPPORTED);
-    struct watched *watched = &set->watched[device - machine.devices];
+    struct watched *watched = &set->watched[place_of(device)];
     if (types != 0)
         *watched = (struct watched){true, xids_of(device)};
     return NVML_SUCCESS;

@@ -33,12 +33,10 @@
             return (error);                                                                        \
     } while (0)
 
-/* A visible GPU; its address is the handle. */
+/* A visible GPU, or one of its MIG devices; its address is the handle. */
 struct nvmlDevice_st {
-    uint32_t gpu;        /* in the engine, and its minor number */
-    uint64_t sampled_ns; /* of the utilisation below */
-    uint64_t sampled_busy_ns;
-    unsigned utilisation; /* per cent, over the last sample period */
+    uint32_t gpu; /* in the engine, and its minor number */
+    unsigned mig; /* 0: the GPU itself; else which of its MIG devices, from 1 */
 };
 
 struct machine {
@@ -48,6 +46,7 @@ struct machine {
     struct engine engine;
     struct nvmlDevice_st devices[GPUS_MAX];
     unsigned device_count;
+    struct nvmlDevice_st migs[GPUS_MAX][MIGS_MAX]; /* by the place of their GPU */
 };
 
 extern struct machine machine;
@@ -60,6 +59,18 @@ nvmlReturn_t check_device(nvmlDevice_t device);
 
 /** The same for what is known of a GPU that is lost: who it was. */
 nvmlReturn_t check_handle(nvmlDevice_t device);
+
+/** The place of a handle's GPU among the visible ones. */
+unsigned place_of(nvmlDevice_t device);
+
+/** How many MIG devices a handle's GPU has. */
+unsigned migs_of(nvmlDevice_t device);
+
+/** A MIG device by its UUID. */
+nvmlReturn_t find_mig(const char *uuid, nvmlDevice_t *device);
+
+/** Writes a text where it fits. */
+nvmlReturn_t answer_text(char *text, unsigned length, const char *value);
 
 /** The errors of a GPU that an event set may not have seen. */
 uint64_t xids_of(nvmlDevice_t device);

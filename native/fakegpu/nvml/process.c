@@ -102,3 +102,24 @@ API nvmlDeviceGetGraphicsRunningProcesses_v3(nvmlDevice_t device, unsigned int *
     (void)infos;
     return none(device, count);
 }
+
+/* ---- clients of an MPS server: all, where the profile says that there is one -------------- */
+
+API nvmlDeviceGetMPSComputeRunningProcesses(nvmlDevice_t device, unsigned int *count,
+                                            nvmlProcessInfo_v1_t *infos) {
+    return machine.engine.profile.mps == 0
+               ? none(device, count)
+               : nvmlDeviceGetComputeRunningProcesses(device, count, infos);
+}
+
+API nvmlDeviceGetMPSComputeRunningProcesses_v2(nvmlDevice_t device, unsigned int *count,
+                                               nvmlProcessInfo_v2_t *infos) {
+    return machine.engine.profile.mps == 0
+               ? none(device, count)
+               : nvmlDeviceGetComputeRunningProcesses_v2(device, count, infos);
+}
+
+API nvmlDeviceGetMPSComputeRunningProcesses_v3(nvmlDevice_t device, unsigned int *count,
+                                               nvmlProcessInfo_t *infos) {
+    return nvmlDeviceGetMPSComputeRunningProcesses_v2(device, count, infos);
+}

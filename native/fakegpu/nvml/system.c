@@ -16,6 +16,12 @@ static void after_fork_in_child(void) {
     pthread_mutex_init(&machine.lock, NULL);
 }
 
+static void show(unsigned place, uint32_t gpu) {
+    machine.devices[place].gpu = gpu;
+    for (unsigned mig = 0; mig < MIGS_MAX; mig++)
+        machine.migs[place][mig] = (struct nvmlDevice_st){.gpu = gpu, .mig = mig + 1};
+}
+
 /* Opens the state where it is not open; again in the child of a fork, which must not share its
  * parent's locks. machine.lock held. */
 static nvmlReturn_t open_machine(void) {
@@ -35,7 +41,7 @@ static nvmlReturn_t open_machine(void) {
     }
     machine.device_count = engine_present(&machine.engine, present);
     for (unsigned i = 0; i < machine.device_count; i++)
-        machine.devices[i].gpu = present[i];
+        show(i, present[i]);
     if (first)
         pthread_atfork(NULL, NULL, after_fork_in_child);
     return NVML_SUCCESS;
@@ -103,7 +109,7 @@ __attribute__((visibility("default"))) const char *nvmlErrorString(nvmlReturn_t 
     return "Unknown Error";
 }
 
-static nvmlReturn_t answer(char *text, unsigned length, const char *value) {
+nvmlReturn_t answer_text(char *text, unsigned length, const char *value) {
     REQUIRE(text != NULL, NVML_ERROR_INVALID_ARGUMENT);
     REQUIRE(strlen(value) < length, NVML_ERROR_INSUFFICIENT_SIZE);
     strcpy(text, value);
@@ -112,11 +118,11 @@ static nvmlReturn_t answer(char *text, unsigned length, const char *value) {
 
 API nvmlSystemGetDriverVersion(char *version, unsigned int length) {
     TRY(machine_ready());
-    return answer(version, length, DRIVER_VERSION);
+    return answer_text(version, length, DRIVER_VERSION);
 }
 
 API nvmlSystemGetNVMLVersion(char *version, unsigned int length) {
-    return answer(version, length, NVML_VERSION);
+    return answer_text(version, length, NVML_VERSION);
 }
 
 API nvmlSystemGetCudaDriverVersion_v2(int *version) {
@@ -139,5 +145,5 @@ API nvmlSystemGetProcessName(unsigned int pid, char *name, unsigned int length) 
     size_t bytes = fread(line, 1, sizeof line - 1, file);
     fclose(file);
     line[bytes] = '\0';
-    return answer(name, length, line);
+    return answer_text(name, length, line);
 }

@@ -17,6 +17,8 @@ KIND = "nvidia.com/gpu"
 _VERSION = "0.6.0"
 _LIBRARIES = ("libcuda.so.1", "libnvidia-ml.so.1")
 _LIBRARY_FOLDER = Path("/usr/lib/x86_64-linux-gnu")
+_TOOL = "nvidia-smi"
+_TOOL_FOLDER = Path("/usr/bin")
 _PROFILE = "/run/fakegpu/profile"
 _STATE = "/run/fakegpu/state"
 _READ_ONLY = ["ro", "nosuid", "nodev", "rbind", "rprivate"]
@@ -31,7 +33,7 @@ def cdi_spec(
     Args:
         profile: a profile's file, or a name like ``V100x2``.
         state: the node's state folder; it must exist when a container starts.
-        libraries: the folder on the node that has the two libraries.
+        libraries: the folder on the node that has the two libraries and `nvidia-smi`.
         seed: as in the node's own profile, so that all agree on the UUIDs.
         kind: of the devices.
 
@@ -70,6 +72,7 @@ def _edits(profile: str | Path, state: str | Path, libraries: Path, seed: str) -
     """What every container with one of the GPUs gets."""
     variables = settings(profile, seed=seed)
     mounts = [_mount(libraries / name, _LIBRARY_FOLDER / name, _READ_ONLY) for name in _LIBRARIES]
+    mounts.append(_mount(libraries / _TOOL, _TOOL_FOLDER / _TOOL, _READ_ONLY))
     mounts.append(_mount(state, _STATE, _WRITABLE))
     if Path(profile).is_file():
         mounts.append(_mount(variables["FAKEGPU_PROFILE"], _PROFILE, _READ_ONLY))

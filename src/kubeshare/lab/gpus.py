@@ -27,7 +27,7 @@ DRIVER_ROOT = Path("/run/nvidia/driver")
 _LIBRARIES = "usr/lib64"
 _STATE = "run/fakegpu"
 _PROFILE = "fakegpu.profile"
-_DRIVER_FILES = ("libcuda.so.1", "libnvidia-ml.so.1")
+_DRIVER_FILES = ("libcuda.so.1", "libnvidia-ml.so.1", "nvidia-smi")
 _NAME = re.compile(r"(?P<model>.+)x(?P<count>[0-9]+)")
 
 

@@ -192,3 +192,34 @@ def test_nvml_works_in_the_child_of_a_fork(tmp_path: Path) -> None:
         "answer = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])",
     )
     assert answer == 16
+
+
+def test_mig_devices_have_handles_of_their_own(tmp_path: Path) -> None:
+    profile = tmp_path / "cut.profile"
+    profile.write_text("model = V100\nmig.0 = 2\n")
+    answer = nvml(
+        tmp_path / "state",
+        profile,
+        HANDLES + "mig = nvml.nvmlDeviceGetMigDeviceHandleByIndex(all[0], 1)\n"
+        "uuid = nvml.nvmlDeviceGetUUID(mig)\n"
+        "again = nvml.nvmlDeviceGetHandleByUUID(uuid)\n"
+        "answer = [nvml.nvmlDeviceGetMigMode(all[0]), nvml.nvmlDeviceIsMigDeviceHandle(mig).value,"
+        " uuid[:4], nvml.nvmlDeviceGetUUID(again) == uuid,"
+        " nvml.nvmlDeviceGetMemoryInfo(mig).total >> 30,"
+        " nvml.nvmlDeviceGetUUID(nvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle(mig))[:4]]",
+    )
+    assert answer == [[1, 1], 1, "MIG-", True, 8, "GPU-"]
+
+
+def test_where_mps_serves_every_process_is_its_client(tmp_path: Path) -> None:
+    profile = tmp_path / "mps.profile"
+    profile.write_text("model = V100\nmps = 1\ncompute_mode = exclusive_process\n")
+    with Client(tmp_path / "state", str(profile)) as client:
+        answer = nvml(
+            tmp_path / "state",
+            profile,
+            HANDLES + "answer = [[p.pid for p in"
+            " nvml.nvmlDeviceGetMPSComputeRunningProcesses_v3(all[0])],"
+            " nvml.nvmlDeviceGetComputeMode(all[0])]",
+        )
+        assert answer == [[client.pid], 3]
