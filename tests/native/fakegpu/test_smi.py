@@ -85,7 +85,7 @@ def test_how_busy_a_gpu_is_is_seen_by_who_looks_once(tmp_path: Path) -> None:
     with Client(tmp_path, "V100x2") as client:
         client("launch", 900_000)
         client.send("synchronize")
-        lines = []
+        lines: list[str] = []
         while not lines or (int(lines[-1]) < 50 and len(lines) < 200):
             query = ("-i", "0", "--query-gpu=utilization.gpu", "--format=csv,noheader,nounits")
             lines.append(smi(tmp_path, *query))
