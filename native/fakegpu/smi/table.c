@@ -76,8 +76,8 @@ int print_table(const struct chosen *gpus, unsigned count) {
     nvml.nvmlSystemGetCudaDriverVersion_v2(&cuda);
     strftime(now, sizeof now, "%a %b %e %H:%M:%S %Y", localtime_r(&seconds, &local));
     printf("%s\n%s\n", now, RULE);
-    print_line("NVIDIA-SMI of the fake GPU    Driver Version: %-12s CUDA Version: %d.%d",
-               version, cuda / 1000, cuda % 1000 / 10);
+    print_line("NVIDIA-SMI of the fake GPU    Driver Version: %-12s CUDA Version: %d.%d", version,
+               cuda / 1000, cuda % 1000 / 10);
     puts(RULE);
     print_line("%3s  %-32s %-16s %24s", "GPU", "Name", "Bus-Id", "Memory-Usage");
     print_line("%3s  %-32s %-16s %24s", "", "MIG", "Compute M.", "GPU-Util");
