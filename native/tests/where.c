@@ -12,6 +12,8 @@
  *   address NAME VERSION FLAGS      cuGetProcAddress, five arguments
  *   address-v1 NAME VERSION FLAGS   cuGetProcAddress, four arguments; both were themselves found
  *                                   by cuGetProcAddress
+ *   call NAME VERSION               calls what cuGetProcAddress gives, with two pointers to eight
+ *                                   bytes; `result` is what it returns
  *   trampoline NAME                 dlsym of a library with functions named as the driver's
  *   constructed                     what a library's constructor found before main (constructor.c)
  *   next                            which marker RTLD_NEXT means in the library that asks
@@ -149,6 +151,14 @@ static void say_empty(void) {
            function == NULL ? "true" : "false", status);
 }
 
+static void say_call(char **words) {
+    char *question[] = {"address", words[1], words[2], "0"};
+    uint64_t one = 0, other = 0;
+    int (*function)(void *, void *);
+    *(void **)&function = by_address(question);
+    printf("{\"result\": %d}\n", function != NULL ? function(&one, &other) : -1);
+}
+
 static void answer(char **words, int count) {
     for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
         if (strcmp(words[0], ways[i].name) == 0 && count == ways[i].words) {
@@ -175,6 +185,8 @@ int main(void) {
             say_next();
         else if (strcmp(words[0], "empty") == 0)
             say_empty();
+        else if (strcmp(words[0], "call") == 0 && count == 3)
+            say_call(words);
         else
             answer(words, count);
     }

@@ -151,5 +151,9 @@ void *ks_swap_versioned(const char *base, int version, uint64_t flags, void *add
     int index = per_thread ? choose(range, version, true) : -1;
     if (index < 0)
         index = choose(range, version, false);
-    return index < 0 || hooks[index].ours == NULL ? address : hooks[index].ours;
+    if (index < 0 || hooks[index].ours == NULL)
+        return address;
+    if (exported(hooks[index].name, false) == NULL)
+        atomic_store_explicit(&real_functions[index], address, memory_order_relaxed);
+    return hooks[index].ours;
 }

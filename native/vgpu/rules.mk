@@ -75,6 +75,8 @@ $(BUILD)/tests/duty-test: $(BUILD)/obj/tests/duty_test.o $(BUILD)/obj/vgpu/duty.
 $(BUILD)/tests/work: $(BUILD)/obj/tests/work.o $(BUILD)/fakegpu/libcuda.so.1
 	$(program)
 
+$(BUILD)/tests/hidden/libcuda.so.1: $(BUILD)/obj/tests/hidden_driver.o
+	$(library)
 $(BUILD)/tests/stub/libnvidia-ml.so.1: $(BUILD)/obj/tests/nvml_stub.o
 	$(library)
 
@@ -83,7 +85,7 @@ VGPU_PROBES += $(BUILD)/tests/memory-storm $(BUILD)/tests/work
 TARGETS += $(VGPU_PROBES) $(BUILD)/launch-bench $(BUILD)/allocation-bench $(BUILD)/tests/duty-test
 TARGETS += $(BUILD)/tests/where $(BUILD)/tests/libtrampoline.so $(BUILD)/tests/libtrampoline-2.so
 TARGETS += $(BUILD)/tests/libdeepbind.so $(BUILD)/tests/libconstructor.so
-TARGETS += $(BUILD)/tests/stub/libnvidia-ml.so.1 $(BUILD)/tests/lives $(BUILD)/start-bench
+TARGETS += $(BUILD)/tests/hidden/libcuda.so.1 $(BUILD)/tests/stub/libnvidia-ml.so.1 $(BUILD)/tests/lives $(BUILD)/start-bench
 UNIT_TESTS := $(BUILD)/tests/array-size-test $(BUILD)/tests/allocations-test
 TARGETS += $(UNIT_TESTS)
 CHECKED += $(VGPU_PROBES) $(UNIT_TESTS)

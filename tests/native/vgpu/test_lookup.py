@@ -121,6 +121,35 @@ def test_the_path_by_which_the_driver_is_opened_makes_no_difference(where: Probe
             assert answer == {"file": OURS, "name": name, "error": False}
 
 
+@pytest.fixture
+def hidden(machine: Machine) -> Iterator[Probe]:
+    """A program on a driver that exports no function, and has one of an ABI that came later."""
+    libraries = f"{native.path('tests/hidden')}:{native.path('tests')}"
+    with machine.run(["where"], {"LD_LIBRARY_PATH": libraries}) as started:
+        yield started
+
+
+def test_a_function_that_the_driver_does_not_export_is_hooked_by_its_version(
+    hidden: Probe,
+) -> None:
+    answer = ask(hidden, "address", "cuMemGetInfo", 12000, 0)
+    assert answer == {"file": OURS, "name": "cuMemGetInfo_v2", "error": False}
+    answer = ask(hidden, "address", "cuMemGetInfo", 2000, 0)
+    assert answer == {"file": OURS, "name": "cuMemGetInfo", "error": False}
+
+
+def test_the_hook_of_such_a_function_calls_the_one_that_the_driver_gave(hidden: Probe) -> None:
+    assert ask(hidden, "call", "cuMemGetInfo", 12000) == {"result": 4201}
+
+
+def test_an_abi_that_is_newer_than_the_list_is_handed_out_as_it_is(hidden: Probe) -> None:
+    newer = ask(hidden, "address", "cuMemAlloc", 14000, 0)
+    assert newer == {"file": DRIVER, "name": "", "error": False}
+    assert ask(hidden, "call", "cuMemAlloc", 14000) == {"result": 4203}
+    known = ask(hidden, "address", "cuMemAlloc", 13900, 0)
+    assert known == {"file": OURS, "name": "cuMemAlloc_v2", "error": False}
+
+
 def test_the_empty_name_is_answered_by_the_driver(where: Probe) -> None:
     no_such_symbol = 1
     assert ask(where, "empty") == {"result": 0, "is_null": True, "status": no_such_symbol}
