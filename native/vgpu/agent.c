@@ -39,6 +39,7 @@
 #define LONGEST_PAUSE    (5 * KS_SECOND)
 #define WELCOME_TIMEOUT  1000 /* ms */
 #define IDLE_AFTER       (3 * KS_MILLISECOND)
+#define IDLE_WHEN_ALONE  (50 * KS_MILLISECOND)
 #define LOOK_EVERY       KS_MILLISECOND /* while idle time is watched for */
 #define NEVER            INT64_MAX
 #define PROTOCOL_OF_BUSY 2u
@@ -164,19 +165,31 @@ static bool is_on(unsigned cell) {
     return watches[cell].on;
 }
 
+/* Where nobody else wanted the GPU for a while, a pause of a few milliseconds is no reason to give
+ * it back, and to wait for it again. */
+static int64_t idle_after(unsigned cell) {
+    return ks_meter_is_on(cell) ? IDLE_AFTER : IDLE_WHEN_ALONE;
+}
+
+static bool is_in_use(unsigned cell, uint64_t launches) {
+    return ks_launches(cell) != launches || ks_is_launching() || ks_meter_is_waited_for(cell);
+}
+
 static void step_watch(unsigned cell) {
     struct watch *watch = &watches[cell];
-    const uint64_t launches = ks_launches(cell);
-    if (launches != watch->launches || ks_is_launching() || ks_meter_is_waited_for(cell)) {
-        watch->launches = launches;
+    int64_t end;
+    if (is_in_use(cell, watch->launches)) {
+        watch->launches = ks_launches(cell);
         watch->since = ks_now();
         return;
     }
-    /* At once, while the GPU is still busy: the event then has the time of its end, and not
-     * that of our next look. */
-    int64_t end;
-    if (ks_settle(cell, &end) && is_on(cell) && ks_launches(cell) == launches &&
-        !ks_meter_is_waited_for(cell) && ks_now() - watch->since >= IDLE_AFTER) {
+    /* Asked for at once, while the GPU is still busy: the event then has the time of its end, and
+     * not that of our next look. */
+    if (!ks_settle(cell, &end))
+        return;
+    const int64_t idle_since = end > watch->since ? end : watch->since;
+    if (ks_now() - idle_since >= idle_after(cell) && is_on(cell) &&
+        !is_in_use(cell, watch->launches)) {
         watch->on = false;
         send_message(KS_IDLE, cell, watch->epoch, end, 0);
     }

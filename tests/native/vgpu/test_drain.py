@@ -30,6 +30,14 @@ def begin_work(probe: Probe) -> int:
     return int(probe.do("launch", "kernel", 50_000, 1)["now_ns"])
 
 
+def is_end(time_ns: int, start_ns: int, busy_ns: int) -> bool:
+    """Whether the GPU, busy from the start on, was done then.
+
+    The start is read after the launch, later the busier the machine is.
+    """
+    return -20 * MILLISECOND_NS < time_ns - (start_ns + busy_ns) < MILLISECOND_NS
+
+
 def test_drained_comes_when_the_gpu_is_done_and_says_when_it_was(
     machine: Machine, claim: Claim, probe: Probe, connection: Connection
 ) -> None:
@@ -38,7 +46,7 @@ def test_drained_comes_when_the_gpu_is_done_and_says_when_it_was(
     drained = claim.drain(connection)
     busy_ns = machine.gpu()["busy_ns"]
     assert busy_ns == 200 * MILLISECOND_NS
-    assert abs(drained.time_ns - (start + busy_ns)) < MILLISECOND_NS
+    assert is_end(drained.time_ns, start, busy_ns)
 
 
 def test_a_second_turn_is_measured_as_well_as_the_first(
@@ -52,7 +60,7 @@ def test_a_second_turn_is_measured_as_well_as_the_first(
     probe.do("launch", "kernel", 1000, 99)
     drained = claim.drain(connection)
     used = machine.gpu()["busy_ns"] - before
-    assert abs(drained.time_ns - (start + used)) < MILLISECOND_NS
+    assert is_end(drained.time_ns, start, used)
 
 
 def test_launches_wait_while_the_gate_is_closing(
@@ -97,7 +105,7 @@ def test_idle_is_said_once_when_nothing_is_queued_any_more(
     connection.send(MessageType.WATCH, 0, claim.page.epoch(0))
     idle = connection.expect(MessageType.IDLE)
     assert idle.epoch == claim.page.epoch(0)
-    assert abs(idle.time_ns - (start + machine.gpu()["busy_ns"])) < MILLISECOND_NS
+    assert is_end(idle.time_ns, start, machine.gpu()["busy_ns"])
     assert claim.drain(connection).time_ns == idle.time_ns
 
 

@@ -67,4 +67,9 @@ def test_a_claim_that_has_the_gpu_to_itself_is_not_metered(
     busy_ns = machine.gpu()["busy_ns"]
     probe.do("launch", "kernel", 1000, 900)
     assert machine.gpu()["busy_ns"] - busy_ns < 600 * MILLISECOND_NS
+    # Nor does it give the GPU back for a pause of a few milliseconds.
+    connection.send(MessageType.WATCH, 0, claim.page.epoch(0))
+    probe.do("sync")
+    idle = connection.expect(MessageType.IDLE)
+    assert machine.stat()["now_ns"] - idle.time_ns > 45 * MILLISECOND_NS
     claim.drain(connection)
