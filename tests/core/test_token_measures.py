@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.token_simulation import MS, SECOND
-from kubeshare.core.token.entitlement import Allowance
-from kubeshare.core.token.usage import DecayedAverage
+from kubeshare.core.token.entitlement import Allowance, Guarantee, paced_grant_ns
+from kubeshare.core.token.usage import DecayedAverage, SlidingWindow
 
 HALF = 500_000
 MICROS = 1_000_000
@@ -43,3 +43,76 @@ def test_an_allowance_keeps_what_waiting_for_others_left_but_not_for_ever() -> N
     assert allowance.runs_out_after() == 200 * MS
     allowance.advance(3600 * SECOND, using=False)
     assert allowance.runs_out_after() == 400 * MS
+
+
+@given(st.lists(st.tuples(st.integers(0, SECOND), st.booleans()), max_size=40))
+def test_a_window_knows_exactly_what_was_used_within_it(pieces: list[tuple[int, bool]]) -> None:
+    window, now, used = SlidingWindow(0, 2 * SECOND), 0, []
+    for elapsed, using in pieces:
+        if using:
+            used.append((now, now + elapsed))
+        now += elapsed
+        window.advance(now, using=using)
+
+    within = sum(max(0, end - max(start, now - 2 * SECOND)) for start, end in used)
+    assert window.at(now, using=False) == pytest.approx(within / (2 * SECOND))
+
+
+def test_a_window_counts_a_use_that_goes_on_and_one_that_is_told_late() -> None:
+    window = SlidingWindow(0, 2 * SECOND)
+    window.advance(SECOND, using=False)
+
+    assert window.at(2 * SECOND, using=True) == 0.5
+    window.add(200 * MS, 600 * MS)
+    assert window.at(2 * SECOND, using=False) == pytest.approx(0.2)
+    assert window.at(2_400 * MS, using=False) == pytest.approx(0.1)
+
+
+@pytest.mark.parametrize(
+    ("share", "grant_ms"), [(0, 5), (1_000, 5), (20_000, 20), (100_000, 100), (900_000, 100)]
+)
+def test_small_shares_have_short_grants_so_that_they_come_once_a_second(
+    share: int, grant_ms: int
+) -> None:
+    assert paced_grant_ns(share, 100 * MS) == grant_ms * MS
+
+
+def test_a_guarantee_falls_behind_while_others_are_served_and_catches_up() -> None:
+    guarantee = Guarantee(300_000, 100 * MS, 0)
+    guarantee.wait(100 * MS, wanting=True)
+    assert guarantee.behind(100 * MS) == 30 * MS * MICROS
+
+    guarantee.use(150 * MS, 50 * MS, owing=True)
+
+    assert guarantee.behind(150 * MS) == -5 * MS * MICROS
+
+
+def test_a_guarantee_loses_nothing_while_the_gpu_serves_nobody() -> None:
+    guarantee = Guarantee(300_000, 100 * MS, 0)
+    guarantee.wait(0, wanting=True)
+
+    assert guarantee.behind(0) == 0
+
+
+def test_who_does_not_want_the_gpu_saves_one_grant_up_at_most() -> None:
+    guarantee = Guarantee(300_000, 100 * MS, 0)
+    guarantee.wait(60 * SECOND, wanting=False)
+
+    assert guarantee.behind(60 * SECOND) == 100 * MS * MICROS
+
+
+def test_use_that_nobody_missed_counts_for_one_grant_at_most() -> None:
+    guarantee = Guarantee(300_000, 100 * MS, 0)
+    guarantee.use(60 * SECOND, 60 * SECOND, owing=False)
+
+    assert guarantee.behind(60 * SECOND) == -100 * MS * MICROS
+
+
+def test_use_that_others_missed_is_a_debt_and_is_paid_back() -> None:
+    guarantee = Guarantee(300_000, 100 * MS, 0)
+    guarantee.use(2 * SECOND, 2 * SECOND, owing=True)
+    assert guarantee.behind(2 * SECOND) == -1_400 * MS * MICROS
+
+    guarantee.use(3 * SECOND, SECOND, owing=False)
+
+    assert guarantee.behind(3 * SECOND) == -1_100 * MS * MICROS

@@ -1,10 +1,13 @@
 """The shares that come out when jobs with always work wait for one GPU's token."""
 
+import sys
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from core.token_simulation import SECOND, Simulation
+from core.token_simulation import MS, SECOND, Simulation
+from kubeshare.core.token import DECAYED_AVERAGE, SLIDING_WINDOW, Measure
 
 
 def windows(simulation: Simulation, number: int = 3) -> list[dict[str, float]]:
@@ -58,6 +61,82 @@ def test_a_job_without_a_guarantee_takes_what_is_left() -> None:
 
     shares = simulation.shares(20 * SECOND)
     assert shares == pytest.approx({"guaranteed": 0.6, "scavenger": 0.4}, abs=0.01)
+
+
+def test_uneven_requests_come_out_as_they_are() -> None:
+    """Measured by an average alone the large one gets .78: it is served when it crosses a line."""
+    simulation = Simulation()
+    for name, request in (("large", 0.8), ("small", 0.1), ("other", 0.1)):
+        simulation.join(name, request, 1)
+    simulation.run(5 * SECOND)
+
+    shares = simulation.shares(30 * SECOND)
+    assert shares == pytest.approx({"large": 0.8, "small": 0.1, "other": 0.1}, abs=0.005)
+
+
+def test_a_long_kernels_debt_is_paid_back() -> None:
+    simulation = Simulation()
+    simulation.join("long", 0.3, 1).overrun_ns = lambda: 2 * SECOND
+    simulation.join("short", 0.7, 1)
+    simulation.run(10 * SECOND)
+
+    shares = simulation.shares(60 * SECOND)
+    assert shares["short"] == pytest.approx(0.7, abs=0.04)
+
+
+@pytest.mark.parametrize("number", [2, 8, 32])
+def test_a_newcomer_is_served_next(number: int) -> None:
+    simulation = Simulation()
+    for index in range(number):
+        simulation.join(str(index), 0.9 / number, 1)
+    simulation.run(5 * SECOND)
+
+    newcomer = simulation.join("new", 0.1, 1)
+    simulation.run(150 * MS)
+
+    assert newcomer.longest_wait_ns > 0
+    assert newcomer.wanted_ns is None
+
+
+@pytest.mark.parametrize("requests", [[0.8, 0.1, 0.1], [0.49, 0.49, 0.02], [0.125] * 8])
+def test_nobody_waits_longer_than_a_second_and_a_half(
+    requests: list[float], capsys: pytest.CaptureFixture[str]
+) -> None:
+    simulation = Simulation()
+    for index, request in enumerate(requests):
+        simulation.join(str(index), request, 1)
+    simulation.run(5 * SECOND)
+    for job in simulation.jobs.values():
+        job.longest_wait_ns = 0
+
+    simulation.run(60 * SECOND)
+
+    with capsys.disabled():
+        sys.stdout.write(f" {simulation.longest_wait_ns() / 1e6:.0f} ms")
+    assert simulation.longest_wait_ns() <= 1_500 * MS
+
+
+def test_the_papers_window_gives_the_same_shares_over_ten_seconds() -> None:
+    simulation = Simulation(measure=SLIDING_WINDOW)
+    for name, request, limit in (("a", 0.3, 0.6), ("b", 0.4, 0.6), ("c", 0.3, 0.5)):
+        simulation.join(name, request, limit)
+    simulation.run(20 * SECOND)
+
+    shares = simulation.shares(30 * SECOND)
+    assert shares == pytest.approx({"a": 0.3, "b": 0.4, "c": 0.3}, abs=0.01)
+
+
+@pytest.mark.parametrize(("measure", "served_ms"), [(DECAYED_AVERAGE, 600), (SLIDING_WINDOW, 5100)])
+def test_a_newcomer_storms_in_only_by_the_papers_window(measure: Measure, served_ms: int) -> None:
+    """For how long it is served without a pause, beside one that had the GPU alone."""
+    simulation = Simulation(measure=measure)
+    simulation.join("old", 0.3, 1)
+    simulation.run(20 * SECOND)
+    newcomer = simulation.join("new", 0.3, 1)
+    simulation.run(10 * SECOND)
+
+    longest = max(end - begin for _, begin, end in newcomer.uses) / MS
+    assert longest == pytest.approx(served_ms, rel=0.1)
 
 
 parts = st.lists(st.integers(5, 100), min_size=1, max_size=5).filter(lambda p: sum(p) <= 100)

@@ -141,8 +141,9 @@ class Arbiter:
         is_open = member.phase is Phase.OPEN
         if is_open and all(part.is_held for part in wanted):
             return actions
-        if member.start_waiting(wanted, now):
-            forget_booking(member)
+        if not member.start_waiting(wanted, now):
+            return actions
+        forget_booking(member)
         if is_open:
             self._turns.close(member, now, actions)
         return self._turns.wait(member, now, actions)

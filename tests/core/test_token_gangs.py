@@ -1,0 +1,170 @@
+"""Members that want several GPUs: all of them or none, nobody starves, little lies idle."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from core.token_simulation import MS, SECOND, Simulation
+from kubeshare.core.token import Arbiter, Close, Extend, Open, Shut
+
+HALF = (500_000, 1_000_000)
+A, B, C = "gpu-a", "gpu-b", "gpu-c"
+
+
+def settled(simulation: Simulation) -> None:
+    simulation.run(5 * SECOND)
+
+
+def test_gates_of_a_gang_open_in_the_order_of_the_gpus() -> None:
+    arbiter = Arbiter()
+    arbiter.add("g", {B: HALF, A: HALF}, 0)
+
+    assert arbiter.want("g", 0) == [Open("g", A, 100 * MS), Open("g", B, 100 * MS)]
+
+
+def test_a_member_holds_those_gpus_only_that_it_wants() -> None:
+    arbiter = Arbiter()
+    arbiter.add("g", {A: HALF, B: HALF}, 0)
+
+    assert arbiter.want("g", 0, [B]) == [Open("g", B, 100 * MS)]
+    assert arbiter.want("g", 1, [B]) == []
+
+
+def test_a_member_that_wants_one_more_gives_up_what_it_has_and_gets_all() -> None:
+    arbiter = Arbiter()
+    arbiter.add("g", {A: HALF, B: HALF}, 0)
+    arbiter.want("g", 0, [A])
+
+    assert arbiter.want("g", 10 * MS, [A, B]) == [Close("g", A)]
+    assert arbiter.drained("g", A, 11 * MS, 11 * MS) == [
+        Shut("g", A),
+        Open("g", A, 111 * MS),
+        Open("g", B, 111 * MS),
+    ]
+
+
+def booked() -> Arbiter:
+    """`a` holds one GPU till 100 ms, `b` the other till 130 ms, and `g` is to have both then."""
+    arbiter = Arbiter()
+    for name, gpus in (("a", [A]), ("b", [B]), ("g", [A, B])):
+        arbiter.add(name, dict.fromkeys(gpus, HALF), 0)
+    arbiter.want("a", 0)
+    arbiter.want("b", 30 * MS)
+    assert arbiter.want("g", 40 * MS) == []
+    return arbiter
+
+
+def test_the_lease_that_ends_first_is_extended_till_the_gang_can_have_all() -> None:
+    arbiter = booked()
+
+    assert arbiter.tick(100 * MS) == [Extend("a", A, 130 * MS)]
+    assert arbiter.tick(130 * MS) == [Close("a", A), Close("b", B)]
+    assert arbiter.drained("a", A, 131 * MS, 131 * MS) == [Shut("a", A)]
+    opened = arbiter.drained("b", B, 132 * MS, 132 * MS)
+    assert [action.gpu for action in opened if isinstance(action, Open)] == [A, B]
+
+
+def test_what_a_gang_has_booked_is_lent_to_others_till_then() -> None:
+    arbiter = booked()
+    arbiter.add("c", {A: HALF}, 41 * MS)
+    arbiter.want("c", 42 * MS)
+
+    arbiter.idle("a", A, 50 * MS)
+
+    assert Open("c", A, 130 * MS) in arbiter.drained("a", A, 50 * MS, 51 * MS)
+
+
+def test_a_rest_too_short_for_a_grant_is_not_lent() -> None:
+    arbiter = booked()
+    arbiter.tick(100 * MS)
+    arbiter.add("c", {A: HALF}, 101 * MS)
+    arbiter.want("c", 102 * MS)
+
+    arbiter.idle("a", A, 127 * MS)
+
+    assert arbiter.drained("a", A, 127 * MS, 127 * MS) == [Shut("a", A)]
+
+
+def test_a_booking_ends_with_the_gang_that_made_it() -> None:
+    arbiter = booked()
+
+    arbiter.gone("g", 50 * MS)
+
+    assert arbiter.tick(100 * MS) == [Extend("a", A, 200 * MS)]
+
+
+def test_a_gang_is_idle_when_it_is_on_all_its_gpus_at_about_the_same_time() -> None:
+    arbiter = Arbiter()
+    arbiter.add("g", {A: HALF, B: HALF}, 0)
+    arbiter.add("b", {B: HALF}, 0)
+    arbiter.want("g", 0)
+    arbiter.want("b", 1)
+
+    assert arbiter.idle("g", A, 10 * MS) == []
+    asked_again = arbiter.idle("g", B, 40 * MS)
+    assert [type(action).__name__ for action in asked_again] == ["Watch", "Watch"]
+    assert arbiter.idle("g", A, 43 * MS) == []
+    assert arbiter.idle("g", B, 44 * MS) == [Close("g", A), Close("g", B)]
+
+
+def test_a_gang_and_its_rivals_get_their_requests() -> None:
+    simulation = Simulation()
+    simulation.join("a", 0.7, 1, gpus=(A,))
+    simulation.join("b", 0.4, 1, gpus=(B,))
+    simulation.join("g", 0.3, 0.3, gpus=(A, B))
+    settled(simulation)
+
+    on_a = simulation.shares(20 * SECOND, A)
+    on_b = simulation.shares(20 * SECOND, B)
+
+    assert on_a == pytest.approx({"a": 0.7, "g": 0.3}, abs=0.02)
+    assert on_b == pytest.approx({"b": 0.7, "g": 0.3}, abs=0.03)
+
+
+def test_gangs_of_the_same_gpus_share_them_as_single_members_do() -> None:
+    simulation = Simulation()
+    for name, request in (("a", 0.5), ("b", 0.3), ("c", 0.2)):
+        simulation.join(name, request, 1, gpus=(A, B))
+    settled(simulation)
+
+    assert simulation.shares(20 * SECOND, A) == pytest.approx(
+        {"a": 0.5, "b": 0.3, "c": 0.2}, abs=0.02
+    )
+
+
+def test_gangs_in_a_circle_can_have_a_third_each_and_do() -> None:
+    """Any two of them share a GPU, so one at a time is all there can be."""
+    simulation = Simulation()
+    for name, gpus in (("ab", (A, B)), ("bc", (B, C)), ("ca", (A, C))):
+        simulation.join(name, 0.3, 1, gpus=gpus)
+    settled(simulation)
+
+    assert simulation.shares(20 * SECOND, A) == pytest.approx({"ab": 1 / 3, "ca": 1 / 3}, abs=0.02)
+
+
+# Members of up to three GPUs; their requests are cut to what is left of each.
+members = st.lists(
+    st.tuples(st.sets(st.sampled_from((A, B, C)), min_size=1), st.integers(5, 40)),
+    min_size=1,
+    max_size=7,
+)
+
+
+@settings(max_examples=25, deadline=None)
+@given(members, st.integers(0, 99))
+def test_nobody_with_a_request_starves_whoever_wants_what_together(
+    asked: list[tuple[set[str], int]], seed: int
+) -> None:
+    simulation = Simulation(seed)
+    left = dict.fromkeys((A, B, C), 100)
+    for number, (gpus, request) in enumerate(asked):
+        part = min(request, *(left[gpu] for gpu in gpus))
+        if part < 5:
+            continue
+        for gpu in gpus:
+            left[gpu] -= part
+        simulation.join(str(number), part / 100, 1, gpus=sorted(gpus))
+
+    simulation.run(20 * SECOND)
+
+    assert simulation.longest_wait_ns() < 4 * SECOND
