@@ -58,7 +58,7 @@ struct allocation *allocation_at(uint64_t address, uint64_t bytes);
 /** Adds one, giving it its id; false when this process has no memory left for the table. */
 bool allocation_add(const struct allocation *allocation);
 
-/** Takes one out of the table, and does no more. */
+/** Takes one out of the table, which frees it, and does no more. */
 void allocation_remove(struct allocation *allocation);
 
 /** Removes one, with its bytes and its charge. */

@@ -12,9 +12,11 @@
 
 void context_wait(const struct CUctx_st *context) {
     deferred_wait_context(context);
-    engine_enter(&driver.engine, context->device->gpu);
+    /* What is this process's own needs no lock among processes. */
+    pthread_mutex_t *mutex = &driver.engine.mutex[context->device->gpu];
+    pthread_mutex_lock(mutex);
     uint64_t last = context->last;
-    engine_leave(&driver.engine, context->device->gpu);
+    pthread_mutex_unlock(mutex);
     device_wait(context->device, last);
 }
 

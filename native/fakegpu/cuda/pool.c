@@ -20,15 +20,13 @@ static struct block *best(const struct CUmemPoolHandle_st *pool, uint64_t bytes,
                           const struct CUstream_st *stream, uint64_t progress, enum reuse *price) {
     struct block *found = NULL;
     *price = REUSE_NOT;
-    for (const struct chunk *chunk = pool->chunks; chunk != NULL; chunk = chunk->next) {
-        for (struct block *block = chunk->blocks; block != NULL; block = block->next) {
-            if (block->used || block->size < bytes)
-                continue;
-            enum reuse reuse = reusable(block, stream, progress);
-            if (reuse > *price || (found != NULL && reuse == *price && block->size < found->size)) {
-                found = block;
-                *price = reuse;
-            }
+    for (struct block *block = pool->free; block != NULL; block = block->free_next) {
+        if (block->size < bytes)
+            continue;
+        enum reuse reuse = reusable(block, stream, progress);
+        if (reuse > *price || (found != NULL && reuse == *price && block->size < found->size)) {
+            found = block;
+            *price = reuse;
         }
     }
     return found;
@@ -60,8 +58,7 @@ struct block *pool_take(struct CUmemPoolHandle_st *pool, uint64_t bytes,
     uint64_t asked = round_up(bytes, pool->backing.fd >= 0 ? BACKING_PAGE : UNIT_SMALL);
     struct block *block = best(pool, asked, stream, progress, &price);
     if (block == NULL && pool->opportunistic) {
-        for (struct chunk *chunk = pool->chunks; chunk != NULL; chunk = chunk->next)
-            chunk_settle(chunk);
+        pool_settle(pool);
         block = best(pool, asked, stream, progress, &price);
     }
     if (block == NULL)
@@ -73,6 +70,8 @@ struct block *pool_take(struct CUmemPoolHandle_st *pool, uint64_t bytes,
     if (price == REUSE_AFTER_WAITING)
         wait_in_stream(stream, block->number);
     block->used = true;
+    block->chunk->used++;
+    block_unlist(block);
     pool->used += block->size;
     if (pool->used > pool->used_high)
         pool->used_high = pool->used;
@@ -82,9 +81,11 @@ struct block *pool_take(struct CUmemPoolHandle_st *pool, uint64_t bytes,
 void pool_give(struct block *block, uint64_t stream, uint64_t number) {
     struct chunk *chunk = block->chunk;
     chunk->pool->used -= block->size;
+    chunk->used--;
     block->used = false;
     block->stream = stream;
     block->number = number;
+    block_list(block);
     block_merge(block, block->next);
     block_merge(block->previous, block);
 }

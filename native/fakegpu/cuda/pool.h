@@ -21,7 +21,8 @@ struct block {
     bool used;
     uint64_t stream; /* that freed it, by id; POOL_NO_STREAM once all of them may have it */
     uint64_t number; /* the kernel of the pool's device after which it is free */
-    struct block *next, *previous; /* in the chunk, in the order of addresses */
+    struct block *next, *previous;           /* in the chunk, in the order of addresses */
+    struct block *free_next, *free_previous; /* of the pool's free blocks */
 };
 
 struct chunk {
@@ -29,6 +30,7 @@ struct chunk {
     uint64_t base, size;
     uint64_t offset; /* in the pool's file, where it has one */
     struct block *blocks;
+    unsigned used; /* blocks given out */
     struct chunk *next;
 };
 
@@ -44,6 +46,7 @@ struct CUmemPoolHandle_st {
     unsigned char access[GPUS_MAX]; /* of each device, beside its own */
     struct backing backing;         /* of a pool that can be exported or was imported; else fd -1 */
     struct chunk *chunks;
+    struct block *free;
     struct CUmemPoolHandle_st *next;
 };
 
@@ -88,8 +91,12 @@ bool block_merge(struct block *first, struct block *second);
 /** Splits what is more than asked for off a block; false when there is no memory to note that. */
 bool block_shorten(struct block *block, uint64_t bytes);
 
+/** A block is free, or no longer. */
+void block_list(struct block *block);
+void block_unlist(struct block *block);
+
 /** Notes which frees the GPU has got to. */
-void chunk_settle(struct chunk *chunk);
+void pool_settle(struct CUmemPoolHandle_st *pool);
 
 /** Takes a chunk of the GPU's memory; NULL when there is no room. Returns its only block. */
 struct block *pool_add_chunk(struct CUmemPoolHandle_st *pool, uint64_t bytes);

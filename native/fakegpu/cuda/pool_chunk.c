@@ -12,7 +12,27 @@ bool block_is_over(const struct block *block) {
            engine_completed(&driver.engine, device->gpu, device->client, block->number);
 }
 
+void block_list(struct block *block) {
+    struct CUmemPoolHandle_st *pool = block->chunk->pool;
+    block->free_previous = NULL;
+    block->free_next = pool->free;
+    if (pool->free != NULL)
+        pool->free->free_previous = block;
+    pool->free = block;
+}
+
+void block_unlist(struct block *block) {
+    if (block->free_previous != NULL)
+        block->free_previous->free_next = block->free_next;
+    else
+        block->chunk->pool->free = block->free_next;
+    if (block->free_next != NULL)
+        block->free_next->free_previous = block->free_previous;
+}
+
+/* A free one, and not a chunk's first. */
 static void unlink_block(struct block *block) {
+    block_unlist(block);
     block->previous->next = block->next;
     if (block->next != NULL)
         block->next->previous = block->previous;
@@ -32,13 +52,13 @@ bool block_merge(struct block *first, struct block *second) {
 }
 
 /* Notes which frees the GPU has got to. */
-void chunk_settle(struct chunk *chunk) {
-    for (struct block *block = chunk->blocks; block != NULL; block = block->next)
-        if (!block->used && block_is_over(block))
+void pool_settle(struct CUmemPoolHandle_st *pool) {
+    for (struct block *block = pool->free; block != NULL; block = block->free_next)
+        if (block_is_over(block))
             block->stream = POOL_NO_STREAM;
-    for (struct block *block = chunk->blocks; block != NULL;)
-        if (!block_merge(block, block->next))
-            block = block->next;
+    for (struct block *block = pool->free; block != NULL; block = block->free_next)
+        while (block_merge(block, block->next))
+            ;
 }
 
 /* Splits what is more than asked for off a block. */
@@ -56,6 +76,7 @@ bool block_shorten(struct block *block, uint64_t bytes) {
         rest->next->previous = rest;
     block->next = rest;
     block->size = bytes;
+    block_list(rest);
     return true;
 }
 
@@ -76,6 +97,7 @@ static void end_chunk(struct chunk **place) {
     pool->reserved -= chunk->size;
     while (chunk->blocks->next != NULL)
         unlink_block(chunk->blocks->next);
+    block_unlist(chunk->blocks);
     free(chunk->blocks);
     free(chunk);
     __atomic_fetch_sub(&chunks, 1, __ATOMIC_RELAXED);
@@ -112,6 +134,7 @@ struct block *pool_add_chunk(struct CUmemPoolHandle_st *pool, uint64_t bytes) {
     chunk->blocks = block;
     chunk->next = pool->chunks;
     pool->chunks = chunk;
+    block_list(block);
     pool->reserved += bytes;
     if (pool->reserved > pool->reserved_high)
         pool->reserved_high = pool->reserved;
@@ -120,10 +143,10 @@ struct block *pool_add_chunk(struct CUmemPoolHandle_st *pool, uint64_t bytes) {
 }
 
 void pool_trim(struct CUmemPoolHandle_st *pool, uint64_t keep) {
+    pool_settle(pool);
     for (struct chunk **place = &pool->chunks; *place != NULL;) {
-        chunk_settle(*place);
         const struct block *first = (*place)->blocks;
-        bool unused = !first->used && first->next == NULL && first->stream == POOL_NO_STREAM;
+        bool unused = (*place)->used == 0 && first->next == NULL && first->stream == POOL_NO_STREAM;
         if (unused && pool->reserved >= keep + (*place)->size)
             end_chunk(place);
         else
@@ -132,9 +155,8 @@ void pool_trim(struct CUmemPoolHandle_st *pool, uint64_t keep) {
 }
 
 void pool_empty(struct CUmemPoolHandle_st *pool) {
-    for (struct chunk *chunk = pool->chunks; chunk != NULL; chunk = chunk->next)
-        for (struct block *block = chunk->blocks; block != NULL; block = block->next)
-            block->stream = POOL_NO_STREAM;
+    for (struct block *block = pool->free; block != NULL; block = block->free_next)
+        block->stream = POOL_NO_STREAM;
     pool_trim(pool, 0);
 }
 
