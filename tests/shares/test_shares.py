@@ -18,8 +18,8 @@ pytestmark = [pytest.mark.native, pytest.mark.slow]
 MILLISECOND_NS = 1_000_000
 SECOND_NS = 1_000_000_000
 
-SETTLE_S = 3.0
-WINDOW_S = 6.0
+SETTLE_S = 2.0
+WINDOW_S = 5.0
 NEAR = 0.03
 """Of a share over a window; a test machine is busier than a bench should be."""
 

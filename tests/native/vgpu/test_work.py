@@ -65,13 +65,13 @@ def test_a_turn_that_ends_during_a_capture_leaves_it_valid(
 
 
 def test_the_end_of_work_launched_before_a_capture_is_told_during_it(
-    machine: Machine, claim: Claim, work: Probe, connection: Connection
+    claim: Claim, work: Probe, connection: Connection
 ) -> None:
     claim.open()
-    start = work.do("launch", 0, 50_000, 2)["now_ns"]
+    start = work.do("launch", 0, 100_000, 1)["now_ns"]
     work.do("begin", 0, GLOBAL)
-    drained = claim.drain(connection)
-    assert abs(drained.time_ns - (start + machine.gpu()["busy_ns"])) < 60 * MILLISECOND_NS
+    late_ns = claim.drain(connection).time_ns - start - 100 * MILLISECOND_NS
+    assert -20 * MILLISECOND_NS < late_ns < MILLISECOND_NS
     work.do("end", 0)
 
 
