@@ -235,14 +235,13 @@ int cuGraphInstantiateWithFlags(CUgraphExec *executable, CUgraph graph, unsigned
 }
 
 /* Its parameters begin with the flags. */
-int cuGraphInstantiateWithParams(CUgraphExec *executable, CUgraph graph, uint64_t *parameters) {
-    KS_INSTANTIATE(parameters != NULL ? *parameters : 0,
+int cuGraphInstantiateWithParams(CUgraphExec *executable, CUgraph graph, void *parameters) {
+    KS_INSTANTIATE(parameters != NULL ? *(const uint64_t *)parameters : 0,
                    KS_REAL(cuGraphInstantiateWithParams)(executable, graph, parameters));
 }
 
-int cuGraphInstantiateWithParams_ptsz(CUgraphExec *executable, CUgraph graph,
-                                      uint64_t *parameters) {
-    KS_INSTANTIATE(parameters != NULL ? *parameters : 0,
+int cuGraphInstantiateWithParams_ptsz(CUgraphExec *executable, CUgraph graph, void *parameters) {
+    KS_INSTANTIATE(parameters != NULL ? *(const uint64_t *)parameters : 0,
                    KS_REAL(cuGraphInstantiateWithParams_ptsz)(executable, graph, parameters));
 }
 
