@@ -80,15 +80,16 @@ def test_a_table_of_the_driver_is_handed_out_and_told_of_where_somebody_asks(
     machine: Machine,
 ) -> None:
     program = (
-        "import ctypes\n"
+        "import ctypes, json\n"
         "table, name = ctypes.c_void_p(), bytes.fromhex('6bd5fb6c' + 24 * '0')\n"
         "cuda = ctypes.CDLL('libcuda.so.1')\n"
-        "print(cuda.cuGetExportTable(ctypes.byref(table), name), flush=True)\n"
+        "result = cuda.cuGetExportTable(ctypes.byref(table), name)\n"
+        "print(json.dumps({'result': result}), flush=True)\n"
         "input()\n"
     )
     not_supported = 801
     with machine.run([sys.executable, "-c", program], {"KUBESHARE_DEBUG": "1"}) as probe:
-        assert probe.answer() == not_supported
+        assert probe.answer() == {"result": not_supported}
         assert "export table 6bd5fb6c-...: result 801" in probe.errors()
 
 
