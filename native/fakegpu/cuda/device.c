@@ -129,6 +129,7 @@ static const struct {
     {CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED,                        1                                       },
     {CU_DEVICE_ATTRIBUTE_MEMPOOL_SUPPORTED_HANDLE_TYPES,                CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR},
     {CU_DEVICE_ATTRIBUTE_DEFERRED_MAPPING_CUDA_ARRAY_SUPPORTED,         1                                       },
+    {CU_DEVICE_ATTRIBUTE_IPC_EVENT_SUPPORTED,                           1                                       },
     {CU_DEVICE_ATTRIBUTE_HOST_NUMA_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, 1                                       },
     {CU_DEVICE_ATTRIBUTE_HOST_NUMA_MEMORY_POOLS_SUPPORTED,              1                                       },
     {CU_DEVICE_ATTRIBUTE_HOST_MEMORY_POOLS_SUPPORTED,                   1                                       },

@@ -123,11 +123,13 @@ struct CUevent_st {
     struct CUctx_st *context;
     unsigned flags;
     enum event_state state;
-    uint64_t number;    /* the kernel it waits for */
-    uint64_t record_ns; /* when it was recorded */
-    uint64_t time_ns;   /* its time stamp, once done */
-    uint64_t work;      /* its recording in the list, while deferred */
-    uint64_t capture;   /* the capture that it was last recorded in, or 0; graphs_lock */
+    uint64_t number;          /* the kernel it waits for */
+    uint64_t record_ns;       /* when it was recorded */
+    uint64_t time_ns;         /* its time stamp, once done */
+    uint64_t work;            /* its recording in the list, while deferred */
+    struct ipc_event *shared; /* with other processes, or NULL */
+    uint64_t exported;        /* the number of its file, where it is this process's */
+    uint64_t capture;         /* the capture that it was last recorded in, or 0; graphs_lock */
     struct node_set tips;
     struct CUevent_st *next;
 };

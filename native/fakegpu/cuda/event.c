@@ -3,6 +3,7 @@
 
 #include "capture.h"
 #include "deferred.h"
+#include "ipc_event.h"
 #include "pool.h"
 
 static struct CUevent_st **place_of(struct device *device, uint64_t number) {
@@ -46,6 +47,8 @@ static bool is_done(struct CUevent_st *event) {
 }
 
 bool event_is_over(struct CUevent_st *event) {
+    if (event->shared != NULL)
+        return ipc_event_is_over(event);
     return event->state != EVENT_DEFERRED && is_done(event);
 }
 
@@ -53,6 +56,8 @@ static void record(struct CUevent_st *event, struct device *device, uint64_t now
     forget(event);
     event->number = number;
     event->record_ns = event->time_ns = now;
+    if (event->shared != NULL)
+        ipc_event_recorded(event, number);
     if (engine_completed(&driver.engine, device->gpu, device->client, number)) {
         event->state = EVENT_DONE;
         return;
@@ -75,6 +80,8 @@ void event_defer(struct CUevent_st *event, uint64_t work) {
     engine_enter(&driver.engine, gpu);
     forget(event);
     event->state = EVENT_DEFERRED;
+    if (event->shared != NULL)
+        ipc_event_deferred(event);
     event->work = work;
     engine_leave(&driver.engine, gpu);
 }
@@ -112,7 +119,9 @@ API cuEventCreate(CUevent *event, unsigned int flags) {
     struct CUctx_st *context;
     TRY(current_context(&context));
     REQUIRE(event != NULL &&
-                (flags & ~(unsigned)(CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING)) == 0,
+                (flags & ~(unsigned)(CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING |
+                                     CU_EVENT_INTERPROCESS)) == 0 &&
+                ((flags & CU_EVENT_INTERPROCESS) == 0 || (flags & CU_EVENT_DISABLE_TIMING) != 0),
             CUDA_ERROR_INVALID_VALUE);
     struct CUevent_st *created = calloc(1, sizeof *created);
     REQUIRE(created != NULL, CUDA_ERROR_OUT_OF_MEMORY);
@@ -130,6 +139,7 @@ API cuEventDestroy_v2(CUevent event) {
     engine_enter(&driver.engine, gpu);
     forget(event);
     engine_leave(&driver.engine, gpu);
+    ipc_event_end(event);
     free(event->tips.node);
     free(event);
     return CUDA_SUCCESS;
@@ -196,7 +206,9 @@ API cuEventSynchronize(CUevent event) {
     bool done = event_is_over(event);
     uint64_t number = event->number;
     engine_leave(&driver.engine, device->gpu);
-    if (!done)
+    if (!done && event->shared != NULL)
+        ipc_event_wait(event);
+    else if (!done)
         device_wait(device, number);
     sync_slowly();
     pools_synchronized(device);
@@ -240,6 +252,11 @@ API cuStreamWaitEvent(CUstream handle, CUevent event, unsigned int flags) {
         return stream_do(stream, &wait);
     bool captured = false;
     TRY(capture_wait(stream, event, &captured));
+    /* Another process's kernel is in no queue that the stream could stand in: the caller waits. */
+    if (!captured && event->shared != NULL) {
+        ipc_event_wait(event);
+        return CUDA_SUCCESS;
+    }
     return captured ? CUDA_SUCCESS : stream_do_now(stream, &wait);
 }
 
