@@ -17,24 +17,31 @@ def test_the_average_is_the_same_however_time_is_cut(pieces: list[tuple[int, boo
     now = 0
     whole, cut = DecayedAverage(0.3, 0), DecayedAverage(0.3, 0)
     for elapsed, using in pieces:
-        cut.advance(now + elapsed // 3, using=using)
+        if using:
+            cut.use(now, now + elapsed // 3)
+            cut.use(now + elapsed // 3, now + elapsed)
+            whole.use(now, now + elapsed)
         now += elapsed
-        cut.advance(now, using=using)
-        whole.advance(now, using=using)
 
-    assert cut.at(now, using=False) == pytest.approx(whole.at(now, using=False))
-    assert 0 <= whole.at(now, using=False) <= 1
+    assert cut.at(now) == pytest.approx(whole.at(now))
+    assert 0 <= whole.at(now) <= 1
 
 
 def test_a_use_accounted_late_counts_as_if_in_time() -> None:
     late, in_time = DecayedAverage(0.3, 0), DecayedAverage(0.3, 0)
-    late.advance(SECOND, using=False)
-    late.add(200 * MS, 500 * MS)
-    in_time.advance(200 * MS, using=False)
-    in_time.advance(500 * MS, using=True)
-    in_time.advance(SECOND, using=False)
+    for average, uses in ((late, (2, 0)), (in_time, (0, 2))):
+        for start in uses:
+            average.use(start * 300 * MS, start * 300 * MS + 200 * MS)
 
-    assert late.at(SECOND, using=False) == pytest.approx(in_time.at(SECOND, using=False))
+    assert late.at(SECOND) == pytest.approx(in_time.at(SECOND))
+
+
+def test_a_use_that_goes_on_counts() -> None:
+    average = DecayedAverage(0.3, 0)
+    going_on = average.at(SECOND, 400 * MS)
+    average.use(400 * MS, SECOND)
+
+    assert going_on == pytest.approx(average.at(SECOND))
 
 
 def test_an_allowance_keeps_what_waiting_for_others_left_but_not_for_ever() -> None:
@@ -47,25 +54,26 @@ def test_an_allowance_keeps_what_waiting_for_others_left_but_not_for_ever() -> N
 
 @given(st.lists(st.tuples(st.integers(0, SECOND), st.booleans()), max_size=40))
 def test_a_window_knows_exactly_what_was_used_within_it(pieces: list[tuple[int, bool]]) -> None:
-    window, now, used = SlidingWindow(0, 2 * SECOND), 0, []
+    window, now, used = SlidingWindow(2 * SECOND), 0, []
     for elapsed, using in pieces:
         if using:
             used.append((now, now + elapsed))
+            window.use(now, now + elapsed)
         now += elapsed
-        window.advance(now, using=using)
 
     within = sum(max(0, end - max(start, now - 2 * SECOND)) for start, end in used)
-    assert window.at(now, using=False) == pytest.approx(within / (2 * SECOND))
+    assert window.at(now) == pytest.approx(within / (2 * SECOND))
 
 
 def test_a_window_counts_a_use_that_goes_on_and_one_that_is_told_late() -> None:
-    window = SlidingWindow(0, 2 * SECOND)
-    window.advance(SECOND, using=False)
+    window = SlidingWindow(2 * SECOND)
+    assert window.at(2 * SECOND, SECOND) == 0.5
 
-    assert window.at(2 * SECOND, using=True) == 0.5
-    window.add(200 * MS, 600 * MS)
-    assert window.at(2 * SECOND, using=False) == pytest.approx(0.2)
-    assert window.at(2_400 * MS, using=False) == pytest.approx(0.1)
+    window.use(SECOND, 1_200 * MS)
+    window.use(200 * MS, 600 * MS)
+
+    assert window.at(2 * SECOND) == pytest.approx(0.3)
+    assert window.at(2_400 * MS) == pytest.approx(0.2)
 
 
 @pytest.mark.parametrize(

@@ -78,6 +78,9 @@ class MessageType(enum.IntEnum):
     REFUSED = 19
 
 
+_TYPES: Final = {int(kind): kind for kind in MessageType}
+
+
 class MessageError(ValueError):
     """A datagram is not a message of this protocol."""
 
@@ -120,8 +123,7 @@ class Message(NamedTuple):
         if len(data) != MESSAGE.size:
             raise MessageError(f"{len(data)} bytes, a message has {MESSAGE.size}")
         version, type_, cell, epoch, pid, time_ns, value = MESSAGE.unpack(data)
-        try:
-            known = MessageType(type_)
-        except ValueError:
-            raise MessageError(f"type {type_} does not exist") from None
+        known = _TYPES.get(type_)
+        if known is None:
+            raise MessageError(f"type {type_} does not exist")
         return cls(known, cell, epoch, pid, time_ns, value, version)

@@ -169,13 +169,14 @@ class Member:
     def view(self, part: Part, now: int) -> MemberView:
         """What it holds and got so far of one GPU."""
         tally = part.tally
+        share, recent_share = part.shares(now)
         return MemberView(
             name=self.name,
             gpu=part.seat.gpu,
             request=part.bounds.request,
             limit=part.bounds.limit,
-            share=part.usage.at(now, using=part.is_held),
-            recent_share=part.recent.at(now, using=part.is_held),
+            share=share,
+            recent_share=recent_share,
             charged_ns=tally.charged_ns + (now - part.since_ns if part.is_held else 0),
             grants=tally.grants,
             drains=tally.drains,

@@ -117,7 +117,7 @@ class Part:
         self.seat = seat
         self.bounds = bounds
         self.usage = measure.usage(bounds.request, now)
-        self.recent = SlidingWindow(now)
+        self.recent = SlidingWindow()
         self._guarantee: Guarantee | None = None
         if measure.exact_requests:
             self._guarantee = Guarantee(bounds.request, bounds.quota_ns, seat.clock(now))
@@ -157,22 +157,23 @@ class Part:
         """Account for the time since the last account."""
         if until <= self.since_ns:
             return
-        used_ns = until - self.since_ns if using else 0
-        owing = using and self._others_are_behind(until)
-        self.usage.advance(until, using=using)
-        self.recent.advance(until, using=using)
+        clock_ns = self.seat.clock(until)
+        if using:
+            self._account_for_use(until, clock_ns)
+        elif self._guarantee is not None:
+            self._guarantee.wait(clock_ns, wanting=self.waits)
         if self.allowance is not None:
             self.allowance.advance(until, using=using)
         self.since_ns = until
-        if using:
-            self.tally.charged_ns += used_ns
-            self.seat.served_ns += used_ns
+
+    def _account_for_use(self, until: int, clock_ns: int) -> None:
+        used_ns = until - self.since_ns
+        self.usage.use(self.since_ns, until)
+        self.recent.use(self.since_ns, until)
+        self.tally.charged_ns += used_ns
         if self._guarantee is not None:
-            clock_ns = self.seat.clock(until)
-            if using:
-                self._guarantee.use(clock_ns, used_ns, owing=owing)
-            else:
-                self._guarantee.wait(clock_ns, wanting=self.waits)
+            self._guarantee.use(clock_ns, used_ns, owing=self._others_are_behind(until))
+        self.seat.served_ns += used_ns
 
     def charge(self, idle_ns: int, now: int) -> None:
         """End a use: it lasted until `idle_ns`, believed only within the use itself."""
@@ -189,8 +190,8 @@ class Part:
         end = min(idle_ns, now)
         if end <= start:
             return
-        self.usage.add(start, end)
-        self.recent.add(start, end)
+        self.usage.use(start, end)
+        self.recent.use(start, end)
         if self.allowance is not None:
             self.allowance.add(end - start)
         if self._guarantee is not None:
@@ -210,13 +211,22 @@ class Part:
     def standing(self, now: int) -> Standing:
         """Below its request, by how much; else how much it used. Paper, section 4.5."""
         if self._guarantee is None:
-            share = self.usage.at(now, using=self.is_held)
+            share = self.usage.at(now, self._using_since)
             below = share - self.bounds.request / MICROS
             return (BEHIND, below) if below < 0 else (SERVED, share)
         behind = self._behind(now)
         if behind > 0:
             return BEHIND, -behind
-        return SERVED, self.usage.at(now, using=self.is_held)
+        return SERVED, self.usage.at(now, self._using_since)
+
+    def shares(self, now: int) -> tuple[float, float]:
+        """What it used of late: by the measure, and in the last seconds."""
+        since = self._using_since
+        return self.usage.at(now, since), self.recent.at(now, since)
+
+    @property
+    def _using_since(self) -> int | None:
+        return self.since_ns if self.seat.held is self else None
 
     def grant_ns(self, contenders: list["Part"]) -> int:
         """How long it may run now.

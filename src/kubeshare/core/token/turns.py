@@ -144,23 +144,35 @@ class Turns:
 
     def _assign(self, now: int, actions: list[Action]) -> None:
         """Give what is free to those that wait for it, the first in order first."""
-        waiting: dict[str, Member] = {}
-        for seat in self._seats.values():
-            if seat.held is None:
-                for part in seat.parts.values():
-                    if part.waits:
-                        part.refresh(now)
-                        waiting[part.member] = self._members[part.member]
-        ready = [member for member in waiting.values() if member.is_eligible]
-        if len(ready) > 1:
-            ready.sort(key=lambda member: member.rank(now))
+        free = [seat for seat in self._seats.values() if seat.held is None]
         if self._gangs:
-            ready.sort(key=has_booked, reverse=True)
-        for member in ready:
+            self._assign_in_order(free, now, actions)
+            return
+        for seat in free:
+            ready = self._ready(seat, now)
+            if ready:
+                first = ready[0] if len(ready) == 1 else min(ready, key=lambda m: m.rank(now))
+                self._open(first, now, None, actions)
+
+    def _ready(self, seat: Seat, now: int) -> list[Member]:
+        """Who waits for this GPU, for it alone or not, and is at none of its limits."""
+        ready = []
+        for part in seat.parts.values():
+            if part.waits:
+                part.refresh(now)
+                member = self._members[part.member]
+                if member.is_eligible:
+                    ready.append(member)
+        return ready
+
+    def _assign_in_order(self, free: list[Seat], now: int, actions: list[Action]) -> None:
+        ready = {member.name: member for seat in free for member in self._ready(seat, now)}
+        in_order = sorted(ready.values(), key=lambda m: (not has_booked(m), m.rank(now)))
+        for member in in_order:
             if any(part.seat.held is not None for part in member.wanted):
                 continue
             ends = booked_until(member.wanted, member.name)
-            if ends is None or (len(member.wanted) == 1 and ends - now >= SHORTEST_GRANT_NS):
+            if ends is None or (not member.is_gang and ends - now >= SHORTEST_GRANT_NS):
                 self._open(member, now, ends, actions)
 
     def _end_of_lease(self, holder: Member, now: int, actions: list[Action]) -> None:

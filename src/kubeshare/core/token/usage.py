@@ -26,14 +26,11 @@ WINDOW_NS: Final = 10_000_000_000
 class Usage(Protocol):
     """The share of time used, 0 to 1; times are ns on the caller's monotonic clock."""
 
-    def at(self, now: int, *, using: bool) -> float:
-        """The share at `now`, when since the last `advance` all or none was used."""
+    def at(self, now: int, using_since: int | None = None) -> float:
+        """The share at `now`; `using_since`: the begin of a use that goes on."""
 
-    def advance(self, now: int, *, using: bool) -> None:
-        """Account for the time up to `now`; times before the last one change nothing."""
-
-    def add(self, start: int, end: int) -> None:
-        """Account afterwards for a use that was taken for none, before the last `advance`."""
+    def use(self, start: int, end: int) -> None:
+        """Account for a use, which may lie before others that are accounted for."""
 
 
 class DecayedAverage:
@@ -52,22 +49,22 @@ class DecayedAverage:
         self._at_ns = now
         self._tau_ns = tau_ns
 
-    def at(self, now: int, *, using: bool) -> float:
-        """The share at `now`, when since the last `advance` all or none was used."""
-        decay = math.exp(-max(0, now - self._at_ns) / self._tau_ns)
-        used = 1.0 - decay if using else 0.0
-        return self._share * decay + used
-
-    def advance(self, now: int, *, using: bool) -> None:
-        """Account for the time up to `now`; times before the last one change nothing."""
-        if now > self._at_ns:
-            self._share = self.at(now, using=using)
-            self._at_ns = now
-
-    def add(self, start: int, end: int) -> None:
-        """Account afterwards for a use that was taken for none, before the last `advance`."""
+    def at(self, now: int, using_since: int | None = None) -> float:
+        """The share at `now`; `using_since`: the begin of a use that goes on."""
         tau = self._tau_ns
-        self._share += math.exp((end - self._at_ns) / tau) - math.exp((start - self._at_ns) / tau)
+        share = (
+            self._share * math.exp((self._at_ns - now) / tau) if now > self._at_ns else self._share
+        )
+        if using_since is not None and now > using_since:
+            share += 1.0 - math.exp((using_since - now) / tau)
+        return share
+
+    def use(self, start: int, end: int) -> None:
+        """Account for a use, which may lie before others that are accounted for."""
+        at, tau = max(end, self._at_ns), self._tau_ns
+        used = math.exp((end - at) / tau) - math.exp((start - at) / tau)
+        self._share = self.at(at) + used
+        self._at_ns = at
 
 
 class SlidingWindow:
@@ -77,38 +74,31 @@ class SlidingWindow:
     as many as fit the window.
     """
 
-    __slots__ = ("_at_ns", "_uses", "_window_ns")
+    __slots__ = ("_uses", "_window_ns")
 
-    def __init__(self, now: int, window_ns: int = WINDOW_NS) -> None:
-        self._at_ns = now
+    def __init__(self, window_ns: int = WINDOW_NS) -> None:
         self._window_ns = window_ns
         self._uses: deque[tuple[int, int]] = deque()
 
-    def at(self, now: int, *, using: bool) -> float:
-        """The share at `now`, when since the last `advance` all or none was used."""
-        now = max(now, self._at_ns)
+    def at(self, now: int, using_since: int | None = None) -> float:
+        """The share at `now`; `using_since`: the begin of a use that goes on."""
         begin = now - self._window_ns
         used = sum(end - max(start, begin) for start, end in self._uses if end > begin)
-        if using:
-            used += now - max(self._at_ns, begin)
+        if using_since is not None:
+            used += now - max(using_since, begin)
         return used / self._window_ns
 
-    def advance(self, now: int, *, using: bool) -> None:
-        """Account for the time up to `now`; times before the last one change nothing."""
-        if now <= self._at_ns:
+    def use(self, start: int, end: int) -> None:
+        """Account for a use, which may lie before others that are accounted for."""
+        uses = self._uses
+        if uses and start < uses[-1][1]:
+            self._uses = deque(sorted([*uses, (start, end)]))
             return
-        if using:
-            start = self._at_ns
-            if self._uses and self._uses[-1][1] == start:
-                start = self._uses.pop()[0]
-            self._uses.append((start, now))
-        self._at_ns = now
-        while self._uses and self._uses[0][1] <= now - self._window_ns:
-            self._uses.popleft()
-
-    def add(self, start: int, end: int) -> None:
-        """Account afterwards for a use that was taken for none, before the last `advance`."""
-        self._uses = deque(sorted([*self._uses, (start, end)]))
+        if uses and start == uses[-1][1]:
+            start = uses.pop()[0]
+        uses.append((start, end))
+        while uses[0][1] <= end - self._window_ns:
+            uses.popleft()
 
 
 class Measure(NamedTuple):
@@ -128,8 +118,8 @@ def _from_its_request(request: int, now: int) -> Usage:
     return DecayedAverage(request / MICROS, now)
 
 
-def _from_nothing(_request: int, now: int) -> Usage:
-    return SlidingWindow(now)
+def _from_nothing(_request: int, _now: int) -> Usage:
+    return SlidingWindow()
 
 
 DECAYED_AVERAGE: Final = Measure(_from_its_request, exact_requests=True)
