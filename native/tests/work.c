@@ -158,6 +158,34 @@ static void do_thread(char **words) {
     answer((CUresult)(intptr_t)result);
 }
 
+static CUresult use_a_context(void) {
+    CUcontext own;
+    CUmodule loaded;
+    CUfunction function;
+    unsigned microseconds = 2000;
+    void *parameters[] = {&microseconds};
+    CUresult result = cuCtxCreate(&own, NULL, 0, 0);
+    if (result != CUDA_SUCCESS)
+        return result;
+    result = cuModuleLoadData(&loaded, "// any image");
+    if (result == CUDA_SUCCESS)
+        result = cuModuleGetFunction(&function, loaded, "kubeshare_spin_us");
+    if (result == CUDA_SUCCESS)
+        result = cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, NULL, parameters, NULL);
+    cuModuleUnload(loaded);
+    const CUresult destroyed = cuCtxDestroy(own);
+    return result != CUDA_SUCCESS ? result : destroyed;
+}
+
+/* contexts COUNT: so many come, are given work, and go, one after the other */
+static void do_contexts(char **words) {
+    CUresult result = CUDA_SUCCESS;
+    for (int i = 0; i < atoi(words[1]) && result == CUDA_SUCCESS; i++)
+        result = use_a_context();
+    const CUresult back = cuCtxSetCurrent(context);
+    answer(result != CUDA_SUCCESS ? result : back);
+}
+
 /* sync: the context */
 static void do_sync(char **words) {
     (void)words;
@@ -169,17 +197,18 @@ static const struct command {
     int arguments;
     void (*run)(char **words);
 } commands[] = {
-    {"init",    0, do_init   },
-    {"launch",  3, do_launch },
-    {"fault",   1, do_fault  },
-    {"begin",   2, do_begin  },
-    {"end",     1, do_end    },
-    {"graph",   1, do_graph  },
-    {"destroy", 1, do_destroy},
-    {"wait",    2, do_wait   },
-    {"pass",    2, do_pass   },
-    {"thread",  3, do_thread },
-    {"sync",    0, do_sync   },
+    {"init",     0, do_init    },
+    {"launch",   3, do_launch  },
+    {"fault",    1, do_fault   },
+    {"begin",    2, do_begin   },
+    {"end",      1, do_end     },
+    {"graph",    1, do_graph   },
+    {"destroy",  1, do_destroy },
+    {"wait",     2, do_wait    },
+    {"pass",     2, do_pass    },
+    {"thread",   3, do_thread  },
+    {"contexts", 1, do_contexts},
+    {"sync",     0, do_sync    },
 };
 
 static int obey(char *line) {

@@ -116,6 +116,22 @@ def test_contexts_that_come_and_go_and_a_fork(machine: Machine, claim: Claim, va
         assert_ended_well(probe)
 
 
+def test_contexts_that_end_while_their_work_is_drained(
+    machine: Machine, claim: Claim, variant: str
+) -> None:
+    with machine.run(["work"], claim.environment, preload=preload(machine, variant)) as work:
+        work.do("init")
+        connection = claim.accept()
+        claim.open()
+        work.tell("contexts", 60)
+        for _ in range(20):
+            claim.drain(connection)
+            claim.open()
+            connection.send(MessageType.WATCH, 0, claim.page.epoch(0))
+        assert work.answer()["result"] == 0
+        assert_ended_well(work)
+
+
 def test_captures_while_turns_come_and_go(machine: Machine, claim: Claim, variant: str) -> None:
     with machine.run(["work"], claim.environment, preload=preload(machine, variant)) as work:
         work.do("init")
