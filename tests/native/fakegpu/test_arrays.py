@@ -158,3 +158,22 @@ steps.append(d.cuMemMapArrayAsync([operation(plain, "MAP", handle)], 1, stream)[
 answer = steps
 """
     assert arrays(tmp_path, script) == [2, 0, 2, 0, INVALID]
+
+
+def test_sparse_arrays_tell_their_tiles_and_their_tail(tmp_path: Path) -> None:
+    script = f"""
+def tile(of):
+    return [of.tileExtent.width, of.tileExtent.height, of.tileExtent.depth]
+
+flat = good(d.cuArray3DCreate(shape(512, 512, flags={SPARSE})))
+solid = good(d.cuArray3DCreate(shape(512, 512, 64, channels=4, flags={SPARSE})))
+mipmap = good(d.cuMipmappedArrayCreate(shape(1024, 512, flags={SPARSE}), 11))
+plain = good(d.cuArray3DCreate(shape(512, 512)))
+levels = good(d.cuMipmappedArrayGetSparseProperties(mipmap))
+answer = [tile(good(d.cuArrayGetSparseProperties(flat))),
+          tile(good(d.cuArrayGetSparseProperties(solid))),
+          tile(levels), levels.miptailFirstLevel, levels.miptailSize,
+          d.cuArrayGetSparseProperties(plain)[0].name]
+"""
+    flat = [128, 128, 1]
+    assert arrays(tmp_path, script) == [flat, [16, 16, 16], flat, 3, 64 * KIB, INVALID]
