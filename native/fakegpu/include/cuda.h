@@ -326,6 +326,11 @@ CUresult cuMemAlloc(CUdeviceptr *pointer, size_t bytes);
 CUresult cuMemFree(CUdeviceptr pointer);
 CUresult cuMemcpyHtoD(CUdeviceptr destination, const void *source, size_t bytes);
 CUresult cuMemcpyDtoH(void *destination, CUdeviceptr source, size_t bytes);
+CUresult cuMemcpyHtoDAsync(CUdeviceptr destination, const void *source, size_t bytes,
+                           CUstream stream);
+CUresult cuMemcpyDtoHAsync(void *destination, CUdeviceptr source, size_t bytes, CUstream stream);
+CUresult cuMemcpyDtoDAsync(CUdeviceptr destination, CUdeviceptr source, size_t bytes,
+                           CUstream stream);
 CUresult cuMemsetD8(CUdeviceptr pointer, unsigned char value, size_t count);
 CUresult cuModuleLoadData(CUmodule *module, const void *image);
 CUresult cuModuleUnload(CUmodule module);

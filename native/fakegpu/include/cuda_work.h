@@ -372,6 +372,7 @@ CUresult cuGraphAddKernelNode(CUgraphNode *node, CUgraph graph, const CUgraphNod
 CUresult cuGraphInstantiate(CUgraphExec *executable, CUgraph graph, unsigned long long flags);
 CUresult cuGraphExecDestroy(CUgraphExec executable);
 CUresult cuGraphLaunch(CUgraphExec executable, CUstream stream);
+CUresult cuDeviceGraphMemTrim(CUdevice device);
 CUresult cuLaunchHostFunc(CUstream stream, CUhostFn function, void *data);
 CUresult cuStreamAddCallback(CUstream stream, CUstreamCallback function, void *data,
                              unsigned int flags);

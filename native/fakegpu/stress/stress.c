@@ -110,6 +110,37 @@ static void use_graphs(CUstream stream) {
     REQUIRE(__atomic_load_n(&calls, __ATOMIC_RELAXED) == 4);
 }
 
+/* Copies that take their time beside the engine, and a graph that allocates. */
+static void use_copies(CUstream stream) {
+    const size_t bytes = 1 << 20;
+    CUdeviceptr memory, fleeting;
+    CUgraph graph;
+    CUgraphExec executable;
+    char *here = calloc(1, bytes);
+    GOOD(cuMemAlloc(&memory, bytes));
+    here[bytes - 1] = 5;
+    GOOD(cuMemcpyHtoDAsync(memory, here, bytes, stream));
+    launch(stream, 3);
+    GOOD(cuStreamSynchronize(stream));
+    here[bytes - 1] = 0;
+    GOOD(cuMemcpyDtoHAsync(here, memory, bytes, stream));
+    GOOD(cuStreamSynchronize(stream));
+    REQUIRE(here[bytes - 1] == 5);
+    GOOD(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+    GOOD(cuMemAllocAsync(&fleeting, 100, stream));
+    GOOD(cuMemcpyDtoDAsync(fleeting, memory, 100, stream));
+    GOOD(cuMemFreeAsync(fleeting, stream));
+    GOOD(cuStreamEndCapture(stream, &graph));
+    GOOD(cuGraphInstantiate(&executable, graph, 0));
+    GOOD(cuGraphLaunch(executable, stream));
+    GOOD(cuGraphLaunch(executable, stream));
+    GOOD(cuStreamSynchronize(stream));
+    GOOD(cuGraphExecDestroy(executable));
+    GOOD(cuGraphDestroy(graph));
+    GOOD(cuMemFree(memory));
+    free(here);
+}
+
 /* One stream waits for a value that another one writes after a function. */
 static void use_values(CUstream stream, CUevent event) {
     unsigned calls = 0;
@@ -165,6 +196,7 @@ static void *work(void *argument) {
             use_a_context_of_its_own();
             use_graphs(stream);
             use_values(stream, marker);
+            use_copies(stream);
             look();
         }
     }
@@ -217,6 +249,7 @@ int main(int count, char **arguments) {
         pthread_join(thread[i], NULL);
     pthread_join(filler, NULL);
     GOOD(cuCtxSynchronize());
+    GOOD(cuDeviceGraphMemTrim(0));
     GOOD(cuMemGetInfo(&free_bytes, &total));
     REQUIRE(free_bytes == total);
     GOOD(cuGraphExecDestroy(everybodys));
