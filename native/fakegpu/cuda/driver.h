@@ -28,6 +28,10 @@
 
 /** Defined in one file, called in another: declared here as the program's <cuda.h> would. */
 API cuCtxPushCurrent_v2(CUcontext context);
+API cuLaunchKernel(CUfunction function, unsigned int grid_x, unsigned int grid_y,
+                   unsigned int grid_z, unsigned int block_x, unsigned int block_y,
+                   unsigned int block_z, unsigned int shared_bytes, CUstream stream,
+                   void **parameters, void **extra);
 API cuMemFree_v2(CUdeviceptr pointer);
 
 /** Leaves the function with an error that `expression` gives. */
@@ -136,8 +140,10 @@ struct CUevent_st {
 
 struct CUfunc_st {
     struct CUmod_st *module;
-    bool spins;  /* takes its time from its argument */
-    bool breaks; /* breaks its context: its argument is the error */
+    bool spins;                      /* takes its time from its argument */
+    bool breaks;                     /* breaks its context: its argument is the error */
+    unsigned block[3], shared_bytes; /* for launches that do not say them */
+    uint32_t first_argument;
     struct CUfunc_st *next;
     char name[];
 };

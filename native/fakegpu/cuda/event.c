@@ -260,6 +260,39 @@ API cuStreamWaitEvent(CUstream handle, CUevent event, unsigned int flags) {
     return captured ? CUDA_SUCCESS : stream_do_now(stream, &wait);
 }
 
+/* The streams of a context as they are now. */
+static size_t list_streams(struct CUctx_st *context, struct CUstream_st ***streams) {
+    size_t count = 1;
+    pthread_mutex_lock(&driver.lock);
+    for (struct CUstream_st *stream = context->streams; stream != NULL; stream = stream->next)
+        count++;
+    *streams = malloc(count * sizeof **streams);
+    if (*streams == NULL)
+        count = 0;
+    struct CUstream_st *stream = &context->legacy;
+    for (size_t i = 0; i < count; i++) {
+        (*streams)[i] = stream;
+        stream = i == 0 ? context->streams : stream->next;
+    }
+    pthread_mutex_unlock(&driver.lock);
+    return count;
+}
+
+API cuCtxWaitEvent(CUcontext handle, CUevent event) {
+    struct CUctx_st *context;
+    struct CUstream_st **streams;
+    TRY(usable(event));
+    TRY(find_context(handle, &context));
+    TRY(whole_context_call(context));
+    const struct operation wait = {.kind = OPERATION_WAIT, .event = event};
+    size_t count = list_streams(context, &streams);
+    CUresult result = count == 0 ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
+    for (size_t i = 0; i < count && result == CUDA_SUCCESS; i++)
+        result = stream_do_now(streams[i], &wait);
+    free(streams);
+    return result;
+}
+
 /* ---- twins with the thread's own default stream ------------------------------ */
 
 API cuEventRecord_ptsz(CUevent event, CUstream stream) {

@@ -29,7 +29,18 @@ struct CUgraph_st {
     unsigned last_node; /* id */
 };
 
+struct CUgraphExec_st {
+    struct CUgraph_st *graph; /* a copy of its own */
+    struct CUgraphNode_st **order;
+    unsigned id;
+    uint64_t flags;
+};
+
 extern pthread_mutex_t graphs_lock;
+
+/** Defined in one file, called in another. */
+API cuGraphNodeGetType(CUgraphNode node, CUgraphNodeType *type);
+API cuGraphKernelNodeGetParams_v2(CUgraphNode node, CUDA_KERNEL_NODE_PARAMS *form);
 
 /* ---- with graphs_lock held, or on a graph that nobody else knows ---- */
 
@@ -42,6 +53,9 @@ struct CUgraph_st *graph_clone(const struct CUgraph_st *graph);
 /** Adds a node with an operation of its own; NULL when there is no memory. */
 struct CUgraphNode_st *graph_add(struct CUgraph_st *graph, const struct operation *operation,
                                  const struct node_set *follows);
+
+/** Makes an executable graph of one. graphs_lock held. */
+CUresult graph_compile(CUgraphExec *executable, CUgraph graph, uint64_t flags);
 
 /** The nodes, each after all that it follows; NULL: they go in a circle, or no memory. */
 struct CUgraphNode_st **graph_order(struct CUgraph_st *graph);

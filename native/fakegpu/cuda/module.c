@@ -1,6 +1,7 @@
 /* Modules and libraries: any image is accepted, and has every function that is asked of it. */
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "capture.h"
 #include "overhead.h"
@@ -59,6 +60,7 @@ static CUresult get_function(struct CUfunc_st **function, struct CUmod_st *modul
     if (found == NULL && (found = calloc(1, sizeof *found + strlen(name) + 1)) != NULL) {
         strcpy(found->name, name);
         found->module = module;
+        found->block[0] = found->block[1] = found->block[2] = 1;
         found->spins = strcmp(name, SPIN_KERNEL) == 0;
         found->breaks = strcmp(name, FAULT_KERNEL) == 0;
         found->next = module->functions;
@@ -90,6 +92,20 @@ API cuModuleLoadDataEx(CUmodule *module, const void *image, unsigned int count,
                        CUjit_option *options, void **values) {
     REQUIRE(count == 0 || (options != NULL && values != NULL), CUDA_ERROR_INVALID_VALUE);
     return cuModuleLoadData(module, image);
+}
+
+API cuModuleLoad(CUmodule *module, const char *path) {
+    REQUIRE(path != NULL, CUDA_ERROR_INVALID_VALUE);
+    REQUIRE(access(path, R_OK) == 0, CUDA_ERROR_FILE_NOT_FOUND);
+    return cuModuleLoadData(module, path);
+}
+
+/* No image says what variables it has. */
+API cuModuleGetGlobal_v2(CUdeviceptr *pointer, size_t *bytes, CUmodule module, const char *name) {
+    (void)pointer, (void)bytes;
+    TRY(driver_ready());
+    REQUIRE(module != NULL && name != NULL, CUDA_ERROR_INVALID_VALUE);
+    return CUDA_ERROR_NOT_FOUND;
 }
 
 API cuModuleLoadFatBinary(CUmodule *module, const void *image) {
@@ -218,5 +234,16 @@ API cuFuncSetAttribute(CUfunction function, CUfunction_attribute attribute, int 
 
 API cuFuncSetCacheConfig(CUfunction function, CUfunc_cache config) {
     REQUIRE(function != NULL && (unsigned)config < 4, CUDA_ERROR_INVALID_VALUE);
+    return CUDA_SUCCESS;
+}
+
+API cuFuncIsLoaded(CUfunctionLoadingState *state, CUfunction function) {
+    REQUIRE(state != NULL && function != NULL, CUDA_ERROR_INVALID_VALUE);
+    *state = CU_FUNCTION_LOADING_STATE_LOADED;
+    return CUDA_SUCCESS;
+}
+
+API cuFuncLoad(CUfunction function) {
+    REQUIRE(function != NULL, CUDA_ERROR_INVALID_VALUE);
     return CUDA_SUCCESS;
 }

@@ -239,3 +239,27 @@ def test_what_is_not_modelled_says_so_once_where_asked(
     lines = errors.read_text().splitlines()
     expected = ["cuMulticastCreate", "cuProfilerStart"]
     assert lines == [f"fakegpu: {name} is not modelled" for name in expected] * said
+
+
+OLD_LAUNCHES = """
+    old = ctypes.CDLL("libcuda.so.1")
+    function = ctypes.c_void_p(int(spin))
+    answer = [old.cuFuncSetBlockShape(function, 32, 1, 1), old.cuParamSeti(function, 0, 300),
+              old.cuParamSetSize(function, 4), old.cuLaunch(function),
+              old.cuLaunchGrid(function, 2, 2), old.cuLaunchGridAsync(function, 2, 2, None)]
+    good(d.cuCtxSynchronize())
+"""
+
+
+def test_launches_of_before_cuda_4_work(tmp_path: Path) -> None:
+    assert drive(tmp_path, OLD_LAUNCHES) == [0] * 6
+    assert fakegpu.stat(tmp_path).gpus[0].busy_ns == 900_000
+
+
+def test_occupancy_follows_from_threads_and_shared_memory(tmp_path: Path) -> None:
+    script = """
+    blocks = d.cuOccupancyMaxActiveBlocksPerMultiprocessor
+    answer = [good(blocks(spin, threads, shared)) for threads, shared in
+              ((1024, 0), (256, 0), (16, 0), (256, 48 << 10), (2048, 0))]
+    """
+    assert drive(tmp_path, script) == [2, 8, 32, 2, 0]

@@ -186,10 +186,11 @@ def test_a_node_tells_what_it_was_made_of(tmp_path: Path) -> None:
     form = good(d.cuGraphKernelNodeGetParams(node))
     pointers = ctypes.cast(int(form.kernelParams), ctypes.POINTER(ctypes.c_void_p))
     argument = ctypes.c_uint32.from_address(pointers[0]).value
-    answer = [int(form.func) == int(spin), form.blockDimX, argument]
+    whole = good(d.cuGraphNodeGetParams(node))
+    answer = [int(form.func) == int(spin), form.blockDimX, argument, whole.kernel.gridDimX]
     """
     )
-    assert drive(tmp_path, script) == [True, 1, 123]
+    assert drive(tmp_path, script) == [True, 1, 123, 1]
 
 
 MEMORY = """

@@ -187,3 +187,21 @@ def test_an_event_is_recorded_again_while_its_recording_is_held_up(tmp_path: Pat
     """
     )
     assert drive(tmp_path, script) == "done"
+
+
+def test_every_stream_of_a_context_waits_for_an_event(tmp_path: Path) -> None:
+    script = (
+        FUNCTIONS
+        + """
+    call(wait, stream)
+    good(d.cuEventRecord(end, stream))
+    good(d.cuCtxWaitEvent(context, end))
+    launch(10, other)
+    held = [d.cuStreamQuery(other)[0].name, d.cuStreamQuery(0)[0].name]
+    gate.set()
+    good(d.cuCtxSynchronize())
+    answer = held + [d.cuStreamQuery(other)[0].name]
+    """
+    )
+    not_ready = "CUDA_ERROR_NOT_READY"
+    assert drive(tmp_path, script) == [not_ready, not_ready, "CUDA_SUCCESS"]
