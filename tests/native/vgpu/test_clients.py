@@ -103,3 +103,28 @@ def test_a_python_client_lives_within_its_share(
         claim.drain(connection)
     assert program.finish() == 0
     assert eventually(lambda: claim.charged() == 0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("client", ["core"], indirect=True)
+def test_cuda_cores_graphs_wait_and_its_memory_resources_are_limited(
+    claim: Claim, client: tuple[Probe, Connection]
+) -> None:
+    program, connection = client
+    for resource in ("pool", "physical", "managed"):
+        program.tell(resource, 1100 * MIB)
+        assert "CUDA_ERROR_OUT_OF_MEMORY" in program.answer(30)["error"], resource
+        before = claim.charged()
+        program.tell(resource, 64 * MIB)
+        assert program.answer(30)["error"] is None
+        assert claim.charged() >= before + 64 * MIB
+    charged = claim.charged()
+    program.tell("pinned", 64 * MIB)
+    assert program.answer(30)["error"] is None
+    assert claim.charged() == charged
+    program.tell("graph", 1000)
+    connection.expect(MessageType.WANT)
+    assert program.is_silent()
+    claim.open()
+    assert program.answer()["error"] is None
+    claim.drain(connection)

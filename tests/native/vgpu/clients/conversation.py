@@ -14,6 +14,7 @@ def converse(
     alloc: Callable[[int], object],
     launch: Callable[[int], None],
     fill: Callable[[int], None],
+    **more: Callable[[int], object],
 ) -> None:
     """Obeys until standard input ends.
 
@@ -22,6 +23,7 @@ def converse(
         alloc: takes bytes, and keeps them.
         launch: a kernel of so many microseconds, and waits for it.
         fill: takes bytes, has the GPU write them, gives them back.
+        more: other commands by name; what they return is kept.
     """
     kept = []
     for line in sys.stdin:
@@ -34,8 +36,10 @@ def converse(
                 kept.append(alloc(int(numbers[0])))
             elif name == "launch":
                 launch(int(numbers[0]))
-            else:
+            elif name == "fill":
                 fill(int(numbers[0]))
+            else:
+                kept.append(more[name](int(numbers[0])))
         except RefusedError as error:
             answer["error"] = str(error)
         sys.stdout.write(json.dumps(answer) + "\n")

@@ -4,7 +4,15 @@ from typing import Any
 
 import numpy as np
 from cuda.bindings import driver
-from cuda.core import Device, LaunchConfig, ObjectCode
+from cuda.core import (
+    Device,
+    DeviceMemoryResource,
+    LaunchConfig,
+    ManagedMemoryResource,
+    ObjectCode,
+    PinnedMemoryResource,
+    VirtualMemoryResource,
+)
 from cuda.core import launch as launch_kernel
 from cuda.core._utils.cuda_utils import CUDAError
 
@@ -41,4 +49,30 @@ def fill(size: int) -> None:
     destination.close(stream)
 
 
-converse(total, alloc, launch, fill)
+def graph(microseconds: int) -> None:
+    """Captures a kernel, and launches what was captured."""
+    builder = device.create_graph_builder().begin_building()
+    launch_kernel(builder, LaunchConfig(grid=1, block=1), kernel, np.uint32(microseconds))
+    captured = builder.end_building().complete()
+    captured.launch(stream)
+    stream.sync()
+
+
+def take(resource: Any, size: int, **options: Any) -> Any:
+    try:
+        return resource.allocate(size, **options)
+    except (CUDAError, MemoryError) as error:
+        raise RefusedError(str(error).partition(":")[0]) from None
+
+
+converse(
+    total,
+    alloc,
+    launch,
+    fill,
+    graph=graph,
+    pool=lambda size: take(DeviceMemoryResource(device), size, stream=stream),
+    physical=lambda size: take(VirtualMemoryResource(device), size),
+    managed=lambda size: take(ManagedMemoryResource(), size, stream=stream),
+    pinned=lambda size: take(PinnedMemoryResource(), size, stream=stream),
+)
