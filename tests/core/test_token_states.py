@@ -2,6 +2,7 @@
 
 import pickle
 import sys
+from collections import deque
 from itertools import product
 
 import pytest
@@ -32,7 +33,7 @@ class Watcher:
         self.members: set[str] = set()
         self.gates: dict[tuple[str, str], str] = {}  # (member, GPU) -> open or closing
 
-    def feed(self, event: Event) -> None:
+    def feed(self, event: Event) -> list[Action]:
         """Feed one event; those that the daemon would never send are left out."""
         actions = self._fed(event)
         grants: dict[str, set[str]] = {}
@@ -49,6 +50,7 @@ class Watcher:
             assert 0 <= view.recent_share <= 1
             assert 0 <= view.charged_ns <= self.now
         self._check_work_is_conserved()
+        return actions
 
     def _fed(self, event: Event) -> list[Action]:
         what, name, gpu, report = event
@@ -133,11 +135,11 @@ def actions_of(members: str, parts: dict[str, dict[str, tuple[int, int]]]) -> li
     return found
 
 
-def explore(parts: dict[str, dict[str, tuple[int, int]]], depth: int) -> tuple[int, int]:
+def explore(parts: dict[str, dict[str, tuple[int, int]]], depth: int) -> tuple[int, set[bytes]]:
     """Try every order of events and of the times at which the arbiter acts by itself.
 
     States that differ in nothing are followed once. Returns how many events were
-    fed in how many states.
+    fed, and the states that were reached.
     """
     happenings = actions_of("abc", parts)
     first = Watcher(parts)
@@ -158,7 +160,32 @@ def explore(parts: dict[str, dict[str, tuple[int, int]]], depth: int) -> tuple[i
                 seen.add(reached)
                 following.append(reached)
         level = following
-    return fed, len(seen)
+    return fed, seen
+
+
+def longest_wait_from(state: bytes) -> int:
+    """How long those who wait do so from here on, ns, when all want always and drain at once."""
+    watcher: Watcher = pickle.loads(state)
+    served = {name for (name, _), gate in watcher.gates.items() if gate == "open"}
+    start, waiting, longest = watcher.now, watcher.members - served, 0
+    todo: deque[Event] = deque(("want", name, "", 0) for name in sorted(watcher.members))
+    todo += [("drained", *gate, 0) for gate, is_at in watcher.gates.items() if is_at == "closing"]
+    while waiting:
+        assert watcher.now < start + 30 * SECOND, f"{waiting} starve"
+        if not todo:
+            deadline = watcher.arbiter.deadline()
+            assert deadline is not None, f"nothing will ever happen for {waiting}"
+            watcher.now = max(watcher.now, deadline)
+            todo.append(("tick", "", "", 0))
+        for action in watcher.feed(todo.popleft()):
+            if isinstance(action, Open) and action.member in waiting:
+                waiting.discard(action.member)
+                longest = watcher.now - start
+            elif isinstance(action, Close):
+                todo.append(("drained", action.member, action.gpu, 0))
+            elif isinstance(action, Shut):
+                todo.append(("want", action.member, "", 0))
+    return longest
 
 
 @pytest.mark.slow
@@ -173,7 +200,11 @@ def test_every_order_of_events_of_three_members_keeps_what_must_hold(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     fed, states = explore(parts, depth)
+    longest = max(longest_wait_from(state) for state in sorted(states)[::4])
 
     with capsys.disabled():
-        sys.stdout.write(f" {fed} events in {states} states")
-    assert states > 4_000
+        sys.stdout.write(
+            f" {fed} events, {len(states)} states, longest wait from there {longest / 1e6:.0f} ms"
+        )
+    assert len(states) > 4_000
+    assert longest <= 1_500 * MS
