@@ -2,12 +2,11 @@
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 from textwrap import dedent
 from typing import IO, Any
 
+from fakegpu_client.nursery import nursery
 from kubeshare import fakegpu
 
 PRELUDE = r"""
@@ -58,16 +57,13 @@ def drive(
     """What a script, run in a process of its own, puts into `answer`.
 
     Beside the names of the prelude it has `d`, the driver; `device` and `context`, the first GPU
-    and its primary context, which is current.
+    and its primary context, which is current. What it writes to standard error goes to `stderr`.
     """
     program = PRELUDE + dedent(script) + "\nprint(json.dumps(answer))"
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        env={**os.environ, **fakegpu.environment(profile, state), "PRELUDE": PRELUDE, **extra},
-        stdout=subprocess.PIPE,
-        stderr=stderr or subprocess.PIPE,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+    chosen = fakegpu.environment(profile, state)
+    environment = {**os.environ, **chosen, "PRELUDE": PRELUDE, **extra}
+    done = nursery(environment["LD_LIBRARY_PATH"]).run(program, environment)
+    assert done.code == 0, done.errors
+    if stderr is not None:
+        stderr.write(done.errors)
+    return json.loads(done.output)
