@@ -221,6 +221,24 @@ bool ks_has_passed(unsigned cell, unsigned marker) {
     return try_visit_all(cell, ask, &question) && question.passed;
 }
 
+struct passing {
+    unsigned marker;
+    int64_t latest;
+};
+
+static bool ask_when(struct ks_timeline *timeline, void *data) {
+    struct passing *passing = data;
+    const int64_t time = ks_timeline_passed_at(timeline, passing->marker);
+    passing->latest = time > passing->latest ? time : passing->latest;
+    return true;
+}
+
+int64_t ks_passed_at(unsigned cell, unsigned marker) {
+    struct passing passing = {.marker = marker};
+    try_visit_all(cell, ask_when, &passing);
+    return passing.latest;
+}
+
 struct span {
     unsigned earlier, later;
     int64_t longest;

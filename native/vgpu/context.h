@@ -37,6 +37,9 @@ bool ks_mark(unsigned cell, unsigned marker);
 /* Whether the GPU is known to have come past it in all contexts. */
 bool ks_has_passed(unsigned cell, unsigned marker);
 
+/* When it did, in the context where that was last (CLOCK_MONOTONIC ns); 0 where it is not known. */
+int64_t ks_passed_at(unsigned cell, unsigned marker);
+
 /* GPU time between two markers that were passed, in the context where it is longest; 0 where it is
  * not known. ns. */
 int64_t ks_between(unsigned cell, unsigned earlier, unsigned later);

@@ -83,7 +83,7 @@ static void adapt(struct meter *meter, unsigned cell, unsigned place) {
     else if (meter->was_short && at_least > window)
         window = at_least;
     meter->was_short = false;
-    const int64_t took_at_most = took > 0 ? took : ks_now() - marker->put;
+    const int64_t took_at_most = took > 0 ? took : ks_passed_at(cell, place) - marker->put;
     const bool is_long = took_at_most > LONG_LAUNCH * (int64_t)(marker->launches - meter->passed);
     window = is_long ? 1 : within(LEAST_WINDOW, window, LARGEST_WINDOW);
     meter->window = window < 4 * meter->window ? window : 4 * meter->window;

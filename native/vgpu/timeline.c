@@ -98,15 +98,21 @@ static void cover_other_streams(struct ks_timeline *timeline) {
         KS_DRIVER(event_synchronize)(timeline->end);
 }
 
-static int64_t time_of_end(const struct ks_timeline *timeline) {
+/* When the GPU came past an event that it has come past; 0 where it does not say. */
+static int64_t time_of(const struct ks_timeline *timeline, CUevent event) {
     float milliseconds;
-    const int64_t now = ks_now();
     const CUevent base = timeline->base[timeline->base_in_use];
     if (timeline->base_time == 0 ||
-        KS_DRIVER(event_elapsed)(&milliseconds, base, timeline->end) != CUDA_SUCCESS)
-        return now; /* a context in error: it is done, and cannot say since when */
-    const int64_t end = timeline->base_time + (int64_t)((double)milliseconds * 1e6);
-    return end < now ? end : now;
+        KS_DRIVER(event_elapsed)(&milliseconds, base, event) != CUDA_SUCCESS)
+        return 0;
+    return timeline->base_time + (int64_t)((double)milliseconds * 1e6);
+}
+
+/* A context in error is done, and cannot say since when. */
+static int64_t time_of_end(const struct ks_timeline *timeline) {
+    const int64_t now = ks_now();
+    const int64_t end = time_of(timeline, timeline->end);
+    return end != 0 && end < now ? end : now;
 }
 
 /* Makes the context current for calls of the driver. */
@@ -159,6 +165,10 @@ bool ks_timeline_has_passed(struct ks_timeline *timeline, unsigned marker) {
         timeline->marked[marker] =
             KS_DRIVER(event_query)(timeline->markers[marker]) == CUDA_ERROR_NOT_READY;
     return !timeline->prepared || !timeline->marked[marker];
+}
+
+int64_t ks_timeline_passed_at(struct ks_timeline *timeline, unsigned marker) {
+    return timeline->prepared ? time_of(timeline, timeline->markers[marker]) : 0;
 }
 
 int64_t ks_timeline_between(struct ks_timeline *timeline, unsigned earlier, unsigned later) {

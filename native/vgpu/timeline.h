@@ -41,6 +41,9 @@ void ks_timeline_mark(struct ks_timeline *timeline, unsigned marker);
 /* Whether the GPU has come past a marker. Where none was put, it has. */
 bool ks_timeline_has_passed(struct ks_timeline *timeline, unsigned marker);
 
+/* When the GPU came past a marker that was passed (CLOCK_MONOTONIC ns); 0 where it is not known. */
+int64_t ks_timeline_passed_at(struct ks_timeline *timeline, unsigned marker);
+
 /* GPU time between two markers that were passed; 0 where it is not known. ns. */
 int64_t ks_timeline_between(struct ks_timeline *timeline, unsigned earlier, unsigned later);
 
