@@ -49,7 +49,7 @@ def test_who_waits_for_credit_is_not_idle(
     claim: Claim, probe: Probe, connection: Connection
 ) -> None:
     connection.send(MessageType.WATCH, 0, claim.page.epoch(0))
-    probe.do("launch", "kernel", 20_000, 30)
+    probe.do("launch", "kernel", 80_000, 8)
     assert connection.says_nothing()
     probe.do("sync")
     assert connection.receive().type is MessageType.IDLE
