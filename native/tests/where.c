@@ -2,6 +2,8 @@
  * Says where the functions are that a program gets: a line in, a JSON line out.
  *
  *   symbol NAME                     dlsym of the driver's handle
+ *   default NAME                    dlsym of everything that is loaded: without the driver, or
+ *   global NAME                     after it was opened with RTLD_GLOBAL
  *   nvml NAME                       dlsym of NVML's
  *   file PATH NAME                  dlsym of the handle that dlopen gives for a path
  *   version NAME VERSION            dlvsym of the driver's handle
@@ -70,6 +72,12 @@ static void *of_driver(char **words) {
     return dlsym(open_library("libcuda.so.1"), words[1]);
 }
 
+static void *of_default(char **words) {
+    if (strcmp(words[0], "global") == 0)
+        dlopen("libcuda.so.1", RTLD_NOW | RTLD_GLOBAL);
+    return dlsym(RTLD_DEFAULT, words[1]);
+}
+
 static void *of_nvml(char **words) {
     return dlsym(open_library("libnvidia-ml.so.1"), words[1]);
 }
@@ -113,6 +121,8 @@ static const struct way {
     void *(*find)(char **words);
 } ways[] = {
     {"symbol",      2, of_driver     },
+    {"default",     2, of_default    },
+    {"global",      2, of_default    },
     {"nvml",        2, of_nvml       },
     {"file",        3, of_file       },
     {"version",     3, of_version    },

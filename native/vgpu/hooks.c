@@ -99,6 +99,11 @@ int ks_is_hooked(const char *name) {
     return index >= 0 && hooks[index].ours != NULL;
 }
 
+bool ks_is_ours(const char *name, const void *address) {
+    const int index = find(name);
+    return index >= 0 && address != NULL && hooks[index].ours == address;
+}
+
 /* Whether `address` is the real function of a row; remembered where it is. */
 static bool is_real(int index, void *address) {
     if (atomic_load_explicit(&real_functions[index], memory_order_relaxed) == address)

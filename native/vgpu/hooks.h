@@ -6,6 +6,8 @@
 
 #include "driver.h"
 
+#include <stdbool.h>
+
 #define KS_EXPORT __attribute__((visibility("default")))
 
 /* Made of driver/names.list: every hook with its parameters, and enum ks_hook_index. */
@@ -23,6 +25,9 @@ void *ks_swap_exported(const char *name, void *address);
 
 /* Our hook, when `address` is what the driver answers for `base` at `version`; else `address`. */
 void *ks_swap_versioned(const char *base, int version, uint64_t flags, void *address);
+
+/* Whether `address` is our hook of this exported name. */
+bool ks_is_ours(const char *name, const void *address);
 
 /* Whether a function is hooked under this exported name. */
 int ks_is_hooked(const char *name);

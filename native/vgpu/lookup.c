@@ -82,8 +82,14 @@ static void *swap(const char *name, void *address) {
     return ks_swap_exported(name, address);
 }
 
+/* Who looks in all that is loaded finds our export first. What would be there without us is the
+ * next definition: none, and the error that belongs to it, where no driver is loaded. */
 static void *dlsym_and_swap(void *handle, const char *name) {
-    return swap(name, ((dlsym_function *)ks_real_dlsym())(handle, name));
+    dlsym_function *real = (dlsym_function *)ks_real_dlsym();
+    void *address = real(handle, name);
+    if (ks_is_ours(name, address))
+        address = real(RTLD_NEXT, name);
+    return swap(name, address);
 }
 
 static void *dlvsym_and_swap(void *handle, const char *name, const char *version) {

@@ -105,6 +105,18 @@ def test_every_abi_of_every_name_is_found_by_its_symbol(where: Probe) -> None:
         assert ask(where, "symbol", row.symbol) == of_driver(row)
 
 
+@pytest.mark.parametrize("name", ["cuLaunchKernel", "nvmlDeviceGetMemoryInfo"])
+def test_where_no_driver_is_loaded_nothing_of_it_is_found(where: Probe, name: str) -> None:
+    assert ask(where, "default", name) == {"file": "", "name": "", "error": True}
+
+
+def test_a_driver_that_is_loaded_for_all_is_hooked_for_all(where: Probe) -> None:
+    answer = ask(where, "global", "cuLaunchKernel")
+    assert answer == {"file": OURS, "name": "cuLaunchKernel", "error": False}
+    answer = ask(where, "default", "cuLaunchKernel")
+    assert answer == {"file": OURS, "name": "cuLaunchKernel", "error": False}
+
+
 def test_a_versioned_lookup_fails_as_it_does_without_us(machine: Machine, where: Probe) -> None:
     """The driver's symbols have no versions, so that dlvsym finds none of them."""
     with machine.run(["where"], {}, preload="") as alone:
