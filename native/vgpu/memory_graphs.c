@@ -209,7 +209,7 @@ static CUresult made(const struct plan *plan, const CUgraphExec *executable, CUr
         KS_DRIVER(graph_exec_destroy)(*executable);
         result = CUDA_ERROR_OUT_OF_MEMORY;
     }
-    end(result == CUDA_SUCCESS ? *executable : NULL, plan->begun, result);
+    end(NULL, plan->begun, result); /* whether it has its memory is for its first launch to see */
     return result;
 }
 
