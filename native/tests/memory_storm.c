@@ -14,6 +14,7 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #define THREADS_MAX 64
@@ -23,11 +24,16 @@
 CUresult cuMemAllocManaged(CUdeviceptr *pointer, size_t bytes, unsigned int flags);
 CUresult cuArrayCreate_v2(CUarray *array, const CUDA_ARRAY_DESCRIPTOR *description);
 CUresult cuArrayDestroy(CUarray array);
+CUresult cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *properties);
+CUresult cuMemPoolDestroy(CUmemoryPool pool);
+CUresult cuMemAllocFromPoolAsync(CUdeviceptr *pointer, size_t bytes, CUmemoryPool pool,
+                                 CUstream stream);
 
-enum form { NONE, LINEAR, MANAGED, STREAM, PHYSICAL, ARRAY, FORMS };
+enum form { NONE, LINEAR, MANAGED, STREAM, POOL, PHYSICAL, ARRAY, FORMS };
 
 struct held {
     enum form form;
+    CUmemoryPool pool;
     union {
         CUdeviceptr pointer;
         CUmemGenericAllocationHandle physical;
@@ -45,6 +51,27 @@ static uint64_t next(uint64_t *state) {
     return *state;
 }
 
+/* A pool of its own for each; the pool may be gone before its memory. */
+static CUresult allocate_in_pool(struct held *held, size_t bytes) {
+    const CUmemPoolProps properties = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                       .location.type = CU_MEM_LOCATION_TYPE_DEVICE};
+    CUresult result = cuMemPoolCreate(&held->pool, &properties);
+    if (result == CUDA_SUCCESS) {
+        result = cuMemAllocFromPoolAsync(&held->pointer, bytes, held->pool, NULL);
+        if (result != CUDA_SUCCESS)
+            cuMemPoolDestroy(held->pool);
+    }
+    return result;
+}
+
+static CUresult free_in_pool(const struct held *held) {
+    const bool pool_first = held->pointer / 512 % 2 == 0;
+    const CUresult destroyed = pool_first ? cuMemPoolDestroy(held->pool) : CUDA_SUCCESS;
+    const CUresult freed = cuMemFreeAsync(held->pointer, NULL);
+    const CUresult last = pool_first ? destroyed : cuMemPoolDestroy(held->pool);
+    return freed == CUDA_SUCCESS ? last : freed;
+}
+
 static CUresult allocate(struct held *held, uint64_t random) {
     const size_t pages = 1 + random % 16;
     const CUmemAllocationProp on_gpu = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
@@ -59,6 +86,8 @@ static CUresult allocate(struct held *held, uint64_t random) {
         return cuMemAllocManaged(&held->pointer, pages * 1024, 1);
     case STREAM:
         return cuMemAllocAsync(&held->pointer, pages * MIB, NULL);
+    case POOL:
+        return allocate_in_pool(held, pages * MIB);
     case PHYSICAL:
         return cuMemCreate(&held->physical, pages * 2 * MIB, &on_gpu, 0);
     default:
@@ -70,6 +99,8 @@ static CUresult give_back(const struct held *held) {
     switch (held->form) {
     case STREAM:
         return cuMemFreeAsync(held->pointer, NULL);
+    case POOL:
+        return free_in_pool(held);
     case PHYSICAL:
         return cuMemRelease(held->physical);
     case ARRAY:
@@ -100,9 +131,8 @@ static void step(struct held *held, uint64_t random) {
 
 static void *storm(void *seed) {
     uint64_t state = (uint64_t)(uintptr_t)seed;
-    struct held held[HELD_MAX] = {
-        {NONE, {0}}
-    };
+    struct held held[HELD_MAX];
+    memset(held, 0, sizeof held);
     cuCtxSetCurrent(context);
     while (!atomic_load(&stop) && !atomic_load(&failed)) {
         const uint64_t random = next(&state);

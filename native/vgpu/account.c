@@ -65,29 +65,33 @@ static void take_back_set_aside(unsigned cell) {
         atomic_fetch_and(budget_of(slot, cell), CHARGED_UNITS);
 }
 
-/* Units that are left of a limit, of which nothing is set aside. */
-static uint64_t left(unsigned cell, uint64_t limit) {
-    const struct held held = sum(cell);
-    const uint64_t all = held.charged + held.set_aside;
-    return all < limit ? limit - all : 0;
-}
-
 /* A budget counts up to 2 TiB: more of a limit is not used. */
 static uint64_t whole_units(uint64_t limit) {
     const uint64_t units = limit / KS_MEMORY_UNIT;
     return units < CHARGED_UNITS ? units : CHARGED_UNITS;
 }
 
-/* As `left`, after everything was done so that `units` may be. */
+#define TRIES 16
+
+static uint64_t left(const struct held *held, uint64_t limit) {
+    const uint64_t all = held->charged + held->set_aside;
+    return all < limit ? limit - all : 0;
+}
+
+/* Units that are left of a limit, after everything was done so that `units` may be. What others
+ * free meanwhile they have set aside again: it is taken back too. */
 static uint64_t make_room(unsigned cell, uint64_t units, uint64_t limit) {
     atomic_fetch_and(budget_of(ks_slots_own(), cell), CHARGED_UNITS);
-    uint64_t room = left(cell, limit);
-    if (room < units) {
+    struct held held = sum(cell);
+    if (left(&held, limit) < units)
         ks_slots_clear_dead();
+    for (int i = 0; i < TRIES && left(&held, limit) < units; i++) {
         take_back_set_aside(cell);
-        room = left(cell, limit);
+        held = sum(cell);
+        if (held.set_aside == 0)
+            break;
     }
-    return room;
+    return left(&held, limit);
 }
 
 static bool charge_from_all(unsigned cell, uint64_t units, uint64_t limit) {

@@ -225,23 +225,6 @@ bool ks_allocations_take_tile(uint64_t array, struct ks_allocation *allocation) 
     return taken;
 }
 
-uint64_t ks_allocations_leave_pool(uint64_t pool, uint64_t bytes) {
-    for (unsigned i = 0; i < TABLES; i++) {
-        ks_acquire(&tables[i].lock);
-        for (size_t place = 0; place < tables[i].capacity; place++) {
-            struct ks_allocation *entry = &tables[i].entries[place];
-            if (entry->kind != KS_POOL_MEMORY || entry->owner != pool)
-                continue;
-            entry->kind = KS_MEMORY;
-            entry->owner = 0;
-            entry->bytes = entry->bytes < bytes ? entry->bytes : bytes;
-            bytes -= entry->bytes;
-        }
-        ks_release(&tables[i].lock);
-    }
-    return bytes;
-}
-
 void ks_allocations_forget(void) {
     for (unsigned i = 0; i < TABLES; i++)
         tables[i] = (struct table){0};

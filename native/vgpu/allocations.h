@@ -19,7 +19,7 @@ enum ks_kind {
     KS_CONTEXT_LIMIT, /* handle: as memory_limits.c makes it */
     KS_LAST_OF_CONTEXT = KS_CONTEXT_LIMIT,
     /* Do not. */
-    KS_POOL_MEMORY, /* owner: the pool, which is charged for it */
+    KS_POOL_MEMORY, /* owner: the struct ks_pool, which is charged for it */
     KS_PHYSICAL,    /* of cuMemCreate */
     KS_MAPPING,     /* owner: the physical memory; `bytes` is the length, not a charge */
     KS_TILE,        /* owner: the physical memory; `bytes` is the array, not a charge */
@@ -61,10 +61,6 @@ bool ks_allocations_take_tile(uint64_t array, struct ks_allocation *allocation);
 
 /* Forgets all KS_POOL_MEMORY of a pool; how much that was. */
 unsigned ks_allocations_drop_pool(uint64_t pool);
-
-/* Makes KS_POOL_MEMORY of a pool that has ended KS_MEMORY, charged by itself; of `bytes`, which the
- * pool was charged, returns what that leaves. */
-uint64_t ks_allocations_leave_pool(uint64_t pool, uint64_t bytes);
 
 /* In a forked child: nothing was allocated. */
 void ks_allocations_forget(void);

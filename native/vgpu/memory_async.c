@@ -61,7 +61,7 @@ static CUresult finish(struct ks_pool *pool, uint64_t bytes, uint64_t promised,
         .kind = KS_POOL_MEMORY,
         .handle = *pointer,
         .bytes = ks_round_up(bytes, KS_MEMORY_UNIT),
-        .owner = (uint64_t)(uintptr_t)atomic_load(&pool->handle),
+        .owner = (uint64_t)(uintptr_t)pool,
         .cell = (uint16_t)pool->reserve.cell,
     };
     if (fits && ks_allocations_add(&allocation)) {

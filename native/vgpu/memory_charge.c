@@ -92,7 +92,7 @@ CUresult ks_freed(const struct ks_allocation *allocation, CUresult result) {
 
 void ks_memory_of_context_ended(CUcontext context) {
     ks_allocations_drop(context);
-    ks_pools_context_ended();
+    ks_pools_context_ended(ks_cells_in_use());
     for (unsigned cell = 0; cell < ks_claim_cells(); cell++)
         ks_graphs_visit(cell, false);
 }

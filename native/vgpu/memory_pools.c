@@ -17,19 +17,51 @@ static ks_lock lock; /* held while a place is taken */
 static struct ks_pool pools[POOLS_MAX];
 static atomic_bool any; /* there has been a pool that is charged */
 
+/* With the lock of the reserve held: a handle is not used once it may be invalid. */
+static bool get(const struct ks_reserve *reserve, int attribute, uint64_t *bytes) {
+    const struct ks_pool *pool = (const struct ks_pool *)reserve;
+    return atomic_load(&pool->state) == KS_POOL_LIVES &&
+           KS_DRIVER(pool_get)(atomic_load(&pool->handle), attribute, bytes) == CUDA_SUCCESS;
+}
+
 static bool ask(const struct ks_reserve *reserve, uint64_t *bytes) {
-    const CUmemoryPool handle = atomic_load(&((const struct ks_pool *)reserve)->handle);
-    return KS_DRIVER(pool_get)(handle, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, bytes) == CUDA_SUCCESS;
+    return get(reserve, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, bytes);
 }
 
 static bool ask_used(const struct ks_reserve *reserve, uint64_t *bytes) {
-    const CUmemoryPool handle = atomic_load(&((const struct ks_pool *)reserve)->handle);
-    return KS_DRIVER(pool_get)(handle, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, bytes) == CUDA_SUCCESS;
+    return get(reserve, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, bytes);
 }
 
+static void trim_all(struct ks_reserve *reserve) {
+    const struct ks_pool *pool = (const struct ks_pool *)reserve;
+    if (atomic_load(&pool->state) == KS_POOL_LIVES)
+        KS_DRIVER(pool_trim)(atomic_load(&pool->handle), 0);
+}
+
+static void set_state(struct ks_pool *pool, enum ks_pool_state state) {
+    ks_acquire(&pool->reserve.lock);
+    atomic_store(&pool->state, state);
+    ks_release(&pool->reserve.lock);
+}
+
+/* A pool that has ended goes with the last that was allocated of it, and its place is free. */
+static void go_if_empty(struct ks_pool *pool) {
+    ks_acquire(&pool->reserve.lock);
+    if (atomic_load(&pool->state) == KS_POOL_ENDED && atomic_load(&pool->reserve.pieces) == 0 &&
+        atomic_load(&pool->handle) != NULL) {
+        if (pool->charged)
+            ks_account_give_back(pool->reserve.cell, pool->reserve.charged);
+        pool->reserve.charged = 0;
+        atomic_store_explicit(&pool->handle, NULL, memory_order_release);
+    }
+    ks_release(&pool->reserve.lock);
+}
+
+/* The driver may have given the handle of a pool that has ended to another. */
 static struct ks_pool *find(CUmemoryPool handle) {
     for (unsigned i = 0; i < POOLS_MAX && handle != NULL; i++) {
-        if (atomic_load_explicit(&pools[i].handle, memory_order_acquire) == handle)
+        if (atomic_load_explicit(&pools[i].handle, memory_order_acquire) == handle &&
+            atomic_load(&pools[i].state) != KS_POOL_ENDED)
             return &pools[i];
     }
     return NULL;
@@ -54,6 +86,7 @@ static struct ks_pool *book(CUmemoryPool handle, int cell, unsigned places) {
     if (pool == NULL)
         pool = free_place(places);
     if (pool != NULL && atomic_load(&pool->handle) == NULL) {
+        atomic_store(&pool->state, KS_POOL_LIVES);
         pool->charged = cell != KS_NO_CELL;
         if (pool->charged)
             atomic_store(&any, true);
@@ -93,6 +126,7 @@ struct ks_pool *ks_pool_of_handle(CUmemoryPool handle) {
     struct ks_pool *pool = find(handle);
     CUmemoryPool default_pool;
     CUdevice devices = 0;
+    uint64_t bytes;
     if (pool != NULL || handle == NULL)
         return pool;
     KS_DRIVER(device_get_count)(&devices);
@@ -101,17 +135,20 @@ struct ks_pool *ks_pool_of_handle(CUmemoryPool handle) {
             default_pool == handle)
             return ks_pool_of_device(handle, device);
     }
+    if (KS_DRIVER(pool_get)(handle, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &bytes) != CUDA_SUCCESS)
+        return NULL;
     return book(handle, cell_of_pool(handle), POOLS_MAX);
 }
 
 CUresult ks_pool_freed(const struct ks_allocation *allocation, CUresult result) {
-    struct ks_pool *pool = find((CUmemoryPool)allocation->owner);
+    struct ks_pool *pool = (struct ks_pool *)allocation->owner;
     if (result != CUDA_SUCCESS) {
         ks_allocations_add(allocation);
-    } else if (pool != NULL) {
-        ks_reserve_got_back(&pool->reserve);
-        ks_reserve_look(&pool->reserve);
+        return result;
     }
+    ks_reserve_got_back(&pool->reserve);
+    ks_reserve_look(&pool->reserve);
+    go_if_empty(pool);
     return result;
 }
 
@@ -121,8 +158,9 @@ void ks_pools_visit(unsigned cell, bool trim) {
         if (handle == NULL || !pools[i].charged || pools[i].reserve.cell != cell)
             continue;
         if (trim)
-            KS_DRIVER(pool_trim)(handle, 0);
-        ks_reserve_look(&pools[i].reserve);
+            ks_reserve_trim(&pools[i].reserve, trim_all);
+        else
+            ks_reserve_look(&pools[i].reserve);
     }
 }
 
@@ -133,15 +171,19 @@ void ks_pools_synchronized(void) {
         ks_pools_visit(cell, false);
 }
 
-void ks_pools_context_ended(void) {
+void ks_pools_context_ended(uint64_t in_use) {
     for (unsigned i = 0; i < POOLS_MAX; i++) {
-        const CUmemoryPool handle = atomic_load_explicit(&pools[i].handle, memory_order_acquire);
-        if (handle == NULL || !pools[i].charged)
+        struct ks_pool *pool = &pools[i];
+        if (atomic_load_explicit(&pool->handle, memory_order_acquire) == NULL || !pool->charged)
             continue;
-        ks_reserve_look(&pools[i].reserve);
-        if (pools[i].reserve.charged == 0)
-            atomic_fetch_sub(&pools[i].reserve.pieces,
-                             ks_allocations_drop_pool((uint64_t)(uintptr_t)handle));
+        ks_reserve_look(&pool->reserve);
+        const bool lost = atomic_load(&pool->state) == KS_POOL_ENDED
+                              ? (in_use >> pool->reserve.cell & 1) == 0
+                              : pool->reserve.charged == 0;
+        if (lost)
+            atomic_fetch_sub(&pool->reserve.pieces,
+                             ks_allocations_drop_pool((uint64_t)(uintptr_t)pool));
+        go_if_empty(pool);
     }
 }
 
@@ -186,19 +228,16 @@ int cuMemPoolImportFromShareableHandle(CUmemoryPool *pool, void *handle, int typ
     return keep(*pool, KS_NO_CELL);
 }
 
-/* What is still allocated of it lives on, and is charged pointer by pointer from now on. */
 int cuMemPoolDestroy(CUmemoryPool handle) {
     struct ks_pool *pool = find(handle);
-    if (pool != NULL && pool->charged)
+    if (pool == NULL)
+        return KS_REAL(cuMemPoolDestroy)(handle);
+    if (pool->charged)
         ks_reserve_look(&pool->reserve);
+    set_state(pool, KS_POOL_ENDS);
     const CUresult result = KS_REAL(cuMemPoolDestroy)(handle);
-    if (result != CUDA_SUCCESS || pool == NULL)
-        return result;
-    const uint64_t charged = ks_reserve_close(&pool->reserve);
-    if (charged != 0)
-        ks_account_give_back(pool->reserve.cell,
-                             ks_allocations_leave_pool((uint64_t)(uintptr_t)handle, charged));
-    atomic_store_explicit(&pool->handle, NULL, memory_order_release);
+    set_state(pool, result == CUDA_SUCCESS ? KS_POOL_ENDED : KS_POOL_LIVES);
+    go_if_empty(pool);
     return result;
 }
 

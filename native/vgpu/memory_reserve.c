@@ -93,20 +93,23 @@ bool ks_reserve_end(struct ks_reserve *reserve, uint64_t promised) {
     return fits;
 }
 
-void ks_reserve_look(struct ks_reserve *reserve) {
-    ks_acquire(&reserve->lock);
+static void look(struct ks_reserve *reserve) {
     const uint64_t missing = settle(reserve);
     if (missing != 0)
         ks_charge_anyway(reserve->cell, missing);
+}
+
+void ks_reserve_look(struct ks_reserve *reserve) {
+    ks_acquire(&reserve->lock);
+    look(reserve);
     ks_release(&reserve->lock);
 }
 
-uint64_t ks_reserve_close(struct ks_reserve *reserve) {
+void ks_reserve_trim(struct ks_reserve *reserve, void (*trim)(struct ks_reserve *reserve)) {
     ks_acquire(&reserve->lock);
-    const uint64_t charged = reserve->charged;
-    reserve->charged = 0;
+    trim(reserve);
+    look(reserve);
     ks_release(&reserve->lock);
-    return charged;
 }
 
 void ks_reserves_look(unsigned cell) {
