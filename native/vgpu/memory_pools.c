@@ -15,7 +15,7 @@
 
 static ks_lock lock; /* held while a place is taken */
 static struct ks_pool pools[POOLS_MAX];
-static atomic_bool any; /* there has been a pool that is charged */
+static atomic_uint places; /* that have ever been taken: the first so many */
 
 /* With the lock of the reserve held: a handle is not used once it may be invalid. */
 static bool get(const struct ks_reserve *reserve, int attribute, uint64_t *bytes) {
@@ -32,34 +32,34 @@ static bool ask_used(const struct ks_reserve *reserve, uint64_t *bytes) {
     return get(reserve, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, bytes);
 }
 
-static void trim_all(struct ks_reserve *reserve) {
-    const struct ks_pool *pool = (const struct ks_pool *)reserve;
+static void trim_all(const struct ks_pool *pool) {
     if (atomic_load(&pool->state) == KS_POOL_LIVES)
         KS_DRIVER(pool_trim)(atomic_load(&pool->handle), 0);
+}
+
+/* A pool that has ended goes with the last that was allocated of it, and its place is free. The
+ * lock of its reserve is held. */
+static void go_if_empty(struct ks_pool *pool) {
+    if (atomic_load(&pool->state) != KS_POOL_ENDED || atomic_load(&pool->reserve.pieces) != 0 ||
+        atomic_load(&pool->handle) == NULL)
+        return;
+    if (pool->charged)
+        ks_account_give_back(pool->reserve.cell, pool->reserve.charged);
+    pool->reserve.charged = 0;
+    atomic_store_explicit(&pool->handle, NULL, memory_order_release);
 }
 
 static void set_state(struct ks_pool *pool, enum ks_pool_state state) {
     ks_acquire(&pool->reserve.lock);
     atomic_store(&pool->state, state);
-    ks_release(&pool->reserve.lock);
-}
-
-/* A pool that has ended goes with the last that was allocated of it, and its place is free. */
-static void go_if_empty(struct ks_pool *pool) {
-    ks_acquire(&pool->reserve.lock);
-    if (atomic_load(&pool->state) == KS_POOL_ENDED && atomic_load(&pool->reserve.pieces) == 0 &&
-        atomic_load(&pool->handle) != NULL) {
-        if (pool->charged)
-            ks_account_give_back(pool->reserve.cell, pool->reserve.charged);
-        pool->reserve.charged = 0;
-        atomic_store_explicit(&pool->handle, NULL, memory_order_release);
-    }
+    go_if_empty(pool);
     ks_release(&pool->reserve.lock);
 }
 
 /* The driver may have given the handle of a pool that has ended to another. */
 static struct ks_pool *find(CUmemoryPool handle) {
-    for (unsigned i = 0; i < POOLS_MAX && handle != NULL; i++) {
+    const unsigned end = handle != NULL ? atomic_load(&places) : 0;
+    for (unsigned i = 0; i < end; i++) {
         if (atomic_load_explicit(&pools[i].handle, memory_order_acquire) == handle &&
             atomic_load(&pools[i].state) != KS_POOL_ENDED)
             return &pools[i];
@@ -67,33 +67,45 @@ static struct ks_pool *find(CUmemoryPool handle) {
     return NULL;
 }
 
-static struct ks_pool *free_place(unsigned places) {
-    for (unsigned i = 0; i < places; i++) {
-        if (atomic_load(&pools[i].handle) == NULL)
+static struct ks_pool *free_place(unsigned end) {
+    for (unsigned i = 0; i < end; i++) {
+        if (atomic_load(&pools[i].handle) == NULL) {
+            if (atomic_load(&places) <= i)
+                atomic_store(&places, i + 1);
             return &pools[i];
+        }
     }
     ks_debug("more than %d memory pools at once", CREATED_MAX);
     return NULL;
 }
 
-/* Finds a pool, or books it among the first `places`; KS_NO_CELL: it is charged to nobody. */
-static struct ks_pool *book(CUmemoryPool handle, int cell, unsigned places) {
+/* Who looks at all pools may still hold the lock of the one that was in this place. */
+static void fill(struct ks_pool *pool, CUmemoryPool handle, int cell) {
+    ks_acquire(&pool->reserve.lock);
+    atomic_store(&pool->state, KS_POOL_LIVES);
+    pool->charged = cell != KS_NO_CELL;
+    pool->reserve.cell = (unsigned)cell;
+    pool->reserve.charged = 0;
+    pool->reserve.promised = 0;
+    pool->reserve.under_way = 0;
+    pool->reserve.ask = ask;
+    pool->reserve.ask_used = ask_used;
+    atomic_store(&pool->reserve.pieces, 0);
+    atomic_store(&pool->reserve.frees, 0);
+    atomic_store_explicit(&pool->handle, handle, memory_order_release);
+    ks_release(&pool->reserve.lock);
+}
+
+/* Finds a pool, or books it in one of the first `end` places; KS_NO_CELL: it is charged to
+ * nobody. */
+static struct ks_pool *book(CUmemoryPool handle, int cell, unsigned end) {
     struct ks_pool *pool = find(handle);
     if (pool != NULL)
         return pool;
     ks_acquire(&lock);
     pool = find(handle);
-    if (pool == NULL)
-        pool = free_place(places);
-    if (pool != NULL && atomic_load(&pool->handle) == NULL) {
-        atomic_store(&pool->state, KS_POOL_LIVES);
-        pool->charged = cell != KS_NO_CELL;
-        if (pool->charged)
-            atomic_store(&any, true);
-        pool->reserve =
-            (struct ks_reserve){.cell = (unsigned)cell, .ask = ask, .ask_used = ask_used};
-        atomic_store_explicit(&pool->handle, handle, memory_order_release);
-    }
+    if (pool == NULL && (pool = free_place(end)) != NULL)
+        fill(pool, handle, cell);
     ks_release(&lock);
     return pool;
 }
@@ -147,36 +159,51 @@ CUresult ks_pool_freed(const struct ks_allocation *allocation, CUresult result) 
         return result;
     }
     ks_reserve_got_back(&pool->reserve);
-    ks_reserve_look(&pool->reserve);
+    ks_acquire(&pool->reserve.lock);
+    ks_reserve_settle(&pool->reserve);
     go_if_empty(pool);
+    ks_release(&pool->reserve.lock);
     return result;
 }
 
+/* Takes the lock of a pool that is charged; false where the place has none. */
+static bool enter(struct ks_pool *pool) {
+    if (atomic_load(&pool->handle) == NULL)
+        return false;
+    ks_acquire(&pool->reserve.lock);
+    if (atomic_load(&pool->handle) != NULL && pool->charged)
+        return true;
+    ks_release(&pool->reserve.lock);
+    return false;
+}
+
 void ks_pools_visit(unsigned cell, bool trim) {
-    for (unsigned i = 0; i < POOLS_MAX; i++) {
-        const CUmemoryPool handle = atomic_load_explicit(&pools[i].handle, memory_order_acquire);
-        if (handle == NULL || !pools[i].charged || pools[i].reserve.cell != cell)
+    for (unsigned i = 0; i < atomic_load(&places); i++) {
+        struct ks_pool *pool = &pools[i];
+        if (!enter(pool))
             continue;
-        if (trim)
-            ks_reserve_trim(&pools[i].reserve, trim_all);
-        else
-            ks_reserve_look(&pools[i].reserve);
+        if (pool->reserve.cell == cell) {
+            if (trim)
+                trim_all(pool);
+            ks_reserve_settle(&pool->reserve);
+        }
+        ks_release(&pool->reserve.lock);
     }
 }
 
 void ks_pools_synchronized(void) {
-    if (!atomic_load_explicit(&any, memory_order_relaxed))
-        return;
-    for (unsigned cell = 0; cell < ks_claim_cells(); cell++)
+    const unsigned cells =
+        atomic_load_explicit(&places, memory_order_relaxed) != 0 ? ks_claim_cells() : 0;
+    for (unsigned cell = 0; cell < cells; cell++)
         ks_pools_visit(cell, false);
 }
 
 void ks_pools_context_ended(uint64_t in_use) {
-    for (unsigned i = 0; i < POOLS_MAX; i++) {
+    for (unsigned i = 0; i < atomic_load(&places); i++) {
         struct ks_pool *pool = &pools[i];
-        if (atomic_load_explicit(&pool->handle, memory_order_acquire) == NULL || !pool->charged)
+        if (!enter(pool))
             continue;
-        ks_reserve_look(&pool->reserve);
+        ks_reserve_settle(&pool->reserve);
         const bool lost = atomic_load(&pool->state) == KS_POOL_ENDED
                               ? (in_use >> pool->reserve.cell & 1) == 0
                               : pool->reserve.charged == 0;
@@ -184,14 +211,17 @@ void ks_pools_context_ended(uint64_t in_use) {
             atomic_fetch_sub(&pool->reserve.pieces,
                              ks_allocations_drop_pool((uint64_t)(uintptr_t)pool));
         go_if_empty(pool);
+        ks_release(&pool->reserve.lock);
     }
 }
 
 void ks_pools_forget(void) {
     lock = (ks_lock){0};
-    atomic_store(&any, false);
-    for (unsigned i = 0; i < POOLS_MAX; i++)
+    for (unsigned i = 0; i < POOLS_MAX; i++) {
+        pools[i].reserve.lock = (ks_lock){0};
         atomic_store(&pools[i].handle, NULL);
+    }
+    atomic_store(&places, 0);
 }
 
 /* ---- hooks ---------------------------------------------------------------------------- */
@@ -237,7 +267,6 @@ int cuMemPoolDestroy(CUmemoryPool handle) {
     set_state(pool, KS_POOL_ENDS);
     const CUresult result = KS_REAL(cuMemPoolDestroy)(handle);
     set_state(pool, result == CUDA_SUCCESS ? KS_POOL_ENDED : KS_POOL_LIVES);
-    go_if_empty(pool);
     return result;
 }
 

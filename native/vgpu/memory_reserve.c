@@ -93,7 +93,7 @@ bool ks_reserve_end(struct ks_reserve *reserve, uint64_t promised) {
     return fits;
 }
 
-static void look(struct ks_reserve *reserve) {
+void ks_reserve_settle(struct ks_reserve *reserve) {
     const uint64_t missing = settle(reserve);
     if (missing != 0)
         ks_charge_anyway(reserve->cell, missing);
@@ -101,14 +101,7 @@ static void look(struct ks_reserve *reserve) {
 
 void ks_reserve_look(struct ks_reserve *reserve) {
     ks_acquire(&reserve->lock);
-    look(reserve);
-    ks_release(&reserve->lock);
-}
-
-void ks_reserve_trim(struct ks_reserve *reserve, void (*trim)(struct ks_reserve *reserve)) {
-    ks_acquire(&reserve->lock);
-    trim(reserve);
-    look(reserve);
+    ks_reserve_settle(reserve);
     ks_release(&reserve->lock);
 }
 

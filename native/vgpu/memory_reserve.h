@@ -45,8 +45,8 @@ void ks_reserve_got_back(struct ks_reserve *reserve);
 /* After a call that may have made it smaller. */
 void ks_reserve_look(struct ks_reserve *reserve);
 
-/* Has the driver return what it does not use of it, by `trim`, and looks. */
-void ks_reserve_trim(struct ks_reserve *reserve, void (*trim)(struct ks_reserve *reserve));
+/* The same, with its lock held. */
+void ks_reserve_settle(struct ks_reserve *reserve);
 
 /* Looks at all reserves of this process on a cell. */
 void ks_reserves_look(unsigned cell);
