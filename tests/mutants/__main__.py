@@ -30,7 +30,8 @@ def main() -> int:
     asked = parser.parse_args()
     if asked.fresh:
         _RECORD.unlink(missing_ok=True)
-    record = Record(_RECORD)
+    known = page.words(page.PAGE)
+    record = Record(_RECORD, {name for name, word in known.items() if word})
     mutants = list(_mutants(asked.only))
     todo = [mutant for mutant in mutants if record.verdict(mutant) is None]
     # Those of what runs at import take longest.
@@ -40,7 +41,7 @@ def main() -> int:
         with_suite(lambda suite: _judge(suite, todo, record))
     verdicts = [(mutant, record.verdict(mutant)) for mutant in mutants]
     if asked.write:
-        page.PAGE.write_text(page.text(verdicts, page.words(page.PAGE)))
+        page.PAGE.write_text(page.text(verdicts, known))
     return 0 if _report(verdicts, whole=not asked.only) else 1
 
 

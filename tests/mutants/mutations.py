@@ -18,7 +18,7 @@ from libcst.metadata import MetadataWrapper, PositionProvider
 from mutmut.mutation.mutators import mutation_operators
 
 _UNMUTATED = (cst.Annotation, cst.Decorator, cst.Import, cst.ImportFrom)
-_UNMUTATED_CALLS = {"len", "isinstance", "TypeVar"}
+_UNMUTATED_CALLS = {"len", "isinstance"}
 _UNMUTATED_NAMES = {"__all__", "__slots__"}
 _SIMPLE_DEFAULTS = (cst.Name, cst.BaseNumber, cst.BaseString)
 
@@ -125,9 +125,11 @@ def _is_unmutated(node: cst.CSTNode) -> bool:
     match node:
         case cst.Call(func=cst.Name(value=name)):
             return name in _UNMUTATED_CALLS
-        case cst.If(test=cst.Name(value="TYPE_CHECKING")):
-            return True
-        case cst.AnnAssign(annotation=cst.Annotation(annotation=cst.Name(value="TypeAlias"))):
+        case (
+            cst.If(test=cst.Name(value="TYPE_CHECKING"))
+            | cst.AnnAssign(annotation=cst.Annotation(annotation=cst.Name(value="TypeAlias")))
+            | cst.Assign(value=cst.Call(func=cst.Name(value="TypeVar")))
+        ):
             return True
         case cst.Assign(targets=[cst.AssignTarget(target=cst.Name(value=name))]):
             return name in _UNMUTATED_NAMES

@@ -1,11 +1,12 @@
 """What earlier runs have found, so that a run can be stopped and taken up again.
 
-That a mutant was killed stands as long as its module is as it was; that it lives, only
-as long as the tests are, too. It is a file of JSON lines, which git ignores.
+A verdict stands as long as its module is as it was. That a mutant lives stands only as
+long as the tests are as they were, too, unless somebody has said why it may live. It is
+a file of JSON lines, which git ignores.
 """
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from pathlib import Path
 from typing import Final
 
@@ -33,10 +34,12 @@ class Record:
 
     Args:
         path: where they are kept.
+        excused: the names of those of which it is said why they live.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, excused: Container[str]) -> None:
         self._path = path
+        self._excused = excused
         places = [REPOSITORY / place for place in TESTS]
         self._tests = _digest(
             file for place in places for file in sorted((place, *place.rglob("*")))
@@ -53,7 +56,9 @@ class Record:
         line = self._lines.get(mutant.name)
         if line is None or line.module != self._module(mutant.module):
             return None
-        return None if line.verdict in ALIVE and line.tests != self._tests else line.verdict
+        if line.tests == self._tests or line.verdict not in ALIVE or line.name in self._excused:
+            return line.verdict
+        return None
 
     def add(self, mutant: Mutant, verdict: Verdict, by: str) -> None:
         """Keep a verdict, and by which test it is."""

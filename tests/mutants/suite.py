@@ -104,7 +104,8 @@ class Suite:
     def _who_runs(self, mutant: Mutant) -> list[Test]:
         """Who runs the changed statement; killers of its neighbours come first, then by time."""
         if not mutant.function:
-            return [test for test in self._tests if mutant.module in test.lines]
+            # Who runs nothing of the core looks at what an import has made.
+            return [t for t in self._tests if mutant.module in t.lines or not t.lines]
         first, last = mutant.span
         killers = self._killers[mutant.module, mutant.function]
         found = [
