@@ -196,3 +196,21 @@ def test_the_most_memory_that_compute_allows_is_exact(total: int, left: int) -> 
     found = most(device)
     assert found * MICROS // total <= left
     assert found == total or (found + 1) * MICROS // total > left
+
+
+@pytest.mark.parametrize("name", ["locality", "binpack", "topology"])
+def test_a_gpu_with_as_many_holders_as_may_be_takes_nobody(name: str) -> None:
+    holders = tuple(a_holder(f"q{number}", "0") for number in range(MAX_HOLDERS))
+    ledger = Ledger([Node("n1")], [a_device("A", *holders)])
+    demand = a_demand("p", "0", share_of_memory="0.1", proportional=True)
+    assert policy(name)(ledger, demand).outcome == "pending"
+    ledger.release("q7")
+    assert policy(name)(ledger, demand).devices == ("A",)
+
+
+def test_the_id_of_a_new_vgpu_follows_from_who_asks() -> None:
+    ledger = Ledger([Node("n1", (V100, V100))])
+    ids = {name: policy("locality")(ledger, a_demand(name)).devices for name in ("p", "q")}
+    assert ids == {"p": ("vgpu-36992f5588",), "q": ("vgpu-56207d70c7",)}
+    ids = {name: policy("locality")(ledger, a_demand(name, attempt=1)).devices for name in "p"}
+    assert ids == {"p": ("vgpu-ee7060da1a",)}

@@ -9,6 +9,9 @@ from kubeshare.core.demand import Demand
 from kubeshare.core.device import Device, FreeGpu, Node
 from kubeshare.core.ledger import Ledger
 from kubeshare.core.policies import policy
+from kubeshare.core.policies.topology_reasons import _difference
+from kubeshare.core.topology.closest import FragmentScore, Score, SingularScore
+from kubeshare.core.topology.subsets import LinkScore
 
 V100, A100 = FreeGpu("V100", GPU_MEMORY), FreeGpu("A100", GPU_MEMORY)
 PROPORTIONAL: dict[str, Any] = {"share_of_memory": "0.3", "proportional": True}
@@ -274,3 +277,62 @@ def test_the_topology_policy_says_what_it_does_not_know(
     assert (decision.outcome, decision.field) == ("rejected", field)
     assert decision.reasons[field].startswith(words)
     assert decision.reasons["n1/A"] == decision.reasons[field]
+
+
+@pytest.mark.parametrize(
+    ("mine", "theirs", "words"),
+    [
+        (
+            FragmentScore(6, whole=True),
+            FragmentScore(2, whole=False),
+            "access cost is SYS, of X PIX",
+        ),
+        (
+            FragmentScore(2, whole=True),
+            FragmentScore(2, whole=False),
+            "the first of its group, and the group of X is in use",
+        ),
+        (
+            SingularScore(True, 2, 1, (1,)),
+            SingularScore(False, 2, 1, (1,)),
+            "the siblings of X are all busy, and here they are not",
+        ),
+        (
+            SingularScore(True, 6, 1, (1,)),
+            SingularScore(True, 2, 1, (1,)),
+            "access cost is SYS, of X PIX",
+        ),
+        (
+            SingularScore(True, 2, 3, (2,)),
+            SingularScore(True, 2, 1, (1,)),
+            "breaks 3 whole groups, X 1",
+        ),
+        (
+            SingularScore(True, 2, 1, (2,)),
+            SingularScore(True, 2, 1, (1,)),
+            "has more idle GPUs around it than X",
+        ),
+        (
+            LinkScore(6, 9, 2, (2,)),
+            LinkScore(2, 8, 1, (1,)),
+            "the best here are linked by SYS, X by PIX",
+        ),
+        (
+            LinkScore(2, 9, 2, (2,)),
+            LinkScore(2, 8, 1, (1,)),
+            "links of the best here cost 9 in all, of X 8",
+        ),
+        (
+            LinkScore(2, 8, 2, (2,)),
+            LinkScore(2, 8, 1, (1,)),
+            "the best here break 2 whole groups, X 1",
+        ),
+        (
+            LinkScore(2, 8, 1, (2,)),
+            LinkScore(2, 8, 1, (1,)),
+            "the best here have more idle GPUs around them than X",
+        ),
+    ],
+)
+def test_the_first_in_which_scores_differ_is_told(mine: Score, theirs: Score, words: str) -> None:
+    assert _difference(mine, theirs, "X") == words
