@@ -7,10 +7,12 @@ import time
 from pathlib import Path
 
 import pytest
+from driver import rows
+from driver.rows import GENERATED
 
 from kubeshare import native
 from kubeshare.tokens.wire import MessageType
-from vgpu_claim import MIB, Claim, Machine, Probe
+from vgpu_claim import MIB, Claim, Machine, Probe, eventually
 
 pytestmark = [pytest.mark.native, pytest.mark.slow]
 
@@ -190,3 +192,35 @@ def test_the_table_of_allocations(variant: str) -> None:
     program = native.folder() / variant / "tests" / "allocations-test"
     done = subprocess.run([program], capture_output=True, text=True, check=False, timeout=60)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+# Python itself leaks, and has races of its own.
+@pytest.mark.parametrize("variant", ["asan"], indirect=True)
+def test_all_functions_that_submit_and_all_lists_of_processes(
+    machine: Machine, claim: Claim, variant: str
+) -> None:
+    here = Path(__file__).parent
+    names = sorted(row.symbol for row in rows.read() if row.body == GENERATED)
+    environment = claim.environment | {
+        "ASAN_OPTIONS": "detect_leaks=0",
+        "STUB_UUID": machine.grant().uuid,
+    }
+    claim.open()
+    calling = [sys.executable, str(here / "clients" / "all_at_once.py"), *names]
+    with machine.run(calling, environment, preload=preload(machine, variant)) as probe:
+        assert eventually(lambda: probe.do("returned", expect=None)["returned"] == names)
+        probe.do("copy", 0, expect=None)
+        assert_ended_well(probe)
+    fake = machine.environment()["LD_LIBRARY_PATH"]
+    environment["LD_LIBRARY_PATH"] = f"{native.path('tests/stub')}:{fake}"
+    asking = [sys.executable, str(here / "nvml_lists.py")]
+    with machine.run(asking, environment, preload=preload(machine, variant)) as probe:
+        probe.do("alloc", MIB)
+        for room in (0, 1, 3, 8):
+            for kind in ("Compute", "Graphics", "MPSCompute"):
+                for version in ("-", "_v2", "_v3"):
+                    probe.do("list", kind, version, room, expect=None)
+            for question in ("samples", "usages"):
+                probe.do(question, room, expect=None)
+            probe.do("details", room % 4, 8, expect=None)
+        assert_ended_well(probe)
