@@ -12,17 +12,6 @@ API cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *size, CUdeviceptr pointer
 API cuMemAllocHost_v2(void **pointer, size_t bytes);
 API cuMemHostGetDevicePointer_v2(CUdeviceptr *device, void *pointer, unsigned int flags);
 API cuMemHostRegister_v2(void *pointer, size_t bytes, unsigned int flags);
-API cuMemcpyHtoD_v2(CUdeviceptr destination, const void *source, size_t bytes);
-API cuMemcpyDtoH_v2(void *destination, CUdeviceptr source, size_t bytes);
-API cuMemcpyDtoD_v2(CUdeviceptr destination, CUdeviceptr source, size_t bytes);
-API cuMemcpyHtoDAsync_v2(CUdeviceptr destination, const void *source, size_t bytes,
-                         CUstream stream);
-API cuMemcpyDtoHAsync_v2(void *destination, CUdeviceptr source, size_t bytes, CUstream stream);
-API cuMemcpyDtoDAsync_v2(CUdeviceptr destination, CUdeviceptr source, size_t bytes,
-                         CUstream stream);
-API cuMemsetD8_v2(CUdeviceptr pointer, unsigned char value, size_t count);
-API cuMemsetD16_v2(CUdeviceptr pointer, unsigned short value, size_t count);
-API cuMemsetD32_v2(CUdeviceptr pointer, unsigned int value, size_t count);
 
 /* More than fits is as much as can be said. */
 static unsigned narrow(uint64_t value) {
@@ -100,45 +89,4 @@ API cuMemHostGetDevicePointer(CUdeviceptr_v1 *device, void *pointer, unsigned in
     REQUIRE(wide <= UINT32_MAX, CUDA_ERROR_INVALID_VALUE);
     *device = (CUdeviceptr_v1)wide;
     return CUDA_SUCCESS;
-}
-
-/* ---- copies and fills -------------------------------------------------------------- */
-
-API cuMemcpyHtoD(CUdeviceptr_v1 destination, const void *source, unsigned int bytes) {
-    return cuMemcpyHtoD_v2(destination, source, bytes);
-}
-
-API cuMemcpyDtoH(void *destination, CUdeviceptr_v1 source, unsigned int bytes) {
-    return cuMemcpyDtoH_v2(destination, source, bytes);
-}
-
-API cuMemcpyDtoD(CUdeviceptr_v1 destination, CUdeviceptr_v1 source, unsigned int bytes) {
-    return cuMemcpyDtoD_v2(destination, source, bytes);
-}
-
-API cuMemcpyHtoDAsync(CUdeviceptr_v1 destination, const void *source, unsigned int bytes,
-                      CUstream stream) {
-    return cuMemcpyHtoDAsync_v2(destination, source, bytes, stream);
-}
-
-API cuMemcpyDtoHAsync(void *destination, CUdeviceptr_v1 source, unsigned int bytes,
-                      CUstream stream) {
-    return cuMemcpyDtoHAsync_v2(destination, source, bytes, stream);
-}
-
-API cuMemcpyDtoDAsync(CUdeviceptr_v1 destination, CUdeviceptr_v1 source, unsigned int bytes,
-                      CUstream stream) {
-    return cuMemcpyDtoDAsync_v2(destination, source, bytes, stream);
-}
-
-API cuMemsetD8(CUdeviceptr_v1 pointer, unsigned char value, unsigned int count) {
-    return cuMemsetD8_v2(pointer, value, count);
-}
-
-API cuMemsetD16(CUdeviceptr_v1 pointer, unsigned short value, unsigned int count) {
-    return cuMemsetD16_v2(pointer, value, count);
-}
-
-API cuMemsetD32(CUdeviceptr_v1 pointer, unsigned int value, unsigned int count) {
-    return cuMemsetD32_v2(pointer, value, count);
 }

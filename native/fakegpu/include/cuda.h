@@ -71,13 +71,6 @@ typedef enum CUctx_flags_enum {
     CU_CTX_FLAGS_MASK = 0xFF
 } CUctx_flags;
 
-typedef enum CUmemorytype_enum {
-    CU_MEMORYTYPE_HOST = 1,
-    CU_MEMORYTYPE_DEVICE = 2,
-    CU_MEMORYTYPE_ARRAY = 3,
-    CU_MEMORYTYPE_UNIFIED = 4
-} CUmemorytype;
-
 typedef enum CUcomputemode_enum { CU_COMPUTEMODE_DEFAULT = 0 } CUcomputemode;
 
 typedef enum CUdevice_attribute_enum {

@@ -14,6 +14,13 @@ typedef struct CUmemPoolHandle_st *CUmemoryPool;
 typedef struct CUextMemory_st *CUexternalMemory;
 typedef unsigned long long CUmemGenericAllocationHandle;
 
+typedef enum CUmemorytype_enum {
+    CU_MEMORYTYPE_HOST = 1,
+    CU_MEMORYTYPE_DEVICE = 2,
+    CU_MEMORYTYPE_ARRAY = 3,
+    CU_MEMORYTYPE_UNIFIED = 4
+} CUmemorytype;
+
 /* ---- where memory is, and who may touch it ---------------------------------- */
 
 typedef enum CUmemLocationType_enum {
@@ -277,6 +284,42 @@ typedef struct CUarrayMapInfo_st {
     unsigned int deviceBitMask, flags;
     unsigned int reserved[2];
 } CUarrayMapInfo;
+
+/* ---- forms of copies of the first ABI -------------------------------------------------- */
+
+typedef struct CUDA_MEMCPY2D_v1_st {
+    unsigned int srcXInBytes, srcY;
+    CUmemorytype srcMemoryType;
+    const void *srcHost;
+    CUdeviceptr_v1 srcDevice;
+    CUarray srcArray;
+    unsigned int srcPitch;
+    unsigned int dstXInBytes, dstY;
+    CUmemorytype dstMemoryType;
+    void *dstHost;
+    CUdeviceptr_v1 dstDevice;
+    CUarray dstArray;
+    unsigned int dstPitch;
+    unsigned int WidthInBytes, Height;
+} CUDA_MEMCPY2D_v1;
+
+typedef struct CUDA_MEMCPY3D_v1_st {
+    unsigned int srcXInBytes, srcY, srcZ, srcLOD;
+    CUmemorytype srcMemoryType;
+    const void *srcHost;
+    CUdeviceptr_v1 srcDevice;
+    CUarray srcArray;
+    void *reserved0;
+    unsigned int srcPitch, srcHeight;
+    unsigned int dstXInBytes, dstY, dstZ, dstLOD;
+    CUmemorytype dstMemoryType;
+    void *dstHost;
+    CUdeviceptr_v1 dstDevice;
+    CUarray dstArray;
+    void *reserved1;
+    unsigned int dstPitch, dstHeight;
+    unsigned int WidthInBytes, Height, Depth;
+} CUDA_MEMCPY3D_v1;
 
 /* ---- memory that comes from elsewhere ---------------------------------------------------- */
 

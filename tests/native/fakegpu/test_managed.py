@@ -96,3 +96,31 @@ def test_the_first_abi_has_addresses_of_32_bits(tmp_path: Path) -> None:
     """
     answer = drive(tmp_path, script)
     assert answer == [[0] * 8, b"abzd".hex(), 2, 1, 512, 0, (1 << 32) - 1]
+
+
+def test_the_first_abi_copies_rectangles_and_arrays(tmp_path: Path) -> None:
+    script = """
+        class Form(ctypes.Structure):
+            side = [("x", ctypes.c_uint32), ("y", ctypes.c_uint32), ("kind", ctypes.c_uint32),
+                    ("host", ctypes.c_void_p), ("device", ctypes.c_uint32),
+                    ("array", ctypes.c_void_p), ("pitch", ctypes.c_uint32)]
+            _fields_ = [*((f"from_{name}", kind) for name, kind in side),
+                        *((f"to_{name}", kind) for name, kind in side),
+                        ("width", ctypes.c_uint32), ("height", ctypes.c_uint32)]
+
+        class Shape(ctypes.Structure):
+            _fields_ = [(name, ctypes.c_uint32) for name in ("width", "height", "kind", "channels")]
+
+        cuda = ctypes.CDLL("libcuda.so.1")
+        array, back = ctypes.c_void_p(), ctypes.create_string_buffer(4)
+        text = ctypes.create_string_buffer(b"abcdEFGH")
+        shape = Shape(4, 2, 1, 1)
+        form = Form(from_kind=1, from_host=ctypes.addressof(text), from_pitch=4, to_kind=3)
+        steps = [cuda.cuArrayCreate(ctypes.byref(array), ctypes.byref(shape))]
+        form.to_array, form.width, form.height = array.value, 4, 2
+        steps += [cuda.cuMemcpy2D(ctypes.byref(form)), cuda.cuMemcpyAtoH(back, array, 1, 3),
+                  cuda.cuArrayGetDescriptor(ctypes.byref(shape), array),
+                  cuda.cuArrayDestroy(array)]
+        answer = [steps, back.raw.hex(), shape.height]
+    """
+    assert drive(tmp_path, script) == [[0] * 5, b"bcd\0".hex(), 2]
