@@ -1,5 +1,6 @@
 """Whole programs under the device library, as people run them."""
 
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -128,3 +129,23 @@ def test_cuda_cores_graphs_wait_and_its_memory_resources_are_limited(
     claim.open()
     assert program.answer()["error"] is None
     claim.drain(connection)
+
+
+def test_nvidia_smi_shows_the_claim_and_its_own_processes(machine: Machine, claim: Claim) -> None:
+    with machine.start(claim.environment) as mine, machine.start({}, preload="") as other:
+        for probe in (mine, other):
+            probe.do("init")
+            probe.do("retain", 0)
+            probe.do("alloc", 256 * MIB)
+        preloaded = {"LD_PRELOAD": str(machine.library)} | dict(claim.environment)
+        shown = [
+            subprocess.run(
+                [native.path("fakegpu/nvidia-smi"), query, "--format=csv,noheader,nounits"],
+                env=machine.environment() | preloaded,
+                capture_output=True,
+                text=True,
+                check=True,
+            ).stdout
+            for query in ("--query-gpu=memory.total,memory.used", "--query-compute-apps=pid")
+        ]
+        assert shown == ["1024, 256\n", f"{mine.process.pid}\n"]
