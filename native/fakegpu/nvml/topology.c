@@ -11,6 +11,29 @@ static const struct profile *profile(void) {
     return &machine.engine.profile;
 }
 
+static void set_range(unsigned long *set, unsigned words, unsigned long first, unsigned long last) {
+    for (unsigned long i = first; i <= last && i < (unsigned long)words * BITS_PER_WORD; i++)
+        set[i / BITS_PER_WORD] |= 1UL << (i % BITS_PER_WORD);
+}
+
+/* A list as "0-19,40-59"; where the profile says none, all CPUs of this machine. */
+static void set_cpus(unsigned long *set, unsigned words, const char *list) {
+    if (*list == '\0') {
+        long online = sysconf(_SC_NPROCESSORS_CONF);
+        set_range(set, words, 0, online > 0 ? (unsigned long)online - 1 : 0);
+        return;
+    }
+    while (*list != '\0') {
+        char *end;
+        unsigned long first = strtoul(list, &end, 10);
+        unsigned long last = *end == '-' ? strtoul(end + 1, &end, 10) : first;
+        set_range(set, words, first, last);
+        if (*end != ',')
+            return;
+        list = end + 1;
+    }
+}
+
 API nvmlDeviceGetTopologyCommonAncestor(nvmlDevice_t a, nvmlDevice_t b,
                                         nvmlGpuTopologyLevel_t *level) {
     TRY(check_device(a));
@@ -35,6 +58,37 @@ API nvmlDeviceGetTopologyNearestGpus(nvmlDevice_t device, nvmlGpuTopologyLevel_t
         found++;
     }
     *count = found;
+    return NVML_SUCCESS;
+}
+
+static bool is_near(uint32_t gpu, unsigned cpu) {
+    unsigned long set[1024 / BITS_PER_WORD] = {0};
+    set_cpus(set, sizeof set / sizeof *set, profile()->cpus[profile()->numa[gpu]]);
+    return cpu < 1024 && (set[cpu / BITS_PER_WORD] >> (cpu % BITS_PER_WORD) & 1) != 0;
+}
+
+/* The GPUs near one CPU. */
+API nvmlSystemGetTopologyGpuSet(unsigned int cpu, unsigned int *count, nvmlDevice_t *devices) {
+    unsigned found = 0;
+    TRY(machine_ready());
+    REQUIRE(count != NULL && (*count == 0 || devices != NULL), NVML_ERROR_INVALID_ARGUMENT);
+    for (unsigned i = 0; i < machine.device_count; i++) {
+        if (!is_near(machine.devices[i].gpu, cpu))
+            continue;
+        if (found < *count)
+            devices[found] = &machine.devices[i];
+        found++;
+    }
+    *count = found;
+    return NVML_SUCCESS;
+}
+
+/* Each GPU here has a board of its own. */
+API nvmlDeviceOnSameBoard(nvmlDevice_t a, nvmlDevice_t b, int *same) {
+    TRY(check_device(a));
+    TRY(check_device(b));
+    REQUIRE(same != NULL, NVML_ERROR_INVALID_ARGUMENT);
+    *same = a->gpu == b->gpu;
     return NVML_SUCCESS;
 }
 
@@ -87,6 +141,15 @@ API nvmlDeviceGetNvLinkRemotePciInfo_v2(nvmlDevice_t device, unsigned int link,
     return NVML_SUCCESS;
 }
 
+/* Its callers' structure is shorter than today's. */
+API nvmlDeviceGetNvLinkRemotePciInfo(nvmlDevice_t device, unsigned int link, nvmlPciInfo_t *pci) {
+    TRY(check_link(device, link, pci));
+    uint32_t other = peer(device->gpu, link);
+    REQUIRE(other < GPUS_MAX, NVML_ERROR_NOT_SUPPORTED);
+    fill_pci(pci, other, true);
+    return NVML_SUCCESS;
+}
+
 API nvmlDeviceGetNvLinkRemoteDeviceType(nvmlDevice_t device, unsigned int link,
                                         nvmlIntNvLinkDeviceType_t *type) {
     TRY(check_link(device, link, type));
@@ -109,29 +172,6 @@ API nvmlDeviceGetNvLinkCapability(nvmlDevice_t device, unsigned int link,
 }
 
 /* ---- CPUs and memory --------------------------------------------------------- */
-
-static void set_range(unsigned long *set, unsigned words, unsigned long first, unsigned long last) {
-    for (unsigned long i = first; i <= last && i < (unsigned long)words * BITS_PER_WORD; i++)
-        set[i / BITS_PER_WORD] |= 1UL << (i % BITS_PER_WORD);
-}
-
-/* A list as "0-19,40-59"; where the profile says none, all CPUs of this machine. */
-static void set_cpus(unsigned long *set, unsigned words, const char *list) {
-    if (*list == '\0') {
-        long online = sysconf(_SC_NPROCESSORS_CONF);
-        set_range(set, words, 0, online > 0 ? (unsigned long)online - 1 : 0);
-        return;
-    }
-    while (*list != '\0') {
-        char *end;
-        unsigned long first = strtoul(list, &end, 10);
-        unsigned long last = *end == '-' ? strtoul(end + 1, &end, 10) : first;
-        set_range(set, words, first, last);
-        if (*end != ',')
-            return;
-        list = end + 1;
-    }
-}
 
 API nvmlDeviceGetCpuAffinity(nvmlDevice_t device, unsigned int words, unsigned long *set) {
     TRY(check_device(device));

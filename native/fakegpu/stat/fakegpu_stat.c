@@ -4,6 +4,7 @@
  *   fakegpu-stat [--state DIR] [--profile P]    the GPUs and their processes
  *   fakegpu-stat --describe [--profile P]       the profile's GPUs; touches no state
  *   fakegpu-stat --models                       the models that profiles may name
+ *   fakegpu-stat --raise GPU:XID [--state DIR]  has an error happen to a GPU, to all that use it
  *
  * Busy time is the engine's own, to the nanosecond: the truth that tests of
  * shares compare with. Processes that died stay listed with their totals.
@@ -115,11 +116,26 @@ static int print_profile(const char *program) {
     return 0;
 }
 
+/* As if the hardware had found it: no process of its own is to blame. */
+static int raise_error(const char *what) {
+    unsigned gpu, xid;
+    char rest;
+    if (sscanf(what, "%u:%u%c", &gpu, &xid, &rest) != 2 || gpu >= engine.state->gpus) {
+        fprintf(stderr, "fakegpu-stat: --raise %s: expected a GPU and an XID, as in 0:79\n", what);
+        return 2;
+    }
+    engine_enter(&engine, gpu);
+    engine_raise(&engine, gpu, xid, 0);
+    printf("{\"raised\": %llu}\n", (unsigned long long)engine.state->gpu[gpu].xids);
+    engine_leave(&engine, gpu);
+    return 0;
+}
+
 static int wrong_use(const char *argument) {
     fprintf(stderr,
             "fakegpu-stat: %s\nusage: fakegpu-stat [--state DIR] [--profile P] | --describe "
             "[--profile P] | "
-            "--models\n",
+            "--models | --raise GPU:XID [--state DIR]\n",
             argument);
     return 2;
 }
@@ -127,8 +143,13 @@ static int wrong_use(const char *argument) {
 int main(int count, char **arguments) {
     char error[512];
     bool describe = false;
+    const char *raised = NULL;
     for (int i = 1; i < count; i++) {
         bool state = strcmp(arguments[i], "--state") == 0;
+        if (strcmp(arguments[i], "--raise") == 0 && i + 1 < count) {
+            raised = arguments[++i];
+            continue;
+        }
         if (strcmp(arguments[i], "--models") == 0)
             return print_models();
         if (strcmp(arguments[i], "--describe") == 0) {
@@ -147,6 +168,8 @@ int main(int count, char **arguments) {
         fprintf(stderr, "fakegpu-stat: %s\n", error);
         return 3;
     }
+    if (raised != NULL)
+        return raise_error(raised);
     uint64_t now = 0;
     printf("{\"gpus\": [");
     for (uint32_t index = 0; index < engine.state->gpus; index++)

@@ -15,11 +15,13 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from kubeshare.fakegpu.cdi import cdi_spec
     from kubeshare.fakegpu.errors import FakeGpuError
+    from kubeshare.fakegpu.faults import LOST, raise_error
     from kubeshare.fakegpu.launch import environment
     from kubeshare.fakegpu.machines import Gpu, Model, gpus, models, profiles
     from kubeshare.fakegpu.truth import GpuProcess, GpuTruth, Truth, stat
 
 __all__ = [
+    "LOST",
     "FakeGpuError",
     "Gpu",
     "GpuProcess",
@@ -31,12 +33,14 @@ __all__ = [
     "gpus",
     "models",
     "profiles",
+    "raise_error",
     "stat",
 ]
 
 _HOMES = {
     "cdi": ("cdi_spec",),
     "errors": ("FakeGpuError",),
+    "faults": ("LOST", "raise_error"),
     "launch": ("environment",),
     "machines": ("Gpu", "Model", "gpus", "models", "profiles"),
     "truth": ("GpuProcess", "GpuTruth", "Truth", "stat"),

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from fakegpu_client import drive
+from fakegpu_client import Client, drive
+from kubeshare import fakegpu
 
 pytestmark = pytest.mark.native
 
@@ -150,3 +151,13 @@ def test_a_synchronisation_takes_longer_where_the_profile_says_so(tmp_path: Path
     """
     slow = profile(tmp_path, "sync_us = 20000")
     assert drive(tmp_path / "state", script, slow) == [True, True, True]
+
+
+def test_an_error_can_be_made_to_happen_while_others_use_the_gpu(tmp_path: Path) -> None:
+    with Client(tmp_path) as client:
+        client("allocate", 4096)
+        fakegpu.raise_error(tmp_path, 0, fakegpu.LOST)
+        unknown = 999
+        assert client("allocate", 4096)[0] == unknown
+    with pytest.raises(fakegpu.FakeGpuError, match="expected a GPU and an XID"):
+        fakegpu.raise_error(tmp_path, 1, 48)

@@ -223,3 +223,19 @@ def test_where_mps_serves_every_process_is_its_client(tmp_path: Path) -> None:
             " nvml.nvmlDeviceGetComputeMode(all[0])]",
         )
         assert answer == [[client.pid], 3]
+
+
+def test_the_gpus_near_a_cpu_are_found(tmp_path: Path) -> None:
+    profile = tmp_path / "two.profile"
+    profile.write_text(
+        "model = V100\ncount = 3\nnuma.1 = 1\nnuma.2 = 1\ncpus.0 = 0-3\ncpus.1 = 4-7\n"
+    )
+    answer = nvml(
+        tmp_path / "state",
+        profile,
+        HANDLES + "index = {nvml.nvmlDeviceGetUUID(h): i for i, h in enumerate(all)}\n"
+        "answer = [[index[nvml.nvmlDeviceGetUUID(h)] for h in"
+        " nvml.nvmlSystemGetTopologyGpuSet(cpu)] for cpu in (2, 5, 9)]"
+        " + [nvml.nvmlDeviceOnSameBoard(all[0], all[1])]",
+    )
+    assert answer == [[0], [1, 2], [], 0]

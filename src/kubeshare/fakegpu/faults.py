@@ -1,0 +1,23 @@
+"""Errors of a fake GPU, made to happen while others use it."""
+
+from pathlib import Path
+
+from kubeshare.fakegpu.program import ask
+
+LOST = 79
+"""The XID of a GPU that has fallen off the bus: it never comes back."""
+
+
+def raise_error(state: str | Path, gpu: int, xid: int) -> None:
+    """Have an error happen to a GPU; who uses it is told as NVIDIA's driver would.
+
+    Args:
+        state: the state folder of the machine.
+        gpu: its index.
+        xid: the error's number in NVIDIA's list: 48 breaks everybody's context, 63 remaps a
+            row of memory, 64 could not, 79 (``LOST``) takes the GPU away.
+
+    Raises:
+        FakeGpuError: there is no such GPU, or nobody has made that state.
+    """
+    ask("--raise", f"{gpu}:{xid}", settings={"FAKEGPU_STATE": str(state)})
