@@ -62,6 +62,18 @@ class Job:
         """Send it a signal."""
         self.process.send_signal(number)
 
+    def tell(self, *commands: str) -> None:
+        """Give it lines to read."""
+        assert self.process.stdin is not None
+        self.process.stdin.write("".join(f"{command}\n" for command in commands))
+        self.process.stdin.flush()
+
+    def answer(self) -> dict[str, Any]:
+        """The next line that it writes, which is JSON."""
+        assert self.process.stdout is not None
+        said: dict[str, Any] = json.loads(self.process.stdout.readline())
+        return said
+
     def summary(self) -> dict[str, Any]:
         """End it, and return what `burn` says at its end."""
         self.process.terminate()
@@ -175,7 +187,9 @@ class Node:
         """
         command = program or [str(native.path("burn")), *options]
         environment = self.grant(name, request, limit, gpus)
-        process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
+        process = subprocess.Popen(
+            command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
         self.jobs[name] = Job(name, process)
         return self.jobs[name]
 

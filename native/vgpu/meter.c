@@ -23,6 +23,7 @@
 #define LEAST_WINDOW   2u
 #define LONG_LAUNCH    (100 * KS_MILLISECOND) /* of these, one at a time: a turn is no longer */
 #define LARGEST_WINDOW 1024u
+#define STUCK_AFTER    (KS_SECOND / 2)
 #define ALONE_AFTER    KS_SECOND
 
 struct marker {
@@ -52,6 +53,9 @@ struct meter {
     int64_t marked_at;
     unsigned first, standing; /* of the ring of markers */
     struct marker markers[KS_MARKERS];
+    int64_t moved_at;    /* when the GPU last came past a marker, or the first one was put */
+    int64_t long_launch; /* ns that one takes where they are long; else 0 */
+    unsigned beyond;     /* launches let through since, though nothing moved */
     struct turn turn;
 };
 
@@ -85,6 +89,7 @@ static void adapt(struct meter *meter, unsigned cell, unsigned place) {
     meter->was_short = false;
     const int64_t took_at_most = took > 0 ? took : ks_passed_at(cell, place) - marker->put;
     const bool is_long = took_at_most > LONG_LAUNCH * (int64_t)(marker->launches - meter->passed);
+    meter->long_launch = is_long ? took_at_most : 0;
     window = is_long ? 1 : within(LEAST_WINDOW, window, LARGEST_WINDOW);
     meter->window = window < 4 * meter->window ? window : 4 * meter->window;
 }
@@ -95,6 +100,8 @@ static void collect(struct meter *meter, unsigned cell) {
         meter->passed = meter->markers[meter->first].launches;
         meter->first = (meter->first + 1) % KS_MARKERS;
         meter->standing--;
+        meter->moved_at = ks_now();
+        meter->beyond = 0;
     }
 }
 
@@ -111,6 +118,8 @@ static void put_marker(struct meter *meter, unsigned cell, unsigned own) {
                                             .follows = meter->standing > 0};
     meter->marked = launched;
     meter->marked_at = ks_now();
+    if (meter->standing == 0)
+        meter->moved_at = meter->marked_at;
     meter->standing++;
 }
 
@@ -121,7 +130,22 @@ static void allow(struct meter *meter) {
     const uint64_t taken = atomic_load(&meter->taken);
     const uint64_t next = meter->marked + quarter(meter);
     atomic_store(&meter->look_at, next > taken ? next : taken + quarter(meter) / 4 + 1);
-    atomic_store(&meter->allowed, behind_passed < behind_marked ? behind_passed : behind_marked);
+    const uint64_t behind_both = behind_passed < behind_marked ? behind_passed : behind_marked;
+    atomic_store(&meter->allowed, behind_both + meter->beyond);
+}
+
+/* What is queued may itself wait for a launch that has no credit: another stream's, which writes
+ * the value or records the event that it waits for. Then nothing moves, as when the work is long;
+ * so each more that is let through is waited for twice as long. */
+static void let_through(struct meter *meter) {
+    const int64_t expected = 3 * meter->long_launch;
+    const int64_t patience = (expected > STUCK_AFTER ? expected : STUCK_AFTER)
+                             << (meter->beyond < 8 ? meter->beyond : 8);
+    if (meter->standing == 0 || ks_now() - meter->moved_at < patience)
+        return;
+    meter->beyond++;
+    meter->moved_at = ks_now();
+    allow(meter);
 }
 
 /* The daemon extends a lease where nobody else is to be served. When that goes on for a while the
@@ -140,6 +164,7 @@ static void turn_on(struct meter *meter) {
     meter->marked = meter->passed = 0;
     meter->marked_at = 0;
     meter->standing = 0;
+    meter->beyond = 0;
     meter->turn = (struct turn){0};
     atomic_store(&meter->taken, 0);
     allow(meter);
@@ -197,6 +222,7 @@ void ks_meter_wait(unsigned cell) {
     ks_acquire(&meter->lock);
     meter->was_short = true;
     look(meter, cell, 0);
+    let_through(meter);
     const bool short_of_credit = atomic_load(&meter->taken) >= atomic_load(&meter->allowed);
     ks_release(&meter->lock);
     if (short_of_credit && ks_meter_is_on(cell))

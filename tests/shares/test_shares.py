@@ -11,6 +11,7 @@ from collections.abc import Iterator
 import pytest
 from bench.node import Node, eventually
 
+from kubeshare import native
 from kubeshare.demo.figure import JOBS, STAGES, targets
 
 pytestmark = [pytest.mark.native, pytest.mark.slow]
@@ -101,6 +102,19 @@ def test_who_stops_answering_is_passed_over_and_who_dies_leaves_nothing_behind(n
     settle(node, "stops")
     shares = node.shares(WINDOW_S, ("a", "b", "stops"))
     assert near(shares, dict.fromkeys(("a", "b", "stops"), 1 / 3)), shares
+
+
+def test_a_stream_that_waits_for_a_launch_at_the_closed_gate_gets_it(node: Node) -> None:
+    node.start("busy", 0.5, *KEEPS_BUSY)
+    node.wait_until_busy("busy")
+    waits = node.start("waits", 0.5, program=[str(native.folder() / "tests" / "work")])
+    waits.tell("init", "launch 0 1000 1", "wait 0 7", "launch 0 1000 1")
+    assert [waits.answer()["result"] for _ in range(4)] == [0, 0, 0, 0]
+    eventually(lambda: node.views()["waits"]["state"] == "closing", "its turn is over")
+    waits.tell("pass 1 7", "sync")
+    assert [waits.answer()["result"] for _ in range(2)] == [0, 0]
+    assert node.views()["waits"]["bypasses"] == 0
+    assert node.shares(2)["busy"] > 1 - NEAR
 
 
 def test_a_daemon_that_is_killed_under_load_leaves_shares_and_its_successor_takes_over(

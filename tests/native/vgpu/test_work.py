@@ -153,6 +153,19 @@ def test_a_context_in_error_is_drained_all_the_same(
     claim.drain(connection)
 
 
+def test_what_is_queued_may_wait_for_a_launch_that_has_no_credit(
+    machine: Machine, claim: Claim, work: Probe, connection: Connection
+) -> None:
+    claim.open()
+    work.do("launch", 0, 1000, 1)
+    work.do("wait", 0, 7)
+    work.do("launch", 0, 1000, 1)
+    work.do("pass", 1, 7)
+    work.do("sync")
+    assert machine.gpu()["busy_ns"] == 3 * MILLISECOND_NS
+    claim.drain(connection)
+
+
 def test_work_that_waits_for_a_gated_launch_goes_on_when_the_gate_opens_again(
     machine: Machine, claim: Claim, work: Probe, connection: Connection
 ) -> None:
