@@ -52,10 +52,6 @@ class Tallies:
         counts = msgspec.structs.astuple(tally)
         _ROW.pack_into(self._map, _offset(cell), *counts, *(0,) * (16 - _FIELDS))
 
-    def close(self) -> None:
-        """Let go of the file; it stays."""
-        self._map.close()
-
 
 def _offset(cell: int) -> int:
     return _HEADER.size + cell * _ROW.size
