@@ -121,6 +121,15 @@ def test_a_gang_and_its_rivals_get_their_requests() -> None:
     assert on_b == pytest.approx({"b": 0.7, "g": 0.3}, abs=0.03)
 
 
+def test_a_gang_gets_its_request_also_where_one_of_its_gpus_is_wanted_by_nobody_else() -> None:
+    simulation = Simulation()
+    simulation.join("a", 0.5, 1, gpus=(A,))
+    simulation.join("g", 0.5, 1, gpus=(A, B))
+    settled(simulation)
+
+    assert simulation.shares(20 * SECOND, A) == pytest.approx({"a": 0.5, "g": 0.5}, abs=0.01)
+
+
 def test_gangs_of_the_same_gpus_share_them_as_single_members_do() -> None:
     simulation = Simulation()
     for name, request in (("a", 0.5), ("b", 0.3), ("c", 0.2)):

@@ -95,7 +95,7 @@ def test_a_guarantee_falls_behind_while_others_are_served_and_catches_up() -> No
     assert guarantee.behind(150 * MS) == -5 * MS * MICROS
 
 
-def test_a_guarantee_loses_nothing_while_the_gpu_serves_nobody() -> None:
+def test_a_guarantee_loses_nothing_while_the_clock_stands() -> None:
     guarantee = Guarantee(300_000, 100 * MS, 0)
     guarantee.wait(0, wanting=True)
 

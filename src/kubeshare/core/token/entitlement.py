@@ -29,10 +29,9 @@ def paced_grant_ns(share_micros: int, quota_ns: int) -> int:
 class Guarantee:
     """How far a member is behind its request.
 
-    It falls behind by its request for each ns that the GPU served anybody, and
-    catches up with each ns that it used. Time in which the GPU served nobody
-    (handovers, nobody wants it) is nobody's: what handovers cost is lost to all in
-    proportion.
+    It falls behind by its request for each ns, and catches up with each ns that it
+    used. Time that is lost between one holder and the next does not count: what
+    handovers cost is lost to all in proportion, and does not add up.
 
     - Who does not want the GPU saves nothing up beyond one grant.
     - Who used more than its request while nobody else was behind took it from
@@ -41,7 +40,7 @@ class Guarantee:
     Args:
         request: micros.
         quota_ns: its longest grant.
-        clock_ns: how long the GPU has served anybody.
+        clock_ns: the GPU's time, without what was lost.
     """
 
     __slots__ = ("_behind", "_clock_ns", "_request", "_slack")

@@ -40,7 +40,7 @@ class Tally(msgspec.Struct):
 
 
 class Seat:
-    """A GPU's side: who has it, and how long it has served anybody.
+    """A GPU's side: who has it, and what was lost between one and the next.
 
     Attributes:
         gpu: its UUID.
@@ -48,10 +48,10 @@ class Seat:
         held: the part whose gate is not closed.
         booked: the name of the member that will have it together with others.
         booked_ns: when the last of them is expected to be free.
-        served_ns: how long it has served anybody, up to the last account.
+        lost_ns: from the ends of uses to when they were reported, in all.
     """
 
-    __slots__ = ("booked", "booked_ns", "gpu", "held", "parts", "served_ns")
+    __slots__ = ("booked", "booked_ns", "gpu", "held", "lost_ns", "parts")
 
     def __init__(self, gpu: str) -> None:
         self.gpu = gpu
@@ -59,11 +59,11 @@ class Seat:
         self.held: Part | None = None
         self.booked: str | None = None
         self.booked_ns = 0
-        self.served_ns = 0
+        self.lost_ns = 0
 
     def clock(self, now: int) -> int:
-        """How long it has served anybody, with the use that goes on."""
-        return self.served_ns + (max(0, now - self.held.since_ns) if self.held else 0)
+        """The time without what was lost: that is nobody's."""
+        return now - self.lost_ns
 
 
 class Bounds(msgspec.Struct, frozen=True):
@@ -173,12 +173,12 @@ class Part:
         self.tally.charged_ns += used_ns
         if self._guarantee is not None:
             self._guarantee.use(clock_ns, used_ns, owing=self._others_are_behind(until))
-        self.seat.served_ns += used_ns
 
     def charge(self, idle_ns: int, now: int) -> None:
         """End a use: it lasted until `idle_ns`, believed only within the use itself."""
         self.account(min(idle_ns, now), using=True)
         self.seat.held = None
+        self.seat.lost_ns += now - self.since_ns
         self.account(now, using=False)
 
     def charge_late(self, idle_ns: int, now: int) -> None:
@@ -252,8 +252,12 @@ class Part:
         return self._guarantee.behind(self.seat.clock(now), used_ns)
 
     def _others_are_behind(self, now: int) -> bool:
-        parts = self.seat.parts.values()
-        return any(part.waits and part._behind(now) > 0 for part in parts if part is not self)  # noqa: SLF001  its own kind
+        """Who has booked the GPU does not count: it could not have had it earlier."""
+        return any(
+            part.waits and part._behind(now) > 0  # noqa: SLF001  its own kind
+            for name, part in self.seat.parts.items()
+            if part is not self and name != self.seat.booked
+        )
 
 
 def _allowance(bounds: Bounds, now: int) -> Allowance | None:

@@ -178,15 +178,12 @@ class Turns:
     def _end_of_lease(self, holder: Member, now: int, actions: list[Action]) -> None:
         """Extend the lease when the holder would be chosen again; else close its gates."""
         until = booked_until(holder.held, holder.name)
-        if until is not None:
-            is_next = until - now >= SHORTEST_GRANT_NS
-        else:
-            rank = holder.rank(now)
-            is_next = all(
-                rank < rival.rank(now)
-                for part in holder.held
-                for rival in self._rivals(part, holder, now)
-            )
+        rank = holder.rank(now)
+        is_next = (until is None or until - now >= SHORTEST_GRANT_NS) and all(
+            rank < rival.rank(now)
+            for part in holder.held
+            for rival in self._rivals(part, holder, now)
+        )
         if holder.wanted or holder.reopened or not is_next or _has_run_out(holder, now):
             self.close(holder, now, actions)
             return
