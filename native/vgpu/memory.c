@@ -83,7 +83,7 @@ int cuMemAllocPitch_v2(CUdeviceptr *pointer, size_t *pitch, size_t width, size_t
     struct ks_allocation allocation;                                                               \
     if (ks_allocations_take(KS_MEMORY, pointer, &allocation))                                      \
         return ks_freed(&allocation, call);                                                        \
-    if (ks_allocations_take(KS_POOL_MEMORY, pointer, &allocation))                                 \
+    if (ks_pool_frees(pointer, &allocation))                                                       \
         return ks_pool_freed(&allocation, call);                                                   \
     return (call)
 

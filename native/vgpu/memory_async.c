@@ -38,16 +38,22 @@ static CUresult begin(struct ks_pool *pool, uint64_t bytes, uint64_t *promised) 
     *promised = 0;
     if (ks_claim_is_revoked())
         return CUDA_ERROR_NOT_PERMITTED;
+    ks_reserve_gives(&pool->reserve);
     if (ks_reserve_begin(&pool->reserve, ks_round_up(bytes, KS_CHUNK_BYTES)) == CUDA_SUCCESS)
         return CUDA_SUCCESS;
     *promised = ks_round_up(bytes, KS_MEMORY_UNIT);
-    return ks_reserve_begin_within(&pool->reserve, *promised);
+    const CUresult result = ks_reserve_begin_within(&pool->reserve, *promised);
+    if (result != CUDA_SUCCESS)
+        ks_reserve_has_less(&pool->reserve);
+    return result;
 }
 
 /* The memory can only go back once the stream has come to the free. */
 static void undo(struct ks_pool *pool, CUdeviceptr pointer, CUstream stream) {
+    ks_reserve_frees(&pool->reserve);
     if (KS_DRIVER(memory_free_async)(pointer, stream) == CUDA_SUCCESS)
         KS_DRIVER(stream_synchronize)(stream);
+    ks_reserve_has_less(&pool->reserve);
     KS_DRIVER(pool_trim)(atomic_load(&pool->handle), 0);
     ks_reserve_look(&pool->reserve);
 }
@@ -55,8 +61,10 @@ static void undo(struct ks_pool *pool, CUdeviceptr pointer, CUstream stream) {
 static CUresult finish(struct ks_pool *pool, uint64_t bytes, uint64_t promised,
                        CUdeviceptr *pointer, CUstream stream, CUresult result) {
     const bool fits = ks_reserve_end(&pool->reserve, promised);
-    if (result != CUDA_SUCCESS)
+    if (result != CUDA_SUCCESS) {
+        ks_reserve_has_less(&pool->reserve);
         return result;
+    }
     const struct ks_allocation allocation = {
         .kind = KS_POOL_MEMORY,
         .handle = *pointer,
@@ -64,10 +72,8 @@ static CUresult finish(struct ks_pool *pool, uint64_t bytes, uint64_t promised,
         .owner = (uint64_t)(uintptr_t)pool,
         .cell = (uint16_t)pool->reserve.cell,
     };
-    if (fits && ks_allocations_add(&allocation)) {
-        ks_reserve_gave(&pool->reserve);
+    if (fits && ks_allocations_add(&allocation))
         return CUDA_SUCCESS;
-    }
     undo(pool, *pointer, stream);
     return CUDA_ERROR_OUT_OF_MEMORY;
 }
@@ -112,7 +118,7 @@ int cuMemAllocFromPoolAsync_ptsz(CUdeviceptr *pointer, size_t bytes, CUmemoryPoo
     struct ks_allocation allocation;                                                               \
     if (!ks_claim_is_open() || ks_is_captured(stream))                                             \
         return (call);                                                                             \
-    if (ks_allocations_take(KS_POOL_MEMORY, pointer, &allocation))                                 \
+    if (ks_pool_frees(pointer, &allocation))                                                       \
         return ks_pool_freed(&allocation, call);                                                   \
     if (ks_allocations_take(KS_MEMORY, pointer, &allocation))                                      \
         return ks_freed(&allocation, call);                                                        \

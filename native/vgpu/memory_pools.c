@@ -152,13 +152,20 @@ struct ks_pool *ks_pool_of_handle(CUmemoryPool handle) {
     return book(handle, cell_of_pool(handle), POOLS_MAX);
 }
 
+bool ks_pool_frees(CUdeviceptr pointer, struct ks_allocation *allocation) {
+    if (!ks_allocations_take(KS_POOL_MEMORY, pointer, allocation))
+        return false;
+    ks_reserve_frees(&((struct ks_pool *)allocation->owner)->reserve);
+    return true;
+}
+
 CUresult ks_pool_freed(const struct ks_allocation *allocation, CUresult result) {
     struct ks_pool *pool = (struct ks_pool *)allocation->owner;
     if (result != CUDA_SUCCESS) {
         ks_allocations_add(allocation);
         return result;
     }
-    ks_reserve_got_back(&pool->reserve);
+    ks_reserve_has_less(&pool->reserve);
     ks_acquire(&pool->reserve.lock);
     ks_reserve_settle(&pool->reserve);
     go_if_empty(pool);

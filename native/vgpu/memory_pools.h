@@ -31,7 +31,10 @@ struct ks_pool *ks_pool_of_device(CUmemoryPool handle, CUdevice device);
 /* A pool that the application names; NULL where it is none. */
 struct ks_pool *ks_pool_of_handle(CUmemoryPool handle);
 
-/* After the driver was asked to free memory of a pool, with its result. */
+/* Before the driver is asked to free: takes what is known, where it is memory of a pool. */
+bool ks_pool_frees(CUdeviceptr pointer, struct ks_allocation *allocation);
+
+/* After that, with the driver's result. */
 CUresult ks_pool_freed(const struct ks_allocation *allocation, CUresult result);
 
 /* After the GPU has come to the end of something: the driver returns then what pools do not use. */

@@ -45,14 +45,19 @@ static bool has_room(const struct ks_reserve *reserve, uint64_t bytes) {
            asked <= reserved - used - reserve->promised;
 }
 
-void ks_reserve_gave(struct ks_reserve *reserve) {
+void ks_reserve_gives(struct ks_reserve *reserve) {
     atomic_fetch_add(&reserve->pieces, 1);
 }
 
-void ks_reserve_got_back(struct ks_reserve *reserve) {
+void ks_reserve_frees(struct ks_reserve *reserve) {
     atomic_fetch_add(&reserve->frees, 1);
+}
+
+/* Frees that begin meanwhile are of pieces that came meanwhile: they stay counted. */
+void ks_reserve_has_less(struct ks_reserve *reserve) {
+    unsigned frees = atomic_load(&reserve->frees);
     if (atomic_fetch_sub(&reserve->pieces, 1) == 1)
-        atomic_store(&reserve->frees, 0);
+        atomic_compare_exchange_strong(&reserve->frees, &frees, 0);
 }
 
 CUresult ks_reserve_begin_within(struct ks_reserve *reserve, uint64_t bytes) {

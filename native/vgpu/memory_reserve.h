@@ -21,8 +21,8 @@ struct ks_reserve {
     uint64_t charged;   /* bytes; while calls are under way, with what they may need */
     uint64_t promised;  /* bytes of its room to calls that are under way */
     unsigned under_way; /* calls of the driver that may enlarge the reserve */
-    atomic_uint pieces; /* given out */
-    atomic_uint frees;  /* since it last was empty */
+    atomic_uint pieces; /* given out, or asked for */
+    atomic_uint frees;  /* of them, or begun, since there last were none */
     bool (*ask)(const struct ks_reserve *reserve, uint64_t *bytes);      /* how large it is */
     bool (*ask_used)(const struct ks_reserve *reserve, uint64_t *bytes); /* how much is given out */
 };
@@ -38,9 +38,10 @@ CUresult ks_reserve_begin_within(struct ks_reserve *reserve, uint64_t bytes);
  * the claim has more than its limit now. */
 bool ks_reserve_end(struct ks_reserve *reserve, uint64_t promised);
 
-/* After a piece was given out, and after one was freed. */
-void ks_reserve_gave(struct ks_reserve *reserve);
-void ks_reserve_got_back(struct ks_reserve *reserve);
+/* Before a piece is asked for; before one is freed; and after it was freed, or not given out. */
+void ks_reserve_gives(struct ks_reserve *reserve);
+void ks_reserve_frees(struct ks_reserve *reserve);
+void ks_reserve_has_less(struct ks_reserve *reserve);
 
 /* After a call that may have made it smaller. */
 void ks_reserve_look(struct ks_reserve *reserve);
