@@ -151,20 +151,13 @@ def test_gangs_in_a_circle_can_have_a_third_each_and_do() -> None:
     assert simulation.shares(20 * SECOND, A) == pytest.approx({"ab": 1 / 3, "ca": 1 / 3}, abs=0.02)
 
 
-# Members of up to three GPUs; their requests are cut to what is left of each.
-members = st.lists(
-    st.tuples(st.sets(st.sampled_from((A, B, C)), min_size=1), st.integers(5, 40)),
-    min_size=1,
-    max_size=7,
-)
+Asked = list[tuple[tuple[str, ...], int]]
+"""Which GPUs members want together, and their requests in hundredths."""
 
 
-@settings(max_examples=25, deadline=None)
-@given(members, st.integers(0, 99))
-def test_nobody_with_a_request_starves_whoever_wants_what_together(
-    asked: list[tuple[set[str], int]], seed: int
-) -> None:
-    simulation = Simulation(seed)
+def joined(asked: Asked, seed: int) -> tuple[Simulation, dict[str, float]]:
+    """All of them on a machine; requests are cut to what is left of each GPU."""
+    simulation, requests = Simulation(seed), {}
     left = dict.fromkeys((A, B, C), 100)
     for number, (gpus, request) in enumerate(asked):
         part = min(request, *(left[gpu] for gpu in gpus))
@@ -172,8 +165,38 @@ def test_nobody_with_a_request_starves_whoever_wants_what_together(
             continue
         for gpu in gpus:
             left[gpu] -= part
+        requests[str(number)] = part / 100
         simulation.join(str(number), part / 100, 1, gpus=sorted(gpus))
+    return simulation, requests
+
+
+def members(sets: list[tuple[str, ...]]) -> st.SearchStrategy[Asked]:
+    return st.lists(st.tuples(st.sampled_from(sets), st.integers(5, 60)), min_size=1, max_size=7)
+
+
+ANY = [(A,), (B,), (C,), (A, B), (B, C), (A, C), (A, B, C)]
+NESTED = [(A,), (B,), (C,), (A, B), (A, B, C)]
+
+
+@pytest.mark.slow
+@settings(max_examples=40, deadline=None)
+@given(members(ANY), st.integers(0, 99))
+def test_nobody_with_a_request_starves_whoever_wants_what_together(asked: Asked, seed: int) -> None:
+    simulation, _ = joined(asked, seed)
 
     simulation.run(20 * SECOND)
 
     assert simulation.longest_wait_ns() < 4 * SECOND
+
+
+@pytest.mark.slow
+@settings(max_examples=40, deadline=None)
+@given(members(NESTED), st.integers(0, 99))
+def test_requests_are_met_where_gangs_are_nested(asked: Asked, seed: int) -> None:
+    simulation, requests = joined(asked, seed)
+    simulation.run(5 * SECOND)
+
+    shares = simulation.shares(20 * SECOND, A)
+
+    for name, share in shares.items():
+        assert share >= requests[name] - 0.03, shares

@@ -64,7 +64,11 @@ class Watcher:
             return self.arbiter.add(name, self.parts[name], now)
         if what == "remove":
             self.members.discard(name)
-        about = {"drained": (gpu, now + report, now), "idle": (gpu, now)}.get(what, (now,))
+        about = {
+            "drained": (gpu, now + report, now),
+            "idle": (gpu, now),
+            "busy": (gpu, now),
+        }.get(what, (now,))
         if gpu not in self.parts[name] and len(about) > 1:
             return []
         actions: list[Action] = getattr(self.arbiter, what)(name, *about)
@@ -106,14 +110,14 @@ GANGS = {
 }
 
 events = st.tuples(
-    st.sampled_from(["want", "idle", "drained", "gone", "tick", "remove", "add"]),
+    st.sampled_from(["want", "idle", "drained", "busy", "gone", "tick", "remove", "add"]),
     st.sampled_from("abcd"),
     st.sampled_from(GPUS),
     st.integers(-SECOND, SECOND),
 )
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(st.lists(st.tuples(events, st.integers(0, 300 * MS)), max_size=80))
 def test_whatever_happens_each_gpu_has_one_holder_and_gangs_have_all_or_none(
     happened: list[tuple[Event, int]],

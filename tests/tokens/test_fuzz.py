@@ -130,7 +130,8 @@ messages = st.tuples(
 said = st.tuples(st.integers(0, 1), messages | st.binary(max_size=40), st.integers(0, 150_000_000))
 
 
-@settings(max_examples=150, deadline=None)
+@pytest.mark.slow
+@settings(max_examples=300, deadline=None)
 @given(st.lists(said, max_size=40))
 def test_whatever_a_process_says_nobody_else_loses_a_turn(
     happened: list[tuple[int, tuple[MessageType, int, int, int, int] | bytes, int]],
