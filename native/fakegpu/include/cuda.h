@@ -186,6 +186,13 @@ typedef enum CUmoduleLoadingMode_enum {
 } CUmoduleLoadingMode;
 
 typedef enum CUjit_option_enum { CU_JIT_MAX_REGISTERS = 0 } CUjit_option;
+typedef struct CUlinkState_st *CUlinkState;
+
+typedef enum CUjitInputType_enum {
+    CU_JIT_INPUT_CUBIN = 0,
+    CU_JIT_NUM_INPUT_TYPES = 6
+} CUjitInputType;
+
 typedef enum CUlibraryOption_enum { CU_LIBRARY_BINARY_IS_PRESERVED = 1 } CUlibraryOption;
 
 typedef enum CUdriverProcAddress_flags_enum {

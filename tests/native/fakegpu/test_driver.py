@@ -151,6 +151,22 @@ def test_every_way_to_launch_takes_its_time_on_the_engine(tmp_path: Path, per_th
     assert fakegpu.stat(tmp_path).gpus[0].busy_ns == 3_000_000 + 10_000
 
 
+def test_images_may_be_linked(tmp_path: Path) -> None:
+    script = """
+        state = good(d.cuLinkCreate(0, [], []))
+        kind = d.CUjitInputType
+        steps = [d.cuLinkComplete(state)[0].name,
+                 d.cuLinkAddData(state, kind.CU_JIT_INPUT_PTX, b"any", 3, b"a", 0, [], [])[0].name,
+                 d.cuLinkAddFile(state, kind.CU_JIT_INPUT_PTX, b"/none", 0, [], [])[0].name]
+        image, size = good(d.cuLinkComplete(state))
+        linked = good(d.cuModuleLoadData(image))
+        good(d.cuLinkDestroy(state))
+        answer = [steps, good(d.cuFuncGetName(good(d.cuModuleGetFunction(linked, b"f")))).decode()]
+    """
+    steps = ["CUDA_ERROR_INVALID_VALUE", "CUDA_SUCCESS", "CUDA_ERROR_FILE_NOT_FOUND"]
+    assert drive(tmp_path, script) == [steps, "f"]
+
+
 def test_arguments_may_come_in_a_buffer(tmp_path: Path) -> None:
     script = """
         cuda = ctypes.CDLL("libcuda.so.1")
