@@ -177,6 +177,7 @@ def test_any_datagram_is_a_message_or_an_error_of_the_protocol(data: bytes) -> N
     assert message.pack() == data
 
 
+@settings(max_examples=50)
 @given(st.binary(max_size=400) | st.recursive(st.none() | st.text() | st.integers(), st.lists))
 def test_any_grant_file_is_a_grant_or_an_error_for_people(content: object) -> None:
     data = content if isinstance(content, bytes) else json.dumps({"gpus": content}).encode()

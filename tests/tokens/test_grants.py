@@ -171,6 +171,10 @@ def test_a_change_that_does_not_fit_leaves_the_claim_as_it_was(daemon: RunningDa
     assert client.page.cell()[5] == 300_000
     client.open()
 
+    remove_grant(daemon.paths, "b")
+    eventually(lambda: client.page.cell()[5] == 500_000, "it is changed when there is room")
+    assert answer() == ""
+
 
 def test_a_change_that_cannot_be_read_leaves_the_claim_as_it_was(daemon: RunningDaemon) -> None:
     daemon.grant(grant("a"))

@@ -106,6 +106,7 @@ class Daemon:
         self._tokens = Arbitration(rules.quota_ns, rules.measure, self._clock, _warn_of_late_drain)
         self._owners = Owners(loop, self._on_owner_gone)
         self._orphans: set[str] = set()
+        self._postponed: set[str] = set()
         self._complaints: dict[str, Rate] = {}
         self.dropped = 0
         self._folder.sweep()
@@ -127,6 +128,8 @@ class Daemon:
             self._end(path.stem)
         for path in changes.changed:
             self._change(path)
+        for name in sorted(self._postponed):
+            self._change(self._paths.grant(name))
         for claim in self._claims.values():
             if claim.state is GrantState.REFUSED:
                 self._decide(claim)
@@ -138,28 +141,33 @@ class Daemon:
     def _change(self, path: Path) -> None:
         """A grant file says something else: a live grant that names the same GPUs goes on."""
         claim = self._claims.get(path.stem)
-        try:
-            grant = read_grant(path)
-        except (GrantError, OSError) as error:
-            if claim is None or claim.state is not GrantState.ACTIVE:
-                self._end(path.stem)
-                self._begin(path)
-                return
-            log.warning("change not understood, the grant stays as it was", error=str(error))
-            return
-        is_same = claim is not None and _is_same_but_for_bounds(claim.grant, grant)
-        if claim is None or not is_same or claim.state is not GrantState.ACTIVE:
+        if claim is None or claim.state is not GrantState.ACTIVE:
             self._end(path.stem)
             self._begin(path)
             return
+        try:
+            grant = read_grant(path)
+        except (GrantError, OSError) as error:
+            log.warning("change not understood, the grant stays as it was", error=str(error))
+            return
+        if _is_same_but_for_bounds(claim.grant, grant):
+            self._change_bounds(claim, grant)
+        else:
+            self._end(claim.name)
+            self._begin(path)
+
+    def _change_bounds(self, claim: Claim, grant: Grant) -> None:
+        """Put other bounds in force; those that do not fit yet are tried at each later look."""
         live = self._live()
         live.remove(claim.grant)
         missing = shortfall(grant, live, holder_name)
         if missing:
-            log.warning("change refused", claim=claim.name, reason=missing)
-            reason = f"the grant stays as it was: {missing}"
-            self._answer(claim.name, claim.state, reason)
+            if claim.name not in self._postponed:
+                log.warning("change refused", claim=claim.name, reason=missing)
+            self._answer(claim.name, claim.state, f"the grant stays as it was: {missing}")
+            self._postponed.add(claim.name)
             return
+        self._postponed.discard(claim.name)
         claim.change(grant)
         self._tokens.change(grant)
         self._answer(claim.name, claim.state, "")
@@ -212,6 +220,7 @@ class Daemon:
         """A grant file is gone or another: end what it granted."""
         self._owners.forget(name)
         self._orphans.discard(name)
+        self._postponed.discard(name)
         self._complaints.pop(name, None)
         claim = self._claims.pop(name, None)
         if claim is None:
