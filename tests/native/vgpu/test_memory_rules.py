@@ -194,3 +194,35 @@ def test_a_count_that_somebody_has_cleared_does_not_wrap_around(claim: Claim, pr
     assert probe.do("info")["free"] == LIMIT
     probe.do("hold", "linear", LIMIT)
     probe.do("hold", "linear", 1, expect=OUT_OF_MEMORY)
+
+
+def test_memory_that_is_unmapped_to_sleep_is_for_others_until_it_wakes(
+    machine: Machine, claim: Claim
+) -> None:
+    with machine.start(claim.environment) as model, machine.start(claim.environment) as other:
+        begin(claim, model)
+        begin(claim, other)
+        for _ in range(3):
+            awake = [model.do("hold", "mapped", 100 * MIB)["index"] for _ in range(8)]
+            other.do("hold", "linear", 300 * MIB, expect=OUT_OF_MEMORY)
+            for index in awake:
+                model.do("drop", index)
+            index = other.do("hold", "stream", 992 * MIB)["index"]
+            model.do("hold", "mapped", 100 * MIB, expect=OUT_OF_MEMORY)
+            other.do("drop", index)
+        assert claim.charged() == taken(machine) == 0
+
+
+def test_a_program_that_runs_out_of_memory_frees_and_goes_on(
+    machine: Machine, claim: Claim, probe: Probe
+) -> None:
+    begin(claim, probe)
+    cached = []
+    while probe.do("info")["free"] >= 64 * MIB:
+        cached.append(probe.do("hold", "linear", 64 * MIB)["index"])
+    probe.do("hold", "linear", 64 * MIB, expect=OUT_OF_MEMORY)
+    assert probe.do("info")["free"] == probe.do("nvml")["free"] == 0
+    for index in cached:
+        probe.do("drop", index)
+    probe.do("hold", "linear", int(0.9 * probe.do("info")["free"]))
+    assert claim.charged() == taken(machine)
