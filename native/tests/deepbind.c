@@ -1,6 +1,7 @@
 /*
- * An object that is linked to the driver, as extension modules are: what it calls by name, and
- * what its own dlsym finds. Opened with RTLD_DEEPBIND, its dependencies come before preloads.
+ * An object that is linked to the driver, as extension modules are: what it calls by name, what
+ * its own dlsym finds, and what it finds behind itself. Opened with RTLD_DEEPBIND, its dependencies
+ * come before preloads.
  */
 #include <cuda.h>
 #include <dlfcn.h>
@@ -10,6 +11,7 @@
 
 EXPORT void *deep_linked(const char *name);
 EXPORT void *deep_dlsym(const char *name);
+EXPORT void *next_dlsym(const char *name);
 
 void *deep_linked(const char *name) {
     if (strcmp(name, "cuLaunchKernel") == 0)
@@ -19,4 +21,10 @@ void *deep_linked(const char *name) {
 
 void *deep_dlsym(const char *name) {
     return dlsym(dlopen("libcuda.so.1", RTLD_NOW), name);
+}
+
+/* Not by a jump, which would make its own caller the one who asks. */
+void *next_dlsym(const char *name) {
+    void *volatile found = dlsym(RTLD_NEXT, name);
+    return found;
 }

@@ -11,6 +11,7 @@
  *   deep-linked NAME                what an object that is linked to the driver has under a name
  *                                   when it was opened with RTLD_DEEPBIND (deepbind.c)
  *   deep-dlsym NAME                 dlsym of such an object
+ *   behind NAME                     RTLD_NEXT of that object, opened without it
  *   address NAME VERSION FLAGS      cuGetProcAddress, five arguments
  *   address-v1 NAME VERSION FLAGS   cuGetProcAddress, four arguments; both were themselves found
  *                                   by cuGetProcAddress
@@ -109,6 +110,13 @@ static void *of_deepbind(char **words) {
     return ask != NULL ? ask(words[1]) : NULL;
 }
 
+static void *of_behind(char **words) {
+    void *object = dlopen("libdeepbind.so", RTLD_NOW | RTLD_LOCAL);
+    void *(*ask)(const char *);
+    *(void **)&ask = dlsym(object, "next_dlsym");
+    return ask != NULL ? ask(words[1]) : NULL;
+}
+
 static void *of_constructor(char **words) {
     (void)words;
     void **found = dlsym(RTLD_DEFAULT, "found_by_constructor");
@@ -129,6 +137,7 @@ static const struct way {
     {"namespace",   2, of_namespace  },
     {"deep-linked", 2, of_deepbind   },
     {"deep-dlsym",  2, of_deepbind   },
+    {"behind",      2, of_behind     },
     {"address",     4, by_address    },
     {"address-v1",  4, by_address_v1 },
     {"trampoline",  2, of_trampoline },

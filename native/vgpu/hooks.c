@@ -99,9 +99,13 @@ int ks_is_hooked(const char *name) {
     return index >= 0 && hooks[index].ours != NULL;
 }
 
-bool ks_is_ours(const char *name, const void *address) {
+void *ks_hook_of(const char *name) {
     const int index = find(name);
-    return index >= 0 && address != NULL && hooks[index].ours == address;
+    return index >= 0 ? hooks[index].ours : NULL;
+}
+
+bool ks_is_ours(const char *name, const void *address) {
+    return address != NULL && ks_hook_of(name) == address;
 }
 
 /* Whether `address` is the real function of a row; remembered where it is. */

@@ -26,6 +26,9 @@ void *ks_swap_exported(const char *name, void *address);
 /* Our hook, when `address` is what the driver answers for `base` at `version`; else `address`. */
 void *ks_swap_versioned(const char *base, int version, uint64_t flags, void *address);
 
+/* Our hook of this exported name, or NULL. */
+void *ks_hook_of(const char *name);
+
 /* Whether `address` is our hook of this exported name. */
 bool ks_is_ours(const char *name, const void *address);
 

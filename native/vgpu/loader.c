@@ -100,6 +100,30 @@ void *ks_libc_symbol(const char *name) {
     return found;
 }
 
+/* Objects do not overlap: the last that begins before an address is the one that has it. */
+static const struct link_map *object_of(const void *address) {
+    const struct link_map *found = NULL;
+    for (const struct link_map *object = first_object(); object != NULL; object = object->l_next) {
+        if (object->l_addr <= (uintptr_t)address &&
+            (found == NULL || object->l_addr > found->l_addr))
+            found = object;
+    }
+    return found;
+}
+
+void *ks_next_symbol(const char *name, const void *caller) {
+    const struct link_map *object = object_of(caller);
+    void *found = NULL;
+    while (object != NULL && found == NULL && (object = object->l_next) != NULL) {
+        struct tables tables;
+        if (object->l_ld == _DYNAMIC)
+            return NULL;
+        if (read_tables(object, &tables))
+            found = look_up(&tables, object->l_addr, name);
+    }
+    return found;
+}
+
 static void *cached(void *_Atomic *place, const char *name) {
     void *address = atomic_load_explicit(place, memory_order_relaxed);
     if (address == NULL) {

@@ -14,6 +14,10 @@ void *ks_real_dlvsym(void);
  * our own; NULL where no loaded library has it. Needs no dlsym. */
 void *ks_libc_symbol(const char *name);
 
+/* The definition of `name` that follows the object which `caller` is in, in the order of loading;
+ * NULL where that is our own, or there is none. */
+void *ks_next_symbol(const char *name, const void *caller);
+
 /* The address of `name` in the driver (libcuda.so.1) or in NVML (libnvidia-ml.so.1). With `load` it
  * is loaded if it is not yet; without, NULL answers. Leaves no dlerror behind. */
 void *ks_library_symbol(const char *soname, const char *name, bool load);

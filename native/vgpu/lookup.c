@@ -6,7 +6,8 @@
  * library the caller (and RTLD_NEXT recurse for ever), so the two entries are
  * written in assembler: they ask where to go, put every register back, and
  * jump there with the caller's own return address still on the stack. Only for
- * the names in our table the jump goes to a function of ours.
+ * the names in our table the jump goes to a function of ours; what RTLD_NEXT
+ * means there follows from the return address, in which object it is.
  */
 #include "hooks.h"
 #include "loader.h"
@@ -32,6 +33,7 @@ __asm__(".text\n"
         ".cfi_adjust_cfa_offset 8\n"
         "subq $8, %rsp\n"
         ".cfi_adjust_cfa_offset 8\n"
+        "movq 24(%rsp), %rdx\n"
         "call ks_route_dlsym\n"
         "addq $8, %rsp\n"
         ".cfi_adjust_cfa_offset -8\n"
@@ -53,6 +55,7 @@ __asm__(".text\n"
         ".cfi_adjust_cfa_offset 8\n"
         "pushq %rdx\n"
         ".cfi_adjust_cfa_offset 8\n"
+        "movq 24(%rsp), %rdx\n"
         "call ks_route_dlvsym\n"
         "popq %rdx\n"
         ".cfi_adjust_cfa_offset -8\n"
@@ -96,29 +99,52 @@ static void *dlvsym_and_swap(void *handle, const char *name, const char *version
     return swap(name, ((dlvsym_function *)ks_real_dlvsym())(handle, name, version));
 }
 
-/* Whoever asks for the next definition stands between this library and the
- * driver, and is called by us: with our own entry it would call itself. */
-static bool is_ours(const void *handle, const char *name) {
-    if (handle == RTLD_NEXT || name == NULL)
-        return false;
+static void *swapped(void *handle, const char *name) {
+    (void)handle;
+    return ks_hook_of(name);
+}
+
+static void *swapped_version(void *handle, const char *name, const char *version) {
+    (void)version;
+    return swapped(handle, name);
+}
+
+/* Whoever asks for the next definition wraps ours, or the driver's. The driver's is given as ours,
+ * which calls the driver and never who asks. Of the loader's own entries ours may call his: he
+ * gets what comes next, or both would call each other for ever. */
+static bool is_next_the_drivers(const char *name, const void *caller) {
+    void *next = ks_next_symbol(name, caller);
+    return next != NULL && ks_swap_exported(name, next) != next;
+}
+
+static bool is_ours(const char *name) {
     return ks_is_same(name, "dlsym") || ks_is_same(name, "dlvsym") || ks_is_hooked(name);
 }
 
-__attribute__((used, visibility("hidden"))) void *ks_route_dlsym(void *handle, const char *name);
-__attribute__((used, visibility("hidden"))) void *ks_route_dlvsym(void *handle, const char *name);
-
-void *ks_route_dlsym(void *handle, const char *name) {
-    void *real = ks_real_dlsym();
-    if (real == NULL)
+/* Where to go: the real one, one that asks it and swaps, or one that only swaps. */
+static void *route(void *const ways[3], const void *handle, const char *name, const void *caller) {
+    if (ways[0] == NULL)
         return (void *)find_nothing;
-    return is_ours(handle, name) ? (void *)dlsym_and_swap : real;
+    if (name == NULL || !is_ours(name))
+        return ways[0];
+    if (handle != RTLD_NEXT)
+        return ways[1];
+    return ks_is_hooked(name) && is_next_the_drivers(name, caller) ? ways[2] : ways[0];
 }
 
-void *ks_route_dlvsym(void *handle, const char *name) {
-    void *real = ks_real_dlvsym();
-    if (real == NULL)
-        return (void *)find_nothing;
-    return is_ours(handle, name) ? (void *)dlvsym_and_swap : real;
+__attribute__((used, visibility("hidden"))) void *ks_route_dlsym(void *handle, const char *name,
+                                                                 const void *caller);
+__attribute__((used, visibility("hidden"))) void *ks_route_dlvsym(void *handle, const char *name,
+                                                                  const void *caller);
+
+void *ks_route_dlsym(void *handle, const char *name, const void *caller) {
+    void *const ways[] = {ks_real_dlsym(), (void *)dlsym_and_swap, (void *)swapped};
+    return route(ways, handle, name, caller);
+}
+
+void *ks_route_dlvsym(void *handle, const char *name, const void *caller) {
+    void *const ways[] = {ks_real_dlvsym(), (void *)dlvsym_and_swap, (void *)swapped_version};
+    return route(ways, handle, name, caller);
 }
 
 int cuGetProcAddress(const char *symbol, void **function, int version, uint64_t flags) {

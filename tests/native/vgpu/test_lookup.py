@@ -192,6 +192,13 @@ def test_a_name_newer_than_the_version_asked_for_stays_absent(where: Probe) -> N
     assert ask(where, "address", "cuLaunchKernelEx", 11050, 0)["file"] == ""
 
 
+def test_an_object_that_asks_for_what_is_behind_it_gets_the_hook(where: Probe) -> None:
+    answer = ask(where, "behind", "cuLaunchKernel")
+    assert answer == {"file": OURS, "name": "cuLaunchKernel", "error": False}
+    assert ask(where, "behind", "cuDeviceGet")["file"] == DRIVER
+    assert ask(where, "behind", "cuNoSuchThing") == {"file": "", "name": "", "error": True}
+
+
 def test_rtld_next_means_the_next_library_of_the_one_that_asks(machine: Machine) -> None:
     folder = native.path("tests")
     order = [machine.library, folder / "libtrampoline.so", folder / "libtrampoline-2.so"]
