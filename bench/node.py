@@ -74,10 +74,9 @@ class Job:
         said: dict[str, Any] = json.loads(self.process.stdout.readline())
         return said
 
-    def summary(self) -> dict[str, Any]:
-        """End it, and return what `burn` says at its end."""
-        self.process.terminate()
-        output, _ = self.process.communicate(timeout=_DEADLINE_S)
+    def finished(self) -> dict[str, Any]:
+        """Wait for its end, and return what `burn` says then."""
+        output, _ = self.process.communicate(timeout=10 * _DEADLINE_S)
         said: dict[str, Any] = json.loads(output.splitlines()[-1])["summary"]
         return said
 
