@@ -226,6 +226,9 @@ void context_wait(const struct CUctx_st *context);
 /** Sleeps until kernel `number` of a device has ended. */
 void device_wait(struct device *device, uint64_t number);
 
+/** How many blocks of so many threads a multiprocessor runs at a time. */
+int blocks_that_fit(int threads, size_t shared_bytes);
+
 /** Queues time on the engine for a stream; waits while the queue is full. Returns the kernel. */
 uint64_t stream_submit(struct CUstream_st *stream, uint64_t duration_ns);
 

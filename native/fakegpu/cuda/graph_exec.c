@@ -36,7 +36,8 @@ CUresult graph_compile(CUgraphExec *executable, CUgraph graph, uint64_t flags) {
 API cuGraphInstantiateWithFlags(CUgraphExec *executable, CUgraph graph, unsigned long long flags) {
     TRY(driver_ready());
     REQUIRE(executable != NULL && graph != NULL && flags < 16, CUDA_ERROR_INVALID_VALUE);
-    REQUIRE((flags & CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH) == 0, CUDA_ERROR_NOT_SUPPORTED);
+    MODELLED((flags & CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH) == 0,
+             "a graph that kernels launch");
     pthread_mutex_lock(&graphs_lock);
     CUresult result = graph_compile(executable, graph, flags);
     pthread_mutex_unlock(&graphs_lock);

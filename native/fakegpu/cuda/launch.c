@@ -79,10 +79,17 @@ API cuLaunchKernel_ptsz(CUfunction function, unsigned int grid_x, unsigned int g
                           per_thread(stream), parameters, extra);
 }
 
+/* All blocks have to be there at once. */
 API cuLaunchCooperativeKernel(CUfunction function, unsigned int grid_x, unsigned int grid_y,
                               unsigned int grid_z, unsigned int block_x, unsigned int block_y,
                               unsigned int block_z, unsigned int shared_bytes, CUstream stream,
                               void **parameters) {
+    uint64_t threads = (uint64_t)block_x * block_y * block_z;
+    uint64_t blocks = (uint64_t)grid_x * grid_y * grid_z;
+    int multiprocessors = driver.engine.profile.model.multiprocessors;
+    if (threads > 0 && threads <= 1024)
+        REQUIRE(blocks <= (uint64_t)(blocks_that_fit((int)threads, shared_bytes) * multiprocessors),
+                CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE);
     return cuLaunchKernel(function, grid_x, grid_y, grid_z, block_x, block_y, block_z, shared_bytes,
                           stream, parameters, NULL);
 }

@@ -110,7 +110,12 @@ CUresult node_from_free(struct operation *operation, CUdeviceptr pointer) {
     return CUDA_SUCCESS;
 }
 
-/* A moved child is a cloned one whose original goes. */
+static CUresult other_kind(void) {
+    static int said;
+    return (CUresult)not_modelled("a node for conditions, semaphores or other engines", &said,
+                                  CUDA_ERROR_NOT_SUPPORTED);
+}
+
 CUresult node_operation(struct operation *operation, const CUgraphNodeParams *form) {
     CUDA_KERNEL_NODE_PARAMS kernel;
     CUDA_MEMSET_NODE_PARAMS fill;
@@ -128,8 +133,8 @@ CUresult node_operation(struct operation *operation, const CUgraphNodeParams *fo
     case CU_GRAPH_NODE_TYPE_HOST:
         return node_from_host(operation, form->host.fn, form->host.userData);
     case CU_GRAPH_NODE_TYPE_GRAPH:
-        REQUIRE(form->graph.ownership == CU_GRAPH_CHILD_GRAPH_OWNERSHIP_CLONE,
-                CUDA_ERROR_NOT_SUPPORTED);
+        MODELLED(form->graph.ownership == CU_GRAPH_CHILD_GRAPH_OWNERSHIP_CLONE,
+                 "a child graph that is moved");
         return node_from_graph(operation, form->graph.graph);
     case CU_GRAPH_NODE_TYPE_EMPTY:
         TRY(driver_ready());
@@ -145,6 +150,6 @@ CUresult node_operation(struct operation *operation, const CUgraphNodeParams *fo
         memcpy(&values, &form->memOp, sizeof values);
         return node_from_values(operation, &values);
     default:
-        return CUDA_ERROR_NOT_SUPPORTED;
+        return other_kind();
     }
 }

@@ -5,7 +5,7 @@
 #define BLOCKS       32
 #define SHARED_BYTES 98304u
 
-static int fit(int threads, size_t shared_bytes) {
+int blocks_that_fit(int threads, size_t shared_bytes) {
     int rounded = (threads + 31) / 32 * 32;
     int by_threads = THREADS / rounded;
     int by_shared = shared_bytes == 0 ? BLOCKS : (int)(SHARED_BYTES / shared_bytes);
@@ -19,7 +19,7 @@ API cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int *blocks, CUfunction
     TRY(driver_ready());
     REQUIRE(blocks != NULL && function != NULL && threads > 0 && flags <= 1,
             CUDA_ERROR_INVALID_VALUE);
-    *blocks = threads > 1024 ? 0 : fit(threads, shared_bytes);
+    *blocks = threads > 1024 ? 0 : blocks_that_fit(threads, shared_bytes);
     return CUDA_SUCCESS;
 }
 
@@ -37,7 +37,7 @@ API cuOccupancyMaxPotentialBlockSizeWithFlags(int *blocks, int *threads, CUfunct
     REQUIRE(blocks != NULL && threads != NULL && function != NULL && flags <= 1,
             CUDA_ERROR_INVALID_VALUE);
     *threads = limit > 0 && limit < 1024 ? limit : 1024;
-    int each = fit(*threads, shared_of == NULL ? shared_bytes : shared_of(*threads));
+    int each = blocks_that_fit(*threads, shared_of == NULL ? shared_bytes : shared_of(*threads));
     *blocks = each * driver.engine.profile.model.multiprocessors;
     return CUDA_SUCCESS;
 }

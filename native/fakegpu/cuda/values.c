@@ -70,7 +70,7 @@ static CUresult check(const CUstreamBatchMemOpParams *item) {
     if (item->operation == CU_STREAM_MEM_OP_FLUSH_REMOTE_WRITES ||
         item->operation == CU_STREAM_MEM_OP_BARRIER)
         return CUDA_SUCCESS;
-    REQUIRE(item->operation != CU_STREAM_MEM_OP_ATOMIC_REDUCTION, CUDA_ERROR_NOT_SUPPORTED);
+    MODELLED(item->operation != CU_STREAM_MEM_OP_ATOMIC_REDUCTION, "an atomic reduction");
     REQUIRE(is_wait(item) || is_write(item), CUDA_ERROR_INVALID_VALUE);
     uint64_t address = is_wait(item) ? item->waitValue.address : item->writeValue.address;
     REQUIRE(address != 0 && address % (is_wide(item) ? 8 : 4) == 0, CUDA_ERROR_INVALID_VALUE);

@@ -18,6 +18,7 @@ RULES = """
         other = good(d.cuStreamCreate(1))
         event, captured = good(d.cuEventCreate(0)), good(d.cuEventCreate(0))
         good(d.cuEventRecord(event, other))
+        memory = good(d.cuMemAlloc(4096))
         good(d.cuStreamBeginCapture(stream, names[capture]))
         good(d.cuEventRecord(captured, stream))
         results = []
@@ -63,7 +64,16 @@ def check(tmp_path: Path, expected: dict[Case, list[str]]) -> None:
 
 def test_a_call_that_might_do_harm_is_refused_by_the_two_modes(tmp_path: Path) -> None:
     expected: dict[Case, list[str]] = {}
-    for call in ("d.cuEventQuery(event)", "d.cuStreamSynchronize(other)", "d.cuStreamQuery(other)"):
+    for call in (
+        "d.cuEventQuery(event)",
+        "d.cuStreamSynchronize(other)",
+        "d.cuStreamQuery(other)",
+        "d.cuMemAlloc(4096)",
+        "d.cuMemHostAlloc(4096, 0)",
+        "d.cuMemFree(memory)",
+        "d.cuModuleLoadData(b'any image')",
+        "d.cuMemcpyHtoD(memory, b'word', 4)",
+    ):
         expected |= {
             (call, "global", "global", True, False): UNSUPPORTED,
             (call, "global", "local", True, False): FINE,

@@ -138,6 +138,8 @@ LAUNCHES = """
     good(d.cuLaunchKernelEx(config, kernel, arguments, 0))
     good(d.cuLaunchCooperativeKernel(spin, 1, 1, 1, 1, 1, 1, 0, 0, arguments))
     good(d.cuLaunchKernel(other, 2, 2, 2, 32, 1, 1, 0, 0, 0, 0))
+    many = d.cuLaunchCooperativeKernel(spin, 161, 1, 1, 1024, 1, 1, 0, 0, arguments)[0].name
+    assert many == "CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE", many
     wrong = d.cuLaunchKernel(spin, 1, 1, 1, 2048, 1, 1, 0, 0, arguments, 0)[0].name
     good(d.cuStreamSynchronize(0))
     answer = wrong

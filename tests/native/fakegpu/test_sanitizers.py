@@ -17,7 +17,7 @@ def test_threads_at_everything_at_once_find_no_fault(tmp_path: Path, variant: st
     stress = f"{build}/fakegpu-stress"
     subprocess.run(["make", "-s", "-C", NATIVE, f"VARIANT={variant}", stress], check=True)
     done = subprocess.run(
-        [NATIVE / stress, "8", "600"],
+        [NATIVE / stress, "8", "300"],
         env={
             **os.environ,
             "LD_LIBRARY_PATH": str(NATIVE / build / "fakegpu"),
