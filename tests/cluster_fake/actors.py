@@ -45,6 +45,7 @@ class Actors:
         """Everybody does what is to be done now."""
         for pod in self.server.all(PODS):
             self._collect(pod)
+        self._lose()
         for pod in self.server.all(PODS):
             if not bound(pod) and not going(pod) and not ended(pod):
                 self._schedule(pod)
@@ -61,6 +62,13 @@ class Actors:
             sharepods = self.server.all(SHAREPODS)
             if owner["uid"] not in [each["metadata"]["uid"] for each in sharepods]:
                 self.delete(pod)
+
+    def _lose(self) -> None:
+        """As kube-controller-manager does with pods of a node that is no more."""
+        nodes = {node["metadata"]["name"] for node in self.server.all(NODES)}
+        for pod in self.server.all(PODS):
+            if bound(pod) and pod["spec"]["nodeName"] not in nodes:
+                self.server.remove(PODS, pod["metadata"]["name"], pod["metadata"]["namespace"])
 
     def delete(self, pod: Raw) -> None:
         """As the API server does for a client that asks: a bound pod ends first."""
@@ -142,6 +150,8 @@ class Actors:
         """Unprepare: the containers have stopped, so the holder goes."""
         alive = {pod["metadata"]["uid"] for pod in self.server.all(PODS) if not ended(pod)}
         for vgpu in self.server.all(VGPUS):
+            if self.server.stored(NODES, vgpu["spec"]["nodeName"]) is None:
+                continue
             kept = [each for each in holders(vgpu) if not each["podUid"] or each["podUid"] in alive]
             if kept != holders(vgpu):
                 name = vgpu["metadata"]["name"]

@@ -1,7 +1,7 @@
 """The world of a test: a server, actors, and the programs under test."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 from cluster_fake.actors import Actors, asks, ended, holders
@@ -34,6 +34,8 @@ class World:
         self.actors = Actors(self.server)
         self.violations: list[str] = []
         self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._started = 0
+        self._beside: set[asyncio.Task[None]] = set()
         self._born = 0
         self._asked: dict[str, int] = {}  # uid of a SharePod -> how many GPUs it asks for
         self.server.add_rule(VGPUS, _overcommitted)
@@ -54,6 +56,11 @@ class World:
         self.server.seed(NODES, {"metadata": metadata, "spec": spec, "status": status})
         found = {"metadata": {"name": name}, "spec": {"devices": devices}}
         self.server.seed(GPUNODES, found)
+
+    def lose_node(self, name: str) -> None:
+        """The machine is gone for good, and somebody has deleted its Node object."""
+        self.server.remove(NODES, name)
+        self.server.remove(GPUNODES, name)
 
     def link(self, node: str, **links: str) -> None:
         """Say how a node's GPUs are linked: ``gpu_0_2="NV2"``; pairs not named are ``SYS``."""
@@ -159,14 +166,28 @@ class World:
     def start(self, *names: str) -> None:
         """Start ``scheduler``, ``devices``; both by default."""
         for name in names or ("scheduler", "devices"):
-            self._tasks[name] = asyncio.create_task(self._program(name))
+            self._started += 1
+            client = f"{name}-{self._started}"
+            self._tasks[name] = asyncio.create_task(self._program(name, client), name=client)
 
     async def kill(self, *names: str) -> None:
         """End programs as ``kill -9`` does."""
         for name in names or tuple(self._tasks):
             task = self._tasks.pop(name)
+            self.server.dead.add(task.get_name())
             task.cancel()
             await asyncio.wait([task])
+
+    @property
+    def programs(self) -> list[str]:
+        """The names of those that run."""
+        return list(self._tasks)
+
+    def beside(self, doing: Coroutine[Any, Any, None]) -> None:
+        """Let something happen while the story goes on, until it ends."""
+        task = asyncio.create_task(doing)
+        self._beside.add(task)
+        task.add_done_callback(self._beside.discard)
 
     async def run(self, name: str, request: object = "0.3", **more: Any) -> Raw:
         """Apply a SharePod as :meth:`share` does, and wait until its pod runs."""
@@ -186,12 +207,14 @@ class World:
         try:
             await story(self)
         finally:
+            for task in tuple(self._beside):
+                task.cancel()
             await self.kill()
             actors.cancel()
         assert not self.violations, self.violations
 
-    async def _program(self, name: str) -> None:
-        api = self.server.api()
+    async def _program(self, name: str, client: str) -> None:
+        api = self.server.api(client)
         if name == "scheduler":
             await scheduler_program(api, policy(self.policy), instance="test").run()
         else:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal
 
-Kind = Literal["answer", "reset", "refuse", "hang", "end", "duplicate"]
+Kind = Literal["answer", "reset", "refuse", "hang", "end", "duplicate", "late", "none"]
 
 
 @dataclass(frozen=True)
@@ -20,6 +20,7 @@ class Fault:
     reason: str = ""
     retry_after: int | None = None
     after: bool = False
+    seconds: float = 0.0
     action: Callable[[], None] | None = field(default=None, compare=False)
 
     @classmethod
@@ -30,9 +31,9 @@ class Fault:
         return cls("answer", status, reason, retry_after, after)
 
     @classmethod
-    def reset(cls, *, after: bool = False) -> "Fault":
+    def reset(cls, *, after: bool = False, action: Callable[[], None] | None = None) -> "Fault":
         """The connection breaks before, or after, the request takes effect."""
-        return cls("reset", after=after)
+        return cls("reset", after=after, action=action)
 
     @classmethod
     def refuse(cls) -> "Fault":
@@ -53,6 +54,16 @@ class Fault:
     def duplicate(cls) -> "Fault":
         """Something on the way sends the request twice; the second answer arrives."""
         return cls("duplicate")
+
+    @classmethod
+    def late(cls, seconds: float) -> "Fault":
+        """The request is held up on the way; it takes effect when nobody expects it any more."""
+        return cls("late", seconds=seconds)
+
+    @classmethod
+    def meanwhile(cls, action: Callable[[], None]) -> "Fault":
+        """Nothing is wrong with this request; something else happens while it is on its way."""
+        return cls("none", action=action)
 
 
 @dataclass

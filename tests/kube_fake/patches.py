@@ -1,8 +1,9 @@
 """The three ways to change a stored object: JSON patch, merge patch, simple apply."""
 
-import copy
 from collections.abc import Iterator, Mapping
 from typing import Any
+
+from kube_fake.copying import clone
 
 Raw = dict[str, Any]
 Path = tuple[Any, ...]
@@ -17,7 +18,7 @@ class PatchError(Exception):
 
 def json_patch(obj: Raw, operations: list[Raw]) -> Raw:
     """The object after all operations (add, remove, replace, test)."""
-    root: Any = copy.deepcopy(obj)
+    root: Any = clone(obj)
     for operation in operations:
         parts = [
             part.replace("~1", "/").replace("~0", "~") for part in operation["path"].split("/")[1:]
@@ -46,9 +47,9 @@ def _operate(parent: Any, last: str, operation: Raw) -> None:
         if found != value:
             raise PatchError(f"testing value {path} failed: test failed")
     elif verb == "add" and isinstance(parent, list):
-        parent.insert(len(parent) if last == "-" else int(last), copy.deepcopy(value))
+        parent.insert(len(parent) if last == "-" else int(last), clone(value))
     elif verb == "add" or (verb == "replace" and _has(parent, last)):
-        parent[int(last) if isinstance(parent, list) else last] = copy.deepcopy(value)
+        parent[int(last) if isinstance(parent, list) else last] = clone(value)
     elif verb == "remove" and _has(parent, last):
         del parent[int(last) if isinstance(parent, list) else last]
     else:
@@ -64,7 +65,7 @@ def _has(parent: Any, last: str) -> bool:
 def merge_patch(obj: Any, patch: Any) -> Any:
     """RFC 7386."""
     if not isinstance(patch, Mapping):
-        return copy.deepcopy(patch)
+        return clone(patch)
     merged = dict(obj) if isinstance(obj, Mapping) else {}
     for name, value in patch.items():
         if value is None:
@@ -92,11 +93,11 @@ def leaves(body: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
 
 def apply_leaves(obj: Raw, stated: Mapping[Path, Any], dropped: set[Path]) -> Raw:
     """The object with the stated fields set and the dropped ones removed."""
-    changed = copy.deepcopy(obj)
+    changed = clone(obj)
     for path in dropped:
         _drop(changed, path)
     for path, value in stated.items():
-        _set(changed, path, copy.deepcopy(value))
+        _set(changed, path, clone(value))
     return changed
 
 

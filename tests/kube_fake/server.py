@@ -1,7 +1,6 @@
 """The fake server: requests in, answers and faults out."""
 
 import asyncio
-import copy
 import json
 import uuid
 from collections.abc import AsyncIterator, Callable
@@ -10,6 +9,7 @@ from typing import Any
 
 import httpx2
 
+from kube_fake.copying import clone
 from kube_fake.faults import Fault, Script
 from kube_fake.patches import PatchError, apply_leaves, json_patch, leaves, merge_patch
 from kube_fake.storage import STATUSLESS, Place, Raw, Storage, Watcher
@@ -34,6 +34,7 @@ class Request:
     query: dict[str, str]
     body: Any
     content_type: str
+    client: str
 
     @property
     def subresource(self) -> str:
@@ -74,6 +75,7 @@ class FakeApiServer(httpx2.AsyncBaseTransport):
         requests: all requests that arrived, in order.
         writes: how many of them asked for a change.
         down: while True nobody listens.
+        dead: clients that were killed: no request of theirs arrives any more.
     """
 
     def __init__(self) -> None:
@@ -81,25 +83,28 @@ class FakeApiServer(httpx2.AsyncBaseTransport):
         self.requests: list[Request] = []
         self.writes = 0
         self.down = False
+        self.dead: set[str] = set()
         self._scripts: list[Script] = []
-        self._at_write: dict[int, Fault] = {}
+        self._at_write: dict[int, Callable[[], Fault]] = {}
         self._rules: dict[str, list[Rule]] = {}
         self._pages: dict[str, list[Raw]] = {}
 
     # What tests do to it.
 
-    def api(self, *, timeout: float = 15.0) -> Api:
-        """A connection to this server."""
-        client = httpx2.AsyncClient(transport=self, base_url="http://fake", timeout=None)
+    def api(self, name: str = "", *, timeout: float = 15.0) -> Api:
+        """A connection to this server, of a client of that name."""
+        client = httpx2.AsyncClient(
+            transport=self, base_url="http://fake", timeout=None, headers={"user-agent": name}
+        )
         return Api(client, timeout=timeout)
 
     def seed(self, resource: Resource[Any], obj: Raw) -> Raw:
         """Create or overwrite an object with its status, as another actor would."""
-        obj = copy.deepcopy({"apiVersion": resource.api_version, "kind": resource.kind} | obj)
+        obj = clone({"apiVersion": resource.api_version, "kind": resource.kind} | obj)
         place = self.place(resource, obj["metadata"]["name"], obj["metadata"].get("namespace", ""))
         if place in self.storage.objects:
-            return copy.deepcopy(self.storage.update(place, obj))
-        return copy.deepcopy(self.storage.create(place, obj))
+            return clone(self.storage.update(place, obj))
+        return clone(self.storage.create(place, obj))
 
     def change(
         self,
@@ -110,9 +115,9 @@ class FakeApiServer(httpx2.AsyncBaseTransport):
     ) -> Raw:
         """Change an object in place, as another actor would."""
         place = self.place(resource, name, namespace)
-        obj = copy.deepcopy(self.storage.objects[place])
+        obj = clone(self.storage.objects[place])
         mutate(obj)
-        return copy.deepcopy(self.storage.update(place, obj))
+        return clone(self.storage.update(place, obj))
 
     def remove(self, resource: Resource[Any], name: str, namespace: str = "") -> None:
         """Remove an object at once, finalizers or not."""
@@ -120,11 +125,11 @@ class FakeApiServer(httpx2.AsyncBaseTransport):
 
     def stored(self, resource: Resource[Any], name: str, namespace: str = "") -> Raw | None:
         """A copy of an object, or None."""
-        return copy.deepcopy(self.storage.objects.get(self.place(resource, name, namespace)))
+        return clone(self.storage.objects.get(self.place(resource, name, namespace)))
 
     def all(self, resource: Resource[Any], namespace: str = "", labels: str = "") -> list[Raw]:
         """Copies of all objects of a kind."""
-        return copy.deepcopy(
+        return clone(
             list(self.storage.select(resource.group, resource.plural, namespace, labels, fields=""))
         )
 
@@ -145,9 +150,9 @@ class FakeApiServer(httpx2.AsyncBaseTransport):
         """Let matching requests (``resource``: ``plural[/subresource]``) meet a fault."""
         self._scripts.append(Script(fault, verb, resource, name, skip, times))
 
-    def inject_at_write(self, number: int, fault: Fault) -> None:
-        """Let the n-th write (from 1) meet a fault."""
-        self._at_write[number] = fault
+    def inject_at_write(self, number: int, fault: Fault | Callable[[], Fault]) -> None:
+        """Let the n-th write (from 1) meet a fault; a function is asked which when it is there."""
+        self._at_write[number] = (lambda: fault) if isinstance(fault, Fault) else fault
 
     def end_watches(self, error: Exception | None = None) -> None:
         """End all open watches, in order or by a broken connection."""
@@ -191,9 +196,9 @@ class FakeApiServer(httpx2.AsyncBaseTransport):
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         """Answer one request of the HTTP client."""
         await asyncio.sleep(0)
-        if self.down:
-            raise httpx2.ConnectError("connection refused")
         asked = _understand(request)
+        if self.down or asked.client in self.dead:
+            raise httpx2.ConnectError("connection refused")
         self.requests.append(asked)
         self.writes += asked.is_write
         fault = self._fault(asked)
@@ -203,7 +208,7 @@ class FakeApiServer(httpx2.AsyncBaseTransport):
 
     def _fault(self, asked: Request) -> Fault | None:
         if asked.is_write and self.writes in self._at_write:
-            return self._at_write.pop(self.writes)
+            return self._at_write.pop(self.writes)()
         for script in self._scripts:
             if script.strikes(asked.verb, asked.resource, asked.place.name):
                 return script.fault
@@ -223,8 +228,11 @@ class FakeApiServer(httpx2.AsyncBaseTransport):
                 await asyncio.Event().wait()
             case "end":
                 return httpx2.Response(200, content=b"")
-            case "duplicate":
+            case "duplicate" | "none":
                 return self._answer(asked)
+            case "late":
+                asyncio.get_running_loop().call_later(fault.seconds, self._answer, asked)
+                await asyncio.Event().wait()
         refusal = RefusalError(fault.status, fault.reason, "a fault of the script")
         headers = {} if fault.retry_after is None else {"retry-after": str(fault.retry_after)}
         return httpx2.Response(fault.status, json=refusal.status, headers=headers)
@@ -257,7 +265,7 @@ class FakeApiServer(httpx2.AsyncBaseTransport):
             version, items = token.partition(":")[0], self._pages.pop(token)
         else:
             version = str(self.storage.version)
-            items = copy.deepcopy(list(self.storage.select(*_selection(place, query))))
+            items = clone(list(self.storage.select(*_selection(place, query))))
         limit = int(query.get("limit", "0")) or len(items)
         metadata = {"resourceVersion": version}
         if len(items) > limit:
@@ -283,7 +291,7 @@ class FakeApiServer(httpx2.AsyncBaseTransport):
     def _create(self, asked: Request) -> Raw:
         if asked.subresource:
             return self._post(asked)
-        obj = copy.deepcopy(asked.body)
+        obj = clone(asked.body)
         metadata = obj.setdefault("metadata", {})
         name = metadata.get("name") or metadata.get("generateName", "") + uuid.uuid4().hex[:5]
         place = asked.place._replace(name=name)
@@ -298,7 +306,7 @@ class FakeApiServer(httpx2.AsyncBaseTransport):
         return self.storage.create(place, obj)
 
     def _post(self, asked: Request) -> Raw:
-        pod = copy.deepcopy(self._find(asked))
+        pod = clone(self._find(asked))
         success = {"kind": "Status", "apiVersion": "v1", "status": "Success"}
         if asked.subresource == "binding":
             if pod.setdefault("spec", {}).get("nodeName"):
@@ -312,7 +320,7 @@ class FakeApiServer(httpx2.AsyncBaseTransport):
         raise RefusalError(404, "NotFound", f"the server has no {asked.resource}")
 
     def _delete(self, asked: Request) -> Raw:
-        obj = copy.deepcopy(self._find(asked))
+        obj = clone(self._find(asked))
         options = asked.body or {}
         for name, wanted in (options.get("preconditions") or {}).items():
             if obj["metadata"].get(name) != wanted:
@@ -388,7 +396,7 @@ class FakeApiServer(httpx2.AsyncBaseTransport):
         elif asked.place.plural not in STATUSLESS:
             status = {"status": old["status"]} if "status" in old else {}
             new = {name: value for name, value in new.items() if name != "status"} | status
-        new = copy.deepcopy(new)
+        new = clone(new)
         self._check(asked.place, new, old)
         return self.storage.update(asked.place, new)
 
@@ -456,4 +464,5 @@ def _understand(request: httpx2.Request) -> Request:
         query=query,
         body=json.loads(request.content) if request.content else None,
         content_type=request.headers.get("content-type", ""),
+        client=request.headers.get("user-agent", ""),
     )

@@ -1,12 +1,12 @@
 """Objects, their versions, and what has happened to them."""
 
 import asyncio
-import copy
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from kube_fake.copying import clone
 from kube_fake.patches import Path
 from kube_fake.selectors import matches
 
@@ -59,7 +59,7 @@ class Watcher:
         if not before and not after:
             return
         kind = ("MODIFIED" if before else "ADDED") if after else "DELETED"
-        shown = copy.deepcopy(happening.new or happening.old)
+        shown = clone(happening.new or happening.old)
         assert shown is not None
         shown["metadata"]["resourceVersion"] = str(happening.version)
         self.queue.put_nowait({"type": kind, "object": shown})

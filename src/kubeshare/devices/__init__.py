@@ -3,6 +3,7 @@
 The life of a vGPU, one module a step, in the order of ``vgpus``:
 
 * ``release``: holders that nobody asks for any more leave; without any, it goes.
+* ``lost_node``: of a node that was deleted they leave when their pods are gone.
 * ``dismantle``: the placeholder first, then the object: the GPU is Kubernetes' again.
 * ``placeholder``: a pod that keeps the GPU from everybody else, bound by kube-scheduler.
 * ``activate``: the node has said which GPU that is.
@@ -15,5 +16,6 @@ The life of a SharePod once it has a GPUID and a node, in the order of ``sharepo
 * ``mirror``: what became of all that, in the SharePod's status.
 
 Who ran on a GPU is taken off it by its node, which alone knows when the containers
-have stopped. This program removes only holders whose pod was never bound.
+have stopped. While that node exists, this program removes only holders whose pod was
+never bound.
 """

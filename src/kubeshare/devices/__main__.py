@@ -27,6 +27,11 @@ def main() -> int:
         default="kubeshare:dev",
         help="of the pods that keep a GPU: any that has sh and sleep, such as this program's own",
     )
+    parser.add_argument(
+        "--no-election",
+        action="store_true",
+        help="work without the Lease, as the only replica",
+    )
     options = parser.parse_args()
     configure_logging()
 
@@ -37,6 +42,7 @@ def main() -> int:
             placeholder_image=options.placeholder_image,
             instance=os.environ.get("POD_NAME", socket.gethostname()),
             port=options.port,
+            elect=not options.no_election,
             built=leave_alone,
         )
 

@@ -1,6 +1,6 @@
 """The device manager's events: what happened, and what to do about it."""
 
-from kubeshare.api.v1 import SHAREPODS, VGPU, VGPUS, SharePod
+from kubeshare.api.v1 import SHAREPODS, VGPU, VGPUS, Holder, SharePod
 from kubeshare.kube.events import NORMAL, WARNING, EventRecorder, reference
 
 
@@ -52,6 +52,14 @@ class Events:
             "another pod. It takes no new holder; delete the SharePods on it to release it"
         )
         self._vgpu(vgpu, "PlaceholderLost", "Fencing", note, WARNING)
+
+    def node_lost(self, vgpu: VGPU, holder: Holder) -> None:
+        """Nobody will ever say that a pod has stopped, and it is gone."""
+        note = (
+            f"node {vgpu.spec.node_name} was deleted, and so was pod "
+            f"{holder.namespace}/{holder.name}: its part is given back"
+        )
+        self._vgpu(vgpu, "NodeLost", "Releasing", note, WARNING)
 
     def _vgpu(self, vgpu: VGPU, reason: str, action: str, note: str, kind: str = NORMAL) -> None:
         self._recorder.emit(reference(VGPUS, vgpu), reason, action, note, type=kind)

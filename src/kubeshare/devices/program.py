@@ -2,9 +2,10 @@
 
 from collections.abc import Callable, Iterable
 from datetime import datetime
+from typing import Final
 
 from kubeshare.api import cluster, sharepods
-from kubeshare.api.names import LABEL_VGPU, MANAGER_DEVICES
+from kubeshare.api.names import LABEL_VGPU, MANAGER_DEVICES, NAMESPACE
 from kubeshare.api.pool import Pool
 from kubeshare.api.v1 import VGPU
 from kubeshare.api.waiting import Waiting
@@ -12,6 +13,7 @@ from kubeshare.api.watched import watch
 from kubeshare.core.policies import Policy
 from kubeshare.devices.dismantle import Dismantle
 from kubeshare.devices.events import Events
+from kubeshare.devices.lost_node import LostNodes
 from kubeshare.devices.metrics import Metrics
 from kubeshare.devices.mirror import Mirror
 from kubeshare.devices.placeholder import Placeholders
@@ -24,10 +26,14 @@ from kubeshare.kube.api import Api
 from kubeshare.kube.clock import utc_now
 from kubeshare.kube.controller import Controller, own_key
 from kubeshare.kube.events import EventRecorder
+from kubeshare.kube.lease import LeaseElector
 from kubeshare.kube.meta import Key
 from kubeshare.kube.resources import Raw
 from kubeshare.kube.runtime import Program
-from kubeshare.kube.store import Store
+from kubeshare.kube.store import DELETED, Change, Store
+
+NAME: Final = "kubeshare-device-manager"
+"""Of the program, and of the Lease that its leader holds."""
 
 _BY_GPUID = "names a vGPU"
 
@@ -39,6 +45,7 @@ def devices_program(  # noqa: PLR0913 - what it is told
     placeholder_image: str,
     instance: str,
     port: int | None = None,
+    elect: bool = False,
     wall_clock: Callable[[], datetime] = utc_now,
     built: Callable[[], None] = lambda: None,
 ) -> Program:
@@ -48,13 +55,15 @@ def devices_program(  # noqa: PLR0913 - what it is told
         api: the cluster.
         policy: says whether a demand fits on a GPU that it names.
         placeholder_image: any that has ``sh`` and ``sleep``.
-        instance: the name of this replica, for events.
+        instance: the name of this replica, for events and for the Lease.
         port: of probes and metrics; None for no server.
+        elect: whether it works only while it holds the Lease of its name.
         wall_clock: the times that people read.
         built: called after the ledger of the cluster has been made.
     """
     recorder = EventRecorder(api, "kubeshare.nthu/device-manager", instance, wall_clock=wall_clock)
-    program = Program("kubeshare-device-manager", api, recorder=recorder, port=port)
+    elector = LeaseElector(api, NAMESPACE, NAME, instance) if elect else None
+    program = Program(NAME, api, elector=elector, recorder=recorder, port=port)
     watched = watch(program, api, MANAGER_DEVICES, built)
     asked, inventory = watched.sharepods, watched.inventory
     asked.store.add_index(_BY_GPUID, lambda raw: sharepods.gpuids(sharepods.view(raw)))
@@ -64,6 +73,7 @@ def devices_program(  # noqa: PLR0913 - what it is told
     of_vgpus = VGPULife(
         inventory.pool,
         Release(api, inventory, asked.store, events, metrics),
+        LostNodes(api, watched.nodes.store, inventory.pool, events),
         Dismantle(api, inventory, placeholders, metrics),
         placeholders,
         events,
@@ -84,6 +94,7 @@ def devices_program(  # noqa: PLR0913 - what it is told
     vgpu_controller.watch(watched.vgpus, own_key)
     vgpu_controller.watch(watched.pods, wakes.vgpus_of_pod)
     vgpu_controller.watch(asked, wakes.vgpus_of_sharepod)
+    vgpu_controller.watch(watched.nodes, wakes.vgpus_of_node, when=_came_or_went)
     sharepod_controller: Controller[Key] = Controller("sharepods", of_sharepods.reconcile)
     sharepod_controller.watch(asked, own_key)
     sharepod_controller.watch(watched.vgpus, wakes.sharepods_of_vgpu)
@@ -93,6 +104,10 @@ def devices_program(  # noqa: PLR0913 - what it is told
     program.add_controller(vgpu_controller)
     program.add_controller(sharepod_controller)
     return program
+
+
+def _came_or_went(change: Change[cluster.Node]) -> bool:
+    return change.type == DELETED or change.old is None
 
 
 class _Wakes:
@@ -115,6 +130,9 @@ class _Wakes:
     def vgpus_of_pod(self, pod: cluster.Pod) -> Iterable[Key]:
         gpuid = pod.metadata.labels.get(LABEL_VGPU)
         return [Key("", gpuid)] if gpuid else []
+
+    def vgpus_of_node(self, node: cluster.Node) -> Iterable[Key]:
+        return [Key("", vgpu.metadata.name) for vgpu in self._pool.on_node(node.metadata.name)]
 
     def vgpus_of_sharepod(self, raw: Raw) -> Iterable[Key]:
         """Those that it names, and those of which it has a part all the same."""

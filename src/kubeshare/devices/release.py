@@ -65,8 +65,14 @@ class Release:
                 self._metrics.released.inc()
         return current
 
-    async def idle(self, vgpu: VGPU) -> tuple[VGPU | None, RequeueAfter | None]:
-        """Mark an on-demand vGPU that has no holders as going.
+    async def idle(
+        self, vgpu: VGPU, *, keep: bool = True
+    ) -> tuple[VGPU | None, RequeueAfter | None]:
+        """Mark a vGPU that has no holders as going, if it is on demand.
+
+        Args:
+            vgpu: the one to look at.
+            keep: whether one that is reserved stays.
 
         Returns:
             the vGPU as it is then, and when to look at it again.
@@ -76,7 +82,8 @@ class Release:
             self._was_held.add(uid)
             self._empty_since.pop(uid, None)
             return vgpu, None
-        if vgpu.spec.pool != "onDemand" or vgpu.status.phase == DELETING:
+        reserved = keep and vgpu.spec.pool != "onDemand"
+        if reserved or vgpu.status.phase == DELETING:
             return vgpu, None
         if uid not in self._was_held:
             now = asyncio.get_running_loop().time()

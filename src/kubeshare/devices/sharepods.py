@@ -82,8 +82,13 @@ class SharePodLife:
         except InvalidValueError:
             return None  # Sched tells what is wrong with it
         if demand is not None and not sharepods.decided(sharepod):
-            return None
-        found = await self._advance(raw, sharepod, demand)
+            if not sharepod.status.node_name:
+                return None
+            # What the status tells was so before Sched's last decision was undone.
+            words = "it has lost its GPU, and the scheduler has not chosen another one yet"
+            found: Report | None = report.waits("Undone", words, passing=True)
+        else:
+            found = await self._advance(raw, sharepod, demand)
         if found is None:
             return None
         written, again = await self._mirror.tell(sharepod, found)

@@ -5,6 +5,7 @@ from kubeshare.api.pool import Pool
 from kubeshare.devices.activate import activate
 from kubeshare.devices.dismantle import Dismantle
 from kubeshare.devices.events import Events
+from kubeshare.devices.lost_node import LostNodes
 from kubeshare.devices.placeholder import Placeholders
 from kubeshare.devices.release import Release
 from kubeshare.kube.controller import RequeueAfter
@@ -17,21 +18,24 @@ class VGPULife:
     Args:
         pool: all vGPUs.
         release: takes holders off, and marks the idle.
+        lost_nodes: takes them off where no node will.
         dismantle: takes the marked ones down.
         placeholders: keeps the GPUs of the others.
         events: tells people.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - its steps
         self,
         pool: Pool,
         release: Release,
+        lost_nodes: LostNodes,
         dismantle: Dismantle,
         placeholders: Placeholders,
         events: Events,
     ) -> None:
         self._pool = pool
         self._release = release
+        self._lost_nodes = lost_nodes
         self._dismantle = dismantle
         self._placeholders = placeholders
         self._events = events
@@ -41,15 +45,19 @@ class VGPULife:
         vgpu = self._pool.get(key.name)
         if vgpu is not None:
             vgpu = await self._release.orphans(vgpu)
-        idle = None
+        idle, lost = None, False
         if vgpu is not None:
-            vgpu, idle = await self._release.idle(vgpu)
+            vgpu, lost = await self._lost_nodes.release(vgpu)
+        if vgpu is not None:
+            vgpu, idle = await self._release.idle(vgpu, keep=not lost)
         if vgpu is None:
             await self._dismantle.leftover(key.name)
             return None
         if vgpu.status.phase == DELETING:
             await self._dismantle.down(vgpu)
             return None
+        if lost:
+            return idle
         placeholder = await self._placeholders.ensure(vgpu)
         await activate(self._pool, vgpu, self._events)
         return min(

@@ -14,7 +14,7 @@ import asyncio
 import uuid
 from collections import Counter
 from collections.abc import Awaitable, Callable, Hashable, Iterable
-from typing import Any, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 import structlog
 from msgspec import Struct
@@ -29,6 +29,11 @@ K = TypeVar("K", bound=Hashable)
 S = TypeVar("S")
 
 log = structlog.get_logger(__name__)
+
+
+SHORTEST: Final = 0.001
+"""Seconds of the shortest wait that is worth one: a remainder that only rounding has left
+would come back too early, again and again."""
 
 
 class RequeueAfter(Struct, frozen=True):
@@ -156,7 +161,7 @@ class Controller(Generic[K]):
         self.queue.forget(key)
         if again is None:
             return "success"
-        self.queue.add_after(key, again.seconds)
+        self.queue.add_after(key, max(again.seconds, SHORTEST))
         return "requeue_after"
 
     def _failed(self, key: K, error: Exception) -> str:

@@ -24,6 +24,11 @@ def main() -> int:
     parser.add_argument("--kubeconfig", help="default: the pod's service account, or $KUBECONFIG")
     parser.add_argument("--policy", default="locality", help="places demands; default: %(default)s")
     parser.add_argument("--port", type=int, default=8080, help="of /livez, /readyz and /metrics")
+    parser.add_argument(
+        "--no-election",
+        action="store_true",
+        help="work without the Lease, as the only replica",
+    )
     options = parser.parse_args()
     try:
         chosen = policy(options.policy)
@@ -37,6 +42,7 @@ def main() -> int:
             chosen,
             instance=os.environ.get("POD_NAME", socket.gethostname()),
             port=options.port,
+            elect=not options.no_election,
             built=leave_alone,
         )
 

@@ -2,10 +2,11 @@
 
 from collections.abc import Callable, Iterable
 from datetime import datetime
+from typing import Final
 
 from kubeshare.api import cluster
 from kubeshare.api.latest import Latest
-from kubeshare.api.names import MANAGER_SCHEDULER
+from kubeshare.api.names import MANAGER_SCHEDULER, NAMESPACE
 from kubeshare.api.waiting import Waiting
 from kubeshare.api.watched import watch
 from kubeshare.core.policies import Policy
@@ -13,6 +14,7 @@ from kubeshare.kube.api import Api
 from kubeshare.kube.clock import utc_now
 from kubeshare.kube.controller import Controller, own_key
 from kubeshare.kube.events import EventRecorder
+from kubeshare.kube.lease import LeaseElector
 from kubeshare.kube.meta import Key
 from kubeshare.kube.runtime import Program
 from kubeshare.kube.store import Change
@@ -23,6 +25,9 @@ from kubeshare.scheduler.events import Events
 from kubeshare.scheduler.metrics import Metrics
 from kubeshare.scheduler.status import Status
 
+NAME: Final = "kubeshare-scheduler"
+"""Of the program, and of the Lease that its leader holds."""
+
 
 def scheduler_program(  # noqa: PLR0913 - what it is told
     api: Api,
@@ -30,6 +35,7 @@ def scheduler_program(  # noqa: PLR0913 - what it is told
     *,
     instance: str,
     port: int | None = None,
+    elect: bool = False,
     wall_clock: Callable[[], datetime] = utc_now,
     built: Callable[[], None] = lambda: None,
 ) -> Program:
@@ -38,13 +44,15 @@ def scheduler_program(  # noqa: PLR0913 - what it is told
     Args:
         api: the cluster.
         policy: places demands.
-        instance: the name of this replica, for events.
+        instance: the name of this replica, for events and for the Lease.
         port: of probes and metrics; None for no server.
+        elect: whether it works only while it holds the Lease of its name.
         wall_clock: the times that people read.
         built: called after the ledger of the cluster has been made.
     """
     recorder = EventRecorder(api, "kubeshare.nthu/scheduler", instance, wall_clock=wall_clock)
-    program = Program("kubeshare-scheduler", api, recorder=recorder, port=port)
+    elector = LeaseElector(api, NAMESPACE, NAME, instance) if elect else None
+    program = Program(NAME, api, elector=elector, recorder=recorder, port=port)
     watched = watch(program, api, MANAGER_SCHEDULER, built)
     known = Latest(watched.sharepods)
     waiting = Waiting()

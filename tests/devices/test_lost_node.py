@@ -1,0 +1,69 @@
+"""Nodes that are deleted, or only not ready, with vGPUs on them."""
+
+from cluster_fake import World, expect_pending, expect_scheduled, story
+from kube_fake import Fault
+from kubeshare.api.v1 import VGPUS
+from kubeshare.kube.resources import NODES
+
+
+@story(n1=1)
+async def test_a_sharepod_of_a_deleted_node_runs_on_another_one(world: World) -> None:
+    world.start()
+    await world.run("a")
+    world.add_node("n2", 1)
+    world.lose_node("n1")
+    await world.until(lambda: world.sharepod("a")["spec"].get("nodeName") == "n2")
+    await world.until(lambda: world.running("a"))
+    expect_scheduled(world, "a").on_node("n2")
+    assert len(world.vgpus()) == 1
+    assert len(world.placeholders()) == 1
+
+
+@story(n1=1)
+async def test_a_sharepod_that_lost_its_node_and_finds_no_other_is_not_ready(
+    world: World,
+) -> None:
+    world.start()
+    world.share("a")
+    await world.until(lambda: world.ready("a"))
+    world.lose_node("n1")
+    await world.until(lambda: not world.ready("a"))
+    expect_pending(world, "a")
+    assert world.condition("a", "Allocated")["reason"] == "Undone"
+    assert world.sharepod("a")["status"]["phase"] == ""
+    assert not world.vgpus()
+
+
+@story(n1=1)
+async def test_a_node_that_is_not_ready_keeps_its_gpus_and_pods(world: World) -> None:
+    world.start()
+    await world.run("a")
+    world.actors.node_agents = False
+    unknown = [{"type": "Ready", "status": "Unknown"}]
+    world.server.change(NODES, "n1", "", lambda node: node["status"].update(conditions=unknown))
+    await world.quiet(600)
+    assert world.shares_gpu("a")
+    assert world.running("a")
+
+
+@story(n1=1)
+async def test_a_node_that_was_only_not_seen_yet_is_not_taken_for_lost(world: World) -> None:
+    world.start()
+    await world.run("a")
+    await world.kill()
+    world.server.inject(Fault.hang(), verb="list", resource="nodes")
+    world.start("devices")
+    await world.quiet(5)
+    assert world.shares_gpu("a")
+
+
+@story(n1=1)
+async def test_a_reserved_vgpu_of_a_deleted_node_goes_with_it(world: World) -> None:
+    world.reserve("n1", "kept")
+    world.start()
+    await world.until(lambda: world.vgpu("kept")["spec"].get("uuid"))
+    world.lose_node("n1")
+    await world.until(lambda: not world.vgpus())
+    await world.quiet()
+    assert not world.server.all(VGPUS)
+    assert not world.placeholders()

@@ -1,0 +1,147 @@
+"""The lives: what is asked for, and what must come true whatever goes wrong.
+
+Each ends as it likes; whoever plays it deletes what is left and looks for leaks.
+"""
+
+from collections.abc import Awaitable, Callable
+from typing import NamedTuple
+
+from cluster_fake import World
+
+PATIENCE = 300.0
+"""Virtual seconds that each step may take, time-outs and waits for lost watches included."""
+
+
+class Life(NamedTuple):
+    """A story, and node -> the GPUs of the cluster in which it plays."""
+
+    tell: Callable[[World], Awaitable[None]]
+    gpus: dict[str, int]
+
+
+async def _alone(world: World) -> None:
+    """One SharePod runs and is deleted."""
+    world.share("a")
+    await _running(world, "a")
+    await world.until(lambda: world.ready("a"), PATIENCE)
+    world.delete("a")
+    await world.until(lambda: not world.vgpus(), PATIENCE)
+
+
+async def _together(world: World) -> None:
+    """Two share one GPU; one of them succeeds, the other is deleted."""
+    world.share("a", "0.5")
+    await _running(world, "a")
+    world.share("b", "0.5")
+    await _running(world, "b")
+    assert world.shares_gpu("a", "b")
+    world.end("a")
+    world.delete("b")
+    await world.until(lambda: not world.vgpus(), PATIENCE)
+    await _phase(world, "a", "Succeeded")
+
+
+async def _apart(world: World) -> None:
+    """Two that do not fit together and one that joins."""
+    world.share("a", "0.6")
+    world.share("b", "0.6")
+    world.share("c", "0.4")
+    await _running(world, "a", "b", "c")
+    assert len(world.vgpus()) == 2
+
+
+async def _queue(world: World) -> None:
+    """One waits until another has left the only GPU."""
+    world.share("a", "0.7")
+    await _running(world, "a")
+    world.share("b", "0.7")
+    await world.until(lambda: world.condition("b", "Scheduled"), PATIENCE)
+    world.delete("a")
+    await _running(world, "b")
+
+
+async def _named(world: World) -> None:
+    """A GPU given by name: the second waits for room on it."""
+    world.share("a", "0.6", id="mine", spec={"nodeName": "n1"})
+    await _running(world, "a")
+    world.share("b", "0.6", id="mine", spec={"nodeName": "n1"})
+    await world.until(lambda: world.condition("b", "Allocated"), PATIENCE)
+    world.delete("a")
+    await _running(world, "b")
+    assert world.vgpus() == {"mine": ["b"]}
+
+
+async def _failing(world: World) -> None:
+    """A pod fails for good: it stays, and gives its GPU back."""
+    world.share("a", spec={"restartPolicy": "Never"})
+    await _running(world, "a")
+    world.end("a", "Failed")
+    await world.until(lambda: not world.vgpus(), PATIENCE)
+    await _phase(world, "a", "Failed")
+
+
+async def _again(world: World) -> None:
+    """A pod is deleted and its SharePod is not: it is made again."""
+    world.share("a")
+    await _running(world, "a")
+    first = world.pod("a")
+    assert first is not None
+    world.actors.delete(first)
+
+    def another() -> bool:
+        pod = world.pod("a")
+        return pod is not None and pod["metadata"]["uid"] != first["metadata"]["uid"]
+
+    await world.until(another, PATIENCE)
+    await _running(world, "a")
+
+
+async def _wide(world: World) -> None:
+    """One asks for two GPUs, of which another has one for a while."""
+    world.share("a", "0.6")
+    await _running(world, "a")
+    world.share("b", "0.6", count=2)
+    await world.until(lambda: world.condition("b", "Scheduled"), PATIENCE)
+    world.delete("a")
+    await _running(world, "b")
+    assert list(world.vgpus().values()) == [["b"], ["b"]]
+
+
+async def _node_lost(world: World) -> None:
+    """The node is deleted under a pod: it runs on the other one, and nothing stays of the first."""
+    world.share("a")
+    await _running(world, "a")
+    node = world.sharepod("a")["spec"]["nodeName"]
+    world.lose_node(node)
+
+    def elsewhere() -> bool:
+        pod = world.pod("a")
+        return pod is not None and pod["spec"].get("nodeName", node) != node
+
+    await world.until(elsewhere, PATIENCE)
+    await _running(world, "a")
+    await world.until(lambda: len(world.vgpus()) == len(world.placeholders()) == 1, PATIENCE)
+
+
+async def _running(world: World, *names: str) -> None:
+    await world.until(lambda: world.running(*names), PATIENCE)
+
+
+async def _phase(world: World, name: str, phase: str) -> None:
+    def so() -> bool:
+        return bool(world.sharepod(name).get("status", {}).get("phase") == phase)
+
+    await world.until(so, PATIENCE)
+
+
+LIVES = {
+    "alone": Life(_alone, {"n1": 1}),
+    "together": Life(_together, {"n1": 1}),
+    "apart": Life(_apart, {"n1": 1, "n2": 1}),
+    "queue": Life(_queue, {"n1": 1}),
+    "named": Life(_named, {"n1": 1}),
+    "failing": Life(_failing, {"n1": 1}),
+    "again": Life(_again, {"n1": 1}),
+    "node lost": Life(_node_lost, {"n1": 1, "n2": 1}),
+    "wide": Life(_wide, {"n1": 2}),
+}

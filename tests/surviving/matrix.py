@@ -1,0 +1,130 @@
+"""Plays every point: which came right, and what was wrong with the others."""
+
+import traceback
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from cluster_fake import World
+from kube_fake import Fault, run_virtual
+from kubeshare.api.v1 import SHAREPODS
+from kubeshare.kube.resources import PODS
+from surviving import lives
+from surviving.lives import LIVES, PATIENCE, Life
+from surviving.troubles import TROUBLES, Trouble
+
+TOLD_IN = lives.__file__
+
+
+class Point(NamedTuple):
+    """One telling of a life: the trouble and the write (from 1) that meets it."""
+
+    life: str
+    trouble: str
+    write: int
+
+    def __str__(self) -> str:
+        return f"{self.life}: {self.trouble}, write {self.write}"
+
+
+@dataclass
+class Tally:
+    """What became of the points that were tried; each list has a line for each that went wrong."""
+
+    tried: int = 0
+    converged: int = 0
+    stuck: list[str] = field(default_factory=list)
+    overcommitted: list[str] = field(default_factory=list)
+    leaked: list[str] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        return (
+            f"{self.tried} points tried, {self.converged} converged, "
+            f"{len(self.overcommitted)} over-commits, {len(self.leaked)} leaks"
+        )
+
+    def add(self, other: "Tally") -> None:
+        """Count the points of another tally too."""
+        self.tried += other.tried
+        self.converged += other.converged
+        self.stuck += other.stuck
+        self.overcommitted += other.overcommitted
+        self.leaked += other.leaked
+
+    @property
+    def wrong(self) -> list[str]:
+        """All that went wrong."""
+        return [*self.overcommitted, *self.leaked, *self.stuck]
+
+
+def points(life: str, troubles: Iterable[str] = tuple(TROUBLES)) -> Iterator[Point]:
+    """Every point of a life."""
+    writes = run_virtual(_count(LIVES[life]))
+    for trouble in troubles:
+        for write in range(1, writes + 1):
+            yield Point(life, trouble, write)
+
+
+def play(point: Point, tally: Tally) -> None:
+    """Tell a life once, with its trouble, and note how it went."""
+    tally.tried += 1
+    world = World(**LIVES[point.life].gpus)
+    stuck = run_virtual(_tell(world, LIVES[point.life], TROUBLES[point.trouble], point.write))
+    stuck = stuck or ("" if world.server.writes >= point.write else "there was no such write")
+    if world.violations:
+        tally.overcommitted.append(f"{point}: {world.violations[0]}")
+    left = _left(world)
+    if stuck:
+        tally.stuck.append(f"{point}: {stuck}; left: {left}")
+    elif left:
+        tally.leaked.append(f"{point}: {left}")
+    if not (world.violations or left or stuck):
+        tally.converged += 1
+
+
+async def _count(life: Life) -> int:
+    world = World(**life.gpus)
+    assert not await _live(world, life)
+    return world.server.writes
+
+
+async def _tell(world: World, life: Life, trouble: Trouble, write: int) -> str:
+    def strike() -> Fault:
+        return trouble(world)
+
+    world.server.inject_at_write(write, strike)
+    return await _live(world, life)
+
+
+async def _live(world: World, life: Life) -> str:
+    """Tell the life, then delete everything; returns what never came true, or ``""``."""
+
+    async def told(world: World) -> None:
+        world.start()
+        await life.tell(world)
+        for sharepod in world.server.all(SHAREPODS):
+            world.delete(sharepod["metadata"]["name"])
+        await world.until(lambda: not _left(world), PATIENCE)
+
+    try:
+        await world.play(told)
+    except AssertionError as error:
+        return f"{error} at {_where(error)}".strip()
+    return ""
+
+
+def _where(error: BaseException) -> str:
+    """The step of the life that did not come true."""
+    steps = [step for step in traceback.extract_tb(error.__traceback__) if step.filename == TOLD_IN]
+    return steps[-1].line or "" if steps else "its end"
+
+
+def _left(world: World) -> list[str]:
+    """What is there although nobody asks for it any more."""
+    asked = {each["metadata"]["uid"] for each in world.server.all(SHAREPODS)}
+    vgpus = [f"vGPU {gpuid} {held}" for gpuid, held in world.vgpus().items()]
+    pods = [
+        f"pod {pod['metadata']['namespace']}/{pod['metadata']['name']}"
+        for pod in world.server.all(PODS)
+    ]
+    return [*vgpus, *pods] if not asked else [f"SharePod {uid}" for uid in sorted(asked)]

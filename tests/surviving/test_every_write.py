@@ -1,0 +1,33 @@
+"""Every write of every life meets every trouble: all comes right, and nothing is left."""
+
+import sys
+
+import pytest
+
+from surviving.lives import LIVES
+from surviving.matrix import Tally, play, points
+
+ENOUGH = 500
+
+
+@pytest.mark.slow
+def test_every_write_of_every_life_survives_every_trouble(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    total = Tally()
+    for life in LIVES:
+        for point in points(life):
+            play(point, total)
+    with capsys.disabled():
+        sys.stdout.write(f"\n{total}\n")
+    assert total.wrong == []
+    assert total.converged == total.tried
+    assert total.tried >= ENOUGH
+
+
+def test_one_life_survives_one_trouble_at_each_of_its_writes() -> None:
+    total = Tally()
+    for point in points("alone", ["writer killed after it"]):
+        play(point, total)
+    assert total.wrong == []
+    assert total.tried > 10
