@@ -19,7 +19,7 @@ from kubeshare.devices.program import devices_program
 from kubeshare.install import manifests
 from kubeshare.kube.api import Api
 from kubeshare.kube.errors import NotFoundError
-from kubeshare.kube.resources import EVENTS, NODES, PODS
+from kubeshare.kube.resources import EVENTS, LEASES, NODES, PODS
 from kubeshare.lab.control_plane import ApiServer
 from kubeshare.scheduler.program import scheduler_program
 
@@ -116,14 +116,20 @@ async def programs(server: ApiServer) -> AsyncIterator[None]:
 
     locality = policy("locality")
     async with connect("kubeshare-scheduler") as one, connect("kubeshare-device-manager") as two:
-        sched = scheduler_program(one, locality, instance="test")
-        devices = devices_program(two, locality, placeholder_image="none", instance="test")
-        tasks = [asyncio.create_task(program.run()) for program in (sched, devices)]
+        started = [
+            program
+            for name in ("first", "second")
+            for program in (
+                scheduler_program(one, locality, instance=name, elect=True),
+                devices_program(two, locality, placeholder_image="none", instance=name, elect=True),
+            )
+        ]
+        tasks = [asyncio.create_task(program.run()) for program in started]
         try:
             yield
         finally:
-            sched.stop()
-            devices.stop()
+            for program in started:
+                program.stop()
             await asyncio.gather(*tasks)
 
 
@@ -137,6 +143,9 @@ async def _life(server: ApiServer) -> None:
             return (await api.get(SHAREPODS, "a", NAMESPACE))["spec"]["gpu"].get("id")
 
         gpuid = await eventually(decided)
+        for lease in ("kubeshare-scheduler", "kubeshare-device-manager"):
+            leader = (await api.get(LEASES, lease, SYSTEM))["spec"]["holderIdentity"]
+            assert leader in {"first", "second"}
         placeholder = f"kubeshare-vgpu-{gpuid}"
         await eventually(lambda: api.get(PODS, placeholder, SYSTEM))
         await cluster.run(placeholder, SYSTEM)

@@ -24,7 +24,7 @@ class VGPULife:
         events: tells people.
     """
 
-    def __init__(  # noqa: PLR0913 - its steps
+    def __init__(
         self,
         pool: Pool,
         release: Release,
