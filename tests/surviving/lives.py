@@ -41,15 +41,6 @@ async def _together(world: World) -> None:
     await _phase(world, "a", "Succeeded")
 
 
-async def _apart(world: World) -> None:
-    """Two that do not fit together and one that joins."""
-    world.share("a", "0.6")
-    world.share("b", "0.6")
-    world.share("c", "0.4")
-    await _running(world, "a", "b", "c")
-    assert len(world.vgpus()) == 2
-
-
 async def _queue(world: World) -> None:
     """One waits until another has left the only GPU."""
     world.share("a", "0.7")
@@ -137,7 +128,6 @@ async def _phase(world: World, name: str, phase: str) -> None:
 LIVES = {
     "alone": Life(_alone, {"n1": 1}),
     "together": Life(_together, {"n1": 1}),
-    "apart": Life(_apart, {"n1": 1, "n2": 1}),
     "queue": Life(_queue, {"n1": 1}),
     "named": Life(_named, {"n1": 1}),
     "failing": Life(_failing, {"n1": 1}),

@@ -79,6 +79,16 @@ TROUBLES: dict[str, Trouble] = {
     "watches silent": _silent,
 }
 
+HARD = (
+    "writer killed after it",
+    "API server killed after it",
+    "duplicated",
+    "late",
+    "timed out after it",
+    "watches silent",
+)
+"""Those after which most is unknown; every life meets them."""
+
 
 def _writer(world: World) -> str:
     """The program whose write it is: the last one that arrived."""

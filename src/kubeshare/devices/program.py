@@ -71,12 +71,12 @@ def devices_program(  # noqa: PLR0913 - what it is told
     placeholders = Placeholders(api, inventory, placeholder_image, events, metrics)
     waiting = Waiting()
     of_vgpus = VGPULife(
-        inventory.pool,
-        Release(api, inventory, asked.store, events, metrics),
-        LostNodes(api, watched.nodes.store, inventory.pool, events),
-        Dismantle(api, inventory, placeholders, metrics),
-        placeholders,
-        events,
+        pool=inventory.pool,
+        release=Release(api, inventory, asked.store, events, metrics),
+        lost_nodes=LostNodes(api, watched.nodes.store, inventory.pool, events),
+        dismantle=Dismantle(api, inventory, placeholders, metrics),
+        placeholders=placeholders,
+        events=events,
     )
     of_sharepods = SharePodLife(
         api=api,

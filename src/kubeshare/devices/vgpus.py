@@ -24,8 +24,9 @@ class VGPULife:
         events: tells people.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - its steps
         self,
+        *,
         pool: Pool,
         release: Release,
         lost_nodes: LostNodes,
