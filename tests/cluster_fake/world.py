@@ -26,10 +26,14 @@ class World:
 
     Attributes:
         policy: by which the scheduler places.
+        elect: whether programs work only while they hold their Lease.
+        doubles: whether one demand may hold more than it asks for, for a moment.
     """
 
     def __init__(self, **gpus: int) -> None:
         self.policy = "locality"
+        self.elect = False
+        self.doubles = False
         self.server = FakeApiServer()
         self.actors = Actors(self.server)
         self.violations: list[str] = []
@@ -164,7 +168,7 @@ class World:
     # The programs under test.
 
     def start(self, *names: str) -> None:
-        """Start ``scheduler``, ``devices``; both by default."""
+        """Start ``scheduler``, ``devices``, or further replicas: ``scheduler/second``, …."""
         for name in names or ("scheduler", "devices"):
             self._started += 1
             client = f"{name}-{self._started}"
@@ -215,11 +219,17 @@ class World:
 
     async def _program(self, name: str, client: str) -> None:
         api = self.server.api(client)
-        if name == "scheduler":
-            await scheduler_program(api, policy(self.policy), instance="test").run()
+        if name.startswith("scheduler"):
+            program = scheduler_program(api, policy(self.policy), instance=name, elect=self.elect)
         else:
-            locality, image = policy("locality"), "pause:1"
-            await devices_program(api, locality, placeholder_image=image, instance="test").run()
+            program = devices_program(
+                api,
+                policy("locality"),
+                placeholder_image="pause:1",
+                instance=name,
+                elect=self.elect,
+            )
+        await program.run()
 
     def _check(self) -> None:
         """What must hold at every moment."""
@@ -232,14 +242,19 @@ class World:
             used = sum(asks(pod, WHOLE_GPU_RESOURCE) for pod in pods if not ended(pod))
             if used > int(node["status"]["allocatable"][WHOLE_GPU_RESOURCE]):
                 self.violations.append(f"{name} gave {used} GPUs")
-        held = [each["demand"] for vgpu in self.server.all(VGPUS) for each in holders(vgpu)]
         for each in self.server.all(SHAREPODS):
             # Remembered, since parts are held for a while after their SharePod has gone.
             gpu = each["spec"].get("gpu") or {}
             self._asked[each["metadata"]["uid"]] = gpu.get("count", 1)
-        self.violations += [
+        if not self.doubles:
+            self.violations += self.held_twice()
+
+    def held_twice(self) -> list[str]:
+        """The demands that hold more GPUs than they ask for."""
+        held = [each["demand"] for vgpu in self.server.all(VGPUS) for each in holders(vgpu)]
+        return [
             f"{uid} holds {held.count(uid)} GPUs"
-            for uid in set(held)
+            for uid in sorted(set(held))
             if held.count(uid) > self._asked.get(uid, 1)
         ]
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal
 
-Kind = Literal["answer", "reset", "refuse", "hang", "end", "duplicate", "late", "none"]
+Kind = Literal["answer", "reset", "refuse", "hang", "end", "duplicate", "late", "slow", "none"]
 
 
 @dataclass(frozen=True)
@@ -59,6 +59,11 @@ class Fault:
     def late(cls, seconds: float) -> "Fault":
         """The request is held up on the way; it takes effect when nobody expects it any more."""
         return cls("late", seconds=seconds)
+
+    @classmethod
+    def slow(cls, seconds: float) -> "Fault":
+        """The request is held up on the way, and its sender waits for the answer."""
+        return cls("slow", seconds=seconds)
 
     @classmethod
     def meanwhile(cls, action: Callable[[], None]) -> "Fault":

@@ -230,6 +230,9 @@ class FakeApiServer(httpx2.AsyncBaseTransport):
                 return httpx2.Response(200, content=b"")
             case "duplicate" | "none":
                 return self._answer(asked)
+            case "slow":
+                await asyncio.sleep(fault.seconds)
+                return self._answer(asked)
             case "late":
                 asyncio.get_running_loop().call_later(fault.seconds, self._answer, asked)
                 await asyncio.Event().wait()

@@ -59,7 +59,7 @@ async def _named(world: World) -> None:
     await world.until(lambda: world.condition("b", "Allocated"), PATIENCE)
     world.delete("a")
     await _running(world, "b")
-    assert world.vgpus() == {"mine": ["b"]}
+    await world.until(lambda: world.vgpus() == {"mine": ["b"]}, PATIENCE)
 
 
 async def _failing(world: World) -> None:
@@ -95,7 +95,7 @@ async def _wide(world: World) -> None:
     await world.until(lambda: world.condition("b", "Scheduled"), PATIENCE)
     world.delete("a")
     await _running(world, "b")
-    assert list(world.vgpus().values()) == [["b"], ["b"]]
+    await world.until(lambda: list(world.vgpus().values()) == [["b"], ["b"]], PATIENCE)
 
 
 async def _node_lost(world: World) -> None:

@@ -1,0 +1,109 @@
+"""Two replicas of each program: one leads, the other takes over; and two that both lead."""
+
+import asyncio
+
+import pytest
+
+from cluster_fake import World, in_world, story
+from kube_fake import Fault, run_virtual
+from kubeshare.api.names import NAMESPACE
+from kubeshare.api.v1 import SHAREPODS
+from kubeshare.kube.resources import LEASES
+from surviving.lives import LIVES, PATIENCE
+
+PROGRAMS = {"scheduler": "kubeshare-scheduler", "devices": "kubeshare-device-manager"}
+REPLICAS = ("scheduler", "devices", "scheduler/second", "devices/second")
+TAKEN_OVER = 15.0
+"""Seconds within which another leads after the leader was killed."""
+RENEWED_EVERY = 3.2
+
+
+def leader(world: World, program: str) -> str:
+    """Who holds the Lease of a program; ``""`` for nobody."""
+    lease = world.server.stored(LEASES, PROGRAMS[program], NAMESPACE)
+    return str(lease["spec"]["holderIdentity"]) if lease else ""
+
+
+async def both_led(world: World) -> None:
+    world.elect = True
+    world.start(*REPLICAS)
+    await world.until(lambda: leader(world, "scheduler") and leader(world, "devices"))
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+@pytest.mark.parametrize("phase", range(8))
+def test_a_killed_leader_is_replaced_within_fifteen_seconds(program: str, phase: int) -> None:
+    """Whenever between two renewals it is killed."""
+
+    async def story(world: World) -> None:
+        await both_led(world)
+        await world.quiet(20 + phase * RENEWED_EVERY / 8)
+        first = leader(world, program)
+        await world.kill(first)
+        killed = asyncio.get_running_loop().time()
+        await world.until(lambda: leader(world, program) != first)
+        assert asyncio.get_running_loop().time() - killed <= TAKEN_OVER
+        await world.run("a")
+
+    in_world(story, n1=1)
+
+
+@story(n1=2)
+async def test_only_the_leaders_write(world: World) -> None:
+    await both_led(world)
+    leaders = {leader(world, program) for program in PROGRAMS}
+    await world.run("a", "0.6")
+    await world.run("b", "0.6")
+    wrote = {
+        each.client.rpartition("-")[0]
+        for each in world.server.requests
+        if each.is_write and each.resource != "leases"
+    }
+    assert wrote == leaders
+
+
+@story(n1=1)
+async def test_the_next_leaders_go_on_where_the_killed_ones_were(world: World) -> None:
+    await both_led(world)
+    world.share("a")
+    await world.until(world.vgpus)
+    await world.kill(*(leader(world, program) for program in PROGRAMS))
+    await world.until(lambda: world.running("a"))
+    assert world.sharepod("a")["spec"]["gpu"]["attempt"] == 1
+
+
+async def _two_leaders(world: World, life: str, write: int, seconds: float) -> None:
+    """A life with two of each program that both believe that they lead, one write held up."""
+    world.doubles = True
+    world.server.inject_at_write(write, Fault.slow(seconds))
+    world.start(*REPLICAS)
+    await LIVES[life].tell(world)
+    await world.until(lambda: not world.held_twice(), PATIENCE)
+    for sharepod in world.server.all(SHAREPODS):
+        world.delete(sharepod["metadata"]["name"])
+    await world.until(lambda: not world.vgpus() and not world.placeholders(), PATIENCE)
+
+
+async def _writes(life: str) -> int:
+    world = World(**LIVES[life].gpus)
+    await world.play(lambda world: _two_leaders(world, life, 0, 0))
+    return world.server.writes
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("life", ["queue", "named", "wide"])
+@pytest.mark.parametrize("seconds", [0.02, 12.0], ids=["for a moment", "for long"])
+def test_two_leaders_at_once_never_overcommit_and_end_with_one_vgpu_a_demand(
+    life: str, seconds: float
+) -> None:
+    """As when a process was paused, or a clock has jumped, just before a write."""
+    for write in range(1, run_virtual(_writes(life)) + 1):
+        world = World(**LIVES[life].gpus)
+
+        async def told(world: World, write: int = write) -> None:
+            await _two_leaders(world, life, write, seconds)
+
+        try:
+            run_virtual(world.play(told))
+        except AssertionError as error:
+            raise AssertionError(f"write {write} held up for {seconds:g} s") from error
