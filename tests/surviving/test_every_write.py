@@ -5,7 +5,7 @@ import sys
 import pytest
 
 from surviving.lives import LIVES
-from surviving.matrix import Tally, play, points
+from surviving.matrix import Point, Tally, play, points
 from surviving.troubles import HARD, TROUBLES
 
 ENOUGH = 500
@@ -13,24 +13,31 @@ SIMPLE = ("alone", "named")
 """The lives whose writes meet all troubles; those of the others meet the hard ones."""
 
 
+def every_point(life: str) -> list[Point]:
+    return list(points(life, TROUBLES if life in SIMPLE else HARD))
+
+
 @pytest.mark.slow
-def test_every_write_of_every_life_survives_every_trouble(
-    capsys: pytest.CaptureFixture[str],
+@pytest.mark.parametrize("life", LIVES)
+def test_every_write_of_a_life_survives_every_trouble(
+    life: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    total = Tally()
-    for life in LIVES:
-        for point in points(life, TROUBLES if life in SIMPLE else HARD):
-            play(point, total)
+    tally = Tally()
+    for point in every_point(life):
+        play(point, tally)
     with capsys.disabled():
-        sys.stdout.write(f"\n{total}\n")
-    assert total.wrong == []
-    assert total.converged == total.tried
-    assert total.tried >= ENOUGH
+        sys.stdout.write(f"\n{life}: {tally}\n")
+    assert tally.wrong == []
+    assert tally.converged == tally.tried
+
+
+def test_there_are_enough_points() -> None:
+    assert sum(len(every_point(life)) for life in LIVES) >= ENOUGH
 
 
 def test_one_life_survives_one_trouble_at_each_of_its_writes() -> None:
-    total = Tally()
+    tally = Tally()
     for point in points("alone", ["writer killed after it"]):
-        play(point, total)
-    assert total.wrong == []
-    assert total.tried > 10
+        play(point, tally)
+    assert tally.wrong == []
+    assert tally.tried > 10
