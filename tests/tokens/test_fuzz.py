@@ -12,8 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kubeshare.core.token import DECAYED_AVERAGE, QUOTA_NS
-from kubeshare.tokens.arbitration import Arbitration
+from kubeshare.tokens.arbitration import Arbitration, Rules
 from kubeshare.tokens.claim import Claim
 from kubeshare.tokens.files import GrantError, Paths, read_grant
 from kubeshare.tokens.wire import (
@@ -59,9 +58,13 @@ class Bench:
         self.paths.make()
         self.loop = Loop()
         self.now = 1_000_000_000
-        self.tokens = Arbitration(QUOTA_NS, DECAYED_AVERAGE, lambda: self.now, lambda _: None)
+        self.deadline: int | None = None
+        self.tokens = Arbitration(Rules(), lambda: self.now, self.note_deadline, lambda _: None)
         self.claims = {name: self._claim(name) for name in ("bad", "good")}
         self.pages = {name: Page(self.paths.claim(name) / "page") for name in self.claims}
+
+    def note_deadline(self, at_ns: int | None) -> None:
+        self.deadline = at_ns
 
     def _claim(self, name: str) -> Claim:
         claim = Claim(
@@ -90,8 +93,7 @@ class Bench:
 
     def step(self, elapsed_ns: int) -> None:
         self.now += elapsed_ns
-        deadline = self.tokens.deadline()
-        if deadline is not None and deadline <= self.now:
+        if self.deadline is not None and self.deadline <= self.now:
             self.tokens.tick()
         for cell in range(2):
             gates = [page.gate_of(cell) for page in self.pages.values()]

@@ -14,7 +14,8 @@ import structlog
 
 from kubeshare.core.token import DECAYED_AVERAGE, QUOTA_NS, SLIDING_WINDOW
 from kubeshare.tokens import control
-from kubeshare.tokens.daemon import AnotherDaemonError, Daemon, Rules
+from kubeshare.tokens.arbitration import Rules
+from kubeshare.tokens.daemon import AnotherDaemonError, Daemon
 from kubeshare.tokens.files import Paths, default_run_folder
 
 log = structlog.get_logger(__name__)

@@ -8,8 +8,11 @@ are fed one after another, never within each other.
 import contextlib
 from collections import deque
 from collections.abc import Callable, Collection
+from typing import Final, NamedTuple
 
 from kubeshare.core.token import (
+    DECAYED_AVERAGE,
+    QUOTA_NS,
     Action,
     Arbiter,
     Close,
@@ -27,33 +30,41 @@ from kubeshare.tokens.files import Grant
 Event = Callable[[int], list[Action]]
 
 
+class Rules(NamedTuple):
+    """By what the tokens are handed out: the quota of grants without their own, the measure."""
+
+    quota_ns: int = QUOTA_NS
+    measure: Measure = DECAYED_AVERAGE
+
+
+DEFAULT_RULES: Final = Rules()
+
+
 class Arbitration:
     """The tokens of this machine's GPUs.
 
     Args:
-        quota_ns: the longest time between two decisions.
-        measure: of use.
+        rules: by what they are handed out.
         clock: ns on CLOCK_MONOTONIC.
+        on_deadline: told when `tick` is due in ns, None for not at all, when that has changed.
         on_late: told of a drain that did not end in time, what was done about it.
     """
 
     def __init__(
         self,
-        quota_ns: int,
-        measure: Measure,
+        rules: Rules,
         clock: Callable[[], int],
+        on_deadline: Callable[[int | None], None],
         on_late: Callable[[Open | Shut], None],
     ) -> None:
-        self._arbiter = Arbiter(quota_ns, measure)
+        self._arbiter = Arbiter(rules.quota_ns, rules.measure)
         self._clock = clock
+        self._on_deadline = on_deadline
+        self._deadline: int | None = None
         self._on_late = on_late
         self._claims: dict[str, Claim] = {}
         self._events: deque[Event] = deque()
         self._is_feeding = False
-
-    def deadline(self) -> int | None:
-        """When `tick` is due, in ns; None: not at all."""
-        return self._arbiter.deadline()
 
     def add(self, claim: Claim) -> None:
         """A new member; what was counted of it before is counted on."""
@@ -99,7 +110,8 @@ class Arbitration:
         self._feed_about(name, lambda now: self._arbiter.gone(name, now))
 
     def tick(self) -> None:
-        """Time has passed."""
+        """The deadline that was told last has come."""
+        self._deadline = None
         self._feed(self._arbiter.tick)
 
     def views(self) -> dict[tuple[str, str], MemberView]:
@@ -125,6 +137,10 @@ class Arbitration:
                     self._carry_out(action)
         finally:
             self._is_feeding = False
+        deadline = self._arbiter.deadline()
+        if deadline != self._deadline:
+            self._deadline = deadline
+            self._on_deadline(deadline)
 
     def _carry_out(self, action: Action) -> None:
         claim = self._claims[action.member]

@@ -17,13 +17,13 @@ import os
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import msgspec
 import structlog
 
-from kubeshare.core.token import DECAYED_AVERAGE, QUOTA_NS, Measure, Open, Shut
-from kubeshare.tokens.arbitration import Arbitration
+from kubeshare.core.token import Open, Shut
+from kubeshare.tokens.arbitration import DEFAULT_RULES, Arbitration, Rules
 from kubeshare.tokens.claim import Claim
 from kubeshare.tokens.connection import Rate
 from kubeshare.tokens.control import Answer, SetOverhead
@@ -53,16 +53,6 @@ class AnotherDaemonError(Exception):
     """The run folder has a daemon already."""
 
     exit_code = 1
-
-
-class Rules(NamedTuple):
-    """By what the tokens are handed out: the quota of grants without their own, the measure."""
-
-    quota_ns: int = QUOTA_NS
-    measure: Measure = DECAYED_AVERAGE
-
-
-DEFAULT_RULES: Final = Rules()
 
 
 class OnLooked(Protocol):
@@ -103,7 +93,12 @@ class Daemon:
         self._timer = Timer()
         self._folder = GrantFolder(paths)
         self._claims: dict[str, Claim] = {}
-        self._tokens = Arbitration(rules.quota_ns, rules.measure, self._clock, _warn_of_late_drain)
+        self._tokens = Arbitration(
+            rules,
+            self._clock,
+            on_deadline=self._timer.set,
+            on_late=_warn_of_late_drain,
+        )
         self._owners = Owners(loop, self._on_owner_gone)
         self._orphans: set[str] = set()
         self._postponed: set[str] = set()
@@ -136,7 +131,6 @@ class Daemon:
         for path in changes.new:
             self._begin(path)
         self._on_looked(is_empty=not self._claims)
-        self._arm()
 
     def _change(self, path: Path) -> None:
         """A grant file says something else: a live grant that names the same GPUs goes on."""
@@ -247,22 +241,18 @@ class Daemon:
     def on_want(self, claim: Claim, gpus: list[str]) -> None:
         """A launch waits at a closed gate."""
         self._tokens.want(claim.name, gpus)
-        self._arm()
 
     def on_drained(self, claim: Claim, cell: int, idle_ns: int) -> None:
         """The GPU was done with the claim at `idle_ns`."""
         self._tokens.drained(claim.name, claim.grant.gpus[cell].uuid, idle_ns)
-        self._arm()
 
     def on_busy(self, claim: Claim, cell: int) -> None:
         """A drain of the claim goes on."""
         self._tokens.busy(claim.name, claim.grant.gpus[cell].uuid)
-        self._arm()
 
     def on_idle(self, claim: Claim, cell: int) -> None:
         """The claim has nothing queued."""
         self._tokens.idle(claim.name, claim.grant.gpus[cell].uuid)
-        self._arm()
 
     def on_gone(self, claim: Claim) -> None:
         """The last connection of the claim is closed."""
@@ -270,7 +260,6 @@ class Daemon:
         if claim.name in self._orphans:
             # Not from within this claim's own callback: it ends the claim.
             self._loop.call_soon(self._drop, claim.name)
-        self._arm()
 
     def on_dropped(self, claim: Claim, reason: str) -> None:
         """A connection was closed for what its process did."""
@@ -285,10 +274,6 @@ class Daemon:
     def _on_timer(self) -> None:
         self._timer.clear()
         self._tokens.tick()
-        self._arm()
-
-    def _arm(self) -> None:
-        self._timer.set(self._tokens.deadline())
 
     # ---- for people, and the end ----
 

@@ -214,10 +214,12 @@ class Part:
             share = self.usage.at(now, self._using_since)
             below = share - self.bounds.request / MICROS
             return (BEHIND, below) if below < 0 else (SERVED, share)
-        behind = self._behind(now)
+        is_held = self.seat.held is self
+        used_ns = now - self.since_ns if is_held else 0
+        behind = self._guarantee.behind(now - self.seat.lost_ns, used_ns)
         if behind > 0:
             return BEHIND, -behind
-        return SERVED, self.usage.at(now, self._using_since)
+        return SERVED, self.usage.at(now, self.since_ns if is_held else None)
 
     def shares(self, now: int) -> tuple[float, float]:
         """What it used of late: by the measure, and in the last seconds."""
@@ -245,16 +247,10 @@ class Part:
             return quota_ns
         return min(quota_ns, max(paced_grant_ns(0, quota_ns), self.allowance.runs_out_after()))
 
-    def _behind(self, now: int) -> int:
-        if self._guarantee is None:
-            return 0
-        used_ns = max(0, now - self.since_ns) if self.seat.held is self else 0
-        return self._guarantee.behind(self.seat.clock(now), used_ns)
-
     def _others_are_behind(self, now: int) -> bool:
         """Who has booked the GPU does not count: it could not have had it earlier."""
         return any(
-            part.waits and part._behind(now) > 0  # noqa: SLF001  its own kind
+            part.waits and part.standing(now)[0] == BEHIND
             for name, part in self.seat.parts.items()
             if part is not self and name != self.seat.booked
         )
