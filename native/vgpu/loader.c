@@ -111,17 +111,26 @@ static const struct link_map *object_of(const void *address) {
     return found;
 }
 
-void *ks_next_symbol(const char *name, const void *caller) {
-    const struct link_map *object = object_of(caller);
-    void *found = NULL;
-    while (object != NULL && found == NULL && (object = object->l_next) != NULL) {
+struct search {
+    const char *name;
+    const void *caller;
+    void *found;
+};
+
+/* The signature is dl_iterate_phdr's; one call is enough. */
+static int search_behind(struct dl_phdr_info *unused, size_t size, void *data) {
+    struct search *search = data;
+    const struct link_map *object = object_of(search->caller);
+    (void)unused;
+    (void)size;
+    while (object != NULL && search->found == NULL && (object = object->l_next) != NULL) {
         struct tables tables;
         if (object->l_ld == _DYNAMIC)
-            return NULL;
+            break;
         if (read_tables(object, &tables))
-            found = look_up(&tables, object->l_addr, name);
+            search->found = look_up(&tables, object->l_addr, search->name);
     }
-    return found;
+    return 1;
 }
 
 static void *cached(void *_Atomic *place, const char *name) {
@@ -137,6 +146,19 @@ static void *_Atomic real_dlsym;
 static void *_Atomic real_dlvsym;
 static void *_Atomic real_dlopen;
 static void *_Atomic real_dlerror;
+
+typedef int iterate_function(int (*)(struct dl_phdr_info *, size_t, void *), void *);
+
+/* Unlike the others, which look once and early, this may meet a thread that closes a library:
+ * dl_iterate_phdr holds it off. */
+void *ks_next_symbol(const char *name, const void *caller) {
+    static void *_Atomic real_iterate;
+    iterate_function *iterate = (iterate_function *)cached(&real_iterate, "dl_iterate_phdr");
+    struct search search = {.name = name, .caller = caller};
+    if (iterate != NULL)
+        iterate(search_behind, &search);
+    return search.found;
+}
 
 void *ks_real_dlsym(void) {
     return cached(&real_dlsym, "dlsym");
