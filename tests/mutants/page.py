@@ -25,12 +25,14 @@ class Score(msgspec.Struct):
     """What became of the mutants of a module or folder."""
 
     mutants: int = 0
+    judged: int = 0
     by_test: int = 0
     by_time: int = 0
 
     def add(self, verdict: Verdict | None) -> None:
         """Count one."""
         self.mutants += 1
+        self.judged += verdict is not None
         self.by_test += verdict == "killed"
         self.by_time += verdict == "killed by time"
 
@@ -41,8 +43,8 @@ class Score(msgspec.Struct):
 
     @property
     def share(self) -> float:
-        """Per cent that were killed."""
-        return 100 * self.killed / self.mutants if self.mutants else 100.0
+        """Per cent of those judged that were killed."""
+        return 100 * self.killed / self.judged if self.judged else 100.0
 
 
 def scores(verdicts: Iterable[tuple[Mutant, Verdict | None]]) -> dict[str, Score]:
@@ -70,15 +72,15 @@ def words(page: Path) -> dict[str, str]:
 def text(verdicts: Sequence[tuple[Mutant, Verdict | None]], known: Mapping[str, str]) -> str:
     """The page: its introduction as it is, a table, and each that lives with what is known."""
     rows = [
-        f"| {place or '**all**'} | {score.mutants} | {score.killed} | {score.by_time} "
-        f"| {score.mutants - score.killed} | {score.share:.1f} % |"
+        f"| {place or '**all**'} | {score.mutants} | {score.judged} | {score.killed} "
+        f"| {score.by_time} | {score.judged - score.killed} | {score.share:.1f} % |"
         for place, score in reversed(scores(verdicts).items())
     ]
     lines = [
         PAGE.read_text().partition(_NUMBERS)[0] + _NUMBERS,
         "",
-        "| folder | mutants | killed | of them by time | alive | killed |",
-        "|---|---|---|---|---|---|",
+        "| folder | mutants | judged | killed | of them by time | alive | killed |",
+        "|---|---|---|---|---|---|---|",
         *rows,
         "",
         "## Who lives, and why",
