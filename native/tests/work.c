@@ -158,11 +158,10 @@ static void do_thread(char **words) {
     answer((CUresult)(intptr_t)result);
 }
 
-static CUresult use_a_context(void) {
+static CUresult use_a_context(unsigned microseconds) {
     CUcontext own;
     CUmodule loaded;
     CUfunction function;
-    unsigned microseconds = 2000;
     void *parameters[] = {&microseconds};
     CUresult result = cuCtxCreate(&own, NULL, 0, 0);
     if (result != CUDA_SUCCESS)
@@ -177,11 +176,11 @@ static CUresult use_a_context(void) {
     return result != CUDA_SUCCESS ? result : destroyed;
 }
 
-/* contexts COUNT: so many come, are given work, and go, one after the other */
+/* contexts COUNT MICROSECONDS: so many come, are given work, and go, one after the other */
 static void do_contexts(char **words) {
     CUresult result = CUDA_SUCCESS;
     for (int i = 0; i < atoi(words[1]) && result == CUDA_SUCCESS; i++)
-        result = use_a_context();
+        result = use_a_context((unsigned)atoi(words[2]));
     const CUresult back = cuCtxSetCurrent(context);
     answer(result != CUDA_SUCCESS ? result : back);
 }
@@ -207,7 +206,7 @@ static const struct command {
     {"wait",     2, do_wait    },
     {"pass",     2, do_pass    },
     {"thread",   3, do_thread  },
-    {"contexts", 1, do_contexts},
+    {"contexts", 2, do_contexts},
     {"sync",     0, do_sync    },
 };
 

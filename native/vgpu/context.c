@@ -367,7 +367,17 @@ static struct tracked_context *find_tracked(CUcontext handle) {
     return NULL;
 }
 
+/* A context's end waits for its work: better here, where nobody waits for our lock. */
+static void wait_for_work(CUcontext handle) {
+    CUcontext popped;
+    if (KS_DRIVER(context_push)(handle) != CUDA_SUCCESS)
+        return;
+    KS_DRIVER(context_synchronize)();
+    KS_DRIVER(context_pop)(&popped);
+}
+
 static CUresult destroy(CUresult (*real)(CUcontext), CUcontext handle) {
+    wait_for_work(handle);
     ks_acquire(&lock);
     struct tracked_context *tracked = find_tracked(handle);
     if (tracked != NULL)

@@ -125,7 +125,7 @@ def test_contexts_that_end_while_their_work_is_drained(
         work.do("init")
         connection = claim.accept()
         claim.open()
-        work.tell("contexts", 60)
+        work.tell("contexts", 60, 2000)
         for _ in range(20):
             claim.drain(connection)
             claim.open()

@@ -153,6 +153,20 @@ def test_a_context_in_error_is_drained_all_the_same(
     claim.drain(connection)
 
 
+def test_a_context_that_is_destroyed_while_its_work_goes_on_holds_nobody_up(
+    machine: Machine, claim: Claim, work: Probe, connection: Connection
+) -> None:
+    claim.open()
+    work.tell("contexts", 1, 500_000)
+    assert eventually(lambda: machine.gpu()["busy_ns"] > 0)
+    claim.page.set_gate(0, GateState.CLOSING)
+    connection.send(MessageType.CLOSING, 0, claim.page.epoch(0))
+    assert connection.receive().type is MessageType.BUSY
+    assert work.is_silent()
+    connection.expect(MessageType.DRAINED)
+    assert work.answer()["result"] == 0
+
+
 def test_what_is_queued_may_wait_for_a_launch_that_has_no_credit(
     machine: Machine, claim: Claim, work: Probe, connection: Connection
 ) -> None:
