@@ -9,10 +9,16 @@ from kubeshare.core.device import Device, FreeGpu, Holder, Node
 from kubeshare.core.explain import Change
 from kubeshare.core.policies.locality_several import Pick
 from kubeshare.core.quota import Quota
+from kubeshare.core.token import Close, Extend, Open, Shut, Watch
+from kubeshare.core.token.member import MemberView
+from kubeshare.core.token.part import Bounds
 from kubeshare.core.totals import Totals
 from kubeshare.core.units import MICROS
 
-VALUES = (Change, Decision, Demand, Device, FreeGpu, Holder, Memory, Node, Pick, Quota, Totals)
+VALUES = (
+    *(Change, Decision, Demand, Device, FreeGpu, Holder, Memory, Node, Pick, Quota, Totals),
+    *(Bounds, Close, Extend, MemberView, Open, Shut, Watch),
+)
 
 
 @pytest.mark.parametrize("kind", VALUES, ids=lambda kind: kind.__name__)

@@ -1,0 +1,116 @@
+"""What a part of a GPU may and is owed, to the last nanosecond."""
+
+import pytest
+
+from core.token_simulation import GPU, MS, SECOND
+from kubeshare.core.token.entitlement import Allowance, Guarantee, paced_grant_ns
+from kubeshare.core.token.part import BEHIND, SERVED, Bounds, Part, Seat
+from kubeshare.core.token.usage import DECAYED_AVERAGE
+
+MICROS = 1_000_000
+
+
+def a_part(name: str, request: int, limit: int = MICROS, seat: Seat | None = None) -> Part:
+    return Part(name, seat or Seat(GPU), Bounds(request, limit, SECOND), DECAYED_AVERAGE, 0)
+
+
+@pytest.mark.parametrize(
+    ("others", "grant_ms"),
+    [
+        ([], 1000),
+        # Three tenths, and half of the four tenths that nobody has requested.
+        ([300_000], 500),
+        ([200_000, 200_000], 400),
+        ([700_000], 300),
+        ([400_000, 400_000], 300),
+    ],
+)
+def test_a_grant_is_as_long_as_the_share_that_is_left(others: list[int], grant_ms: int) -> None:
+    contenders = [a_part(f"other {number}", request) for number, request in enumerate(others)]
+    assert a_part("a", 300_000).grant_ns(contenders) == grant_ms * MS
+
+
+def test_a_grant_is_no_longer_than_a_limit_allows() -> None:
+    assert a_part("a", 300_000, 400_000).grant_ns([a_part("b", 300_000)]) == 400 * MS
+    assert a_part("a", 300_000, 400_000).grant_ns([]) == 400 * MS
+
+
+def test_who_is_further_behind_stands_first() -> None:
+    seat = Seat(GPU)
+    little, much, nothing = (
+        a_part(name, request, seat=seat)
+        for name, request in (("little", 100_000), ("much", 300_000), ("nothing", 0))
+    )
+    standings = [part.standing(100 * MS) for part in (little, much, nothing)]
+    assert standings[0] == (BEHIND, -10 * MS * MICROS)
+    assert standings[1] == (BEHIND, -30 * MS * MICROS)
+    assert standings[2][0] == SERVED
+    assert sorted(standings) == [standings[1], standings[0], standings[2]]
+
+
+def test_other_bounds_count_from_now_on() -> None:
+    part = a_part("a", 300_000)
+    part.change(Bounds(500_000, 200_000, SECOND), 0)
+    assert part.standing(100 * MS) == (BEHIND, -50 * MS * MICROS)
+    assert part.grant_ns([]) == 200 * MS
+    allowance = part.allowance
+    part.change(Bounds(100_000, 200_000, SECOND), 0)
+    assert part.allowance is allowance
+    part.change(Bounds(100_000, MICROS, SECOND), 0)
+    assert part.allowance is None
+
+
+def test_another_request_is_owed_and_saved_up() -> None:
+    guarantee = Guarantee(300_000, 100 * MS, 0)
+    guarantee.change(500_000, 20 * MS)
+    assert guarantee.behind(100 * MS) == 50 * MS * MICROS
+    guarantee.wait(60 * SECOND, wanting=False)
+    assert guarantee.behind(60 * SECOND) == 20 * MS * MICROS
+
+
+def test_no_debt_is_longer_than_it_is_remembered() -> None:
+    guarantee = Guarantee(300_000, 100 * MS, 0)
+    guarantee.add(40 * MS)
+    assert guarantee.behind(0) == -40 * MS * MICROS
+    guarantee.add(60 * SECOND)
+    assert guarantee.behind(0) == -10 * SECOND * MICROS
+
+
+def test_an_allowance_is_counted_to_the_nanosecond_and_rounded_up() -> None:
+    allowance = Allowance(300_000, 100 * MS, 0)
+    assert allowance.runs_out_after() == 100 * MS
+    allowance.advance(1, using=False)
+    assert allowance.runs_out_after() == 100 * MS + 1
+    assert isinstance(allowance.runs_out_after(), int)
+    allowance.add(50 * MS)
+    # 50 ms of the whole GPU are 50 / 0.7 ms of running beside a limit of 0.3.
+    assert allowance.runs_out_after() == 28_571_429
+
+
+def test_who_is_held_back_may_run_when_there_is_enough_for_a_grant() -> None:
+    allowance = Allowance(300_000, 100 * MS, 0)
+    allowance.advance(100 * MS, using=True)
+    assert allowance.held_back
+    ready = allowance.ready_at()
+    assert ready == 100 * MS + 233_333_334
+    allowance.advance(ready - 1, using=False)
+    assert allowance.held_back
+    allowance.advance(ready, using=False)
+    assert not allowance.held_back
+    assert allowance.ready_at() == ready
+
+
+def test_a_limit_of_a_millionth_is_one_and_a_limit_of_nothing_is_none() -> None:
+    tiny, nothing = Allowance(1, 100 * MS, 0), Allowance(0, 100 * MS, 0)
+    assert not tiny.held_back
+    tiny.advance(1, using=False)
+    assert not tiny.held_back
+    assert nothing.held_back
+    nothing.advance(3600 * SECOND, using=False)
+    assert nothing.held_back
+    assert nothing.ready_at() is None
+
+
+def test_a_grant_is_whole_nanoseconds() -> None:
+    assert paced_grant_ns(123_457, SECOND) == 123_457_000
+    assert isinstance(paced_grant_ns(123_457, SECOND), int)
