@@ -67,14 +67,15 @@ struct CUstream_st {
     unsigned flags;
     int priority;
     uint64_t id;
-    uint64_t thread;          /* whose default stream it is; 0: nobody's */
-    uint64_t last;            /* kernel after which it is idle */
-    unsigned deferred;        /* operations in the list; its lock */
-    uint64_t held;            /* the last pass over the list that held it up */
-    bool unlisted;            /* destroyed: goes with the last operation in the list */
-    struct capture *capture;  /* graphs_lock, as the next two */
-    struct node_set tips;     /* the nodes that the next captured one follows */
-    struct CUstream_st *also; /* the next stream of the same capture */
+    CUlaunchAttributeValue attributes[4]; /* stream_attribute.c */
+    uint64_t thread;                      /* whose default stream it is; 0: nobody's */
+    uint64_t last;                        /* kernel after which it is idle */
+    unsigned deferred;                    /* operations in the list; its lock */
+    uint64_t held;                        /* the last pass over the list that held it up */
+    bool unlisted;                        /* destroyed: goes with the last operation in the list */
+    struct capture *capture;              /* graphs_lock, as the next two */
+    struct node_set tips;                 /* the nodes that the next captured one follows */
+    struct CUstream_st *also;             /* the next stream of the same capture */
     struct CUstream_st *next;
 };
 

@@ -208,3 +208,24 @@ def test_every_stream_of_a_context_waits_for_an_event(tmp_path: Path) -> None:
     )
     not_ready = "CUDA_ERROR_NOT_READY"
     assert drive(tmp_path, script) == [not_ready, not_ready, "CUDA_SUCCESS"]
+
+
+def test_what_is_set_of_a_stream_is_kept(tmp_path: Path) -> None:
+    script = (
+        FUNCTIONS
+        + """
+    ids = d.CUlaunchAttributeID
+    policy, priority = (ids.CU_LAUNCH_ATTRIBUTE_SYNCHRONIZATION_POLICY,
+                        ids.CU_LAUNCH_ATTRIBUTE_PRIORITY)
+    value = d.CUstreamAttrValue()
+    value.syncPolicy = d.CUsynchronizationPolicy.CU_SYNC_POLICY_YIELD
+    good(d.cuStreamSetAttribute(stream, policy, value))
+    good(d.cuStreamCopyAttributes(other, stream))
+    value.priority = -2
+    good(d.cuStreamSetAttribute(stream, priority, value))
+    answer = [good(d.cuStreamGetAttribute(other, policy)).syncPolicy.name,
+              good(d.cuStreamGetPriority(stream)),
+              d.cuStreamSetAttribute(stream, ids.CU_LAUNCH_ATTRIBUTE_COOPERATIVE, value)[0].name]
+    """
+    )
+    assert drive(tmp_path, script) == ["CU_SYNC_POLICY_YIELD", -2, "CUDA_ERROR_INVALID_VALUE"]
