@@ -118,15 +118,14 @@ class Pool:
         """
         for device in decision.new:
             await self._create(device)
-        taken: list[str] = []
+        taken: list[VGPU] = []
         for gpuid in sorted(decision.devices):
             try:
-                await self._add(gpuid, demand, attempt)
+                taken.append(await self._add(gpuid, demand, attempt))
             except StaleDecisionError:
                 for earlier in taken:
-                    await self.give_back(earlier, demand.uid)
+                    await self._roll_back(earlier, demand.uid)
                 raise
-            taken.append(gpuid)
 
     async def give_back(self, gpuid: str, demand: str) -> VGPU | None:
         """Remove the holder of a demand, unless its pod has been bound to the node.
@@ -188,12 +187,25 @@ class Pool:
         self._latest.put(made)
         self._unsettled.discard(device.id)
 
-    async def _add(self, gpuid: str, demand: Demand, attempt: int) -> None:
+    async def _roll_back(self, written: VGPU, demand: str) -> None:
+        """Remove a holder from the very state that this program has written.
+
+        In a later state it may be that of another leader, who has decided the same: then
+        it stays, and whoever decides next looks whether the demand names it.
+        """
+        holder = holder_of(written, demand)
+        assert holder is not None
+        try:
+            await self._patch(written, holders.remove(written, demand, holder.container))
+        except (ConflictError, NotFoundError):
+            await self.refresh(written.metadata.name)
+
+    async def _add(self, gpuid: str, demand: Demand, attempt: int) -> VGPU:
         vgpu = self.get(gpuid)
         if vgpu is None:
             raise StaleDecisionError(f"vGPU {gpuid} is gone")
         try:
-            await self._patch(vgpu, holders.add(vgpu, _holder(demand, vgpu, attempt)))
+            return await self._patch(vgpu, holders.add(vgpu, _holder(demand, vgpu, attempt)))
         except (ConflictError, InvalidError, NotFoundError) as error:
             await self.refresh(gpuid)
             raise StaleDecisionError(str(error)) from error

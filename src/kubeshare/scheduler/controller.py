@@ -139,9 +139,10 @@ class Scheduler:
                 raw, demand, Decision(outcome="bound", node=node, devices=ids, reasons={})
             )
             return
-        for vgpu in held:
-            await self._pool.give_back(vgpu.metadata.name, demand.uid)
-        if self._pool.held_by(demand.uid):
+        # Another leader may have taken them, and may have told the SharePod meanwhile.
+        live = await self._read_again(raw)
+        undecided = live is not None and not sharepods.decided(sharepods.view(live))
+        if undecided and self._pool.held_by(demand.uid):
             message = "its former pod has not been released by the node yet"
             await self._wait(sharepod, "Releasing", message)
             return
@@ -186,14 +187,15 @@ class Scheduler:
         if await self._status.scheduled(sharepod, "False", "Invalid", f"{field}: {message}"):
             self._events.invalid(sharepod, field, message)
 
-    async def _read_again(self, raw: Raw) -> None:
-        """The SharePod has changed: read it, and take back what it does not name."""
+    async def _read_again(self, raw: Raw) -> Raw | None:
+        """Read a SharePod that may have changed, and take back what it does not name."""
         live = await self._binder.refresh(raw)
         named = sharepods.gpuids(sharepods.view(live)) if live is not None else ()
         uid = sharepods.view(raw).metadata.uid
         for vgpu in self._pool.held_by(uid):
             if vgpu.metadata.name not in named:
                 await self._pool.give_back(vgpu.metadata.name, uid)
+        return live
 
 
 def _still_right(vgpu: VGPU, demand: Demand) -> bool:
