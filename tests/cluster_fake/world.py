@@ -7,6 +7,7 @@ from typing import Any
 from cluster_fake.actors import Actors, asks, ended, holders
 from kube_fake import FakeApiServer, run_virtual, until
 from kubeshare.api.names import WHOLE_GPU_RESOURCE
+from kubeshare.api.reasons import Reason
 from kubeshare.api.v1 import GPUNODES, SHAREPODS, VGPUS
 from kubeshare.core.policies import policy
 from kubeshare.devices.program import devices_program
@@ -246,6 +247,12 @@ class World:
             # Remembered, since parts are held for a while after their SharePod has gone.
             gpu = each["spec"].get("gpu") or {}
             self._asked[each["metadata"]["uid"]] = gpu.get("count", 1)
+            told = each.get("status", {}).get("conditions", [])
+            self.violations += [
+                f"{condition['reason']} is no reason of a condition"
+                for condition in told
+                if condition["reason"] not in set(Reason)
+            ]
         if not self.doubles:
             self.violations += self.held_twice()
 

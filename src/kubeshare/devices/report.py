@@ -7,6 +7,7 @@ from msgspec import Struct
 
 from kubeshare.api.cluster import Pod
 from kubeshare.api.names import CONDITION_ALLOCATED, CONDITION_READY
+from kubeshare.api.reasons import Reason
 from kubeshare.api.v1 import VGPU, AllocatedGPU
 from kubeshare.kube.meta import Condition
 
@@ -31,7 +32,7 @@ class Report(Struct, frozen=True, kw_only=True):
     passing: bool = False
 
 
-def waits(reason: str, message: str, *, passing: bool = False) -> Report:
+def waits(reason: Reason, message: str, *, passing: bool = False) -> Report:
     """The GPU is not there (yet)."""
     return Report(
         conditions=(_condition(CONDITION_ALLOCATED, "False", reason, message),),
@@ -40,7 +41,7 @@ def waits(reason: str, message: str, *, passing: bool = False) -> Report:
     )
 
 
-def no_pod(vgpus: Sequence[VGPU], reason: str, message: str, *, passing: bool = False) -> Report:
+def no_pod(vgpus: Sequence[VGPU], reason: Reason, message: str, *, passing: bool = False) -> Report:
     """The GPU is there, and the pod cannot be."""
     ready = _condition(CONDITION_READY, "False", reason, message)
     return Report(
@@ -70,9 +71,9 @@ def of_pod(
         allocated = _allocated(vgpus)
         if pod.terminal:
             words = "the pod has ended and its part of the GPU is given back"
-            allocated = _condition(CONDITION_ALLOCATED, "False", "Released", words)
+            allocated = _condition(CONDITION_ALLOCATED, "False", Reason.RELEASED, words)
         elif lost:
-            allocated = _condition(CONDITION_ALLOCATED, "False", "GPULost", lost)
+            allocated = _condition(CONDITION_ALLOCATED, "False", Reason.GPU_LOST, lost)
         conditions = (allocated, ready)
     return Report(
         conditions=conditions,
@@ -89,25 +90,31 @@ def _ready(pod: Pod) -> tuple[Condition, bool]:
     status = pod.status
     if pod.terminal:
         words = status.message or f"the pod has ended: {status.phase}"
-        return _condition(CONDITION_READY, "False", f"Pod{status.phase}", words), False
+        ended = Reason.POD_SUCCEEDED if status.phase == "Succeeded" else Reason.POD_FAILED
+        return _condition(CONDITION_READY, "False", ended, words), False
     told = pod.condition("Ready")
     if told is not None and told.status == "True":
-        return _condition(CONDITION_READY, "True", "PodReady", "the pod is ready"), False
+        return _condition(CONDITION_READY, "True", Reason.POD_READY, "the pod is ready"), False
     scheduled = pod.condition("PodScheduled")
     if scheduled is not None and scheduled.status == "False":
-        reason = scheduled.reason or "Unschedulable"
-        return _condition(CONDITION_READY, "False", reason, scheduled.message), False
+        usual = scheduled.reason == Reason.UNSCHEDULABLE
+        words = scheduled.message if usual else _said(scheduled.reason, scheduled.message)
+        return _condition(CONDITION_READY, "False", Reason.UNSCHEDULABLE, words), False
     for container in status.container_statuses:
         waiting = container.state.waiting
         if waiting is not None and waiting.reason not in _ORDINARY:
-            words = f"container {container.name}: {waiting.message or waiting.reason}"
-            return _condition(CONDITION_READY, "False", waiting.reason, words), False
+            words = f"container {container.name}: {_said(waiting.reason, waiting.message)}"
+            return _condition(CONDITION_READY, "False", Reason.CONTAINER_WAITING, words), False
     if status.phase == "Pending":
         words = "the pod is being started" if pod.spec.node_name else "the pod is being scheduled"
-        return _condition(CONDITION_READY, "False", "PodPending", words), True
-    words = told.message if told is not None else ""
-    reason = (told.reason if told is not None else "") or "PodNotReady"
-    return _condition(CONDITION_READY, "False", reason, words), False
+        return _condition(CONDITION_READY, "False", Reason.POD_PENDING, words), True
+    words = _said(told.reason, told.message) if told is not None else "no word of its containers"
+    return _condition(CONDITION_READY, "False", Reason.POD_NOT_READY, words), False
+
+
+def _said(reason: str, message: str) -> str:
+    """What Kubernetes says of a pod: its own reason, then its words."""
+    return ": ".join(part for part in (reason, message) if part)
 
 
 def _trouble(ready: Condition) -> str:
@@ -116,12 +123,12 @@ def _trouble(ready: Condition) -> str:
 
 def _allocated(vgpus: Sequence[VGPU]) -> Condition:
     words = ", ".join(f"{vgpu.metadata.name} ({vgpu.spec.uuid})" for vgpu in vgpus)
-    return _condition(CONDITION_ALLOCATED, "True", "Allocated", f"part of {words}")
+    return _condition(CONDITION_ALLOCATED, "True", Reason.ALLOCATED, f"part of {words}")
 
 
 def _gpus(vgpus: Sequence[VGPU]) -> tuple[AllocatedGPU, ...]:
     return tuple(AllocatedGPU(id=vgpu.metadata.name, uuid=vgpu.spec.uuid) for vgpu in vgpus)
 
 
-def _condition(kind: str, status: str, reason: str, message: str) -> Condition:
+def _condition(kind: str, status: str, reason: Reason, message: str) -> Condition:
     return Condition(type=kind, status=status, reason=reason, message=message[:MESSAGE_LENGTH])

@@ -9,6 +9,7 @@ import msgspec
 
 from kubeshare.api.inventory import Inventory
 from kubeshare.api.pool import holder_of
+from kubeshare.api.reasons import Reason
 from kubeshare.api.v1 import SharePod
 from kubeshare.core.demand import Demand
 from kubeshare.core.policies import Policy
@@ -45,13 +46,13 @@ class Reserve:
         node = sharepod.spec.node_name
         if vgpu is not None and vgpu.spec.node_name != node:
             words = f"vGPU {gpuid} is on node {vgpu.spec.node_name}, and spec.nodeName says {node}"
-            return report.waits("NoRoom", words)
+            return report.waits(Reason.NO_ROOM, words)
         asked = msgspec.structs.replace(demand, device_id=gpuid, nodes=frozenset([node]))
         decision = self._policy(self._inventory.ledger(), asked)
         if decision.node is None:
             places = [f"{node}/{gpuid}", node, decision.field or ""]
             known = [decision.reasons[place] for place in places if place in decision.reasons]
             words = "; ".join(known) or f"there is no node {node}"
-            return report.waits("NoRoom", f"vGPU {gpuid} on node {node}: {words}")
+            return report.waits(Reason.NO_ROOM, f"vGPU {gpuid} on node {node}: {words}")
         await self._pool.take(asked, decision, sharepod.spec.gpu.attempt)
         return None

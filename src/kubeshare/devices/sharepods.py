@@ -7,6 +7,7 @@ from kubeshare.api.inventory import Inventory
 from kubeshare.api.ledger import DELETING
 from kubeshare.api.names import CONDITION_READY
 from kubeshare.api.pool import holder_of
+from kubeshare.api.reasons import Reason
 from kubeshare.api.v1 import VGPU, SharePod
 from kubeshare.api.waiting import Waiting
 from kubeshare.core.demand import Demand
@@ -27,8 +28,6 @@ from kubeshare.kube.errors import ForbiddenError, InvalidError
 from kubeshare.kube.meta import Key
 from kubeshare.kube.resources import Raw
 from kubeshare.kube.store import Store
-
-INVALID_POD = "InvalidPod"
 
 
 class SharePodLife:
@@ -86,7 +85,7 @@ class SharePodLife:
                 return None
             # What the status tells was so before Sched's last decision was undone.
             words = "it has lost its GPU, and the scheduler has not chosen another one yet"
-            found: Report | None = report.waits("Undone", words, passing=True)
+            found: Report | None = report.waits(Reason.UNDONE, words, passing=True)
         else:
             found = await self._advance(raw, sharepod, demand)
         if found is None:
@@ -135,11 +134,11 @@ class SharePodLife:
             holder = holder_of(vgpu, sharepod.metadata.uid)
             if holder is not None and holder.pod_uid:
                 words = f"the node has not released its former pod from vGPU {vgpu.metadata.name}"
-                return report.waits("Releasing", words, passing=True)
+                return report.waits(Reason.RELEASING, words, passing=True)
             if vgpu.status.phase != "Active":
                 return self._creating(vgpu)
         lost = self._lost(gpuids)
-        return report.waits("GPULost", lost) if lost else None
+        return report.waits(Reason.GPU_LOST, lost) if lost else None
 
     async def _undo_if_gone(
         self, raw: Raw, sharepod: SharePod, gpuids: Sequence[str], missing: str
@@ -159,11 +158,11 @@ class SharePodLife:
         try:
             pod = await self._pods.create(raw, vgpus)
         except NameTakenError as taken:
-            return report.no_pod(vgpus, "NameTaken", str(taken), passing=taken.leaving)
+            return report.no_pod(vgpus, Reason.NAME_TAKEN, str(taken), passing=taken.leaving)
         except InvalidError as error:
-            return report.no_pod(vgpus, INVALID_POD, error.message)
+            return report.no_pod(vgpus, Reason.INVALID_POD, error.message)
         except ForbiddenError as error:
-            refused = report.no_pod(vgpus, "PodForbidden", error.message)
+            refused = report.no_pod(vgpus, Reason.POD_FORBIDDEN, error.message)
             await self._mirror.tell(sharepod, refused)
             raise
         return None if pod is None else report.of_pod(pod, vgpus)
@@ -171,18 +170,20 @@ class SharePodLife:
     def _creating(self, vgpu: VGPU) -> Report:
         gpuid, node = vgpu.metadata.name, vgpu.spec.node_name
         if vgpu.status.phase == DELETING:
-            return report.waits("Releasing", f"vGPU {gpuid} is being given back", passing=True)
+            return report.waits(Reason.RELEASING, f"vGPU {gpuid} is being given back", passing=True)
         pod = self._placeholders.of(gpuid)
         words = f"vGPU {gpuid} on node {node} is being made"
         if pod is None:
-            return report.waits("Creating", words, passing=True)
+            return report.waits(Reason.CREATING, words, passing=True)
         if pod.terminal:
-            return report.waits("PlaceholderFailed", f"{words}: {pod.status.message}")
+            return report.waits(Reason.PLACEHOLDER_FAILED, f"{words}: {pod.status.message}")
         bound = pod.condition("PodScheduled")
         if bound is not None and bound.status == "False":
-            return report.waits("GPUNotFree", f"{words}: kube-scheduler says: {bound.message}")
+            return report.waits(
+                Reason.GPU_NOT_FREE, f"{words}: kube-scheduler says: {bound.message}"
+            )
         words = f"{words}: node agent of {node} has not named the GPU of pod {pod.metadata.name}"
-        return report.waits("Creating", words, passing=True)
+        return report.waits(Reason.CREATING, words, passing=True)
 
     def _vgpus(self, gpuids: Sequence[str]) -> list[VGPU]:
         found = (self._pool.get(gpuid) for gpuid in gpuids)
@@ -212,7 +213,7 @@ class SharePodLife:
                 self._events.waits(sharepod, condition.reason, condition.message)
 
 
-_NO_WARNING = frozenset({"Released", "PodSucceeded", "ContainersNotReady", "PodCompleted"})
+_NO_WARNING = frozenset({Reason.RELEASED, Reason.POD_SUCCEEDED, Reason.POD_NOT_READY})
 
 
 def _refused_as_it_is(sharepod: SharePod) -> bool:
@@ -220,6 +221,6 @@ def _refused_as_it_is(sharepod: SharePod) -> bool:
     ready = find_condition(sharepod.status.conditions, CONDITION_READY)
     return (
         ready is not None
-        and ready.reason == INVALID_POD
+        and ready.reason == Reason.INVALID_POD
         and ready.observed_generation == sharepod.metadata.generation
     )

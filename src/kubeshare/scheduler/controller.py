@@ -14,6 +14,7 @@ from kubeshare.api import sharepods
 from kubeshare.api.inventory import Inventory
 from kubeshare.api.latest import Latest
 from kubeshare.api.pool import StaleDecisionError, holder_of
+from kubeshare.api.reasons import Reason
 from kubeshare.api.v1 import VGPU, SharePod
 from kubeshare.api.waiting import Waiting
 from kubeshare.core.decision import Decision
@@ -118,7 +119,7 @@ class Scheduler:
             pending = decision.outcome == "pending"
             await self._wait(
                 sharepod,
-                "NoRoom" if pending else "NeverFits",
+                Reason.NO_ROOM if pending else Reason.NEVER_FITS,
                 explain(decision),
                 partial(change_that_helps, self._policy, ledger, demand, where)
                 if pending
@@ -144,7 +145,7 @@ class Scheduler:
         undecided = live is not None and not sharepods.decided(sharepods.view(live))
         if undecided and self._pool.held_by(demand.uid):
             message = "its former pod has not been released by the node yet"
-            await self._wait(sharepod, "Releasing", message)
+            await self._wait(sharepod, Reason.RELEASING, message)
             return
         raise StaleDecisionError(f"{demand.name} asks for something else now")
 
@@ -166,14 +167,16 @@ class Scheduler:
         """Say in the status that there is a decision, whoever made it."""
         place = f"vGPU {', '.join(sharepods.gpuids(sharepod))} on node {sharepod.spec.node_name}"
         if sharepod.spec.gpu.attempt:
-            await self._status.scheduled(sharepod, "True", "Bound", place)
+            await self._status.scheduled(sharepod, "True", Reason.BOUND, place)
         else:
-            await self._status.scheduled(sharepod, "True", "Given", f"given by its author: {place}")
+            await self._status.scheduled(
+                sharepod, "True", Reason.GIVEN, f"given by its author: {place}"
+            )
 
     async def _wait(
         self,
         sharepod: SharePod,
-        reason: str,
+        reason: Reason,
         message: str,
         helps: Callable[[], Change | None] | None = None,
     ) -> None:
@@ -184,7 +187,7 @@ class Scheduler:
 
     async def _refuse(self, sharepod: SharePod, field: str, message: str) -> None:
         self._metrics.decisions.labels("invalid").inc()
-        if await self._status.scheduled(sharepod, "False", "Invalid", f"{field}: {message}"):
+        if await self._status.scheduled(sharepod, "False", Reason.INVALID, f"{field}: {message}"):
             self._events.invalid(sharepod, field, message)
 
     async def _read_again(self, raw: Raw) -> Raw | None:

@@ -5,6 +5,7 @@ from datetime import datetime
 
 from kubeshare.api.latest import Latest
 from kubeshare.api.names import CONDITION_SCHEDULED, MANAGER_SCHEDULER
+from kubeshare.api.reasons import Reason
 from kubeshare.api.v1 import SHAREPODS, SharePod
 from kubeshare.kube.api import Api
 from kubeshare.kube.conditions import find_condition, set_condition, to_raw
@@ -29,13 +30,15 @@ class Status:
         self._sharepods = sharepods
         self._wall_clock = wall_clock
 
-    async def scheduled(self, sharepod: SharePod, status: str, reason: str, message: str) -> bool:
+    async def scheduled(
+        self, sharepod: SharePod, status: str, reason: Reason, message: str
+    ) -> bool:
         """Set the condition.
 
         Args:
             sharepod: as last read.
             status: ``True`` or ``False``.
-            reason: ``Bound``, ``Given``, ``NoRoom``, ``NeverFits`` or ``Invalid``.
+            reason: in a word.
             message: a sentence for people.
 
         Returns:
