@@ -77,19 +77,20 @@ static CUresult add(struct CUstream_st *stream, const struct operation *operatio
     return CUDA_SUCCESS;
 }
 
-static void wait_for_room(void) {
-    while (__atomic_load_n(&deferred_count, __ATOMIC_RELAXED) >= QUEUE_DEPTH)
-        pthread_cond_wait(&deferred.changed, &deferred.lock);
+static bool has_to_wait(const struct CUstream_st *stream, const struct operation *operation,
+                        struct work *like) {
+    if (operation->kind == OPERATION_WAIT)
+        return look_at_event(like, stream, operation->event);
+    return operation_needs_quiet(operation) || any_holds(stream);
 }
 
 CUresult defer(struct CUstream_st *stream, const struct operation *operation, bool *taken) {
     struct work like = {0};
     CUresult result = CUDA_SUCCESS;
     pthread_mutex_lock(&deferred.lock);
-    wait_for_room();
-    *taken = operation->kind == OPERATION_WAIT
-                 ? look_at_event(&like, stream, operation->event)
-                 : operation_needs_quiet(operation) || any_holds(stream);
+    while ((*taken = has_to_wait(stream, operation, &like)) &&
+           __atomic_load_n(&deferred_count, __ATOMIC_RELAXED) >= QUEUE_DEPTH)
+        pthread_cond_wait(&deferred.changed, &deferred.lock);
     if (*taken)
         result = add(stream, operation, &like);
     pthread_mutex_unlock(&deferred.lock);

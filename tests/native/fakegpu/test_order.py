@@ -229,3 +229,22 @@ def test_what_is_set_of_a_stream_is_kept(tmp_path: Path) -> None:
     """
     )
     assert drive(tmp_path, script) == ["CU_SYNC_POLICY_YIELD", -2, "CUDA_ERROR_INVALID_VALUE"]
+
+
+def test_a_stream_that_waits_with_all_it_can_hold_up_holds_up_no_other(tmp_path: Path) -> None:
+    script = (
+        FUNCTIONS
+        + """
+    call(wait, stream)
+    for _ in range(1023):
+        launch(1, stream)
+    launch(500, other)
+    good(d.cuStreamSynchronize(other))
+    held = d.cuStreamQuery(stream)[0].name
+    gate.set()
+    good(d.cuStreamSynchronize(stream))
+    answer = held
+    """
+    )
+    assert drive(tmp_path, script) == "CUDA_ERROR_NOT_READY"
+    assert fakegpu.stat(tmp_path).gpus[0].busy_ns == 1_523_000
