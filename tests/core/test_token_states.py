@@ -30,7 +30,7 @@ class Watcher:
         self.arbiter = Arbiter()
         self.parts = parts
         self.now = 0
-        self.members: set[str] = set()
+        self.members: list[str] = []  # a set has another order in each run, and so another state
         self.gates: dict[tuple[str, str], str] = {}  # (member, GPU) -> open or closing
 
     def feed(self, event: Event) -> list[Action]:
@@ -60,10 +60,10 @@ class Watcher:
         if (what == "add") == (name in self.members):
             return []
         if what == "add":
-            self.members.add(name)
+            self.members = sorted([*self.members, name])
             return self.arbiter.add(name, self.parts[name], now)
         if what == "remove":
-            self.members.discard(name)
+            self.members.remove(name)
         about = {
             "drained": (gpu, now + report, now),
             "idle": (gpu, now),
@@ -171,8 +171,8 @@ def longest_wait_from(state: bytes) -> int:
     """How long those who wait do so from here on, ns, when all want always and drain at once."""
     watcher: Watcher = pickle.loads(state)
     served = {name for (name, _), gate in watcher.gates.items() if gate == "open"}
-    start, waiting, longest = watcher.now, watcher.members - served, 0
-    todo: deque[Event] = deque(("want", name, "", 0) for name in sorted(watcher.members))
+    start, waiting, longest = watcher.now, set(watcher.members) - served, 0
+    todo: deque[Event] = deque(("want", name, "", 0) for name in watcher.members)
     todo += [("drained", *gate, 0) for gate, is_at in watcher.gates.items() if is_at == "closing"]
     while waiting:
         assert watcher.now < start + 30 * SECOND, f"{waiting} starve"
@@ -210,5 +210,5 @@ def test_every_order_of_events_of_three_members_keeps_what_must_hold(
         sys.stdout.write(
             f" {fed} events, {len(states)} states, longest wait from there {longest / 1e6:.0f} ms"
         )
-    assert len(states) > 4_000
+    assert len(states) > 3_000
     assert longest <= 1_500 * MS
