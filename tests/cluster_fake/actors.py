@@ -14,6 +14,9 @@ from kubeshare.kube.resources import NODES, PODS
 
 Raw = dict[str, Any]
 
+POD_IP = "10.0.0.7"
+STARTED = "2026-01-01T00:00:30Z"
+
 ENDED = ("Succeeded", "Failed")
 
 
@@ -121,7 +124,13 @@ class Actors:
                 {"type": "PodScheduled", "status": "True"},
                 {"type": "Ready", "status": "True"},
             ]
-            self._update(pod, lambda obj: obj["status"].update(phase="Running", conditions=ready))
+            running = {
+                "phase": "Running",
+                "conditions": ready,
+                "podIP": POD_IP,
+                "startTime": STARTED,
+            }
+            self._update(pod, lambda obj: obj["status"].update(running))
 
     def _prepare(self, pod: Raw) -> bool:
         """No grant, no start: only a pod whose uid a holder names gets the GPU."""

@@ -107,8 +107,13 @@ class World:
         self.server.remove(SHAREPODS, name, "default")
 
     def end(self, name: str, phase: str = "Succeeded") -> None:
-        """The pod's containers end by themselves."""
-        self.server.change(PODS, name, "default", lambda pod: pod["status"].update(phase=phase))
+        """The pod's containers end by themselves, one after the other."""
+        containers = [
+            {"name": name, "state": {"terminated": {"finishedAt": f"2026-01-01T00:0{minute}:00Z"}}}
+            for name, minute in (("main", 9), ("other", 5))
+        ]
+        ended = {"phase": phase, "containerStatuses": containers}
+        self.server.change(PODS, name, "default", lambda pod: pod["status"].update(ended))
 
     # What there is.
 

@@ -1,6 +1,7 @@
 """SharePods that share GPUs, from the first to the last, when all goes well."""
 
 from cluster_fake import World, expect_scheduled, story
+from cluster_fake.actors import POD_IP, STARTED
 from kube_fake import Fault
 from kubeshare.api.v1 import SHAREPODS
 from kubeshare.kube.resources import PODS
@@ -53,6 +54,20 @@ async def test_the_status_tells_phase_gpu_and_node(world: World) -> None:
     assert status["nodeName"] == "n1"
     assert status["gpus"] == [{"id": placed.gpuid, "uuid": "GPU-n1-0"}]
     assert world.condition("a", "Allocated")["status"] == "True"
+    assert status["podIP"] == POD_IP
+    assert status["startTime"] == STARTED
+    assert "finishTime" not in status
+
+
+@story(n1=1)
+async def test_the_status_tells_when_the_last_container_has_ended(world: World) -> None:
+    world.start()
+    await world.run("a")
+    world.end("a", "Failed")
+    await world.until(lambda: world.condition("a", "Ready").get("reason") == "PodFailed")
+    status = world.sharepod("a")["status"]
+    assert status["finishTime"] == "2026-01-01T00:09:00Z"
+    assert (status["startTime"], status["podIP"]) == (STARTED, POD_IP)
 
 
 @story(n1=1)

@@ -77,7 +77,8 @@ class Cluster:
         body = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": name}, **target}
         await self.api.post(PODS, name, "binding", body, namespace)
         conditions = [{"type": "Ready", "status": "True"}]
-        status = {"status": {"phase": "Running", "conditions": conditions}}
+        known = {"podIP": "10.0.0.7", "startTime": "2026-01-01T00:00:30Z"}
+        status = {"status": {"phase": "Running", "conditions": conditions} | known}
         return await self.api.merge_patch(PODS, name, status, namespace, subresource="status")
 
     async def end(self, name: str, namespace: str = NAMESPACE) -> None:
@@ -168,6 +169,8 @@ async def _life(server: ApiServer) -> None:
         shown = server.kubectl("get", "shp,vgpu", "-n", NAMESPACE)
         assert "Running" in shown
         assert "GPU-0a" in shown
+        status = (await api.get(SHAREPODS, "a", NAMESPACE))["status"]
+        assert (status["podIP"], status["startTime"]) == ("10.0.0.7", "2026-01-01T00:00:30Z")
 
         await cluster.share("b", "0.6")
 

@@ -47,10 +47,17 @@ class Waiting(Struct, frozen=True):
     message: str = ""
 
 
+class Terminated(Struct, frozen=True, rename="camel"):
+    """When a container has ended."""
+
+    finished_at: str = ""
+
+
 class ContainerState(Struct, frozen=True):
-    """``waiting`` is None once the container has started."""
+    """``waiting`` is None once the container has started, ``terminated`` until it has ended."""
 
     waiting: Waiting | None = None
+    terminated: Terminated | None = None
 
 
 class ContainerStatus(Struct, frozen=True):
@@ -66,6 +73,8 @@ class PodStatus(Struct, frozen=True, kw_only=True, rename="camel"):
     phase: str = "Pending"
     reason: str = ""
     message: str = ""
+    pod_ip: str = field(default="", name="podIP")
+    start_time: str = ""
     conditions: tuple[Condition, ...] = ()
     container_statuses: tuple[ContainerStatus, ...] = ()
 
@@ -98,6 +107,15 @@ class Pod(Struct, frozen=True, kw_only=True):
         labels = self.metadata.labels
         ours = self.metadata.namespace == NAMESPACE and labels.get(LABEL_ROLE) == ROLE_PLACEHOLDER
         return labels.get(LABEL_VGPU, "") if ours else ""
+
+    @property
+    def finish_time(self) -> str:
+        """When the last container of a pod that has ended did so; ``""`` where nobody says."""
+        if not self.terminal:
+            return ""
+        states = (each.state.terminated for each in self.status.container_statuses)
+        # RFC 3339 in UTC with whole seconds: their order is that of their text.
+        return max((state.finished_at for state in states if state), default="")
 
     def condition(self, kind: str) -> Condition | None:
         """Its condition of that type, if it has one."""

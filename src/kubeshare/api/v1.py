@@ -101,13 +101,19 @@ class AllocatedGPU(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class SharePodStatus(Struct, frozen=True, kw_only=True, rename="camel"):
-    """What has become of a SharePod: where it is, on which GPUs, and its pod's phase."""
+    """What has become of a SharePod: where it is, on which GPUs, and its pod's phase.
+
+    Times are RFC 3339 text; ``""`` before they are known.
+    """
 
     conditions: tuple[Condition, ...] = ()
     node_name: str = ""
     gpus: tuple[AllocatedGPU, ...] = ()
     phase: str = ""
     message: str = ""
+    pod_ip: str = field(default="", name="podIP")
+    start_time: str = ""
+    finish_time: str = ""
     observed_generation: int = 0
 
 

@@ -24,6 +24,9 @@ from kubeshare.kube.meta import Condition
 PATIENCE: Final = 2.0
 """Seconds that a passing state may last before it is told."""
 
+_MIRRORED: Final = ("gpus", "phase", "message", "pod_ip", "start_time", "finish_time")
+"""What a status and a report call the same."""
+
 _OURS: Final = (CONDITION_ALLOCATED, CONDITION_READY)
 
 
@@ -88,6 +91,13 @@ class Mirror:
             "message": report.message,
             "observedGeneration": metadata.generation,
         }
+        found = {
+            "podIP": report.pod_ip,
+            "startTime": report.start_time,
+            "finishTime": report.finish_time,
+        }
+        # A time that is not known is absent: the schema takes no empty one.
+        status |= {name: value for name, value in found.items() if value}
         try:
             await self._api.apply(
                 SHAREPODS,
@@ -109,9 +119,6 @@ def _mine(sharepod: SharePod) -> tuple[Condition, ...]:
 
 def _same(sharepod: SharePod, report: Report) -> bool:
     status = sharepod.status
-    return (status.node_name, status.gpus, status.phase, status.message) == (
-        report.node,
-        report.gpus,
-        report.phase,
-        report.message,
+    return status.node_name == report.node and all(
+        getattr(status, name) == getattr(report, name) for name in _MIRRORED
     )

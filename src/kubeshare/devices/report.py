@@ -29,6 +29,9 @@ class Report(Struct, frozen=True, kw_only=True):
     gpus: tuple[AllocatedGPU, ...] = ()
     phase: str = ""
     message: str = ""
+    pod_ip: str = ""
+    start_time: str = ""
+    finish_time: str = ""
     passing: bool = False
 
 
@@ -80,6 +83,9 @@ def of_pod(
         node=pod.spec.node_name,
         gpus=gpus,
         phase=pod.status.phase,
+        pod_ip=pod.status.pod_ip,
+        start_time=pod.status.start_time,
+        finish_time=pod.finish_time,
         message=pod.status.message[:MESSAGE_LENGTH] or ("" if passing else _trouble(ready)),
         passing=passing and not lost,
     )
