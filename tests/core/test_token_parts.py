@@ -114,3 +114,29 @@ def test_a_limit_of_a_millionth_is_one_and_a_limit_of_nothing_is_none() -> None:
 def test_a_grant_is_whole_nanoseconds() -> None:
     assert paced_grant_ns(123_457, SECOND) == 123_457_000
     assert isinstance(paced_grant_ns(123_457, SECOND), int)
+
+
+def test_what_is_reported_late_is_charged_late_to_all_accounts() -> None:
+    part = a_part("a", 300_000, 400_000)
+    part.bypassed_ns = 100 * MS
+    share = part.shares(200 * MS)
+    part.charge_late(150 * MS, 200 * MS)
+    assert part.bypassed_ns is None
+    assert part.tally.charged_ns == 50 * MS
+    # Since then it was owed 60 ms, and allowed 80 ms beside the 240 ms of its first grant.
+    assert part.standing(200 * MS) == (BEHIND, -10 * MS * MICROS)
+    assert part.allowance is not None
+    assert part.allowance.runs_out_after() == 450 * MS
+    assert part.shares(200 * MS)[0] > share[0]
+    assert part.shares(200 * MS)[1] == pytest.approx(0.005)
+    part.charge_late(190 * MS, 200 * MS)
+    assert part.tally.charged_ns == 50 * MS
+
+
+def test_a_use_that_goes_on_counts_in_what_is_shown() -> None:
+    part = a_part("a", 0)
+    assert part.shares(100 * MS) == (0, 0)
+    part.seat.held = part
+    used, recently = part.shares(100 * MS)
+    assert used == pytest.approx(0.0488, abs=1e-4)
+    assert recently == pytest.approx(0.01)
