@@ -114,6 +114,24 @@ def test_what_vanished_while_the_watch_was_broken_is_gone() -> None:
     run_virtual(main())
 
 
+def test_what_a_live_read_did_not_find_is_gone_though_the_watch_lags_behind() -> None:
+    async def main() -> None:
+        views = Views()
+        views.latest.add_index("uid", lambda one: [one["metadata"]["uid"]])
+        views.watched("1")
+        views.latest.forget(KEY)
+        assert views.version == ""
+        assert views.latest.by_index("uid", "u") == []
+        views.latest.put(thing("5"))
+        assert views.version == "5"
+        views.gone()
+        assert views.version == ""
+        views.watched("9")
+        assert views.version == "9"
+
+    run_virtual(main())
+
+
 def test_what_was_made_and_is_never_told_of_is_believed_in_for_a_while_only() -> None:
     async def main() -> None:
         views = Views()

@@ -66,11 +66,15 @@ def points(life: str, troubles: Iterable[str] = tuple(TROUBLES)) -> Iterator[Poi
 
 
 def play(point: Point, tally: Tally) -> None:
-    """Tell a life once, with its trouble, and note how it went."""
-    tally.tried += 1
+    """Tell a life once, with its trouble, and note how it went.
+
+    Not each telling has as many writes: one in which the trouble never struck is no point.
+    """
     world = World(**LIVES[point.life].gpus)
     stuck = run_virtual(_tell(world, LIVES[point.life], TROUBLES[point.trouble], point.write))
-    stuck = stuck or ("" if world.server.writes >= point.write else "there was no such write")
+    if world.server.writes < point.write and not stuck:
+        return
+    tally.tried += 1
     if world.violations:
         tally.overcommitted.append(f"{point}: {world.violations[0]}")
     left = _left(world)

@@ -9,7 +9,8 @@ told them too.
 It may also be the other way round: while the answer to a creation is on its way,
 the watch may tell of the object and of what others have made of it. So the newer
 of the two is shown, by the order of their resourceVersions, which clients may
-compare from Kubernetes 1.35 on (KEP-5504).
+compare from Kubernetes 1.35 on (KEP-5504). And what a live read did not find is
+gone, whatever a watch that lags behind still shows.
 """
 
 import asyncio
@@ -45,6 +46,7 @@ class Latest(Generic[T]):
     def __init__(self, reflector: Reflector[T]) -> None:
         self._store = reflector.store
         self._answers: dict[Key, _Answer[T]] = {}
+        self._gone: dict[Key, int] = {}  # known to be gone -> the version that the store still has
         self._indexes: dict[str, IndexFunction[T]] = {}
         self._handlers: list[Callable[[Key], None]] = []
         reflector.subscribe(self._watched)
@@ -54,7 +56,7 @@ class Latest(Generic[T]):
         stored = self._store.by_key(key)
         answer = self._answers.get(key)
         if answer is None:
-            return stored
+            return None if self._is_gone(key) else stored
         if stored is None and _now() - answer.at > UNSEEN_SECONDS:
             # It came and went while the watch was broken.
             self.forget(key)
@@ -64,7 +66,7 @@ class Latest(Generic[T]):
     def all(self) -> Iterator[T]:
         """Every object, in no order."""
         for key, stored in self._store.snapshot().items():
-            if key not in self._answers:
+            if key not in self._answers and not self._is_gone(key):
                 yield stored
         for key in tuple(self._answers):
             answer = self.get(key)
@@ -84,7 +86,9 @@ class Latest(Generic[T]):
         """
         function = self._indexes[name]
         found = [
-            one for one in self._store.by_index(name, value) if key_of(one) not in self._answers
+            one
+            for one in self._store.by_index(name, value)
+            if key_of(one) not in self._answers and not self._is_gone(key_of(one))
         ]
         # Few at any moment: those whose watch event is on its way.
         for key in tuple(self._answers):
@@ -116,10 +120,18 @@ class Latest(Generic[T]):
 
     def forget(self, key: Key) -> None:
         """The object is known to be gone."""
-        if self._answers.pop(key, None) is not None:
+        stored = self._store.by_key(key)
+        answer = self._answers.pop(key, None)
+        if stored is not None:
+            self._gone[key] = _version(stored)
+        if stored is not None or answer is not None:
             self._tell(key)
 
+    def _is_gone(self, key: Key) -> bool:
+        return key in self._gone and self._gone[key] == _version(self._store.by_key(key))
+
     def _watched(self, change: Change[T]) -> None:
+        self._gone.pop(change.key, None)
         answer = self._answers.get(change.key)
         if answer is not None:
             known = _version(answer.object)

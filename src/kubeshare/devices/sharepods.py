@@ -100,7 +100,9 @@ class SharePodLife:
         gpuids = sharepods.gpuids(sharepod) if demand else ()
         pod = self._inventory.pod(sharepod.metadata.key)
         if pod is not None and owned_by(pod, sharepod.metadata.uid):
-            if pod.spec.node_name and not pod.terminal:
+            # One that was made for a former decision is not given what this one has.
+            here = pod.spec.node_name == sharepod.spec.node_name or not gpuids
+            if pod.spec.node_name and here and not pod.terminal:
                 await self._pods.name_to_node(pod, sharepod.metadata.uid, gpuids)
             told = sharepod.status.gpus
             return report.of_pod(pod, self._vgpus(gpuids), self._lost(gpuids), told)
