@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from kube_fake import FakeApiServer
-from kubeshare.api.names import VGPU_RESOURCE, WHOLE_GPU_RESOURCE
+from kubeshare.api.names import LABEL_VGPU, NAMESPACE, VGPU_RESOURCE, WHOLE_GPU_RESOURCE
 from kubeshare.api.v1 import GPUNODES, SHAREPODS, VGPUS
 from kubeshare.kube.resources import NODES, PODS
 
@@ -151,9 +151,18 @@ class Actors:
         found = self.server.stored(GPUNODES, node)
         if vgpu["spec"].get("uuid") or not running or found is None:
             return
-        used = [each["spec"].get("uuid") for each in self.server.all(VGPUS)]
+        # One that is going has given its GPU back with its placeholder.
+        kept = {each["metadata"]["labels"].get(LABEL_VGPU) for each in self._placeholders()}
+        used = [
+            each["spec"].get("uuid")
+            for each in self.server.all(VGPUS)
+            if each["metadata"]["name"] in kept
+        ]
         free = [gpu["uuid"] for gpu in found["spec"]["devices"] if gpu["uuid"] not in used]
         self.server.change(VGPUS, name, "", lambda obj: obj["spec"].update(uuid=free[0]))
+
+    def _placeholders(self) -> list[Raw]:
+        return self.server.all(PODS, NAMESPACE)
 
     def _release(self) -> None:
         """Unprepare: the containers have stopped, so the holder goes."""

@@ -57,6 +57,10 @@ class Inventory:
         """This program has made a pod, which the watch may not have told yet."""
         self._latest_pods.put(pod)
 
+    def gone(self, pod: cluster.Pod) -> None:
+        """The API server has that pod no more, which the watch may not have told yet."""
+        self._latest_pods.forget(pod.metadata.key)
+
     def sharers(self, gpuid: str) -> list[cluster.Pod]:
         """The pods that say of themselves that they share a vGPU and may still run."""
         return [pod for pod in self._pods.by_index(_SHARES, gpuid) if not pod.terminal]

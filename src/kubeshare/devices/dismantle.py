@@ -4,12 +4,18 @@ In this order a vGPU object never says less than what is taken. Whoever is cut o
 in between sees ``Deleting`` again and goes on.
 """
 
+from typing import Final
+
 from kubeshare.api.inventory import Inventory
 from kubeshare.api.v1 import VGPU, VGPUS
 from kubeshare.devices.metrics import Metrics
 from kubeshare.devices.placeholder import Placeholders
 from kubeshare.kube.api import Api
+from kubeshare.kube.controller import RequeueAfter
 from kubeshare.kube.errors import NotFoundError
+
+LOOK_AGAIN: Final = 5.0
+"""Seconds until a placeholder that was deleted is looked for again."""
 
 
 class Dismantle:
@@ -30,14 +36,19 @@ class Dismantle:
         self._placeholders = placeholders
         self._metrics = metrics
 
-    async def down(self, vgpu: VGPU) -> None:
-        """One step towards nothing being left; the placeholder's end brings the next."""
+    async def down(self, vgpu: VGPU) -> RequeueAfter | None:
+        """One step towards nothing being left; the placeholder's end brings the next.
+
+        Returns:
+            when to look again all the same: a placeholder that came and went while the
+            watch was broken has no end that anybody tells.
+        """
         gpuid = vgpu.metadata.name
         pod = self._placeholders.of(gpuid)
-        if pod is not None:
-            if pod.metadata.deletion_timestamp is None:
-                await self._placeholders.remove(pod)
-            return
+        if pod is not None and (
+            pod.metadata.deletion_timestamp is not None or not await self._placeholders.remove(pod)
+        ):
+            return RequeueAfter(LOOK_AGAIN)
         try:
             await self._api.delete(
                 VGPUS,
@@ -47,9 +58,10 @@ class Dismantle:
             )
         except NotFoundError:
             await self._inventory.pool.refresh(gpuid)
-            return
+            return None
         self._placeholders.forget(vgpu)
         self._metrics.deleted.inc()
+        return None
 
     async def leftover(self, gpuid: str) -> None:
         """A vGPU is gone: so goes its placeholder, unless pods may still run on the GPU."""

@@ -79,15 +79,22 @@ class Placeholders:
             return await self._replace(vgpu, pod)
         return await self._create(vgpu)
 
-    async def remove(self, pod: Pod) -> None:
-        """Delete a placeholder; kube-scheduler counts its GPU as free once it has ended."""
+    async def remove(self, pod: Pod) -> bool:
+        """Delete a placeholder; kube-scheduler counts its GPU as free once it has ended.
+
+        Returns:
+            Whether it is gone already.
+        """
         try:
             # Not at once: until the kubelet has ended it, the GPU is not free for others.
             await self._api.delete(
                 PODS, pod.metadata.name, NAMESPACE, uid=pod.metadata.uid, grace=1
             )
         except NotFoundError:
-            return
+            # It may have come and gone while the watch was broken, which then tells nothing.
+            self._inventory.gone(pod)
+            return True
+        return False
 
     def forget(self, vgpu: VGPU) -> None:
         """The vGPU is gone."""

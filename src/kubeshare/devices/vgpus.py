@@ -55,8 +55,7 @@ class VGPULife:
             await self._dismantle.leftover(key.name)
             return None
         if vgpu.status.phase == DELETING:
-            await self._dismantle.down(vgpu)
-            return None
+            return await self._dismantle.down(vgpu)
         if lost:
             return idle
         placeholder = await self._placeholders.ensure(vgpu)
