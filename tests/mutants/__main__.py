@@ -32,7 +32,8 @@ def main() -> int:
     if asked.fresh:
         _RECORD.unlink(missing_ok=True)
     known = page.words(page.PAGE)
-    record = Record(_RECORD, {name for name, word in known.items() if word})
+    excused = {name for name, word in known.items() if word not in ("", page.UNTESTED)}
+    record = Record(_RECORD, excused)
     mutants = list(_mutants(asked.only))
     todo = [mutant for mutant in mutants if record.verdict(mutant) is None][:: asked.every]
     # Those of what runs at import take longest.

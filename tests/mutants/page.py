@@ -16,6 +16,9 @@ from mutants.suite import REPOSITORY
 PAGE: Final = REPOSITORY / "docs" / "mutants.md"
 """The page that the repository has."""
 
+UNTESTED: Final = "untested"
+"""The word for a mutant that lives though it need not."""
+
 _NUMBERS: Final = "## How many"
 _ENTRY: Final = re.compile(r"- `(?P<name>.*?)`: (?P<word>.*)")
 _BODY: Final = "(body)"
