@@ -87,7 +87,7 @@ HARD = (
     "timed out after it",
     "watches silent",
 )
-"""Those after which most is unknown; every life meets them."""
+"""Those after which least is known; every life meets them."""
 
 
 def _writer(world: World) -> str:
