@@ -9,12 +9,12 @@ from surviving.matrix import Point, Tally, play, points
 from surviving.troubles import HARD, TROUBLES
 
 ENOUGH = 500
-SIMPLE = ("alone", "named")
-"""The lives whose writes meet all troubles; those of the others meet the hard ones."""
+SIMPLE = "alone"
+"""The life whose writes meet all troubles; those of the others meet the hard ones."""
 
 
 def every_point(life: str) -> list[Point]:
-    return list(points(life, TROUBLES if life in SIMPLE else HARD))
+    return list(points(life, TROUBLES if life == SIMPLE else HARD))
 
 
 @pytest.mark.slow
