@@ -141,6 +141,7 @@ def test_the_grant_is_gone_when_the_command_is(machine: Machine) -> None:
     eventually(lambda: list(machine.paths.claims.iterdir()) == [], "the claim's folder is gone")
 
 
+@pytest.mark.slow
 @pytest.mark.native
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 def test_a_killed_command_frees_its_part(machine: Machine, number: signal.Signals) -> None:
@@ -167,6 +168,7 @@ def test_a_file_that_cannot_run_leaves_no_grant(machine: Machine, tmp_path: Path
     assert grants(machine) == []
 
 
+@pytest.mark.slow
 @pytest.mark.native
 def test_a_full_gpu_is_refused_with_who_holds_how_much(machine: Machine) -> None:
     holder = machine.start_run(0.8, "sleep", "60")
@@ -180,6 +182,7 @@ def test_a_full_gpu_is_refused_with_who_holds_how_much(machine: Machine) -> None
     assert len(grants(machine)) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.native
 def test_the_next_gpu_is_taken_when_the_first_is_full(machine: Machine) -> None:
     first = machine.start_run(0.8, "sleep", "60", fake="V100x2")
@@ -200,6 +203,7 @@ def test_a_gpu_that_is_not_there_is_wrong_use(machine: Machine) -> None:
     assert errors.startswith("kubeshare: --gpu: 3 does not exist; this machine has 0 (")
 
 
+@pytest.mark.slow
 @pytest.mark.native
 def test_a_stale_folder_of_a_dead_daemon_is_no_obstacle(machine: Machine) -> None:
     assert machine.kubeshare("run", "--fake", FAKE, *SMALL, "--", "true")[0] == 0
@@ -237,6 +241,7 @@ def test_memory_beyond_the_claim_is_out_of_memory(machine: Machine) -> None:
     assert "CUDA_ERROR_OUT_OF_MEMORY" in output
 
 
+@pytest.mark.slow
 @pytest.mark.native
 def test_a_fixed_amount_of_work_comes_to_its_end(machine: Machine) -> None:
     job = machine.start_run(0.3, str(native.path("burn")), "--steps", "200")
@@ -302,6 +307,7 @@ def test_jobs_outlive_the_daemon_and_converge_when_there_is_one_again(machine: M
     assert machine.shares(*jobs, seconds=10) == pytest.approx([0.5, 0.5], abs=0.03)
 
 
+@pytest.mark.slow
 @pytest.mark.native
 def test_a_stopped_holder_does_not_stop_the_others(machine: Machine) -> None:
     stopped, other = machine.burn(0.3), machine.burn(0.3)

@@ -102,6 +102,7 @@ pods = st.builds(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(
     st.frozensets(st.sampled_from(NODE_NAMES)),

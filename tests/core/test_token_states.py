@@ -117,6 +117,7 @@ events = st.tuples(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=200, deadline=None)
 @given(st.lists(st.tuples(events, st.integers(0, 300 * MS)), max_size=80))
 def test_whatever_happens_each_gpu_has_one_holder_and_gangs_have_all_or_none(

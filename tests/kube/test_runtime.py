@@ -273,6 +273,7 @@ def start(mode: str) -> "subprocess.Popen[str]":
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_the_program_in_order(number: signal.Signals) -> None:
     with start("willing") as process:
@@ -286,6 +287,7 @@ def test_a_signal_ends_the_program_in_order(number: signal.Signals) -> None:
     assert all(line["level"] == "info" and line["timestamp"] for line in lines)
 
 
+@pytest.mark.slow
 def test_a_second_signal_ends_what_does_not_want_to() -> None:
     with start("stubborn") as process:
         assert process.stdout is not None
@@ -299,6 +301,7 @@ def test_a_second_signal_ends_what_does_not_want_to() -> None:
     assert "ended at once" in logs
 
 
+@pytest.mark.slow
 def test_a_failing_part_ends_the_program_with_1_and_a_log_of_json() -> None:
     with start("breaks") as process:
         _, logs = process.communicate(timeout=30)

@@ -39,6 +39,7 @@ def test_an_inference_server_has_latencies_from_arrival_to_end(tmp_path: Path) -
     assert fakegpu.stat(tmp_path).gpus[0].busy_ns == 200 * MILLISECOND_NS
 
 
+@pytest.mark.slow
 def test_requests_that_come_faster_than_they_are_served_wait_ever_longer(tmp_path: Path) -> None:
     summary = burn(tmp_path, "--rate", "1000", "--kernel-us", "10000", "--steps", "60")
     # The last of 60 arrives after about 60 ms and is done after 600.
@@ -64,6 +65,7 @@ def test_all_steps_are_done_however_they_are_waited_for(tmp_path: Path, how: str
     assert fakegpu.stat(tmp_path).gpus[0].busy_ns == 50 * MILLISECOND_NS
 
 
+@pytest.mark.slow
 def test_pauses_leave_the_gpu_idle(tmp_path: Path) -> None:
     summary = burn(tmp_path, "--busy-ms", "20", "--idle-ms", "80", "--seconds", "0.5")
     assert summary["kernels"] < 300

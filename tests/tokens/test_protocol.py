@@ -104,6 +104,7 @@ def test_a_flood_of_wants_costs_the_connection(daemon: RunningDaemon) -> None:
     other.open()
 
 
+@pytest.mark.slow
 def test_a_claim_has_a_bounded_number_of_connections(daemon: RunningDaemon) -> None:
     daemon.grant(grant("a"))
     clients = [Client(daemon.paths, "a", hello=False) for _ in range(PROCESSES_MAX)]

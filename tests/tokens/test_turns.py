@@ -43,6 +43,7 @@ def test_two_clients_take_turns(daemon: RunningDaemon) -> None:
     assert first.page.gate is GateState.CLOSED
 
 
+@pytest.mark.slow
 def test_gates_of_one_gpu_are_never_open_together(daemon: RunningDaemon) -> None:
     clients = []
     for name in "abc":

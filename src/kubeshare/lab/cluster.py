@@ -226,6 +226,12 @@ class Lab:
         names = {node.name for node in self.nodes}
         with self.progress.step(f"wait for {len(names)} nodes to be ready"):
             wait_until(lambda: names <= self.ready_nodes(), "the nodes", still_possible=self._died)
+            # Before the controller manager has made it, the API server refuses every pod.
+            wait_until(self._has_default_account, "the default account", still_possible=self._died)
+
+    def _has_default_account(self) -> bool:
+        found = self.api.get("/api/v1/namespaces/default/serviceaccounts")["items"]
+        return any(account["metadata"]["name"] == "default" for account in found)
 
     def _died(self) -> str | None:
         for component in self.components():

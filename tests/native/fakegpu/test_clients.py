@@ -32,6 +32,7 @@ def test_burn_does_the_steps_that_it_was_asked_for(tmp_path: Path) -> None:
     assert fakegpu.stat(tmp_path).gpus[0].busy_ns == 100_000_000
 
 
+@pytest.mark.slow
 def test_burn_reports_its_pace_each_second(tmp_path: Path) -> None:
     *each, summary = run(tmp_path, native.path("burn"), "--seconds", "1.2", "--memory", "1Gi")
     assert [set(line) for line in each] == [{"kernels_per_s"}]

@@ -113,6 +113,7 @@ def test_the_times_of_events_outlive_the_queues_places(tmp_path: Path) -> None:
         assert client("elapsed", first, second) == pytest.approx(2, abs=1e-4)
 
 
+@pytest.mark.slow
 def test_the_launch_after_1024_queued_ones_waits_for_room(tmp_path: Path) -> None:
     with Client(tmp_path) as client:
         client("launch", 1_000_000)
@@ -179,6 +180,7 @@ def test_a_dead_process_gives_back_its_memory_and_its_turn(tmp_path: Path) -> No
         assert busy(tmp_path)[victim.pid] == spent
 
 
+@pytest.mark.slow
 def test_processes_killed_in_the_midst_of_everything_leave_the_log_consistent(
     tmp_path: Path,
 ) -> None:

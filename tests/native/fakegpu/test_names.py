@@ -20,6 +20,7 @@ def table() -> list[tuple[str, int, str]]:
     return [(row.base, row.since, row.symbol) for row in rows.read() if not row.is_nvml]
 
 
+@pytest.mark.slow
 @pytest.mark.native
 def test_our_declarations_agree_with_nvidias(tmp_path: Path) -> None:
     """Compiles the fake against NVIDIA's headers: each signature that it defines must be theirs."""

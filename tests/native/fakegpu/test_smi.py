@@ -81,6 +81,7 @@ def test_a_query_for_processes_names_them(tmp_path: Path) -> None:
         assert smi(tmp_path, fields, "--format=csv,noheader,nounits") == line
 
 
+@pytest.mark.slow
 def test_how_busy_a_gpu_is_is_seen_by_who_looks_once(tmp_path: Path) -> None:
     with Client(tmp_path, "V100x2") as client:
         client("launch", 900_000)

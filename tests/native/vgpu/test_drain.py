@@ -165,6 +165,7 @@ def test_a_late_answer_is_given_while_the_gate_stays_closed(
     assert connection.expect(MessageType.DRAINED).epoch == asked
 
 
+@pytest.mark.slow
 def test_a_gpu_that_is_done_does_not_wait_for_another_one(folder: Path) -> None:
     machine = Machine(folder, "V100x2")
     with (

@@ -45,6 +45,7 @@ def test_short_and_long_kernels_go_on_without_help(
     assert connection.says_nothing()
 
 
+@pytest.mark.slow
 def test_who_waits_for_credit_is_not_idle(
     claim: Claim, probe: Probe, connection: Connection
 ) -> None:

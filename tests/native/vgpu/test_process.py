@@ -40,6 +40,7 @@ def test_a_child_forked_before_the_gpu_was_used_is_a_process_of_its_own(
     assert claim.accept().hello.pid == probe.process.pid
 
 
+@pytest.mark.slow
 def test_the_child_of_a_gpu_program_cannot_use_its_parents_gpu(claim: Claim, probe: Probe) -> None:
     probe.do("init")
     probe.do("retain", 0)
@@ -83,6 +84,7 @@ def test_the_end_of_a_process_frees_its_slot(machine: Machine, claim: Claim) -> 
             assert eventually(lambda: claim.charged() == 0)
 
 
+@pytest.mark.slow
 def test_a_process_with_many_threads_is_drained(
     machine: Machine, claim: Claim, probe: Probe
 ) -> None:

@@ -47,6 +47,7 @@ def test_a_function_that_only_asks_does_not_wait(machine: Machine, claim: Claim)
         assert eventually(lambda: returned(probe) == names)
 
 
+@pytest.mark.slow
 def test_generic_copies_wait_only_where_they_stay_inside_the_gpu(
     machine: Machine, claim: Claim
 ) -> None:
