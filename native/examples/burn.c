@@ -18,7 +18,8 @@
  *              done when all of them are, as that of a data-parallel training job
  *   --graph N  each launch is that of a graph of N kernels, one after another
  *   --busy-ms B --idle-ms I
- *              works for B milliseconds, then pauses for I, again and again
+ *              works until it has launched B milliseconds of kernels, however long that takes,
+ *              then pauses for I, again and again
  *   --rate R   an inference server: R requests a second, as a Poisson process, of a kernel each;
  *              the summary has their latencies from arrival to end
  *

@@ -120,18 +120,21 @@ static void synchronize(const struct options *options, const struct gpu *gpus) {
 }
 
 /* A pause when it is time for one. */
-static void rest(const struct options *options, const struct gpu *gpus, double *busy_since) {
-    if (options->idle_ms == 0 || now() - *busy_since < options->busy_ms / 1e3)
+static void rest(const struct options *options, const struct gpu *gpus, unsigned long long launched,
+                 unsigned long long *rested_at) {
+    const double work_ms = (double)(launched - *rested_at) * options->kernel_us / 1e3;
+    if (options->idle_ms == 0 || work_ms < options->busy_ms)
         return;
     synchronize(options, gpus);
     sleep_until(now() + options->idle_ms / 1e3);
-    *busy_since = now();
+    *rested_at = launched;
 }
 
 struct totals keep_busy(const struct options *options, const struct gpu *gpus, double start) {
     static struct flight flight;
     unsigned long long reported = 0;
-    double last = start, busy_since = start;
+    unsigned long long rested_at = 0;
+    double last = start;
     create_events(options, gpus, &flight);
     while (!enough(options, start, flight.launched)) {
         step(options, gpus, &flight);
@@ -142,7 +145,7 @@ struct totals keep_busy(const struct options *options, const struct gpu *gpus, d
             last = time;
             reported = so_far;
         }
-        rest(options, gpus, &busy_since);
+        rest(options, gpus, flight.launched, &rested_at);
     }
     synchronize(options, gpus);
     return (struct totals){.kernels = flight.launched};
