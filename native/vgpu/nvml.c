@@ -45,44 +45,38 @@ int ks_nvml_cell(nvmlDevice_t device) {
     return ks_claim_cell_of_uuid(uuid);
 }
 
-int nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t *memory) {
-    const nvmlReturn_t result = KS_REAL(nvmlDeviceGetMemoryInfo)(device, memory);
+/* Puts what the claim may see in the place of what NVML says of the whole GPU; false where the GPU
+ * is not the claim's, or NVML said nothing. */
+static bool narrow(nvmlReturn_t result, nvmlDevice_t device, unsigned long long *total,
+                   unsigned long long *available, unsigned long long *used) {
     const int cell = result == NVML_SUCCESS ? ks_nvml_cell(device) : KS_NO_CELL;
     if (cell == KS_NO_CELL)
-        return result;
-    uint64_t available = memory->free, total = memory->total;
-    ks_memory_as_seen((unsigned)cell, &available, &total);
-    memory->total = total;
-    memory->free = available;
-    memory->used = total - available;
+        return false;
+    uint64_t seen_available = *available, seen_total = *total;
+    ks_memory_as_seen((unsigned)cell, &seen_available, &seen_total);
+    *total = seen_total;
+    *available = seen_available;
+    *used = seen_total - seen_available;
+    return true;
+}
+
+int nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t *memory) {
+    const nvmlReturn_t result = KS_REAL(nvmlDeviceGetMemoryInfo)(device, memory);
+    narrow(result, device, &memory->total, &memory->free, &memory->used);
     return result;
 }
 
 /* What the driver keeps for itself is outside the claim's limit: none of it is shown. */
 int nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemory_v2_t *memory) {
     const nvmlReturn_t result = KS_REAL(nvmlDeviceGetMemoryInfo_v2)(device, memory);
-    const int cell = result == NVML_SUCCESS ? ks_nvml_cell(device) : KS_NO_CELL;
-    if (cell == KS_NO_CELL)
-        return result;
-    uint64_t available = memory->free, total = memory->total;
-    ks_memory_as_seen((unsigned)cell, &available, &total);
-    memory->total = total;
-    memory->free = available;
-    memory->reserved = 0;
-    memory->used = total - available;
+    if (narrow(result, device, &memory->total, &memory->free, &memory->used))
+        memory->reserved = 0;
     return result;
 }
 
 /* The window through which the host reaches the memory is as large as what can be reached. */
 int nvmlDeviceGetBAR1MemoryInfo(nvmlDevice_t device, nvmlBAR1Memory_t *memory) {
     const nvmlReturn_t result = KS_REAL(nvmlDeviceGetBAR1MemoryInfo)(device, memory);
-    const int cell = result == NVML_SUCCESS ? ks_nvml_cell(device) : KS_NO_CELL;
-    if (cell == KS_NO_CELL)
-        return result;
-    uint64_t available = memory->free, total = memory->total;
-    ks_memory_as_seen((unsigned)cell, &available, &total);
-    memory->total = total;
-    memory->free = available;
-    memory->used = total - available;
+    narrow(result, device, &memory->total, &memory->free, &memory->used);
     return result;
 }

@@ -163,7 +163,6 @@ def test_use_is_charged_to_the_end_that_the_gpu_had(daemon: RunningDaemon) -> No
 
 
 @pytest.mark.slow
-@pytest.mark.slow
 def test_shares_of_saturating_clients_follow_their_requests(daemon: RunningDaemon) -> None:
     requests = {"a": 0.3, "b": 0.4, "c": 0.3}
     clients = []

@@ -14,4 +14,14 @@ CUresult copy_form(const CUDA_MEMCPY3D *form, CUstream stream, bool wait);
 CUresult copy_row(CUdeviceptr destination, CUdeviceptr source, size_t bytes, bool known,
                   CUstream stream, bool wait);
 
+/* What all structures that describe a copy of rows have, as members of CUDA_MEMCPY3D. */
+#define COPIED_ROWS(form)                                                                          \
+    .srcXInBytes = (form)->srcXInBytes, .srcY = (form)->srcY,                                      \
+    .srcMemoryType = (form)->srcMemoryType, .srcHost = (form)->srcHost,                            \
+    .srcDevice = (form)->srcDevice, .srcArray = (form)->srcArray, .srcPitch = (form)->srcPitch,    \
+    .dstXInBytes = (form)->dstXInBytes, .dstY = (form)->dstY,                                      \
+    .dstMemoryType = (form)->dstMemoryType, .dstHost = (form)->dstHost,                            \
+    .dstDevice = (form)->dstDevice, .dstArray = (form)->dstArray, .dstPitch = (form)->dstPitch,    \
+    .WidthInBytes = (form)->WidthInBytes, .Height = (form)->Height
+
 #endif

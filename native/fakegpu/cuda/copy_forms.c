@@ -8,23 +8,7 @@
 
 static CUresult copy_2d(const CUDA_MEMCPY2D *form, CUstream stream, bool wait) {
     REQUIRE(form != NULL, CUDA_ERROR_INVALID_VALUE);
-    const CUDA_MEMCPY3D same = {.srcXInBytes = form->srcXInBytes,
-                                .srcY = form->srcY,
-                                .srcMemoryType = form->srcMemoryType,
-                                .srcHost = form->srcHost,
-                                .srcDevice = form->srcDevice,
-                                .srcArray = form->srcArray,
-                                .srcPitch = form->srcPitch,
-                                .dstXInBytes = form->dstXInBytes,
-                                .dstY = form->dstY,
-                                .dstMemoryType = form->dstMemoryType,
-                                .dstHost = form->dstHost,
-                                .dstDevice = form->dstDevice,
-                                .dstArray = form->dstArray,
-                                .dstPitch = form->dstPitch,
-                                .WidthInBytes = form->WidthInBytes,
-                                .Height = form->Height,
-                                .Depth = 1};
+    const CUDA_MEMCPY3D same = {COPIED_ROWS(form), .Depth = 1};
     return copy_form(&same, stream, wait);
 }
 

@@ -124,49 +124,15 @@ API cuMemcpyAtoHAsync(void *destination, CUarray source, unsigned int offset, un
 
 static CUresult copy_2d(const CUDA_MEMCPY2D_v1 *form, CUstream stream, bool wait) {
     REQUIRE(form != NULL, CUDA_ERROR_INVALID_VALUE);
-    const CUDA_MEMCPY3D same = {.srcXInBytes = form->srcXInBytes,
-                                .srcY = form->srcY,
-                                .srcMemoryType = form->srcMemoryType,
-                                .srcHost = form->srcHost,
-                                .srcDevice = form->srcDevice,
-                                .srcArray = form->srcArray,
-                                .srcPitch = form->srcPitch,
-                                .dstXInBytes = form->dstXInBytes,
-                                .dstY = form->dstY,
-                                .dstMemoryType = form->dstMemoryType,
-                                .dstHost = form->dstHost,
-                                .dstDevice = form->dstDevice,
-                                .dstArray = form->dstArray,
-                                .dstPitch = form->dstPitch,
-                                .WidthInBytes = form->WidthInBytes,
-                                .Height = form->Height,
-                                .Depth = 1};
+    const CUDA_MEMCPY3D same = {COPIED_ROWS(form), .Depth = 1};
     return copy_form(&same, stream, wait);
 }
 
 static CUresult copy_3d(const CUDA_MEMCPY3D_v1 *form, CUstream stream, bool wait) {
     REQUIRE(form != NULL, CUDA_ERROR_INVALID_VALUE);
-    const CUDA_MEMCPY3D same = {.srcXInBytes = form->srcXInBytes,
-                                .srcY = form->srcY,
-                                .srcZ = form->srcZ,
-                                .srcMemoryType = form->srcMemoryType,
-                                .srcHost = form->srcHost,
-                                .srcDevice = form->srcDevice,
-                                .srcArray = form->srcArray,
-                                .srcPitch = form->srcPitch,
-                                .srcHeight = form->srcHeight,
-                                .dstXInBytes = form->dstXInBytes,
-                                .dstY = form->dstY,
-                                .dstZ = form->dstZ,
-                                .dstMemoryType = form->dstMemoryType,
-                                .dstHost = form->dstHost,
-                                .dstDevice = form->dstDevice,
-                                .dstArray = form->dstArray,
-                                .dstPitch = form->dstPitch,
-                                .dstHeight = form->dstHeight,
-                                .WidthInBytes = form->WidthInBytes,
-                                .Height = form->Height,
-                                .Depth = form->Depth};
+    const CUDA_MEMCPY3D same = {
+        COPIED_ROWS(form),  .srcZ = form->srcZ,           .srcHeight = form->srcHeight,
+        .dstZ = form->dstZ, .dstHeight = form->dstHeight, .Depth = form->Depth};
     return copy_form(&same, stream, wait);
 }
 
