@@ -4,14 +4,16 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
+import yaml
+
 from cluster_fake.actors import Actors, asks, ended, holders
 from kube_fake import FakeApiServer, run_virtual, until
-from kubeshare.api.names import WHOLE_GPU_RESOURCE
+from kubeshare.api.names import NAMESPACE, WHOLE_GPU_RESOURCE
 from kubeshare.api.reasons import Reason
 from kubeshare.api.v1 import GPUNODES, SHAREPODS, VGPUS
 from kubeshare.core.policies import policy
 from kubeshare.devices.program import devices_program
-from kubeshare.kube.resources import EVENTS, NODES, PODS
+from kubeshare.kube.resources import CONFIG_MAPS, EVENTS, NODES, PODS
 from kubeshare.scheduler.program import scheduler_program
 
 Raw = dict[str, Any]
@@ -61,6 +63,12 @@ class World:
         self.server.seed(NODES, {"metadata": metadata, "spec": spec, "status": status})
         found = {"metadata": {"name": name}, "spec": {"devices": devices}}
         self.server.seed(GPUNODES, found)
+
+    def configure(self, **said: Any) -> None:
+        """Write the configuration, from its keys; again, it takes the former one's place."""
+        metadata = {"name": "kubeshare", "namespace": NAMESPACE}
+        data = {"config.yaml": yaml.safe_dump(said)}
+        self.server.seed(CONFIG_MAPS, {"metadata": metadata, "data": data})
 
     def lose_node(self, name: str) -> None:
         """The machine is gone for good, and somebody has deleted its Node object."""

@@ -1,12 +1,14 @@
-"""What Sched and DevMgr both watch: SharePods, the GPUs, and the nodes and pods around them."""
+"""What Sched and DevMgr both watch: SharePods, GPUs, nodes and pods, and their configuration."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from kubeshare.api import cluster
+from kubeshare.api.configuration import ConfigMap, Configured, watch_configuration
 from kubeshare.api.inventory import Inventory
 from kubeshare.api.v1 import GPUNODES, SHAREPODS, VGPU, VGPUS, GPUNode
 from kubeshare.kube.api import Api
+from kubeshare.kube.events import EventRecorder
 from kubeshare.kube.reflector import Reflector
 from kubeshare.kube.resources import Raw
 from kubeshare.kube.runtime import Program
@@ -22,15 +24,24 @@ class Watched:
     nodes: Reflector[cluster.Node]
     pods: Reflector[cluster.Pod]
     inventory: Inventory
+    configuration: Configured
+    configmaps: Reflector[ConfigMap]
 
 
-def watch(program: Program, api: Api, manager: str, built: Callable[[], None]) -> Watched:
+def watch(
+    program: Program,
+    api: Api,
+    manager: str,
+    recorder: EventRecorder,
+    built: Callable[[], None],
+) -> Watched:
     """Have a program watch the cluster.
 
     Args:
         program: runs the watches.
         api: the cluster.
         manager: recorded as who changed a vGPU.
+        recorder: tells people of a configuration that cannot be read.
         built: called after the ledger has been made whole.
     """
     sharepods: Reflector[Raw] = program.add_reflector(Reflector(api, SHAREPODS))
@@ -38,7 +49,9 @@ def watch(program: Program, api: Api, manager: str, built: Callable[[], None]) -
     gpunodes: Reflector[GPUNode] = program.add_reflector(Reflector(api, GPUNODES.into(GPUNode)))
     nodes: Reflector[cluster.Node] = program.add_reflector(Reflector(api, cluster.NODES))
     pods: Reflector[cluster.Pod] = program.add_reflector(Reflector(api, cluster.PODS))
+    configmaps = program.add_reflector(watch_configuration(api))
     inventory = Inventory(
         api, manager, vgpus=vgpus, gpunodes=gpunodes, nodes=nodes, pods=pods, built=built
     )
-    return Watched(sharepods, vgpus, gpunodes, nodes, pods, inventory)
+    configuration = Configured(configmaps, recorder)
+    return Watched(sharepods, vgpus, gpunodes, nodes, pods, inventory, configuration, configmaps)

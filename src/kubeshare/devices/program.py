@@ -64,7 +64,7 @@ def devices_program(  # noqa: PLR0913 - what it is told
     recorder = EventRecorder(api, "kubeshare.nthu/device-manager", instance, wall_clock=wall_clock)
     elector = LeaseElector(api, NAMESPACE, NAME, instance) if elect else None
     program = Program(NAME, api, elector=elector, recorder=recorder, port=port)
-    watched = watch(program, api, MANAGER_DEVICES, built)
+    watched = watch(program, api, MANAGER_DEVICES, recorder, built)
     asked, inventory = watched.sharepods, watched.inventory
     asked.store.add_index(_BY_GPUID, lambda raw: sharepods.gpuids(sharepods.view(raw)))
     events, metrics = Events(recorder), Metrics(program.registry)

@@ -6,10 +6,12 @@ from typing import Any
 
 from kubeshare.install.manifests import Manifest, resource_of
 from kubeshare.kube.api import Api
-from kubeshare.kube.errors import ApiError
+from kubeshare.kube.errors import AlreadyExistsError, ApiError
 
 FIELD_MANAGER = "kubeshare-install"
 _WORKLOADS = {"Deployment", "DaemonSet"}
+_THEIRS = {"ConfigMap"}
+"""Kinds that are made once, and belong to the administrator from then on."""
 _POLL_SECONDS = 0.25
 
 Say = Callable[[str], None]
@@ -47,12 +49,22 @@ async def _apply_all(api: Api, manifests: list[Manifest], say: Say) -> None:
     for manifest in manifests:
         name = manifest["metadata"]["name"]
         try:
-            await api.apply(
-                resource_of(manifest), manifest, field_manager=FIELD_MANAGER, force=True
-            )
+            if manifest["kind"] in _THEIRS:
+                await _create(api, manifest)
+            else:
+                await api.apply(
+                    resource_of(manifest), manifest, field_manager=FIELD_MANAGER, force=True
+                )
         except ApiError as error:
             raise RolloutError(f"{manifest['kind']} {name}: {error}") from error
     say(f"{len(manifests)} objects applied")
+
+
+async def _create(api: Api, manifest: Manifest) -> None:
+    try:
+        await api.create(resource_of(manifest), manifest, field_manager=FIELD_MANAGER)
+    except AlreadyExistsError:
+        return
 
 
 async def _wait(

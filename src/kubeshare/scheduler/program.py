@@ -53,7 +53,7 @@ def scheduler_program(  # noqa: PLR0913 - what it is told
     recorder = EventRecorder(api, "kubeshare.nthu/scheduler", instance, wall_clock=wall_clock)
     elector = LeaseElector(api, NAMESPACE, NAME, instance) if elect else None
     program = Program(NAME, api, elector=elector, recorder=recorder, port=port)
-    watched = watch(program, api, MANAGER_SCHEDULER, built)
+    watched = watch(program, api, MANAGER_SCHEDULER, recorder, built)
     known = Latest(watched.sharepods)
     waiting = Waiting()
     scheduler = Scheduler(

@@ -1,0 +1,90 @@
+"""The configuration: read strictly, and in force from the moment it is written."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+import yaml
+
+from cluster_fake import World, story
+from kube_fake import FakeApiServer, run_virtual, until
+from kubeshare.api.configuration import Configuration, Configured, parse, watch_configuration
+from kubeshare.api.names import NAMESPACE
+from kubeshare.core.errors import InvalidValueError
+from kubeshare.kube.resources import CONFIG_MAPS
+
+DEPLOYED = Path(__file__).parents[2] / "deploy" / "programs" / "configuration.yaml"
+
+
+def test_what_is_not_said_is_the_default() -> None:
+    read = parse("pool: {policy: hybrid, idleSeconds: 10}")
+    assert (read.pool.policy, read.pool.idle_seconds, read.pool.minimum) == ("hybrid", 10, 0)
+
+
+@pytest.mark.parametrize("text", ["", "# only words\n", "{}"])
+def test_an_empty_text_is_all_defaults(text: str) -> None:
+    assert parse(text) == Configuration()
+
+
+def test_what_is_installed_says_the_defaults() -> None:
+    installed = yaml.safe_load(DEPLOYED.read_text())
+    assert parse(installed["data"]["config.yaml"]) == Configuration()
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("pol: {}", ["config.yaml: pol", "no such key"]),
+        ("pool: {minimun: 1}", ["config.yaml: pool.minimun", "no such key"]),
+        ("pool: {policy: ondemand}", ["config.yaml: pool.policy", "ondemand"]),
+        ("pool: {minimum: -1}", ["pool.minimum", ">= 0"]),
+        ("pool: {minimum: many}", ["pool.minimum", "int"]),
+        ("pool: {idleSeconds: .nan}", ["pool.idleSeconds"]),
+        ("pool: {warm: 1, warm: 2}", ["warm is given twice"]),
+        ("pool: [1", ["is not YAML"]),
+        ("just text", ["config.yaml", "object"]),
+    ],
+)
+def test_what_cannot_be_is_refused_with_the_keys_path(text: str, words: list[str]) -> None:
+    with pytest.raises(InvalidValueError) as refused:
+        parse(text)
+    for word in words:
+        assert word in str(refused.value)
+
+
+def test_a_change_is_in_force_and_told_and_what_cannot_be_read_changes_nothing() -> None:
+    async def main() -> None:
+        server = FakeApiServer()
+        reflector = watch_configuration(server.api("reader"))
+        configured = Configured(reflector)
+        told: list[int] = []
+        configured.subscribe(lambda: told.append(configured.now().pool.minimum))
+        task = asyncio.create_task(reflector.run())
+        try:
+            await reflector.wait_synced()
+            assert configured.now() == Configuration()
+            write(server, "other", "pool: {minimum: 7}")
+            write(server, "kubeshare", "pool: {minimum: 1}")
+            await until(lambda: told == [1])
+            write(server, "kubeshare", "pool: {minimum: none}")
+            write(server, "kubeshare", "pool: {minimum: 2}")
+            await until(lambda: told == [1, 2])
+            server.remove(CONFIG_MAPS, "kubeshare", NAMESPACE)
+            await until(lambda: told == [1, 2, 0])
+        finally:
+            task.cancel()
+
+    run_virtual(main())
+
+
+@story(n1=1)
+async def test_an_event_says_what_is_wrong_with_a_configuration(world: World) -> None:
+    world.start()
+    world.configure(pool={"minimun": 1})
+    await world.until(lambda: world.events("kubeshare"))
+    assert "pool.minimun: there is no such key" in world.events("kubeshare")[0]
+
+
+def write(server: FakeApiServer, name: str, text: str) -> None:
+    metadata = {"name": name, "namespace": NAMESPACE}
+    server.seed(CONFIG_MAPS, {"metadata": metadata, "data": {"config.yaml": text}})
