@@ -21,12 +21,12 @@ from typing import Final, TypeAlias
 import msgspec
 
 from kubeshare.core import reasons
-from kubeshare.core.cover import fewest_that_cover
+from kubeshare.core.admit import May, fewest_that_admit
 from kubeshare.core.decision import Decision
 from kubeshare.core.demand import Demand
 from kubeshare.core.device import MAX_HOLDERS, Device, Holder, natural
 from kubeshare.core.ledger import Ledger
-from kubeshare.core.units import format_memory
+from kubeshare.core.repairs import repairs
 
 Policy: TypeAlias = Callable[[Ledger, Demand], Decision]
 _Holders: TypeAlias = tuple[Holder, ...]
@@ -53,6 +53,10 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
         return f"it fits when {', and '.join(self.words)}"
 
 
+def _anybody(_: Holder) -> bool:
+    return True
+
+
 def shortest_change(policy: Policy, ledger: Ledger, demand: Demand) -> Change | None:
     """The shortest list of changes after which a demand would be placed.
 
@@ -64,19 +68,39 @@ def shortest_change(policy: Policy, ledger: Ledger, demand: Demand) -> Change | 
     Returns:
         None where no such list was found.
     """
+    leaving = shortest_leaving(policy, ledger, demand)
+    if leaving is not None:
+        return leaving
+    return next((Change(words=(repair,)) for repair in repairs(policy, ledger, demand)), None)
+
+
+def shortest_leaving(
+    policy: Policy, ledger: Ledger, demand: Demand, may_leave: May = _anybody
+) -> Change | None:
+    """The fewest demands that would have to leave so that another would be placed.
+
+    Args:
+        policy: says whether it would be.
+        ledger: as it is now; it is the same afterwards.
+        demand: one that waits.
+        may_leave: of whom it may be asked.
+
+    Returns:
+        None where no such list was found.
+    """
     for thoroughly in (False, True):
-        for leavers in _candidates(ledger, demand, thoroughly=thoroughly):
+        for leavers in _candidates(ledger, demand, may_leave, thoroughly=thoroughly):
             with ledger.what_if():
                 for uid in leavers:
                     ledger.release(uid)
                 fits = policy(ledger, demand).outcome == "bound"
             if fits:
                 leave = tuple(sorted(leavers))
-                return Change(leave=leave, words=_clauses(ledger, leavers))
-    return next(_repairs(policy, ledger, demand), None)
+                return Change(leave=leave, words=clauses(ledger, leavers))
+    return None
 
 
-def _clauses(ledger: Ledger, leavers: frozenset[str]) -> tuple[str, ...]:
+def clauses(ledger: Ledger, leavers: Iterable[str]) -> tuple[str, ...]:
     """A clause for each who leaves, in the order of the GPUs that they leave."""
     places = []
     for uid in leavers:
@@ -89,17 +113,20 @@ def _clauses(ledger: Ledger, leavers: frozenset[str]) -> tuple[str, ...]:
     return tuple(f"{name or 'who holds it'} leaves {paths}" for *_, paths, name in sorted(places))
 
 
-def _candidates(ledger: Ledger, demand: Demand, *, thoroughly: bool) -> Iterator[frozenset[str]]:
+def _candidates(
+    ledger: Ledger, demand: Demand, may: May, *, thoroughly: bool
+) -> Iterator[frozenset[str]]:
     """Sets of demands whose leaving may help, each once, the shortest and smallest first.
 
     Args:
         ledger: the cluster.
         demand: is to be let in.
+        may: who may leave.
         thoroughly: not only the shortest, which mostly will do.
     """
     found: dict[frozenset[str], int] = {}
-    proposals = [*_proposed(ledger, demand, thoroughly=thoroughly)]
-    for leavers in chain(proposals, _without_label(ledger, demand, thoroughly=thoroughly)):
+    proposals = [*_proposed(ledger, demand, may, thoroughly=thoroughly)]
+    for leavers in chain(proposals, _without_label(ledger, demand, may, thoroughly=thoroughly)):
         uids = frozenset([holder.demand for holder in leavers])
         if uids:
             found[uids] = sum([holder.request for holder in leavers])
@@ -109,11 +136,11 @@ def _candidates(ledger: Ledger, demand: Demand, *, thoroughly: bool) -> Iterator
     yield from nsmallest(TRIES, found, key=lambda uids: (len(uids), found[uids], sorted(uids)))
 
 
-def _proposed(ledger: Ledger, demand: Demand, *, thoroughly: bool) -> Iterator[_Holders]:
+def _proposed(ledger: Ledger, demand: Demand, may: May, *, thoroughly: bool) -> Iterator[_Holders]:
     usable = [device for device in ledger.devices.values() if _usable(ledger, device, demand)]
     if demand.count == 1:
-        return _for_one(usable, demand, thoroughly=thoroughly)
-    return _for_several(ledger, usable, demand)
+        return _for_one(usable, demand, may, thoroughly=thoroughly)
+    return _for_several(ledger, usable, demand, may)
 
 
 def _usable(ledger: Ledger, device: Device, demand: Demand) -> bool:
@@ -129,18 +156,22 @@ def _usable(ledger: Ledger, device: Device, demand: Demand) -> bool:
     )
 
 
-def _for_one(usable: Iterable[Device], demand: Demand, *, thoroughly: bool) -> Iterator[_Holders]:
+def _for_one(
+    usable: Iterable[Device], demand: Demand, may: May, *, thoroughly: bool
+) -> Iterator[_Holders]:
     """Who would have to leave one GPU, so that it admits the demand or so that it is idle."""
     shortest = _ALL
     for device in usable:
-        for fewest in _lists(device, demand, _ALL if thoroughly else shortest):
+        for fewest in _lists(device, demand, may, _ALL if thoroughly else shortest):
             shortest = min(shortest, len(fewest) or _ALL)
             yield fewest
-        if thoroughly or len(device.holders) <= shortest:
+        if (thoroughly or len(device.holders) <= shortest) and all(map(may, device.holders)):
             yield device.holders
 
 
-def _for_several(ledger: Ledger, usable: Iterable[Device], demand: Demand) -> Iterator[_Holders]:
+def _for_several(
+    ledger: Ledger, usable: Iterable[Device], demand: Demand, may: May
+) -> Iterator[_Holders]:
     """Who would have to leave enough GPUs of one node and model, for each of those."""
     alike: dict[tuple[str, str], list[Device]] = defaultdict(list)
     for device in usable:
@@ -151,20 +182,21 @@ def _for_several(ledger: Ledger, usable: Iterable[Device], demand: Demand) -> It
         for opened in {0, min(len(would_do), demand.count)}:
             missing = demand.count - opened
             for who in (_fewest_of_all, _everybody):
-                lists = sorted((who(device, demand) for device in devices), key=_size)
+                each = (who(device, demand, may) for device in devices)
+                lists = sorted((holders for holders in each if holders is not None), key=_size)
                 if len(lists) >= missing:
                     shortest = tuple(chain.from_iterable(lists[:missing]))
                     yield shortest
-                    yield from _shorter(devices, demand, missing, shortest)
+                    yield from _shorter(devices, demand, may, missing, shortest)
 
 
 def _shorter(
-    devices: Sequence[Device], demand: Demand, missing: int, found: _Holders
+    devices: Sequence[Device], demand: Demand, may: May, missing: int, found: _Holders
 ) -> Iterator[_Holders]:
     """Shorter lists than the one found GPU by GPU: somebody may have parts of several."""
     parts: dict[str, list[Holder]] = defaultdict(list)
     for device in devices:
-        for holder in device.holders:
+        for holder in filter(may, device.holders):
             parts[holder.demand].append(holder)
     if not any(len(held) > 1 for held in parts.values()):
         return
@@ -179,10 +211,12 @@ def _shorter(
 def _admits_without(device: Device, demand: Demand, uids: Container[str]) -> bool:
     rest = tuple(holder for holder in device.holders if holder.demand not in uids)
     left = msgspec.structs.replace(device, holders=rest)
-    return _fewest(left, demand, 0) is not None
+    return fewest_that_admit(left, demand, _anybody, 0) is not None
 
 
-def _without_label(ledger: Ledger, demand: Demand, *, thoroughly: bool) -> Iterator[_Holders]:
+def _without_label(
+    ledger: Ledger, demand: Demand, may: May, *, thoroughly: bool
+) -> Iterator[_Holders]:
     """Who carries the affinity label: once nobody does, the demand may go elsewhere."""
     label = demand.affinity
     carriers = tuple(
@@ -191,23 +225,24 @@ def _without_label(ledger: Ledger, demand: Demand, *, thoroughly: bool) -> Itera
         for holder in device.holders
         if label and holder.affinity == label
     )
-    if not carriers:
+    if not carriers or not all(map(may, carriers)):
         return
     yield carriers
     with ledger.what_if():
         for uid in {holder.demand for holder in carriers}:
             ledger.release(uid)
-        besides = list(_proposed(ledger, demand, thoroughly=thoroughly))
+        besides = list(_proposed(ledger, demand, may, thoroughly=thoroughly))
     for others in besides:
         yield carriers + others
 
 
-def _everybody(device: Device, _: Demand) -> _Holders:
-    return device.holders
+def _everybody(device: Device, _: Demand, may: May) -> _Holders | None:
+    return device.holders if all(map(may, device.holders)) else None
 
 
-def _fewest_of_all(device: Device, demand: Demand) -> _Holders:
-    return min(_lists(device, demand, _ALL), key=_size, default=device.holders)
+def _fewest_of_all(device: Device, demand: Demand, may: May) -> _Holders | None:
+    lists = _lists(device, demand, may, _ALL)
+    return min(lists, key=_size, default=_everybody(device, demand, may))
 
 
 def _size(holders: _Holders) -> tuple[int, int, list[str]]:
@@ -215,80 +250,11 @@ def _size(holders: _Holders) -> tuple[int, int, list[str]]:
     return len(holders), request, [holder.demand for holder in holders]
 
 
-def _lists(device: Device, demand: Demand, most: int) -> Iterator[_Holders]:
+def _lists(device: Device, demand: Demand, may: May, most: int) -> Iterator[_Holders]:
     """The fewest who would have to leave a GPU; where the label draws it there, one keeps it."""
     label = demand.affinity
     keepers = [holder for holder in device.holders if label and holder.affinity == label]
     for keeper in keepers or (None,):
-        fewest = _fewest(device, demand, most, keeper)
+        fewest = fewest_that_admit(device, demand, may, most, keeper)
         if fewest is not None:
             yield fewest
-
-
-def _fewest(
-    device: Device, demand: Demand, most: int, keeper: Holder | None = None
-) -> _Holders | None:
-    """The fewest holders whose leaving makes a GPU's room and labels admit a demand.
-
-    Args:
-        device: the GPU.
-        demand: is to be admitted.
-        most: how many may leave.
-        keeper: has to stay.
-
-    Returns:
-        None when that cannot be.
-    """
-    if keeper and _repels(keeper, demand):
-        return None
-    compute = demand.compute_on(device.memory) - device.compute_left
-    memory = demand.memory.on(device.memory) - device.memory_left
-    entries = len(device.holders) - MAX_HOLDERS + 1
-    must: _Holders = ()
-    rest: Sequence[Holder] = device.holders
-    if not _agrees(device, demand):
-        must = tuple([holder for holder in device.holders if _repels(holder, demand)])
-        rest = [holder for holder in device.holders if not _repels(holder, demand)]
-        compute -= sum([holder.request for holder in must])
-        memory -= sum([holder.memory for holder in must])
-        entries -= len(must)
-    if keeper:
-        rest = [holder for holder in rest if holder is not keeper]
-    more = fewest_that_cover(rest, compute, memory, entries, most - len(must))
-    return None if more is None else must + more
-
-
-def _agrees(device: Device, demand: Demand) -> bool:
-    """No holder repels the demand."""
-    return device.exclusions <= {demand.exclusion} and not (
-        demand.anti_affinity and demand.anti_affinity in device.anti_affinities
-    )
-
-
-def _repels(holder: Holder, demand: Demand) -> bool:
-    """Beside this holder the demand cannot be."""
-    anti_affinity = demand.anti_affinity
-    if anti_affinity and holder.anti_affinity == anti_affinity:
-        return True
-    return holder.exclusion != demand.exclusion
-
-
-def _repairs(policy: Policy, ledger: Ledger, demand: Demand) -> Iterator[Change]:
-    """A single GPU that would have to come back into service, or come free."""
-    away = [device for device in ledger.devices.values() if reasons.service(device)]
-    away.sort(key=lambda device: (natural(device.node), natural(device.name)))
-    for device in away[:TRIES]:
-        with ledger.what_if():
-            ledger.mark(device.id, healthy=True, fenced=False)
-            if policy(ledger, demand).outcome == "bound":
-                again = "takes holders again" if device.healthy else "is healthy again"
-                yield Change(words=(f"{device.path} {again}",))
-    for name in sorted(ledger.nodes, key=natural)[:TRIES]:
-        node = ledger.nodes[name]
-        for gpu in sorted(node.kinds.union(node.free)):
-            with ledger.what_if():
-                ledger.set_free(name, (*node.free, gpu))
-                if policy(ledger, demand).outcome == "bound":
-                    model = f" of model {gpu.model}" if gpu.model else ""
-                    size = format_memory(gpu.memory)
-                    yield Change(words=(f"{name} has one more free GPU{model} with {size}",))

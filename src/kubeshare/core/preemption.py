@@ -1,0 +1,143 @@
+"""Who would have to make room for a demand of higher priority: the cheapest set of holders.
+
+Only holders that say so may be preempted, and only for a demand of higher priority than
+theirs. Of the sets that would do, the cheapest is the one whose highest priority is
+lowest; of those the one with the fewest holders; of those one that holds little of the
+GPUs. Which holders stand in a demand's way is :mod:`kubeshare.core.explain`'s to say;
+here it is only told whom it may ask to leave.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeAlias
+
+import msgspec
+
+from kubeshare.core.decision import Decision, commit
+from kubeshare.core.demand import Demand
+from kubeshare.core.device import Holder
+from kubeshare.core.explain import clauses, shortest_leaving
+from kubeshare.core.gang import place_gang
+from kubeshare.core.ledger import Ledger
+
+Policy: TypeAlias = Callable[[Ledger, Demand], Decision]
+
+
+class Preemption(msgspec.Struct, frozen=True, kw_only=True):
+    """Who makes room.
+
+    Attributes:
+        leave: the uids of the demands that leave, sorted.
+        priority: the highest of theirs.
+        words: what happens, each as a clause: ``q leaves n1/A``.
+    """
+
+    leave: tuple[str, ...]
+    priority: int
+    words: tuple[str, ...]
+
+
+def cheapest_preemption(
+    policy: Policy,
+    ledger: Ledger,
+    demand: Demand,
+    *,
+    priority: int,
+    preemptible: Mapping[str, int],
+) -> Preemption | None:
+    """The cheapest set of holders whose leaving lets a demand in.
+
+    Args:
+        policy: says whether it would be placed.
+        ledger: as it is now; it is the same afterwards.
+        demand: one that waits.
+        priority: the demand's.
+        preemptible: uid of each demand that may be preempted → its priority. Those that
+            are not below the demand's own are left in peace.
+
+    Returns:
+        None where no such set was found.
+    """
+    lower = {uid: value for uid, value in preemptible.items() if value < priority}
+    for level in sorted(set(lower.values())):
+        change = shortest_leaving(policy, ledger, demand, _up_to(level, lower))
+        if change is not None:
+            highest = max(lower[uid] for uid in change.leave)
+            return Preemption(leave=change.leave, priority=highest, words=change.words)
+    return None
+
+
+def cheapest_for_gang(  # noqa: PLR0913 - the question
+    policy: Policy,
+    ledger: Ledger,
+    members: Sequence[Demand],
+    *,
+    needed: int,
+    priority: int,
+    preemptible: Mapping[str, int],
+) -> Preemption | None:
+    """Holders whose leaving lets in as many members of a gang as are needed.
+
+    Member after member gets the cheapest set that lets it in beside those before it. Then
+    whoever left in vain stays, those of the highest priority first: without any one of the
+    rest the gang would not start.
+
+    Args:
+        policy: says whether a member would be placed.
+        ledger: as it is now; it is the same afterwards.
+        members: those that have no room yet, and would not fit as it is.
+        needed: how many of them have to fit.
+        priority: of the gang.
+        preemptible: as in :func:`cheapest_preemption`.
+
+    Returns:
+        None where no such set was found.
+    """
+    leavers: set[str] = set()
+    placed = 0
+    with ledger.what_if():
+        for demand in members:
+            decision = policy(ledger, demand)
+            if decision.outcome != "bound":
+                found = cheapest_preemption(
+                    policy, ledger, demand, priority=priority, preemptible=preemptible
+                )
+                if found is None:
+                    continue
+                leavers.update(found.leave)
+                for uid in found.leave:
+                    ledger.release(uid)
+                decision = policy(ledger, demand)
+            commit(ledger, demand, decision)
+            placed += 1
+            if placed == needed:
+                break
+    if placed < needed:
+        return None
+    for uid in sorted(leavers, key=lambda uid: (-preemptible[uid], uid)):
+        if _fits_without(policy, ledger, members, needed, leavers - {uid}):
+            leavers.discard(uid)
+    if not leavers:
+        return None
+    return Preemption(
+        leave=tuple(sorted(leavers)),
+        priority=max(preemptible[uid] for uid in leavers),
+        words=clauses(ledger, leavers),
+    )
+
+
+def _up_to(level: int, priorities: Mapping[str, int]) -> Callable[[Holder], bool]:
+    """Whether a holder may be asked to leave: it is preemptible and not above a priority."""
+
+    def may(holder: Holder) -> bool:
+        return priorities.get(holder.demand, level + 1) <= level
+
+    return may
+
+
+def _fits_without(
+    policy: Policy, ledger: Ledger, members: Sequence[Demand], needed: int, leavers: set[str]
+) -> bool:
+    with ledger.what_if():
+        for uid in leavers:
+            ledger.release(uid)
+        return place_gang(policy, ledger, members, needed).whole

@@ -1,0 +1,37 @@
+"""A single GPU that would have to be repaired or come free so that a demand could be placed."""
+
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from kubeshare.core import reasons
+from kubeshare.core.decision import Decision
+from kubeshare.core.demand import Demand
+from kubeshare.core.device import natural
+from kubeshare.core.ledger import Ledger
+from kubeshare.core.units import format_memory
+
+TRIES: Final = 256
+"""How many GPUs, and how many nodes, are tried at most."""
+
+
+def repairs(
+    policy: Callable[[Ledger, Demand], Decision], ledger: Ledger, demand: Demand
+) -> Iterator[str]:
+    """Each single GPU whose coming back into service, or coming free, would do, as a clause."""
+    away = [device for device in ledger.devices.values() if reasons.service(device)]
+    away.sort(key=lambda device: (natural(device.node), natural(device.name)))
+    for device in away[:TRIES]:
+        with ledger.what_if():
+            ledger.mark(device.id, healthy=True, fenced=False)
+            if policy(ledger, demand).outcome == "bound":
+                again = "takes holders again" if device.healthy else "is healthy again"
+                yield f"{device.path} {again}"
+    for name in sorted(ledger.nodes, key=natural)[:TRIES]:
+        node = ledger.nodes[name]
+        for gpu in sorted(node.kinds.union(node.free)):
+            with ledger.what_if():
+                ledger.set_free(name, (*node.free, gpu))
+                if policy(ledger, demand).outcome == "bound":
+                    model = f" of model {gpu.model}" if gpu.model else ""
+                    size = format_memory(gpu.memory)
+                    yield f"{name} has one more free GPU{model} with {size}"
