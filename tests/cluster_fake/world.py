@@ -1,7 +1,9 @@
 """The world of a test: a server, actors, and the programs under test."""
 
 import asyncio
+import random
 from collections.abc import Awaitable, Callable, Coroutine
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import yaml
@@ -19,12 +21,15 @@ from kubeshare.scheduler.program import scheduler_program
 Raw = dict[str, Any]
 
 GIB = 1 << 30
+BORN = datetime(2026, 1, 1, tzinfo=UTC)
+"""When the world begins."""
 
 
 class World:
     """A cluster of nodes with GPUs.
 
     Args:
+        seed: of all that is random in it, jitter and uids; the same story goes the same way.
         gpus: node -> how many GPUs of 16 GiB it has.
 
     Attributes:
@@ -33,11 +38,12 @@ class World:
         doubles: whether one demand may hold more than it asks for, for a moment.
     """
 
-    def __init__(self, **gpus: int) -> None:
+    def __init__(self, seed: int = 0, /, **gpus: int) -> None:
         self.policy = "locality"
         self.elect = False
         self.doubles = False
-        self.server = FakeApiServer()
+        self.server = FakeApiServer(seed)
+        self._seed = seed
         self.actors = Actors(self.server)
         self.violations: list[str] = []
         self._tasks: dict[str, asyncio.Task[None]] = {}
@@ -221,6 +227,7 @@ class World:
         await asyncio.sleep(seconds)
 
     async def play(self, story: Callable[["World"], Awaitable[None]]) -> None:
+        random.seed(self._seed)
         actors = asyncio.create_task(self.actors.run())
         try:
             await story(self)
@@ -234,7 +241,13 @@ class World:
     async def _program(self, name: str, client: str) -> None:
         api = self.server.api(client)
         if name.startswith("scheduler"):
-            program = scheduler_program(api, policy(self.policy), instance=name, elect=self.elect)
+            program = scheduler_program(
+                api,
+                policy(self.policy),
+                instance=name,
+                elect=self.elect,
+                wall_clock=_virtual_now,
+            )
         else:
             program = devices_program(
                 api,
@@ -242,6 +255,7 @@ class World:
                 placeholder_image="pause:1",
                 instance=name,
                 elect=self.elect,
+                wall_clock=_virtual_now,
             )
         await program.run()
 
@@ -319,6 +333,10 @@ def story(**gpus: int) -> Callable[[Callable[[World], Awaitable[None]]], Callabl
         return play
 
     return decorate
+
+
+def _virtual_now() -> datetime:
+    return BORN + timedelta(seconds=asyncio.get_running_loop().time())
 
 
 def _overcommitted(vgpu: Raw, _old: Raw | None) -> str | None:

@@ -1,8 +1,8 @@
 """Nodes that are deleted, or only not ready, with vGPUs on them."""
 
-from cluster_fake import World, expect_pending, expect_scheduled, story
+from cluster_fake import World, expect_pending, expect_scheduled, seed_held, story
 from kube_fake import Fault
-from kubeshare.api.v1 import VGPUS
+from kubeshare.api.v1 import SHAREPODS, VGPUS
 from kubeshare.kube.resources import NODES
 
 
@@ -67,3 +67,38 @@ async def test_a_reserved_vgpu_of_a_deleted_node_goes_with_it(world: World) -> N
     await world.quiet()
     assert not world.server.all(VGPUS)
     assert not world.placeholders()
+
+
+@story(n1=1, n2=1)
+async def test_a_decision_for_a_node_that_was_deleted_meanwhile_is_made_again(
+    world: World,
+) -> None:
+    """As by a scheduler whose watch of the nodes is not back yet, after an outage."""
+    world.start("devices")
+    await world.quiet()
+    world.lose_node("n1")
+    await world.quiet()
+    uid = world.share("a")["metadata"]["uid"]
+    seed_held(world, uid)
+    decided = {"nodeName": "n1", "gpu": {"request": "0.3", "id": "x", "attempt": 1}}
+    world.server.change(SHAREPODS, "a", "default", lambda each: each["spec"].update(decided))
+    await world.quiet(1)
+    assert world.shares_gpu("a"), "it would come back at once while nobody has heard of the node"
+    await world.until(lambda: "nodeName" not in world.sharepod("a")["spec"])
+    assert not world.vgpus()
+    world.start("scheduler")
+    await world.until(lambda: world.running("a"))
+    expect_scheduled(world, "a").on_node("n2")
+
+
+@story(n1=1)
+async def test_a_part_on_a_deleted_node_is_held_as_long_as_its_pod_is_there(world: World) -> None:
+    world.actors.binds = False
+    world.start()
+    world.share("a")
+    await world.until(lambda: world.pod("a"))
+    world.lose_node("n1")
+    await world.quiet(60)
+    assert world.shares_gpu("a")
+    world.delete("a")
+    await world.until(lambda: not world.vgpus())

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import uuid
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from typing import Any
@@ -76,10 +75,13 @@ class FakeApiServer(httpx2.AsyncBaseTransport):
         writes: how many of them asked for a change.
         down: while True nobody listens.
         dead: clients that were killed: no request of theirs arrives any more.
+
+    Args:
+        seed: of uids.
     """
 
-    def __init__(self) -> None:
-        self.storage = Storage()
+    def __init__(self, seed: int = 0) -> None:
+        self.storage = Storage(seed)
         self.requests: list[Request] = []
         self.writes = 0
         self.down = False
@@ -272,7 +274,7 @@ class FakeApiServer(httpx2.AsyncBaseTransport):
         limit = int(query.get("limit", "0")) or len(items)
         metadata = {"resourceVersion": version}
         if len(items) > limit:
-            metadata["continue"] = f"{version}:{uuid.uuid4().hex}"
+            metadata["continue"] = f"{version}:{self.storage.uid()}"
             self._pages[metadata["continue"]] = items[limit:]
         return {"kind": "List", "apiVersion": "v1", "metadata": metadata, "items": items[:limit]}
 
@@ -296,7 +298,7 @@ class FakeApiServer(httpx2.AsyncBaseTransport):
             return self._post(asked)
         obj = clone(asked.body)
         metadata = obj.setdefault("metadata", {})
-        name = metadata.get("name") or metadata.get("generateName", "") + uuid.uuid4().hex[:5]
+        name = metadata.get("name") or metadata.get("generateName", "") + self.storage.uid()[:5]
         place = asked.place._replace(name=name)
         if place in self.storage.objects:
             raise RefusalError(409, "AlreadyExists", f'{place.plural} "{name}" already exists')

@@ -1,6 +1,7 @@
 """Objects, their versions, and what has happened to them."""
 
 import asyncio
+import random
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -66,9 +67,14 @@ class Watcher:
 
 
 class Storage:
-    """All objects, and the history that watches replay."""
+    """All objects, and the history that watches replay.
 
-    def __init__(self) -> None:
+    Args:
+        seed: of the uids and generated names, so that a story can be told again as it was.
+    """
+
+    def __init__(self, seed: int = 0) -> None:
+        self._random = random.Random(seed)
         self.objects: dict[Place, Raw] = {}
         self.version = 100
         self.history: list[Happening] = []
@@ -90,10 +96,14 @@ class Storage:
             if matches(self.objects[place], labels, fields):
                 yield self.objects[place]
 
+    def uid(self) -> str:
+        """A new one."""
+        return str(uuid.UUID(int=self._random.getrandbits(128), version=4))
+
     def create(self, place: Place, obj: Raw) -> Raw:
         """Store a new object with the metadata that the server gives."""
         metadata = obj.setdefault("metadata", {})
-        metadata |= {"name": place.name, "uid": metadata.get("uid") or str(uuid.uuid4())}
+        metadata |= {"name": place.name, "uid": metadata.get("uid") or self.uid()}
         if place.namespace:
             metadata["namespace"] = place.namespace
         metadata.setdefault("creationTimestamp", "2026-01-01T00:00:00Z")

@@ -1,23 +1,25 @@
-"""Play all points, or those of one life, trouble or write: ``[LIFE [TROUBLE [WRITE]]]``."""
+"""Play all points, or those of one life, trouble or write, with one seed or with several."""
 
+import argparse
 import sys
 import time
+from collections.abc import Sequence
 
 from surviving.lives import LIVES
 from surviving.matrix import Tally, play, points
 from surviving.troubles import TROUBLES
 
 
-def main(arguments: list[str]) -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     """Play and print; returns 1 when something went wrong."""
-    lives = arguments[:1] or list(LIVES)
-    troubles = arguments[1:2] or list(TROUBLES)
+    asked = _parser().parse_args(arguments)
     total = Tally()
-    for life in lives:
+    for life in [asked.life] if asked.life else LIVES:
         tally, began = Tally(), time.process_time()
-        for point in points(life, troubles):
-            if arguments[2:] in ([], [str(point.write)]):
-                play(point, tally)
+        for seed in range(asked.seed, asked.seed + asked.seeds):
+            for point in points(life, [asked.trouble] if asked.trouble else TROUBLES, seed):
+                if asked.write in {None, point.write}:
+                    play(point, tally)
         _say(f"{life:<10} {tally} ({time.process_time() - began:.1f} s of CPU)")
         for wrong in tally.wrong:
             _say(f"  {wrong}")
@@ -26,9 +28,20 @@ def main(arguments: list[str]) -> int:
     return 1 if total.wrong else 0
 
 
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m surviving", description=__doc__)
+    parser.add_argument("life", nargs="?", choices=LIVES)
+    parser.add_argument("trouble", nargs="?", choices=TROUBLES)
+    parser.add_argument("write", nargs="?", type=int)
+    parser.add_argument("--seed", type=int, default=0, help="the first one")
+    parser.add_argument("--seeds", type=int, default=1, help="how many")
+    return parser
+
+
 def _say(line: str) -> None:
     sys.stdout.write(line + "\n")
+    sys.stdout.flush()
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())

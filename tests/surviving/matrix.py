@@ -17,14 +17,18 @@ TOLD_IN = lives.__file__
 
 
 class Point(NamedTuple):
-    """One telling of a life: the trouble and the write (from 1) that meets it."""
+    """One telling of a life: the trouble and the write (from 1) that meets it.
+
+    The seed says how chance falls: which jitter and which uids there are.
+    """
 
     life: str
     trouble: str
     write: int
+    seed: int = 0
 
     def __str__(self) -> str:
-        return f"{self.life}: {self.trouble}, write {self.write}"
+        return f"{self.life}: {self.trouble}, write {self.write}, seed {self.seed}"
 
 
 @dataclass
@@ -57,12 +61,19 @@ class Tally:
         return [*self.overcommitted, *self.leaked, *self.stuck]
 
 
-def points(life: str, troubles: Iterable[str] = tuple(TROUBLES)) -> Iterator[Point]:
+def points(life: str, troubles: Iterable[str] = tuple(TROUBLES), seed: int = 0) -> Iterator[Point]:
     """Every point of a life."""
-    writes = run_virtual(_count(LIVES[life]))
+    writes = run_virtual(_count(LIVES[life], seed))
     for trouble in troubles:
         for write in range(1, writes + 1):
-            yield Point(life, trouble, write)
+            yield Point(life, trouble, write, seed)
+
+
+def tell(point: Point) -> tuple[World, str]:
+    """Tell a life with its trouble; the world at its end, and what never came true, or ``""``."""
+    life = LIVES[point.life]
+    world = World(point.seed, **life.gpus)
+    return world, run_virtual(_tell(world, life, TROUBLES[point.trouble], point.write))
 
 
 def play(point: Point, tally: Tally) -> None:
@@ -70,8 +81,7 @@ def play(point: Point, tally: Tally) -> None:
 
     Not each telling has as many writes: one in which the trouble never struck is no point.
     """
-    world = World(**LIVES[point.life].gpus)
-    stuck = run_virtual(_tell(world, LIVES[point.life], TROUBLES[point.trouble], point.write))
+    world, stuck = tell(point)
     if world.server.writes < point.write and not stuck:
         return
     tally.tried += 1
@@ -86,8 +96,8 @@ def play(point: Point, tally: Tally) -> None:
         tally.converged += 1
 
 
-async def _count(life: Life) -> int:
-    world = World(**life.gpus)
+async def _count(life: Life, seed: int) -> int:
+    world = World(seed, **life.gpus)
     assert not await _live(world, life)
     return world.server.writes
 

@@ -5,7 +5,7 @@ import sys
 import pytest
 
 from surviving.lives import LIVES
-from surviving.matrix import Point, Tally, play, points
+from surviving.matrix import Point, Tally, play, points, tell
 from surviving.troubles import HARD, TROUBLES
 
 ENOUGH = 500
@@ -41,3 +41,16 @@ def test_one_life_survives_one_trouble_at_each_of_its_writes() -> None:
         play(point, tally)
     assert tally.wrong == []
     assert tally.tried > 10
+
+
+def test_a_telling_can_be_repeated() -> None:
+    assert told_with(seed=1) == told_with(seed=1)
+    assert told_with(seed=1) != told_with(seed=2)
+
+
+def told_with(seed: int) -> list[tuple[float, str, str, str]]:
+    """When who asked for what."""
+    world = tell(Point("alone", "API server killed after it", 3, seed))[0]
+    return [
+        (each.at, each.client, each.resource, each.place.name) for each in world.server.requests
+    ]

@@ -56,8 +56,8 @@ class Events:
     def node_lost(self, vgpu: VGPU, holder: Holder) -> None:
         """Nobody will ever say that a pod has stopped, and it is gone."""
         note = (
-            f"node {vgpu.spec.node_name} was deleted, and so was pod "
-            f"{holder.namespace}/{holder.name}: its part is given back"
+            f"node {vgpu.spec.node_name} was deleted, and pod {holder.namespace}/{holder.name} "
+            "is not there: its part is given back"
         )
         self._vgpu(vgpu, "NodeLost", "Releasing", note, WARNING)
 

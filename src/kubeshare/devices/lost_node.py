@@ -9,13 +9,21 @@ grants without a holder before it makes new ones. A node that is only not ready 
 That the node and the pod are gone is believed only when the API server says so now.
 """
 
+import asyncio
+from typing import Final
+
 from kubeshare.api import cluster, holders
 from kubeshare.api.pool import Pool, holder_of
 from kubeshare.api.v1 import VGPU, Holder
 from kubeshare.devices.events import Events
+from kubeshare.devices.pod import owned_by
 from kubeshare.kube.api import Api
+from kubeshare.kube.controller import RequeueAfter
 from kubeshare.kube.errors import NotFoundError
 from kubeshare.kube.store import Store
+
+GRACE: Final = 5.0
+"""Seconds that a part without a pod may be held on a node that is no more."""
 
 
 class LostNodes:
@@ -33,21 +41,36 @@ class LostNodes:
         self._nodes = nodes
         self._pool = pool
         self._events = events
+        self._since: dict[str, float] = {}  # uid of a vGPU with parts without a pod -> when seen
 
-    async def release(self, vgpu: VGPU) -> tuple[VGPU | None, bool]:
+    async def release(self, vgpu: VGPU) -> tuple[VGPU | None, bool, RequeueAfter | None]:
         """Take off the holders of a vGPU whose node is no more and whose pods are gone.
 
         Returns:
-            the vGPU as it is then, None when it is gone; and whether its node is no more.
+            the vGPU as it is then, None when it is gone; whether its node is no more; and
+            when to look at it again.
         """
         if not await self._is_gone(vgpu.spec.node_name):
-            return vgpu, False
+            self._since.pop(vgpu.metadata.uid, None)
+            return vgpu, False, None
+        wait = self._wait(vgpu)
         current: VGPU | None = vgpu
         for holder in vgpu.status.holders:
-            if holder.pod_uid and not await self._may_run(holder):
+            due = holder.pod_uid or wait is None
+            if due and not await self._may_run(holder):
                 current = await self._take_off(vgpu.metadata.name, holder)
                 self._events.node_lost(vgpu, holder)
-        return current, True
+        return current, True, wait
+
+    def _wait(self, vgpu: VGPU) -> RequeueAfter | None:
+        """What is left of the time that parts without a pod are let be; None when it is over."""
+        uid = vgpu.metadata.uid
+        if all(holder.pod_uid for holder in vgpu.status.holders):
+            self._since.pop(uid, None)
+            return None
+        now = asyncio.get_running_loop().time()
+        left = self._since.setdefault(uid, now) + GRACE - now
+        return RequeueAfter(left) if left > 0 else None
 
     async def _is_gone(self, node: str) -> bool:
         if self._nodes.get(node) is not None:
@@ -63,7 +86,10 @@ class LostNodes:
             pod = await self._api.get(cluster.PODS, holder.name, holder.namespace)
         except NotFoundError:
             return False
-        return pod.metadata.uid == holder.pod_uid and not pod.terminal
+        uid = pod.metadata.uid
+        if holder.pod_uid:
+            return uid == holder.pod_uid and not pod.terminal
+        return holder.demand == uid or owned_by(pod, holder.demand)
 
     async def _take_off(self, gpuid: str, holder: Holder) -> VGPU | None:
         def operations(vgpu: VGPU) -> list[holders.Operation] | None:

@@ -46,9 +46,9 @@ class VGPULife:
         vgpu = self._pool.get(key.name)
         if vgpu is not None:
             vgpu = await self._release.orphans(vgpu)
-        idle, lost = None, False
+        idle, lost, held = None, False, None
         if vgpu is not None:
-            vgpu, lost = await self._lost_nodes.release(vgpu)
+            vgpu, lost, held = await self._lost_nodes.release(vgpu)
         if vgpu is not None:
             vgpu, idle = await self._release.idle(vgpu, keep=not lost)
         if vgpu is None:
@@ -57,7 +57,7 @@ class VGPULife:
         if vgpu.status.phase == DELETING:
             return await self._dismantle.down(vgpu)
         if lost:
-            return idle
+            return idle or held
         placeholder = await self._placeholders.ensure(vgpu)
         await activate(self._pool, vgpu, self._events)
         return min(
