@@ -69,7 +69,7 @@ def devices_program(  # noqa: PLR0913 - what it is told
     asked.store.add_index(_BY_GPUID, lambda raw: sharepods.gpuids(sharepods.view(raw)))
     events, metrics = Events(recorder), Metrics(program.registry)
     placeholders = Placeholders(api, inventory, placeholder_image, events, metrics)
-    waiting = Waiting()
+    waiting: Waiting[Key] = Waiting()
     of_vgpus = VGPULife(
         pool=inventory.pool,
         release=Release(api, inventory, asked.store, events, metrics),
@@ -119,7 +119,7 @@ class _Wakes:
         waiting: SharePods for which a GPU given by name has no room.
     """
 
-    def __init__(self, asked: Store[Raw], pool: Pool, waiting: Waiting) -> None:
+    def __init__(self, asked: Store[Raw], pool: Pool, waiting: Waiting[Key]) -> None:
         self._asked = asked
         self._pool = pool
         self._waiting = waiting

@@ -51,7 +51,7 @@ class SharePodLife:
         api: Api,
         asked: Store[Raw],
         inventory: Inventory,
-        waiting: Waiting,
+        waiting: Waiting[Key],
         reserve: Reserve,
         pods: Pods,
         placeholders: Placeholders,
@@ -130,7 +130,8 @@ class SharePodLife:
                 return None
             refusal = await self._reserve.take(sharepod, demand, gpuid)
             if refusal is not None:
-                self._waiting.add(sharepod)
+                metadata = sharepod.metadata
+                self._waiting.add(metadata.key, metadata.creation_timestamp or "")
                 return refusal
         for vgpu in self._vgpus(gpuids):
             holder = holder_of(vgpu, sharepod.metadata.uid)

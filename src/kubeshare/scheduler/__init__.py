@@ -4,11 +4,12 @@ The way of one SharePod through this package:
 
 * ``eligibility``: the nodes that it may go to at all.
 * ``decide``: the core's answer, from the cluster as it is now.
-* ``bind``: the part of the GPU is taken first, then the SharePod is told: whoever
-  is killed in between finds its part again, and a GPU is never promised twice.
+* The part of the GPU is taken first, then the SharePod is told: whoever is killed in
+  between finds its part again, and a GPU is never promised twice.
 * What did not fit is tried again when something changes, oldest first.
-* ``status``: the condition ``Scheduled`` and the events say all of that.
+* ``status``, ``events``: a condition and events say all of that.
 
+``asker`` says what the steps know of whoever asks; ``sharepods`` is one kind.
 ``controller`` puts the steps in order, ``program`` the program together. Sched and
 the device manager meet only in the API: anyone may decide instead, by writing
 ``spec.gpu.id`` and ``spec.nodeName``.

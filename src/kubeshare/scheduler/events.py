@@ -1,16 +1,16 @@
-"""The scheduler's events: what a person sees under ``kubectl describe sharepod``."""
+"""The scheduler's events: what a person sees under ``kubectl describe``."""
 
 from collections.abc import Sequence
 
-from kubeshare.api.v1 import SHAREPODS, SharePod
 from kubeshare.core.explain import Change
-from kubeshare.kube.events import NORMAL, NOTE_LIMIT, WARNING, EventRecorder, cut, reference
+from kubeshare.kube.events import NORMAL, NOTE_LIMIT, WARNING, EventRecorder, cut
+from kubeshare.scheduler.asker import Asker
 
 _ACTION = "Scheduling"
 
 
 class Events:
-    """Tells what became of SharePods.
+    """Tells what became of askers.
 
     Args:
         recorder: writes the events.
@@ -19,19 +19,17 @@ class Events:
     def __init__(self, recorder: EventRecorder) -> None:
         self._recorder = recorder
 
-    def bound(self, sharepod: SharePod, node: str, gpuids: Sequence[str], *, new: bool) -> None:
-        """A part of a GPU is taken, and the SharePod says so."""
+    def bound(self, asker: Asker, node: str, gpuids: Sequence[str], *, new: bool) -> None:
+        """A part of a GPU is taken, and the asker says so."""
         made = "new " if new else ""
         note = f"{made}vGPU {', '.join(gpuids)} on node {node}"
-        self._emit(sharepod, "Bound", note)
+        self._emit(asker, "Bound", note)
 
-    def waits(
-        self, sharepod: SharePod, reason: str, message: str, change: Change | None = None
-    ) -> None:
+    def waits(self, asker: Asker, reason: str, message: str, change: Change | None = None) -> None:
         """Nothing fits; the message says why for each GPU.
 
         Args:
-            sharepod: that waits.
+            asker: that waits.
             reason: in a word.
             message: why, for each GPU.
             change: what would let it in, where that is known.
@@ -40,12 +38,12 @@ class Events:
         then += ". It is tried again when something changes"
         # A long list of GPUs must not push out what would help.
         room = NOTE_LIMIT - len(then.encode())
-        self._emit(sharepod, reason, cut(message, room) + then, WARNING)
+        self._emit(asker, reason, cut(message, room) + then, WARNING)
 
-    def invalid(self, sharepod: SharePod, field: str, message: str) -> None:
+    def invalid(self, asker: Asker, field: str, message: str) -> None:
         """A value is not acceptable."""
-        note = f"{field}: {message}. Correct it and apply the SharePod again"
-        self._emit(sharepod, "Invalid", note, WARNING)
+        note = f"{field}: {message}. Correct it and apply the {asker.key.kind} again"
+        self._emit(asker, "Invalid", note, WARNING)
 
-    def _emit(self, sharepod: SharePod, reason: str, note: str, kind: str = NORMAL) -> None:
-        self._recorder.emit(reference(SHAREPODS, sharepod), reason, _ACTION, note, type=kind)
+    def _emit(self, asker: Asker, reason: str, note: str, kind: str = NORMAL) -> None:
+        self._recorder.emit(asker.reference, reason, _ACTION, note, type=kind)

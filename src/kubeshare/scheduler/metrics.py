@@ -3,6 +3,7 @@
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from kubeshare.api.waiting import Waiting
+from kubeshare.scheduler.asker import AskerKey
 
 
 class Metrics:
@@ -16,7 +17,7 @@ class Metrics:
         decisions: by ``outcome``: bound, pending, rejected, invalid, stale.
     """
 
-    def __init__(self, registry: CollectorRegistry, waiting: Waiting) -> None:
+    def __init__(self, registry: CollectorRegistry, waiting: Waiting[AskerKey]) -> None:
         self.decisions = Counter(
             "kubeshare_scheduler_decisions",
             "Decisions about SharePods",
@@ -24,5 +25,7 @@ class Metrics:
             registry=registry,
         )
         Gauge(
-            "kubeshare_scheduler_waiting", "SharePods that wait for room", registry=registry
+            "kubeshare_scheduler_waiting",
+            "Those that wait for room",
+            registry=registry,
         ).set_function(waiting.__len__)

@@ -1,4 +1,4 @@
-"""The scheduler put together: what it watches, and what wakes which SharePod."""
+"""The scheduler put together: what it watches, and what wakes which asker."""
 
 from collections.abc import Callable, Iterable
 from datetime import datetime
@@ -12,17 +12,18 @@ from kubeshare.api.watched import watch
 from kubeshare.core.policies import Policy
 from kubeshare.kube.api import Api
 from kubeshare.kube.clock import utc_now
-from kubeshare.kube.controller import Controller, own_key
+from kubeshare.kube.controller import Controller
 from kubeshare.kube.events import EventRecorder
 from kubeshare.kube.lease import LeaseElector
-from kubeshare.kube.meta import Key
 from kubeshare.kube.runtime import Program
 from kubeshare.kube.store import Change
-from kubeshare.scheduler.bind import Binder
+from kubeshare.scheduler import sharepods
+from kubeshare.scheduler.asker import AskerKey
 from kubeshare.scheduler.controller import Scheduler
 from kubeshare.scheduler.eligibility import Eligibility
 from kubeshare.scheduler.events import Events
 from kubeshare.scheduler.metrics import Metrics
+from kubeshare.scheduler.sharepods import SharePods
 from kubeshare.scheduler.status import Status
 
 NAME: Final = "kubeshare-scheduler"
@@ -54,25 +55,24 @@ def scheduler_program(  # noqa: PLR0913 - what it is told
     elector = LeaseElector(api, NAMESPACE, NAME, instance) if elect else None
     program = Program(NAME, api, elector=elector, recorder=recorder, port=port)
     watched = watch(program, api, MANAGER_SCHEDULER, recorder, built)
-    known = Latest(watched.sharepods)
-    waiting = Waiting()
+    status = Status(api, wall_clock)
+    of_sharepods = SharePods(api, Latest(watched.sharepods), status)
+    waiting: Waiting[AskerKey] = Waiting()
     scheduler = Scheduler(
         policy=policy,
         inventory=watched.inventory,
         eligibility=Eligibility(watched.nodes),
-        known=known,
+        kinds={sharepods.KIND: of_sharepods},
         waiting=waiting,
-        binder=Binder(api, known),
-        status=Status(api, known, wall_clock),
         events=Events(recorder),
         metrics=Metrics(program.registry, waiting),
     )
 
-    def all_waiting(_: object) -> Iterable[Key]:
+    def all_waiting(_: object) -> Iterable[AskerKey]:
         return waiting.oldest_first()
 
-    controller: Controller[Key] = Controller("scheduler", scheduler.reconcile, workers=1)
-    controller.watch(watched.sharepods, own_key)
+    controller: Controller[AskerKey] = Controller("scheduler", scheduler.reconcile, workers=1)
+    controller.watch(watched.sharepods, of_sharepods.keys)
     controller.watch(watched.vgpus, all_waiting)
     controller.watch(watched.gpunodes, all_waiting)
     controller.watch(watched.nodes, all_waiting, when=_node_differs)

@@ -1,17 +1,14 @@
-"""The condition ``Scheduled`` of a SharePod: this program's only word in its status."""
+"""The condition by which the scheduler says what it has decided: its only word in a status."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime
 
-from kubeshare.api.latest import Latest
-from kubeshare.api.names import CONDITION_SCHEDULED, MANAGER_SCHEDULER
-from kubeshare.api.reasons import Reason
-from kubeshare.api.v1 import SHAREPODS, SharePod
+from kubeshare.api.names import MANAGER_SCHEDULER
 from kubeshare.kube.api import Api
 from kubeshare.kube.conditions import find_condition, set_condition, to_raw
 from kubeshare.kube.errors import NotFoundError
-from kubeshare.kube.meta import Condition
-from kubeshare.kube.resources import Raw
+from kubeshare.kube.meta import Condition, ObjectMeta
+from kubeshare.kube.resources import Raw, Resource
 
 
 class Status:
@@ -19,52 +16,44 @@ class Status:
 
     Args:
         api: where to write.
-        sharepods: told what was written.
         wall_clock: the times that people read.
     """
 
-    def __init__(
-        self, api: Api, sharepods: Latest[Raw], wall_clock: Callable[[], datetime]
-    ) -> None:
+    def __init__(self, api: Api, wall_clock: Callable[[], datetime]) -> None:
         self._api = api
-        self._sharepods = sharepods
         self._wall_clock = wall_clock
 
-    async def scheduled(
-        self, sharepod: SharePod, status: str, reason: Reason, message: str
-    ) -> bool:
+    async def write(
+        self,
+        resource: Resource[Raw],
+        metadata: ObjectMeta,
+        present: Sequence[Condition],
+        condition: Condition,
+    ) -> Raw | None:
         """Set the condition.
 
         Args:
-            sharepod: as last read.
-            status: ``True`` or ``False``.
-            reason: in a word.
-            message: a sentence for people.
+            resource: the kind of object.
+            metadata: the object's.
+            present: its conditions, as last read.
+            condition: what it is to say.
 
         Returns:
-            Whether it was news, and written.
+            the object as it is then; None when that was no news, or the object is gone.
         """
-        condition = Condition(
-            type=CONDITION_SCHEDULED,
-            status=status,
-            reason=reason,
-            message=message,
-            observed_generation=sharepod.metadata.generation,
-        )
-        mine = find_condition(sharepod.status.conditions, CONDITION_SCHEDULED)
+        mine = find_condition(present, condition.type)
         conditions, changed = set_condition(
             (mine,) if mine else (), condition, self._wall_clock(), message_counts=True
         )
         if not changed:
-            return False
-        metadata = sharepod.metadata
+            return None
         body = {
             "metadata": {"name": metadata.name, "uid": metadata.uid},
             "status": {"conditions": to_raw(conditions)},
         }
         try:
-            answer = await self._api.apply(
-                SHAREPODS,
+            return await self._api.apply(
+                resource,
                 body,
                 metadata.namespace,
                 field_manager=MANAGER_SCHEDULER,
@@ -72,6 +61,4 @@ class Status:
                 subresource="status",
             )
         except NotFoundError:
-            return False
-        self._sharepods.put(answer)
-        return True
+            return None

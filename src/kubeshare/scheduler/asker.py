@@ -1,0 +1,125 @@
+"""Who asks for a part of a GPU: what the scheduler knows of an object of any kind.
+
+``controller`` decides about askers and knows no kind of them. A kind is one module
+beside this one (``sharepods``) with two small classes:
+
+* an :class:`Asker`: one object as it was read, with what it asks for, where it may go,
+  and how it is told what was decided;
+* a :class:`Kind`, which finds them by name.
+
+For another kind write these two, and add them in ``program``: to the kinds, with a watch
+that queues an :class:`AskerKey` for each of its objects. Whatever the kind, its demand's
+uid is the object's own, and its holder has the object's namespace and name.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, Protocol, Self
+
+from kubeshare.api.reasons import Reason
+from kubeshare.core.demand import Demand
+from kubeshare.kube.events import ObjectReference
+from kubeshare.kube.meta import Key
+
+
+class AskerKey(NamedTuple):
+    """An object that asks, by its kind and its name: a SharePod's pod may be its namesake."""
+
+    kind: str
+    key: Key
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.key}"
+
+
+class Asker(Protocol):
+    """One object that asks for a part of a GPU, as it was read."""
+
+    @property
+    def key(self) -> AskerKey:
+        """Its kind and name."""
+        ...
+
+    @property
+    def uid(self) -> str:
+        """Of the object, and of its demand."""
+        ...
+
+    @property
+    def created(self) -> str:
+        """When, as RFC 3339: the oldest of those that wait is tried first."""
+        ...
+
+    @property
+    def reference(self) -> ObjectReference:
+        """What events about it name."""
+        ...
+
+    @property
+    def over(self) -> bool:
+        """It is going, or has ended: nothing is decided about it any more."""
+        ...
+
+    @property
+    def decided(self) -> bool:
+        """Its GPUs and its node are known, whoever has chosen them."""
+        ...
+
+    @property
+    def gpuids(self) -> tuple[str, ...]:
+        """The GPUs that it names, chosen by its author or by a decision."""
+        ...
+
+    @property
+    def pod_spec(self) -> Mapping[str, Any]:
+        """What its pod needs of a node besides the GPU."""
+        ...
+
+    def demand(self) -> Demand | None:
+        """What it asks for; None when that is nothing of a GPU.
+
+        Raises:
+            InvalidValueError: a value is not acceptable.
+        """
+        ...
+
+    async def refresh(self) -> Self | None:
+        """Read it from the API server; None when it, or its name, is another's now."""
+        ...
+
+    async def bind(self, node: str, gpuids: Sequence[str]) -> Self:
+        """Tell it a decision, unless it has changed since it was read.
+
+        Args:
+            node: the node of the GPUs.
+            gpuids: the vGPUs of which it holds a part, sorted.
+
+        Returns:
+            it, as it is now.
+
+        Raises:
+            ConflictError: it has changed meanwhile.
+            NotFoundError: it is gone.
+            InvalidError: the API server does not take the decision; the message says why.
+            ApiError: any other refusal.
+        """
+        ...
+
+    async def confirm(self) -> None:
+        """Have its condition say that there is a decision, whoever made it."""
+        ...
+
+    async def tell(self, reason: Reason, message: str) -> bool:
+        """Have its condition say that there is none.
+
+        Returns:
+            Whether that was news, and written.
+        """
+        ...
+
+
+class Kind(Protocol):
+    """All askers of a kind."""
+
+    def get(self, key: Key) -> Asker | None:
+        """The one of that name, as last seen or last written by this program, or None."""
+        ...

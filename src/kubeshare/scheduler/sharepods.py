@@ -1,0 +1,160 @@
+"""SharePods ask: the decision is written into their spec, the condition into their status.
+
+The part of the GPU has been taken before: *reserve, then decide*. Whoever is
+killed between the two finds the part again by the demand's uid.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Final
+
+from kubeshare.api import sharepods
+from kubeshare.api.latest import Latest
+from kubeshare.api.names import CONDITION_SCHEDULED, MANAGER_SCHEDULER
+from kubeshare.api.reasons import Reason
+from kubeshare.api.v1 import SHAREPODS, SharePod
+from kubeshare.core.demand import Demand
+from kubeshare.dialects.sharepod import demand_of
+from kubeshare.kube.api import Api
+from kubeshare.kube.errors import NotFoundError
+from kubeshare.kube.events import ObjectReference, reference
+from kubeshare.kube.meta import Condition, Key
+from kubeshare.kube.resources import Raw
+from kubeshare.scheduler.asker import AskerKey
+from kubeshare.scheduler.status import Status
+
+KIND: Final = SHAREPODS.kind
+
+
+class SharePods:
+    """The SharePods.
+
+    Args:
+        api: where they are.
+        known: those that there are; told what is written.
+        status: writes their condition.
+    """
+
+    def __init__(self, api: Api, known: Latest[Raw], status: Status) -> None:
+        self.api = api
+        self.known = known
+        self.status = status
+
+    def get(self, key: Key) -> "_AskingSharePod | None":
+        """The SharePod of that name, as last seen or written."""
+        raw = self.known.get(key)
+        return _AskingSharePod(self, raw) if raw is not None else None
+
+    @staticmethod
+    def keys(raw: Raw) -> list[AskerKey]:
+        """The key of a SharePod that was seen."""
+        return [AskerKey(KIND, sharepods.view(raw).metadata.key)]
+
+
+@dataclass(frozen=True)
+class _AskingSharePod:
+    """One SharePod as it was read (see :class:`kubeshare.scheduler.asker.Asker`)."""
+
+    kind: SharePods
+    raw: Raw
+
+    @cached_property
+    def seen(self) -> SharePod:
+        """The narrow struct of it."""
+        return sharepods.view(self.raw)
+
+    @property
+    def key(self) -> AskerKey:
+        return AskerKey(KIND, self.seen.metadata.key)
+
+    @property
+    def uid(self) -> str:
+        return self.seen.metadata.uid
+
+    @property
+    def created(self) -> str:
+        return self.seen.metadata.creation_timestamp or ""
+
+    @property
+    def reference(self) -> ObjectReference:
+        return reference(SHAREPODS, self.seen)
+
+    @property
+    def over(self) -> bool:
+        return sharepods.going(self.seen) or sharepods.finished(self.seen)
+
+    @property
+    def decided(self) -> bool:
+        return sharepods.decided(self.seen)
+
+    @property
+    def gpuids(self) -> tuple[str, ...]:
+        return sharepods.gpuids(self.seen)
+
+    @property
+    def pod_spec(self) -> Mapping[str, Any]:
+        spec: Mapping[str, Any] = self.raw["spec"]
+        return spec
+
+    def demand(self) -> Demand | None:
+        return demand_of(self.raw)
+
+    async def refresh(self) -> "_AskingSharePod | None":
+        metadata = self.seen.metadata
+        try:
+            live = await self.kind.api.get(SHAREPODS, metadata.name, metadata.namespace)
+        except NotFoundError:
+            self.kind.known.forget(metadata.key)
+            return None
+        self.kind.known.put(live)
+        now = _AskingSharePod(self.kind, live)
+        return now if now.uid == self.uid else None
+
+    async def bind(self, node: str, gpuids: Sequence[str]) -> "_AskingSharePod":
+        metadata = self.seen.metadata
+        answer = await self.kind.api.json_patch(
+            SHAREPODS,
+            metadata.name,
+            self._decision(node, gpuids),
+            metadata.namespace,
+            field_manager=MANAGER_SCHEDULER,
+        )
+        self.kind.known.put(answer)
+        return _AskingSharePod(self.kind, answer)
+
+    async def confirm(self) -> None:
+        place = f"vGPU {', '.join(self.gpuids)} on node {self.seen.spec.node_name}"
+        if self.seen.spec.gpu.attempt:
+            await self._condition("True", Reason.BOUND, place)
+        else:
+            await self._condition("True", Reason.GIVEN, f"given by its author: {place}")
+
+    async def tell(self, reason: Reason, message: str) -> bool:
+        return await self._condition("False", reason, message)
+
+    def _decision(self, node: str, gpuids: Sequence[str]) -> list[dict[str, Any]]:
+        decision: dict[str, Any] = {"attempt": self.seen.spec.gpu.attempt + 1}
+        decision |= {"id": gpuids[0]} if len(gpuids) == 1 else {"ids": list(gpuids)}
+        gpu = (self.raw["spec"].get("gpu") or {}) | decision
+        version = self.seen.metadata.resource_version
+        return [
+            {"op": "test", "path": "/metadata/resourceVersion", "value": version},
+            {"op": "add", "path": "/spec/nodeName", "value": node},
+            {"op": "add", "path": "/spec/gpu", "value": gpu},
+        ]
+
+    async def _condition(self, status: str, reason: Reason, message: str) -> bool:
+        condition = Condition(
+            type=CONDITION_SCHEDULED,
+            status=status,
+            reason=reason,
+            message=message,
+            observed_generation=self.seen.metadata.generation,
+        )
+        answer = await self.kind.status.write(
+            SHAREPODS, self.seen.metadata, self.seen.status.conditions, condition
+        )
+        if answer is not None:
+            self.kind.known.put(answer)
+        return answer is not None
