@@ -11,7 +11,7 @@ import msgspec
 
 from kubeshare.api.cluster import TERMINAL_PHASES
 from kubeshare.api.v1 import SharePod
-from kubeshare.dialects.sharepod import ANNOTATIONS
+from kubeshare.dialects.spellings import ANNOTATIONS
 
 
 def view(raw: Mapping[str, Any]) -> SharePod:

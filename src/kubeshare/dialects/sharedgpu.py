@@ -1,7 +1,6 @@
 """KubeShare's second version: ``sharedgpu/…`` labels of plain pods.
 
-No door places plain pods yet: this reads the labels for tests and for the doors to
-come, and nothing that is read here is carried out on a cluster. Where the published
+The door is that of all plain pods (:mod:`kubeshare.dialects.pod`). Where the published
 code let a manifest through that could never run as it says, the pod is refused by the
 name of the label.
 """
@@ -15,7 +14,7 @@ from kubeshare.core.demand import Demand
 from kubeshare.core.errors import InvalidValueError
 from kubeshare.core.units import MICROS, Memory, parse_count, parse_gpus
 from kubeshare.dialects.amounts import Amounts
-from kubeshare.dialects.sharepod import MAX_COUNT
+from kubeshare.dialects.spellings import MAX_COUNT
 
 LIMIT: Final = "sharedgpu/gpu_limit"
 REQUEST: Final = "sharedgpu/gpu_request"

@@ -1,0 +1,206 @@
+"""The fields of a share, each in either of two spellings, and the demand that they make.
+
+``spec.gpu`` of a SharePod and the ``kubeshare.nthu/…`` annotations of a pod are the one,
+the published ``kubeshare/…`` annotations the other. Either may be used for each field,
+or both with the same value. The API server's policies refuse what is wrong long before;
+this is the last check, on which nothing of the cluster's configuration has a say.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from kubeshare.core.demand import Demand
+from kubeshare.core.errors import InvalidValueError
+from kubeshare.core.units import MICROS, Memory, parse_memory, parse_share
+
+ANNOTATIONS: Final[Mapping[str, str]] = {  # field -> published annotation
+    "request": "kubeshare/gpu_request",
+    "limit": "kubeshare/gpu_limit",
+    "memory": "kubeshare/gpu_mem",
+    "affinity": "kubeshare/sched_affinity",
+    "antiAffinity": "kubeshare/sched_anti-affinity",
+    "exclusion": "kubeshare/sched_exclusion",
+    "id": "kubeshare/GPUID",
+}
+AMOUNTS: Final = ("request", "limit", "memory")
+
+MAX_LABEL: Final = 253
+MAX_COUNT: Final = 16
+
+# A GPUID names an object and a pod and is a label's value.
+_ID = re.compile(r"[a-z0-9]([-a-z0-9]{0,48}[a-z0-9])?")
+
+Value = TypeVar("Value")
+
+
+class Asker(msgspec.Struct, frozen=True, kw_only=True):
+    """The object that asks: what is read of its metadata."""
+
+    uid: str
+    name: str
+    namespace: str
+
+    @classmethod
+    def of(cls, metadata: Mapping[str, Any]) -> "Asker":
+        """The asker of that metadata; before it has a uid, its name stands in for one."""
+        name, namespace = str(metadata.get("name", "")), str(metadata.get("namespace", ""))
+        uid = metadata.get("uid") or f"{namespace}/{name}"
+        return cls(uid=uid, name=name, namespace=namespace)
+
+
+class Spellings:
+    """The two places in which an object's fields are written.
+
+    Args:
+        fields: field → value, in our own spelling.
+        prefix: what comes before a field's name in it.
+        annotations: the published ones are looked for here.
+
+    Attributes:
+        written: field → the name by which the object writes it.
+    """
+
+    def __init__(
+        self, fields: Mapping[str, Any], prefix: str, annotations: Mapping[str, Any]
+    ) -> None:
+        self.fields = fields
+        self.annotations = annotations
+        self.written: dict[str, str] = {}
+        self._prefix = prefix
+
+    def published(self) -> bool:
+        """Whether the published annotations ask; labels alone ask for nothing there."""
+        return bool(self.annotations.keys() & {ANNOTATIONS[field] for field in (*AMOUNTS, "id")})
+
+    def check_amounts_come_together(self, *, needed: bool) -> None:
+        """The three published amounts are given together.
+
+        Args:
+            needed: whether they must be given, since nothing else asks.
+
+        Raises:
+            InvalidValueError: one of them is missing.
+        """
+        keys = [ANNOTATIONS[field] for field in AMOUNTS]
+        missing = [key for key in keys if key not in self.annotations]
+        if missing and (needed or len(missing) < len(keys)):
+            together = ", ".join(keys)
+            raise InvalidValueError(
+                missing[0], f"{' and '.join(missing)} missing: {together} are given together"
+            )
+
+    def read(self, field: str, parse: Callable[[object, str], Value]) -> Value | None:
+        """A field from either spelling; None where neither has it.
+
+        Raises:
+            InvalidValueError: it is not acceptable, or the two differ.
+        """
+        name, key = self._prefix + field, ANNOTATIONS.get(field, "")
+        new = parse(self.fields[field], name) if field in self.fields else None
+        old = parse(self.annotations[key], key) if key in self.annotations else None
+        if new is None:
+            self.written[field] = key if old is not None else name
+            return old
+        if old is not None and old != new:
+            here, there = self.fields[field], self.annotations[key]
+            raise InvalidValueError(
+                name, f"{here} differs from {there} in {key}: give one, or the same value"
+            )
+        self.written[field] = name
+        return new
+
+    def demand(
+        self, asker: Asker, *, nodes: frozenset[str] | None = None, attempt: int = 0
+    ) -> Demand:
+        """The demand that the fields make, with the defaults that all doors share.
+
+        Args:
+            asker: who asks.
+            nodes: those that it may go to; None for all.
+            attempt: how often it has been decided about before.
+
+        Raises:
+            InvalidValueError: a value is not acceptable, under the name by which it is written.
+        """
+        request = self.read("request", parse_share) or 0
+        limit = self.read("limit", parse_share)
+        memory = self.read("memory", parse_memory)
+        try:
+            return Demand(
+                uid=asker.uid,
+                name=asker.name,
+                namespace=asker.namespace,
+                request=request,
+                limit=MICROS if limit is None else limit,
+                memory=Memory(micros=request) if memory is None else memory,
+                affinity=self.read("affinity", read_label) or "",
+                anti_affinity=self.read("antiAffinity", read_label) or "",
+                exclusion=self.read("exclusion", read_label) or "",
+                device_id=self.read("id", read_gpuid) or "",
+                count=self.read("count", read_count) or 1,
+                model=self.read("model", read_label) or "",
+                nodes=nodes,
+                attempt=attempt,
+            )
+        except InvalidValueError as error:
+            # The core knows its own names of the fields; people know those that they wrote.
+            raise error.under(self.written.get(error.field, error.field)) from None
+
+
+def mapping(value: object, name: str) -> Mapping[str, Any]:
+    """A mapping that may be absent.
+
+    Raises:
+        InvalidValueError: it is something else.
+    """
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping):
+        raise InvalidValueError(name, "is not a mapping")
+    return value
+
+
+def present(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Those that say something: empty text and empty lists are absent."""
+    return {key: value for key, value in fields.items() if value not in (None, "", [])}
+
+
+def read_label(value: object, name: str) -> str:
+    """Text of a bounded length.
+
+    Raises:
+        InvalidValueError: it is no such text.
+    """
+    if not isinstance(value, str):
+        raise InvalidValueError(name, f"{value!r} is not text")
+    if len(value) > MAX_LABEL:
+        raise InvalidValueError(name, f"is longer than {MAX_LABEL} characters")
+    return value
+
+
+def read_gpuid(value: object, name: str) -> str:
+    """The name of a vGPU.
+
+    Raises:
+        InvalidValueError: it is no such name.
+    """
+    if not isinstance(value, str) or not _ID.fullmatch(value):
+        raise InvalidValueError(
+            name, f"{value!r} is not 1 to 50 lower-case letters, digits or dashes between them"
+        )
+    return value
+
+
+def read_count(value: object, name: str) -> int:
+    """A number of GPUs; an annotation has it as text.
+
+    Raises:
+        InvalidValueError: it is no such number.
+    """
+    number = int(value) if isinstance(value, str) and value.isdecimal() else value
+    if isinstance(number, bool) or not isinstance(number, int) or not 1 <= number <= MAX_COUNT:
+        raise InvalidValueError(name, f"{value!r} is not a number of GPUs from 1 to {MAX_COUNT}")
+    return number

@@ -1,0 +1,123 @@
+"""Plain pods become demands, in each of three spellings."""
+
+from typing import Any
+
+import pytest
+
+from kubeshare.core.demand import Demand, Memory
+from kubeshare.core.errors import InvalidValueError
+from kubeshare.core.units import GI, MICROS
+from kubeshare.dialects.pod import demand_of
+
+PUBLISHED = {
+    "kubeshare/gpu_request": "0.3",
+    "kubeshare/gpu_limit": "0.6",
+    "kubeshare/gpu_mem": "1073741824",
+}
+
+
+def a_pod(annotations: dict[str, str] | None = None, **labels: str) -> dict[str, Any]:
+    metadata = {"name": "a", "namespace": "team", "uid": "1-2", "annotations": annotations}
+    spelled = {f"sharedgpu/{key}": value for key, value in labels.items()}
+    return {"metadata": {**metadata, "labels": spelled}, "spec": {"containers": []}}
+
+
+def ours(**fields: str) -> dict[str, str]:
+    return {f"kubeshare.nthu/{field}": value for field, value in fields.items()}
+
+
+def the_demand(pod: dict[str, Any]) -> Demand:
+    demand = demand_of(pod)
+    assert demand is not None
+    return demand
+
+
+def refusal(pod: dict[str, Any]) -> InvalidValueError:
+    with pytest.raises(InvalidValueError) as caught:
+        demand_of(pod)
+    return caught.value
+
+
+def test_every_annotation_is_read() -> None:
+    annotations = ours(
+        request="0.3",
+        limit="600m",
+        memory="1Gi",
+        affinity="red",
+        antiAffinity="green",
+        exclusion="blue",
+        model="V100",
+        count="2",
+    )
+    assert the_demand(a_pod(annotations)) == Demand(
+        uid="1-2",
+        name="a",
+        namespace="team",
+        request=300_000,
+        limit=600_000,
+        memory=Memory(bytes=GI),
+        affinity="red",
+        anti_affinity="green",
+        exclusion="blue",
+        model="V100",
+        count=2,
+    )
+
+
+def test_the_published_annotations_and_ours_say_the_same() -> None:
+    expected = the_demand(a_pod(PUBLISHED))
+    assert expected == the_demand(a_pod(ours(request="0.3", limit="0.6", memory="1Gi")))
+    assert expected == the_demand(a_pod(PUBLISHED | ours(request="0.30")))
+
+
+def test_the_labels_of_the_second_version_ask_too() -> None:
+    demand = the_demand(a_pod(gpu_request="0.3", gpu_limit="0.6", gpu_mem="1073741824"))
+    assert demand == the_demand(a_pod(PUBLISHED))
+
+
+def test_memory_follows_the_request_and_the_limit_is_the_whole_gpu_by_default() -> None:
+    demand = the_demand(a_pod(ours(request="0.3")))
+    assert (demand.limit, demand.memory) == (MICROS, Memory(micros=300_000))
+
+
+def test_memory_alone_is_enough() -> None:
+    demand = the_demand(a_pod(ours(memory="4Gi")))
+    assert (demand.request, demand.memory) == (0, Memory(bytes=4 * GI))
+
+
+@pytest.mark.parametrize(
+    "pod",
+    [
+        a_pod(),
+        a_pod({"kubeshare/sched_affinity": "red"}),
+        a_pod(ours(affinity="red", model="V100")),
+        a_pod(ours(request="")),
+        a_pod(gpu_limit="0"),
+        {},
+    ],
+)
+def test_a_pod_that_asks_for_nothing_is_nobodys_business(pod: dict[str, Any]) -> None:
+    assert demand_of(pod) is None
+
+
+@pytest.mark.parametrize(
+    ("pod", "field", "words"),
+    [
+        (a_pod(ours(request="1.5")), "kubeshare.nthu/request", "more than 1"),
+        (a_pod(ours(request="nan")), "kubeshare.nthu/request", "not a number"),
+        (a_pod(ours(request="0.6", limit="0.5")), "kubeshare.nthu/request", "more than the limit"),
+        (a_pod(ours(request="0.6", count="two")), "kubeshare.nthu/count", "not a number of GPUs"),
+        (a_pod(ours(memory="-1")), "kubeshare.nthu/memory", "negative"),
+        (a_pod(ours(memory="1Gi", id="Upper")), "kubeshare.nthu/id", "lower-case"),
+        (a_pod(PUBLISHED | ours(request="0.2")), "kubeshare.nthu/request", "differs from 0.3"),
+        (a_pod({"kubeshare/gpu_request": "0.3"}), "kubeshare/gpu_limit", "given together"),
+        (a_pod(gpu_mem="1"), "sharedgpu/gpu_limit", "missing"),
+        (a_pod(ours(request="0.2"), gpu_limit="0.5"), "sharedgpu/gpu_limit", "give one of them"),
+    ],
+)
+def test_a_bad_value_is_refused_by_the_name_that_its_author_knows(
+    pod: dict[str, Any], field: str, words: str
+) -> None:
+    error = refusal(pod)
+    assert error.field == field
+    assert words in error.message
