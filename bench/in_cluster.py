@@ -18,6 +18,7 @@ from bench.report import line, median
 from kube_fake import FakeApiServer
 from kubeshare.api import cluster as objects
 from kubeshare.api import ledger, v1
+from kubeshare.api.eligibility import Eligibility, eligible
 from kubeshare.api.kept import KeptLedger
 from kubeshare.api.names import (
     LABEL_ROLE,
@@ -33,7 +34,6 @@ from kubeshare.core.policies import policy
 from kubeshare.kube.meta import Condition, ObjectMeta
 from kubeshare.kube.reflector import Reflector
 from kubeshare.scheduler.decide import decide
-from kubeshare.scheduler.eligibility import Eligibility, eligible
 
 SIZES = (1_000, 10_000)
 

@@ -21,8 +21,8 @@ RESERVATION = Terms(keep=FOREVER)
 HYBRID = Terms(keep=300.0, minimum=1)
 
 
-def idle(*ids: str, **more: float) -> tuple[Idle, ...]:
-    return tuple(Idle(id=gpuid, **more) for gpuid in ids)
+def idle(*ids: str, seconds: float = 0.0, not_before: float = 0.0) -> tuple[Idle, ...]:
+    return tuple(Idle(id=gpuid, seconds=seconds, not_before=not_before) for gpuid in ids)
 
 
 def test_on_demand_an_idle_one_goes_at_once() -> None:

@@ -13,6 +13,7 @@ import click
 import msgspec
 
 from kubeshare.api import cluster, ledger
+from kubeshare.api.eligibility import Eligible, eligible
 from kubeshare.api.v1 import GPUNODES, SHAREPODS, VGPU, VGPUS, GPUNode
 from kubeshare.cli.telling import as_fields, as_lines
 from kubeshare.core.decision import Decision
@@ -26,7 +27,6 @@ from kubeshare.dialects.sharepod import demand_of
 from kubeshare.kube.errors import NotFoundError
 from kubeshare.kube.resources import PODS
 from kubeshare.scheduler.decide import change_that_helps, decide
-from kubeshare.scheduler.eligibility import Eligible, eligible
 
 if TYPE_CHECKING:
     from kubeshare.kube.api import Api

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Final
 
+from kubeshare.api.eligibility import Eligibility
 from kubeshare.api.inventory import Inventory
 from kubeshare.api.pool import StaleDecisionError, holder_of
 from kubeshare.api.reasons import Reason
@@ -23,7 +24,6 @@ from kubeshare.core.policies import Policy
 from kubeshare.kube.errors import ConflictError, InvalidError, NotFoundError
 from kubeshare.scheduler.asker import Asker, AskerKey, Kind
 from kubeshare.scheduler.decide import change_that_helps, decide, explain
-from kubeshare.scheduler.eligibility import Eligibility
 from kubeshare.scheduler.events import Events
 from kubeshare.scheduler.metrics import Metrics
 

@@ -4,12 +4,12 @@ from typing import Final
 
 import msgspec
 
+from kubeshare.api.eligibility import Eligible
 from kubeshare.core.decision import Decision, Reasons
 from kubeshare.core.demand import Demand
 from kubeshare.core.explain import Change, shortest_change
 from kubeshare.core.ledger import Ledger
 from kubeshare.core.policies import Policy
-from kubeshare.scheduler.eligibility import Eligible
 
 MESSAGE_LENGTH: Final = 1000
 """Characters of the reasons that a condition or an event tells; the rest is counted."""

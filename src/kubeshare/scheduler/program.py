@@ -5,6 +5,7 @@ from datetime import datetime
 from typing import Final
 
 from kubeshare.api import cluster
+from kubeshare.api.eligibility import Eligibility
 from kubeshare.api.latest import Latest
 from kubeshare.api.names import MANAGER_SCHEDULER, NAMESPACE
 from kubeshare.api.waiting import Waiting
@@ -20,7 +21,6 @@ from kubeshare.kube.store import Change
 from kubeshare.scheduler import sharepods
 from kubeshare.scheduler.asker import AskerKey
 from kubeshare.scheduler.controller import Scheduler
-from kubeshare.scheduler.eligibility import Eligibility
 from kubeshare.scheduler.events import Events
 from kubeshare.scheduler.metrics import Metrics
 from kubeshare.scheduler.sharepods import SharePods

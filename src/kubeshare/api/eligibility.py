@@ -1,7 +1,7 @@
-"""Which nodes a SharePod may go to, and why not to the others.
+"""Which nodes a pod may go to, and why not to the others.
 
 Only what would make a GPU useless to it is looked at here: whether the node takes
-pods, its taints, and the SharePod's node selector. All else is kube-scheduler's,
+pods, its taints, and the pod's node selector and affinity. All else is kube-scheduler's,
 which has the last word on the pod.
 """
 
@@ -12,6 +12,7 @@ from typing import Any, Final
 from msgspec import Struct
 
 from kubeshare.api.cluster import Node, Taint
+from kubeshare.api.node_affinity import meets, required_terms
 from kubeshare.kube.reflector import Reflector
 from kubeshare.kube.store import DELETED, Change
 
@@ -36,8 +37,8 @@ class Eligible(Struct, frozen=True):
 class Eligibility:
     """Where pods may go, kept up to date by what the nodes' watch tells.
 
-    Pods are alike in this where they have the same node selector and tolerations, so
-    the answer to one is that to most. It is made anew when a node changes in something
+    Pods are alike in this where they have the same node selector, affinity and tolerations,
+    so the answer to one is that to most. It is made anew when a node changes in something
     that counts, of which its signs of life are none.
 
     Args:
@@ -51,9 +52,12 @@ class Eligibility:
 
     def of(self, pod_spec: Mapping[str, Any]) -> Eligible:
         """Where a pod with this PodSpec, as a manifest has it, may go."""
-        kind = json.dumps(
-            [pod_spec.get("nodeSelector"), pod_spec.get("tolerations")], sort_keys=True
-        )
+        asked = [
+            pod_spec.get("nodeSelector"),
+            pod_spec.get("tolerations"),
+            required_terms(pod_spec),
+        ]
+        kind = json.dumps(asked, sort_keys=True)
         known = self._known.get(kind)
         if known is None:
             if len(self._known) >= KINDS:
@@ -102,6 +106,8 @@ def _refusal(node: Node, pod_spec: Mapping[str, Any]) -> str:
     ]
     if missing:
         return f"without the label {', '.join(missing)} of its nodeSelector"
+    if not meets(node, pod_spec):
+        return "not one of those that its node affinity requires"
     tolerations = pod_spec.get("tolerations") or ()
     for taint in node.spec.taints:
         if taint.effect in _KEEPS_OFF and not _tolerated(taint, tolerations):

@@ -6,9 +6,9 @@ import pytest
 
 from kube_fake import FakeApiServer
 from kubeshare.api.cluster import NODES, Node, NodeSpec, NodeStatus, Taint
+from kubeshare.api.eligibility import KINDS, Eligibility
 from kubeshare.kube.meta import Condition, Key, ObjectMeta
 from kubeshare.kube.reflector import Reflector
-from kubeshare.scheduler.eligibility import KINDS, Eligibility
 
 READY = Condition(type="Ready", status="True")
 
