@@ -92,6 +92,35 @@ def test_a_pod_on_several_gpus_gets_all_of_them(ready: Cluster, agent: Running) 
     )
 
 
+def test_a_claim_of_its_own_on_our_driver_gives_a_pod_no_second_part(
+    ready: Cluster, agent: Running, paths: NodePaths
+) -> None:
+    made_by_hand = ready.add_claim("a", "by-hand")
+    daemon_says(paths, made_by_hand.uid, "ACTIVE")
+    prepare(agent)
+    assert "it has its part of a GPU by the claim with uid a-claim-uid already" in refusal(
+        agent, made_by_hand
+    )
+    assert cdi.claims(paths.dynamic_cdi_folder) == {CLAIM.uid}
+    assert grant(paths)["claim"] == CLAIM.uid
+
+
+def test_of_two_claims_at_once_only_one_is_a_part(
+    ready: Cluster, agent: Running, paths: NodePaths
+) -> None:
+    made_by_hand = ready.add_claim("a", "by-hand")
+    daemon_says(paths, made_by_hand.uid, "ACTIVE")
+
+    async def main() -> list[list[PreparedDevice] | BaseException]:
+        async with agent() as running:
+            both = (running.prepare(CLAIM), running.prepare(made_by_hand))
+            return list(await asyncio.gather(*both, return_exceptions=True))
+
+    outcomes = run_virtual(main())
+    assert [type(outcome) for outcome in outcomes].count(ClaimRefusedError) == 1
+    assert len(cdi.claims(paths.dynamic_cdi_folder)) == 1
+
+
 @pytest.mark.usefixtures("ready")
 def test_preparing_again_gives_the_same_answer_also_after_a_restart(agent: Running) -> None:
     assert prepare(agent) == prepare(agent)

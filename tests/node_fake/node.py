@@ -101,9 +101,13 @@ class Cluster:
                 "status": {"phase": phase},
             },
         )
-        reference = claim_reference(name)
+        self.add_claim(name, claim_reference(name).name, reserved=reserved)
+
+    def add_claim(self, pod: str, name: str, *, reserved: int = 1) -> ClaimReference:
+        """An allocated claim on our driver and another's, reserved for a pod (and for others)."""
+        reference = ClaimReference("default", name, f"{name}-uid")
         users = [
-            {"resource": "pods", "name": name, "uid": f"{name}-uid" if n == 0 else f"other-{n}"}
+            {"resource": "pods", "name": pod, "uid": f"{pod}-uid" if n == 0 else f"other-{n}"}
             for n in range(reserved)
         ]
         results = [
@@ -126,6 +130,7 @@ class Cluster:
                 },
             },
         )
+        return reference
 
     def add_placeholder(self, vgpu: str, phase: str = "Running") -> None:
         """The placeholder pod of a VGPU."""

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import structlog
 
-from kubeshare.api.names import placeholder_name
+from kubeshare.api.names import DRA_DRIVER, placeholder_name
 from kubeshare.api.v1 import VGPU, Holder
 from kubeshare.kube.api import Api
 from kubeshare.kube.errors import ApiError
@@ -97,6 +97,8 @@ class Preparer:
         try:
             parts = await self._parts(reference, claim, deadline)
             gpus = [cdi.find_gpu(self._cdi_folders, part.uuid) for part in parts]
+            # Nothing is awaited from here to the grant, so no two claims of a pod pass together.
+            self._check_only_claim(reference, claim.pod_uid)
             self._grants.write(reference, claim.pod_name, claim.pod_uid, parts)
             await self._grants.wait_active(reference.uid, max(1.0, deadline - loop.time()))
             cdi.write_claim(self._cdi_folders[-1], reference.uid, self._mounts(reference.uid))
@@ -109,6 +111,16 @@ class Preparer:
             PreparedDevice(result.request, result.pool, result.device, names, result.share_id)
             for result in claim.results
         ]
+
+    def _check_only_claim(self, reference: ClaimReference, pod_uid: str) -> None:
+        """A pod's part comes once: each further claim on our driver would be another part."""
+        others = [uid for uid in self._grants.of_pod(pod_uid) if uid != reference.uid]
+        if others:
+            raise ValueError(
+                f"it has its part of a GPU by the claim with uid {others[0]} already, and "
+                f"{reference.name} would be another: take the ResourceClaims on {DRA_DRIVER} "
+                "out of spec.resourceClaims"
+            )
 
     def _mounts(self, uid: str) -> cdi.ClaimMounts:
         return cdi.ClaimMounts(

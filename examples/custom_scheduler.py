@@ -1,0 +1,38 @@
+"""A scheduler in place of KubeShare's: each SharePod goes to the GPU with the most time left.
+
+kubectl scale -n kubeshare-system deployment/kubeshare-scheduler --replicas=0
+python examples/custom_scheduler.py
+"""
+
+from lightkube import ApiError, Client
+from lightkube.generic_resource import create_global_resource, create_namespaced_resource
+from lightkube.types import PatchType
+from lightkube.utils.quantity import parse_quantity
+
+SharePod = create_namespaced_resource("kubeshare.nthu", "v1", "SharePod", "sharepods")
+GPUNode = create_global_resource("kubeshare.nthu", "v1", "GPUNode", "gpunodes")
+client = Client()
+
+for event, sharepod in client.watch(SharePod, namespace="*"):
+    if event == "DELETED" or "gpu" not in sharepod.spec or "nodeName" in sharepod.spec:
+        continue
+    left = {  # GPUID and node: one vGPU for each GPU. Its name is ours to choose.
+        (f"{node.metadata.name}-gpu-{device['index']}", node.metadata.name): parse_quantity("1")
+        for node in client.list(GPUNode)
+        for device in node.spec["devices"]
+    }
+    for other in client.list(SharePod, namespace="*"):
+        place = (other.spec.get("gpu", {}).get("id"), other.spec.get("nodeName"))
+        if place in left and (other.status or {}).get("phase") not in {"Succeeded", "Failed"}:
+            left[place] -= parse_quantity(str(other.spec["gpu"].get("request", 0)))
+    gpuid, node_name = max(left, key=lambda place: left[place])
+    decision = {
+        "metadata": {"resourceVersion": sharepod.metadata.resourceVersion},
+        "spec": {"nodeName": node_name, "gpu": {"id": gpuid}},
+    }
+    name, namespace = sharepod.metadata.name, sharepod.metadata.namespace
+    try:
+        client.patch(SharePod, name, decision, namespace=namespace, patch_type=PatchType.MERGE)
+        print(f"{namespace}/{name}: {gpuid} on {node_name}", flush=True)
+    except ApiError as error:  # It has changed meanwhile: then it comes again.
+        print(f"{namespace}/{name}: {error}", flush=True)

@@ -1,0 +1,144 @@
+"""Each example as its readers run it: applied, watched to its end, deleted."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from cluster.space import REST, Space
+from cluster.stage import SCHEDULER, Stage, eventually
+from kubeshare.api.names import NAMESPACE
+
+pytestmark = pytest.mark.lab
+
+ROOT = Path(__file__).parents[2]
+EXAMPLES = ROOT / "examples"
+MOST_LINES_OF_A_SCHEDULER = 40
+
+
+def apply(space: Space, example: str) -> None:
+    space.stage.kubectl("apply", "-n", space.name, "-f", str(EXAMPLES / example))
+
+
+def delete(space: Space, example: str) -> None:
+    space.stage.kubectl("delete", "-n", space.name, "-f", str(EXAMPLES / example), "--wait=false")
+
+
+@contextmanager
+def program(stage: Stage, example: str) -> Iterator[None]:
+    """One of the examples that is a program, as it runs beside somebody's terminal."""
+    environment = os.environ | {"KUBECONFIG": str(stage.lab.kubeconfig)}
+    started = subprocess.Popen([sys.executable, EXAMPLES / example], env=environment)
+    try:
+        yield
+        assert started.poll() is None, f"{example} has ended by itself"
+    finally:
+        started.kill()
+        started.wait()
+
+
+@pytest.fixture
+def without_scheduler(stage: Stage) -> Iterator[None]:
+    """KubeShare's own scheduler is switched off, as the example says."""
+    deployment = ("deployment/kubeshare-scheduler", "-n", NAMESPACE)
+    replicas = stage.kubectl("get", *deployment, "-o", "jsonpath={.spec.replicas}")
+    stage.kubectl("scale", *deployment, "--replicas=0")
+    eventually(lambda: not stage.system_pods(SCHEDULER), "the scheduler to go")
+    yield
+    stage.kubectl("scale", *deployment, f"--replicas={replicas}")
+    stage.until_ready(SCHEDULER)
+
+
+def test_the_sharepod_of_the_readme(stage: Stage, space: Space) -> None:
+    apply(space, "sharepod.yaml")
+
+    place = space.ready("trainer")
+
+    holder = stage.holders(place.gpuid)["trainer"]
+    assert (holder["requestMicros"], holder["limitMicros"]) == (300_000, 600_000)
+    assert holder["memoryBytes"] == 4 << 30
+    stage.works_for(place, "trainer")
+    delete(space, "sharepod.yaml")
+
+
+def test_two_that_name_a_gpuid_share_it_to_their_ends(stage: Stage, space: Space) -> None:
+    apply(space, "gpuid.yaml")
+
+    for name in ("reader", "writer"):
+        space.until_phase(name, "Succeeded", "Failed")
+
+    for name in ("reader", "writer"):
+        assert space.phase(name) == "Succeeded"
+        (gpu,) = space.status(name)["gpus"]
+        assert gpu["id"] == "abcde"
+    eventually(lambda: stage.vgpu("abcde") is None, "vGPU abcde to be given back")
+    delete(space, "gpuid.yaml")
+
+
+def test_a_scheduler_of_forty_lines_takes_the_place_of_ours(
+    stage: Stage, space: Space, without_scheduler: None
+) -> None:
+    assert len((EXAMPLES / "custom_scheduler.py").read_text().splitlines()) <= (
+        MOST_LINES_OF_A_SCHEDULER
+    )
+    names = [f"pod-{number}" for number in range(5)]
+    with program(stage, "custom_scheduler.py"):
+        for name in names:
+            space.share(name, {"request": "0.2"}, REST)
+        places = {name: space.ready(name) for name in names}
+
+    gpuids = [place.gpuid for place in places.values()]
+    assert set(gpuids) == {f"node-{node}-gpu-{gpu}" for node in (1, 2) for gpu in (0, 1)}
+    assert stage.system_pods(SCHEDULER) == []
+    shared = next(gpuid for gpuid in gpuids if gpuids.count(gpuid) == 2)
+    assert set(stage.holders(shared)) == {
+        name for name, place in places.items() if place.gpuid == shared
+    }
+
+
+def test_a_controller_keeps_as_many_sharepods_as_its_set_says(stage: Stage, space: Space) -> None:
+    stage.kubectl("apply", "-f", str(EXAMPLES / "replicas" / "definition.yaml"))
+    stage.kubectl("wait", "--for=condition=Established", "crd/sharepodsets.examples.kubeshare.nthu")
+
+    def ready() -> dict[str, bool]:
+        """Each SharePod, and whether it is ready, at one moment."""
+        return {
+            one["metadata"]["name"]: any(
+                condition["type"] == "Ready" and condition["status"] == "True"
+                for condition in one.get("status", {}).get("conditions", [])
+            )
+            for one in space.sharepods()
+        }
+
+    def until(count: int) -> set[str]:
+        def look() -> set[str]:
+            now = ready()
+            return set(now) if len(now) == count and all(now.values()) else set()
+
+        return eventually(
+            look,
+            f"{count} SharePods to be ready",
+            explain=lambda: stage.kubectl("get", "shp,sharepodset", "-n", space.name),
+        )
+
+    with program(stage, "replicas/controller.py"):
+        apply(space, "replicas/set.yaml")
+        first = until(3)
+        space.delete("sharepod", min(first))
+        eventually(lambda: min(first) not in ready(), "one to go")
+        second = until(3)
+        assert len(first & second) == 2
+        stage.kubectl("scale", "sharepodset/servers", "-n", space.name, "--replicas=1")
+        assert until(1) < second
+        told = ("get", "sharepodset/servers", "-n", space.name, "-o")
+        eventually(
+            lambda: stage.kubectl(*told, "jsonpath={.status.readyReplicas}") == "1",
+            "the set's status to tell of one",
+        )
+    delete(space, "replicas/set.yaml")
+    eventually(lambda: not space.sharepods(), "its SharePods to go with the set")
+    stage.kubectl("delete", "-f", str(EXAMPLES / "replicas" / "definition.yaml"))

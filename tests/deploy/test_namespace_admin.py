@@ -1,0 +1,297 @@
+"""What the administrator of a namespace tries, to have more of a GPU than was given to them.
+
+Each attempt names what stops it: the cluster's permissions, or a policy of ours. What
+neither has to stop, since the node believes nothing of it, is in
+``tests/node/test_prepare.py`` and ``tests/cluster/test_attacks.py``.
+"""
+
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+from uuid import uuid4
+
+import pytest
+import yaml
+
+from kubeshare.api.names import NAMESPACE
+from kubeshare.install import manifests
+from kubeshare.lab.control_plane import ApiServer
+from kubeshare.lab.errors import LabError
+
+pytestmark = pytest.mark.apiserver
+
+Raw = dict[str, Any]
+Try = Callable[..., str]
+
+MALLORY = ("--as=mallory", "--as-group=system:authenticated")
+RIGHTS = ("view", "edit", "admin")
+UUID = "GPU-2d7734a4-55a9-8c5a-b270-a9159d9d7b10"
+HOLDER = {
+    "demand": "mine",
+    "container": "",
+    "requestMicros": 1_000_000,
+    "limitMicros": 1_000_000,
+    "memoryBytes": 1,
+}
+DEVICE_MANAGER = "system:serviceaccount:kubeshare-system:kubeshare-device-manager"
+OURS_ALONE = "is written by KubeShare alone"
+
+
+def pod(name: str, **metadata: Any) -> Raw:
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, **metadata},
+        "spec": {"containers": [{"name": "main", "image": "none"}]},
+    }
+
+
+def sharepod(name: str) -> Raw:
+    return pod(name) | {"apiVersion": "kubeshare.nthu/v1", "kind": "SharePod"}
+
+
+def owned_by_a_sharepod(uid: str) -> Raw:
+    owner = {"apiVersion": "kubeshare.nthu/v1", "kind": "SharePod", "name": "mine", "uid": uid}
+    return {"ownerReferences": [owner | {"controller": True}]}
+
+
+def claim(name: str, **exactly: Any) -> Raw:
+    request = {"deviceClassName": "vgpu.kubeshare.nthu", **exactly}
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaim",
+        "metadata": {"name": name},
+        "spec": {"devices": {"requests": [{"name": "gpu", "exactly": request}]}},
+    }
+
+
+@pytest.fixture(scope="module")
+def roles(cluster: ApiServer) -> list[str]:
+    """The parts of the role ``admin``, which a controller manager would put together."""
+    ours = [one for one in manifests.load(manifests.Options()) if one["kind"] == "ClusterRole"]
+    system = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
+    cluster.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all([system, *ours]))
+    labels = [f"rbac.authorization.k8s.io/aggregate-to-{role}=true" for role in RIGHTS]
+    found = [cluster.kubectl("get", "clusterroles", "-o", "name", "-l", one) for one in labels]
+    names = {line.partition("/")[2] for line in "".join(found).splitlines()}
+    return sorted(names - set(RIGHTS))
+
+
+def role_binding(role: str, namespace: str, user: str) -> Raw:
+    group = "rbac.authorization.k8s.io"
+    return {
+        "apiVersion": f"{group}/v1",
+        "kind": "RoleBinding",
+        "metadata": {"name": f"{user}-{role}".replace(":", "-"), "namespace": namespace},
+        "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": role},
+        "subjects": [{"apiGroup": group, "kind": "User", "name": user}],
+    }
+
+
+@pytest.fixture(scope="module")
+def home(cluster: ApiServer, roles: list[str]) -> Iterator[str]:
+    """A namespace whose administrator is mallory; with a pod, a SharePod and a claim of theirs."""
+    name = f"test-{uuid4().hex[:8]}"
+    cluster.kubectl("create", "namespace", name)
+    bindings = [role_binding(role, name, "mallory") for role in roles]
+    bindings.append(role_binding("cluster-admin", name, DEVICE_MANAGER))
+    cluster.kubectl("create", "-f", "-", stdin=yaml.safe_dump_all(bindings))
+    mine = yaml.safe_dump_all([pod("mine"), sharepod("mine"), claim("mine")])
+    # That they may create these is theirs by right, of the claim too: it gives nothing.
+    cluster.kubectl("create", "-n", name, "-f", "-", *MALLORY, stdin=mine)
+    yield name
+    cluster.kubectl("delete", "shp,pods", "--all", "-n", name, "--force")
+
+
+@pytest.fixture
+def try_(cluster: ApiServer, home: str) -> Try:
+    """Run kubectl as the administrator of that namespace."""
+
+    def run(*arguments: str, stdin: Raw | None = None) -> str:
+        where = () if "-n" in arguments else ("-n", home)
+        text = None if stdin is None else json.dumps(stdin)
+        return cluster.kubectl(*arguments, *where, *MALLORY, stdin=text)
+
+    return run
+
+
+def patch(operation: str, path: str, value: Any = None) -> tuple[str, ...]:
+    return ("--type=json", "-p", json.dumps([{"op": operation, "path": path, "value": value}]))
+
+
+def test_they_have_the_rights_of_an_administrator_over_sharepods_too(try_: Try) -> None:
+    try_("create", "-f", "-", stdin=sharepod("another"))
+    try_("annotate", "shp/another", "note=changed")
+    assert "sharepod.kubeshare.nthu/another" in try_("get", "shp,pods", "-o", "name")
+    try_("delete", "shp/another")
+
+
+FORBIDDEN = {
+    "to see whose vGPUs there are": ("get", "vgpus"),
+    "to make a vGPU": ("create", "-f", "VGPU"),
+    "to hold a part of a vGPU": (
+        *("patch", "vgpu", "theirs", "--subresource=status"),
+        *patch("add", "/status/holders/-", HOLDER),
+    ),
+    "to say which GPU a vGPU is": ("patch", "vgpu", "theirs", *patch("add", "/spec/uuid", UUID)),
+    "to delete somebody's vGPU": ("delete", "vgpu", "theirs"),
+    "to say what GPUs a node has": ("create", "-f", "GPUNode"),
+    "to say that their SharePod has a GPU": (
+        *("patch", "shp", "mine", "--subresource=status"),
+        *patch("add", "/status", {"gpus": [{"id": "theirs", "uuid": UUID}]}),
+    ),
+    "to say that their pod was given a claim": (
+        *("patch", "pod", "mine", "--subresource=status"),
+        *patch("add", "/status/extendedResourceClaimStatus", {"resourceClaimName": "forged"}),
+    ),
+    "to bind their pod, and to label it so": ("create", "--raw", "BINDING", "-f", "Binding"),
+    "to say that their claim is allocated": (
+        *("patch", "resourceclaim", "mine", "--subresource=status"),
+        *patch("add", "/status/reservedFor", []),
+    ),
+    "to publish devices of our driver": ("create", "-f", "ResourceSlice"),
+    "to define a class of our devices": ("create", "-f", "DeviceClass"),
+    "to take a placeholder's name before it": ("create", "-f", "Pod", "-n", NAMESPACE),
+    "to delete a placeholder": ("delete", "pod", "kubeshare-vgpu-theirs", "-n", NAMESPACE),
+    "to evict a placeholder": ("create", "--raw", "EVICTION", "-f", "Eviction"),
+    "to change what KubeShare is told": (
+        *("create", "configmap", "kubeshare", "-n", NAMESPACE, "--from-literal=config.yaml="),
+    ),
+    "to speak as the device manager": (
+        *("create", "token", "kubeshare-device-manager", "-n", NAMESPACE),
+    ),
+    "to take the device manager's rights in their namespace": (
+        *("create", "rolebinding", "more", "--clusterrole=kubeshare-device-manager"),
+        "--user=mallory",
+    ),
+    "to switch a policy off": ("delete", "validatingadmissionpolicy", "kubeshare-guard-pods"),
+}
+
+FILES: dict[str, Raw] = {
+    "VGPU": {
+        "apiVersion": "kubeshare.nthu/v1",
+        "kind": "VGPU",
+        "metadata": {"name": "forged"},
+        "spec": {"nodeName": "node-1", "uuid": UUID, "memoryBytes": 1},
+    },
+    "GPUNode": {
+        "apiVersion": "kubeshare.nthu/v1",
+        "kind": "GPUNode",
+        "metadata": {"name": "node-1"},
+        "spec": {"devices": []},
+    },
+    "Binding": {
+        "apiVersion": "v1",
+        "kind": "Binding",
+        "metadata": {"name": "mine", "labels": {"kubeshare.nthu/vgpu": "theirs"}},
+        "target": {"kind": "Node", "name": "node-1"},
+    },
+    "Eviction": {
+        "apiVersion": "policy/v1",
+        "kind": "Eviction",
+        "metadata": {"name": "kubeshare-vgpu-theirs"},
+    },
+    "ResourceSlice": {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceSlice",
+        "metadata": {"name": "forged"},
+        "spec": {
+            "driver": "vgpu.kubeshare.nthu",
+            "nodeName": "node-1",
+            "pool": {"name": "node-1", "generation": 9, "resourceSliceCount": 1},
+            "devices": [{"name": "slots"}],
+        },
+    },
+    "DeviceClass": {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "DeviceClass",
+        "metadata": {"name": "forged"},
+        "spec": {},
+    },
+    "Pod": pod("kubeshare-vgpu-theirs"),
+}
+
+
+@pytest.mark.parametrize("attempt", FORBIDDEN.values(), ids=FORBIDDEN.keys())
+def test_the_clusters_permissions_do_not_let_them(
+    attempt: tuple[str, ...], try_: Try, home: str
+) -> None:
+    pods = "/api/v1/namespaces"
+    raw = {
+        "BINDING": f"{pods}/{home}/pods/mine/binding",
+        "EVICTION": f"{pods}/{NAMESPACE}/pods/kubeshare-vgpu-theirs/eviction",
+    }
+    file = next((FILES[word] for word in attempt if word in FILES), None)
+    words = [raw.get(word, "-" if word in FILES else word) for word in attempt]
+
+    with pytest.raises(LabError, match=r"[Ff]orbidden"):
+        try_(*words, stdin=file)
+
+
+REFUSED_PODS = {
+    "a pod that says it shares a vGPU": pod("p", labels={"kubeshare.nthu/vgpu": "theirs"}),
+    "a pod that says it is a placeholder": pod(
+        "kubeshare-vgpu-theirs", labels={"kubeshare.nthu/role": "placeholder"}
+    ),
+    "a pod that names a SharePod's uid": pod("p", labels={"kubeshare.nthu/sharepod-uid": "1"}),
+    "a pod with a SharePod as its owner": pod("p", **owned_by_a_sharepod("1")),
+}
+
+
+@pytest.mark.parametrize("forged", REFUSED_PODS.values(), ids=REFUSED_PODS.keys())
+def test_a_policy_refuses_what_only_kubeshare_says_of_a_pod(forged: Raw, try_: Try) -> None:
+    with pytest.raises(LabError, match=r"by KubeShare alone"):
+        try_("create", "-f", "-", stdin=forged)
+
+
+def test_a_pod_that_there_is_gets_no_label_and_no_owner_of_ours_either(try_: Try) -> None:
+    with pytest.raises(LabError, match=OURS_ALONE):
+        try_("label", "pod", "mine", "kubeshare.nthu/vgpu=theirs")
+    owner = owned_by_a_sharepod("1")["ownerReferences"]
+    with pytest.raises(LabError, match="are made by KubeShare alone"):
+        try_("patch", "pod", "mine", *patch("add", "/metadata/ownerReferences", owner))
+
+
+def test_labels_cannot_come_by_status_or_binding_whoever_writes_these(
+    cluster: ApiServer, home: str
+) -> None:
+    """As one who may do everything, so that what refuses is the policy alone."""
+    label = {"metadata": {"labels": {"kubeshare.nthu/vgpu": "theirs"}}}
+    here = ("-n", home)
+
+    with pytest.raises(LabError, match=OURS_ALONE):
+        cluster.kubectl(
+            *("patch", "pod", "mine", *here, "--subresource=status"),
+            *("--type=merge", "-p", json.dumps(label)),
+        )
+    with pytest.raises(LabError, match=OURS_ALONE):
+        cluster.kubectl(
+            *("create", "--raw", f"/api/v1/namespaces/{home}/pods/mine/binding"),
+            *("-f", "-"),
+            stdin=json.dumps(FILES["Binding"]),
+        )
+
+
+def test_the_pod_of_a_sharepod_keeps_what_kubeshare_says_of_it_and_takes_all_else(
+    try_: Try, cluster: ApiServer, home: str
+) -> None:
+    uid = "0f1e2d3c-0000-4000-8000-000000000000"
+    made = pod("made", labels={"kubeshare.nthu/vgpu": "ours"}, **owned_by_a_sharepod(uid))
+    manager = f"--as={DEVICE_MANAGER}"
+    cluster.kubectl("create", "-n", home, "-f", "-", manager, stdin=json.dumps(made))
+
+    for change in ("kubeshare.nthu/vgpu=theirs", "kubeshare.nthu/vgpu-"):
+        with pytest.raises(LabError, match=OURS_ALONE):
+            try_("label", "pod", "made", "--overwrite", change)
+    try_("label", "pod", "made", "team=a")
+    # As an uninstallation and the garbage collector do.
+    try_("patch", "pod", "made", *patch("remove", "/metadata/ownerReferences"))
+
+    shown = json.loads(try_("get", "pod", "made", "-o", "json"))["metadata"]
+    assert shown["labels"] == {"kubeshare.nthu/vgpu": "ours", "team": "a"}
+    assert "ownerReferences" not in shown
+
+
+def test_a_claim_gets_no_access_past_the_counting(try_: Try) -> None:
+    with pytest.raises(LabError, match="adminAccess"):
+        try_("create", "-f", "-", stdin=claim("all", adminAccess=True))
