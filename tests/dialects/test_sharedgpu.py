@@ -6,7 +6,8 @@ import pytest
 
 from kubeshare.core.errors import InvalidValueError
 from kubeshare.core.units import MICROS, Memory
-from kubeshare.dialects.sharedgpu import Asked, Gang, read
+from kubeshare.dialects.sharedgpu import Asked, read
+from kubeshare.dialects.standing import Gang, standing_of
 
 
 def pod(**labels: str) -> dict[str, Any]:
@@ -107,7 +108,7 @@ def test_what_cannot_be_is_refused_by_the_name_of_its_label(
 
 @pytest.mark.parametrize(("text", "priority"), [("", 0), ("-1", -1), ("0", 0), ("100", 100)])
 def test_the_priority_is_a_number_from_minus_one_to_a_hundred(text: str, priority: int) -> None:
-    assert asked(gpu_limit="1", priority=text).priority == priority
+    assert asked(gpu_limit="1", priority=text).standing.priority == priority
 
 
 @pytest.mark.parametrize(
@@ -136,7 +137,7 @@ def test_a_group_needs_its_threshold_of_the_headcount_halves_rounded_up(
     found = asked(
         gpu_limit="1", group_name="g", group_headcount=headcount, group_threshold=threshold
     )
-    assert found.gang == Gang(name="g", min_available=needed, headcount=int(headcount))
+    assert found.standing.gang == Gang(name="g", min_available=needed, headcount=int(headcount))
 
 
 @pytest.mark.parametrize(
@@ -151,18 +152,18 @@ def test_a_group_needs_its_threshold_of_the_headcount_halves_rounded_up(
     ],
 )
 def test_less_than_all_of_a_group_is_no_group(labels: dict[str, str]) -> None:
-    assert asked(gpu_limit="1", **labels).gang is None
+    assert asked(gpu_limit="1", **labels).standing.gang is None
 
 
 def test_how_many_must_be_there_may_be_said_itself() -> None:
     found = asked(gpu_limit="1", group_name="g", min_available="3")
-    assert found.gang == Gang(name="g", min_available=3)
+    assert found.standing.gang == Gang(name="g", min_available=3)
 
 
 def test_both_ways_to_say_it_may_be_used_when_they_agree() -> None:
     labels = {"group_headcount": "5", "group_threshold": "0.5", "min_available": "3"}
     found = asked(gpu_limit="1", group_name="g", **labels)
-    assert found.gang == Gang(name="g", min_available=3, headcount=5)
+    assert found.standing.gang == Gang(name="g", min_available=3, headcount=5)
 
 
 @pytest.mark.parametrize(
@@ -191,3 +192,15 @@ def test_a_group_that_can_never_start_is_refused(
         read(pod(gpu_limit="1", group_name="g", **labels))
     assert refused.value.field == f"sharedgpu/{field}"
     assert why in refused.value.message
+
+
+@pytest.mark.parametrize(("text", "may"), [(None, False), ("false", False), ("true", True)])
+def test_only_who_says_so_may_be_preempted(text: str | None, may: bool) -> None:
+    annotations = {} if text is None else {"kubeshare.nthu/preemptible": text}
+    assert standing_of({"metadata": {"annotations": annotations}}).preemptible is may
+
+
+def test_what_is_neither_true_nor_false_is_refused_by_name() -> None:
+    annotated = {"metadata": {"annotations": {"kubeshare.nthu/preemptible": "yes"}}}
+    with pytest.raises(InvalidValueError, match="'yes' is neither true nor false"):
+        standing_of(annotated)

@@ -105,6 +105,34 @@ def test_news_goes_before_what_the_first_list_brought() -> None:
     run_virtual(main())
 
 
+def test_a_lower_rank_goes_first_and_within_a_rank_the_one_that_came_first() -> None:
+    async def main() -> None:
+        ranks = {"a": 1, "b": 0, "c": 1, "old": 0, "d": 0}
+        queue: WorkQueue[str] = WorkQueue(rank=lambda key: ranks[key])
+        for key in ranks:
+            queue.add(key, initial=key == "old")
+        assert [await queue.get() for _ in range(5)] == ["b", "d", "old", "a", "c"]
+        assert len(queue) == 0
+
+    run_virtual(main())
+
+
+def test_a_key_whose_rank_has_become_lower_moves_up_when_it_is_added_again() -> None:
+    async def main() -> None:
+        ranks = {"a": 0, "b": 1}
+        queue: WorkQueue[str] = WorkQueue(rank=lambda key: ranks[key])
+        queue.add("a")
+        queue.add("b")
+        ranks["b"] = -1
+        queue.add("b")
+        ranks["a"] = 5
+        queue.add("a")  # it has been promised its place
+        assert [await queue.get() for _ in range(2)] == ["b", "a"]
+        assert queue.adds == 2
+
+    run_virtual(main())
+
+
 def test_the_waits_of_a_failing_key_double_up_to_the_last_and_are_its_own() -> None:
     async def main() -> None:
         loop = asyncio.get_running_loop()

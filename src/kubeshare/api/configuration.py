@@ -81,10 +81,16 @@ class Configuration(_Strict, frozen=True, kw_only=True):
     Attributes:
         pool: what becomes of idle vGPUs.
         autoscaler: how demands are shown that no node has a GPU for.
+        gang_timeout_seconds: how long a gang may hold parts of GPUs without having started;
+            then it gives them all back.
+        preemption: whether a demand that waits may have others evicted that are marked as
+            preemptible and are of lower priority.
     """
 
     pool: PoolConfiguration = field(default_factory=PoolConfiguration)
     autoscaler: AutoscalerConfiguration = field(default_factory=AutoscalerConfiguration)
+    gang_timeout_seconds: Annotated[float, Meta(ge=1, le=24 * 3600)] = 300.0
+    preemption: bool = False
 
 
 class ConfigMap(Struct, frozen=True, kw_only=True):

@@ -15,33 +15,12 @@ from kubeshare.core.errors import InvalidValueError
 from kubeshare.core.units import MICROS, Memory, parse_count, parse_gpus
 from kubeshare.dialects.amounts import Amounts
 from kubeshare.dialects.spellings import MAX_COUNT
+from kubeshare.dialects.standing import Standing, standing_of
 
 LIMIT: Final = "sharedgpu/gpu_limit"
 REQUEST: Final = "sharedgpu/gpu_request"
 MEMORY: Final = "sharedgpu/gpu_mem"
 MODEL: Final = "sharedgpu/gpu_model"
-PRIORITY: Final = "sharedgpu/priority"
-GROUP_NAME: Final = "sharedgpu/group_name"
-GROUP_HEADCOUNT: Final = "sharedgpu/group_headcount"
-GROUP_THRESHOLD: Final = "sharedgpu/group_threshold"
-MIN_AVAILABLE: Final = "sharedgpu/min_available"
-
-LOWEST_PRIORITY: Final = -1
-HIGHEST_PRIORITY: Final = 100
-
-
-class Gang(msgspec.Struct, frozen=True, kw_only=True):
-    """Pods of one namespace that start together or not at all.
-
-    Attributes:
-        name: the same for all of them.
-        min_available: how many must have room before any starts, at least one.
-        headcount: how many there are to be; 0 where that is not said.
-    """
-
-    name: str
-    min_available: int
-    headcount: int = 0
 
 
 class Asked(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,13 +28,11 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         demand: of a GPU, or of several whole ones.
-        priority: -1 to 100; up to 0 takes what is left, above 0 is guaranteed.
-        gang: the pods with which it starts, if there are any.
+        standing: its priority and its gang.
     """
 
     demand: Demand
-    priority: int = 0
-    gang: Gang | None = None
+    standing: Standing
 
 
 def read(pod: Mapping[str, Any], models: Iterable[str] = ()) -> Asked | None:
@@ -87,7 +64,7 @@ def read(pod: Mapping[str, Any], models: Iterable[str] = ()) -> Asked | None:
         model=next((model for model in models if model.replace(" ", "-") == written), written),
         **amounts,
     )
-    return Asked(demand=demand, priority=_priority(labels), gang=_gang(labels))
+    return Asked(demand=demand, standing=standing_of(pod))
 
 
 def _amounts(labels: Mapping[str, str]) -> Amounts | None:
@@ -125,48 +102,3 @@ def _whole(labels: Mapping[str, str], limit: int, request: int) -> Amounts:
     return Amounts(
         request=MICROS, limit=MICROS, memory=Memory(micros=MICROS), count=limit // MICROS
     )
-
-
-def _priority(labels: Mapping[str, str]) -> int:
-    text = labels.get(PRIORITY, "0")
-    try:
-        priority = int(text)
-    except ValueError:
-        raise InvalidValueError(PRIORITY, f"{text} is not a whole number") from None
-    if not LOWEST_PRIORITY <= priority <= HIGHEST_PRIORITY:
-        words = f"{text} is not from {LOWEST_PRIORITY} to {HIGHEST_PRIORITY}"
-        raise InvalidValueError(PRIORITY, words)
-    return priority
-
-
-def _gang(labels: Mapping[str, str]) -> Gang | None:
-    """The group; none where not all is said that makes one, as published."""
-    if GROUP_NAME not in labels:
-        return None
-    headcount = parse_count(labels.get(GROUP_HEADCOUNT, "0"), GROUP_HEADCOUNT)
-    needed = _threshold(labels, headcount)
-    if MIN_AVAILABLE in labels:
-        said = parse_count(labels[MIN_AVAILABLE], MIN_AVAILABLE)
-        if needed not in (None, said):
-            words = f"{said} differs from {needed}, which {GROUP_THRESHOLD} makes of the headcount"
-            raise InvalidValueError(MIN_AVAILABLE, words)
-        needed = said
-    if not needed:
-        return None
-    if headcount and needed > headcount:
-        field = MIN_AVAILABLE if MIN_AVAILABLE in labels else GROUP_THRESHOLD
-        words = f"{needed} of {headcount} pods can never be there: nothing would start"
-        raise InvalidValueError(field, words)
-    return Gang(name=labels[GROUP_NAME], min_available=needed, headcount=headcount)
-
-
-def _threshold(labels: Mapping[str, str], headcount: int) -> int | None:
-    """The pods that a threshold makes of a headcount, halves rounded up; None without both."""
-    if GROUP_THRESHOLD not in labels or GROUP_HEADCOUNT not in labels:
-        return None
-    if headcount < 1:
-        raise InvalidValueError(GROUP_HEADCOUNT, f"{headcount} is less than one pod")
-    threshold = parse_gpus(labels[GROUP_THRESHOLD], GROUP_THRESHOLD)
-    if threshold == 0:
-        raise InvalidValueError(GROUP_THRESHOLD, f"{labels[GROUP_THRESHOLD]} is not above 0")
-    return (threshold * headcount + MICROS // 2) // MICROS

@@ -4,16 +4,19 @@ A key added while it waits is one key. A key added while it is being processed c
 back when that is done. So two workers never hold the same key, and no change is lost
 because it came at a bad moment.
 
-Keys of the first list go to a second lane, taken only when the first is empty: after
-a restart, news does not wait behind ten thousand objects that are as they should be.
+Keys may have a rank; a lower one is taken first, and of one rank they are taken in the
+order in which they came. Keys of the first list go to a second lane of their rank, taken
+only when the first is empty: after a restart, news does not wait behind ten thousand
+objects that are as they should be.
 """
 
 import asyncio
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Hashable
-from typing import Generic, TypeVar
+from typing import Generic, TypeAlias, TypeVar
 
 K = TypeVar("K", bound=Hashable)
+_Lane: TypeAlias = tuple[int, bool]  # rank, of the first list
 
 
 class QueueClosedError(Exception):
@@ -24,6 +27,10 @@ def _ignore(_seconds: float) -> None:
     pass
 
 
+def _alike(_key: object) -> int:
+    return 0
+
+
 class WorkQueue(Generic[K]):
     """A queue of keys with deduplication, delays, and backoff for each key.
 
@@ -31,6 +38,7 @@ class WorkQueue(Generic[K]):
         name: for metrics.
         first: seconds until the first retry of a key; doubles with each failure.
         last: seconds between retries, at most.
+        rank: of a key when it is queued; few different ones. By default all are alike.
 
     Attributes:
         adds: keys put into the queue (not those that were in it already).
@@ -39,13 +47,21 @@ class WorkQueue(Generic[K]):
         on_done: told the seconds that a key was processed.
     """
 
-    def __init__(self, name: str = "", *, first: float = 0.005, last: float = 1000.0) -> None:
+    def __init__(
+        self,
+        name: str = "",
+        *,
+        first: float = 0.005,
+        last: float = 1000.0,
+        rank: Callable[[K], int] = _alike,
+    ) -> None:
         self.name = name
         self._first = first
         self._last = last
-        # OrderedDicts as ordered sets that give up their oldest in constant time.
-        self._news: OrderedDict[K, None] = OrderedDict()
-        self._initial: OrderedDict[K, None] = OrderedDict()
+        self._rank = rank
+        # OrderedDicts as ordered sets that give up their oldest in constant time; none is empty.
+        self._lanes: dict[_Lane, OrderedDict[K, None]] = {}
+        self._lane_of: dict[K, _Lane] = {}
         self._queued_at: dict[K, float] = {}
         self._taken_at: dict[K, float] = {}  # exactly the keys being processed
         self._again: set[K] = set()  # of those: the ones added meanwhile
@@ -59,7 +75,7 @@ class WorkQueue(Generic[K]):
         self.on_done: Callable[[float], None] = _ignore
 
     def __len__(self) -> int:
-        return len(self._news) + len(self._initial)
+        return len(self._lane_of)
 
     @property
     def processing(self) -> int:
@@ -79,19 +95,21 @@ class WorkQueue(Generic[K]):
 
     def add(self, key: K, *, initial: bool = False) -> None:
         """Queue a key; ``initial`` keys wait until there are no others."""
-        if self._closed or key in self._news:
+        if self._closed:
             return
         if key in self._taken_at:
             self._again.add(key)
             return
-        if key in self._initial:
-            if initial:
-                return
-            del self._initial[key]
-        else:
+        lane, present = (self._rank(key), initial), self._lane_of.get(key)
+        if present is None:
             self.adds += 1
             self._queued_at[key] = _now()
-        (self._initial if initial else self._news)[key] = None
+        elif present <= lane:
+            return
+        else:
+            self._leave(key, present)
+        self._lanes.setdefault(lane, OrderedDict())[key] = None
+        self._lane_of[key] = lane
         self._ready.set()
 
     def add_after(self, key: K, seconds: float) -> None:
@@ -133,9 +151,10 @@ class WorkQueue(Generic[K]):
             QueueClosedError: the queue was closed, before or while waiting.
         """
         while not self._closed:
-            lane = self._news or self._initial
-            if lane:
-                key, _ = lane.popitem(last=False)
+            if self._lanes:
+                lane = min(self._lanes)
+                key = next(iter(self._lanes[lane]))
+                self._leave(key, lane)
                 now = _now()
                 self.on_taken(now - self._queued_at.pop(key))
                 self._taken_at[key] = now
@@ -161,6 +180,12 @@ class WorkQueue(Generic[K]):
             handle.cancel()
         self._delayed.clear()
         self._ready.set()
+
+    def _leave(self, key: K, lane: _Lane) -> None:
+        del self._lane_of[key]
+        del self._lanes[lane][key]
+        if not self._lanes[lane]:
+            del self._lanes[lane]
 
     def _due(self, key: K) -> None:
         del self._delayed[key]

@@ -1,0 +1,128 @@
+"""Where a demand stands among others: its priority, its gang, whether it may be preempted.
+
+SharePods and plain pods say so alike: by the labels of KubeShare's second version, and by
+an annotation of ours for what that version did not have.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+
+from kubeshare.core.errors import InvalidValueError
+from kubeshare.core.units import MICROS, parse_count, parse_gpus
+
+PRIORITY: Final = "sharedgpu/priority"
+GROUP_NAME: Final = "sharedgpu/group_name"
+GROUP_HEADCOUNT: Final = "sharedgpu/group_headcount"
+GROUP_THRESHOLD: Final = "sharedgpu/group_threshold"
+MIN_AVAILABLE: Final = "sharedgpu/min_available"
+PREEMPTIBLE: Final = "kubeshare.nthu/preemptible"
+
+LOWEST_PRIORITY: Final = -1
+HIGHEST_PRIORITY: Final = 100
+
+
+class Gang(msgspec.Struct, frozen=True, kw_only=True):
+    """Pods of one namespace that start together or not at all.
+
+    Attributes:
+        name: the same for all of them.
+        min_available: how many must have room before any starts, at least one.
+        headcount: how many there are to be; 0 where that is not said.
+    """
+
+    name: str
+    min_available: int
+    headcount: int = 0
+
+
+class Standing(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a demand stands among others.
+
+    Attributes:
+        priority: -1 to 100; a higher one is decided about first. Up to 0 it takes what is
+            left, above 0 it is guaranteed.
+        gang: the pods with which it starts, if there are any.
+        preemptible: it may have to make room for a demand of higher priority.
+    """
+
+    priority: int = 0
+    gang: Gang | None = None
+    preemptible: bool = False
+
+
+def standing_of(manifest: Mapping[str, Any]) -> Standing:
+    """Where the demand of a SharePod or pod stands.
+
+    Args:
+        manifest: the object as the API server gives it.
+
+    Raises:
+        InvalidValueError: a value is not acceptable, under the name of the label or annotation.
+    """
+    metadata = manifest.get("metadata") or {}
+    given = metadata.get("labels") or {}
+    labels: Mapping[str, str] = {key: value for key, value in given.items() if value}
+    annotations: Mapping[str, str] = metadata.get("annotations") or {}
+    return Standing(
+        priority=_priority(labels), gang=_gang(labels), preemptible=_preemptible(annotations)
+    )
+
+
+def gang_named(manifest: Mapping[str, Any]) -> str:
+    """The name of the gang that a SharePod or pod says it is in; ``""`` where it names none."""
+    labels = (manifest.get("metadata") or {}).get("labels") or {}
+    return str(labels.get(GROUP_NAME) or "")
+
+
+def _preemptible(annotations: Mapping[str, str]) -> bool:
+    text = annotations.get(PREEMPTIBLE, "false")
+    if text not in {"true", "false"}:
+        raise InvalidValueError(PREEMPTIBLE, f"{text!r} is neither true nor false")
+    return text == "true"
+
+
+def _priority(labels: Mapping[str, str]) -> int:
+    text = labels.get(PRIORITY, "0")
+    try:
+        priority = int(text)
+    except ValueError:
+        raise InvalidValueError(PRIORITY, f"{text} is not a whole number") from None
+    if not LOWEST_PRIORITY <= priority <= HIGHEST_PRIORITY:
+        words = f"{text} is not from {LOWEST_PRIORITY} to {HIGHEST_PRIORITY}"
+        raise InvalidValueError(PRIORITY, words)
+    return priority
+
+
+def _gang(labels: Mapping[str, str]) -> Gang | None:
+    """The group; none where not all is said that makes one, as published."""
+    if GROUP_NAME not in labels:
+        return None
+    headcount = parse_count(labels.get(GROUP_HEADCOUNT, "0"), GROUP_HEADCOUNT)
+    needed = _threshold(labels, headcount)
+    if MIN_AVAILABLE in labels:
+        said = parse_count(labels[MIN_AVAILABLE], MIN_AVAILABLE)
+        if needed not in (None, said):
+            words = f"{said} differs from {needed}, which {GROUP_THRESHOLD} makes of the headcount"
+            raise InvalidValueError(MIN_AVAILABLE, words)
+        needed = said
+    if not needed:
+        return None
+    if headcount and needed > headcount:
+        field = MIN_AVAILABLE if MIN_AVAILABLE in labels else GROUP_THRESHOLD
+        words = f"{needed} of {headcount} pods can never be there: nothing would start"
+        raise InvalidValueError(field, words)
+    return Gang(name=labels[GROUP_NAME], min_available=needed, headcount=headcount)
+
+
+def _threshold(labels: Mapping[str, str], headcount: int) -> int | None:
+    """The pods that a threshold makes of a headcount, halves rounded up; None without both."""
+    if GROUP_THRESHOLD not in labels or GROUP_HEADCOUNT not in labels:
+        return None
+    if headcount < 1:
+        raise InvalidValueError(GROUP_HEADCOUNT, f"{headcount} is less than one pod")
+    threshold = parse_gpus(labels[GROUP_THRESHOLD], GROUP_THRESHOLD)
+    if threshold == 0:
+        raise InvalidValueError(GROUP_THRESHOLD, f"{labels[GROUP_THRESHOLD]} is not above 0")
+    return (threshold * headcount + MICROS // 2) // MICROS
