@@ -4,17 +4,19 @@ import asyncio
 import random
 from collections.abc import Awaitable, Callable, Coroutine
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from typing import Any
 
 import yaml
 
 from cluster_fake.actors import Actors, asks, ended, holders
-from kube_fake import FakeApiServer, run_virtual, until
+from kube_fake import FakeApiServer, Rights, run_virtual, until
 from kubeshare.api.names import NAMESPACE, WHOLE_GPU_RESOURCE
 from kubeshare.api.reasons import Reason
 from kubeshare.api.v1 import GPUNODES, SHAREPODS, VGPUS
 from kubeshare.core.policies import policy
 from kubeshare.devices.program import devices_program
+from kubeshare.install import manifests
 from kubeshare.kube.resources import CONFIG_MAPS, EVENTS, NODES, PODS
 from kubeshare.scheduler.program import scheduler_program
 
@@ -23,6 +25,9 @@ Raw = dict[str, Any]
 GIB = 1 << 30
 BORN = datetime(2026, 1, 1, tzinfo=UTC)
 """When the world begins."""
+
+ACCOUNTS = {"scheduler": "kubeshare-scheduler", "devices": "kubeshare-device-manager"}
+"""Program -> the ServiceAccount whose rights it has."""
 
 
 class World:
@@ -36,6 +41,7 @@ class World:
         policy: by which the scheduler places.
         elect: whether programs work only while they hold their Lease.
         doubles: whether one demand may hold more than it asks for, for a moment.
+        rights: program -> what ``deploy/rbac`` allows it; it is refused all else.
     """
 
     def __init__(self, seed: int = 0, /, **gpus: int) -> None:
@@ -46,6 +52,7 @@ class World:
         self._seed = seed
         self.actors = Actors(self.server)
         self.violations: list[str] = []
+        self.rights = {name: Rights(_roles(), account) for name, account in ACCOUNTS.items()}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._started = 0
         self._beside: set[asyncio.Task[None]] = set()
@@ -236,10 +243,14 @@ class World:
                 task.cancel()
             await self.kill()
             actors.cancel()
+            # First of all, since what else went wrong may well follow from it.
+            refused = sorted(set(self.server.refused))
+            assert not refused, f"{'; '.join(refused)} (see deploy/rbac)"
         assert not self.violations, self.violations
 
     async def _program(self, name: str, client: str) -> None:
         api = self.server.api(client)
+        self.server.rights[client] = self.rights[name.partition("/")[0]]
         if name.startswith("scheduler"):
             program = scheduler_program(
                 api,
@@ -337,6 +348,12 @@ def story(**gpus: int) -> Callable[[Callable[[World], Awaitable[None]]], Callabl
 
 def _virtual_now() -> datetime:
     return BORN + timedelta(seconds=asyncio.get_running_loop().time())
+
+
+@cache
+def _roles() -> tuple[Raw, ...]:
+    kinds = ("Role", "ClusterRole", "RoleBinding", "ClusterRoleBinding")
+    return tuple(each for each in manifests.load(manifests.Options()) if each["kind"] in kinds)
 
 
 def _overcommitted(vgpu: Raw, _old: Raw | None) -> str | None:

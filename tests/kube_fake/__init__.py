@@ -10,14 +10,24 @@ server-side apply, the status subresource, preconditions, finalizers, graceful
 deletion of pods, binding, eviction, label and field selectors.
 
 What it does NOT do: it collects no garbage (dependents of a deleted owner stay), runs
-no controllers, knows no schemas (rules can be given with ``add_rule``), checks no
-authorisation, and knows of server-side apply only maps, conditions by type, and
-finalizers; all other lists are atomic. What depends on those is tested against a real
-API server.
+no controllers, knows no schemas (rules can be given with ``add_rule``), knows no users (but
+the ``rights`` that a test gives a client), and knows of server-side apply only maps,
+conditions by type, and finalizers; all other lists are atomic. What depends on those is
+tested against a real API server.
 """
 
 from kube_fake.faults import Fault
+from kube_fake.rights import Asked, Grant, Rights
 from kube_fake.server import FakeApiServer, Request
 from kube_fake.virtual import run_virtual, until
 
-__all__ = ["FakeApiServer", "Fault", "Request", "run_virtual", "until"]
+__all__ = [
+    "Asked",
+    "FakeApiServer",
+    "Fault",
+    "Grant",
+    "Request",
+    "Rights",
+    "run_virtual",
+    "until",
+]

@@ -11,6 +11,7 @@ import httpx2
 from kube_fake.copying import clone
 from kube_fake.faults import Fault, Script
 from kube_fake.patches import PatchError, apply_leaves, json_patch, leaves, merge_patch
+from kube_fake.rights import Asked, Rights
 from kube_fake.storage import STATUSLESS, Place, Raw, Storage, Watcher
 from kubeshare.kube.api import Api
 from kubeshare.kube.resources import Resource
@@ -75,6 +76,8 @@ class FakeApiServer(httpx2.AsyncBaseTransport):
         writes: how many of them asked for a change.
         down: while True nobody listens.
         dead: clients that were killed: no request of theirs arrives any more.
+        rights: client -> what it may; those who are not here may do anything.
+        refused: what clients asked for that they may not, a line each.
 
     Args:
         seed: of uids.
@@ -86,6 +89,8 @@ class FakeApiServer(httpx2.AsyncBaseTransport):
         self.writes = 0
         self.down = False
         self.dead: set[str] = set()
+        self.rights: dict[str, Rights] = {}
+        self.refused: list[str] = []
         self._scripts: list[Script] = []
         self._at_write: dict[int, Callable[[], Fault]] = {}
         self._rules: dict[str, list[Rule]] = {}
@@ -244,12 +249,28 @@ class FakeApiServer(httpx2.AsyncBaseTransport):
 
     def _answer(self, asked: Request) -> httpx2.Response:
         try:
+            self._authorise(asked)
             if asked.verb == "watch":
                 return self._watch(asked)
             answer = getattr(self, f"_{asked.verb}")(asked)
         except RefusalError as refusal:
             return httpx2.Response(refusal.code, json=refusal.status)
         return httpx2.Response(201 if asked.verb == "create" else 200, json=answer)
+
+    def _authorise(self, asked: Request) -> None:
+        rights, place = self.rights.get(asked.client), asked.place
+        if rights is None:
+            return
+        applied = "apply-patch" in asked.content_type and not asked.subresource
+        creates = applied and place not in self.storage.objects
+        # As the real one: whoever lists objects of one name asks for that name.
+        name = place.name or asked.query.get("fieldSelector", "").partition("metadata.name=")[2]
+        for verb in (asked.verb, "create") if creates else (asked.verb,):
+            need = Asked(verb, place.group, asked.resource, place.namespace, name)
+            if not rights.allow(need):
+                words = f"{rights.account} may not {need}"
+                self.refused.append(words)
+                raise RefusalError(403, "Forbidden", words)
 
     def _find(self, asked: Request) -> Raw:
         obj = self.storage.objects.get(asked.place)

@@ -98,7 +98,8 @@ def play(point: Point, tally: Tally) -> None:
 
 async def _count(life: Life, seed: int) -> int:
     world = World(seed, **life.gpus)
-    assert not await _live(world, life)
+    stuck = await live(world, life)
+    assert not stuck, stuck
     return world.server.writes
 
 
@@ -107,10 +108,10 @@ async def _tell(world: World, life: Life, trouble: Trouble, write: int) -> str:
         return trouble(world)
 
     world.server.inject_at_write(write, strike)
-    return await _live(world, life)
+    return await live(world, life)
 
 
-async def _live(world: World, life: Life) -> str:
+async def live(world: World, life: Life) -> str:
     """Tell the life, then delete everything; returns what never came true, or ``""``."""
 
     async def told(world: World) -> None:

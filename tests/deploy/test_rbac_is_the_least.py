@@ -1,0 +1,85 @@
+"""The roles of scheduler and device manager: all that they need, and nothing that they never ask.
+
+Every world of ``cluster_fake`` refuses what ``deploy/rbac`` does not allow, so any test
+there fails where a rule is missing. Here all lives are told, some of them with troubles
+that make a program look again, and what was never asked for is named.
+``tests/cluster`` has the proof for all programs with the audit of a real API server.
+"""
+
+import pytest
+
+from cluster_fake import World
+from kube_fake import Grant, run_virtual
+from kubeshare.kube.resources import EVENTS, Raw
+from surviving.lives import LIVES, Life
+from surviving.matrix import live, points
+from surviving.troubles import TROUBLES
+
+RARE = (("alone", "409"), ("together", "API server killed after it"))
+"""Lives and troubles after which programs read what they know, and repeat what they said."""
+
+CHECKED_OTHERWISE = {
+    "devices": {Grant("update", "kubeshare.nthu", "sharepods/finalizers")},
+}
+"""Rights that no request uses: an admission plugin asks for them."""
+
+ADVICE = (
+    "no life asks for it: take it out of deploy/rbac, or tell a life in which the program "
+    "needs it, in tests/surviving/lives.py or in TOLD of this file"
+)
+
+
+async def _told_again(world: World) -> None:
+    """One waits for the same reason as before, after it has waited for another."""
+    world.share("a", "0.7")
+    await world.until(lambda: world.running("a"))
+    world.share("b", "0.7")
+    await world.until(lambda: world.events("b"))
+    world.share("c", "0.1")
+    await world.until(lambda: world.running("c") and len(world.events("b")) > 1)
+    world.delete("c")
+    await world.until(lambda: any(_counted(each) for each in world.server.all(EVENTS)))
+
+
+def _counted(event: Raw) -> bool:
+    return event["regarding"]["name"] == "b" and "series" in event
+
+
+TOLD = LIVES | {"told again": Life(_told_again, {"n1": 1})}
+"""The lives of the fault matrix, and those that only rights need."""
+
+
+async def _told(world: World, life: Life) -> None:
+    stuck = await live(world, life)
+    assert not stuck, stuck
+    assert not world.violations
+
+
+def _play(life: str, trouble: str = "", write: int = 0) -> World:
+    world = World(**TOLD[life].gpus)
+    world.elect = True
+    if trouble:
+        world.server.inject_at_write(write, lambda: TROUBLES[trouble](world))
+    run_virtual(_told(world, TOLD[life]))
+    return world
+
+
+@pytest.fixture(scope="module")
+def unused() -> dict[str, set[Grant]]:
+    """Program -> what it may and never asked for."""
+    worlds = [_play(life) for life in TOLD]
+    for life, trouble in RARE:
+        worlds += [_play(*point[:3]) for point in points(life, [trouble])]
+    return {
+        program: set.intersection(*(world.rights[program].unused for world in worlds))
+        for program in worlds[0].rights
+    }
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("program", ["scheduler", "devices"])
+def test_a_program_may_nothing_that_it_never_asks_for(
+    unused: dict[str, set[Grant]], program: str
+) -> None:
+    too_much = unused[program] - CHECKED_OTHERWISE.get(program, set())
+    assert [f"{grant}: {ADVICE}" for grant in sorted(too_much)] == []

@@ -1,0 +1,106 @@
+"""What roles allow a service account, and which of it was ever used.
+
+Of RBAC as far as roles here go: no wildcards, no aggregation, no rules of groups.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
+
+Raw = dict[str, Any]
+
+
+class Grant(NamedTuple):
+    """One verb on one resource (``plural[/subresource]``), the smallest part of a rule.
+
+    ``namespace`` is that of a Role, ``""`` for a ClusterRole; ``names`` restricts it to
+    objects of these names.
+    """
+
+    verb: str
+    group: str
+    resource: str
+    namespace: str = ""
+    names: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        resource = f"{self.resource}.{self.group}" if self.group else self.resource
+        where = f" in {self.namespace}" if self.namespace else ""
+        named = f" named {', '.join(self.names)}" if self.names else ""
+        return f"{self.verb} {resource}{named}{where}"
+
+    def covers(self, asked: "Asked") -> bool:
+        """Whether it allows a request."""
+        return (
+            (self.verb, self.group, self.resource) == (asked.verb, asked.group, asked.resource)
+            and self.namespace in ("", asked.namespace)
+            and (not self.names or asked.name in self.names)
+        )
+
+
+class Asked(NamedTuple):
+    """What a request asks RBAC for."""
+
+    verb: str
+    group: str
+    resource: str
+    namespace: str = ""
+    name: str = ""
+
+    def __str__(self) -> str:
+        resource = f"{self.resource}.{self.group}" if self.group else self.resource
+        where = "/".join(part for part in (self.namespace, self.name) if part)
+        return f"{self.verb} {resource} {where}".rstrip()
+
+
+class Rights:
+    """Of one service account.
+
+    Args:
+        manifests: among them the roles and what binds them.
+        account: the ServiceAccount's name.
+
+    Attributes:
+        grants: all that it may.
+        used: what of that allowed a request.
+        refused: what it asked for in vain.
+    """
+
+    def __init__(self, manifests: Iterable[Raw], account: str) -> None:
+        self.account = account
+        self.grants = tuple(_grants(list(manifests), account))
+        self.used: set[Grant] = set()
+        self.refused: set[Asked] = set()
+
+    def allow(self, asked: Asked) -> bool:
+        """Whether a request is allowed; notes by what, or that it is not."""
+        found = [grant for grant in self.grants if grant.covers(asked)]
+        self.used.update(found)
+        if not found:
+            self.refused.add(asked)
+        return bool(found)
+
+    @property
+    def unused(self) -> set[Grant]:
+        """What it may and never did."""
+        return set(self.grants) - self.used
+
+
+def _grants(manifests: list[Raw], account: str) -> Iterator[Grant]:
+    roles = {
+        (each["kind"], each["metadata"].get("namespace", ""), each["metadata"]["name"]): each
+        for each in manifests
+        if each["kind"] in ("Role", "ClusterRole")
+    }
+    for binding in manifests:
+        if binding["kind"] not in ("RoleBinding", "ClusterRoleBinding"):
+            continue
+        if account not in [each["name"] for each in binding["subjects"]]:
+            continue
+        namespace = binding["metadata"].get("namespace", "")
+        of, name = binding["roleRef"]["kind"], binding["roleRef"]["name"]
+        for rule in roles[of, namespace if of == "Role" else "", name]["rules"]:
+            names = tuple(rule.get("resourceNames", ()))
+            for group in rule["apiGroups"]:
+                for resource in rule["resources"]:
+                    for verb in rule["verbs"]:
+                        yield Grant(verb, group, resource, namespace, names)
