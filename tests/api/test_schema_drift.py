@@ -21,6 +21,7 @@ PAIRS = [
     ("sharepods", "status.conditions[]", Condition, False),
     ("sharepods", "spec", v1.SharePodSpec, True),
     ("sharepods", "spec.gpu", v1.GPUAsk, True),
+    ("sharepods", "spec.gpu.setAside[]", v1.SetAside, False),
     ("gpunodes", "spec", v1.GPUNodeSpec, False),
     ("gpunodes", "spec.devices[]", v1.GPUDevice, False),
     ("gpunodes", "spec.links[]", v1.GPULink, False),

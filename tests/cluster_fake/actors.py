@@ -27,6 +27,7 @@ class Actors:
         prepared: uid of a pod -> the vGPU that its node has given it.
         node_agents: False while they are down.
         binds: False while kube-scheduler finds no CPU for pods that share.
+        full: nodes that have no CPU for pods that share.
     """
 
     def __init__(self, server: FakeApiServer) -> None:
@@ -34,6 +35,7 @@ class Actors:
         self.prepared: dict[str, str] = {}
         self.node_agents = True
         self.binds = True
+        self.full: set[str] = set()
         self._wake = asyncio.Event()
         server.storage.after_change.append(lambda *_: self._wake.set())
 
@@ -83,9 +85,10 @@ class Actors:
             self.server.remove(PODS, name, namespace)
 
     def _schedule(self, pod: Raw) -> None:
-        short = not self.binds and asks(pod, VGPU_RESOURCE)
-        words = "insufficient cpu" if short else "0/1 nodes: insufficient nvidia.com/gpu"
-        nodes = [] if short else self._wanted_nodes(pod)
+        wanted = self._wanted_nodes(pod)
+        full = set(wanted) if not self.binds else self.full
+        nodes = [node for node in wanted if node not in full or not asks(pod, VGPU_RESOURCE)]
+        words = "0/1 nodes: insufficient nvidia.com/gpu" if nodes else "insufficient cpu"
         node = next((each for each in nodes if self._room(each, pod)), None)
         if node is None:
             told = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}

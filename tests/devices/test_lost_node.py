@@ -98,7 +98,7 @@ async def test_a_part_on_a_deleted_node_is_held_as_long_as_its_pod_is_there(worl
     world.share("a")
     await world.until(lambda: world.pod("a"))
     world.lose_node("n1")
-    await world.quiet(60)
+    await world.quiet(8)
     assert world.shares_gpu("a")
     world.delete("a")
     await world.until(lambda: not world.vgpus())

@@ -114,6 +114,14 @@ async def _node_lost(world: World) -> None:
     await world.until(lambda: len(world.vgpus()) == len(world.placeholders()) == 1, PATIENCE)
 
 
+async def _node_full(world: World) -> None:
+    """kube-scheduler finds no room on the chosen node: it runs on the other one."""
+    world.actors.full.add("n1")
+    world.share("a")
+    await _running(world, "a")
+    await world.until(lambda: len(world.vgpus()) == len(world.placeholders()) == 1, PATIENCE)
+
+
 async def _running(world: World, *names: str) -> None:
     await world.until(lambda: world.running(*names), PATIENCE)
 
@@ -133,5 +141,6 @@ LIVES = {
     "failing": Life(_failing, {"n1": 1}),
     "again": Life(_again, {"n1": 1}),
     "node lost": Life(_node_lost, {"n1": 1, "n2": 1}),
+    "node full": Life(_node_full, {"n1": 1, "n2": 2}),
     "wide": Life(_wide, {"n1": 2}),
 }

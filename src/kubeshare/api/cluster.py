@@ -75,6 +75,7 @@ class PodStatus(Struct, frozen=True, kw_only=True, rename="camel"):
     message: str = ""
     pod_ip: str = field(default="", name="podIP")
     start_time: str = ""
+    nominated_node_name: str = ""
     conditions: tuple[Condition, ...] = ()
     container_statuses: tuple[ContainerStatus, ...] = ()
 

@@ -85,12 +85,18 @@ class Configuration(_Strict, frozen=True, kw_only=True):
             then it gives them all back.
         preemption: whether a demand that waits may have others evicted that are marked as
             preemptible and are of lower priority.
+        gpu_failure: whether pods on a GPU that has failed are kept, or evicted through the
+            API, which respects their budgets.
+        set_aside_seconds: how long a node that could not take a SharePod's pod is not chosen
+            for it again; doubles each time, up to an hour.
     """
 
     pool: PoolConfiguration = field(default_factory=PoolConfiguration)
     autoscaler: AutoscalerConfiguration = field(default_factory=AutoscalerConfiguration)
     gang_timeout_seconds: Annotated[float, Meta(ge=1, le=24 * 3600)] = 300.0
     preemption: bool = False
+    gpu_failure: Literal["keep", "evict"] = "keep"
+    set_aside_seconds: Annotated[float, Meta(ge=1, le=3600)] = 60.0
 
 
 class ConfigMap(Struct, frozen=True, kw_only=True):

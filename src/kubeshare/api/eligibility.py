@@ -11,8 +11,10 @@ from typing import Any, Final
 
 from msgspec import Struct
 
+from kubeshare.api import set_aside
 from kubeshare.api.cluster import Node, Taint
 from kubeshare.api.node_affinity import meets, required_terms
+from kubeshare.api.v1 import SetAside
 from kubeshare.kube.reflector import Reflector
 from kubeshare.kube.store import DELETED, Change
 
@@ -86,6 +88,14 @@ def eligible(nodes: Iterable[Node], pod_spec: Mapping[str, Any]) -> Eligible:
         nodes=frozenset(name for name, refusal in said.items() if not refusal),
         refusals={name: refusal for name, refusal in said.items() if refusal},
     )
+
+
+def without(where: Eligible, entries: Sequence[SetAside]) -> Eligible:
+    """Where a pod may go, but for nodes that are set aside for it."""
+    if not entries:
+        return where
+    refused = {entry.node: set_aside.words(entry) for entry in entries if entry.node in where.nodes}
+    return Eligible(nodes=where.nodes - refused.keys(), refusals={**where.refusals, **refused})
 
 
 def _facts(node: Node) -> tuple[object, ...]:

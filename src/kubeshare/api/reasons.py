@@ -27,6 +27,7 @@ class Reason(StrEnum):
     PLACEHOLDER_FAILED = "PlaceholderFailed"
     GPU_LOST = "GPULost"
     UNDONE = "Undone"
+    NODE_FULL = "NodeFull"
     RELEASED = "Released"
 
     # Ready

@@ -75,15 +75,30 @@ class VGPU(Struct, frozen=True, kw_only=True, rename="camel"):
     status: VGPUStatus = field(default_factory=VGPUStatus)
 
 
+class SetAside(Struct, frozen=True, kw_only=True, rename="camel"):
+    """A node that was chosen for a SharePod and could not take its pod.
+
+    ``until`` is RFC 3339 text in UTC with whole seconds: before that it is not chosen again.
+    ``times`` counts how often that has happened, ``message`` says why it did last.
+    """
+
+    node: str
+    until: str
+    times: int = 1
+    message: str = ""
+
+
 class GPUAsk(Struct, frozen=True, kw_only=True, rename="camel"):
     """``SharePod.spec.gpu`` where controllers look at it; the dialect reads the rest.
 
-    ``attempt`` is 0 until Sched has decided, and counts its decisions.
+    ``attempt`` is 0 until Sched has decided, and counts its decisions. ``set_aside`` is
+    DevMgr's, written with the undoing of a decision.
     """
 
     id: str = ""
     ids: tuple[str, ...] = ()
     attempt: int = 0
+    set_aside: tuple[SetAside, ...] = ()
 
 
 class SharePodSpec(Struct, frozen=True, kw_only=True, rename="camel"):

@@ -1,6 +1,7 @@
 """The device manager's events: what happened, and what to do about it."""
 
-from kubeshare.api.v1 import SHAREPODS, VGPU, VGPUS, Holder, SharePod
+from kubeshare.api.reasons import Reason
+from kubeshare.api.v1 import SHAREPODS, VGPU, VGPUS, Holder, SetAside, SharePod
 from kubeshare.kube.events import NORMAL, WARNING, EventRecorder, reference
 
 
@@ -23,6 +24,15 @@ class Events:
         """The part that Sched had taken is gone: it is asked again."""
         note = f"its part of vGPU {gpuids} is gone; it is scheduled again"
         self._recorder.emit(reference(SHAREPODS, sharepod), "Undone", "Undoing", note)
+
+    def node_full(self, sharepod: SharePod, entry: SetAside) -> None:
+        """kube-scheduler had no room for its pod on the node that Sched chose."""
+        note = (
+            f"node {entry.node} has no room for its pod ({entry.message}): the node is set "
+            f"aside for it until {entry.until}, and it is scheduled again"
+        )
+        regarding = reference(SHAREPODS, sharepod)
+        self._recorder.emit(regarding, Reason.NODE_FULL, "Undoing", note, type=WARNING)
 
     def activated(self, vgpu: VGPU) -> None:
         """The node has said which GPU the placeholder was given."""

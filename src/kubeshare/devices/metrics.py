@@ -13,6 +13,7 @@ class Metrics:
         placeholders: placeholder pods made.
         pods: pods of SharePods made.
         released: holders removed because their pod never ran, and nobody asked any more.
+        moved: pods that were deleted unbound because their node had no room.
         deleted: vGPUs given back to Kubernetes.
     """
 
@@ -23,4 +24,5 @@ class Metrics:
         self.placeholders = counter("placeholders_created", "Placeholder pods made")
         self.pods = counter("pods_created", "Pods of SharePods made")
         self.released = counter("holders_released", "Holders removed whose pod never ran")
+        self.moved = counter("pods_moved", "Pods deleted unbound because their node had no room")
         self.deleted = counter("vgpus_deleted", "vGPUs given back to Kubernetes")

@@ -13,6 +13,7 @@ from kubeshare.api.watched import watch
 from kubeshare.core.policies import Policy
 from kubeshare.devices.dismantle import Dismantle
 from kubeshare.devices.events import Events
+from kubeshare.devices.full_node import FullNodes
 from kubeshare.devices.lost_node import LostNodes
 from kubeshare.devices.metrics import Metrics
 from kubeshare.devices.mirror import Mirror
@@ -86,6 +87,14 @@ def devices_program(  # noqa: PLR0913 - what it is told
         reserve=Reserve(inventory, policy),
         pods=Pods(api, inventory, metrics),
         placeholders=placeholders,
+        full_nodes=FullNodes(
+            api,
+            inventory,
+            events,
+            metrics,
+            configuration=watched.configuration,
+            wall_clock=wall_clock,
+        ),
         mirror=Mirror(api, wall_clock),
         events=events,
     )

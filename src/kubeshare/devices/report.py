@@ -8,7 +8,8 @@ from msgspec import Struct
 from kubeshare.api.cluster import Pod
 from kubeshare.api.names import CONDITION_ALLOCATED, CONDITION_READY
 from kubeshare.api.reasons import Reason
-from kubeshare.api.v1 import VGPU, AllocatedGPU
+from kubeshare.api.set_aside import words as of_entry
+from kubeshare.api.v1 import VGPU, AllocatedGPU, SetAside
 from kubeshare.kube.meta import Condition
 
 _ORDINARY: Final = frozenset({"", "ContainerCreating", "PodInitializing"})
@@ -42,6 +43,15 @@ def waits(reason: Reason, message: str, *, passing: bool = False) -> Report:
         message=message[:MESSAGE_LENGTH],
         passing=passing,
     )
+
+
+def undone(set_aside: Sequence[SetAside]) -> Report:
+    """Sched's last decision was undone, and it has not made another one."""
+    words = "it has lost its GPU, and the scheduler has not chosen another one yet"
+    if not set_aside:
+        return waits(Reason.UNDONE, words, passing=True)
+    last = max(set_aside, key=lambda entry: entry.until)
+    return waits(Reason.NODE_FULL, f"node {last.node} {of_entry(last)}", passing=True)
 
 
 def no_pod(vgpus: Sequence[VGPU], reason: Reason, message: str, *, passing: bool = False) -> Report:

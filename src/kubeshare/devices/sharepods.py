@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from kubeshare.api import sharepods
+from kubeshare.api.cluster import Pod
 from kubeshare.api.inventory import Inventory
 from kubeshare.api.ledger import DELETING
 from kubeshare.api.names import CONDITION_READY
@@ -14,6 +15,7 @@ from kubeshare.core.demand import Demand
 from kubeshare.core.errors import InvalidValueError
 from kubeshare.devices import report
 from kubeshare.devices.events import Events
+from kubeshare.devices.full_node import FullNodes
 from kubeshare.devices.mirror import Mirror
 from kubeshare.devices.placeholder import Placeholders
 from kubeshare.devices.pod import NameTakenError, Pods, owned_by
@@ -23,7 +25,7 @@ from kubeshare.devices.undo import undo
 from kubeshare.dialects.sharepod import demand_of
 from kubeshare.kube.api import Api
 from kubeshare.kube.conditions import find_condition
-from kubeshare.kube.controller import RequeueAfter
+from kubeshare.kube.controller import RequeueAfter, soonest
 from kubeshare.kube.errors import ForbiddenError, InvalidError
 from kubeshare.kube.meta import Key
 from kubeshare.kube.resources import Raw
@@ -41,6 +43,7 @@ class SharePodLife:
         reserve: takes GPUs given by name.
         pods: makes pods.
         placeholders: tells why a GPU is not there yet.
+        full_nodes: moves pods for which kube-scheduler finds no room.
         mirror: writes the status.
         events: tells people.
     """
@@ -55,6 +58,7 @@ class SharePodLife:
         reserve: Reserve,
         pods: Pods,
         placeholders: Placeholders,
+        full_nodes: FullNodes,
         mirror: Mirror,
         events: Events,
     ) -> None:
@@ -66,14 +70,17 @@ class SharePodLife:
         self._reserve = reserve
         self._pods = pods
         self._placeholders = placeholders
+        self._full_nodes = full_nodes
         self._mirror = mirror
         self._events = events
 
     async def reconcile(self, key: Key) -> RequeueAfter | None:
         """Look at one SharePod."""
         self._waiting.discard(key)
+        patience: float | None = None
         raw = self._asked.by_key(key)
         if raw is None:
+            self._full_nodes.forget(key)
             return None
         sharepod = sharepods.view(raw)
         try:
@@ -81,25 +88,28 @@ class SharePodLife:
         except InvalidValueError:
             return None  # Sched tells what is wrong with it
         if demand is not None and not sharepods.decided(sharepod):
-            if not sharepod.status.node_name:
+            self._full_nodes.forget(key)
+            if not (sharepod.status.gpus or sharepod.status.node_name):
                 return None
             # What the status tells was so before Sched's last decision was undone.
-            words = "it has lost its GPU, and the scheduler has not chosen another one yet"
-            found: Report | None = report.waits(Reason.UNDONE, words, passing=True)
+            found: Report | None = report.undone(sharepod.spec.gpu.set_aside)
         else:
+            patience = await self._full_nodes.look(raw, sharepod, self._pod_of(sharepod))
+            if patience == 0:
+                return None
             found = await self._advance(raw, sharepod, demand)
         if found is None:
             return None
         written, again = await self._mirror.tell(sharepod, found)
         if written and not found.passing:
             self._warn(sharepod, found)
-        return again
+        return soonest(again, RequeueAfter(patience) if patience else None)
 
     async def _advance(self, raw: Raw, sharepod: SharePod, demand: Demand | None) -> Report | None:
         """Do the next step; what the status should say, or None where it says enough."""
         gpuids = sharepods.gpuids(sharepod) if demand else ()
-        pod = self._inventory.pod(sharepod.metadata.key)
-        if pod is not None and owned_by(pod, sharepod.metadata.uid):
+        pod = self._pod_of(sharepod)
+        if pod is not None:
             # One that was made for a former decision is not given what this one has.
             here = pod.spec.node_name == sharepod.spec.node_name or not gpuids
             if pod.spec.node_name and here and not pod.terminal:
@@ -187,6 +197,10 @@ class SharePodLife:
             )
         words = f"{words}: node agent of {node} has not named the GPU of pod {pod.metadata.name}"
         return report.waits(Reason.CREATING, words, passing=True)
+
+    def _pod_of(self, sharepod: SharePod) -> Pod | None:
+        pod = self._inventory.pod(sharepod.metadata.key)
+        return pod if pod is not None and owned_by(pod, sharepod.metadata.uid) else None
 
     def _vgpus(self, gpuids: Sequence[str]) -> list[VGPU]:
         found = (self._pool.get(gpuid) for gpuid in gpuids)

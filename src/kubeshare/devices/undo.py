@@ -5,21 +5,25 @@ former pod of the same SharePod has been released. What Sched has written is tak
 out of the SharePod, so that it decides again; ``attempt`` stays and counts on.
 """
 
+from collections.abc import Sequence
 from typing import Any
+
+import msgspec
 
 from kubeshare.api import sharepods
 from kubeshare.api.names import GENERATED_ID_PREFIX, MANAGER_DEVICES
-from kubeshare.api.v1 import SHAREPODS
+from kubeshare.api.v1 import SHAREPODS, SetAside
 from kubeshare.kube.api import Api
 from kubeshare.kube.resources import Raw
 
 
-async def undo(api: Api, raw: Raw) -> None:
+async def undo(api: Api, raw: Raw, set_aside: Sequence[SetAside] = ()) -> None:
     """Take Sched's decision out of a SharePod.
 
     Args:
         api: where it is.
         raw: the SharePod as it was seen.
+        set_aside: the nodes that it is not to be given for a while.
 
     Raises:
         ConflictError: it has changed meanwhile.
@@ -31,6 +35,8 @@ async def undo(api: Api, raw: Raw) -> None:
     if all(gpuid.startswith(GENERATED_ID_PREFIX) for gpuid in chosen):
         gpu.pop("id", None)
         gpu.pop("ids", None)
+    if set_aside:
+        gpu["setAside"] = msgspec.to_builtins(set_aside)
     operations: list[dict[str, Any]] = [
         {"op": "test", "path": "/metadata/resourceVersion", "value": metadata["resourceVersion"]},
         {"op": "remove", "path": "/spec/nodeName"},

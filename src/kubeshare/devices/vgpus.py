@@ -8,7 +8,7 @@ from kubeshare.devices.events import Events
 from kubeshare.devices.lost_node import LostNodes
 from kubeshare.devices.placeholder import Placeholders
 from kubeshare.devices.release import Release
-from kubeshare.kube.controller import RequeueAfter
+from kubeshare.kube.controller import RequeueAfter, soonest
 from kubeshare.kube.meta import Key
 
 
@@ -60,8 +60,4 @@ class VGPULife:
             return idle or held
         placeholder = await self._placeholders.ensure(vgpu)
         await activate(self._pool, vgpu, self._events)
-        return min(
-            (again for again in (idle, placeholder) if again is not None),
-            key=lambda again: again.seconds,
-            default=None,
-        )
+        return soonest(idle, placeholder)

@@ -1,11 +1,14 @@
 """SharePods: ``spec.gpu`` and the published ``kubeshare/…`` annotations, which say the same."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from kubeshare.core.demand import Demand
 from kubeshare.core.errors import InvalidValueError
 from kubeshare.dialects.spellings import Asker, Spellings, mapping, present, read_count, read_gpuid
+
+_NOTES: Final = frozenset({"attempt", "setAside"})
+"""What KubeShare's programs write into ``spec.gpu`` themselves: it asks for nothing."""
 
 
 def demand_of(sharepod: Mapping[str, Any]) -> Demand | None:
@@ -27,7 +30,7 @@ def demand_of(sharepod: Mapping[str, Any]) -> Demand | None:
     gpu = present(mapping(spec.get("gpu"), "spec.gpu"))
     annotations = present(mapping(metadata.get("annotations"), "metadata.annotations"))
     spellings = Spellings(gpu, "spec.gpu.", annotations)
-    asks = bool(gpu.keys() - {"attempt"})  # which is Sched's note
+    asks = bool(gpu.keys() - _NOTES)
     if not asks and not spellings.published():
         return None
     spellings.check_amounts_come_together(needed=not asks)

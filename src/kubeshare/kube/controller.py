@@ -42,6 +42,15 @@ class RequeueAfter(Struct, frozen=True):
     seconds: float
 
 
+def soonest(*agains: RequeueAfter | None) -> RequeueAfter | None:
+    """The one that is due first; None where there is none."""
+    return min(
+        (again for again in agains if again is not None),
+        key=lambda again: again.seconds,
+        default=None,
+    )
+
+
 class TerminalError(Exception):
     """The object cannot be reconciled as it is; it is looked at again when it changes."""
 

@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, Self
 
 from kubeshare.api.reasons import Reason
+from kubeshare.api.v1 import SetAside
 from kubeshare.core.demand import Demand
 from kubeshare.kube.events import ObjectReference
 from kubeshare.kube.meta import Key
@@ -72,6 +73,11 @@ class Asker(Protocol):
     @property
     def pod_spec(self) -> Mapping[str, Any]:
         """What its pod needs of a node besides the GPU."""
+        ...
+
+    @property
+    def set_aside(self) -> Sequence[SetAside]:
+        """Nodes that could not take its pod, and are not chosen for it for a while."""
         ...
 
     def demand(self) -> Demand | None:

@@ -7,10 +7,12 @@ again and decided again, a bounded number of times.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
 from functools import partial
 from typing import Final
 
-from kubeshare.api.eligibility import Eligibility
+from kubeshare.api import set_aside
+from kubeshare.api.eligibility import Eligibility, without
 from kubeshare.api.inventory import Inventory
 from kubeshare.api.pool import StaleDecisionError, holder_of
 from kubeshare.api.reasons import Reason
@@ -21,6 +23,7 @@ from kubeshare.core.demand import Demand
 from kubeshare.core.errors import InvalidValueError
 from kubeshare.core.explain import Change
 from kubeshare.core.policies import Policy
+from kubeshare.kube.controller import RequeueAfter
 from kubeshare.kube.errors import ConflictError, InvalidError, NotFoundError
 from kubeshare.scheduler.asker import Asker, AskerKey, Kind
 from kubeshare.scheduler.decide import change_that_helps, decide, explain
@@ -42,6 +45,7 @@ class Scheduler:
         waiting: where those are noted for which nothing fits.
         events: tells people.
         metrics: counts.
+        wall_clock: says whether a node is still set aside.
     """
 
     def __init__(  # noqa: PLR0913 - its parts
@@ -54,6 +58,7 @@ class Scheduler:
         waiting: Waiting[AskerKey],
         events: Events,
         metrics: Metrics,
+        wall_clock: Callable[[], datetime],
     ) -> None:
         self._policy = policy
         self._inventory = inventory
@@ -63,43 +68,46 @@ class Scheduler:
         self._waiting = waiting
         self._events = events
         self._metrics = metrics
+        self._wall_clock = wall_clock
 
-    async def reconcile(self, key: AskerKey) -> None:
+    async def reconcile(self, key: AskerKey) -> RequeueAfter | None:
         """Decide about one asker, if there is anything to decide."""
         for _ in range(ROUNDS):
             self._waiting.discard(key)
             asker = self._kinds[key.kind].get(key.key)
             if asker is None:
-                return
+                return None
             try:
-                await self._once(asker)
+                return await self._once(asker)
             except StaleDecisionError:
                 self._metrics.decisions.labels("stale").inc()
             except (ConflictError, NotFoundError):
                 await self._read_again(asker)
-            else:
-                return
         raise ConflictError(f"{key}: others changed the cluster {ROUNDS} times")
 
-    async def _once(self, asker: Asker) -> None:
+    async def _once(self, asker: Asker) -> RequeueAfter | None:
         if asker.over:
-            return
+            return None
         try:
             demand = asker.demand()
         except InvalidValueError as error:
             await self._refuse(asker, error.field, error.message)
-            return
+            return None
         if demand is None:
-            return
+            return None
         if asker.decided:
             await asker.confirm()
-            return
+            return None
         await self._pool.settle()
         held = self._pool.held_by(demand.uid)
         if held:
             await self._take_up(asker, demand, held)
-            return
-        where = self._eligibility.of(asker.pod_spec)
+            return None
+        return await self._decide(asker, demand)
+
+    async def _decide(self, asker: Asker, demand: Demand) -> RequeueAfter | None:
+        aside = set_aside.active(asker.set_aside, self._wall_clock())
+        where = without(self._eligibility.of(asker.pod_spec), aside)
         ledger = self._inventory.ledger()
         decision = decide(self._policy, ledger, demand, where)
         self._metrics.decisions.labels(decision.outcome).inc()
@@ -113,9 +121,11 @@ class Scheduler:
                 if pending
                 else None,
             )
-            return
+            left = set_aside.seconds_left(aside, self._wall_clock())
+            return None if left is None else RequeueAfter(left)
         await self._pool.take(demand, decision, demand.attempt + 1)
         await self._bind(asker, demand, decision)
+        return None
 
     async def _take_up(self, asker: Asker, demand: Demand, held: Sequence[VGPU]) -> None:
         """Go on where an earlier run of this program was cut off, if that is still right."""

@@ -66,6 +66,7 @@ def scheduler_program(  # noqa: PLR0913 - what it is told
         waiting=waiting,
         events=Events(recorder),
         metrics=Metrics(program.registry, waiting),
+        wall_clock=wall_clock,
     )
 
     def all_waiting(_: object) -> Iterable[AskerKey]:

@@ -13,7 +13,7 @@ from kubeshare.api import sharepods
 from kubeshare.api.latest import Latest
 from kubeshare.api.names import CONDITION_SCHEDULED, MANAGER_SCHEDULER
 from kubeshare.api.reasons import Reason
-from kubeshare.api.v1 import SHAREPODS, SharePod
+from kubeshare.api.v1 import SHAREPODS, SetAside, SharePod
 from kubeshare.core.demand import Demand
 from kubeshare.dialects.sharepod import demand_of
 from kubeshare.kube.api import Api
@@ -96,6 +96,10 @@ class _AskingSharePod:
     def pod_spec(self) -> Mapping[str, Any]:
         spec: Mapping[str, Any] = self.raw["spec"]
         return spec
+
+    @property
+    def set_aside(self) -> Sequence[SetAside]:
+        return self.seen.spec.gpu.set_aside
 
     def demand(self) -> Demand | None:
         return demand_of(self.raw)

@@ -1,0 +1,76 @@
+"""Nodes that a SharePod is not given again for a while. Pure.
+
+Each time that a node could not take its pod the pause doubles, and an entry is kept for
+some time after its end, so that a SharePod for which no node has room is moved about less
+and less, and at most :data:`MOVES` times in :data:`MEMORY`.
+"""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from kubeshare.api.v1 import SetAside
+from kubeshare.kube.conditions import timestamp
+
+MOVES: Final = 10
+"""How often a SharePod is moved on as long as that is remembered."""
+MEMORY: Final = timedelta(hours=1)
+"""How long an entry is remembered after its end, and the longest pause."""
+ENTRIES: Final = 16
+"""As many as the schema takes."""
+MESSAGE_LENGTH: Final = 512
+
+
+def add(
+    entries: Sequence[SetAside], node: str, message: str, now: datetime, pause: timedelta
+) -> tuple[SetAside, ...]:
+    """The entries with one more, or with a longer one for a node that is among them.
+
+    Args:
+        entries: those that there are.
+        node: which could not take the pod.
+        message: why not.
+        now: the present, aware.
+        pause: how long it is set aside the first time.
+    """
+    known = remembered(entries, now)
+    times = 1 + next((entry.times for entry in known if entry.node == node), 0)
+    until = now + min(MEMORY, pause * 2 ** min(times - 1, 16))
+    new = SetAside(node=node, until=timestamp(until), times=times, message=message[:MESSAGE_LENGTH])
+    others = [entry for entry in known if entry.node != node]
+    return (*others, new)[-ENTRIES:]
+
+
+def remembered(entries: Sequence[SetAside], now: datetime) -> tuple[SetAside, ...]:
+    """Those that still count, whether or not their pause is over."""
+    return tuple(entry for entry in entries if _end(entry) + MEMORY > now)
+
+
+def active(entries: Sequence[SetAside], now: datetime) -> tuple[SetAside, ...]:
+    """Those whose nodes are not to be chosen now."""
+    return tuple(entry for entry in entries if _end(entry) > now)
+
+
+def moves(entries: Sequence[SetAside], now: datetime) -> int:
+    """How often the SharePod has been moved on, as far as that is remembered."""
+    return sum(entry.times for entry in remembered(entries, now))
+
+
+def seconds_left(entries: Sequence[SetAside], now: datetime) -> float | None:
+    """Seconds until the first pause is over; None where none is on."""
+    ends = [(_end(entry) - now).total_seconds() for entry in active(entries, now)]
+    return min(ends, default=None)
+
+
+def words(entry: SetAside) -> str:
+    """An entry, for people."""
+    return f"set aside until {entry.until}: {entry.message}"
+
+
+def _end(entry: SetAside) -> datetime:
+    # The schema takes RFC 3339 only; one that somebody wrote otherwise is over.
+    try:
+        end = datetime.fromisoformat(entry.until)
+    except ValueError:
+        return datetime.min.replace(tzinfo=UTC)
+    return end if end.tzinfo else end.replace(tzinfo=UTC)

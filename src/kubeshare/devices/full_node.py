@@ -1,0 +1,186 @@
+"""A pod for which kube-scheduler finds no room on the node of its GPU goes elsewhere.
+
+Sched looks at GPUs and at what keeps a pod off a node, not at CPU, memory, volumes or
+ports: those are kube-scheduler's, which has the last word. Its word may change from one
+moment to the next, so it is waited for; the longer, the more often this SharePod has been
+moved already. Then, in this order:
+
+1. the pod is deleted, in the very state in which it was seen: once kube-scheduler has bound
+   it, its state is another, and nothing happens;
+2. when a live read does not find it any more, the SharePod is told that the decision is
+   undone and which node is set aside until when, in one conditional write;
+3. the parts are given back.
+
+Whoever is killed between these goes on: without (2) the pod is made again and meets the
+same fate; without (3) Sched takes back what the SharePod does not name.
+"""
+
+import asyncio
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from typing import Final
+
+from msgspec import Struct
+
+from kubeshare.api import set_aside, sharepods
+from kubeshare.api.cluster import PODS, Pod
+from kubeshare.api.configuration import Configured
+from kubeshare.api.inventory import Inventory
+from kubeshare.api.reasons import Reason
+from kubeshare.api.v1 import SharePod
+from kubeshare.devices.events import Events
+from kubeshare.devices.metrics import Metrics
+from kubeshare.devices.undo import undo
+from kubeshare.kube.api import Api
+from kubeshare.kube.errors import ConflictError, NotFoundError
+from kubeshare.kube.meta import Key
+from kubeshare.kube.resources import Raw
+
+PATIENCE: Final = 10.0
+"""Seconds that kube-scheduler gets the first time; doubles with each move."""
+LAST_PATIENCE: Final = 600.0
+"""Seconds until it is asked again whether one that was moved too often may be moved again."""
+
+
+class FullNodes:
+    """Undoes decisions for which kube-scheduler finds no room.
+
+    Args:
+        api: where pods and SharePods are.
+        inventory: the vGPUs and pods.
+        events: tells people.
+        metrics: counts.
+        configuration: says for how long a node is set aside.
+        wall_clock: says until when a node is set aside.
+    """
+
+    def __init__(  # noqa: PLR0913 - its parts
+        self,
+        api: Api,
+        inventory: Inventory,
+        events: Events,
+        metrics: Metrics,
+        *,
+        configuration: Configured,
+        wall_clock: Callable[[], datetime],
+    ) -> None:
+        self._api = api
+        self._inventory = inventory
+        self._events = events
+        self._metrics = metrics
+        self._configuration = configuration
+        self._wall_clock = wall_clock
+        self._since: dict[Key, tuple[str, float]] = {}  # SharePod -> pod uid, seen so since
+        self._moving: dict[Key, _Move] = {}  # SharePod -> what is to be noted of it
+
+    def forget(self, key: Key) -> None:
+        """The SharePod is gone, or its decision is undone."""
+        self._since.pop(key, None)
+        self._moving.pop(key, None)
+
+    async def look(self, raw: Raw, sharepod: SharePod, pod: Pod | None) -> float | None:
+        """Move a SharePod on when its pod has waited for room long enough.
+
+        Args:
+            raw: the SharePod.
+            sharepod: the same.
+            pod: its pod, if it has one.
+
+        Returns:
+            seconds until to look again: 0 when the decision is undone; None where it is not
+            kube-scheduler's room that the pod waits for.
+
+        Raises:
+            ConflictError: pod or SharePod have changed meanwhile.
+        """
+        if sharepods.going(sharepod):
+            return None
+        if pod is not None:
+            left = self._patience(sharepod, pod)
+            if left == 0 and await self._delete(sharepod, pod):
+                await self._undo(raw, sharepod)
+            return left
+        if self._is_moving(sharepod):
+            await self._undo(raw, sharepod)
+            return 0.0
+        return None
+
+    def _is_moving(self, sharepod: SharePod) -> bool:
+        """Its pod has been deleted for want of room, and the decision is to be undone."""
+        move = self._moving.get(sharepod.metadata.key)
+        return move is not None and move.of == (sharepod.metadata.uid, sharepod.spec.node_name)
+
+    def _patience(self, sharepod: SharePod, pod: Pod) -> float | None:
+        """Seconds that its pod may still wait for room; None where that is no matter of ours."""
+        key = sharepod.metadata.key
+        if not sharepod.spec.gpu.attempt or not _unschedulable(pod):
+            self._since.pop(key, None)
+            if pod.spec.node_name:
+                self._moving.pop(key, None)
+            return None
+        now = asyncio.get_running_loop().time()
+        uid, since = self._since.get(key, ("", now))
+        if uid != pod.metadata.uid:
+            since = now
+        self._since[key] = (pod.metadata.uid, since)
+        moves = set_aside.moves(sharepod.spec.gpu.set_aside, self._wall_clock())
+        if moves >= set_aside.MOVES:
+            return LAST_PATIENCE
+        return max(0.0, since + PATIENCE * 2.0**moves - now)
+
+    async def _undo(self, raw: Raw, sharepod: SharePod) -> None:
+        key = sharepod.metadata.key
+        noted = set_aside.add(
+            sharepod.spec.gpu.set_aside,
+            sharepod.spec.node_name,
+            self._moving[key].message,
+            self._wall_clock(),
+            timedelta(seconds=self._configuration.now().set_aside_seconds),
+        )
+        await undo(self._api, raw, noted)
+        self._events.node_full(sharepod, noted[-1])
+        for gpuid in sharepods.gpuids(sharepod):
+            await self._inventory.pool.give_back(gpuid, sharepod.metadata.uid)
+        self.forget(key)
+
+    async def _delete(self, sharepod: SharePod, pod: Pod) -> bool:
+        """Delete its pod; whether the API server has no such pod any more."""
+        key, uid = sharepod.metadata.key, pod.metadata.uid
+        told = pod.condition("PodScheduled")
+        words = f"kube-scheduler says: {told.message if told else 'no reason given'}"
+        self._moving[key] = _Move((sharepod.metadata.uid, sharepod.spec.node_name), words)
+        version = pod.metadata.resource_version
+        try:
+            await self._api.delete(PODS, key.name, key.namespace, uid=uid, resource_version=version)
+            live = await self._api.get(PODS, key.name, key.namespace)
+            gone = live.metadata.uid != uid
+        except NotFoundError:
+            gone = True
+        except ConflictError:
+            self._moving.pop(key)
+            raise
+        if gone:
+            self._inventory.gone(pod)
+            self._metrics.moved.inc()
+        return gone
+
+
+class _Move(Struct, frozen=True):
+    """``of``: the SharePod's uid and the node that it leaves; ``message``: why."""
+
+    of: tuple[str, str]
+    message: str
+
+
+def _unschedulable(pod: Pod) -> bool:
+    """kube-scheduler has found no room for it, and is not making any by preemption."""
+    told = pod.condition("PodScheduled")
+    return (
+        not pod.spec.node_name
+        and not pod.terminal
+        and pod.metadata.deletion_timestamp is None
+        and not pod.status.nominated_node_name
+        and told is not None
+        and told.status == "False"
+        and told.reason == Reason.UNSCHEDULABLE
+    )

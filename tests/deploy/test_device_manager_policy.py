@@ -1,0 +1,54 @@
+"""The device manager deletes pods that share a GPU before they are bound, and no other."""
+
+import json
+from collections.abc import Iterator
+
+import pytest
+
+from kubeshare.lab.control_plane import ApiServer
+from kubeshare.lab.errors import LabError
+
+pytestmark = pytest.mark.apiserver
+
+DEVICES = "system:serviceaccount:kubeshare-system:kubeshare-device-manager"
+
+
+@pytest.fixture(autouse=True)
+def may_do_everything(cluster: ApiServer) -> Iterator[None]:
+    """Give it every right, so that what refuses it is the policy alone."""
+    name = "device-manager-may-everything"
+    cluster.kubectl(
+        "create", "clusterrolebinding", name, "--clusterrole=cluster-admin", f"--user={DEVICES}"
+    )
+    yield
+    cluster.kubectl("delete", "clusterrolebinding", name)
+
+
+def create_pod(cluster: ApiServer, name: str, node: str = "", *, shares: bool = True) -> None:
+    limits = {"kubeshare.nthu/vgpu": "1"} if shares else {}
+    container = {"name": "main", "image": "train:1", "resources": {"limits": limits}}
+    spec = {"containers": [container]} | ({"nodeName": node} if node else {})
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}
+    cluster.kubectl("create", "-f", "-", stdin=json.dumps(pod))
+
+
+def delete_as_device_manager(cluster: ApiServer, name: str) -> None:
+    cluster.kubectl("delete", "pod", name, "--wait=false", f"--as={DEVICES}")
+
+
+def test_a_pod_that_shares_and_is_not_bound_may_be_deleted(cluster: ApiServer) -> None:
+    create_pod(cluster, "unbound")
+    delete_as_device_manager(cluster, "unbound")
+
+
+@pytest.mark.parametrize(
+    ("name", "node", "shares"),
+    [("bound", "node-1", True), ("native", "", False), ("bound-native", "node-1", False)],
+)
+def test_no_other_pod_may_be_deleted(
+    cluster: ApiServer, name: str, node: str, shares: bool
+) -> None:
+    create_pod(cluster, name, node, shares=shares)
+    with pytest.raises(LabError, match="as long as they are not bound, and no other"):
+        delete_as_device_manager(cluster, name)
+    cluster.kubectl("delete", "pod", name, "--force", "--grace-period=0")

@@ -1,0 +1,174 @@
+"""kube-scheduler finds no room for a pod on the node that Sched chose."""
+
+import asyncio
+import itertools
+from typing import Any
+
+import pytest
+
+from cluster_fake import World, expect_pending, expect_scheduled, story
+from kube_fake import Fault
+from kubeshare.api.set_aside import MOVES
+from kubeshare.api.v1 import SHAREPODS
+from kubeshare.kube.resources import PODS
+
+
+def aside(world: World) -> list[str]:
+    return [entry["node"] for entry in world.sharepod("a")["spec"]["gpu"].get("setAside", [])]
+
+
+@story(n1=1, n2=2)
+async def test_a_sharepod_whose_node_is_full_runs_on_another_one(world: World) -> None:
+    world.actors.full.add("n1")
+    world.start()
+    world.share("a")
+    await world.until(lambda: world.ready("a"))
+    expect_scheduled(world, "a").on_node("n2")
+    assert world.sharepod("a")["spec"]["gpu"]["attempt"] == 2
+    assert aside(world) == ["n1"]
+    assert len(world.vgpus()) == len(world.placeholders()) == 1
+    [told] = [event for event in world.events("a") if event.startswith("NodeFull")]
+    assert "node n1 has no room for its pod (kube-scheduler says: insufficient cpu)" in told
+
+
+@story(n1=1)
+async def test_without_another_node_it_waits_says_why_and_comes_back(world: World) -> None:
+    world.actors.full.add("n1")
+    world.start()
+    world.share("a")
+    await world.until(lambda: world.condition("a", "Scheduled").get("reason") == "NoRoom")
+    expect_pending(world, "a").because("n1: set aside until", "insufficient cpu")
+    await world.until(lambda: world.condition("a", "Allocated").get("reason") == "NodeFull")
+    await world.until(lambda: not world.vgpus())
+    assert world.pod("a") is None
+    world.actors.full.clear()
+    await world.until(lambda: world.ready("a"), seconds=90)
+
+
+@pytest.mark.slow
+@story(n1=1)
+async def test_the_pauses_grow_and_it_is_moved_so_many_times_an_hour_and_no_more(
+    world: World,
+) -> None:
+    world.actors.full.add("n1")
+    world.start()
+    world.share("a")
+    moved: list[float] = []
+
+    def count(*_: Any) -> None:
+        attempt = world.sharepod("a")["spec"]["gpu"].get("attempt", 0)
+        if world.sharepod("a")["spec"].get("nodeName") is None and attempt > len(moved):
+            moved.append(asyncio.get_running_loop().time())
+
+    world.server.storage.after_change.append(count)
+    await world.quiet(6 * 3600)
+    pauses = [later - earlier for earlier, later in itertools.pairwise(moved)]
+    assert len(moved) <= 6 * (MOVES + 1)
+    assert pauses[:5] == sorted(pauses[:5])
+    assert pauses[3] > 4 * pauses[0]
+
+
+@story(n1=1, n2=1)
+async def test_room_that_comes_in_time_is_taken(world: World) -> None:
+    world.actors.full |= {"n1", "n2"}
+    world.start()
+    world.share("a")
+    await world.until(lambda: world.pod("a"))
+    await world.quiet(5)
+    world.actors.full.clear()
+    world.actors.look()
+    await world.until(lambda: world.ready("a"))
+    assert world.sharepod("a")["spec"]["gpu"]["attempt"] == 1
+    assert aside(world) == []
+
+
+@story(n1=1, n2=1)
+async def test_a_pod_for_which_kube_scheduler_makes_room_is_waited_for(world: World) -> None:
+    world.actors.full |= {"n1", "n2"}
+    world.start()
+    world.share("a")
+    await world.until(lambda: world.pod("a"))
+    nominated = {"nominatedNodeName": "n1"}
+    world.server.change(PODS, "a", "default", lambda pod: pod["status"].update(nominated))
+    await world.quiet(120)
+    assert world.sharepod("a")["spec"]["gpu"]["attempt"] == 1
+
+
+@story(n1=1, n2=1)
+async def test_a_node_that_the_author_chose_is_kept(world: World) -> None:
+    world.actors.full.add("n1")
+    world.start()
+    world.share("a", id="mine", spec={"nodeName": "n1"})
+    await world.until(lambda: world.condition("a", "Ready").get("reason") == "Unschedulable")
+    await world.quiet(600)
+    assert world.sharepod("a")["spec"]["nodeName"] == "n1"
+    assert world.vgpus() == {"mine": ["a"]}
+
+
+@story(n1=1, n2=2)
+async def test_a_pod_that_was_bound_meanwhile_is_not_deleted(world: World) -> None:
+    world.actors.full.add("n1")
+    world.start()
+    world.share("a")
+    await world.until(lambda: world.pod("a"))
+
+    def bind() -> None:
+        world.actors.full.clear()
+        world.actors.look()
+
+    world.server.inject(Fault.meanwhile(bind), verb="delete", resource="pods")
+    await world.until(lambda: world.ready("a"))
+    expect_scheduled(world, "a").on_node("n1")
+    assert world.sharepod("a")["spec"]["gpu"]["attempt"] == 1
+
+
+@story(n1=1, n2=2)
+async def test_a_pod_that_stays_for_its_finalizers_is_waited_for(world: World) -> None:
+    world.actors.full.add("n1")
+    world.start()
+    world.share("a")
+    await world.until(lambda: world.pod("a"))
+    kept = {"finalizers": ["theirs"]}
+    world.server.change(PODS, "a", "default", lambda pod: pod["metadata"].update(kept))
+    await world.until(lambda: (world.pod("a") or {})["metadata"].get("deletionTimestamp"))
+    await world.quiet(30)
+    assert [*world.vgpus().values()] == [["a"]], "its part was given back before its pod was gone"
+    assert world.sharepod("a")["spec"]["nodeName"] == "n1"
+    world.server.remove(PODS, "a", "default")
+    await world.until(lambda: world.ready("a"))
+    expect_scheduled(world, "a").on_node("n2")
+    assert aside(world) == ["n1"]
+
+
+@story(n1=1, n2=2)
+async def test_a_device_manager_killed_between_pod_and_undoing_does_it_again(
+    world: World,
+) -> None:
+    world.actors.full.add("n1")
+    world.start()
+    world.share("a")
+    await world.until(lambda: world.pod("a"))
+
+    async def strike() -> None:
+        await world.until(lambda: world.pod("a") is None)
+        await world.kill("devices")
+        world.start("devices")
+
+    world.beside(strike())
+    await world.until(lambda: world.ready("a"), seconds=120)
+    expect_scheduled(world, "a").on_node("n2")
+    assert len(world.vgpus()) == 1
+
+
+@story(n1=1, n2=2)
+async def test_a_sharepod_of_annotations_alone_is_moved_too(world: World) -> None:
+    world.actors.full.add("n1")
+    world.start()
+    asked = {"request": "0.3", "limit": "1", "mem": "0.3"}
+    annotations = {f"kubeshare/gpu_{name}": value for name, value in asked.items()}
+    world.share("a", None, annotations=annotations)
+    await world.until(lambda: world.ready("a"))
+    expect_scheduled(world, "a").on_node("n2")
+    stored = world.server.stored(SHAREPODS, "a", "default")
+    assert stored is not None
+    assert stored["metadata"]["annotations"] == annotations
