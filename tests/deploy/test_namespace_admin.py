@@ -244,6 +244,13 @@ def test_a_policy_refuses_what_only_kubeshare_says_of_a_pod(forged: Raw, try_: T
         try_("create", "-f", "-", stdin=forged)
 
 
+def test_the_role_that_the_api_server_gives_plain_pods_is_none_of_these(try_: Try) -> None:
+    try_("create", "-f", "-", stdin=pod("plain", labels={"kubeshare.nthu/role": "pod"}))
+
+    with pytest.raises(LabError, match=OURS_ALONE):
+        try_("label", "pod", "mine", "kubeshare.nthu/role=pod")
+
+
 def test_a_pod_that_there_is_gets_no_label_and_no_owner_of_ours_either(try_: Try) -> None:
     with pytest.raises(LabError, match=OURS_ALONE):
         try_("label", "pod", "mine", "kubeshare.nthu/vgpu=theirs")

@@ -2,9 +2,14 @@
 
 from typing import Any
 
+import pytest
+
 from cluster_fake import World, story
 from kube_fake import Fault
-from kubeshare.api.v1 import SHAREPODS
+from kubeshare.api.names import VGPU_RESOURCE
+from kubeshare.api.v1 import SHAREPODS, VGPU, VGPUSpec
+from kubeshare.devices.pod import manifest
+from kubeshare.kube.meta import ObjectMeta
 from kubeshare.kube.resources import PODS
 
 Raw = dict[str, Any]
@@ -38,6 +43,123 @@ async def test_the_pod_is_the_sharepods_own_spec_bound_to_the_node_of_its_gpu(wo
     required = affinity["requiredDuringSchedulingIgnoredDuringExecution"]
     [term] = required["nodeSelectorTerms"]
     assert term["matchFields"][0]["values"] == ["n1"]
+
+
+def _asking(pod: Raw) -> list[str]:
+    """The containers of a pod that ask for its part of the GPU."""
+    every = [*pod["spec"].get("initContainers", ()), *pod["spec"]["containers"]]
+    limits = {one["name"]: one.get("resources", {}).get("limits", {}) for one in every}
+    assert all(limit.get(VGPU_RESOURCE, "1") == "1" for limit in limits.values())
+    return [name for name, limit in limits.items() if VGPU_RESOURCE in limit]
+
+
+SEVERAL = {
+    "initContainers": [
+        {"name": "fetch", "image": "curl:1"},
+        {"name": "sidecar", "image": "proxy:1", "restartPolicy": "Always"},
+    ],
+    "containers": [
+        {"name": "train", "image": "train:1", "resources": {"limits": {"cpu": "1"}}},
+        {"name": "log", "image": "log:1"},
+        {"name": "serve", "image": "serve:1"},
+    ],
+}
+
+
+@story(n1=1)
+async def test_all_containers_but_the_init_containers_share(world: World) -> None:
+    world.start()
+    await world.run("a", spec=SEVERAL)
+    pod = world.pod("a")
+    assert pod is not None
+    assert _asking(pod) == ["train", "log", "serve"]
+    assert pod["spec"]["containers"][0]["resources"]["limits"]["cpu"] == "1"
+
+
+@story(n1=1)
+async def test_the_containers_that_are_named_share_and_no_other(world: World) -> None:
+    world.start()
+    await world.run("a", spec=SEVERAL, containers=["train", "sidecar"])
+    pod = world.pod("a")
+    assert pod is not None
+    assert _asking(pod) == ["sidecar", "train"]
+
+
+@story(n1=1)
+async def test_a_container_that_asks_itself_shares_and_no_other(world: World) -> None:
+    asks = {"name": "train", "image": "t:1", "resources": {"limits": {VGPU_RESOURCE: "2"}}}
+    world.start()
+    await world.run("a", spec={"containers": [asks, {"name": "log", "image": "log:1"}]})
+    pod = world.pod("a")
+    assert pod is not None
+    assert _asking(pod) == ["train"]
+
+
+@story(n1=1)
+async def test_a_container_that_there_is_not_is_told_before_a_gpu_is_taken(world: World) -> None:
+    world.start()
+    world.share("a", spec=SEVERAL, containers=["trian"])
+    await world.until(lambda: world.condition("a", "Scheduled"))
+    told = world.condition("a", "Scheduled")
+    assert told["reason"] == "Invalid"
+    assert "spec.gpu.containers" in told["message"]
+    assert "there is no container trian" in told["message"]
+    assert not world.vgpus()
+
+
+EVERY_FIELD: Raw = {
+    "activeDeadlineSeconds": 3600,
+    "automountServiceAccountToken": False,
+    "containers": [
+        {
+            "name": "main",
+            "image": "train:1",
+            "env": [{"name": "A", "value": "b"}],
+            "envFrom": [{"secretRef": {"name": "keys"}}],
+            "lifecycle": {"preStop": {"sleep": {"seconds": 5}}},
+            "livenessProbe": {"exec": {"command": ["true"]}},
+            "ports": [{"containerPort": 80}],
+            "securityContext": {"runAsNonRoot": True},
+            "volumeMounts": [{"name": "data", "mountPath": "/data"}],
+        }
+    ],
+    "dnsPolicy": "None",
+    "dnsConfig": {"nameservers": ["10.0.0.1"]},
+    "enableServiceLinks": False,
+    "hostAliases": [{"ip": "10.0.0.2", "hostnames": ["x"]}],
+    "hostname": "trainer",
+    "imagePullSecrets": [{"name": "registry"}],
+    "nodeSelector": {"kind": "gpu"},
+    "overhead": {"cpu": "1m"},
+    "preemptionPolicy": "Never",
+    "priorityClassName": "high",
+    "readinessGates": [{"conditionType": "example.com/ready"}],
+    "resourceClaims": [{"name": "nic", "resourceClaimName": "nic"}],
+    "runtimeClassName": "kata",
+    "schedulerName": "volcano",
+    "securityContext": {"fsGroup": 1},
+    "serviceAccountName": "trainer",
+    "shareProcessNamespace": True,
+    "terminationGracePeriodSeconds": 7,
+    "tolerations": [{"key": "gpu", "operator": "Exists"}],
+    "topologySpreadConstraints": [{"maxSkew": 1, "topologyKey": "zone"}],
+    "volumes": [{"name": "data", "emptyDir": {}}],
+    "aFieldOfTomorrow": {"kept": [1, 2, 3]},
+}
+
+
+@pytest.mark.parametrize("restarts", ["Always", "OnFailure", "Never"])
+def test_every_other_field_of_a_podspec_passes_through(restarts: str) -> None:
+    metadata = {"name": "a", "namespace": "default", "uid": "1"}
+    spec = EVERY_FIELD | {"restartPolicy": restarts}
+    vgpu = VGPU(metadata=ObjectMeta(name="x"), spec=VGPUSpec(node_name="n1"))
+
+    made = manifest({"metadata": metadata, "spec": spec | {"gpu": {"id": "x"}}}, [vgpu])["spec"]
+
+    (container,) = made.pop("containers")
+    assert container.pop("resources") == {"limits": {VGPU_RESOURCE: "1"}}
+    assert made.pop("affinity")
+    assert made | {"containers": [container]} == spec
 
 
 @story(n1=1)

@@ -2,11 +2,13 @@
 
 from typing import Final
 
+from kubeshare.dialects import containers
+
 GROUP: Final = "kubeshare.nthu"
 NAMESPACE: Final = "kubeshare-system"
 
 # The extended resource that a container asks for, and what backs it (DRA).
-VGPU_RESOURCE: Final = "kubeshare.nthu/vgpu"
+VGPU_RESOURCE: Final = containers.VGPU_RESOURCE
 DRA_DRIVER: Final = "vgpu.kubeshare.nthu"
 CDI_CLAIM_KIND: Final = "kubeshare.nthu/claim"
 

@@ -28,6 +28,7 @@ from kubeshare.api.pool import Change, holder_of
 from kubeshare.api.v1 import VGPU
 from kubeshare.devices.affinity import on_node
 from kubeshare.devices.metrics import Metrics
+from kubeshare.dialects.containers import KINDS, sharing
 from kubeshare.kube.api import Api
 from kubeshare.kube.errors import AlreadyExistsError, NotFoundError
 from kubeshare.kube.meta import Key
@@ -142,7 +143,10 @@ def manifest(sharepod: Raw, vgpus: Sequence[VGPU]) -> dict[str, Any]:
         labels[LABEL_VGPU] = vgpus[0].metadata.name
         spec.pop("nodeName", None)
         spec["affinity"] = on_node(spec.get("affinity") or {}, vgpus[0].spec.node_name)
-        spec["containers"] = [_sharing(container) for container in spec["containers"]]
+        sharers = sharing(sharepod["spec"])
+        for kind in KINDS:
+            if kind in spec:
+                spec[kind] = [_asking(one) if one["name"] in sharers else one for one in spec[kind]]
     annotations = dict(metadata.get("annotations") or {})
     annotations.pop(_NOT_COPIED, None)
     owner = {
@@ -165,7 +169,7 @@ def manifest(sharepod: Raw, vgpus: Sequence[VGPU]) -> dict[str, Any]:
     }
 
 
-def _sharing(container: Mapping[str, Any]) -> dict[str, Any]:
+def _asking(container: Mapping[str, Any]) -> dict[str, Any]:
     """The container, asking for its pod's part of the GPU."""
     resources = dict(container.get("resources") or {})
     resources["limits"] = {**(resources.get("limits") or {}), VGPU_RESOURCE: "1"}

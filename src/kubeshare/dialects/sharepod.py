@@ -5,10 +5,11 @@ from typing import Any, Final
 
 from kubeshare.core.demand import Demand
 from kubeshare.core.errors import InvalidValueError
+from kubeshare.dialects.containers import sharing
 from kubeshare.dialects.spellings import Asker, Spellings, mapping, present, read_count, read_gpuid
 
-_NOTES: Final = frozenset({"attempt", "setAside"})
-"""What KubeShare's programs write into ``spec.gpu`` themselves: it asks for nothing."""
+_NOTES: Final = frozenset({"attempt", "setAside", "containers"})
+"""What asks for nothing: what KubeShare's programs write themselves, and which containers share."""
 
 
 def demand_of(sharepod: Mapping[str, Any]) -> Demand | None:
@@ -34,6 +35,7 @@ def demand_of(sharepod: Mapping[str, Any]) -> Demand | None:
     if not asks and not spellings.published():
         return None
     spellings.check_amounts_come_together(needed=not asks)
+    sharing(spec)
     node = spec.get("nodeName")
     _check_ids(gpu.get("ids"), spellings.read("count", read_count) or 1, node)
     return spellings.demand(
