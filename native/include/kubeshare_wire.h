@@ -68,7 +68,9 @@ struct ks_page_header {
 };
 
 struct ks_page_cell {
-    uint32_t epoch;        /* futex word: one more at each change of state; atomic */
+    /* Futex word, atomic: one more at each change of state, but from CLOSING to CLOSED, of which
+     * nobody needs to know: what was asked at the closing gate holds. Woken when the gate opens. */
+    uint32_t epoch;
     uint32_t gate_state;   /* enum ks_gate_state; atomic */
     uint64_t lease_end_ns; /* CLOCK_MONOTONIC; atomic */
     uint64_t memory_limit_bytes;

@@ -166,6 +166,8 @@ static int count;
 static void set_gate(int claim, enum ks_gate_state state) {
     struct ks_page_cell *cell = &claims[claim].page->cell;
     atomic_store((atomic_uint *)&cell->gate_state, state);
+    if (state == KS_GATE_CLOSED)
+        return;
     atomic_fetch_add((atomic_uint *)&cell->epoch, 1);
     syscall(SYS_futex, &cell->epoch, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
 }

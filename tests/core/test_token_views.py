@@ -105,3 +105,14 @@ def test_a_member_keeps_its_gpus_and_its_name() -> None:
         arbiter.change("a", {OTHER_GPU: (300_000, 1_000_000)}, 0)
     with pytest.raises(ValueError, match=r"^a is a member already$"):
         arbiter.add("a", {GPU: (300_000, 1_000_000)}, 0)
+
+
+def test_a_limit_that_is_set_within_a_turn_counts_from_then_on() -> None:
+    arbiter = Arbiter()
+    arbiter.add("a", {GPU: (300_000, 1_000_000)}, 0)
+    arbiter.want("a", 0)
+    arbiter.change("a", {GPU: (300_000, 500_000)}, 90 * MS)
+
+    # It may run for a quota from the change on, and not from the turn's begin.
+    assert arbiter.tick(100 * MS) == [Extend("a", GPU, 190 * MS), Watch("a", GPU)]
+    assert arbiter.tick(190 * MS) == [Close("a", GPU)]

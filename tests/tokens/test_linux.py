@@ -26,7 +26,7 @@ def test_a_timer_fires_at_its_time_and_not_before() -> None:
 
     assert readable(timer.fd, 10)
     assert time.monotonic_ns() >= at
-    timer.clear()
+    timer.set(None)
     assert not readable(timer.fd, 0)
     timer.close()
 
@@ -35,7 +35,6 @@ def test_a_time_that_is_past_fires_at_once_and_none_never() -> None:
     timer = Timer()
     timer.set(-5)
     assert readable(timer.fd, 10)
-    timer.clear()
 
     timer.set(1)
     timer.set(None)
@@ -43,11 +42,11 @@ def test_a_time_that_is_past_fires_at_once_and_none_never() -> None:
     timer.close()
 
 
-def test_a_timer_that_is_set_anew_before_it_is_read_fires_for_the_new_time() -> None:
+def test_a_timer_that_fired_and_is_set_anew_fires_for_the_new_time() -> None:
     timer = Timer()
     timer.set(1)
+    assert readable(timer.fd, 10)
     timer.set(time.monotonic_ns() + 3_600_000_000_000)
-    timer.clear()
 
     assert not readable(timer.fd, 0)
     timer.close()

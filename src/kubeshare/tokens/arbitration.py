@@ -8,6 +8,7 @@ are fed one after another, never within each other.
 import contextlib
 from collections import deque
 from collections.abc import Callable, Collection
+from functools import partial
 from typing import Final, NamedTuple
 
 from kubeshare.core.token import (
@@ -38,6 +39,7 @@ class Rules(NamedTuple):
 
 
 DEFAULT_RULES: Final = Rules()
+_NONE_TOLD: Final = -1
 
 
 class Arbitration:
@@ -46,7 +48,8 @@ class Arbitration:
     Args:
         rules: by what they are handed out.
         clock: ns on CLOCK_MONOTONIC.
-        on_deadline: told when `tick` is due in ns, None for not at all, when that has changed.
+        on_deadline: told when `tick` is due in ns, None for not at all, when that has changed
+            and after each tick.
         on_late: told of a drain that did not end in time, what was done about it.
     """
 
@@ -60,81 +63,74 @@ class Arbitration:
         self._arbiter = Arbiter(rules.quota_ns, rules.measure)
         self._clock = clock
         self._on_deadline = on_deadline
-        self._deadline: int | None = None
+        self._deadline: int | None = _NONE_TOLD
         self._on_late = on_late
         self._claims: dict[str, Claim] = {}
-        self._events: deque[Event] = deque()
+        self._events: deque[tuple[str | None, Event]] = deque()
         self._is_feeding = False
 
     def add(self, claim: Claim) -> None:
         """A new member; what was counted of it before is counted on."""
-        parts, quota_ns, tallies = _parts(claim.grant), claim.grant.quota_ns, claim.tallies()
+        grant = claim.grant
+        add = partial(self._arbiter.add, quota_ns=grant.quota_ns, tallies=claim.tallies())
         self._claims[claim.name] = claim
-        self._feed(
-            lambda now: self._arbiter.add(
-                claim.name, parts, now, quota_ns=quota_ns, tallies=tallies
-            )
-        )
+        self._feed(claim.name, partial(add, claim.name, _parts(grant)))
 
     def change(self, grant: Grant) -> None:
         """A member's grant says other bounds; its GPUs are the same."""
-        parts, quota_ns = _parts(grant), grant.quota_ns
-        self._feed_about(
-            grant.claim,
-            lambda now: self._arbiter.change(grant.claim, parts, now, quota_ns=quota_ns),
-        )
+        change = partial(self._arbiter.change, quota_ns=grant.quota_ns)
+        self._feed(grant.claim, partial(change, grant.claim, _parts(grant)))
 
     def remove(self, name: str) -> None:
         """The member's grant is over."""
-        self._feed_about(name, lambda now: self._arbiter.remove(name, now))
-        self._feed_about(name, lambda _: self._forget(name))
+        self._feed(name, partial(self._arbiter.remove, name))
+        self._feed(name, partial(self._forget, name))
 
     def want(self, name: str, gpus: Collection[str]) -> None:
         """A launch of the member waits; it wants these GPUs together."""
-        self._feed_about(name, lambda now: self._arbiter.want(name, now, gpus))
+        self._feed(name, partial(self._arbiter.want, name, gpus=gpus))
 
     def idle(self, name: str, gpu: str) -> None:
         """The member holds the token and has nothing queued."""
-        self._feed_about(name, lambda now: self._arbiter.idle(name, gpu, now))
+        self._feed(name, partial(self._arbiter.idle, name, gpu))
 
     def drained(self, name: str, gpu: str, idle_ns: int) -> None:
         """The GPU was done with the member at `idle_ns`."""
-        self._feed_about(name, lambda now: self._arbiter.drained(name, gpu, idle_ns, now))
+        self._feed(name, partial(self._arbiter.drained, name, gpu, idle_ns))
 
     def busy(self, name: str, gpu: str) -> None:
         """The member drains, and says that it lives."""
-        self._feed_about(name, lambda now: self._arbiter.busy(name, gpu, now))
+        self._feed(name, partial(self._arbiter.busy, name, gpu))
 
     def gone(self, name: str) -> None:
         """No process of the member is left."""
-        self._feed_about(name, lambda now: self._arbiter.gone(name, now))
+        self._feed(name, partial(self._arbiter.gone, name))
 
     def tick(self) -> None:
         """The deadline that was told last has come."""
-        self._deadline = None
-        self._feed(self._arbiter.tick)
+        self._deadline = _NONE_TOLD
+        self._feed(None, self._arbiter.tick)
 
     def views(self) -> dict[tuple[str, str], MemberView]:
         """What the members hold and got, by name and GPU."""
         return {(view.name, view.gpu): view for view in self._arbiter.views(self._clock())}
 
-    def _forget(self, name: str) -> list[Action]:
+    def _forget(self, name: str, _now: int) -> list[Action]:
         del self._claims[name]
         return []
 
-    def _feed_about(self, name: str, event: Event) -> None:
-        """Feed an event unless the member has been removed when its turn comes."""
-        self._feed(lambda now: event(now) if name in self._claims else [])
-
-    def _feed(self, event: Event) -> None:
-        self._events.append(event)
+    def _feed(self, about: str | None, event: Event) -> None:
+        """Feed an event, unless the member that it is about has been removed by then."""
+        self._events.append((about, event))
         if self._is_feeding:
             return
         self._is_feeding = True
         try:
             while self._events:
-                for action in self._events.popleft()(self._clock()):
-                    self._carry_out(action)
+                about, event = self._events.popleft()
+                if about is None or about in self._claims:
+                    for action in event(self._clock()):
+                        self._carry_out(action)
         finally:
             self._is_feeding = False
         deadline = self._arbiter.deadline()

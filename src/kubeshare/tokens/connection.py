@@ -29,10 +29,10 @@ class Rate:
 
     def allows(self, now: int) -> bool:
         """Count one event; False when it is one too many."""
-        earned = (now - self._at_ns) / 1e9 * self.per_second
+        left = self._left + (now - self._at_ns) / 1e9 * self.per_second
         self._at_ns = now
-        self._left = min(self._burst, self._left + earned) - 1
-        return self._left >= 0
+        self._left = left = min(self._burst, left) - 1
+        return left >= 0
 
 
 class Connection:

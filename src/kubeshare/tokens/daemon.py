@@ -272,7 +272,6 @@ class Daemon:
     # ---- time ----
 
     def _on_timer(self) -> None:
-        self._timer.clear()
         self._tokens.tick()
 
     # ---- for people, and the end ----

@@ -45,30 +45,21 @@ class Timer:
     """A timer that is a file descriptor: fires at an absolute time on CLOCK_MONOTONIC.
 
     An event loop's own timer rounds up to the next millisecond; a grant's end would
-    come that much late each time.
+    come that much late each time. Once it has fired its descriptor is readable until
+    it is set anew.
     """
 
     def __init__(self) -> None:
         self.fd = _checked(
             _libc.timerfd_create(_CLOCK_MONOTONIC, _CLOSE_ON_EXEC | _NON_BLOCKING), "timerfd_create"
         )
-        self._at_ns: int | None = None
 
     def set(self, at_ns: int | None) -> None:
         """Fire once at this time, at once when it is past; None: not at all."""
-        if at_ns == self._at_ns:
-            return
-        self._at_ns = at_ns
         # All zeros would disarm it, so a time that is past is the first nanosecond.
         seconds, ns = divmod(max(1, at_ns), 1_000_000_000) if at_ns is not None else (0, 0)
         value = _TIMER.pack(0, 0, seconds, ns)
         _checked(_libc.timerfd_settime(self.fd, _TIMER_ABSOLUTE, value, None), "timerfd_settime")
-
-    def clear(self) -> None:
-        """Take note that it fired."""
-        self._at_ns = None
-        with contextlib.suppress(BlockingIOError):  # it was set anew meanwhile
-            os.read(self.fd, 8)
 
     def close(self) -> None:
         """Release the descriptor."""

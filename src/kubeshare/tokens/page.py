@@ -6,7 +6,9 @@ truncates it (that would kill the readers), and counts the epochs on.
 
 Order of a change: first the state, then the epoch, then the wake. A reader that
 saw the old epoch and goes to sleep on it is refused or woken. Each word is one
-aligned store.
+aligned store. Who sleeps waits for an open gate, so nobody is woken by one that
+begins to close; and what was asked while it was closing need not be asked again
+when it is shut, so that is no new epoch.
 """
 
 import ctypes
@@ -14,6 +16,7 @@ import mmap
 import os
 import uuid
 from pathlib import Path
+from typing import Final
 
 from kubeshare.tokens.files import Grant
 from kubeshare.tokens.linux import futex_wake
@@ -33,6 +36,8 @@ from kubeshare.tokens.wire import (
     GrantState,
 )
 
+_CLOSED: Final = GateState.CLOSED
+_CLOSING: Final = GateState.CLOSING
 _MODE = 0o644
 _EPOCHS = 2**32
 
@@ -105,7 +110,12 @@ class PageWriter:
         self._words[(_offset(cell) + GATE_STATE_OFFSET) // 4] = state
         word = _offset(cell) + EPOCH_OFFSET
         self._words[word // 4] = (self._words[word // 4] + 1) % _EPOCHS
-        futex_wake(self._address + word)
+        if state is not _CLOSING:
+            futex_wake(self._address + word)
+
+    def shut_gate(self, cell: int) -> None:
+        """A gate that was closing is closed."""
+        self._words[(_offset(cell) + GATE_STATE_OFFSET) // 4] = _CLOSED
 
     def set_lease_end(self, cell: int, lease_end_ns: int) -> None:
         """Say until when the lease runs."""

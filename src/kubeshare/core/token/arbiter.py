@@ -16,7 +16,7 @@ from typing import Final
 from kubeshare.core.token.action import Action
 from kubeshare.core.token.entitlement import SHORTEST_GRANT_NS
 from kubeshare.core.token.gangs import forget_booking
-from kubeshare.core.token.member import Member, MemberView, Phase
+from kubeshare.core.token.member import CLOSING, OPEN, Member, MemberView
 from kubeshare.core.token.part import Bounds, Part, Seat, Tally
 from kubeshare.core.token.turns import Turns
 from kubeshare.core.token.usage import DECAYED_AVERAGE, Measure
@@ -138,7 +138,7 @@ class Arbiter:
         member = self._member(name)
         wanted = [part for gpu, part in member.parts.items() if gpus is None or gpu in gpus]
         actions: list[Action] = []
-        is_open = member.phase is Phase.OPEN
+        is_open = member.phase is OPEN
         if is_open and all(part.is_held for part in wanted):
             return actions
         if not member.start_waiting(wanted, now):
@@ -146,6 +146,8 @@ class Arbiter:
         forget_booking(member)
         if is_open:
             self._turns.close(member, now, actions)
+            self._turns.note(member)
+            return self._turns.decide(now, actions)
         return self._turns.wait(member, now, actions)
 
     def idle(self, name: str, gpu: str, now: int) -> list[Action]:
@@ -158,7 +160,7 @@ class Arbiter:
         member = self._member(name)
         actions: list[Action] = []
         part = member.parts[gpu]
-        if part.is_held and member.phase is Phase.OPEN:
+        if part.is_held and member.phase is OPEN:
             part.idle_ns = now
             since = [held.idle_ns for held in member.held]
             if all(at is not None and now - at <= _IDLE_TOGETHER_NS for at in since):
@@ -173,7 +175,7 @@ class Arbiter:
         member = self._member(name)
         part = member.parts[gpu]
         actions: list[Action] = []
-        if part.is_held and member.phase is Phase.CLOSING:
+        if part.is_held and member.phase is CLOSING:
             if member.watched:
                 idle_ns = max(idle_ns, part.closed_ns - _IDLE_UNSAID_NS)
             drain_ns = max(0, min(idle_ns, now) - part.closed_ns)
@@ -188,7 +190,7 @@ class Arbiter:
     def busy(self, name: str, gpu: str, now: int) -> list[Action]:
         """The member that drains lives, and the GPU is not done with its work."""
         member = self._member(name)
-        if member.parts[gpu].is_held and member.phase is Phase.CLOSING:
+        if member.parts[gpu].is_held and member.phase is CLOSING:
             member.busy_ns = now
         return self._turns.decide(now, [])
 

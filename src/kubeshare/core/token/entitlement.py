@@ -117,6 +117,10 @@ class Allowance:
         """The ns of running from the last `advance` after which the credit is spent."""
         return max(0, -(-self._credit // (MICROS - self._limit)))
 
+    def runs_out_at(self) -> int:
+        """When the credit is spent of a member that runs since the last `advance`, in ns."""
+        return self._at_ns + self.runs_out_after()
+
     def ready_at(self) -> int | None:
         """When a member that is held back and does not run may run again, in ns; None: never."""
         if self._limit == 0:

@@ -19,7 +19,7 @@ at the latest, but for those who waited longer.
 
 from collections.abc import Iterable, Mapping
 
-from kubeshare.core.token.member import Member, Phase
+from kubeshare.core.token.member import OPEN, Member
 from kubeshare.core.token.part import Part
 
 
@@ -75,7 +75,7 @@ def _rivals(part: Part, gang: Member, members: Mapping[str, Member], now: int) -
         member = members[name]
         if member is gang:
             continue
-        if other.is_held and member.phase is Phase.OPEN:
+        if other.is_held and member.phase is OPEN:
             yield member
         elif other.waits and not member.is_gang:
             other.refresh(now)
@@ -88,4 +88,4 @@ def _free_at(part: Part, gang: Member, members: Mapping[str, Member], now: int) 
     if held is None or held.member == gang.name:
         return now
     holder = members[held.member]
-    return max(now, holder.until_ns) if holder.phase is Phase.OPEN else now
+    return max(now, holder.until_ns) if holder.phase is OPEN else now

@@ -206,7 +206,7 @@ class Part:
     def has_run_out(self, now: int) -> bool:
         """Whether a holder, using the GPU since the last account, is at its limit by now."""
         allowance = self.allowance
-        return allowance is not None and now - self.since_ns >= allowance.runs_out_after()
+        return allowance is not None and now >= allowance.runs_out_at()
 
     def standing(self, now: int) -> Standing:
         """Below its request, by how much; else how much it used. Paper, section 4.5."""
@@ -230,18 +230,18 @@ class Part:
     def _using_since(self) -> int | None:
         return self.since_ns if self.seat.held is self else None
 
-    def grant_ns(self, contenders: list["Part"]) -> int:
+    def grant_ns(self, contending: list[int]) -> int:
         """How long it may run now.
 
         Args:
-            contenders: the other parts that want this GPU. With some, a grant is as
-                long as the share that is left to it at least has in each second.
+            contending: the requests of others that want this GPU, in micros. With some, a
+                grant is as long as the share that is left to it at least has in each second.
         """
         request, limit = self.bounds.request, self.bounds.limit
         quota_ns = self.bounds.quota_ns
-        if contenders:
-            left = MICROS - request - sum(part.bounds.request for part in contenders)
-            share = request + max(0, left) // (len(contenders) + 1)
+        if contending:
+            left = MICROS - request - sum(contending)
+            share = request + max(0, left) // (len(contending) + 1)
             quota_ns = paced_grant_ns(min(share, limit), quota_ns)
         if self.allowance is None:
             return quota_ns
@@ -249,11 +249,12 @@ class Part:
 
     def _others_are_behind(self, now: int) -> bool:
         """Who has booked the GPU does not count: it could not have had it earlier."""
-        return any(
-            part.waits and part.standing(now)[0] == BEHIND
-            for name, part in self.seat.parts.items()
-            if part is not self and name != self.seat.booked
-        )
+        booked = self.seat.booked
+        for name, part in self.seat.parts.items():
+            is_rival = part.waits and part is not self and name != booked
+            if is_rival and part.standing(now)[0] == BEHIND:
+                return True
+        return False
 
 
 def _allowance(bounds: Bounds, now: int) -> Allowance | None:

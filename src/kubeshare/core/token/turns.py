@@ -21,7 +21,7 @@ from typing import Final
 from kubeshare.core.token.action import Action, Close, Extend, Open, Shut, Watch
 from kubeshare.core.token.entitlement import PACE_NS, SHORTEST_GRANT_NS
 from kubeshare.core.token.gangs import book, booked_until, forget_booking, has_booked
-from kubeshare.core.token.member import Member, Phase
+from kubeshare.core.token.member import CLOSED, CLOSING, OPEN, Member
 from kubeshare.core.token.part import Part, Seat
 
 _SHORTEST_DRAIN_NS: Final = 200_000_000
@@ -62,14 +62,14 @@ class Turns:
 
     def decide(self, now: int, actions: list[Action]) -> list[Action]:
         """Carry out what is due at `now`; returns `actions`, with more at their end."""
-        due = self._due(now)
+        due = self._due(now) if self.deadline is not None and now >= self.deadline else []
         for holder in due:
-            if holder.phase is Phase.CLOSING:
+            if holder.phase is CLOSING:
                 self._end_of_patience(holder, now, actions)
         if self._gangs:
             book(self._gangs, self._members, now)
         for holder in due:
-            if holder.phase is Phase.OPEN and now >= holder.until_ns:
+            if holder.phase is OPEN and now >= holder.until_ns:
                 self._end_of_lease(holder, now, actions)
         self._assign(now, actions)
         self.deadline = self._next_deadline()
@@ -77,7 +77,7 @@ class Turns:
 
     def watch(self, holder: Member, actions: list[Action]) -> None:
         """Ask a holder once in each grant to say when it is idle."""
-        if holder.phase is not Phase.OPEN or holder.watched:
+        if holder.phase is not OPEN or holder.watched:
             return
         holder.watched = True
         for part in holder.held:
@@ -88,7 +88,7 @@ class Turns:
         """Take the tokens back: no launch passes, what was launched comes to its end."""
         if not holder.reopened:
             holder.draining_ns = now
-        holder.phase = Phase.CLOSING
+        holder.phase = CLOSING
         holder.until_ns = now + _patience_ns(holder)
         for part in holder.held:
             part.closed_ns = now
@@ -99,7 +99,7 @@ class Turns:
         part.charge(idle_ns, now)
         holder.held = [other for other in holder.held if other is not part]
         if not holder.held:
-            holder.phase = Phase.CLOSED
+            holder.phase = CLOSED
         return Shut(holder.name, part.seat.gpu)
 
     def let_go(self, member: Member, now: int) -> list[Action]:
@@ -203,7 +203,7 @@ class Turns:
                     yield member
 
     def _lease_end(self, member: Member, now: int, until: int | None) -> int:
-        grant_ns = min(part.grant_ns(_contenders(part, now)) for part in member.held)
+        grant_ns = min([part.grant_ns(_contending(part, now)) for part in member.held])
         return now + grant_ns if until is None else min(now + grant_ns, until)
 
     def _open(self, member: Member, now: int, until: int | None, actions: list[Action]) -> None:
@@ -211,7 +211,7 @@ class Turns:
             forget_booking(member)
         member.held = member.wanted
         member.stop_waiting(now)
-        member.phase = Phase.OPEN
+        member.phase = OPEN
         member.is_new = False
         member.reopened = 0
         member.busy_ns = None
@@ -243,7 +243,7 @@ class Turns:
         holder.stop_waiting(now)
         self.note(holder)
         holder.reopened += 1
-        holder.phase = Phase.OPEN
+        holder.phase = OPEN
         holder.until_ns = now + holder.quota_ns
         actions += [
             Open(holder.name, part.seat.gpu, holder.until_ns, again=True) for part in holder.held
@@ -261,10 +261,10 @@ def _is_busy(holder: Member, now: int) -> bool:
     return of_late and now - holder.draining_ns < _LONGEST_DRAIN_NS
 
 
-def _contenders(part: Part, now: int) -> list[Part]:
-    """The parts of others that want this GPU, or had it a moment ago and may want it again."""
+def _contending(part: Part, now: int) -> list[int]:
+    """The requests of others that want this GPU, or had it a moment ago and may want it again."""
     return [
-        other
+        other.bounds.request
         for other in part.seat.parts.values()
         if other is not part and (other.waits or now - other.closed_ns < PACE_NS)
     ]
