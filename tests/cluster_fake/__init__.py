@@ -9,13 +9,14 @@ say what a test is about.
 """
 
 from cluster_fake.expectations import expect_pending, expect_scheduled
-from cluster_fake.world import GIB, World, in_world, seed_held, story
+from cluster_fake.world import GIB, World, gpu_uuid, in_world, seed_held, story
 
 __all__ = [
     "GIB",
     "World",
     "expect_pending",
     "expect_scheduled",
+    "gpu_uuid",
     "in_world",
     "seed_held",
     "story",

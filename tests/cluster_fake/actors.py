@@ -7,17 +7,12 @@ import asyncio
 from functools import partial
 from typing import Any
 
+from cluster_fake.machines import Machine
+from cluster_fake.pods import Raw, asks, bound, ended, going, holders, running
 from kube_fake import FakeApiServer
 from kubeshare.api.names import LABEL_VGPU, NAMESPACE, VGPU_RESOURCE, WHOLE_GPU_RESOURCE
 from kubeshare.api.v1 import GPUNODES, SHAREPODS, VGPUS
 from kubeshare.kube.resources import NODES, PODS
-
-Raw = dict[str, Any]
-
-POD_IP = "10.0.0.7"
-STARTED = "2026-01-01T00:00:30Z"
-
-ENDED = ("Succeeded", "Failed")
 
 
 class Actors:
@@ -28,6 +23,7 @@ class Actors:
         node_agents: False while they are down.
         binds: False while kube-scheduler finds no CPU for pods that share.
         full: nodes that have no CPU for pods that share.
+        machines: the nodes on which the real agent runs, with a kubelet of their own.
     """
 
     def __init__(self, server: FakeApiServer) -> None:
@@ -36,6 +32,7 @@ class Actors:
         self.node_agents = True
         self.binds = True
         self.full: set[str] = set()
+        self.machines: dict[str, Machine] = {}
         self._wake = asyncio.Event()
         server.storage.after_change.append(lambda *_: self._wake.set())
 
@@ -55,9 +52,11 @@ class Actors:
             if not bound(pod) and not going(pod) and not ended(pod):
                 self._schedule(pod)
         for pod in self.server.all(PODS):
-            if bound(pod):
+            if bound(pod) and pod["spec"]["nodeName"] not in self.machines:
                 self._run_pod(pod)
-        if self.node_agents:
+        for machine in self.machines.values():
+            machine.look()
+        if self.node_agents and not self.machines:
             for vgpu in self.server.all(VGPUS):
                 self._name_gpu(vgpu)
             self._release()
@@ -123,17 +122,7 @@ class Actors:
         if going(pod):
             self.server.remove(PODS, pod["metadata"]["name"], pod["metadata"]["namespace"])
         elif pod["status"]["phase"] == "Pending" and self._prepare(pod):
-            ready = [
-                {"type": "PodScheduled", "status": "True"},
-                {"type": "Ready", "status": "True"},
-            ]
-            running = {
-                "phase": "Running",
-                "conditions": ready,
-                "podIP": POD_IP,
-                "startTime": STARTED,
-            }
-            self._update(pod, lambda obj: obj["status"].update(running))
+            self._update(pod, lambda obj: obj["status"].update(running()))
 
     def _prepare(self, pod: Raw) -> bool:
         """No grant, no start: only a pod whose uid a holder names gets the GPU."""
@@ -186,27 +175,3 @@ class Actors:
 
 def _set_status(update: Raw, obj: Raw) -> None:
     obj["status"].update(update)
-
-
-def asks(pod: Raw, resource: str) -> int:
-    """How many of an extended resource a pod asks for."""
-    limits = [each.get("resources", {}).get("limits", {}) for each in pod["spec"]["containers"]]
-    return sum(int(limit.get(resource, 0)) for limit in limits)
-
-
-def bound(pod: Raw) -> bool:
-    return bool(pod["spec"].get("nodeName"))
-
-
-def going(pod: Raw) -> bool:
-    return bool(pod["metadata"].get("deletionTimestamp"))
-
-
-def ended(pod: Raw) -> bool:
-    return pod["status"]["phase"] in ENDED
-
-
-def holders(vgpu: Raw) -> list[Raw]:
-    """The holders of a vGPU as stored."""
-    found: list[Raw] = vgpu.get("status", {}).get("holders", [])
-    return found

@@ -3,13 +3,19 @@
 import asyncio
 import random
 from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
 from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
+from uuid import NAMESPACE_OID, uuid5
 
 import yaml
 
-from cluster_fake.actors import Actors, asks, ended, holders
+from cluster_fake.actors import Actors
+from cluster_fake.machines import InlineExecutor, Machine
+from cluster_fake.pods import asks, ended, holders
 from kube_fake import FakeApiServer, Rights, run_virtual, until
 from kubeshare.api.names import NAMESPACE, WHOLE_GPU_RESOURCE
 from kubeshare.api.reasons import Reason
@@ -26,7 +32,11 @@ GIB = 1 << 30
 BORN = datetime(2026, 1, 1, tzinfo=UTC)
 """When the world begins."""
 
-ACCOUNTS = {"scheduler": "kubeshare-scheduler", "devices": "kubeshare-device-manager"}
+ACCOUNTS = {
+    "scheduler": "kubeshare-scheduler",
+    "devices": "kubeshare-device-manager",
+    "agent": "kubeshare-node-agent",
+}
 """Program -> the ServiceAccount whose rights it has."""
 
 
@@ -42,12 +52,15 @@ class World:
         elect: whether programs work only while they hold their Lease.
         doubles: whether one demand may hold more than it asks for, for a moment.
         rights: program -> what ``deploy/rbac`` allows it; it is refused all else.
+        agents: whether the real node agent runs on every node, as ``agent/NODE``.
+        machines: those nodes.
     """
 
     def __init__(self, seed: int = 0, /, **gpus: int) -> None:
         self.policy = "locality"
         self.elect = False
         self.doubles = False
+        self.agents = False
         self.server = FakeApiServer(seed)
         self._seed = seed
         self.actors = Actors(self.server)
@@ -67,7 +80,7 @@ class World:
 
     def add_node(self, name: str, gpus: int, **spec: Any) -> None:
         devices = [
-            {"uuid": f"GPU-{name}-{i}", "index": i, "model": "V100", "memoryBytes": 16 * GIB}
+            {"uuid": gpu_uuid(name, i), "index": i, "model": "V100", "memoryBytes": 16 * GIB}
             for i in range(gpus)
         ]
         ready = [{"type": "Ready", "status": "True"}]
@@ -83,8 +96,15 @@ class World:
         data = {"config.yaml": yaml.safe_dump(said)}
         self.server.seed(CONFIG_MAPS, {"metadata": metadata, "data": data})
 
+    @property
+    def machines(self) -> dict[str, Machine]:
+        return self.actors.machines
+
     def lose_node(self, name: str) -> None:
         """The machine is gone for good, and somebody has deleted its Node object."""
+        if name in self.machines:
+            self.machines[name].lose()
+            self._end(f"agent/{name}")
         self.server.remove(NODES, name)
         self.server.remove(GPUNODES, name)
 
@@ -195,19 +215,30 @@ class World:
     # The programs under test.
 
     def start(self, *names: str) -> None:
-        """Start ``scheduler``, ``devices``, or further replicas: ``scheduler/second``, …."""
-        for name in names or ("scheduler", "devices"):
+        """Start ``scheduler``, ``devices``, or further replicas: ``scheduler/second``, ….
+
+        By default the two, and the agents of the nodes where they are real.
+        """
+        agents = [f"agent/{node}" for node in self.machines]
+        for name in names or ("scheduler", "devices", *agents):
+            if name in agents and self.machines[name.partition("/")[2]].lost:
+                continue
             self._started += 1
             client = f"{name}-{self._started}"
             self._tasks[name] = asyncio.create_task(self._program(name, client), name=client)
 
     async def kill(self, *names: str) -> None:
         """End programs as ``kill -9`` does."""
-        for name in names or tuple(self._tasks):
-            task = self._tasks.pop(name)
+        ended = [self._end(name) for name in names or tuple(self._tasks)]
+        if tasks := [task for task in ended if task is not None]:
+            await asyncio.wait(tasks)
+
+    def _end(self, name: str) -> asyncio.Task[None] | None:
+        task = self._tasks.pop(name, None)
+        if task is not None:
             self.server.dead.add(task.get_name())
             task.cancel()
-            await asyncio.wait([task])
+        return task
 
     @property
     def programs(self) -> list[str]:
@@ -219,6 +250,15 @@ class World:
         task = asyncio.create_task(doing)
         self._beside.add(task)
         task.add_done_callback(self._beside.discard)
+
+    def cut_off(self, name: str) -> None:
+        """Let a program reach the API server no more, though it runs on."""
+        self.server.dead.add(self._tasks[name].get_name())
+        self.server.reset_watches()
+
+    def reconnect(self, name: str) -> None:
+        """Let it reach the API server again."""
+        self.server.dead.discard(self._tasks[name].get_name())
 
     async def run(self, name: str, request: object = "0.3", **more: Any) -> Raw:
         """Apply a SharePod as :meth:`share` does, and wait until its pod runs."""
@@ -235,6 +275,19 @@ class World:
 
     async def play(self, story: Callable[["World"], Awaitable[None]]) -> None:
         random.seed(self._seed)
+        with ExitStack() as stack:
+            if self.agents:
+                self._make_machines(Path(stack.enter_context(TemporaryDirectory())))
+            await self._play(story)
+
+    def _make_machines(self, disks: Path) -> None:
+        asyncio.get_running_loop().set_default_executor(InlineExecutor())
+        for found in self.server.all(GPUNODES):
+            name = found["metadata"]["name"]
+            gpus = [device["uuid"] for device in found["spec"]["devices"]]
+            self.machines[name] = Machine(self.server, name, gpus, disks / name)
+
+    async def _play(self, story: Callable[["World"], Awaitable[None]]) -> None:
         actors = asyncio.create_task(self.actors.run())
         try:
             await story(self)
@@ -243,6 +296,9 @@ class World:
                 task.cancel()
             await self.kill()
             actors.cancel()
+            for machine in self.machines.values():
+                self.violations += machine.violations()
+                machine.stop()
             # First of all, since what else went wrong may well follow from it.
             refused = sorted(set(self.server.refused))
             assert not refused, f"{'; '.join(refused)} (see deploy/rbac)"
@@ -251,7 +307,9 @@ class World:
     async def _program(self, name: str, client: str) -> None:
         api = self.server.api(client)
         self.server.rights[client] = self.rights[name.partition("/")[0]]
-        if name.startswith("scheduler"):
+        if name.startswith("agent/"):
+            program = self.machines[name.partition("/")[2]].program(client)
+        elif name.startswith("scheduler"):
             program = scheduler_program(
                 api,
                 policy(self.policy),
@@ -293,6 +351,11 @@ class World:
             ]
         if not self.doubles:
             self.violations += self.held_twice()
+        for machine in self.machines.values():
+            vgpus = self.server.all(VGPUS)
+            held = {each.get("podUid") for vgpu in vgpus for each in holders(vgpu)}
+            free = sorted(machine.containers - held)
+            self.violations += [f"{uid} runs on {machine.name} without a part" for uid in free]
 
     def held_twice(self) -> list[str]:
         """The demands that hold more GPUs than they ask for."""
@@ -302,6 +365,11 @@ class World:
             for uid in sorted(set(held))
             if held.count(uid) > self._asked.get(uid, 1)
         ]
+
+
+def gpu_uuid(node: str, index: int) -> str:
+    """The UUID of a node's GPU."""
+    return f"GPU-{uuid5(NAMESPACE_OID, f'{node}/{index}')}"
 
 
 def seed_held(world: World, uid: str) -> None:
@@ -321,23 +389,28 @@ def seed_held(world: World, uid: str) -> None:
     world.server.seed(VGPUS, {"metadata": {"name": "x"}, "spec": spec, "status": status})
 
 
-def in_world(story: Callable[[World], Awaitable[None]], **gpus: int) -> World:
+def in_world(
+    story: Callable[[World], Awaitable[None]], *, agents: bool = False, **gpus: int
+) -> World:
     """Play a test's story in a new world; returns the world as it was left."""
 
     async def main() -> World:
         world = World(**gpus)
+        world.agents = agents
         await world.play(story)
         return world
 
     return run_virtual(main())
 
 
-def story(**gpus: int) -> Callable[[Callable[[World], Awaitable[None]]], Callable[[], None]]:
+def story(
+    *, agents: bool = False, **gpus: int
+) -> Callable[[Callable[[World], Awaitable[None]]], Callable[[], None]]:
     """Make a test of a story: it is played in a new world with these GPUs."""
 
     def decorate(tell: Callable[[World], Awaitable[None]]) -> Callable[[], None]:
         def play() -> None:
-            in_world(tell, **gpus)
+            in_world(tell, agents=agents, **gpus)
 
         # Not functools.wraps: pytest would look for a fixture named as the story's argument.
         play.__name__, play.__doc__ = tell.__name__, tell.__doc__

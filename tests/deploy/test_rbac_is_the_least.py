@@ -50,8 +50,8 @@ TOLD = LIVES | {"told again": Life(_told_again, {"n1": 1})}
 
 
 async def _told(world: World, life: Life) -> None:
-    stuck = await live(world, life)
-    assert not stuck, stuck
+    told = await live(world, life)
+    assert not told.stuck, told.stuck
     assert not world.violations
 
 

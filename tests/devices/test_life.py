@@ -1,7 +1,7 @@
 """SharePods that share GPUs, from the first to the last, when all goes well."""
 
-from cluster_fake import World, expect_scheduled, story
-from cluster_fake.actors import POD_IP, STARTED
+from cluster_fake import World, expect_scheduled, gpu_uuid, story
+from cluster_fake.pods import POD_IP, STARTED
 from kube_fake import Fault
 from kubeshare.api.v1 import SHAREPODS
 from kubeshare.kube.resources import PODS
@@ -36,7 +36,7 @@ async def test_a_sharepod_of_two_gpus_runs_on_both_and_gives_both_back(world: Wo
     first, second = ("a", "b") if world.running("a") else ("b", "a")
     assert list(world.vgpus().values()) == [[first], [first]]
     gpus = world.sharepod(first)["status"]["gpus"]
-    assert sorted(each["uuid"] for each in gpus) == ["GPU-n1-0", "GPU-n1-1"]
+    assert sorted(each["uuid"] for each in gpus) == sorted(gpu_uuid("n1", i) for i in range(2))
     world.delete(first)
     await world.until(lambda: world.running(second))
     world.delete(second)
@@ -52,7 +52,7 @@ async def test_the_status_tells_phase_gpu_and_node(world: World) -> None:
     placed = expect_scheduled(world, "a")
     assert status["phase"] == "Running"
     assert status["nodeName"] == "n1"
-    assert status["gpus"] == [{"id": placed.gpuid, "uuid": "GPU-n1-0"}]
+    assert status["gpus"] == [{"id": placed.gpuid, "uuid": gpu_uuid("n1", 0)}]
     assert world.condition("a", "Allocated")["status"] == "True"
     assert status["podIP"] == POD_IP
     assert status["startTime"] == STARTED

@@ -1,6 +1,6 @@
 """SharePods placed by the links of the GPUs that the cluster's node agents found."""
 
-from cluster_fake import World, expect_pending, story
+from cluster_fake import World, expect_pending, gpu_uuid, story
 
 PAIRED = {"gpu_0_2": "NV2", "gpu_1_3": "NV2", "gpu_0_1": "PHB", "gpu_2_3": "PHB"}
 
@@ -24,7 +24,7 @@ async def test_a_demand_for_two_whole_gpus_gets_a_pair_that_is_joined_by_nvlink(
     gpuid = await have_gpus(world, "a", "b", "c", "d")
     world.share("first", "1", memory="16Gi", count=2)
     await world.until(lambda: world.condition("first", "Scheduled"))
-    pairs = [sorted(gpuid[f"GPU-n1-{number}"] for number in pair) for pair in ((0, 2), (1, 3))]
+    pairs = [sorted(gpuid[gpu_uuid("n1", number)] for number in pair) for pair in ((0, 2), (1, 3))]
     chosen = world.sharepod("first")["spec"]["gpu"]["ids"]
     assert chosen in pairs
     world.share("second", "1", memory="16Gi", count=2)
@@ -47,8 +47,8 @@ async def test_a_fraction_goes_to_a_gpu_that_is_in_use_and_a_pair_is_kept_whole(
     world.share("third", "1", memory="16Gi", count=2)
     await world.until(lambda: world.condition("third", "Scheduled"))
     pair = sorted(
-        gpuid[f"GPU-n1-{number}"]
-        for number in ((0, 2), (1, 3))[used in (gpuid["GPU-n1-0"], gpuid["GPU-n1-2"])]
+        gpuid[gpu_uuid("n1", number)]
+        for number in ((0, 2), (1, 3))[used in (gpuid[gpu_uuid("n1", 0)], gpuid[gpu_uuid("n1", 2)])]
     )
     assert world.sharepod("third")["spec"]["gpu"]["ids"] == pair
 

@@ -6,12 +6,12 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from cluster_fake import World
-from kube_fake import Fault, run_virtual
+from kube_fake import run_virtual
 from kubeshare.api.v1 import SHAREPODS
 from kubeshare.kube.resources import PODS
 from surviving import lives
 from surviving.lives import LIVES, PATIENCE, Life
-from surviving.troubles import TROUBLES, Trouble
+from surviving.troubles import TROUBLES
 
 TOLD_IN = lives.__file__
 
@@ -69,11 +69,20 @@ def points(life: str, troubles: Iterable[str] = tuple(TROUBLES), seed: int = 0) 
             yield Point(life, trouble, write, seed)
 
 
-def tell(point: Point) -> tuple[World, str]:
-    """Tell a life with its trouble; the world at its end, and what never came true, or ``""``."""
-    life = LIVES[point.life]
-    world = World(point.seed, **life.gpus)
-    return world, run_virtual(_tell(world, life, TROUBLES[point.trouble], point.write))
+class Told(NamedTuple):
+    """The world at the end of a life, what never came true (``""``), and what is left over."""
+
+    world: World
+    stuck: str
+    left: list[str]
+
+
+def tell(point: Point) -> Told:
+    """Tell a life with its trouble."""
+    world = _world(LIVES[point.life], point.seed)
+    trouble = TROUBLES[point.trouble]
+    world.server.inject_at_write(point.write, lambda: trouble(world))
+    return run_virtual(live(world, LIVES[point.life]))
 
 
 def play(point: Point, tally: Tally) -> None:
@@ -81,13 +90,12 @@ def play(point: Point, tally: Tally) -> None:
 
     Not each telling has as many writes: one in which the trouble never struck is no point.
     """
-    world, stuck = tell(point)
+    world, stuck, left = tell(point)
     if world.server.writes < point.write and not stuck:
         return
     tally.tried += 1
     if world.violations:
         tally.overcommitted.append(f"{point}: {world.violations[0]}")
-    left = _left(world)
     if stuck:
         tally.stuck.append(f"{point}: {stuck}; left: {left}")
     elif left:
@@ -97,35 +105,37 @@ def play(point: Point, tally: Tally) -> None:
 
 
 async def _count(life: Life, seed: int) -> int:
+    told = await live(_world(life, seed), life)
+    assert not told.stuck, told.stuck
+    return told.world.server.writes
+
+
+def _world(life: Life, seed: int) -> World:
     world = World(seed, **life.gpus)
-    stuck = await live(world, life)
-    assert not stuck, stuck
-    return world.server.writes
+    world.agents = True
+    return world
 
 
-async def _tell(world: World, life: Life, trouble: Trouble, write: int) -> str:
-    def strike() -> Fault:
-        return trouble(world)
-
-    world.server.inject_at_write(write, strike)
-    return await live(world, life)
-
-
-async def live(world: World, life: Life) -> str:
-    """Tell the life, then delete everything; returns what never came true, or ``""``."""
+async def live(world: World, life: Life) -> Told:
+    """Tell the life, then delete everything."""
+    left: list[str] = []
 
     async def told(world: World) -> None:
         world.start()
-        await life.tell(world)
-        for sharepod in world.server.all(SHAREPODS):
-            world.delete(sharepod["metadata"]["name"])
-        await world.until(lambda: not _left(world), PATIENCE)
+        try:
+            await life.tell(world)
+            for sharepod in world.server.all(SHAREPODS):
+                world.delete(sharepod["metadata"]["name"])
+            await world.until(lambda: not _left(world), PATIENCE)
+        finally:
+            left.extend(_left(world))
 
+    stuck = ""
     try:
         await world.play(told)
     except AssertionError as error:
-        return f"{error} at {_where(error)}".strip()
-    return ""
+        stuck = f"{error} at {_where(error)}".strip()
+    return Told(world, stuck, left)
 
 
 def _where(error: BaseException) -> str:
@@ -142,4 +152,5 @@ def _left(world: World) -> list[str]:
         f"pod {pod['metadata']['namespace']}/{pod['metadata']['name']}"
         for pod in world.server.all(PODS)
     ]
-    return [*vgpus, *pods] if not asked else [f"SharePod {uid}" for uid in sorted(asked)]
+    on_disk = [each for machine in world.machines.values() for each in machine.left()]
+    return [*vgpus, *pods, *on_disk] if not asked else [f"SharePod {uid}" for uid in sorted(asked)]

@@ -25,7 +25,7 @@ def _killed(*, after: bool) -> Trouble:
 
 
 def _other_killed(world: World) -> Fault:
-    """The other program is killed meanwhile."""
+    """The other programs are killed meanwhile."""
     names = [name for name in world.programs if name != _writer(world)]
     return Fault.meanwhile(lambda: _kill(world, *names))
 
@@ -61,7 +61,7 @@ def _same(fault: Fault) -> Trouble:
 TROUBLES: dict[str, Trouble] = {
     "writer killed before it": _killed(after=False),
     "writer killed after it": _killed(after=True),
-    "the other program killed": _other_killed,
+    "the other programs killed": _other_killed,
     "all programs killed after it": _all_killed,
     "API server killed before it": _server_killed(after=False),
     "API server killed after it": _server_killed(after=True),

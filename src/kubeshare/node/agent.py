@@ -2,6 +2,7 @@
 
 import asyncio
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
@@ -17,8 +18,10 @@ from kubeshare.node.grants import Grants
 from kubeshare.node.inventory import Gpus, Inventory
 from kubeshare.node.library import InstalledLibrary
 from kubeshare.node.paths import NodePaths
-from kubeshare.node.placeholders import Placeholders
+from kubeshare.node.placeholders import Given, Placeholders
+from kubeshare.node.pod_resources import devices_of
 from kubeshare.node.prepare import Preparer
+from kubeshare.node.processes import Runs, pod_runs
 from kubeshare.node.reconcile import Reconciler
 from kubeshare.node.release import Releaser
 from kubeshare.node.resource_slice import SlicePublisher
@@ -61,6 +64,8 @@ class Agent:
         gpus: where its GPUs are asked for.
         library: the device library, installed.
         escapes: what is done about those who use a GPU past it, besides telling.
+        given: which GPUs a pod was given; asks the kubelet by default.
+        runs: whether a process of a pod is there; asks the kernel by default.
 
     Attributes:
         events: what people read; for the program to write.
@@ -75,6 +80,8 @@ class Agent:
         library: InstalledLibrary,
         *,
         escapes: EscapePolicy = "report",
+        given: Given | None = None,
+        runs: Runs = pod_runs,
     ) -> None:
         self.view = NodeView(api, node)
         self.inventory = Inventory(api, node, gpus, self.view.promised)
@@ -90,7 +97,11 @@ class Agent:
         self.releaser = Releaser(api, self.view, self.grants, paths.dynamic_cdi_folder)
         self.events = EventRecorder(api, "kubeshare.nthu/node-agent", node)
         self.placeholders = Placeholders(
-            api, self.view, self.inventory, self.events, paths.pod_resources_socket
+            api,
+            self.view,
+            self.inventory,
+            self.events,
+            given or partial(devices_of, paths.pod_resources_socket),
         )
         self.slices = SlicePublisher(api, node)
         self.reconciler = Reconciler(
@@ -101,6 +112,7 @@ class Agent:
             placeholders=self.placeholders,
             preparer=self.preparer,
             releaser=self.releaser,
+            runs=runs,
         )
         self.escapes = EscapeWatch(
             GpuUse(Paths(paths.run_folder), gpus.processes),

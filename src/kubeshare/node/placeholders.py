@@ -6,7 +6,7 @@ the moment it admits the pod: the GPU is nobody else's then, so nobody has to wa
 the placeholder's container, with the little CPU that it asks for, has started.
 """
 
-from pathlib import Path
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import structlog
@@ -18,10 +18,16 @@ from kubeshare.kube.controller import RequeueAfter, TerminalError
 from kubeshare.kube.errors import InvalidError
 from kubeshare.kube.events import WARNING, EventRecorder, reference
 from kubeshare.node.inventory import Inventory
-from kubeshare.node.pod_resources import PodResourcesError, devices_of, whole_gpu
+from kubeshare.node.pod_resources import PodResourcesError, whole_gpu
 from kubeshare.node.view import NODE_VGPUS, NodeView
 
 log = structlog.get_logger(__name__)
+
+Given = Callable[[str, str], Awaitable[list[str]]]
+"""Asks the kubelet which whole GPUs a pod (namespace, name) was given.
+
+It raises ``PodResourcesError`` when the kubelet cannot be asked.
+"""
 
 # A pod that is bound here and not listed will be admitted in a moment; NVML is read
 # anew every few seconds.
@@ -37,17 +43,17 @@ class Placeholders:
         view: this node's VGPUs and pods.
         inventory: this node's GPUs.
         events: where people read what is wrong.
-        socket: of the kubelet's PodResources API.
+        given: which GPUs a pod was given.
     """
 
     def __init__(
-        self, api: Api, view: NodeView, inventory: Inventory, events: EventRecorder, socket: Path
+        self, api: Api, view: NodeView, inventory: Inventory, events: EventRecorder, given: Given
     ) -> None:
         self._api = api
         self._view = view
         self._inventory = inventory
         self._events = events
-        self._socket = socket
+        self._given = given
 
     async def resolve(self, vgpu: VGPU) -> RequeueAfter | None:
         """Write the UUID of a vGPU that has none, once its placeholder was given a GPU.
@@ -61,7 +67,7 @@ class Placeholders:
         if vgpu.spec.uuid or pod is None or pod.ended or pod.metadata.deletion_timestamp:
             return None
         try:
-            devices = await devices_of(self._socket, NAMESPACE, pod.metadata.name)
+            devices = await self._given(NAMESPACE, pod.metadata.name)
         except PodResourcesError as error:
             log.warning("placeholder's GPU not known yet", vgpu=name, reason=str(error))
             return _NOT_FOUND

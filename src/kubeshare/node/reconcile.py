@@ -9,7 +9,8 @@ Three leftovers are possible, each the trace of a crash or a loss:
 * a grant whose holder is gone: somebody else may be given that part, so the grant is
   dropped; or whose pod is gone and for which the kubelet asks no unprepare: it has
   forgotten the claim, so the same is done without it. A pod that is gone may still
-  run (force-deleted), so the kubelet, which stops it and then calls, gets time first.
+  run (force-deleted), so the kubelet, which stops it and then calls, gets time first,
+  and as long as a process of the pod is there its part stays its own.
 """
 
 import asyncio
@@ -28,6 +29,7 @@ from kubeshare.kube.store import DELETED, Change
 from kubeshare.node.grants import Grants, PodGrant
 from kubeshare.node.placeholders import Placeholders
 from kubeshare.node.prepare import Preparer
+from kubeshare.node.processes import Runs, pod_runs
 from kubeshare.node.release import Releaser
 from kubeshare.node.view import NODE_PODS, NODE_VGPUS, NodePod, NodeView
 
@@ -49,6 +51,7 @@ class Reconciler:
         placeholders: finds the GPUs of vGPUs.
         preparer: knows which pods are being prepared.
         releaser: gives parts back.
+        runs: whether a process of a pod (uid) is there.
         forgotten: seconds that the kubelet gets to ask for an unprepare.
     """
 
@@ -62,6 +65,7 @@ class Reconciler:
         placeholders: Placeholders,
         preparer: Preparer,
         releaser: Releaser,
+        runs: Runs = pod_runs,
         forgotten: float = FORGOTTEN_SECONDS,
     ) -> None:
         self._api = api
@@ -71,6 +75,7 @@ class Reconciler:
         self._placeholders = placeholders
         self._preparer = preparer
         self._releaser = releaser
+        self._runs = runs
         self._forgotten = forgotten
         self._gone_since: dict[str, float] = {}  # claim -> when its pod was found gone
         self.vgpus: Controller[str] = Controller("node-vgpus", self.reconcile_vgpu)
@@ -173,6 +178,9 @@ class Reconciler:
         waited = now - self._gone_since.setdefault(grant.claim, now)
         if waited < self._forgotten:
             return RequeueAfter(self._forgotten - waited)
+        if await asyncio.to_thread(self._runs, grant.pod_uid):
+            log.warning("pod is gone and still runs: its part is kept", **_keys(grant))
+            return _LOOK_AGAIN
         log.warning("grant dropped: its pod is gone and the kubelet forgot it", **_keys(grant))
         self._releaser.detach(grant.claim)
         await self._releaser.release(grant.pod_uid)

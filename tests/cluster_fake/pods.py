@@ -1,0 +1,39 @@
+"""What can be said of a pod, or of a vGPU, as stored."""
+
+from typing import Any
+
+Raw = dict[str, Any]
+
+ENDED = ("Succeeded", "Failed")
+POD_IP = "10.0.0.7"
+STARTED = "2026-01-01T00:00:30Z"
+
+
+def asks(pod: Raw, resource: str) -> int:
+    """How many of an extended resource a pod asks for."""
+    limits = [each.get("resources", {}).get("limits", {}) for each in pod["spec"]["containers"]]
+    return sum(int(limit.get(resource, 0)) for limit in limits)
+
+
+def bound(pod: Raw) -> bool:
+    return bool(pod["spec"].get("nodeName"))
+
+
+def going(pod: Raw) -> bool:
+    return bool(pod["metadata"].get("deletionTimestamp"))
+
+
+def ended(pod: Raw) -> bool:
+    return pod["status"]["phase"] in ENDED
+
+
+def running() -> Raw:
+    """The status of a pod whose containers run."""
+    ready = [{"type": "PodScheduled", "status": "True"}, {"type": "Ready", "status": "True"}]
+    return {"phase": "Running", "conditions": ready, "podIP": POD_IP, "startTime": STARTED}
+
+
+def holders(vgpu: Raw) -> list[Raw]:
+    """The holders of a vGPU as stored."""
+    found: list[Raw] = vgpu.get("status", {}).get("holders", [])
+    return found

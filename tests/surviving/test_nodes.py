@@ -1,0 +1,79 @@
+"""Pods that are gone though their containers run, and nodes that nobody reaches for a while."""
+
+from cluster_fake import World, story
+from kubeshare.api.v1 import SHAREPODS
+from kubeshare.kube.resources import PODS
+
+LONG = 600.0
+"""Longer than a node waits for anything."""
+
+
+@story(n1=1, agents=True)
+async def test_the_part_of_a_force_deleted_pod_is_its_own_until_its_containers_stop(
+    world: World,
+) -> None:
+    machine = world.machines["n1"]
+    machine.forced = LONG
+    world.start()
+    world.share("a", "0.7")
+    await world.until(lambda: world.running("a"))
+    world.delete("a")
+    world.server.remove(PODS, "a", "default")
+    world.share("b", "0.7")
+    await world.quiet(LONG / 2)
+    assert machine.containers
+    assert world.shares_gpu("a")
+    assert not world.running("b")
+    await world.until(lambda: world.running("b"), LONG)
+    assert world.shares_gpu("b")
+
+
+@story(n1=1, agents=True)
+async def test_a_force_deleted_pod_is_made_again_when_its_containers_have_stopped(
+    world: World,
+) -> None:
+    world.machines["n1"].forced = LONG
+    world.start()
+    await world.run("a")
+    world.server.remove(PODS, "a", "default")
+    await world.quiet(LONG / 2)
+    assert world.pod("a") is None
+    assert world.condition("a", "Allocated")["reason"] == "Releasing"
+    await world.until(lambda: world.running("a"), LONG)
+
+
+@story(n1=1, agents=True)
+async def test_a_part_comes_back_when_the_kubelet_has_forgotten_a_pod_that_is_gone(
+    world: World,
+) -> None:
+    """It was down, and its own record was lost: it will never call for that pod."""
+    world.start()
+    await world.run("a")
+    world.delete("a")
+    world.server.remove(PODS, "a", "default")
+    world.machines["n1"].forget()
+    await world.quiet(100)
+    assert world.shares_gpu("a")
+    await world.until(lambda: not world.vgpus(), LONG)
+    assert not world.machines["n1"].left()
+
+
+@story(n1=1, agents=True)
+async def test_on_a_node_that_is_cut_off_containers_go_on_and_the_release_comes_later(
+    world: World,
+) -> None:
+    world.start()
+    world.share("a", "0.7")
+    await world.until(lambda: world.running("a"))
+    world.cut_off("agent/n1")
+    await world.quiet(LONG)
+    assert world.machines["n1"].containers
+    world.delete("a")
+    world.share("b", "0.7")
+    await world.until(lambda: not world.machines["n1"].containers)
+    await world.quiet(LONG)
+    assert world.shares_gpu("a"), "nobody but the node says that a part is free"
+    assert not world.running("b")
+    world.reconnect("agent/n1")
+    await world.until(lambda: world.running("b"), LONG)
+    assert not world.server.stored(SHAREPODS, "a", "default")
