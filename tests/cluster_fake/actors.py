@@ -10,7 +10,7 @@ from typing import Any
 from cluster_fake.machines import Machine
 from cluster_fake.pods import Raw, asks, bound, ended, going, holders, running
 from kube_fake import FakeApiServer
-from kubeshare.api.names import LABEL_VGPU, NAMESPACE, VGPU_RESOURCE, WHOLE_GPU_RESOURCE
+from kubeshare.api.names import VGPU_RESOURCE, WHOLE_GPU_RESOURCE
 from kubeshare.api.v1 import GPUNODES, SHAREPODS, VGPUS
 from kubeshare.kube.resources import NODES, PODS
 
@@ -22,6 +22,8 @@ class Actors:
         prepared: uid of a pod -> the vGPU that its node has given it.
         node_agents: False while they are down.
         binds: False while kube-scheduler finds no CPU for pods that share.
+        given: uid of a pod that asks for a whole GPU -> the UUID of the one that it has.
+        last_first: whether device plugins give the last of their free GPUs first.
         full: nodes that have no CPU for pods that share.
         machines: the nodes on which the real agent runs, with a kubelet of their own.
     """
@@ -31,6 +33,8 @@ class Actors:
         self.prepared: dict[str, str] = {}
         self.node_agents = True
         self.binds = True
+        self.given: dict[str, str] = {}
+        self.last_first = False
         self.full: set[str] = set()
         self.machines: dict[str, Machine] = {}
         self._wake = asyncio.Event()
@@ -122,6 +126,8 @@ class Actors:
         if going(pod):
             self.server.remove(PODS, pod["metadata"]["name"], pod["metadata"]["namespace"])
         elif pod["status"]["phase"] == "Pending" and self._prepare(pod):
+            if asks(pod, WHOLE_GPU_RESOURCE):
+                self._give(pod)
             self._update(pod, lambda obj: obj["status"].update(running()))
 
     def _prepare(self, pod: Raw) -> bool:
@@ -137,24 +143,27 @@ class Actors:
         return False
 
     def _name_gpu(self, vgpu: Raw) -> None:
-        name, node = vgpu["metadata"]["name"], vgpu["spec"]["nodeName"]
+        name = vgpu["metadata"]["name"]
         placeholder = self.server.stored(PODS, f"kubeshare-vgpu-{name}", "kubeshare-system")
+        uid = placeholder["metadata"]["uid"] if placeholder else ""
+        spec, gpu = vgpu["spec"], self.given.get(uid, "")
         running = placeholder is not None and placeholder["status"]["phase"] == "Running"
-        found = self.server.stored(GPUNODES, node)
-        if vgpu["spec"].get("uuid") or not running or found is None:
+        if not running or not gpu or spec.get("uuid", gpu) != gpu:
             return
-        # One that is going has given its GPU back with its placeholder.
-        kept = {each["metadata"]["labels"].get(LABEL_VGPU) for each in self._placeholders()}
-        used = [
-            each["spec"].get("uuid")
-            for each in self.server.all(VGPUS)
-            if each["metadata"]["name"] in kept
-        ]
-        free = [gpu["uuid"] for gpu in found["spec"]["devices"] if gpu["uuid"] not in used]
-        self.server.change(VGPUS, name, "", lambda obj: obj["spec"].update(uuid=free[0]))
+        found = {"uuid": gpu, "placeholderUid": uid}
+        if found.items() - spec.items():
+            self.server.change(VGPUS, name, "", lambda obj: obj["spec"].update(found))
 
-    def _placeholders(self) -> list[Raw]:
-        return self.server.all(PODS, NAMESPACE)
+    def _give(self, pod: Raw) -> None:
+        """A device plugin: the pod gets a GPU of its node that no pod there has."""
+        node = pod["spec"]["nodeName"]
+        found = self.server.stored(GPUNODES, node)
+        alive = {each["metadata"]["uid"] for each in self.server.all(PODS) if not ended(each)}
+        self.given = {uid: gpu for uid, gpu in self.given.items() if uid in alive}
+        gpus = [gpu["uuid"] for gpu in found["spec"]["devices"]] if found else []
+        free = [gpu for gpu in gpus if gpu not in self.given.values()]
+        if free:
+            self.given[pod["metadata"]["uid"]] = free[-1 if self.last_first else 0]
 
     def _release(self) -> None:
         """Unprepare: the containers have stopped, so the holder goes."""

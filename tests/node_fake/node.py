@@ -55,7 +55,9 @@ class Cluster:
     def add_vgpu(
         self, name: str, *holders: dict[str, Any], uuid: str = A_GPU.uuid, node: str = NODE
     ) -> None:
-        """A VGPU with its holders."""
+        """A VGPU with its holders, and with its placeholder where its GPU is known."""
+        if uuid:
+            self.add_placeholder(name)
         self.server.seed(
             VGPUS,
             {
@@ -64,6 +66,10 @@ class Cluster:
                 "status": {"phase": "Active", "holders": list(holders)},
             },
         )
+
+    def add_vgpu_holder(self, vgpu: str, holder: dict[str, Any]) -> None:
+        """One more who holds a part of a VGPU."""
+        self.server.change(VGPUS, vgpu, "", lambda obj: obj["status"]["holders"].append(holder))
 
     @staticmethod
     def holder(pod: str, *, pod_uid: str | None = None, request: int = 300_000) -> dict[str, Any]:

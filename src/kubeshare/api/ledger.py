@@ -198,8 +198,17 @@ def _fenced(vgpu: v1.VGPU, around: Surroundings) -> bool:
         return True
     if not vgpu.spec.uuid:
         return False
-    pods = around.placeholders_of(vgpu.metadata.name)
-    return all(pod.metadata.deletion_timestamp is not None for pod in pods)
+    return not any(keeps(pod, vgpu) for pod in around.placeholders_of(vgpu.metadata.name))
+
+
+def keeps(placeholder: cluster.Pod, vgpu: v1.VGPU) -> bool:
+    """A placeholder keeps the GPU of its vGPU, and not some other one, from everybody else."""
+    metadata = placeholder.metadata
+    return (
+        metadata.deletion_timestamp is None
+        and not placeholder.terminal
+        and vgpu.spec.placeholder_uid in ("", metadata.uid)
+    )
 
 
 def _holders(entries: Iterable[v1.Holder]) -> tuple[Holder, ...]:

@@ -41,11 +41,16 @@ class Holder(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class VGPUSpec(Struct, frozen=True, kw_only=True, rename="camel"):
-    """Which physical GPU a vGPU stands for; ``uuid`` is ``""`` until the node says."""
+    """Which physical GPU a vGPU stands for; ``uuid`` is ``""`` until the node says.
+
+    ``placeholder_uid`` is the uid of the pod that the node has given this GPU to, for the
+    vGPU: while that pod is there, nobody else gets it. ``""`` where nobody has noted it.
+    """
 
     node_name: str
     pool: str = "onDemand"
     uuid: str = ""
+    placeholder_uid: str = ""
     model: str = ""
     memory_bytes: int = 0
 

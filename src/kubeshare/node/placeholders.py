@@ -11,7 +11,7 @@ from typing import Any
 
 import structlog
 
-from kubeshare.api.names import MANAGER_NODE, NAMESPACE, placeholder_name
+from kubeshare.api.names import MANAGER_NODE, NAMESPACE
 from kubeshare.api.v1 import VGPU, VGPUS, GPUDevice
 from kubeshare.kube.api import Api
 from kubeshare.kube.controller import RequeueAfter, TerminalError
@@ -58,13 +58,16 @@ class Placeholders:
     async def resolve(self, vgpu: VGPU) -> RequeueAfter | None:
         """Write the UUID of a vGPU that has none, once its placeholder was given a GPU.
 
+        A vGPU that has lost its placeholder keeps its UUID: another placeholder is noted only
+        when it was given that very GPU.
+
         Raises:
             TerminalError: the placeholder was given something that cannot be shared.
             ApiError: the VGPU cannot be written; a conflict means that it has changed.
         """
         name = vgpu.metadata.name
-        pod = self._view.pods.store.get(placeholder_name(name), NAMESPACE)
-        if vgpu.spec.uuid or pod is None or pod.ended or pod.metadata.deletion_timestamp:
+        pod = self._view.placeholder(vgpu)
+        if pod is None or (vgpu.spec.uuid and self._view.is_kept(vgpu)):
             return None
         try:
             devices = await self._given(NAMESPACE, pod.metadata.name)
@@ -83,16 +86,20 @@ class Placeholders:
         if device is None:
             log.warning("NVML does not know the placeholder's GPU", vgpu=name, uuid=uuid)
             return _NOT_FOUND
-        await self._write(vgpu, device)
+        if vgpu.spec.uuid not in ("", uuid):
+            raise self._unusable(
+                vgpu, f"its new placeholder was given GPU {uuid}, not its own {vgpu.spec.uuid}"
+            )
+        await self._write(vgpu, device, pod.metadata.uid)
         log.info("vGPU found", vgpu=name, uuid=uuid)
         return None
 
-    async def _write(self, vgpu: VGPU, device: GPUDevice) -> None:
+    async def _write(self, vgpu: VGPU, device: GPUDevice, placeholder: str) -> None:
         try:
             await self._api.json_patch(
                 NODE_VGPUS,
                 vgpu.metadata.name,
-                found_operations(vgpu, device),
+                found_operations(vgpu, device, placeholder),
                 field_manager=MANAGER_NODE,
             )
         except InvalidError as error:
@@ -103,9 +110,20 @@ class Placeholders:
         return TerminalError(f"vGPU {vgpu.metadata.name}: {why}")
 
 
-def found_operations(vgpu: VGPU, device: GPUDevice) -> list[dict[str, Any]]:
-    """The JSON patch that says which GPU a vGPU is, as long as nobody has changed it."""
-    facts = {"uuid": device.uuid, "model": device.model, "memoryBytes": device.memory_bytes}
+def found_operations(vgpu: VGPU, device: GPUDevice, placeholder: str) -> list[dict[str, Any]]:
+    """The JSON patch that says which GPU a vGPU is, as long as nobody has changed it.
+
+    Args:
+        vgpu: which.
+        device: its GPU.
+        placeholder: the uid of the pod that keeps it.
+    """
+    facts = {
+        "uuid": device.uuid,
+        "placeholderUid": placeholder,
+        "model": device.model,
+        "memoryBytes": device.memory_bytes,
+    }
     guard = {
         "op": "test",
         "path": "/metadata/resourceVersion",

@@ -172,6 +172,11 @@ class Preparer:
                 f"the GPU of vGPU {gpuid} is not known yet: its placeholder pod "
                 f"{placeholder_name(gpuid)} was given none"
             )
+        if not self._view.is_kept(vgpu):
+            raise _NotYetError(
+                f"the placeholder pod {placeholder_name(gpuid)} of vGPU {gpuid} is gone, and "
+                f"another pod may have its GPU {vgpu.spec.uuid}"
+            )
         device = self._inventory.device(vgpu.spec.uuid)
         if device is None:
             raise _NotYetError(f"GPU {vgpu.spec.uuid} of vGPU {gpuid} is not on this node")

@@ -1,6 +1,8 @@
 """Brings the node in order after whatever has broken, and on every change.
 
-Three leftovers are possible, each the trace of a crash or a loss:
+A vGPU whose placeholder is gone is fenced: another pod may get its GPU, so the grants of
+those who share it are dropped, for good. Three leftovers are possible, each the trace of
+a crash or a loss:
 
 * a vGPU whose GPU is not written down yet: ``placeholders`` does it;
 * a holder whose pod is gone, or has ended, and that is not prepared here: no
@@ -18,7 +20,7 @@ from collections.abc import Iterable
 
 import structlog
 
-from kubeshare.api.names import LABEL_VGPU, NAMESPACE
+from kubeshare.api.names import LABEL_VGPU, NAMESPACE, placeholder_name
 from kubeshare.api.v1 import VGPU, Holder
 from kubeshare.kube.api import Api
 from kubeshare.kube.controller import Controller, RequeueAfter
@@ -38,6 +40,11 @@ log = structlog.get_logger(__name__)
 # The kubelet looks for claims of pods that are gone once a minute.
 FORGOTTEN_SECONDS = 180.0
 _LOOK_AGAIN = RequeueAfter(30.0)
+
+_UNHELD = (
+    "no vGPU of this node has a holder for this pod any more, so it may not use the GPU: "
+    "delete its SharePod and create it again"
+)
 
 
 class Reconciler:
@@ -101,6 +108,8 @@ class Reconciler:
         vgpu = self._view.vgpus.store.get(name)
         if vgpu is None:
             return None
+        # Before another placeholder is noted: who has had the GPU until then has lost it.
+        await self._fence(vgpu)
         unresolved = await self._placeholders.resolve(vgpu)
         waiting = [holder for holder in vgpu.status.holders if self._is_unaccounted(holder)]
         for holder in waiting:
@@ -109,6 +118,30 @@ class Reconciler:
             elif not self._is_prepared(holder.pod_uid):
                 await self._releaser.release(holder.pod_uid)
         return unresolved
+
+    async def _fence(self, vgpu: VGPU) -> None:
+        """Take the GPU from those who share it when nothing keeps it from others any more."""
+        if not vgpu.spec.uuid or self._view.is_kept(vgpu):
+            return
+        name = vgpu.metadata.name
+        pods = [holder.pod_uid for holder in vgpu.status.holders if holder.pod_uid]
+        claims = [claim for pod in pods for claim in self._grants.of_pod(pod)]
+        if not claims or await self._keeps(vgpu, placeholder_name(name)):
+            return
+        note = (
+            f"the placeholder of vGPU {name} is gone, so another pod may get its GPU: this pod "
+            "may not use it any more; delete the pod to have it started again"
+        )
+        for grant in filter(None, map(self._grants.read, claims)):
+            self._revoke(grant, note)
+
+    async def _keeps(self, vgpu: VGPU, placeholder: str) -> bool:
+        """Whether the API server has the placeholder that was given the GPU now."""
+        try:
+            pod = await self._api.get(NODE_PODS, placeholder, NAMESPACE)
+        except NotFoundError:
+            return False
+        return not pod.over and vgpu.spec.placeholder_uid in ("", pod.metadata.uid)
 
     def _is_unaccounted(self, holder: Holder) -> bool:
         """Whether a holder's pod is not known to be alive here, nor prepared."""
@@ -141,7 +174,7 @@ class Reconciler:
         if grant.pod_uid in self._preparer.pods:
             return _LOOK_AGAIN
         if not self._view.held_by(grant.pod_uid) and not await self._is_held(grant):
-            self._revoke(grant)
+            self._revoke(grant, _UNHELD)
             return None
         pod = self._view.pods.store.by_uid(grant.pod_uid)
         if pod is not None and not pod.ended:
@@ -152,8 +185,8 @@ class Reconciler:
             return None
         return await self._forget(grant)
 
-    def _revoke(self, grant: PodGrant) -> None:
-        log.warning("grant revoked: its holder is gone", **_keys(grant))
+    def _revoke(self, grant: PodGrant, note: str) -> None:
+        log.warning("grant revoked", reason=note, **_keys(grant))
         self._releaser.detach(grant.claim)
         pod = ObjectReference(
             api_version=PODS.api_version,
@@ -161,10 +194,6 @@ class Reconciler:
             namespace=grant.pod_namespace,
             name=grant.pod_name,
             uid=grant.pod_uid,
-        )
-        note = (
-            "no vGPU of this node has a holder for this pod any more, so it may not use "
-            "the GPU: delete its SharePod and create it again"
         )
         self._events.emit(pod, "GrantRevoked", "Revoke", note, type=WARNING)
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from msgspec import Struct, field
 
+from kubeshare.api.names import NAMESPACE, placeholder_name
 from kubeshare.api.v1 import VGPU, VGPUS, Holder
 from kubeshare.kube.api import Api
 from kubeshare.kube.meta import ObjectMeta
@@ -64,6 +65,11 @@ class NodePod(Struct, frozen=True, kw_only=True):
         """Whether all its containers have ended for good."""
         return self.status.phase in _ENDED_PHASES
 
+    @property
+    def over(self) -> bool:
+        """Whether it has ended or is about to."""
+        return self.ended or self.metadata.deletion_timestamp is not None
+
 
 NODE_PODS = PODS.into(NodePod)
 NODE_VGPUS = VGPUS.into(VGPU)
@@ -108,6 +114,16 @@ class NodeView:
     def all_vgpus(self) -> list[VGPU]:
         """This node's VGPUs, by GPUID."""
         return sorted(self.vgpus.store.snapshot().values(), key=lambda vgpu: vgpu.metadata.name)
+
+    def placeholder(self, vgpu: VGPU) -> NodePod | None:
+        """The pod that is to keep a vGPU's GPU from everybody else, or None."""
+        pod = self.pods.store.get(placeholder_name(vgpu.metadata.name), NAMESPACE)
+        return None if pod is None or pod.over else pod
+
+    def is_kept(self, vgpu: VGPU) -> bool:
+        """Nobody else can get a vGPU's GPU, as far as is known here."""
+        pod = self.placeholder(vgpu)
+        return pod is not None and vgpu.spec.placeholder_uid in ("", pod.metadata.uid)
 
     def held_by(self, pod_uid: str) -> list[tuple[VGPU, Holder]]:
         """The parts of this node's GPUs that are for one pod, in the order of GPUIDs."""
