@@ -123,14 +123,16 @@ class World:
             self.server.seed(VGPUS, {"metadata": {"name": gpuid}, "spec": spec, "status": {}})
 
     def share(self, name: str, request: object = "0.3", **more: Any) -> Raw:
-        """Apply a SharePod; ``memory`` 1Gi, ``spec`` and ``annotations`` where given."""
+        """Apply a SharePod; ``memory`` 1Gi, ``spec``, ``annotations``, ``labels`` where given."""
         annotations, spec = more.pop("annotations", {}), more.pop("spec", {})
+        labels = more.pop("labels", {})
         gpu = {"request": request, "memory": "1Gi", **more} if request is not None else None
         self._born += 1
         metadata = {
             "name": name,
             "namespace": "default",
             "annotations": annotations,
+            "labels": labels,
             "creationTimestamp": f"2026-01-01T00:00:{self._born:02}Z",
         }
         container = {"name": "main", "image": "train:1"}

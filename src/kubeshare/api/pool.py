@@ -6,7 +6,9 @@ it was made from, and the sums of the holders are a rule of the CRD. A refusal i
 no failure but news: the object is read again, and whoever decided decides again.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from operator import itemgetter
+from typing import NamedTuple
 
 from kubeshare.api import holders
 from kubeshare.api.holders import Operation
@@ -38,6 +40,14 @@ _BY_NODE = "on node"
 
 class StaleDecisionError(ConflictError):
     """A decision was made from a state that is no more: decide again."""
+
+
+class Part(NamedTuple):
+    """A decision to be recorded: who takes, what was decided, and which decision for it it is."""
+
+    demand: Demand
+    decision: Decision
+    attempt: int
 
 
 class Pool:
@@ -116,16 +126,36 @@ class Pool:
         Raises:
             StaleDecisionError: the state has changed; nothing is held by it.
         """
-        for device in decision.new:
-            await self._create(device)
-        taken: list[VGPU] = []
-        for gpuid in sorted(decision.devices):
+        await self.take_all([Part(demand, decision, attempt)])
+
+    async def take_all(self, parts: Sequence[Part]) -> None:
+        """Record decisions that hold together or not at all.
+
+        First all new vGPUs are made, then the holders are added in the order of the GPUs'
+        ids, whosever they are.
+
+        Args:
+            parts: bound decisions, of which each was made from the state that those before
+                it lead to.
+
+        Raises:
+            StaleDecisionError: the state has changed; nothing is held by any of them.
+        """
+        for part in parts:
+            for device in part.decision.new:
+                await self._create(device)
+        places = [(gpuid, part) for part in parts for gpuid in part.decision.devices]
+        taken: list[tuple[str, str]] = []
+        written: dict[str, VGPU] = {}
+        for gpuid, part in sorted(places, key=itemgetter(0)):
             try:
-                taken.append(await self._add(gpuid, demand, attempt))
+                written[gpuid] = await self._add(gpuid, part.demand, part.attempt)
             except StaleDecisionError:
-                for earlier in taken:
-                    await self._roll_back(earlier, demand.uid)
+                for earlier, demand in reversed(taken):
+                    if earlier in written:
+                        await self._roll_back(written, earlier, demand)
                 raise
+            taken.append((gpuid, part.demand.uid))
 
     async def give_back(self, gpuid: str, demand: str) -> VGPU | None:
         """Remove the holder of a demand, unless its pod has been bound to the node.
@@ -187,18 +217,19 @@ class Pool:
         self._latest.put(made)
         self._unsettled.discard(device.id)
 
-    async def _roll_back(self, written: VGPU, demand: str) -> None:
+    async def _roll_back(self, written: dict[str, VGPU], gpuid: str, demand: str) -> None:
         """Remove a holder from the very state that this program has written.
 
         In a later state it may be that of another leader, who has decided the same: then
         it stays, and whoever decides next looks whether the demand names it.
         """
-        holder = holder_of(written, demand)
+        vgpu = written.pop(gpuid)
+        holder = holder_of(vgpu, demand)
         assert holder is not None
         try:
-            await self._patch(written, holders.remove(written, demand, holder.container))
+            written[gpuid] = await self._patch(vgpu, holders.remove(vgpu, demand, holder.container))
         except (ConflictError, NotFoundError):
-            await self.refresh(written.metadata.name)
+            await self.refresh(gpuid)
 
     async def _add(self, gpuid: str, demand: Demand, attempt: int) -> VGPU:
         vgpu = self.get(gpuid)

@@ -15,6 +15,8 @@ class Reason(StrEnum):
     GIVEN = "Given"
     NEVER_FITS = "NeverFits"
     INVALID = "Invalid"
+    GANG_INCOMPLETE = "GangIncomplete"
+    GANG_NO_ROOM = "GangNoRoom"
 
     # Scheduled, or Allocated
     NO_ROOM = "NoRoom"

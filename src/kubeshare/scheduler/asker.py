@@ -12,12 +12,13 @@ that queues an :class:`AskerKey` for each of its objects. Whatever the kind, its
 uid is the object's own, and its holder has the object's namespace and name.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, Self
 
 from kubeshare.api.reasons import Reason
 from kubeshare.api.v1 import SetAside
 from kubeshare.core.demand import Demand
+from kubeshare.dialects.standing import Standing
 from kubeshare.kube.events import ObjectReference
 from kubeshare.kube.meta import Key
 
@@ -61,6 +62,11 @@ class Asker(Protocol):
         ...
 
     @property
+    def leaving(self) -> bool:
+        """Somebody has deleted it."""
+        ...
+
+    @property
     def decided(self) -> bool:
         """Its GPUs and its node are known, whoever has chosen them."""
         ...
@@ -82,6 +88,14 @@ class Asker(Protocol):
 
     def demand(self) -> Demand | None:
         """What it asks for; None when that is nothing of a GPU.
+
+        Raises:
+            InvalidValueError: a value is not acceptable.
+        """
+        ...
+
+    def standing(self) -> Standing:
+        """Its priority, its gang, and whether it may be preempted.
 
         Raises:
             InvalidValueError: a value is not acceptable.
@@ -128,4 +142,8 @@ class Kind(Protocol):
 
     def get(self, key: Key) -> Asker | None:
         """The one of that name, as last seen or last written by this program, or None."""
+        ...
+
+    def in_gang(self, namespace: str, name: str) -> Iterable[Asker]:
+        """Those that name a gang, in no order, whatever else they say of it."""
         ...

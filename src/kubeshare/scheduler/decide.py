@@ -24,7 +24,7 @@ def decide(policy: Policy, ledger: Ledger, demand: Demand, where: Eligible) -> D
         demand: who asks; its own choice of nodes is respected.
         where: the nodes that its pod may go to.
     """
-    decision = policy(ledger, _bounded(demand, where))
+    decision = policy(ledger, bounded(demand, where))
     told = Reasons(lambda: {**decision.reasons, **_refused(demand, where)})
     return msgspec.structs.replace(decision, reasons=told)
 
@@ -40,7 +40,7 @@ def change_that_helps(
         demand: who waits.
         where: as :func:`decide` was told.
     """
-    return shortest_change(policy, ledger, _bounded(demand, where))
+    return shortest_change(policy, ledger, bounded(demand, where))
 
 
 def explain(decision: Decision) -> str:
@@ -62,7 +62,7 @@ def explain(decision: Decision) -> str:
     return "; ".join([*told, f"and {rest} more"] if rest else told)
 
 
-def _bounded(demand: Demand, where: Eligible) -> Demand:
+def bounded(demand: Demand, where: Eligible) -> Demand:
     """The demand, for no node that refuses its pod."""
     nodes = where.nodes if demand.nodes is None else demand.nodes & where.nodes
     return msgspec.structs.replace(demand, nodes=nodes)

@@ -1,6 +1,6 @@
 """The scheduler put together: what it watches, and what wakes which asker."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from typing import Final
 
@@ -18,11 +18,16 @@ from kubeshare.kube.events import EventRecorder
 from kubeshare.kube.lease import LeaseElector
 from kubeshare.kube.runtime import Program
 from kubeshare.kube.store import Change
+from kubeshare.kube.workqueue import WorkQueue
 from kubeshare.scheduler import sharepods
-from kubeshare.scheduler.asker import AskerKey
+from kubeshare.scheduler.asker import AskerKey, Kind
+from kubeshare.scheduler.carry_out import CarryOut
 from kubeshare.scheduler.controller import Scheduler
 from kubeshare.scheduler.events import Events
+from kubeshare.scheduler.gang import Gangs
 from kubeshare.scheduler.metrics import Metrics
+from kubeshare.scheduler.places import Places
+from kubeshare.scheduler.queue import by_priority, concerns_its_gang, mates
 from kubeshare.scheduler.sharepods import SharePods
 from kubeshare.scheduler.status import Status
 
@@ -58,22 +63,36 @@ def scheduler_program(  # noqa: PLR0913 - what it is told
     status = Status(api, wall_clock)
     of_sharepods = SharePods(api, Latest(watched.sharepods), status)
     waiting: Waiting[AskerKey] = Waiting()
+    kinds: Mapping[str, Kind] = {sharepods.KIND: of_sharepods}
+    metrics = Metrics(program.registry, waiting)
+    places = Places(Eligibility(watched.nodes), wall_clock)
+    carry_out = CarryOut(watched.inventory.pool, waiting, Events(recorder), metrics)
     scheduler = Scheduler(
         policy=policy,
         inventory=watched.inventory,
-        eligibility=Eligibility(watched.nodes),
-        kinds={sharepods.KIND: of_sharepods},
+        places=places,
+        kinds=kinds,
         waiting=waiting,
-        events=Events(recorder),
-        metrics=Metrics(program.registry, waiting),
-        wall_clock=wall_clock,
+        gangs=Gangs(
+            policy=policy,
+            inventory=watched.inventory,
+            places=places,
+            kinds=kinds,
+            carry_out=carry_out,
+        ),
+        carry_out=carry_out,
+        metrics=metrics,
     )
 
     def all_waiting(_: object) -> Iterable[AskerKey]:
         return waiting.oldest_first()
 
-    controller: Controller[AskerKey] = Controller("scheduler", scheduler.reconcile, workers=1)
+    queue: WorkQueue[AskerKey] = WorkQueue("scheduler", rank=by_priority(kinds))
+    controller: Controller[AskerKey] = Controller(
+        "scheduler", scheduler.reconcile, workers=1, queue=queue
+    )
     controller.watch(watched.sharepods, of_sharepods.keys)
+    controller.watch(watched.sharepods, mates(kinds), when=concerns_its_gang)
     controller.watch(watched.vgpus, all_waiting)
     controller.watch(watched.gpunodes, all_waiting)
     controller.watch(watched.nodes, all_waiting, when=_node_differs)

@@ -4,7 +4,7 @@ The part of the GPU has been taken before: *reserve, then decide*. Whoever is
 killed between the two finds the part again by the demand's uid.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
@@ -16,12 +16,14 @@ from kubeshare.api.reasons import Reason
 from kubeshare.api.v1 import SHAREPODS, SetAside, SharePod
 from kubeshare.core.demand import Demand
 from kubeshare.dialects.sharepod import demand_of
+from kubeshare.dialects.standing import Standing, standing_of
 from kubeshare.kube.api import Api
 from kubeshare.kube.errors import NotFoundError
 from kubeshare.kube.events import ObjectReference, reference
 from kubeshare.kube.meta import Condition, Key
 from kubeshare.kube.resources import Raw
 from kubeshare.scheduler.asker import AskerKey
+from kubeshare.scheduler.queue import GANG, gang_index, gang_key
 from kubeshare.scheduler.status import Status
 
 KIND: Final = SHAREPODS.kind
@@ -40,11 +42,17 @@ class SharePods:
         self.api = api
         self.known = known
         self.status = status
+        known.add_index(GANG, gang_index)
 
     def get(self, key: Key) -> "_AskingSharePod | None":
         """The SharePod of that name, as last seen or written."""
         raw = self.known.get(key)
         return _AskingSharePod(self, raw) if raw is not None else None
+
+    def in_gang(self, namespace: str, name: str) -> Iterable["_AskingSharePod"]:
+        """The SharePods that name a gang."""
+        for raw in self.known.by_index(GANG, gang_key(namespace, name)):
+            yield _AskingSharePod(self, raw)
 
     @staticmethod
     def keys(raw: Raw) -> list[AskerKey]:
@@ -85,6 +93,10 @@ class _AskingSharePod:
         return sharepods.going(self.seen) or sharepods.finished(self.seen)
 
     @property
+    def leaving(self) -> bool:
+        return sharepods.going(self.seen)
+
+    @property
     def decided(self) -> bool:
         return sharepods.decided(self.seen)
 
@@ -103,6 +115,9 @@ class _AskingSharePod:
 
     def demand(self) -> Demand | None:
         return demand_of(self.raw)
+
+    def standing(self) -> Standing:
+        return standing_of(self.raw)
 
     async def refresh(self) -> "_AskingSharePod | None":
         metadata = self.seen.metadata

@@ -1,0 +1,143 @@
+"""What follows a decision: the asker is told, or waits, or is refused.
+
+Whoever is cut off between taking a part of a GPU and telling the asker finds the
+part again, and goes on from there if it is still right.
+"""
+
+from collections.abc import Callable, Sequence
+
+from kubeshare.api.pool import Pool, StaleDecisionError, holder_of
+from kubeshare.api.reasons import Reason
+from kubeshare.api.v1 import VGPU
+from kubeshare.api.waiting import Waiting
+from kubeshare.core.demand import Demand
+from kubeshare.core.explain import Change
+from kubeshare.kube.errors import InvalidError
+from kubeshare.scheduler.asker import Asker, AskerKey
+from kubeshare.scheduler.events import Events
+from kubeshare.scheduler.metrics import Metrics
+
+RELEASING = "its former pod has not been released by the node yet"
+
+
+class CarryOut:
+    """Carries decisions out.
+
+    Args:
+        pool: the vGPUs.
+        waiting: where those are noted for which nothing fits.
+        events: tells people.
+        metrics: counts.
+    """
+
+    def __init__(
+        self, pool: Pool, waiting: Waiting[AskerKey], events: Events, metrics: Metrics
+    ) -> None:
+        self._pool = pool
+        self._waiting = waiting
+        self._events = events
+        self._metrics = metrics
+
+    async def take_up(self, asker: Asker, demand: Demand, held: Sequence[VGPU]) -> None:
+        """Go on where an earlier run of this program was cut off, if that is still right.
+
+        Raises:
+            StaleDecisionError: it is not, and the part has been given back.
+            ConflictError: the asker has changed meanwhile.
+        """
+        if still_right(held, demand):
+            ids = [vgpu.metadata.name for vgpu in held]
+            await self.bind(asker, demand, held[0].spec.node_name, ids)
+        elif await self.releases(asker, demand):
+            await self.wait(asker, Reason.RELEASING, RELEASING)
+        else:
+            raise StaleDecisionError(f"{demand.name} asks for something else now")
+
+    async def releases(self, asker: Asker, demand: Demand) -> bool:
+        """Give back what is held and not right; whether that is the node's to do."""
+        # Another leader may have taken it, and may have told the asker meanwhile.
+        live = await self.read_again(asker)
+        undecided = live is not None and not live.decided
+        return undecided and bool(self._pool.held_by(demand.uid))
+
+    async def bind(
+        self, asker: Asker, demand: Demand, node: str, devices: Sequence[str], *, new: bool = False
+    ) -> None:
+        """Tell an asker of the parts that are held for it.
+
+        Args:
+            asker: who is told.
+            demand: its demand.
+            node: of the GPUs.
+            devices: the ids of the GPUs.
+            new: whether they were made for it.
+
+        Raises:
+            ConflictError: the asker has changed meanwhile.
+            NotFoundError: it is gone.
+        """
+        gpuids = sorted(devices)
+        try:
+            told = await asker.bind(node, gpuids)
+        except InvalidError as error:
+            for gpuid in gpuids:
+                await self._pool.give_back(gpuid, demand.uid)
+            await self.refuse(asker, f"the {asker.key.kind} is refused", error.message)
+            return
+        self._events.bound(told, node, gpuids, new=new)
+        await told.confirm()
+
+    async def wait(
+        self,
+        asker: Asker,
+        reason: Reason,
+        message: str,
+        helps: Callable[[], Change | None] | None = None,
+    ) -> None:
+        """Have an asker wait until something changes, and say why."""
+        self._waiting.add(asker.key, asker.created)
+        await self.tell(asker, reason, message, helps)
+
+    async def tell(
+        self,
+        asker: Asker,
+        reason: Reason,
+        message: str,
+        helps: Callable[[], Change | None] | None = None,
+    ) -> None:
+        """Say why an asker waits, if that is news."""
+        if await asker.tell(reason, message):
+            # To find that out costs many decisions, so it is told once, with what is news.
+            self._events.waits(asker, reason, message, helps() if helps else None)
+
+    async def refuse(self, asker: Asker, field: str, message: str) -> None:
+        """Say what is wrong with an asker."""
+        self._metrics.decisions.labels("invalid").inc()
+        if await asker.tell(Reason.INVALID, f"{field}: {message}"):
+            self._events.invalid(asker, field, message)
+
+    async def read_again(self, asker: Asker) -> Asker | None:
+        """Read an asker that may have changed, and take back what it does not name."""
+        live = await asker.refresh()
+        named = live.gpuids if live is not None else ()
+        for vgpu in self._pool.held_by(asker.uid):
+            if vgpu.metadata.name not in named:
+                await self._pool.give_back(vgpu.metadata.name, asker.uid)
+        return live
+
+
+def still_right(held: Sequence[VGPU], demand: Demand) -> bool:
+    """The parts that are held are those that the next decision would ask for."""
+    return len(held) == demand.count and all(_as_asked(vgpu, demand) for vgpu in held)
+
+
+def _as_asked(vgpu: VGPU, demand: Demand) -> bool:
+    holder = holder_of(vgpu, demand.uid)
+    return (
+        holder is not None
+        and holder.attempt == demand.attempt + 1
+        and holder.request_micros == demand.request
+        and holder.memory_bytes == demand.memory.on(vgpu.spec.memory_bytes)
+        and demand.device_id in ("", vgpu.metadata.name)
+        and (demand.nodes is None or vgpu.spec.node_name in demand.nodes)
+    )

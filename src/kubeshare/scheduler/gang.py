@@ -1,0 +1,235 @@
+"""Gangs: none of their members is given a GPU before enough of them can be.
+
+A gang waits until as many members are there as it needs, and until there is room for
+them together. Then the parts of all of them are taken in one go, in the order of the
+GPUs, and given back if one of them cannot be had; only then are they told. What was
+taken for a gang when this program was cut off is completed if there is room for the
+rest, and given back if there is not. Once enough are placed, whoever comes later is
+decided about alone.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from kubeshare.api.inventory import Inventory
+from kubeshare.api.pool import Part, StaleDecisionError
+from kubeshare.api.reasons import Reason
+from kubeshare.api.v1 import VGPU
+from kubeshare.core.decision import Decision
+from kubeshare.core.demand import Demand
+from kubeshare.core.errors import InvalidValueError
+from kubeshare.core.gang import Answer, place_gang
+from kubeshare.core.ledger import Ledger
+from kubeshare.core.policies import Policy
+from kubeshare.dialects.standing import MIN_AVAILABLE, PRIORITY, Gang
+from kubeshare.kube.controller import RequeueAfter
+from kubeshare.kube.errors import ConflictError, NotFoundError
+from kubeshare.scheduler.asker import Asker, Kind
+from kubeshare.scheduler.carry_out import CarryOut, still_right
+from kubeshare.scheduler.decide import bounded, decide, explain
+from kubeshare.scheduler.places import Places
+
+
+@dataclass(frozen=True)
+class Member:
+    """One of a gang, and the parts of GPUs that it has taken and not been told of."""
+
+    asker: Asker
+    demand: Demand
+    held: Sequence[VGPU]
+
+    @property
+    def waits(self) -> bool:
+        """It has not been told of a decision, and is there to be told."""
+        return not self.asker.decided and not self.asker.over
+
+    @property
+    def placed(self) -> bool:
+        """It has a GPU, whether or not it has been told."""
+        return self.asker.decided or self.ready
+
+    @property
+    def ready(self) -> bool:
+        """What it holds is what it asks for, so it can be told."""
+        return bool(self.held) and still_right(self.held, self.demand)
+
+
+@dataclass(frozen=True)
+class Members:
+    """Those of a gang that are there, the oldest first."""
+
+    gang: Gang
+    all: Sequence[Member]
+
+    @cached_property
+    def waiting(self) -> Sequence[Member]:
+        """Those that have not been told of a decision."""
+        return [member for member in self.all if member.waits]
+
+    @cached_property
+    def there(self) -> int:
+        """How many have a GPU or ask for one."""
+        return sum(member.placed or member.waits for member in self.all)
+
+    @cached_property
+    def needed(self) -> int:
+        """How many more have to be placed together, before anybody is."""
+        return self.gang.min_available - sum(member.placed for member in self.all)
+
+
+@dataclass(frozen=True)
+class Together:
+    """All is said of an asker by what was done for its gang; when to look again, if ever."""
+
+    again: RequeueAfter | None = None
+
+
+class Gangs:
+    """Places gangs.
+
+    Args:
+        policy: places a demand.
+        inventory: the cluster's GPUs.
+        places: the nodes that members may go to.
+        kinds: where members are found.
+        carry_out: tells them.
+    """
+
+    def __init__(
+        self,
+        *,
+        policy: Policy,
+        inventory: Inventory,
+        places: Places,
+        kinds: Mapping[str, Kind],
+        carry_out: CarryOut,
+    ) -> None:
+        self._policy = policy
+        self._inventory = inventory
+        self._pool = inventory.pool
+        self._places = places
+        self._kinds = kinds
+        self._carry_out = carry_out
+
+    async def start(self, asker: Asker, gang: Gang) -> Together | None:
+        """Place the gang of an asker that is undecided, if that is to be done now.
+
+        Returns:
+            None where the asker is to be decided about alone: enough others are placed.
+
+        Raises:
+            InvalidValueError: it says something else of its gang than the oldest member.
+            StaleDecisionError: others have changed the cluster meanwhile.
+            ConflictError: a member has changed meanwhile.
+            NotFoundError: a member has gone meanwhile.
+        """
+        members = self._members(asker.key.key.namespace, gang)
+        _check_agreement(asker, members.all[0].asker)
+        released = await self._former(members)
+        if members.needed <= 0:
+            return await self._complete(asker, members)
+        if released is not None:
+            words = f"the node has not released the former pod of {released} yet"
+            return await self._wait(members, Reason.RELEASING, words)
+        if members.there < gang.min_available:
+            words = f"{members.there} of the {gang.min_available} members that it needs are there"
+            return await self._wait(members, Reason.GANG_INCOMPLETE, words)
+        answer = self._answer(members)
+        if not answer.whole:
+            room = gang.min_available - members.needed + answer.room_for
+            words = f"room for {room} of the {gang.min_available} members that it needs"
+            why = f"; {explain(answer.short)}" if answer.short else ""
+            return await self._wait(members, Reason.GANG_NO_ROOM, words + why)
+        await self._pool.take_all(
+            [Part(each.demand, each.decision, each.demand.attempt + 1) for each in answer.placed]
+        )
+        return await self._complete(asker, self._members(asker.key.key.namespace, gang))
+
+    def _members(self, namespace: str, gang: Gang) -> Members:
+        found = [
+            Member(asker, demand, self._pool.held_by(asker.uid))
+            for kind in self._kinds.values()
+            for asker in kind.in_gang(namespace, gang.name)
+            if not asker.leaving and (demand := _demand(asker)) is not None
+        ]
+        found.sort(key=lambda member: (member.asker.created, member.asker.key))
+        agreed = [member for member in found if _says(member.asker) == _says(found[0].asker)]
+        return Members(gang, agreed)
+
+    def _answer(self, members: Members) -> Answer:
+        """Where those of a gang go that have taken nothing yet."""
+        asking = [member for member in members.waiting if not member.held]
+        where = {member.asker.uid: self._places.of(member.asker) for member in asking}
+        demands = [bounded(member.demand, where[member.asker.uid]) for member in asking]
+
+        def policy(ledger: Ledger, demand: Demand) -> Decision:
+            return decide(self._policy, ledger, demand, where[demand.uid])
+
+        return place_gang(policy, self._inventory.ledger(), demands, members.needed)
+
+    async def _former(self, members: Members) -> str | None:
+        """Give back what members hold and do not ask for; the name of one who has to wait for it.
+
+        Raises:
+            StaleDecisionError: it was given back.
+        """
+        waits: str | None = None
+        for member in members.waiting:
+            if member.held and not member.ready:
+                if not await self._carry_out.releases(member.asker, member.demand):
+                    raise StaleDecisionError(f"{member.demand.name} asks for something else now")
+                waits = waits or member.demand.name
+        return waits
+
+    async def _complete(self, asker: Asker, members: Members) -> Together | None:
+        """Tell all members whose parts are held."""
+        told = False
+        failed: ConflictError | NotFoundError | None = None
+        for member in members.waiting:
+            if not member.ready:
+                continue
+            told |= member.asker.uid == asker.uid
+            try:
+                await self._carry_out.take_up(member.asker, member.demand, member.held)
+            except (ConflictError, NotFoundError) as error:
+                await self._carry_out.read_again(member.asker)
+                failed = error
+        if failed is not None:
+            raise failed
+        return Together() if told else None
+
+    async def _wait(self, members: Members, reason: Reason, words: str) -> Together:
+        """Have a gang wait: what it has taken is given back, and all are told."""
+        for member in members.waiting:
+            if member.held:
+                await self._carry_out.read_again(member.asker)
+        message = f"gang {members.gang.name}: {words}"
+        for place, member in enumerate(members.waiting):
+            # The oldest one is tried again for all of them.
+            say = self._carry_out.tell if place else self._carry_out.wait
+            await say(member.asker, reason, message)
+        return Together(self._places.again(member.asker for member in members.waiting))
+
+
+def _demand(asker: Asker) -> Demand | None:
+    """What a member asks for; None for one that is told itself why it is no member."""
+    try:
+        return asker.demand() if asker.standing().gang else None
+    except InvalidValueError:
+        return None
+
+
+def _says(asker: Asker) -> dict[str, int]:
+    """What all members of a gang have to say alike."""
+    standing = asker.standing()
+    assert standing.gang is not None
+    return {PRIORITY: standing.priority, MIN_AVAILABLE: standing.gang.min_available}
+
+
+def _check_agreement(asker: Asker, oldest: Asker) -> None:
+    mine, theirs = _says(asker), _says(oldest)
+    for label, value in mine.items():
+        if value != theirs[label]:
+            words = f"{value} differs from {theirs[label]} of {oldest.key}, of the same gang"
+            raise InvalidValueError(label, words)

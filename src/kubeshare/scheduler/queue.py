@@ -1,0 +1,71 @@
+"""Whose turn it is: those of a higher priority first, of one priority the oldest.
+
+What waits is queued again, oldest first, by whatever changes in the cluster; a higher
+priority overtakes in the queue. Nobody is held up by one that does not fit: a demand of
+lower priority takes what room is left, as long as nobody's place is kept there.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final
+
+from kubeshare.core.errors import InvalidValueError
+from kubeshare.dialects.standing import gang_named
+from kubeshare.kube.meta import metadata_of
+from kubeshare.kube.resources import Raw
+from kubeshare.kube.store import DELETED, Change
+from kubeshare.scheduler.asker import AskerKey, Kind
+
+GANG: Final = "of gang"
+"""The index by which the members of a gang are found."""
+
+
+def by_priority(kinds: Mapping[str, Kind]) -> Callable[[AskerKey], int]:
+    """The rank of askers in the queue: the lower, the sooner."""
+
+    def rank(key: AskerKey) -> int:
+        asker = kinds[key.kind].get(key.key)
+        if asker is None:
+            return 0
+        try:
+            return -asker.standing().priority
+        except InvalidValueError:
+            return 0
+
+    return rank
+
+
+def gang_key(namespace: str, name: str) -> str:
+    """What a gang is called among those of all namespaces."""
+    return f"{namespace}/{name}"
+
+
+def gang_index(raw: Raw) -> list[str]:
+    """The gang that an object names, for an index."""
+    name = gang_named(raw)
+    return [gang_key(metadata_of(raw).namespace, name)] if name else []
+
+
+def mates(kinds: Mapping[str, Kind]) -> Callable[[Raw], Iterable[AskerKey]]:
+    """The members of the gang that an object names."""
+
+    def found(raw: Raw) -> Iterable[AskerKey]:
+        name = gang_named(raw)
+        if name:
+            for kind in kinds.values():
+                for asker in kind.in_gang(metadata_of(raw).namespace, name):
+                    yield asker.key
+
+    return found
+
+
+def concerns_its_gang(change: Change[Raw]) -> bool:
+    """A member has come, left or become another one, and the others may have to know."""
+    if change.initial:
+        return False
+    old, new = change.old, change.object
+    if old is None or change.type == DELETED:
+        return True
+    return any(
+        old["metadata"].get(field) != new["metadata"].get(field)
+        for field in ("labels", "generation", "deletionTimestamp")
+    )

@@ -1,0 +1,51 @@
+"""Higher priorities are decided about first."""
+
+from functools import partial
+
+from cluster_fake import World, expect_pending, expect_scheduled, story
+from kubeshare.api.v1 import VGPUS
+
+
+def priority(value: int) -> dict[str, str]:
+    return {"sharedgpu/priority": str(value)}
+
+
+def scheduled(world: World, name: str) -> bool:
+    return bool(world.condition(name, "Scheduled").get("status") == "True")
+
+
+@story(n1=1)
+async def test_of_those_that_are_there_the_highest_priority_is_first(world: World) -> None:
+    for name, value in (("low", -1), ("mid", 0), ("high", 100)):
+        world.share(name, "0.6", labels=priority(value))
+    world.start("scheduler")
+    await world.until(lambda: all(world.condition(name, "Scheduled") for name in ("low", "mid")))
+    expect_scheduled(world, "high")
+    expect_pending(world, "mid")
+    expect_pending(world, "low")
+
+
+@story(n1=1)
+async def test_of_those_that_wait_the_highest_priority_gets_what_is_freed(world: World) -> None:
+    world.start("scheduler")
+    world.share("a", "0.7")
+    await world.until(lambda: scheduled(world, "a"))
+    for name, value in (("old", 0), ("low", -1), ("high", 1)):
+        world.share(name, "0.6", labels=priority(value))
+        await world.until(partial(world.condition, name, "Scheduled"))
+    gpuid = expect_scheduled(world, "a").gpuid
+    for name in ("high", "old", "low"):
+        world.server.change(VGPUS, gpuid, "", lambda vgpu: vgpu["status"].update(holders=[]))
+        await world.until(partial(scheduled, world, name))
+        assert world.vgpus() == {gpuid: [name]}
+
+
+@story(n1=1)
+async def test_who_does_not_fit_does_not_keep_others_out(world: World) -> None:
+    world.start("scheduler")
+    world.share("a", "0.7")
+    await world.until(lambda: scheduled(world, "a"))
+    world.share("large", "0.6", labels=priority(100))
+    world.share("small", "0.3", labels=priority(-1))
+    await world.until(lambda: scheduled(world, "small"))
+    expect_pending(world, "large")
