@@ -6,11 +6,20 @@ that make a program look again, and what was never asked for is named.
 ``tests/cluster`` has the proof for all programs with the audit of a real API server.
 """
 
+import json
+from collections.abc import Iterator
+
 import pytest
+import yaml
 
 from cluster_fake import World
 from kube_fake import Grant, run_virtual
+from kubeshare.api.names import NAMESPACE
+from kubeshare.devices.pod import manifest
+from kubeshare.install import manifests
 from kubeshare.kube.resources import EVENTS, Raw
+from kubeshare.lab.control_plane import ApiServer, local_api_server, wait_until
+from kubeshare.lab.errors import LabError
 from surviving.lives import LIVES, Life
 from surviving.matrix import live, points
 from surviving.troubles import TROUBLES
@@ -83,3 +92,49 @@ def test_a_program_may_nothing_that_it_never_asks_for(
 ) -> None:
     too_much = unused[program] - CHECKED_OTHERWISE.get(program, set())
     assert [f"{grant}: {ADVICE}" for grant in sorted(too_much)] == []
+
+
+@pytest.fixture(scope="module")
+def strict() -> Iterator[ApiServer]:
+    """An API server that asks who may block the deletion of an owner, with our kinds and roles."""
+    with local_api_server(None, "OwnerReferencesPermissionEnforcement") as server:
+        wanted = {"CustomResourceDefinition", "Namespace", "ServiceAccount", "Role", "RoleBinding"}
+        wanted |= {"ClusterRole", "ClusterRoleBinding"}
+        ours = [each for each in manifests.load(manifests.Options()) if each["kind"] in wanted]
+        server.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(ours))
+        server.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=60s")
+        yield server
+
+
+@pytest.mark.apiserver
+def test_the_device_manager_may_make_a_pod_whose_sharepod_waits_for_it(strict: ApiServer) -> None:
+    account = "kubeshare-device-manager"
+    groups = ("system:serviceaccounts", f"system:serviceaccounts:{NAMESPACE}")
+    user = strict.kubeconfig_for(f"system:serviceaccount:{NAMESPACE}:{account}", groups)
+    sharepod = {
+        "apiVersion": "kubeshare.nthu/v1",
+        "kind": "SharePod",
+        "metadata": {"name": "a", "namespace": "default"},
+        "spec": {"containers": [{"name": "main", "image": "train:1"}]},
+    }
+    strict.kubectl("create", "-f", "-", stdin=yaml.safe_dump(sharepod))
+    made = json.loads(strict.kubectl("get", "shp", "a", "-o", "json"))
+    pod = yaml.safe_dump({"apiVersion": "v1", "kind": "Pod", **manifest(made, ())})
+
+    def create() -> str:
+        return strict.kubectl("create", "--dry-run=server", "-f", "-", stdin=pod, kubeconfig=user)
+
+    def refused() -> bool:
+        try:
+            create()
+        except LabError as error:
+            return "blockOwnerDeletion" in str(error)
+        return False
+
+    assert "created" in create()
+    role = json.loads(strict.kubectl("get", "clusterrole", account, "-o", "json"))
+    role["rules"] = [
+        rule for rule in role["rules"] if rule["resources"] != ["sharepods/finalizers"]
+    ]
+    strict.kubectl("replace", "-f", "-", stdin=json.dumps(role))
+    wait_until(refused, "the API server to refuse the pod")

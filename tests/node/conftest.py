@@ -1,23 +1,36 @@
 """What tests of the node agent share."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 
-from kube_fake import FakeApiServer
+from kube_fake import FakeApiServer, Rights
+from kubeshare.install import manifests
 from kubeshare.node.agent import Agent
 from kubeshare.node.library import InstalledLibrary
 from kubeshare.node.paths import NodePaths
 from node_fake import NODE, Cluster, FixedGpus, Running, gpu_spec_file
 
+AGENT = "node-agent"
+"""The agent, as a client of the API server."""
+
 
 @pytest.fixture
-def server() -> FakeApiServer:
-    """An empty API server."""
-    return FakeApiServer()
+def rights() -> Rights:
+    """What ``deploy/rbac`` allows the agent."""
+    return Rights(manifests.load(manifests.Options()), "kubeshare-node-agent")
+
+
+@pytest.fixture
+def server(rights: Rights) -> Iterator[FakeApiServer]:
+    """An empty API server, which refuses the agent what it may not."""
+    server = FakeApiServer()
+    server.rights[AGENT] = rights
+    yield server
+    assert server.refused == [], "see deploy/rbac/node-agent.yaml"
 
 
 @pytest.fixture
@@ -50,7 +63,7 @@ def agent(server: FakeApiServer, cluster: Cluster, paths: NodePaths, gpus: Fixed
     @asynccontextmanager
     async def run() -> AsyncIterator[Agent]:
         library = InstalledLibrary(paths.root / "lib.so", paths.root / "preload")
-        async with server.api() as api:
+        async with server.api(AGENT) as api:
             agent = Agent(api, NODE, paths, gpus, library)
             agent.inventory.found = gpus.read()
             reflectors = (agent.view.vgpus, agent.view.pods)

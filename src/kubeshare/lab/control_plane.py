@@ -27,7 +27,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from kubeshare.lab import binaries, processes
+from kubeshare.lab import audit, binaries, processes
 from kubeshare.lab.certificates import Authority
 from kubeshare.lab.errors import LabError
 from kubeshare.lab.kubeconfig import write_kubeconfig
@@ -51,6 +51,7 @@ class Settings(Struct, frozen=True, kw_only=True):
         service_ip: the first address of that range: the API server's own Service.
         nodes: whether there will be any. Without, pods need no ServiceAccount
             (nobody makes the default one) and the API server no endpoint.
+        admission: plugins besides those that are on by default.
     """
 
     folder: Path
@@ -61,6 +62,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     service_cidr: str = "10.96.0.0/16"
     service_ip: str = "10.96.0.1"
     nodes: bool = False
+    admission: tuple[str, ...] = ("NodeRestriction",)
 
     @property
     def url(self) -> str:
@@ -102,7 +104,7 @@ def api_server_arguments(settings: Settings, authority: Authority) -> list[str]:
         f"--tls-private-key-file={serving.key}",
         f"--client-ca-file={authority.certificate}",
         "--authorization-mode=Node,RBAC",
-        "--enable-admission-plugins=NodeRestriction",
+        f"--enable-admission-plugins={','.join(settings.admission)}",
         f"--service-cluster-ip-range={settings.service_cidr}",
         "--service-account-issuer=https://kubernetes.default.svc.cluster.local",
         f"--service-account-key-file={accounts.certificate}",
@@ -114,6 +116,7 @@ def api_server_arguments(settings: Settings, authority: Authority) -> list[str]:
         "--kubelet-preferred-address-types=InternalIP",
         "--allow-privileged=true",
         "--profiling=false",
+        *audit.arguments(settings.folder),
     ]
     if not settings.nodes:
         arguments += [
@@ -249,10 +252,14 @@ def _bound_to_us(argv: list[str], programs: Path) -> list[str]:
 
 
 @contextmanager
-def local_api_server(progress: Progress | None = None) -> Iterator[ApiServer]:
+def local_api_server(progress: Progress | None = None, *admission: str) -> Iterator[ApiServer]:
     """An API server on the loopback, gone with its data at the end of the block.
 
     RBAC is on. Needs no root. Ends with this process even if that is killed.
+
+    Args:
+        progress: where to say what is going on.
+        admission: plugins besides those that are on by default.
 
     Raises:
         LabError: it could not be built or did not become ready.
@@ -261,7 +268,13 @@ def local_api_server(progress: Progress | None = None) -> Iterator[ApiServer]:
     with tempfile.TemporaryDirectory(prefix="kubeshare-api-server-") as name:
         folder = Path(name)
         port, etcd_port, peer_port = free_ports(3)
-        settings = Settings(folder=folder, port=port, etcd_port=etcd_port, etcd_peer_port=peer_port)
+        settings = Settings(
+            folder=folder,
+            port=port,
+            etcd_port=etcd_port,
+            etcd_peer_port=peer_port,
+            admission=("NodeRestriction", *admission),
+        )
         authority = Authority(folder / "certificates")
         running: list[processes.Process] = []
         try:

@@ -1,0 +1,108 @@
+"""What KubeShare's programs asked of the API server, by its own audit: no less than they may.
+
+Near the end of this folder, so it has the requests of all other tests to read too; alone
+it plays a short life first, which is enough.
+"""
+
+import pytest
+
+from cluster.space import REST, Space
+from cluster.stage import eventually
+from kube_fake import Asked, Grant, Rights
+from kubeshare.install import manifests
+from kubeshare.lab import audit
+
+pytestmark = pytest.mark.lab
+
+KUBESHARE = "kubeshare.nthu"
+ACCOUNTS = ("kubeshare-scheduler", "kubeshare-device-manager", "kubeshare-node-agent")
+
+RARE = {
+    # tests/deploy/test_rbac_is_the_least.py tells lives in which each is used.
+    "kubeshare-scheduler": {
+        Grant("get", KUBESHARE, "sharepods"),
+        Grant("get", KUBESHARE, "vgpus"),
+        Grant("patch", "events.k8s.io", "events"),
+    },
+    "kubeshare-device-manager": {
+        Grant("get", KUBESHARE, "sharepods"),
+        Grant("patch", KUBESHARE, "sharepods"),
+        Grant("update", KUBESHARE, "sharepods/finalizers"),
+        Grant("create", KUBESHARE, "vgpus"),
+        Grant("get", "", "nodes"),
+        Grant("get", "", "pods"),
+        Grant("patch", "events.k8s.io", "events"),
+    },
+    # tests/node/test_rights.py uses each.
+    "kubeshare-node-agent": {
+        Grant("get", KUBESHARE, "vgpus"),
+        Grant("get", "", "pods"),
+        Grant("create", "events.k8s.io", "events"),
+        Grant("patch", "events.k8s.io", "events"),
+    },
+}
+"""Rights that are for what does not happen in a lab by itself: used, each, in another test."""
+
+ADVICE = (
+    "nothing asked for it: take it out of deploy/rbac; or, where it is for something rare, use it "
+    "in tests/deploy/test_rbac_is_the_least.py or tests/node/test_rights.py and name it in RARE"
+)
+
+
+@pytest.fixture(scope="module")
+def requests(shared_space: Space) -> list[audit.Request]:
+    """All requests of KubeShare's programs since the lab was booted, and of a short life."""
+    space = shared_space
+    space.share("first", {"request": "0.7", "affinity": "one"}, REST)
+    space.ready("first")
+    space.share("second", {"request": "0.7", "affinity": "one"}, REST)
+    space.waits("second", "NoRoom")
+    space.delete("sharepod", "first")
+    place = space.ready("second")
+    space.delete("sharepod", "second")
+    eventually(lambda: not space.stage.vgpu(place.gpuid), "the vGPU to be given back")
+    return list(audit.read(space.stage.lab.layout.folder))
+
+
+@pytest.fixture(scope="module")
+def rights(requests: list[audit.Request]) -> dict[str, Rights]:
+    """Account -> what it may, and what of that it used."""
+    found = {name: Rights(manifests.load(manifests.Options()), name) for name in ACCOUNTS}
+    for request in requests:
+        target = request.target
+        if target is None or request.refused or request.account not in found:
+            continue
+        resource = "/".join(part for part in (target.resource, target.subresource) if part)
+        # A server-side apply of what was not there.
+        made = request.verb == "patch" and request.answer.code == 201
+        for verb in (request.verb, "create") if made else (request.verb,):
+            asked = Asked(verb, target.api_group, resource, target.namespace, target.name)
+            found[request.account].allow(asked)
+    return found
+
+
+def test_no_program_was_refused_a_request(requests: list[audit.Request]) -> None:
+    assert requests
+    refused = {
+        f"{each.account} may not {each.verb} {each.target}" for each in requests if each.refused
+    }
+    assert refused == set()
+
+
+@pytest.mark.parametrize("account", ACCOUNTS)
+def test_our_reading_of_the_roles_is_that_of_the_api_server(
+    rights: dict[str, Rights], account: str
+) -> None:
+    assert rights[account].refused == set()
+
+
+@pytest.mark.parametrize("account", ACCOUNTS)
+def test_a_program_has_used_all_its_rights(rights: dict[str, Rights], account: str) -> None:
+    unused = rights[account].unused - RARE[account]
+    assert [f"{grant}: {ADVICE}" for grant in sorted(unused)] == []
+
+
+def test_nothing_is_called_rare_that_no_program_may(rights: dict[str, Rights]) -> None:
+    assert {name: rare - set(rights[name].grants) for name, rare in RARE.items()} == {
+        name: set() for name in RARE
+    }
