@@ -29,6 +29,7 @@ RARE = {
         Grant("patch", KUBESHARE, "sharepods"),
         Grant("update", KUBESHARE, "sharepods/finalizers"),
         Grant("create", KUBESHARE, "vgpus"),
+        Grant("get", KUBESHARE, "vgpus"),
         Grant("get", "", "nodes"),
         Grant("get", "", "pods"),
         Grant("patch", "events.k8s.io", "events"),
