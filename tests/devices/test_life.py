@@ -52,7 +52,8 @@ async def test_the_status_tells_phase_gpu_and_node(world: World) -> None:
     placed = expect_scheduled(world, "a")
     assert status["phase"] == "Running"
     assert status["nodeName"] == "n1"
-    assert status["gpus"] == [{"id": placed.gpuid, "uuid": gpu_uuid("n1", 0)}]
+    assert status["gpus"] == [{"id": placed.gpuid, "uuid": gpu_uuid("n1", 0), "model": "V100"}]
+    assert status["share"] == {"request": "0.3", "limit": "1", "memory": "1Gi"}
     assert world.condition("a", "Allocated")["status"] == "True"
     assert status["podIP"] == POD_IP
     assert status["startTime"] == STARTED

@@ -29,6 +29,7 @@ Raw = dict[str, Any]
 
 NAMESPACE = "real-life"
 SYSTEM = "kubeshare-system"
+_COLUMNS = ["NAME", "PHASE", "READY", "GPUID", "NODE", "REQUEST", "LIMIT", "MEMORY"]
 NOT_INSTALLED = {"Deployment", "DaemonSet"}
 
 
@@ -150,7 +151,8 @@ async def _life(server: ApiServer) -> None:
         placeholder = f"kubeshare-vgpu-{gpuid}"
         await eventually(lambda: api.get(PODS, placeholder, SYSTEM))
         await cluster.run(placeholder, SYSTEM)
-        uuid = [{"op": "add", "path": "/spec/uuid", "value": "GPU-0a"}]
+        found = {"uuid": "GPU-0a", "model": "V100"}
+        uuid = [{"op": "add", "path": f"/spec/{key}", "value": found[key]} for key in found]
         await api.json_patch(VGPUS, gpuid, uuid)
         await eventually(lambda: api.get(PODS, "a", NAMESPACE))
         pod = await cluster.run("a")
@@ -166,9 +168,15 @@ async def _life(server: ApiServer) -> None:
             return (await cluster.conditions("a")).get("Ready", {}).get("status") == "True"
 
         await eventually(is_ready)
-        shown = server.kubectl("get", "shp,vgpu", "-n", NAMESPACE)
-        assert "Running" in shown
-        assert "GPU-0a" in shown
+        shown = server.kubectl("get", "shp", "-n", NAMESPACE).splitlines()
+        assert shown[0].split() == [*_COLUMNS, "WHY", "AGE"]
+        row = ["a", "Running", "True", gpuid, "real", "0.6", "1", "1Gi"]
+        assert shown[1].split()[:-1] == row
+        wide = server.kubectl("get", "shp", "-n", NAMESPACE, "-o", "wide").splitlines()
+        assert wide[0].split() == [*_COLUMNS, "WHY", "UUID", "MODEL", "MESSAGE", "IP", "AGE"]
+        assert wide[1].split()[:-1] == [*row, "GPU-0a", "V100", "10.0.0.7"]
+        assert "GPU-0a" in server.kubectl("get", "vgpu")
+        server.kubectl("wait", "--for=condition=Ready", "shp/a", "-n", NAMESPACE, "--timeout=5s")
         status = (await api.get(SHAREPODS, "a", NAMESPACE))["status"]
         assert (status["podIP"], status["startTime"]) == ("10.0.0.7", "2026-01-01T00:00:30Z")
 
@@ -178,6 +186,8 @@ async def _life(server: ApiServer) -> None:
             return (await cluster.conditions("b")).get("Scheduled")
 
         assert "compute 0.4 left, 0.6 asked" in (await eventually(waits))["message"]
+        shown = server.kubectl("get", "shp", "b", "-n", NAMESPACE).splitlines()
+        assert shown[1].split()[:-1] == ["b", "0.6", "1", "1Gi", "NoRoom"]
 
         async def told() -> bool:
             events = (await api.list(EVENTS, NAMESPACE)).items

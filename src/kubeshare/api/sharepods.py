@@ -11,6 +11,8 @@ import msgspec
 
 from kubeshare.api.cluster import TERMINAL_PHASES
 from kubeshare.api.v1 import SharePod
+from kubeshare.core.demand import Demand
+from kubeshare.core.units import format_memory, format_share
 from kubeshare.dialects.spellings import ANNOTATIONS
 
 
@@ -29,6 +31,18 @@ def gpuids(sharepod: SharePod) -> tuple[str, ...]:
 def decided(sharepod: SharePod) -> bool:
     """Its GPUs and its node are known: Sched has nothing to decide (any more)."""
     return bool(gpuids(sharepod) and sharepod.spec.node_name)
+
+
+def share(demand: Demand) -> dict[str, str]:
+    """What a demand asks of a GPU, for the status (see :class:`kubeshare.api.v1.Share`)."""
+    asked = demand.memory
+    # One of the two is given.
+    fraction = format_share(asked.micros or 0)
+    return {
+        "request": format_share(demand.request),
+        "limit": format_share(demand.limit),
+        "memory": fraction if asked.bytes is None else format_memory(asked.bytes),
+    }
 
 
 def finished(sharepod: SharePod) -> bool:

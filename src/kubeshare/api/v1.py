@@ -113,11 +113,20 @@ class SharePodSpec(Struct, frozen=True, kw_only=True, rename="camel"):
     node_name: str = ""
 
 
+class Share(Struct, frozen=True, kw_only=True):
+    """What a SharePod asks of each of its GPUs, as text for people, however it was written."""
+
+    request: str = ""
+    limit: str = ""
+    memory: str = ""
+
+
 class AllocatedGPU(Struct, frozen=True, kw_only=True, rename="camel"):
     """A GPU that a SharePod has a part of."""
 
     id: str
     uuid: str = ""
+    model: str = ""
 
 
 class SharePodStatus(Struct, frozen=True, kw_only=True, rename="camel"):
@@ -127,6 +136,7 @@ class SharePodStatus(Struct, frozen=True, kw_only=True, rename="camel"):
     """
 
     conditions: tuple[Condition, ...] = ()
+    share: Share = field(default_factory=Share)
     node_name: str = ""
     gpus: tuple[AllocatedGPU, ...] = ()
     phase: str = ""

@@ -6,14 +6,16 @@ only when they last.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any, Final
 
 import msgspec
 
+from kubeshare.api import sharepods
 from kubeshare.api.names import CONDITION_ALLOCATED, CONDITION_READY, MANAGER_DEVICES
 from kubeshare.api.v1 import SHAREPODS, SharePod
+from kubeshare.core.demand import Demand
 from kubeshare.devices.report import Report
 from kubeshare.kube.api import Api
 from kubeshare.kube.conditions import find_condition, set_condition, to_raw
@@ -47,8 +49,15 @@ class Mirror:
         """The SharePod is gone."""
         self._passing_since.pop(uid, None)
 
-    async def tell(self, sharepod: SharePod, report: Report) -> tuple[bool, RequeueAfter | None]:
+    async def tell(
+        self, sharepod: SharePod, report: Report, demand: Demand | None
+    ) -> tuple[bool, RequeueAfter | None]:
         """Write a report unless the status says the same already.
+
+        Args:
+            sharepod: whose status.
+            report: what it should say.
+            demand: what the SharePod asks for, which is shown beside it.
 
         Returns:
             Whether it was written, and when to look at the SharePod again.
@@ -63,7 +72,8 @@ class Mirror:
             if left > 0:
                 return False, RequeueAfter(left)
         self.forget(sharepod.metadata.uid)
-        return await self._write(sharepod, report, conditions or _mine(sharepod)), None
+        share = sharepods.share(demand) if demand else {}
+        return await self._write(sharepod, report, conditions or _mine(sharepod), share), None
 
     def _conditions(self, sharepod: SharePod, report: Report) -> tuple[Condition, ...] | None:
         """Our conditions as they should be; None when they are so."""
@@ -80,11 +90,16 @@ class Mirror:
         return kept if changed else None
 
     async def _write(
-        self, sharepod: SharePod, report: Report, conditions: tuple[Condition, ...]
+        self,
+        sharepod: SharePod,
+        report: Report,
+        conditions: tuple[Condition, ...],
+        share: Mapping[str, str],
     ) -> bool:
         metadata = sharepod.metadata
         status: dict[str, Any] = {
             "conditions": to_raw(conditions),
+            "share": share,
             "nodeName": report.node,
             "gpus": msgspec.to_builtins(report.gpus),
             "phase": report.phase,

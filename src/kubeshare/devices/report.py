@@ -143,7 +143,10 @@ def _allocated(vgpus: Sequence[VGPU]) -> Condition:
 
 
 def _gpus(vgpus: Sequence[VGPU]) -> tuple[AllocatedGPU, ...]:
-    return tuple(AllocatedGPU(id=vgpu.metadata.name, uuid=vgpu.spec.uuid) for vgpu in vgpus)
+    return tuple(
+        AllocatedGPU(id=vgpu.metadata.name, uuid=vgpu.spec.uuid, model=vgpu.spec.model)
+        for vgpu in vgpus
+    )
 
 
 def _condition(kind: str, status: str, reason: Reason, message: str) -> Condition:

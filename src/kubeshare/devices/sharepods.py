@@ -100,7 +100,7 @@ class SharePodLife:
             found = await self._advance(raw, sharepod, demand)
         if found is None:
             return None
-        written, again = await self._mirror.tell(sharepod, found)
+        written, again = await self._mirror.tell(sharepod, found, demand)
         if written and not found.passing:
             self._warn(sharepod, found)
         return soonest(again, RequeueAfter(patience) if patience else None)
@@ -128,7 +128,7 @@ class SharePodLife:
                 return missing
             if self._unheld(sharepod, gpuids):
                 return None  # it has been undone
-        return await self._make_pod(raw, sharepod, self._vgpus(gpuids))
+        return await self._make_pod(raw, sharepod, demand, self._vgpus(gpuids))
 
     async def _missing(
         self, raw: Raw, sharepod: SharePod, demand: Demand, gpuids: Sequence[str]
@@ -167,7 +167,9 @@ class SharePodLife:
         await undo(self._api, raw)
         self._events.undone(sharepod, missing)
 
-    async def _make_pod(self, raw: Raw, sharepod: SharePod, vgpus: Sequence[VGPU]) -> Report | None:
+    async def _make_pod(
+        self, raw: Raw, sharepod: SharePod, demand: Demand | None, vgpus: Sequence[VGPU]
+    ) -> Report | None:
         try:
             pod = await self._pods.create(raw, vgpus)
         except NameTakenError as taken:
@@ -176,7 +178,7 @@ class SharePodLife:
             return report.no_pod(vgpus, Reason.INVALID_POD, error.message)
         except ForbiddenError as error:
             refused = report.no_pod(vgpus, Reason.POD_FORBIDDEN, error.message)
-            await self._mirror.tell(sharepod, refused)
+            await self._mirror.tell(sharepod, refused, demand)
             raise
         return None if pod is None else report.of_pod(pod, vgpus)
 

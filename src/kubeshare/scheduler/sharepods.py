@@ -15,6 +15,7 @@ from kubeshare.api.names import CONDITION_SCHEDULED, MANAGER_SCHEDULER
 from kubeshare.api.reasons import Reason
 from kubeshare.api.v1 import SHAREPODS, SetAside, SharePod
 from kubeshare.core.demand import Demand
+from kubeshare.core.errors import InvalidValueError
 from kubeshare.dialects.sharepod import demand_of
 from kubeshare.dialects.standing import Standing, standing_of
 from kubeshare.kube.api import Api
@@ -172,8 +173,15 @@ class _AskingSharePod:
             observed_generation=self.seen.metadata.generation,
         )
         answer = await self.kind.status.write(
-            SHAREPODS, self.seen.metadata, self.seen.status.conditions, condition
+            SHAREPODS, self.seen.metadata, self.seen.status.conditions, condition, self._share()
         )
         if answer is not None:
             self.kind.known.put(answer)
         return answer is not None
+
+    def _share(self) -> dict[str, str]:
+        try:
+            demand = self.demand()
+        except InvalidValueError:
+            return {}
+        return sharepods.share(demand) if demand else {}

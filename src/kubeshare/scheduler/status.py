@@ -1,6 +1,6 @@
 """The condition by which the scheduler says what it has decided: its only word in a status."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 
 from kubeshare.api.names import MANAGER_SCHEDULER
@@ -29,6 +29,7 @@ class Status:
         metadata: ObjectMeta,
         present: Sequence[Condition],
         condition: Condition,
+        share: Mapping[str, str] | None = None,
     ) -> Raw | None:
         """Set the condition.
 
@@ -37,6 +38,7 @@ class Status:
             metadata: the object's.
             present: its conditions, as last read.
             condition: what it is to say.
+            share: what the object asks for, which is shown beside it.
 
         Returns:
             the object as it is then; None when that was no news, or the object is gone.
@@ -49,7 +51,7 @@ class Status:
             return None
         body = {
             "metadata": {"name": metadata.name, "uid": metadata.uid},
-            "status": {"conditions": to_raw(conditions)},
+            "status": {"conditions": to_raw(conditions)} | ({"share": share} if share else {}),
         }
         try:
             return await self._api.apply(
