@@ -10,7 +10,7 @@ from typing import Any
 from cluster_fake.machines import Machine
 from cluster_fake.pods import Raw, asks, bound, ended, going, holders, running
 from kube_fake import FakeApiServer
-from kubeshare.api.names import VGPU_RESOURCE, WHOLE_GPU_RESOURCE
+from kubeshare.api.names import NAMESPACE, VGPU_RESOURCE, WHOLE_GPU_RESOURCE
 from kubeshare.api.v1 import GPUNODES, SHAREPODS, VGPUS
 from kubeshare.kube.resources import NODES, PODS
 
@@ -26,6 +26,7 @@ class Actors:
         last_first: whether device plugins give the last of their free GPUs first.
         full: nodes that have no CPU for pods that share.
         machines: the nodes on which the real agent runs, with a kubelet of their own.
+        binds_whole: False while it finds none for pods of others.
     """
 
     def __init__(self, server: FakeApiServer) -> None:
@@ -37,6 +38,7 @@ class Actors:
         self.last_first = False
         self.full: set[str] = set()
         self.machines: dict[str, Machine] = {}
+        self.binds_whole = True
         self._wake = asyncio.Event()
         server.storage.after_change.append(lambda *_: self._wake.set())
 
@@ -91,6 +93,8 @@ class Actors:
         wanted = self._wanted_nodes(pod)
         full = set(wanted) if not self.binds else self.full
         nodes = [node for node in wanted if node not in full or not asks(pod, VGPU_RESOURCE)]
+        if not self.binds_whole and pod["metadata"]["namespace"] != NAMESPACE:
+            nodes = []
         words = "0/1 nodes: insufficient nvidia.com/gpu" if nodes else "insufficient cpu"
         node = next((each for each in nodes if self._room(each, pod)), None)
         if node is None:
@@ -98,12 +102,16 @@ class Actors:
             told["message"] = words
             self._update(pod, lambda obj: obj["status"].update(conditions=[told]))
             return
-        told = {"type": "PodScheduled", "status": "True"}
-        self._update(pod, lambda obj: obj["status"].update(conditions=[told]))
-        self._update(pod, lambda obj: obj["spec"].update(nodeName=node))
+        self._update(pod, partial(_bind, node))
 
     def _wanted_nodes(self, pod: Raw) -> list[str]:
-        names = [node["metadata"]["name"] for node in self.server.all(NODES)]
+        wanted = pod["spec"].get("nodeSelector", {}).items()
+        nodes = [each for each in self.server.all(NODES) if not each["spec"].get("unschedulable")]
+        names = [
+            node["metadata"]["name"]
+            for node in nodes
+            if wanted <= node["metadata"].get("labels", {}).items()
+        ]
         affinity = pod["spec"].get("affinity", {}).get("nodeAffinity", {})
         required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution", {})
         for term in required.get("nodeSelectorTerms", ()):
@@ -174,12 +182,20 @@ class Actors:
             kept = [each for each in holders(vgpu) if not each["podUid"] or each["podUid"] in alive]
             if kept != holders(vgpu):
                 name = vgpu["metadata"]["name"]
-                update = {"holders": kept}
+                update: Raw = {"holders": kept}
+                if not kept and vgpu["status"].get("phase") == "Active":
+                    update["phase"] = "Idle"
                 self.server.change(VGPUS, name, "", partial(_set_status, update))
         self.prepared = {uid: gpu for uid, gpu in self.prepared.items() if uid in alive}
 
     def _update(self, pod: Raw, mutate: Any) -> None:
         self.server.change(PODS, pod["metadata"]["name"], pod["metadata"]["namespace"], mutate)
+
+
+def _bind(node: str, pod: Raw) -> None:
+    """Both in one write, as the API server does."""
+    pod["spec"]["nodeName"] = node
+    pod["status"]["conditions"] = [{"type": "PodScheduled", "status": "True"}]
 
 
 def _set_status(update: Raw, obj: Raw) -> None:

@@ -117,7 +117,8 @@ class World:
         self.server.change(GPUNODES, node, "", lambda obj: obj["spec"].update(links=found))
 
     def reserve(self, node: str, *gpuids: str) -> None:
-        """Have vGPUs on a node that stay when they are idle."""
+        """Have vGPUs on a node, and a pool that keeps them when they are idle."""
+        self.configure(pool={"policy": "reservation"})
         for gpuid in gpuids:
             spec = {"nodeName": node, "pool": "reserved", "memoryBytes": 16 * GIB}
             self.server.seed(VGPUS, {"metadata": {"name": gpuid}, "spec": spec, "status": {}})
@@ -139,11 +140,11 @@ class World:
         body = {"containers": [container], **({"gpu": gpu} if gpu else {}), **spec}
         return self.server.seed(SHAREPODS, {"metadata": metadata, "spec": body})
 
-    def native_pod(self, name: str) -> None:
-        """A pod of somebody who wants a whole GPU."""
-        container = {"name": "main", "resources": {"limits": {WHOLE_GPU_RESOURCE: "1"}}}
+    def native_pod(self, name: str, gpus: int = 1, **spec: Any) -> None:
+        """A pod of somebody who wants whole GPUs."""
+        container = {"name": "main", "resources": {"limits": {WHOLE_GPU_RESOURCE: str(gpus)}}}
         metadata = {"name": name, "namespace": "default"}
-        pod = {"metadata": metadata, "spec": {"containers": [container]}}
+        pod = {"metadata": metadata, "spec": {"containers": [container], **spec}}
         self.server.seed(PODS, pod | {"status": {"phase": "Pending"}})
 
     def delete(self, name: str) -> None:

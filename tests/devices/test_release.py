@@ -3,7 +3,7 @@
 from cluster_fake import World, expect_pending, seed_held, story
 from kube_fake import Fault
 from kubeshare.api.v1 import SHAREPODS, VGPUS
-from kubeshare.devices.release import GRACE
+from kubeshare.devices.idle import GRACE
 from kubeshare.kube.resources import PODS
 
 

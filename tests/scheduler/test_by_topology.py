@@ -6,13 +6,13 @@ PAIRED = {"gpu_0_2": "NV2", "gpu_1_3": "NV2", "gpu_0_1": "PHB", "gpu_2_3": "PHB"
 
 
 async def have_gpus(world: World, *gpuids: str) -> dict[str, str]:
-    """A node's GPUs as reserved vGPUs, all of them active; returns UUID -> GPUID."""
+    """A node's GPUs as reserved vGPUs, all of them ready; returns UUID -> GPUID."""
     world.policy = "topology"
     world.link("n1", **PAIRED)
     world.reserve("n1", *gpuids)
     world.start()
     await world.until(
-        lambda: all(world.vgpu(gpuid)["status"].get("phase") == "Active" for gpuid in gpuids)
+        lambda: all(world.vgpu(gpuid)["status"].get("phase") == "Idle" for gpuid in gpuids)
     )
     return {world.vgpu(gpuid)["spec"]["uuid"]: gpuid for gpuid in gpuids}
 

@@ -100,14 +100,19 @@ class Pod(Struct, frozen=True, kw_only=True):
         return max(first, sum(map(_gpus, self.spec.containers)))
 
     @property
-    def placeholder_of(self) -> str:
-        """The GPUID of which this pod is the placeholder; ``""`` where it is none.
+    def ours(self) -> bool:
+        """KubeShare has made it to keep a GPU, or to show that one is missing.
 
-        Labels alone could be anybody's: placeholders live in a namespace of their own.
+        Labels alone could be anybody's: such pods live in a namespace of their own.
         """
+        return self.metadata.namespace == NAMESPACE and LABEL_ROLE in self.metadata.labels
+
+    @property
+    def placeholder_of(self) -> str:
+        """The GPUID of which this pod is the placeholder; ``""`` where it is none."""
         labels = self.metadata.labels
-        ours = self.metadata.namespace == NAMESPACE and labels.get(LABEL_ROLE) == ROLE_PLACEHOLDER
-        return labels.get(LABEL_VGPU, "") if ours else ""
+        keeps = self.ours and labels[LABEL_ROLE] == ROLE_PLACEHOLDER
+        return labels.get(LABEL_VGPU, "") if keeps else ""
 
     @property
     def finish_time(self) -> str:

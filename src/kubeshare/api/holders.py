@@ -62,7 +62,10 @@ def add(vgpu: VGPU, holder: Holder) -> list[Operation]:
         return [_guard(vgpu), entry, _summarise(holders)]
     # An empty list may be absent from the stored object, and so may `status`:
     # "add" of a member creates or replaces it, "add" below an absent one fails.
-    status = msgspec.structs.replace(vgpu.status, holders=holders, summary=_summary(holders))
+    phase = "Active" if vgpu.status.phase == "Idle" else vgpu.status.phase
+    status = msgspec.structs.replace(
+        vgpu.status, phase=phase, holders=holders, summary=_summary(holders)
+    )
     value = msgspec.to_builtins(status)
     return [_guard(vgpu), {"op": "add", "path": "/status", "value": value}]
 
@@ -76,7 +79,10 @@ def remove(vgpu: VGPU, demand: str, container: str = "") -> list[Operation]:
     index = _index(vgpu, demand, container)
     others = vgpu.status.holders[:index] + vgpu.status.holders[index + 1 :]
     entry = {"op": "remove", "path": f"/status/holders/{index}"}
-    return [_guard(vgpu), entry, _summarise(others)]
+    operations = [_guard(vgpu), entry, _summarise(others)]
+    if not others and vgpu.status.phase == "Active":
+        operations.append({"op": "add", "path": "/status/phase", "value": "Idle"})
+    return operations
 
 
 def set_pod_uid(vgpu: VGPU, demand: str, pod_uid: str, container: str = "") -> list[Operation]:

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from kubeshare.api import cluster
 from kubeshare.api.kept import KeptLedger
 from kubeshare.api.latest import Latest
+from kubeshare.api.ledger import unpromised
 from kubeshare.api.names import LABEL_VGPU
 from kubeshare.api.pool import Pool
 from kubeshare.api.v1 import VGPU, GPUNode
@@ -64,6 +65,16 @@ class Inventory:
     def sharers(self, gpuid: str) -> list[cluster.Pod]:
         """The pods that say of themselves that they share a vGPU and may still run."""
         return [pod for pod in self._pods.by_index(_SHARES, gpuid) if not pod.terminal]
+
+    def has_gpu(self, gpuid: str) -> bool:
+        """A placeholder of that vGPU is bound, so a physical GPU is kept for it."""
+        return any(self._ledger.placeholders_of(gpuid))
+
+    def free_gpus(self, node: cluster.Node) -> int:
+        """GPUs of a node that can be made vGPUs; below 0 where more are promised than there are."""
+        entry = self.ledger().nodes.get(node.metadata.name)
+        left = unpromised(node, self._ledger)
+        return min(left, len(entry.free)) if entry is not None else min(left, 0)
 
     def ledger(self) -> Ledger:
         """The core's ledger of all this: the same one each time, brought up to date.

@@ -81,14 +81,19 @@ def node_entry(node: cluster.Node, around: Surroundings) -> Node:
     found = around.gpunode(name)
     if found is None:
         return Node(name)
-    pool = around.vgpus_on(name)
     kinds = frozenset(FreeGpu(gpu.model, gpu.memory_bytes) for gpu in found.spec.devices)
-    taken = sum(pod.whole_gpus for pod in around.takers_on(name))
-    taken += sum(_awaits_gpu(vgpu, around) for vgpu in pool)
-    free = _free(found, pool, node.whole_gpus - taken)
+    free = _free(found, around.vgpus_on(name), unpromised(node, around))
     return Node(
         name, free=free, kinds=kinds, total=len(found.spec.devices), links=matrix(found.spec)
     )
+
+
+def unpromised(node: cluster.Node, around: Surroundings) -> int:
+    """How many GPUs a node offers beyond those that pods have or vGPUs await; may be below 0."""
+    name = node.metadata.name
+    taken = sum(pod.whole_gpus for pod in around.takers_on(name))
+    taken += sum(_awaits_gpu(vgpu, around) for vgpu in around.vgpus_on(name))
+    return node.whole_gpus - taken
 
 
 def device_entry(vgpu: v1.VGPU, around: Surroundings) -> Device:

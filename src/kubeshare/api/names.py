@@ -19,6 +19,7 @@ LABEL_ROLE: Final = "kubeshare.nthu/role"
 ROLE_PLACEHOLDER: Final = "placeholder"
 ROLE_SHAREPOD: Final = "sharepod"
 LABEL_VGPU: Final = "kubeshare.nthu/vgpu"
+LABEL_POOL: Final = "kubeshare.nthu/pool"
 LABEL_SHAREPOD_UID: Final = "kubeshare.nthu/sharepod-uid"
 
 PLACEHOLDER_PRIORITY_CLASS: Final = "kubeshare-placeholder"

@@ -143,7 +143,7 @@ class Pool:
         """
         for part in parts:
             for device in part.decision.new:
-                await self._create(device)
+                await self.make(device, "onDemand")
         places = [(gpuid, part) for part in parts for gpuid in part.decision.devices]
         taken: list[tuple[str, str]] = []
         written: dict[str, VGPU] = {}
@@ -200,10 +200,20 @@ class Pool:
                 vgpu = await self.refresh(gpuid)
         raise ConflictError(f"vGPU {gpuid} changed {ROUNDS} times while it was being changed")
 
-    async def _create(self, device: Device) -> None:
+    async def make(self, device: Device, pool: str) -> None:
+        """Make a vGPU that nobody holds a part of.
+
+        Args:
+            device: its id, node, model and memory.
+            pool: ``reserved`` ahead of demand, ``onDemand`` for who takes a part of it at once.
+
+        Raises:
+            StaleDecisionError: there is one of that id.
+            ApiError: any other refusal.
+        """
         spec = {
             "nodeName": device.node,
-            "pool": "onDemand",
+            "pool": pool,
             "model": device.model,
             "memoryBytes": device.memory,
         }

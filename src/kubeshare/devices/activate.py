@@ -7,7 +7,7 @@ from kubeshare.devices.events import Events
 
 
 async def activate(pool: Pool, vgpu: VGPU, events: Events) -> None:
-    """Creating → Active, once the node agent has published the UUID.
+    """Creating → Active, or Idle without holders, once the node agent has published the UUID.
 
     Args:
         pool: all vGPUs.
@@ -17,11 +17,11 @@ async def activate(pool: Pool, vgpu: VGPU, events: Events) -> None:
     if _to_active(vgpu) is None:
         return
     active = await pool.change(vgpu.metadata.name, _to_active)
-    if active is not None and active.status.phase == "Active":
+    if active is not None and active.status.phase != "Creating":
         events.activated(active)
 
 
 def _to_active(vgpu: VGPU) -> list[holders.Operation] | None:
     if vgpu.status.phase != "Creating" or not vgpu.spec.uuid:
         return None
-    return holders.set_phase(vgpu, "Active")
+    return holders.set_phase(vgpu, "Active" if vgpu.status.holders else "Idle")

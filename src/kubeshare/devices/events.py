@@ -1,5 +1,7 @@
 """The device manager's events: what happened, and what to do about it."""
 
+from kubeshare.api.cluster import NODES, Node
+from kubeshare.api.names import LABEL_POOL
 from kubeshare.api.reasons import Reason
 from kubeshare.api.v1 import SHAREPODS, VGPU, VGPUS, Holder, SetAside, SharePod
 from kubeshare.kube.events import NORMAL, WARNING, EventRecorder, reference
@@ -40,9 +42,26 @@ class Events:
         self._vgpu(vgpu, "Active", "Activating", note)
 
     def released(self, vgpu: VGPU) -> None:
-        """Nobody holds a part any more, and the GPU goes back to Kubernetes."""
-        note = f"the last holder has left: the GPU goes back to node {vgpu.spec.node_name}"
+        """Nobody holds a part any more, and the pool's policy does not keep it."""
+        note = f"nobody shares it: the GPU goes back to node {vgpu.spec.node_name}"
         self._vgpu(vgpu, "Released", "Releasing", note)
+
+    def yielded(self, vgpu: VGPU) -> None:
+        """Nobody holds a part any more, and a pod waits for a whole GPU."""
+        note = (
+            f"nobody shares it, and a pod waits for a whole GPU: it goes back to node "
+            f"{vgpu.spec.node_name}"
+        )
+        self._vgpu(vgpu, "Yielded", "Releasing", note)
+
+    def unknown_policy(self, node: Node, policy: str) -> None:
+        """A node's label names a pool policy that there is not."""
+        note = (
+            f"its label {LABEL_POOL} says {policy}, which is no pool policy: onDemand, reservation "
+            "or hybrid. The configured one holds"
+        )
+        about = reference(NODES, node)
+        self._recorder.emit(about, "UnknownPoolPolicy", "Pooling", note, type=WARNING)
 
     def placeholder_failed(self, vgpu: VGPU, message: str, *, again: bool) -> None:
         """The placeholder did not get its GPU."""

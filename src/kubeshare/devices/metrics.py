@@ -15,6 +15,7 @@ class Metrics:
         released: holders removed because their pod never ran, and nobody asked any more.
         moved: pods that were deleted unbound because their node had no room.
         deleted: vGPUs given back to Kubernetes.
+        warmed: vGPUs made ahead of demand.
     """
 
     def __init__(self, registry: CollectorRegistry) -> None:
@@ -26,3 +27,4 @@ class Metrics:
         self.released = counter("holders_released", "Holders removed whose pod never ran")
         self.moved = counter("pods_moved", "Pods deleted unbound because their node had no room")
         self.deleted = counter("vgpus_deleted", "vGPUs given back to Kubernetes")
+        self.warmed = counter("vgpus_warmed", "vGPUs made ahead of demand")

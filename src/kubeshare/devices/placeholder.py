@@ -96,6 +96,10 @@ class Placeholders:
             return True
         return False
 
+    def given_up(self, vgpu: VGPU) -> bool:
+        """Its placeholders have failed so often that no other one is made."""
+        return self._failures[vgpu.metadata.uid] >= TRIES
+
     def forget(self, vgpu: VGPU) -> None:
         """The vGPU is gone."""
         self._failures.pop(vgpu.metadata.uid, None)

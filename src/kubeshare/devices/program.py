@@ -5,24 +5,29 @@ from datetime import datetime
 from typing import Final
 
 from kubeshare.api import cluster, sharepods
+from kubeshare.api.eligibility import Eligibility
 from kubeshare.api.names import LABEL_VGPU, MANAGER_DEVICES, NAMESPACE
 from kubeshare.api.pool import Pool
 from kubeshare.api.v1 import VGPU
 from kubeshare.api.waiting import Waiting
-from kubeshare.api.watched import watch
+from kubeshare.api.watched import Watched, watch
 from kubeshare.core.policies import Policy
 from kubeshare.devices.dismantle import Dismantle
 from kubeshare.devices.events import Events
 from kubeshare.devices.full_node import FullNodes
+from kubeshare.devices.idle import IdleTimes
 from kubeshare.devices.lost_node import LostNodes
 from kubeshare.devices.metrics import Metrics
 from kubeshare.devices.mirror import Mirror
+from kubeshare.devices.node_pool import NodePools
 from kubeshare.devices.placeholder import Placeholders
 from kubeshare.devices.pod import Pods
+from kubeshare.devices.pools import PoolLife
 from kubeshare.devices.release import Release
 from kubeshare.devices.reserve import Reserve
 from kubeshare.devices.sharepods import SharePodLife
 from kubeshare.devices.vgpus import VGPULife
+from kubeshare.devices.yielding import Yielding, waits
 from kubeshare.kube.api import Api
 from kubeshare.kube.clock import utc_now
 from kubeshare.kube.controller import Controller, own_key
@@ -37,6 +42,8 @@ NAME: Final = "kubeshare-device-manager"
 """Of the program, and of the Lease that its leader holds."""
 
 _BY_GPUID = "names a vGPU"
+_YIELDS: Final = (Key("", "all"),)
+"""Who gets GPUs that give way is worked out for the whole cluster at once."""
 
 
 def devices_program(  # noqa: PLR0913 - what it is told
@@ -73,7 +80,7 @@ def devices_program(  # noqa: PLR0913 - what it is told
     waiting: Waiting[Key] = Waiting()
     of_vgpus = VGPULife(
         pool=inventory.pool,
-        release=Release(api, inventory, asked.store, events, metrics),
+        release=Release(api, inventory, asked.store, metrics),
         lost_nodes=LostNodes(api, watched.nodes.store, inventory.pool, events),
         dismantle=Dismantle(api, inventory, placeholders, metrics),
         placeholders=placeholders,
@@ -98,6 +105,8 @@ def devices_program(  # noqa: PLR0913 - what it is told
         mirror=Mirror(api, wall_clock),
         events=events,
     )
+    pools = NodePools(inventory, placeholders, IdleTimes(inventory.pool))
+    _add_pools(program, api, watched, pools=pools, events=events, metrics=metrics)
     wakes = _Wakes(asked.store, inventory.pool, waiting)
     vgpu_controller: Controller[Key] = Controller("vgpus", of_vgpus.reconcile)
     vgpu_controller.watch(watched.vgpus, own_key)
@@ -113,6 +122,70 @@ def devices_program(  # noqa: PLR0913 - what it is told
     program.add_controller(vgpu_controller)
     program.add_controller(sharepod_controller)
     return program
+
+
+def _add_pools(  # noqa: PLR0913 - its parts
+    program: Program,
+    api: Api,
+    watched: Watched,
+    *,
+    pools: NodePools,
+    events: Events,
+    metrics: Metrics,
+) -> None:
+    """Keep each node's pool as its policy says."""
+    yielding = Yielding(
+        api=api,
+        pods=watched.pods,
+        nodes=watched.nodes,
+        eligibility=Eligibility(watched.nodes),
+        pools=pools,
+        configuration=watched.configuration,
+        changed=lambda node: of_pools.queue.add(Key("", node)),
+    )
+    life = PoolLife(
+        nodes=watched.nodes.store,
+        inventory=watched.inventory,
+        pools=pools,
+        configuration=watched.configuration,
+        yielding=yielding,
+        events=events,
+        metrics=metrics,
+    )
+    of_pools: Controller[Key] = Controller("pools", life.reconcile)
+    of_pools.watch(watched.vgpus, lambda vgpu: [Key("", vgpu.spec.node_name)])
+    of_pools.watch(watched.nodes, own_key, when=_node_differs)
+    of_pools.watch(watched.gpunodes, own_key)
+    of_pools.watch(watched.pods, _whole_gpu_node)
+    of_yields: Controller[Key] = Controller("yields", yielding.look)
+    of_yields.watch(watched.pods, lambda pod: _YIELDS if waits(pod) or yielding.needed else ())
+    of_yields.watch(watched.vgpus, lambda _: _YIELDS if yielding.needed else ())
+    of_yields.watch(watched.nodes, lambda _: _YIELDS if yielding.needed else (), _node_differs)
+
+    def configured() -> None:
+        for key in watched.nodes.store.snapshot():
+            of_pools.queue.add(key)
+        of_yields.queue.add(*_YIELDS)
+
+    watched.configuration.subscribe(configured)
+    of_pools.watch(watched.configmaps, lambda _: ())
+    program.add_controller(of_pools)
+    program.add_controller(of_yields)
+
+
+def _whole_gpu_node(pod: cluster.Pod) -> Iterable[Key]:
+    return [Key("", pod.spec.node_name)] if pod.spec.node_name and pod.whole_gpus else []
+
+
+def _node_differs(change: Change[cluster.Node]) -> bool:
+    """More than a sign of life."""
+    old, new = change.old, change.object
+    return (
+        change.type == DELETED
+        or old is None
+        or (old.metadata.labels, old.spec, old.ready, old.status.allocatable)
+        != (new.metadata.labels, new.spec, new.ready, new.status.allocatable)
+    )
 
 
 def _came_or_went(change: Change[cluster.Node]) -> bool:

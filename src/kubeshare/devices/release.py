@@ -1,4 +1,4 @@
-"""Holders that nobody asks for any more leave, and a vGPU without holders goes.
+"""Holders that nobody asks for any more leave.
 
 A holder that names no pod stands for a pod that was never bound to the node:
 nothing of it has run, so it may be removed here, once a live read says that its
@@ -6,35 +6,25 @@ SharePod is gone or has gone elsewhere. A holder that names a pod is the node's 
 remove, when the containers have stopped.
 """
 
-import asyncio
-from typing import Final
-
-from kubeshare.api import holders, sharepods
+from kubeshare.api import sharepods
 from kubeshare.api.cluster import Pod
 from kubeshare.api.inventory import Inventory
-from kubeshare.api.ledger import DELETING
 from kubeshare.api.v1 import SHAREPODS, VGPU, Holder
-from kubeshare.devices.events import Events
 from kubeshare.devices.metrics import Metrics
 from kubeshare.kube.api import Api
-from kubeshare.kube.controller import RequeueAfter
 from kubeshare.kube.errors import NotFoundError
 from kubeshare.kube.meta import Key
 from kubeshare.kube.resources import Raw
 from kubeshare.kube.store import Store
 
-GRACE: Final = 5.0
-"""Seconds that a vGPU may be without its first holder: who made it is about to take a part."""
-
 
 class Release:
-    """Takes holders off a vGPU, and marks it as going when there are none.
+    """Takes holders off a vGPU.
 
     Args:
         api: for live reads.
         inventory: the cluster's GPUs and pods.
         asked: the SharePods.
-        events: tells people.
         metrics: counts.
     """
 
@@ -43,17 +33,13 @@ class Release:
         api: Api,
         inventory: Inventory,
         asked: Store[Raw],
-        events: Events,
         metrics: Metrics,
     ) -> None:
         self._api = api
         self._pool = inventory.pool
         self._inventory = inventory
         self._asked = asked
-        self._events = events
         self._metrics = metrics
-        self._was_held: set[str] = set()  # uids of vGPUs that were seen with holders
-        self._empty_since: dict[str, float] = {}  # uid of one that was not -> when first seen
 
     async def orphans(self, vgpu: VGPU) -> VGPU | None:
         """Remove the holders that nobody asks for; returns the vGPU as it is then."""
@@ -64,38 +50,6 @@ class Release:
                 current = await self._pool.give_back(gpuid, holder.demand)
                 self._metrics.released.inc()
         return current
-
-    async def idle(
-        self, vgpu: VGPU, *, keep: bool = True
-    ) -> tuple[VGPU | None, RequeueAfter | None]:
-        """Mark a vGPU that has no holders as going, if it is on demand.
-
-        Args:
-            vgpu: the one to look at.
-            keep: whether one that is reserved stays.
-
-        Returns:
-            the vGPU as it is then, and when to look at it again.
-        """
-        uid = vgpu.metadata.uid
-        if vgpu.status.holders:
-            self._was_held.add(uid)
-            self._empty_since.pop(uid, None)
-            return vgpu, None
-        reserved = keep and vgpu.spec.pool != "onDemand"
-        if reserved or vgpu.status.phase == DELETING:
-            return vgpu, None
-        if uid not in self._was_held:
-            now = asyncio.get_running_loop().time()
-            left = self._empty_since.setdefault(uid, now) + GRACE - now
-            if left > 0:
-                return vgpu, RequeueAfter(left)
-        going = await self._pool.change(vgpu.metadata.name, _to_deleting)
-        self._empty_since.pop(uid, None)
-        self._was_held.discard(uid)
-        if going is not None and going.status.phase == DELETING:
-            self._events.released(going)
-        return going, None
 
     async def _is_orphan(self, gpuid: str, holder: Holder) -> bool:
         key = Key(holder.namespace, holder.name)
@@ -126,9 +80,3 @@ class Release:
 def _owner(pod: Pod) -> str:
     controller = pod.metadata.controller
     return controller.uid if controller else ""
-
-
-def _to_deleting(vgpu: VGPU) -> list[holders.Operation] | None:
-    if vgpu.status.holders or vgpu.status.phase == DELETING:
-        return None
-    return holders.set_phase(vgpu, DELETING)

@@ -148,7 +148,7 @@ class SharePodLife:
             if holder is not None and holder.pod_uid:
                 words = f"the node has not released its former pod from vGPU {vgpu.metadata.name}"
                 return report.waits(Reason.RELEASING, words, passing=True)
-            if vgpu.status.phase != "Active":
+            if vgpu.status.phase not in _HAS_GPU:
                 return self._creating(vgpu)
         lost = self._lost(gpuids)
         return report.waits(Reason.GPU_LOST, lost) if lost else None
@@ -231,6 +231,8 @@ class SharePodLife:
             if condition.status == "False" and condition.reason not in _NO_WARNING:
                 self._events.waits(sharepod, condition.reason, condition.message)
 
+
+_HAS_GPU = ("Active", "Idle")
 
 _NO_WARNING = frozenset({Reason.RELEASED, Reason.POD_SUCCEEDED, Reason.POD_NOT_READY})
 

@@ -5,10 +5,11 @@ from kubeshare.api.pool import Pool
 from kubeshare.devices.activate import activate
 from kubeshare.devices.dismantle import Dismantle
 from kubeshare.devices.events import Events
+from kubeshare.devices.keep import let_go
 from kubeshare.devices.lost_node import LostNodes
 from kubeshare.devices.placeholder import Placeholders
 from kubeshare.devices.release import Release
-from kubeshare.kube.controller import RequeueAfter, soonest
+from kubeshare.kube.controller import RequeueAfter
 from kubeshare.kube.meta import Key
 
 
@@ -17,7 +18,7 @@ class VGPULife:
 
     Args:
         pool: all vGPUs.
-        release: takes holders off, and marks the idle.
+        release: takes holders off.
         lost_nodes: takes them off where no node will.
         dismantle: takes the marked ones down.
         placeholders: keeps the GPUs of the others.
@@ -46,18 +47,18 @@ class VGPULife:
         vgpu = self._pool.get(key.name)
         if vgpu is not None:
             vgpu = await self._release.orphans(vgpu)
-        idle, lost, held = None, False, None
+        lost, again = False, None
         if vgpu is not None:
-            vgpu, lost, held = await self._lost_nodes.release(vgpu)
-        if vgpu is not None:
-            vgpu, idle = await self._release.idle(vgpu, keep=not lost)
+            vgpu, lost, again = await self._lost_nodes.release(vgpu)
+        if vgpu is not None and lost:
+            vgpu = await let_go(self._pool, key.name, self._events.released)
         if vgpu is None:
             await self._dismantle.leftover(key.name)
             return None
         if vgpu.status.phase == DELETING:
             return await self._dismantle.down(vgpu)
         if lost:
-            return idle or held
-        placeholder = await self._placeholders.ensure(vgpu)
+            return again
+        again = await self._placeholders.ensure(vgpu)
         await activate(self._pool, vgpu, self._events)
-        return soonest(idle, placeholder)
+        return again

@@ -1,0 +1,37 @@
+"""Let idle vGPUs go that their pool does not keep: the first, conditional step back.
+
+``Deleting`` is written only to the very state in which nobody held a part, so a demand
+that takes one at the same moment keeps it. What follows is ``dismantle``'s.
+"""
+
+from collections.abc import Callable
+
+from kubeshare.api import holders
+from kubeshare.api.ledger import DELETING
+from kubeshare.api.pool import Pool
+from kubeshare.api.v1 import VGPU
+
+
+async def let_go(pool: Pool, gpuid: str, told: Callable[[VGPU], None]) -> VGPU | None:
+    """Mark a vGPU as going, unless somebody holds a part of it.
+
+    Args:
+        pool: the vGPUs.
+        gpuid: which.
+        told: called when it has been marked.
+
+    Returns:
+        the vGPU as it is then; None when it is gone.
+    """
+    before = pool.get(gpuid)
+    going = await pool.change(gpuid, _to_deleting)
+    was = before is not None and before.status.phase == DELETING
+    if going is not None and going.status.phase == DELETING and not was:
+        told(going)
+    return going
+
+
+def _to_deleting(vgpu: VGPU) -> list[holders.Operation] | None:
+    if vgpu.status.holders or vgpu.status.phase == DELETING:
+        return None
+    return holders.set_phase(vgpu, DELETING)

@@ -1,0 +1,95 @@
+"""A node's part of the pool as the core's arithmetic takes it, and the terms of its policy."""
+
+from typing import Final
+
+from kubeshare.api.cluster import Node
+from kubeshare.api.configuration import PoolConfiguration
+from kubeshare.api.inventory import Inventory
+from kubeshare.api.ledger import DELETING
+from kubeshare.api.names import LABEL_POOL
+from kubeshare.api.v1 import VGPU
+from kubeshare.core.pool import FOREVER, Idle, NodePool, Terms
+from kubeshare.devices.idle import GRACE, IdleTimes
+from kubeshare.devices.placeholder import Placeholders
+
+STATIC: Final = "static"
+"""The pool of GPUs of nodes that are managed as a whole: neither made nor given back here."""
+
+_CORDONED = Terms()
+_POLICIES: Final = ("onDemand", "reservation", "hybrid")
+
+
+class NodePools:
+    """What is known of each node's pool.
+
+    Args:
+        inventory: the cluster's GPUs and pods.
+        placeholders: which of them are given up.
+        idle_times: since when vGPUs are idle.
+    """
+
+    def __init__(
+        self, inventory: Inventory, placeholders: Placeholders, idle_times: IdleTimes
+    ) -> None:
+        self._inventory = inventory
+        self._placeholders = placeholders
+        self._times = idle_times
+
+    def of(self, node: Node) -> NodePool:
+        """The pool of a node as it is now."""
+        held, idle, freeing = 0, [], 0
+        for vgpu in self._inventory.pool.on_node(node.metadata.name):
+            if vgpu.spec.pool == STATIC:
+                continue
+            if vgpu.status.phase == DELETING:
+                # Its GPU is not offered as free before the object has gone.
+                freeing += bool(vgpu.spec.uuid) or self._inventory.has_gpu(vgpu.metadata.name)
+            elif vgpu.status.holders:
+                held += 1
+            else:
+                idle.append(self._idle(vgpu))
+        return NodePool(
+            held=held,
+            idle=tuple(idle),
+            free=self._inventory.free_gpus(node),
+            freeing=freeing,
+            makes=node.ready and not node.spec.unschedulable,
+        )
+
+    def _idle(self, vgpu: VGPU) -> Idle:
+        seconds, not_before = self._times.seconds(vgpu), self._times.not_before(vgpu)
+        useless = self._useless(vgpu)
+        if useless and seconds < GRACE:
+            # The pods seen may be older than the vGPU seen.
+            useless, not_before = False, GRACE
+        return Idle(
+            id=vgpu.metadata.name,
+            seconds=seconds,
+            not_before=not_before,
+            ready=self._inventory.has_gpu(vgpu.metadata.name),
+            useless=useless,
+        )
+
+    def _useless(self, vgpu: VGPU) -> bool:
+        device = self._inventory.ledger().devices.get(vgpu.metadata.name)
+        unfit = device is not None and (device.fenced or not device.healthy)
+        return unfit or self._placeholders.given_up(vgpu)
+
+
+def terms_of(configured: PoolConfiguration, node: Node) -> Terms:
+    """The terms that hold on a node: its label's policy, else the configured one."""
+    if node.spec.unschedulable:
+        return _CORDONED
+    policy = node.metadata.labels.get(LABEL_POOL, configured.policy)
+    if policy not in _POLICIES:
+        policy = configured.policy
+    if policy == "onDemand":
+        return Terms()
+    keep = FOREVER if policy == "reservation" else configured.idle_seconds
+    return Terms(keep=keep, minimum=configured.minimum, warm=configured.warm)
+
+
+def unknown_policy(node: Node) -> str:
+    """What a node's label says where it is no policy; else ``""``."""
+    policy = node.metadata.labels.get(LABEL_POOL, "")
+    return "" if policy in ("", *_POLICIES) else policy

@@ -1,0 +1,72 @@
+"""The steps of one node's pool: which idle vGPUs go, and how many are made ahead of demand."""
+
+from kubeshare.api.cluster import Node
+from kubeshare.api.configuration import Configured
+from kubeshare.api.inventory import Inventory
+from kubeshare.core.pool import Plan, plan
+from kubeshare.devices.events import Events
+from kubeshare.devices.keep import let_go
+from kubeshare.devices.metrics import Metrics
+from kubeshare.devices.node_pool import NodePools, terms_of, unknown_policy
+from kubeshare.devices.warm import warm_up
+from kubeshare.devices.yielding import Yielding
+from kubeshare.kube.controller import RequeueAfter
+from kubeshare.kube.meta import Key
+from kubeshare.kube.store import Store
+
+
+class PoolLife:
+    """Brings a node's pool to what its policy says.
+
+    Args:
+        nodes: the nodes.
+        inventory: the cluster's GPUs and pods.
+        pools: the nodes' vGPUs.
+        configuration: the policies.
+        yielding: what pods are to get that wait for whole GPUs.
+        events: tells people.
+        metrics: counts.
+    """
+
+    def __init__(  # noqa: PLR0913 - its parts
+        self,
+        *,
+        nodes: Store[Node],
+        inventory: Inventory,
+        pools: NodePools,
+        configuration: Configured,
+        yielding: Yielding,
+        events: Events,
+        metrics: Metrics,
+    ) -> None:
+        self._nodes = nodes
+        self._inventory = inventory
+        self._pools = pools
+        self._configuration = configuration
+        self._yielding = yielding
+        self._events = events
+        self._metrics = metrics
+
+    async def reconcile(self, key: Key) -> RequeueAfter | None:
+        """Look at one node."""
+        node = self._nodes.by_key(key)
+        if node is None:
+            return None  # its vGPUs go with it
+        await self._inventory.pool.settle()
+        if wrong := unknown_policy(node):
+            self._events.unknown_policy(node, wrong)
+        what = self._plan(node)
+        for gpuid in what.release:
+            await self._let_go(node, gpuid)
+        made = await warm_up(self._inventory, node.metadata.name, what.make)
+        self._metrics.warmed.inc(len(made))
+        return None if what.again is None else RequeueAfter(what.again)
+
+    def _plan(self, node: Node) -> Plan:
+        terms = terms_of(self._configuration.now().pool, node)
+        return plan(self._pools.of(node), terms, self._yielding.claimed(node.metadata.name))
+
+    async def _let_go(self, node: Node, gpuid: str) -> None:
+        waited_for = self._yielding.claimed(node.metadata.name) > 0
+        told = self._events.yielded if waited_for else self._events.released
+        await let_go(self._inventory.pool, gpuid, told)

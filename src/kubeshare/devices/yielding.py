@@ -1,0 +1,134 @@
+"""Idle vGPUs give way to pods that wait for a whole GPU.
+
+Such a pod is seen by what kube-scheduler has said of it: unschedulable. It claims GPUs of a
+node on which it could run (:func:`kubeshare.core.pool.claims`); that node's pool lets idle
+vGPUs go until so many GPUs are free, but none of its minimum, and makes no new ones of them
+while the pod waits. Who gets a free GPU in the end is for kube-scheduler alone to say.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+from kubeshare.api.cluster import Node, Pod
+from kubeshare.api.configuration import Configured
+from kubeshare.api.eligibility import Eligibility
+from kubeshare.core.pool import Waiter, claims
+from kubeshare.devices.node_pool import NodePools, terms_of
+from kubeshare.kube.api import Api
+from kubeshare.kube.errors import NotFoundError
+from kubeshare.kube.meta import Key
+from kubeshare.kube.reflector import Reflector
+from kubeshare.kube.resources import PODS, Raw
+
+_WAITS = "waits for a whole GPU"
+_ASKED = ("nodeSelector", "affinity", "tolerations")
+
+MOST_WAITERS: Final = 64
+"""Pods that are looked at; the oldest ones, where more wait."""
+
+
+class Yielding:
+    """Which GPUs pods that wait for whole ones are to get.
+
+    Args:
+        api: for what a pod asks of its node, which the watch does not keep.
+        pods: watches all pods.
+        nodes: watches the nodes.
+        eligibility: the nodes that pods may go to.
+        pools: the nodes' vGPUs.
+        configuration: the pools' policies.
+        changed: told the name of each node whose claims have become others.
+    """
+
+    def __init__(  # noqa: PLR0913 - what it looks at
+        self,
+        *,
+        api: Api,
+        pods: Reflector[Pod],
+        nodes: Reflector[Node],
+        eligibility: Eligibility,
+        pools: NodePools,
+        configuration: Configured,
+        changed: Callable[[str], None],
+    ) -> None:
+        self._api = api
+        self._pods = pods.store
+        self._pods.add_index(_WAITS, lambda pod: [_WAITS] if waits(pod) else [])
+        self._nodes = nodes.store
+        self._eligibility = eligibility
+        self._pools = pools
+        self._configuration = configuration
+        self._changed = changed
+        self._specs: dict[str, Raw] = {}  # uid of a pod that waits -> its spec
+        self._claims: dict[str, int] = {}
+
+    @property
+    def needed(self) -> bool:
+        """Somebody waits, or has waited a moment ago."""
+        return bool(self._claims or self._specs or self._pods.by_index(_WAITS, _WAITS))
+
+    async def look(self, _: Key) -> None:
+        """Read what the pods ask for that wait, and tell each node whose claims are new."""
+        pods = self._waiting()
+        known = {pod.metadata.uid for pod in pods}
+        self._specs = {uid: spec for uid, spec in self._specs.items() if uid in known}
+        for pod in pods:
+            await self._read(pod)
+        self._work_out()
+
+    def claimed(self, node: str) -> int:
+        """How many GPUs of a node pods that wait are to get, as things are now.
+
+        A pod that has been bound has its GPUs and claims none, from the same moment on.
+        """
+        if self.needed:
+            self._work_out()
+        return self._claims.get(node, 0)
+
+    def _waiting(self) -> list[Pod]:
+        return sorted(self._pods.by_index(_WAITS, _WAITS), key=_age)[:MOST_WAITERS]
+
+    def _work_out(self) -> None:
+        before, self._claims = self._claims, self._claims_now()
+        for node in sorted(before.keys() | self._claims.keys()):
+            if before.get(node) != self._claims.get(node):
+                self._changed(node)
+
+    def _claims_now(self) -> dict[str, int]:
+        waiters = [
+            Waiter(gpus=pod.whole_gpus, nodes=self._eligibility.of(spec).nodes)
+            for pod in self._waiting()
+            if (spec := self._specs.get(pod.metadata.uid)) is not None
+        ]
+        wanted = frozenset().union(*(waiter.nodes for waiter in waiters))
+        nodes = [node for name in sorted(wanted) if (node := self._nodes.get(name)) is not None]
+        configured = self._configuration.now().pool
+        return claims(
+            waiters,
+            {node.metadata.name: self._pools.of(node) for node in nodes},
+            {node.metadata.name: terms_of(configured, node) for node in nodes},
+        )
+
+    async def _read(self, pod: Pod) -> None:
+        """Read what it asks of its node, once."""
+        uid = pod.metadata.uid
+        if uid in self._specs:
+            return
+        try:
+            live = await self._api.get(PODS, pod.metadata.name, pod.metadata.namespace)
+        except NotFoundError:
+            return
+        self._specs[uid] = {key: live["spec"].get(key) for key in _ASKED}
+
+
+def waits(pod: Pod) -> bool:
+    """It is not KubeShare's, asks for whole GPUs, and kube-scheduler has found no node for it."""
+    if pod.spec.node_name or pod.terminal or pod.metadata.deletion_timestamp or pod.ours:
+        return False
+    bound = pod.condition("PodScheduled")
+    unschedulable = bound is not None and (bound.status, bound.reason) == ("False", "Unschedulable")
+    return unschedulable and pod.whole_gpus > 0
+
+
+def _age(pod: Pod) -> tuple[str, Key]:
+    return pod.metadata.creation_timestamp or "", pod.metadata.key

@@ -1,0 +1,123 @@
+"""Idle vGPUs give way to pods that wait for a whole GPU, and to nobody else."""
+
+from cluster_fake import World, story
+from kubeshare.api.v1 import VGPUS
+from kubeshare.kube.resources import NODES, PODS
+
+SECONDS = 5.0
+"""Within which a pod has the GPU of a vGPU that gave way."""
+
+
+def made(world: World) -> int:
+    """How many vGPUs were ever made by the programs."""
+    return sum(
+        request.verb == "create" and request.resource == "vgpus"
+        for request in world.server.requests
+    )
+
+
+def idle(world: World) -> int:
+    return sum(vgpu["status"]["phase"] == "Idle" for vgpu in world.server.all(VGPUS))
+
+
+async def warmed(world: World, count: int, **pool: object) -> None:
+    world.configure(pool={"policy": "reservation", **pool})
+    world.start()
+    await world.until(lambda: idle(world) == count)
+
+
+@story(n1=2)
+async def test_a_pod_that_waits_for_a_whole_gpu_gets_that_of_an_idle_vgpu(world: World) -> None:
+    await warmed(world, 2, warm=2)
+    world.native_pod("native")
+    await world.until(lambda: world.running("native"), SECONDS)
+    assert idle(world) == 1
+
+
+@story(n1=2)
+async def test_warm_up_and_yield_do_not_play_ping_pong(world: World) -> None:
+    """Each GPU moves once when a pod comes, and once when it has gone."""
+    await warmed(world, 2, warm=2)
+    assert made(world) == 2
+    world.native_pod("native")
+    await world.until(lambda: world.running("native"), SECONDS)
+    for name in ("second", "third"):
+        world.native_pod(name)
+    await world.until(lambda: world.running("second") or world.running("third"), SECONDS)
+    await world.quiet(300)
+    assert made(world) == 2
+    world.server.remove(PODS, "third" if world.running("second") else "second", "default")
+    world.server.remove(PODS, "native", "default")
+    await world.until(lambda: idle(world) == 1)
+    await world.quiet(300)
+    assert made(world) == 3
+
+
+@story(n1=2)
+async def test_reserved_ones_give_way_to_no_pod(world: World) -> None:
+    await warmed(world, 2, minimum=1, warm=2)
+    world.native_pod("native")
+    await world.until(lambda: world.running("native"), SECONDS)
+    world.native_pod("another")
+    await world.quiet(300)
+    assert not world.running("another")
+    assert idle(world) == 1
+    assert made(world) == 2
+
+
+@story(n1=1)
+async def test_a_vgpu_in_use_gives_way_to_no_pod(world: World) -> None:
+    world.configure(pool={"policy": "reservation"})
+    world.start()
+    await world.run("a")
+    world.native_pod("native")
+    await world.quiet(300)
+    assert world.running("a")
+    world.delete("a")
+    await world.until(lambda: world.running("native"), SECONDS)
+
+
+@story(n1=1, n2=1)
+async def test_none_gives_way_to_a_pod_that_could_not_run_on_its_node(world: World) -> None:
+    await warmed(world, 2, warm=1)
+    world.native_pod("native", nodeSelector={"kubernetes.io/hostname": "n3"})
+    await world.quiet(60)
+    assert idle(world) == 2
+    world.native_pod("picky", nodeSelector={"kubernetes.io/hostname": "n2"})
+    await world.until(lambda: world.running("picky"), SECONDS)
+    assert [each["spec"]["nodeName"] for each in world.server.all(VGPUS)] == ["n1"]
+
+
+@story(n1=2, n2=1)
+async def test_as_many_give_way_as_a_pod_asks_for_and_none_in_vain(world: World) -> None:
+    await warmed(world, 3, warm=2)
+    world.native_pod("wide", gpus=3)
+    await world.quiet(60)
+    assert idle(world) == 3
+    world.native_pod("two", gpus=2)
+    await world.until(lambda: world.running("two"), SECONDS)
+    assert [each["spec"]["nodeName"] for each in world.server.all(VGPUS)] == ["n2"]
+
+
+@story(n1=1)
+async def test_a_pod_that_goes_before_it_got_the_gpu_lets_it_be_made_warm_again(
+    world: World,
+) -> None:
+    await warmed(world, 1, warm=1)
+    world.actors.binds_whole = False
+    world.native_pod("native")
+    await world.until(lambda: not world.vgpus(), SECONDS)
+    await world.quiet(60)
+    assert not world.vgpus(), "it is kept free for the pod that waits"
+    world.actors.binds_whole = True
+    world.server.remove(PODS, "native", "default")
+    await world.until(lambda: idle(world) == 1)
+
+
+@story(n1=1)
+async def test_a_cordoned_node_does_not_count(world: World) -> None:
+    world.add_node("n2", 1)
+    await warmed(world, 2, warm=1)
+    world.server.change(NODES, "n2", "", lambda obj: obj["spec"].update(unschedulable=True))
+    world.native_pod("native")
+    await world.until(lambda: world.running("native"), SECONDS)
