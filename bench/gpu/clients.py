@@ -2,6 +2,7 @@
 
 import json
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -13,12 +14,13 @@ from msgspec import Struct
 
 from bench import machine
 from kubeshare import fakegpu
-from kubeshare.tokens.client import ask_snapshot
+from kubeshare.tokens.client import ask_snapshot, is_answering
 from kubeshare.tokens.files import DaemonMissingError, Paths
 
 _LINES_AT_MOST = 10_000
 _FIRST_LINE_SECONDS = 60.0
 _LAST_LINE_SECONDS = 0.5
+_DAEMON_SECONDS = 15.0
 
 
 class Share(Struct, frozen=True):
@@ -128,6 +130,24 @@ class Bench(Struct, frozen=True):
             yield clients
         finally:
             clients.end()
+
+    @contextmanager
+    def by_the_papers_window(self) -> Iterator["Bench"]:
+        """The same with a run folder whose daemon compares use in the last 10 s, as the paper.
+
+        Raises:
+            RuntimeError: The daemon does not start.
+        """
+        with machine.run_folder() as environment:
+            folder = environment["KUBESHARE_RUN"]
+            command = [sys.executable, "-m", "kubeshare.tokens", "--run-folder", folder]
+            with subprocess.Popen([*command, "--usage", "window"], stdout=subprocess.DEVNULL) as it:
+                try:
+                    _wait_for_daemon(it, Paths(Path(folder)))
+                    own = {key: environment[key] for key in ("KUBESHARE_RUN", "FAKEGPU_STATE")}
+                    yield Bench(self.environment | own, self.profile, self.pace)
+                finally:
+                    it.terminate()
 
     def command(self, command: list[str], share: Share | None) -> list[str]:
         """The command line that runs a job with a share, or (None) with nothing between."""
@@ -239,6 +259,14 @@ class _Charge(Struct, frozen=True):
         if before is None:
             return self
         return _Charge(self.ns - before.ns, self.turns - before.turns)
+
+
+def _wait_for_daemon(daemon: subprocess.Popen[bytes], paths: Paths) -> None:
+    deadline = time.monotonic() + _DAEMON_SECONDS
+    while not is_answering(paths):
+        if daemon.poll() is not None or time.monotonic() > deadline:
+            raise RuntimeError(f"the token daemon of {paths.root} ended or hangs at its start")
+        time.sleep(0.02)
 
 
 @contextmanager

@@ -44,6 +44,16 @@ def test_usage_follows_the_rate_of_requests_and_is_drawn(tmp_path: Path) -> None
     assert (tmp_path / "figure-5.png").stat().st_size > 1000
 
 
+def test_figure_6_is_drawn_by_the_papers_window_too(tmp_path: Path) -> None:
+    done = bench("--only", "figure-6-window", "--pace", "0.05", "--out", str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    # Too short for shares to settle: all that ran was charged, and charged to somebody.
+    for stage in results(tmp_path)["figure-6-window"]["stages"]:
+        assert stage["charged"].keys() == stage["target"].keys()
+        assert 0.3 < sum(stage["charged"].values()) < 1.1
+    assert (tmp_path / "figure-6-window.png").stat().st_size > 1000
+
+
 def test_what_the_driver_takes_is_what_the_library_charges(tmp_path: Path) -> None:
     done = bench("--only", "memory", "--out", str(tmp_path))
     assert done.returncode == 0, done.stderr

@@ -28,6 +28,7 @@ POD = GrantedPod(namespace="default", name="a", uid="0f3a7c1e-5b6d-4e8f-9a0b-1c2
 LIMIT = 256 * MIB
 WITHIN_S = 5.0
 OUT_OF_MEMORY = 2
+ELF_32_BIT = 1
 
 
 @pytest.fixture(scope="module")
@@ -36,6 +37,16 @@ def static_program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     program = tmp_path_factory.mktemp("static") / "escape"
     source = Path(__file__).parents[2] / "native/tests/escape.c"
     subprocess.run(["gcc", "-static", "-o", program, source], check=True, capture_output=True)
+    return program
+
+
+@pytest.fixture(scope="module")
+def foreign_program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A program of another architecture."""
+    program = tmp_path_factory.mktemp("foreign") / "foreign"
+    source = Path(__file__).parents[2] / "native/tests/foreign.c"
+    command = ["gcc", "-m32", "-nostdlib", "-static", "-o", program, source]
+    subprocess.run(command, check=True, capture_output=True)
     return program
 
 
@@ -73,9 +84,14 @@ class Node:
         probe.do("alloc", memory)
         return probe
 
-    def start_static(self, program: Path) -> Probe:
-        """A process of the pod that is told to preload the library, and has no loader to do it."""
-        probe = self._run([str(program)], preload=None, of_pod=True)
+    def start_static(self, program: Path, *then: Path) -> Probe:
+        """A process of the pod that is told to preload the library, and has no loader to do it.
+
+        Args:
+            program: it; on the GPU.
+            then: what it becomes, if anything.
+        """
+        probe = self._run([str(program), *map(str, then)], preload=None, of_pod=True)
         assert probe.answer()["result"] == 0
         return probe
 
@@ -107,6 +123,8 @@ class Watch:
         self.told: list[tuple[str, str, str]] = []
 
     def __enter__(self) -> Self:
+        assert self._process.stdout is not None
+        assert json.loads(self._process.stdout.readline()) == []
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -139,6 +157,19 @@ def test_a_static_program_is_told_within_five_seconds(node: Node, static_program
     node.start(8 * MIB, held=False, of_pod=False)
     watch = node.watch()
     escaped = node.start_static(static_program)
+    [(reason, pod, note)] = watch.within(WITHIN_S, count=1)
+    assert (reason, pod) == ("UnheldProcess", "a")
+    assert f"process {escaped.process.pid} " in note
+
+
+def test_a_program_of_another_architecture_is_told_within_five_seconds(
+    node: Node, static_program: Path, foreign_program: Path
+) -> None:
+    watch = node.watch()
+    escaped = node.start_static(static_program, foreign_program)
+    running = Path(f"/proc/{escaped.process.pid}/exe").resolve()
+    assert running == foreign_program
+    assert running.read_bytes()[4] == ELF_32_BIT
     [(reason, pod, note)] = watch.within(WITHIN_S, count=1)
     assert (reason, pod) == ("UnheldProcess", "a")
     assert f"process {escaped.process.pid} " in note

@@ -2,8 +2,8 @@
 
 NVML is that of the driver below DRIVER, the token daemon's run folder RUN; a process's
 cgroup is the text of the file CGROUPS/PID. What a pod's events would say is printed, a JSON
-list a line: the reason, the pod's name, the note. A process of its own, since NVML, once
-loaded, stays for the life of a process.
+list a line: the reason, the pod's name, the note; before them `[]`: it is about to watch.
+A process of its own, since NVML, once loaded, stays for the life of a process.
 """
 
 import asyncio
@@ -39,6 +39,8 @@ def main(driver: str, run: str, cgroups: str, policy: EscapePolicy) -> None:
         lambda pid: (Path(cgroups) / str(pid)).read_text(),
     )
     events = cast("EventRecorder", _Printer())
+    sys.stdout.write("[]\n")
+    sys.stdout.flush()
     asyncio.run(EscapeWatch(use, dict, events, policy=policy).run())
 
 

@@ -63,6 +63,22 @@ def test_bypass_a_static_program_that_opens_the_driver_is_not_hooked(
     assert claim.nobody_connects()
 
 
+def test_a_32_bit_program_runs_as_if_the_library_were_not_there(
+    machine: Machine, claim: Claim, tmp_path: Path
+) -> None:
+    program = tmp_path / "foreign"
+    command = ["gcc", "-m32", "-nostdlib", "-static", "-o", program, SOURCES / "foreign.c"]
+    subprocess.run(command, check=True, capture_output=True)
+    with machine.run([str(program)], claim.environment) as started:
+        assert started.answer() == {"result": 0}
+        maps = Path(f"/proc/{started.process.pid}/maps").read_text()
+        assert native.DEVICE_LIBRARY not in maps
+        assert started.process.stdin is not None
+        started.process.stdin.close()
+        assert started.process.wait(10) == 0
+    assert claim.nobody_connects()
+
+
 def test_a_program_whose_claim_is_gone_gets_no_gpu(machine: Machine) -> None:
     with machine.start({"KUBESHARE_CLAIM": "/nonexistent"}) as probe:
         probe.do("init", expect=NOT_PERMITTED)
