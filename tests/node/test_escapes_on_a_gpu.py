@@ -36,7 +36,9 @@ def static_program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A program that uses a GPU, with all of libc in it."""
     program = tmp_path_factory.mktemp("static") / "escape"
     source = Path(__file__).parents[2] / "native/tests/escape.c"
-    subprocess.run(["gcc", "-static", "-o", program, source], check=True, capture_output=True)
+    subprocess.run(
+        ["gcc", "-static", "-o", str(program), str(source)], check=True, capture_output=True
+    )
     return program
 
 
@@ -45,7 +47,7 @@ def foreign_program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A program of another architecture."""
     program = tmp_path_factory.mktemp("foreign") / "foreign"
     source = Path(__file__).parents[2] / "native/tests/foreign.c"
-    command = ["gcc", "-m32", "-nostdlib", "-static", "-o", program, source]
+    command = ["gcc", "-m32", "-nostdlib", "-static", "-o", str(program), str(source)]
     subprocess.run(command, check=True, capture_output=True)
     return program
 

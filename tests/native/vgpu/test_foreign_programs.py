@@ -67,7 +67,15 @@ def test_a_32_bit_program_runs_as_if_the_library_were_not_there(
     machine: Machine, claim: Claim, tmp_path: Path
 ) -> None:
     program = tmp_path / "foreign"
-    command = ["gcc", "-m32", "-nostdlib", "-static", "-o", program, SOURCES / "foreign.c"]
+    command = [
+        "gcc",
+        "-m32",
+        "-nostdlib",
+        "-static",
+        "-o",
+        str(program),
+        str(SOURCES / "foreign.c"),
+    ]
     subprocess.run(command, check=True, capture_output=True)
     with machine.run([str(program)], claim.environment) as started:
         assert started.answer() == {"result": 0}
