@@ -2,8 +2,9 @@
 
 import asyncio
 
-from cluster_fake import World, expect_pending, story
+from cluster_fake import World, expect_pending, expect_scheduled, story
 from kubeshare.api.v1 import VGPUS
+from kubeshare.devices.affinity import on_node
 from kubeshare.devices.placeholder import TRIES
 from kubeshare.kube.resources import PODS
 
@@ -71,6 +72,40 @@ async def test_a_gpu_that_a_native_pod_took_first_is_waited_for_with_kube_schedu
     assert "insufficient nvidia.com/gpu" in world.condition("a", "Allocated")["message"]
     world.end("whole")
     await world.until(lambda: world.running("a"))
+
+
+@story(n1=1, n2=2)
+async def test_a_gpu_that_a_native_pod_took_first_is_left_to_it_where_another_node_has_one(
+    world: World,
+) -> None:
+    world.start("scheduler")
+    for name in ("a", "b"):
+        world.share(name, "0.4", affinity="together")
+    await world.until(world.vgpus)
+    expect_scheduled(world, "a").on_node("n1")
+    world.native_pod("whole", affinity=on_node({}, "n1"))
+    await world.until(lambda: world.running("whole"))
+    world.start("devices")
+    await world.until(lambda: world.ready("a") and world.ready("b"), seconds=60)
+    expect_scheduled(world, "b").on_node("n2").on(expect_scheduled(world, "a").gpuid)
+    assert any("set aside" in event for event in world.events("a"))
+    await world.until(lambda: len(world.vgpus()) == 1)
+    assert world.running("whole")
+
+
+@story(n1=1, n2=1)
+async def test_a_gpu_that_its_author_has_named_is_waited_for_wherever_else_there_is_one(
+    world: World,
+) -> None:
+    world.native_pod("whole", affinity=on_node({}, "n1"))
+    world.start("devices")
+    await world.until(lambda: world.running("whole"))
+    world.share("a", id="abcde", spec={"nodeName": "n1"})
+    await world.quiet(60)
+    assert world.pod("a") is None
+    world.end("whole")
+    await world.until(lambda: world.running("a"))
+    assert world.sharepod("a")["spec"]["nodeName"] == "n1"
 
 
 @story(n1=1)

@@ -26,6 +26,7 @@ from kubeshare.devices.pools import PoolLife
 from kubeshare.devices.release import Release
 from kubeshare.devices.reserve import Reserve
 from kubeshare.devices.sharepods import SharePodLife
+from kubeshare.devices.taken_gpu import TakenGpus
 from kubeshare.devices.vgpus import VGPULife
 from kubeshare.devices.yielding import Yielding, waits
 from kubeshare.kube.api import Api
@@ -99,6 +100,15 @@ def devices_program(  # noqa: PLR0913 - what it is told
             inventory,
             events,
             metrics,
+            configuration=watched.configuration,
+            wall_clock=wall_clock,
+        ),
+        taken_gpus=TakenGpus(
+            api,
+            inventory,
+            placeholders,
+            policy,
+            events,
             configuration=watched.configuration,
             wall_clock=wall_clock,
         ),

@@ -21,6 +21,7 @@ from kubeshare.devices.placeholder import Placeholders
 from kubeshare.devices.pod import NameTakenError, Pods, owned_by
 from kubeshare.devices.report import Report
 from kubeshare.devices.reserve import Reserve
+from kubeshare.devices.taken_gpu import TakenGpus
 from kubeshare.devices.undo import undo
 from kubeshare.dialects.sharepod import demand_of
 from kubeshare.kube.api import Api
@@ -44,6 +45,7 @@ class SharePodLife:
         pods: makes pods.
         placeholders: tells why a GPU is not there yet.
         full_nodes: moves pods for which kube-scheduler finds no room.
+        taken_gpus: moves SharePods whose GPU somebody else has got.
         mirror: writes the status.
         events: tells people.
     """
@@ -59,6 +61,7 @@ class SharePodLife:
         pods: Pods,
         placeholders: Placeholders,
         full_nodes: FullNodes,
+        taken_gpus: TakenGpus,
         mirror: Mirror,
         events: Events,
     ) -> None:
@@ -71,6 +74,7 @@ class SharePodLife:
         self._pods = pods
         self._placeholders = placeholders
         self._full_nodes = full_nodes
+        self._taken_gpus = taken_gpus
         self._mirror = mirror
         self._events = events
 
@@ -81,6 +85,7 @@ class SharePodLife:
         raw = self._asked.by_key(key)
         if raw is None:
             self._full_nodes.forget(key)
+            self._taken_gpus.forget(key)
             return None
         sharepod = sharepods.view(raw)
         try:
@@ -89,12 +94,16 @@ class SharePodLife:
             return None  # Sched tells what is wrong with it
         if demand is not None and not sharepods.decided(sharepod):
             self._full_nodes.forget(key)
+            self._taken_gpus.forget(key)
             if not (sharepod.status.gpus or sharepod.status.node_name):
                 return None
             # What the status tells was so before Sched's last decision was undone.
             found: Report | None = report.undone(sharepod.spec.gpu.set_aside)
         else:
-            patience = await self._full_nodes.look(raw, sharepod, self._pod_of(sharepod))
+            pod = self._pod_of(sharepod)
+            patience = await self._full_nodes.look(raw, sharepod, pod)
+            if pod is None and patience is None:
+                patience = await self._taken_gpus.look(raw, sharepod, demand)
             if patience == 0:
                 return None
             found = await self._advance(raw, sharepod, demand)

@@ -1,0 +1,142 @@
+"""A GPU that a native pod took before the placeholder of its vGPU: others have one.
+
+Sched opens a vGPU on a GPU that is free, and the placeholder that is to keep it is bound
+by kube-scheduler, which may bind somebody else first. The placeholder then waits, and gets
+the GPU when that pod has ended. Meanwhile nothing of the SharePods that wait for it has run:
+where another node would take one, its decision is undone after a while, with the node set
+aside. Where none would, it goes on waiting here, for there is no better place.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
+from typing import Final
+
+import msgspec
+
+from kubeshare.api import set_aside, sharepods
+from kubeshare.api.cluster import Pod
+from kubeshare.api.configuration import Configured
+from kubeshare.api.inventory import Inventory
+from kubeshare.api.names import GENERATED_ID_PREFIX
+from kubeshare.api.v1 import VGPU, SharePod
+from kubeshare.core.demand import Demand
+from kubeshare.core.policies import Policy
+from kubeshare.devices.events import Events
+from kubeshare.devices.placeholder import Placeholders
+from kubeshare.devices.undo import undo
+from kubeshare.kube.api import Api
+from kubeshare.kube.meta import Key
+from kubeshare.kube.resources import Raw
+
+PATIENCE: Final = 10.0
+"""Seconds that kube-scheduler gets to bind a placeholder, and until others are looked at again."""
+
+
+class TakenGpus:
+    """Undoes decisions for GPUs that somebody else has got.
+
+    Args:
+        api: where SharePods are.
+        inventory: the cluster's GPUs.
+        placeholders: of the vGPUs.
+        policy: says whether another node would take a SharePod.
+        events: tells people.
+        configuration: says for how long a node is set aside.
+        wall_clock: says until when a node is set aside.
+    """
+
+    def __init__(  # noqa: PLR0913 - its parts
+        self,
+        api: Api,
+        inventory: Inventory,
+        placeholders: Placeholders,
+        policy: Policy,
+        events: Events,
+        *,
+        configuration: Configured,
+        wall_clock: Callable[[], datetime],
+    ) -> None:
+        self._api = api
+        self._inventory = inventory
+        self._placeholders = placeholders
+        self._policy = policy
+        self._events = events
+        self._configuration = configuration
+        self._wall_clock = wall_clock
+        self._since: dict[Key, tuple[str, float]] = {}  # SharePod -> placeholder's uid, since when
+
+    def forget(self, key: Key) -> None:
+        """The SharePod is gone, or waits no more."""
+        self._since.pop(key, None)
+
+    async def look(self, raw: Raw, sharepod: SharePod, demand: Demand | None) -> float | None:
+        """Undo the decision about a SharePod that has waited long enough for its GPU.
+
+        Args:
+            raw: the SharePod; there is no pod of it yet.
+            sharepod: the same.
+            demand: what it asks for.
+
+        Returns:
+            seconds until to look again: 0 when the decision is undone; None where it does not
+            wait for a placeholder, or nobody but its author could choose another GPU.
+
+        Raises:
+            ConflictError: the SharePod has changed meanwhile.
+        """
+        key = sharepod.metadata.key
+        taken = self._taken(sharepods.gpuids(sharepod)) if sharepod.spec.gpu.attempt else None
+        if demand is None or taken is None or sharepods.going(sharepod):
+            self.forget(key)
+            return None
+        vgpu, placeholder = taken
+        now = asyncio.get_running_loop().time()
+        uid, since = self._since.get(key, ("", now))
+        since = since if uid == placeholder.metadata.uid else now
+        self._since[key] = (placeholder.metadata.uid, since)
+        if now < since + PATIENCE:
+            return since + PATIENCE - now
+        if not self._has_another(demand, vgpu):
+            return PATIENCE
+        await self._undo(raw, sharepod, placeholder)
+        return 0.0
+
+    def _taken(self, gpuids: Sequence[str]) -> tuple[VGPU, Pod] | None:
+        """The first vGPU without a GPU whose placeholder kube-scheduler cannot bind."""
+        for vgpu in filter(None, map(self._inventory.pool.get, gpuids)):
+            pod = self._placeholders.of(vgpu.metadata.name)
+            if pod is None or pod.spec.node_name or pod.terminal or vgpu.spec.uuid:
+                continue
+            bound = pod.condition("PodScheduled")
+            if bound is not None and bound.status == "False":
+                return vgpu, pod
+        return None
+
+    def _has_another(self, demand: Demand, vgpu: VGPU) -> bool:
+        """Another node would take it, were nobody waiting for this vGPU."""
+        given = demand.device_id.startswith(GENERATED_ID_PREFIX)
+        ledger = self._inventory.ledger()
+        others = frozenset(ledger.nodes) - {vgpu.spec.node_name}
+        asked = msgspec.structs.replace(
+            demand, device_id="" if given else demand.device_id, nodes=others
+        )
+        with ledger.what_if():
+            for holder in vgpu.status.holders:
+                ledger.release(holder.demand)
+            return self._policy(ledger, asked).node is not None
+
+    async def _undo(self, raw: Raw, sharepod: SharePod, placeholder: Pod) -> None:
+        bound = placeholder.condition("PodScheduled")
+        noted = set_aside.add(
+            sharepod.spec.gpu.set_aside,
+            sharepod.spec.node_name,
+            f"kube-scheduler says of the GPU: {bound.message if bound else 'no reason given'}",
+            self._wall_clock(),
+            timedelta(seconds=self._configuration.now().set_aside_seconds),
+        )
+        await undo(self._api, raw, noted)
+        self._events.node_full(sharepod, noted[-1])
+        for gpuid in sharepods.gpuids(sharepod):
+            await self._inventory.pool.give_back(gpuid, sharepod.metadata.uid)
+        self.forget(sharepod.metadata.key)
