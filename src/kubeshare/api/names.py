@@ -18,9 +18,16 @@ WHOLE_GPU_RESOURCE: Final = "nvidia.com/gpu"
 LABEL_ROLE: Final = "kubeshare.nthu/role"
 ROLE_PLACEHOLDER: Final = "placeholder"
 ROLE_SHAREPOD: Final = "sharepod"
+ROLE_POD: Final = "pod"
 LABEL_VGPU: Final = "kubeshare.nthu/vgpu"
 LABEL_POOL: Final = "kubeshare.nthu/pool"
 LABEL_SHAREPOD_UID: Final = "kubeshare.nthu/sharepod-uid"
+
+# A plain pod that asks for a share waits behind this gate until it has its part of a GPU;
+# then these annotations say which. They describe: what it gets, the holder alone says.
+GATE: Final = "kubeshare.nthu/gpu"
+ANNOTATION_GPUIDS: Final = "kubeshare.nthu/gpuids"
+ANNOTATION_NODE: Final = "kubeshare.nthu/node"
 
 PLACEHOLDER_PRIORITY_CLASS: Final = "kubeshare-placeholder"
 PLACEHOLDER_PREFIX: Final = "kubeshare-vgpu-"
@@ -30,6 +37,7 @@ GENERATED_ID_PREFIX: Final = "vgpu-"
 
 # Conditions of a SharePod. Each has one owner: Sched the first, DevMgr the others.
 CONDITION_SCHEDULED: Final = "Scheduled"
+CONDITION_POD_SCHEDULED: Final = "kubeshare.nthu/Scheduled"  # of a plain pod, by Sched
 CONDITION_ALLOCATED: Final = "Allocated"
 CONDITION_READY: Final = "Ready"
 

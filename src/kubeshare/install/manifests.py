@@ -106,6 +106,8 @@ def _rank(kind: str) -> int:
         "CustomResourceDefinition",
         "ValidatingAdmissionPolicy",
         "ValidatingAdmissionPolicyBinding",
+        "MutatingAdmissionPolicy",
+        "MutatingAdmissionPolicyBinding",
         "PriorityClass",
         "DeviceClass",
         "ServiceAccount",

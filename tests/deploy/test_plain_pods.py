@@ -1,0 +1,231 @@
+"""Pods that ask for a share get gate and resource; what is wrong with them is said by name."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+from uuid import uuid4
+
+import pytest
+import yaml
+
+from kubeshare.api.names import GATE, LABEL_ROLE, ROLE_POD, VGPU_RESOURCE
+from kubeshare.lab.control_plane import ApiServer
+from kubeshare.lab.errors import LabError
+
+pytestmark = pytest.mark.apiserver
+
+DEVICES = "system:serviceaccount:kubeshare-system:kubeshare-device-manager"
+SCHEDULER = "system:serviceaccount:kubeshare-system:kubeshare-scheduler"
+SHARE = {"kubeshare.nthu/request": "0.3", "kubeshare.nthu/memory": "4Gi"}
+PUBLISHED = {"kubeshare/gpu_request": "0.3", "kubeshare/gpu_limit": "1", "kubeshare/gpu_mem": "1Gi"}
+
+Raw = dict[str, Any]
+
+
+class Namespace:
+    """A namespace of a test, and pods that are made in it."""
+
+    def __init__(self, cluster: ApiServer, name: str) -> None:
+        self._cluster = cluster
+        self.name = name
+
+    def create(
+        self,
+        annotations: dict[str, str] | None = None,
+        labels: dict[str, str] | None = None,
+        *,
+        by: str = "",
+        **spec: Any,
+    ) -> Raw:
+        """Make a pod; what is refused raises LabError."""
+        metadata = {"generateName": "p-", "annotations": annotations or {}, "labels": labels or {}}
+        body = {"containers": [{"name": "main", "image": "x"}], **spec}
+        manifest = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": body}
+        arguments = ["create", "-n", self.name, "-f", "-", "-o", "json"]
+        made: Raw = json.loads(
+            self._cluster.kubectl(
+                *arguments, *([f"--as={by}"] if by else []), stdin=yaml.safe_dump(manifest)
+            )
+        )
+        return made
+
+    def patch(self, pod: Raw, *operations: Raw, by: str = "") -> Raw:
+        """Change a pod as somebody."""
+        name = pod["metadata"]["name"]
+        arguments = ["patch", "pod", name, "-n", self.name, "--type=json", "-o", "json", "-p"]
+        answer: Raw = json.loads(
+            self._cluster.kubectl(
+                *arguments, json.dumps(operations), *([f"--as={by}"] if by else [])
+            )
+        )
+        return answer
+
+
+@pytest.fixture
+def space(cluster: ApiServer) -> Iterator[Namespace]:
+    """A namespace in which our programs may do everything, so that policies alone refuse."""
+    name = f"test-{uuid4().hex[:8]}"
+    cluster.kubectl("create", "namespace", name)
+    users = [f"--user={DEVICES}", f"--user={SCHEDULER}"]
+    cluster.kubectl(
+        "create", "rolebinding", "all", "--clusterrole=cluster-admin", *users, "-n", name
+    )
+    yield Namespace(cluster, name)
+    cluster.kubectl("delete", "pods", "--all", "-n", name, "--grace-period=0", "--force")
+
+
+def gates(pod: Raw) -> list[str]:
+    return [gate["name"] for gate in pod["spec"].get("schedulingGates", [])]
+
+
+def sharing(pod: Raw, which: str = "containers") -> list[str]:
+    """The containers that ask for the resource, in limits and requests."""
+    found = []
+    for container in pod["spec"].get(which, []):
+        resources = container.get("resources", {})
+        limit = resources.get("limits", {}).get(VGPU_RESOURCE)
+        assert limit == resources.get("requests", {}).get(VGPU_RESOURCE)
+        if limit == "1":
+            found.append(container["name"])
+    return found
+
+
+@pytest.mark.parametrize(
+    ("annotations", "labels"),
+    [
+        (SHARE, {}),
+        ({"kubeshare.nthu/memory": "4Gi"}, {}),
+        (PUBLISHED, {"app": "train"}),
+        ({}, {"sharedgpu/gpu_limit": "0.5", "sharedgpu/gpu_request": "0.3"}),
+    ],
+)
+def test_a_pod_that_asks_is_gated_and_its_containers_share(
+    space: Namespace, annotations: dict[str, str], labels: dict[str, str]
+) -> None:
+    pod = space.create(annotations, labels)
+
+    assert gates(pod) == [GATE]
+    assert sharing(pod) == ["main"]
+    assert pod["metadata"]["labels"] == labels | {LABEL_ROLE: ROLE_POD}
+
+
+def test_resources_gates_and_containers_of_its_own_are_kept(space: Namespace) -> None:
+    containers = [
+        {"name": "bare", "image": "x"},
+        {"name": "full", "image": "x", "resources": {"limits": {"cpu": "1"}}},
+        {"name": "asking", "image": "x", "resources": {"requests": {"cpu": "1"}}},
+    ]
+    first = [{"name": "init", "image": "x"}]
+    pod = space.create(
+        SHARE, containers=containers, initContainers=first, schedulingGates=[{"name": "my/gate"}]
+    )
+
+    assert gates(pod) == ["my/gate", GATE]
+    assert sharing(pod) == ["bare", "full", "asking"]
+    assert sharing(pod, "initContainers") == []
+    assert pod["spec"]["containers"][1]["resources"]["limits"]["cpu"] == "1"
+    assert pod["spec"]["containers"][2]["resources"]["requests"]["cpu"] == "1"
+
+
+def test_an_annotation_says_which_containers_share(space: Namespace) -> None:
+    containers = [{"name": name, "image": "x"} for name in ("a", "b", "c")]
+    first = [{"name": "warm", "image": "x"}, {"name": "copy", "image": "x"}]
+    pod = space.create(
+        SHARE | {"kubeshare.nthu/containers": "a, c,warm"},
+        containers=containers,
+        initContainers=first,
+    )
+
+    assert sharing(pod) == ["a", "c"]
+    assert sharing(pod, "initContainers") == ["warm"]
+
+
+def test_containers_that_ask_themselves_are_those_that_share(space: Namespace) -> None:
+    asking = {"limits": {VGPU_RESOURCE: "1"}}
+    containers = [
+        {"name": "a", "image": "x", "resources": asking},
+        {"name": "b", "image": "x"},
+    ]
+    assert sharing(space.create(SHARE, containers=containers)) == ["a"]
+
+
+def test_a_pod_that_asks_for_nothing_is_left_as_it_is(space: Namespace) -> None:
+    plain = space.create({"note": "mine"}, {"app": "web"}, nodeName="n1")
+    none = space.create({}, {"sharedgpu/gpu_limit": "0"})
+
+    for pod in (plain, none):
+        assert not gates(pod)
+        assert not sharing(pod)
+        assert LABEL_ROLE not in pod["metadata"]["labels"]
+
+
+def test_a_pod_that_the_device_manager_makes_for_a_sharepod_is_left_as_it_is(
+    space: Namespace,
+) -> None:
+    container = {"name": "main", "image": "x", "resources": {"limits": {VGPU_RESOURCE: "1"}}}
+    pod = space.create(PUBLISHED, by=DEVICES, containers=[container])
+
+    assert not gates(pod)
+    assert sharing(pod) == ["main"]
+
+
+@pytest.mark.parametrize(
+    ("annotations", "labels", "words"),
+    [
+        (SHARE | {"kubeshare.nthu/request": "2"}, {}, r"kubeshare.nthu/request\]: must be a numb"),
+        (SHARE | {"kubeshare.nthu/limit": "x"}, {}, r"kubeshare.nthu/limit\]: must be a number"),
+        (SHARE | {"kubeshare.nthu/limit": "0.2"}, {}, r"request 0.3 is larger than the limit in"),
+        (SHARE | {"kubeshare.nthu/memory": "-1"}, {}, r"kubeshare.nthu/memory\]: must be bytes"),
+        (SHARE | {"kubeshare.nthu/count": "17"}, {}, r"kubeshare.nthu/count\]: must be a number"),
+        (SHARE | {"kubeshare.nthu/id": "A"}, {}, r"kubeshare.nthu/id\]: must be 1 to 50"),
+        (SHARE | {"kubeshare.nthu/model": "m" * 254}, {}, r"kubeshare.nthu/model\]: is longer"),
+        (SHARE | {"kubeshare.nthu/containers": "a"}, {}, "there is no container a"),
+        (SHARE | PUBLISHED, {}, r"kubeshare.nthu/memory\] and .*kubeshare/gpu_mem\] differ"),
+        ({"kubeshare/gpu_request": "0.3"}, {}, "kubeshare/gpu_limit, kubeshare/gpu_mem is missing"),
+        ({}, {"sharedgpu/gpu_mem": "1"}, r"sharedgpu/gpu_limit\]: is missing"),
+        ({}, {"sharedgpu/gpu_limit": "much"}, r"sharedgpu/gpu_limit\]: must be a number"),
+    ],
+)
+def test_a_bad_value_is_refused_by_name(
+    space: Namespace, annotations: dict[str, str], labels: dict[str, str], words: str
+) -> None:
+    with pytest.raises(LabError, match=words):
+        space.create(annotations, labels)
+
+
+def test_a_node_name_is_refused_with_what_to_do(space: Namespace) -> None:
+    with pytest.raises(LabError, match=r"spec.nodeName: .*give spec.nodeSelector"):
+        space.create(SHARE, nodeName="n1")
+
+
+def test_neither_gate_nor_resource_is_taken_without_a_share(space: Namespace) -> None:
+    container = {"name": "main", "image": "x", "resources": {"limits": {VGPU_RESOURCE: "1"}}}
+
+    with pytest.raises(LabError, match="says how much it needs"):
+        space.create(containers=[container])
+    with pytest.raises(LabError, match="says how much it needs"):
+        space.create(schedulingGates=[{"name": GATE}])
+
+
+def test_the_containers_share_one_part_whatever_they_ask_for(space: Namespace) -> None:
+    container = {"name": "main", "image": "x", "resources": {"limits": {VGPU_RESOURCE: "2"}}}
+    with pytest.raises(LabError, match=r"kubeshare\.nthu/count"):
+        space.create(SHARE, containers=[container])
+
+
+def test_only_the_scheduler_removes_the_gate(space: Namespace) -> None:
+    pod = space.create(SHARE)
+    remove = {"op": "remove", "path": "/spec/schedulingGates/0"}
+
+    with pytest.raises(LabError, match="only KubeShare's scheduler removes"):
+        space.patch(pod, remove)
+    assert not gates(space.patch(pod, remove, by=SCHEDULER))
+
+
+def test_a_waiting_pod_keeps_its_label_and_its_share(space: Namespace) -> None:
+    pod = space.create(SHARE)
+
+    with pytest.raises(LabError, match="is how KubeShare finds the pod"):
+        space.patch(pod, {"op": "remove", "path": "/metadata/labels"})
+    with pytest.raises(LabError, match="cannot be taken away"):
+        space.patch(pod, {"op": "remove", "path": "/metadata/annotations"})
