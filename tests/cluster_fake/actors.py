@@ -4,11 +4,12 @@ Level-based like the real ones: after each change all of them look at everything
 """
 
 import asyncio
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 from cluster_fake.machines import Machine
-from cluster_fake.pods import Raw, asks, bound, ended, going, holders, running
+from cluster_fake.pods import Raw, asks, bound, ended, gated, going, holders, run, tell
 from kube_fake import FakeApiServer
 from kubeshare.api.names import NAMESPACE, VGPU_RESOURCE, WHOLE_GPU_RESOURCE
 from kubeshare.api.v1 import GPUNODES, SHAREPODS, VGPUS
@@ -25,6 +26,7 @@ class Actors:
         given: uid of a pod that asks for a whole GPU -> the UUID of the one that it has.
         last_first: whether device plugins give the last of their free GPUs first.
         full: nodes that have no CPU for pods that share.
+        controllers: uid of a workload -> what makes one of its pods, and how many it wants.
         machines: the nodes on which the real agent runs, with a kubelet of their own.
         binds_whole: False while it finds none for pods of others.
     """
@@ -37,6 +39,7 @@ class Actors:
         self.given: dict[str, str] = {}
         self.last_first = False
         self.full: set[str] = set()
+        self.controllers: dict[str, tuple[Callable[[], object], int]] = {}
         self.machines: dict[str, Machine] = {}
         self.binds_whole = True
         self._wake = asyncio.Event()
@@ -53,9 +56,10 @@ class Actors:
         """Everybody does what is to be done now."""
         for pod in self.server.all(PODS):
             self._collect(pod)
+        self._replace()
         self._lose()
         for pod in self.server.all(PODS):
-            if not bound(pod) and not going(pod) and not ended(pod):
+            if not (bound(pod) or going(pod) or ended(pod) or gated(pod)):
                 self._schedule(pod)
         for pod in self.server.all(PODS):
             if bound(pod) and pod["spec"]["nodeName"] not in self.machines:
@@ -69,9 +73,19 @@ class Actors:
 
     def _collect(self, pod: Raw) -> None:
         for owner in pod["metadata"].get("ownerReferences", ()):
+            if owner["kind"] != SHAREPODS.kind:
+                continue
             sharepods = self.server.all(SHAREPODS)
             if owner["uid"] not in [each["metadata"]["uid"] for each in sharepods]:
                 self.delete(pod)
+
+    def _replace(self) -> None:
+        """As a ReplicaSet's controller: what is missing of its pods is made."""
+        for controller, (make, count) in self.controllers.items():
+            pods = [pod for pod in self.server.all(PODS) if controller in _owners(pod)]
+            alive = [pod for pod in pods if not going(pod) and not ended(pod)]
+            for _ in range(count - len(alive)):
+                make()
 
     def _lose(self) -> None:
         """As kube-controller-manager does with pods of a node that is no more."""
@@ -100,7 +114,7 @@ class Actors:
         if node is None:
             told = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
             told["message"] = words
-            self._update(pod, lambda obj: obj["status"].update(conditions=[told]))
+            self._update(pod, partial(_tell, told))
             return
         self._update(pod, partial(_bind, node))
 
@@ -136,7 +150,7 @@ class Actors:
         elif pod["status"]["phase"] == "Pending" and self._prepare(pod):
             if asks(pod, WHOLE_GPU_RESOURCE):
                 self._give(pod)
-            self._update(pod, lambda obj: obj["status"].update(running()))
+            self._update(pod, run)
 
     def _prepare(self, pod: Raw) -> bool:
         """No grant, no start: only a pod whose uid a holder names gets the GPU."""
@@ -195,8 +209,16 @@ class Actors:
 def _bind(node: str, pod: Raw) -> None:
     """Both in one write, as the API server does."""
     pod["spec"]["nodeName"] = node
-    pod["status"]["conditions"] = [{"type": "PodScheduled", "status": "True"}]
+    tell(pod, {"type": "PodScheduled", "status": "True"})
 
 
 def _set_status(update: Raw, obj: Raw) -> None:
     obj["status"].update(update)
+
+
+def _tell(condition: Raw, pod: Raw) -> None:
+    tell(pod, condition)
+
+
+def _owners(pod: Raw) -> list[str]:
+    return [owner["uid"] for owner in pod["metadata"].get("ownerReferences", ())]

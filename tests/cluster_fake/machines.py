@@ -11,7 +11,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Self, TypeVar, cast
 
-from cluster_fake.pods import Raw, asks, ended, going, running
+from cluster_fake.pods import Raw, asks, ended, going, run
 from kube_fake import FakeApiServer
 from kubeshare.api.names import DRA_DRIVER, VGPU_RESOURCE, WHOLE_GPU_RESOURCE
 from kubeshare.api.v1 import GPUDevice, GPUNodeSpec
@@ -148,7 +148,7 @@ class Machine:
             if not free:
                 return
             self._given[_place(pod)] = free[0]
-        self._tell(pod, running())
+        self._change(pod, run)
 
     def _begin(self, pod: Raw) -> None:
         uid = pod["metadata"]["uid"]
@@ -164,7 +164,7 @@ class Machine:
             asked = await self._call(lambda agent: agent.prepare(claim))
         if asked and self._goes_on(pod):
             self.containers.add(uid)
-            self._tell(pod, running())
+            self._change(pod, run)
             await self._until_over(pod)
             gone = self._present(pod) is None
             await asyncio.sleep(self.forced if gone else self.stopping)
@@ -228,8 +228,8 @@ class Machine:
         present = self._present(pod)
         return present is not None and not going(present) and not ended(present)
 
-    def _tell(self, pod: Raw, status: Raw) -> None:
-        self._server.change(PODS, *_place(pod)[::-1], lambda obj: obj["status"].update(status))
+    def _change(self, pod: Raw, mutate: Callable[[Raw], object]) -> None:
+        self._server.change(PODS, *_place(pod)[::-1], mutate)
 
 
 class TokenDaemon:

@@ -27,10 +27,21 @@ def ended(pod: Raw) -> bool:
     return pod["status"]["phase"] in ENDED
 
 
-def running() -> Raw:
-    """The status of a pod whose containers run."""
-    ready = [{"type": "PodScheduled", "status": "True"}, {"type": "Ready", "status": "True"}]
-    return {"phase": "Running", "conditions": ready, "podIP": POD_IP, "startTime": STARTED}
+def gated(pod: Raw) -> bool:
+    return bool(pod["spec"].get("schedulingGates"))
+
+
+def tell(pod: Raw, *conditions: Raw) -> None:
+    """Set conditions; those of other types stay."""
+    told = {each["type"]: each for each in pod["status"].get("conditions", [])}
+    told |= {each["type"]: each for each in conditions}
+    pod["status"]["conditions"] = list(told.values())
+
+
+def run(pod: Raw) -> None:
+    """Say in the status that its containers run."""
+    tell(pod, {"type": "PodScheduled", "status": "True"}, {"type": "Ready", "status": "True"})
+    pod["status"] |= {"phase": "Running", "podIP": POD_IP, "startTime": STARTED}
 
 
 def holders(vgpu: Raw) -> list[Raw]:

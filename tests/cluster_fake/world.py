@@ -17,7 +17,15 @@ from cluster_fake.actors import Actors
 from cluster_fake.machines import InlineExecutor, Machine
 from cluster_fake.pods import asks, ended, holders
 from kube_fake import FakeApiServer, Rights, run_virtual, until
-from kubeshare.api.names import NAMESPACE, WHOLE_GPU_RESOURCE
+from kubeshare.api.names import (
+    CONDITION_POD_SCHEDULED,
+    GATE,
+    LABEL_ROLE,
+    NAMESPACE,
+    ROLE_POD,
+    VGPU_RESOURCE,
+    WHOLE_GPU_RESOURCE,
+)
 from kubeshare.api.reasons import Reason
 from kubeshare.api.v1 import GPUNODES, SHAREPODS, VGPUS
 from kubeshare.core.policies import policy
@@ -146,6 +154,53 @@ class World:
         metadata = {"name": name, "namespace": "default"}
         pod = {"metadata": metadata, "spec": {"containers": [container], **spec}}
         self.server.seed(PODS, pod | {"status": {"phase": "Pending"}})
+
+    def plain(self, name: str, request: str = "0.3", **more: Any) -> Raw:
+        """Make a pod that asks for a share itself, as the API server's policy leaves it.
+
+        ``annotations``, ``spec`` and ``owner``, the uid of its controller, where given.
+        """
+        asked = {"kubeshare.nthu/request": request, "kubeshare.nthu/memory": "1Gi"}
+        self._born += 1
+        metadata: Raw = {
+            "name": name,
+            "namespace": "default",
+            "annotations": asked | more.pop("annotations", {}),
+            "labels": {LABEL_ROLE: ROLE_POD} | more.pop("labels", {}),
+            "creationTimestamp": f"2026-01-01T00:00:{self._born % 60:02}Z",
+        }
+        if owner := more.pop("owner", ""):
+            controller = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "r"}
+            metadata["ownerReferences"] = [{**controller, "uid": owner, "controller": True}]
+        resources = {"limits": {VGPU_RESOURCE: "1"}}
+        container = {"name": "main", "image": "train:1", "resources": resources}
+        spec = {"containers": [container], "schedulingGates": [{"name": GATE}]}
+        pod = {"metadata": metadata, "spec": spec | more.pop("spec", {})}
+        return self.server.seed(PODS, pod | {"status": {"phase": "Pending"}})
+
+    def replicas(self, name: str, count: int, request: str = "0.3") -> None:
+        """Have a controller that keeps so many plain pods; 0 has it deleted with its pods."""
+        if not count:
+            del self.actors.controllers[name]
+            for pod in self.plain_pods():
+                self.actors.delete(pod)
+            return
+
+        def make() -> None:
+            self.plain(f"{name}-{self._born}", request, owner=name)
+
+        self.actors.controllers[name] = (make, count)
+        self.actors.look()
+
+    def plain_pods(self) -> list[Raw]:
+        """The pods that ask for a share themselves."""
+        return self.server.all(PODS, "default", labels=f"{LABEL_ROLE}={ROLE_POD}")
+
+    def pod_condition(self, name: str) -> Raw:
+        """What Sched says of a plain pod; empty where it has said nothing."""
+        pod = self.pod(name)
+        told = pod["status"].get("conditions", []) if pod else []
+        return next((each for each in told if each["type"] == CONDITION_POD_SCHEDULED), {})
 
     def delete(self, name: str) -> None:
         self.server.remove(SHAREPODS, name, "default")

@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "conditions.md").read_text()
 CODE = "".join(
     path.read_text()
-    for folder in ("scheduler", "devices")
+    for folder in ("scheduler", "devices", "api")
     for path in sorted((ROOT / "src" / "kubeshare" / folder).glob("*.py"))
 )
 

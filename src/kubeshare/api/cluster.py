@@ -5,6 +5,8 @@ from typing import Final
 from msgspec import Struct, field
 
 from kubeshare.api.names import (
+    ANNOTATION_GPUIDS,
+    GATE,
     LABEL_ROLE,
     LABEL_VGPU,
     NAMESPACE,
@@ -25,11 +27,18 @@ class ResourceNeeds(Struct, frozen=True):
     requests: dict[str, str | int] = {}
 
 
-class Container(Struct, frozen=True):
-    """One container of a pod's spec."""
+class Container(Struct, frozen=True, rename="camel"):
+    """One container of a pod's spec; only init containers may restart ``Always``."""
 
     name: str
     resources: ResourceNeeds = field(default_factory=ResourceNeeds)
+    restart_policy: str = ""
+
+
+class SchedulingGate(Struct, frozen=True):
+    """What keeps kube-scheduler from looking at a pod."""
+
+    name: str
 
 
 class PodSpec(Struct, frozen=True, kw_only=True, rename="camel"):
@@ -38,6 +47,8 @@ class PodSpec(Struct, frozen=True, kw_only=True, rename="camel"):
     node_name: str = ""
     containers: tuple[Container, ...] = ()
     init_containers: tuple[Container, ...] = ()
+    overhead: dict[str, str | int] = {}
+    scheduling_gates: tuple[SchedulingGate, ...] = ()
 
 
 class Waiting(Struct, frozen=True):
@@ -98,6 +109,17 @@ class Pod(Struct, frozen=True, kw_only=True):
         # Init containers run one after the other, before the others: they reuse their GPUs.
         first = max(map(_gpus, self.spec.init_containers), default=0)
         return max(first, sum(map(_gpus, self.spec.containers)))
+
+    @property
+    def gated(self) -> bool:
+        """It waits for Sched to give it a part of a GPU."""
+        return any(gate.name == GATE for gate in self.spec.scheduling_gates)
+
+    @property
+    def gpuids(self) -> tuple[str, ...]:
+        """The vGPUs that Sched has noted on it; only where it holds parts of them is that so."""
+        noted = self.metadata.annotations.get(ANNOTATION_GPUIDS, "")
+        return tuple(noted.split(",")) if noted else ()
 
     @property
     def ours(self) -> bool:

@@ -134,6 +134,15 @@ def parse_gpus(value: object, field: str) -> int:
     return _nearest(amount * MICROS)
 
 
+def parse_amount(value: object, field: str) -> Fraction:
+    """Read any Quantity exactly: ``250m`` cores, ``4Gi`` of memory.
+
+    Raises:
+        InvalidValueError: not such a number, or negative.
+    """
+    return _parse(value, field)[0]
+
+
 def parse_count(value: object, field: str) -> int:
     """Read a whole number of things, such as an extended resource's Quantity: ``8``, ``"1k"``.
 

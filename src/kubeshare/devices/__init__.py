@@ -15,6 +15,9 @@ The life of a SharePod once it has a GPUID and a node, in the order of ``sharepo
 * ``pod``: the pod, as soon as the GPU is there; its uid into the holder, once bound.
 * ``mirror``: what became of all that, in the SharePod's status.
 
+``plain_pods`` is the life of a pod that shares a GPU without a SharePod: it has been made
+and decided about by others, so that all is left is to tell its node, or to give it up.
+
 Who ran on a GPU is taken off it by its node, which alone knows when the containers
 have stopped. While that node exists, this program removes only holders whose pod was
 never bound.

@@ -1,6 +1,6 @@
 """The device manager's events: what happened, and what to do about it."""
 
-from kubeshare.api.cluster import NODES, Node
+from kubeshare.api.cluster import NODES, PODS, Node, Pod
 from kubeshare.api.names import LABEL_POOL
 from kubeshare.api.reasons import Reason
 from kubeshare.api.v1 import SHAREPODS, VGPU, VGPUS, Holder, SetAside, SharePod
@@ -35,6 +35,21 @@ class Events:
         )
         regarding = reference(SHAREPODS, sharepod)
         self._recorder.emit(regarding, Reason.NODE_FULL, "Undoing", note, type=WARNING)
+
+    def keeps_its_part(self, pod: Pod, words: str) -> None:
+        """A pod of its own has a part of a GPU on a node that has no room for it."""
+        note = (
+            f"{words}; it keeps its part of vGPU {', '.join(pod.gpuids)} and waits for room on "
+            "that node: delete it, and make it again, to have it scheduled elsewhere"
+        )
+        self._recorder.emit(
+            reference(PODS, pod), Reason.UNSCHEDULABLE, "Allocating", note, type=WARNING
+        )
+
+    def made_again(self, pod: Pod, words: str) -> None:
+        """A pod with a controller has nowhere to go."""
+        note = f"{words}; it is deleted so that its controller makes another"
+        self._recorder.emit(reference(PODS, pod), Reason.NODE_FULL, "Undoing", note, type=WARNING)
 
     def activated(self, vgpu: VGPU) -> None:
         """The node has said which GPU the placeholder was given."""

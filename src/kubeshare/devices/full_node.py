@@ -26,7 +26,7 @@ from kubeshare.api import set_aside, sharepods
 from kubeshare.api.cluster import PODS, Pod
 from kubeshare.api.configuration import Configured
 from kubeshare.api.inventory import Inventory
-from kubeshare.api.reasons import Reason
+from kubeshare.api.pods import unschedulable
 from kubeshare.api.v1 import SharePod
 from kubeshare.devices.events import Events
 from kubeshare.devices.metrics import Metrics
@@ -113,7 +113,7 @@ class FullNodes:
     def _patience(self, sharepod: SharePod, pod: Pod) -> float | None:
         """Seconds that its pod may still wait for room; None where that is no matter of ours."""
         key = sharepod.metadata.key
-        if not sharepod.spec.gpu.attempt or not _unschedulable(pod):
+        if not sharepod.spec.gpu.attempt or not unschedulable(pod):
             self._since.pop(key, None)
             if pod.spec.node_name:
                 self._moving.pop(key, None)
@@ -170,17 +170,3 @@ class _Move(Struct, frozen=True):
 
     of: tuple[str, str]
     message: str
-
-
-def _unschedulable(pod: Pod) -> bool:
-    """kube-scheduler has found no room for it, and is not making any by preemption."""
-    told = pod.condition("PodScheduled")
-    return (
-        not pod.spec.node_name
-        and not pod.terminal
-        and pod.metadata.deletion_timestamp is None
-        and not pod.status.nominated_node_name
-        and told is not None
-        and told.status == "False"
-        and told.reason == Reason.UNSCHEDULABLE
-    )

@@ -11,6 +11,7 @@ import asyncio
 from collections import Counter
 from typing import Any, Final
 
+from kubeshare.api.affinity import on_node
 from kubeshare.api.cluster import PODS, Pod
 from kubeshare.api.inventory import Inventory
 from kubeshare.api.names import (
@@ -24,7 +25,6 @@ from kubeshare.api.names import (
     placeholder_name,
 )
 from kubeshare.api.v1 import VGPU
-from kubeshare.devices.affinity import on_node
 from kubeshare.devices.events import Events
 from kubeshare.devices.metrics import Metrics
 from kubeshare.kube.api import Api

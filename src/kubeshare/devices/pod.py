@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from kubeshare.api import holders
+from kubeshare.api.affinity import on_node
 from kubeshare.api.cluster import PODS, Pod
 from kubeshare.api.inventory import Inventory
 from kubeshare.api.names import (
@@ -26,7 +27,6 @@ from kubeshare.api.names import (
 )
 from kubeshare.api.pool import Change, holder_of
 from kubeshare.api.v1 import VGPU
-from kubeshare.devices.affinity import on_node
 from kubeshare.devices.metrics import Metrics
 from kubeshare.dialects.containers import KINDS, sharing
 from kubeshare.kube.api import Api

@@ -21,6 +21,7 @@ from kubeshare.devices.metrics import Metrics
 from kubeshare.devices.mirror import Mirror
 from kubeshare.devices.node_pool import NodePools
 from kubeshare.devices.placeholder import Placeholders
+from kubeshare.devices.plain_pods import PlainPodLife
 from kubeshare.devices.pod import Pods
 from kubeshare.devices.pools import PoolLife
 from kubeshare.devices.release import Release
@@ -117,6 +118,7 @@ def devices_program(  # noqa: PLR0913 - what it is told
     )
     pools = NodePools(inventory, placeholders, IdleTimes(inventory.pool))
     _add_pools(program, api, watched, pools=pools, events=events, metrics=metrics)
+    of_pods = PlainPodLife(api, inventory, Pods(api, inventory, metrics), events, metrics)
     wakes = _Wakes(asked.store, inventory.pool, waiting)
     vgpu_controller: Controller[Key] = Controller("vgpus", of_vgpus.reconcile)
     vgpu_controller.watch(watched.vgpus, own_key)
@@ -129,7 +131,11 @@ def devices_program(  # noqa: PLR0913 - what it is told
     sharepod_controller.watch(watched.pods, wakes.sharepods_of_pod)
     sharepod_controller.watch(watched.gpunodes, wakes.all_waiting)
     sharepod_controller.watch(watched.nodes, wakes.all_waiting)
+    pod_controller: Controller[Key] = Controller("pods", of_pods.reconcile)
+    pod_controller.watch(watched.pods, wakes.plain_pod)
+    pod_controller.watch(watched.vgpus, wakes.pods_of_vgpu)
     program.add_controller(vgpu_controller)
+    program.add_controller(pod_controller)
     program.add_controller(sharepod_controller)
     return program
 
@@ -220,8 +226,23 @@ class _Wakes:
         return self._waiting.oldest_first()
 
     def vgpus_of_pod(self, pod: cluster.Pod) -> Iterable[Key]:
+        """The one that it names, and those of which it has a part as a plain pod."""
         gpuid = pod.metadata.labels.get(LABEL_VGPU)
-        return [Key("", gpuid)] if gpuid else []
+        held = self._pool.held_by(pod.metadata.uid)
+        names = {vgpu.metadata.name for vgpu in held} | ({gpuid} if gpuid else set())
+        return [Key("", name) for name in sorted(names)]
+
+    def plain_pod(self, pod: cluster.Pod) -> Iterable[Key]:
+        """Its own key, if it has a part of a GPU itself rather than through a SharePod."""
+        return [pod.metadata.key] if self._pool.held_by(pod.metadata.uid) else []
+
+    def pods_of_vgpu(self, vgpu: VGPU) -> Iterable[Key]:
+        """Those that may have a part of it and wait for their node to be told."""
+        return [
+            Key(holder.namespace, holder.name)
+            for holder in vgpu.status.holders
+            if not holder.pod_uid
+        ]
 
     def vgpus_of_node(self, node: cluster.Node) -> Iterable[Key]:
         return [Key("", vgpu.metadata.name) for vgpu in self._pool.on_node(node.metadata.name)]

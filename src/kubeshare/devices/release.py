@@ -7,7 +7,7 @@ remove, when the containers have stopped.
 """
 
 from kubeshare.api import sharepods
-from kubeshare.api.cluster import Pod
+from kubeshare.api.cluster import PODS, Pod
 from kubeshare.api.inventory import Inventory
 from kubeshare.api.v1 import SHAREPODS, VGPU, Holder
 from kubeshare.devices.metrics import Metrics
@@ -56,16 +56,27 @@ class Release:
         pod = self._inventory.pod(key)
         if self._wanted(self._asked.by_key(key), gpuid, holder, pod):
             return False
+        if await self._is_wanted_by_pod(key, gpuid, holder):
+            return False
         try:
             live = await self._api.get(SHAREPODS, holder.name, holder.namespace)
         except NotFoundError:
             live = None
         return not self._wanted(live, gpuid, holder, pod)
 
-    @staticmethod
-    def _wanted(raw: Raw | None, gpuid: str, holder: Holder, pod: Pod | None) -> bool:
+    async def _is_wanted_by_pod(self, key: Key, gpuid: str, holder: Holder) -> bool:
+        """The API server has the plain pod whose demand it is, and that asks for this part."""
+        try:
+            pod = await self._api.get(PODS, key.name, key.namespace)
+        except NotFoundError:
+            return False
+        return self._asks(pod, gpuid, holder)
+
+    def _wanted(self, raw: Raw | None, gpuid: str, holder: Holder, pod: Pod | None) -> bool:
         """The SharePod still asks for this part, or its pod may still be bound."""
         if pod is not None and not pod.terminal and _owner(pod) == holder.demand:
+            return True
+        if pod is not None and self._asks(pod, gpuid, holder):
             return True
         if raw is None:
             return False
@@ -75,6 +86,19 @@ class Release:
             return False
         # While it is undecided, Sched has taken the part and is about to say so.
         return not sharepods.decided(sharepod) or gpuid in sharepods.gpuids(sharepod)
+
+    def _asks(self, pod: Pod, gpuid: str, holder: Holder) -> bool:
+        """It is the plain pod whose demand this is, and asks for this part."""
+        if pod.metadata.uid != holder.demand or pod.terminal:
+            return False
+        vgpu = self._pool.get(gpuid)
+        if pod.spec.node_name:
+            here = vgpu is not None and vgpu.spec.node_name == pod.spec.node_name
+            return here and gpuid in pod.gpuids
+        if pod.metadata.deletion_timestamp is not None:
+            return False
+        # While it is gated, Sched has taken the part and is about to say so.
+        return pod.gated or gpuid in pod.gpuids
 
 
 def _owner(pod: Pod) -> str:

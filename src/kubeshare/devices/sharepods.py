@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from kubeshare.api import sharepods
 from kubeshare.api.cluster import Pod
+from kubeshare.api.coming import hindrance
 from kubeshare.api.inventory import Inventory
 from kubeshare.api.ledger import DELETING
 from kubeshare.api.names import CONDITION_READY
@@ -157,8 +158,9 @@ class SharePodLife:
             if holder is not None and holder.pod_uid:
                 words = f"the node has not released its former pod from vGPU {vgpu.metadata.name}"
                 return report.waits(Reason.RELEASING, words, passing=True)
-            if vgpu.status.phase not in _HAS_GPU:
-                return self._creating(vgpu)
+            coming = hindrance(vgpu, self._placeholders.of(vgpu.metadata.name))
+            if coming is not None:
+                return report.waits(coming.reason, coming.message, passing=coming.passing)
         lost = self._lost(gpuids)
         return report.waits(Reason.GPU_LOST, lost) if lost else None
 
@@ -191,24 +193,6 @@ class SharePodLife:
             raise
         return None if pod is None else report.of_pod(pod, vgpus)
 
-    def _creating(self, vgpu: VGPU) -> Report:
-        gpuid, node = vgpu.metadata.name, vgpu.spec.node_name
-        if vgpu.status.phase == DELETING:
-            return report.waits(Reason.RELEASING, f"vGPU {gpuid} is being given back", passing=True)
-        pod = self._placeholders.of(gpuid)
-        words = f"vGPU {gpuid} on node {node} is being made"
-        if pod is None:
-            return report.waits(Reason.CREATING, words, passing=True)
-        if pod.terminal:
-            return report.waits(Reason.PLACEHOLDER_FAILED, f"{words}: {pod.status.message}")
-        bound = pod.condition("PodScheduled")
-        if bound is not None and bound.status == "False":
-            return report.waits(
-                Reason.GPU_NOT_FREE, f"{words}: kube-scheduler says: {bound.message}"
-            )
-        words = f"{words}: node agent of {node} has not named the GPU of pod {pod.metadata.name}"
-        return report.waits(Reason.CREATING, words, passing=True)
-
     def _pod_of(self, sharepod: SharePod) -> Pod | None:
         pod = self._inventory.pod(sharepod.metadata.key)
         return pod if pod is not None and owned_by(pod, sharepod.metadata.uid) else None
@@ -240,8 +224,6 @@ class SharePodLife:
             if condition.status == "False" and condition.reason not in _NO_WARNING:
                 self._events.waits(sharepod, condition.reason, condition.message)
 
-
-_HAS_GPU = ("Active", "Idle")
 
 _NO_WARNING = frozenset({Reason.RELEASED, Reason.POD_SUCCEEDED, Reason.POD_NOT_READY})
 

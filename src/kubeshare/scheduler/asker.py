@@ -1,7 +1,7 @@
 """Who asks for a part of a GPU: what the scheduler knows of an object of any kind.
 
 ``controller`` decides about askers and knows no kind of them. A kind is one module
-beside this one (``sharepods``) with two small classes:
+beside this one (``sharepods``, ``pods``) with two small classes:
 
 * an :class:`Asker`: one object as it was read, with what it asks for, where it may go,
   and how it is told what was decided;
@@ -15,8 +15,10 @@ uid is the object's own, and its holder has the object's namespace and name.
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, Self
 
+from kubeshare.api.coming import Hindrance
+from kubeshare.api.eligibility import Eligible
 from kubeshare.api.reasons import Reason
-from kubeshare.api.v1 import SetAside
+from kubeshare.api.v1 import VGPU, SetAside
 from kubeshare.core.demand import Demand
 from kubeshare.dialects.standing import Standing
 from kubeshare.kube.events import ObjectReference
@@ -86,6 +88,15 @@ class Asker(Protocol):
         """Nodes that could not take its pod, and are not chosen for it for a while."""
         ...
 
+    @property
+    def postponed(self) -> str:
+        """What of somebody else's comes before a decision about it; ``""`` for nothing."""
+        ...
+
+    def within(self, where: Eligible) -> Eligible:
+        """Of the nodes that take pods like its own those that have room for it."""
+        ...
+
     def demand(self) -> Demand | None:
         """What it asks for; None when that is nothing of a GPU.
 
@@ -100,6 +111,10 @@ class Asker(Protocol):
         Raises:
             InvalidValueError: a value is not acceptable.
         """
+        ...
+
+    def awaits(self, vgpus: Sequence[VGPU]) -> Hindrance | None:
+        """Why it is not told yet that it has parts of these; None when it can be told."""
         ...
 
     async def refresh(self) -> Self | None:

@@ -4,20 +4,28 @@ Whoever is cut off between taking a part of a GPU and telling the asker finds th
 part again, and goes on from there if it is still right.
 """
 
+import asyncio
 from collections.abc import Callable, Sequence
+from typing import Final
 
+from kubeshare.api.coming import Hindrance
 from kubeshare.api.pool import Pool, StaleDecisionError, holder_of
 from kubeshare.api.reasons import Reason
 from kubeshare.api.v1 import VGPU
 from kubeshare.api.waiting import Waiting
 from kubeshare.core.demand import Demand
 from kubeshare.core.explain import Change
+from kubeshare.kube.controller import RequeueAfter
 from kubeshare.kube.errors import InvalidError
 from kubeshare.scheduler.asker import Asker, AskerKey
 from kubeshare.scheduler.events import Events
 from kubeshare.scheduler.metrics import Metrics
+from kubeshare.scheduler.places import Places
 
 RELEASING = "its former pod has not been released by the node yet"
+
+PATIENCE: Final = 5.0
+"""Seconds that what is normally over in a moment may last before it is told."""
 
 
 class CarryOut:
@@ -25,33 +33,50 @@ class CarryOut:
 
     Args:
         pool: the vGPUs.
+        places: the nodes that askers may go to.
         waiting: where those are noted for which nothing fits.
         events: tells people.
         metrics: counts.
     """
 
     def __init__(
-        self, pool: Pool, waiting: Waiting[AskerKey], events: Events, metrics: Metrics
+        self,
+        pool: Pool,
+        places: Places,
+        waiting: Waiting[AskerKey],
+        events: Events,
+        metrics: Metrics,
     ) -> None:
         self._pool = pool
+        self._places = places
+        self._hindered_since: dict[AskerKey, float] = {}  # loop time
         self._waiting = waiting
         self._events = events
         self._metrics = metrics
 
-    async def take_up(self, asker: Asker, demand: Demand, held: Sequence[VGPU]) -> None:
+    def forget(self, key: AskerKey) -> None:
+        """The asker is gone."""
+        self._hindered_since.pop(key, None)
+
+    async def take_up(
+        self, asker: Asker, demand: Demand, held: Sequence[VGPU]
+    ) -> RequeueAfter | None:
         """Go on where an earlier run of this program was cut off, if that is still right.
+
+        Returns:
+            when to look again, if it cannot be told yet.
 
         Raises:
             StaleDecisionError: it is not, and the part has been given back.
             ConflictError: the asker has changed meanwhile.
         """
-        if still_right(held, demand):
+        if still_right(held, demand) and self._still_takes_it(asker, held[0].spec.node_name):
             ids = [vgpu.metadata.name for vgpu in held]
-            await self.bind(asker, demand, held[0].spec.node_name, ids)
-        elif await self.releases(asker, demand):
-            await self.wait(asker, Reason.RELEASING, RELEASING)
-        else:
+            return await self.bind(asker, demand, held[0].spec.node_name, ids)
+        if not await self.releases(asker, demand):
             raise StaleDecisionError(f"{demand.name} asks for something else now")
+        await self.wait(asker, Reason.RELEASING, RELEASING)
+        return None
 
     async def releases(self, asker: Asker, demand: Demand) -> bool:
         """Give back what is held and not right; whether that is the node's to do."""
@@ -62,8 +87,8 @@ class CarryOut:
 
     async def bind(
         self, asker: Asker, demand: Demand, node: str, devices: Sequence[str], *, new: bool = False
-    ) -> None:
-        """Tell an asker of the parts that are held for it.
+    ) -> RequeueAfter | None:
+        """Tell an asker of the parts that are held for it, as soon as it can be told.
 
         Args:
             asker: who is told.
@@ -72,20 +97,43 @@ class CarryOut:
             devices: the ids of the GPUs.
             new: whether they were made for it.
 
+        Returns:
+            when to look again, if it cannot be told yet.
+
         Raises:
             ConflictError: the asker has changed meanwhile.
             NotFoundError: it is gone.
         """
         gpuids = sorted(devices)
+        hindrance = asker.awaits(self._pool.held_by(demand.uid))
+        if hindrance is not None:
+            return await self._hold(asker, hindrance)
+        self.forget(asker.key)
         try:
             told = await asker.bind(node, gpuids)
         except InvalidError as error:
             for gpuid in gpuids:
                 await self._pool.give_back(gpuid, demand.uid)
             await self.refuse(asker, f"the {asker.key.kind} is refused", error.message)
-            return
+            return None
         self._events.bound(told, node, gpuids, new=new)
         await told.confirm()
+        return None
+
+    async def _hold(self, asker: Asker, hindrance: Hindrance) -> RequeueAfter | None:
+        """It has its parts, and they are not there yet."""
+        self._waiting.add(asker.key, asker.created)
+        if hindrance.passing:
+            now = asyncio.get_running_loop().time()
+            left = self._hindered_since.setdefault(asker.key, now) + PATIENCE - now
+            if left > 0:
+                return RequeueAfter(left)
+        await self.tell(asker, hindrance.reason, hindrance.message)
+        return None
+
+    def _still_takes_it(self, asker: Asker, node: str) -> bool:
+        """The node has not become one that the asker may not go to meanwhile."""
+        return node in self._places.of(asker).nodes
 
     async def wait(
         self,

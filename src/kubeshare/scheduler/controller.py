@@ -72,6 +72,7 @@ class Scheduler:
             self._waiting.discard(key)
             asker = self._kinds[key.kind].get(key.key)
             if asker is None:
+                self._carry_out.forget(key)
                 return None
             try:
                 return await self._once(asker)
@@ -97,6 +98,9 @@ class Scheduler:
         return None
 
     async def _undecided(self, asker: Asker, demand: Demand) -> RequeueAfter | None:
+        if asker.postponed:
+            await asker.tell(Reason.POSTPONED, asker.postponed)
+            return None
         gang = asker.standing().gang
         await self._pool.settle()
         if gang is not None:
@@ -105,8 +109,7 @@ class Scheduler:
                 return together.again
         held = self._pool.held_by(demand.uid)
         if held:
-            await self._carry_out.take_up(asker, demand, held)
-            return None
+            return await self._carry_out.take_up(asker, demand, held)
         return await self._decide(asker, demand)
 
     async def _decide(self, asker: Asker, demand: Demand) -> RequeueAfter | None:
@@ -126,7 +129,6 @@ class Scheduler:
             )
             return self._places.again([asker])
         await self._pool.take(demand, decision, demand.attempt + 1)
-        await self._carry_out.bind(
+        return await self._carry_out.bind(
             asker, demand, decision.node, decision.devices, new=decision.created
         )
-        return None

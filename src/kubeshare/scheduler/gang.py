@@ -23,7 +23,7 @@ from kubeshare.core.gang import Answer, place_gang
 from kubeshare.core.ledger import Ledger
 from kubeshare.core.policies import Policy
 from kubeshare.dialects.standing import MIN_AVAILABLE, PRIORITY, Gang
-from kubeshare.kube.controller import RequeueAfter
+from kubeshare.kube.controller import RequeueAfter, soonest
 from kubeshare.kube.errors import ConflictError, NotFoundError
 from kubeshare.scheduler.asker import Asker, Kind
 from kubeshare.scheduler.carry_out import CarryOut, still_right
@@ -151,7 +151,7 @@ class Gangs:
             Member(asker, demand, self._pool.held_by(asker.uid))
             for kind in self._kinds.values()
             for asker in kind.in_gang(namespace, gang.name)
-            if not asker.leaving and (demand := _demand(asker)) is not None
+            if not (asker.leaving or asker.postponed) and (demand := _demand(asker)) is not None
         ]
         found.sort(key=lambda member: (member.asker.created, member.asker.key))
         agreed = [member for member in found if _says(member.asker) == _says(found[0].asker)]
@@ -185,19 +185,21 @@ class Gangs:
     async def _complete(self, asker: Asker, members: Members) -> Together | None:
         """Tell all members whose parts are held."""
         told = False
+        again: RequeueAfter | None = None
         failed: ConflictError | NotFoundError | None = None
         for member in members.waiting:
             if not member.ready:
                 continue
             told |= member.asker.uid == asker.uid
             try:
-                await self._carry_out.take_up(member.asker, member.demand, member.held)
+                look = await self._carry_out.take_up(member.asker, member.demand, member.held)
+                again = soonest(again, look)
             except (ConflictError, NotFoundError) as error:
                 await self._carry_out.read_again(member.asker)
                 failed = error
         if failed is not None:
             raise failed
-        return Together() if told else None
+        return Together(again) if told else None
 
     async def _wait(self, members: Members, reason: Reason, words: str) -> Together:
         """Have a gang wait: what it has taken is given back, and all are told."""

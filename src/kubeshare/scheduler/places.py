@@ -22,9 +22,9 @@ class Places:
         self._wall_clock = wall_clock
 
     def of(self, asker: Asker) -> Eligible:
-        """The nodes that take the pod of an asker and are not set aside for it."""
+        """The nodes that take the pod of an asker, and are not set aside for it."""
         aside = set_aside.active(asker.set_aside, self._wall_clock())
-        return without(self._eligibility.of(asker.pod_spec), aside)
+        return without(asker.within(self._eligibility.of(asker.pod_spec)), aside)
 
     def again(self, askers: Iterable[Asker]) -> RequeueAfter | None:
         """When the first node ceases to be set aside for one of these, if any is."""

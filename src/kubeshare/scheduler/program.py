@@ -2,12 +2,14 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
+from functools import partial
 from typing import Final
 
 from kubeshare.api import cluster
 from kubeshare.api.eligibility import Eligibility
 from kubeshare.api.latest import Latest
-from kubeshare.api.names import MANAGER_SCHEDULER, NAMESPACE
+from kubeshare.api.names import LABEL_ROLE, MANAGER_SCHEDULER, NAMESPACE, ROLE_POD
+from kubeshare.api.v1 import GPUNode
 from kubeshare.api.waiting import Waiting
 from kubeshare.api.watched import watch
 from kubeshare.core.policies import Policy
@@ -16,10 +18,12 @@ from kubeshare.kube.clock import utc_now
 from kubeshare.kube.controller import Controller
 from kubeshare.kube.events import EventRecorder
 from kubeshare.kube.lease import LeaseElector
+from kubeshare.kube.reflector import Reflector
+from kubeshare.kube.resources import PODS, Raw
 from kubeshare.kube.runtime import Program
-from kubeshare.kube.store import Change
+from kubeshare.kube.store import DELETED, Change, Store
 from kubeshare.kube.workqueue import WorkQueue
-from kubeshare.scheduler import sharepods
+from kubeshare.scheduler import pods, sharepods
 from kubeshare.scheduler.asker import AskerKey, Kind
 from kubeshare.scheduler.carry_out import CarryOut
 from kubeshare.scheduler.controller import Scheduler
@@ -27,7 +31,9 @@ from kubeshare.scheduler.events import Events
 from kubeshare.scheduler.gang import Gangs
 from kubeshare.scheduler.metrics import Metrics
 from kubeshare.scheduler.places import Places
+from kubeshare.scheduler.pods import GatedPods
 from kubeshare.scheduler.queue import by_priority, concerns_its_gang, mates
+from kubeshare.scheduler.room import Rooms
 from kubeshare.scheduler.sharepods import SharePods
 from kubeshare.scheduler.status import Status
 
@@ -62,11 +68,23 @@ def scheduler_program(  # noqa: PLR0913 - what it is told
     watched = watch(program, api, MANAGER_SCHEDULER, recorder, built)
     status = Status(api, wall_clock)
     of_sharepods = SharePods(api, Latest(watched.sharepods), status)
+    gated: Reflector[Raw] = program.add_reflector(
+        Reflector(api, PODS, labels=f"{LABEL_ROLE}={ROLE_POD}", fields="spec.nodeName=")
+    )
+    of_pods = GatedPods(
+        api,
+        Latest(gated),
+        status,
+        bound=watched.pods.store,
+        inventory=watched.inventory,
+        rooms=Rooms(watched.nodes, watched.pods, watched.inventory),
+        models=partial(_models, watched.gpunodes.store),
+    )
     waiting: Waiting[AskerKey] = Waiting()
-    kinds: Mapping[str, Kind] = {sharepods.KIND: of_sharepods}
+    kinds: Mapping[str, Kind] = {sharepods.KIND: of_sharepods, pods.KIND: of_pods}
     metrics = Metrics(program.registry, waiting)
     places = Places(Eligibility(watched.nodes), wall_clock)
-    carry_out = CarryOut(watched.inventory.pool, waiting, Events(recorder), metrics)
+    carry_out = CarryOut(watched.inventory.pool, places, waiting, Events(recorder), metrics)
     scheduler = Scheduler(
         policy=policy,
         inventory=watched.inventory,
@@ -93,10 +111,13 @@ def scheduler_program(  # noqa: PLR0913 - what it is told
     )
     controller.watch(watched.sharepods, of_sharepods.keys)
     controller.watch(watched.sharepods, mates(kinds), when=concerns_its_gang)
+    controller.watch(gated, of_pods.keys)
+    controller.watch(gated, mates(kinds), when=concerns_its_gang)
     controller.watch(watched.vgpus, all_waiting)
     controller.watch(watched.gpunodes, all_waiting)
     controller.watch(watched.nodes, all_waiting, when=_node_differs)
     controller.watch(watched.pods, all_waiting, when=_concerns_whole_gpus)
+    controller.watch(watched.pods, of_pods.short_of_room, when=_makes_room)
     program.add_controller(controller)
     return program
 
@@ -113,3 +134,14 @@ def _node_differs(change: Change[cluster.Node]) -> bool:
 
 def _concerns_whole_gpus(change: Change[cluster.Pod]) -> bool:
     return change.object.whole_gpus > 0
+
+
+def _makes_room(change: Change[cluster.Pod]) -> bool:
+    """A pod that took room of a node has ended or is gone."""
+    pod = change.object
+    return bool(pod.spec.node_name) and (pod.terminal or change.type == DELETED)
+
+
+def _models(gpunodes: Store[GPUNode]) -> set[str]:
+    found = gpunodes.snapshot().values()
+    return {device.model for node in found for device in node.spec.devices}

@@ -10,10 +10,12 @@ from functools import cached_property
 from typing import Any, Final
 
 from kubeshare.api import sharepods
+from kubeshare.api.coming import Hindrance
+from kubeshare.api.eligibility import Eligible
 from kubeshare.api.latest import Latest
 from kubeshare.api.names import CONDITION_SCHEDULED, MANAGER_SCHEDULER
 from kubeshare.api.reasons import Reason
-from kubeshare.api.v1 import SHAREPODS, SetAside, SharePod
+from kubeshare.api.v1 import SHAREPODS, VGPU, SetAside, SharePod
 from kubeshare.core.demand import Demand
 from kubeshare.core.errors import InvalidValueError
 from kubeshare.dialects.sharepod import demand_of
@@ -114,11 +116,23 @@ class _AskingSharePod:
     def set_aside(self) -> Sequence[SetAside]:
         return self.seen.spec.gpu.set_aside
 
+    @property
+    def postponed(self) -> str:
+        return ""
+
+    def within(self, where: Eligible) -> Eligible:
+        # Whether its pod has room is kube-scheduler's to say: the device manager can undo it.
+        return where
+
     def demand(self) -> Demand | None:
         return demand_of(self.raw)
 
     def standing(self) -> Standing:
         return standing_of(self.raw)
+
+    def awaits(self, vgpus: Sequence[VGPU]) -> Hindrance | None:  # noqa: ARG002
+        # The device manager makes its pod when they are there.
+        return None
 
     async def refresh(self) -> "_AskingSharePod | None":
         metadata = self.seen.metadata

@@ -1,0 +1,51 @@
+"""Why a vGPU that somebody has a part of is not there yet."""
+
+from typing import Final
+
+from msgspec import Struct
+
+from kubeshare.api.cluster import Pod
+from kubeshare.api.ledger import DELETING
+from kubeshare.api.reasons import Reason
+from kubeshare.api.v1 import VGPU
+
+_HAS_GPU: Final = ("Active", "Idle")
+
+
+class Hindrance(Struct, frozen=True):
+    """What keeps an asker from its GPU.
+
+    Attributes:
+        reason: in a word.
+        message: a sentence for people.
+        passing: it is normally over in a moment, and worth telling only when it is not.
+    """
+
+    reason: Reason
+    message: str
+    passing: bool = False
+
+
+def hindrance(vgpu: VGPU, placeholder: Pod | None) -> Hindrance | None:
+    """What a vGPU waits for; None when it is there.
+
+    Args:
+        vgpu: whose GPU.
+        placeholder: the pod that is to keep the GPU for it, if there is one.
+    """
+    gpuid, node = vgpu.metadata.name, vgpu.spec.node_name
+    if vgpu.status.phase in _HAS_GPU:
+        return None
+    if vgpu.status.phase == DELETING:
+        return Hindrance(Reason.RELEASING, f"vGPU {gpuid} is being given back", passing=True)
+    words = f"vGPU {gpuid} on node {node} is being made"
+    if placeholder is None:
+        return Hindrance(Reason.CREATING, words, passing=True)
+    if placeholder.terminal:
+        return Hindrance(Reason.PLACEHOLDER_FAILED, f"{words}: {placeholder.status.message}")
+    bound = placeholder.condition("PodScheduled")
+    if bound is not None and bound.status == "False":
+        return Hindrance(Reason.GPU_NOT_FREE, f"{words}: kube-scheduler says: {bound.message}")
+    name = placeholder.metadata.name
+    words = f"{words}: node agent of {node} has not named the GPU of pod {name}"
+    return Hindrance(Reason.CREATING, words, passing=True)

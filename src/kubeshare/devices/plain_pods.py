@@ -1,0 +1,134 @@
+"""The life of a plain pod once its gate is gone: bound, or nowhere to go.
+
+Its uid is its demand's, so whether it shares a GPU is known from the holders alone, which
+nobody can forge. When kube-scheduler has bound it, its uid goes into its holders, and the
+node gives it the GPU.
+
+Where kube-scheduler finds no room for it after all, nothing that was decided can be taken
+back: its gate cannot be closed again. One that has a controller is deleted, in the very
+state in which it was seen, and its controller makes another, about which Sched decides
+anew; each time that this happens to the same controller its next pod is let wait longer.
+One of its own keeps its part and waits for room on its node, and is told so.
+"""
+
+import asyncio
+from typing import Final
+
+from msgspec import Struct
+
+from kubeshare.api.cluster import PODS, Pod
+from kubeshare.api.inventory import Inventory
+from kubeshare.api.pods import unschedulable
+from kubeshare.devices.events import Events
+from kubeshare.devices.metrics import Metrics
+from kubeshare.devices.pod import Pods
+from kubeshare.kube.api import Api
+from kubeshare.kube.controller import RequeueAfter
+from kubeshare.kube.errors import NotFoundError
+from kubeshare.kube.meta import Key
+
+PATIENCE: Final = 10.0
+"""Seconds that kube-scheduler gets the first time; doubles with each pod of a controller."""
+LONGEST: Final = 600.0
+CALM: Final = 3600.0
+"""Seconds after which what has happened to a controller's pods is forgotten."""
+REMEMBERED: Final = 1024
+"""Controllers of which that is known; the one that was first goes first."""
+
+
+class PlainPodLife:
+    """Brings a plain pod one step on.
+
+    Args:
+        api: where pods are.
+        inventory: the vGPUs and pods.
+        pods: tells nodes which pod is theirs.
+        events: tells people.
+        metrics: counts.
+    """
+
+    def __init__(
+        self, api: Api, inventory: Inventory, pods: Pods, events: Events, metrics: Metrics
+    ) -> None:
+        self._api = api
+        self._inventory = inventory
+        self._pool = inventory.pool
+        self._pods = pods
+        self._events = events
+        self._metrics = metrics
+        self._since: dict[Key, tuple[str, float]] = {}  # pod -> its uid, unschedulable since
+        self._deleted: dict[str, _Deleted] = {}  # uid of a controller
+
+    async def reconcile(self, key: Key) -> RequeueAfter | None:
+        """Look at one pod."""
+        pod = self._inventory.pod(key)
+        held = self._pool.held_by(pod.metadata.uid) if pod is not None else []
+        if pod is None or pod.terminal or pod.gated or not held:
+            self._since.pop(key, None)
+            return None
+        if pod.spec.node_name:
+            self._since.pop(key, None)
+            here = [
+                vgpu.metadata.name for vgpu in held if vgpu.spec.node_name == pod.spec.node_name
+            ]
+            named = [gpuid for gpuid in here if gpuid in pod.gpuids]
+            await self._pods.name_to_node(pod, pod.metadata.uid, named)
+            return None
+        if not unschedulable(pod):
+            self._since.pop(key, None)
+            return None
+        return await self._unschedulable(key, pod)
+
+    async def _unschedulable(self, key: Key, pod: Pod) -> RequeueAfter | None:
+        now = asyncio.get_running_loop().time()
+        uid, since = self._since.get(key, ("", now))
+        if uid != pod.metadata.uid:
+            since = now
+        self._since[key] = (pod.metadata.uid, since)
+        controller = pod.metadata.controller
+        times = self._times(controller.uid, now) if controller else 0
+        left = since + min(LONGEST, PATIENCE * 2.0 ** min(times, 16)) - now
+        if left > 0:
+            return RequeueAfter(left)
+        told = pod.condition("PodScheduled")
+        words = f"kube-scheduler says: {told.message if told else 'no reason given'}"
+        if controller is None:
+            self._events.keeps_its_part(pod, words)
+            return None
+        self._events.made_again(pod, words)
+        await self._delete(pod)
+        self._note(controller.uid, _Deleted(times + 1, now))
+        return None
+
+    async def _delete(self, pod: Pod) -> None:
+        """Delete it as it was seen: once it is bound, its state is another."""
+        metadata = pod.metadata
+        try:
+            await self._api.delete(
+                PODS,
+                metadata.name,
+                metadata.namespace,
+                uid=metadata.uid,
+                resource_version=metadata.resource_version,
+            )
+        except NotFoundError:
+            self._inventory.gone(pod)
+            return
+        self._metrics.moved.inc()
+
+    def _times(self, controller: str, now: float) -> int:
+        known = self._deleted.get(controller)
+        return known.times if known is not None and known.at + CALM > now else 0
+
+    def _note(self, controller: str, deleted: "_Deleted") -> None:
+        self._deleted.pop(controller, None)
+        self._deleted[controller] = deleted
+        if len(self._deleted) > REMEMBERED:
+            del self._deleted[next(iter(self._deleted))]
+
+
+class _Deleted(Struct, frozen=True):
+    """How many pods of a controller were deleted, and when the last one was (loop time)."""
+
+    times: int
+    at: float

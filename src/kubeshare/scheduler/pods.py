@@ -1,0 +1,270 @@
+"""Plain pods ask: gated until their part of a GPU is there, then told in one write.
+
+While a pod is gated its affinity can be tightened, and everything may be decided again;
+once the gate is gone nothing can. So the gate goes last: when the parts are reserved and
+their vGPUs are there. The condition is written before that, since afterwards the pod is
+kube-scheduler's, and whoever is killed in between finds it gated and goes on.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Final
+
+import msgspec
+
+from kubeshare.api import pods
+from kubeshare.api.affinity import on_node
+from kubeshare.api.cluster import Pod
+from kubeshare.api.coming import Hindrance, hindrance
+from kubeshare.api.eligibility import Eligible
+from kubeshare.api.inventory import Inventory
+from kubeshare.api.latest import Latest
+from kubeshare.api.names import (
+    ANNOTATION_GPUIDS,
+    ANNOTATION_NODE,
+    CONDITION_POD_SCHEDULED,
+    GATE,
+    LABEL_ROLE,
+    LABEL_VGPU,
+    MANAGER_SCHEDULER,
+    NAMESPACE,
+    ROLE_POD,
+    placeholder_name,
+)
+from kubeshare.api.reasons import Reason
+from kubeshare.api.v1 import VGPU, SetAside
+from kubeshare.core.demand import Demand
+from kubeshare.core.errors import InvalidValueError
+from kubeshare.dialects.pod import PREFIX, demand_of
+from kubeshare.dialects.standing import Standing, gang_named, standing_of
+from kubeshare.kube.api import Api
+from kubeshare.kube.errors import NotFoundError
+from kubeshare.kube.events import ObjectReference, reference
+from kubeshare.kube.meta import Condition, Key
+from kubeshare.kube.resources import PODS, Raw
+from kubeshare.kube.store import Store
+from kubeshare.scheduler.asker import AskerKey
+from kubeshare.scheduler.queue import GANG, gang_index, gang_key
+from kubeshare.scheduler.room import Rooms
+from kubeshare.scheduler.status import Status
+
+KIND: Final = PODS.kind
+
+
+class GatedPods:
+    """The plain pods that are not bound yet.
+
+    Args:
+        api: where they are.
+        known: those that there are; told what is written.
+        status: writes their condition.
+        bound: all pods: those of a gang that are bound count for it.
+        inventory: the vGPUs and their placeholders.
+        rooms: what nodes have left.
+        models: the names of the cluster's GPU models.
+    """
+
+    def __init__(  # noqa: PLR0913 - its parts
+        self,
+        api: Api,
+        known: Latest[Raw],
+        status: Status,
+        *,
+        bound: Store[Pod],
+        inventory: Inventory,
+        rooms: Rooms,
+        models: Callable[[], Iterable[str]],
+    ) -> None:
+        self.api = api
+        self.known = known
+        self.status = status
+        self.inventory = inventory
+        self.rooms = rooms
+        self.models = models
+        self.cramped: set[AskerKey] = set()
+        self._bound = bound
+        known.add_index(GANG, gang_index)
+        bound.add_index(GANG, _gang_of_bound)
+
+    def get(self, key: Key) -> "_AskingPod | None":
+        """The pod of that name, as last seen or written."""
+        raw = self.known.get(key)
+        if raw is None:
+            self.cramped.discard(AskerKey(KIND, key))
+            return None
+        return _AskingPod(self, raw)
+
+    def in_gang(self, namespace: str, name: str) -> Iterable["_AskingPod"]:
+        """The plain pods that name a gang, bound ones too."""
+        key = gang_key(namespace, name)
+        for raw in self.known.by_index(GANG, key):
+            yield _AskingPod(self, raw)
+        for pod in self._bound.by_index(GANG, key):
+            yield _AskingPod(self, msgspec.to_builtins(pod))
+
+    def short_of_room(self, _: object) -> Iterable[AskerKey]:
+        """Those for which some node had no room when they were last looked at."""
+        return tuple(self.cramped)
+
+    @staticmethod
+    def keys(raw: Raw) -> list[AskerKey]:
+        """The key of a pod that was seen."""
+        metadata = raw["metadata"]
+        return [AskerKey(KIND, Key(metadata["namespace"], metadata["name"]))]
+
+
+@dataclass(frozen=True)
+class _AskingPod:
+    """One plain pod as it was read (see :class:`kubeshare.scheduler.asker.Asker`)."""
+
+    kind: GatedPods
+    raw: Raw
+
+    @cached_property
+    def seen(self) -> Pod:
+        """The narrow struct of it."""
+        return pods.view(self.raw)
+
+    @property
+    def key(self) -> AskerKey:
+        return AskerKey(KIND, self.seen.metadata.key)
+
+    @property
+    def uid(self) -> str:
+        return self.seen.metadata.uid
+
+    @property
+    def created(self) -> str:
+        return self.seen.metadata.creation_timestamp or ""
+
+    @property
+    def reference(self) -> ObjectReference:
+        return reference(PODS, self.seen)
+
+    @property
+    def over(self) -> bool:
+        return self.leaving or self.seen.terminal
+
+    @property
+    def leaving(self) -> bool:
+        return self.seen.metadata.deletion_timestamp is not None
+
+    @property
+    def decided(self) -> bool:
+        return not self.seen.gated
+
+    @property
+    def gpuids(self) -> tuple[str, ...]:
+        return () if self.seen.gated else self.seen.gpuids
+
+    @property
+    def pod_spec(self) -> Mapping[str, Any]:
+        spec: Mapping[str, Any] = self.raw["spec"]
+        return spec
+
+    @property
+    def set_aside(self) -> Sequence[SetAside]:
+        return ()
+
+    @property
+    def postponed(self) -> str:
+        others = [gate.name for gate in self.seen.spec.scheduling_gates if gate.name != GATE]
+        return f"it waits behind {', '.join(others)}, which others remove" if others else ""
+
+    def within(self, where: Eligible) -> Eligible:
+        within = self.kind.rooms.within(where, self.seen)
+        if within.nodes == where.nodes:
+            self.kind.cramped.discard(self.key)
+        else:
+            self.kind.cramped.add(self.key)
+        return within
+
+    def demand(self) -> Demand | None:
+        asked = demand_of(self.raw, self.kind.models())
+        if asked is None and self.seen.gated:
+            words = "is missing: the pod waits for a part of a GPU and does not say how much"
+            raise InvalidValueError(PREFIX + "request", words)
+        return asked
+
+    def standing(self) -> Standing:
+        return standing_of(self.raw)
+
+    def awaits(self, vgpus: Sequence[VGPU]) -> Hindrance | None:
+        for vgpu in vgpus:
+            key = Key(NAMESPACE, placeholder_name(vgpu.metadata.name))
+            if found := hindrance(vgpu, self.kind.inventory.pod(key)):
+                return found
+        return None
+
+    async def refresh(self) -> "_AskingPod | None":
+        metadata = self.seen.metadata
+        try:
+            live = await self.kind.api.get(PODS, metadata.name, metadata.namespace)
+        except NotFoundError:
+            self.kind.known.forget(metadata.key)
+            return None
+        self.kind.known.put(live)
+        now = _AskingPod(self.kind, live)
+        return now if now.uid == self.uid else None
+
+    async def bind(self, node: str, gpuids: Sequence[str]) -> "_AskingPod":
+        place = f"vGPU {', '.join(gpuids)} on node {node}"
+        told = await self._condition("True", Reason.BOUND, place) or self
+        metadata = told.seen.metadata
+        answer = await self.kind.api.json_patch(
+            PODS,
+            metadata.name,
+            _decision(told.raw, told.seen, node, gpuids),
+            metadata.namespace,
+            field_manager=MANAGER_SCHEDULER,
+        )
+        self.kind.known.put(answer)
+        return _AskingPod(self.kind, answer)
+
+    async def confirm(self) -> None:
+        """Nothing: the condition was written while the pod was still gated."""
+
+    async def tell(self, reason: Reason, message: str) -> bool:
+        return await self._condition("False", reason, message) is not None
+
+    async def _condition(self, status: str, reason: Reason, message: str) -> "_AskingPod | None":
+        condition = Condition(
+            type=CONDITION_POD_SCHEDULED, status=status, reason=reason, message=message
+        )
+        answer = await self.kind.status.write(
+            PODS, self.seen.metadata, self.seen.status.conditions, condition
+        )
+        if answer is None:
+            return None
+        self.kind.known.put(answer)
+        return _AskingPod(self.kind, answer)
+
+
+def _decision(raw: Raw, seen: Pod, node: str, gpuids: Sequence[str]) -> list[dict[str, Any]]:
+    """The one write that ends the wait, of a pod in the very state that was read."""
+    metadata: Mapping[str, Any] = raw["metadata"]
+    annotations = dict(metadata.get("annotations") or {})
+    annotations |= {ANNOTATION_GPUIDS: ",".join(gpuids), ANNOTATION_NODE: node}
+    labels = {**(metadata.get("labels") or {}), LABEL_VGPU: gpuids[0]}
+    gate = [each.name for each in seen.spec.scheduling_gates].index(GATE)
+    return [
+        {"op": "test", "path": "/metadata/resourceVersion", "value": metadata["resourceVersion"]},
+        {"op": "add", "path": "/metadata/annotations", "value": annotations},
+        {"op": "add", "path": "/metadata/labels", "value": labels},
+        {
+            "op": "add",
+            "path": "/spec/affinity",
+            "value": on_node(raw["spec"].get("affinity") or {}, node),
+        },
+        {"op": "remove", "path": f"/spec/schedulingGates/{gate}"},
+    ]
+
+
+def _gang_of_bound(pod: Pod) -> list[str]:
+    """The gang of a plain pod that is bound and runs, for an index."""
+    metadata = pod.metadata
+    if metadata.labels.get(LABEL_ROLE) != ROLE_POD or not pod.spec.node_name or pod.terminal:
+        return []
+    name = gang_named({"metadata": {"labels": metadata.labels}})
+    return [gang_key(metadata.namespace, name)] if name else []

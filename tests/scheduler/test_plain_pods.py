@@ -1,0 +1,189 @@
+"""Plain pods: gated until they have their part of a GPU, then told in one write."""
+
+from typing import Any
+
+from cluster_fake import World, story
+from kube_fake import Fault
+from kubeshare.api.v1 import VGPUS
+from kubeshare.kube.resources import NODES, PODS
+
+Raw = dict[str, Any]
+
+
+def the_pod(world: World, name: str = "a") -> Raw:
+    pod = world.pod(name)
+    assert pod is not None, f"there is no pod {name}"
+    return pod
+
+
+def gates(world: World, name: str = "a") -> list[str]:
+    return [gate["name"] for gate in the_pod(world, name)["spec"].get("schedulingGates", [])]
+
+
+def reason(world: World, name: str = "a") -> str:
+    return str(world.pod_condition(name).get("reason", ""))
+
+
+@story(n1=1)
+async def test_a_pod_gets_its_part_is_let_go_and_runs(world: World) -> None:
+    world.plain("a")
+    world.start()
+    await world.until(lambda: world.running("a"))
+    pod = the_pod(world)
+    (gpuid,) = world.vgpus()
+    assert not gates(world)
+    assert pod["metadata"]["annotations"]["kubeshare.nthu/gpuids"] == gpuid
+    assert pod["metadata"]["annotations"]["kubeshare.nthu/node"] == "n1"
+    assert pod["metadata"]["labels"]["kubeshare.nthu/vgpu"] == gpuid
+    assert reason(world) == "Bound"
+    [holder] = world.vgpu(gpuid)["status"]["holders"]
+    assert holder["demand"] == holder["podUid"] == pod["metadata"]["uid"]
+    await world.until(lambda: world.events("a"))
+    assert f"Bound: vGPU {gpuid} on node n1" in world.events("a")
+
+
+@story(n1=1)
+async def test_the_gate_stays_until_the_gpu_is_there(world: World) -> None:
+    world.native_pod("native")
+    world.actors.node_agents = False
+    world.start()
+    await world.until(lambda: world.running("native"))
+    world.plain("a")
+    await world.until(lambda: reason(world) == "NoRoom")
+    world.server.remove(PODS, "native", "default")
+    await world.until(lambda: reason(world) == "Creating")
+    assert gates(world)
+    world.actors.node_agents = True
+    world.actors.look()
+    await world.until(lambda: world.running("a"))
+
+
+@story(n1=1)
+async def test_a_pod_for_which_nothing_fits_waits_with_the_reason_and_comes_next(
+    world: World,
+) -> None:
+    world.start()
+    world.plain("a", "0.7")
+    await world.until(lambda: world.running("a"))
+    world.plain("b", "0.7")
+    await world.until(lambda: reason(world, "b") == "NoRoom")
+    assert "compute 0.3 left, 0.7 asked" in world.pod_condition("b")["message"]
+    world.actors.delete(the_pod(world))
+    await world.until(lambda: world.running("b"))
+    assert reason(world, "b") == "Bound"
+
+
+@story(n1=1)
+async def test_a_pod_and_a_sharepod_of_the_same_name_each_get_their_part(world: World) -> None:
+    world.start("scheduler")
+    world.plain("a")
+    world.share("a")
+    await world.until(lambda: world.condition("a", "Scheduled"))
+    await world.until(lambda: sorted(world.vgpus().values()) == [["a", "a"]])
+
+
+@story(n1=1)
+async def test_what_its_author_required_of_nodes_is_kept_and_tightened(world: World) -> None:
+    term = {"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "Exists"}]}
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
+    world.plain("a", spec={"affinity": {"nodeAffinity": required, "podAffinity": {"mine": 1}}})
+    world.start()
+    await world.until(lambda: world.running("a"))
+    affinity = the_pod(world)["spec"]["affinity"]
+    assert affinity["podAffinity"] == {"mine": 1}
+    here = {"key": "metadata.name", "operator": "In", "values": ["n1"]}
+    terms = affinity["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    assert terms == {"nodeSelectorTerms": [{**term, "matchFields": [here]}]}
+
+
+@story(n1=1)
+async def test_a_bad_value_is_told_by_the_name_of_its_annotation(world: World) -> None:
+    world.start("scheduler")
+    world.plain("a", "7")
+    await world.until(lambda: world.events("a"))
+    assert reason(world) == "Invalid"
+    assert world.pod_condition("a")["message"].startswith("kubeshare.nthu/request: ")
+    assert "Correct it and apply the Pod again" in world.events("a")[0]
+
+
+@story(n1=1)
+async def test_a_pod_behind_somebody_elses_gate_takes_nothing_until_that_is_gone(
+    world: World,
+) -> None:
+    world.start()
+    mine = [{"name": "kueue.x-k8s.io/admission"}, {"name": "kubeshare.nthu/gpu"}]
+    world.plain("a", spec={"schedulingGates": mine})
+    await world.until(lambda: reason(world) == "Postponed")
+    assert "kueue.x-k8s.io/admission" in world.pod_condition("a")["message"]
+    assert not world.vgpus()
+    world.server.change(PODS, "a", "default", lambda pod: pod["spec"]["schedulingGates"].pop(0))
+    await world.until(lambda: world.running("a"))
+
+
+def container(cpu: str) -> Raw:
+    limits = {"kubeshare.nthu/vgpu": "1", "cpu": cpu}
+    return {"name": "main", "image": "train:1", "resources": {"limits": limits}}
+
+
+def offer(world: World, node: str, **amounts: str) -> None:
+    world.server.change(NODES, node, "", lambda obj: obj["status"]["allocatable"].update(amounts))
+
+
+@story(n1=1, n2=2)
+async def test_a_node_without_room_for_its_cpu_is_passed_over(world: World) -> None:
+    offer(world, "n1", cpu="1", pods="9")
+    offer(world, "n2", cpu="4", pods="9")
+    world.start()
+    world.plain("a", spec={"containers": [container("2")]})
+    await world.until(lambda: world.running("a"))
+    assert the_pod(world)["spec"]["nodeName"] == "n2"
+
+
+@story(n1=1)
+async def test_two_pods_are_not_let_go_together_where_there_is_room_for_one(world: World) -> None:
+    offer(world, "n1", cpu="3")
+    world.start()
+    world.plain("a", spec={"containers": [container("2")]})
+    world.plain("b", spec={"containers": [container("2")]})
+    await world.until(lambda: world.running("a"))
+    await world.until(lambda: reason(world, "b") == "NoRoom")
+    assert "n1: cpu 0.99 left, 2 asked" in world.pod_condition("b")["message"]
+    assert gates(world, "b")
+    world.end("a")
+    await world.until(lambda: world.running("b"))
+
+
+@story(n1=1, n2=1)
+async def test_a_node_that_is_cordoned_before_the_gpu_is_there_is_given_up(world: World) -> None:
+    world.actors.node_agents = False
+    world.start()
+    world.plain("a")
+    await world.until(lambda: list(world.vgpus().values()) == [["a"]])
+    (gpuid,) = world.vgpus()
+    node = world.vgpu(gpuid)["spec"]["nodeName"]
+    world.server.change(NODES, node, "", lambda obj: obj["spec"].update(unschedulable=True))
+
+    def elsewhere() -> bool:
+        return [vgpu["spec"]["nodeName"] for vgpu in world.server.all(VGPUS)] == [
+            {"n1": "n2", "n2": "n1"}[node]
+        ]
+
+    await world.until(elsewhere)
+    world.actors.node_agents = True
+    world.actors.look()
+    await world.until(lambda: world.running("a"))
+
+
+@story(n1=1)
+async def test_who_changed_the_pod_meanwhile_is_not_overwritten(world: World) -> None:
+    world.start()
+
+    def annotate() -> None:
+        world.server.change(
+            PODS, "a", "default", lambda pod: pod["metadata"]["annotations"].update(note="mine")
+        )
+
+    world.server.inject(Fault.meanwhile(annotate), verb="patch", resource="pods")
+    world.plain("a")
+    await world.until(lambda: world.running("a"))
+    assert the_pod(world)["metadata"]["annotations"]["note"] == "mine"
