@@ -3,8 +3,8 @@
 import asyncio
 
 from cluster_fake import World, expect_pending, expect_scheduled, story
+from kubeshare.api.affinity import on_node
 from kubeshare.api.v1 import VGPUS
-from kubeshare.devices.affinity import on_node
 from kubeshare.devices.placeholder import TRIES
 from kubeshare.kube.resources import PODS
 
