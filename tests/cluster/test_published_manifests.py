@@ -70,3 +70,14 @@ def test_the_readmes_sample_with_a_gpuid_is_made_where_it_says(stage: Stage, spa
     place = space.ready("sharepod-gpuid")
 
     assert (place.gpuid, place.node) == ("abcde", A_NODE)
+
+
+def test_names_may_be_long(stage: Stage, space: Space) -> None:
+    """Theirs broke on 48 bytes of namespace and name together."""
+    name = "n" * 120
+    space.share(name, {"request": "0.5"}, ("burn", "--seconds", "1"), restartPolicy="Never")
+
+    space.until_phase(name, "Succeeded", "Failed")
+
+    assert space.phase(name) == "Succeeded"
+    assert "kernels" in space.log(name)

@@ -204,6 +204,21 @@ def test_a_node_that_takes_no_pods_is_passed_over(spec: Raw, why: str) -> None:
     in_world(story)
 
 
+def test_a_tainted_node_does_not_keep_a_sharepod_from_another_one() -> None:
+    async def story(world: World) -> None:
+        world.add_node("n1", 1, taints=[{"key": "gpu", "effect": "NoSchedule"}])
+        world.add_node("n2", 2)
+        world.start("scheduler")
+        for name in ("a", "b", "c"):
+            world.share(name, "0.6")
+        await world.until(lambda: world.condition("c", "Scheduled"))
+        for name in ("a", "b"):
+            expect_scheduled(world, name).on_node("n2")
+        expect_pending(world, "c")
+
+    in_world(story)
+
+
 def test_a_toleration_opens_a_tainted_node() -> None:
     async def story(world: World) -> None:
         world.add_node("n1", 1, taints=[{"key": "gpu", "value": "yes", "effect": "NoSchedule"}])
