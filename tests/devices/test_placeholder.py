@@ -2,7 +2,7 @@
 
 import asyncio
 
-from cluster_fake import World, expect_pending, expect_scheduled, story
+from cluster_fake import World, expect_scheduled, story
 from kubeshare.api.affinity import on_node
 from kubeshare.api.v1 import VGPUS
 from kubeshare.devices.placeholder import TRIES
@@ -36,26 +36,6 @@ async def test_a_placeholder_that_fails_is_made_again_a_bounded_number_of_times(
     await world.quiet(600)
     fail()
     assert len(failed) == TRIES
-
-
-@story(n1=1)
-async def test_a_placeholder_that_is_lost_fences_the_vgpu_and_tells_the_owners(
-    world: World,
-) -> None:
-    world.start()
-    world.share("a")
-    await world.until(lambda: world.ready("a"))
-    [placeholder] = world.placeholders()
-    world.server.remove(PODS, placeholder, "kubeshare-system")
-    await world.until(lambda: world.condition("a", "Allocated")["reason"] == "GPULost")
-    [gpuid] = world.vgpus()
-    await world.until(lambda: any("PlaceholderLost" in each for each in world.events(gpuid)))
-    assert not world.placeholders(), "another one could be given another GPU"
-    world.share("b")
-    await world.until(lambda: world.condition("b", "Scheduled"))
-    expect_pending(world, "b")
-    world.delete("a")
-    await world.until(lambda: world.running("b"))
 
 
 @story(n1=1)

@@ -17,6 +17,7 @@ CODE = "".join(
     for folder in ("scheduler", "devices", "api")
     for path in sorted((ROOT / "src" / "kubeshare" / folder).glob("*.py"))
 )
+CONDITIONS = ["Scheduled", "Allocated", "Degraded", "Ready"]
 
 
 def listed(condition: str) -> list[str]:
@@ -26,11 +27,11 @@ def listed(condition: str) -> list[str]:
 
 
 def test_the_page_lists_all_reasons_and_no_other() -> None:
-    found = {*listed("Scheduled"), *listed("Allocated"), *listed("Ready")}
+    found = {reason for condition in CONDITIONS for reason in listed(condition)}
     assert found == set(Reason)
 
 
-@pytest.mark.parametrize("condition", ["Scheduled", "Allocated", "Ready"])
+@pytest.mark.parametrize("condition", CONDITIONS)
 def test_no_reason_is_listed_twice_for_one_condition(condition: str) -> None:
     assert len(listed(condition)) == len(set(listed(condition)))
 

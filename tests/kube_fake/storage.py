@@ -5,13 +5,18 @@ import random
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
 from kube_fake.copying import clone
 from kube_fake.patches import Path
 from kube_fake.selectors import matches
+from kubeshare.kube.conditions import timestamp
 
 Raw = dict[str, Any]
+
+BEGINNING = datetime(2026, 1, 1, tzinfo=UTC)
+"""The wall clock's time when a loop's virtual time is 0."""
 
 STATUSLESS = {"events", "leases", "configmaps", "secrets", "serviceaccounts", "deviceclasses"}
 
@@ -106,7 +111,7 @@ class Storage:
         metadata |= {"name": place.name, "uid": metadata.get("uid") or self.uid()}
         if place.namespace:
             metadata["namespace"] = place.namespace
-        metadata.setdefault("creationTimestamp", "2026-01-01T00:00:00Z")
+        metadata.setdefault("creationTimestamp", _now())
         metadata.setdefault("generation", 1)
         return self._write(place, None, obj)
 
@@ -154,3 +159,12 @@ class Storage:
 def _wish(obj: Raw) -> Raw:
     """What counts for ``generation``: all but metadata and status."""
     return {name: value for name, value in obj.items() if name not in {"metadata", "status"}}
+
+
+def _now() -> str:
+    """The virtual time; the beginning where none passes."""
+    try:
+        passed = asyncio.get_running_loop().time()
+    except RuntimeError:
+        passed = 0.0
+    return timestamp(BEGINNING + timedelta(seconds=passed))

@@ -7,6 +7,7 @@ from msgspec import Struct, field
 from kubeshare.api.names import (
     ANNOTATION_GPUIDS,
     GATE,
+    LABEL_DRIVER_UPGRADE,
     LABEL_ROLE,
     LABEL_VGPU,
     NAMESPACE,
@@ -150,6 +151,14 @@ class Pod(Struct, frozen=True, kw_only=True):
         return next((found for found in self.status.conditions if found.type == kind), None)
 
 
+_NO_UPGRADE: Final = frozenset({"", "unknown", "upgrade-required", "upgrade-done"})
+"""States of a node of which NVIDIA's operator wants nothing (yet, any more)."""
+_EMPTIED: Final = frozenset(
+    {"pod-deletion-required", "drain-required", "node-maintenance-required", "pod-restart-required"}
+)
+"""States in which it waits until nobody uses the driver."""
+
+
 class Taint(Struct, frozen=True):
     """What keeps pods that do not tolerate it off a node."""
 
@@ -185,6 +194,27 @@ class Node(Struct, frozen=True, kw_only=True):
         return any(
             each.type == "Ready" and each.status == "True" for each in self.status.conditions
         )
+
+    @property
+    def driver_upgrade(self) -> str:
+        """The step of an upgrade of its GPU driver that is going on; ``""`` where none is."""
+        step = self.metadata.labels.get(LABEL_DRIVER_UPGRADE, "")
+        return "" if step in _NO_UPGRADE else step
+
+    @property
+    def takes_pods(self) -> bool:
+        """New pods that share its GPUs may come."""
+        return self.ready and not self.is_leaving
+
+    @property
+    def is_leaving(self) -> bool:
+        """No new pods come for now: what is idle on it is given back."""
+        return self.spec.unschedulable or bool(self.driver_upgrade)
+
+    @property
+    def is_emptied(self) -> bool:
+        """All who use its GPUs have to leave now."""
+        return self.driver_upgrade in _EMPTIED
 
     @property
     def whole_gpus(self) -> int:

@@ -104,10 +104,22 @@ def _facts(node: Node) -> tuple[object, ...]:
 
 
 def _refusal(node: Node, pod_spec: Mapping[str, Any]) -> str:
+    return _closed(node) or _unwanted(node, pod_spec)
+
+
+def _closed(node: Node) -> str:
+    """Why it takes no pods at all."""
     if not node.ready:
         return "not ready"
     if node.spec.unschedulable:
         return "cordoned"
+    if node.driver_upgrade:
+        return f"its GPU driver is being upgraded ({node.driver_upgrade})"
+    return ""
+
+
+def _unwanted(node: Node, pod_spec: Mapping[str, Any]) -> str:
+    """Why it does not take this pod."""
     selector = pod_spec.get("nodeSelector") or {}
     missing = [
         f"{key}={value}"

@@ -15,6 +15,8 @@ import msgspec
 
 from kubeshare.api.v1 import VGPU, Holder, Summary
 from kubeshare.core.units import format_memory, format_share
+from kubeshare.kube.conditions import to_raw
+from kubeshare.kube.meta import Condition
 
 Operation = dict[str, Any]
 
@@ -94,6 +96,16 @@ def set_pod_uid(vgpu: VGPU, demand: str, pod_uid: str, container: str = "") -> l
     index = _index(vgpu, demand, container)
     path = f"/status/holders/{index}/podUid"
     return [_guard(vgpu), {"op": "add", "path": path, "value": pod_uid}]
+
+
+def set_conditions(vgpu: VGPU, conditions: Sequence[Condition]) -> list[Operation]:
+    """Operations that set the conditions, if nobody has changed the object since it was read."""
+    status = msgspec.structs.replace(vgpu.status, conditions=tuple(conditions))
+    written = msgspec.to_builtins(status) | {"conditions": to_raw(conditions)}
+    if not vgpu.status.holders:
+        return [_guard(vgpu), {"op": "add", "path": "/status", "value": written}]
+    value = written["conditions"]
+    return [_guard(vgpu), {"op": "add", "path": "/status/conditions", "value": value}]
 
 
 def set_phase(vgpu: VGPU, phase: str) -> list[Operation]:

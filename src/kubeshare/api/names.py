@@ -41,6 +41,12 @@ CONDITION_POD_SCHEDULED: Final = "kubeshare.nthu/Scheduled"  # of a plain pod, b
 CONDITION_ALLOCATED: Final = "Allocated"
 CONDITION_READY: Final = "Ready"
 
+# A condition of a VGPU, DevMgr's.
+CONDITION_DEGRADED: Final = "Degraded"
+
+# How far NVIDIA's operator has come with a node's driver; it writes it, we read it.
+LABEL_DRIVER_UPGRADE: Final = "nvidia.com/gpu-driver-upgrade-state"
+
 # Field managers of server-side apply, one a program.
 MANAGER_SCHEDULER: Final = "kubeshare-scheduler"
 MANAGER_DEVICES: Final = "kubeshare-device-manager"

@@ -33,6 +33,11 @@ class Reason(StrEnum):
     NODE_FULL = "NodeFull"
     RELEASED = "Released"
 
+    # Degraded, and of those who share the GPU Allocated
+    GPU_UNHEALTHY = "GPUUnhealthy"
+    PLACEHOLDER_LOST = "PlaceholderLost"
+    HEALTHY = "Healthy"
+
     # Ready
     POD_READY = "PodReady"
     POD_PENDING = "PodPending"

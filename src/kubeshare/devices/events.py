@@ -4,7 +4,7 @@ from kubeshare.api.cluster import NODES, PODS, Node, Pod
 from kubeshare.api.names import LABEL_POOL
 from kubeshare.api.reasons import Reason
 from kubeshare.api.v1 import SHAREPODS, VGPU, VGPUS, Holder, SetAside, SharePod
-from kubeshare.kube.events import NORMAL, WARNING, EventRecorder, reference
+from kubeshare.kube.events import NORMAL, WARNING, EventRecorder, ObjectReference, reference
 
 
 class Events:
@@ -89,13 +89,33 @@ class Events:
         note = f"its placeholder failed ({message or 'no reason given'}); {then}"
         self._vgpu(vgpu, "PlaceholderFailed", "Allocating", note, WARNING)
 
-    def placeholder_lost(self, vgpu: VGPU) -> None:
-        """Nothing keeps the GPU from others any more."""
-        note = (
-            f"its placeholder is gone: node {vgpu.spec.node_name} may give {vgpu.spec.uuid} to "
-            "another pod. It takes no new holder; delete the SharePods on it to release it"
-        )
-        self._vgpu(vgpu, "PlaceholderLost", "Fencing", note, WARNING)
+    def degraded(self, vgpu: VGPU, reason: Reason, message: str) -> None:
+        """Its GPU has failed, or may be another pod's by now: told to it and to all who share."""
+        self._vgpu(vgpu, reason, "Fencing", f"{message}. It takes no new holder", WARNING)
+        for holder in vgpu.status.holders:
+            if holder.pod_uid:
+                note = f"vGPU {vgpu.metadata.name} that this pod shares is degraded: {message}"
+                self._recorder.emit(_pod(holder), reason, "Fencing", note, type=WARNING)
+
+    def recovered(self, vgpu: VGPU) -> None:
+        """Its GPU is healthy and its own again."""
+        note = f"GPU {vgpu.spec.uuid} is healthy and kept for it again: it takes holders"
+        self._vgpu(vgpu, Reason.HEALTHY, "Recovering", note)
+
+    def other_gpu(self, vgpu: VGPU, *, again: bool) -> None:
+        """A new placeholder did not get the GPU of the one that was lost."""
+        then = "it is tried again" if again else "its GPU is given up: it goes with its holders"
+        note = f"its new placeholder was not given GPU {vgpu.spec.uuid}; {then}"
+        self._vgpu(vgpu, "OtherGPU", "Regaining", note, WARNING)
+
+    def evicted(self, pod: Pod, why: str) -> None:
+        """A pod was evicted because it cannot stay on its GPU."""
+        self._recorder.emit(reference(PODS, pod), "GPUEviction", "Evicting", why, type=WARNING)
+
+    def kept_by_budget(self, pod: Pod, why: str) -> None:
+        """A pod should leave its GPU, and its disruption budget keeps it."""
+        note = f"it should leave its GPU, and is asked again: {why}"
+        self._recorder.emit(reference(PODS, pod), "EvictionRefused", "Evicting", note, type=WARNING)
 
     def node_lost(self, vgpu: VGPU, holder: Holder) -> None:
         """Nobody will ever say that a pod has stopped, and it is gone."""
@@ -107,3 +127,13 @@ class Events:
 
     def _vgpu(self, vgpu: VGPU, reason: str, action: str, note: str, kind: str = NORMAL) -> None:
         self._recorder.emit(reference(VGPUS, vgpu), reason, action, note, type=kind)
+
+
+def _pod(holder: Holder) -> ObjectReference:
+    return ObjectReference(
+        api_version=PODS.api_version,
+        kind=PODS.kind,
+        namespace=holder.namespace,
+        name=holder.name,
+        uid=holder.pod_uid,
+    )

@@ -15,7 +15,7 @@ from kubeshare.devices.placeholder import Placeholders
 STATIC: Final = "static"
 """The pool of GPUs of nodes that are managed as a whole: neither made nor given back here."""
 
-_CORDONED = Terms()
+_LEAVING = Terms()
 _POLICIES: Final = ("onDemand", "reservation", "hybrid")
 
 
@@ -53,7 +53,7 @@ class NodePools:
             idle=tuple(idle),
             free=self._inventory.free_gpus(node),
             freeing=freeing,
-            makes=node.ready and not node.spec.unschedulable,
+            makes=node.takes_pods,
         )
 
     def _idle(self, vgpu: VGPU) -> Idle:
@@ -78,8 +78,8 @@ class NodePools:
 
 def terms_of(configured: PoolConfiguration, node: Node) -> Terms:
     """The terms that hold on a node: its label's policy, else the configured one."""
-    if node.spec.unschedulable:
-        return _CORDONED
+    if node.is_leaving:
+        return _LEAVING
     policy = node.metadata.labels.get(LABEL_POOL, configured.policy)
     if policy not in _POLICIES:
         policy = configured.policy

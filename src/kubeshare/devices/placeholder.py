@@ -3,8 +3,8 @@
 kube-scheduler binds it like any pod that asks for ``nvidia.com/gpu``, so it can
 never race a native pod for the last one; it is only told the node. It does nothing
 but exist. While the vGPU's GPU is not known yet, a placeholder that fails is made
-again, a bounded number of times; afterwards another one could be given another GPU,
-so a placeholder that is lost then is not replaced: the vGPU takes nobody any more.
+again, a bounded number of times; afterwards another one could be given another GPU, so
+the loss of a placeholder is another matter then (``degraded``, ``regain``).
 """
 
 import asyncio
@@ -73,11 +73,10 @@ class Placeholders:
         if pod is not None and not pod.terminal:
             return None
         if vgpu.spec.uuid:
-            await self._tell_if_lost(vgpu)
-            return None
+            return None  # another one may be given another GPU: that is for `regain`
         if pod is not None:
             return await self._replace(vgpu, pod)
-        return await self._create(vgpu)
+        return await self.create(vgpu)
 
     async def remove(self, pod: Pod) -> bool:
         """Delete a placeholder; kube-scheduler counts its GPU as free once it has ended.
@@ -105,7 +104,8 @@ class Placeholders:
         self._failures.pop(vgpu.metadata.uid, None)
         self._not_before.pop(vgpu.metadata.uid, None)
 
-    async def _create(self, vgpu: VGPU) -> RequeueAfter | None:
+    async def create(self, vgpu: VGPU) -> RequeueAfter | None:
+        """Make one; returns when to try again where it is too soon after the last."""
         wait = self._not_before.get(vgpu.metadata.uid, 0.0) - asyncio.get_running_loop().time()
         if wait > 0:
             return RequeueAfter(wait)
@@ -132,15 +132,6 @@ class Placeholders:
         self._not_before[uid] = asyncio.get_running_loop().time() + pause
         await self.remove(failed)
         return RequeueAfter(pause)
-
-    async def _tell_if_lost(self, vgpu: VGPU) -> None:
-        """The pods seen may be older than the vGPU seen: look before crying."""
-        try:
-            live = await self._api.get(PODS, placeholder_name(vgpu.metadata.name), NAMESPACE)
-        except NotFoundError:
-            live = None
-        if live is None or live.terminal:
-            self._events.placeholder_lost(vgpu)
 
 
 def manifest(vgpu: VGPU, image: str) -> dict[str, Any]:

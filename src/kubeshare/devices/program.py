@@ -8,12 +8,14 @@ from kubeshare.api import cluster, sharepods
 from kubeshare.api.eligibility import Eligibility
 from kubeshare.api.names import LABEL_VGPU, MANAGER_DEVICES, NAMESPACE
 from kubeshare.api.pool import Pool
-from kubeshare.api.v1 import VGPU
+from kubeshare.api.v1 import VGPU, GPUNode
 from kubeshare.api.waiting import Waiting
 from kubeshare.api.watched import Watched, watch
 from kubeshare.core.policies import Policy
+from kubeshare.devices.degraded import Degraded
 from kubeshare.devices.dismantle import Dismantle
 from kubeshare.devices.events import Events
+from kubeshare.devices.evict import Evictions
 from kubeshare.devices.full_node import FullNodes
 from kubeshare.devices.idle import IdleTimes
 from kubeshare.devices.lost_node import LostNodes
@@ -24,6 +26,7 @@ from kubeshare.devices.placeholder import Placeholders
 from kubeshare.devices.plain_pods import PlainPodLife
 from kubeshare.devices.pod import Pods
 from kubeshare.devices.pools import PoolLife
+from kubeshare.devices.regain import Regain
 from kubeshare.devices.release import Release
 from kubeshare.devices.reserve import Reserve
 from kubeshare.devices.sharepods import SharePodLife
@@ -86,6 +89,16 @@ def devices_program(  # noqa: PLR0913 - what it is told
         lost_nodes=LostNodes(api, watched.nodes.store, inventory.pool, events),
         dismantle=Dismantle(api, inventory, placeholders, metrics),
         placeholders=placeholders,
+        degraded=Degraded(
+            api,
+            inventory.pool,
+            watched.gpunodes.store,
+            placeholders,
+            events=events,
+            wall_clock=wall_clock,
+        ),
+        regain=Regain(watched.nodes.store, placeholders, events),
+        evictions=Evictions(api, inventory, watched.nodes.store, watched.configuration, events),
         events=events,
     )
     of_sharepods = SharePodLife(
@@ -124,7 +137,8 @@ def devices_program(  # noqa: PLR0913 - what it is told
     vgpu_controller.watch(watched.vgpus, own_key)
     vgpu_controller.watch(watched.pods, wakes.vgpus_of_pod)
     vgpu_controller.watch(asked, wakes.vgpus_of_sharepod)
-    vgpu_controller.watch(watched.nodes, wakes.vgpus_of_node, when=_came_or_went)
+    vgpu_controller.watch(watched.nodes, wakes.vgpus_of_node, when=_changed_its_mind)
+    vgpu_controller.watch(watched.gpunodes, wakes.vgpus_of_node)
     sharepod_controller: Controller[Key] = Controller("sharepods", of_sharepods.reconcile)
     sharepod_controller.watch(asked, own_key)
     sharepod_controller.watch(watched.vgpus, wakes.sharepods_of_vgpu)
@@ -204,8 +218,12 @@ def _node_differs(change: Change[cluster.Node]) -> bool:
     )
 
 
-def _came_or_went(change: Change[cluster.Node]) -> bool:
-    return change.type == DELETED or change.old is None
+def _changed_its_mind(change: Change[cluster.Node]) -> bool:
+    """It came or went, or takes pods no more, or again."""
+    old, new = change.old, change.object
+    if change.type == DELETED or old is None:
+        return True
+    return (old.takes_pods, old.driver_upgrade) != (new.takes_pods, new.driver_upgrade)
 
 
 class _Wakes:
@@ -244,7 +262,7 @@ class _Wakes:
             if not holder.pod_uid
         ]
 
-    def vgpus_of_node(self, node: cluster.Node) -> Iterable[Key]:
+    def vgpus_of_node(self, node: cluster.Node | GPUNode) -> Iterable[Key]:
         return [Key("", vgpu.metadata.name) for vgpu in self._pool.on_node(node.metadata.name)]
 
     def vgpus_of_sharepod(self, raw: Raw) -> Iterable[Key]:

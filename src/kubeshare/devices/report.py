@@ -67,14 +67,17 @@ def no_pod(vgpus: Sequence[VGPU], reason: Reason, message: str, *, passing: bool
 
 
 def of_pod(
-    pod: Pod, vgpus: Sequence[VGPU], lost: str = "", told: Sequence[AllocatedGPU] = ()
+    pod: Pod,
+    vgpus: Sequence[VGPU],
+    trouble: tuple[Reason, str] | None = None,
+    told: Sequence[AllocatedGPU] = (),
 ) -> Report:
     """There is a pod, and the status tells how it is.
 
     Args:
         pod: the SharePod's.
         vgpus: those that it shares; none for a pod without a GPU.
-        lost: what has become of its GPU, where that is no good news.
+        trouble: what has become of its GPU, where that is no good news.
         told: what the status says already; it outlives the vGPUs of a pod that has ended.
     """
     ready, passing = _ready(pod)
@@ -85,8 +88,8 @@ def of_pod(
         if pod.terminal:
             words = "the pod has ended and its part of the GPU is given back"
             allocated = _condition(CONDITION_ALLOCATED, "False", Reason.RELEASED, words)
-        elif lost:
-            allocated = _condition(CONDITION_ALLOCATED, "False", Reason.GPU_LOST, lost)
+        elif trouble:
+            allocated = _condition(CONDITION_ALLOCATED, "False", *trouble)
         conditions = (allocated, ready)
     return Report(
         conditions=conditions,
@@ -97,7 +100,7 @@ def of_pod(
         start_time=pod.status.start_time,
         finish_time=pod.finish_time,
         message=pod.status.message[:MESSAGE_LENGTH] or ("" if passing else _trouble(ready)),
-        passing=passing and not lost,
+        passing=passing and not trouble,
     )
 
 

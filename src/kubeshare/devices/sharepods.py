@@ -6,7 +6,6 @@ from kubeshare.api import sharepods
 from kubeshare.api.cluster import Pod
 from kubeshare.api.coming import hindrance
 from kubeshare.api.inventory import Inventory
-from kubeshare.api.ledger import DELETING
 from kubeshare.api.names import CONDITION_READY
 from kubeshare.api.pool import holder_of
 from kubeshare.api.reasons import Reason
@@ -15,6 +14,7 @@ from kubeshare.api.waiting import Waiting
 from kubeshare.core.demand import Demand
 from kubeshare.core.errors import InvalidValueError
 from kubeshare.devices import report
+from kubeshare.devices.degraded import Trouble, trouble_of
 from kubeshare.devices.events import Events
 from kubeshare.devices.full_node import FullNodes
 from kubeshare.devices.mirror import Mirror
@@ -125,7 +125,7 @@ class SharePodLife:
             if pod.spec.node_name and here and not pod.terminal:
                 await self._pods.name_to_node(pod, sharepod.metadata.uid, gpuids)
             told = sharepod.status.gpus
-            return report.of_pod(pod, self._vgpus(gpuids), self._lost(gpuids), told)
+            return report.of_pod(pod, self._vgpus(gpuids), self._trouble(gpuids, pod), told)
         if sharepods.going(sharepod) or sharepods.finished(sharepod):
             return None
         if _refused_as_it_is(sharepod):
@@ -161,8 +161,8 @@ class SharePodLife:
             coming = hindrance(vgpu, self._placeholders.of(vgpu.metadata.name))
             if coming is not None:
                 return report.waits(coming.reason, coming.message, passing=coming.passing)
-        lost = self._lost(gpuids)
-        return report.waits(Reason.GPU_LOST, lost) if lost else None
+        trouble = self._trouble(gpuids)
+        return report.waits(*trouble) if trouble else None
 
     async def _undo_if_gone(
         self, raw: Raw, sharepod: SharePod, gpuids: Sequence[str], missing: str
@@ -209,15 +209,19 @@ class SharePodLife:
         }
         return [gpuid for gpuid in gpuids if gpuid not in held]
 
-    def _lost(self, gpuids: Sequence[str]) -> str:
+    def _trouble(self, gpuids: Sequence[str], pod: Pod | None = None) -> Trouble | None:
+        """What is wrong with its GPUs; some things are so for a pod that was there before."""
         for vgpu in self._vgpus(gpuids):
-            pod = self._placeholders.of(vgpu.metadata.name)
-            if vgpu.spec.uuid and vgpu.status.phase != DELETING and (pod is None or pod.terminal):
-                return (
-                    f"the placeholder of vGPU {vgpu.metadata.name} is gone, and another pod may "
-                    f"get its GPU: delete this SharePod and apply it again"
+            told = trouble_of(vgpu)
+            if told is not None:
+                return told
+            placeholder = self._placeholders.of(vgpu.metadata.name)
+            if pod is not None and placeholder is not None and _is_older(pod, placeholder):
+                return Reason.GPU_LOST, (
+                    f"the GPU of vGPU {vgpu.metadata.name} was lost for a while, and this pod may "
+                    "not use it any more: delete the pod to have it started again"
                 )
-        return ""
+        return None
 
     def _warn(self, sharepod: SharePod, found: Report) -> None:
         for condition in found.conditions:
@@ -226,6 +230,12 @@ class SharePodLife:
 
 
 _NO_WARNING = frozenset({Reason.RELEASED, Reason.POD_SUCCEEDED, Reason.POD_NOT_READY})
+
+
+def _is_older(pod: Pod, placeholder: Pod) -> bool:
+    """It was there before the placeholder that its GPU has now."""
+    made, now = pod.metadata.creation_timestamp, placeholder.metadata.creation_timestamp
+    return bool(made and now and made < now)
 
 
 def _refused_as_it_is(sharepod: SharePod) -> bool:

@@ -2,14 +2,18 @@
 
 from kubeshare.api.ledger import DELETING
 from kubeshare.api.pool import Pool
+from kubeshare.api.v1 import VGPU
 from kubeshare.devices.activate import activate
+from kubeshare.devices.degraded import Degraded
 from kubeshare.devices.dismantle import Dismantle
 from kubeshare.devices.events import Events
+from kubeshare.devices.evict import Evictions
 from kubeshare.devices.keep import let_go
 from kubeshare.devices.lost_node import LostNodes
 from kubeshare.devices.placeholder import Placeholders
+from kubeshare.devices.regain import Regain
 from kubeshare.devices.release import Release
-from kubeshare.kube.controller import RequeueAfter
+from kubeshare.kube.controller import RequeueAfter, soonest
 from kubeshare.kube.meta import Key
 
 
@@ -22,6 +26,9 @@ class VGPULife:
         lost_nodes: takes them off where no node will.
         dismantle: takes the marked ones down.
         placeholders: keeps the GPUs of the others.
+        degraded: says what is wrong with their GPUs.
+        regain: has a GPU back whose placeholder was lost.
+        evictions: has pods leave GPUs.
         events: tells people.
     """
 
@@ -33,6 +40,9 @@ class VGPULife:
         lost_nodes: LostNodes,
         dismantle: Dismantle,
         placeholders: Placeholders,
+        degraded: Degraded,
+        regain: Regain,
+        evictions: Evictions,
         events: Events,
     ) -> None:
         self._pool = pool
@@ -40,6 +50,9 @@ class VGPULife:
         self._lost_nodes = lost_nodes
         self._dismantle = dismantle
         self._placeholders = placeholders
+        self._degraded = degraded
+        self._regain = regain
+        self._evictions = evictions
         self._events = events
 
     async def reconcile(self, key: Key) -> RequeueAfter | None:
@@ -52,13 +65,21 @@ class VGPULife:
             vgpu, lost, again = await self._lost_nodes.release(vgpu)
         if vgpu is not None and lost:
             vgpu = await let_go(self._pool, key.name, self._events.released)
+        elif vgpu is not None and vgpu.status.phase != DELETING:
+            vgpu = await self._degraded.look(vgpu)
         if vgpu is None:
             await self._dismantle.leftover(key.name)
             return None
         if vgpu.status.phase == DELETING:
+            self._regain.forget(vgpu)
             return await self._dismantle.down(vgpu)
         if lost:
             return again
-        again = await self._placeholders.ensure(vgpu)
+        return await self._live_on(vgpu)
+
+    async def _live_on(self, vgpu: VGPU) -> RequeueAfter | None:
+        """Have its GPU, and have those leave it that cannot stay."""
+        placeholder = await self._placeholders.ensure(vgpu)
+        regained = await self._regain.look(vgpu)
         await activate(self._pool, vgpu, self._events)
-        return again
+        return soonest(placeholder, regained, await self._evictions.look(vgpu))

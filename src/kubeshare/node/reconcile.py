@@ -23,7 +23,7 @@ import structlog
 from kubeshare.api.names import LABEL_VGPU, NAMESPACE, placeholder_name
 from kubeshare.api.v1 import VGPU, Holder
 from kubeshare.kube.api import Api
-from kubeshare.kube.controller import Controller, RequeueAfter
+from kubeshare.kube.controller import Controller, RequeueAfter, soonest
 from kubeshare.kube.errors import NotFoundError
 from kubeshare.kube.events import WARNING, EventRecorder, ObjectReference
 from kubeshare.kube.resources import PODS
@@ -110,14 +110,19 @@ class Reconciler:
             return None
         # Before another placeholder is noted: who has had the GPU until then has lost it.
         await self._fence(vgpu)
-        unresolved = await self._placeholders.resolve(vgpu)
-        waiting = [holder for holder in vgpu.status.holders if self._is_unaccounted(holder)]
-        for holder in waiting:
-            if await self._is_alive(holder.namespace, holder.name, holder.pod_uid):
-                unresolved = unresolved or _LOOK_AGAIN
+        again: RequeueAfter | None = None
+        for holder in filter(self._is_unaccounted, vgpu.status.holders):
+            if await self._may_run(holder):
+                again = _LOOK_AGAIN
             elif not self._is_prepared(holder.pod_uid):
                 await self._releaser.release(holder.pod_uid)
-        return unresolved
+        return soonest(await self._placeholders.resolve(vgpu), again)
+
+    async def _may_run(self, holder: Holder) -> bool:
+        """Whether a holder's pod is there, or gone and still runs: without a grant, by then."""
+        if await self._is_alive(holder.namespace, holder.name, holder.pod_uid):
+            return True
+        return await asyncio.to_thread(self._runs, holder.pod_uid)
 
     async def _fence(self, vgpu: VGPU) -> None:
         """Take the GPU from those who share it when nothing keeps it from others any more."""

@@ -1,0 +1,132 @@
+"""What is wrong with the GPU of a vGPU: a condition of it, and a word to those who share it.
+
+Two things may go wrong with a GPU that is shared: it fails, as its node's agent says in the
+GPUNode, or nothing keeps it from other pods any more, because its placeholder is gone.
+Either way it takes nobody new; that follows from the same facts (:mod:`kubeshare.api.ledger`)
+and waits for no condition. Those who share it stay, unless the configuration has them evicted.
+"""
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Final
+
+from kubeshare.api import holders
+from kubeshare.api.cluster import PODS
+from kubeshare.api.ledger import keeps
+from kubeshare.api.names import CONDITION_DEGRADED, NAMESPACE, placeholder_name
+from kubeshare.api.pool import Pool
+from kubeshare.api.reasons import Reason
+from kubeshare.api.v1 import VGPU, GPUNode
+from kubeshare.devices.events import Events
+from kubeshare.devices.placeholder import Placeholders
+from kubeshare.kube.api import Api
+from kubeshare.kube.conditions import find_condition, is_true, set_condition
+from kubeshare.kube.errors import NotFoundError
+from kubeshare.kube.meta import Condition
+from kubeshare.kube.store import Store
+
+Trouble = tuple[Reason, str]
+"""Why a GPU is of no use now, and the words for it."""
+
+_FINE: Final = "its GPU is healthy, and kept from other pods"
+
+
+class Degraded:
+    """Keeps the condition Degraded of vGPUs.
+
+    Args:
+        api: for live reads.
+        pool: the vGPUs.
+        gpunodes: what the agents of the nodes have found.
+        placeholders: keep the GPUs.
+        events: tells people.
+        wall_clock: the times that people read.
+    """
+
+    def __init__(  # noqa: PLR0913 - its parts
+        self,
+        api: Api,
+        pool: Pool,
+        gpunodes: Store[GPUNode],
+        placeholders: Placeholders,
+        *,
+        events: Events,
+        wall_clock: Callable[[], datetime],
+    ) -> None:
+        self._api = api
+        self._pool = pool
+        self._gpunodes = gpunodes
+        self._placeholders = placeholders
+        self._events = events
+        self._wall_clock = wall_clock
+
+    async def look(self, vgpu: VGPU) -> VGPU | None:
+        """Bring the condition up to date, and tell the holders what is news.
+
+        Returns:
+            the vGPU as it is then; None when it is gone.
+        """
+        trouble = await self._trouble(vgpu)
+        if trouble is None and not is_true(vgpu.status.conditions, CONDITION_DEGRADED):
+            return vgpu
+        reason, message = trouble or (Reason.HEALTHY, _FINE)
+        wanted = Condition(
+            type=CONDITION_DEGRADED,
+            status="True" if trouble else "False",
+            reason=reason,
+            message=message,
+        )
+
+        def operations(seen: VGPU) -> list[holders.Operation] | None:
+            conditions, news = set_condition(seen.status.conditions, wanted, self._wall_clock())
+            return holders.set_conditions(seen, conditions) if news else None
+
+        changed = await self._pool.change(vgpu.metadata.name, operations)
+        if changed is not None and changed is not vgpu:
+            if trouble:
+                self._events.degraded(changed, reason, message)
+            else:
+                self._events.recovered(changed)
+        return changed
+
+    async def _trouble(self, vgpu: VGPU) -> Trouble | None:
+        if not vgpu.spec.uuid:
+            return None
+        failure = self._failure(vgpu)
+        if failure is not None:
+            return Reason.GPU_UNHEALTHY, failure
+        if await self._is_kept(vgpu):
+            return None
+        return Reason.PLACEHOLDER_LOST, (
+            f"nothing keeps GPU {vgpu.spec.uuid} from other pods: its placeholder "
+            f"{placeholder_name(vgpu.metadata.name)} is gone"
+        )
+
+    def _failure(self, vgpu: VGPU) -> str | None:
+        """What the agent of its node says of the GPU, if that is not good."""
+        found = self._gpunodes.get(vgpu.spec.node_name)
+        for gpu in found.spec.devices if found else ():
+            if gpu.uuid == vgpu.spec.uuid and not gpu.healthy:
+                return f"GPU {gpu.uuid} has failed: {gpu.message or 'no reason given'}"
+        return None
+
+    async def _is_kept(self, vgpu: VGPU) -> bool:
+        """The pods seen may be older than the vGPU seen: look before crying."""
+        seen = self._placeholders.of(vgpu.metadata.name)
+        if seen is not None and keeps(seen, vgpu):
+            return True
+        if is_true(vgpu.status.conditions, CONDITION_DEGRADED):
+            return False
+        try:
+            live = await self._api.get(PODS, placeholder_name(vgpu.metadata.name), NAMESPACE)
+        except NotFoundError:
+            return False
+        return keeps(live, vgpu)
+
+
+def trouble_of(vgpu: VGPU) -> Trouble | None:
+    """What the condition of a vGPU says, where that is not good."""
+    told = find_condition(vgpu.status.conditions, CONDITION_DEGRADED)
+    if told is None or told.status != "True":
+        return None
+    return Reason(told.reason), told.message

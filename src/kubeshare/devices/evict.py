@@ -1,0 +1,100 @@
+"""Pods that must leave a GPU are evicted through the API, so that their budgets hold.
+
+That is so where the GPU's driver is being upgraded: a pod that shares a GPU does not ask
+for one by the name that NVIDIA's operator knows, so the operator does not evict it. And it
+is so on a GPU that has failed, where the configuration says ``gpuFailure: evict``. The
+holders leave as their node says; the placeholder goes after the last of them.
+"""
+
+from typing import Any, Final
+
+from kubeshare.api.cluster import PODS, Node, Pod
+from kubeshare.api.configuration import Configured
+from kubeshare.api.inventory import Inventory
+from kubeshare.api.v1 import VGPU, Holder
+from kubeshare.devices.degraded import trouble_of
+from kubeshare.devices.events import Events
+from kubeshare.kube.api import Api
+from kubeshare.kube.controller import RequeueAfter
+from kubeshare.kube.errors import ConflictError, NotFoundError, TooManyRequestsError
+from kubeshare.kube.meta import Key
+from kubeshare.kube.store import Store
+
+AGAIN: Final = RequeueAfter(10.0)
+"""When a pod is asked to leave again that its budget has kept."""
+
+
+class Evictions:
+    """Has pods leave GPUs.
+
+    Args:
+        api: where pods are.
+        inventory: the pods, as last seen.
+        nodes: the nodes, as last seen.
+        configuration: says whether pods leave a GPU that has failed.
+        events: tells people.
+    """
+
+    def __init__(
+        self,
+        api: Api,
+        inventory: Inventory,
+        nodes: Store[Node],
+        configuration: Configured,
+        events: Events,
+    ) -> None:
+        self._api = api
+        self._inventory = inventory
+        self._nodes = nodes
+        self._configuration = configuration
+        self._events = events
+
+    async def look(self, vgpu: VGPU) -> RequeueAfter | None:
+        """Evict those who share a GPU, if they have to leave it."""
+        why = self._reason(vgpu)
+        if not why:
+            return None
+        again = None
+        for holder in vgpu.status.holders:
+            pod = self._inventory.pod(Key(holder.namespace, holder.name))
+            if pod is not None and _leaves(pod, holder) and not await self._evict(pod, why):
+                again = AGAIN
+        return again
+
+    def _reason(self, vgpu: VGPU) -> str:
+        """Why all have to leave; ``""`` where they may stay."""
+        node = self._nodes.get(vgpu.spec.node_name)
+        if node is not None and node.is_emptied:
+            return f"the GPU driver of node {vgpu.spec.node_name} is being upgraded"
+        trouble = trouble_of(vgpu)
+        if trouble is not None and self._configuration.now().gpu_failure == "evict":
+            return trouble[1]
+        return ""
+
+    async def _evict(self, pod: Pod, why: str) -> bool:
+        """Evict a pod; whether it leaves."""
+        metadata = pod.metadata
+        body: dict[str, Any] = {
+            "apiVersion": "policy/v1",
+            "kind": "Eviction",
+            "metadata": {"name": metadata.name, "namespace": metadata.namespace},
+            "deleteOptions": {"preconditions": {"uid": metadata.uid}},
+        }
+        try:
+            await self._api.post(PODS, metadata.name, "eviction", body, metadata.namespace)
+        except TooManyRequestsError as error:
+            self._events.kept_by_budget(pod, f"{why}; {error.message}")
+            return False
+        except (NotFoundError, ConflictError):
+            return True  # another pod has its name by now, or none
+        self._events.evicted(pod, why)
+        return True
+
+
+def _leaves(pod: Pod, holder: Holder) -> bool:
+    """It is the holder's, and not on its way out already."""
+    return (
+        pod.metadata.uid == holder.pod_uid
+        and pod.metadata.deletion_timestamp is None
+        and not pod.terminal
+    )

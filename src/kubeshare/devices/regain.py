@@ -1,0 +1,97 @@
+"""Have the GPU of a vGPU back when its placeholder was lost.
+
+kube-scheduler gives a new placeholder a GPU of the node, not that very one, so it is a
+try: the node's agent notes the new placeholder in the vGPU only when it was given the same
+GPU. One that it does not note in time has another, and goes. There are few tries with
+growing pauses, and none where none can succeed: the GPU has failed or is no more, the
+node takes no pods, or nobody holds a part, so that the vGPU goes instead.
+"""
+
+import asyncio
+from collections import Counter
+from typing import Final
+
+from kubeshare.api.cluster import Node, Pod
+from kubeshare.api.ledger import keeps
+from kubeshare.api.reasons import Reason
+from kubeshare.api.v1 import VGPU
+from kubeshare.devices.degraded import trouble_of
+from kubeshare.devices.events import Events
+from kubeshare.devices.placeholder import Placeholders
+from kubeshare.kube.controller import RequeueAfter
+from kubeshare.kube.store import Store
+
+TRIES: Final = 5
+"""How many new placeholders may be given another GPU before the GPU is given up."""
+FIRST_PAUSE: Final = 2.0
+"""Seconds until the second one; doubles with each."""
+TRIAL: Final = 20.0
+"""Seconds that the node's agent gets to note a placeholder which has been bound."""
+
+
+class Regain:
+    """Replaces placeholders that were lost.
+
+    Args:
+        nodes: the nodes, as last seen.
+        placeholders: makes and deletes them.
+        events: tells people.
+    """
+
+    def __init__(self, nodes: Store[Node], placeholders: Placeholders, events: Events) -> None:
+        self._nodes = nodes
+        self._placeholders = placeholders
+        self._events = events
+        self._tries: Counter[str] = Counter()  # uid of a vGPU -> placeholders of another GPU
+        self._not_before: dict[str, float] = {}  # uid of a vGPU -> when the next may be made
+        self._bound: dict[str, tuple[str, float]] = {}  # uid of a vGPU -> placeholder, since
+
+    def forget(self, vgpu: VGPU) -> None:
+        """The vGPU is gone, or has its GPU."""
+        for known in (self._tries, self._not_before, self._bound):
+            known.pop(vgpu.metadata.uid, None)
+
+    async def look(self, vgpu: VGPU) -> RequeueAfter | None:
+        """One step towards a placeholder that has the GPU of a vGPU whose own one is lost."""
+        pod = self._placeholders.of(vgpu.metadata.name)
+        if pod is not None and keeps(pod, vgpu):
+            self.forget(vgpu)
+            return None
+        if pod is not None and pod.metadata.deletion_timestamp is not None:
+            return None
+        trouble = trouble_of(vgpu)
+        lost = trouble is not None and trouble[0] == Reason.PLACEHOLDER_LOST
+        # Without a note of which placeholder had the GPU, any new one would pass for it.
+        if not lost or not vgpu.status.holders or not vgpu.spec.placeholder_uid:
+            return None
+        if pod is not None:
+            return await self._judge(vgpu, pod)
+        return await self._try(vgpu)
+
+    async def _try(self, vgpu: VGPU) -> RequeueAfter | None:
+        node = self._nodes.get(vgpu.spec.node_name)
+        if node is None or not node.takes_pods or self._tries[vgpu.metadata.uid] >= TRIES:
+            return None
+        wait = self._not_before.get(vgpu.metadata.uid, 0.0) - asyncio.get_running_loop().time()
+        if wait > 0:
+            return RequeueAfter(wait)
+        return await self._placeholders.create(vgpu)
+
+    async def _judge(self, vgpu: VGPU, pod: Pod) -> RequeueAfter | None:
+        """Wait for the agent's word about a new placeholder; without one, it goes."""
+        uid, now = vgpu.metadata.uid, asyncio.get_running_loop().time()
+        if not pod.terminal and pod.metadata.uid != vgpu.spec.placeholder_uid:
+            if not pod.spec.node_name:
+                return None  # it waits for a free GPU, as any pod does
+            known, since = self._bound.get(uid, ("", now))
+            if known != pod.metadata.uid:
+                since = now
+            self._bound[uid] = (pod.metadata.uid, since)
+            if now < since + TRIAL:
+                return RequeueAfter(since + TRIAL - now)
+            self._tries[uid] += 1
+            self._events.other_gpu(vgpu, again=self._tries[uid] < TRIES)
+        pause = FIRST_PAUSE * 2.0 ** self._tries[uid]
+        self._not_before[uid] = now + pause
+        await self._placeholders.remove(pod)
+        return RequeueAfter(pause)

@@ -1,0 +1,316 @@
+"""GPUs that fail, and GPUs that nothing keeps from others any more."""
+
+from typing import Any
+
+import pytest
+
+from cluster_fake import World, expect_pending, expect_scheduled, story
+from kube_fake import Fault
+from kubeshare.api.v1 import GPUNODES, VGPUS
+from kubeshare.devices.regain import TRIES
+from kubeshare.kube.resources import NODES, PODS
+
+SYSTEM = "kubeshare-system"
+
+
+def degraded(world: World) -> dict[str, Any]:
+    """The condition of the only vGPU."""
+    [vgpu] = world.server.all(VGPUS)
+    conditions = vgpu["status"].get("conditions", [])
+    return next((each for each in conditions if each["type"] == "Degraded"), {})
+
+
+def lose_placeholder(world: World) -> None:
+    [placeholder] = world.placeholders()
+    world.server.remove(PODS, placeholder, SYSTEM)
+
+
+def say_of_gpu(world: World, *, healthy: bool, message: str = "") -> None:
+    """What the agent of node n1 says of its first GPU."""
+    word = {"healthy": healthy, "message": message}
+    world.server.change(GPUNODES, "n1", "", lambda obj: obj["spec"]["devices"][0].update(word))
+
+
+def take(world: World, name: str) -> None:
+    """A native pod that is bound before anybody else is."""
+    world.native_pod(name)
+    world.actors.look()
+
+
+@story(n1=1)
+async def test_a_lost_placeholder_is_replaced_by_one_with_the_same_gpu(world: World) -> None:
+    world.start()
+    world.share("a")
+    await world.until(lambda: world.ready("a"))
+    lose_placeholder(world)
+    await world.until(lambda: degraded(world).get("reason") == "Healthy")
+    assert len(world.placeholders()) == 1
+    [gpuid] = world.vgpus()
+    told = {event.partition(":")[0] for event in world.events(gpuid)}
+    assert {"PlaceholderLost", "Healthy"} <= told
+    world.share("b")
+    await world.until(lambda: world.running("b"))
+    expect_scheduled(world, "b").on(gpuid)
+
+
+@story(n1=1)
+async def test_who_had_the_gpu_before_is_told_and_has_it_again_after_a_new_start(
+    world: World,
+) -> None:
+    world.start()
+    world.share("a")
+    await world.until(lambda: world.ready("a"))
+    await world.quiet(5)
+    lose_placeholder(world)
+    await world.until(lambda: world.condition("a", "Allocated")["reason"] == "GPULost")
+    assert any(event.startswith("PlaceholderLost") for event in world.events("a"))
+    pod = world.pod("a")
+    assert pod is not None
+    world.actors.delete(pod)
+    await world.until(lambda: world.condition("a", "Allocated")["reason"] == "Allocated")
+
+
+@story(n1=1)
+async def test_a_gpu_that_a_native_pod_got_takes_nobody_until_its_holders_have_gone(
+    world: World,
+) -> None:
+    world.start()
+    world.share("a")
+    await world.until(lambda: world.ready("a"))
+    lose_placeholder(world)
+    take(world, "whole")
+    assert world.running("whole")
+    await world.until(lambda: world.condition("a", "Allocated")["reason"] == "PlaceholderLost")
+    world.share("b")
+    await world.until(lambda: world.condition("b", "Scheduled"))
+    expect_pending(world, "b")
+    await world.quiet(300)
+    assert degraded(world)["status"] == "True"
+    world.delete("a")
+    await world.until(lambda: not world.vgpus())
+    world.end("whole")
+    await world.until(lambda: world.running("b"))
+
+
+@story(n1=2)
+async def test_a_placeholder_with_another_gpu_goes_and_few_are_tried(world: World) -> None:
+    world.start()
+    await world.run("a")
+    lose_placeholder(world)
+    take(world, "whole")
+    made: set[str] = set()
+
+    def count(*_: Any) -> None:
+        made.update(pod["metadata"]["uid"] for pod in world.server.all(PODS, SYSTEM))
+
+    world.server.storage.after_change.append(count)
+    await world.quiet(1800)
+    assert len(made) == TRIES
+    assert not world.placeholders()
+    assert degraded(world)["status"] == "True"
+    [gpuid] = world.vgpus()
+    assert any("is given up" in event for event in world.events(gpuid))
+    world.share("b", "0.9")
+    await world.until(lambda: world.condition("b", "Scheduled"))
+    expect_pending(world, "b")
+    world.delete("a")
+    await world.until(lambda: world.running("b"))
+    assert world.shares_gpu("b")
+
+
+@story(n1=2)
+async def test_a_gpu_is_had_back_when_who_got_it_leaves(world: World) -> None:
+    world.start()
+    await world.run("a")
+    lose_placeholder(world)
+    take(world, "whole")
+    await world.quiet(10)
+    world.end("whole")
+    await world.until(lambda: degraded(world).get("reason") == "Healthy", seconds=120)
+
+
+@story(n1=1)
+async def test_a_placeholder_that_has_ended_is_replaced(world: World) -> None:
+    world.start()
+    world.share("a")
+    await world.until(lambda: world.ready("a"))
+    [placeholder] = world.placeholders()
+    evicted = {"phase": "Failed", "reason": "Evicted"}
+    world.server.change(PODS, placeholder, SYSTEM, lambda pod: pod["status"].update(evicted))
+    await world.until(lambda: degraded(world).get("reason") == "PlaceholderLost")
+    await world.until(lambda: degraded(world).get("reason") == "Healthy")
+
+
+@story(n1=1)
+async def test_a_placeholder_that_only_was_not_seen_yet_is_not_taken_for_lost(
+    world: World,
+) -> None:
+    world.start()
+    await world.run("a")
+    await world.kill()
+    world.server.inject(Fault.hang(), verb="list", resource="pods")
+    world.start()
+    await world.quiet(60)
+    assert degraded(world) == {}
+
+
+@story(n1=1)
+async def test_a_reserved_vgpu_that_lost_its_placeholder_goes_when_it_is_idle(
+    world: World,
+) -> None:
+    world.reserve("n1", "kept")
+    world.start()
+    await world.until(lambda: world.vgpu("kept")["spec"].get("uuid"))
+    lose_placeholder(world)
+    await world.until(lambda: "kept" not in world.vgpus())
+    await world.until(lambda: not world.placeholders())
+
+
+@story(n1=2)
+async def test_a_gpu_that_has_failed_takes_nobody_and_its_pods_are_kept_and_told(
+    world: World,
+) -> None:
+    world.start()
+    world.share("a")
+    await world.until(lambda: world.ready("a"))
+    [gpuid] = world.vgpus()
+    say_of_gpu(world, healthy=False, message="XID 79")
+    await world.until(lambda: degraded(world).get("reason") == "GPUUnhealthy")
+    assert "XID 79" in degraded(world)["message"]
+    await world.until(lambda: world.condition("a", "Allocated")["reason"] == "GPUUnhealthy")
+    assert "XID 79" in world.condition("a", "Allocated")["message"]
+    assert any("XID 79" in event for event in world.events("a"))
+    assert any("It takes no new holder" in event for event in world.events(gpuid))
+    world.share("b")
+    await world.until(lambda: world.running("b"))
+    assert expect_scheduled(world, "b").gpuid != gpuid
+    await world.quiet(300)
+    assert world.running("a")
+
+
+@story(n1=1)
+async def test_a_gpu_that_is_healthy_again_takes_holders(world: World) -> None:
+    world.start()
+    world.share("a")
+    await world.until(lambda: world.ready("a"))
+    say_of_gpu(world, healthy=False, message="XID 79")
+    await world.until(lambda: world.condition("a", "Allocated")["reason"] == "GPUUnhealthy")
+    world.share("b")
+    await world.until(lambda: world.condition("b", "Scheduled"))
+    expect_pending(world, "b")
+    say_of_gpu(world, healthy=True)
+    await world.until(lambda: world.running("b"))
+    assert world.shares_gpu("a", "b")
+    await world.until(lambda: world.condition("a", "Allocated")["reason"] == "Allocated")
+    assert degraded(world)["status"] == "False"
+
+
+@story(n1=1, n2=1)
+async def test_pods_of_a_gpu_that_has_failed_are_evicted_where_that_is_wanted(
+    world: World,
+) -> None:
+    world.configure(gpuFailure="evict")
+    world.start()
+    await world.run("a")
+    assert expect_scheduled(world, "a").node == "n1"
+    busy = Fault.answer(429, "TooManyRequests")
+    world.server.inject(busy, verb="create", resource="pods/eviction", times=2)
+    say_of_gpu(world, healthy=False, message="XID 79")
+    await world.until(lambda: any(each.startswith("EvictionRefused") for each in world.events("a")))
+    assert world.running("a"), "its budget keeps it"
+    await world.until(lambda: world.sharepod("a")["spec"].get("nodeName") == "n2")
+    await world.until(lambda: world.ready("a"))
+    assert any(each.startswith("GPUEviction") for each in world.events("a"))
+    await world.until(lambda: len(world.vgpus()) == 1)
+
+
+@story(n1=1)
+async def test_a_gpu_that_comes_back_as_another_leaves_the_old_ones_vgpu_to_its_end(
+    world: World,
+) -> None:
+    world.start()
+    await world.run("a")
+
+    def exchange(obj: Any) -> None:
+        [old] = obj["spec"]["devices"]
+        gone = old | {"healthy": False, "message": "the driver lists it no more"}
+        obj["spec"]["devices"] = [old | {"uuid": "GPU-new"}, gone]
+
+    world.server.change(GPUNODES, "n1", "", exchange)
+    lose_placeholder(world)
+    await world.until(lambda: degraded(world).get("reason") == "GPUUnhealthy")
+    await world.quiet(60)
+    assert not world.placeholders(), "no placeholder can have a GPU back that is no more"
+    world.delete("a")
+    await world.until(lambda: not world.vgpus())
+    await world.run("b")
+    [vgpu] = world.server.all(VGPUS)
+    assert vgpu["spec"]["uuid"] == "GPU-new"
+
+
+def label(world: World, state: str) -> None:
+    """What NVIDIA's operator says of n1."""
+    told = {"nvidia.com/gpu-driver-upgrade-state": state}
+    world.server.change(NODES, "n1", "", lambda node: node["metadata"]["labels"].update(told))
+
+
+@pytest.mark.parametrize("state", ["cordon-required", "wait-for-jobs-required", "upgrade-failed"])
+def test_a_node_that_waits_for_another_driver_takes_nobody_and_keeps_its_pods(state: str) -> None:
+    @story(n1=2, n2=2)
+    async def tell(world: World) -> None:
+        world.reserve("n1", "kept")
+        world.start()
+        await world.run("a", id="mine", spec={"nodeName": "n1"})
+        label(world, state)
+        await world.until(lambda: "kept" not in world.vgpus())
+        await world.run("b")
+        expect_scheduled(world, "b").on_node("n2")
+        await world.quiet(60)
+        assert world.running("a")
+
+    tell()
+
+
+@story(n1=1, n2=1)
+async def test_holders_leave_a_node_before_its_driver_is_upgraded_and_the_placeholder_last(
+    world: World,
+) -> None:
+    world.start()
+    await world.run("a")
+    [placeholder] = world.placeholders()
+    kept: list[bool] = []
+
+    def look(*_: Any) -> None:
+        if world.server.stored(PODS, "a", "default"):
+            kept.append(world.server.stored(PODS, placeholder, SYSTEM) is not None)
+
+    world.server.storage.after_change.append(look)
+    label(world, "pod-deletion-required")
+    await world.until(lambda: world.sharepod("a")["spec"].get("nodeName") == "n2")
+    await world.until(lambda: world.running("a"))
+    assert kept[0]
+    await world.until(lambda: placeholder not in world.placeholders())
+    label(world, "upgrade-done")
+    await world.run("b", "0.9")
+    expect_scheduled(world, "b").on_node("n1")
+
+
+@story(n1=1, n2=1)
+async def test_what_is_idle_on_a_cordoned_node_is_given_back(world: World) -> None:
+    world.reserve("n1", "kept")
+    world.start()
+    await world.until(lambda: world.vgpu("kept")["spec"].get("uuid"))
+    world.server.change(NODES, "n1", "", lambda node: node["spec"].update(unschedulable=True))
+    await world.until(lambda: not world.vgpus() and not world.placeholders())
+
+
+@story(n1=1)
+async def test_a_placeholder_lost_on_a_cordoned_node_is_not_replaced(world: World) -> None:
+    world.start()
+    await world.run("a")
+    world.server.change(NODES, "n1", "", lambda node: node["spec"].update(unschedulable=True))
+    lose_placeholder(world)
+    await world.quiet(120)
+    assert not world.placeholders()
+    world.server.change(NODES, "n1", "", lambda node: node["spec"].update(unschedulable=False))
+    await world.until(world.placeholders)
