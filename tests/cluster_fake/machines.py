@@ -11,6 +11,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Self, TypeVar, cast
 
+import msgspec
+
 from cluster_fake.pods import Raw, asks, ended, going, run
 from kube_fake import FakeApiServer
 from kubeshare.api.names import DRA_DRIVER, VGPU_RESOURCE, WHOLE_GPU_RESOURCE
@@ -59,6 +61,7 @@ class Machine:
         self.lost = False
         self._server = server
         self._gpus = gpus
+        self._faults: dict[str, str] = {}  # UUID of a GPU that has failed -> the driver's words
         self._agent: Agent | None = None
         self._lives: dict[str, asyncio.Task[None]] = {}  # uid of a pod -> what is done for it
         self._calls: set[asyncio.Task[Any]] = set()  # to the agent
@@ -76,7 +79,7 @@ class Machine:
     def program(self, client: str) -> Program:
         """The agent, ready to run."""
         api = self._server.api(client)
-        agent = _Agent(self, api, self._gpus)
+        agent = _Agent(self, api, self._gpus, self._faults)
         program = Program("kubeshare-node-agent", api, recorder=agent.events)
         agent.add_to(program)
         return program
@@ -111,6 +114,10 @@ class Machine:
                 self._server.remove(PODS, *_place(pod)[::-1])
             elif pod["status"]["phase"] == "Pending":
                 self._start_plain(pod)
+
+    def fail(self, message: str) -> None:
+        """The driver says this of all its GPUs, which are of no use from now on."""
+        self._faults |= dict.fromkeys(self._gpus, message)
 
     def lose(self) -> None:
         """The machine is gone, with all that ran on it."""
@@ -267,7 +274,9 @@ class TokenDaemon:
 class _Agent(Agent):
     """The real one, called by the kubelet of the tests."""
 
-    def __init__(self, machine: Machine, api: Any, uuids: list[str]) -> None:
+    def __init__(
+        self, machine: Machine, api: Any, uuids: list[str], faults: dict[str, str]
+    ) -> None:
         devices = tuple(
             GPUDevice(uuid=uuid, index=index, model="V100", memory_bytes=16 << 30)
             for index, uuid in enumerate(uuids)
@@ -278,7 +287,7 @@ class _Agent(Agent):
             api,
             machine.name,
             machine.paths,
-            _Gpus(devices),
+            _Gpus(devices, faults),
             library,
             given=machine.given,
             runs=machine.containers.__contains__,
@@ -288,11 +297,18 @@ class _Agent(Agent):
 
 
 class _Gpus:
-    def __init__(self, devices: tuple[GPUDevice, ...]) -> None:
+    def __init__(self, devices: tuple[GPUDevice, ...], faults: dict[str, str]) -> None:
         self._devices = devices
+        self._faults = faults
 
     def read(self) -> GPUNodeSpec:
-        return GPUNodeSpec(driver_version="550.1", agent_version="test", devices=self._devices)
+        devices = tuple(
+            msgspec.structs.replace(
+                each, healthy=each.uuid not in self._faults, message=self._faults.get(each.uuid, "")
+            )
+            for each in self._devices
+        )
+        return GPUNodeSpec(driver_version="550.1", agent_version="test", devices=devices)
 
     def processes(self) -> list[Any]:
         return []

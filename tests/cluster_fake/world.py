@@ -116,6 +116,23 @@ class World:
         self.server.remove(NODES, name)
         self.server.remove(GPUNODES, name)
 
+    def fail_gpus(self, node: str, message: str) -> None:
+        """The driver of a node says of its GPUs that they are of no use."""
+        if node in self.machines:
+            self.machines[node].fail(message)
+            return
+
+        def fail(obj: Raw) -> None:
+            for gpu in obj["spec"]["devices"]:
+                gpu |= {"healthy": False, "message": message}
+
+        self.server.change(GPUNODES, node, "", fail)
+
+    def lose_placeholders(self) -> None:
+        """Somebody has forced them out, so that nothing keeps the GPUs of vGPUs."""
+        for placeholder in self.placeholders():
+            self.server.remove(PODS, placeholder, NAMESPACE)
+
     def link(self, node: str, **links: str) -> None:
         """Say how a node's GPUs are linked: ``gpu_0_2="NV2"``; pairs not named are ``SYS``."""
         found = [

@@ -122,6 +122,35 @@ async def _node_full(world: World) -> None:
     await world.until(lambda: len(world.vgpus()) == len(world.placeholders()) == 1, PATIENCE)
 
 
+async def _gpu_failed(world: World) -> None:
+    """Its GPU fails, and pods leave such GPUs: it runs on the other node."""
+    world.configure(gpuFailure="evict")
+    world.share("a")
+    await _running(world, "a")
+    node = world.sharepod("a")["spec"]["nodeName"]
+    world.fail_gpus(node, "XID 79")
+
+    def elsewhere() -> bool:
+        pod = world.pod("a")
+        return pod is not None and pod["spec"].get("nodeName", node) != node
+
+    await world.until(elsewhere, PATIENCE)
+    await _running(world, "a")
+    await world.until(lambda: len(world.vgpus()) == len(world.placeholders()) == 1, PATIENCE)
+
+
+async def _placeholder_lost(world: World) -> None:
+    """Nothing keeps its GPU from others for a while; then that is had back for the next one."""
+    world.share("a")
+    await _running(world, "a")
+    lost = world.placeholders()
+    world.lose_placeholders()
+    await world.until(lambda: world.placeholders() == lost, PATIENCE)
+    world.share("b")
+    await _running(world, "b")
+    assert world.shares_gpu("a", "b")
+
+
 async def _running(world: World, *names: str) -> None:
     await world.until(lambda: world.running(*names), PATIENCE)
 
@@ -142,5 +171,7 @@ LIVES = {
     "again": Life(_again, {"n1": 1}),
     "node lost": Life(_node_lost, {"n1": 1, "n2": 1}),
     "node full": Life(_node_full, {"n1": 1, "n2": 2}),
+    "gpu failed": Life(_gpu_failed, {"n1": 1, "n2": 1}),
+    "placeholder lost": Life(_placeholder_lost, {"n1": 1}),
     "wide": Life(_wide, {"n1": 2}),
 }
