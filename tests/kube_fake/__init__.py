@@ -19,6 +19,7 @@ tested against a real API server.
 from kube_fake.faults import Fault
 from kube_fake.rights import Asked, Grant, Rights
 from kube_fake.server import FakeApiServer, Request
+from kube_fake.storage import Place
 from kube_fake.virtual import run_virtual, until
 
 __all__ = [
@@ -26,6 +27,7 @@ __all__ = [
     "FakeApiServer",
     "Fault",
     "Grant",
+    "Place",
     "Request",
     "Rights",
     "run_virtual",

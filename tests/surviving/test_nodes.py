@@ -1,6 +1,7 @@
 """Pods that are gone though their containers run, and nodes that nobody reaches for a while."""
 
 from cluster_fake import World, story
+from kube_fake import Fault
 from kubeshare.api.v1 import SHAREPODS
 from kubeshare.kube.resources import PODS
 
@@ -77,3 +78,42 @@ async def test_on_a_node_that_is_cut_off_containers_go_on_and_the_release_comes_
     world.reconnect("agent/n1")
     await world.until(lambda: world.running("b"), LONG)
     assert not world.server.stored(SHAREPODS, "a", "default")
+
+
+@story(n1=1, agents=True)
+async def test_the_pod_of_a_sharepod_deleted_alone_keeps_its_part_until_it_ends(
+    world: World,
+) -> None:
+    """``kubectl delete shp a --cascade=orphan``"""
+    world.start()
+    world.share("a", "0.7")
+    await world.until(lambda: world.running("a"))
+    world.server.change(PODS, "a", "default", lambda pod: pod["metadata"].pop("ownerReferences"))
+    world.delete("a")
+    world.share("b", "0.7")
+    await world.quiet(LONG)
+    assert world.running("a")
+    assert world.shares_gpu("a")
+    world.end("a")
+    await world.until(lambda: world.running("b"), LONG)
+
+
+@story(n1=1, agents=True)
+async def test_a_namespace_that_goes_takes_all_with_it_in_any_order(world: World) -> None:
+    """Pods may go before their SharePods, and none can be made again."""
+    world.start()
+    await world.run("a")
+    await world.run("b")
+    forbidden = Fault.answer(403, "Forbidden")
+    world.server.inject(forbidden, verb="create", resource="pods", name="", times=9999)
+    for name in ("a", "b"):
+        pod = world.pod(name)
+        assert pod is not None
+        world.actors.delete(pod)
+    await world.quiet(60)
+    assert not world.pod("a")
+    for name in ("a", "b"):
+        world.delete(name)
+    await world.until(lambda: not world.vgpus(), LONG)
+    assert not world.placeholders()
+    assert not world.machines["n1"].left()

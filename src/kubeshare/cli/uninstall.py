@@ -1,0 +1,44 @@
+"""``kubeshare uninstall``: take KubeShare off the cluster that the kubeconfig names."""
+
+import asyncio
+
+import click
+
+from kubeshare.install import manifests
+
+
+@click.command(epilog="Example: kubeshare uninstall --wait 600")
+@click.option("--kubeconfig", type=click.Path(dir_okay=False), help="By default $KUBECONFIG.")
+@click.option("--context", help="A context of the kubeconfig; by default its current one.")
+@click.option(
+    "--wait",
+    default=0.0,
+    show_default=True,
+    help="Seconds to wait for pods that share a GPU to end by themselves.",
+)
+def uninstall(kubeconfig: str | None, context: str | None, wait: float) -> int:
+    """Take KubeShare off a cluster. Nothing that runs is ended.
+
+    SharePods are deleted and their pods go on without one. As long as pods share a GPU,
+    what holds their shares and keeps their GPUs stays, and the exit code is 1: run it
+    again when they have ended.
+    """
+    running = asyncio.run(_uninstall(kubeconfig, context, wait))
+    for pod in running:
+        click.echo(f"still runs on a share of a GPU: pod {pod}")
+    if running:
+        click.echo(
+            "The node programs, the vGPUs and their placeholders stay for these: "
+            "run this again when they have ended."
+        )
+    return 1 if running else 0
+
+
+async def _uninstall(kubeconfig: str | None, context: str | None, wait: float) -> list[str]:
+    # lightkube takes 150 ms to import, which `--help` does not pay.
+    from kubeshare.install.removal import uninstall as remove  # noqa: PLC0415
+    from kubeshare.kube.api import Api  # noqa: PLC0415
+
+    async with Api.connect(kubeconfig, context) as api:
+        loaded = manifests.load(manifests.Options())
+        return await remove(api, loaded, wait=wait, deadline=120.0, say=click.echo)

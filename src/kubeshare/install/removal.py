@@ -1,0 +1,236 @@
+"""Take KubeShare off a cluster, and leave what runs alone.
+
+Deleting the kinds would delete the SharePods, and that their pods; without the node
+agent a pod that ends could not leave its node; without its placeholder a GPU would be
+given to others. So it goes in this order, and may be cut off anywhere and begun again:
+
+1. scheduler and device manager end, so that nothing is made or taken away any more;
+2. pods are freed from their SharePods, SharePods from finalizers, and these are deleted;
+3. parts of which nothing has ever run are taken off the vGPUs; the others are the
+   nodes' to release, when their containers have stopped;
+4. a vGPU that nobody holds goes, and its placeholder;
+5. when none is left, so do the node programs, the policies, the kinds and all else.
+
+As long as pods run, it stops before the last step: their shares are held and their
+GPUs are kept.
+"""
+
+import asyncio
+from contextlib import suppress
+from typing import Any, Final
+
+from kubeshare.api import holders
+from kubeshare.api.cluster import PODS
+from kubeshare.api.names import DRA_DRIVER, GROUP, NAMESPACE, placeholder_name
+from kubeshare.api.v1 import SHAREPODS, VGPU, VGPUS
+from kubeshare.install.manifests import Manifest, resource_of
+from kubeshare.install.rollout import Say
+from kubeshare.kube.api import Api
+from kubeshare.kube.errors import ConflictError, NotFoundError
+from kubeshare.kube.meta import ObjectMeta, metadata_of
+from kubeshare.kube.resources import CUSTOM_RESOURCE_DEFINITIONS, RESOURCE_SLICES, Resource
+
+_VGPUS: Final = VGPUS.into(VGPU)
+_POLL_SECONDS: Final = 0.5
+_ROUNDS: Final = 5
+_LAST: Final = ("CustomResourceDefinition", "Namespace")
+"""Kinds that go after all others."""
+
+
+class RemovalError(Exception):
+    """Something would not go; the message says what."""
+
+    exit_code = 1
+
+
+async def uninstall(
+    api: Api, manifests: list[Manifest], *, wait: float, deadline: float, say: Say
+) -> list[str]:
+    """Take everything off, as far as nothing that runs is in the way.
+
+    Args:
+        api: the cluster, as its administrator.
+        manifests: from ``manifests.load``.
+        wait: seconds to wait for pods that share a GPU to end by themselves.
+        deadline: seconds that each of KubeShare's own parts may take to go.
+        say: shown a line for each step.
+
+    Returns:
+        the pods (``NAMESPACE/NAME on NODE``) for which the node programs stay; none when
+        all is gone.
+
+    Raises:
+        RemovalError: a part is still there after the deadline.
+        ApiError: the API server cannot be reached, or refuses.
+    """
+    deployments = [one for one in manifests if one["kind"] == "Deployment"]
+    await _remove_all(api, deployments, deadline)
+    say("scheduler and device manager are gone: nothing is placed any more")
+    if await _serves(api, SHAREPODS):
+        freed = await _free_pods(api)
+        asked = await _remove_sharepods(api)
+        say(f"{asked} SharePods deleted, {freed} pods go on without one")
+    if await _serves(api, VGPUS):
+        running = await _until_given_back(api, wait, deadline)
+        if running:
+            return running
+        say("every GPU is given back")
+    await _remove_rest(api, manifests, deadline)
+    say("KubeShare is gone")
+    return []
+
+
+async def _serves(api: Api, resource: Resource[Any]) -> bool:
+    """Whether the kind is there; a removal that was cut off may have taken it already."""
+    try:
+        await api.get(CUSTOM_RESOURCE_DEFINITIONS, f"{resource.plural}.{resource.group}")
+    except NotFoundError:
+        return False
+    return True
+
+
+async def _free_pods(api: Api) -> int:
+    """Take SharePods out of the owners of all pods."""
+    freed = 0
+    for pod in (await api.list(PODS)).items:
+        freed += await _free_pod(api, pod.metadata)
+    return freed
+
+
+async def _free_pod(api: Api, metadata: ObjectMeta) -> bool:
+    for _ in range(_ROUNDS):
+        kept = [one for one in metadata.owner_references if not _is_ours(one.api_version)]
+        if len(kept) == len(metadata.owner_references):
+            return False
+        # By its place in the list: an owner has more fields than are read here.
+        numbers = [
+            number
+            for number, owner in enumerate(metadata.owner_references)
+            if _is_ours(owner.api_version)
+        ]
+        operations = [
+            {"op": "test", "path": "/metadata/resourceVersion", "value": metadata.resource_version},
+            *(
+                {"op": "remove", "path": f"/metadata/ownerReferences/{number}"}
+                for number in reversed(numbers)
+            ),
+        ]
+        try:
+            await api.json_patch(PODS, metadata.name, operations, metadata.namespace)
+        except NotFoundError:
+            return False
+        except ConflictError:
+            try:
+                metadata = (await api.get(PODS, metadata.name, metadata.namespace)).metadata
+            except NotFoundError:
+                return False
+        else:
+            return True
+    raise RemovalError(f"pod {metadata.key} changes all the time: try again")
+
+
+def _is_ours(api_version: str) -> bool:
+    return api_version.partition("/")[0] == GROUP
+
+
+async def _remove_sharepods(api: Api) -> int:
+    listed = (await api.list(SHAREPODS)).items
+    for raw in listed:
+        metadata = metadata_of(raw)
+        if metadata.finalizers:
+            free = {"metadata": {"finalizers": None}}
+            await api.merge_patch(SHAREPODS, metadata.name, free, metadata.namespace)
+        try:
+            await api.delete(SHAREPODS, metadata.name, metadata.namespace)
+        except NotFoundError:
+            continue
+    return len(listed)
+
+
+async def _until_given_back(api: Api, wait: float, deadline: float) -> list[str]:
+    """Have the vGPUs go that nobody holds; the pods that hold the others."""
+    loop = asyncio.get_running_loop()
+    patient, end = loop.time() + wait, loop.time() + wait + deadline
+    while True:
+        vgpus = (await api.list(_VGPUS)).items
+        looks = [await _give_back(api, vgpu) for vgpu in vgpus]
+        running = [pod for pods in looks for pod in pods or ()]
+        now = loop.time()
+        if not vgpus or (now >= patient and all(looks)):
+            return running
+        if now >= end:
+            names = ", ".join(vgpu.metadata.name for vgpu in vgpus)
+            raise RemovalError(f"still there after {deadline:.0f} s: vGPUs {names}")
+        await asyncio.sleep(_POLL_SECONDS)
+
+
+async def _give_back(api: Api, vgpu: VGPU) -> list[str] | None:
+    """The pods that hold a vGPU; None where a step was taken towards its end."""
+    gpuid = vgpu.metadata.name
+    with suppress(ConflictError, NotFoundError):  # somebody was faster: look again
+        for holder in vgpu.status.holders:
+            if not holder.pod_uid:
+                operations = holders.remove(vgpu, holder.demand, holder.container)
+                await api.json_patch(_VGPUS, gpuid, operations, subresource="status")
+                return None
+        if vgpu.status.holders:
+            return [
+                f"{holder.namespace}/{holder.name} on {vgpu.spec.node_name}"
+                for holder in vgpu.status.holders
+            ]
+        if vgpu.metadata.finalizers:
+            await api.merge_patch(VGPUS, gpuid, {"metadata": {"finalizers": None}})
+        # The placeholder first: a vGPU never says less than what is taken.
+        elif not await _delete(api, PODS, placeholder_name(gpuid), NAMESPACE, grace=1):
+            version = vgpu.metadata.resource_version
+            await _delete(api, VGPUS, gpuid, resource_version=version)
+    return None
+
+
+async def _delete(
+    api: Api, resource: Resource[Any], name: str, namespace: str = "", **options: Any
+) -> bool:
+    """Ask for an object's deletion; False when it is gone."""
+    try:
+        await api.delete(resource, name, namespace, **options)
+    except NotFoundError:
+        return False
+    return True
+
+
+async def _remove_rest(api: Api, manifests: list[Manifest], deadline: float) -> None:
+    last = [one for one in manifests if one["kind"] in _LAST]
+    bindings = [one for one in manifests if one["kind"].endswith("PolicyBinding")]
+    # The rules go first: one of them keeps the kinds from being deleted.
+    await _remove_all(api, bindings, deadline)
+    rest = [one for one in manifests if one not in last and one not in bindings]
+    await _remove_all(api, list(reversed(rest)), deadline)
+    slices = await api.list(RESOURCE_SLICES, fields=f"spec.driver={DRA_DRIVER}")
+    for one in slices.items:
+        await _delete(api, RESOURCE_SLICES, one["metadata"]["name"])
+    await _remove_all(api, list(reversed(last)), deadline)
+
+
+async def _remove_all(api: Api, manifests: list[Manifest], deadline: float) -> None:
+    """Delete objects with all that hangs on them, and wait until they are gone."""
+    for manifest in manifests:
+        metadata = manifest["metadata"]
+        place = metadata["name"], metadata.get("namespace", "")
+        await _delete(api, resource_of(manifest), *place, propagation="Foreground")
+    try:
+        async with asyncio.timeout(deadline):
+            for manifest in manifests:
+                await _until_gone(api, manifest)
+    except TimeoutError:
+        raise RemovalError(
+            f"{manifest['kind']} {manifest['metadata']['name']} is still there after "
+            f"{deadline:.0f} s: see what keeps it, and try again"
+        ) from None
+
+
+async def _until_gone(api: Api, manifest: Manifest) -> None:
+    metadata = manifest["metadata"]
+    with suppress(NotFoundError):
+        while True:
+            await api.get(resource_of(manifest), metadata["name"], metadata.get("namespace", ""))
+            await asyncio.sleep(_POLL_SECONDS)

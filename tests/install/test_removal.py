@@ -1,0 +1,160 @@
+"""KubeShare is taken off a cluster in use: what runs runs on, and nothing is left at the end."""
+
+import pytest
+
+from cluster_fake import World, story
+from kube_fake import Fault, Place, run_virtual
+from kubeshare.api.names import NAMESPACE
+from kubeshare.api.v1 import SHAREPODS, VGPUS
+from kubeshare.install import manifests, removal
+from kubeshare.kube.errors import ApiError
+from kubeshare.kube.resources import CUSTOM_RESOURCE_DEFINITIONS, DAEMON_SETS, PODS, Raw
+
+PROGRAMS = {"kubeshare-scheduler": "scheduler", "kubeshare-device-manager": "devices"}
+
+
+def install(world: World) -> list[manifests.Manifest]:
+    """Put the manifests' objects there, and let the programs go with theirs."""
+    loaded = manifests.load(manifests.Options())
+    for manifest in loaded:
+        world.server.seed(manifests.resource_of(manifest), manifest)
+    world.server.storage.after_change.append(lambda place, new: changed(world, place, new))
+    return loaded
+
+
+def changed(world: World, place: Place, new: Raw | None) -> None:
+    """What Kubernetes does when an object has been deleted."""
+    if new is not None:
+        return
+    if place.plural == "deployments":
+        world.beside(world.kill(PROGRAMS[place.name]))
+    if place == Place("apps", "daemonsets", NAMESPACE, "kubeshare-node-agent"):
+        world.beside(world.kill(*(f"agent/{node}" for node in world.machines)))
+    if place.plural == "customresourcedefinitions":
+        for resource in (SHAREPODS, VGPUS):
+            if place.name.startswith(resource.plural):
+                for obj in world.server.all(resource):
+                    metadata = obj["metadata"]
+                    world.server.remove(resource, metadata["name"], metadata.get("namespace", ""))
+
+
+async def uninstall(world: World, loaded: list[manifests.Manifest], wait: float = 0) -> list[str]:
+    async with world.server.api("administrator") as api:
+        return await removal.uninstall(api, loaded, wait=wait, deadline=60, say=lambda _: None)
+
+
+async def uninstall_at_last(
+    world: World, loaded: list[manifests.Manifest], wait: float = 0
+) -> list[str]:
+    """Again where it was cut off."""
+    try:
+        return await uninstall(world, loaded, wait)
+    except ApiError:
+        return await uninstall(world, loaded, wait)
+
+
+def nothing_is_left(world: World) -> bool:
+    kinds = world.server.all(CUSTOM_RESOURCE_DEFINITIONS)
+    return not (kinds or world.vgpus() or world.placeholders() or world.server.all(DAEMON_SETS))
+
+
+def pods(world: World) -> list[Raw]:
+    return world.server.all(PODS, "default")
+
+
+@story(n1=1, agents=True)
+async def test_pods_run_on_and_keep_their_gpu_until_they_end(world: World) -> None:
+    loaded = install(world)
+    world.start()
+    await world.run("a")
+
+    assert await uninstall(world, loaded, wait=20) == ["default/a on n1"]
+    await world.quiet(300)
+    assert world.machines["n1"].containers
+    assert world.running("a")
+    assert world.shares_gpu("a")
+    assert len(world.placeholders()) == 1
+    assert not world.server.all(SHAREPODS)
+
+    (pod,) = pods(world)
+    world.actors.delete(pod)
+    assert await uninstall(world, loaded, wait=60) == []
+    assert nothing_is_left(world)
+
+
+@story(n1=2, agents=True)
+async def test_it_is_taken_off_while_sharepods_come(world: World) -> None:
+    loaded = install(world)
+    world.start()
+    await world.run("a", "0.7")
+    world.share("b", "0.7")
+    await world.until(lambda: len(world.vgpus()) == 1 + 1)
+    world.share("c", "0.3")
+
+    running = await uninstall(world, loaded)
+
+    assert "default/a on n1" in running
+    assert world.running("a")
+    assert not world.server.all(SHAREPODS)
+    for pod in pods(world):
+        assert not pod["metadata"]["ownerReferences"]
+        world.actors.delete(pod)
+    assert await uninstall(world, loaded, wait=60) == []
+    assert nothing_is_left(world)
+
+
+@story(n1=1)
+async def test_a_cluster_without_kubeshare_stays_as_it_is(world: World) -> None:
+    loaded = manifests.load(manifests.Options())
+    world.native_pod("native")
+    assert await uninstall(world, loaded) == []
+    assert world.pod("native")
+
+
+@story(n1=1, agents=True)
+async def test_what_does_not_go_is_named(world: World) -> None:
+    loaded = install(world)
+    world.reserve("n1", "kept")
+    metadata = {"name": "kubeshare-vgpu-kept", "namespace": NAMESPACE, "finalizers": ["a/b"]}
+    pod = {"metadata": metadata, "spec": {"containers": []}, "status": {"phase": "Pending"}}
+    world.server.seed(PODS, pod)
+    with pytest.raises(removal.RemovalError, match="vGPUs kept"):
+        await uninstall(world, loaded)
+
+
+def cut_off(fault: Fault, write: int) -> bool:
+    """Uninstall with one write that meets a fault, then again; whether it has so many writes."""
+
+    async def told(world: World) -> None:
+        loaded = install(world)
+        world.start()
+        await world.run("a")
+        world.share("b", "0.9")
+        await world.until(lambda: world.condition("b", "Scheduled"))
+        before = world.server.writes
+        world.server.inject_at_write(before + write, fault)
+        assert await uninstall_at_last(world, loaded) == ["default/a on n1"]
+        assert world.machines["n1"].containers
+        await world.quiet(60)
+        assert world.running("a")
+        assert not world.server.all(SHAREPODS)
+        (pod,) = pods(world)
+        world.actors.delete(pod)
+        assert await uninstall_at_last(world, loaded, wait=60) == []
+        assert nothing_is_left(world)
+        reached.append(world.server.writes - before >= write)
+
+    reached: list[bool] = []
+    world = World(n1=1)
+    world.agents = True
+    run_virtual(world.play(told))
+    return reached[0]
+
+
+@pytest.mark.slow
+def test_it_may_be_cut_off_at_any_write_and_begun_again() -> None:
+    """At every second one; before it, and after it but before its answer."""
+    write = 1
+    while cut_off(Fault.reset(after=write % 4 == 1), write):
+        write += 2
+    assert write > len(PROGRAMS)
