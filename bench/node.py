@@ -125,6 +125,13 @@ class Node:
             )
         eventually(lambda: is_answering(self.paths), "the daemon answers")
 
+    def end_daemon(self) -> None:
+        """End it as an upgrade does, and wait until it is gone."""
+        assert self._daemon is not None
+        self._daemon.terminate()
+        self._daemon.wait(_DEADLINE_S)
+        self._daemon = None
+
     def kill_daemon(self) -> None:
         """End it as the kernel does, without a word."""
         if self._daemon is not None:

@@ -275,8 +275,15 @@ static void serve(void) {
     }
 }
 
+/* An eighth of the time that the daemon has been away for: one that is exchanged for another is
+ * met soon, one that stays away is not looked for all the time. */
+static int64_t pause_after(int64_t away) {
+    const int64_t pause = away / 8;
+    return pause < SHORTEST_PAUSE ? SHORTEST_PAUSE : pause < LONGEST_PAUSE ? pause : LONGEST_PAUSE;
+}
+
 static void *run(void *unused) {
-    int64_t pause = SHORTEST_PAUSE;
+    int64_t met = ks_now();
     prctl(PR_SET_NAME, "kubeshare");
     prctl(PR_SET_TIMERSLACK, EXACT_TIMERS);
     ks_mps_warn();
@@ -286,11 +293,11 @@ static void *run(void *unused) {
         if (connect_and_greet()) {
             serve();
             disconnect();
-            pause = SHORTEST_PAUSE;
+            met = ks_now();
         }
         ks_debug("no token daemon: this process times itself");
-        ks_duty_until(ks_now() + pause);
-        pause = pause * 2 < LONGEST_PAUSE ? pause * 2 : LONGEST_PAUSE;
+        const int64_t now = ks_now();
+        ks_duty_until(now + pause_after(now - met));
     }
     return unused;
 }

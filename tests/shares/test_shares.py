@@ -12,6 +12,7 @@ import pytest
 from bench.node import Node, eventually
 
 from kubeshare import native
+from kubeshare.demo import timeline
 from kubeshare.demo.figure import JOBS, STAGES, targets
 
 pytestmark = [pytest.mark.native, pytest.mark.slow]
@@ -141,6 +142,29 @@ def test_a_daemon_that_is_killed_under_load_leaves_shares_and_its_successor_take
     shares = node.shares(WINDOW_S)
     assert near(shares, {"a": 0.5, "b": 0.5}), shares
     assert sum(shares.values()) > MOST
+
+
+def test_a_rolling_restart_of_the_daemon_ends_no_job_and_moves_no_share(node: Node) -> None:
+    requests = {"a": 0.5, "b": 0.3, "c": 0.2}
+    for name, request in requests.items():
+        node.start(name, request, *KEEPS_BUSY)
+    settle(node, *requests)
+    before = node.sample()
+    for _ in range(3):
+        node.end_daemon()
+        node.start_daemon()
+        eventually(
+            lambda: all(view["processes"] == 1 for view in node.views().values()),
+            "the jobs are connected again",
+        )
+        time.sleep(SETTLE_S)
+    shares = timeline.shares(before, node.sample(), requests)
+    # While there is no daemon each has its request, less what a busy machine wakes it late.
+    assert all(shares[name] < request + NEAR for name, request in requests.items()), shares
+    used = sum(shares.values())
+    parts = {name: share / used for name, share in shares.items()}
+    assert near(parts, requests, 2 * NEAR), shares
+    assert [job.process.poll() for job in node.jobs.values()] == [None] * 3
 
 
 def test_jobs_on_the_same_two_gpus_get_both_at_once() -> None:

@@ -45,9 +45,9 @@ class Connection:
         """Say something to the library."""
         self.stream.send(Message(kind, cell, epoch).pack())
 
-    def welcome(self) -> None:
-        """Agree on the newest protocol."""
-        self.stream.send(Message(MessageType.WELCOME, value=PROTOCOL_NEWEST).pack())
+    def welcome(self, protocol: int = PROTOCOL_NEWEST) -> None:
+        """Agree on a protocol."""
+        self.stream.send(Message(MessageType.WELCOME, value=protocol).pack())
 
     def is_closed(self) -> bool:
         """Wait for the end of the connection; False when a message comes instead."""
@@ -107,8 +107,8 @@ class Claim:
             connection.stream.close()
         self._connections.clear()
 
-    def accept(self, *, welcome: bool = True) -> Connection:
-        """The next process that says HELLO."""
+    def accept(self, *, welcome: bool = True, protocol: int = PROTOCOL_NEWEST) -> Connection:
+        """The next process that says HELLO, welcomed with this protocol."""
         assert self.listener is not None
         stream, _ = self.listener.accept()
         stream.settimeout(DEADLINE_S)
@@ -116,7 +116,7 @@ class Claim:
         assert connection.hello.type is MessageType.HELLO
         self._connections.append(connection)
         if welcome:
-            connection.welcome()
+            connection.welcome(protocol)
         return connection
 
     def nobody_connects(self) -> bool:

@@ -53,6 +53,7 @@ class PageWriter:
     def __init__(self, path: Path, grant: Grant) -> None:
         self._cells = len(grant.gpus)
         size = PAGE_HEADER.size + self._cells * PAGE_CELL.size
+        _leave_to_others(path)
         file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, _MODE)
         try:
             os.fchmod(file, _MODE)
@@ -135,6 +136,18 @@ class PageWriter:
         if state in (GrantState.REFUSED, GrantState.REVOKED):
             for cell in range(self._cells):
                 self.set_gate(cell, GateState.CLOSED)
+
+
+def _leave_to_others(path: Path) -> None:
+    """Take a page of another layout out of the folder: who has mapped it keeps it as it is."""
+    try:
+        known = path.read_bytes()[: PAGE_HEADER.size]
+    except FileNotFoundError:
+        return
+    if len(known) == PAGE_HEADER.size:
+        magic, version, *_ = PAGE_HEADER.unpack(known)
+        if magic == PAGE_MAGIC and version != VERSION:
+            path.unlink()
 
 
 def _offset(cell: int) -> int:

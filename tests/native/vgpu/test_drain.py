@@ -154,6 +154,21 @@ def test_a_long_drain_is_spoken_of_while_it_lasts(
     assert {message.epoch for message in said} == {claim.page.epoch(0)}
 
 
+def test_a_daemon_of_protocol_1_hears_nothing_that_it_does_not_know(
+    machine: Machine, claim: Claim
+) -> None:
+    with machine.start(claim.environment) as probe:
+        probe.do("init")
+        probe.do("retain", 0)
+        claim.open()
+        probe.tell("launch", "kernel", 300_000, 1)
+        connection = claim.accept(protocol=1)
+        assert probe.answer()["result"] == 0
+        claim.page.set_gate(0, GateState.CLOSING)
+        connection.send(MessageType.CLOSING, 0, claim.page.epoch(0))
+        assert connection.receive().type is MessageType.DRAINED
+
+
 def test_a_late_answer_is_given_while_the_gate_stays_closed(
     claim: Claim, probe: Probe, connection: Connection
 ) -> None:
