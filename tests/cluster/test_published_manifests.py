@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from cluster.space import Space
-from cluster.stage import Place, Stage, eventually
+from cluster.stage import Place, Raw, Stage, eventually
 
 pytestmark = pytest.mark.lab
 
@@ -81,3 +81,25 @@ def test_names_may_be_long(stage: Stage, space: Space) -> None:
 
     assert space.phase(name) == "Succeeded"
     assert "kernels" in space.log(name)
+
+
+def test_the_pods_of_the_second_version_run_by_their_labels(stage: Stage, space: Space) -> None:
+    apply(space, "v2-pod", "v2-model", "v2-group")
+    names = ["v2-pod", "v2-model", *(f"v2-group-{number}" for number in (1, 2, 3))]
+    held: dict[str, Raw] = {}
+
+    def all_have_held() -> bool:
+        for vgpu in stage.vgpus():
+            for one in vgpu["status"].get("holders", []):
+                if one["namespace"] == space.name:
+                    held[one["name"]] = one
+        return held.keys() >= set(names)
+
+    eventually(all_have_held, "each to have its part", explain=lambda: str(held))
+    pod = held["v2-pod"]
+    assert (pod["requestMicros"], pod["limitMicros"]) == (500_000, 1_000_000)
+    assert pod["memoryBytes"] == 3145728000
+    assert held["v2-model"]["requestMicros"] == 1_000_000
+    for name in names:
+        space.until_phase(name, "Succeeded", "Failed")
+        assert space.phase(name) == "Succeeded", space.log(name)

@@ -109,6 +109,16 @@ def test_a_pod_that_asks_is_gated_and_its_containers_share(
     assert pod["metadata"]["labels"] == labels | {LABEL_ROLE: ROLE_POD}
 
 
+def test_the_scheduler_that_the_second_version_had_pods_name_is_the_clusters(
+    space: Namespace,
+) -> None:
+    theirs = space.create({}, {"sharedgpu/gpu_limit": "1"}, schedulerName="kubeshare-scheduler")
+    own = space.create(SHARE, schedulerName="volcano")
+
+    assert theirs["spec"]["schedulerName"] == "default-scheduler"
+    assert own["spec"]["schedulerName"] == "volcano"
+
+
 def test_resources_gates_and_containers_of_its_own_are_kept(space: Namespace) -> None:
     containers = [
         {"name": "bare", "image": "x"},
@@ -225,7 +235,7 @@ def test_only_the_scheduler_removes_the_gate(space: Namespace) -> None:
 def test_a_waiting_pod_keeps_its_label_and_its_share(space: Namespace) -> None:
     pod = space.create(SHARE)
 
-    with pytest.raises(LabError, match="is how KubeShare finds the pod"):
+    with pytest.raises(LabError, match=r"role is written by KubeShare alone"):
         space.patch(pod, {"op": "remove", "path": "/metadata/labels"})
     with pytest.raises(LabError, match="cannot be taken away"):
         space.patch(pod, {"op": "remove", "path": "/metadata/annotations"})

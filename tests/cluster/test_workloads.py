@@ -1,0 +1,137 @@
+"""Every kind of workload shares GPUs by what its pod template says, and all at the same time.
+
+Four GPUs are asked for more than they have: what does not fit waits for what ends.
+"""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from cluster.space import Space
+from cluster.stage import Raw, Stage, eventually
+
+pytestmark = pytest.mark.lab
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+KINDS = ("pod", "deployment", "statefulset", "daemonset", "cronjob", "job", "gang")
+SECONDS = "--timeout=120s"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def applied(stage: Stage, shared_space: Space) -> None:
+    """All of them in one namespace."""
+    for kind in KINDS:
+        stage.kubectl("apply", "-n", shared_space.name, "-f", str(EXAMPLES / f"{kind}.yaml"))
+    stage.kubectl(
+        *("create", "job", "now", "-n", shared_space.name, "--from=cronjob/nightly"),
+    )
+
+
+def pods(space: Space, **labels: str) -> list[Raw]:
+    """The pods of the namespace with these labels."""
+    return [
+        pod
+        for pod in space.stage.items(f"/api/v1/namespaces/{space.name}/pods")
+        if labels.items() <= pod["metadata"].get("labels", {}).items()
+    ]
+
+
+def parts(space: Space, **labels: str) -> dict[str, list[Raw]]:
+    """GPUID → the parts that pods with these labels hold of it."""
+    uids = {pod["metadata"]["uid"] for pod in pods(space, **labels)}
+    found: dict[str, list[Raw]] = {}
+    for vgpu in space.stage.vgpus():
+        for holder in vgpu["status"].get("holders", []):
+            if holder.get("podUid") in uids:
+                found.setdefault(vgpu["metadata"]["name"], []).append(holder)
+    return found
+
+
+def describe(space: Space) -> str:
+    return space.stage.kubectl("describe", "pods", "-n", space.name)
+
+
+def rolled_out(space: Space, what: str) -> None:
+    space.stage.kubectl("rollout", "status", what, "-n", space.name, SECONDS)
+
+
+def complete(space: Space, job: str) -> None:
+    space.stage.kubectl("wait", f"job/{job}", "-n", space.name, "--for=condition=complete", SECONDS)
+
+
+def test_of_a_pod_the_named_container_has_the_gpu_and_no_other(shared_space: Space) -> None:
+    shared_space.until_phase("notebook", "Succeeded", "Failed")
+    log = ("logs", "-n", shared_space.name, "notebook", "-c")
+
+    assert "kernels" in shared_space.stage.kubectl(*log, "main")
+    assert "nvidia" not in shared_space.stage.kubectl(*log, "aside")
+
+
+def test_a_job_runs_eight_at_once_on_two_gpus_or_more(shared_space: Space) -> None:
+    complete(shared_space, "sweep")
+
+    found = pods(shared_space, **{"batch.kubernetes.io/job-name": "sweep"})
+    assert [pod["status"]["phase"] for pod in found] == ["Succeeded"] * 8
+
+
+def test_a_gang_runs_whole(shared_space: Space) -> None:
+    complete(shared_space, "train")
+
+    found = pods(shared_space, **{"batch.kubernetes.io/job-name": "train"})
+    states = [pod["status"]["containerStatuses"][0]["state"]["terminated"] for pod in found]
+    assert len(states) == 4
+    last_start = max(state["startedAt"] for state in states)
+    assert last_start <= min(state["finishedAt"] for state in states), "they ran together"
+
+
+def test_a_cron_jobs_job_runs(shared_space: Space) -> None:
+    complete(shared_space, "now")
+
+
+def test_a_daemon_set_has_a_part_on_each_node(shared_space: Space) -> None:
+    rolled_out(shared_space, "daemonset/probe")
+
+    nodes = {pod["spec"]["nodeName"] for pod in pods(shared_space, app="probe")}
+    assert nodes == {"node-1", "node-2"}
+    assert sum(map(len, parts(shared_space, app="probe").values())) == 2
+
+
+def test_the_pods_of_a_stateful_set_are_kept_apart(shared_space: Space) -> None:
+    rolled_out(shared_space, "statefulset/shard")
+
+    held = parts(shared_space, app="shard")
+    assert sorted(len(holders) for holders in held.values()) == [1, 1]
+    names = {holder["name"] for holders in held.values() for holder in holders}
+    assert names == {"shard-0", "shard-1"}
+
+
+def test_a_deployment_is_rolled_and_scaled_as_ever(stage: Stage, shared_space: Space) -> None:
+    here = ("deployment/serve", "-n", shared_space.name)
+    rolled_out(shared_space, "deployment/serve")
+    first = {pod["metadata"]["uid"] for pod in pods(shared_space, app="serve")}
+
+    stage.kubectl("rollout", "restart", *here)
+    rolled_out(shared_space, "deployment/serve")
+    stage.kubectl("scale", *here, "--replicas=3")
+    rolled_out(shared_space, "deployment/serve")
+
+    def held() -> list[Raw]:
+        return [one for holders in parts(shared_space, app="serve").values() for one in holders]
+
+    eventually(lambda: len(held()) == 3, "three parts", explain=lambda: json.dumps(held()))
+    assert first.isdisjoint(one["podUid"] for one in held())
+    assert {(one["requestMicros"], one["memoryBytes"]) for one in held()} == {(300_000, 2 << 30)}
+
+
+def test_deleted_they_leave_nothing(stage: Stage, shared_space: Space) -> None:
+    for kind in KINDS:
+        stage.kubectl(
+            *("delete", "-n", shared_space.name, "-f", str(EXAMPLES / f"{kind}.yaml")),
+            "--wait=false",
+        )
+
+    eventually(
+        lambda: not pods(shared_space), "all pods to go", explain=lambda: describe(shared_space)
+    )
+    eventually(lambda: not stage.vgpus(), "all GPUs to be given back")
