@@ -12,6 +12,9 @@ PATIENCE = 300.0
 """Virtual seconds that each step may take, time-outs and waits for lost watches included."""
 
 
+IN_A_GANG_OF_TWO = {"sharedgpu/group_name": "g", "sharedgpu/min_available": "2"}
+
+
 class Life(NamedTuple):
     """A story, and node -> the GPUs of the cluster in which it plays."""
 
@@ -151,6 +154,18 @@ async def _placeholder_lost(world: World) -> None:
     assert world.shares_gpu("a", "b")
 
 
+async def _gang(world: World) -> None:
+    """Two that start together wait for room for both of them, and get it in one go."""
+    world.share("x", "1")
+    await _running(world, "x")
+    for name in "ab":
+        world.share(name, "1", labels=IN_A_GANG_OF_TWO)
+    await world.until(lambda: world.condition("b", "Scheduled"), PATIENCE)
+    assert [world.pod(name) for name in "ab"] == [None, None]
+    world.delete("x")
+    await _running(world, "a", "b")
+
+
 async def _running(world: World, *names: str) -> None:
     await world.until(lambda: world.running(*names), PATIENCE)
 
@@ -174,4 +189,5 @@ LIVES = {
     "gpu failed": Life(_gpu_failed, {"n1": 1, "n2": 1}),
     "placeholder lost": Life(_placeholder_lost, {"n1": 1}),
     "wide": Life(_wide, {"n1": 2}),
+    "gang": Life(_gang, {"n1": 2}),
 }

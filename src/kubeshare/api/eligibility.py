@@ -95,7 +95,7 @@ def without(where: Eligible, entries: Sequence[SetAside]) -> Eligible:
     if not entries:
         return where
     refused = {entry.node: set_aside.words(entry) for entry in entries if entry.node in where.nodes}
-    return Eligible(nodes=where.nodes - refused.keys(), refusals={**where.refusals, **refused})
+    return Eligible(nodes=where.nodes.difference(refused), refusals={**where.refusals, **refused})
 
 
 def _facts(node: Node) -> tuple[object, ...]:

@@ -51,6 +51,12 @@ class Events:
         note = f"{words}; it is deleted so that its controller makes another"
         self._recorder.emit(reference(PODS, pod), Reason.NODE_FULL, "Undoing", note, type=WARNING)
 
+    def gang_timed_out(self, sharepod: SharePod, words: str) -> None:
+        """Its gang has not started in time."""
+        note = f"{words}: all give back what they hold, and are scheduled again"
+        regarding = reference(SHAREPODS, sharepod)
+        self._recorder.emit(regarding, "GangTimedOut", "Undoing", note, type=WARNING)
+
     def activated(self, vgpu: VGPU) -> None:
         """The node has said which GPU the placeholder was given."""
         note = f"{vgpu.spec.uuid} on node {vgpu.spec.node_name} is shared from now on"

@@ -6,10 +6,11 @@ is so on a GPU that has failed, where the configuration says ``gpuFailure: evict
 holders leave as their node says; the placeholder goes after the last of them.
 """
 
-from typing import Any, Final
+from typing import Final
 
-from kubeshare.api.cluster import PODS, Node, Pod
+from kubeshare.api.cluster import Node, Pod
 from kubeshare.api.configuration import Configured
+from kubeshare.api.evict import evict
 from kubeshare.api.inventory import Inventory
 from kubeshare.api.v1 import VGPU, Holder
 from kubeshare.devices.degraded import trouble_of
@@ -73,15 +74,8 @@ class Evictions:
 
     async def _evict(self, pod: Pod, why: str) -> bool:
         """Evict a pod; whether it leaves."""
-        metadata = pod.metadata
-        body: dict[str, Any] = {
-            "apiVersion": "policy/v1",
-            "kind": "Eviction",
-            "metadata": {"name": metadata.name, "namespace": metadata.namespace},
-            "deleteOptions": {"preconditions": {"uid": metadata.uid}},
-        }
         try:
-            await self._api.post(PODS, metadata.name, "eviction", body, metadata.namespace)
+            await evict(self._api, pod)
         except TooManyRequestsError as error:
             self._events.kept_by_budget(pod, f"{why}; {error.message}")
             return False

@@ -6,6 +6,7 @@ from typing import Final
 
 from kubeshare.api import cluster, sharepods
 from kubeshare.api.eligibility import Eligibility
+from kubeshare.api.gangs import GANG, gang_index, gang_index_of_shape, gang_of, gang_of_shape
 from kubeshare.api.names import LABEL_VGPU, MANAGER_DEVICES, NAMESPACE
 from kubeshare.api.pool import Pool
 from kubeshare.api.v1 import VGPU, GPUNode
@@ -17,6 +18,7 @@ from kubeshare.devices.dismantle import Dismantle
 from kubeshare.devices.events import Events
 from kubeshare.devices.evict import Evictions
 from kubeshare.devices.full_node import FullNodes
+from kubeshare.devices.gang import GangTimeouts
 from kubeshare.devices.idle import IdleTimes
 from kubeshare.devices.lost_node import LostNodes
 from kubeshare.devices.metrics import Metrics
@@ -151,7 +153,34 @@ def devices_program(  # noqa: PLR0913 - what it is told
     program.add_controller(vgpu_controller)
     program.add_controller(pod_controller)
     program.add_controller(sharepod_controller)
+    _add_gangs(program, api, watched, events=events, wall_clock=wall_clock)
     return program
+
+
+def _add_gangs(
+    program: Program,
+    api: Api,
+    watched: Watched,
+    *,
+    events: Events,
+    wall_clock: Callable[[], datetime],
+) -> None:
+    """Give gangs so long to start, and no longer."""
+    watched.sharepods.store.add_index(GANG, gang_index)
+    watched.pods.store.add_index(GANG, gang_index_of_shape)
+    timeouts = GangTimeouts(
+        api,
+        asked=watched.sharepods.store,
+        pods=watched.pods.store,
+        inventory=watched.inventory,
+        events=events,
+        configuration=watched.configuration,
+        wall_clock=wall_clock,
+    )
+    of_gangs: Controller[Key] = Controller("gangs", timeouts.reconcile)
+    of_gangs.watch(watched.sharepods, lambda raw: filter(None, [gang_of(raw)]))
+    of_gangs.watch(watched.pods, lambda pod: filter(None, [gang_of_shape(pod)]))
+    program.add_controller(of_gangs)
 
 
 def _add_pools(  # noqa: PLR0913 - its parts

@@ -18,6 +18,7 @@ from kubeshare.api.affinity import on_node
 from kubeshare.api.cluster import Pod
 from kubeshare.api.coming import Hindrance, hindrance
 from kubeshare.api.eligibility import Eligible
+from kubeshare.api.gangs import GANG, gang_index, gang_value
 from kubeshare.api.inventory import Inventory
 from kubeshare.api.latest import Latest
 from kubeshare.api.names import (
@@ -45,7 +46,6 @@ from kubeshare.kube.meta import Condition, Key
 from kubeshare.kube.resources import PODS, Raw
 from kubeshare.kube.store import Store
 from kubeshare.scheduler.asker import AskerKey
-from kubeshare.scheduler.queue import GANG, gang_index, gang_key
 from kubeshare.scheduler.room import Rooms
 from kubeshare.scheduler.status import Status
 
@@ -97,7 +97,7 @@ class GatedPods:
 
     def in_gang(self, namespace: str, name: str) -> Iterable["_AskingPod"]:
         """The plain pods that name a gang, bound ones too."""
-        key = gang_key(namespace, name)
+        key = gang_value(Key(namespace, name))
         for raw in self.known.by_index(GANG, key):
             yield _AskingPod(self, raw)
         for pod in self._bound.by_index(GANG, key):
@@ -267,4 +267,4 @@ def _gang_of_bound(pod: Pod) -> list[str]:
     if metadata.labels.get(LABEL_ROLE) != ROLE_POD or not pod.spec.node_name or pod.terminal:
         return []
     name = gang_named({"metadata": {"labels": metadata.labels}})
-    return [gang_key(metadata.namespace, name)] if name else []
+    return [gang_value(Key(metadata.namespace, name))] if name else []

@@ -6,7 +6,6 @@ lower priority takes what room is left, as long as nobody's place is kept there.
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Final
 
 from kubeshare.core.errors import InvalidValueError
 from kubeshare.dialects.standing import gang_named
@@ -14,9 +13,6 @@ from kubeshare.kube.meta import metadata_of
 from kubeshare.kube.resources import Raw
 from kubeshare.kube.store import DELETED, Change
 from kubeshare.scheduler.asker import AskerKey, Kind
-
-GANG: Final = "of gang"
-"""The index by which the members of a gang are found."""
 
 
 def by_priority(kinds: Mapping[str, Kind]) -> Callable[[AskerKey], int]:
@@ -32,17 +28,6 @@ def by_priority(kinds: Mapping[str, Kind]) -> Callable[[AskerKey], int]:
             return 0
 
     return rank
-
-
-def gang_key(namespace: str, name: str) -> str:
-    """What a gang is called among those of all namespaces."""
-    return f"{namespace}/{name}"
-
-
-def gang_index(raw: Raw) -> list[str]:
-    """The gang that an object names, for an index."""
-    name = gang_named(raw)
-    return [gang_key(metadata_of(raw).namespace, name)] if name else []
 
 
 def mates(kinds: Mapping[str, Kind]) -> Callable[[Raw], Iterable[AskerKey]]:

@@ -12,6 +12,7 @@ from typing import Any, Final
 from kubeshare.api import sharepods
 from kubeshare.api.coming import Hindrance
 from kubeshare.api.eligibility import Eligible
+from kubeshare.api.gangs import GANG, gang_index, gang_value
 from kubeshare.api.latest import Latest
 from kubeshare.api.names import CONDITION_SCHEDULED, MANAGER_SCHEDULER
 from kubeshare.api.reasons import Reason
@@ -26,7 +27,6 @@ from kubeshare.kube.events import ObjectReference, reference
 from kubeshare.kube.meta import Condition, Key
 from kubeshare.kube.resources import Raw
 from kubeshare.scheduler.asker import AskerKey
-from kubeshare.scheduler.queue import GANG, gang_index, gang_key
 from kubeshare.scheduler.status import Status
 
 KIND: Final = SHAREPODS.kind
@@ -54,7 +54,7 @@ class SharePods:
 
     def in_gang(self, namespace: str, name: str) -> Iterable["_AskingSharePod"]:
         """The SharePods that name a gang."""
-        for raw in self.known.by_index(GANG, gang_key(namespace, name)):
+        for raw in self.known.by_index(GANG, gang_value(Key(namespace, name))):
             yield _AskingSharePod(self, raw)
 
     @staticmethod

@@ -1,0 +1,31 @@
+"""Ask a pod to go through the API's eviction, which respects disruption budgets."""
+
+from kubeshare.api.cluster import PODS, Pod
+from kubeshare.kube.api import Api
+
+
+async def evict(api: Api, pod: Pod, *, dry_run: bool = False) -> None:
+    """Evict a pod: it has its grace period, as with any deletion.
+
+    Args:
+        api: where it is.
+        pod: this very pod, and no namesake.
+        dry_run: only ask whether that would be allowed.
+
+    Raises:
+        TooManyRequestsError: a disruption budget refuses it now.
+        NotFoundError: it is gone.
+        ConflictError: the name is another pod's now.
+        ApiError: any other refusal.
+    """
+    metadata = pod.metadata
+    options: dict[str, object] = {"preconditions": {"uid": metadata.uid}}
+    if dry_run:
+        options["dryRun"] = ["All"]
+    body = {
+        "apiVersion": "policy/v1",
+        "kind": "Eviction",
+        "metadata": {"name": metadata.name, "namespace": metadata.namespace},
+        "deleteOptions": options,
+    }
+    await api.post(PODS, metadata.name, "eviction", body, metadata.namespace)

@@ -1,0 +1,104 @@
+"""A gang that has taken its parts has so long to start, and then gives all of them back."""
+
+from cluster_fake import World, expect_pending, story
+from kube_fake import Fault
+from kubeshare.api.v1 import SHAREPODS
+
+
+def gang(world: World, *names: str) -> None:
+    said = {"sharedgpu/group_name": "g", "sharedgpu/min_available": str(len(names))}
+    for name in names:
+        world.share(name, "1", labels=said)
+
+
+def told(world: World, name: str) -> list[str]:
+    return [event for event in world.events(name) if event.startswith("GangTimedOut")]
+
+
+def reason(world: World, name: str) -> str:
+    return str(world.condition(name, "Scheduled").get("reason"))
+
+
+@story(n1=1, n2=1)
+async def test_a_gang_of_which_one_cannot_start_gives_everything_back(world: World) -> None:
+    world.configure(gangTimeoutSeconds=60)
+    world.actors.full.add("n2")
+    world.start()
+    gang(world, "a", "b")
+    await world.until(lambda: told(world, "a"), seconds=120)
+    words = "1 of the 2 members that gang g needs have started within 60 s: all give back"
+    assert words in told(world, "a")[0]
+    await world.until(lambda: not world.vgpus() and not world.placeholders())
+    assert [world.pod(name) for name in "ab"] == [None, None]
+    await world.until(lambda: reason(world, "a") == reason(world, "b") == "GangNoRoom")
+    for name in "ab":
+        expect_pending(world, name).because("of the 2 members", reason="GangNoRoom")
+    world.actors.full.clear()
+    await world.until(lambda: world.running("a", "b"), seconds=900)
+
+
+@story(n1=2)
+async def test_what_is_given_back_is_free_for_others(world: World) -> None:
+    world.configure(gangTimeoutSeconds=60)
+    world.actors.binds = False
+    world.start()
+    gang(world, "a", "b")
+    await world.until(lambda: world.condition("a", "Scheduled").get("status") == "True")
+    world.actors.binds = True
+    world.actors.full.add("n1")
+    world.native_pod("whole")
+    await world.until(lambda: world.condition("a", "Scheduled").get("status") == "False", 200)
+    await world.until(lambda: world.running("whole"), seconds=120)
+
+
+@story(n1=2)
+async def test_a_gang_that_has_started_is_left_in_peace_when_it_loses_a_member(
+    world: World,
+) -> None:
+    world.configure(gangTimeoutSeconds=60)
+    world.start()
+    gang(world, "a", "b")
+    await world.until(lambda: world.running("a", "b"))
+    await world.quiet(150)
+    world.delete("b")
+    await world.kill("devices")
+    world.start("devices")
+    await world.quiet(200)
+    assert world.running("a")
+    assert not told(world, "a")
+
+
+@story(n1=2)
+async def test_what_a_restart_left_of_an_undone_member_is_cleared_away(world: World) -> None:
+    world.configure(gangTimeoutSeconds=60)
+    world.start()
+    gang(world, "a", "b")
+    await world.until(lambda: world.running("a", "b"))
+    await world.kill("devices", "scheduler")
+
+    def undecided(sharepod: dict[str, dict[str, object]]) -> None:
+        del sharepod["spec"]["nodeName"]
+        sharepod["spec"]["gpu"] = {"request": "1", "memory": "1Gi", "attempt": 1}
+
+    for name in "ab":
+        world.server.change(SHAREPODS, name, "default", undecided)
+    world.start("devices")
+    await world.until(lambda: world.pod("a") is None and world.pod("b") is None)
+    await world.until(lambda: not world.vgpus())
+    world.start("scheduler")
+    await world.until(lambda: world.running("a", "b"))
+
+
+@story(n1=1, n2=1)
+async def test_a_budget_is_waited_for(world: World) -> None:
+    world.configure(gangTimeoutSeconds=60)
+    world.actors.full.add("n2")
+    world.start()
+    gang(world, "a", "b")
+    world.server.inject(
+        Fault.answer(429, "TooManyRequests"), verb="create", resource="pods/eviction", times=3
+    )
+    await world.until(lambda: told(world, "a"), seconds=120)
+    await world.until(lambda: world.pod("a") is None, seconds=120)
+    asked = [each for each in world.server.requests if each.resource == "pods/eviction"]
+    assert len(asked) == 4
