@@ -196,18 +196,21 @@ class World:
         return self.server.seed(PODS, pod | {"status": {"phase": "Pending"}})
 
     def replicas(self, name: str, count: int, request: str = "0.3") -> None:
-        """Have a controller that keeps so many plain pods; 0 has it deleted with its pods."""
-        if not count:
-            del self.actors.controllers[name]
-            for pod in self.plain_pods():
-                self.actors.delete(pod)
-            return
+        """Have a controller that keeps so many plain pods."""
 
         def make() -> None:
             self.plain(f"{name}-{self._born}", request, owner=name)
 
         self.actors.controllers[name] = (make, count)
         self.actors.look()
+
+    def clear(self) -> None:
+        """Delete everything that asks for a share."""
+        for sharepod in self.server.all(SHAREPODS):
+            self.delete(sharepod["metadata"]["name"])
+        self.actors.controllers.clear()
+        for pod in self.plain_pods():
+            self.actors.delete(pod)
 
     def plain_pods(self) -> list[Raw]:
         """The pods that ask for a share themselves."""

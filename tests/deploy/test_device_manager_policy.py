@@ -29,7 +29,8 @@ def create_pod(cluster: ApiServer, name: str, node: str = "", *, shares: bool = 
     container = {"name": "main", "image": "train:1", "resources": {"limits": limits}}
     spec = {"containers": [container]} | ({"nodeName": node} if node else {})
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}
-    cluster.kubectl("create", "-f", "-", stdin=json.dumps(pod))
+    # Of others' pods, only those that say how much they need may ask for the resource.
+    cluster.kubectl("create", "-f", "-", f"--as={DEVICES}", stdin=json.dumps(pod))
 
 
 def delete_as_device_manager(cluster: ApiServer, name: str) -> None:

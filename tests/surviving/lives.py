@@ -166,6 +166,59 @@ async def _gang(world: World) -> None:
     await _running(world, "a", "b")
 
 
+async def _plain(world: World) -> None:
+    """A plain pod runs; another waits until it has gone."""
+    first = world.plain("a", "0.7")
+    await _running(world, "a")
+    world.plain("b", "0.7")
+    await world.until(lambda: world.pod_condition("b"), PATIENCE)
+    world.actors.delete(first)
+    await _running(world, "b")
+
+
+async def _job(world: World) -> None:
+    """The pod of a Job shares a GPU with a SharePod, and ends: its part is given back."""
+    world.share("s")
+    await _running(world, "s")
+    world.plain("a")
+    await _running(world, "a")
+    assert world.shares_gpu("a", "s")
+    world.end("a")
+    await world.until(lambda: world.shares_gpu("s"), PATIENCE)
+
+
+async def _replicas(world: World) -> None:
+    """One of two plain pods of a controller is deleted while it runs: another takes its place."""
+    world.replicas("web", 2)
+    await world.until(lambda: len(_alive(world)) == 2, PATIENCE)
+    first, second = _alive(world)
+    pod = world.pod(first)
+    assert pod is not None
+    world.actors.delete(pod)
+    await world.until(lambda: len(_alive(world)) == 2, PATIENCE)
+    assert second in _alive(world)
+    await world.until(lambda: world.shares_gpu(*_alive(world)), PATIENCE)
+
+
+async def _replica_without_room(world: World) -> None:
+    """kube-scheduler finds no room for a plain pod after all: its controller makes another."""
+    world.actors.full.add("n1")
+    world.replicas("web", 1)
+    await world.until(lambda: world.plain_pods()[0]["metadata"]["name"] != "web-0", PATIENCE)
+    world.actors.full.clear()
+    world.actors.look()
+    await world.until(lambda: _alive(world), 4 * PATIENCE)
+
+
+def _alive(world: World) -> list[str]:
+    """The plain pods that run and are not deleted."""
+    return [
+        pod["metadata"]["name"]
+        for pod in world.plain_pods()
+        if pod["status"]["phase"] == "Running" and not pod["metadata"].get("deletionTimestamp")
+    ]
+
+
 async def _running(world: World, *names: str) -> None:
     await world.until(lambda: world.running(*names), PATIENCE)
 
@@ -190,4 +243,8 @@ LIVES = {
     "placeholder lost": Life(_placeholder_lost, {"n1": 1}),
     "wide": Life(_wide, {"n1": 2}),
     "gang": Life(_gang, {"n1": 2}),
+    "plain": Life(_plain, {"n1": 1}),
+    "job": Life(_job, {"n1": 1}),
+    "replicas": Life(_replicas, {"n1": 1}),
+    "replica without room": Life(_replica_without_room, {"n1": 1}),
 }

@@ -124,8 +124,7 @@ async def live(world: World, life: Life) -> Told:
         world.start()
         try:
             await life.tell(world)
-            for sharepod in world.server.all(SHAREPODS):
-                world.delete(sharepod["metadata"]["name"])
+            world.clear()
             await world.until(lambda: not _left(world), PATIENCE)
         finally:
             left.extend(_left(world))
