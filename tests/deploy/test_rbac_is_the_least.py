@@ -24,7 +24,7 @@ from surviving.lives import LIVES, Life
 from surviving.matrix import live, points
 from surviving.troubles import TROUBLES
 
-RARE = (("alone", "409"), ("together", "API server killed after it"))
+RARE = (("alone", "409"), ("plain", "409"), ("together", "API server killed after it"))
 """Lives and troubles after which programs read what they know, and repeat what they said."""
 
 CHECKED_OTHERWISE = {
