@@ -5,7 +5,7 @@ import random
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -60,6 +60,7 @@ class World:
         elect: whether programs work only while they hold their Lease.
         doubles: whether one demand may hold more than it asks for, for a moment.
         rights: program -> what ``deploy/rbac`` allows it; it is refused all else.
+        clocks: program -> seconds by which its clock is fast.
         agents: whether the real node agent runs on every node, as ``agent/NODE``.
         machines: those nodes.
     """
@@ -68,6 +69,7 @@ class World:
         self.policy = "locality"
         self.elect = False
         self.doubles = False
+        self.clocks: dict[str, float] = {}
         self.agents = False
         self.server = FakeApiServer(seed)
         self._seed = seed
@@ -393,7 +395,7 @@ class World:
                 policy(self.policy),
                 instance=name,
                 elect=self.elect,
-                wall_clock=_virtual_now,
+                wall_clock=partial(self._now, name),
             )
         else:
             program = devices_program(
@@ -402,9 +404,14 @@ class World:
                 placeholder_image="pause:1",
                 instance=name,
                 elect=self.elect,
-                wall_clock=_virtual_now,
+                wall_clock=partial(self._now, name),
             )
         await program.run()
+
+    def _now(self, name: str) -> datetime:
+        """What a program's clock on the wall says."""
+        elapsed = asyncio.get_running_loop().time() + self.clocks.get(name, 0.0)
+        return BORN + timedelta(seconds=elapsed)
 
     def _check(self) -> None:
         """What must hold at every moment."""
@@ -495,10 +502,6 @@ def story(
         return play
 
     return decorate
-
-
-def _virtual_now() -> datetime:
-    return BORN + timedelta(seconds=asyncio.get_running_loop().time())
 
 
 @cache

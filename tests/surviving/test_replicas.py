@@ -72,6 +72,22 @@ async def test_the_next_leaders_go_on_where_the_killed_ones_were(world: World) -
     assert world.sharepod("a")["spec"]["gpu"]["attempt"] == 1
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("jump", [-7200.0, 7200.0], ids=["back", "forward"])
+@pytest.mark.parametrize("waiting", [False, True], ids=["of the leader", "of the other"])
+def test_a_clock_that_jumps_makes_no_other_leader(jump: float, *, waiting: bool) -> None:
+    async def story(world: World) -> None:
+        await both_led(world)
+        first = {program: leader(world, program) for program in PROGRAMS}
+        leaders = set(first.values())
+        world.clocks = dict.fromkeys(set(REPLICAS) - leaders if waiting else leaders, jump)
+        await world.quiet(120)
+        await world.run("a")
+        assert {program: leader(world, program) for program in PROGRAMS} == first
+
+    in_world(story, n1=1)
+
+
 async def _two_leaders(world: World, life: str, write: int, seconds: float) -> None:
     """A life with two of each program that both believe that they lead, one write held up."""
     world.doubles = True

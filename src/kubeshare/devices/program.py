@@ -77,7 +77,7 @@ def devices_program(  # noqa: PLR0913 - what it is told
         built: called after the ledger of the cluster has been made.
     """
     recorder = EventRecorder(api, "kubeshare.nthu/device-manager", instance, wall_clock=wall_clock)
-    elector = LeaseElector(api, NAMESPACE, NAME, instance) if elect else None
+    elector = LeaseElector(api, NAMESPACE, NAME, instance, wall_clock=wall_clock) if elect else None
     program = Program(NAME, api, elector=elector, recorder=recorder, port=port)
     watched = watch(program, api, MANAGER_DEVICES, recorder, built)
     asked, inventory = watched.sharepods, watched.inventory

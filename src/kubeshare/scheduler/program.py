@@ -63,7 +63,7 @@ def scheduler_program(  # noqa: PLR0913 - what it is told
         built: called after the ledger of the cluster has been made.
     """
     recorder = EventRecorder(api, "kubeshare.nthu/scheduler", instance, wall_clock=wall_clock)
-    elector = LeaseElector(api, NAMESPACE, NAME, instance) if elect else None
+    elector = LeaseElector(api, NAMESPACE, NAME, instance, wall_clock=wall_clock) if elect else None
     program = Program(NAME, api, elector=elector, recorder=recorder, port=port)
     watched = watch(program, api, MANAGER_SCHEDULER, recorder, built)
     status = Status(api, wall_clock)
