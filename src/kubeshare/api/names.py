@@ -20,6 +20,7 @@ ROLE_PLACEHOLDER: Final = "placeholder"
 ROLE_SHAREPOD: Final = "sharepod"
 ROLE_POD: Final = "pod"
 LABEL_VGPU: Final = "kubeshare.nthu/vgpu"
+LABEL_IN_USE: Final = "kubeshare.nthu/in-use"
 LABEL_POOL: Final = "kubeshare.nthu/pool"
 LABEL_SHAREPOD_UID: Final = "kubeshare.nthu/sharepod-uid"
 
@@ -30,6 +31,7 @@ ANNOTATION_GPUIDS: Final = "kubeshare.nthu/gpuids"
 ANNOTATION_NODE: Final = "kubeshare.nthu/node"
 
 PLACEHOLDER_PRIORITY_CLASS: Final = "kubeshare-placeholder"
+ANNOTATION_SAFE_TO_EVICT: Final = "cluster-autoscaler.kubernetes.io/safe-to-evict"
 PLACEHOLDER_PREFIX: Final = "kubeshare-vgpu-"
 
 # A generated GPUID begins so, and no user's new one may.

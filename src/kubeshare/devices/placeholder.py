@@ -15,6 +15,8 @@ from kubeshare.api.affinity import on_node
 from kubeshare.api.cluster import PODS, Pod
 from kubeshare.api.inventory import Inventory
 from kubeshare.api.names import (
+    ANNOTATION_SAFE_TO_EVICT,
+    LABEL_IN_USE,
     LABEL_ROLE,
     LABEL_VGPU,
     MANAGER_DEVICES,
@@ -134,6 +136,18 @@ class Placeholders:
         return RequeueAfter(pause)
 
 
+def guarded(in_use: bool) -> dict[str, dict[str, str]]:  # noqa: FBT001 - what it is about
+    """The label by which a PodDisruptionBudget keeps a placeholder, and what autoscalers read.
+
+    Args:
+        in_use: whether somebody shares its GPU.
+    """
+    return {
+        "labels": {LABEL_IN_USE: "true" if in_use else "false"},
+        "annotations": {ANNOTATION_SAFE_TO_EVICT: "false" if in_use else "true"},
+    }
+
+
 def manifest(vgpu: VGPU, image: str) -> dict[str, Any]:
     """The placeholder pod of a vGPU.
 
@@ -144,6 +158,8 @@ def manifest(vgpu: VGPU, image: str) -> dict[str, Any]:
     # Requests equal limits in all: Guaranteed, so that it is the last to be evicted.
     needs = {WHOLE_GPU_RESOURCE: "1", "cpu": "10m", "memory": "16Mi"}
     gpuid = vgpu.metadata.name
+    # One that is made on demand is about to be shared.
+    said = guarded(bool(vgpu.status.holders) or vgpu.spec.pool == "onDemand")
     return {
         "metadata": {
             "name": placeholder_name(gpuid),
@@ -152,7 +168,9 @@ def manifest(vgpu: VGPU, image: str) -> dict[str, Any]:
                 "app.kubernetes.io/part-of": "kubeshare",
                 LABEL_ROLE: ROLE_PLACEHOLDER,
                 LABEL_VGPU: gpuid,
+                **said["labels"],
             },
+            "annotations": said["annotations"],
         },
         "spec": {
             "priorityClassName": PLACEHOLDER_PRIORITY_CLASS,

@@ -19,6 +19,7 @@ from kubeshare.devices.events import Events
 from kubeshare.devices.evict import Evictions
 from kubeshare.devices.full_node import FullNodes
 from kubeshare.devices.gang import GangTimeouts
+from kubeshare.devices.guard import Guard
 from kubeshare.devices.idle import IdleTimes
 from kubeshare.devices.lost_node import LostNodes
 from kubeshare.devices.metrics import Metrics
@@ -85,6 +86,7 @@ def devices_program(  # noqa: PLR0913 - what it is told
     events, metrics = Events(recorder), Metrics(program.registry)
     placeholders = Placeholders(api, inventory, placeholder_image, events, metrics)
     waiting: Waiting[Key] = Waiting()
+    idle_times = IdleTimes(inventory.pool)
     of_vgpus = VGPULife(
         pool=inventory.pool,
         release=Release(api, inventory, asked.store, metrics),
@@ -101,6 +103,7 @@ def devices_program(  # noqa: PLR0913 - what it is told
         ),
         regain=Regain(watched.nodes.store, placeholders, events),
         evictions=Evictions(api, inventory, watched.nodes.store, watched.configuration, events),
+        guard=Guard(api, inventory, placeholders, idle_times),
         events=events,
     )
     of_sharepods = SharePodLife(
@@ -131,7 +134,7 @@ def devices_program(  # noqa: PLR0913 - what it is told
         mirror=Mirror(api, wall_clock),
         events=events,
     )
-    pools = NodePools(inventory, placeholders, IdleTimes(inventory.pool))
+    pools = NodePools(inventory, placeholders, idle_times)
     _add_pools(program, api, watched, pools=pools, events=events, metrics=metrics)
     of_pods = PlainPodLife(api, inventory, Pods(api, inventory, metrics), events, metrics)
     wakes = _Wakes(asked.store, inventory.pool, waiting)

@@ -8,6 +8,7 @@ from kubeshare.devices.degraded import Degraded
 from kubeshare.devices.dismantle import Dismantle
 from kubeshare.devices.events import Events
 from kubeshare.devices.evict import Evictions
+from kubeshare.devices.guard import Guard
 from kubeshare.devices.keep import let_go
 from kubeshare.devices.lost_node import LostNodes
 from kubeshare.devices.placeholder import Placeholders
@@ -29,6 +30,7 @@ class VGPULife:
         degraded: says what is wrong with their GPUs.
         regain: has a GPU back whose placeholder was lost.
         evictions: has pods leave GPUs.
+        guard: has those not evicted that are in use.
         events: tells people.
     """
 
@@ -43,6 +45,7 @@ class VGPULife:
         degraded: Degraded,
         regain: Regain,
         evictions: Evictions,
+        guard: Guard,
         events: Events,
     ) -> None:
         self._pool = pool
@@ -53,6 +56,7 @@ class VGPULife:
         self._degraded = degraded
         self._regain = regain
         self._evictions = evictions
+        self._guard = guard
         self._events = events
 
     async def reconcile(self, key: Key) -> RequeueAfter | None:
@@ -80,6 +84,7 @@ class VGPULife:
     async def _live_on(self, vgpu: VGPU) -> RequeueAfter | None:
         """Have its GPU, and have those leave it that cannot stay."""
         placeholder = await self._placeholders.ensure(vgpu)
+        guard = await self._guard.ensure(vgpu)
         regained = await self._regain.look(vgpu)
         await activate(self._pool, vgpu, self._events)
-        return soonest(placeholder, regained, await self._evictions.look(vgpu))
+        return soonest(placeholder, guard, regained, await self._evictions.look(vgpu))

@@ -1,0 +1,86 @@
+"""Whether a placeholder may be evicted: not while somebody shares its GPU.
+
+A label puts it under a PodDisruptionBudget, and an annotation tells cluster autoscalers the
+same. One that was made for somebody says so from the beginning, so this costs no request as
+long as a vGPU lives with its first holders only.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+from kubeshare.api.cluster import PODS, Pod
+from kubeshare.api.holders import Operation
+from kubeshare.api.inventory import Inventory
+from kubeshare.api.names import LABEL_IN_USE, MANAGER_DEVICES, NAMESPACE
+from kubeshare.api.v1 import VGPU
+from kubeshare.devices.idle import IdleTimes
+from kubeshare.devices.placeholder import Placeholders, guarded
+from kubeshare.kube.api import Api
+from kubeshare.kube.controller import RequeueAfter
+from kubeshare.kube.errors import NotFoundError
+
+SETTLED: Final = 10.0
+"""Seconds after which an idle vGPU is no longer guarded: most are taken again, or gone, by then."""
+
+
+class Guard:
+    """Keeps what placeholders say in step with whether somebody shares their GPUs.
+
+    Args:
+        api: where they are changed.
+        inventory: knows the pods.
+        placeholders: finds them.
+        idle_times: since when nobody does.
+    """
+
+    def __init__(
+        self, api: Api, inventory: Inventory, placeholders: Placeholders, idle_times: IdleTimes
+    ) -> None:
+        self._api = api
+        self._inventory = inventory
+        self._placeholders = placeholders
+        self._times = idle_times
+
+    async def ensure(self, vgpu: VGPU) -> RequeueAfter | None:
+        """Have a vGPU's placeholder say whether somebody shares it.
+
+        Returns:
+            when to look again.
+        """
+        pod = self._placeholders.of(vgpu.metadata.name)
+        in_use = bool(vgpu.status.holders)
+        if pod is None or pod.terminal or pod.metadata.deletion_timestamp or _says(pod) == in_use:
+            return None
+        left = SETTLED - self._times.seconds(vgpu)
+        if not in_use and left > 0:
+            return RequeueAfter(left)
+        said = guarded(in_use)
+        operations = [
+            {"op": "test", "path": "/metadata/uid", "value": pod.metadata.uid},
+            *_additions("labels", pod.metadata.labels, said),
+            *_additions("annotations", pod.metadata.annotations, said),
+        ]
+        try:
+            changed = await self._api.json_patch(
+                PODS, pod.metadata.name, operations, NAMESPACE, field_manager=MANAGER_DEVICES
+            )
+        except NotFoundError:
+            return None
+        self._inventory.made(changed)
+        return None
+
+
+def _says(pod: Pod) -> bool:
+    return pod.metadata.labels.get(LABEL_IN_USE) == "true"
+
+
+def _additions(
+    field: str, present: Mapping[str, str], said: Mapping[str, Mapping[str, str]]
+) -> list[Operation]:
+    """A member can be added only to a map that is there."""
+    if not present:
+        return [{"op": "add", "path": f"/metadata/{field}", "value": dict(said[field])}]
+    return [
+        {"op": "add", "path": f"/metadata/{field}/{key.replace('/', '~1')}", "value": value}
+        for key, value in said[field].items()
+    ]

@@ -1,0 +1,128 @@
+"""A placeholder is deleted by those alone who know that nobody needs it any more."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+from uuid import uuid4
+
+import pytest
+import yaml
+
+from kubeshare.api.names import NAMESPACE
+from kubeshare.api.v1 import VGPU, VGPUSpec
+from kubeshare.devices.placeholder import manifest
+from kubeshare.install import manifests
+from kubeshare.kube.meta import ObjectMeta
+from kubeshare.lab.control_plane import ApiServer
+from kubeshare.lab.errors import LabError
+
+pytestmark = pytest.mark.apiserver
+
+ACCOUNT = "system:serviceaccount:"
+ALLOWED = [
+    (f"{ACCOUNT}kubeshare-system:kubeshare-device-manager",),
+    ("system:node:node-1", "system:nodes"),
+    ("system:kube-controller-manager",),
+    (f"{ACCOUNT}kube-system:pod-garbage-collector",),
+    (f"{ACCOUNT}kube-system:generic-garbage-collector",),
+    (f"{ACCOUNT}kube-system:namespace-controller",),
+    (f"{ACCOUNT}kube-system:node-controller",),
+    (f"{ACCOUNT}kube-system:taint-eviction-controller",),
+]
+REFUSED = [
+    ("kubernetes-admin", "system:masters"),
+    ("system:kube-scheduler",),
+    (f"{ACCOUNT}kubeshare-system:kubeshare-scheduler",),
+    (f"{ACCOUNT}kubeshare-system:default",),
+    (f"{ACCOUNT}elsewhere:kubeshare-device-manager",),
+]
+USER = "placeholder-policy-test"
+
+
+@pytest.fixture(autouse=True, scope="module")
+def everybody_may_delete(cluster: ApiServer) -> Iterator[None]:
+    """Give all of them every right, so that what refuses them is the policy alone."""
+    ours = manifests.load(manifests.Options())
+    needed = [one for one in ours if one["kind"] in ("PriorityClass", "Namespace")]
+    cluster.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(needed))
+    users = [f"--user={user[0]}" for user in ALLOWED + REFUSED]
+    cluster.kubectl("create", "clusterrolebinding", USER, "--clusterrole=cluster-admin", *users)
+    yield
+    cluster.kubectl("delete", "clusterrolebinding", USER)
+
+
+@pytest.fixture
+def placeholder(cluster: ApiServer) -> Iterator[str]:
+    """A placeholder that the device manager has made; its name."""
+    spec = VGPUSpec(node_name="node-1")
+    made = manifest(VGPU(metadata=ObjectMeta(name=f"test-{uuid4().hex[:8]}"), spec=spec), "none")
+    # No controller makes the default account here.
+    made["spec"] |= {"serviceAccountName": "none", "nodeName": "node-1"}
+    account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "none"}}
+    cluster.kubectl("apply", "-n", NAMESPACE, "-f", "-", stdin=yaml.safe_dump(account))
+    pod = yaml.safe_dump({"apiVersion": "v1", "kind": "Pod", **made})
+    cluster.kubectl("create", "-f", "-", as_user(ALLOWED[0]), stdin=pod)
+    name: str = made["metadata"]["name"]
+    yield name
+    cluster.kubectl(*delete(name), "--ignore-not-found", as_user(ALLOWED[0]))
+
+
+def as_user(user: tuple[str, ...]) -> str:
+    return f"--as={user[0]}"
+
+
+def delete(name: str) -> tuple[str, ...]:
+    return ("delete", "pod", name, "-n", NAMESPACE, "--grace-period=0", "--force", "--wait=false")
+
+
+def groups(user: tuple[str, ...]) -> list[str]:
+    return [f"--as-group={group}" for group in (*user[1:], "system:authenticated")]
+
+
+@pytest.mark.parametrize("user", ALLOWED, ids=lambda user: user[0])
+def test_who_knows_that_nobody_needs_it_deletes_it(
+    cluster: ApiServer, placeholder: str, user: tuple[str, ...]
+) -> None:
+    cluster.kubectl(*delete(placeholder), as_user(user), *groups(user))
+
+
+@pytest.mark.parametrize("user", REFUSED, ids=lambda user: user[0])
+def test_nobody_else_deletes_it_and_the_message_says_what_to_do(
+    cluster: ApiServer, placeholder: str, user: tuple[str, ...]
+) -> None:
+    with pytest.raises(LabError, match=r"it goes when they have gone.*kubectl get vgpu test-"):
+        cluster.kubectl(*delete(placeholder), as_user(user), *groups(user))
+    cluster.kubectl("get", "pod", placeholder, "-n", NAMESPACE)
+
+
+def test_all_pods_of_the_namespace_at_once_are_refused_too(
+    cluster: ApiServer, placeholder: str
+) -> None:
+    path = f"/api/v1/namespaces/{NAMESPACE}/pods"
+    with pytest.raises(LabError, match="it goes when they have gone"):
+        cluster.kubectl(
+            "delete", "--raw", path, "--as=kubernetes-admin", "--as-group=system:masters"
+        )
+    cluster.kubectl("get", "pod", placeholder, "-n", NAMESPACE)
+
+
+def test_other_pods_of_the_namespace_are_deleted_as_ever(cluster: ApiServer) -> None:
+    pod: dict[str, Any] = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "other", "namespace": NAMESPACE},
+        "spec": {"serviceAccountName": "none", "containers": [{"name": "main", "image": "none"}]},
+    }
+    cluster.kubectl("create", "-f", "-", stdin=json.dumps(pod))
+    cluster.kubectl(*delete("other"))
+
+
+def test_one_in_use_is_under_a_budget_that_allows_no_eviction(cluster: ApiServer) -> None:
+    ours = manifests.load(manifests.Options())
+    (budget,) = [one for one in ours if one["kind"] == "PodDisruptionBudget"]
+    cluster.kubectl("apply", "-f", "-", stdin=yaml.safe_dump(budget))
+    spec = VGPUSpec(node_name="node-1")
+    labels = manifest(VGPU(metadata=ObjectMeta(name="a"), spec=spec), "none")["metadata"]["labels"]
+    selected = budget["spec"]["selector"]["matchLabels"]
+    assert selected.items() <= labels.items()
+    assert budget["metadata"]["namespace"] == NAMESPACE
