@@ -7,6 +7,8 @@ from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
 from cluster_fake import World
+from kubeshare.api.v1 import VGPUS
+from kubeshare.kube.resources import PODS
 
 PATIENCE = 300.0
 """Virtual seconds that each step may take, time-outs and waits for lost watches included."""
@@ -219,6 +221,41 @@ def _alive(world: World) -> list[str]:
     ]
 
 
+async def _warm(world: World) -> None:
+    """A vGPU is ready before anybody asks; between two SharePods a native pod has its GPU."""
+    world.configure(pool={"policy": "reservation", "warm": 1})
+    await _phases(world, "Idle")
+    world.share("a", "1")
+    await _running(world, "a")
+    world.delete("a")
+    world.native_pod("native")
+    await _running(world, "native")
+    world.server.remove(PODS, "native", "default")
+    await _phases(world, "Idle")
+    world.share("b", "1")
+    await _running(world, "b")
+    await _phases(world, "Active")
+    world.configure()
+
+
+async def _hybrid(world: World) -> None:
+    """A vGPU stays when it became idle, and goes after a time."""
+    world.configure(pool={"policy": "hybrid", "idleSeconds": 20})
+    world.share("a")
+    await _running(world, "a")
+    world.delete("a")
+    await _phases(world, "Idle")
+    await world.until(lambda: not world.vgpus(), PATIENCE)
+
+
+async def _phases(world: World, *expected: str) -> None:
+    def so() -> bool:
+        vgpus = world.server.all(VGPUS)
+        return [each.get("status", {}).get("phase") for each in vgpus] == list(expected)
+
+    await world.until(so, PATIENCE)
+
+
 async def _running(world: World, *names: str) -> None:
     await world.until(lambda: world.running(*names), PATIENCE)
 
@@ -247,4 +284,6 @@ LIVES = {
     "job": Life(_job, {"n1": 1}),
     "replicas": Life(_replicas, {"n1": 1}),
     "replica without room": Life(_replica_without_room, {"n1": 1}),
+    "warm": Life(_warm, {"n1": 1}),
+    "hybrid": Life(_hybrid, {"n1": 1}),
 }
