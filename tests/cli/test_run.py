@@ -13,6 +13,7 @@ from kubeshare.cli.run import Share, choose, parse_quota
 from kubeshare.core.errors import InvalidValueError
 from kubeshare.tokens.gpus import Gpu
 from kubeshare.tokens.wire import CLAIM_FOLDER_ENV
+from tokens.helpers import Page
 
 GPUS = tuple(
     Gpu(
@@ -24,6 +25,7 @@ GPUS = tuple(
     )
     for index in range(2)
 )
+MIB = 1 << 20
 SMALL = ("--request", ".3", "--memory", "1Gi")
 
 
@@ -153,6 +155,21 @@ def test_a_killed_command_frees_its_part(machine: Machine, number: signal.Signal
     assert process.wait(10) == -number
     eventually(lambda: grants(machine) == [], "the grant is gone")
     assert machine.kubeshare("run", "--fake", FAKE, "--request", ".9", "true")[0] == 0
+
+
+@pytest.mark.slow
+@pytest.mark.native
+def test_what_the_driver_counts_for_a_commands_context_is_charged(
+    machine: Machine, tmp_path: Path
+) -> None:
+    profile = tmp_path / "contexts.profile"
+    profile.write_text("model = V100\ncontext_memory = 300\n")
+    burn = (str(native.path("burn")), "--seconds", "120", "--no-sync")
+    process = machine.start_run(0.5, *burn, fake=str(profile))
+    eventually(lambda: process.pid in machine.claims(), "the grant is there")
+    page = machine.paths.claim(machine.claims()[process.pid]["claim"]) / "page"
+
+    eventually(lambda: Page(page).cell()[-1] == 300 * MIB, "its context is charged")
 
 
 @pytest.mark.native

@@ -16,8 +16,9 @@ from kubeshare.node.escapes import (
     judge,
     limit_of,
 )
-from kubeshare.node.lasting import AGAIN_SECONDS, Settled, Suspicions
+from kubeshare.node.lasting import AGAIN_SECONDS, Suspicions
 from kubeshare.tokens.files import Grant, GrantedGpu, GrantedPod
+from kubeshare.tokens.overheads import Settled
 
 MIB = 1 << 20
 GPUS = ("GPU-00000000-0000-4000-8000-00000000000a", "GPU-00000000-0000-4000-8000-00000000000b")

@@ -96,7 +96,7 @@ def run(  # noqa: PLR0913  one argument an option
     device_library = native.path(native.DEVICE_LIBRARY)
     chosen = choose(gpus(library), gpu)
 
-    granted, refusals = _first_that_fits(paths, share, chosen)
+    granted, refusals = _first_that_fits(paths, share, chosen, library)
     if granted is None:
         for refusal in refusals:
             click.echo(f"kubeshare run: refused: {refusal}", err=True)
@@ -188,7 +188,7 @@ def choose(found: tuple[Gpu, ...], wanted: str | None) -> tuple[Gpu, ...]:
 
 
 def _first_that_fits(
-    paths: Paths, share: Share, candidates: tuple[Gpu, ...]
+    paths: Paths, share: Share, candidates: tuple[Gpu, ...], nvml: Path | None
 ) -> tuple[Grant | None, list[str]]:
     """Ask for the part on one GPU after another; else why each refused it."""
     start_time = process_start_time(os.getpid())
@@ -203,7 +203,7 @@ def _first_that_fits(
             quota_ns=share.quota_ns,
         )
         try:
-            status = _ask(paths, grant)
+            status = _ask(paths, grant, nvml)
         except BaseException:
             remove_grant(paths, grant.claim)
             raise
@@ -214,12 +214,12 @@ def _first_that_fits(
     return None, refusals
 
 
-def _ask(paths: Paths, grant: Grant) -> Status:
+def _ask(paths: Paths, grant: Grant, nvml: Path | None) -> Status:
     """Write a grant and wait for the daemon's answer, starting a daemon when there is none."""
     write_grant(paths, grant)
     for _ in range(_ANSWER_TRIES):
         if not is_answering(paths):
-            start_daemon(paths)
+            start_daemon(paths, nvml)
         try:
             return wait_status(paths, grant.claim, _ANSWER_TIMEOUT_S)
         except DaemonMissingError:  # it may have ended, being idle, just before the grant came

@@ -22,7 +22,8 @@ from kubeshare.node.escape_metrics import EscapeMetrics
 from kubeshare.node.escapes import OVER_LIMIT, UNHELD, Finding, Reason, judge
 from kubeshare.node.gpu_use import GpuUse
 from kubeshare.node.kill import kill
-from kubeshare.node.lasting import Settled, Suspicions
+from kubeshare.node.lasting import Suspicions
+from kubeshare.tokens.overheads import Settled
 
 log = structlog.get_logger(__name__)
 

@@ -19,6 +19,7 @@ from msgspec import Struct
 
 from kubeshare.node.cgroups import Place
 from kubeshare.tokens.files import Grant, GrantedPod
+from kubeshare.tokens.overheads import Overheads
 
 Reason = Literal["UnheldProcess", "MemoryOverLimit"]
 
@@ -92,10 +93,6 @@ class Finding(Struct, frozen=True, kw_only=True):
         """What makes it the same one at the next look."""
         process = (self.pid, self.started) if self.reason == UNHELD else ()
         return (self.reason, self.claim, self.gpus, *process)
-
-
-Overheads = dict[tuple[str, str], int]
-"""(claim, GPU) → bytes."""
 
 
 def judge(look: Look) -> tuple[list[Finding], Overheads]:

@@ -4,14 +4,11 @@ One look is not enough: what the driver, the kernel and the library say is read 
 the other, and a process may allocate, fork or end in between.
 """
 
-from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Final
 
-from kubeshare.node.escapes import Finding, Overheads
-
-LOOKS: Final = 2
-"""How many looks in a row have to agree."""
+from kubeshare.node.escapes import Finding
+from kubeshare.tokens.overheads import LOOKS
 
 AGAIN_SECONDS: Final = 300.0
 """What lasts is told again after so long."""
@@ -50,21 +47,3 @@ class Suspicions:
         ]
         self._told |= dict.fromkeys((finding.key for finding in news), now)
         return news
-
-
-class Settled:
-    """Overheads: less is believed at once, more when looks in a row agree on it."""
-
-    def __init__(self) -> None:
-        self._last: dict[tuple[str, str], deque[int]] = {}
-
-    def add(self, overheads: Mapping[tuple[str, str], int]) -> Overheads:
-        """Note a look's overheads; returns those of which enough is known."""
-        self._last = {key: self._last.get(key, deque(maxlen=LOOKS)) for key in overheads}
-        for key, overhead in overheads.items():
-            self._last[key].append(overhead)
-        return {
-            key: min(looks)
-            for key, looks in self._last.items()
-            if len(looks) == LOOKS or looks[-1] == 0
-        }

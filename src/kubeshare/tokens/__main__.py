@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import ctypes
 import gc
 import os
 import resource
@@ -21,6 +22,9 @@ from kubeshare.tokens.files import Paths, default_run_folder
 log = structlog.get_logger(__name__)
 
 _NICENESS = -10
+_FIRST_GRANT_S = 1.0
+"""Somebody waits for it: until then nothing is loaded that it does not need."""
+
 _MEASURES = {"average": DECAYED_AVERAGE, "window": SLIDING_WINDOW}
 
 
@@ -57,8 +61,19 @@ _MEASURES = {"average": DECAYED_AVERAGE, "window": SLIDING_WINDOW}
     type=click.IntRange(0, 65535),
     help="Serve /livez, /readyz and /metrics there.  [default: not at all]",
 )
-def main(
-    run_folder: Path | None, quota: float, idle_exit: float | None, usage: str, port: int | None
+@click.option(
+    "--nvml",
+    help="Ask this NVML what the driver counts for commands of `kubeshare run` beyond what the "
+    "library tracks.  [default: the node agent tells]",
+)
+def main(  # noqa: PLR0913  one argument an option
+    *,
+    run_folder: Path | None,
+    quota: float,
+    idle_exit: float | None,
+    usage: str,
+    port: int | None,
+    nvml: str | None,
 ) -> None:
     """Hand out the time tokens of this machine's GPUs."""
     rules = Rules(round(quota * 1e9), _MEASURES[usage])
@@ -70,13 +85,16 @@ def main(
         ]
     )
     try:
-        asyncio.run(serve(Paths(run_folder or default_run_folder()), rules, idle_exit, port))
+        paths = Paths(run_folder or default_run_folder())
+        asyncio.run(serve(paths, rules, idle_exit, port, nvml))
     except (AnotherDaemonError, OSError) as error:
         click.echo(f"kubeshare.tokens: {error}", err=True)
         sys.exit(getattr(error, "exit_code", 3))
 
 
-async def serve(paths: Paths, rules: Rules, idle_exit_s: float | None, port: int | None) -> None:
+async def serve(
+    paths: Paths, rules: Rules, idle_exit_s: float | None, port: int | None, nvml: str | None
+) -> None:
     """Serve until SIGTERM, SIGINT or, with `idle_exit_s`, too long without a grant."""
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
@@ -97,10 +115,14 @@ async def serve(paths: Paths, rules: Rules, idle_exit_s: float | None, port: int
         gc.freeze()  # what lives now lives on: no collection needs to look at it
         log.info("serving", folder=str(paths.root))
         async with door, asyncio.TaskGroup() as tasks:
-            server = tasks.create_task(_serve_metrics(daemon, port)) if port is not None else None
+            beside = []
+            if port is not None:
+                beside.append(tasks.create_task(_serve_metrics(daemon, port)))
+            if nvml is not None:
+                beside.append(tasks.create_task(_watch_overheads(paths, daemon, nvml)))
             await stop.wait()
-            if server is not None:
-                server.cancel()
+            for task in beside:
+                task.cancel()
         paths.control.unlink(missing_ok=True)
         log.info("ending: processes run on, paced by themselves")
     finally:
@@ -121,6 +143,23 @@ async def _serve_metrics(daemon: Daemon, port: int) -> None:
         await server.run()
     except OSError as error:  # the tokens matter more
         log.warning("no metrics: the port cannot be had", port=port, error=str(error))
+
+
+async def _watch_overheads(paths: Paths, daemon: Daemon, nvml: str) -> None:
+    """Charge commands what the driver counts for them, until cancelled."""
+    await asyncio.sleep(_FIRST_GRANT_S)
+    from kubeshare.tokens import overheads  # noqa: PLC0415  in a cluster nobody needs NVML here
+
+    def tell(claim: str, uuid: str, overhead: int) -> None:
+        with contextlib.suppress(LookupError):  # it has ended meanwhile
+            daemon.set_overhead(control.SetOverhead(claim=claim, uuid=uuid, bytes=overhead))
+
+    try:
+        ctypes.CDLL(nvml)  # NVML's bindings find it again by its name
+    except OSError as error:
+        log.warning("contexts are not charged: no NVML", error=str(error))
+        return
+    await overheads.watch(paths, daemon.commands, tell)
 
 
 class IdleExit:

@@ -17,6 +17,8 @@ from kubeshare.tokens.files import DaemonMissingError, Paths
 IDLE_EXIT_S: Final = 30
 """How long a daemon that `kubeshare run` started outlives the last grant."""
 
+DRIVERS_NVML: Final = "libnvidia-ml.so.1"
+
 _ANSWER_MAX = 16 * 1024 * 1024
 _TIMEOUT_S = 5.0
 _START_TIMEOUT_S = 15.0
@@ -87,16 +89,20 @@ def is_answering(paths: Paths) -> bool:
     return True
 
 
-def start_daemon(paths: Paths) -> None:
+def start_daemon(paths: Paths, nvml: Path | None = None) -> None:
     """Start a daemon that ends by itself, and wait until there is one.
 
     Two that are started at once are no harm: the second finds the lock taken.
+
+    Args:
+        paths: of the run folder.
+        nvml: the NVML that it asks what the driver counts; None: the one that the loader finds.
 
     Raises:
         DaemonMissingError: it did not come up.
     """
     paths.make()
-    _spawn(paths)
+    _spawn(paths, nvml)
     deadline = time.monotonic() + _START_TIMEOUT_S
     while not is_answering(paths):
         if time.monotonic() > deadline:
@@ -115,7 +121,7 @@ def _connect(paths: Paths) -> socket.socket:
     return connection
 
 
-def _spawn(paths: Paths) -> None:
+def _spawn(paths: Paths, nvml: Path | None) -> None:
     """Start it as nobody's child: whoever called us may wait for children of its own."""
     middle = os.fork()
     if middle:
@@ -124,12 +130,12 @@ def _spawn(paths: Paths) -> None:
     try:
         os.setsid()
         if os.fork() == 0:
-            _become_daemon(paths)
+            _become_daemon(paths, nvml)
     finally:
         os._exit(1)
 
 
-def _become_daemon(paths: Paths) -> None:
+def _become_daemon(paths: Paths, nvml: Path | None) -> None:
     nothing = os.open(os.devnull, os.O_RDONLY)
     log = os.open(paths.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     for target, source in ((0, nothing), (1, log), (2, log)):
@@ -137,7 +143,8 @@ def _become_daemon(paths: Paths) -> None:
     os.closerange(3, os.sysconf("SC_OPEN_MAX"))
     os.chdir("/")
     command = [sys.executable, "-m", "kubeshare.tokens", "--run-folder", str(paths.root.absolute())]
-    os.execv(sys.executable, [*command, "--idle-exit", str(IDLE_EXIT_S)])  # noqa: S606  our own program
+    command += ["--idle-exit", str(IDLE_EXIT_S), "--nvml", str(nvml or DRIVERS_NVML)]
+    os.execv(sys.executable, command)  # noqa: S606  our own program
 
 
 def _last_line(log: Path) -> str:

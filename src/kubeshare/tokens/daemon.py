@@ -305,6 +305,14 @@ class Daemon:
             raise LookupError(f"no claim {asked.claim} here")
         claim.set_overhead(asked.uuid, asked.bytes)
 
+    def commands(self) -> dict[str, tuple[Grant, list[int]]]:
+        """The live grants of `kubeshare run`, each with the processes that are connected."""
+        return {
+            claim.name: (claim.grant, claim.pids)
+            for claim in self._claims.values()
+            if claim.grant.owner is not None and claim.state is GrantState.ACTIVE
+        }
+
     def answers(self) -> dict[str, Answer]:
         """What can be asked at the door."""
 

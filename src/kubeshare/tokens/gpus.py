@@ -1,6 +1,7 @@
 """The GPUs of this machine, as NVML names them."""
 
 import ctypes
+from collections.abc import Iterable
 from pathlib import Path
 
 import msgspec
@@ -59,6 +60,26 @@ def gpus(library: Path | None = None) -> tuple[Gpu, ...]:
     if not found:
         raise GpuMissingError("NVML works and knows no GPU on this machine")
     return found
+
+
+def memory_of_processes(uuids: Iterable[str]) -> dict[tuple[str, int], int | None]:
+    """(GPU, pid) → bytes that the driver counts; None where it does not say.
+
+    Starts NVML where it is not started, and lets it be.
+
+    Raises:
+        pynvml.NVMLError: it does not answer.
+    """
+    pynvml.nvmlInit()
+    used: dict[tuple[str, int], int | None] = {}
+    for uuid in uuids:
+        try:
+            handle = pynvml.nvmlDeviceGetHandleByUUID(uuid)
+        except pynvml.NVMLError_NotFound:  # a fake one, of another profile
+            continue
+        for process in pynvml.nvmlDeviceGetComputeRunningProcesses_v3(handle):
+            used[uuid, process.pid] = process.usedGpuMemory
+    return used
 
 
 def _gpu(index: int) -> Gpu:
