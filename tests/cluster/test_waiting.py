@@ -91,7 +91,7 @@ def test_a_pod_that_asks_for_a_part_by_itself_never_starts(
 ) -> None:
     said = shared_space.event(forger, "FailedPrepareDynamicResources")
 
-    assert "only KubeShare's device manager makes one" in said
+    assert "only KubeShare makes one" in said
     pod = shared_space.find_pod(forger)
     assert pod is not None
     assert pod["status"]["phase"] == "Pending"

@@ -155,8 +155,8 @@ class Preparer:
         if not held:
             raise _NotYetError(
                 f"no vGPU of node {self._view.node} has a holder for the pod uid {pod_uid}: "
-                "only KubeShare's device manager makes one, for a SharePod that was given "
-                "a GPU of this node"
+                "only KubeShare makes one, for a SharePod or a pod that was given a part of a "
+                "GPU of this node"
             )
         demands = {holder.demand for _, holder in held}
         for vgpu in self._view.all_vgpus():

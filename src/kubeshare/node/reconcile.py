@@ -43,7 +43,7 @@ _LOOK_AGAIN = RequeueAfter(30.0)
 
 _UNHELD = (
     "no vGPU of this node has a holder for this pod any more, so it may not use the GPU: "
-    "delete its SharePod and create it again"
+    "delete it, or its SharePod, and create it again"
 )
 
 
