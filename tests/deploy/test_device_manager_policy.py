@@ -1,4 +1,4 @@
-"""The device manager deletes pods that share a GPU before they are bound, and no other."""
+"""The device manager deletes pods that share a GPU before they are bound, and touches others."""
 
 import json
 from collections.abc import Iterator
@@ -53,3 +53,32 @@ def test_no_other_pod_may_be_deleted(
     with pytest.raises(LabError, match="as long as they are not bound, and no other"):
         delete_as_device_manager(cluster, name)
     cluster.kubectl("delete", "pod", name, "--force", "--grace-period=0")
+
+
+def change_as_device_manager(cluster: ApiServer, name: str, **metadata: object) -> None:
+    patch = json.dumps({"metadata": metadata})
+    cluster.kubectl("patch", "pod", name, "--type=merge", "-p", patch, f"--as={DEVICES}")
+
+
+def test_a_pod_that_shares_may_be_touched_and_changed_in_nothing_else(cluster: ApiServer) -> None:
+    create_pod(cluster, "slow", "node-1")
+    touched = {"kubeshare.nthu/nudged": "2026-01-01T00:00:00Z"}
+    change_as_device_manager(cluster, "slow", annotations=touched)
+    wrong: list[dict[str, object]] = [
+        {"annotations": {"other": "x"}},
+        {"labels": {"other": "x"}},
+        {"annotations": touched | {"other": "x"}},
+    ]
+    for change in wrong:
+        with pytest.raises(LabError, match="changes nothing of a pod but the annotation"):
+            change_as_device_manager(cluster, "slow", **change)
+    cluster.kubectl("delete", "pod", "slow", "--force", "--grace-period=0")
+
+
+def test_a_pod_that_does_not_share_is_not_touched(cluster: ApiServer) -> None:
+    create_pod(cluster, "stranger", "node-1", shares=False)
+    with pytest.raises(LabError, match="of one that shares a GPU"):
+        change_as_device_manager(
+            cluster, "stranger", annotations={"kubeshare.nthu/nudged": "2026-01-01T00:00:00Z"}
+        )
+    cluster.kubectl("delete", "pod", "stranger", "--force", "--grace-period=0")

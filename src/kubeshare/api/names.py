@@ -43,6 +43,9 @@ CONDITION_POD_SCHEDULED: Final = "kubeshare.nthu/Scheduled"  # of a plain pod, b
 CONDITION_ALLOCATED: Final = "Allocated"
 CONDITION_READY: Final = "Ready"
 
+# When DevMgr last touched a pod that did not begin: its kubelet then looks at it at once.
+ANNOTATION_NUDGED: Final = "kubeshare.nthu/nudged"
+
 # A condition of a VGPU, DevMgr's.
 CONDITION_DEGRADED: Final = "Degraded"
 

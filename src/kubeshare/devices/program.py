@@ -25,6 +25,7 @@ from kubeshare.devices.lost_node import LostNodes
 from kubeshare.devices.metrics import Metrics
 from kubeshare.devices.mirror import Mirror
 from kubeshare.devices.node_pool import NodePools
+from kubeshare.devices.nudge import Nudges
 from kubeshare.devices.placeholder import Placeholders
 from kubeshare.devices.plain_pods import PlainPodLife
 from kubeshare.devices.pod import Pods
@@ -131,6 +132,7 @@ def devices_program(  # noqa: PLR0913 - what it is told
             configuration=watched.configuration,
             wall_clock=wall_clock,
         ),
+        nudges=Nudges(api, wall_clock),
         mirror=Mirror(api, wall_clock),
         events=events,
     )

@@ -18,6 +18,7 @@ from kubeshare.devices.degraded import Trouble, trouble_of
 from kubeshare.devices.events import Events
 from kubeshare.devices.full_node import FullNodes
 from kubeshare.devices.mirror import Mirror
+from kubeshare.devices.nudge import Nudges
 from kubeshare.devices.placeholder import Placeholders
 from kubeshare.devices.pod import NameTakenError, Pods, owned_by
 from kubeshare.devices.report import Report
@@ -47,6 +48,7 @@ class SharePodLife:
         placeholders: tells why a GPU is not there yet.
         full_nodes: moves pods for which kube-scheduler finds no room.
         taken_gpus: moves SharePods whose GPU somebody else has got.
+        nudges: has kubelets try again at once.
         mirror: writes the status.
         events: tells people.
     """
@@ -63,6 +65,7 @@ class SharePodLife:
         placeholders: Placeholders,
         full_nodes: FullNodes,
         taken_gpus: TakenGpus,
+        nudges: Nudges,
         mirror: Mirror,
         events: Events,
     ) -> None:
@@ -76,6 +79,7 @@ class SharePodLife:
         self._placeholders = placeholders
         self._full_nodes = full_nodes
         self._taken_gpus = taken_gpus
+        self._nudges = nudges
         self._mirror = mirror
         self._events = events
 
@@ -87,6 +91,7 @@ class SharePodLife:
         if raw is None:
             self._full_nodes.forget(key)
             self._taken_gpus.forget(key)
+            self._nudges.forget(key)
             return None
         sharepod = sharepods.view(raw)
         try:
@@ -108,6 +113,9 @@ class SharePodLife:
             if patience == 0:
                 return None
             found = await self._advance(raw, sharepod, demand)
+            if pod is not None and patience is None:
+                vgpus = self._vgpus(sharepods.gpuids(sharepod))
+                patience = await self._nudges.look(pod, sharepod.metadata.uid, vgpus)
         if found is None:
             return None
         written, again = await self._mirror.tell(sharepod, found, demand)

@@ -1,0 +1,57 @@
+"""Pods that were refused by their node and have all that they need now."""
+
+from cluster_fake import World, story
+from kubeshare.devices.nudge import NUDGES
+from kubeshare.kube.resources import PODS
+
+NUDGED = "kubeshare.nthu/nudged"
+
+
+def touches(world: World) -> list[str]:
+    patches = [each for each in world.server.requests if each.verb == "patch"]
+    return [
+        each.body["metadata"]["annotations"][NUDGED] for each in patches if each.resource == "pods"
+    ]
+
+
+@story(n1=1)
+async def test_a_pod_that_does_not_begin_is_touched_a_few_times_with_growing_pauses(
+    world: World,
+) -> None:
+    world.start()
+    await world.run("a")
+    world.actors.node_agents = False
+    world.share("b")
+    await world.until(lambda: world.pod_uids().get("b"))
+    await world.quiet(5)
+    assert touches(world) == []
+    await world.until(lambda: len(touches(world)) == 2)
+    await world.quiet(3600)
+    assert len(touches(world)) == NUDGES
+    pod = world.pod("b")
+    assert pod is not None
+    assert pod["metadata"]["annotations"][NUDGED] == touches(world)[-1]
+
+
+@story(n1=1)
+async def test_a_pod_that_begins_in_time_is_not_touched(world: World) -> None:
+    world.start()
+    await world.run("a")
+    await world.quiet(600)
+    assert touches(world) == []
+
+
+@story(n1=1)
+async def test_a_pod_whose_images_take_long_is_not_touched(world: World) -> None:
+    world.start()
+    await world.run("a")
+    world.actors.node_agents = False
+    world.share("b")
+    await world.until(lambda: world.pod("b"))
+    begun = {"type": "PodReadyToStartContainers", "status": "True"}
+    bound = {"type": "PodScheduled", "status": "True"}
+    world.server.change(
+        PODS, "b", "default", lambda pod: pod["status"].update(conditions=[bound, begun])
+    )
+    await world.quiet(600)
+    assert touches(world) == []
