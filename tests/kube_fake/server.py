@@ -341,16 +341,17 @@ class FakeApiServer(httpx2.AsyncBaseTransport):
             self.storage.update(asked.place, pod)
             return success
         if asked.subresource == "eviction":
-            self._remove(asked.place, pod, asked.body.get("deleteOptions") or {})
+            options = asked.body.get("deleteOptions") or {}
+            _check_preconditions(pod, options)
+            if not options.get("dryRun"):
+                self._remove(asked.place, pod, options)
             return success
         raise RefusalError(404, "NotFound", f"the server has no {asked.resource}")
 
     def _delete(self, asked: Request) -> Raw:
         obj = clone(self._find(asked))
         options = asked.body or {}
-        for name, wanted in (options.get("preconditions") or {}).items():
-            if obj["metadata"].get(name) != wanted:
-                raise RefusalError(409, "Conflict", f"precondition failed: {name} differs")
+        _check_preconditions(obj, options)
         return self._remove(asked.place, obj, options)
 
     def _remove(self, place: Place, obj: Raw, options: Raw) -> Raw:
@@ -460,6 +461,12 @@ class _Stream(httpx2.AsyncByteStream):
     async def aclose(self) -> None:
         if self._watcher in self._storage.watchers:
             self._storage.watchers.remove(self._watcher)
+
+
+def _check_preconditions(obj: Raw, options: Raw) -> None:
+    for name, wanted in (options.get("preconditions") or {}).items():
+        if obj["metadata"].get(name) != wanted:
+            raise RefusalError(409, "Conflict", f"precondition failed: {name} differs")
 
 
 def _expired() -> RefusalError:

@@ -256,6 +256,18 @@ async def _phases(world: World, *expected: str) -> None:
     await world.until(so, PATIENCE)
 
 
+async def _preempted(world: World) -> None:
+    """One that may be preempted makes room for one of higher priority, and comes back."""
+    world.configure(preemption=True)
+    world.share("low", "0.7", annotations={"kubeshare.nthu/preemptible": "true"})
+    await _running(world, "low")
+    world.share("high", "0.7", labels={"sharedgpu/priority": "5"})
+    await _running(world, "high")
+    await world.until(lambda: list(world.vgpus().values()) == [["high"]], PATIENCE)
+    world.delete("high")
+    await _running(world, "low")
+
+
 async def _running(world: World, *names: str) -> None:
     await world.until(lambda: world.running(*names), PATIENCE)
 
@@ -280,6 +292,7 @@ LIVES = {
     "placeholder lost": Life(_placeholder_lost, {"n1": 1}),
     "wide": Life(_wide, {"n1": 2}),
     "gang": Life(_gang, {"n1": 2}),
+    "preempted": Life(_preempted, {"n1": 1}),
     "plain": Life(_plain, {"n1": 1}),
     "job": Life(_job, {"n1": 1}),
     "replicas": Life(_replicas, {"n1": 1}),

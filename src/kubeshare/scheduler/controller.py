@@ -6,6 +6,7 @@ a write is refused all the same, somebody else has changed something: it is read
 again and decided again, a bounded number of times.
 """
 
+import asyncio
 from collections.abc import Mapping
 from functools import partial
 from typing import Final
@@ -17,14 +18,16 @@ from kubeshare.api.waiting import Waiting
 from kubeshare.core.demand import Demand
 from kubeshare.core.errors import InvalidValueError
 from kubeshare.core.policies import Policy
-from kubeshare.kube.controller import RequeueAfter
+from kubeshare.kube.controller import RequeueAfter, soonest
 from kubeshare.kube.errors import ConflictError, NotFoundError
 from kubeshare.scheduler.asker import Asker, AskerKey, Kind
 from kubeshare.scheduler.carry_out import CarryOut
-from kubeshare.scheduler.decide import change_that_helps, decide, explain
+from kubeshare.scheduler.decide import bounded, change_that_helps, decide, explain
 from kubeshare.scheduler.gang import Gangs
+from kubeshare.scheduler.kept import Kept
 from kubeshare.scheduler.metrics import Metrics
 from kubeshare.scheduler.places import Places
+from kubeshare.scheduler.preempt import Claim, Preempt
 
 ROUNDS: Final = 5
 """How often one asker is decided about again at once before it goes back to the queue."""
@@ -40,6 +43,8 @@ class Scheduler:
         kinds: where askers of each kind are found.
         waiting: where those are noted for which nothing fits.
         gangs: places those that start together.
+        preempt: makes room for those of higher priority.
+        kept: the places that are kept for them.
         carry_out: does what follows a decision.
         metrics: counts.
     """
@@ -53,6 +58,8 @@ class Scheduler:
         kinds: Mapping[str, Kind],
         waiting: Waiting[AskerKey],
         gangs: Gangs,
+        preempt: Preempt,
+        kept: Kept,
         carry_out: CarryOut,
         metrics: Metrics,
     ) -> None:
@@ -63,6 +70,8 @@ class Scheduler:
         self._kinds = kinds
         self._waiting = waiting
         self._gangs = gangs
+        self._preempt = preempt
+        self._kept = kept
         self._carry_out = carry_out
         self._metrics = metrics
 
@@ -73,6 +82,7 @@ class Scheduler:
             asker = self._kinds[key.kind].get(key.key)
             if asker is None:
                 self._carry_out.forget(key)
+                self._kept.drop(str(key))
                 return None
             try:
                 return await self._once(asker)
@@ -115,20 +125,25 @@ class Scheduler:
     async def _decide(self, asker: Asker, demand: Demand) -> RequeueAfter | None:
         where = self._places.of(asker)
         ledger = self._inventory.ledger()
-        decision = decide(self._policy, ledger, demand, where)
+        owner, priority = str(asker.key), asker.standing().priority
+        now = asyncio.get_running_loop().time()
+        policy = self._kept.policy(self._policy, [asker.uid], priority, now)
+        decision = decide(policy, ledger, demand, where)
         self._metrics.decisions.labels(decision.outcome).inc()
-        if decision.node is None:
-            pending = decision.outcome == "pending"
-            await self._carry_out.wait(
-                asker,
-                Reason.NO_ROOM if pending else Reason.NEVER_FITS,
-                explain(decision),
-                partial(change_that_helps, self._policy, ledger, demand, where)
-                if pending
-                else None,
+        if decision.node is not None:
+            await self._pool.take(demand, decision, demand.attempt + 1)
+            self._kept.drop(owner)
+            return await self._carry_out.bind(
+                asker, demand, decision.node, decision.devices, new=decision.created
             )
+        if decision.outcome == "rejected":
+            await self._carry_out.wait(asker, Reason.NEVER_FITS, explain(decision))
             return self._places.again([asker])
-        await self._pool.take(demand, decision, demand.attempt + 1)
-        return await self._carry_out.bind(
-            asker, demand, decision.node, decision.devices, new=decision.created
+        helps = partial(change_that_helps, self._policy, ledger, demand, where)
+        await self._carry_out.wait(asker, Reason.NO_ROOM, explain(decision), helps)
+        claim = Claim(
+            owner=owner, askers=[asker], demands=[bounded(demand, where)], priority=priority
         )
+        again = soonest(self._places.again([asker]), await self._preempt.make_room(claim))
+        kept = self._kept.seconds_left([asker.uid], priority, now)
+        return soonest(again, None if kept is None else RequeueAfter(kept))

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from kubeshare.core.explain import Change
-from kubeshare.kube.events import NORMAL, NOTE_LIMIT, WARNING, EventRecorder, cut
+from kubeshare.kube.events import NORMAL, NOTE_LIMIT, WARNING, EventRecorder, ObjectReference, cut
 from kubeshare.scheduler.asker import Asker
 
 _ACTION = "Scheduling"
@@ -39,6 +39,24 @@ class Events:
         # A long list of GPUs must not push out what would help.
         room = NOTE_LIMIT - len(then.encode())
         self._emit(asker, reason, cut(message, room) + then, WARNING)
+
+    def preempts(self, asker: Asker, words: Sequence[str], priority: int) -> None:
+        """Others have to leave for it."""
+        note = (
+            f"preempts what is of lower priority, up to {priority}: {', and '.join(words)}. It is "
+            "bound when their nodes have released them; until then the place is kept for it"
+        )
+        self._emit(asker, "Preempting", note)
+
+    def preempted(
+        self, about: ObjectReference, owner: str, priority: int, own_priority: int
+    ) -> None:
+        """It has to leave for another one."""
+        note = (
+            f"evicted to make room for {owner} of priority {priority}: it is preemptible, and of "
+            f"priority {own_priority}"
+        )
+        self._recorder.emit(about, "Preempted", "Preempting", note, type=WARNING)
 
     def invalid(self, asker: Asker, field: str, message: str) -> None:
         """A value is not acceptable."""

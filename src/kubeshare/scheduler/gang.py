@@ -8,10 +8,12 @@ rest, and given back if there is not. Once enough are placed, whoever comes late
 decided about alone.
 """
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from kubeshare.api.eligibility import Eligible
 from kubeshare.api.inventory import Inventory
 from kubeshare.api.pool import Part, StaleDecisionError
 from kubeshare.api.reasons import Reason
@@ -28,7 +30,9 @@ from kubeshare.kube.errors import ConflictError, NotFoundError
 from kubeshare.scheduler.asker import Asker, Kind
 from kubeshare.scheduler.carry_out import CarryOut, still_right
 from kubeshare.scheduler.decide import bounded, decide, explain
+from kubeshare.scheduler.kept import Kept
 from kubeshare.scheduler.places import Places
+from kubeshare.scheduler.preempt import Claim, Preempt
 
 
 @dataclass(frozen=True)
@@ -94,9 +98,11 @@ class Gangs:
         places: the nodes that members may go to.
         kinds: where members are found.
         carry_out: tells them.
+        preempt: makes room for those of higher priority.
+        kept: the places that are kept for them.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - its parts
         self,
         *,
         policy: Policy,
@@ -104,6 +110,8 @@ class Gangs:
         places: Places,
         kinds: Mapping[str, Kind],
         carry_out: CarryOut,
+        preempt: Preempt,
+        kept: Kept,
     ) -> None:
         self._policy = policy
         self._inventory = inventory
@@ -111,6 +119,8 @@ class Gangs:
         self._places = places
         self._kinds = kinds
         self._carry_out = carry_out
+        self._preempt = preempt
+        self._kept = kept
 
     async def start(self, asker: Asker, gang: Gang) -> Together | None:
         """Place the gang of an asker that is undecided, if that is to be done now.
@@ -135,12 +145,11 @@ class Gangs:
         if members.there < gang.min_available:
             words = f"{members.there} of the {gang.min_available} members that it needs are there"
             return await self._wait(members, Reason.GANG_INCOMPLETE, words)
-        answer = self._answer(members)
+        claim, where = self._claim(members)
+        answer = self._answer(claim, where)
         if not answer.whole:
-            room = gang.min_available - members.needed + answer.room_for
-            words = f"room for {room} of the {gang.min_available} members that it needs"
-            why = f"; {explain(answer.short)}" if answer.short else ""
-            return await self._wait(members, Reason.GANG_NO_ROOM, words + why)
+            return await self._no_room(members, claim, answer)
+        self._kept.drop(claim.owner)
         await self._pool.take_all(
             [Part(each.demand, each.decision, each.demand.attempt + 1) for each in answer.placed]
         )
@@ -157,16 +166,39 @@ class Gangs:
         agreed = [member for member in found if _says(member.asker) == _says(found[0].asker)]
         return Members(gang, agreed)
 
-    def _answer(self, members: Members) -> Answer:
-        """Where those of a gang go that have taken nothing yet."""
+    def _claim(self, members: Members) -> tuple[Claim, Mapping[str, Eligible]]:
+        """What those of a gang ask for that have taken nothing yet, and where they may go."""
         asking = [member for member in members.waiting if not member.held]
         where = {member.asker.uid: self._places.of(member.asker) for member in asking}
-        demands = [bounded(member.demand, where[member.asker.uid]) for member in asking]
+        claim = Claim(
+            owner=f"gang {members.gang.name} of namespace {asking[0].demand.namespace}",
+            askers=[member.asker for member in asking],
+            demands=[bounded(member.demand, where[member.asker.uid]) for member in asking],
+            needed=members.needed,
+            priority=asking[0].asker.standing().priority,
+        )
+        return claim, where
+
+    def _answer(self, claim: Claim, where: Mapping[str, Eligible]) -> Answer:
+        """Where they go."""
+        now = asyncio.get_running_loop().time()
+        keeping = self._kept.policy(self._policy, claim.uids, claim.priority, now)
 
         def policy(ledger: Ledger, demand: Demand) -> Decision:
-            return decide(self._policy, ledger, demand, where[demand.uid])
+            return decide(keeping, ledger, demand, where[demand.uid])
 
-        return place_gang(policy, self._inventory.ledger(), demands, members.needed)
+        return place_gang(policy, self._inventory.ledger(), claim.demands, claim.needed)
+
+    async def _no_room(self, members: Members, claim: Claim, answer: Answer) -> Together:
+        needs = members.gang.min_available
+        room = needs - members.needed + answer.room_for
+        why = f"; {explain(answer.short)}" if answer.short else ""
+        words = f"room for {room} of the {needs} members that it needs{why}"
+        waits = await self._wait(members, Reason.GANG_NO_ROOM, words)
+        again = soonest(waits.again, await self._preempt.make_room(claim))
+        now = asyncio.get_running_loop().time()
+        kept = self._kept.seconds_left(claim.uids, claim.priority, now)
+        return Together(soonest(again, None if kept is None else RequeueAfter(kept)))
 
     async def _former(self, members: Members) -> str | None:
         """Give back what members hold and do not ask for; the name of one who has to wait for it.

@@ -29,9 +29,11 @@ from kubeshare.scheduler.carry_out import CarryOut
 from kubeshare.scheduler.controller import Scheduler
 from kubeshare.scheduler.events import Events
 from kubeshare.scheduler.gang import Gangs
+from kubeshare.scheduler.kept import Kept
 from kubeshare.scheduler.metrics import Metrics
 from kubeshare.scheduler.places import Places
 from kubeshare.scheduler.pods import GatedPods
+from kubeshare.scheduler.preempt import Preempt
 from kubeshare.scheduler.queue import by_priority, concerns_its_gang, mates
 from kubeshare.scheduler.room import Rooms
 from kubeshare.scheduler.sharepods import SharePods
@@ -84,7 +86,17 @@ def scheduler_program(  # noqa: PLR0913 - what it is told
     kinds: Mapping[str, Kind] = {sharepods.KIND: of_sharepods, pods.KIND: of_pods}
     metrics = Metrics(program.registry, waiting)
     places = Places(Eligibility(watched.nodes), wall_clock)
-    carry_out = CarryOut(watched.inventory.pool, places, waiting, Events(recorder), metrics)
+    events, kept = Events(recorder), Kept()
+    carry_out = CarryOut(watched.inventory.pool, places, waiting, events, metrics)
+    preempt = Preempt(
+        api,
+        policy,
+        inventory=watched.inventory,
+        pods=watched.pods.store,
+        kept=kept,
+        configuration=watched.configuration,
+        events=events,
+    )
     scheduler = Scheduler(
         policy=policy,
         inventory=watched.inventory,
@@ -97,7 +109,11 @@ def scheduler_program(  # noqa: PLR0913 - what it is told
             places=places,
             kinds=kinds,
             carry_out=carry_out,
+            preempt=preempt,
+            kept=kept,
         ),
+        preempt=preempt,
+        kept=kept,
         carry_out=carry_out,
         metrics=metrics,
     )
@@ -118,6 +134,7 @@ def scheduler_program(  # noqa: PLR0913 - what it is told
     controller.watch(watched.nodes, all_waiting, when=_node_differs)
     controller.watch(watched.pods, all_waiting, when=_concerns_whole_gpus)
     controller.watch(watched.pods, of_pods.short_of_room, when=_makes_room)
+    controller.watch(watched.configmaps, all_waiting)
     program.add_controller(controller)
     return program
 

@@ -1,0 +1,118 @@
+"""Places that are kept for those for whom others have been asked to leave.
+
+Between the eviction of a pod and the moment when its node has released its part, and until
+then for a bounded time, nobody of the same or a lower priority is given the GPU on which
+the one who waits will be. A higher priority may still have it.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+import msgspec
+
+from kubeshare.core.decision import Decision, Reasons
+from kubeshare.core.demand import Demand
+from kubeshare.core.ledger import Ledger
+from kubeshare.core.policies import Policy
+
+SECONDS: Final = 180.0
+"""How long a place is kept: longer than pods normally take to end."""
+MOST: Final = 64
+"""How many places are kept at once; nobody is preempted for one more."""
+
+
+class Place(msgspec.Struct, frozen=True, kw_only=True):
+    """A place that is kept.
+
+    Attributes:
+        owner: for whom, as people know it.
+        uids: the demands that may have it.
+        priority: theirs.
+        devices: the ids of the GPUs.
+        leaving: the uids of the demands that were asked to leave.
+        until: loop time at which it is not kept any more.
+    """
+
+    owner: str
+    uids: frozenset[str]
+    priority: int
+    devices: frozenset[str]
+    leaving: frozenset[str]
+    until: float
+
+
+class Kept:
+    """The places that are kept now."""
+
+    def __init__(self) -> None:
+        self._places: dict[str, Place] = {}
+
+    def of(self, owner: str, now: float) -> Place | None:
+        """The place that is kept for somebody."""
+        self._expire(now)
+        return self._places.get(owner)
+
+    def keep(self, place: Place) -> None:
+        """Keep a place, or another one for the same owner."""
+        self._places[place.owner] = place
+
+    def drop(self, owner: str) -> None:
+        """The owner needs no place any more."""
+        self._places.pop(owner, None)
+
+    def full(self, now: float) -> bool:
+        """No further place can be kept."""
+        self._expire(now)
+        return len(self._places) >= MOST
+
+    def seconds_left(self, uids: Iterable[str], priority: int, now: float) -> float | None:
+        """Until the first place that is kept from these demands may be theirs."""
+        self._expire(now)
+        against = self._against(frozenset(uids), priority)
+        return min((place.until - now for place in against), default=None)
+
+    def policy(self, policy: Policy, uids: Iterable[str], priority: int, now: float) -> Policy:
+        """A policy that gives no demand of these a place that is kept from them."""
+        self._expire(now)
+        words: dict[str, str] = {
+            device: f"kept for {place.owner} of priority {place.priority}, for whom others leave"
+            for place in self._against(frozenset(uids), priority)
+            for device in place.devices
+        }
+        return _Keeping(policy, words) if words else policy
+
+    def _against(self, uids: frozenset[str], priority: int) -> list[Place]:
+        return [
+            place
+            for place in self._places.values()
+            if place.priority >= priority and not place.uids & uids
+        ]
+
+    def _expire(self, now: float) -> None:
+        for owner in [owner for owner, place in self._places.items() if place.until <= now]:
+            del self._places[owner]
+
+
+class _Keeping:
+    """A policy for which some GPUs take nobody."""
+
+    def __init__(self, policy: Policy, words: Mapping[str, str]) -> None:
+        self._policy = policy
+        self._words = words
+
+    def __call__(self, ledger: Ledger, demand: Demand) -> Decision:
+        kept = {
+            device.path: words
+            for device_id, words in self._words.items()
+            if (device := ledger.devices.get(device_id)) is not None
+        }
+        with ledger.what_if():
+            for device_id in self._words.keys() & ledger.devices.keys():
+                ledger.mark(device_id, fenced=True)
+            decision = self._policy(ledger, demand)
+
+        def told() -> dict[str, str]:
+            reasons = decision.reasons
+            return {place: kept.get(place, reasons[place]) for place in reasons}
+
+        return msgspec.structs.replace(decision, reasons=Reasons(told))

@@ -1,0 +1,256 @@
+"""Pods that may be preempted are asked to leave for a demand of higher priority.
+
+Only where the configuration says ``preemption: true``, only pods that carry the annotation
+``kubeshare.nthu/preemptible: "true"``, only those of a lower priority, and only those that
+Sched has placed: one whose author named its GPU would take it again. Of the sets of pods whose
+leaving would help the cheapest is taken that the disruption budgets allow, asked by a dry
+run before the first pod is evicted. What they hold is free when their nodes say so;
+until then the place is kept.
+"""
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from msgspec import Struct
+
+from kubeshare.api.cluster import PODS, Pod
+from kubeshare.api.configuration import Configured
+from kubeshare.api.evict import evict
+from kubeshare.api.inventory import Inventory
+from kubeshare.api.pool import holder_of
+from kubeshare.api.v1 import SHAREPODS
+from kubeshare.core.demand import Demand
+from kubeshare.core.errors import InvalidValueError
+from kubeshare.core.gang import place_gang
+from kubeshare.core.policies import Policy
+from kubeshare.core.preemption import Preemption, cheapest_for_gang, cheapest_preemption
+from kubeshare.dialects.standing import PREEMPTIBLE, standing_of
+from kubeshare.kube.api import Api
+from kubeshare.kube.controller import RequeueAfter
+from kubeshare.kube.errors import ConflictError, NotFoundError, TooManyRequestsError
+from kubeshare.kube.events import ObjectReference, reference
+from kubeshare.kube.store import Store
+from kubeshare.scheduler.asker import Asker
+from kubeshare.scheduler.events import Events
+from kubeshare.scheduler.kept import SECONDS, Kept, Place
+
+ROUNDS: Final = 8
+"""How many sets of pods are tried at most, where budgets refuse."""
+AGAIN: Final = 10.0
+"""Seconds until it is tried again where budgets have refused all."""
+
+_INDEX: Final = "preemptible"
+
+
+class Claim(Struct, frozen=True, kw_only=True):
+    """Somebody for whom there is no room.
+
+    Attributes:
+        owner: as people know it.
+        askers: who asks, the first of whom is told.
+        demands: of those who ask, for the nodes that they may go to.
+        needed: how many of them have to be placed together.
+        priority: theirs.
+    """
+
+    owner: str
+    askers: Sequence[Asker]
+    demands: Sequence[Demand]
+    needed: int = 1
+    priority: int
+
+    @property
+    def uids(self) -> frozenset[str]:
+        """Of the demands."""
+        return frozenset(demand.uid for demand in self.demands)
+
+
+class _Victim(Struct, frozen=True):
+    """A pod that may be preempted: the uid of its demand, and its priority."""
+
+    pod: Pod
+    uid: str
+    priority: int
+
+
+class Preempt:
+    """Makes room for demands of higher priority.
+
+    Args:
+        api: where pods are evicted.
+        policy: places demands.
+        inventory: the cluster's GPUs.
+        pods: all pods.
+        kept: where places are noted.
+        configuration: says whether this is done at all.
+        events: tells both sides.
+    """
+
+    def __init__(  # noqa: PLR0913 - its parts
+        self,
+        api: Api,
+        policy: Policy,
+        *,
+        inventory: Inventory,
+        pods: Store[Pod],
+        kept: Kept,
+        configuration: Configured,
+        events: Events,
+    ) -> None:
+        self._api = api
+        self._policy = policy
+        self._inventory = inventory
+        self._pods = pods
+        self._kept = kept
+        self._configuration = configuration
+        self._events = events
+        pods.add_index(_INDEX, _marked)
+
+    async def make_room(self, claim: Claim) -> RequeueAfter | None:
+        """Ask the cheapest set of pods to leave, if that is allowed and would help.
+
+        Returns:
+            when to look again, if anybody has been asked or may be asked later.
+        """
+        now = asyncio.get_running_loop().time()
+        if not self._configuration.now().preemption:
+            return None
+        place = self._kept.of(claim.owner, now)
+        if place is not None and self._still_leaving(place):
+            return RequeueAfter(place.until - now)
+        if self._kept.full(now):
+            return None
+        victims = {victim.uid: victim for victim in self._victims()}
+        refused = False
+        for _ in range(ROUNDS):
+            found = self._cheapest(claim, victims.values())
+            if found is None:
+                break
+            unwilling = await self._refused([victims[uid] for uid in found.leave])
+            if not unwilling:
+                await self._preempt(claim, found, victims, now)
+                return RequeueAfter(SECONDS)
+            refused = True
+            for uid in unwilling:
+                del victims[uid]
+        return RequeueAfter(AGAIN) if refused else None
+
+    def _still_leaving(self, place: Place) -> bool:
+        return any(self._inventory.pool.held_by(uid) for uid in place.leaving)
+
+    def _victims(self) -> Iterable[_Victim]:
+        for pod in self._pods.by_index(_INDEX, "true"):
+            uid = _demand_of(pod)
+            if not self._placed_by_us(uid, pod):
+                continue
+            metadata = {"labels": pod.metadata.labels, "annotations": pod.metadata.annotations}
+            try:
+                standing = standing_of({"metadata": metadata})
+            except InvalidValueError:
+                continue
+            yield _Victim(pod, uid, standing.priority)
+
+    def _placed_by_us(self, uid: str, pod: Pod) -> bool:
+        """It holds its part by a decision of this program, and its node knows of it."""
+        held = [holder_of(vgpu, uid) for vgpu in self._inventory.pool.held_by(uid)]
+        return bool(held) and all(
+            holder is not None and holder.attempt > 0 and holder.pod_uid == pod.metadata.uid
+            for holder in held
+        )
+
+    def _cheapest(self, claim: Claim, victims: Iterable[_Victim]) -> Preemption | None:
+        priorities = {victim.uid: victim.priority for victim in victims}
+        ledger = self._inventory.ledger()
+        now = asyncio.get_running_loop().time()
+        policy = self._kept.policy(self._policy, claim.uids, claim.priority, now)
+        if len(claim.demands) == 1:
+            return cheapest_preemption(
+                policy, ledger, claim.demands[0], priority=claim.priority, preemptible=priorities
+            )
+        return cheapest_for_gang(
+            policy,
+            ledger,
+            claim.demands,
+            needed=claim.needed,
+            priority=claim.priority,
+            preemptible=priorities,
+        )
+
+    async def _refused(self, victims: Sequence[_Victim]) -> list[str]:
+        """Those whose disruption budgets refuse now."""
+        refused = []
+        for victim in victims:
+            try:
+                await evict(self._api, victim.pod, dry_run=True)
+            except TooManyRequestsError:
+                refused.append(victim.uid)
+            except (NotFoundError, ConflictError):
+                continue  # it has gone by itself
+        return refused
+
+    async def _preempt(
+        self, claim: Claim, found: Preemption, victims: dict[str, _Victim], now: float
+    ) -> None:
+        leaving = [victims[uid] for uid in found.leave]
+        self._kept.keep(
+            Place(
+                owner=claim.owner,
+                uids=claim.uids,
+                priority=claim.priority,
+                devices=self._where(claim, found),
+                leaving=frozenset(found.leave),
+                until=now + SECONDS,
+            )
+        )
+        self._events.preempts(claim.askers[0], found.words, found.priority)
+        for victim in leaving:
+            try:
+                await evict(self._api, victim.pod)
+            except (NotFoundError, ConflictError):
+                continue
+            except TooManyRequestsError:
+                return  # its budget has changed: what has been asked leaves, and it is tried again
+            about = _about(victim.pod)
+            self._events.preempted(about, claim.owner, claim.priority, victim.priority)
+
+    def _where(self, claim: Claim, found: Preemption) -> frozenset[str]:
+        """The GPUs on which the demands will be once those in their way have left."""
+        ledger = self._inventory.ledger()
+        with ledger.what_if():
+            for uid in found.leave:
+                ledger.release(uid)
+            answer = place_gang(self._policy, ledger, claim.demands, claim.needed)
+        return frozenset(
+            device
+            for placed in answer.placed
+            for device in placed.decision.devices
+            if device in ledger.devices
+        )
+
+
+def _marked(pod: Pod) -> list[str]:
+    """Whether a pod may be preempted and is there to be, for an index."""
+    there = pod.spec.node_name and not pod.terminal and pod.metadata.deletion_timestamp is None
+    return [pod.metadata.annotations.get(PREEMPTIBLE, "")] if there else []
+
+
+def _demand_of(pod: Pod) -> str:
+    """The uid of the demand that a pod is for: its SharePod's, or its own."""
+    controller = pod.metadata.controller
+    shared = controller is not None and controller.kind == SHAREPODS.kind
+    return controller.uid if controller is not None and shared else pod.metadata.uid
+
+
+def _about(pod: Pod) -> ObjectReference:
+    """What the event about a pod that leaves names: its SharePod, or itself."""
+    controller = pod.metadata.controller
+    if controller is None or controller.kind != SHAREPODS.kind:
+        return reference(PODS, pod)
+    return ObjectReference(
+        api_version=SHAREPODS.api_version,
+        kind=SHAREPODS.kind,
+        name=controller.name,
+        namespace=pod.metadata.namespace,
+        uid=controller.uid,
+    )

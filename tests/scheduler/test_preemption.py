@@ -1,0 +1,174 @@
+"""Pods that say that they may be preempted leave for demands of higher priority."""
+
+from typing import Any
+
+import pytest
+
+from cluster_fake import World, expect_pending, expect_scheduled, story
+from kube_fake import Fault
+from kubeshare.scheduler.kept import SECONDS
+
+MARKED = {"kubeshare.nthu/preemptible": "true"}
+
+
+def high(value: int = 5) -> dict[str, str]:
+    return {"sharedgpu/priority": str(value)}
+
+
+def evicted(world: World) -> list[str]:
+    """The pods that were asked to leave, in that order."""
+    return [
+        each.place.name
+        for each in world.server.requests
+        if each.resource == "pods/eviction" and not each.body["deleteOptions"].get("dryRun")
+    ]
+
+
+async def low_ones(world: World, **requests: str) -> None:
+    world.configure(preemption=True)
+    world.start()
+    for name, request in requests.items():
+        await world.run(name, request, annotations=MARKED)
+
+
+@story(n1=1)
+async def test_the_marked_one_leaves_and_both_sides_are_told_why(world: World) -> None:
+    await low_ones(world, low="0.7")
+    gpuid = expect_scheduled(world, "low").gpuid
+    world.share("high", "0.7", labels=high())
+    await world.until(lambda: world.running("high"))
+    assert evicted(world) == ["low"]
+    expect_pending(world, "low")
+    [preempting] = [event for event in world.events("high") if event.startswith("Preempting")]
+    assert f"up to 0: low leaves n1/{gpuid}. It is bound when" in preempting
+    [preempted] = [event for event in world.events("low") if event.startswith("Preempted")]
+    assert "make room for SharePod default/high of priority 5: it is preemptible" in preempted
+
+
+@story(n1=1)
+async def test_nobody_is_preempted_where_the_configuration_does_not_say_so(world: World) -> None:
+    world.start()
+    await world.run("low", "0.7", annotations=MARKED)
+    world.share("high", "0.7", labels=high())
+    await world.until(lambda: world.condition("high", "Scheduled"))
+    await world.quiet(30)
+    assert evicted(world) == []
+    world.configure(preemption=True)
+    await world.until(lambda: world.running("high"))
+
+
+@pytest.mark.parametrize(
+    "low",
+    [
+        {},
+        {"annotations": {"kubeshare.nthu/preemptible": "false"}},
+        {"annotations": MARKED, "labels": high(5)},
+        {"annotations": MARKED, "labels": high(6)},
+        {"annotations": MARKED, "id": "mine", "spec": {"nodeName": "n1"}},
+    ],
+    ids=["not marked", "marked with no", "same priority", "higher priority", "GPU given by name"],
+)
+def test_is_left_in_peace(low: dict[str, Any]) -> None:
+    @story(n1=1)
+    async def play(world: World) -> None:
+        world.configure(preemption=True)
+        world.start()
+        await world.run("low", "0.7", **low)
+        world.share("high", "0.7", labels=high(5))
+        await world.until(lambda: world.condition("high", "Scheduled"))
+        await world.quiet(30)
+        expect_pending(world, "high")
+        assert evicted(world) == []
+
+    play()
+
+
+@story(n1=2)
+async def test_a_budget_that_refuses_has_another_one_leave(world: World) -> None:
+    await low_ones(world, a="0.6", b="0.7")
+    # The smaller one would be the cheaper.
+    fault = Fault.answer(429, "TooManyRequests")
+    world.server.inject(fault, verb="create", resource="pods/eviction", name="a", times=100)
+    world.share("high", "0.8", labels=high())
+    await world.until(lambda: world.running("high"))
+    assert evicted(world) == ["b"]
+    assert world.running("a")
+
+
+@story(n1=1)
+async def test_where_all_budgets_refuse_it_waits_and_asks_again(world: World) -> None:
+    await low_ones(world, low="0.7")
+    fault = Fault.answer(429, "TooManyRequests")
+    world.server.inject(fault, verb="create", resource="pods/eviction", times=3)
+    world.share("high", "0.7", labels=high())
+    await world.until(lambda: world.running("high"))
+    asked = [each for each in world.server.requests if each.resource == "pods/eviction"]
+    assert len(asked) == 5
+    assert evicted(world) == ["low"]
+    assert asked[-1].at - asked[0].at > 15
+
+
+@story(n1=1)
+async def test_nobody_leaves_in_vain(world: World) -> None:
+    world.configure(preemption=True)
+    world.start()
+    await world.run("fixed", "0.5")
+    await world.run("low", "0.4", annotations=MARKED)
+    world.share("high", "0.6", labels=high())
+    await world.until(lambda: world.condition("high", "Scheduled"))
+    await world.quiet(30)
+    assert evicted(world) == []
+
+
+@story(n1=1)
+async def test_the_place_is_kept_from_those_of_lower_priority_until_it_is_free(
+    world: World,
+) -> None:
+    await low_ones(world, a="0.4", b="0.4")
+    world.actors.node_agents = False  # nothing is released meanwhile
+    world.share("high", "0.9", labels=high())
+    await world.until(lambda: sorted(evicted(world)) == ["a", "b"])
+    world.share("small", "0.1")
+    await world.until(lambda: world.condition("small", "Scheduled"))
+    expect_pending(world, "small").because("kept for SharePod default/high of priority 5")
+    world.actors.node_agents = True
+    await world.until(lambda: world.running("high"))
+    assert sorted(evicted(world)) == ["a", "b"]
+    await world.until(lambda: world.running("small"))
+
+
+@story(n1=1)
+async def test_a_place_is_not_kept_for_ever(world: World) -> None:
+    await low_ones(world, a="0.8")
+    world.actors.node_agents = False
+    world.share("high", "0.9", labels=high())
+    await world.until(lambda: evicted(world) == ["a"])
+    world.share("small", "0.1")
+    await world.until(lambda: world.condition("small", "Scheduled"))
+    expect_pending(world, "small")
+    await world.until(
+        lambda: world.condition("small", "Scheduled").get("status") == "True", SECONDS + 60
+    )
+
+
+@story(n1=2)
+async def test_a_gang_preempts_as_many_as_it_needs_and_no_more(world: World) -> None:
+    await low_ones(world, a="1", b="0.9")
+    said = {"sharedgpu/group_name": "g", "sharedgpu/min_available": "2"} | high()
+    for name in ("x", "y"):
+        world.share(name, "0.5", labels=said)
+    await world.until(lambda: world.running("x", "y"))
+    assert evicted(world) == ["b"]
+    assert world.shares_gpu("x", "y")
+    assert any("gang g of namespace default" in event for event in world.events("b"))
+
+
+@story(n1=1)
+async def test_the_one_of_the_lowest_priority_leaves(world: World) -> None:
+    world.configure(preemption=True)
+    world.start()
+    await world.run("mid", "0.4", annotations=MARKED, labels=high(1))
+    await world.run("low", "0.5", annotations=MARKED, labels=high(-1))
+    world.share("high", "0.4", labels=high())
+    await world.until(lambda: world.running("high"))
+    assert evicted(world) == ["low"]
