@@ -80,6 +80,7 @@ class World:
         self._started = 0
         self._beside: set[asyncio.Task[None]] = set()
         self._born = 0
+        self._has: dict[str, int] = {}  # node -> the most GPUs that it has ever offered
         self._asked: dict[str, int] = {}  # uid of a SharePod -> how many GPUs it asks for
         self.server.add_rule(VGPUS, _overcommitted)
         self.server.storage.after_change.append(lambda *_: self._check())
@@ -109,6 +110,11 @@ class World:
     @property
     def machines(self) -> dict[str, Machine]:
         return self.actors.machines
+
+    def offer(self, node: str, gpus: int) -> None:
+        """A node's kubelet has so many GPUs for pods from now on."""
+        offered = {"allocatable": {WHOLE_GPU_RESOURCE: str(gpus)}}
+        self.server.change(NODES, node, "", lambda obj: obj["status"].update(offered))
 
     def lose_node(self, name: str) -> None:
         """The machine is gone for good, and somebody has deleted its Node object."""
@@ -422,7 +428,10 @@ class World:
             name = node["metadata"]["name"]
             pods = [each for each in self.server.all(PODS) if each["spec"].get("nodeName") == name]
             used = sum(asks(pod, WHOLE_GPU_RESOURCE) for pod in pods if not ended(pod))
-            if used > int(node["status"]["allocatable"][WHOLE_GPU_RESOURCE]):
+            offered = int(node["status"]["allocatable"][WHOLE_GPU_RESOURCE])
+            # A kubelet that has just started offers less than there is.
+            has = self._has[name] = max(offered, self._has.get(name, 0))
+            if used > has:
                 self.violations.append(f"{name} gave {used} GPUs")
         for each in self.server.all(SHAREPODS):
             # Remembered, since parts are held for a while after their SharePod has gone.

@@ -132,3 +132,15 @@ async def test_the_pool_is_as_it_was_after_a_restart(world: World) -> None:
     world.start()
     await world.quiet(60)
     assert world.vgpus() == before
+
+
+@story(n1=2)
+async def test_idle_vgpus_stay_while_a_kubelet_starts_and_offers_nothing(world: World) -> None:
+    world.configure(pool={"policy": "reservation", "warm": 2})
+    world.start()
+    await world.until(lambda: phases(world) == ["Idle", "Idle"])
+    before = world.vgpus()
+    for count in (0, 1, 2):
+        world.offer("n1", count)
+        await world.quiet(20)
+    assert world.vgpus() == before

@@ -37,24 +37,33 @@ class NodePools:
 
     def of(self, node: Node) -> NodePool:
         """The pool of a node as it is now."""
-        held, idle, freeing = 0, [], 0
+        held, idle, freeing, awaiting = 0, [], 0, 0
         for vgpu in self._inventory.pool.on_node(node.metadata.name):
             if vgpu.spec.pool == STATIC:
                 continue
             if vgpu.status.phase == DELETING:
                 # Its GPU is not offered as free before the object has gone.
                 freeing += bool(vgpu.spec.uuid) or self._inventory.has_gpu(vgpu.metadata.name)
-            elif vgpu.status.holders:
+                continue
+            awaiting += not self._inventory.has_gpu(vgpu.metadata.name)
+            if vgpu.status.holders:
                 held += 1
             else:
                 idle.append(self._idle(vgpu))
         return NodePool(
             held=held,
             idle=tuple(idle),
-            free=self._inventory.free_gpus(node),
+            free=self._free(node, awaiting),
             freeing=freeing,
             makes=node.takes_pods,
         )
+
+    def _free(self, node: Node, awaiting: int) -> int:
+        """GPUs that are free; what was promised beyond what can be had counts below 0.
+
+        While a kubelet starts its node offers nothing: vGPUs that have their GPUs keep them.
+        """
+        return max(self._inventory.free_gpus(node), -awaiting) if node.whole_gpus else 0
 
     def _idle(self, vgpu: VGPU) -> Idle:
         seconds, not_before = self._times.seconds(vgpu), self._times.not_before(vgpu)
