@@ -239,3 +239,26 @@ def test_a_waiting_pod_keeps_its_label_and_its_share(space: Namespace) -> None:
         space.patch(pod, {"op": "remove", "path": "/metadata/labels"})
     with pytest.raises(LabError, match="cannot be taken away"):
         space.patch(pod, {"op": "remove", "path": "/metadata/annotations"})
+
+
+def test_a_resource_quota_takes_parts_of_gpus_and_stops_no_pod_itself(
+    cluster: ApiServer, space: Namespace
+) -> None:
+    hard = {"requests.kubeshare.nthu/gpu": "500m", "requests.kubeshare.nthu/gpu-memory": "2Gi"}
+    quota = {
+        "apiVersion": "v1",
+        "kind": "ResourceQuota",
+        "metadata": {"name": "gpus"},
+        "spec": {"hard": hard},
+    }
+    cluster.kubectl("create", "-n", space.name, "-f", "-", stdin=yaml.safe_dump(quota))
+    kept = json.loads(cluster.kubectl("get", "quota", "gpus", "-n", space.name, "-o", "json"))
+
+    assert kept["spec"]["hard"] == hard
+    # Nobody counts here; a pod is let in only once the quota's status is there.
+    status = json.dumps({"status": {"hard": hard, "used": dict.fromkeys(hard, "0")}})
+    cluster.kubectl(
+        *("patch", "quota", "gpus", "-n", space.name, "--subresource=status", "--type=merge"),
+        *("-p", status),
+    )
+    assert gates(space.create(SHARE)) == [GATE]

@@ -231,6 +231,7 @@ def _holders(entries: Iterable[v1.Holder]) -> tuple[Holder, ...]:
             affinity=of[0].affinity,
             anti_affinity=of[0].anti_affinity,
             exclusion=of[0].exclusion,
+            namespace=of[0].namespace,
         )
         for demand, of in sorted(parts.items())
     )

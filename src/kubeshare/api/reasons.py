@@ -15,6 +15,7 @@ class Reason(StrEnum):
     GIVEN = "Given"
     NEVER_FITS = "NeverFits"
     INVALID = "Invalid"
+    QUOTA = "QuotaExceeded"
     POSTPONED = "Postponed"
     GANG_INCOMPLETE = "GangIncomplete"
     GANG_NO_ROOM = "GangNoRoom"

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from kubeshare.api import cluster
 from kubeshare.api.configuration import ConfigMap, Configured, watch_configuration
 from kubeshare.api.inventory import Inventory
+from kubeshare.api.quotas import QUOTAS, Quotas, ResourceQuota
 from kubeshare.api.v1 import GPUNODES, SHAREPODS, VGPU, VGPUS, GPUNode
 from kubeshare.kube.api import Api
 from kubeshare.kube.events import EventRecorder
@@ -26,6 +27,8 @@ class Watched:
     inventory: Inventory
     configuration: Configured
     configmaps: Reflector[ConfigMap]
+    resourcequotas: Reflector[ResourceQuota]
+    quotas: Quotas
 
 
 def watch(
@@ -49,9 +52,21 @@ def watch(
     gpunodes: Reflector[GPUNode] = program.add_reflector(Reflector(api, GPUNODES.into(GPUNode)))
     nodes: Reflector[cluster.Node] = program.add_reflector(Reflector(api, cluster.NODES))
     pods: Reflector[cluster.Pod] = program.add_reflector(Reflector(api, cluster.PODS))
+    resourcequotas: Reflector[ResourceQuota] = program.add_reflector(Reflector(api, QUOTAS))
     configmaps = program.add_reflector(watch_configuration(api))
     inventory = Inventory(
         api, manager, vgpus=vgpus, gpunodes=gpunodes, nodes=nodes, pods=pods, built=built
     )
     configuration = Configured(configmaps, recorder)
-    return Watched(sharepods, vgpus, gpunodes, nodes, pods, inventory, configuration, configmaps)
+    return Watched(
+        sharepods=sharepods,
+        vgpus=vgpus,
+        gpunodes=gpunodes,
+        nodes=nodes,
+        pods=pods,
+        inventory=inventory,
+        configuration=configuration,
+        configmaps=configmaps,
+        resourcequotas=resourcequotas,
+        quotas=Quotas(resourcequotas),
+    )

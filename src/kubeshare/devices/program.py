@@ -9,9 +9,11 @@ from kubeshare.api.eligibility import Eligibility
 from kubeshare.api.gangs import GANG, gang_index, gang_index_of_shape, gang_of, gang_of_shape
 from kubeshare.api.names import LABEL_VGPU, MANAGER_DEVICES, NAMESPACE
 from kubeshare.api.pool import Pool
+from kubeshare.api.quotas import quota_differs
 from kubeshare.api.v1 import VGPU, GPUNode
 from kubeshare.api.waiting import Waiting
 from kubeshare.api.watched import Watched, watch
+from kubeshare.core.namespace_quota import within
 from kubeshare.core.policies import Policy
 from kubeshare.devices.degraded import Degraded
 from kubeshare.devices.dismantle import Dismantle
@@ -84,6 +86,7 @@ def devices_program(  # noqa: PLR0913 - what it is told
     watched = watch(program, api, MANAGER_DEVICES, recorder, built)
     asked, inventory = watched.sharepods, watched.inventory
     asked.store.add_index(_BY_GPUID, lambda raw: sharepods.gpuids(sharepods.view(raw)))
+    policy = within(policy, watched.quotas.of)
     events, metrics = Events(recorder), Metrics(program.registry)
     placeholders = Placeholders(api, inventory, placeholder_image, events, metrics)
     waiting: Waiting[Key] = Waiting()
@@ -151,6 +154,7 @@ def devices_program(  # noqa: PLR0913 - what it is told
     sharepod_controller.watch(watched.vgpus, wakes.sharepods_of_vgpu)
     sharepod_controller.watch(watched.pods, wakes.sharepods_of_pod)
     sharepod_controller.watch(watched.gpunodes, wakes.all_waiting)
+    sharepod_controller.watch(watched.resourcequotas, wakes.all_waiting, when=quota_differs)
     sharepod_controller.watch(watched.nodes, wakes.all_waiting)
     pod_controller: Controller[Key] = Controller("pods", of_pods.reconcile)
     pod_controller.watch(watched.pods, wakes.plain_pod)

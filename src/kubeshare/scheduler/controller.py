@@ -15,6 +15,7 @@ from kubeshare.api.inventory import Inventory
 from kubeshare.api.pool import StaleDecisionError
 from kubeshare.api.reasons import Reason
 from kubeshare.api.waiting import Waiting
+from kubeshare.core import namespace_quota
 from kubeshare.core.demand import Demand
 from kubeshare.core.errors import InvalidValueError
 from kubeshare.core.policies import Policy
@@ -140,7 +141,9 @@ class Scheduler:
             await self._carry_out.wait(asker, Reason.NEVER_FITS, explain(decision))
             return self._places.again([asker])
         helps = partial(change_that_helps, self._policy, ledger, demand, where)
-        await self._carry_out.wait(asker, Reason.NO_ROOM, explain(decision), helps)
+        beyond = decision.field == namespace_quota.FIELD
+        reason = Reason.QUOTA if beyond else Reason.NO_ROOM
+        await self._carry_out.wait(asker, reason, explain(decision), helps)
         claim = Claim(
             owner=owner, askers=[asker], demands=[bounded(demand, where)], priority=priority
         )

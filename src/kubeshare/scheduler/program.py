@@ -9,9 +9,11 @@ from kubeshare.api import cluster
 from kubeshare.api.eligibility import Eligibility
 from kubeshare.api.latest import Latest
 from kubeshare.api.names import LABEL_ROLE, MANAGER_SCHEDULER, NAMESPACE, ROLE_POD
+from kubeshare.api.quotas import quota_differs
 from kubeshare.api.v1 import GPUNode
 from kubeshare.api.waiting import Waiting
 from kubeshare.api.watched import watch
+from kubeshare.core.namespace_quota import within
 from kubeshare.core.policies import Policy
 from kubeshare.kube.api import Api
 from kubeshare.kube.clock import utc_now
@@ -68,6 +70,7 @@ def scheduler_program(  # noqa: PLR0913 - what it is told
     elector = LeaseElector(api, NAMESPACE, NAME, instance, wall_clock=wall_clock) if elect else None
     program = Program(NAME, api, elector=elector, recorder=recorder, port=port)
     watched = watch(program, api, MANAGER_SCHEDULER, recorder, built)
+    policy = within(policy, watched.quotas.of)
     status = Status(api, wall_clock)
     of_sharepods = SharePods(api, Latest(watched.sharepods), status)
     gated: Reflector[Raw] = program.add_reflector(
@@ -133,6 +136,7 @@ def scheduler_program(  # noqa: PLR0913 - what it is told
     controller.watch(watched.gpunodes, all_waiting)
     controller.watch(watched.nodes, all_waiting, when=_node_differs)
     controller.watch(watched.pods, all_waiting, when=_concerns_whole_gpus)
+    controller.watch(watched.resourcequotas, all_waiting, when=quota_differs)
     controller.watch(watched.pods, of_pods.short_of_room, when=_makes_room)
     controller.watch(watched.configmaps, all_waiting)
     program.add_controller(controller)

@@ -1,0 +1,95 @@
+"""ResourceQuotas that speak of parts of GPUs.
+
+An administrator limits what a namespace may hold where all its other limits stand: in a
+ResourceQuota, with ``requests.kubeshare.nthu/gpu`` (GPUs' worth of guaranteed time, such as
+``1500m``) and ``requests.kubeshare.nthu/gpu-memory``. Kubernetes counts nothing for these
+two, since no container requests them: KubeShare does, from the holders of vGPUs.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+from msgspec import Struct, field
+
+from kubeshare.core.errors import InvalidValueError
+from kubeshare.core.namespace_quota import NamespaceQuota
+from kubeshare.core.units import MICROS, parse_amount
+from kubeshare.kube.meta import ObjectMeta
+from kubeshare.kube.reflector import Reflector
+from kubeshare.kube.resources import RESOURCE_QUOTAS
+from kubeshare.kube.store import DELETED, Change
+
+GPUS: Final = "requests.kubeshare.nthu/gpu"
+MEMORY: Final = "requests.kubeshare.nthu/gpu-memory"
+
+
+class ResourceQuotaSpec(Struct, frozen=True, kw_only=True, rename="camel"):
+    """What is limited; with ``scopes`` or a selector, only for some pods."""
+
+    hard: dict[str, str | int] = {}
+    scopes: tuple[str, ...] = ()
+    scope_selector: dict[str, Any] | None = None
+
+
+class ResourceQuota(Struct, frozen=True, kw_only=True):
+    """A ResourceQuota, as far as it is read."""
+
+    metadata: ObjectMeta
+    spec: ResourceQuotaSpec = field(default_factory=ResourceQuotaSpec)
+
+
+QUOTAS: Final = RESOURCE_QUOTAS.into(ResourceQuota)
+
+_BY_NAMESPACE: Final = "of namespace"
+
+
+class Quotas:
+    """The quotas of namespaces, as they are now.
+
+    Args:
+        reflector: watches the ResourceQuotas.
+    """
+
+    def __init__(self, reflector: Reflector[ResourceQuota]) -> None:
+        self._store = reflector.store
+        self._store.add_index(_BY_NAMESPACE, lambda quota: [quota.metadata.namespace])
+
+    def of(self, namespace: str) -> Sequence[NamespaceQuota]:
+        """Those of a namespace that speak of parts of GPUs, by name."""
+        known = self._store.by_index(_BY_NAMESPACE, namespace)
+        found = sorted(known, key=lambda quota: quota.metadata.name)
+        return [row for quota in found for row in _rows(quota)]
+
+
+def speaks_of_gpus(quota: ResourceQuota) -> bool:
+    """It limits parts of GPUs, for all pods alike."""
+    spec = quota.spec
+    return bool(spec.hard.keys() & {GPUS, MEMORY}) and not (spec.scopes or spec.scope_selector)
+
+
+def quota_differs(change: Change[ResourceQuota]) -> bool:
+    """It allows another part of GPUs now; that others count something is no news."""
+    old, new = change.old, change.object
+    known = [quota for quota in (old, new) if quota is not None and speaks_of_gpus(quota)]
+    return bool(known) and (old is None or change.type == DELETED or old.spec != new.spec)
+
+
+def _rows(quota: ResourceQuota) -> Iterator[NamespaceQuota]:
+    if not speaks_of_gpus(quota):
+        return
+    hard = quota.spec.hard
+    yield NamespaceQuota(
+        name=f"ResourceQuota {quota.metadata.name}",
+        micros=_amount(hard, GPUS, MICROS),
+        memory=_amount(hard, MEMORY, 1),
+    )
+
+
+def _amount(hard: dict[str, str | int], name: str, unit: int) -> int | None:
+    """How many units a quota allows; one that cannot be read allows nothing."""
+    if name not in hard:
+        return None
+    try:
+        return int(parse_amount(hard[name], name) * unit)
+    except InvalidValueError:
+        return 0

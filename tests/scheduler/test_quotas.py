@@ -1,0 +1,88 @@
+"""ResourceQuotas over parts of GPUs, in a cluster."""
+
+from typing import Any
+
+from cluster_fake import World, expect_pending, story
+from kubeshare.kube.resources import RESOURCE_QUOTAS
+
+
+def allow(world: World, **more: Any) -> None:
+    hard = {"requests.kubeshare.nthu/gpu": "500m", "requests.kubeshare.nthu/gpu-memory": "2Gi"}
+    metadata = {"name": "gpus", "namespace": "default"}
+    world.server.seed(RESOURCE_QUOTAS, {"metadata": metadata, "spec": {"hard": hard | more}})
+
+
+@story(n1=2)
+async def test_beyond_its_quota_a_namespace_waits_and_goes_on_when_something_ends(
+    world: World,
+) -> None:
+    allow(world)
+    world.start()
+    await world.run("a", "0.4")
+    world.plain("b", "0.2")
+    await world.until(lambda: world.pod_condition("b").get("reason") == "QuotaExceeded")
+    words = "quota: ResourceQuota gpus allows 0.5 GPUs: 0.4 held, 0.2 asked"
+    assert world.pod_condition("b")["message"] == words
+    world.delete("a")
+    await world.until(lambda: world.running("b"))
+
+
+@story(n1=2)
+async def test_memory_is_limited_as_well(world: World) -> None:
+    allow(world)
+    world.start("scheduler")
+    world.share("a", "0.1", memory="3Gi")
+    await world.until(lambda: world.events("a"))
+    expect_pending(world, "a").because("2Gi of GPU memory", reason="QuotaExceeded")
+
+
+@story(n1=2)
+async def test_a_quota_that_is_raised_lets_those_in_that_wait(world: World) -> None:
+    allow(world)
+    world.start()
+    world.share("a", "0.9")
+    await world.until(lambda: world.condition("a", "Scheduled"))
+    allow(world, **{"requests.kubeshare.nthu/gpu": "1"})
+    await world.until(lambda: world.running("a"))
+
+
+@story(n1=2)
+async def test_who_names_gpu_and_node_is_held_to_the_quota_too(world: World) -> None:
+    allow(world)
+    world.start()
+    world.share("a", "0.9", id="mine", spec={"nodeName": "n1"})
+    await world.until(lambda: world.condition("a", "Allocated"))
+    assert "allows 0.5 GPUs" in world.condition("a", "Allocated")["message"]
+    assert not world.vgpus()
+
+
+@story(n1=2)
+async def test_a_quota_for_some_pods_only_or_of_another_namespace_is_nobodys(world: World) -> None:
+    allow(world)
+    world.server.change(
+        RESOURCE_QUOTAS,
+        "gpus",
+        "default",
+        lambda quota: quota["spec"].update(scopes=["BestEffort"]),
+    )
+    world.server.seed(
+        RESOURCE_QUOTAS,
+        {
+            "metadata": {"name": "gpus", "namespace": "other"},
+            "spec": {"hard": {"requests.kubeshare.nthu/gpu": "0"}},
+        },
+    )
+    world.start()
+    await world.run("a", "0.9")
+
+
+@story(n1=1)
+async def test_a_gang_is_placed_within_the_quota_or_not_at_all(world: World) -> None:
+    allow(world, **{"requests.kubeshare.nthu/gpu": "500m"})
+    labels = {"sharedgpu/group_name": "g", "sharedgpu/min_available": "2"}
+    world.start()
+    world.share("a", "0.3", labels=labels)
+    world.share("b", "0.3", labels=labels)
+    await world.until(lambda: world.condition("b", "Scheduled").get("reason") == "GangNoRoom")
+    await world.quiet()
+    assert not any(world.vgpus().values())
