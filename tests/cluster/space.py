@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from cluster.stage import DEADLINE, Place, Raw, Stage, eventually
-from kubeshare.api.names import placeholder_name
+from kubeshare.api.names import DRA_DRIVER, placeholder_name
 
 IMAGE = "kubeshare:dev"
 BURN = ("burn", "--kernel-us", "1000", "--inflight", "8", "--seconds", "3600")
@@ -20,6 +20,17 @@ def container(command: Sequence[str], **more: Any) -> Raw:
         "imagePullPolicy": "IfNotPresent",
         "command": list(command),
         **more,
+    }
+
+
+def claim_manifest(name: str) -> Raw:
+    """A ResourceClaim on our driver, as anybody may make one."""
+    exactly = {"deviceClassName": DRA_DRIVER}
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaim",
+        "metadata": {"name": name},
+        "spec": {"devices": {"requests": [{"name": "gpu", "exactly": exactly}]}},
     }
 
 

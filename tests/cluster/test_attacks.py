@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from cluster.space import BURN, REST, Space, container
+from cluster.space import BURN, REST, Space, claim_manifest, container
 from cluster.stage import Place, Stage, eventually
 
 pytestmark = pytest.mark.lab
@@ -32,16 +32,6 @@ def claim(shared_space: Space, victim: Place) -> Raw:
     """The claim by which the victim's containers have their part."""
     (only,) = shared_space.stage.items(CLAIMS.format(shared_space.name))
     return only
-
-
-def a_claim(name: str) -> Raw:
-    exactly = {"deviceClassName": "vgpu.kubeshare.nthu"}
-    return {
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": "ResourceClaim",
-        "metadata": {"name": name},
-        "spec": {"devices": {"requests": [{"name": "gpu", "exactly": exactly}]}},
-    }
 
 
 def test_devices_named_in_annotations_are_not_given(
@@ -78,7 +68,7 @@ def test_a_claim_of_ones_own_gives_a_sharepod_no_second_part(
     stage: Stage, shared_space: Space, victim: Place
 ) -> None:
     space = shared_space
-    space.create(a_claim("second"))
+    space.create(claim_manifest("second"))
     claims = [{"name": "second", "resourceClaimName": "second"}]
     both = container(REST, resources={"claims": [{"name": "second"}]})
     space.share("greedy", {"request": "0.1"}, resourceClaims=claims, containers=[both])

@@ -2,9 +2,10 @@
 
 import pytest
 
-from cluster.space import REST, Space
+from cluster.space import REST, Space, claim_manifest, container
 from cluster.stage import Stage, eventually
 from kubeshare.api.names import VGPU_RESOURCE
+from kubeshare.lab.errors import LabError
 
 pytestmark = pytest.mark.lab
 
@@ -13,8 +14,18 @@ GPUS = 4
 
 @pytest.fixture(scope="module", autouse=True)
 def forger(shared_space: Space) -> str:
-    """A pod that asks for a part by itself; the node's patience with it passes meanwhile."""
-    shared_space.pod("forger", {VGPU_RESOURCE: "1"}, REST)
+    """A pod with a claim of its own; the node's patience with it passes meanwhile."""
+    shared_space.create(claim_manifest("forged"))
+    claims = [{"name": "gpu", "resourceClaimName": "forged"}]
+    asks = container(REST, resources={"claims": [{"name": "gpu"}]})
+    shared_space.create(
+        {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": "forger"},
+            "spec": {"resourceClaims": claims, "containers": [asks]},
+        }
+    )
     return "forger"
 
 
@@ -86,9 +97,12 @@ def test_two_that_name_the_same_gpuid_share_that_gpu(stage: Stage, space: Space)
     assert space.condition("one", "Scheduled")["reason"] == "Given"
 
 
-def test_a_pod_that_asks_for_a_part_by_itself_never_starts(
-    shared_space: Space, forger: str
-) -> None:
+def test_a_pod_that_asks_for_a_part_without_saying_how_much_is_refused(shared_space: Space) -> None:
+    with pytest.raises(LabError, match="says how much it needs"):
+        shared_space.pod("asks", {VGPU_RESOURCE: "1"}, REST)
+
+
+def test_a_pod_that_claims_a_part_by_itself_never_starts(shared_space: Space, forger: str) -> None:
     said = shared_space.event(forger, "FailedPrepareDynamicResources")
 
     assert "only KubeShare makes one" in said
