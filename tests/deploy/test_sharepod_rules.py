@@ -46,6 +46,7 @@ ACCEPTED = {
     "labels": sharepod(
         sched_affinity="a", **{"sched_anti-affinity": "b"}, sched_exclusion="c", **published()
     ),
+    "the containers that share": sharepod({"request": "0.3", "containers": ["main"]}),
     "a GPUID": sharepod(GPUID="abcde", **published()),
 }
 
@@ -79,6 +80,7 @@ REFUSED = {
     "count of none": (sharepod({"count": 0}), "spec.gpu.count"),
     "id and ids": (sharepod({"id": "a", "ids": ["b", "c"], "count": 2}), "spec.gpu.ids"),
     "fewer ids than GPUs": (sharepod({"ids": ["b"], "count": 2}), "spec.gpu.ids"),
+    "a container named twice": (sharepod({"containers": ["main", "main"]}), "spec.gpu.containers"),
     "an id that is no name": (sharepod({"id": "a_b"}), "spec.gpu.id"),
 }
 

@@ -6,7 +6,7 @@ import pytest
 
 from cluster_fake import World, story
 from kube_fake import Fault
-from kubeshare.api.names import VGPU_RESOURCE
+from kubeshare.api.names import LABEL_VGPU, VGPU_RESOURCE
 from kubeshare.api.v1 import SHAREPODS, VGPU, VGPUSpec
 from kubeshare.devices.pod import manifest
 from kubeshare.kube.meta import ObjectMeta
@@ -165,11 +165,12 @@ def test_every_other_field_of_a_podspec_passes_through(restarts: str) -> None:
 @story(n1=1)
 async def test_nothing_of_a_gpu_is_an_ordinary_pod(world: World) -> None:
     world.start()
-    world.share("a", None)
+    world.share("a", None, labels={LABEL_VGPU: "theirs", "team": "red"})
     await world.until(lambda: world.ready("a"))
     pod = world.pod("a")
     assert pod is not None
     assert "resources" not in pod["spec"]["containers"][0]
+    assert LABEL_VGPU not in pod["metadata"]["labels"]
     assert not world.vgpus()
 
 

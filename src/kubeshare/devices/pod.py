@@ -138,6 +138,8 @@ def manifest(sharepod: Raw, vgpus: Sequence[VGPU]) -> dict[str, Any]:
         LABEL_ROLE: ROLE_SHAREPOD,
         LABEL_SHAREPOD_UID: metadata["uid"],
     }
+    # Which vGPU a pod shares is for us alone to say, and admission lets us say it.
+    labels.pop(LABEL_VGPU, None)
     spec = {name: value for name, value in sharepod["spec"].items() if name != "gpu"}
     if vgpus:
         labels[LABEL_VGPU] = vgpus[0].metadata.name
