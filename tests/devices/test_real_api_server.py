@@ -30,6 +30,7 @@ Raw = dict[str, Any]
 NAMESPACE = "real-life"
 SYSTEM = "kubeshare-system"
 _COLUMNS = ["NAME", "PHASE", "READY", "GPUID", "NODE", "REQUEST", "LIMIT", "MEMORY"]
+NAMESPACE_CONTROLLER = "--as=system:serviceaccount:kube-system:namespace-controller"
 NOT_INSTALLED = {"Deployment", "DaemonSet"}
 
 
@@ -43,7 +44,7 @@ def installed(apiserver: ApiServer) -> Iterator[ApiServer]:
     apiserver.kubectl("create", "namespace", NAMESPACE)
     yield apiserver
     apiserver.kubectl("delete", "shp,pods", "--all", "-n", NAMESPACE, "--force")
-    apiserver.kubectl("delete", "pods", "--all", "-n", SYSTEM, "--force")
+    apiserver.kubectl("delete", "pods", "--all", "-n", SYSTEM, "--force", NAMESPACE_CONTROLLER)
     apiserver.kubectl("delete", "vgpu", "--all")
     apiserver.kubectl("delete", "node,gpunode", "real")
 
@@ -51,8 +52,9 @@ def installed(apiserver: ApiServer) -> Iterator[ApiServer]:
 class Cluster:
     """The rest of Kubernetes, and a node with one GPU."""
 
-    def __init__(self, api: Api) -> None:
+    def __init__(self, api: Api, kubelet: Api) -> None:
         self.api = api
+        self.kubelet = kubelet
 
     async def add_node(self) -> None:
         await self.api.create(NODES, {"metadata": {"name": "real"}})
@@ -84,7 +86,7 @@ class Cluster:
 
     async def end(self, name: str, namespace: str = NAMESPACE) -> None:
         """The kubelet says that the pod's containers are gone."""
-        await self.api.delete(PODS, name, namespace, grace=0)
+        await self.kubelet.delete(PODS, name, namespace, grace=0)
 
     async def conditions(self, name: str) -> dict[str, Raw]:
         sharepod = await self.api.get(SHAREPODS, name, NAMESPACE)
@@ -136,8 +138,13 @@ async def programs(server: ApiServer) -> AsyncIterator[None]:
 
 
 async def _life(server: ApiServer) -> None:
-    async with Api.connect(server.kubeconfig) as api, programs(server):
-        cluster = Cluster(api)
+    node = server.kubeconfig_for("system:node:real", ("system:nodes",))
+    async with (
+        Api.connect(server.kubeconfig) as api,
+        Api.connect(node) as kubelet,
+        programs(server),
+    ):
+        cluster = Cluster(api, kubelet)
         await cluster.add_node()
         await cluster.share("a", "0.6")
 
