@@ -25,6 +25,7 @@ class Actors:
         binds: False while kube-scheduler finds no CPU for pods that share.
         given: uid of a pod that asks for a whole GPU -> the UUID of the one that it has.
         last_first: whether device plugins give the last of their free GPUs first.
+        sliced: nodes of which the GPUs cannot be shared.
         full: nodes that have no CPU for pods that share.
         controllers: uid of a workload -> what makes one of its pods, and how many it wants.
         machines: the nodes on which the real agent runs, with a kubelet of their own.
@@ -38,6 +39,7 @@ class Actors:
         self.binds = True
         self.given: dict[str, str] = {}
         self.last_first = False
+        self.sliced: set[str] = set()
         self.full: set[str] = set()
         self.controllers: dict[str, tuple[Callable[[], object], int]] = {}
         self.machines: dict[str, Machine] = {}
@@ -172,9 +174,21 @@ class Actors:
         running = placeholder is not None and placeholder["status"]["phase"] == "Running"
         if not running or not gpu or spec.get("uuid", gpu) != gpu:
             return
+        if vgpu["spec"]["nodeName"] in self.sliced:
+            self._refuse(vgpu)
+            return
         found = {"uuid": gpu, "placeholderUid": uid}
         if found.items() - spec.items():
             self.server.change(VGPUS, name, "", lambda obj: obj["spec"].update(found))
+
+    def _refuse(self, vgpu: Raw) -> None:
+        """The node agent says of a vGPU that it gets no GPU."""
+        words = "its placeholder's GPU cannot be shared: it is a MIG instance"
+        told = {"type": "Shareable", "status": "False", "reason": "NotShareable", "message": words}
+        told["lastTransitionTime"] = "2026-01-01T00:00:30Z"
+        if vgpu["status"].get("conditions") != [told]:
+            name, update = vgpu["metadata"]["name"], {"conditions": [told]}
+            self.server.change(VGPUS, name, "", partial(_set_status, update))
 
     def _give(self, pod: Raw) -> None:
         """A device plugin: the pod gets a GPU of its node that no pod there has."""

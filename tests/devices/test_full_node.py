@@ -172,3 +172,29 @@ async def test_a_sharepod_of_annotations_alone_is_moved_too(world: World) -> Non
     stored = world.server.stored(SHAREPODS, "a", "default")
     assert stored is not None
     assert stored["metadata"]["annotations"] == annotations
+
+
+@story(n1=1, n2=2)
+async def test_a_node_whose_gpus_cannot_be_shared_is_set_aside(world: World) -> None:
+    world.actors.sliced.add("n1")
+    world.start()
+    world.share("a")
+    await world.until(lambda: world.condition("a", "Allocated").get("reason") == "NotShareable")
+    await world.until(lambda: world.ready("a"))
+    expect_scheduled(world, "a").on_node("n2")
+    assert aside(world) == ["n1"]
+    await world.until(lambda: len(world.vgpus()) == len(world.placeholders()) == 1)
+
+
+@story(n1=1)
+async def test_without_another_node_it_is_told_that_its_gpu_cannot_be_shared(
+    world: World,
+) -> None:
+    world.actors.sliced.add("n1")
+    world.start()
+    world.share("a")
+    await world.until(lambda: world.condition("a", "Allocated").get("reason") == "NotShareable")
+    await world.quiet(120)
+    assert "MIG instance" in world.condition("a", "Allocated")["message"]
+    world.share("b")
+    await world.until(lambda: world.condition("b", "Scheduled").get("status") == "False")

@@ -17,7 +17,7 @@ CODE = "".join(
     for folder in ("scheduler", "devices", "api")
     for path in sorted((ROOT / "src" / "kubeshare" / folder).glob("*.py"))
 )
-CONDITIONS = ["Scheduled", "Allocated", "Degraded", "Ready"]
+CONDITIONS = ["Scheduled", "Allocated", "Degraded", "Shareable", "Ready"]
 
 
 def listed(condition: str) -> list[str]:

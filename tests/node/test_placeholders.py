@@ -125,6 +125,11 @@ def test_what_is_not_one_whole_gpu_is_refused_with_the_reason(
     (event,) = cluster.server.all(EVENTS)
     assert (event["regarding"]["kind"], event["regarding"]["name"]) == ("VGPU", "red")
     assert words in event["note"]
+    stored = cluster.server.stored(VGPUS, "red")
+    assert stored is not None
+    [told] = stored["status"]["conditions"]
+    assert (told["type"], told["status"], told["reason"]) == ("Shareable", "False", "NotShareable")
+    assert words in told["message"]
 
 
 def test_a_gpu_that_nvml_does_not_know_is_looked_for_again(
@@ -137,13 +142,17 @@ def test_a_gpu_that_nvml_does_not_know_is_looked_for_again(
     assert isinstance(resolve(), RequeueAfter)
 
 
+def _too_small(new: dict[str, Any], _old: object) -> str | None:
+    return "the holders' memory would be more" if new["spec"]["uuid"] else None
+
+
 def test_a_gpu_with_less_memory_than_was_promised_is_refused(
     cluster: Cluster, kubelet: FakeKubelet, resolve: Resolve
 ) -> None:
     cluster.add_vgpu("red", uuid="")
     cluster.add_placeholder("red")
     kubelet.devices[POD] = {WHOLE: [A_GPU.uuid]}
-    cluster.server.add_rule(VGPUS, lambda _new, _old: "the holders' memory would be more")
+    cluster.server.add_rule(VGPUS, _too_small)
     with pytest.raises(TerminalError, match="the holders' memory would be more"):
         resolve()
 

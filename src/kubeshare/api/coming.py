@@ -6,8 +6,10 @@ from msgspec import Struct
 
 from kubeshare.api.cluster import Pod
 from kubeshare.api.ledger import DELETING
+from kubeshare.api.names import CONDITION_SHAREABLE
 from kubeshare.api.reasons import Reason
 from kubeshare.api.v1 import VGPU
+from kubeshare.kube.conditions import find_condition
 
 _HAS_GPU: Final = ("Active", "Idle")
 
@@ -38,7 +40,14 @@ def hindrance(vgpu: VGPU, placeholder: Pod | None) -> Hindrance | None:
         return None
     if vgpu.status.phase == DELETING:
         return Hindrance(Reason.RELEASING, f"vGPU {gpuid} is being given back", passing=True)
-    words = f"vGPU {gpuid} on node {node} is being made"
+    refused = find_condition(vgpu.status.conditions, CONDITION_SHAREABLE)
+    if refused is not None and refused.status == "False":
+        return Hindrance(Reason.NOT_SHAREABLE, f"vGPU {gpuid} on node {node}: {refused.message}")
+    return _of_placeholder(f"vGPU {gpuid} on node {node} is being made", node, placeholder)
+
+
+def _of_placeholder(words: str, node: str, placeholder: Pod | None) -> Hindrance:
+    """How far the pod is that is to keep the GPU."""
     if placeholder is None:
         return Hindrance(Reason.CREATING, words, passing=True)
     if placeholder.terminal:

@@ -20,9 +20,11 @@ import msgspec
 
 from kubeshare.api import cluster, v1
 from kubeshare.api.links import matrix, row_of
+from kubeshare.api.names import CONDITION_SHAREABLE
 from kubeshare.core.device import Device, FreeGpu, Holder, Node
 from kubeshare.core.errors import LedgerError
 from kubeshare.core.ledger import Ledger
+from kubeshare.kube.conditions import find_condition
 
 DELETING = "Deleting"
 
@@ -202,7 +204,8 @@ def _fenced(vgpu: v1.VGPU, around: Surroundings) -> bool:
     if vgpu.status.phase == DELETING or vgpu.metadata.deletion_timestamp:
         return True
     if not vgpu.spec.uuid:
-        return False
+        told = find_condition(vgpu.status.conditions, CONDITION_SHAREABLE)
+        return told is not None and told.status == "False"
     return not any(keeps(pod, vgpu) for pod in around.placeholders_of(vgpu.metadata.name))
 
 

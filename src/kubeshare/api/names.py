@@ -46,8 +46,9 @@ CONDITION_READY: Final = "Ready"
 # When DevMgr last touched a pod that did not begin: its kubelet then looks at it at once.
 ANNOTATION_NUDGED: Final = "kubeshare.nthu/nudged"
 
-# A condition of a VGPU, DevMgr's.
+# Conditions of a VGPU: DevMgr's, and the node agent's.
 CONDITION_DEGRADED: Final = "Degraded"
+CONDITION_SHAREABLE: Final = "Shareable"
 
 # How far NVIDIA's operator has come with a node's driver; it writes it, we read it.
 LABEL_DRIVER_UPGRADE: Final = "nvidia.com/gpu-driver-upgrade-state"

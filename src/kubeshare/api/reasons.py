@@ -30,6 +30,7 @@ class Reason(StrEnum):
     GPU_NOT_FREE = "GPUNotFree"
     PLACEHOLDER_FAILED = "PlaceholderFailed"
     GPU_LOST = "GPULost"
+    NOT_SHAREABLE = "NotShareable"
     UNDONE = "Undone"
     NODE_FULL = "NodeFull"
     RELEASED = "Released"

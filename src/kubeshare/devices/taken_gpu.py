@@ -4,7 +4,8 @@ Sched opens a vGPU on a GPU that is free, and the placeholder that is to keep it
 by kube-scheduler, which may bind somebody else first. The placeholder then waits, and gets
 the GPU when that pod has ended. Meanwhile nothing of the SharePods that wait for it has run:
 where another node would take one, its decision is undone after a while, with the node set
-aside. Where none would, it goes on waiting here, for there is no better place.
+aside. The same goes for a GPU that its node gave and that cannot be shared, a MIG instance for
+example. Where none would, it goes on waiting here, for there is no better place.
 """
 
 import asyncio
@@ -15,10 +16,11 @@ from typing import Final
 import msgspec
 
 from kubeshare.api import set_aside, sharepods
-from kubeshare.api.cluster import Pod
+from kubeshare.api.coming import hindrance
 from kubeshare.api.configuration import Configured
 from kubeshare.api.inventory import Inventory
 from kubeshare.api.names import GENERATED_ID_PREFIX
+from kubeshare.api.reasons import Reason
 from kubeshare.api.v1 import VGPU, SharePod
 from kubeshare.core.demand import Demand
 from kubeshare.core.policies import Policy
@@ -31,6 +33,7 @@ from kubeshare.kube.resources import Raw
 
 PATIENCE: Final = 10.0
 """Seconds that kube-scheduler gets to bind a placeholder, and until others are looked at again."""
+_NO_GPU: Final = (Reason.GPU_NOT_FREE, Reason.NOT_SHAREABLE)
 
 
 class TakenGpus:
@@ -64,7 +67,7 @@ class TakenGpus:
         self._events = events
         self._configuration = configuration
         self._wall_clock = wall_clock
-        self._since: dict[Key, tuple[str, float]] = {}  # SharePod -> placeholder's uid, since when
+        self._since: dict[Key, tuple[str, float]] = {}  # SharePod -> vGPU's uid, since when
 
     def forget(self, key: Key) -> None:
         """The SharePod is gone, or waits no more."""
@@ -90,27 +93,24 @@ class TakenGpus:
         if demand is None or taken is None or sharepods.going(sharepod):
             self.forget(key)
             return None
-        vgpu, placeholder = taken
+        vgpu, why = taken
         now = asyncio.get_running_loop().time()
         uid, since = self._since.get(key, ("", now))
-        since = since if uid == placeholder.metadata.uid else now
-        self._since[key] = (placeholder.metadata.uid, since)
+        since = since if uid == vgpu.metadata.uid else now
+        self._since[key] = (vgpu.metadata.uid, since)
         if now < since + PATIENCE:
             return since + PATIENCE - now
         if not self._has_another(demand, vgpu):
             return PATIENCE
-        await self._undo(raw, sharepod, placeholder)
+        await self._undo(raw, sharepod, why)
         return 0.0
 
-    def _taken(self, gpuids: Sequence[str]) -> tuple[VGPU, Pod] | None:
-        """The first vGPU without a GPU whose placeholder kube-scheduler cannot bind."""
+    def _taken(self, gpuids: Sequence[str]) -> tuple[VGPU, str] | None:
+        """The first vGPU that gets no GPU here, and why not."""
         for vgpu in filter(None, map(self._inventory.pool.get, gpuids)):
-            pod = self._placeholders.of(vgpu.metadata.name)
-            if pod is None or pod.spec.node_name or pod.terminal or vgpu.spec.uuid:
-                continue
-            bound = pod.condition("PodScheduled")
-            if bound is not None and bound.status == "False":
-                return vgpu, pod
+            found = hindrance(vgpu, self._placeholders.of(vgpu.metadata.name))
+            if found is not None and found.reason in _NO_GPU:
+                return vgpu, found.message
         return None
 
     def _has_another(self, demand: Demand, vgpu: VGPU) -> bool:
@@ -126,12 +126,11 @@ class TakenGpus:
                 ledger.release(holder.demand)
             return self._policy(ledger, asked).node is not None
 
-    async def _undo(self, raw: Raw, sharepod: SharePod, placeholder: Pod) -> None:
-        bound = placeholder.condition("PodScheduled")
+    async def _undo(self, raw: Raw, sharepod: SharePod, why: str) -> None:
         noted = set_aside.add(
             sharepod.spec.gpu.set_aside,
             sharepod.spec.node_name,
-            f"kube-scheduler says of the GPU: {bound.message if bound else 'no reason given'}",
+            why,
             self._wall_clock(),
             timedelta(seconds=self._configuration.now().set_aside_seconds),
         )

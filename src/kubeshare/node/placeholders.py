@@ -11,12 +11,17 @@ from typing import Any
 
 import structlog
 
-from kubeshare.api.names import MANAGER_NODE, NAMESPACE
+from kubeshare.api import holders
+from kubeshare.api.names import CONDITION_SHAREABLE, MANAGER_NODE, NAMESPACE
+from kubeshare.api.reasons import Reason
 from kubeshare.api.v1 import VGPU, VGPUS, GPUDevice
 from kubeshare.kube.api import Api
+from kubeshare.kube.clock import utc_now
+from kubeshare.kube.conditions import set_condition
 from kubeshare.kube.controller import RequeueAfter, TerminalError
 from kubeshare.kube.errors import InvalidError
 from kubeshare.kube.events import WARNING, EventRecorder, reference
+from kubeshare.kube.meta import Condition
 from kubeshare.node.inventory import Inventory
 from kubeshare.node.pod_resources import PodResourcesError, whole_gpu
 from kubeshare.node.view import NODE_VGPUS, NodeView
@@ -79,7 +84,7 @@ class Placeholders:
         try:
             uuid = whole_gpu(devices)
         except PodResourcesError as error:
-            raise self._unusable(
+            raise await self._refuse(
                 vgpu, f"its placeholder's GPU cannot be shared: {error}"
             ) from error
         device = self._inventory.device(uuid)
@@ -103,7 +108,23 @@ class Placeholders:
                 field_manager=MANAGER_NODE,
             )
         except InvalidError as error:
-            raise self._unusable(vgpu, f"GPU {device.uuid} does not fit it: {error}") from error
+            raise await self._refuse(vgpu, f"GPU {device.uuid} does not fit it: {error}") from error
+
+    async def _refuse(self, vgpu: VGPU, why: str) -> TerminalError:
+        """Note in the vGPU that it will have no GPU, for those who wait for it."""
+        told = Condition(
+            type=CONDITION_SHAREABLE, status="False", reason=Reason.NOT_SHAREABLE, message=why
+        )
+        conditions, news = set_condition(vgpu.status.conditions, told, utc_now())
+        if news:
+            await self._api.json_patch(
+                NODE_VGPUS,
+                vgpu.metadata.name,
+                holders.set_conditions(vgpu, conditions),
+                subresource="status",
+                field_manager=MANAGER_NODE,
+            )
+        return self._unusable(vgpu, why)
 
     def _unusable(self, vgpu: VGPU, why: str) -> TerminalError:
         self._events.emit(reference(VGPUS, vgpu), "NotShareable", "Find", why, type=WARNING)
