@@ -228,3 +228,50 @@ async def test_what_is_told_of_a_gang_that_waits_is_told_once(world: World) -> N
     world.server.change(NODES, "n1", "", lambda node: node["metadata"].update(labels=labels))
     await world.quiet(60)
     assert len(world.server.requests) == before
+
+
+def gates(world: World, name: str) -> list[str]:
+    pod = world.pod(name)
+    assert pod is not None
+    return [gate["name"] for gate in pod["spec"].get("schedulingGates", [])]
+
+
+@story(n1=2)
+async def test_plain_pods_start_together_too(world: World) -> None:
+    world.start()
+    world.plain("a", "1", labels=labels(2))
+    await world.until(lambda: world.pod_condition("a").get("reason") == "GangIncomplete")
+    world.plain("b", "1", labels=labels(2))
+    await world.until(lambda: world.running("a", "b"))
+
+
+@story(n1=2)
+async def test_a_sharepod_and_a_plain_pod_may_be_of_one_gang(world: World) -> None:
+    world.start()
+    gang(world, "a", needed=2)
+    await world.until(lambda: world.condition("a", "Scheduled"))
+    world.plain("b", "1", labels=labels(2))
+    await world.until(lambda: world.running("a", "b"))
+
+
+@story(n1=2)
+async def test_no_pod_of_a_gang_is_let_go_before_all_of_their_gpus_are_there(
+    world: World,
+) -> None:
+    world.configure(gangTimeoutSeconds=60)
+    world.start()
+    await world.run("x", "0.4")
+    # The second one needs a GPU that no node agent names.
+    world.actors.node_agents = False
+    world.plain("a", "0.6", labels=labels(2))
+    world.plain("b", "0.6", labels=labels(2))
+    await world.until(lambda: world.pod_condition("b").get("reason") == "Creating")
+    assert gates(world, "a")
+    assert gates(world, "b")
+    assert "gang g: " in world.pod_condition("a")["message"]
+    await world.until(lambda: world.pod_condition("a").get("reason") == "GangTimedOut", 120)
+    assert holding(world) == ["x"]
+    assert "has not started within 60 s" in world.pod_condition("b")["message"]
+    assert gates(world, "a")
+    world.actors.node_agents = True
+    await world.until(lambda: world.running("a", "b"), 120)

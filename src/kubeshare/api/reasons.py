@@ -19,6 +19,7 @@ class Reason(StrEnum):
     POSTPONED = "Postponed"
     GANG_INCOMPLETE = "GangIncomplete"
     GANG_NO_ROOM = "GangNoRoom"
+    GANG_TIMED_OUT = "GangTimedOut"
 
     # Scheduled, or Allocated
     NO_ROOM = "NoRoom"

@@ -107,7 +107,7 @@ class CarryOut:
         gpuids = sorted(devices)
         hindrance = asker.awaits(self._pool.held_by(demand.uid))
         if hindrance is not None:
-            return await self._hold(asker, hindrance)
+            return await self.hold(asker, hindrance)
         self.forget(asker.key)
         try:
             told = await asker.bind(node, gpuids)
@@ -120,8 +120,12 @@ class CarryOut:
         await told.confirm()
         return None
 
-    async def _hold(self, asker: Asker, hindrance: Hindrance) -> RequeueAfter | None:
-        """It has its parts, and they are not there yet."""
+    async def hold(self, asker: Asker, hindrance: Hindrance) -> RequeueAfter | None:
+        """Have an asker wait that has its parts, and they are not there yet.
+
+        Returns:
+            when to look again, if that is not worth telling yet.
+        """
         self._waiting.add(asker.key, asker.created)
         if hindrance.passing:
             now = asyncio.get_running_loop().time()

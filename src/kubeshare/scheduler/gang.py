@@ -9,77 +9,30 @@ decided about alone.
 """
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
 
+from kubeshare.api.coming import Hindrance
+from kubeshare.api.configuration import Configured
 from kubeshare.api.eligibility import Eligible
 from kubeshare.api.inventory import Inventory
 from kubeshare.api.pool import Part, StaleDecisionError
 from kubeshare.api.reasons import Reason
-from kubeshare.api.v1 import VGPU
 from kubeshare.core.decision import Decision
 from kubeshare.core.demand import Demand
-from kubeshare.core.errors import InvalidValueError
 from kubeshare.core.gang import Answer, place_gang
 from kubeshare.core.ledger import Ledger
 from kubeshare.core.policies import Policy
-from kubeshare.dialects.standing import MIN_AVAILABLE, PRIORITY, Gang
+from kubeshare.dialects.standing import Gang
 from kubeshare.kube.controller import RequeueAfter, soonest
 from kubeshare.kube.errors import ConflictError, NotFoundError
 from kubeshare.scheduler.asker import Asker, Kind
-from kubeshare.scheduler.carry_out import CarryOut, still_right
+from kubeshare.scheduler.carry_out import CarryOut
 from kubeshare.scheduler.decide import bounded, decide, explain
 from kubeshare.scheduler.kept import Kept
+from kubeshare.scheduler.members import Member, Members, check_agreement, demand_of_member, says
 from kubeshare.scheduler.places import Places
 from kubeshare.scheduler.preempt import Claim, Preempt
-
-
-@dataclass(frozen=True)
-class Member:
-    """One of a gang, and the parts of GPUs that it has taken and not been told of."""
-
-    asker: Asker
-    demand: Demand
-    held: Sequence[VGPU]
-
-    @property
-    def waits(self) -> bool:
-        """It has not been told of a decision, and is there to be told."""
-        return not self.asker.decided and not self.asker.over
-
-    @property
-    def placed(self) -> bool:
-        """It has a GPU, whether or not it has been told."""
-        return self.asker.decided or self.ready
-
-    @property
-    def ready(self) -> bool:
-        """What it holds is what it asks for, so it can be told."""
-        return bool(self.held) and still_right(self.held, self.demand)
-
-
-@dataclass(frozen=True)
-class Members:
-    """Those of a gang that are there, the oldest first."""
-
-    gang: Gang
-    all: Sequence[Member]
-
-    @cached_property
-    def waiting(self) -> Sequence[Member]:
-        """Those that have not been told of a decision."""
-        return [member for member in self.all if member.waits]
-
-    @cached_property
-    def there(self) -> int:
-        """How many have a GPU or ask for one."""
-        return sum(member.placed or member.waits for member in self.all)
-
-    @cached_property
-    def needed(self) -> int:
-        """How many more have to be placed together, before anybody is."""
-        return self.gang.min_available - sum(member.placed for member in self.all)
 
 
 @dataclass(frozen=True)
@@ -100,6 +53,7 @@ class Gangs:
         carry_out: tells them.
         preempt: makes room for those of higher priority.
         kept: the places that are kept for them.
+        configuration: says how long a gang may wait for what it has taken.
     """
 
     def __init__(  # noqa: PLR0913 - its parts
@@ -112,6 +66,7 @@ class Gangs:
         carry_out: CarryOut,
         preempt: Preempt,
         kept: Kept,
+        configuration: Configured,
     ) -> None:
         self._policy = policy
         self._inventory = inventory
@@ -121,6 +76,9 @@ class Gangs:
         self._carry_out = carry_out
         self._preempt = preempt
         self._kept = kept
+        self._configuration = configuration
+        self._reserved: dict[str, float] = {}  # gang -> since when it has its parts (loop time)
+        self._paused: dict[str, tuple[float, str]] = {}  # gang -> until when, and why
 
     async def start(self, asker: Asker, gang: Gang) -> Together | None:
         """Place the gang of an asker that is undecided, if that is to be done now.
@@ -135,7 +93,7 @@ class Gangs:
             NotFoundError: a member has gone meanwhile.
         """
         members = self._members(asker.key.key.namespace, gang)
-        _check_agreement(asker, members.all[0].asker)
+        check_agreement(asker, members.all[0].asker)
         released = await self._former(members)
         if members.needed <= 0:
             return await self._complete(asker, members)
@@ -145,6 +103,12 @@ class Gangs:
         if members.there < gang.min_available:
             words = f"{members.there} of the {gang.min_available} members that it needs are there"
             return await self._wait(members, Reason.GANG_INCOMPLETE, words)
+        until, why = self._paused.get(members.name, (0.0, ""))
+        left = until - asyncio.get_running_loop().time()
+        if left > 0:
+            return await self._pause(members, left, why)
+        self._paused.pop(members.name, None)
+        self._reserved.pop(members.name, None)
         claim, where = self._claim(members)
         answer = self._answer(claim, where)
         if not answer.whole:
@@ -160,10 +124,11 @@ class Gangs:
             Member(asker, demand, self._pool.held_by(asker.uid))
             for kind in self._kinds.values()
             for asker in kind.in_gang(namespace, gang.name)
-            if not (asker.leaving or asker.postponed) and (demand := _demand(asker)) is not None
+            if not (asker.leaving or asker.postponed)
+            and (demand := demand_of_member(asker)) is not None
         ]
         found.sort(key=lambda member: (member.asker.created, member.asker.key))
-        agreed = [member for member in found if _says(member.asker) == _says(found[0].asker)]
+        agreed = [member for member in found if says(member.asker) == says(found[0].asker)]
         return Members(gang, agreed)
 
     def _claim(self, members: Members) -> tuple[Claim, Mapping[str, Eligible]]:
@@ -171,7 +136,7 @@ class Gangs:
         asking = [member for member in members.waiting if not member.held]
         where = {member.asker.uid: self._places.of(member.asker) for member in asking}
         claim = Claim(
-            owner=f"gang {members.gang.name} of namespace {asking[0].demand.namespace}",
+            owner=members.name,
             askers=[member.asker for member in asking],
             demands=[bounded(member.demand, where[member.asker.uid]) for member in asking],
             needed=members.needed,
@@ -215,14 +180,21 @@ class Gangs:
         return waits
 
     async def _complete(self, asker: Asker, members: Members) -> Together | None:
-        """Tell all members whose parts are held."""
-        told = False
+        """Tell all members whose parts are held, once all those parts are there."""
+        ready = [member for member in members.waiting if member.ready]
+        hindered = [
+            (member, hindrance)
+            for member in ready
+            if (hindrance := member.asker.awaits(member.held)) is not None
+        ]
+        told = any(member.asker.uid == asker.uid for member in ready)
+        if hindered:
+            held = await self._hold(members, *hindered[0])
+            return held if told else None
+        self._reserved.pop(members.name, None)
         again: RequeueAfter | None = None
         failed: ConflictError | NotFoundError | None = None
-        for member in members.waiting:
-            if not member.ready:
-                continue
-            told |= member.asker.uid == asker.uid
+        for member in ready:
             try:
                 look = await self._carry_out.take_up(member.asker, member.demand, member.held)
                 again = soonest(again, look)
@@ -232,6 +204,33 @@ class Gangs:
         if failed is not None:
             raise failed
         return Together(again) if told else None
+
+    async def _hold(self, members: Members, member: Member, hindrance: Hindrance) -> Together:
+        """The part of a member is not there yet: nobody is told, and not for ever."""
+        now, timeout = asyncio.get_running_loop().time(), self._timeout
+        left = self._reserved.setdefault(members.name, now) + timeout - now
+        waits = f"{member.demand.name} waits: {hindrance.message}"
+        if left <= 0:
+            del self._reserved[members.name]
+            words = f"it has not started within {timeout:g} s, and others have their turn; {waits}"
+            self._paused = {name: each for name, each in self._paused.items() if each[0] > now}
+            self._paused[members.name] = (now + timeout, words)
+            return await self._pause(members, timeout, words)
+        words = f"gang {members.gang.name}: {waits}"
+        again: RequeueAfter | None = RequeueAfter(left)
+        for each in members.waiting:
+            told = Hindrance(hindrance.reason, words, hindrance.passing)
+            again = soonest(again, await self._carry_out.hold(each.asker, told))
+        return Together(again)
+
+    @property
+    def _timeout(self) -> float:
+        return self._configuration.now().gang_timeout_seconds
+
+    async def _pause(self, members: Members, seconds: float, words: str) -> Together:
+        """A gang that has not started in time gives all back, and is not tried for a while."""
+        await self._wait(members, Reason.GANG_TIMED_OUT, words)
+        return Together(RequeueAfter(seconds))
 
     async def _wait(self, members: Members, reason: Reason, words: str) -> Together:
         """Have a gang wait: what it has taken is given back, and all are told."""
@@ -244,26 +243,3 @@ class Gangs:
             say = self._carry_out.tell if place else self._carry_out.wait
             await say(member.asker, reason, message)
         return Together(self._places.again(member.asker for member in members.waiting))
-
-
-def _demand(asker: Asker) -> Demand | None:
-    """What a member asks for; None for one that is told itself why it is no member."""
-    try:
-        return asker.demand() if asker.standing().gang else None
-    except InvalidValueError:
-        return None
-
-
-def _says(asker: Asker) -> dict[str, int]:
-    """What all members of a gang have to say alike."""
-    standing = asker.standing()
-    assert standing.gang is not None
-    return {PRIORITY: standing.priority, MIN_AVAILABLE: standing.gang.min_available}
-
-
-def _check_agreement(asker: Asker, oldest: Asker) -> None:
-    mine, theirs = _says(asker), _says(oldest)
-    for label, value in mine.items():
-        if value != theirs[label]:
-            words = f"{value} differs from {theirs[label]} of {oldest.key}, of the same gang"
-            raise InvalidValueError(label, words)

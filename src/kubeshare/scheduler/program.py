@@ -114,6 +114,7 @@ def scheduler_program(  # noqa: PLR0913 - what it is told
             carry_out=carry_out,
             preempt=preempt,
             kept=kept,
+            configuration=watched.configuration,
         ),
         preempt=preempt,
         kept=kept,

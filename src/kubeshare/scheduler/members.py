@@ -1,0 +1,92 @@
+"""Who is in a gang, and how far each of them has come."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from kubeshare.api.v1 import VGPU
+from kubeshare.core.demand import Demand
+from kubeshare.core.errors import InvalidValueError
+from kubeshare.dialects.standing import MIN_AVAILABLE, PRIORITY, Gang
+from kubeshare.scheduler.asker import Asker
+from kubeshare.scheduler.carry_out import still_right
+
+
+@dataclass(frozen=True)
+class Member:
+    """One of a gang, and the parts of GPUs that it has taken and not been told of."""
+
+    asker: Asker
+    demand: Demand
+    held: Sequence[VGPU]
+
+    @property
+    def waits(self) -> bool:
+        """It has not been told of a decision, and is there to be told."""
+        return not self.asker.decided and not self.asker.over
+
+    @property
+    def placed(self) -> bool:
+        """It has a GPU, whether or not it has been told."""
+        return self.asker.decided or self.ready
+
+    @property
+    def ready(self) -> bool:
+        """What it holds is what it asks for, so it can be told."""
+        return bool(self.held) and still_right(self.held, self.demand)
+
+
+@dataclass(frozen=True)
+class Members:
+    """Those of a gang that are there, the oldest first."""
+
+    gang: Gang
+    all: Sequence[Member]
+
+    @cached_property
+    def waiting(self) -> Sequence[Member]:
+        """Those that have not been told of a decision."""
+        return [member for member in self.all if member.waits]
+
+    @cached_property
+    def there(self) -> int:
+        """How many have a GPU or ask for one."""
+        return sum(member.placed or member.waits for member in self.all)
+
+    @cached_property
+    def needed(self) -> int:
+        """How many more have to be placed together, before anybody is."""
+        return self.gang.min_available - sum(member.placed for member in self.all)
+
+    @property
+    def name(self) -> str:
+        """What people know the gang by."""
+        return f"gang {self.gang.name} of namespace {self.all[0].asker.key.key.namespace}"
+
+
+def demand_of_member(asker: Asker) -> Demand | None:
+    """What a member asks for; None for one that is told itself why it is no member."""
+    try:
+        return asker.demand() if asker.standing().gang else None
+    except InvalidValueError:
+        return None
+
+
+def says(asker: Asker) -> dict[str, int]:
+    """What all members of a gang have to say alike."""
+    standing = asker.standing()
+    assert standing.gang is not None
+    return {PRIORITY: standing.priority, MIN_AVAILABLE: standing.gang.min_available}
+
+
+def check_agreement(asker: Asker, oldest: Asker) -> None:
+    """See that an asker says of its gang what its oldest member says.
+
+    Raises:
+        InvalidValueError: it does not; under the name of the label.
+    """
+    mine, theirs = says(asker), says(oldest)
+    for label, value in mine.items():
+        if value != theirs[label]:
+            words = f"{value} differs from {theirs[label]} of {oldest.key}, of the same gang"
+            raise InvalidValueError(label, words)
