@@ -1,0 +1,185 @@
+"""Claims, their arbiter and their sockets, in one thread and with a clock that is set by hand."""
+
+import select
+import shutil
+import socket
+import struct
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from kubeshare.tokens.arbitration import Arbitration, Rules
+from kubeshare.tokens.claim import Claim
+from kubeshare.tokens.files import Paths
+from kubeshare.tokens.wire import (
+    PROTOCOL_NEWEST,
+    VERSION,
+    GateState,
+    GrantState,
+    Message,
+    MessageType,
+)
+from tokens.helpers import GPU_A, GPU_B, Page, grant
+
+
+class Loop:
+    """Calls who is to be called when something can be read, once a turn."""
+
+    def __init__(self) -> None:
+        self.readers: dict[int, Callable[[], object]] = {}
+
+    def add_reader(self, fd: int, callback: Callable[..., object], *args: object) -> None:
+        self.readers[fd] = lambda: callback(*args)
+
+    def remove_reader(self, fd: int) -> bool:
+        return self.readers.pop(fd, None) is not None
+
+    def call_later(self, delay: float, callback: Callable[..., object]) -> None:
+        raise AssertionError("so few connections are not too many")
+
+    def turn(self) -> None:
+        while ready := select.select(list(self.readers), [], [], 0)[0]:
+            for fd in ready:
+                if fd in self.readers:
+                    self.readers[fd]()
+
+
+class Bench:
+    """Two claims of the same two GPUs, their arbiter, and a clock that is set by hand."""
+
+    def __init__(self, folder: Path) -> None:
+        self.paths = Paths(folder / "run")
+        self.paths.make()
+        self.loop = Loop()
+        self.now = 1_000_000_000
+        self.deadline: int | None = None
+        self.tokens = Arbitration(Rules(), lambda: self.now, self.note_deadline, lambda _: None)
+        self.claims = {name: self._claim(name) for name in ("bad", "good")}
+        self.pages = {name: Page(self.paths.claim(name) / "page") for name in self.claims}
+
+    def note_deadline(self, at_ns: int | None) -> None:
+        self.deadline = at_ns
+
+    def _claim(self, name: str) -> Claim:
+        claim = Claim(
+            self.paths,
+            grant(name, gpus=(GPU_A, GPU_B)),
+            loop=self.loop,
+            clock=lambda: self.now,
+            events=self,
+        )
+        claim.set_state(GrantState.ACTIVE)
+        self.tokens.add(claim)
+        return claim
+
+    def connect(self, name: str) -> socket.socket:
+        made = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        made.connect(str(self.paths.claim(name) / "socket"))
+        self.loop.turn()
+        return made
+
+    def send(self, connection: socket.socket, data: bytes) -> None:
+        try:
+            connection.send(data)
+        except OSError:
+            return
+        self.loop.turn()
+
+    def step(self, elapsed_ns: int) -> None:
+        self.now += elapsed_ns
+        if self.deadline is not None and self.deadline <= self.now:
+            self.tokens.tick()
+        for cell in range(2):
+            gates = [page.gate_of(cell) for page in self.pages.values()]
+            assert gates.count(GateState.CLOSED) >= 1, "two have the same GPU"
+
+    # What claims tell; as the daemon does it.
+
+    def on_want(self, claim: Claim, gpus: list[str]) -> None:
+        self.tokens.want(claim.name, gpus)
+
+    def on_drained(self, claim: Claim, cell: int, idle_ns: int) -> None:
+        self.tokens.drained(claim.name, claim.grant.gpus[cell].uuid, idle_ns)
+
+    def on_busy(self, claim: Claim, cell: int) -> None:
+        self.tokens.busy(claim.name, claim.grant.gpus[cell].uuid)
+
+    def on_idle(self, claim: Claim, cell: int) -> None:
+        self.tokens.idle(claim.name, claim.grant.gpus[cell].uuid)
+
+    def on_gone(self, claim: Claim) -> None:
+        self.tokens.gone(claim.name)
+
+    def on_dropped(self, claim: Claim, reason: str) -> None:
+        assert claim.name == "bad", reason
+
+
+Words = tuple[MessageType, int, int, int, int] | bytes
+"""A message (its kind, cell, epoch from the page's present one, time, value), or anything."""
+
+Said = tuple[int, Words, int]
+"""Which of two processes says it, and how many ns it is until the next."""
+
+MOST_SAID = 40
+
+_STEP = struct.Struct("=BBBbBQQ")
+
+
+def converse(happened: Iterable[Said]) -> None:
+    """Two processes of a claim say these things next to an honest one, which loses nothing.
+
+    Raises:
+        AssertionError: it does; or two have the same GPU, or the honest one is cut off.
+    """
+    with _bench() as bench:
+        hello = Message(MessageType.HELLO, epoch=PROTOCOL_NEWEST, value=VERSION).pack()
+        good = bench.connect("good")
+        bench.send(good, hello)
+        bad = [bench.connect("bad") for _ in range(2)]
+        for connection in bad:
+            bench.send(connection, hello)
+        for which, words, elapsed in happened:
+            bench.send(bad[which], _datagram(bench, words))
+            bench.step(elapsed)
+
+        for connection in bad:
+            connection.close()
+        bench.loop.turn()
+        bench.send(good, Message(MessageType.WANT, value=3).pack())
+        gates = [bench.pages["good"].gate_of(cell) for cell in range(2)]
+        assert gates == [GateState.OPEN] * 2
+        for claim in bench.claims.values():
+            claim.end()
+        good.close()
+
+
+def said_by(data: bytes) -> Iterator[Said]:
+    """The conversation that these bytes stand for; any bytes stand for one."""
+    kinds = list(MessageType)
+    for _ in range(MOST_SAID):
+        if len(data) < _STEP.size:
+            return
+        how, elapsed, kind, age, cell, time_ns, value = _STEP.unpack_from(data)
+        data = data[_STEP.size :]
+        words: Words = (kinds[kind % len(kinds)], cell % 4, age, time_ns, value)
+        if how & 2:
+            words, data = data[: kind % 64], data[kind % 64 :]
+        yield how & 1, words, elapsed * 1_000_000
+
+
+def _datagram(bench: Bench, words: Words) -> bytes:
+    if isinstance(words, bytes):
+        return words
+    kind, cell, age, time_ns, value = words
+    epoch = bench.pages["bad"].cell(cell % 2)[0] + age
+    return Message(kind, cell, epoch % 2**32, 1, time_ns, value).pack()
+
+
+@contextmanager
+def _bench() -> Iterator[Bench]:
+    folder = Path(tempfile.mkdtemp(prefix="ks-", dir="/dev/shm"))
+    try:
+        yield Bench(folder)
+    finally:
+        shutil.rmtree(folder)
