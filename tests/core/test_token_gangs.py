@@ -43,6 +43,17 @@ def test_a_member_that_wants_one_more_gives_up_what_it_has_and_gets_all() -> Non
     ]
 
 
+def test_a_member_that_wants_another_gpu_is_done_with_the_one_it_has_before() -> None:
+    arbiter = Arbiter()
+    arbiter.add("g", {A: HALF, B: HALF}, 0)
+    arbiter.want("g", 0, [A])
+
+    assert arbiter.want("g", 10 * MS, [B]) == [Close("g", A)]
+    assert arbiter.drained("g", A, 11 * MS, 11 * MS) == [Shut("g", A), Open("g", B, 111 * MS)]
+    assert arbiter.gone("g", 20 * MS) == [Shut("g", B)]
+    assert (arbiter.holder(A), arbiter.holder(B)) == (None, None)
+
+
 def booked() -> Arbiter:
     """`a` holds one GPU till 100 ms, `b` the other till 130 ms, and `g` is to have both then."""
     arbiter = Arbiter()

@@ -32,6 +32,7 @@ class Watcher:
         self.now = 0
         self.members: list[str] = []  # a set has another order in each run, and so another state
         self.gates: dict[tuple[str, str], str] = {}  # (member, GPU) -> open or closing
+        self.wanted: dict[str, set[str]] = {}  # of each member, the GPUs that it wants together
 
     def feed(self, event: Event) -> list[Action]:
         """Feed one event; those that the daemon would never send are left out."""
@@ -42,7 +43,7 @@ class Watcher:
             if isinstance(action, Open) and not action.again:
                 grants.setdefault(action.member, set()).add(action.gpu)
         for name, gpus in grants.items():
-            assert gpus == set(self.parts[name]), "several GPUs are granted together"
+            assert gpus == self.wanted[name], "several GPUs are granted together"
         held = {(self.arbiter.holder(gpu), gpu) for gpu in GPUS if self.arbiter.holder(gpu)}
         assert set(self.gates) == held
         for view in self.arbiter.views(self.now):
@@ -64,6 +65,8 @@ class Watcher:
             return self.arbiter.add(name, self.parts[name], now)
         if what == "remove":
             self.members.remove(name)
+        if what in ("want", "want one"):
+            return self._want(name, set(self.parts[name]) if what == "want" else {gpu})
         about = {
             "drained": (gpu, now + report, now),
             "idle": (gpu, now),
@@ -72,7 +75,17 @@ class Watcher:
         if gpu not in self.parts[name] and len(about) > 1:
             return []
         actions: list[Action] = getattr(self.arbiter, what)(name, *about)
+        if what in ("gone", "remove"):
+            shut = {action.gpu for action in actions if isinstance(action, Shut)}
+            assert {gpu for member, gpu in self.gates if member == name} <= shut
         return actions
+
+    def _want(self, name: str, gpus: set[str]) -> list[Action]:
+        if not gpus <= self.parts[name].keys():
+            return []
+        if not all(self.gates.get((name, gpu)) == "open" for gpu in gpus):
+            self.wanted[name] = gpus
+        return self.arbiter.want(name, self.now, gpus)
 
     def _check(self, action: Action) -> None:
         key = (action.member, action.gpu)
@@ -110,7 +123,9 @@ GANGS = {
 }
 
 events = st.tuples(
-    st.sampled_from(["want", "idle", "drained", "busy", "gone", "tick", "remove", "add"]),
+    st.sampled_from(
+        ["want", "want one", "idle", "drained", "busy", "gone", "tick", "remove", "add"]
+    ),
     st.sampled_from("abcd"),
     st.sampled_from(GPUS),
     st.integers(-SECOND, SECOND),
@@ -130,13 +145,15 @@ def test_whatever_happens_each_gpu_has_one_holder_and_gangs_have_all_or_none(
 
 
 def actions_of(members: str, parts: dict[str, dict[str, tuple[int, int]]]) -> list[Event]:
-    """The six events of each member; an answer is about each of its GPUs."""
+    """The six events of each member; an answer is about each of its GPUs, a want of all or one."""
     found: list[Event] = [("tick", "", "", 0)]
     for name in members:
         found += [(what, name, "", 0) for what in ("want", "gone", "add", "remove")]
         found += [
             (what, name, gpu, 0) for what in ("drained", "idle") for gpu in sorted(parts[name])
         ]
+        if len(parts[name]) > 1:
+            found += [("want one", name, gpu, 0) for gpu in sorted(parts[name])]
     return found
 
 

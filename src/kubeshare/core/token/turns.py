@@ -48,8 +48,9 @@ class Turns:
 
     def wait(self, member: Member, now: int, actions: list[Action]) -> list[Action]:
         """It wants other GPUs than before, or wants some again."""
+        had_gangs = bool(self._gangs)  # it may have been one, and have booked what others want
         self.note(member)
-        if self._gangs or any(part.seat.held is None for part in member.wanted):
+        if had_gangs or self._gangs or any(part.seat.held is None for part in member.wanted):
             return self.decide(now, actions)
         return actions  # it waits for one that comes to an end, as its turn is looked at then
 
@@ -155,13 +156,16 @@ class Turns:
                 self._open(first, now, None, actions)
 
     def _ready(self, seat: Seat, now: int) -> list[Member]:
-        """Who waits for this GPU, for it alone or not, and is at none of its limits."""
+        """Who waits for this GPU, for it alone or not, is at none of its limits, and holds nothing.
+
+        Whoever changes from some GPUs to others has to be done on those first.
+        """
         ready = []
         for part in seat.parts.values():
             if part.waits:
                 part.refresh(now)
                 member = self._members[part.member]
-                if member.is_eligible:
+                if member.is_eligible and not member.held:
                     ready.append(member)
         return ready
 
