@@ -17,9 +17,8 @@ GIB = 1 << 30
 
 
 def holder(demand: str, request: int, memory: int = GIB, **more: Any) -> Holder:
-    return Holder(
-        demand=demand, request_micros=request, limit_micros=1_000_000, memory_bytes=memory, **more
-    )
+    asked = {"request_micros": request, "limit_micros": 1_000_000, "memory_bytes": memory}
+    return Holder(demand=demand, **{"attempt": 1} | asked | more)
 
 
 def read(cluster: ApiServer, name: str) -> VGPU:
@@ -93,6 +92,69 @@ def test_a_pods_uid_is_added_to_its_holder_alone(cluster: ApiServer, vgpu: str) 
     patch(cluster, vgpu, holders.set_pod_uid(read(cluster, vgpu), "b", "uid-of-b"))
 
     assert [h.pod_uid for h in read(cluster, vgpu).status.holders] == ["", "uid-of-b"]
+
+
+def test_naming_a_pod_minds_no_other_holder_that_comes(cluster: ApiServer, vgpu: str) -> None:
+    add(cluster, vgpu, holder("a", 100_000))
+    before = read(cluster, vgpu)
+    add(cluster, vgpu, holder("b", 100_000))
+
+    patch(cluster, vgpu, holders.set_pod_uid(before, "a", "uid-of-a"))
+
+    assert [h.pod_uid for h in read(cluster, vgpu).status.holders] == ["uid-of-a", ""]
+    with pytest.raises(LabError):  # it names one by now
+        patch(cluster, vgpu, holders.set_pod_uid(before, "a", "uid-of-another"))
+
+
+def test_naming_a_pod_of_a_former_decision_changes_nothing(cluster: ApiServer, vgpu: str) -> None:
+    add(cluster, vgpu, holder("a", 100_000))
+    before = read(cluster, vgpu)
+    patch(cluster, vgpu, holders.remove(before, "a"))
+    add(cluster, vgpu, holder("a", 100_000, attempt=2))
+
+    with pytest.raises(LabError):
+        patch(cluster, vgpu, holders.set_pod_uid(before, "a", "uid-of-a"))
+
+    assert [h.pod_uid for h in read(cluster, vgpu).status.holders] == [""]
+
+
+def test_a_holder_comes_though_a_pod_was_named_or_the_gpu_found_meanwhile(
+    cluster: ApiServer, vgpu: str
+) -> None:
+    add(cluster, vgpu, holder("a", 100_000))
+    before = read(cluster, vgpu)
+    patch(cluster, vgpu, holders.set_phase(before, "Active"))
+    patch(cluster, vgpu, holders.set_pod_uid(before, "a", "uid-of-a"))
+
+    patch(cluster, vgpu, holders.add(before, holder("b", 100_000)))
+
+    now = read(cluster, vgpu)
+    assert [h.demand for h in now.status.holders] == ["a", "b"]
+    assert (now.status.phase, now.status.summary.holders) == ("Active", 2)
+
+
+@pytest.mark.parametrize("leaves", ["a", "b"])
+def test_a_holder_does_not_come_beside_others_than_it_was_decided_for(
+    cluster: ApiServer, vgpu: str, leaves: str
+) -> None:
+    add(cluster, vgpu, holder("a", 100_000), holder("b", 100_000))
+    before = read(cluster, vgpu)
+    patch(cluster, vgpu, holders.remove(before, leaves))
+    add(cluster, vgpu, holder("c", 100_000))  # the sums are the same again
+
+    with pytest.raises(LabError):
+        patch(cluster, vgpu, holders.add(before, holder("d", 100_000)))
+
+
+def test_a_vgpu_that_has_lost_its_last_holder_does_not_become_active(
+    cluster: ApiServer, vgpu: str
+) -> None:
+    add(cluster, vgpu, holder("a", 100_000))
+    before = read(cluster, vgpu)
+    patch(cluster, vgpu, holders.remove(before, "a"))
+
+    with pytest.raises(LabError):
+        patch(cluster, vgpu, holders.set_phase(before, "Active"))
 
 
 def test_a_vgpu_being_given_back_takes_no_holder(cluster: ApiServer, vgpu: str) -> None:

@@ -1,0 +1,150 @@
+"""An API server with KubeShare installed, a kube-scheduler, and our programs as processes."""
+
+import os
+import re
+import ssl
+import sys
+import urllib.request
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+
+import yaml
+from msgspec import Struct
+
+from kubeshare.api.names import NAMESPACE
+from kubeshare.install import manifests
+from kubeshare.lab import audit, configuration, processes
+from kubeshare.lab.control_plane import ADMIN, ApiServer, free_ports, local_api_server, wait_until
+from kubeshare.lab.kubeconfig import write_kubeconfig
+
+NOT_INSTALLED = {"Deployment", "DaemonSet"}
+SCHEDULER, DEVICES = "kubeshare-scheduler", "kubeshare-device-manager"
+MODULES = {
+    SCHEDULER: ("kubeshare.scheduler",),
+    DEVICES: ("kubeshare.devices", "--placeholder-image", "none"),
+}
+_TICKS = os.sysconf("SC_CLK_TCK")
+_WRITES = re.compile(
+    r'^apiserver_request_total\{[^}]*verb="(?:POST|PUT|PATCH|APPLY|DELETE)"[^}]*\} (\S+)$',
+    re.MULTILINE,
+)
+
+
+class Usage(Struct, frozen=True):
+    """What a program has used so far: CPU in seconds, memory now and at most in MiB."""
+
+    cpu: float
+    resident: float
+    peak: float
+
+
+class Cluster:
+    """The running programs.
+
+    Args:
+        server: the API server.
+        running: our programs' processes by the name of their account.
+    """
+
+    def __init__(self, server: ApiServer, running: dict[str, processes.Process]) -> None:
+        self.server = server
+        self._running = running
+
+    def usage(self) -> dict[str, Usage]:
+        """By program."""
+        return {name: _usage(one.pid) for name, one in self._running.items()}
+
+    def asked(self) -> dict[str, Counter[tuple[str, str, str]]]:
+        """Program -> how often it asked for (verb, resource[/subresource], namespace) so far."""
+        found: dict[str, Counter[tuple[str, str, str]]] = {name: Counter() for name in MODULES}
+        for request in audit.read(self.server.settings.folder):
+            target = request.target
+            # The end of a watch is recorded like its beginning.
+            ended = request.verb == "watch" and request.stage == "ResponseComplete"
+            if target is None or ended or request.account not in found:
+                continue
+            resource = "/".join(part for part in (target.resource, target.subresource) if part)
+            found[request.account][request.verb, resource, target.namespace] += 1
+        return found
+
+    def writes(self) -> int:
+        """How many writes of anybody the API server has served."""
+        admin = self.server.authority.identity("admin", *ADMIN)
+        context = ssl.create_default_context(cafile=str(self.server.authority.certificate))
+        context.load_cert_chain(admin.certificate, admin.key)
+        url = f"{self.server.settings.url}/metrics"
+        with urllib.request.urlopen(url, timeout=30, context=context) as answer:
+            text = answer.read().decode()
+        return int(sum(float(count) for count in _WRITES.findall(text)))
+
+    def start(self, *names: str) -> None:
+        """Start programs of ours; each is ready when it knows the cluster."""
+        for name in names:
+            (port,) = free_ports(1)
+            groups = ("system:serviceaccounts", f"system:serviceaccounts:{NAMESPACE}")
+            account = f"system:serviceaccount:{NAMESPACE}:{name}"
+            kubeconfig = self.server.kubeconfig_for(account, groups)
+            module, *options = MODULES[name]
+            argv = [sys.executable, "-m", module, "--kubeconfig", str(kubeconfig)]
+            log = self.server.settings.folder / f"{name}.log"
+            argv = ["setpriv", "--pdeathsig", "KILL", *argv, "--port", str(port), *options]
+            # The name of a replica, which is its identity in the Lease.
+            self._running[name] = processes.start(argv, log, {"POD_NAME": f"{name}-0"})
+            wait_until(partial(_ready, port), f"{name} to be ready ({log})")
+
+    def log(self, name: str) -> Path:
+        """Where a program has written."""
+        return self.server.settings.folder / f"{name}.log"
+
+
+@contextmanager
+def cluster() -> Iterator[Cluster]:
+    """An API server with our kinds, policies and roles, and a kube-scheduler; gone at the end."""
+    with local_api_server() as server:
+        ours = manifests.load(manifests.Options())
+        wanted = [manifest for manifest in ours if manifest["kind"] not in NOT_INSTALLED]
+        server.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(wanted))
+        server.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=60s")
+        running: dict[str, processes.Process] = {}
+        stock = _kube_scheduler(server)
+        try:
+            yield Cluster(server, running)
+        finally:
+            processes.stop([*running.values(), stock], gently=False)
+
+
+def _kube_scheduler(server: ApiServer) -> processes.Process:
+    folder = server.settings.folder
+    identity = server.authority.identity("kube-scheduler", "system:kube-scheduler")
+    kubeconfig = write_kubeconfig(
+        folder / "kube-scheduler.kubeconfig",
+        "kube-scheduler",
+        server.settings.url,
+        server.authority.certificate,
+        identity,
+    )
+    (port,) = free_ports(1)
+    program, *options = configuration.scheduler_arguments(kubeconfig)
+    # By itself it sends no more than 50 requests a second, and would be what is measured.
+    limits = ["--kube-api-qps=5000", "--kube-api-burst=5000", f"--secure-port={port}"]
+    argv = ["setpriv", "--pdeathsig", "KILL", str(server.programs / program), *options, *limits]
+    return processes.start(argv, folder / "kube-scheduler.log")
+
+
+def _ready(port: int) -> bool:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=2) as answer:
+            return bool(answer.status == 200)
+    except OSError:
+        return False
+
+
+def _usage(pid: int) -> Usage:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    status = Path(f"/proc/{pid}/status").read_text()
+    kilobytes = re.findall(r"^(Vm\w+):\s+(\d+) kB", status, re.MULTILINE)
+    sizes = {key: int(size) / 1024 for key, size in kilobytes}
+    return Usage((int(fields[11]) + int(fields[12])) / _TICKS, sizes["VmRSS"], sizes["VmHWM"])

@@ -1,0 +1,282 @@
+"""Thousands of SharePods: how many a second, and what each costs whom.
+
+*Ready* here is that the pod runs: what the bench plays is over then, and what our programs
+write after it, the last status, is waited for before anything is counted.
+"""
+
+import asyncio
+import statistics
+import time
+from collections import Counter
+from collections.abc import Collection, Sequence
+
+from msgspec import Struct
+
+from bench.cluster import nodes
+from bench.cluster.control_plane import DEVICES, SCHEDULER, Cluster, Usage, cluster
+from bench.report import line
+from kubeshare.api.cluster import Pod
+from kubeshare.api.names import NAMESPACE
+from kubeshare.api.v1 import SHAREPODS
+from kubeshare.kube.api import Api
+from kubeshare.kube.resources import CONFIG_MAPS
+
+GPUS = 8
+NAMESPACE_OF_PODS = "default"
+
+MOST_WRITES = 6
+MOST_CPU_MS = 5.0
+MOST_MEMORY_MIB = 250.0
+LEAST_OF_POSSIBLE = 0.8
+MOST_DRIFT = 1.25
+IDLE_REQUESTS = 20.0
+IDLE_CPU = 0.01
+
+_CALIBRATION = 1500
+_IN_FLIGHT = 32
+_WRITES = {"create", "patch", "delete"}
+_OF_A_VGPU = {("create", "vgpus"), ("create", "pods")}
+_SETTLED_SECONDS = 3.0
+_PATIENCE = 1800.0
+
+
+class Size(Struct, frozen=True):
+    """How many nodes of 8 GPUs, SharePods, and seconds of looking at idle programs."""
+
+    nodes: int
+    sharepods: int
+    idle_seconds: float
+
+
+SMALL = Size(50, 500, 30.0)
+FULL = Size(500, 10_000, 60.0)
+
+
+class Times:
+    """When what happened, in seconds of the loop's clock.
+
+    Args:
+        count: of SharePods.
+
+    Attributes:
+        all_ran: set when so many run.
+    """
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+        self.all_ran = asyncio.Event()
+        self.applied: dict[str, float] = {}
+        self.created: dict[str, float] = {}
+        self.ran: dict[str, float] = {}
+
+    def on_created(self, pod: Pod) -> None:
+        self.created[pod.metadata.name] = asyncio.get_running_loop().time()
+
+    def on_ran(self, pod: Pod) -> None:
+        self.ran[pod.metadata.name] = asyncio.get_running_loop().time()
+        if len(self.ran) == self._count:
+            self.all_ran.set()
+
+
+def run(size: Size) -> list[bool]:
+    """All numbers of a size."""
+    with cluster() as there:
+        return asyncio.run(_measure(there, size))
+
+
+async def _measure(there: Cluster, size: Size) -> list[bool]:
+    async with Api.connect(there.server.kubeconfig) as api:
+        await nodes.add(api, size.nodes, GPUS)
+        possible = await _calibrate(api)
+        await asyncio.to_thread(there.start, SCHEDULER, DEVICES)
+        times = Times(size.sharepods)
+        kubelets = nodes.Kubelets(api, GPUS, times.on_created, times.on_ran)
+        async with kubelets.at_work():
+            before, writes = there.usage(), there.writes()
+            await _apply(api, size, times)
+            async with asyncio.timeout(_PATIENCE):
+                await times.all_ran.wait()
+            writes = there.writes() - writes
+            await _settle(there)
+            after, asked = there.usage(), there.asked()
+            results = [
+                *_of_rate(times, size, possible, writes),
+                *_of_writes(asked, size),
+                *_of_cpu(before, after, size),
+                _of_memory(after),
+                *await _idle(there, size),
+            ]
+    return results
+
+
+async def _calibrate(api: Api) -> float:
+    """Writes a second that the API server takes from this client, half creations, half patches."""
+    started = time.monotonic()
+
+    async def one(number: int) -> None:
+        name = f"calibration-{number}"
+        await api.create(
+            CONFIG_MAPS, {"metadata": {"name": name}, "data": {"a": "b" * 500}}, "default"
+        )
+        await api.merge_patch(CONFIG_MAPS, name, {"data": {"a": "c" * 500}}, "default")
+
+    await nodes.in_flight(range(_CALIBRATION // 2), one, _IN_FLIGHT)
+    return _CALIBRATION / (time.monotonic() - started)
+
+
+async def _apply(api: Api, size: Size, times: Times) -> None:
+    async def one(number: int) -> None:
+        name = f"share-{number}"
+        # Many a GPU: most SharePods come to a vGPU that is there.
+        gpu = {"request": "0.1", "memory": "1Gi"}
+        spec = {"gpu": gpu, "containers": [{"name": "main", "image": "train:1"}]}
+        times.applied[name] = asyncio.get_running_loop().time()
+        metadata = {"name": name, "namespace": NAMESPACE_OF_PODS}
+        await api.create(SHAREPODS, {"metadata": metadata, "spec": spec})
+
+    await nodes.in_flight(range(size.sharepods), one)
+
+
+async def _settle(there: Cluster) -> None:
+    """Until our programs have had nothing to write for a while but their Leases."""
+    written = -1
+    while (now := _written(there)) != written:
+        written = now
+        await asyncio.sleep(_SETTLED_SECONDS)
+
+
+def _written(there: Cluster) -> int:
+    return sum(
+        count
+        for asked in there.asked().values()
+        for (verb, resource, _), count in asked.items()
+        if verb in _WRITES and resource != "leases"
+    )
+
+
+def _of_rate(times: Times, size: Size, possible: float, writes: int) -> list[bool]:
+    first = min(times.applied.values())
+    created = _rate(times.created.values(), first)
+    ran = _rate(times.ran.values(), first)
+    each = writes / size.sharepods
+    share = created / (possible / each)
+    drift = _drift(sorted(times.created.values()))
+    waits = [times.ran[name] - times.applied[name] for name in times.ran]
+    return [
+        line(
+            f"{size.sharepods} SharePods on {size.nodes} nodes x {GPUS} GPUs, applied to pod "
+            "created: rate by what the API server's writes allow",
+            f">= {LEAST_OF_POSSIBLE}",
+            share,
+            met=share >= LEAST_OF_POSSIBLE,
+            sharepods_a_second=round(created, 1),
+            to_running_a_second=round(ran, 1),
+            api_server_writes_a_second=round(possible),
+            writes_a_sharepod_of_all_programs=round(each, 2),
+            median_to_running_s=round(statistics.median(waits), 2),
+        ),
+        line(
+            "seconds a SharePod, the last tenth by the first",
+            f"<= {MOST_DRIFT}",
+            drift,
+            met=drift <= MOST_DRIFT,
+        ),
+    ]
+
+
+def _rate(moments: Collection[float], first: float) -> float:
+    return len(moments) / (max(moments) - first)
+
+
+def _drift(moments: Sequence[float]) -> float:
+    tenth = len(moments) // 10
+    return (moments[-1] - moments[-1 - tenth]) / (moments[2 * tenth] - moments[tenth])
+
+
+def _of_writes(asked: dict[str, Counter[tuple[str, str, str]]], size: Size) -> list[bool]:
+    """Of a SharePod; what is written for a vGPU, and events, are told beside it."""
+    per_sharepod, per_vgpu, events, reads = Counter[str](), Counter[str](), 0, Counter[str]()
+    vgpus = 0
+    for name, program in asked.items():
+        for (verb, resource, namespace), count in program.items():
+            what = f"{verb} {resource}"
+            if resource == "leases":
+                continue
+            if resource == "events":
+                events += count
+            elif verb == "get":
+                reads[f"{name}: {what}"] += count
+            elif verb in _WRITES:
+                own = (verb, resource) in _OF_A_VGPU and namespace in ("", NAMESPACE)
+                (per_vgpu if own else per_sharepod)[what] += count
+                vgpus += count if what == "create vgpus" else 0
+    # Marking a vGPU as active is a patch of its status too.
+    per_sharepod["patch vgpus/status"] -= vgpus
+    total = sum(per_sharepod.values()) / size.sharepods
+    read = sum(reads.values()) / size.sharepods
+    return [
+        line(
+            "writes of our programs a SharePod up to Ready",
+            f"<= {MOST_WRITES}",
+            total,
+            met=total <= MOST_WRITES + 0.02,
+            by_kind={
+                what: round(count / size.sharepods, 3) for what, count in per_sharepod.items()
+            },
+            events=round(events / size.sharepods, 3),
+            vgpus=vgpus,
+            of_a_vgpu={what: round(count / max(vgpus, 1), 3) for what, count in per_vgpu.items()},
+        ),
+        line(
+            "reads of our programs a SharePod up to Ready",
+            "0",
+            read,
+            met=read <= 0.01,
+            by_kind=dict(reads),
+        ),
+    ]
+
+
+def _of_cpu(before: dict[str, Usage], after: dict[str, Usage], size: Size) -> list[bool]:
+    results = []
+    for name, earlier in before.items():
+        spent = (after[name].cpu - earlier.cpu) / size.sharepods * 1000
+        what = f"CPU of {name} a SharePod, ms"
+        results.append(line(what, f"<= {MOST_CPU_MS}", spent, met=spent <= MOST_CPU_MS))
+    return results
+
+
+def _of_memory(after: dict[str, Usage]) -> bool:
+    total = sum(usage.resident for usage in after.values())
+    return line(
+        "memory of scheduler and device manager together, MiB",
+        f"<= {MOST_MEMORY_MIB}",
+        total,
+        met=total <= MOST_MEMORY_MIB,
+        resident={name: round(usage.resident, 1) for name, usage in after.items()},
+        peak={name: round(usage.peak, 1) for name, usage in after.items()},
+    )
+
+
+async def _idle(there: Cluster, size: Size) -> list[bool]:
+    """What the programs do while nothing happens, with all SharePods there."""
+    asked, used = there.asked(), there.usage()
+    await asyncio.sleep(size.idle_seconds)
+    asked_after, used_after = there.asked(), there.usage()
+    results = []
+    for name in asked:
+        new = asked_after[name] - asked[name]
+        a_minute = sum(new.values()) * 60 / size.idle_seconds
+        cpu = (used_after[name].cpu - used[name].cpu) / size.idle_seconds
+        by_kind = {f"{verb} {resource}": count for (verb, resource, _), count in new.items()}
+        results += [
+            line(
+                f"idle: requests of {name} a minute",
+                f"<= {IDLE_REQUESTS:g}",
+                a_minute,
+                met=a_minute <= IDLE_REQUESTS,
+                by_kind=by_kind,
+            ),
+            line(f"idle: CPU of {name}, of a core", f"<= {IDLE_CPU}", cpu, met=cpu <= IDLE_CPU),
+        ]
+    return results
