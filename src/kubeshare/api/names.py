@@ -17,6 +17,7 @@ WHOLE_GPU_RESOURCE: Final = "nvidia.com/gpu"
 
 LABEL_ROLE: Final = "kubeshare.nthu/role"
 ROLE_PLACEHOLDER: Final = "placeholder"
+ROLE_MISSING: Final = "missing"
 ROLE_SHAREPOD: Final = "sharepod"
 ROLE_POD: Final = "pod"
 LABEL_VGPU: Final = "kubeshare.nthu/vgpu"
@@ -31,6 +32,8 @@ ANNOTATION_GPUIDS: Final = "kubeshare.nthu/gpuids"
 ANNOTATION_NODE: Final = "kubeshare.nthu/node"
 
 PLACEHOLDER_PRIORITY_CLASS: Final = "kubeshare-placeholder"
+MISSING_PRIORITY_CLASS: Final = "kubeshare-missing"
+MISSING_PREFIX: Final = "kubeshare-missing-"
 ANNOTATION_SAFE_TO_EVICT: Final = "cluster-autoscaler.kubernetes.io/safe-to-evict"
 PLACEHOLDER_PREFIX: Final = "kubeshare-vgpu-"
 

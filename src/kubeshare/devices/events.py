@@ -1,7 +1,7 @@
 """The device manager's events: what happened, and what to do about it."""
 
 from kubeshare.api.cluster import NODES, PODS, Node, Pod
-from kubeshare.api.names import LABEL_POOL
+from kubeshare.api.names import LABEL_POOL, NAMESPACE
 from kubeshare.api.reasons import Reason
 from kubeshare.api.v1 import SHAREPODS, VGPU, VGPUS, Holder, SetAside, SharePod
 from kubeshare.kube.events import NORMAL, WARNING, EventRecorder, ObjectReference, reference
@@ -130,6 +130,14 @@ class Events:
             "is not there: its part is given back"
         )
         self._vgpu(vgpu, "NodeLost", "Releasing", note, WARNING)
+
+    def missing(self, sharepod: SharePod, pod: str) -> None:
+        """No node has a GPU for it, and a pod says so to cluster autoscalers."""
+        note = (
+            f"no node has a GPU for it: pod {NAMESPACE}/{pod} asks for one, so that a cluster "
+            "autoscaler adds a node. It is scheduled when there is one"
+        )
+        self._recorder.emit(reference(SHAREPODS, sharepod), "GPUMissing", "Asking", note)
 
     def _vgpu(self, vgpu: VGPU, reason: str, action: str, note: str, kind: str = NORMAL) -> None:
         self._recorder.emit(reference(VGPUS, vgpu), reason, action, note, type=kind)

@@ -9,6 +9,7 @@ the loss of a placeholder is another matter then (``degraded``, ``regain``).
 
 import asyncio
 from collections import Counter
+from collections.abc import Mapping
 from typing import Any, Final
 
 from kubeshare.api.affinity import on_node
@@ -155,32 +156,45 @@ def manifest(vgpu: VGPU, image: str) -> dict[str, Any]:
         vgpu: for whose GPU.
         image: any that has ``sh`` and ``sleep``.
     """
-    # Requests equal limits in all: Guaranteed, so that it is the last to be evicted.
-    needs = {WHOLE_GPU_RESOURCE: "1", "cpu": "10m", "memory": "16Mi"}
     gpuid = vgpu.metadata.name
     # One that is made on demand is about to be shared.
     said = guarded(bool(vgpu.status.holders) or vgpu.spec.pool == "onDemand")
+    pod = idle_pod(
+        placeholder_name(gpuid),
+        {LABEL_ROLE: ROLE_PLACEHOLDER, LABEL_VGPU: gpuid, **said["labels"]},
+        PLACEHOLDER_PRIORITY_CLASS,
+        image,
+    )
+    pod["metadata"]["annotations"] = said["annotations"]
+    pod["spec"]["affinity"] = on_node({}, vgpu.spec.node_name)
+    # Nodes with GPUs are often tainted so that only pods which ask for one come.
+    pod["spec"]["tolerations"] = [{"operator": "Exists", "effect": "NoSchedule"}]
+    return pod
+
+
+def idle_pod(name: str, labels: Mapping[str, str], priority: str, image: str) -> dict[str, Any]:
+    """A pod of KubeShare's own that asks for a whole GPU and does nothing.
+
+    Args:
+        name: its name.
+        labels: what it is.
+        priority: the name of its PriorityClass.
+        image: any that has ``sh`` and ``sleep``.
+    """
+    # Requests equal limits in all: Guaranteed, so that it is the last to be evicted.
+    needs = {WHOLE_GPU_RESOURCE: "1", "cpu": "10m", "memory": "16Mi"}
     return {
         "metadata": {
-            "name": placeholder_name(gpuid),
+            "name": name,
             "namespace": NAMESPACE,
-            "labels": {
-                "app.kubernetes.io/part-of": "kubeshare",
-                LABEL_ROLE: ROLE_PLACEHOLDER,
-                LABEL_VGPU: gpuid,
-                **said["labels"],
-            },
-            "annotations": said["annotations"],
+            "labels": {"app.kubernetes.io/part-of": "kubeshare", **labels},
         },
         "spec": {
-            "priorityClassName": PLACEHOLDER_PRIORITY_CLASS,
+            "priorityClassName": priority,
             "terminationGracePeriodSeconds": 0,
             "automountServiceAccountToken": False,
             "enableServiceLinks": False,
             "restartPolicy": "Always",
-            "affinity": on_node({}, vgpu.spec.node_name),
-            # Nodes with GPUs are often tainted so that only pods which ask for one come.
-            "tolerations": [{"operator": "Exists", "effect": "NoSchedule"}],
             "securityContext": {
                 "runAsNonRoot": True,
                 "runAsUser": 65532,

@@ -26,6 +26,7 @@ from kubeshare.devices.idle import IdleTimes
 from kubeshare.devices.lost_node import LostNodes
 from kubeshare.devices.metrics import Metrics
 from kubeshare.devices.mirror import Mirror
+from kubeshare.devices.missing import Missing
 from kubeshare.devices.node_pool import NodePools
 from kubeshare.devices.nudge import Nudges
 from kubeshare.devices.placeholder import Placeholders
@@ -53,8 +54,8 @@ NAME: Final = "kubeshare-device-manager"
 """Of the program, and of the Lease that its leader holds."""
 
 _BY_GPUID = "names a vGPU"
-_YIELDS: Final = (Key("", "all"),)
-"""Who gets GPUs that give way is worked out for the whole cluster at once."""
+_EVERYTHING: Final = (Key("", "all"),)
+"""The key of what is worked out for the whole cluster at once."""
 
 
 def devices_program(  # noqa: PLR0913 - what it is told
@@ -142,6 +143,18 @@ def devices_program(  # noqa: PLR0913 - what it is told
     pools = NodePools(inventory, placeholders, idle_times)
     _add_pools(program, api, watched, pools=pools, events=events, metrics=metrics)
     of_pods = PlainPodLife(api, inventory, Pods(api, inventory, metrics), events, metrics)
+    missing = Missing(
+        api=api,
+        asked=asked.store,
+        pods=watched.pods,
+        inventory=inventory,
+        eligibility=Eligibility(watched.nodes),
+        policy=policy,
+        configuration=watched.configuration,
+        image=placeholder_image,
+        events=events,
+    )
+    _add_missing(program, watched, missing)
     wakes = _Wakes(asked.store, inventory.pool, waiting)
     vgpu_controller: Controller[Key] = Controller("vgpus", of_vgpus.reconcile)
     vgpu_controller.watch(watched.vgpus, own_key)
@@ -226,19 +239,33 @@ def _add_pools(  # noqa: PLR0913 - its parts
     of_pools.watch(watched.gpunodes, own_key)
     of_pools.watch(watched.pods, _whole_gpu_node)
     of_yields: Controller[Key] = Controller("yields", yielding.look)
-    of_yields.watch(watched.pods, lambda pod: _YIELDS if waits(pod) or yielding.needed else ())
-    of_yields.watch(watched.vgpus, lambda _: _YIELDS if yielding.needed else ())
-    of_yields.watch(watched.nodes, lambda _: _YIELDS if yielding.needed else (), _node_differs)
+    of_yields.watch(watched.pods, lambda pod: _EVERYTHING if waits(pod) or yielding.needed else ())
+    of_yields.watch(watched.vgpus, lambda _: _EVERYTHING if yielding.needed else ())
+    of_yields.watch(watched.nodes, lambda _: _EVERYTHING if yielding.needed else (), _node_differs)
 
     def configured() -> None:
         for key in watched.nodes.store.snapshot():
             of_pools.queue.add(key)
-        of_yields.queue.add(*_YIELDS)
+        of_yields.queue.add(*_EVERYTHING)
 
     watched.configuration.subscribe(configured)
     of_pools.watch(watched.configmaps, lambda _: ())
     program.add_controller(of_pools)
     program.add_controller(of_yields)
+
+
+def _add_missing(program: Program, watched: Watched, missing: Missing) -> None:
+    """Show cluster autoscalers what is missing, where that is configured."""
+    controller: Controller[Key] = Controller("missing", missing.look)
+
+    def everything(_: object) -> Iterable[Key]:
+        return _EVERYTHING if missing.needed else ()
+
+    controller.watch(watched.sharepods, everything)
+    controller.watch(watched.pods, lambda pod: everything(pod) if pod.whole_gpus else ())
+    controller.watch(watched.gpunodes, everything)
+    controller.watch(watched.configmaps, lambda _: _EVERYTHING)
+    program.add_controller(controller)
 
 
 def _whole_gpu_node(pod: cluster.Pod) -> Iterable[Key]:

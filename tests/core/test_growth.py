@@ -1,0 +1,54 @@
+"""What an autoscaler could help with, and what it could not."""
+
+from kubeshare.core.demand import Demand
+from kubeshare.core.device import Device, FreeGpu, Holder, Node
+from kubeshare.core.growth import a_new_node_helps
+from kubeshare.core.ledger import Ledger
+from kubeshare.core.policies import policy
+from kubeshare.core.units import MICROS, Memory
+
+GIB = 1 << 30
+LOCALITY = policy("locality")
+KIND = FreeGpu("V100", 16 * GIB)
+
+
+def full(*labels: str) -> Ledger:
+    """One node, whose only GPU somebody has wholly."""
+    holder = Holder(demand="x", name="x", request=MICROS, memory=GIB, affinity="".join(labels))
+    device = Device(id="a", node="n", model="V100", memory=16 * GIB, holders=(holder,))
+    return Ledger([Node("n", kinds=frozenset([KIND]), total=1)], [device])
+
+
+def demand(**more: object) -> Demand:
+    fields = {"uid": "d", "name": "d", "request": MICROS // 2, "memory": Memory(GIB)} | more
+    return Demand(**fields)  # type: ignore[arg-type]
+
+
+def test_where_all_gpus_are_full_a_new_node_helps() -> None:
+    assert a_new_node_helps(LOCALITY, full(), demand())
+    assert a_new_node_helps(LOCALITY, full(), demand(count=2))
+    assert a_new_node_helps(LOCALITY, full(), demand(nodes=frozenset(["n"])))
+
+
+def test_from_no_node_at_all_it_helps_too() -> None:
+    assert a_new_node_helps(LOCALITY, Ledger(), demand(model="A100"))
+
+
+def test_who_has_to_be_beside_somebody_is_not_helped() -> None:
+    assert not a_new_node_helps(LOCALITY, full("red"), demand(affinity="red"))
+
+
+def test_who_could_go_somewhere_now_needs_none() -> None:
+    ledger = full()
+    ledger.add_node(Node("m", free=(KIND,), kinds=frozenset([KIND]), total=1))
+    assert not a_new_node_helps(LOCALITY, ledger, demand())
+
+
+def test_who_asks_for_more_memory_than_any_known_gpu_has_is_not_helped() -> None:
+    assert not a_new_node_helps(LOCALITY, full(), demand(memory=Memory(17 * GIB)))
+
+
+def test_the_ledger_is_as_it_was() -> None:
+    ledger = full()
+    a_new_node_helps(LOCALITY, ledger, demand())
+    assert ledger == full()
