@@ -275,3 +275,22 @@ async def test_no_pod_of_a_gang_is_let_go_before_all_of_their_gpus_are_there(
     assert gates(world, "a")
     world.actors.node_agents = True
     await world.until(lambda: world.running("a", "b"), 120)
+
+
+@story(n1=2)
+async def test_a_member_that_is_done_counts_for_the_others_of_its_job_and_for_no_other_job(
+    world: World,
+) -> None:
+    world.start()
+    for name in "ab":
+        world.plain(name, "1", labels=labels(2), owner="first job")
+    await world.until(lambda: world.running("a", "b"))
+    world.end("a")
+    world.end("b", "Failed")
+    world.plain("c", "1", labels=labels(2), owner="first job")
+    await world.until(lambda: world.running("c"))
+    world.end("c")
+    world.plain("d", "1", labels=labels(2), owner="second job")
+    await world.until(lambda: world.pod_condition("d").get("reason") == "GangIncomplete")
+    world.plain("e", "1", labels=labels(2), owner="second job")
+    await world.until(lambda: world.running("d", "e"))

@@ -64,6 +64,11 @@ class Asker(Protocol):
         ...
 
     @property
+    def controller(self) -> str:
+        """The uid of the object that made it and keeps it; ``""`` where there is none."""
+        ...
+
+    @property
     def leaving(self) -> bool:
         """Somebody has deleted it."""
         ...

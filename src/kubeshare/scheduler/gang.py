@@ -92,7 +92,7 @@ class Gangs:
             ConflictError: a member has changed meanwhile.
             NotFoundError: a member has gone meanwhile.
         """
-        members = self._members(asker.key.key.namespace, gang)
+        members = self._members(asker, gang)
         check_agreement(asker, members.all[0].asker)
         released = await self._former(members)
         if members.needed <= 0:
@@ -117,15 +117,21 @@ class Gangs:
         await self._pool.take_all(
             [Part(each.demand, each.decision, each.demand.attempt + 1) for each in answer.placed]
         )
-        return await self._complete(asker, self._members(asker.key.key.namespace, gang))
+        return await self._complete(asker, self._members(asker, gang))
 
-    def _members(self, namespace: str, gang: Gang) -> Members:
+    def _members(self, asker: Asker, gang: Gang) -> Members:
+        """Those of a gang that are there now.
+
+        One that has ended counts for those of its own controller: of a Job it is one that is
+        done. For others, such as the next Job of a CronJob, it is of the past.
+        """
         found = [
-            Member(asker, demand, self._pool.held_by(asker.uid))
+            Member(each, demand, self._pool.held_by(each.uid))
             for kind in self._kinds.values()
-            for asker in kind.in_gang(namespace, gang.name)
-            if not (asker.leaving or asker.postponed)
-            and (demand := demand_of_member(asker)) is not None
+            for each in kind.in_gang(asker.key.key.namespace, gang.name)
+            if not (each.leaving or each.postponed)
+            and (not each.over or each.controller == asker.controller)
+            and (demand := demand_of_member(each)) is not None
         ]
         found.sort(key=lambda member: (member.asker.created, member.asker.key))
         agreed = [member for member in found if says(member.asker) == says(found[0].asker)]

@@ -147,6 +147,11 @@ class _AskingPod:
         return self.leaving or self.seen.terminal
 
     @property
+    def controller(self) -> str:
+        controller = self.seen.metadata.controller
+        return controller.uid if controller else ""
+
+    @property
     def leaving(self) -> bool:
         return self.seen.metadata.deletion_timestamp is not None
 
@@ -262,9 +267,9 @@ def _decision(raw: Raw, seen: Pod, node: str, gpuids: Sequence[str]) -> list[dic
 
 
 def _gang_of_bound(pod: Pod) -> list[str]:
-    """The gang of a plain pod that is bound and runs, for an index."""
-    metadata = pod.metadata
-    if metadata.labels.get(LABEL_ROLE) != ROLE_POD or not pod.spec.node_name or pod.terminal:
+    """The gang of a plain pod that is bound and has not failed, for an index."""
+    metadata, failed = pod.metadata, pod.status.phase == "Failed"
+    if metadata.labels.get(LABEL_ROLE) != ROLE_POD or not pod.spec.node_name or failed:
         return []
     name = gang_named({"metadata": {"labels": metadata.labels}})
     return [gang_value(Key(metadata.namespace, name))] if name else []

@@ -53,9 +53,10 @@ class SharePods:
         return _AskingSharePod(self, raw) if raw is not None else None
 
     def in_gang(self, namespace: str, name: str) -> Iterable["_AskingSharePod"]:
-        """The SharePods that name a gang."""
+        """The SharePods that name a gang and have not failed."""
         for raw in self.known.by_index(GANG, gang_value(Key(namespace, name))):
-            yield _AskingSharePod(self, raw)
+            if (raw.get("status") or {}).get("phase") != "Failed":
+                yield _AskingSharePod(self, raw)
 
     @staticmethod
     def keys(raw: Raw) -> list[AskerKey]:
@@ -94,6 +95,11 @@ class _AskingSharePod:
     @property
     def over(self) -> bool:
         return sharepods.going(self.seen) or sharepods.finished(self.seen)
+
+    @property
+    def controller(self) -> str:
+        controller = self.seen.metadata.controller
+        return controller.uid if controller else ""
 
     @property
     def leaving(self) -> bool:

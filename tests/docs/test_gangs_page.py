@@ -1,0 +1,56 @@
+"""What the page about gangs and priorities shows is what the programs read."""
+
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+from kubeshare.api.configuration import Configuration
+from kubeshare.api.reasons import Reason
+from kubeshare.core.units import MICROS
+from kubeshare.dialects import standing
+from kubeshare.dialects.sharepod import demand_of
+from kubeshare.dialects.standing import Gang, standing_of
+from kubeshare.scheduler.kept import SECONDS
+from kubeshare.scheduler.preempt import AGAIN
+
+PAGE = (Path(__file__).parents[2] / "docs" / "gangs-and-priorities.md").read_text()
+
+
+def test_the_sharepod_of_the_page_is_one_of_a_gang_of_four() -> None:
+    [text] = re.findall(r"^```yaml\n(.*?)^```$", PAGE, flags=re.DOTALL | re.MULTILINE)
+    sharepod = yaml.safe_load(text)
+    demand = demand_of(sharepod)
+    assert demand is not None
+    assert demand.request == MICROS // 2
+    assert standing_of(sharepod).gang == Gang(name="train", min_available=4)
+
+
+@pytest.mark.parametrize(
+    "label",
+    [
+        standing.PRIORITY,
+        standing.GROUP_NAME,
+        standing.MIN_AVAILABLE,
+        standing.GROUP_HEADCOUNT,
+        standing.GROUP_THRESHOLD,
+    ],
+)
+def test_each_label_is_in_the_table(label: str) -> None:
+    prefix, _, name = label.partition("/")
+    assert f"| label `{prefix}/…` |" in PAGE
+    assert any(f"`{name}`" in line for line in PAGE.splitlines() if line.startswith("| `"))
+
+
+def test_the_numbers_of_the_page_are_those_of_the_programs() -> None:
+    default = Configuration()
+    assert f"`gangTimeoutSeconds` ({default.gang_timeout_seconds:g}," in PAGE
+    assert not default.preemption
+    assert (SECONDS, "for three minutes at most" in PAGE) == (180, True)
+    assert (AGAIN, "again after ten seconds" in PAGE) == (10, True)
+
+
+def test_the_reasons_of_gangs_are_explained() -> None:
+    for reason in (Reason.GANG_INCOMPLETE, Reason.GANG_NO_ROOM, Reason.GANG_TIMED_OUT):
+        assert f"`{reason}`" in PAGE
