@@ -4,6 +4,7 @@ from typing import Any
 
 from cluster_fake import World, story
 from kube_fake import Fault
+from kubeshare.api.affinity import on_node
 from kubeshare.api.v1 import VGPUS
 from kubeshare.kube.resources import NODES, PODS
 
@@ -187,3 +188,38 @@ async def test_who_changed_the_pod_meanwhile_is_not_overwritten(world: World) ->
     world.plain("a")
     await world.until(lambda: world.running("a"))
     assert the_pod(world)["metadata"]["annotations"]["note"] == "mine"
+
+
+@story(n1=1, n2=2)
+async def test_a_gpu_that_a_native_pod_took_first_is_left_to_it_where_another_node_has_one(
+    world: World,
+) -> None:
+    world.start("scheduler")
+    world.plain("a")
+    await world.until(world.vgpus)
+    (first,) = world.vgpus()
+    assert world.vgpu(first)["spec"]["nodeName"] == "n1"
+    world.native_pod("whole", affinity=on_node({}, "n1"))
+    await world.until(lambda: world.running("whole"))
+    world.start("devices")
+    await world.until(lambda: world.running("a"))
+    assert the_pod(world)["spec"]["nodeName"] == "n2"
+    assert any("GPUNotFree" in event for event in world.events("a"))
+    await world.until(lambda: len(world.vgpus()) == 1)
+
+
+@story(n1=1)
+async def test_a_gpu_that_a_native_pod_took_first_is_waited_for_where_there_is_no_other(
+    world: World,
+) -> None:
+    world.start("scheduler")
+    world.plain("a")
+    await world.until(world.vgpus)
+    world.native_pod("whole")
+    await world.until(lambda: world.running("whole"))
+    world.start("devices")
+    await world.until(lambda: reason(world) == "GPUNotFree")
+    await world.quiet(60)
+    assert gates(world)
+    world.end("whole")
+    await world.until(lambda: world.running("a"))

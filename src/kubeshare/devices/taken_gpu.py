@@ -13,13 +13,11 @@ from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
-import msgspec
-
 from kubeshare.api import set_aside, sharepods
 from kubeshare.api.coming import hindrance
 from kubeshare.api.configuration import Configured
+from kubeshare.api.elsewhere import has_another
 from kubeshare.api.inventory import Inventory
-from kubeshare.api.names import GENERATED_ID_PREFIX
 from kubeshare.api.reasons import Reason
 from kubeshare.api.v1 import VGPU, SharePod
 from kubeshare.core.demand import Demand
@@ -100,7 +98,8 @@ class TakenGpus:
         self._since[key] = (vgpu.metadata.uid, since)
         if now < since + PATIENCE:
             return since + PATIENCE - now
-        if not self._has_another(demand, vgpu):
+        ledger = self._inventory.ledger()
+        if not has_another(self._policy, ledger, demand, vgpu, frozenset(ledger.nodes)):
             return PATIENCE
         await self._undo(raw, sharepod, why)
         return 0.0
@@ -112,19 +111,6 @@ class TakenGpus:
             if found is not None and found.reason in _NO_GPU:
                 return vgpu, found.message
         return None
-
-    def _has_another(self, demand: Demand, vgpu: VGPU) -> bool:
-        """Another node would take it, were nobody waiting for this vGPU."""
-        given = demand.device_id.startswith(GENERATED_ID_PREFIX)
-        ledger = self._inventory.ledger()
-        others = frozenset(ledger.nodes) - {vgpu.spec.node_name}
-        asked = msgspec.structs.replace(
-            demand, device_id="" if given else demand.device_id, nodes=others
-        )
-        with ledger.what_if():
-            for holder in vgpu.status.holders:
-                ledger.release(holder.demand)
-            return self._policy(ledger, asked).node is not None
 
     async def _undo(self, raw: Raw, sharepod: SharePod, why: str) -> None:
         noted = set_aside.add(

@@ -9,13 +9,16 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from kubeshare.api.coming import Hindrance
-from kubeshare.api.pool import Pool, StaleDecisionError, holder_of
+from kubeshare.api.elsewhere import has_another
+from kubeshare.api.inventory import Inventory
+from kubeshare.api.pool import StaleDecisionError, holder_of
 from kubeshare.api.reasons import Reason
 from kubeshare.api.v1 import VGPU
 from kubeshare.api.waiting import Waiting
 from kubeshare.core.demand import Demand
 from kubeshare.core.explain import Change
-from kubeshare.kube.controller import RequeueAfter
+from kubeshare.core.policies import Policy
+from kubeshare.kube.controller import RequeueAfter, soonest
 from kubeshare.kube.errors import InvalidError
 from kubeshare.scheduler.asker import Asker, AskerKey
 from kubeshare.scheduler.events import Events
@@ -26,28 +29,35 @@ RELEASING = "its former pod has not been released by the node yet"
 
 PATIENCE: Final = 5.0
 """Seconds that what is normally over in a moment may last before it is told."""
+LET_BE: Final = 10.0
+"""Seconds that kube-scheduler gets to bind a placeholder, and until others are looked at again."""
 
 
 class CarryOut:
     """Carries decisions out.
 
     Args:
-        pool: the vGPUs.
+        policy: places demands.
+        inventory: the cluster's GPUs.
         places: the nodes that askers may go to.
         waiting: where those are noted for which nothing fits.
         events: tells people.
         metrics: counts.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - its parts
         self,
-        pool: Pool,
+        policy: Policy,
+        inventory: Inventory,
         places: Places,
+        *,
         waiting: Waiting[AskerKey],
         events: Events,
         metrics: Metrics,
     ) -> None:
-        self._pool = pool
+        self._policy = policy
+        self._inventory = inventory
+        self._pool = inventory.pool
         self._places = places
         self._hindered_since: dict[AskerKey, float] = {}  # loop time
         self._waiting = waiting
@@ -101,13 +111,15 @@ class CarryOut:
             when to look again, if it cannot be told yet.
 
         Raises:
+            StaleDecisionError: its GPU is somebody else's, and there is one elsewhere.
             ConflictError: the asker has changed meanwhile.
             NotFoundError: it is gone.
         """
         gpuids = sorted(devices)
         hindrance = asker.awaits(self._pool.held_by(demand.uid))
         if hindrance is not None:
-            return await self.hold(asker, hindrance)
+            again = await self.hold(asker, hindrance)
+            return soonest(again, await self._move_on(asker, demand, hindrance))
         self.forget(asker.key)
         try:
             told = await asker.bind(node, gpuids)
@@ -134,6 +146,27 @@ class CarryOut:
                 return RequeueAfter(left)
         await self.tell(asker, hindrance.reason, hindrance.message)
         return None
+
+    async def _move_on(
+        self, asker: Asker, demand: Demand, hindrance: Hindrance
+    ) -> RequeueAfter | None:
+        """Give up a GPU that somebody else has got meanwhile, where another node has one."""
+        if hindrance.reason is not Reason.GPU_NOT_FREE:
+            return None
+        now = asyncio.get_running_loop().time()
+        since = self._hindered_since.setdefault(asker.key, now)
+        if now < since + LET_BE:
+            return RequeueAfter(since + LET_BE - now)
+        held = self._pool.held_by(demand.uid)
+        late = next((vgpu for vgpu in held if not vgpu.spec.uuid), None)
+        nodes, ledger = self._places.of(asker).nodes, self._inventory.ledger()
+        if late is None or not has_another(self._policy, ledger, demand, late, nodes):
+            return RequeueAfter(LET_BE)
+        self._places.avoid(asker, late.spec.node_name, hindrance.message)
+        self.forget(asker.key)
+        for vgpu in held:
+            await self._pool.give_back(vgpu.metadata.name, demand.uid)
+        raise StaleDecisionError(f"{late.metadata.name} has no GPU, and another node has one")
 
     def _still_takes_it(self, asker: Asker, node: str) -> bool:
         """The node has not become one that the asker may not go to meanwhile."""

@@ -1,12 +1,18 @@
 """The nodes that an asker may go to now."""
 
-from collections.abc import Callable, Iterable
-from datetime import datetime
+from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime, timedelta
+from typing import Final
 
 from kubeshare.api import set_aside
+from kubeshare.api.configuration import Configured
 from kubeshare.api.eligibility import Eligibility, Eligible, without
+from kubeshare.api.v1 import SetAside
 from kubeshare.kube.controller import RequeueAfter
 from kubeshare.scheduler.asker import Asker
+
+REMEMBERED: Final = 4096
+"""Askers for which this program has set nodes aside; the one that was first goes first."""
 
 
 class Places:
@@ -14,17 +20,40 @@ class Places:
 
     Args:
         eligibility: the nodes that pods may go to.
+        configuration: says for how long a node is set aside.
         wall_clock: says whether a node is still set aside.
     """
 
-    def __init__(self, eligibility: Eligibility, wall_clock: Callable[[], datetime]) -> None:
+    def __init__(
+        self,
+        eligibility: Eligibility,
+        configuration: Configured,
+        wall_clock: Callable[[], datetime],
+    ) -> None:
         self._eligibility = eligibility
+        self._configuration = configuration
         self._wall_clock = wall_clock
+        self._avoided: dict[str, tuple[SetAside, ...]] = {}  # by the uid of an asker
 
     def of(self, asker: Asker) -> Eligible:
         """The nodes that take the pod of an asker, and are not set aside for it."""
-        aside = set_aside.active(asker.set_aside, self._wall_clock())
-        return without(asker.within(self._eligibility.of(asker.pod_spec)), aside)
+        where = asker.within(self._eligibility.of(asker.pod_spec))
+        return without(where, set_aside.active(self._aside(asker), self._wall_clock()))
+
+    def avoid(self, asker: Asker, node: str, message: str) -> None:
+        """Set a node aside for an asker that has not been told of it.
+
+        Args:
+            asker: who has waited there in vain.
+            node: which.
+            message: why.
+        """
+        pause = timedelta(seconds=self._configuration.now().set_aside_seconds)
+        known = self._avoided.pop(asker.uid, ())
+        now = self._wall_clock()
+        self._avoided[asker.uid] = set_aside.add(known, node, message, now, pause)
+        if len(self._avoided) > REMEMBERED:
+            del self._avoided[next(iter(self._avoided))]
 
     def again(self, askers: Iterable[Asker]) -> RequeueAfter | None:
         """When the first node ceases to be set aside for one of these, if any is."""
@@ -32,7 +61,10 @@ class Places:
         left = [
             seconds
             for asker in askers
-            if (seconds := set_aside.seconds_left(set_aside.active(asker.set_aside, now), now))
+            if (seconds := set_aside.seconds_left(set_aside.active(self._aside(asker), now), now))
             is not None
         ]
         return RequeueAfter(min(left)) if left else None
+
+    def _aside(self, asker: Asker) -> Sequence[SetAside]:
+        return (*asker.set_aside, *self._avoided.get(asker.uid, ()))

@@ -88,9 +88,11 @@ def scheduler_program(  # noqa: PLR0913 - what it is told
     waiting: Waiting[AskerKey] = Waiting()
     kinds: Mapping[str, Kind] = {sharepods.KIND: of_sharepods, pods.KIND: of_pods}
     metrics = Metrics(program.registry, waiting)
-    places = Places(Eligibility(watched.nodes), wall_clock)
+    places = Places(Eligibility(watched.nodes), watched.configuration, wall_clock)
     events, kept = Events(recorder), Kept()
-    carry_out = CarryOut(watched.inventory.pool, places, waiting, events, metrics)
+    carry_out = CarryOut(
+        policy, watched.inventory, places, waiting=waiting, events=events, metrics=metrics
+    )
     preempt = Preempt(
         api,
         policy,
