@@ -82,6 +82,7 @@ async def test_pods_run_on_and_keep_their_gpu_until_they_end(world: World) -> No
     assert nothing_is_left(world)
 
 
+@pytest.mark.slow
 @story(n1=2, agents=True)
 async def test_it_is_taken_off_while_sharepods_come(world: World) -> None:
     loaded = install(world)
@@ -111,6 +112,7 @@ async def test_a_cluster_without_kubeshare_stays_as_it_is(world: World) -> None:
     assert world.pod("native")
 
 
+@pytest.mark.slow
 @story(n1=1, agents=True)
 async def test_what_does_not_go_is_named(world: World) -> None:
     loaded = install(world)

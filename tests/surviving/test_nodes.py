@@ -1,5 +1,7 @@
 """Pods that are gone though their containers run, and nodes that nobody reaches for a while."""
 
+import pytest
+
 from cluster_fake import World, story
 from kube_fake import Fault
 from kubeshare.api.v1 import SHAREPODS
@@ -29,6 +31,7 @@ async def test_the_part_of_a_force_deleted_pod_is_its_own_until_its_containers_s
     assert world.shares_gpu("b")
 
 
+@pytest.mark.slow
 @story(n1=1, agents=True)
 async def test_a_force_deleted_pod_is_made_again_when_its_containers_have_stopped(
     world: World,
@@ -43,6 +46,7 @@ async def test_a_force_deleted_pod_is_made_again_when_its_containers_have_stoppe
     await world.until(lambda: world.running("a"), LONG)
 
 
+@pytest.mark.slow
 @story(n1=1, agents=True)
 async def test_a_part_comes_back_when_the_kubelet_has_forgotten_a_pod_that_is_gone(
     world: World,
@@ -59,6 +63,7 @@ async def test_a_part_comes_back_when_the_kubelet_has_forgotten_a_pod_that_is_go
     assert not world.machines["n1"].left()
 
 
+@pytest.mark.slow
 @story(n1=1, agents=True)
 async def test_on_a_node_that_is_cut_off_containers_go_on_and_the_release_comes_later(
     world: World,
@@ -80,6 +85,7 @@ async def test_on_a_node_that_is_cut_off_containers_go_on_and_the_release_comes_
     assert not world.server.stored(SHAREPODS, "a", "default")
 
 
+@pytest.mark.slow
 @story(n1=1, agents=True)
 async def test_the_pod_of_a_sharepod_deleted_alone_keeps_its_part_until_it_ends(
     world: World,
@@ -98,6 +104,7 @@ async def test_the_pod_of_a_sharepod_deleted_alone_keeps_its_part_until_it_ends(
     await world.until(lambda: world.running("b"), LONG)
 
 
+@pytest.mark.slow
 @story(n1=1, agents=True)
 async def test_a_namespace_that_goes_takes_all_with_it_in_any_order(world: World) -> None:
     """Pods may go before their SharePods, and none can be made again."""

@@ -1,0 +1,63 @@
+"""A lab with KubeShare on it, and namespaces in it, for as long as a block lasts."""
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+from uuid import uuid4
+
+from cluster.space import Space
+from cluster.stage import Stage, eventually
+from kubeshare.install import manifests, rollout
+from kubeshare.kube.api import Api
+from kubeshare.lab.cluster import Lab, Shape
+from kubeshare.lab.progress import Progress
+
+_NODES, _GPUS_EACH = 2, 2
+_ROLLOUT_SECONDS = 180.0
+
+
+@contextmanager
+def booted(name: str) -> Iterator[Stage]:
+    """A lab of two nodes with two V100 each, with KubeShare on it; down at the end."""
+    lab = Lab(name)
+    lab.down()
+    try:
+        lab.up(Shape(nodes=_NODES, gpus=f"V100x{_GPUS_EACH}"))
+        stage = Stage(lab)
+        install(stage)
+        yield stage
+    finally:
+        lab.down()
+
+
+def install(stage: Stage) -> None:
+    """Put KubeShare on a lab, and wait until it has found the GPUs."""
+    asyncio.run(_install(stage.lab))
+    eventually(lambda: _gpus_found(stage) == _NODES * _GPUS_EACH, "the GPUs to be found")
+
+
+async def _install(lab: Lab) -> None:
+    async with Api.connect(lab.kubeconfig) as api:
+        await rollout.install(
+            api,
+            manifests.load(manifests.Options()),
+            deadline=_ROLLOUT_SECONDS,
+            say=Progress().say,
+        )
+
+
+def _gpus_found(stage: Stage) -> int:
+    nodes = stage.items("/apis/kubeshare.nthu/v1/gpunodes")
+    return sum(len(node["spec"].get("devices", [])) for node in nodes)
+
+
+@contextmanager
+def space_in(stage: Stage) -> Iterator[Space]:
+    """A new namespace; at the end every GPU must be given back."""
+    name = f"test-{uuid4().hex[:8]}"
+    stage.kubectl("create", "namespace", name)
+    accounts = f"/api/v1/namespaces/{name}/serviceaccounts"
+    eventually(lambda: stage.items(accounts), "the default ServiceAccount")
+    space = Space(stage, name)
+    yield space
+    space.clear()

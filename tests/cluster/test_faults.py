@@ -1,0 +1,26 @@
+"""A sample of the fault matrix with real kubelets; ``python -m cluster_faults`` plays the whole."""
+
+import sys
+
+import pytest
+
+from cluster.space import Space
+from cluster_faults.playing import AT_ONCE, play, tellings, troubled
+
+pytestmark = pytest.mark.lab
+
+SAMPLED = ("writer killed after it", "duplicated", "500 after it")
+WRITES, WRITES_OF_TWO = 60, 50
+"""About as many as the life has: what is not reached is not counted."""
+
+
+def test_a_life_survives_troubles_at_some_of_its_writes(
+    space: Space, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with troubled(space) as lab:
+        told = [one for one in tellings(WRITES, WRITES_OF_TWO, 1) if one.trouble in SAMPLED]
+        tally = play(lab, told)
+    with capsys.disabled():
+        sys.stdout.write(f"\nin the lab: {tally}\n")
+    assert tally.wrong == []
+    assert tally.converged == tally.tried > len(told) * AT_ONCE / 2
