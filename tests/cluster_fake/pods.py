@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from kube_fake.storage import wall_clock
+
 Raw = dict[str, Any]
 
 ENDED = ("Succeeded", "Failed")
@@ -41,7 +43,10 @@ def tell(pod: Raw, *conditions: Raw) -> None:
 def run(pod: Raw) -> None:
     """Say in the status that its containers run."""
     tell(pod, {"type": "PodScheduled", "status": "True"}, {"type": "Ready", "status": "True"})
+    running = {"running": {"startedAt": wall_clock()}}
+    containers = [{"name": each["name"], "state": running} for each in pod["spec"]["containers"]]
     pod["status"] |= {"phase": "Running", "podIP": POD_IP, "startTime": STARTED}
+    pod["status"]["containerStatuses"] = containers
 
 
 def holders(vgpu: Raw) -> list[Raw]:

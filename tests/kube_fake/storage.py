@@ -111,7 +111,7 @@ class Storage:
         metadata |= {"name": place.name, "uid": metadata.get("uid") or self.uid()}
         if place.namespace:
             metadata["namespace"] = place.namespace
-        metadata.setdefault("creationTimestamp", _now())
+        metadata.setdefault("creationTimestamp", wall_clock())
         metadata.setdefault("generation", 1)
         return self._write(place, None, obj)
 
@@ -161,7 +161,7 @@ def _wish(obj: Raw) -> Raw:
     return {name: value for name, value in obj.items() if name not in {"metadata", "status"}}
 
 
-def _now() -> str:
+def wall_clock() -> str:
     """The virtual time; the beginning where none passes."""
     try:
         passed = asyncio.get_running_loop().time()

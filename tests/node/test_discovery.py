@@ -113,3 +113,53 @@ def test_nvml_is_found_in_each_of_the_usual_folders(tmp_path: Path, folder: str)
     library.parent.mkdir(parents=True)
     library.touch()
     assert find_nvml(tmp_path) == library
+
+
+# Reads, has errors happen, and reads again; says of each GPU whether it is healthy, and why not.
+_READ_TWICE = """
+import subprocess, sys
+from pathlib import Path
+from kubeshare.node.discovery import NvmlGpus
+_, root, stat, state, *errors = sys.argv
+gpus = NvmlGpus(Path(root))
+assert all(device.healthy for device in gpus.read().devices)
+for error in errors:
+    subprocess.run([stat, "--raise", error, "--state", state], check=True, capture_output=True)
+for device in gpus.read().devices:
+    print(device.index, device.healthy, device.message)
+gpus.close()
+"""
+
+
+def after(driver_root: Path, *errors: str) -> list[str]:
+    """What is said of both GPUs after these errors (GPU:XID)."""
+    state = driver_root / "state"
+    stat = str(native.path("fakegpu-stat"))
+    return subprocess.run(
+        [sys.executable, "-c", _READ_TWICE, str(driver_root), stat, str(state), *errors],
+        env={"PYTHONPATH": ":".join(sys.path), "FAKEGPU_STATE": str(state)},
+        capture_output=True,
+        check=True,
+        text=True,
+        timeout=60,
+    ).stdout.splitlines()
+
+
+@pytest.mark.native
+def test_a_gpu_of_which_the_driver_reports_an_error_is_unhealthy(driver_root: Path) -> None:
+    assert after(driver_root, "1:48", "1:13") == [
+        "0 True ",
+        "1 False its driver has reported XID 48",
+    ]
+
+
+@pytest.mark.native
+def test_an_error_of_a_program_leaves_the_gpu_healthy(driver_root: Path) -> None:
+    assert after(driver_root, "1:13", "1:31", "0:43") == ["0 True ", "1 True "]
+
+
+@pytest.mark.native
+def test_a_gpu_that_has_fallen_off_the_bus_is_unhealthy(
+    driver_root: Path,
+) -> None:
+    assert after(driver_root, "0:79") == ["0 False GPU is lost", "1 True "]

@@ -59,6 +59,12 @@ class Waiting(Struct, frozen=True):
     message: str = ""
 
 
+class Running(Struct, frozen=True, rename="camel"):
+    """Since when a container runs."""
+
+    started_at: str = ""
+
+
 class Terminated(Struct, frozen=True, rename="camel"):
     """When a container has ended."""
 
@@ -69,6 +75,7 @@ class ContainerState(Struct, frozen=True):
     """``waiting`` is None once the container has started, ``terminated`` until it has ended."""
 
     waiting: Waiting | None = None
+    running: Running | None = None
     terminated: Terminated | None = None
 
 
@@ -145,6 +152,12 @@ class Pod(Struct, frozen=True, kw_only=True):
         states = (each.state.terminated for each in self.status.container_statuses)
         # RFC 3339 in UTC with whole seconds: their order is that of their text.
         return max((state.finished_at for state in states if state), default="")
+
+    @property
+    def running_since(self) -> str:
+        """When the oldest of its containers that run has started; ``""`` where none runs."""
+        states = (each.state.running for each in self.status.container_statuses)
+        return min((state.started_at for state in states if state), default="")
 
     def condition(self, kind: str) -> Condition | None:
         """Its condition of that type, if it has one."""

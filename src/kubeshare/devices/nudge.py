@@ -101,9 +101,10 @@ def _could_begin(pod: Pod, demand: str, vgpus: Sequence[VGPU]) -> bool:
     held = [holder_of(vgpu, demand) for vgpu in vgpus if vgpu.spec.uuid]
     return (
         bool(pod.spec.node_name)
-        and pod.status.phase == "Pending"
         and pod.metadata.deletion_timestamp is None
-        and not (begun is not None and begun.status == "True")
+        # One that has run before is started again after its node has been.
+        and (pod.status.phase == "Pending" if begun is None else begun.status == "False")
+        and not pod.terminal
         and len(held) == len(vgpus)
         and all(holder is not None and holder.pod_uid == pod.metadata.uid for holder in held)
     )

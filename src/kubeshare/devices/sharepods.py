@@ -241,9 +241,9 @@ _NO_WARNING = frozenset({Reason.RELEASED, Reason.POD_SUCCEEDED, Reason.POD_NOT_R
 
 
 def _is_older(pod: Pod, placeholder: Pod) -> bool:
-    """It was there before the placeholder that its GPU has now."""
-    made, now = pod.metadata.creation_timestamp, placeholder.metadata.creation_timestamp
-    return bool(made and now and made < now)
+    """A container of it has run since before the placeholder that its GPU has now."""
+    since, now = pod.running_since, placeholder.metadata.creation_timestamp
+    return bool(since and now and since < now)
 
 
 def _refused_as_it_is(sharepod: SharePod) -> bool:

@@ -20,6 +20,7 @@ from msgspec import Struct
 
 import kubeshare
 from kubeshare.api.v1 import GPUDevice, GPULink, GPUNodeSpec
+from kubeshare.node.xids import Xids
 
 Answer = TypeVar("Answer")
 
@@ -84,6 +85,7 @@ class NvmlGpus:
     def __init__(self, driver_root: Path) -> None:
         self._driver_root = driver_root
         self._started = False
+        self._xids = Xids()
         self._lock = threading.Lock()  # readings may be in different threads
 
     def read(self) -> GPUNodeSpec:
@@ -92,7 +94,7 @@ class NvmlGpus:
         Raises:
             DiscoveryError: NVML cannot be loaded, or does not answer; try again later.
         """
-        return self._ask(_read_node)
+        return self._ask(lambda: _read_node(self._xids))
 
     def processes(self) -> list[GpuProcess]:
         """The processes on all GPUs, with the pids of this machine.
@@ -115,6 +117,7 @@ class NvmlGpus:
         """End the use of NVML; the next reading starts it anew."""
         if self._started:
             self._started = False
+            self._xids.forget()
             _optional(pynvml.nvmlShutdown)
 
     def _start(self) -> None:
@@ -148,7 +151,7 @@ def with_vanished(now: GPUNodeSpec, before: GPUNodeSpec, promised: AbstractSet[s
     return msgspec.structs.replace(now, devices=now.devices + vanished)
 
 
-def _read_node() -> GPUNodeSpec:
+def _read_node(xids: Xids) -> GPUNodeSpec:
     # A lost GPU may have no handle or no UUID any more: `with_vanished` tells of it.
     found = [
         (index, handle, uuid)
@@ -156,16 +159,19 @@ def _read_node() -> GPUNodeSpec:
         if (handle := _optional(pynvml.nvmlDeviceGetHandleByIndex, index)) is not None
         and (uuid := _text(_optional(pynvml.nvmlDeviceGetUUID, handle) or ""))
     ]
+    xids.look({uuid: handle for _, handle, uuid in found})
     return GPUNodeSpec(
         driver_version=_text(pynvml.nvmlSystemGetDriverVersion()),
         agent_version=kubeshare.__version__,
-        devices=tuple(_read_device(index, handle, uuid) for index, handle, uuid in found),
+        devices=tuple(
+            _read_device(index, handle, uuid, xids.found.get(uuid)) for index, handle, uuid in found
+        ),
         links=tuple(_read_links({index: handle for index, handle, _ in found})),
     )
 
 
-def _read_device(index: int, handle: Any, uuid: str) -> GPUDevice:
-    fault = ""
+def _read_device(index: int, handle: Any, uuid: str, xid: int | None) -> GPUDevice:
+    fault = f"its driver has reported XID {xid}" if xid is not None else ""
     memory = 0
     try:
         memory = int(pynvml.nvmlDeviceGetMemoryInfo(handle).total)
