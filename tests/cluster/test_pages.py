@@ -1,5 +1,6 @@
 """What the pages for users tell to type does what they say, from the first line to the last."""
 
+import json
 import os
 import re
 import subprocess
@@ -15,7 +16,7 @@ from kubeshare.api.names import NAMESPACE
 pytestmark = pytest.mark.lab
 
 ROOT = Path(__file__).parents[2]
-PAGES = ("install", "ask-for-a-share", "why-it-waits", "replace-the-scheduler")
+PAGES = ("install", "ask-for-a-share", "why-it-waits", "replace-the-scheduler", "pool-policies")
 THEIR_IMAGE, OUR_IMAGE = "YOUR/kubeshare:0.1.0", "kubeshare:dev"
 SECONDS = 400
 
@@ -37,9 +38,21 @@ def scheduler_stays(stage: Stage) -> Iterator[None]:
     stage.until_ready(SCHEDULER)
 
 
+@pytest.fixture
+def configuration_stays(stage: Stage, space: Space) -> Iterator[None]:
+    """Whatever a page configures and where it stops, the defaults are in force afterwards.
+
+    That is before the namespace is cleared, which waits until no vGPU is kept.
+    """
+    yield
+    empty = json.dumps({"data": {"config.yaml": ""}})
+    stage.kubectl("patch", "configmap", "kubeshare", "-n", NAMESPACE, "--type=merge", "-p", empty)
+
+
+@pytest.mark.usefixtures("scheduler_stays", "configuration_stays")
 @pytest.mark.parametrize("page", PAGES)
 def test_the_commands_of_the_page_work(
-    page: str, stage: Stage, space: Space, tmp_path: Path, scheduler_stays: None
+    page: str, stage: Stage, space: Space, tmp_path: Path
 ) -> None:
     kubeconfig = tmp_path / "kubeconfig"
     kubeconfig.write_bytes(stage.lab.kubeconfig.read_bytes())

@@ -35,6 +35,7 @@ PLACEHOLDER_PRIORITY_CLASS: Final = "kubeshare-placeholder"
 MISSING_PRIORITY_CLASS: Final = "kubeshare-missing"
 MISSING_PREFIX: Final = "kubeshare-missing-"
 ANNOTATION_SAFE_TO_EVICT: Final = "cluster-autoscaler.kubernetes.io/safe-to-evict"
+PLACEHOLDER_GUARD: Final = "kubeshare-guard-placeholders"
 PLACEHOLDER_PREFIX: Final = "kubeshare-vgpu-"
 
 # A generated GPUID begins so, and no user's new one may.

@@ -2,11 +2,21 @@
 
 The life of a vGPU, one module a step, in the order of ``vgpus``:
 
-* ``release``: holders that nobody asks for any more leave; without any, it goes.
+* ``release``: holders that nobody asks for any more leave.
 * ``lost_node``: of a node that was deleted they leave when their pods are gone.
 * ``dismantle``: the placeholder first, then the object: the GPU is Kubernetes' again.
 * ``placeholder``: a pod that keeps the GPU from everybody else, bound by kube-scheduler.
+* ``guard``: that pod says whether it may be evicted.
 * ``activate``: the node has said which GPU that is.
+
+The life of a node's pool of vGPUs, in the order of ``pools``:
+
+* ``node_pool``: what there is, and what the node's policy says of it.
+* ``yielding``: what pods are to get that wait for whole GPUs.
+* ``keep``: idle vGPUs go that the policy does not keep, or that give way.
+* ``warm``: others are made ahead of demand.
+
+``missing`` shows cluster autoscalers what no node has a GPU for.
 
 The life of a SharePod once it has a GPUID and a node, in the order of ``sharepods``:
 

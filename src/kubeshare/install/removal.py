@@ -21,12 +21,18 @@ from typing import Any, Final
 
 from kubeshare.api import holders
 from kubeshare.api.cluster import PODS
-from kubeshare.api.names import DRA_DRIVER, GROUP, NAMESPACE, placeholder_name
+from kubeshare.api.names import (
+    DRA_DRIVER,
+    GROUP,
+    NAMESPACE,
+    PLACEHOLDER_GUARD,
+    placeholder_name,
+)
 from kubeshare.api.v1 import SHAREPODS, VGPU, VGPUS
 from kubeshare.install.manifests import Manifest, resource_of
 from kubeshare.install.rollout import Say
 from kubeshare.kube.api import Api
-from kubeshare.kube.errors import ConflictError, NotFoundError
+from kubeshare.kube.errors import ConflictError, InvalidError, NotFoundError
 from kubeshare.kube.meta import ObjectMeta, metadata_of
 from kubeshare.kube.resources import CUSTOM_RESOURCE_DEFINITIONS, RESOURCE_SLICES, Resource
 
@@ -71,6 +77,9 @@ async def uninstall(
         asked = await _remove_sharepods(api)
         say(f"{asked} SharePods deleted, {freed} pods go on without one")
     if await _serves(api, VGPUS):
+        # Who takes KubeShare off may take placeholders away.
+        guards = [one for one in manifests if one["metadata"]["name"] == PLACEHOLDER_GUARD]
+        await _remove_all(api, guards, deadline)
         running = await _until_given_back(api, wait, deadline)
         if running:
             return running
@@ -167,7 +176,8 @@ async def _until_given_back(api: Api, wait: float, deadline: float) -> list[str]
 async def _give_back(api: Api, vgpu: VGPU) -> list[str] | None:
     """The pods that hold a vGPU; None where a step was taken towards its end."""
     gpuid = vgpu.metadata.name
-    with suppress(ConflictError, NotFoundError):  # somebody was faster: look again
+    # Somebody was faster, or the API server has not noticed yet that a guard is gone: look again.
+    with suppress(ConflictError, NotFoundError, InvalidError):
         for holder in vgpu.status.holders:
             if not holder.pod_uid:
                 operations = holders.remove(vgpu, holder.demand, holder.container)
