@@ -10,7 +10,7 @@ ARGS ?=
 # A cluster is used only where it is named on the command line, not because a shell exports one.
 CLUSTER := $(if $(filter command,$(origin KUBECONFIG)),$(KUBECONFIG))
 
-.PHONY: help setup native lint format test-fast test prove mutants bench bench-cluster bench-gpu demo clean requirements
+.PHONY: help setup native lint format test-fast test prove mutants bench bench-cluster bench-lab bench-gpu demo clean requirements
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -61,6 +61,9 @@ bench: native ## the numbers, as JSON lines with both sides in one run
 
 bench-cluster: setup ## SharePods a second, and what they cost whom, on a real API server (FULL=1: 10 000; NODES=, SHAREPODS=)
 	$(PYTHON) -m bench.cluster $(if $(FULL),--full) $(if $(NODES),--nodes $(NODES)) $(if $(SHAREPODS),--sharepods $(SHAREPODS))
+
+bench-lab: native ## how long pods that share take to run, beside native ones, in the lab (root, ten minutes)
+	$(PYTHON) -m bench.lab
 
 bench-gpu: native ## figures 5, 6, 7 and 12 on this machine's GPU in nine minutes (FAKE=V100x1: on a fake one)
 	$(PYTHON) -m bench.gpu $(if $(FAKE),--fake $(FAKE))

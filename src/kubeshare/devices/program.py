@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable
 from datetime import datetime
-from typing import Final
+from typing import Any, Final
 
 from kubeshare.api import cluster, sharepods
 from kubeshare.api.eligibility import Eligibility
@@ -10,7 +10,7 @@ from kubeshare.api.gangs import GANG, gang_index, gang_index_of_shape, gang_of, 
 from kubeshare.api.names import LABEL_VGPU, MANAGER_DEVICES, NAMESPACE
 from kubeshare.api.pool import Pool
 from kubeshare.api.quotas import quota_differs
-from kubeshare.api.v1 import VGPU, GPUNode
+from kubeshare.api.v1 import VGPU, GPUNode, Holder
 from kubeshare.api.waiting import Waiting
 from kubeshare.api.watched import Watched, watch
 from kubeshare.core.namespace_quota import within
@@ -45,7 +45,7 @@ from kubeshare.kube.clock import utc_now
 from kubeshare.kube.controller import Controller, own_key
 from kubeshare.kube.events import EventRecorder
 from kubeshare.kube.lease import LeaseElector
-from kubeshare.kube.meta import Key
+from kubeshare.kube.meta import Key, key_of
 from kubeshare.kube.resources import Raw
 from kubeshare.kube.runtime import Program
 from kubeshare.kube.store import DELETED, Change, Store
@@ -159,12 +159,12 @@ def devices_program(  # noqa: PLR0913 - what it is told
     vgpu_controller: Controller[Key] = Controller("vgpus", of_vgpus.reconcile)
     vgpu_controller.watch(watched.vgpus, own_key)
     vgpu_controller.watch(watched.pods, wakes.vgpus_of_pod)
-    vgpu_controller.watch(asked, wakes.vgpus_of_sharepod)
+    vgpu_controller.watch(asked, wakes.vgpus_of_sharepod, when=_asks_otherwise)
     vgpu_controller.watch(watched.nodes, wakes.vgpus_of_node, when=_changed_its_mind)
     vgpu_controller.watch(watched.gpunodes, wakes.vgpus_of_node)
     sharepod_controller: Controller[Key] = Controller("sharepods", of_sharepods.reconcile)
     sharepod_controller.watch(asked, own_key)
-    sharepod_controller.watch(watched.vgpus, wakes.sharepods_of_vgpu)
+    sharepod_controller.watch_changes(watched.vgpus, wakes.sharepods_of_change)
     sharepod_controller.watch(watched.pods, wakes.sharepods_of_pod)
     sharepod_controller.watch(watched.gpunodes, wakes.all_waiting)
     sharepod_controller.watch(watched.resourcequotas, wakes.all_waiting, when=quota_differs)
@@ -291,6 +291,40 @@ def _changed_its_mind(change: Change[cluster.Node]) -> bool:
     return (old.takes_pods, old.driver_upgrade) != (new.takes_pods, new.driver_upgrade)
 
 
+def _asks_otherwise(change: Change[Raw]) -> bool:
+    """More than what its conditions say."""
+    old, new = change.old, change.object
+    return change.type == DELETED or old is None or _asked_for(old) != _asked_for(new)
+
+
+def _asked_for(raw: Raw) -> tuple[Any, ...]:
+    metadata, status = raw["metadata"], raw.get("status") or {}
+    told = (metadata.get(key) for key in ("uid", "deletionTimestamp", "annotations", "labels"))
+    return (*told, raw.get("spec"), status.get("phase"), status.get("nodeName"))
+
+
+def _differs_for_all(old: VGPU, new: VGPU) -> bool:
+    """The GPU itself is another, or there may be more room on it."""
+    parts = set(map(_part, new.status.holders))
+    return (
+        (old.metadata.uid, old.metadata.annotations, old.metadata.deletion_timestamp)
+        != (new.metadata.uid, new.metadata.annotations, new.metadata.deletion_timestamp)
+        or (old.spec, old.status.phase, old.status.conditions)
+        != (new.spec, new.status.phase, new.status.conditions)
+        or any(
+            (each.demand, each.container, each.attempt) not in parts for each in old.status.holders
+        )
+    )
+
+
+def _part(holder: Holder) -> tuple[str, str, int]:
+    return holder.demand, holder.container, holder.attempt
+
+
+def _asker(holder: Holder) -> Key:
+    return Key(holder.namespace, holder.name)
+
+
 class _Wakes:
     """Which keys a changed object concerns.
 
@@ -340,9 +374,19 @@ class _Wakes:
     def sharepods_of_vgpu(self, vgpu: VGPU) -> Iterable[Key]:
         """Those that have a part of it, and those that name it."""
         naming = self._asked.by_index(_BY_GPUID, vgpu.metadata.name)
-        keys = {sharepods.view(raw).metadata.key for raw in naming}
-        keys |= {Key(holder.namespace, holder.name) for holder in vgpu.status.holders}
-        return sorted(keys)
+        return sorted({key_of(raw) for raw in naming} | set(map(_asker, vgpu.status.holders)))
+
+    def sharepods_of_change(self, change: Change[VGPU]) -> Iterable[Key]:
+        """All of them, or those whose own part is new, where the others notice nothing.
+
+        Many share a GPU, and each writes its own part of it: what all of them looked at each
+        time would grow with the square of their number.
+        """
+        old, new = change.old, change.object
+        if change.type == DELETED or old is None or _differs_for_all(old, new):
+            states = (new,) if old is None else (old, new)
+            return {key for state in states for key in self.sharepods_of_vgpu(state)}
+        return {_asker(holder) for holder in new.status.holders if holder not in old.status.holders}
 
     def sharepods_of_pod(self, pod: cluster.Pod) -> Iterable[Key]:
         """Its own, or of a placeholder, those that wait for its GPU."""

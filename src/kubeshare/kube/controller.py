@@ -13,7 +13,7 @@ No exception of a reconcile function ends the program.
 import asyncio
 import uuid
 from collections import Counter
-from collections.abc import Awaitable, Callable, Hashable, Iterable
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Iterator
 from typing import Any, Final, Generic, TypeVar
 
 import structlog
@@ -115,13 +115,23 @@ class Controller(Generic[K]):
             when: which changes matter.
         """
 
+        def concerned(change: Change[S]) -> Iterator[K]:
+            if when(change):
+                for state in (
+                    (change.object,) if change.old is None else (change.old, change.object)
+                ):
+                    yield from keys(state)
+
+        self.watch_changes(reflector, concerned)
+
+    def watch_changes(
+        self, reflector: Reflector[S], keys: Callable[[Change[S]], Iterable[K]]
+    ) -> None:
+        """Queue the keys that a change concerns; ``run`` waits for the reflector's first list."""
+
         def enqueue(change: Change[S]) -> None:
-            if not when(change):
-                return
-            states = (change.object,) if change.old is None else (change.old, change.object)
-            for state in states:
-                for key in keys(state):
-                    self.queue.add(key, initial=change.initial)
+            for key in keys(change):
+                self.queue.add(key, initial=change.initial)
 
         self._reflectors.append(reflector)
         reflector.subscribe(enqueue)

@@ -1,0 +1,154 @@
+"""Pods and SharePods of the bench, and when they run and end."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from itertools import count
+from typing import Any
+
+from kubeshare.api import cluster
+from kubeshare.api.names import WHOLE_GPU_RESOURCE
+from kubeshare.api.v1 import SHAREPODS, VGPU, VGPUS
+from kubeshare.kube.api import Api
+from kubeshare.kube.reflector import Reflector
+from kubeshare.kube.resources import PODS, Raw, Resource
+
+NAMESPACE = "default"
+PATIENCE = 300.0
+
+_CONTAINER = {
+    "name": "main",
+    "image": "kubeshare:dev",
+    "imagePullPolicy": "IfNotPresent",
+    "command": ["sh", "-c", "trap 'exit 0' TERM; sleep infinity & wait"],
+}
+_SPEC = {"terminationGracePeriodSeconds": 1, "automountServiceAccountToken": False}
+
+
+class Bench:
+    """A namespace in which pods come and go.
+
+    Args:
+        api: as whom to ask.
+
+    Attributes:
+        pods: all pods.
+        vgpus: all vGPUs.
+        sharepods: all SharePods.
+    """
+
+    def __init__(self, api: Api) -> None:
+        self._api = api
+        self._names = count()
+        self._news = asyncio.Event()
+        self._ran: dict[str, float] = {}
+        self.pods = Reflector(api, cluster.PODS)
+        self.vgpus: Reflector[VGPU] = Reflector(api, VGPUS.into(VGPU))
+        self.sharepods: Reflector[Raw] = Reflector(api, SHAREPODS)
+        self.sharepods.subscribe(lambda _: self._news.set())
+        self.pods.subscribe(lambda change: self._note(change.object))
+        self.vgpus.subscribe(lambda _: self._news.set())
+
+    @asynccontextmanager
+    async def watching(self) -> AsyncIterator[None]:
+        """While it watches."""
+        async with asyncio.TaskGroup() as group:
+            watched: tuple[Reflector[Any], ...] = (self.pods, self.vgpus, self.sharepods)
+            tasks = [group.create_task(each.run()) for each in watched]
+            for each in watched:
+                await each.wait_synced()
+            yield
+            for task in tasks:
+                task.cancel()
+
+    def _note(self, pod: cluster.Pod) -> None:
+        if pod.status.phase == "Running" and pod.metadata.name not in self._ran:
+            self._ran[pod.metadata.name] = _now()
+        self._news.set()
+
+    async def until(self, condition: Any, what: str) -> None:
+        """Wait until something holds, looked at after each change of a pod or vGPU."""
+        try:
+            async with asyncio.timeout(PATIENCE):
+                while not condition():
+                    self._news.clear()
+                    await self._news.wait()
+        except TimeoutError:
+            raise TimeoutError(f"waited {PATIENCE:g} s for {what}") from None
+
+    async def native(self, number: int = 1) -> list[float]:
+        """Seconds from creation to Running of so many pods at once that have a whole GPU each."""
+        needs = {"limits": {WHOLE_GPU_RESOURCE: "1"}}
+        spec = _SPEC | {"containers": [_CONTAINER | {"resources": needs}]}
+        return await self._start_and_end(PODS, spec, number)
+
+    async def sharing(self, number: int = 1, **gpu: Any) -> list[float]:
+        """The same of SharePods that ask for half a GPU, or for what ``gpu`` says."""
+        asked = {"request": "0.5", "memory": "1Gi"} | gpu
+        return await self._start_and_end(
+            SHAREPODS, _SPEC | {"containers": [_CONTAINER], "gpu": asked}, number
+        )
+
+    async def _start_and_end(self, kind: Resource[Any], spec: Any, number: int) -> list[float]:
+        names = list(self._new_names(kind, number))
+        created = {name: _now() for name in names}
+        await asyncio.gather(*(self.create(kind, name, spec) for name in names))
+        await self.until(lambda: all(name in self._ran for name in names), f"{names} to run")
+        took = [self._ran[name] - created[name] for name in names]
+        for name in names:
+            await self._api.delete(kind, name, NAMESPACE)
+        await self.until(lambda: not self._left(names), f"{names} to go")
+        return took
+
+    async def freed(self) -> float:
+        """Seconds from the moment a part is free to the run of the one that waited for it."""
+        gpu = {"request": "0.7", "memory": "1Gi", "affinity": "one"}
+        spec = _SPEC | {"containers": [_CONTAINER], "gpu": gpu}
+        first, second = self._new_names(SHAREPODS, 2)
+        await self.create(SHAREPODS, first, spec)
+        await self.until(lambda: first in self._ran, f"{first} to run")
+        await self.create(SHAREPODS, second, spec)
+        await self.until(lambda: self._waits(second), f"{second} to be told that it waits")
+        await self._api.delete(SHAREPODS, first, NAMESPACE)
+        await self.until(lambda: first not in self.holders(), f"the part of {first} to be free")
+        freed = _now()
+        await self.until(lambda: second in self._ran, f"{second} to run")
+        await self._api.delete(SHAREPODS, second, NAMESPACE)
+        await self.until(lambda: not self._left([first, second]), f"{second} to go")
+        return self._ran[second] - freed
+
+    def holders(self) -> set[str]:
+        """The names of all that hold a part of a GPU."""
+        return {
+            holder.name
+            for vgpu in self.vgpus.store.snapshot().values()
+            for holder in vgpu.status.holders
+        }
+
+    def idle(self) -> int:
+        """How many vGPUs are ready and nobody's."""
+        found = self.vgpus.store.snapshot().values()
+        return sum(vgpu.status.phase == "Idle" and bool(vgpu.spec.uuid) for vgpu in found)
+
+    def _left(self, names: list[str]) -> bool:
+        pods = (self.pods.store.get(name, NAMESPACE) for name in names)
+        return any(pods) or bool(self.holders() & set(names))
+
+    def _waits(self, name: str) -> bool:
+        sharepod = self.sharepods.store.get(name, NAMESPACE) or {}
+        told = sharepod.get("status", {}).get("conditions", [])
+        return any(each["type"] == "Scheduled" and each["status"] == "False" for each in told)
+
+    def _new_names(self, kind: Resource[Any], number: int) -> Iterator[str]:
+        for _ in range(number):
+            yield f"{kind.plural}-{next(self._names)}"
+
+    async def create(self, kind: Resource[Any], name: str, spec: Any) -> None:
+        """Create one."""
+        await self._api.create(
+            kind, {"metadata": {"name": name, "namespace": NAMESPACE}, "spec": spec}
+        )
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()
