@@ -1,15 +1,12 @@
 /*
- * Which contexts there are, on which GPUs of the claim. A context on another
- * GPU is refused: so a launch need not look where it goes.
+ * Which contexts there are, on which GPUs of the claim.
  */
 #include "context.h"
 
-#include "account.h"
-#include "agent.h"
 #include "capture.h"
 #include "claim.h"
+#include "contexts.h"
 #include "driver_calls.h"
-#include "hooks.h"
 #include "memory_charge.h"
 #include "system.h"
 #include "timeline.h"
@@ -69,9 +66,6 @@ CUcontext ks_current_context(void) {
 
 /* ---- all contexts of a cell --------------------------------------------- */
 
-/* Does `visit` for each context of a cell, until one answers false. */
-typedef bool visitor(struct ks_timeline *timeline, void *data);
-
 /* Until leave_driver() a capture in another thread does not notice what this one asks. Only where
  * there is a context: the call would make one. */
 static int enter_driver(void) {
@@ -92,7 +86,7 @@ static bool has_primary_context(CUdevice device) {
 
 /* Primary contexts also come to be without a call that is hooked: the driver
  * is asked which there are. The reference keeps one alive meanwhile. */
-static bool visit_primary(CUdevice device, visitor *visit, void *data) {
+static bool visit_primary(CUdevice device, ks_context_visitor *visit, void *data) {
     bool go_on = true;
     struct ks_timeline *timeline = &primary_contexts[device];
     if (!has_primary_context(device))
@@ -106,7 +100,7 @@ static bool visit_primary(CUdevice device, visitor *visit, void *data) {
     return go_on;
 }
 
-static bool visit_created(struct tracked_context *context, visitor *visit, void *data) {
+static bool visit_created(struct tracked_context *context, ks_context_visitor *visit, void *data) {
     const int mode = enter_driver();
     const bool go_on = visit(&context->timeline, data);
     leave_driver(mode);
@@ -120,8 +114,7 @@ static int count_devices(void) {
     return devices < DEVICES_MAX ? devices : DEVICES_MAX;
 }
 
-/* False: a visit said so. */
-static bool visit_all(unsigned cell, visitor *visit, void *data) {
+bool ks_contexts_visit(unsigned cell, ks_context_visitor *visit, void *data) {
     const int devices = count_devices();
     bool go_on = true;
     for (CUdevice device = 0; device < devices && go_on; device++) {
@@ -152,117 +145,104 @@ uint64_t ks_cells_in_use(void) {
     return cells;
 }
 
-static bool finish_begin(struct ks_timeline *timeline, void *unused) {
-    (void)unused;
-    ks_timeline_finish_begin(timeline);
-    return true;
-}
+/* ---- their begin and end -------------------------------------------------- */
 
-bool ks_finish_begin(unsigned cell) {
+bool ks_context_track(CUcontext handle, int cell) {
+    bool tracked = false;
     ks_acquire(&lock);
-    const bool may_record = !ks_is_capturing();
-    if (may_record && !atomic_load(&closed))
-        visit_all(cell, finish_begin, NULL);
+    for (unsigned i = 0; i < CONTEXTS_MAX && !tracked; i++) {
+        tracked = contexts[i].timeline.handle == NULL;
+        if (tracked)
+            contexts[i] = (struct tracked_context){.timeline.handle = handle, .cell = cell};
+    }
     ks_release(&lock);
-    return may_record;
+    return tracked;
 }
 
-static bool finish_end(struct ks_timeline *timeline, void *last) {
-    int64_t end;
-    if (!ks_timeline_finish_end(timeline, &end))
-        return false;
-    if (end > *(int64_t *)last)
-        *(int64_t *)last = end;
-    return true;
+/* The caller holds the lock. */
+static struct tracked_context *find_tracked(CUcontext handle) {
+    for (unsigned i = 0; i < CONTEXTS_MAX && handle != NULL; i++) {
+        if (contexts[i].timeline.handle == handle)
+            return &contexts[i];
+    }
+    return NULL;
 }
 
-bool ks_finish_end(unsigned cell, int64_t *end) {
+CUresult ks_context_end(CUresult (*real)(CUcontext), CUcontext handle) {
     ks_acquire(&lock);
-    int64_t last = last_destruction[cell];
-    const bool is_over = atomic_load(&closed) || visit_all(cell, finish_end, &last);
+    struct tracked_context *tracked = find_tracked(handle);
+    if (tracked != NULL)
+        ks_timeline_discard(&tracked->timeline);
+    const CUresult result = real(handle);
+    if (tracked != NULL && result == CUDA_SUCCESS) {
+        tracked->timeline.handle = NULL;
+        last_destruction[tracked->cell] = ks_now();
+    }
     ks_release(&lock);
-    *end = last != 0 ? last : ks_now();
-    return is_over;
+    if (result == CUDA_SUCCESS) {
+        ks_memory_of_context_ended(handle);
+        ks_captures_drop(handle);
+    }
+    return result;
 }
 
-static bool mark(struct ks_timeline *timeline, void *marker) {
-    ks_timeline_mark(timeline, *(unsigned *)marker);
-    return true;
-}
-
-/* Waits neither for the agent, which may be waiting for the GPU, nor for the end of a capture. */
-static bool try_visit_all(unsigned cell, visitor *visit, void *data) {
-    if (!ks_try_acquire(&lock))
-        return false;
-    const bool may_ask = !ks_is_capturing();
-    if (may_ask && !atomic_load(&closed))
-        visit_all(cell, visit, data);
+bool ks_context_change_uses(CUcontext handle, int change) {
+    ks_acquire(&lock);
+    struct tracked_context *tracked = find_tracked(handle);
+    const bool changed = tracked != NULL && (change > 0 || tracked->attached > 0);
+    if (changed)
+        tracked->attached += (unsigned)change;
     ks_release(&lock);
-    return may_ask;
+    return changed;
 }
 
-bool ks_mark(unsigned cell, unsigned marker) {
-    return try_visit_all(cell, mark, &marker);
+static CUcontext handle_of_primary(CUdevice device) {
+    CUcontext handle = NULL;
+    if (KS_DRIVER(primary_retain)(&handle, device) == CUDA_SUCCESS)
+        KS_DRIVER(primary_release)(device);
+    return handle;
 }
 
-struct question {
-    unsigned marker;
-    bool passed;
-};
-
-static bool ask(struct ks_timeline *timeline, void *data) {
-    struct question *question = data;
-    question->passed = ks_timeline_has_passed(timeline, question->marker);
-    return question->passed;
+/* Release and reset: where the primary context ended, so did all that was in it. */
+CUresult ks_context_end_primary(CUresult (*real)(CUdevice), CUdevice device) {
+    const int cell = ks_cell_of_device(device);
+    if (cell == KS_NO_CELL)
+        return real(device);
+    ks_acquire(&lock);
+    const CUcontext handle = has_primary_context(device) ? handle_of_primary(device) : NULL;
+    ks_timeline_discard(&primary_contexts[device]);
+    const CUresult result = real(device);
+    const bool ended = handle != NULL && result == CUDA_SUCCESS && !has_primary_context(device);
+    if (ended)
+        last_destruction[cell] = ks_now();
+    ks_release(&lock);
+    if (ended) {
+        ks_memory_of_context_ended(handle);
+        ks_captures_drop(handle);
+    }
+    return result;
 }
 
-bool ks_has_passed(unsigned cell, unsigned marker) {
-    struct question question = {.marker = marker, .passed = true};
-    return try_visit_all(cell, ask, &question) && question.passed;
-}
-
-struct passing {
-    unsigned marker;
-    int64_t latest;
-};
-
-static bool ask_when(struct ks_timeline *timeline, void *data) {
-    struct passing *passing = data;
-    const int64_t time = ks_timeline_passed_at(timeline, passing->marker);
-    passing->latest = time > passing->latest ? time : passing->latest;
-    return true;
-}
-
-int64_t ks_passed_at(unsigned cell, unsigned marker) {
-    struct passing passing = {.marker = marker};
-    try_visit_all(cell, ask_when, &passing);
-    return passing.latest;
-}
-
-struct span {
-    unsigned earlier, later;
-    int64_t longest;
-};
-
-static bool measure(struct ks_timeline *timeline, void *data) {
-    struct span *span = data;
-    const int64_t time = ks_timeline_between(timeline, span->earlier, span->later);
-    span->longest = time > span->longest ? time : span->longest;
-    return true;
-}
-
-int64_t ks_between(unsigned cell, unsigned earlier, unsigned later) {
-    struct span span = {.earlier = earlier, .later = later};
-    try_visit_all(cell, measure, &span);
-    return span.longest;
-}
+/* ---- the lock, and the end of it all --------------------------------------- */
 
 void ks_contexts_hold(void) {
     ks_acquire(&lock);
 }
 
+bool ks_contexts_try_hold(void) {
+    return ks_try_acquire(&lock);
+}
+
 void ks_contexts_release(void) {
     ks_release(&lock);
+}
+
+bool ks_contexts_are_closed(void) {
+    return atomic_load(&closed);
+}
+
+int64_t ks_contexts_last_end(unsigned cell) {
+    return last_destruction[cell];
 }
 
 void ks_contexts_close(void) {
@@ -283,204 +263,4 @@ void ks_contexts_forget(void) {
     memset(last_destruction, 0, sizeof last_destruction);
     for (unsigned device = 0; device < DEVICES_MAX; device++)
         atomic_store(&cells_of_devices[device], 0);
-}
-
-/* ---- hooks ---------------------------------------------------------------- */
-
-static CUresult may_have_context(CUdevice device) {
-    const int cell = ks_cell_of_device(device);
-    if (cell == KS_NO_CELL) {
-        ks_debug("device %d is not of this claim", device);
-        return CUDA_ERROR_NOT_PERMITTED;
-    }
-    ks_account_join();
-    return ks_agent_start() ? CUDA_SUCCESS : CUDA_ERROR_NOT_PERMITTED;
-}
-
-static bool track(CUcontext handle, int cell) {
-    bool tracked = false;
-    ks_acquire(&lock);
-    for (unsigned i = 0; i < CONTEXTS_MAX && !tracked; i++) {
-        tracked = contexts[i].timeline.handle == NULL;
-        if (tracked)
-            contexts[i] = (struct tracked_context){.timeline.handle = handle, .cell = cell};
-    }
-    ks_release(&lock);
-    return tracked;
-}
-
-/* A context that cannot be drained must not be. */
-static CUresult keep(CUcontext handle, CUdevice device) {
-    if (track(handle, ks_cell_of_device(device)))
-        return CUDA_SUCCESS;
-    KS_REAL(cuCtxDestroy_v2)(handle);
-    return CUDA_ERROR_OUT_OF_MEMORY;
-}
-
-#define KS_CREATE_CONTEXT(call)                                                                    \
-    CUresult result = may_have_context(device);                                                    \
-    if (result == CUDA_SUCCESS)                                                                    \
-        result = (call);                                                                           \
-    return result == CUDA_SUCCESS ? keep(*context, device) : result
-
-int cuCtxCreate(CUcontext *context, unsigned int flags, CUdevice device) {
-    KS_CREATE_CONTEXT(KS_REAL(cuCtxCreate)(context, flags, device));
-}
-
-int cuCtxCreate_v2(CUcontext *context, unsigned int flags, CUdevice device) {
-    KS_CREATE_CONTEXT(KS_REAL(cuCtxCreate_v2)(context, flags, device));
-}
-
-int cuCtxCreate_v3(CUcontext *context, void *affinities, int count, unsigned int flags,
-                   CUdevice device) {
-    KS_CREATE_CONTEXT(KS_REAL(cuCtxCreate_v3)(context, affinities, count, flags, device));
-}
-
-int cuCtxCreate_v4(CUcontext *context, void *options, unsigned int flags, CUdevice device) {
-    KS_CREATE_CONTEXT(KS_REAL(cuCtxCreate_v4)(context, options, flags, device));
-}
-
-int cuGLCtxCreate(CUcontext *context, unsigned int flags, CUdevice device) {
-    KS_CREATE_CONTEXT(KS_REAL(cuGLCtxCreate)(context, flags, device));
-}
-
-int cuGLCtxCreate_v2(CUcontext *context, unsigned int flags, CUdevice device) {
-    KS_CREATE_CONTEXT(KS_REAL(cuGLCtxCreate_v2)(context, flags, device));
-}
-
-int cuVDPAUCtxCreate(CUcontext *context, unsigned int flags, CUdevice device, uint32_t display,
-                     void *get) {
-    KS_CREATE_CONTEXT(KS_REAL(cuVDPAUCtxCreate)(context, flags, device, display, get));
-}
-
-int cuVDPAUCtxCreate_v2(CUcontext *context, unsigned int flags, CUdevice device, uint32_t display,
-                        void *get) {
-    KS_CREATE_CONTEXT(KS_REAL(cuVDPAUCtxCreate_v2)(context, flags, device, display, get));
-}
-
-/* The caller holds the lock. */
-static struct tracked_context *find_tracked(CUcontext handle) {
-    for (unsigned i = 0; i < CONTEXTS_MAX && handle != NULL; i++) {
-        if (contexts[i].timeline.handle == handle)
-            return &contexts[i];
-    }
-    return NULL;
-}
-
-/* A context's end waits for its work: better here, where nobody waits for our lock. */
-static void wait_for_work(CUcontext handle) {
-    CUcontext popped;
-    if (KS_DRIVER(context_push)(handle) != CUDA_SUCCESS)
-        return;
-    KS_DRIVER(context_synchronize)();
-    KS_DRIVER(context_pop)(&popped);
-}
-
-static CUresult destroy(CUresult (*real)(CUcontext), CUcontext handle) {
-    wait_for_work(handle);
-    ks_acquire(&lock);
-    struct tracked_context *tracked = find_tracked(handle);
-    if (tracked != NULL)
-        ks_timeline_discard(&tracked->timeline);
-    const CUresult result = real(handle);
-    if (tracked != NULL && result == CUDA_SUCCESS) {
-        tracked->timeline.handle = NULL;
-        last_destruction[tracked->cell] = ks_now();
-    }
-    ks_release(&lock);
-    if (result == CUDA_SUCCESS) {
-        ks_memory_of_context_ended(handle);
-        ks_captures_drop(handle);
-    }
-    return result;
-}
-
-int cuCtxDestroy(CUcontext context) {
-    return destroy(KS_REAL(cuCtxDestroy), context);
-}
-
-int cuCtxDestroy_v2(CUcontext context) {
-    return destroy(KS_REAL(cuCtxDestroy_v2), context);
-}
-
-static bool change_uses(CUcontext handle, int change) {
-    ks_acquire(&lock);
-    struct tracked_context *tracked = find_tracked(handle);
-    const bool changed = tracked != NULL && (change > 0 || tracked->attached > 0);
-    if (changed)
-        tracked->attached += (unsigned)change;
-    ks_release(&lock);
-    return changed;
-}
-
-int cuCtxAttach(CUcontext *context, unsigned int flags) {
-    const CUresult result = KS_REAL(cuCtxAttach)(context, flags);
-    if (result == CUDA_SUCCESS)
-        change_uses(*context, 1);
-    return result;
-}
-
-int cuCtxDetach(CUcontext context) {
-    if (change_uses(context, -1))
-        return KS_REAL(cuCtxDetach)(context);
-    return destroy(KS_REAL(cuCtxDetach), context);
-}
-
-/* Retains the primary context of its GPU, whose events are behind its own work too. */
-int cuGreenCtxCreate(CUgreenCtx *context, CUdevResourceDesc resources, CUdevice device,
-                     unsigned int flags) {
-    const CUresult result = may_have_context(device);
-    if (result != CUDA_SUCCESS)
-        return result;
-    return KS_REAL(cuGreenCtxCreate)(context, resources, device, flags);
-}
-
-int cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device) {
-    const CUresult result = may_have_context(device);
-    if (result != CUDA_SUCCESS)
-        return result;
-    return KS_REAL(cuDevicePrimaryCtxRetain)(context, device);
-}
-
-static CUcontext handle_of_primary(CUdevice device) {
-    CUcontext handle = NULL;
-    if (KS_DRIVER(primary_retain)(&handle, device) == CUDA_SUCCESS)
-        KS_DRIVER(primary_release)(device);
-    return handle;
-}
-
-/* Release and reset: where the primary context ended, so did all that was in it. */
-static CUresult end_primary(CUresult (*real)(CUdevice), CUdevice device) {
-    const int cell = ks_cell_of_device(device);
-    if (cell == KS_NO_CELL)
-        return real(device);
-    ks_acquire(&lock);
-    const CUcontext handle = has_primary_context(device) ? handle_of_primary(device) : NULL;
-    ks_timeline_discard(&primary_contexts[device]);
-    const CUresult result = real(device);
-    const bool ended = handle != NULL && result == CUDA_SUCCESS && !has_primary_context(device);
-    if (ended)
-        last_destruction[cell] = ks_now();
-    ks_release(&lock);
-    if (ended) {
-        ks_memory_of_context_ended(handle);
-        ks_captures_drop(handle);
-    }
-    return result;
-}
-
-int cuDevicePrimaryCtxRelease(CUdevice device) {
-    return end_primary(KS_REAL(cuDevicePrimaryCtxRelease), device);
-}
-
-int cuDevicePrimaryCtxRelease_v2(CUdevice device) {
-    return end_primary(KS_REAL(cuDevicePrimaryCtxRelease_v2), device);
-}
-
-int cuDevicePrimaryCtxReset(CUdevice device) {
-    return end_primary(KS_REAL(cuDevicePrimaryCtxReset), device);
-}
-
-int cuDevicePrimaryCtxReset_v2(CUdevice device) {
-    return end_primary(KS_REAL(cuDevicePrimaryCtxReset_v2), device);
 }

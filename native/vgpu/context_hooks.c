@@ -1,0 +1,139 @@
+/*
+ * The functions by which contexts come and go. One on a GPU that is not the claim's is refused: so
+ * a launch need not look where it goes.
+ */
+#include "context.h"
+
+#include "account.h"
+#include "agent.h"
+#include "claim.h"
+#include "contexts.h"
+#include "driver_calls.h"
+#include "hooks.h"
+#include "system.h"
+
+static CUresult may_have_context(CUdevice device) {
+    const int cell = ks_cell_of_device(device);
+    if (cell == KS_NO_CELL) {
+        ks_debug("device %d is not of this claim", device);
+        return CUDA_ERROR_NOT_PERMITTED;
+    }
+    ks_account_join();
+    return ks_agent_start() ? CUDA_SUCCESS : CUDA_ERROR_NOT_PERMITTED;
+}
+
+/* A context that cannot be drained must not be. */
+static CUresult keep(CUcontext handle, CUdevice device) {
+    if (ks_context_track(handle, ks_cell_of_device(device)))
+        return CUDA_SUCCESS;
+    KS_REAL(cuCtxDestroy_v2)(handle);
+    return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+#define KS_CREATE_CONTEXT(call)                                                                    \
+    CUresult result = may_have_context(device);                                                    \
+    if (result == CUDA_SUCCESS)                                                                    \
+        result = (call);                                                                           \
+    return result == CUDA_SUCCESS ? keep(*context, device) : result
+
+int cuCtxCreate(CUcontext *context, unsigned int flags, CUdevice device) {
+    KS_CREATE_CONTEXT(KS_REAL(cuCtxCreate)(context, flags, device));
+}
+
+int cuCtxCreate_v2(CUcontext *context, unsigned int flags, CUdevice device) {
+    KS_CREATE_CONTEXT(KS_REAL(cuCtxCreate_v2)(context, flags, device));
+}
+
+int cuCtxCreate_v3(CUcontext *context, void *affinities, int count, unsigned int flags,
+                   CUdevice device) {
+    KS_CREATE_CONTEXT(KS_REAL(cuCtxCreate_v3)(context, affinities, count, flags, device));
+}
+
+int cuCtxCreate_v4(CUcontext *context, void *options, unsigned int flags, CUdevice device) {
+    KS_CREATE_CONTEXT(KS_REAL(cuCtxCreate_v4)(context, options, flags, device));
+}
+
+int cuGLCtxCreate(CUcontext *context, unsigned int flags, CUdevice device) {
+    KS_CREATE_CONTEXT(KS_REAL(cuGLCtxCreate)(context, flags, device));
+}
+
+int cuGLCtxCreate_v2(CUcontext *context, unsigned int flags, CUdevice device) {
+    KS_CREATE_CONTEXT(KS_REAL(cuGLCtxCreate_v2)(context, flags, device));
+}
+
+int cuVDPAUCtxCreate(CUcontext *context, unsigned int flags, CUdevice device, uint32_t display,
+                     void *get) {
+    KS_CREATE_CONTEXT(KS_REAL(cuVDPAUCtxCreate)(context, flags, device, display, get));
+}
+
+int cuVDPAUCtxCreate_v2(CUcontext *context, unsigned int flags, CUdevice device, uint32_t display,
+                        void *get) {
+    KS_CREATE_CONTEXT(KS_REAL(cuVDPAUCtxCreate_v2)(context, flags, device, display, get));
+}
+
+/* A context's end waits for its work: better here, where nobody waits for our lock. */
+static void wait_for_work(CUcontext handle) {
+    CUcontext popped;
+    if (KS_DRIVER(context_push)(handle) != CUDA_SUCCESS)
+        return;
+    KS_DRIVER(context_synchronize)();
+    KS_DRIVER(context_pop)(&popped);
+}
+
+static CUresult destroy(CUresult (*real)(CUcontext), CUcontext handle) {
+    wait_for_work(handle);
+    return ks_context_end(real, handle);
+}
+
+int cuCtxDestroy(CUcontext context) {
+    return destroy(KS_REAL(cuCtxDestroy), context);
+}
+
+int cuCtxDestroy_v2(CUcontext context) {
+    return destroy(KS_REAL(cuCtxDestroy_v2), context);
+}
+
+int cuCtxAttach(CUcontext *context, unsigned int flags) {
+    const CUresult result = KS_REAL(cuCtxAttach)(context, flags);
+    if (result == CUDA_SUCCESS)
+        ks_context_change_uses(*context, 1);
+    return result;
+}
+
+int cuCtxDetach(CUcontext context) {
+    if (ks_context_change_uses(context, -1))
+        return KS_REAL(cuCtxDetach)(context);
+    return destroy(KS_REAL(cuCtxDetach), context);
+}
+
+/* Retains the primary context of its GPU, whose events are behind its own work too. */
+int cuGreenCtxCreate(CUgreenCtx *context, CUdevResourceDesc resources, CUdevice device,
+                     unsigned int flags) {
+    const CUresult result = may_have_context(device);
+    if (result != CUDA_SUCCESS)
+        return result;
+    return KS_REAL(cuGreenCtxCreate)(context, resources, device, flags);
+}
+
+int cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device) {
+    const CUresult result = may_have_context(device);
+    if (result != CUDA_SUCCESS)
+        return result;
+    return KS_REAL(cuDevicePrimaryCtxRetain)(context, device);
+}
+
+int cuDevicePrimaryCtxRelease(CUdevice device) {
+    return ks_context_end_primary(KS_REAL(cuDevicePrimaryCtxRelease), device);
+}
+
+int cuDevicePrimaryCtxRelease_v2(CUdevice device) {
+    return ks_context_end_primary(KS_REAL(cuDevicePrimaryCtxRelease_v2), device);
+}
+
+int cuDevicePrimaryCtxReset(CUdevice device) {
+    return ks_context_end_primary(KS_REAL(cuDevicePrimaryCtxReset), device);
+}
+
+int cuDevicePrimaryCtxReset_v2(CUdevice device) {
+    return ks_context_end_primary(KS_REAL(cuDevicePrimaryCtxReset_v2), device);
+}

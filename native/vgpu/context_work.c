@@ -1,0 +1,113 @@
+/*
+ * When a GPU is done with what all contexts of this process gave it.
+ */
+#include "capture.h"
+#include "context.h"
+#include "contexts.h"
+#include "system.h"
+#include "timeline.h"
+
+static bool finish_begin(struct ks_timeline *timeline, void *unused) {
+    (void)unused;
+    ks_timeline_finish_begin(timeline);
+    return true;
+}
+
+bool ks_finish_begin(unsigned cell) {
+    ks_contexts_hold();
+    const bool may_record = !ks_is_capturing();
+    if (may_record && !ks_contexts_are_closed())
+        ks_contexts_visit(cell, finish_begin, NULL);
+    ks_contexts_release();
+    return may_record;
+}
+
+static bool finish_end(struct ks_timeline *timeline, void *last) {
+    int64_t end;
+    if (!ks_timeline_finish_end(timeline, &end))
+        return false;
+    if (end > *(int64_t *)last)
+        *(int64_t *)last = end;
+    return true;
+}
+
+bool ks_finish_end(unsigned cell, int64_t *end) {
+    ks_contexts_hold();
+    int64_t last = ks_contexts_last_end(cell);
+    const bool is_over = ks_contexts_are_closed() || ks_contexts_visit(cell, finish_end, &last);
+    ks_contexts_release();
+    *end = last != 0 ? last : ks_now();
+    return is_over;
+}
+
+static bool mark(struct ks_timeline *timeline, void *marker) {
+    ks_timeline_mark(timeline, *(unsigned *)marker);
+    return true;
+}
+
+/* Waits neither for the agent, which may be waiting for the GPU, nor for the end of a capture. */
+static bool try_visit_all(unsigned cell, ks_context_visitor *visit, void *data) {
+    if (!ks_contexts_try_hold())
+        return false;
+    const bool may_ask = !ks_is_capturing();
+    if (may_ask && !ks_contexts_are_closed())
+        ks_contexts_visit(cell, visit, data);
+    ks_contexts_release();
+    return may_ask;
+}
+
+bool ks_mark(unsigned cell, unsigned marker) {
+    return try_visit_all(cell, mark, &marker);
+}
+
+struct question {
+    unsigned marker;
+    bool passed;
+};
+
+static bool ask(struct ks_timeline *timeline, void *data) {
+    struct question *question = data;
+    question->passed = ks_timeline_has_passed(timeline, question->marker);
+    return question->passed;
+}
+
+bool ks_has_passed(unsigned cell, unsigned marker) {
+    struct question question = {.marker = marker, .passed = true};
+    return try_visit_all(cell, ask, &question) && question.passed;
+}
+
+struct passing {
+    unsigned marker;
+    int64_t latest;
+};
+
+static bool ask_when(struct ks_timeline *timeline, void *data) {
+    struct passing *passing = data;
+    const int64_t time = ks_timeline_passed_at(timeline, passing->marker);
+    passing->latest = time > passing->latest ? time : passing->latest;
+    return true;
+}
+
+int64_t ks_passed_at(unsigned cell, unsigned marker) {
+    struct passing passing = {.marker = marker};
+    try_visit_all(cell, ask_when, &passing);
+    return passing.latest;
+}
+
+struct span {
+    unsigned earlier, later;
+    int64_t longest;
+};
+
+static bool measure(struct ks_timeline *timeline, void *data) {
+    struct span *span = data;
+    const int64_t time = ks_timeline_between(timeline, span->earlier, span->later);
+    span->longest = time > span->longest ? time : span->longest;
+    return true;
+}
+
+int64_t ks_between(unsigned cell, unsigned earlier, unsigned later) {
+    struct span span = {.earlier = earlier, .later = later};
+    try_visit_all(cell, measure, &span);
+    return span.longest;
+}
