@@ -4,6 +4,8 @@ Near the end of this folder, so it has the requests of all other tests to read t
 it plays a short life first, which is enough.
 """
 
+from pathlib import Path
+
 import pytest
 
 from cluster.space import REST, Space
@@ -14,6 +16,7 @@ from kubeshare.lab import audit
 
 pytestmark = pytest.mark.lab
 
+EXAMPLES = Path(__file__).parents[2] / "examples"
 KUBESHARE = "kubeshare.nthu"
 ACCOUNTS = ("kubeshare-scheduler", "kubeshare-device-manager", "kubeshare-node-agent")
 
@@ -22,6 +25,9 @@ RARE = {
     "kubeshare-scheduler": {
         Grant("get", KUBESHARE, "sharepods"),
         Grant("get", KUBESHARE, "vgpus"),
+        Grant("get", "", "pods"),
+        Grant("get", "", "persistentvolumeclaims"),
+        Grant("get", "", "persistentvolumes"),
         Grant("patch", "events.k8s.io", "events"),
     },
     "kubeshare-device-manager": {
@@ -62,6 +68,9 @@ def requests(shared_space: Space) -> list[audit.Request]:
     place = space.ready("second")
     space.delete("sharepod", "second")
     eventually(lambda: not space.stage.vgpu(place.gpuid), "the vGPU to be given back")
+    space.stage.kubectl("apply", "-n", space.name, "-f", str(EXAMPLES / "pod.yaml"))
+    space.until_phase("notebook", "Succeeded", "Failed")
+    space.stage.kubectl("delete", "-n", space.name, "-f", str(EXAMPLES / "pod.yaml"))
     return list(audit.read(space.stage.lab.layout.folder))
 
 

@@ -31,7 +31,14 @@ from kubeshare.api.v1 import GPUNODES, SHAREPODS, VGPUS
 from kubeshare.core.policies import policy
 from kubeshare.devices.program import devices_program
 from kubeshare.install import manifests
-from kubeshare.kube.resources import CONFIG_MAPS, EVENTS, NODES, PODS
+from kubeshare.kube.resources import (
+    CONFIG_MAPS,
+    EVENTS,
+    NODES,
+    PERSISTENT_VOLUME_CLAIMS,
+    PERSISTENT_VOLUMES,
+    PODS,
+)
 from kubeshare.scheduler.program import scheduler_program
 
 Raw = dict[str, Any]
@@ -202,6 +209,17 @@ class World:
         spec = {"containers": [container], "schedulingGates": [{"name": GATE}]}
         pod = {"metadata": metadata, "spec": spec | more.pop("spec", {})}
         return self.server.seed(PODS, pod | {"status": {"phase": "Pending"}})
+
+    def volume(self, name: str, node: str) -> None:
+        """A volume that one node reaches, bound to the claim of its name."""
+        term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}
+        affinity = {"required": {"nodeSelectorTerms": [term]}}
+        self.server.seed(
+            PERSISTENT_VOLUMES, {"metadata": {"name": name}, "spec": {"nodeAffinity": affinity}}
+        )
+        metadata = {"name": name, "namespace": "default"}
+        claim = {"metadata": metadata, "spec": {"volumeName": name}}
+        self.server.seed(PERSISTENT_VOLUME_CLAIMS, claim)
 
     def replicas(self, name: str, count: int, request: str = "0.3") -> None:
         """Have a controller that keeps so many plain pods."""

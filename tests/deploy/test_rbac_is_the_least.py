@@ -50,11 +50,23 @@ async def _told_again(world: World) -> None:
     await world.until(lambda: any(_counted(each) for each in world.server.all(EVENTS)))
 
 
+async def _with_a_volume(world: World) -> None:
+    """A plain pod goes where its volume is."""
+    world.volume("data", "n1")
+    claim = {"name": "data", "persistentVolumeClaim": {"claimName": "data"}}
+    pod = world.plain("a", spec={"volumes": [claim]})
+    assert pod["spec"]["volumes"] == [claim]
+    await world.until(lambda: world.running("a"))
+
+
 def _counted(event: Raw) -> bool:
     return event["regarding"]["name"] == "b" and "series" in event
 
 
-TOLD = LIVES | {"told again": Life(_told_again, {"n1": 1})}
+TOLD = LIVES | {
+    "told again": Life(_told_again, {"n1": 1}),
+    "with a volume": Life(_with_a_volume, {"n1": 1}),
+}
 """The lives of the fault matrix, and those that only rights need."""
 
 

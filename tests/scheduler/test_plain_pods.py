@@ -223,3 +223,43 @@ async def test_a_gpu_that_a_native_pod_took_first_is_waited_for_where_there_is_n
     assert gates(world)
     world.end("whole")
     await world.until(lambda: world.running("a"))
+
+
+def with_claim(name: str) -> Raw:
+    return {
+        "containers": [container("1")],
+        "volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": name}}],
+    }
+
+
+@story(n1=1, n2=2)
+async def test_a_pod_goes_where_its_volume_is_reached_or_waits_and_says_so(world: World) -> None:
+    world.volume("data", "n2")
+    world.start()
+    world.plain("a", "0.9", spec=with_claim("data"))
+    await world.until(lambda: world.running("a"))
+    assert the_pod(world)["spec"]["nodeName"] == "n2"
+    world.volume("lost", "n9")
+    world.plain("b", spec=with_claim("lost"))
+    await world.until(lambda: world.pod_condition("b"))
+    assert "n1: it does not reach volume lost" in world.pod_condition("b")["message"]
+
+
+@story(n1=1)
+async def test_a_claim_that_is_not_bound_yet_keeps_nobody_back(world: World) -> None:
+    world.start()
+    world.plain("a", spec=with_claim("to-come"))
+    await world.until(lambda: world.running("a"))
+
+
+@story(n1=1)
+async def test_the_claims_of_a_pod_are_read_once(world: World) -> None:
+    world.volume("data", "n1")
+    world.start()
+    await world.run("first", "0.9")
+    world.plain("a", spec=with_claim("data"))
+    await world.until(lambda: reason(world) == "NoRoom")
+    world.delete("first")
+    await world.until(lambda: world.running("a"))
+    reads = [each for each in world.server.requests if each.resource.startswith("persistent")]
+    assert [each.resource for each in reads] == ["persistentvolumeclaims", "persistentvolumes"]

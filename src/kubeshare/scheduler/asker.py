@@ -98,8 +98,16 @@ class Asker(Protocol):
         """What of somebody else's comes before a decision about it; ``""`` for nothing."""
         ...
 
+    async def prepare(self) -> None:
+        """Find out what has to be asked of the API server to know where its pod may go.
+
+        Raises:
+            ApiError: that cannot be found out now.
+        """
+        ...
+
     def within(self, where: Eligible) -> Eligible:
-        """Of the nodes that take pods like its own those that have room for it."""
+        """Of the nodes that take pods like its own those that have what else it needs."""
         ...
 
     def demand(self) -> Demand | None:

@@ -113,6 +113,7 @@ class Scheduler:
             await asker.tell(Reason.POSTPONED, asker.postponed)
             return None
         gang = asker.standing().gang
+        await asker.prepare()
         await self._pool.settle()
         if gang is not None:
             together = await self._gangs.start(asker, gang)

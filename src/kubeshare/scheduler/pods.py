@@ -48,6 +48,7 @@ from kubeshare.kube.store import Store
 from kubeshare.scheduler.asker import AskerKey
 from kubeshare.scheduler.room import Rooms
 from kubeshare.scheduler.status import Status
+from kubeshare.scheduler.volumes import Volumes
 
 KIND: Final = PODS.kind
 
@@ -62,6 +63,7 @@ class GatedPods:
         bound: all pods: those of a gang that are bound count for it.
         inventory: the vGPUs and their placeholders.
         rooms: what nodes have left.
+        volumes: which nodes reach the pods' volumes.
         models: the names of the cluster's GPU models.
     """
 
@@ -74,6 +76,7 @@ class GatedPods:
         bound: Store[Pod],
         inventory: Inventory,
         rooms: Rooms,
+        volumes: Volumes,
         models: Callable[[], Iterable[str]],
     ) -> None:
         self.api = api
@@ -81,6 +84,7 @@ class GatedPods:
         self.status = status
         self.inventory = inventory
         self.rooms = rooms
+        self.volumes = volumes
         self.models = models
         self.cramped: set[AskerKey] = set()
         self._bound = bound
@@ -177,7 +181,11 @@ class _AskingPod:
         others = [gate.name for gate in self.seen.spec.scheduling_gates if gate.name != GATE]
         return f"it waits behind {', '.join(others)}, which others remove" if others else ""
 
+    async def prepare(self) -> None:
+        await self.kind.volumes.look(self.seen.metadata, self.pod_spec)
+
     def within(self, where: Eligible) -> Eligible:
+        where = self.kind.volumes.within(where, self.uid)
         within = self.kind.rooms.within(where, self.seen)
         if within.nodes == where.nodes:
             self.kind.cramped.discard(self.key)

@@ -40,6 +40,7 @@ from kubeshare.scheduler.queue import by_priority, concerns_its_gang, mates
 from kubeshare.scheduler.room import Rooms
 from kubeshare.scheduler.sharepods import SharePods
 from kubeshare.scheduler.status import Status
+from kubeshare.scheduler.volumes import Volumes
 
 NAME: Final = "kubeshare-scheduler"
 """Of the program, and of the Lease that its leader holds."""
@@ -83,6 +84,7 @@ def scheduler_program(  # noqa: PLR0913 - what it is told
         bound=watched.pods.store,
         inventory=watched.inventory,
         rooms=Rooms(watched.nodes, watched.pods, watched.inventory),
+        volumes=Volumes(api, watched.nodes.store),
         models=partial(_models, watched.gpunodes.store),
     )
     waiting: Waiting[AskerKey] = Waiting()

@@ -126,6 +126,9 @@ class _AskingSharePod:
     def postponed(self) -> str:
         return ""
 
+    async def prepare(self) -> None:
+        """Nothing: of its volumes kube-scheduler knows."""
+
     def within(self, where: Eligible) -> Eligible:
         # Whether its pod has room is kube-scheduler's to say: the device manager can undo it.
         return where
