@@ -47,6 +47,9 @@ GIB = 1 << 30
 BORN = datetime(2026, 1, 1, tzinfo=UTC)
 """When the world begins."""
 
+MEMORY = Path("/dev/shm") if Path("/dev/shm").is_dir() else None
+"""Where the disks of nodes are: what is written there is not waited for."""
+
 ACCOUNTS = {
     "scheduler": "kubeshare-scheduler",
     "devices": "kubeshare-device-manager",
@@ -381,7 +384,7 @@ class World:
         random.seed(self._seed)
         with ExitStack() as stack:
             if self.agents:
-                self._make_machines(Path(stack.enter_context(TemporaryDirectory())))
+                self._make_machines(Path(stack.enter_context(TemporaryDirectory(dir=MEMORY))))
             await self._play(story)
 
     def _make_machines(self, disks: Path) -> None:

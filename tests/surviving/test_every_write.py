@@ -1,4 +1,7 @@
-"""Every write of every life meets every trouble: all comes right, and nothing is left."""
+"""Every write of every life meets trouble: all comes right, and nothing is left.
+
+``python -m surviving`` plays all points: every trouble at every write of every life.
+"""
 
 import sys
 
@@ -6,20 +9,29 @@ import pytest
 
 from surviving.lives import LIVES
 from surviving.matrix import Point, Tally, play, points, tell
-from surviving.troubles import HARD, TROUBLES
+from surviving.troubles import HARD
 
 ENOUGH = 500
 SIMPLE = "alone"
-"""The life whose writes meet all troubles; those of the others meet the hard ones."""
+"""The life whose writes meet all troubles; those of the others meet the hard ones in turn."""
+TURNS = 3
+"""Each of their writes meets one in so many of the hard troubles; minutes are dear."""
 
 
 def every_point(life: str) -> list[Point]:
-    return list(points(life, TROUBLES if life == SIMPLE else HARD))
+    if life == SIMPLE:
+        return list(points(life))
+    return [
+        point
+        for number, trouble in enumerate(HARD)
+        for point in points(life, [trouble])
+        if (point.write + number) % TURNS == 0
+    ]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("life", LIVES)
-def test_every_write_of_a_life_survives_every_trouble(
+def test_every_write_of_a_life_survives_troubles(
     life: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     tally = Tally()
