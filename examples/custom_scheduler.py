@@ -14,7 +14,9 @@ GPUNode = create_global_resource("kubeshare.nthu", "v1", "GPUNode", "gpunodes")
 client = Client()
 
 for event, sharepod in client.watch(SharePod, namespace="*"):
-    if event == "DELETED" or "gpu" not in sharepod.spec or "nodeName" in sharepod.spec:
+    annotations = sharepod.metadata.annotations or {}
+    asks = "gpu" in sharepod.spec or "kubeshare/gpu_request" in annotations
+    if event == "DELETED" or "nodeName" in sharepod.spec or not asks:
         continue
     left = {  # GPUID and node: one vGPU for each GPU. Its name is ours to choose.
         (f"{node.metadata.name}-gpu-{device['index']}", node.metadata.name): parse_quantity("1")
@@ -24,12 +26,11 @@ for event, sharepod in client.watch(SharePod, namespace="*"):
     for other in client.list(SharePod, namespace="*"):
         place = (other.spec.get("gpu", {}).get("id"), other.spec.get("nodeName"))
         if place in left and (other.status or {}).get("phase") not in {"Succeeded", "Failed"}:
-            left[place] -= parse_quantity(str(other.spec["gpu"].get("request", 0)))
+            published = (other.metadata.annotations or {}).get("kubeshare/gpu_request", "0")
+            left[place] -= parse_quantity(str(other.spec["gpu"].get("request", published)))
     gpuid, node_name = max(left, key=lambda place: left[place])
-    decision = {
-        "metadata": {"resourceVersion": sharepod.metadata.resourceVersion},
-        "spec": {"nodeName": node_name, "gpu": {"id": gpuid}},
-    }
+    version = {"resourceVersion": sharepod.metadata.resourceVersion}
+    decision = {"metadata": version, "spec": {"nodeName": node_name, "gpu": {"id": gpuid}}}
     name, namespace = sharepod.metadata.name, sharepod.metadata.namespace
     try:
         client.patch(SharePod, name, decision, namespace=namespace, patch_type=PatchType.MERGE)

@@ -1,7 +1,8 @@
 """What nothing forbids to try, since the node believes nothing of it.
 
 What the API server refuses the administrator of a namespace is in
-``tests/deploy/test_namespace_admin.py``.
+``tests/deploy/test_namespace_admin.py``; that a second claim of a pod is no second part, in
+``tests/node/test_prepare.py``.
 """
 
 import json
@@ -9,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from cluster.space import BURN, REST, Space, claim_manifest, container
+from cluster.space import BURN, REST, Space, container
 from cluster.stage import Place, Stage, eventually
 
 pytestmark = pytest.mark.lab
@@ -62,24 +63,6 @@ def test_devices_named_in_annotations_are_not_given(
     assert "null" in seen
     assert not [line for line in seen if line.startswith("nvidia")]
     assert not [line for line in seen if "kubeshare" in line and "=" not in line]
-
-
-def test_a_claim_of_ones_own_gives_a_sharepod_no_second_part(
-    stage: Stage, shared_space: Space, victim: Place
-) -> None:
-    space = shared_space
-    space.create(claim_manifest("second"))
-    claims = [{"name": "second", "resourceClaimName": "second"}]
-    both = container(REST, resources={"claims": [{"name": "second"}]})
-    space.share("greedy", {"request": "0.1"}, resourceClaims=claims, containers=[both])
-
-    said = space.event("greedy", "FailedPrepareDynamicResources")
-
-    assert "it has its part of a GPU by the claim" in said
-    assert "spec.resourceClaims" in said
-    assert space.phase("greedy") == "Pending"
-    space.delete("sharepod", "greedy")
-    eventually(lambda: space.find_pod("greedy") is None, "pod greedy to go")
 
 
 def test_a_part_stays_held_though_its_claim_is_torn_away(stage: Stage, space: Space) -> None:

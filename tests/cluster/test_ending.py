@@ -68,6 +68,17 @@ def test_a_part_is_held_until_its_containers_have_stopped(stage: Stage, space: S
     eventually(lambda: not stage.vgpus(), "its vGPU to be gone")
 
 
+def test_a_deletion_in_the_foreground_waits_for_the_containers(stage: Stage, space: Space) -> None:
+    stubborn = ("sh", "-c", "trap '' TERM; burn --seconds 3600; true")
+    space.share("waited", {"request": "0.5"}, stubborn, terminationGracePeriodSeconds=2)
+    space.ready("waited")
+
+    stage.kubectl("delete", "shp", "waited", "-n", space.name, "--cascade=foreground")
+
+    assert space.find_pod("waited") is None
+    assert stage.processes("waited") == []
+
+
 def test_a_native_pod_gets_a_released_gpu_and_meets_nothing_of_ours(
     stage: Stage, space: Space
 ) -> None:
