@@ -26,6 +26,7 @@ class Actors:
         given: uid of a pod that asks for a whole GPU -> the UUID of the one that it has.
         last_first: whether device plugins give the last of their free GPUs first.
         sliced: nodes of which the GPUs cannot be shared.
+        by_claims: node -> how many GPUs a DRA driver serves there, in place of a device plugin.
         full: nodes that have no CPU for pods that share.
         controllers: uid of a workload -> what makes one of its pods, and how many it wants.
         machines: the nodes on which the real agent runs, with a kubelet of their own.
@@ -40,6 +41,7 @@ class Actors:
         self.given: dict[str, str] = {}
         self.last_first = False
         self.sliced: set[str] = set()
+        self.by_claims: dict[str, int] = {}
         self.full: set[str] = set()
         self.controllers: dict[str, tuple[Callable[[], object], int]] = {}
         self.machines: dict[str, Machine] = {}
@@ -138,7 +140,8 @@ class Actors:
     def _room(self, node: str, pod: Raw) -> bool:
         offered = self.server.stored(NODES, node)
         assert offered is not None
-        has = int(offered["status"]["allocatable"].get(WHOLE_GPU_RESOURCE, 0))
+        counted = offered["status"]["allocatable"].get(WHOLE_GPU_RESOURCE, 0)
+        has = self.by_claims.get(node, int(counted))
         used = sum(
             asks(other, WHOLE_GPU_RESOURCE)
             for other in self.server.all(PODS)

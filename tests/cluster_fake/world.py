@@ -449,7 +449,8 @@ class World:
             name = node["metadata"]["name"]
             pods = [each for each in self.server.all(PODS) if each["spec"].get("nodeName") == name]
             used = sum(asks(pod, WHOLE_GPU_RESOURCE) for pod in pods if not ended(pod))
-            offered = int(node["status"]["allocatable"][WHOLE_GPU_RESOURCE])
+            counted = node["status"]["allocatable"].get(WHOLE_GPU_RESOURCE, 0)
+            offered = self.actors.by_claims.get(name, int(counted))
             # A kubelet that has just started offers less than there is.
             has = self._has[name] = max(offered, self._has.get(name, 0))
             if used > has:

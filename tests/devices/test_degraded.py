@@ -314,3 +314,18 @@ async def test_a_placeholder_lost_on_a_cordoned_node_is_not_replaced(world: Worl
     assert not world.placeholders()
     world.server.change(NODES, "n1", "", lambda node: node["spec"].update(unschedulable=False))
     await world.until(world.placeholders)
+
+
+@story(n1=1)
+async def test_a_gpu_that_a_dra_driver_serves_is_shared_like_any_other(world: World) -> None:
+    def no_plugin(node: Any) -> None:
+        world.actors.by_claims["n1"] = int(node["status"]["allocatable"].pop("nvidia.com/gpu"))
+
+    world.server.change(NODES, "n1", "", no_plugin)
+    world.server.change(GPUNODES, "n1", "", lambda found: found["spec"].update(draCount=1))
+    world.start()
+    await world.run("a", "0.7")
+    world.share("b", "0.7")
+    await world.until(lambda: world.condition("b", "Scheduled"))
+    expect_pending(world, "b")
+    assert world.shares_gpu("a")

@@ -66,10 +66,11 @@ def agent(server: FakeApiServer, cluster: Cluster, paths: NodePaths, gpus: Fixed
         async with server.api(AGENT) as api:
             agent = Agent(api, NODE, paths, gpus, library)
             agent.inventory.found = gpus.read()
-            reflectors = (agent.view.vgpus, agent.view.pods)
+            reflectors = (agent.view.vgpus, agent.view.pods, agent.dra_gpus.reflector)
             tasks = [asyncio.create_task(reflector.run()) for reflector in reflectors]
             try:
                 await agent.view.wait_synced()
+                await agent.dra_gpus.reflector.wait_synced()
                 yield agent
             finally:
                 for task in tasks:

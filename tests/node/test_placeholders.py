@@ -8,13 +8,13 @@ import pytest
 
 from kube_fake import FakeApiServer
 from kubeshare.api.names import NAMESPACE, placeholder_name
-from kubeshare.api.v1 import VGPUS
+from kubeshare.api.v1 import GPUNODES, VGPUS
 from kubeshare.kube.controller import RequeueAfter, TerminalError
 from kubeshare.kube.errors import ConflictError
-from kubeshare.kube.resources import EVENTS
+from kubeshare.kube.resources import EVENTS, RESOURCE_SLICES
 from kubeshare.node.paths import NodePaths
 from kubeshare.node.pod_resources import PodResourcesError, devices_of, whole_gpu
-from node_fake import A_GPU, Cluster, FakeKubelet, FixedGpus, Running
+from node_fake import A_GPU, NODE, Cluster, FakeKubelet, FixedGpus, Running
 
 POD = (NAMESPACE, placeholder_name("red"))
 WHOLE = "nvidia.com/gpu"
@@ -180,10 +180,69 @@ def test_a_vgpu_that_changed_meanwhile_is_not_written(
 def test_a_kubelet_that_does_not_answer_is_an_error_that_names_its_socket(
     paths: NodePaths,
 ) -> None:
-    ask: Coroutine[Any, Any, list[str]] = devices_of(paths.pod_resources_socket, "a", "b")
+    ask: Coroutine[Any, Any, list[str]] = devices_of(
+        paths.pod_resources_socket, lambda _: "", "a", "b"
+    )
     with pytest.raises(PodResourcesError, match=r"kubelet\.sock"):
         asyncio.run(ask)
 
 
 def test_one_whole_gpu_is_its_uuid() -> None:
     assert whole_gpu([A_GPU.uuid]) == A_GPU.uuid
+
+
+def serve_by_claims(server: FakeApiServer, uuid: str = A_GPU.uuid) -> None:
+    """A DRA driver lists the node's first GPU, as ``gpu-0``."""
+    attributes = {"uuid": {"string": uuid}, "index": {"int": 0}}
+    spec = {"driver": "gpu.example", "nodeName": NODE, "pool": {"name": NODE}}
+    devices = [{"name": "gpu-0", "attributes": attributes}]
+    server.seed(
+        RESOURCE_SLICES, {"metadata": {"name": "gpus"}, "spec": spec | {"devices": devices}}
+    )
+
+
+def test_a_gpu_that_a_dra_driver_gave_is_known_by_its_resource_slice(
+    cluster: Cluster, kubelet: FakeKubelet, resolve: Resolve
+) -> None:
+    cluster.add_vgpu("red", uuid="")
+    cluster.add_placeholder("red")
+    serve_by_claims(cluster.server)
+    kubelet.claimed[POD] = [("gpu.example", NODE, "gpu-0")]
+    resolve()
+    assert spec(cluster.server)["uuid"] == A_GPU.uuid
+
+
+def test_a_claimed_device_that_no_slice_explains_is_looked_for_again(
+    cluster: Cluster, kubelet: FakeKubelet, resolve: Resolve
+) -> None:
+    cluster.add_vgpu("red", uuid="")
+    cluster.add_placeholder("red")
+    serve_by_claims(cluster.server)
+    kubelet.claimed[POD] = [("gpu.example", NODE, "gpu-1")]
+    assert isinstance(resolve(), RequeueAfter)
+
+
+def test_a_mig_instance_that_a_dra_driver_gave_is_refused(
+    cluster: Cluster, kubelet: FakeKubelet, resolve: Resolve
+) -> None:
+    cluster.add_vgpu("red", uuid="")
+    cluster.add_placeholder("red")
+    serve_by_claims(cluster.server, "MIG-00000000-0000-0000-0000-000000000000")
+    kubelet.claimed[POD] = [("gpu.example", NODE, "gpu-0")]
+    with pytest.raises(TerminalError, match="MIG instance"):
+        resolve()
+
+
+def test_the_gpunode_tells_how_many_gpus_a_dra_driver_serves(
+    cluster: Cluster, agent: Running
+) -> None:
+    serve_by_claims(cluster.server)
+
+    async def main() -> None:
+        async with agent() as running:
+            await running.inventory.refresh()
+
+    asyncio.run(main())
+    found = cluster.server.stored(GPUNODES, NODE)
+    assert found is not None
+    assert (found["spec"]["count"], found["spec"]["draCount"]) == (2, 1)

@@ -20,11 +20,13 @@ class FakeKubelet:
 
     Attributes:
         devices: (namespace, pod) -> resource name -> device ids.
+        claimed: (namespace, pod) -> driver, pool and name of each device of its claims.
         lists: how often PodResources was asked.
     """
 
     def __init__(self) -> None:
         self.devices: dict[tuple[str, str], dict[str, list[str]]] = {}
+        self.claimed: dict[tuple[str, str], list[tuple[str, str, str]]] = {}
         self.lists = 0
         self.info: pluginregistration_pb2.PluginInfo | None = None
 
@@ -95,25 +97,36 @@ class FakeKubelet:
         self, _request: Any, _context: Any
     ) -> podresources_pb2.ListPodResourcesResponse:
         self.lists += 1
+        pods = sorted({*self.devices, *self.claimed})
         return podresources_pb2.ListPodResourcesResponse(
             pod_resources=[
                 podresources_pb2.PodResources(
                     namespace=namespace,
                     name=name,
-                    containers=[
-                        podresources_pb2.ContainerResources(
-                            name="main",
-                            devices=[
-                                podresources_pb2.ContainerDevices(
-                                    resource_name=resource, device_ids=ids
-                                )
-                                for resource, ids in resources.items()
-                            ],
-                        )
-                    ],
+                    containers=[self._container(namespace, name)],
                 )
-                for (namespace, name), resources in self.devices.items()
+                for namespace, name in pods
             ]
+        )
+
+    def _container(self, namespace: str, name: str) -> podresources_pb2.ContainerResources:
+        claimed = [
+            podresources_pb2.ClaimResource(driver_name=driver, pool_name=pool, device_name=device)
+            for driver, pool, device in self.claimed.get((namespace, name), ())
+        ]
+        return podresources_pb2.ContainerResources(
+            name="main",
+            devices=[
+                podresources_pb2.ContainerDevices(resource_name=resource, device_ids=ids)
+                for resource, ids in self.devices.get((namespace, name), {}).items()
+            ],
+            dynamic_resources=[
+                podresources_pb2.DynamicResource(
+                    claim_name=f"{name}-claim", claim_namespace=namespace, claim_resources=claimed
+                )
+            ]
+            if claimed
+            else [],
         )
 
 

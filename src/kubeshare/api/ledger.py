@@ -6,10 +6,10 @@ objects around it alone, so it can be made anew when one of those has changed
 (:mod:`kubeshare.api.kept`), and a ledger that is kept so equals one that is built.
 
 A node's *free* GPUs are counted, since Kubernetes does not say which GPU a pod
-has: what the node offers, less what its pods ask for (placeholders are such pods),
-less the vGPUs whose placeholder has not been bound yet. Which of the GPUs these
-are is not known before the kubelet has chosen, so each counts as the smallest of
-those that are in no vGPU; it may turn out larger, never smaller.
+has: what the node offers (by a device plugin, else by a DRA driver), less what its pods
+ask for (placeholders are such pods), less the vGPUs whose placeholder has not been bound
+yet. Which of the GPUs these are is not known before the kubelet has chosen, so each counts
+as the smallest of those that are in no vGPU; it may turn out larger, never smaller.
 """
 
 from collections import defaultdict
@@ -95,7 +95,8 @@ def unpromised(node: cluster.Node, around: Surroundings) -> int:
     name = node.metadata.name
     taken = sum(pod.whole_gpus for pod in around.takers_on(name))
     taken += sum(_awaits_gpu(vgpu, around) for vgpu in around.vgpus_on(name))
-    return node.whole_gpus - taken
+    found = around.gpunode(name)
+    return (node.whole_gpus or (found.spec.dra_count if found else 0)) - taken
 
 
 def device_entry(vgpu: v1.VGPU, around: Surroundings) -> Device:

@@ -180,12 +180,14 @@ class GPULink(Struct, frozen=True, kw_only=True):
 class GPUNodeSpec(Struct, frozen=True, kw_only=True, rename="camel"):
     """What the node agent found on its node; written whole by the agent alone.
 
-    ``count`` is the number of devices, for ``kubectl get``.
+    ``count`` is the number of devices, for ``kubectl get``; ``dra_count`` the number of those
+    that a DRA driver gives to pods, of which the Node object says nothing.
     """
 
     driver_version: str = ""
     agent_version: str = ""
     count: int = 0
+    dra_count: int = 0
     devices: tuple[GPUDevice, ...] = ()
     links: tuple[GPULink, ...] = ()
 

@@ -11,6 +11,7 @@ from kubeshare.kube.events import EventRecorder
 from kubeshare.kube.runtime import Program
 from kubeshare.node import lock
 from kubeshare.node.discovery import GpuProcess, NvmlGpus
+from kubeshare.node.dra_gpus import DraGpus
 from kubeshare.node.driver import ClaimReference, Driver, PreparedDevice
 from kubeshare.node.escape_watch import EscapePolicy, EscapeWatch
 from kubeshare.node.gpu_use import GpuUse
@@ -84,7 +85,10 @@ class Agent:
         runs: Runs = pod_runs,
     ) -> None:
         self.view = NodeView(api, node)
-        self.inventory = Inventory(api, node, gpus, self.view.promised)
+        self.dra_gpus = DraGpus(api, node)
+        self.inventory = Inventory(
+            api, node, gpus, self.view.promised, by_claims=self.dra_gpus.uuids
+        )
         self.grants = Grants(paths.run_folder)
         self.preparer = Preparer(
             api,
@@ -101,7 +105,7 @@ class Agent:
             self.view,
             self.inventory,
             self.events,
-            given or partial(devices_of, paths.pod_resources_socket),
+            given or partial(devices_of, paths.pod_resources_socket, self.dra_gpus.uuid),
         )
         self.slices = SlicePublisher(api, node)
         self.reconciler = Reconciler(
@@ -133,6 +137,7 @@ class Agent:
     async def serve(self) -> None:
         """Serve the kubelet until cancelled, once it is known what is on this node."""
         await self.view.wait_synced()
+        await self.dra_gpus.reflector.wait_synced()
         async with asyncio.TaskGroup() as group:
             group.create_task(self.inventory.run())
             group.create_task(self.escapes.run())
@@ -146,6 +151,7 @@ class Agent:
         program.add_reflector(self.view.vgpus)
         program.add_reflector(self.view.pods)
         program.add_reflector(self.slices.reflector)
+        program.add_reflector(self.dra_gpus.reflector)
         program.add_controller(self.reconciler.vgpus)
         program.add_controller(self.reconciler.grants)
         program.add_controller(self.slices.controller)

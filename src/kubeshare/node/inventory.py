@@ -42,6 +42,7 @@ class Inventory:
         node: this node's name, which is the GPUNode's too.
         gpus: where to ask.
         promised: the UUIDs of GPUs that vGPUs of this node stand for.
+        by_claims: the UUIDs of GPUs that pods are given by a DRA driver.
         interval: seconds between readings.
 
     Attributes:
@@ -49,19 +50,21 @@ class Inventory:
         first_reading: set once there was one, and it is published.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - its parts
         self,
         api: Api,
         node: str,
         gpus: Gpus,
         promised: Callable[[], AbstractSet[str]],
         *,
+        by_claims: Callable[[], AbstractSet[str]] = frozenset,
         interval: float = 10.0,
     ) -> None:
         self._api = api
         self._node = node
         self._gpus = gpus
         self._promised = promised
+        self._by_claims = by_claims
         self._interval = interval
         self._published: GPUNodeSpec | None = None
         self._trouble = ""
@@ -94,6 +97,8 @@ class Inventory:
             now = await asyncio.to_thread(self._gpus.read)
         except DiscoveryError as error:
             now = self._unreadable(str(error))
+        claimable = {device.uuid for device in now.devices} & self._by_claims()
+        now = msgspec.structs.replace(now, dra_count=len(claimable))
         self.found = with_vanished(now, self.found, self._promised())
         if self.found != self._published:
             await self._publish(self.found)

@@ -1,0 +1,91 @@
+"""Whole GPUs that a DRA driver serves as ``nvidia.com/gpu``, rather than a device plugin.
+
+Such a driver lists its devices in ResourceSlices, each under a name of its own and with the
+GPU's UUID among the attributes; the kubelet says which device a pod's claim was given. Nothing
+is counted on the Node then, so how many GPUs are served so goes into the GPUNode.
+"""
+
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from msgspec import Struct
+
+from kubeshare.api.names import DRA_DRIVER
+from kubeshare.kube.api import Api
+from kubeshare.kube.meta import ObjectMeta
+from kubeshare.kube.reflector import Reflector
+from kubeshare.kube.resources import RESOURCE_SLICES
+
+_UUID: Final = "uuid"
+"""The attribute, in the driver's own name space or with it spelled out before a slash."""
+
+
+class DraDevice(NamedTuple):
+    """A device as a claim names it."""
+
+    driver: str
+    pool: str
+    name: str
+
+
+class _Attribute(Struct, frozen=True):
+    string: str = ""
+
+
+class _Device(Struct, frozen=True):
+    name: str
+    attributes: dict[str, _Attribute] = {}
+
+    @property
+    def uuid(self) -> str:
+        found = (each for key, each in self.attributes.items() if key.rpartition("/")[2] == _UUID)
+        return next((each.string for each in found), "")
+
+
+class _Pool(Struct, frozen=True):
+    name: str
+
+
+class _Spec(Struct, frozen=True, kw_only=True):
+    driver: str
+    pool: _Pool
+    devices: tuple[_Device, ...] = ()
+
+
+class Slice(Struct, frozen=True, kw_only=True):
+    """A ResourceSlice, as far as it is read."""
+
+    metadata: ObjectMeta
+    spec: _Spec
+
+
+class DraGpus:
+    """The GPUs of this node that DRA drivers serve.
+
+    Args:
+        api: where ResourceSlices are.
+        node: this node's name.
+
+    Attributes:
+        reflector: watches the node's ResourceSlices.
+    """
+
+    def __init__(self, api: Api, node: str) -> None:
+        self.reflector: Reflector[Slice] = Reflector(
+            api, RESOURCE_SLICES.into(Slice), fields=f"spec.nodeName={node}"
+        )
+
+    def uuid(self, device: DraDevice) -> str:
+        """The UUID of the GPU that a device is; ``""`` where nobody says."""
+        return next((uuid for known, uuid in self._all() if known == device), "")
+
+    def uuids(self) -> set[str]:
+        """The UUIDs of all GPUs that are served so."""
+        return {uuid for _, uuid in self._all() if uuid.startswith("GPU-")}
+
+    def _all(self) -> Iterator[tuple[DraDevice, str]]:
+        for each in self.reflector.store.snapshot().values():
+            spec = each.spec
+            if spec.driver != DRA_DRIVER:
+                for device in spec.devices:
+                    yield DraDevice(spec.driver, spec.pool.name, device.name), device.uuid
