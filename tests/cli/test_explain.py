@@ -9,6 +9,7 @@ from kubeshare.cli import explain as command
 from kubeshare.cli.explain import Finding, NothingToExplainError, find_out
 from kubeshare.cli.main import main
 from kubeshare.core.policies import policy
+from kubeshare.kube.resources import RESOURCE_QUOTAS
 
 LOCALITY = policy("locality")
 
@@ -63,6 +64,34 @@ def test_one_that_is_placed_is_told_where_and_why_not_elsewhere() -> None:
         assert told["decision"] == "bound"
 
     in_world(story, n1=2)
+
+
+def test_a_plain_pod_is_explained_by_what_it_says_itself() -> None:
+    async def story(world: World) -> None:
+        world.start()
+        world.plain("a", "0.7")
+        await world.until(lambda: world.running("a"))
+        world.plain("b", "0.6")
+        await world.until(lambda: world.pod_condition("b"))
+        (gpuid,) = world.vgpus()
+        assert (await explained(world, "a")).held == (f"n1/{gpuid}",)
+        waits = await explained(world, "pod/b")
+        assert waits.decision.reasons[f"n1/{gpuid}"] == "compute 0.3 left, 0.6 asked"
+
+    in_world(story, n1=1)
+
+
+def test_a_quota_of_the_namespace_is_told() -> None:
+    async def story(world: World) -> None:
+        hard = {"requests.kubeshare.nthu/gpu": "500m"}
+        metadata = {"name": "gpus", "namespace": "default"}
+        world.server.seed(RESOURCE_QUOTAS, {"metadata": metadata, "spec": {"hard": hard}})
+        world.share("a", "0.6")
+        finding = await explained(world, "a")
+        words = "ResourceQuota gpus allows 0.5 GPUs: 0 held, 0.6 asked"
+        assert dict(finding.decision.reasons) == {"quota": words}
+
+    in_world(story, n1=1)
 
 
 def test_a_value_that_nobody_can_have_is_told_by_its_field() -> None:

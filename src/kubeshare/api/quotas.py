@@ -6,7 +6,7 @@ ResourceQuota, with ``requests.kubeshare.nthu/gpu`` (GPUs' worth of guaranteed t
 two, since no container requests them: KubeShare does, from the holders of vGPUs.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
 from msgspec import Struct, field
@@ -56,9 +56,13 @@ class Quotas:
 
     def of(self, namespace: str) -> Sequence[NamespaceQuota]:
         """Those of a namespace that speak of parts of GPUs, by name."""
-        known = self._store.by_index(_BY_NAMESPACE, namespace)
-        found = sorted(known, key=lambda quota: quota.metadata.name)
-        return [row for quota in found for row in _rows(quota)]
+        return rows(self._store.by_index(_BY_NAMESPACE, namespace))
+
+
+def rows(quotas: Iterable[ResourceQuota]) -> Sequence[NamespaceQuota]:
+    """What ResourceQuotas of one namespace say of parts of GPUs, by name."""
+    found = sorted(quotas, key=lambda quota: quota.metadata.name)
+    return [row for quota in found for row in _rows(quota)]
 
 
 def speaks_of_gpus(quota: ResourceQuota) -> bool:

@@ -14,6 +14,7 @@ import msgspec
 
 from kubeshare.api import cluster, ledger
 from kubeshare.api.eligibility import Eligible, eligible
+from kubeshare.api.quotas import QUOTAS, rows
 from kubeshare.api.v1 import GPUNODES, SHAREPODS, VGPU, VGPUS, GPUNode
 from kubeshare.cli.telling import as_fields, as_lines
 from kubeshare.core.decision import Decision
@@ -22,10 +23,11 @@ from kubeshare.core.device import natural
 from kubeshare.core.errors import InvalidValueError, UnknownPolicyError
 from kubeshare.core.explain import Change
 from kubeshare.core.ledger import Ledger
+from kubeshare.core.namespace_quota import within
 from kubeshare.core.policies import Policy, policy
-from kubeshare.dialects.sharepod import demand_of
+from kubeshare.dialects import pod, sharepod
 from kubeshare.kube.errors import NotFoundError
-from kubeshare.kube.resources import PODS
+from kubeshare.kube.resources import PODS, Raw, Resource
 from kubeshare.scheduler.decide import change_that_helps, decide
 
 if TYPE_CHECKING:
@@ -47,7 +49,7 @@ class NothingToExplainError(ValueError):
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
-    """What there is to say of one SharePod.
+    """What there is to say of one SharePod or plain pod.
 
     Attributes:
         name: ``namespace/name``.
@@ -83,7 +85,7 @@ def explain(  # noqa: PLR0913 - one argument an option
     kubeconfig: str | None,
     context: str | None,
 ) -> int:
-    """Say where a SharePod or its pod NAME is or would go, and why not elsewhere.
+    """Say where a SharePod or pod NAME is or would go, and why not elsewhere.
 
     Of one that waits it says also whose leaving would let it in. The exit code is 1 when
     it has no GPU and would get none.
@@ -120,7 +122,8 @@ async def find_out(api: "Api", chosen: Policy, name: str, namespace: str) -> Fin
         NothingToExplainError: there is none of that name, or it asks for nothing of a GPU.
         ApiError: the cluster cannot be read.
     """
-    raw = await _read(api, name, namespace)
+    resource, raw = await _read(api, name, namespace)
+    demand_of = pod.demand_of if resource is PODS else sharepod.demand_of
     title = f"{namespace}/{raw['metadata']['name']}"
     try:
         demand = demand_of(raw)
@@ -138,17 +141,19 @@ async def find_out(api: "Api", chosen: Policy, name: str, namespace: str) -> Fin
         nodes,
         (await api.list(cluster.PODS)).items,
     )
+    quotas = rows((await api.list(QUOTAS, namespace)).items)
+    chosen = within(chosen, lambda _: quotas)
     return _answer(chosen, built, _undecided(demand), eligible(nodes, raw["spec"]), title)
 
 
-async def _read(api: "Api", name: str, namespace: str) -> Mapping[str, Any]:
+async def _read(api: "Api", name: str, namespace: str) -> tuple[Resource[Raw], Mapping[str, Any]]:
     """The object of that name; of a bare name a SharePod comes before a pod."""
     kind, _, rest = name.rpartition("/")
     if kind not in _KINDS:
         raise NothingToExplainError(f"{kind} is not a kind to explain: sharepod or pod is")
     for resource in _KINDS[kind]:
         try:
-            return await api.get(resource, rest, namespace)
+            return resource, await api.get(resource, rest, namespace)
         except NotFoundError:
             continue
     raise NothingToExplainError(f"no {kind or 'SharePod or pod'} {rest} in namespace {namespace}")
