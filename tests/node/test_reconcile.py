@@ -225,3 +225,21 @@ def test_a_holder_taken_away_makes_the_controllers_look_at_the_grant(
         return len(running.grants.all())
 
     assert start(agent, act) == 0
+
+
+def test_the_grants_of_a_former_boot_are_void_and_those_of_this_one_are_not(
+    prepared: Cluster, agent: Running
+) -> None:
+    left: list[int] = []
+
+    def boot(name: str) -> Act[None]:
+        async def begin(running: Agent) -> None:
+            running.void_former_boot(name)
+            left.append(len(running.grants.all()))
+
+        return begin
+
+    for name in ("first", "first", "second"):
+        start(agent, boot(name))
+    assert left == [1, 1, 0]
+    assert prepared.holders("red") == ["a"], "it may be started again"

@@ -9,7 +9,7 @@ from typing import Protocol
 from kubeshare.kube.api import Api
 from kubeshare.kube.events import EventRecorder
 from kubeshare.kube.runtime import Program
-from kubeshare.node import lock
+from kubeshare.node import boot, lock
 from kubeshare.node.discovery import GpuProcess, NvmlGpus
 from kubeshare.node.dra_gpus import DraGpus
 from kubeshare.node.driver import ClaimReference, Driver, PreparedDevice
@@ -90,6 +90,7 @@ class Agent:
             api, node, gpus, self.view.promised, by_claims=self.dra_gpus.uuids
         )
         self.grants = Grants(paths.run_folder)
+        self._run_folder = paths.run_folder
         self.preparer = Preparer(
             api,
             self.view,
@@ -134,6 +135,16 @@ class Agent:
         """See ``Releaser.unprepare``."""
         await self.releaser.unprepare(claim)
 
+    def void_former_boot(self, now: str) -> None:
+        """Drop the grants of a former boot: what they were for has ended with it.
+
+        Args:
+            now: names this boot.
+        """
+        if boot.has_changed(self._run_folder, now):
+            for grant in self.grants.all():
+                self.releaser.detach(grant.claim)
+
     async def serve(self) -> None:
         """Serve the kubelet until cancelled, once it is known what is on this node."""
         await self.view.wait_synced()
@@ -142,6 +153,7 @@ class Agent:
             group.create_task(self.inventory.run())
             group.create_task(self.escapes.run())
             await self.inventory.first_reading.wait()
+            self.void_former_boot(boot.current())
             self.reconciler.start()
             async with self.driver:
                 await asyncio.Event().wait()
