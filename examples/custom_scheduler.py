@@ -29,6 +29,7 @@ for event, sharepod in client.watch(SharePod, namespace="*"):
             published = (other.metadata.annotations or {}).get("kubeshare/gpu_request", "0")
             left[place] -= parse_quantity(str(other.spec["gpu"].get("request", published)))
     gpuid, node_name = max(left, key=lambda place: left[place])
+    gpuid = sharepod.spec.get("gpu", {}).get("id", gpuid)
     version = {"resourceVersion": sharepod.metadata.resourceVersion}
     decision = {"metadata": version, "spec": {"nodeName": node_name, "gpu": {"id": gpuid}}}
     name, namespace = sharepod.metadata.name, sharepod.metadata.namespace
