@@ -56,8 +56,9 @@ def until_bound(space: Space, name: str) -> None:
 
 
 @pytest.fixture
-def warm(stage: Stage) -> Iterator[dict[str, Raw]]:
-    """Every GPU is an idle vGPU; on demand again afterwards."""
+def warm(stage: Stage, space: Space) -> Iterator[dict[str, Raw]]:
+    """Every GPU is an idle vGPU; on demand again before the namespace is cleared."""
+    assert not space.sharepods()
     configure(stage, pool={"policy": "reservation", "warm": GPUS // 2})
     yield eventually(
         lambda: found if len(found := idle(stage)) == GPUS else None,

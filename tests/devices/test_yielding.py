@@ -1,6 +1,7 @@
 """Idle vGPUs give way to pods that wait for a whole GPU, and to nobody else."""
 
 from cluster_fake import World, story
+from kubeshare.api.names import WHOLE_GPU_RESOURCE
 from kubeshare.api.v1 import VGPUS
 from kubeshare.kube.resources import NODES, PODS
 
@@ -121,3 +122,14 @@ async def test_a_cordoned_node_does_not_count(world: World) -> None:
     world.server.change(NODES, "n2", "", lambda obj: obj["spec"].update(unschedulable=True))
     world.native_pod("native")
     await world.until(lambda: world.running("native"), SECONDS)
+
+
+@story(n1=1, n2=1)
+async def test_none_gives_way_on_a_node_without_room_for_the_pod(world: World) -> None:
+    await warmed(world, 2, warm=1)
+    short = {WHOLE_GPU_RESOURCE: "1", "cpu": "1"}
+    world.server.change(NODES, "n1", "", lambda obj: obj["status"].update(allocatable=short))
+    wide = {WHOLE_GPU_RESOURCE: "1", "cpu": "4"}
+    world.native_pod("native", containers=[{"name": "main", "resources": {"limits": wide}}])
+    await world.until(lambda: world.running("native"), SECONDS)
+    assert [each["spec"]["nodeName"] for each in world.server.all(VGPUS)] == ["n1"]

@@ -10,6 +10,7 @@ from kubeshare.api.gangs import GANG, gang_index, gang_index_of_shape, gang_of, 
 from kubeshare.api.names import LABEL_VGPU, MANAGER_DEVICES, NAMESPACE
 from kubeshare.api.pool import Pool
 from kubeshare.api.quotas import quota_differs
+from kubeshare.api.room import Rooms
 from kubeshare.api.v1 import VGPU, GPUNode, Holder
 from kubeshare.api.waiting import Waiting
 from kubeshare.api.watched import Watched, watch
@@ -220,6 +221,7 @@ def _add_pools(  # noqa: PLR0913 - its parts
         pods=watched.pods,
         nodes=watched.nodes,
         eligibility=Eligibility(watched.nodes),
+        rooms=Rooms(watched.nodes, watched.pods, watched.inventory),
         pools=pools,
         configuration=watched.configuration,
         changed=lambda node: of_pools.queue.add(Key("", node)),

@@ -12,6 +12,8 @@ from typing import Final
 from kubeshare.api.cluster import Node, Pod
 from kubeshare.api.configuration import Configured
 from kubeshare.api.eligibility import Eligibility
+from kubeshare.api.names import WHOLE_GPU_RESOURCE
+from kubeshare.api.room import Rooms
 from kubeshare.core.pool import Waiter, claims
 from kubeshare.devices.node_pool import NodePools, terms_of
 from kubeshare.kube.api import Api
@@ -35,6 +37,7 @@ class Yielding:
         pods: watches all pods.
         nodes: watches the nodes.
         eligibility: the nodes that pods may go to.
+        rooms: what these have left besides GPUs.
         pools: the nodes' vGPUs.
         configuration: the pools' policies.
         changed: told the name of each node whose claims have become others.
@@ -47,6 +50,7 @@ class Yielding:
         pods: Reflector[Pod],
         nodes: Reflector[Node],
         eligibility: Eligibility,
+        rooms: Rooms,
         pools: NodePools,
         configuration: Configured,
         changed: Callable[[str], None],
@@ -56,6 +60,7 @@ class Yielding:
         self._pods.add_index(_WAITS, lambda pod: [_WAITS] if waits(pod) else [])
         self._nodes = nodes.store
         self._eligibility = eligibility
+        self._rooms = rooms
         self._pools = pools
         self._configuration = configuration
         self._changed = changed
@@ -96,7 +101,7 @@ class Yielding:
 
     def _claims_now(self) -> dict[str, int]:
         waiters = [
-            Waiter(gpus=pod.whole_gpus, nodes=self._eligibility.of(spec).nodes)
+            Waiter(gpus=pod.whole_gpus, nodes=self._nodes_for(pod, spec))
             for pod in self._waiting()
             if (spec := self._specs.get(pod.metadata.uid)) is not None
         ]
@@ -108,6 +113,10 @@ class Yielding:
             {node.metadata.name: self._pools.of(node) for node in nodes},
             {node.metadata.name: terms_of(configured, node) for node in nodes},
         )
+
+    def _nodes_for(self, pod: Pod, spec: Raw) -> frozenset[str]:
+        where = self._eligibility.of(spec)
+        return self._rooms.within(where, pod, but=WHOLE_GPU_RESOURCE).nodes
 
     async def _read(self, pod: Pod) -> None:
         """Read what it asks of its node, once."""

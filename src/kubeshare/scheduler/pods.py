@@ -34,6 +34,7 @@ from kubeshare.api.names import (
     placeholder_name,
 )
 from kubeshare.api.reasons import Reason
+from kubeshare.api.room import Rooms
 from kubeshare.api.v1 import VGPU, SetAside
 from kubeshare.core.demand import Demand
 from kubeshare.core.errors import InvalidValueError
@@ -46,7 +47,6 @@ from kubeshare.kube.meta import Condition, Key
 from kubeshare.kube.resources import PODS, Raw
 from kubeshare.kube.store import Store
 from kubeshare.scheduler.asker import AskerKey
-from kubeshare.scheduler.room import Rooms
 from kubeshare.scheduler.status import Status
 from kubeshare.scheduler.volumes import Volumes
 

@@ -10,6 +10,7 @@ from kubeshare.api.eligibility import Eligibility
 from kubeshare.api.latest import Latest
 from kubeshare.api.names import LABEL_ROLE, MANAGER_SCHEDULER, NAMESPACE, ROLE_POD
 from kubeshare.api.quotas import quota_differs
+from kubeshare.api.room import Rooms
 from kubeshare.api.v1 import GPUNode
 from kubeshare.api.waiting import Waiting
 from kubeshare.api.watched import watch
@@ -37,7 +38,6 @@ from kubeshare.scheduler.places import Places
 from kubeshare.scheduler.pods import GatedPods
 from kubeshare.scheduler.preempt import Preempt
 from kubeshare.scheduler.queue import by_priority, concerns_its_gang, mates
-from kubeshare.scheduler.room import Rooms
 from kubeshare.scheduler.sharepods import SharePods
 from kubeshare.scheduler.status import Status
 from kubeshare.scheduler.volumes import Volumes

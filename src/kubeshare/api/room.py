@@ -1,4 +1,4 @@
-"""Whether a node has room for a plain pod besides its GPU, as kube-scheduler will see it.
+"""Whether a node has room for a pod besides its GPU, as kube-scheduler will see it.
 
 A gated pod can be decided about again, one whose gate is gone cannot. So what can be known
 beforehand is looked at here: the node's CPU, memory and number of pods, less what its pods
@@ -37,9 +37,16 @@ class Rooms:
         self._pods.add_index(_BY_NODE, _on)
         pods.subscribe(self._changed)
 
-    def within(self, where: Eligible, pod: Pod) -> Eligible:
-        """Where a pod may go, but for nodes without room for it."""
+    def within(self, where: Eligible, pod: Pod, *, but: str = "") -> Eligible:
+        """Where a pod may go, but for nodes without room for it.
+
+        Args:
+            where: the nodes that take it otherwise.
+            pod: who asks.
+            but: a resource that does not matter.
+        """
         asked = needs(pod)
+        asked.pop(but, None)
         refused = {}
         for name in where.nodes:
             node = self._nodes.get(name)
