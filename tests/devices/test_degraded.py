@@ -142,6 +142,31 @@ async def test_a_placeholder_that_has_ended_is_replaced(world: World) -> None:
 
 
 @story(n1=1)
+async def test_placeholders_that_end_by_themselves_are_tried_a_few_times(world: World) -> None:
+    world.start()
+    await world.run("a")
+    ended: set[str] = set()
+
+    def end(*_: Any) -> None:
+        for pod in world.server.all(PODS, SYSTEM):
+            if pod["metadata"]["uid"] not in ended:
+                ended.add(pod["metadata"]["uid"])
+                failed = {"phase": "Failed", "reason": "UnexpectedAdmissionError"}
+                name = pod["metadata"]["name"]
+                world.server.change(
+                    PODS,
+                    name,
+                    SYSTEM,
+                    lambda obj: obj["status"].update(failed),  # noqa: B023
+                )
+
+    world.server.storage.after_change.append(end)
+    lose_placeholder(world)
+    await world.quiet(1800)
+    assert len(ended) == TRIES
+
+
+@story(n1=1)
 async def test_a_placeholder_that_only_was_not_seen_yet_is_not_taken_for_lost(
     world: World,
 ) -> None:

@@ -80,7 +80,7 @@ class Regain:
     async def _judge(self, vgpu: VGPU, pod: Pod) -> RequeueAfter | None:
         """Wait for the agent's word about a new placeholder; without one, it goes."""
         uid, now = vgpu.metadata.uid, asyncio.get_running_loop().time()
-        if not pod.terminal and pod.metadata.uid != vgpu.spec.placeholder_uid:
+        if not pod.terminal:
             if not pod.spec.node_name:
                 return None  # it waits for a free GPU, as any pod does
             known, since = self._bound.get(uid, ("", now))
@@ -89,9 +89,10 @@ class Regain:
             self._bound[uid] = (pod.metadata.uid, since)
             if now < since + TRIAL:
                 return RequeueAfter(since + TRIAL - now)
+        pause = FIRST_PAUSE * 2.0 ** self._tries[uid]
+        if pod.metadata.uid != vgpu.spec.placeholder_uid:
             self._tries[uid] += 1
             self._events.other_gpu(vgpu, again=self._tries[uid] < TRIES)
-        pause = FIRST_PAUSE * 2.0 ** self._tries[uid]
         self._not_before[uid] = now + pause
         await self._placeholders.remove(pod)
         return RequeueAfter(pause)
