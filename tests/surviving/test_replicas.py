@@ -7,7 +7,6 @@ import pytest
 from cluster_fake import World, in_world, story
 from kube_fake import Fault, run_virtual
 from kubeshare.api.names import NAMESPACE
-from kubeshare.api.v1 import SHAREPODS
 from kubeshare.kube.resources import LEASES
 from surviving.lives import LIVES, PATIENCE
 
@@ -95,8 +94,7 @@ async def _two_leaders(world: World, life: str, write: int, seconds: float) -> N
     world.start(*REPLICAS)
     await LIVES[life].tell(world)
     await world.until(lambda: not world.held_twice(), PATIENCE)
-    for sharepod in world.server.all(SHAREPODS):
-        world.delete(sharepod["metadata"]["name"])
+    world.clear()
     await world.until(lambda: not world.vgpus() and not world.placeholders(), PATIENCE)
 
 
@@ -107,7 +105,7 @@ async def _writes(life: str) -> int:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("life", ["queue", "named", "wide"])
+@pytest.mark.parametrize("life", ["queue", "named", "wide", "plain"])
 @pytest.mark.parametrize("seconds", [0.02, 12.0], ids=["for a moment", "for long"])
 def test_two_leaders_at_once_never_overcommit_and_end_with_one_vgpu_a_demand(
     life: str, seconds: float
