@@ -184,6 +184,8 @@ def test_jobs_on_the_same_two_gpus_get_both_at_once() -> None:
             for name in requests
         }
         assert near(shares, other, 0.02), (shares, other)
-        assert sum(shares.values()) > MOST, shares
-        assert shares["a"] > 0.3 - NEAR, shares
-        assert shares["b"] > 0.6 - NEAR, shares
+        used = sum(shares.values())
+        assert used > MOST, shares
+        # What a machine loses that wakes them late is lost to both.
+        assert shares["a"] / used > 0.3 - NEAR, shares
+        assert shares["b"] / used > 0.6 - NEAR, shares
