@@ -14,9 +14,6 @@ PATIENCE = 300.0
 """Virtual seconds that each step may take, time-outs and waits for lost watches included."""
 
 
-IN_A_GANG_OF_TWO = {"sharedgpu/group_name": "g", "sharedgpu/min_available": "2"}
-
-
 class Life(NamedTuple):
     """A story, and node -> the GPUs of the cluster in which it plays."""
 
@@ -157,15 +154,16 @@ async def _placeholder_lost(world: World) -> None:
 
 
 async def _gang(world: World) -> None:
-    """Two that start together wait for room for both of them, and get it in one go."""
-    world.share("x", "1")
+    """Two that start together have another one leave for them, and none starts before."""
+    world.configure(preemption=True)
+    world.share("x", "1", annotations={"kubeshare.nthu/preemptible": "true"})
     await _running(world, "x")
+    together = {"sharedgpu/group_name": "g", "sharedgpu/min_available": "2"}
     for name in "ab":
-        world.share(name, "1", labels=IN_A_GANG_OF_TWO)
-    await world.until(lambda: world.condition("b", "Scheduled"), PATIENCE)
-    assert [world.pod(name) for name in "ab"] == [None, None]
-    world.delete("x")
+        world.share(name, "1", labels=together | {"sharedgpu/priority": "5"})
+        assert world.pod("a") is None
     await _running(world, "a", "b")
+    await world.until(lambda: sorted(world.vgpus().values()) == [["a"], ["b"]], PATIENCE)
 
 
 async def _plain(world: World) -> None:
@@ -256,18 +254,6 @@ async def _phases(world: World, *expected: str) -> None:
     await world.until(so, PATIENCE)
 
 
-async def _preempted(world: World) -> None:
-    """One that may be preempted makes room for one of higher priority, and comes back."""
-    world.configure(preemption=True)
-    world.share("low", "0.7", annotations={"kubeshare.nthu/preemptible": "true"})
-    await _running(world, "low")
-    world.share("high", "0.7", labels={"sharedgpu/priority": "5"})
-    await _running(world, "high")
-    await world.until(lambda: list(world.vgpus().values()) == [["high"]], PATIENCE)
-    world.delete("high")
-    await _running(world, "low")
-
-
 async def _running(world: World, *names: str) -> None:
     await world.until(lambda: world.running(*names), PATIENCE)
 
@@ -292,7 +278,6 @@ LIVES = {
     "placeholder lost": Life(_placeholder_lost, {"n1": 1}),
     "wide": Life(_wide, {"n1": 2}),
     "gang": Life(_gang, {"n1": 2}),
-    "preempted": Life(_preempted, {"n1": 1}),
     "plain": Life(_plain, {"n1": 1}),
     "job": Life(_job, {"n1": 1}),
     "replicas": Life(_replicas, {"n1": 1}),

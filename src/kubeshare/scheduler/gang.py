@@ -113,10 +113,10 @@ class Gangs:
         answer = self._answer(claim, where)
         if not answer.whole:
             return await self._no_room(members, claim, answer)
-        self._kept.drop(claim.owner)
         await self._pool.take_all(
             [Part(each.demand, each.decision, each.demand.attempt + 1) for each in answer.placed]
         )
+        self._kept.drop(claim.owner)
         return await self._complete(asker, self._members(asker, gang))
 
     def _members(self, asker: Asker, gang: Gang) -> Members:

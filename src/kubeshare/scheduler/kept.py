@@ -5,7 +5,7 @@ then for a bounded time, nobody of the same or a lower priority is given the GPU
 the one who waits will be. A higher priority may still have it.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -28,7 +28,7 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
         owner: for whom, as people know it.
         uids: the demands that may have it.
         priority: theirs.
-        devices: the ids of the GPUs.
+        devices: the ids of the vGPUs, with their nodes.
         leaving: the uids of the demands that were asked to leave.
         until: loop time at which it is not kept any more.
     """
@@ -36,7 +36,7 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
     owner: str
     uids: frozenset[str]
     priority: int
-    devices: frozenset[str]
+    devices: Mapping[str, str]
     leaving: frozenset[str]
     until: float
 
@@ -74,12 +74,8 @@ class Kept:
     def policy(self, policy: Policy, uids: Iterable[str], priority: int, now: float) -> Policy:
         """A policy that gives no demand of these a place that is kept from them."""
         self._expire(now)
-        words: dict[str, str] = {
-            device: f"kept for {place.owner} of priority {place.priority}, for whom others leave"
-            for place in self._against(frozenset(uids), priority)
-            for device in place.devices
-        }
-        return _Keeping(policy, words) if words else policy
+        against = self._against(frozenset(uids), priority)
+        return _Keeping(policy, against) if against else policy
 
     def _against(self, uids: frozenset[str], priority: int) -> list[Place]:
         return [
@@ -94,21 +90,25 @@ class Kept:
 
 
 class _Keeping:
-    """A policy for which some GPUs take nobody."""
+    """A policy that leaves some places alone."""
 
-    def __init__(self, policy: Policy, words: Mapping[str, str]) -> None:
+    def __init__(self, policy: Policy, places: Sequence[Place]) -> None:
         self._policy = policy
-        self._words = words
+        self._places = places
 
     def __call__(self, ledger: Ledger, demand: Demand) -> Decision:
-        kept = {
-            device.path: words
-            for device_id, words in self._words.items()
-            if (device := ledger.devices.get(device_id)) is not None
-        }
+        kept: dict[str, str] = {}
         with ledger.what_if():
-            for device_id in self._words.keys() & ledger.devices.keys():
-                ledger.mark(device_id, fenced=True)
+            for place in self._places:
+                words = f"kept for {place.owner} of priority {place.priority}"
+                for gpuid, name in place.devices.items():
+                    device, node = ledger.devices.get(gpuid), ledger.nodes.get(name)
+                    if device is not None and not device.fenced:
+                        ledger.mark(gpuid, fenced=True)
+                        kept[device.path] = words
+                    elif node is not None and node.free:
+                        ledger.set_free(name, node.free[:-1])
+                        kept[name] = words
             decision = self._policy(ledger, demand)
 
         def told() -> dict[str, str]:

@@ -214,19 +214,19 @@ class Preempt:
             about = _about(victim.pod)
             self._events.preempted(about, claim.owner, claim.priority, victim.priority)
 
-    def _where(self, claim: Claim, found: Preemption) -> frozenset[str]:
-        """The GPUs on which the demands will be once those in their way have left."""
+    def _where(self, claim: Claim, found: Preemption) -> dict[str, str]:
+        """The vGPUs on which the demands will be once those in their way have left."""
         ledger = self._inventory.ledger()
         with ledger.what_if():
             for uid in found.leave:
                 ledger.release(uid)
             answer = place_gang(self._policy, ledger, claim.demands, claim.needed)
-        return frozenset(
-            device
+        return {
+            gpuid: placed.decision.node
             for placed in answer.placed
-            for device in placed.decision.devices
-            if device in ledger.devices
-        )
+            for gpuid in placed.decision.devices
+            if placed.decision.node is not None
+        }
 
 
 def _marked(pod: Pod) -> list[str]:

@@ -1,0 +1,77 @@
+"""Places that are kept for those for whom others leave."""
+
+import pytest
+
+from core.builders import a_demand, a_device, a_holder, a_node
+from kubeshare.core.ledger import Ledger
+from kubeshare.core.policies import policy
+from kubeshare.scheduler.kept import MOST, Kept, Place
+
+LOCALITY = policy("locality")
+
+
+def a_place(owner: str = "high", *, priority: int = 5, until: float = 10.0) -> Place:
+    return Place(
+        owner=owner,
+        uids=frozenset([owner]),
+        priority=priority,
+        devices={"A": "n1"},
+        leaving=frozenset(["q"]),
+        until=until,
+    )
+
+
+def keeping(place: Place) -> Kept:
+    kept = Kept()
+    kept.keep(place)
+    return kept
+
+
+@pytest.mark.parametrize(
+    ("name", "priority", "now", "bound"),
+    [
+        ("low", 0, 0.0, False),
+        ("low", 5, 0.0, False),
+        ("higher", 6, 0.0, True),
+        ("high", 5, 0.0, True),
+        ("low", 0, 10.0, True),
+    ],
+    ids=["lower", "of the same priority", "higher", "its owner", "when its time is over"],
+)
+def test_a_place_is_given(name: str, priority: int, now: float, *, bound: bool) -> None:
+    ledger = Ledger([a_node()], [a_device("A", a_holder("q", "0.4"))])
+    kept = keeping(a_place())
+    decision = kept.policy(LOCALITY, [name], priority, now)(ledger, a_demand(name))
+    assert (decision.outcome == "bound") is bound
+    assert bound or decision.reasons["n1/A"] == "kept for high of priority 5"
+    assert (kept.seconds_left([name], priority, now) is None) is bound
+
+
+@pytest.mark.parametrize("there", [False, True], ids=["gone", "being given back"])
+def test_a_vgpu_that_goes_leaves_the_place_to_a_free_gpu_of_its_node(*, there: bool) -> None:
+    devices = [a_device("A", fenced=True)] if there else []
+    ledger = Ledger([a_node(free=1)], devices)
+    keeps = keeping(a_place()).policy(LOCALITY, ["low"], 0, 0.0)
+    decision = keeps(ledger, a_demand("low"))
+    assert decision.outcome == "pending"
+    assert decision.reasons["n1"] == "kept for high of priority 5"
+    assert ledger == Ledger([a_node(free=1)], devices)
+    two = Ledger([a_node(free=2)], devices)
+    assert keeps(two, a_demand("low")).outcome == "bound"
+
+
+def test_a_place_that_is_dropped_is_anybodys() -> None:
+    kept = keeping(a_place())
+    assert kept.of("high", 0.0) is not None
+    kept.drop("high")
+    assert kept.of("high", 0.0) is None
+    assert kept.policy(LOCALITY, ["low"], 0, 0.0) is LOCALITY
+
+
+def test_no_more_than_so_many_places_are_kept() -> None:
+    kept = Kept()
+    for number in range(MOST):
+        assert not kept.full(0.0)
+        kept.keep(a_place(f"high-{number}", until=10.0 + number))
+    assert kept.full(0.0)
+    assert not kept.full(10.0)
