@@ -114,3 +114,20 @@ def test_a_sharepod_whose_name_comes_again_is_another(space: Space) -> None:
         explain=lambda: space.describe("again"),
     )
     space.ready("again")
+
+
+def test_the_pod_of_a_sharepod_deleted_alone_goes_on_and_keeps_its_part(
+    stage: Stage, space: Space
+) -> None:
+    space.share("alone", {"request": "0.5"}, BURN)
+    place = space.ready("alone")
+    before = space.lives("alone")
+
+    stage.kubectl("delete", "shp", "-n", space.name, "alone", "--cascade=orphan")
+
+    assert space.sharepod("alone") is None
+    stage.works_for(place, "alone")
+    assert space.lives("alone") == before
+    assert set(stage.holders(place.gpuid)) == {"alone"}
+    space.delete("pod", "alone")
+    eventually(lambda: not stage.vgpus(), "its vGPU to be given back")

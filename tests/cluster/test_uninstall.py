@@ -1,0 +1,56 @@
+"""KubeShare is taken off a lab in use, and put on it again."""
+
+import asyncio
+
+import pytest
+
+from cluster.booting import install
+from cluster.space import BURN, Space
+from cluster.stage import DEVICE_MANAGER, NODE_AGENT, SCHEDULER, TOKEN_DAEMON, Stage
+from kubeshare.install import manifests, removal
+from kubeshare.kube.api import Api
+
+pytestmark = pytest.mark.lab
+
+PODS = ("x", "y")
+
+
+def uninstall(stage: Stage, wait: float) -> list[str]:
+    async def remove() -> list[str]:
+        async with Api.connect(stage.lab.kubeconfig) as api:
+            loaded = manifests.load(manifests.Options())
+            return await removal.uninstall(
+                api, loaded, wait=wait, deadline=90, say=stage.lab.progress.say
+            )
+
+    return asyncio.run(remove())
+
+
+def test_pods_outlive_kubeshare_and_keep_their_shares_until_they_end(
+    stage: Stage, space: Space
+) -> None:
+    for name in PODS:
+        space.share(name, {"request": "0.5", "memory": "64Mi", "affinity": "pair"}, BURN)
+    place, _ = [space.ready(name) for name in PODS]
+    before = [space.lives(name) for name in PODS]
+    for component in (DEVICE_MANAGER, NODE_AGENT, SCHEDULER, TOKEN_DAEMON):
+        for pod in stage.system_pods(component):
+            stage.keep_log(pod["metadata"]["name"])
+    try:
+        running = uninstall(stage, 0)
+
+        assert sorted(running) == [f"{space.name}/{name} on {place.node}" for name in PODS]
+        assert space.sharepods() == []
+        stage.works_for(place, *PODS)
+        assert [space.lives(name) for name in PODS] == before
+        assert set(stage.top(place)) == set(PODS)
+        assert set(stage.holders(place.gpuid)) == set(PODS)
+        assert len(stage.placeholders()) == 1
+
+        for name in PODS:
+            space.delete("pod", name)
+        assert uninstall(stage, 60) == []
+        assert "kubeshare" not in stage.kubectl("get", "crds,namespaces", "-o", "name")
+        assert stage.placeholders() == []
+    finally:
+        install(stage)
