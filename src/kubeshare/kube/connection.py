@@ -6,10 +6,14 @@ a 401, exec plugins). Only this module knows it.
 """
 
 from pathlib import Path
+from typing import Any
+from urllib.request import getproxies, proxy_bypass
 
 import httpx2
 import msgspec
 import yaml
+
+from kubeshare.kube.http import KeptConnections
 
 _EXEC = "client.authentication.k8s.io/"
 
@@ -31,7 +35,7 @@ def connect(
     Raises:
         ConfigError: there is no configuration, or it is broken.
     """
-    from lightkube.config.client_adapter import AsyncClient, ConnectionParams  # noqa: PLC0415
+    from lightkube.config.client_adapter import ConnectionParams  # noqa: PLC0415
     from lightkube.config.kubeconfig import KubeConfig  # noqa: PLC0415 - 150 ms to import
     from lightkube.core.exceptions import ConfigError as LightkubeConfigError  # noqa: PLC0415
 
@@ -47,13 +51,25 @@ def connect(
             plugin.apiVersion = f"{_EXEC}v1beta1"
         # Every request has its own deadline, and a watch is quiet for minutes.
         parameters = ConnectionParams(timeout=httpx2.Timeout(None, connect=10.0))
-        return AsyncClient(chosen, parameters), chosen.namespace
+        return _client(parameters.httpx_params(chosen)), chosen.namespace
     except LightkubeConfigError as error:
         raise ConfigError(
             f"{origin}: {error}; set KUBECONFIG or pass --kubeconfig and --context"
         ) from error
     except _BROKEN as error:
         raise ConfigError(f"{origin} cannot be used: {error or type(error).__name__}") from error
+
+
+def _client(parameters: dict[str, Any]) -> httpx2.AsyncClient:
+    """A client with our own transport; with the library's where a proxy is between."""
+    url = httpx2.URL(parameters["base_url"])
+    proxies = getproxies()
+    if not proxies.keys() & {url.scheme, "all"} or proxy_bypass(url.host):
+        secure = url.scheme == "https"
+        verify = parameters["verify"]
+        context = httpx2.create_ssl_context(verify=verify) if secure else None
+        parameters = parameters | {"transport": KeptConnections(context)}
+    return httpx2.AsyncClient(**parameters)
 
 
 _BROKEN = (

@@ -1,0 +1,156 @@
+"""Requests over kept connections, against servers that say exactly what a test wants."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+import httpx2
+import pytest
+
+from kubeshare.kube.http import KeptConnections
+
+T = TypeVar("T")
+
+FINE = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
+
+
+class Speaker:
+    """Answers each request of a connection with the next of its answers; ``None`` hangs up.
+
+    Attributes:
+        connections: how many were opened.
+        heads: of the requests that came.
+    """
+
+    def __init__(self, *answers: bytes | None) -> None:
+        self._answers = list(answers)
+        self.connections = 0
+        self.heads: list[bytes] = []
+        self.hung_up = asyncio.Event()
+
+    async def __call__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        try:
+            while self._answers:
+                self.heads.append(await reader.readuntil(b"\r\n\r\n"))
+                answer = self._answers.pop(0)
+                if answer is None:
+                    break
+                writer.write(answer)
+                await writer.drain()
+                if self._answers[:1] == [None]:
+                    del self._answers[0]
+                    break
+            else:
+                await reader.read()
+        except asyncio.IncompleteReadError:
+            pass
+        finally:
+            writer.close()
+            self.hung_up.set()
+
+
+def ask(
+    speaker: Callable[[], Speaker], act: Callable[[httpx2.AsyncClient, Speaker], Awaitable[T]]
+) -> T:
+    async def main() -> T:
+        spoken = speaker()
+        server = await asyncio.start_server(spoken, "127.0.0.1", 0)
+        port = server.sockets[0].getsockname()[1]
+        transport = KeptConnections(None)
+        async with (
+            server,
+            httpx2.AsyncClient(
+                transport=transport, base_url=f"http://127.0.0.1:{port}", timeout=None
+            ) as client,
+        ):
+            return await act(client, spoken)
+
+    return asyncio.run(asyncio.wait_for(main(), 20))
+
+
+def test_requests_follow_each_other_on_one_connection() -> None:
+    async def act(client: httpx2.AsyncClient, speaker: Speaker) -> None:
+        for _ in range(3):
+            assert (await client.get("/path?a=b")).text == "ok"
+        assert speaker.connections == 1
+        assert speaker.heads[0].startswith(b"GET /path?a=b HTTP/1.1\r\n")
+
+    ask(lambda: Speaker(FINE, FINE, FINE), act)
+
+
+def test_a_body_in_chunks_is_put_together_and_its_connection_kept() -> None:
+    chunks = (
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n2;x=y\r\nde\r\n0\r\n\r\n"
+    )
+
+    async def act(client: httpx2.AsyncClient, speaker: Speaker) -> None:
+        assert (await client.get("/")).text == "abcde"
+        assert (await client.get("/")).text == "ok"
+        assert speaker.connections == 1
+
+    ask(lambda: Speaker(chunks, FINE), act)
+
+
+def test_a_stream_is_read_as_it_comes() -> None:
+    first = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\na\n\r\n"
+
+    async def act(client: httpx2.AsyncClient, speaker: Speaker) -> None:
+        async with client.stream("GET", "/") as response:
+            assert await anext(response.aiter_bytes()) == b"a\n"
+        # Left before its end: nothing else may come on that connection.
+        assert (await client.get("/")).text == "ok"
+        assert speaker.connections == 2
+
+    ask(lambda: Speaker(first, FINE), act)
+
+
+def test_a_connection_that_the_server_closes_is_not_used_again() -> None:
+    closing = b"HTTP/1.1 200 OK\r\nConnection: close\r\ncontent-length: 2\r\n\r\nok"
+
+    async def act(client: httpx2.AsyncClient, speaker: Speaker) -> None:
+        await client.get("/")
+        await client.get("/")
+        assert speaker.connections == 2
+
+    ask(lambda: Speaker(closing, FINE), act)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        None,
+        b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nok",
+        b"SSH-2.0-OpenSSH_9.2\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nno header\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\nzz\r\n",
+        b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\nab",
+    ],
+    ids=["hung up", "cut off", "another protocol", "no header", "no length", "cut chunk"],
+)
+def test_what_is_no_whole_answer_is_an_error(answer: bytes | None) -> None:
+    async def act(client: httpx2.AsyncClient, speaker: Speaker) -> None:
+        with pytest.raises(httpx2.ReadError):
+            await client.get("/")
+        assert (await client.get("/")).text == "ok"
+
+    ask(lambda: Speaker(answer, None, FINE) if answer else Speaker(None, FINE), act)
+
+
+def test_nobody_there_is_told_before_anything_is_sent() -> None:
+    async def act(client: httpx2.AsyncClient, speaker: Speaker) -> None:
+        with pytest.raises(httpx2.ConnectError):
+            await client.get("http://127.0.0.1:1/")
+
+    ask(Speaker, act)
+
+
+def test_an_answer_that_is_given_up_does_not_become_that_of_the_next_request() -> None:
+    async def act(client: httpx2.AsyncClient, speaker: Speaker) -> None:
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.05):
+                await client.get("/slow")
+        assert (await client.get("/")).text == "ok"
+        assert speaker.connections == 2
+
+    ask(lambda: Speaker(b"", FINE), act)
