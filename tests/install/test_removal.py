@@ -38,9 +38,15 @@ def changed(world: World, place: Place, new: Raw | None) -> None:
                     world.server.remove(resource, metadata["name"], metadata.get("namespace", ""))
 
 
-async def uninstall(world: World, loaded: list[manifests.Manifest], wait: float = 0) -> list[str]:
+async def uninstall(
+    world: World,
+    loaded: list[manifests.Manifest],
+    wait: float = 0,
+    said: list[str] | None = None,
+) -> list[str]:
+    say = (lambda _: None) if said is None else said.append
     async with world.server.api("administrator") as api:
-        return await removal.uninstall(api, loaded, wait=wait, deadline=60, say=lambda _: None)
+        return await removal.uninstall(api, loaded, wait=wait, deadline=60, say=say)
 
 
 async def uninstall_at_last(
@@ -160,3 +166,26 @@ def test_it_may_be_cut_off_at_any_write_and_begun_again() -> None:
     while cut_off(Fault.reset(after=write % 4 == 1), write):
         write += 2
     assert write > len(PROGRAMS)
+
+
+@pytest.mark.slow
+@story(n1=1, agents=True)
+async def test_a_plain_pod_runs_on_and_one_that_waits_is_named(world: World) -> None:
+    loaded, said = install(world), list[str]()
+    world.start()
+    world.plain("a", "0.7")
+    await world.until(lambda: world.running("a"))
+    world.plain("b", "0.7")
+    await world.until(lambda: world.pod_condition("b"))
+
+    assert await uninstall(world, loaded, wait=20, said=said) == ["default/a on n1"]
+    assert (
+        "1 pods wait behind the gate kubeshare.nthu/gpu, which nobody removes any more" in said[1]
+    )
+    assert said[1].endswith("(default/b)")
+    await world.quiet(100)
+    assert world.running("a")
+    world.end("a")
+    await world.until(lambda: not any(world.vgpus().values()))
+    assert await uninstall(world, loaded, wait=20) == []
+    assert nothing_is_left(world)

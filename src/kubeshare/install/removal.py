@@ -23,9 +23,12 @@ from kubeshare.api import holders
 from kubeshare.api.cluster import PODS
 from kubeshare.api.names import (
     DRA_DRIVER,
+    GATE,
     GROUP,
+    LABEL_ROLE,
     NAMESPACE,
     PLACEHOLDER_GUARD,
+    ROLE_POD,
     placeholder_name,
 )
 from kubeshare.api.v1 import SHAREPODS, VGPU, VGPUS
@@ -39,6 +42,8 @@ from kubeshare.kube.resources import CUSTOM_RESOURCE_DEFINITIONS, RESOURCE_SLICE
 _VGPUS: Final = VGPUS.into(VGPU)
 _POLL_SECONDS: Final = 0.5
 _ROUNDS: Final = 5
+NAMED: Final = 10
+"""Pods that are named where there are more."""
 _LAST: Final = ("CustomResourceDefinition", "Namespace")
 """Kinds that go after all others."""
 
@@ -72,6 +77,11 @@ async def uninstall(
     deployments = [one for one in manifests if one["kind"] == "Deployment"]
     await _remove_all(api, deployments, deadline)
     say("scheduler and device manager are gone: nothing is placed any more")
+    if gated := await _gated(api):
+        say(
+            f"{len(gated)} pods wait behind the gate {GATE}, which nobody removes any more: delete "
+            f"them, or what makes them ({', '.join(gated[:NAMED])}{' …' if gated[NAMED:] else ''})"
+        )
     if await _serves(api, SHAREPODS):
         freed = await _free_pods(api)
         asked = await _remove_sharepods(api)
@@ -87,6 +97,12 @@ async def uninstall(
     await _remove_rest(api, manifests, deadline)
     say("KubeShare is gone")
     return []
+
+
+async def _gated(api: Api) -> list[str]:
+    """The plain pods that wait for a part of a GPU: ``NAMESPACE/NAME``."""
+    pods = (await api.list(PODS, labels=f"{LABEL_ROLE}={ROLE_POD}")).items
+    return sorted(str(pod.metadata.key) for pod in pods if pod.gated)
 
 
 async def _serves(api: Api, resource: Resource[Any]) -> bool:
