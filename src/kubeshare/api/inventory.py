@@ -5,7 +5,7 @@ from collections.abc import Callable
 from kubeshare.api import cluster
 from kubeshare.api.kept import KeptLedger
 from kubeshare.api.latest import Latest
-from kubeshare.api.ledger import unpromised
+from kubeshare.api.ledger import offered, unpromised
 from kubeshare.api.names import LABEL_VGPU
 from kubeshare.api.pool import Pool
 from kubeshare.api.v1 import VGPU, GPUNode
@@ -69,6 +69,10 @@ class Inventory:
     def has_gpu(self, gpuid: str) -> bool:
         """A placeholder of that vGPU is bound, so a physical GPU is kept for it."""
         return any(self._ledger.placeholders_of(gpuid))
+
+    def offers_gpus(self, node: cluster.Node) -> bool:
+        """Its kubelet offers GPUs, as one that has just started does not."""
+        return offered(node, self._ledger) > 0
 
     def free_gpus(self, node: cluster.Node) -> int:
         """GPUs of a node that can be made vGPUs; below 0 where more are promised than there are."""

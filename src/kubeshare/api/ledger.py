@@ -95,8 +95,13 @@ def unpromised(node: cluster.Node, around: Surroundings) -> int:
     name = node.metadata.name
     taken = sum(pod.whole_gpus for pod in around.takers_on(name))
     taken += sum(_awaits_gpu(vgpu, around) for vgpu in around.vgpus_on(name))
-    found = around.gpunode(name)
-    return (node.whole_gpus or (found.spec.dra_count if found else 0)) - taken
+    return offered(node, around) - taken
+
+
+def offered(node: cluster.Node, around: Surroundings) -> int:
+    """How many GPUs a node offers now, by its device plugin or else by a DRA driver."""
+    found = around.gpunode(node.metadata.name)
+    return node.whole_gpus or (found.spec.dra_count if found else 0)
 
 
 def device_entry(vgpu: v1.VGPU, around: Surroundings) -> Device:

@@ -63,7 +63,9 @@ class NodePools:
 
         While a kubelet starts its node offers nothing: vGPUs that have their GPUs keep them.
         """
-        return max(self._inventory.free_gpus(node), -awaiting) if node.whole_gpus else 0
+        if not self._inventory.offers_gpus(node):
+            return 0
+        return max(self._inventory.free_gpus(node), -awaiting)
 
     def _idle(self, vgpu: VGPU) -> Idle:
         seconds, not_before = self._times.seconds(vgpu), self._times.not_before(vgpu)

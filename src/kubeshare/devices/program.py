@@ -10,7 +10,6 @@ from kubeshare.api.gangs import GANG, gang_index, gang_index_of_shape, gang_of, 
 from kubeshare.api.names import LABEL_VGPU, MANAGER_DEVICES, NAMESPACE
 from kubeshare.api.pool import Pool
 from kubeshare.api.quotas import quota_differs
-from kubeshare.api.room import Rooms
 from kubeshare.api.v1 import VGPU, GPUNode, Holder
 from kubeshare.api.waiting import Waiting
 from kubeshare.api.watched import Watched, watch
@@ -33,14 +32,13 @@ from kubeshare.devices.nudge import Nudges
 from kubeshare.devices.placeholder import Placeholders
 from kubeshare.devices.plain_pods import PlainPodLife
 from kubeshare.devices.pod import Pods
-from kubeshare.devices.pools import PoolLife
+from kubeshare.devices.pool_program import add_missing, add_pools
 from kubeshare.devices.regain import Regain
 from kubeshare.devices.release import Release
 from kubeshare.devices.reserve import Reserve
 from kubeshare.devices.sharepods import SharePodLife
 from kubeshare.devices.taken_gpu import TakenGpus
 from kubeshare.devices.vgpus import VGPULife
-from kubeshare.devices.yielding import Yielding, waits
 from kubeshare.kube.api import Api
 from kubeshare.kube.clock import utc_now
 from kubeshare.kube.controller import Controller, own_key
@@ -55,8 +53,6 @@ NAME: Final = "kubeshare-device-manager"
 """Of the program, and of the Lease that its leader holds."""
 
 _BY_GPUID = "names a vGPU"
-_EVERYTHING: Final = (Key("", "all"),)
-"""The key of what is worked out for the whole cluster at once."""
 
 
 def devices_program(  # noqa: PLR0913 - what it is told
@@ -142,7 +138,7 @@ def devices_program(  # noqa: PLR0913 - what it is told
         events=events,
     )
     pools = NodePools(inventory, placeholders, idle_times)
-    _add_pools(program, api, watched, pools=pools, events=events, metrics=metrics)
+    add_pools(program, api, watched, pools=pools, events=events, metrics=metrics)
     of_pods = PlainPodLife(api, inventory, Pods(api, inventory, metrics), events, metrics)
     missing = Missing(
         api=api,
@@ -155,7 +151,7 @@ def devices_program(  # noqa: PLR0913 - what it is told
         image=placeholder_image,
         events=events,
     )
-    _add_missing(program, watched, missing)
+    add_missing(program, watched, missing)
     wakes = _Wakes(asked.store, inventory.pool, waiting)
     vgpu_controller: Controller[Key] = Controller("vgpus", of_vgpus.reconcile)
     vgpu_controller.watch(watched.vgpus, own_key)
@@ -204,85 +200,6 @@ def _add_gangs(
     of_gangs.watch(watched.sharepods, lambda raw: filter(None, [gang_of(raw)]))
     of_gangs.watch(watched.pods, lambda pod: filter(None, [gang_of_shape(pod)]))
     program.add_controller(of_gangs)
-
-
-def _add_pools(  # noqa: PLR0913 - its parts
-    program: Program,
-    api: Api,
-    watched: Watched,
-    *,
-    pools: NodePools,
-    events: Events,
-    metrics: Metrics,
-) -> None:
-    """Keep each node's pool as its policy says."""
-    yielding = Yielding(
-        api=api,
-        pods=watched.pods,
-        nodes=watched.nodes,
-        eligibility=Eligibility(watched.nodes),
-        rooms=Rooms(watched.nodes, watched.pods, watched.inventory),
-        pools=pools,
-        configuration=watched.configuration,
-        changed=lambda node: of_pools.queue.add(Key("", node)),
-    )
-    life = PoolLife(
-        nodes=watched.nodes.store,
-        inventory=watched.inventory,
-        pools=pools,
-        configuration=watched.configuration,
-        yielding=yielding,
-        events=events,
-        metrics=metrics,
-    )
-    of_pools: Controller[Key] = Controller("pools", life.reconcile)
-    of_pools.watch(watched.vgpus, lambda vgpu: [Key("", vgpu.spec.node_name)])
-    of_pools.watch(watched.nodes, own_key, when=_node_differs)
-    of_pools.watch(watched.gpunodes, own_key)
-    of_pools.watch(watched.pods, _whole_gpu_node)
-    of_yields: Controller[Key] = Controller("yields", yielding.look)
-    of_yields.watch(watched.pods, lambda pod: _EVERYTHING if waits(pod) or yielding.needed else ())
-    of_yields.watch(watched.vgpus, lambda _: _EVERYTHING if yielding.needed else ())
-    of_yields.watch(watched.nodes, lambda _: _EVERYTHING if yielding.needed else (), _node_differs)
-
-    def configured() -> None:
-        for key in watched.nodes.store.snapshot():
-            of_pools.queue.add(key)
-        of_yields.queue.add(*_EVERYTHING)
-
-    watched.configuration.subscribe(configured)
-    of_pools.watch(watched.configmaps, lambda _: ())
-    program.add_controller(of_pools)
-    program.add_controller(of_yields)
-
-
-def _add_missing(program: Program, watched: Watched, missing: Missing) -> None:
-    """Show cluster autoscalers what is missing, where that is configured."""
-    controller: Controller[Key] = Controller("missing", missing.look)
-
-    def everything(_: object) -> Iterable[Key]:
-        return _EVERYTHING if missing.needed else ()
-
-    controller.watch(watched.sharepods, everything)
-    controller.watch(watched.pods, lambda pod: everything(pod) if pod.whole_gpus else ())
-    controller.watch(watched.gpunodes, everything)
-    controller.watch(watched.configmaps, lambda _: _EVERYTHING)
-    program.add_controller(controller)
-
-
-def _whole_gpu_node(pod: cluster.Pod) -> Iterable[Key]:
-    return [Key("", pod.spec.node_name)] if pod.spec.node_name and pod.whole_gpus else []
-
-
-def _node_differs(change: Change[cluster.Node]) -> bool:
-    """More than a sign of life."""
-    old, new = change.old, change.object
-    return (
-        change.type == DELETED
-        or old is None
-        or (old.metadata.labels, old.spec, old.ready, old.status.allocatable)
-        != (new.metadata.labels, new.spec, new.ready, new.status.allocatable)
-    )
 
 
 def _changed_its_mind(change: Change[cluster.Node]) -> bool:

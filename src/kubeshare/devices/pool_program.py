@@ -1,0 +1,123 @@
+"""What wakes the pools of vGPUs, and what shows that GPUs are missing."""
+
+from collections.abc import Iterable
+from typing import Final
+
+from kubeshare.api import cluster
+from kubeshare.api.eligibility import Eligibility
+from kubeshare.api.room import Rooms
+from kubeshare.api.v1 import VGPU
+from kubeshare.api.watched import Watched
+from kubeshare.devices.events import Events
+from kubeshare.devices.metrics import Metrics
+from kubeshare.devices.missing import Missing
+from kubeshare.devices.node_pool import NodePools
+from kubeshare.devices.pools import PoolLife
+from kubeshare.devices.yielding import Yielding, waits
+from kubeshare.kube.api import Api
+from kubeshare.kube.controller import Controller, own_key
+from kubeshare.kube.meta import Key
+from kubeshare.kube.runtime import Program
+from kubeshare.kube.store import DELETED, Change
+
+_EVERYTHING: Final = (Key("", "all"),)
+"""The key of what is worked out for the whole cluster at once."""
+
+
+def add_pools(  # noqa: PLR0913 - its parts
+    program: Program,
+    api: Api,
+    watched: Watched,
+    *,
+    pools: NodePools,
+    events: Events,
+    metrics: Metrics,
+) -> None:
+    """Keep each node's pool as its policy says.
+
+    Args:
+        program: runs it.
+        api: the cluster.
+        watched: what it looks at.
+        pools: the nodes' vGPUs.
+        events: tells people.
+        metrics: counts.
+    """
+    yielding = Yielding(
+        api=api,
+        pods=watched.pods,
+        nodes=watched.nodes,
+        eligibility=Eligibility(watched.nodes),
+        rooms=Rooms(watched.nodes, watched.pods, watched.inventory),
+        pools=pools,
+        configuration=watched.configuration,
+        changed=lambda node: of_pools.queue.add(Key("", node)),
+    )
+    life = PoolLife(
+        nodes=watched.nodes.store,
+        inventory=watched.inventory,
+        pools=pools,
+        configuration=watched.configuration,
+        yielding=yielding,
+        events=events,
+        metrics=metrics,
+    )
+    of_pools: Controller[Key] = Controller("pools", life.reconcile)
+    of_pools.watch(watched.vgpus, lambda vgpu: [Key("", vgpu.spec.node_name)], _counts_differ)
+    of_pools.watch(watched.nodes, own_key, when=_node_differs)
+    of_pools.watch(watched.gpunodes, own_key)
+    of_pools.watch(watched.pods, _whole_gpu_node)
+    of_yields: Controller[Key] = Controller("yields", yielding.look)
+    of_yields.watch(watched.pods, lambda pod: _EVERYTHING if waits(pod) or yielding.needed else ())
+    of_yields.watch(watched.vgpus, lambda _: _EVERYTHING if yielding.needed else ())
+    of_yields.watch(watched.nodes, lambda _: _EVERYTHING if yielding.needed else (), _node_differs)
+
+    def configured() -> None:
+        for key in watched.nodes.store.snapshot():
+            of_pools.queue.add(key)
+        of_yields.queue.add(*_EVERYTHING)
+
+    watched.configuration.subscribe(configured)
+    of_pools.watch(watched.configmaps, lambda _: ())
+    program.add_controller(of_pools)
+    program.add_controller(of_yields)
+
+
+def add_missing(program: Program, watched: Watched, missing: Missing) -> None:
+    """Show cluster autoscalers what is missing, where that is configured."""
+    controller: Controller[Key] = Controller("missing", missing.look)
+
+    def everything(_: object) -> Iterable[Key]:
+        return _EVERYTHING if missing.needed else ()
+
+    controller.watch(watched.sharepods, everything)
+    controller.watch(watched.pods, lambda pod: everything(pod) if pod.whole_gpus else ())
+    controller.watch(watched.gpunodes, everything)
+    controller.watch(watched.configmaps, lambda _: _EVERYTHING)
+    program.add_controller(controller)
+
+
+def _counts_differ(change: Change[VGPU]) -> bool:
+    """Not who shares a vGPU, but whether anybody does, and whether it is there."""
+    old, new = change.old, change.object
+    return change.type == DELETED or old is None or _counted(old) != _counted(new)
+
+
+def _counted(vgpu: VGPU) -> tuple[object, ...]:
+    status, metadata = vgpu.status, vgpu.metadata
+    return bool(status.holders), status.phase, vgpu.spec.uuid, metadata.deletion_timestamp
+
+
+def _whole_gpu_node(pod: cluster.Pod) -> Iterable[Key]:
+    return [Key("", pod.spec.node_name)] if pod.spec.node_name and pod.whole_gpus else []
+
+
+def _node_differs(change: Change[cluster.Node]) -> bool:
+    """More than a sign of life."""
+    old, new = change.old, change.object
+    return (
+        change.type == DELETED
+        or old is None
+        or (old.metadata.labels, old.spec, old.ready, old.status.allocatable)
+        != (new.metadata.labels, new.spec, new.ready, new.status.allocatable)
+    )
