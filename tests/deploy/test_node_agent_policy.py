@@ -74,3 +74,21 @@ def test_cannot_give_a_share_to_anybody(cluster: ApiServer, vgpu: str) -> None:
 
     with pytest.raises(LabError, match="releases holders, it adds and changes none"):
         patch_as_agent_of(cluster, "node-1", vgpu, add, "--subresource=status")
+
+
+def test_says_of_a_vgpu_of_its_own_node_that_it_gets_no_gpu(cluster: ApiServer, vgpu: str) -> None:
+    condition = {
+        "type": "Shareable",
+        "status": "False",
+        "reason": "NotShareable",
+        "message": "a MIG instance",
+        "lastTransitionTime": "2026-01-01T00:00:00Z",
+    }
+    say = [{"op": "add", "path": "/status", "value": {"conditions": [condition]}}]
+
+    with pytest.raises(LabError, match="its own node only"):
+        patch_as_agent_of(cluster, "node-2", vgpu, say, "--subresource=status")
+    patch_as_agent_of(cluster, "node-1", vgpu, say, "--subresource=status")
+
+    told = "jsonpath={.status.conditions[0].reason}"
+    assert cluster.kubectl("get", "vgpu", vgpu, "-o", told) == "NotShareable"

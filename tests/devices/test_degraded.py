@@ -329,6 +329,33 @@ async def test_what_is_idle_on_a_cordoned_node_is_given_back(world: World) -> No
     await world.until(lambda: not world.vgpus() and not world.placeholders())
 
 
+@story(n1=1, n2=1)
+async def test_the_pods_of_a_drained_node_run_elsewhere_and_its_gpu_is_given_back(
+    world: World,
+) -> None:
+    world.start()
+    await world.run("a")
+    node = expect_scheduled(world, "a").node
+    world.server.change(NODES, node, "", lambda obj: obj["spec"].update(unschedulable=True))
+    pod = world.pod("a")
+    assert pod is not None
+    world.actors.delete(pod)
+    await world.until(lambda: world.sharepod("a")["spec"].get("nodeName") not in {node, None})
+    await world.until(lambda: world.running("a"))
+    await world.until(lambda: len(world.vgpus()) == len(world.placeholders()) == 1)
+
+
+@story(n1=2)
+async def test_a_node_whose_driver_is_being_upgraded_says_so_to_who_waits(world: World) -> None:
+    label(world, "cordon-required")
+    world.start()
+    world.share("a")
+    await world.until(lambda: world.condition("a", "Scheduled"))
+    expect_pending(world, "a").because("its GPU driver is being upgraded (cordon-required)")
+    label(world, "upgrade-done")
+    await world.until(lambda: world.running("a"))
+
+
 @story(n1=1)
 async def test_a_placeholder_lost_on_a_cordoned_node_is_not_replaced(world: World) -> None:
     world.start()
