@@ -28,6 +28,7 @@ RARE = {
         Grant("get", "", "pods"),
         Grant("get", "", "persistentvolumeclaims"),
         Grant("get", "", "persistentvolumes"),
+        Grant("create", "", "pods/eviction"),
         Grant("patch", "events.k8s.io", "events"),
     },
     "kubeshare-device-manager": {
@@ -38,6 +39,7 @@ RARE = {
         Grant("get", KUBESHARE, "vgpus"),
         Grant("get", "", "nodes"),
         Grant("get", "", "pods"),
+        Grant("create", "", "pods/eviction"),
         Grant("patch", "events.k8s.io", "events"),
     },
     # tests/node/test_rights.py uses each.

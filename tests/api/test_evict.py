@@ -1,0 +1,86 @@
+"""Evictions, by a real API server."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+
+import msgspec
+import pytest
+
+from kubeshare.api.cluster import PODS, Pod
+from kubeshare.api.evict import evict
+from kubeshare.kube.api import Api
+from kubeshare.kube.errors import ConflictError, NotFoundError, TooManyRequestsError
+from kubeshare.kube.resources import POD_DISRUPTION_BUDGETS
+from kubeshare.lab.control_plane import ApiServer
+
+pytestmark = pytest.mark.apiserver
+
+NAMESPACE = "evictions"
+
+
+@pytest.fixture(scope="module")
+def server(apiserver: ApiServer) -> Iterator[ApiServer]:
+    """One with a namespace of our own, of which no controller makes the account."""
+    apiserver.kubectl("create", "namespace", NAMESPACE)
+    apiserver.kubectl("create", "serviceaccount", "default", "-n", NAMESPACE)
+    yield apiserver
+    apiserver.kubectl("delete", "namespace", NAMESPACE, "--wait=false")
+
+
+@pytest.fixture
+def namespace(server: ApiServer) -> Iterator[ApiServer]:
+    yield server
+    server.kubectl("delete", "pods,pdb", "--all", "-n", NAMESPACE, "--force")
+
+
+async def a_pod(api: Api) -> Pod:
+    """One that runs, as far as its status says."""
+    metadata = {"name": "a", "namespace": NAMESPACE, "labels": {"app": "a"}}
+    container = {"name": "main", "image": "train:1"}
+    spec = {"nodeName": "nowhere", "containers": [container]}
+    await api.create(PODS, {"metadata": metadata, "spec": spec})
+    running = {"status": {"phase": "Running"}}
+    return await api.merge_patch(PODS, "a", running, NAMESPACE, subresource="status")
+
+
+def play(server: ApiServer, story: Callable[[Api], Awaitable[None]]) -> None:
+    async def main() -> None:
+        async with Api.connect(server.kubeconfig) as api:
+            await story(api)
+
+    asyncio.run(main())
+
+
+def test_a_dry_run_asks_and_does_nothing(namespace: ApiServer) -> None:
+    async def story(api: Api) -> None:
+        pod = await a_pod(api)
+        await evict(api, pod, dry_run=True)
+        assert (await api.get(PODS, "a", NAMESPACE)).metadata.deletion_timestamp is None
+        await evict(api, pod)
+        assert (await api.get(PODS, "a", NAMESPACE)).metadata.deletion_timestamp is not None
+
+    play(namespace, story)
+
+
+@pytest.mark.parametrize("dry_run", [True, False])
+def test_a_budget_refuses(namespace: ApiServer, *, dry_run: bool) -> None:
+    async def story(api: Api) -> None:
+        pod = await a_pod(api)
+        metadata = {"name": "a", "namespace": NAMESPACE}
+        spec = {"minAvailable": 1, "selector": {"matchLabels": {"app": "a"}}}
+        await api.create(POD_DISRUPTION_BUDGETS, {"metadata": metadata, "spec": spec})
+        with pytest.raises(TooManyRequestsError):
+            await evict(api, pod, dry_run=dry_run)
+
+    play(namespace, story)
+
+
+def test_a_namesake_is_left_alone(namespace: ApiServer) -> None:
+    async def story(api: Api) -> None:
+        pod = await a_pod(api)
+        other = msgspec.structs.replace(pod.metadata, uid="another")
+        with pytest.raises((ConflictError, NotFoundError)):
+            await evict(api, msgspec.structs.replace(pod, metadata=other))
+        assert (await api.get(PODS, "a", NAMESPACE)).metadata.deletion_timestamp is None
+
+    play(namespace, story)
