@@ -6,7 +6,9 @@ The way of one SharePod through this package:
 * ``decide``: the core's answer, from the cluster as it is now.
 * The part of the GPU is taken first, then the SharePod is told: whoever is killed in
   between finds its part again, and a GPU is never promised twice.
-* What did not fit is tried again when something changes, oldest first.
+* What did not fit is tried again when something changes.
+* ``queue``: whose turn it is; ``gang``: those that start together or not at all;
+  ``preempt``: who leaves for a demand of higher priority, and ``kept``, the place meanwhile.
 * ``status``, ``events``: a condition and events say all of that.
 
 ``asker`` says what the steps know of whoever asks; ``sharepods`` is one kind.
