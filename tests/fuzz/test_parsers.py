@@ -27,7 +27,7 @@ from kubeshare.core.units import (
     parse_share,
     parse_size,
 )
-from kubeshare.dialects import gpushare, vcuda
+from kubeshare.dialects import gpushare, pod, vcuda
 from kubeshare.dialects.scenario import read_scenario
 from kubeshare.dialects.sharepod import demand_of
 from kubeshare.dialects.strict_yaml import FileError
@@ -170,6 +170,7 @@ def test_no_damaged_manifest_does_anything_but_be_understood_or_be_refused() -> 
         *({"a": 1}, "a", "a" * 300, ["a", "b"], [1], "é", "4Gi", 2),
     ]
     seen: Counter[str] = Counter()
+    of_pods: Counter[str] = Counter()
     for source in rounds(SECONDS_FOR_MANIFESTS):
         gpu: Any = {key: good[key] for key in source.sample(fields, 3)}
         annotations: Any = {f"kubeshare/{key}": good[key] for key in keys if source.random() < 0.7}
@@ -183,9 +184,16 @@ def test_no_damaged_manifest_does_anything_but_be_understood_or_be_refused() -> 
         if source.random() < 0.1:
             manifest[source.choice(["metadata", "spec"])] = source.choice(values)
         seen[outcome(partial(demand_of, manifest))] += 1
-    click.echo(f"damaged manifests: {dict(seen)}")
-    assert set(seen) <= {"read", "read as nothing", "refused"}
-    assert min(seen["read"], seen["refused"]) > 50
+        ours = {f"kubeshare.nthu/{key}": value for key, value in gpu.items()}
+        if source.random() < 0.7:
+            metadata = {"name": "p", "annotations": ours, "labels": source.choice([{}, None, ours])}
+        else:
+            metadata = {"name": "p", "annotations": annotations | ours}
+        of_pods[outcome(partial(pod.demand_of, {"metadata": metadata}))] += 1
+    click.echo(f"damaged manifests: {dict(seen)}, of pods: {dict(of_pods)}")
+    for told in (seen, of_pods):
+        assert set(told) <= {"read", "read as nothing", "refused"}
+        assert min(told["read"], told["refused"]) > 50
 
 
 def test_the_corpus_is_yaml() -> None:
