@@ -2,7 +2,7 @@
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kubeshare.core.pool import (
@@ -108,6 +108,9 @@ def all_of(pools: dict[str, NodePool]) -> dict[str, Terms]:
     return dict.fromkeys(pools, RESERVATION)
 
 
+FEW = settings(max_examples=60, deadline=None)
+"""Each state is small, and there are not many."""
+
 COUNTS = st.integers(0, 4)
 TERMS = st.builds(Terms, keep=st.sampled_from([0.0, 10.0, FOREVER]), minimum=COUNTS, warm=COUNTS)
 
@@ -141,6 +144,7 @@ def done(pool: NodePool, what: Plan) -> NodePool:
     )
 
 
+@FEW
 @given(pools(), TERMS, COUNTS)
 def test_a_plan_that_was_carried_out_leaves_nothing_to_do(
     pool: NodePool, terms: Terms, claimed: int
@@ -150,6 +154,7 @@ def test_a_plan_that_was_carried_out_leaves_nothing_to_do(
     assert (after.make, after.release) == (0, ())
 
 
+@FEW
 @given(pools(), TERMS, COUNTS)
 def test_the_minimum_is_kept_from_pods_that_wait(
     pool: NodePool, terms: Terms, claimed: int
@@ -162,6 +167,7 @@ def test_the_minimum_is_kept_from_pods_that_wait(
     assert not more or left - (without - useless) - len(more) >= terms.minimum
 
 
+@FEW
 @given(pools(), TERMS, COUNTS)
 def test_no_more_is_made_than_is_free_after_the_claims(
     pool: NodePool, terms: Terms, claimed: int
@@ -170,6 +176,7 @@ def test_no_more_is_made_than_is_free_after_the_claims(
     assert made == 0 or made <= pool.free - claimed
 
 
+@FEW
 @given(pools(), TERMS, COUNTS)
 def test_no_vgpu_goes_that_somebody_is_about_to_take(
     pool: NodePool, terms: Terms, claimed: int
@@ -179,6 +186,7 @@ def test_no_vgpu_goes_that_somebody_is_about_to_take(
         assert by_id[gpuid].useless or by_id[gpuid].seconds >= by_id[gpuid].not_before
 
 
+@FEW
 @given(pools(), TERMS)
 def test_what_time_alone_changes_is_looked_at_then(pool: NodePool, terms: Terms) -> None:
     """Until the time that a plan names, it stays as it is."""
@@ -205,6 +213,7 @@ WAITERS = st.lists(
 )
 
 
+@FEW
 @given(NODES, WAITERS, TERMS)
 def test_what_is_claimed_is_there_once_the_plans_were_carried_out(
     nodes: dict[str, NodePool], waiting: list[Waiter], terms: Terms
@@ -217,6 +226,7 @@ def test_what_is_claimed_is_there_once_the_plans_were_carried_out(
         assert after.available >= count
 
 
+@FEW
 @given(NODES, WAITERS, TERMS)
 def test_warm_up_and_yield_do_not_undo_each_other(
     nodes: dict[str, NodePool], waiting: list[Waiter], terms: Terms

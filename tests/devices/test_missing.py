@@ -50,11 +50,11 @@ async def test_there_are_never_more_than_configured_and_none_without(world: Worl
     for name in "abcd":
         world.share(name, "1")
     await world.until(lambda: len(shown(world)) == 2)
-    await world.quiet(60)
+    await world.quiet(20)
     assert len(shown(world)) == 2
     world.configure()
     await world.until(lambda: not shown(world))
-    await world.quiet(60)
+    await world.quiet(20)
     assert not shown(world)
 
 

@@ -23,7 +23,7 @@ async def test_by_reservation_a_vgpu_stays_and_the_next_sharepod_takes_it(world:
     assert phases(world) == ["Active"]
     world.delete("a")
     await world.until(lambda: phases(world) == ["Idle"])
-    await world.quiet(600)
+    await world.quiet(60)
     await world.run("b", "0.9")
     assert world.vgpus() == {gpuid: ["b"]}
     assert phases(world) == ["Active"]
@@ -61,7 +61,7 @@ async def test_hybrid_keeps_the_minimum_and_lets_the_rest_go_after_a_time(world:
     await world.quiet(50)
     assert phases(world) == ["Idle", "Idle"]
     await world.until(lambda: phases(world) == ["Idle"], 15)
-    await world.quiet(600)
+    await world.quiet(60)
     assert phases(world) == ["Idle"]
 
 

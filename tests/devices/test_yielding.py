@@ -45,12 +45,12 @@ async def test_warm_up_and_yield_do_not_play_ping_pong(world: World) -> None:
     for name in ("second", "third"):
         world.native_pod(name)
     await world.until(lambda: world.running("second") or world.running("third"), SECONDS)
-    await world.quiet(300)
+    await world.quiet(40)
     assert made(world) == 2
     world.server.remove(PODS, "third" if world.running("second") else "second", "default")
     world.server.remove(PODS, "native", "default")
     await world.until(lambda: idle(world) == 1)
-    await world.quiet(300)
+    await world.quiet(40)
     assert made(world) == 3
 
 
@@ -60,7 +60,7 @@ async def test_reserved_ones_give_way_to_no_pod(world: World) -> None:
     world.native_pod("native")
     await world.until(lambda: world.running("native"), SECONDS)
     world.native_pod("another")
-    await world.quiet(300)
+    await world.quiet(40)
     assert not world.running("another")
     assert idle(world) == 1
     assert made(world) == 2
@@ -72,7 +72,7 @@ async def test_a_vgpu_in_use_gives_way_to_no_pod(world: World) -> None:
     world.start()
     await world.run("a")
     world.native_pod("native")
-    await world.quiet(300)
+    await world.quiet(40)
     assert world.running("a")
     world.delete("a")
     await world.until(lambda: world.running("native"), SECONDS)
