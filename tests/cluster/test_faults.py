@@ -9,7 +9,7 @@ from cluster_faults.playing import AT_ONCE, play, tellings, troubled
 
 pytestmark = pytest.mark.lab
 
-SAMPLED = ("writer killed after it", "duplicated", "500 after it")
+SAMPLED = ("writer killed after it", "duplicated")
 WRITES, WRITES_OF_TWO = 60, 50
 """About as many as the life has: what is not reached is not counted."""
 

@@ -384,7 +384,13 @@ class World:
         random.seed(self._seed)
         with ExitStack() as stack:
             if self.agents:
-                self._make_machines(Path(stack.enter_context(TemporaryDirectory(dir=MEMORY))))
+                self._make_machines(
+                    Path(
+                        stack.enter_context(
+                            TemporaryDirectory(prefix="kubeshare-world-", dir=MEMORY)
+                        )
+                    )
+                )
             await self._play(story)
 
     def _make_machines(self, disks: Path) -> None:

@@ -21,12 +21,8 @@ TURNS = 3
 def every_point(life: str) -> list[Point]:
     if life == SIMPLE:
         return list(points(life))
-    return [
-        point
-        for number, trouble in enumerate(HARD)
-        for point in points(life, [trouble])
-        if (point.write + number) % TURNS == 0
-    ]
+    every = points(life, HARD)
+    return [one for one in every if (one.write + HARD.index(one.trouble)) % TURNS == 0]
 
 
 @pytest.mark.slow
@@ -43,21 +39,23 @@ def test_every_write_of_a_life_survives_troubles(
     assert tally.converged == tally.tried
 
 
+@pytest.mark.slow
 def test_there_are_enough_points() -> None:
     assert sum(len(every_point(life)) for life in LIVES) >= ENOUGH
 
 
-def test_one_life_survives_one_trouble_at_each_of_its_writes() -> None:
+def test_one_life_survives_one_trouble_at_every_third_write() -> None:
     tally = Tally()
-    for point in points("alone", ["writer killed after it"]):
+    for point in list(points(SIMPLE, ["writer killed after it"]))[::3]:
         play(point, tally)
     assert tally.wrong == []
-    assert tally.tried > 10
+    assert tally.tried > 5
 
 
 def test_a_telling_can_be_repeated() -> None:
-    assert told_with(seed=1) == told_with(seed=1)
-    assert told_with(seed=1) != told_with(seed=2)
+    once = told_with(seed=1)
+    assert told_with(seed=1) == once
+    assert told_with(seed=2) != once
 
 
 def told_with(seed: int) -> list[tuple[float, str, str, str]]:
