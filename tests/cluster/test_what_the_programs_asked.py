@@ -39,6 +39,7 @@ RARE = {
         Grant("get", KUBESHARE, "vgpus"),
         Grant("get", "", "nodes"),
         Grant("get", "", "pods"),
+        Grant("patch", "", "pods"),
         Grant("create", "", "pods/eviction"),
         Grant("patch", "events.k8s.io", "events"),
     },
