@@ -198,3 +198,22 @@ async def test_without_another_node_it_is_told_that_its_gpu_cannot_be_shared(
     assert "MIG instance" in world.condition("a", "Allocated")["message"]
     world.share("b")
     await world.until(lambda: world.condition("b", "Scheduled").get("status") == "False")
+
+
+@story(n1=1, n2=2)
+async def test_a_node_of_the_authors_outlives_the_decision_which_gpu(world: World) -> None:
+    world.start()
+    world.share("a", spec={"nodeName": "n2"})
+    await world.until(lambda: world.running("a"))
+    world.actors.full.add("n2")
+    first = world.pod("a")
+    assert first is not None
+    world.actors.delete(first)
+    await world.until(lambda: world.sharepod("a")["spec"]["gpu"]["attempt"] == 2)
+    await world.quiet(120)
+    assert world.sharepod("a")["spec"]["nodeName"] == "n2"
+    assert aside(world) == []
+    world.actors.full.clear()
+    world.actors.look()
+    await world.until(lambda: world.running("a"))
+    expect_scheduled(world, "a").on_node("n2")

@@ -45,6 +45,11 @@ def share(demand: Demand) -> dict[str, str]:
     }
 
 
+def may_move(sharepod: SharePod) -> bool:
+    """Sched has chosen its node, and may choose another one."""
+    return sharepod.spec.gpu.attempt > 0 and not sharepod.spec.gpu.node_given
+
+
 def finished(sharepod: SharePod) -> bool:
     """Its pod has ended for good, and is not made again."""
     return sharepod.status.phase in TERMINAL_PHASES

@@ -113,7 +113,7 @@ class FullNodes:
     def _patience(self, sharepod: SharePod, pod: Pod) -> float | None:
         """Seconds that its pod may still wait for room; None where that is no matter of ours."""
         key = sharepod.metadata.key
-        if not sharepod.spec.gpu.attempt or not unschedulable(pod):
+        if not sharepods.may_move(sharepod) or not unschedulable(pod):
             self._since.pop(key, None)
             if pod.spec.node_name:
                 self._moving.pop(key, None)

@@ -87,7 +87,7 @@ class TakenGpus:
             ConflictError: the SharePod has changed meanwhile.
         """
         key = sharepod.metadata.key
-        taken = self._taken(sharepods.gpuids(sharepod)) if sharepod.spec.gpu.attempt else None
+        taken = self._taken(sharepods.gpuids(sharepod)) if sharepods.may_move(sharepod) else None
         if demand is None or taken is None or sharepods.going(sharepod):
             self.forget(key)
             return None

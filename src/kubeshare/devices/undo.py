@@ -39,9 +39,10 @@ async def undo(api: Api, raw: Raw, set_aside: Sequence[SetAside] = ()) -> None:
         gpu["setAside"] = msgspec.to_builtins(set_aside)
     operations: list[dict[str, Any]] = [
         {"op": "test", "path": "/metadata/resourceVersion", "value": metadata["resourceVersion"]},
-        {"op": "remove", "path": "/spec/nodeName"},
         {"op": "add", "path": "/spec/gpu", "value": gpu},
     ]
+    if not gpu.get("nodeGiven"):
+        operations.append({"op": "remove", "path": "/spec/nodeName"})
     await api.json_patch(
         SHAREPODS,
         metadata["name"],

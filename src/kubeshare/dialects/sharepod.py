@@ -8,7 +8,7 @@ from kubeshare.core.errors import InvalidValueError
 from kubeshare.dialects.containers import sharing
 from kubeshare.dialects.spellings import Asker, Spellings, mapping, present, read_count, read_gpuid
 
-_NOTES: Final = frozenset({"attempt", "setAside", "containers"})
+_NOTES: Final = frozenset({"attempt", "nodeGiven", "setAside", "containers"})
 """What asks for nothing: what KubeShare's programs write themselves, and which containers share."""
 
 

@@ -179,6 +179,8 @@ class _AskingSharePod:
     def _decision(self, node: str, gpuids: Sequence[str]) -> list[dict[str, Any]]:
         decision: dict[str, Any] = {"attempt": self.seen.spec.gpu.attempt + 1}
         decision |= {"id": gpuids[0]} if len(gpuids) == 1 else {"ids": list(gpuids)}
+        if self.seen.spec.node_name:
+            decision["nodeGiven"] = True
         gpu = (self.raw["spec"].get("gpu") or {}) | decision
         version = self.seen.metadata.resource_version
         return [
