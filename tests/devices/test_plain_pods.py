@@ -70,7 +70,7 @@ async def test_a_controllers_pod_for_which_there_is_no_room_after_all_is_made_ag
     world.actors.full = {"n1", "n2"}
     world.replicas("web", 1)
     await world.until(lambda: any("NodeFull" in each for each in world.events("web-0")))
-    await world.until(lambda: world.plain_pods()[0]["metadata"]["name"] != "web-0")
+    await world.until(lambda: world.plain_pods() and world.pod("web-0") is None)
     world.actors.full = set()
     world.actors.look()
     await world.until(lambda: alive(world))

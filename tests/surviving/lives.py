@@ -204,7 +204,11 @@ async def _replica_without_room(world: World) -> None:
     """kube-scheduler finds no room for a plain pod after all: its controller makes another."""
     world.actors.full.add("n1")
     world.replicas("web", 1)
-    await world.until(lambda: world.plain_pods()[0]["metadata"]["name"] != "web-0", PATIENCE)
+
+    def another() -> bool:
+        return bool(world.plain_pods()) and world.pod("web-0") is None
+
+    await world.until(another, PATIENCE)
     world.actors.full.clear()
     world.actors.look()
     await world.until(lambda: _alive(world), 4 * PATIENCE)
