@@ -1,8 +1,12 @@
 """A gang that has taken its parts has so long to start, and then gives all of them back."""
 
+import pytest
+
 from cluster_fake import World, expect_pending, story
 from kube_fake import Fault
 from kubeshare.api.v1 import SHAREPODS
+
+pytestmark = pytest.mark.slow
 
 
 def gang(world: World, *names: str) -> None:

@@ -180,6 +180,7 @@ async def cut_off(world: World) -> str:
     return next(gpuid for gpuid, held in world.vgpus().items() if not held)
 
 
+@pytest.mark.slow
 @story(n1=3)
 async def test_what_was_taken_is_given_back_where_the_rest_has_no_room_any_more(
     world: World,
@@ -194,6 +195,7 @@ async def test_what_was_taken_is_given_back_where_the_rest_has_no_room_any_more(
         expect_pending(world, name).because("room for 2 of the 3", reason="GangNoRoom")
 
 
+@pytest.mark.slow
 @story(n1=3)
 async def test_what_was_taken_is_given_back_when_a_member_is_gone(world: World) -> None:
     await cut_off(world)
@@ -254,6 +256,7 @@ async def test_a_sharepod_and_a_plain_pod_may_be_of_one_gang(world: World) -> No
     await world.until(lambda: world.running("a", "b"))
 
 
+@pytest.mark.slow
 @story(n1=2)
 async def test_no_pod_of_a_gang_is_let_go_before_all_of_their_gpus_are_there(
     world: World,

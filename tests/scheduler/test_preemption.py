@@ -137,6 +137,7 @@ async def test_the_place_is_kept_from_those_of_lower_priority_until_it_is_free(
     await world.until(lambda: world.running("small"))
 
 
+@pytest.mark.slow
 @story(n1=1)
 async def test_a_place_is_not_kept_for_ever(world: World) -> None:
     await low_ones(world, a="0.8")

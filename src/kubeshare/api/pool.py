@@ -235,7 +235,8 @@ class Pool:
         """
         vgpu = written.pop(gpuid)
         holder = holder_of(vgpu, demand)
-        assert holder is not None
+        if holder is None:
+            return  # somebody else has given it back
         try:
             written[gpuid] = await self._patch(vgpu, holders.remove(vgpu, demand, holder.container))
         except (ConflictError, NotFoundError):
