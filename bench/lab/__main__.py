@@ -17,9 +17,9 @@ from kubeshare.lab import audit, cgroups
 from kubeshare.lab.cluster import Lab, Shape
 from kubeshare.lab.progress import Progress
 
-GPUS = 32
-"""Of each of the two nodes: for as many native pods at once, and the vGPUs kept beside them."""
-KEPT = 8
+NODES, GPUS = 3, 16
+"""For 32 native pods at once, and the vGPUs that are kept beside them."""
+KEPT = 4
 """Reserved vGPUs of each node."""
 TIMES = 9
 LEVELS = (1, 2, 4, 8, 16, 32)
@@ -39,7 +39,7 @@ def main() -> int:
     lab = Lab("bench")
     lab.down()
     try:
-        lab.up(Shape(nodes=2, gpus=f"V100x{GPUS}"))
+        lab.up(Shape(nodes=NODES, gpus=f"V100x{GPUS}"))
         results = asyncio.run(_measure(lab))
     finally:
         lab.down()
@@ -89,7 +89,7 @@ async def _reserve(api: Api, bench: Bench) -> None:
     text = f"pool: {{policy: reservation, minimum: {KEPT}}}"
     metadata = {"name": "kubeshare", "namespace": NAMESPACE}
     await api.create(CONFIG_MAPS, {"metadata": metadata, "data": {"config.yaml": text}})
-    await bench.until(lambda: bench.idle() >= 2 * KEPT, "the reserved vGPUs")
+    await bench.until(lambda: bench.idle() >= NODES * KEPT, "the reserved vGPUs")
 
 
 async def _warm(bench: Bench) -> list[bool]:

@@ -83,8 +83,8 @@ class Bench:
         return await self._start_and_end(PODS, spec, number)
 
     async def sharing(self, number: int = 1, **gpu: Any) -> list[float]:
-        """The same of SharePods that ask for half a GPU, or for what ``gpu`` says."""
-        asked = {"request": "0.5", "memory": "1Gi"} | gpu
+        """The same of SharePods that ask for a quarter of a GPU, or for what ``gpu`` says."""
+        asked = {"request": "0.25", "memory": "1Gi"} | gpu
         return await self._start_and_end(
             SHAREPODS, _SPEC | {"containers": [_CONTAINER], "gpu": asked}, number
         )
