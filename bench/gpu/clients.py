@@ -56,16 +56,17 @@ class Client:
     def rate(self, since: float, until: float) -> float:
         """Kernels a second by the lines printed in a stretch of `time.monotonic` seconds.
 
-        A line tells of the second before it.
+        A line tells of the second before it. Without one the job got no turn, which by the
+        paper's window takes seconds after another one has come: 0.
 
         Raises:
-            RuntimeError: There is none: the job hangs, or has ended.
+            RuntimeError: It has ended.
         """
         half = 0.5
         rates = [rate for when, rate in list(self._rates) if since + half <= when <= until + half]
-        if not rates:
-            raise RuntimeError(f"{self._process.args!r} printed nothing in {until - since:.1f} s")
-        return sum(rates) / len(rates)
+        if self._process.poll() is not None:
+            raise RuntimeError(f"{self._process.args!r} ended within {until - since:.1f} s")
+        return sum(rates) / len(rates) if rates else 0.0
 
     def wait_for_first_line(self, seconds: float) -> None:
         """Wait until the job has said that it works.
