@@ -382,3 +382,20 @@ def test_changes_around_any_mishap_are_told_exactly_once(mishap: str) -> None:
             assert watched.most_watches_in(5) <= 6
 
     run_virtual(main())
+
+
+def test_who_wrote_which_field_is_not_kept_of_raw_objects() -> None:
+    def noted(name: str) -> Raw:
+        notes = [{"manager": "kubectl", "fieldsV1": {"f:spec": {}}}]
+        return {"metadata": {"name": name, "namespace": "default", "managedFields": notes}}
+
+    async def main() -> None:
+        server = FakeApiServer()
+        server.seed(PODS, noted("a"))
+        async with watching(server) as watched:
+            server.seed(PODS, noted("b"))
+            await until(lambda: watched.names == {"a", "b"})
+            for kept in watched.reflector.store.snapshot().values():
+                assert "managedFields" not in kept["metadata"]
+
+    run_virtual(main())
