@@ -84,6 +84,32 @@ def test_another_order_is_tried_where_the_first_one_leaves_somebody_out() -> Non
     assert [each.demand.name for each in answer.placed] == ["s3", "s1", "s2"]
 
 
+@pytest.mark.parametrize(
+    "members",
+    [
+        [
+            a_demand(f"m{place}", request)
+            for place, request in enumerate(
+                ("0.05", "0.1", "0.15", "0.15", "0.2", "0.3", "0.45", "0.6")
+            )
+        ],
+        [
+            a_demand(f"m{place}", "0", memory=size)
+            for place, size in enumerate((50, 50, 100, 100, 250, 350, 500, 600))
+        ],
+        [
+            a_demand(f"m{place}", "0", share_of_memory=share)
+            for place, share in enumerate(
+                ("0.05", "0.1", "0.15", "0.2", "0.25", "0.3", "0.35", "0.6")
+            )
+        ],
+    ],
+    ids=["compute", "memory", "a share of memory"],
+)
+def test_of_many_orders_that_with_the_largest_first_is_tried_first(members: list[Demand]) -> None:
+    assert place_gang(LOCALITY, Ledger([a_node(free=2)]), members, 8).whole
+
+
 def test_asking_changes_nothing() -> None:
     ledger = Ledger([a_node(free=3)], [a_device("A", a_holder("q", "0.5"))])
     before = Ledger(ledger.nodes.values(), ledger.devices.values())
