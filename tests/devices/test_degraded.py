@@ -381,3 +381,27 @@ async def test_a_gpu_that_a_dra_driver_serves_is_shared_like_any_other(world: Wo
     await world.until(lambda: world.condition("b", "Scheduled"))
     expect_pending(world, "b")
     assert world.shares_gpu("a")
+
+
+@story(n1=1, n2=1)
+async def test_a_decision_for_a_gpu_that_has_failed_meanwhile_is_made_again_elsewhere(
+    world: World,
+) -> None:
+    world.start()
+    world.share("a", "0.3", spec={"nodeSelector": {"kubernetes.io/hostname": "n1"}})
+    await world.until(lambda: world.running("a"))
+    await world.kill("scheduler")
+    say_of_gpu(world, healthy=False, message="XID 79")
+    await world.until(lambda: degraded(world).get("status") == "True")
+    [gpuid] = world.vgpus()
+    world.share("b", id=gpuid, attempt=1, spec={"nodeName": "n1"})
+    held = {"namespace": "default", "name": "b", "podUid": "", "container": "", "requestMicros": 1}
+    held |= {"limitMicros": 1, "memoryBytes": 1}
+    uid = world.sharepod("b")["metadata"]["uid"]
+    world.server.change(
+        VGPUS, gpuid, "", lambda vgpu: vgpu["status"]["holders"].append(held | {"demand": uid})
+    )
+    await world.until(lambda: world.condition("b", "Allocated").get("reason") == "GPUUnhealthy")
+    world.start("scheduler")
+    await world.until(lambda: world.running("b"))
+    expect_scheduled(world, "b").on_node("n2")

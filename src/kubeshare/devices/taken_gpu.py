@@ -22,6 +22,7 @@ from kubeshare.api.reasons import Reason
 from kubeshare.api.v1 import VGPU, SharePod
 from kubeshare.core.demand import Demand
 from kubeshare.core.policies import Policy
+from kubeshare.devices.degraded import trouble_of
 from kubeshare.devices.events import Events
 from kubeshare.devices.placeholder import Placeholders
 from kubeshare.devices.undo import undo
@@ -110,6 +111,10 @@ class TakenGpus:
             found = hindrance(vgpu, self._placeholders.of(vgpu.metadata.name))
             if found is not None and found.reason in _NO_GPU:
                 return vgpu, found.message
+            # Sched may have heard too late that it is of no use; nothing has run there yet.
+            trouble = trouble_of(vgpu)
+            if trouble is not None:
+                return vgpu, trouble[1]
         return None
 
     async def _undo(self, raw: Raw, sharepod: SharePod, why: str) -> None:
