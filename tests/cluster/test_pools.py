@@ -114,31 +114,3 @@ def test_no_native_pod_preempts_the_placeholder_of_a_gpu_in_use(stage: Stage, sp
     assert [space.lives(name) for name in names] == lives
     space.delete("sharepod", names[0])
     eventually(lambda: space.phase("high") == "Running", "the freed GPU to be a native pod's")
-
-
-def test_a_gpu_in_use_is_not_evicted(stage: Stage, space: Space) -> None:
-    space.share("a", {"request": "0.5"}, REST)
-    place = space.ready("a")
-    name = f"kubeshare-vgpu-{place.gpuid}"
-    eviction = {
-        "apiVersion": "policy/v1",
-        "kind": "Eviction",
-        "metadata": {"name": name, "namespace": NAMESPACE},
-    }
-    path = f"/api/v1/namespaces/{NAMESPACE}/pods/{name}/eviction"
-    with pytest.raises(Exception, match="disruption budget"):
-        stage.kubectl("create", "--raw", path, "-f", "-", stdin=json.dumps(eviction))
-    assert name in placeholder_uids(stage)
-
-
-def test_a_kubelet_that_is_started_again_leaves_the_gpu_as_it_is(
-    stage: Stage, space: Space
-) -> None:
-    space.share("a", {"request": "0.5"}, REST)
-    place = space.ready("a")
-    kept, life = placeholder_uids(stage), space.lives("a")
-    stage.lab.restart_component(f"{place.node}/kubelet")
-    space.share("b", {"request": "0.5", "id": place.gpuid}, REST, nodeName=place.node)
-    assert space.ready("b") == place
-    assert placeholder_uids(stage) == kept
-    assert space.lives("a") == life

@@ -117,12 +117,19 @@ def test_other_pods_of_the_namespace_are_deleted_as_ever(cluster: ApiServer) -> 
     cluster.kubectl(*delete("other"))
 
 
-def test_one_in_use_is_under_a_budget_that_allows_no_eviction(cluster: ApiServer) -> None:
+def test_one_in_use_is_not_evicted(cluster: ApiServer, placeholder: str) -> None:
     ours = manifests.load(manifests.Options())
     (budget,) = [one for one in ours if one["kind"] == "PodDisruptionBudget"]
     cluster.kubectl("apply", "-f", "-", stdin=yaml.safe_dump(budget))
-    spec = VGPUSpec(node_name="node-1")
-    labels = manifest(VGPU(metadata=ObjectMeta(name="a"), spec=spec), "none")["metadata"]["labels"]
-    selected = budget["spec"]["selector"]["matchLabels"]
-    assert selected.items() <= labels.items()
-    assert budget["metadata"]["namespace"] == NAMESPACE
+    runs = json.dumps({"status": {"phase": "Running"}})
+    which = ("pod", placeholder, "-n", NAMESPACE)
+    cluster.kubectl("patch", *which, "--subresource=status", "--type=merge", "-p", runs)
+    eviction = {
+        "apiVersion": "policy/v1",
+        "kind": "Eviction",
+        "metadata": {"name": placeholder, "namespace": NAMESPACE},
+    }
+    path = f"/api/v1/namespaces/{NAMESPACE}/pods/{placeholder}/eviction"
+    with pytest.raises(LabError, match="disruption budget"):
+        cluster.kubectl("create", "--raw", path, "-f", "-", stdin=json.dumps(eviction))
+    cluster.kubectl("get", *which)

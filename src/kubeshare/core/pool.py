@@ -67,13 +67,13 @@ class NodePool(Struct, frozen=True, kw_only=True):
 
     @property
     def available(self) -> int:
-        """GPUs that are free, or will be in a moment."""
-        return self.free + self.freeing
+        """GPUs that are free, or will be in a moment: those of useless vGPUs go in any case."""
+        return self.free + self.freeing + sum(each.useless for each in self.idle)
 
     def yielding(self, terms: Terms) -> int:
         """How many of the idle ones may give way to whole-GPU pods."""
         may_go = sum(_may_go(each) for each in self.idle)
-        above = self.held + len(self.idle) - terms.minimum
+        above = self.held + sum(not each.useless for each in self.idle) - terms.minimum
         return max(0, min(may_go, above))
 
 
@@ -91,13 +91,15 @@ class Plan(Struct, frozen=True, kw_only=True):
     again: float | None = None
 
 
-def plan(pool: NodePool, terms: Terms, claimed: int = 0) -> Plan:
+def plan(pool: NodePool, terms: Terms, claimed: int | None = None) -> Plan:
     """What is to be done on a node.
 
     Args:
         pool: the node as it is.
         terms: of its policy.
-        claimed: GPUs that pods which wait for whole ones are to get here (see :func:`claims`).
+        claimed: GPUs that pods which wait for whole ones are to get here (see :func:`claims`);
+            None where none of them could run here. While one could, nothing is made: what is
+            made now might have to give way in a moment.
     """
     going = [each.id for each in pool.idle if each.useless]
     usable = [each for each in pool.idle if not each.useless]
@@ -107,14 +109,14 @@ def plan(pool: NodePool, terms: Terms, claimed: int = 0) -> Plan:
     expired = [each for each in candidates if each.seconds >= terms.keep]
     count = min(len(expired), max(0, known - max(floor, terms.warm)))
     ordered = [*expired, *(each for each in candidates if each.seconds < terms.keep)]
-    available = pool.available + sum(each.useless for each in pool.idle)
+    available = pool.available
     # The pool's own shortage may take reserved ones: what they make room for is of the pool too.
     count = max(count, min(-available, len(candidates)))
-    count = max(count, min(claimed - available, known - floor, len(candidates)))
+    count = max(count, min((claimed or 0) - available, known - floor, len(candidates)))
     going += [each.id for each in ordered[: max(0, count)]]
     wanted = max(terms.minimum - pool.held - known, terms.warm - known)
-    room = pool.free - claimed
-    make = max(0, min(wanted, room)) if pool.makes and count <= 0 else 0
+    may_make = pool.makes and claimed is None and count <= 0
+    make = max(0, min(wanted, pool.free)) if may_make else 0
     left = [each for each in pool.idle if each.id not in going]
     return Plan(make=make, release=tuple(going), again=_next(left, terms))
 
@@ -133,7 +135,8 @@ def claims(
 
     Each pod claims GPUs of one node: of the one that has them free already, with the fewest to
     spare; else of the one where the fewest idle vGPUs have to give way. Where even all of these
-    would not be enough, it claims none, and none gives way in vain.
+    would not be enough, it claims none, and none gives way in vain. The answer has every node on
+    which one of the pods could have as many GPUs as it asks for, though it may claim none there.
 
     Args:
         waiting: whoever comes first is served first.
@@ -142,12 +145,17 @@ def claims(
     """
     left = {name: pool.available for name, pool in pools.items()}
     spare = {name: pool.yielding(terms[name]) for name, pool in pools.items()}
-    claimed: dict[str, int] = {}
+    claimed = {
+        name: 0
+        for waiter in waiting
+        for name in sorted(waiter.nodes & pools.keys())
+        if left[name] + spare[name] >= waiter.gpus
+    }
     for waiter in waiting:
         node = _node_for(waiter, left, spare)
         if node is not None:
             left[node] -= waiter.gpus
-            claimed[node] = claimed.get(node, 0) + waiter.gpus
+            claimed[node] += waiter.gpus
     return claimed
 
 

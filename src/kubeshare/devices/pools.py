@@ -67,6 +67,6 @@ class PoolLife:
         return plan(self._pools.of(node), terms, self._yielding.claimed(node.metadata.name))
 
     async def _let_go(self, node: Node, gpuid: str) -> None:
-        waited_for = self._yielding.claimed(node.metadata.name) > 0
+        waited_for = self._yielding.claimed(node.metadata.name)
         told = self._events.yielded if waited_for else self._events.released
         await let_go(self._inventory.pool, gpuid, told)

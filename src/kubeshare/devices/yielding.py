@@ -81,14 +81,14 @@ class Yielding:
             await self._read(pod)
         self._work_out()
 
-    def claimed(self, node: str) -> int:
-        """How many GPUs of a node pods that wait are to get, as things are now.
+    def claimed(self, node: str) -> int | None:
+        """How many GPUs of a node pods that wait are to get; None where none could run there.
 
-        A pod that has been bound has its GPUs and claims none, from the same moment on.
+        That is so as things are now: a pod that has been bound claims none from that moment on.
         """
         if self.needed:
             self._work_out()
-        return self._claims.get(node, 0)
+        return self._claims.get(node)
 
     def _waiting(self) -> list[Pod]:
         return sorted(self._pods.by_index(_WAITS, _WAITS), key=_age)[:MOST_WAITERS]
