@@ -114,3 +114,13 @@ def test_no_native_pod_preempts_the_placeholder_of_a_gpu_in_use(stage: Stage, sp
     assert [space.lives(name) for name in names] == lives
     space.delete("sharepod", names[0])
     eventually(lambda: space.phase("high") == "Running", "the freed GPU to be a native pod's")
+
+
+def test_a_kubelet_that_is_started_again_leaves_the_vgpu_its_gpu(
+    stage: Stage, space: Space
+) -> None:
+    space.share("a", {"request": "0.5"}, REST)
+    place = space.ready("a")
+    stage.lab.restart_component(f"{place.node}/kubelet")
+    space.share("b", {"request": "0.5", "id": place.gpuid}, REST, nodeName=place.node)
+    assert space.ready("b") == place
