@@ -405,3 +405,16 @@ async def test_a_decision_for_a_gpu_that_has_failed_meanwhile_is_made_again_else
     world.start("scheduler")
     await world.until(lambda: world.running("b"))
     expect_scheduled(world, "b").on_node("n2")
+
+
+@story(n1=1)
+async def test_a_placeholder_that_nobody_saw_end_is_lost_too(world: World) -> None:
+    """After a reboot: the times are null in JSON."""
+    world.start()
+    await world.run("a")
+    [placeholder] = world.placeholders()
+    unknown = {"reason": "ContainerStatusUnknown", "startedAt": None, "finishedAt": None}
+    containers = [{"name": "placeholder", "state": {"terminated": unknown}}]
+    status = {"phase": "Failed", "containerStatuses": containers}
+    world.server.change(PODS, placeholder, SYSTEM, lambda pod: pod["status"].update(status))
+    await world.until(lambda: degraded(world).get("reason") == "Healthy")

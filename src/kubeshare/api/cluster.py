@@ -62,13 +62,13 @@ class Waiting(Struct, frozen=True):
 class Running(Struct, frozen=True, rename="camel"):
     """Since when a container runs."""
 
-    started_at: str = ""
+    started_at: str | None = None
 
 
 class Terminated(Struct, frozen=True, rename="camel"):
-    """When a container has ended."""
+    """When a container has ended; of one that nobody saw end, the API server says null."""
 
-    finished_at: str = ""
+    finished_at: str | None = None
 
 
 class ContainerState(Struct, frozen=True):
@@ -151,13 +151,13 @@ class Pod(Struct, frozen=True, kw_only=True):
             return ""
         states = (each.state.terminated for each in self.status.container_statuses)
         # RFC 3339 in UTC with whole seconds: their order is that of their text.
-        return max((state.finished_at for state in states if state), default="")
+        return max((state.finished_at or "" for state in states if state), default="")
 
     @property
     def running_since(self) -> str:
         """When the oldest of its containers that run has started; ``""`` where none runs."""
         states = (each.state.running for each in self.status.container_statuses)
-        return min((state.started_at for state in states if state), default="")
+        return min((state.started_at or "" for state in states if state), default="")
 
     def condition(self, kind: str) -> Condition | None:
         """Its condition of that type, if it has one."""
