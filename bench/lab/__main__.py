@@ -87,8 +87,8 @@ async def _new_vgpu(bench: Bench) -> bool:
 
 async def _reserve(api: Api, bench: Bench) -> None:
     text = f"pool: {{policy: reservation, minimum: {KEPT}}}"
-    metadata = {"name": "kubeshare", "namespace": NAMESPACE}
-    await api.create(CONFIG_MAPS, {"metadata": metadata, "data": {"config.yaml": text}})
+    # Installed with its defaults.
+    await api.merge_patch(CONFIG_MAPS, "kubeshare", {"data": {"config.yaml": text}}, NAMESPACE)
     await bench.until(lambda: bench.idle() >= NODES * KEPT, "the reserved vGPUs")
 
 
