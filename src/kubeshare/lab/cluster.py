@@ -277,6 +277,15 @@ class Lab:
         where, _, part = self.component(name).name.partition("/")
         Machine(self.layout, where).stop(part, gently=gently)
 
+    def reboot(self, node: str) -> None:
+        """Cut a node's power and bring it back: what ran and what lay in memory is gone."""
+        self.node(node).machine.power_off()
+        with self._alone():
+            boot = self._boot()
+            boot.control_plane()
+            boot.nodes(self.nodes)
+            self._wait_for_nodes()
+
     def restart_component(self, name: str, *, gently: bool = False) -> None:
         """End one component and bring back it and whatever else has died."""
         self.stop_component(name, gently=gently)
