@@ -9,7 +9,8 @@ say what a test is about.
 """
 
 from cluster_fake.expectations import expect_pending, expect_scheduled
-from cluster_fake.world import GIB, World, gpu_uuid, in_world, seed_held, story
+from cluster_fake.stories import in_world, story
+from cluster_fake.world import GIB, World, gpu_uuid, seed_held
 
 __all__ = [
     "GIB",

@@ -14,9 +14,10 @@ from uuid import NAMESPACE_OID, uuid5
 import yaml
 
 from cluster_fake.actors import Actors
+from cluster_fake.invariants import Invariants, overcommitted
 from cluster_fake.machines import InlineExecutor, Machine
-from cluster_fake.pods import asks, ended, holders
-from kube_fake import FakeApiServer, Rights, run_virtual, until
+from cluster_fake.pods import holders
+from kube_fake import FakeApiServer, Rights, until
 from kubeshare.api.names import (
     CONDITION_POD_SCHEDULED,
     GATE,
@@ -26,7 +27,6 @@ from kubeshare.api.names import (
     VGPU_RESOURCE,
     WHOLE_GPU_RESOURCE,
 )
-from kubeshare.api.reasons import Reason
 from kubeshare.api.v1 import GPUNODES, SHAREPODS, VGPUS
 from kubeshare.core.policies import policy
 from kubeshare.devices.program import devices_program
@@ -68,7 +68,7 @@ class World:
     Attributes:
         policy: by which the scheduler places.
         elect: whether programs work only while they hold their Lease.
-        doubles: whether one demand may hold more than it asks for, for a moment.
+        invariants: what must hold at every moment.
         rights: program -> what ``deploy/rbac`` allows it; it is refused all else.
         clocks: program -> seconds by which its clock is fast.
         agents: whether the real node agent runs on every node, as ``agent/NODE``.
@@ -78,22 +78,18 @@ class World:
     def __init__(self, seed: int = 0, /, **gpus: int) -> None:
         self.policy = "locality"
         self.elect = False
-        self.doubles = False
         self.clocks: dict[str, float] = {}
         self.agents = False
         self.server = FakeApiServer(seed)
         self._seed = seed
         self.actors = Actors(self.server)
-        self.violations: list[str] = []
         self.rights = {name: Rights(_roles(), account) for name, account in ACCOUNTS.items()}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._started = 0
         self._beside: set[asyncio.Task[None]] = set()
         self._born = 0
-        self._has: dict[str, int] = {}  # node -> the most GPUs that it has ever offered
-        self._asked: dict[str, int] = {}  # uid of a SharePod -> how many GPUs it asks for
-        self.server.add_rule(VGPUS, _overcommitted)
-        self.server.storage.after_change.append(lambda *_: self._check())
+        self.server.add_rule(VGPUS, overcommitted)
+        self.invariants = Invariants(self.server, self.actors)
         for name, count in gpus.items():
             self.add_node(name, count)
 
@@ -410,12 +406,12 @@ class World:
             await self.kill()
             actors.cancel()
             for machine in self.machines.values():
-                self.violations += machine.violations()
+                self.invariants.violations += machine.violations()
                 machine.stop()
             # First of all, since what else went wrong may well follow from it.
             refused = sorted(set(self.server.refused))
             assert not refused, f"{'; '.join(refused)} (see deploy/rbac)"
-        assert not self.violations, self.violations
+        assert not self.invariants.violations, self.invariants.violations
 
     async def _program(self, name: str, client: str) -> None:
         api = self.server.api(client)
@@ -446,48 +442,6 @@ class World:
         elapsed = asyncio.get_running_loop().time() + self.clocks.get(name, 0.0)
         return BORN + timedelta(seconds=elapsed)
 
-    def _check(self) -> None:
-        """What must hold at every moment."""
-        for vgpu in self.server.all(VGPUS):
-            if wrong := _overcommitted(vgpu, None):
-                self.violations.append(wrong)
-        for node in self.server.all(NODES):
-            name = node["metadata"]["name"]
-            pods = [each for each in self.server.all(PODS) if each["spec"].get("nodeName") == name]
-            used = sum(asks(pod, WHOLE_GPU_RESOURCE) for pod in pods if not ended(pod))
-            counted = node["status"]["allocatable"].get(WHOLE_GPU_RESOURCE, 0)
-            offered = self.actors.by_claims.get(name, int(counted))
-            # A kubelet that has just started offers less than there is.
-            has = self._has[name] = max(offered, self._has.get(name, 0))
-            if used > has:
-                self.violations.append(f"{name} gave {used} GPUs")
-        for each in self.server.all(SHAREPODS):
-            # Remembered, since parts are held for a while after their SharePod has gone.
-            gpu = each["spec"].get("gpu") or {}
-            self._asked[each["metadata"]["uid"]] = gpu.get("count", 1)
-            told = each.get("status", {}).get("conditions", [])
-            self.violations += [
-                f"{condition['reason']} is no reason of a condition"
-                for condition in told
-                if condition["reason"] not in set(Reason)
-            ]
-        if not self.doubles:
-            self.violations += self.held_twice()
-        for machine in self.machines.values():
-            vgpus = self.server.all(VGPUS)
-            held = {each.get("podUid") for vgpu in vgpus for each in holders(vgpu)}
-            free = sorted(machine.containers - held)
-            self.violations += [f"{uid} runs on {machine.name} without a part" for uid in free]
-
-    def held_twice(self) -> list[str]:
-        """The demands that hold more GPUs than they ask for."""
-        held = [each["demand"] for vgpu in self.server.all(VGPUS) for each in holders(vgpu)]
-        return [
-            f"{uid} holds {held.count(uid)} GPUs"
-            for uid in sorted(set(held))
-            if held.count(uid) > self._asked.get(uid, 1)
-        ]
-
 
 def gpu_uuid(node: str, index: int) -> str:
     """The UUID of a node's GPU."""
@@ -511,49 +465,7 @@ def seed_held(world: World, uid: str) -> None:
     world.server.seed(VGPUS, {"metadata": {"name": "x"}, "spec": spec, "status": status})
 
 
-def in_world(
-    story: Callable[[World], Awaitable[None]], *, agents: bool = False, **gpus: int
-) -> World:
-    """Play a test's story in a new world; returns the world as it was left."""
-
-    async def main() -> World:
-        world = World(**gpus)
-        world.agents = agents
-        await world.play(story)
-        return world
-
-    return run_virtual(main())
-
-
-def story(
-    *, agents: bool = False, **gpus: int
-) -> Callable[[Callable[[World], Awaitable[None]]], Callable[[], None]]:
-    """Make a test of a story: it is played in a new world with these GPUs."""
-
-    def decorate(tell: Callable[[World], Awaitable[None]]) -> Callable[[], None]:
-        def play() -> None:
-            in_world(tell, agents=agents, **gpus)
-
-        # Not functools.wraps: pytest would look for a fixture named as the story's argument.
-        play.__name__, play.__doc__ = tell.__name__, tell.__doc__
-        return play
-
-    return decorate
-
-
 @cache
 def _roles() -> tuple[Raw, ...]:
     kinds = ("Role", "ClusterRole", "RoleBinding", "ClusterRoleBinding")
     return tuple(each for each in manifests.load(manifests.Options()) if each["kind"] in kinds)
-
-
-def _overcommitted(vgpu: Raw, _old: Raw | None) -> str | None:
-    """The rules of the CRD."""
-    found = holders(vgpu)
-    if sum(each["requestMicros"] for each in found) > 1_000_000:
-        return "the holders' requests would be more than one GPU"
-    if sum(each["memoryBytes"] for each in found) > vgpu["spec"]["memoryBytes"]:
-        return "the holders' memory would be more than the GPU has"
-    if found and vgpu.get("status", {}).get("phase") == "Deleting":
-        return "a vGPU that is being given back takes no holders"
-    return None

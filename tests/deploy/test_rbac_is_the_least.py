@@ -73,7 +73,7 @@ TOLD = LIVES | {
 async def _told(world: World, life: Life) -> None:
     told = await live(world, life)
     assert not told.stuck, told.stuck
-    assert not world.violations
+    assert not world.invariants.violations
 
 
 def _play(life: str, trouble: str = "", write: int = 0) -> World:

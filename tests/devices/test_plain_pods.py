@@ -106,7 +106,7 @@ async def test_a_pod_of_its_own_keeps_its_place_and_says_why_it_waits(world: Wor
 async def test_a_pod_of_two_gpus_has_its_uid_in_both_holders(world: World) -> None:
     world.start()
     pod = world.plain("a", "0.6", annotations={"kubeshare.nthu/count": "2"})
-    world.doubles = True
+    world.invariants.doubles = True
     await world.until(lambda: world.running("a"))
     assert list(world.vgpus().values()) == [["a"], ["a"]]
     assert world.pod_uids() == {"a": pod["metadata"]["uid"]}

@@ -94,13 +94,13 @@ def play(point: Point, tally: Tally) -> None:
     if world.server.writes < point.write and not stuck:
         return
     tally.tried += 1
-    if world.violations:
-        tally.overcommitted.append(f"{point}: {world.violations[0]}")
+    if world.invariants.violations:
+        tally.overcommitted.append(f"{point}: {world.invariants.violations[0]}")
     if stuck:
         tally.stuck.append(f"{point}: {stuck}; left: {left}")
     elif left:
         tally.leaked.append(f"{point}: {left}")
-    if not (world.violations or left or stuck):
+    if not (world.invariants.violations or left or stuck):
         tally.converged += 1
 
 

@@ -89,11 +89,11 @@ def test_a_clock_that_jumps_makes_no_other_leader(jump: float, *, waiting: bool)
 
 async def _two_leaders(world: World, life: str, write: int, seconds: float) -> None:
     """A life with two of each program that both believe that they lead, one write held up."""
-    world.doubles = True
+    world.invariants.doubles = True
     world.server.inject_at_write(write, Fault.slow(seconds))
     world.start(*REPLICAS)
     await LIVES[life].tell(world)
-    await world.until(lambda: not world.held_twice(), PATIENCE)
+    await world.until(lambda: not world.invariants.held_twice(), PATIENCE)
     world.clear()
     await world.until(lambda: not world.vgpus() and not world.placeholders(), PATIENCE)
 

@@ -1,0 +1,100 @@
+"""What must hold at every moment, whatever goes wrong."""
+
+from typing import Any
+
+from cluster_fake.actors import Actors
+from cluster_fake.pods import asks, ended, holders
+from kube_fake import FakeApiServer
+from kubeshare.api.names import WHOLE_GPU_RESOURCE
+from kubeshare.api.reasons import Reason
+from kubeshare.api.v1 import SHAREPODS, VGPUS
+from kubeshare.kube.resources import NODES, PODS
+
+Raw = dict[str, Any]
+
+
+class Invariants:
+    """Looks at everything after each change.
+
+    Args:
+        server: where the objects are.
+        actors: the nodes, and what they offer.
+
+    Attributes:
+        violations: what did not hold, in words.
+        doubles: whether one demand may hold more than it asks for, for a moment.
+    """
+
+    def __init__(self, server: FakeApiServer, actors: Actors) -> None:
+        self.violations: list[str] = []
+        self.doubles = False
+        self._server = server
+        self._actors = actors
+        self._has: dict[str, int] = {}  # node -> the most GPUs that it has ever offered
+        self._asked: dict[str, int] = {}  # uid of a SharePod -> how many GPUs it asks for
+        server.storage.after_change.append(lambda *_: self._check())
+
+    def held_twice(self) -> list[str]:
+        """The demands that hold more GPUs than they ask for."""
+        held = [each["demand"] for vgpu in self._server.all(VGPUS) for each in holders(vgpu)]
+        return [
+            f"{uid} holds {held.count(uid)} GPUs"
+            for uid in sorted(set(held))
+            if held.count(uid) > self._asked.get(uid, 1)
+        ]
+
+    def _check(self) -> None:
+        for vgpu in self._server.all(VGPUS):
+            if wrong := overcommitted(vgpu):
+                self.violations.append(wrong)
+        self._check_nodes()
+        self._check_sharepods()
+        if not self.doubles:
+            self.violations += self.held_twice()
+        self._check_containers()
+
+    def _check_nodes(self) -> None:
+        """No node gives more GPUs than it has."""
+        for node in self._server.all(NODES):
+            name = node["metadata"]["name"]
+            pods = [each for each in self._server.all(PODS) if each["spec"].get("nodeName") == name]
+            used = sum(asks(pod, WHOLE_GPU_RESOURCE) for pod in pods if not ended(pod))
+            counted = node["status"]["allocatable"].get(WHOLE_GPU_RESOURCE, 0)
+            offered = self._actors.by_claims.get(name, int(counted))
+            # A kubelet that has just started offers less than there is.
+            has = self._has[name] = max(offered, self._has.get(name, 0))
+            if used > has:
+                self.violations.append(f"{name} gave {used} GPUs")
+
+    def _check_sharepods(self) -> None:
+        """Every reason of a condition is in the closed list."""
+        for each in self._server.all(SHAREPODS):
+            # Remembered, since parts are held for a while after their SharePod has gone.
+            gpu = each["spec"].get("gpu") or {}
+            self._asked[each["metadata"]["uid"]] = gpu.get("count", 1)
+            told = each.get("status", {}).get("conditions", [])
+            self.violations += [
+                f"{condition['reason']} is no reason of a condition"
+                for condition in told
+                if condition["reason"] not in set(Reason)
+            ]
+
+    def _check_containers(self) -> None:
+        """No container runs without the part of its pod."""
+        for machine in self._actors.machines.values():
+            vgpus = self._server.all(VGPUS)
+            held = {each.get("podUid") for vgpu in vgpus for each in holders(vgpu)}
+            free = sorted(machine.containers - held)
+            self.violations += [f"{uid} runs on {machine.name} without a part" for uid in free]
+
+
+def overcommitted(vgpu: Raw, _before: Raw | None = None) -> str | None:
+    """Why the CRD's rules refuse a vGPU, or None."""
+    found = holders(vgpu)
+    if sum(each["requestMicros"] for each in found) > 1_000_000:
+        return "the holders' requests would be more than one GPU"
+    if sum(each["memoryBytes"] for each in found) > vgpu["spec"]["memoryBytes"]:
+        return "the holders' memory would be more than the GPU has"
+    if found and vgpu.get("status", {}).get("phase") == "Deleting":
+        return "a vGPU that is being given back takes no holders"
+    return None
