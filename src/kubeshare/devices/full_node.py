@@ -16,21 +16,17 @@ same fate; without (3) Sched takes back what the SharePod does not name.
 """
 
 import asyncio
-from collections.abc import Callable
-from datetime import datetime, timedelta
 from typing import Final
 
 from msgspec import Struct
 
 from kubeshare.api import set_aside, sharepods
 from kubeshare.api.cluster import PODS, Pod
-from kubeshare.api.configuration import Configured
 from kubeshare.api.inventory import Inventory
 from kubeshare.api.pods import unschedulable
 from kubeshare.api.v1 import SharePod
-from kubeshare.devices.events import Events
 from kubeshare.devices.metrics import Metrics
-from kubeshare.devices.undo import undo
+from kubeshare.devices.move_on import MoveOn
 from kubeshare.kube.api import Api
 from kubeshare.kube.errors import ConflictError, NotFoundError
 from kubeshare.kube.meta import Key
@@ -48,28 +44,15 @@ class FullNodes:
     Args:
         api: where pods and SharePods are.
         inventory: the vGPUs and pods.
-        events: tells people.
+        move_on: undoes a decision.
         metrics: counts.
-        configuration: says for how long a node is set aside.
-        wall_clock: says until when a node is set aside.
     """
 
-    def __init__(  # noqa: PLR0913 - its parts
-        self,
-        api: Api,
-        inventory: Inventory,
-        events: Events,
-        metrics: Metrics,
-        *,
-        configuration: Configured,
-        wall_clock: Callable[[], datetime],
-    ) -> None:
+    def __init__(self, api: Api, inventory: Inventory, move_on: MoveOn, metrics: Metrics) -> None:
         self._api = api
         self._inventory = inventory
-        self._events = events
+        self._move_on = move_on
         self._metrics = metrics
-        self._configuration = configuration
-        self._wall_clock = wall_clock
         self._since: dict[Key, tuple[str, float]] = {}  # SharePod -> pod uid, seen so since
         self._moving: dict[Key, _Move] = {}  # SharePod -> what is to be noted of it
 
@@ -123,24 +106,14 @@ class FullNodes:
         if uid != pod.metadata.uid:
             since = now
         self._since[key] = (pod.metadata.uid, since)
-        moves = set_aside.moves(sharepod.spec.gpu.set_aside, self._wall_clock())
+        moves = self._move_on.moves(sharepod)
         if moves >= set_aside.MOVES:
             return LAST_PATIENCE
         return max(0.0, since + PATIENCE * 2.0**moves - now)
 
     async def _undo(self, raw: Raw, sharepod: SharePod) -> None:
         key = sharepod.metadata.key
-        noted = set_aside.add(
-            sharepod.spec.gpu.set_aside,
-            sharepod.spec.node_name,
-            self._moving[key].message,
-            self._wall_clock(),
-            timedelta(seconds=self._configuration.now().set_aside_seconds),
-        )
-        await undo(self._api, raw, noted)
-        self._events.node_full(sharepod, noted[-1])
-        for gpuid in sharepods.gpuids(sharepod):
-            await self._inventory.pool.give_back(gpuid, sharepod.metadata.uid)
+        await self._move_on.move(raw, sharepod, self._moving[key].message)
         self.forget(key)
 
     async def _delete(self, sharepod: SharePod, pod: Pod) -> bool:

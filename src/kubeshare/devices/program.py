@@ -27,6 +27,7 @@ from kubeshare.devices.lost_node import LostNodes
 from kubeshare.devices.metrics import Metrics
 from kubeshare.devices.mirror import Mirror
 from kubeshare.devices.missing import Missing
+from kubeshare.devices.move_on import MoveOn
 from kubeshare.devices.node_pool import NodePools
 from kubeshare.devices.nudge import Nudges
 from kubeshare.devices.placeholder import Placeholders
@@ -108,6 +109,13 @@ def devices_program(  # noqa: PLR0913 - what it is told
         guard=Guard(api, inventory, placeholders, idle_times),
         events=events,
     )
+    move_on = MoveOn(
+        api,
+        inventory.pool,
+        events,
+        configuration=watched.configuration,
+        wall_clock=wall_clock,
+    )
     of_sharepods = SharePodLife(
         api=api,
         asked=asked.store,
@@ -116,23 +124,8 @@ def devices_program(  # noqa: PLR0913 - what it is told
         reserve=Reserve(inventory, policy),
         pods=Pods(api, inventory, metrics),
         placeholders=placeholders,
-        full_nodes=FullNodes(
-            api,
-            inventory,
-            events,
-            metrics,
-            configuration=watched.configuration,
-            wall_clock=wall_clock,
-        ),
-        taken_gpus=TakenGpus(
-            api,
-            inventory,
-            placeholders,
-            policy,
-            events,
-            configuration=watched.configuration,
-            wall_clock=wall_clock,
-        ),
+        full_nodes=FullNodes(api, inventory, move_on, metrics),
+        taken_gpus=TakenGpus(inventory, placeholders, policy, move_on),
         nudges=Nudges(api, wall_clock),
         mirror=Mirror(api, wall_clock),
         events=events,

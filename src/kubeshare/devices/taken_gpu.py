@@ -9,13 +9,11 @@ example. Where none would, it goes on waiting here, for there is no better place
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
-from datetime import datetime, timedelta
+from collections.abc import Sequence
 from typing import Final
 
-from kubeshare.api import set_aside, sharepods
+from kubeshare.api import sharepods
 from kubeshare.api.coming import hindrance
-from kubeshare.api.configuration import Configured
 from kubeshare.api.elsewhere import has_another
 from kubeshare.api.inventory import Inventory
 from kubeshare.api.reasons import Reason
@@ -23,10 +21,8 @@ from kubeshare.api.v1 import VGPU, SharePod
 from kubeshare.core.demand import Demand
 from kubeshare.core.policies import Policy
 from kubeshare.devices.degraded import trouble_of
-from kubeshare.devices.events import Events
+from kubeshare.devices.move_on import MoveOn
 from kubeshare.devices.placeholder import Placeholders
-from kubeshare.devices.undo import undo
-from kubeshare.kube.api import Api
 from kubeshare.kube.meta import Key
 from kubeshare.kube.resources import Raw
 
@@ -39,33 +35,19 @@ class TakenGpus:
     """Undoes decisions for GPUs that somebody else has got.
 
     Args:
-        api: where SharePods are.
         inventory: the cluster's GPUs.
         placeholders: of the vGPUs.
         policy: says whether another node would take a SharePod.
-        events: tells people.
-        configuration: says for how long a node is set aside.
-        wall_clock: says until when a node is set aside.
+        move_on: undoes a decision.
     """
 
-    def __init__(  # noqa: PLR0913 - its parts
-        self,
-        api: Api,
-        inventory: Inventory,
-        placeholders: Placeholders,
-        policy: Policy,
-        events: Events,
-        *,
-        configuration: Configured,
-        wall_clock: Callable[[], datetime],
+    def __init__(
+        self, inventory: Inventory, placeholders: Placeholders, policy: Policy, move_on: MoveOn
     ) -> None:
-        self._api = api
         self._inventory = inventory
         self._placeholders = placeholders
         self._policy = policy
-        self._events = events
-        self._configuration = configuration
-        self._wall_clock = wall_clock
+        self._move_on = move_on
         self._since: dict[Key, tuple[str, float]] = {}  # SharePod -> vGPU's uid, since when
 
     def forget(self, key: Key) -> None:
@@ -102,7 +84,8 @@ class TakenGpus:
         ledger = self._inventory.ledger()
         if not has_another(self._policy, ledger, demand, vgpu, frozenset(ledger.nodes)):
             return PATIENCE
-        await self._undo(raw, sharepod, why)
+        await self._move_on.move(raw, sharepod, why)
+        self.forget(key)
         return 0.0
 
     def _taken(self, gpuids: Sequence[str]) -> tuple[VGPU, str] | None:
@@ -116,17 +99,3 @@ class TakenGpus:
             if trouble is not None:
                 return vgpu, trouble[1]
         return None
-
-    async def _undo(self, raw: Raw, sharepod: SharePod, why: str) -> None:
-        noted = set_aside.add(
-            sharepod.spec.gpu.set_aside,
-            sharepod.spec.node_name,
-            why,
-            self._wall_clock(),
-            timedelta(seconds=self._configuration.now().set_aside_seconds),
-        )
-        await undo(self._api, raw, noted)
-        self._events.node_full(sharepod, noted[-1])
-        for gpuid in sharepods.gpuids(sharepod):
-            await self._inventory.pool.give_back(gpuid, sharepod.metadata.uid)
-        self.forget(sharepod.metadata.key)

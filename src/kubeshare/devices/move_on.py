@@ -1,0 +1,69 @@
+"""A SharePod moves on: its decision is undone, and its node set aside for a while.
+
+First the SharePod is told, in one conditional write, that the decision holds no more and
+which node is set aside until when; then its parts are given back. Whoever is killed in
+between leaves parts that the SharePod does not name, which Sched takes back.
+"""
+
+from collections.abc import Callable
+from datetime import datetime, timedelta
+
+from kubeshare.api import set_aside, sharepods
+from kubeshare.api.configuration import Configured
+from kubeshare.api.pool import Pool
+from kubeshare.api.v1 import SharePod
+from kubeshare.devices.events import Events
+from kubeshare.devices.undo import undo
+from kubeshare.kube.api import Api
+from kubeshare.kube.resources import Raw
+
+
+class MoveOn:
+    """Moves SharePods on of which nothing runs.
+
+    Args:
+        api: where they are.
+        pool: the vGPUs.
+        events: tells people.
+        configuration: says for how long a node is set aside.
+        wall_clock: says until when.
+    """
+
+    def __init__(
+        self,
+        api: Api,
+        pool: Pool,
+        events: Events,
+        *,
+        configuration: Configured,
+        wall_clock: Callable[[], datetime],
+    ) -> None:
+        self._api = api
+        self._pool = pool
+        self._events = events
+        self._configuration = configuration
+        self._wall_clock = wall_clock
+
+    def moves(self, sharepod: SharePod) -> int:
+        """How often it has been moved on, as far as that is remembered."""
+        return set_aside.moves(sharepod.spec.gpu.set_aside, self._wall_clock())
+
+    async def move(self, raw: Raw, sharepod: SharePod, why: str) -> None:
+        """Undo the decision about a SharePod.
+
+        Args:
+            raw: the SharePod.
+            sharepod: the same.
+            why: what is wrong with the node that was chosen.
+
+        Raises:
+            ConflictError: it has changed meanwhile.
+        """
+        pause = timedelta(seconds=self._configuration.now().set_aside_seconds)
+        noted = set_aside.add(
+            sharepod.spec.gpu.set_aside, sharepod.spec.node_name, why, self._wall_clock(), pause
+        )
+        await undo(self._api, raw, noted)
+        self._events.node_full(sharepod, noted[-1])
+        for gpuid in sharepods.gpuids(sharepod):
+            await self._pool.give_back(gpuid, sharepod.metadata.uid)
