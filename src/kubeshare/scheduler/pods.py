@@ -7,7 +7,6 @@ kube-scheduler's, and whoever is killed in between finds it gated and goes on.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
 
@@ -28,7 +27,6 @@ from kubeshare.api.names import (
     GATE,
     LABEL_ROLE,
     LABEL_VGPU,
-    MANAGER_SCHEDULER,
     NAMESPACE,
     ROLE_POD,
     placeholder_name,
@@ -39,21 +37,20 @@ from kubeshare.api.v1 import VGPU, SetAside
 from kubeshare.core.demand import Demand
 from kubeshare.core.errors import InvalidValueError
 from kubeshare.dialects.pod import PREFIX, demand_of
-from kubeshare.dialects.standing import Standing, gang_named, standing_of
+from kubeshare.dialects.standing import gang_named
 from kubeshare.kube.api import Api
-from kubeshare.kube.errors import NotFoundError
-from kubeshare.kube.events import ObjectReference, reference
 from kubeshare.kube.meta import Condition, Key
 from kubeshare.kube.resources import PODS, Raw
 from kubeshare.kube.store import Store
 from kubeshare.scheduler.asker import AskerKey
+from kubeshare.scheduler.asking_object import AskingObject, Objects
 from kubeshare.scheduler.status import Status
 from kubeshare.scheduler.volumes import Volumes
 
 KIND: Final = PODS.kind
 
 
-class GatedPods:
+class GatedPods(Objects):
     """The plain pods that are not bound yet.
 
     Args:
@@ -79,9 +76,7 @@ class GatedPods:
         volumes: Volumes,
         models: Callable[[], Iterable[str]],
     ) -> None:
-        self.api = api
-        self.known = known
-        self.status = status
+        super().__init__(api, known, status)
         self.inventory = inventory
         self.rooms = rooms
         self.volumes = volumes
@@ -118,46 +113,18 @@ class GatedPods:
         return [AskerKey(KIND, Key(metadata["namespace"], metadata["name"]))]
 
 
-@dataclass(frozen=True)
-class _AskingPod:
+class _AskingPod(AskingObject[GatedPods, Pod]):
     """One plain pod as it was read (see :class:`kubeshare.scheduler.asker.Asker`)."""
 
-    kind: GatedPods
-    raw: Raw
+    resource = PODS
 
     @cached_property
     def seen(self) -> Pod:
-        """The narrow struct of it."""
         return pods.view(self.raw)
-
-    @property
-    def key(self) -> AskerKey:
-        return AskerKey(KIND, self.seen.metadata.key)
-
-    @property
-    def uid(self) -> str:
-        return self.seen.metadata.uid
-
-    @property
-    def created(self) -> str:
-        return self.seen.metadata.creation_timestamp or ""
-
-    @property
-    def reference(self) -> ObjectReference:
-        return reference(PODS, self.seen)
 
     @property
     def over(self) -> bool:
         return self.leaving or self.seen.terminal
-
-    @property
-    def controller(self) -> str:
-        controller = self.seen.metadata.controller
-        return controller.uid if controller else ""
-
-    @property
-    def leaving(self) -> bool:
-        return self.seen.metadata.deletion_timestamp is not None
 
     @property
     def decided(self) -> bool:
@@ -166,11 +133,6 @@ class _AskingPod:
     @property
     def gpuids(self) -> tuple[str, ...]:
         return () if self.seen.gated else self.seen.gpuids
-
-    @property
-    def pod_spec(self) -> Mapping[str, Any]:
-        spec: Mapping[str, Any] = self.raw["spec"]
-        return spec
 
     @property
     def set_aside(self) -> Sequence[SetAside]:
@@ -200,9 +162,6 @@ class _AskingPod:
             raise InvalidValueError(PREFIX + "request", words)
         return asked
 
-    def standing(self) -> Standing:
-        return standing_of(self.raw)
-
     def awaits(self, vgpus: Sequence[VGPU]) -> Hindrance | None:
         for vgpu in vgpus:
             key = Key(NAMESPACE, placeholder_name(vgpu.metadata.name))
@@ -210,30 +169,10 @@ class _AskingPod:
                 return found
         return None
 
-    async def refresh(self) -> "_AskingPod | None":
-        metadata = self.seen.metadata
-        try:
-            live = await self.kind.api.get(PODS, metadata.name, metadata.namespace)
-        except NotFoundError:
-            self.kind.known.forget(metadata.key)
-            return None
-        self.kind.known.put(live)
-        now = _AskingPod(self.kind, live)
-        return now if now.uid == self.uid else None
-
     async def bind(self, node: str, gpuids: Sequence[str]) -> "_AskingPod":
         place = f"vGPU {', '.join(gpuids)} on node {node}"
         told = await self._condition("True", Reason.BOUND, place) or self
-        metadata = told.seen.metadata
-        answer = await self.kind.api.json_patch(
-            PODS,
-            metadata.name,
-            _decision(told.raw, told.seen, node, gpuids),
-            metadata.namespace,
-            field_manager=MANAGER_SCHEDULER,
-        )
-        self.kind.known.put(answer)
-        return _AskingPod(self.kind, answer)
+        return await told.patched(_decision(told.raw, told.seen, node, gpuids))
 
     async def confirm(self) -> None:
         """Nothing: the condition was written while the pod was still gated."""
@@ -248,10 +187,7 @@ class _AskingPod:
         answer = await self.kind.status.write(
             PODS, self.seen.metadata, self.seen.status.conditions, condition
         )
-        if answer is None:
-            return None
-        self.kind.known.put(answer)
-        return _AskingPod(self.kind, answer)
+        return None if answer is None else self._known_as(answer)
 
 
 def _decision(raw: Raw, seen: Pod, node: str, gpuids: Sequence[str]) -> list[dict[str, Any]]:

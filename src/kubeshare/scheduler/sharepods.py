@@ -4,8 +4,7 @@ The part of the GPU has been taken before: *reserve, then decide*. Whoever is
 killed between the two finds the part again by the demand's uid.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import Any, Final
 
@@ -14,37 +13,27 @@ from kubeshare.api.coming import Hindrance
 from kubeshare.api.eligibility import Eligible
 from kubeshare.api.gangs import GANG, gang_index, gang_value
 from kubeshare.api.latest import Latest
-from kubeshare.api.names import CONDITION_SCHEDULED, MANAGER_SCHEDULER
+from kubeshare.api.names import CONDITION_SCHEDULED
 from kubeshare.api.reasons import Reason
 from kubeshare.api.v1 import SHAREPODS, VGPU, SetAside, SharePod
 from kubeshare.core.demand import Demand
 from kubeshare.core.errors import InvalidValueError
 from kubeshare.dialects.sharepod import demand_of
-from kubeshare.dialects.standing import Standing, standing_of
 from kubeshare.kube.api import Api
-from kubeshare.kube.errors import NotFoundError
-from kubeshare.kube.events import ObjectReference, reference
 from kubeshare.kube.meta import Condition, Key
 from kubeshare.kube.resources import Raw
 from kubeshare.scheduler.asker import AskerKey
+from kubeshare.scheduler.asking_object import AskingObject, Objects
 from kubeshare.scheduler.status import Status
 
 KIND: Final = SHAREPODS.kind
 
 
-class SharePods:
-    """The SharePods.
-
-    Args:
-        api: where they are.
-        known: those that there are; told what is written.
-        status: writes their condition.
-    """
+class SharePods(Objects):
+    """The SharePods."""
 
     def __init__(self, api: Api, known: Latest[Raw], status: Status) -> None:
-        self.api = api
-        self.known = known
-        self.status = status
+        super().__init__(api, known, status)
         known.add_index(GANG, gang_index)
 
     def get(self, key: Key) -> "_AskingSharePod | None":
@@ -64,46 +53,18 @@ class SharePods:
         return [AskerKey(KIND, sharepods.view(raw).metadata.key)]
 
 
-@dataclass(frozen=True)
-class _AskingSharePod:
+class _AskingSharePod(AskingObject[SharePods, SharePod]):
     """One SharePod as it was read (see :class:`kubeshare.scheduler.asker.Asker`)."""
 
-    kind: SharePods
-    raw: Raw
+    resource = SHAREPODS
 
     @cached_property
     def seen(self) -> SharePod:
-        """The narrow struct of it."""
         return sharepods.view(self.raw)
 
     @property
-    def key(self) -> AskerKey:
-        return AskerKey(KIND, self.seen.metadata.key)
-
-    @property
-    def uid(self) -> str:
-        return self.seen.metadata.uid
-
-    @property
-    def created(self) -> str:
-        return self.seen.metadata.creation_timestamp or ""
-
-    @property
-    def reference(self) -> ObjectReference:
-        return reference(SHAREPODS, self.seen)
-
-    @property
     def over(self) -> bool:
-        return sharepods.going(self.seen) or sharepods.finished(self.seen)
-
-    @property
-    def controller(self) -> str:
-        controller = self.seen.metadata.controller
-        return controller.uid if controller else ""
-
-    @property
-    def leaving(self) -> bool:
-        return sharepods.going(self.seen)
+        return self.leaving or sharepods.finished(self.seen)
 
     @property
     def decided(self) -> bool:
@@ -112,11 +73,6 @@ class _AskingSharePod:
     @property
     def gpuids(self) -> tuple[str, ...]:
         return sharepods.gpuids(self.seen)
-
-    @property
-    def pod_spec(self) -> Mapping[str, Any]:
-        spec: Mapping[str, Any] = self.raw["spec"]
-        return spec
 
     @property
     def set_aside(self) -> Sequence[SetAside]:
@@ -136,35 +92,12 @@ class _AskingSharePod:
     def demand(self) -> Demand | None:
         return demand_of(self.raw)
 
-    def standing(self) -> Standing:
-        return standing_of(self.raw)
-
     def awaits(self, vgpus: Sequence[VGPU]) -> Hindrance | None:  # noqa: ARG002
         # The device manager makes its pod when they are there.
         return None
 
-    async def refresh(self) -> "_AskingSharePod | None":
-        metadata = self.seen.metadata
-        try:
-            live = await self.kind.api.get(SHAREPODS, metadata.name, metadata.namespace)
-        except NotFoundError:
-            self.kind.known.forget(metadata.key)
-            return None
-        self.kind.known.put(live)
-        now = _AskingSharePod(self.kind, live)
-        return now if now.uid == self.uid else None
-
     async def bind(self, node: str, gpuids: Sequence[str]) -> "_AskingSharePod":
-        metadata = self.seen.metadata
-        answer = await self.kind.api.json_patch(
-            SHAREPODS,
-            metadata.name,
-            self._decision(node, gpuids),
-            metadata.namespace,
-            field_manager=MANAGER_SCHEDULER,
-        )
-        self.kind.known.put(answer)
-        return _AskingSharePod(self.kind, answer)
+        return await self.patched(self._decision(node, gpuids))
 
     async def confirm(self) -> None:
         place = f"vGPU {', '.join(self.gpuids)} on node {self.seen.spec.node_name}"
