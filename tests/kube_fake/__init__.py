@@ -17,8 +17,9 @@ tested against a real API server.
 """
 
 from kube_fake.faults import Fault
+from kube_fake.requests import Request
 from kube_fake.rights import Asked, Grant, Rights
-from kube_fake.server import FakeApiServer, Request
+from kube_fake.server import FakeApiServer
 from kube_fake.storage import Place
 from kube_fake.virtual import run_virtual, until
 

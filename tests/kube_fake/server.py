@@ -3,7 +3,6 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass
 from typing import Any
 
 import httpx2
@@ -11,6 +10,7 @@ import httpx2
 from kube_fake.copying import clone
 from kube_fake.faults import Fault, Script
 from kube_fake.patches import PatchError, apply_leaves, json_patch, leaves, merge_patch
+from kube_fake.requests import RefusalError, Request
 from kube_fake.rights import Asked, Rights
 from kube_fake.storage import STATUSLESS, Place, Raw, Storage, Watcher
 from kubeshare.kube.api import Api
@@ -21,50 +21,6 @@ Rule = Callable[[Raw, Raw | None], str | None]
 
 _VERBS = {"GET": "get", "POST": "create", "DELETE": "delete", "PATCH": "patch"}
 _NAMESPACE_SUBRESOURCES = {"status", "finalize"}
-
-
-@dataclass(frozen=True)
-class Request:
-    """One request as the server understood it; ``resource`` is ``plural[/subresource]``."""
-
-    verb: str
-    resource: str
-    place: Place
-    at: float
-    query: dict[str, str]
-    body: Any
-    content_type: str
-    client: str
-
-    @property
-    def subresource(self) -> str:
-        """The part after the slash."""
-        return self.resource.partition("/")[2]
-
-    @property
-    def is_write(self) -> bool:
-        """Whether it asks for a change."""
-        return self.verb in {"create", "delete", "patch"}
-
-
-class RefusalError(Exception):
-    """An error answer."""
-
-    def __init__(
-        self, code: int, reason: str, message: str, causes: list[Raw] | None = None
-    ) -> None:
-        super().__init__(message)
-        self.code = code
-        self.status: Raw = {
-            "apiVersion": "v1",
-            "kind": "Status",
-            "status": "Failure",
-            "code": code,
-            "reason": reason,
-            "message": message,
-        }
-        if causes:
-            self.status["details"] = {"name": "its name", "kind": "its kind", "causes": causes}
 
 
 class FakeApiServer(httpx2.AsyncBaseTransport):
