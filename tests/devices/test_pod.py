@@ -7,7 +7,7 @@ import pytest
 from cluster_fake import World, story
 from kube_fake import Fault
 from kubeshare.api.names import LABEL_VGPU, VGPU_RESOURCE
-from kubeshare.api.v1 import SHAREPODS, VGPU, VGPUSpec
+from kubeshare.api.v1 import SHAREPODS, VGPU, VGPUS, VGPUSpec
 from kubeshare.devices.pod import manifest
 from kubeshare.kube.meta import ObjectMeta
 from kubeshare.kube.resources import PODS
@@ -241,3 +241,21 @@ async def test_a_refusal_that_may_pass_is_told_and_tried_again(world: World) -> 
     world.share("a")
     await world.until(lambda: world.condition("a", "Ready").get("reason") == "PodForbidden")
     await world.until(lambda: world.ready("a"))
+
+
+@story(n1=2)
+async def test_a_pod_is_not_let_run_while_one_of_its_gpus_is_not_held(world: World) -> None:
+    """As when a leader that was paused has taken a part back."""
+    world.actors.binds = False
+    world.start()
+    world.share("a", "0.6", count=2)
+    await world.until(lambda: world.pod("a"))
+    await world.kill()
+    lost, kept = world.vgpus()
+    world.server.change(VGPUS, lost, "", lambda vgpu: vgpu["status"].update(holders=[]))
+    world.actors.binds = True
+    world.start("devices")
+    await world.until(lambda: (world.pod("a") or {})["spec"].get("nodeName"))
+    await world.quiet(5)
+    assert world.vgpus() == {lost: [], kept: ["a"]} or world.vgpus() == {kept: ["a"]}
+    assert world.pod_uids() == {"a": ""}

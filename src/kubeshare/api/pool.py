@@ -161,19 +161,27 @@ class Pool:
         """Remove the holder of a demand, unless its pod has been bound to the node.
 
         Once the holder names a pod, containers may run, and only the node knows when
-        they have stopped: then nothing is changed.
+        they have stopped: then nothing is changed. It is tried once: whoever has changed
+        the vGPU meanwhile may have told the asker of this very part, so whether it is
+        wanted has to be looked at anew.
 
         Returns:
             the vGPU as it is now; None when it is gone.
+
+        Raises:
+            ConflictError: others have changed the vGPU; what is known of it is up to date.
         """
-
-        def operations(vgpu: VGPU) -> list[Operation] | None:
-            holder = holder_of(vgpu, demand)
-            if holder is None or holder.pod_uid:
-                return None
-            return holders.remove(vgpu, demand, holder.container)
-
-        return await self.change(gpuid, operations)
+        vgpu = self.get(gpuid) or await self.refresh(gpuid)
+        holder = holder_of(vgpu, demand) if vgpu else None
+        if vgpu is None or holder is None or holder.pod_uid:
+            return vgpu
+        try:
+            return await self._patch(vgpu, holders.remove(vgpu, demand, holder.container))
+        except ConflictError:
+            await self.refresh(gpuid)
+            raise
+        except NotFoundError:
+            return await self.refresh(gpuid)
 
     async def change(self, gpuid: str, operations: Change) -> VGPU | None:
         """Patch a vGPU's status; where the state was old, look again and patch again.

@@ -101,13 +101,20 @@ class Pods:
     async def name_to_node(self, pod: Pod, demand: str, gpuids: Sequence[str]) -> None:
         """Write the uid of a bound pod into the holders of a demand, where none is named.
 
+        None is named while one of them is missing: the pod is not to run with fewer GPUs.
+
         Raises:
             ConflictError: others changed the vGPU again and again.
         """
-        for gpuid in gpuids:
-            vgpu = self._pool.get(gpuid)
-            holder = holder_of(vgpu, demand) if vgpu else None
-            if holder is not None and not holder.pod_uid:
+        held = {
+            gpuid: holder
+            for gpuid in gpuids
+            if (vgpu := self._pool.get(gpuid)) and (holder := holder_of(vgpu, demand))
+        }
+        if len(held) < len(gpuids):
+            return
+        for gpuid, holder in held.items():
+            if not holder.pod_uid:
                 await self._pool.change(gpuid, _names(demand, pod.metadata.uid))
 
     async def _existing(self, name: str, namespace: str, owner: str) -> Pod | None:
