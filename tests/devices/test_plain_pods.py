@@ -3,6 +3,7 @@
 from typing import Any
 
 from cluster_fake import World, story
+from kubeshare.api.v1 import VGPUS
 from kubeshare.kube.resources import NODES, PODS
 
 Raw = dict[str, Any]
@@ -110,6 +111,22 @@ async def test_a_pod_of_two_gpus_has_its_uid_in_both_holders(world: World) -> No
     await world.until(lambda: world.running("a"))
     assert list(world.vgpus().values()) == [["a"], ["a"]]
     assert world.pod_uids() == {"a": pod["metadata"]["uid"]}
+
+
+@story(n1=2)
+async def test_a_pod_is_not_let_run_while_one_of_its_gpus_is_not_held(world: World) -> None:
+    world.actors.binds = False
+    world.invariants.doubles = True
+    world.start()
+    world.plain("a", "0.6", annotations={"kubeshare.nthu/count": "2"})
+    await world.until(lambda: not (world.pod("a") or {})["spec"].get("schedulingGates"))
+    await world.kill()
+    world.server.change(VGPUS, min(world.vgpus()), "", lambda obj: obj["status"].update(holders=[]))
+    world.actors.binds = True
+    world.start("devices")
+    await world.until(lambda: (world.pod("a") or {})["spec"].get("nodeName"))
+    await world.quiet(5)
+    assert world.pod_uids() == {"a": ""}
 
 
 @story(n1=1, n2=1)

@@ -68,11 +68,11 @@ class PlainPodLife:
             return None
         if pod.spec.node_name:
             self._since.pop(key, None)
-            here = [
+            here = {
                 vgpu.metadata.name for vgpu in held if vgpu.spec.node_name == pod.spec.node_name
-            ]
-            named = [gpuid for gpuid in here if gpuid in pod.gpuids]
-            await self._pods.name_to_node(pod, pod.metadata.uid, named)
+            }
+            if here.issuperset(pod.gpuids):
+                await self._pods.name_to_node(pod, pod.metadata.uid, pod.gpuids)
             return None
         if not unschedulable(pod):
             self._since.pop(key, None)
