@@ -106,14 +106,7 @@ async def _node_lost(world: World) -> None:
     await _running(world, "a")
     node = world.sharepod("a")["spec"]["nodeName"]
     world.lose_node(node)
-
-    def elsewhere() -> bool:
-        pod = world.pod("a")
-        return pod is not None and pod["spec"].get("nodeName", node) != node
-
-    await world.until(elsewhere, PATIENCE)
-    await _running(world, "a")
-    await world.until(lambda: len(world.vgpus()) == len(world.placeholders()) == 1, PATIENCE)
+    await _elsewhere(world, "a", node)
 
 
 async def _node_full(world: World) -> None:
@@ -131,14 +124,7 @@ async def _gpu_failed(world: World) -> None:
     await _running(world, "a")
     node = world.sharepod("a")["spec"]["nodeName"]
     world.fail_gpus(node, "XID 79")
-
-    def elsewhere() -> bool:
-        pod = world.pod("a")
-        return pod is not None and pod["spec"].get("nodeName", node) != node
-
-    await world.until(elsewhere, PATIENCE)
-    await _running(world, "a")
-    await world.until(lambda: len(world.vgpus()) == len(world.placeholders()) == 1, PATIENCE)
+    await _elsewhere(world, "a", node)
 
 
 async def _placeholder_lost(world: World) -> None:
@@ -256,6 +242,18 @@ async def _phases(world: World, *expected: str) -> None:
         return [each.get("status", {}).get("phase") for each in vgpus] == list(expected)
 
     await world.until(so, PATIENCE)
+
+
+async def _elsewhere(world: World, name: str, node: str) -> None:
+    """It runs on another node, and nothing stays of the first."""
+
+    def there() -> bool:
+        pod = world.pod(name)
+        return pod is not None and pod["spec"].get("nodeName", node) != node
+
+    await world.until(there, PATIENCE)
+    await _running(world, name)
+    await world.until(lambda: len(world.vgpus()) == len(world.placeholders()) == 1, PATIENCE)
 
 
 async def _running(world: World, *names: str) -> None:
