@@ -189,14 +189,14 @@ def test_a_leader_whose_lease_was_given_to_another_stops(server: FakeApiServer) 
         server.change(
             LEASES, "program", "kube", lambda obj: obj["spec"].update(holderIdentity="thief")
         )
-        await until(lambda: first.error is not None, seconds=4)
+        await until(lambda: first.error is not None, seconds=5)
         assert "held by another" in str(first.error)
         assert lease(server)["holderIdentity"] == "thief"
 
     run_virtual(main())
 
 
-def test_leading_and_waiting_cost_at_most_twenty_requests_a_minute_each(
+def test_leading_and_waiting_cost_at_most_seventeen_requests_a_minute_each(
     server: FakeApiServer,
 ) -> None:
     async def main() -> None:
@@ -208,8 +208,8 @@ def test_leading_and_waiting_cost_at_most_twenty_requests_a_minute_each(
         second = Candidate(server, "second")
         await asyncio.sleep(600)
         waiting = len(server.requests) - before - 2 * leading
-        assert leading <= 200
-        assert waiting <= 202
+        assert leading <= 170
+        assert waiting <= 170
         await first.stop()
         await second.stop()
 

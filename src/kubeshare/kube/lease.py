@@ -26,7 +26,6 @@ import structlog
 from msgspec import Struct, field
 
 from kubeshare.kube.api import Api
-from kubeshare.kube.backoff import Backoff
 from kubeshare.kube.clock import utc_now
 from kubeshare.kube.conditions import micro_timestamp
 from kubeshare.kube.errors import AlreadyExistsError, ApiError, ConflictError, NotFoundError
@@ -35,8 +34,10 @@ from kubeshare.kube.resources import LEASES
 
 log = structlog.get_logger(__name__)
 
-_RENEW_AFTER: Final = 0.4
-"""Of the renew deadline: often enough to fail once, and 19 requests a minute."""
+_RENEW_AFTER: Final = 0.5
+"""Of the renew deadline: an attempt may hang and another still be made, at 15 requests a minute."""
+_SOONEST: Final = 0.85
+"""Of the longest pause between a candidate's looks: two do not look at once for ever."""
 _TICK: Final = 0.01
 """Seconds after which a Lease that has run out has surely run out, by whatever rounding."""
 
@@ -75,8 +76,9 @@ class LeaseElector:
         identity: of this replica, different from all others (the pod's name).
         duration: seconds without a renewal after which others may take over.
         renew_deadline: seconds without a renewal after which this one stops.
-        retry: seconds between attempts to get it, up to twice that; a leader renews after 0.4 x
-            ``renew_deadline``, and tries again four times in ``retry``.
+        retry: a candidate looks at the Lease every 2 x ``retry`` seconds or a little sooner; a
+            leader renews after half its ``renew_deadline``, and tries again four times in
+            ``retry``.
         wall_clock: the times written into the Lease, for people only.
         draw: random number in [0, 1), for jitter.
 
@@ -108,7 +110,7 @@ class LeaseElector:
         self._renew_deadline = renew_deadline
         self._retry = retry
         self._wall_clock = wall_clock
-        self._pause = Backoff(2 * retry, 2 * retry, draw)
+        self._draw = draw
         self._seen: Lease | None = None
         self._seen_at = 0.0
         self._lease_name = f"lease {namespace}/{name}"
@@ -152,7 +154,8 @@ class LeaseElector:
                         return started
             except (ApiError, TimeoutError) as error:
                 log.warning("cannot get the lease, trying again", error=str(error) or "no answer")
-            await asyncio.sleep(min(self._pause.next(), self._expires_in()))
+            pause = 2 * self._retry * (_SOONEST + (1 - _SOONEST) * self._draw())
+            await asyncio.sleep(min(pause, self._expires_in()))
 
     def _expires_in(self) -> float:
         """Seconds until the Lease that another holds may be taken; infinite where none is known."""
