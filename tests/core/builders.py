@@ -5,6 +5,8 @@ from kubeshare.core.device import Device, FreeGpu, Holder, Node
 from kubeshare.core.units import MI, parse_share
 
 GPU_MEMORY = 1000 * MI
+GPUSHARE_MEMORY = 16276
+"""Of a GPU of gpushare's examples, in its units."""
 
 
 def share(text: str) -> int:
@@ -37,3 +39,33 @@ def a_device(device_id: str, *holders: Holder, node: str = "n1", **fields: objec
 
 def a_node(name: str = "n1", free: int = 0, memory: int = GPU_MEMORY, model: str = "") -> Node:
     return Node(name, (FreeGpu(model, memory),) * free)
+
+
+def a_gpu(
+    node: str, index: int, *taken: int, memory: int = GPUSHARE_MEMORY, model: str = ""
+) -> Device:
+    """A numbered GPU and what each of its holders has of its memory."""
+    holders = tuple(
+        Holder(
+            demand=f"{node}/{index}/{number}",
+            name=f"q{number}",
+            request=size * 1_000_000 // memory,
+            memory=size,
+        )
+        for number, size in enumerate(taken)
+    )
+    return Device(
+        id=f"{node}/{index}", node=node, index=index, model=model, memory=memory, holders=holders
+    )
+
+
+def a_pod(name: str, memory: int, **fields: object) -> Demand:
+    """What a gpushare pod asks for: memory, and compute that follows it."""
+    known = {
+        "uid": name,
+        "name": name,
+        "request": 0,
+        "memory": Memory(bytes=memory),
+        "proportional": True,
+    }
+    return Demand(**(known | fields))  # type: ignore[arg-type]  # fields of Demand by name

@@ -3,15 +3,16 @@
 import random
 
 import click
-import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from core.builders import GPUSHARE_MEMORY, a_gpu, a_pod
+from core.clusters import binpack_cluster, binpack_demand
 from core.slow_binpack import slow_decide
 from core.strategies import MODELS, NODE_NAMES, SHARES, SIZES, memories
 from kubeshare.core.decision import Decision, commit
-from kubeshare.core.demand import Demand, Memory
+from kubeshare.core.demand import Demand
 from kubeshare.core.device import Device, Holder, Node
 from kubeshare.core.ledger import Ledger
 from kubeshare.core.policies import policy
@@ -19,36 +20,8 @@ from kubeshare.core.policies.binpack import decide
 from prove.binpack import BINPACK, in_short
 from prove.engine import Step, narrow_trees, play, run
 
-GPU = 16276
 STATES = 90_000
 SEED = 20180918
-
-
-def a_gpu(node: str, index: int, *taken: int, memory: int = GPU, model: str = "") -> Device:
-    """A numbered GPU and what each of its holders has of its memory."""
-    holders = tuple(
-        Holder(
-            demand=f"{node}/{index}/{number}",
-            name=f"q{number}",
-            request=size * 1_000_000 // memory,
-            memory=size,
-        )
-        for number, size in enumerate(taken)
-    )
-    return Device(
-        id=f"{node}/{index}", node=node, index=index, model=model, memory=memory, holders=holders
-    )
-
-
-def a_pod(name: str, memory: int, **fields: object) -> Demand:
-    known = {
-        "uid": name,
-        "name": name,
-        "request": 0,
-        "memory": Memory(bytes=memory),
-        "proportional": True,
-    }
-    return Demand(**(known | fields))  # type: ignore[arg-type]  # fields of Demand by name
 
 
 def assert_explained(ledger: Ledger, demand: Demand, decision: Decision) -> None:
@@ -121,32 +94,6 @@ def test_it_answers_as_the_slow_one_and_explains_itself(
             commit(ledger, demand, decision)
 
 
-def random_cluster(source: random.Random) -> Ledger:
-    known, pool = [], []
-    for name in source.sample(["n1", "n2", "n10", "n1a"], source.randint(1, 4)):
-        known.append(Node(name))
-        model, memory = source.choice([("V100", 16), ("V100", 8), ("A100", 10), ("", 11)])
-        for index in range(source.randint(0, 4)):
-            mixed = source.choice(["V100", "A100"]) if source.random() < 0.1 else model
-            healthy = source.random() > 0.05
-            gpu = msgspec.structs.replace(
-                a_gpu(name, index, memory=memory, model=mixed), healthy=healthy
-            )
-            pool.append(gpu)
-    return Ledger(known, pool)
-
-
-def random_pod(source: random.Random, number: int) -> Demand:
-    pick = source.choice
-    return a_pod(
-        f"p{number}",
-        pick([0, 1, 2, 3, 5, 5, 8, 9, 16]),
-        count=pick([1, 1, 1, 1, 2, 3]),
-        model=pick(["", "", "", "V100", "A100"]),
-        nodes=pick([None, None, None, frozenset(["n1"]), frozenset(["n2", "n10"])]),
-    )
-
-
 @pytest.mark.slow
 def test_on_many_random_states_it_answers_as_the_slow_one() -> None:
     *_, seen = run(BINPACK, STATES, SEED)
@@ -187,13 +134,13 @@ def test_hypothesis_finds_no_state_in_which_it_answers_otherwise(
 def test_no_answer_depends_on_an_order_of_listing() -> None:
     source = random.Random(12)
     for _ in range(200):
-        ledger = random_cluster(source)
+        ledger = binpack_cluster(source)
         for number in range(10):
-            demand = random_pod(source, number)
+            demand = binpack_demand(source, number)
             answer = decide(ledger, demand)
             if answer.outcome == "bound":
                 commit(ledger, demand, answer)
-        demand = random_pod(source, 99)
+        demand = binpack_demand(source, 99)
         answer = decide(ledger, demand)
         shuffled = Ledger(
             source.sample(list(ledger.nodes.values()), len(ledger.nodes)),
@@ -212,7 +159,7 @@ def test_a_node_that_comes_and_goes_takes_its_gpus_along() -> None:
     ledger.remove_node("n1")
     assert decide(ledger, a_pod("p", 1)).outcome == "pending"
     ledger.remove_device("n1/0")
-    assert decide(ledger, a_pod("p", GPU + 1)).outcome == "pending"
+    assert decide(ledger, a_pod("p", GPUSHARE_MEMORY + 1)).outcome == "pending"
 
 
 def test_shares_of_a_sixth_fill_a_gpu() -> None:

@@ -2,22 +2,19 @@
 
 import random
 from collections import Counter
-from collections.abc import Callable
 from itertools import combinations
 
 import pytest
 
 from core.builders import GPU_MEMORY, a_demand, a_device, a_holder, a_node
-from core.test_binpack import random_cluster as binpack_cluster
-from core.test_binpack import random_pod
+from core.clusters import POLICIES, Asker, Cluster
 from kubeshare.core.decision import commit
-from kubeshare.core.demand import Demand, Memory
-from kubeshare.core.device import Device, FreeGpu, Holder, Node
+from kubeshare.core.demand import Demand
+from kubeshare.core.device import FreeGpu, Holder, Node
 from kubeshare.core.explain import shortest_change
 from kubeshare.core.ledger import Ledger
 from kubeshare.core.policies import Policy, policy
 from kubeshare.core.quota import Limits, Quota
-from kubeshare.core.topology import read_notation
 
 LOCALITY = policy("locality")
 
@@ -33,61 +30,6 @@ def shortest_by_trial(decide: Policy, ledger: Ledger, demand: Demand) -> int | N
                 if decide(ledger, demand).outcome == "bound":
                     return size
     return None
-
-
-def locality_cluster(source: random.Random) -> Ledger:
-    kinds = [FreeGpu("V100", 16), FreeGpu("A100", 10)]
-    nodes = [Node(name, tuple(source.choices(kinds, k=source.randint(0, 1)))) for name in "ab"]
-    devices = []
-    for number in range(source.randint(0, 4)):
-        kind = source.choice(kinds)
-        devices.append(
-            Device(id=str(number), node=source.choice("ab"), model=kind.model, memory=kind.memory)
-        )
-    return Ledger(nodes, devices)
-
-
-def locality_demand(source: random.Random, number: int) -> Demand:
-    pick = source.choice
-    return Demand(
-        uid=f"p{number}",
-        name=f"p{number}",
-        request=pick([0, 200_000, 300_000, 500_000, 900_000]),
-        memory=Memory(bytes=pick([0, 1, 5, 9])),
-        affinity=pick(["", "", "", "red", "blue"]),
-        anti_affinity=pick(["", "", "", "g", "h"]),
-        exclusion=pick(["", "", "", "", "e"]),
-        count=pick([1, 1, 1, 2]),
-        model=pick(["", "", "", "V100", "A100"]),
-    )
-
-
-def topology_cluster(source: random.Random) -> Ledger:
-    links = read_notation(source.choice(["SYS(PIX(0,1),PIX(2,3))", "PHB(PIX(0,1),2)"]), "links")
-    gpus = [
-        Device(id=f"a/{index}", node="a", index=index, memory=16) for index in range(len(links))
-    ]
-    return Ledger([Node("a", links=links)], gpus)
-
-
-def topology_demand(source: random.Random, number: int) -> Demand:
-    cores = source.choice([10, 30, 50, 100, 100, 200, 300])
-    name = f"p{number}"
-    if cores < 100:
-        memory = Memory(bytes=source.choice([1, 8]))
-        return Demand(uid=name, name=name, request=cores * 10_000, memory=memory)
-    whole = Memory(micros=1_000_000)
-    return Demand(uid=name, name=name, request=1_000_000, memory=whole, count=cores // 100)
-
-
-Cluster = Callable[[random.Random], Ledger]
-Asker = Callable[[random.Random, int], Demand]
-
-POLICIES: list[tuple[str, Cluster, Asker]] = [
-    ("locality", locality_cluster, locality_demand),
-    ("binpack", binpack_cluster, random_pod),
-    ("topology", topology_cluster, topology_demand),
-]
 
 
 def lengths_found(name: str, cluster: Cluster, demand: Asker, clusters: int) -> Counter[int | None]:

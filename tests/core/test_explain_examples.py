@@ -95,6 +95,20 @@ def test_gpus_are_named_in_their_natural_order() -> None:
     assert str(change) == "it fits when q leaves n1/9, n1/10"
 
 
+def test_the_gpu_to_be_repaired_is_the_first_in_natural_order() -> None:
+    places = [("n10", "1"), ("n9", "10"), ("n9", "9")]
+    devices = [a_device(f"{node}-{name}", node=node, healthy=False) for node, name in places]
+    ledger = Ledger([a_node("n9"), a_node("n10")], devices)
+    change = shortest_change(LOCALITY, ledger, a_demand("p"))
+    assert str(change) == "it fits when n9/n9-9 is healthy again"
+
+
+def test_one_more_free_gpu_is_of_a_kind_that_the_node_is_known_to_have() -> None:
+    ledger = Ledger([a_node(free=1, model="V100")])
+    change = shortest_change(LOCALITY, ledger, a_demand("p", count=2))
+    assert str(change) == "it fits when n1 has one more free GPU of model V100 with 1000Mi"
+
+
 def test_the_free_gpu_is_one_of_the_first_node_in_natural_order() -> None:
     kinds = frozenset([FreeGpu("", GPU_MEMORY)])
     ledger = Ledger([Node("n10", kinds=kinds), Node("n9", kinds=kinds)])

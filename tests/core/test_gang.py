@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.builders import a_demand, a_device, a_holder, a_node
-from core.test_explain import POLICIES, Asker, Cluster
+from core.clusters import POLICIES, Asker, Cluster
 from kubeshare.core.decision import commit
 from kubeshare.core.demand import Demand
 from kubeshare.core.gang import Answer, place_gang
@@ -85,29 +85,67 @@ def test_another_order_is_tried_where_the_first_one_leaves_somebody_out() -> Non
 
 
 @pytest.mark.parametrize(
-    "members",
+    ("free", "members"),
     [
-        [
-            a_demand(f"m{place}", request)
-            for place, request in enumerate(
-                ("0.05", "0.1", "0.15", "0.15", "0.2", "0.3", "0.45", "0.6")
-            )
-        ],
-        [
-            a_demand(f"m{place}", "0", memory=size)
-            for place, size in enumerate((50, 50, 100, 100, 250, 350, 500, 600))
-        ],
-        [
-            a_demand(f"m{place}", "0", share_of_memory=share)
-            for place, share in enumerate(
-                ("0.05", "0.1", "0.15", "0.2", "0.25", "0.3", "0.35", "0.6")
-            )
-        ],
+        (
+            2,
+            [
+                a_demand(f"m{place}", request)
+                for place, request in enumerate(
+                    ("0.05", "0.1", "0.15", "0.15", "0.2", "0.3", "0.45", "0.6")
+                )
+            ],
+        ),
+        (
+            2,
+            [
+                a_demand(f"m{place}", "0", memory=size)
+                for place, size in enumerate((50, 50, 100, 100, 250, 350, 500, 600))
+            ],
+        ),
+        (
+            2,
+            [
+                a_demand(f"m{place}", "0", share_of_memory=share)
+                for place, share in enumerate(
+                    ("0.05", "0.1", "0.15", "0.2", "0.25", "0.3", "0.35", "0.6")
+                )
+            ],
+        ),
+        (
+            3,
+            [
+                *(
+                    a_demand(f"m{place}", request)
+                    for place, request in enumerate(("0.6", "0.35", "0.3", "0.15", "0.12", "0.1"))
+                ),
+                a_demand("of three", "0.4", count=3),
+            ],
+        ),
     ],
-    ids=["compute", "memory", "a share of memory"],
+    ids=["compute", "memory", "a share of memory", "how many GPUs"],
 )
-def test_of_many_orders_that_with_the_largest_first_is_tried_first(members: list[Demand]) -> None:
-    assert place_gang(LOCALITY, Ledger([a_node(free=2)]), members, 8).whole
+def test_of_many_orders_that_with_the_largest_first_is_tried_first(
+    free: int, members: list[Demand]
+) -> None:
+    assert place_gang(LOCALITY, Ledger([a_node(free=free)]), members, len(members)).whole
+
+
+def test_members_that_ask_the_same_do_not_change_places() -> None:
+    """Else the one order in which all fit would be far beyond those that are tried."""
+    alike = [a_demand(f"m{number}", "0.5", attempt=number) for number in range(5)]
+    alone_at_first = a_demand("red", "0.3", affinity="red")
+    answer = place_gang(LOCALITY, Ledger([a_node(free=3)]), [*alike, alone_at_first], 6)
+    assert [each.demand.name for each in answer.placed] == ["red", "m0", "m1", "m2", "m3", "m4"]
+
+
+def test_where_no_order_is_better_it_is_the_given_one_that_is_told_of() -> None:
+    answer = place_gang(
+        LOCALITY, Ledger([a_node(free=1)]), [a_demand("small", "0.6"), a_demand("large", "0.7")], 2
+    )
+    assert answer.room_for == 1
+    assert answer.short is not None
+    assert "compute 0.4 left, 0.7 asked" in answer.short.reasons.values()
 
 
 def test_asking_changes_nothing() -> None:

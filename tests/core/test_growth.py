@@ -30,8 +30,29 @@ def test_where_all_gpus_are_full_a_new_node_helps() -> None:
     assert a_new_node_helps(LOCALITY, full(), demand(nodes=frozenset(["n"])))
 
 
-def test_from_no_node_at_all_it_helps_too() -> None:
-    assert a_new_node_helps(LOCALITY, Ledger(), demand(model="A100"))
+def test_from_no_node_at_all_it_helps_too_however_large_its_gpus_have_to_be() -> None:
+    assert a_new_node_helps(LOCALITY, Ledger(), demand(model="A100", memory=Memory(80 * GIB)))
+
+
+def test_a_new_node_has_the_largest_gpus_of_the_model_that_is_asked_for() -> None:
+    kinds = frozenset([KIND, FreeGpu("V100", 32 * GIB), FreeGpu("A100", 80 * GIB)])
+    ledger = full()
+    ledger.add_node(Node("m", kinds=kinds))
+    helped = {
+        (model, size): a_new_node_helps(
+            LOCALITY, ledger, demand(model=model, memory=Memory(size * GIB))
+        )
+        for model in ("", "V100")
+        for size in (32, 80, 81)
+    }
+    assert helped == {
+        ("", 32): True,
+        ("", 80): True,
+        ("", 81): False,
+        ("V100", 32): True,
+        ("V100", 80): False,
+        ("V100", 81): False,
+    }
 
 
 def test_who_has_to_be_beside_somebody_is_not_helped() -> None:

@@ -46,6 +46,13 @@ def test_what_the_namespace_holds_counts_and_what_others_hold_does_not() -> None
     assert decided(ledger, HALF, request="0.6", namespace="other").outcome == "bound"
 
 
+def test_memory_that_the_namespace_holds_counts_too() -> None:
+    ledger = Ledger([a_node(free=1)], [a_device("A", a_holder("a", memory=100, namespace="team"))])
+    assert decided(ledger, MEMORY, memory=500).outcome == "bound"
+    refused = decided(ledger, MEMORY, memory=501)
+    assert refused.reasons["quota"] == "memory allows 600Mi of GPU memory: 100Mi held, 501Mi asked"
+
+
 def test_a_share_of_memory_is_what_it_comes_to_on_the_gpu() -> None:
     ledger = Ledger([a_node(free=1)])
     assert decided(ledger, MEMORY, share_of_memory="0.6").outcome == "bound"

@@ -19,6 +19,7 @@ from kubeshare.core.pool import (
 ON_DEMAND = Terms()
 RESERVATION = Terms(keep=FOREVER)
 HYBRID = Terms(keep=300.0, minimum=1)
+HYBRID_OF_NONE = Terms(keep=300.0)
 
 
 def idle(*ids: str, seconds: float = 0.0, not_before: float = 0.0) -> tuple[Idle, ...]:
@@ -26,7 +27,11 @@ def idle(*ids: str, seconds: float = 0.0, not_before: float = 0.0) -> tuple[Idle
 
 
 def test_on_demand_an_idle_one_goes_at_once() -> None:
-    assert plan(NodePool(held=1, idle=idle("a")), ON_DEMAND).release == ("a",)
+    assert plan(NodePool(idle=(Idle(id="a"),)), ON_DEMAND) == Plan(release=("a",))
+
+
+def test_one_that_has_just_become_idle_is_kept_for_its_whole_time() -> None:
+    assert plan(NodePool(idle=(Idle(id="a"),)), HYBRID_OF_NONE) == Plan(again=300)
 
 
 def test_one_that_somebody_is_about_to_take_stays_for_a_while() -> None:
@@ -35,13 +40,15 @@ def test_one_that_somebody_is_about_to_take_stays_for_a_while() -> None:
 
 
 def test_by_reservation_all_are_kept_and_none_is_made() -> None:
+    assert plan(NodePool(idle=idle("a", "b", seconds=9e9)), RESERVATION) == Plan()
     assert plan(NodePool(idle=idle("a", "b", seconds=9e9), free=2), RESERVATION) == Plan()
 
 
 def test_hybrid_keeps_a_minimum_for_ever_and_the_rest_for_a_time() -> None:
     assert plan(NodePool(idle=idle("a", "b", seconds=100)), HYBRID) == Plan(again=200)
     late = plan(NodePool(idle=idle("a", "b", seconds=300)), HYBRID)
-    assert late.release == ("a",)
+    assert late == Plan(release=("a",))
+    assert plan(NodePool(idle=idle("b", seconds=300)), HYBRID) == Plan()
 
 
 def test_held_ones_count_for_the_minimum() -> None:
@@ -65,6 +72,20 @@ def test_the_longest_idle_goes_first_and_before_it_what_has_no_gpu_yet() -> None
         )
     )
     assert plan(pool, RESERVATION, claimed=2).release == ("new", "old")
+
+
+def test_one_whose_time_is_over_goes_before_any_that_is_still_kept() -> None:
+    kept = Idle(id="new", seconds=1, ready=False)
+    over = Idle(id="over", seconds=300)
+    pool = NodePool(idle=(kept, over))
+    assert plan(pool, HYBRID_OF_NONE) == Plan(release=("over",), again=299)
+    assert plan(pool, HYBRID_OF_NONE, claimed=2).release == ("over", "new")
+
+
+def test_no_more_give_way_than_pods_are_to_get_beyond_what_is_free() -> None:
+    pool = NodePool(idle=idle("a", "b", "c"), free=1, freeing=1)
+    released = [len(plan(pool, RESERVATION, claimed=claimed).release) for claimed in range(6)]
+    assert released == [0, 0, 0, 1, 2, 3]
 
 
 def test_reserved_ones_give_way_to_no_pod() -> None:
@@ -94,6 +115,34 @@ def test_a_pod_claims_free_gpus_before_any_idle_vgpu_gives_way() -> None:
     both = frozenset(pools)
     assert claims([Waiter(gpus=1, nodes=both)], pools, all_of(pools)) == {"n1": 0, "n2": 1}
     assert claims([Waiter(gpus=1, nodes=both)] * 2, pools, all_of(pools)) == {"n2": 1, "n1": 1}
+
+
+def test_pods_claim_one_after_the_other() -> None:
+    pools = {"n1": NodePool(idle=idle("a", "b"), free=1)}
+    three = [Waiter(gpus=1, nodes=frozenset(pools))] * 3
+    assert claims(three, pools, all_of(pools)) == {"n1": 3}
+    assert claims([*three, *three], pools, all_of(pools)) == {"n1": 3}
+
+
+def test_a_pod_leaves_the_larger_hole_to_the_larger_pod() -> None:
+    pools = {"n1": NodePool(free=3), "n2": NodePool(free=2), "n3": NodePool(idle=idle("a", "b"))}
+    small = Waiter(gpus=1, nodes=frozenset(pools))
+    assert claims([small], pools, all_of(pools)) == {"n1": 0, "n2": 1, "n3": 0}
+
+
+def test_the_fewest_possible_give_way_to_a_pod() -> None:
+    pools = {"n1": NodePool(idle=idle("a", "b")), "n2": NodePool(idle=idle("c"), free=1)}
+    large = Waiter(gpus=2, nodes=frozenset(pools))
+    assert claims([large], pools, all_of(pools)) == {"n1": 0, "n2": 2}
+
+
+def test_those_that_are_held_let_idle_ones_give_way_above_the_minimum() -> None:
+    terms = Terms(keep=FOREVER, minimum=2)
+    pool = NodePool(held=1, idle=(*idle("a", "b"), Idle(id="gone", useless=True)))
+    assert [pool.yielding(terms), pool.available] == [1, 1]
+    about_to_be_taken = NodePool(held=3, idle=idle("a", seconds=1, not_before=5))
+    assert about_to_be_taken.yielding(terms) == 0
+    assert NodePool(held=1).yielding(terms) == 0
 
 
 def test_a_pod_that_could_not_run_all_the_same_claims_nothing() -> None:

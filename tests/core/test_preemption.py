@@ -7,7 +7,7 @@ from itertools import combinations
 import pytest
 
 from core.builders import a_demand, a_device, a_holder, a_node
-from core.test_explain import POLICIES, Asker, Cluster
+from core.clusters import POLICIES, Asker, Cluster
 from kubeshare.core.decision import commit
 from kubeshare.core.demand import Demand
 from kubeshare.core.gang import place_gang
@@ -172,6 +172,45 @@ def test_a_gang_that_cannot_be_whole_preempts_nobody() -> None:
         needed=3,
         priority=5,
         preemptible={"qA": 0, "qB": 0},
+    )
+    assert found is None
+
+
+def test_a_member_for_which_nobody_could_make_room_keeps_no_other_from_it() -> None:
+    members = [a_demand("m0", "1", count=5), a_demand("m1", "1"), a_demand("m2", "1")]
+    found = cheapest_for_gang(
+        LOCALITY,
+        a_full_gang_of_gpus(),
+        members,
+        needed=2,
+        priority=5,
+        preemptible=dict.fromkeys(("qA", "qB", "qC", "qD"), 0),
+    )
+    assert found is not None
+    assert found.leave == ("qA", "qB")
+
+
+def test_of_two_who_would_do_alone_the_one_of_higher_priority_stays() -> None:
+    """One after the other both would have to leave: `red` opens a GPU that nobody is on."""
+    ledger = Ledger(
+        [a_node()], [a_device(gpu, a_holder(name, "1")) for gpu, name in (("A", "z"), ("B", "a"))]
+    )
+    found = cheapest_for_gang(
+        LOCALITY,
+        ledger,
+        [a_demand("m", "0.5"), a_demand("red", "0.5", affinity="red")],
+        needed=2,
+        priority=5,
+        preemptible={"z": 0, "a": 1},
+    )
+    assert found is not None
+    assert (found.leave, found.priority, found.words) == (("z",), 0, ("z leaves n1/A",))
+    assert ledger.held_by("z")
+
+
+def test_a_gang_that_fits_preempts_nobody() -> None:
+    found = cheapest_for_gang(
+        LOCALITY, three_holders(), [a_demand("m", "0.1")], needed=1, priority=5, preemptible={}
     )
     assert found is None
 

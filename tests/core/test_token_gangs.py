@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from core.token_simulation import MS, SECOND, Simulation
+from core.token_simulation import HALF, MS, SECOND, Simulation
 from kubeshare.core.token import Arbiter, Close, Extend, Open, Shut
 
-HALF = (500_000, 1_000_000)
+MICROS = 1_000_000
 A, B, C = "gpu-a", "gpu-b", "gpu-c"
 
 
@@ -52,6 +52,17 @@ def test_a_member_that_wants_another_gpu_is_done_with_the_one_it_has_before() ->
     assert arbiter.drained("g", A, 11 * MS, 11 * MS) == [Shut("g", A), Open("g", B, 111 * MS)]
     assert arbiter.gone("g", 20 * MS) == [Shut("g", B)]
     assert (arbiter.holder(A), arbiter.holder(B)) == (None, None)
+
+
+def had_turns(parts: dict[str, dict[str, tuple[int, int]]], *names: str) -> Arbiter:
+    """These members, of which some have had all their GPUs for 1 ms, one after the other."""
+    arbiter = Arbiter()
+    for name, bounds in parts.items():
+        arbiter.add(name, bounds, 0)
+    for turn, name in enumerate(names):
+        arbiter.want(name, turn * MS)
+        arbiter.gone(name, (turn + 1) * MS)
+    return arbiter
 
 
 def booked() -> Arbiter:
@@ -102,6 +113,108 @@ def test_a_booking_ends_with_the_gang_that_made_it() -> None:
     arbiter.gone("g", 50 * MS)
 
     assert arbiter.tick(100 * MS) == [Extend("a", A, 200 * MS)]
+
+
+def test_a_gang_that_has_booked_goes_before_a_newcomer() -> None:
+    arbiter = had_turns({"a": {A: HALF}, "b": {B: HALF}, "g": {A: HALF, B: HALF}}, "g")
+    arbiter.want("a", 10 * MS)
+    arbiter.want("b", 30 * MS)
+    arbiter.want("g", 40 * MS)
+    arbiter.add("c", {B: HALF}, 41 * MS)
+    arbiter.gone("a", 50 * MS)
+    arbiter.want("c", 60 * MS)
+
+    opened = arbiter.gone("b", 70 * MS)
+
+    assert [a.member for a in opened if isinstance(a, Open)] == ["g", "g"]
+
+
+@pytest.mark.parametrize(
+    ("limit", "at_the_end"),
+    [(0, Extend("a", A, 130 * MS)), (MICROS // 2, Close("a", A))],
+    ids=["at its limit", "within its limit"],
+)
+def test_who_waited_longer_keeps_a_gang_from_booking_unless_it_is_at_its_limit(
+    limit: int, at_the_end: Extend | Close
+) -> None:
+    arbiter = had_turns(
+        {"a": {A: HALF}, "b": {B: HALF}, "single": {A: (0, limit)}, "g": {A: HALF, B: HALF}}
+    )
+    arbiter.want("a", 0)
+    arbiter.want("b", 30 * MS)
+    arbiter.want("single", 35 * MS)
+    arbiter.want("g", 40 * MS)
+
+    assert arbiter.tick(100 * MS) == [at_the_end]
+
+
+def test_nothing_is_booked_on_a_gpu_whose_holder_would_be_chosen_again() -> None:
+    behind, served = (900_000, MICROS), (0, MICROS)
+    arbiter = had_turns({"a": {A: behind}, "b": {B: served}, "g": {A: served, B: served}}, "g")
+    arbiter.want("a", 20 * MS)
+    arbiter.want("b", 30 * MS)
+    arbiter.want("g", 55 * MS)
+
+    assert Extend("a", A, 220 * MS) in arbiter.tick(120 * MS)
+
+
+def test_a_holder_that_drains_is_in_nobodys_way() -> None:
+    """Though it is behind, it has had its turn: its GPU can be booked, and lent till then."""
+    behind, served = (900_000, MICROS), (0, MICROS)
+    arbiter = had_turns({"a": {A: behind}, "b": {B: served}, "g": {A: served, B: served}}, "g")
+    arbiter.want("a", 10 * MS)
+    arbiter.want("b", 30 * MS)
+    arbiter.idle("a", A, 50 * MS)
+    arbiter.want("g", 55 * MS)
+    arbiter.add("c", {A: HALF}, 56 * MS)
+    arbiter.want("c", 57 * MS)
+
+    assert Open("c", A, 130 * MS) in arbiter.drained("a", A, 60 * MS, 60 * MS)
+
+
+def test_a_gang_that_cannot_be_next_keeps_no_other_gang_from_booking() -> None:
+    behind, served = (900_000, MICROS), (0, MICROS)
+    arbiter = had_turns(
+        {
+            "a": {A: served},
+            "b": {B: served},
+            "c": {C: behind},
+            "first": {A: served, C: served},
+            "second": {A: served, B: served},
+        },
+        "first",
+        "second",
+    )
+    arbiter.want("a", 10 * MS)
+    arbiter.want("b", 30 * MS)
+    arbiter.want("c", 30 * MS)
+    arbiter.want("first", 40 * MS)
+    arbiter.want("second", 40 * MS)
+
+    assert Extend("a", A, 130 * MS) in arbiter.tick(110 * MS)
+
+
+def test_a_gang_at_one_of_its_limits_waits_for_itself_once_its_gpus_are_free() -> None:
+    arbiter = had_turns({"g": {A: (0, 900_000), B: HALF}, "b": {B: HALF}})
+    arbiter.want("g", 0)
+    arbiter.tick(100 * MS)
+    for gpu in (A, B):
+        arbiter.drained("g", gpu, 100 * MS, 100 * MS)
+    arbiter.want("g", 100 * MS)
+
+    assert Open("b", B, 205 * MS) in arbiter.want("b", 105 * MS)
+    assert arbiter.deadline() == 205 * MS
+    arbiter.gone("b", 106 * MS)
+    ready = arbiter.deadline()
+    assert ready == 111_111_112
+    assert [a.gpu for a in arbiter.tick(ready) if isinstance(a, Open)] == [A, B]
+
+
+def test_a_gang_with_a_limit_of_nothing_on_one_gpu_never_runs_and_never_wakes_anyone() -> None:
+    arbiter = had_turns({"g": {A: (0, MICROS // 2), B: (0, 0)}})
+
+    assert arbiter.want("g", 0) == []
+    assert arbiter.deadline() is None
 
 
 def test_a_gang_is_idle_when_it_is_on_all_its_gpus_at_about_the_same_time() -> None:

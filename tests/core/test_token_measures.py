@@ -1,5 +1,7 @@
 """How use is measured, and how requests and limits are kept."""
 
+import pickle
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -44,6 +46,13 @@ def test_a_use_that_goes_on_counts() -> None:
     assert going_on == pytest.approx(average.at(SECOND))
 
 
+def test_of_a_moment_before_the_last_account_the_average_is_that_of_then() -> None:
+    average = DecayedAverage(0, 0)
+    average.use(0, 500 * MS)
+
+    assert average.at(100 * MS) == average.at(500 * MS)
+
+
 def test_an_allowance_keeps_what_waiting_for_others_left_but_not_for_ever() -> None:
     allowance = Allowance(HALF, 100 * MS, 0)
     allowance.advance(100 * MS, using=False)
@@ -74,6 +83,17 @@ def test_a_window_counts_a_use_that_goes_on_and_one_that_is_told_late() -> None:
 
     assert window.at(2 * SECOND) == pytest.approx(0.3)
     assert window.at(2_400 * MS) == pytest.approx(0.2)
+
+
+def test_a_use_that_is_told_piece_by_piece_is_remembered_as_one() -> None:
+    window = SlidingWindow()
+    window.use(0, MS)
+    once = len(pickle.dumps(window))
+    for piece in range(1, 1000):
+        window.use(piece * MS, (piece + 1) * MS)
+
+    assert window.at(SECOND) == 0.1
+    assert len(pickle.dumps(window)) < 2 * once
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import pytest
 from core.token_simulation import GPU, MS, SECOND
 from kubeshare.core.token.entitlement import Allowance, Guarantee, paced_grant_ns
 from kubeshare.core.token.part import BEHIND, SERVED, Bounds, Part, Seat
-from kubeshare.core.token.usage import DECAYED_AVERAGE
+from kubeshare.core.token.usage import DECAYED_AVERAGE, SLIDING_WINDOW
 
 MICROS = 1_000_000
 
@@ -26,7 +26,9 @@ def a_part(name: str, request: int, limit: int = MICROS, seat: Seat | None = Non
     ],
 )
 def test_a_grant_is_as_long_as_the_share_that_is_left(others: list[int], grant_ms: int) -> None:
-    assert a_part("a", 300_000).grant_ns(others) == grant_ms * MS
+    grant_ns = a_part("a", 300_000).grant_ns(others)
+    assert grant_ns == grant_ms * MS
+    assert isinstance(grant_ns, int)
 
 
 def test_a_grant_is_no_longer_than_a_limit_allows() -> None:
@@ -59,6 +61,59 @@ def test_other_bounds_count_from_now_on() -> None:
     assert part.allowance is None
 
 
+def test_time_that_is_lost_between_one_holder_and_the_next_is_owed_to_nobody() -> None:
+    seat = Seat(GPU)
+    holder, waiting = a_part("a", 500_000, seat=seat), a_part("b", 300_000, seat=seat)
+    for end in (100 * MS, 200 * MS):
+        seat.held = holder
+        holder.charge(end - 10 * MS, end)
+    assert waiting.standing(200 * MS) == (BEHIND, -54 * MS * MICROS)
+    newcomer = Part("c", seat, Bounds(300_000, MICROS, SECOND), DECAYED_AVERAGE, 200 * MS)
+    assert newcomer.standing(300 * MS) == (BEHIND, -30 * MS * MICROS)
+
+
+@pytest.mark.parametrize(
+    ("rival", "waits", "booked", "paid_back_ms"),
+    [
+        (500_000, ["rival"], None, 4667),
+        (500_000, [], None, 1000),
+        (500_000, ["holder"], None, 1000),
+        (500_000, ["rival"], "rival", 1000),
+        (0, ["rival"], None, 1000),
+    ],
+    ids=[
+        "a rival was behind",
+        "nobody waited",
+        "the holder itself wants it again",
+        "the rival has booked it and could not have had it earlier",
+        "the rival had its request",
+    ],
+)
+def test_use_is_a_debt_where_somebody_waited_who_was_behind(
+    rival: int, waits: list[str], booked: str | None, paid_back_ms: int
+) -> None:
+    """Two seconds beside a request of three tenths: 1.4 s too much, or one grant at most."""
+    seat = Seat(GPU)
+    seat.parts = {
+        name: a_part(name, request, seat=seat)
+        for name, request in (("holder", 300_000), ("rival", rival))
+    }
+    for name in waits:
+        seat.parts[name].waits = True
+    seat.booked, seat.held = booked, seat.parts["holder"]
+    seat.held.charge(2 * SECOND, 2 * SECOND)
+    paid_back = 2 * SECOND + paid_back_ms * MS
+    around = [seat.parts["holder"].standing(paid_back + step)[0] for step in (-MS, MS)]
+    assert around == [SERVED, BEHIND]
+
+
+def test_by_the_papers_window_a_use_that_goes_on_counts_and_who_has_its_request_is_served() -> None:
+    part = Part("a", Seat(GPU), Bounds(100_000, MICROS, SECOND), SLIDING_WINDOW, 0)
+    part.seat.held = part
+    assert part.standing(500 * MS) == (BEHIND, -0.05)
+    assert part.standing(SECOND) == (SERVED, 0.1)
+
+
 def test_another_request_is_owed_and_saved_up() -> None:
     guarantee = Guarantee(300_000, 100 * MS, 0)
     guarantee.change(500_000, 20 * MS)
@@ -73,6 +128,14 @@ def test_no_debt_is_longer_than_it_is_remembered() -> None:
     assert guarantee.behind(0) == -40 * MS * MICROS
     guarantee.add(60 * SECOND)
     assert guarantee.behind(0) == -10 * SECOND * MICROS
+
+
+def test_an_allowance_stands_still_with_the_clock_and_is_never_less_than_nothing() -> None:
+    allowance = Allowance(300_000, 100 * MS, 0)
+    allowance.advance(0, using=False)
+    assert allowance.runs_out_after() == 100 * MS
+    allowance.advance(150 * MS, using=True)
+    assert allowance.runs_out_after() == 0
 
 
 def test_an_allowance_is_counted_to_the_nanosecond_and_rounded_up() -> None:
@@ -102,7 +165,11 @@ def test_who_is_held_back_may_run_when_there_is_enough_for_a_grant() -> None:
 def test_a_limit_of_a_millionth_is_one_and_a_limit_of_nothing_is_none() -> None:
     tiny, nothing = Allowance(1, 100 * MS, 0), Allowance(0, 100 * MS, 0)
     assert not tiny.held_back
-    tiny.advance(1, using=False)
+    tiny.advance(5 * MS, using=True)
+    assert tiny.held_back
+    ready = tiny.ready_at()
+    assert ready is not None
+    tiny.advance(ready, using=False)
     assert not tiny.held_back
     assert nothing.held_back
     nothing.advance(3600 * SECOND, using=False)

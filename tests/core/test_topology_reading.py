@@ -181,6 +181,11 @@ def test_a_level_is_known_by_its_word(word: str, level: Level | None) -> None:
     assert read_level(word) == level
 
 
+def test_what_paints_and_clears_a_terminal_is_no_part_of_a_matrix() -> None:
+    painted = REAL.replace("GPU1", "\x1b[1;32mGPU1\x1b[0m\x1b[K")
+    assert read_matrix(painted, "field") == read_matrix(REAL, "field")
+
+
 @given(st.text(alphabet="GPU0123 \t\nXNVSYPIC#\x1b[4m", max_size=80) | st.text(max_size=80))
 def test_no_text_breaks_the_readers(text: str) -> None:
     for read in (read_matrix, read_notation):

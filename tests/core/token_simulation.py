@@ -6,11 +6,32 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 
-from kubeshare.core.token import DECAYED_AVERAGE, Action, Arbiter, Close, Measure, Open, Shut
+from kubeshare.core.token import (
+    DECAYED_AVERAGE,
+    QUOTA_NS,
+    Action,
+    Arbiter,
+    Close,
+    Measure,
+    Open,
+    Shut,
+    Watch,
+)
 
 MS = 1_000_000
 SECOND = 1_000_000_000
 GPU = "gpu-0"
+HALF = (500_000, 1_000_000)
+
+
+def contended(start: int = 0, quota_ns: int = QUOTA_NS) -> Arbiter:
+    """`a` holds since `start`, and `b` waits."""
+    arbiter = Arbiter(quota_ns)
+    arbiter.add("a", {GPU: HALF}, start)
+    arbiter.add("b", {GPU: HALF}, start)
+    assert arbiter.want("a", start) == [Open("a", GPU, start + quota_ns), Watch("a", GPU)]
+    assert arbiter.want("b", start + MS) == []
+    return arbiter
 
 
 @dataclass

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
+from dialects.answers import answers_of
 from kubeshare.core.demand import Demand, Memory
-from kubeshare.core.errors import InvalidValueError
 from kubeshare.core.units import GI, MICROS
 from kubeshare.dialects.pod import demand_of
 
@@ -14,6 +14,8 @@ PUBLISHED = {
     "kubeshare/gpu_limit": "0.6",
     "kubeshare/gpu_mem": "1073741824",
 }
+
+the_demand, refusal = answers_of(demand_of)
 
 
 def a_pod(annotations: dict[str, str] | None = None, **labels: str) -> dict[str, Any]:
@@ -24,18 +26,6 @@ def a_pod(annotations: dict[str, str] | None = None, **labels: str) -> dict[str,
 
 def ours(**fields: str) -> dict[str, str]:
     return {f"kubeshare.nthu/{field}": value for field, value in fields.items()}
-
-
-def the_demand(pod: dict[str, Any]) -> Demand:
-    demand = demand_of(pod)
-    assert demand is not None
-    return demand
-
-
-def refusal(pod: dict[str, Any]) -> InvalidValueError:
-    with pytest.raises(InvalidValueError) as caught:
-        demand_of(pod)
-    return caught.value
 
 
 def test_every_annotation_is_read() -> None:

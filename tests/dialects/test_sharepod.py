@@ -4,13 +4,15 @@ from typing import Any
 
 import pytest
 
+from dialects.answers import answers_of
 from kubeshare.core.demand import Demand, Memory
-from kubeshare.core.errors import InvalidValueError
 from kubeshare.core.units import GI
 from kubeshare.dialects.sharepod import demand_of
 
 REQUEST, LIMIT, MEMORY = "kubeshare/gpu_request", "kubeshare/gpu_limit", "kubeshare/gpu_mem"
 AMOUNTS = {REQUEST: "0.3", LIMIT: "0.6", MEMORY: "1073741824"}
+
+the_demand, refusal = answers_of(demand_of)
 
 
 def a_sharepod(
@@ -23,18 +25,6 @@ def a_sharepod(
         "metadata": metadata,
         "spec": {"containers": [], **({} if gpu is None else {"gpu": gpu}), **spec},
     }
-
-
-def the_demand(sharepod: dict[str, Any]) -> Demand:
-    demand = demand_of(sharepod)
-    assert demand is not None
-    return demand
-
-
-def refusal(sharepod: dict[str, Any]) -> InvalidValueError:
-    with pytest.raises(InvalidValueError) as caught:
-        demand_of(sharepod)
-    return caught.value
 
 
 def test_both_spellings_say_the_same() -> None:

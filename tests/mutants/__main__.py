@@ -24,7 +24,7 @@ _Verdicts: TypeAlias = Sequence[tuple[Mutant, Verdict | None]]
 def main() -> int:
     """Judge all mutants that have no verdict yet; 1 when too many live, or one not listed."""
     parser = argparse.ArgumentParser(prog="mutants", description=__doc__)
-    parser.add_argument("--only", default="", help="modules whose path begins so")
+    parser.add_argument("--only", nargs="+", default=[""], help="modules whose path begins so")
     parser.add_argument("--every", type=int, default=1, help="judge one in so many")
     parser.add_argument("--fresh", action="store_true", help="forget what earlier runs found")
     parser.add_argument("--write", action="store_true", help=f"write {page.PAGE.name} anew")
@@ -34,7 +34,7 @@ def main() -> int:
     known = page.words(page.PAGE)
     excused = {name for name, word in known.items() if word not in ("", page.UNTESTED)}
     record = Record(_RECORD, excused)
-    mutants = list(_mutants(asked.only))
+    mutants = list(_mutants(tuple(asked.only)))
     todo = [mutant for mutant in mutants if record.verdict(mutant) is None][:: asked.every]
     # Those of what runs at import take longest.
     todo.sort(key=lambda mutant: not mutant.function)
@@ -44,10 +44,10 @@ def main() -> int:
     verdicts = [(mutant, record.verdict(mutant)) for mutant in mutants]
     if asked.write:
         page.PAGE.write_text(page.text(verdicts, known))
-    return 0 if _report(verdicts, whole=not asked.only) else 1
+    return 0 if _report(verdicts, whole=asked.only == [""]) else 1
 
 
-def _mutants(only: str) -> Iterator[Mutant]:
+def _mutants(only: tuple[str, ...]) -> Iterator[Mutant]:
     for path in sorted(CORE.rglob("*.py")):
         module = str(path.relative_to(CORE))
         if module.startswith(only):

@@ -12,24 +12,22 @@ no shorter one is overlooked.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from heapq import nsmallest
 from itertools import chain, combinations
 from math import comb
-from typing import Final, TypeAlias
+from typing import Final
 
 import msgspec
 
 from kubeshare.core import reasons
 from kubeshare.core.admit import May, fewest_that_admit
-from kubeshare.core.decision import Decision
+from kubeshare.core.cover import Holders
 from kubeshare.core.demand import Demand
 from kubeshare.core.device import MAX_HOLDERS, Device, Holder, natural
 from kubeshare.core.ledger import Ledger
+from kubeshare.core.policies import Policy
 from kubeshare.core.repairs import repairs
-
-Policy: TypeAlias = Callable[[Ledger, Demand], Decision]
-_Holders: TypeAlias = tuple[Holder, ...]
 
 TRIES: Final = 256
 """How many candidates are tried at most, so that an explanation takes a bounded time."""
@@ -109,7 +107,7 @@ def clauses(ledger: Ledger, leavers: Iterable[str]) -> tuple[str, ...]:
         name = next(
             holder.name for device in devices for holder in device.holders if holder.demand == uid
         )
-        places.append((natural(paths[0]), natural(name), uid, f"{', '.join(paths)}", name))
+        places.append((natural(paths[0]), natural(name), uid, ", ".join(paths), name))
     return tuple(f"{name or 'who holds it'} leaves {paths}" for *_, paths, name in sorted(places))
 
 
@@ -136,7 +134,7 @@ def _candidates(
     yield from nsmallest(TRIES, found, key=lambda uids: (len(uids), found[uids], sorted(uids)))
 
 
-def _proposed(ledger: Ledger, demand: Demand, may: May, *, thoroughly: bool) -> Iterator[_Holders]:
+def _proposed(ledger: Ledger, demand: Demand, may: May, *, thoroughly: bool) -> Iterator[Holders]:
     usable = [device for device in ledger.devices.values() if _usable(ledger, device, demand)]
     if demand.count == 1:
         return _for_one(usable, demand, may, thoroughly=thoroughly)
@@ -158,7 +156,7 @@ def _usable(ledger: Ledger, device: Device, demand: Demand) -> bool:
 
 def _for_one(
     usable: Iterable[Device], demand: Demand, may: May, *, thoroughly: bool
-) -> Iterator[_Holders]:
+) -> Iterator[Holders]:
     """Who would have to leave one GPU, so that it admits the demand or so that it is idle."""
     shortest = _ALL
     for device in usable:
@@ -171,7 +169,7 @@ def _for_one(
 
 def _for_several(
     ledger: Ledger, usable: Iterable[Device], demand: Demand, may: May
-) -> Iterator[_Holders]:
+) -> Iterator[Holders]:
     """Who would have to leave enough GPUs of one node and model, for each of those."""
     alike: dict[tuple[str, str], list[Device]] = defaultdict(list)
     for device in usable:
@@ -191,8 +189,8 @@ def _for_several(
 
 
 def _shorter(
-    devices: Sequence[Device], demand: Demand, may: May, missing: int, found: _Holders
-) -> Iterator[_Holders]:
+    devices: Sequence[Device], demand: Demand, may: May, missing: int, found: Holders
+) -> Iterator[Holders]:
     """Shorter lists than the one found GPU by GPU: somebody may have parts of several."""
     parts: dict[str, list[Holder]] = defaultdict(list)
     for device in devices:
@@ -216,7 +214,7 @@ def _admits_without(device: Device, demand: Demand, uids: Container[str]) -> boo
 
 def _without_label(
     ledger: Ledger, demand: Demand, may: May, *, thoroughly: bool
-) -> Iterator[_Holders]:
+) -> Iterator[Holders]:
     """Who carries the affinity label: once nobody does, the demand may go elsewhere."""
     label = demand.affinity
     carriers = tuple(
@@ -236,21 +234,21 @@ def _without_label(
         yield carriers + others
 
 
-def _everybody(device: Device, _: Demand, may: May) -> _Holders | None:
+def _everybody(device: Device, _: Demand, may: May) -> Holders | None:
     return device.holders if all(map(may, device.holders)) else None
 
 
-def _fewest_of_all(device: Device, demand: Demand, may: May) -> _Holders | None:
+def _fewest_of_all(device: Device, demand: Demand, may: May) -> Holders | None:
     lists = _lists(device, demand, may, _ALL)
     return min(lists, key=_size, default=_everybody(device, demand, may))
 
 
-def _size(holders: _Holders) -> tuple[int, int, list[str]]:
+def _size(holders: Holders) -> tuple[int, int, list[str]]:
     request = sum(holder.request for holder in holders)
     return len(holders), request, [holder.demand for holder in holders]
 
 
-def _lists(device: Device, demand: Demand, may: May, most: int) -> Iterator[_Holders]:
+def _lists(device: Device, demand: Demand, may: May, most: int) -> Iterator[Holders]:
     """The fewest who would have to leave a GPU; where the label draws it there, one keeps it."""
     label = demand.affinity
     keepers = [holder for holder in device.holders if label and holder.affinity == label]

@@ -9,17 +9,16 @@ times. The first order that gives enough of them room is the answer.
 (KubeShare's second version, the labels ``sharedgpu/group_name`` and ``min_available``.)
 """
 
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from itertools import islice, permutations
-from typing import Final, TypeAlias
+from typing import Final
 
 import msgspec
 
 from kubeshare.core.decision import Decision, commit
 from kubeshare.core.demand import Demand
 from kubeshare.core.ledger import Ledger
-
-Policy: TypeAlias = Callable[[Ledger, Demand], Decision]
+from kubeshare.core.policies import Policy
 
 ORDERS: Final = 64
 """In how many orders the members are tried at most."""

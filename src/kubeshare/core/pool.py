@@ -113,10 +113,9 @@ def plan(pool: NodePool, terms: Terms, claimed: int | None = None) -> Plan:
     # The pool's own shortage may take reserved ones: what they make room for is of the pool too.
     count = max(count, min(-available, len(candidates)))
     count = max(count, min((claimed or 0) - available, known - floor, len(candidates)))
-    going += [each.id for each in ordered[: max(0, count)]]
+    going += [each.id for each in ordered[:count]]
     wanted = max(terms.minimum - pool.held - known, terms.warm - known)
-    may_make = pool.makes and claimed is None and count <= 0
-    make = max(0, min(wanted, pool.free)) if may_make else 0
+    make = max(0, min(wanted, pool.free)) if pool.makes and claimed is None else 0
     left = [each for each in pool.idle if each.id not in going]
     return Plan(make=make, release=tuple(going), again=_next(left, terms))
 

@@ -7,19 +7,18 @@ GPUs. Which holders stand in a demand's way is :mod:`kubeshare.core.explain`'s t
 here it is only told whom it may ask to leave.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import TypeAlias
+from collections.abc import Callable, Container, Mapping, Sequence
+from functools import partial
 
 import msgspec
 
-from kubeshare.core.decision import Decision, commit
+from kubeshare.core.admit import May
+from kubeshare.core.decision import commit
 from kubeshare.core.demand import Demand
-from kubeshare.core.device import Holder
 from kubeshare.core.explain import clauses, shortest_leaving
 from kubeshare.core.gang import place_gang
 from kubeshare.core.ledger import Ledger
-
-Policy: TypeAlias = Callable[[Ledger, Demand], Decision]
+from kubeshare.core.policies import Policy
 
 
 class Preemption(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,7 +58,8 @@ def cheapest_preemption(
     """
     lower = {uid: value for uid, value in preemptible.items() if value < priority}
     for level in sorted(set(lower.values())):
-        change = shortest_leaving(policy, ledger, demand, _up_to(level, lower))
+        may_leave = _one_of({uid for uid, value in lower.items() if value <= level})
+        change = shortest_leaving(policy, ledger, demand, may_leave)
         if change is not None:
             highest = max(lower[uid] for uid in change.leave)
             return Preemption(leave=change.leave, priority=highest, words=change.words)
@@ -92,27 +92,10 @@ def cheapest_for_gang(  # noqa: PLR0913 - the question
     Returns:
         None where no such set was found.
     """
-    leavers: set[str] = set()
-    placed = 0
-    with ledger.what_if():
-        for demand in members:
-            decision = policy(ledger, demand)
-            if decision.outcome != "bound":
-                found = cheapest_preemption(
-                    policy, ledger, demand, priority=priority, preemptible=preemptible
-                )
-                if found is None:
-                    continue
-                leavers.update(found.leave)
-                for uid in found.leave:
-                    ledger.release(uid)
-                decision = policy(ledger, demand)
-            commit(ledger, demand, decision)
-            placed += 1
-            if placed == needed:
-                break
-    if placed < needed:
-        return None
+    let_in = partial(
+        cheapest_preemption, policy, ledger, priority=priority, preemptible=preemptible
+    )
+    leavers = _one_after_the_other(policy, ledger, members, needed, let_in)
     for uid in sorted(leavers, key=lambda uid: (-preemptible[uid], uid)):
         if _fits_without(policy, ledger, members, needed, leavers - {uid}):
             leavers.discard(uid)
@@ -125,13 +108,36 @@ def cheapest_for_gang(  # noqa: PLR0913 - the question
     )
 
 
-def _up_to(level: int, priorities: Mapping[str, int]) -> Callable[[Holder], bool]:
-    """Whether a holder may be asked to leave: it is preemptible and not above a priority."""
+def _one_after_the_other(
+    policy: Policy,
+    ledger: Ledger,
+    members: Sequence[Demand],
+    needed: int,
+    let_in: Callable[[Demand], Preemption | None],
+) -> set[str]:
+    """Who leaves when each member gets what lets it in; nobody where too few can be let in."""
+    leavers: set[str] = set()
+    placed = 0
+    with ledger.what_if():
+        for demand in members:
+            decision = policy(ledger, demand)
+            if decision.outcome != "bound":
+                found = let_in(demand)
+                if found is None:
+                    continue
+                leavers.update(found.leave)
+                for uid in found.leave:
+                    ledger.release(uid)
+                decision = policy(ledger, demand)
+            commit(ledger, demand, decision)
+            placed += 1
+            if placed == needed:
+                return leavers
+    return set()
 
-    def may(holder: Holder) -> bool:
-        return priorities.get(holder.demand, level + 1) <= level
 
-    return may
+def _one_of(uids: Container[str]) -> May:
+    return lambda holder: holder.demand in uids
 
 
 def _fits_without(

@@ -1,22 +1,20 @@
 """A single GPU that would have to be repaired or come free so that a demand could be placed."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Final
 
 from kubeshare.core import reasons
-from kubeshare.core.decision import Decision
 from kubeshare.core.demand import Demand
 from kubeshare.core.device import natural
 from kubeshare.core.ledger import Ledger
+from kubeshare.core.policies import Policy
 from kubeshare.core.units import format_memory
 
 TRIES: Final = 256
 """How many GPUs, and how many nodes, are tried at most."""
 
 
-def repairs(
-    policy: Callable[[Ledger, Demand], Decision], ledger: Ledger, demand: Demand
-) -> Iterator[str]:
+def repairs(policy: Policy, ledger: Ledger, demand: Demand) -> Iterator[str]:
     """Each single GPU whose coming back into service, or coming free, would do, as a clause."""
     away = [device for device in ledger.devices.values() if reasons.service(device)]
     away.sort(key=lambda device: (natural(device.node), natural(device.name)))

@@ -63,18 +63,14 @@ def _is_next(gang: Member, members: Mapping[str, Member], now: int) -> bool:
         return False  # by others, or by itself
     rank = gang.rank(now)
     return all(
-        rank < other.rank(now)
-        for part in gang.wanted
-        for other in _rivals(part, gang, members, now)
+        rank < other.rank(now) for part in gang.wanted for other in _rivals(part, members, now)
     )
 
 
-def _rivals(part: Part, gang: Member, members: Mapping[str, Member], now: int) -> Iterable[Member]:
-    """Who has the GPU, and who waits for it alone; gangs before this one had their chance."""
+def _rivals(part: Part, members: Mapping[str, Member], now: int) -> Iterable[Member]:
+    """Who has the GPU, and who waits for it alone; gangs that rank higher had their chance."""
     for name, other in part.seat.parts.items():
         member = members[name]
-        if member is gang:
-            continue
         if other.is_held and member.phase is OPEN:
             yield member
         elif other.waits and not member.is_gang:

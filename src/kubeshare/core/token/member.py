@@ -73,7 +73,8 @@ class Member:
     Attributes:
         parts: by GPU, in the order of the GPUs' UUIDs.
         held: those whose gates are not closed, in the same order.
-        wanted: those that it waits for, all together; empty when it does not wait.
+        wanted: those that it waits for, all together; empty when it does not wait, so
+            while it is OPEN.
         until_ns: when OPEN the end of the lease, when CLOSING that of the patience.
         watched: whether it has been asked to say when it is idle.
         reopened: how often its drain took too long in this grant.

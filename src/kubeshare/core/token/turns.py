@@ -184,11 +184,9 @@ class Turns:
         until = booked_until(holder.held, holder.name)
         rank = holder.rank(now)
         is_next = (until is None or until - now >= SHORTEST_GRANT_NS) and all(
-            rank < rival.rank(now)
-            for part in holder.held
-            for rival in self._rivals(part, holder, now)
+            rank < rival.rank(now) for part in holder.held for rival in self._rivals(part, now)
         )
-        if holder.wanted or holder.reopened or not is_next or _has_run_out(holder, now):
+        if holder.reopened or not is_next or _has_run_out(holder, now):
             self.close(holder, now, actions)
             return
         for part in holder.held:
@@ -197,11 +195,11 @@ class Turns:
         actions += [Extend(holder.name, p.seat.gpu, holder.until_ns) for p in holder.held]
         self.watch(holder, actions)
 
-    def _rivals(self, part: Part, holder: Member, now: int) -> Iterable[Member]:
+    def _rivals(self, part: Part, now: int) -> Iterable[Member]:
         """Who waits for this GPU alone."""
         for name, other in part.seat.parts.items():
             member = self._members[name]
-            if other.waits and member is not holder and not member.is_gang:
+            if other.waits and not member.is_gang:
                 other.refresh(now)
                 if member.is_eligible:
                     yield member
