@@ -25,9 +25,11 @@ def by_node(obj: dict[str, Any]) -> list[str]:
 class StoreMachine(RuleBasedStateMachine):
     """Random changes; what the store tells, replayed, must give what it holds."""
 
+    packed: type[dict[str, Any]] | None = None
+
     def __init__(self) -> None:
         super().__init__()
-        self.store: Store[dict[str, Any]] = Store({"node": by_node})
+        self.store: Store[dict[str, Any]] = Store({"node": by_node}, packed=self.packed)
         self.model: dict[str, dict[str, Any]] = {}
         self.replayed: dict[str, dict[str, Any]] = {}  # uid -> object
         self.version = 0
@@ -103,8 +105,27 @@ class StoreMachine(RuleBasedStateMachine):
         assert dict(view) == copy
 
 
-StoreMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=25, deadline=None)
+class PackedStoreMachine(StoreMachine):
+    """The same of a store that keeps bytes."""
+
+    packed = dict
+
+
+_THOROUGH = settings(max_examples=40, stateful_step_count=25, deadline=None)
+StoreMachine.TestCase.settings = PackedStoreMachine.TestCase.settings = _THOROUGH
 TestStore = StoreMachine.TestCase
+TestPackedStore = PackedStoreMachine.TestCase
+
+
+def test_whoever_reads_a_packed_object_has_it_for_himself() -> None:
+    store: Store[dict[str, Any]] = Store(packed=dict)
+    store.put(make("a", "1", 1, "n1"))
+    read = store.get("a", "ns")
+    assert read is not None
+    read["spec"]["nodeName"] = "changed"
+    assert store.snapshot()[Key("ns", "a")]["spec"]["nodeName"] == "n1"
+    assert Key("ns", "a") in store.snapshot()
+    assert Key("ns", "b") not in store.snapshot()
 
 
 def test_an_index_added_late_files_what_is_there() -> None:

@@ -21,14 +21,14 @@ TERMINAL_PHASES: Final = frozenset({"Succeeded", "Failed"})
 """Phases of a pod that will not run again, and holds no GPU any more."""
 
 
-class ResourceNeeds(Struct, frozen=True):
+class ResourceNeeds(Struct, frozen=True, omit_defaults=True, gc=False):
     """What a container asks for; of extended resources requests and limits are the same."""
 
     limits: dict[str, str | int] = {}
     requests: dict[str, str | int] = {}
 
 
-class Container(Struct, frozen=True, rename="camel"):
+class Container(Struct, frozen=True, rename="camel", omit_defaults=True, gc=False):
     """One container of a pod's spec; only init containers may restart ``Always``."""
 
     name: str
@@ -36,13 +36,13 @@ class Container(Struct, frozen=True, rename="camel"):
     restart_policy: str = ""
 
 
-class SchedulingGate(Struct, frozen=True):
+class SchedulingGate(Struct, frozen=True, omit_defaults=True, gc=False):
     """What keeps kube-scheduler from looking at a pod."""
 
     name: str
 
 
-class PodSpec(Struct, frozen=True, kw_only=True, rename="camel"):
+class PodSpec(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, gc=False):
     """Where a pod is bound (``node_name``, ``""`` before), and what it asks for."""
 
     node_name: str = ""
@@ -52,26 +52,26 @@ class PodSpec(Struct, frozen=True, kw_only=True, rename="camel"):
     scheduling_gates: tuple[SchedulingGate, ...] = ()
 
 
-class Waiting(Struct, frozen=True):
+class Waiting(Struct, frozen=True, omit_defaults=True, gc=False):
     """Why a container has not started."""
 
     reason: str = ""
     message: str = ""
 
 
-class Running(Struct, frozen=True, rename="camel"):
+class Running(Struct, frozen=True, rename="camel", omit_defaults=True, gc=False):
     """Since when a container runs."""
 
     started_at: str | None = None
 
 
-class Terminated(Struct, frozen=True, rename="camel"):
+class Terminated(Struct, frozen=True, rename="camel", omit_defaults=True, gc=False):
     """When a container has ended; of one that nobody saw end, the API server says null."""
 
     finished_at: str | None = None
 
 
-class ContainerState(Struct, frozen=True):
+class ContainerState(Struct, frozen=True, omit_defaults=True, gc=False):
     """``waiting`` is None once the container has started, ``terminated`` until it has ended."""
 
     waiting: Waiting | None = None
@@ -79,14 +79,14 @@ class ContainerState(Struct, frozen=True):
     terminated: Terminated | None = None
 
 
-class ContainerStatus(Struct, frozen=True):
+class ContainerStatus(Struct, frozen=True, omit_defaults=True, gc=False):
     """How one container of a pod is."""
 
     name: str
     state: ContainerState = field(default_factory=ContainerState)
 
 
-class PodStatus(Struct, frozen=True, kw_only=True, rename="camel"):
+class PodStatus(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, gc=False):
     """What the kubelet and kube-scheduler say of a pod."""
 
     phase: str = "Pending"
@@ -99,7 +99,7 @@ class PodStatus(Struct, frozen=True, kw_only=True, rename="camel"):
     container_statuses: tuple[ContainerStatus, ...] = ()
 
 
-class Pod(Struct, frozen=True, kw_only=True):
+class Pod(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """A pod."""
 
     metadata: ObjectMeta
@@ -172,7 +172,7 @@ _EMPTIED: Final = frozenset(
 """States in which it waits until nobody uses the driver."""
 
 
-class Taint(Struct, frozen=True):
+class Taint(Struct, frozen=True, omit_defaults=True, gc=False):
     """What keeps pods that do not tolerate it off a node."""
 
     key: str
@@ -180,21 +180,21 @@ class Taint(Struct, frozen=True):
     value: str = ""
 
 
-class NodeSpec(Struct, frozen=True, kw_only=True):
+class NodeSpec(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """Whether a node takes pods at all."""
 
     unschedulable: bool = False
     taints: tuple[Taint, ...] = ()
 
 
-class NodeStatus(Struct, frozen=True, kw_only=True):
+class NodeStatus(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """What a node offers, and how it is."""
 
     allocatable: dict[str, str | int] = {}
     conditions: tuple[Condition, ...] = ()
 
 
-class Node(Struct, frozen=True, kw_only=True):
+class Node(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """A node."""
 
     metadata: ObjectMeta

@@ -19,7 +19,7 @@ from typing import Any, Final, Generic, TypeVar
 
 from msgspec import Struct
 
-from kubeshare.kube.meta import Key, key_of, metadata_of
+from kubeshare.kube.meta import Key, identity_of, key_of
 from kubeshare.kube.reflector import Reflector
 from kubeshare.kube.store import DELETED, Change, IndexFunction
 
@@ -85,11 +85,12 @@ class Latest(Generic[T]):
             KeyError: there is no such index.
         """
         function = self._indexes[name]
-        found = [
-            one
-            for one in self._store.by_index(name, value)
-            if key_of(one) not in self._answers and not self._is_gone(key_of(one))
-        ]
+        seen = (
+            self._store.by_key(key)
+            for key in self._store.keys_by_index(name, value)
+            if key not in self._answers and not self._is_gone(key)
+        )
+        found = [one for one in seen if one is not None]
         # Few at any moment: those whose watch event is on its way.
         for key in tuple(self._answers):
             answer = self.get(key)
@@ -115,6 +116,9 @@ class Latest(Generic[T]):
         earlier = self._answers.get(key)
         known = (self._store.by_key(key), earlier and earlier.object)
         if all(_version(answer) > _version(one) for one in known):
+            self._answers.pop(key, None)
+            # Of those that no watch has told of, one goes for each that comes.
+            self.get(next(iter(self._answers), key))
             self._answers[key] = _Answer(answer, _now())
             self._tell(key)
 
@@ -150,4 +154,4 @@ def _now() -> float:
 
 def _version(obj: Any) -> int:
     """Its place among all versions of all objects of its kind; 0 where there is none."""
-    return 0 if obj is None else int(metadata_of(obj).resource_version)
+    return 0 if obj is None else int(identity_of(obj).resource_version)

@@ -17,7 +17,7 @@ VGPUS = Resource(GROUP, "v1", "vgpus", "VGPU", namespaced=False)
 GPUNODES = Resource(GROUP, "v1", "gpunodes", "GPUNode", namespaced=False)
 
 
-class Holder(Struct, frozen=True, kw_only=True, rename="camel"):
+class Holder(Struct, frozen=True, kw_only=True, rename="camel", gc=False):
     """One demand's part of a GPU: an entry of ``VGPU.status.holders``.
 
     ``demand`` is the uid of the SharePod (or pod) that asked. ``container`` is
@@ -40,7 +40,7 @@ class Holder(Struct, frozen=True, kw_only=True, rename="camel"):
     exclusion: str = ""
 
 
-class VGPUSpec(Struct, frozen=True, kw_only=True, rename="camel"):
+class VGPUSpec(Struct, frozen=True, kw_only=True, rename="camel", gc=False):
     """Which physical GPU a vGPU stands for; ``uuid`` is ``""`` until the node says.
 
     ``placeholder_uid`` is the uid of the pod that the node has given this GPU to, for the
@@ -55,7 +55,7 @@ class VGPUSpec(Struct, frozen=True, kw_only=True, rename="camel"):
     memory_bytes: int = 0
 
 
-class Summary(Struct, frozen=True, kw_only=True):
+class Summary(Struct, frozen=True, kw_only=True, gc=False):
     """The holders at a glance, for ``kubectl get``: how many, and the sums, as text for people."""
 
     holders: int = 0
@@ -63,7 +63,7 @@ class Summary(Struct, frozen=True, kw_only=True):
     memory: str = "0"
 
 
-class VGPUStatus(Struct, frozen=True, kw_only=True, rename="camel"):
+class VGPUStatus(Struct, frozen=True, kw_only=True, rename="camel", gc=False):
     """Phase (``Creating``, ``Active``, ``Idle``, ``Deleting``; absent is Creating) and holders."""
 
     phase: str = "Creating"
@@ -72,7 +72,7 @@ class VGPUStatus(Struct, frozen=True, kw_only=True, rename="camel"):
     conditions: tuple[Condition, ...] = ()
 
 
-class VGPU(Struct, frozen=True, kw_only=True, rename="camel"):
+class VGPU(Struct, frozen=True, kw_only=True, rename="camel", gc=False):
     """One shareable GPU. Its name is the GPUID."""
 
     metadata: ObjectMeta
@@ -80,7 +80,7 @@ class VGPU(Struct, frozen=True, kw_only=True, rename="camel"):
     status: VGPUStatus = field(default_factory=VGPUStatus)
 
 
-class SetAside(Struct, frozen=True, kw_only=True, rename="camel"):
+class SetAside(Struct, frozen=True, kw_only=True, rename="camel", gc=False):
     """A node that was chosen for a SharePod and could not take its pod.
 
     ``until`` is RFC 3339 text in UTC with whole seconds: before that it is not chosen again.
@@ -93,7 +93,7 @@ class SetAside(Struct, frozen=True, kw_only=True, rename="camel"):
     message: str = ""
 
 
-class GPUAsk(Struct, frozen=True, kw_only=True, rename="camel"):
+class GPUAsk(Struct, frozen=True, kw_only=True, rename="camel", gc=False):
     """``SharePod.spec.gpu`` where controllers look at it; the dialect reads the rest.
 
     ``attempt`` is 0 until Sched has decided, and counts its decisions. ``set_aside`` is
@@ -108,14 +108,14 @@ class GPUAsk(Struct, frozen=True, kw_only=True, rename="camel"):
     set_aside: tuple[SetAside, ...] = ()
 
 
-class SharePodSpec(Struct, frozen=True, kw_only=True, rename="camel"):
+class SharePodSpec(Struct, frozen=True, kw_only=True, rename="camel", gc=False):
     """The decision's place within the PodSpec that a SharePod carries."""
 
     gpu: GPUAsk = field(default_factory=GPUAsk)
     node_name: str = ""
 
 
-class Share(Struct, frozen=True, kw_only=True):
+class Share(Struct, frozen=True, kw_only=True, gc=False):
     """What a SharePod asks of each of its GPUs, as text for people, however it was written."""
 
     request: str = ""
@@ -123,7 +123,7 @@ class Share(Struct, frozen=True, kw_only=True):
     memory: str = ""
 
 
-class AllocatedGPU(Struct, frozen=True, kw_only=True, rename="camel"):
+class AllocatedGPU(Struct, frozen=True, kw_only=True, rename="camel", gc=False):
     """A GPU that a SharePod has a part of."""
 
     id: str
@@ -131,7 +131,7 @@ class AllocatedGPU(Struct, frozen=True, kw_only=True, rename="camel"):
     model: str = ""
 
 
-class SharePodStatus(Struct, frozen=True, kw_only=True, rename="camel"):
+class SharePodStatus(Struct, frozen=True, kw_only=True, rename="camel", gc=False):
     """What has become of a SharePod: where it is, on which GPUs, and its pod's phase.
 
     Times are RFC 3339 text; ``""`` before they are known.
@@ -149,7 +149,7 @@ class SharePodStatus(Struct, frozen=True, kw_only=True, rename="camel"):
     observed_generation: int = 0
 
 
-class SharePod(Struct, frozen=True, kw_only=True, rename="camel"):
+class SharePod(Struct, frozen=True, kw_only=True, rename="camel", gc=False):
     """A pod that asks for a part of a GPU, as controllers look at it."""
 
     metadata: ObjectMeta
@@ -157,7 +157,7 @@ class SharePod(Struct, frozen=True, kw_only=True, rename="camel"):
     status: SharePodStatus = field(default_factory=SharePodStatus)
 
 
-class GPUDevice(Struct, frozen=True, kw_only=True, rename="camel"):
+class GPUDevice(Struct, frozen=True, kw_only=True, rename="camel", gc=False):
     """A physical GPU as NVML tells of it; ``healthy`` false comes with ``message``."""
 
     uuid: str
@@ -171,7 +171,7 @@ class GPUDevice(Struct, frozen=True, kw_only=True, rename="camel"):
     message: str = ""
 
 
-class GPULink(Struct, frozen=True, kw_only=True):
+class GPULink(Struct, frozen=True, kw_only=True, gc=False):
     """How two GPUs of a node (by index) reach each other, for example ``NV2`` or ``SYS``."""
 
     a: int
@@ -179,7 +179,7 @@ class GPULink(Struct, frozen=True, kw_only=True):
     link: str
 
 
-class GPUNodeSpec(Struct, frozen=True, kw_only=True, rename="camel"):
+class GPUNodeSpec(Struct, frozen=True, kw_only=True, rename="camel", gc=False):
     """What the node agent found on its node; written whole by the agent alone.
 
     ``count`` is the number of devices, for ``kubectl get``; ``dra_count`` the number of those
@@ -194,7 +194,7 @@ class GPUNodeSpec(Struct, frozen=True, kw_only=True, rename="camel"):
     links: tuple[GPULink, ...] = ()
 
 
-class GPUNode(Struct, frozen=True, kw_only=True, rename="camel"):
+class GPUNode(Struct, frozen=True, kw_only=True, rename="camel", gc=False):
     """The GPUs of one node. Its name is the node's."""
 
     metadata: ObjectMeta

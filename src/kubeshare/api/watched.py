@@ -13,6 +13,7 @@ from kubeshare.kube.events import EventRecorder
 from kubeshare.kube.reflector import Reflector
 from kubeshare.kube.resources import Raw
 from kubeshare.kube.runtime import Program
+from kubeshare.kube.store import Store
 
 
 @dataclass(frozen=True)
@@ -47,11 +48,16 @@ def watch(
         recorder: tells people of a configuration that cannot be read.
         built: called after the ledger has been made whole.
     """
-    sharepods: Reflector[Raw] = program.add_reflector(Reflector(api, SHAREPODS))
+    # There are as many of these two as there are users, and they are looked up, not gone through.
+    sharepods: Reflector[Raw] = program.add_reflector(
+        Reflector(api, SHAREPODS, store=Store(packed=dict))
+    )
+    pods: Reflector[cluster.Pod] = program.add_reflector(
+        Reflector(api, cluster.PODS, store=Store(packed=cluster.Pod))
+    )
     vgpus: Reflector[VGPU] = program.add_reflector(Reflector(api, VGPUS.into(VGPU)))
     gpunodes: Reflector[GPUNode] = program.add_reflector(Reflector(api, GPUNODES.into(GPUNode)))
     nodes: Reflector[cluster.Node] = program.add_reflector(Reflector(api, cluster.NODES))
-    pods: Reflector[cluster.Pod] = program.add_reflector(Reflector(api, cluster.PODS))
     resourcequotas: Reflector[ResourceQuota] = program.add_reflector(Reflector(api, QUOTAS))
     configmaps = program.add_reflector(watch_configuration(api))
     inventory = Inventory(

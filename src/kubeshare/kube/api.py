@@ -14,7 +14,7 @@ Which write to choose:
 """
 
 from collections import Counter
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from pathlib import Path
 from typing import Any, Generic, Self, TypeVar
@@ -31,11 +31,13 @@ from kubeshare.kube.errors import (
     InvalidError,
 )
 from kubeshare.kube.meta import Key
+from kubeshare.kube.reading import reader_of
 from kubeshare.kube.resources import Raw, Resource
 from kubeshare.kube.transport import Call, Transport
 from kubeshare.kube.watch import WatchEvent, read_watch, report_unreadable
 
 T = TypeVar("T")
+S = TypeVar("S")
 
 PAGE = 500
 """Objects a page of a list."""
@@ -133,7 +135,7 @@ class Api:
             ApiError: any other refusal.
         """
         body = await self._transport.send(Call("get", resource, namespace, name))
-        return _decode(body, resource, resource.shape)
+        return _read(body, resource)
 
     async def list(
         self,
@@ -157,10 +159,38 @@ class Api:
             GoneError: the list expired again and again.
             ApiError: any other refusal.
         """
+        return await self.list_each(
+            resource, lambda item: item, namespace, labels=labels, fields=fields, page=page
+        )
+
+    async def list_each(
+        self,
+        resource: Resource[T],
+        make: Callable[[T], S],
+        namespace: str = "",
+        *,
+        labels: str = "",
+        fields: str = "",
+        page: int = PAGE,
+    ) -> Listing[S]:
+        """What is made of all objects, of which no more than a page is there at once.
+
+        Args:
+            resource: their kind.
+            make: makes something of each.
+            namespace: as for :meth:`list`, like all that follows.
+            labels: label selector.
+            fields: field selector.
+            page: objects a page.
+
+        Raises:
+            GoneError: the list expired again and again.
+            ApiError: any other refusal.
+        """
         selectors = _parameters(labelSelector=labels, fieldSelector=fields, limit=str(page))
         for _ in range(_LIST_RESTARTS):
             try:
-                return await self._pages(resource, namespace, selectors)
+                return await self._pages(resource, make, namespace, selectors)
             except GoneError as error:
                 expired = error
         raise expired
@@ -168,20 +198,22 @@ class Api:
     async def _pages(
         self,
         resource: Resource[T],
+        make: Callable[[T], S],
         namespace: str,
         selectors: Mapping[str, str],
-    ) -> Listing[T]:
+    ) -> Listing[S]:
         call = Call("list", resource, namespace)
-        items: list[T] = []
+        read = reader_of(resource.shape).read
+        items: list[S] = []
         unreadable: list[Key] = []
         token = ""
         while True:
             query = _parameters(**selectors, **{"continue": token})
             body = await self._transport.send(call, query=query)
-            page = _decode(body, resource, _Page)
+            page = _read(body, resource.into(_Page))
             for raw in page.items:
                 try:
-                    items.append(_complete(msgspec.json.decode(raw, type=resource.shape), resource))
+                    items.append(make(_complete(read(raw), resource)))
                 except msgspec.ValidationError as error:
                     unreadable.append(report_unreadable(raw, resource, error))
             token = page.metadata.continue_
@@ -261,7 +293,7 @@ class Api:
             body=_complete(dict(body), resource),
             query=_parameters(fieldManager=field_manager),
         )
-        return _decode(answer, resource, resource.shape)
+        return _read(answer, resource)
 
     async def delete(
         self,
@@ -338,7 +370,7 @@ class Api:
                 status=error.status,
                 reason=error.reason,
             ) from error
-        return _decode(answer, resource, resource.shape)
+        return _read(answer, resource)
 
     async def merge_patch(
         self,
@@ -364,7 +396,7 @@ class Api:
             content_type="application/merge-patch+json",
             query=_parameters(fieldManager=field_manager),
         )
-        return _decode(answer, resource, resource.shape)
+        return _read(answer, resource)
 
     async def apply(
         self,
@@ -400,7 +432,7 @@ class Api:
             content_type="application/apply-patch+yaml",
             query=_parameters(fieldManager=field_manager, force="true" if force else ""),
         )
-        return _decode(answer, resource, resource.shape)
+        return _read(answer, resource)
 
     async def post(
         self,
@@ -426,9 +458,9 @@ def _parameters(**values: str) -> dict[str, str]:
     return {name: value for name, value in values.items() if value}
 
 
-def _decode(body: bytes, resource: Resource[Any], shape: type[T]) -> T:
+def _read(body: bytes, resource: Resource[T]) -> T:
     try:
-        return msgspec.json.decode(body, type=shape)
+        return reader_of(resource.shape).read(body)
     except msgspec.DecodeError as error:
         raise ApiError(
             f"{resource.plural}: the API server's answer is not one ({error})"

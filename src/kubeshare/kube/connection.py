@@ -13,6 +13,7 @@ import httpx2
 import msgspec
 import yaml
 
+from kubeshare.kube.client import QuickClient
 from kubeshare.kube.http import KeptConnections
 
 _EXEC = "client.authentication.k8s.io/"
@@ -68,7 +69,8 @@ def _client(parameters: dict[str, Any]) -> httpx2.AsyncClient:
         secure = url.scheme == "https"
         verify = parameters["verify"]
         context = httpx2.create_ssl_context(verify=verify) if secure else None
-        parameters = parameters | {"transport": KeptConnections(context)}
+        del parameters["transport"]
+        return QuickClient(KeptConnections(context), **parameters)
     return httpx2.AsyncClient(**parameters)
 
 

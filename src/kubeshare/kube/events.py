@@ -83,6 +83,19 @@ class _Identity(NamedTuple):
 class _Series:
     """An event and how often it came."""
 
+    __slots__ = (
+        "count",
+        "created",
+        "event_name",
+        "first",
+        "last",
+        "last_at",
+        "regarding",
+        "related",
+        "written_at",
+        "written_count",
+    )
+
     def __init__(self, regarding: ObjectReference, related: ObjectReference | None) -> None:
         self.regarding = regarding
         self.related = related
@@ -98,6 +111,8 @@ class _Series:
 
 class _Budget:
     """A token bucket."""
+
+    __slots__ = ("_at", "_tokens")
 
     def __init__(self, now: float) -> None:
         self._tokens = float(BURST)
@@ -177,6 +192,7 @@ class EventRecorder:
         if series is None or now - series.last_at > SERIES_SECONDS:
             if not self._afford(key, now):
                 return
+            self._forget_old(now)
             series = _Series(regarding, related)
             _remember(self._series, key, series)
         self._series.move_to_end(key)
@@ -263,6 +279,15 @@ class EventRecorder:
             await self._api.merge_patch(EVENTS, series.event_name, patch, namespace)
         except NotFoundError:  # the API server forgets events after an hour
             await self._create(key, series)
+
+    def _forget_old(self, now: float) -> None:
+        """Those that were written, and would be new events if they came again."""
+        while self._series:
+            key, oldest = next(iter(self._series.items()))
+            unwritten = oldest.written_count < oldest.count
+            if unwritten or now - oldest.last_at <= SERIES_SECONDS:
+                return
+            del self._series[key]
 
     def _afford(self, key: _Identity, now: float) -> bool:
         owner = (key.namespace, key.name, key.uid)

@@ -9,7 +9,7 @@ connection. No proxies, no redirects, no HTTP/2; whoever needs a proxy gets the 
 import asyncio
 import ssl
 from collections.abc import AsyncIterator
-from typing import Final
+from typing import Final, TypeAlias
 
 import httpx2
 
@@ -18,6 +18,9 @@ KEPT: Final = 32
 CONNECT_SECONDS: Final = 10.0
 _HEAD_LIMIT: Final = 256 << 10
 _BODILESS: Final = frozenset({204, 304})
+
+
+Headers: TypeAlias = list[tuple[bytes, bytes]]
 
 
 class _Connection:
@@ -55,24 +58,41 @@ class KeptConnections(httpx2.AsyncBaseTransport):
             httpx2.ConnectError: there is nobody, or not the right one.
             httpx2.ReadError: the connection broke after the request was begun.
         """
-        body = await request.aread()
-        connection = await self._connection(request.url)
+        sent = _head(request) + await request.aread()
+        status, headers, stream = await self.exchange(request.url, request.method, sent)
+        return httpx2.Response(status, headers=headers, stream=stream, request=request)
+
+    async def exchange(
+        self, url: httpx2.URL, method: str, request: bytes
+    ) -> tuple[int, Headers, "Body"]:
+        """The status, headers and body of the answer to a request.
+
+        Args:
+            url: names the server.
+            method: of the request.
+            request: the whole of it.
+
+        Raises:
+            httpx2.ConnectError: there is nobody, or not the right one.
+            httpx2.ReadError: the connection broke after the request was begun.
+        """
+        connection = await self._connection(url)
         try:
-            connection.writer.write(_head(request) + body)
+            connection.writer.write(request)
             await connection.writer.drain()
             status, headers = _parse(await connection.reader.readuntil(b"\r\n\r\n"))
             while 100 <= status < 200:
                 status, headers = _parse(await connection.reader.readuntil(b"\r\n\r\n"))
-            stream = _Body(self, connection, request.method, status, headers)
-            if stream.length is not None:
-                await stream.load()
+            body = Body(self, connection, method, status, headers)
+            if body.length is not None:
+                await body.load()
         except _BROKEN as error:
             connection.close()
-            raise httpx2.ReadError(_words(error), request=request) from error
+            raise httpx2.ReadError(_words(error)) from error
         except BaseException:
             connection.close()
             raise
-        return httpx2.Response(status, headers=headers, stream=stream, request=request)
+        return status, headers, body
 
     async def aclose(self) -> None:
         """Hang up all idle connections."""
@@ -105,7 +125,7 @@ class KeptConnections(httpx2.AsyncBaseTransport):
             connection.close()
 
 
-class _Body(httpx2.AsyncByteStream):
+class Body(httpx2.AsyncByteStream):
     """The body of an answer.
 
     Attributes:
@@ -118,7 +138,7 @@ class _Body(httpx2.AsyncByteStream):
         connection: _Connection,
         method: str,
         status: int,
-        headers: list[tuple[bytes, bytes]],
+        headers: Headers,
     ) -> None:
         known = {name.lower(): value for name, value in headers}
         self._pool = pool
@@ -182,7 +202,7 @@ def _head(request: httpx2.Request) -> bytes:
     return b"\r\n".join([first, *fields, b"", b""])
 
 
-def _parse(head: bytes) -> tuple[int, list[tuple[bytes, bytes]]]:
+def _parse(head: bytes) -> tuple[int, Headers]:
     """The status and the headers of an answer.
 
     Raises:

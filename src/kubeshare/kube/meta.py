@@ -7,7 +7,9 @@ import msgspec
 from msgspec import Struct
 
 
-class OwnerReference(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+class OwnerReference(
+    Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, gc=False
+):
     """Who owns an object; only ``uid`` cannot be forged by a lookalike."""
 
     api_version: str
@@ -18,7 +20,7 @@ class OwnerReference(Struct, frozen=True, kw_only=True, rename="camel", omit_def
     block_owner_deletion: bool = False
 
 
-class ObjectMeta(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+class ObjectMeta(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, gc=False):
     """What is read of ``metadata``. Times are RFC 3339 text as the API server sends it."""
 
     name: str = ""
@@ -44,7 +46,7 @@ class ObjectMeta(Struct, frozen=True, kw_only=True, rename="camel", omit_default
         return next((owner for owner in self.owner_references if owner.controller), None)
 
 
-class Condition(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+class Condition(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, gc=False):
     """One observation about an object, as ``status.conditions`` lists it.
 
     ``status`` is ``True``, ``False`` or ``Unknown``; ``reason`` one CamelCase word;
@@ -67,6 +69,13 @@ class Key(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.namespace}/{self.name}" if self.namespace else self.name
+
+
+class Identity(NamedTuple):
+    """Which object it is, whatever its name, and in which state."""
+
+    uid: str
+    resource_version: str
 
 
 class HasMetadata(Protocol):
@@ -103,3 +112,12 @@ def key_of(obj: Any) -> Key:
         metadata = obj["metadata"]
         return Key(metadata.get("namespace", ""), metadata["name"])
     return metadata_of(obj).key
+
+
+def identity_of(obj: Any) -> Identity:
+    """The uid and resourceVersion of a raw object or of a narrow Struct; ``""`` where unset."""
+    if isinstance(obj, Mapping):
+        metadata = obj.get("metadata", {})
+        return Identity(metadata.get("uid", ""), metadata.get("resourceVersion", ""))
+    metadata = metadata_of(obj)
+    return Identity(metadata.uid, metadata.resource_version)

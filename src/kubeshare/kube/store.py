@@ -10,19 +10,21 @@ fails.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Container, Iterable, Mapping
-from types import MappingProxyType
-from typing import Generic, TypeVar
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from msgspec import Struct
 
-from kubeshare.kube.meta import Key, metadata_of
+from kubeshare.kube.meta import Key, identity_of, key_of
+from kubeshare.kube.packing import Packing
 
 T = TypeVar("T")
 
 ADDED = "ADDED"
 MODIFIED = "MODIFIED"
 DELETED = "DELETED"
+
+_UID: Final = "uid"
 
 
 class Change(Struct, Generic[T], frozen=True):
@@ -40,10 +42,17 @@ class Change(Struct, Generic[T], frozen=True):
     @property
     def key(self) -> Key:
         """Namespace and name of the object."""
-        return metadata_of(self.object).key
+        return key_of(self.object)
 
 
 IndexFunction = Callable[[T], Iterable[str]]
+
+
+class Kept(NamedTuple):
+    """An object as a store keeps it, and its name."""
+
+    key: Key
+    packed: Any
 
 
 class Store(Generic[T]):
@@ -52,12 +61,19 @@ class Store(Generic[T]):
     Args:
         indexes: name of an index -> function that says under which values an object is
             found. The functions must be pure.
+        packed: as what the objects are packed and made again (:mod:`kubeshare.kube.packing`);
+            None to keep them as they come.
     """
 
-    def __init__(self, indexes: Mapping[str, IndexFunction[T]] | None = None) -> None:
-        self._objects: dict[Key, T] = {}
+    def __init__(
+        self,
+        indexes: Mapping[str, IndexFunction[T]] | None = None,
+        *,
+        packed: type[T] | None = None,
+    ) -> None:
+        self._packing = Packing(packed)
+        self._objects: dict[Key, Any] = {}  # packed
         self._shared = False  # a snapshot holds `_objects`: copy before the next write
-        self._keys: dict[str, Key] = {}  # uid -> key
         self._functions = dict(indexes or {})
         # index -> value -> keys, in the order in which they came (a dict as an ordered set)
         self._indexes: dict[str, defaultdict[str, dict[Key, None]]] = {
@@ -69,16 +85,18 @@ class Store(Generic[T]):
 
     def get(self, name: str, namespace: str = "") -> T | None:
         """The object of that name, or None."""
-        return self._objects.get(Key(namespace, name))
+        return self.by_key(Key(namespace, name))
 
     def by_key(self, key: Key) -> T | None:
         """The object of that namespace and name, or None."""
-        return self._objects.get(key)
+        kept = self._objects.get(key)
+        return None if kept is None else self._packing.unpack(kept)
 
     def by_uid(self, uid: str) -> T | None:
         """The object with that uid, or None; a namesake made later has another uid."""
-        key = self._keys.get(uid)
-        return None if key is None else self._objects.get(key)
+        if _UID not in self._functions:
+            self.add_index(_UID, lambda obj: [identity_of(obj).uid])
+        return next(iter(self.by_index(_UID, uid)), None)
 
     def by_index(self, index: str, value: str) -> tuple[T, ...]:
         """The objects that an index files under a value.
@@ -86,20 +104,32 @@ class Store(Generic[T]):
         Raises:
             KeyError: there is no such index.
         """
-        keys = self._indexes[index].get(value, {})
-        return tuple(self._objects[key] for key in keys)
+        unpack = self._packing.unpack
+        return tuple(unpack(self._objects[key]) for key in self.keys_by_index(index, value))
+
+    def keys_by_index(self, index: str, value: str) -> tuple[Key, ...]:
+        """The names of the objects that an index files under a value.
+
+        Raises:
+            KeyError: there is no such index.
+        """
+        return tuple(self._indexes[index].get(value, ()))
 
     def add_index(self, name: str, function: IndexFunction[T]) -> None:
         """Add an index; objects that are there already are filed too."""
         self._functions[name] = function
         self._indexes[name] = defaultdict(dict)
-        for key, obj in self._objects.items():
-            self._file(name, key, obj)
+        for key, kept in self._objects.items():
+            self._file(name, key, function(self._packing.unpack(kept)))
 
     def snapshot(self) -> Mapping[Key, T]:
         """All objects as they are now; later changes do not show in it."""
         self._shared = True
-        return MappingProxyType(self._objects)
+        return self._packing.view(self._objects)
+
+    def kept(self, obj: T) -> Kept:
+        """An object as it would be kept, for :meth:`replacing`."""
+        return Kept(key_of(obj), self._packing.pack(obj))
 
     def put(self, obj: T, *, initial: bool = False) -> list[Change[T]]:
         """Store an object and tell what that changes.
@@ -107,19 +137,7 @@ class Store(Generic[T]):
         Nothing when the resourceVersion is the one that is stored already; a deletion
         and an addition when the name now belongs to another object.
         """
-        metadata = metadata_of(obj)
-        old = self._objects.get(metadata.key)
-        changes: list[Change[T]] = []
-        if old is not None:
-            known = metadata_of(old)
-            if known.uid == metadata.uid:
-                if known.resource_version == metadata.resource_version:
-                    return []
-                self._write(metadata.key, metadata.uid, obj, old)
-                return [Change(MODIFIED, obj, old)]
-            changes += self.remove(metadata.key)
-        self._write(metadata.key, metadata.uid, obj, None)
-        return [*changes, Change(ADDED, obj, initial=initial)]
+        return self._put(obj, self.kept(obj), initial=initial)
 
     def remove(self, key: Key, *, uid: str = "", last: T | None = None) -> list[Change[T]]:
         """Forget an object.
@@ -133,58 +151,74 @@ class Store(Generic[T]):
             The deletion, or nothing when the store has no object of that name, or only
             a namesake with another uid.
         """
-        old = self._objects.get(key)
-        if old is None:
-            return []
-        stored = metadata_of(old).uid
-        if uid and uid != stored:
+        old = self.by_key(key)
+        if old is None or (uid and uid != identity_of(old).uid):
             return []
         self._own()
         del self._objects[key]
-        self._keys.pop(stored, None)
-        self._unfile(key, old)
+        for name, function in self._functions.items():
+            self._unfile(name, key, function(old))
         return [Change(DELETED, old if last is None else last, old)]
 
-    def replace(
-        self, objects: Iterable[T], *, keep: Container[Key] = (), initial: bool = False
-    ) -> list[Change[T]]:
-        """Make the store equal to a complete list, and tell what that changes.
+    def replace(self, objects: Iterable[T]) -> list[Change[T]]:
+        """Make the store equal to a complete list, and tell what that changes."""
+        return list(self.replacing([self.kept(obj) for obj in objects]))
+
+    def replacing(
+        self, listed: Iterable[Kept], *, keep: Container[Key] = (), initial: bool = False
+    ) -> Iterator[Change[T]]:
+        """Make the store equal to a complete list; each change is made as it is asked for.
 
         Args:
-            objects: all there are.
-            keep: keys that stay as they are though they are not in ``objects``.
+            listed: all objects there are, as :meth:`kept` gives them.
+            keep: keys that stay as they are though they are not listed.
             initial: whether this is the first list.
         """
-        listed = {metadata_of(obj).key: obj for obj in objects}
-        changes: list[Change[T]] = []
-        for key in [key for key in self._objects if key not in listed and key not in keep]:
-            changes += self.remove(key)
-        for obj in listed.values():
-            changes += self.put(obj, initial=initial)
-        return changes
+        wanted = dict(listed)
+        for key in [key for key in self._objects if key not in wanted and key not in keep]:
+            yield from self.remove(key)
+        for key, packed in wanted.items():
+            obj = self._packing.unpack(packed)
+            yield from self._put(obj, Kept(key, packed), initial=initial)
 
-    def _write(self, key: Key, uid: str, obj: T, old: T | None) -> None:
+    def _put(self, obj: T, kept: Kept, *, initial: bool) -> list[Change[T]]:
+        key = kept.key
+        old = self.by_key(key)
+        if old is None:
+            self._write(kept, obj, None)
+            return [Change(ADDED, obj, initial=initial)]
+        known, now = identity_of(old), identity_of(obj)
+        if known.uid != now.uid:
+            gone = self.remove(key)
+            self._write(kept, obj, None)
+            return [*gone, Change(ADDED, obj, initial=initial)]
+        if known.resource_version == now.resource_version:
+            return []
+        self._write(kept, obj, old)
+        return [Change(MODIFIED, obj, old)]
+
+    def _write(self, kept: Kept, obj: T, old: T | None) -> None:
         self._own()
-        if old is not None:
-            self._unfile(key, old)
-        self._objects[key] = obj
-        self._keys[uid] = key
-        for name in self._functions:
-            self._file(name, key, obj)
+        key, self._objects[key] = kept
+        for name, function in self._functions.items():
+            values = tuple(function(obj))
+            before = () if old is None else tuple(function(old))
+            if values != before:
+                self._unfile(name, key, before)
+                self._file(name, key, values)
 
     def _own(self) -> None:
         if self._shared:
             self._objects = dict(self._objects)
             self._shared = False
 
-    def _file(self, index: str, key: Key, obj: T) -> None:
-        for value in self._functions[index](obj):
+    def _file(self, index: str, key: Key, values: Iterable[str]) -> None:
+        for value in values:
             self._indexes[index][value][key] = None
 
-    def _unfile(self, key: Key, obj: T) -> None:
-        for name, function in self._functions.items():
-            filed = self._indexes[name]
-            for value in function(obj):
-                filed[value].pop(key, None)
-                if not filed[value]:
-                    del filed[value]
+    def _unfile(self, index: str, key: Key, values: Iterable[str]) -> None:
+        filed = self._indexes[index]
+        for value in values:
+            filed[value].pop(key, None)
+            if not filed[value]:
+                del filed[value]

@@ -5,11 +5,13 @@ from collections import Counter
 from collections.abc import AsyncGenerator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any
+from urllib.parse import urlencode
 
 import httpx2
 import msgspec
 from msgspec import Struct
 
+from kubeshare.kube.client import Answer, QuickClient
 from kubeshare.kube.connection import credentials_error
 from kubeshare.kube.errors import ApiError, UnreachableError, error_of_response
 from kubeshare.kube.resources import Resource
@@ -84,17 +86,25 @@ class Transport:
             ConfigError: no credentials could be got.
         """
         self.requests[call.verb, call.target] += 1
+        sent = b"" if body is None else msgspec.json.encode(body)
         with self._failures(call):
             async with asyncio.timeout(self._timeout):
-                response = await self._client.request(
-                    _METHODS.get(call.verb, "GET"),
-                    call.path,
-                    params=query,
-                    content=None if body is None else msgspec.json.encode(body),
-                    headers=None if body is None else {"content-type": content_type},
-                )
-        _refuse(call, response)
-        return response.content
+                answer = await self._ask(call, sent, content_type if sent else "", query)
+        _refuse(call, answer)
+        return answer.body
+
+    async def _ask(
+        self, call: Call, body: bytes, content_type: str, query: Mapping[str, str] | None
+    ) -> Answer:
+        target = f"{call.path}?{urlencode(query)}" if query else call.path
+        method = _METHODS.get(call.verb, "GET")
+        if isinstance(self._client, QuickClient):
+            return await self._client.ask(method, target, content_type, body)
+        headers = {"content-type": content_type} if content_type else None
+        response = await self._client.request(
+            method, target, content=body if content_type else None, headers=headers
+        )
+        return await _whole(response)
 
     @asynccontextmanager
     async def stream(
@@ -116,8 +126,7 @@ class Transport:
             try:
                 if response.status_code >= 400:
                     async with asyncio.timeout(self._timeout):
-                        await response.aread()
-                    _refuse(call, response)
+                        _refuse(call, await _whole(response))
                 yield response
             finally:
                 await response.aclose()
@@ -152,11 +161,15 @@ class Transport:
             raise
 
 
-def _refuse(call: Call, response: httpx2.Response) -> None:
-    if response.status_code >= 400:
+async def _whole(response: httpx2.Response) -> Answer:
+    body = await response.aread()
+    headers = {name.lower(): value for name, value in response.headers.raw}
+    return Answer(response.status_code, headers, body)
+
+
+def _refuse(call: Call, answer: Answer) -> None:
+    if answer.status >= 400:
+        wait = answer.headers.get(b"retry-after")
         raise error_of_response(
-            response.status_code,
-            response.content,
-            str(call),
-            response.headers.get("retry-after"),
+            answer.status, answer.body, str(call), None if wait is None else wait.decode("latin-1")
         )

@@ -7,7 +7,7 @@ carry a Status and end the stream: they are raised.
 
 import asyncio
 from collections.abc import AsyncGenerator
-from typing import Any, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 import httpx2
 import msgspec
@@ -15,7 +15,8 @@ import structlog
 from msgspec import Struct
 
 from kubeshare.kube.errors import Status, UnreachableError, error_of_status
-from kubeshare.kube.meta import Key, ObjectMeta
+from kubeshare.kube.meta import Key, ObjectMeta, metadata_of
+from kubeshare.kube.reading import Line, reader_of
 from kubeshare.kube.resources import Resource
 
 T = TypeVar("T")
@@ -23,6 +24,7 @@ T = TypeVar("T")
 log = structlog.get_logger(__name__)
 
 BOOKMARK = "BOOKMARK"
+_CHANGES: Final = frozenset({"ADDED", "MODIFIED", "DELETED"})
 
 LINE_LIMIT = 16 << 20
 """Bytes a line may have: etcd refuses objects of more than a few MiB."""
@@ -39,11 +41,6 @@ class WatchEvent(Struct, Generic[T], frozen=True):
     type: str
     metadata: ObjectMeta
     object: T | None
-
-
-class _Line(Struct):
-    type: str
-    object: msgspec.Raw
 
 
 class _Named(Struct):
@@ -83,9 +80,20 @@ async def read_watch(
                 yield _event(line, resource, what)
 
 
-def _event(line: bytes, resource: Resource[Any], what: str) -> WatchEvent[Any]:
+def _event(line: bytes, resource: Resource[T], what: str) -> WatchEvent[T]:
     try:
-        envelope = msgspec.json.decode(line, type=_Line)
+        read = reader_of(resource.shape).read_line(line)
+    except msgspec.DecodeError:
+        return _odd(line, resource, what)
+    if read.type not in _CHANGES:
+        return _odd(line, resource, what)
+    return WatchEvent(read.type, metadata_of(read.object), read.object)
+
+
+def _odd(line: bytes, resource: Resource[Any], what: str) -> WatchEvent[Any]:
+    """A line that tells no change, or one to an object of another form."""
+    try:
+        envelope = msgspec.json.decode(line, type=Line[msgspec.Raw])
         if envelope.type == "ERROR":
             raise error_of_status(msgspec.json.decode(envelope.object, type=Status), what)
         metadata = msgspec.json.decode(envelope.object, type=_Named).metadata
@@ -94,7 +102,7 @@ def _event(line: bytes, resource: Resource[Any], what: str) -> WatchEvent[Any]:
     if envelope.type == BOOKMARK:
         return WatchEvent(BOOKMARK, metadata, None)
     try:
-        changed = msgspec.json.decode(envelope.object, type=resource.shape)
+        changed = reader_of(resource.shape).read(envelope.object)
     except msgspec.ValidationError as error:
         report_unreadable(envelope.object, resource, error)
         changed = None

@@ -1,0 +1,89 @@
+"""From JSON to the form that a reader asks for, in one pass.
+
+Of raw objects the API server's notes of who wrote which field are left out, two thirds of
+them, before they cost anything.
+"""
+
+from typing import Any, Generic, TypedDict, TypeVar, cast
+
+import msgspec
+from msgspec import Raw, Struct
+
+T = TypeVar("T")
+
+
+class _Metadata(TypedDict, total=False):
+    """All of ``metadata`` but ``managedFields``."""
+
+    name: str
+    generateName: Any
+    namespace: str
+    selfLink: Any
+    uid: str
+    resourceVersion: str
+    generation: Any
+    creationTimestamp: Any
+    deletionTimestamp: Any
+    deletionGracePeriodSeconds: Any
+    labels: Any
+    annotations: Any
+    ownerReferences: Any
+    finalizers: Any
+
+
+class Line(Struct, Generic[T]):
+    """One line of a watch, of which the object has the form that is asked for."""
+
+    type: str
+    object: T
+
+
+class Reader(Generic[T]):
+    """Decodes the objects of a shape.
+
+    Args:
+        shape: ``dict`` for raw objects, or a narrow Struct.
+    """
+
+    def __init__(self, shape: type[T]) -> None:
+        self._raw = shape is dict
+        form: Any = dict[str, Raw] if self._raw else shape
+        self._objects = msgspec.json.Decoder(form)
+        self._lines: msgspec.json.Decoder[Line[Any]] = msgspec.json.Decoder(Line[form])
+
+    def read(self, body: bytes | Raw) -> T:
+        """An object.
+
+        Raises:
+            msgspec.DecodeError: it is no JSON, or has another form.
+        """
+        return self._lean(self._objects.decode(body))
+
+    def read_line(self, line: bytes) -> Line[T]:
+        """A line of a watch.
+
+        Raises:
+            msgspec.DecodeError: it is none, or its object has another form.
+        """
+        found = self._lines.decode(line)
+        return Line(found.type, self._lean(found.object))
+
+    def _lean(self, decoded: Any) -> T:
+        if not self._raw:
+            return cast("T", decoded)
+        lean = {
+            name: msgspec.json.decode(part, type=_Metadata if name == "metadata" else Any)
+            for name, part in decoded.items()
+        }
+        return cast("T", lean)
+
+
+_READERS: dict[Any, Reader[Any]] = {}
+
+
+def reader_of(shape: type[T]) -> Reader[T]:
+    """The reader of a shape, of which a program has a dozen."""
+    reader = _READERS.get(shape)
+    if reader is None:
+        reader = _READERS[shape] = Reader(shape)
+    return reader

@@ -1,0 +1,172 @@
+"""What is kept of each object is little, and nothing is kept of one that is gone."""
+
+import asyncio
+import gc
+import tracemalloc
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import kubeshare.kube
+from kube_fake import FakeApiServer, run_virtual, until
+from kubeshare.api.names import LABEL_ROLE, LABEL_SHAREPOD_UID, LABEL_VGPU, ROLE_SHAREPOD
+from kubeshare.api.v1 import SHAREPODS, VGPUS
+from kubeshare.api.watched import Watched, watch
+from kubeshare.kube.events import EventRecorder
+from kubeshare.kube.resources import PODS, Raw
+from kubeshare.kube.runtime import Program
+
+_TIME = "2026-11-21T23:50:00Z"
+_OURS = str(Path(kubeshare.kube.__file__).parents[1] / "*")
+_FEW, _MANY = 50, 250
+
+
+def _uid(number: int) -> str:
+    return f"00000000-0000-4000-8000-{number:012x}"
+
+
+def _notes() -> list[dict[str, Any]]:
+    """Who wrote which field, as the API server adds it to each object."""
+    fields: Raw = {f"f:field{number}": {"f:value": {}, "f:kind": {}} for number in range(20)}
+    return [{"manager": f"m{number}", "fieldsV1": {"f:spec": fields}} for number in range(3)]
+
+
+def _metadata(number: int, **more: Any) -> dict[str, Any]:
+    name, uid = f"share-{number}", _uid(number)
+    known = {"namespace": "default", "creationTimestamp": _TIME, "managedFields": _notes()}
+    return {"name": name, "uid": uid} | known | more
+
+
+def sharepod(number: int) -> Raw:
+    """One that runs."""
+    place = {"nodeName": f"node-{number // 20}"}
+    gpu = {"request": "0.1", "memory": "1Gi", "id": f"vgpu-{number // 10}", "attempt": 1}
+    told = {"status": "True", "lastTransitionTime": _TIME, "observedGeneration": 2}
+    kinds = ("Scheduled", "Allocated", "Ready")
+    words = {"reason": "PodReady", "message": f"it shares vGPU {number // 10} of a node"}
+    conditions = [told | words | {"type": kind} for kind in kinds]
+    status = {"conditions": conditions, "phase": "Running", "startTime": _TIME} | place
+    containers = [{"name": "main", "image": "train:1", "args": ["--epochs", "10"]}]
+    spec = {"gpu": gpu, "containers": containers} | place
+    return {"metadata": _metadata(number), "spec": spec, "status": status}
+
+
+def pod(number: int) -> Raw:
+    """Its pod, with what an API server, kube-scheduler and a kubelet add."""
+    labels = {
+        LABEL_ROLE: ROLE_SHAREPOD,
+        LABEL_SHAREPOD_UID: _uid(number),
+        LABEL_VGPU: f"vgpu-{number // 10}",
+    }
+    owner = {"apiVersion": "kubeshare.nthu/v1", "kind": "SharePod", "controller": True}
+    owners = [owner | {"name": f"share-{number}", "uid": _uid(number)}]
+    mounts = [{"name": "token", "mountPath": "/var/run/secrets", "readOnly": True}]
+    share = {"kubeshare.nthu/vgpu": "1"}
+    container: Raw = {"name": "main", "image": "train:1", "volumeMounts": mounts}
+    container |= {"resources": {"limits": share, "requests": share}}
+    spec = {"nodeName": f"node-{number // 20}", "containers": [container], "volumes": mounts}
+    kinds = ("PodScheduled", "Initialized", "ContainersReady", "Ready", "PodReadyToStartContainers")
+    conditions = [{"type": kind, "status": "True", "lastTransitionTime": _TIME} for kind in kinds]
+    state = {"running": {"startedAt": _TIME}}
+    containers = [{"name": "main", "containerID": "c" * 64, "imageID": "i" * 64, "state": state}]
+    status: Raw = {"phase": "Running", "startTime": _TIME, "podIP": f"10.0.0.{number}"}
+    status |= {"conditions": conditions, "containerStatuses": containers}
+    metadata = _metadata(number + 100_000, name=f"share-{number}")
+    metadata |= {"labels": labels, "ownerReferences": owners}
+    return {"metadata": metadata, "spec": spec, "status": status}
+
+
+def vgpu(number: int) -> Raw:
+    """One that ten SharePods hold."""
+    holders = [
+        {"demand": _uid(each), "podUid": _uid(each + 100_000), "namespace": "default"}
+        | {"name": f"share-{each}", "requestMicros": 100_000, "memoryBytes": 1 << 30}
+        for each in range(number * 10, number * 10 + 10)
+    ]
+    spec = {"nodeName": f"node-{number // 2}", "uuid": f"GPU-{_uid(number)}", "model": "V100"}
+    metadata = {"name": f"vgpu-{number}", "uid": _uid(number + 200_000)}
+    status = {"phase": "Active", "holders": holders}
+    return {"metadata": metadata, "spec": spec, "status": status}
+
+
+class Room:
+    """A cluster, and what a program that watches it allocates."""
+
+    def __init__(self) -> None:
+        self.server = FakeApiServer()
+        self.count = 0
+
+    def fill(self, count: int) -> None:
+        """Have so many SharePods with their pods, and a tenth as many vGPUs."""
+        for number in range(self.count, count):
+            self.server.seed(SHAREPODS, sharepod(number))
+            self.server.seed(PODS, pod(number))
+            if number % 10 == 0:
+                self.server.seed(VGPUS, vgpu(number // 10))
+        self.count = count
+
+    def empty(self) -> None:
+        """Have all of them gone."""
+        for number in range(self.count):
+            self.server.remove(SHAREPODS, f"share-{number}", "default")
+            self.server.remove(PODS, f"share-{number}", "default")
+            if number % 10 == 0:
+                self.server.remove(VGPUS, f"vgpu-{number // 10}", "")
+        self.count = 0
+
+    async def measure(self, *steps: Callable[[], None]) -> list[int]:
+        """Bytes that a program keeps after each of some steps."""
+        api = self.server.api()
+        program = Program("test", api)
+        watched = watch(program, api, "test", EventRecorder(api, "test", "test"), lambda: None)
+        reflectors = (watched.sharepods, watched.pods, watched.vgpus, watched.nodes)
+        tasks = [asyncio.create_task(reflector.run()) for reflector in reflectors]
+        tasks.append(asyncio.create_task(watched.gpunodes.run()))
+        for reflector in reflectors:
+            await reflector.wait_synced()
+        found = []
+        for step in steps:
+            step()
+            await until(lambda: self._is_seen_by(watched))
+            watched.inventory.ledger()
+            found.append(_kept())
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+        return found
+
+    def _is_seen_by(self, watched: Watched) -> bool:
+        stores = (watched.sharepods.store, watched.pods.store)
+        vgpus = len(watched.vgpus.store) == -(-self.count // 10)
+        return vgpus and all(len(store) == self.count for store in stores)
+
+
+def _kept() -> int:
+    """Bytes that our own code has allocated and that are still there."""
+    gc.collect()
+    taken = tracemalloc.take_snapshot().filter_traces([tracemalloc.Filter(True, _OURS)])
+    return sum(trace.size for trace in taken.traces)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("listed", [True, False], ids=["listed", "told of"])
+def test_a_sharepod_with_its_pod_and_vgpu_takes_little_memory(listed: bool) -> None:
+    room = Room()
+    if listed:
+        room.fill(_FEW)
+
+    async def main() -> None:
+        few, many, none = await room.measure(
+            lambda: room.fill(_FEW), lambda: room.fill(_MANY), room.empty
+        )
+        each = (many - few) / (_MANY - _FEW)
+        assert each < 5000, f"{each:.0f} bytes a SharePod"
+        assert none < few, "nothing is kept of what is gone"
+
+    tracemalloc.start()
+    try:
+        run_virtual(main())
+    finally:
+        tracemalloc.stop()

@@ -1,0 +1,165 @@
+"""The short way of requests whose answers are read whole, against a server that notes them."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from typing import TypeVar
+
+import httpx2
+import pytest
+
+from kubeshare.kube.client import QuickClient
+from kubeshare.kube.http import KeptConnections
+
+T = TypeVar("T")
+
+FINE = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
+REFUSED = b"HTTP/1.1 401 Unauthorized\r\ncontent-length: 0\r\n\r\n"
+BUSY = b"HTTP/1.1 429 Busy\r\nRetry-After: 3\r\ncontent-length: 0\r\n\r\n"
+CHUNKS = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n3\r\nabc\r\n2\r\nde\r\n0\r\n\r\n"
+CUT = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\nab"
+
+
+class Server:
+    """Gives each request the next of its answers, and hangs up after one that is cut off.
+
+    Attributes:
+        heads: the requests that came, without their bodies.
+        bodies: these.
+        connections: how many were opened.
+    """
+
+    def __init__(self, *answers: bytes) -> None:
+        self._answers = list(answers)
+        self.heads: list[str] = []
+        self.bodies: list[bytes] = []
+        self.connections = 0
+
+    async def __call__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        try:
+            while self._answers:
+                head = (await reader.readuntil(b"\r\n\r\n")).decode()
+                self.heads.append(head)
+                length = [line for line in head.splitlines() if line.startswith("content-length")]
+                size = int(length[0].partition(":")[2]) if length else 0
+                self.bodies.append(await reader.readexactly(size))
+                answer = self._answers.pop(0)
+                writer.write(answer)
+                await writer.drain()
+                if answer == CUT:
+                    return
+            await reader.read()
+        except asyncio.IncompleteReadError:
+            pass
+        finally:
+            writer.close()
+
+
+class Renewing(httpx2.Auth):
+    """Credentials that get old: another number each time that they are refused."""
+
+    def __init__(self) -> None:
+        self.number = 0
+
+    async def async_auth_flow(
+        self, request: httpx2.Request
+    ) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
+        request.headers["authorization"] = f"Bearer {self.number}"
+        answer = yield request
+        if answer.status_code == 401:
+            self.number += 1
+            request.headers["authorization"] = f"Bearer {self.number}"
+            yield request
+
+
+def ask(
+    server: Server,
+    act: Callable[[QuickClient], Awaitable[T]],
+    *,
+    auth: httpx2.Auth | None = None,
+    path: str = "",
+) -> T:
+    async def main() -> T:
+        listening = await asyncio.start_server(server, "127.0.0.1", 0)
+        port = listening.sockets[0].getsockname()[1]
+        url = f"http://127.0.0.1:{port}{path}"
+        async with (
+            listening,
+            QuickClient(KeptConnections(None), base_url=url, auth=auth, timeout=None) as client,
+        ):
+            return await act(client)
+
+    return asyncio.run(asyncio.wait_for(main(), 20))
+
+
+def test_a_request_says_what_is_asked_and_what_is_sent() -> None:
+    server = Server(FINE, FINE)
+
+    async def act(client: QuickClient) -> None:
+        answer = await client.ask("PATCH", "/api/v1/pods/a?b=c", "application/json", b'{"d": 1}')
+        assert (answer.status, answer.body) == (200, b"ok")
+        await client.ask("GET", "/api")
+
+    ask(server, act)
+    assert server.heads[0].startswith("PATCH /api/v1/pods/a?b=c HTTP/1.1\r\nhost: 127.0.0.1:")
+    assert "content-type: application/json\r\n" in server.heads[0]
+    assert server.bodies == [b'{"d": 1}', b""]
+    assert "content-" not in server.heads[1]
+    assert "authorization" not in server.heads[1]
+    assert server.connections == 1
+
+
+def test_the_path_of_the_servers_address_goes_before_that_of_the_request() -> None:
+    server = Server(FINE)
+    ask(server, lambda client: client.ask("GET", "/api"), path="/clusters/one/")
+    assert server.heads[0].startswith("GET /clusters/one/api HTTP/1.1\r\n")
+
+
+def test_a_body_in_chunks_is_put_together_and_its_connection_kept() -> None:
+    server = Server(CHUNKS, FINE)
+
+    async def act(client: QuickClient) -> bytes:
+        answer = await client.ask("GET", "/")
+        await client.ask("GET", "/")
+        return answer.body
+
+    assert ask(server, act) == b"abcde"
+    assert server.connections == 1
+
+
+def test_what_is_cut_off_is_an_error_and_its_connection_is_not_used_again() -> None:
+    server = Server(CUT, FINE)
+
+    async def act(client: QuickClient) -> bytes:
+        with pytest.raises(httpx2.ReadError):
+            await client.ask("GET", "/")
+        return (await client.ask("GET", "/")).body
+
+    assert ask(server, act) == b"ok"
+    assert server.connections == 2
+
+
+def test_refused_credentials_are_renewed_once_and_kept() -> None:
+    server = Server(REFUSED, FINE, FINE, REFUSED, REFUSED)
+
+    async def act(client: QuickClient) -> list[int]:
+        return [(await client.ask("GET", "/")).status for _ in range(3)]
+
+    assert ask(server, act, auth=Renewing()) == [200, 200, 401]
+    said = [head.partition("Bearer ")[2][0] for head in server.heads]
+    assert said == ["0", "1", "1", "1", "2"]
+
+
+def test_credentials_of_which_there_are_no_others_are_refused() -> None:
+    server = Server(REFUSED)
+
+    async def act(client: QuickClient) -> int:
+        return (await client.ask("GET", "/")).status
+
+    assert ask(server, act, auth=httpx2.BasicAuth("a", "b")) == 401
+    assert "authorization: Basic " in server.heads[0]
+
+
+def test_headers_of_an_answer_are_known_by_their_names_in_small_letters() -> None:
+    answer = ask(Server(BUSY), lambda client: client.ask("GET", "/"))
+    assert (answer.status, answer.headers[b"retry-after"]) == (429, b"3")
