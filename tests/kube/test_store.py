@@ -108,7 +108,7 @@ class StoreMachine(RuleBasedStateMachine):
 class PackedStoreMachine(StoreMachine):
     """The same of a store that keeps bytes."""
 
-    packed = dict
+    packed = dict[str, Any]
 
 
 _THOROUGH = settings(max_examples=40, stateful_step_count=25, deadline=None)
