@@ -28,6 +28,8 @@ RARE = {
         Grant("get", "", "pods"),
         Grant("get", "", "persistentvolumeclaims"),
         Grant("get", "", "persistentvolumes"),
+        Grant("list", "", "persistentvolumes"),
+        Grant("get", "storage.k8s.io", "storageclasses"),
         Grant("create", "", "pods/eviction"),
         Grant("patch", "events.k8s.io", "events"),
     },

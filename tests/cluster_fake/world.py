@@ -34,10 +34,12 @@ from kubeshare.install import manifests
 from kubeshare.kube.resources import (
     CONFIG_MAPS,
     EVENTS,
+    NAMESPACES,
     NODES,
     PERSISTENT_VOLUME_CLAIMS,
     PERSISTENT_VOLUMES,
     PODS,
+    STORAGE_CLASSES,
 )
 from kubeshare.scheduler.program import scheduler_program
 
@@ -89,6 +91,7 @@ class World:
         self._beside: set[asyncio.Task[None]] = set()
         self._born = 0
         self.server.add_rule(VGPUS, overcommitted)
+        self.server.seed(NAMESPACES, {"metadata": {"name": NAMESPACE}})
         self.invariants = Invariants(self.server, self.actors)
         for name, count in gpus.items():
             self.add_node(name, count)
@@ -219,6 +222,38 @@ class World:
         metadata = {"name": name, "namespace": "default"}
         claim = {"metadata": metadata, "spec": {"volumeName": name}}
         self.server.seed(PERSISTENT_VOLUME_CLAIMS, claim)
+
+    def claim(self, name: str, storage: str) -> None:
+        """A claim of 1Gi that is bound to no volume yet."""
+        spec = {
+            "storageClassName": storage,
+            "accessModes": ["ReadWriteOnce"],
+            "resources": {"requests": {"storage": "1Gi"}},
+        }
+        metadata = {"name": name, "namespace": "default"}
+        self.server.seed(PERSISTENT_VOLUME_CLAIMS, {"metadata": metadata, "spec": spec})
+
+    def free_volume(self, name: str, node: str, storage: str, capacity: str = "1Gi") -> None:
+        """A volume on the disk of a node that no claim has."""
+        self.volume(name, node)
+        self.server.remove(PERSISTENT_VOLUME_CLAIMS, name, "default")
+        spec = {
+            "storageClassName": storage,
+            "accessModes": ["ReadWriteOnce"],
+            "capacity": {"storage": capacity},
+        }
+
+        def free(volume: Raw) -> None:
+            volume["spec"] |= spec
+            volume["status"] = {"phase": "Available"}
+
+        self.server.change(PERSISTENT_VOLUMES, name, "", free)
+
+    def storage_class(self, name: str, *, waits: bool, **said: Any) -> None:
+        """A StorageClass, whose claims are bound at once or when a pod's node is chosen."""
+        mode = "WaitForFirstConsumer" if waits else "Immediate"
+        kind = {"provisioner": "kubernetes.io/no-provisioner", "volumeBindingMode": mode, **said}
+        self.server.seed(STORAGE_CLASSES, {"metadata": {"name": name}, **kind})
 
     def replicas(self, name: str, count: int, request: str = "0.3") -> None:
         """Have a controller that keeps so many plain pods."""

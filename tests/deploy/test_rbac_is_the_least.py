@@ -59,6 +59,16 @@ async def _with_a_volume(world: World) -> None:
     await world.until(lambda: world.running("a"))
 
 
+async def _with_a_claim(world: World) -> None:
+    """A plain pod goes where a volume is free for its claim."""
+    world.storage_class("disk", waits=True)
+    world.claim("data", "disk")
+    world.free_volume("free", "n1", "disk")
+    claim = {"name": "data", "persistentVolumeClaim": {"claimName": "data"}}
+    world.plain("a", spec={"volumes": [claim]})
+    await world.until(lambda: world.running("a"))
+
+
 def _counted(event: Raw) -> bool:
     return event["regarding"]["name"] == "b" and "series" in event
 
@@ -66,6 +76,7 @@ def _counted(event: Raw) -> bool:
 TOLD = LIVES | {
     "told again": Life(_told_again, {"n1": 1}),
     "with a volume": Life(_with_a_volume, {"n1": 1}),
+    "with a claim": Life(_with_a_claim, {"n1": 1}),
 }
 """The lives of the fault matrix, and those that only rights need."""
 

@@ -252,6 +252,46 @@ async def test_a_claim_that_is_not_bound_yet_keeps_nobody_back(world: World) -> 
     await world.until(lambda: world.running("a"))
 
 
+@story(n1=1, n2=2)
+async def test_a_claim_that_is_bound_at_once_is_waited_for(world: World) -> None:
+    world.storage_class("fast", waits=False)
+    world.claim("data", "fast")
+    world.start()
+    world.plain("a", spec=with_claim("data"))
+    await world.until(lambda: reason(world) == "Postponed")
+    assert "claim data is bound to no volume yet" in world.pod_condition("a")["message"]
+    await world.quiet(120)
+    world.volume("data", "n2")
+    await world.until(lambda: world.running("a"), seconds=90)
+    assert the_pod(world)["spec"]["nodeName"] == "n2"
+
+
+@story(n1=1, n2=1)
+async def test_a_pod_goes_where_a_volume_is_free_for_its_claim(world: World) -> None:
+    world.storage_class("disk", waits=True)
+    world.claim("data", "disk")
+    world.free_volume("small", "n1", "disk", capacity="1Mi")
+    world.start()
+    world.plain("a", spec=with_claim("data"))
+    await world.until(lambda: reason(world) == "Postponed")
+    assert "no volume of class disk is free" in world.pod_condition("a")["message"]
+    world.free_volume("large", "n2", "disk")
+    await world.until(lambda: world.running("a"), seconds=90)
+    assert the_pod(world)["spec"]["nodeName"] == "n2"
+
+
+@story(n1=1, n2=1)
+async def test_a_pod_goes_where_a_volume_can_be_made_for_its_claim(world: World) -> None:
+    zone = {"key": "kubernetes.io/hostname", "values": ["n2"]}
+    there = [{"matchLabelExpressions": [zone]}]
+    world.storage_class("zonal", waits=True, provisioner="csi", allowedTopologies=there)
+    world.claim("data", "zonal")
+    world.start()
+    world.plain("a", spec=with_claim("data"))
+    await world.until(lambda: world.running("a"))
+    assert the_pod(world)["spec"]["nodeName"] == "n2"
+
+
 @story(n1=1)
 async def test_the_claims_of_a_pod_are_read_once(world: World) -> None:
     world.volume("data", "n1")

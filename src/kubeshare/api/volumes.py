@@ -1,18 +1,36 @@
-"""PersistentVolumeClaims and PersistentVolumes, as far as they say where a pod may run."""
+"""Claims, volumes and their classes, as far as they say where a pod may run."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from msgspec import Struct, field
 
+from kubeshare.api.needs import thousandths
 from kubeshare.kube.meta import ObjectMeta
-from kubeshare.kube.resources import PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES
+from kubeshare.kube.resources import (
+    PERSISTENT_VOLUME_CLAIMS,
+    PERSISTENT_VOLUMES,
+    STORAGE_CLASSES,
+    Raw,
+)
+
+_MADE_BEFOREHAND: Final = "kubernetes.io/no-provisioner"
+_STORAGE: Final = "storage"
+
+
+class Requests(Struct, frozen=True, kw_only=True):
+    """``requests``: a Quantity for each resource."""
+
+    requests: dict[str, str | int] = {}
 
 
 class ClaimSpec(Struct, frozen=True, kw_only=True, rename="camel"):
     """``volume_name`` is ``""`` until the claim is bound."""
 
     volume_name: str = ""
+    storage_class_name: str = ""
+    access_modes: tuple[str, ...] = ()
+    resources: Requests = field(default_factory=Requests)
 
 
 class Claim(Struct, frozen=True, kw_only=True):
@@ -28,10 +46,27 @@ class VolumeAffinity(Struct, frozen=True, kw_only=True):
     required: dict[str, Any] | None = None
 
 
+class ClaimReference(Struct, frozen=True, kw_only=True):
+    """The claim for which a volume is."""
+
+    namespace: str = ""
+    name: str = ""
+
+
 class VolumeSpec(Struct, frozen=True, kw_only=True, rename="camel"):
     """Without an affinity every node reaches the volume."""
 
     node_affinity: VolumeAffinity = field(default_factory=VolumeAffinity)
+    storage_class_name: str = ""
+    access_modes: tuple[str, ...] = ()
+    capacity: dict[str, str | int] = {}
+    claim_ref: ClaimReference | None = None
+
+
+class VolumeStatus(Struct, frozen=True, kw_only=True):
+    """``phase`` is ``Available`` where no claim has it."""
+
+    phase: str = ""
 
 
 class Volume(Struct, frozen=True, kw_only=True):
@@ -39,19 +74,62 @@ class Volume(Struct, frozen=True, kw_only=True):
 
     metadata: ObjectMeta
     spec: VolumeSpec = field(default_factory=VolumeSpec)
+    status: VolumeStatus = field(default_factory=VolumeStatus)
 
     @property
-    def required(self) -> dict[str, Any]:
+    def required(self) -> Raw:
         """A PodSpec that requires of nodes what the volume does; empty for nothing."""
         terms = self.spec.node_affinity.required
-        if terms is None:
-            return {}
-        required = {"requiredDuringSchedulingIgnoredDuringExecution": terms}
-        return {"affinity": {"nodeAffinity": required}}
+        return {} if terms is None else _requiring(terms)
+
+    def suits(self, claim: Claim) -> bool:
+        """Whether a claim that is bound to none may be bound to it."""
+        kept, asked = self.spec.claim_ref, claim.spec
+        return (
+            self.status.phase == "Available"
+            and self.spec.storage_class_name == asked.storage_class_name
+            and set(asked.access_modes) <= set(self.spec.access_modes)
+            and thousandths(self.spec.capacity.get(_STORAGE, 0))
+            >= thousandths(asked.resources.requests.get(_STORAGE, 0))
+            and (kept is None or (kept.namespace, kept.name) == claim.metadata.key)
+        )
+
+
+class StorageClass(Struct, frozen=True, kw_only=True, rename="camel"):
+    """How claims of a class get their volumes."""
+
+    metadata: ObjectMeta
+    provisioner: str = ""
+    volume_binding_mode: str = "Immediate"
+    allowed_topologies: tuple[dict[str, Any], ...] = ()
+
+    @property
+    def waits_for_the_pod(self) -> bool:
+        """Its claims are bound when kube-scheduler has chosen the node of a pod."""
+        return self.volume_binding_mode == "WaitForFirstConsumer"
+
+    @property
+    def made_beforehand(self) -> bool:
+        """Somebody makes its volumes, as those on the disks of nodes."""
+        return self.provisioner == _MADE_BEFOREHAND
+
+    @property
+    def required(self) -> Raw:
+        """A PodSpec that requires of nodes what its volumes will; empty for nothing."""
+        terms = [
+            {
+                "matchExpressions": [
+                    {**each, "operator": "In"} for each in term.get("matchLabelExpressions") or ()
+                ]
+            }
+            for term in self.allowed_topologies
+        ]
+        return _requiring({"nodeSelectorTerms": terms}) if terms else {}
 
 
 CLAIMS: Final = PERSISTENT_VOLUME_CLAIMS.into(Claim)
 VOLUMES: Final = PERSISTENT_VOLUMES.into(Volume)
+CLASSES: Final = STORAGE_CLASSES.into(StorageClass)
 
 
 def claims_of(name: str, pod_spec: Mapping[str, Any]) -> Iterator[str]:
@@ -66,3 +144,8 @@ def claims_of(name: str, pod_spec: Mapping[str, Any]) -> Iterator[str]:
             yield claim["claimName"]
         elif "ephemeral" in volume:
             yield f"{name}-{volume['name']}"
+
+
+def _requiring(selector: Raw) -> Raw:
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": selector}
+    return {"affinity": {"nodeAffinity": required}}

@@ -122,6 +122,9 @@ SERVICES = Resource("", "v1", "services", "Service")
 RESOURCE_QUOTAS = Resource("", "v1", "resourcequotas", "ResourceQuota")
 PERSISTENT_VOLUME_CLAIMS = Resource("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim")
 PERSISTENT_VOLUMES = Resource("", "v1", "persistentvolumes", "PersistentVolume", namespaced=False)
+STORAGE_CLASSES = Resource(
+    "storage.k8s.io", "v1", "storageclasses", "StorageClass", namespaced=False
+)
 CONFIG_MAPS = Resource("", "v1", "configmaps", "ConfigMap")
 DEPLOYMENTS = Resource("apps", "v1", "deployments", "Deployment")
 DAEMON_SETS = Resource("apps", "v1", "daemonsets", "DaemonSet")

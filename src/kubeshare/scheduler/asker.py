@@ -21,6 +21,7 @@ from kubeshare.api.reasons import Reason
 from kubeshare.api.v1 import VGPU, SetAside
 from kubeshare.core.demand import Demand
 from kubeshare.dialects.standing import Standing
+from kubeshare.kube.controller import RequeueAfter
 from kubeshare.kube.events import ObjectReference
 from kubeshare.kube.meta import Key
 
@@ -98,8 +99,11 @@ class Asker(Protocol):
         """What of somebody else's comes before a decision about it; ``""`` for nothing."""
         ...
 
-    async def prepare(self) -> None:
+    async def prepare(self) -> RequeueAfter | None:
         """Find out what has to be asked of the API server to know where its pod may go.
+
+        Returns:
+            when to ask again, where it is postponed for want of an answer.
 
         Raises:
             ApiError: that cannot be found out now.

@@ -109,11 +109,11 @@ class Scheduler:
         return None
 
     async def _undecided(self, asker: Asker, demand: Demand) -> RequeueAfter | None:
+        again = await asker.prepare()
         if asker.postponed:
             await asker.tell(Reason.POSTPONED, asker.postponed)
-            return None
+            return again
         gang = asker.standing().gang
-        await asker.prepare()
         await self._pool.settle()
         if gang is not None:
             together = await self._gangs.start(asker, gang)

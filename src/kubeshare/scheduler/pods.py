@@ -39,6 +39,7 @@ from kubeshare.core.errors import InvalidValueError
 from kubeshare.dialects.pod import PREFIX, demand_of
 from kubeshare.dialects.standing import gang_named
 from kubeshare.kube.api import Api
+from kubeshare.kube.controller import RequeueAfter
 from kubeshare.kube.meta import Condition, Key
 from kubeshare.kube.resources import PODS, Raw
 from kubeshare.kube.store import Store
@@ -141,10 +142,12 @@ class _AskingPod(AskingObject[GatedPods, Pod]):
     @property
     def postponed(self) -> str:
         others = [gate.name for gate in self.seen.spec.scheduling_gates if gate.name != GATE]
-        return f"it waits behind {', '.join(others)}, which others remove" if others else ""
+        if others:
+            return f"it waits behind {', '.join(others)}, which others remove"
+        return self.kind.volumes.awaited(self.uid)
 
-    async def prepare(self) -> None:
-        await self.kind.volumes.look(self.seen.metadata, self.pod_spec)
+    async def prepare(self) -> RequeueAfter | None:
+        return await self.kind.volumes.look(self.seen.metadata, self.pod_spec)
 
     def within(self, where: Eligible) -> Eligible:
         where = self.kind.volumes.within(where, self.uid)

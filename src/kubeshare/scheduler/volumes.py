@@ -1,9 +1,10 @@
 """Which nodes reach the volumes of a plain pod.
 
-A volume that is bound to a claim may be of one zone or one node: a gated pod that is sent
-elsewhere could never start. Only pods with claims are looked at, by reading the claim and
-its volume once: what is bound stays so. A claim that is not bound yet says nothing; for
-most of these the volume is made where the pod is.
+A volume may be of one zone or one node: a gated pod that is sent elsewhere could never
+start. Only pods with claims are looked at, and what is bound stays so, so a claim that is
+bound is read once, with its volume. Of others their class tells: some are bound at once,
+which is waited for; some when kube-scheduler has chosen the pod's node, so that node has to
+reach a volume that is free, or to be where one can be made.
 """
 
 import asyncio
@@ -16,30 +17,54 @@ from msgspec import Struct
 from kubeshare.api.cluster import Node
 from kubeshare.api.eligibility import Eligible
 from kubeshare.api.node_affinity import meets
-from kubeshare.api.volumes import CLAIMS, VOLUMES, Volume, claims_of
+from kubeshare.api.volumes import CLAIMS, CLASSES, VOLUMES, Claim, StorageClass, claims_of
 from kubeshare.kube.api import Api
+from kubeshare.kube.controller import RequeueAfter
 from kubeshare.kube.errors import NotFoundError
 from kubeshare.kube.meta import ObjectMeta
+from kubeshare.kube.resources import Raw
 from kubeshare.kube.store import Store
 
 AGAIN: Final = 60.0
-"""Seconds for which a claim that is not bound is believed to be so."""
+"""Seconds for which is believed what is known of a claim that is not bound."""
+SOON: Final = 1.0
+"""Seconds until one that should be bound is read again; doubles each time, up to the above."""
 REMEMBERED: Final = 4096
 """Pods whose volumes are known; the one that was first goes first."""
 
 
-class _Known(Struct, frozen=True):
-    """The volumes of a pod, and until when that is believed; None is for ever."""
+class _Need(Struct, frozen=True):
+    """A node has to meet one of ``specs``; ``why`` is said of one that meets none."""
 
-    volumes: Sequence[Volume]
+    specs: Sequence[Raw]
+    why: str
+
+
+class _Known(Struct, frozen=True, kw_only=True):
+    """What is known of a pod's volumes.
+
+    Attributes:
+        needs: what a node has to reach.
+        awaited: what comes before a node can be chosen; ``""`` for nothing.
+        until: when it is looked at again; None is never.
+        pause: seconds for which it is believed.
+    """
+
+    needs: Sequence[_Need]
+    awaited: str
     until: float | None
+    pause: float = SOON
+
+
+class _AwaitedError(Exception):
+    """Nothing can be decided yet; the message says why."""
 
 
 class Volumes:
     """The volumes of plain pods.
 
     Args:
-        api: where claims and volumes are read.
+        api: where claims, volumes and classes are read.
         nodes: the nodes, as last seen.
     """
 
@@ -48,8 +73,11 @@ class Volumes:
         self._nodes = nodes
         self._known: OrderedDict[str, _Known] = OrderedDict()  # by a pod's uid
 
-    async def look(self, metadata: ObjectMeta, pod_spec: Mapping[str, Any]) -> None:
+    async def look(self, metadata: ObjectMeta, pod_spec: Mapping[str, Any]) -> RequeueAfter | None:
         """Find out which volumes a pod has, if that is not known.
+
+        Returns:
+            when to look again, where something has to come first.
 
         Raises:
             ApiError: they cannot be read now.
@@ -57,36 +85,80 @@ class Volumes:
         names = list(claims_of(metadata.name, pod_spec))
         now = asyncio.get_running_loop().time()
         known = self._known.get(metadata.uid)
-        if not names or (known is not None and (known.until is None or known.until > now)):
-            return
-        read = [await self._volume(name, metadata.namespace) for name in names]
-        volumes = [volume for volume in read if volume is not None]
-        until = None if len(volumes) == len(names) else now + AGAIN
-        self._known[metadata.uid] = _Known(volumes, until)
-        if len(self._known) > REMEMBERED:
-            self._known.popitem(last=False)
+        if not names:
+            return None
+        if known is None or (known.until is not None and known.until <= now):
+            known = await self._read(names, metadata.namespace, known)
+            self._known[metadata.uid] = known
+            if len(self._known) > REMEMBERED:
+                self._known.popitem(last=False)
+        if not known.awaited or known.until is None:
+            return None
+        return RequeueAfter(known.until - now)
+
+    def awaited(self, uid: str) -> str:
+        """What has to come before a node can be chosen for a pod; ``""`` for nothing."""
+        known = self._known.get(uid)
+        return known.awaited if known else ""
 
     def within(self, where: Eligible, uid: str) -> Eligible:
         """Where a pod may go, but for nodes that do not reach its volumes."""
         known = self._known.get(uid)
-        needed = [volume for volume in known.volumes if volume.required] if known else []
-        if not needed:
+        if known is None or not known.needs:
             return where
         refused = {}
         for name in where.nodes:
             node = self._nodes.get(name)
-            for volume in needed:
-                if node is None or not meets(node, volume.required):
-                    refused[name] = f"it does not reach volume {volume.metadata.name}"
+            for need in known.needs:
+                if node is None or not any(meets(node, spec) for spec in need.specs):
+                    refused[name] = need.why
         return Eligible(nodes=where.nodes - refused.keys(), refusals={**where.refusals, **refused})
 
-    async def _volume(self, claim: str, namespace: str) -> Volume | None:
-        """The volume of a claim; None where there is none yet."""
+    async def _read(self, names: Sequence[str], namespace: str, before: _Known | None) -> _Known:
+        needs, awaited, settled = [], "", True
+        for name in names:
+            try:
+                need, bound = await self._need(name, namespace)
+            except _AwaitedError as told:
+                awaited, settled = str(told), False
+                continue
+            settled = settled and bound
+            if need is not None and need.specs != [{}]:
+                needs.append(need)
+        pause = AGAIN
+        if awaited:
+            pause = min(AGAIN, before.pause * 2 if before and before.awaited else SOON)
+        now = asyncio.get_running_loop().time()
+        return _Known(
+            needs=needs, awaited=awaited, until=None if settled else now + pause, pause=pause
+        )
+
+    async def _need(self, name: str, namespace: str) -> tuple[_Need | None, bool]:
+        """What a claim needs of a node, None for nothing; and whether the claim is bound."""
         try:
-            bound = (await self._api.get(CLAIMS, claim, namespace)).spec.volume_name
-            if not bound:
-                return None
-            volume = await self._api.get(VOLUMES, bound)
+            claim = await self._api.get(CLAIMS, name, namespace)
+            if not claim.spec.volume_name:
+                return await self._unbound(claim), False
+            volume = await self._api.get(VOLUMES, claim.spec.volume_name)
+        except NotFoundError:
+            return None, False
+        return _Need([volume.required], f"it does not reach volume {volume.metadata.name}"), True
+
+    async def _unbound(self, claim: Claim) -> _Need:
+        name, kind = claim.metadata.name, claim.spec.storage_class_name
+        found = await self._class(kind) if kind else None
+        if found is None or not found.waits_for_the_pod:
+            raise _AwaitedError(f"its claim {name} is bound to no volume yet")
+        if not found.made_beforehand:
+            return _Need([found.required], f"no volume of class {kind} can be made for it there")
+        volumes = await self._api.list(VOLUMES)
+        specs = [volume.required for volume in volumes.items if volume.suits(claim)]
+        if not specs:
+            raise _AwaitedError(f"no volume of class {kind} is free for its claim {name}")
+        return _Need(specs, f"it reaches no free volume of class {kind} for its claim {name}")
+
+    async def _class(self, name: str) -> StorageClass | None:
+        try:
+            return await self._api.get(CLASSES, name)
         except NotFoundError:
             return None
-        return volume
