@@ -42,7 +42,7 @@ def _pods() -> dict[str, Raw]:
         if each["kind"] in ("Deployment", "DaemonSet")
     }
     vgpu = VGPU(metadata=ObjectMeta(name="vgpu-1"), spec=VGPUSpec(node_name="node-1"))
-    return found | {"placeholder": placeholder.manifest(vgpu, "kubeshare:dev")["spec"]}
+    return found | {"placeholder": placeholder.manifest(vgpu, "kubeshare:dev", "uid")["spec"]}
 
 
 @pytest.fixture(scope="module")

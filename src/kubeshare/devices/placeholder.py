@@ -5,6 +5,10 @@ never race a native pod for the last one; it is only told the node. It does noth
 but exist. While the vGPU's GPU is not known yet, a placeholder that fails is made
 again, a bounded number of times; afterwards another one could be given another GPU, so
 the loss of a placeholder is another matter then (``degraded``, ``regain``).
+
+Its controller is the namespace that it is in. ``kubectl drain`` refuses to begin where a pod
+has no controller, and asks for a flag that gives up other people's pods too; and whatever
+else owned it could be deleted by somebody, and the GPU of running pods with it.
 """
 
 import asyncio
@@ -34,6 +38,7 @@ from kubeshare.kube.api import Api
 from kubeshare.kube.controller import RequeueAfter
 from kubeshare.kube.errors import AlreadyExistsError, NotFoundError
 from kubeshare.kube.meta import Key
+from kubeshare.kube.resources import NAMESPACES
 
 TRIES: Final = 5
 """How many placeholders of one vGPU may fail before it is given up."""
@@ -65,6 +70,7 @@ class Placeholders:
         self._metrics = metrics
         self._failures: Counter[str] = Counter()  # uid of a vGPU -> placeholders that failed
         self._not_before: dict[str, float] = {}  # uid of a vGPU -> when the next may be made
+        self._namespace = ""  # its uid, once it is known
 
     def of(self, gpuid: str) -> Pod | None:
         """The placeholder of a vGPU, as last seen."""
@@ -114,13 +120,21 @@ class Placeholders:
             return RequeueAfter(wait)
         try:
             made = await self._api.create(
-                PODS, manifest(vgpu, self._image), field_manager=MANAGER_DEVICES
+                PODS,
+                manifest(vgpu, self._image, await self._namespace_uid()),
+                field_manager=MANAGER_DEVICES,
             )
         except AlreadyExistsError:
             return None
         self._inventory.made(made)
         self._metrics.placeholders.inc()
         return None
+
+    async def _namespace_uid(self) -> str:
+        if not self._namespace:
+            found = await self._api.get(NAMESPACES, NAMESPACE)
+            self._namespace = str(found["metadata"]["uid"])
+        return self._namespace
 
     async def _replace(self, vgpu: VGPU, failed: Pod) -> RequeueAfter | None:
         uid = vgpu.metadata.uid
@@ -149,12 +163,13 @@ def guarded(in_use: bool) -> dict[str, dict[str, str]]:  # noqa: FBT001 - what i
     }
 
 
-def manifest(vgpu: VGPU, image: str) -> dict[str, Any]:
+def manifest(vgpu: VGPU, image: str, namespace: str) -> dict[str, Any]:
     """The placeholder pod of a vGPU.
 
     Args:
         vgpu: for whose GPU.
         image: any that has ``sh`` and ``sleep``.
+        namespace: the uid of the namespace of placeholders.
     """
     gpuid = vgpu.metadata.name
     # One that is made on demand is about to be shared.
@@ -166,6 +181,8 @@ def manifest(vgpu: VGPU, image: str) -> dict[str, Any]:
         image,
     )
     pod["metadata"]["annotations"] = said["annotations"]
+    owner = {"apiVersion": "v1", "kind": "Namespace", "name": NAMESPACE, "uid": namespace}
+    pod["metadata"]["ownerReferences"] = [{**owner, "controller": True}]
     pod["spec"]["affinity"] = on_node({}, vgpu.spec.node_name)
     # Nodes with GPUs are often tainted so that only pods which ask for one come.
     pod["spec"]["tolerations"] = [{"operator": "Exists", "effect": "NoSchedule"}]
