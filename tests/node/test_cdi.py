@@ -42,6 +42,16 @@ def test_a_broken_spec_of_others_is_as_good_as_none(paths: NodePaths, content: s
     assert cdi.find_gpu([paths.static_cdi_folder], A_GPU.uuid).startswith("nvidia.com/gpu=")
 
 
+def test_a_spec_that_is_written_anew_is_read_anew(paths: NodePaths) -> None:
+    folders = [paths.static_cdi_folder]
+    cdi.find_gpu(folders, A_GPU.uuid)
+    (file,) = paths.static_cdi_folder.iterdir()
+    file.write_text(file.read_text().replace(A_GPU.uuid, "GPU-that-was-put-in-its-place"))
+    assert cdi.find_gpu(folders, "GPU-that-was-put-in-its-place")
+    with pytest.raises(cdi.GpuDeviceMissingError):
+        cdi.find_gpu(folders, A_GPU.uuid)
+
+
 def test_a_claims_device_mounts_its_folder_counters_library_and_preload(tmp_path: Path) -> None:
     cdi.write_claim(tmp_path, "0c1a", MOUNTS)
     (file,) = tmp_path.iterdir()

@@ -92,7 +92,27 @@ def test_a_placeholder_that_is_not_listed_yet_is_asked_about_again_soon(
     cluster.add_placeholder("red")
     again = resolve()
     assert again is not None
-    assert 0 < again.seconds <= 1
+    assert 0 < again.seconds <= 0.01
+
+
+def test_one_that_is_not_listed_for_long_is_asked_about_ever_more_seldom(
+    cluster: Cluster, kubelet: FakeKubelet, agent: Running, paths: NodePaths
+) -> None:
+    cluster.add_vgpu("red", uuid="")
+    cluster.add_placeholder("red")
+
+    async def main() -> list[float]:
+        socket = paths.pod_resources_socket
+        async with kubelet.serve_pod_resources(socket), agent() as running:
+            vgpu = running.view.vgpus.store.get("red")
+            assert vgpu is not None
+            asked = [await running.placeholders.resolve(vgpu) for _ in range(12)]
+            return [again.seconds for again in asked if again is not None]
+
+    pauses = asyncio.run(main())
+    assert len(pauses) == 12
+    assert pauses == sorted(pauses)
+    assert pauses[-1] == pauses[-2] == 0.3
 
 
 def test_a_known_vgpu_is_left_alone(

@@ -138,6 +138,55 @@ def test_a_failed_repetition_leaves_the_running_containers_their_grant(
     assert cdi.claims(paths.dynamic_cdi_folder) == {CLAIM.uid}
 
 
+def claims_read(server: FakeApiServer) -> int:
+    return sum(one.verb == "get" and one.resource == "resourceclaims" for one in server.requests)
+
+
+def test_the_claim_that_a_pod_names_is_read_before_the_kubelet_asks(
+    cluster: Cluster, server: FakeApiServer, agent: Running, paths: NodePaths
+) -> None:
+    cluster.add_vgpu("red", cluster.holder("a"))
+    daemon_says(paths, CLAIM.uid, "ACTIVE")
+
+    async def main() -> None:
+        async with agent() as running:
+            cluster.add_pod("a", claimed=True)
+            await asyncio.sleep(1)
+            assert claims_read(server) == 1
+            await running.prepare(CLAIM)
+            assert claims_read(server) == 1
+            await running.prepare(CLAIM)
+            assert claims_read(server) == 2, "what was read ahead serves once"
+
+    run_virtual(main())
+
+
+@pytest.mark.parametrize("trouble", ["replaced", "unreachable"])
+def test_a_claim_that_was_read_ahead_in_vain_is_read_again(
+    cluster: Cluster, server: FakeApiServer, agent: Running, paths: NodePaths, trouble: str
+) -> None:
+    cluster.add_vgpu("red", cluster.holder("a"))
+    daemon_says(paths, CLAIM.uid, "ACTIVE")
+    if trouble == "unreachable":
+        server.inject(Fault.answer(403, "Forbidden"), verb="get", resource="resourceclaims")
+
+    async def main() -> list[PreparedDevice]:
+        async with agent() as running:
+            cluster.add_pod("a", claimed=True)
+            if trouble == "replaced":
+                server.change(RESOURCE_CLAIMS, CLAIM.name, "default", _of_somebody_else)
+            await asyncio.sleep(1)
+            if trouble == "replaced":
+                cluster.add_claim("a", CLAIM.name)
+            return await running.prepare(CLAIM)
+
+    assert run_virtual(main())
+
+
+def _of_somebody_else(claim: Any) -> None:
+    claim["metadata"]["uid"] = "another-uid"
+
+
 def test_it_waits_for_the_pods_uid_to_be_written_into_the_holder(
     ready: Cluster, agent: Running
 ) -> None:

@@ -97,17 +97,24 @@ class Cluster:
         assert stored is not None
         return [holder["name"] for holder in stored["status"]["holders"]]
 
-    def add_pod(self, name: str, *, phase: str = "Pending", reserved: int = 1) -> None:
-        """A pod on this node and its allocated claim, reserved for it (and for others)."""
+    def add_pod(
+        self, name: str, *, phase: str = "Pending", reserved: int = 1, claimed: bool = False
+    ) -> None:
+        """A pod on this node and its allocated claim, reserved for it (and for others).
+
+        ``claimed``: its status names the claim, as kube-scheduler writes it.
+        """
+        claim = claim_reference(name).name
+        self.add_claim(name, claim, reserved=reserved)
+        named = {"extendedResourceClaimStatus": {"resourceClaimName": claim}} if claimed else {}
         self.server.seed(
             PODS,
             {
                 "metadata": {"name": name, "namespace": "default", "uid": f"{name}-uid"},
                 "spec": {"nodeName": NODE},
-                "status": {"phase": phase},
+                "status": {"phase": phase, **named},
             },
         )
-        self.add_claim(name, claim_reference(name).name, reserved=reserved)
 
     def add_claim(self, pod: str, name: str, *, reserved: int = 1) -> ClaimReference:
         """An allocated claim on our driver and another's, reserved for a pod (and for others)."""

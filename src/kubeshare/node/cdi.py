@@ -15,6 +15,7 @@ import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -114,9 +115,16 @@ def _load(file: Path) -> _Spec:
     # Other programs write here too: a broken or vanished spec of theirs is as good
     # as none, which is also how the runtime takes it.
     try:
-        return msgspec.convert(yaml.load(file.read_bytes(), Loader=_LOADER), _Spec)  # noqa: S506 - a safe loader
+        status = file.stat()
+        return _parsed(file, (status.st_ino, status.st_size, status.st_mtime_ns))
     except (OSError, ValueError, yaml.YAMLError, msgspec.ValidationError):
         return _Spec()
+
+
+@lru_cache(maxsize=64)
+def _parsed(file: Path, _as_it_is: tuple[int, int, int]) -> _Spec:
+    """A spec; it is read anew once the file is another, since each start of a pod waits for it."""
+    return msgspec.convert(yaml.load(file.read_bytes(), Loader=_LOADER), _Spec)  # noqa: S506 - a safe loader
 
 
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)

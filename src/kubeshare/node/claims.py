@@ -1,13 +1,23 @@
-"""Read the ResourceClaim that the kubelet names: which pod it is for, and what it was given."""
+"""Read the ResourceClaim that the kubelet names: which pod it is for, and what it was given.
+
+The kubelet names it when it has made the pod's cgroups and looked at its volumes. Which claim
+that will be stands in the pod's status when kube-scheduler binds it, so it is read then: by
+the time that the kubelet asks, the answer is there.
+"""
+
+import asyncio
 
 from msgspec import Struct, field
 
 from kubeshare.api.names import DRA_DRIVER
 from kubeshare.kube.api import Api
-from kubeshare.kube.errors import NotFoundError
-from kubeshare.kube.meta import ObjectMeta
+from kubeshare.kube.errors import ApiError, NotFoundError
+from kubeshare.kube.meta import Key, ObjectMeta
+from kubeshare.kube.reflector import Reflector
 from kubeshare.kube.resources import RESOURCE_CLAIMS
+from kubeshare.kube.store import ADDED, DELETED, Change
 from kubeshare.node.driver import ClaimReference, ClaimRefusedError
+from kubeshare.node.view import NodePod
 
 
 class Consumer(Struct, frozen=True, kw_only=True):
@@ -65,19 +75,64 @@ class PodClaim(Struct, frozen=True, kw_only=True):
 _CLAIMS = RESOURCE_CLAIMS.into(ResourceClaim)
 
 
-async def read_claim(api: Api, reference: ClaimReference) -> PodClaim:
-    """The pod that a claim is for, from the API server as it is now.
+class Claims:
+    """The claims of this node's pods.
 
-    Raises:
-        ClaimRefusedError: the claim is gone or another one of that name, is not
-            allocated, or is not for exactly one pod.
-        ApiError: the API server cannot be asked.
+    Args:
+        api: where they are.
+        pods: this node's pods.
     """
-    what = f"ResourceClaim {reference.namespace}/{reference.name}"
+
+    def __init__(self, api: Api, pods: Reflector[NodePod]) -> None:
+        self._api = api
+        self._ahead: dict[Key, asyncio.Task[ResourceClaim | None]] = {}  # claims of waiting pods
+        pods.subscribe(self._note)
+
+    def _note(self, change: Change[NodePod]) -> None:
+        """Begin to read the claim of a pod that comes; forget that of one that has started."""
+        pod = change.object
+        name = pod.status.extended_resource_claim_status.resource_claim_name
+        key = Key(pod.metadata.namespace, name)
+        if change.type == DELETED or pod.over or pod.status.phase not in ("", "Pending"):
+            self._ahead.pop(key, None)
+        elif name and change.type == ADDED and not change.initial:
+            self._ahead[key] = asyncio.ensure_future(self._read_ahead(key))
+
+    async def _read_ahead(self, key: Key) -> ResourceClaim | None:
+        try:
+            return await self._api.get(_CLAIMS, key.name, key.namespace)
+        except ApiError:
+            return None  # it is asked for again when the kubelet names it
+
+    async def read(self, reference: ClaimReference) -> PodClaim:
+        """The pod that a claim is for, as the API server had it since that pod was bound.
+
+        Raises:
+            ClaimRefusedError: the claim is gone or another one of that name, is not
+                allocated, or is not for exactly one pod.
+            ApiError: the API server cannot be asked.
+        """
+        ahead = self._ahead.pop(Key(reference.namespace, reference.name), None)
+        claim = await ahead if ahead is not None else None
+        if claim is None or claim.metadata.uid != reference.uid:
+            claim = await _read_now(self._api, reference)
+        return _checked(claim, reference)
+
+
+async def _read_now(api: Api, reference: ClaimReference) -> ResourceClaim:
     try:
-        claim = await api.get(_CLAIMS, reference.name, reference.namespace)
+        return await api.get(_CLAIMS, reference.name, reference.namespace)
     except NotFoundError as error:
-        raise ClaimRefusedError(f"{what} is gone") from error
+        raise ClaimRefusedError(f"{_words(reference)} is gone") from error
+
+
+def _words(reference: ClaimReference) -> str:
+    return f"ResourceClaim {reference.namespace}/{reference.name}"
+
+
+def _checked(claim: ResourceClaim, reference: ClaimReference) -> PodClaim:
+    """What a claim says, if it is good."""
+    what = _words(reference)
     if claim.metadata.uid != reference.uid:
         raise ClaimRefusedError(f"{what} is another one now: its uid is {claim.metadata.uid}")
     allocation = claim.status.allocation

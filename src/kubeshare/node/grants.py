@@ -28,7 +28,9 @@ from kubeshare.tokens.files import (
 
 log = structlog.get_logger(__name__)
 
+# The daemon takes some milliseconds, for which a pod's start waits.
 _FIRST_PAUSE_SECONDS = 0.001
+_PAUSE_GROWTH = 1.1
 _LAST_PAUSE_SECONDS = 0.025
 
 
@@ -119,7 +121,7 @@ class Grants:
             async with asyncio.timeout(seconds):
                 while (status := self._status(claim)) is None:
                     await asyncio.sleep(pause)
-                    pause = min(_LAST_PAUSE_SECONDS, pause * 1.5)
+                    pause = min(_LAST_PAUSE_SECONDS, pause * _PAUSE_GROWTH)
         except TimeoutError as error:
             raise GrantRefusedError(
                 f"the token daemon of this node does not answer (waited {seconds:.0f} s): "

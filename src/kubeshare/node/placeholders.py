@@ -34,9 +34,11 @@ Given = Callable[[str, str], Awaitable[list[str]]]
 It raises ``PodResourcesError`` when the kubelet cannot be asked.
 """
 
-# A pod that is bound here and not listed will be admitted in a moment; NVML is read
-# anew every few seconds.
-_NOT_LISTED = RequeueAfter(0.3)
+# A pod that is bound here and not listed will be admitted in a moment, for which a start
+# waits: it is asked about at once again, then ever more seldom.
+_FIRST_PAUSE_SECONDS = 0.004
+_LAST_PAUSE_SECONDS = 0.3
+# NVML is read anew every few seconds.
 _NOT_FOUND = RequeueAfter(2.0)
 
 
@@ -59,6 +61,7 @@ class Placeholders:
         self._inventory = inventory
         self._events = events
         self._given = given
+        self._pauses: dict[str, float] = {}  # uid of a placeholder not listed -> seconds, the last
 
     async def resolve(self, vgpu: VGPU) -> RequeueAfter | None:
         """Write the UUID of a vGPU that has none, once its placeholder was given a GPU.
@@ -80,7 +83,8 @@ class Placeholders:
             log.warning("placeholder's GPU not known yet", vgpu=name, reason=str(error))
             return _NOT_FOUND
         if not devices:
-            return _NOT_LISTED
+            return self._soon(pod.metadata.uid)
+        self._pauses.pop(pod.metadata.uid, None)
         try:
             uuid = whole_gpu(devices)
         except PodResourcesError as error:
@@ -98,6 +102,15 @@ class Placeholders:
         await self._write(vgpu, device, pod.metadata.uid)
         log.info("vGPU found", vgpu=name, uuid=uuid)
         return None
+
+    def _soon(self, placeholder: str) -> RequeueAfter:
+        """Ask again, each time after twice as long."""
+        there = {pod.metadata.uid for pod in self._view.pods.store.snapshot().values()}
+        for gone in self._pauses.keys() - there:
+            del self._pauses[gone]
+        before = self._pauses.get(placeholder, _FIRST_PAUSE_SECONDS / 2)
+        pause = self._pauses[placeholder] = min(_LAST_PAUSE_SECONDS, before * 2)
+        return RequeueAfter(pause)
 
     async def _write(self, vgpu: VGPU, device: GPUDevice, placeholder: str) -> None:
         try:

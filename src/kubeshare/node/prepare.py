@@ -21,7 +21,7 @@ from kubeshare.api.v1 import VGPU, Holder
 from kubeshare.kube.api import Api
 from kubeshare.kube.errors import ApiError
 from kubeshare.node import cdi
-from kubeshare.node.claims import PodClaim, read_claim
+from kubeshare.node.claims import Claims, PodClaim
 from kubeshare.node.driver import ClaimReference, ClaimRefusedError, PreparedDevice
 from kubeshare.node.grants import GrantRefusedError, Grants
 from kubeshare.node.inventory import Inventory
@@ -62,7 +62,7 @@ class Preparer:
         cdi_folders: Sequence[Path],
         patience: float = PATIENCE_SECONDS,
     ) -> None:
-        self._api = api
+        self._claims = Claims(api, view.pods)
         self._view = view
         self._inventory = inventory
         self._grants = grants
@@ -79,7 +79,7 @@ class Preparer:
         """
         try:
             cdi.check_claim_name(reference.uid)
-            claim = await read_claim(self._api, reference)
+            claim = await self._claims.read(reference)
         except (ValueError, ApiError) as error:
             raise ClaimRefusedError(str(error)) from error
         self.pods.add(claim.pod_uid)
@@ -100,11 +100,13 @@ class Preparer:
             # Nothing is awaited from here to the grant, so no two claims of a pod pass together.
             self._check_only_claim(reference, claim.pod_uid)
             self._grants.write(reference, claim.pod_name, claim.pod_uid, parts)
-            await self._grants.wait_active(reference.uid, max(1.0, deadline - loop.time()))
+            # While the token daemon looks at it; nobody is told the device's name before.
             cdi.write_claim(self._cdi_folders[-1], reference.uid, self._mounts(reference.uid))
+            await self._grants.wait_active(reference.uid, max(1.0, deadline - loop.time()))
         except (cdi.GpuDeviceMissingError, GrantRefusedError, ValueError, OSError) as error:
             if not prepared_before:
                 self._grants.remove(reference.uid)
+                cdi.remove_claim(self._cdi_folders[-1], reference.uid)
             raise ClaimRefusedError(f"pod {pod}: {error}") from error
         names = (*gpus, cdi.claim_device(reference.uid))
         return [

@@ -33,10 +33,17 @@ class NodeContainer(Struct, frozen=True, kw_only=True, rename={"container_id": "
     container_id: str = ""
 
 
+class NodePodClaim(Struct, frozen=True, kw_only=True, rename="camel"):
+    """The claim that kube-scheduler made for what a pod asks for as an extended resource."""
+
+    resource_claim_name: str = ""
+
+
 class NodePodStatus(Struct, frozen=True, kw_only=True, rename="camel"):
     """How far a pod has come."""
 
     phase: str = ""
+    extended_resource_claim_status: NodePodClaim = field(default_factory=NodePodClaim)
     container_statuses: tuple[NodeContainer, ...] = ()
     init_container_statuses: tuple[NodeContainer, ...] = ()
     ephemeral_container_statuses: tuple[NodeContainer, ...] = ()

@@ -1,0 +1,95 @@
+"""Pods that are made before their GPU is known, and taken back when it does not come.
+
+Once kube-scheduler has bound the placeholder of a new vGPU, the GPU is counted as taken for it.
+Which one it is, its node will say in a moment; the SharePod's pod is bound and begins to start
+meanwhile, and its node lets no container run before it has the GPU.
+
+Seldom the GPU does not come: the kubelet refuses the placeholder, or gives it what cannot be
+shared. The holder of such a pod names no pod, for only a pod whose GPUs are all known is named
+to its node: nothing of it can have run. So the pod is deleted, in the very state in which it
+was seen, once a live read of the vGPU says the same; what follows is the life of a SharePod
+without a pod.
+"""
+
+from collections.abc import Sequence
+
+from kubeshare.api.cluster import PODS, Pod
+from kubeshare.api.coming import Hindrance, hindrance
+from kubeshare.api.inventory import Inventory
+from kubeshare.api.pool import holder_of
+from kubeshare.api.v1 import VGPU
+from kubeshare.devices.placeholder import Placeholders
+from kubeshare.kube.api import Api
+from kubeshare.kube.errors import NotFoundError
+
+
+class EarlyPods:
+    """Looks after pods that wait on their node for a GPU.
+
+    Args:
+        api: where pods are.
+        inventory: the vGPUs and pods.
+        placeholders: keep the GPUs.
+    """
+
+    def __init__(self, api: Api, inventory: Inventory, placeholders: Placeholders) -> None:
+        self._api = api
+        self._inventory = inventory
+        self._pool = inventory.pool
+        self._placeholders = placeholders
+
+    def assured(self, vgpu: VGPU) -> bool:
+        """A new vGPU will have a GPU in a moment, as far as kube-scheduler is concerned."""
+        placeholder = self._placeholders.of(vgpu.metadata.name)
+        coming = hindrance(vgpu, placeholder)
+        return (
+            coming is not None
+            and coming.passing
+            and vgpu.status.phase == "Creating"
+            and placeholder is not None
+            and placeholder.metadata.deletion_timestamp is None
+            and placeholder.spec.node_name == vgpu.spec.node_name
+        )
+
+    async def look(self, pod: Pod, demand: str, vgpus: Sequence[VGPU]) -> Hindrance | None:
+        """What a pod's GPU waits for; one that gets none is taken back.
+
+        Args:
+            pod: of the SharePod.
+            demand: the SharePod's uid.
+            vgpus: those of which it has a part.
+
+        Raises:
+            ConflictError: the pod has changed meanwhile.
+        """
+        for vgpu in () if pod.terminal else vgpus:
+            if pod.spec.node_name not in ("", vgpu.spec.node_name):
+                continue  # it was made for a former decision
+            coming = self._missing(vgpu, demand)
+            if coming is not None and not coming.passing:
+                await self._take_back(pod, demand, vgpu)
+            if coming is not None:
+                return coming
+        return None
+
+    def _missing(self, vgpu: VGPU, demand: str) -> Hindrance | None:
+        """What a GPU waits for of which a pod can have had nothing yet."""
+        holder = holder_of(vgpu, demand)
+        if holder is None or holder.pod_uid or vgpu.spec.uuid:
+            return None
+        return hindrance(vgpu, self._placeholders.of(vgpu.metadata.name))
+
+    async def _take_back(self, pod: Pod, demand: str, vgpu: VGPU) -> None:
+        if pod.metadata.deletion_timestamp is not None:
+            return
+        live = await self._pool.refresh(vgpu.metadata.name)
+        coming = self._missing(live, demand) if live is not None else None
+        if coming is None or coming.passing:
+            return
+        key, version = pod.metadata.key, pod.metadata.resource_version
+        try:
+            await self._api.delete(
+                PODS, key.name, key.namespace, uid=pod.metadata.uid, resource_version=version
+            )
+        except NotFoundError:
+            self._inventory.gone(pod)

@@ -1,0 +1,68 @@
+"""A SharePod's pod begins to start while its new vGPU is being made, and never without a GPU."""
+
+from cluster_fake import World, expect_scheduled, story
+from kubeshare.api.v1 import VGPUS
+
+
+def uuids(world: World) -> list[str]:
+    return [vgpu["spec"].get("uuid", "") for vgpu in world.server.all(VGPUS)]
+
+
+@story(n1=1)
+async def test_the_pod_is_made_once_the_placeholder_is_bound_and_named_once_the_gpu_is_known(
+    world: World,
+) -> None:
+    world.actors.node_agents = False
+    world.start()
+    world.share("a")
+    await world.until(lambda: world.pod("a"))
+    await world.quiet()
+    assert uuids(world) == [""]
+    pod = world.pod("a")
+    assert pod is not None
+    assert pod["spec"]["nodeName"] == "n1"
+    assert world.pod_uids() == {"a": ""}, "nothing of it can have run"
+    assert not world.running("a")
+    assert world.condition("a", "Allocated")["reason"] == "Creating"
+    world.actors.node_agents = True
+    world.actors.look()
+    await world.until(lambda: world.ready("a"))
+    assert world.pod_uids() == {"a": pod["metadata"]["uid"]}
+
+
+@story(n1=1)
+async def test_no_pod_is_made_while_kube_scheduler_has_not_bound_the_placeholder(
+    world: World,
+) -> None:
+    world.start("scheduler")
+    world.share("a")
+    await world.until(world.vgpus)
+    world.native_pod("whole")
+    await world.until(lambda: world.running("whole"))
+    world.start("devices")
+    await world.until(lambda: world.condition("a", "Allocated").get("reason") == "GPUNotFree")
+    assert world.pod("a") is None
+
+
+@story(n1=1, n2=1)
+async def test_a_pod_whose_gpu_cannot_be_shared_is_taken_back_and_runs_elsewhere(
+    world: World,
+) -> None:
+    world.actors.sliced.add("n1")
+    world.start()
+    world.share("a")
+    await world.until(lambda: world.ready("a"), seconds=90)
+    expect_scheduled(world, "a").on_node("n2")
+    await world.until(lambda: len(world.vgpus()) == len(world.placeholders()) == 1)
+
+
+@story(n1=1)
+async def test_where_there_is_no_other_gpu_it_waits_without_a_pod_and_says_why(
+    world: World,
+) -> None:
+    world.actors.sliced.add("n1")
+    world.start()
+    world.share("a")
+    await world.until(lambda: world.condition("a", "Allocated").get("reason") == "NotShareable")
+    await world.until(lambda: world.pod("a") is None)
+    assert set(world.pod_uids().values()) <= {""}
