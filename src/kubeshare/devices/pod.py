@@ -101,7 +101,8 @@ class Pods:
     async def name_to_node(self, pod: Pod, demand: str, gpuids: Sequence[str]) -> None:
         """Write the uid of a bound pod into the holders of a demand, where none is named.
 
-        None is named while one of them is missing: the pod is not to run with fewer GPUs.
+        None is named while one of them is missing, or its GPU is not known: the pod is not to
+        run with fewer GPUs, and until it is named nothing of it can have run.
 
         Raises:
             ConflictError: others changed the vGPU again and again.
@@ -109,7 +110,9 @@ class Pods:
         held = {
             gpuid: holder
             for gpuid in gpuids
-            if (vgpu := self._pool.get(gpuid)) and (holder := holder_of(vgpu, demand))
+            if (vgpu := self._pool.get(gpuid))
+            and vgpu.spec.uuid
+            and (holder := holder_of(vgpu, demand))
         }
         if len(held) < len(gpuids):
             return

@@ -17,6 +17,7 @@ from kubeshare.core.namespace_quota import within
 from kubeshare.core.policies import Policy
 from kubeshare.devices.degraded import Degraded
 from kubeshare.devices.dismantle import Dismantle
+from kubeshare.devices.early import EarlyPods
 from kubeshare.devices.events import Events
 from kubeshare.devices.evict import Evictions
 from kubeshare.devices.full_node import FullNodes
@@ -123,6 +124,7 @@ def devices_program(  # noqa: PLR0913 - what it is told
         waiting=waiting,
         reserve=Reserve(inventory, policy),
         pods=Pods(api, inventory, metrics),
+        early=EarlyPods(api, inventory, placeholders),
         placeholders=placeholders,
         full_nodes=FullNodes(api, inventory, move_on, metrics),
         taken_gpus=TakenGpus(inventory, placeholders, policy, move_on),

@@ -15,6 +15,7 @@ from kubeshare.core.demand import Demand
 from kubeshare.core.errors import InvalidValueError
 from kubeshare.devices import report
 from kubeshare.devices.degraded import Trouble, trouble_of
+from kubeshare.devices.early import EarlyPods
 from kubeshare.devices.events import Events
 from kubeshare.devices.full_node import FullNodes
 from kubeshare.devices.mirror import Mirror
@@ -45,6 +46,7 @@ class SharePodLife:
         waiting: where those are noted for which a GPU given by name has no room.
         reserve: takes GPUs given by name.
         pods: makes pods.
+        early: takes those back whose GPU does not come.
         placeholders: tells why a GPU is not there yet.
         full_nodes: moves pods for which kube-scheduler finds no room.
         taken_gpus: moves SharePods whose GPU somebody else has got.
@@ -62,6 +64,7 @@ class SharePodLife:
         waiting: Waiting[Key],
         reserve: Reserve,
         pods: Pods,
+        early: EarlyPods,
         placeholders: Placeholders,
         full_nodes: FullNodes,
         taken_gpus: TakenGpus,
@@ -76,6 +79,7 @@ class SharePodLife:
         self._waiting = waiting
         self._reserve = reserve
         self._pods = pods
+        self._early = early
         self._placeholders = placeholders
         self._full_nodes = full_nodes
         self._taken_gpus = taken_gpus
@@ -128,12 +132,7 @@ class SharePodLife:
         gpuids = sharepods.gpuids(sharepod) if demand else ()
         pod = self._pod_of(sharepod)
         if pod is not None:
-            # One that was made for a former decision is not given what this one has.
-            here = pod.spec.node_name == sharepod.spec.node_name or not gpuids
-            if pod.spec.node_name and here and not pod.terminal:
-                await self._pods.name_to_node(pod, sharepod.metadata.uid, gpuids)
-            told = sharepod.status.gpus
-            return report.of_pod(pod, self._vgpus(gpuids), self._trouble(gpuids, pod), told)
+            return await self._follow(sharepod, pod, gpuids)
         if sharepods.going(sharepod) or sharepods.finished(sharepod):
             return None
         if _refused_as_it_is(sharepod):
@@ -147,6 +146,19 @@ class SharePodLife:
             if self._unheld(sharepod, gpuids):
                 return None  # it has been undone
         return await self._make_pod(raw, sharepod, demand, self._vgpus(gpuids))
+
+    async def _follow(self, sharepod: SharePod, pod: Pod, gpuids: Sequence[str]) -> Report:
+        """Bring its pod on its way, and tell how it is."""
+        uid = sharepod.metadata.uid
+        # One that was made for a former decision is not given what this one has.
+        here = pod.spec.node_name == sharepod.spec.node_name or not gpuids
+        if pod.spec.node_name and here and not pod.terminal:
+            await self._pods.name_to_node(pod, uid, gpuids)
+        vgpus, told = self._vgpus(gpuids), sharepod.status.gpus
+        coming = await self._early.look(pod, uid, vgpus)
+        if coming is not None:
+            return report.waits(coming.reason, coming.message, passing=coming.passing)
+        return report.of_pod(pod, vgpus, self._trouble(gpuids, pod), told)
 
     async def _missing(
         self, raw: Raw, sharepod: SharePod, demand: Demand, gpuids: Sequence[str]
@@ -167,7 +179,7 @@ class SharePodLife:
                 words = f"the node has not released its former pod from vGPU {vgpu.metadata.name}"
                 return report.waits(Reason.RELEASING, words, passing=True)
             coming = hindrance(vgpu, self._placeholders.of(vgpu.metadata.name))
-            if coming is not None:
+            if coming is not None and not self._early.assured(vgpu):
                 return report.waits(coming.reason, coming.message, passing=coming.passing)
         trouble = self._trouble(gpuids)
         return report.waits(*trouble) if trouble else None
@@ -189,17 +201,20 @@ class SharePodLife:
     async def _make_pod(
         self, raw: Raw, sharepod: SharePod, demand: Demand | None, vgpus: Sequence[VGPU]
     ) -> Report | None:
+        known = vgpus if all(vgpu.spec.uuid for vgpu in vgpus) else ()
         try:
             pod = await self._pods.create(raw, vgpus)
         except NameTakenError as taken:
-            return report.no_pod(vgpus, Reason.NAME_TAKEN, str(taken), passing=taken.leaving)
+            return report.no_pod(known, Reason.NAME_TAKEN, str(taken), passing=taken.leaving)
         except InvalidError as error:
-            return report.no_pod(vgpus, Reason.INVALID_POD, error.message)
+            return report.no_pod(known, Reason.INVALID_POD, error.message)
         except ForbiddenError as error:
-            refused = report.no_pod(vgpus, Reason.POD_FORBIDDEN, error.message)
+            refused = report.no_pod(known, Reason.POD_FORBIDDEN, error.message)
             await self._mirror.tell(sharepod, refused, demand)
             raise
-        return None if pod is None else report.of_pod(pod, vgpus)
+        if pod is None or len(known) < len(vgpus):
+            return None  # it is told when its GPU is known
+        return report.of_pod(pod, vgpus)
 
     def _pod_of(self, sharepod: SharePod) -> Pod | None:
         pod = self._inventory.pod(sharepod.metadata.key)
