@@ -1,18 +1,24 @@
 """The node's GPUs as its GPUNode tells of them."""
 
+import asyncio
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
 import pytest
 
-from kube_fake import FakeApiServer, Fault, run_virtual
+from kube_fake import FakeApiServer, Fault, run_virtual, until
 from kubeshare.api.v1 import GPUNODES, GPUNodeSpec
 from kubeshare.kube.errors import ApiError
+from kubeshare.kube.resources import NODES
 from kubeshare.node.discovery import with_vanished
 from kubeshare.node.inventory import Inventory
 from node_fake import A_GPU, NODE, OTHER_GPU, FixedGpus
 
 PROMISED = {A_GPU.uuid}
+
+pytestmark = pytest.mark.usefixtures("cluster")
+"""The node itself has to be there: what is published of it belongs to it."""
 
 
 def published(server: FakeApiServer) -> Any:
@@ -94,6 +100,55 @@ def test_a_gpunode_that_could_not_be_written_is_written_the_next_time(
 
     run_virtual(main())
     assert len(published(server)["devices"]) == 2
+
+
+def after(server: FakeApiServer, undo: Callable[[], None]) -> Any:
+    """The GPUNode, once it is as it was after somebody has undone it."""
+
+    def is_published() -> bool:
+        spec = published(server)
+        return bool(spec and spec["devices"])
+
+    async def main() -> None:
+        async with server.api() as api:
+            inventory = Inventory(api, NODE, Direct(FixedGpus()), lambda: PROMISED)
+            work = asyncio.gather(inventory.reflector.run(), inventory.run())
+            await until(is_published)
+            await asyncio.sleep(1)
+            undo()
+            assert not is_published()
+            await until(is_published, seconds=1)
+            work.cancel()
+
+    run_virtual(main())
+    return server.stored(GPUNODES, NODE)
+
+
+def test_a_gpunode_that_somebody_has_deleted_is_published_again(server: FakeApiServer) -> None:
+    again = after(server, lambda: server.remove(GPUNODES, NODE))
+    assert len(again["spec"]["devices"]) == 2
+
+
+def test_a_gpunode_that_somebody_else_has_changed_is_published_again(
+    server: FakeApiServer,
+) -> None:
+    def change() -> None:
+        server.change(GPUNODES, NODE, "", lambda found: found["spec"].update(devices=[]))
+
+    again = after(server, change)
+    assert len(again["spec"]["devices"]) == 2
+
+
+def test_the_gpunode_belongs_to_the_node_that_there_is_now(server: FakeApiServer) -> None:
+    def join_again() -> None:
+        server.remove(NODES, NODE)
+        server.remove(GPUNODES, NODE)
+        server.seed(NODES, {"metadata": {"name": NODE}})
+
+    (owner,) = after(server, join_again)["metadata"]["ownerReferences"]
+    node = server.stored(NODES, NODE)
+    assert node is not None
+    assert (owner["kind"], owner["uid"]) == ("Node", node["metadata"]["uid"])
 
 
 def test_a_vanished_gpu_that_nobody_counts_on_is_forgotten() -> None:

@@ -164,6 +164,7 @@ class Agent:
         program.add_reflector(self.view.pods)
         program.add_reflector(self.slices.reflector)
         program.add_reflector(self.dra_gpus.reflector)
+        program.add_reflector(self.inventory.reflector)
         program.add_controller(self.reconciler.vgpus)
         program.add_controller(self.reconciler.grants)
         program.add_controller(self.slices.controller)

@@ -1,8 +1,14 @@
-"""Publishes what discovery finds as this node's GPUNode, and keeps it for the other parts."""
+"""Publishes what discovery finds as this node's GPUNode, and keeps it for the other parts.
+
+The GPUNode belongs to the Node and goes with it. Without it the node's GPUs would not be
+shared, so whoever removes or changes it, be it a late write of a former agent: what was
+found is published again.
+"""
 
 import asyncio
 from collections.abc import Callable
 from collections.abc import Set as AbstractSet
+from contextlib import suppress
 from typing import Protocol
 
 import msgspec
@@ -12,7 +18,10 @@ from kubeshare.api.names import MANAGER_NODE
 from kubeshare.api.v1 import GPUNODES, GPUDevice, GPUNode, GPUNodeSpec
 from kubeshare.kube.api import Api
 from kubeshare.kube.errors import ApiError, NotFoundError
+from kubeshare.kube.reflector import Reflector
+from kubeshare.kube.store import DELETED, Change
 from kubeshare.node.discovery import DiscoveryError, with_vanished
+from kubeshare.node.owner import owner_of, uid_of
 
 log = structlog.get_logger(__name__)
 
@@ -46,6 +55,7 @@ class Inventory:
         interval: seconds between readings.
 
     Attributes:
+        reflector: watches the GPUNode.
         found: the GPUs as of the last reading.
         first_reading: set once there was one, and it is published.
     """
@@ -67,7 +77,13 @@ class Inventory:
         self._by_claims = by_claims
         self._interval = interval
         self._published: GPUNodeSpec | None = None
+        self._remembers = False
+        self._undone = asyncio.Event()
         self._trouble = ""
+        self.reflector: Reflector[GPUNode] = Reflector(
+            api, _GPU_NODES, fields=f"metadata.name={node}"
+        )
+        self.reflector.subscribe(self._changed)
         self.found = GPUNodeSpec()
         self.first_reading = asyncio.Event()
 
@@ -83,7 +99,10 @@ class Inventory:
                 self.first_reading.set()
             except ApiError as error:
                 log.warning("GPUNode not published, trying again", error=str(error))
-            await asyncio.sleep(self._interval)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._interval):
+                    await self._undone.wait()
+            self._undone.clear()
 
     async def refresh(self) -> None:
         """Read once, and publish what has changed.
@@ -91,8 +110,9 @@ class Inventory:
         Raises:
             ApiError: the GPUNode cannot be written.
         """
-        if self._published is None:
+        if not self._remembers:
             self.found = await self._last_published()
+            self._remembers = True
         try:
             now = await asyncio.to_thread(self._gpus.read)
         except DiscoveryError as error:
@@ -103,6 +123,12 @@ class Inventory:
         if self.found != self._published:
             await self._publish(self.found)
             self._published = self.found
+
+    def _changed(self, change: Change[GPUNode]) -> None:
+        ours = change.type != DELETED and change.object.spec == _counted(self.found)
+        if self._published is not None and not ours:
+            self._published = None
+            self._undone.set()
 
     def _unreadable(self, message: str) -> GPUNodeSpec:
         # Said once: a node without a driver stays one, and is no fault.
@@ -118,10 +144,11 @@ class Inventory:
             return GPUNodeSpec()
 
     async def _publish(self, spec: GPUNodeSpec) -> None:
-        counted = msgspec.structs.replace(spec, count=len(spec.devices))
+        owner = owner_of(self._node, await uid_of(self._api, self._node))
+        metadata = {"name": self._node, "ownerReferences": [owner]}
         await self._api.apply(
             _GPU_NODES,
-            {"metadata": {"name": self._node}, "spec": msgspec.to_builtins(counted)},
+            {"metadata": metadata, "spec": msgspec.to_builtins(_counted(spec))},
             field_manager=MANAGER_NODE,
             force=True,
         )
@@ -130,3 +157,7 @@ class Inventory:
             gpus=len(spec.devices),
             healthy=sum(device.healthy for device in spec.devices),
         )
+
+
+def _counted(spec: GPUNodeSpec) -> GPUNodeSpec:
+    return msgspec.structs.replace(spec, count=len(spec.devices))

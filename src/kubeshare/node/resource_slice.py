@@ -16,7 +16,8 @@ from kubeshare.kube.api import Api
 from kubeshare.kube.controller import Controller, RequeueAfter
 from kubeshare.kube.meta import ObjectMeta
 from kubeshare.kube.reflector import Reflector
-from kubeshare.kube.resources import NODES, RESOURCE_SLICES
+from kubeshare.kube.resources import RESOURCE_SLICES
+from kubeshare.node.owner import owner_of, uid_of
 
 log = structlog.get_logger(__name__)
 
@@ -28,7 +29,6 @@ class _Named(Struct, frozen=True, kw_only=True):
 
 
 _SLICES = RESOURCE_SLICES.into(_Named)
-_NODES = NODES.into(_Named)
 
 
 def slice_body(node: str, node_uid: str) -> dict[str, Any]:
@@ -36,15 +36,7 @@ def slice_body(node: str, node_uid: str) -> dict[str, Any]:
     return {
         "metadata": {
             "name": f"{node}-{DRA_DRIVER}",
-            "ownerReferences": [
-                {
-                    "apiVersion": NODES.api_version,
-                    "kind": NODES.kind,
-                    "name": node,
-                    "uid": node_uid,
-                    "controller": True,
-                }
-            ],
+            "ownerReferences": [owner_of(node, node_uid)],
         },
         "spec": {
             "driver": DRA_DRIVER,
@@ -78,7 +70,7 @@ class SlicePublisher:
         self.controller.queue.add(node)
 
     async def _reconcile(self, node: str) -> RequeueAfter | None:
-        body = slice_body(node, (await self._api.get(_NODES, node)).metadata.uid)
+        body = slice_body(node, await uid_of(self._api, node))
         if self.reflector.store.get(body["metadata"]["name"]) is None:
             await self._api.apply(_SLICES, body, field_manager=MANAGER_NODE, force=True)
             log.info("ResourceSlice published")
