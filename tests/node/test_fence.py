@@ -176,3 +176,13 @@ def test_a_new_placeholder_with_another_gpu_is_not_noted_and_told(
     assert noted(shared.server) != placeholder_uid(shared.server)
     notes = [event["note"] for event in shared.server.all(EVENTS)]
     assert any(f"given GPU {OTHER_GPU.uuid}, not its own {A_GPU.uuid}" in note for note in notes)
+
+
+def test_a_new_placeholder_is_not_noted_before_its_kubelet_has_taken_it_on(
+    shared: Cluster, agent: Running, paths: NodePaths
+) -> None:
+    """Until then the kubelet may answer for the lost one, which had the same name."""
+    shared.server.remove(PODS, PLACEHOLDER, NAMESPACE)
+    shared.add_placeholder("red", "Pending", taken_on=False)
+    assert resolve(shared, agent, paths, [A_GPU.uuid]) == []
+    assert noted(shared.server) != placeholder_uid(shared.server)

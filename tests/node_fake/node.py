@@ -17,6 +17,7 @@ from kubeshare.tokens.files import Paths, State, Status, write_status
 from node_fake.gpus import A_GPU, OTHER_GPU
 
 NODE = "n1"
+STARTED = "2026-01-01T00:00:30Z"
 
 Running = Callable[[], AbstractAsyncContextManager[Agent]]
 """Starts an agent for the length of a block."""
@@ -145,8 +146,8 @@ class Cluster:
         )
         return reference
 
-    def add_placeholder(self, vgpu: str, phase: str = "Running") -> None:
-        """The placeholder pod of a VGPU."""
+    def add_placeholder(self, vgpu: str, phase: str = "Running", *, taken_on: bool = True) -> None:
+        """The placeholder pod of a VGPU, which its kubelet has noticed if it was ``taken_on``."""
         self.server.seed(
             PODS,
             {
@@ -156,6 +157,6 @@ class Cluster:
                     "labels": {LABEL_VGPU: vgpu},
                 },
                 "spec": {"nodeName": NODE},
-                "status": {"phase": phase},
+                "status": {"phase": phase} | ({"startTime": STARTED} if taken_on else {}),
             },
         )

@@ -77,6 +77,9 @@ class Placeholders:
         pod = self._view.placeholder(vgpu)
         if pod is None or (vgpu.spec.uuid and self._view.is_kept(vgpu)):
             return None
+        if vgpu.spec.uuid and not pod.status.start_time:
+            # The kubelet answers by name: it may still know the lost one of that name alone.
+            return self._soon(pod.metadata.uid)
         try:
             devices = await self._given(NAMESPACE, pod.metadata.name)
         except PodResourcesError as error:

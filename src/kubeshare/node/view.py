@@ -40,9 +40,10 @@ class NodePodClaim(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class NodePodStatus(Struct, frozen=True, kw_only=True, rename="camel"):
-    """How far a pod has come."""
+    """How far a pod has come; ``start_time`` is ``""`` until its kubelet has taken it on."""
 
     phase: str = ""
+    start_time: str = ""
     extended_resource_claim_status: NodePodClaim = field(default_factory=NodePodClaim)
     container_statuses: tuple[NodeContainer, ...] = ()
     init_container_statuses: tuple[NodeContainer, ...] = ()
