@@ -418,3 +418,17 @@ async def test_a_placeholder_that_nobody_saw_end_is_lost_too(world: World) -> No
     status = {"phase": "Failed", "containerStatuses": containers}
     world.server.change(PODS, placeholder, SYSTEM, lambda pod: pod["status"].update(status))
     await world.until(lambda: degraded(world).get("reason") == "Healthy")
+
+
+@story(n1=1)
+async def test_a_node_whose_clock_is_behind_is_no_sign_of_a_lost_gpu(world: World) -> None:
+    world.start()
+    await world.run("a")
+
+    def behind(pod: dict[str, Any]) -> None:
+        for container in pod["status"]["containerStatuses"]:
+            container["state"]["running"]["startedAt"] = "2025-12-31T23:59:30Z"
+
+    world.server.change(PODS, "a", "default", behind)
+    await world.until(lambda: world.ready("a"))
+    assert world.condition("a", "Allocated")["reason"] == "Allocated"

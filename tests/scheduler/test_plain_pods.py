@@ -7,6 +7,7 @@ from kube_fake import Fault
 from kubeshare.api.affinity import on_node
 from kubeshare.api.v1 import VGPUS
 from kubeshare.kube.resources import NODES, PODS
+from kubeshare.scheduler.carry_out import LET_BE
 
 Raw = dict[str, Any]
 
@@ -223,6 +224,27 @@ async def test_a_gpu_that_a_native_pod_took_first_is_waited_for_where_there_is_n
     assert gates(world)
     world.end("whole")
     await world.until(lambda: world.running("a"))
+
+
+@story(n1=1, n2=2)
+async def test_a_namesake_made_later_waits_its_own_time_for_a_gpu_that_is_taken(
+    world: World,
+) -> None:
+    world.start("scheduler")
+    world.plain("a")
+    await world.until(world.vgpus)
+    (first,) = world.vgpus()
+    world.native_pod("whole", affinity=on_node({}, "n1"))
+    await world.until(lambda: world.running("whole"))
+    world.start("devices")
+    await world.until(lambda: reason(world) == "GPUNotFree")
+    await world.quiet(LET_BE - 2)
+    world.server.remove(PODS, "a", "default")
+    world.plain("a")
+    await world.quiet(LET_BE - 2)
+    assert world.vgpus() == {first: ["a"]}
+    await world.until(lambda: world.running("a"))
+    assert the_pod(world)["spec"]["nodeName"] == "n2"
 
 
 def with_claim(name: str) -> Raw:

@@ -15,7 +15,7 @@ from kubeshare.api.needs import amounts, needs
 from kubeshare.core.units import format_memory
 from kubeshare.kube.meta import Key
 from kubeshare.kube.reflector import Reflector
-from kubeshare.kube.store import Change
+from kubeshare.kube.store import DELETED, Change
 
 _BY_NODE: Final = "needs room on"
 
@@ -36,6 +36,7 @@ class Rooms:
         self._used: dict[str, Counter[str]] = {}
         self._pods.add_index(_BY_NODE, _on)
         pods.subscribe(self._changed)
+        nodes.subscribe(self._gone)
 
     def within(self, where: Eligible, pod: Pod, *, but: str = "") -> Eligible:
         """Where a pod may go, but for nodes without room for it.
@@ -90,6 +91,10 @@ class Rooms:
         for pod in coming.values():
             promised.update(needs(pod))
         return promised
+
+    def _gone(self, change: Change[Node]) -> None:
+        if change.type == DELETED:
+            self._used.pop(change.key.name, None)
 
     def _changed(self, change: Change[Pod]) -> None:
         for pod in (change.old, change.object):

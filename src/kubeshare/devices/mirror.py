@@ -21,7 +21,7 @@ from kubeshare.kube.api import Api
 from kubeshare.kube.conditions import find_condition, set_condition, to_raw
 from kubeshare.kube.controller import RequeueAfter
 from kubeshare.kube.errors import NotFoundError
-from kubeshare.kube.meta import Condition
+from kubeshare.kube.meta import Condition, Key
 
 PATIENCE: Final = 2.0
 """Seconds that a passing state may last before it is told."""
@@ -43,11 +43,11 @@ class Mirror:
     def __init__(self, api: Api, wall_clock: Callable[[], datetime]) -> None:
         self._api = api
         self._wall_clock = wall_clock
-        self._passing_since: dict[str, float] = {}  # uid of a SharePod -> loop time
+        self._passing_since: dict[Key, tuple[str, float]] = {}  # SharePod -> its uid, loop time
 
-    def forget(self, uid: str) -> None:
-        """The SharePod is gone."""
-        self._passing_since.pop(uid, None)
+    def forget(self, key: Key) -> None:
+        """The SharePod is gone, or says what it should."""
+        self._passing_since.pop(key, None)
 
     async def tell(
         self, sharepod: SharePod, report: Report, demand: Demand | None
@@ -64,16 +64,23 @@ class Mirror:
         """
         conditions = self._conditions(sharepod, report)
         if conditions is None and _same(sharepod, report):
-            self.forget(sharepod.metadata.uid)
+            self.forget(sharepod.metadata.key)
             return False, None
         if report.passing:
-            now = asyncio.get_running_loop().time()
-            left = self._passing_since.setdefault(sharepod.metadata.uid, now) + PATIENCE - now
+            left = self._since(sharepod) + PATIENCE - asyncio.get_running_loop().time()
             if left > 0:
                 return False, RequeueAfter(left)
-        self.forget(sharepod.metadata.uid)
+        self.forget(sharepod.metadata.key)
         share = sharepods.share(demand) if demand else {}
         return await self._write(sharepod, report, conditions or _mine(sharepod), share), None
+
+    def _since(self, sharepod: SharePod) -> float:
+        """Since when there has been something to tell that may pass."""
+        key, now = sharepod.metadata.key, asyncio.get_running_loop().time()
+        uid, since = self._passing_since.get(key, ("", now))
+        since = since if uid == sharepod.metadata.uid else now
+        self._passing_since[key] = (sharepod.metadata.uid, since)
+        return since
 
     def _conditions(self, sharepod: SharePod, report: Report) -> tuple[Condition, ...] | None:
         """Our conditions as they should be; None when they are so."""

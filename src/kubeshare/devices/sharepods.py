@@ -96,6 +96,7 @@ class SharePodLife:
             self._full_nodes.forget(key)
             self._taken_gpus.forget(key)
             self._nudges.forget(key)
+            self._mirror.forget(key)
             return None
         sharepod = sharepods.view(raw)
         try:
@@ -256,9 +257,14 @@ _NO_WARNING = frozenset({Reason.RELEASED, Reason.POD_SUCCEEDED, Reason.POD_NOT_R
 
 
 def _is_older(pod: Pod, placeholder: Pod) -> bool:
-    """A container of it has run since before the placeholder that its GPU has now."""
-    since, now = pod.running_since, placeholder.metadata.creation_timestamp
-    return bool(since and now and since < now)
+    """A container of it has run since before the placeholder that its GPU has now.
+
+    By the node's clock, which may be behind. By the API server's alone, the pod itself was
+    made before.
+    """
+    now = placeholder.metadata.creation_timestamp or ""
+    times = (pod.metadata.creation_timestamp or "", pod.running_since)
+    return all("" < time < now for time in times)
 
 
 def _refused_as_it_is(sharepod: SharePod) -> bool:

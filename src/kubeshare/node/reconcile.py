@@ -218,6 +218,7 @@ class Reconciler:
         log.warning("grant dropped: its pod is gone and the kubelet forgot it", **_keys(grant))
         self._releaser.detach(grant.claim)
         await self._releaser.release(grant.pod_uid)
+        self._gone_since.pop(grant.claim, None)
         return None
 
     def _vgpus_of_pod(self, pod: NodePod) -> Iterable[str]:

@@ -59,7 +59,7 @@ class CarryOut:
         self._inventory = inventory
         self._pool = inventory.pool
         self._places = places
-        self._hindered_since: dict[AskerKey, float] = {}  # loop time
+        self._hindered_since: dict[AskerKey, tuple[str, float]] = {}  # its uid, loop time
         self._waiting = waiting
         self._events = events
         self._metrics = metrics
@@ -140,8 +140,7 @@ class CarryOut:
         """
         self._waiting.add(asker.key, asker.created)
         if hindrance.passing:
-            now = asyncio.get_running_loop().time()
-            left = self._hindered_since.setdefault(asker.key, now) + PATIENCE - now
+            left = self._hindered(asker) + PATIENCE - asyncio.get_running_loop().time()
             if left > 0:
                 return RequeueAfter(left)
         await self.tell(asker, hindrance.reason, hindrance.message)
@@ -153,10 +152,9 @@ class CarryOut:
         """Give up a GPU that somebody else has got meanwhile, where another node has one."""
         if hindrance.reason is not Reason.GPU_NOT_FREE:
             return None
-        now = asyncio.get_running_loop().time()
-        since = self._hindered_since.setdefault(asker.key, now)
-        if now < since + LET_BE:
-            return RequeueAfter(since + LET_BE - now)
+        left = self._hindered(asker) + LET_BE - asyncio.get_running_loop().time()
+        if left > 0:
+            return RequeueAfter(left)
         held = self._pool.held_by(demand.uid)
         late = next((vgpu for vgpu in held if not vgpu.spec.uuid), None)
         nodes, ledger = self._places.of(asker).nodes, self._inventory.ledger()
@@ -167,6 +165,14 @@ class CarryOut:
         for vgpu in held:
             await self._pool.give_back(vgpu.metadata.name, demand.uid)
         raise StaleDecisionError(f"{late.metadata.name} has no GPU, and another node has one")
+
+    def _hindered(self, asker: Asker) -> float:
+        """Since when its parts have not been there; a namesake made later begins anew."""
+        now = asyncio.get_running_loop().time()
+        uid, since = self._hindered_since.get(asker.key, ("", now))
+        since = since if uid == asker.uid else now
+        self._hindered_since[asker.key] = (asker.uid, since)
+        return since
 
     def _still_takes_it(self, asker: Asker, node: str) -> bool:
         """The node has not become one that the asker may not go to meanwhile."""

@@ -84,6 +84,7 @@ class Scheduler:
             if asker is None:
                 self._carry_out.forget(key)
                 self._kept.drop(str(key))
+                self._gangs.forget()
                 return None
             try:
                 return await self._once(asker)
@@ -98,14 +99,16 @@ class Scheduler:
             return None
         try:
             demand = asker.demand()
-            if demand is None:
-                return None
-            if not asker.decided:
+            if demand is not None and not asker.decided:
                 return await self._undecided(asker, demand)
         except InvalidValueError as error:
             await self._carry_out.refuse(asker, error.field, error.message)
-            return None
-        await asker.confirm()
+            demand = None
+        if demand is not None:
+            await asker.confirm()
+        elif self._pool.held_by(asker.uid):
+            # Taken for what it asked for before it was changed, and not told.
+            await self._carry_out.read_again(asker)
         return None
 
     async def _undecided(self, asker: Asker, demand: Demand) -> RequeueAfter | None:

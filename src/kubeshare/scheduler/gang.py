@@ -26,6 +26,7 @@ from kubeshare.core.policies import Policy
 from kubeshare.dialects.standing import Gang
 from kubeshare.kube.controller import RequeueAfter, soonest
 from kubeshare.kube.errors import ConflictError, NotFoundError
+from kubeshare.kube.meta import Key
 from kubeshare.scheduler.asker import Asker, Kind
 from kubeshare.scheduler.carry_out import CarryOut
 from kubeshare.scheduler.decide import bounded, decide, explain
@@ -77,8 +78,18 @@ class Gangs:
         self._preempt = preempt
         self._kept = kept
         self._configuration = configuration
-        self._reserved: dict[str, float] = {}  # gang -> since when it has its parts (loop time)
-        self._paused: dict[str, tuple[float, str]] = {}  # gang -> until when, and why
+        self._reserved: dict[Key, float] = {}  # gang -> since when it has its parts (loop time)
+        self._paused: dict[Key, tuple[float, str]] = {}  # gang -> until when, and why
+
+    def forget(self) -> None:
+        """Remember nothing of gangs that are gone."""
+        for known in (self._reserved, self._paused):
+            for gang in [gang for gang in known if not self._is_there(gang)]:
+                del known[gang]
+
+    def _is_there(self, gang: Key) -> bool:
+        found = (kind.in_gang(gang.namespace, gang.name) for kind in self._kinds.values())
+        return any(True for members in found for _ in members)
 
     async def start(self, asker: Asker, gang: Gang) -> Together | None:
         """Place the gang of an asker that is undecided, if that is to be done now.
@@ -103,12 +114,12 @@ class Gangs:
         if members.there < gang.min_available:
             words = f"{members.there} of the {gang.min_available} members that it needs are there"
             return await self._wait(members, Reason.GANG_INCOMPLETE, words)
-        until, why = self._paused.get(members.name, (0.0, ""))
+        until, why = self._paused.get(members.key, (0.0, ""))
         left = until - asyncio.get_running_loop().time()
         if left > 0:
             return await self._pause(members, left, why)
-        self._paused.pop(members.name, None)
-        self._reserved.pop(members.name, None)
+        self._paused.pop(members.key, None)
+        self._reserved.pop(members.key, None)
         claim, where = self._claim(members)
         answer = self._answer(claim, where)
         if not answer.whole:
@@ -197,7 +208,7 @@ class Gangs:
         if hindered:
             held = await self._hold(members, *hindered[0])
             return held if told else None
-        self._reserved.pop(members.name, None)
+        self._reserved.pop(members.key, None)
         again: RequeueAfter | None = None
         failed: ConflictError | NotFoundError | None = None
         for member in ready:
@@ -214,13 +225,12 @@ class Gangs:
     async def _hold(self, members: Members, member: Member, hindrance: Hindrance) -> Together:
         """The part of a member is not there yet: nobody is told, and not for ever."""
         now, timeout = asyncio.get_running_loop().time(), self._timeout
-        left = self._reserved.setdefault(members.name, now) + timeout - now
+        left = self._reserved.setdefault(members.key, now) + timeout - now
         waits = f"{member.demand.name} waits: {hindrance.message}"
         if left <= 0:
-            del self._reserved[members.name]
+            del self._reserved[members.key]
             words = f"it has not started within {timeout:g} s, and others have their turn; {waits}"
-            self._paused = {name: each for name, each in self._paused.items() if each[0] > now}
-            self._paused[members.name] = (now + timeout, words)
+            self._paused[members.key] = (now + timeout, words)
             return await self._pause(members, timeout, words)
         words = f"gang {members.gang.name}: {waits}"
         again: RequeueAfter | None = RequeueAfter(left)

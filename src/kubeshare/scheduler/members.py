@@ -8,6 +8,7 @@ from kubeshare.api.v1 import VGPU
 from kubeshare.core.demand import Demand
 from kubeshare.core.errors import InvalidValueError
 from kubeshare.dialects.standing import MIN_AVAILABLE, PRIORITY, Gang
+from kubeshare.kube.meta import Key
 from kubeshare.scheduler.asker import Asker
 from kubeshare.scheduler.carry_out import still_right
 
@@ -57,6 +58,11 @@ class Members:
     def needed(self) -> int:
         """How many more have to be placed together, before anybody is."""
         return self.gang.min_available - sum(member.placed for member in self.all)
+
+    @property
+    def key(self) -> Key:
+        """The namespace and the name of the gang."""
+        return Key(self.all[0].asker.key.key.namespace, self.gang.name)
 
     @property
     def name(self) -> str:

@@ -1,0 +1,122 @@
+"""What programs remember of what is gone: nothing, for else they would grow for ever."""
+
+import gc
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from cluster_fake import World, in_world
+from kubeshare.kube.events import EventRecorder
+
+NAME = "departed"
+"""Of all that is asked for; nothing else has it in its name."""
+BOUNDED = (EventRecorder,)
+"""They forget what was first when there is too much."""
+LONG = 600.0
+
+
+def remembered() -> list[str]:
+    """Where the programs have something in memory that names what there was."""
+    found = set()
+    gc.collect()
+    for each in gc.get_objects():
+        ours = str(type(each).__module__).startswith("kubeshare.")
+        if not ours or isinstance(each, BOUNDED) or not hasattr(each, "__dict__"):
+            continue
+        for name, value in vars(each).items():
+            if isinstance(value, dict | set | list) and NAME in repr(value):
+                found.add(f"{type(each).__name__}.{name}")
+    return sorted(found)
+
+
+def gang(world: World, name: str) -> None:
+    labels = {"sharedgpu/group_name": NAME, "sharedgpu/min_available": "2"}
+    world.plain(f"{NAME}-{name}", "1", labels=labels)
+
+
+async def while_it_runs(world: World) -> None:
+    await world.run(NAME)
+    await world.quiet(20)
+
+
+async def while_it_is_made(world: World) -> None:
+    world.share(NAME)
+    await world.until(world.vgpus)
+
+
+async def while_it_waits_for_room(world: World) -> None:
+    world.share(NAME, "1", count=3)
+    await world.quiet(20)
+
+
+async def while_its_pod_finds_no_room(world: World) -> None:
+    world.actors.full.add("n1")
+    world.share(NAME)
+    await world.quiet(8)
+
+
+async def while_a_gpu_with_a_name_has_no_room(world: World) -> None:
+    world.share("other", "1", id="mine", spec={"nodeName": "n1"})
+    await world.until(lambda: world.running("other"))
+    world.share(NAME, "1", id="mine", spec={"nodeName": "n1"})
+    await world.quiet(20)
+
+
+async def while_its_gpu_is_a_native_pods(world: World) -> None:
+    await world.kill("devices")
+    world.share(NAME)
+    world.plain(f"{NAME}-plain", "0.9")
+    await world.until(world.vgpus)
+    world.native_pod("whole", 2)
+    await world.until(lambda: world.running("whole"))
+    world.start("devices")
+    await world.quiet(20)
+
+
+async def while_a_gang_is_held(world: World) -> None:
+    await world.kill("devices")
+    gang(world, "a")
+    gang(world, "b")
+    await world.until(lambda: len(world.vgpus()) == 2)
+    world.native_pod("whole", 2)
+    await world.until(lambda: world.running("whole"))
+    world.start("devices")
+    await world.quiet(20)
+
+
+async def while_a_gang_is_let_wait(world: World) -> None:
+    await while_a_gang_is_held(world)
+    await world.quiet(310)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "tell",
+    [
+        while_it_runs,
+        while_it_is_made,
+        while_it_waits_for_room,
+        while_its_pod_finds_no_room,
+        while_a_gpu_with_a_name_has_no_room,
+        while_its_gpu_is_a_native_pods,
+        while_a_gang_is_held,
+        while_a_gang_is_let_wait,
+    ],
+)
+def test_nothing_is_remembered_of_what_was_deleted(
+    tell: Callable[[World], Awaitable[Any]],
+) -> None:
+    async def story(world: World) -> None:
+        world.start()
+        await tell(world)
+        assert NAME in repr(world.server.storage.objects)
+        world.clear()
+        await world.until(lambda: not world.vgpus(), LONG)
+        await world.quiet(LONG)
+        # A ledger is brought up to date when somebody asks for it.
+        world.share("after")
+        await world.quiet(10)
+        assert remembered() == []
+
+    in_world(story, n1=2)
