@@ -1,0 +1,112 @@
+"""What a rolling restart of all of KubeShare does to those who share a GPU, in the lab.
+
+``PYTHONPATH=tests python -m bench.rolling`` (root; two minutes besides the boot): the pods of
+figure 6 work at full load while each program is restarted as an upgrade does it, one after the
+other, by ``kubectl rollout restart``. Their shares are those of the GPU's own log, over windows
+of at least ten seconds: before, during each restart, and after. At last two pods that have more
+than they ask for, during a restart of the token daemon: without it each has its request.
+"""
+
+import json
+import sys
+import time
+
+from bench.report import line
+from cluster import trio
+from cluster.booting import booted, space_in
+from cluster.space import Space
+from cluster.stage import DEVICE_MANAGER, NODE_AGENT, SCHEDULER, TOKEN_DAEMON, Place, Stage
+from kubeshare.api.names import NAMESPACE
+from kubeshare.demo import figure
+from kubeshare.demo.timeline import shares
+
+WINDOW_SECONDS = 10.0
+MOST = 0.03
+"""By how much a share may move, as a fraction of the GPU."""
+WORKLOADS = {
+    TOKEN_DAEMON: "daemonset",
+    NODE_AGENT: "daemonset",
+    SCHEDULER: "deployment",
+    DEVICE_MANAGER: "deployment",
+}
+PAIR = ("a", "b")
+
+
+def main() -> int:
+    """Boot a lab, measure, take it down, and say how many goals are met."""
+    with booted("rolling") as stage, space_in(stage) as space:
+        results = _measure(stage, space)
+    print(json.dumps({"goals": len(results), "met": sum(results)}))
+    return 0 if all(results) else 1
+
+
+def _measure(stage: Stage, space: Space) -> list[bool]:
+    place = trio.come(space)
+    stage.settle(place, trio.TARGETS)
+    lives = {pod: space.lives(pod) for pod in trio.PODS}
+    before = _window(stage, place)
+    results = []
+    for component in WORKLOADS:
+        during, seconds = _restart(stage, place, component)
+        results.append(_told(f"of the {component}", before, during, took_s=round(seconds, 1)))
+    after = _window(stage, place)
+    results.append(_told("of all, afterwards", before, after))
+    ended = [pod for pod in trio.PODS if space.lives(pod) != lives[pod]]
+    what = "pods that a rolling restart of all programs has ended"
+    results.append(line(what, "0", len(ended), met=not ended, pods=list(trio.PODS)))
+    _without_guarantee(stage, space, place)
+    return results
+
+
+def _restart(stage: Stage, place: Place, component: str) -> tuple[dict[str, float], float]:
+    """The shares from the word to restart a program until it is back, and the seconds."""
+    workload = f"{WORKLOADS[component]}/kubeshare-{component}"
+    meter, began = stage.meter(place, trio.PODS), time.monotonic()
+    first = meter.sample()
+    stage.kubectl("rollout", "restart", "-n", NAMESPACE, workload)
+    stage.kubectl("rollout", "status", "-n", NAMESPACE, workload, "--timeout=120s")
+    took = time.monotonic() - began
+    time.sleep(max(0.0, WINDOW_SECONDS - took))
+    return shares(first, meter.sample(), trio.PODS), took
+
+
+def _window(stage: Stage, place: Place) -> dict[str, float]:
+    meter = stage.meter(place, trio.PODS)
+    first = meter.sample()
+    time.sleep(WINDOW_SECONDS)
+    return shares(first, meter.sample(), trio.PODS)
+
+
+def _told(of: str, before: dict[str, float], now: dict[str, float], **more: float) -> bool:
+    moved = max(abs(now[pod] - before[pod]) for pod in trio.PODS)
+    seen = {"before": _rounded(before), "now": _rounded(now)}
+    what = f"by how much a share has moved by a rolling restart {of}"
+    return line(what, f"<= {MOST}", moved, met=moved <= MOST, **seen, **more)
+
+
+def _without_guarantee(stage: Stage, space: Space, place: Place) -> None:
+    """Of two who have what a third one left: no goal, since it is guaranteed to nobody."""
+    space.delete("sharepod", trio.PODS[-1])
+    targets = figure.targets(next(one for one in figure.STAGES if one.running == PAIR))
+    stage.settle(place, targets)
+    before = _window(stage, place)
+    during, seconds = _restart(stage, place, TOKEN_DAEMON)
+    _window(stage, place)
+    after = _window(stage, place)
+    told = {"before": before, "during": during, "after": after}
+    print(
+        json.dumps(
+            {"what": "two of which each has more than its request, the token daemon restarts"}
+            | {name: {pod: round(each[pod], 3) for pod in PAIR} for name, each in told.items()}
+            | {"took_s": round(seconds, 1)}
+        ),
+        flush=True,
+    )
+
+
+def _rounded(seen: dict[str, float]) -> dict[str, float]:
+    return {pod: round(share, 3) for pod, share in seen.items()}
+
+
+if __name__ == "__main__":
+    sys.exit(main())
