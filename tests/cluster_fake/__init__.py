@@ -9,11 +9,13 @@ say what a test is about.
 """
 
 from cluster_fake.expectations import expect_pending, expect_scheduled
+from cluster_fake.happenings import seed_held
 from cluster_fake.stories import in_world, story
-from cluster_fake.world import GIB, World, gpu_uuid, seed_held
+from cluster_fake.world import GIB, RESTART, World, gpu_uuid
 
 __all__ = [
     "GIB",
+    "RESTART",
     "World",
     "expect_pending",
     "expect_scheduled",

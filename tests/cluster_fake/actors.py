@@ -13,7 +13,7 @@ from cluster_fake.pods import Raw, asks, bound, ended, gated, going, holders, ru
 from kube_fake import FakeApiServer
 from kubeshare.api.names import NAMESPACE, VGPU_RESOURCE, WHOLE_GPU_RESOURCE
 from kubeshare.api.v1 import GPUNODES, SHAREPODS, VGPUS
-from kubeshare.kube.resources import NODES, PODS
+from kubeshare.kube.resources import NODES, PODS, RESOURCE_SLICES
 
 
 class Actors:
@@ -30,6 +30,7 @@ class Actors:
         full: nodes that have no CPU for pods that share.
         controllers: uid of a workload -> what makes one of its pods, and how many it wants.
         machines: the nodes on which the real agent runs, with a kubelet of their own.
+        devices: node -> its GPUs, as its agent tells of them.
         binds_whole: False while it finds none for pods of others.
     """
 
@@ -45,6 +46,7 @@ class Actors:
         self.full: set[str] = set()
         self.controllers: dict[str, tuple[Callable[[], object], int]] = {}
         self.machines: dict[str, Machine] = {}
+        self.devices: dict[str, list[Raw]] = {}
         self.binds_whole = True
         self._wake = asyncio.Event()
         server.storage.after_change.append(lambda *_: self._wake.set())
@@ -60,6 +62,7 @@ class Actors:
         """Everybody does what is to be done now."""
         for pod in self.server.all(PODS):
             self._collect(pod)
+        self._collect_of_nodes()
         self._replace()
         self._lose()
         for pod in self.server.all(PODS):
@@ -71,6 +74,7 @@ class Actors:
         for machine in self.machines.values():
             machine.look()
         if self.node_agents and not self.machines:
+            self.publish()
             for vgpu in self.server.all(VGPUS):
                 self._name_gpu(vgpu)
             self._release()
@@ -82,6 +86,14 @@ class Actors:
             sharepods = self.server.all(SHAREPODS)
             if owner["uid"] not in [each["metadata"]["uid"] for each in sharepods]:
                 self.delete(pod)
+
+    def _collect_of_nodes(self) -> None:
+        """What belongs to nodes that are no more."""
+        nodes = {node["metadata"]["uid"] for node in self.server.all(NODES)}
+        for kind in (GPUNODES, RESOURCE_SLICES):
+            for found in self.server.all(kind):
+                if not nodes.issuperset(_owners(found)):
+                    self.server.remove(kind, found["metadata"]["name"])
 
     def _replace(self) -> None:
         """As a ReplicaSet's controller: what is missing of its pods is made."""
@@ -156,6 +168,16 @@ class Actors:
             if asks(pod, WHOLE_GPU_RESOURCE):
                 self._give(pod)
             self._update(pod, run)
+
+    def publish(self) -> None:
+        """The agent of each node tells of its GPUs, where that is not known."""
+        for node in self.server.all(NODES):
+            name, uid = node["metadata"]["name"], node["metadata"]["uid"]
+            if self.server.stored(GPUNODES, name) is None:
+                owner = {"apiVersion": "v1", "kind": "Node", "name": name, "uid": uid}
+                metadata = {"name": name, "ownerReferences": [owner]}
+                spec = {"devices": self.devices[name]}
+                self.server.seed(GPUNODES, {"metadata": metadata, "spec": spec})
 
     def _prepare(self, pod: Raw) -> bool:
         """No grant, no start: only a pod whose uid a holder names gets the GPU."""

@@ -31,6 +31,7 @@ from kubeshare.api.v1 import GPUNODES, SHAREPODS, VGPUS
 from kubeshare.core.policies import policy
 from kubeshare.devices.program import devices_program
 from kubeshare.install import manifests
+from kubeshare.kube.lease import LeadershipLostError
 from kubeshare.kube.resources import (
     CONFIG_MAPS,
     EVENTS,
@@ -48,6 +49,9 @@ Raw = dict[str, Any]
 GIB = 1 << 30
 BORN = datetime(2026, 1, 1, tzinfo=UTC)
 """When the world begins."""
+
+RESTART = 1.0
+"""Seconds until the kubelet has started again what has ended."""
 
 MEMORY = Path("/dev/shm") if Path("/dev/shm").is_dir() else None
 """Where the disks of nodes are: what is written there is not waited for."""
@@ -90,6 +94,7 @@ class World:
         self._started = 0
         self._beside: set[asyncio.Task[None]] = set()
         self._born = 0
+        self._disks = Path()
         self.server.add_rule(VGPUS, overcommitted)
         self.server.seed(NAMESPACES, {"metadata": {"name": NAMESPACE}})
         self.invariants = Invariants(self.server, self.actors)
@@ -98,17 +103,22 @@ class World:
 
     # The cluster.
 
-    def add_node(self, name: str, gpus: int, **spec: Any) -> None:
-        devices = [
-            {"uuid": gpu_uuid(name, i), "index": i, "model": "V100", "memoryBytes": 16 * GIB}
-            for i in range(gpus)
+    def add_node(self, name: str, gpus: int, first: int = 0, **spec: Any) -> None:
+        """Add a node with so many GPUs, of which ``first`` is the first one's number."""
+        self.actors.devices[name] = [
+            {
+                "uuid": gpu_uuid(name, i),
+                "index": i - first,
+                "model": "V100",
+                "memoryBytes": 16 * GIB,
+            }
+            for i in range(first, first + gpus)
         ]
         ready = [{"type": "Ready", "status": "True"}]
         status = {"allocatable": {WHOLE_GPU_RESOURCE: str(gpus)}, "conditions": ready}
         metadata = {"name": name, "labels": {"kubernetes.io/hostname": name}}
         self.server.seed(NODES, {"metadata": metadata, "spec": spec, "status": status})
-        found = {"metadata": {"name": name}, "spec": {"devices": devices}}
-        self.server.seed(GPUNODES, found)
+        self.actors.publish()
 
     def configure(self, **said: Any) -> None:
         """Write the configuration, from its keys; again, it takes the former one's place."""
@@ -131,7 +141,6 @@ class World:
             self.machines[name].lose()
             self._end(f"agent/{name}")
         self.server.remove(NODES, name)
-        self.server.remove(GPUNODES, name)
 
     def fail_gpus(self, node: str, message: str) -> None:
         """The driver of a node says of its GPUs that they are of no use."""
@@ -363,13 +372,29 @@ class World:
                 continue
             self._started += 1
             client = f"{name}-{self._started}"
-            self._tasks[name] = asyncio.create_task(self._program(name, client), name=client)
+            task = asyncio.create_task(self._program(name, client), name=client)
+            task.add_done_callback(partial(self._ended, name))
+            self._tasks[name] = task
 
     async def kill(self, *names: str) -> None:
         """End programs as ``kill -9`` does."""
         ended = [self._end(name) for name in names or tuple(self._tasks)]
         if tasks := [task for task in ended if task is not None]:
             await asyncio.wait(tasks)
+
+    def _ended(self, name: str, task: asyncio.Task[None]) -> None:
+        """Start one again that has ended by itself, for which only a lost Lease is a reason."""
+        error = None if task.cancelled() else task.exception()
+        if error is None or self._tasks.get(name) is not task:
+            return
+        if not isinstance(error, ExceptionGroup) or error.split(LeadershipLostError)[1]:
+            self.invariants.violations.append(f"{name} ended: {error!r}")
+        self._end(name)
+        self.beside(self._again(name))
+
+    async def _again(self, name: str) -> None:
+        await asyncio.sleep(RESTART)
+        self.start(name)
 
     def _end(self, name: str) -> asyncio.Task[None] | None:
         task = self._tasks.pop(name, None)
@@ -426,10 +451,17 @@ class World:
 
     def _make_machines(self, disks: Path) -> None:
         asyncio.get_running_loop().set_default_executor(InlineExecutor())
+        self._disks = disks
         for found in self.server.all(GPUNODES):
-            name = found["metadata"]["name"]
-            gpus = [device["uuid"] for device in found["spec"]["devices"]]
-            self.machines[name] = Machine(self.server, name, gpus, disks / name)
+            self.add_machine(found["metadata"]["name"])
+
+    def add_machine(self, name: str) -> None:
+        """Have the real agent on a node, with a kubelet of its own."""
+        found = self.server.stored(GPUNODES, name)
+        assert found is not None
+        gpus = [device["uuid"] for device in found["spec"]["devices"]]
+        disk = self._disks / f"{name}-{found['metadata']['uid']}"
+        self.machines[name] = Machine(self.server, name, gpus, disk)
 
     async def _play(self, story: Callable[["World"], Awaitable[None]]) -> None:
         actors = asyncio.create_task(self.actors.run())
@@ -481,23 +513,6 @@ class World:
 def gpu_uuid(node: str, index: int) -> str:
     """The UUID of a node's GPU."""
     return f"GPU-{uuid5(NAMESPACE_OID, f'{node}/{index}')}"
-
-
-def seed_held(world: World, uid: str) -> None:
-    """A vGPU of which a SharePod ``a`` holds a part, for a pod that was never bound."""
-    holder = {
-        "demand": uid,
-        "namespace": "default",
-        "name": "a",
-        "podUid": "",
-        "container": "",
-        "requestMicros": 1,
-        "limitMicros": 1,
-        "memoryBytes": 1,
-    }
-    spec = {"nodeName": "n1", "pool": "onDemand", "memoryBytes": 16 * GIB}
-    status = {"phase": "Creating", "holders": [holder]}
-    world.server.seed(VGPUS, {"metadata": {"name": "x"}, "spec": spec, "status": status})
 
 
 @cache

@@ -56,9 +56,9 @@ class Fault:
         return cls("duplicate")
 
     @classmethod
-    def late(cls, seconds: float) -> "Fault":
+    def late(cls, seconds: float, *, action: Callable[[], None] | None = None) -> "Fault":
         """The request is held up on the way; it takes effect when nobody expects it any more."""
-        return cls("late", seconds=seconds)
+        return cls("late", seconds=seconds, action=action)
 
     @classmethod
     def slow(cls, seconds: float) -> "Fault":

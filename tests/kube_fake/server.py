@@ -33,6 +33,7 @@ class FakeApiServer(httpx2.AsyncBaseTransport):
         down: while True nobody listens.
         dead: clients that were killed: no request of theirs arrives any more.
         rights: client -> what it may; those who are not here may do anything.
+        ending: namespaces that are being deleted: nothing new is made in them.
         refused: what clients asked for that they may not, a line each.
 
     Args:
@@ -46,6 +47,7 @@ class FakeApiServer(httpx2.AsyncBaseTransport):
         self.down = False
         self.dead: set[str] = set()
         self.rights: dict[str, Rights] = {}
+        self.ending: set[str] = set()
         self.refused: list[str] = []
         self._scripts: list[Script] = []
         self._at_write: dict[int, Callable[[], Fault]] = {}
@@ -206,6 +208,7 @@ class FakeApiServer(httpx2.AsyncBaseTransport):
     def _answer(self, asked: Request) -> httpx2.Response:
         try:
             self._authorise(asked)
+            self._admit(asked)
             if asked.verb == "watch":
                 return self._watch(asked)
             answer = getattr(self, f"_{asked.verb}")(asked)
@@ -227,6 +230,12 @@ class FakeApiServer(httpx2.AsyncBaseTransport):
                 words = f"{rights.account} may not {need}"
                 self.refused.append(words)
                 raise RefusalError(403, "Forbidden", words)
+
+    def _admit(self, asked: Request) -> None:
+        place = asked.place
+        if asked.verb == "create" and not asked.subresource and place.namespace in self.ending:
+            words = f"namespace {place.namespace} is being terminated"
+            raise RefusalError(403, "Forbidden", words)
 
     def _find(self, asked: Request) -> Raw:
         obj = self.storage.objects.get(asked.place)

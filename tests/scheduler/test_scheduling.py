@@ -332,6 +332,23 @@ def test_what_an_earlier_run_holds_is_taken_up_if_it_is_still_right(
     in_world(story, n1=1)
 
 
+@pytest.mark.parametrize("asks", [{}, {"request": "0.5", "limit": "0.1"}], ids=["nothing", "amiss"])
+def test_what_was_taken_is_given_back_when_it_was_changed_to_ask_for(asks: Raw) -> None:
+    async def tell(world: World) -> None:
+        world.server.inject(Fault.hang(), verb="patch", resource="sharepods")
+        world.share("a")
+        world.start("scheduler")
+        await world.until(lambda: list(world.vgpus().values()) == [["a"]])
+        await world.kill("scheduler")
+        world.server.change(
+            SHAREPODS, "a", "default", lambda sharepod: sharepod["spec"].update(gpu=asks)
+        )
+        world.start("scheduler")
+        await world.until(lambda: list(world.vgpus().values()) == [[]])
+
+    in_world(tell, n1=1)
+
+
 @story(n1=1)
 async def test_a_sharepod_that_is_deleted_meanwhile_leaves_no_holder(world: World) -> None:
     gone = Fault("answer", 404, "NotFound", action=lambda: world.delete("a"))
@@ -343,6 +360,7 @@ async def test_a_sharepod_that_is_deleted_meanwhile_leaves_no_holder(world: Worl
 
 @story(n1=1)
 async def test_a_node_whose_agent_has_not_reported_gets_no_new_vgpu(world: World) -> None:
+    world.actors.node_agents = False
     world.server.remove(GPUNODES, "n1")
     world.start("scheduler")
     world.share("a")

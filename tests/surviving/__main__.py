@@ -1,9 +1,12 @@
 """Play all points, or those of one life, trouble or write, with one seed or with several."""
 
 import argparse
+import logging
 import sys
 import time
 from collections.abc import Sequence
+
+import structlog
 
 from surviving.lives import LIVES
 from surviving.matrix import Tally, play, points
@@ -13,6 +16,9 @@ from surviving.troubles import TROUBLES
 def main(arguments: Sequence[str] | None = None) -> int:
     """Play and print; returns 1 when something went wrong."""
     asked = _parser().parse_args(arguments)
+    if asked.write is None:
+        # What programs say of so many tellings nobody reads, and it takes a tenth of the time.
+        structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
     total = Tally()
     for life in [asked.life] if asked.life else LIVES:
         tally, began = Tally(), time.process_time()

@@ -7,7 +7,14 @@ from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
 from cluster_fake import World
-from kubeshare.api.v1 import VGPUS
+from cluster_fake.happenings import (
+    configure_amiss,
+    cordon,
+    delete_namespace,
+    exchange_node,
+    rejoin,
+)
+from kubeshare.api.v1 import GPUNODES, SHAREPODS, VGPUS
 from kubeshare.kube.resources import PODS
 
 PATIENCE = 300.0
@@ -89,6 +96,53 @@ async def _again(world: World) -> None:
     await _running(world, "a")
 
 
+async def _namesake(world: World) -> None:
+    """Deleted and applied again under the same name: the former pod has to stop first."""
+    for machine in world.machines.values():
+        machine.stopping = 3.0
+    for _ in range(2):
+        former = world.share("a", "0.7")
+        await _running(world, "a")
+        world.delete("a")
+        await world.until(lambda: not world.server.stored(SHAREPODS, "a", "default"), PATIENCE)
+    last = world.share("a", "0.7")
+
+    def runs() -> bool:
+        pod = world.pod("a")
+        owners = pod["metadata"]["ownerReferences"] if pod else []
+        return [owner["uid"] for owner in owners] == [last["metadata"]["uid"]]
+
+    assert former["metadata"]["uid"] != last["metadata"]["uid"]
+    await world.until(runs, PATIENCE)
+    await _running(world, "a")
+    await world.until(lambda: world.shares_gpu("a"), PATIENCE)
+
+
+async def _namespace_deleted(world: World) -> None:
+    """All goes with the namespace, in any order; in one of the same name all begins anew."""
+    world.share("a")
+    world.plain("b")
+    await _running(world, "a", "b")
+    world.share("c", "0.9")
+    await delete_namespace(world)
+    await world.until(lambda: not world.vgpus(), PATIENCE)
+    world.share("a")
+    await _running(world, "a")
+
+
+async def _drained(world: World) -> None:
+    """Its node takes no more pods, and it is evicted: it runs on the other one."""
+    world.share("a")
+    await _running(world, "a")
+    pod = world.pod("a")
+    assert pod is not None
+    node = pod["spec"]["nodeName"]
+    cordon(world, node)
+    world.actors.delete(pod)
+    await _elsewhere(world, "a", node)
+    cordon(world, node, cordoned=False)
+
+
 async def _wide(world: World) -> None:
     """One asks for two GPUs, of which another has one for a while."""
     world.share("a", "0.6")
@@ -107,6 +161,47 @@ async def _node_lost(world: World) -> None:
     node = world.sharepod("a")["spec"]["nodeName"]
     world.lose_node(node)
     await _elsewhere(world, "a", node)
+
+
+async def _node_exchanged(world: World) -> None:
+    """Another machine takes the place and the name of its node: it runs there, on another GPU."""
+    world.share("a")
+    await _running(world, "a")
+    (before,) = world.server.all(VGPUS)
+    await exchange_node(world, "n1", 1)
+
+    def other() -> bool:
+        uuids = [vgpu["spec"].get("uuid") for vgpu in world.server.all(VGPUS)]
+        return uuids not in ([before["spec"]["uuid"]], [None], [])
+
+    await world.until(other, PATIENCE)
+    await _running(world, "a")
+    await world.until(lambda: world.shares_gpu("a"), PATIENCE)
+
+
+async def _gpunode_deleted(world: World) -> None:
+    """Somebody removes what is known of the node's GPUs: it is had back, and nothing stops."""
+    world.share("a")
+    await _running(world, "a")
+    world.server.remove(GPUNODES, "n1")
+    world.share("b")
+    await _running(world, "b")
+    assert world.shares_gpu("a", "b")
+
+
+async def _node_rejoined(world: World) -> None:
+    """The node's object is another one of the same name: nothing that runs notices."""
+    world.share("a")
+    await _running(world, "a")
+    before = world.pod("a")
+    assert before is not None
+    rejoin(world, "n1")
+    world.share("b")
+    await _running(world, "b")
+    assert world.shares_gpu("a", "b")
+    after = world.pod("a")
+    assert after is not None
+    assert after["metadata"]["uid"] == before["metadata"]["uid"]
 
 
 async def _node_full(world: World) -> None:
@@ -236,6 +331,20 @@ async def _hybrid(world: World) -> None:
     await world.until(lambda: not world.vgpus(), PATIENCE)
 
 
+async def _configured_amiss(world: World) -> None:
+    """What cannot be read is no configuration: all goes on, by the former one or the defaults."""
+    kept = {"policy": "reservation", "warm": 1}
+    world.configure(pool=kept)
+    await _phases(world, "Idle")
+    configure_amiss(world)
+    world.share("a", "1")
+    await _running(world, "a")
+    world.delete("a")
+    world.configure(pool=kept)
+    await _phases(world, "Idle")
+    world.configure()
+
+
 async def _phases(world: World, *expected: str) -> None:
     def so() -> bool:
         vgpus = world.server.all(VGPUS)
@@ -274,7 +383,13 @@ LIVES = {
     "named": Life(_named, {"n1": 1}),
     "failing": Life(_failing, {"n1": 1}),
     "again": Life(_again, {"n1": 1}),
+    "namesake": Life(_namesake, {"n1": 1}),
+    "namespace deleted": Life(_namespace_deleted, {"n1": 2}),
+    "drained": Life(_drained, {"n1": 1, "n2": 1}),
+    "node exchanged": Life(_node_exchanged, {"n1": 1}),
+    "gpunode deleted": Life(_gpunode_deleted, {"n1": 1}),
     "node lost": Life(_node_lost, {"n1": 1, "n2": 1}),
+    "node rejoined": Life(_node_rejoined, {"n1": 1}),
     "node full": Life(_node_full, {"n1": 1, "n2": 2}),
     "gpu failed": Life(_gpu_failed, {"n1": 1, "n2": 1}),
     "placeholder lost": Life(_placeholder_lost, {"n1": 1}),
@@ -286,4 +401,5 @@ LIVES = {
     "replica without room": Life(_replica_without_room, {"n1": 1}),
     "warm": Life(_warm, {"n1": 1}),
     "hybrid": Life(_hybrid, {"n1": 1}),
+    "configured amiss": Life(_configured_amiss, {"n1": 1}),
 }

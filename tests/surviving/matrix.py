@@ -124,6 +124,7 @@ async def live(world: World, life: Life) -> Told:
         world.start()
         try:
             await life.tell(world)
+            await world.until(lambda: not world.invariants.held_twice(), PATIENCE)
             world.clear()
             await world.until(lambda: not _left(world), PATIENCE)
         finally:

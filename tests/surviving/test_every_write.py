@@ -14,7 +14,7 @@ from surviving.troubles import HARD
 ENOUGH = 500
 SIMPLE = "alone"
 """The life whose writes meet all troubles; those of the others meet the hard ones in turn."""
-TURNS = 3
+TURNS = 4
 """Each of their writes meets one in so many of the hard troubles; minutes are dear."""
 
 

@@ -121,3 +121,53 @@ def test_two_leaders_at_once_never_overcommit_and_end_with_one_vgpu_a_demand(
             run_virtual(world.play(told))
         except AssertionError as error:
             raise AssertionError(f"write {write} held up for {seconds:g} s") from error
+
+
+PAUSED = 25.0
+"""Seconds for which a leader is stopped: another one has taken over long before."""
+
+
+async def _paused_leader(world: World, life: str, write: int) -> None:
+    """A life in which the leader is stopped while it writes, and goes on after its Lease."""
+    world.elect = world.invariants.doubles = True
+    world.server.inject_at_write(write, lambda: _pause(world))
+    world.start(*REPLICAS)
+    await LIVES[life].tell(world)
+    await world.until(lambda: not world.invariants.held_twice(), PATIENCE)
+    world.clear()
+    await world.until(lambda: not world.vgpus() and not world.placeholders(), PATIENCE)
+
+
+def _pause(world: World) -> Fault:
+    """Stop who writes; what it was writing arrives when it goes on, and it hears of nothing."""
+    name = world.server.requests[-1].client.rpartition("-")[0]
+    world.cut_off(name)
+
+    async def going_on() -> None:
+        await world.quiet(PAUSED)
+        world.reconnect(name)
+
+    world.beside(going_on())
+    return Fault.late(PAUSED)
+
+
+async def _writes_of_a_leader(life: str) -> int:
+    world = World(**LIVES[life].gpus)
+    await world.play(lambda world: _paused_leader(world, life, 0))
+    return world.server.writes
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("life", ["queue", "node full"])
+def test_a_leader_that_was_stopped_for_longer_than_its_lease_does_no_harm(life: str) -> None:
+    """Its last write comes long after another one has taken over."""
+    for write in range(5, run_virtual(_writes_of_a_leader(life)) + 1):
+        world = World(**LIVES[life].gpus)
+
+        async def told(world: World, write: int = write) -> None:
+            await _paused_leader(world, life, write)
+
+        try:
+            run_virtual(world.play(told))
+        except AssertionError as error:
+            raise AssertionError(f"the leader was stopped at write {write}") from error

@@ -2,18 +2,19 @@
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 
-from cluster_fake import World
+from cluster_fake import RESTART, World
 from kube_fake import Fault
 
-RESTART = 1.0
-"""Seconds until the kubelet has started again what was killed."""
 OUTAGE = 5.0
 """Seconds for which a killed API server is away."""
 LATE = 20.0
 """Seconds that a write is held up on the way: its sender has given it up before."""
 SILENCE = 20.0
 """Seconds for which watches tell nothing."""
+LONG_SILENCE = 100.0
+"""Seconds of silence after which a client has noticed by itself."""
 
 Trouble = Callable[[World], Fault]
 """Given the world, what the write meets."""
@@ -22,6 +23,17 @@ Trouble = Callable[[World], Fault]
 def _killed(*, after: bool) -> Trouble:
     """The program that writes is killed, and started again."""
     return lambda world: Fault.hang(after=after, action=lambda: _kill(world, _writer(world)))
+
+
+def _zombie(seconds: float) -> Trouble:
+    """The program that writes is killed, and its write arrives when the next one is at work."""
+
+    def trouble(world: World) -> Fault:
+        # The next one may have decided otherwise: until that is seen there are both decisions.
+        world.invariants.doubles = True
+        return Fault.late(seconds, action=lambda: _kill(world, _writer(world)))
+
+    return trouble
 
 
 def _other_killed(world: World) -> Fault:
@@ -54,6 +66,11 @@ def _silent(world: World) -> Fault:
     return Fault.meanwhile(lambda: _silence(world))
 
 
+def _long_silent(world: World) -> Fault:
+    """Nobody is told anything, and no connection breaks."""
+    return Fault.meanwhile(lambda: _freeze(world, LONG_SILENCE))
+
+
 def _same(fault: Fault) -> Trouble:
     return lambda _world: fault
 
@@ -67,6 +84,8 @@ TROUBLES: dict[str, Trouble] = {
     "API server killed after it": _server_killed(after=True),
     "duplicated": _same(Fault.duplicate()),
     "late": _same(Fault.late(LATE)),
+    "writer killed, its write late": _zombie(3.0),
+    "writer killed, its write later": _zombie(LATE),
     "409": _answer(409, "Conflict"),
     "410": _expired,
     "429": _answer(429, "TooManyRequests", retry=2),
@@ -77,6 +96,7 @@ TROUBLES: dict[str, Trouble] = {
     "reset before it": _same(Fault.reset()),
     "reset after it": _same(Fault.reset(after=True)),
     "watches silent": _silent,
+    "watches silent for long": _long_silent,
 }
 
 HARD = (
@@ -84,8 +104,10 @@ HARD = (
     "API server killed after it",
     "duplicated",
     "late",
+    "writer killed, its write late",
     "timed out after it",
     "watches silent",
+    "watches silent for long",
 )
 """Those after which least is known; every life meets them."""
 
@@ -117,11 +139,12 @@ def _outage(world: World) -> None:
 
 
 def _silence(world: World) -> None:
+    _freeze(world, SILENCE)
+    asyncio.get_running_loop().call_later(SILENCE, world.server.reset_watches)
+
+
+def _freeze(world: World, seconds: float) -> None:
     server = world.server
     server.freeze_watches()
-
-    def back() -> None:
-        server.freeze_watches(frozen=False)
-        server.reset_watches()
-
-    asyncio.get_running_loop().call_later(SILENCE, back)
+    back = partial(server.freeze_watches, frozen=False)
+    asyncio.get_running_loop().call_later(seconds, back)

@@ -1,0 +1,75 @@
+"""What happens to a cluster besides what programs do: nodes, namespaces, the configuration."""
+
+from cluster_fake.world import GIB, World
+from kubeshare.api.names import NAMESPACE
+from kubeshare.api.v1 import SHAREPODS, VGPUS
+from kubeshare.kube.resources import CONFIG_MAPS, NODES, PODS
+
+PATIENCE = 300.0
+"""Virtual seconds that the end of a namespace may take."""
+
+
+async def exchange_node(world: World, name: str, gpus: int) -> None:
+    """In place of a machine that was lost another one joins, of the same name."""
+    world.lose_node(name)
+    await world.quiet(1.0)
+    world.add_node(name, gpus, first=8)
+    if name in world.machines:
+        world.invariants.violations += world.machines[name].violations()
+        world.add_machine(name)
+        world.start(f"agent/{name}")
+
+
+def rejoin(world: World, name: str) -> None:
+    """A node's object is deleted and made again at once; its machine has noticed nothing."""
+    node = world.server.stored(NODES, name)
+    assert node is not None
+    world.server.remove(NODES, name)
+    metadata = {"name": name, "labels": node["metadata"]["labels"]}
+    world.server.seed(NODES, node | {"metadata": metadata})
+
+
+def cordon(world: World, name: str, *, cordoned: bool = True) -> None:
+    """Let a node take no more pods, or take them again."""
+    spec = {"unschedulable": cordoned}
+    world.server.change(NODES, name, "", lambda obj: obj["spec"].update(spec))
+    world.actors.look()
+
+
+async def delete_namespace(world: World) -> None:
+    """All goes that is in the namespace of the story; it may be made again afterwards."""
+    world.server.ending.add("default")
+    await world.quiet(0.1)
+    for pod in world.server.all(PODS, "default"):
+        world.actors.delete(pod)
+    for sharepod in world.server.all(SHAREPODS):
+        world.delete(sharepod["metadata"]["name"])
+
+    def gone() -> bool:
+        return not (world.server.all(PODS, "default") or world.server.all(SHAREPODS))
+
+    await world.until(gone, PATIENCE)
+    world.server.ending.clear()
+
+
+def configure_amiss(world: World) -> None:
+    """Write a configuration that cannot be read."""
+    broken = {"config.yaml": "pool: [reservation"}
+    world.server.change(CONFIG_MAPS, "kubeshare", NAMESPACE, lambda obj: obj.update(data=broken))
+
+
+def seed_held(world: World, uid: str) -> None:
+    """A vGPU of which a SharePod ``a`` holds a part, for a pod that was never bound."""
+    holder = {
+        "demand": uid,
+        "namespace": "default",
+        "name": "a",
+        "podUid": "",
+        "container": "",
+        "requestMicros": 1,
+        "limitMicros": 1,
+        "memoryBytes": 1,
+    }
+    spec = {"nodeName": "n1", "pool": "onDemand", "memoryBytes": 16 * GIB}
+    status = {"phase": "Creating", "holders": [holder]}
+    world.server.seed(VGPUS, {"metadata": {"name": "x"}, "spec": spec, "status": status})
