@@ -141,11 +141,11 @@ def test_members_that_ask_the_same_do_not_change_places() -> None:
 
 def test_where_no_order_is_better_it_is_the_given_one_that_is_told_of() -> None:
     answer = place_gang(
-        LOCALITY, Ledger([a_node(free=1)]), [a_demand("small", "0.6"), a_demand("large", "0.7")], 2
+        LOCALITY, Ledger([a_node(free=1)]), [a_demand("large", "0.7"), a_demand("small", "0.6")], 2
     )
     assert answer.room_for == 1
     assert answer.short is not None
-    assert "compute 0.4 left, 0.7 asked" in answer.short.reasons.values()
+    assert "compute 0.3 left, 0.6 asked" in answer.short.reasons.values()
 
 
 def test_asking_changes_nothing() -> None:

@@ -55,6 +55,12 @@ def test_a_new_node_has_the_largest_gpus_of_the_model_that_is_asked_for() -> Non
     }
 
 
+def test_room_on_nodes_to_which_it_may_not_go_is_no_help_and_a_new_node_is() -> None:
+    ledger = full()
+    ledger.add_node(Node("m", free=(KIND,), kinds=frozenset([KIND]), total=1))
+    assert a_new_node_helps(LOCALITY, ledger, demand(nodes=frozenset(["n"])))
+
+
 def test_who_has_to_be_beside_somebody_is_not_helped() -> None:
     assert not a_new_node_helps(LOCALITY, full("red"), demand(affinity="red"))
 

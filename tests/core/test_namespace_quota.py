@@ -61,6 +61,13 @@ def test_a_share_of_memory_is_what_it_comes_to_on_the_gpu() -> None:
     assert GPU_MEMORY == 1000 * MI
 
 
+def test_compute_that_follows_memory_is_what_it_comes_to_on_the_gpu() -> None:
+    ledger = Ledger([a_node(free=1)])
+    pod: dict[str, object] = {"request": "0", "proportional": True}
+    assert decided(ledger, HALF, memory=500, **pod).outcome == "bound"
+    assert "0.501 asked" in decided(ledger, HALF, memory=501, **pod).reasons["quota"]
+
+
 def test_several_gpus_count_each() -> None:
     ledger = Ledger([a_node(free=2)])
     assert decided(ledger, HALF, request="0.25", count=2).outcome == "bound"

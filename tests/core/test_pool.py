@@ -77,9 +77,10 @@ def test_the_longest_idle_goes_first_and_before_it_what_has_no_gpu_yet() -> None
 def test_one_whose_time_is_over_goes_before_any_that_is_still_kept() -> None:
     kept = Idle(id="new", seconds=1, ready=False)
     over = Idle(id="over", seconds=300)
-    pool = NodePool(idle=(kept, over))
-    assert plan(pool, HYBRID_OF_NONE) == Plan(release=("over",), again=299)
-    assert plan(pool, HYBRID_OF_NONE, claimed=2).release == ("over", "new")
+    young = Idle(id="young", seconds=2)
+    pool = NodePool(idle=(young, kept, over))
+    assert plan(pool, HYBRID_OF_NONE) == Plan(release=("over",), again=298)
+    assert plan(pool, HYBRID_OF_NONE, claimed=3).release == ("over", "new", "young")
 
 
 def test_no_more_give_way_than_pods_are_to_get_beyond_what_is_free() -> None:

@@ -193,7 +193,7 @@ def test_a_member_for_which_nobody_could_make_room_keeps_no_other_from_it() -> N
 def test_of_two_who_would_do_alone_the_one_of_higher_priority_stays() -> None:
     """One after the other both would have to leave: `red` opens a GPU that nobody is on."""
     ledger = Ledger(
-        [a_node()], [a_device(gpu, a_holder(name, "1")) for gpu, name in (("A", "z"), ("B", "a"))]
+        [a_node()], [a_device(gpu, a_holder(name, "1")) for gpu, name in (("A", "a"), ("B", "z"))]
     )
     found = cheapest_for_gang(
         LOCALITY,
@@ -201,11 +201,24 @@ def test_of_two_who_would_do_alone_the_one_of_higher_priority_stays() -> None:
         [a_demand("m", "0.5"), a_demand("red", "0.5", affinity="red")],
         needed=2,
         priority=5,
-        preemptible={"z": 0, "a": 1},
+        preemptible={"a": 0, "z": 1},
     )
     assert found is not None
-    assert (found.leave, found.priority, found.words) == (("z",), 0, ("z leaves n1/A",))
-    assert ledger.held_by("z")
+    assert (found.leave, found.priority, found.words) == (("a",), 0, ("a leaves n1/A",))
+    assert ledger.held_by("a")
+
+
+def test_a_member_that_fits_as_it_is_has_nobody_leave() -> None:
+    found = cheapest_for_gang(
+        LOCALITY,
+        three_holders(),
+        [a_demand("fits", "0.1"), a_demand("m", "0.5")],
+        needed=2,
+        priority=5,
+        preemptible={"low": 0},
+    )
+    assert found is not None
+    assert found.leave == ("low",)
 
 
 def test_a_gang_that_fits_preempts_nobody() -> None:

@@ -4,6 +4,7 @@ from typing import Final
 
 import msgspec
 
+from kubeshare.core import never
 from kubeshare.core.demand import Demand
 from kubeshare.core.device import FreeGpu, Node
 from kubeshare.core.ledger import Ledger
@@ -27,12 +28,10 @@ def a_new_node_helps(policy: Policy, ledger: Ledger, demand: Demand) -> bool:
     """
     if policy(ledger, demand).node is not None:
         return False
-    kinds = {kind for node in ledger.nodes.values() for kind in node.kinds}
-    fitting = [kind for kind in kinds if demand.model in ("", kind.model)]
+    fitting = [kind for kind in never.kinds(ledger) if demand.model in ("", kind.model)]
     largest = max(fitting, key=lambda kind: (kind.memory, kind.model), default=None)
     kind = largest or FreeGpu(demand.model, _ANY_MEMORY)
     there = None if demand.nodes is None else demand.nodes | {NEW_NODE}
     with ledger.what_if():
-        free = (kind,) * demand.count
-        ledger.add_node(Node(NEW_NODE, free=free, kinds=frozenset([kind]), total=demand.count))
+        ledger.add_node(Node(NEW_NODE, free=(kind,) * demand.count))
         return policy(ledger, msgspec.structs.replace(demand, nodes=there)).node == NEW_NODE

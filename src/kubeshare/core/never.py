@@ -1,7 +1,7 @@
 """What no GPU of a cluster can ever give, whoever leaves: the difference of "no" and "not now"."""
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable
 
 from kubeshare.core import reasons
 from kubeshare.core.demand import Demand
@@ -11,11 +11,11 @@ from kubeshare.core.ledger import Ledger
 
 def why(ledger: Ledger, demand: Demand) -> tuple[str, str] | None:
     """The field by which a demand is impossible in this cluster, and why; None when it is not."""
-    kinds = set(_kinds(ledger))
-    impossible = why_on_any(kinds, demand)
+    known = kinds(ledger)
+    impossible = why_on_any(known, demand)
     if impossible:
         return impossible
-    if kinds and demand.count > 1:
+    if known and demand.count > 1:
         most = most_on_a_node(ledger.devices.values(), ledger, demand)
         if demand.count > most:
             return "count", f"{demand.count} GPUs asked, and no node has more than {most} that do"
@@ -36,6 +36,12 @@ def why_on_any(kinds: Collection[FreeGpu], demand: Demand) -> tuple[str, str] | 
         has, wants = reasons.two_sizes(largest, asked)
         return "memory", f"{wants} asked, and the largest GPU has {has}"
     return None
+
+
+def kinds(ledger: Ledger) -> set[FreeGpu]:
+    """The kinds of all GPUs of a cluster, in use or not."""
+    shared = {FreeGpu(device.model, device.memory) for device in ledger.devices.values()}
+    return shared.union(*(node.kinds.union(node.free) for node in ledger.nodes.values()))
 
 
 def most_on_a_node(devices: Iterable[Device], ledger: Ledger, demand: Demand) -> int:
@@ -62,11 +68,3 @@ def _of(kind: FreeGpu) -> tuple[str, int]:
 
 def _would_do(model: str, memory: int, demand: Demand) -> bool:
     return demand.model in ("", model) and demand.memory.on(memory) <= memory
-
-
-def _kinds(ledger: Ledger) -> Iterator[FreeGpu]:
-    for device in ledger.devices.values():
-        yield FreeGpu(device.model, device.memory)
-    for node in ledger.nodes.values():
-        yield from node.kinds
-        yield from node.free

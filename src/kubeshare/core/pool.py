@@ -111,8 +111,7 @@ def plan(pool: NodePool, terms: Terms, claimed: int | None = None) -> Plan:
     ordered = [*expired, *(each for each in candidates if each.seconds < terms.keep)]
     available = pool.available
     # The pool's own shortage may take reserved ones: what they make room for is of the pool too.
-    count = max(count, min(-available, len(candidates)))
-    count = max(count, min((claimed or 0) - available, known - floor, len(candidates)))
+    count = max(count, -available, min((claimed or 0) - available, known - floor))
     going += [each.id for each in ordered[:count]]
     wanted = max(terms.minimum - pool.held - known, terms.warm - known)
     make = max(0, min(wanted, pool.free)) if pool.makes and claimed is None else 0
