@@ -1,6 +1,7 @@
 """A namespace holds no more of GPUs than its quotas allow."""
 
 from collections.abc import Sequence
+from typing import Any
 
 from core.builders import GPU_MEMORY, a_demand, a_device, a_holder, a_node
 from kubeshare.core.decision import Decision, commit
@@ -63,7 +64,7 @@ def test_a_share_of_memory_is_what_it_comes_to_on_the_gpu() -> None:
 
 def test_compute_that_follows_memory_is_what_it_comes_to_on_the_gpu() -> None:
     ledger = Ledger([a_node(free=1)])
-    pod: dict[str, object] = {"request": "0", "proportional": True}
+    pod: dict[str, Any] = {"request": "0", "proportional": True}
     assert decided(ledger, HALF, memory=500, **pod).outcome == "bound"
     assert "0.501 asked" in decided(ledger, HALF, memory=501, **pod).reasons["quota"]
 
