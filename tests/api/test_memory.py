@@ -2,8 +2,11 @@
 
 import asyncio
 import gc
+import json
+import subprocess
+import sys
 import tracemalloc
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +23,7 @@ from kubeshare.kube.runtime import Program
 
 _TIME = "2026-11-21T23:50:00Z"
 _OURS = str(Path(kubeshare.kube.__file__).parents[1] / "*")
-_FEW, _MANY = 50, 250
+_FEW, _MANY = 20, 120
 
 
 def _uid(number: int) -> str:
@@ -150,23 +153,56 @@ def _kept() -> int:
     return sum(trace.size for trace in taken.traces)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("listed", [True, False], ids=["listed", "told of"])
-def test_a_sharepod_with_its_pod_and_vgpu_takes_little_memory(listed: bool) -> None:
-    room = Room()
-    if listed:
-        room.fill(_FEW)
+MOST = 4500
+"""Bytes that a SharePod may take with its pod and its tenth of a vGPU."""
 
+
+@pytest.fixture
+def _traced() -> Iterator[None]:
+    tracemalloc.start()
+    yield
+    tracemalloc.stop()
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("_traced")
+def test_a_sharepod_that_a_watch_tells_of_takes_little_memory_and_none_when_it_is_gone() -> None:
     async def main() -> None:
+        room = Room()
         few, many, none = await room.measure(
             lambda: room.fill(_FEW), lambda: room.fill(_MANY), room.empty
         )
-        each = (many - few) / (_MANY - _FEW)
-        assert each < 5000, f"{each:.0f} bytes a SharePod"
-        assert none < few, "nothing is kept of what is gone"
+        assert (many - few) / (_MANY - _FEW) < MOST
+        assert none < few
 
-    tracemalloc.start()
-    try:
-        run_virtual(main())
-    finally:
-        tracemalloc.stop()
+    run_virtual(main())
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("_traced")
+def test_a_sharepod_that_is_listed_takes_no_more() -> None:
+    async def main() -> None:
+        kept = []
+        for count in (_FEW, _MANY):
+            room = Room()
+            room.fill(count)
+            kept += await room.measure(lambda: None)
+        few, many = kept
+        assert (many - few) / (_MANY - _FEW) < MOST
+
+    run_virtual(main())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("program", ["scheduler", "devices"])
+def test_a_program_loads_no_library_that_it_does_not_use(program: str) -> None:
+    code = (
+        f"import json, sys, kubeshare.{program}.__main__, kubeshare.{program}.program\n"
+        "from kubeshare.kube.connection import ConfigError, connect\n"
+        "try: connect('/no/such/file')\n"
+        "except ConfigError: print(json.dumps(sorted(sys.modules)))"
+    )
+    argv = [sys.executable, "-c", code]
+    loaded = subprocess.run(argv, check=True, capture_output=True, text=True, timeout=60).stdout
+    unused = {"rich", "pygments", "click", "grpc", "pynvml", "google.protobuf", "matplotlib"}
+    assert unused.isdisjoint(json.loads(loaded))

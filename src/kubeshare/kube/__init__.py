@@ -14,3 +14,23 @@ Everything is level-based: a reconcile function is told a key, never what happen
 to it, so that a missed, repeated or late event makes no difference. Nothing here
 knows about GPUs.
 """
+
+import sys
+
+
+def _import_structlog_alone() -> None:
+    """Import it without the library by which it colours tracebacks.
+
+    That is there for the command line, and would cost each program 7 MiB and 80 ms though none
+    of them prints a traceback in colours.
+    """
+    if "rich" in sys.modules:
+        return
+    sys.modules["rich"] = None  # type: ignore[assignment]  # as if it were not installed
+    try:
+        import structlog  # noqa: F401, PLC0415
+    finally:
+        del sys.modules["rich"]
+
+
+_import_structlog_alone()
