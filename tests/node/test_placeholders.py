@@ -115,6 +115,25 @@ def test_one_that_is_not_listed_for_long_is_asked_about_ever_more_seldom(
     assert pauses[-1] == pauses[-2] == 0.3
 
 
+def test_what_was_written_is_not_written_again_before_the_watch_tells_of_it(
+    cluster: Cluster, kubelet: FakeKubelet, agent: Running, paths: NodePaths
+) -> None:
+    cluster.add_vgpu("red", uuid="")
+    cluster.add_placeholder("red")
+    kubelet.devices[POD] = {WHOLE: [A_GPU.uuid]}
+
+    async def main() -> None:
+        socket = paths.pod_resources_socket
+        async with kubelet.serve_pod_resources(socket), agent() as running:
+            before = running.view.vgpus.store.get("red")
+            assert before is not None
+            await running.placeholders.resolve(before)
+            await running.placeholders.resolve(before)
+
+    asyncio.run(main())
+    assert kubelet.lists == 1
+
+
 def test_a_known_vgpu_is_left_alone(
     cluster: Cluster, kubelet: FakeKubelet, resolve: Resolve
 ) -> None:

@@ -21,7 +21,7 @@ from kubeshare.kube.conditions import set_condition
 from kubeshare.kube.controller import RequeueAfter, TerminalError
 from kubeshare.kube.errors import InvalidError
 from kubeshare.kube.events import WARNING, EventRecorder, reference
-from kubeshare.kube.meta import Condition
+from kubeshare.kube.meta import Condition, Key
 from kubeshare.node.inventory import Inventory
 from kubeshare.node.pod_resources import PodResourcesError, whole_gpu
 from kubeshare.node.view import NODE_VGPUS, NodeView
@@ -62,6 +62,7 @@ class Placeholders:
         self._events = events
         self._given = given
         self._pauses: dict[str, float] = {}  # uid of a placeholder not listed -> seconds, the last
+        self._written: dict[str, str] = {}  # GPUID -> the version of its vGPU that was patched
 
     async def resolve(self, vgpu: VGPU) -> RequeueAfter | None:
         """Write the UUID of a vGPU that has none, once its placeholder was given a GPU.
@@ -75,7 +76,7 @@ class Placeholders:
         """
         name = vgpu.metadata.name
         pod = self._view.placeholder(vgpu)
-        if pod is None or (vgpu.spec.uuid and self._view.is_kept(vgpu)):
+        if pod is None or self._is_written(vgpu):
             return None
         if vgpu.spec.uuid and not pod.status.start_time:
             # The kubelet answers by name: it may still know the lost one of that name alone.
@@ -106,6 +107,12 @@ class Placeholders:
         log.info("vGPU found", vgpu=name, uuid=uuid)
         return None
 
+    def _is_written(self, vgpu: VGPU) -> bool:
+        """Its placeholder is noted in it, or has just been, and the watch has not told of it."""
+        if vgpu.spec.uuid and self._view.is_kept(vgpu):
+            return True
+        return self._written.get(vgpu.metadata.name) == vgpu.metadata.resource_version
+
     def _soon(self, placeholder: str) -> RequeueAfter:
         """Ask again, each time after twice as long."""
         there = {pod.metadata.uid for pod in self._view.pods.store.snapshot().values()}
@@ -125,6 +132,9 @@ class Placeholders:
             )
         except InvalidError as error:
             raise await self._refuse(vgpu, f"GPU {device.uuid} does not fit it: {error}") from error
+        there = self._view.vgpus.store.snapshot()
+        self._written = {key: one for key, one in self._written.items() if Key("", key) in there}
+        self._written[vgpu.metadata.name] = vgpu.metadata.resource_version
 
     async def _refuse(self, vgpu: VGPU, why: str) -> TerminalError:
         """Note in the vGPU that it will have no GPU, for those who wait for it."""
