@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
@@ -42,6 +43,7 @@ from kubeshare.kube.resources import (
     PODS,
     STORAGE_CLASSES,
 )
+from kubeshare.kube.runtime import Program
 from kubeshare.scheduler.program import scheduler_program
 
 Raw = dict[str, Any]
@@ -91,6 +93,7 @@ class World:
         self.actors = Actors(self.server)
         self.rights = {name: Rights(_roles(), account) for name, account in ACCOUNTS.items()}
         self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._programs: dict[str, Program] = {}
         self._started = 0
         self._beside: set[asyncio.Task[None]] = set()
         self._born = 0
@@ -408,6 +411,15 @@ class World:
         """The names of those that run."""
         return list(self._tasks)
 
+    def looks(self, name: str) -> Counter[str]:
+        """How often each controller of a program has looked at anything so far."""
+        collected = self._programs[name].registry.collect()
+        found = [each for each in collected if each.name == "kube_runtime_reconciles"]
+        looks: Counter[str] = Counter()
+        for sample in found[0].samples:
+            looks[sample.labels["controller"]] += int(sample.value)
+        return looks
+
     def beside(self, doing: Coroutine[Any, Any, None]) -> None:
         """Let something happen while the story goes on, until it ends."""
         task = asyncio.create_task(doing)
@@ -502,6 +514,7 @@ class World:
                 elect=self.elect,
                 wall_clock=partial(self._now, name),
             )
+        self._programs[name] = program
         await program.run()
 
     def _now(self, name: str) -> datetime:

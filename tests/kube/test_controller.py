@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from kube_fake import FakeApiServer, run_virtual, until
-from kubeshare.kube.controller import Controller, RequeueAfter, TerminalError, own_key
+from kubeshare.kube.controller import Beside, Controller, RequeueAfter, TerminalError, own_key
 from kubeshare.kube.errors import ApiError, ConflictError, TooManyRequestsError, UnreachableError
 from kubeshare.kube.meta import Key
 from kubeshare.kube.reflector import Reflector
@@ -18,7 +18,9 @@ KEY = Key("a", "p")
 class Recorded:
     """A controller whose outcomes are scripted; each is used once, then all is well."""
 
-    def __init__(self, *outcomes: Exception | RequeueAfter | float, workers: int = 1) -> None:
+    def __init__(
+        self, *outcomes: Exception | RequeueAfter | float | None, workers: int = 1
+    ) -> None:
         self.outcomes = list(outcomes)
         self.looked: list[float] = []
         self.controller: Controller[Key] = Controller(
@@ -95,6 +97,65 @@ def test_requeue_after_looks_again_at_that_time_and_is_no_failure() -> None:
         assert recorded.controller.queue.failures(KEY) == 0
 
     running(recorded, body)
+
+
+def test_what_the_last_look_said_of_the_next_one_counts() -> None:
+    recorded = Recorded(RequeueAfter(30), None, RequeueAfter(9), RequeueAfter(50))
+
+    async def body() -> None:
+        for _ in range(3):
+            await asyncio.sleep(1)
+            recorded.controller.queue.add(KEY)
+        await asyncio.sleep(100)
+        assert recorded.looked == pytest.approx([0, 1, 2, 3, 53], abs=0.001)
+
+    running(recorded, body)
+
+
+def test_the_next_keys_need_not_wait_for_what_is_left_of_one_but_for_a_few() -> None:
+    looked: list[tuple[str, float]] = []
+
+    async def reconcile(key: str) -> Beside:
+        looked.append((key, asyncio.get_running_loop().time()))
+        return Beside(lambda: asyncio.sleep(10))
+
+    async def main() -> None:
+        controller: Controller[str] = Controller("test", reconcile, beside=2)
+        task = asyncio.create_task(controller.run())
+        for key in "abcd":
+            controller.queue.add(key)
+        await asyncio.sleep(5)
+        controller.queue.add("a")  # it is in process until its rest is done
+        assert looked == [("a", 0), ("b", 0), ("c", 0)]
+        assert controller.queue.processing == 3
+        await until(lambda: controller.results == {"success": 5})
+        assert looked == [("a", 0), ("b", 0), ("c", 0), ("d", 10), ("a", 10)]
+        controller.stop()
+        await task
+
+    run_virtual(main())
+
+
+def test_when_what_is_left_of_a_key_fails_it_is_looked_at_again() -> None:
+    looked: list[float] = []
+
+    async def stale() -> None:
+        raise ConflictError("stale", status=409)
+
+    async def reconcile(_: str) -> Beside | None:
+        looked.append(asyncio.get_running_loop().time())
+        return Beside(stale) if len(looked) < 3 else None
+
+    async def main() -> None:
+        controller: Controller[str] = Controller("test", reconcile)
+        task = asyncio.create_task(controller.run())
+        controller.queue.add("a")
+        await until(lambda: controller.results == {"conflict": 2, "success": 1})
+        assert looked == pytest.approx([0, 0.005, 0.015], abs=0.001)
+        controller.stop()
+        await task
+
+    run_virtual(main())
 
 
 def test_the_wait_that_the_server_asks_for_is_kept() -> None:

@@ -50,6 +50,11 @@ class QueueMachine(RuleBasedStateMachine):
         when = self.loop.time() + seconds
         self.due[key] = min(when, self.due.get(key, when))
 
+    @rule(key=KEYS)
+    def cancel_delay(self, key: str) -> None:
+        self.queue.cancel_delay(key)
+        self.due.pop(key, None)
+
     @rule(seconds=SECONDS)
     def wait(self, seconds: float) -> None:
         self._run(asyncio.sleep(seconds))

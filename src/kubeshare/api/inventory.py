@@ -13,6 +13,7 @@ from kubeshare.core.ledger import Ledger
 from kubeshare.kube.api import Api
 from kubeshare.kube.meta import Key
 from kubeshare.kube.reflector import Reflector
+from kubeshare.kube.store import Change
 
 _SHARES = "shares a vGPU"
 
@@ -57,6 +58,10 @@ class Inventory:
     def made(self, pod: cluster.Pod) -> None:
         """This program has made a pod, which the watch may not have told yet."""
         self._latest_pods.put(pod)
+
+    def is_known(self, change: Change[cluster.Pod]) -> bool:
+        """A change of a pod is what this program has made, and was answered."""
+        return self._latest_pods.is_known(change)
 
     def gone(self, pod: cluster.Pod) -> None:
         """The API server has that pod no more, which the watch may not have told yet."""

@@ -49,6 +49,7 @@ class Latest(Generic[T]):
         self._gone: dict[Key, int] = {}  # known to be gone -> the version that the store still has
         self._indexes: dict[str, IndexFunction[T]] = {}
         self._handlers: list[Callable[[Key], None]] = []
+        self._known: Change[T] | None = None
         reflector.subscribe(self._watched)
 
     def get(self, key: Key) -> T | None:
@@ -134,13 +135,20 @@ class Latest(Generic[T]):
     def _is_gone(self, key: Key) -> bool:
         return key in self._gone and self._gone[key] == _version(self._store.by_key(key))
 
+    def is_known(self, change: Change[T]) -> bool:
+        """A change that the watch is telling says what an answer has said before."""
+        return change is self._known
+
     def _watched(self, change: Change[T]) -> None:
         self._gone.pop(change.key, None)
+        self._known = None
         answer = self._answers.get(change.key)
         if answer is not None:
-            known = _version(answer.object)
-            if change.type == DELETED or _version(change.object) >= known:
+            known, seen = _version(answer.object), _version(change.object)
+            if change.type == DELETED or seen >= known:
                 del self._answers[change.key]
+            if change.type != DELETED and seen == known:
+                self._known = change
         self._tell(change.key)
 
     def _tell(self, key: Key) -> None:

@@ -4,8 +4,8 @@ A SharePod is kept as it came (a raw object), since its spec becomes a pod's; th
 narrow struct of it is a view.
 """
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
 import msgspec
 
@@ -14,6 +14,9 @@ from kubeshare.api.v1 import SharePod
 from kubeshare.core.demand import Demand
 from kubeshare.core.units import format_memory, format_share
 from kubeshare.dialects.spellings import ANNOTATIONS
+
+_BOOKKEEPING: Final = frozenset({"resourceVersion", "managedFields"})
+"""Of an object's metadata, what changes with each write and says nothing."""
 
 
 def view(raw: Mapping[str, Any]) -> SharePod:
@@ -24,13 +27,24 @@ def view(raw: Mapping[str, Any]) -> SharePod:
 def gpuids(sharepod: SharePod) -> tuple[str, ...]:
     """The GPUs that it is to have, in the order in which they are taken; empty before that."""
     ask = sharepod.spec.gpu
-    given = ask.id or sharepod.metadata.annotations.get(ANNOTATIONS["id"], "")
-    return tuple(sorted(ask.ids)) or ((given,) if given else ())
+    return _gpuids(ask.ids, ask.id, sharepod.metadata.annotations)
+
+
+def gpuids_of(raw: Mapping[str, Any]) -> tuple[str, ...]:
+    """The same of a raw SharePod, for an index: asked at each change of each of them."""
+    ask = (raw.get("spec") or {}).get("gpu") or {}
+    annotations = raw["metadata"].get("annotations") or {}
+    return _gpuids(ask.get("ids") or (), ask.get("id") or "", annotations)
 
 
 def decided(sharepod: SharePod) -> bool:
     """Its GPUs and its node are known: Sched has nothing to decide (any more)."""
     return bool(gpuids(sharepod) and sharepod.spec.node_name)
+
+
+def asks_otherwise(old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
+    """Something is new of a SharePod that is no controller's word in its status."""
+    return _asked_for(old) != _asked_for(new)
 
 
 def share(demand: Demand) -> dict[str, str]:
@@ -58,3 +72,13 @@ def finished(sharepod: SharePod) -> bool:
 def going(sharepod: SharePod) -> bool:
     """Somebody has deleted it."""
     return sharepod.metadata.deletion_timestamp is not None
+
+
+def _gpuids(ids: Sequence[str], one: str, annotations: Mapping[str, str]) -> tuple[str, ...]:
+    given = one or annotations.get(ANNOTATIONS["id"], "")
+    return tuple(sorted(ids)) or ((given,) if given else ())
+
+
+def _asked_for(raw: Mapping[str, Any]) -> tuple[Any, ...]:
+    metadata = {key: value for key, value in raw["metadata"].items() if key not in _BOOKKEEPING}
+    return metadata, raw.get("spec")

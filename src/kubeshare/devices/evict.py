@@ -52,7 +52,7 @@ class Evictions:
 
     async def look(self, vgpu: VGPU) -> RequeueAfter | None:
         """Evict those who share a GPU, if they have to leave it."""
-        why = self._reason(vgpu)
+        why = self.reason(vgpu)
         if not why:
             return None
         again = None
@@ -62,7 +62,7 @@ class Evictions:
                 again = AGAIN
         return again
 
-    def _reason(self, vgpu: VGPU) -> str:
+    def reason(self, vgpu: VGPU) -> str:
         """Why all have to leave; ``""`` where they may stay."""
         node = self._nodes.get(vgpu.spec.node_name)
         if node is not None and node.is_emptied:

@@ -8,7 +8,7 @@ only when they last.
 import asyncio
 from collections.abc import Callable, Mapping
 from datetime import datetime
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import msgspec
 
@@ -22,6 +22,7 @@ from kubeshare.kube.conditions import find_condition, set_condition, to_raw
 from kubeshare.kube.controller import RequeueAfter
 from kubeshare.kube.errors import NotFoundError
 from kubeshare.kube.meta import Condition, Key
+from kubeshare.kube.resources import Raw
 
 PATIENCE: Final = 2.0
 """Seconds that a passing state may last before it is told."""
@@ -30,6 +31,12 @@ _MIRRORED: Final = ("gpus", "phase", "message", "pod_ip", "start_time", "finish_
 """What a status and a report call the same."""
 
 _OURS: Final = (CONDITION_ALLOCATED, CONDITION_READY)
+
+_FIELDS: Final = ("nodeName", "gpus", "phase", "message", "podIP", "startTime", "finishTime")
+"""The fields of a status that this program writes, but for the conditions."""
+
+
+_Said: TypeAlias = tuple[list[Any], list[Any]]
 
 
 class Mirror:
@@ -44,10 +51,21 @@ class Mirror:
         self._api = api
         self._wall_clock = wall_clock
         self._passing_since: dict[Key, tuple[str, float]] = {}  # SharePod -> its uid, loop time
+        self._written: dict[Key, _Said] = {}  # SharePod -> what the watch has not told yet
 
     def forget(self, key: Key) -> None:
         """The SharePod is gone, or says what it should."""
         self._passing_since.pop(key, None)
+        self._written.pop(key, None)
+
+    @staticmethod
+    def differs(old: Raw, new: Raw) -> bool:
+        """This program's part of a SharePod's status is another one."""
+        return _said(old) != _said(new)
+
+    def is_own(self, key: Key, seen: Raw) -> bool:
+        """This program's part of a SharePod's status is what it has written itself."""
+        return self._written.pop(key, None) == _said(seen)
 
     async def tell(
         self, sharepod: SharePod, report: Report, demand: Demand | None
@@ -120,6 +138,8 @@ class Mirror:
         }
         # A time that is not known is absent: the schema takes no empty one.
         status |= {name: value for name, value in found.items() if value}
+        # The watch may tell of it before the answer comes.
+        self._written[metadata.key] = _said({"status": status})
         try:
             await self._api.apply(
                 SHAREPODS,
@@ -137,6 +157,13 @@ class Mirror:
 def _mine(sharepod: SharePod) -> tuple[Condition, ...]:
     found = (find_condition(sharepod.status.conditions, kind) for kind in _OURS)
     return tuple(condition for condition in found if condition is not None)
+
+
+def _said(raw: Raw) -> _Said:
+    """This program's part of the status of a SharePod."""
+    status = raw.get("status") or {}
+    conditions = [each for each in status.get("conditions") or () if each["type"] in _OURS]
+    return [status.get(field) for field in _FIELDS], conditions
 
 
 def _same(sharepod: SharePod, report: Report) -> bool:

@@ -66,7 +66,7 @@ def add_pools(  # noqa: PLR0913 - its parts
     of_pools.watch(watched.vgpus, lambda vgpu: [Key("", vgpu.spec.node_name)], _counts_differ)
     of_pools.watch(watched.nodes, own_key, when=_node_differs)
     of_pools.watch(watched.gpunodes, own_key)
-    of_pools.watch(watched.pods, _whole_gpu_node)
+    of_pools.watch(watched.pods, _whole_gpu_node, when=_takes_otherwise)
     of_yields: Controller[Key] = Controller("yields", yielding.look)
     of_yields.watch(watched.pods, lambda pod: _EVERYTHING if waits(pod) or yielding.needed else ())
     of_yields.watch(watched.vgpus, lambda _: _EVERYTHING if yielding.needed else ())
@@ -110,6 +110,14 @@ def _counted(vgpu: VGPU) -> tuple[object, ...]:
 
 def _whole_gpu_node(pod: cluster.Pod) -> Iterable[Key]:
     return [Key("", pod.spec.node_name)] if pod.spec.node_name and pod.whole_gpus else []
+
+
+def _takes_otherwise(change: Change[cluster.Pod]) -> bool:
+    """It has come to its node, has ended, or is gone."""
+    old, new = change.old, change.object
+    if change.type == DELETED or old is None:
+        return True
+    return (old.spec.node_name, old.terminal) != (new.spec.node_name, new.terminal)
 
 
 def _node_differs(change: Change[cluster.Node]) -> bool:

@@ -1,16 +1,14 @@
 """The device manager put together: what it watches, and what wakes which object."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from datetime import datetime
-from typing import Any, Final
+from typing import Final
 
-from kubeshare.api import cluster, sharepods
+from kubeshare.api import cluster
 from kubeshare.api.eligibility import Eligibility
 from kubeshare.api.gangs import GANG, gang_index, gang_index_of_shape, gang_of, gang_of_shape
-from kubeshare.api.names import LABEL_VGPU, MANAGER_DEVICES, NAMESPACE
-from kubeshare.api.pool import Pool
+from kubeshare.api.names import MANAGER_DEVICES, NAMESPACE
 from kubeshare.api.quotas import quota_differs
-from kubeshare.api.v1 import VGPU, GPUNode, Holder
 from kubeshare.api.waiting import Waiting
 from kubeshare.api.watched import Watched, watch
 from kubeshare.core.namespace_quota import within
@@ -41,20 +39,21 @@ from kubeshare.devices.reserve import Reserve
 from kubeshare.devices.sharepods import SharePodLife
 from kubeshare.devices.taken_gpu import TakenGpus
 from kubeshare.devices.vgpus import VGPULife
+from kubeshare.devices.wakes import PodWakes, SharePodWakes, VGPUWakes, index_by_gpuid
 from kubeshare.kube.api import Api
 from kubeshare.kube.clock import utc_now
-from kubeshare.kube.controller import Controller, own_key
+from kubeshare.kube.controller import Controller
 from kubeshare.kube.events import EventRecorder
 from kubeshare.kube.lease import LeaseElector
-from kubeshare.kube.meta import Key, key_of
-from kubeshare.kube.resources import Raw
+from kubeshare.kube.meta import Key
 from kubeshare.kube.runtime import Program
-from kubeshare.kube.store import DELETED, Change, Store
+from kubeshare.kube.store import DELETED, Change
 
 NAME: Final = "kubeshare-device-manager"
 """Of the program, and of the Lease that its leader holds."""
 
-_BY_GPUID = "names a vGPU"
+WORKERS: Final = 8
+"""Objects of one kind that are looked at at once: most of a look is waiting for the API server."""
 
 
 def devices_program(  # noqa: PLR0913 - what it is told
@@ -85,12 +84,13 @@ def devices_program(  # noqa: PLR0913 - what it is told
     program = Program(NAME, api, elector=elector, recorder=recorder, port=port)
     watched = watch(program, api, MANAGER_DEVICES, recorder, built)
     asked, inventory = watched.sharepods, watched.inventory
-    asked.store.add_index(_BY_GPUID, lambda raw: sharepods.gpuids(sharepods.view(raw)))
+    index_by_gpuid(asked.store)
     policy = within(policy, watched.quotas.of)
     events, metrics = Events(recorder), Metrics(program.registry)
     placeholders = Placeholders(api, inventory, placeholder_image, events, metrics)
     waiting: Waiting[Key] = Waiting()
     idle_times = IdleTimes(inventory.pool)
+    evictions = Evictions(api, inventory, watched.nodes.store, watched.configuration, events)
     of_vgpus = VGPULife(
         pool=inventory.pool,
         release=Release(api, inventory, asked.store, metrics),
@@ -106,7 +106,7 @@ def devices_program(  # noqa: PLR0913 - what it is told
             wall_clock=wall_clock,
         ),
         regain=Regain(watched.nodes.store, placeholders, events),
-        evictions=Evictions(api, inventory, watched.nodes.store, watched.configuration, events),
+        evictions=evictions,
         guard=Guard(api, inventory, placeholders, idle_times),
         events=events,
     )
@@ -117,6 +117,7 @@ def devices_program(  # noqa: PLR0913 - what it is told
         configuration=watched.configuration,
         wall_clock=wall_clock,
     )
+    mirror = Mirror(api, wall_clock)
     of_sharepods = SharePodLife(
         api=api,
         asked=asked.store,
@@ -129,7 +130,7 @@ def devices_program(  # noqa: PLR0913 - what it is told
         full_nodes=FullNodes(api, inventory, move_on, metrics),
         taken_gpus=TakenGpus(inventory, placeholders, policy, move_on),
         nudges=Nudges(api, wall_clock),
-        mirror=Mirror(api, wall_clock),
+        mirror=mirror,
         events=events,
     )
     pools = NodePools(inventory, placeholders, idle_times)
@@ -147,23 +148,27 @@ def devices_program(  # noqa: PLR0913 - what it is told
         events=events,
     )
     add_missing(program, watched, missing)
-    wakes = _Wakes(asked.store, inventory.pool, waiting)
-    vgpu_controller: Controller[Key] = Controller("vgpus", of_vgpus.reconcile)
-    vgpu_controller.watch(watched.vgpus, own_key)
-    vgpu_controller.watch(watched.pods, wakes.vgpus_of_pod)
-    vgpu_controller.watch(asked, wakes.vgpus_of_sharepod, when=_asks_otherwise)
-    vgpu_controller.watch(watched.nodes, wakes.vgpus_of_node, when=_changed_its_mind)
-    vgpu_controller.watch(watched.gpunodes, wakes.vgpus_of_node)
-    sharepod_controller: Controller[Key] = Controller("sharepods", of_sharepods.reconcile)
-    sharepod_controller.watch(asked, own_key)
-    sharepod_controller.watch_changes(watched.vgpus, wakes.sharepods_of_change)
-    sharepod_controller.watch(watched.pods, wakes.sharepods_of_pod)
+    vgpu_wakes = VGPUWakes(inventory, watched.nodes.store, evictions)
+    vgpu_controller: Controller[Key] = Controller("vgpus", of_vgpus.reconcile, workers=WORKERS)
+    vgpu_controller.watch_changes(watched.vgpus, vgpu_wakes.of_vgpu)
+    vgpu_controller.watch_changes(watched.pods, vgpu_wakes.of_pod)
+    vgpu_controller.watch_changes(asked, vgpu_wakes.of_sharepod)
+    vgpu_controller.watch(watched.nodes, vgpu_wakes.of_node, when=_changed_its_mind)
+    vgpu_controller.watch(watched.gpunodes, vgpu_wakes.of_node)
+    wakes = SharePodWakes(asked.store, inventory, waiting, mirror)
+    sharepod_controller: Controller[Key] = Controller(
+        "sharepods", of_sharepods.reconcile, workers=WORKERS
+    )
+    sharepod_controller.watch_changes(asked, wakes.of_sharepod)
+    sharepod_controller.watch_changes(watched.vgpus, wakes.of_vgpu)
+    sharepod_controller.watch_changes(watched.pods, wakes.of_pod)
     sharepod_controller.watch(watched.gpunodes, wakes.all_waiting)
     sharepod_controller.watch(watched.resourcequotas, wakes.all_waiting, when=quota_differs)
     sharepod_controller.watch(watched.nodes, wakes.all_waiting)
-    pod_controller: Controller[Key] = Controller("pods", of_pods.reconcile)
-    pod_controller.watch(watched.pods, wakes.plain_pod)
-    pod_controller.watch(watched.vgpus, wakes.pods_of_vgpu)
+    pod_wakes = PodWakes(inventory)
+    pod_controller: Controller[Key] = Controller("pods", of_pods.reconcile, workers=WORKERS)
+    pod_controller.watch(watched.pods, pod_wakes.of_pod)
+    pod_controller.watch(watched.vgpus, pod_wakes.of_vgpu)
     program.add_controller(vgpu_controller)
     program.add_controller(pod_controller)
     program.add_controller(sharepod_controller)
@@ -203,109 +208,3 @@ def _changed_its_mind(change: Change[cluster.Node]) -> bool:
     if change.type == DELETED or old is None:
         return True
     return (old.takes_pods, old.driver_upgrade) != (new.takes_pods, new.driver_upgrade)
-
-
-def _asks_otherwise(change: Change[Raw]) -> bool:
-    """More than what its conditions say."""
-    old, new = change.old, change.object
-    return change.type == DELETED or old is None or _asked_for(old) != _asked_for(new)
-
-
-def _asked_for(raw: Raw) -> tuple[Any, ...]:
-    metadata, status = raw["metadata"], raw.get("status") or {}
-    told = (metadata.get(key) for key in ("uid", "deletionTimestamp", "annotations", "labels"))
-    return (*told, raw.get("spec"), status.get("phase"), status.get("nodeName"))
-
-
-def _differs_for_all(old: VGPU, new: VGPU) -> bool:
-    """The GPU itself is another, or there may be more room on it."""
-    parts = set(map(_part, new.status.holders))
-    return (
-        (old.metadata.uid, old.metadata.annotations, old.metadata.deletion_timestamp)
-        != (new.metadata.uid, new.metadata.annotations, new.metadata.deletion_timestamp)
-        or (old.spec, old.status.phase, old.status.conditions)
-        != (new.spec, new.status.phase, new.status.conditions)
-        or any(
-            (each.demand, each.container, each.attempt) not in parts for each in old.status.holders
-        )
-    )
-
-
-def _part(holder: Holder) -> tuple[str, str, int]:
-    return holder.demand, holder.container, holder.attempt
-
-
-def _asker(holder: Holder) -> Key:
-    return Key(holder.namespace, holder.name)
-
-
-class _Wakes:
-    """Which keys a changed object concerns.
-
-    Args:
-        asked: the SharePods.
-        pool: the vGPUs.
-        waiting: SharePods for which a GPU given by name has no room.
-    """
-
-    def __init__(self, asked: Store[Raw], pool: Pool, waiting: Waiting[Key]) -> None:
-        self._asked = asked
-        self._pool = pool
-        self._waiting = waiting
-
-    def all_waiting(self, _: object) -> Iterable[Key]:
-        return self._waiting.oldest_first()
-
-    def vgpus_of_pod(self, pod: cluster.Pod) -> Iterable[Key]:
-        """The one that it names, and those of which it has a part as a plain pod."""
-        gpuid = pod.metadata.labels.get(LABEL_VGPU)
-        held = self._pool.held_by(pod.metadata.uid)
-        names = {vgpu.metadata.name for vgpu in held} | ({gpuid} if gpuid else set())
-        return [Key("", name) for name in sorted(names)]
-
-    def plain_pod(self, pod: cluster.Pod) -> Iterable[Key]:
-        """Its own key, if it has a part of a GPU itself rather than through a SharePod."""
-        return [pod.metadata.key] if self._pool.held_by(pod.metadata.uid) else []
-
-    def pods_of_vgpu(self, vgpu: VGPU) -> Iterable[Key]:
-        """Those that may have a part of it and wait for their node to be told."""
-        return [
-            Key(holder.namespace, holder.name)
-            for holder in vgpu.status.holders
-            if not holder.pod_uid
-        ]
-
-    def vgpus_of_node(self, node: cluster.Node | GPUNode) -> Iterable[Key]:
-        return [Key("", vgpu.metadata.name) for vgpu in self._pool.on_node(node.metadata.name)]
-
-    def vgpus_of_sharepod(self, raw: Raw) -> Iterable[Key]:
-        """Those that it names, and those of which it has a part all the same."""
-        sharepod = sharepods.view(raw)
-        held = self._pool.held_by(sharepod.metadata.uid)
-        names = {*sharepods.gpuids(sharepod), *(vgpu.metadata.name for vgpu in held)}
-        return [Key("", name) for name in sorted(names)]
-
-    def sharepods_of_vgpu(self, vgpu: VGPU) -> Iterable[Key]:
-        """Those that have a part of it, and those that name it."""
-        naming = self._asked.by_index(_BY_GPUID, vgpu.metadata.name)
-        return sorted({key_of(raw) for raw in naming} | set(map(_asker, vgpu.status.holders)))
-
-    def sharepods_of_change(self, change: Change[VGPU]) -> Iterable[Key]:
-        """All of them, or those whose own part is new, where the others notice nothing.
-
-        Many share a GPU, and each writes its own part of it: what all of them looked at each
-        time would grow with the square of their number.
-        """
-        old, new = change.old, change.object
-        if change.type == DELETED or old is None or _differs_for_all(old, new):
-            states = (new,) if old is None else (old, new)
-            return {key for state in states for key in self.sharepods_of_vgpu(state)}
-        return {_asker(holder) for holder in new.status.holders if holder not in old.status.holders}
-
-    def sharepods_of_pod(self, pod: cluster.Pod) -> Iterable[Key]:
-        """Its own, or of a placeholder, those that wait for its GPU."""
-        vgpu = self._pool.get(pod.placeholder_of) if pod.placeholder_of else None
-        if vgpu is not None:
-            return self.sharepods_of_vgpu(vgpu)
-        waiting = self._waiting.oldest_first() if pod.whole_gpus else ()
-        return [pod.metadata.key, *waiting]

@@ -5,6 +5,8 @@ done here, by the same rules. Where the present holders leave no room, or do not
 want it beside them, it waits, and is told why.
 """
 
+import asyncio
+
 import msgspec
 
 from kubeshare.api.inventory import Inventory
@@ -29,6 +31,7 @@ class Reserve:
         self._inventory = inventory
         self._pool = inventory.pool
         self._policy = policy
+        self._deciding = asyncio.Lock()
 
     async def take(self, sharepod: SharePod, demand: Demand, gpuid: str) -> Report | None:
         """Add the holder, and the vGPU where there is none of that id.
@@ -39,6 +42,11 @@ class Reserve:
         Raises:
             StaleDecisionError: others changed the GPU meanwhile.
         """
+        # One at a time: the next one sees what the last one has taken.
+        async with self._deciding:
+            return await self._take(sharepod, demand, gpuid)
+
+    async def _take(self, sharepod: SharePod, demand: Demand, gpuid: str) -> Report | None:
         await self._pool.settle()
         vgpu = await self._pool.refresh(gpuid)
         if vgpu is not None and holder_of(vgpu, demand.uid):

@@ -121,12 +121,13 @@ class SharePodLife:
             if pod is not None and patience is None:
                 vgpus = self._vgpus(sharepods.gpuids(sharepod))
                 patience = await self._nudges.look(pod, sharepod.metadata.uid, vgpus)
+        later = RequeueAfter(patience) if patience else None
         if found is None:
-            return None
+            return later
         written, again = await self._mirror.tell(sharepod, found, demand)
         if written and not found.passing:
             self._warn(sharepod, found)
-        return soonest(again, RequeueAfter(patience) if patience else None)
+        return soonest(again, later)
 
     async def _advance(self, raw: Raw, sharepod: SharePod, demand: Demand | None) -> Report | None:
         """Do the next step; what the status should say, or None where it says enough."""
@@ -213,9 +214,9 @@ class SharePodLife:
             refused = report.no_pod(known, Reason.POD_FORBIDDEN, error.message)
             await self._mirror.tell(sharepod, refused, demand)
             raise
-        if pod is None or len(known) < len(vgpus):
-            return None  # it is told when its GPU is known
-        return report.of_pod(pod, vgpus)
+        if pod is None:
+            return None
+        return await self._follow(sharepod, pod, [vgpu.metadata.name for vgpu in vgpus])
 
     def _pod_of(self, sharepod: SharePod) -> Pod | None:
         pod = self._inventory.pod(sharepod.metadata.key)

@@ -2,7 +2,7 @@
 
 A reconcile function is told a key, looks at the stores, and acts on the difference
 between wish and fact. It returns None (all is well), ``RequeueAfter`` (look again
-then), or raises:
+then), ``Beside`` (the next key need not wait for the rest), or raises:
 
 * ``TerminalError``: no retry helps until the object changes;
 * anything else: the key comes back after a backoff of its own.
@@ -14,7 +14,8 @@ import asyncio
 import uuid
 from collections import Counter
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Iterator
-from typing import Any, Final, Generic, TypeVar
+from functools import partial
+from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 import structlog
 from msgspec import Struct
@@ -37,9 +38,21 @@ would come back too early, again and again."""
 
 
 class RequeueAfter(Struct, frozen=True):
-    """Look at the key again after that many seconds, whatever happens until then."""
+    """Look at the key again after that many seconds, unless another look says otherwise.
+
+    A look works out anew what it waits for, so what the last one said is what counts.
+    """
 
     seconds: float
+
+
+class Beside(Struct, frozen=True):
+    """What is left to do for the key while its worker takes the next one.
+
+    Until it is done the key is in process like any other, and its failures are the key's.
+    """
+
+    rest: Callable[[], Awaitable[RequeueAfter | None]]
 
 
 def soonest(*agains: RequeueAfter | None) -> RequeueAfter | None:
@@ -55,7 +68,8 @@ class TerminalError(Exception):
     """The object cannot be reconciled as it is; it is looked at again when it changes."""
 
 
-Reconcile = Callable[[K], Awaitable[RequeueAfter | None]]
+Outcome: TypeAlias = RequeueAfter | Beside | None
+Reconcile = Callable[[K], Awaitable[Outcome]]
 
 
 def own_key(obj: Any) -> tuple[Key]:
@@ -74,7 +88,8 @@ class Controller(Generic[K]):
         name: for logs and metrics.
         reconcile: brings one key in order; runs for one key at most once at a time.
         workers: how many keys at once.
-        timeout: seconds that one reconcile may take.
+        beside: for how many more keys the rest may be going on.
+        timeout: seconds that one reconcile may take, and its rest once more.
         queue: its own by default.
 
     Attributes:
@@ -83,18 +98,20 @@ class Controller(Generic[K]):
             ``error``, ``timeout``, ``terminal``.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - how it works
         self,
         name: str,
         reconcile: Reconcile[K],
         *,
         workers: int = 1,
+        beside: int = 1,
         timeout: float = 30.0,
         queue: WorkQueue[K] | None = None,
     ) -> None:
         self.name = name
         self._reconcile = reconcile
         self._workers = workers
+        self._beside = asyncio.Semaphore(beside)
         self._timeout = timeout
         self._reflectors: list[Reflector[Any]] = []
         self.queue: WorkQueue[K] = WorkQueue(name) if queue is None else queue
@@ -142,46 +159,67 @@ class Controller(Generic[K]):
             await reflector.wait_synced()
         async with asyncio.TaskGroup() as group:
             for _ in range(self._workers):
-                group.create_task(self._work())
+                group.create_task(self._work(group))
 
     def stop(self) -> None:
         """Take no further key; ``run`` returns when those in process are done."""
         self.queue.close()
 
-    async def _work(self) -> None:
+    async def _work(self, group: asyncio.TaskGroup) -> None:
         while True:
             try:
                 key = await self.queue.get()
             except QueueClosedError:
                 return
+            handed_on = False
             try:
-                await self._process(key)
+                with structlog.contextvars.bound_contextvars(
+                    controller=self.name, object=str(key), reconcile_id=uuid.uuid4().hex[:12]
+                ):
+                    rest = await self._attempt(key, partial(self._reconcile, key))
+                    if rest is not None:
+                        await self._beside.acquire()
+                        group.create_task(self._finish(key, rest))
+                        handed_on = True
             finally:
-                self.queue.done(key)
+                if not handed_on:
+                    self.queue.done(key)
 
-    async def _process(self, key: K) -> None:
-        with structlog.contextvars.bound_contextvars(
-            controller=self.name, object=str(key), reconcile_id=uuid.uuid4().hex[:12]
-        ):
-            self.results[await self._attempt(key)] += 1
+    async def _finish(self, key: K, rest: Beside) -> None:
+        try:
+            await self._attempt(key, rest.rest)
+        finally:
+            self._beside.release()
+            self.queue.done(key)
 
-    async def _attempt(self, key: K) -> str:
-        """Reconcile once and say how it ended; never raises but for cancellation."""
+    async def _attempt(self, key: K, do: Callable[[], Awaitable[Outcome]]) -> Beside | None:
+        """Do it once, and note how it ended; never raises but for cancellation.
+
+        Returns:
+            what is left to do.
+        """
         deadline = asyncio.timeout(self._timeout)
         try:
             async with deadline:
-                again = await self._reconcile(key)
+                outcome = await do()
         except Exception as error:  # noqa: BLE001 - no exception of a reconcile ends the program
             if isinstance(error, TimeoutError) and deadline.expired():
                 self.queue.add_rate_limited(key)
                 log.error("took too long, trying again", timeout_seconds=self._timeout)  # noqa: TRY400
-                return "timeout"
-            return self._failed(key, error)
+                self.results["timeout"] += 1
+            else:
+                self.results[self._failed(key, error)] += 1
+            return None
+        if isinstance(outcome, Beside):
+            return outcome
         self.queue.forget(key)
-        if again is None:
-            return "success"
-        self.queue.add_after(key, max(again.seconds, SHORTEST))
-        return "requeue_after"
+        self.queue.cancel_delay(key)
+        if outcome is None:
+            self.results["success"] += 1
+        else:
+            self.queue.add_after(key, max(outcome.seconds, SHORTEST))
+            self.results["requeue_after"] += 1
+        return None
 
     def _failed(self, key: K, error: Exception) -> str:
         match error:

@@ -83,6 +83,9 @@ class Store(Generic[T]):
     def __len__(self) -> int:
         return len(self._objects)
 
+    def __contains__(self, key: Key) -> bool:
+        return key in self._objects
+
     def get(self, name: str, namespace: str = "") -> T | None:
         """The object of that name, or None."""
         return self.by_key(Key(namespace, name))

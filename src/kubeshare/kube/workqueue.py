@@ -128,6 +128,12 @@ class WorkQueue(Generic[K]):
             known.cancel()
         self._delayed[key] = loop.call_at(when, self._due, key)
 
+    def cancel_delay(self, key: K) -> None:
+        """Forget that a key is to be queued later."""
+        known = self._delayed.pop(key, None)
+        if known is not None:
+            known.cancel()
+
     def add_rate_limited(self, key: K) -> None:
         """Queue a key that failed, after its backoff."""
         self.retries += 1

@@ -44,6 +44,8 @@ from kubeshare.scheduler.volumes import Volumes
 
 NAME: Final = "kubeshare-scheduler"
 """Of the program, and of the Lease that its leader holds."""
+TOLD_AT_ONCE: Final = 16
+"""Askers that are being told of what was decided, while the next ones are decided about."""
 
 
 def scheduler_program(  # noqa: PLR0913 - what it is told
@@ -131,9 +133,9 @@ def scheduler_program(  # noqa: PLR0913 - what it is told
 
     queue: WorkQueue[AskerKey] = WorkQueue("scheduler", rank=by_priority(kinds))
     controller: Controller[AskerKey] = Controller(
-        "scheduler", scheduler.reconcile, workers=1, queue=queue
+        "scheduler", scheduler.reconcile, workers=1, beside=TOLD_AT_ONCE, queue=queue
     )
-    controller.watch(watched.sharepods, of_sharepods.keys)
+    controller.watch_changes(watched.sharepods, of_sharepods.keys)
     controller.watch(watched.sharepods, mates(kinds), when=concerns_its_gang)
     controller.watch(gated, of_pods.keys)
     controller.watch(gated, mates(kinds), when=concerns_its_gang)

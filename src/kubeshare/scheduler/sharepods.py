@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import Any, Final
 
 from kubeshare.api import sharepods
+from kubeshare.api.cluster import TERMINAL_PHASES
 from kubeshare.api.coming import Hindrance
 from kubeshare.api.eligibility import Eligible
 from kubeshare.api.gangs import GANG, gang_index, gang_value
@@ -20,8 +21,10 @@ from kubeshare.core.demand import Demand
 from kubeshare.core.errors import InvalidValueError
 from kubeshare.dialects.sharepod import demand_of
 from kubeshare.kube.api import Api
-from kubeshare.kube.meta import Condition, Key
+from kubeshare.kube.conditions import find_condition
+from kubeshare.kube.meta import Condition, Key, key_of
 from kubeshare.kube.resources import Raw
+from kubeshare.kube.store import DELETED, Change
 from kubeshare.scheduler.asker import AskerKey
 from kubeshare.scheduler.asking_object import AskingObject, Objects
 from kubeshare.scheduler.status import Status
@@ -47,10 +50,20 @@ class SharePods(Objects):
             if (raw.get("status") or {}).get("phase") != "Failed":
                 yield _AskingSharePod(self, raw)
 
-    @staticmethod
-    def keys(raw: Raw) -> list[AskerKey]:
-        """The key of a SharePod that was seen."""
-        return [AskerKey(KIND, sharepods.view(raw).metadata.key)]
+    def keys(self, change: Change[Raw]) -> list[AskerKey]:
+        """The key of a SharePod of which anything is new that is looked at here.
+
+        Most of what is written into its status is the device manager's.
+        """
+        old, raw = change.old, change.object
+        key = [AskerKey(KIND, key_of(raw))]
+        if change.type == DELETED or old is None or sharepods.asks_otherwise(old, raw):
+            return key
+        if _end(old) != _end(raw):
+            return key
+        if _condition(old) == _condition(raw) or _AskingSharePod(self, raw).confirmed:
+            return []
+        return key
 
 
 class _AskingSharePod(AskingObject[SharePods, SharePod]):
@@ -90,6 +103,10 @@ class _AskingSharePod(AskingObject[SharePods, SharePod]):
         return where
 
     def demand(self) -> Demand | None:
+        return self._demand
+
+    @cached_property
+    def _demand(self) -> Demand | None:
         return demand_of(self.raw)
 
     def awaits(self, vgpus: Sequence[VGPU]) -> Hindrance | None:  # noqa: ARG002
@@ -99,15 +116,30 @@ class _AskingSharePod(AskingObject[SharePods, SharePod]):
     async def bind(self, node: str, gpuids: Sequence[str]) -> "_AskingSharePod":
         return await self.patched(self._decision(node, gpuids))
 
+    @property
+    def confirmed(self) -> bool:
+        """Its condition says what was decided."""
+        told = find_condition(self.seen.status.conditions, CONDITION_SCHEDULED)
+        return (
+            told is not None
+            and told.status == "True"
+            and (told.reason, told.message) == self._place
+            and told.observed_generation == self.seen.metadata.generation
+        )
+
     async def confirm(self) -> None:
-        place = f"vGPU {', '.join(self.gpuids)} on node {self.seen.spec.node_name}"
-        if self.seen.spec.gpu.attempt:
-            await self._condition("True", Reason.BOUND, place)
-        else:
-            await self._condition("True", Reason.GIVEN, f"given by its author: {place}")
+        if not self.confirmed:
+            await self._condition("True", *self._place)
 
     async def tell(self, reason: Reason, message: str) -> bool:
         return await self._condition("False", reason, message)
+
+    @property
+    def _place(self) -> tuple[Reason, str]:
+        place = f"vGPU {', '.join(self.gpuids)} on node {self.seen.spec.node_name}"
+        if self.seen.spec.gpu.attempt:
+            return Reason.BOUND, place
+        return Reason.GIVEN, f"given by its author: {place}"
 
     def _decision(self, node: str, gpuids: Sequence[str]) -> list[dict[str, Any]]:
         decision: dict[str, Any] = {"attempt": self.seen.spec.gpu.attempt + 1}
@@ -143,3 +175,14 @@ class _AskingSharePod(AskingObject[SharePods, SharePod]):
         except InvalidValueError:
             return {}
         return sharepods.share(demand) if demand else {}
+
+
+def _end(raw: Raw) -> str:
+    """How its pod has ended; ``""`` before that."""
+    phase = str((raw.get("status") or {}).get("phase"))
+    return phase if phase in TERMINAL_PHASES else ""
+
+
+def _condition(raw: Raw) -> list[Raw]:
+    conditions = (raw.get("status") or {}).get("conditions") or ()
+    return [each for each in conditions if each["type"] == CONDITION_SCHEDULED]
