@@ -10,9 +10,10 @@ from msgspec import Struct, field
 
 from kubeshare.api.names import GROUP
 from kubeshare.kube.meta import Condition, ObjectMeta
+from kubeshare.kube.reading import SPEC_AND_STATUS
 from kubeshare.kube.resources import Resource
 
-SHAREPODS = Resource(GROUP, "v1", "sharepods", "SharePod", namespaced=True)
+SHAREPODS = Resource(GROUP, "v1", "sharepods", "SharePod", namespaced=True, shape=SPEC_AND_STATUS)
 VGPUS = Resource(GROUP, "v1", "vgpus", "VGPU", namespaced=False)
 GPUNODES = Resource(GROUP, "v1", "gpunodes", "GPUNode", namespaced=False)
 

@@ -78,6 +78,12 @@ def parse_share(value: object, field: str) -> int:
     Raises:
         InvalidValueError: not such a number, negative, or more than a whole GPU.
     """
+    # Manifests write the same few texts, and one is read a dozen times in a SharePod's life.
+    return (_share if isinstance(value, str) else _share.__wrapped__)(value, field)
+
+
+@lru_cache(maxsize=4096)
+def _share(value: object, field: str) -> int:
     share, _ = _parse(value, field)
     if share > 1:
         raise InvalidValueError(field, f"{value} is more than 1, a whole GPU")
@@ -97,6 +103,11 @@ def parse_memory(value: object, field: str) -> Memory:
     Raises:
         InvalidValueError: not such a number, negative, less than a byte, or past 2^63 - 1.
     """
+    return (_memory if isinstance(value, str) else _memory.__wrapped__)(value, field)
+
+
+@lru_cache(maxsize=4096)
+def _memory(value: object, field: str) -> Memory:
     amount, suffixed = _parse(value, field)
     if amount <= 1 and not suffixed:
         return Memory(micros=_nearest(amount * MICROS))

@@ -4,7 +4,7 @@ Of raw objects the API server's notes of who wrote which field are left out, two
 them, before they cost anything.
 """
 
-from typing import Any, Generic, TypedDict, TypeVar, cast
+from typing import Any, Final, Generic, TypedDict, TypeVar, cast
 
 import msgspec
 from msgspec import Raw, Struct
@@ -29,6 +29,20 @@ class _Metadata(TypedDict, total=False):
     annotations: Any
     ownerReferences: Any
     finalizers: Any
+
+
+class _Object(TypedDict, total=False):
+    """All of an object of a kind that has no other fields."""
+
+    apiVersion: str
+    kind: str
+    metadata: _Metadata
+    spec: Any
+    status: Any
+
+
+SPEC_AND_STATUS: Final = cast("type[dict[str, Any]]", _Object)
+"""The shape of raw objects of such a kind, which are read in half the time."""
 
 
 class Line(Struct, Generic[T]):

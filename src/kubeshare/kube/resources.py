@@ -9,6 +9,8 @@ for reading only: writing one back would drop every field that it does not name.
 from typing import Any, Generic, TypeVar, overload
 from urllib.parse import quote
 
+from kubeshare.kube.reading import SPEC_AND_STATUS
+
 Raw = dict[str, Any]
 """A Kubernetes object as JSON has it."""
 
@@ -115,7 +117,7 @@ class Resource(Generic[T]):
 
 NAMESPACES = Resource("", "v1", "namespaces", "Namespace", namespaced=False)
 NODES = Resource("", "v1", "nodes", "Node", namespaced=False)
-PODS = Resource("", "v1", "pods", "Pod")
+PODS = Resource("", "v1", "pods", "Pod", namespaced=True, shape=SPEC_AND_STATUS)
 SECRETS = Resource("", "v1", "secrets", "Secret")
 SERVICE_ACCOUNTS = Resource("", "v1", "serviceaccounts", "ServiceAccount")
 SERVICES = Resource("", "v1", "services", "Service")
