@@ -118,6 +118,10 @@ BAD = {
         "policy: topology\nnodes: [{name: n1, topology: PIX0, topoMatrix: x}]\nevents: []\n",
         ":2: nodes[0].topoMatrix: says the same as topology: give one or the other",
     ),
+    "a gang that does not say how many it needs": (
+        LOCALITY.replace("[]", "[{request: {name: p, gang: {name: g}}}]"),
+        ":3: events[0].request.gang: minAvailable is missing",
+    ),
     "a label that is a number": (
         LOCALITY.replace("[]", "[{request: {name: p, affinity: 5}}]"),
         ":3: events[0].request.affinity: must be text (in quotes), not a number '5'",
@@ -258,3 +262,72 @@ def test_of_what_waits_it_says_whose_leaving_would_help_when_asked(
     assert capsys.readouterr().out.endswith("    it fits when p leaves n1/A\n")
     assert main(["plan", str(path), "-o", "json"]) == 0
     assert "change" not in capsys.readouterr().out
+
+
+def told(events: str, *, explain: bool = False) -> list[tuple[int, str, str, dict[str, str]]]:
+    """What the answers to events say, on two GPUs."""
+    text = f"policy: locality\nnodes: [{{name: n1, vgpus: [{{id: A}}, {{id: B}}]}}]\n{events}"
+    found = answers(read_scenario(text.encode(), "s.yaml"), explain=explain)
+    return [
+        (each.number, each.name, each.decision.outcome, dict(each.decision.reasons))
+        for each in found
+    ]
+
+
+def test_what_waits_is_bound_by_priority_and_then_by_age() -> None:
+    found = told("""\
+events:
+- request: {name: p, request: 1}
+- request: {name: q, request: 1}
+- request: {name: low, request: 1, priority: -1}
+- request: {name: high, request: 1, priority: 5}
+- release: p
+- release: q
+""")
+    assert [each[:3] for each in found[4:]] == [(3, "high", "bound"), (2, "low", "bound")]
+
+
+GANG = """\
+events:
+- request: {name: p, request: 0.5}
+- request: {name: a, request: 1, gang: {name: g, minAvailable: 2}}
+- request: {name: b, request: 1, gang: {name: g, minAvailable: 2}}
+- release: p
+"""
+
+
+def test_a_gang_is_bound_whole_or_not_at_all() -> None:
+    _, first, second, *bound = told(GANG)
+    assert first[1:3] == ("a", "pending")
+    assert first[3] == {"gang g": "1 of the 2 members that it needs are there"}
+    assert second[3]["gang g"] == "room for 1 of the 2 members that it needs"
+    assert second[3]["n1/A"] == "compute 0.5 left, 1 asked"
+    assert [each[:3] for each in bound] == [(1, "a", "bound"), (2, "b", "bound")]
+
+
+def test_of_a_gang_it_is_told_whose_leaving_would_let_it_in() -> None:
+    text = f"policy: locality\nnodes: [{{name: n1, vgpus: [{{id: A}}, {{id: B}}]}}]\n{GANG}"
+    _, first, second, *_ = answers(read_scenario(text.encode(), "s.yaml"), explain=True)
+    assert first.change is None
+    assert second.change is not None
+    assert second.change.words == ("p leaves n1/A",)
+
+
+@pytest.mark.parametrize(
+    ("said", "field"),
+    [
+        ("priority: 101", "priority"),
+        ("priority: high", "priority"),
+        ("gang: {name: g, minAvailable: 0}", "gang.minAvailable"),
+        ("gang: {name: g, minAvailable: 3}", "gang.minAvailable"),
+        ("gang: {name: g, minAvailable: 2}, priority: 1", "priority"),
+    ],
+)
+def test_a_standing_that_cannot_be_is_rejected_by_its_field(said: str, field: str) -> None:
+    text = (
+        f"{LOCALITY.removesuffix('events: []' + chr(10))}events:\n"
+        "- request: {name: a, gang: {name: g, minAvailable: 2}}\n"
+        f"- request: {{name: b, {said}}}\n"
+    )
+    _, second = answers(read_scenario(text.encode(), "s.yaml"))
+    assert (second.decision.outcome, second.decision.field) == ("rejected", field)

@@ -146,7 +146,8 @@ class Actors:
         required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution", {})
         for term in required.get("nodeSelectorTerms", ()):
             for field in term.get("matchFields", ()):
-                names = [name for name in names if name in field["values"]]
+                inside = field["operator"] == "In"
+                names = [name for name in names if (name in field["values"]) is inside]
         return names
 
     def _room(self, node: str, pod: Raw) -> bool:

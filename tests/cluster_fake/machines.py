@@ -50,6 +50,7 @@ class Machine:
         stopping: seconds that containers take to stop.
         forced: seconds that they go on of a pod that was removed by force.
         lost: the machine is no more.
+        knows_gpus: False while the kubelet has not heard of its device plugin, after a restart.
     """
 
     def __init__(self, server: FakeApiServer, name: str, gpus: list[str], folder: Path) -> None:
@@ -59,6 +60,7 @@ class Machine:
         self.stopping = 0.1
         self.forced = 2.0
         self.lost = False
+        self.knows_gpus = True
         self._server = server
         self._gpus = gpus
         self._faults: dict[str, str] = {}  # UUID of a GPU that has failed -> the driver's words
@@ -94,7 +96,7 @@ class Machine:
     async def given(self, namespace: str, name: str) -> list[str]:
         """The kubelet's answer about a pod's whole GPUs."""
         uuid = self._given.get((namespace, name))
-        return [uuid] if uuid else []
+        return [uuid] if uuid and self.knows_gpus else []
 
     # The kubelet.
 

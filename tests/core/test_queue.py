@@ -2,9 +2,13 @@
 
 import random
 
+import pytest
+
 from core.builders import a_demand, a_device, a_node
 from kubeshare.core.decision import Decision, commit
 from kubeshare.core.demand import Demand
+from kubeshare.core.errors import InvalidValueError
+from kubeshare.core.gang import Gang
 from kubeshare.core.ledger import Ledger
 from kubeshare.core.policies import policy
 from kubeshare.core.queue import Queue
@@ -109,3 +113,100 @@ def test_a_thousand_that_ask_the_same_are_asked_once() -> None:
     for number in range(900):
         assert names_bound_by_releasing(queue, f"p{number}") == [f"p{number + 1}"]
     assert asked == 1800
+
+
+GANG = Gang(name="g", min_available=2)
+
+
+def test_of_those_that_wait_the_highest_priority_is_asked_first() -> None:
+    queue, _ = a_queue()
+    for name in ("p", "q"):
+        queue.submit(a_demand(name, "1"))
+    for name, priority in (("low", -1), ("older", 0), ("younger", 0), ("high", 7)):
+        queue.submit(a_demand(name, "1"), priority)
+    bound = [names_bound_by_releasing(queue, uid) for uid in ("p", "q", "high", "older", "younger")]
+    assert bound == [["high"], ["older"], ["younger"], ["low"], []]
+
+
+def test_what_is_of_a_higher_priority_and_does_not_fit_keeps_nobody_out() -> None:
+    queue, _ = a_queue()
+    for name in ("p", "q"):
+        queue.submit(a_demand(name, "1"))
+    queue.submit(a_demand("pair", "1", count=2), 9)
+    queue.submit(a_demand("small", "0.5"))
+    assert names_bound_by_releasing(queue, "p") == ["small"]
+
+
+def test_a_gang_waits_for_its_members_and_is_placed_with_the_last_of_them() -> None:
+    queue, ledger = a_queue()
+    first, bound = queue.join(a_demand("a", "1"), GANG)
+    assert (first.outcome, bound) == ("pending", [])
+    assert dict(first.reasons) == {"gang g": "1 of the 2 members that it needs are there"}
+    second, bound = queue.join(a_demand("b", "1"), GANG)
+    assert second.devices == ("B",)
+    assert [(demand.name, decision.devices) for demand, decision in bound] == [("a", ("A",))]
+    assert ledger.held_by("a") == {"A"}
+
+
+def test_a_gang_without_room_for_all_takes_nothing_until_there_is() -> None:
+    queue, ledger = a_queue()
+    queue.submit(a_demand("p", "0.5"))
+    queue.join(a_demand("a", "1"), GANG)
+    second, bound = queue.join(a_demand("b", "1"), GANG)
+    assert (second.outcome, bound) == ("pending", [])
+    assert second.reasons["gang g"] == "room for 1 of the 2 members that it needs"
+    assert "compute 0.5 left, 1 asked" in second.reasons.values()
+    assert not ledger.held_by("a")
+    assert queue.submit(a_demand("x", "0.5")).outcome == "bound"
+    assert names_bound_by_releasing(queue, "x") == []
+    assert names_bound_by_releasing(queue, "p") == ["a", "b"]
+
+
+def test_who_comes_after_enough_are_placed_is_asked_alone() -> None:
+    queue, _ = a_queue()
+    for name in ("a", "b"):
+        queue.join(a_demand(name, "0.5"), GANG)
+    assert queue.join(a_demand("c", "0.5"), GANG)[0].outcome == "bound"
+    assert queue.join(a_demand("d", "1"), GANG)[0].outcome == "pending"
+    assert queue.join(a_demand("e", memory=2000), GANG)[0].outcome == "rejected"
+    assert names_bound_by_releasing(queue, "a") == []
+    assert names_bound_by_releasing(queue, "b") == ["d"]
+
+
+def test_gangs_of_one_name_in_two_namespaces_are_two() -> None:
+    queue, _ = a_queue()
+    for namespace in ("one", "other"):
+        decision, _ = queue.join(a_demand(namespace, "0.1", namespace=namespace), GANG)
+        assert decision.outcome == "pending"
+
+
+def test_a_gang_that_has_gone_is_forgotten() -> None:
+    queue, _ = a_queue()
+    queue.join(a_demand("a", "0.1"), GANG)
+    assert names_bound_by_releasing(queue, "a") == []
+    larger = Gang(name="g", min_available=1)
+    assert queue.join(a_demand("b", "0.1"), larger)[0].outcome == "bound"
+    assert names_bound_by_releasing(queue, "b") == []
+    assert queue.join(a_demand("c", "0.1"), GANG, 5)[0].outcome == "pending"
+
+
+@pytest.mark.parametrize(
+    ("needed", "priority", "field"), [(3, 0, "min_available"), (2, 1, "priority")]
+)
+def test_members_have_to_say_the_same_of_their_gang(needed: int, priority: int, field: str) -> None:
+    queue, _ = a_queue()
+    queue.join(a_demand("a", "0.1"), GANG)
+    with pytest.raises(InvalidValueError, match=field):
+        queue.join(a_demand("b", "0.1"), Gang(name="g", min_available=needed), priority)
+
+
+def test_a_gang_is_asked_in_the_order_of_its_priority() -> None:
+    queue, _ = a_queue()
+    for name in ("p", "q"):
+        queue.submit(a_demand(name, "1"))
+    queue.submit(a_demand("old", "1"))
+    for name in ("a", "b"):
+        queue.join(a_demand(name, "0.5"), GANG, 3)
+    queue.submit(a_demand("late", "1"))
+    assert names_bound_by_releasing(queue, "p") == ["a", "b"]
+    assert names_bound_by_releasing(queue, "q") == ["old"]

@@ -383,10 +383,8 @@ async def test_a_gpu_that_a_dra_driver_serves_is_shared_like_any_other(world: Wo
     assert world.shares_gpu("a")
 
 
-@story(n1=1, n2=1)
-async def test_a_decision_for_a_gpu_that_has_failed_meanwhile_is_made_again_elsewhere(
-    world: World,
-) -> None:
+async def decided_for_a_failed_gpu(world: World) -> str:
+    """A SharePod b has a part of a GPU of n1 that has failed since; its vGPU."""
     world.start()
     world.share("a", "0.3", spec={"nodeSelector": {"kubernetes.io/hostname": "n1"}})
     await world.until(lambda: world.running("a"))
@@ -403,8 +401,44 @@ async def test_a_decision_for_a_gpu_that_has_failed_meanwhile_is_made_again_else
     )
     await world.until(lambda: world.condition("b", "Allocated").get("reason") == "GPUUnhealthy")
     world.start("scheduler")
+    return gpuid
+
+
+@story(n1=1, n2=1)
+async def test_a_decision_for_a_gpu_that_has_failed_meanwhile_is_made_again_elsewhere(
+    world: World,
+) -> None:
+    await decided_for_a_failed_gpu(world)
     await world.until(lambda: world.running("b"))
     expect_scheduled(world, "b").on_node("n2")
+
+
+@story(n1=2)
+async def test_of_a_gpu_that_has_failed_another_one_of_the_same_node_takes_the_place(
+    world: World,
+) -> None:
+    failed = await decided_for_a_failed_gpu(world)
+    await world.until(lambda: world.running("b"))
+    assert expect_scheduled(world, "b").on_node("n1").gpuid != failed
+    [entry] = world.sharepod("b")["spec"]["gpu"]["setAside"]
+    assert (entry["node"], entry["id"]) == ("n1", failed)
+    assert any(f"Undone: vGPU {failed}" in event for event in world.events("b"))
+
+
+@story(n1=2)
+async def test_what_is_set_aside_of_a_node_is_not_chosen_though_it_seems_to_be_fine(
+    world: World,
+) -> None:
+    world.start()
+    await world.run("a", "0.1")
+    [gpuid] = world.vgpus()
+    entry = {"node": "n1", "id": gpuid, "until": "2026-01-01T00:05:00Z", "message": "XID 79"}
+    world.share("b", "0.1", setAside=[entry])
+    await world.until(lambda: world.running("b"))
+    assert expect_scheduled(world, "b").gpuid != gpuid
+    world.share("c", "1", setAside=[entry])
+    await world.until(lambda: world.condition("c", "Scheduled").get("status") == "False")
+    expect_pending(world, "c").because(f"n1/{gpuid}: set aside until", "XID 79")
 
 
 @story(n1=1)
@@ -432,3 +466,30 @@ async def test_a_node_whose_clock_is_behind_is_no_sign_of_a_lost_gpu(world: Worl
     world.server.change(PODS, "a", "default", behind)
     await world.until(lambda: world.ready("a"))
     assert world.condition("a", "Allocated")["reason"] == "Allocated"
+
+
+@story(n1=1, agents=True)
+async def test_a_kubelet_that_restarts_costs_nobody_a_placeholder(world: World) -> None:
+    """For a while it tells of no GPU, and its node offers none and is not ready."""
+    world.start()
+    await world.run("a")
+    [placeholder] = world.placeholders()
+    before = world.pod(placeholder, SYSTEM), world.server.all(VGPUS)
+    machine = world.machines["n1"]
+
+    def ready(status: str) -> None:
+        said = [{"type": "Ready", "status": status}]
+        world.server.change(NODES, "n1", "", lambda node: node["status"].update(conditions=said))
+
+    for restarted, gpus, status in ((True, 0, "Unknown"), (False, 1, "True")):
+        machine.knows_gpus = not restarted
+        world.offer("n1", gpus)
+        ready(status)
+        await world.kill("agent/n1")
+        world.start("agent/n1")
+        await world.quiet(60)
+    assert (world.pod(placeholder, SYSTEM), world.server.all(VGPUS)) == before
+    assert world.running("a")
+    assert machine.containers
+    world.share("b")
+    await world.until(lambda: world.running("b"))

@@ -76,3 +76,35 @@ async def test_none_is_made_for_who_waits_a_moment_only(world: World) -> None:
     await world.until(lambda: world.condition("a", "Scheduled"))
     await world.quiet(PATIENCE / 2)
     assert not shown(world)
+
+
+@story(n1=1)
+async def test_a_plain_pod_is_shown_as_a_sharepod_is(world: World) -> None:
+    await full(world, 2)
+    world.plain("a", spec={"tolerations": [{"operator": "Exists"}]})
+    await world.until(lambda: shown(world))
+    (pod,) = shown(world)
+    assert pod["spec"]["tolerations"] == [{"operator": "Exists"}]
+    await world.until(lambda: any("GPUMissing" in each for each in world.events("a")))
+    world.add_node("n2", 1)
+    await world.until(lambda: world.running("a") and not shown(world))
+    world.plain("b", "1")
+    await world.until(lambda: shown(world))
+    world.server.remove(PODS, "b", "default")
+    await world.until(lambda: not shown(world))
+
+
+@story(n1=2)
+async def test_of_a_gang_those_are_shown_for_which_there_is_no_room(world: World) -> None:
+    await full(world, 4)
+    labels = {"sharedgpu/group_name": "g", "sharedgpu/min_available": "3"}
+    for name in ("a", "b"):
+        world.share(name, "1", labels=labels)
+    for name in ("c", "d"):
+        world.plain(name, "1", labels=labels)
+    await world.until(lambda: shown(world))
+    await world.quiet(PATIENCE * 2)
+    assert len(shown(world)) == 2, "of three that it needs there is room for one"
+    world.add_node("n2", 2)
+    await world.until(lambda: len([name for name in "abcd" if world.running(name)]) == 3)
+    await world.until(lambda: len(shown(world)) == 1)

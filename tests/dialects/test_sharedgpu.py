@@ -5,9 +5,10 @@ from typing import Any
 import pytest
 
 from kubeshare.core.errors import InvalidValueError
+from kubeshare.core.gang import Gang
 from kubeshare.core.units import MICROS, Memory
 from kubeshare.dialects.sharedgpu import Asked, read
-from kubeshare.dialects.standing import Gang, standing_of
+from kubeshare.dialects.standing import standing_of
 
 
 def pod(**labels: str) -> dict[str, Any]:

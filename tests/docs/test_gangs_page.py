@@ -8,10 +8,11 @@ import yaml
 
 from kubeshare.api.configuration import Configuration
 from kubeshare.api.reasons import Reason
+from kubeshare.core.gang import Gang
 from kubeshare.core.units import MICROS
 from kubeshare.dialects import standing
 from kubeshare.dialects.sharepod import demand_of
-from kubeshare.dialects.standing import Gang, standing_of
+from kubeshare.dialects.standing import standing_of
 from kubeshare.scheduler.kept import SECONDS
 from kubeshare.scheduler.preempt import AGAIN
 

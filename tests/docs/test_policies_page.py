@@ -50,6 +50,19 @@ def test_the_fourth_policy_is_thirty_lines_and_answers_as_the_page_says(tmp_path
     assert result.stdout == expected
 
 
+def test_the_gang_of_the_page_is_placed_as_the_page_says() -> None:
+    command, _, expected = block("console", "$ kubeshare plan scenario.yaml\n").partition("\n")
+    result = subprocess.run(
+        [sys.executable, "-m", "kubeshare.cli.main", *command.split()[2:-1], "-"],
+        input=block("yaml", "policy: locality"),
+        env=os.environ | {"PYTHONPATH": SOURCES},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (result.stdout, result.stderr) == (expected, "")
+
+
 @pytest.mark.parametrize(
     ("target", "words"),
     [

@@ -1,10 +1,13 @@
 """Gangs of SharePods: enough members at once, or none."""
 
+import asyncio
+
 import pytest
 
 from cluster_fake import World, expect_pending, expect_scheduled, story
 from kube_fake import Fault
-from kubeshare.api.v1 import SHAREPODS
+from kubeshare.api.affinity import on_node
+from kubeshare.api.v1 import SHAREPODS, VGPUS
 from kubeshare.kube.resources import NODES
 
 
@@ -278,6 +281,77 @@ async def test_no_pod_of_a_gang_is_let_go_before_all_of_their_gpus_are_there(
     assert gates(world, "a")
     world.actors.node_agents = True
     await world.until(lambda: world.running("a", "b"), 120)
+
+
+@story(n1=3)
+async def test_one_beyond_those_that_are_needed_is_told_once_why_it_has_no_part(
+    world: World,
+) -> None:
+    world.actors.node_agents = False
+    world.start()
+    for name in "abcd":
+        world.plain(name, "1", labels=labels(3))
+    await world.until(lambda: world.pod_condition("d").get("reason") == "NoRoom")
+    await world.until(lambda: world.pod_condition("a").get("reason") == "Creating")
+    before = len(world.server.requests)
+    await world.quiet(20)
+    assert len(world.server.requests) == before
+    assert "n1: no free GPU" in world.pod_condition("d")["message"]
+
+
+async def robbed(world: World) -> None:
+    """A gang of two has a GPU of n1 and one of n2, and a native pod gets the former."""
+    world.start("scheduler")
+    for name in "ab":
+        world.plain(name, "1", labels=labels(2))
+    await world.until(lambda: len(holding(world)) == 2)
+    assert nodes(world) == ["n1", "n2"]
+    world.native_pod("whole", affinity=on_node({}, "n1"))
+    await world.until(lambda: world.running("whole"))
+    world.start("devices")
+
+
+def nodes(world: World) -> list[str]:
+    return sorted(vgpu["spec"]["nodeName"] for vgpu in world.server.all(VGPUS))
+
+
+@story(n1=1, n2=2)
+async def test_a_gpu_of_a_gang_that_a_native_pod_took_first_is_had_on_another_node(
+    world: World,
+) -> None:
+    await robbed(world)
+    await world.until(lambda: world.running("a", "b"), 60)
+    assert nodes(world) == ["n2", "n2"]
+    assert any("GPUNotFree" in event for event in [*world.events("a"), *world.events("b")])
+
+
+@story(n1=1, n2=1)
+async def test_a_gpu_of_a_gang_that_a_native_pod_took_first_is_waited_for_where_there_is_no_other(
+    world: World,
+) -> None:
+    await robbed(world)
+    await world.until(lambda: world.pod_condition("a").get("reason") == "GPUNotFree")
+    await world.quiet(60)
+    assert holding(world) == ["a", "b"]
+    assert gates(world, "a")
+    assert gates(world, "b")
+    world.end("whole")
+    await world.until(lambda: world.running("a", "b"), 60)
+
+
+@pytest.mark.slow
+@story(n1=1, n2=1, n3=2)
+async def test_a_gang_that_is_moved_on_has_no_more_time_than_others_to_start(
+    world: World,
+) -> None:
+    world.configure(gangTimeoutSeconds=60)
+    await robbed(world)
+    world.actors.node_agents = False
+    await world.until(lambda: "n1" not in nodes(world))
+    moved = asyncio.get_running_loop().time()
+    await world.until(lambda: world.pod_condition("a").get("reason") == "GangTimedOut", 120)
+    assert asyncio.get_running_loop().time() - moved < 55
+    assert not holding(world)
 
 
 @story(n1=2)

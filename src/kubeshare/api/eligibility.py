@@ -30,10 +30,12 @@ class Eligible(Struct, frozen=True):
     Attributes:
         nodes: the names of the nodes that take it.
         refusals: name of each other node -> why not.
+        gpus: GPUID of each vGPU of these nodes that is not for it -> why not.
     """
 
     nodes: frozenset[str]
     refusals: Mapping[str, str]
+    gpus: Mapping[str, str] = {}
 
 
 class Eligibility:
@@ -91,11 +93,16 @@ def eligible(nodes: Iterable[Node], pod_spec: Mapping[str, Any]) -> Eligible:
 
 
 def without(where: Eligible, entries: Sequence[SetAside]) -> Eligible:
-    """Where a pod may go, but for nodes that are set aside for it."""
+    """Where a pod may go, but for nodes and vGPUs that are set aside for it."""
     if not entries:
         return where
-    refused = {entry.node: set_aside.words(entry) for entry in entries if entry.node in where.nodes}
-    return Eligible(nodes=where.nodes.difference(refused), refusals={**where.refusals, **refused})
+    words = {entry: set_aside.words(entry) for entry in entries if entry.node in where.nodes}
+    refused = {entry.node: why for entry, why in words.items() if not entry.id}
+    return Eligible(
+        nodes=where.nodes.difference(refused),
+        refusals={**where.refusals, **refused},
+        gpus={entry.id: why for entry, why in words.items() if entry.id},
+    )
 
 
 def _facts(node: Node) -> tuple[object, ...]:

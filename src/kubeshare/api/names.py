@@ -24,6 +24,7 @@ LABEL_VGPU: Final = "kubeshare.nthu/vgpu"
 LABEL_IN_USE: Final = "kubeshare.nthu/in-use"
 LABEL_POOL: Final = "kubeshare.nthu/pool"
 LABEL_SHAREPOD_UID: Final = "kubeshare.nthu/sharepod-uid"
+LABEL_ASKER_UID: Final = "kubeshare.nthu/asker-uid"
 
 # A plain pod that asks for a share waits behind this gate until it has its part of a GPU;
 # then these annotations say which. They describe: what it gets, the holder alone says.
@@ -36,6 +37,8 @@ MISSING_PRIORITY_CLASS: Final = "kubeshare-missing"
 MISSING_PREFIX: Final = "kubeshare-missing-"
 ANNOTATION_SAFE_TO_EVICT: Final = "cluster-autoscaler.kubernetes.io/safe-to-evict"
 PLACEHOLDER_GUARD: Final = "kubeshare-guard-placeholders"
+# Of a placeholder that `kubeshare uninstall` takes away, since nobody shares its GPU any more.
+ANNOTATION_GIVEN_BACK: Final = "kubeshare.nthu/given-back"
 PLACEHOLDER_PREFIX: Final = "kubeshare-vgpu-"
 
 # A generated GPUID begins so, and no user's new one may.

@@ -1,6 +1,6 @@
-"""Nodes that a SharePod is not given again for a while. Pure.
+"""Nodes and vGPUs that a SharePod is not given again for a while. Pure.
 
-Each time that a node could not take its pod the pause doubles, and an entry is kept for
+Each time that one of them could not take its pod the pause doubles, and an entry is kept for
 some time after its end, so that a SharePod for which no node has room is moved about less
 and less, and at most :data:`MOVES` times in :data:`MEMORY`.
 """
@@ -21,23 +21,37 @@ ENTRIES: Final = 16
 MESSAGE_LENGTH: Final = 512
 
 
-def add(
-    entries: Sequence[SetAside], node: str, message: str, now: datetime, pause: timedelta
+def add(  # noqa: PLR0913 - what an entry says
+    entries: Sequence[SetAside],
+    node: str,
+    message: str,
+    now: datetime,
+    pause: timedelta,
+    *,
+    gpuid: str = "",
 ) -> tuple[SetAside, ...]:
-    """The entries with one more, or with a longer one for a node that is among them.
+    """The entries with one more, or with a longer one for what is among them.
 
     Args:
         entries: those that there are.
         node: which could not take the pod.
+        gpuid: the vGPU of it that could not, where others of the node could.
         message: why not.
         now: the present, aware.
         pause: how long it is set aside the first time.
     """
     known = remembered(entries, now)
-    times = 1 + next((entry.times for entry in known if entry.node == node), 0)
+    same = [entry for entry in known if (entry.node, entry.id) == (node, gpuid)]
+    times = 1 + sum(entry.times for entry in same)
     until = now + min(MEMORY, pause * 2 ** min(times - 1, 16))
-    new = SetAside(node=node, until=timestamp(until), times=times, message=message[:MESSAGE_LENGTH])
-    others = [entry for entry in known if entry.node != node]
+    new = SetAside(
+        node=node,
+        id=gpuid,
+        until=timestamp(until),
+        times=times,
+        message=message[:MESSAGE_LENGTH],
+    )
+    others = [entry for entry in known if entry not in same]
     return (*others, new)[-ENTRIES:]
 
 
@@ -47,7 +61,7 @@ def remembered(entries: Sequence[SetAside], now: datetime) -> tuple[SetAside, ..
 
 
 def active(entries: Sequence[SetAside], now: datetime) -> tuple[SetAside, ...]:
-    """Those whose nodes are not to be chosen now."""
+    """Those that are not to be chosen now."""
     return tuple(entry for entry in entries if _end(entry) > now)
 
 

@@ -82,13 +82,15 @@ class VGPU(Struct, frozen=True, kw_only=True, rename="camel", gc=False):
 
 
 class SetAside(Struct, frozen=True, kw_only=True, rename="camel", gc=False):
-    """A node that was chosen for a SharePod and could not take its pod.
+    """A node that was chosen for a SharePod and could not take its pod, or a vGPU of it.
 
+    ``id`` is the GPUID where it is that vGPU alone, and ``""`` for all of the node.
     ``until`` is RFC 3339 text in UTC with whole seconds: before that it is not chosen again.
     ``times`` counts how often that has happened, ``message`` says why it did last.
     """
 
     node: str
+    id: str = ""
     until: str
     times: int = 1
     message: str = ""

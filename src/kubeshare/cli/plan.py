@@ -6,8 +6,8 @@ dialects and core as the cluster does.
 
 import json
 import sys
-from collections.abc import Callable, Iterator, Mapping
-from typing import BinaryIO, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import BinaryIO, Final, NamedTuple
 
 import click
 import msgspec
@@ -17,8 +17,13 @@ from kubeshare.core.decision import Decision
 from kubeshare.core.device import natural
 from kubeshare.core.errors import InvalidValueError
 from kubeshare.core.explain import Change, shortest_change
-from kubeshare.core.queue import Queue
+from kubeshare.core.preemption import change_for_gang
+from kubeshare.core.queue import Bound, Queue
 from kubeshare.dialects.scenario import Fail, Refused, Release, Request, Scenario, read_scenario
+from kubeshare.dialects.scenario_request import MIN_AVAILABLE
+
+_WRITTEN: Final[Mapping[str, str]] = {"priority": "priority", "min_available": MIN_AVAILABLE}
+"""What the members of a gang have to say alike -> what the file calls it."""
 
 
 class Answer(NamedTuple):
@@ -75,25 +80,59 @@ def answers(scenario: Scenario, *, explain: bool = False) -> Iterator[Answer]:
     queue = Queue(scenario.ledger, scenario.policy)
     asked: dict[str, int] = {}  # uid of a demand that may wait -> number of its event
     for number, event in enumerate(scenario.events):
+        bound: Iterable[Bound] = ()
         match event:
             case Request(demand):
-                decision = queue.submit(demand)
+                try:
+                    decision, bound = _ask(queue, event)
+                except InvalidValueError as error:
+                    yield Answer(number, demand.name, _refusal(error.under(_WRITTEN[error.field])))
+                    continue
                 change = None
                 if decision.outcome == "pending":
                     asked[demand.uid] = number
                     if explain:
-                        change = shortest_change(scenario.policy, scenario.ledger, demand)
+                        change = _change(scenario, queue, event)
                 yield Answer(number, demand.name, _in_its_words(scenario, decision), change)
             case Refused(name, error):
                 yield Answer(number, name, _refusal(error))
             case Release(demand_uid):
                 asked.pop(demand_uid, None)
-                for demand, decision in queue.release(demand_uid):
-                    yield Answer(
-                        asked.pop(demand.uid), demand.name, _in_its_words(scenario, decision)
-                    )
+                bound = queue.release(demand_uid)
             case Fail():
                 scenario.ledger.mark(scenario.failed(event).id, healthy=False)
+        for demand, decision in bound:
+            words = _in_its_words(scenario, decision)
+            yield Answer(asked.pop(demand.uid), demand.name, words)
+
+
+def _ask(queue: Queue, request: Request) -> tuple[Decision, Iterable[Bound]]:
+    """The answer to a request, and those of its gang that are bound with it.
+
+    Raises:
+        InvalidValueError: it does not agree with its gang.
+    """
+    demand, standing = request.demand, request.standing
+    if standing.gang is None:
+        return queue.submit(demand, standing.priority), ()
+    return queue.join(demand, standing.gang, standing.priority)
+
+
+def _change(scenario: Scenario, queue: Queue, request: Request) -> Change | None:
+    """What would have to change so that a request that waits would be bound."""
+    gang = request.standing.gang
+    if gang is None:
+        return shortest_change(scenario.policy, scenario.ledger, request.demand)
+    waiting = queue.waiting(request.demand, gang)
+    if waiting.needed > len(waiting.members):
+        return None  # others have to come
+    return change_for_gang(
+        scenario.policy,
+        scenario.ledger,
+        waiting.members,
+        needed=max(1, waiting.needed),
+        stay=waiting.placed,
+    )
 
 
 def _in_its_words(scenario: Scenario, decision: Decision) -> Decision:

@@ -15,13 +15,49 @@ from typing import Final
 
 import msgspec
 
-from kubeshare.core.decision import Decision, commit
+from kubeshare.core.decision import Decision, Reasons, commit
 from kubeshare.core.demand import Demand
 from kubeshare.core.ledger import Ledger
 from kubeshare.core.policies import Policy
 
 ORDERS: Final = 64
 """In how many orders the members are tried at most."""
+
+
+class Gang(msgspec.Struct, frozen=True, kw_only=True):
+    """Pods of one namespace that start together or not at all.
+
+    Attributes:
+        name: the same for all of them.
+        min_available: how many must have room before any starts, at least one.
+        headcount: how many there are to be; 0 where that is not said.
+    """
+
+    name: str
+    min_available: int
+    headcount: int = 0
+
+    def too_few(self, there: int) -> str:
+        """Why it cannot start with so many members, or ``""``."""
+        if there >= self.min_available:
+            return ""
+        return f"{there} of the {self.min_available} members that it needs are there"
+
+    def no_room(self, needed: int, answer: "Answer") -> str:
+        """Why it cannot start with an answer, when so many more members have to be placed."""
+        room = self.min_available - needed + answer.room_for
+        return f"room for {room} of the {self.min_available} members that it needs"
+
+    def waits(self, words: str, short: Decision | None = None) -> Decision:
+        """What each member is told while it waits.
+
+        Args:
+            words: why the gang cannot start.
+            short: why there is no room for one more.
+        """
+        why = {} if short is None else short.reasons
+        told = Reasons(lambda: {f"gang {self.name}": words, **why})
+        return Decision(outcome="pending", reasons=told)
 
 
 class Placed(msgspec.Struct, frozen=True, kw_only=True):

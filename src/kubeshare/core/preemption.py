@@ -15,7 +15,7 @@ import msgspec
 from kubeshare.core.admit import May
 from kubeshare.core.decision import commit
 from kubeshare.core.demand import Demand
-from kubeshare.core.explain import clauses, shortest_leaving
+from kubeshare.core.explain import Change, clauses, shortest_leaving
 from kubeshare.core.gang import place_gang
 from kubeshare.core.ledger import Ledger
 from kubeshare.core.policies import Policy
@@ -134,6 +134,34 @@ def _one_after_the_other(
             if placed == needed:
                 return leavers
     return set()
+
+
+def change_for_gang(
+    policy: Policy,
+    ledger: Ledger,
+    members: Sequence[Demand],
+    *,
+    needed: int,
+    stay: Container[str] = (),
+) -> Change | None:
+    """Whose leaving would let in as many members of a gang as are needed, whoever they are.
+
+    Args:
+        policy: says whether a member would be placed.
+        ledger: as it is now; it is the same afterwards.
+        members: those that have no room yet, and would not fit as it is.
+        needed: how many of them have to fit.
+        stay: the uids of those who are not to leave, such as the gang's own.
+
+    Returns:
+        None where no such set was found.
+    """
+    holders = {holder.demand for device in ledger.devices.values() for holder in device.holders}
+    others = dict.fromkeys((uid for uid in holders if uid not in stay), 0)
+    found = cheapest_for_gang(
+        policy, ledger, members, needed=needed, priority=1, preemptible=others
+    )
+    return None if found is None else Change(leave=found.leave, words=found.words)
 
 
 def _one_of(uids: Container[str]) -> May:

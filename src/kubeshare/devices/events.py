@@ -27,14 +27,18 @@ class Events:
         note = f"its part of vGPU {gpuids} is gone; it is scheduled again"
         self._recorder.emit(reference(SHAREPODS, sharepod), "Undone", "Undoing", note)
 
-    def node_full(self, sharepod: SharePod, entry: SetAside) -> None:
-        """kube-scheduler had no room for its pod on the node that Sched chose."""
+    def set_aside(self, sharepod: SharePod, entry: SetAside) -> None:
+        """What Sched chose for it, a node or a vGPU, is of no use to it now."""
+        if entry.id:
+            reason, what, wrong = Reason.UNDONE, f"vGPU {entry.id}", "is of no use now"
+        else:
+            reason, what, wrong = Reason.NODE_FULL, f"node {entry.node}", "has no room for its pod"
         note = (
-            f"node {entry.node} has no room for its pod ({entry.message}): the node is set "
-            f"aside for it until {entry.until}, and it is scheduled again"
+            f"{what} {wrong} ({entry.message}): it is set aside until {entry.until}, and the "
+            "SharePod is scheduled again"
         )
         regarding = reference(SHAREPODS, sharepod)
-        self._recorder.emit(regarding, Reason.NODE_FULL, "Undoing", note, type=WARNING)
+        self._recorder.emit(regarding, reason, "Undoing", note, type=WARNING)
 
     def keeps_its_part(self, pod: Pod, words: str) -> None:
         """A pod of its own has a part of a GPU on a node that has no room for it."""
@@ -131,13 +135,13 @@ class Events:
         )
         self._vgpu(vgpu, "NodeLost", "Releasing", note, WARNING)
 
-    def missing(self, sharepod: SharePod, pod: str) -> None:
+    def missing(self, about: ObjectReference, pod: str) -> None:
         """No node has a GPU for it, and a pod says so to cluster autoscalers."""
         note = (
             f"no node has a GPU for it: pod {NAMESPACE}/{pod} asks for one, so that a cluster "
             "autoscaler adds a node. It is scheduled when there is one"
         )
-        self._recorder.emit(reference(SHAREPODS, sharepod), "GPUMissing", "Asking", note)
+        self._recorder.emit(about, "GPUMissing", "Asking", note)
 
     def _vgpu(self, vgpu: VGPU, reason: str, action: str, note: str, kind: str = NORMAL) -> None:
         self._recorder.emit(reference(VGPUS, vgpu), reason, action, note, type=kind)

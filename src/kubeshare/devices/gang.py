@@ -26,10 +26,11 @@ from kubeshare.api.inventory import Inventory
 from kubeshare.api.names import CONDITION_SCHEDULED
 from kubeshare.api.v1 import SharePod
 from kubeshare.core.errors import InvalidValueError
+from kubeshare.core.gang import Gang
 from kubeshare.devices.events import Events
 from kubeshare.devices.pod import owned_by
 from kubeshare.devices.undo import undo
-from kubeshare.dialects.standing import Gang, standing_of
+from kubeshare.dialects.standing import standing_of
 from kubeshare.kube.api import Api
 from kubeshare.kube.conditions import find_condition
 from kubeshare.kube.controller import RequeueAfter
@@ -181,6 +182,7 @@ class GangTimeouts:
             entry.node
             for member in members
             for entry in set_aside.active(member.seen.spec.gpu.set_aside, now)
+            if not entry.id
         }
         nodes |= {
             member.seen.spec.node_name

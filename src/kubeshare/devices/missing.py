@@ -1,54 +1,45 @@
 """Show a cluster autoscaler that GPUs are missing.
 
 An autoscaler adds nodes for pods that cannot be scheduled. A SharePod that waits has no pod
-yet, so for each of those that a new node would help, up to the number that is configured, pods
-are made that ask for a GPU on any node to which it could go. They have no priority, preempt
-nobody and do nothing: they go as soon as their SharePod has its part, or does not wait any
-more, or one of them has found a node whose GPUs are known; then Sched does the rest.
+yet, and a plain pod is behind its gate; so for each of those that a new node would help, up to
+the number that is configured, pods are made that ask for a GPU on any node to which it could
+go. They have no priority, preempt nobody and do nothing: they go as soon as who waits has its
+part, or does not wait any more, or one of them has found a node whose GPUs are known; then
+Sched does the rest.
 """
 
 import asyncio
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
-import msgspec
-
-from kubeshare.api import sharepods
+from kubeshare.api.affinity import off_nodes
 from kubeshare.api.cluster import PODS, Pod
 from kubeshare.api.configuration import Configured
-from kubeshare.api.eligibility import Eligibility
 from kubeshare.api.inventory import Inventory
 from kubeshare.api.names import (
     ANNOTATION_SAFE_TO_EVICT,
-    CONDITION_SCHEDULED,
+    LABEL_ASKER_UID,
     LABEL_ROLE,
-    LABEL_SHAREPOD_UID,
     MANAGER_DEVICES,
     MISSING_PREFIX,
     MISSING_PRIORITY_CLASS,
     NAMESPACE,
     ROLE_MISSING,
 )
-from kubeshare.api.reasons import Reason
-from kubeshare.api.v1 import SharePod
-from kubeshare.core.demand import Demand
-from kubeshare.core.errors import InvalidValueError
-from kubeshare.core.growth import a_new_node_helps
-from kubeshare.core.policies import Policy
 from kubeshare.devices.events import Events
 from kubeshare.devices.placeholder import idle_pod
-from kubeshare.dialects.sharepod import demand_of
+from kubeshare.devices.short_of_gpus import Short, ShortOfGpus
 from kubeshare.kube.api import Api
-from kubeshare.kube.conditions import find_condition
 from kubeshare.kube.controller import RequeueAfter
 from kubeshare.kube.errors import AlreadyExistsError, NotFoundError
 from kubeshare.kube.meta import Key
 from kubeshare.kube.reflector import Reflector
-from kubeshare.kube.resources import Raw
-from kubeshare.kube.store import Store
 
 PATIENCE: Final = 5.0
-"""Seconds that a SharePod waits before a pod is made for it, and again after that was removed."""
+"""Seconds that somebody waits before a pod is made for it, and again after that was removed."""
+
+MOST_NODES: Final = 64
+"""How many nodes with free GPUs a pod is kept off."""
 
 _ROLE = "shows that a GPU is missing"
 _PASSED_ON: Final = ("nodeSelector", "tolerations", "affinity")
@@ -59,11 +50,9 @@ class Missing:
 
     Args:
         api: where they are.
-        asked: the SharePods.
         pods: watches all pods.
         inventory: the cluster's GPUs.
-        eligibility: the nodes that pods may go to.
-        policy: says whether a new node would help.
+        short: who waits for a GPU that no node has.
         configuration: how many pods at most.
         image: any that has ``sh`` and ``sleep``.
         events: tells people.
@@ -73,26 +62,22 @@ class Missing:
         self,
         *,
         api: Api,
-        asked: Store[Raw],
         pods: Reflector[Pod],
         inventory: Inventory,
-        eligibility: Eligibility,
-        policy: Policy,
+        short: ShortOfGpus,
         configuration: Configured,
         image: str,
         events: Events,
     ) -> None:
         self._api = api
-        self._asked = asked
         self._pods = pods.store
         self._pods.add_index(_ROLE, lambda pod: [_ROLE] if shows_what_is_missing(pod) else [])
         self._inventory = inventory
-        self._eligibility = eligibility
-        self._policy = policy
+        self._short = short
         self._configuration = configuration
         self._image = image
         self._events = events
-        self._not_before: dict[str, float] = {}  # uid of a SharePod that waits -> when
+        self._not_before: dict[str, float] = {}  # uid of one that waits -> when
 
     @property
     def needed(self) -> bool:
@@ -102,22 +87,33 @@ class Missing:
     async def look(self, _: Key) -> RequeueAfter | None:
         """Have the right pods, and no other."""
         now = asyncio.get_running_loop().time()
-        waiting = list(self._waiting()) if self._most else []
-        due = {sharepod.metadata.uid for _, sharepod, _ in waiting}
-        self._not_before = {uid: at for uid, at in self._not_before.items() if uid in due}
-        wanted: dict[str, tuple[Raw, SharePod]] = {}
-        wait: float | None = None
-        for raw, sharepod, demand in waiting:
-            left = self._not_before.setdefault(sharepod.metadata.uid, now + PATIENCE) - now
-            names = [f"{MISSING_PREFIX}{demand.uid}-{number}" for number in range(demand.count)]
-            if left > 0:
-                wait = left if wait is None else min(wait, left)
-            elif len(wanted) + len(names) <= self._most and self._helps(raw, demand):
-                wanted |= dict.fromkeys(names, (raw, sharepod))
+        waiting = await self._short.waiting() if self._most else []
+        self._not_before = {
+            short.demand.uid: self._not_before.get(short.demand.uid, now + PATIENCE)
+            for short in waiting
+        }
+        wanted = self._wanted([short for short in waiting if self._left(short, now) <= 0])
         await self._remove(wanted.keys())
-        for name, (raw, sharepod) in wanted.items():
-            await self._make(name, raw, sharepod)
-        return None if wait is None else RequeueAfter(wait)
+        for name, short in wanted.items():
+            await self._make(name, short)
+        left = [left for short in waiting if (left := self._left(short, now)) > 0]
+        return RequeueAfter(min(left)) if left else None
+
+    def _wanted(self, waiting: Sequence[Short]) -> dict[str, Short]:
+        """The names of the pods that are to be there -> for whom."""
+        wanted: dict[str, Short] = {}
+        for short in self._short.helped(waiting) if waiting else ():
+            uid, count = short.demand.uid, short.demand.count
+            if len(wanted) + count <= self._most:
+                names = [f"{MISSING_PREFIX}{uid}-{number}" for number in range(count)]
+                wanted |= dict.fromkeys(names, short)
+            if len(wanted) == self._most:
+                break
+        return wanted
+
+    def _left(self, short: Short, now: float) -> float:
+        """Seconds that one is still to wait before it is shown."""
+        return self._not_before[short.demand.uid] - now
 
     @property
     def _most(self) -> int:
@@ -125,27 +121,6 @@ class Missing:
 
     def _shown(self) -> tuple[Pod, ...]:
         return self._pods.by_index(_ROLE, _ROLE)
-
-    def _waiting(self) -> Iterator[tuple[Raw, SharePod, Demand]]:
-        """SharePods for which there is no room, the oldest first."""
-        found = [(sharepods.view(raw), raw) for raw in self._asked.snapshot().values()]
-        for sharepod, raw in sorted(found, key=lambda each: _age(each[0])):
-            told = find_condition(sharepod.status.conditions, CONDITION_SCHEDULED)
-            if told is None or told.reason != Reason.NO_ROOM or sharepods.going(sharepod):
-                continue
-            try:
-                demand = demand_of(raw)
-            except InvalidValueError:
-                continue
-            if demand is not None and not sharepods.decided(sharepod) and not demand.device_id:
-                yield raw, sharepod, demand
-
-    def _helps(self, raw: Raw, demand: Demand) -> bool:
-        where = self._eligibility.of(raw["spec"]).nodes
-        if demand.nodes is not None:
-            return False  # it names its node
-        bounded = msgspec.structs.replace(demand, nodes=where)
-        return a_new_node_helps(self._policy, self._inventory.ledger(), bounded)
 
     async def _remove(self, wanted: Iterable[str]) -> None:
         keep = set(wanted)
@@ -156,7 +131,7 @@ class Missing:
                 pod.metadata.name in keep and not found_its_node
             ):
                 continue
-            uid = pod.metadata.labels.get(LABEL_SHAREPOD_UID, "")
+            uid = pod.metadata.labels.get(LABEL_ASKER_UID, "")
             self._not_before[uid] = asyncio.get_running_loop().time() + PATIENCE
             try:
                 await self._api.delete(
@@ -165,37 +140,37 @@ class Missing:
             except NotFoundError:
                 continue
 
-    async def _make(self, name: str, raw: Raw, sharepod: SharePod) -> None:
+    async def _make(self, name: str, short: Short) -> None:
         if any(pod.metadata.name == name for pod in self._shown()):
             return
+        nodes = self._inventory.ledger().nodes.values()
+        free = sorted(node.name for node in nodes if node.free)[:MOST_NODES]
+        made = manifest(name, short, self._image, free)
         try:
-            await self._api.create(
-                PODS, manifest(name, raw, self._image), field_manager=MANAGER_DEVICES
-            )
+            await self._api.create(PODS, made, field_manager=MANAGER_DEVICES)
         except AlreadyExistsError:
             return
-        self._events.missing(sharepod, name)
+        self._events.missing(short.reference, name)
 
 
-def manifest(name: str, raw: Raw, image: str) -> dict[str, Any]:
-    """A pod that asks for a GPU wherever a SharePod could go.
+def manifest(name: str, short: Short, image: str, free: Sequence[str]) -> dict[str, Any]:
+    """A pod that asks for a GPU wherever one that waits could go.
 
     Args:
         name: its own.
-        raw: the SharePod.
+        short: who waits.
         image: any that has ``sh`` and ``sleep``.
+        free: nodes with GPUs that are free, and not enough: it takes none of those.
     """
-    labels = {LABEL_ROLE: ROLE_MISSING, LABEL_SHAREPOD_UID: raw["metadata"]["uid"]}
+    labels = {LABEL_ROLE: ROLE_MISSING, LABEL_ASKER_UID: short.demand.uid}
     pod = idle_pod(name, labels, MISSING_PRIORITY_CLASS, image)
     pod["metadata"]["annotations"] = {ANNOTATION_SAFE_TO_EVICT: "true"}
-    asked = {field: raw["spec"][field] for field in _PASSED_ON if raw["spec"].get(field)}
+    asked = {field: short.spec[field] for field in _PASSED_ON if short.spec.get(field)}
+    if free:
+        asked["affinity"] = off_nodes(asked.get("affinity") or {}, free)
     return pod | {"spec": pod["spec"] | asked}
 
 
 def shows_what_is_missing(pod: Pod) -> bool:
     """It is one of these pods."""
     return pod.ours and pod.metadata.labels[LABEL_ROLE] == ROLE_MISSING
-
-
-def _age(sharepod: SharePod) -> tuple[str, Key]:
-    return sharepod.metadata.creation_timestamp or "", sharepod.metadata.key

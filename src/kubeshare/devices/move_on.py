@@ -1,7 +1,7 @@
-"""A SharePod moves on: its decision is undone, and its node set aside for a while.
+"""A SharePod moves on: its decision is undone, and its node or vGPU set aside for a while.
 
 First the SharePod is told, in one conditional write, that the decision holds no more and
-which node is set aside until when; then its parts are given back. Whoever is killed in
+what is set aside until when; then its parts are given back. Whoever is killed in
 between leaves parts that the SharePod does not name, which Sched takes back.
 """
 
@@ -48,22 +48,28 @@ class MoveOn:
         """How often it has been moved on, as far as that is remembered."""
         return set_aside.moves(sharepod.spec.gpu.set_aside, self._wall_clock())
 
-    async def move(self, raw: Raw, sharepod: SharePod, why: str) -> None:
+    async def move(self, raw: Raw, sharepod: SharePod, why: str, *, gpuid: str = "") -> None:
         """Undo the decision about a SharePod.
 
         Args:
             raw: the SharePod.
             sharepod: the same.
             why: what is wrong with the node that was chosen.
+            gpuid: the vGPU of which that is so, where others of its node would do.
 
         Raises:
             ConflictError: it has changed meanwhile.
         """
         pause = timedelta(seconds=self._configuration.now().set_aside_seconds)
         noted = set_aside.add(
-            sharepod.spec.gpu.set_aside, sharepod.spec.node_name, why, self._wall_clock(), pause
+            sharepod.spec.gpu.set_aside,
+            sharepod.spec.node_name,
+            why,
+            self._wall_clock(),
+            pause,
+            gpuid=gpuid,
         )
         await undo(self._api, raw, noted)
-        self._events.node_full(sharepod, noted[-1])
-        for gpuid in sharepods.gpuids(sharepod):
-            await self._pool.give_back(gpuid, sharepod.metadata.uid)
+        self._events.set_aside(sharepod, noted[-1])
+        for held in sharepods.gpuids(sharepod):
+            await self._pool.give_back(held, sharepod.metadata.uid)

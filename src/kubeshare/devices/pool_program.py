@@ -91,7 +91,9 @@ def add_missing(program: Program, watched: Watched, missing: Missing) -> None:
         return _EVERYTHING if missing.needed else ()
 
     controller.watch(watched.sharepods, everything)
-    controller.watch(watched.pods, lambda pod: everything(pod) if pod.whole_gpus else ())
+    controller.watch(
+        watched.pods, lambda pod: everything(pod) if pod.whole_gpus or pod.gated else ()
+    )
     controller.watch(watched.gpunodes, everything)
     controller.watch(watched.configmaps, lambda _: _EVERYTHING)
     program.add_controller(controller)

@@ -37,6 +37,7 @@ from kubeshare.devices.regain import Regain
 from kubeshare.devices.release import Release
 from kubeshare.devices.reserve import Reserve
 from kubeshare.devices.sharepods import SharePodLife
+from kubeshare.devices.short_of_gpus import ShortOfGpus
 from kubeshare.devices.taken_gpu import TakenGpus
 from kubeshare.devices.vgpus import VGPULife
 from kubeshare.devices.wakes import PodWakes, SharePodWakes, VGPUWakes, index_by_gpuid
@@ -138,11 +139,16 @@ def devices_program(  # noqa: PLR0913 - what it is told
     of_pods = PlainPodLife(api, inventory, Pods(api, inventory, metrics), events, metrics)
     missing = Missing(
         api=api,
-        asked=asked.store,
         pods=watched.pods,
         inventory=inventory,
-        eligibility=Eligibility(watched.nodes),
-        policy=policy,
+        short=ShortOfGpus(
+            api=api,
+            asked=asked.store,
+            pods=watched.pods.store,
+            inventory=inventory,
+            eligibility=Eligibility(watched.nodes),
+            policy=policy,
+        ),
         configuration=watched.configuration,
         image=placeholder_image,
         events=events,

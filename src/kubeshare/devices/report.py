@@ -51,6 +51,8 @@ def undone(set_aside: Sequence[SetAside]) -> Report:
     if not set_aside:
         return waits(Reason.UNDONE, words, passing=True)
     last = max(set_aside, key=lambda entry: entry.until)
+    if last.id:
+        return waits(Reason.UNDONE, f"vGPU {last.id} {of_entry(last)}", passing=True)
     return waits(Reason.NODE_FULL, f"node {last.node} {of_entry(last)}", passing=True)
 
 

@@ -5,7 +5,8 @@ by kube-scheduler, which may bind somebody else first. The placeholder then wait
 the GPU when that pod has ended. Meanwhile nothing of the SharePods that wait for it has run:
 where another node would take one, its decision is undone after a while, with the node set
 aside. The same goes for a GPU that its node gave and that cannot be shared, a MIG instance for
-example. Where none would, it goes on waiting here, for there is no better place.
+example. Of a GPU that has failed, or is not kept any more, that vGPU alone is set aside: another
+one of its node may do. Where none would, it goes on waiting here, for there is no better place.
 """
 
 import asyncio
@@ -14,7 +15,7 @@ from typing import Final
 
 from kubeshare.api import sharepods
 from kubeshare.api.coming import hindrance
-from kubeshare.api.elsewhere import has_another
+from kubeshare.api.elsewhere import Late, have_others
 from kubeshare.api.inventory import Inventory
 from kubeshare.api.reasons import Reason
 from kubeshare.api.v1 import VGPU, SharePod
@@ -32,12 +33,12 @@ _NO_GPU: Final = (Reason.GPU_NOT_FREE, Reason.NOT_SHAREABLE)
 
 
 class TakenGpus:
-    """Undoes decisions for GPUs that somebody else has got.
+    """Undoes decisions for GPUs that are not to be had.
 
     Args:
         inventory: the cluster's GPUs.
         placeholders: of the vGPUs.
-        policy: says whether another node would take a SharePod.
+        policy: says whether a SharePod would have a place without its GPU.
         move_on: undoes a decision.
     """
 
@@ -82,9 +83,13 @@ class TakenGpus:
         if now < since + PATIENCE:
             return since + PATIENCE - now
         ledger = self._inventory.ledger()
-        if not has_another(self._policy, ledger, demand, vgpu, frozenset(ledger.nodes)):
+        failed = trouble_of(vgpu) is not None
+        others = frozenset(ledger.nodes) - (frozenset() if failed else {vgpu.spec.node_name})
+        late = Late(demand=demand, vgpu=vgpu, nodes=others)
+        if not have_others(self._policy, ledger, [late]):
             return PATIENCE
-        await self._move_on.move(raw, sharepod, why)
+        gpuid = vgpu.metadata.name if failed else ""
+        await self._move_on.move(raw, sharepod, why, gpuid=gpuid)
         self.forget(key)
         return 0.0
 

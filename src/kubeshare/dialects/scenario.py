@@ -19,7 +19,15 @@ from kubeshare.core.policies import Policy, policy
 from kubeshare.core.quota import Limits, Quota
 from kubeshare.core.units import parse_gpus
 from kubeshare.dialects.scenario_cluster import Cluster
-from kubeshare.dialects.scenario_request import Family, family_of, foreign, read_request, uid_of
+from kubeshare.dialects.scenario_request import (
+    Family,
+    family_of,
+    foreign,
+    read_request,
+    read_standing,
+    uid_of,
+)
+from kubeshare.dialects.standing import Standing
 from kubeshare.dialects.strict_yaml import Field, suggestion
 from kubeshare.dialects.yaml_stream import Document
 
@@ -28,9 +36,10 @@ _QUOTA = ("namespace", "pool", "model", "gpus")
 
 
 class Request(msgspec.Struct, frozen=True):
-    """Somebody asks for a share."""
+    """Somebody asks for a share, with a priority, and perhaps with a gang."""
 
     demand: Demand
+    standing: Standing = Standing()
 
 
 class Refused(msgspec.Struct, frozen=True):
@@ -167,7 +176,7 @@ class _Events:
         for item in entries["nodes"].items() if "nodes" in entries else ():
             self._cluster.check_node(item)
         try:
-            return Request(read_request(entries, self._family))
+            return Request(read_request(entries, self._family), read_standing(entries))
         except InvalidValueError as error:
             return Refused(name, error)
 

@@ -12,10 +12,15 @@ import msgspec
 
 from kubeshare.core.demand import Demand, Memory
 from kubeshare.core.errors import InvalidValueError
-from kubeshare.core.units import MICROS, parse_memory, parse_share
+from kubeshare.core.gang import Gang
+from kubeshare.core.units import MICROS, parse_count, parse_memory, parse_share
 from kubeshare.dialects import gpushare, vcuda
 from kubeshare.dialects.amounts import Amounts
+from kubeshare.dialects.standing import Standing, parse_priority
 from kubeshare.dialects.strict_yaml import Field
+
+MIN_AVAILABLE: Final = "gang.minAvailable"
+"""Where a request says how many members its gang needs."""
 
 Entries: TypeAlias = Mapping[str, Field]
 
@@ -23,7 +28,9 @@ _AMOUNTS: Final = ("request", "limit", "memory")
 _LABELS: Final = ("affinity", "antiAffinity", "exclusion")
 _WHO: Final = ("name", "namespace", "group")
 _WHERE: Final = ("model", "nodes")
+_WHEN: Final = ("priority", "gang")
 _SHARE: Final = (*_AMOUNTS, *_LABELS)
+_GANG: Final = ("name", "minAvailable")
 _TEXTS: Final = (  # field of a Demand, and what the file calls it
     ("namespace", "namespace"),
     ("group", "group"),
@@ -55,7 +62,7 @@ class Family(msgspec.Struct, frozen=True):
     @property
     def request(self) -> tuple[str, ...]:
         """All fields of a request."""
-        return (*_WHO, *_WHERE, *self.asks)
+        return (*_WHO, *_WHEN, *_WHERE, *self.asks)
 
     @property
     def holder(self) -> tuple[str, ...]:
@@ -91,6 +98,25 @@ def read_request(entries: Entries, family: Family) -> Demand:
         FileError: a value of the wrong type.
     """
     return _demand(entries, family)
+
+
+def read_standing(entries: Entries) -> Standing:
+    """The priority of a request, and the gang with which it starts.
+
+    Raises:
+        InvalidValueError: a value that nobody can ask for, under its name in the file.
+        FileError: a value of the wrong type.
+    """
+    priority = 0
+    if "priority" in entries:
+        priority = parse_priority(entries["priority"].number(), "priority")
+    if "gang" not in entries:
+        return Standing(priority=priority)
+    said = entries["gang"].mapping(_GANG, required=_GANG)
+    needed = parse_count(said["minAvailable"].number(), MIN_AVAILABLE)
+    if needed == 0:
+        raise InvalidValueError(MIN_AVAILABLE, "0 is less than one member")
+    return Standing(priority=priority, gang=Gang(name=said["name"].name(), min_available=needed))
 
 
 def read_holder(entries: Entries, family: Family) -> Demand:

@@ -10,6 +10,7 @@ from typing import Any, Final
 import msgspec
 
 from kubeshare.core.errors import InvalidValueError
+from kubeshare.core.gang import Gang
 from kubeshare.core.units import MICROS, parse_count, parse_gpus
 
 PRIORITY: Final = "sharedgpu/priority"
@@ -21,20 +22,6 @@ PREEMPTIBLE: Final = "kubeshare.nthu/preemptible"
 
 LOWEST_PRIORITY: Final = -1
 HIGHEST_PRIORITY: Final = 100
-
-
-class Gang(msgspec.Struct, frozen=True, kw_only=True):
-    """Pods of one namespace that start together or not at all.
-
-    Attributes:
-        name: the same for all of them.
-        min_available: how many must have room before any starts, at least one.
-        headcount: how many there are to be; 0 where that is not said.
-    """
-
-    name: str
-    min_available: int
-    headcount: int = 0
 
 
 class Standing(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,8 +53,26 @@ def standing_of(manifest: Mapping[str, Any]) -> Standing:
     labels: Mapping[str, str] = {key: value for key, value in given.items() if value}
     annotations: Mapping[str, str] = metadata.get("annotations") or {}
     return Standing(
-        priority=_priority(labels), gang=_gang(labels), preemptible=_preemptible(annotations)
+        priority=parse_priority(labels.get(PRIORITY, "0"), PRIORITY),
+        gang=_gang(labels),
+        preemptible=_preemptible(annotations),
     )
+
+
+def parse_priority(text: str, field: str) -> int:
+    """A priority as it is written.
+
+    Raises:
+        InvalidValueError: it is none, under the name of the field.
+    """
+    try:
+        priority = int(text)
+    except ValueError:
+        raise InvalidValueError(field, f"{text} is not a whole number") from None
+    if not LOWEST_PRIORITY <= priority <= HIGHEST_PRIORITY:
+        words = f"{text} is not from {LOWEST_PRIORITY} to {HIGHEST_PRIORITY}"
+        raise InvalidValueError(field, words)
+    return priority
 
 
 def gang_named(manifest: Mapping[str, Any]) -> str:
@@ -81,18 +86,6 @@ def _preemptible(annotations: Mapping[str, str]) -> bool:
     if text not in {"true", "false"}:
         raise InvalidValueError(PREEMPTIBLE, f"{text!r} is neither true nor false")
     return text == "true"
-
-
-def _priority(labels: Mapping[str, str]) -> int:
-    text = labels.get(PRIORITY, "0")
-    try:
-        priority = int(text)
-    except ValueError:
-        raise InvalidValueError(PRIORITY, f"{text} is not a whole number") from None
-    if not LOWEST_PRIORITY <= priority <= HIGHEST_PRIORITY:
-        words = f"{text} is not from {LOWEST_PRIORITY} to {HIGHEST_PRIORITY}"
-        raise InvalidValueError(PRIORITY, words)
-    return priority
 
 
 def _gang(labels: Mapping[str, str]) -> Gang | None:

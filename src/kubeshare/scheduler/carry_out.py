@@ -6,10 +6,10 @@ part again, and goes on from there if it is still right.
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from kubeshare.api.coming import Hindrance
-from kubeshare.api.elsewhere import has_another
+from kubeshare.api.elsewhere import Late, have_others
 from kubeshare.api.inventory import Inventory
 from kubeshare.api.pool import StaleDecisionError, holder_of
 from kubeshare.api.reasons import Reason
@@ -31,6 +31,14 @@ PATIENCE: Final = 5.0
 """Seconds that what is normally over in a moment may last before it is told."""
 LET_BE: Final = 10.0
 """Seconds that kube-scheduler gets to bind a placeholder, and until others are looked at again."""
+
+
+class Hindered(NamedTuple):
+    """Who has its parts, and they are not there yet."""
+
+    asker: Asker
+    demand: Demand
+    hindrance: Hindrance
 
 
 class CarryOut:
@@ -119,7 +127,8 @@ class CarryOut:
         hindrance = asker.awaits(self._pool.held_by(demand.uid))
         if hindrance is not None:
             again = await self.hold(asker, hindrance)
-            return soonest(again, await self._move_on(asker, demand, hindrance))
+            late = Hindered(asker, demand, hindrance)
+            return soonest(again, await self.move_on([late]))
         self.forget(asker.key)
         try:
             told = await asker.bind(node, gpuids)
@@ -146,25 +155,43 @@ class CarryOut:
         await self.tell(asker, hindrance.reason, hindrance.message)
         return None
 
-    async def _move_on(
-        self, asker: Asker, demand: Demand, hindrance: Hindrance
-    ) -> RequeueAfter | None:
-        """Give up a GPU that somebody else has got meanwhile, where another node has one."""
-        if hindrance.reason is not Reason.GPU_NOT_FREE:
+    async def move_on(self, late: Sequence[Hindered]) -> RequeueAfter | None:
+        """Give up GPUs that somebody else has got meanwhile, where other nodes have as many.
+
+        Args:
+            late: those that wait for their parts, and can only be told together.
+
+        Returns:
+            when to look again; None where nobody else has got any of their GPUs.
+
+        Raises:
+            StaleDecisionError: they are given up.
+        """
+        taken = [each for each in late if each.hindrance.reason is Reason.GPU_NOT_FREE]
+        if not taken:
             return None
-        left = self._hindered(asker) + LET_BE - asyncio.get_running_loop().time()
-        if left > 0:
-            return RequeueAfter(left)
-        held = self._pool.held_by(demand.uid)
-        late = next((vgpu for vgpu in held if not vgpu.spec.uuid), None)
-        nodes, ledger = self._places.of(asker).nodes, self._inventory.ledger()
-        if late is None or not has_another(self._policy, ledger, demand, late, nodes):
+        since = max(self._hindered(each.asker) for each in taken)
+        wait = since + LET_BE - asyncio.get_running_loop().time()
+        if wait > 0:
+            return RequeueAfter(wait)
+        instead = [self._instead(each) for each in taken]
+        if not have_others(self._policy, self._inventory.ledger(), instead):
             return RequeueAfter(LET_BE)
-        self._places.avoid(asker, late.spec.node_name, hindrance.message)
-        self.forget(asker.key)
-        for vgpu in held:
-            await self._pool.give_back(vgpu.metadata.name, demand.uid)
-        raise StaleDecisionError(f"{late.metadata.name} has no GPU, and another node has one")
+        for each, left in zip(taken, instead, strict=True):
+            self._places.avoid(each.asker, left.vgpu.spec.node_name, each.hindrance.message)
+            self.forget(each.asker.key)
+        for each in taken:
+            for vgpu in self._pool.held_by(each.demand.uid):
+                await self._pool.give_back(vgpu.metadata.name, each.demand.uid)
+        names = ", ".join(each.vgpu.metadata.name for each in instead)
+        raise StaleDecisionError(f"{names}: there is no GPU, and other nodes have one")
+
+    def _instead(self, hindered: Hindered) -> Late:
+        """The vGPU that one waits for, and the nodes that it may go to instead."""
+        held = self._pool.held_by(hindered.demand.uid)
+        vgpu = next((vgpu for vgpu in held if not vgpu.spec.uuid), held[0])
+        nodes = self._places.of(hindered.asker).nodes - {vgpu.spec.node_name}
+        return Late(demand=hindered.demand, vgpu=vgpu, nodes=nodes)
 
     def _hindered(self, asker: Asker) -> float:
         """Since when its parts have not been there; a namesake made later begins anew."""

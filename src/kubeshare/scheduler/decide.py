@@ -1,5 +1,7 @@
 """The core's answer to one SharePod, and the words for it."""
 
+from collections.abc import Mapping
+from contextlib import nullcontext
 from typing import Final
 
 import msgspec
@@ -24,9 +26,15 @@ def decide(policy: Policy, ledger: Ledger, demand: Demand, where: Eligible) -> D
         demand: who asks; its own choice of nodes is respected.
         where: the nodes that its pod may go to.
     """
-    decision = policy(ledger, bounded(demand, where))
-    told = Reasons(lambda: {**decision.reasons, **_refused(demand, where)})
-    return msgspec.structs.replace(decision, reasons=told)
+    with ledger.what_if() if where.gpus else nullcontext():
+        refused = _leave_out(ledger, where.gpus)
+        decision = policy(ledger, bounded(demand, where))
+
+    def told() -> dict[str, str]:
+        known = {place: refused.get(place, why) for place, why in decision.reasons.items()}
+        return {**known, **_refused(demand, where)}
+
+    return msgspec.structs.replace(decision, reasons=Reasons(told))
 
 
 def change_that_helps(
@@ -66,6 +74,15 @@ def bounded(demand: Demand, where: Eligible) -> Demand:
     """The demand, for no node that refuses its pod."""
     nodes = where.nodes if demand.nodes is None else demand.nodes & where.nodes
     return msgspec.structs.replace(demand, nodes=nodes)
+
+
+def _leave_out(ledger: Ledger, gpus: Mapping[str, str]) -> dict[str, str]:
+    """Have vGPUs take nobody; ``node/id`` -> why not, of those for which that is the reason."""
+    there = [ledger.devices[gpuid] for gpuid in gpus if gpuid in ledger.devices]
+    taking = [device for device in there if device.healthy and not device.fenced]
+    for device in taking:
+        ledger.mark(device.id, fenced=True)
+    return {device.path: gpus[device.id] for device in taking}
 
 
 def _refused(demand: Demand, where: Eligible) -> dict[str, str]:

@@ -9,7 +9,7 @@ decided about alone.
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from kubeshare.api.coming import Hindrance
@@ -20,15 +20,14 @@ from kubeshare.api.pool import Part, StaleDecisionError
 from kubeshare.api.reasons import Reason
 from kubeshare.core.decision import Decision
 from kubeshare.core.demand import Demand
-from kubeshare.core.gang import Answer, place_gang
+from kubeshare.core.gang import Answer, Gang, place_gang
 from kubeshare.core.ledger import Ledger
 from kubeshare.core.policies import Policy
-from kubeshare.dialects.standing import Gang
 from kubeshare.kube.controller import RequeueAfter, soonest
 from kubeshare.kube.errors import ConflictError, NotFoundError
 from kubeshare.kube.meta import Key
 from kubeshare.scheduler.asker import Asker, Kind
-from kubeshare.scheduler.carry_out import CarryOut
+from kubeshare.scheduler.carry_out import CarryOut, Hindered
 from kubeshare.scheduler.decide import bounded, decide, explain
 from kubeshare.scheduler.kept import Kept
 from kubeshare.scheduler.members import Member, Members, check_agreement, demand_of_member, says
@@ -104,22 +103,23 @@ class Gangs:
             NotFoundError: a member has gone meanwhile.
         """
         members = self._members(asker, gang)
-        check_agreement(asker, members.all[0].asker)
+        oldest = members.all[0].asker
+        check_agreement(asker.standing(), oldest.standing(), oldest.key)
         released = await self._former(members)
         if members.needed <= 0:
             return await self._complete(asker, members)
         if released is not None:
             words = f"the node has not released the former pod of {released} yet"
             return await self._wait(members, Reason.RELEASING, words)
-        if members.there < gang.min_available:
-            words = f"{members.there} of the {gang.min_available} members that it needs are there"
-            return await self._wait(members, Reason.GANG_INCOMPLETE, words)
+        if few := gang.too_few(members.there):
+            return await self._wait(members, Reason.GANG_INCOMPLETE, few)
         until, why = self._paused.get(members.key, (0.0, ""))
         left = until - asyncio.get_running_loop().time()
         if left > 0:
             return await self._pause(members, left, why)
         self._paused.pop(members.key, None)
-        self._reserved.pop(members.key, None)
+        if not any(member.held for member in members.waiting):
+            self._reserved.pop(members.key, None)
         claim, where = self._claim(members)
         answer = self._answer(claim, where)
         if not answer.whole:
@@ -145,7 +145,8 @@ class Gangs:
             and (demand := demand_of_member(each)) is not None
         ]
         found.sort(key=lambda member: (member.asker.created, member.asker.key))
-        agreed = [member for member in found if says(member.asker) == says(found[0].asker)]
+        said = [says(member.asker.standing()) for member in found]
+        agreed = [member for member, each in zip(found, said, strict=True) if each == said[0]]
         return Members(gang, agreed)
 
     def _claim(self, members: Members) -> tuple[Claim, Mapping[str, Eligible]]:
@@ -172,10 +173,8 @@ class Gangs:
         return place_gang(policy, self._inventory.ledger(), claim.demands, claim.needed)
 
     async def _no_room(self, members: Members, claim: Claim, answer: Answer) -> Together:
-        needs = members.gang.min_available
-        room = needs - members.needed + answer.room_for
-        why = f"; {explain(answer.short)}" if answer.short else ""
-        words = f"room for {room} of the {needs} members that it needs{why}"
+        words = members.gang.no_room(members.needed, answer)
+        words += f"; {explain(answer.short)}" if answer.short else ""
         waits = await self._wait(members, Reason.GANG_NO_ROOM, words)
         again = soonest(waits.again, await self._preempt.make_room(claim))
         now = asyncio.get_running_loop().time()
@@ -200,13 +199,13 @@ class Gangs:
         """Tell all members whose parts are held, once all those parts are there."""
         ready = [member for member in members.waiting if member.ready]
         hindered = [
-            (member, hindrance)
+            Hindered(member.asker, member.demand, hindrance)
             for member in ready
             if (hindrance := member.asker.awaits(member.held)) is not None
         ]
         told = any(member.asker.uid == asker.uid for member in ready)
         if hindered:
-            held = await self._hold(members, *hindered[0])
+            held = await self._hold(members, hindered)
             return held if told else None
         self._reserved.pop(members.key, None)
         again: RequeueAfter | None = None
@@ -222,11 +221,16 @@ class Gangs:
             raise failed
         return Together(again) if told else None
 
-    async def _hold(self, members: Members, member: Member, hindrance: Hindrance) -> Together:
-        """The part of a member is not there yet: nobody is told, and not for ever."""
+    async def _hold(self, members: Members, hindered: Sequence[Hindered]) -> Together:
+        """The parts of members are not there yet: nobody is told, and not for ever.
+
+        Raises:
+            StaleDecisionError: they have been given up for others.
+        """
+        first = hindered[0]
         now, timeout = asyncio.get_running_loop().time(), self._timeout
         left = self._reserved.setdefault(members.key, now) + timeout - now
-        waits = f"{member.demand.name} waits: {hindrance.message}"
+        waits = f"{first.demand.name} waits: {first.hindrance.message}"
         if left <= 0:
             del self._reserved[members.key]
             words = f"it has not started within {timeout:g} s, and others have their turn; {waits}"
@@ -234,10 +238,11 @@ class Gangs:
             return await self._pause(members, timeout, words)
         words = f"gang {members.gang.name}: {waits}"
         again: RequeueAfter | None = RequeueAfter(left)
-        for each in members.waiting:
-            told = Hindrance(hindrance.reason, words, hindrance.passing)
+        # Those beyond the members that it needs are told, each alone, why they have no part.
+        for each in (member for member in members.waiting if member.ready):
+            told = Hindrance(first.hindrance.reason, words, first.hindrance.passing)
             again = soonest(again, await self._carry_out.hold(each.asker, told))
-        return Together(again)
+        return Together(soonest(again, await self._carry_out.move_on(hindered)))
 
     @property
     def _timeout(self) -> float:

@@ -7,7 +7,8 @@ from functools import cached_property
 from kubeshare.api.v1 import VGPU
 from kubeshare.core.demand import Demand
 from kubeshare.core.errors import InvalidValueError
-from kubeshare.dialects.standing import MIN_AVAILABLE, PRIORITY, Gang
+from kubeshare.core.gang import Gang
+from kubeshare.dialects.standing import MIN_AVAILABLE, PRIORITY, Standing
 from kubeshare.kube.meta import Key
 from kubeshare.scheduler.asker import Asker
 from kubeshare.scheduler.carry_out import still_right
@@ -78,21 +79,25 @@ def demand_of_member(asker: Asker) -> Demand | None:
         return None
 
 
-def says(asker: Asker) -> dict[str, int]:
+def says(standing: Standing) -> dict[str, int]:
     """What all members of a gang have to say alike."""
-    standing = asker.standing()
     assert standing.gang is not None
     return {PRIORITY: standing.priority, MIN_AVAILABLE: standing.gang.min_available}
 
 
-def check_agreement(asker: Asker, oldest: Asker) -> None:
-    """See that an asker says of its gang what its oldest member says.
+def check_agreement(standing: Standing, oldest: Standing, who: object) -> None:
+    """See that somebody says of its gang what its oldest member says.
+
+    Args:
+        standing: where it stands.
+        oldest: where the oldest member stands.
+        who: the oldest member, for people.
 
     Raises:
         InvalidValueError: it does not; under the name of the label.
     """
-    mine, theirs = says(asker), says(oldest)
+    mine, theirs = says(standing), says(oldest)
     for label, value in mine.items():
         if value != theirs[label]:
-            words = f"{value} differs from {theirs[label]} of {oldest.key}, of the same gang"
+            words = f"{value} differs from {theirs[label]} of {who}, of the same gang"
             raise InvalidValueError(label, words)

@@ -18,14 +18,11 @@ from kubeshare.api.cluster import PODS, Pod
 from kubeshare.api.configuration import Configured
 from kubeshare.api.evict import evict
 from kubeshare.api.inventory import Inventory
-from kubeshare.api.pool import holder_of
 from kubeshare.api.v1 import SHAREPODS
 from kubeshare.core.demand import Demand
-from kubeshare.core.errors import InvalidValueError
 from kubeshare.core.gang import place_gang
 from kubeshare.core.policies import Policy
-from kubeshare.core.preemption import Preemption, cheapest_for_gang, cheapest_preemption
-from kubeshare.dialects.standing import PREEMPTIBLE, standing_of
+from kubeshare.core.preemption import Preemption, cheapest_for_gang
 from kubeshare.kube.api import Api
 from kubeshare.kube.controller import RequeueAfter
 from kubeshare.kube.errors import ConflictError, NotFoundError, TooManyRequestsError
@@ -34,6 +31,7 @@ from kubeshare.kube.store import Store
 from kubeshare.scheduler.asker import Asker
 from kubeshare.scheduler.events import Events
 from kubeshare.scheduler.kept import SECONDS, Kept, Place
+from kubeshare.scheduler.victims import Victim, is_marked, victims_of
 
 ROUNDS: Final = 8
 """How many sets of pods are tried at most, where budgets refuse."""
@@ -64,14 +62,6 @@ class Claim(Struct, frozen=True, kw_only=True):
     def uids(self) -> frozenset[str]:
         """Of the demands."""
         return frozenset(demand.uid for demand in self.demands)
-
-
-class _Victim(Struct, frozen=True):
-    """A pod that may be preempted: the uid of its demand, and its priority."""
-
-    pod: Pod
-    uid: str
-    priority: int
 
 
 class Preempt:
@@ -121,7 +111,8 @@ class Preempt:
             return RequeueAfter(place.until - now)
         if self._kept.full(now):
             return None
-        victims = {victim.uid: victim for victim in self._victims()}
+        marked = self._pods.by_index(_INDEX, "true")
+        victims = {each.uid: each for each in victims_of(marked, self._inventory.pool.held_by)}
         refused = False
         for _ in range(ROUNDS):
             found = self._cheapest(claim, victims.values())
@@ -139,35 +130,11 @@ class Preempt:
     def _still_leaving(self, place: Place) -> bool:
         return any(self._inventory.pool.held_by(uid) for uid in place.leaving)
 
-    def _victims(self) -> Iterable[_Victim]:
-        for pod in self._pods.by_index(_INDEX, "true"):
-            uid = _demand_of(pod)
-            if not self._placed_by_us(uid, pod):
-                continue
-            metadata = {"labels": pod.metadata.labels, "annotations": pod.metadata.annotations}
-            try:
-                standing = standing_of({"metadata": metadata})
-            except InvalidValueError:
-                continue
-            yield _Victim(pod, uid, standing.priority)
-
-    def _placed_by_us(self, uid: str, pod: Pod) -> bool:
-        """It holds its part by a decision of this program, and its node knows of it."""
-        held = [holder_of(vgpu, uid) for vgpu in self._inventory.pool.held_by(uid)]
-        return bool(held) and all(
-            holder is not None and holder.attempt > 0 and holder.pod_uid == pod.metadata.uid
-            for holder in held
-        )
-
-    def _cheapest(self, claim: Claim, victims: Iterable[_Victim]) -> Preemption | None:
+    def _cheapest(self, claim: Claim, victims: Iterable[Victim]) -> Preemption | None:
         priorities = {victim.uid: victim.priority for victim in victims}
         ledger = self._inventory.ledger()
         now = asyncio.get_running_loop().time()
         policy = self._kept.policy(self._policy, claim.uids, claim.priority, now)
-        if len(claim.demands) == 1:
-            return cheapest_preemption(
-                policy, ledger, claim.demands[0], priority=claim.priority, preemptible=priorities
-            )
         return cheapest_for_gang(
             policy,
             ledger,
@@ -177,7 +144,7 @@ class Preempt:
             preemptible=priorities,
         )
 
-    async def _refused(self, victims: Sequence[_Victim]) -> list[str]:
+    async def _refused(self, victims: Sequence[Victim]) -> list[str]:
         """Those whose disruption budgets refuse now."""
         refused = []
         for victim in victims:
@@ -190,7 +157,7 @@ class Preempt:
         return refused
 
     async def _preempt(
-        self, claim: Claim, found: Preemption, victims: dict[str, _Victim], now: float
+        self, claim: Claim, found: Preemption, victims: dict[str, Victim], now: float
     ) -> None:
         leaving = [victims[uid] for uid in found.leave]
         self._kept.keep(
@@ -231,15 +198,7 @@ class Preempt:
 
 def _marked(pod: Pod) -> list[str]:
     """Whether a pod may be preempted and is there to be, for an index."""
-    there = pod.spec.node_name and not pod.terminal and pod.metadata.deletion_timestamp is None
-    return [pod.metadata.annotations.get(PREEMPTIBLE, "")] if there else []
-
-
-def _demand_of(pod: Pod) -> str:
-    """The uid of the demand that a pod is for: its SharePod's, or its own."""
-    controller = pod.metadata.controller
-    shared = controller is not None and controller.kind == SHAREPODS.kind
-    return controller.uid if controller is not None and shared else pod.metadata.uid
+    return ["true"] if is_marked(pod) else []
 
 
 def _about(pod: Pod) -> ObjectReference:
