@@ -137,3 +137,112 @@ def test_a_cluster_that_is_not_there_is_no_traceback(
 def test_a_policy_that_is_not_there_is_wrong_use(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["explain", "a", "--policy", "nearest"]) == 2
     assert "policy nearest is not registered" in capsys.readouterr().err
+
+
+def of_gang(needed: int, priority: int = 0) -> dict[str, str]:
+    said = {"group_name": "g", "min_available": needed, "priority": priority}
+    return {f"sharedgpu/{key}": str(value) for key, value in said.items()}
+
+
+def test_of_a_gang_it_is_told_for_whom_there_is_no_room_and_whose_leaving_helps() -> None:
+    async def story(world: World) -> None:
+        world.start()
+        await world.run("x", "0.5")
+        world.share("a", "1", labels=of_gang(2))
+        waits = await explained(world, "a")
+        words = "1 of the 2 members that it needs are there"
+        assert dict(waits.decision.reasons) == {"gang g": words}
+        world.plain("b", "1", labels=of_gang(2))
+        await world.until(lambda: "room for 1" in world.condition("a", "Scheduled")["message"])
+        waits = await explained(world, "b")
+        (gpuid,) = world.vgpus()
+        assert waits.decision.outcome == "pending"
+        assert waits.decision.reasons["gang g"] == "room for 1 of the 2 members that it needs"
+        assert waits.decision.reasons[f"n1/{gpuid}"] == "compute 0.5 left, 1 asked"
+        assert waits.change is not None
+        assert waits.change.words == (f"x leaves n1/{gpuid}",)
+        told = json.loads(command._as_json(waits))
+        assert told["gang"]["members"] == {"SharePod default/a": "waits", "Pod default/b": "waits"}
+        assert (told["gang"]["there"], told["gang"]["placed"]) == (2, 0)
+        assert told["gang"]["timeoutSeconds"] == 300
+        world.delete("x")
+        await world.until(lambda: world.running("a", "b"))
+        placed = await explained(world, "a")
+        assert placed.held
+        assert "gang g: needs 2 members, 2 are there, 2 are placed" in command._as_text(placed)
+
+    in_world(story, n1=2)
+
+
+def test_a_gang_that_fits_is_told_where_each_would_go() -> None:
+    async def story(world: World) -> None:
+        for name in "ab":
+            world.share(name, "1", labels=of_gang(2))
+        found = await explained(world, "b")
+        assert found.decision.outcome == "bound"
+        assert found.gang is not None
+        assert all(where.startswith("would go to n1/") for where in found.gang.members.values())
+        assert not found.preemption
+
+    in_world(story, n1=2)
+
+
+def test_a_member_that_does_not_agree_with_its_gang_is_told_so() -> None:
+    async def story(world: World) -> None:
+        world.share("a", "0.1", labels=of_gang(2))
+        world.share("b", "0.1", labels=of_gang(3))
+        found = await explained(world, "b")
+        assert found.decision.field == "sharedgpu/min_available"
+        assert "SharePod default/a" in str(dict(found.decision.reasons))
+
+    in_world(story, n1=1)
+
+
+@pytest.mark.parametrize(
+    ("on", "preemptible", "request_", "words"),
+    [
+        (False, True, "1", "does not say preemption: true"),
+        (True, False, "1", "none of the pods with kubeshare.nthu/preemptible (0) is of a priority"),
+        (True, True, "1", "preempted would be, where disruption budgets allow it: low leaves"),
+    ],
+    ids=["it is off", "nobody may be", "somebody would be"],
+)
+def test_it_is_told_who_would_be_preempted_or_why_nobody_is(
+    on: bool, preemptible: bool, request_: str, words: str
+) -> None:
+    async def story(world: World) -> None:
+        world.configure(preemption=on)
+        world.start()
+        annotations = {"kubeshare.nthu/preemptible": "true"} if preemptible else {}
+        await world.run("low", "0.6", annotations=annotations)
+        await world.kill("scheduler")
+        world.share("high", request_, labels={"sharedgpu/priority": "5"})
+        found = await explained(world, "high")
+        assert words in found.preemption
+        assert words in command._as_text(found)
+
+    in_world(story, n1=1)
+
+
+def test_that_all_who_may_be_preempted_would_not_do_is_told() -> None:
+    async def story(world: World) -> None:
+        world.configure(preemption=True)
+        world.start()
+        await world.run("low", "0.3", annotations={"kubeshare.nthu/preemptible": "true"})
+        await world.run("stays", "0.3")
+        await world.kill("scheduler")
+        world.share("high", "1", labels={"sharedgpu/priority": "5"})
+        found = await explained(world, "high")
+        assert "there would be no room if all left that may be preempted" in found.preemption
+
+    in_world(story, n1=1)
+
+
+def test_what_is_set_aside_for_it_is_told() -> None:
+    async def story(world: World) -> None:
+        entry = {"node": "n1", "until": "9999-01-01T00:00:00Z", "message": "no cpu"}
+        world.share("a", "0.3", setAside=[entry])
+        found = await explained(world, "a")
+        assert found.decision.reasons["n1"] == "set aside until 9999-01-01T00:00:00Z: no cpu"
+
+    in_world(story, n1=1)

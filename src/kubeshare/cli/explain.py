@@ -6,29 +6,30 @@ scheduler would say at this moment. It changes nothing.
 
 import asyncio
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 import msgspec
 
-from kubeshare.api import cluster, ledger
-from kubeshare.api.eligibility import Eligible, eligible
-from kubeshare.api.quotas import QUOTAS, rows
-from kubeshare.api.v1 import GPUNODES, SHAREPODS, VGPU, VGPUS, GPUNode
+from kubeshare.api.eligibility import Eligible
+from kubeshare.api.v1 import SHAREPODS
+from kubeshare.cli.explain_gang import GangFinding, controller_of, of_gang, read_members
+from kubeshare.cli.explain_preemption import preemption
+from kubeshare.cli.explain_reads import Seen, read
 from kubeshare.cli.telling import as_fields, as_lines
 from kubeshare.core.decision import Decision
 from kubeshare.core.demand import Demand
 from kubeshare.core.device import natural
 from kubeshare.core.errors import InvalidValueError, UnknownPolicyError
 from kubeshare.core.explain import Change
-from kubeshare.core.ledger import Ledger
-from kubeshare.core.namespace_quota import within
 from kubeshare.core.policies import Policy, policy
 from kubeshare.dialects import pod, sharepod
+from kubeshare.dialects.standing import standing_of
+from kubeshare.kube.clock import utc_now
 from kubeshare.kube.errors import NotFoundError
 from kubeshare.kube.resources import PODS, Raw, Resource
-from kubeshare.scheduler.decide import change_that_helps, decide
+from kubeshare.scheduler.decide import bounded, change_that_helps, decide
 
 if TYPE_CHECKING:
     from kubeshare.kube.api import Api
@@ -56,12 +57,16 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
         held: ``node/GPUID`` of each GPU of which it holds a part; empty when it waits.
         decision: where it would go now, what it holds left aside.
         change: what would have to change, where it has to wait.
+        gang: how its gang stands, if it has one.
+        preemption: whom it would have evicted, or why nobody; ``""`` where it need not wait.
     """
 
     name: str
     held: tuple[str, ...] = ()
     decision: Decision
     change: Change | None = None
+    gang: GangFinding | None = None
+    preemption: str = ""
 
 
 @click.command(
@@ -126,24 +131,39 @@ async def find_out(api: "Api", chosen: Policy, name: str, namespace: str) -> Fin
     demand_of = pod.demand_of if resource is PODS else sharepod.demand_of
     title = f"{namespace}/{raw['metadata']['name']}"
     try:
-        demand = demand_of(raw)
+        demand, standing = demand_of(raw), standing_of(raw)
+        if demand is None:
+            raise NothingToExplainError(f"{title} asks for no part of a GPU")
+        seen = await read(api, chosen, namespace, utc_now())
+        gang = standing.gang
+        if gang is None:
+            members = []
+        else:
+            members = await read_members(api, seen, gang, namespace, controller_of(raw))
+        known = any(member.demand.uid == demand.uid for member in members)
+        together = of_gang(seen, members, demand.uid) if known else None
     except InvalidValueError as error:
         reasons = {error.field: error.message}
         return Finding(
             name=title, decision=Decision(outcome="rejected", reasons=reasons, field=error.field)
         )
-    if demand is None:
-        raise NothingToExplainError(f"{title} asks for no part of a GPU")
-    nodes = (await api.list(cluster.NODES)).items
-    built = ledger.build(
-        (await api.list(VGPUS.into(VGPU))).items,
-        (await api.list(GPUNODES.into(GPUNode))).items,
-        nodes,
-        (await api.list(cluster.PODS)).items,
+    if together is not None and together.decision is not None:
+        held: tuple[str, ...] = ()
+        decision, change = together.decision, together.change
+        claim, needed = together.claim, together.needed
+    else:
+        where, asked = seen.where(resource, raw), _undecided(demand)
+        held, decision, change = _alone(seen, asked, where)
+        claim, needed = (bounded(asked, where),), 1
+    waits = decision.outcome == "pending" and not held and claim
+    return Finding(
+        name=title,
+        held=held,
+        decision=decision,
+        change=change,
+        gang=together,
+        preemption=preemption(seen, claim, needed, standing.priority) if waits else "",
     )
-    quotas = rows((await api.list(QUOTAS, namespace)).items)
-    chosen = within(chosen, lambda _: quotas)
-    return _answer(chosen, built, _undecided(demand), eligible(nodes, raw["spec"]), title)
 
 
 async def _read(api: "Api", name: str, namespace: str) -> tuple[Resource[Raw], Mapping[str, Any]]:
@@ -166,27 +186,53 @@ def _undecided(demand: Demand) -> Demand:
     return msgspec.structs.replace(demand, device_id="", nodes=None)
 
 
-def _answer(chosen: Policy, built: Ledger, demand: Demand, where: Eligible, title: str) -> Finding:
+def _alone(
+    seen: Seen, demand: Demand, where: Eligible
+) -> tuple[tuple[str, ...], Decision, Change | None]:
+    """What one has, where it would go without that, and what would have to change."""
+    built = seen.ledger
     held = [built.devices[device_id].path for device_id in built.held_by(demand.uid)]
+    change = None
     with built.what_if():
         if held:
             built.release(demand.uid)
-        decision = decide(chosen, built, demand, where)
-        change = None
+        decision = decide(seen.policy, built, demand, where)
         if decision.outcome == "pending":
-            change = change_that_helps(chosen, built, demand, where)
-    return Finding(
-        name=title, held=tuple(sorted(held, key=natural)), decision=decision, change=change
-    )
+            change = change_that_helps(seen.policy, built, demand, where)
+    return tuple(sorted(held, key=natural)), decision, change
 
 
 def _as_json(finding: Finding) -> str:
-    known = {"name": finding.name, "held": list(finding.held)}
-    return json.dumps(known | as_fields(finding.decision, finding.change))
+    known: dict[str, object] = {"name": finding.name, "held": list(finding.held)}
+    known |= as_fields(finding.decision, finding.change)
+    if finding.gang is not None:
+        known["gang"] = {
+            "name": finding.gang.name,
+            "needs": finding.gang.needs,
+            "there": finding.gang.there,
+            "placed": finding.gang.placed,
+            "timeoutSeconds": finding.gang.timeout,
+            "members": dict(finding.gang.members),
+        }
+    if finding.preemption:
+        known["preemption"] = finding.preemption
+    return json.dumps(known)
 
 
 def _as_text(finding: Finding) -> str:
     head = f"{finding.name}:"
     if finding.held:
         head = f"{head} has {', '.join(finding.held)}; placed now it would be"
-    return "\n".join(as_lines(head, finding.decision, finding.change))
+    lines = [*as_lines(head, finding.decision, finding.change)]
+    lines += [f"    {finding.preemption}"] if finding.preemption else []
+    return "\n".join([*lines, *(_of_gang(finding.gang) if finding.gang else ())])
+
+
+def _of_gang(gang: GangFinding) -> Iterator[str]:
+    start = "" if gang.timeout is None else f"; has {gang.timeout:g} s to start once it is placed"
+    yield (
+        f"gang {gang.name}: needs {gang.needs} members, {gang.there} are there, "
+        f"{gang.placed} are placed{start}"
+    )
+    for name, where in gang.members.items():
+        yield f"    {name} {where}"

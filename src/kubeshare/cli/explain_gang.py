@@ -1,0 +1,241 @@
+"""How the gang of a SharePod or pod stands, and why it waits: the scheduler's own rules."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from kubeshare.api import sharepods
+from kubeshare.api.cluster import TERMINAL_PHASES
+from kubeshare.api.eligibility import Eligible
+from kubeshare.api.names import GATE, LABEL_ROLE, ROLE_POD
+from kubeshare.api.v1 import SHAREPODS
+from kubeshare.cli.explain_reads import Seen
+from kubeshare.core.decision import Decision
+from kubeshare.core.demand import Demand
+from kubeshare.core.errors import InvalidValueError
+from kubeshare.core.explain import Change
+from kubeshare.core.gang import Answer, Gang, place_gang
+from kubeshare.core.ledger import Ledger
+from kubeshare.core.preemption import change_for_gang
+from kubeshare.dialects import pod, sharepod
+from kubeshare.dialects.standing import GROUP_NAME, Standing, standing_of
+from kubeshare.kube.resources import PODS, Raw, Resource
+from kubeshare.scheduler.decide import bounded, decide
+from kubeshare.scheduler.members import check_agreement, says
+
+if TYPE_CHECKING:
+    from kubeshare.kube.api import Api
+
+
+class Member(msgspec.Struct, frozen=True, kw_only=True):
+    """One of a gang.
+
+    Attributes:
+        name: ``Kind namespace/name``.
+        created: when, as RFC 3339.
+        demand: what it asks for.
+        standing: its priority and its gang.
+        where: the nodes and vGPUs that it may go to.
+        decided: it has been told where it goes.
+        held: ``node/GPUID`` of each vGPU of which it has a part.
+    """
+
+    name: str
+    created: str
+    demand: Demand
+    standing: Standing
+    where: Eligible
+    decided: bool
+    held: tuple[str, ...]
+
+    @property
+    def placed(self) -> bool:
+        """It has a GPU."""
+        return self.decided or bool(self.held)
+
+
+class GangFinding(msgspec.Struct, frozen=True, kw_only=True):
+    """What there is to say of a gang.
+
+    Attributes:
+        name: its own.
+        needs: how many members have to be placed together.
+        there: how many have a GPU or ask for one.
+        placed: how many have a GPU.
+        members: each one's name -> where it is or would go, or that there is no room for it.
+        timeout: seconds that it has to start once it has taken its parts; None if not known.
+        needed: how many more have to be placed together, before any is.
+        claim: of whom; empty where they cannot be, because others have to come first.
+        decision: of the one that was asked about; None where it is decided about alone.
+        change: whose leaving would let the gang in.
+    """
+
+    name: str
+    needs: int
+    there: int
+    placed: int
+    members: Mapping[str, str]
+    timeout: float | None
+    needed: int
+    claim: tuple[Demand, ...] = ()
+    decision: Decision | None = None
+    change: Change | None = None
+
+
+async def read_members(
+    api: "Api", seen: Seen, gang: Gang, namespace: str, controller: str
+) -> list[Member]:
+    """Those of a gang that are there, the oldest first.
+
+    Args:
+        api: the cluster.
+        seen: the same, as read.
+        gang: which.
+        namespace: of it.
+        controller: the uid of what made the one that is asked about; members of it that have
+            ended count.
+    """
+    found: list[Member] = []
+    for resource, demand_of in _KINDS:
+        for raw in (await api.list(resource, namespace, labels=f"{GROUP_NAME}={gang.name}")).items:
+            if _counts(resource, raw, controller):
+                member = _member(seen, resource, raw, demand_of)
+                found += [member] if member else []
+    return sorted(found, key=lambda member: (member.created, member.name))
+
+
+def of_gang(seen: Seen, members: Sequence[Member], uid: str) -> GangFinding:
+    """How a gang stands.
+
+    Args:
+        seen: the cluster.
+        members: those that are there, the oldest first.
+        uid: of the one that was asked about, which is among them.
+
+    Raises:
+        InvalidValueError: that one says something else of the gang than the oldest.
+    """
+    asked = next(member for member in members if member.demand.uid == uid)
+    check_agreement(asked.standing, members[0].standing, members[0].name)
+    agreed = [each for each in members if says(each.standing) == says(members[0].standing)]
+    gang = asked.standing.gang
+    assert gang is not None
+    waiting = [member for member in agreed if not member.placed]
+    placed = len(agreed) - len(waiting)
+    finding = GangFinding(
+        name=gang.name,
+        needs=gang.min_available,
+        there=len(agreed),
+        placed=placed,
+        members={each.name: _where(each) for each in agreed},
+        timeout=seen.configuration.gang_timeout_seconds if seen.configuration else None,
+        needed=max(0, gang.min_available - placed),
+    )
+    if not finding.needed or asked.placed:
+        return finding
+    if few := gang.too_few(len(agreed)):
+        return msgspec.structs.replace(finding, decision=gang.waits(few))
+    return _together(seen, finding, gang, waiting, uid)
+
+
+def _together(
+    seen: Seen, finding: GangFinding, gang: Gang, waiting: Sequence[Member], uid: str
+) -> GangFinding:
+    """Where those would go that have to be placed together, or why they cannot be."""
+    needed = finding.needed
+    where = {member.demand.uid: member.where for member in waiting}
+    demands = tuple(bounded(member.demand, member.where) for member in waiting)
+
+    def policy(ledger: Ledger, demand: Demand) -> Decision:
+        return decide(seen.policy, ledger, demand, where[demand.uid])
+
+    answer = place_gang(policy, seen.ledger, demands, needed)
+    mine = next((each.decision for each in answer.placed if each.demand.uid == uid), None)
+    change = None
+    if not answer.whole:
+        uids = {member.demand.uid for member in waiting}
+        change = change_for_gang(policy, seen.ledger, demands, needed=needed, stay=uids)
+    return msgspec.structs.replace(
+        finding,
+        members={**finding.members, **_would_go(waiting, answer)},
+        claim=demands,
+        decision=mine or gang.waits(gang.no_room(needed, answer), answer.short),
+        change=change,
+    )
+
+
+def _would_go(waiting: Sequence[Member], answer: Answer) -> dict[str, str]:
+    places = {
+        each.demand.uid: ", ".join(f"{each.decision.node}/{gpu}" for gpu in each.decision.devices)
+        for each in answer.placed
+    }
+    return {
+        member.name: f"would go to {places[member.demand.uid]}"
+        if member.demand.uid in places
+        else "waits"
+        for member in waiting
+    }
+
+
+def _where(member: Member) -> str:
+    if member.held:
+        return f"has {', '.join(member.held)}"
+    return "is placed" if member.decided else "waits"
+
+
+def _counts(resource: Resource[Raw], raw: Raw, controller: str) -> bool:
+    """It is there, or has ended and was made by what made the one that is asked about."""
+    metadata, status = raw["metadata"], raw.get("status") or {}
+    if metadata.get("deletionTimestamp") or status.get("phase") == "Failed":
+        return False
+    if resource is PODS:
+        if (metadata.get("labels") or {}).get(LABEL_ROLE) != ROLE_POD:
+            return False
+        gates = {gate["name"] for gate in raw["spec"].get("schedulingGates") or ()}
+        if gates - {GATE}:
+            return False
+    ended = status.get("phase") in TERMINAL_PHASES
+    return not ended or (bool(controller) and controller_of(raw) == controller)
+
+
+def controller_of(raw: Mapping[str, Any]) -> str:
+    """The uid of what made an object; ``""`` where nothing did."""
+    owners = raw["metadata"].get("ownerReferences") or ()
+    return next((str(owner["uid"]) for owner in owners if owner.get("controller")), "")
+
+
+def _member(
+    seen: Seen,
+    resource: Resource[Raw],
+    raw: Raw,
+    demand_of: Callable[[Mapping[str, Any]], Demand | None],
+) -> Member | None:
+    """None for one that asks for nothing, or says what cannot be: it is told so itself."""
+    try:
+        demand, standing = demand_of(raw), standing_of(raw)
+    except InvalidValueError:
+        return None
+    if demand is None or standing.gang is None:
+        return None
+    metadata = raw["metadata"]
+    if resource is SHAREPODS:
+        decided = sharepods.decided(sharepods.view(raw))
+    else:
+        decided = not raw["spec"].get("schedulingGates")
+    devices = seen.ledger.devices
+    return Member(
+        name=f"{resource.kind} {metadata['namespace']}/{metadata['name']}",
+        created=metadata.get("creationTimestamp") or "",
+        demand=demand,
+        standing=standing,
+        where=seen.where(resource, raw),
+        decided=decided,
+        held=tuple(sorted(devices[gpu].path for gpu in seen.ledger.held_by(demand.uid))),
+    )
+
+
+_KINDS: tuple[tuple[Resource[Raw], Callable[[Mapping[str, Any]], Demand | None]], ...] = (
+    (SHAREPODS, sharepod.demand_of),
+    (PODS, pod.demand_of),
+)

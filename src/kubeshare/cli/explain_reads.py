@@ -1,0 +1,96 @@
+"""What ``kubeshare explain`` reads of a cluster: what the scheduler watches, once."""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from kubeshare.api import cluster, ledger, set_aside, sharepods
+from kubeshare.api.configuration import KEY, NAME, ConfigMap, Configuration, parse
+from kubeshare.api.eligibility import Eligible, eligible, without
+from kubeshare.api.names import NAMESPACE
+from kubeshare.api.pool import holder_of
+from kubeshare.api.quotas import QUOTAS, rows
+from kubeshare.api.v1 import GPUNODES, SHAREPODS, VGPU, VGPUS, GPUNode
+from kubeshare.core.errors import InvalidValueError
+from kubeshare.core.ledger import Ledger
+from kubeshare.core.namespace_quota import within
+from kubeshare.core.policies import Policy
+from kubeshare.kube.errors import ForbiddenError, NotFoundError
+from kubeshare.kube.resources import CONFIG_MAPS, Raw, Resource
+
+if TYPE_CHECKING:
+    from kubeshare.kube.api import Api
+
+
+class Seen(msgspec.Struct, frozen=True, kw_only=True):
+    """A cluster at one moment.
+
+    Attributes:
+        ledger: its GPUs.
+        nodes: its nodes.
+        pods: all pods.
+        vgpus: its vGPUs.
+        policy: places demands, within the quotas of the namespace.
+        configuration: in force; None where it may not be read.
+        now: the moment.
+    """
+
+    ledger: Ledger
+    nodes: Sequence[cluster.Node]
+    pods: Sequence[cluster.Pod]
+    vgpus: Sequence[VGPU]
+    policy: Policy
+    configuration: Configuration | None
+    now: datetime
+
+    def where(self, resource: Resource[Raw], raw: Mapping[str, Any]) -> Eligible:
+        """The nodes and vGPUs that a SharePod or pod may go to."""
+        may = eligible(self.nodes, raw["spec"])
+        if resource is not SHAREPODS:
+            return may
+        noted = sharepods.view(raw).spec.gpu.set_aside
+        return without(may, set_aside.active(noted, self.now))
+
+    def held_by(self, uid: str) -> list[VGPU]:
+        """The vGPUs of which a demand has a part."""
+        return [vgpu for vgpu in self.vgpus if holder_of(vgpu, uid)]
+
+
+async def read(api: "Api", chosen: Policy, namespace: str, now: datetime) -> Seen:
+    """Read a cluster.
+
+    Args:
+        api: where it is.
+        chosen: the policy that decides.
+        namespace: whose quotas count.
+        now: the present, aware.
+
+    Raises:
+        ApiError: it cannot be read.
+    """
+    vgpus = (await api.list(VGPUS.into(VGPU))).items
+    nodes = (await api.list(cluster.NODES)).items
+    pods = (await api.list(cluster.PODS)).items
+    built = ledger.build(vgpus, (await api.list(GPUNODES.into(GPUNode))).items, nodes, pods)
+    quotas = rows((await api.list(QUOTAS, namespace)).items)
+    return Seen(
+        ledger=built,
+        nodes=nodes,
+        pods=pods,
+        vgpus=vgpus,
+        policy=within(chosen, lambda _: quotas),
+        configuration=await _configuration(api),
+        now=now,
+    )
+
+
+async def _configuration(api: "Api") -> Configuration | None:
+    try:
+        found = await api.get(CONFIG_MAPS.into(ConfigMap), NAME, NAMESPACE)
+        return parse(found.data.get(KEY, ""))
+    except NotFoundError:
+        return Configuration()
+    except (ForbiddenError, InvalidValueError):
+        return None
