@@ -8,7 +8,7 @@ from uuid import uuid4
 import pytest
 import yaml
 
-from kubeshare.api.names import NAMESPACE
+from kubeshare.api.names import ANNOTATION_GIVEN_BACK, NAMESPACE
 from kubeshare.api.v1 import VGPU, VGPUSpec
 from kubeshare.devices.placeholder import manifest
 from kubeshare.install import manifests
@@ -95,6 +95,19 @@ def test_nobody_else_deletes_it_and_the_message_says_what_to_do(
     with pytest.raises(LabError, match=r"it goes when they have gone.*kubectl get vgpu test-"):
         cluster.kubectl(*delete(placeholder), as_user(user), *groups(user))
     cluster.kubectl("get", "pod", placeholder, "-n", NAMESPACE)
+
+
+def test_one_that_is_given_back_is_deleted_by_who_takes_kubeshare_off(
+    cluster: ApiServer, placeholder: str
+) -> None:
+    which = ("pod", placeholder, "-n", NAMESPACE)
+    admin = REFUSED[0]
+    cluster.kubectl("annotate", *which, f"{ANNOTATION_GIVEN_BACK}=false", as_user(admin))
+    with pytest.raises(LabError, match="it goes when they have gone"):
+        cluster.kubectl(*delete(placeholder), as_user(admin), *groups(admin))
+    said = f"{ANNOTATION_GIVEN_BACK}=true"
+    cluster.kubectl("annotate", *which, said, "--overwrite", as_user(admin))
+    cluster.kubectl(*delete(placeholder), as_user(admin), *groups(admin))
 
 
 def test_all_pods_of_the_namespace_at_once_are_refused_too(

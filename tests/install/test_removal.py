@@ -4,11 +4,17 @@ import pytest
 
 from cluster_fake import World, story
 from kube_fake import Fault, Place, run_virtual
-from kubeshare.api.names import NAMESPACE
+from kubeshare.api.names import ANNOTATION_GIVEN_BACK, NAMESPACE, PLACEHOLDER_GUARD
 from kubeshare.api.v1 import SHAREPODS, VGPUS
 from kubeshare.install import manifests, removal
 from kubeshare.kube.errors import ApiError
-from kubeshare.kube.resources import CUSTOM_RESOURCE_DEFINITIONS, DAEMON_SETS, PODS, Raw
+from kubeshare.kube.resources import (
+    CUSTOM_RESOURCE_DEFINITIONS,
+    DAEMON_SETS,
+    PODS,
+    VALIDATING_ADMISSION_POLICIES,
+    Raw,
+)
 
 PROGRAMS = {"kubeshare-scheduler": "scheduler", "kubeshare-device-manager": "devices"}
 
@@ -64,6 +70,15 @@ def nothing_is_left(world: World) -> bool:
     return not (kinds or world.vgpus() or world.placeholders() or world.server.all(DAEMON_SETS))
 
 
+def guarded(world: World, placeholder: str) -> bool:
+    """The policy that guards placeholders is in force, and that one is not taken out of it."""
+    policy = world.server.stored(VALIDATING_ADMISSION_POLICIES, PLACEHOLDER_GUARD)
+    pod = world.pod(placeholder, NAMESPACE)
+    assert pod is not None
+    given_back = pod["metadata"].get("annotations", {}).get(ANNOTATION_GIVEN_BACK)
+    return policy is not None and given_back is None
+
+
 def pods(world: World) -> list[Raw]:
     return world.server.all(PODS, "default")
 
@@ -79,8 +94,9 @@ async def test_pods_run_on_and_keep_their_gpu_until_they_end(world: World) -> No
     assert world.machines["n1"].containers
     assert world.running("a")
     assert world.shares_gpu("a")
-    assert len(world.placeholders()) == 1
+    (placeholder,) = world.placeholders()
     assert not world.server.all(SHAREPODS)
+    assert guarded(world, placeholder)
 
     (pod,) = pods(world)
     world.actors.delete(pod)

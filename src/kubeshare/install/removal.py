@@ -8,7 +8,8 @@ given to others. So it goes in this order, and may be cut off anywhere and begun
 2. pods are freed from their SharePods, SharePods from finalizers, and these are deleted;
 3. parts of which nothing has ever run are taken off the vGPUs; the others are the
    nodes' to release, when their containers have stopped;
-4. a vGPU that nobody holds goes, and its placeholder;
+4. a vGPU that nobody holds goes, and before it its placeholder, which says that it is given
+   back: the policy that guards the others lets that one go;
 5. when none is left, so do the node programs, the policies, the kinds and all else.
 
 As long as pods run, it stops before the last step: their shares are held and their
@@ -22,6 +23,7 @@ from typing import Any, Final
 from kubeshare.api import holders
 from kubeshare.api.cluster import PODS
 from kubeshare.api.names import (
+    ANNOTATION_GIVEN_BACK,
     DRA_DRIVER,
     GATE,
     GROUP,
@@ -33,7 +35,7 @@ from kubeshare.api.names import (
 )
 from kubeshare.api.v1 import SHAREPODS, VGPU, VGPUS
 from kubeshare.install.manifests import Manifest, resource_of
-from kubeshare.install.rollout import Say
+from kubeshare.install.rollout import FIELD_MANAGER, Say
 from kubeshare.kube.api import Api
 from kubeshare.kube.errors import ConflictError, InvalidError, NotFoundError
 from kubeshare.kube.meta import ObjectMeta, metadata_of
@@ -87,9 +89,9 @@ async def uninstall(
         asked = await _remove_sharepods(api)
         say(f"{asked} SharePods deleted, {freed} pods go on without one")
     if await _serves(api, VGPUS):
-        # Who takes KubeShare off may take placeholders away.
-        guards = [one for one in manifests if one["metadata"]["name"] == PLACEHOLDER_GUARD]
-        await _remove_all(api, guards, deadline)
+        # One of an earlier release knows nothing of placeholders that are given back.
+        for guard in (one for one in manifests if one["metadata"]["name"] == PLACEHOLDER_GUARD):
+            await api.apply(resource_of(guard), guard, field_manager=FIELD_MANAGER, force=True)
         running = await _until_given_back(api, wait, deadline)
         if running:
             return running
@@ -192,7 +194,7 @@ async def _until_given_back(api: Api, wait: float, deadline: float) -> list[str]
 async def _give_back(api: Api, vgpu: VGPU) -> list[str] | None:
     """The pods that hold a vGPU; None where a step was taken towards its end."""
     gpuid = vgpu.metadata.name
-    # Somebody was faster, or the API server has not noticed yet that a guard is gone: look again.
+    # Somebody was faster, or the API server has not noticed yet what a guard lets go: look again.
     with suppress(ConflictError, NotFoundError, InvalidError):
         for holder in vgpu.status.holders:
             if not holder.pod_uid:
@@ -207,10 +209,20 @@ async def _give_back(api: Api, vgpu: VGPU) -> list[str] | None:
         if vgpu.metadata.finalizers:
             await api.merge_patch(VGPUS, gpuid, {"metadata": {"finalizers": None}})
         # The placeholder first: a vGPU never says less than what is taken.
-        elif not await _delete(api, PODS, placeholder_name(gpuid), NAMESPACE, grace=1):
+        elif not await _delete_placeholder(api, placeholder_name(gpuid)):
             version = vgpu.metadata.resource_version
             await _delete(api, VGPUS, gpuid, resource_version=version)
     return None
+
+
+async def _delete_placeholder(api: Api, name: str) -> bool:
+    """Say of a placeholder that nobody needs it, and have it deleted; False when it is gone."""
+    given_back = {"metadata": {"annotations": {ANNOTATION_GIVEN_BACK: "true"}}}
+    try:
+        await api.merge_patch(PODS, name, given_back, NAMESPACE)
+    except NotFoundError:
+        return False
+    return await _delete(api, PODS, name, NAMESPACE, grace=1)
 
 
 async def _delete(
