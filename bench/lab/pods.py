@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from itertools import count
 from typing import Any
 
+from bench.lab.steps import CREATED, Steps
 from kubeshare.api import cluster
 from kubeshare.api.names import WHOLE_GPU_RESOURCE
 from kubeshare.api.v1 import SHAREPODS, VGPU, VGPUS
@@ -35,6 +36,7 @@ class Bench:
         pods: all pods.
         vgpus: all vGPUs.
         sharepods: all SharePods.
+        steps: how far each has come, and when.
     """
 
     def __init__(self, api: Api) -> None:
@@ -45,9 +47,10 @@ class Bench:
         self.pods = Reflector(api, cluster.PODS)
         self.vgpus: Reflector[VGPU] = Reflector(api, VGPUS.into(VGPU))
         self.sharepods: Reflector[Raw] = Reflector(api, SHAREPODS)
-        self.sharepods.subscribe(lambda _: self._news.set())
+        self.steps = Steps()
+        self.sharepods.subscribe(lambda change: self._note_sharepod(change.object))
         self.pods.subscribe(lambda change: self._note(change.object))
-        self.vgpus.subscribe(lambda _: self._news.set())
+        self.vgpus.subscribe(lambda change: self._note_vgpu(change.object))
 
     @asynccontextmanager
     async def watching(self) -> AsyncIterator[None]:
@@ -61,7 +64,16 @@ class Bench:
             for task in tasks:
                 task.cancel()
 
+    def _note_sharepod(self, raw: Raw) -> None:
+        self.steps.of_sharepod(raw)
+        self._news.set()
+
+    def _note_vgpu(self, vgpu: VGPU) -> None:
+        self.steps.of_vgpu(vgpu)
+        self._news.set()
+
     def _note(self, pod: cluster.Pod) -> None:
+        self.steps.of_pod(pod)
         if pod.status.phase == "Running" and pod.metadata.name not in self._ran:
             self._ran[pod.metadata.name] = _now()
         self._news.set()
@@ -145,6 +157,7 @@ class Bench:
 
     async def create(self, kind: Resource[Any], name: str, spec: Any) -> None:
         """Create one."""
+        self.steps.note(name, CREATED)
         await self._api.create(
             kind, {"metadata": {"name": name, "namespace": NAMESPACE}, "spec": spec}
         )
