@@ -240,7 +240,8 @@ NODES: Final = resources.NODES.into(Node)
 
 
 def _gpus(container: Container) -> int:
-    return _count(container.resources.limits.get(WHOLE_GPU_RESOURCE, 0))
+    asked = container.resources.limits.get(WHOLE_GPU_RESOURCE)
+    return 0 if asked is None else _count(asked)
 
 
 def _count(quantity: str | int) -> int:

@@ -1,6 +1,5 @@
 """The parts that all Kubernetes objects have in common, as narrow frozen Structs."""
 
-from collections.abc import Mapping
 from typing import Any, NamedTuple, Protocol
 
 import msgspec
@@ -87,7 +86,7 @@ class HasMetadata(Protocol):
         ...
 
 
-KubeObject = Mapping[str, Any] | HasMetadata
+KubeObject = dict[str, Any] | HasMetadata
 """An object as it was read: raw, or a narrow Struct with ``metadata``."""
 
 
@@ -100,7 +99,7 @@ def metadata_of(obj: Any) -> ObjectMeta:
     Raises:
         msgspec.ValidationError: metadata of another form than Kubernetes writes.
     """
-    if isinstance(obj, Mapping):
+    if isinstance(obj, dict):
         return msgspec.convert(obj.get("metadata", {}), ObjectMeta)
     metadata: ObjectMeta = obj.metadata
     return metadata
@@ -108,7 +107,7 @@ def metadata_of(obj: Any) -> ObjectMeta:
 
 def key_of(obj: Any) -> Key:
     """The namespace and name of a raw object or of a narrow Struct."""
-    if isinstance(obj, Mapping):
+    if isinstance(obj, dict):
         metadata = obj["metadata"]
         return Key(metadata.get("namespace", ""), metadata["name"])
     return metadata_of(obj).key
@@ -116,7 +115,7 @@ def key_of(obj: Any) -> Key:
 
 def identity_of(obj: Any) -> Identity:
     """The uid and resourceVersion of a raw object or of a narrow Struct; ``""`` where unset."""
-    if isinstance(obj, Mapping):
+    if isinstance(obj, dict):
         metadata = obj.get("metadata", {})
         return Identity(metadata.get("uid", ""), metadata.get("resourceVersion", ""))
     metadata = metadata_of(obj)
