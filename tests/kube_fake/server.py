@@ -132,6 +132,11 @@ class FakeApiServer(httpx2.AsyncBaseTransport):
         """Let open watches fall silent, as half-open connections do."""
         self.storage.frozen = frozen
 
+    def mute_watches(self) -> None:
+        """Let those that are open now fall silent for ever; nobody is told that they are broken."""
+        for watcher in self.storage.watchers:
+            watcher.mute = True
+
     def bookmark(self) -> None:
         """Send a bookmark to all watches."""
         version = {"metadata": {"resourceVersion": str(self.storage.version)}}

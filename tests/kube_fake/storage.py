@@ -42,7 +42,10 @@ class Happening:
 
 @dataclass
 class Watcher:
-    """An open watch; ``queue`` holds lines, None ends it, an exception breaks it."""
+    """An open watch; ``queue`` holds lines, None ends it, an exception breaks it.
+
+    One that is ``mute`` tells nothing any more: its connection is gone, and nobody has said so.
+    """
 
     group: str
     plural: str
@@ -50,10 +53,13 @@ class Watcher:
     labels: str
     fields: str
     queue: "asyncio.Queue[Raw | Exception | None]"
+    mute: bool = False
 
     def show(self, happening: Happening) -> None:
         """Tell the watcher, if it selects the object before or after."""
         place = happening.place
+        if self.mute:
+            return
         if (place.group, place.plural) != (self.group, self.plural):
             return
         if self.namespace and place.namespace != self.namespace:

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Callable
-from functools import partial
 
 from cluster_fake import RESTART, World
 from kube_fake import Fault
@@ -13,8 +12,6 @@ LATE = 20.0
 """Seconds that a write is held up on the way: its sender has given it up before."""
 SILENCE = 20.0
 """Seconds for which watches tell nothing."""
-LONG_SILENCE = 100.0
-"""Seconds of silence after which a client has noticed by itself."""
 
 Trouble = Callable[[World], Fault]
 """Given the world, what the write meets."""
@@ -66,9 +63,9 @@ def _silent(world: World) -> Fault:
     return Fault.meanwhile(lambda: _silence(world))
 
 
-def _long_silent(world: World) -> Fault:
-    """Nobody is told anything, and no connection breaks."""
-    return Fault.meanwhile(lambda: _freeze(world, LONG_SILENCE))
+def _mute(world: World) -> Fault:
+    """Nobody is told anything any more: each has to notice by itself that it is cut off."""
+    return Fault.meanwhile(world.server.mute_watches)
 
 
 def _same(fault: Fault) -> Trouble:
@@ -96,7 +93,7 @@ TROUBLES: dict[str, Trouble] = {
     "reset before it": _same(Fault.reset()),
     "reset after it": _same(Fault.reset(after=True)),
     "watches silent": _silent,
-    "watches silent for long": _long_silent,
+    "watches mute": _mute,
 }
 
 HARD = (
@@ -107,7 +104,7 @@ HARD = (
     "writer killed, its write late",
     "timed out after it",
     "watches silent",
-    "watches silent for long",
+    "watches mute",
 )
 """Those after which least is known; every life meets them."""
 
@@ -139,12 +136,11 @@ def _outage(world: World) -> None:
 
 
 def _silence(world: World) -> None:
-    _freeze(world, SILENCE)
-    asyncio.get_running_loop().call_later(SILENCE, world.server.reset_watches)
-
-
-def _freeze(world: World, seconds: float) -> None:
     server = world.server
     server.freeze_watches()
-    back = partial(server.freeze_watches, frozen=False)
-    asyncio.get_running_loop().call_later(seconds, back)
+
+    def back() -> None:
+        server.freeze_watches(frozen=False)
+        server.reset_watches()
+
+    asyncio.get_running_loop().call_later(SILENCE, back)

@@ -127,6 +127,7 @@ class Pods:
             return None
         if not owned_by(pod, owner):
             raise NameTakenError(pod)
+        self._inventory.made(pod)
         return pod
 
 
