@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from cluster.stage import DEADLINE, Place, Raw, Stage, eventually
-from kubeshare.api.names import DRA_DRIVER, placeholder_name
+from kubeshare.api.names import CONDITION_POD_SCHEDULED, DRA_DRIVER, placeholder_name
 
 IMAGE = "kubeshare:dev"
 BURN = ("burn", "--kernel-us", "1000", "--inflight", "8", "--seconds", "3600")
@@ -99,6 +99,20 @@ class Space:
             }
         )
 
+    def plain(self, name: str, request: str, command: Sequence[str] = REST, **more: Any) -> None:
+        """Create a pod that asks for a share itself.
+
+        Args:
+            name: of it.
+            request: the part of a GPU.
+            command: of its one container.
+            more: ``annotations`` and ``labels`` of its own; all else is of its PodSpec.
+        """
+        asked = {"kubeshare.nthu/request": request, **more.pop("annotations", {})}
+        metadata = {"name": name, "annotations": asked, "labels": more.pop("labels", {})}
+        spec = {"terminationGracePeriodSeconds": 1, "containers": [container(command)], **more}
+        self.create({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
+
     def delete(self, kind: str, name: str) -> None:
         """Delete an object and do not wait."""
         self.stage.kubectl("delete", kind, "-n", self.name, name, "--wait=false")
@@ -126,6 +140,24 @@ class Space:
     def find_pod(self, name: str) -> Raw | None:
         """A pod, or None."""
         return self.stage.find(f"/api/v1/namespaces/{self.name}/pods", name)
+
+    def pods(self, **labels: str) -> list[Raw]:
+        """The pods with these labels."""
+        return [
+            pod
+            for pod in self.stage.items(f"/api/v1/namespaces/{self.name}/pods")
+            if labels.items() <= pod["metadata"].get("labels", {}).items()
+        ]
+
+    def parts(self, **labels: str) -> dict[str, list[Raw]]:
+        """GPUID → the parts that pods with these labels hold of it."""
+        uids = {pod["metadata"]["uid"] for pod in self.pods(**labels)}
+        found: dict[str, list[Raw]] = {}
+        for vgpu in self.stage.vgpus():
+            for holder in vgpu["status"].get("holders", []):
+                if holder.get("podUid") in uids:
+                    found.setdefault(vgpu["metadata"]["name"], []).append(holder)
+        return found
 
     def phase(self, name: str) -> str:
         """The phase of a pod; empty where there is none."""
@@ -179,6 +211,19 @@ class Space:
             explain=lambda: self.describe(name),
         )
 
+    def until_running(self, count: int, **labels: str) -> set[str]:
+        """Wait until just so many pods with these labels run; returns their uids."""
+
+        def look() -> set[str]:
+            found = [pod for pod in self.pods(**labels) if pod["status"]["phase"] == "Running"]
+            return {pod["metadata"]["uid"] for pod in found} if len(found) == count else set()
+
+        return eventually(
+            look,
+            f"{count} pods to run",
+            explain=lambda: self.stage.kubectl("describe", "pods", "-n", self.name),
+        )
+
     def until_phase(self, name: str, *phases: str) -> None:
         """Wait until a pod is in one of these phases."""
         eventually(
@@ -197,6 +242,19 @@ class Space:
 
         return eventually(
             look, f"SharePod {name} to wait ({reason})", explain=lambda: self.describe(name)
+        )
+
+    def pod_waits(self, name: str, reason: str) -> str:
+        """Wait until a plain pod is not placed for a reason, and return its message."""
+
+        def look() -> str:
+            told = (self.find_pod(name) or {}).get("status", {}).get("conditions", [])
+            found = [one for one in told if one["type"] == CONDITION_POD_SCHEDULED]
+            said = [one["message"] for one in found if one["reason"] == reason]
+            return str(said[0]) if said else ""
+
+        return eventually(
+            look, f"pod {name} to wait ({reason})", explain=lambda: self.describe(name)
         )
 
     def event(self, name: str, reason: str) -> str:

@@ -1,5 +1,6 @@
 """The lab with KubeShare on it: what it has, what its GPUs do, and how its programs are killed."""
 
+import json
 import os
 import signal
 import time
@@ -7,6 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
+import yaml
 from msgspec import Struct
 
 from kubeshare import fakegpu
@@ -108,6 +110,12 @@ class Stage:
         pods = self.items(f"/api/v1/namespaces/{NAMESPACE}/pods")
         names = [pod["metadata"]["name"] for pod in pods]
         return [name for name in names if name.startswith("kubeshare-vgpu-")]
+
+    def configure(self, **said: Any) -> None:
+        """Write the configuration; without anything, the defaults are in force."""
+        patch = json.dumps({"data": {"config.yaml": yaml.safe_dump(said)}})
+        which = ("configmap", "kubeshare", "-n", NAMESPACE)
+        self.kubectl("patch", *which, "--type=merge", "-p", patch)
 
     def node(self, name: str) -> Node:
         """A node of the lab."""

@@ -1,6 +1,5 @@
 """What the pages for users tell to type does what they say, from the first line to the last."""
 
-import json
 import os
 import re
 import subprocess
@@ -16,7 +15,14 @@ from kubeshare.api.names import NAMESPACE
 pytestmark = pytest.mark.lab
 
 ROOT = Path(__file__).parents[2]
-PAGES = ("install", "ask-for-a-share", "why-it-waits", "replace-the-scheduler", "pool-policies")
+PAGES = (
+    "install",
+    "ask-for-a-share",
+    "plain-pods",
+    "why-it-waits",
+    "replace-the-scheduler",
+    "pool-policies",
+)
 THEIR_IMAGE, OUR_IMAGE = "YOUR/kubeshare:0.1.0", "kubeshare:dev"
 SECONDS = 400
 
@@ -45,8 +51,7 @@ def configuration_stays(stage: Stage, space: Space) -> Iterator[None]:
     That is before the namespace is cleared, which waits until no vGPU is kept.
     """
     yield
-    empty = json.dumps({"data": {"config.yaml": ""}})
-    stage.kubectl("patch", "configmap", "kubeshare", "-n", NAMESPACE, "--type=merge", "-p", empty)
+    stage.configure()
 
 
 @pytest.mark.usefixtures("scheduler_stays", "configuration_stays")

@@ -1,12 +1,10 @@
 """A pool of vGPUs beside native pods: who gets a GPU, when, and who keeps it."""
 
-import json
 import time
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
-import yaml
 
 from cluster.space import REST, Space
 from cluster.stage import Raw, Stage, eventually
@@ -17,12 +15,6 @@ pytestmark = pytest.mark.lab
 GPUS = 4
 WITHIN = 5.0
 """Seconds within which a pod has the GPU of an idle vGPU that gives way."""
-
-
-def configure(stage: Stage, **said: Any) -> None:
-    data = {"data": {"config.yaml": yaml.safe_dump(said)}}
-    patch = json.dumps(data)
-    stage.kubectl("patch", "configmap", "kubeshare", "-n", NAMESPACE, "--type=merge", "-p", patch)
 
 
 def idle(stage: Stage) -> dict[str, Raw]:
@@ -59,13 +51,13 @@ def until_bound(space: Space, name: str) -> None:
 def warm(stage: Stage, space: Space) -> Iterator[dict[str, Raw]]:
     """Every GPU is an idle vGPU; on demand again before the namespace is cleared."""
     assert not space.sharepods()
-    configure(stage, pool={"policy": "reservation", "warm": GPUS // 2})
+    stage.configure(pool={"policy": "reservation", "warm": GPUS // 2})
     yield eventually(
         lambda: found if len(found := idle(stage)) == GPUS else None,
         "all GPUs to be warm vGPUs",
         explain=lambda: stage.kubectl("get", "vgpu,pods", "-A"),
     )
-    configure(stage)
+    stage.configure()
     eventually(lambda: not idle(stage), "no vGPU to be kept")
 
 

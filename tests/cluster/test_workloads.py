@@ -28,26 +28,6 @@ def applied(stage: Stage, shared_space: Space) -> None:
     )
 
 
-def pods(space: Space, **labels: str) -> list[Raw]:
-    """The pods of the namespace with these labels."""
-    return [
-        pod
-        for pod in space.stage.items(f"/api/v1/namespaces/{space.name}/pods")
-        if labels.items() <= pod["metadata"].get("labels", {}).items()
-    ]
-
-
-def parts(space: Space, **labels: str) -> dict[str, list[Raw]]:
-    """GPUID → the parts that pods with these labels hold of it."""
-    uids = {pod["metadata"]["uid"] for pod in pods(space, **labels)}
-    found: dict[str, list[Raw]] = {}
-    for vgpu in space.stage.vgpus():
-        for holder in vgpu["status"].get("holders", []):
-            if holder.get("podUid") in uids:
-                found.setdefault(vgpu["metadata"]["name"], []).append(holder)
-    return found
-
-
 def describe(space: Space) -> str:
     return space.stage.kubectl("describe", "pods", "-n", space.name)
 
@@ -71,14 +51,14 @@ def test_of_a_pod_the_named_container_has_the_gpu_and_no_other(shared_space: Spa
 def test_a_job_runs_eight_at_once_on_two_gpus_or_more(shared_space: Space) -> None:
     complete(shared_space, "sweep")
 
-    found = pods(shared_space, **{"batch.kubernetes.io/job-name": "sweep"})
+    found = shared_space.pods(**{"batch.kubernetes.io/job-name": "sweep"})
     assert [pod["status"]["phase"] for pod in found] == ["Succeeded"] * 8
 
 
 def test_a_gang_runs_whole(shared_space: Space) -> None:
     complete(shared_space, "train")
 
-    found = pods(shared_space, **{"batch.kubernetes.io/job-name": "train"})
+    found = shared_space.pods(**{"batch.kubernetes.io/job-name": "train"})
     states = [pod["status"]["containerStatuses"][0]["state"]["terminated"] for pod in found]
     assert len(states) == 4
     last_start = max(state["startedAt"] for state in states)
@@ -92,15 +72,15 @@ def test_a_cron_jobs_job_runs(shared_space: Space) -> None:
 def test_a_daemon_set_has_a_part_on_each_node(shared_space: Space) -> None:
     rolled_out(shared_space, "daemonset/probe")
 
-    nodes = {pod["spec"]["nodeName"] for pod in pods(shared_space, app="probe")}
+    nodes = {pod["spec"]["nodeName"] for pod in shared_space.pods(app="probe")}
     assert nodes == {"node-1", "node-2"}
-    assert sum(map(len, parts(shared_space, app="probe").values())) == 2
+    assert sum(map(len, shared_space.parts(app="probe").values())) == 2
 
 
 def test_the_pods_of_a_stateful_set_are_kept_apart(shared_space: Space) -> None:
     rolled_out(shared_space, "statefulset/shard")
 
-    held = parts(shared_space, app="shard")
+    held = shared_space.parts(app="shard")
     assert sorted(len(holders) for holders in held.values()) == [1, 1]
     names = {holder["name"] for holders in held.values() for holder in holders}
     assert names == {"shard-0", "shard-1"}
@@ -109,7 +89,7 @@ def test_the_pods_of_a_stateful_set_are_kept_apart(shared_space: Space) -> None:
 def test_a_deployment_is_rolled_and_scaled_as_ever(stage: Stage, shared_space: Space) -> None:
     here = ("deployment/serve", "-n", shared_space.name)
     rolled_out(shared_space, "deployment/serve")
-    first = {pod["metadata"]["uid"] for pod in pods(shared_space, app="serve")}
+    first = {pod["metadata"]["uid"] for pod in shared_space.pods(app="serve")}
 
     stage.kubectl("rollout", "restart", *here)
     rolled_out(shared_space, "deployment/serve")
@@ -117,7 +97,7 @@ def test_a_deployment_is_rolled_and_scaled_as_ever(stage: Stage, shared_space: S
     rolled_out(shared_space, "deployment/serve")
 
     def held() -> list[Raw]:
-        return [one for holders in parts(shared_space, app="serve").values() for one in holders]
+        return [one for holders in shared_space.parts(app="serve").values() for one in holders]
 
     eventually(lambda: len(held()) == 3, "three parts", explain=lambda: json.dumps(held()))
     assert first.isdisjoint(one["podUid"] for one in held())
@@ -132,6 +112,6 @@ def test_deleted_they_leave_nothing(stage: Stage, shared_space: Space) -> None:
         )
 
     eventually(
-        lambda: not pods(shared_space), "all pods to go", explain=lambda: describe(shared_space)
+        lambda: not shared_space.pods(), "all pods to go", explain=lambda: describe(shared_space)
     )
     eventually(lambda: not stage.vgpus(), "all GPUs to be given back")

@@ -4,9 +4,10 @@ import asyncio
 
 from cluster_fake import World, expect_scheduled, story
 from kubeshare.api.affinity import on_node
+from kubeshare.api.names import NAMESPACE
 from kubeshare.api.v1 import VGPUS
 from kubeshare.devices.placeholder import TRIES
-from kubeshare.kube.resources import PODS
+from kubeshare.kube.resources import NAMESPACES, PODS
 
 
 @story(n1=1)
@@ -124,3 +125,19 @@ async def test_the_placeholder_goes_before_its_vgpu(world: World) -> None:
     world.delete("a")
     await world.until(lambda: not world.vgpus())
     assert all(kept)
+
+
+@story(n1=1)
+async def test_a_placeholder_has_a_controller_without_which_no_drain_would_begin(
+    world: World,
+) -> None:
+    world.start()
+    world.share("a")
+    await world.until(lambda: world.running("a"))
+    (pod,) = world.server.all(PODS, NAMESPACE)
+    (owner,) = pod["metadata"]["ownerReferences"]
+    namespace = world.server.stored(NAMESPACES, NAMESPACE)
+    assert namespace is not None
+    assert (owner["kind"], owner["uid"]) == ("Namespace", namespace["metadata"]["uid"])
+    assert owner["controller"]
+    assert "blockOwnerDeletion" not in owner

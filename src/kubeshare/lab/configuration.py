@@ -125,6 +125,8 @@ def controller_manager_arguments(kubeconfig: Path, authority: Path, accounts: Pa
         "--leader-elect=false",
         "--bind-address=127.0.0.1",
         "--profiling=false",
+        # The usual 15 s are long in a test.
+        "--horizontal-pod-autoscaler-sync-period=2s",
     ]
 
 

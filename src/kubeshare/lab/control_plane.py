@@ -114,6 +114,8 @@ def api_server_arguments(settings: Settings, authority: Authority) -> list[str]:
         f"--kubelet-client-key={to_kubelets.key}",
         # A node's name resolves nowhere in a lab.
         "--kubelet-preferred-address-types=InternalIP",
+        # Nothing here translates a Service's address: an APIService's endpoint is asked itself.
+        "--enable-aggregator-routing=true",
         "--allow-privileged=true",
         "--profiling=false",
         *audit.arguments(settings.folder),
