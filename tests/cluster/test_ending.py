@@ -50,8 +50,12 @@ def test_a_part_is_held_until_its_containers_have_stopped(stage: Stage, space: S
     stage.works_for(place, "slow")
 
     space.delete("sharepod", "slow")
-    eventually(lambda: space.sharepod("slow") is None, "SharePod slow to be gone")
+    eventually(
+        lambda: (pod := space.find_pod("slow")) and "deletionTimestamp" in pod["metadata"],
+        "its pod to be deleted",
+    )
     assert stage.processes("slow"), "the container runs on for its grace"
+    assert space.sharepod("slow") is not None, "it goes after its pod"
     held_while_it_ran = []
 
     def given_back() -> bool:
@@ -64,16 +68,18 @@ def test_a_part_is_held_until_its_containers_have_stopped(stage: Stage, space: S
     assert stage.processes("slow") == []
     assert held_while_it_ran
     eventually(lambda: space.find_pod("slow") is None, "its pod to be gone")
+    eventually(lambda: space.sharepod("slow") is None, "SharePod slow to be gone")
     eventually(lambda: not stage.placeholders(), "its placeholder to be gone")
     eventually(lambda: not stage.vgpus(), "its vGPU to be gone")
 
 
-def test_a_deletion_in_the_foreground_waits_for_the_containers(stage: Stage, space: Space) -> None:
+@pytest.mark.parametrize("cascade", ["background", "foreground"])
+def test_a_deletion_waits_for_the_containers(stage: Stage, space: Space, cascade: str) -> None:
     stubborn = ("sh", "-c", "trap '' TERM; burn --seconds 3600; true")
     space.share("waited", {"request": "0.5"}, stubborn, terminationGracePeriodSeconds=2)
     space.ready("waited")
 
-    stage.kubectl("delete", "shp", "waited", "-n", space.name, "--cascade=foreground")
+    stage.kubectl("delete", "shp", "waited", "-n", space.name, f"--cascade={cascade}")
 
     assert space.find_pod("waited") is None
     assert stage.processes("waited") == []
@@ -129,5 +135,6 @@ def test_the_pod_of_a_sharepod_deleted_alone_goes_on_and_keeps_its_part(
     stage.works_for(place, "alone")
     assert space.lives("alone") == before
     assert set(stage.holders(place.gpuid)) == {"alone"}
+    assert "ownerReferences" not in (space.find_pod("alone") or {})["metadata"]
     space.delete("pod", "alone")
     eventually(lambda: not stage.vgpus(), "its vGPU to be given back")

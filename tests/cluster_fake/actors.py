@@ -15,6 +15,9 @@ from kubeshare.api.names import NAMESPACE, VGPU_RESOURCE, WHOLE_GPU_RESOURCE
 from kubeshare.api.v1 import GPUNODES, SHAREPODS, VGPUS
 from kubeshare.kube.resources import NODES, PODS, RESOURCE_SLICES
 
+GARBAGE_COLLECTED = {"Orphan": "orphan", "Foreground": "foregroundDeletion"}
+"""How the dependents of what is deleted are treated -> the garbage collector's finalizer."""
+
 
 class Actors:
     """kube-scheduler, kubelets, node agents and the garbage collector.
@@ -60,8 +63,7 @@ class Actors:
 
     def look(self) -> None:
         """Everybody does what is to be done now."""
-        for pod in self.server.all(PODS):
-            self._collect(pod)
+        self._collect()
         self._collect_of_nodes()
         self._replace()
         self._lose()
@@ -79,13 +81,31 @@ class Actors:
                 self._name_gpu(vgpu)
             self._release()
 
-    def _collect(self, pod: Raw) -> None:
-        for owner in pod["metadata"].get("ownerReferences", ()):
-            if owner["kind"] != SHAREPODS.kind:
-                continue
-            sharepods = self.server.all(SHAREPODS)
-            if owner["uid"] not in [each["metadata"]["uid"] for each in sharepods]:
-                self.delete(pod)
+    def _collect(self) -> None:
+        """As the garbage collector does with the pods of SharePods."""
+        sharepods = {each["metadata"]["uid"]: each for each in self.server.all(SHAREPODS)}
+        kept = set()
+        for pod in self.server.all(PODS):
+            for owner in pod["metadata"].get("ownerReferences", ()):
+                sharepod = sharepods.get(owner["uid"])
+                if owner["kind"] != SHAREPODS.kind:
+                    continue
+                if sharepod is not None and "orphan" in _finalizers(sharepod):
+                    self._update(pod, _disown)
+                elif sharepod is None or "foregroundDeletion" in _finalizers(sharepod):
+                    kept.add(owner["uid"])
+                    self.delete(pod)
+        for uid, sharepod in sharepods.items():
+            done = set(_finalizers(sharepod)) & set(GARBAGE_COLLECTED.values())
+            if done and uid not in kept:
+                self._finalize(sharepod, done)
+
+    def _finalize(self, sharepod: Raw, done: set[str]) -> None:
+        name, namespace = sharepod["metadata"]["name"], sharepod["metadata"]["namespace"]
+        left = [each for each in _finalizers(sharepod) if each not in done]
+        self.server.change(
+            SHAREPODS, name, namespace, lambda obj: obj["metadata"].update(finalizers=left)
+        )
 
     def _collect_of_nodes(self) -> None:
         """What belongs to nodes that are no more."""
@@ -111,13 +131,8 @@ class Actors:
                 self.server.remove(PODS, pod["metadata"]["name"], pod["metadata"]["namespace"])
 
     def delete(self, pod: Raw) -> None:
-        """As the API server does for a client that asks: a bound pod ends first."""
-        name, namespace = pod["metadata"]["name"], pod["metadata"]["namespace"]
-        if bound(pod) and not ended(pod):
-            mark = {"deletionTimestamp": "2026-01-01T00:01:00Z"}
-            self.server.change(PODS, name, namespace, lambda obj: obj["metadata"].update(mark))
-        else:
-            self.server.remove(PODS, name, namespace)
+        """As a client that asks the API server: a bound pod ends first."""
+        self.server.delete(PODS, pod["metadata"]["name"], pod["metadata"]["namespace"])
 
     def _schedule(self, pod: Raw) -> None:
         wanted = self._wanted_nodes(pod)
@@ -258,6 +273,15 @@ def _set_status(update: Raw, obj: Raw) -> None:
 
 def _tell(condition: Raw, pod: Raw) -> None:
     tell(pod, condition)
+
+
+def _finalizers(obj: Raw) -> list[str]:
+    found: list[str] = obj["metadata"].get("finalizers", [])
+    return found
+
+
+def _disown(pod: Raw) -> None:
+    del pod["metadata"]["ownerReferences"]
 
 
 def _owners(pod: Raw) -> list[str]:

@@ -14,7 +14,7 @@ from uuid import NAMESPACE_OID, uuid5
 
 import yaml
 
-from cluster_fake.actors import Actors
+from cluster_fake.actors import GARBAGE_COLLECTED, Actors
 from cluster_fake.invariants import Invariants, overcommitted
 from cluster_fake.machines import InlineExecutor, Machine
 from cluster_fake.pods import holders
@@ -294,8 +294,16 @@ class World:
         told = pod["status"].get("conditions", []) if pod else []
         return next((each for each in told if each["type"] == CONDITION_POD_SCHEDULED), {})
 
-    def delete(self, name: str) -> None:
-        self.server.remove(SHAREPODS, name, "default")
+    def delete(self, name: str, propagation: str = "Background") -> None:
+        """Delete a SharePod as ``kubectl`` does; it goes when its finalizers have."""
+        if propagation in GARBAGE_COLLECTED:
+            more = [GARBAGE_COLLECTED[propagation]]
+
+            def keep(obj: Raw) -> None:
+                obj["metadata"]["finalizers"] = obj["metadata"].get("finalizers", []) + more
+
+            self.server.change(SHAREPODS, name, "default", keep)
+        self.server.delete(SHAREPODS, name, "default")
 
     def end(self, name: str, phase: str = "Succeeded") -> None:
         """The pod's containers end by themselves, one after the other."""

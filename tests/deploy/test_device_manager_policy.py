@@ -1,4 +1,4 @@
-"""The device manager deletes pods that share a GPU before they are bound, and touches others."""
+"""The device manager deletes pods of SharePods, and unbound ones that share; it touches others."""
 
 import json
 from collections.abc import Iterator
@@ -24,11 +24,19 @@ def may_do_everything(cluster: ApiServer) -> Iterator[None]:
     cluster.kubectl("delete", "clusterrolebinding", name)
 
 
-def create_pod(cluster: ApiServer, name: str, node: str = "", *, shares: bool = True) -> None:
+def create_pod(
+    cluster: ApiServer,
+    name: str,
+    node: str = "",
+    *,
+    shares: bool = True,
+    owner: dict[str, object] | None = None,
+) -> None:
     limits = {"kubeshare.nthu/vgpu": "1"} if shares else {}
     container = {"name": "main", "image": "train:1", "resources": {"limits": limits}}
     spec = {"containers": [container]} | ({"nodeName": node} if node else {})
-    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}
+    metadata = {"name": name} | ({"ownerReferences": [owner]} if owner else {})
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
     # Of others' pods, only those that say how much they need may ask for the resource.
     cluster.kubectl("create", "-f", "-", f"--as={DEVICES}", stdin=json.dumps(pod))
 
@@ -40,6 +48,25 @@ def delete_as_device_manager(cluster: ApiServer, name: str) -> None:
 def test_a_pod_that_shares_and_is_not_bound_may_be_deleted(cluster: ApiServer) -> None:
     create_pod(cluster, "unbound")
     delete_as_device_manager(cluster, "unbound")
+
+
+@pytest.mark.parametrize("shares", [True, False])
+def test_a_pod_of_a_sharepod_may_be_deleted_when_it_is_bound(
+    cluster: ApiServer, shares: bool
+) -> None:
+    owner = {"apiVersion": "kubeshare.nthu/v1", "kind": "SharePod", "name": "a", "uid": "1"}
+    name = f"of-a-sharepod-{shares}".lower()
+    create_pod(cluster, name, "node-1", shares=shares, owner=owner | {"controller": True})
+    delete_as_device_manager(cluster, name)
+    cluster.kubectl("delete", "pod", name, "--force", "--grace-period=0")
+
+
+def test_a_pod_of_another_owner_may_not(cluster: ApiServer) -> None:
+    owner = {"apiVersion": "example.com/v1", "kind": "SharePod", "name": "a", "uid": "1"}
+    create_pod(cluster, "of-another", "node-1", owner=owner | {"controller": True})
+    with pytest.raises(LabError, match="of SharePods, those that share"):
+        delete_as_device_manager(cluster, "of-another")
+    cluster.kubectl("delete", "pod", "of-another", "--force", "--grace-period=0")
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import asyncio
 from cluster_fake import World, expect_scheduled, story
 from kubeshare.api.affinity import on_node
 from kubeshare.api.names import NAMESPACE
-from kubeshare.api.v1 import VGPUS
+from kubeshare.api.v1 import SHAREPODS, VGPUS
 from kubeshare.devices.placeholder import TRIES
 from kubeshare.kube.resources import NAMESPACES, PODS
 
@@ -107,7 +107,7 @@ async def test_a_placeholder_without_its_vgpu_goes(world: World) -> None:
     await world.run("a")
     await world.kill()
     [gpuid] = world.vgpus()
-    world.delete("a")
+    world.server.remove(SHAREPODS, "a", "default")
     await world.until(lambda: world.pod("a") is None)
     world.server.remove(VGPUS, gpuid)
     world.start()

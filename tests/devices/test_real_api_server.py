@@ -1,13 +1,15 @@
 """Both programs with the rights of their own accounts, against a real API server.
 
 What the API server in memory only imitates is real here: the CRDs' rules, JSON
-patches, server-side apply, preconditions, admission, and RBAC. The test plays
-kube-scheduler, kubelet, node agent and garbage collector.
+patches, server-side apply, preconditions, admission, and RBAC. The tests play
+kube-scheduler, kubelet and node agent; where it matters what follows a deletion,
+Kubernetes' own garbage collector and namespace controller are at work.
 """
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
+from functools import partial
 from typing import Any
 
 import pytest
@@ -17,9 +19,11 @@ from kubeshare.api.v1 import GPUNODES, SHAREPODS, VGPUS
 from kubeshare.core.policies import policy
 from kubeshare.devices.program import devices_program
 from kubeshare.install import manifests
+from kubeshare.kube import resources
 from kubeshare.kube.api import Api
 from kubeshare.kube.errors import NotFoundError
 from kubeshare.kube.resources import EVENTS, LEASES, NODES, PODS
+from kubeshare.lab import processes
 from kubeshare.lab.control_plane import ApiServer
 from kubeshare.scheduler.program import scheduler_program
 
@@ -28,6 +32,7 @@ pytestmark = pytest.mark.apiserver
 Raw = dict[str, Any]
 
 NAMESPACE = "real-life"
+OTHER = "real-end"
 SYSTEM = "kubeshare-system"
 _COLUMNS = ["NAME", "PHASE", "READY", "GPUID", "NODE", "REQUEST", "LIMIT", "MEMORY"]
 NAMESPACE_CONTROLLER = "--as=system:serviceaccount:kube-system:namespace-controller"
@@ -39,10 +44,13 @@ def installed(apiserver: ApiServer) -> Iterator[ApiServer]:
     """Everything of KubeShare but its programs."""
     ours = manifests.load(manifests.Options())
     wanted = [manifest for manifest in ours if manifest["kind"] not in NOT_INSTALLED]
+    wanted.append({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
     apiserver.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(wanted))
     apiserver.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=60s")
-    apiserver.kubectl("create", "namespace", NAMESPACE)
     yield apiserver
+    free = '{"metadata": {"finalizers": null}}'
+    for name in apiserver.kubectl("get", "shp", "-n", NAMESPACE, "-o", "name").split():
+        apiserver.kubectl("patch", name, "-n", NAMESPACE, "--type=merge", "-p", free)
     apiserver.kubectl("delete", "shp,pods", "--all", "-n", NAMESPACE, "--force")
     apiserver.kubectl("delete", "pods", "--all", "-n", SYSTEM, "--force", NAMESPACE_CONTROLLER)
     apiserver.kubectl("delete", "vgpu", "--all")
@@ -68,10 +76,10 @@ class Cluster:
         ready = {"spec": {"taints": None}}
         await self.api.merge_patch(NODES, "real", ready)
 
-    async def share(self, name: str, request: str) -> None:
+    async def share(self, name: str, request: str, namespace: str = NAMESPACE) -> None:
         gpu = {"request": request, "memory": "1Gi"}
         spec = {"gpu": gpu, "containers": [{"name": "main", "image": "train:1"}]}
-        body = {"metadata": {"name": name, "namespace": NAMESPACE}, "spec": spec}
+        body = {"metadata": {"name": name, "namespace": namespace}, "spec": spec}
         await self.api.create(SHAREPODS, body)
 
     async def run(self, name: str, namespace: str = NAMESPACE) -> Raw:
@@ -87,6 +95,31 @@ class Cluster:
     async def end(self, name: str, namespace: str = NAMESPACE) -> None:
         """The kubelet says that the pod's containers are gone."""
         await self.kubelet.delete(PODS, name, namespace, grace=0)
+
+    async def ready(self, gpuid: str) -> None:
+        """Run the placeholder of a vGPU, and say which GPU it got."""
+        placeholder = f"kubeshare-vgpu-{gpuid}"
+        await eventually(lambda: self.api.get(PODS, placeholder, SYSTEM))
+        await self.run(placeholder, SYSTEM)
+        found = {"uuid": "GPU-0a", "model": "V100"}
+        uuid = [{"op": "add", "path": f"/spec/{key}", "value": found[key]} for key in found]
+        await self.api.json_patch(VGPUS, gpuid, uuid)
+
+    async def decided(self, name: str, namespace: str = NAMESPACE) -> str:
+        """The vGPU that Sched has chosen for a SharePod."""
+
+        async def chosen() -> Any:
+            return (await self.api.get(SHAREPODS, name, namespace))["spec"]["gpu"].get("id")
+
+        return str(await eventually(chosen))
+
+    async def going(self, name: str, namespace: str = NAMESPACE) -> None:
+        """Wait until somebody has deleted a pod."""
+
+        async def deleted() -> Any:
+            return (await self.api.get(PODS, name, namespace))["metadata"].get("deletionTimestamp")
+
+        await eventually(deleted)
 
     async def conditions(self, name: str) -> dict[str, Raw]:
         sharepod = await self.api.get(SHAREPODS, name, NAMESPACE)
@@ -148,19 +181,11 @@ async def _life(server: ApiServer) -> None:
         await cluster.add_node()
         await cluster.share("a", "0.6")
 
-        async def decided() -> Any:
-            return (await api.get(SHAREPODS, "a", NAMESPACE))["spec"]["gpu"].get("id")
-
-        gpuid = await eventually(decided)
+        gpuid = await cluster.decided("a")
         for lease in ("kubeshare-scheduler", "kubeshare-device-manager"):
             leader = (await api.get(LEASES, lease, SYSTEM))["spec"]["holderIdentity"]
             assert leader in {"first", "second"}
-        placeholder = f"kubeshare-vgpu-{gpuid}"
-        await eventually(lambda: api.get(PODS, placeholder, SYSTEM))
-        await cluster.run(placeholder, SYSTEM)
-        found = {"uuid": "GPU-0a", "model": "V100"}
-        uuid = [{"op": "add", "path": f"/spec/{key}", "value": found[key]} for key in found]
-        await api.json_patch(VGPUS, gpuid, uuid)
+        await cluster.ready(gpuid)
         await eventually(lambda: api.get(PODS, "a", NAMESPACE))
         pod = await cluster.run("a")
 
@@ -202,6 +227,7 @@ async def _life(server: ApiServer) -> None:
 
         await eventually(told)
         await api.delete(SHAREPODS, "a", NAMESPACE)
+        await cluster.going("a")
         await cluster.end("a")
         await api.json_patch(
             VGPUS,
@@ -222,3 +248,74 @@ async def _life(server: ApiServer) -> None:
 
 def test_a_whole_life_with_the_rights_of_the_programs_own_accounts(installed: ApiServer) -> None:
     asyncio.run(_life(installed))
+
+
+@contextmanager
+def what_follows_deletions(server: ApiServer) -> Iterator[None]:
+    """Kubernetes' controllers that act on what is deleted."""
+    argv = [
+        *("setpriv", "--pdeathsig", "KILL", str(server.programs / "kube-controller-manager")),
+        *("--kubeconfig", str(server.kubeconfig), "--secure-port=0", "--leader-elect=false"),
+        "--controllers=garbage-collector-controller,namespace-controller",
+    ]
+    running = processes.start(argv, server.settings.folder / "controller-manager.log")
+    try:
+        yield
+    finally:
+        processes.stop([running], gently=False)
+
+
+async def _deletions(server: ApiServer) -> None:
+    node = server.kubeconfig_for("system:node:real", ("system:nodes",))
+    async with (
+        Api.connect(server.kubeconfig) as api,
+        Api.connect(node) as kubelet,
+        programs(server),
+    ):
+        cluster = Cluster(api, kubelet)
+        await cluster.add_node()
+        await api.create(resources.NAMESPACES, {"metadata": {"name": OTHER}})
+        places = {"gone": NAMESPACE, "watched": NAMESPACE, "orphan": NAMESPACE, "swept": OTHER}
+        for name, namespace in places.items():
+            await cluster.share(name, "0.2", namespace)
+        await cluster.ready(await cluster.decided("gone"))
+        for name, namespace in places.items():
+            await eventually(partial(api.get, PODS, name, namespace))
+            await cluster.run(name, namespace)
+
+        async def has_gone(name: str, namespace: str = NAMESPACE) -> bool:
+            try:
+                await api.get(SHAREPODS, name, namespace)
+            except NotFoundError:
+                return True
+            return False
+
+        for name, how in (("gone", "background"), ("watched", "foreground")):
+            server.kubectl(
+                "delete", "shp", name, "-n", NAMESPACE, "--wait=false", f"--cascade={how}"
+            )
+            await cluster.going(name)
+            assert not await has_gone(name), "its containers have not stopped"
+            await cluster.end(name)
+            await eventually(partial(has_gone, name))
+
+        await asyncio.to_thread(
+            server.kubectl, "delete", "shp", "orphan", "-n", NAMESPACE, "--cascade=orphan"
+        )
+        orphan = (await api.get(PODS, "orphan", NAMESPACE))["metadata"]
+        assert not orphan.get("ownerReferences")
+        assert "deletionTimestamp" not in orphan
+
+        server.kubectl("delete", "namespace", OTHER, "--wait=false")
+        await cluster.going("swept", OTHER)
+        assert not await has_gone("swept", OTHER)
+        await cluster.end("swept", OTHER)
+        await asyncio.to_thread(
+            server.kubectl, "wait", "--for=delete", f"namespace/{OTHER}", "--timeout=60s"
+        )
+
+
+@pytest.mark.slow
+def test_a_deleted_sharepod_goes_after_its_pod_however_it_is_deleted(installed: ApiServer) -> None:
+    with what_follows_deletions(installed):
+        asyncio.run(_deletions(installed))

@@ -12,7 +12,7 @@ from kube_fake.faults import Fault, Script
 from kube_fake.patches import PatchError, apply_leaves, json_patch, leaves, merge_patch
 from kube_fake.requests import RefusalError, Request
 from kube_fake.rights import Asked, Rights
-from kube_fake.storage import STATUSLESS, Place, Raw, Storage, Watcher
+from kube_fake.storage import STATUSLESS, Place, Raw, Storage, Watcher, wall_clock
 from kubeshare.kube.api import Api
 from kubeshare.kube.resources import Resource
 
@@ -87,6 +87,11 @@ class FakeApiServer(httpx2.AsyncBaseTransport):
     def remove(self, resource: Resource[Any], name: str, namespace: str = "") -> None:
         """Remove an object at once, finalizers or not."""
         self.storage.remove(self.place(resource, name, namespace))
+
+    def delete(self, resource: Resource[Any], name: str, namespace: str = "") -> None:
+        """Ask for an object's deletion, as another actor would."""
+        place = self.place(resource, name, namespace)
+        self._remove(place, clone(self.storage.objects[place]), {})
 
     def stored(self, resource: Resource[Any], name: str, namespace: str = "") -> Raw | None:
         """A copy of an object, or None."""
@@ -334,7 +339,8 @@ class FakeApiServer(httpx2.AsyncBaseTransport):
         if not metadata.get("finalizers") and not (running and grace):
             return self.storage.remove(place)
         if not metadata.get("deletionTimestamp"):
-            metadata["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+            # Of a pod, the time at which its grace ends.
+            metadata["deletionTimestamp"] = wall_clock(grace if place.plural == "pods" else 0)
         if place.plural == "pods":
             metadata["deletionGracePeriodSeconds"] = grace
         return self.storage.update(place, obj)

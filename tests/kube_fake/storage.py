@@ -167,10 +167,10 @@ def _wish(obj: Raw) -> Raw:
     return {name: value for name, value in obj.items() if name not in {"metadata", "status"}}
 
 
-def wall_clock() -> str:
-    """The virtual time; the beginning where none passes."""
+def wall_clock(later: float = 0.0) -> str:
+    """The virtual time, or so many seconds after it; the beginning where none passes."""
     try:
         passed = asyncio.get_running_loop().time()
     except RuntimeError:
         passed = 0.0
-    return timestamp(BEGINNING + timedelta(seconds=passed))
+    return timestamp(BEGINNING + timedelta(seconds=passed + later))

@@ -345,6 +345,62 @@ async def _configured_amiss(world: World) -> None:
     world.configure()
 
 
+async def _deleted(world: World) -> None:
+    """One each is deleted while it waits, before its pod is bound, and while its pod runs."""
+    world.share("a", "0.7")
+    await _running(world, "a")
+    world.share("b", "0.7")
+    await world.until(lambda: world.condition("b", "Scheduled"), PATIENCE)
+    world.delete("b")
+    await _gone(world, "b")
+    world.actors.full.add("n1")
+    world.share("c")
+    await world.until(lambda: world.pod("c"), PATIENCE)
+    world.delete("c")
+    await _gone(world, "c")
+    world.delete("a", "Foreground")
+    await _gone(world, "a")
+
+
+async def _left_alone(world: World) -> None:
+    """One is deleted without its pod; of another the pod is forced out while it stops."""
+    world.share("a")
+    await _running(world, "a")
+    world.share("b")
+    await _running(world, "b")
+    world.delete("a", "Orphan")
+    await _gone(world, "a")
+    assert world.running("a")
+    world.machines["n1"].stopping = PATIENCE
+    world.delete("b")
+
+    def stopping() -> bool:
+        pod = world.pod("b")
+        return pod is None or bool(pod["metadata"].get("deletionTimestamp"))
+
+    await world.until(stopping, PATIENCE)
+    for pod in world.server.all(PODS, "default"):
+        world.server.remove(PODS, pod["metadata"]["name"], "default")
+    await _gone(world, "b")
+
+
+async def _taken_back(world: World) -> None:
+    """A leader that was paused takes a part back of which the pod has just been bound."""
+    world.actors.binds = False
+    world.share("a", "0.6", count=2)
+    await world.until(lambda: world.pod("a"), PATIENCE)
+    lost = next(gpuid for gpuid, held in world.vgpus().items() if held)
+    world.server.change(VGPUS, lost, "", lambda vgpu: vgpu["status"].update(holders=[]))
+    world.actors.binds = True
+    world.actors.look()
+    await _running(world, "a")
+    await world.until(lambda: list(world.vgpus().values()) == [["a"], ["a"]], PATIENCE)
+
+
+async def _gone(world: World, name: str) -> None:
+    await world.until(lambda: world.server.stored(SHAREPODS, name, "default") is None, PATIENCE)
+
+
 async def _phases(world: World, *expected: str) -> None:
     def so() -> bool:
         vgpus = world.server.all(VGPUS)
@@ -402,4 +458,7 @@ LIVES = {
     "warm": Life(_warm, {"n1": 1}),
     "hybrid": Life(_hybrid, {"n1": 1}),
     "configured amiss": Life(_configured_amiss, {"n1": 1}),
+    "deleted": Life(_deleted, {"n1": 1}),
+    "left alone": Life(_left_alone, {"n1": 1}),
+    "taken back": Life(_taken_back, {"n1": 2}),
 }

@@ -6,12 +6,31 @@ from typing import Any
 import msgspec
 
 from kubeshare.api.cluster import Pod
+from kubeshare.api.names import LABEL_ROLE, ROLE_POD
 from kubeshare.api.reasons import Reason
 
 
 def view(raw: Mapping[str, Any]) -> Pod:
     """The narrow struct of a raw pod."""
     return msgspec.convert(raw, Pod)
+
+
+def shares(pod: Pod) -> bool:
+    """It is a plain pod that says that Sched has given it parts of GPUs; holders say whether."""
+    return pod.metadata.labels.get(LABEL_ROLE) == ROLE_POD and bool(pod.gpuids)
+
+
+def never_began(pod: Pod) -> bool:
+    """Its node has not even given it what its containers need, and nobody has deleted it."""
+    prepared = pod.condition("PodReadyToStartContainers")
+    return (
+        pod.status.phase == "Pending"
+        and pod.metadata.deletion_timestamp is None
+        and (prepared is None or prepared.status != "True")
+        and not any(
+            each.state.running or each.state.terminated for each in pod.status.container_statuses
+        )
+    )
 
 
 def unschedulable(pod: Pod) -> bool:

@@ -33,6 +33,7 @@ class Reason(StrEnum):
     GPU_LOST = "GPULost"
     NOT_SHAREABLE = "NotShareable"
     UNDONE = "Undone"
+    PART_TAKEN_BACK = "PartTakenBack"
     NODE_FULL = "NodeFull"
     RELEASED = "Released"
 
@@ -47,6 +48,7 @@ class Reason(StrEnum):
     UNSCHEDULABLE = "Unschedulable"
     CONTAINER_WAITING = "ContainerWaiting"
     POD_NOT_READY = "PodNotReady"
+    STOPPING = "Stopping"
     POD_SUCCEEDED = "PodSucceeded"
     POD_FAILED = "PodFailed"
     NAME_TAKEN = "NameTaken"

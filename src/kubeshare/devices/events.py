@@ -55,6 +55,22 @@ class Events:
         note = f"{words}; it is deleted so that its controller makes another"
         self._recorder.emit(reference(PODS, pod), Reason.NODE_FULL, "Undoing", note, type=WARNING)
 
+    def lost_a_part(self, sharepod: SharePod, words: str) -> None:
+        """Its pod is bound and will never begin."""
+        note = f"{words}: the pod is deleted, and the SharePod has its GPUs chosen again"
+        regarding = reference(SHAREPODS, sharepod)
+        self._recorder.emit(regarding, Reason.PART_TAKEN_BACK, "Undoing", note, type=WARNING)
+
+    def pod_lost_a_part(self, pod: Pod, words: str) -> None:
+        """A plain pod is bound and will never begin."""
+        regarding = reference(PODS, pod)
+        self._recorder.emit(regarding, Reason.PART_TAKEN_BACK, "Undoing", words, type=WARNING)
+
+    def not_stopping(self, sharepod: SharePod, words: str) -> None:
+        """It is deleted, and its pod does not go."""
+        regarding = reference(SHAREPODS, sharepod)
+        self._recorder.emit(regarding, Reason.STOPPING, "Ending", words, type=WARNING)
+
     def gang_timed_out(self, sharepod: SharePod, words: str) -> None:
         """Its gang has not started in time."""
         note = f"{words}: all give back what they hold, and are scheduled again"

@@ -4,6 +4,8 @@ Its uid is its demand's, so whether it shares a GPU is known from the holders al
 nobody can forge. When kube-scheduler has bound it, its uid goes into its holders, and the
 node gives it the GPU.
 
+One that is bound and has lost a part before that begins again (:mod:`.taken_back`).
+
 Where kube-scheduler finds no room for it after all, nothing that was decided can be taken
 back: its gate cannot be closed again. One that has a controller is deleted, in the very
 state in which it was seen, and its controller makes another, about which Sched decides
@@ -18,10 +20,11 @@ from msgspec import Struct
 
 from kubeshare.api.cluster import PODS, Pod
 from kubeshare.api.inventory import Inventory
-from kubeshare.api.pods import unschedulable
+from kubeshare.api.pods import shares, unschedulable
 from kubeshare.devices.events import Events
 from kubeshare.devices.metrics import Metrics
 from kubeshare.devices.pod import Pods
+from kubeshare.devices.taken_back import TakenBack
 from kubeshare.kube.api import Api
 from kubeshare.kube.controller import RequeueAfter
 from kubeshare.kube.errors import NotFoundError
@@ -43,17 +46,26 @@ class PlainPodLife:
         api: where pods are.
         inventory: the vGPUs and pods.
         pods: tells nodes which pod is theirs.
+        taken_back: has those begin again that have lost a part before they began.
         events: tells people.
         metrics: counts.
     """
 
-    def __init__(
-        self, api: Api, inventory: Inventory, pods: Pods, events: Events, metrics: Metrics
+    def __init__(  # noqa: PLR0913 - its parts
+        self,
+        api: Api,
+        inventory: Inventory,
+        pods: Pods,
+        *,
+        taken_back: TakenBack,
+        events: Events,
+        metrics: Metrics,
     ) -> None:
         self._api = api
         self._inventory = inventory
         self._pool = inventory.pool
         self._pods = pods
+        self._taken_back = taken_back
         self._events = events
         self._metrics = metrics
         self._since: dict[Key, tuple[str, float]] = {}  # pod -> its uid, unschedulable since
@@ -63,8 +75,9 @@ class PlainPodLife:
         """Look at one pod."""
         pod = self._inventory.pod(key)
         held = self._pool.held_by(pod.metadata.uid) if pod is not None else []
-        if pod is None or pod.terminal or pod.gated or not held:
+        if pod is None or pod.terminal or pod.gated or not (held or shares(pod)):
             self._since.pop(key, None)
+            self._taken_back.forget(key)
             return None
         if pod.spec.node_name:
             self._since.pop(key, None)
@@ -73,7 +86,8 @@ class PlainPodLife:
             }
             if here.issuperset(pod.gpuids):
                 await self._pods.name_to_node(pod, pod.metadata.uid, pod.gpuids)
-            return None
+            again = await self._taken_back.look(pod, pod.metadata.uid, pod.gpuids)
+            return RequeueAfter(again) if again else None
         if not unschedulable(pod):
             self._since.pop(key, None)
             return None

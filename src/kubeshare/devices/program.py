@@ -16,6 +16,7 @@ from kubeshare.core.policies import Policy
 from kubeshare.devices.degraded import Degraded
 from kubeshare.devices.dismantle import Dismantle
 from kubeshare.devices.early import EarlyPods
+from kubeshare.devices.ending import Endings
 from kubeshare.devices.events import Events
 from kubeshare.devices.evict import Evictions
 from kubeshare.devices.full_node import FullNodes
@@ -38,6 +39,7 @@ from kubeshare.devices.release import Release
 from kubeshare.devices.reserve import Reserve
 from kubeshare.devices.sharepods import SharePodLife
 from kubeshare.devices.short_of_gpus import ShortOfGpus
+from kubeshare.devices.taken_back import TakenBack
 from kubeshare.devices.taken_gpu import TakenGpus
 from kubeshare.devices.vgpus import VGPULife
 from kubeshare.devices.wakes import PodWakes, SharePodWakes, VGPUWakes, index_by_gpuid
@@ -130,13 +132,22 @@ def devices_program(  # noqa: PLR0913 - what it is told
         placeholders=placeholders,
         full_nodes=FullNodes(api, inventory, move_on, metrics),
         taken_gpus=TakenGpus(inventory, placeholders, policy, move_on),
+        taken_back=TakenBack(api, inventory, events, metrics),
         nudges=Nudges(api, wall_clock),
         mirror=mirror,
+        endings=Endings(api, inventory, mirror, events, wall_clock),
         events=events,
     )
     pools = NodePools(inventory, placeholders, idle_times)
     add_pools(program, api, watched, pools=pools, events=events, metrics=metrics)
-    of_pods = PlainPodLife(api, inventory, Pods(api, inventory, metrics), events, metrics)
+    of_pods = PlainPodLife(
+        api,
+        inventory,
+        Pods(api, inventory, metrics),
+        taken_back=TakenBack(api, inventory, events, metrics),
+        events=events,
+        metrics=metrics,
+    )
     missing = Missing(
         api=api,
         pods=watched.pods,

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Final
 
+import msgspec
 from msgspec import Struct
 
 from kubeshare.api.cluster import Pod
@@ -103,6 +104,26 @@ def of_pod(
         finish_time=pod.finish_time,
         message=pod.status.message[:MESSAGE_LENGTH] or ("" if passing else _trouble(ready)),
         passing=passing and not trouble,
+    )
+
+
+def stopping(
+    pod: Pod, vgpus: Sequence[VGPU], told: Sequence[AllocatedGPU], late: str = ""
+) -> Report:
+    """The SharePod is deleted, and waits for its pod to go.
+
+    Args:
+        pod: the SharePod's.
+        vgpus: those that it shares.
+        told: what the status says of them already.
+        late: why that may take longer than it should; ``""`` while it does not.
+    """
+    found = of_pod(pod, vgpus, told=told)
+    words = late or "the SharePod is deleted: its containers are being stopped"
+    ready = _condition(CONDITION_READY, "False", Reason.STOPPING, words)
+    others = tuple(each for each in found.conditions if each.type != CONDITION_READY)
+    return msgspec.structs.replace(
+        found, conditions=(*others, ready), message=ready.message, passing=not late
     )
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from kubeshare.api import sharepods
+from kubeshare.api import finalizer, sharepods
 from kubeshare.api.cluster import Pod
 from kubeshare.api.coming import hindrance
 from kubeshare.api.inventory import Inventory
@@ -16,6 +16,7 @@ from kubeshare.core.errors import InvalidValueError
 from kubeshare.devices import report
 from kubeshare.devices.degraded import Trouble, trouble_of
 from kubeshare.devices.early import EarlyPods
+from kubeshare.devices.ending import Endings
 from kubeshare.devices.events import Events
 from kubeshare.devices.full_node import FullNodes
 from kubeshare.devices.mirror import Mirror
@@ -24,6 +25,7 @@ from kubeshare.devices.placeholder import Placeholders
 from kubeshare.devices.pod import NameTakenError, Pods, owned_by
 from kubeshare.devices.report import Report
 from kubeshare.devices.reserve import Reserve
+from kubeshare.devices.taken_back import TakenBack
 from kubeshare.devices.taken_gpu import TakenGpus
 from kubeshare.devices.undo import undo
 from kubeshare.dialects.sharepod import demand_of
@@ -50,8 +52,10 @@ class SharePodLife:
         placeholders: tells why a GPU is not there yet.
         full_nodes: moves pods for which kube-scheduler finds no room.
         taken_gpus: moves SharePods whose GPU somebody else has got.
+        taken_back: has pods begin again that have lost a part before they began.
         nudges: has kubelets try again at once.
         mirror: writes the status.
+        endings: has SharePods go after their pods.
         events: tells people.
     """
 
@@ -68,8 +72,10 @@ class SharePodLife:
         placeholders: Placeholders,
         full_nodes: FullNodes,
         taken_gpus: TakenGpus,
+        taken_back: TakenBack,
         nudges: Nudges,
         mirror: Mirror,
+        endings: Endings,
         events: Events,
     ) -> None:
         self._api = api
@@ -83,26 +89,37 @@ class SharePodLife:
         self._placeholders = placeholders
         self._full_nodes = full_nodes
         self._taken_gpus = taken_gpus
+        self._taken_back = taken_back
         self._nudges = nudges
         self._mirror = mirror
+        self._endings = endings
         self._events = events
 
     async def reconcile(self, key: Key) -> RequeueAfter | None:
         """Look at one SharePod."""
         self._waiting.discard(key)
-        patience: float | None = None
         raw = self._asked.by_key(key)
         if raw is None:
             self._full_nodes.forget(key)
             self._taken_gpus.forget(key)
+            self._taken_back.forget(key)
             self._nudges.forget(key)
             self._mirror.forget(key)
             return None
         sharepod = sharepods.view(raw)
+        if sharepods.going(sharepod) and finalizer.is_on(sharepod):
+            return await self._endings.look(raw, sharepod)
         try:
             demand = demand_of(raw)
         except InvalidValueError:
             return None  # Sched tells what is wrong with it
+        return await self._live_on(raw, sharepod, demand)
+
+    async def _live_on(
+        self, raw: Raw, sharepod: SharePod, demand: Demand | None
+    ) -> RequeueAfter | None:
+        key = sharepod.metadata.key
+        patience: float | None = None
         if demand is not None and not sharepods.decided(sharepod):
             self._full_nodes.forget(key)
             self._taken_gpus.forget(key)
@@ -112,9 +129,7 @@ class SharePodLife:
             found: Report | None = report.undone(sharepod.spec.gpu.set_aside)
         else:
             pod = self._pod_of(sharepod)
-            patience = await self._full_nodes.look(raw, sharepod, pod)
-            if pod is None and patience is None:
-                patience = await self._taken_gpus.look(raw, sharepod, demand)
+            patience = await self._patience(raw, sharepod, demand, pod)
             if patience == 0:
                 return None
             found = await self._advance(raw, sharepod, demand)
@@ -128,6 +143,18 @@ class SharePodLife:
         if written and not found.passing:
             self._warn(sharepod, found)
         return soonest(again, later)
+
+    async def _patience(
+        self, raw: Raw, sharepod: SharePod, demand: Demand | None, pod: Pod | None
+    ) -> float | None:
+        """Seconds that what may be wrong with it has left to pass; 0 when it has moved on."""
+        patience = await self._full_nodes.look(raw, sharepod, pod)
+        if patience is not None:
+            return patience
+        if pod is None:
+            return await self._taken_gpus.look(raw, sharepod, demand)
+        gpuids = sharepods.gpuids(sharepod) if demand else ()
+        return await self._taken_back.look(pod, sharepod.metadata.uid, gpuids, sharepod)
 
     async def _advance(self, raw: Raw, sharepod: SharePod, demand: Demand | None) -> Report | None:
         """Do the next step; what the status should say, or None where it says enough."""
@@ -204,8 +231,11 @@ class SharePodLife:
         self, raw: Raw, sharepod: SharePod, demand: Demand | None, vgpus: Sequence[VGPU]
     ) -> Report | None:
         known = vgpus if all(vgpu.spec.uuid for vgpu in vgpus) else ()
+        kept = await self._endings.keep(raw, sharepod)
+        if kept is None:
+            return None
         try:
-            pod = await self._pods.create(raw, vgpus)
+            pod = await self._pods.create(kept, vgpus)
         except NameTakenError as taken:
             return report.no_pod(known, Reason.NAME_TAKEN, str(taken), passing=taken.leaving)
         except InvalidError as error:
@@ -236,6 +266,8 @@ class SharePodLife:
 
     def _trouble(self, gpuids: Sequence[str], pod: Pod | None = None) -> Trouble | None:
         """What is wrong with its GPUs; some things are so for a pod that was there before."""
+        if pod is not None and (short := self._taken_back.trouble(pod)):
+            return short
         for vgpu in self._vgpus(gpuids):
             told = trouble_of(vgpu)
             if told is not None:

@@ -12,6 +12,7 @@ from kubeshare.api import cluster, sharepods
 from kubeshare.api.coming import hindrance
 from kubeshare.api.inventory import Inventory
 from kubeshare.api.names import CONDITION_ALLOCATED, LABEL_VGPU
+from kubeshare.api.pods import shares
 from kubeshare.api.v1 import VGPU, GPUNode, Holder
 from kubeshare.api.waiting import Waiting
 from kubeshare.devices.evict import Evictions
@@ -201,8 +202,8 @@ class PodWakes:
         self._pool = inventory.pool
 
     def of_pod(self, pod: cluster.Pod) -> Iterable[Key]:
-        """Its own key, if it has a part of a GPU itself rather than through a SharePod."""
-        return [pod.metadata.key] if self._pool.held_by(pod.metadata.uid) else []
+        """Its own key, if it has parts of GPUs itself rather than through a SharePod, or had."""
+        return [pod.metadata.key] if self._pool.held_by(pod.metadata.uid) or shares(pod) else []
 
     def of_vgpu(self, vgpu: VGPU) -> Iterable[Key]:
         """Those that have a part of it and wait for their node to be told."""
@@ -252,7 +253,8 @@ def _is_undecided(raw: Raw) -> bool:
     """It asks Sched for a GPU, and nobody has said anything of it yet."""
     spec = raw.get("spec") or {}
     asks = "request" in (spec.get("gpu") or {})
-    return asks and not spec.get("nodeName") and not raw.get("status")
+    going = "deletionTimestamp" in raw["metadata"]
+    return asks and not going and not spec.get("nodeName") and not raw.get("status")
 
 
 def _but_for_pods(vgpu: VGPU) -> tuple[Any, ...]:

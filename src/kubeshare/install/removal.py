@@ -164,13 +164,12 @@ async def _remove_sharepods(api: Api) -> int:
     listed = (await api.list(SHAREPODS)).items
     for raw in listed:
         metadata = metadata_of(raw)
-        if metadata.finalizers:
-            free = {"metadata": {"finalizers": None}}
-            await api.merge_patch(SHAREPODS, metadata.name, free, metadata.namespace)
-        try:
+        # One that is going already goes with its last finalizer.
+        with suppress(NotFoundError):
+            if metadata.finalizers:
+                free = {"metadata": {"finalizers": None}}
+                await api.merge_patch(SHAREPODS, metadata.name, free, metadata.namespace)
             await api.delete(SHAREPODS, metadata.name, metadata.namespace)
-        except NotFoundError:
-            continue
     return len(listed)
 
 

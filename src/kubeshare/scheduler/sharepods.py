@@ -4,11 +4,11 @@ The part of the GPU has been taken before: *reserve, then decide*. Whoever is
 killed between the two finds the part again by the demand's uid.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, Final
 
-from kubeshare.api import sharepods
+from kubeshare.api import finalizer, sharepods
 from kubeshare.api.cluster import TERMINAL_PHASES
 from kubeshare.api.coming import Hindrance
 from kubeshare.api.eligibility import Eligible
@@ -141,7 +141,7 @@ class _AskingSharePod(AskingObject[SharePods, SharePod]):
             return Reason.BOUND, place
         return Reason.GIVEN, f"given by its author: {place}"
 
-    def _decision(self, node: str, gpuids: Sequence[str]) -> list[dict[str, Any]]:
+    def _decision(self, node: str, gpuids: Sequence[str]) -> list[Mapping[str, Any]]:
         decision: dict[str, Any] = {"attempt": self.seen.spec.gpu.attempt + 1}
         decision |= {"id": gpuids[0]} if len(gpuids) == 1 else {"ids": list(gpuids)}
         if self.seen.spec.node_name:
@@ -152,6 +152,8 @@ class _AskingSharePod(AskingObject[SharePods, SharePod]):
             {"op": "test", "path": "/metadata/resourceVersion", "value": version},
             {"op": "add", "path": "/spec/nodeName", "value": node},
             {"op": "add", "path": "/spec/gpu", "value": gpu},
+            # From now on it may have a pod.
+            *finalizer.put_on(self.seen),
         ]
 
     async def _condition(self, status: str, reason: Reason, message: str) -> bool:

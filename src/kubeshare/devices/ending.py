@@ -1,0 +1,192 @@
+"""A SharePod that is deleted goes when its pod has gone, so that who deletes it can wait.
+
+Our finalizer keeps it (see :mod:`kubeshare.api.finalizer`), and is taken off here:
+
+1. its pod is deleted, in the very state in which it was seen: the garbage collector may take
+   the SharePod off its owners meanwhile (``--cascade=orphan``), and then it runs on;
+2. when a live read does not find the pod any more, the finalizer goes, and the SharePod with it.
+
+A pod object goes when its node has said that the containers have stopped, or when somebody
+has forced it. A node that does not answer says nothing: then this waits, and tells so.
+"""
+
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
+from typing import Final
+
+from kubeshare.api import finalizer, sharepods
+from kubeshare.api.cluster import PODS, Pod
+from kubeshare.api.finalizer import Operation
+from kubeshare.api.inventory import Inventory
+from kubeshare.api.names import MANAGER_DEVICES
+from kubeshare.api.v1 import SHAREPODS, SharePod
+from kubeshare.core.demand import Demand
+from kubeshare.core.errors import InvalidValueError
+from kubeshare.devices import report
+from kubeshare.devices.events import Events
+from kubeshare.devices.mirror import Mirror
+from kubeshare.devices.pod import owned_by
+from kubeshare.dialects.sharepod import demand_of
+from kubeshare.kube.api import Api
+from kubeshare.kube.controller import RequeueAfter, soonest
+from kubeshare.kube.errors import NotFoundError
+from kubeshare.kube.resources import Raw
+
+PATIENCE: Final = timedelta(seconds=30)
+"""How long past its grace a pod may take to go before that is told."""
+
+
+class Endings:
+    """Has SharePods go after their pods.
+
+    Args:
+        api: where SharePods and pods are.
+        inventory: the vGPUs and pods.
+        mirror: writes the status.
+        events: tells people.
+        wall_clock: the present, aware.
+    """
+
+    def __init__(
+        self,
+        api: Api,
+        inventory: Inventory,
+        mirror: Mirror,
+        events: Events,
+        wall_clock: Callable[[], datetime],
+    ) -> None:
+        self._api = api
+        self._inventory = inventory
+        self._mirror = mirror
+        self._events = events
+        self._wall_clock = wall_clock
+
+    async def keep(self, raw: Raw, sharepod: SharePod) -> Raw | None:
+        """Have a SharePod go after the pod that is about to be made.
+
+        Returns:
+            the SharePod as it is then; None when it is gone.
+
+        Raises:
+            ConflictError: it has changed meanwhile.
+        """
+        operations = finalizer.put_on(sharepod)
+        if not operations:
+            return raw
+        metadata = sharepod.metadata
+        seen = {
+            "op": "test",
+            "path": "/metadata/resourceVersion",
+            "value": metadata.resource_version,
+        }
+        return await self._patch(sharepod, [seen, *operations])
+
+    async def look(self, raw: Raw, sharepod: SharePod) -> RequeueAfter | None:
+        """Bring a SharePod that was deleted one step towards its end.
+
+        Args:
+            raw: the SharePod, with our finalizer on it.
+            sharepod: the same.
+
+        Raises:
+            ConflictError: SharePod or pod have changed meanwhile.
+        """
+        if finalizer.ORPHAN in sharepod.metadata.finalizers:
+            await self._let_go(sharepod)
+            return None
+        pod = self._seen(sharepod)
+        if pod is None or self._is_late(pod):
+            pod = await self._live(sharepod)
+        if pod is None or not await self._leaves(pod):
+            await self._let_go(sharepod)
+            return None
+        return await self._tell(raw, sharepod, pod)
+
+    def _seen(self, sharepod: SharePod) -> Pod | None:
+        pod = self._inventory.pod(sharepod.metadata.key)
+        return pod if pod is not None and owned_by(pod, sharepod.metadata.uid) else None
+
+    async def _live(self, sharepod: SharePod) -> Pod | None:
+        metadata = sharepod.metadata
+        try:
+            pod = await self._api.get(PODS, metadata.name, metadata.namespace)
+        except NotFoundError:
+            return None
+        return pod if owned_by(pod, metadata.uid) else None
+
+    async def _leaves(self, pod: Pod) -> bool:
+        """Delete its pod, unless it is going; False where there is none any more."""
+        metadata = pod.metadata
+        if metadata.deletion_timestamp is not None:
+            return True
+        try:
+            await self._api.delete(
+                PODS,
+                metadata.name,
+                metadata.namespace,
+                uid=metadata.uid,
+                resource_version=metadata.resource_version,
+            )
+        except NotFoundError:
+            self._inventory.gone(pod)
+            return False
+        return True
+
+    async def _let_go(self, sharepod: SharePod) -> None:
+        await self._patch(sharepod, finalizer.take_off(sharepod))
+        self._mirror.forget(sharepod.metadata.uid)
+
+    async def _patch(self, sharepod: SharePod, operations: Sequence[Operation]) -> Raw | None:
+        """The SharePod after a JSON patch; None when it is gone."""
+        metadata = sharepod.metadata
+        try:
+            return await self._api.json_patch(
+                SHAREPODS,
+                metadata.name,
+                operations,
+                metadata.namespace,
+                field_manager=MANAGER_DEVICES,
+            )
+        except NotFoundError:
+            return None
+
+    async def _tell(self, raw: Raw, sharepod: SharePod, pod: Pod) -> RequeueAfter | None:
+        """Say that its pod is being stopped, and where that takes too long, what may be wrong."""
+        gpuids = sharepods.gpuids(sharepod)
+        vgpus = [vgpu for vgpu in map(self._inventory.pool.get, gpuids) if vgpu is not None]
+        late = _late(pod) if self._is_late(pod) else ""
+        found = report.stopping(pod, vgpus, sharepod.status.gpus, late)
+        written, again = await self._mirror.tell(sharepod, found, _demand(raw))
+        if written and late:
+            self._events.not_stopping(sharepod, late)
+        return soonest(again, None if late else RequeueAfter(self._left(pod)))
+
+    def _is_late(self, pod: Pod) -> bool:
+        return self._left(pod) <= 0
+
+    def _left(self, pod: Pod) -> float:
+        """Seconds until it should have gone."""
+        # Of a pod, this is the time at which its grace ends.
+        ends = pod.metadata.deletion_timestamp
+        now = self._wall_clock()
+        since = datetime.fromisoformat(ends) if ends else now
+        return (since + PATIENCE - now).total_seconds()
+
+
+def _late(pod: Pod) -> str:
+    """Why a pod that should have gone may be there."""
+    metadata = pod.metadata
+    if metadata.finalizers:
+        return f"its pod is kept by others' finalizers: {', '.join(metadata.finalizers)}"
+    return (
+        f"node {pod.spec.node_name} has not said that its containers have stopped: see whether "
+        "the node is ready. Where it will not come back, delete the Node object, or say `kubectl "
+        f"delete pod {metadata.name} -n {metadata.namespace} --force --grace-period=0`"
+    )
+
+
+def _demand(raw: Raw) -> Demand | None:
+    try:
+        return demand_of(raw)
+    except InvalidValueError:
+        return None

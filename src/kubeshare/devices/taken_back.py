@@ -1,0 +1,176 @@
+"""A bound pod that has lost a part of a GPU before it began gives up, and begins again.
+
+A leader that was paused may take back a part which it believes that nobody asks for, when
+another one has told of it already and kube-scheduler has bound the pod. Such a pod is never
+named to its node, for none runs with fewer GPUs than it asked for, and nothing else moves it
+on: it is bound, and the part may be somebody else's by now. So when that has lasted for a
+while, and live reads say that it is so and that nothing of the pod has ever started:
+
+* the pod of a SharePod is deleted, in the very state in which it was read; when it has gone,
+  the SharePod's decision is undone, as whenever neither part nor pod is there;
+* a plain pod that has a controller is evicted, so that its controller makes another;
+* one of its own is told what to do.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Final
+
+from msgspec import Struct
+
+from kubeshare.api.cluster import PODS, Pod
+from kubeshare.api.evict import evict
+from kubeshare.api.inventory import Inventory
+from kubeshare.api.pods import never_began
+from kubeshare.api.pool import holder_of
+from kubeshare.api.reasons import Reason
+from kubeshare.api.v1 import SharePod
+from kubeshare.devices.degraded import Trouble
+from kubeshare.devices.events import Events
+from kubeshare.devices.metrics import Metrics
+from kubeshare.kube.api import Api
+from kubeshare.kube.errors import NotFoundError, TooManyRequestsError
+from kubeshare.kube.meta import Key
+
+PATIENCE: Final = 30.0
+"""Seconds that a part may be missing: watches that lag are long up to date by then."""
+SETTLED: Final = 5.0
+"""Seconds after which that is told."""
+AGAIN: Final = 10.0
+"""Seconds until an eviction that a disruption budget refused is asked for again."""
+
+
+class _Short(Struct):
+    """A pod that lacks a part: its uid, since when (loop time), and whether that is done with."""
+
+    uid: str
+    since: float
+    words: str
+    over: bool = False
+
+
+class TakenBack:
+    """Has pods begin again that have lost a part before they began.
+
+    Args:
+        api: where pods are.
+        inventory: the vGPUs and pods.
+        events: tells people.
+        metrics: counts.
+    """
+
+    def __init__(self, api: Api, inventory: Inventory, events: Events, metrics: Metrics) -> None:
+        self._api = api
+        self._inventory = inventory
+        self._pool = inventory.pool
+        self._events = events
+        self._metrics = metrics
+        self._short: dict[Key, _Short] = {}
+
+    def forget(self, key: Key) -> None:
+        """The pod is gone, or has what it asked for."""
+        self._short.pop(key, None)
+
+    def trouble(self, pod: Pod) -> Trouble | None:
+        """What the status should say of a pod that lacks a part; None while that may pass."""
+        short = self._short.get(pod.metadata.key)
+        now = asyncio.get_running_loop().time()
+        if short is None or short.uid != pod.metadata.uid or now < short.since + SETTLED:
+            return None
+        return Reason.PART_TAKEN_BACK, short.words
+
+    async def look(
+        self, pod: Pod, demand: str, gpuids: Sequence[str], sharepod: SharePod | None = None
+    ) -> float | None:
+        """Have a pod begin again, if it is time.
+
+        Args:
+            pod: of which parts were decided.
+            demand: the uid of who asked for it.
+            gpuids: the vGPUs of which it is to have parts.
+            sharepod: whose pod it is; None for a plain one.
+
+        Returns:
+            seconds until to look again; None where there is nothing to wait for.
+
+        Raises:
+            ConflictError: the pod has changed meanwhile.
+        """
+        key, now = pod.metadata.key, asyncio.get_running_loop().time()
+        known = self._short.get(key)
+        if known is not None and known.uid == pod.metadata.uid and known.over:
+            return None
+        missing = [gpuid for gpuid in gpuids if not self._holds(gpuid, demand)]
+        if not missing or not pod.spec.node_name or not never_began(pod):
+            self.forget(key)
+            return None
+        if known is None or known.uid != pod.metadata.uid:
+            known = _Short(pod.metadata.uid, now, _words(missing))
+            self._short[key] = known
+        for moment in (known.since + SETTLED, known.since + PATIENCE):
+            if now < moment:
+                return moment - now
+        live = await self._live(pod)
+        if live is None or not [each for each in missing if await self._is_missing(each, demand)]:
+            self.forget(key)
+            return None
+        return await self._begin_again(live, known, sharepod)
+
+    def _holds(self, gpuid: str, demand: str) -> bool:
+        vgpu = self._pool.get(gpuid)
+        return vgpu is not None and holder_of(vgpu, demand) is not None
+
+    async def _is_missing(self, gpuid: str, demand: str) -> bool:
+        await self._pool.refresh(gpuid)
+        return not self._holds(gpuid, demand)
+
+    async def _live(self, pod: Pod) -> Pod | None:
+        """That very pod as it is now, if it is bound and has not begun."""
+        metadata = pod.metadata
+        try:
+            live = await self._api.get(PODS, metadata.name, metadata.namespace)
+        except NotFoundError:
+            self._inventory.gone(pod)
+            return None
+        same = live.metadata.uid == metadata.uid
+        return live if same and live.spec.node_name and never_began(live) else None
+
+    async def _begin_again(
+        self, pod: Pod, short: _Short, sharepod: SharePod | None
+    ) -> float | None:
+        """Let a pod go that will not run, or say what to do."""
+        try:
+            if sharepod is not None:
+                await self._delete(pod)
+                self._events.lost_a_part(sharepod, short.words)
+            elif pod.metadata.controller is None:
+                self._events.pod_lost_a_part(pod, f"{short.words}: delete it, and make it again")
+                short.over = True
+                return None
+            else:
+                await evict(self._api, pod)
+                self._events.pod_lost_a_part(
+                    pod, f"{short.words}: it is evicted so that its controller makes another"
+                )
+        except TooManyRequestsError as error:
+            self._events.kept_by_budget(pod, f"{short.words}; {error.message}")
+            return AGAIN
+        except NotFoundError:
+            self._inventory.gone(pod)
+        short.over = True
+        self._metrics.moved.inc()
+        return None
+
+    async def _delete(self, pod: Pod) -> None:
+        metadata = pod.metadata
+        await self._api.delete(
+            PODS,
+            metadata.name,
+            metadata.namespace,
+            uid=metadata.uid,
+            resource_version=metadata.resource_version,
+        )
+
+
+def _words(missing: Sequence[str]) -> str:
+    return f"its part of vGPU {', '.join(missing)} was taken back before the pod began"

@@ -1,0 +1,232 @@
+"""A SharePod that is deleted goes after its pod; what is to run on runs on."""
+
+import pytest
+
+from cluster_fake import World, story
+from kube_fake import Fault, Place
+from kubeshare.api.finalizer import FINALIZER
+from kubeshare.api.v1 import SHAREPODS
+from kubeshare.kube.resources import PODS, Raw
+
+
+def there(world: World, name: str = "a") -> bool:
+    return world.server.stored(SHAREPODS, name, "default") is not None
+
+
+def finalizers(world: World, name: str = "a") -> list[str]:
+    found: list[str] = world.sharepod(name)["metadata"].get("finalizers", [])
+    return found
+
+
+def told(world: World, words: str) -> bool:
+    return any(words in each for each in world.events("a"))
+
+
+def pods_at_its_end(world: World, name: str = "a") -> list[list[str]]:
+    """The names of the pods that there are when the SharePod goes, once it has gone."""
+    seen: list[list[str]] = []
+
+    def note(place: Place, new: Raw | None) -> None:
+        if new is None and (place.plural, place.name) == ("sharepods", name):
+            seen.append([pod["metadata"]["name"] for pod in world.server.all(PODS, "default")])
+
+    world.server.storage.after_change.append(note)
+    return seen
+
+
+@story(n1=1, agents=True)
+async def test_a_deleted_sharepod_goes_when_its_containers_have_stopped(world: World) -> None:
+    world.start()
+    await world.run("a")
+    world.machines["n1"].stopping = 20.0
+    seen = pods_at_its_end(world)
+    world.delete("a")
+    await world.quiet(15)
+    assert there(world)
+    assert world.machines["n1"].containers
+    assert world.condition("a", "Ready")["reason"] == "Stopping"
+    assert world.condition("a", "Allocated")["status"] == "True"
+    await world.until(lambda: not there(world))
+    assert seen == [[]]
+    assert not told(world, "Stopping"), "nothing is wrong with it"
+    await world.until(lambda: not world.vgpus())
+
+
+@story(n1=1)
+async def test_one_that_never_had_a_pod_goes_at_once(world: World) -> None:
+    world.start()
+    await world.run("a", "0.7")
+    world.share("b", "0.7")
+    await world.until(lambda: world.condition("b", "Scheduled"))
+    await world.kill()
+    world.delete("b")
+    assert not there(world, "b")
+
+
+@story(n1=1)
+async def test_a_pod_that_is_not_bound_yet_goes_with_it(world: World) -> None:
+    world.actors.full = {"n1"}
+    world.start()
+    world.share("a")
+    await world.until(lambda: world.pod("a"))
+    world.delete("a")
+    await world.until(lambda: not there(world) and not world.vgpus())
+    assert world.pod("a") is None
+
+
+@pytest.mark.parametrize("gpu", [{"id": "x", "spec": {"nodeName": "n1"}}, {"request": None}])
+def test_a_sharepod_without_a_decision_of_sched_waits_for_its_pod_too(gpu: Raw) -> None:
+    @story(n1=1)
+    async def play(world: World) -> None:
+        world.start()
+        world.share("a", **gpu)
+        await world.until(lambda: world.ready("a"))
+        assert finalizers(world) == [FINALIZER]
+        seen = pods_at_its_end(world)
+        world.delete("a")
+        await world.until(lambda: not there(world))
+        assert seen == [[]]
+
+    play()
+
+
+@story(n1=1)
+async def test_an_orphan_runs_on_with_its_part(world: World) -> None:
+    world.start()
+    await world.run("a")
+    before = world.pod("a")
+    assert before is not None
+    world.delete("a", "Orphan")
+    await world.until(lambda: not there(world))
+    await world.quiet(30)
+    pod = world.pod("a")
+    assert pod is not None
+    assert pod["metadata"]["uid"] == before["metadata"]["uid"]
+    assert "deletionTimestamp" not in pod["metadata"]
+    assert world.running("a")
+    assert world.shares_gpu("a")
+    world.actors.delete(pod)
+    await world.until(lambda: not world.vgpus())
+
+
+@story(n1=1)
+async def test_a_pod_that_was_orphaned_unseen_is_not_deleted(world: World) -> None:
+    """The garbage collector was faster than what this program is told of pods."""
+    world.start("scheduler", "devices")
+    await world.run("a")
+    world.server.inject(Fault.hang(), verb="watch", resource="pods", times=4)
+    world.server.freeze_watches()
+    world.delete("a", "Orphan")
+    world.actors.look()
+    assert finalizers(world) == [FINALIZER]
+    world.server.freeze_watches(frozen=False)
+    world.server.reset_watches()
+    await world.until(lambda: not there(world), 600)
+    assert world.running("a")
+    assert world.shares_gpu("a")
+
+
+@story(n1=1)
+async def test_a_deletion_in_the_foreground_ends_as_ever(world: World) -> None:
+    world.start()
+    await world.run("a")
+    seen = pods_at_its_end(world)
+    world.delete("a", "Foreground")
+    await world.until(lambda: not there(world) and not world.vgpus())
+    assert seen == [[]]
+
+
+@story(n1=1, agents=True)
+async def test_a_node_that_does_not_answer_is_named_and_waited_for_until_somebody_forces_it(
+    world: World,
+) -> None:
+    world.start()
+    await world.run("a")
+    world.machines["n1"].stopping = 10_000.0
+    world.delete("a")
+    await world.until(lambda: told(world, "Stopping"), 90)
+    ready = world.condition("a", "Ready")
+    assert ready["reason"] == "Stopping"
+    assert "node n1 has not said that its containers have stopped" in ready["message"]
+    assert "kubectl delete pod a -n default --force" in ready["message"]
+    await world.quiet(600)
+    assert there(world)
+    world.server.remove(PODS, "a", "default")
+    await world.until(lambda: not there(world))
+    assert world.shares_gpu("a"), "its containers may still run"
+
+
+@story(n1=1)
+async def test_a_pod_that_others_keep_is_waited_for_and_they_are_named(world: World) -> None:
+    world.actors.full = {"n1"}
+    world.start()
+    world.share("a")
+    await world.until(lambda: world.pod("a"))
+    kept = {"finalizers": ["example.com/theirs"]}
+    world.server.change(PODS, "a", "default", lambda pod: pod["metadata"].update(kept))
+    world.delete("a")
+    await world.until(lambda: told(world, "example.com/theirs"), 90)
+    assert there(world)
+    world.server.change(PODS, "a", "default", lambda pod: pod["metadata"].pop("finalizers"))
+    await world.until(lambda: not there(world) and not world.vgpus())
+
+
+@story(n1=1)
+async def test_the_finalizers_of_others_stay_and_nothing_else_does(world: World) -> None:
+    world.start()
+    await world.run("a")
+    theirs = "example.com/theirs"
+    world.server.change(
+        SHAREPODS, "a", "default", lambda shp: shp["metadata"]["finalizers"].insert(0, theirs)
+    )
+    world.delete("a")
+    await world.until(lambda: finalizers(world) == [theirs] and not world.vgpus())
+    assert world.pod("a") is None
+    await world.quiet(30)
+    assert world.pod("a") is None
+
+
+@story(n1=1)
+async def test_a_sharepod_of_before_goes_at_once_and_its_pod_after_it(world: World) -> None:
+    world.start()
+    await world.run("a")
+    world.server.change(
+        SHAREPODS, "a", "default", lambda shp: shp["metadata"].update(finalizers=[])
+    )
+    world.delete("a")
+    assert not there(world)
+    await world.until(lambda: not world.vgpus() and world.pod("a") is None)
+
+
+@story(n1=1)
+async def test_a_pod_of_somebody_else_is_let_be(world: World) -> None:
+    world.start()
+    world.native_pod("a", 0)
+    world.share("a")
+    await world.until(lambda: world.condition("a", "Ready").get("reason") == "NameTaken")
+    world.delete("a")
+    await world.until(lambda: not there(world) and not world.vgpus())
+    assert world.pod("a") is not None
+
+
+@story(n1=1)
+async def test_a_deletion_waits_for_a_device_manager_that_is_away(world: World) -> None:
+    world.start()
+    await world.run("a")
+    await world.kill("devices")
+    world.delete("a")
+    await world.quiet(60)
+    assert there(world)
+    assert world.running("a"), "nothing is ended without it"
+    world.start("devices")
+    await world.until(lambda: not there(world) and not world.vgpus())
+
+
+@story(n1=1)
+async def test_one_that_is_finished_takes_its_pod_with_it(world: World) -> None:
+    world.start()
+    await world.run("a")
+    world.end("a")
+    await world.until(lambda: world.condition("a", "Ready").get("reason") == "PodSucceeded")
+    world.delete("a")
+    await world.until(lambda: not there(world) and world.pod("a") is None)
