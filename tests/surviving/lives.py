@@ -371,7 +371,7 @@ async def _left_alone(world: World) -> None:
     world.delete("a", "Orphan")
     await _gone(world, "a")
     assert world.running("a")
-    world.machines["n1"].stopping = PATIENCE
+    world.machines["n1"].stopping = 5.0
     world.delete("b")
 
     def stopping() -> bool:

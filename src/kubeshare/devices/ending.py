@@ -134,7 +134,6 @@ class Endings:
 
     async def _let_go(self, sharepod: SharePod) -> None:
         await self._patch(sharepod, finalizer.take_off(sharepod))
-        self._mirror.forget(sharepod.metadata.uid)
 
     async def _patch(self, sharepod: SharePod, operations: Sequence[Operation]) -> Raw | None:
         """The SharePod after a JSON patch; None when it is gone."""
