@@ -135,6 +135,20 @@ def test_nobody_leaves_who_has_not_said_that_it_may_be_preempted() -> None:
     )
 
 
+def test_who_may_not_leave_stays_where_its_leaving_alone_would_do() -> None:
+    """`both` has parts of both GPUs, and is not preemptible."""
+    devices = [a_device(gpu, a_holder("both"), a_holder(f"on {gpu}")) for gpu in "AB"]
+    found = cheapest_preemption(
+        LOCALITY,
+        Ledger([a_node()], devices),
+        a_demand("p", "0.5", count=2),
+        priority=1,
+        preemptible={"on A": 0, "on B": 0},
+    )
+    assert found is not None
+    assert found.leave == ("on A", "on B")
+
+
 def test_who_keeps_others_away_by_a_label_is_in_the_way_too() -> None:
     ledger = Ledger([a_node()], [a_device("A", a_holder("q", "0.1", exclusion="e"))])
     for preemptible, leave in (({"q": 0}, ("q",)), ({}, None)):

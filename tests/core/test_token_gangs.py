@@ -115,7 +115,14 @@ def test_a_booking_ends_with_the_gang_that_made_it() -> None:
     assert arbiter.tick(100 * MS) == [Extend("a", A, 200 * MS)]
 
 
-def test_a_gang_that_has_booked_goes_before_a_newcomer() -> None:
+@pytest.mark.parametrize(
+    ("wants", "served"),
+    [((A, B), ["g", "g"]), ((B,), ["c"])],
+    ids=["it still wants both", "it wants one only"],
+)
+def test_a_gang_goes_before_a_newcomer_for_what_it_has_booked_and_still_wants(
+    wants: tuple[str, ...], served: list[str]
+) -> None:
     arbiter = had_turns({"a": {A: HALF}, "b": {B: HALF}, "g": {A: HALF, B: HALF}}, "g")
     arbiter.want("a", 10 * MS)
     arbiter.want("b", 30 * MS)
@@ -123,10 +130,21 @@ def test_a_gang_that_has_booked_goes_before_a_newcomer() -> None:
     arbiter.add("c", {B: HALF}, 41 * MS)
     arbiter.gone("a", 50 * MS)
     arbiter.want("c", 60 * MS)
+    arbiter.want("g", 65 * MS, wants)
 
     opened = arbiter.gone("b", 70 * MS)
 
-    assert [a.member for a in opened if isinstance(a, Open)] == ["g", "g"]
+    assert [a.member for a in opened if isinstance(a, Open)] == served
+
+
+def test_what_a_gang_does_not_want_any_more_is_given_to_who_waits_at_once() -> None:
+    arbiter = booked()
+    arbiter.tick(100 * MS)
+    arbiter.add("c", {A: HALF}, 101 * MS)
+    arbiter.want("c", 102 * MS)
+    arbiter.gone("a", 127 * MS)
+
+    assert Open("c", A, 228 * MS) in arbiter.want("g", 128 * MS, [B])
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ import pytest
 
 from core.token_simulation import GPU, MS, SECOND
 from kubeshare.core.token.entitlement import Allowance, Guarantee, paced_grant_ns
+from kubeshare.core.token.member import Member
 from kubeshare.core.token.part import BEHIND, SERVED, Bounds, Part, Seat
 from kubeshare.core.token.usage import DECAYED_AVERAGE, SLIDING_WINDOW
 
@@ -47,6 +48,14 @@ def test_who_is_further_behind_stands_first() -> None:
     assert standings[1] == (BEHIND, -30 * MS * MICROS)
     assert standings[2][0] == SERVED
     assert sorted(standings) == [standings[1], standings[0], standings[2]]
+
+
+def test_of_several_gpus_that_counts_on_which_a_member_has_most() -> None:
+    behind, served = a_part("g", 300_000), a_part("g", 0)
+    member = Member("g", SECOND)
+    member.is_new = False
+    for member.wanted in ([behind, served], [served, behind]):
+        assert member.rank(100 * MS) == (served.standing(100 * MS), "g")
 
 
 def test_other_bounds_count_from_now_on() -> None:
