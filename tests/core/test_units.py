@@ -20,6 +20,7 @@ from kubeshare.core.units import (
     Memory,
     format_memory,
     format_share,
+    parse_amount,
     parse_count,
     parse_gpus,
     parse_memory,
@@ -151,6 +152,7 @@ def test_a_gpu_without_memory_is_refused() -> None:
         (parse_count, "0.5", "0.5 is not a whole number"),
         (parse_count, 2**63, f"{2**63} is past the largest number, 2^63 - 1"),
         (parse_count, "-1", "-1 is negative"),
+        (parse_amount, "-250m", "-250m is negative"),
         (parse_share, "9" * 65, '"' + "9" * 64 + '…" is not a number such as 0.5 or a quantity'),
         (parse_share, "x" * 64, '"' + "x" * 64 + '" is not a number such as 0.5 or a quantity'),
         (parse_share, True, "True is not a number"),
@@ -172,12 +174,14 @@ def test_what_is_refused_is_refused_by_field_and_value(
         (parse_gpus, "0.5", MICROS // 2),
         (parse_count, str(MAX_BYTES), MAX_BYTES),
         (parse_count, "1k", 1000),
+        (parse_amount, "250m", Fraction(1, 4)),
+        (parse_amount, "4Gi", 4 * GI),
         (parse_share, "0." + "3" * 62, 333_333),
     ],
     ids=repr,
 )
 def test_the_largest_and_longest_that_may_be_is_read(
-    parse: Parse, written: object, number: int
+    parse: Parse, written: object, number: int | Fraction
 ) -> None:
     assert parse(written, "field") == number
 
