@@ -1,6 +1,16 @@
 """Who is woken by what: all who would do something, and not many more."""
 
+import pytest
+
 from cluster_fake import World, story
+from kube_fake import FakeApiServer, run_virtual
+from kubeshare.api.reasons import Reason
+from kubeshare.api.v1 import SharePod
+from kubeshare.devices.mirror import OF_EACH_OTHER, PATIENCE, Mirror
+from kubeshare.devices.report import waits
+from kubeshare.devices.sharepods import LAG
+from kubeshare.kube.clock import utc_now
+from kubeshare.kube.meta import ObjectMeta
 
 SHARED = 8
 """SharePods on one GPU."""
@@ -42,3 +52,34 @@ async def test_those_that_wait_for_a_new_vgpu_are_woken_when_it_is_there(world: 
     assert looks["sharepods"] <= 6 * SHARED
     assert looks["vgpus"] <= 3 * SHARED
     assert not looks["pods"]
+
+
+@story(n1=1)
+async def test_a_watch_that_is_behind_another_costs_no_read(world: World) -> None:
+    world.start("devices")
+    await world.quiet(1)
+    spec = {"nodeName": "n1"}
+    world.share("early", "0.3", id="vgpu-late", attempt=1, spec=spec)
+    await world.quiet(LAG / 2)
+    asked = [(each.verb, each.resource) for each in world.server.requests]
+    assert ("get", "vgpus") not in asked
+    # It has not come: so it is asked for, and the decision is undone.
+    await world.until(lambda: "nodeName" not in world.sharepod("early")["spec"])
+
+
+def test_the_more_are_on_their_way_the_later_that_is_told() -> None:
+    on_its_way = waits(Reason.CREATING, "it is being made", passing=True)
+
+    async def main() -> None:
+        mirror = Mirror(FakeApiServer().api(), utc_now)
+        lasts = []
+        for number in range(41):
+            metadata = ObjectMeta(namespace="default", name=f"share-{number}", uid=str(number))
+            told, again = await mirror.tell(SharePod(metadata=metadata), on_its_way, None)
+            assert not told
+            assert again is not None
+            lasts.append(again.seconds)
+        assert lasts[0] == PATIENCE
+        assert lasts[-1] == pytest.approx(PATIENCE + 40 * OF_EACH_OTHER)
+
+    run_virtual(main())

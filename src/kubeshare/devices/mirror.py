@@ -26,6 +26,9 @@ from kubeshare.kube.resources import Raw
 
 PATIENCE: Final = 2.0
 """Seconds that a passing state may last before it is told."""
+OF_EACH_OTHER: Final = 0.05
+"""Seconds more for each other SharePod that is on its way: they wait for one another."""
+LONGEST: Final = 30.0
 
 _MIRRORED: Final = ("gpus", "phase", "message", "pod_ip", "start_time", "finish_time")
 """What a status and a report call the same."""
@@ -85,12 +88,16 @@ class Mirror:
             self.forget(sharepod.metadata.key)
             return False, None
         if report.passing:
-            left = self._since(sharepod) + PATIENCE - asyncio.get_running_loop().time()
+            left = self._since(sharepod) + self._patience - asyncio.get_running_loop().time()
             if left > 0:
                 return False, RequeueAfter(left)
         self.forget(sharepod.metadata.key)
         share = sharepods.share(demand) if demand else {}
         return await self._write(sharepod, report, conditions or _mine(sharepod), share), None
+
+    @property
+    def _patience(self) -> float:
+        return min(LONGEST, PATIENCE + OF_EACH_OTHER * (len(self._passing_since) - 1))
 
     def _since(self, sharepod: SharePod) -> float:
         """Since when there has been something to tell that may pass."""

@@ -1,6 +1,8 @@
 """The steps of one SharePod's life after its GPU and node are known, in order."""
 
+import asyncio
 from collections.abc import Sequence
+from typing import Final
 
 from kubeshare.api import finalizer, sharepods
 from kubeshare.api.cluster import Pod
@@ -36,6 +38,9 @@ from kubeshare.kube.errors import ForbiddenError, InvalidError
 from kubeshare.kube.meta import Key
 from kubeshare.kube.resources import Raw
 from kubeshare.kube.store import Store
+
+LAG: Final = 1.0
+"""Seconds that one watch may be behind another before the API server is asked."""
 
 
 class SharePodLife:
@@ -94,6 +99,7 @@ class SharePodLife:
         self._mirror = mirror
         self._endings = endings
         self._events = events
+        self._unseen_since: dict[Key, float] = {}  # SharePod without its part -> loop time
 
     async def reconcile(self, key: Key) -> RequeueAfter | None:
         """Look at one SharePod."""
@@ -105,6 +111,7 @@ class SharePodLife:
             self._taken_back.forget(key)
             self._nudges.forget(key)
             self._mirror.forget(key)
+            self._unseen_since.pop(key, None)
             return None
         sharepod = sharepods.view(raw)
         if sharepods.going(sharepod) and finalizer.is_on(sharepod):
@@ -126,7 +133,7 @@ class SharePodLife:
             if not (sharepod.status.gpus or sharepod.status.node_name):
                 return None
             # What the status tells was so before Sched's last decision was undone.
-            found: Report | None = report.undone(sharepod.spec.gpu.set_aside)
+            found: Report | RequeueAfter | None = report.undone(sharepod.spec.gpu.set_aside)
         else:
             pod = self._pod_of(sharepod)
             patience = await self._patience(raw, sharepod, demand, pod)
@@ -137,8 +144,8 @@ class SharePodLife:
                 vgpus = self._vgpus(sharepods.gpuids(sharepod))
                 patience = await self._nudges.look(pod, sharepod.metadata.uid, vgpus)
         later = RequeueAfter(patience) if patience else None
-        if found is None:
-            return later
+        if found is None or isinstance(found, RequeueAfter):
+            return soonest(found, later)
         written, again = await self._mirror.tell(sharepod, found, demand)
         if written and not found.passing:
             self._warn(sharepod, found)
@@ -156,7 +163,9 @@ class SharePodLife:
         gpuids = sharepods.gpuids(sharepod) if demand else ()
         return await self._taken_back.look(pod, sharepod.metadata.uid, gpuids, sharepod)
 
-    async def _advance(self, raw: Raw, sharepod: SharePod, demand: Demand | None) -> Report | None:
+    async def _advance(
+        self, raw: Raw, sharepod: SharePod, demand: Demand | None
+    ) -> Report | RequeueAfter | None:
         """Do the next step; what the status should say, or None where it says enough."""
         gpuids = sharepods.gpuids(sharepod) if demand else ()
         pod = self._pod_of(sharepod)
@@ -191,17 +200,20 @@ class SharePodLife:
 
     async def _missing(
         self, raw: Raw, sharepod: SharePod, demand: Demand, gpuids: Sequence[str]
-    ) -> Report | None:
+    ) -> Report | RequeueAfter | None:
         """What keeps its pod from being made, after trying to get it out of the way."""
         for gpuid in self._unheld(sharepod, gpuids):
             if sharepod.spec.gpu.attempt:
-                await self._undo_if_gone(raw, sharepod, gpuids, gpuid)
-                return None
+                lag = self._lag(sharepod)
+                if lag is None:
+                    await self._undo_if_gone(raw, sharepod, gpuids, gpuid)
+                return lag
             refusal = await self._reserve.take(sharepod, demand, gpuid)
             if refusal is not None:
                 metadata = sharepod.metadata
                 self._waiting.add(metadata.key, metadata.creation_timestamp or "")
                 return refusal
+        self._unseen_since.pop(sharepod.metadata.key, None)
         for vgpu in self._vgpus(gpuids):
             holder = holder_of(vgpu, sharepod.metadata.uid)
             if holder is not None and holder.pod_uid:
@@ -212,6 +224,15 @@ class SharePodLife:
                 return report.waits(coming.reason, coming.message, passing=coming.passing)
         trouble = self._trouble(gpuids)
         return report.waits(*trouble) if trouble else None
+
+    def _lag(self, sharepod: SharePod) -> RequeueAfter | None:
+        """What is left of the time that the watch gets to tell of a part which Sched has taken."""
+        key, now = sharepod.metadata.key, asyncio.get_running_loop().time()
+        left = self._unseen_since.setdefault(key, now) + LAG - now
+        if left > 0:
+            return RequeueAfter(left)
+        del self._unseen_since[key]
+        return None
 
     async def _undo_if_gone(
         self, raw: Raw, sharepod: SharePod, gpuids: Sequence[str], missing: str

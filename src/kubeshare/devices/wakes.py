@@ -234,6 +234,7 @@ def _said(metadata: ObjectMeta) -> tuple[object, ...]:
         metadata.labels,
         metadata.annotations,
         metadata.owner_references,
+        metadata.finalizers,
     )
 
 

@@ -15,6 +15,7 @@ import uuid
 from collections import Counter
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Iterator
 from functools import partial
+from itertools import count
 from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 import structlog
@@ -30,6 +31,10 @@ K = TypeVar("K", bound=Hashable)
 S = TypeVar("S")
 
 log = structlog.get_logger(__name__)
+
+_RUN: Final = uuid.uuid4().hex[:6]
+_looks = count(1)
+"""Of this run of the program: a name of its own for each look costs more than what it names."""
 
 
 SHORTEST: Final = 0.001
@@ -174,7 +179,7 @@ class Controller(Generic[K]):
             handed_on = False
             try:
                 with structlog.contextvars.bound_contextvars(
-                    controller=self.name, object=str(key), reconcile_id=uuid.uuid4().hex[:12]
+                    controller=self.name, object=str(key), reconcile_id=f"{_RUN}-{next(_looks)}"
                 ):
                     rest = await self._attempt(key, partial(self._reconcile, key))
                     if rest is not None:
