@@ -72,7 +72,7 @@ def test_spellings_may_complete_each_other() -> None:
         ({"request": 1}, 1_000_000, 1_000_000, Memory(micros=1_000_000)),
         ({"request": "0.3", "memory": "0.5"}, 300_000, 1_000_000, Memory(micros=500_000)),
         ({"memory": "1Gi"}, 0, 1_000_000, Memory(bytes=GI)),
-        ({"limit": "250m"}, 0, 250_000, Memory(micros=0)),
+        ({"limit": "250m", "memory": "0.1"}, 0, 250_000, Memory(micros=100_000)),
     ],
     ids=str,
 )
@@ -150,6 +150,9 @@ def test_spellings_that_differ_are_refused_naming_both(
         ({"request": "NaN"}, "spec.gpu.request"),
         ({"request": "50%"}, "spec.gpu.request"),
         ({"memory": "-1"}, "spec.gpu.memory"),
+        ({"request": "0.3", "memory": "0"}, "spec.gpu.memory"),
+        ({"limit": "0.5"}, "spec.gpu.memory"),
+        ({"id": "abcde"}, "spec.gpu.memory"),
         ({"affinity": 3}, "spec.gpu.affinity"),
         ({"affinity": "x" * 254}, "spec.gpu.affinity"),
         ({"id": "Not-A-Name"}, "spec.gpu.id"),

@@ -27,6 +27,10 @@ ANNOTATIONS: Final[Mapping[str, str]] = {  # field -> published annotation
 }
 AMOUNTS: Final = ("request", "limit", "memory")
 
+NO_MEMORY: Final = (
+    "asks for no memory, and nothing runs on a GPU without: give an amount such as 1Gi "
+    "(as a rule it follows the request, which is 0)"
+)
 MAX_LABEL: Final = 253
 MAX_COUNT: Final = 16
 
@@ -129,7 +133,7 @@ class Spellings:
         limit = self.read("limit", parse_share)
         memory = self.read("memory", parse_memory)
         try:
-            return Demand(
+            demand = Demand(
                 uid=asker.uid,
                 name=asker.name,
                 namespace=asker.namespace,
@@ -148,6 +152,9 @@ class Spellings:
         except InvalidValueError as error:
             # The core knows its own names of the fields; people know those that they wrote.
             raise error.under(self.written.get(error.field, error.field)) from None
+        if not (demand.memory.micros or demand.memory.bytes):
+            raise InvalidValueError(self.written["memory"], NO_MEMORY)
+        return demand
 
 
 def mapping(value: object, name: str) -> Mapping[str, Any]:
