@@ -20,6 +20,8 @@ from kubeshare.api.watched import Watched, watch
 from kubeshare.kube.events import EventRecorder
 from kubeshare.kube.resources import PODS, Raw
 from kubeshare.kube.runtime import Program
+from kubeshare.lab.certificates import Authority
+from kubeshare.lab.kubeconfig import write_kubeconfig
 
 _TIME = "2026-11-21T23:50:00Z"
 _OURS = str(Path(kubeshare.kube.__file__).parents[1] / "*")
@@ -195,14 +197,18 @@ def test_a_sharepod_that_is_listed_takes_no_more() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("program", ["scheduler", "devices"])
-def test_a_program_loads_no_library_that_it_does_not_use(program: str) -> None:
+def test_a_program_loads_no_library_that_it_does_not_use(program: str, tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    user = authority.identity("user", "someone")
+    url, config = "https://127.0.0.1:1", tmp_path / "kubeconfig"
+    write_kubeconfig(config, "test", url, authority.certificate, user)
     code = (
         f"import json, sys, kubeshare.{program}.__main__, kubeshare.{program}.program\n"
-        "from kubeshare.kube.connection import ConfigError, connect\n"
-        "try: connect('/no/such/file')\n"
-        "except ConfigError: print(json.dumps(sorted(sys.modules)))"
+        "from kubeshare.kube.connection import connect\n"
+        f"connect({str(config)!r})\n"
+        "print(json.dumps(sorted(sys.modules)))"
     )
     argv = [sys.executable, "-c", code]
     loaded = subprocess.run(argv, check=True, capture_output=True, text=True, timeout=60).stdout
-    unused = {"rich", "pygments", "click", "grpc", "pynvml", "google.protobuf", "matplotlib"}
+    unused = {"rich", "pygments", "click", "grpc", "pynvml", "matplotlib", "httpcore2", "anyio"}
     assert unused.isdisjoint(json.loads(loaded))

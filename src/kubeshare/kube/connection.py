@@ -5,6 +5,7 @@ lightkube reads the configuration, makes the TLS context and signs requests
 a 401, exec plugins). Only this module knows it.
 """
 
+import ssl
 from pathlib import Path
 from typing import Any
 from urllib.request import getproxies, proxy_bypass
@@ -66,12 +67,17 @@ def _client(parameters: dict[str, Any]) -> httpx2.AsyncClient:
     url = httpx2.URL(parameters["base_url"])
     proxies = getproxies()
     if not proxies.keys() & {url.scheme, "all"} or proxy_bypass(url.host):
-        secure = url.scheme == "https"
-        verify = parameters["verify"]
-        context = httpx2.create_ssl_context(verify=verify) if secure else None
+        context = _context(parameters["verify"]) if url.scheme == "https" else None
         del parameters["transport"]
         return QuickClient(KeptConnections(context), **parameters)
     return httpx2.AsyncClient(**parameters)
+
+
+def _context(verify: Any) -> ssl.SSLContext:
+    # The library's own function makes none of one that is made, and loads all its transports.
+    return (
+        verify if isinstance(verify, ssl.SSLContext) else httpx2.create_ssl_context(verify=verify)
+    )
 
 
 _BROKEN = (
