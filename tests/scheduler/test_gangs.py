@@ -7,7 +7,7 @@ import pytest
 from cluster_fake import World, expect_pending, expect_scheduled, story
 from kube_fake import Fault
 from kubeshare.api.affinity import on_node
-from kubeshare.api.v1 import SHAREPODS, VGPUS
+from kubeshare.api.v1 import GPUNODES, SHAREPODS, VGPUS
 from kubeshare.kube.resources import NODES
 
 
@@ -337,6 +337,29 @@ async def test_a_gpu_of_a_gang_that_a_native_pod_took_first_is_waited_for_where_
     assert gates(world, "b")
     world.end("whole")
     await world.until(lambda: world.running("a", "b"), 60)
+
+
+@story(n1=3)
+async def test_a_gpu_of_a_gang_that_fails_before_all_are_there_is_left_for_another_one(
+    world: World,
+) -> None:
+    world.start()
+    await world.run("x", "0.4")
+    world.actors.node_agents = False
+    for name in "ab":
+        world.plain(name, "0.6", labels=labels(2))
+    await world.until(lambda: holding(world) == ["a", "b", "x"])
+    (shared,) = [sorted(held) for held in world.vgpus().values() if "x" in held]
+    assert len(shared) == 2
+    failed = {"healthy": False, "message": "XID 79"}
+    world.server.change(GPUNODES, "n1", "", lambda obj: obj["spec"]["devices"][0].update(failed))
+    await world.until(lambda: sorted(world.vgpus().values()) == [["a"], ["b"], ["x"]])
+    waits = [world.pod_condition(name)["message"] for name in "ab"]
+    assert any("XID 79" in words for words in waits)
+    assert gates(world, "a")
+    world.actors.node_agents = True
+    world.actors.look()
+    await world.until(lambda: world.running("a", "b"))
 
 
 @pytest.mark.slow

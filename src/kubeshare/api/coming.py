@@ -1,4 +1,4 @@
-"""Why a vGPU that somebody has a part of is not there yet."""
+"""Why a vGPU that somebody has a part of is not there yet, or is of no use."""
 
 from typing import Final
 
@@ -6,7 +6,7 @@ from msgspec import Struct
 
 from kubeshare.api.cluster import Pod
 from kubeshare.api.ledger import DELETING
-from kubeshare.api.names import CONDITION_SHAREABLE
+from kubeshare.api.names import CONDITION_DEGRADED, CONDITION_SHAREABLE
 from kubeshare.api.reasons import Reason
 from kubeshare.api.v1 import VGPU
 from kubeshare.kube.conditions import find_condition
@@ -44,6 +44,14 @@ def hindrance(vgpu: VGPU, placeholder: Pod | None) -> Hindrance | None:
     if refused is not None and refused.status == "False":
         return Hindrance(Reason.NOT_SHAREABLE, f"vGPU {gpuid} on node {node}: {refused.message}")
     return _of_placeholder(f"vGPU {gpuid} on node {node} is being made", node, placeholder)
+
+
+def failure(vgpu: VGPU) -> Hindrance | None:
+    """What is wrong with the GPU of a vGPU that has one; None where nothing is."""
+    told = find_condition(vgpu.status.conditions, CONDITION_DEGRADED)
+    if told is None or told.status != "True":
+        return None
+    return Hindrance(Reason(told.reason), told.message)
 
 
 def _of_placeholder(words: str, node: str, placeholder: Pod | None) -> Hindrance:

@@ -1,15 +1,23 @@
 """Whether demands that wait in vain for their vGPUs would find a place without these."""
 
 from collections.abc import Sequence
+from typing import Final, Self
 
 import msgspec
 
+from kubeshare.api.coming import failure
 from kubeshare.api.names import GENERATED_ID_PREFIX
+from kubeshare.api.reasons import Reason
 from kubeshare.api.v1 import VGPU
 from kubeshare.core.demand import Demand
 from kubeshare.core.gang import place_gang
 from kubeshare.core.ledger import Ledger
 from kubeshare.core.policies import Policy
+
+IN_VAIN: Final = frozenset(
+    {Reason.GPU_NOT_FREE, Reason.NOT_SHAREABLE, Reason.GPU_UNHEALTHY, Reason.PLACEHOLDER_LOST}
+)
+"""Reasons for which a vGPU is not there that waiting alone may never mend."""
 
 
 class Late(msgspec.Struct, frozen=True, kw_only=True):
@@ -19,11 +27,20 @@ class Late(msgspec.Struct, frozen=True, kw_only=True):
         demand: who waits.
         vgpu: what it waits for.
         nodes: those that it may go to instead.
+        gpuid: the vGPU that is set aside for it; ``""`` where that is all of its node.
     """
 
     demand: Demand
     vgpu: VGPU
     nodes: frozenset[str]
+    gpuid: str
+
+    @classmethod
+    def of(cls, demand: Demand, vgpu: VGPU, nodes: frozenset[str]) -> Self:
+        """One that may go to some nodes: where a GPU has failed, others of its node may do."""
+        if failure(vgpu) is not None:
+            return cls(demand=demand, vgpu=vgpu, nodes=nodes, gpuid=vgpu.metadata.name)
+        return cls(demand=demand, vgpu=vgpu, nodes=nodes - {vgpu.spec.node_name}, gpuid="")
 
 
 def have_others(policy: Policy, ledger: Ledger, late: Sequence[Late]) -> bool:

@@ -12,6 +12,7 @@ from typing import Final
 
 from kubeshare.api import holders
 from kubeshare.api.cluster import PODS
+from kubeshare.api.coming import failure
 from kubeshare.api.ledger import keeps
 from kubeshare.api.names import CONDITION_DEGRADED, NAMESPACE, placeholder_name
 from kubeshare.api.pool import Pool
@@ -20,7 +21,7 @@ from kubeshare.api.v1 import VGPU, GPUNode
 from kubeshare.devices.events import Events
 from kubeshare.devices.placeholder import Placeholders
 from kubeshare.kube.api import Api
-from kubeshare.kube.conditions import find_condition, is_true, set_condition
+from kubeshare.kube.conditions import is_true, set_condition
 from kubeshare.kube.errors import NotFoundError
 from kubeshare.kube.meta import Condition
 from kubeshare.kube.store import Store
@@ -126,7 +127,5 @@ class Degraded:
 
 def trouble_of(vgpu: VGPU) -> Trouble | None:
     """What the condition of a vGPU says, where that is not good."""
-    told = find_condition(vgpu.status.conditions, CONDITION_DEGRADED)
-    if told is None or told.status != "True":
-        return None
-    return Reason(told.reason), told.message
+    found = failure(vgpu)
+    return None if found is None else (found.reason, found.message)

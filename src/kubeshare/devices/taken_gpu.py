@@ -14,14 +14,12 @@ from collections.abc import Sequence
 from typing import Final
 
 from kubeshare.api import sharepods
-from kubeshare.api.coming import hindrance
-from kubeshare.api.elsewhere import Late, have_others
+from kubeshare.api.coming import failure, hindrance
+from kubeshare.api.elsewhere import IN_VAIN, Late, have_others
 from kubeshare.api.inventory import Inventory
-from kubeshare.api.reasons import Reason
 from kubeshare.api.v1 import VGPU, SharePod
 from kubeshare.core.demand import Demand
 from kubeshare.core.policies import Policy
-from kubeshare.devices.degraded import trouble_of
 from kubeshare.devices.move_on import MoveOn
 from kubeshare.devices.placeholder import Placeholders
 from kubeshare.kube.meta import Key
@@ -29,7 +27,6 @@ from kubeshare.kube.resources import Raw
 
 PATIENCE: Final = 10.0
 """Seconds that kube-scheduler gets to bind a placeholder, and until others are looked at again."""
-_NO_GPU: Final = (Reason.GPU_NOT_FREE, Reason.NOT_SHAREABLE)
 
 
 class TakenGpus:
@@ -83,24 +80,18 @@ class TakenGpus:
         if now < since + PATIENCE:
             return since + PATIENCE - now
         ledger = self._inventory.ledger()
-        failed = trouble_of(vgpu) is not None
-        others = frozenset(ledger.nodes) - (frozenset() if failed else {vgpu.spec.node_name})
-        late = Late(demand=demand, vgpu=vgpu, nodes=others)
+        late = Late.of(demand, vgpu, frozenset(ledger.nodes))
         if not have_others(self._policy, ledger, [late]):
             return PATIENCE
-        gpuid = vgpu.metadata.name if failed else ""
-        await self._move_on.move(raw, sharepod, why, gpuid=gpuid)
+        await self._move_on.move(raw, sharepod, why, gpuid=late.gpuid)
         self.forget(key)
         return 0.0
 
     def _taken(self, gpuids: Sequence[str]) -> tuple[VGPU, str] | None:
         """The first vGPU that gets no GPU here, and why not."""
         for vgpu in filter(None, map(self._inventory.pool.get, gpuids)):
-            found = hindrance(vgpu, self._placeholders.of(vgpu.metadata.name))
-            if found is not None and found.reason in _NO_GPU:
-                return vgpu, found.message
             # Sched may have heard too late that it is of no use; nothing has run there yet.
-            trouble = trouble_of(vgpu)
-            if trouble is not None:
-                return vgpu, trouble[1]
+            found = hindrance(vgpu, self._placeholders.of(vgpu.metadata.name)) or failure(vgpu)
+            if found is not None and found.reason in IN_VAIN:
+                return vgpu, found.message
         return None

@@ -8,8 +8,8 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
-from kubeshare.api.coming import Hindrance
-from kubeshare.api.elsewhere import Late, have_others
+from kubeshare.api.coming import Hindrance, failure
+from kubeshare.api.elsewhere import IN_VAIN, Late, have_others
 from kubeshare.api.inventory import Inventory
 from kubeshare.api.pool import StaleDecisionError, holder_of
 from kubeshare.api.reasons import Reason
@@ -156,18 +156,18 @@ class CarryOut:
         return None
 
     async def move_on(self, late: Sequence[Hindered]) -> RequeueAfter | None:
-        """Give up GPUs that somebody else has got meanwhile, where other nodes have as many.
+        """Give up GPUs that somebody else has got, or that have failed, where there are others.
 
         Args:
             late: those that wait for their parts, and can only be told together.
 
         Returns:
-            when to look again; None where nobody else has got any of their GPUs.
+            when to look again; None where theirs are on their way.
 
         Raises:
             StaleDecisionError: they are given up.
         """
-        taken = [each for each in late if each.hindrance.reason is Reason.GPU_NOT_FREE]
+        taken = [each for each in late if each.hindrance.reason in IN_VAIN]
         if not taken:
             return None
         since = max(self._hindered(each.asker) for each in taken)
@@ -178,20 +178,20 @@ class CarryOut:
         if not have_others(self._policy, self._inventory.ledger(), instead):
             return RequeueAfter(LET_BE)
         for each, left in zip(taken, instead, strict=True):
-            self._places.avoid(each.asker, left.vgpu.spec.node_name, each.hindrance.message)
+            node, why = left.vgpu.spec.node_name, each.hindrance.message
+            self._places.avoid(each.asker, node, why, gpuid=left.gpuid)
             self.forget(each.asker.key)
         for each in taken:
             for vgpu in self._pool.held_by(each.demand.uid):
                 await self._pool.give_back(vgpu.metadata.name, each.demand.uid)
         names = ", ".join(each.vgpu.metadata.name for each in instead)
-        raise StaleDecisionError(f"{names}: there is no GPU, and other nodes have one")
+        raise StaleDecisionError(f"{names}: there is no GPU, and there are others")
 
     def _instead(self, hindered: Hindered) -> Late:
         """The vGPU that one waits for, and the nodes that it may go to instead."""
         held = self._pool.held_by(hindered.demand.uid)
-        vgpu = next((vgpu for vgpu in held if not vgpu.spec.uuid), held[0])
-        nodes = self._places.of(hindered.asker).nodes - {vgpu.spec.node_name}
-        return Late(demand=hindered.demand, vgpu=vgpu, nodes=nodes)
+        vgpu = next((vgpu for vgpu in held if not vgpu.spec.uuid or failure(vgpu)), held[0])
+        return Late.of(hindered.demand, vgpu, self._places.of(hindered.asker).nodes)
 
     def _hindered(self, asker: Asker) -> float:
         """Since when its parts have not been there; a namesake made later begins anew."""

@@ -40,18 +40,19 @@ class Places:
         where = asker.within(self._eligibility.of(asker.pod_spec))
         return without(where, set_aside.active(self._aside(asker), self._wall_clock()))
 
-    def avoid(self, asker: Asker, node: str, message: str) -> None:
-        """Set a node aside for an asker that has not been told of it.
+    def avoid(self, asker: Asker, node: str, message: str, *, gpuid: str = "") -> None:
+        """Set a node, or a vGPU of it, aside for an asker that has not been told of it.
 
         Args:
             asker: who has waited there in vain.
             node: which.
             message: why.
+            gpuid: the vGPU, where others of the node would do.
         """
         pause = timedelta(seconds=self._configuration.now().set_aside_seconds)
         known = self._avoided.pop(asker.uid, ())
         now = self._wall_clock()
-        self._avoided[asker.uid] = set_aside.add(known, node, message, now, pause)
+        self._avoided[asker.uid] = set_aside.add(known, node, message, now, pause, gpuid=gpuid)
         if len(self._avoided) > REMEMBERED:
             del self._avoided[next(iter(self._avoided))]
 

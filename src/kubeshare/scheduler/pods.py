@@ -15,7 +15,7 @@ import msgspec
 from kubeshare.api import pods
 from kubeshare.api.affinity import on_node
 from kubeshare.api.cluster import Pod
-from kubeshare.api.coming import Hindrance, hindrance
+from kubeshare.api.coming import Hindrance, failure, hindrance
 from kubeshare.api.eligibility import Eligible
 from kubeshare.api.gangs import GANG, gang_index, gang_value
 from kubeshare.api.inventory import Inventory
@@ -168,7 +168,7 @@ class _AskingPod(AskingObject[GatedPods, Pod]):
     def awaits(self, vgpus: Sequence[VGPU]) -> Hindrance | None:
         for vgpu in vgpus:
             key = Key(NAMESPACE, placeholder_name(vgpu.metadata.name))
-            if found := hindrance(vgpu, self.kind.inventory.pod(key)):
+            if found := hindrance(vgpu, self.kind.inventory.pod(key)) or failure(vgpu):
                 return found
         return None
 
