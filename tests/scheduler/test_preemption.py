@@ -38,6 +38,7 @@ async def test_the_marked_one_leaves_and_both_sides_are_told_why(world: World) -
     world.share("high", "0.7", labels=high())
     await world.until(lambda: world.running("high"))
     assert evicted(world) == ["low"]
+    await world.until(lambda: world.condition("low", "Scheduled").get("status") == "False")
     expect_pending(world, "low")
     [preempting] = [event for event in world.events("high") if event.startswith("Preempting")]
     assert f"up to 0: low leaves n1/{gpuid}. It is bound when" in preempting
