@@ -9,28 +9,24 @@ again and decided again, a bounded number of times.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Final, TypeAlias
 
-from kubeshare.api.inventory import Inventory
 from kubeshare.api.pool import StaleDecisionError
 from kubeshare.api.reasons import Reason
 from kubeshare.api.waiting import Waiting
 from kubeshare.core import namespace_quota
 from kubeshare.core.demand import Demand
 from kubeshare.core.errors import InvalidValueError
-from kubeshare.core.policies import Policy
 from kubeshare.kube.controller import Beside, Outcome, RequeueAfter, soonest
 from kubeshare.kube.errors import ConflictError, NotFoundError
-from kubeshare.scheduler.asker import Asker, AskerKey, Kind
-from kubeshare.scheduler.carry_out import CarryOut
+from kubeshare.scheduler.asker import Asker, AskerKey
 from kubeshare.scheduler.decide import bounded, change_that_helps, decide, explain
 from kubeshare.scheduler.gang import Gangs
-from kubeshare.scheduler.kept import Kept
 from kubeshare.scheduler.metrics import Metrics
-from kubeshare.scheduler.places import Places
-from kubeshare.scheduler.preempt import Claim, Preempt
+from kubeshare.scheduler.parts import Parts
+from kubeshare.scheduler.preempt import Claim
 
 ROUNDS: Final = 5
 """How often one asker is decided about again at once before it goes back to the queue."""
@@ -42,52 +38,28 @@ class Scheduler:
     """Decides about askers.
 
     Args:
-        policy: places a demand.
-        inventory: the cluster's GPUs.
-        places: the nodes that askers may go to.
-        kinds: where askers of each kind are found.
-        waiting: where those are noted for which nothing fits.
+        parts: what decisions are made by and carried out with.
         gangs: places those that start together.
-        preempt: makes room for those of higher priority.
-        kept: the places that are kept for them.
-        carry_out: does what follows a decision.
+        waiting: where those are noted for which nothing fits.
         metrics: counts.
     """
 
-    def __init__(  # noqa: PLR0913 - its parts
-        self,
-        *,
-        policy: Policy,
-        inventory: Inventory,
-        places: Places,
-        kinds: Mapping[str, Kind],
-        waiting: Waiting[AskerKey],
-        gangs: Gangs,
-        preempt: Preempt,
-        kept: Kept,
-        carry_out: CarryOut,
-        metrics: Metrics,
+    def __init__(
+        self, parts: Parts, gangs: Gangs, waiting: Waiting[AskerKey], metrics: Metrics
     ) -> None:
-        self._policy = policy
-        self._inventory = inventory
-        self._places = places
-        self._pool = inventory.pool
-        self._kinds = kinds
-        self._waiting = waiting
+        self._parts = parts
         self._gangs = gangs
-        self._preempt = preempt
-        self._kept = kept
-        self._carry_out = carry_out
+        self._waiting = waiting
         self._metrics = metrics
 
     async def reconcile(self, key: AskerKey) -> Outcome:
         """Decide about one asker, if there is anything to decide."""
         for _ in range(ROUNDS):
             self._waiting.discard(key)
-            asker = self._kinds[key.kind].get(key.key)
+            asker = self._parts.kinds[key.kind].get(key.key)
             if asker is None:
-                self._carry_out.forget(key)
-                self._kept.drop(str(key))
+                self._parts.carry_out.forget(key)
+                self._parts.kept.drop(str(key))
                 self._gangs.forget()
                 return None
             try:
@@ -95,7 +67,7 @@ class Scheduler:
             except StaleDecisionError:
                 self._metrics.decisions.labels("stale").inc()
             except (ConflictError, NotFoundError):
-                await self._carry_out.read_again(asker)
+                await self._parts.carry_out.read_again(asker)
         raise ConflictError(f"{key}: others changed the cluster {ROUNDS} times")
 
     async def _once(self, asker: Asker) -> Outcome:
@@ -106,13 +78,13 @@ class Scheduler:
             if demand is not None and not asker.decided:
                 return await self._undecided(asker, demand)
         except InvalidValueError as error:
-            await self._carry_out.refuse(asker, error.field, error.message)
+            await self._parts.carry_out.refuse(asker, error.field, error.message)
             demand = None
         if demand is not None:
             await asker.confirm()
-        elif self._pool.held_by(asker.uid):
+        elif self._parts.pool.held_by(asker.uid):
             # Taken for what it asked for before it was changed, and not told.
-            await self._carry_out.read_again(asker)
+            await self._parts.carry_out.read_again(asker)
         return None
 
     async def _undecided(self, asker: Asker, demand: Demand) -> Outcome:
@@ -121,42 +93,46 @@ class Scheduler:
             await asker.tell(Reason.POSTPONED, asker.postponed)
             return again
         gang = asker.standing().gang
-        await self._pool.settle()
+        await self._parts.pool.settle()
         if gang is not None:
             together = await self._gangs.start(asker, gang)
             if together is not None:
                 return together.again
-        held = self._pool.held_by(demand.uid)
+        held = self._parts.pool.held_by(demand.uid)
         if held:
-            return await self._tell(asker, partial(self._carry_out.take_up, asker, demand, held))
+            return await self._tell(
+                asker, partial(self._parts.carry_out.take_up, asker, demand, held)
+            )
         return await self._decide(asker, demand)
 
     async def _decide(self, asker: Asker, demand: Demand) -> Outcome:
-        where = self._places.of(asker)
-        ledger = self._inventory.ledger()
+        where = self._parts.places.of(asker)
+        ledger = self._parts.inventory.ledger()
         owner, priority = str(asker.key), asker.standing().priority
         now = asyncio.get_running_loop().time()
-        policy = self._kept.policy(self._policy, [asker.uid], priority, now)
+        policy = self._parts.kept.policy(self._parts.policy, [asker.uid], priority, now)
         decision = decide(policy, ledger, demand, where)
         self._metrics.decisions.labels(decision.outcome).inc()
         if decision.node is not None:
-            await self._pool.take(demand, decision, demand.attempt + 1)
-            self._kept.drop(owner)
+            await self._parts.pool.take(demand, decision, demand.attempt + 1)
+            self._parts.kept.drop(owner)
             node, devices, new = decision.node, decision.devices, decision.created
-            bind = partial(self._carry_out.bind, asker, demand, node, devices, new=new)
+            bind = partial(self._parts.carry_out.bind, asker, demand, node, devices, new=new)
             return await self._tell(asker, bind)
         if decision.outcome == "rejected":
-            await self._carry_out.wait(asker, Reason.NEVER_FITS, explain(decision))
-            return self._places.again([asker])
-        helps = partial(change_that_helps, self._policy, ledger, demand, where)
+            await self._parts.carry_out.wait(asker, Reason.NEVER_FITS, explain(decision))
+            return self._parts.places.again([asker])
+        helps = partial(change_that_helps, self._parts.policy, ledger, demand, where)
         beyond = decision.field == namespace_quota.FIELD
         reason = Reason.QUOTA if beyond else Reason.NO_ROOM
-        await self._carry_out.wait(asker, reason, explain(decision), helps)
+        await self._parts.carry_out.wait(asker, reason, explain(decision), helps)
         claim = Claim(
             owner=owner, askers=[asker], demands=[bounded(demand, where)], priority=priority
         )
-        again = soonest(self._places.again([asker]), await self._preempt.make_room(claim))
-        kept = self._kept.seconds_left([asker.uid], priority, now)
+        again = soonest(
+            self._parts.places.again([asker]), await self._parts.preempt.make_room(claim)
+        )
+        kept = self._parts.kept.seconds_left([asker.uid], priority, now)
         return soonest(again, None if kept is None else RequeueAfter(kept))
 
     async def _tell(self, asker: Asker, tell: Tell) -> Outcome:
@@ -172,5 +148,5 @@ class Scheduler:
             self._metrics.decisions.labels("stale").inc()
             raise
         except (ConflictError, NotFoundError) as error:
-            await self._carry_out.read_again(asker)
+            await self._parts.carry_out.read_again(asker)
             raise ConflictError(str(error)) from error

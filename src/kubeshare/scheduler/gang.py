@@ -15,24 +15,21 @@ from dataclasses import dataclass
 from kubeshare.api.coming import Hindrance
 from kubeshare.api.configuration import Configured
 from kubeshare.api.eligibility import Eligible
-from kubeshare.api.inventory import Inventory
 from kubeshare.api.pool import Part, StaleDecisionError
 from kubeshare.api.reasons import Reason
 from kubeshare.core.decision import Decision
 from kubeshare.core.demand import Demand
 from kubeshare.core.gang import Answer, Gang, place_gang
 from kubeshare.core.ledger import Ledger
-from kubeshare.core.policies import Policy
 from kubeshare.kube.controller import RequeueAfter, soonest
 from kubeshare.kube.errors import ConflictError, NotFoundError
 from kubeshare.kube.meta import Key
-from kubeshare.scheduler.asker import Asker, Kind
-from kubeshare.scheduler.carry_out import CarryOut, Hindered
+from kubeshare.scheduler.asker import Asker
+from kubeshare.scheduler.carry_out import Hindered
 from kubeshare.scheduler.decide import bounded, decide, explain
-from kubeshare.scheduler.kept import Kept
 from kubeshare.scheduler.members import Member, Members, check_agreement, demand_of_member, says
-from kubeshare.scheduler.places import Places
-from kubeshare.scheduler.preempt import Claim, Preempt
+from kubeshare.scheduler.parts import Parts
+from kubeshare.scheduler.preempt import Claim
 
 
 @dataclass(frozen=True)
@@ -46,36 +43,12 @@ class Gangs:
     """Places gangs.
 
     Args:
-        policy: places a demand.
-        inventory: the cluster's GPUs.
-        places: the nodes that members may go to.
-        kinds: where members are found.
-        carry_out: tells them.
-        preempt: makes room for those of higher priority.
-        kept: the places that are kept for them.
+        parts: what decisions are made by and carried out with.
         configuration: says how long a gang may wait for what it has taken.
     """
 
-    def __init__(  # noqa: PLR0913 - its parts
-        self,
-        *,
-        policy: Policy,
-        inventory: Inventory,
-        places: Places,
-        kinds: Mapping[str, Kind],
-        carry_out: CarryOut,
-        preempt: Preempt,
-        kept: Kept,
-        configuration: Configured,
-    ) -> None:
-        self._policy = policy
-        self._inventory = inventory
-        self._pool = inventory.pool
-        self._places = places
-        self._kinds = kinds
-        self._carry_out = carry_out
-        self._preempt = preempt
-        self._kept = kept
+    def __init__(self, parts: Parts, configuration: Configured) -> None:
+        self._parts = parts
         self._configuration = configuration
         self._reserved: dict[Key, float] = {}  # gang -> since when it has its parts (loop time)
         self._paused: dict[Key, tuple[float, str]] = {}  # gang -> until when, and why
@@ -87,7 +60,7 @@ class Gangs:
                 del known[gang]
 
     def _is_there(self, gang: Key) -> bool:
-        found = (kind.in_gang(gang.namespace, gang.name) for kind in self._kinds.values())
+        found = (kind.in_gang(gang.namespace, gang.name) for kind in self._parts.kinds.values())
         return any(True for members in found for _ in members)
 
     async def start(self, asker: Asker, gang: Gang) -> Together | None:
@@ -124,10 +97,10 @@ class Gangs:
         answer = self._answer(claim, where)
         if not answer.whole:
             return await self._no_room(members, claim, answer)
-        await self._pool.take_all(
+        await self._parts.pool.take_all(
             [Part(each.demand, each.decision, each.demand.attempt + 1) for each in answer.placed]
         )
-        self._kept.drop(claim.owner)
+        self._parts.kept.drop(claim.owner)
         return await self._complete(asker, self._members(asker, gang))
 
     def _members(self, asker: Asker, gang: Gang) -> Members:
@@ -137,8 +110,8 @@ class Gangs:
         done. For others, such as the next Job of a CronJob, it is of the past.
         """
         found = [
-            Member(each, demand, self._pool.held_by(each.uid))
-            for kind in self._kinds.values()
+            Member(each, demand, self._parts.pool.held_by(each.uid))
+            for kind in self._parts.kinds.values()
             for each in kind.in_gang(asker.key.key.namespace, gang.name)
             if not (each.leaving or each.postponed)
             and (not each.over or each.controller == asker.controller)
@@ -152,7 +125,7 @@ class Gangs:
     def _claim(self, members: Members) -> tuple[Claim, Mapping[str, Eligible]]:
         """What those of a gang ask for that have taken nothing yet, and where they may go."""
         asking = [member for member in members.waiting if not member.held]
-        where = {member.asker.uid: self._places.of(member.asker) for member in asking}
+        where = {member.asker.uid: self._parts.places.of(member.asker) for member in asking}
         claim = Claim(
             owner=members.name,
             askers=[member.asker for member in asking],
@@ -165,20 +138,20 @@ class Gangs:
     def _answer(self, claim: Claim, where: Mapping[str, Eligible]) -> Answer:
         """Where they go."""
         now = asyncio.get_running_loop().time()
-        keeping = self._kept.policy(self._policy, claim.uids, claim.priority, now)
+        keeping = self._parts.kept.policy(self._parts.policy, claim.uids, claim.priority, now)
 
         def policy(ledger: Ledger, demand: Demand) -> Decision:
             return decide(keeping, ledger, demand, where[demand.uid])
 
-        return place_gang(policy, self._inventory.ledger(), claim.demands, claim.needed)
+        return place_gang(policy, self._parts.inventory.ledger(), claim.demands, claim.needed)
 
     async def _no_room(self, members: Members, claim: Claim, answer: Answer) -> Together:
         words = members.gang.no_room(members.needed, answer)
         words += f"; {explain(answer.short)}" if answer.short else ""
         waits = await self._wait(members, Reason.GANG_NO_ROOM, words)
-        again = soonest(waits.again, await self._preempt.make_room(claim))
+        again = soonest(waits.again, await self._parts.preempt.make_room(claim))
         now = asyncio.get_running_loop().time()
-        kept = self._kept.seconds_left(claim.uids, claim.priority, now)
+        kept = self._parts.kept.seconds_left(claim.uids, claim.priority, now)
         return Together(soonest(again, None if kept is None else RequeueAfter(kept)))
 
     async def _former(self, members: Members) -> str | None:
@@ -190,7 +163,7 @@ class Gangs:
         waits: str | None = None
         for member in members.waiting:
             if member.held and not member.ready:
-                if not await self._carry_out.releases(member.asker, member.demand):
+                if not await self._parts.carry_out.releases(member.asker, member.demand):
                     raise StaleDecisionError(f"{member.demand.name} asks for something else now")
                 waits = waits or member.demand.name
         return waits
@@ -212,10 +185,10 @@ class Gangs:
         failed: ConflictError | NotFoundError | None = None
         for member in ready:
             try:
-                look = await self._carry_out.take_up(member.asker, member.demand, member.held)
+                look = await self._parts.carry_out.take_up(member.asker, member.demand, member.held)
                 again = soonest(again, look)
             except (ConflictError, NotFoundError) as error:
-                await self._carry_out.read_again(member.asker)
+                await self._parts.carry_out.read_again(member.asker)
                 failed = error
         if failed is not None:
             raise failed
@@ -241,8 +214,8 @@ class Gangs:
         # Those beyond the members that it needs are told, each alone, why they have no part.
         for each in (member for member in members.waiting if member.ready):
             told = Hindrance(first.hindrance.reason, words, first.hindrance.passing)
-            again = soonest(again, await self._carry_out.hold(each.asker, told))
-        return Together(soonest(again, await self._carry_out.move_on(hindered)))
+            again = soonest(again, await self._parts.carry_out.hold(each.asker, told))
+        return Together(soonest(again, await self._parts.carry_out.move_on(hindered)))
 
     @property
     def _timeout(self) -> float:
@@ -257,10 +230,10 @@ class Gangs:
         """Have a gang wait: what it has taken is given back, and all are told."""
         for member in members.waiting:
             if member.held:
-                await self._carry_out.read_again(member.asker)
+                await self._parts.carry_out.read_again(member.asker)
         message = f"gang {members.gang.name}: {words}"
         for place, member in enumerate(members.waiting):
             # The oldest one is tried again for all of them.
-            say = self._carry_out.tell if place else self._carry_out.wait
+            say = self._parts.carry_out.tell if place else self._parts.carry_out.wait
             await say(member.asker, reason, message)
-        return Together(self._places.again(member.asker for member in members.waiting))
+        return Together(self._parts.places.again(member.asker for member in members.waiting))

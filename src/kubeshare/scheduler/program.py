@@ -34,6 +34,7 @@ from kubeshare.scheduler.events import Events
 from kubeshare.scheduler.gang import Gangs
 from kubeshare.scheduler.kept import Kept
 from kubeshare.scheduler.metrics import Metrics
+from kubeshare.scheduler.parts import Parts
 from kubeshare.scheduler.places import Places
 from kubeshare.scheduler.pods import GatedPods
 from kubeshare.scheduler.preempt import Preempt
@@ -106,27 +107,16 @@ def scheduler_program(  # noqa: PLR0913 - what it is told
         configuration=watched.configuration,
         events=events,
     )
-    scheduler = Scheduler(
+    parts = Parts(
         policy=policy,
         inventory=watched.inventory,
         places=places,
         kinds=kinds,
-        waiting=waiting,
-        gangs=Gangs(
-            policy=policy,
-            inventory=watched.inventory,
-            places=places,
-            kinds=kinds,
-            carry_out=carry_out,
-            preempt=preempt,
-            kept=kept,
-            configuration=watched.configuration,
-        ),
+        carry_out=carry_out,
         preempt=preempt,
         kept=kept,
-        carry_out=carry_out,
-        metrics=metrics,
     )
+    scheduler = Scheduler(parts, Gangs(parts, watched.configuration), waiting, metrics)
 
     def all_waiting(_: object) -> Iterable[AskerKey]:
         return waiting.oldest_first()
