@@ -55,24 +55,34 @@ async def _measure(lab: Lab) -> list[bool]:
         await rollout.install(api, ours, deadline=_ROLLOUT_SECONDS, say=Progress().say)
         bench = Bench(api)
         async with bench.watching():
-            results = [await _new_vgpu(bench)]
+            results = await _both(bench, "with a new vGPU", 1.5)
             await _reserve(api, bench)
-            results += await _warm(bench)
+            results += await _both(bench, "on a warm vGPU", 1.05)
             results += [await _freed(bench), await _concurrent(bench)]
             results += await _idle(lab)
         return results
 
 
-async def _pairs(bench: Bench) -> tuple[list[float], list[float]]:
+async def _pairs(bench: Bench, what: str, most: float, *, token: bool) -> bool:
     """Native pods and SharePods, one after the other; the first of each warms caches up."""
-    await bench.native()
-    await bench.sharing()
+    await bench.native(token=token)
+    await bench.sharing(token=token)
     bench.steps.clear()
     native, sharing = [], []
     for _ in range(TIMES):
-        native += await bench.native()
-        sharing += await bench.sharing()
-    return native, sharing
+        native += await bench.native(token=token)
+        sharing += await bench.sharing(token=token)
+    return _told(what, most, native, sharing, bench.steps)
+
+
+async def _both(bench: Bench, where: str, most: float) -> list[bool]:
+    """Pods without any volume, the fastest that there are, and pods as they are mostly written."""
+    what = f"create to Running {where}, by that of a native pod, medians"
+    usual = f"{what}, pods with a service account's token"
+    return [
+        await _pairs(bench, what, most, token=False),
+        await _pairs(bench, usual, most, token=True),
+    ]
 
 
 def _told(what: str, most: float, native: list[float], sharing: list[float], steps: Steps) -> bool:
@@ -89,23 +99,11 @@ def _told(what: str, most: float, native: list[float], sharing: list[float], ste
     )
 
 
-async def _new_vgpu(bench: Bench) -> bool:
-    native, sharing = await _pairs(bench)
-    what = "create to Running with a new vGPU, by that of a native pod, medians"
-    return _told(what, 1.5, native, sharing, bench.steps)
-
-
 async def _reserve(api: Api, bench: Bench) -> None:
     text = f"pool: {{policy: reservation, minimum: {KEPT}}}"
     # Installed with its defaults.
     await api.merge_patch(CONFIG_MAPS, "kubeshare", {"data": {"config.yaml": text}}, NAMESPACE)
     await bench.until(lambda: bench.idle() >= NODES * KEPT, "the reserved vGPUs")
-
-
-async def _warm(bench: Bench) -> list[bool]:
-    native, sharing = await _pairs(bench)
-    what = "create to Running on a warm vGPU, by that of a native pod, medians"
-    return [_told(what, 1.05, native, sharing, bench.steps)]
 
 
 async def _freed(bench: Bench) -> bool:

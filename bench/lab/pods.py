@@ -24,6 +24,7 @@ _CONTAINER = {
     "command": ["sh", "-c", "trap 'exit 0' TERM; sleep infinity & wait"],
 }
 _SPEC = {"terminationGracePeriodSeconds": 1, "automountServiceAccountToken": False}
+"""No volume at all. The kubelet looks every 300 ms whether a pod's volumes are there."""
 
 
 class Bench:
@@ -88,18 +89,22 @@ class Bench:
         except TimeoutError:
             raise TimeoutError(f"waited {PATIENCE:g} s for {what}") from None
 
-    async def native(self, number: int = 1) -> list[float]:
-        """Seconds from creation to Running of so many pods at once that have a whole GPU each."""
+    async def native(self, number: int = 1, *, token: bool = False) -> list[float]:
+        """Seconds from creation to Running of so many pods at once that have a whole GPU each.
+
+        Args:
+            number: how many.
+            token: whether they have the volume that every pod has which does not refuse it.
+        """
         needs = {"limits": {WHOLE_GPU_RESOURCE: "1"}}
-        spec = _SPEC | {"containers": [_CONTAINER | {"resources": needs}]}
+        spec = _spec(token=token) | {"containers": [_CONTAINER | {"resources": needs}]}
         return await self._start_and_end(PODS, spec, number)
 
-    async def sharing(self, number: int = 1, **gpu: Any) -> list[float]:
+    async def sharing(self, number: int = 1, *, token: bool = False, **gpu: Any) -> list[float]:
         """The same of SharePods that ask for a quarter of a GPU, or for what ``gpu`` says."""
         asked = {"request": "0.25", "memory": "1Gi"} | gpu
-        return await self._start_and_end(
-            SHAREPODS, _SPEC | {"containers": [_CONTAINER], "gpu": asked}, number
-        )
+        spec = _spec(token=token) | {"containers": [_CONTAINER], "gpu": asked}
+        return await self._start_and_end(SHAREPODS, spec, number)
 
     async def _start_and_end(self, kind: Resource[Any], spec: Any, number: int) -> list[float]:
         names = list(self._new_names(kind, number))
@@ -161,6 +166,10 @@ class Bench:
         await self._api.create(
             kind, {"metadata": {"name": name, "namespace": NAMESPACE}, "spec": spec}
         )
+
+
+def _spec(*, token: bool) -> dict[str, Any]:
+    return _SPEC | {"automountServiceAccountToken": token}
 
 
 def _now() -> float:
