@@ -14,8 +14,8 @@ from surviving.troubles import HARD
 ENOUGH = 500
 SIMPLE = "alone"
 """The life whose writes meet all troubles; those of the others meet the hard ones in turn."""
-TURNS = 4
-"""Each of their writes meets one in so many of the hard troubles; minutes are dear."""
+TURNS = 6
+"""Each of their writes meets one or two of the hard troubles in turn; minutes are dear."""
 
 
 def every_point(life: str) -> list[Point]:
