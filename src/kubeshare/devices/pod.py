@@ -12,7 +12,6 @@ for that uid, gives nothing to any other pod.
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from kubeshare.api import holders
 from kubeshare.api.affinity import on_node
 from kubeshare.api.cluster import PODS, Pod
 from kubeshare.api.inventory import Inventory
@@ -25,9 +24,10 @@ from kubeshare.api.names import (
     ROLE_SHAREPOD,
     VGPU_RESOURCE,
 )
-from kubeshare.api.pool import Change, holder_of
+from kubeshare.api.pool import holder_of
 from kubeshare.api.v1 import VGPU
 from kubeshare.devices.metrics import Metrics
+from kubeshare.devices.naming import Naming
 from kubeshare.dialects.containers import KINDS, sharing
 from kubeshare.kube.api import Api
 from kubeshare.kube.errors import AlreadyExistsError, NotFoundError
@@ -62,6 +62,7 @@ class Pods:
         self._api = api
         self._inventory = inventory
         self._pool = inventory.pool
+        self._naming = Naming(inventory.pool)
         self._metrics = metrics
 
     async def create(self, sharepod: Raw, vgpus: Sequence[VGPU]) -> Pod | None:
@@ -118,7 +119,7 @@ class Pods:
             return
         for gpuid, holder in held.items():
             if not holder.pod_uid:
-                await self._pool.change(gpuid, _names(demand, pod.metadata.uid))
+                await self._naming.name(gpuid, demand, pod.metadata.uid)
 
     async def _existing(self, name: str, namespace: str, owner: str) -> Pod | None:
         try:
@@ -187,13 +188,3 @@ def _asking(container: Mapping[str, Any]) -> dict[str, Any]:
     resources = dict(container.get("resources") or {})
     resources["limits"] = {**(resources.get("limits") or {}), VGPU_RESOURCE: "1"}
     return {**container, "resources": resources}
-
-
-def _names(demand: str, pod_uid: str) -> Change:
-    def operations(vgpu: VGPU) -> list[holders.Operation] | None:
-        holder = holder_of(vgpu, demand)
-        if holder is None or holder.pod_uid:
-            return None
-        return holders.set_pod_uid(vgpu, demand, pod_uid, holder.container)
-
-    return operations

@@ -1,0 +1,67 @@
+"""Tell nodes which pods are theirs: those of one vGPU that are bound together in one write.
+
+A vGPU is written whole, whatever changes of it, and each program and its node read it again:
+of all that starts a SharePod nothing costs the API server more, the more so the more share
+the GPU. So while one write of a vGPU is on its way, those that come meanwhile wait for it, and
+the next one names all of them. Where nothing is on its way nobody waits.
+"""
+
+import asyncio
+from weakref import WeakValueDictionary
+
+from kubeshare.api import holders
+from kubeshare.api.pool import Change, Pool, holder_of
+from kubeshare.api.v1 import VGPU
+
+
+class Naming:
+    """Writes the uids of pods into the holders for which they were made.
+
+    Args:
+        pool: the vGPUs.
+    """
+
+    def __init__(self, pool: Pool) -> None:
+        self._pool = pool
+        self._coming: dict[str, dict[str, str]] = {}  # GPUID -> demand -> uid of its pod
+        self._writing: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+
+    async def name(self, gpuid: str, demand: str, pod_uid: str) -> None:
+        """Say which pod the part of a demand is for, unless one is named or it holds none.
+
+        Args:
+            gpuid: the vGPU.
+            demand: the uid of who asked.
+            pod_uid: of its pod, which is bound.
+
+        Raises:
+            ConflictError: others changed the vGPU again and again.
+            ApiError: any other refusal.
+        """
+        writing = self._writing.setdefault(gpuid, asyncio.Lock())
+        self._coming.setdefault(gpuid, {})[demand] = pod_uid
+        try:
+            async with writing:
+                # Whoever wrote last may have named this one too, or may have failed to.
+                together = self._coming.pop(gpuid, {}) | {demand: pod_uid}
+                await self._pool.change(gpuid, _names(together))
+        finally:
+            self._forget(gpuid, demand)
+
+    def _forget(self, gpuid: str, demand: str) -> None:
+        coming = self._coming.get(gpuid, {})
+        coming.pop(demand, None)
+        if not coming:
+            self._coming.pop(gpuid, None)
+
+
+def _names(pods: dict[str, str]) -> Change:
+    def operations(vgpu: VGPU) -> list[holders.Operation] | None:
+        found: list[holders.Operation] = []
+        for demand, pod_uid in pods.items():
+            holder = holder_of(vgpu, demand)
+            if holder is not None and not holder.pod_uid:
+                found += holders.set_pod_uid(vgpu, demand, pod_uid, holder.container)
+        return found or None
+
+    return operations

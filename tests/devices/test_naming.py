@@ -1,0 +1,84 @@
+"""Pods of one vGPU are named to their node together where they come together."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from kube_fake import FakeApiServer, Fault, run_virtual
+from kubeshare.api.pool import Pool
+from kubeshare.api.v1 import VGPU, VGPUS
+from kubeshare.devices.naming import Naming
+from kubeshare.kube.errors import ApiError
+from kubeshare.kube.reflector import Reflector
+
+DEMANDS = ("a", "b", "c", "d")
+Story = Callable[[FakeApiServer, Naming], Awaitable[None]]
+
+
+def with_holders(story: Story) -> None:
+    """A story about a vGPU of which four SharePods hold parts, and no pod is named."""
+
+    async def main() -> None:
+        server = FakeApiServer()
+        api = server.api()
+        reflector: Reflector[VGPU] = Reflector(api, VGPUS.into(VGPU))
+        held = [
+            {"demand": demand, "attempt": 1, "container": "", "podUid": "", "name": demand}
+            for demand in DEMANDS
+        ]
+        spec = {"nodeName": "n1", "memoryBytes": 1 << 30}
+        server.seed(VGPUS, {"metadata": {"name": "x"}, "spec": spec, "status": {"holders": held}})
+        reflector.store.replace((await api.list(VGPUS.into(VGPU))).items)
+        await story(server, Naming(Pool(api, reflector, "test")))
+
+    run_virtual(main())
+
+
+def named(server: FakeApiServer) -> dict[str, str]:
+    vgpu = server.stored(VGPUS, "x")
+    assert vgpu is not None
+    return {each["demand"]: each["podUid"] for each in vgpu["status"]["holders"]}
+
+
+def test_those_that_come_while_one_is_written_are_written_together() -> None:
+    async def story(server: FakeApiServer, naming: Naming) -> None:
+        await asyncio.gather(*(naming.name("x", each, f"pod-{each}") for each in DEMANDS))
+        assert named(server) == {each: f"pod-{each}" for each in DEMANDS}
+        assert server.writes == 2
+
+    with_holders(story)
+
+
+def test_when_a_write_fails_each_of_the_others_is_named_all_the_same() -> None:
+    async def story(server: FakeApiServer, naming: Naming) -> None:
+        server.inject(Fault.answer(500), verb="patch", skip=1)
+        outcomes = await asyncio.gather(
+            *(naming.name("x", each, f"pod-{each}") for each in DEMANDS), return_exceptions=True
+        )
+        assert [isinstance(each, ApiError) for each in outcomes] == [False, True, False, False]
+        assert named(server) == {"a": "pod-a", "b": "", "c": "pod-c", "d": "pod-d"}
+        await naming.name("x", "b", "pod-b")
+        assert named(server)["b"] == "pod-b"
+
+    with_holders(story)
+
+
+def test_nobody_is_named_who_holds_nothing_or_is_named_already() -> None:
+    async def story(server: FakeApiServer, naming: Naming) -> None:
+        await naming.name("x", "a", "pod-a")
+        await asyncio.gather(naming.name("x", "a", "pod-z"), naming.name("x", "gone", "pod-g"))
+        assert named(server) == {"a": "pod-a", "b": "", "c": "", "d": ""}
+        assert server.writes == 1
+
+    with_holders(story)
+
+
+def test_one_that_gives_up_waiting_is_not_named() -> None:
+    async def story(server: FakeApiServer, naming: Naming) -> None:
+        server.inject(Fault.slow(10), verb="patch")
+        tasks = [asyncio.create_task(naming.name("x", each, f"pod-{each}")) for each in DEMANDS[:3]]
+        await asyncio.sleep(1)
+        tasks[1].cancel()
+        await asyncio.wait(tasks)
+        assert named(server) == {"a": "pod-a", "b": "", "c": "pod-c", "d": ""}
+
+    with_holders(story)
