@@ -1,5 +1,7 @@
 """What no node has a GPU for is shown to cluster autoscalers, boundedly, while it is needed."""
 
+import pytest
+
 from cluster_fake import World, story
 from kubeshare.api.names import NAMESPACE
 from kubeshare.devices.missing import PATIENCE
@@ -94,6 +96,7 @@ async def test_a_plain_pod_is_shown_as_a_sharepod_is(world: World) -> None:
     await world.until(lambda: not shown(world))
 
 
+@pytest.mark.slow
 @story(n1=2)
 async def test_of_a_gang_those_are_shown_for_which_there_is_no_room(world: World) -> None:
     await full(world, 4)

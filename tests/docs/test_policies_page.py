@@ -50,6 +50,7 @@ def test_the_fourth_policy_is_thirty_lines_and_answers_as_the_page_says(tmp_path
     assert result.stdout == expected
 
 
+@pytest.mark.slow
 def test_the_gang_of_the_page_is_placed_as_the_page_says() -> None:
     command, _, expected = block("console", "$ kubeshare plan scenario.yaml\n").partition("\n")
     result = subprocess.run(
