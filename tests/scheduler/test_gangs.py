@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from cluster_fake import World, expect_pending, expect_scheduled, story
-from kube_fake import Fault
+from kube_fake import Fault, run_virtual
 from kubeshare.api.affinity import on_node
 from kubeshare.api.v1 import GPUNODES, SHAREPODS, VGPUS
 from kubeshare.kube.resources import NODES
@@ -323,6 +323,37 @@ async def test_a_gpu_of_a_gang_that_a_native_pod_took_first_is_had_on_another_no
     await world.until(lambda: world.running("a", "b"), 60)
     assert nodes(world) == ["n2", "n2"]
     assert any("GPUNotFree" in event for event in [*world.events("a"), *world.events("b")])
+
+
+@pytest.mark.slow
+def test_to_move_a_gang_on_may_be_cut_off_at_any_write() -> None:
+    """Before each third one, and after it but before its answer."""
+    total, write = 1, 1
+    while write <= total:
+        world = World(n1=1, n2=2)
+        fault = Fault.reset(after=write % 2 == 0)
+        total = run_virtual(cut_off_when_robbed(world, write, fault))
+        write += 3
+    assert total > len("ab")
+
+
+async def cut_off_when_robbed(world: World, write: int, fault: Fault) -> int:
+    """Its writes after the native pod has the GPU, one of which meets a fault."""
+    made = 0
+
+    async def tell(world: World) -> None:
+        nonlocal made
+        await robbed(world)
+        before = world.server.writes
+        world.server.inject_at_write(before + write, fault)
+        await world.until(lambda: world.running("a", "b"), 200)
+        made = world.server.writes - before
+        await world.quiet(30)
+        assert nodes(world) == ["n2", "n2"]
+        assert holding(world) == ["a", "b"]
+
+    await world.play(tell)
+    return made
 
 
 @story(n1=1, n2=1)
