@@ -24,7 +24,7 @@ ADDED = "ADDED"
 MODIFIED = "MODIFIED"
 DELETED = "DELETED"
 
-_UID: Final = "uid"
+_UID: Final = "the uid"
 
 
 class Change(Struct, Generic[T], frozen=True):
