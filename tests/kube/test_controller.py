@@ -8,6 +8,7 @@ import pytest
 from kube_fake import FakeApiServer, run_virtual, until
 from kubeshare.kube.controller import Beside, Controller, RequeueAfter, TerminalError, own_key
 from kubeshare.kube.errors import ApiError, ConflictError, TooManyRequestsError, UnreachableError
+from kubeshare.kube.logs import name_look
 from kubeshare.kube.meta import Key
 from kubeshare.kube.reflector import Reflector
 from kubeshare.kube.resources import PODS
@@ -239,5 +240,32 @@ def test_the_states_before_and_after_a_change_both_name_keys(server: FakeApiServ
         assert looked == ["n1", "n1", "n2"]
         for task in tasks:
             task.cancel()
+
+    run_virtual(main())
+
+
+def test_what_is_logged_names_what_is_looked_at_until_that_is_done() -> None:
+    seen: list[str] = []
+
+    def note() -> None:
+        line = name_look(None, "info", {})
+        seen.append(f"{line['controller']} {line['object']}")
+
+    async def rest() -> None:
+        note()
+
+    async def reconcile(_: Key) -> Beside:
+        note()
+        return Beside(rest)
+
+    async def main() -> None:
+        controller: Controller[Key] = Controller("test", reconcile)
+        task = asyncio.create_task(controller.run())
+        controller.queue.add(KEY)
+        await until(lambda: len(seen) == 2)
+        assert seen == ["test a/p", "test a/p"]
+        assert name_look(None, "info", {"event": "other"}) == {"event": "other"}
+        controller.stop()
+        await task
 
     run_virtual(main())

@@ -60,9 +60,8 @@ def set_condition(
         anything but possibly the message differs.
     """
     old = find_condition(conditions, new.type)
-    since = timestamp(now)
-    if old is not None and old.status == new.status:
-        since = old.last_transition_time or since
+    same = old is not None and old.status == new.status
+    since = (old.last_transition_time if old is not None and same else None) or timestamp(now)
     new = msgspec.structs.replace(
         new,
         reason=new.reason[:REASON_LIMIT],

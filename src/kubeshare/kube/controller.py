@@ -11,7 +11,6 @@ No exception of a reconcile function ends the program.
 """
 
 import asyncio
-import uuid
 from collections import Counter
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Iterator
 from functools import partial
@@ -22,6 +21,7 @@ import structlog
 from msgspec import Struct
 
 from kubeshare.kube.errors import ApiError, ConflictError, TooManyRequestsError, UnreachableError
+from kubeshare.kube.logs import Look, looking
 from kubeshare.kube.meta import Key, key_of
 from kubeshare.kube.reflector import Reflector
 from kubeshare.kube.store import Change
@@ -32,9 +32,7 @@ S = TypeVar("S")
 
 log = structlog.get_logger(__name__)
 
-_RUN: Final = uuid.uuid4().hex[:6]
-_looks = count(1)
-"""Of this run of the program: a name of its own for each look costs more than what it names."""
+_numbers = count(1)
 
 
 SHORTEST: Final = 0.001
@@ -178,15 +176,14 @@ class Controller(Generic[K]):
                 return
             handed_on = False
             try:
-                with structlog.contextvars.bound_contextvars(
-                    controller=self.name, object=str(key), reconcile_id=f"{_RUN}-{next(_looks)}"
-                ):
-                    rest = await self._attempt(key, partial(self._reconcile, key))
-                    if rest is not None:
-                        await self._beside.acquire()
-                        group.create_task(self._finish(key, rest))
-                        handed_on = True
+                looking.set(Look(self.name, key, next(_numbers)))
+                rest = await self._attempt(key, partial(self._reconcile, key))
+                if rest is not None:
+                    await self._beside.acquire()
+                    group.create_task(self._finish(key, rest))
+                    handed_on = True
             finally:
+                looking.set(None)
                 if not handed_on:
                     self.queue.done(key)
 

@@ -2,10 +2,28 @@
 
 import logging
 import sys
+import uuid
+from contextvars import ContextVar
+from typing import NamedTuple
 
 import structlog
 
 LEVELS = ("debug", "info", "warning", "error")
+
+
+class Look(NamedTuple):
+    """What a controller is looking at, which look of this program's it is, and who looks."""
+
+    controller: str
+    key: object
+    number: int
+
+
+looking: ContextVar[Look | None] = ContextVar("looking", default=None)
+"""What lines of the present task are about. It is put into words where a line is written, which
+few looks do."""
+
+_RUN = uuid.uuid4().hex[:6]
 
 
 def configure_logging(level: str = "info", *, json: bool | None = None) -> None:
@@ -18,7 +36,7 @@ def configure_logging(level: str = "info", *, json: bool | None = None) -> None:
     as_json = not sys.stderr.isatty() if json is None else json
     number = logging.getLevelNamesMapping()[level.upper()]
     processors: list[structlog.typing.Processor] = [
-        structlog.contextvars.merge_contextvars,
+        name_look,
         structlog.processors.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
     ]
@@ -37,3 +55,14 @@ def configure_logging(level: str = "info", *, json: bool | None = None) -> None:
     )
     # Libraries that log by the standard library: only what goes wrong in them.
     logging.basicConfig(level=max(number, logging.WARNING), stream=sys.stderr, force=True)
+
+
+def name_look(
+    _logger: structlog.typing.WrappedLogger, _method: str, line: structlog.typing.EventDict
+) -> structlog.typing.EventDict:
+    """A processor: what the task that writes the line is looking at, where it looks at anything."""
+    look = looking.get()
+    if look is not None:
+        line["controller"], line["object"] = look.controller, str(look.key)
+        line["reconcile_id"] = f"{_RUN}-{look.number}"
+    return line
