@@ -5,7 +5,7 @@ import pytest
 from cluster_fake import World, story
 from kube_fake import FakeApiServer, run_virtual
 from kubeshare.api.reasons import Reason
-from kubeshare.api.v1 import SharePod
+from kubeshare.api.v1 import SHAREPODS, SharePod
 from kubeshare.devices.mirror import OF_EACH_OTHER, PATIENCE, Mirror
 from kubeshare.devices.report import waits
 from kubeshare.devices.sharepods import LAG
@@ -83,3 +83,14 @@ def test_the_more_are_on_their_way_the_later_that_is_told() -> None:
         assert lasts[-1] == pytest.approx(PATIENCE + 40 * OF_EACH_OTHER)
 
     run_virtual(main())
+
+
+@story(n1=2)
+async def test_all_parts_of_a_pod_that_was_never_bound_are_given_back(world: World) -> None:
+    world.start()
+    world.actors.binds = False
+    world.share("a", "0.6", count=2)
+    await world.until(lambda: world.pod("a") is not None)
+    await world.kill("scheduler")
+    world.server.remove(SHAREPODS, "a", "default")
+    await world.until(lambda: not any(world.vgpus().values()))

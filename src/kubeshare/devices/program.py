@@ -41,8 +41,9 @@ from kubeshare.devices.sharepods import SharePodLife
 from kubeshare.devices.short_of_gpus import ShortOfGpus
 from kubeshare.devices.taken_back import TakenBack
 from kubeshare.devices.taken_gpu import TakenGpus
+from kubeshare.devices.vgpu_wakes import VGPUWakes
 from kubeshare.devices.vgpus import VGPULife
-from kubeshare.devices.wakes import PodWakes, SharePodWakes, VGPUWakes, index_by_gpuid
+from kubeshare.devices.wakes import PodWakes, SharePodWakes, index_by_gpuid
 from kubeshare.kube.api import Api
 from kubeshare.kube.clock import utc_now
 from kubeshare.kube.controller import Controller

@@ -11,11 +11,10 @@ from typing import Any
 from kubeshare.api import cluster, sharepods
 from kubeshare.api.coming import hindrance
 from kubeshare.api.inventory import Inventory
-from kubeshare.api.names import CONDITION_ALLOCATED, LABEL_VGPU
+from kubeshare.api.names import CONDITION_ALLOCATED
 from kubeshare.api.pods import shares
-from kubeshare.api.v1 import VGPU, GPUNode, Holder
+from kubeshare.api.v1 import VGPU, Holder
 from kubeshare.api.waiting import Waiting
-from kubeshare.devices.evict import Evictions
 from kubeshare.devices.mirror import Mirror
 from kubeshare.kube.meta import Key, ObjectMeta, key_of
 from kubeshare.kube.resources import Raw
@@ -28,74 +27,6 @@ BY_GPUID = "names a vGPU"
 def index_by_gpuid(asked: Store[Raw]) -> None:
     """Have SharePods found by the vGPUs that they name."""
     asked.add_index(BY_GPUID, sharepods.gpuids_of)
-
-
-class VGPUWakes:
-    """Which vGPUs a change concerns.
-
-    Args:
-        inventory: the vGPUs.
-        nodes: the nodes, as last seen.
-        evictions: says of which vGPUs pods have to leave.
-    """
-
-    def __init__(
-        self, inventory: Inventory, nodes: Store[cluster.Node], evictions: Evictions
-    ) -> None:
-        self._pool = inventory.pool
-        self._nodes = nodes
-        self._evictions = evictions
-
-    def of_vgpu(self, change: Change[VGPU]) -> Iterable[Key]:
-        """Itself, unless its node has only been told of pods that may stay."""
-        old, new = change.old, change.object
-        if old is not None and change.type != DELETED and _but_for_pods(old) == _but_for_pods(new):
-            known = self._nodes.get(new.spec.node_name) is not None
-            if known and not self._evictions.reason(new):
-                return ()
-        return (new.metadata.key,)
-
-    def of_pod(self, change: Change[cluster.Pod]) -> Iterable[Key]:
-        """That whose placeholder it is, or those of which it or its SharePod has a part."""
-        old, pod = change.old, change.object
-        states = (pod,) if old is None else (old, pod)
-        named = {state.metadata.labels.get(LABEL_VGPU, "") for state in states} - {""}
-        held = {vgpu.metadata.name for vgpu in self._pool.held_by(pod.metadata.uid)}
-        if not (named or held) or not self._concerns(change, bool(held)):
-            return ()
-        return [Key("", name) for name in sorted(named | held)]
-
-    def of_sharepod(self, change: Change[Raw]) -> Iterable[Key]:
-        """Those of which it has a part that it may not ask for any more."""
-        raw = change.object
-        held = [vgpu.metadata.key for vgpu in self._pool.held_by(raw["metadata"]["uid"])]
-        if not held or change.type == DELETED:
-            return held
-        sharepod = sharepods.view(raw)
-        if sharepods.going(sharepod) or sharepods.finished(sharepod):
-            return held
-        # Sched takes parts of what it does not name yet before it says so.
-        wanted = sharepods.gpuids(sharepod) if sharepods.decided(sharepod) else None
-        return [] if wanted is None else [key for key in held if key.name not in wanted]
-
-    def of_node(self, node: cluster.Node | GPUNode) -> Iterable[Key]:
-        """All that are on it."""
-        return [vgpu.metadata.key for vgpu in self._pool.on_node(node.metadata.name)]
-
-    def _concerns(self, change: Change[cluster.Pod], holds: bool) -> bool:  # noqa: FBT001 - a fact of the pod
-        old, pod = change.old, change.object
-        if change.type == DELETED:
-            return True
-        if pod.placeholder_of or (old is not None and old.placeholder_of):
-            return differs(change)
-        if holds:
-            return old is None or _place(old) != _place(pod)
-        if old is not None:
-            return _end(old) != _end(pod)
-        # A SharePod's pod that comes frees nothing; but it may have to leave.
-        named = self._pool.get(pod.metadata.labels.get(LABEL_VGPU, ""))
-        holders = named.status.holders if named is not None else ()
-        return any(holder.pod_uid == pod.metadata.uid for holder in holders)
 
 
 class SharePodWakes:
@@ -238,32 +169,12 @@ def _said(metadata: ObjectMeta) -> tuple[object, ...]:
     )
 
 
-def _place(pod: cluster.Pod) -> tuple[object, ...]:
-    """What says whether a plain pod may still have its part of a vGPU."""
-    return pod.spec.node_name, pod.gated, pod.gpuids, *_end(pod)
-
-
-def _end(pod: cluster.Pod) -> tuple[object, ...]:
-    """What says of a pod whose it is, and whether it is over."""
-    metadata = pod.metadata
-    label = metadata.labels.get(LABEL_VGPU)
-    return pod.terminal, metadata.deletion_timestamp, metadata.owner_references, label
-
-
 def _is_undecided(raw: Raw) -> bool:
     """It asks Sched for a GPU, and nobody has said anything of it yet."""
     spec = raw.get("spec") or {}
     asks = "request" in (spec.get("gpu") or {})
     going = "deletionTimestamp" in raw["metadata"]
     return asks and not going and not spec.get("nodeName") and not raw.get("status")
-
-
-def _but_for_pods(vgpu: VGPU) -> tuple[Any, ...]:
-    """All of a vGPU but which pods its node has been told of."""
-    metadata, status = vgpu.metadata, vgpu.status
-    about = (metadata.uid, metadata.deletion_timestamp, metadata.labels, metadata.annotations)
-    holders = [(_part(holder), holder.namespace, holder.name) for holder in status.holders]
-    return about, vgpu.spec, status.phase, status.conditions, holders
 
 
 def _differs_for_all(old: VGPU, new: VGPU) -> bool:
@@ -279,12 +190,13 @@ def _gpu(vgpu: VGPU) -> tuple[Any, ...]:
     return about, vgpu.spec, vgpu.status.conditions
 
 
-def _part(holder: Holder) -> tuple[str, str, int]:
+def part_of(holder: Holder) -> tuple[str, str, int]:
+    """What tells one part of a vGPU from all others that it ever had."""
     return holder.demand, holder.container, holder.attempt
 
 
 def _parts(vgpu: VGPU) -> dict[tuple[str, str, int], Holder]:
-    return {_part(holder): holder for holder in vgpu.status.holders}
+    return {part_of(holder): holder for holder in vgpu.status.holders}
 
 
 def _differ(old: Holder | None, new: Holder | None) -> bool:
