@@ -23,7 +23,9 @@ The life of a SharePod once it has a GPUID and a node, in the order of ``sharepo
 * ``reserve``: a part of a GPU that its author named, rather than Sched.
 * ``undo``: a decision of Sched that holds no more goes back to it.
 * ``pod``: the pod, as soon as the GPU is there; its uid into the holder, once bound.
+* ``taken_back``: a pod that has lost a part before it began begins again.
 * ``mirror``: what became of all that, in the SharePod's status.
+* ``ending``: a SharePod that is deleted goes after its pod.
 
 ``plain_pods`` is the life of a pod that shares a GPU without a SharePod: it has been made
 and decided about by others, so that all is left is to tell its node, or to give it up.
