@@ -13,7 +13,11 @@ from kubeshare.core.demand import Demand
 from kubeshare.core.gang import place_gang
 from kubeshare.core.ledger import Ledger
 from kubeshare.core.policies import Policy, policy
-from kubeshare.core.preemption import cheapest_for_gang, cheapest_preemption
+from kubeshare.core.preemption import (
+    change_for_gang,
+    cheapest_for_gang,
+    cheapest_preemption,
+)
 
 LOCALITY = policy("locality")
 
@@ -233,6 +237,22 @@ def test_a_member_that_fits_as_it_is_has_nobody_leave() -> None:
     )
     assert found is not None
     assert found.leave == ("low",)
+
+
+@pytest.mark.parametrize(
+    ("stay", "leave"),
+    [((), ("big", "low")), (("low",), ("big", "mid")), (("low", "mid"), None)],
+    ids=["anybody may leave", "one has to stay", "nobody is left who could"],
+)
+def test_whose_leaving_would_let_a_gang_in_is_told_whoever_they_are(
+    stay: tuple[str, ...], leave: tuple[str, ...] | None
+) -> None:
+    members = [a_demand("m0", "0.5"), a_demand("m1", "1")]
+    change = change_for_gang(LOCALITY, three_holders(), members, needed=2, stay=stay)
+    assert (change and change.leave) == leave
+    for uid in leave or ():
+        assert change is not None
+        assert any(word.startswith(f"{uid} leaves n1/") for word in change.words)
 
 
 def test_a_gang_that_fits_preempts_nobody() -> None:

@@ -169,6 +169,8 @@ def test_who_comes_after_enough_are_placed_is_asked_alone() -> None:
     assert queue.join(a_demand("c", "0.5"), GANG)[0].outcome == "bound"
     assert queue.join(a_demand("d", "1"), GANG)[0].outcome == "pending"
     assert queue.join(a_demand("e", memory=2000), GANG)[0].outcome == "rejected"
+    waiting = queue.waiting(a_demand("d"), GANG)
+    assert ([each.name for each in waiting.members], waiting.placed) == (["d"], {"a", "b", "c"})
     assert names_bound_by_releasing(queue, "a") == []
     assert names_bound_by_releasing(queue, "b") == ["d"]
 
@@ -191,12 +193,18 @@ def test_a_gang_that_has_gone_is_forgotten() -> None:
 
 
 @pytest.mark.parametrize(
-    ("needed", "priority", "field"), [(3, 0, "min_available"), (2, 1, "priority")]
+    ("needed", "priority", "refusal"),
+    [
+        (3, 0, "min_available: 3 differs from 2 of the other members of gang g"),
+        (2, 1, "priority: 1 differs from 0 of the other members of gang g"),
+    ],
 )
-def test_members_have_to_say_the_same_of_their_gang(needed: int, priority: int, field: str) -> None:
+def test_members_have_to_say_the_same_of_their_gang(
+    needed: int, priority: int, refusal: str
+) -> None:
     queue, _ = a_queue()
     queue.join(a_demand("a", "0.1"), GANG)
-    with pytest.raises(InvalidValueError, match=field):
+    with pytest.raises(InvalidValueError, match=f"^{refusal}$"):
         queue.join(a_demand("b", "0.1"), Gang(name="g", min_available=needed), priority)
 
 

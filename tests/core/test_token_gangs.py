@@ -129,6 +129,7 @@ def test_a_gang_goes_before_a_newcomer_for_what_it_has_booked_and_still_wants(
     arbiter.want("g", 40 * MS)
     arbiter.add("c", {B: HALF}, 41 * MS)
     arbiter.gone("a", 50 * MS)
+    arbiter.want("g", 55 * MS, wants)
     arbiter.want("c", 60 * MS)
     arbiter.want("g", 65 * MS, wants)
 
