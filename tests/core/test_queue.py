@@ -170,7 +170,7 @@ def test_who_comes_after_enough_are_placed_is_asked_alone() -> None:
     assert queue.join(a_demand("d", "1"), GANG)[0].outcome == "pending"
     assert queue.join(a_demand("e", memory=2000), GANG)[0].outcome == "rejected"
     waiting = queue.waiting(a_demand("d"), GANG)
-    assert ([each.name for each in waiting.members], waiting.placed) == (["d"], {"a", "b", "c"})
+    assert ([each.name for each in waiting.members], waiting.placed) == (["d"], frozenset("abc"))
     assert names_bound_by_releasing(queue, "a") == []
     assert names_bound_by_releasing(queue, "b") == ["d"]
 
