@@ -35,6 +35,7 @@ class Actors:
         machines: the nodes on which the real agent runs, with a kubelet of their own.
         devices: node -> its GPUs, as its agent tells of them.
         binds_whole: False while it finds none for pods of others.
+        removes: False while kubelets leave pods there that are deleted.
     """
 
     def __init__(self, server: FakeApiServer) -> None:
@@ -51,6 +52,7 @@ class Actors:
         self.machines: dict[str, Machine] = {}
         self.devices: dict[str, list[Raw]] = {}
         self.binds_whole = True
+        self.removes = True
         self._wake = asyncio.Event()
         server.storage.after_change.append(lambda *_: self._wake.set())
 
@@ -179,7 +181,8 @@ class Actors:
 
     def _run_pod(self, pod: Raw) -> None:
         if going(pod):
-            self.server.remove(PODS, pod["metadata"]["name"], pod["metadata"]["namespace"])
+            if self.removes:
+                self.server.remove(PODS, pod["metadata"]["name"], pod["metadata"]["namespace"])
         elif pod["status"]["phase"] == "Pending" and self._prepare(pod):
             if asks(pod, WHOLE_GPU_RESOURCE):
                 self._give(pod)

@@ -4,7 +4,7 @@ from cluster_fake import World, expect_scheduled, gpu_uuid, story
 from cluster_fake.pods import POD_IP, STARTED
 from kube_fake import Fault
 from kubeshare.api.v1 import SHAREPODS
-from kubeshare.kube.resources import PODS
+from kubeshare.kube.resources import PODS, Raw
 
 
 @story(n1=1)
@@ -164,3 +164,49 @@ async def test_a_decision_whose_pod_was_not_seen_yet_is_not_undone(world: World)
     world.share("a", id="x", attempt=1, spec={"nodeName": "n1"})
     await world.quiet(5)
     assert world.sharepod("a")["spec"]["nodeName"] == "n1"
+
+
+@story(n1=1)
+async def test_a_sharepod_whose_pod_is_evicted_gets_another_one(world: World) -> None:
+    await evict_and_go_on(world, "Failed")
+
+
+@story(n1=1)
+async def test_so_does_one_whose_containers_end_politely(world: World) -> None:
+    await evict_and_go_on(world, "Succeeded")
+
+
+async def evict_and_go_on(world: World, phase: str) -> None:
+    """The kubelet tells of the end of a pod that was evicted, before the pod is gone."""
+    world.start()
+    world.share("a")
+    await world.until(lambda: world.ready("a"))
+
+    def ended(obj: Raw) -> None:
+        obj["metadata"]["deletionTimestamp"] = "2026-01-01T00:01:00Z"
+        obj["status"]["phase"] = phase
+
+    world.actors.removes = False
+    world.server.change(PODS, "a", "default", ended)
+    await world.quiet(1)
+    assert world.sharepod("a")["status"]["phase"] == "Running"
+    world.actors.removes = True
+    world.server.remove(PODS, "a", "default")
+    await world.until(lambda: world.running("a") and world.ready("a"))
+
+
+@story(n1=1)
+async def test_a_sharepod_that_has_ended_stays_so_when_its_pod_is_deleted(world: World) -> None:
+    world.start()
+    world.share("a", spec={"restartPolicy": "Never"})
+    await world.until(lambda: world.ready("a"))
+    world.end("a", "Failed")
+    await world.until(lambda: world.sharepod("a")["status"]["phase"] == "Failed")
+    mark = {"deletionTimestamp": "2026-01-01T00:01:00Z"}
+    world.actors.removes = False
+    world.server.change(PODS, "a", "default", lambda obj: obj["metadata"].update(mark))
+    await world.quiet(30)
+    world.server.remove(PODS, "a", "default")
+    await world.quiet(60)
+    assert world.sharepod("a")["status"]["phase"] == "Failed"
+    assert world.pod("a") is None

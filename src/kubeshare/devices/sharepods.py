@@ -170,7 +170,7 @@ class SharePodLife:
         gpuids = sharepods.gpuids(sharepod) if demand else ()
         pod = self._pod_of(sharepod)
         if pod is not None:
-            return await self._follow(sharepod, pod, gpuids)
+            return await self._follow(raw, sharepod, pod, gpuids)
         if sharepods.going(sharepod) or sharepods.finished(sharepod):
             return None
         if _refused_as_it_is(sharepod):
@@ -185,8 +185,13 @@ class SharePodLife:
                 return None  # it has been undone
         return await self._make_pod(raw, sharepod, demand, self._vgpus(gpuids))
 
-    async def _follow(self, sharepod: SharePod, pod: Pod, gpuids: Sequence[str]) -> Report:
+    async def _follow(
+        self, raw: Raw, sharepod: SharePod, pod: Pod, gpuids: Sequence[str]
+    ) -> Report:
         """Bring its pod on its way, and tell how it is."""
+        if _was_ended(raw, pod) and not sharepods.finished(sharepod):
+            words = "its pod was deleted or evicted, and is going: another one is made"
+            return report.waits(Reason.RELEASING, words, passing=True)
         uid = sharepod.metadata.uid
         # One that was made for a former decision is not given what this one has.
         here = pod.spec.node_name == sharepod.spec.node_name or not gpuids
@@ -267,7 +272,7 @@ class SharePodLife:
             raise
         if pod is None:
             return None
-        return await self._follow(sharepod, pod, [vgpu.metadata.name for vgpu in vgpus])
+        return await self._follow(raw, sharepod, pod, [vgpu.metadata.name for vgpu in vgpus])
 
     def _pod_of(self, sharepod: SharePod) -> Pod | None:
         pod = self._inventory.pod(sharepod.metadata.key)
@@ -329,3 +334,14 @@ def _refused_as_it_is(sharepod: SharePod) -> bool:
         and ready.reason == Reason.INVALID_POD
         and ready.observed_generation == sharepod.metadata.generation
     )
+
+
+def _was_ended(raw: Raw, pod: Pod) -> bool:
+    """Somebody has had its pod end, by an eviction say: it has not ended by itself.
+
+    The kubelet says of such a pod that it has failed, or succeeded if its containers are polite.
+    """
+    if pod.metadata.deletion_timestamp is None or not pod.terminal:
+        return False
+    always = (raw["spec"].get("restartPolicy") or "Always") == "Always"
+    return always or pod.status.phase == "Failed"
