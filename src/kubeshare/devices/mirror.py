@@ -26,9 +26,9 @@ from kubeshare.kube.resources import Raw
 
 PATIENCE: Final = 2.0
 """Seconds that a passing state may last before it is told."""
-OF_EACH_OTHER: Final = 0.05
+OF_EACH_OTHER: Final = 0.1
 """Seconds more for each other SharePod that is on its way: they wait for one another."""
-LONGEST: Final = 30.0
+LONGEST: Final = 120.0
 
 _MIRRORED: Final = ("gpus", "phase", "message", "pod_ip", "start_time", "finish_time")
 """What a status and a report call the same."""
