@@ -249,6 +249,21 @@ async def test_pods_of_a_gpu_that_has_failed_are_evicted_where_that_is_wanted(
     await world.until(lambda: len(world.vgpus()) == 1)
 
 
+@story(n1=1, n2=1)
+async def test_pods_leave_a_gpu_that_has_failed_when_that_is_configured_afterwards(
+    world: World,
+) -> None:
+    world.configure(gpuFailure="keep")
+    world.start()
+    await world.run("a")
+    say_of_gpu(world, healthy=False, message="XID 79")
+    await world.until(lambda: degraded(world).get("reason") == "GPUUnhealthy")
+    await world.quiet(30)
+    assert world.sharepod("a")["spec"]["nodeName"] == "n1"
+    world.configure(gpuFailure="evict")
+    await world.until(lambda: world.sharepod("a")["spec"].get("nodeName") == "n2")
+
+
 @story(n1=1)
 async def test_a_gpu_that_comes_back_as_another_leaves_the_old_ones_vgpu_to_its_end(
     world: World,

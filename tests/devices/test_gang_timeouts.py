@@ -41,6 +41,18 @@ async def test_a_gang_of_which_one_cannot_start_gives_everything_back(world: Wor
     await world.until(lambda: world.running("a", "b"), seconds=900)
 
 
+@story(n1=1, n2=1)
+async def test_less_time_counts_for_a_gang_that_is_starting_already(world: World) -> None:
+    world.configure(gangTimeoutSeconds=3600)
+    world.actors.full.add("n2")
+    world.start()
+    gang(world, "a", "b")
+    await world.quiet(120)
+    assert not told(world, "a")
+    world.configure(gangTimeoutSeconds=60)
+    await world.until(lambda: told(world, "a"), seconds=10)
+
+
 @story(n1=2)
 async def test_what_is_given_back_is_free_for_others(world: World) -> None:
     world.configure(gangTimeoutSeconds=60)

@@ -93,6 +93,10 @@ class GangTimeouts:
         self._known: set[Key] = set()  # gangs that were seen before
         self._started: set[Key] = set()
 
+    def starting(self) -> list[Key]:
+        """Those that hold parts and have not started."""
+        return list(self._since)
+
     async def reconcile(self, key: Key) -> RequeueAfter | None:
         """Look at one gang, by its namespace and name."""
         members, gang = self._members(key)

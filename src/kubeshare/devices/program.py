@@ -173,6 +173,7 @@ def devices_program(  # noqa: PLR0913 - what it is told
     vgpu_controller.watch_changes(asked, vgpu_wakes.of_sharepod)
     vgpu_controller.watch(watched.nodes, vgpu_wakes.of_node, when=_changed_its_mind)
     vgpu_controller.watch(watched.gpunodes, vgpu_wakes.of_node)
+    vgpu_controller.watch(watched.configmaps, vgpu_wakes.all)
     wakes = SharePodWakes(asked.store, inventory, waiting, mirror)
     sharepod_controller: Controller[Key] = Controller(
         "sharepods", of_sharepods.reconcile, workers=WORKERS
@@ -217,6 +218,7 @@ def _add_gangs(
     of_gangs: Controller[Key] = Controller("gangs", timeouts.reconcile)
     of_gangs.watch(watched.sharepods, lambda raw: filter(None, [gang_of(raw)]))
     of_gangs.watch(watched.pods, lambda pod: filter(None, [gang_of_shape(pod)]))
+    of_gangs.watch(watched.configmaps, lambda _: timeouts.starting())
     program.add_controller(of_gangs)
 
 

@@ -72,6 +72,10 @@ class VGPUWakes:
         """All that are on it."""
         return [vgpu.metadata.key for vgpu in self._pool.on_node(node.metadata.name)]
 
+    def all(self, _: object) -> Iterable[Key]:
+        """Each of them: what is to become of those whose GPU has failed is configured."""
+        return [vgpu.metadata.key for vgpu in self._pool.all()]
+
     def _held(self, demand: str) -> set[str]:
         return {vgpu.metadata.name for vgpu in self._pool.held_by(demand)}
 
