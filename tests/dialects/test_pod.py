@@ -102,7 +102,11 @@ def test_a_pod_that_asks_for_nothing_is_nobodys_business(pod: dict[str, Any]) ->
         (a_pod(PUBLISHED | ours(request="0.2")), "kubeshare.nthu/request", "differs from 0.3"),
         (a_pod({"kubeshare/gpu_request": "0.3"}), "kubeshare/gpu_limit", "given together"),
         (a_pod(gpu_mem="1"), "sharedgpu/gpu_limit", "missing"),
-        (a_pod(ours(request="0.2"), gpu_limit="0.5"), "sharedgpu/gpu_limit", "give one of them"),
+        (
+            a_pod(ours(request="0.2"), gpu_limit="0.5", gpu_mem="1"),
+            "sharedgpu/gpu_limit",
+            "give one of them",
+        ),
     ],
 )
 def test_a_bad_value_is_refused_by_the_name_that_its_author_knows(

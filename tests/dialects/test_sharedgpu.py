@@ -27,11 +27,10 @@ def asked(**labels: str) -> Asked:
     ("limit", "request_", "request_micros", "limit_micros"),
     [
         ("1.0", "0.5", 500_000, MICROS),  # conformance case 60: in that order
-        ("1", "", 0, MICROS),
         ("0.5", "0.5", 500_000, 500_000),
         ("00.5", "0.1", 100_000, 500_000),
         ("1.0", "0.333333", 333_333, MICROS),
-        (".5", "0", 0, 500_000),
+        (".5", ".25", 250_000, 500_000),
     ],
 )
 def test_a_share_is_guaranteed_its_request_and_kept_to_its_limit(
@@ -45,10 +44,11 @@ def test_a_share_is_guaranteed_its_request_and_kept_to_its_limit(
 
 
 @pytest.mark.parametrize(
-    ("memory", "amount"), [("1073741824", 1 << 30), ("1", 1), ("0", 0), ("4Gi", 4 << 30)]
+    ("memory", "amount"), [("1073741824", 1 << 30), ("1", 1), ("4Gi", 4 << 30)]
 )
 def test_memory_is_bytes_however_few(memory: str, amount: int) -> None:
-    assert asked(gpu_limit="1", gpu_mem=memory).demand.memory == Memory(bytes=amount)
+    demand = asked(gpu_limit="1", gpu_mem=memory).demand
+    assert (demand.request, demand.memory) == (0, Memory(bytes=amount))
 
 
 @pytest.mark.parametrize(("limit", "count"), [("2", 2), ("2.0", 2), ("10.0", 10), ("12", 12)])
@@ -93,9 +93,23 @@ def test_a_pod_without_labels_is_a_regular_one() -> None:
         ({"gpu_limit": "2", "gpu_request": "1"}, "gpu_request", "1 differs from 2"),
         ({"gpu_limit": "1", "gpu_mem": "0.5"}, "gpu_mem", "0.5 is not a whole number"),
         ({"gpu_limit": "1", "gpu_mem": "-1"}, "gpu_mem", "-1"),
-        ({"gpu_limit": "1", "priority": "101"}, "priority", "101 is not from -1 to 100"),
-        ({"gpu_limit": "1", "priority": "-2"}, "priority", "-2 is not from -1 to 100"),
-        ({"gpu_limit": "1", "priority": "high"}, "priority", "high is not a whole number"),
+        ({"gpu_limit": "1"}, "gpu_mem", "nothing runs on a GPU without"),
+        ({"gpu_limit": "1", "gpu_request": "0.5", "gpu_mem": "0"}, "gpu_mem", "asks for no memory"),
+        (
+            {"gpu_limit": "1", "gpu_mem": "1", "priority": "101"},
+            "priority",
+            "101 is not from -1 to 100",
+        ),
+        (
+            {"gpu_limit": "1", "gpu_mem": "1", "priority": "-2"},
+            "priority",
+            "-2 is not from -1 to 100",
+        ),
+        (
+            {"gpu_limit": "1", "gpu_mem": "1", "priority": "high"},
+            "priority",
+            "high is not a whole number",
+        ),
     ],
 )
 def test_what_cannot_be_is_refused_by_the_name_of_its_label(
@@ -109,7 +123,7 @@ def test_what_cannot_be_is_refused_by_the_name_of_its_label(
 
 @pytest.mark.parametrize(("text", "priority"), [("", 0), ("-1", -1), ("0", 0), ("100", 100)])
 def test_the_priority_is_a_number_from_minus_one_to_a_hundred(text: str, priority: int) -> None:
-    assert asked(gpu_limit="1", priority=text).standing.priority == priority
+    assert asked(gpu_limit="1", gpu_mem="1", priority=text).standing.priority == priority
 
 
 @pytest.mark.parametrize(
@@ -123,7 +137,7 @@ def test_the_priority_is_a_number_from_minus_one_to_a_hundred(text: str, priorit
 )
 def test_a_model_has_dashes_for_the_spaces_of_its_name(written: str, model: str) -> None:
     known = ["NVIDIA GeForce GTX 1080", "Tesla V100-SXM2-16GB"]
-    found = read(pod(gpu_limit="1", gpu_model=written), known)
+    found = read(pod(gpu_limit="1", gpu_mem="1", gpu_model=written), known)
     assert found is not None
     assert found.demand.model == model
 
@@ -136,7 +150,11 @@ def test_a_group_needs_its_threshold_of_the_headcount_halves_rounded_up(
     headcount: str, threshold: str, needed: int
 ) -> None:
     found = asked(
-        gpu_limit="1", group_name="g", group_headcount=headcount, group_threshold=threshold
+        gpu_limit="1",
+        gpu_mem="1",
+        group_name="g",
+        group_headcount=headcount,
+        group_threshold=threshold,
     )
     assert found.standing.gang == Gang(name="g", min_available=needed, headcount=int(headcount))
 
@@ -153,17 +171,17 @@ def test_a_group_needs_its_threshold_of_the_headcount_halves_rounded_up(
     ],
 )
 def test_less_than_all_of_a_group_is_no_group(labels: dict[str, str]) -> None:
-    assert asked(gpu_limit="1", **labels).standing.gang is None
+    assert asked(gpu_limit="1", gpu_mem="1", **labels).standing.gang is None
 
 
 def test_how_many_must_be_there_may_be_said_itself() -> None:
-    found = asked(gpu_limit="1", group_name="g", min_available="3")
+    found = asked(gpu_limit="1", gpu_mem="1", group_name="g", min_available="3")
     assert found.standing.gang == Gang(name="g", min_available=3)
 
 
 def test_both_ways_to_say_it_may_be_used_when_they_agree() -> None:
     labels = {"group_headcount": "5", "group_threshold": "0.5", "min_available": "3"}
-    found = asked(gpu_limit="1", group_name="g", **labels)
+    found = asked(gpu_limit="1", gpu_mem="1", group_name="g", **labels)
     assert found.standing.gang == Gang(name="g", min_available=3, headcount=5)
 
 
@@ -190,7 +208,7 @@ def test_a_group_that_can_never_start_is_refused(
     labels: dict[str, str], field: str, why: str
 ) -> None:
     with pytest.raises(InvalidValueError) as refused:
-        read(pod(gpu_limit="1", group_name="g", **labels))
+        read(pod(gpu_limit="1", gpu_mem="1", group_name="g", **labels))
     assert refused.value.field == f"sharedgpu/{field}"
     assert why in refused.value.message
 

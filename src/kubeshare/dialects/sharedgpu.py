@@ -14,7 +14,7 @@ from kubeshare.core.demand import Demand
 from kubeshare.core.errors import InvalidValueError
 from kubeshare.core.units import MICROS, Memory, parse_count, parse_gpus
 from kubeshare.dialects.amounts import Amounts
-from kubeshare.dialects.spellings import MAX_COUNT
+from kubeshare.dialects.spellings import MAX_COUNT, NO_MEMORY
 from kubeshare.dialects.standing import Standing, standing_of
 
 LIMIT: Final = "sharedgpu/gpu_limit"
@@ -85,6 +85,8 @@ def _amounts(labels: Mapping[str, str]) -> Amounts | None:
     memory = Memory(micros=request)
     if MEMORY in labels:
         memory = Memory(bytes=parse_count(labels[MEMORY], MEMORY))
+    if not (memory.micros or memory.bytes):
+        raise InvalidValueError(MEMORY, NO_MEMORY)
     return Amounts(request=request, limit=limit, memory=memory)
 
 
