@@ -18,6 +18,7 @@ from cluster_fake.actors import GARBAGE_COLLECTED, Actors
 from cluster_fake.invariants import Invariants, overcommitted
 from cluster_fake.machines import InlineExecutor, Machine
 from cluster_fake.pods import holders
+from cluster_fake.storage import Storage
 from kube_fake import FakeApiServer, Rights, until
 from kubeshare.api.names import (
     CONDITION_POD_SCHEDULED,
@@ -38,10 +39,7 @@ from kubeshare.kube.resources import (
     EVENTS,
     NAMESPACES,
     NODES,
-    PERSISTENT_VOLUME_CLAIMS,
-    PERSISTENT_VOLUMES,
     PODS,
-    STORAGE_CLASSES,
 )
 from kubeshare.kube.runtime import Program
 from kubeshare.scheduler.program import scheduler_program
@@ -79,6 +77,7 @@ class World:
         invariants: what must hold at every moment.
         rights: program -> what ``deploy/rbac`` allows it; it is refused all else.
         clocks: program -> seconds by which its clock is fast.
+        storage: volumes and claims.
         agents: whether the real node agent runs on every node, as ``agent/NODE``.
         machines: those nodes.
     """
@@ -90,6 +89,7 @@ class World:
         self.agents = False
         self.server = FakeApiServer(seed)
         self._seed = seed
+        self.storage = Storage(self.server)
         self.actors = Actors(self.server)
         self.rights = {name: Rights(_roles(), account) for name, account in ACCOUNTS.items()}
         self._tasks: dict[str, asyncio.Task[None]] = {}
@@ -223,49 +223,6 @@ class World:
         spec = {"containers": [container], "schedulingGates": [{"name": GATE}]}
         pod = {"metadata": metadata, "spec": spec | more.pop("spec", {})}
         return self.server.seed(PODS, pod | {"status": {"phase": "Pending"}})
-
-    def volume(self, name: str, node: str) -> None:
-        """A volume that one node reaches, bound to the claim of its name."""
-        term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}
-        affinity = {"required": {"nodeSelectorTerms": [term]}}
-        self.server.seed(
-            PERSISTENT_VOLUMES, {"metadata": {"name": name}, "spec": {"nodeAffinity": affinity}}
-        )
-        metadata = {"name": name, "namespace": "default"}
-        claim = {"metadata": metadata, "spec": {"volumeName": name}}
-        self.server.seed(PERSISTENT_VOLUME_CLAIMS, claim)
-
-    def claim(self, name: str, storage: str) -> None:
-        """A claim of 1Gi that is bound to no volume yet."""
-        spec = {
-            "storageClassName": storage,
-            "accessModes": ["ReadWriteOnce"],
-            "resources": {"requests": {"storage": "1Gi"}},
-        }
-        metadata = {"name": name, "namespace": "default"}
-        self.server.seed(PERSISTENT_VOLUME_CLAIMS, {"metadata": metadata, "spec": spec})
-
-    def free_volume(self, name: str, node: str, storage: str, capacity: str = "1Gi") -> None:
-        """A volume on the disk of a node that no claim has."""
-        self.volume(name, node)
-        self.server.remove(PERSISTENT_VOLUME_CLAIMS, name, "default")
-        spec = {
-            "storageClassName": storage,
-            "accessModes": ["ReadWriteOnce"],
-            "capacity": {"storage": capacity},
-        }
-
-        def free(volume: Raw) -> None:
-            volume["spec"] |= spec
-            volume["status"] = {"phase": "Available"}
-
-        self.server.change(PERSISTENT_VOLUMES, name, "", free)
-
-    def storage_class(self, name: str, *, waits: bool, **said: Any) -> None:
-        """A StorageClass, whose claims are bound at once or when a pod's node is chosen."""
-        mode = "WaitForFirstConsumer" if waits else "Immediate"
-        kind = {"provisioner": "kubernetes.io/no-provisioner", "volumeBindingMode": mode, **said}
-        self.server.seed(STORAGE_CLASSES, {"metadata": {"name": name}, **kind})
 
     def replicas(self, name: str, count: int, request: str = "0.3") -> None:
         """Have a controller that keeps so many plain pods."""

@@ -52,7 +52,7 @@ async def _told_again(world: World) -> None:
 
 async def _with_a_volume(world: World) -> None:
     """A plain pod goes where its volume is."""
-    world.volume("data", "n1")
+    world.storage.bound("data", "n1")
     claim = {"name": "data", "persistentVolumeClaim": {"claimName": "data"}}
     pod = world.plain("a", spec={"volumes": [claim]})
     assert pod["spec"]["volumes"] == [claim]
@@ -61,9 +61,9 @@ async def _with_a_volume(world: World) -> None:
 
 async def _with_a_claim(world: World) -> None:
     """A plain pod goes where a volume is free for its claim."""
-    world.storage_class("disk", waits=True)
-    world.claim("data", "disk")
-    world.free_volume("free", "n1", "disk")
+    world.storage.kind("disk", waits=True)
+    world.storage.claim("data", "disk")
+    world.storage.free("free", "n1", "disk")
     claim = {"name": "data", "persistentVolumeClaim": {"claimName": "data"}}
     world.plain("a", spec={"volumes": [claim]})
     await world.until(lambda: world.running("a"))

@@ -256,12 +256,12 @@ def with_claim(name: str) -> Raw:
 
 @story(n1=1, n2=2)
 async def test_a_pod_goes_where_its_volume_is_reached_or_waits_and_says_so(world: World) -> None:
-    world.volume("data", "n2")
+    world.storage.bound("data", "n2")
     world.start()
     world.plain("a", "0.9", spec=with_claim("data"))
     await world.until(lambda: world.running("a"))
     assert the_pod(world)["spec"]["nodeName"] == "n2"
-    world.volume("lost", "n9")
+    world.storage.bound("lost", "n9")
     world.plain("b", spec=with_claim("lost"))
     await world.until(lambda: world.pod_condition("b"))
     assert "n1: it does not reach volume lost" in world.pod_condition("b")["message"]
@@ -276,28 +276,28 @@ async def test_a_claim_that_is_not_bound_yet_keeps_nobody_back(world: World) -> 
 
 @story(n1=1, n2=2)
 async def test_a_claim_that_is_bound_at_once_is_waited_for(world: World) -> None:
-    world.storage_class("fast", waits=False)
-    world.claim("data", "fast")
+    world.storage.kind("fast", waits=False)
+    world.storage.claim("data", "fast")
     world.start()
     world.plain("a", spec=with_claim("data"))
     await world.until(lambda: reason(world) == "Postponed")
     assert "claim data is bound to no volume yet" in world.pod_condition("a")["message"]
     await world.quiet(120)
-    world.volume("data", "n2")
+    world.storage.bound("data", "n2")
     await world.until(lambda: world.running("a"), seconds=90)
     assert the_pod(world)["spec"]["nodeName"] == "n2"
 
 
 @story(n1=1, n2=1)
 async def test_a_pod_goes_where_a_volume_is_free_for_its_claim(world: World) -> None:
-    world.storage_class("disk", waits=True)
-    world.claim("data", "disk")
-    world.free_volume("small", "n1", "disk", capacity="1Mi")
+    world.storage.kind("disk", waits=True)
+    world.storage.claim("data", "disk")
+    world.storage.free("small", "n1", "disk", capacity="1Mi")
     world.start()
     world.plain("a", spec=with_claim("data"))
     await world.until(lambda: reason(world) == "Postponed")
     assert "no volume of class disk is free" in world.pod_condition("a")["message"]
-    world.free_volume("large", "n2", "disk")
+    world.storage.free("large", "n2", "disk")
     await world.until(lambda: world.running("a"), seconds=90)
     assert the_pod(world)["spec"]["nodeName"] == "n2"
 
@@ -306,8 +306,8 @@ async def test_a_pod_goes_where_a_volume_is_free_for_its_claim(world: World) -> 
 async def test_a_pod_goes_where_a_volume_can_be_made_for_its_claim(world: World) -> None:
     zone = {"key": "kubernetes.io/hostname", "values": ["n2"]}
     there = [{"matchLabelExpressions": [zone]}]
-    world.storage_class("zonal", waits=True, provisioner="csi", allowedTopologies=there)
-    world.claim("data", "zonal")
+    world.storage.kind("zonal", waits=True, provisioner="csi", allowedTopologies=there)
+    world.storage.claim("data", "zonal")
     world.start()
     world.plain("a", spec=with_claim("data"))
     await world.until(lambda: world.running("a"))
@@ -316,7 +316,7 @@ async def test_a_pod_goes_where_a_volume_can_be_made_for_its_claim(world: World)
 
 @story(n1=1)
 async def test_the_claims_of_a_pod_are_read_once(world: World) -> None:
-    world.volume("data", "n1")
+    world.storage.bound("data", "n1")
     world.start()
     await world.run("first", "0.9")
     world.plain("a", spec=with_claim("data"))

@@ -1,0 +1,66 @@
+"""Volumes, the claims that want one, and their classes."""
+
+from typing import Any
+
+from kube_fake import FakeApiServer
+from kubeshare.kube.resources import (
+    PERSISTENT_VOLUME_CLAIMS,
+    PERSISTENT_VOLUMES,
+    STORAGE_CLASSES,
+)
+
+Raw = dict[str, Any]
+
+
+class Storage:
+    """What pods of namespace ``default`` may find to keep their data on.
+
+    Args:
+        server: where it is.
+    """
+
+    def __init__(self, server: FakeApiServer) -> None:
+        self._server = server
+
+    def bound(self, name: str, node: str) -> None:
+        """A volume that one node reaches, bound to the claim of its name."""
+        term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}
+        affinity = {"required": {"nodeSelectorTerms": [term]}}
+        self._server.seed(
+            PERSISTENT_VOLUMES, {"metadata": {"name": name}, "spec": {"nodeAffinity": affinity}}
+        )
+        metadata = {"name": name, "namespace": "default"}
+        claim = {"metadata": metadata, "spec": {"volumeName": name}}
+        self._server.seed(PERSISTENT_VOLUME_CLAIMS, claim)
+
+    def claim(self, name: str, storage: str) -> None:
+        """A claim of 1Gi that is bound to no volume yet."""
+        spec = {
+            "storageClassName": storage,
+            "accessModes": ["ReadWriteOnce"],
+            "resources": {"requests": {"storage": "1Gi"}},
+        }
+        metadata = {"name": name, "namespace": "default"}
+        self._server.seed(PERSISTENT_VOLUME_CLAIMS, {"metadata": metadata, "spec": spec})
+
+    def free(self, name: str, node: str, storage: str, capacity: str = "1Gi") -> None:
+        """A volume on the disk of a node that no claim has."""
+        self.bound(name, node)
+        self._server.remove(PERSISTENT_VOLUME_CLAIMS, name, "default")
+        spec = {
+            "storageClassName": storage,
+            "accessModes": ["ReadWriteOnce"],
+            "capacity": {"storage": capacity},
+        }
+
+        def release(volume: Raw) -> None:
+            volume["spec"] |= spec
+            volume["status"] = {"phase": "Available"}
+
+        self._server.change(PERSISTENT_VOLUMES, name, "", release)
+
+    def kind(self, name: str, *, waits: bool, **said: Any) -> None:
+        """A StorageClass, whose claims are bound at once or when a pod's node is chosen."""
+        mode = "WaitForFirstConsumer" if waits else "Immediate"
+        kind = {"provisioner": "kubernetes.io/no-provisioner", "volumeBindingMode": mode, **said}
+        self._server.seed(STORAGE_CLASSES, {"metadata": {"name": name}, **kind})

@@ -1,0 +1,93 @@
+"""Nodes that are emptied for another driver, cordoned or drained."""
+
+from typing import Any
+
+import pytest
+
+from cluster_fake import World, expect_pending, expect_scheduled, story
+from kubeshare.kube.resources import NODES, PODS
+
+SYSTEM = "kubeshare-system"
+
+
+def label(world: World, state: str) -> None:
+    """What NVIDIA's operator says of n1."""
+    told = {"nvidia.com/gpu-driver-upgrade-state": state}
+    world.server.change(NODES, "n1", "", lambda node: node["metadata"]["labels"].update(told))
+
+
+@pytest.mark.parametrize("state", ["cordon-required", "wait-for-jobs-required", "upgrade-failed"])
+def test_a_node_that_waits_for_another_driver_takes_nobody_and_keeps_its_pods(state: str) -> None:
+    @story(n1=2, n2=2)
+    async def tell(world: World) -> None:
+        world.reserve("n1", "kept")
+        world.start()
+        await world.run("a", id="mine", spec={"nodeName": "n1"})
+        label(world, state)
+        await world.until(lambda: "kept" not in world.vgpus())
+        await world.run("b")
+        expect_scheduled(world, "b").on_node("n2")
+        await world.quiet(60)
+        assert world.running("a")
+
+    tell()
+
+
+@story(n1=1, n2=1)
+async def test_holders_leave_a_node_before_its_driver_is_upgraded_and_the_placeholder_last(
+    world: World,
+) -> None:
+    world.start()
+    await world.run("a")
+    [placeholder] = world.placeholders()
+    kept: list[bool] = []
+
+    def look(*_: Any) -> None:
+        if world.server.stored(PODS, "a", "default"):
+            kept.append(world.server.stored(PODS, placeholder, SYSTEM) is not None)
+
+    world.server.storage.after_change.append(look)
+    label(world, "pod-deletion-required")
+    await world.until(lambda: world.sharepod("a")["spec"].get("nodeName") == "n2")
+    await world.until(lambda: world.running("a"))
+    assert kept[0]
+    await world.until(lambda: placeholder not in world.placeholders())
+    label(world, "upgrade-done")
+    await world.run("b", "0.9")
+    expect_scheduled(world, "b").on_node("n1")
+
+
+@story(n1=1, n2=1)
+async def test_what_is_idle_on_a_cordoned_node_is_given_back(world: World) -> None:
+    world.reserve("n1", "kept")
+    world.start()
+    await world.until(lambda: world.vgpu("kept")["spec"].get("uuid"))
+    world.server.change(NODES, "n1", "", lambda node: node["spec"].update(unschedulable=True))
+    await world.until(lambda: not world.vgpus() and not world.placeholders())
+
+
+@story(n1=1, n2=1)
+async def test_the_pods_of_a_drained_node_run_elsewhere_and_its_gpu_is_given_back(
+    world: World,
+) -> None:
+    world.start()
+    await world.run("a")
+    node = expect_scheduled(world, "a").node
+    world.server.change(NODES, node, "", lambda obj: obj["spec"].update(unschedulable=True))
+    pod = world.pod("a")
+    assert pod is not None
+    world.actors.delete(pod)
+    await world.until(lambda: world.sharepod("a")["spec"].get("nodeName") not in {node, None})
+    await world.until(lambda: world.running("a"))
+    await world.until(lambda: len(world.vgpus()) == len(world.placeholders()) == 1)
+
+
+@story(n1=2)
+async def test_a_node_whose_driver_is_being_upgraded_says_so_to_who_waits(world: World) -> None:
+    label(world, "cordon-required")
+    world.start()
+    world.share("a")
+    await world.until(lambda: world.condition("a", "Scheduled"))
+    expect_pending(world, "a").because("its GPU driver is being upgraded (cordon-required)")
+    label(world, "upgrade-done")
+    await world.until(lambda: world.running("a"))
