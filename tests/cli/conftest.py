@@ -64,12 +64,16 @@ class Machine:
         )
 
     def claims(self) -> dict[int, dict[str, Any]]:
-        """What the daemon says, by the owner's pid; empty without a daemon."""
+        """What the daemon says of those that it granted, by the owner's pid; empty without one.
+
+        A command asks for one GPU after another, and may be seen refused before it has a part.
+        """
         try:
             found = ask_snapshot(self.paths)["claims"]
         except DaemonMissingError:
             return {}
-        return {int(claim["claim"].split("-")[1]): claim for claim in found}
+        granted = (claim for claim in found if claim["state"] != "refused")
+        return {int(claim["claim"].split("-")[1]): claim for claim in granted}
 
     def busy_ns(self, fake: str = FAKE) -> dict[int, int]:
         """How long the GPU has really worked for each process, by pid."""
