@@ -235,6 +235,16 @@ def test_a_pod_on_several_gpus_waits_until_each_holder_names_it(
     assert len(grant(paths)["gpus"]) == 2
 
 
+def test_a_pod_of_which_a_part_was_taken_back_does_not_run_with_the_others(
+    cluster: Cluster, agent: Running, paths: NodePaths
+) -> None:
+    cluster.add_pod("a")
+    cluster.add_vgpu("red", cluster.holder("a") | {"parts": 2})
+    daemon_says(paths, CLAIM.uid, "ACTIVE")
+    assert "of the 2 vGPUs that it is to share, 1 name this pod" in refusal(agent)
+    assert nothing_is_left(paths)
+
+
 def test_without_a_holder_it_gives_up_after_half_a_minute_and_says_why(
     cluster: Cluster, agent: Running, paths: NodePaths
 ) -> None:

@@ -294,4 +294,5 @@ def _holder(demand: Demand, vgpu: VGPU, attempt: int) -> Holder:
         affinity=demand.affinity,
         anti_affinity=demand.anti_affinity,
         exclusion=demand.exclusion,
+        parts=demand.count,
     )

@@ -24,7 +24,8 @@ class Holder(Struct, frozen=True, kw_only=True, rename="camel", gc=False):
     ``demand`` is the uid of the SharePod (or pod) that asked. ``container`` is
     ``""`` where all containers of the pod share this part together.
     ``attempt`` tells a decision from an earlier one for the same demand.
-    ``pod_uid`` is added once the pod exists, and is what the node believes.
+    ``pod_uid`` is added once the pod exists, and is what the node believes. ``parts`` is of
+    how many GPUs the demand has a part: its pod starts when each of them names it.
     """
 
     demand: str
@@ -39,6 +40,7 @@ class Holder(Struct, frozen=True, kw_only=True, rename="camel", gc=False):
     affinity: str = ""
     anti_affinity: str = ""
     exclusion: str = ""
+    parts: int = 1
 
 
 class VGPUSpec(Struct, frozen=True, kw_only=True, rename="camel", gc=False):

@@ -160,6 +160,12 @@ class Preparer:
                 "only KubeShare makes one, for a SharePod or a pod that was given a part of a "
                 "GPU of this node"
             )
+        wanted = max(holder.parts for _, holder in held)
+        if len(held) < wanted:
+            raise _NotYetError(
+                f"of the {wanted} vGPUs that it is to share, {len(held)} name this pod: the device "
+                "manager is about to write the others, or they were taken back"
+            )
         demands = {holder.demand for _, holder in held}
         for vgpu in self._view.all_vgpus():
             for holder in vgpu.status.holders:
