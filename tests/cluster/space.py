@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from cluster.stage import DEADLINE, Place, Raw, Stage, eventually
-from kubeshare.api.names import CONDITION_POD_SCHEDULED, DRA_DRIVER, placeholder_name
+from kubeshare.api.names import CONDITION_POD_SCHEDULED, DRA_DRIVER, GROUP, placeholder_name
 
 IMAGE = "kubeshare:dev"
 BURN = ("burn", "--kernel-us", "1000", "--inflight", "8", "--seconds", "3600")
@@ -269,8 +269,17 @@ class Space:
         )
 
     def clear(self) -> None:
-        """Delete the namespace; wait until every GPU that its pods shared is given back."""
+        """Delete the namespace; wait until every GPU that its pods shared is given back.
+
+        A SharePod that outlives its pod for a moment is given another part: it has to go first.
+        """
         self.stage.kubectl("delete", "namespace", self.name, "--wait=false")
+        sharepods = f"/apis/{GROUP}/v1/namespaces/{self.name}/sharepods"
+        eventually(
+            lambda: not self.stage.items(sharepods),
+            f"the SharePods of {self.name} to go",
+            explain=lambda: self.stage.kubectl("describe", "shp", "-n", self.name),
+        )
         eventually(
             lambda: not self.stage.items(f"/api/v1/namespaces/{self.name}/pods"),
             f"the pods of {self.name} to go",
