@@ -10,8 +10,8 @@ from cluster.stage import DEVICE_MANAGER, NODE_AGENT, SCHEDULER, TOKEN_DAEMON, S
 
 pytestmark = pytest.mark.lab
 
-# Nobody may create anything in a namespace that is going, whatever their rights.
-NO_MATTER_OF_RIGHTS = "is being terminated"
+# Nobody may create anything in a namespace that is going, nor beyond its limits and quotas.
+NO_MATTER_OF_RIGHTS = ("is being terminated", "usage per", "exceeded quota")
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +30,11 @@ def test_no_program_was_refused_anything_nor_failed_itself(logs: dict[str, str],
         f"{pod}: {line}"
         for pod, said in logs.items()
         for line in said.splitlines()
-        if word.lower() in line.lower() and NO_MATTER_OF_RIGHTS not in line
+        if word.lower() in line.lower() and not _is_refused_to_anybody(line)
     ]
 
     assert found == []
+
+
+def _is_refused_to_anybody(line: str) -> bool:
+    return any(words in line for words in NO_MATTER_OF_RIGHTS)
