@@ -13,12 +13,13 @@ without a pod.
 
 from collections.abc import Sequence
 
-from kubeshare.api.cluster import PODS, Pod
+from kubeshare.api.cluster import Pod
 from kubeshare.api.coming import Hindrance, hindrance
 from kubeshare.api.inventory import Inventory
 from kubeshare.api.pool import holder_of
 from kubeshare.api.v1 import VGPU
 from kubeshare.devices.placeholder import Placeholders
+from kubeshare.devices.pod import delete_as_seen
 from kubeshare.kube.api import Api
 from kubeshare.kube.errors import NotFoundError
 
@@ -86,10 +87,7 @@ class EarlyPods:
         coming = self._missing(live, demand) if live is not None else None
         if coming is None or coming.passing:
             return
-        key, version = pod.metadata.key, pod.metadata.resource_version
         try:
-            await self._api.delete(
-                PODS, key.name, key.namespace, uid=pod.metadata.uid, resource_version=version
-            )
+            await delete_as_seen(self._api, pod)
         except NotFoundError:
             self._inventory.gone(pod)

@@ -25,7 +25,7 @@ from kubeshare.core.errors import InvalidValueError
 from kubeshare.devices import report
 from kubeshare.devices.events import Events
 from kubeshare.devices.mirror import Mirror
-from kubeshare.devices.pod import owned_by
+from kubeshare.devices.pod import delete_as_seen, owned_by
 from kubeshare.dialects.sharepod import demand_of
 from kubeshare.kube.api import Api
 from kubeshare.kube.controller import RequeueAfter, soonest
@@ -116,17 +116,10 @@ class Endings:
 
     async def _leaves(self, pod: Pod) -> bool:
         """Delete its pod, unless it is going; False where there is none any more."""
-        metadata = pod.metadata
-        if metadata.deletion_timestamp is not None:
+        if pod.metadata.deletion_timestamp is not None:
             return True
         try:
-            await self._api.delete(
-                PODS,
-                metadata.name,
-                metadata.namespace,
-                uid=metadata.uid,
-                resource_version=metadata.resource_version,
-            )
+            await delete_as_seen(self._api, pod)
         except NotFoundError:
             self._inventory.gone(pod)
             return False

@@ -27,6 +27,7 @@ from kubeshare.api.pods import unschedulable
 from kubeshare.api.v1 import SharePod
 from kubeshare.devices.metrics import Metrics
 from kubeshare.devices.move_on import MoveOn
+from kubeshare.devices.pod import delete_as_seen
 from kubeshare.kube.api import Api
 from kubeshare.kube.errors import ConflictError, NotFoundError
 from kubeshare.kube.meta import Key
@@ -122,9 +123,8 @@ class FullNodes:
         told = pod.condition("PodScheduled")
         words = f"kube-scheduler says: {told.message if told else 'no reason given'}"
         self._moving[key] = _Move((sharepod.metadata.uid, sharepod.spec.node_name), words)
-        version = pod.metadata.resource_version
         try:
-            await self._api.delete(PODS, key.name, key.namespace, uid=uid, resource_version=version)
+            await delete_as_seen(self._api, pod)
             live = await self._api.get(PODS, key.name, key.namespace)
             gone = live.metadata.uid != uid
         except NotFoundError:

@@ -18,12 +18,12 @@ from typing import Final
 
 from msgspec import Struct
 
-from kubeshare.api.cluster import PODS, Pod
+from kubeshare.api.cluster import Pod
 from kubeshare.api.inventory import Inventory
 from kubeshare.api.pods import shares, unschedulable
 from kubeshare.devices.events import Events
 from kubeshare.devices.metrics import Metrics
-from kubeshare.devices.pod import Pods
+from kubeshare.devices.pod import Pods, delete_as_seen
 from kubeshare.devices.taken_back import TakenBack
 from kubeshare.kube.api import Api
 from kubeshare.kube.controller import RequeueAfter
@@ -116,15 +116,8 @@ class PlainPodLife:
 
     async def _delete(self, pod: Pod) -> None:
         """Delete it as it was seen: once it is bound, its state is another."""
-        metadata = pod.metadata
         try:
-            await self._api.delete(
-                PODS,
-                metadata.name,
-                metadata.namespace,
-                uid=metadata.uid,
-                resource_version=metadata.resource_version,
-            )
+            await delete_as_seen(self._api, pod)
         except NotFoundError:
             self._inventory.gone(pod)
             return

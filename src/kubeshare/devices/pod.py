@@ -138,6 +138,23 @@ def owned_by(pod: Pod, sharepod_uid: str) -> bool:
     return controller is not None and controller.uid == sharepod_uid
 
 
+async def delete_as_seen(api: Api, pod: Pod) -> None:
+    """Delete a pod in the very state in which it was seen: bound or orphaned since, it stays.
+
+    Raises:
+        NotFoundError: it has gone already.
+        ConflictError: it has changed meanwhile.
+    """
+    metadata = pod.metadata
+    await api.delete(
+        PODS,
+        metadata.name,
+        metadata.namespace,
+        uid=metadata.uid,
+        resource_version=metadata.resource_version,
+    )
+
+
 def manifest(sharepod: Raw, vgpus: Sequence[VGPU]) -> dict[str, Any]:
     """The pod of a SharePod.
 

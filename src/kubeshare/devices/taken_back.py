@@ -28,6 +28,7 @@ from kubeshare.api.v1 import SharePod
 from kubeshare.devices.degraded import Trouble
 from kubeshare.devices.events import Events
 from kubeshare.devices.metrics import Metrics
+from kubeshare.devices.pod import delete_as_seen
 from kubeshare.kube.api import Api
 from kubeshare.kube.errors import NotFoundError, TooManyRequestsError
 from kubeshare.kube.meta import Key
@@ -141,7 +142,7 @@ class TakenBack:
         """Let a pod go that will not run, or say what to do."""
         try:
             if sharepod is not None:
-                await self._delete(pod)
+                await delete_as_seen(self._api, pod)
                 self._events.lost_a_part(sharepod, short.words)
             elif pod.metadata.controller is None:
                 self._events.pod_lost_a_part(pod, f"{short.words}: delete it, and make it again")
@@ -160,16 +161,6 @@ class TakenBack:
         short.over = True
         self._metrics.moved.inc()
         return None
-
-    async def _delete(self, pod: Pod) -> None:
-        metadata = pod.metadata
-        await self._api.delete(
-            PODS,
-            metadata.name,
-            metadata.namespace,
-            uid=metadata.uid,
-            resource_version=metadata.resource_version,
-        )
 
 
 def _words(missing: Sequence[str]) -> str:
