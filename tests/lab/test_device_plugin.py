@@ -23,6 +23,7 @@ class Kubelet(services.RegistrationServicer):
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.registered: queue.Queue[messages.RegisterRequest] = queue.Queue()
+        self.cancels = 0  # how many of the next calls end as by a kubelet that goes away
         self.start()
 
     def start(self) -> None:
@@ -38,6 +39,9 @@ class Kubelet(services.RegistrationServicer):
     def Register(  # noqa: N802 - the interface's name
         self, request: messages.RegisterRequest, context: grpc.ServicerContext
     ) -> messages.Empty:
+        if self.cancels:
+            self.cancels -= 1
+            context.abort(grpc.StatusCode.UNAVAILABLE, "Cancelling all calls")
         self.registered.put(request)
         return messages.Empty()
 
@@ -85,6 +89,18 @@ def test_it_registers_again_when_the_kubelet_is_another_one(kubelet: Kubelet) ->
     kubelet.start()
 
     assert kubelet.registered.get(timeout=DEADLINE).resource_name == "nvidia.com/gpu"
+
+
+def test_it_registers_again_when_the_kubelet_went_away_meanwhile(
+    kubelet: Kubelet, capfd: pytest.CaptureFixture[str]
+) -> None:
+    kubelet.registered.get(timeout=DEADLINE)
+    kubelet.cancels = 1
+    kubelet.stop()
+    kubelet.start()
+
+    assert kubelet.registered.get(timeout=DEADLINE).resource_name == "nvidia.com/gpu"
+    assert "trying again" in capfd.readouterr().err
 
 
 def test_it_lists_gpus_by_uuid_and_tells_of_changes(

@@ -168,7 +168,9 @@ def _identity(path: Path) -> tuple[int, int] | None:
 
 
 def serve(folder: Path, health: Callable[[], Mapping[str, bool]]) -> None:
-    """Serve until the kubelet is another one, or has stopped to listen: register anew then.
+    """Serve until the kubelet is another one, or has stopped to listen: serve anew then.
+
+    One that goes away while it is registered with is told of on stderr.
 
     Args:
         folder: of the kubelet's socket and of ours.
@@ -188,6 +190,9 @@ def serve(folder: Path, health: Callable[[], Mapping[str, bool]]) -> None:
         while _identity(kubelet) == registered_with and ours.exists() and not plugin.closed:
             plugin.update(health())
             time.sleep(_POLL_SECONDS)
+    except grpc.RpcError as error:
+        os.write(2, f"register {RESOURCE}: {error}; trying again\n".encode())
+        time.sleep(_POLL_SECONDS)
     finally:
         plugin.close()
         server.stop(grace=1).wait()
@@ -198,12 +203,7 @@ def main() -> None:
     Path("/proc/self/comm").write_text(DEVICE_PLUGIN)
     pynvml.nvmlInit()
     while True:
-        try:
-            serve(KUBELET_FOLDER, nvml_health)
-        except grpc.RpcError as error:
-            # The kubelet went away between its socket's appearance and our call.
-            os.write(2, f"register {RESOURCE}: {error}; trying again\n".encode())
-            time.sleep(_POLL_SECONDS)
+        serve(KUBELET_FOLDER, nvml_health)
 
 
 if __name__ == "__main__":
