@@ -51,6 +51,49 @@ def test_a_broken_kubeconfig_is_named(tmp_path: Path) -> None:
             connect(broken)
 
 
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ("http://127.0.0.1:9", "127.0.0.1:9", "is no address such as https://HOST:6443"),
+        ("http://127.0.0.1:9", "http://127.0.0.1:99999", "is no address such as"),
+        ("http://127.0.0.1:9", "http://127.0.0.1:x", "Invalid port"),
+        ("http://127.0.0.1:9", "http://ä..b", "Invalid IDNA hostname"),
+        ("cluster: k", "cluster: q", "it names 'q' and does not say what that is"),
+    ],
+)
+def test_what_is_wrong_with_a_cluster_is_said(
+    tmp_path: Path, old: str, new: str, words: str
+) -> None:
+    path = kubeconfig(tmp_path, {"token": "t"})
+    path.write_text(path.read_text().replace(old, new))
+    with pytest.raises(ConfigError, match=rf"kubeconfig {path} cannot be used: .*{words}"):
+        connect(path)
+
+
+@pytest.mark.parametrize(
+    ("user", "words"),
+    [
+        ({"client-certificate": "/no", "client-key": "/no"}, "a certificate or key that it names"),
+        ({"client-certificate-data": "a", "client-key-data": "a"}, "is not base64"),
+    ],
+)
+def test_what_is_wrong_with_a_certificate_is_said(
+    tmp_path: Path, user: dict[str, str], words: str
+) -> None:
+    path = kubeconfig(tmp_path, user)
+    path.write_text(path.read_text().replace("http:", "https:"))
+    with pytest.raises(ConfigError, match=rf"kubeconfig {path} cannot be used: .*{words}"):
+        connect(path)
+
+
+@pytest.mark.parametrize("text", ["", "[]", "7"])
+def test_what_is_no_kubeconfig_is_said_so(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "config"
+    path.write_text(text)
+    with pytest.raises(ConfigError, match="it is not a kubeconfig"):
+        connect(path)
+
+
 def test_the_context_says_the_namespace(tmp_path: Path) -> None:
     client, namespace = connect(kubeconfig(tmp_path, {"token": "t"}))
     asyncio.run(client.aclose())

@@ -5,6 +5,7 @@ lightkube reads the configuration, makes the TLS context and signs requests
 a 401, exec plugins). Only this module knows it.
 """
 
+import binascii
 import ssl
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from kubeshare.kube.client import QuickClient
 from kubeshare.kube.http import KeptConnections
 
 _EXEC = "client.authentication.k8s.io/"
+_PORT_MAX = 65535
 
 
 class ConfigError(Exception):
@@ -59,18 +61,28 @@ def connect(
             f"{origin}: {error}; set KUBECONFIG or pass --kubeconfig and --context"
         ) from error
     except _BROKEN as error:
-        raise ConfigError(f"{origin} cannot be used: {error or type(error).__name__}") from error
+        raise ConfigError(f"{origin} cannot be used: {_words(error)}") from error
 
 
 def _client(parameters: dict[str, Any]) -> httpx2.AsyncClient:
     """A client with our own transport; with the library's where a proxy is between."""
-    url = httpx2.URL(parameters["base_url"])
+    url = _address(str(parameters["base_url"]))
     proxies = getproxies()
     if not proxies.keys() & {url.scheme, "all"} or proxy_bypass(url.host):
         context = _context(parameters["verify"]) if url.scheme == "https" else None
         del parameters["transport"]
         return QuickClient(KeptConnections(context), **parameters)
     return httpx2.AsyncClient(**parameters)
+
+
+def _address(text: str) -> httpx2.URL:
+    try:
+        url = httpx2.URL(text)
+    except httpx2.InvalidURL as error:
+        raise ValueError(f"its server {text}: {error}") from error
+    if url.scheme not in {"http", "https"} or not url.host or (url.port or 0) > _PORT_MAX:
+        raise ValueError(f"its server {text} is no address such as https://HOST:6443")
+    return url
 
 
 def _context(verify: Any) -> ssl.SSLContext:
@@ -90,6 +102,19 @@ _BROKEN = (
     msgspec.MsgspecError,
     yaml.YAMLError,
 )
+
+
+def _words(error: Exception) -> str:
+    """What is wrong with a configuration of which the library has said only how it stumbled."""
+    if isinstance(error, KeyError):
+        return f"it names {error} and does not say what that is"
+    if isinstance(error, (AttributeError, TypeError)):
+        return "it is not a kubeconfig"
+    if isinstance(error, binascii.Error):
+        return f"a certificate or key in it is not base64 ({error})"
+    if isinstance(error, OSError):
+        return f"it, or a certificate or key that it names: {error}"
+    return f"{error or type(error).__name__}"
 
 
 def credentials_error(error: Exception) -> ConfigError | None:
