@@ -4,6 +4,7 @@ import asyncio
 
 import click
 
+from kubeshare.core.errors import InvalidValueError
 from kubeshare.install import manifests, rollout
 
 
@@ -17,7 +18,13 @@ from kubeshare.install import manifests, rollout
     show_default=True,
     help="Folder of a node that has the GPU driver: '/' where it is installed on the host.",
 )
-@click.option("--wait", default=120.0, show_default=True, help="Seconds for each part to come up.")
+@click.option(
+    "--wait",
+    type=click.FloatRange(min=0),
+    default=120.0,
+    show_default=True,
+    help="Seconds for each part to come up.",
+)
 @click.option("--dry-run", is_flag=True, help="Print the manifests and apply nothing.")
 def install(  # noqa: PLR0913 - one argument an option
     kubeconfig: str | None,
@@ -32,6 +39,10 @@ def install(  # noqa: PLR0913 - one argument an option
 
     Kubernetes 1.36 or later, and the GPUs known to it as nvidia.com/gpu.
     """
+    if not image:
+        raise InvalidValueError("--image", "is empty: say where the nodes find the image")
+    if not driver_root.startswith("/"):
+        raise InvalidValueError("--driver-root", f"{driver_root!r} is not a whole path, as in /")
     options = manifests.Options(image=image, driver_root=driver_root)
     loaded = manifests.load(options)
     if dry_run:

@@ -12,6 +12,7 @@ from kubeshare.install import manifests
 @click.option("--context", help="A context of the kubeconfig; by default its current one.")
 @click.option(
     "--wait",
+    type=click.FloatRange(min=0),
     default=0.0,
     show_default=True,
     help="Seconds to wait for pods that share a GPU to end by themselves.",

@@ -6,7 +6,7 @@ from typing import Any
 
 from kubeshare.install.manifests import Manifest, resource_of
 from kubeshare.kube.api import Api
-from kubeshare.kube.errors import AlreadyExistsError, ApiError
+from kubeshare.kube.errors import AlreadyExistsError, ApiError, UnreachableError
 
 FIELD_MANAGER = "kubeshare-install"
 _WORKLOADS = {"Deployment", "DaemonSet"}
@@ -34,6 +34,7 @@ async def install(api: Api, manifests: list[Manifest], *, deadline: float, say: 
 
     Raises:
         RolloutError: a part was refused, or is not up within the deadline.
+        UnreachableError: the API server does not answer.
     """
     await _apply_all(api, [m for m in manifests if m["kind"] not in _WORKLOADS], say)
     crds = [m for m in manifests if m["kind"] == "CustomResourceDefinition"]
@@ -55,6 +56,8 @@ async def _apply_all(api: Api, manifests: list[Manifest], say: Say) -> None:
                 await api.apply(
                     resource_of(manifest), manifest, field_manager=FIELD_MANAGER, force=True
                 )
+        except UnreachableError:
+            raise
         except ApiError as error:
             raise RolloutError(f"{manifest['kind']} {name}: {error}") from error
     say(f"{len(manifests)} objects applied")
@@ -71,19 +74,21 @@ async def _wait(
     api: Api, manifest: Manifest, done: Callable[[dict[str, Any]], str], deadline: float
 ) -> None:
     resource, metadata = resource_of(manifest), manifest["metadata"]
+    name, namespace = metadata["name"], metadata.get("namespace", "")
     missing = "it was not read yet"
     try:
         async with asyncio.timeout(deadline):
             while True:
-                found = await api.get(resource, metadata["name"], metadata.get("namespace", ""))
+                found = await api.get(resource, name, namespace)
                 missing = done(found)
                 if not missing:
                     return
                 await asyncio.sleep(_POLL_SECONDS)
     except TimeoutError:
+        within = f" -n {namespace}" if namespace else ""
         raise RolloutError(
-            f"{resource.kind} {metadata['name']} is not up after {deadline:.0f} s: {missing}; "
-            f"see `kubectl describe {resource.plural} {metadata['name']}`"
+            f"{resource.kind} {name} is not up after {deadline:.0f} s: {missing}; "
+            f"see `kubectl describe {resource.plural} {name}{within}`"
         ) from None
 
 

@@ -1,0 +1,54 @@
+"""An installation that does not come to its end says what to look at."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from kube_fake import FakeApiServer, run_virtual
+from kubeshare.api.names import NAMESPACE
+from kubeshare.cli.main import main
+from kubeshare.install import manifests, rollout
+
+LOADED = manifests.load(manifests.Options())
+
+
+def test_a_part_that_does_not_come_up_is_named_with_the_command_that_shows_it() -> None:
+    async def install() -> None:
+        server = FakeApiServer()
+        deployments = [one for one in LOADED if one["kind"] == "Deployment"][:1]
+        name = deployments[0]["metadata"]["name"]
+        async with server.api("administrator") as api:
+            with pytest.raises(
+                rollout.RolloutError, match=f"kubectl describe deployments {name} -n {NAMESPACE}`"
+            ):
+                await rollout.install(api, deployments, deadline=1, say=lambda _: None)
+
+    run_virtual(install())
+
+
+def test_a_cluster_that_does_not_answer_is_not_one_that_says_no(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = {
+        "current-context": "c",
+        "contexts": [{"name": "c", "context": {"cluster": "k", "user": "u"}}],
+        "clusters": [{"name": "k", "cluster": {"server": "http://127.0.0.1:1"}}],
+        "users": [{"name": "u", "user": {"token": "t"}}],
+    }
+    path = tmp_path / "config"
+    path.write_text(yaml.safe_dump(config))
+    for command in ("install", "uninstall"):
+        assert main([command, "--kubeconfig", str(path)]) == 3
+        assert "cannot connect to the API server" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [("--image", ""), ("--driver-root", "run/nvidia"), ("--wait", "-1")],
+)
+def test_an_option_that_cannot_be_is_wrong_use(
+    option: str, value: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["install", "--dry-run", option, value]) == 2
+    assert option in capsys.readouterr().err
