@@ -111,6 +111,8 @@ def test_a_value_that_nobody_can_have_is_told_by_its_field() -> None:
     [
         ("z", "no SharePod or pod z in namespace default"),
         ("shp/z", "no shp z in namespace default"),
+        ("", "the name is missing"),
+        ("pod/", "the name is missing: give NAME, sharepod/NAME or pod/NAME"),
         ("node/n1", "node is not a kind to explain: sharepod or pod is"),
         ("pod/whole", "default/whole asks for no part of a GPU"),
     ],

@@ -197,6 +197,22 @@ def test_events_that_are_piped_in_are_answered_as_they_come() -> None:
     assert process.returncode == 0
 
 
+def test_a_pipe_that_is_closed_is_no_answer() -> None:
+    asked = "".join(f"- request: {{name: p{number}, request: 0.4}}\n" for number in range(2000))
+    command = [sys.executable, "-m", "kubeshare.cli.main", "plan", "-"]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        process.stdin.write(LOCALITY.replace(" []\n", "\n") + asked)
+        process.stdin.close()
+        assert process.stderr.read() == ""
+    assert process.returncode == 141
+
+
 @pytest.mark.parametrize(
     "text",
     [

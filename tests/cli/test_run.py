@@ -41,7 +41,7 @@ def test_a_quota_is_a_duration(text: str, quota_ns: int) -> None:
     assert parse_quota(text) == quota_ns
 
 
-@pytest.mark.parametrize("text", ["100", "ms", "4ms", "11s", "-5ms", "1h", ""])
+@pytest.mark.parametrize("text", ["100", "ms", "4ms", "11s", "-5ms", "1h", "", "٩ms"])
 def test_what_is_no_quota_is_refused_by_name(text: str) -> None:
     with pytest.raises(InvalidValueError, match=r"^--quota: "):
         parse_quota(text)
@@ -100,6 +100,14 @@ def test_wrong_values_are_wrong_use(machine: Machine) -> None:
 
     assert code == 2
     assert errors.startswith("kubeshare: --request: 1.5")
+
+
+@pytest.mark.native
+def test_fake_gpus_that_do_not_exist_are_wrong_use(machine: Machine) -> None:
+    code, _, errors = machine.kubeshare("run", "--fake", "nosuch", *SMALL, "--", "true")
+
+    assert code == 2
+    assert errors.splitlines()[-1].startswith("kubeshare: --fake: no profile nosuch: expected")
 
 
 @pytest.mark.native

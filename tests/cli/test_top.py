@@ -56,6 +56,8 @@ def test_without_a_daemon_it_says_what_to_do(machine: Machine) -> None:
 
     assert (code, output) == (3, "")
     assert "`kubeshare run` starts one" in errors
+    # Named as it is installed.
+    assert errors.rstrip().endswith("the node's pod of kubeshare-token-daemon")
 
 
 @pytest.mark.native

@@ -171,6 +171,8 @@ async def _read(api: "Api", name: str, namespace: str) -> tuple[Resource[Raw], M
     kind, _, rest = name.rpartition("/")
     if kind not in _KINDS:
         raise NothingToExplainError(f"{kind} is not a kind to explain: sharepod or pod is")
+    if not rest:
+        raise NothingToExplainError("the name is missing: give NAME, sharepod/NAME or pod/NAME")
     for resource in _KINDS[kind]:
         try:
             return resource, await api.get(resource, rest, namespace)

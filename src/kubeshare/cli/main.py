@@ -9,6 +9,7 @@ A command is a click command in a module of its own. It returns its exit code
 2     wrong use: an option, a value, a file that is not valid
 3     something could not be reached, or is missing
 130   interrupted from the keyboard
+141   whoever was reading the output hung up
 ====  =======================================================
 
 Every exception class of this project carries a message for people, and may
@@ -47,6 +48,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = MappingProxyType(
 EXIT_WRONG_USE = 2
 EXIT_UNREACHABLE = 3
 EXIT_INTERRUPTED = 130
+EXIT_PIPE_CLOSED = 141
 
 
 class LazyGroup(click.Group):
@@ -93,6 +95,8 @@ def main(arguments: list[str] | None = None) -> int:
         result = cli.main(args=arguments, prog_name=_program_name(), standalone_mode=False)
     except click.Abort:
         return EXIT_INTERRUPTED
+    except SystemExit:  # how click says that a pipe is closed; with 1, which is an answer of ours
+        return EXIT_PIPE_CLOSED
     except click.ClickException as error:
         error.show()
         return error.exit_code

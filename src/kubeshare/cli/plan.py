@@ -5,7 +5,6 @@ dialects and core as the cluster does.
 """
 
 import json
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import BinaryIO, Final, NamedTuple
 
@@ -59,9 +58,8 @@ def plan(scenario: BinaryIO, output: str, *, explain: bool) -> None:
     source = str(getattr(scenario, "name", "<stdin>"))
     show = _FORMATS[output]
     for answer in answers(read_scenario(scenario, source), explain=explain):
-        sys.stdout.write(show(answer) + "\n")
-        # Whoever pipes events in may wait for the answer to one before it writes the next.
-        sys.stdout.flush()
+        # At once: whoever pipes events in may wait for the answer to one before the next.
+        click.echo(show(answer))
 
 
 def answers(scenario: Scenario, *, explain: bool = False) -> Iterator[Answer]:

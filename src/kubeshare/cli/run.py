@@ -35,7 +35,7 @@ from kubeshare.tokens.files import (
     wait_status,
     write_grant,
 )
-from kubeshare.tokens.gpus import Gpu, gpus
+from kubeshare.tokens.gpus import Gpu, GpuMissingError, gpus
 from kubeshare.tokens.wire import CLAIM_FOLDER_ENV, COUNTERS_FILE_ENV
 
 EXIT_REFUSED = 1
@@ -44,7 +44,7 @@ EXIT_NOT_FOUND = 127
 
 _ANSWER_TIMEOUT_S = 2.0
 _ANSWER_TRIES = 3
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)(us|ms|s)")
+_DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)(us|ms|s)")
 _UNIT_NS = {"us": 1_000, "ms": 1_000_000, "s": 1_000_000_000}
 _QUOTA_NS_MIN, _QUOTA_NS_MAX = 5_000_000, 10_000_000_000
 
@@ -94,7 +94,7 @@ def run(  # noqa: PLR0913  one argument an option
         os.environ.update(added)  # for the NVML that is loaded into this process
         library = native.path(f"{native.FAKE_DRIVER_FOLDER}/libnvidia-ml.so.1")
     device_library = native.path(native.DEVICE_LIBRARY)
-    chosen = choose(gpus(library), gpu)
+    chosen = choose(_gpus(fake, library), gpu)
 
     granted, refusals = _first_that_fits(paths, share, chosen, library)
     if granted is None:
@@ -170,6 +170,25 @@ def fake_gpus(paths: Paths, profile: str) -> dict[str, str]:
     paths.make()
     state = paths.root / f"fakegpu-{Path(profile).name}"
     return environment(profile, state=state, seed=Path(profile).name)
+
+
+def _gpus(fake: str | None, library: Path | None) -> tuple[Gpu, ...]:
+    try:
+        return gpus(library)
+    except GpuMissingError:
+        if fake is not None:
+            _check_profile(fake)
+        raise
+
+
+def _check_profile(profile: str) -> None:
+    """Find out what is wrong with a profile that shows no GPUs."""
+    from kubeshare import fakegpu  # noqa: PLC0415  not on the way to GPUs that are there
+
+    try:
+        fakegpu.gpus(profile)
+    except fakegpu.FakeGpuError as error:
+        raise InvalidValueError("--fake", str(error)) from None
 
 
 def choose(found: tuple[Gpu, ...], wanted: str | None) -> tuple[Gpu, ...]:

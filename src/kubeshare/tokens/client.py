@@ -45,7 +45,8 @@ def ask(paths: Paths, request: str, **values: str | int) -> dict[str, Any]:
     except (OSError, ValueError) as error:
         raise DaemonMissingError(
             f"no token daemon answers on {paths.control} ({error}): "
-            "`kubeshare run` starts one; in a cluster it is the pod of kubeshare-tokens"
+            "`kubeshare run` starts one; in a cluster it is the node's pod of "
+            "kubeshare-token-daemon"
         ) from None
     if "error" in reply:
         raise RequestRefusedError(reply["error"])
