@@ -235,6 +235,14 @@ async def test_the_api_servers_words_about_an_invalid_pod_are_told_and_the_part_
 
 
 @story(n1=1)
+async def test_fields_that_are_null_are_no_reason_not_to_run(world: World) -> None:
+    world.start()
+    fields = ("initContainers", "nodeSelector", "tolerations", "affinity", "volumes")
+    world.share("a", spec=dict.fromkeys(fields))
+    await world.until(lambda: world.ready("a"))
+
+
+@story(n1=1)
 async def test_a_refusal_that_may_pass_is_told_and_tried_again(world: World) -> None:
     quota = Fault.answer(403, "Forbidden")
     world.server.inject(quota, verb="create", resource="pods", skip=1, times=10)

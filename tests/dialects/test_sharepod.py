@@ -189,3 +189,30 @@ def test_bad_values_are_refused_by_the_name_they_were_written_under(gpu: Any, fi
 )
 def test_bad_annotations_are_refused_by_their_key(changed: dict[str, str], field: str) -> None:
     assert refusal(a_sharepod(annotations=AMOUNTS | changed)).field == field
+
+
+@pytest.mark.parametrize(
+    ("spec", "field"),
+    [
+        ({"initContainers": "x"}, "spec.initContainers"),
+        ({"initContainers": [{"image": "x"}]}, "spec.initContainers[0]"),
+        ({"containers": [{"name": "a", "resources": []}]}, "spec.containers[0].resources"),
+        ({"nodeSelector": ["gpu"]}, "spec.nodeSelector"),
+        ({"tolerations": {"key": "gpu"}}, "spec.tolerations"),
+        ({"affinity": {"nodeAffinity": "n1"}}, "spec.affinity.nodeAffinity"),
+    ],
+)
+def test_what_kubernetes_would_make_no_pod_of_is_refused_by_its_name(
+    spec: dict[str, Any], field: str
+) -> None:
+    refused = refusal(a_sharepod({"request": "0.3"}, **spec))
+    assert refused.field == field
+    assert "is not as Kubernetes has it" in refused.message
+
+
+def test_null_is_absent_in_a_podspec_as_in_kubernetes() -> None:
+    fields = ("initContainers", "nodeSelector", "tolerations", "affinity")
+    container = {"name": "main", "resources": {"limits": None}}
+    nothing = dict.fromkeys(fields)
+    plain = the_demand(a_sharepod({"request": "0.3"}))
+    assert the_demand(a_sharepod({"request": "0.3"}, containers=[container], **nothing)) == plain

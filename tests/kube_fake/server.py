@@ -302,6 +302,9 @@ class FakeApiServer(httpx2.AsyncBaseTransport):
             obj.pop("status", None)
         if place.plural == "pods":
             obj["status"] = {"phase": "Pending"}
+            # Of its own kinds the API server keeps nothing that is null.
+            said = obj.get("spec", {}).items()
+            obj["spec"] = {field: value for field, value in said if value is not None}
         metadata.pop("uid", None)
         self._check(place, obj, None)
         return self.storage.create(place, obj)

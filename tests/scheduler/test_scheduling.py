@@ -1,5 +1,6 @@
 """KubeShare-Sched against an API server in memory."""
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -393,3 +394,17 @@ def test_what_makes_it_impossible_is_told_before_what_is_wrong_with_each_gpu() -
         assert message.startswith("memory: 99Gi asked, and the largest GPU has 16Gi")
 
     in_world(story)
+
+
+@story(n1=1)
+async def test_a_podspec_of_an_odd_form_is_told_of_and_holds_nobody_up(world: World) -> None:
+    world.start("scheduler")
+    world.share("a", spec={"tolerations": "all"})
+    world.share("b", spec={"affinity": {"nodeAffinity": ["n1"]}})
+    world.share("c")
+    await world.until(lambda: world.shares_gpu("c"))
+    for name, field in (("a", "spec.tolerations"), ("b", "spec.affinity.nodeAffinity")):
+        await world.until(partial(world.condition, name, "Scheduled"))
+        told = world.condition(name, "Scheduled")
+        assert (told["status"], told["reason"]) == ("False", "Invalid")
+        assert told["message"].startswith(f"{field}: is not as Kubernetes has it")

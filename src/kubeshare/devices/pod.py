@@ -176,7 +176,7 @@ def manifest(sharepod: Raw, vgpus: Sequence[VGPU]) -> dict[str, Any]:
         spec["affinity"] = on_node(spec.get("affinity") or {}, vgpus[0].spec.node_name)
         sharers = sharing(sharepod["spec"])
         for kind in KINDS:
-            if kind in spec:
+            if spec.get(kind):
                 spec[kind] = [_asking(one) if one["name"] in sharers else one for one in spec[kind]]
     annotations = dict(metadata.get("annotations") or {})
     annotations.pop(_NOT_COPIED, None)

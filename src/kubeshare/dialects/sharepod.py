@@ -6,6 +6,7 @@ from typing import Any, Final
 from kubeshare.core.demand import Demand
 from kubeshare.core.errors import InvalidValueError
 from kubeshare.dialects.containers import sharing
+from kubeshare.dialects.pod_form import check_form
 from kubeshare.dialects.spellings import Asker, Spellings, mapping, present, read_count, read_gpuid
 
 _NOTES: Final = frozenset({"attempt", "nodeGiven", "setAside", "containers"})
@@ -24,7 +25,7 @@ def demand_of(sharepod: Mapping[str, Any]) -> Demand | None:
 
     Raises:
         InvalidValueError: a value is not acceptable, one of the annotations that come
-            together is missing, or the two spellings differ.
+            together is missing, the two spellings differ, or its spec is no PodSpec.
     """
     metadata = mapping(sharepod.get("metadata"), "metadata")
     spec = mapping(sharepod.get("spec"), "spec")
@@ -35,6 +36,7 @@ def demand_of(sharepod: Mapping[str, Any]) -> Demand | None:
     if not asks and not spellings.published():
         return None
     spellings.check_amounts_come_together(needed=not asks)
+    check_form(spec)
     sharing(spec)
     node = spec.get("nodeName")
     _check_ids(gpu.get("ids"), spellings.read("count", read_count) or 1, node)
