@@ -2,12 +2,26 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from itertools import pairwise
 
 import pytest
 
 from kube_fake import FakeApiServer, run_virtual, until
-from kubeshare.kube.controller import Beside, Controller, RequeueAfter, TerminalError, own_key
-from kubeshare.kube.errors import ApiError, ConflictError, TooManyRequestsError, UnreachableError
+from kubeshare.kube.controller import (
+    AWAY,
+    Beside,
+    Controller,
+    RequeueAfter,
+    TerminalError,
+    own_key,
+)
+from kubeshare.kube.errors import (
+    ApiError,
+    ConflictError,
+    ForbiddenError,
+    TooManyRequestsError,
+    UnreachableError,
+)
 from kubeshare.kube.logs import name_look
 from kubeshare.kube.meta import Key
 from kubeshare.kube.reflector import Reflector
@@ -165,6 +179,38 @@ def test_the_wait_that_the_server_asks_for_is_kept() -> None:
     async def body() -> None:
         await asyncio.sleep(20)
         assert recorded.looked == pytest.approx([0, 12], abs=0.001)
+
+    running(recorded, body)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        UnreachableError("gone", sent=False),
+        ApiError("no etcd", status=503),
+        TooManyRequestsError("busy", status=429),
+    ],
+    ids=lambda error: error.status,
+)
+def test_an_api_server_that_was_away_is_not_waited_for_as_long_again(error: ApiError) -> None:
+    recorded = Recorded(*[error] * 30)
+
+    async def body() -> None:
+        await asyncio.sleep(1000)
+        waits = [after - before for before, after in pairwise(recorded.looked)]
+        assert len(waits) > 25
+        assert max(waits) == pytest.approx(AWAY)
+
+    running(recorded, body)
+
+
+def test_what_the_api_server_refuses_is_asked_for_ever_more_seldom() -> None:
+    recorded = Recorded(*[ForbiddenError("over quota", status=403)] * 30)
+
+    async def body() -> None:
+        await asyncio.sleep(4000)
+        waits = [after - before for before, after in pairwise(recorded.looked)]
+        assert max(waits) == pytest.approx(1000)
 
     running(recorded, body)
 

@@ -114,6 +114,17 @@ def test_what_vanished_while_the_watch_was_broken_is_gone() -> None:
     run_virtual(main())
 
 
+def test_the_end_of_a_namesake_is_not_that_of_what_was_made_since() -> None:
+    async def main() -> None:
+        views = Views()
+        views.watched("1")
+        views.latest.put(thing("5", uid="another"))
+        views.gone()
+        assert views.version == "5"
+
+    run_virtual(main())
+
+
 def test_what_a_live_read_did_not_find_is_gone_though_the_watch_lags_behind() -> None:
     async def main() -> None:
         views = Views()

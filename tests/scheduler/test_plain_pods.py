@@ -267,6 +267,22 @@ async def test_a_pod_goes_where_its_volume_is_reached_or_waits_and_says_so(world
     assert "n1: it does not reach volume lost" in world.pod_condition("b")["message"]
 
 
+@story(n1=2, n2=2)
+async def test_the_first_of_a_gang_knows_of_the_volumes_of_the_others(world: World) -> None:
+    """After a restart, say, all are there before the first of them has its turn."""
+    world.storage.bound("data", "n2")
+    world.reserve("n1", "x", "y")
+    world.start("devices")
+    await world.until(lambda: all(each["spec"].get("uuid") for each in world.server.all(VGPUS)))
+    said = {"sharedgpu/group_name": "g", "sharedgpu/min_available": "2"}
+    world.plain("a", "0.6", labels=said)
+    world.plain("b", "0.6", labels=said, spec=with_claim("data"))
+    world.start("scheduler")
+    await world.until(lambda: world.running("a", "b"))
+    assert the_pod(world, "a")["spec"]["nodeName"] == "n1"
+    assert the_pod(world, "b")["spec"]["nodeName"] == "n2"
+
+
 @story(n1=1)
 async def test_a_claim_that_is_not_bound_yet_keeps_nobody_back(world: World) -> None:
     world.start()

@@ -110,6 +110,31 @@ async def test_where_all_budgets_refuse_it_waits_and_asks_again(world: World) ->
 
 
 @story(n1=1)
+async def test_who_could_not_be_asked_to_leave_is_asked_again_at_once(world: World) -> None:
+    await low_ones(world, low="0.7")
+    # The dry run goes well, and then the API server fails.
+    fault = Fault.answer(500, "InternalError")
+    world.server.inject(fault, verb="create", resource="pods/eviction", skip=1)
+    world.share("high", "0.7", labels=high())
+    await world.until(lambda: world.running("high"), seconds=5)
+    assert evicted(world) == ["low", "low"]
+    told = [event for event in world.events("high") if event.startswith("Preempting")]
+    assert len(told) == 1
+
+
+@story(n1=2)
+async def test_a_budget_that_changes_between_two_evictions_is_asked_again(world: World) -> None:
+    await low_ones(world, a="0.9", b="0.9")
+    fault = Fault.answer(429, "TooManyRequests")
+    world.server.inject(fault, verb="create", resource="pods/eviction", skip=3)
+    world.share("high", "0.9", count=2, labels=high())
+    await world.until(lambda: world.running("high"), seconds=60)
+    first, *others = evicted(world)
+    assert len(others) == 2
+    assert {*others} == {"a", "b"} - {first}
+
+
+@story(n1=1)
 async def test_nobody_leaves_in_vain(world: World) -> None:
     world.configure(preemption=True)
     world.start()

@@ -65,7 +65,9 @@ class Inventory:
 
     def gone(self, pod: cluster.Pod) -> None:
         """The API server has that pod no more, which the watch may not have told yet."""
-        self._latest_pods.forget(pod.metadata.key)
+        known = self.pod(pod.metadata.key)
+        if known is not None and known.metadata.uid == pod.metadata.uid:
+            self._latest_pods.forget(pod.metadata.key)
 
     def sharers(self, gpuid: str) -> list[cluster.Pod]:
         """The pods that say of themselves that they share a vGPU and may still run."""

@@ -145,7 +145,9 @@ class Latest(Generic[T]):
         answer = self._answers.get(change.key)
         if answer is not None:
             known, seen = _version(answer.object), _version(change.object)
-            if change.type == DELETED or seen >= known:
+            # What was deleted may be a namesake of what has been made since.
+            gone = change.type == DELETED and _uid(answer.object) == _uid(change.object)
+            if gone or seen >= known:
                 del self._answers[change.key]
             if change.type != DELETED and seen == known:
                 self._known = change
@@ -158,6 +160,10 @@ class Latest(Generic[T]):
 
 def _now() -> float:
     return asyncio.get_running_loop().time()
+
+
+def _uid(obj: Any) -> str:
+    return str(identity_of(obj).uid)
 
 
 def _version(obj: Any) -> int:

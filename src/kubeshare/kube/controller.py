@@ -38,6 +38,12 @@ _numbers = count(1)
 SHORTEST: Final = 0.001
 """Seconds of the shortest wait that is worth one: a remainder that only rounding has left
 would come back too early, again and again."""
+AWAY: Final = 60.0
+"""Seconds after which a key is tried again at the latest that the API server did not answer: one
+that was away for long is not to be waited for as long again."""
+_NO_ANSWER: Final = (UnreachableError, TooManyRequestsError)
+_FAILING: Final = 500
+"""HTTP statuses from here on say that it failed, and not what was asked."""
 
 
 class RequeueAfter(Struct, frozen=True):
@@ -206,7 +212,7 @@ class Controller(Generic[K]):
                 outcome = await do()
         except Exception as error:  # noqa: BLE001 - no exception of a reconcile ends the program
             if isinstance(error, TimeoutError) and deadline.expired():
-                self.queue.add_rate_limited(key)
+                self.queue.add_rate_limited(key, AWAY)
                 log.error("took too long, trying again", timeout_seconds=self._timeout)  # noqa: TRY400
                 self.results["timeout"] += 1
             else:
@@ -245,7 +251,9 @@ class Controller(Generic[K]):
         return "error"
 
     def _retry(self, key: K, error: ApiError) -> None:
-        if error.retry_after is None:
-            self.queue.add_rate_limited(key)
-        else:
+        if error.retry_after is not None:
             self.queue.add_after(key, error.retry_after)
+        elif isinstance(error, _NO_ANSWER) or error.status >= _FAILING:
+            self.queue.add_rate_limited(key, AWAY)
+        else:
+            self.queue.add_rate_limited(key)

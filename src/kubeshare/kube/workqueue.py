@@ -11,6 +11,7 @@ objects that are as they should be.
 """
 
 import asyncio
+import math
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Hashable
 from typing import Generic, TypeAlias, TypeVar
@@ -134,11 +135,11 @@ class WorkQueue(Generic[K]):
         if known is not None:
             known.cancel()
 
-    def add_rate_limited(self, key: K) -> None:
-        """Queue a key that failed, after its backoff."""
+    def add_rate_limited(self, key: K, most: float = math.inf) -> None:
+        """Queue a key that failed, after its backoff, or after ``most`` seconds."""
         self.retries += 1
         # 2**64 outgrows every `last`; a larger exponent would overflow some day.
-        wait = min(self._last, self._first * 2.0 ** min(self._failures[key], 64))
+        wait = min(most, self._last, self._first * 2.0 ** min(self._failures[key], 64))
         self._failures[key] += 1
         self.add_after(key, wait)
 

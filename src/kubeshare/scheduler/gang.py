@@ -74,7 +74,9 @@ class Gangs:
             StaleDecisionError: others have changed the cluster meanwhile.
             ConflictError: a member has changed meanwhile.
             NotFoundError: a member has gone meanwhile.
+            ApiError: where a member may go cannot be found out now.
         """
+        await self._prepare(asker, gang)
         members = self._members(asker, gang)
         oldest = members.all[0].asker
         check_agreement(asker.standing(), oldest.standing(), oldest.key)
@@ -103,6 +105,20 @@ class Gangs:
         self._parts.kept.drop(claim.owner)
         return await self._complete(asker, self._members(asker, gang))
 
+    async def _prepare(self, asker: Asker, gang: Gang) -> None:
+        """Know of all members where they may go, not only of those that had their turn."""
+        for each in self._in(asker, gang):
+            if not each.decided and not each.over:
+                await each.prepare()
+
+    def _in(self, asker: Asker, gang: Gang) -> list[Asker]:
+        """All that name a gang."""
+        return [
+            each
+            for kind in self._parts.kinds.values()
+            for each in kind.in_gang(asker.key.key.namespace, gang.name)
+        ]
+
     def _members(self, asker: Asker, gang: Gang) -> Members:
         """Those of a gang that are there now.
 
@@ -111,8 +127,7 @@ class Gangs:
         """
         found = [
             Member(each, demand, self._parts.pool.held_by(each.uid))
-            for kind in self._parts.kinds.values()
-            for each in kind.in_gang(asker.key.key.namespace, gang.name)
+            for each in self._in(asker, gang)
             if not (each.leaving or each.postponed)
             and (not each.over or each.controller == asker.controller)
             and (demand := demand_of_member(each)) is not None

@@ -29,7 +29,8 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
         uids: the demands that may have it.
         priority: theirs.
         devices: the ids of the vGPUs, with their nodes.
-        leaving: the uids of the demands that were asked to leave.
+        leaving: the uids of the demands that are to leave.
+        unasked: those of them that have not been asked yet.
         until: loop time at which it is not kept any more.
     """
 
@@ -38,6 +39,7 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
     priority: int
     devices: Mapping[str, str]
     leaving: frozenset[str]
+    unasked: tuple[str, ...] = ()
     until: float
 
 

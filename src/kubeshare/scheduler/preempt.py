@@ -9,10 +9,10 @@ until then the place is kept.
 """
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from kubeshare.api.cluster import PODS, Pod
 from kubeshare.api.configuration import Configured
@@ -108,11 +108,10 @@ class Preempt:
             return None
         place = self._kept.of(claim.owner, now)
         if place is not None and self._still_leaving(place):
-            return RequeueAfter(place.until - now)
+            return await self._ask(place, self._victims())
         if self._kept.full(now):
             return None
-        marked = self._pods.by_index(_INDEX, "true")
-        victims = {each.uid: each for each in victims_of(marked, self._inventory.pool.held_by)}
+        victims = self._victims()
         refused = False
         for _ in range(ROUNDS):
             found = self._cheapest(claim, victims.values())
@@ -120,12 +119,15 @@ class Preempt:
                 break
             unwilling = await self._refused([victims[uid] for uid in found.leave])
             if not unwilling:
-                await self._preempt(claim, found, victims, now)
-                return RequeueAfter(SECONDS)
+                return await self._preempt(claim, found, victims, now)
             refused = True
             for uid in unwilling:
                 del victims[uid]
         return RequeueAfter(AGAIN) if refused else None
+
+    def _victims(self) -> dict[str, Victim]:
+        marked = self._pods.by_index(_INDEX, "true")
+        return {each.uid: each for each in victims_of(marked, self._inventory.pool.held_by)}
 
     def _still_leaving(self, place: Place) -> bool:
         return any(self._inventory.pool.held_by(uid) for uid in place.leaving)
@@ -157,29 +159,40 @@ class Preempt:
         return refused
 
     async def _preempt(
-        self, claim: Claim, found: Preemption, victims: dict[str, Victim], now: float
-    ) -> None:
-        leaving = [victims[uid] for uid in found.leave]
-        self._kept.keep(
-            Place(
-                owner=claim.owner,
-                uids=claim.uids,
-                priority=claim.priority,
-                devices=self._where(claim, found),
-                leaving=frozenset(found.leave),
-                until=now + SECONDS,
-            )
+        self, claim: Claim, found: Preemption, victims: Mapping[str, Victim], now: float
+    ) -> RequeueAfter:
+        place = Place(
+            owner=claim.owner,
+            uids=claim.uids,
+            priority=claim.priority,
+            devices=self._where(claim, found),
+            leaving=frozenset(found.leave),
+            unasked=tuple(found.leave),
+            until=now + SECONDS,
         )
+        self._kept.keep(place)
         self._events.preempts(claim.askers[0], found.words, found.priority)
-        for victim in leaving:
+        return await self._ask(place, victims)
+
+    async def _ask(self, place: Place, victims: Mapping[str, Victim]) -> RequeueAfter:
+        """Evict those for whose place there is need and who have not been asked to leave yet.
+
+        Whoever is not there any more needs no asking. Where the API server fails at one, the
+        rest is asked when it is tried again.
+        """
+        for number, uid in enumerate(place.unasked, start=1):
+            victim = victims.get(uid)
             try:
-                await evict(self._api, victim.pod)
-            except (NotFoundError, ConflictError):
-                continue
+                if victim is not None:
+                    await evict(self._api, victim.pod)
+                    about = _about(victim.pod)
+                    self._events.preempted(about, place.owner, place.priority, victim.priority)
             except TooManyRequestsError:
-                return  # its budget has changed: what has been asked leaves, and it is tried again
-            about = _about(victim.pod)
-            self._events.preempted(about, claim.owner, claim.priority, victim.priority)
+                return RequeueAfter(AGAIN)  # its budget has changed: what has been asked leaves
+            except (NotFoundError, ConflictError):
+                pass
+            self._kept.keep(structs.replace(place, unasked=place.unasked[number:]))
+        return RequeueAfter(place.until - asyncio.get_running_loop().time())
 
     def _where(self, claim: Claim, found: Preemption) -> dict[str, str]:
         """The vGPUs on which the demands will be once those in their way have left."""
