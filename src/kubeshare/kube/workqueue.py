@@ -68,7 +68,7 @@ class WorkQueue(Generic[K]):
         self._again: set[K] = set()  # of those: the ones added meanwhile
         self._delayed: dict[K, asyncio.TimerHandle] = {}
         self._failures: Counter[K] = Counter()
-        self._ready = asyncio.Event()
+        self._queued = asyncio.Semaphore(0)  # as many as there are keys in the lanes
         self._closed = False
         self.adds = 0
         self.retries = 0
@@ -105,13 +105,13 @@ class WorkQueue(Generic[K]):
         if present is None:
             self.adds += 1
             self._queued_at[key] = _now()
+            self._queued.release()
         elif present <= lane:
             return
         else:
             self._leave(key, present)
         self._lanes.setdefault(lane, OrderedDict())[key] = None
         self._lane_of[key] = lane
-        self._ready.set()
 
     def add_after(self, key: K, seconds: float) -> None:
         """Queue a key later; of several such calls the earliest time counts."""
@@ -157,18 +157,17 @@ class WorkQueue(Generic[K]):
         Raises:
             QueueClosedError: the queue was closed, before or while waiting.
         """
-        while not self._closed:
-            if self._lanes:
-                lane = min(self._lanes)
-                key = next(iter(self._lanes[lane]))
-                self._leave(key, lane)
-                now = _now()
-                self.on_taken(now - self._queued_at.pop(key))
-                self._taken_at[key] = now
-                return key
-            self._ready.clear()
-            await self._ready.wait()
-        raise QueueClosedError
+        await self._queued.acquire()
+        if self._closed:
+            self._queued.release()  # for the next who waits
+            raise QueueClosedError
+        lane = min(self._lanes)
+        key = next(iter(self._lanes[lane]))
+        self._leave(key, lane)
+        now = _now()
+        self.on_taken(now - self._queued_at.pop(key))
+        self._taken_at[key] = now
+        return key
 
     def done(self, key: K) -> None:
         """The key has been processed; it is queued again if it was added meanwhile."""
@@ -186,7 +185,7 @@ class WorkQueue(Generic[K]):
         for handle in self._delayed.values():
             handle.cancel()
         self._delayed.clear()
-        self._ready.set()
+        self._queued.release()
 
     def _leave(self, key: K, lane: _Lane) -> None:
         del self._lane_of[key]
