@@ -243,6 +243,18 @@ async def test_fields_that_are_null_are_no_reason_not_to_run(world: World) -> No
 
 
 @story(n1=1)
+async def test_a_refused_pod_gives_back_its_part_of_a_gpu_that_was_there_before(
+    world: World,
+) -> None:
+    world.server.add_rule(PODS, _no_pod_without_image)
+    world.start()
+    await world.run("a", "0.3")
+    world.share("b", "0.3", spec={"containers": [{"name": "main"}]})
+    await world.until(lambda: world.condition("b", "Ready").get("reason") == "InvalidPod")
+    await world.until(lambda: [len(held) for held in world.vgpus().values()] == [1])
+
+
+@story(n1=1)
 async def test_a_refusal_that_may_pass_is_told_and_tried_again(world: World) -> None:
     quota = Fault.answer(403, "Forbidden")
     world.server.inject(quota, verb="create", resource="pods", skip=1, times=10)

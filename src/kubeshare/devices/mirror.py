@@ -83,8 +83,7 @@ class Mirror:
         Returns:
             Whether it was written, and when to look at the SharePod again.
         """
-        conditions = self._conditions(sharepod, report)
-        if conditions is None and _same(sharepod, report):
+        if _same(sharepod, report):
             self.forget(sharepod.metadata.key)
             return False, None
         if report.passing:
@@ -93,7 +92,8 @@ class Mirror:
                 return False, RequeueAfter(left)
         self.forget(sharepod.metadata.key)
         share = sharepods.share(demand) if demand else {}
-        return await self._write(sharepod, report, conditions or _mine(sharepod), share), None
+        conditions = self._conditions(sharepod, report)
+        return await self._write(sharepod, report, conditions, share), None
 
     @property
     def _patience(self) -> float:
@@ -107,19 +107,16 @@ class Mirror:
         self._passing_since[key] = (sharepod.metadata.uid, since)
         return since
 
-    def _conditions(self, sharepod: SharePod, report: Report) -> tuple[Condition, ...] | None:
-        """Our conditions as they should be; None when they are so."""
-        conditions = _mine(sharepod)
+    def _conditions(self, sharepod: SharePod, report: Report) -> tuple[Condition, ...]:
+        """Our conditions as they should be."""
         wanted = {condition.type for condition in report.conditions}
-        kept = tuple(condition for condition in conditions if condition.type in wanted)
-        changed = kept != conditions
+        kept = tuple(condition for condition in _mine(sharepod) if condition.type in wanted)
         for condition in report.conditions:
             now_known = msgspec.structs.replace(
                 condition, observed_generation=sharepod.metadata.generation
             )
-            kept, news = set_condition(kept, now_known, self._wall_clock(), message_counts=True)
-            changed = changed or news
-        return kept if changed else None
+            kept, _ = set_condition(kept, now_known, self._wall_clock(), message_counts=True)
+        return kept
 
     async def _write(
         self,
@@ -133,7 +130,7 @@ class Mirror:
             "conditions": to_raw(conditions),
             "share": share,
             "nodeName": report.node,
-            "gpus": msgspec.to_builtins(report.gpus),
+            "gpus": [msgspec.to_builtins(gpu) for gpu in report.gpus],
             "phase": report.phase,
             "message": report.message,
             "observedGeneration": metadata.generation,
@@ -145,8 +142,9 @@ class Mirror:
         }
         # A time that is not known is absent: the schema takes no empty one.
         status |= {name: value for name, value in found.items() if value}
-        # The watch may tell of it before the answer comes.
-        self._written[metadata.key] = _said({"status": status})
+        if not report.acted_on:
+            # The watch may tell of it before the answer comes.
+            self._written[metadata.key] = _said({"status": status})
         try:
             await self._api.apply(
                 SHAREPODS,
@@ -174,7 +172,14 @@ def _said(raw: Raw) -> _Said:
 
 
 def _same(sharepod: SharePod, report: Report) -> bool:
-    status = sharepod.status
-    return status.node_name == report.node and all(
-        getattr(status, name) == getattr(report, name) for name in _MIRRORED
+    status, generation = sharepod.status, sharepod.metadata.generation
+    told = {_fact(each, each.observed_generation) for each in _mine(sharepod)}
+    return (
+        status.node_name == report.node
+        and all(getattr(status, name) == getattr(report, name) for name in _MIRRORED)
+        and told == {_fact(each, generation) for each in report.conditions}
     )
+
+
+def _fact(condition: Condition, generation: int) -> tuple[str, str, str, str, int]:
+    return condition.type, condition.status, condition.reason, condition.message, generation

@@ -23,7 +23,7 @@ class Report(Struct, frozen=True, kw_only=True):
     """The device manager's part of a SharePod's status.
 
     ``passing`` marks a state that is normally over in a moment, and is worth a write
-    only when it is not.
+    only when it is not. ``acted_on`` marks one upon which something is done once it is told.
     """
 
     conditions: tuple[Condition, ...]
@@ -35,6 +35,7 @@ class Report(Struct, frozen=True, kw_only=True):
     start_time: str = ""
     finish_time: str = ""
     passing: bool = False
+    acted_on: bool = False
 
 
 def waits(reason: Reason, message: str, *, passing: bool = False) -> Report:
@@ -66,6 +67,7 @@ def no_pod(vgpus: Sequence[VGPU], reason: Reason, message: str, *, passing: bool
         node=vgpus[0].spec.node_name if vgpus else "",
         message=message[:MESSAGE_LENGTH],
         passing=passing,
+        acted_on=reason == Reason.INVALID_POD,
     )
 
 
