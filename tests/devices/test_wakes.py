@@ -4,13 +4,16 @@ import pytest
 
 from cluster_fake import World, story
 from kube_fake import FakeApiServer, run_virtual
+from kubeshare.api.cluster import Pod, PodStatus
 from kubeshare.api.reasons import Reason
 from kubeshare.api.v1 import SHAREPODS, SharePod
 from kubeshare.devices.mirror import OF_EACH_OTHER, PATIENCE, Mirror
 from kubeshare.devices.report import waits
 from kubeshare.devices.sharepods import LAG
+from kubeshare.devices.wakes import differs
 from kubeshare.kube.clock import utc_now
-from kubeshare.kube.meta import ObjectMeta
+from kubeshare.kube.meta import Condition, ObjectMeta
+from kubeshare.kube.store import MODIFIED, Change
 
 SHARED = 8
 """SharePods on one GPU."""
@@ -31,8 +34,8 @@ async def test_what_starts_on_a_gpu_wakes_none_of_those_that_share_it_already(
     await world.quiet()
     looks = {name: world.looks(name) - before[name] for name in world.programs}
     assert looks["scheduler"]["scheduler"] <= 2 * SHARED
-    # Decided, bound, running; and the SharePod before it is decided about.
-    assert looks["devices"]["sharepods"] <= 4 * SHARED
+    # Decided, bound, running: what it has said itself is no news.
+    assert looks["devices"]["sharepods"] <= 3 * SHARED
     # Each new part is looked at: whoever takes it may be gone by then.
     assert looks["devices"]["vgpus"] <= SHARED
     assert not looks["devices"]["pods"]
@@ -48,10 +51,21 @@ async def test_those_that_wait_for_a_new_vgpu_are_woken_when_it_is_there(world: 
     await world.until(lambda: all(map(world.ready, names)))
     await world.quiet()
     looks = world.looks("devices")
-    # Before it is decided, decided, the GPU is there, bound, running.
-    assert looks["sharepods"] <= 6 * SHARED
+    # Decided, the GPU is there, bound, running.
+    assert looks["sharepods"] <= 5 * SHARED
     assert looks["vgpus"] <= 3 * SHARED
     assert not looks["pods"]
+
+
+@pytest.mark.parametrize("had_room", [True, False])
+def test_where_a_pod_is_meant_to_be_bound_is_news_only_if_there_was_no_room(
+    *, had_room: bool
+) -> None:
+    told = Condition(type="PodScheduled", status=str(had_room), reason="Unschedulable")
+    metadata = ObjectMeta(namespace="default", name="a", uid="1")
+    before = Pod(metadata=metadata, status=PodStatus(conditions=(told,)))
+    meant = PodStatus(conditions=(told,), nominated_node_name="n1")
+    assert differs(Change(MODIFIED, Pod(metadata=metadata, status=meant), before)) != had_room
 
 
 @story(n1=1)

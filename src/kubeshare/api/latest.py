@@ -54,11 +54,10 @@ class Latest(Generic[T]):
 
     def get(self, key: Key) -> T | None:
         """The object of that name, or None."""
-        stored = self._store.by_key(key)
         answer = self._answers.get(key)
         if answer is None:
-            return None if self._is_gone(key) else stored
-        if stored is None and _now() - answer.at > UNSEEN_SECONDS:
+            return None if self._is_gone(key) else self._store.by_key(key)
+        if key not in self._store and _now() - answer.at > UNSEEN_SECONDS:
             # It came and went while the watch was broken.
             self.forget(key)
             return None

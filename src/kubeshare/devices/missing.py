@@ -82,7 +82,7 @@ class Missing:
     @property
     def needed(self) -> bool:
         """It is configured, or there are pods of former times."""
-        return self._most > 0 or bool(self._shown())
+        return self._most > 0 or bool(self._pods.keys_by_index(_ROLE, _ROLE))
 
     async def look(self, _: Key) -> RequeueAfter | None:
         """Have the right pods, and no other."""

@@ -69,7 +69,7 @@ def add_pools(  # noqa: PLR0913 - its parts
     of_pools.watch(watched.pods, _whole_gpu_node, when=_takes_otherwise)
     of_yields: Controller[Key] = Controller("yields", yielding.look)
     of_yields.watch(watched.pods, lambda pod: _EVERYTHING if waits(pod) or yielding.needed else ())
-    of_yields.watch(watched.vgpus, lambda _: _EVERYTHING if yielding.needed else ())
+    of_yields.watch(watched.vgpus, lambda _: _EVERYTHING, when=lambda _: yielding.needed)
     of_yields.watch(watched.nodes, lambda _: _EVERYTHING if yielding.needed else (), _node_differs)
 
     def configured() -> None:
@@ -87,15 +87,18 @@ def add_missing(program: Program, watched: Watched, missing: Missing) -> None:
     """Show cluster autoscalers what is missing, where that is configured."""
     controller: Controller[Key] = Controller("missing", missing.look)
 
-    def everything(_: object) -> Iterable[Key]:
-        return _EVERYTHING if missing.needed else ()
+    def needed(_: object) -> bool:
+        return missing.needed
 
-    controller.watch(watched.sharepods, everything)
+    def everything(_: object) -> Iterable[Key]:
+        return _EVERYTHING
+
+    controller.watch(watched.sharepods, everything, when=needed)
     controller.watch(
-        watched.pods, lambda pod: everything(pod) if pod.whole_gpus or pod.gated else ()
+        watched.pods, lambda pod: _EVERYTHING if pod.whole_gpus or pod.gated else (), when=needed
     )
-    controller.watch(watched.gpunodes, everything)
-    controller.watch(watched.configmaps, lambda _: _EVERYTHING)
+    controller.watch(watched.gpunodes, everything, when=needed)
+    controller.watch(watched.configmaps, everything)
     program.add_controller(controller)
 
 

@@ -54,7 +54,9 @@ class Release:
     async def _is_orphan(self, gpuid: str, holder: Holder) -> bool:
         key = Key(holder.namespace, holder.name)
         pod = self._inventory.pod(key)
-        if self._wanted(self._asked.by_key(key), gpuid, holder, pod):
+        if pod is not None and self._may_need(pod, gpuid, holder):
+            return False
+        if _wanted(self._asked.by_key(key), gpuid, holder):
             return False
         if await self._is_wanted_by_pod(key, gpuid, holder):
             return False
@@ -62,7 +64,7 @@ class Release:
             live = await self._api.get(SHAREPODS, holder.name, holder.namespace)
         except NotFoundError:
             live = None
-        return not self._wanted(live, gpuid, holder, pod)
+        return not _wanted(live, gpuid, holder)
 
     async def _is_wanted_by_pod(self, key: Key, gpuid: str, holder: Holder) -> bool:
         """The API server has the plain pod whose demand it is, and that asks for this part."""
@@ -72,20 +74,10 @@ class Release:
             return False
         return self._asks(pod, gpuid, holder)
 
-    def _wanted(self, raw: Raw | None, gpuid: str, holder: Holder, pod: Pod | None) -> bool:
-        """The SharePod still asks for this part, or its pod may still be bound."""
-        if pod is not None and not pod.terminal and _owner(pod) == holder.demand:
-            return True
-        if pod is not None and self._asks(pod, gpuid, holder):
-            return True
-        if raw is None:
-            return False
-        sharepod = sharepods.view(raw)
-        over = sharepods.going(sharepod) or sharepods.finished(sharepod)
-        if over or sharepod.metadata.uid != holder.demand:
-            return False
-        # While it is undecided, Sched has taken the part and is about to say so.
-        return not sharepods.decided(sharepod) or gpuid in sharepods.gpuids(sharepod)
+    def _may_need(self, pod: Pod, gpuid: str, holder: Holder) -> bool:
+        """It is the SharePod's, and may still be bound, or the plain one that asks."""
+        bindable = not pod.terminal and _owner(pod) == holder.demand
+        return bindable or self._asks(pod, gpuid, holder)
 
     def _asks(self, pod: Pod, gpuid: str, holder: Holder) -> bool:
         """It is the plain pod whose demand this is, and asks for this part."""
@@ -99,6 +91,18 @@ class Release:
             return False
         # While it is gated, Sched has taken the part and is about to say so.
         return pod.gated or gpuid in pod.gpuids
+
+
+def _wanted(raw: Raw | None, gpuid: str, holder: Holder) -> bool:
+    """The SharePod still asks for this part."""
+    if raw is None:
+        return False
+    sharepod = sharepods.view(raw)
+    over = sharepods.going(sharepod) or sharepods.finished(sharepod)
+    if over or sharepod.metadata.uid != holder.demand:
+        return False
+    # While it is undecided, Sched has taken the part and is about to say so.
+    return not sharepods.decided(sharepod) or gpuid in sharepods.gpuids(sharepod)
 
 
 def _owner(pod: Pod) -> str:

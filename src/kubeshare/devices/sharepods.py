@@ -298,13 +298,23 @@ class SharePodLife:
             told = trouble_of(vgpu)
             if told is not None:
                 return told
-            placeholder = self._placeholders.of(vgpu.metadata.name)
-            if pod is not None and placeholder is not None and _is_older(pod, placeholder):
+            if pod is not None and self._ran_before(pod, vgpu):
                 return Reason.GPU_LOST, (
                     f"the GPU of vGPU {vgpu.metadata.name} was lost for a while, and this pod may "
                     "not use it any more: delete the pod to have it started again"
                 )
         return None
+
+    def _ran_before(self, pod: Pod, vgpu: VGPU) -> bool:
+        """A container of it has run since before the placeholder that its GPU has now.
+
+        By the node's clock, which may be behind. By the API server's alone, the pod itself was
+        made before.
+        """
+        times = (pod.metadata.creation_timestamp or "", pod.running_since)
+        placeholder = self._placeholders.of(vgpu.metadata.name) if all(times) else None
+        now = placeholder.metadata.creation_timestamp or "" if placeholder else ""
+        return all("" < time < now for time in times)
 
     def _warn(self, sharepod: SharePod, found: Report) -> None:
         for condition in found.conditions:
@@ -313,17 +323,6 @@ class SharePodLife:
 
 
 _NO_WARNING = frozenset({Reason.RELEASED, Reason.POD_SUCCEEDED, Reason.POD_NOT_READY})
-
-
-def _is_older(pod: Pod, placeholder: Pod) -> bool:
-    """A container of it has run since before the placeholder that its GPU has now.
-
-    By the node's clock, which may be behind. By the API server's alone, the pod itself was
-    made before.
-    """
-    now = placeholder.metadata.creation_timestamp or ""
-    times = (pod.metadata.creation_timestamp or "", pod.running_since)
-    return all("" < time < now for time in times)
 
 
 def _refused_as_it_is(sharepod: SharePod) -> bool:

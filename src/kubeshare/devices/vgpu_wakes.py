@@ -45,14 +45,14 @@ class VGPUWakes:
     def of_pod(self, change: Change[cluster.Pod]) -> Iterable[Key]:
         """That whose placeholder it is, or those of which it or its SharePod has a part."""
         old, pod = change.old, change.object
+        held = self._held(pod.metadata.uid)
+        if not self._concerns(change, bool(held)):
+            return ()
         states = (pod,) if old is None else (old, pod)
         named = {state.metadata.labels.get(LABEL_VGPU, "") for state in states} - {""}
-        held = self._held(pod.metadata.uid)
         controller = pod.metadata.controller
         # Of a SharePod with several GPUs, the label of its pod names the first.
         names = named | held | (self._held(controller.uid) if controller else set())
-        if not names or not self._concerns(change, bool(held)):
-            return ()
         return [Key("", name) for name in sorted(names)]
 
     def of_sharepod(self, change: Change[Raw]) -> Iterable[Key]:

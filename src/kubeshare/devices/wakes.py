@@ -8,15 +8,17 @@ out of ten, so each question here is which of the steps could come to another an
 from collections.abc import Iterable
 from typing import Any
 
+import msgspec
+
 from kubeshare.api import cluster, sharepods
 from kubeshare.api.coming import hindrance
 from kubeshare.api.inventory import Inventory
 from kubeshare.api.names import CONDITION_ALLOCATED
-from kubeshare.api.pods import shares
+from kubeshare.api.pods import shares, unschedulable
 from kubeshare.api.v1 import VGPU, Holder
 from kubeshare.api.waiting import Waiting
 from kubeshare.devices.mirror import Mirror
-from kubeshare.kube.meta import Key, ObjectMeta, key_of
+from kubeshare.kube.meta import Key, key_of
 from kubeshare.kube.resources import Raw
 from kubeshare.kube.store import ADDED, DELETED, Change, Store
 
@@ -132,18 +134,25 @@ class PodWakes:
         self._inventory = inventory
         self._pool = inventory.pool
 
-    def of_pod(self, pod: cluster.Pod) -> Iterable[Key]:
+    def of_pod(self, change: Change[cluster.Pod]) -> Iterable[Key]:
         """Its own key, if it has parts of GPUs itself rather than through a SharePod, or had."""
-        return [pod.metadata.key] if self._pool.held_by(pod.metadata.uid) or shares(pod) else []
+        states = (change.object,) if change.old is None else (change.old, change.object)
+        has = any(map(shares, states)) or self._pool.held_by(change.object.metadata.uid)
+        return [change.key] if has else []
 
-    def of_vgpu(self, vgpu: VGPU) -> Iterable[Key]:
-        """Those that have a part of it and wait for their node to be told."""
-        return [
-            _asker(holder)
-            for holder in vgpu.status.holders
+    def of_vgpu(self, change: Change[VGPU]) -> Iterable[Key]:
+        """Those that have a part of it, or had, and wait for their node to be told."""
+        states = (change.object,) if change.old is None else (change.old, change.object)
+        demands = {
+            holder.demand: _asker(holder)
+            for state in states
+            for holder in state.status.holders
             if not holder.pod_uid
-            and (pod := self._inventory.pod(_asker(holder))) is not None
-            and pod.metadata.uid == holder.demand
+        }
+        return [
+            key
+            for demand, key in demands.items()
+            if (pod := self._inventory.pod(key)) is not None and pod.metadata.uid == demand
         ]
 
 
@@ -152,20 +161,21 @@ def differs(change: Change[cluster.Pod]) -> bool:
     old, new = change.old, change.object
     if change.type == DELETED or old is None:
         return True
-    return (_said(old.metadata), old.spec, old.status) != (
-        _said(new.metadata),
-        new.spec,
-        new.status,
-    )
+    return _said(old) != _said(new)
 
 
-def _said(metadata: ObjectMeta) -> tuple[object, ...]:
+def _said(pod: cluster.Pod) -> tuple[object, ...]:
+    metadata = pod.metadata
     return (
         metadata.deletion_timestamp,
         metadata.labels,
         metadata.annotations,
         metadata.owner_references,
         metadata.finalizers,
+        pod.spec,
+        # Where kube-scheduler means to bind it is news only of one for which there was no room.
+        msgspec.structs.replace(pod.status, nominated_node_name=""),
+        unschedulable(pod),
     )
 
 

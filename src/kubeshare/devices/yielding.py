@@ -70,7 +70,7 @@ class Yielding:
     @property
     def needed(self) -> bool:
         """Somebody waits, or has waited a moment ago."""
-        return bool(self._claims or self._specs or self._pods.by_index(_WAITS, _WAITS))
+        return bool(self._claims or self._specs or self._pods.keys_by_index(_WAITS, _WAITS))
 
     async def look(self, _: Key) -> None:
         """Read what the pods ask for that wait, and tell each node whose claims are new."""
