@@ -9,7 +9,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from kubeshare.api import set_aside
 from kubeshare.api.cluster import Node, Taint
@@ -36,6 +36,13 @@ class Eligible(Struct, frozen=True):
     nodes: frozenset[str]
     refusals: Mapping[str, str]
     gpus: Mapping[str, str] = {}
+
+    def but(self, refused: Mapping[str, str]) -> "Eligible":
+        """The same without some nodes, by their names, and why not."""
+        # Not by `-`: a frozenset less the keys of a mapping is no frozenset.
+        return structs.replace(
+            self, nodes=self.nodes.difference(refused), refusals={**self.refusals, **refused}
+        )
 
 
 class Eligibility:
@@ -98,9 +105,8 @@ def without(where: Eligible, entries: Sequence[SetAside]) -> Eligible:
         return where
     words = {entry: set_aside.words(entry) for entry in entries if entry.node in where.nodes}
     refused = {entry.node: why for entry, why in words.items() if not entry.id}
-    return Eligible(
-        nodes=where.nodes.difference(refused),
-        refusals={**where.refusals, **refused},
+    return structs.replace(
+        where.but(refused),
         gpus={entry.id: why for entry, why in words.items() if entry.id},
     )
 

@@ -5,7 +5,8 @@ beforehand is looked at here: the node's CPU, memory and number of pods, less wh
 need, less what those need that have a part of one of its GPUs and are not bound yet.
 """
 
-from collections import Counter
+from collections import Counter, defaultdict
+from collections.abc import Iterable
 from typing import Final
 
 from kubeshare.api.cluster import Node, Pod
@@ -38,30 +39,42 @@ class Rooms:
         pods.subscribe(self._changed)
         nodes.subscribe(self._gone)
 
-    def within(self, where: Eligible, pod: Pod, *, but: str = "") -> Eligible:
+    def within(
+        self,
+        where: Eligible,
+        pod: Pod,
+        *,
+        but: str = "",
+        beside: Iterable[tuple[str, Pod]] = (),
+    ) -> Eligible:
         """Where a pod may go, but for nodes without room for it.
 
         Args:
             where: the nodes that take it otherwise.
             pod: who asks.
             but: a resource that does not matter.
+            beside: pods that are to come with it and hold nothing yet, each with its node.
         """
         asked = needs(pod)
         asked.pop(but, None)
+        coming: defaultdict[str, Counter[str]] = defaultdict(Counter)
+        for name, other in beside:
+            coming[name].update(needs(other))
         refused = {}
         for name in where.nodes:
             node = self._nodes.get(name)
-            refusal = self._refusal(node, pod, asked) if node else "there is no such node"
+            taken = coming.get(name, Counter())
+            refusal = self._refusal(node, pod, asked, taken) if node else "there is no such node"
             if refusal:
                 refused[name] = refusal
         if not refused:
             return where
-        return Eligible(nodes=where.nodes - refused.keys(), refusals={**where.refusals, **refused})
+        return where.but(refused)
 
-    def _refusal(self, node: Node, pod: Pod, asked: Counter[str]) -> str:
+    def _refusal(self, node: Node, pod: Pod, asked: Counter[str], taken: Counter[str]) -> str:
         name = node.metadata.name
         has = amounts(node.status.allocatable)
-        used = self._used_on(name) + self._promised(name, pod)
+        used = self._used_on(name) + self._promised(name, pod) + taken
         for resource in sorted(asked):
             # What a node does not list may be served in other ways: kube-scheduler knows.
             if resource in has and asked[resource] > has[resource] - used[resource]:

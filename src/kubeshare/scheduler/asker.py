@@ -114,6 +114,15 @@ class Asker(Protocol):
         """Of the nodes that take pods like its own those that have what else it needs."""
         ...
 
+    def beside(self, where: Eligible, others: Iterable[tuple[str, "Asker"]]) -> Eligible:
+        """Of the nodes to which it may go those with room for it and for others of its gang.
+
+        Args:
+            where: those to which it may go alone.
+            others: those who are to be told with it, each with its node.
+        """
+        ...
+
     def demand(self) -> Demand | None:
         """What it asks for; None when that is nothing of a GPU.
 

@@ -88,13 +88,17 @@ class CarryOut:
             StaleDecisionError: it is not, and the part has been given back.
             ConflictError: the asker has changed meanwhile.
         """
-        if still_right(held, demand) and self._still_takes_it(asker, held[0].spec.node_name):
+        if still_right(held, demand) and self.still_takes_it(asker, held[0].spec.node_name):
             ids = [vgpu.metadata.name for vgpu in held]
             return await self.bind(asker, demand, held[0].spec.node_name, ids)
         if not await self.releases(asker, demand):
             raise StaleDecisionError(f"{demand.name} asks for something else now")
         await self.wait(asker, Reason.RELEASING, RELEASING)
         return None
+
+    def still_takes_it(self, asker: Asker, node: str) -> bool:
+        """The node has not become one that the asker may not go to meanwhile."""
+        return node in self._places.of(asker).nodes
 
     async def releases(self, asker: Asker, demand: Demand) -> bool:
         """Give back what is held and not right; whether that is the node's to do."""
@@ -200,10 +204,6 @@ class CarryOut:
         since = since if uid == asker.uid else now
         self._hindered_since[asker.key] = (asker.uid, since)
         return since
-
-    def _still_takes_it(self, asker: Asker, node: str) -> bool:
-        """The node has not become one that the asker may not go to meanwhile."""
-        return node in self._places.of(asker).nodes
 
     async def wait(
         self,

@@ -9,7 +9,7 @@ decided about alone.
 """
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from kubeshare.api.coming import Hindrance
@@ -103,7 +103,9 @@ class Gangs:
             [Part(each.demand, each.decision, each.demand.attempt + 1) for each in answer.placed]
         )
         self._parts.kept.drop(claim.owner)
-        return await self._complete(asker, self._members(asker, gang))
+        members = self._members(asker, gang)
+        await self._former(members)
+        return await self._complete(asker, members)
 
     async def _prepare(self, asker: Asker, gang: Gang) -> None:
         """Know of all members where they may go, not only of those that had their turn."""
@@ -154,9 +156,16 @@ class Gangs:
         """Where they go."""
         now = asyncio.get_running_loop().time()
         keeping = self._parts.kept.policy(self._parts.policy, claim.uids, claim.priority, now)
+        askers = {asker.uid: asker for asker in claim.askers}
+
+        def placed(ledger: Ledger) -> Iterator[tuple[str, Asker]]:
+            for uid, each in askers.items():
+                if held := ledger.held_by(uid):
+                    yield ledger.devices[min(held)].node, each
 
         def policy(ledger: Ledger, demand: Demand) -> Decision:
-            return decide(keeping, ledger, demand, where[demand.uid])
+            there = askers[demand.uid].beside(where[demand.uid], placed(ledger))
+            return decide(keeping, ledger, demand, there)
 
         return place_gang(policy, self._parts.inventory.ledger(), claim.demands, claim.needed)
 
@@ -177,11 +186,16 @@ class Gangs:
         """
         waits: str | None = None
         for member in members.waiting:
-            if member.held and not member.ready:
+            if member.held and not self._may_keep(member):
                 if not await self._parts.carry_out.releases(member.asker, member.demand):
                     raise StaleDecisionError(f"{member.demand.name} asks for something else now")
                 waits = waits or member.demand.name
         return waits
+
+    def _may_keep(self, member: Member) -> bool:
+        """What it holds is what it asks for, on a node that still takes it."""
+        there = member.held[0].spec.node_name
+        return member.ready and self._parts.carry_out.still_takes_it(member.asker, there)
 
     async def _complete(self, asker: Asker, members: Members) -> Together | None:
         """Tell all members whose parts are held, once all those parts are there."""
@@ -197,16 +211,14 @@ class Gangs:
             return held if told else None
         self._reserved.pop(members.key, None)
         again: RequeueAfter | None = None
-        failed: ConflictError | NotFoundError | None = None
         for member in ready:
             try:
                 look = await self._parts.carry_out.take_up(member.asker, member.demand, member.held)
-                again = soonest(again, look)
-            except (ConflictError, NotFoundError) as error:
+            except (ConflictError, NotFoundError):
+                # Those that come after it wait, for without it they may not be enough.
                 await self._parts.carry_out.read_again(member.asker)
-                failed = error
-        if failed is not None:
-            raise failed
+                raise
+            again = soonest(again, look)
         return Together(again) if told else None
 
     async def _hold(self, members: Members, hindered: Sequence[Hindered]) -> Together:

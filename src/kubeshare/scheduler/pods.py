@@ -43,7 +43,7 @@ from kubeshare.kube.controller import RequeueAfter
 from kubeshare.kube.meta import Condition, Key
 from kubeshare.kube.resources import PODS, Raw
 from kubeshare.kube.store import Store
-from kubeshare.scheduler.asker import AskerKey
+from kubeshare.scheduler.asker import Asker, AskerKey
 from kubeshare.scheduler.asking_object import AskingObject, Objects
 from kubeshare.scheduler.status import Status
 from kubeshare.scheduler.volumes import Volumes
@@ -157,6 +157,10 @@ class _AskingPod(AskingObject[GatedPods, Pod]):
         else:
             self.kind.cramped.add(self.key)
         return within
+
+    def beside(self, where: Eligible, others: Iterable[tuple[str, Asker]]) -> Eligible:
+        pods = ((node, each.seen) for node, each in others if isinstance(each, _AskingPod))
+        return self.kind.rooms.within(where, self.seen, beside=pods)
 
     def demand(self) -> Demand | None:
         asked = demand_of(self.raw, self.kind.models())

@@ -25,7 +25,7 @@ from kubeshare.kube.conditions import find_condition
 from kubeshare.kube.meta import Condition, Key, key_of
 from kubeshare.kube.resources import Raw
 from kubeshare.kube.store import DELETED, Change
-from kubeshare.scheduler.asker import AskerKey
+from kubeshare.scheduler.asker import Asker, AskerKey
 from kubeshare.scheduler.asking_object import AskingObject, Objects
 from kubeshare.scheduler.status import Status
 
@@ -100,6 +100,9 @@ class _AskingSharePod(AskingObject[SharePods, SharePod]):
 
     def within(self, where: Eligible) -> Eligible:
         # Whether its pod has room is kube-scheduler's to say: the device manager can undo it.
+        return where
+
+    def beside(self, where: Eligible, others: Iterable[tuple[str, Asker]]) -> Eligible:  # noqa: ARG002
         return where
 
     def demand(self) -> Demand | None:

@@ -112,7 +112,7 @@ class Volumes:
             for need in known.needs:
                 if node is None or not any(meets(node, spec) for spec in need.specs):
                     refused[name] = need.why
-        return Eligible(nodes=where.nodes - refused.keys(), refusals={**where.refusals, **refused})
+        return where.but(refused)
 
     async def _read(self, names: Sequence[str], namespace: str, before: _Known | None) -> _Known:
         needs, awaited, settled = [], "", True

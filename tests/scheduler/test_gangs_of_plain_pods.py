@@ -1,0 +1,78 @@
+"""Plain pods that start together: no gate can be closed again, so all is looked at before."""
+
+from functools import partial
+from typing import Any
+
+from cluster_fake import World, story
+from kube_fake import Fault
+from kubeshare.api.names import VGPU_RESOURCE
+from kubeshare.api.v1 import VGPUS
+from kubeshare.kube.resources import NODES
+from scheduler.test_gangs import gates, holding, labels
+
+Raw = dict[str, Any]
+
+
+def needing(cpu: str) -> Raw:
+    resources = {"limits": {VGPU_RESOURCE: "1"}, "requests": {"cpu": cpu}}
+    return {"containers": [{"name": "main", "image": "train:1", "resources": resources}]}
+
+
+async def two_that_need_three_of_four_cores(world: World, *nodes: str) -> None:
+    """With vGPUs that are there, so that nothing is waited for before their gates are opened."""
+    for node in nodes:
+        cores = {"cpu": "4"}
+        world.server.change(NODES, node, "", partial(_allocate, cores))
+    world.reserve("n1", "x", "y")
+    world.start("devices")
+    await world.until(lambda: all(each["spec"].get("uuid") for each in world.server.all(VGPUS)))
+    for name in "ab":
+        world.plain(name, "0.6", labels=labels(2), spec=needing("3"))
+    world.start("scheduler")
+
+
+def _allocate(amounts: Raw, node: Raw) -> None:
+    node["status"]["allocatable"].update(amounts)
+
+
+@story(n1=2, n2=2)
+async def test_plain_pods_that_start_together_have_room_beside_each_other(world: World) -> None:
+    await two_that_need_three_of_four_cores(world, "n1", "n2")
+    await world.until(lambda: world.running("a", "b"))
+    pods = [world.pod(name) or {} for name in "ab"]
+    assert sorted(pod["spec"]["nodeName"] for pod in pods) == ["n1", "n2"]
+
+
+@story(n1=2)
+async def test_none_is_let_go_where_there_is_room_for_one_only(world: World) -> None:
+    await two_that_need_three_of_four_cores(world, "n1")
+    await world.until(lambda: world.pod_condition("b").get("reason") == "GangNoRoom")
+    words = world.pod_condition("a")["message"]
+    assert words.startswith("gang g: room for 1 of the 2 members that it needs; n1: cpu ")
+    writes = world.server.writes
+    await world.quiet(30)
+    assert world.server.writes == writes
+    assert not holding(world)
+    assert gates(world, "a")
+    assert gates(world, "b")
+    world.server.change(NODES, "n1", "", partial(_allocate, {"cpu": "8"}))
+    await world.until(lambda: world.running("a", "b"))
+
+
+@story(n1=2)
+async def test_one_that_cannot_be_told_keeps_its_mates_from_going_alone(world: World) -> None:
+    world.reserve("n1", "x", "y")
+    world.start()
+    await world.until(lambda: all(each["spec"].get("uuid") for each in world.server.all(VGPUS)))
+    # Whoever is told first has been changed by somebody else, again and again.
+    conflict = Fault.answer(409, "Conflict")
+    world.server.inject(conflict, verb="patch", resource="pods", name="a", times=20)
+    world.plain("a", "0.6", labels=labels(2))
+    world.plain("b", "0.6", labels=labels(2))
+    await world.until(lambda: world.running("a", "b"))
+    told = [
+        each.place.name
+        for each in world.server.requests
+        if (each.verb, each.resource) == ("patch", "pods") and each.place.name in {"a", "b"}
+    ]
+    assert told == ["a"] * 21 + ["b"]
