@@ -11,6 +11,10 @@ IMAGE = "kubeshare:dev"
 BURN = ("burn", "--kernel-us", "1000", "--inflight", "8", "--seconds", "3600")
 REST = ("sleep", "3600")
 
+_MAKE_PODS = ("cronjobs", "jobs", "deployments", "replicasets", "statefulsets", "daemonsets")
+_RUNNING = (*_MAKE_PODS, "sharepods", "pods")
+"""What runs in a namespace: who makes others before whom they make."""
+
 
 def container(command: Sequence[str], **more: Any) -> Raw:
     """A container of KubeShare's own image, which has the programs that tests need."""
@@ -269,11 +273,14 @@ class Space:
         )
 
     def clear(self) -> None:
-        """Delete the namespace; wait until every GPU that its pods shared is given back.
+        """Delete the namespace and what runs in it; wait until every GPU is given back.
 
         A SharePod that outlives its pod for a moment is given another part: it has to go first.
         """
         self.stage.kubectl("delete", "namespace", self.name, "--wait=false")
+        # Its own controller begins after 5 s, and looks again after 8 s more where one is left.
+        everything = ("delete", ",".join(_RUNNING), "-n", self.name, "--all")
+        self.stage.kubectl(*everything, "--grace-period=1", "--wait=false")
         sharepods = f"/apis/{GROUP}/v1/namespaces/{self.name}/sharepods"
         eventually(
             lambda: not self.stage.items(sharepods),

@@ -7,7 +7,6 @@ needs no record of what was made, so it also cleans up after any crash.
 
 import fcntl
 import os
-import shutil
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -19,6 +18,7 @@ import msgspec
 from kubeshare.lab import (
     binaries,
     cgroups,
+    files,
     gpus,
     images,
     machine,
@@ -320,7 +320,7 @@ class Lab:
             network.remove_host_link(self.layout)
             cgroups.remove(self.layout.cgroup)
             for folder in (self.layout.shared_memory, self.layout.folder):
-                shutil.rmtree(folder, ignore_errors=True)
+                files.remove(folder)
                 _remove_if_empty(folder.parent)
         return True
 
