@@ -50,7 +50,8 @@ test-fast: native ## the tests that need no root, no network and no lab (under a
 test: lint ## everything that can be tested here: lint, fast, slow, API server, lab
 	$(PYTEST)
 
-prove: setup ## each placement policy beside a slow one on five million random states (minutes)
+prove: native ## each placement policy beside a slow one on five million random states; hypothesis tries examples never seen (minutes)
+	$(PYTEST) -q -m hypothesis --hypothesis-profile=fresh
 	PYTHONPATH=tests $(PYTHON) -m prove
 
 mutants: setup ## break the core in thousands of small ways; nine in ten must fail a test (ARGS=--help)

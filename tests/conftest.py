@@ -1,12 +1,20 @@
-"""Fixtures that start real programs; each starts once for a whole run of pytest."""
+"""What all tests share: hypothesis' profiles, and an API server that starts once."""
 
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import HealthCheck, settings
 
-from kubeshare.lab.cluster import Lab, Shape
 from kubeshare.lab.control_plane import ApiServer, local_api_server
 from kubeshare.lab.progress import Progress
+
+# How long it takes to draw an example is a matter of what else the machine does.
+_UNTIMED = (HealthCheck.too_slow,)
+settings.register_profile("same", derandomize=True, print_blob=True, suppress_health_check=_UNTIMED)
+settings.register_profile(
+    "fresh", derandomize=False, print_blob=True, suppress_health_check=_UNTIMED
+)
+settings.load_profile("same")
 
 
 @pytest.fixture(scope="session")
@@ -18,19 +26,3 @@ def apiserver() -> Iterator[ApiServer]:
     """
     with local_api_server(Progress()) as server:
         yield server
-
-
-@pytest.fixture(scope="session")
-def lab() -> Iterator[Lab]:
-    """A lab of two nodes with two fake GPUs each (mark: ``lab``); down at the end.
-
-    It is the same for all tests: use a namespace of your own and leave every
-    component running. What a killed run has left is taken down first.
-    """
-    booted = Lab("test")
-    booted.down()
-    try:
-        booted.up(Shape(nodes=2, gpus="V100x2"))
-        yield booted
-    finally:
-        booted.down()

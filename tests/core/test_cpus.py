@@ -6,7 +6,7 @@ The machine: two NUMA nodes of 14 cores with two threads each; GPUs 0 and 1 on n
 import random
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kubeshare.core.cpus import choose_cpus, read_cpu_list
@@ -79,6 +79,7 @@ def test_of_gpus_with_as_many_cores_around_the_lowest_choose_first() -> None:
     assert choose_cpus([low, high], 2, {"q": [1]}, []) == frozenset([0, 9, 2, 1])
 
 
+@settings(deadline=None)
 @given(
     st.lists(st.sampled_from([NODE_0, NODE_1]), min_size=1, max_size=4),
     st.integers(1, 20),

@@ -1,7 +1,7 @@
 """Where the token's rules lead when everybody is hungry."""
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kubeshare.core.fair_share import fair_shares
@@ -41,6 +41,7 @@ asks_that_fit = st.lists(
 ).filter(lambda asks: sum(request for request, _ in asks) <= MICROS)
 
 
+@settings(deadline=None)
 @given(asks_that_fit)
 def test_requests_are_met_limits_kept_and_nothing_is_left_lying(
     asks: list[tuple[int, int]],

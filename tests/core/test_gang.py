@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from itertools import permutations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from core.builders import a_demand, a_device, a_holder, a_node
@@ -182,6 +182,7 @@ def test_a_gang_is_whole_when_any_order_gives_it_room(
     assert min(seen.values()) > 2
 
 
+@settings(deadline=None)
 @given(
     requests=st.lists(st.integers(1, MICROS), min_size=1, max_size=8),
     free=st.integers(0, 4),

@@ -3,7 +3,7 @@
 import pickle
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from core.token_simulation import MS, SECOND
@@ -14,6 +14,7 @@ HALF = 500_000
 MICROS = 1_000_000
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(st.integers(0, SECOND), st.booleans()), max_size=30))
 def test_the_average_is_the_same_however_time_is_cut(pieces: list[tuple[int, bool]]) -> None:
     now = 0
@@ -61,6 +62,7 @@ def test_an_allowance_keeps_what_waiting_for_others_left_but_not_for_ever() -> N
     assert allowance.runs_out_after() == 400 * MS
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(st.integers(0, SECOND), st.booleans()), max_size=40))
 def test_a_window_knows_exactly_what_was_used_within_it(pieces: list[tuple[int, bool]]) -> None:
     window, now, used = SlidingWindow(2 * SECOND), 0, []

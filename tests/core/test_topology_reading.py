@@ -1,7 +1,7 @@
 """Topologies as people and `nvidia-smi topo -m` write them."""
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from core.topologies import TREES, mesh
@@ -186,6 +186,7 @@ def test_what_paints_and_clears_a_terminal_is_no_part_of_a_matrix() -> None:
     assert read_matrix(painted, "field") == read_matrix(REAL, "field")
 
 
+@settings(deadline=None)
 @given(st.text(alphabet="GPU0123 \t\nXNVSYPIC#\x1b[4m", max_size=80) | st.text(max_size=80))
 def test_no_text_breaks_the_readers(text: str) -> None:
     for read in (read_matrix, read_notation):
@@ -196,6 +197,7 @@ def test_no_text_breaks_the_readers(text: str) -> None:
         assert check_links(links, "field") == links
 
 
+@settings(deadline=None)
 @given(st.text(alphabet="PIXSOCV0123.(),1 ", max_size=40))
 def test_no_brackets_break_the_reader(text: str) -> None:
     try:

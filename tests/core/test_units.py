@@ -7,7 +7,7 @@ from fractions import Fraction
 from typing import TypeAlias
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kubeshare.core.errors import InvalidValueError
@@ -201,11 +201,13 @@ def test_a_share_of_memory_is_rounded_down_so_that_six_sixths_fit() -> None:
     assert Memory(bytes=7).on(MI) == 7
 
 
+@settings(deadline=None)
 @given(st.integers(0, MICROS))
 def test_every_share_is_read_back_as_it_is_written(micros: int) -> None:
     assert parse_share(format_share(micros), "share") == micros
 
 
+@settings(deadline=None)
 @given(st.decimals(0, 1, allow_nan=False, allow_infinity=False, places=9))
 def test_a_share_is_never_off_by_more_than_half_a_millionth(value: Decimal) -> None:
     micros = parse_share(f"{value:f}", "share")
@@ -213,6 +215,7 @@ def test_a_share_is_never_off_by_more_than_half_a_millionth(value: Decimal) -> N
     assert error <= Fraction(1, 2 * MICROS) or (micros == 1 and value > 0)
 
 
+@settings(deadline=None)
 @given(st.text(max_size=80) | st.integers() | st.floats())
 def test_no_value_does_anything_but_parse_or_be_refused(value: object) -> None:
     for parse in (parse_share, parse_memory, parse_size):

@@ -5,9 +5,9 @@
 
 Atheris (libFuzzer for Python) counts the branches that an input reaches and keeps those
 that reach new ones. It is not among the requirements: its wheels are 35 MB and only for
-some Pythons on x86-64; hypothesis says the same things at random in `make test`. The
-options are libFuzzer's. An input that fails is written down and said; give it alone to
-see it fail again.
+some Pythons on x86-64; hypothesis says such things in `make test`. The options are
+libFuzzer's. An input that fails is written down and said; give it alone to see it fail
+again.
 """
 
 import importlib

@@ -44,7 +44,7 @@ _OPTIONS: Final = (
     *("-o", "addopts=", "--import-mode=importlib", "-s", "--timeout=0"),
     *("-p", "no:cacheprovider", "-p", "no:terminal", "-p", "no:looptime_plugin"),
     *("-m", "not lab and not apiserver and not native and not slow"),
-    *("--rootdir", str(REPOSITORY)),
+    *("--rootdir", str(REPOSITORY), "--hypothesis-profile=mutants"),
 )
 _EXAMPLES: Final = 60
 _EPISODES: Final = 20
@@ -173,7 +173,6 @@ def with_suite(use: Callable[[Suite], None]) -> None:
         phases=(Phase.explicit, Phase.generate),
         suppress_health_check=list(HealthCheck),
     )
-    settings.load_profile("mutants")
     collector = _Instead(lambda items: use(Suite(items)))
     failed = pytest.main([*_OPTIONS, *TESTS], plugins=[collector])
     if failed:

@@ -1,7 +1,7 @@
 """Whose a process is, by the path of its cgroup, whatever stands before the names."""
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kubeshare.node.cgroups import Place, read_place
@@ -61,6 +61,7 @@ def test_a_process_of_no_container_has_no_place(text: str) -> None:
     assert read_place(text) == Place()
 
 
+@settings(deadline=None)
 @given(st.text())
 def test_no_text_is_too_strange_to_read(text: str) -> None:
     read_place(text)

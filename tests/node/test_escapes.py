@@ -3,7 +3,7 @@
 import random
 
 import msgspec
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kubeshare.node.cgroups import Place
@@ -148,6 +148,7 @@ CONNECTED = st.dictionaries(
 GRANTS = (grant("a"), grant("a", "a-second", gpus=GPUS[1:]), grant("b", gpus=GPUS))
 
 
+@settings(deadline=None)
 @given(USES, ACCOUNTS, CONNECTED, st.randoms(use_true_random=False))
 def test_whatever_is_seen_the_findings_are_those_that_the_words_say(
     uses: list[Use],

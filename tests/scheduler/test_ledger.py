@@ -1,7 +1,7 @@
 """The core's ledger, rebuilt from the cluster's objects."""
 
 import msgspec
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kubeshare.api import v1
@@ -86,6 +86,7 @@ OBJECTS = (
 )
 
 
+@settings(deadline=None)
 @given(st.permutations(OBJECTS))
 def test_the_order_of_the_objects_makes_no_difference(shuffled: list[object]) -> None:
     def ledger_of(objects: object) -> object:

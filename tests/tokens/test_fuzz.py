@@ -38,6 +38,7 @@ def test_any_bytes_stand_for_a_conversation(data: bytes) -> None:
     converse(said_by(data))
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=2 * MESSAGE.size))
 def test_any_datagram_is_a_message_or_an_error_of_the_protocol(data: bytes) -> None:
     try:
@@ -47,7 +48,7 @@ def test_any_datagram_is_a_message_or_an_error_of_the_protocol(data: bytes) -> N
     assert message.pack() == data
 
 
-@settings(max_examples=50)
+@settings(max_examples=50, deadline=None)
 @given(st.binary(max_size=400) | st.recursive(st.none() | st.text() | st.integers(), st.lists))
 def test_any_grant_file_is_a_grant_or_an_error_for_people(content: object) -> None:
     data = content if isinstance(content, bytes) else json.dumps({"gpus": content}).encode()
