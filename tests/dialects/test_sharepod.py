@@ -216,3 +216,7 @@ def test_null_is_absent_in_a_podspec_as_in_kubernetes() -> None:
     nothing = dict.fromkeys(fields)
     plain = the_demand(a_sharepod({"request": "0.3"}))
     assert the_demand(a_sharepod({"request": "0.3"}, containers=[container], **nothing)) == plain
+
+
+def test_a_sharepod_that_asks_for_no_gpu_is_left_to_the_api_server() -> None:
+    assert demand_of(a_sharepod(affinity="ssd")) is None

@@ -125,6 +125,17 @@ async def test_only_one_of_the_three_amounts_is_refused_by_name(world: World) ->
 
 
 @story(n1=1)
+async def test_one_that_is_no_pod_is_told_so_and_hinders_nobody(world: World) -> None:
+    world.start("scheduler")
+    # The schema keeps most of a PodSpec as it came.
+    world.share("a", spec={"affinity": "ssd"})
+    world.share("b")
+    await world.until(lambda: world.condition("a", "Scheduled") and world.events("b"))
+    expect_pending(world, "a").because("spec.affinity", reason="Invalid")
+    assert expect_scheduled(world, "b")
+
+
+@story(n1=1)
 async def test_nothing_of_a_gpu_is_none_of_the_schedulers_business(world: World) -> None:
     world.start("scheduler")
     world.share("a", None)

@@ -57,7 +57,7 @@ def add(  # noqa: PLR0913 - what an entry says
 
 def remembered(entries: Sequence[SetAside], now: datetime) -> tuple[SetAside, ...]:
     """Those that still count, whether or not their pause is over."""
-    return tuple(entry for entry in entries if _end(entry) + MEMORY > now)
+    return tuple(entry for entry in entries if _end(entry) > now - MEMORY)
 
 
 def active(entries: Sequence[SetAside], now: datetime) -> tuple[SetAside, ...]:
