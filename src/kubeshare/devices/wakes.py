@@ -142,17 +142,17 @@ class PodWakes:
 
     def of_vgpu(self, change: Change[VGPU]) -> Iterable[Key]:
         """Those that have a part of it, or had, and wait for their node to be told."""
-        states = (change.object,) if change.old is None else (change.old, change.object)
-        demands = {
-            holder.demand: _asker(holder)
-            for state in states
-            for holder in state.status.holders
-            if not holder.pod_uid
-        }
+        old, new = change.old, change.object
+        before, now = old.status.holders if old is not None else (), new.status.holders
+        same = change.type != DELETED and old is not None and old.spec == new.spec
+        kept = set(before).intersection(now) if same else set()
         return [
             key
-            for demand, key in demands.items()
-            if (pod := self._inventory.pod(key)) is not None and pod.metadata.uid == demand
+            for holder in dict.fromkeys((*before, *now))
+            if not holder.pod_uid
+            and holder not in kept
+            and (pod := self._inventory.pod(key := _asker(holder))) is not None
+            and pod.metadata.uid == holder.demand
         ]
 
 

@@ -25,9 +25,10 @@ def sharing(spec: Mapping[str, Any]) -> frozenset[str]:
     Raises:
         InvalidValueError: one is named that there is not.
     """
-    asking = frozenset(name for name, limits in _limits(spec) if VGPU_RESOURCE in limits)
+    containers = tuple(_limits(spec))
+    asking = frozenset(name for name, limits in containers if VGPU_RESOURCE in limits)
     named = mapping(spec.get("gpu"), "spec.gpu").get("containers") or ()
-    known = {name for name, _ in _limits(spec)}
+    known = {name for name, _ in containers}
     for name in named:
         if name not in known:
             there = ", ".join(sorted(known))

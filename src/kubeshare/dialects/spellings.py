@@ -25,7 +25,8 @@ ANNOTATIONS: Final[Mapping[str, str]] = {  # field -> published annotation
     "exclusion": "kubeshare/sched_exclusion",
     "id": "kubeshare/GPUID",
 }
-AMOUNTS: Final = ("request", "limit", "memory")
+_TOGETHER: Final = tuple(ANNOTATIONS[field] for field in ("request", "limit", "memory"))
+_ASKING: Final = frozenset({*_TOGETHER, ANNOTATIONS["id"]})
 
 NO_MEMORY: Final = (
     "asks for no memory, and nothing runs on a GPU without: give an amount such as 1Gi "
@@ -77,7 +78,7 @@ class Spellings:
 
     def published(self) -> bool:
         """Whether the published annotations ask; labels alone ask for nothing there."""
-        return bool(self.annotations.keys() & {ANNOTATIONS[field] for field in (*AMOUNTS, "id")})
+        return not _ASKING.isdisjoint(self.annotations)
 
     def check_amounts_come_together(self, *, needed: bool) -> None:
         """The three published amounts are given together.
@@ -88,10 +89,9 @@ class Spellings:
         Raises:
             InvalidValueError: one of them is missing.
         """
-        keys = [ANNOTATIONS[field] for field in AMOUNTS]
-        missing = [key for key in keys if key not in self.annotations]
-        if missing and (needed or len(missing) < len(keys)):
-            together = ", ".join(keys)
+        missing = [key for key in _TOGETHER if key not in self.annotations]
+        if missing and (needed or len(missing) < len(_TOGETHER)):
+            together = ", ".join(_TOGETHER)
             raise InvalidValueError(
                 missing[0], f"{' and '.join(missing)} missing: {together} are given together"
             )

@@ -77,7 +77,7 @@ class Api:
         client: sends the requests; ``Api.connect`` makes one from a kubeconfig.
         namespace: the default that the configuration names.
         timeout: seconds for the answer to each request; ``asyncio.timeout`` around a call
-            makes it shorter. A watch has ``idle`` instead.
+            makes it shorter. A watch has none.
     """
 
     def __init__(
@@ -229,11 +229,11 @@ class Api:
         labels: str = "",
         fields: str = "",
         lifetime: float = 300.0,
-        idle: float = 75.0,
     ) -> AsyncGenerator[WatchEvent[T]]:
         """Changes from a resourceVersion on, until the server ends the stream.
 
-        Close it with ``contextlib.aclosing`` when leaving early.
+        Close it with ``contextlib.aclosing`` when leaving early. It waits for as long as nothing
+        comes; bookmarks do about once a minute.
 
         Args:
             resource: kind of the objects.
@@ -242,12 +242,10 @@ class Api:
             labels: label selector.
             fields: field selector.
             lifetime: seconds after which the server shall end the stream.
-            idle: seconds of silence after which the connection counts as lost
-                (bookmarks come about once a minute).
 
         Raises:
             GoneError: the resourceVersion is too old, as status or as event: list again.
-            UnreachableError: the connection was refused, reset or fell silent.
+            UnreachableError: the connection was refused or reset.
             ApiError: any other refusal.
         """
         query = _parameters(
@@ -261,7 +259,7 @@ class Api:
         call = Call("watch", resource, namespace)
         async with (
             self._transport.stream(call, query) as response,
-            aclosing(read_watch(response, resource, str(call), idle)) as events,
+            aclosing(read_watch(response, resource, str(call))) as events,
         ):
             async for event in events:
                 yield event

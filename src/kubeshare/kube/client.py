@@ -76,7 +76,7 @@ class QuickClient(httpx2.AsyncClient):
         status, headers, stream = await self._connections.exchange(self.base_url, method, request)
         try:
             known = {name.lower(): value for name, value in headers}
-            return Answer(status, known, b"".join([part async for part in stream]))
+            return Answer(status, known, await stream.read())
         finally:
             await stream.aclose()
 

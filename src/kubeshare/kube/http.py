@@ -160,22 +160,37 @@ class Body(httpx2.AsyncByteStream):
         self._finish()
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
+        while part := await self._next():
+            yield part
+
+    async def read(self) -> bytes:
+        """What is left of it, whole.
+
+        Raises:
+            httpx2.ReadError: the connection broke.
+        """
+        parts = []
+        while part := await self._next():
+            parts.append(part)
+        return b"".join(parts)
+
+    async def _next(self) -> bytes:
+        """The next part; empty at the end."""
         if self._connection is None:
-            yield self._loaded
-            return
+            loaded, self._loaded = self._loaded, b""
+            return loaded
         reader = self._connection.reader
         try:
-            if self._chunked:
-                while size := int((await reader.readuntil(b"\r\n")).partition(b";")[0], 16):
-                    yield (await reader.readexactly(size + 2))[:-2]
-                while await reader.readuntil(b"\r\n") != b"\r\n":
-                    pass
-                self._finish()
-            else:
-                while part := await reader.read(_HEAD_LIMIT):
-                    yield part
+            if not self._chunked:
+                return await reader.read(_HEAD_LIMIT)
+            if size := int((await reader.readuntil(b"\r\n")).partition(b";")[0], 16):
+                return (await reader.readexactly(size + 2))[:-2]
+            while await reader.readuntil(b"\r\n") != b"\r\n":
+                pass
         except _BROKEN as error:
             raise httpx2.ReadError(_words(error)) from error
+        self._finish()
+        return b""
 
     async def aclose(self) -> None:
         """Hang up where the body has not been read to its end."""

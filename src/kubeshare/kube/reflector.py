@@ -29,7 +29,7 @@ import structlog
 
 from kubeshare.kube.api import PAGE, Api
 from kubeshare.kube.backoff import Backoff
-from kubeshare.kube.errors import ApiError, GoneError
+from kubeshare.kube.errors import ApiError, GoneError, UnreachableError
 from kubeshare.kube.resources import Resource
 from kubeshare.kube.store import DELETED, Change, Store
 from kubeshare.kube.watch import WatchEvent
@@ -41,6 +41,8 @@ log = structlog.get_logger(__name__)
 
 SHORT_WATCH = 1.0
 """Seconds that a watch without any event must have lasted not to count as a failure."""
+SLACK = 1.0
+"""Seconds by which silence may be noticed too early."""
 
 
 class Reflector(Generic[T]):
@@ -156,13 +158,19 @@ class Reflector(Generic[T]):
             labels=self._labels,
             fields=self._fields,
             lifetime=300 + 300 * self._draw(),
-            idle=self._idle,
         )
-        async with aclosing(stream):
-            async for event in stream:
-                events += 1
-                self._take(event)
-                self._backoff.reset()
+        try:
+            async with asyncio.timeout(self._idle) as silence, aclosing(stream):
+                async for event in stream:
+                    events += 1
+                    self._take(event)
+                    self._backoff.reset()
+                    # To set a timer anew costs as much as to read an event.
+                    if loop.time() + self._idle > (silence.when() or 0.0) + SLACK:
+                        silence.reschedule(loop.time() + self._idle)
+        except TimeoutError:
+            words = f"watch {self.resource.plural}: silent for {self._idle:g} s"
+            raise UnreachableError(words, sent=True) from None
         if not events and loop.time() - started < SHORT_WATCH:
             await self._pause("empty", None)
             return

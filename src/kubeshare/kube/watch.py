@@ -5,7 +5,6 @@ only a resourceVersion, so that a quiet watch does not grow old; ``ERROR`` lines
 carry a Status and end the stream: they are raised.
 """
 
-import asyncio
 from collections.abc import AsyncGenerator
 from typing import Any, Final, Generic, TypeVar
 
@@ -48,7 +47,7 @@ class _Named(Struct):
 
 
 async def read_watch(
-    response: httpx2.Response, resource: Resource[T], what: str, idle: float
+    response: httpx2.Response, resource: Resource[T], what: str
 ) -> AsyncGenerator[WatchEvent[T]]:
     """The events of a watch's answer.
 
@@ -56,22 +55,13 @@ async def read_watch(
         response: an answer whose body has not been read.
         resource: what is watched.
         what: the request, for messages.
-        idle: seconds of silence after which the connection counts as lost.
 
     Raises:
         ApiError: an ERROR event, as the error it stands for (410: ``GoneError``).
-        UnreachableError: silence, or what came is not a watch.
+        UnreachableError: what came is not a watch.
     """
     buffer = b""
-    chunks = response.aiter_bytes()
-    while True:
-        try:
-            async with asyncio.timeout(idle):
-                chunk = await anext(chunks)
-        except StopAsyncIteration:
-            return
-        except TimeoutError:
-            raise UnreachableError(f"{what}: silent for {idle:g} s", sent=True) from None
+    async for chunk in response.aiter_bytes():
         *lines, buffer = (buffer + chunk).split(b"\n")
         if len(buffer) > LINE_LIMIT:
             raise UnreachableError(f"{what}: a line of more than {LINE_LIMIT} bytes", sent=True)
