@@ -42,6 +42,9 @@ def test_what_is_installed_says_the_defaults() -> None:
         ("pool: {idleSeconds: .nan}", ["pool.idleSeconds"]),
         ("pool: {warm: 1, warm: 2}", ["warm is given twice"]),
         ("pool: [1", ["is not YAML"]),
+        ("pool: {idleSeconds: 2026-13-01}", ["is not YAML", "month must be in 1..12"]),
+        ("pool: {warm: !!int many}", ["is not YAML", "many"]),
+        ("[" * 2000, ["is not YAML", "recursion"]),
         ("just text", ["config.yaml", "object"]),
     ],
 )

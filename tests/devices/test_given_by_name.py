@@ -2,7 +2,7 @@
 
 from cluster_fake import World, seed_held, story
 from kube_fake import Fault
-from kubeshare.api.v1 import SHAREPODS
+from kubeshare.api.v1 import SHAREPODS, VGPUS
 
 
 @story(n1=1)
@@ -50,3 +50,53 @@ async def test_a_part_given_by_name_that_was_not_seen_yet_is_not_taken_twice(wor
     world.server.seed(SHAREPODS, made | {"spec": spec})
     await world.until(lambda: world.running("a"))
     assert world.vgpus() == {"x": ["a"]}
+
+
+@story(n1=2)
+async def test_several_gpus_given_by_name_are_had_together(world: World) -> None:
+    world.start()
+    world.share("a", "0.6", count=2, ids=["y", "x"], spec={"nodeName": "n1"})
+    await world.until(lambda: world.running("a"))
+    assert world.vgpus() == {"x": ["a"], "y": ["a"]}
+    uids = {each["spec"]["uuid"] for each in world.server.all(VGPUS)}
+    assert len(uids) == 2
+    parts = [holder["parts"] for name in "xy" for holder in world.vgpu(name)["status"]["holders"]]
+    assert parts == [2, 2]
+
+
+@story(n1=2)
+async def test_none_of_several_is_held_while_one_has_no_room(world: World) -> None:
+    world.start()
+    await world.run("b", "0.6", id="y", spec={"nodeName": "n1"})
+    world.share("a", "0.6", count=2, ids=["x", "y"], spec={"nodeName": "n1"})
+    await world.until(lambda: world.condition("a", "Allocated"))
+    told = world.condition("a", "Allocated")
+    assert told["reason"] == "NoRoom"
+    assert "vGPU y on node n1: compute 0.4 left, 0.6 asked" in told["message"]
+    await world.quiet(30)
+    assert world.vgpus() == {"y": ["b"]}
+    world.delete("b")
+    await world.until(lambda: world.running("a"))
+
+
+@story(n1=1)
+async def test_more_gpus_given_by_name_than_the_node_has_are_none(world: World) -> None:
+    world.start()
+    world.share("a", "0.6", count=2, ids=["x", "y"], spec={"nodeName": "n1"})
+    await world.until(lambda: world.condition("a", "Allocated"))
+    assert world.condition("a", "Allocated")["reason"] == "NoRoom"
+    await world.quiet(30)
+    assert world.vgpus() == {}
+
+
+@story(n1=2)
+async def test_who_was_cut_off_between_two_gpus_given_by_name_gives_back_the_first(
+    world: World,
+) -> None:
+    world.start()
+    await world.run("b", "0.6", id="y", spec={"nodeName": "n1"})
+    made = world.share("a", "0.6", count=2, ids=["x", "y"], spec={"nodeName": "n1"})
+    seed_held(world, made["metadata"]["uid"])
+    await world.until(lambda: world.condition("a", "Allocated"))
+    await world.until(lambda: world.vgpus().get("x", []) == [])
+    assert world.condition("a", "Allocated")["reason"] == "NoRoom"

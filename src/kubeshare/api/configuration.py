@@ -158,7 +158,7 @@ def parse(text: str) -> Configuration:
     """
     try:
         said = yaml.load(text, Loader=_Loader)  # noqa: S506 - a SafeLoader
-    except yaml.YAMLError as error:
+    except Exception as error:  # noqa: BLE001 - of a thirteenth month, say, PyYAML makes no YAMLError
         raise InvalidValueError(KEY, f"is not YAML: {error}") from None
     try:
         return msgspec.convert(said or {}, Configuration)

@@ -207,17 +207,17 @@ class SharePodLife:
         self, raw: Raw, sharepod: SharePod, demand: Demand, gpuids: Sequence[str]
     ) -> Report | RequeueAfter | None:
         """What keeps its pod from being made, after trying to get it out of the way."""
-        for gpuid in self._unheld(sharepod, gpuids):
-            if sharepod.spec.gpu.attempt:
-                lag = self._lag(sharepod)
-                if lag is None:
-                    await self._undo_if_gone(raw, sharepod, gpuids, gpuid)
-                return lag
-            refusal = await self._reserve.take(sharepod, demand, gpuid)
-            if refusal is not None:
-                metadata = sharepod.metadata
-                self._waiting.add(metadata.key, metadata.creation_timestamp or "")
-                return refusal
+        unheld = self._unheld(sharepod, gpuids)
+        if unheld and sharepod.spec.gpu.attempt:
+            lag = self._lag(sharepod)
+            if lag is None:
+                await self._undo_if_gone(raw, sharepod, gpuids, unheld[0])
+            return lag
+        refusal = await self._reserve.take(sharepod, demand, gpuids) if unheld else None
+        if refusal is not None:
+            metadata = sharepod.metadata
+            self._waiting.add(metadata.key, metadata.creation_timestamp or "")
+            return refusal
         self._unseen_since.pop(sharepod.metadata.key, None)
         for vgpu in self._vgpus(gpuids):
             holder = holder_of(vgpu, sharepod.metadata.uid)
