@@ -241,6 +241,29 @@ def test_a_waiting_pod_keeps_its_label_and_its_share(space: Namespace) -> None:
         space.patch(pod, {"op": "remove", "path": "/metadata/annotations"})
 
 
+@pytest.mark.parametrize(
+    ("annotations", "labels"),
+    [
+        ({}, {"sharedgpu/gpu_request": "0.5"}),
+        (SHARE, {}),
+        ({"kubeshare/gpu_mem": "1Gi"}, {}),
+    ],
+)
+def test_a_pod_that_was_there_before_the_rules_can_be_written_to_and_loses_its_finalizers(
+    space: Namespace, annotations: dict[str, str], labels: dict[str, str]
+) -> None:
+    # The rules say nothing of pods that the device manager makes.
+    pod = space.create(annotations, labels, by=DEVICES)
+    kept = [{"op": "add", "path": "/metadata/finalizers", "value": ["batch.kubernetes.io/tracked"]}]
+    lost = [{"op": "remove", "path": "/metadata/finalizers"}]
+
+    assert space.patch(pod, *kept)["metadata"]["finalizers"]
+    assert "finalizers" not in space.patch(pod, *lost)["metadata"]
+    with pytest.raises(LabError, match="kubeshare.nthu/limit"):
+        wrong = {"kubeshare.nthu/limit": "x"}
+        space.patch(pod, {"op": "add", "path": "/metadata/annotations", "value": wrong})
+
+
 def test_a_resource_quota_takes_parts_of_gpus_and_stops_no_pod_itself(
     cluster: ApiServer, space: Namespace
 ) -> None:
