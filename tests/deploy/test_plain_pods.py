@@ -259,9 +259,13 @@ def test_a_pod_that_was_there_before_the_rules_can_be_written_to_and_loses_its_f
 
     assert space.patch(pod, *kept)["metadata"]["finalizers"]
     assert "finalizers" not in space.patch(pod, *lost)["metadata"]
-    with pytest.raises(LabError, match="kubeshare.nthu/limit"):
-        wrong = {"kubeshare.nthu/limit": "x"}
-        space.patch(pod, {"op": "add", "path": "/metadata/annotations", "value": wrong})
+    wrong = {
+        "op": "add",
+        "path": "/metadata/annotations",
+        "value": {"kubeshare.nthu/limit": "x"},
+    }
+    with pytest.raises(LabError, match=r"kubeshare\.nthu/limit"):
+        space.patch(pod, wrong)
 
 
 def test_a_resource_quota_takes_parts_of_gpus_and_stops_no_pod_itself(

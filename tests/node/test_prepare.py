@@ -321,6 +321,31 @@ def test_a_claim_of_several_pods_is_refused(cluster: Cluster, agent: Running) ->
     assert "reserved for 2 pods" in refusal(agent)
 
 
+@pytest.mark.parametrize(
+    "other", [{"apiGroup": "example.com", "resource": "things"}, {"resource": "pods"}]
+)
+def test_a_claim_that_names_another_pod_beside_that_which_starts_is_refused(
+    ready: Cluster, agent: Running, other: dict[str, str]
+) -> None:
+    # The kubelet is content with its pod's uid, whatever the entry says that it is the uid of.
+    mine = other | {"name": "mine", "uid": "mine-uid"}
+    ready.server.change(
+        RESOURCE_CLAIMS,
+        CLAIM.name,
+        CLAIM.namespace,
+        lambda obj: obj["status"]["reservedFor"].append(mine),
+    )
+    assert "reserved for 2 " in refusal(agent)
+
+
+def test_a_claim_of_another_namespace_than_the_holders_is_refused_at_once(
+    cluster: Cluster, agent: Running
+) -> None:
+    cluster.add_vgpu("red", cluster.holder("a") | {"namespace": "other"})
+    cluster.add_pod("a")
+    assert "is of namespace other, and the claim of default" in refusal(agent)
+
+
 def test_a_claim_that_is_gone_or_replaced_is_refused(ready: Cluster, agent: Running) -> None:
     replaced = ClaimReference(CLAIM.namespace, CLAIM.name, "another-uid")
     assert "is another one now" in refusal(agent, replaced)

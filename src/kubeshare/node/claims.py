@@ -143,10 +143,12 @@ def _checked(claim: ResourceClaim, reference: ClaimReference) -> PodClaim:
     )
     if not results:
         raise ClaimRefusedError(f"{what} has no device of {DRA_DRIVER}")
-    pods = [user for user in claim.status.reserved_for if user.resource == "pods"]
-    if len(pods) != 1:
+    users = claim.status.reserved_for
+    # The kubelet looks for its pod's uid among them, whatever else they say: so it is the only one.
+    if len(users) != 1 or users[0].resource != "pods":
+        kinds = " and ".join(sorted({user.resource for user in users})) or "pods"
         raise ClaimRefusedError(
-            f"{what} is reserved for {len(pods)} pods: a part of a GPU belongs to one pod, "
+            f"{what} is reserved for {len(users)} {kinds}: a part of a GPU belongs to one pod, "
             "so let each pod ask for kubeshare.nthu/vgpu itself"
         )
-    return PodClaim(pod_name=pods[0].name, pod_uid=pods[0].uid, results=results)
+    return PodClaim(pod_name=users[0].name, pod_uid=users[0].uid, results=results)

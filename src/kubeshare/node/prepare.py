@@ -142,7 +142,7 @@ class Preparer:
                 while True:
                     changed = self._view.next_change()
                     try:
-                        return self._parts_now(claim.pod_uid)
+                        return self._parts_now(reference.namespace, claim.pod_uid)
                     except _NotYetError as error:
                         missing = str(error)
                     await changed.wait()
@@ -152,7 +152,7 @@ class Preparer:
                 f"(waited {self._patience:.0f} s)"
             ) from error
 
-    def _parts_now(self, pod_uid: str) -> list[GrantedGpu]:
+    def _parts_now(self, namespace: str, pod_uid: str) -> list[GrantedGpu]:
         held = self._view.held_by(pod_uid)
         if not held:
             raise _NotYetError(
@@ -160,6 +160,13 @@ class Preparer:
                 "only KubeShare makes one, for a SharePod or a pod that was given a part of a "
                 "GPU of this node"
             )
+        # A claim is of the namespace of the pod that starts; a holder's is KubeShare's own word.
+        for vgpu, holder in held:
+            if holder.namespace != namespace:
+                raise ValueError(
+                    f"the holder of vGPU {vgpu.metadata.name} that names the pod uid {pod_uid} is "
+                    f"of namespace {holder.namespace}, and the claim of {namespace}"
+                )
         wanted = max(holder.parts for _, holder in held)
         if len(held) < wanted:
             raise _NotYetError(
