@@ -5,7 +5,7 @@ from collections.abc import Callable
 from kubeshare.api import cluster
 from kubeshare.api.kept import KeptLedger
 from kubeshare.api.latest import Latest
-from kubeshare.api.ledger import offered, unpromised
+from kubeshare.api.ledger import node_entry, offered, unpromised
 from kubeshare.api.names import LABEL_VGPU
 from kubeshare.api.pool import Pool
 from kubeshare.api.v1 import VGPU, GPUNode
@@ -75,7 +75,7 @@ class Inventory:
 
     def has_gpu(self, gpuid: str) -> bool:
         """A placeholder of that vGPU is bound, so a physical GPU is kept for it."""
-        return any(self._ledger.placeholders_of(gpuid))
+        return self._ledger.has_placeholder(gpuid)
 
     def offers_gpus(self, node: cluster.Node) -> bool:
         """Its kubelet offers GPUs, as one that has just started does not."""
@@ -83,9 +83,9 @@ class Inventory:
 
     def free_gpus(self, node: cluster.Node) -> int:
         """GPUs of a node that can be made vGPUs; below 0 where more are promised than there are."""
-        entry = self.ledger().nodes.get(node.metadata.name)
-        left = unpromised(node, self._ledger)
-        return min(left, len(entry.free)) if entry is not None else min(left, 0)
+        # Its entry alone: the ledger would be brought up to date for all nodes.
+        free = node_entry(node, self._ledger).free
+        return min(unpromised(node, self._ledger), len(free))
 
     def ledger(self) -> Ledger:
         """The core's ledger of all this: the same one each time, brought up to date.

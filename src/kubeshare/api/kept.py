@@ -95,6 +95,10 @@ class KeptLedger:
         """The pods that keep the GPU of a vGPU."""
         return self._pods.by_index(_BY_GPUID, gpuid)
 
+    def has_placeholder(self, gpuid: str) -> bool:
+        """Some pod keeps the GPU of a vGPU."""
+        return bool(self._pods.keys_by_index(_BY_GPUID, gpuid))
+
     # What has changed.
 
     def _gpunode_changed(self, change: Change[GPUNode]) -> None:

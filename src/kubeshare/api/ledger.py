@@ -48,6 +48,10 @@ class Surroundings(Protocol):
         """The placeholders of a vGPU for which :func:`takes_gpus` holds."""
         ...
 
+    def has_placeholder(self, gpuid: str) -> bool:
+        """Whether there is one."""
+        ...
+
 
 def build(
     vgpus: Iterable[v1.VGPU],
@@ -181,10 +185,13 @@ class _Lists:
     def placeholders_of(self, gpuid: str) -> Iterable[cluster.Pod]:
         return self._placeholders_of.get(gpuid, ())
 
+    def has_placeholder(self, gpuid: str) -> bool:
+        return gpuid in self._placeholders_of
+
 
 def _awaits_gpu(vgpu: v1.VGPU, around: Surroundings) -> bool:
     """It will have one of its node's GPUs that no pod has taken for it yet."""
-    return vgpu.status.phase != DELETING and not any(around.placeholders_of(vgpu.metadata.name))
+    return vgpu.status.phase != DELETING and not around.has_placeholder(vgpu.metadata.name)
 
 
 def _free(found: v1.GPUNode, pool: Collection[v1.VGPU], left: int) -> tuple[FreeGpu, ...]:

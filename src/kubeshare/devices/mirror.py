@@ -39,6 +39,9 @@ _FIELDS: Final = ("nodeName", "gpus", "phase", "message", "podIP", "startTime", 
 """The fields of a status that this program writes, but for the conditions."""
 
 
+_SHAREPODS: Final = SHAREPODS.into(SharePod)
+"""Nobody reads the answer to a status: so little is made of it."""
+
 _Said: TypeAlias = tuple[list[Any], list[Any]]
 
 
@@ -147,7 +150,7 @@ class Mirror:
             self._written[metadata.key] = _said({"status": status})
         try:
             await self._api.apply(
-                SHAREPODS,
+                _SHAREPODS,
                 {"metadata": {"name": metadata.name, "uid": metadata.uid}, "status": status},
                 metadata.namespace,
                 field_manager=MANAGER_DEVICES,

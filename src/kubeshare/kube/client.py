@@ -34,6 +34,8 @@ class QuickClient(httpx2.AsyncClient):
     def __init__(self, connections: KeptConnections, **parameters: Any) -> None:
         super().__init__(transport=connections, **parameters)
         self._connections = connections
+        self._path = self.base_url.raw_path.rstrip(b"/")
+        self._host = self.base_url.netloc
         self._authorization: bytes | None = None  # a header's line; None before it is known
 
     async def ask(
@@ -64,10 +66,9 @@ class QuickClient(httpx2.AsyncClient):
 
     def _head(self, method: str, target: str, content_type: str, length: int) -> bytes:
         """All lines before the body but those that say who asks."""
-        url = self.base_url
         head = (
             b"%b %b%b HTTP/1.1\r\nhost: %b\r\naccept: application/json\r\nuser-agent: kubeshare\r\n"
-        ) % (method.encode(), url.raw_path.rstrip(b"/"), target.encode(), url.netloc)
+        ) % (method.encode(), self._path, target.encode(), self._host)
         if content_type:
             head += b"content-type: %b\r\ncontent-length: %d\r\n" % (content_type.encode(), length)
         return head
