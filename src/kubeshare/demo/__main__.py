@@ -17,9 +17,11 @@ from kubeshare.demo.meter import FakeGpuLog, KernelCounts, fake_gpu_of
 from kubeshare.demo.play import Outcome, Pace, Play
 from kubeshare.install import manifests, rollout
 from kubeshare.kube.api import Api
+from kubeshare.kube.connection import ConfigError
 from kubeshare.kube.errors import ApiError
 from kubeshare.lab.cluster import Lab, Shape
 from kubeshare.lab.errors import LabError
+from kubeshare.native import NativeMissingError
 
 TOLERANCE = 0.03
 _LAB_NODES, _LAB_GPUS = 2, "V100x2"
@@ -139,6 +141,18 @@ async def _install(kubeconfig: Path, image: str, console: Console) -> None:
         )
 
 
+_TOLD = (
+    DemoError,
+    LabError,
+    rollout.RolloutError,
+    manifests.ManifestError,
+    NativeMissingError,
+    ConfigError,
+    ApiError,
+)
+"""What may go wrong; where an exit code is not said, something could not be reached."""
+
+
 def _run() -> int:
     # Ended from outside, it takes its lab down as well.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
@@ -149,12 +163,9 @@ def _run() -> int:
     except click.ClickException as error:
         error.show()
         return error.exit_code
-    except (DemoError, LabError, rollout.RolloutError, manifests.ManifestError) as error:
+    except _TOLD as error:
         click.echo(f"demo: {error}", err=True)
-        return error.exit_code
-    except ApiError as error:
-        click.echo(f"demo: {error}", err=True)
-        return 3
+        return getattr(error, "exit_code", 3)
     return result if isinstance(result, int) else 0
 
 
