@@ -118,12 +118,28 @@ class Node:
 
     def start_daemon(self) -> None:
         """Start the token daemon, and wait until it answers."""
+        self._daemon = self._spawn_daemon()
+        eventually(lambda: is_answering(self.paths), "the daemon answers")
+
+    def exchange_daemon(self) -> None:
+        """Have the next one stand by, and end the one that serves, as an upgrade does."""
+        assert self._daemon is not None
+        stood_by = self._times_stood_by()
+        successor = self._spawn_daemon("--stand-by")
+        eventually(lambda: self._times_stood_by() > stood_by, "the next daemon stands by")
+        self.end_daemon()
+        self._daemon = successor
+        eventually(lambda: is_answering(self.paths), "the next daemon answers")
+
+    def _times_stood_by(self) -> int:
+        return self.paths.log.read_text().count('"standing by"')
+
+    def _spawn_daemon(self, *options: str) -> "subprocess.Popen[bytes]":
         command = [sys.executable, "-m", "kubeshare.tokens", "--run-folder", str(self.paths.root)]
         with self.paths.log.open("ab") as log:
-            self._daemon = subprocess.Popen(
-                [*command, "--quota", str(self._quota_s)], stdout=log, stderr=log
+            return subprocess.Popen(
+                [*command, "--quota", str(self._quota_s), *options], stdout=log, stderr=log
             )
-        eventually(lambda: is_answering(self.paths), "the daemon answers")
 
     def end_daemon(self) -> None:
         """End it as an upgrade does, and wait until it is gone."""

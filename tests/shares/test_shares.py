@@ -151,19 +151,18 @@ def test_a_rolling_restart_of_the_daemon_ends_no_job_and_moves_no_share(node: No
     settle(node, *requests)
     before = node.sample()
     for _ in range(3):
-        node.end_daemon()
-        node.start_daemon()
+        node.exchange_daemon()
         eventually(
             lambda: all(view["processes"] == 1 for view in node.views().values()),
             "the jobs are connected again",
         )
         time.sleep(SETTLE_S)
     shares = timeline.shares(before, node.sample(), requests)
-    # While there is no daemon each has its request, less what a busy machine wakes it late.
-    assert all(shares[name] < request + NEAR for name, request in requests.items()), shares
     used = sum(shares.values())
+    assert used > MOST, shares
+    # What a busy machine loses that wakes them late is lost to all of them.
     parts = {name: share / used for name, share in shares.items()}
-    assert near(parts, requests, 2 * NEAR), shares
+    assert near(parts, requests), shares
     assert [job.process.poll() for job in node.jobs.values()] == [None] * 3
 
 

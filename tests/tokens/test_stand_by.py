@@ -1,0 +1,148 @@
+"""The next daemon waits beside the one that serves, and takes over when that one ends."""
+
+import contextlib
+import json
+import signal
+import subprocess
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kubeshare.tokens.client import ask_snapshot
+from kubeshare.tokens.files import DaemonMissingError, Paths, read_status, wait_status, write_grant
+from kubeshare.tokens.wire import GateState
+from tokens.helpers import Client, eventually, grant
+from tokens.program import start_program
+from tokens.test_restart import free_port, scraped
+
+Program = subprocess.Popen[str]
+
+
+@contextlib.contextmanager
+def running(paths: Paths, *options: str) -> Iterator[Program]:
+    """A daemon as a program; what of it is left at the end is killed."""
+    with start_program(paths, *options, stdout=said_by(paths, *options)) as program:
+        try:
+            yield program
+        finally:
+            program.kill()
+
+
+def said_by(paths: Paths, *options: str) -> Path:
+    return paths.root.with_name("-".join(("log", *options)))
+
+
+@pytest.fixture
+def first(paths: Paths) -> Iterator[Program]:
+    """The daemon that serves, and has granted `a` its part."""
+    write_grant(paths, grant("a", 0.6))
+    with running(paths) as program:
+        wait_status(paths, "a", 20)
+        yield program
+
+
+@pytest.fixture
+def port() -> int:
+    return free_port()
+
+
+@pytest.fixture
+def second(first: Program, paths: Paths, port: int) -> Iterator[Program]:
+    """One that stands by, and is ready."""
+    with running(paths, "--stand-by", "--port", str(port)) as program:
+        eventually(lambda: is_ready(port), "its probes are answered")
+        assert first.poll() is None
+        yield program
+
+
+def is_ready(port: int) -> bool:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=10) as answer:
+            return bool(answer.status == 200)
+    except OSError:
+        return False
+
+
+def server(paths: Paths) -> int | None:
+    """The pid of the daemon that answers."""
+    try:
+        return int(ask_snapshot(paths)["pid"])
+    except DaemonMissingError:
+        return None
+
+
+def lines_of(log: Path) -> list[str]:
+    return [json.loads(line)["event"] for line in log.read_text().splitlines()]
+
+
+@pytest.mark.slow
+def test_a_daemon_that_stands_by_is_ready_and_touches_nothing(
+    paths: Paths, first: Program, second: Program, port: int
+) -> None:
+    client = Client(paths, "a")
+    client.open()
+    page = client.page.header, client.page.epoch
+
+    assert 'claim="a"' not in (scraped(port) or "")
+    assert lines_of(said_by(paths, "--stand-by", "--port", str(port))) == ["standing by"]
+    assert server(paths) == first.pid
+    assert second.poll() is None
+    assert not client.is_dropped
+    assert (client.page.header, client.page.epoch) == page
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGKILL])
+def test_it_takes_over_when_the_other_one_ends_and_nobody_loses_a_claim(
+    paths: Paths, first: Program, second: Program, port: int, end: signal.Signals
+) -> None:
+    before = Client(paths, "a")
+    before.open()
+    inode = before.page.inode
+
+    first.send_signal(end)
+
+    eventually(lambda: server(paths) == second.pid, "the second one serves", seconds=5)
+    assert first.wait(20) == (0 if end is signal.SIGTERM else -end)
+    assert before.is_dropped
+    assert read_status(paths, "a").state == "ACTIVE"  # type: ignore[union-attr]
+    back = Client(paths, "a")
+    assert back.page.inode == inode
+    back.open()
+    assert before.page.gate is GateState.OPEN, "the old mapping sees it"
+    assert 'claim="a"' in (scraped(port) or "")
+
+
+@pytest.mark.slow
+def test_one_that_stands_by_ends_when_told_to_and_the_other_one_serves_on(
+    paths: Paths, first: Program, second: Program
+) -> None:
+    client = Client(paths, "a")
+
+    second.terminate()
+
+    assert second.wait(20) == 0
+    assert server(paths) == first.pid
+    client.open()
+
+
+@pytest.mark.slow
+def test_of_two_that_stand_by_one_takes_over_and_the_other_one_waits_for_it(
+    paths: Paths, first: Program, second: Program
+) -> None:
+    third_port = free_port()
+    with running(paths, "--stand-by", "--port", str(third_port)) as third:
+        eventually(lambda: is_ready(third_port), "its probes are answered")
+        waiting = {second.pid: second, third.pid: third}
+        first.terminate()
+        next_one = waiting.pop(
+            eventually(lambda: pid if (pid := server(paths)) != first.pid else None, "one serves")
+        )
+        (last,) = waiting.values()
+        assert last.poll() is None
+
+        next_one.terminate()
+
+        eventually(lambda: server(paths) == last.pid, "the last one serves")
