@@ -5,8 +5,10 @@ import json
 import pytest
 
 from cluster_fake import World, expect_scheduled, in_world
+from kube_fake import Fault
 from kubeshare.cli import explain as command
 from kubeshare.cli.explain import Finding, NothingToExplainError, find_out
+from kubeshare.cli.explain_reads import NotInstalledError
 from kubeshare.cli.main import main
 from kubeshare.core.policies import policy
 from kubeshare.kube.resources import RESOURCE_QUOTAS
@@ -122,6 +124,16 @@ def test_what_cannot_be_explained_is_said(name: str, words: str) -> None:
         world.native_pod("whole")
         with pytest.raises(NothingToExplainError, match=words):
             await explained(world, name)
+
+    in_world(story, n1=1)
+
+
+def test_a_cluster_without_kubeshare_is_said_so() -> None:
+    async def story(world: World) -> None:
+        world.share("a")
+        world.server.inject(Fault.answer(404), verb="list", resource="vgpus")
+        with pytest.raises(NotInstalledError, match="`kubeshare install` puts it there"):
+            await explained(world, "a")
 
     in_world(story, n1=1)
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from kube_fake import FakeApiServer, run_virtual
+from kube_fake import FakeApiServer, Fault, run_virtual
 from kubeshare.api.names import NAMESPACE
 from kubeshare.cli.main import main
 from kubeshare.install import manifests, rollout
@@ -23,6 +23,21 @@ def test_a_part_that_does_not_come_up_is_named_with_the_command_that_shows_it() 
                 rollout.RolloutError, match=f"kubectl describe deployments {name} -n {NAMESPACE}`"
             ):
                 await rollout.install(api, deployments, deadline=1, say=lambda _: None)
+
+    run_virtual(install())
+
+
+def test_a_cluster_that_is_too_old_is_told_from_which_version_on_it_would_do() -> None:
+    async def install() -> None:
+        server = FakeApiServer()
+        server.inject(Fault.answer(404), verb="patch", resource="mutatingadmissionpolicies")
+        async with server.api("administrator") as api:
+            with pytest.raises(rollout.RolloutError) as caught:
+                await rollout.install(api, LOADED, deadline=1, say=lambda _: None)
+        assert str(caught.value) == (
+            "MutatingAdmissionPolicy kubeshare-plain-pods: this cluster has no such kind in "
+            "admissionregistration.k8s.io/v1: KubeShare needs Kubernetes 1.36 or later"
+        )
 
     run_virtual(install())
 

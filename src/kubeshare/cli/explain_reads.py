@@ -24,6 +24,12 @@ if TYPE_CHECKING:
     from kubeshare.kube.api import Api
 
 
+class NotInstalledError(Exception):
+    """The cluster has nothing of KubeShare's."""
+
+    exit_code = 3
+
+
 class Seen(msgspec.Struct, frozen=True, kw_only=True):
     """A cluster at one moment.
 
@@ -68,9 +74,15 @@ async def read(api: "Api", chosen: Policy, namespace: str, now: datetime) -> See
         now: the present, aware.
 
     Raises:
+        NotInstalledError: it has no KubeShare.
         ApiError: it cannot be read.
     """
-    vgpus = (await api.list(VGPUS.into(VGPU))).items
+    try:
+        vgpus = (await api.list(VGPUS.into(VGPU))).items
+    except NotFoundError as error:
+        raise NotInstalledError(
+            "this cluster has no KubeShare: `kubeshare install` puts it there"
+        ) from error
     nodes = (await api.list(cluster.NODES)).items
     pods = (await api.list(cluster.PODS)).items
     built = ledger.build(vgpus, (await api.list(GPUNODES.into(GPUNode))).items, nodes, pods)

@@ -6,13 +6,15 @@ from typing import Any
 
 from kubeshare.install.manifests import Manifest, resource_of
 from kubeshare.kube.api import Api
-from kubeshare.kube.errors import AlreadyExistsError, ApiError, UnreachableError
+from kubeshare.kube.errors import AlreadyExistsError, ApiError, NotFoundError, UnreachableError
 
 FIELD_MANAGER = "kubeshare-install"
 _WORKLOADS = {"Deployment", "DaemonSet"}
 _THEIRS = {"ConfigMap"}
 """Kinds that are made once, and belong to the administrator from then on."""
 _POLL_SECONDS = 0.25
+KUBERNETES = "1.36"
+"""The first version that has all that is applied."""
 
 Say = Callable[[str], None]
 
@@ -58,6 +60,12 @@ async def _apply_all(api: Api, manifests: list[Manifest], say: Say) -> None:
                 )
         except UnreachableError:
             raise
+        except NotFoundError as error:
+            # What is missing is made, so what is missing here is the kind.
+            raise RolloutError(
+                f"{manifest['kind']} {name}: this cluster has no such kind in "
+                f"{manifest['apiVersion']}: KubeShare needs Kubernetes {KUBERNETES} or later"
+            ) from error
         except ApiError as error:
             raise RolloutError(f"{manifest['kind']} {name}: {error}") from error
     say(f"{len(manifests)} objects applied")
