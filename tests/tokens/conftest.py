@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from kubeshare.core.token import turns
 from kubeshare.tokens.files import Paths
 from tokens.helpers import RunningDaemon
 
@@ -20,3 +21,9 @@ def paths() -> Iterator[Paths]:
 def daemon(paths: Paths) -> Iterator[RunningDaemon]:
     with RunningDaemon(paths) as running:
         yield running
+
+
+@pytest.fixture
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A test that its machine keeps waiting for a moment is no holder that hangs."""
+    monkeypatch.setattr(turns, "_SHORTEST_DRAIN_NS", 10_000_000_000)

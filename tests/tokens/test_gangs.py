@@ -2,6 +2,8 @@
 
 import time
 
+import pytest
+
 from kubeshare.tokens.files import Paths, wait_status
 from kubeshare.tokens.wire import CELLS_MAX, GateState, MessageType
 from tokens.helpers import GPU_A, GPU_B, Client, RunningDaemon, eventually, grant
@@ -50,6 +52,7 @@ def test_what_the_processes_of_a_claim_want_adds_up(daemon: RunningDaemon) -> No
     eventually(lambda: gates(first) == [GateState.OPEN] * 2, "both gates are open")
 
 
+@pytest.mark.usefixtures("patience")
 def test_a_claim_waits_for_all_its_gpus_before_any_gate_opens(daemon: RunningDaemon) -> None:
     daemon.grant(grant("a", gpus=(GPU_A,), quota_ns=200_000_000))
     daemon.grant(grant("ab", gpus=BOTH, quota_ns=10_000_000))
@@ -64,6 +67,7 @@ def test_a_claim_waits_for_all_its_gpus_before_any_gate_opens(daemon: RunningDae
     eventually(lambda: gates(both) == [GateState.OPEN] * 2, "both gates are open")
 
 
+@pytest.mark.usefixtures("patience")
 def test_a_gpu_that_is_drained_first_is_given_on_at_once(daemon: RunningDaemon) -> None:
     daemon.grant(grant("ab", gpus=BOTH, quota_ns=10_000_000))
     daemon.grant(grant("b", gpus=(GPU_B,), quota_ns=10_000_000))

@@ -4,6 +4,7 @@ import time
 
 import pytest
 
+from kubeshare.core.token import arbiter
 from kubeshare.tokens.client import ask_snapshot
 from kubeshare.tokens.wire import (
     GateState,
@@ -49,19 +50,20 @@ def test_gates_of_one_gpu_are_never_open_together(daemon: RunningDaemon) -> None
     for name in "abc":
         daemon.grant(grant(name, quota_ns=5_000_000))
         clients.append(Client(daemon.paths, name))
-    turns = [client.page.epoch for client in clients]
+    turns, looked = [client.page.epoch for client in clients], 0
 
     with saturating(clients[0]), saturating(clients[1]), saturating(clients[2]):
         deadline = time.monotonic() + 10
         while min(c.page.epoch - e for c, e in zip(clients, turns, strict=True)) < 15:
             assert time.monotonic() < deadline
-            # Gates close before another opens, so reading one after another in one
-            # direction could only see two open when one opened after it was passed.
-            open_now = [c for c in clients if c.page.gate is not GateState.CLOSED]
-            again = [c for c in open_now if c.page.gate is not GateState.CLOSED]
-            epochs = [c.page.epoch for c in again]
-            if len(again) > 1:
-                assert epochs != [c.page.epoch for c in again], "two gates stand open"
+            epochs = [client.page.epoch for client in clients]
+            gates = [client.page.gate for client in clients]
+            again = [client.page.gate for client in clients]
+            # Only then was each as it was read from the first look at any to the last.
+            if gates == again and epochs == [client.page.epoch for client in clients]:
+                assert len(clients) - gates.count(GateState.CLOSED) <= 1, "two gates stand open"
+                looked += 1
+    assert looked
 
 
 def test_gpus_are_independent(daemon: RunningDaemon) -> None:
@@ -107,6 +109,7 @@ def test_a_claim_is_idle_only_when_all_its_processes_are(daemon: RunningDaemon) 
     eventually(lambda: processes[0].page.gate is GateState.CLOSED, "the gate is closed")
 
 
+@pytest.mark.usefixtures("patience")
 def test_all_processes_of_a_claim_have_to_drain(daemon: RunningDaemon) -> None:
     daemon.grant(grant("a", quota_ns=10_000_000))
     daemon.grant(grant("b"))
@@ -150,16 +153,19 @@ def test_use_is_charged_to_the_end_that_the_gpu_had(daemon: RunningDaemon) -> No
     daemon.grant(grant("a", quota_ns=20_000_000))
     daemon.grant(grant("b"))
     first, second = Client(daemon.paths, "a"), Client(daemon.paths, "b")
+    asked_at = time.monotonic_ns()
     first.open()
-    opened_by = time.monotonic_ns()
+    end = time.monotonic_ns() + 1_000_000
     second.want()
 
-    first.drain(time_ns=opened_by + 1_000_000)
+    first.drain(time_ns=end)
 
     eventually(lambda: second.page.gate is GateState.OPEN, "the other's gate is open")
+    # What it says of longer ago is not believed.
+    believed = max(end, time.monotonic_ns() - arbiter._IDLE_UNSAID_NS)
     charged = daemon.view("a")["chargedNs"]
     assert isinstance(charged, int)
-    assert 1_000_000 <= charged < 20_000_000
+    assert 1_000_000 <= charged <= believed - asked_at
 
 
 @pytest.mark.slow
@@ -184,6 +190,7 @@ def test_shares_of_saturating_clients_follow_their_requests(daemon: RunningDaemo
     assert shares == pytest.approx(requests, abs=0.05)
 
 
+@pytest.mark.usefixtures("patience")
 def test_answers_to_another_epoch_change_nothing(daemon: RunningDaemon) -> None:
     daemon.grant(grant("a", quota_ns=10_000_000))
     daemon.grant(grant("b"))

@@ -2,7 +2,7 @@
 
 import pytest
 
-from kubeshare.tokens.wire import MessageType
+from kubeshare.tokens.wire import GateState, MessageType
 from vgpu_claim import Claim, Connection, Machine, Probe, eventually
 
 pytestmark = pytest.mark.native
@@ -26,6 +26,7 @@ def test_little_is_queued_when_a_turn_ends(
 ) -> None:
     probe.tell("launch", "kernel", 1000, 5000)
     assert eventually(lambda: machine.gpu()["busy_ns"] > 100 * MILLISECOND_NS)
+    claim.page.set_gate(0, GateState.CLOSING)
     before = machine.gpu()["busy_ns"]
     claim.drain(connection)
     assert machine.gpu()["busy_ns"] - before < 150 * MILLISECOND_NS
