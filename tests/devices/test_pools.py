@@ -1,6 +1,7 @@
 """Pool policies: which idle vGPUs are kept, made ahead of demand, and let go."""
 
 from cluster_fake import World, story
+from kube_fake import Fault
 from kubeshare.api.v1 import VGPUS
 from kubeshare.kube.resources import NODES, PODS
 
@@ -144,3 +145,23 @@ async def test_idle_vgpus_stay_while_a_kubelet_starts_and_offers_nothing(world: 
         world.offer("n1", count)
         await world.quiet(20)
     assert world.vgpus() == before
+
+
+@story(n1=1)
+async def test_a_vgpu_that_became_idle_unseen_is_looked_at_when_the_watch_is_back(
+    world: World,
+) -> None:
+    """All that the watch tells of it is what it told before it broke."""
+    world.reserve("n1", "x")
+    world.start()
+    await world.until(lambda: world.vgpu("x")["status"].get("phase") == "Idle")
+    await world.kill("devices")
+    world.server.inject(Fault.hang(), verb="watch", resource="vgpus")
+    world.start("devices")
+    await world.run("a", id="x", spec={"nodeName": "n1"})
+    world.configure(pool={"policy": "onDemand"})
+    await world.quiet(5)
+    world.delete("a")
+    await world.until(lambda: world.vgpus() == {"x": []})
+    world.server.compact()
+    await world.until(lambda: not world.vgpus(), seconds=200)

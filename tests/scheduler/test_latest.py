@@ -8,6 +8,7 @@ from kubeshare.api.latest import UNSEEN_SECONDS, Latest
 from kubeshare.kube.meta import Key
 from kubeshare.kube.reflector import Reflector
 from kubeshare.kube.resources import Raw, Resource
+from kubeshare.kube.store import Change
 
 THINGS = Resource("test", "v1", "things", "Thing", namespaced=False)
 KEY = Key("", "a")
@@ -24,6 +25,9 @@ class Views:
         reflector: Reflector[Raw] = Reflector(FakeApiServer().api(), THINGS)
         self._reflector = reflector
         self.latest = Latest(reflector)
+
+    def subscribe(self, handler: Callable[[Change[Raw]], None]) -> None:
+        self._reflector.subscribe(handler)
 
     def watched(self, *versions: str) -> None:
         for version in versions:
@@ -63,6 +67,26 @@ def test_somebody_elses_later_write_replaces_an_answer() -> None:
         views.latest.put(thing("2"))
         views.watched("9")
         assert views.version == "9"
+
+    run_virtual(main())
+
+
+def test_an_answer_is_told_of_that_a_later_change_has_replaced() -> None:
+    async def main() -> None:
+        views = Views()
+        told: list[str] = []
+
+        def note(change: Change[Raw]) -> None:
+            written = views.latest.superseded(change)
+            told.append(written["metadata"]["resourceVersion"] if written else "")
+
+        views.subscribe(note)
+        views.watched("1")
+        views.latest.put(thing("3"))
+        views.watched("2", "3", "4")
+        views.latest.put(thing("5"))
+        views.watched("6", "7")
+        assert told == ["", "", "", "", "5", ""]
 
     run_virtual(main())
 

@@ -50,6 +50,7 @@ class Latest(Generic[T]):
         self._indexes: dict[str, IndexFunction[T]] = {}
         self._handlers: list[Callable[[Key], None]] = []
         self._known: Change[T] | None = None
+        self._superseded: tuple[Change[T], T] | None = None
         reflector.subscribe(self._watched)
 
     def get(self, key: Key) -> T | None:
@@ -138,9 +139,17 @@ class Latest(Generic[T]):
         """A change that the watch is telling says what an answer has said before."""
         return change is self._known
 
+    def superseded(self, change: Change[T]) -> T | None:
+        """The answer that was believed in until the watch told this, which is newer; or None.
+
+        It may be like neither what the watch told before nor what it tells now.
+        """
+        told = self._superseded
+        return told[1] if told is not None and told[0] is change else None
+
     def _watched(self, change: Change[T]) -> None:
         self._gone.pop(change.key, None)
-        self._known = None
+        self._known = self._superseded = None
         answer = self._answers.get(change.key)
         if answer is not None:
             known, seen = _version(answer.object), _version(change.object)
@@ -150,6 +159,8 @@ class Latest(Generic[T]):
                 del self._answers[change.key]
             if change.type != DELETED and seen == known:
                 self._known = change
+            if seen > known:
+                self._superseded = change, answer.object
         self._tell(change.key)
 
     def _tell(self, key: Key) -> None:

@@ -26,6 +26,7 @@ from kubeshare.kube.errors import (
 )
 from kubeshare.kube.meta import Key
 from kubeshare.kube.reflector import Reflector
+from kubeshare.kube.store import Change as Event
 
 ROUNDS = 5
 """How often one change is tried on states that turn out to be old."""
@@ -87,6 +88,10 @@ class Pool:
     def subscribe(self, handler: Callable[[str], None]) -> None:
         """Tell ``handler`` the id of each vGPU that may have changed; it must not raise."""
         self._latest.subscribe(lambda key: handler(key.name))
+
+    def superseded(self, change: Event[VGPU]) -> VGPU | None:
+        """What this program has written, where a change that is being told is of a later state."""
+        return self._latest.superseded(change)
 
     def expire(self) -> None:
         """Stop believing in vGPUs that this program made and no watch ever told of."""

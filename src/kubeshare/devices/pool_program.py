@@ -13,6 +13,7 @@ from kubeshare.devices.metrics import Metrics
 from kubeshare.devices.missing import Missing
 from kubeshare.devices.node_pool import NodePools
 from kubeshare.devices.pools import PoolLife
+from kubeshare.devices.wakes import as_known
 from kubeshare.devices.yielding import Yielding, waits
 from kubeshare.kube.api import Api
 from kubeshare.kube.controller import Controller, own_key
@@ -63,7 +64,7 @@ def add_pools(  # noqa: PLR0913 - its parts
         metrics=metrics,
     )
     of_pools: Controller[Key] = Controller("pools", life.reconcile)
-    of_pools.watch(watched.vgpus, lambda vgpu: [Key("", vgpu.spec.node_name)], _counts_differ)
+    of_pools.watch_changes(watched.vgpus, as_known(watched.inventory.pool, _counts_differ))
     of_pools.watch(watched.nodes, own_key, when=_node_differs)
     of_pools.watch(watched.gpunodes, own_key)
     of_pools.watch(watched.pods, _whole_gpu_node, when=_takes_otherwise)
@@ -102,10 +103,11 @@ def add_missing(program: Program, watched: Watched, missing: Missing) -> None:
     program.add_controller(controller)
 
 
-def _counts_differ(change: Change[VGPU]) -> bool:
-    """Not who shares a vGPU, but whether anybody does, and whether it is there."""
+def _counts_differ(change: Change[VGPU]) -> Iterable[Key]:
+    """Its node, by not who shares a vGPU, but whether anybody does, and whether it is there."""
     old, new = change.old, change.object
-    return change.type == DELETED or old is None or _counted(old) != _counted(new)
+    if change.type == DELETED or old is None or _counted(old) != _counted(new):
+        yield Key("", new.spec.node_name)
 
 
 def _counted(vgpu: VGPU) -> tuple[object, ...]:

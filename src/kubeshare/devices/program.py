@@ -43,7 +43,7 @@ from kubeshare.devices.taken_back import TakenBack
 from kubeshare.devices.taken_gpu import TakenGpus
 from kubeshare.devices.vgpu_wakes import VGPUWakes
 from kubeshare.devices.vgpus import VGPULife
-from kubeshare.devices.wakes import PodWakes, SharePodWakes, index_by_gpuid
+from kubeshare.devices.wakes import PodWakes, SharePodWakes, as_known, index_by_gpuid
 from kubeshare.kube.api import Api
 from kubeshare.kube.clock import utc_now
 from kubeshare.kube.controller import Controller
@@ -168,7 +168,7 @@ def devices_program(  # noqa: PLR0913 - what it is told
     add_missing(program, watched, missing)
     vgpu_wakes = VGPUWakes(inventory, watched.nodes.store, evictions)
     vgpu_controller: Controller[Key] = Controller("vgpus", of_vgpus.reconcile, workers=WORKERS)
-    vgpu_controller.watch_changes(watched.vgpus, vgpu_wakes.of_vgpu)
+    vgpu_controller.watch_changes(watched.vgpus, as_known(inventory.pool, vgpu_wakes.of_vgpu))
     vgpu_controller.watch_changes(watched.pods, vgpu_wakes.of_pod)
     vgpu_controller.watch_changes(asked, vgpu_wakes.of_sharepod)
     vgpu_controller.watch(watched.nodes, vgpu_wakes.of_node, when=_changed_its_mind)
@@ -179,7 +179,7 @@ def devices_program(  # noqa: PLR0913 - what it is told
         "sharepods", of_sharepods.reconcile, workers=WORKERS
     )
     sharepod_controller.watch_changes(asked, wakes.of_sharepod)
-    sharepod_controller.watch_changes(watched.vgpus, wakes.of_vgpu)
+    sharepod_controller.watch_changes(watched.vgpus, as_known(inventory.pool, wakes.of_vgpu))
     sharepod_controller.watch_changes(watched.pods, wakes.of_pod)
     sharepod_controller.watch(watched.gpunodes, wakes.all_waiting)
     sharepod_controller.watch(watched.resourcequotas, wakes.all_waiting, when=quota_differs)

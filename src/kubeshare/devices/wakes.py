@@ -5,7 +5,7 @@ times while it starts. What looked again at each of these changes would do nothi
 out of ten, so each question here is which of the steps could come to another answer.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import msgspec
@@ -15,6 +15,7 @@ from kubeshare.api.coming import hindrance
 from kubeshare.api.inventory import Inventory
 from kubeshare.api.names import CONDITION_ALLOCATED
 from kubeshare.api.pods import shares, unschedulable
+from kubeshare.api.pool import Pool
 from kubeshare.api.v1 import VGPU, Holder
 from kubeshare.api.waiting import Waiting
 from kubeshare.devices.mirror import Mirror
@@ -29,6 +30,24 @@ BY_GPUID = "names a vGPU"
 def index_by_gpuid(asked: Store[Raw]) -> None:
     """Have SharePods found by the vGPUs that they name."""
     asked.add_index(BY_GPUID, sharepods.gpuids_of)
+
+
+def as_known(
+    pool: Pool, wakes: Callable[[Change[VGPU]], Iterable[Key]]
+) -> Callable[[Change[VGPU]], Iterable[Key]]:
+    """What a change of a vGPU wakes, beside what was seen of it and beside what was written since.
+
+    While a watch is broken, a part is taken and given back: what the watch tells then is what
+    it told before, and yet somebody was looked at who had that part in the way.
+    """
+
+    def woken(change: Change[VGPU]) -> Iterable[Key]:
+        yield from wakes(change)
+        written = pool.superseded(change)
+        if written is not None:
+            yield from wakes(Change(change.type, change.object, written))
+
+    return woken
 
 
 class SharePodWakes:
