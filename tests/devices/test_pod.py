@@ -280,3 +280,23 @@ async def test_a_pod_is_not_let_run_while_one_of_its_gpus_is_not_held(world: Wor
     await world.quiet(5)
     assert world.vgpus() == {lost: [], kept: ["a"]} or world.vgpus() == {kept: ["a"]}
     assert world.pod_uids() == {"a": ""}
+
+
+@story(n1=1)
+async def test_a_pod_that_came_and_went_while_the_watch_was_broken_is_made_again(
+    world: World,
+) -> None:
+    world.reserve("n1", "x")
+    world.start()
+    await world.until(lambda: world.vgpu("x")["status"].get("phase") == "Idle")
+    await world.kill("devices")
+    world.server.inject(Fault.hang(), verb="watch", resource="pods")
+    world.start("devices")
+    world.actors.binds = False
+    world.share("a", id="x", spec={"nodeName": "n1"})
+    await world.until(lambda: world.pod("a"))
+    world.server.remove(PODS, "a", "default")
+    world.actors.binds = True
+    # The list that it begins with again knows nothing of the pod, and of no end of it.
+    world.server.compact()
+    await world.until(lambda: world.running("a"), seconds=120)

@@ -59,6 +59,10 @@ class Inventory:
         """This program has made a pod, which the watch may not have told yet."""
         self._latest_pods.put(pod)
 
+    def unseen(self, key: Key) -> bool:
+        """This program has made the pod of that name, and no watch has told of it yet."""
+        return self._latest_pods.unseen(key)
+
     def is_known(self, change: Change[cluster.Pod]) -> bool:
         """A change of a pod is what this program has made, and was answered."""
         return self._latest_pods.is_known(change)

@@ -64,6 +64,10 @@ class Latest(Generic[T]):
             return None
         return answer.object
 
+    def unseen(self, key: Key) -> bool:
+        """It was made, and no watch has told of it yet."""
+        return key in self._answers and key not in self._store
+
     def all(self) -> Iterator[T]:
         """Every object, in no order."""
         for key, stored in self._store.snapshot().items():

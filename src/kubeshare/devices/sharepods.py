@@ -8,6 +8,7 @@ from kubeshare.api import finalizer, sharepods
 from kubeshare.api.cluster import Pod
 from kubeshare.api.coming import hindrance
 from kubeshare.api.inventory import Inventory
+from kubeshare.api.latest import UNSEEN_SECONDS
 from kubeshare.api.names import CONDITION_READY
 from kubeshare.api.pool import holder_of
 from kubeshare.api.reasons import Reason
@@ -143,13 +144,17 @@ class SharePodLife:
             if pod is not None and patience is None:
                 vgpus = self._vgpus(sharepods.gpuids(sharepod))
                 patience = await self._nudges.look(pod, sharepod.metadata.uid, vgpus)
-        later = RequeueAfter(patience) if patience else None
+        later = soonest(RequeueAfter(patience) if patience else None, self._unseen(key))
         if found is None or isinstance(found, RequeueAfter):
             return soonest(found, later)
         written, again = await self._mirror.tell(sharepod, found, demand)
         if written and not found.passing:
             self._warn(sharepod, found)
         return soonest(again, later)
+
+    def _unseen(self, key: Key) -> RequeueAfter | None:
+        """When to look again for a pod that may have come and gone while the watch was broken."""
+        return RequeueAfter(UNSEEN_SECONDS + LAG) if self._inventory.unseen(key) else None
 
     async def _patience(
         self, raw: Raw, sharepod: SharePod, demand: Demand | None, pod: Pod | None
