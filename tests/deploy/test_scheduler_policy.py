@@ -1,0 +1,84 @@
+"""The scheduler changes pods that wait behind its gate, and says how those that share stand."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+import pytest
+import yaml
+
+from kubeshare.api import pods
+from kubeshare.lab.control_plane import ApiServer
+from kubeshare.lab.errors import LabError
+from kubeshare.scheduler.pods import _decision
+
+pytestmark = pytest.mark.apiserver
+
+SCHEDULER = "system:serviceaccount:kubeshare-system:kubeshare-scheduler"
+IMAGE = {"op": "add", "path": "/spec/containers/0/image", "value": "mine"}
+LABEL = {"op": "add", "path": "/metadata/labels/other", "value": "x"}
+CONDITION = {"type": "kubeshare.nthu/Scheduled", "status": "False"}
+STATUS = {"op": "add", "path": "/status/conditions", "value": [CONDITION]}
+
+Raw = dict[str, Any]
+
+
+@pytest.fixture(autouse=True)
+def may_do_everything(cluster: ApiServer) -> Iterator[None]:
+    """Give it every right, so that what refuses it is the policy alone."""
+    name = "scheduler-may-everything"
+    cluster.kubectl(
+        "create", "clusterrolebinding", name, "--clusterrole=cluster-admin", f"--user={SCHEDULER}"
+    )
+    yield
+    cluster.kubectl("delete", "clusterrolebinding", name)
+
+
+class Pod:
+    """A pod, and what the scheduler does to it."""
+
+    def __init__(self, cluster: ApiServer, namespace: str, annotations: dict[str, str]) -> None:
+        self._cluster, self._namespace = cluster, namespace
+        pod = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"generateName": "p-", "annotations": annotations, "labels": {"a": "b"}},
+            "spec": {"containers": [{"name": "main", "image": "x"}]},
+        }
+        arguments = ("create", "-n", namespace, "-f", "-", "-o", "json")
+        self.raw: Raw = json.loads(cluster.kubectl(*arguments, stdin=yaml.safe_dump(pod)))
+
+    def patch(self, *operations: Raw, status: bool = False) -> None:
+        name = self.raw["metadata"]["name"]
+        answer = self._cluster.kubectl(
+            *("patch", "pod", name, "-n", self._namespace, f"--as={SCHEDULER}", "--type=json"),
+            *(["--subresource=status"] if status else []),
+            *("-o", "json", "-p", json.dumps(operations)),
+        )
+        self.raw = json.loads(answer)
+
+    def bind(self) -> None:
+        """Tell it where it goes, as the scheduler does."""
+        seen = pods.view(self.raw)
+        self.patch(*msgspec.to_builtins(_decision(self.raw, seen, "node-1", ["vgpu-1"])))
+
+
+def test_a_pod_that_waits_is_told_where_it_goes_once(cluster: ApiServer, namespace: str) -> None:
+    pod = Pod(cluster, namespace, {"kubeshare.nthu/memory": "1Gi"})
+    pod.patch(STATUS, status=True)
+    with pytest.raises(LabError, match="never their containers"):
+        pod.patch(IMAGE)
+    pod.bind()
+    pod.patch(STATUS, status=True)
+    for change in (IMAGE, LABEL):
+        with pytest.raises(LabError, match="only as long as they wait"):
+            pod.patch(change)
+
+
+def test_a_pod_that_does_not_share_is_left_alone(cluster: ApiServer, namespace: str) -> None:
+    pod = Pod(cluster, namespace, {})
+    with pytest.raises(LabError, match="and no other"):
+        pod.patch(LABEL)
+    with pytest.raises(LabError, match="and no other"):
+        pod.patch(STATUS, status=True)
