@@ -8,16 +8,17 @@ that make a program look again, and what was never asked for is named.
 
 import json
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
 import yaml
 
 from cluster_fake import World
 from kube_fake import Grant, run_virtual
-from kubeshare.api.names import NAMESPACE
+from kubeshare.api.names import LABEL_POOL, NAMESPACE
 from kubeshare.devices.pod import manifest
 from kubeshare.install import manifests
-from kubeshare.kube.resources import EVENTS, Raw
+from kubeshare.kube.resources import EVENTS, NODES, Raw
 from kubeshare.lab.control_plane import ApiServer, local_api_server, wait_until
 from kubeshare.lab.errors import LabError
 from surviving.lives import LIVES, Life
@@ -47,7 +48,19 @@ async def _told_again(world: World) -> None:
     world.share("c", "0.1")
     await world.until(lambda: world.running("c") and len(world.events("b")) > 1)
     world.delete("c")
-    await world.until(lambda: any(_counted(each) for each in world.server.all(EVENTS)))
+    await world.until(lambda: any(_counted(each, "b") for each in world.server.all(EVENTS)))
+
+
+async def _labelled_wrongly_again(world: World) -> None:
+    """A node is given a pool policy that there is not, and once more."""
+    for said in ({LABEL_POOL: "none"}, {}, {LABEL_POOL: "none"}):
+        world.server.change(NODES, "n1", "", partial(_relabel, said))
+        await world.quiet(1)
+    await world.until(lambda: any(_counted(each, "n1") for each in world.server.all(EVENTS)))
+
+
+def _relabel(said: dict[str, str], node: Raw) -> None:
+    node["metadata"]["labels"] = said
 
 
 async def _with_a_volume(world: World) -> None:
@@ -69,12 +82,13 @@ async def _with_a_claim(world: World) -> None:
     await world.until(lambda: world.running("a"))
 
 
-def _counted(event: Raw) -> bool:
-    return event["regarding"]["name"] == "b" and "series" in event
+def _counted(event: Raw, name: str) -> bool:
+    return event["regarding"]["name"] == name and "series" in event
 
 
 TOLD = LIVES | {
     "told again": Life(_told_again, {"n1": 1}),
+    "labelled wrongly again": Life(_labelled_wrongly_again, {"n1": 1}),
     "with a volume": Life(_with_a_volume, {"n1": 1}),
     "with a claim": Life(_with_a_claim, {"n1": 1}),
 }
