@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from kube_fake import run_virtual, until
-from kubeshare.kube.workqueue import QueueClosedError, WorkQueue
+from kubeshare.kube.workqueue import TURN, QueueClosedError, WorkQueue
 
 KEYS = st.sampled_from("abcd")
 SECONDS = st.integers(4, 160).map(lambda eighths: eighths / 8)
@@ -136,6 +136,20 @@ def test_a_key_whose_rank_has_become_lower_moves_up_when_it_is_added_again() -> 
         queue.add("a")  # it has been promised its place
         assert [await queue.get() for _ in range(2)] == ["b", "a"]
         assert queue.adds == 2
+
+    run_virtual(main())
+
+
+def test_what_the_first_list_brought_has_its_turn_where_there_is_always_news() -> None:
+    async def main() -> None:
+        queue: WorkQueue[str] = WorkQueue()
+        queue.add("old", initial=True)
+        taken = []
+        for number in range(TURN + 1):
+            queue.add(f"new{number}")
+            taken.append(await queue.get())
+        assert taken[:TURN] == [*(f"new{number}" for number in range(TURN - 1)), "old"]
+        assert taken[TURN:] == [f"new{TURN - 1}"]
 
     run_virtual(main())
 
