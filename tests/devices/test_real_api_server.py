@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 import yaml
 
+from kubeshare.api.names import ANNOTATION_NODE, CONDITION_POD_SCHEDULED, LABEL_VGPU
 from kubeshare.api.v1 import GPUNODES, SHAREPODS, VGPUS
 from kubeshare.core.policies import policy
 from kubeshare.devices.program import devices_program
@@ -248,6 +249,52 @@ async def _life(server: ApiServer) -> None:
 
 def test_a_whole_life_with_the_rights_of_the_programs_own_accounts(installed: ApiServer) -> None:
     asyncio.run(_life(installed))
+
+
+async def _plain_pods(server: ApiServer) -> None:
+    node = server.kubeconfig_for("system:node:real", ("system:nodes",))
+    async with (
+        Api.connect(server.kubeconfig) as api,
+        Api.connect(node) as kubelet,
+        programs(server),
+    ):
+        cluster = Cluster(api, kubelet)
+        await cluster.add_node()
+        for name, memory in (("small", "1Gi"), ("huge", "99Gi")):
+            asked = {"kubeshare.nthu/request": "0.3", "kubeshare.nthu/memory": memory}
+            metadata = {"name": name, "namespace": NAMESPACE, "annotations": asked}
+            spec = {"containers": [{"name": "main", "image": "train:1"}]}
+            await api.create(PODS, {"metadata": metadata, "spec": spec})
+
+        async def told(name: str) -> Any:
+            pod = await api.get(PODS, name, NAMESPACE)
+            conditions = pod["status"].get("conditions", [])
+            ours = [one for one in conditions if one["type"] == CONDITION_POD_SCHEDULED]
+            return ours and ours[0]["reason"] != "Creating" and ours[0]
+
+        async def vgpu() -> Any:
+            return [each["metadata"]["name"] for each in (await api.list(VGPUS)).items]
+
+        [gpuid] = await eventually(vgpu)
+        await cluster.ready(gpuid)
+        assert (await eventually(partial(told, "small")))["reason"] == "Bound"
+
+        async def let_go() -> Any:
+            pod = await api.get(PODS, "small", NAMESPACE)
+            return None if pod["spec"].get("schedulingGates") else pod
+
+        small = await eventually(let_go)
+        assert small["metadata"]["annotations"][ANNOTATION_NODE] == "real"
+        assert small["metadata"]["labels"][LABEL_VGPU] == gpuid
+        assert (await eventually(partial(told, "huge")))["reason"] == "NeverFits"
+        assert (await api.get(PODS, "huge", NAMESPACE))["spec"]["schedulingGates"]
+
+
+@pytest.mark.slow
+def test_plain_pods_wait_and_are_let_go_with_the_rights_of_the_programs_own_accounts(
+    installed: ApiServer,
+) -> None:
+    asyncio.run(_plain_pods(installed))
 
 
 @contextmanager
