@@ -68,6 +68,24 @@ def test_an_event_says_what_who_and_about_whom(server: FakeApiServer) -> None:
     run_virtual(main())
 
 
+@pytest.mark.parametrize("cut_at", ["-", "."])
+def test_the_event_of_a_very_long_name_has_a_name_that_the_server_takes(
+    server: FakeApiServer, cut_at: str
+) -> None:
+    async def main() -> None:
+        made, running = recorder(server)
+        long = ObjectReference(
+            api_version="v1", kind="Pod", namespace="a", name=f"{'a' * 219}{cut_at}tail", uid="u2"
+        )
+        made.emit(long, "FailedScheduling", "Schedule", "It waits for room.")
+        await until(lambda: server.all(EVENTS))
+        (event,) = server.all(EVENTS)
+        assert event["metadata"]["name"].startswith(f"{'a' * 219}.")
+        running.cancel()
+
+    run_virtual(main())
+
+
 def test_a_repeated_event_is_one_object_and_few_writes(server: FakeApiServer) -> None:
     async def main() -> None:
         made, running = recorder(server)

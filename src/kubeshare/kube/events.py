@@ -99,7 +99,9 @@ class _Series:
     def __init__(self, regarding: ObjectReference, related: ObjectReference | None) -> None:
         self.regarding = regarding
         self.related = related
-        self.event_name = f"{regarding.name[:220]}.{uuid.uuid4().hex[:16]}"
+        # Each part between dots begins and ends with a letter or digit.
+        name = regarding.name[:220].rstrip("-.")
+        self.event_name = f"{name}.{uuid.uuid4().hex[:16]}"
         self.count = 0
         self.first = ""  # wall clock, as the API has it
         self.last = ""
