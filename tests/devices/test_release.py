@@ -4,7 +4,7 @@ from cluster_fake import World, expect_pending, seed_held, story
 from kube_fake import Fault
 from kubeshare.api.v1 import SHAREPODS, VGPUS
 from kubeshare.devices.idle import GRACE
-from kubeshare.kube.resources import PODS
+from kubeshare.kube.resources import PODS, Raw
 
 
 @story(n1=1)
@@ -69,6 +69,22 @@ async def test_a_holder_whose_sharepod_was_not_seen_yet_is_not_taken_for_an_orph
     seed_held(world, world.share("a")["metadata"]["uid"])
     await world.quiet(5)
     assert world.shares_gpu("a")
+
+
+@story(n1=1)
+async def test_a_part_for_nobody_is_taken_back_from_a_gpu_that_is_shared(world: World) -> None:
+    world.start("scheduler", "devices")
+    await world.run("a", "0.3")
+    await world.quiet(1)
+
+    def join(vgpu: Raw) -> None:
+        parts = vgpu["status"]["holders"]
+        parts.append(parts[0] | {"demand": "nobody", "name": "b", "podUid": ""})
+
+    (gpuid,) = world.vgpus()
+    world.server.change(VGPUS, gpuid, "", join)
+    assert world.shares_gpu("a", "b")
+    await world.until(lambda: world.shares_gpu("a"))
 
 
 @story(n1=1)

@@ -152,20 +152,21 @@ class Latest(Generic[T]):
         return told[1] if told is not None and told[0] is change else None
 
     def _watched(self, change: Change[T]) -> None:
-        self._gone.pop(change.key, None)
+        key = change.key
+        self._gone.pop(key, None)
         self._known = self._superseded = None
-        answer = self._answers.get(change.key)
+        answer = self._answers.get(key)
         if answer is not None:
             known, seen = _version(answer.object), _version(change.object)
             # What was deleted may be a namesake of what has been made since.
             gone = change.type == DELETED and _uid(answer.object) == _uid(change.object)
             if gone or seen >= known:
-                del self._answers[change.key]
+                del self._answers[key]
             if change.type != DELETED and seen == known:
                 self._known = change
             if seen > known:
                 self._superseded = change, answer.object
-        self._tell(change.key)
+        self._tell(key)
 
     def _tell(self, key: Key) -> None:
         for handler in self._handlers:

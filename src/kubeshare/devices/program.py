@@ -166,7 +166,7 @@ def devices_program(  # noqa: PLR0913 - what it is told
         events=events,
     )
     add_missing(program, watched, missing)
-    vgpu_wakes = VGPUWakes(inventory, watched.nodes.store, evictions)
+    vgpu_wakes = VGPUWakes(inventory, asked.store, watched.nodes.store, evictions)
     vgpu_controller: Controller[Key] = Controller("vgpus", of_vgpus.reconcile, workers=WORKERS)
     vgpu_controller.watch_changes(watched.vgpus, as_known(inventory.pool, vgpu_wakes.of_vgpu))
     vgpu_controller.watch_changes(watched.pods, vgpu_wakes.of_pod)
@@ -187,7 +187,7 @@ def devices_program(  # noqa: PLR0913 - what it is told
     pod_wakes = PodWakes(inventory)
     pod_controller: Controller[Key] = Controller("pods", of_pods.reconcile, workers=WORKERS)
     pod_controller.watch_changes(watched.pods, pod_wakes.of_pod)
-    pod_controller.watch_changes(watched.vgpus, pod_wakes.of_vgpu)
+    pod_controller.watch_changes(watched.vgpus, as_known(inventory.pool, pod_wakes.of_vgpu))
     program.add_controller(vgpu_controller)
     program.add_controller(pod_controller)
     program.add_controller(sharepod_controller)

@@ -56,7 +56,7 @@ class Release:
         pod = self._inventory.pod(key)
         if pod is not None and self._may_need(pod, gpuid, holder):
             return False
-        if _wanted(self._asked.by_key(key), gpuid, holder):
+        if wanted(self._asked.by_key(key), gpuid, holder):
             return False
         if await self._is_wanted_by_pod(key, gpuid, holder):
             return False
@@ -64,7 +64,7 @@ class Release:
             live = await self._api.get(SHAREPODS, holder.name, holder.namespace)
         except NotFoundError:
             live = None
-        return not _wanted(live, gpuid, holder)
+        return not wanted(live, gpuid, holder)
 
     async def _is_wanted_by_pod(self, key: Key, gpuid: str, holder: Holder) -> bool:
         """The API server has the plain pod whose demand it is, and that asks for this part."""
@@ -93,8 +93,8 @@ class Release:
         return pod.gated or gpuid in pod.gpuids
 
 
-def _wanted(raw: Raw | None, gpuid: str, holder: Holder) -> bool:
-    """The SharePod still asks for this part."""
+def wanted(raw: Raw | None, gpuid: str, holder: Holder) -> bool:
+    """Whether a SharePod, None where there is none, still asks for a part of a vGPU."""
     if raw is None:
         return False
     sharepod = sharepods.view(raw)

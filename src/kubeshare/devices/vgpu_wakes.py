@@ -9,8 +9,9 @@ from typing import Any
 from kubeshare.api import cluster, sharepods
 from kubeshare.api.inventory import Inventory
 from kubeshare.api.names import LABEL_VGPU
-from kubeshare.api.v1 import VGPU, GPUNode
+from kubeshare.api.v1 import VGPU, GPUNode, Holder
 from kubeshare.devices.evict import Evictions
+from kubeshare.devices.release import wanted
 from kubeshare.devices.wakes import differs, part_of
 from kubeshare.kube.meta import Key
 from kubeshare.kube.resources import Raw
@@ -22,25 +23,46 @@ class VGPUWakes:
 
     Args:
         inventory: the vGPUs.
+        asked: the SharePods.
         nodes: the nodes, as last seen.
         evictions: says of which vGPUs pods have to leave.
     """
 
     def __init__(
-        self, inventory: Inventory, nodes: Store[cluster.Node], evictions: Evictions
+        self,
+        inventory: Inventory,
+        asked: Store[Raw],
+        nodes: Store[cluster.Node],
+        evictions: Evictions,
     ) -> None:
         self._pool = inventory.pool
+        self._asked = asked
         self._nodes = nodes
         self._evictions = evictions
 
     def of_vgpu(self, change: Change[VGPU]) -> Iterable[Key]:
-        """Itself, unless its node has only been told of pods that may stay."""
+        """Itself, unless its node was told of pods, or others have joined, and all may stay."""
         old, new = change.old, change.object
-        if old is not None and change.type != DELETED and _but_for_pods(old) == _but_for_pods(new):
+        if old is not None and change.type != DELETED and self._have_all_stayed(old, new):
             known = self._nodes.get(new.spec.node_name) is not None
             if known and not self._evictions.reason(new):
                 return ()
         return (new.metadata.key,)
+
+    def _have_all_stayed(self, old: VGPU, new: VGPU) -> bool:
+        """All are there that were, and nobody else but SharePods that ask for their parts."""
+        before, now = map(_holders, (old, new))
+        if _but_for_holders(old) != _but_for_holders(new) or not before.keys() <= now.keys():
+            return False
+        joined = [holder for part, holder in now.items() if part not in before]
+        # The first one has the placeholder guarded.
+        return not joined or (
+            bool(before) and all(self._is_asked_for(new, each) for each in joined)
+        )
+
+    def _is_asked_for(self, vgpu: VGPU, holder: Holder) -> bool:
+        raw = self._asked.by_key(Key(holder.namespace, holder.name))
+        return wanted(raw, vgpu.metadata.name, holder)
 
     def of_pod(self, change: Change[cluster.Pod]) -> Iterable[Key]:
         """That whose placeholder it is, or those of which it or its SharePod has a part."""
@@ -107,9 +129,11 @@ def _end(pod: cluster.Pod) -> tuple[object, ...]:
     return pod.terminal, metadata.deletion_timestamp, metadata.owner_references, label
 
 
-def _but_for_pods(vgpu: VGPU) -> tuple[Any, ...]:
-    """All of a vGPU but which pods its node has been told of."""
+def _but_for_holders(vgpu: VGPU) -> tuple[Any, ...]:
     metadata, status = vgpu.metadata, vgpu.status
     about = (metadata.uid, metadata.deletion_timestamp, metadata.labels, metadata.annotations)
-    holders = [(part_of(holder), holder.namespace, holder.name) for holder in status.holders]
-    return about, vgpu.spec, status.phase, status.conditions, holders
+    return about, vgpu.spec, status.phase, status.conditions
+
+
+def _holders(vgpu: VGPU) -> dict[tuple[object, ...], Holder]:
+    return {(part_of(each), each.namespace, each.name): each for each in vgpu.status.holders}

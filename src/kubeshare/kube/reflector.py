@@ -179,12 +179,11 @@ class Reflector(Generic[T]):
 
     def _take(self, event: WatchEvent[T]) -> None:
         self._touch()
-        metadata = event.metadata
         if event.type == DELETED:
-            self._tell(self.store.remove(metadata.key, uid=metadata.uid, last=event.object))
+            self._tell(self.store.remove(event.key, uid=event.identity.uid, last=event.object))
         elif event.object is not None:
             self._tell(self.store.put(event.object))
-        self._resource_version = metadata.resource_version
+        self._resource_version = event.identity.resource_version
 
     def _tell(self, changes: Iterable[Change[T]]) -> None:
         for change in changes:

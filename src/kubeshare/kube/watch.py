@@ -14,7 +14,7 @@ import structlog
 from msgspec import Struct
 
 from kubeshare.kube.errors import Status, UnreachableError, error_of_status
-from kubeshare.kube.meta import Key, ObjectMeta, metadata_of
+from kubeshare.kube.meta import Identity, Key, ObjectMeta, identity_of, key_of
 from kubeshare.kube.reading import Line, reader_of
 from kubeshare.kube.resources import Resource
 
@@ -34,11 +34,12 @@ class WatchEvent(Struct, Generic[T], frozen=True):
 
     ``type`` is ``ADDED``, ``MODIFIED``, ``DELETED`` or ``BOOKMARK``; ``object`` is None
     for a bookmark, and where the object does not have the form that was asked for.
-    A watch may go on from the resourceVersion of ``metadata``.
+    A watch may go on from the resourceVersion of ``identity``.
     """
 
     type: str
-    metadata: ObjectMeta
+    key: Key
+    identity: Identity
     object: T | None
 
 
@@ -77,7 +78,7 @@ def _event(line: bytes, resource: Resource[T], what: str) -> WatchEvent[T]:
         return _odd(line, resource, what)
     if read.type not in _CHANGES:
         return _odd(line, resource, what)
-    return WatchEvent(read.type, metadata_of(read.object), read.object)
+    return WatchEvent(read.type, key_of(read.object), identity_of(read.object), read.object)
 
 
 def _odd(line: bytes, resource: Resource[Any], what: str) -> WatchEvent[Any]:
@@ -86,17 +87,17 @@ def _odd(line: bytes, resource: Resource[Any], what: str) -> WatchEvent[Any]:
         envelope = msgspec.json.decode(line, type=Line[msgspec.Raw])
         if envelope.type == "ERROR":
             raise error_of_status(msgspec.json.decode(envelope.object, type=Status), what)
-        metadata = msgspec.json.decode(envelope.object, type=_Named).metadata
+        named = msgspec.json.decode(envelope.object, type=_Named)
     except msgspec.DecodeError as error:
         raise UnreachableError(f"{what}: not a watch event ({error})", sent=True) from error
     if envelope.type == BOOKMARK:
-        return WatchEvent(BOOKMARK, metadata, None)
+        return WatchEvent(BOOKMARK, key_of(named), identity_of(named), None)
     try:
         changed = reader_of(resource.shape).read(envelope.object)
     except msgspec.ValidationError as error:
         report_unreadable(envelope.object, resource, error)
         changed = None
-    return WatchEvent(envelope.type, metadata, changed)
+    return WatchEvent(envelope.type, key_of(named), identity_of(named), changed)
 
 
 def report_unreadable(raw: msgspec.Raw, resource: Resource[Any], error: Exception) -> Key:
