@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 
 from kube_fake import FakeApiServer, run_virtual
-from kubeshare.api.latest import UNSEEN_SECONDS, Latest
+from kubeshare.api.latest import Latest
 from kubeshare.kube.meta import Key
 from kubeshare.kube.reflector import Reflector
 from kubeshare.kube.resources import Raw, Resource
@@ -32,6 +32,9 @@ class Views:
     def watched(self, *versions: str) -> None:
         for version in versions:
             self._reflector._tell(self._reflector.store.put(thing(version)))
+
+    def told_up_to(self, version: str) -> None:
+        self._reflector._resource_version = version
 
     def gone(self) -> None:
         self._reflector._tell(self._reflector.store.remove(KEY))
@@ -167,13 +170,17 @@ def test_what_a_live_read_did_not_find_is_gone_though_the_watch_lags_behind() ->
     run_virtual(main())
 
 
-def test_what_was_made_and_is_never_told_of_is_believed_in_for_a_while_only() -> None:
+def test_what_was_made_is_believed_in_until_a_watch_is_past_it_and_has_not_told_of_it() -> None:
     async def main() -> None:
         views = Views()
-        views.latest.put(thing("1"))
-        await asyncio.sleep(UNSEEN_SECONDS - 1)
-        assert views.version == "1"
-        await asyncio.sleep(2)
+        views.told_up_to("3")
+        views.latest.put(thing("5"))
+        await asyncio.sleep(1000)
+        views.told_up_to("4")
+        assert views.version == "5"
+        views.told_up_to("")  # it lists again
+        assert views.version == "5"
+        views.told_up_to("6")
         assert views.version == ""
 
     run_virtual(main())
@@ -198,7 +205,7 @@ def test_whoever_follows_hears_of_each_name_that_may_say_something_else() -> Non
         views.latest.forget(Key("", "other"))
         views.latest.put(thing("4"))
         assert not heard, "nothing has changed"
-        await asyncio.sleep(UNSEEN_SECONDS + 1)
+        views.told_up_to("5")
         views.latest.expire()
         assert heard == [KEY]
         assert views.version == ""

@@ -419,3 +419,15 @@ async def test_a_podspec_of_an_odd_form_is_told_of_and_holds_nobody_up(world: Wo
         told = world.condition(name, "Scheduled")
         assert (told["status"], told["reason"]) == ("False", "Invalid")
         assert told["message"].startswith(f"{field}: is not as Kubernetes has it")
+
+
+@story(n1=2)
+async def test_a_watch_that_has_gone_silent_makes_nobody_hold_two_gpus(world: World) -> None:
+    """Nothing is told of the vGPU that was made, until the silence is noticed."""
+    world.server.inject_at_write(1, lambda: Fault.meanwhile(world.server.mute_watches))
+    world.start("scheduler")
+    world.plain("a")
+    await world.until(world.vgpus)
+    world.plain("b")
+    await world.quiet(300)
+    assert list(world.vgpus().values()) == [["a", "b"]]

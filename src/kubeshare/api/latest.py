@@ -10,30 +10,18 @@ It may also be the other way round: while the answer to a creation is on its way
 the watch may tell of the object and of what others have made of it. So the newer
 of the two is shown, by the order of their resourceVersions, which clients may
 compare from Kubernetes 1.35 on (KEP-5504). And what a live read did not find is
-gone, whatever a watch that lags behind still shows.
+gone, whatever a watch that lags behind still shows; so is what was made when a watch is past
+that and has not told of it. A watch that is cut off says nothing, however long that lasts.
 """
 
-import asyncio
 from collections.abc import Callable, Iterator
-from typing import Any, Final, Generic, TypeVar
-
-from msgspec import Struct
+from typing import Any, Generic, TypeVar
 
 from kubeshare.kube.meta import Key, identity_of, key_of
 from kubeshare.kube.reflector import Reflector
 from kubeshare.kube.store import DELETED, Change, IndexFunction
 
 T = TypeVar("T")
-
-UNSEEN_SECONDS: Final = 60.0
-"""How long something that was made is believed in while no watch tells of it."""
-
-
-class _Answer(Struct, Generic[T], frozen=True):
-    """What the API server answered, and when (loop time)."""
-
-    object: T
-    at: float
 
 
 class Latest(Generic[T]):
@@ -44,8 +32,9 @@ class Latest(Generic[T]):
     """
 
     def __init__(self, reflector: Reflector[T]) -> None:
+        self._reflector = reflector
         self._store = reflector.store
-        self._answers: dict[Key, _Answer[T]] = {}
+        self._answers: dict[Key, T] = {}
         self._gone: dict[Key, int] = {}  # known to be gone -> the version that the store still has
         self._indexes: dict[str, IndexFunction[T]] = {}
         self._handlers: list[Callable[[Key], None]] = []
@@ -58,11 +47,11 @@ class Latest(Generic[T]):
         answer = self._answers.get(key)
         if answer is None:
             return None if self._is_gone(key) else self._store.by_key(key)
-        if key not in self._store and _now() - answer.at > UNSEEN_SECONDS:
+        if key not in self._store and self._told_up_to() >= _version(answer):
             # It came and went while the watch was broken.
             self.forget(key)
             return None
-        return answer.object
+        return answer
 
     def unseen(self, key: Key) -> bool:
         """It was made, and no watch has told of it yet."""
@@ -111,7 +100,7 @@ class Latest(Generic[T]):
         self._handlers.append(handler)
 
     def expire(self) -> None:
-        """Stop believing in what no watch has told of for too long."""
+        """Stop believing in what came and went while the watch was broken."""
         for key in tuple(self._answers):
             self.get(key)
 
@@ -119,12 +108,12 @@ class Latest(Generic[T]):
         """Note what the API server has answered: the object as it is stored."""
         key = key_of(answer)
         earlier = self._answers.get(key)
-        known = (self._store.by_key(key), earlier and earlier.object)
+        known = (self._store.by_key(key), earlier)
         if all(_version(answer) > _version(one) for one in known):
             self._answers.pop(key, None)
             # Of those that no watch has told of, one goes for each that comes.
             self.get(next(iter(self._answers), key))
-            self._answers[key] = _Answer(answer, _now())
+            self._answers[key] = answer
             self._tell(key)
 
     def forget(self, key: Key) -> None:
@@ -135,6 +124,9 @@ class Latest(Generic[T]):
             self._gone[key] = _version(stored)
         if stored is not None or answer is not None:
             self._tell(key)
+
+    def _told_up_to(self) -> int:
+        return int(self._reflector.resource_version or 0)
 
     def _is_gone(self, key: Key) -> bool:
         return key in self._gone and self._gone[key] == _version(self._store.by_key(key))
@@ -157,24 +149,20 @@ class Latest(Generic[T]):
         self._known = self._superseded = None
         answer = self._answers.get(key)
         if answer is not None:
-            known, seen = _version(answer.object), _version(change.object)
+            known, seen = _version(answer), _version(change.object)
             # What was deleted may be a namesake of what has been made since.
-            gone = change.type == DELETED and _uid(answer.object) == _uid(change.object)
+            gone = change.type == DELETED and _uid(answer) == _uid(change.object)
             if gone or seen >= known:
                 del self._answers[key]
             if change.type != DELETED and seen == known:
                 self._known = change
             if seen > known:
-                self._superseded = change, answer.object
+                self._superseded = change, answer
         self._tell(key)
 
     def _tell(self, key: Key) -> None:
         for handler in self._handlers:
             handler(key)
-
-
-def _now() -> float:
-    return asyncio.get_running_loop().time()
 
 
 def _uid(obj: Any) -> str:

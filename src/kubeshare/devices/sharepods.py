@@ -8,7 +8,6 @@ from kubeshare.api import finalizer, sharepods
 from kubeshare.api.cluster import Pod
 from kubeshare.api.coming import hindrance
 from kubeshare.api.inventory import Inventory
-from kubeshare.api.latest import UNSEEN_SECONDS
 from kubeshare.api.names import CONDITION_READY
 from kubeshare.api.pool import holder_of
 from kubeshare.api.reasons import Reason
@@ -42,6 +41,8 @@ from kubeshare.kube.store import Store
 
 LAG: Final = 1.0
 """Seconds that one watch may be behind another before the API server is asked."""
+UNSEEN: Final = 60.0
+"""Seconds until a pod that was made, and that no watch has told of, is looked for again."""
 
 
 class SharePodLife:
@@ -154,7 +155,7 @@ class SharePodLife:
 
     def _unseen(self, key: Key) -> RequeueAfter | None:
         """When to look again for a pod that may have come and gone while the watch was broken."""
-        return RequeueAfter(UNSEEN_SECONDS + LAG) if self._inventory.unseen(key) else None
+        return RequeueAfter(UNSEEN) if self._inventory.unseen(key) else None
 
     async def _patience(
         self, raw: Raw, sharepod: SharePod, demand: Demand | None, pod: Pod | None

@@ -101,6 +101,11 @@ class Reflector(Generic[T]):
         return self._synced.is_set()
 
     @property
+    def resource_version(self) -> str:
+        """Up to which version everything has been told; ``""`` where that is not known."""
+        return self._resource_version
+
+    @property
     def last_event_age(self) -> float | None:
         """Seconds since anything came from the server (bookmarks too); None before."""
         if self._last_event is None:
