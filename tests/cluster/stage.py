@@ -197,10 +197,16 @@ class Stage:
     def delete_pod(self, component: str, node: str = "") -> None:
         """Take a program's pod away by force, of several the one that leads; another comes."""
         names = [pod["metadata"]["name"] for pod in self.system_pods(component, node)]
-        name = self.leader(component) if len(names) > 1 else names[0]
-        assert name in names
+        name = names[0] if len(names) == 1 else self._until_one_leads(component, names)
         self.keep_log(name)
         self.kubectl("delete", "pod", "-n", NAMESPACE, name, "--force", "--grace-period=0")
+
+    def _until_one_leads(self, component: str, names: Collection[str]) -> str:
+        """Who leads, of these; one that has gone leads until its lease has ended."""
+        return eventually(
+            lambda: name if (name := self.leader(component)) in names else None,
+            f"one of {', '.join(names)} to lead",
+        )
 
     def leader(self, component: str) -> str:
         """The name of the pod that works, of a program with several."""

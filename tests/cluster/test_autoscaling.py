@@ -17,6 +17,12 @@ ROOM, MOST = 8, 10
 """Halves of the lab's four GPUs, and as many as the autoscaler may have."""
 
 
+def gated(space: Space) -> list[str]:
+    """The names of the pods that wait for a part."""
+    pods = space.pods(app="answers")
+    return [pod["metadata"]["name"] for pod in pods if pod["spec"].get("schedulingGates")]
+
+
 def test_a_deployment_grows_to_where_gpus_are_full_and_gives_parts_back(
     stage: Stage, space: Space
 ) -> None:
@@ -27,12 +33,11 @@ def test_a_deployment_grows_to_where_gpus_are_full_and_gives_parts_back(
 
         adapter.value = 100 * EACH
         space.until_running(ROOM, app="answers")
-        waiting = [
-            pod["metadata"]["name"]
-            for pod in space.pods(app="answers")
-            if pod["spec"].get("schedulingGates")
-        ]
-        assert len(waiting) == MOST - ROOM
+        waiting = eventually(
+            lambda: found if len(found := gated(space)) == MOST - ROOM else None,
+            "the autoscaler to have all that it may",
+            explain=lambda: str(gated(space)),
+        )
         for name in waiting:
             assert space.pod_waits(name, "NoRoom").count("compute 0 left, 0.5 asked") == ROOM // 2
         held = space.parts(app="answers")

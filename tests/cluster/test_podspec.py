@@ -8,7 +8,7 @@ import pytest
 
 from cluster.manifests import claim, storage_class, template, volume
 from cluster.space import Space, container
-from cluster.stage import Raw, Stage
+from cluster.stage import Raw, Stage, eventually
 
 pytestmark = pytest.mark.lab
 
@@ -25,12 +25,17 @@ def noting(name: str, then: str = "exec sleep 3600", **more: Any) -> Raw:
     return container(command, name=name, volumeMounts=[MOUNT], **more)
 
 
-def noted(space: Space, pod: str, container: str) -> dict[str, bool]:
-    """Which containers have noted that they have a GPU, and which that they have none."""
+def noted(space: Space, pod: str, container: str, count: int) -> dict[str, bool]:
+    """Which containers have noted that they have a GPU, once so many have noted something."""
     read = "cd /data; for each in *; do echo $each $(cat $each); done"
     look = ("exec", "-n", space.name, pod, "-c", container, "--", "sh", "-c", read)
-    lines = (line.split() for line in space.stage.kubectl(*look).splitlines())
-    return {name: found == "1" for name, found in lines}
+
+    def notes() -> dict[str, bool] | None:
+        lines = [line.split() for line in space.stage.kubectl(*look).splitlines()]
+        done = [words for words in lines if len(words) > 1]
+        return {name: found == "1" for name, found in done} if len(done) == count else None
+
+    return eventually(notes, f"{count} containers of {pod} to have looked for a GPU")
 
 
 @pytest.fixture(params=["Immediate", "WaitForFirstConsumer"])
@@ -66,7 +71,7 @@ def test_its_volume_decides_on_which_node_the_pod_of_a_stateful_set_shares(
     vgpu = stage.vgpu(gpuid)
     assert vgpu is not None
     assert vgpu["spec"]["nodeName"] == ELSEWHERE
-    assert noted(space, "shard-0", "one") == {"one": True, "two": True}
+    assert noted(space, "shard-0", "one", 2) == {"one": True, "two": True}
     assert not [one for one in space.events("shard-0") if one["reason"] == "NodeFull"]
 
 
@@ -99,7 +104,7 @@ def test_all_that_a_podspec_says_holds_for_the_pod_of_a_sharepod(space: Space) -
 
     assert place.node == ELSEWHERE
     having = {"one": True, "two": True, "before": False, "beside": False, "without": False}
-    assert noted(space, "all", "without") == having
+    assert noted(space, "all", "without", len(having)) == having
     pod = space.find_pod("all")
     assert pod is not None
     spec = pod["spec"]

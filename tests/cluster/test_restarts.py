@@ -49,4 +49,8 @@ def test_after_a_reboot_a_share_runs_again_by_a_new_grant(stage: Stage, space: S
     now = eventually(back, "a to run again", seconds=LONG, explain=lambda: space.describe("a"))
     stage.works_for(now, "a")
     assert [*stage.holders(now.gpuid)] == ["a"]
-    assert len(stage.placeholders()) == len(stage.vgpus()) == 1
+    eventually(
+        lambda: len(stage.placeholders()) == len(stage.vgpus()) == 1,
+        "one vGPU and its placeholder to be left",
+        explain=lambda: str((stage.placeholders(), stage.vgpus())),
+    )
