@@ -19,6 +19,9 @@ CLUSTER_KINDS = {
     "MutatingAdmissionPolicyBinding",
 }
 
+_PROBE = "kubeshare-test-probe"
+_REFUSED = "refused by a probe"
+
 
 @pytest.fixture(scope="session")
 def cluster(apiserver: ApiServer) -> ApiServer:
@@ -27,24 +30,69 @@ def cluster(apiserver: ApiServer) -> ApiServer:
     cluster_wide = [manifest for manifest in ours if manifest["kind"] in CLUSTER_KINDS]
     apiserver.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(cluster_wide))
     apiserver.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=60s")
-    refused = yaml.safe_dump(
-        {
-            "apiVersion": "kubeshare.nthu/v1",
-            "kind": "SharePod",
-            "metadata": {"name": "probe", "annotations": {"kubeshare/gpu_request": "0.1"}},
-            "spec": {"containers": [{"name": "main"}]},
-        }
-    )
-
-    def policies_are_in_force() -> bool:
-        try:
-            apiserver.kubectl("create", "--dry-run=server", "-f", "-", stdin=refused)
-        except LabError as error:
-            return "gpu_limit" in str(error)
-        return False
-
-    wait_until(policies_are_in_force, "the admission policies")
+    # The API server learns of policies in the order in which they came, a second later or two.
+    probes = yaml.safe_dump_all(_probes())
+    apiserver.kubectl("apply", "-f", "-", stdin=probes)
+    wait_until(lambda: _are_in_force(apiserver), "the admission policies")
+    apiserver.kubectl("delete", "-f", "-", stdin=probes)
     return apiserver
+
+
+def _probes() -> list[dict[str, Any]]:
+    """A policy of each kind for ConfigMaps of one name: one refuses them, one gives a label."""
+    api_version = "admissionregistration.k8s.io/v1"
+    rule = {
+        "apiGroups": [""],
+        "apiVersions": ["v1"],
+        "operations": ["CREATE"],
+        "resources": ["configmaps"],
+    }
+    label = 'Object{metadata: Object.metadata{labels: {"probed": "yes"}}}'
+    specs: dict[str, dict[str, Any]] = {
+        "Validating": {"validations": [{"expression": "false", "message": _REFUSED}]},
+        "Mutating": {
+            "reinvocationPolicy": "Never",
+            "mutations": [
+                {
+                    "patchType": "ApplyConfiguration",
+                    "applyConfiguration": {"expression": label},
+                }
+            ],
+        },
+    }
+    found: list[dict[str, Any]] = []
+    for kind, spec in specs.items():
+        name = f"{_PROBE}-{kind.lower()}"
+        matched = {
+            "failurePolicy": "Fail",
+            "matchConstraints": {"resourceRules": [rule]},
+            "matchConditions": [
+                {"name": "named", "expression": f"object.metadata.name == '{name}'"}
+            ],
+        }
+        binding: dict[str, Any] = {"policyName": name}
+        if kind == "Validating":
+            binding["validationActions"] = ["Deny"]
+        for suffix, what in (("", spec | matched), ("Binding", binding)):
+            found.append(
+                {
+                    "apiVersion": api_version,
+                    "kind": f"{kind}AdmissionPolicy{suffix}",
+                    "metadata": {"name": name},
+                    "spec": what,
+                }
+            )
+    return found
+
+
+def _are_in_force(apiserver: ApiServer) -> bool:
+    create = ("create", "configmap", "--dry-run=server", "-o", "yaml")
+    changed = apiserver.kubectl(*create, f"{_PROBE}-mutating")
+    try:
+        apiserver.kubectl(*create, f"{_PROBE}-validating")
+    except LabError as error:
+        return _REFUSED in str(error) and "probed" in changed
+    return False
 
 
 @pytest.fixture

@@ -180,7 +180,7 @@ def test_a_lease_is_taken_renewed_and_released(kubeconfig: Path) -> None:
     async def main() -> None:
         async with Api.connect(kubeconfig) as api:
             elector = LeaseElector(
-                api, NAMESPACE, "program", "me", duration=3, renew_deadline=2, retry=0.2
+                api, NAMESPACE, "program", "me", duration=6, renew_deadline=5, retry=0.2
             )
 
             async def work() -> None:
