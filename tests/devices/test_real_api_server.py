@@ -297,6 +297,36 @@ def test_plain_pods_wait_and_are_let_go_with_the_rights_of_the_programs_own_acco
     asyncio.run(_plain_pods(installed))
 
 
+async def _nested(server: ApiServer) -> None:
+    node = server.kubeconfig_for("system:node:real", ("system:nodes",))
+    nonsense = "[" * 9000 + "]" * 9000
+    strange = (
+        '{"apiVersion": "kubeshare.nthu/v1", "kind": "SharePod", "metadata": {"name": "strange"},'
+        '"spec": {"gpu": {"request": "0.2", "memory": "1Gi"},'
+        '"containers": [{"name": "main", "image": "train:1"}], "nonsense": ' + nonsense + "}}"
+    )
+    where = f"/apis/kubeshare.nthu/v1/namespaces/{NAMESPACE}/sharepods"
+    async with Api.connect(server.kubeconfig) as api, Api.connect(node) as kubelet:
+        cluster = Cluster(api, kubelet)
+        await cluster.add_node()
+        # One is in the first list, the other is told by the watch.
+        server.kubectl("create", "--raw", where, "-f", "-", stdin=strange)
+        await cluster.share("before", "0.2")
+        async with programs(server):
+            await cluster.ready(await cluster.decided("before"))
+            again = strange.replace('"strange"', '"again"')
+            server.kubectl("create", "--raw", where, "-f", "-", stdin=again)
+            await cluster.share("after", "0.2")
+            for name in ("before", "strange", "again", "after"):
+                pod = await eventually(partial(api.get, PODS, name, NAMESPACE))
+                assert "nonsense" not in pod["spec"]
+
+
+@pytest.mark.slow
+def test_what_an_author_nests_absurdly_deep_ends_no_program(installed: ApiServer) -> None:
+    asyncio.run(_nested(installed))
+
+
 @contextmanager
 def what_follows_deletions(server: ApiServer) -> Iterator[None]:
     """Kubernetes' controllers that act on what is deleted."""

@@ -1,13 +1,15 @@
 """From JSON to the form that a reader asks for, in one pass.
 
 Of raw objects the API server's notes of who wrote which field are left out, two thirds of
-them, before they cost anything.
+them, before they cost anything; and of all what is nested too deeply to be read.
 """
 
 from typing import Any, Final, Generic, TypedDict, TypeVar, cast
 
 import msgspec
 from msgspec import Raw, Struct
+
+from kubeshare.kube.nesting import bounded, cut
 
 T = TypeVar("T")
 
@@ -61,6 +63,8 @@ class Reader(Generic[T]):
 
     def __init__(self, shape: type[T]) -> None:
         self._raw = shape is dict
+        # Others read what they know and pass over the rest, however deep, or say that they cannot.
+        self._keeps_all = self._raw or shape is SPEC_AND_STATUS
         form: Any = dict[str, Raw] if self._raw else shape
         self._objects = msgspec.json.Decoder(form)
         self._lines: msgspec.json.Decoder[Line[Any]] = msgspec.json.Decoder(Line[form])
@@ -71,7 +75,7 @@ class Reader(Generic[T]):
         Raises:
             msgspec.DecodeError: it is no JSON, or has another form.
         """
-        return self._lean(self._objects.decode(body))
+        return self._lean(self._decoded(self._objects, body))
 
     def read_line(self, line: bytes) -> Line[T]:
         """A line of a watch.
@@ -79,8 +83,16 @@ class Reader(Generic[T]):
         Raises:
             msgspec.DecodeError: it is none, or its object has another form.
         """
-        found = self._lines.decode(line)
+        found = self._decoded(self._lines, line)
         return Line(found.type, self._lean(found.object))
+
+    def _decoded(self, decoder: msgspec.json.Decoder[Any], text: bytes | Raw) -> Any:
+        if self._keeps_all:
+            return decoder.decode(bounded(bytes(text)))
+        try:
+            return decoder.decode(text)
+        except RecursionError:
+            return decoder.decode(cut(bytes(text)))
 
     def _lean(self, decoded: Any) -> T:
         if not self._raw:

@@ -15,6 +15,7 @@ from msgspec import Struct
 
 from kubeshare.kube.errors import Status, UnreachableError, error_of_status
 from kubeshare.kube.meta import Identity, Key, ObjectMeta, identity_of, key_of
+from kubeshare.kube.nesting import bounded
 from kubeshare.kube.reading import Line, reader_of
 from kubeshare.kube.resources import Resource
 
@@ -84,7 +85,7 @@ def _event(line: bytes, resource: Resource[T], what: str) -> WatchEvent[T]:
 def _odd(line: bytes, resource: Resource[Any], what: str) -> WatchEvent[Any]:
     """A line that tells no change, or one to an object of another form."""
     try:
-        envelope = msgspec.json.decode(line, type=Line[msgspec.Raw])
+        envelope = msgspec.json.decode(bounded(line), type=Line[msgspec.Raw])
         if envelope.type == "ERROR":
             raise error_of_status(msgspec.json.decode(envelope.object, type=Status), what)
         named = msgspec.json.decode(envelope.object, type=_Named)
@@ -102,6 +103,6 @@ def _odd(line: bytes, resource: Resource[Any], what: str) -> WatchEvent[Any]:
 
 def report_unreadable(raw: msgspec.Raw, resource: Resource[Any], error: Exception) -> Key:
     """Log an object that does not have the form its reader asks for; returns its key."""
-    key = msgspec.json.decode(raw, type=_Named).metadata.key
+    key = msgspec.json.decode(bounded(bytes(raw)), type=_Named).metadata.key
     log.error("object cannot be read", resource=resource.plural, object=str(key), error=str(error))
     return key

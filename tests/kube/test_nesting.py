@@ -1,0 +1,83 @@
+"""What is nested too deeply to be read is left out, and nothing else is touched."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec import Raw, Struct
+
+from kubeshare.api.v1 import SHAREPODS
+from kubeshare.kube.meta import ObjectMeta
+from kubeshare.kube.nesting import DEPTH, bounded, cut
+from kubeshare.kube.reading import reader_of
+
+values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(alphabet='a"\\[]{}é\n', max_size=20),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=5), inner),
+)
+
+
+def nested(levels: int) -> str:
+    """Lists and maps in turns."""
+    opened = "".join('{"a":' if level % 2 else "[" for level in range(levels))
+    return f"{opened}1" + "".join("}" if level % 2 else "]" for level in reversed(range(levels)))
+
+
+@pytest.mark.slow
+@given(values)
+def test_what_is_shallow_stays_to_the_letter(value: Any) -> None:
+    for text in (json.dumps(value).encode(), json.dumps(value, ensure_ascii=False).encode()):
+        assert bounded(text) == cut(text) == text
+
+
+@pytest.mark.slow
+@given(values, st.integers(DEPTH - 2, DEPTH + 3))
+def test_what_lies_deeper_is_null_and_all_beside_it_stays(value: Any, levels: int) -> None:
+    text = f'{{"deep":{nested(levels)},"beside":{json.dumps(value)}}}'.encode()
+    read = json.loads(bounded(text))
+    assert read["beside"] == value
+    deep, seen = read["deep"], 1
+    while isinstance(deep, (list, dict)):
+        deep, seen = deep[0] if isinstance(deep, list) else deep["a"], seen + 1
+    assert (deep, seen) == ((1, levels + 1) if levels < DEPTH else (None, DEPTH))
+
+
+def strange(levels: int) -> bytes:
+    """A SharePod of which the schema keeps what it does not know."""
+    spec = f'{{"containers":[{{"name":"main"}}],"other":{nested(levels)}}}'
+    return f'{{"metadata":{{"name":"a"}},"spec":{spec}}}'.encode()
+
+
+class Named(Struct):
+    metadata: ObjectMeta
+
+
+class Page(Struct):
+    items: list[Raw]
+
+
+@pytest.mark.parametrize("levels", [DEPTH + 1, 900, 1100, 9000])
+def test_an_object_is_read_however_deeply_its_author_has_nested_it(levels: int) -> None:
+    body = strange(levels)
+    line = b'{"type":"ADDED","object":' + body + b"}"
+    for shape in (SHAREPODS.shape, dict):
+        for read in (reader_of(shape).read(body), reader_of(shape).read_line(line).object):
+            assert read["metadata"] == {"name": "a"}
+            assert read["spec"]["containers"] == [{"name": "main"}]
+            assert "null" in json.dumps(read["spec"]["other"])
+    assert reader_of(Named).read(body).metadata.name == "a"
+    assert reader_of(Named).read_line(line).object.metadata.name == "a"
+
+
+@pytest.mark.parametrize("levels", [DEPTH + 1, 900, 1100, 9000])
+def test_one_such_object_does_not_hide_the_others_of_a_list(levels: int) -> None:
+    page = reader_of(Page).read(b'{"items":[' + strange(1) + b"," + strange(levels) + b"]}")
+    names = [reader_of(SHAREPODS.shape).read(item)["metadata"]["name"] for item in page.items]
+    assert names == ["a", "a"]
+
+
+def test_brackets_in_text_are_no_nesting() -> None:
+    text = json.dumps({"script": "[" * 5000, "more": '{"' * 5000, "list": [{}] * 500}).encode()
+    assert bounded(text) == text
