@@ -39,10 +39,20 @@ def millicores(quantity: str) -> int:
     return int(quantity[:-1]) if quantity.endswith("m") else 1000 * int(quantity)
 
 
+def going(stage: Stage, name: str) -> list[str]:
+    """The names of the pods of a node that are being deleted."""
+    return [
+        pod["metadata"]["name"]
+        for pod in stage.items("/api/v1/pods")
+        if pod["spec"].get("nodeName") == name and "deletionTimestamp" in pod["metadata"]
+    ]
+
+
 def free_millicores(stage: Stage, name: str) -> int:
-    """How much CPU of a node nobody has asked for."""
+    """How much CPU of a node nobody has asked for, once all have gone that are about to go."""
     node = stage.find("/api/v1/nodes", name)
     assert node is not None
+    eventually(lambda: not going(stage, name), "pods that end to be gone")
     asked = [
         container.get("resources", {}).get("requests", {}).get("cpu", "0")
         for pod in stage.items("/api/v1/pods")
