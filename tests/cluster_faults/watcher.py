@@ -78,13 +78,20 @@ class Watcher:
                 yield f"the holders of vGPU {_name(vgpu)} ask for more memory than it has"
         yield from (f"demand {uid} has {n} GPUs" for uid, n in demands.items() if n > 1)
 
-    def _granted(self) -> Iterator[str]:
-        """By what lies on the nodes."""
+    def _granted(self) -> set[str]:
+        """By what lies on the nodes.
+
+        One file may have followed another while they were read: it has to be so at two looks.
+        """
+        seen = self._granted_too_much()
+        return seen & self._granted_too_much() if seen else seen
+
+    def _granted_too_much(self) -> set[str]:
         micros: Counter[str] = Counter()
         for grant in self._grants():
             for part in grant.gpus:
                 micros[part.uuid] += part.request
-        yield from (f"{n} micros of {uuid} are granted" for uuid, n in micros.items() if n > WHOLE)
+        return {f"{n} micros of {uuid} are granted" for uuid, n in micros.items() if n > WHOLE}
 
     def _taken(self) -> Iterator[str]:
         """By the pods that take whole GPUs of a node: placeholders, and others."""
