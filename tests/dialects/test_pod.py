@@ -97,6 +97,8 @@ def test_a_pod_that_asks_for_nothing_is_nobodys_business(pod: dict[str, Any]) ->
         (a_pod(ours(request="nan")), "kubeshare.nthu/request", "not a number"),
         (a_pod(ours(request="0.6", limit="0.5")), "kubeshare.nthu/request", "more than the limit"),
         (a_pod(ours(request="0.6", count="two")), "kubeshare.nthu/count", "not a number of GPUs"),
+        (a_pod(ours(request="0.6", count="٣")), "kubeshare.nthu/count", "not a number of GPUs"),
+        (a_pod(ours(request="0.6", count="9" * 5000)), "kubeshare.nthu/count", "not a number of"),
         (a_pod(ours(memory="-1")), "kubeshare.nthu/memory", "negative"),
         (a_pod(ours(memory="1Gi", id="Upper")), "kubeshare.nthu/id", "lower-case"),
         (a_pod(PUBLISHED | ours(request="0.2")), "kubeshare.nthu/request", "differs from 0.3"),

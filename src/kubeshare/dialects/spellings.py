@@ -35,6 +35,7 @@ NO_MEMORY: Final = (
 MAX_LABEL: Final = 253
 MAX_COUNT: Final = 16
 
+_COUNT = re.compile("[0-9]{1,2}")
 # A GPUID names an object and a pod and is a label's value.
 _ID = re.compile(r"[a-z0-9]([-a-z0-9]{0,48}[a-z0-9])?")
 
@@ -207,7 +208,7 @@ def read_count(value: object, name: str) -> int:
     Raises:
         InvalidValueError: it is no such number.
     """
-    number = int(value) if isinstance(value, str) and value.isdecimal() else value
+    number = int(value) if isinstance(value, str) and _COUNT.fullmatch(value) else value
     if isinstance(number, bool) or not isinstance(number, int) or not 1 <= number <= MAX_COUNT:
         raise InvalidValueError(name, f"{value!r} is not a number of GPUs from 1 to {MAX_COUNT}")
     return number
