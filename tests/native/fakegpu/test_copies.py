@@ -62,7 +62,9 @@ def test_what_comes_from_the_host_takes_time_beside_the_engine(tmp_path: Path) -
     there, here = memory(0, 24 * MIB), good(d.cuMemHostAlloc(24 * MIB, 0))
     into = took(lambda stream: d.cuMemcpyHtoDAsync(there, here, 24 * MIB, stream))
     out = took(lambda stream: d.cuMemcpyDtoHAsync(here, there, 24 * MIB, stream))
-    small = took(lambda stream: d.cuMemcpyHtoDAsync(there, here, 4096, stream))
+    # The least of some: between its two events this program may have to wait for its machine.
+    small = min(took(lambda stream: d.cuMemcpyHtoDAsync(there, here, 4096, stream))
+                for _ in range(10))
     answer = [into, out, small]
     """
     )
