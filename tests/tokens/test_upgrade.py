@@ -73,6 +73,7 @@ def test_a_daemon_goes_on_with_the_grant_and_the_page_of_the_version_before(path
         )
 
 
+@pytest.mark.usefixtures("patience")
 def test_a_library_of_protocol_1_takes_turns_with_one_of_now(paths: Paths) -> None:
     left_behind(paths)
     with RunningDaemon(paths) as daemon:
