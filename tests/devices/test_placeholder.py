@@ -3,6 +3,7 @@
 import asyncio
 
 from cluster_fake import World, expect_scheduled, story
+from kube_fake import Fault
 from kubeshare.api.affinity import on_node
 from kubeshare.api.names import NAMESPACE
 from kubeshare.api.v1 import SHAREPODS, VGPUS
@@ -37,6 +38,21 @@ async def test_a_placeholder_that_fails_is_made_again_a_bounded_number_of_times(
     await world.quiet(600)
     fail()
     assert len(failed) == TRIES
+
+
+@story(n1=1)
+async def test_an_api_server_that_is_away_is_no_placeholder_that_fails(world: World) -> None:
+    world.actors.node_agents = False
+    world.start()
+    world.share("a")
+    await world.until(world.placeholders)
+    [name] = world.placeholders()
+    fault = Fault.answer(500, "InternalError")
+    world.server.inject(fault, verb="delete", resource="pods", name=name, times=2 * TRIES)
+    status = {"phase": "Failed", "message": "UnexpectedAdmissionError"}
+    world.server.change(PODS, name, NAMESPACE, lambda pod: pod.update(status=status))
+    world.actors.node_agents = True
+    await world.until(lambda: world.running("a"))
 
 
 @story(n1=1)

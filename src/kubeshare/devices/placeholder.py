@@ -140,14 +140,16 @@ class Placeholders:
         uid = vgpu.metadata.uid
         if self._failures[uid] >= TRIES:
             return None
+        again = self._failures[uid] + 1 < TRIES
+        if again:
+            await self.remove(failed)
+        # Counted when it is done, and not each time that the API server was away.
         self._failures[uid] += 1
-        again = self._failures[uid] < TRIES
         self._events.placeholder_failed(vgpu, failed.status.message, again=again)
         if not again:
             return None
         pause = FIRST_PAUSE * 2.0 ** (self._failures[uid] - 1)
         self._not_before[uid] = asyncio.get_running_loop().time() + pause
-        await self.remove(failed)
         return RequeueAfter(pause)
 
 

@@ -89,10 +89,11 @@ class Regain:
             self._bound[uid] = (pod.metadata.uid, since)
             if now < since + TRIAL:
                 return RequeueAfter(since + TRIAL - now)
+        # Counted when it is done, and not each time that the API server was away.
+        await self._placeholders.remove(pod)
         pause = FIRST_PAUSE * 2.0 ** self._tries[uid]
         if pod.metadata.uid != vgpu.spec.placeholder_uid:
             self._tries[uid] += 1
             self._events.other_gpu(vgpu, again=self._tries[uid] < TRIES)
         self._not_before[uid] = now + pause
-        await self._placeholders.remove(pod)
         return RequeueAfter(pause)
