@@ -1,5 +1,7 @@
 """GPUs that the author of a SharePod has named, rather than the scheduler."""
 
+from typing import Any
+
 from cluster_fake import World, seed_held, story
 from kube_fake import Fault
 from kubeshare.api.v1 import SHAREPODS, VGPUS
@@ -100,3 +102,39 @@ async def test_who_was_cut_off_between_two_gpus_given_by_name_gives_back_the_fir
     await world.until(lambda: world.condition("a", "Allocated"))
     await world.until(lambda: world.vgpus().get("x", []) == [])
     assert world.condition("a", "Allocated")["reason"] == "NoRoom"
+
+
+async def chosen_again(world: World, name: str, **more: Any) -> dict[str, Any]:
+    """Have a SharePod's part of vGPU x taken back before its pod is bound; its ask, had again."""
+    world.start()
+    await world.run("a", "0.5", id="x", spec={"nodeName": "n1"})
+    world.actors.binds = False
+    world.share(name, "0.3", **more)
+    await world.until(lambda: world.pod(name))
+    await world.quiet(1)
+    await world.kill()
+    assert world.vgpus() == {"x": ["a", name]}
+    world.server.change(VGPUS, "x", "", lambda vgpu: vgpu["status"]["holders"].pop())
+    world.actors.binds = True
+    world.actors.look()
+    world.start()
+
+    def ask() -> dict[str, Any]:
+        return dict(world.sharepod(name)["spec"]["gpu"])
+
+    await world.until(lambda: world.running(name) and ask()["attempt"] == 2)
+    return ask()
+
+
+@story(n1=1)
+async def test_a_vgpu_of_any_name_is_the_schedulers_choice_where_the_author_gave_only_the_node(
+    world: World,
+) -> None:
+    ask = await chosen_again(world, "b", spec={"nodeName": "n1"})
+    assert (ask["idGiven"], ask["nodeGiven"]) == (False, True)
+
+
+@story(n1=1)
+async def test_a_vgpu_that_the_author_named_outlives_the_choice_of_the_node(world: World) -> None:
+    ask = await chosen_again(world, "b", id="x")
+    assert (ask["idGiven"], ask["nodeGiven"]) == (True, False)

@@ -36,7 +36,8 @@ async def test_the_published_annotations_are_read_and_kept(world: World) -> None
     world.start("scheduler")
     await world.until(lambda: world.condition("a", "Scheduled"))
     gpuid = expect_scheduled(world, "a").gpuid
-    assert world.sharepod("a")["spec"]["gpu"] == {"id": gpuid, "attempt": 1}
+    ask = {"id": gpuid, "attempt": 1, "idGiven": False, "nodeGiven": False}
+    assert world.sharepod("a")["spec"]["gpu"] == ask
     vgpu = world.server.stored(VGPUS, gpuid)
     assert vgpu is not None
     [holder] = vgpu["status"]["holders"]

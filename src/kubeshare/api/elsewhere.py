@@ -6,7 +6,6 @@ from typing import Final, Self
 import msgspec
 
 from kubeshare.api.coming import failure
-from kubeshare.api.names import GENERATED_ID_PREFIX
 from kubeshare.api.reasons import Reason
 from kubeshare.api.v1 import VGPU
 from kubeshare.core.demand import Demand
@@ -24,7 +23,7 @@ class Late(msgspec.Struct, frozen=True, kw_only=True):
     """A demand that waits for a vGPU in vain.
 
     Attributes:
-        demand: who waits.
+        demand: who waits, as its author asked: an id in it is one that is wanted.
         vgpu: what it waits for.
         nodes: those that it may go to instead.
         gpuid: the vGPU that is set aside for it; ``""`` where that is all of its node.
@@ -57,12 +56,5 @@ def have_others(policy: Policy, ledger: Ledger, late: Sequence[Late]) -> bool:
                 ledger.release(uid)
         for name in {each.vgpu.metadata.name for each in late} & ledger.devices.keys():
             ledger.mark(name, fenced=True)
-        return place_gang(policy, ledger, [_asked(each) for each in late], len(late)).whole
-
-
-def _asked(late: Late) -> Demand:
-    """What it would ask for: an id that was made for it is none that it wants."""
-    given = late.demand.device_id.startswith(GENERATED_ID_PREFIX)
-    return msgspec.structs.replace(
-        late.demand, device_id="" if given else late.demand.device_id, nodes=late.nodes
-    )
+        instead = [msgspec.structs.replace(each.demand, nodes=each.nodes) for each in late]
+        return place_gang(policy, ledger, instead, len(late)).whole

@@ -10,7 +10,7 @@ from typing import Any, Final
 import msgspec
 
 from kubeshare.api.cluster import TERMINAL_PHASES
-from kubeshare.api.v1 import SharePod
+from kubeshare.api.v1 import GPUAsk, SharePod
 from kubeshare.core.demand import Demand
 from kubeshare.core.units import format_memory, format_share
 from kubeshare.dialects.spellings import ANNOTATIONS
@@ -40,6 +40,17 @@ def gpuids_of(raw: Mapping[str, Any]) -> tuple[str, ...]:
 def decided(sharepod: SharePod) -> bool:
     """Its GPUs and its node are known: Sched has nothing to decide (any more)."""
     return bool(gpuids(sharepod) and sharepod.spec.node_name)
+
+
+def undecided(ask: GPUAsk, demand: Demand) -> Demand:
+    """What its author asked for, without what Sched has written into it."""
+    if not demand.attempt:
+        return demand
+    return msgspec.structs.replace(
+        demand,
+        device_id=demand.device_id if ask.id_given else "",
+        nodes=demand.nodes if ask.node_given else None,
+    )
 
 
 def asks_otherwise(old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:

@@ -102,13 +102,14 @@ class GPUAsk(Struct, frozen=True, kw_only=True, rename="camel", gc=False):
     """``SharePod.spec.gpu`` where controllers look at it; the dialect reads the rest.
 
     ``attempt`` is 0 until Sched has decided, and counts its decisions. ``set_aside`` is
-    DevMgr's, written with the undoing of a decision. ``node_given`` is Sched's: the author has
-    chosen the node, so that it outlives a decision.
+    DevMgr's, written with the undoing of a decision. ``id_given`` and ``node_given`` are Sched's:
+    the author has chosen the GPUs, or the node, so that they outlive a decision.
     """
 
     id: str = ""
     ids: tuple[str, ...] = ()
     attempt: int = 0
+    id_given: bool = False
     node_given: bool = False
     set_aside: tuple[SetAside, ...] = ()
 

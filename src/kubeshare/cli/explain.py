@@ -13,7 +13,8 @@ import click
 import msgspec
 
 from kubeshare.api.eligibility import Eligible
-from kubeshare.api.v1 import SHAREPODS
+from kubeshare.api.sharepods import undecided
+from kubeshare.api.v1 import SHAREPODS, GPUAsk
 from kubeshare.cli.explain_gang import GangFinding, controller_of, of_gang, read_members
 from kubeshare.cli.explain_preemption import preemption
 from kubeshare.cli.explain_reads import Seen, read
@@ -152,7 +153,8 @@ async def find_out(api: "Api", chosen: Policy, name: str, namespace: str) -> Fin
         decision, change = together.decision, together.change
         claim, needed = together.claim, together.needed
     else:
-        where, asked = seen.where(resource, raw), _undecided(demand)
+        ask = msgspec.convert(raw["spec"].get("gpu") or {}, GPUAsk)
+        where, asked = seen.where(resource, raw), undecided(ask, demand)
         held, decision, change = _alone(seen, asked, where)
         claim, needed = (bounded(asked, where),), 1
     waits = decision.outcome == "pending" and not held and claim
@@ -179,13 +181,6 @@ async def _read(api: "Api", name: str, namespace: str) -> tuple[Resource[Raw], M
         except NotFoundError:
             continue
     raise NothingToExplainError(f"no {kind or 'SharePod or pod'} {rest} in namespace {namespace}")
-
-
-def _undecided(demand: Demand) -> Demand:
-    """What was asked before the scheduler wrote its decision into it."""
-    if not demand.attempt:
-        return demand
-    return msgspec.structs.replace(demand, device_id="", nodes=None)
 
 
 def _alone(

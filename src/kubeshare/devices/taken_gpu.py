@@ -80,7 +80,8 @@ class TakenGpus:
         if now < since + PATIENCE:
             return since + PATIENCE - now
         ledger = self._inventory.ledger()
-        late = Late.of(demand, vgpu, frozenset(ledger.nodes))
+        asked = sharepods.undecided(sharepod.spec.gpu, demand)
+        late = Late.of(asked, vgpu, frozenset(ledger.nodes))
         if not have_others(self._policy, ledger, [late]):
             return PATIENCE
         await self._move_on.move(raw, sharepod, why, gpuid=late.gpuid)

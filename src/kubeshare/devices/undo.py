@@ -10,8 +10,7 @@ from typing import Any
 
 import msgspec
 
-from kubeshare.api import sharepods
-from kubeshare.api.names import GENERATED_ID_PREFIX, MANAGER_DEVICES
+from kubeshare.api.names import MANAGER_DEVICES
 from kubeshare.api.v1 import SHAREPODS, SetAside
 from kubeshare.kube.api import Api
 from kubeshare.kube.resources import Raw
@@ -31,8 +30,7 @@ async def undo(api: Api, raw: Raw, set_aside: Sequence[SetAside] = ()) -> None:
     """
     metadata = raw["metadata"]
     gpu = dict(raw["spec"].get("gpu") or {})
-    chosen = sharepods.gpuids(sharepods.view(raw))
-    if all(gpuid.startswith(GENERATED_ID_PREFIX) for gpuid in chosen):
+    if not gpu.get("idGiven"):
         gpu.pop("id", None)
         gpu.pop("ids", None)
     if set_aside:

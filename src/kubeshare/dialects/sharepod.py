@@ -9,7 +9,7 @@ from kubeshare.dialects.containers import sharing
 from kubeshare.dialects.pod_form import check_form
 from kubeshare.dialects.spellings import Asker, Spellings, mapping, present, read_count, read_gpuid
 
-_NOTES: Final = frozenset({"attempt", "nodeGiven", "setAside", "containers"})
+_NOTES: Final = frozenset({"attempt", "idGiven", "nodeGiven", "setAside", "containers"})
 """What asks for nothing: what KubeShare's programs write themselves, and which containers share."""
 
 

@@ -147,8 +147,7 @@ class _AskingSharePod(AskingObject[SharePods, SharePod]):
     def _decision(self, node: str, gpuids: Sequence[str]) -> list[Mapping[str, Any]]:
         decision: dict[str, Any] = {"attempt": self.seen.spec.gpu.attempt + 1}
         decision |= {"id": gpuids[0]} if len(gpuids) == 1 else {"ids": list(gpuids)}
-        if self.seen.spec.node_name:
-            decision["nodeGiven"] = True
+        decision |= {"idGiven": bool(self.gpuids), "nodeGiven": bool(self.seen.spec.node_name)}
         gpu = (self.raw["spec"].get("gpu") or {}) | decision
         version = self.seen.metadata.resource_version
         return [
