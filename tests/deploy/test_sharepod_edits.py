@@ -1,0 +1,118 @@
+"""What a SharePod asks of a GPU cannot be changed once it has that; what is not decided can."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from kubeshare.lab.control_plane import ApiServer
+from kubeshare.lab.errors import LabError
+
+pytestmark = pytest.mark.apiserver
+
+Create = Callable[[dict[str, Any]], str]
+Patch = Callable[[dict[str, Any]], str]
+
+DECIDED = {"request": "0.3", "memory": "1Gi", "id": "x", "attempt": 1}
+ANEW = "delete the SharePod and create it anew"
+
+
+def sharepod(gpu: dict[str, Any], **spec: Any) -> dict[str, Any]:
+    return {
+        "apiVersion": "kubeshare.nthu/v1",
+        "kind": "SharePod",
+        "metadata": {"name": "probe"},
+        "spec": {"containers": [{"name": "main", "image": "none"}], "gpu": gpu, **spec},
+    }
+
+
+@pytest.fixture
+def patch(cluster: ApiServer, namespace: str) -> Patch:
+    """Merge something into the test's SharePod; what is refused raises LabError."""
+
+    def _patch(change: dict[str, Any]) -> str:
+        words = ("patch", "shp/probe", "-n", namespace, "--type=merge", "-p", json.dumps(change))
+        return cluster.kubectl(*words)
+
+    return _patch
+
+
+REFUSED = {
+    "its request": ({"spec": {"gpu": {"request": "0.5"}}}, "spec.gpu.request: "),
+    "a limit that it had not": ({"spec": {"gpu": {"limit": "0.5"}}}, "spec.gpu.limit: "),
+    "memory that it has no more": ({"spec": {"gpu": {"memory": None}}}, "spec.gpu.memory: "),
+    "its request by annotation": (
+        {
+            "metadata": {
+                "annotations": {
+                    "kubeshare/gpu_request": "0.3",
+                    "kubeshare/gpu_limit": "0.4",
+                    "kubeshare/gpu_mem": "1Gi",
+                }
+            }
+        },
+        "kubeshare/gpu_request, kubeshare/gpu_limit, kubeshare/gpu_mem: ",
+    ),
+    "another GPU": ({"spec": {"gpu": {"id": "y"}}}, "spec.gpu.id, "),
+    "another node": ({"spec": {"nodeName": "n2"}}, "spec.nodeName: "),
+}
+
+ACCEPTED: dict[str, dict[str, Any]] = {
+    "its labels": {"metadata": {"labels": {"a": "b"}}},
+    "what is the pod's": {"spec": {"terminationGracePeriodSeconds": 1}},
+    "the decision taken back": {"spec": {"nodeName": None, "gpu": {"id": None}}},
+}
+
+
+@pytest.mark.parametrize(("change", "named"), REFUSED.values(), ids=REFUSED.keys())
+def test_what_it_has_stays_as_it_is(
+    change: dict[str, Any], named: str, create: Create, patch: Patch
+) -> None:
+    create(sharepod(DECIDED, nodeName="n1"))
+
+    with pytest.raises(LabError) as refused:
+        patch(change)
+
+    assert named in str(refused.value)
+    assert ANEW in str(refused.value)
+
+
+@pytest.mark.parametrize("change", ACCEPTED.values(), ids=ACCEPTED.keys())
+def test_all_else_may_change(change: dict[str, Any], create: Create, patch: Patch) -> None:
+    create(sharepod(DECIDED, nodeName="n1"))
+
+    assert "patched" in patch(change)
+
+
+def test_it_may_ask_otherwise_as_long_as_nothing_is_decided(create: Create, patch: Patch) -> None:
+    create(sharepod({"request": "0.3", "memory": "1Gi"}))
+
+    assert "patched" in patch({"spec": {"gpu": {"request": "0.5", "model": "V100"}}})
+
+
+def test_a_decision_may_be_written(create: Create, patch: Patch) -> None:
+    create(sharepod({"request": "0.3", "memory": "1Gi", "attempt": 1}))
+
+    assert "patched" in patch({"spec": {"nodeName": "n1", "gpu": {"id": "x", "attempt": 2}}})
+
+
+def test_a_gpu_that_its_author_named_may_be_named_otherwise_until_it_is_there(
+    create: Create, patch: Patch, cluster: ApiServer, namespace: str
+) -> None:
+    create(sharepod({"request": "0.3", "memory": "1Gi", "id": "x"}, nodeName="n1"))
+    assert "patched" in patch({"spec": {"gpu": {"id": "y"}}})
+
+    there = {
+        "type": "Allocated",
+        "status": "True",
+        "reason": "Allocated",
+        "message": "",
+        "lastTransitionTime": "2026-01-01T00:00:00Z",
+    }
+    cluster.kubectl(
+        *("patch", "shp/probe", "-n", namespace, "--subresource=status", "--type=merge"),
+        *("-p", json.dumps({"status": {"conditions": [there]}})),
+    )
+    with pytest.raises(LabError, match=r"spec\.gpu\.id"):
+        patch({"spec": {"gpu": {"id": "z"}}})
