@@ -118,9 +118,7 @@ class Resource(Generic[T]):
 NAMESPACES = Resource("", "v1", "namespaces", "Namespace", namespaced=False)
 NODES = Resource("", "v1", "nodes", "Node", namespaced=False)
 PODS = Resource("", "v1", "pods", "Pod", namespaced=True, shape=SPEC_AND_STATUS)
-SECRETS = Resource("", "v1", "secrets", "Secret")
 SERVICE_ACCOUNTS = Resource("", "v1", "serviceaccounts", "ServiceAccount")
-SERVICES = Resource("", "v1", "services", "Service")
 RESOURCE_QUOTAS = Resource("", "v1", "resourcequotas", "ResourceQuota")
 PERSISTENT_VOLUME_CLAIMS = Resource("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim")
 PERSISTENT_VOLUMES = Resource("", "v1", "persistentvolumes", "PersistentVolume", namespaced=False)
@@ -130,7 +128,6 @@ STORAGE_CLASSES = Resource(
 CONFIG_MAPS = Resource("", "v1", "configmaps", "ConfigMap")
 DEPLOYMENTS = Resource("apps", "v1", "deployments", "Deployment")
 DAEMON_SETS = Resource("apps", "v1", "daemonsets", "DaemonSet")
-REPLICA_SETS = Resource("apps", "v1", "replicasets", "ReplicaSet")
 JOBS = Resource("batch", "v1", "jobs", "Job")
 POD_DISRUPTION_BUDGETS = Resource("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget")
 PRIORITY_CLASSES = Resource(
