@@ -52,10 +52,10 @@ test: lint ## everything that can be tested here: lint, fast, slow, API server, 
 
 prove: native ## each placement policy beside a slow one on five million random states; hypothesis tries examples never seen (minutes)
 	$(PYTEST) -q -m hypothesis --hypothesis-profile=fresh
-	PYTHONPATH=tests $(PYTHON) -m prove
+	PYTHONPATH=tests $(PYTHON) -m robustness.prove
 
 mutants: setup ## break the core in thousands of small ways; nine in ten must fail a test (ARGS=--help)
-	PYTHONPATH=tests nice $(PYTHON) -m mutants $(ARGS)
+	PYTHONPATH=tests nice $(PYTHON) -m robustness.mutants $(ARGS)
 
 bench: native ## the numbers, as JSON lines with both sides in one run
 	PYTHONPATH=tests $(PYTHON) -m bench

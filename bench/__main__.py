@@ -3,27 +3,16 @@
 import json
 import sys
 
-from bench import (
-    allocation,
-    alone,
-    binpack,
-    figure_6,
-    forced_drain,
-    in_cluster,
-    placement,
-    process_start,
-    shares,
-    startup,
-    tokens,
-    topology,
-)
+from bench.node import allocation, alone, process_start, startup
+from bench.placement import binpack, in_cluster, locality, topology
+from bench.tokens import figure_6, forced_drain, handover, shares
 
 
 def main() -> int:
     """Run all of them and say how many goals are met."""
     results = [
         *startup.run(),
-        *placement.run(),
+        *locality.run(),
         *binpack.run(),
         *topology.run(),
         *in_cluster.run(),
@@ -33,7 +22,7 @@ def main() -> int:
         *forced_drain.run(),
         *figure_6.run(),
         *shares.run(),
-        *tokens.run(),
+        *handover.run(),
     ]
     print(json.dumps({"goals": len(results), "met": sum(results)}))
     return 0 if all(results) else 1

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import HealthCheck, settings
 
-from kubeshare.lab.control_plane import ApiServer, local_api_server
+from kubeshare.lab.control_plane.api_server import ApiServer, local_api_server
 from kubeshare.lab.progress import Progress
 
 # How long it takes to draw an example is a matter of what else the machine does.

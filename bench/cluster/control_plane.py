@@ -14,17 +14,24 @@ from pathlib import Path
 import yaml
 from msgspec import Struct
 
-from kubeshare.api.names import NAMESPACE
+from kubeshare.api.types.constants import NAMESPACE
 from kubeshare.install import manifests
-from kubeshare.lab import audit, configuration, processes
-from kubeshare.lab.control_plane import ADMIN, ApiServer, free_ports, local_api_server, wait_until
-from kubeshare.lab.kubeconfig import write_kubeconfig
+from kubeshare.lab import configuration, processes
+from kubeshare.lab.control_plane import audit
+from kubeshare.lab.control_plane.api_server import (
+    ADMIN,
+    ApiServer,
+    free_ports,
+    local_api_server,
+    wait_until,
+)
+from kubeshare.lab.control_plane.kubeconfig import write_kubeconfig
 
 NOT_INSTALLED = {"Deployment", "DaemonSet"}
 SCHEDULER, DEVICES = "kubeshare-scheduler", "kubeshare-device-manager"
 MODULES = {
     SCHEDULER: ("kubeshare.scheduler",),
-    DEVICES: ("kubeshare.devices", "--placeholder-image", "none"),
+    DEVICES: ("kubeshare.device_manager", "--placeholder-image", "none"),
 }
 _TICKS = os.sysconf("SC_CLK_TCK")
 _WRITES = re.compile(

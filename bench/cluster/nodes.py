@@ -7,15 +7,15 @@ from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
-from kubeshare.api import cluster
-from kubeshare.api.names import WHOLE_GPU_RESOURCE
-from kubeshare.api.v1 import GPUNODES, VGPUS
-from kubeshare.kube.api import Api
-from kubeshare.kube.errors import NotFoundError
-from kubeshare.kube.reflector import Reflector
+from kubeshare.api.types import core_v1
+from kubeshare.api.types.constants import WHOLE_GPU_RESOURCE
+from kubeshare.api.types.v1 import GPUNODES, VGPUS
+from kubeshare.kube.cache.reflector import Reflector
+from kubeshare.kube.cache.store import DELETED, Change
+from kubeshare.kube.client.client import Api
+from kubeshare.kube.client.errors import NotFoundError
 from kubeshare.kube.resources import NODES, PODS, RESOURCE_SLICES
-from kubeshare.kube.store import DELETED, Change
-from kubeshare.node.resource_slice import slice_body
+from kubeshare.node.dra.resource_slice import slice_body
 
 IN_FLIGHT = 16
 _MEMORY = 16 << 30
@@ -78,15 +78,15 @@ class Kubelets:
         self,
         api: Api,
         gpus: int,
-        created: Callable[[cluster.Pod], None],
-        ran: Callable[[cluster.Pod], None],
+        created: Callable[[core_v1.Pod], None],
+        ran: Callable[[core_v1.Pod], None],
     ) -> None:
         self._api = api
         self._gpus = gpus
         self._created = created
         self._ran = ran
-        self._reflector = Reflector(api, cluster.PODS)
-        self._queue: asyncio.Queue[cluster.Pod] = asyncio.Queue()
+        self._reflector = Reflector(api, core_v1.PODS)
+        self._queue: asyncio.Queue[core_v1.Pod] = asyncio.Queue()
         self._given: dict[str, set[int]] = defaultdict(set)
         self._reflector.subscribe(self._changed)
 
@@ -101,7 +101,7 @@ class Kubelets:
             for task in tasks:
                 task.cancel()
 
-    def _changed(self, change: Change[cluster.Pod]) -> None:
+    def _changed(self, change: Change[core_v1.Pod]) -> None:
         pod = change.object
         if change.type == DELETED:
             return
@@ -117,7 +117,7 @@ class Kubelets:
             with suppress(NotFoundError):
                 await self._start(pod)
 
-    async def _start(self, pod: cluster.Pod) -> None:
+    async def _start(self, pod: core_v1.Pod) -> None:
         containers = [
             {"name": each.name, "ready": True, "state": {"running": {"startedAt": _STARTED}}}
             | {"image": "any", "imageID": "any", "restartCount": 0}
@@ -134,7 +134,7 @@ class Kubelets:
         else:
             self._ran(pod)
 
-    async def _find(self, placeholder: cluster.Pod) -> None:
+    async def _find(self, placeholder: core_v1.Pod) -> None:
         """The node agent sees which GPU the placeholder was given."""
         node = placeholder.spec.node_name
         free = next(index for index in range(self._gpus) if index not in self._given[node])

@@ -15,10 +15,10 @@ from msgspec import Struct
 from bench.cluster import nodes
 from bench.cluster.control_plane import DEVICES, SCHEDULER, Cluster, Usage, cluster
 from bench.report import line
-from kubeshare.api.cluster import Pod
-from kubeshare.api.names import NAMESPACE
-from kubeshare.api.v1 import SHAREPODS
-from kubeshare.kube.api import Api
+from kubeshare.api.types.constants import NAMESPACE
+from kubeshare.api.types.core_v1 import Pod
+from kubeshare.api.types.v1 import SHAREPODS
+from kubeshare.kube.client.client import Api
 from kubeshare.kube.resources import PODS
 
 GPUS = 8

@@ -12,10 +12,10 @@ from typing import Any, Self
 
 from msgspec import Struct
 
-from bench import machine
+from bench.node import machine
 from kubeshare import fakegpu
 from kubeshare.tokens.client import ask_snapshot, is_answering
-from kubeshare.tokens.files import DaemonMissingError, Paths
+from kubeshare.tokens.files.grants import DaemonMissingError, Paths
 
 _LINES_AT_MOST = 10_000
 _FIRST_LINE_SECONDS = 60.0

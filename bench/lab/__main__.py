@@ -10,13 +10,14 @@ from pathlib import Path
 from bench.lab.pods import Bench
 from bench.lab.steps import Steps
 from bench.report import line, median
-from kubeshare.api.names import NAMESPACE
-from kubeshare.api.v1 import SHAREPODS
+from kubeshare.api.types.constants import NAMESPACE
+from kubeshare.api.types.v1 import SHAREPODS
 from kubeshare.install import manifests, rollout
-from kubeshare.kube.api import Api
+from kubeshare.kube.client.client import Api
 from kubeshare.kube.resources import CONFIG_MAPS, PODS
-from kubeshare.lab import audit, cgroups
 from kubeshare.lab.cluster import Lab, Shape
+from kubeshare.lab.control_plane import audit
+from kubeshare.lab.node import cgroups
 from kubeshare.lab.progress import Progress
 
 NODES, GPUS = 3, 16
@@ -28,7 +29,7 @@ LEVELS = (1, 2, 4, 8, 16, 32)
 IDLE_SECONDS = 60.0
 MODULES = {
     "kubeshare-scheduler": "kubeshare.scheduler",
-    "kubeshare-device-manager": "kubeshare.devices",
+    "kubeshare-device-manager": "kubeshare.device_manager",
     "kubeshare-node-agent": "kubeshare.node",
     "kubeshare-token-daemon": "kubeshare.tokens",
 }

@@ -7,11 +7,11 @@ from itertools import count
 from typing import Any
 
 from bench.lab.steps import CREATED, Steps
-from kubeshare.api import cluster
-from kubeshare.api.names import WHOLE_GPU_RESOURCE
-from kubeshare.api.v1 import SHAREPODS, VGPU, VGPUS
-from kubeshare.kube.api import Api
-from kubeshare.kube.reflector import Reflector
+from kubeshare.api.types import core_v1
+from kubeshare.api.types.constants import WHOLE_GPU_RESOURCE
+from kubeshare.api.types.v1 import SHAREPODS, VGPU, VGPUS
+from kubeshare.kube.cache.reflector import Reflector
+from kubeshare.kube.client.client import Api
 from kubeshare.kube.resources import PODS, Raw, Resource
 
 NAMESPACE = "default"
@@ -45,7 +45,7 @@ class Bench:
         self._names = count()
         self._news = asyncio.Event()
         self._ran: dict[str, float] = {}
-        self.pods = Reflector(api, cluster.PODS)
+        self.pods = Reflector(api, core_v1.PODS)
         self.vgpus: Reflector[VGPU] = Reflector(api, VGPUS.into(VGPU))
         self.sharepods: Reflector[Raw] = Reflector(api, SHAREPODS)
         self.steps = Steps()
@@ -73,7 +73,7 @@ class Bench:
         self.steps.of_vgpu(vgpu)
         self._news.set()
 
-    def _note(self, pod: cluster.Pod) -> None:
+    def _note(self, pod: core_v1.Pod) -> None:
         self.steps.of_pod(pod)
         if pod.status.phase == "Running" and pod.metadata.name not in self._ran:
             self._ran[pod.metadata.name] = _now()

@@ -1,6 +1,6 @@
 """What a rolling restart of all of KubeShare does to those who share a GPU, in the lab.
 
-``PYTHONPATH=tests python -m bench.rolling`` (root; two minutes besides the boot): the pods of
+``PYTHONPATH=tests python -m bench.lab.rolling`` (root; two minutes besides the boot): the pods of
 figure 6 work at full load while each program is restarted as an upgrade does it, one after the
 other, by ``kubectl rollout restart``. Their shares are those of the GPU's own log, over windows
 of at least ten seconds: before, during each restart, and after. At last two pods that have more
@@ -12,11 +12,11 @@ import sys
 import time
 
 from bench.report import line
-from cluster import trio
-from cluster.booting import booted, space_in
-from cluster.space import Space
-from cluster.stage import DEVICE_MANAGER, NODE_AGENT, SCHEDULER, TOKEN_DAEMON, Place, Stage
-from kubeshare.api.names import NAMESPACE
+from e2e import trio
+from e2e.booting import booted, space_in
+from e2e.space import Space
+from e2e.stage import DEVICE_MANAGER, NODE_AGENT, SCHEDULER, TOKEN_DAEMON, Place, Stage
+from kubeshare.api.types.constants import NAMESPACE
 from kubeshare.demo import figure
 from kubeshare.demo.timeline import shares
 

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 
 from bench.report import median
 from kubeshare.api import sharepods
-from kubeshare.api.cluster import Pod
-from kubeshare.api.v1 import VGPU
+from kubeshare.api.types.core_v1 import Pod
+from kubeshare.api.types.v1 import VGPU
 from kubeshare.kube.resources import Raw
 
 CREATED = "asked for"

@@ -19,7 +19,7 @@ from typing import Any, Self
 from kubeshare import fakegpu, native
 from kubeshare.demo.timeline import Sample, shares
 from kubeshare.tokens.client import ask_snapshot, is_answering
-from kubeshare.tokens.files import (
+from kubeshare.tokens.files.grants import (
     GRANT_VERSION,
     Grant,
     GrantedGpu,
@@ -28,7 +28,7 @@ from kubeshare.tokens.files import (
     wait_status,
     write_grant,
 )
-from kubeshare.tokens.wire import CLAIM_FOLDER_ENV, COUNTERS_FILE_ENV
+from kubeshare.tokens.wire.protocol import CLAIM_FOLDER_ENV, COUNTERS_FILE_ENV
 
 _DEADLINE_S = 20.0
 

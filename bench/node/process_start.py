@@ -3,8 +3,9 @@
 import json
 import subprocess
 
-from bench import machine
+from bench.node import machine
 from bench.report import line, median
+
 from kubeshare import native
 
 _PAIRS = 3

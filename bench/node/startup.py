@@ -4,7 +4,7 @@ import subprocess
 import time
 from collections.abc import Sequence
 
-from bench import machine
+from bench.node import machine
 from bench.report import line, median
 
 _RUNS = 15

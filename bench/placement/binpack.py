@@ -13,15 +13,16 @@ import time
 from collections import deque
 from pathlib import Path
 
-from bench.machine import KUBESHARE
+from bench.node.machine import KUBESHARE
 from bench.report import line, median
-from core.slow_binpack import slow_decide
+
+from core.policies.slow_binpack import slow_decide
 from kubeshare.core.decision import commit
 from kubeshare.core.demand import Demand, Memory
-from kubeshare.core.device import Device, Holder, Node
-from kubeshare.core.explain import shortest_change
-from kubeshare.core.ledger import Ledger
-from kubeshare.core.policies.binpack import decide
+from kubeshare.core.diagnosis.explain import shortest_change
+from kubeshare.core.ledger.device import Device, Holder, Node
+from kubeshare.core.ledger.ledger import Ledger
+from kubeshare.core.policies.binpack.policy import decide
 from kubeshare.core.units import MI, MICROS
 
 _GPUS = 8

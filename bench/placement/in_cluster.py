@@ -12,28 +12,29 @@ from itertools import groupby, islice
 from typing import Any
 
 import msgspec
-
-from bench.clusters import GPUS_ON_A_NODE, Cluster
+from bench.placement.clusters import GPUS_ON_A_NODE, Cluster
 from bench.report import line, median
-from kube_fake import FakeApiServer
-from kubeshare.api import cluster as objects
-from kubeshare.api import ledger, v1
-from kubeshare.api.eligibility import Eligibility, eligible
-from kubeshare.api.kept import KeptLedger
-from kubeshare.api.names import (
+
+from fakes.kube import FakeApiServer
+from kubeshare.api.predicates.eligibility import Eligibility, eligible
+from kubeshare.api.state import ledger_builder
+from kubeshare.api.state.ledger_cache import KeptLedger
+from kubeshare.api.state.vgpu_store import Pool
+from kubeshare.api.types import core_v1 as objects
+from kubeshare.api.types import v1
+from kubeshare.api.types.constants import (
     LABEL_ROLE,
     LABEL_VGPU,
     NAMESPACE,
     ROLE_PLACEHOLDER,
     WHOLE_GPU_RESOURCE,
 )
-from kubeshare.api.pool import Pool
 from kubeshare.core.demand import Demand
-from kubeshare.core.device import Device
+from kubeshare.core.ledger.device import Device
 from kubeshare.core.policies import policy
+from kubeshare.kube.cache.reflector import Reflector
 from kubeshare.kube.meta import Condition, ObjectMeta
-from kubeshare.kube.reflector import Reflector
-from kubeshare.scheduler.decide import decide
+from kubeshare.scheduler.scheduling import decide
 
 SIZES = (1_000, 10_000)
 
@@ -115,7 +116,7 @@ class _World:
     def decide_anew(self, demand: Demand) -> None:
         """With a ledger that is made for this one."""
         nodes = self._nodes.store.snapshot().values()
-        built = ledger.build(
+        built = ledger_builder.build(
             self._pool.all(),
             self._gpunodes.store.snapshot().values(),
             nodes,

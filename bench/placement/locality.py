@@ -15,15 +15,16 @@ from functools import partial
 from itertools import islice
 from typing import TypeVar
 
-from bench import version_1
-from bench.clusters import CASES, GPU, Cluster
+from bench.placement import version_1
+from bench.placement.clusters import CASES, GPU, Cluster
 from bench.report import line, median
-from core.slow_locality import slow_decide
+
+from core.policies.slow_locality import slow_decide
 from kubeshare.core.decision import Decision, commit
 from kubeshare.core.demand import Demand
-from kubeshare.core.ledger import Ledger
-from kubeshare.core.policies.locality import decide
-from kubeshare.core.policies.locality_index import LocalityIndex
+from kubeshare.core.ledger.ledger import Ledger
+from kubeshare.core.policies.locality.index import LocalityIndex
+from kubeshare.core.policies.locality.policy import decide
 
 Answer = TypeVar("Answer")
 

@@ -1,6 +1,6 @@
 """Draws cost against size from the lines of the bench.
 
-``PYTHONPATH=tests python -m bench | python -m bench.plot_placement docs/placement-cost.svg``
+``PYTHONPATH=tests python -m bench | python -m bench.placement.plot docs/placement-cost.svg``
 """
 
 import json

@@ -11,15 +11,16 @@ from collections.abc import Callable
 from typing import NamedTuple, TypeVar
 
 from bench.report import line, median
-from core.slow_topology import slow_decide
+
+from core.policies.slow_topology import slow_decide
 from kubeshare.core.decision import commit
 from kubeshare.core.demand import Demand, Memory
-from kubeshare.core.device import Device, Node
-from kubeshare.core.ledger import Ledger
-from kubeshare.core.policies.topology import decide
-from kubeshare.core.policies.topology_index import TopologyIndex
+from kubeshare.core.ledger.device import Device, Node
+from kubeshare.core.ledger.ledger import Ledger
+from kubeshare.core.policies.topology.index import TopologyIndex
+from kubeshare.core.policies.topology.policy import decide
 from kubeshare.core.topology import Links, read_notation
-from kubeshare.core.topology.closest import Closest, closest
+from kubeshare.core.topology.selection import Closest, closest
 from kubeshare.core.units import GI, MICROS
 
 EIGHT = read_notation("SYS(PHB(PIX(0,1),PIX(2,3)),PHB(PIX(4,5),PIX(6,7)))", "eight")

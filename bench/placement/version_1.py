@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
 from kubeshare.core.demand import Demand
-from kubeshare.core.device import Device, Node
+from kubeshare.core.ledger.device import Device, Node
 
 SharePod: TypeAlias = Mapping[str, str]
 """Its node, GPUID and annotations."""

@@ -5,8 +5,9 @@ import time
 from contextlib import ExitStack
 from pathlib import Path
 
-from bench import machine
+from bench.node import machine
 from bench.report import line
+
 from kubeshare import fakegpu
 from kubeshare.demo.figure import JOBS, STAGES, Stage, targets
 from kubeshare.demo.timeline import Sample, shares

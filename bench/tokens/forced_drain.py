@@ -16,13 +16,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Self
 
-from bench import machine
+from bench.node import machine
 from bench.report import line, median
+
 from kubeshare import fakegpu, native
-from kubeshare.tokens import counters
-from kubeshare.tokens.files import GRANT_VERSION, Grant, GrantedGpu
-from kubeshare.tokens.page import PageWriter
-from kubeshare.tokens.wire import (
+from kubeshare.tokens.files import counters
+from kubeshare.tokens.files.grants import GRANT_VERSION, Grant, GrantedGpu
+from kubeshare.tokens.wire.page import PageWriter
+from kubeshare.tokens.wire.protocol import (
     CLAIM_FOLDER_ENV,
     COUNTERS_FILE_ENV,
     MESSAGE,

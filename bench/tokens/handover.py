@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from bench.report import line
+
 from kubeshare import native
-from kubeshare.tokens.files import (
+from kubeshare.tokens.files.grants import (
     GRANT_VERSION,
     Grant,
     GrantedGpu,

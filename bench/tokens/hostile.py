@@ -1,6 +1,6 @@
 """Hostile processes beside honest ones at one daemon, for as long as is asked: does it live.
 
-    PYTHONPATH=tests python -m bench.hostile SECONDS
+    PYTHONPATH=tests python -m bench.tokens.hostile SECONDS
 
 Two processes of one claim do their worst through its socket (`native/tests/hostile.c`
 says what), while two other claims want the GPU always. `make test` does so for a
@@ -19,9 +19,10 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from bench.report import line
+
 from kubeshare import native
 from kubeshare.tokens.client import ask_snapshot
-from kubeshare.tokens.files import Paths, wait_status, write_grant
+from kubeshare.tokens.files.grants import Paths, wait_status, write_grant
 from tokens.helpers import Client, eventually, grant, saturating
 from tokens.program import start_program
 

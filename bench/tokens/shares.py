@@ -4,9 +4,10 @@ import time
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from bench.node import Node
+from bench.node.jobs import Node
 from bench.report import line
-from kubeshare.core.fair_share import fair_shares
+
+from kubeshare.core.token.fair_share import fair_shares
 from kubeshare.core.units import MICROS
 
 _SETTLE_S = 5.0

@@ -1,5 +1,5 @@
 # The device library: nothing but libc is needed, nothing but the hooks is seen.
-VGPU_OBJECTS := $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard vgpu/*.c))
+VGPU_OBJECTS := $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard device_library/*.c))
 VGPU_LIBRARY := $(BUILD)/libkubeshare-vgpu.so
 
 # libpthread would be needed in every program of a container; what the library uses of it, it finds
@@ -9,11 +9,11 @@ $(VGPU_LIBRARY): $(VGPU_OBJECTS)
 	$(library)
 
 # A sanitizer's own start calls dlsym, before its checks can work: what dlsym runs has none.
-$(patsubst %,$(BUILD)/obj/vgpu/%.o,hooks loader lookup): CFLAGS += $(if $(VARIANT),-fno-sanitize=all)
+$(patsubst %,$(BUILD)/obj/device_library/%.o,hooks loader lookup): CFLAGS += $(if $(VARIANT),-fno-sanitize=all)
 
 TARGETS += $(VGPU_LIBRARY)
 CHECKED += $(VGPU_LIBRARY)
-SOURCES += $(wildcard vgpu/*.[ch]) $(wildcard include/*.h)
+SOURCES += $(wildcard device_library/*.[ch]) $(wildcard include/*.h)
 
 # Programs that its tests and benchmarks drive.
 PROBE_OBJECTS := $(patsubst %,$(BUILD)/obj/tests/%.o,probe probe_memory probe_arrays probe_graphs)
@@ -44,9 +44,9 @@ $(BUILD)/tests/lives: LIBS := -ldl
 $(BUILD)/tests/lives: $(BUILD)/obj/tests/lives.o $(BUILD)/obj/tests/paths.o
 	$(program)
 
-$(BUILD)/tests/array-size-test: $(BUILD)/obj/tests/array_size_test.o $(BUILD)/obj/vgpu/array_size.o $(BUILD)/fakegpu/libcuda.so.1
+$(BUILD)/tests/array-size-test: $(BUILD)/obj/tests/array_size_test.o $(BUILD)/obj/device_library/array_size.o $(BUILD)/fakegpu/libcuda.so.1
 	$(program)
-$(BUILD)/tests/allocations-test: $(BUILD)/obj/tests/allocations_test.o $(BUILD)/obj/vgpu/allocations.o
+$(BUILD)/tests/allocations-test: $(BUILD)/obj/tests/allocations_test.o $(BUILD)/obj/device_library/allocations.o
 	$(program)
 
 $(BUILD)/tests/where: LIBS := -ldl
@@ -70,7 +70,7 @@ $(BUILD)/tests/libdeepbind.so: $(BUILD)/obj/tests/deepbind.o $(BUILD)/fakegpu/li
 $(BUILD)/tests/libconstructor.so: LIBS := -ldl
 $(BUILD)/tests/libconstructor.so: $(BUILD)/obj/tests/constructor.o
 	$(library)
-$(BUILD)/tests/duty-test: $(BUILD)/obj/tests/duty_test.o $(BUILD)/obj/vgpu/duty.o
+$(BUILD)/tests/duty-test: $(BUILD)/obj/tests/duty_test.o $(BUILD)/obj/device_library/duty.o
 	$(program)
 $(BUILD)/tests/work: $(BUILD)/obj/tests/work.o $(BUILD)/fakegpu/libcuda.so.1
 	$(program)

@@ -1,4 +1,4 @@
-"""Writes the C that is made of `names.list`, at build time: `python -m driver.generate FOLDER`.
+"""Writes the C that is made of `names.list`, at build time: `python -m driver_api.generate FOLDER`.
 
 Needs nothing but the standard library. `names.list` says which file is for what.
 """
@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterable
 from itertools import groupby
 from pathlib import Path
 
-from driver.rows import GENERATED, ListError, Row, read
+from driver_api.rows import GENERATED, ListError, Row, read
 
-NOTICE = "/* Made of driver/names.list by driver/generate.py. */\n"
+NOTICE = "/* Made of driver_api/names.list by driver_api/generate.py. */\n"
 LOADER = ("dlsym", "dlvsym")  # of lookup.c, with no row: they are libc's
 
 
@@ -136,4 +136,4 @@ if __name__ == "__main__":
     try:
         main(Path(sys.argv[1]))
     except ListError as error:
-        sys.exit(f"driver/{error}")
+        sys.exit(f"driver_api/{error}")

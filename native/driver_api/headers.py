@@ -1,4 +1,4 @@
-"""Reads NVIDIA's published declarations: `python -m driver.headers` prints the rows to add.
+"""Reads NVIDIA's published declarations: `python -m driver_api.headers` prints the rows to add.
 
 They come with `nvidia-cuda-runtime`, `nvidia-nvml-dev` and `cuda-bindings` on PyPI. They are
 read here and in tests, and are no part of this repository.
@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from driver.rows import Row, read
+from driver_api.rows import Row, read
 
 TYPEDEF = re.compile(r"\*\s*PFN_(cu\w+?)_v(\d+)(_pt[ds][sz])?\)")
 DECLARED = re.compile(r"CUresult\s+CUDAAPI\s+(cu\w+)\s*\(")

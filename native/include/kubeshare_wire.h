@@ -1,7 +1,7 @@
 /*
  * What the token daemon and the device library say to each other.
  *
- * One header for both sides: C includes it, src/kubeshare/tokens/wire.py
+ * One header for both sides: C includes it, src/kubeshare/tokens/wire/protocol.py
  * mirrors it, and a test compares every offset, size and constant.
  *
  * Rules of this file:

@@ -9,11 +9,11 @@
  * from a later launch. Prints one JSON line: GPU time used as a fraction of
  * the periods, how often the gate opened, and the longest time it stayed shut.
  */
-#include "../vgpu/claim.h"
-#include "../vgpu/drain.h"
-#include "../vgpu/duty.h"
-#include "../vgpu/gate.h"
-#include "../vgpu/meter.h"
+#include "../device_library/claim.h"
+#include "../device_library/drain.h"
+#include "../device_library/duty.h"
+#include "../device_library/gate.h"
+#include "../device_library/meter.h"
 
 #include <stdio.h>
 #include <stdlib.h>

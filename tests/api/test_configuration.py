@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from cluster_fake import World, story
-from kube_fake import FakeApiServer, run_virtual, until
+from fakes.cluster import World, story
+from fakes.kube import FakeApiServer, run_virtual, until
 from kubeshare.api.configuration import Configuration, Configured, parse, watch_configuration
-from kubeshare.api.names import NAMESPACE
+from kubeshare.api.types.constants import NAMESPACE
 from kubeshare.core.errors import InvalidValueError
 from kubeshare.kube.resources import CONFIG_MAPS
 

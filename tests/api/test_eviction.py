@@ -6,12 +6,12 @@ from collections.abc import Awaitable, Callable, Iterator
 import msgspec
 import pytest
 
-from kubeshare.api.cluster import PODS, Pod
-from kubeshare.api.evict import evict
-from kubeshare.kube.api import Api
-from kubeshare.kube.errors import ConflictError, NotFoundError, TooManyRequestsError
+from kubeshare.api.eviction import evict
+from kubeshare.api.types.core_v1 import PODS, Pod
+from kubeshare.kube.client.client import Api
+from kubeshare.kube.client.errors import ConflictError, NotFoundError, TooManyRequestsError
 from kubeshare.kube.resources import POD_DISRUPTION_BUDGETS
-from kubeshare.lab.control_plane import ApiServer
+from kubeshare.lab.control_plane.api_server import ApiServer
 
 pytestmark = pytest.mark.apiserver
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from kubeshare.api.links import matrix, row_of
-from kubeshare.api.v1 import GPUDevice, GPULink, GPUNodeSpec
+from kubeshare.api.link_matrix import matrix, row_of
+from kubeshare.api.types.v1 import GPUDevice, GPULink, GPUNodeSpec
 from kubeshare.core.topology import Level, check_links
 
 

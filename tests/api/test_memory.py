@@ -13,15 +13,15 @@ from typing import Any
 import pytest
 
 import kubeshare.kube
-from kube_fake import FakeApiServer, run_virtual, until
-from kubeshare.api.names import LABEL_ROLE, LABEL_SHAREPOD_UID, LABEL_VGPU, ROLE_SHAREPOD
-from kubeshare.api.v1 import SHAREPODS, VGPUS
-from kubeshare.api.watched import Watched, watch
-from kubeshare.kube.events import EventRecorder
+from fakes.kube import FakeApiServer, run_virtual, until
+from kubeshare.api.state.informers import Watched, watch
+from kubeshare.api.types.constants import LABEL_ROLE, LABEL_SHAREPOD_UID, LABEL_VGPU, ROLE_SHAREPOD
+from kubeshare.api.types.v1 import SHAREPODS, VGPUS
+from kubeshare.kube.controller.events import EventRecorder
+from kubeshare.kube.controller.runtime import Program
 from kubeshare.kube.resources import PODS, Raw
-from kubeshare.kube.runtime import Program
-from kubeshare.lab.certificates import Authority
-from kubeshare.lab.kubeconfig import write_kubeconfig
+from kubeshare.lab.control_plane.certificates import Authority
+from kubeshare.lab.control_plane.kubeconfig import write_kubeconfig
 
 _TIME = "2026-11-21T23:50:00Z"
 _OURS = str(Path(kubeshare.kube.__file__).parents[1] / "*")
@@ -204,7 +204,7 @@ def test_a_program_loads_no_library_that_it_does_not_use(program: str, tmp_path:
     write_kubeconfig(config, "test", url, authority.certificate, user)
     code = (
         f"import json, sys, kubeshare.{program}.__main__, kubeshare.{program}.program\n"
-        "from kubeshare.kube.connection import connect\n"
+        "from kubeshare.kube.client.connection import connect\n"
         f"connect({str(config)!r})\n"
         "print(json.dumps(sorted(sys.modules)))"
     )

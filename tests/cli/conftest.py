@@ -15,7 +15,7 @@ import pytest
 
 from kubeshare import fakegpu, native
 from kubeshare.tokens.client import ask_snapshot
-from kubeshare.tokens.files import DaemonMissingError, Paths
+from kubeshare.tokens.files.grants import DaemonMissingError, Paths
 
 FAKE = "V100x1"
 

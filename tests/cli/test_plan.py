@@ -11,8 +11,8 @@ import pytest
 
 from kubeshare.cli.main import main
 from kubeshare.cli.plan import answers
-from kubeshare.dialects.scenario import read_scenario
-from kubeshare.dialects.yaml_events import MAX_BYTES
+from kubeshare.dialects.scenario.scenario import read_scenario
+from kubeshare.dialects.scenario.yaml_events import MAX_BYTES
 
 LOCALITY = "policy: locality\nnodes: [{name: n1, vgpus: [{id: A}]}]\nevents: []\n"
 ASYMMETRIC = """\

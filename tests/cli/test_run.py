@@ -12,7 +12,7 @@ from kubeshare import native
 from kubeshare.cli.run import Share, choose, parse_quota
 from kubeshare.core.errors import InvalidValueError
 from kubeshare.tokens.gpus import Gpu
-from kubeshare.tokens.wire import CLAIM_FOLDER_ENV
+from kubeshare.tokens.wire.protocol import CLAIM_FOLDER_ENV
 from tokens.helpers import Page
 
 GPUS = tuple(

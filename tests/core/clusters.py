@@ -7,8 +7,8 @@ import msgspec
 
 from core.builders import a_gpu, a_pod
 from kubeshare.core.demand import Demand, Memory
-from kubeshare.core.device import Device, FreeGpu, Node
-from kubeshare.core.ledger import Ledger
+from kubeshare.core.ledger.device import Device, FreeGpu, Node
+from kubeshare.core.ledger.ledger import Ledger
 from kubeshare.core.topology import read_notation
 
 

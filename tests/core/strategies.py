@@ -3,7 +3,7 @@
 from hypothesis import strategies as st
 
 from kubeshare.core.demand import Demand, Memory
-from kubeshare.core.device import Device, FreeGpu, Node
+from kubeshare.core.ledger.device import Device, FreeGpu, Node
 
 SHARES = st.sampled_from([0, 1, 100_000, 300_000, 333_333, 500_000, 700_000, 1_000_000])
 SIZES = st.sampled_from([8, 10, 16])

@@ -13,7 +13,7 @@ from core.clusters import POLICIES, Asker, Cluster
 from kubeshare.core.decision import commit
 from kubeshare.core.demand import Demand
 from kubeshare.core.gang import Answer, place_gang
-from kubeshare.core.ledger import Ledger
+from kubeshare.core.ledger.ledger import Ledger
 from kubeshare.core.policies import Policy, policy
 from kubeshare.core.units import MICROS
 

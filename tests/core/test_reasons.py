@@ -4,7 +4,7 @@ import pytest
 
 from core.builders import GPU_MEMORY, a_demand, a_device, a_holder
 from kubeshare.core import reasons
-from kubeshare.core.device import FreeGpu
+from kubeshare.core.ledger.device import FreeGpu
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,9 @@ from kubeshare.core.decision import Decision, commit
 from kubeshare.core.demand import Demand
 from kubeshare.core.errors import InvalidValueError
 from kubeshare.core.gang import Gang
-from kubeshare.core.ledger import Ledger
+from kubeshare.core.ledger.ledger import Ledger
 from kubeshare.core.policies import policy
-from kubeshare.core.queue import Queue
+from kubeshare.core.simulation import Queue
 
 
 def a_queue() -> tuple[Queue, Ledger]:

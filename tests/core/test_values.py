@@ -5,14 +5,14 @@ from msgspec import Struct
 
 from kubeshare.core.decision import Decision
 from kubeshare.core.demand import Demand, Memory
-from kubeshare.core.device import Device, FreeGpu, Holder, Node
-from kubeshare.core.explain import Change
-from kubeshare.core.policies.locality_several import Pick
-from kubeshare.core.quota import Quota
+from kubeshare.core.diagnosis.explain import Change
+from kubeshare.core.ledger.device import Device, FreeGpu, Holder, Node
+from kubeshare.core.ledger.totals import Totals
+from kubeshare.core.policies.locality.several_gpus import Pick
+from kubeshare.core.quota.model import Quota
 from kubeshare.core.token import Close, Extend, Open, Shut, Watch
 from kubeshare.core.token.member import MemberView
-from kubeshare.core.token.part import Bounds
-from kubeshare.core.totals import Totals
+from kubeshare.core.token.share import Bounds
 from kubeshare.core.units import MICROS
 
 VALUES = (

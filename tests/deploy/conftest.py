@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from kubeshare.install import manifests
-from kubeshare.lab.control_plane import ApiServer, wait_until
+from kubeshare.lab.control_plane.api_server import ApiServer, wait_until
 from kubeshare.lab.errors import LabError
 
 CLUSTER_KINDS = {

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from kubeshare.lab.control_plane import ApiServer, wait_until
+from kubeshare.lab.control_plane.api_server import ApiServer, wait_until
 
 pytestmark = pytest.mark.apiserver
 

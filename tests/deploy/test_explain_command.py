@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from kubeshare.cli.main import main
-from kubeshare.lab.control_plane import ApiServer
+from kubeshare.lab.control_plane.api_server import ApiServer
 
 pytestmark = pytest.mark.apiserver
 

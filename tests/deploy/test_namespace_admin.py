@@ -2,7 +2,7 @@
 
 Each attempt names what stops it: the cluster's permissions, or a policy of ours. What
 neither has to stop, since the node believes nothing of it, is in
-``tests/node/test_prepare.py`` and ``tests/cluster/test_attacks.py``.
+``tests/node/dra/test_prepare.py`` and ``tests/e2e/test_attacks.py``.
 """
 
 import json
@@ -13,9 +13,9 @@ from uuid import uuid4
 import pytest
 import yaml
 
-from kubeshare.api.names import NAMESPACE
+from kubeshare.api.types.constants import NAMESPACE
 from kubeshare.install import manifests
-from kubeshare.lab.control_plane import ApiServer
+from kubeshare.lab.control_plane.api_server import ApiServer
 from kubeshare.lab.errors import LabError
 
 pytestmark = pytest.mark.apiserver

@@ -8,12 +8,12 @@ from uuid import uuid4
 import pytest
 import yaml
 
-from kubeshare.api.names import ANNOTATION_GIVEN_BACK, NAMESPACE
-from kubeshare.api.v1 import VGPU, VGPUSpec
-from kubeshare.devices.placeholder import manifest
+from kubeshare.api.types.constants import ANNOTATION_GIVEN_BACK, NAMESPACE
+from kubeshare.api.types.v1 import VGPU, VGPUSpec
+from kubeshare.device_manager.placeholder.pods import manifest
 from kubeshare.install import manifests
 from kubeshare.kube.meta import ObjectMeta
-from kubeshare.lab.control_plane import ApiServer, wait_until
+from kubeshare.lab.control_plane.api_server import ApiServer, wait_until
 from kubeshare.lab.errors import LabError
 
 pytestmark = pytest.mark.apiserver

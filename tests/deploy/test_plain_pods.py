@@ -8,8 +8,8 @@ from uuid import uuid4
 import pytest
 import yaml
 
-from kubeshare.api.names import GATE, LABEL_ROLE, ROLE_POD, VGPU_RESOURCE
-from kubeshare.lab.control_plane import ApiServer
+from kubeshare.api.types.constants import GATE, LABEL_ROLE, ROLE_POD, VGPU_RESOURCE
+from kubeshare.lab.control_plane.api_server import ApiServer
 from kubeshare.lab.errors import LabError
 
 pytestmark = pytest.mark.apiserver

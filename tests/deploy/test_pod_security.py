@@ -5,11 +5,11 @@ from typing import Any
 import pytest
 import yaml
 
-from kubeshare.api.v1 import VGPU, VGPUSpec
-from kubeshare.devices import placeholder
+from kubeshare.api.types.v1 import VGPU, VGPUSpec
+from kubeshare.device_manager.placeholder import pods
 from kubeshare.install import manifests
 from kubeshare.kube.meta import ObjectMeta
-from kubeshare.lab.control_plane import ApiServer
+from kubeshare.lab.control_plane.api_server import ApiServer
 from kubeshare.lab.errors import LabError
 
 pytestmark = pytest.mark.apiserver
@@ -42,7 +42,7 @@ def _pods() -> dict[str, Raw]:
         if each["kind"] in ("Deployment", "DaemonSet")
     }
     vgpu = VGPU(metadata=ObjectMeta(name="vgpu-1"), spec=VGPUSpec(node_name="node-1"))
-    return found | {"placeholder": placeholder.manifest(vgpu, "kubeshare:dev", "uid")["spec"]}
+    return found | {"placeholder": pods.manifest(vgpu, "kubeshare:dev", "uid")["spec"]}
 
 
 @pytest.fixture(scope="module")

@@ -1,9 +1,9 @@
 """The roles of scheduler and device manager: all that they need, and nothing that they never ask.
 
-Every world of ``cluster_fake`` refuses what ``deploy/rbac`` does not allow, so any test
+Every world of ``fakes.cluster`` refuses what ``deploy/rbac`` does not allow, so any test
 there fails where a rule is missing. Here all lives are told, some of them with troubles
 that make a program look again, and what was never asked for is named.
-``tests/cluster`` has the proof for all programs with the audit of a real API server.
+``tests/e2e`` has the proof for all programs with the audit of a real API server.
 """
 
 import json
@@ -13,17 +13,17 @@ from functools import partial
 import pytest
 import yaml
 
-from cluster_fake import World
-from kube_fake import Grant, run_virtual
-from kubeshare.api.names import LABEL_POOL, NAMESPACE
-from kubeshare.devices.pod import manifest
+from fakes.cluster import World
+from fakes.kube import Grant, run_virtual
+from kubeshare.api.types.constants import LABEL_POOL, NAMESPACE
+from kubeshare.device_manager.sharepod.pods import manifest
 from kubeshare.install import manifests
 from kubeshare.kube.resources import EVENTS, NODES, Raw
-from kubeshare.lab.control_plane import ApiServer, local_api_server, wait_until
+from kubeshare.lab.control_plane.api_server import ApiServer, local_api_server, wait_until
 from kubeshare.lab.errors import LabError
-from surviving.lives import LIVES, Life
-from surviving.matrix import live, points
-from surviving.troubles import TROUBLES
+from robustness.fault_matrix.lives import LIVES, Life
+from robustness.fault_matrix.matrix import live, points
+from robustness.fault_matrix.troubles import TROUBLES
 
 RARE = (("alone", "409"), ("plain", "409"), ("together", "API server killed after it"))
 """Lives and troubles after which programs read what they know, and repeat what they said."""
@@ -35,7 +35,7 @@ CHECKED_OTHERWISE = {
 
 ADVICE = (
     "no life asks for it: take it out of deploy/rbac, or tell a life in which the program "
-    "needs it, in tests/surviving/lives.py or in TOLD of this file"
+    "needs it, in tests/robustness/fault_matrix/lives.py or in TOLD of this file"
 )
 
 

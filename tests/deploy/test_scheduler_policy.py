@@ -9,9 +9,9 @@ import pytest
 import yaml
 
 from kubeshare.api import pods
-from kubeshare.lab.control_plane import ApiServer
+from kubeshare.lab.control_plane.api_server import ApiServer
 from kubeshare.lab.errors import LabError
-from kubeshare.scheduler.pods import _decision
+from kubeshare.scheduler.requesters.pod import _decision
 
 pytestmark = pytest.mark.apiserver
 

@@ -7,8 +7,8 @@ import msgspec
 import pytest
 
 from kubeshare.api import holders
-from kubeshare.api.v1 import VGPU, Holder
-from kubeshare.lab.control_plane import ApiServer
+from kubeshare.api.types.v1 import VGPU, Holder
+from kubeshare.lab.control_plane.api_server import ApiServer
 from kubeshare.lab.errors import LabError
 
 pytestmark = pytest.mark.apiserver

@@ -2,18 +2,18 @@
 
 import pytest
 
-from cluster_fake import World, story
-from kube_fake import FakeApiServer, run_virtual
-from kubeshare.api.cluster import Pod, PodStatus
-from kubeshare.api.reasons import Reason
-from kubeshare.api.v1 import SHAREPODS, SharePod
-from kubeshare.devices.mirror import OF_EACH_OTHER, PATIENCE, Mirror
-from kubeshare.devices.report import waits
-from kubeshare.devices.sharepods import LAG
-from kubeshare.devices.wakes import differs
+from fakes.cluster import World, story
+from fakes.kube import FakeApiServer, run_virtual
+from kubeshare.api.types.core_v1 import Pod, PodStatus
+from kubeshare.api.types.reasons import Reason
+from kubeshare.api.types.v1 import SHAREPODS, SharePod
+from kubeshare.device_manager.sharepod.controller import LAG
+from kubeshare.device_manager.sharepod.event_handlers import differs
+from kubeshare.device_manager.sharepod.status import waits
+from kubeshare.device_manager.sharepod.status_writer import OF_EACH_OTHER, PATIENCE, Mirror
+from kubeshare.kube.cache.store import MODIFIED, Change
 from kubeshare.kube.clock import utc_now
 from kubeshare.kube.meta import Condition, ObjectMeta
-from kubeshare.kube.store import MODIFIED, Change
 
 SHARED = 8
 """SharePods on one GPU."""

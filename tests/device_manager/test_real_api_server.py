@@ -15,17 +15,17 @@ from typing import Any
 import pytest
 import yaml
 
-from kubeshare.api.names import ANNOTATION_NODE, CONDITION_POD_SCHEDULED, LABEL_VGPU
-from kubeshare.api.v1 import GPUNODES, SHAREPODS, VGPUS
+from kubeshare.api.types.constants import ANNOTATION_NODE, CONDITION_POD_SCHEDULED, LABEL_VGPU
+from kubeshare.api.types.v1 import GPUNODES, SHAREPODS, VGPUS
 from kubeshare.core.policies import policy
-from kubeshare.devices.program import devices_program
+from kubeshare.device_manager.program import devices_program
 from kubeshare.install import manifests
 from kubeshare.kube import resources
-from kubeshare.kube.api import Api
-from kubeshare.kube.errors import NotFoundError
+from kubeshare.kube.client.client import Api
+from kubeshare.kube.client.errors import NotFoundError
 from kubeshare.kube.resources import EVENTS, LEASES, NODES, PODS
 from kubeshare.lab import processes
-from kubeshare.lab.control_plane import ApiServer
+from kubeshare.lab.control_plane.api_server import ApiServer
 from kubeshare.scheduler.program import scheduler_program
 
 pytestmark = pytest.mark.apiserver

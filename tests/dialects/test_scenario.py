@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from kubeshare.cli.main import main
 from kubeshare.cli.plan import answers, plan
 from kubeshare.core.units import GI, MI
-from kubeshare.dialects.scenario import read_scenario
-from kubeshare.dialects.strict_yaml import FileError
-from kubeshare.dialects.yaml_events import MAX_BYTES
+from kubeshare.dialects.scenario.scenario import read_scenario
+from kubeshare.dialects.scenario.strict_yaml import FileError
+from kubeshare.dialects.scenario.yaml_events import MAX_BYTES
 
 HEAD = "policy: locality\n"
 

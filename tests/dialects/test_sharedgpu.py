@@ -7,8 +7,8 @@ import pytest
 from kubeshare.core.errors import InvalidValueError
 from kubeshare.core.gang import Gang
 from kubeshare.core.units import MICROS, Memory
+from kubeshare.dialects.priority_and_gang import standing_of
 from kubeshare.dialects.sharedgpu import Asked, read
-from kubeshare.dialects.standing import standing_of
 
 
 def pod(**labels: str) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kubeshare.api.reasons import Reason
+from kubeshare.api.types.reasons import Reason
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "conditions.md").read_text()

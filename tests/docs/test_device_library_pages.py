@@ -37,8 +37,8 @@ def test_the_test_that_shows_it_exists(row: list[str]) -> None:
 
 
 def functions_of_the_library() -> set[str]:
-    """All that native/vgpu defines, the generated hooks too."""
-    files = (ROOT / "native" / "vgpu").glob("*.[ch]")
+    """All that native/device_library defines, the generated hooks too."""
+    files = (ROOT / "native" / "device_library").glob("*.[ch]")
     text = "\n".join(re.sub(r"/\*.*?\*/", "", file.read_text(), flags=re.DOTALL) for file in files)
     defined = set(re.findall(r"\b(\w+)\([^;{}()]*\)\s*\{", text))
     macros = set(re.findall(r"#define (\w+)", text))
@@ -66,5 +66,5 @@ def test_each_function_is_in_the_file_that_is_named_with_it() -> None:
     pairs = re.findall(r"`(\w+)` in `(\w+\.[ch])`", READERS_PAGE.read_text())
     assert len(pairs) > 20
     for name, file in pairs:
-        text = (ROOT / "native" / "vgpu" / file).read_text()
+        text = (ROOT / "native" / "device_library" / file).read_text()
         assert re.search(rf"\b{name}\b(\(|:\\n| )", text), f"{name} is not in {file}"

@@ -7,14 +7,14 @@ import pytest
 import yaml
 
 from kubeshare.api.configuration import Configuration
-from kubeshare.api.reasons import Reason
+from kubeshare.api.types.reasons import Reason
 from kubeshare.core.gang import Gang
 from kubeshare.core.units import MICROS
-from kubeshare.dialects import standing
+from kubeshare.dialects import priority_and_gang
+from kubeshare.dialects.priority_and_gang import standing_of
 from kubeshare.dialects.sharepod import demand_of
-from kubeshare.dialects.standing import standing_of
-from kubeshare.scheduler.kept import SECONDS
-from kubeshare.scheduler.preempt import AGAIN
+from kubeshare.scheduler.preemption.nominations import SECONDS
+from kubeshare.scheduler.preemption.preemption import AGAIN
 
 PAGE = (Path(__file__).parents[2] / "docs" / "gangs-and-priorities.md").read_text()
 
@@ -31,11 +31,11 @@ def test_the_sharepod_of_the_page_is_one_of_a_gang_of_four() -> None:
 @pytest.mark.parametrize(
     "label",
     [
-        standing.PRIORITY,
-        standing.GROUP_NAME,
-        standing.MIN_AVAILABLE,
-        standing.GROUP_HEADCOUNT,
-        standing.GROUP_THRESHOLD,
+        priority_and_gang.PRIORITY,
+        priority_and_gang.GROUP_NAME,
+        priority_and_gang.MIN_AVAILABLE,
+        priority_and_gang.GROUP_HEADCOUNT,
+        priority_and_gang.GROUP_THRESHOLD,
     ],
 )
 def test_each_label_is_in_the_table(label: str) -> None:

@@ -6,9 +6,10 @@ from pathlib import Path
 import yaml
 
 from kubeshare.api.configuration import parse
-from kubeshare.api.reasons import Reason
-from kubeshare.api.set_aside import MOVES
-from kubeshare.devices import full_node, regain
+from kubeshare.api.predicates.exclusions import MOVES
+from kubeshare.api.types.reasons import Reason
+from kubeshare.device_manager.placeholder import recovery
+from kubeshare.device_manager.sharepod.rescheduling import unschedulable
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "nodes-and-gpus.md").read_text()
@@ -31,6 +32,6 @@ def test_the_settings_can_be_written_so_and_are_the_defaults() -> None:
 
 
 def test_the_numbers_are_those_of_the_programs() -> None:
-    assert f"waits {full_node.PATIENCE:.0f} s" in PAGE
+    assert f"waits {unschedulable.PATIENCE:.0f} s" in PAGE
     assert f"decides again without that node for {parse('').set_aside_seconds:.0f} s" in PAGE
-    assert (MOVES, regain.TRIES) == (10, 5)
+    assert (MOVES, recovery.TRIES) == (10, 5)

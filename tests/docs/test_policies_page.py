@@ -88,7 +88,7 @@ def test_a_built_in_name_cannot_be_taken_over(
 ) -> None:
     install(tmp_path, "locality = os:getcwd")
     monkeypatch.syspath_prepend(str(tmp_path))
-    assert policy("locality").__module__ == "kubeshare.core.policies.locality"
+    assert policy("locality").__module__ == "kubeshare.core.policies.locality.policy"
 
 
 def test_a_policy_from_outside_is_listed_where_a_name_is_wrong(

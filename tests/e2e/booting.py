@@ -5,10 +5,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from uuid import uuid4
 
-from cluster.space import Space
-from cluster.stage import Stage, eventually
+from e2e.space import Space
+from e2e.stage import Stage, eventually
 from kubeshare.install import manifests, rollout
-from kubeshare.kube.api import Api
+from kubeshare.kube.client.client import Api
 from kubeshare.lab.cluster import Lab, Shape
 from kubeshare.lab.progress import Progress
 

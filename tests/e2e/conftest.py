@@ -4,9 +4,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from cluster.booting import booted, space_in
-from cluster.space import Space
-from cluster.stage import Stage
+from e2e.booting import booted, space_in
+from e2e.space import Space
+from e2e.stage import Stage
 
 
 @pytest.fixture(scope="package")

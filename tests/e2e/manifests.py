@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import Any
 
-from cluster.space import REST, container
-from cluster.stage import Raw
+from e2e.space import REST, container
+from e2e.stage import Raw
 
 ACCESS = {
     "accessModes": ["ReadWriteOnce"],

@@ -13,8 +13,8 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-from cluster.space import Space
-from cluster.stage import Raw, Stage
+from e2e.space import Space
+from e2e.stage import Raw, Stage
 
 GROUP, VERSION = "external.metrics.k8s.io", "v1beta1"
 METRIC = "requests-in-flight"

@@ -4,8 +4,13 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from cluster.stage import DEADLINE, Place, Raw, Stage, eventually
-from kubeshare.api.names import CONDITION_POD_SCHEDULED, DRA_DRIVER, GROUP, placeholder_name
+from e2e.stage import DEADLINE, Place, Raw, Stage, eventually
+from kubeshare.api.types.constants import (
+    CONDITION_POD_SCHEDULED,
+    DRA_DRIVER,
+    GROUP,
+    placeholder_name,
+)
 
 IMAGE = "kubeshare:dev"
 BURN = ("burn", "--kernel-us", "1000", "--inflight", "8", "--seconds", "3600")

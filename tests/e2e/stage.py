@@ -12,14 +12,14 @@ import yaml
 from msgspec import Struct
 
 from kubeshare import fakegpu
-from kubeshare.api.names import NAMESPACE
+from kubeshare.api.types.constants import NAMESPACE
 from kubeshare.demo.meter import FakeGpuLog
 from kubeshare.demo.timeline import shares
-from kubeshare.lab import cgroups
 from kubeshare.lab.cluster import Lab
-from kubeshare.lab.node import Node
+from kubeshare.lab.node import cgroups
+from kubeshare.lab.node.node import Node
 from kubeshare.tokens.client import ask_snapshot
-from kubeshare.tokens.files import DaemonMissingError, Paths
+from kubeshare.tokens.files.grants import DaemonMissingError, Paths
 
 Found = TypeVar("Found")
 Raw = dict[str, Any]

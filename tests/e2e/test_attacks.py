@@ -2,7 +2,7 @@
 
 What the API server refuses the administrator of a namespace is in
 ``tests/deploy/test_namespace_admin.py``; that a second claim of a pod is no second part, in
-``tests/node/test_prepare.py``.
+``tests/node/dra/test_prepare.py``.
 """
 
 import json
@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from cluster.space import BURN, REST, Space, container
-from cluster.stage import Place, Stage, eventually
+from e2e.space import BURN, REST, Space, container
+from e2e.stage import Place, Stage, eventually
 
 pytestmark = pytest.mark.lab
 

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from cluster.metrics_adapter import metrics_adapter
-from cluster.space import Space
-from cluster.stage import Stage, eventually
+from e2e.metrics_adapter import metrics_adapter
+from e2e.space import Space
+from e2e.stage import Stage, eventually
 
 pytestmark = pytest.mark.lab
 

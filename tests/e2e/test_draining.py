@@ -6,10 +6,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from cluster.manifests import budget, deployment, template
-from cluster.space import Space
-from cluster.stage import DEVICE_MANAGER, SCHEDULER, Stage, eventually
-from kubeshare.api.names import NAMESPACE, placeholder_name
+from e2e.manifests import budget, deployment, template
+from e2e.space import Space
+from e2e.stage import DEVICE_MANAGER, SCHEDULER, Stage, eventually
+from kubeshare.api.types.constants import NAMESPACE, placeholder_name
 from kubeshare.lab.errors import LabError
 
 pytestmark = pytest.mark.lab

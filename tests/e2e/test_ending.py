@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from cluster.space import BURN, REST, Space
-from cluster.stage import Stage, eventually
+from e2e.space import BURN, REST, Space
+from e2e.stage import Stage, eventually
 
 pytestmark = pytest.mark.lab
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from cluster.space import REST, Space
-from cluster.stage import SCHEDULER, Stage, eventually
-from kubeshare.api.names import NAMESPACE
+from e2e.space import REST, Space
+from e2e.stage import SCHEDULER, Stage, eventually
+from kubeshare.api.types.constants import NAMESPACE
 
 pytestmark = pytest.mark.lab
 

@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from cluster.space import REST, Space
-from cluster.stage import TOKEN_DAEMON, Place, Raw, Stage, eventually
-from kubeshare.api.names import NAMESPACE
+from e2e.space import REST, Space
+from e2e.stage import TOKEN_DAEMON, Place, Raw, Stage, eventually
+from kubeshare.api.types.constants import NAMESPACE
 
 pytestmark = pytest.mark.lab
 

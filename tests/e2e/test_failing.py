@@ -2,9 +2,9 @@
 
 import pytest
 
-from cluster.manifests import job, template
-from cluster.space import Space, container
-from cluster.stage import Stage, eventually
+from e2e.manifests import job, template
+from e2e.space import Space, container
+from e2e.stage import Stage, eventually
 
 pytestmark = pytest.mark.lab
 

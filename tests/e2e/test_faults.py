@@ -1,11 +1,11 @@
-"""A sample of the fault matrix with real kubelets; ``python -m cluster_faults`` plays the whole."""
+"""A sample of the fault matrix with real kubelets; ``robustness.lab_faults`` plays all of it."""
 
 import sys
 
 import pytest
 
-from cluster.space import Space
-from cluster_faults.playing import AT_ONCE, play, tellings, troubled
+from e2e.space import Space
+from robustness.lab_faults.playing import AT_ONCE, play, tellings, troubled
 
 pytestmark = pytest.mark.lab
 

@@ -4,17 +4,9 @@ from collections.abc import Callable
 
 import pytest
 
-from cluster import trio
-from cluster.space import REST, Space
-from cluster.stage import (
-    DEVICE_MANAGER,
-    NODE_AGENT,
-    SCHEDULER,
-    TOKEN_DAEMON,
-    Place,
-    Stage,
-    eventually,
-)
+from e2e import trio
+from e2e.space import REST, Space
+from e2e.stage import DEVICE_MANAGER, NODE_AGENT, SCHEDULER, TOKEN_DAEMON, Place, Stage, eventually
 from kubeshare.demo import figure
 
 pytestmark = pytest.mark.lab

@@ -2,10 +2,10 @@
 
 import pytest
 
-from cluster.manifests import deployment, quota, template
-from cluster.space import REST, Space, container
-from cluster.stage import Raw, Stage, eventually
-from kubeshare.api.names import VGPU_RESOURCE
+from e2e.manifests import deployment, quota, template
+from e2e.space import REST, Space, container
+from e2e.stage import Raw, Stage, eventually
+from kubeshare.api.types.constants import VGPU_RESOURCE
 from kubeshare.lab.errors import LabError
 
 pytestmark = pytest.mark.lab

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from cluster.space import Space
+from e2e.space import Space
 
 pytestmark = pytest.mark.lab
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from cluster.space import Space
-from cluster.stage import SCHEDULER, Stage
-from kubeshare.api.names import NAMESPACE
+from e2e.space import Space
+from e2e.stage import SCHEDULER, Stage
+from kubeshare.api.types.constants import NAMESPACE
 
 pytestmark = pytest.mark.lab
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from cluster.manifests import claim, storage_class, template, volume
-from cluster.space import Space, container
-from cluster.stage import Raw, Stage, eventually
+from e2e.manifests import claim, storage_class, template, volume
+from e2e.space import Space, container
+from e2e.stage import Raw, Stage, eventually
 
 pytestmark = pytest.mark.lab
 

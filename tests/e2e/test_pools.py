@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from cluster.space import REST, Space
-from cluster.stage import Raw, Stage, eventually
-from kubeshare.api.names import NAMESPACE, WHOLE_GPU_RESOURCE
+from e2e.space import REST, Space
+from e2e.stage import Raw, Stage, eventually
+from kubeshare.api.types.constants import NAMESPACE, WHOLE_GPU_RESOURCE
 
 pytestmark = pytest.mark.lab
 

@@ -4,9 +4,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from cluster.manifests import budget
-from cluster.space import Space
-from cluster.stage import Stage, eventually
+from e2e.manifests import budget
+from e2e.space import Space
+from e2e.stage import Stage, eventually
 
 pytestmark = pytest.mark.lab
 

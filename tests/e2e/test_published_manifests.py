@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from cluster.space import Space
-from cluster.stage import Place, Raw, Stage, eventually
+from e2e.space import Space
+from e2e.stage import Place, Raw, Stage, eventually
 
 pytestmark = pytest.mark.lab
 

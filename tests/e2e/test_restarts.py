@@ -2,8 +2,8 @@
 
 import pytest
 
-from cluster.space import Space
-from cluster.stage import NODE_AGENT, TOKEN_DAEMON, Place, Stage, eventually
+from e2e.space import Space
+from e2e.stage import NODE_AGENT, TOKEN_DAEMON, Place, Stage, eventually
 
 pytestmark = pytest.mark.lab
 

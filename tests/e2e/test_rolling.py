@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from cluster.manifests import deployment, template
-from cluster.space import Space
-from cluster.stage import Stage, eventually
+from e2e.manifests import deployment, template
+from e2e.space import Space
+from e2e.stage import Stage, eventually
 
 pytestmark = pytest.mark.lab
 

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from cluster import trio
-from cluster.space import Space
-from cluster.stage import Place, Stage
+from e2e import trio
+from e2e.space import Space
+from e2e.stage import Place, Stage
 from kubeshare.lab.errors import LabError
 
 pytestmark = pytest.mark.lab

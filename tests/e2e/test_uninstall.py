@@ -4,11 +4,12 @@ import asyncio
 
 import pytest
 
-from cluster.booting import install
-from cluster.space import BURN, Space
-from cluster.stage import DEVICE_MANAGER, NODE_AGENT, SCHEDULER, TOKEN_DAEMON, Stage
-from kubeshare.install import manifests, removal
-from kubeshare.kube.api import Api
+from e2e.booting import install
+from e2e.space import BURN, Space
+from e2e.stage import DEVICE_MANAGER, NODE_AGENT, SCHEDULER, TOKEN_DAEMON, Stage
+from kubeshare.install import manifests
+from kubeshare.install import uninstall as removal
+from kubeshare.kube.client.client import Api
 
 pytestmark = pytest.mark.lab
 

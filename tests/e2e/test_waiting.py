@@ -2,9 +2,9 @@
 
 import pytest
 
-from cluster.space import REST, Space, claim_manifest, container
-from cluster.stage import Stage, eventually
-from kubeshare.api.names import VGPU_RESOURCE
+from e2e.space import REST, Space, claim_manifest, container
+from e2e.stage import Stage, eventually
+from kubeshare.api.types.constants import VGPU_RESOURCE
 from kubeshare.lab.errors import LabError
 
 pytestmark = pytest.mark.lab

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from cluster.space import REST, Space
-from cluster.stage import eventually
-from kube_fake import Asked, Grant, Rights
+from e2e.space import REST, Space
+from e2e.stage import eventually
+from fakes.kube import Asked, Grant, Rights
 from kubeshare.install import manifests
-from kubeshare.lab import audit
+from kubeshare.lab.control_plane import audit
 
 pytestmark = pytest.mark.lab
 

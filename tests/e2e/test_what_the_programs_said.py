@@ -6,7 +6,7 @@ those that were killed.
 
 import pytest
 
-from cluster.stage import DEVICE_MANAGER, NODE_AGENT, SCHEDULER, TOKEN_DAEMON, Stage
+from e2e.stage import DEVICE_MANAGER, NODE_AGENT, SCHEDULER, TOKEN_DAEMON, Stage
 
 pytestmark = pytest.mark.lab
 

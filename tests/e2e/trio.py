@@ -1,7 +1,7 @@
 """The three pods of the paper's figure 6, and what they are to have of their GPU."""
 
-from cluster.space import IMAGE, Space
-from cluster.stage import Place
+from e2e.space import IMAGE, Space
+from e2e.stage import Place
 from kubeshare.demo import figure
 
 PODS = tuple(job.name for job in figure.JOBS)

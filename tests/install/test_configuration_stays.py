@@ -1,8 +1,8 @@
 """What an administrator has configured is never overwritten by an installation."""
 
-from kube_fake import FakeApiServer, run_virtual
+from fakes.kube import FakeApiServer, run_virtual
 from kubeshare.api.configuration import NAME
-from kubeshare.api.names import NAMESPACE
+from kubeshare.api.types.constants import NAMESPACE
 from kubeshare.install import manifests, rollout
 from kubeshare.kube.resources import CONFIG_MAPS
 

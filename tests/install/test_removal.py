@@ -2,12 +2,13 @@
 
 import pytest
 
-from cluster_fake import World, story
-from kube_fake import Fault, Place, run_virtual
-from kubeshare.api.names import ANNOTATION_GIVEN_BACK, NAMESPACE, PLACEHOLDER_GUARD
-from kubeshare.api.v1 import SHAREPODS, VGPUS
-from kubeshare.install import manifests, removal
-from kubeshare.kube.errors import ApiError
+from fakes.cluster import World, story
+from fakes.kube import Fault, Place, run_virtual
+from kubeshare.api.types.constants import ANNOTATION_GIVEN_BACK, NAMESPACE, PLACEHOLDER_GUARD
+from kubeshare.api.types.v1 import SHAREPODS, VGPUS
+from kubeshare.install import manifests
+from kubeshare.install import uninstall as removal
+from kubeshare.kube.client.errors import ApiError
 from kubeshare.kube.resources import (
     CUSTOM_RESOURCE_DEFINITIONS,
     DAEMON_SETS,

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from kube_fake import FakeApiServer, Fault, run_virtual
-from kubeshare.api.names import NAMESPACE
+from fakes.kube import FakeApiServer, Fault, run_virtual
+from kubeshare.api.types.constants import NAMESPACE
 from kubeshare.cli.main import main
 from kubeshare.install import manifests, rollout
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from kube_fake import FakeApiServer
+from fakes.kube import FakeApiServer
 
 
 @pytest.fixture

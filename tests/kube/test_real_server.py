@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from kube_fake import until
-from kubeshare.kube.api import Api
-from kubeshare.kube.conditions import set_condition, to_raw
-from kubeshare.kube.connection import ConfigError
-from kubeshare.kube.errors import (
+from fakes.kube import until
+from kubeshare.kube.cache.reflector import Reflector
+from kubeshare.kube.client.client import Api
+from kubeshare.kube.client.connection import ConfigError
+from kubeshare.kube.client.errors import (
     AlreadyExistsError,
     ConflictError,
     ForbiddenError,
@@ -24,10 +24,10 @@ from kubeshare.kube.errors import (
     NotFoundError,
     UnreachableError,
 )
-from kubeshare.kube.events import EventRecorder, reference
-from kubeshare.kube.lease import LeaseElector
+from kubeshare.kube.conditions import set_condition, to_raw
+from kubeshare.kube.controller.events import EventRecorder, reference
+from kubeshare.kube.controller.leader_election import LeaseElector
 from kubeshare.kube.meta import Condition
-from kubeshare.kube.reflector import Reflector
 from kubeshare.kube.resources import (
     CONFIG_MAPS,
     EVENTS,
@@ -38,7 +38,7 @@ from kubeshare.kube.resources import (
     SERVICE_ACCOUNTS,
     Raw,
 )
-from kubeshare.lab.control_plane import ApiServer
+from kubeshare.lab.control_plane.api_server import ApiServer
 
 pytestmark = pytest.mark.apiserver
 

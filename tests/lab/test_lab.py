@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kubeshare.lab.cluster import Lab, Shape
-from kubeshare.lab.control_plane import wait_until
+from kubeshare.lab.control_plane.api_server import wait_until
 from kubeshare.lab.errors import LabError
 
 pytestmark = pytest.mark.lab

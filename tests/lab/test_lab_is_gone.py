@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from kubeshare.lab import machine
 from kubeshare.lab.cluster import Lab, Shape
-from kubeshare.lab.control_plane import wait_until
+from kubeshare.lab.control_plane.api_server import wait_until
 from kubeshare.lab.layout import Layout
+from kubeshare.lab.node import machine
 
 pytestmark = pytest.mark.lab
 

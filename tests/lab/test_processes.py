@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from kubeshare.lab import processes
-from kubeshare.lab.control_plane import wait_until
+from kubeshare.lab.control_plane.api_server import wait_until
 
 
 @pytest.fixture

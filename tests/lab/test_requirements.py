@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from kubeshare.lab import binaries, requirements
+from kubeshare.lab import requirements
 from kubeshare.lab.errors import LabError
+from kubeshare.lab.images import binaries
 from kubeshare.lab.progress import Progress, spell_seconds
 
 

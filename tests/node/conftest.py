@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from kube_fake import FakeApiServer, Rights
+from fakes.kube import FakeApiServer, Rights
+from fakes.node import NODE, Cluster, FixedGpus, Running, gpu_spec_file
 from kubeshare.install import manifests
 from kubeshare.node.agent import Agent
 from kubeshare.node.library import InstalledLibrary
 from kubeshare.node.paths import NodePaths
-from node_fake import NODE, Cluster, FixedGpus, Running, gpu_spec_file
 
 AGENT = "node-agent"
 """The agent, as a client of the API server."""

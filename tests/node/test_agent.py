@@ -8,16 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from kube_fake import FakeApiServer, until
-from kubeshare.api.names import NAMESPACE, placeholder_name
-from kubeshare.api.v1 import GPUNODES, VGPUS
-from kubeshare.kube.resources import PODS, RESOURCE_SLICES
-from kubeshare.kube.runtime import Program
-from kubeshare.node.agent import Agent
-from kubeshare.node.library import InstalledLibrary
-from kubeshare.node.paths import NodePaths
-from kubeshare.node.proto import dra_pb2
-from node_fake import (
+from fakes.kube import FakeApiServer, until
+from fakes.node import (
     A_GPU,
     NODE,
     Cluster,
@@ -27,6 +19,14 @@ from node_fake import (
     daemon_says,
     gpu_spec_file,
 )
+from kubeshare.api.types.constants import NAMESPACE, placeholder_name
+from kubeshare.api.types.v1 import GPUNODES, VGPUS
+from kubeshare.kube.controller.runtime import Program
+from kubeshare.kube.resources import PODS, RESOURCE_SLICES
+from kubeshare.node.agent import Agent
+from kubeshare.node.library import InstalledLibrary
+from kubeshare.node.paths import NodePaths
+from kubeshare.node.proto import dra_pb2
 
 CLAIM = dra_pb2.Claim(**vars(claim_reference("a")))
 

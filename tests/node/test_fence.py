@@ -5,15 +5,15 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from kube_fake import FakeApiServer, run_virtual
-from kubeshare.api.names import NAMESPACE, placeholder_name
-from kubeshare.api.v1 import VGPUS
-from kubeshare.kube.controller import TerminalError
+from fakes.kube import FakeApiServer, run_virtual
+from fakes.node import A_GPU, OTHER_GPU, Cluster, FakeKubelet, Running, claim_reference, daemon_says
+from kubeshare.api.types.constants import NAMESPACE, placeholder_name
+from kubeshare.api.types.v1 import VGPUS
+from kubeshare.kube.controller.controller import TerminalError
 from kubeshare.kube.resources import EVENTS, PODS
 from kubeshare.node.agent import Agent
-from kubeshare.node.driver import ClaimRefusedError
+from kubeshare.node.dra.driver import ClaimRefusedError
 from kubeshare.node.paths import NodePaths
-from node_fake import A_GPU, OTHER_GPU, Cluster, FakeKubelet, Running, claim_reference, daemon_says
 
 CLAIM = claim_reference("a")
 PLACEHOLDER = placeholder_name("red")

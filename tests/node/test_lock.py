@@ -4,7 +4,7 @@ import asyncio
 import os
 from pathlib import Path
 
-from kube_fake import run_virtual, until
+from fakes.kube import run_virtual, until
 from kubeshare.node.lock import acquire
 
 

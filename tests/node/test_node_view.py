@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from kube_fake import FakeApiServer, run_virtual
+from fakes.kube import FakeApiServer, run_virtual
+from fakes.node import NODE
 from kubeshare.kube.resources import PODS
-from kubeshare.node.view import NodeView
-from node_fake import NODE
+from kubeshare.node.node_view import NodeView
 
 
 def container(name: str, container_id: str = "") -> dict[str, Any]:

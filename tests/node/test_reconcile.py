@@ -7,14 +7,14 @@ from typing import TypeVar
 
 import pytest
 
-from kube_fake import FakeApiServer, run_virtual
-from kubeshare.api.v1 import VGPUS
-from kubeshare.kube.controller import RequeueAfter
+from fakes.kube import FakeApiServer, run_virtual
+from fakes.node import Cluster, Running, claim_reference, daemon_says
+from kubeshare.api.types.v1 import VGPUS
+from kubeshare.kube.controller.controller import RequeueAfter
 from kubeshare.kube.resources import EVENTS, PODS
-from kubeshare.node import cdi
 from kubeshare.node.agent import Agent
+from kubeshare.node.dra import cdi
 from kubeshare.node.paths import NodePaths
-from node_fake import Cluster, Running, claim_reference, daemon_says
 
 T = TypeVar("T")
 CLAIM = claim_reference("a")

@@ -1,16 +1,16 @@
 """The rights that the agent needs only when something has gone wrong: each is used here.
 
-The others are used wherever a pod shares a GPU: ``tests/cluster`` proves it of all of them
+The others are used wherever a pod shares a GPU: ``tests/e2e`` proves it of all of them
 with the audit of a real API server.
 """
 
 from collections.abc import Awaitable, Callable
 
-from kube_fake import FakeApiServer, Grant, Rights, run_virtual
+from fakes.kube import FakeApiServer, Grant, Rights, run_virtual
+from fakes.node import Cluster, Running, claim_reference, daemon_says
 from kubeshare.kube.resources import EVENTS, PODS
 from kubeshare.node.agent import Agent
 from kubeshare.node.paths import NodePaths
-from node_fake import Cluster, Running, claim_reference, daemon_says
 
 CLAIM = claim_reference("a")
 

@@ -2,8 +2,8 @@
 
 from functools import partial
 
-from cluster_fake import World, expect_pending, expect_scheduled, story
-from kubeshare.api.v1 import VGPUS
+from fakes.cluster import World, expect_pending, expect_scheduled, story
+from kubeshare.api.types.v1 import VGPUS
 
 
 def priority(value: int) -> dict[str, str]:

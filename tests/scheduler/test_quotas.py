@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from cluster_fake import World, expect_pending, story
+from fakes.cluster import World, expect_pending, story
 from kubeshare.kube.resources import RESOURCE_QUOTAS
 
 

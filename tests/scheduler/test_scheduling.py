@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from cluster_fake import GIB, World, expect_pending, expect_scheduled, in_world, story
-from kube_fake import Fault
-from kubeshare.api.v1 import GPUNODES, SHAREPODS, VGPUS
+from fakes.cluster import GIB, World, expect_pending, expect_scheduled, in_world, story
+from fakes.kube import Fault
+from kubeshare.api.types.v1 import GPUNODES, SHAREPODS, VGPUS
 from kubeshare.kube.resources import NODES
 
 Raw = dict[str, Any]

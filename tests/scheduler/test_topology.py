@@ -1,6 +1,6 @@
 """SharePods placed by the links of the GPUs that the cluster's node agents found."""
 
-from cluster_fake import World, expect_pending, gpu_uuid, story
+from fakes.cluster import World, expect_pending, gpu_uuid, story
 
 PAIRED = {"gpu_0_2": "NV2", "gpu_1_3": "NV2", "gpu_0_1": "PHB", "gpu_2_3": "PHB"}
 

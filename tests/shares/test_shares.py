@@ -1,6 +1,6 @@
 """Shares by the fake GPU's own log, with a real daemon, the real library and real processes.
 
-Few tests with several jobs each, and windows of seconds; `bench/shares.py` has the
+Few tests with several jobs each, and windows of seconds; `bench/tokens/shares.py` has the
 matrix of kernel lengths and the goals in points.
 """
 
@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from bench.node import Node, eventually
+from bench.node.jobs import Node, eventually
 
 from kubeshare import native
 from kubeshare.demo import timeline

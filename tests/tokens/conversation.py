@@ -10,9 +10,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from kubeshare.tokens.arbitration import Arbitration, Rules
-from kubeshare.tokens.claim import Claim
-from kubeshare.tokens.files import Paths
-from kubeshare.tokens.wire import (
+from kubeshare.tokens.files.grants import Paths
+from kubeshare.tokens.session import Claim
+from kubeshare.tokens.wire.protocol import (
     PROTOCOL_NEWEST,
     VERSION,
     GateState,

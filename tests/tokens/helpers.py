@@ -14,8 +14,16 @@ from typing import Any, Self, TypeVar
 
 from kubeshare.tokens import client, control
 from kubeshare.tokens.daemon import Daemon
-from kubeshare.tokens.files import Grant, GrantedGpu, Owner, Paths, Status, wait_status, write_grant
-from kubeshare.tokens.wire import (
+from kubeshare.tokens.files.grants import (
+    Grant,
+    GrantedGpu,
+    Owner,
+    Paths,
+    Status,
+    wait_status,
+    write_grant,
+)
+from kubeshare.tokens.wire.protocol import (
     MESSAGE,
     PAGE_CELL,
     PAGE_HEADER,

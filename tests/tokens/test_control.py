@@ -12,8 +12,8 @@ from kubeshare.tokens.client import (
     ask_snapshot,
     set_overhead,
 )
-from kubeshare.tokens.files import DaemonMissingError, Paths
-from kubeshare.tokens.wire import VERSION, Message, MessageType
+from kubeshare.tokens.files.grants import DaemonMissingError, Paths
+from kubeshare.tokens.wire.protocol import VERSION, Message, MessageType
 from tokens.helpers import GPU_A, GPU_B, Client, Page, RunningDaemon, eventually, grant
 
 

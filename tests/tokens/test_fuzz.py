@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kubeshare.tokens.files import GrantError, read_grant
-from kubeshare.tokens.wire import MESSAGE, Message, MessageError, MessageType
+from kubeshare.tokens.files.grants import GrantError, read_grant
+from kubeshare.tokens.wire.protocol import MESSAGE, Message, MessageError, MessageType
 from tokens.conversation import MOST_SAID, Said, converse, said_by
 
 # What one says: which of two processes, a message (its epoch from the page's present one),
@@ -34,7 +34,7 @@ def test_whatever_a_process_says_nobody_else_loses_a_turn(happened: list[Said]) 
 @settings(deadline=None)
 @given(st.binary(max_size=200))
 def test_any_bytes_stand_for_a_conversation(data: bytes) -> None:
-    """So a guided fuzzer (`python -m fuzz.guided`) has a use for each of them."""
+    """So a guided fuzzer (`python -m robustness.fuzz.guided`) has a use for each of them."""
     converse(said_by(data))
 
 

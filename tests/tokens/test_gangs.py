@@ -4,8 +4,8 @@ import time
 
 import pytest
 
-from kubeshare.tokens.files import Paths, wait_status
-from kubeshare.tokens.wire import CELLS_MAX, GateState, MessageType
+from kubeshare.tokens.files.grants import Paths, wait_status
+from kubeshare.tokens.wire.protocol import CELLS_MAX, GateState, MessageType
 from tokens.helpers import GPU_A, GPU_B, Client, RunningDaemon, eventually, grant
 
 BOTH = (GPU_A, GPU_B)

@@ -2,18 +2,8 @@
 
 import pytest
 
-from kubeshare.tokens.files import (
-    read_status,
-    remove_grant,
-    wait_status,
-    write_grant,
-)
-from kubeshare.tokens.wire import (
-    PAGE_MAGIC,
-    GateState,
-    GrantState,
-    MessageType,
-)
+from kubeshare.tokens.files.grants import read_status, remove_grant, wait_status, write_grant
+from kubeshare.tokens.wire.protocol import PAGE_MAGIC, GateState, GrantState, MessageType
 from tokens.helpers import (
     GI,
     GPU_A,

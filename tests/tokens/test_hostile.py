@@ -1,7 +1,7 @@
 """A hostile process next to honest ones: the daemon lives, and they keep their shares."""
 
 import pytest
-from bench.hostile import (
+from bench.tokens.hostile import (
     ACTS,
     COMPLAINTS_PER_SECOND_MAX,
     HONEST,
@@ -11,7 +11,7 @@ from bench.hostile import (
     beside_hostile,
 )
 
-from kubeshare.tokens.files import Paths
+from kubeshare.tokens.files.grants import Paths
 
 SECONDS = 60
 

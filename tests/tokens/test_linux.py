@@ -10,8 +10,8 @@ import sys
 import time
 from pathlib import Path
 
-from kubeshare.tokens.connection import Rate
 from kubeshare.tokens.linux import FolderWatch, Timer, futex_wake
+from kubeshare.tokens.wire.connection import Rate
 from tokens.helpers import eventually
 
 

@@ -3,11 +3,7 @@
 import os
 import subprocess
 
-from kubeshare.tokens.files import (
-    Owner,
-    process_start_time,
-    write_grant,
-)
+from kubeshare.tokens.files.grants import Owner, process_start_time, write_grant
 from tokens.helpers import (
     Client,
     RunningDaemon,

@@ -6,14 +6,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kubeshare.tokens.files import (
-    read_status,
-)
-from kubeshare.tokens.wire import (
-    MESSAGE,
-    PROCESSES_MAX,
-    MessageType,
-)
+from kubeshare.tokens.files.grants import read_status
+from kubeshare.tokens.wire.protocol import MESSAGE, PROCESSES_MAX, MessageType
 from tokens.helpers import (
     Client,
     RunningDaemon,

@@ -8,18 +8,9 @@ import urllib.request
 from pathlib import Path
 
 from kubeshare.core.token import Tally
-from kubeshare.tokens.files import (
-    Paths,
-    read_status,
-    remove_grant,
-    wait_status,
-    write_grant,
-)
-from kubeshare.tokens.tallies import Tallies
-from kubeshare.tokens.wire import (
-    GateState,
-    GrantState,
-)
+from kubeshare.tokens.files.grants import Paths, read_status, remove_grant, wait_status, write_grant
+from kubeshare.tokens.files.tallies import Tallies
+from kubeshare.tokens.wire.protocol import GateState, GrantState
 from tokens.helpers import (
     GPU_A,
     Client,

@@ -11,8 +11,14 @@ from pathlib import Path
 import pytest
 
 from kubeshare.tokens.client import ask_snapshot
-from kubeshare.tokens.files import DaemonMissingError, Paths, read_status, wait_status, write_grant
-from kubeshare.tokens.wire import GateState
+from kubeshare.tokens.files.grants import (
+    DaemonMissingError,
+    Paths,
+    read_status,
+    wait_status,
+    write_grant,
+)
+from kubeshare.tokens.wire.protocol import GateState
 from tokens.helpers import Client, eventually, grant
 from tokens.program import start_program
 from tokens.test_restart import free_port, scraped

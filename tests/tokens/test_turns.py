@@ -6,10 +6,7 @@ import pytest
 
 from kubeshare.core.token import arbiter
 from kubeshare.tokens.client import ask_snapshot
-from kubeshare.tokens.wire import (
-    GateState,
-    MessageType,
-)
+from kubeshare.tokens.wire.protocol import GateState, MessageType
 from tokens.helpers import (
     GPU_A,
     GPU_B,

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from kubeshare.tokens.files import Paths, read_status
-from kubeshare.tokens.wire import PAGE_MAGIC, VERSION, GateState, GrantState, MessageType
+from kubeshare.tokens.files.grants import Paths, read_status
+from kubeshare.tokens.wire.protocol import PAGE_MAGIC, VERSION, GateState, GrantState, MessageType
 from tokens.helpers import Client, RunningDaemon, eventually, grant, saturating
 
 HEADER = struct.Struct("=QIIII40x")

@@ -16,14 +16,14 @@ import structlog
 import yaml
 from msgspec import Meta, Struct, field
 
-from kubeshare.api.names import NAMESPACE
+from kubeshare.api.types.constants import NAMESPACE
 from kubeshare.core.errors import InvalidValueError
-from kubeshare.kube.api import Api
-from kubeshare.kube.events import WARNING, EventRecorder, reference
+from kubeshare.kube.cache.reflector import Reflector
+from kubeshare.kube.cache.store import DELETED, Change
+from kubeshare.kube.client.client import Api
+from kubeshare.kube.controller.events import WARNING, EventRecorder, reference
 from kubeshare.kube.meta import ObjectMeta
-from kubeshare.kube.reflector import Reflector
 from kubeshare.kube.resources import CONFIG_MAPS
-from kubeshare.kube.store import DELETED, Change
 
 NAME: Final = "kubeshare"
 """The name of the ConfigMap."""

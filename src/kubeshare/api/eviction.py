@@ -1,7 +1,7 @@
 """Ask a pod to go through the API's eviction, which respects disruption budgets."""
 
-from kubeshare.api.cluster import PODS, Pod
-from kubeshare.kube.api import Api
+from kubeshare.api.types.core_v1 import PODS, Pod
+from kubeshare.kube.client.client import Api
 
 
 async def evict(api: Api, pod: Pod, *, dry_run: bool = False) -> None:

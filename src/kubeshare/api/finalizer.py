@@ -8,7 +8,7 @@ of which nothing ever ran has none, and goes at once.
 from collections.abc import Mapping
 from typing import Any, Final
 
-from kubeshare.api.v1 import SharePod
+from kubeshare.api.types.v1 import SharePod
 
 FINALIZER: Final = "kubeshare.nthu/pod"
 ORPHAN: Final = "orphan"

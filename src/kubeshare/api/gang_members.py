@@ -2,7 +2,7 @@
 
 from typing import Any, Final
 
-from kubeshare.dialects.standing import GROUP_NAME, gang_named
+from kubeshare.dialects.priority_and_gang import GROUP_NAME, gang_named
 from kubeshare.kube.meta import Key, metadata_of
 from kubeshare.kube.resources import Raw
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from kubeshare.api.v1 import VGPU, Holder, Summary
+from kubeshare.api.types.v1 import VGPU, Holder, Summary
 from kubeshare.core.units import format_memory, format_share
 from kubeshare.kube.conditions import to_raw
 from kubeshare.kube.meta import Condition

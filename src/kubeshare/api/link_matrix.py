@@ -3,7 +3,7 @@
 from collections import Counter
 from functools import lru_cache
 
-from kubeshare.api.v1 import GPULink, GPUNodeSpec
+from kubeshare.api.types.v1 import GPULink, GPUNodeSpec
 from kubeshare.core.topology.links import MAX_GPUS, Level, Links, flat, read_level
 
 

@@ -5,9 +5,9 @@ from typing import Any
 
 import msgspec
 
-from kubeshare.api.cluster import Pod
-from kubeshare.api.names import LABEL_ROLE, ROLE_POD
-from kubeshare.api.reasons import Reason
+from kubeshare.api.types.constants import LABEL_ROLE, ROLE_POD
+from kubeshare.api.types.core_v1 import Pod
+from kubeshare.api.types.reasons import Reason
 
 
 def view(raw: Mapping[str, Any]) -> Pod:

@@ -12,12 +12,12 @@ from typing import Any, Final
 from msgspec import Struct, field
 
 from kubeshare.core.errors import InvalidValueError
-from kubeshare.core.namespace_quota import NamespaceQuota
+from kubeshare.core.quota.namespace import NamespaceQuota
 from kubeshare.core.units import MICROS, parse_amount
+from kubeshare.kube.cache.reflector import Reflector
+from kubeshare.kube.cache.store import DELETED, Change
 from kubeshare.kube.meta import ObjectMeta
-from kubeshare.kube.reflector import Reflector
 from kubeshare.kube.resources import RESOURCE_QUOTAS
-from kubeshare.kube.store import DELETED, Change
 
 GPUS: Final = "requests.kubeshare.nthu/gpu"
 MEMORY: Final = "requests.kubeshare.nthu/gpu-memory"

@@ -9,11 +9,11 @@ from typing import Any, Final
 
 import msgspec
 
-from kubeshare.api.cluster import TERMINAL_PHASES
-from kubeshare.api.v1 import GPUAsk, SharePod
+from kubeshare.api.types.core_v1 import TERMINAL_PHASES
+from kubeshare.api.types.v1 import GPUAsk, SharePod
 from kubeshare.core.demand import Demand
 from kubeshare.core.units import format_memory, format_share
-from kubeshare.dialects.spellings import ANNOTATIONS
+from kubeshare.dialects.share_fields import ANNOTATIONS
 
 _BOOKKEEPING: Final = frozenset({"resourceVersion", "managedFields"})
 """Of an object's metadata, what changes with each write and says nothing."""
@@ -59,7 +59,7 @@ def asks_otherwise(old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
 
 
 def share(demand: Demand) -> dict[str, str]:
-    """What a demand asks of a GPU, for the status (see :class:`kubeshare.api.v1.Share`)."""
+    """What a demand asks of a GPU, for the status (see :class:`kubeshare.api.types.v1.Share`)."""
     asked = demand.memory
     # One of the two is given.
     fraction = format_share(asked.micros or 0)

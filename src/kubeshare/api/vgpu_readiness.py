@@ -4,11 +4,11 @@ from typing import Final
 
 from msgspec import Struct
 
-from kubeshare.api.cluster import Pod
-from kubeshare.api.ledger import DELETING
-from kubeshare.api.names import CONDITION_DEGRADED, CONDITION_SHAREABLE
-from kubeshare.api.reasons import Reason
-from kubeshare.api.v1 import VGPU
+from kubeshare.api.state.ledger_builder import DELETING
+from kubeshare.api.types.constants import CONDITION_DEGRADED, CONDITION_SHAREABLE
+from kubeshare.api.types.core_v1 import Pod
+from kubeshare.api.types.reasons import Reason
+from kubeshare.api.types.v1 import VGPU
 from kubeshare.kube.conditions import find_condition
 
 _HAS_GPU: Final = ("Active", "Idle")

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from kubeshare.core.decision import Decision
-from kubeshare.core.explain import Change
+from kubeshare.core.diagnosis.explain import Change
 
 
 def as_fields(decision: Decision, change: Change | None) -> dict[str, object]:

@@ -33,7 +33,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = MappingProxyType(
         "top": ("kubeshare.cli.top:top", "Watch who holds this machine's GPUs, and how much."),
         "plan": ("kubeshare.cli.plan:plan", "Say where pods of a scenario file would be placed."),
         "explain": (
-            "kubeshare.cli.explain:explain",
+            "kubeshare.cli.explain.command:explain",
             "Say where a pod of a cluster went or would go, and why not elsewhere.",
         ),
         "lab": ("kubeshare.cli.lab:lab", "A real Kubernetes with fake GPUs on this machine."),

@@ -11,15 +11,22 @@ from typing import BinaryIO, Final, NamedTuple
 import click
 import msgspec
 
-from kubeshare.cli.telling import as_fields, as_lines
+from kubeshare.cli.decision_output import as_fields, as_lines
 from kubeshare.core.decision import Decision
-from kubeshare.core.device import natural
+from kubeshare.core.diagnosis.explain import Change, shortest_change
 from kubeshare.core.errors import InvalidValueError
-from kubeshare.core.explain import Change, shortest_change
+from kubeshare.core.ledger.device import natural
 from kubeshare.core.preemption import change_for_gang
-from kubeshare.core.queue import Bound, Queue
-from kubeshare.dialects.scenario import Fail, Refused, Release, Request, Scenario, read_scenario
-from kubeshare.dialects.scenario_request import MIN_AVAILABLE
+from kubeshare.core.simulation import Bound, Queue
+from kubeshare.dialects.scenario.request import MIN_AVAILABLE
+from kubeshare.dialects.scenario.scenario import (
+    Fail,
+    Refused,
+    Release,
+    Request,
+    Scenario,
+    read_scenario,
+)
 
 _WRITTEN: Final[Mapping[str, str]] = {"priority": "priority", "min_available": MIN_AVAILABLE}
 """What the members of a gang have to say alike -> what the file calls it."""

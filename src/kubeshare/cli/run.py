@@ -21,7 +21,7 @@ from kubeshare import native
 from kubeshare.core.errors import InvalidValueError
 from kubeshare.core.units import Memory, format_memory, parse_memory, parse_share
 from kubeshare.tokens.client import is_answering, start_daemon
-from kubeshare.tokens.files import (
+from kubeshare.tokens.files.grants import (
     GRANT_VERSION,
     DaemonMissingError,
     Grant,
@@ -36,7 +36,7 @@ from kubeshare.tokens.files import (
     write_grant,
 )
 from kubeshare.tokens.gpus import Gpu, GpuMissingError, gpus
-from kubeshare.tokens.wire import CLAIM_FOLDER_ENV, COUNTERS_FILE_ENV
+from kubeshare.tokens.wire.protocol import CLAIM_FOLDER_ENV, COUNTERS_FILE_ENV
 
 EXIT_REFUSED = 1
 EXIT_NOT_EXECUTABLE = 126

@@ -7,8 +7,8 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from kubeshare.core.demand import Demand
-from kubeshare.core.device import Device
-from kubeshare.core.ledger import Ledger
+from kubeshare.core.ledger.device import Device
+from kubeshare.core.ledger.ledger import Ledger
 
 Outcome: TypeAlias = Literal["bound", "pending", "rejected"]
 

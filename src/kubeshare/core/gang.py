@@ -17,7 +17,7 @@ import msgspec
 
 from kubeshare.core.decision import Decision, Reasons, commit
 from kubeshare.core.demand import Demand
-from kubeshare.core.ledger import Ledger
+from kubeshare.core.ledger.ledger import Ledger
 from kubeshare.core.policies import Policy
 
 ORDERS: Final = 64

@@ -3,7 +3,7 @@
 Only holders that say so may be preempted, and only for a demand of higher priority than
 theirs. Of the sets that would do, the cheapest is the one whose highest priority is
 lowest; of those the one with the fewest holders; of those one that holds little of the
-GPUs. Which holders stand in a demand's way is :mod:`kubeshare.core.explain`'s to say;
+GPUs. Which holders stand in a demand's way is :mod:`kubeshare.core.diagnosis.explain`'s to say;
 here it is only told whom it may ask to leave.
 """
 
@@ -12,12 +12,12 @@ from functools import partial
 
 import msgspec
 
-from kubeshare.core.admit import May
 from kubeshare.core.decision import commit
 from kubeshare.core.demand import Demand
-from kubeshare.core.explain import Change, clauses, shortest_leaving
+from kubeshare.core.diagnosis.admit import May
+from kubeshare.core.diagnosis.explain import Change, clauses, shortest_leaving
 from kubeshare.core.gang import place_gang
-from kubeshare.core.ledger import Ledger
+from kubeshare.core.ledger.ledger import Ledger
 from kubeshare.core.policies import Policy
 
 

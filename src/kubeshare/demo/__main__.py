@@ -16,9 +16,9 @@ from kubeshare.demo.cluster import Cluster, ConfiguredKubectl, DemoError
 from kubeshare.demo.meter import FakeGpuLog, KernelCounts, fake_gpu_of
 from kubeshare.demo.play import Outcome, Pace, Play
 from kubeshare.install import manifests, rollout
-from kubeshare.kube.api import Api
-from kubeshare.kube.connection import ConfigError
-from kubeshare.kube.errors import ApiError
+from kubeshare.kube.client.client import Api
+from kubeshare.kube.client.connection import ConfigError
+from kubeshare.kube.client.errors import ApiError
 from kubeshare.lab.cluster import Lab, Shape
 from kubeshare.lab.errors import LabError
 from kubeshare.native import NativeMissingError

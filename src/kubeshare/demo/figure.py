@@ -7,7 +7,7 @@ target here.
 
 from msgspec import Struct
 
-from kubeshare.core.fair_share import fair_shares
+from kubeshare.core.token.fair_share import fair_shares
 from kubeshare.core.units import MICROS, parse_share
 
 AFFINITY = "figure-6"

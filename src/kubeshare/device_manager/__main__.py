@@ -1,4 +1,4 @@
-"""``python -m kubeshare.devices``: KubeShare-DevMgr as a program of its own."""
+"""``python -m kubeshare.device_manager``: KubeShare-DevMgr as a program of its own."""
 
 import argparse
 import os
@@ -6,11 +6,11 @@ import socket
 import sys
 
 from kubeshare.core.policies import policy
-from kubeshare.devices.program import devices_program
-from kubeshare.kube.api import Api
-from kubeshare.kube.garbage import leave_alone
+from kubeshare.device_manager.program import devices_program
+from kubeshare.kube.client.client import Api
+from kubeshare.kube.controller.gc_tuning import leave_alone
+from kubeshare.kube.controller.runtime import Program, run_program
 from kubeshare.kube.logs import configure_logging
-from kubeshare.kube.runtime import Program, run_program
 
 
 def main() -> int:
@@ -19,7 +19,9 @@ def main() -> int:
     Returns:
         the exit code: 0, or 3 when the API server could not be reached.
     """
-    parser = argparse.ArgumentParser(prog="kubeshare.devices", description="Runs until SIGTERM.")
+    parser = argparse.ArgumentParser(
+        prog="kubeshare.device_manager", description="Runs until SIGTERM."
+    )
     parser.add_argument("--kubeconfig", help="default: the pod's service account, or $KUBECONFIG")
     parser.add_argument("--port", type=int, default=8080, help="of /livez, /readyz and /metrics")
     parser.add_argument(

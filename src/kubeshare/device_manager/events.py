@@ -1,10 +1,16 @@
 """The device manager's events: what happened, and what to do about it."""
 
-from kubeshare.api.cluster import NODES, PODS, Node, Pod
-from kubeshare.api.names import LABEL_POOL, NAMESPACE
-from kubeshare.api.reasons import Reason
-from kubeshare.api.v1 import SHAREPODS, VGPU, VGPUS, Holder, SetAside, SharePod
-from kubeshare.kube.events import NORMAL, WARNING, EventRecorder, ObjectReference, reference
+from kubeshare.api.types.constants import LABEL_POOL, NAMESPACE
+from kubeshare.api.types.core_v1 import NODES, PODS, Node, Pod
+from kubeshare.api.types.reasons import Reason
+from kubeshare.api.types.v1 import SHAREPODS, VGPU, VGPUS, Holder, SetAside, SharePod
+from kubeshare.kube.controller.events import (
+    NORMAL,
+    WARNING,
+    EventRecorder,
+    ObjectReference,
+    reference,
+)
 
 
 class Events:

@@ -4,54 +4,59 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Final
 
-from kubeshare.api import cluster
-from kubeshare.api.eligibility import Eligibility
-from kubeshare.api.gangs import GANG, gang_index, gang_index_of_shape, gang_of, gang_of_shape
-from kubeshare.api.names import MANAGER_DEVICES, NAMESPACE
+from kubeshare.api.gang_members import GANG, gang_index, gang_index_of_shape, gang_of, gang_of_shape
+from kubeshare.api.predicates.eligibility import Eligibility
 from kubeshare.api.quotas import quota_differs
-from kubeshare.api.waiting import Waiting
-from kubeshare.api.watched import Watched, watch
-from kubeshare.core.namespace_quota import within
+from kubeshare.api.state.informers import Watched, watch
+from kubeshare.api.state.unschedulable import Waiting
+from kubeshare.api.types import core_v1
+from kubeshare.api.types.constants import MANAGER_DEVICES, NAMESPACE
 from kubeshare.core.policies import Policy
-from kubeshare.devices.degraded import Degraded
-from kubeshare.devices.dismantle import Dismantle
-from kubeshare.devices.early import EarlyPods
-from kubeshare.devices.ending import Endings
-from kubeshare.devices.events import Events
-from kubeshare.devices.evict import Evictions
-from kubeshare.devices.full_node import FullNodes
-from kubeshare.devices.gang import GangTimeouts
-from kubeshare.devices.guard import Guard
-from kubeshare.devices.idle import IdleTimes
-from kubeshare.devices.lost_node import LostNodes
-from kubeshare.devices.metrics import Metrics
-from kubeshare.devices.mirror import Mirror
-from kubeshare.devices.missing import Missing
-from kubeshare.devices.move_on import MoveOn
-from kubeshare.devices.node_pool import NodePools
-from kubeshare.devices.nudge import Nudges
-from kubeshare.devices.placeholder import Placeholders
-from kubeshare.devices.plain_pods import PlainPodLife
-from kubeshare.devices.pod import Pods
-from kubeshare.devices.pool_program import add_missing, add_pools
-from kubeshare.devices.regain import Regain
-from kubeshare.devices.release import Release
-from kubeshare.devices.reserve import Reserve
-from kubeshare.devices.sharepods import SharePodLife
-from kubeshare.devices.short_of_gpus import ShortOfGpus
-from kubeshare.devices.taken_back import TakenBack
-from kubeshare.devices.taken_gpu import TakenGpus
-from kubeshare.devices.vgpu_wakes import VGPUWakes
-from kubeshare.devices.vgpus import VGPULife
-from kubeshare.devices.wakes import PodWakes, SharePodWakes, as_known, index_by_gpuid
-from kubeshare.kube.api import Api
+from kubeshare.core.quota.namespace import within
+from kubeshare.device_manager.autoscaling.placeholder_pods import Missing
+from kubeshare.device_manager.autoscaling.unmet_demand import ShortOfGpus
+from kubeshare.device_manager.events import Events
+from kubeshare.device_manager.gang.controller import GangTimeouts
+from kubeshare.device_manager.metrics import Metrics
+from kubeshare.device_manager.placeholder.disruption import Guard
+from kubeshare.device_manager.placeholder.pods import Placeholders
+from kubeshare.device_manager.placeholder.recovery import Regain
+from kubeshare.device_manager.pod.controller import PlainPodLife
+from kubeshare.device_manager.pool.event_handlers import add_missing, add_pools
+from kubeshare.device_manager.pool.idle_times import IdleTimes
+from kubeshare.device_manager.pool.state import NodePools
+from kubeshare.device_manager.sharepod.controller import SharePodLife
+from kubeshare.device_manager.sharepod.event_handlers import (
+    PodWakes,
+    SharePodWakes,
+    as_known,
+    index_by_gpuid,
+)
+from kubeshare.device_manager.sharepod.finalization import Endings
+from kubeshare.device_manager.sharepod.pods import Pods
+from kubeshare.device_manager.sharepod.prebound import EarlyPods
+from kubeshare.device_manager.sharepod.rescheduling.gpu_contention import TakenGpus
+from kubeshare.device_manager.sharepod.rescheduling.lost_allocation import TakenBack
+from kubeshare.device_manager.sharepod.rescheduling.reschedule import MoveOn
+from kubeshare.device_manager.sharepod.rescheduling.unschedulable import FullNodes
+from kubeshare.device_manager.sharepod.reservation import Reserve
+from kubeshare.device_manager.sharepod.start_retry import Nudges
+from kubeshare.device_manager.sharepod.status_writer import Mirror
+from kubeshare.device_manager.vgpu.controller import VGPULife
+from kubeshare.device_manager.vgpu.deletion import Dismantle
+from kubeshare.device_manager.vgpu.event_handlers import VGPUWakes
+from kubeshare.device_manager.vgpu.eviction import Evictions
+from kubeshare.device_manager.vgpu.health import Degraded
+from kubeshare.device_manager.vgpu.node_deletion import LostNodes
+from kubeshare.device_manager.vgpu.orphans import Release
+from kubeshare.kube.cache.store import DELETED, Change
+from kubeshare.kube.client.client import Api
 from kubeshare.kube.clock import utc_now
-from kubeshare.kube.controller import Controller
-from kubeshare.kube.events import EventRecorder
-from kubeshare.kube.lease import LeaseElector
+from kubeshare.kube.controller.controller import Controller
+from kubeshare.kube.controller.events import EventRecorder
+from kubeshare.kube.controller.leader_election import LeaseElector
+from kubeshare.kube.controller.runtime import Program
 from kubeshare.kube.meta import Key
-from kubeshare.kube.runtime import Program
-from kubeshare.kube.store import DELETED, Change
 
 NAME: Final = "kubeshare-device-manager"
 """Of the program, and of the Lease that its leader holds."""
@@ -222,7 +227,7 @@ def _add_gangs(
     program.add_controller(of_gangs)
 
 
-def _changed_its_mind(change: Change[cluster.Node]) -> bool:
+def _changed_its_mind(change: Change[core_v1.Node]) -> bool:
     """It came or went, or takes pods no more, or again."""
     old, new = change.old, change.object
     if change.type == DELETED or old is None:

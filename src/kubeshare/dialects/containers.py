@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from kubeshare.core.errors import InvalidValueError
-from kubeshare.dialects.spellings import mapping
+from kubeshare.dialects.share_fields import mapping
 
 VGPU_RESOURCE: Final = "kubeshare.nthu/vgpu"
 KINDS: Final = ("containers", "initContainers")

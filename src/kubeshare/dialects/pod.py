@@ -12,7 +12,7 @@ from typing import Any, Final
 from kubeshare.core.demand import Demand
 from kubeshare.core.errors import InvalidValueError
 from kubeshare.dialects import sharedgpu
-from kubeshare.dialects.spellings import Asker, Spellings, mapping, present
+from kubeshare.dialects.share_fields import Asker, Spellings, mapping, present
 
 PREFIX: Final = "kubeshare.nthu/"
 

@@ -6,8 +6,15 @@ from typing import Any, Final
 from kubeshare.core.demand import Demand
 from kubeshare.core.errors import InvalidValueError
 from kubeshare.dialects.containers import sharing
-from kubeshare.dialects.pod_form import check_form
-from kubeshare.dialects.spellings import Asker, Spellings, mapping, present, read_count, read_gpuid
+from kubeshare.dialects.pod_spec import check_form
+from kubeshare.dialects.share_fields import (
+    Asker,
+    Spellings,
+    mapping,
+    present,
+    read_count,
+    read_gpuid,
+)
 
 _NOTES: Final = frozenset({"attempt", "idGiven", "nodeGiven", "setAside", "containers"})
 """What asks for nothing: what KubeShare's programs write themselves, and which containers share."""

@@ -5,8 +5,13 @@ from collections.abc import Callable
 from typing import Any
 
 from kubeshare.install.manifests import Manifest, resource_of
-from kubeshare.kube.api import Api
-from kubeshare.kube.errors import AlreadyExistsError, ApiError, NotFoundError, UnreachableError
+from kubeshare.kube.client.client import Api
+from kubeshare.kube.client.errors import (
+    AlreadyExistsError,
+    ApiError,
+    NotFoundError,
+    UnreachableError,
+)
 
 FIELD_MANAGER = "kubeshare-install"
 _WORKLOADS = {"Deployment", "DaemonSet"}

@@ -21,8 +21,7 @@ from contextlib import suppress
 from typing import Any, Final
 
 from kubeshare.api import holders
-from kubeshare.api.cluster import PODS
-from kubeshare.api.names import (
+from kubeshare.api.types.constants import (
     ANNOTATION_GIVEN_BACK,
     DRA_DRIVER,
     GATE,
@@ -33,11 +32,12 @@ from kubeshare.api.names import (
     ROLE_POD,
     placeholder_name,
 )
-from kubeshare.api.v1 import SHAREPODS, VGPU, VGPUS
+from kubeshare.api.types.core_v1 import PODS
+from kubeshare.api.types.v1 import SHAREPODS, VGPU, VGPUS
 from kubeshare.install.manifests import Manifest, resource_of
 from kubeshare.install.rollout import FIELD_MANAGER, Say
-from kubeshare.kube.api import Api
-from kubeshare.kube.errors import ConflictError, InvalidError, NotFoundError
+from kubeshare.kube.client.client import Api
+from kubeshare.kube.client.errors import ConflictError, InvalidError, NotFoundError
 from kubeshare.kube.meta import ObjectMeta, metadata_of
 from kubeshare.kube.resources import CUSTOM_RESOURCE_DEFINITIONS, RESOURCE_SLICES, Resource
 

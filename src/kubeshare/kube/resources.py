@@ -9,7 +9,7 @@ for reading only: writing one back would drop every field that it does not name.
 from typing import Any, Generic, TypeVar, overload
 from urllib.parse import quote
 
-from kubeshare.kube.reading import SPEC_AND_STATUS
+from kubeshare.kube.client.decoding import SPEC_AND_STATUS
 
 Raw = dict[str, Any]
 """A Kubernetes object as JSON has it."""

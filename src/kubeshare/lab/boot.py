@@ -11,10 +11,8 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from kubeshare.lab import binaries, cgroups, configuration, images, machine, network
-from kubeshare.lab.archive import Layer
-from kubeshare.lab.certificates import Authority
-from kubeshare.lab.control_plane import (
+from kubeshare.lab import configuration
+from kubeshare.lab.control_plane.api_server import (
     Settings,
     api_server_arguments,
     etcd_arguments,
@@ -22,10 +20,14 @@ from kubeshare.lab.control_plane import (
     wait_until,
     write_admin_kubeconfig,
 )
-from kubeshare.lab.kubeconfig import write_kubeconfig
+from kubeshare.lab.control_plane.certificates import Authority
+from kubeshare.lab.control_plane.kubeconfig import write_kubeconfig
+from kubeshare.lab.images import binaries, images
+from kubeshare.lab.images.archive import Layer
 from kubeshare.lab.layout import CONTROL_PLANE, Layout
-from kubeshare.lab.machine import Machine
-from kubeshare.lab.node import Node
+from kubeshare.lab.node import cgroups, machine, network
+from kubeshare.lab.node.machine import Machine
+from kubeshare.lab.node.node import Node
 from kubeshare.lab.progress import Progress
 
 CONTROL_PLANE_PARTS = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler")

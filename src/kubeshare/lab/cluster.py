@@ -15,24 +15,11 @@ from typing import Any
 
 import msgspec
 
-from kubeshare.lab import (
-    binaries,
-    cgroups,
-    files,
-    gpus,
-    images,
-    machine,
-    network,
-    processes,
-    requirements,
-)
+from kubeshare.lab import files, processes, requirements
 from kubeshare.lab.boot import CONTROL_PLANE_PARTS, Boot, build_programs
-from kubeshare.lab.control_plane import (
-    ApiServer,
-    Settings,
-    wait_until,
-)
+from kubeshare.lab.control_plane.api_server import ApiServer, Settings, wait_until
 from kubeshare.lab.errors import LabError
+from kubeshare.lab.images import binaries, images
 from kubeshare.lab.layout import (
     CONTROL_PLANE,
     MAX_NODES,
@@ -41,8 +28,9 @@ from kubeshare.lab.layout import (
     STATE_ROOT,
     Layout,
 )
-from kubeshare.lab.machine import Machine
-from kubeshare.lab.node import Node
+from kubeshare.lab.node import cgroups, gpus, machine, network
+from kubeshare.lab.node.machine import Machine
+from kubeshare.lab.node.node import Node
 from kubeshare.lab.progress import Progress
 
 _API_PORT = 6443

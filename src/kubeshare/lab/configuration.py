@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from kubeshare.lab.images import PAUSE_IMAGE
+from kubeshare.lab.images.images import PAUSE_IMAGE
 from kubeshare.lab.layout import DNS_IP, POD_CIDR, NodeLayout
 from kubeshare.lab.requirements import CNI_FOLDER
 

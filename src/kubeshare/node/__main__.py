@@ -9,10 +9,10 @@ from typing import get_args
 import structlog
 
 from kubeshare import native
+from kubeshare.kube.controller.runtime import EXIT_UNREACHABLE, run_program
 from kubeshare.kube.logs import configure_logging
-from kubeshare.kube.runtime import EXIT_UNREACHABLE, run_program
 from kubeshare.node.agent import Settings, build
-from kubeshare.node.escape_watch import EscapePolicy
+from kubeshare.node.escapes.watcher import EscapePolicy
 from kubeshare.node.library import LibraryError, install
 from kubeshare.node.paths import NodePaths
 

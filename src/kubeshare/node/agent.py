@@ -6,28 +6,28 @@ from functools import partial
 from pathlib import Path
 from typing import Protocol
 
-from kubeshare.kube.api import Api
-from kubeshare.kube.events import EventRecorder
-from kubeshare.kube.runtime import Program
+from kubeshare.kube.client.client import Api
+from kubeshare.kube.controller.events import EventRecorder
+from kubeshare.kube.controller.runtime import Program
 from kubeshare.node import boot, lock
-from kubeshare.node.discovery import GpuProcess, NvmlGpus
-from kubeshare.node.dra_gpus import DraGpus
-from kubeshare.node.driver import ClaimReference, Driver, PreparedDevice
-from kubeshare.node.escape_watch import EscapePolicy, EscapeWatch
-from kubeshare.node.gpu_use import GpuUse
-from kubeshare.node.grants import Grants
-from kubeshare.node.inventory import Gpus, Inventory
+from kubeshare.node.dra.driver import ClaimReference, Driver, PreparedDevice
+from kubeshare.node.dra.grants import Grants
+from kubeshare.node.dra.prepare import Preparer
+from kubeshare.node.dra.release import Releaser
+from kubeshare.node.dra.resource_slice import SlicePublisher
+from kubeshare.node.escapes.sampling import GpuUse
+from kubeshare.node.escapes.watcher import EscapePolicy, EscapeWatch
+from kubeshare.node.gpus.discovery import GpuProcess, NvmlGpus
+from kubeshare.node.gpus.dra_gpus import DraGpus
+from kubeshare.node.gpus.inventory import Gpus, Inventory
+from kubeshare.node.gpus.placeholder_gpu import Given, Placeholders
+from kubeshare.node.gpus.pod_resources import devices_of
 from kubeshare.node.library import InstalledLibrary
+from kubeshare.node.node_view import NodeView
 from kubeshare.node.paths import NodePaths
-from kubeshare.node.placeholders import Given, Placeholders
-from kubeshare.node.pod_resources import devices_of
-from kubeshare.node.prepare import Preparer
 from kubeshare.node.processes import Runs, pod_runs
 from kubeshare.node.reconcile import Reconciler
-from kubeshare.node.release import Releaser
-from kubeshare.node.resource_slice import SlicePublisher
-from kubeshare.node.view import NodeView
-from kubeshare.tokens.files import Paths
+from kubeshare.tokens.files.grants import Paths
 
 
 @dataclass(frozen=True)

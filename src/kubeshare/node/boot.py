@@ -7,7 +7,7 @@ the kubelet asks for each pod that it starts again.
 
 from pathlib import Path
 
-from kubeshare.tokens.files import process_start_time
+from kubeshare.tokens.files.grants import process_start_time
 
 FILE = "boot"
 """Beside the grants: the boot in which they were written."""

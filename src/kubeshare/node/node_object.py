@@ -4,7 +4,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from kubeshare.kube.api import Api
+from kubeshare.kube.client.client import Api
 from kubeshare.kube.meta import ObjectMeta
 from kubeshare.kube.resources import NODES
 

@@ -10,11 +10,11 @@ from typing import Any
 
 from msgspec import Struct, field
 
-from kubeshare.api.names import NAMESPACE, placeholder_name
-from kubeshare.api.v1 import VGPU, VGPUS, Holder
-from kubeshare.kube.api import Api
+from kubeshare.api.types.constants import NAMESPACE, placeholder_name
+from kubeshare.api.types.v1 import VGPU, VGPUS, Holder
+from kubeshare.kube.cache.reflector import Reflector
+from kubeshare.kube.client.client import Api
 from kubeshare.kube.meta import ObjectMeta
-from kubeshare.kube.reflector import Reflector
 from kubeshare.kube.resources import PODS
 
 _ENDED_PHASES = frozenset({"Succeeded", "Failed"})

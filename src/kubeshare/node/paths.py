@@ -8,7 +8,7 @@ four constants are what a container sees; the device library knows the first two
 from dataclasses import dataclass
 from pathlib import Path
 
-from kubeshare.api.names import DRA_DRIVER
+from kubeshare.api.types.constants import DRA_DRIVER
 
 CONTAINER_CLAIM = "/run/kubeshare/claim"
 CONTAINER_COUNTERS = "/run/kubeshare/counters"

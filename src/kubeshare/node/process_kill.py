@@ -4,7 +4,7 @@ import os
 import signal
 from collections.abc import Callable
 
-from kubeshare.tokens.files import process_start_time
+from kubeshare.tokens.files.grants import process_start_time
 
 
 def kill(pid: int, started: int, still: Callable[[], bool]) -> bool:

@@ -20,20 +20,20 @@ from collections.abc import Iterable
 
 import structlog
 
-from kubeshare.api.names import LABEL_VGPU, NAMESPACE, placeholder_name
-from kubeshare.api.v1 import VGPU, Holder
-from kubeshare.kube.api import Api
-from kubeshare.kube.controller import Controller, RequeueAfter, soonest
-from kubeshare.kube.errors import NotFoundError
-from kubeshare.kube.events import WARNING, EventRecorder, ObjectReference
+from kubeshare.api.types.constants import LABEL_VGPU, NAMESPACE, placeholder_name
+from kubeshare.api.types.v1 import VGPU, Holder
+from kubeshare.kube.cache.store import DELETED, Change
+from kubeshare.kube.client.client import Api
+from kubeshare.kube.client.errors import NotFoundError
+from kubeshare.kube.controller.controller import Controller, RequeueAfter, soonest
+from kubeshare.kube.controller.events import WARNING, EventRecorder, ObjectReference
 from kubeshare.kube.resources import PODS
-from kubeshare.kube.store import DELETED, Change
-from kubeshare.node.grants import Grants, PodGrant
-from kubeshare.node.placeholders import Placeholders
-from kubeshare.node.prepare import Preparer
+from kubeshare.node.dra.grants import Grants, PodGrant
+from kubeshare.node.dra.prepare import Preparer
+from kubeshare.node.dra.release import Releaser
+from kubeshare.node.gpus.placeholder_gpu import Placeholders
+from kubeshare.node.node_view import NODE_PODS, NODE_VGPUS, NodePod, NodeView
 from kubeshare.node.processes import Runs, pod_runs
-from kubeshare.node.release import Releaser
-from kubeshare.node.view import NODE_PODS, NODE_VGPUS, NodePod, NodeView
 
 log = structlog.get_logger(__name__)
 

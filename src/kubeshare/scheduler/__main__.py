@@ -7,10 +7,10 @@ import sys
 
 from kubeshare.core.errors import UnknownPolicyError
 from kubeshare.core.policies import policy
-from kubeshare.kube.api import Api
-from kubeshare.kube.garbage import leave_alone
+from kubeshare.kube.client.client import Api
+from kubeshare.kube.controller.gc_tuning import leave_alone
+from kubeshare.kube.controller.runtime import Program, run_program
 from kubeshare.kube.logs import configure_logging
-from kubeshare.kube.runtime import Program, run_program
 from kubeshare.scheduler.program import scheduler_program
 
 

@@ -8,22 +8,22 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
-from kubeshare.api.coming import Hindrance, failure
-from kubeshare.api.elsewhere import IN_VAIN, Late, have_others
-from kubeshare.api.inventory import Inventory
-from kubeshare.api.pool import StaleDecisionError, holder_of
-from kubeshare.api.reasons import Reason
-from kubeshare.api.v1 import VGPU
-from kubeshare.api.waiting import Waiting
+from kubeshare.api.predicates.alternatives import IN_VAIN, Late, have_others
+from kubeshare.api.state.cluster_state import Inventory
+from kubeshare.api.state.unschedulable import Waiting
+from kubeshare.api.state.vgpu_store import StaleDecisionError, holder_of
+from kubeshare.api.types.reasons import Reason
+from kubeshare.api.types.v1 import VGPU
+from kubeshare.api.vgpu_readiness import Hindrance, failure
 from kubeshare.core.demand import Demand
-from kubeshare.core.explain import Change
+from kubeshare.core.diagnosis.explain import Change
 from kubeshare.core.policies import Policy
-from kubeshare.kube.controller import RequeueAfter, soonest
-from kubeshare.kube.errors import InvalidError
-from kubeshare.scheduler.asker import Asker, AskerKey
+from kubeshare.kube.client.errors import InvalidError
+from kubeshare.kube.controller.controller import RequeueAfter, soonest
+from kubeshare.scheduler.candidate_nodes import Places
 from kubeshare.scheduler.events import Events
 from kubeshare.scheduler.metrics import Metrics
-from kubeshare.scheduler.places import Places
+from kubeshare.scheduler.requesters.base import Asker, AskerKey
 
 RELEASING = "its former pod has not been released by the node yet"
 

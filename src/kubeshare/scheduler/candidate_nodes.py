@@ -4,12 +4,12 @@ from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
-from kubeshare.api import set_aside
 from kubeshare.api.configuration import Configured
-from kubeshare.api.eligibility import Eligibility, Eligible, without
-from kubeshare.api.v1 import SetAside
-from kubeshare.kube.controller import RequeueAfter
-from kubeshare.scheduler.asker import Asker
+from kubeshare.api.predicates import exclusions
+from kubeshare.api.predicates.eligibility import Eligibility, Eligible, without
+from kubeshare.api.types.v1 import SetAside
+from kubeshare.kube.controller.controller import RequeueAfter
+from kubeshare.scheduler.requesters.base import Asker
 
 REMEMBERED: Final = 4096
 """Askers for which this program has set nodes aside; the one that was first goes first."""
@@ -38,7 +38,7 @@ class Places:
     def of(self, asker: Asker) -> Eligible:
         """The nodes that take the pod of an asker, and are not set aside for it."""
         where = asker.within(self._eligibility.of(asker.pod_spec))
-        return without(where, set_aside.active(self._aside(asker), self._wall_clock()))
+        return without(where, exclusions.active(self._aside(asker), self._wall_clock()))
 
     def avoid(self, asker: Asker, node: str, message: str, *, gpuid: str = "") -> None:
         """Set a node, or a vGPU of it, aside for an asker that has not been told of it.
@@ -52,7 +52,7 @@ class Places:
         pause = timedelta(seconds=self._configuration.now().set_aside_seconds)
         known = self._avoided.pop(asker.uid, ())
         now = self._wall_clock()
-        self._avoided[asker.uid] = set_aside.add(known, node, message, now, pause, gpuid=gpuid)
+        self._avoided[asker.uid] = exclusions.add(known, node, message, now, pause, gpuid=gpuid)
         if len(self._avoided) > REMEMBERED:
             del self._avoided[next(iter(self._avoided))]
 
@@ -62,7 +62,7 @@ class Places:
         left = [
             seconds
             for asker in askers
-            if (seconds := set_aside.seconds_left(set_aside.active(self._aside(asker), now), now))
+            if (seconds := exclusions.seconds_left(exclusions.active(self._aside(asker), now), now))
             is not None
         ]
         return RequeueAfter(min(left)) if left else None

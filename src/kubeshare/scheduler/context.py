@@ -3,14 +3,14 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from kubeshare.api.inventory import Inventory
-from kubeshare.api.pool import Pool
+from kubeshare.api.state.cluster_state import Inventory
+from kubeshare.api.state.vgpu_store import Pool
 from kubeshare.core.policies import Policy
-from kubeshare.scheduler.asker import Kind
-from kubeshare.scheduler.carry_out import CarryOut
-from kubeshare.scheduler.kept import Kept
-from kubeshare.scheduler.places import Places
-from kubeshare.scheduler.preempt import Preempt
+from kubeshare.scheduler.binding import CarryOut
+from kubeshare.scheduler.candidate_nodes import Places
+from kubeshare.scheduler.preemption.nominations import Kept
+from kubeshare.scheduler.preemption.preemption import Preempt
+from kubeshare.scheduler.requesters.base import Kind
 
 
 @dataclass(frozen=True, kw_only=True)

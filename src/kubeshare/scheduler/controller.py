@@ -13,20 +13,20 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Final, TypeAlias
 
-from kubeshare.api.pool import StaleDecisionError
-from kubeshare.api.reasons import Reason
-from kubeshare.api.waiting import Waiting
-from kubeshare.core import namespace_quota
+from kubeshare.api.state.unschedulable import Waiting
+from kubeshare.api.state.vgpu_store import StaleDecisionError
+from kubeshare.api.types.reasons import Reason
 from kubeshare.core.demand import Demand
 from kubeshare.core.errors import InvalidValueError
-from kubeshare.kube.controller import Beside, Outcome, RequeueAfter, soonest
-from kubeshare.kube.errors import ConflictError, NotFoundError
-from kubeshare.scheduler.asker import Asker, AskerKey
-from kubeshare.scheduler.decide import bounded, change_that_helps, decide, explain
-from kubeshare.scheduler.gang import Gangs
+from kubeshare.core.quota import namespace
+from kubeshare.kube.client.errors import ConflictError, NotFoundError
+from kubeshare.kube.controller.controller import Beside, Outcome, RequeueAfter, soonest
+from kubeshare.scheduler.context import Parts
+from kubeshare.scheduler.gang.scheduling import Gangs
 from kubeshare.scheduler.metrics import Metrics
-from kubeshare.scheduler.parts import Parts
-from kubeshare.scheduler.preempt import Claim
+from kubeshare.scheduler.preemption.preemption import Claim
+from kubeshare.scheduler.requesters.base import Asker, AskerKey
+from kubeshare.scheduler.scheduling import bounded, change_that_helps, decide, explain
 
 ROUNDS: Final = 5
 """How often one asker is decided about again at once before it goes back to the queue."""
@@ -123,7 +123,7 @@ class Scheduler:
             await self._parts.carry_out.wait(asker, Reason.NEVER_FITS, explain(decision))
             return self._parts.places.again([asker])
         helps = partial(change_that_helps, self._parts.policy, ledger, demand, where)
-        beyond = decision.field == namespace_quota.FIELD
+        beyond = decision.field == namespace.FIELD
         reason = Reason.QUOTA if beyond else Reason.NO_ROOM
         await self._parts.carry_out.wait(asker, reason, explain(decision), helps)
         claim = Claim(

@@ -2,9 +2,16 @@
 
 from collections.abc import Sequence
 
-from kubeshare.core.explain import Change
-from kubeshare.kube.events import NORMAL, NOTE_LIMIT, WARNING, EventRecorder, ObjectReference, cut
-from kubeshare.scheduler.asker import Asker
+from kubeshare.core.diagnosis.explain import Change
+from kubeshare.kube.controller.events import (
+    NORMAL,
+    NOTE_LIMIT,
+    WARNING,
+    EventRecorder,
+    ObjectReference,
+    cut,
+)
+from kubeshare.scheduler.requesters.base import Asker
 
 _ACTION = "Scheduling"
 

@@ -2,8 +2,8 @@
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
-from kubeshare.api.waiting import Waiting
-from kubeshare.scheduler.asker import AskerKey
+from kubeshare.api.state.unschedulable import Waiting
+from kubeshare.scheduler.requesters.base import AskerKey
 
 
 class Metrics:

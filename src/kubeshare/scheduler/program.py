@@ -5,43 +5,44 @@ from datetime import datetime
 from functools import partial
 from typing import Final
 
-from kubeshare.api import cluster
-from kubeshare.api.eligibility import Eligibility
-from kubeshare.api.latest import Latest
-from kubeshare.api.names import LABEL_ROLE, MANAGER_SCHEDULER, NAMESPACE, ROLE_POD
+from kubeshare.api.predicates.eligibility import Eligibility
+from kubeshare.api.predicates.node_resources import Rooms
 from kubeshare.api.quotas import quota_differs
-from kubeshare.api.room import Rooms
-from kubeshare.api.v1 import GPUNode
-from kubeshare.api.waiting import Waiting
-from kubeshare.api.watched import watch
-from kubeshare.core.namespace_quota import within
+from kubeshare.api.state.assume_cache import Latest
+from kubeshare.api.state.informers import watch
+from kubeshare.api.state.unschedulable import Waiting
+from kubeshare.api.types import core_v1
+from kubeshare.api.types.constants import LABEL_ROLE, MANAGER_SCHEDULER, NAMESPACE, ROLE_POD
+from kubeshare.api.types.v1 import GPUNode
 from kubeshare.core.policies import Policy
-from kubeshare.kube.api import Api
+from kubeshare.core.quota.namespace import within
+from kubeshare.kube.cache.reflector import Reflector
+from kubeshare.kube.cache.store import DELETED, Change, Store
+from kubeshare.kube.client.client import Api
 from kubeshare.kube.clock import utc_now
-from kubeshare.kube.controller import Controller
-from kubeshare.kube.events import EventRecorder
-from kubeshare.kube.lease import LeaseElector
-from kubeshare.kube.reflector import Reflector
+from kubeshare.kube.controller.controller import Controller
+from kubeshare.kube.controller.events import EventRecorder
+from kubeshare.kube.controller.leader_election import LeaseElector
+from kubeshare.kube.controller.runtime import Program
+from kubeshare.kube.controller.workqueue import WorkQueue
 from kubeshare.kube.resources import PODS, Raw
-from kubeshare.kube.runtime import Program
-from kubeshare.kube.store import DELETED, Change, Store
-from kubeshare.kube.workqueue import WorkQueue
-from kubeshare.scheduler import pods, sharepods
-from kubeshare.scheduler.asker import AskerKey, Kind
-from kubeshare.scheduler.carry_out import CarryOut
+from kubeshare.scheduler.binding import CarryOut
+from kubeshare.scheduler.candidate_nodes import Places
+from kubeshare.scheduler.context import Parts
 from kubeshare.scheduler.controller import Scheduler
 from kubeshare.scheduler.events import Events
-from kubeshare.scheduler.gang import Gangs
-from kubeshare.scheduler.kept import Kept
+from kubeshare.scheduler.gang.scheduling import Gangs
 from kubeshare.scheduler.metrics import Metrics
-from kubeshare.scheduler.parts import Parts
-from kubeshare.scheduler.places import Places
-from kubeshare.scheduler.pods import GatedPods
-from kubeshare.scheduler.preempt import Preempt
-from kubeshare.scheduler.queue import by_priority, concerns_its_gang, mates
-from kubeshare.scheduler.sharepods import SharePods
-from kubeshare.scheduler.status import Status
-from kubeshare.scheduler.volumes import Volumes
+from kubeshare.scheduler.preemption.nominations import Kept
+from kubeshare.scheduler.preemption.preemption import Preempt
+from kubeshare.scheduler.queue_sort import by_priority, concerns_its_gang, mates
+from kubeshare.scheduler.requesters import pod as pods
+from kubeshare.scheduler.requesters import sharepod
+from kubeshare.scheduler.requesters.base import AskerKey, Kind
+from kubeshare.scheduler.requesters.pod import GatedPods
+from kubeshare.scheduler.requesters.sharepod import SharePods
+from kubeshare.scheduler.scheduled_condition import Status
+from kubeshare.scheduler.volume_binding import Volumes
 
 NAME: Final = "kubeshare-scheduler"
 """Of the program, and of the Lease that its leader holds."""
@@ -91,7 +92,7 @@ def scheduler_program(  # noqa: PLR0913 - what it is told
         models=partial(_models, watched.gpunodes.store),
     )
     waiting: Waiting[AskerKey] = Waiting()
-    kinds: Mapping[str, Kind] = {sharepods.KIND: of_sharepods, pods.KIND: of_pods}
+    kinds: Mapping[str, Kind] = {sharepod.KIND: of_sharepods, pods.KIND: of_pods}
     metrics = Metrics(program.registry, waiting)
     places = Places(Eligibility(watched.nodes), watched.configuration, wall_clock)
     events, kept = Events(recorder), Kept()
@@ -140,7 +141,7 @@ def scheduler_program(  # noqa: PLR0913 - what it is told
     return program
 
 
-def _node_differs(change: Change[cluster.Node]) -> bool:
+def _node_differs(change: Change[core_v1.Node]) -> bool:
     """More than a sign of life."""
     old, new = change.old, change.object
     return old is None or (old.metadata.labels, old.spec, old.status) != (
@@ -150,11 +151,11 @@ def _node_differs(change: Change[cluster.Node]) -> bool:
     )
 
 
-def _concerns_whole_gpus(change: Change[cluster.Pod]) -> bool:
+def _concerns_whole_gpus(change: Change[core_v1.Pod]) -> bool:
     return change.object.whole_gpus > 0
 
 
-def _makes_room(change: Change[cluster.Pod]) -> bool:
+def _makes_room(change: Change[core_v1.Pod]) -> bool:
     """A pod that took room of a node has ended or is gone."""
     pod = change.object
     return bool(pod.spec.node_name) and (pod.terminal or change.type == DELETED)

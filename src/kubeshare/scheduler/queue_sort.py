@@ -8,11 +8,11 @@ lower priority takes what room is left, as long as nobody's place is kept there.
 from collections.abc import Callable, Iterable, Mapping
 
 from kubeshare.core.errors import InvalidValueError
-from kubeshare.dialects.standing import gang_named
+from kubeshare.dialects.priority_and_gang import gang_named
+from kubeshare.kube.cache.store import DELETED, Change
 from kubeshare.kube.meta import metadata_of
 from kubeshare.kube.resources import Raw
-from kubeshare.kube.store import DELETED, Change
-from kubeshare.scheduler.asker import AskerKey, Kind
+from kubeshare.scheduler.requesters.base import AskerKey, Kind
 
 
 def by_priority(kinds: Mapping[str, Kind]) -> Callable[[AskerKey], int]:

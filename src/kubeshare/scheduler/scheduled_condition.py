@@ -3,10 +3,10 @@
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 
-from kubeshare.api.names import MANAGER_SCHEDULER
-from kubeshare.kube.api import Api
+from kubeshare.api.types.constants import MANAGER_SCHEDULER
+from kubeshare.kube.client.client import Api
+from kubeshare.kube.client.errors import NotFoundError
 from kubeshare.kube.conditions import find_condition, set_condition, to_raw
-from kubeshare.kube.errors import NotFoundError
 from kubeshare.kube.meta import Condition, ObjectMeta
 from kubeshare.kube.resources import Raw, Resource
 

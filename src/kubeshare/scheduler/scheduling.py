@@ -6,11 +6,11 @@ from typing import Final
 
 import msgspec
 
-from kubeshare.api.eligibility import Eligible
+from kubeshare.api.predicates.eligibility import Eligible
 from kubeshare.core.decision import Decision, Reasons
 from kubeshare.core.demand import Demand
-from kubeshare.core.explain import Change, shortest_change
-from kubeshare.core.ledger import Ledger
+from kubeshare.core.diagnosis.explain import Change, shortest_change
+from kubeshare.core.ledger.ledger import Ledger
 from kubeshare.core.policies import Policy
 
 MESSAGE_LENGTH: Final = 1000

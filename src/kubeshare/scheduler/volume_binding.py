@@ -14,16 +14,23 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from kubeshare.api.cluster import Node
-from kubeshare.api.eligibility import Eligible
-from kubeshare.api.node_affinity import meets
-from kubeshare.api.volumes import CLAIMS, CLASSES, VOLUMES, Claim, StorageClass, claims_of
-from kubeshare.kube.api import Api
-from kubeshare.kube.controller import RequeueAfter
-from kubeshare.kube.errors import NotFoundError
+from kubeshare.api.predicates.eligibility import Eligible
+from kubeshare.api.predicates.node_affinity import meets
+from kubeshare.api.predicates.volumes import (
+    CLAIMS,
+    CLASSES,
+    VOLUMES,
+    Claim,
+    StorageClass,
+    claims_of,
+)
+from kubeshare.api.types.core_v1 import Node
+from kubeshare.kube.cache.store import Store
+from kubeshare.kube.client.client import Api
+from kubeshare.kube.client.errors import NotFoundError
+from kubeshare.kube.controller.controller import RequeueAfter
 from kubeshare.kube.meta import ObjectMeta
 from kubeshare.kube.resources import Raw
-from kubeshare.kube.store import Store
 
 AGAIN: Final = 60.0
 """Seconds for which is believed what is known of a claim that is not bound."""

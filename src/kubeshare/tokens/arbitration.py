@@ -25,8 +25,8 @@ from kubeshare.core.token import (
     UnknownMemberError,
     Watch,
 )
-from kubeshare.tokens.claim import Claim
-from kubeshare.tokens.files import Grant
+from kubeshare.tokens.files.grants import Grant
+from kubeshare.tokens.session import Claim
 
 Event = Callable[[int], list[Action]]
 

@@ -7,7 +7,7 @@ the last one who could notice, from nothing but the grant files.
 from collections.abc import Callable, Collection
 
 from kubeshare.core.units import MICROS, format_memory, format_share
-from kubeshare.tokens.files import Grant, GrantedGpu
+from kubeshare.tokens.files.grants import Grant, GrantedGpu
 
 
 def shortfall(grant: Grant, live: Collection[Grant], name_of: Callable[[Grant], str]) -> str | None:

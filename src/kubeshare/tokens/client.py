@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 from typing import Any, Final
 
-from kubeshare.tokens.files import DaemonMissingError, Paths
+from kubeshare.tokens.files.grants import DaemonMissingError, Paths
 
 IDLE_EXIT_S: Final = 30
 """How long a daemon that `kubeshare run` started outlives the last grant."""

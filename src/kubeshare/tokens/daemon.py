@@ -24,10 +24,10 @@ import structlog
 
 from kubeshare.core.token import Open, Shut
 from kubeshare.tokens.arbitration import DEFAULT_RULES, Arbitration, Rules
-from kubeshare.tokens.claim import Claim
-from kubeshare.tokens.connection import Rate
+from kubeshare.tokens.capacity import shortfall
 from kubeshare.tokens.control import Answer, SetOverhead
-from kubeshare.tokens.files import (
+from kubeshare.tokens.files.grant_folder import GrantFolder
+from kubeshare.tokens.files.grants import (
     Grant,
     GrantError,
     Paths,
@@ -36,12 +36,12 @@ from kubeshare.tokens.files import (
     remove_grant,
     write_status,
 )
-from kubeshare.tokens.fit import shortfall
-from kubeshare.tokens.folder import GrantFolder
 from kubeshare.tokens.linux import Timer
 from kubeshare.tokens.owners import Owners, holder_name
+from kubeshare.tokens.session import Claim
 from kubeshare.tokens.snapshot import entries
-from kubeshare.tokens.wire import GrantState
+from kubeshare.tokens.wire.connection import Rate
+from kubeshare.tokens.wire.protocol import GrantState
 
 log = structlog.get_logger(__name__)
 

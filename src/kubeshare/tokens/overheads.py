@@ -13,8 +13,8 @@ from typing import Final
 import pynvml
 import structlog
 
-from kubeshare.tokens import counters
-from kubeshare.tokens.files import Grant, Paths
+from kubeshare.tokens.files import counters
+from kubeshare.tokens.files.grants import Grant, Paths
 from kubeshare.tokens.gpus import memory_of_processes
 
 log = structlog.get_logger(__name__)

@@ -9,7 +9,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from kubeshare.tokens.files import Grant, Owner, process_start_time
+from kubeshare.tokens.files.grants import Grant, Owner, process_start_time
 
 
 def holder_name(grant: Grant) -> str:

@@ -21,7 +21,7 @@ import structlog
 from kubeshare.tokens import control
 from kubeshare.tokens.arbitration import DEFAULT_RULES, Rules
 from kubeshare.tokens.daemon import AnotherDaemonError, Daemon
-from kubeshare.tokens.files import Paths
+from kubeshare.tokens.files.grants import Paths
 
 log = structlog.get_logger(__name__)
 
@@ -141,7 +141,7 @@ async def _serve_metrics(
     """Serve probes and metrics until cancelled."""
     from prometheus_client import CollectorRegistry, generate_latest  # noqa: PLC0415  `run` needs
 
-    from kubeshare.kube.health import HealthServer  # noqa: PLC0415  none of it, and starts sooner
+    from kubeshare.kube.controller.health import HealthServer  # noqa: PLC0415  none of it, and starts sooner
     from kubeshare.tokens.metrics import TokenCollector  # noqa: PLC0415
 
     registry = CollectorRegistry()

@@ -13,12 +13,12 @@ from collections.abc import Callable
 from typing import Final, Protocol
 
 from kubeshare.core.token import Tally
-from kubeshare.tokens import counters
-from kubeshare.tokens.connection import Connection, Rate
-from kubeshare.tokens.files import Grant, Paths
-from kubeshare.tokens.page import PageWriter
-from kubeshare.tokens.tallies import Tallies
-from kubeshare.tokens.wire import (
+from kubeshare.tokens.files import counters
+from kubeshare.tokens.files.grants import Grant, Paths
+from kubeshare.tokens.files.tallies import Tallies
+from kubeshare.tokens.wire.connection import Connection, Rate
+from kubeshare.tokens.wire.page import PageWriter
+from kubeshare.tokens.wire.protocol import (
     MESSAGE,
     PROCESSES_MAX,
     PROTOCOL_NEWEST,

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from kubeshare.core.token import MemberView
-from kubeshare.tokens.claim import Claim
 from kubeshare.tokens.owners import holder_name
+from kubeshare.tokens.session import Claim
 
 
 def entries(claim: Claim, views: Mapping[tuple[str, str], MemberView]) -> list[dict[str, Any]]:

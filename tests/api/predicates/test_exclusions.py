@@ -4,8 +4,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from kubeshare.api import set_aside
-from kubeshare.api.v1 import SetAside
+from kubeshare.api.predicates import exclusions
+from kubeshare.api.types.v1 import SetAside
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -26,5 +26,5 @@ def test_an_entry_counts_until_it_is_forgotten_whatever_time_it_names(
     until: str, *, counts: bool
 ) -> None:
     entries = (SetAside(node="n1", until=until, times=3),)
-    assert set_aside.moves(entries, NOW) == (3 if counts else 0)
-    assert (entries == set_aside.remembered(entries, NOW)) is counts
+    assert exclusions.moves(entries, NOW) == (3 if counts else 0)
+    assert (entries == exclusions.remembered(entries, NOW)) is counts

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from kubeshare.api.cluster import Node
-from kubeshare.api.node_affinity import meets
+from kubeshare.api.predicates.node_affinity import meets
+from kubeshare.api.types.core_v1 import Node
 from kubeshare.kube.meta import ObjectMeta
 
 NODE = Node(metadata=ObjectMeta(name="n1", labels={"zone": "a", "gpus": "4"}))

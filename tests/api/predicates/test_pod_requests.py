@@ -5,8 +5,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from kubeshare.api.cluster import Pod
-from kubeshare.api.needs import needs, thousandths
+from kubeshare.api.predicates.pod_requests import needs, thousandths
+from kubeshare.api.types.core_v1 import Pod
 
 
 def container(cpu: str = "", memory: str = "", restart: str = "") -> dict[str, Any]:

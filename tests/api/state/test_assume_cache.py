@@ -3,12 +3,12 @@
 import asyncio
 from collections.abc import Callable
 
-from kube_fake import FakeApiServer, run_virtual
-from kubeshare.api.latest import Latest
+from fakes.kube import FakeApiServer, run_virtual
+from kubeshare.api.state.assume_cache import Latest
+from kubeshare.kube.cache.reflector import Reflector
+from kubeshare.kube.cache.store import Change
 from kubeshare.kube.meta import Key
-from kubeshare.kube.reflector import Reflector
 from kubeshare.kube.resources import Raw, Resource
-from kubeshare.kube.store import Change
 
 THINGS = Resource("test", "v1", "things", "Thing", namespaced=False)
 KEY = Key("", "a")

@@ -4,8 +4,9 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kubeshare.api import v1
-from kubeshare.api.cluster import (
+from kubeshare.api.state.ledger_builder import build
+from kubeshare.api.types import v1
+from kubeshare.api.types.core_v1 import (
     Container,
     Node,
     NodeStatus,
@@ -14,8 +15,7 @@ from kubeshare.api.cluster import (
     PodStatus,
     ResourceNeeds,
 )
-from kubeshare.api.ledger import build
-from kubeshare.core.device import FreeGpu
+from kubeshare.core.ledger.device import FreeGpu
 from kubeshare.kube.meta import ObjectMeta
 
 GIB = 1 << 30

@@ -8,9 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kube_fake import FakeApiServer, run_virtual
-from kubeshare.api import ledger, v1
-from kubeshare.api.cluster import (
+from fakes.kube import FakeApiServer, run_virtual
+from kubeshare.api.state import ledger_builder
+from kubeshare.api.state.ledger_cache import FEW, KeptLedger
+from kubeshare.api.state.vgpu_store import Pool
+from kubeshare.api.types import v1
+from kubeshare.api.types.core_v1 import (
     NODES,
     PODS,
     Container,
@@ -21,15 +24,13 @@ from kubeshare.api.cluster import (
     PodStatus,
     ResourceNeeds,
 )
-from kubeshare.api.kept import FEW, KeptLedger
-from kubeshare.api.pool import Pool
 from kubeshare.core.decision import Decision
 from kubeshare.core.demand import Demand, Memory
 from kubeshare.core.errors import LedgerError
-from kubeshare.core.ledger import Ledger
+from kubeshare.core.ledger.ledger import Ledger
 from kubeshare.core.policies import policy
+from kubeshare.kube.cache.reflector import Reflector
 from kubeshare.kube.meta import Key, ObjectMeta
-from kubeshare.kube.reflector import Reflector
 
 GIB = 1 << 30
 POLICIES = tuple(policy(name) for name in ("locality", "binpack", "topology"))
@@ -76,7 +77,7 @@ class Cluster:
     def built(self) -> Ledger:
         """The ledger from scratch."""
         found = {kind: each.store.snapshot().values() for kind, each in self.reflectors.items()}
-        return ledger.build(self.pool.all(), found[v1.GPUNode], found[Node], found[Pod])
+        return ledger_builder.build(self.pool.all(), found[v1.GPUNode], found[Node], found[Pod])
 
 
 def meta(name: str, version: int = 1, uid: str = "u", **more: Any) -> ObjectMeta:
@@ -322,7 +323,7 @@ def test_an_entry_that_cannot_be_replaced_has_the_ledger_built_anew(
     async def story(cluster: Cluster) -> None:
         cluster.watched(node(), gpunode(), vgpu("a"), vgpu("b"))
         cluster.kept.now()
-        monkeypatch.setattr(ledger, "drop", refuse)
+        monkeypatch.setattr(ledger_builder, "drop", refuse)
         cluster.gone(v1.VGPU, Key("", "a"))
         cluster.watched(vgpu("b", version=2, holders=(holder("x"),)))
         assert cluster.kept.now() == cluster.built()

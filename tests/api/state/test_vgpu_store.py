@@ -5,15 +5,15 @@ from typing import Any
 
 import pytest
 
-from kube_fake import FakeApiServer, Fault, run_virtual
+from fakes.kube import FakeApiServer, Fault, run_virtual
 from kubeshare.api import holders
-from kubeshare.api.pool import Pool, StaleDecisionError, holder_of
-from kubeshare.api.v1 import VGPU, VGPUS
+from kubeshare.api.state.vgpu_store import Pool, StaleDecisionError, holder_of
+from kubeshare.api.types.v1 import VGPU, VGPUS
 from kubeshare.core.decision import Decision
 from kubeshare.core.demand import Demand, Memory
-from kubeshare.core.device import Device
-from kubeshare.kube.errors import ConflictError, UnreachableError
-from kubeshare.kube.reflector import Reflector
+from kubeshare.core.ledger.device import Device
+from kubeshare.kube.cache.reflector import Reflector
+from kubeshare.kube.client.errors import ConflictError, UnreachableError
 
 Raw = dict[str, Any]
 Story = Callable[[FakeApiServer, Pool], Awaitable[None]]

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 import yaml
 
-from kubeshare.api import v1
+from kubeshare.api.types import v1
 from kubeshare.install.manifests import deploy_folder
 from kubeshare.kube.meta import Condition
 

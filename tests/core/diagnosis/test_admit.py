@@ -3,7 +3,7 @@
 import pytest
 
 from core.builders import a_demand, a_device, a_holder
-from kubeshare.core.admit import fewest_that_admit
+from kubeshare.core.diagnosis.admit import fewest_that_admit
 
 GPU = a_device(
     "A",

@@ -5,8 +5,8 @@ from itertools import combinations
 
 import pytest
 
-from kubeshare.core.cover import EXACT, fewest_that_cover
-from kubeshare.core.device import Holder
+from kubeshare.core.diagnosis.cover import EXACT, fewest_that_cover
+from kubeshare.core.ledger.device import Holder
 
 
 def holders_of(*parts: tuple[int, int]) -> list[Holder]:

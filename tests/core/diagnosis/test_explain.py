@@ -10,11 +10,11 @@ from core.builders import GPU_MEMORY, a_demand, a_device, a_holder, a_node
 from core.clusters import POLICIES, Asker, Cluster
 from kubeshare.core.decision import commit
 from kubeshare.core.demand import Demand
-from kubeshare.core.device import FreeGpu, Holder, Node
-from kubeshare.core.explain import shortest_change
-from kubeshare.core.ledger import Ledger
+from kubeshare.core.diagnosis.explain import shortest_change
+from kubeshare.core.ledger.device import FreeGpu, Holder, Node
+from kubeshare.core.ledger.ledger import Ledger
 from kubeshare.core.policies import Policy, policy
-from kubeshare.core.quota import Limits, Quota
+from kubeshare.core.quota.model import Limits, Quota
 
 LOCALITY = policy("locality")
 

@@ -4,9 +4,9 @@ import pytest
 
 from core.builders import GPU_MEMORY, a_demand, a_device, a_holder, a_node
 from kubeshare.core.demand import Demand
-from kubeshare.core.device import MAX_HOLDERS, Device, FreeGpu, Node
-from kubeshare.core.explain import shortest_change
-from kubeshare.core.ledger import Ledger
+from kubeshare.core.diagnosis.explain import shortest_change
+from kubeshare.core.ledger.device import MAX_HOLDERS, Device, FreeGpu, Node
+from kubeshare.core.ledger.ledger import Ledger
 from kubeshare.core.policies import policy
 
 LOCALITY = policy("locality")

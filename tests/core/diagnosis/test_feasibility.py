@@ -3,10 +3,10 @@
 import pytest
 
 from core.builders import a_demand, a_device
-from kubeshare.core import never
 from kubeshare.core.demand import Demand
-from kubeshare.core.device import Device, FreeGpu, Node
-from kubeshare.core.ledger import Ledger
+from kubeshare.core.diagnosis import feasibility
+from kubeshare.core.ledger.device import Device, FreeGpu, Node
+from kubeshare.core.ledger.ledger import Ledger
 from kubeshare.core.units import MI
 
 SMALL, LARGE = FreeGpu("V100", 500 * MI), FreeGpu("V100", 1000 * MI)
@@ -73,19 +73,19 @@ def test_the_most_a_node_may_have(
     node: Node, devices: list[Device], demand: Demand, most: int
 ) -> None:
     ledger = Ledger([node], devices)
-    assert never.most_on_a_node(devices, ledger, demand) == most
+    assert feasibility.most_on_a_node(devices, ledger, demand) == most
 
 
 def test_the_best_node_counts() -> None:
     devices = gpus("V100") + gpus("V100", "V100", node="n2")
     ledger = Ledger([Node("n1"), Node("n2")], devices)
-    assert never.most_on_a_node(devices, ledger, a_demand("p")) == 2
-    assert never.why(ledger, a_demand("p", count=2)) is None
-    assert never.why(ledger, a_demand("p", count=3)) == (
+    assert feasibility.most_on_a_node(devices, ledger, a_demand("p")) == 2
+    assert feasibility.why(ledger, a_demand("p", count=2)) is None
+    assert feasibility.why(ledger, a_demand("p", count=3)) == (
         "count",
         "3 GPUs asked, and no node has more than 2 that do",
     )
 
 
 def test_a_cluster_that_is_not_known_yet_says_nothing_about_ever() -> None:
-    assert never.why(Ledger([Node("n1")]), a_demand("p", count=9, model="V100")) is None
+    assert feasibility.why(Ledger([Node("n1")]), a_demand("p", count=9, model="V100")) is None

@@ -1,9 +1,9 @@
 """What an autoscaler could help with, and what it could not."""
 
 from kubeshare.core.demand import Demand
-from kubeshare.core.device import Device, FreeGpu, Holder, Node
-from kubeshare.core.growth import a_new_node_helps
-from kubeshare.core.ledger import Ledger
+from kubeshare.core.diagnosis.scale_up import a_new_node_helps
+from kubeshare.core.ledger.device import Device, FreeGpu, Holder, Node
+from kubeshare.core.ledger.ledger import Ledger
 from kubeshare.core.policies import policy
 from kubeshare.core.units import MICROS, Memory
 

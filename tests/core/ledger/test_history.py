@@ -5,10 +5,10 @@ import random
 import msgspec
 
 from core.builders import a_demand, a_device, a_node
-from kubeshare.core.device import Device, Node
-from kubeshare.core.history import History, Snapshot
-from kubeshare.core.ledger import Ledger
-from kubeshare.core.policies.locality import decide
+from kubeshare.core.ledger.device import Device, Node
+from kubeshare.core.ledger.history import History, Snapshot
+from kubeshare.core.ledger.ledger import Ledger
+from kubeshare.core.policies.locality.policy import decide
 
 
 def a_ledger() -> Ledger:

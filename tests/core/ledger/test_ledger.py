@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from core.builders import GPU_MEMORY, a_demand, a_device, a_holder, a_node
-from kubeshare.core.device import MAX_HOLDERS, FreeGpu
 from kubeshare.core.errors import LedgerError
-from kubeshare.core.ledger import Ledger
+from kubeshare.core.ledger.device import MAX_HOLDERS, FreeGpu
+from kubeshare.core.ledger.ledger import Ledger
 from kubeshare.core.units import MI
 
 

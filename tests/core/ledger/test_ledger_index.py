@@ -3,9 +3,9 @@
 import pytest
 
 from core.builders import a_demand, a_device, a_node
-from kubeshare.core.device import Device, Node
 from kubeshare.core.errors import LedgerError
-from kubeshare.core.ledger import Ledger
+from kubeshare.core.ledger.device import Device, Node
+from kubeshare.core.ledger.ledger import Ledger
 
 
 class Copy:

@@ -10,12 +10,12 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from core.strategies import DEVICE_IDS, NODE_NAMES, demands, devices, free_gpus, nodes
 from kubeshare.core.decision import commit
 from kubeshare.core.demand import Demand
-from kubeshare.core.device import Device, FreeGpu, Node
 from kubeshare.core.errors import LedgerError
-from kubeshare.core.history import Snapshot
-from kubeshare.core.ledger import Ledger
-from kubeshare.core.policies.locality import decide
-from kubeshare.core.totals import Totals
+from kubeshare.core.ledger.device import Device, FreeGpu, Node
+from kubeshare.core.ledger.history import Snapshot
+from kubeshare.core.ledger.ledger import Ledger
+from kubeshare.core.ledger.totals import Totals
+from kubeshare.core.policies.locality.policy import decide
 
 NAMES = st.sampled_from([f"p{number}" for number in range(6)])
 IDS = st.sampled_from(DEVICE_IDS)

@@ -6,10 +6,10 @@ It looks at everything, sorts whole lists, and does its sums anew each time.
 from itertools import combinations
 from typing import Any
 
-from core.slow_locality import by_name, used
+from core.policies.slow_locality import by_name, used
 from kubeshare.core.demand import Demand
-from kubeshare.core.device import Device
-from kubeshare.core.ledger import Ledger
+from kubeshare.core.ledger.device import Device
+from kubeshare.core.ledger.ledger import Ledger
 
 
 def slow_decide(ledger: Ledger, demand: Demand) -> tuple[str, str | None, tuple[str, ...]]:

@@ -7,8 +7,8 @@ shares no code with the real policy but the plain data that both look at.
 import re
 
 from kubeshare.core.demand import Demand
-from kubeshare.core.device import Device, Node
-from kubeshare.core.ledger import Ledger
+from kubeshare.core.ledger.device import Device, Node
+from kubeshare.core.ledger.ledger import Ledger
 
 
 def slow_decide(ledger: Ledger, demand: Demand) -> tuple[str, str | None, str | None]:

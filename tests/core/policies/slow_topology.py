@@ -8,10 +8,10 @@ from functools import cache
 from itertools import combinations
 from typing import Any, NamedTuple
 
-from core.slow_locality import by_name, used
+from core.policies.slow_locality import by_name, used
 from kubeshare.core.demand import Demand
-from kubeshare.core.device import Device, Node
-from kubeshare.core.ledger import Ledger
+from kubeshare.core.ledger.device import Device, Node
+from kubeshare.core.ledger.ledger import Ledger
 
 Answer = tuple[str, str | None, tuple[str, ...]]
 WHOLE = 1_000_000

@@ -9,16 +9,16 @@ from hypothesis import strategies as st
 
 from core.builders import GPUSHARE_MEMORY, a_gpu, a_pod
 from core.clusters import binpack_cluster, binpack_demand
-from core.slow_binpack import slow_decide
+from core.policies.slow_binpack import slow_decide
 from core.strategies import MODELS, NODE_NAMES, SHARES, SIZES, memories
 from kubeshare.core.decision import Decision, commit
 from kubeshare.core.demand import Demand
-from kubeshare.core.device import Device, Holder, Node
-from kubeshare.core.ledger import Ledger
+from kubeshare.core.ledger.device import Device, Holder, Node
+from kubeshare.core.ledger.ledger import Ledger
 from kubeshare.core.policies import policy
-from kubeshare.core.policies.binpack import decide
-from prove.binpack import BINPACK, in_short
-from prove.engine import Step, narrow_trees, play, run
+from kubeshare.core.policies.binpack.policy import decide
+from robustness.prove.binpack import BINPACK, in_short
+from robustness.prove.engine import Step, narrow_trees, play, run
 
 STATES = 90_000
 SEED = 20180918

@@ -7,12 +7,12 @@ import msgspec
 import pytest
 
 from core.builders import GPU_MEMORY, a_demand, a_device, a_holder
-from kubeshare.core.device import MAX_HOLDERS, Device, FreeGpu, Node
-from kubeshare.core.ledger import Ledger
+from kubeshare.core.ledger.device import MAX_HOLDERS, Device, FreeGpu, Node
+from kubeshare.core.ledger.ledger import Ledger
 from kubeshare.core.policies import policy
-from kubeshare.core.policies.binpack_index import BinpackIndex, most
-from kubeshare.core.policies.locality_index import LocalityIndex
-from kubeshare.core.policies.topology_index import TopologyIndex
+from kubeshare.core.policies.binpack.index import BinpackIndex, most
+from kubeshare.core.policies.locality.index import LocalityIndex
+from kubeshare.core.policies.topology.index import TopologyIndex
 from kubeshare.core.units import MI, MICROS
 
 V100, A100, LARGE = (

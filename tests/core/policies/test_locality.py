@@ -11,15 +11,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from core.builders import GPU_MEMORY, a_demand, a_device, a_holder, a_node
-from core.slow_locality import slow_decide
+from core.policies.slow_locality import slow_decide
 from core.strategies import demands, devices, nodes
 from kubeshare.core.decision import Decision, commit
 from kubeshare.core.demand import Demand, Memory
-from kubeshare.core.device import Device, FreeGpu, Node
 from kubeshare.core.errors import LedgerError, UnknownPolicyError
-from kubeshare.core.ledger import Ledger
-from kubeshare.core.policies import locality, policy
-from kubeshare.core.policies.locality import decide
+from kubeshare.core.ledger.device import Device, FreeGpu, Node
+from kubeshare.core.ledger.ledger import Ledger
+from kubeshare.core.policies import policy
+from kubeshare.core.policies.locality import policy as locality
+from kubeshare.core.policies.locality.policy import decide
 from kubeshare.core.units import MI
 
 

@@ -7,12 +7,12 @@ import msgspec
 from core.builders import a_demand, a_device, a_holder, a_node
 from kubeshare.core.decision import Decision
 from kubeshare.core.demand import Demand
-from kubeshare.core.device import FreeGpu
-from kubeshare.core.ledger import Ledger
-from kubeshare.core.policies.locality import decide
-from kubeshare.core.policies.locality_index import LocalityIndex
-from prove.engine import narrow_trees, play
-from prove.locality import LOCALITY
+from kubeshare.core.ledger.device import FreeGpu
+from kubeshare.core.ledger.ledger import Ledger
+from kubeshare.core.policies.locality.index import LocalityIndex
+from kubeshare.core.policies.locality.policy import decide
+from robustness.prove.engine import narrow_trees, play
+from robustness.prove.locality import LOCALITY
 
 
 def contents(index: LocalityIndex) -> object:

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from core.strategies import demands, devices, nodes
 from kubeshare.core.decision import Decision
 from kubeshare.core.demand import Demand
-from kubeshare.core.device import Device, Node
-from kubeshare.core.ledger import Ledger
-from kubeshare.core.policies.locality import decide
-from prove.engine import Failure, Step, narrow_trees, play, run, shorten
-from prove.locality import LOCALITY
+from kubeshare.core.ledger.device import Device, Node
+from kubeshare.core.ledger.ledger import Ledger
+from kubeshare.core.policies.locality.policy import decide
+from robustness.prove.engine import Failure, Step, narrow_trees, play, run, shorten
+from robustness.prove.locality import LOCALITY
 
 STATES = 90_000
 SEED = 20200623

@@ -6,11 +6,11 @@ import pytest
 
 from core.builders import GPU_MEMORY, a_demand, a_device, a_holder, a_node
 from kubeshare.core.demand import Demand
-from kubeshare.core.device import Device, FreeGpu, Node
-from kubeshare.core.ledger import Ledger
+from kubeshare.core.ledger.device import Device, FreeGpu, Node
+from kubeshare.core.ledger.ledger import Ledger
 from kubeshare.core.policies import policy
-from kubeshare.core.policies.topology_reasons import _difference
-from kubeshare.core.topology.closest import FragmentScore, Score, SingularScore
+from kubeshare.core.policies.topology.reasons import _difference
+from kubeshare.core.topology.selection import FragmentScore, Score, SingularScore
 from kubeshare.core.topology.subsets import LinkScore
 
 V100, A100 = FreeGpu("V100", GPU_MEMORY), FreeGpu("A100", GPU_MEMORY)

@@ -2,10 +2,10 @@
 
 import pytest
 
-from prove.binpack import BINPACK
-from prove.engine import Trial, run
-from prove.locality import LOCALITY
-from prove.topology import TOPOLOGY, TOPOLOGY_AMONG_MANY
+from robustness.prove.binpack import BINPACK
+from robustness.prove.engine import Trial, run
+from robustness.prove.locality import LOCALITY
+from robustness.prove.topology import TOPOLOGY, TOPOLOGY_AMONG_MANY
 
 
 @pytest.mark.parametrize(

@@ -7,10 +7,10 @@ import pytest
 from core.builders import GPU_MEMORY, a_demand, a_device, a_holder
 from kubeshare.core.decision import Decision, commit
 from kubeshare.core.demand import Demand
-from kubeshare.core.device import Device, FreeGpu, Node
-from kubeshare.core.ledger import Ledger
+from kubeshare.core.ledger.device import Device, FreeGpu, Node
+from kubeshare.core.ledger.ledger import Ledger
 from kubeshare.core.policies import Policy, policy
-from kubeshare.core.quota import Limits, Quota, QuotaIndex
+from kubeshare.core.quota.model import Limits, Quota, QuotaIndex
 
 LOCALITY = policy("locality")
 

@@ -5,9 +5,9 @@ from typing import Any
 
 from core.builders import GPU_MEMORY, a_demand, a_device, a_holder, a_node
 from kubeshare.core.decision import Decision, commit
-from kubeshare.core.ledger import Ledger
-from kubeshare.core.namespace_quota import HeldIndex, NamespaceQuota, within
-from kubeshare.core.policies import locality
+from kubeshare.core.ledger.ledger import Ledger
+from kubeshare.core.policies.locality import policy
+from kubeshare.core.quota.namespace import HeldIndex, NamespaceQuota, within
 from kubeshare.core.units import MI
 
 HALF = NamespaceQuota(name="half", micros=500_000)
@@ -23,7 +23,7 @@ def decided(
         return quotas if asked == "team" else ()
 
     wanted: dict[str, object] = {"name": "p", "namespace": namespace, **demand}
-    return within(locality.decide, of)(ledger, a_demand(**wanted))  # type: ignore[arg-type]
+    return within(policy.decide, of)(ledger, a_demand(**wanted))  # type: ignore[arg-type]
 
 
 def test_up_to_the_quota_and_no_further() -> None:
@@ -90,7 +90,7 @@ def test_the_index_follows_the_ledger() -> None:
     ledger = Ledger([a_node(free=1)])
     index = ledger.index(HeldIndex)
     asked = a_demand("p", "0.4", memory=300, namespace="team")
-    commit(ledger, asked, locality.decide(ledger, asked))
+    commit(ledger, asked, policy.decide(ledger, asked))
     assert (index.of("team").micros, index.of("team").memory) == (400_000, 300 * MI)
     ledger.release("p")
     assert (index.of("team").micros, index.of("team").memory) == (0, 0)

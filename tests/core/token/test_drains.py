@@ -1,6 +1,6 @@
 """What becomes of a holder whose drain takes long: patience, one more launch, and no more."""
 
-from core.token_simulation import GPU, HALF, MS, SECOND, contended
+from core.token.simulation import GPU, HALF, MS, SECOND, contended
 from kubeshare.core.token import Arbiter, Close, Open, Shut, Watch
 
 

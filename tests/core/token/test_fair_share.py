@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kubeshare.core.fair_share import fair_shares
+from kubeshare.core.token.fair_share import fair_shares
 from kubeshare.core.units import MICROS
 
 A, B, C = (300_000, 600_000), (400_000, 600_000), (300_000, 500_000)

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from core.token_simulation import HALF, MS, SECOND, Simulation
+from core.token.simulation import HALF, MS, SECOND, Simulation
 from kubeshare.core.token import Arbiter, Close, Extend, Open, Shut
 
 MICROS = 1_000_000

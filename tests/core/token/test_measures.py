@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from core.token_simulation import MS, SECOND
+from core.token.simulation import MS, SECOND
 from kubeshare.core.token.entitlement import Allowance, Guarantee, paced_grant_ns
 from kubeshare.core.token.usage import DecayedAverage, SlidingWindow
 

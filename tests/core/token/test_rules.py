@@ -2,7 +2,7 @@
 
 import pytest
 
-from core.token_simulation import GPU, HALF, MS, contended
+from core.token.simulation import GPU, HALF, MS, contended
 from kubeshare.core.token import Arbiter, Close, Extend, Open, Shut, UnknownMemberError, Watch
 
 MICROS = 1_000_000

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from core.token_simulation import MS, SECOND, Simulation
+from core.token.simulation import MS, SECOND, Simulation
 from kubeshare.core.token import DECAYED_AVERAGE, SLIDING_WINDOW, Measure
 
 

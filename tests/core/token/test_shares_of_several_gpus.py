@@ -2,10 +2,10 @@
 
 import pytest
 
-from core.token_simulation import GPU, MS, SECOND
+from core.token.simulation import GPU, MS, SECOND
 from kubeshare.core.token.entitlement import Allowance, Guarantee, paced_grant_ns
 from kubeshare.core.token.member import Member
-from kubeshare.core.token.part import BEHIND, SERVED, Bounds, Part, Seat
+from kubeshare.core.token.share import BEHIND, SERVED, Bounds, Part, Seat
 from kubeshare.core.token.usage import DECAYED_AVERAGE, SLIDING_WINDOW
 
 MICROS = 1_000_000

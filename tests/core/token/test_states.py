@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from core.token_simulation import MS, SECOND
+from core.token.simulation import MS, SECOND
 from kubeshare.core.token import Action, Arbiter, Close, Extend, Open, Shut
 
 GPUS = ("gpu-0", "gpu-1")

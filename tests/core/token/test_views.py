@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from msgspec.structs import asdict
 
-from core.token_simulation import GPU, MS
+from core.token.simulation import GPU, MS
 from kubeshare.core.token import Arbiter, Close, Extend, Open, Shut, Watch
 
 OTHER_GPU = "gpu-1"

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kubeshare.core.cpus import choose_cpus, read_cpu_list
 from kubeshare.core.errors import InvalidValueError
+from kubeshare.core.topology.cpus import choose_cpus, read_cpu_list
 
 NODE_0 = read_cpu_list("0-13,28-41", "cpus")
 NODE_1 = read_cpu_list("14-27,42-55", "cpus")

@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 
 from kubeshare.core.decision import Decision, commit
 from kubeshare.core.demand import Demand
-from kubeshare.core.ledger import Ledger
-from kubeshare.core.policies.topology import decide
-from kubeshare.core.policies.topology_index import TopologyIndex
-from prove.engine import Trial, run
-from prove.topology import (
+from kubeshare.core.ledger.ledger import Ledger
+from kubeshare.core.policies.topology.index import TopologyIndex
+from kubeshare.core.policies.topology.policy import decide
+from robustness.prove.engine import Trial, run
+from robustness.prove.topology import (
     NODES,
     TOPOLOGY,
     TOPOLOGY_AMONG_MANY,

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from core.topologies import TREES, mesh
+from core.topology.topologies import TREES, mesh
 from kubeshare.core.errors import InvalidValueError
 from kubeshare.core.topology import Level, Links, check_links, read_matrix, read_notation
 from kubeshare.core.topology.links import flat, name_of, read_level

@@ -5,9 +5,9 @@ from itertools import combinations
 
 import pytest
 
-from core.topologies import CUBE_MESH, TREES, mesh
+from core.topology.topologies import CUBE_MESH, TREES, mesh
 from kubeshare.core.topology import Level, Links
-from kubeshare.core.topology.closest import (
+from kubeshare.core.topology.selection import (
     LARGEST_MESH,
     Closest,
     FragmentScore,

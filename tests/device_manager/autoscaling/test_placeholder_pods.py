@@ -2,9 +2,9 @@
 
 import pytest
 
-from cluster_fake import World, story
-from kubeshare.api.names import NAMESPACE
-from kubeshare.devices.missing import PATIENCE
+from fakes.cluster import World, story
+from kubeshare.api.types.constants import NAMESPACE
+from kubeshare.device_manager.autoscaling.placeholder_pods import PATIENCE
 from kubeshare.kube.resources import PODS, Raw
 
 

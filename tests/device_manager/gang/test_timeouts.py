@@ -2,9 +2,9 @@
 
 import pytest
 
-from cluster_fake import World, expect_pending, story
-from kube_fake import Fault
-from kubeshare.api.v1 import SHAREPODS
+from fakes.cluster import World, expect_pending, story
+from fakes.kube import Fault
+from kubeshare.api.types.v1 import SHAREPODS
 
 pytestmark = pytest.mark.slow
 

@@ -1,8 +1,8 @@
 """A placeholder says whether it may be evicted: not while somebody shares its GPU."""
 
-from cluster_fake import World, story
-from kubeshare.api.names import ANNOTATION_SAFE_TO_EVICT, LABEL_IN_USE, NAMESPACE
-from kubeshare.devices.guard import SETTLED
+from fakes.cluster import World, story
+from kubeshare.api.types.constants import ANNOTATION_SAFE_TO_EVICT, LABEL_IN_USE, NAMESPACE
+from kubeshare.device_manager.placeholder.disruption import SETTLED
 from kubeshare.kube.resources import PODS, Raw
 
 

@@ -2,12 +2,12 @@
 
 import asyncio
 
-from cluster_fake import World, expect_scheduled, story
-from kube_fake import Fault
-from kubeshare.api.affinity import on_node
-from kubeshare.api.names import NAMESPACE
-from kubeshare.api.v1 import SHAREPODS, VGPUS
-from kubeshare.devices.placeholder import TRIES
+from fakes.cluster import World, expect_scheduled, story
+from fakes.kube import Fault
+from kubeshare.api.affinity_terms import on_node
+from kubeshare.api.types.constants import NAMESPACE
+from kubeshare.api.types.v1 import SHAREPODS, VGPUS
+from kubeshare.device_manager.placeholder.pods import TRIES
 from kubeshare.kube.resources import NAMESPACES, PODS
 
 

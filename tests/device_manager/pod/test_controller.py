@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from cluster_fake import World, story
-from kubeshare.api.v1 import VGPUS
+from fakes.cluster import World, story
+from kubeshare.api.types.v1 import VGPUS
 from kubeshare.kube.resources import NODES, PODS
 
 Raw = dict[str, Any]

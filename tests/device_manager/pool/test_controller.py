@@ -1,8 +1,8 @@
 """Pool policies: which idle vGPUs are kept, made ahead of demand, and let go."""
 
-from cluster_fake import World, story
-from kube_fake import Fault
-from kubeshare.api.v1 import VGPUS
+from fakes.cluster import World, story
+from fakes.kube import Fault
+from kubeshare.api.types.v1 import VGPUS
 from kubeshare.kube.resources import NODES, PODS
 
 

@@ -1,8 +1,8 @@
 """Idle vGPUs give way to pods that wait for a whole GPU, and to nobody else."""
 
-from cluster_fake import World, story
-from kubeshare.api.names import WHOLE_GPU_RESOURCE
-from kubeshare.api.v1 import VGPUS
+from fakes.cluster import World, story
+from kubeshare.api.types.constants import WHOLE_GPU_RESOURCE
+from kubeshare.api.types.v1 import VGPUS
 from kubeshare.kube.resources import NODES, PODS
 
 SECONDS = 5.0

@@ -2,10 +2,10 @@
 
 import pytest
 
-from cluster_fake import World, story
-from kube_fake import Fault, Place
+from fakes.cluster import World, story
+from fakes.kube import Fault, Place
 from kubeshare.api.finalizer import FINALIZER
-from kubeshare.api.v1 import SHAREPODS
+from kubeshare.api.types.v1 import SHAREPODS
 from kubeshare.kube.resources import PODS, Raw
 
 

@@ -1,9 +1,9 @@
 """SharePods that share GPUs, from the first to the last, when all goes well."""
 
-from cluster_fake import World, expect_scheduled, gpu_uuid, story
-from cluster_fake.pods import POD_IP, STARTED
-from kube_fake import Fault
-from kubeshare.api.v1 import SHAREPODS
+from fakes.cluster import World, expect_scheduled, gpu_uuid, story
+from fakes.cluster.pods import POD_IP, STARTED
+from fakes.kube import Fault
+from kubeshare.api.types.v1 import SHAREPODS
 from kubeshare.kube.resources import PODS, Raw
 
 

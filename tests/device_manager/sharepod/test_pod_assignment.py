@@ -3,12 +3,12 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from kube_fake import FakeApiServer, Fault, run_virtual
-from kubeshare.api.pool import Pool
-from kubeshare.api.v1 import VGPU, VGPUS
-from kubeshare.devices.naming import Naming
-from kubeshare.kube.errors import ApiError
-from kubeshare.kube.reflector import Reflector
+from fakes.kube import FakeApiServer, Fault, run_virtual
+from kubeshare.api.state.vgpu_store import Pool
+from kubeshare.api.types.v1 import VGPU, VGPUS
+from kubeshare.device_manager.sharepod.pod_assignment import Naming
+from kubeshare.kube.cache.reflector import Reflector
+from kubeshare.kube.client.errors import ApiError
 
 DEMANDS = ("a", "b", "c", "d")
 Story = Callable[[FakeApiServer, Naming], Awaitable[None]]

@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-from cluster_fake import World, story
-from kube_fake import Fault
-from kubeshare.api.names import LABEL_VGPU, VGPU_RESOURCE
-from kubeshare.api.v1 import SHAREPODS, VGPU, VGPUS, VGPUSpec
-from kubeshare.devices.pod import manifest
+from fakes.cluster import World, story
+from fakes.kube import Fault
+from kubeshare.api.types.constants import LABEL_VGPU, VGPU_RESOURCE
+from kubeshare.api.types.v1 import SHAREPODS, VGPU, VGPUS, VGPUSpec
+from kubeshare.device_manager.sharepod.pods import manifest
 from kubeshare.kube.meta import ObjectMeta
 from kubeshare.kube.resources import PODS
 

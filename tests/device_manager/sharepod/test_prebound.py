@@ -1,7 +1,7 @@
 """A SharePod's pod begins to start while its new vGPU is being made, and never without a GPU."""
 
-from cluster_fake import World, expect_scheduled, story
-from kubeshare.api.v1 import VGPUS
+from fakes.cluster import World, expect_scheduled, story
+from kubeshare.api.types.v1 import VGPUS
 
 
 def uuids(world: World) -> list[str]:

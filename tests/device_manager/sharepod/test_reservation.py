@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from cluster_fake import World, seed_held, story
-from kube_fake import Fault
-from kubeshare.api.v1 import SHAREPODS, VGPUS
+from fakes.cluster import World, seed_held, story
+from fakes.kube import Fault
+from kubeshare.api.types.v1 import SHAREPODS, VGPUS
 
 
 @story(n1=1)

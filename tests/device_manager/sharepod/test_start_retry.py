@@ -1,7 +1,7 @@
 """Pods that were refused by their node and have all that they need now."""
 
-from cluster_fake import World, story
-from kubeshare.devices.nudge import NUDGES
+from fakes.cluster import World, story
+from kubeshare.device_manager.sharepod.start_retry import NUDGES
 from kubeshare.kube.resources import PODS
 
 NUDGED = "kubeshare.nthu/nudged"

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from cluster_fake import World, expect_pending, expect_scheduled, story
+from fakes.cluster import World, expect_pending, expect_scheduled, story
 from kubeshare.kube.resources import NODES, PODS
 
 SYSTEM = "kubeshare-system"

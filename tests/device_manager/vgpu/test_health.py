@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from cluster_fake import World, expect_pending, expect_scheduled, story
-from kube_fake import Fault
-from kubeshare.api.v1 import GPUNODES, VGPUS
-from kubeshare.devices.regain import TRIES
+from fakes.cluster import World, expect_pending, expect_scheduled, story
+from fakes.kube import Fault
+from kubeshare.api.types.v1 import GPUNODES, VGPUS
+from kubeshare.device_manager.placeholder.recovery import TRIES
 from kubeshare.kube.resources import NODES, PODS
 
 SYSTEM = "kubeshare-system"

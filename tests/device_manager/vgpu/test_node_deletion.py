@@ -1,8 +1,8 @@
 """Nodes that are deleted, or only not ready, with vGPUs on them."""
 
-from cluster_fake import World, expect_pending, expect_scheduled, seed_held, story
-from kube_fake import Fault
-from kubeshare.api.v1 import SHAREPODS, VGPUS
+from fakes.cluster import World, expect_pending, expect_scheduled, seed_held, story
+from fakes.kube import Fault
+from kubeshare.api.types.v1 import SHAREPODS, VGPUS
 from kubeshare.kube.resources import NODES
 
 

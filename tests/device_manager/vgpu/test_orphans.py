@@ -1,9 +1,9 @@
 """Who holds a part of a GPU, and when it is taken off."""
 
-from cluster_fake import World, expect_pending, seed_held, story
-from kube_fake import Fault
-from kubeshare.api.v1 import SHAREPODS, VGPUS
-from kubeshare.devices.idle import GRACE
+from fakes.cluster import World, expect_pending, seed_held, story
+from fakes.kube import Fault
+from kubeshare.api.types.v1 import SHAREPODS, VGPUS
+from kubeshare.device_manager.pool.idle_times import GRACE
 from kubeshare.kube.resources import PODS, Raw
 
 

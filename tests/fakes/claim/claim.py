@@ -9,10 +9,16 @@ import socket
 from pathlib import Path
 from typing import Self
 
-from kubeshare.tokens import counters
-from kubeshare.tokens.files import GRANT_VERSION, Grant, GrantedGpu
-from kubeshare.tokens.page import PageWriter
-from kubeshare.tokens.wire import PROTOCOL_NEWEST, GateState, GrantState, Message, MessageType
+from kubeshare.tokens.files import counters
+from kubeshare.tokens.files.grants import GRANT_VERSION, Grant, GrantedGpu
+from kubeshare.tokens.wire.page import PageWriter
+from kubeshare.tokens.wire.protocol import (
+    PROTOCOL_NEWEST,
+    GateState,
+    GrantState,
+    Message,
+    MessageType,
+)
 
 MIB = 1 << 20
 DEADLINE_S = 10.0

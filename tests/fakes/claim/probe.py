@@ -10,9 +10,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Self, cast
 
+from fakes.claim.claim import DEADLINE_S, MIB
 from kubeshare import native
-from kubeshare.tokens.files import GrantedGpu
-from vgpu_claim.claim import DEADLINE_S, MIB
+from kubeshare.tokens.files.grants import GrantedGpu
 
 Answer = dict[str, Any]
 

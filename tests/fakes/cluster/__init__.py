@@ -8,10 +8,10 @@ world. ``expect_scheduled`` and ``expect_pending``
 say what a test is about.
 """
 
-from cluster_fake.expectations import expect_pending, expect_scheduled
-from cluster_fake.happenings import seed_held
-from cluster_fake.stories import in_world, story
-from cluster_fake.world import GIB, RESTART, World, gpu_uuid
+from fakes.cluster.expectations import expect_pending, expect_scheduled
+from fakes.cluster.happenings import seed_held
+from fakes.cluster.stories import in_world, story
+from fakes.cluster.world import GIB, RESTART, World, gpu_uuid
 
 __all__ = [
     "GIB",

@@ -8,11 +8,11 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from cluster_fake.machines import Machine
-from cluster_fake.pods import Raw, asks, bound, ended, gated, going, holders, run, tell
-from kube_fake import FakeApiServer
-from kubeshare.api.names import NAMESPACE, VGPU_RESOURCE, WHOLE_GPU_RESOURCE
-from kubeshare.api.v1 import GPUNODES, SHAREPODS, VGPUS
+from fakes.cluster.machines import Machine
+from fakes.cluster.pods import Raw, asks, bound, ended, gated, going, holders, run, tell
+from fakes.kube import FakeApiServer
+from kubeshare.api.types.constants import NAMESPACE, VGPU_RESOURCE, WHOLE_GPU_RESOURCE
+from kubeshare.api.types.v1 import GPUNODES, SHAREPODS, VGPUS
 from kubeshare.kube.resources import NODES, PODS, RESOURCE_SLICES
 
 GARBAGE_COLLECTED = {"Orphan": "orphan", "Foreground": "foregroundDeletion"}

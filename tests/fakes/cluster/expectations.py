@@ -1,6 +1,6 @@
 """What tests say about SharePods."""
 
-from cluster_fake.world import World
+from fakes.cluster.world import World
 
 
 class Scheduled:

@@ -1,8 +1,8 @@
 """What happens to a cluster besides what programs do: nodes, namespaces, the configuration."""
 
-from cluster_fake.world import GIB, World
-from kubeshare.api.names import NAMESPACE
-from kubeshare.api.v1 import SHAREPODS, VGPUS
+from fakes.cluster.world import GIB, World
+from kubeshare.api.types.constants import NAMESPACE
+from kubeshare.api.types.v1 import SHAREPODS, VGPUS
 from kubeshare.kube.resources import CONFIG_MAPS, NODES, PODS
 
 PATIENCE = 300.0

@@ -2,12 +2,12 @@
 
 from typing import Any
 
-from cluster_fake.actors import Actors
-from cluster_fake.pods import asks, ended, holders
-from kube_fake import FakeApiServer
-from kubeshare.api.names import WHOLE_GPU_RESOURCE
-from kubeshare.api.reasons import Reason
-from kubeshare.api.v1 import SHAREPODS, VGPUS
+from fakes.cluster.actors import Actors
+from fakes.cluster.pods import asks, ended, holders
+from fakes.kube import FakeApiServer
+from kubeshare.api.types.constants import WHOLE_GPU_RESOURCE
+from kubeshare.api.types.reasons import Reason
+from kubeshare.api.types.v1 import SHAREPODS, VGPUS
 from kubeshare.kube.resources import NODES, PODS
 
 Raw = dict[str, Any]

@@ -13,19 +13,26 @@ from typing import Any, Self, TypeVar, cast
 
 import msgspec
 
-from cluster_fake.pods import Raw, asks, ended, going, run
-from kube_fake import FakeApiServer
-from kubeshare.api.names import DRA_DRIVER, VGPU_RESOURCE, WHOLE_GPU_RESOURCE
-from kubeshare.api.v1 import GPUDevice, GPUNodeSpec
+from fakes.cluster.pods import Raw, asks, ended, going, run
+from fakes.kube import FakeApiServer
+from kubeshare.api.types.constants import DRA_DRIVER, VGPU_RESOURCE, WHOLE_GPU_RESOURCE
+from kubeshare.api.types.v1 import GPUDevice, GPUNodeSpec
+from kubeshare.kube.controller.runtime import Program
 from kubeshare.kube.resources import PODS, RESOURCE_CLAIMS
-from kubeshare.kube.runtime import Program
-from kubeshare.node import cdi
 from kubeshare.node.agent import Agent
-from kubeshare.node.driver import ClaimReference, ClaimRefusedError, Driver
-from kubeshare.node.escape_watch import EscapeWatch
+from kubeshare.node.dra import cdi
+from kubeshare.node.dra.driver import ClaimReference, ClaimRefusedError, Driver
+from kubeshare.node.escapes.watcher import EscapeWatch
 from kubeshare.node.library import InstalledLibrary
 from kubeshare.node.paths import NodePaths
-from kubeshare.tokens.files import Grant, Paths, Status, read_grant, read_status, write_status
+from kubeshare.tokens.files.grants import (
+    Grant,
+    Paths,
+    Status,
+    read_grant,
+    read_status,
+    write_status,
+)
 
 T = TypeVar("T")
 

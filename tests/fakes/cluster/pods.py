@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from kube_fake.storage import wall_clock
+from fakes.kube.storage import wall_clock
 
 Raw = dict[str, Any]
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from kube_fake import FakeApiServer
+from fakes.kube import FakeApiServer
 from kubeshare.kube.resources import (
     PERSISTENT_VOLUME_CLAIMS,
     PERSISTENT_VOLUMES,

@@ -2,8 +2,8 @@
 
 from collections.abc import Awaitable, Callable
 
-from cluster_fake.world import World
-from kube_fake import run_virtual
+from fakes.cluster.world import World
+from fakes.kube import run_virtual
 
 
 def in_world(

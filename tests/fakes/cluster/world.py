@@ -14,13 +14,13 @@ from uuid import NAMESPACE_OID, uuid5
 
 import yaml
 
-from cluster_fake.actors import GARBAGE_COLLECTED, Actors
-from cluster_fake.invariants import Invariants, overcommitted
-from cluster_fake.machines import InlineExecutor, Machine
-from cluster_fake.pods import holders
-from cluster_fake.storage import Storage
-from kube_fake import FakeApiServer, Rights, until
-from kubeshare.api.names import (
+from fakes.cluster.actors import GARBAGE_COLLECTED, Actors
+from fakes.cluster.invariants import Invariants, overcommitted
+from fakes.cluster.machines import InlineExecutor, Machine
+from fakes.cluster.pods import holders
+from fakes.cluster.storage import Storage
+from fakes.kube import FakeApiServer, Rights, until
+from kubeshare.api.types.constants import (
     CONDITION_POD_SCHEDULED,
     GATE,
     LABEL_ROLE,
@@ -29,11 +29,12 @@ from kubeshare.api.names import (
     VGPU_RESOURCE,
     WHOLE_GPU_RESOURCE,
 )
-from kubeshare.api.v1 import GPUNODES, SHAREPODS, VGPUS
+from kubeshare.api.types.v1 import GPUNODES, SHAREPODS, VGPUS
 from kubeshare.core.policies import policy
-from kubeshare.devices.program import devices_program
+from kubeshare.device_manager.program import devices_program
 from kubeshare.install import manifests
-from kubeshare.kube.lease import LeadershipLostError
+from kubeshare.kube.controller.leader_election import LeadershipLostError
+from kubeshare.kube.controller.runtime import Program
 from kubeshare.kube.resources import (
     CONFIG_MAPS,
     EVENTS,
@@ -41,7 +42,6 @@ from kubeshare.kube.resources import (
     NODES,
     PODS,
 )
-from kubeshare.kube.runtime import Program
 from kubeshare.scheduler.program import scheduler_program
 
 Raw = dict[str, Any]

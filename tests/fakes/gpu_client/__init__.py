@@ -10,7 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from fakegpu_client.drive import drive
+from fakes.gpu_client.drive import drive
 from kubeshare import fakegpu
 
 __all__ = ["Client", "drive"]
@@ -63,7 +63,7 @@ class Client:
         return json.loads(line)
 
     def __call__(self, method: str, *arguments: Any) -> Any:
-        """Do a step: a method of :class:`fakegpu_client.server.Gpu`."""
+        """Do a step: a method of :class:`fakes.gpu_client.server.Gpu`."""
         self.send(method, *arguments)
         return self.receive()
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from textwrap import dedent
 from typing import IO, Any
 
-from fakegpu_client.nursery import nursery
+from fakes.gpu_client.nursery import nursery
 from kubeshare import fakegpu
 
 PRELUDE = r"""

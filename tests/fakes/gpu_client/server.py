@@ -1,4 +1,4 @@
-"""The inside of :class:`fakegpu_client.Client`: the driver API by ctypes, a JSON line a step."""
+"""The inside of :class:`fakes.gpu_client.Client`: the driver API by ctypes, a JSON line a step."""
 
 import ctypes
 import json

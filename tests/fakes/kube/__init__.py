@@ -16,12 +16,12 @@ conditions by type, and finalizers; all other lists are atomic. What depends on 
 tested against a real API server.
 """
 
-from kube_fake.faults import Fault
-from kube_fake.requests import Request
-from kube_fake.rights import Asked, Grant, Rights
-from kube_fake.server import FakeApiServer
-from kube_fake.storage import Place
-from kube_fake.virtual import run_virtual, until
+from fakes.kube.faults import Fault
+from fakes.kube.requests import Request
+from fakes.kube.rights import Asked, Grant, Rights
+from fakes.kube.server import FakeApiServer
+from fakes.kube.storage import Place
+from fakes.kube.virtual import run_virtual, until
 
 __all__ = [
     "Asked",

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from kube_fake.copying import clone
+from fakes.kube.copying import clone
 
 Raw = dict[str, Any]
 Path = tuple[Any, ...]

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from kube_fake.storage import Place, Raw
+from fakes.kube.storage import Place, Raw
 
 
 @dataclass(frozen=True)

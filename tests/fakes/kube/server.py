@@ -7,13 +7,13 @@ from typing import Any
 
 import httpx2
 
-from kube_fake.copying import clone
-from kube_fake.faults import Fault, Script
-from kube_fake.patches import PatchError, apply_leaves, json_patch, leaves, merge_patch
-from kube_fake.requests import RefusalError, Request
-from kube_fake.rights import Asked, Rights
-from kube_fake.storage import STATUSLESS, Place, Raw, Storage, Watcher, wall_clock
-from kubeshare.kube.api import Api
+from fakes.kube.copying import clone
+from fakes.kube.faults import Fault, Script
+from fakes.kube.patches import PatchError, apply_leaves, json_patch, leaves, merge_patch
+from fakes.kube.requests import RefusalError, Request
+from fakes.kube.rights import Asked, Rights
+from fakes.kube.storage import STATUSLESS, Place, Raw, Storage, Watcher, wall_clock
+from kubeshare.kube.client.client import Api
 from kubeshare.kube.resources import Resource
 
 Rule = Callable[[Raw, Raw | None], str | None]

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
-from kube_fake.copying import clone
-from kube_fake.patches import Path
-from kube_fake.selectors import matches
+from fakes.kube.copying import clone
+from fakes.kube.patches import Path
+from fakes.kube.selectors import matches
 from kubeshare.kube.conditions import timestamp
 
 Raw = dict[str, Any]

@@ -1,8 +1,8 @@
 """A node for tests: its objects in the cluster, its GPUs, its daemon's answers, its kubelet."""
 
-from node_fake.gpus import A_GPU, OTHER_GPU, FixedGpus
-from node_fake.kubelet import FakeKubelet
-from node_fake.node import NODE, Cluster, Running, claim_reference, daemon_says, gpu_spec_file
+from fakes.node.gpus import A_GPU, OTHER_GPU, FixedGpus
+from fakes.node.kubelet import FakeKubelet
+from fakes.node.node import NODE, Cluster, Running, claim_reference, daemon_says, gpu_spec_file
 
 __all__ = [
     "A_GPU",

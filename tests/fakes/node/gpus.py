@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass, field
 
-from kubeshare.api.v1 import GPUDevice, GPUNodeSpec
-from kubeshare.node.discovery import DiscoveryError, GpuProcess
+from kubeshare.api.types.v1 import GPUDevice, GPUNodeSpec
+from kubeshare.node.gpus.discovery import DiscoveryError, GpuProcess
 
 A_GPU = GPUDevice(
     uuid="GPU-00000000-0000-0000-0000-00000000000a",

@@ -6,15 +6,15 @@ from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
 
-from kube_fake import FakeApiServer
-from kubeshare.api.names import DRA_DRIVER, LABEL_VGPU, NAMESPACE, placeholder_name
-from kubeshare.api.v1 import VGPUS
+from fakes.kube import FakeApiServer
+from fakes.node.gpus import A_GPU, OTHER_GPU
+from kubeshare.api.types.constants import DRA_DRIVER, LABEL_VGPU, NAMESPACE, placeholder_name
+from kubeshare.api.types.v1 import VGPUS
 from kubeshare.kube.resources import NODES, PODS, RESOURCE_CLAIMS
 from kubeshare.node.agent import Agent
-from kubeshare.node.driver import ClaimReference
+from kubeshare.node.dra.driver import ClaimReference
 from kubeshare.node.paths import NodePaths
-from kubeshare.tokens.files import Paths, State, Status, write_status
-from node_fake.gpus import A_GPU, OTHER_GPU
+from kubeshare.tokens.files.grants import Paths, State, Status, write_status
 
 NODE = "n1"
 STARTED = "2026-01-01T00:00:30Z"

@@ -1,4 +1,4 @@
-"""``python -m node_fake.watch_program DRIVER RUN CGROUPS POLICY``: an agent's watch of its GPUs.
+"""``python -m fakes.node.watch_program DRIVER RUN CGROUPS POLICY``: an agent's watch of its GPUs.
 
 NVML is that of the driver below DRIVER, the token daemon's run folder RUN; a process's
 cgroup is the text of the file CGROUPS/PID. What a pod's events would say is printed, a JSON
@@ -12,12 +12,12 @@ import sys
 from pathlib import Path
 from typing import Any, cast
 
-from kubeshare.kube.events import EventRecorder, ObjectReference
+from kubeshare.kube.controller.events import EventRecorder, ObjectReference
 from kubeshare.kube.logs import configure_logging
-from kubeshare.node.discovery import NvmlGpus
-from kubeshare.node.escape_watch import EscapePolicy, EscapeWatch
-from kubeshare.node.gpu_use import GpuUse
-from kubeshare.tokens.files import Paths
+from kubeshare.node.escapes.sampling import GpuUse
+from kubeshare.node.escapes.watcher import EscapePolicy, EscapeWatch
+from kubeshare.node.gpus.discovery import NvmlGpus
+from kubeshare.tokens.files.grants import Paths
 
 
 class _Printer:

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 from msgspec import Struct
 
-from kube_fake import FakeApiServer, Fault, run_virtual, until
+from fakes.kube import FakeApiServer, Fault, run_virtual, until
+from kubeshare.kube.cache.reflector import Reflector
 from kubeshare.kube.meta import ObjectMeta
-from kubeshare.kube.reflector import Reflector
 from kubeshare.kube.resources import PODS, Raw
 
 

@@ -6,8 +6,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from kubeshare.kube.cache.store import Store
 from kubeshare.kube.meta import Key
-from kubeshare.kube.store import Store
 
 NAMES = st.sampled_from(["a", "b", "c", "d"])
 NODES = st.sampled_from(["n1", "n2", ""])

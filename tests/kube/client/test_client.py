@@ -7,9 +7,9 @@ import httpx2
 import pytest
 from msgspec import Struct
 
-from kube_fake import FakeApiServer, Fault, run_virtual
-from kubeshare.kube.api import Api
-from kubeshare.kube.errors import (
+from fakes.kube import FakeApiServer, Fault, run_virtual
+from kubeshare.kube.client.client import Api
+from kubeshare.kube.client.errors import (
     AlreadyExistsError,
     ApiError,
     ConflictError,

@@ -9,8 +9,8 @@ import httpx2
 import pytest
 import yaml
 
-from kubeshare.kube.api import Api
-from kubeshare.kube.connection import ConfigError, connect
+from kubeshare.kube.client.client import Api
+from kubeshare.kube.client.connection import ConfigError, connect
 from kubeshare.kube.resources import PODS
 
 

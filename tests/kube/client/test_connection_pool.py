@@ -7,7 +7,7 @@ from typing import TypeVar
 import httpx2
 import pytest
 
-from kubeshare.kube.http import KeptConnections
+from kubeshare.kube.client.connection_pool import KeptConnections
 
 T = TypeVar("T")
 

@@ -7,8 +7,8 @@ from typing import TypeVar
 import httpx2
 import pytest
 
-from kubeshare.kube.client import QuickClient
-from kubeshare.kube.http import KeptConnections
+from kubeshare.kube.client.connection_pool import KeptConnections
+from kubeshare.kube.client.http_client import QuickClient
 
 T = TypeVar("T")
 

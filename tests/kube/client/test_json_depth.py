@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Raw, Struct
 
-from kubeshare.api.v1 import SHAREPODS
+from kubeshare.api.types.v1 import SHAREPODS
+from kubeshare.kube.client.decoding import reader_of
+from kubeshare.kube.client.json_depth import DEPTH, bounded, cut
 from kubeshare.kube.meta import ObjectMeta
-from kubeshare.kube.nesting import DEPTH, bounded, cut
-from kubeshare.kube.reading import reader_of
 
 values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(alphabet='a"\\[]{}é\n', max_size=20),

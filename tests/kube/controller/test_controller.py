@@ -6,8 +6,16 @@ from itertools import pairwise
 
 import pytest
 
-from kube_fake import FakeApiServer, run_virtual, until
-from kubeshare.kube.controller import (
+from fakes.kube import FakeApiServer, run_virtual, until
+from kubeshare.kube.cache.reflector import Reflector
+from kubeshare.kube.client.errors import (
+    ApiError,
+    ConflictError,
+    ForbiddenError,
+    TooManyRequestsError,
+    UnreachableError,
+)
+from kubeshare.kube.controller.controller import (
     AWAY,
     Beside,
     Controller,
@@ -15,16 +23,8 @@ from kubeshare.kube.controller import (
     TerminalError,
     own_key,
 )
-from kubeshare.kube.errors import (
-    ApiError,
-    ConflictError,
-    ForbiddenError,
-    TooManyRequestsError,
-    UnreachableError,
-)
 from kubeshare.kube.logs import name_look
 from kubeshare.kube.meta import Key
-from kubeshare.kube.reflector import Reflector
 from kubeshare.kube.resources import PODS
 
 KEY = Key("a", "p")

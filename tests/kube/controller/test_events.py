@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from kube_fake import FakeApiServer, Fault, run_virtual, until
-from kubeshare.kube.events import (
+from fakes.kube import FakeApiServer, Fault, run_virtual, until
+from kubeshare.kube.controller.events import (
     BURST,
     WARNING,
     EventRecorder,

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from kube_fake import FakeApiServer, Fault, run_virtual, until
-from kubeshare.kube.lease import LeadershipLostError, LeaseElector
+from fakes.kube import FakeApiServer, Fault, run_virtual, until
+from kubeshare.kube.controller.leader_election import LeadershipLostError, LeaseElector
 from kubeshare.kube.resources import LEASES
 
 

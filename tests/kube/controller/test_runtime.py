@@ -12,16 +12,16 @@ from pathlib import Path
 
 import pytest
 
-from kube_fake import FakeApiServer, run_virtual, until
-from kubeshare.kube.connection import ConfigError
-from kubeshare.kube.controller import Controller, own_key
-from kubeshare.kube.events import EventRecorder, ObjectReference
-from kubeshare.kube.health import HealthServer
-from kubeshare.kube.lease import LeadershipLostError, LeaseElector
+from fakes.kube import FakeApiServer, run_virtual, until
+from kubeshare.kube.cache.reflector import Reflector
+from kubeshare.kube.client.connection import ConfigError
+from kubeshare.kube.controller.controller import Controller, own_key
+from kubeshare.kube.controller.events import EventRecorder, ObjectReference
+from kubeshare.kube.controller.health import HealthServer
+from kubeshare.kube.controller.leader_election import LeadershipLostError, LeaseElector
+from kubeshare.kube.controller.runtime import EXIT_UNREACHABLE, Program, run_program
 from kubeshare.kube.meta import Key
-from kubeshare.kube.reflector import Reflector
 from kubeshare.kube.resources import EVENTS, LEASES, PODS
-from kubeshare.kube.runtime import EXIT_UNREACHABLE, Program, run_program
 
 ABOUT = ObjectReference(api_version="v1", kind="Pod", namespace="a", name="p", uid="u")
 
@@ -239,7 +239,7 @@ PROGRAM = """
 import asyncio, os, sys
 from kubeshare.kube.logs import configure_logging
 from kubeshare.kube.runtime import Program, run_program
-from kube_fake import FakeApiServer
+from fakes.kube import FakeApiServer
 
 async def task():
     if sys.argv[1] == "breaks":
@@ -262,7 +262,7 @@ sys.exit(run_program(build))
 
 
 def start(mode: str) -> "subprocess.Popen[str]":
-    root = Path(__file__).parents[2]
+    root = Path(__file__).parents[3]
     environment = os.environ | {"PYTHONPATH": f"{root / 'src'}:{root / 'tests'}"}
     return subprocess.Popen(
         [sys.executable, "-c", PROGRAM, mode],

@@ -8,8 +8,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from kube_fake import run_virtual, until
-from kubeshare.kube.workqueue import TURN, QueueClosedError, WorkQueue
+from fakes.kube import run_virtual, until
+from kubeshare.kube.controller.workqueue import TURN, QueueClosedError, WorkQueue
 
 KEYS = st.sampled_from("abcd")
 SECONDS = st.integers(4, 160).map(lambda eighths: eighths / 8)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from kubeshare.lab.control_plane import ApiServer
+from kubeshare.lab.control_plane.api_server import ApiServer
 from kubeshare.lab.errors import LabError
 
 pytestmark = pytest.mark.apiserver

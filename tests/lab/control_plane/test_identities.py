@@ -9,8 +9,8 @@ import yaml
 from cryptography import x509
 from cryptography.x509.oid import NameOID
 
-from kubeshare.lab.certificates import Authority
-from kubeshare.lab.kubeconfig import write_kubeconfig
+from kubeshare.lab.control_plane.certificates import Authority
+from kubeshare.lab.control_plane.kubeconfig import write_kubeconfig
 
 
 @pytest.fixture

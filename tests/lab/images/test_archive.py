@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kubeshare.lab.archive import Entry, Layer, write_archive, write_layer
+from kubeshare.lab.images.archive import Entry, Layer, write_archive, write_layer
 
 NAME = "docker.io/library/example:1"
 

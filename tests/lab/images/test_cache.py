@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from kubeshare.lab.cache import cache_folder, cached, digest
+from kubeshare.lab.images.cache import cache_folder, cached, digest
 
 
 @pytest.fixture(autouse=True)

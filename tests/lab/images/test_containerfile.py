@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from kubeshare.install import manifests
-from kubeshare.lab import images
+from kubeshare.lab.images import images
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 LINES = (ROOT / "Containerfile").read_text().splitlines()
 
 

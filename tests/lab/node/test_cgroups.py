@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kubeshare.lab import cgroups
+from kubeshare.lab.node import cgroups
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from pathlib import Path
 import grpc
 import pytest
 
-from kubeshare.lab.device_plugin import preferred, serve
+from kubeshare.lab.node.device_plugin import preferred, serve
 from kubeshare.lab.proto import deviceplugin_pb2 as messages
 from kubeshare.lab.proto import deviceplugin_pb2_grpc as services
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from vgpu_claim import Claim, Machine, Probe
+from fakes.claim import Claim, Machine, Probe
 
 
 @pytest.fixture

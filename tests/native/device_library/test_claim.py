@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from kubeshare.tokens import counters
-from kubeshare.tokens.wire import PAGE_HEADER, PAGE_MAGIC, VERSION, GrantState
-from vgpu_claim import MIB, Claim, Machine, eventually
+from fakes.claim import MIB, Claim, Machine, eventually
+from kubeshare.tokens.files import counters
+from kubeshare.tokens.wire.protocol import PAGE_HEADER, PAGE_MAGIC, VERSION, GrantState
 
 pytestmark = pytest.mark.native
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from fakes.claim import MIB, Claim, Connection, Machine, Probe, eventually
 from kubeshare import native
-from kubeshare.tokens.wire import MessageType
-from vgpu_claim import MIB, Claim, Connection, Machine, Probe, eventually
+from kubeshare.tokens.wire.protocol import MessageType
 
 pytestmark = pytest.mark.native
 

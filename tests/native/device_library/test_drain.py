@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from kubeshare.tokens.wire import GateState, MessageType
-from vgpu_claim import Claim, Connection, Machine, Probe
+from fakes.claim import Claim, Connection, Machine, Probe
+from kubeshare.tokens.wire.protocol import GateState, MessageType
 
 pytestmark = pytest.mark.native
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from fakes.claim import Claim, Machine, Probe, eventually
 from kubeshare import native
-from kubeshare.tokens.wire import GrantState
-from vgpu_claim import Claim, Machine, Probe, eventually
+from kubeshare.tokens.wire.protocol import GrantState
 
 pytestmark = pytest.mark.native
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from fakes.claim import Claim, Machine
 from kubeshare import native
-from vgpu_claim import Claim, Machine
 
 pytestmark = pytest.mark.native
 

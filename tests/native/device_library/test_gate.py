@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from kubeshare.tokens.wire import VERSION, GrantState, MessageType
-from vgpu_claim import Claim, Machine, Probe
+from fakes.claim import Claim, Machine, Probe
+from kubeshare.tokens.wire.protocol import VERSION, GrantState, MessageType
 
 pytestmark = pytest.mark.native
 

@@ -6,8 +6,8 @@ from typing import cast
 
 import pytest
 
-from kubeshare.tokens.wire import MessageType
-from vgpu_claim import MIB, Claim, Machine, Probe, eventually
+from fakes.claim import MIB, Claim, Machine, Probe, eventually
+from kubeshare.tokens.wire.protocol import MessageType
 
 pytestmark = pytest.mark.native
 

@@ -8,11 +8,11 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 import pytest
-from driver import rows
-from driver.rows import Row
+from driver_api import rows
+from driver_api.rows import Row
 
+from fakes.claim import Claim, Machine, Probe
 from kubeshare import native
-from vgpu_claim import Claim, Machine, Probe
 
 pytestmark = pytest.mark.native
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from vgpu_claim import MIB, Claim, Machine, Probe
+from fakes.claim import MIB, Claim, Machine, Probe
 
 pytestmark = pytest.mark.native
 

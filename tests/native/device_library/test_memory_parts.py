@@ -4,8 +4,8 @@ import subprocess
 
 import pytest
 
+from fakes.claim import Machine
 from kubeshare import native
-from vgpu_claim import Machine
 
 pytestmark = pytest.mark.native
 

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from kubeshare.tokens import wire
-from kubeshare.tokens.wire import GrantState
-from vgpu_claim import MIB, Claim, Machine, Probe
+from fakes.claim import MIB, Claim, Machine, Probe
+from kubeshare.tokens.wire import protocol
+from kubeshare.tokens.wire.protocol import GrantState
 
 pytestmark = pytest.mark.native
 
@@ -188,8 +188,10 @@ def test_a_count_that_somebody_has_cleared_does_not_wrap_around(claim: Claim, pr
     begin(claim, probe)
     index = probe.do("hold", "linear", 100 * MIB)["index"]
     with claim.counters.open("r+b") as file:
-        file.seek(wire.COUNTERS_HEADER.size + wire.PROCESSES_MAX * wire.COUNTERS_SLOT.size)
-        file.write(bytes(wire.PROCESSES_MAX * wire.COUNTERS_BUDGET.size))
+        file.seek(
+            protocol.COUNTERS_HEADER.size + protocol.PROCESSES_MAX * protocol.COUNTERS_SLOT.size
+        )
+        file.write(bytes(protocol.PROCESSES_MAX * protocol.COUNTERS_BUDGET.size))
     probe.do("drop", index)
     assert probe.do("info")["free"] == LIMIT
     probe.do("hold", "linear", LIMIT)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from vgpu_claim import MIB, Claim, Machine, Probe, eventually
+from fakes.claim import MIB, Claim, Machine, Probe, eventually
 
 pytestmark = [pytest.mark.native, pytest.mark.slow]
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from kubeshare.tokens.wire import GateState, MessageType
-from vgpu_claim import Claim, Connection, Machine, Probe, eventually
+from fakes.claim import Claim, Connection, Machine, Probe, eventually
+from kubeshare.tokens.wire.protocol import GateState, MessageType
 
 pytestmark = pytest.mark.native
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from fakes.claim import MIB, Claim, Machine, Probe
 from kubeshare import native
-from vgpu_claim import MIB, Claim, Machine, Probe
 
 pytestmark = pytest.mark.native
 

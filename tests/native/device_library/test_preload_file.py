@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from fakes.claim import Claim, Machine, Probe
 from kubeshare import native
-from vgpu_claim import Claim, Machine, Probe
 
 # Namespaces, which not every machine lets every user make.
 pytestmark = [pytest.mark.native, pytest.mark.slow]

@@ -5,8 +5,8 @@ import sys
 
 import pytest
 
-from kubeshare.tokens.wire import MessageType
-from vgpu_claim import MIB, Claim, Machine, Probe, eventually
+from fakes.claim import MIB, Claim, Machine, Probe, eventually
+from kubeshare.tokens.wire.protocol import MessageType
 
 pytestmark = pytest.mark.native
 

@@ -7,12 +7,12 @@ import time
 from pathlib import Path
 
 import pytest
-from driver import rows
-from driver.rows import GENERATED
+from driver_api import rows
+from driver_api.rows import GENERATED
 
+from fakes.claim import MIB, Claim, Machine, Probe, eventually
 from kubeshare import native
-from kubeshare.tokens.wire import MessageType
-from vgpu_claim import MIB, Claim, Machine, Probe, eventually
+from kubeshare.tokens.wire.protocol import MessageType
 
 pytestmark = [pytest.mark.native, pytest.mark.slow]
 

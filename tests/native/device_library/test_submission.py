@@ -4,11 +4,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from driver import rows
-from driver.rows import GENERATED
+from driver_api import rows
+from driver_api.rows import GENERATED
 
-from kubeshare.tokens.wire import MessageType
-from vgpu_claim import Claim, Machine, Probe, eventually
+from fakes.claim import Claim, Machine, Probe, eventually
+from kubeshare.tokens.wire.protocol import MessageType
 
 pytestmark = pytest.mark.native
 

@@ -5,9 +5,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from kubeshare.tokens import counters
-from kubeshare.tokens.wire import GateState, MessageType
-from vgpu_claim import Claim, Connection, Machine, Probe, eventually
+from fakes.claim import Claim, Connection, Machine, Probe, eventually
+from kubeshare.tokens.files import counters
+from kubeshare.tokens.wire.protocol import GateState, MessageType
 
 pytestmark = pytest.mark.native
 

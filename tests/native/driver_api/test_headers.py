@@ -5,16 +5,16 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from driver import headers, rows
-from driver.headers import Declarations
+from driver_api import headers, rows
+from driver_api.headers import Declarations
 
-VGPU = Path(__file__).parents[3] / "native" / "vgpu"
+VGPU = Path(__file__).parents[3] / "native" / "device_library"
 EVERY_ABI = [
     "#define __CUDA_API_VERSION_INTERNAL",
     "#define NVML_NO_UNVERSIONED_FUNC_DEFS",
 ]
 WHAT_TO_DO = (
-    "NVIDIA's headers have functions that native/driver/names.list has not, or at another "
+    "NVIDIA's headers have functions that native/driver_api/names.list has not, or at another "
     "version. Decide what the device library does with each (the list's head says how), and add "
     "these rows to their sections:"
 )

@@ -5,8 +5,8 @@ from itertools import groupby
 from pathlib import Path
 
 import pytest
-from driver import generate, rows
-from driver.rows import GENERATED, ListError, Row
+from driver_api import generate, rows
+from driver_api.rows import GENERATED, ListError, Row
 
 
 def read(tmp_path: Path, text: str) -> list[Row]:
@@ -99,4 +99,4 @@ def test_a_file_whose_text_stays_the_same_is_not_written(tmp_path: Path) -> None
 
 def test_every_function_that_is_not_passed_on_has_its_hook() -> None:
     lacking = [row.symbol for row in rows.read() if row.rule != "pass" and not row.body]
-    assert not lacking, f"say in native/driver/names.list which file has the hook of: {lacking}"
+    assert not lacking, f"say in native/driver_api/names.list which file has the hook of: {lacking}"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fakegpu_client import drive
+from fakes.gpu_client import drive
 from kubeshare import fakegpu
 
 pytestmark = pytest.mark.native

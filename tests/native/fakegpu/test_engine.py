@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from fakegpu_client import Client
+from fakes.gpu_client import Client
 from kubeshare import fakegpu, native
 
 pytestmark = pytest.mark.native

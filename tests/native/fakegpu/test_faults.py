@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from fakegpu_client import Client, drive
+from fakes.gpu_client import Client, drive
 from kubeshare import fakegpu
 
 pytestmark = pytest.mark.native

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from fakegpu_client import drive
+from fakes.gpu_client import drive
 
 pytestmark = pytest.mark.native
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from fakegpu_client import drive
+from fakes.gpu_client import drive
 
 pytestmark = pytest.mark.native
 

@@ -6,7 +6,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from driver import headers, rows
+from driver_api import headers, rows
 
 from kubeshare import native
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from fakegpu_client import Client, drive
+from fakes.gpu_client import Client, drive
 from kubeshare import fakegpu, native
 
 pytestmark = pytest.mark.native

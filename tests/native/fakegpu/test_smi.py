@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fakegpu_client import Client
+from fakes.gpu_client import Client
 from kubeshare import fakegpu, native
 from kubeshare.core.topology.nvidia_smi import read_matrix
 

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from kubeshare.node import cdi
+from fakes.node import A_GPU, gpu_spec_file
+from kubeshare.node.dra import cdi
 from kubeshare.node.paths import NodePaths
-from node_fake import A_GPU, gpu_spec_file
 
 MOUNTS = cdi.ClaimMounts(
     claim=Path("/run/kubeshare/claims/c"),

@@ -3,14 +3,9 @@
 import asyncio
 from pathlib import Path
 
-from kubeshare.node.driver import (
-    ClaimReference,
-    ClaimRefusedError,
-    Driver,
-    PreparedDevice,
-)
+from fakes.node import FakeKubelet
+from kubeshare.node.dra.driver import ClaimReference, ClaimRefusedError, Driver, PreparedDevice
 from kubeshare.node.proto import dra_pb2
-from node_fake import FakeKubelet
 
 
 class Scripted:

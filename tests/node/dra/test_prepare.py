@@ -7,21 +7,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from kube_fake import FakeApiServer, Fault, run_virtual
-from kubeshare.api.v1 import VGPUS
+from fakes.kube import FakeApiServer, Fault, run_virtual
+from fakes.node import A_GPU, OTHER_GPU, Cluster, FixedGpus, Running, claim_reference, daemon_says
+from kubeshare.api.types.v1 import VGPUS
 from kubeshare.kube.resources import RESOURCE_CLAIMS
-from kubeshare.node import cdi
-from kubeshare.node.driver import ClaimReference, ClaimRefusedError, PreparedDevice
+from kubeshare.node.dra import cdi
+from kubeshare.node.dra.driver import ClaimReference, ClaimRefusedError, PreparedDevice
 from kubeshare.node.paths import NodePaths
-from node_fake import (
-    A_GPU,
-    OTHER_GPU,
-    Cluster,
-    FixedGpus,
-    Running,
-    claim_reference,
-    daemon_says,
-)
 
 CLAIM = claim_reference("a")
 

@@ -4,12 +4,12 @@ import asyncio
 
 import pytest
 
-from kube_fake import FakeApiServer, Fault, run_virtual
-from kubeshare.api.v1 import VGPUS
-from kubeshare.node import cdi
-from kubeshare.node.driver import ClaimReference, ClaimRefusedError
+from fakes.kube import FakeApiServer, Fault, run_virtual
+from fakes.node import OTHER_GPU, Cluster, Running, claim_reference, daemon_says
+from kubeshare.api.types.v1 import VGPUS
+from kubeshare.node.dra import cdi
+from kubeshare.node.dra.driver import ClaimReference, ClaimRefusedError
 from kubeshare.node.paths import NodePaths
-from node_fake import OTHER_GPU, Cluster, Running, claim_reference, daemon_says
 
 CLAIM = claim_reference("a")
 

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from kube_fake import FakeApiServer, run_virtual
+from fakes.kube import FakeApiServer, run_virtual
+from fakes.node import NODE, Cluster
 from kubeshare.kube.resources import NODES, RESOURCE_SLICES
-from kubeshare.node.resource_slice import SlicePublisher
-from node_fake import NODE, Cluster
+from kubeshare.node.dra.resource_slice import SlicePublisher
 
 NAME = f"{NODE}-vgpu.kubeshare.nthu"
 

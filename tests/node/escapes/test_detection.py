@@ -7,17 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kubeshare.node.cgroups import Place
-from kubeshare.node.escapes import (
-    OVER_LIMIT,
-    UNHELD,
-    Finding,
-    Look,
-    Use,
-    judge,
-    limit_of,
-)
-from kubeshare.node.lasting import AGAIN_SECONDS, Suspicions
-from kubeshare.tokens.files import Grant, GrantedGpu, GrantedPod
+from kubeshare.node.escapes.debounce import AGAIN_SECONDS, Suspicions
+from kubeshare.node.escapes.detection import OVER_LIMIT, UNHELD, Finding, Look, Use, judge, limit_of
+from kubeshare.tokens.files.grants import Grant, GrantedGpu, GrantedPod
 from kubeshare.tokens.overheads import Settled
 
 MIB = 1 << 20

@@ -17,10 +17,10 @@ from typing import Self
 
 import pytest
 
+from fakes.claim import MIB, Machine, Probe
 from kubeshare import native
-from kubeshare.tokens.files import Grant, GrantedPod, Paths
+from kubeshare.tokens.files.grants import Grant, GrantedPod, Paths
 from tokens.helpers import Page, RunningDaemon, eventually
-from vgpu_claim import MIB, Machine, Probe
 
 pytestmark = [pytest.mark.native, pytest.mark.slow]
 
@@ -35,7 +35,7 @@ ELF_32_BIT = 1
 def static_program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A program that uses a GPU, with all of libc in it."""
     program = tmp_path_factory.mktemp("static") / "escape"
-    source = Path(__file__).parents[2] / "native/tests/escape.c"
+    source = Path(__file__).parents[3] / "native/tests/escape.c"
     subprocess.run(
         ["gcc", "-static", "-o", str(program), str(source)], check=True, capture_output=True
     )
@@ -46,7 +46,7 @@ def static_program(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def foreign_program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A program of another architecture."""
     program = tmp_path_factory.mktemp("foreign") / "foreign"
-    source = Path(__file__).parents[2] / "native/tests/foreign.c"
+    source = Path(__file__).parents[3] / "native/tests/foreign.c"
     command = ["gcc", "-m32", "-nostdlib", "-static", "-o", str(program), str(source)]
     subprocess.run(command, check=True, capture_output=True)
     return program
@@ -118,7 +118,7 @@ class Watch:
     """The running watch, and what it has told."""
 
     def __init__(self, arguments: list[object], environment: dict[str, str]) -> None:
-        command = [sys.executable, "-m", "node_fake.watch_program", *map(str, arguments)]
+        command = [sys.executable, "-m", "fakes.node.watch_program", *map(str, arguments)]
         self._process = subprocess.Popen(
             command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0
         )

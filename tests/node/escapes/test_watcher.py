@@ -10,14 +10,15 @@ from pathlib import Path
 import pytest
 from prometheus_client import CollectorRegistry
 
-from kube_fake import FakeApiServer
-from kubeshare.kube.events import EventRecorder
+from fakes.kube import FakeApiServer
+from fakes.node import A_GPU, FixedGpus
+from kubeshare.kube.controller.events import EventRecorder
 from kubeshare.kube.resources import EVENTS
-from kubeshare.node.discovery import GpuProcess
-from kubeshare.node.escape_watch import EscapePolicy, EscapeWatch
-from kubeshare.node.gpu_use import GpuUse
-from kubeshare.node.kill import kill
-from kubeshare.tokens.files import (
+from kubeshare.node.escapes.sampling import GpuUse
+from kubeshare.node.escapes.watcher import EscapePolicy, EscapeWatch
+from kubeshare.node.gpus.discovery import GpuProcess
+from kubeshare.node.process_kill import kill
+from kubeshare.tokens.files.grants import (
     Grant,
     GrantedGpu,
     GrantedPod,
@@ -25,7 +26,6 @@ from kubeshare.tokens.files import (
     process_start_time,
     write_grant,
 )
-from node_fake import A_GPU, FixedGpus
 
 POD = GrantedPod(namespace="default", name="a", uid="0f3a7c1e-5b6d-4e8f-9a0b-1c2d3e4f5a6b")
 CONTAINER = "ab" * 32

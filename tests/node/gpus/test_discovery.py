@@ -9,11 +9,11 @@ import msgspec
 import pytest
 
 from kubeshare import native
-from kubeshare.api.links import matrix
-from kubeshare.api.v1 import GPUNodeSpec
+from kubeshare.api.link_matrix import matrix
+from kubeshare.api.types.v1 import GPUNodeSpec
 from kubeshare.core.topology import Level
 from kubeshare.fakegpu import gpus
-from kubeshare.node.discovery import DiscoveryError, NvmlGpus, find_nvml
+from kubeshare.node.gpus.discovery import DiscoveryError, NvmlGpus, find_nvml
 
 # A process of its own: a library, once loaded, stays for the life of a process.
 _READ = """
@@ -38,7 +38,7 @@ def driver_root(tmp_path: Path) -> Path:
     libraries = tmp_path / "usr/lib/x86_64-linux-gnu"
     libraries.mkdir(parents=True)
     shutil.copy(native.path("fakegpu/libnvidia-ml.so.1"), libraries)
-    profiles = Path(__file__).parents[2] / "native/fakegpu/profiles"
+    profiles = Path(__file__).parents[3] / "native/fakegpu/profiles"
     shutil.copy(profiles / "v100-16g-x2-pcie.profile", libraries / "fakegpu.profile")
     return tmp_path
 

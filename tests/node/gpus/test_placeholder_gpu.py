@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 
-from kube_fake import FakeApiServer
-from kubeshare.api.names import NAMESPACE, placeholder_name
-from kubeshare.api.v1 import GPUNODES, VGPUS
-from kubeshare.kube.controller import RequeueAfter, TerminalError
-from kubeshare.kube.errors import ConflictError
+from fakes.kube import FakeApiServer
+from fakes.node import A_GPU, NODE, Cluster, FakeKubelet, FixedGpus, Running
+from kubeshare.api.types.constants import NAMESPACE, placeholder_name
+from kubeshare.api.types.v1 import GPUNODES, VGPUS
+from kubeshare.kube.client.errors import ConflictError
+from kubeshare.kube.controller.controller import RequeueAfter, TerminalError
 from kubeshare.kube.resources import EVENTS, RESOURCE_SLICES
+from kubeshare.node.gpus.pod_resources import PodResourcesError, devices_of, whole_gpu
 from kubeshare.node.paths import NodePaths
-from kubeshare.node.pod_resources import PodResourcesError, devices_of, whole_gpu
-from node_fake import A_GPU, NODE, Cluster, FakeKubelet, FixedGpus, Running
 
 POD = (NAMESPACE, placeholder_name("red"))
 WHOLE = "nvidia.com/gpu"

@@ -5,7 +5,7 @@ trouble, which says how many writes it has; then once more for every write and e
 *trouble*: the program that wrote is killed, the API server is killed, the answer is
 lost, the write comes late, … Each such telling is a *point*.
 
-``python -m surviving [LIFE [TROUBLE [WRITE]]] [--seed N] [--seeds N]`` tells some of
+``python -m robustness.fault_matrix [LIFE [TROUBLE [WRITE]]] [--seed N] [--seeds N]`` tells some of
 them, or all. What is random in a telling follows from its seed, so one that went wrong
 can be told again; ``--seeds`` looks where chance would have fallen otherwise.
 """

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 
 import structlog
 
-from surviving.lives import LIVES
-from surviving.matrix import Tally, play, points
-from surviving.troubles import TROUBLES
+from robustness.fault_matrix.lives import LIVES
+from robustness.fault_matrix.matrix import Tally, play, points
+from robustness.fault_matrix.troubles import TROUBLES
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -35,7 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m surviving", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m robustness.fault_matrix", description=__doc__)
     parser.add_argument("life", nargs="?", choices=LIVES)
     parser.add_argument("trouble", nargs="?", choices=TROUBLES)
     parser.add_argument("write", nargs="?", type=int)

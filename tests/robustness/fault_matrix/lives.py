@@ -6,15 +6,15 @@ Each ends as it likes; whoever plays it deletes what is left and looks for leaks
 from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
-from cluster_fake import World
-from cluster_fake.happenings import (
+from fakes.cluster import World
+from fakes.cluster.happenings import (
     configure_amiss,
     cordon,
     delete_namespace,
     exchange_node,
     rejoin,
 )
-from kubeshare.api.v1 import GPUNODES, SHAREPODS, VGPUS
+from kubeshare.api.types.v1 import GPUNODES, SHAREPODS, VGPUS
 from kubeshare.kube.resources import PODS
 
 PATIENCE = 300.0

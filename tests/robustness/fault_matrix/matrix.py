@@ -5,13 +5,13 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from cluster_fake import World
-from kube_fake import run_virtual
-from kubeshare.api.v1 import SHAREPODS
+from fakes.cluster import World
+from fakes.kube import run_virtual
+from kubeshare.api.types.v1 import SHAREPODS
 from kubeshare.kube.resources import PODS
-from surviving import lives
-from surviving.lives import LIVES, PATIENCE, Life
-from surviving.troubles import TROUBLES
+from robustness.fault_matrix import lives
+from robustness.fault_matrix.lives import LIVES, PATIENCE, Life
+from robustness.fault_matrix.troubles import TROUBLES
 
 TOLD_IN = lives.__file__
 

@@ -1,15 +1,15 @@
 """Every write of every life meets trouble: all comes right, and nothing is left.
 
-``python -m surviving`` plays all points: every trouble at every write of every life.
+``python -m robustness.fault_matrix`` plays all points: every trouble at every write of every life.
 """
 
 import sys
 
 import pytest
 
-from surviving.lives import LIVES
-from surviving.matrix import Point, Tally, play, points, tell
-from surviving.troubles import HARD
+from robustness.fault_matrix.lives import LIVES
+from robustness.fault_matrix.matrix import Point, Tally, play, points, tell
+from robustness.fault_matrix.troubles import HARD
 
 ENOUGH = 500
 SIMPLE = "alone"

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from cluster_fake import World, in_world
-from kubeshare.kube.events import EventRecorder
+from fakes.cluster import World, in_world
+from kubeshare.kube.controller.events import EventRecorder
 
 NAME = "departed"
 """Of all that is asked for; nothing else has it in its name."""

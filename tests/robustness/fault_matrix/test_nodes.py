@@ -2,9 +2,9 @@
 
 import pytest
 
-from cluster_fake import World, story
-from kube_fake import Fault
-from kubeshare.api.v1 import SHAREPODS
+from fakes.cluster import World, story
+from fakes.kube import Fault
+from kubeshare.api.types.v1 import SHAREPODS
 from kubeshare.kube.resources import PODS
 
 LONG = 600.0

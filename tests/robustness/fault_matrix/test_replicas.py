@@ -4,11 +4,11 @@ import asyncio
 
 import pytest
 
-from cluster_fake import World, in_world, story
-from kube_fake import Fault, run_virtual
-from kubeshare.api.names import NAMESPACE
+from fakes.cluster import World, in_world, story
+from fakes.kube import Fault, run_virtual
+from kubeshare.api.types.constants import NAMESPACE
 from kubeshare.kube.resources import LEASES
-from surviving.lives import LIVES, PATIENCE
+from robustness.fault_matrix.lives import LIVES, PATIENCE
 
 PROGRAMS = {"scheduler": "kubeshare-scheduler", "devices": "kubeshare-device-manager"}
 REPLICAS = ("scheduler", "devices", "scheduler/second", "devices/second")

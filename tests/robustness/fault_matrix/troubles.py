@@ -3,8 +3,8 @@
 import asyncio
 from collections.abc import Callable
 
-from cluster_fake import RESTART, World
-from kube_fake import Fault
+from fakes.cluster import RESTART, World
+from fakes.kube import Fault
 
 OUTAGE = 5.0
 """Seconds for which a killed API server is away."""

@@ -1,7 +1,7 @@
 """The token daemon's protocol fuzzed by what its code does with the bytes.
 
     pip install atheris
-    PYTHONPATH=src:tests python -m fuzz.guided [CORPUS] -max_total_time=600
+    PYTHONPATH=src:tests python -m robustness.fuzz.guided [CORPUS] -max_total_time=600
 
 Atheris (libFuzzer for Python) counts the branches that an input reaches and keeps those
 that reach new ones. It is not among the requirements: its wheels are 35 MB and only for
@@ -17,7 +17,7 @@ from typing import Any
 atheris: Any = importlib.import_module("atheris")
 
 with atheris.instrument_imports(include=["kubeshare.tokens", "kubeshare.core.token"]):
-    from kubeshare.tokens import arbitration, claim, connection, page, tallies, wire  # noqa: F401
+    from kubeshare.tokens import arbitration  # noqa: F401
     from tokens.conversation import converse, said_by
 
 

@@ -27,15 +27,15 @@ from kubeshare.core.units import (
     parse_size,
 )
 from kubeshare.dialects import gpushare, pod, vcuda
-from kubeshare.dialects.scenario import read_scenario
+from kubeshare.dialects.scenario.scenario import read_scenario
+from kubeshare.dialects.scenario.strict_yaml import FileError
 from kubeshare.dialects.sharepod import demand_of
-from kubeshare.dialects.strict_yaml import FileError
 
 FILES = 100_000
 VALUES_READ = 100_000
 MANIFESTS = 100_000
 
-CONFORMANCE = Path(__file__).parents[1] / "conformance"
+CONFORMANCE = Path(__file__).parents[2] / "conformance"
 FILED = sorted(CONFORMANCE.glob("*/*.yaml"))
 CORPUS = [path.read_text().partition("# Expected:")[0] for path in FILED]
 WORDS = [

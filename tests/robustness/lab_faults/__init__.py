@@ -4,6 +4,6 @@ Scheduler and device manager run beside the lab as processes of their own, so th
 be killed at any write and be back a second later; the node agents run on their nodes. All
 of them reach the API server through the proxy only.
 
-``python -m cluster_faults`` boots a lab, plays all of it and prints *points tried /
-converged / over-commits / leaks*; ``tests/cluster`` plays a sample of it.
+``python -m robustness.lab_faults`` boots a lab, plays all of it and prints *points tried /
+converged / over-commits / leaks*; ``tests/e2e`` plays a sample of it.
 """

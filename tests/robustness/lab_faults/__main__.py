@@ -5,14 +5,14 @@ import logging
 import sys
 from collections.abc import Sequence
 
-from cluster.booting import booted, space_in
-from cluster_faults.playing import count_writes, play, tellings, troubled
-from cluster_faults.troubles import TROUBLES
+from e2e.booting import booted, space_in
+from robustness.lab_faults.playing import count_writes, play, tellings, troubled
+from robustness.lab_faults.troubles import TROUBLES
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Play and print."""
-    parser = argparse.ArgumentParser(prog="python -m cluster_faults", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m robustness.lab_faults", description=__doc__)
     parser.add_argument("troubles", nargs="*", metavar="TROUBLE", help=", ".join(TROUBLES))
     parser.add_argument("--rounds", type=int, default=1, help="tellings of each trouble")
     asked = parser.parse_args(arguments)

@@ -7,14 +7,14 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final, NamedTuple
 
-from cluster.space import REST, Space
-from cluster.stage import DEVICE_MANAGER, NODE_AGENT, SCHEDULER, Stage, eventually
-from cluster_faults.programs import ACCOUNTS, Programs
-from cluster_faults.proxy import Proxy, kubeconfig_through
-from cluster_faults.troubles import KILLING, TROUBLES
-from cluster_faults.watcher import Watcher
-from kubeshare.api.names import NAMESPACE
-from surviving.matrix import Tally
+from e2e.space import REST, Space
+from e2e.stage import DEVICE_MANAGER, NODE_AGENT, SCHEDULER, Stage, eventually
+from kubeshare.api.types.constants import NAMESPACE
+from robustness.fault_matrix.matrix import Tally
+from robustness.lab_faults.programs import ACCOUNTS, Programs
+from robustness.lab_faults.proxy import Proxy, kubeconfig_through
+from robustness.lab_faults.troubles import KILLING, TROUBLES
+from robustness.lab_faults.watcher import Watcher
 
 PATIENCE: Final = 90.0
 """Seconds that each step of a life may take."""

@@ -8,9 +8,9 @@ import time
 from pathlib import Path
 from typing import Final
 
-from kubeshare.lab.control_plane import free_ports
+from kubeshare.lab.control_plane.api_server import free_ports
 
-MODULES: Final = {"scheduler": "kubeshare.scheduler", "devices": "kubeshare.devices"}
+MODULES: Final = {"scheduler": "kubeshare.scheduler", "devices": "kubeshare.device_manager"}
 ACCOUNTS: Final = {"scheduler": "kubeshare-scheduler", "devices": "kubeshare-device-manager"}
 RESTART: Final = 1.0
 """Seconds until a killed one is started again."""

@@ -3,9 +3,9 @@
 from collections.abc import Callable
 from typing import Final
 
-from cluster_faults.programs import Programs
-from cluster_faults.proxy import Proxy
-from kube_fake import Fault
+from fakes.kube import Fault
+from robustness.lab_faults.programs import Programs
+from robustness.lab_faults.proxy import Proxy
 
 OUTAGE: Final = 3.0
 """Seconds for which the API server is away."""

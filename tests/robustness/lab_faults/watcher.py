@@ -7,11 +7,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, Self
 
-from cluster.stage import Stage
-from kubeshare.api.names import WHOLE_GPU_RESOURCE
+from e2e.stage import Stage
+from kubeshare.api.types.constants import WHOLE_GPU_RESOURCE
 from kubeshare.lab.errors import LabError
-from kubeshare.node import cdi
-from kubeshare.tokens.files import Grant, GrantError, Paths, read_grant
+from kubeshare.node.dra import cdi
+from kubeshare.tokens.files.grants import Grant, GrantError, Paths, read_grant
 
 Raw = dict[str, Any]
 

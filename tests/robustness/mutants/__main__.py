@@ -8,11 +8,11 @@ from typing import Final, TypeAlias
 
 import click
 
-from mutants import page
-from mutants.forks import Verdict
-from mutants.mutations import Mutant, mutants_of
-from mutants.record import ALIVE, Record
-from mutants.suite import CORE, REPOSITORY, Suite, with_suite
+from robustness.mutants import page
+from robustness.mutants.forks import Verdict
+from robustness.mutants.mutations import Mutant, mutants_of
+from robustness.mutants.record import ALIVE, Record
+from robustness.mutants.suite import CORE, REPOSITORY, Suite, with_suite
 
 _RECORD: Final = REPOSITORY / ".mutants" / "verdicts.jsonl"
 _EVERY_SECONDS: Final = 5.0

@@ -8,10 +8,10 @@ from typing import Final
 
 import msgspec
 
-from mutants.forks import Verdict
-from mutants.mutations import Mutant
-from mutants.record import ALIVE
-from mutants.suite import REPOSITORY
+from robustness.mutants.forks import Verdict
+from robustness.mutants.mutations import Mutant
+from robustness.mutants.record import ALIVE
+from robustness.mutants.suite import REPOSITORY
 
 PAGE: Final = REPOSITORY / "docs" / "mutants.md"
 """The page that the repository has."""

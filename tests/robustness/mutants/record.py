@@ -12,9 +12,9 @@ from typing import Final
 
 import msgspec
 
-from mutants.forks import Verdict
-from mutants.mutations import Mutant
-from mutants.suite import CORE, REPOSITORY, TESTS
+from robustness.mutants.forks import Verdict
+from robustness.mutants.mutations import Mutant
+from robustness.mutants.suite import CORE, REPOSITORY, TESTS
 
 ALIVE: Final = ("survived", "not run")
 

@@ -25,11 +25,11 @@ import pytest
 from _pytest.runner import runtestprotocol
 from hypothesis import HealthCheck, Phase, settings
 
-from mutants.forks import Verdict, answer_of, judged, limit_time
-from mutants.mutations import Mutant
-from mutants.swap import Changed, Functions, clear_caches, forget_modules
+from robustness.mutants.forks import Verdict, answer_of, judged, limit_time
+from robustness.mutants.mutations import Mutant
+from robustness.mutants.swap import Changed, Functions, clear_caches, forget_modules
 
-REPOSITORY: Final = Path(__file__).parents[2]
+REPOSITORY: Final = Path(__file__).parents[3]
 CORE: Final = REPOSITORY / "src" / "kubeshare" / "core"
 TESTS: Final = (
     "tests/core",
@@ -37,7 +37,7 @@ TESTS: Final = (
     "tests/dialects",
     "tests/cli/test_plan.py",
     "tests/docs",
-    "tests/fuzz",
+    "tests/robustness/fuzz",
 )
 
 _OPTIONS: Final = (

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
-from mutants.mutations import Mutant
+from robustness.mutants.mutations import Mutant
 
 
 class Functions:

@@ -9,10 +9,10 @@ from types import ModuleType
 
 import pytest
 
-from mutants import page
-from mutants.forks import Verdict, judged, limit_time
-from mutants.mutations import Mutant, mutants_of
-from mutants.swap import Changed, Functions
+from robustness.mutants import page
+from robustness.mutants.forks import Verdict, judged, limit_time
+from robustness.mutants.mutations import Mutant, mutants_of
+from robustness.mutants.swap import Changed, Functions
 
 TEXT = '''"""A module."""
 

@@ -6,10 +6,10 @@ import time
 
 import click
 
-from prove.binpack import BINPACK
-from prove.engine import Failure, Seen, Trial, run
-from prove.locality import LOCALITY
-from prove.topology import TOPOLOGY, TOPOLOGY_AMONG_MANY
+from robustness.prove.binpack import BINPACK
+from robustness.prove.engine import Failure, Seen, Trial, run
+from robustness.prove.locality import LOCALITY
+from robustness.prove.topology import TOPOLOGY, TOPOLOGY_AMONG_MANY
 
 TRIALS = (LOCALITY, BINPACK, TOPOLOGY, TOPOLOGY_AMONG_MANY)
 

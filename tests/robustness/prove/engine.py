@@ -22,10 +22,10 @@ import msgspec
 
 from kubeshare.core.decision import Decision, commit
 from kubeshare.core.demand import Demand
-from kubeshare.core.device import Device, FreeGpu, Node
 from kubeshare.core.errors import LedgerError
-from kubeshare.core.index import sorted_blocks, tree
-from kubeshare.core.ledger import Ledger
+from kubeshare.core.ledger.device import Device, FreeGpu, Node
+from kubeshare.core.ledger.index import device_tree, sorted_blocks
+from kubeshare.core.ledger.ledger import Ledger
 from kubeshare.core.policies import Policy
 
 Step: TypeAlias = tuple[str, Any]
@@ -96,11 +96,11 @@ class Fingerprint:
             self.value ^= _hash(device)
 
     def device_changed(self, before: Device | None, after: Device | None) -> None:
-        """As :class:`kubeshare.core.ledger.Index`."""
+        """As :class:`kubeshare.core.ledger.ledger.Index`."""
         self.value ^= (_hash(before) if before else 0) ^ (_hash(after) if after else 0)
 
     def node_changed(self, before: Node | None, after: Node | None) -> None:
-        """As :class:`kubeshare.core.ledger.Index`."""
+        """As :class:`kubeshare.core.ledger.ledger.Index`."""
         self.value ^= (hash(before) if before else 0) ^ (hash(after) if after else 0)
 
 
@@ -176,13 +176,13 @@ def report(trial: Trial, steps: list[Step]) -> str:
 @contextmanager
 def narrow_trees() -> Iterator[None]:
     """Trees of devices are as deep with ten devices as they are otherwise with ten thousand."""
-    wide, many, block = tree.WIDTH, tree.BOUNDS, sorted_blocks.BLOCK
-    tree.WIDTH, tree.BOUNDS = _NARROW, _NARROW  # type: ignore[misc]  # constants elsewhere
+    wide, many, block = device_tree.WIDTH, device_tree.BOUNDS, sorted_blocks.BLOCK
+    device_tree.WIDTH, device_tree.BOUNDS = _NARROW, _NARROW  # type: ignore[misc]  # constants elsewhere
     sorted_blocks.BLOCK = _NARROW  # type: ignore[misc]
     try:
         yield
     finally:
-        tree.WIDTH, tree.BOUNDS = wide, many  # type: ignore[misc]
+        device_tree.WIDTH, device_tree.BOUNDS = wide, many  # type: ignore[misc]
         sorted_blocks.BLOCK = block  # type: ignore[misc]
 
 

@@ -4,13 +4,13 @@ import random
 from collections.abc import Iterator
 from itertools import count
 
-from core.slow_locality import slow_decide
+from core.policies.slow_locality import slow_decide
 from kubeshare.core.decision import Decision
 from kubeshare.core.demand import Demand, Memory
-from kubeshare.core.device import Device, FreeGpu, Node
-from kubeshare.core.ledger import Ledger
-from kubeshare.core.policies.locality import decide
-from prove.engine import Step, Trial
+from kubeshare.core.ledger.device import Device, FreeGpu, Node
+from kubeshare.core.ledger.ledger import Ledger
+from kubeshare.core.policies.locality.policy import decide
+from robustness.prove.engine import Step, Trial
 
 KINDS = (FreeGpu("V100", 16), FreeGpu("V100", 8), FreeGpu("A100", 10), FreeGpu("", 16))
 NODES = ("n1", "n2", "n10")

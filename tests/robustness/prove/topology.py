@@ -4,17 +4,17 @@ import random
 from collections.abc import Iterator
 from itertools import count
 
-from core.slow_topology import Answer, slow_decide
-from core.topologies import CUBE_MESH, TREES, mesh
+from core.policies.slow_topology import Answer, slow_decide
+from core.topology.topologies import CUBE_MESH, TREES, mesh
 from kubeshare.core.decision import Decision
 from kubeshare.core.demand import Demand, Memory
-from kubeshare.core.device import Device, Node
-from kubeshare.core.ledger import Ledger
-from kubeshare.core.policies import topology_rankings as rankings
-from kubeshare.core.policies.topology import decide
+from kubeshare.core.ledger.device import Device, Node
+from kubeshare.core.ledger.ledger import Ledger
+from kubeshare.core.policies.topology import rankings
+from kubeshare.core.policies.topology.policy import decide
 from kubeshare.core.topology import Links
 from kubeshare.core.units import MICROS
-from prove.engine import Step, Trial
+from robustness.prove.engine import Step, Trial
 
 NODES = ("n1", "n2", "n10")
 SHAPES = (*TREES.values(), CUBE_MESH, mesh(5, [(0, 1), (1, 2), (3, 4)], 4), ())

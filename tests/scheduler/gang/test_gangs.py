@@ -4,10 +4,10 @@ import asyncio
 
 import pytest
 
-from cluster_fake import World, expect_pending, expect_scheduled, story
-from kube_fake import Fault, run_virtual
-from kubeshare.api.affinity import on_node
-from kubeshare.api.v1 import GPUNODES, SHAREPODS, VGPUS
+from fakes.cluster import World, expect_pending, expect_scheduled, story
+from fakes.kube import Fault, run_virtual
+from kubeshare.api.affinity_terms import on_node
+from kubeshare.api.types.v1 import GPUNODES, SHAREPODS, VGPUS
 from kubeshare.kube.resources import NODES
 
 

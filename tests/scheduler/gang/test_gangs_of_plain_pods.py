@@ -3,12 +3,12 @@
 from functools import partial
 from typing import Any
 
-from cluster_fake import World, story
-from kube_fake import Fault
-from kubeshare.api.names import VGPU_RESOURCE
-from kubeshare.api.v1 import VGPUS
+from fakes.cluster import World, story
+from fakes.kube import Fault
+from kubeshare.api.types.constants import VGPU_RESOURCE
+from kubeshare.api.types.v1 import VGPUS
 from kubeshare.kube.resources import NODES
-from scheduler.test_gangs import gates, holding, labels
+from scheduler.gang.test_gangs import gates, holding, labels
 
 Raw = dict[str, Any]
 

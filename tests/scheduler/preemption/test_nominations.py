@@ -3,9 +3,9 @@
 import pytest
 
 from core.builders import a_demand, a_device, a_holder, a_node
-from kubeshare.core.ledger import Ledger
+from kubeshare.core.ledger.ledger import Ledger
 from kubeshare.core.policies import policy
-from kubeshare.scheduler.kept import MOST, Kept, Place
+from kubeshare.scheduler.preemption.nominations import MOST, Kept, Place
 
 LOCALITY = policy("locality")
 

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from cluster_fake import World, expect_pending, expect_scheduled, story
-from kube_fake import Fault
-from kubeshare.scheduler.kept import SECONDS
+from fakes.cluster import World, expect_pending, expect_scheduled, story
+from fakes.kube import Fault
+from kubeshare.scheduler.preemption.nominations import SECONDS
 
 MARKED = {"kubeshare.nthu/preemptible": "true"}
 

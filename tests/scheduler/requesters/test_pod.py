@@ -2,12 +2,12 @@
 
 from typing import Any
 
-from cluster_fake import World, story
-from kube_fake import Fault
-from kubeshare.api.affinity import on_node
-from kubeshare.api.v1 import VGPUS
+from fakes.cluster import World, story
+from fakes.kube import Fault
+from kubeshare.api.affinity_terms import on_node
+from kubeshare.api.types.v1 import VGPUS
 from kubeshare.kube.resources import NODES, PODS
-from kubeshare.scheduler.carry_out import LET_BE
+from kubeshare.scheduler.binding import LET_BE
 
 Raw = dict[str, Any]
 

@@ -5,7 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from kubeshare.tokens import counters
+from kubeshare.tokens.files import counters
 from tokens.helpers import (
     RunningDaemon,
     grant,

@@ -6,7 +6,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from kubeshare.tokens.files import (
+from kubeshare.tokens.capacity import shortfall
+from kubeshare.tokens.files.grants import (
     DaemonMissingError,
     Grant,
     GrantedPod,
@@ -25,7 +26,6 @@ from kubeshare.tokens.files import (
     write_status,
     write_whole,
 )
-from kubeshare.tokens.fit import shortfall
 from tokens.helpers import GI, GPU_A, GPU_B, grant
 
 

@@ -9,39 +9,39 @@ from pathlib import Path
 
 import pytest
 
-from kubeshare.tokens import wire
+from kubeshare.tokens.wire import protocol
 
-HEADER = Path(__file__).resolve().parents[2] / "native" / "include" / "kubeshare_wire.h"
+HEADER = Path(__file__).resolve().parents[3] / "native" / "include" / "kubeshare_wire.h"
 
 CONSTANTS = {
-    "KS_WIRE_VERSION": wire.VERSION,
-    "KS_PROTOCOL_OLDEST": wire.PROTOCOL_OLDEST,
-    "KS_PROTOCOL_NEWEST": wire.PROTOCOL_NEWEST,
-    "KS_CELLS_MAX": wire.CELLS_MAX,
-    "KS_PROCESSES_MAX": wire.PROCESSES_MAX,
-    "KS_PAGE_MAGIC": wire.PAGE_MAGIC,
-    "KS_COUNTERS_MAGIC": wire.COUNTERS_MAGIC,
-    **{f"KS_GRANT_{state.name}": state.value for state in wire.GrantState},
-    **{f"KS_GATE_{state.name}": state.value for state in wire.GateState},
-    **{f"KS_{kind.name}": kind.value for kind in wire.MessageType},
-    "offsetof(struct ks_page_header, grant_state)": wire.GRANT_STATE_OFFSET,
-    "offsetof(struct ks_page_cell, epoch)": wire.EPOCH_OFFSET,
-    "offsetof(struct ks_page_cell, gate_state)": wire.GATE_STATE_OFFSET,
-    "offsetof(struct ks_page_cell, lease_end_ns)": wire.LEASE_END_OFFSET,
-    "offsetof(struct ks_page_cell, memory_limit_bytes)": wire.BOUNDS_OFFSET,
-    "offsetof(struct ks_page_cell, uuid)": wire.BOUNDS_OFFSET + wire.PAGE_BOUNDS.size,
-    "offsetof(struct ks_page_cell, overhead_bytes)": wire.OVERHEAD_OFFSET,
-    "sizeof(struct ks_counters)": wire.COUNTERS_SIZE,
+    "KS_WIRE_VERSION": protocol.VERSION,
+    "KS_PROTOCOL_OLDEST": protocol.PROTOCOL_OLDEST,
+    "KS_PROTOCOL_NEWEST": protocol.PROTOCOL_NEWEST,
+    "KS_CELLS_MAX": protocol.CELLS_MAX,
+    "KS_PROCESSES_MAX": protocol.PROCESSES_MAX,
+    "KS_PAGE_MAGIC": protocol.PAGE_MAGIC,
+    "KS_COUNTERS_MAGIC": protocol.COUNTERS_MAGIC,
+    **{f"KS_GRANT_{state.name}": state.value for state in protocol.GrantState},
+    **{f"KS_GATE_{state.name}": state.value for state in protocol.GateState},
+    **{f"KS_{kind.name}": kind.value for kind in protocol.MessageType},
+    "offsetof(struct ks_page_header, grant_state)": protocol.GRANT_STATE_OFFSET,
+    "offsetof(struct ks_page_cell, epoch)": protocol.EPOCH_OFFSET,
+    "offsetof(struct ks_page_cell, gate_state)": protocol.GATE_STATE_OFFSET,
+    "offsetof(struct ks_page_cell, lease_end_ns)": protocol.LEASE_END_OFFSET,
+    "offsetof(struct ks_page_cell, memory_limit_bytes)": protocol.BOUNDS_OFFSET,
+    "offsetof(struct ks_page_cell, uuid)": protocol.BOUNDS_OFFSET + protocol.PAGE_BOUNDS.size,
+    "offsetof(struct ks_page_cell, overhead_bytes)": protocol.OVERHEAD_OFFSET,
+    "sizeof(struct ks_counters)": protocol.COUNTERS_SIZE,
 }
 
 # struct -> (the mirror, its fields in order)
 LAYOUTS = {
     "ks_page_header": (
-        wire.PAGE_HEADER,
+        protocol.PAGE_HEADER,
         ["magic", "version", "size_bytes", "cells", "grant_state"],
     ),
     "ks_page_cell": (
-        wire.PAGE_CELL,
+        protocol.PAGE_CELL,
         [
             "epoch",
             "gate_state",
@@ -55,22 +55,22 @@ LAYOUTS = {
         ],
     ),
     "ks_message": (
-        wire.MESSAGE,
+        protocol.MESSAGE,
         ["version", "type", "cell", "epoch", "pid", "time_ns", "value"],
     ),
-    "ks_counters": (wire.COUNTERS_HEADER, ["magic", "version", "slots"]),
+    "ks_counters": (protocol.COUNTERS_HEADER, ["magic", "version", "slots"]),
     "ks_counters_slot": (
-        wire.COUNTERS_SLOT,
+        protocol.COUNTERS_SLOT,
         [
             "used",
             "pid",
-            *(f"memory_bytes[{cell}]" for cell in range(wire.CELLS_MAX)),
-            *(f"launches[{cell}]" for cell in range(wire.CELLS_MAX)),
+            *(f"memory_bytes[{cell}]" for cell in range(protocol.CELLS_MAX)),
+            *(f"launches[{cell}]" for cell in range(protocol.CELLS_MAX)),
         ],
     ),
     "ks_counters_budget": (
-        wire.COUNTERS_BUDGET,
-        [f"cell[{cell}]" for cell in range(wire.CELLS_MAX)],
+        protocol.COUNTERS_BUDGET,
+        [f"cell[{cell}]" for cell in range(protocol.CELLS_MAX)],
     ),
 }
 
@@ -149,20 +149,20 @@ def test_each_struct_has_its_size(header: dict[str, int], name: str) -> None:
 def test_the_names_of_the_environment_agree() -> None:
     defined = dict(re.findall(r'#define (\w+)\s+"(.*)"', HEADER.read_text()))
 
-    assert defined["KS_CLAIM_FOLDER_ENV"] == wire.CLAIM_FOLDER_ENV
-    assert defined["KS_COUNTERS_FILE_ENV"] == wire.COUNTERS_FILE_ENV
+    assert defined["KS_CLAIM_FOLDER_ENV"] == protocol.CLAIM_FOLDER_ENV
+    assert defined["KS_COUNTERS_FILE_ENV"] == protocol.COUNTERS_FILE_ENV
 
 
 def test_a_message_survives_the_way_there_and_back() -> None:
-    message = wire.Message(wire.MessageType.DRAINED, 3, 2**32 - 1, 77, 2**64 - 1, 5)
+    message = protocol.Message(protocol.MessageType.DRAINED, 3, 2**32 - 1, 77, 2**64 - 1, 5)
 
-    assert wire.Message.unpack(message.pack()) == message
+    assert protocol.Message.unpack(message.pack()) == message
 
 
 @pytest.mark.parametrize("data", [b"", b"x" * 31, b"x" * 33, bytes(32)])
 def test_what_is_no_message_is_refused(data: bytes) -> None:
-    with pytest.raises(wire.MessageError):
-        wire.Message.unpack(data)
+    with pytest.raises(protocol.MessageError):
+        protocol.Message.unpack(data)
 
 
 @pytest.mark.parametrize(
@@ -172,4 +172,4 @@ def test_what_is_no_message_is_refused(data: bytes) -> None:
 def test_sides_of_different_age_use_the_highest_protocol_of_both(
     oldest: int, newest: int, agreed: int | None
 ) -> None:
-    assert wire.agreed_protocol(oldest, newest) == agreed
+    assert protocol.agreed_protocol(oldest, newest) == agreed

@@ -5,12 +5,12 @@ from typing import Final, Self
 
 import msgspec
 
-from kubeshare.api.coming import failure
-from kubeshare.api.reasons import Reason
-from kubeshare.api.v1 import VGPU
+from kubeshare.api.types.reasons import Reason
+from kubeshare.api.types.v1 import VGPU
+from kubeshare.api.vgpu_readiness import failure
 from kubeshare.core.demand import Demand
 from kubeshare.core.gang import place_gang
-from kubeshare.core.ledger import Ledger
+from kubeshare.core.ledger.ledger import Ledger
 from kubeshare.core.policies import Policy
 
 IN_VAIN: Final = frozenset(

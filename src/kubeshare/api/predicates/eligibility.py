@@ -11,12 +11,12 @@ from typing import Any, Final
 
 from msgspec import Struct, structs
 
-from kubeshare.api import set_aside
-from kubeshare.api.cluster import Node, Taint
-from kubeshare.api.node_affinity import meets, required_terms
-from kubeshare.api.v1 import SetAside
-from kubeshare.kube.reflector import Reflector
-from kubeshare.kube.store import DELETED, Change
+from kubeshare.api.predicates import exclusions
+from kubeshare.api.predicates.node_affinity import meets, required_terms
+from kubeshare.api.types.core_v1 import Node, Taint
+from kubeshare.api.types.v1 import SetAside
+from kubeshare.kube.cache.reflector import Reflector
+from kubeshare.kube.cache.store import DELETED, Change
 
 KINDS: Final = 64
 """Kinds of pods for which the answers are kept; one more takes the oldest one's place."""
@@ -103,7 +103,7 @@ def without(where: Eligible, entries: Sequence[SetAside]) -> Eligible:
     """Where a pod may go, but for nodes and vGPUs that are set aside for it."""
     if not entries:
         return where
-    words = {entry: set_aside.words(entry) for entry in entries if entry.node in where.nodes}
+    words = {entry: exclusions.words(entry) for entry in entries if entry.node in where.nodes}
     refused = {entry.node: why for entry, why in words.items() if not entry.id}
     return structs.replace(
         where.but(refused),

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from kubeshare.api.v1 import SetAside
+from kubeshare.api.types.v1 import SetAside
 from kubeshare.kube.conditions import timestamp
 
 MOVES: Final = 10

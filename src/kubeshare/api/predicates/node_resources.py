@@ -9,14 +9,14 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable
 from typing import Final
 
-from kubeshare.api.cluster import Node, Pod
-from kubeshare.api.eligibility import Eligible
-from kubeshare.api.inventory import Inventory
-from kubeshare.api.needs import amounts, needs
+from kubeshare.api.predicates.eligibility import Eligible
+from kubeshare.api.predicates.pod_requests import amounts, needs
+from kubeshare.api.state.cluster_state import Inventory
+from kubeshare.api.types.core_v1 import Node, Pod
 from kubeshare.core.units import format_memory
+from kubeshare.kube.cache.reflector import Reflector
+from kubeshare.kube.cache.store import DELETED, Change
 from kubeshare.kube.meta import Key
-from kubeshare.kube.reflector import Reflector
-from kubeshare.kube.store import DELETED, Change
 
 _BY_NODE: Final = "needs room on"
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Final
 
-from kubeshare.api.cluster import Container, Pod
+from kubeshare.api.types.core_v1 import Container, Pod
 from kubeshare.core.errors import InvalidValueError
 from kubeshare.core.units import parse_amount
 

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from msgspec import Struct, field
 
-from kubeshare.api.needs import thousandths
+from kubeshare.api.predicates.pod_requests import thousandths
 from kubeshare.kube.meta import ObjectMeta
 from kubeshare.kube.resources import (
     PERSISTENT_VOLUME_CLAIMS,

@@ -17,9 +17,9 @@ that and has not told of it. A watch that is cut off says nothing, however long 
 from collections.abc import Callable, Iterator
 from typing import Any, Generic, TypeVar
 
+from kubeshare.kube.cache.reflector import Reflector
+from kubeshare.kube.cache.store import DELETED, Change, IndexFunction
 from kubeshare.kube.meta import Key, identity_of, key_of
-from kubeshare.kube.reflector import Reflector
-from kubeshare.kube.store import DELETED, Change, IndexFunction
 
 T = TypeVar("T")
 

@@ -2,18 +2,18 @@
 
 from collections.abc import Callable
 
-from kubeshare.api import cluster
-from kubeshare.api.kept import KeptLedger
-from kubeshare.api.latest import Latest
-from kubeshare.api.ledger import node_entry, offered, unpromised
-from kubeshare.api.names import LABEL_VGPU
-from kubeshare.api.pool import Pool
-from kubeshare.api.v1 import VGPU, GPUNode
-from kubeshare.core.ledger import Ledger
-from kubeshare.kube.api import Api
+from kubeshare.api.state.assume_cache import Latest
+from kubeshare.api.state.ledger_builder import node_entry, offered, unpromised
+from kubeshare.api.state.ledger_cache import KeptLedger
+from kubeshare.api.state.vgpu_store import Pool
+from kubeshare.api.types import core_v1
+from kubeshare.api.types.constants import LABEL_VGPU
+from kubeshare.api.types.v1 import VGPU, GPUNode
+from kubeshare.core.ledger.ledger import Ledger
+from kubeshare.kube.cache.reflector import Reflector
+from kubeshare.kube.cache.store import Change
+from kubeshare.kube.client.client import Api
 from kubeshare.kube.meta import Key
-from kubeshare.kube.reflector import Reflector
-from kubeshare.kube.store import Change
 
 _SHARES = "shares a vGPU"
 
@@ -41,8 +41,8 @@ class Inventory:
         *,
         vgpus: Reflector[VGPU],
         gpunodes: Reflector[GPUNode],
-        nodes: Reflector[cluster.Node],
-        pods: Reflector[cluster.Pod],
+        nodes: Reflector[core_v1.Node],
+        pods: Reflector[core_v1.Pod],
         built: Callable[[], None] = lambda: None,
     ) -> None:
         self.pool = Pool(api, vgpus, manager)
@@ -51,11 +51,11 @@ class Inventory:
         self._latest_pods = Latest(pods)
         self._ledger = KeptLedger(self.pool, gpunodes=gpunodes, nodes=nodes, pods=pods, built=built)
 
-    def pod(self, key: Key) -> cluster.Pod | None:
+    def pod(self, key: Key) -> core_v1.Pod | None:
         """The pod of that name, as last seen or last made by this program, or None."""
         return self._latest_pods.get(key)
 
-    def made(self, pod: cluster.Pod) -> None:
+    def made(self, pod: core_v1.Pod) -> None:
         """This program has made a pod, which the watch may not have told yet."""
         self._latest_pods.put(pod)
 
@@ -63,17 +63,17 @@ class Inventory:
         """This program has made the pod of that name, and no watch has told of it yet."""
         return self._latest_pods.unseen(key)
 
-    def is_known(self, change: Change[cluster.Pod]) -> bool:
+    def is_known(self, change: Change[core_v1.Pod]) -> bool:
         """A change of a pod is what this program has made, and was answered."""
         return self._latest_pods.is_known(change)
 
-    def gone(self, pod: cluster.Pod) -> None:
+    def gone(self, pod: core_v1.Pod) -> None:
         """The API server has that pod no more, which the watch may not have told yet."""
         known = self.pod(pod.metadata.key)
         if known is not None and known.metadata.uid == pod.metadata.uid:
             self._latest_pods.forget(pod.metadata.key)
 
-    def sharers(self, gpuid: str) -> list[cluster.Pod]:
+    def sharers(self, gpuid: str) -> list[core_v1.Pod]:
         """The pods that say of themselves that they share a vGPU and may still run."""
         return [pod for pod in self._pods.by_index(_SHARES, gpuid) if not pod.terminal]
 
@@ -81,11 +81,11 @@ class Inventory:
         """A placeholder of that vGPU is bound, so a physical GPU is kept for it."""
         return self._ledger.has_placeholder(gpuid)
 
-    def offers_gpus(self, node: cluster.Node) -> bool:
+    def offers_gpus(self, node: core_v1.Node) -> bool:
         """Its kubelet offers GPUs, as one that has just started does not."""
         return offered(node, self._ledger) > 0
 
-    def free_gpus(self, node: cluster.Node) -> int:
+    def free_gpus(self, node: core_v1.Node) -> int:
         """GPUs of a node that can be made vGPUs; below 0 where more are promised than there are."""
         # Its entry alone: the ledger would be brought up to date for all nodes.
         free = node_entry(node, self._ledger).free
@@ -99,6 +99,6 @@ class Inventory:
         return self._ledger.now()
 
 
-def _shared_by(pod: cluster.Pod) -> list[str]:
+def _shared_by(pod: core_v1.Pod) -> list[str]:
     gpuid = pod.metadata.labels.get(LABEL_VGPU, "")
     return [gpuid] if gpuid and not pod.placeholder_of else []

@@ -3,17 +3,17 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from kubeshare.api import cluster
 from kubeshare.api.configuration import ConfigMap, Configured, watch_configuration
-from kubeshare.api.inventory import Inventory
 from kubeshare.api.quotas import QUOTAS, Quotas, ResourceQuota
-from kubeshare.api.v1 import GPUNODES, SHAREPODS, VGPU, VGPUS, GPUNode
-from kubeshare.kube.api import Api
-from kubeshare.kube.events import EventRecorder
-from kubeshare.kube.reflector import Reflector
+from kubeshare.api.state.cluster_state import Inventory
+from kubeshare.api.types import core_v1
+from kubeshare.api.types.v1 import GPUNODES, SHAREPODS, VGPU, VGPUS, GPUNode
+from kubeshare.kube.cache.reflector import Reflector
+from kubeshare.kube.cache.store import Store
+from kubeshare.kube.client.client import Api
+from kubeshare.kube.controller.events import EventRecorder
+from kubeshare.kube.controller.runtime import Program
 from kubeshare.kube.resources import Raw
-from kubeshare.kube.runtime import Program
-from kubeshare.kube.store import Store
 
 
 @dataclass(frozen=True)
@@ -23,8 +23,8 @@ class Watched:
     sharepods: Reflector[Raw]
     vgpus: Reflector[VGPU]
     gpunodes: Reflector[GPUNode]
-    nodes: Reflector[cluster.Node]
-    pods: Reflector[cluster.Pod]
+    nodes: Reflector[core_v1.Node]
+    pods: Reflector[core_v1.Pod]
     inventory: Inventory
     configuration: Configured
     configmaps: Reflector[ConfigMap]
@@ -52,12 +52,12 @@ def watch(
     sharepods: Reflector[Raw] = program.add_reflector(
         Reflector(api, SHAREPODS, store=Store(packed=dict))
     )
-    pods: Reflector[cluster.Pod] = program.add_reflector(
-        Reflector(api, cluster.PODS, store=Store(packed=cluster.Pod))
+    pods: Reflector[core_v1.Pod] = program.add_reflector(
+        Reflector(api, core_v1.PODS, store=Store(packed=core_v1.Pod))
     )
     vgpus: Reflector[VGPU] = program.add_reflector(Reflector(api, VGPUS.into(VGPU)))
     gpunodes: Reflector[GPUNode] = program.add_reflector(Reflector(api, GPUNODES.into(GPUNode)))
-    nodes: Reflector[cluster.Node] = program.add_reflector(Reflector(api, cluster.NODES))
+    nodes: Reflector[core_v1.Node] = program.add_reflector(Reflector(api, core_v1.NODES))
     resourcequotas: Reflector[ResourceQuota] = program.add_reflector(Reflector(api, QUOTAS))
     configmaps = program.add_reflector(watch_configuration(api))
     inventory = Inventory(

@@ -3,7 +3,7 @@
 Pure functions: the same objects in any order give equal ledgers, so a program that was
 killed knows after its first lists what it knew before. Each entry follows from a few
 objects around it alone, so it can be made anew when one of those has changed
-(:mod:`kubeshare.api.kept`), and a ledger that is kept so equals one that is built.
+(:mod:`kubeshare.api.state.ledger_cache`), and a ledger that is kept so equals one that is built.
 
 A node's *free* GPUs are counted, since Kubernetes does not say which GPU a pod
 has: what the node offers (by a device plugin, else by a DRA driver), less what its pods
@@ -18,12 +18,12 @@ from typing import Protocol
 
 import msgspec
 
-from kubeshare.api import cluster, v1
-from kubeshare.api.links import matrix, row_of
-from kubeshare.api.names import CONDITION_SHAREABLE
-from kubeshare.core.device import Device, FreeGpu, Holder, Node
+from kubeshare.api.link_matrix import matrix, row_of
+from kubeshare.api.types import core_v1, v1
+from kubeshare.api.types.constants import CONDITION_SHAREABLE
 from kubeshare.core.errors import LedgerError
-from kubeshare.core.ledger import Ledger
+from kubeshare.core.ledger.device import Device, FreeGpu, Holder, Node
+from kubeshare.core.ledger.ledger import Ledger
 from kubeshare.kube.conditions import find_condition
 
 DELETING = "Deleting"
@@ -40,11 +40,11 @@ class Surroundings(Protocol):
         """The vGPUs of a node."""
         ...
 
-    def takers_on(self, node: str) -> Iterable[cluster.Pod]:
+    def takers_on(self, node: str) -> Iterable[core_v1.Pod]:
         """The pods on a node for which :func:`takes_gpus` holds."""
         ...
 
-    def placeholders_of(self, gpuid: str) -> Iterable[cluster.Pod]:
+    def placeholders_of(self, gpuid: str) -> Iterable[core_v1.Pod]:
         """The placeholders of a vGPU for which :func:`takes_gpus` holds."""
         ...
 
@@ -56,8 +56,8 @@ class Surroundings(Protocol):
 def build(
     vgpus: Iterable[v1.VGPU],
     gpunodes: Iterable[v1.GPUNode],
-    nodes: Iterable[cluster.Node],
-    pods: Iterable[cluster.Pod],
+    nodes: Iterable[core_v1.Node],
+    pods: Iterable[core_v1.Pod],
 ) -> Ledger:
     """The ledger of a cluster.
 
@@ -76,12 +76,12 @@ def build(
     return ledger
 
 
-def takes_gpus(pod: cluster.Pod) -> bool:
+def takes_gpus(pod: core_v1.Pod) -> bool:
     """It has whole GPUs of the node that it is bound to."""
     return bool(pod.spec.node_name) and pod.whole_gpus > 0 and not pod.terminal
 
 
-def node_entry(node: cluster.Node, around: Surroundings) -> Node:
+def node_entry(node: core_v1.Node, around: Surroundings) -> Node:
     """What the ledger says of a node; its free GPUs are sorted, as a ledger has them."""
     name = node.metadata.name
     found = around.gpunode(name)
@@ -94,7 +94,7 @@ def node_entry(node: cluster.Node, around: Surroundings) -> Node:
     )
 
 
-def unpromised(node: cluster.Node, around: Surroundings) -> int:
+def unpromised(node: core_v1.Node, around: Surroundings) -> int:
     """How many GPUs a node offers beyond those that pods have or vGPUs await; may be below 0."""
     name = node.metadata.name
     taken = sum(pod.whole_gpus for pod in around.takers_on(name))
@@ -102,7 +102,7 @@ def unpromised(node: cluster.Node, around: Surroundings) -> int:
     return offered(node, around) - taken
 
 
-def offered(node: cluster.Node, around: Surroundings) -> int:
+def offered(node: core_v1.Node, around: Surroundings) -> int:
     """How many GPUs a node offers now, by its device plugin or else by a DRA driver."""
     found = around.gpunode(node.metadata.name)
     return node.whole_gpus or (found.spec.dra_count if found else 0)
@@ -159,13 +159,13 @@ class _Lists:
         self,
         vgpus: Iterable[v1.VGPU],
         gpunodes: Iterable[v1.GPUNode],
-        pods: Iterable[cluster.Pod],
+        pods: Iterable[core_v1.Pod],
     ) -> None:
         self.vgpus = tuple(vgpus)
         self._gpunodes = {found.metadata.name: found for found in gpunodes}
         self._vgpus_on: dict[str, list[v1.VGPU]] = defaultdict(list)
-        self._takers_on: dict[str, list[cluster.Pod]] = defaultdict(list)
-        self._placeholders_of: dict[str, list[cluster.Pod]] = defaultdict(list)
+        self._takers_on: dict[str, list[core_v1.Pod]] = defaultdict(list)
+        self._placeholders_of: dict[str, list[core_v1.Pod]] = defaultdict(list)
         for vgpu in self.vgpus:
             self._vgpus_on[vgpu.spec.node_name].append(vgpu)
         for pod in filter(takes_gpus, pods):
@@ -179,10 +179,10 @@ class _Lists:
     def vgpus_on(self, node: str) -> Collection[v1.VGPU]:
         return self._vgpus_on.get(node, ())
 
-    def takers_on(self, node: str) -> Iterable[cluster.Pod]:
+    def takers_on(self, node: str) -> Iterable[core_v1.Pod]:
         return self._takers_on.get(node, ())
 
-    def placeholders_of(self, gpuid: str) -> Iterable[cluster.Pod]:
+    def placeholders_of(self, gpuid: str) -> Iterable[core_v1.Pod]:
         return self._placeholders_of.get(gpuid, ())
 
     def has_placeholder(self, gpuid: str) -> bool:
@@ -222,7 +222,7 @@ def _fenced(vgpu: v1.VGPU, around: Surroundings) -> bool:
     return not any(keeps(pod, vgpu) for pod in around.placeholders_of(vgpu.metadata.name))
 
 
-def keeps(placeholder: cluster.Pod, vgpu: v1.VGPU) -> bool:
+def keeps(placeholder: core_v1.Pod, vgpu: v1.VGPU) -> bool:
     """A placeholder keeps the GPU of its vGPU, and not some other one, from everybody else."""
     metadata = placeholder.metadata
     return (

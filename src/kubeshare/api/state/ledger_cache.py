@@ -11,13 +11,14 @@ from typing import Final
 
 import structlog
 
-from kubeshare.api import cluster, ledger
-from kubeshare.api.pool import Pool
-from kubeshare.api.v1 import VGPU, GPUNode
+from kubeshare.api.state import ledger_builder
+from kubeshare.api.state.vgpu_store import Pool
+from kubeshare.api.types import core_v1
+from kubeshare.api.types.v1 import VGPU, GPUNode
 from kubeshare.core.errors import LedgerError
-from kubeshare.core.ledger import Ledger
-from kubeshare.kube.reflector import Reflector
-from kubeshare.kube.store import Change
+from kubeshare.core.ledger.ledger import Ledger
+from kubeshare.kube.cache.reflector import Reflector
+from kubeshare.kube.cache.store import Change
 
 log = structlog.get_logger(__name__)
 
@@ -45,8 +46,8 @@ class KeptLedger:
         pool: Pool,
         *,
         gpunodes: Reflector[GPUNode],
-        nodes: Reflector[cluster.Node],
-        pods: Reflector[cluster.Pod],
+        nodes: Reflector[core_v1.Node],
+        pods: Reflector[core_v1.Pod],
         built: Callable[[], None] = lambda: None,
     ) -> None:
         self._pool = pool
@@ -87,11 +88,11 @@ class KeptLedger:
         """The vGPUs of a node."""
         return self._pool.on_node(node)
 
-    def takers_on(self, node: str) -> Iterable[cluster.Pod]:
+    def takers_on(self, node: str) -> Iterable[core_v1.Pod]:
         """The pods that have whole GPUs of a node."""
         return self._pods.by_index(_BY_NODE, node)
 
-    def placeholders_of(self, gpuid: str) -> Iterable[cluster.Pod]:
+    def placeholders_of(self, gpuid: str) -> Iterable[core_v1.Pod]:
         """The pods that keep the GPU of a vGPU."""
         return self._pods.by_index(_BY_GPUID, gpuid)
 
@@ -105,7 +106,7 @@ class KeptLedger:
         node = change.object.metadata.name
         self._mark([node], [vgpu.metadata.name for vgpu in self._pool.on_node(node)])
 
-    def _pod_changed(self, change: Change[cluster.Pod]) -> None:
+    def _pod_changed(self, change: Change[core_v1.Pod]) -> None:
         for pod in (change.old, change.object):
             if pod is not None:
                 self._mark(_node(pod), _gpuid(pod))
@@ -126,9 +127,9 @@ class KeptLedger:
         self._changed_nodes.clear()
         self._changed_vgpus.clear()
         nodes = self._nodes.snapshot().values()
-        built = self._ledger = Ledger(ledger.node_entry(node, self) for node in nodes)
+        built = self._ledger = Ledger(ledger_builder.node_entry(node, self) for node in nodes)
         for vgpu in self._pool.all():
-            ledger.put(built, ledger.device_entry(vgpu, self))
+            ledger_builder.put(built, ledger_builder.device_entry(vgpu, self))
         self._built()
         return built
 
@@ -142,26 +143,26 @@ class KeptLedger:
                 self._changed_nodes.add(before.node)
             if vgpu is not None:
                 self._changed_nodes.add(vgpu.spec.node_name)
-                device = ledger.device_entry(vgpu, self)
+                device = ledger_builder.device_entry(vgpu, self)
                 if device != before:
-                    ledger.put(kept, device)
+                    ledger_builder.put(kept, device)
             elif before is not None:
-                ledger.drop(kept, gpuid)
+                ledger_builder.drop(kept, gpuid)
         while self._changed_nodes:
             name = self._changed_nodes.pop()
             node = self._nodes.get(name)
             before_node = kept.nodes.get(name)
             if node is not None:
-                entry = ledger.node_entry(node, self)
+                entry = ledger_builder.node_entry(node, self)
                 if entry != before_node:
                     kept.set_node(entry)
             elif before_node is not None:
                 kept.remove_node(name)
 
 
-def _node(pod: cluster.Pod) -> list[str]:
-    return [pod.spec.node_name] if ledger.takes_gpus(pod) else []
+def _node(pod: core_v1.Pod) -> list[str]:
+    return [pod.spec.node_name] if ledger_builder.takes_gpus(pod) else []
 
 
-def _gpuid(pod: cluster.Pod) -> list[str]:
-    return [pod.placeholder_of] if pod.placeholder_of and ledger.takes_gpus(pod) else []
+def _gpuid(pod: core_v1.Pod) -> list[str]:
+    return [pod.placeholder_of] if pod.placeholder_of and ledger_builder.takes_gpus(pod) else []

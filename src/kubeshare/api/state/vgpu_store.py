@@ -12,21 +12,21 @@ from typing import NamedTuple
 
 from kubeshare.api import holders
 from kubeshare.api.holders import Operation
-from kubeshare.api.latest import Latest
-from kubeshare.api.v1 import VGPU, VGPUS, Holder
+from kubeshare.api.state.assume_cache import Latest
+from kubeshare.api.types.v1 import VGPU, VGPUS, Holder
 from kubeshare.core.decision import Decision
 from kubeshare.core.demand import Demand
-from kubeshare.core.device import Device
-from kubeshare.kube.api import Api
-from kubeshare.kube.errors import (
+from kubeshare.core.ledger.device import Device
+from kubeshare.kube.cache.reflector import Reflector
+from kubeshare.kube.cache.store import Change as Event
+from kubeshare.kube.client.client import Api
+from kubeshare.kube.client.errors import (
     AlreadyExistsError,
     ConflictError,
     InvalidError,
     NotFoundError,
 )
 from kubeshare.kube.meta import Key
-from kubeshare.kube.reflector import Reflector
-from kubeshare.kube.store import Change as Event
 
 ROUNDS = 5
 """How often one change is tried on states that turn out to be old."""

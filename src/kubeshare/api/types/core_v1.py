@@ -4,7 +4,7 @@ from typing import Final
 
 from msgspec import Struct, field
 
-from kubeshare.api.names import (
+from kubeshare.api.types.constants import (
     ANNOTATION_GPUIDS,
     GATE,
     LABEL_DRIVER_UPGRADE,

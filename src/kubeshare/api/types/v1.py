@@ -8,9 +8,9 @@ a test walks both and fails when they drift apart.
 
 from msgspec import Struct, field
 
-from kubeshare.api.names import GROUP
+from kubeshare.api.types.constants import GROUP
+from kubeshare.kube.client.decoding import SPEC_AND_STATUS
 from kubeshare.kube.meta import Condition, ObjectMeta
-from kubeshare.kube.reading import SPEC_AND_STATUS
 from kubeshare.kube.resources import Resource
 
 SHAREPODS = Resource(GROUP, "v1", "sharepods", "SharePod", namespaced=True, shape=SPEC_AND_STATUS)

@@ -6,22 +6,25 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from kubeshare.api import cluster, ledger, set_aside, sharepods
+from kubeshare.api import sharepods
 from kubeshare.api.configuration import KEY, NAME, ConfigMap, Configuration, parse
-from kubeshare.api.eligibility import Eligible, eligible, without
-from kubeshare.api.names import NAMESPACE
-from kubeshare.api.pool import holder_of
+from kubeshare.api.predicates import exclusions
+from kubeshare.api.predicates.eligibility import Eligible, eligible, without
 from kubeshare.api.quotas import QUOTAS, rows
-from kubeshare.api.v1 import GPUNODES, SHAREPODS, VGPU, VGPUS, GPUNode
+from kubeshare.api.state import ledger_builder
+from kubeshare.api.state.vgpu_store import holder_of
+from kubeshare.api.types import core_v1
+from kubeshare.api.types.constants import NAMESPACE
+from kubeshare.api.types.v1 import GPUNODES, SHAREPODS, VGPU, VGPUS, GPUNode
 from kubeshare.core.errors import InvalidValueError
-from kubeshare.core.ledger import Ledger
-from kubeshare.core.namespace_quota import within
+from kubeshare.core.ledger.ledger import Ledger
 from kubeshare.core.policies import Policy
-from kubeshare.kube.errors import ForbiddenError, NotFoundError
+from kubeshare.core.quota.namespace import within
+from kubeshare.kube.client.errors import ForbiddenError, NotFoundError
 from kubeshare.kube.resources import CONFIG_MAPS, Raw, Resource
 
 if TYPE_CHECKING:
-    from kubeshare.kube.api import Api
+    from kubeshare.kube.client.client import Api
 
 
 class NotInstalledError(Exception):
@@ -44,8 +47,8 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     ledger: Ledger
-    nodes: Sequence[cluster.Node]
-    pods: Sequence[cluster.Pod]
+    nodes: Sequence[core_v1.Node]
+    pods: Sequence[core_v1.Pod]
     vgpus: Sequence[VGPU]
     policy: Policy
     configuration: Configuration | None
@@ -57,7 +60,7 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
         if resource is not SHAREPODS:
             return may
         noted = sharepods.view(raw).spec.gpu.set_aside
-        return without(may, set_aside.active(noted, self.now))
+        return without(may, exclusions.active(noted, self.now))
 
     def held_by(self, uid: str) -> list[VGPU]:
         """The vGPUs of which a demand has a part."""
@@ -83,9 +86,9 @@ async def read(api: "Api", chosen: Policy, namespace: str, now: datetime) -> See
         raise NotInstalledError(
             "this cluster has no KubeShare: `kubeshare install` puts it there"
         ) from error
-    nodes = (await api.list(cluster.NODES)).items
-    pods = (await api.list(cluster.PODS)).items
-    built = ledger.build(vgpus, (await api.list(GPUNODES.into(GPUNode))).items, nodes, pods)
+    nodes = (await api.list(core_v1.NODES)).items
+    pods = (await api.list(core_v1.PODS)).items
+    built = ledger_builder.build(vgpus, (await api.list(GPUNODES.into(GPUNode))).items, nodes, pods)
     quotas = rows((await api.list(QUOTAS, namespace)).items)
     return Seen(
         ledger=built,

@@ -12,28 +12,28 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 import msgspec
 
-from kubeshare.api.eligibility import Eligible
+from kubeshare.api.predicates.eligibility import Eligible
 from kubeshare.api.sharepods import undecided
-from kubeshare.api.v1 import SHAREPODS, GPUAsk
-from kubeshare.cli.explain_gang import GangFinding, controller_of, of_gang, read_members
-from kubeshare.cli.explain_preemption import preemption
-from kubeshare.cli.explain_reads import Seen, read
-from kubeshare.cli.telling import as_fields, as_lines
+from kubeshare.api.types.v1 import SHAREPODS, GPUAsk
+from kubeshare.cli.decision_output import as_fields, as_lines
+from kubeshare.cli.explain.cluster_reader import Seen, read
+from kubeshare.cli.explain.gang import GangFinding, controller_of, of_gang, read_members
+from kubeshare.cli.explain.preemption import preemption
 from kubeshare.core.decision import Decision
 from kubeshare.core.demand import Demand
-from kubeshare.core.device import natural
+from kubeshare.core.diagnosis.explain import Change
 from kubeshare.core.errors import InvalidValueError, UnknownPolicyError
-from kubeshare.core.explain import Change
+from kubeshare.core.ledger.device import natural
 from kubeshare.core.policies import Policy, policy
 from kubeshare.dialects import pod, sharepod
-from kubeshare.dialects.standing import standing_of
+from kubeshare.dialects.priority_and_gang import standing_of
+from kubeshare.kube.client.errors import NotFoundError
 from kubeshare.kube.clock import utc_now
-from kubeshare.kube.errors import NotFoundError
 from kubeshare.kube.resources import PODS, Raw, Resource
-from kubeshare.scheduler.decide import bounded, change_that_helps, decide
+from kubeshare.scheduler.scheduling import bounded, change_that_helps, decide
 
 if TYPE_CHECKING:
-    from kubeshare.kube.api import Api
+    from kubeshare.kube.client.client import Api
 
 # A SharePod's pod has its name, and what it asks for stands in the SharePod.
 _EITHER = (SHAREPODS, PODS)
@@ -109,7 +109,7 @@ async def _explain(
     chosen: Policy, name: str, namespace: str | None, kubeconfig: str | None, context: str | None
 ) -> Finding:
     # lightkube takes 150 ms to import, which `--help` does not pay.
-    from kubeshare.kube.api import Api  # noqa: PLC0415
+    from kubeshare.kube.client.client import Api  # noqa: PLC0415
 
     async with Api.connect(kubeconfig, context) as api:
         return await find_out(api, chosen, name, namespace or api.namespace)

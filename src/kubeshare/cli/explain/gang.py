@@ -6,26 +6,26 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from kubeshare.api import sharepods
-from kubeshare.api.cluster import TERMINAL_PHASES
-from kubeshare.api.eligibility import Eligible
-from kubeshare.api.names import GATE, LABEL_ROLE, ROLE_POD
-from kubeshare.api.v1 import SHAREPODS
-from kubeshare.cli.explain_reads import Seen
+from kubeshare.api.predicates.eligibility import Eligible
+from kubeshare.api.types.constants import GATE, LABEL_ROLE, ROLE_POD
+from kubeshare.api.types.core_v1 import TERMINAL_PHASES
+from kubeshare.api.types.v1 import SHAREPODS
+from kubeshare.cli.explain.cluster_reader import Seen
 from kubeshare.core.decision import Decision
 from kubeshare.core.demand import Demand
+from kubeshare.core.diagnosis.explain import Change
 from kubeshare.core.errors import InvalidValueError
-from kubeshare.core.explain import Change
 from kubeshare.core.gang import Answer, Gang, place_gang
-from kubeshare.core.ledger import Ledger
+from kubeshare.core.ledger.ledger import Ledger
 from kubeshare.core.preemption import change_for_gang
 from kubeshare.dialects import pod, sharepod
-from kubeshare.dialects.standing import GROUP_NAME, Standing, standing_of
+from kubeshare.dialects.priority_and_gang import GROUP_NAME, Standing, standing_of
 from kubeshare.kube.resources import PODS, Raw, Resource
-from kubeshare.scheduler.decide import bounded, decide
-from kubeshare.scheduler.members import check_agreement, says
+from kubeshare.scheduler.gang.members import check_agreement, says
+from kubeshare.scheduler.scheduling import bounded, decide
 
 if TYPE_CHECKING:
-    from kubeshare.kube.api import Api
+    from kubeshare.kube.client.client import Api
 
 
 class Member(msgspec.Struct, frozen=True, kw_only=True):

@@ -2,11 +2,11 @@
 
 from collections.abc import Sequence
 
-from kubeshare.cli.explain_reads import Seen
+from kubeshare.cli.explain.cluster_reader import Seen
 from kubeshare.core.demand import Demand
 from kubeshare.core.preemption import cheapest_for_gang
-from kubeshare.dialects.standing import PREEMPTIBLE
-from kubeshare.scheduler.victims import is_marked, victims_of
+from kubeshare.dialects.priority_and_gang import PREEMPTIBLE
+from kubeshare.scheduler.preemption.victims import is_marked, victims_of
 
 
 def preemption(seen: Seen, demands: Sequence[Demand], needed: int, priority: int) -> str:

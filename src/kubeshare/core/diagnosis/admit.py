@@ -3,9 +3,9 @@
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
-from kubeshare.core.cover import Holders, fewest_that_cover
 from kubeshare.core.demand import Demand
-from kubeshare.core.device import MAX_HOLDERS, Device, Holder
+from kubeshare.core.diagnosis.cover import Holders, fewest_that_cover
+from kubeshare.core.ledger.device import MAX_HOLDERS, Device, Holder
 
 May: TypeAlias = Callable[[Holder], bool]
 

@@ -21,13 +21,13 @@ from typing import Final
 import msgspec
 
 from kubeshare.core import reasons
-from kubeshare.core.admit import May, fewest_that_admit
-from kubeshare.core.cover import Holders
 from kubeshare.core.demand import Demand
-from kubeshare.core.device import MAX_HOLDERS, Device, Holder, natural
-from kubeshare.core.ledger import Ledger
+from kubeshare.core.diagnosis.admit import May, fewest_that_admit
+from kubeshare.core.diagnosis.cover import Holders
+from kubeshare.core.diagnosis.repairs import repairs
+from kubeshare.core.ledger.device import MAX_HOLDERS, Device, Holder, natural
+from kubeshare.core.ledger.ledger import Ledger
 from kubeshare.core.policies import Policy
-from kubeshare.core.repairs import repairs
 
 TRIES: Final = 256
 """How many candidates are tried at most, so that an explanation takes a bounded time."""

@@ -5,8 +5,8 @@ from collections.abc import Collection, Iterable
 
 from kubeshare.core import reasons
 from kubeshare.core.demand import Demand
-from kubeshare.core.device import Device, FreeGpu
-from kubeshare.core.ledger import Ledger
+from kubeshare.core.ledger.device import Device, FreeGpu
+from kubeshare.core.ledger.ledger import Ledger
 
 
 def why(ledger: Ledger, demand: Demand) -> tuple[str, str] | None:

@@ -4,10 +4,10 @@ from typing import Final
 
 import msgspec
 
-from kubeshare.core import never
 from kubeshare.core.demand import Demand
-from kubeshare.core.device import FreeGpu, Node
-from kubeshare.core.ledger import Ledger
+from kubeshare.core.diagnosis import feasibility
+from kubeshare.core.ledger.device import FreeGpu, Node
+from kubeshare.core.ledger.ledger import Ledger
 from kubeshare.core.policies import Policy
 
 NEW_NODE: Final = "a new node"
@@ -28,7 +28,7 @@ def a_new_node_helps(policy: Policy, ledger: Ledger, demand: Demand) -> bool:
     """
     if policy(ledger, demand).node is not None:
         return False
-    fitting = [kind for kind in never.kinds(ledger) if demand.model in ("", kind.model)]
+    fitting = [kind for kind in feasibility.kinds(ledger) if demand.model in ("", kind.model)]
     largest = max(fitting, key=lambda kind: (kind.memory, kind.model), default=None)
     kind = largest or FreeGpu(demand.model, _ANY_MEMORY)
     there = None if demand.nodes is None else demand.nodes | {NEW_NODE}

@@ -8,7 +8,7 @@ from typing import Final
 import msgspec
 
 from kubeshare.core.demand import Demand
-from kubeshare.core.totals import Totals
+from kubeshare.core.ledger.totals import Totals
 from kubeshare.core.units import MICROS
 
 MAX_HOLDERS: Final = 128

@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Any, Final
 from weakref import ref
 
-from kubeshare.core.device import Device, Node
+from kubeshare.core.ledger.device import Device, Node
 
 _FEW: Final = 8
 

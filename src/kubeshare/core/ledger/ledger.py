@@ -19,11 +19,11 @@ from typing import TypeVar
 import msgspec
 
 from kubeshare.core.demand import Demand
-from kubeshare.core.device import MAX_HOLDERS, Device, FreeGpu, Holder, Node
 from kubeshare.core.errors import LedgerError
-from kubeshare.core.history import Snapshot
+from kubeshare.core.ledger.device import MAX_HOLDERS, Device, FreeGpu, Holder, Node
+from kubeshare.core.ledger.history import Snapshot
+from kubeshare.core.ledger.tables import Index, Tables
 from kubeshare.core.reasons import two_sizes
-from kubeshare.core.tables import Index, Tables
 from kubeshare.core.units import MICROS, format_memory, format_share
 
 AnIndex = TypeVar("AnIndex", bound=Index)

@@ -9,11 +9,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
-from kubeshare.core.device import Device, Node
-from kubeshare.core.history import History
+from kubeshare.core.ledger.device import Device, Node
+from kubeshare.core.ledger.history import History
 
 if TYPE_CHECKING:
-    from kubeshare.core.ledger import Ledger
+    from kubeshare.core.ledger.ledger import Ledger
 
 
 class Index(Protocol):

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from kubeshare.core.decision import Decision
 from kubeshare.core.demand import Demand
 from kubeshare.core.errors import UnknownPolicyError
-from kubeshare.core.ledger import Ledger
+from kubeshare.core.ledger.ledger import Ledger
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -28,9 +28,9 @@ ENTRY_POINTS: Final = "kubeshare.policies"
 
 BUILT_IN: Final = MappingProxyType(
     {
-        "locality": "kubeshare.core.policies.locality",
-        "binpack": "kubeshare.core.policies.binpack",
-        "topology": "kubeshare.core.policies.topology",
+        "locality": "kubeshare.core.policies.locality.policy",
+        "binpack": "kubeshare.core.policies.binpack.policy",
+        "topology": "kubeshare.core.policies.topology.policy",
     }
 )
 """Name → the module whose ``decide`` it is; only the one that is asked for is imported."""

@@ -22,9 +22,9 @@ import msgspec
 from kubeshare.core import reasons
 from kubeshare.core.decision import Decision, Reasons
 from kubeshare.core.demand import Demand
-from kubeshare.core.device import Device, FreeGpu, Holder, Node, natural
-from kubeshare.core.history import Snapshot
-from kubeshare.core.ledger import Ledger
+from kubeshare.core.ledger.device import Device, FreeGpu, Holder, Node, natural
+from kubeshare.core.ledger.history import Snapshot
+from kubeshare.core.ledger.ledger import Ledger
 from kubeshare.core.policies import Policy
 from kubeshare.core.units import format_share
 

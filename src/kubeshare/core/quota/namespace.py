@@ -14,8 +14,8 @@ import msgspec
 
 from kubeshare.core.decision import Decision
 from kubeshare.core.demand import Demand
-from kubeshare.core.device import Device, Node
-from kubeshare.core.ledger import Ledger
+from kubeshare.core.ledger.device import Device, Node
+from kubeshare.core.ledger.ledger import Ledger
 from kubeshare.core.policies import Policy
 from kubeshare.core.units import format_memory, format_share
 

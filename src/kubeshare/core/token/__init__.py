@@ -14,7 +14,7 @@ serves those that need several GPUs at once.
 from kubeshare.core.token.action import Action, Close, Extend, Open, Shut, Watch
 from kubeshare.core.token.arbiter import QUOTA_NS, Arbiter, UnknownMemberError
 from kubeshare.core.token.member import MemberView
-from kubeshare.core.token.part import Tally
+from kubeshare.core.token.share import Tally
 from kubeshare.core.token.usage import DECAYED_AVERAGE, SLIDING_WINDOW, Measure
 
 __all__ = [

@@ -17,7 +17,7 @@ from kubeshare.core.token.action import Action
 from kubeshare.core.token.entitlement import SHORTEST_GRANT_NS
 from kubeshare.core.token.gangs import forget_booking
 from kubeshare.core.token.member import CLOSING, OPEN, Member, MemberView
-from kubeshare.core.token.part import Bounds, Part, Seat, Tally
+from kubeshare.core.token.share import Bounds, Part, Seat, Tally
 from kubeshare.core.token.turns import Turns
 from kubeshare.core.token.usage import DECAYED_AVERAGE, Measure
 

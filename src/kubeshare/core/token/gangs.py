@@ -20,7 +20,7 @@ at the latest, but for those who waited longer.
 from collections.abc import Iterable, Mapping
 
 from kubeshare.core.token.member import OPEN, Member
-from kubeshare.core.token.part import Part
+from kubeshare.core.token.share import Part
 
 
 def book(gangs: Mapping[str, Member], members: Mapping[str, Member], now: int) -> None:

@@ -5,7 +5,7 @@ from typing import Final
 
 import msgspec
 
-from kubeshare.core.token.part import BEHIND, OVERDUE, Part, Standing
+from kubeshare.core.token.share import BEHIND, OVERDUE, Part, Standing
 
 _PATIENCE_NS = 500_000_000
 """Who is behind and waited for so long goes first."""

@@ -22,7 +22,7 @@ from kubeshare.core.token.action import Action, Close, Extend, Open, Shut, Watch
 from kubeshare.core.token.entitlement import PACE_NS, SHORTEST_GRANT_NS
 from kubeshare.core.token.gangs import book, booked_until, forget_booking, has_booked
 from kubeshare.core.token.member import CLOSED, CLOSING, OPEN, Member
-from kubeshare.core.token.part import Part, Seat
+from kubeshare.core.token.share import Part, Seat
 
 _SHORTEST_DRAIN_NS: Final = 200_000_000
 _LONGEST_DRAIN_NS: Final = 10_000_000_000

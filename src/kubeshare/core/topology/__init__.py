@@ -5,7 +5,7 @@ comes from NVML, from the text of ``nvidia-smi topo -m`` (:mod:`.nvidia_smi`) or
 people, who write a tree with brackets (:mod:`.notation`). Out of the matrix follows
 the access-cost tree of the Gaia paper (:mod:`.tree`), and out of both the best set of n
 idle GPUs (:mod:`.closest`). Nothing here knows of nodes, models or holders: GPUs are the
-bits of an int, and :mod:`kubeshare.core.policies.topology` puts names to them.
+bits of an int, and :mod:`kubeshare.core.policies.topology.policy` puts names to them.
 """
 
 from kubeshare.core.topology.links import Level, Links, check_links

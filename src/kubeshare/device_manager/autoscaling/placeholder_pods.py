@@ -12,11 +12,10 @@ import asyncio
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
-from kubeshare.api.affinity import off_nodes
-from kubeshare.api.cluster import PODS, Pod
+from kubeshare.api.affinity_terms import off_nodes
 from kubeshare.api.configuration import Configured
-from kubeshare.api.inventory import Inventory
-from kubeshare.api.names import (
+from kubeshare.api.state.cluster_state import Inventory
+from kubeshare.api.types.constants import (
     ANNOTATION_SAFE_TO_EVICT,
     LABEL_ASKER_UID,
     LABEL_ROLE,
@@ -26,14 +25,15 @@ from kubeshare.api.names import (
     NAMESPACE,
     ROLE_MISSING,
 )
-from kubeshare.devices.events import Events
-from kubeshare.devices.placeholder import idle_pod
-from kubeshare.devices.short_of_gpus import Short, ShortOfGpus
-from kubeshare.kube.api import Api
-from kubeshare.kube.controller import RequeueAfter
-from kubeshare.kube.errors import AlreadyExistsError, NotFoundError
+from kubeshare.api.types.core_v1 import PODS, Pod
+from kubeshare.device_manager.autoscaling.unmet_demand import Short, ShortOfGpus
+from kubeshare.device_manager.events import Events
+from kubeshare.device_manager.placeholder.pods import idle_pod
+from kubeshare.kube.cache.reflector import Reflector
+from kubeshare.kube.client.client import Api
+from kubeshare.kube.client.errors import AlreadyExistsError, NotFoundError
+from kubeshare.kube.controller.controller import RequeueAfter
 from kubeshare.kube.meta import Key
-from kubeshare.kube.reflector import Reflector
 
 PATIENCE: Final = 5.0
 """Seconds that somebody waits before a pod is made for it, and again after that was removed."""

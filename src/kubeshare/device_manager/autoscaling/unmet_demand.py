@@ -11,32 +11,32 @@ from typing import Any, Final
 import msgspec
 
 from kubeshare.api import sharepods
-from kubeshare.api.cluster import Pod
-from kubeshare.api.eligibility import Eligibility
-from kubeshare.api.gangs import gang_of
-from kubeshare.api.inventory import Inventory
-from kubeshare.api.names import (
+from kubeshare.api.gang_members import gang_of
+from kubeshare.api.predicates.eligibility import Eligibility
+from kubeshare.api.state.cluster_state import Inventory
+from kubeshare.api.types.constants import (
     CONDITION_POD_SCHEDULED,
     CONDITION_SCHEDULED,
     LABEL_ROLE,
     ROLE_POD,
 )
-from kubeshare.api.reasons import Reason
-from kubeshare.api.v1 import SHAREPODS
+from kubeshare.api.types.core_v1 import Pod
+from kubeshare.api.types.reasons import Reason
+from kubeshare.api.types.v1 import SHAREPODS
 from kubeshare.core.decision import commit
 from kubeshare.core.demand import Demand
+from kubeshare.core.diagnosis.scale_up import a_new_node_helps
 from kubeshare.core.errors import InvalidValueError
-from kubeshare.core.growth import a_new_node_helps
 from kubeshare.core.policies import Policy
 from kubeshare.dialects import pod, sharepod
-from kubeshare.dialects.standing import standing_of
-from kubeshare.kube.api import Api
+from kubeshare.dialects.priority_and_gang import standing_of
+from kubeshare.kube.cache.store import Store
+from kubeshare.kube.client.client import Api
+from kubeshare.kube.client.errors import NotFoundError
 from kubeshare.kube.conditions import find_condition
-from kubeshare.kube.errors import NotFoundError
-from kubeshare.kube.events import ObjectReference, reference
+from kubeshare.kube.controller.events import ObjectReference, reference
 from kubeshare.kube.meta import Condition, Key
 from kubeshare.kube.resources import PODS, Raw
-from kubeshare.kube.store import Store
 
 MOST_PODS: Final = 256
 """Plain pods of which the manifests are read; the oldest ones, where more wait."""

@@ -17,27 +17,28 @@ from typing import Final
 
 from msgspec import Struct
 
-from kubeshare.api import set_aside, sharepods
-from kubeshare.api.cluster import Pod
+from kubeshare.api import sharepods
 from kubeshare.api.configuration import Configured
-from kubeshare.api.evict import evict
-from kubeshare.api.gangs import GANG, gang_value
-from kubeshare.api.inventory import Inventory
-from kubeshare.api.names import CONDITION_SCHEDULED
-from kubeshare.api.v1 import SharePod
+from kubeshare.api.eviction import evict
+from kubeshare.api.gang_members import GANG, gang_value
+from kubeshare.api.predicates import exclusions
+from kubeshare.api.state.cluster_state import Inventory
+from kubeshare.api.types.constants import CONDITION_SCHEDULED
+from kubeshare.api.types.core_v1 import Pod
+from kubeshare.api.types.v1 import SharePod
 from kubeshare.core.errors import InvalidValueError
 from kubeshare.core.gang import Gang
-from kubeshare.devices.events import Events
-from kubeshare.devices.pod import owned_by
-from kubeshare.devices.undo import undo
-from kubeshare.dialects.standing import standing_of
-from kubeshare.kube.api import Api
+from kubeshare.device_manager.events import Events
+from kubeshare.device_manager.sharepod.pods import owned_by
+from kubeshare.device_manager.sharepod.rescheduling.undo import undo
+from kubeshare.dialects.priority_and_gang import standing_of
+from kubeshare.kube.cache.store import Store
+from kubeshare.kube.client.client import Api
+from kubeshare.kube.client.errors import ConflictError, NotFoundError, TooManyRequestsError
 from kubeshare.kube.conditions import find_condition
-from kubeshare.kube.controller import RequeueAfter
-from kubeshare.kube.errors import ConflictError, NotFoundError, TooManyRequestsError
+from kubeshare.kube.controller.controller import RequeueAfter
 from kubeshare.kube.meta import Key
 from kubeshare.kube.resources import Raw
-from kubeshare.kube.store import Store
 
 SLACK: Final = 60.0
 """Seconds past its time after which a gang of which pods run is taken for one that started."""
@@ -185,7 +186,7 @@ class GangTimeouts:
         nodes = {
             entry.node
             for member in members
-            for entry in set_aside.active(member.seen.spec.gpu.set_aside, now)
+            for entry in exclusions.active(member.seen.spec.gpu.set_aside, now)
             if not entry.id
         }
         nodes |= {
@@ -201,7 +202,7 @@ class GangTimeouts:
         noted = sharepod.spec.gpu.set_aside
         pause = timedelta(seconds=self._configuration.now().set_aside_seconds)
         for node in nodes:
-            noted = set_aside.add(noted, node, words, self._wall_clock(), pause)
+            noted = exclusions.add(noted, node, words, self._wall_clock(), pause)
         await undo(self._api, member.raw, noted)
         self._events.gang_timed_out(sharepod, words)
         for gpuid in sharepods.gpuids(sharepod):

@@ -8,16 +8,16 @@ long as a vGPU lives with its first holders only.
 from collections.abc import Mapping
 from typing import Final
 
-from kubeshare.api.cluster import PODS, Pod
 from kubeshare.api.holders import Operation
-from kubeshare.api.inventory import Inventory
-from kubeshare.api.names import LABEL_IN_USE, MANAGER_DEVICES, NAMESPACE
-from kubeshare.api.v1 import VGPU
-from kubeshare.devices.idle import IdleTimes
-from kubeshare.devices.placeholder import Placeholders, guarded
-from kubeshare.kube.api import Api
-from kubeshare.kube.controller import RequeueAfter
-from kubeshare.kube.errors import NotFoundError
+from kubeshare.api.state.cluster_state import Inventory
+from kubeshare.api.types.constants import LABEL_IN_USE, MANAGER_DEVICES, NAMESPACE
+from kubeshare.api.types.core_v1 import PODS, Pod
+from kubeshare.api.types.v1 import VGPU
+from kubeshare.device_manager.placeholder.pods import Placeholders, guarded
+from kubeshare.device_manager.pool.idle_times import IdleTimes
+from kubeshare.kube.client.client import Api
+from kubeshare.kube.client.errors import NotFoundError
+from kubeshare.kube.controller.controller import RequeueAfter
 
 SETTLED: Final = 10.0
 """Seconds after which an idle vGPU is no longer guarded: most are taken again, or gone, by then."""

@@ -16,10 +16,9 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any, Final
 
-from kubeshare.api.affinity import on_node
-from kubeshare.api.cluster import PODS, Pod
-from kubeshare.api.inventory import Inventory
-from kubeshare.api.names import (
+from kubeshare.api.affinity_terms import on_node
+from kubeshare.api.state.cluster_state import Inventory
+from kubeshare.api.types.constants import (
     ANNOTATION_SAFE_TO_EVICT,
     LABEL_IN_USE,
     LABEL_ROLE,
@@ -31,12 +30,13 @@ from kubeshare.api.names import (
     WHOLE_GPU_RESOURCE,
     placeholder_name,
 )
-from kubeshare.api.v1 import VGPU
-from kubeshare.devices.events import Events
-from kubeshare.devices.metrics import Metrics
-from kubeshare.kube.api import Api
-from kubeshare.kube.controller import RequeueAfter
-from kubeshare.kube.errors import AlreadyExistsError, NotFoundError
+from kubeshare.api.types.core_v1 import PODS, Pod
+from kubeshare.api.types.v1 import VGPU
+from kubeshare.device_manager.events import Events
+from kubeshare.device_manager.metrics import Metrics
+from kubeshare.kube.client.client import Api
+from kubeshare.kube.client.errors import AlreadyExistsError, NotFoundError
+from kubeshare.kube.controller.controller import RequeueAfter
 from kubeshare.kube.meta import Key
 from kubeshare.kube.resources import NAMESPACES
 

@@ -11,15 +11,15 @@ import asyncio
 from collections import Counter
 from typing import Final
 
-from kubeshare.api.cluster import Node, Pod
-from kubeshare.api.ledger import keeps
-from kubeshare.api.reasons import Reason
-from kubeshare.api.v1 import VGPU
-from kubeshare.devices.degraded import trouble_of
-from kubeshare.devices.events import Events
-from kubeshare.devices.placeholder import Placeholders
-from kubeshare.kube.controller import RequeueAfter
-from kubeshare.kube.store import Store
+from kubeshare.api.state.ledger_builder import keeps
+from kubeshare.api.types.core_v1 import Node, Pod
+from kubeshare.api.types.reasons import Reason
+from kubeshare.api.types.v1 import VGPU
+from kubeshare.device_manager.events import Events
+from kubeshare.device_manager.placeholder.pods import Placeholders
+from kubeshare.device_manager.vgpu.health import trouble_of
+from kubeshare.kube.cache.store import Store
+from kubeshare.kube.controller.controller import RequeueAfter
 
 TRIES: Final = 5
 """How many new placeholders may be given another GPU before the GPU is given up."""

@@ -18,16 +18,16 @@ from typing import Final
 
 from msgspec import Struct
 
-from kubeshare.api.cluster import Pod
-from kubeshare.api.inventory import Inventory
 from kubeshare.api.pods import shares, unschedulable
-from kubeshare.devices.events import Events
-from kubeshare.devices.metrics import Metrics
-from kubeshare.devices.pod import Pods, delete_as_seen
-from kubeshare.devices.taken_back import TakenBack
-from kubeshare.kube.api import Api
-from kubeshare.kube.controller import RequeueAfter
-from kubeshare.kube.errors import NotFoundError
+from kubeshare.api.state.cluster_state import Inventory
+from kubeshare.api.types.core_v1 import Pod
+from kubeshare.device_manager.events import Events
+from kubeshare.device_manager.metrics import Metrics
+from kubeshare.device_manager.sharepod.pods import Pods, delete_as_seen
+from kubeshare.device_manager.sharepod.rescheduling.lost_allocation import TakenBack
+from kubeshare.kube.client.client import Api
+from kubeshare.kube.client.errors import NotFoundError
+from kubeshare.kube.controller.controller import RequeueAfter
 from kubeshare.kube.meta import Key
 
 PATIENCE: Final = 10.0

@@ -1,18 +1,18 @@
 """The steps of one node's pool: which idle vGPUs go, and how many are made ahead of demand."""
 
-from kubeshare.api.cluster import Node
 from kubeshare.api.configuration import Configured
-from kubeshare.api.inventory import Inventory
+from kubeshare.api.state.cluster_state import Inventory
+from kubeshare.api.types.core_v1 import Node
 from kubeshare.core.pool import Plan, plan
-from kubeshare.devices.events import Events
-from kubeshare.devices.keep import let_go
-from kubeshare.devices.metrics import Metrics
-from kubeshare.devices.node_pool import NodePools, terms_of, unknown_policy
-from kubeshare.devices.warm import warm_up
-from kubeshare.devices.yielding import Yielding
-from kubeshare.kube.controller import RequeueAfter
+from kubeshare.device_manager.events import Events
+from kubeshare.device_manager.metrics import Metrics
+from kubeshare.device_manager.pool.reclaim import Yielding
+from kubeshare.device_manager.pool.state import NodePools, terms_of, unknown_policy
+from kubeshare.device_manager.pool.warmup import warm_up
+from kubeshare.device_manager.vgpu.idle_deletion import let_go
+from kubeshare.kube.cache.store import Store
+from kubeshare.kube.controller.controller import RequeueAfter
 from kubeshare.kube.meta import Key
-from kubeshare.kube.store import Store
 
 
 class PoolLife:

@@ -3,23 +3,23 @@
 from collections.abc import Iterable
 from typing import Final
 
-from kubeshare.api import cluster
-from kubeshare.api.eligibility import Eligibility
-from kubeshare.api.room import Rooms
-from kubeshare.api.v1 import VGPU
-from kubeshare.api.watched import Watched
-from kubeshare.devices.events import Events
-from kubeshare.devices.metrics import Metrics
-from kubeshare.devices.missing import Missing
-from kubeshare.devices.node_pool import NodePools
-from kubeshare.devices.pools import PoolLife
-from kubeshare.devices.wakes import as_known
-from kubeshare.devices.yielding import Yielding, waits
-from kubeshare.kube.api import Api
-from kubeshare.kube.controller import Controller, own_key
+from kubeshare.api.predicates.eligibility import Eligibility
+from kubeshare.api.predicates.node_resources import Rooms
+from kubeshare.api.state.informers import Watched
+from kubeshare.api.types import core_v1
+from kubeshare.api.types.v1 import VGPU
+from kubeshare.device_manager.autoscaling.placeholder_pods import Missing
+from kubeshare.device_manager.events import Events
+from kubeshare.device_manager.metrics import Metrics
+from kubeshare.device_manager.pool.controller import PoolLife
+from kubeshare.device_manager.pool.reclaim import Yielding, waits
+from kubeshare.device_manager.pool.state import NodePools
+from kubeshare.device_manager.sharepod.event_handlers import as_known
+from kubeshare.kube.cache.store import DELETED, Change
+from kubeshare.kube.client.client import Api
+from kubeshare.kube.controller.controller import Controller, own_key
+from kubeshare.kube.controller.runtime import Program
 from kubeshare.kube.meta import Key
-from kubeshare.kube.runtime import Program
-from kubeshare.kube.store import DELETED, Change
 
 _EVERYTHING: Final = (Key("", "all"),)
 """The key of what is worked out for the whole cluster at once."""
@@ -115,11 +115,11 @@ def _counted(vgpu: VGPU) -> tuple[object, ...]:
     return bool(status.holders), status.phase, vgpu.spec.uuid, metadata.deletion_timestamp
 
 
-def _whole_gpu_node(pod: cluster.Pod) -> Iterable[Key]:
+def _whole_gpu_node(pod: core_v1.Pod) -> Iterable[Key]:
     return [Key("", pod.spec.node_name)] if pod.spec.node_name and pod.whole_gpus else []
 
 
-def _takes_otherwise(change: Change[cluster.Pod]) -> bool:
+def _takes_otherwise(change: Change[core_v1.Pod]) -> bool:
     """It has come to its node, has ended, or is gone."""
     old, new = change.old, change.object
     if change.type == DELETED or old is None:
@@ -127,7 +127,7 @@ def _takes_otherwise(change: Change[cluster.Pod]) -> bool:
     return (old.spec.node_name, old.terminal) != (new.spec.node_name, new.terminal)
 
 
-def _node_differs(change: Change[cluster.Node]) -> bool:
+def _node_differs(change: Change[core_v1.Node]) -> bool:
     """More than a sign of life."""
     old, new = change.old, change.object
     return (

@@ -3,8 +3,8 @@
 import asyncio
 from typing import Final
 
-from kubeshare.api.pool import Pool
-from kubeshare.api.v1 import VGPU
+from kubeshare.api.state.vgpu_store import Pool
+from kubeshare.api.types.v1 import VGPU
 
 GRACE: Final = 5.0
 """Seconds that a new vGPU may be without its first holder: who made it is about to take a part."""

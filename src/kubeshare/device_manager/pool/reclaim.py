@@ -9,17 +9,17 @@ while the pod waits. Who gets a free GPU in the end is for kube-scheduler alone 
 from collections.abc import Callable
 from typing import Final
 
-from kubeshare.api.cluster import Node, Pod
 from kubeshare.api.configuration import Configured
-from kubeshare.api.eligibility import Eligibility
-from kubeshare.api.names import WHOLE_GPU_RESOURCE
-from kubeshare.api.room import Rooms
+from kubeshare.api.predicates.eligibility import Eligibility
+from kubeshare.api.predicates.node_resources import Rooms
+from kubeshare.api.types.constants import WHOLE_GPU_RESOURCE
+from kubeshare.api.types.core_v1 import Node, Pod
 from kubeshare.core.pool import Waiter, claims
-from kubeshare.devices.node_pool import NodePools, terms_of
-from kubeshare.kube.api import Api
-from kubeshare.kube.errors import NotFoundError
+from kubeshare.device_manager.pool.state import NodePools, terms_of
+from kubeshare.kube.cache.reflector import Reflector
+from kubeshare.kube.client.client import Api
+from kubeshare.kube.client.errors import NotFoundError
 from kubeshare.kube.meta import Key
-from kubeshare.kube.reflector import Reflector
 from kubeshare.kube.resources import PODS, Raw
 
 _WAITS = "waits for a whole GPU"

@@ -2,15 +2,15 @@
 
 from typing import Final
 
-from kubeshare.api.cluster import Node
 from kubeshare.api.configuration import PoolConfiguration
-from kubeshare.api.inventory import Inventory
-from kubeshare.api.ledger import DELETING
-from kubeshare.api.names import LABEL_POOL
-from kubeshare.api.v1 import VGPU
+from kubeshare.api.state.cluster_state import Inventory
+from kubeshare.api.state.ledger_builder import DELETING
+from kubeshare.api.types.constants import LABEL_POOL
+from kubeshare.api.types.core_v1 import Node
+from kubeshare.api.types.v1 import VGPU
 from kubeshare.core.pool import FOREVER, Idle, NodePool, Terms
-from kubeshare.devices.idle import GRACE, IdleTimes
-from kubeshare.devices.placeholder import Placeholders
+from kubeshare.device_manager.placeholder.pods import Placeholders
+from kubeshare.device_manager.pool.idle_times import GRACE, IdleTimes
 
 STATIC: Final = "static"
 """The pool of GPUs of nodes that are managed as a whole: neither made nor given back here."""

@@ -2,9 +2,9 @@
 
 import secrets
 
-from kubeshare.api.inventory import Inventory
-from kubeshare.api.names import GENERATED_ID_PREFIX
-from kubeshare.core.device import Device
+from kubeshare.api.state.cluster_state import Inventory
+from kubeshare.api.types.constants import GENERATED_ID_PREFIX
+from kubeshare.core.ledger.device import Device
 
 
 async def warm_up(inventory: Inventory, node: str, count: int) -> list[str]:

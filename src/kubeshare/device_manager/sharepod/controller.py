@@ -5,39 +5,39 @@ from collections.abc import Sequence
 from typing import Final
 
 from kubeshare.api import finalizer, sharepods
-from kubeshare.api.cluster import Pod
-from kubeshare.api.coming import hindrance
-from kubeshare.api.inventory import Inventory
-from kubeshare.api.names import CONDITION_READY
-from kubeshare.api.pool import holder_of
-from kubeshare.api.reasons import Reason
-from kubeshare.api.v1 import VGPU, SharePod
-from kubeshare.api.waiting import Waiting
+from kubeshare.api.state.cluster_state import Inventory
+from kubeshare.api.state.unschedulable import Waiting
+from kubeshare.api.state.vgpu_store import holder_of
+from kubeshare.api.types.constants import CONDITION_READY
+from kubeshare.api.types.core_v1 import Pod
+from kubeshare.api.types.reasons import Reason
+from kubeshare.api.types.v1 import VGPU, SharePod
+from kubeshare.api.vgpu_readiness import hindrance
 from kubeshare.core.demand import Demand
 from kubeshare.core.errors import InvalidValueError
-from kubeshare.devices import report
-from kubeshare.devices.degraded import Trouble, trouble_of
-from kubeshare.devices.early import EarlyPods
-from kubeshare.devices.ending import Endings
-from kubeshare.devices.events import Events
-from kubeshare.devices.full_node import FullNodes
-from kubeshare.devices.mirror import Mirror
-from kubeshare.devices.nudge import Nudges
-from kubeshare.devices.placeholder import Placeholders
-from kubeshare.devices.pod import NameTakenError, Pods, owned_by
-from kubeshare.devices.report import Report
-from kubeshare.devices.reserve import Reserve
-from kubeshare.devices.taken_back import TakenBack
-from kubeshare.devices.taken_gpu import TakenGpus
-from kubeshare.devices.undo import undo
+from kubeshare.device_manager.events import Events
+from kubeshare.device_manager.placeholder.pods import Placeholders
+from kubeshare.device_manager.sharepod import status
+from kubeshare.device_manager.sharepod.finalization import Endings
+from kubeshare.device_manager.sharepod.pods import NameTakenError, Pods, owned_by
+from kubeshare.device_manager.sharepod.prebound import EarlyPods
+from kubeshare.device_manager.sharepod.rescheduling.gpu_contention import TakenGpus
+from kubeshare.device_manager.sharepod.rescheduling.lost_allocation import TakenBack
+from kubeshare.device_manager.sharepod.rescheduling.undo import undo
+from kubeshare.device_manager.sharepod.rescheduling.unschedulable import FullNodes
+from kubeshare.device_manager.sharepod.reservation import Reserve
+from kubeshare.device_manager.sharepod.start_retry import Nudges
+from kubeshare.device_manager.sharepod.status import Report
+from kubeshare.device_manager.sharepod.status_writer import Mirror
+from kubeshare.device_manager.vgpu.health import Trouble, trouble_of
 from kubeshare.dialects.sharepod import demand_of
-from kubeshare.kube.api import Api
+from kubeshare.kube.cache.store import Store
+from kubeshare.kube.client.client import Api
+from kubeshare.kube.client.errors import ForbiddenError, InvalidError
 from kubeshare.kube.conditions import find_condition
-from kubeshare.kube.controller import RequeueAfter, soonest
-from kubeshare.kube.errors import ForbiddenError, InvalidError
+from kubeshare.kube.controller.controller import RequeueAfter, soonest
 from kubeshare.kube.meta import Key
 from kubeshare.kube.resources import Raw
-from kubeshare.kube.store import Store
 
 LAG: Final = 1.0
 """Seconds that one watch may be behind another before the API server is asked."""
@@ -135,7 +135,7 @@ class SharePodLife:
             if not (sharepod.status.gpus or sharepod.status.node_name):
                 return None
             # What the status tells was so before Sched's last decision was undone.
-            found: Report | RequeueAfter | None = report.undone(sharepod.spec.gpu.set_aside)
+            found: Report | RequeueAfter | None = status.undone(sharepod.spec.gpu.set_aside)
         else:
             pod = self._pod_of(sharepod)
             patience = await self._patience(raw, sharepod, demand, pod)
@@ -197,7 +197,7 @@ class SharePodLife:
         """Bring its pod on its way, and tell how it is."""
         if _was_ended(raw, pod) and not sharepods.finished(sharepod):
             words = "its pod was deleted or evicted, and is going: another one is made"
-            return report.waits(Reason.RELEASING, words, passing=True)
+            return status.waits(Reason.RELEASING, words, passing=True)
         uid = sharepod.metadata.uid
         # One that was made for a former decision is not given what this one has.
         here = pod.spec.node_name == sharepod.spec.node_name or not gpuids
@@ -206,8 +206,8 @@ class SharePodLife:
         vgpus, told = self._vgpus(gpuids), sharepod.status.gpus
         coming = await self._early.look(pod, uid, vgpus)
         if coming is not None:
-            return report.waits(coming.reason, coming.message, passing=coming.passing)
-        return report.of_pod(pod, vgpus, self._trouble(gpuids, pod), told)
+            return status.waits(coming.reason, coming.message, passing=coming.passing)
+        return status.of_pod(pod, vgpus, self._trouble(gpuids, pod), told)
 
     async def _missing(
         self, raw: Raw, sharepod: SharePod, demand: Demand, gpuids: Sequence[str]
@@ -229,12 +229,12 @@ class SharePodLife:
             holder = holder_of(vgpu, sharepod.metadata.uid)
             if holder is not None and holder.pod_uid:
                 words = f"the node has not released its former pod from vGPU {vgpu.metadata.name}"
-                return report.waits(Reason.RELEASING, words, passing=True)
+                return status.waits(Reason.RELEASING, words, passing=True)
             coming = hindrance(vgpu, self._placeholders.of(vgpu.metadata.name))
             if coming is not None and not self._early.assured(vgpu):
-                return report.waits(coming.reason, coming.message, passing=coming.passing)
+                return status.waits(coming.reason, coming.message, passing=coming.passing)
         trouble = self._trouble(gpuids)
-        return report.waits(*trouble) if trouble else None
+        return status.waits(*trouble) if trouble else None
 
     def _lag(self, sharepod: SharePod) -> RequeueAfter | None:
         """What is left of the time that the watch gets to tell of a part which Sched has taken."""
@@ -269,11 +269,11 @@ class SharePodLife:
         try:
             pod = await self._pods.create(kept, vgpus)
         except NameTakenError as taken:
-            return report.no_pod(known, Reason.NAME_TAKEN, str(taken), passing=taken.leaving)
+            return status.no_pod(known, Reason.NAME_TAKEN, str(taken), passing=taken.leaving)
         except InvalidError as error:
-            return report.no_pod(known, Reason.INVALID_POD, error.message)
+            return status.no_pod(known, Reason.INVALID_POD, error.message)
         except ForbiddenError as error:
-            refused = report.no_pod(known, Reason.POD_FORBIDDEN, error.message)
+            refused = status.no_pod(known, Reason.POD_FORBIDDEN, error.message)
             await self._mirror.tell(sharepod, refused, demand)
             raise
         if pod is None:

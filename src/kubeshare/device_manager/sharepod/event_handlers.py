@@ -10,18 +10,19 @@ from typing import Any
 
 import msgspec
 
-from kubeshare.api import cluster, sharepods
-from kubeshare.api.coming import hindrance
-from kubeshare.api.inventory import Inventory
-from kubeshare.api.names import CONDITION_ALLOCATED
+from kubeshare.api import sharepods
 from kubeshare.api.pods import shares, unschedulable
-from kubeshare.api.pool import Pool
-from kubeshare.api.v1 import VGPU, Holder
-from kubeshare.api.waiting import Waiting
-from kubeshare.devices.mirror import Mirror
+from kubeshare.api.state.cluster_state import Inventory
+from kubeshare.api.state.unschedulable import Waiting
+from kubeshare.api.state.vgpu_store import Pool
+from kubeshare.api.types import core_v1
+from kubeshare.api.types.constants import CONDITION_ALLOCATED
+from kubeshare.api.types.v1 import VGPU, Holder
+from kubeshare.api.vgpu_readiness import hindrance
+from kubeshare.device_manager.sharepod.status_writer import Mirror
+from kubeshare.kube.cache.store import ADDED, DELETED, Change, Store
 from kubeshare.kube.meta import Key, key_of
 from kubeshare.kube.resources import Raw
-from kubeshare.kube.store import ADDED, DELETED, Change, Store
 
 BY_GPUID = "names a vGPU"
 """The index by which SharePods are found that name a vGPU."""
@@ -116,7 +117,7 @@ class SharePodWakes:
             or (came and self._inventory.pod(key) is None)
         ]
 
-    def of_pod(self, change: Change[cluster.Pod]) -> Iterable[Key]:
+    def of_pod(self, change: Change[core_v1.Pod]) -> Iterable[Key]:
         """Its own, or of a placeholder, those that wait for its GPU."""
         if not differs(change):
             return ()
@@ -153,7 +154,7 @@ class PodWakes:
         self._inventory = inventory
         self._pool = inventory.pool
 
-    def of_pod(self, change: Change[cluster.Pod]) -> Iterable[Key]:
+    def of_pod(self, change: Change[core_v1.Pod]) -> Iterable[Key]:
         """Its own key, if it has parts of GPUs itself rather than through a SharePod, or had."""
         states = (change.object,) if change.old is None else (change.old, change.object)
         has = any(map(shares, states)) or self._pool.held_by(change.object.metadata.uid)
@@ -175,7 +176,7 @@ class PodWakes:
         ]
 
 
-def differs(change: Change[cluster.Pod]) -> bool:
+def differs(change: Change[core_v1.Pod]) -> bool:
     """More than its version, of all that is read of it."""
     old, new = change.old, change.object
     if change.type == DELETED or old is None:
@@ -183,7 +184,7 @@ def differs(change: Change[cluster.Pod]) -> bool:
     return _said(old) != _said(new)
 
 
-def _said(pod: cluster.Pod) -> tuple[object, ...]:
+def _said(pod: core_v1.Pod) -> tuple[object, ...]:
     metadata = pod.metadata
     return (
         metadata.deletion_timestamp,
@@ -237,7 +238,7 @@ def _asker(holder: Holder) -> Key:
     return Key(holder.namespace, holder.name)
 
 
-def _is_on_its_way(vgpu: VGPU, change: Change[cluster.Pod]) -> bool:
+def _is_on_its_way(vgpu: VGPU, change: Change[core_v1.Pod]) -> bool:
     """A vGPU was being made before a change of its placeholder, and is no further afterwards."""
     old, pod = change.old, change.object
     if change.type == DELETED or (pod.spec.node_name and (old is None or not old.spec.node_name)):

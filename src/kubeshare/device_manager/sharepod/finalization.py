@@ -15,21 +15,21 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from kubeshare.api import finalizer, sharepods
-from kubeshare.api.cluster import PODS, Pod
 from kubeshare.api.finalizer import Operation
-from kubeshare.api.inventory import Inventory
-from kubeshare.api.names import MANAGER_DEVICES
-from kubeshare.api.v1 import SHAREPODS, SharePod
+from kubeshare.api.state.cluster_state import Inventory
+from kubeshare.api.types.constants import MANAGER_DEVICES
+from kubeshare.api.types.core_v1 import PODS, Pod
+from kubeshare.api.types.v1 import SHAREPODS, SharePod
 from kubeshare.core.demand import Demand
 from kubeshare.core.errors import InvalidValueError
-from kubeshare.devices import report
-from kubeshare.devices.events import Events
-from kubeshare.devices.mirror import Mirror
-from kubeshare.devices.pod import delete_as_seen, owned_by
+from kubeshare.device_manager.events import Events
+from kubeshare.device_manager.sharepod import status
+from kubeshare.device_manager.sharepod.pods import delete_as_seen, owned_by
+from kubeshare.device_manager.sharepod.status_writer import Mirror
 from kubeshare.dialects.sharepod import demand_of
-from kubeshare.kube.api import Api
-from kubeshare.kube.controller import RequeueAfter, soonest
-from kubeshare.kube.errors import NotFoundError
+from kubeshare.kube.client.client import Api
+from kubeshare.kube.client.errors import NotFoundError
+from kubeshare.kube.controller.controller import RequeueAfter, soonest
 from kubeshare.kube.resources import Raw
 
 PATIENCE: Final = timedelta(seconds=30)
@@ -147,7 +147,7 @@ class Endings:
         gpuids = sharepods.gpuids(sharepod)
         vgpus = [vgpu for vgpu in map(self._inventory.pool.get, gpuids) if vgpu is not None]
         late = _late(pod) if self._is_late(pod) else ""
-        found = report.stopping(pod, vgpus, sharepod.status.gpus, late)
+        found = status.stopping(pod, vgpus, sharepod.status.gpus, late)
         written, again = await self._mirror.tell(sharepod, found, _demand(raw))
         if written and late:
             self._events.not_stopping(sharepod, late)

@@ -10,8 +10,8 @@ import asyncio
 from weakref import WeakValueDictionary
 
 from kubeshare.api import holders
-from kubeshare.api.pool import Change, Pool, holder_of
-from kubeshare.api.v1 import VGPU
+from kubeshare.api.state.vgpu_store import Change, Pool, holder_of
+from kubeshare.api.types.v1 import VGPU
 
 
 class Naming:

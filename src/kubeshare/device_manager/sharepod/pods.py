@@ -12,10 +12,10 @@ for that uid, gives nothing to any other pod.
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from kubeshare.api.affinity import on_node
-from kubeshare.api.cluster import PODS, Pod
-from kubeshare.api.inventory import Inventory
-from kubeshare.api.names import (
+from kubeshare.api.affinity_terms import on_node
+from kubeshare.api.state.cluster_state import Inventory
+from kubeshare.api.state.vgpu_store import holder_of
+from kubeshare.api.types.constants import (
     GROUP,
     LABEL_ROLE,
     LABEL_SHAREPOD_UID,
@@ -24,13 +24,13 @@ from kubeshare.api.names import (
     ROLE_SHAREPOD,
     VGPU_RESOURCE,
 )
-from kubeshare.api.pool import holder_of
-from kubeshare.api.v1 import VGPU
-from kubeshare.devices.metrics import Metrics
-from kubeshare.devices.naming import Naming
+from kubeshare.api.types.core_v1 import PODS, Pod
+from kubeshare.api.types.v1 import VGPU
+from kubeshare.device_manager.metrics import Metrics
+from kubeshare.device_manager.sharepod.pod_assignment import Naming
 from kubeshare.dialects.containers import KINDS, sharing
-from kubeshare.kube.api import Api
-from kubeshare.kube.errors import AlreadyExistsError, NotFoundError
+from kubeshare.kube.client.client import Api
+from kubeshare.kube.client.errors import AlreadyExistsError, NotFoundError
 from kubeshare.kube.meta import Key
 from kubeshare.kube.resources import Raw
 

@@ -13,15 +13,15 @@ without a pod.
 
 from collections.abc import Sequence
 
-from kubeshare.api.cluster import Pod
-from kubeshare.api.coming import Hindrance, hindrance
-from kubeshare.api.inventory import Inventory
-from kubeshare.api.pool import holder_of
-from kubeshare.api.v1 import VGPU
-from kubeshare.devices.placeholder import Placeholders
-from kubeshare.devices.pod import delete_as_seen
-from kubeshare.kube.api import Api
-from kubeshare.kube.errors import NotFoundError
+from kubeshare.api.state.cluster_state import Inventory
+from kubeshare.api.state.vgpu_store import holder_of
+from kubeshare.api.types.core_v1 import Pod
+from kubeshare.api.types.v1 import VGPU
+from kubeshare.api.vgpu_readiness import Hindrance, hindrance
+from kubeshare.device_manager.placeholder.pods import Placeholders
+from kubeshare.device_manager.sharepod.pods import delete_as_seen
+from kubeshare.kube.client.client import Api
+from kubeshare.kube.client.errors import NotFoundError
 
 
 class EarlyPods:

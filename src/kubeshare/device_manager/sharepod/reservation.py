@@ -10,15 +10,15 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
-from kubeshare.api.inventory import Inventory
-from kubeshare.api.pool import Part, holder_of
-from kubeshare.api.reasons import Reason
-from kubeshare.api.v1 import VGPU, SharePod
+from kubeshare.api.state.cluster_state import Inventory
+from kubeshare.api.state.vgpu_store import Part, holder_of
+from kubeshare.api.types.reasons import Reason
+from kubeshare.api.types.v1 import VGPU, SharePod
 from kubeshare.core.decision import Decision, commit
 from kubeshare.core.demand import Demand
 from kubeshare.core.policies import Policy
-from kubeshare.devices import report
-from kubeshare.devices.report import Report
+from kubeshare.device_manager.sharepod import status
+from kubeshare.device_manager.sharepod.status import Report
 
 
 class Reserve:
@@ -101,11 +101,11 @@ def _elsewhere(sharepod: SharePod, gpuid: str, vgpu: VGPU | None) -> Report | No
     if vgpu is None or vgpu.spec.node_name == node:
         return None
     words = f"vGPU {gpuid} is on node {vgpu.spec.node_name}, and spec.nodeName says {node}"
-    return report.waits(Reason.NO_ROOM, words)
+    return status.waits(Reason.NO_ROOM, words)
 
 
 def _no_room(node: str, gpuid: str, decision: Decision) -> Report:
     places = [f"{node}/{gpuid}", node, decision.field or ""]
     known = [decision.reasons[place] for place in places if place in decision.reasons]
     words = "; ".join(known) or f"there is no node {node}"
-    return report.waits(Reason.NO_ROOM, f"vGPU {gpuid} on node {node}: {words}")
+    return status.waits(Reason.NO_ROOM, f"vGPU {gpuid} on node {node}: {words}")

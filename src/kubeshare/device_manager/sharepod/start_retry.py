@@ -13,13 +13,13 @@ from typing import Final
 
 from msgspec import Struct
 
-from kubeshare.api.cluster import PODS, Pod
-from kubeshare.api.names import ANNOTATION_NUDGED, MANAGER_DEVICES
-from kubeshare.api.pool import holder_of
-from kubeshare.api.v1 import VGPU
-from kubeshare.kube.api import Api
+from kubeshare.api.state.vgpu_store import holder_of
+from kubeshare.api.types.constants import ANNOTATION_NUDGED, MANAGER_DEVICES
+from kubeshare.api.types.core_v1 import PODS, Pod
+from kubeshare.api.types.v1 import VGPU
+from kubeshare.kube.client.client import Api
+from kubeshare.kube.client.errors import ConflictError, NotFoundError
 from kubeshare.kube.conditions import timestamp
-from kubeshare.kube.errors import ConflictError, NotFoundError
 from kubeshare.kube.meta import Key
 
 PATIENCE: Final = 10.0

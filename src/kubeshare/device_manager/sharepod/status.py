@@ -6,11 +6,11 @@ from typing import Final
 import msgspec
 from msgspec import Struct
 
-from kubeshare.api.cluster import Pod
-from kubeshare.api.names import CONDITION_ALLOCATED, CONDITION_READY
-from kubeshare.api.reasons import Reason
-from kubeshare.api.set_aside import words as of_entry
-from kubeshare.api.v1 import VGPU, AllocatedGPU, SetAside
+from kubeshare.api.predicates.exclusions import words as of_entry
+from kubeshare.api.types.constants import CONDITION_ALLOCATED, CONDITION_READY
+from kubeshare.api.types.core_v1 import Pod
+from kubeshare.api.types.reasons import Reason
+from kubeshare.api.types.v1 import VGPU, AllocatedGPU, SetAside
 from kubeshare.kube.meta import Condition
 
 _ORDINARY: Final = frozenset({"", "ContainerCreating", "PodInitializing"})

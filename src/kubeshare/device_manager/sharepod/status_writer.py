@@ -13,14 +13,14 @@ from typing import Any, Final, TypeAlias
 import msgspec
 
 from kubeshare.api import sharepods
-from kubeshare.api.names import CONDITION_ALLOCATED, CONDITION_READY, MANAGER_DEVICES
-from kubeshare.api.v1 import SHAREPODS, SharePod
+from kubeshare.api.types.constants import CONDITION_ALLOCATED, CONDITION_READY, MANAGER_DEVICES
+from kubeshare.api.types.v1 import SHAREPODS, SharePod
 from kubeshare.core.demand import Demand
-from kubeshare.devices.report import Report
-from kubeshare.kube.api import Api
+from kubeshare.device_manager.sharepod.status import Report
+from kubeshare.kube.client.client import Api
+from kubeshare.kube.client.errors import NotFoundError
 from kubeshare.kube.conditions import find_condition, set_condition, to_raw
-from kubeshare.kube.controller import RequeueAfter
-from kubeshare.kube.errors import NotFoundError
+from kubeshare.kube.controller.controller import RequeueAfter
 from kubeshare.kube.meta import Condition, Key
 from kubeshare.kube.resources import Raw
 

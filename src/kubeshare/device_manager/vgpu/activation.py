@@ -1,9 +1,9 @@
 """The node has said which physical GPU a vGPU is: it can be used from now on."""
 
 from kubeshare.api import holders
-from kubeshare.api.pool import Pool
-from kubeshare.api.v1 import VGPU
-from kubeshare.devices.events import Events
+from kubeshare.api.state.vgpu_store import Pool
+from kubeshare.api.types.v1 import VGPU
+from kubeshare.device_manager.events import Events
 
 
 async def activate(pool: Pool, vgpu: VGPU, events: Events) -> None:

@@ -1,20 +1,20 @@
 """The steps of one vGPU's life, in order."""
 
-from kubeshare.api.ledger import DELETING
-from kubeshare.api.pool import Pool
-from kubeshare.api.v1 import VGPU
-from kubeshare.devices.activate import activate
-from kubeshare.devices.degraded import Degraded
-from kubeshare.devices.dismantle import Dismantle
-from kubeshare.devices.events import Events
-from kubeshare.devices.evict import Evictions
-from kubeshare.devices.guard import Guard
-from kubeshare.devices.keep import let_go
-from kubeshare.devices.lost_node import LostNodes
-from kubeshare.devices.placeholder import Placeholders
-from kubeshare.devices.regain import Regain
-from kubeshare.devices.release import Release
-from kubeshare.kube.controller import RequeueAfter, soonest
+from kubeshare.api.state.ledger_builder import DELETING
+from kubeshare.api.state.vgpu_store import Pool
+from kubeshare.api.types.v1 import VGPU
+from kubeshare.device_manager.events import Events
+from kubeshare.device_manager.placeholder.disruption import Guard
+from kubeshare.device_manager.placeholder.pods import Placeholders
+from kubeshare.device_manager.placeholder.recovery import Regain
+from kubeshare.device_manager.vgpu.activation import activate
+from kubeshare.device_manager.vgpu.deletion import Dismantle
+from kubeshare.device_manager.vgpu.eviction import Evictions
+from kubeshare.device_manager.vgpu.health import Degraded
+from kubeshare.device_manager.vgpu.idle_deletion import let_go
+from kubeshare.device_manager.vgpu.node_deletion import LostNodes
+from kubeshare.device_manager.vgpu.orphans import Release
+from kubeshare.kube.controller.controller import RequeueAfter, soonest
 from kubeshare.kube.meta import Key
 
 

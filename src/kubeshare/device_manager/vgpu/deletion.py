@@ -6,13 +6,13 @@ in between sees ``Deleting`` again and goes on.
 
 from typing import Final
 
-from kubeshare.api.inventory import Inventory
-from kubeshare.api.v1 import VGPU, VGPUS
-from kubeshare.devices.metrics import Metrics
-from kubeshare.devices.placeholder import Placeholders
-from kubeshare.kube.api import Api
-from kubeshare.kube.controller import RequeueAfter
-from kubeshare.kube.errors import NotFoundError
+from kubeshare.api.state.cluster_state import Inventory
+from kubeshare.api.types.v1 import VGPU, VGPUS
+from kubeshare.device_manager.metrics import Metrics
+from kubeshare.device_manager.placeholder.pods import Placeholders
+from kubeshare.kube.client.client import Api
+from kubeshare.kube.client.errors import NotFoundError
+from kubeshare.kube.controller.controller import RequeueAfter
 
 LOOK_AGAIN: Final = 5.0
 """Seconds until a placeholder that was deleted is looked for again."""

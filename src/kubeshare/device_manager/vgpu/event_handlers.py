@@ -6,16 +6,17 @@ A vGPU takes parts back that nobody asks for, so what comes wakes it less than w
 from collections.abc import Iterable
 from typing import Any
 
-from kubeshare.api import cluster, sharepods
-from kubeshare.api.inventory import Inventory
-from kubeshare.api.names import LABEL_VGPU
-from kubeshare.api.v1 import VGPU, GPUNode, Holder
-from kubeshare.devices.evict import Evictions
-from kubeshare.devices.release import wanted
-from kubeshare.devices.wakes import differs, part_of
+from kubeshare.api import sharepods
+from kubeshare.api.state.cluster_state import Inventory
+from kubeshare.api.types import core_v1
+from kubeshare.api.types.constants import LABEL_VGPU
+from kubeshare.api.types.v1 import VGPU, GPUNode, Holder
+from kubeshare.device_manager.sharepod.event_handlers import differs, part_of
+from kubeshare.device_manager.vgpu.eviction import Evictions
+from kubeshare.device_manager.vgpu.orphans import wanted
+from kubeshare.kube.cache.store import DELETED, Change, Store
 from kubeshare.kube.meta import Key
 from kubeshare.kube.resources import Raw
-from kubeshare.kube.store import DELETED, Change, Store
 
 
 class VGPUWakes:
@@ -32,7 +33,7 @@ class VGPUWakes:
         self,
         inventory: Inventory,
         asked: Store[Raw],
-        nodes: Store[cluster.Node],
+        nodes: Store[core_v1.Node],
         evictions: Evictions,
     ) -> None:
         self._pool = inventory.pool
@@ -64,7 +65,7 @@ class VGPUWakes:
         raw = self._asked.by_key(Key(holder.namespace, holder.name))
         return wanted(raw, vgpu.metadata.name, holder)
 
-    def of_pod(self, change: Change[cluster.Pod]) -> Iterable[Key]:
+    def of_pod(self, change: Change[core_v1.Pod]) -> Iterable[Key]:
         """That whose placeholder it is, or those of which it or its SharePod has a part."""
         old, pod = change.old, change.object
         held = self._held(pod.metadata.uid)
@@ -90,7 +91,7 @@ class VGPUWakes:
         wanted = sharepods.gpuids(sharepod) if sharepods.decided(sharepod) else None
         return [] if wanted is None else [key for key in held if key.name not in wanted]
 
-    def of_node(self, node: cluster.Node | GPUNode) -> Iterable[Key]:
+    def of_node(self, node: core_v1.Node | GPUNode) -> Iterable[Key]:
         """All that are on it."""
         return [vgpu.metadata.key for vgpu in self._pool.on_node(node.metadata.name)]
 
@@ -101,7 +102,7 @@ class VGPUWakes:
     def _held(self, demand: str) -> set[str]:
         return {vgpu.metadata.name for vgpu in self._pool.held_by(demand)}
 
-    def _concerns(self, change: Change[cluster.Pod], holds: bool) -> bool:  # noqa: FBT001 - a fact of the pod
+    def _concerns(self, change: Change[core_v1.Pod], holds: bool) -> bool:  # noqa: FBT001 - a fact of the pod
         old, pod = change.old, change.object
         if change.type == DELETED:
             return True
@@ -117,12 +118,12 @@ class VGPUWakes:
         return any(holder.pod_uid == pod.metadata.uid for holder in holders)
 
 
-def _place(pod: cluster.Pod) -> tuple[object, ...]:
+def _place(pod: core_v1.Pod) -> tuple[object, ...]:
     """What says whether a plain pod may still have its part of a vGPU."""
     return pod.spec.node_name, pod.gated, pod.gpuids, *_end(pod)
 
 
-def _end(pod: cluster.Pod) -> tuple[object, ...]:
+def _end(pod: core_v1.Pod) -> tuple[object, ...]:
     """What says of a pod whose it is, and whether it is over."""
     metadata = pod.metadata
     label = metadata.labels.get(LABEL_VGPU)

@@ -8,18 +8,18 @@ holders leave as their node says; the placeholder goes after the last of them.
 
 from typing import Final
 
-from kubeshare.api.cluster import Node, Pod
 from kubeshare.api.configuration import Configured
-from kubeshare.api.evict import evict
-from kubeshare.api.inventory import Inventory
-from kubeshare.api.v1 import VGPU, Holder
-from kubeshare.devices.degraded import trouble_of
-from kubeshare.devices.events import Events
-from kubeshare.kube.api import Api
-from kubeshare.kube.controller import RequeueAfter
-from kubeshare.kube.errors import ConflictError, NotFoundError, TooManyRequestsError
+from kubeshare.api.eviction import evict
+from kubeshare.api.state.cluster_state import Inventory
+from kubeshare.api.types.core_v1 import Node, Pod
+from kubeshare.api.types.v1 import VGPU, Holder
+from kubeshare.device_manager.events import Events
+from kubeshare.device_manager.vgpu.health import trouble_of
+from kubeshare.kube.cache.store import Store
+from kubeshare.kube.client.client import Api
+from kubeshare.kube.client.errors import ConflictError, NotFoundError, TooManyRequestsError
+from kubeshare.kube.controller.controller import RequeueAfter
 from kubeshare.kube.meta import Key
-from kubeshare.kube.store import Store
 
 AGAIN: Final = RequeueAfter(10.0)
 """When a pod is asked to leave again that its budget has kept."""

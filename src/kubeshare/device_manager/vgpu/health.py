@@ -2,7 +2,8 @@
 
 Two things may go wrong with a GPU that is shared: it fails, as its node's agent says in the
 GPUNode, or nothing keeps it from other pods any more, because its placeholder is gone.
-Either way it takes nobody new; that follows from the same facts (:mod:`kubeshare.api.ledger`)
+Either way it takes nobody new; that follows from the same facts
+(:mod:`kubeshare.api.state.ledger_builder`)
 and waits for no condition. Those who share it stay, unless the configuration has them evicted.
 """
 
@@ -11,20 +12,20 @@ from datetime import datetime
 from typing import Final
 
 from kubeshare.api import holders
-from kubeshare.api.cluster import PODS
-from kubeshare.api.coming import failure
-from kubeshare.api.ledger import keeps
-from kubeshare.api.names import CONDITION_DEGRADED, NAMESPACE, placeholder_name
-from kubeshare.api.pool import Pool
-from kubeshare.api.reasons import Reason
-from kubeshare.api.v1 import VGPU, GPUNode
-from kubeshare.devices.events import Events
-from kubeshare.devices.placeholder import Placeholders
-from kubeshare.kube.api import Api
+from kubeshare.api.state.ledger_builder import keeps
+from kubeshare.api.state.vgpu_store import Pool
+from kubeshare.api.types.constants import CONDITION_DEGRADED, NAMESPACE, placeholder_name
+from kubeshare.api.types.core_v1 import PODS
+from kubeshare.api.types.reasons import Reason
+from kubeshare.api.types.v1 import VGPU, GPUNode
+from kubeshare.api.vgpu_readiness import failure
+from kubeshare.device_manager.events import Events
+from kubeshare.device_manager.placeholder.pods import Placeholders
+from kubeshare.kube.cache.store import Store
+from kubeshare.kube.client.client import Api
+from kubeshare.kube.client.errors import NotFoundError
 from kubeshare.kube.conditions import is_true, set_condition
-from kubeshare.kube.errors import NotFoundError
 from kubeshare.kube.meta import Condition
-from kubeshare.kube.store import Store
 
 Trouble = tuple[Reason, str]
 """Why a GPU is of no use now, and the words for it."""

@@ -7,9 +7,9 @@ that takes one at the same moment keeps it. What follows is ``dismantle``'s.
 from collections.abc import Callable
 
 from kubeshare.api import holders
-from kubeshare.api.ledger import DELETING
-from kubeshare.api.pool import Pool
-from kubeshare.api.v1 import VGPU
+from kubeshare.api.state.ledger_builder import DELETING
+from kubeshare.api.state.vgpu_store import Pool
+from kubeshare.api.types.v1 import VGPU
 
 
 async def let_go(pool: Pool, gpuid: str, told: Callable[[VGPU], None]) -> VGPU | None:

@@ -12,15 +12,16 @@ That the node and the pod are gone is believed only when the API server says so 
 import asyncio
 from typing import Final
 
-from kubeshare.api import cluster, holders
-from kubeshare.api.pool import Pool, holder_of
-from kubeshare.api.v1 import VGPU, Holder
-from kubeshare.devices.events import Events
-from kubeshare.devices.pod import owned_by
-from kubeshare.kube.api import Api
-from kubeshare.kube.controller import RequeueAfter
-from kubeshare.kube.errors import NotFoundError
-from kubeshare.kube.store import Store
+from kubeshare.api import holders
+from kubeshare.api.state.vgpu_store import Pool, holder_of
+from kubeshare.api.types import core_v1
+from kubeshare.api.types.v1 import VGPU, Holder
+from kubeshare.device_manager.events import Events
+from kubeshare.device_manager.sharepod.pods import owned_by
+from kubeshare.kube.cache.store import Store
+from kubeshare.kube.client.client import Api
+from kubeshare.kube.client.errors import NotFoundError
+from kubeshare.kube.controller.controller import RequeueAfter
 
 GRACE: Final = 5.0
 """Seconds that a part without a pod may be held on a node that is no more."""
@@ -36,7 +37,7 @@ class LostNodes:
         events: tells people.
     """
 
-    def __init__(self, api: Api, nodes: Store[cluster.Node], pool: Pool, events: Events) -> None:
+    def __init__(self, api: Api, nodes: Store[core_v1.Node], pool: Pool, events: Events) -> None:
         self._api = api
         self._nodes = nodes
         self._pool = pool
@@ -76,14 +77,14 @@ class LostNodes:
         if self._nodes.get(node) is not None:
             return False
         try:
-            await self._api.get(cluster.NODES, node)
+            await self._api.get(core_v1.NODES, node)
         except NotFoundError:
             return True
         return False
 
     async def _may_run(self, holder: Holder) -> bool:
         try:
-            pod = await self._api.get(cluster.PODS, holder.name, holder.namespace)
+            pod = await self._api.get(core_v1.PODS, holder.name, holder.namespace)
         except NotFoundError:
             return False
         uid = pod.metadata.uid

@@ -7,15 +7,15 @@ remove, when the containers have stopped.
 """
 
 from kubeshare.api import sharepods
-from kubeshare.api.cluster import PODS, Pod
-from kubeshare.api.inventory import Inventory
-from kubeshare.api.v1 import SHAREPODS, VGPU, Holder
-from kubeshare.devices.metrics import Metrics
-from kubeshare.kube.api import Api
-from kubeshare.kube.errors import NotFoundError
+from kubeshare.api.state.cluster_state import Inventory
+from kubeshare.api.types.core_v1 import PODS, Pod
+from kubeshare.api.types.v1 import SHAREPODS, VGPU, Holder
+from kubeshare.device_manager.metrics import Metrics
+from kubeshare.kube.cache.store import Store
+from kubeshare.kube.client.client import Api
+from kubeshare.kube.client.errors import NotFoundError
 from kubeshare.kube.meta import Key
 from kubeshare.kube.resources import Raw
-from kubeshare.kube.store import Store
 
 
 class Release:

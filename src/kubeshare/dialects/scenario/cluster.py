@@ -4,13 +4,13 @@ from typing import Final
 
 import msgspec
 
-from kubeshare.core.device import Device, FreeGpu, Holder, Node
 from kubeshare.core.errors import InvalidValueError, LedgerError
-from kubeshare.core.ledger import Ledger
+from kubeshare.core.ledger.device import Device, FreeGpu, Holder, Node
+from kubeshare.core.ledger.ledger import Ledger
 from kubeshare.core.topology import Links, read_matrix, read_notation
 from kubeshare.core.units import GI, MICROS, Memory, parse_memory, parse_share, parse_size
-from kubeshare.dialects.scenario_request import Entries, Family, foreign, read_holder
-from kubeshare.dialects.strict_yaml import Field, suggestion
+from kubeshare.dialects.scenario.request import Entries, Family, foreign, read_holder
+from kubeshare.dialects.scenario.strict_yaml import Field, suggestion
 
 DEFAULT_MEMORY: Final = 16 * GI
 """Bytes of a GPU of which the file does not say."""

@@ -16,8 +16,8 @@ from kubeshare.core.gang import Gang
 from kubeshare.core.units import MICROS, parse_count, parse_memory, parse_share
 from kubeshare.dialects import gpushare, vcuda
 from kubeshare.dialects.amounts import Amounts
-from kubeshare.dialects.standing import Standing, parse_priority
-from kubeshare.dialects.strict_yaml import Field
+from kubeshare.dialects.priority_and_gang import Standing, parse_priority
+from kubeshare.dialects.scenario.strict_yaml import Field
 
 MIN_AVAILABLE: Final = "gang.minAvailable"
 """Where a request says how many members its gang needs."""

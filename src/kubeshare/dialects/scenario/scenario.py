@@ -12,14 +12,15 @@ from typing import BinaryIO, TypeAlias
 import msgspec
 
 from kubeshare.core.demand import Demand
-from kubeshare.core.device import Device
 from kubeshare.core.errors import InvalidValueError, UnknownPolicyError
-from kubeshare.core.ledger import Ledger
+from kubeshare.core.ledger.device import Device
+from kubeshare.core.ledger.ledger import Ledger
 from kubeshare.core.policies import Policy, policy
-from kubeshare.core.quota import Limits, Quota
+from kubeshare.core.quota.model import Limits, Quota
 from kubeshare.core.units import parse_gpus
-from kubeshare.dialects.scenario_cluster import Cluster
-from kubeshare.dialects.scenario_request import (
+from kubeshare.dialects.priority_and_gang import Standing
+from kubeshare.dialects.scenario.cluster import Cluster
+from kubeshare.dialects.scenario.request import (
     Family,
     family_of,
     foreign,
@@ -27,9 +28,8 @@ from kubeshare.dialects.scenario_request import (
     read_standing,
     uid_of,
 )
-from kubeshare.dialects.standing import Standing
-from kubeshare.dialects.strict_yaml import Field, suggestion
-from kubeshare.dialects.yaml_stream import Document
+from kubeshare.dialects.scenario.strict_yaml import Field, suggestion
+from kubeshare.dialects.scenario.yaml_stream import Document
 
 _TOP = ("policy", "nodes", "quota", "events")
 _QUOTA = ("namespace", "pool", "model", "gpus")

@@ -10,7 +10,7 @@ from typing import Any, BinaryIO, Final, NoReturn
 
 import yaml
 
-from kubeshare.dialects.strict_yaml import TAG, Field, FileError
+from kubeshare.dialects.scenario.strict_yaml import TAG, Field, FileError
 
 MAX_BYTES: Final = 64 * 2**20
 """The largest file that is read."""

@@ -16,8 +16,8 @@ from typing import BinaryIO
 
 import yaml
 
-from kubeshare.dialects.strict_yaml import Field, suggestion
-from kubeshare.dialects.yaml_events import QUICK, THOROUGH, Parser, QuickParserError
+from kubeshare.dialects.scenario.strict_yaml import Field, suggestion
+from kubeshare.dialects.scenario.yaml_events import QUICK, THOROUGH, Parser, QuickParserError
 
 
 class Document:

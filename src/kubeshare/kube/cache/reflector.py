@@ -27,12 +27,12 @@ from typing import Generic, TypeVar
 
 import structlog
 
-from kubeshare.kube.api import PAGE, Api
-from kubeshare.kube.backoff import Backoff
-from kubeshare.kube.errors import ApiError, GoneError, UnreachableError
+from kubeshare.kube.cache.store import DELETED, Change, Store
+from kubeshare.kube.cache.watch import WatchEvent
+from kubeshare.kube.client.client import PAGE, Api
+from kubeshare.kube.client.errors import ApiError, GoneError, UnreachableError
+from kubeshare.kube.controller.backoff import Backoff
 from kubeshare.kube.resources import Resource
-from kubeshare.kube.store import DELETED, Change, Store
-from kubeshare.kube.watch import WatchEvent
 
 T = TypeVar("T")
 Handler = Callable[[Change[T]], None]

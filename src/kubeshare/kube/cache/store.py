@@ -15,8 +15,8 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from msgspec import Struct
 
+from kubeshare.kube.cache.store_codec import Packing
 from kubeshare.kube.meta import Key, identity_of, key_of
-from kubeshare.kube.packing import Packing
 
 T = TypeVar("T")
 
@@ -61,7 +61,8 @@ class Store(Generic[T]):
     Args:
         indexes: name of an index -> function that says under which values an object is
             found. The functions must be pure.
-        packed: as what the objects are packed and made again (:mod:`kubeshare.kube.packing`);
+        packed: as what the objects are packed and made again
+            (:mod:`kubeshare.kube.cache.store_codec`);
             None to keep them as they come.
     """
 

@@ -13,10 +13,10 @@ import msgspec
 import structlog
 from msgspec import Struct
 
-from kubeshare.kube.errors import Status, UnreachableError, error_of_status
+from kubeshare.kube.client.decoding import Line, reader_of
+from kubeshare.kube.client.errors import Status, UnreachableError, error_of_status
+from kubeshare.kube.client.json_depth import bounded
 from kubeshare.kube.meta import Identity, Key, ObjectMeta, identity_of, key_of
-from kubeshare.kube.nesting import bounded
-from kubeshare.kube.reading import Line, reader_of
 from kubeshare.kube.resources import Resource
 
 T = TypeVar("T")

@@ -23,18 +23,13 @@ import httpx2
 import msgspec
 from msgspec import Struct
 
-from kubeshare.kube.connection import connect
-from kubeshare.kube.errors import (
-    ApiError,
-    ConflictError,
-    GoneError,
-    InvalidError,
-)
+from kubeshare.kube.cache.watch import WatchEvent, read_watch, report_unreadable
+from kubeshare.kube.client.connection import connect
+from kubeshare.kube.client.decoding import reader_of
+from kubeshare.kube.client.errors import ApiError, ConflictError, GoneError, InvalidError
+from kubeshare.kube.client.transport import Call, Transport
 from kubeshare.kube.meta import Key
-from kubeshare.kube.reading import reader_of
 from kubeshare.kube.resources import Raw, Resource
-from kubeshare.kube.transport import Call, Transport
-from kubeshare.kube.watch import WatchEvent, read_watch, report_unreadable
 
 T = TypeVar("T")
 S = TypeVar("S")

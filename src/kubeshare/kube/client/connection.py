@@ -15,8 +15,8 @@ import httpx2
 import msgspec
 import yaml
 
-from kubeshare.kube.client import QuickClient
-from kubeshare.kube.http import KeptConnections
+from kubeshare.kube.client.connection_pool import KeptConnections
+from kubeshare.kube.client.http_client import QuickClient
 
 _EXEC = "client.authentication.k8s.io/"
 _PORT_MAX = 65535

@@ -9,7 +9,7 @@ from typing import Any, Final, Generic, TypedDict, TypeVar, cast
 import msgspec
 from msgspec import Raw, Struct
 
-from kubeshare.kube.nesting import bounded, cut
+from kubeshare.kube.client.json_depth import bounded, cut
 
 T = TypeVar("T")
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 import httpx2
 from msgspec import Struct
 
-from kubeshare.kube.http import KeptConnections
+from kubeshare.kube.client.connection_pool import KeptConnections
 
 _UNAUTHORIZED: Final = 401
 

@@ -11,9 +11,9 @@ import httpx2
 import msgspec
 from msgspec import Struct
 
-from kubeshare.kube.client import Answer, QuickClient
-from kubeshare.kube.connection import credentials_error
-from kubeshare.kube.errors import ApiError, UnreachableError, error_of_response
+from kubeshare.kube.client.connection import credentials_error
+from kubeshare.kube.client.errors import ApiError, UnreachableError, error_of_response
+from kubeshare.kube.client.http_client import Answer, QuickClient
 from kubeshare.kube.resources import Resource
 
 _METHODS = {"create": "POST", "delete": "DELETE", "patch": "PATCH"}  # all others: GET

@@ -20,12 +20,17 @@ from typing import Any, Final, Generic, TypeAlias, TypeVar
 import structlog
 from msgspec import Struct
 
-from kubeshare.kube.errors import ApiError, ConflictError, TooManyRequestsError, UnreachableError
+from kubeshare.kube.cache.reflector import Reflector
+from kubeshare.kube.cache.store import Change
+from kubeshare.kube.client.errors import (
+    ApiError,
+    ConflictError,
+    TooManyRequestsError,
+    UnreachableError,
+)
+from kubeshare.kube.controller.workqueue import QueueClosedError, WorkQueue
 from kubeshare.kube.logs import Look, looking
 from kubeshare.kube.meta import Key, key_of
-from kubeshare.kube.reflector import Reflector
-from kubeshare.kube.store import Change
-from kubeshare.kube.workqueue import QueueClosedError, WorkQueue
 
 K = TypeVar("K", bound=Hashable)
 S = TypeVar("S")

@@ -17,13 +17,13 @@ from typing import Any, NamedTuple
 import structlog
 from msgspec import Struct, to_builtins
 
-from kubeshare.kube.api import Api
+from kubeshare.kube.client.client import Api
+from kubeshare.kube.client.errors import AlreadyExistsError, ApiError, NotFoundError
 from kubeshare.kube.clock import utc_now
 from kubeshare.kube.conditions import micro_timestamp
-from kubeshare.kube.errors import AlreadyExistsError, ApiError, NotFoundError
+from kubeshare.kube.controller.workqueue import WorkQueue
 from kubeshare.kube.meta import metadata_of
 from kubeshare.kube.resources import EVENTS, Resource
-from kubeshare.kube.workqueue import WorkQueue
 
 log = structlog.get_logger(__name__)
 

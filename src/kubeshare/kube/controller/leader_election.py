@@ -25,10 +25,10 @@ from typing import Final
 import structlog
 from msgspec import Struct, field
 
-from kubeshare.kube.api import Api
+from kubeshare.kube.client.client import Api
+from kubeshare.kube.client.errors import AlreadyExistsError, ApiError, ConflictError, NotFoundError
 from kubeshare.kube.clock import utc_now
 from kubeshare.kube.conditions import micro_timestamp
-from kubeshare.kube.errors import AlreadyExistsError, ApiError, ConflictError, NotFoundError
 from kubeshare.kube.meta import ObjectMeta
 from kubeshare.kube.resources import LEASES
 

@@ -11,10 +11,10 @@ from prometheus_client import CollectorRegistry, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from kubeshare.kube.api import Api
-from kubeshare.kube.controller import Controller
-from kubeshare.kube.lease import LeaseElector
-from kubeshare.kube.reflector import Reflector
+from kubeshare.kube.cache.reflector import Reflector
+from kubeshare.kube.client.client import Api
+from kubeshare.kube.controller.controller import Controller
+from kubeshare.kube.controller.leader_election import LeaseElector
 
 _BUCKETS = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 10, 30, 60)
 

@@ -16,15 +16,15 @@ from typing import Any, TypeVar
 import structlog
 from prometheus_client import CollectorRegistry, generate_latest
 
-from kubeshare.kube.api import Api
-from kubeshare.kube.connection import ConfigError
-from kubeshare.kube.controller import Controller
-from kubeshare.kube.errors import ApiError
-from kubeshare.kube.events import EventRecorder
-from kubeshare.kube.health import HealthServer
-from kubeshare.kube.lease import LeadershipLostError, LeaseElector
-from kubeshare.kube.metrics import RuntimeCollector, time_controllers
-from kubeshare.kube.reflector import Reflector
+from kubeshare.kube.cache.reflector import Reflector
+from kubeshare.kube.client.client import Api
+from kubeshare.kube.client.connection import ConfigError
+from kubeshare.kube.client.errors import ApiError
+from kubeshare.kube.controller.controller import Controller
+from kubeshare.kube.controller.events import EventRecorder
+from kubeshare.kube.controller.health import HealthServer
+from kubeshare.kube.controller.leader_election import LeadershipLostError, LeaseElector
+from kubeshare.kube.controller.metrics import RuntimeCollector, time_controllers
 
 T = TypeVar("T")
 Task = Callable[[], Awaitable[None]]

@@ -27,10 +27,12 @@ from typing import Any
 
 from msgspec import Struct
 
-from kubeshare.lab import audit, binaries, processes
-from kubeshare.lab.certificates import Authority
+from kubeshare.lab import processes
+from kubeshare.lab.control_plane import audit
+from kubeshare.lab.control_plane.certificates import Authority
+from kubeshare.lab.control_plane.kubeconfig import write_kubeconfig
 from kubeshare.lab.errors import LabError
-from kubeshare.lab.kubeconfig import write_kubeconfig
+from kubeshare.lab.images import binaries
 from kubeshare.lab.progress import Progress
 
 ADMIN = ("lab-admin", ("system:masters",))

@@ -11,7 +11,7 @@ import msgspec
 import yaml
 from msgspec import Struct, field
 
-from kubeshare.api.names import NAMESPACE
+from kubeshare.api.types.constants import NAMESPACE
 
 _LOG = "audit.log"
 _POLICY = "audit-policy.yaml"

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import yaml
 
-from kubeshare.lab.certificates import KeyPair
+from kubeshare.lab.control_plane.certificates import KeyPair
 from kubeshare.lab.files import replace
 
 

@@ -12,11 +12,11 @@ import subprocess
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from kubeshare.lab.cache import cached, digest
 from kubeshare.lab.errors import LabError
+from kubeshare.lab.images.cache import cached, digest
 from kubeshare.lab.progress import Progress
 
-SOURCES = Path(__file__).resolve().parents[3] / "lab"
+SOURCES = Path(__file__).resolve().parents[4] / "lab"
 KUBERNETES_PROGRAMS = (
     "etcd",
     "kube-apiserver",

@@ -19,10 +19,10 @@ from pathlib import Path
 import msgspec
 
 from kubeshare import native
-from kubeshare.lab.archive import Entry, Layer, layer, write_archive, write_layer
-from kubeshare.lab.binaries import SOURCES
-from kubeshare.lab.cache import cached, digest
 from kubeshare.lab.errors import LabError
+from kubeshare.lab.images.archive import Entry, Layer, layer, write_archive, write_layer
+from kubeshare.lab.images.binaries import SOURCES
+from kubeshare.lab.images.cache import cached, digest
 from kubeshare.lab.progress import Progress
 
 PAUSE_IMAGE = "localhost/kubeshare-lab/pause:1"

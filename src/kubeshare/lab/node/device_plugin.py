@@ -5,7 +5,7 @@ GPUs' UUIDs and an allocation is the CDI device ``nvidia.com/gpu=UUID``. It runs
 on the nodes of a lab only; on a cluster NVIDIA's own is there, and KubeShare
 knows of neither.
 
-Run as ``python -m kubeshare.lab.device_plugin``, with NVML in the library path.
+Run as ``python -m kubeshare.lab.node.device_plugin``, with NVML in the library path.
 """
 
 import os
@@ -18,7 +18,7 @@ from pathlib import Path
 import grpc
 import pynvml
 
-from kubeshare.lab.gpus import DEVICE_PLUGIN, RESOURCE
+from kubeshare.lab.node.gpus import DEVICE_PLUGIN, RESOURCE
 from kubeshare.lab.proto import deviceplugin_pb2 as messages
 from kubeshare.lab.proto import deviceplugin_pb2_grpc as services
 

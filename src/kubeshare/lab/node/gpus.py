@@ -17,7 +17,7 @@ from kubeshare import fakegpu, native
 from kubeshare.lab.errors import LabError
 from kubeshare.lab.files import replace
 from kubeshare.lab.layout import NodeLayout
-from kubeshare.lab.machine import Machine
+from kubeshare.lab.node.machine import Machine
 
 NONE = "none"
 RESOURCE = "nvidia.com/gpu"
@@ -108,7 +108,9 @@ def start_device_plugin(machine: Machine) -> None:
     """Offer a node's GPUs to its kubelet, unless that is done already."""
     environment = {
         "LD_LIBRARY_PATH": str(DRIVER_ROOT / _LIBRARIES),
-        "PYTHONPATH": str(Path(__file__).resolve().parents[2]),
+        "PYTHONPATH": str(Path(__file__).resolve().parents[3]),
         "PYTHONDONTWRITEBYTECODE": "1",
     }
-    machine.start(DEVICE_PLUGIN, [sys.executable, "-m", "kubeshare.lab.device_plugin"], environment)
+    machine.start(
+        DEVICE_PLUGIN, [sys.executable, "-m", "kubeshare.lab.node.device_plugin"], environment
+    )

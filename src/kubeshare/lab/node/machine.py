@@ -16,10 +16,11 @@ import subprocess
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from kubeshare.lab import cgroups, processes
-from kubeshare.lab.control_plane import wait_until
+from kubeshare.lab import processes
+from kubeshare.lab.control_plane.api_server import wait_until
 from kubeshare.lab.errors import LabError
 from kubeshare.lab.layout import Layout
+from kubeshare.lab.node import cgroups
 from kubeshare.lab.processes import Process
 
 _LAB = "KUBESHARE_LAB_FOLDER"

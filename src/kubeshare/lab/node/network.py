@@ -11,7 +11,7 @@ from typing import Any
 
 from kubeshare.lab.errors import LabError
 from kubeshare.lab.layout import BRIDGE, SERVICE_CIDR, Layout, NodeLayout
-from kubeshare.lab.machine import Machine
+from kubeshare.lab.node.machine import Machine
 
 
 def _ip(*arguments: str) -> str:

@@ -12,14 +12,16 @@ from pathlib import Path
 
 import yaml
 
-from kubeshare.lab import cgroups, configuration, gpus, images
-from kubeshare.lab.archive import Layer
-from kubeshare.lab.certificates import Authority
-from kubeshare.lab.control_plane import wait_until
+from kubeshare.lab import configuration
+from kubeshare.lab.control_plane.api_server import wait_until
+from kubeshare.lab.control_plane.certificates import Authority
+from kubeshare.lab.control_plane.kubeconfig import write_kubeconfig
 from kubeshare.lab.files import replace
-from kubeshare.lab.kubeconfig import write_kubeconfig
+from kubeshare.lab.images import images
+from kubeshare.lab.images.archive import Layer
 from kubeshare.lab.layout import NodeLayout
-from kubeshare.lab.machine import Machine
+from kubeshare.lab.node import cgroups, gpus
+from kubeshare.lab.node.machine import Machine
 
 # What is written to these is small and ends with the node; the binds below are its disk.
 _OVERLAYS = ("/etc", "/var/lib", "/var/log")

@@ -22,7 +22,7 @@ from typing import Any
 import msgspec
 import yaml
 
-from kubeshare.api.names import CDI_CLAIM_KIND, WHOLE_GPU_RESOURCE
+from kubeshare.api.types.constants import CDI_CLAIM_KIND, WHOLE_GPU_RESOURCE
 from kubeshare.node.paths import (
     CONTAINER_CLAIM,
     CONTAINER_COUNTERS,

@@ -9,15 +9,15 @@ import asyncio
 
 from msgspec import Struct, field
 
-from kubeshare.api.names import DRA_DRIVER
-from kubeshare.kube.api import Api
-from kubeshare.kube.errors import ApiError, NotFoundError
+from kubeshare.api.types.constants import DRA_DRIVER
+from kubeshare.kube.cache.reflector import Reflector
+from kubeshare.kube.cache.store import ADDED, DELETED, Change
+from kubeshare.kube.client.client import Api
+from kubeshare.kube.client.errors import ApiError, NotFoundError
 from kubeshare.kube.meta import Key, ObjectMeta
-from kubeshare.kube.reflector import Reflector
 from kubeshare.kube.resources import RESOURCE_CLAIMS
-from kubeshare.kube.store import ADDED, DELETED, Change
-from kubeshare.node.driver import ClaimReference, ClaimRefusedError
-from kubeshare.node.view import NodePod
+from kubeshare.node.dra.driver import ClaimReference, ClaimRefusedError
+from kubeshare.node.node_view import NodePod
 
 
 class Consumer(Struct, frozen=True, kw_only=True):

@@ -17,7 +17,7 @@ import grpc
 import grpc.aio
 import structlog
 
-from kubeshare.api.names import DRA_DRIVER
+from kubeshare.api.types.constants import DRA_DRIVER
 from kubeshare.node.proto import dra_pb2, pluginregistration_pb2
 
 Answer = TypeVar("Answer")

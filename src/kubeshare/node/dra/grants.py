@@ -11,8 +11,8 @@ from pathlib import Path
 
 import structlog
 
-from kubeshare.node.driver import ClaimReference
-from kubeshare.tokens.files import (
+from kubeshare.node.dra.driver import ClaimReference
+from kubeshare.tokens.files.grants import (
     GRANT_VERSION,
     Grant,
     GrantedGpu,

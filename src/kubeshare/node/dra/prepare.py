@@ -16,18 +16,18 @@ from pathlib import Path
 
 import structlog
 
-from kubeshare.api.names import DRA_DRIVER, placeholder_name
-from kubeshare.api.v1 import VGPU, Holder
-from kubeshare.kube.api import Api
-from kubeshare.kube.errors import ApiError
-from kubeshare.node import cdi
-from kubeshare.node.claims import Claims, PodClaim
-from kubeshare.node.driver import ClaimReference, ClaimRefusedError, PreparedDevice
-from kubeshare.node.grants import GrantRefusedError, Grants
-from kubeshare.node.inventory import Inventory
+from kubeshare.api.types.constants import DRA_DRIVER, placeholder_name
+from kubeshare.api.types.v1 import VGPU, Holder
+from kubeshare.kube.client.client import Api
+from kubeshare.kube.client.errors import ApiError
+from kubeshare.node.dra import cdi
+from kubeshare.node.dra.claims import Claims, PodClaim
+from kubeshare.node.dra.driver import ClaimReference, ClaimRefusedError, PreparedDevice
+from kubeshare.node.dra.grants import GrantRefusedError, Grants
+from kubeshare.node.gpus.inventory import Inventory
 from kubeshare.node.library import InstalledLibrary
-from kubeshare.node.view import NodeView
-from kubeshare.tokens.files import GrantedGpu
+from kubeshare.node.node_view import NodeView
+from kubeshare.tokens.files.grants import GrantedGpu
 
 log = structlog.get_logger(__name__)
 

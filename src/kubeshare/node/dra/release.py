@@ -12,14 +12,14 @@ from pathlib import Path
 import structlog
 
 from kubeshare.api import holders
-from kubeshare.api.names import MANAGER_NODE
-from kubeshare.api.v1 import VGPU, Holder
-from kubeshare.kube.api import Api
-from kubeshare.kube.errors import ApiError, ConflictError, NotFoundError
-from kubeshare.node import cdi
-from kubeshare.node.driver import ClaimReference, ClaimRefusedError
-from kubeshare.node.grants import Grants
-from kubeshare.node.view import NODE_VGPUS, NodeView
+from kubeshare.api.types.constants import MANAGER_NODE
+from kubeshare.api.types.v1 import VGPU, Holder
+from kubeshare.kube.client.client import Api
+from kubeshare.kube.client.errors import ApiError, ConflictError, NotFoundError
+from kubeshare.node.dra import cdi
+from kubeshare.node.dra.driver import ClaimReference, ClaimRefusedError
+from kubeshare.node.dra.grants import Grants
+from kubeshare.node.node_view import NODE_VGPUS, NodeView
 
 log = structlog.get_logger(__name__)
 

@@ -11,13 +11,13 @@ from typing import Any
 import structlog
 from msgspec import Struct
 
-from kubeshare.api.names import DRA_DRIVER, MANAGER_NODE
-from kubeshare.kube.api import Api
-from kubeshare.kube.controller import Controller, RequeueAfter
+from kubeshare.api.types.constants import DRA_DRIVER, MANAGER_NODE
+from kubeshare.kube.cache.reflector import Reflector
+from kubeshare.kube.client.client import Api
+from kubeshare.kube.controller.controller import Controller, RequeueAfter
 from kubeshare.kube.meta import ObjectMeta
-from kubeshare.kube.reflector import Reflector
 from kubeshare.kube.resources import RESOURCE_SLICES
-from kubeshare.node.owner import owner_of, uid_of
+from kubeshare.node.node_object import owner_of, uid_of
 
 log = structlog.get_logger(__name__)
 

@@ -7,7 +7,7 @@ the other, and a process may allocate, fork or end in between.
 from collections.abc import Iterable
 from typing import Final
 
-from kubeshare.node.escapes import Finding
+from kubeshare.node.escapes.detection import Finding
 from kubeshare.tokens.overheads import LOOKS
 
 AGAIN_SECONDS: Final = 300.0

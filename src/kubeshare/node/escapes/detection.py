@@ -18,7 +18,7 @@ from typing import Final, Literal
 from msgspec import Struct
 
 from kubeshare.node.cgroups import Place
-from kubeshare.tokens.files import Grant, GrantedPod
+from kubeshare.tokens.files.grants import Grant, GrantedPod
 from kubeshare.tokens.overheads import Overheads
 
 Reason = Literal["UnheldProcess", "MemoryOverLimit"]

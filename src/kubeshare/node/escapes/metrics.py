@@ -7,7 +7,7 @@ from prometheus_client import CollectorRegistry, Counter
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from kubeshare.node.escapes import Finding
+from kubeshare.node.escapes.detection import Finding
 
 
 class EscapeMetrics(Collector):

@@ -10,10 +10,11 @@ from typing import Final
 import structlog
 
 from kubeshare.node.cgroups import read_place
-from kubeshare.node.discovery import GpuProcess
-from kubeshare.node.escapes import Look, Use
-from kubeshare.tokens import client, counters
-from kubeshare.tokens.files import (
+from kubeshare.node.escapes.detection import Look, Use
+from kubeshare.node.gpus.discovery import GpuProcess
+from kubeshare.tokens import client
+from kubeshare.tokens.files import counters
+from kubeshare.tokens.files.grants import (
     DaemonMissingError,
     Grant,
     GrantError,

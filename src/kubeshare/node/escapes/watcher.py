@@ -15,14 +15,14 @@ import structlog
 from prometheus_client import CollectorRegistry
 
 from kubeshare.core.units import format_memory
-from kubeshare.kube.events import WARNING, EventRecorder, ObjectReference
+from kubeshare.kube.controller.events import WARNING, EventRecorder, ObjectReference
 from kubeshare.kube.resources import PODS
-from kubeshare.node.discovery import DiscoveryError
-from kubeshare.node.escape_metrics import EscapeMetrics
-from kubeshare.node.escapes import OVER_LIMIT, UNHELD, Finding, Reason, judge
-from kubeshare.node.gpu_use import GpuUse
-from kubeshare.node.kill import kill
-from kubeshare.node.lasting import Suspicions
+from kubeshare.node.escapes.debounce import Suspicions
+from kubeshare.node.escapes.detection import OVER_LIMIT, UNHELD, Finding, Reason, judge
+from kubeshare.node.escapes.metrics import EscapeMetrics
+from kubeshare.node.escapes.sampling import GpuUse
+from kubeshare.node.gpus.discovery import DiscoveryError
+from kubeshare.node.process_kill import kill
 from kubeshare.tokens.overheads import Settled
 
 log = structlog.get_logger(__name__)

@@ -19,8 +19,8 @@ import pynvml
 from msgspec import Struct
 
 import kubeshare
-from kubeshare.api.v1 import GPUDevice, GPULink, GPUNodeSpec
-from kubeshare.node.xids import Xids
+from kubeshare.api.types.v1 import GPUDevice, GPULink, GPUNodeSpec
+from kubeshare.node.gpus.xids import Xids
 
 Answer = TypeVar("Answer")
 

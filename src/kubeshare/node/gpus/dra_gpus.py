@@ -10,10 +10,10 @@ from typing import Final, NamedTuple
 
 from msgspec import Struct
 
-from kubeshare.api.names import DRA_DRIVER
-from kubeshare.kube.api import Api
+from kubeshare.api.types.constants import DRA_DRIVER
+from kubeshare.kube.cache.reflector import Reflector
+from kubeshare.kube.client.client import Api
 from kubeshare.kube.meta import ObjectMeta
-from kubeshare.kube.reflector import Reflector
 from kubeshare.kube.resources import RESOURCE_SLICES
 
 _UUID: Final = "uuid"

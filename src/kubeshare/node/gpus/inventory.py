@@ -14,14 +14,14 @@ from typing import Protocol
 import msgspec
 import structlog
 
-from kubeshare.api.names import MANAGER_NODE
-from kubeshare.api.v1 import GPUNODES, GPUDevice, GPUNode, GPUNodeSpec
-from kubeshare.kube.api import Api
-from kubeshare.kube.errors import ApiError, NotFoundError
-from kubeshare.kube.reflector import Reflector
-from kubeshare.kube.store import DELETED, Change
-from kubeshare.node.discovery import DiscoveryError, with_vanished
-from kubeshare.node.owner import owner_of, uid_of
+from kubeshare.api.types.constants import MANAGER_NODE
+from kubeshare.api.types.v1 import GPUNODES, GPUDevice, GPUNode, GPUNodeSpec
+from kubeshare.kube.cache.reflector import Reflector
+from kubeshare.kube.cache.store import DELETED, Change
+from kubeshare.kube.client.client import Api
+from kubeshare.kube.client.errors import ApiError, NotFoundError
+from kubeshare.node.gpus.discovery import DiscoveryError, with_vanished
+from kubeshare.node.node_object import owner_of, uid_of
 
 log = structlog.get_logger(__name__)
 

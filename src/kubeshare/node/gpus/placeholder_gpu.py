@@ -12,19 +12,19 @@ from typing import Any
 import structlog
 
 from kubeshare.api import holders
-from kubeshare.api.names import CONDITION_SHAREABLE, MANAGER_NODE, NAMESPACE
-from kubeshare.api.reasons import Reason
-from kubeshare.api.v1 import VGPU, VGPUS, GPUDevice
-from kubeshare.kube.api import Api
+from kubeshare.api.types.constants import CONDITION_SHAREABLE, MANAGER_NODE, NAMESPACE
+from kubeshare.api.types.reasons import Reason
+from kubeshare.api.types.v1 import VGPU, VGPUS, GPUDevice
+from kubeshare.kube.client.client import Api
+from kubeshare.kube.client.errors import InvalidError
 from kubeshare.kube.clock import utc_now
 from kubeshare.kube.conditions import set_condition
-from kubeshare.kube.controller import RequeueAfter, TerminalError
-from kubeshare.kube.errors import InvalidError
-from kubeshare.kube.events import WARNING, EventRecorder, reference
+from kubeshare.kube.controller.controller import RequeueAfter, TerminalError
+from kubeshare.kube.controller.events import WARNING, EventRecorder, reference
 from kubeshare.kube.meta import Condition, Key
-from kubeshare.node.inventory import Inventory
-from kubeshare.node.pod_resources import PodResourcesError, whole_gpu
-from kubeshare.node.view import NODE_VGPUS, NodeView
+from kubeshare.node.gpus.inventory import Inventory
+from kubeshare.node.gpus.pod_resources import PodResourcesError, whole_gpu
+from kubeshare.node.node_view import NODE_VGPUS, NodeView
 
 log = structlog.get_logger(__name__)
 

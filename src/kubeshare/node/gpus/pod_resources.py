@@ -11,8 +11,8 @@ from pathlib import Path
 import grpc
 import grpc.aio
 
-from kubeshare.api.names import WHOLE_GPU_RESOURCE
-from kubeshare.node.dra_gpus import DraDevice
+from kubeshare.api.types.constants import WHOLE_GPU_RESOURCE
+from kubeshare.node.gpus.dra_gpus import DraDevice
 from kubeshare.node.proto import podresources_pb2 as messages
 
 _LIST = "/v1.PodResourcesLister/List"

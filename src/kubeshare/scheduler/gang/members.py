@@ -4,14 +4,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from kubeshare.api.v1 import VGPU
+from kubeshare.api.types.v1 import VGPU
 from kubeshare.core.demand import Demand
 from kubeshare.core.errors import InvalidValueError
 from kubeshare.core.gang import Gang
-from kubeshare.dialects.standing import MIN_AVAILABLE, PRIORITY, Standing
+from kubeshare.dialects.priority_and_gang import MIN_AVAILABLE, PRIORITY, Standing
 from kubeshare.kube.meta import Key
-from kubeshare.scheduler.asker import Asker
-from kubeshare.scheduler.carry_out import still_right
+from kubeshare.scheduler.binding import still_right
+from kubeshare.scheduler.requesters.base import Asker
 
 
 @dataclass(frozen=True)

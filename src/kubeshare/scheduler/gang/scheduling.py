@@ -12,24 +12,30 @@ import asyncio
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from kubeshare.api.coming import Hindrance
 from kubeshare.api.configuration import Configured
-from kubeshare.api.eligibility import Eligible
-from kubeshare.api.pool import Part, StaleDecisionError
-from kubeshare.api.reasons import Reason
+from kubeshare.api.predicates.eligibility import Eligible
+from kubeshare.api.state.vgpu_store import Part, StaleDecisionError
+from kubeshare.api.types.reasons import Reason
+from kubeshare.api.vgpu_readiness import Hindrance
 from kubeshare.core.decision import Decision
 from kubeshare.core.demand import Demand
 from kubeshare.core.gang import Answer, Gang, place_gang
-from kubeshare.core.ledger import Ledger
-from kubeshare.kube.controller import RequeueAfter, soonest
-from kubeshare.kube.errors import ConflictError, NotFoundError
+from kubeshare.core.ledger.ledger import Ledger
+from kubeshare.kube.client.errors import ConflictError, NotFoundError
+from kubeshare.kube.controller.controller import RequeueAfter, soonest
 from kubeshare.kube.meta import Key
-from kubeshare.scheduler.asker import Asker
-from kubeshare.scheduler.carry_out import Hindered
-from kubeshare.scheduler.decide import bounded, decide, explain
-from kubeshare.scheduler.members import Member, Members, check_agreement, demand_of_member, says
-from kubeshare.scheduler.parts import Parts
-from kubeshare.scheduler.preempt import Claim
+from kubeshare.scheduler.binding import Hindered
+from kubeshare.scheduler.context import Parts
+from kubeshare.scheduler.gang.members import (
+    Member,
+    Members,
+    check_agreement,
+    demand_of_member,
+    says,
+)
+from kubeshare.scheduler.preemption.preemption import Claim
+from kubeshare.scheduler.requesters.base import Asker
+from kubeshare.scheduler.scheduling import bounded, decide, explain
 
 
 @dataclass(frozen=True)

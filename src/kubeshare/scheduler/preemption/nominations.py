@@ -12,7 +12,7 @@ import msgspec
 
 from kubeshare.core.decision import Decision, Reasons
 from kubeshare.core.demand import Demand
-from kubeshare.core.ledger import Ledger
+from kubeshare.core.ledger.ledger import Ledger
 from kubeshare.core.policies import Policy
 
 SECONDS: Final = 180.0

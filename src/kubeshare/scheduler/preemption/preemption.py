@@ -14,24 +14,24 @@ from typing import Final
 
 from msgspec import Struct, structs
 
-from kubeshare.api.cluster import PODS, Pod
 from kubeshare.api.configuration import Configured
-from kubeshare.api.evict import evict
-from kubeshare.api.inventory import Inventory
-from kubeshare.api.v1 import SHAREPODS
+from kubeshare.api.eviction import evict
+from kubeshare.api.state.cluster_state import Inventory
+from kubeshare.api.types.core_v1 import PODS, Pod
+from kubeshare.api.types.v1 import SHAREPODS
 from kubeshare.core.demand import Demand
 from kubeshare.core.gang import place_gang
 from kubeshare.core.policies import Policy
 from kubeshare.core.preemption import Preemption, cheapest_for_gang
-from kubeshare.kube.api import Api
-from kubeshare.kube.controller import RequeueAfter
-from kubeshare.kube.errors import ConflictError, NotFoundError, TooManyRequestsError
-from kubeshare.kube.events import ObjectReference, reference
-from kubeshare.kube.store import Store
-from kubeshare.scheduler.asker import Asker
+from kubeshare.kube.cache.store import Store
+from kubeshare.kube.client.client import Api
+from kubeshare.kube.client.errors import ConflictError, NotFoundError, TooManyRequestsError
+from kubeshare.kube.controller.controller import RequeueAfter
+from kubeshare.kube.controller.events import ObjectReference, reference
 from kubeshare.scheduler.events import Events
-from kubeshare.scheduler.kept import SECONDS, Kept, Place
-from kubeshare.scheduler.victims import Victim, is_marked, victims_of
+from kubeshare.scheduler.preemption.nominations import SECONDS, Kept, Place
+from kubeshare.scheduler.preemption.victims import Victim, is_marked, victims_of
+from kubeshare.scheduler.requesters.base import Asker
 
 ROUNDS: Final = 8
 """How many sets of pods are tried at most, where budgets refuse."""

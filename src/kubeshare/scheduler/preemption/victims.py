@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from msgspec import Struct
 
-from kubeshare.api.cluster import Pod
-from kubeshare.api.pool import holder_of
-from kubeshare.api.v1 import SHAREPODS, VGPU
+from kubeshare.api.state.vgpu_store import holder_of
+from kubeshare.api.types.core_v1 import Pod
+from kubeshare.api.types.v1 import SHAREPODS, VGPU
 from kubeshare.core.errors import InvalidValueError
-from kubeshare.dialects.standing import PREEMPTIBLE, standing_of
+from kubeshare.dialects.priority_and_gang import PREEMPTIBLE, standing_of
 
 
 class Victim(Struct, frozen=True):

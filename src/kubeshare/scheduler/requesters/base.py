@@ -15,14 +15,14 @@ uid is the object's own, and its holder has the object's namespace and name.
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, Self
 
-from kubeshare.api.coming import Hindrance
-from kubeshare.api.eligibility import Eligible
-from kubeshare.api.reasons import Reason
-from kubeshare.api.v1 import VGPU, SetAside
+from kubeshare.api.predicates.eligibility import Eligible
+from kubeshare.api.types.reasons import Reason
+from kubeshare.api.types.v1 import VGPU, SetAside
+from kubeshare.api.vgpu_readiness import Hindrance
 from kubeshare.core.demand import Demand
-from kubeshare.dialects.standing import Standing
-from kubeshare.kube.controller import RequeueAfter
-from kubeshare.kube.events import ObjectReference
+from kubeshare.dialects.priority_and_gang import Standing
+from kubeshare.kube.controller.controller import RequeueAfter
+from kubeshare.kube.controller.events import ObjectReference
 from kubeshare.kube.meta import Key
 
 

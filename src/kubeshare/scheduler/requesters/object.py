@@ -5,16 +5,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
 
-from kubeshare.api.latest import Latest
-from kubeshare.api.names import MANAGER_SCHEDULER
-from kubeshare.dialects.standing import Standing, standing_of
-from kubeshare.kube.api import Api
-from kubeshare.kube.errors import NotFoundError
-from kubeshare.kube.events import ObjectReference, reference
+from kubeshare.api.state.assume_cache import Latest
+from kubeshare.api.types.constants import MANAGER_SCHEDULER
+from kubeshare.dialects.priority_and_gang import Standing, standing_of
+from kubeshare.kube.client.client import Api
+from kubeshare.kube.client.errors import NotFoundError
+from kubeshare.kube.controller.events import ObjectReference, reference
 from kubeshare.kube.meta import ObjectMeta
 from kubeshare.kube.resources import Raw, Resource
-from kubeshare.scheduler.asker import AskerKey
-from kubeshare.scheduler.status import Status
+from kubeshare.scheduler.requesters.base import AskerKey
+from kubeshare.scheduler.scheduled_condition import Status
 
 
 class Seen(Protocol):

@@ -13,14 +13,13 @@ from typing import Any, Final
 import msgspec
 
 from kubeshare.api import pods
-from kubeshare.api.affinity import on_node
-from kubeshare.api.cluster import Pod
-from kubeshare.api.coming import Hindrance, failure, hindrance
-from kubeshare.api.eligibility import Eligible
-from kubeshare.api.gangs import GANG, gang_index, gang_value
-from kubeshare.api.inventory import Inventory
-from kubeshare.api.latest import Latest
-from kubeshare.api.names import (
+from kubeshare.api.affinity_terms import on_node
+from kubeshare.api.gang_members import GANG, gang_index, gang_value
+from kubeshare.api.predicates.eligibility import Eligible
+from kubeshare.api.predicates.node_resources import Rooms
+from kubeshare.api.state.assume_cache import Latest
+from kubeshare.api.state.cluster_state import Inventory
+from kubeshare.api.types.constants import (
     ANNOTATION_GPUIDS,
     ANNOTATION_NODE,
     CONDITION_POD_SCHEDULED,
@@ -31,22 +30,23 @@ from kubeshare.api.names import (
     ROLE_POD,
     placeholder_name,
 )
-from kubeshare.api.reasons import Reason
-from kubeshare.api.room import Rooms
-from kubeshare.api.v1 import VGPU, SetAside
+from kubeshare.api.types.core_v1 import Pod
+from kubeshare.api.types.reasons import Reason
+from kubeshare.api.types.v1 import VGPU, SetAside
+from kubeshare.api.vgpu_readiness import Hindrance, failure, hindrance
 from kubeshare.core.demand import Demand
 from kubeshare.core.errors import InvalidValueError
 from kubeshare.dialects.pod import PREFIX, demand_of
-from kubeshare.dialects.standing import gang_named
-from kubeshare.kube.api import Api
-from kubeshare.kube.controller import RequeueAfter
+from kubeshare.dialects.priority_and_gang import gang_named
+from kubeshare.kube.cache.store import Store
+from kubeshare.kube.client.client import Api
+from kubeshare.kube.controller.controller import RequeueAfter
 from kubeshare.kube.meta import Condition, Key
 from kubeshare.kube.resources import PODS, Raw
-from kubeshare.kube.store import Store
-from kubeshare.scheduler.asker import Asker, AskerKey
-from kubeshare.scheduler.asking_object import AskingObject, Objects
-from kubeshare.scheduler.status import Status
-from kubeshare.scheduler.volumes import Volumes
+from kubeshare.scheduler.requesters.base import Asker, AskerKey
+from kubeshare.scheduler.requesters.object import AskingObject, Objects
+from kubeshare.scheduler.scheduled_condition import Status
+from kubeshare.scheduler.volume_binding import Volumes
 
 KIND: Final = PODS.kind
 
@@ -115,7 +115,7 @@ class GatedPods(Objects):
 
 
 class _AskingPod(AskingObject[GatedPods, Pod]):
-    """One plain pod as it was read (see :class:`kubeshare.scheduler.asker.Asker`)."""
+    """One plain pod as it was read (see :class:`kubeshare.scheduler.requesters.base.Asker`)."""
 
     resource = PODS
 

@@ -9,25 +9,25 @@ from functools import cached_property
 from typing import Any, Final
 
 from kubeshare.api import finalizer, sharepods
-from kubeshare.api.cluster import TERMINAL_PHASES
-from kubeshare.api.coming import Hindrance
-from kubeshare.api.eligibility import Eligible
-from kubeshare.api.gangs import GANG, gang_index, gang_value
-from kubeshare.api.latest import Latest
-from kubeshare.api.names import CONDITION_SCHEDULED
-from kubeshare.api.reasons import Reason
-from kubeshare.api.v1 import SHAREPODS, VGPU, SetAside, SharePod
+from kubeshare.api.gang_members import GANG, gang_index, gang_value
+from kubeshare.api.predicates.eligibility import Eligible
+from kubeshare.api.state.assume_cache import Latest
+from kubeshare.api.types.constants import CONDITION_SCHEDULED
+from kubeshare.api.types.core_v1 import TERMINAL_PHASES
+from kubeshare.api.types.reasons import Reason
+from kubeshare.api.types.v1 import SHAREPODS, VGPU, SetAside, SharePod
+from kubeshare.api.vgpu_readiness import Hindrance
 from kubeshare.core.demand import Demand
 from kubeshare.core.errors import InvalidValueError
 from kubeshare.dialects.sharepod import demand_of
-from kubeshare.kube.api import Api
+from kubeshare.kube.cache.store import DELETED, Change
+from kubeshare.kube.client.client import Api
 from kubeshare.kube.conditions import find_condition
 from kubeshare.kube.meta import Condition, Key, key_of
 from kubeshare.kube.resources import Raw
-from kubeshare.kube.store import DELETED, Change
-from kubeshare.scheduler.asker import Asker, AskerKey
-from kubeshare.scheduler.asking_object import AskingObject, Objects
-from kubeshare.scheduler.status import Status
+from kubeshare.scheduler.requesters.base import Asker, AskerKey
+from kubeshare.scheduler.requesters.object import AskingObject, Objects
+from kubeshare.scheduler.scheduled_condition import Status
 
 KIND: Final = SHAREPODS.kind
 
@@ -67,7 +67,7 @@ class SharePods(Objects):
 
 
 class _AskingSharePod(AskingObject[SharePods, SharePod]):
-    """One SharePod as it was read (see :class:`kubeshare.scheduler.asker.Asker`)."""
+    """One SharePod as it was read (see :class:`kubeshare.scheduler.requesters.base.Asker`)."""
 
     resource = SHAREPODS
 

@@ -11,7 +11,7 @@ import struct
 from pathlib import Path
 from typing import NamedTuple
 
-from kubeshare.tokens.wire import (
+from kubeshare.tokens.wire.protocol import (
     CELLS_MAX,
     COUNTERS_HEADER,
     COUNTERS_MAGIC,

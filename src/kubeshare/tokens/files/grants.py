@@ -24,7 +24,7 @@ from typing import Final, Literal, TypeVar
 import msgspec
 
 from kubeshare.core.units import MICROS
-from kubeshare.tokens.wire import CELLS_MAX
+from kubeshare.tokens.wire.protocol import CELLS_MAX
 
 GRANT_VERSION: Final = 1
 RUN_FOLDER_ENV: Final = "KUBESHARE_RUN"

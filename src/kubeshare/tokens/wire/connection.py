@@ -4,7 +4,7 @@ import socket
 import struct
 from typing import Final
 
-from kubeshare.tokens.wire import Message
+from kubeshare.tokens.wire.protocol import Message
 
 _CREDENTIALS: Final = struct.Struct("iII")
 """pid, uid, gid."""

@@ -18,9 +18,9 @@ import uuid
 from pathlib import Path
 from typing import Final
 
-from kubeshare.tokens.files import Grant
+from kubeshare.tokens.files.grants import Grant
 from kubeshare.tokens.linux import futex_wake
-from kubeshare.tokens.wire import (
+from kubeshare.tokens.wire.protocol import (
     BOUNDS_OFFSET,
     EPOCH_OFFSET,
     GATE_STATE_OFFSET,

@@ -1,6 +1,6 @@
 """The mirror of `native/include/kubeshare_wire.h`: layouts, constants, messages.
 
-Every number here is compared with the C header by `tests/tokens/test_wire.py`.
+Every number here is compared with the C header by `tests/tokens/wire/test_protocol_layout.py`.
 """
 
 import enum

@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from core.builders import a_device, a_holder
-from kubeshare.core.device import Device, natural
-from kubeshare.core.index import tree as tree_module
-from kubeshare.core.index.tree import Entry, Tree, _Part
-from prove.engine import narrow_trees
+from kubeshare.core.ledger.device import Device, natural
+from kubeshare.core.ledger.index import device_tree as tree_module
+from kubeshare.core.ledger.index.device_tree import Entry, Tree, _Part
+from robustness.prove.engine import narrow_trees
 
 LABELS = ("", "g", "h")
 MOST_NUMBER = 6

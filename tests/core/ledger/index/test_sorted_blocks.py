@@ -4,8 +4,8 @@ import random
 
 import pytest
 
-from kubeshare.core.index import sorted_blocks
-from kubeshare.core.index.sorted_blocks import SortedBlocks
+from kubeshare.core.ledger.index import sorted_blocks
+from kubeshare.core.ledger.index.sorted_blocks import SortedBlocks
 
 
 @pytest.mark.parametrize("block", [1, 2, 3, 256])

@@ -3,9 +3,9 @@
 from functools import partial
 from itertools import count
 
-from cluster_fake import World, story
-from kube_fake import Fault
-from kubeshare.api.v1 import VGPUS
+from fakes.cluster import World, story
+from fakes.kube import Fault
+from kubeshare.api.types.v1 import VGPUS
 from kubeshare.kube.resources import PODS, Raw
 
 TWO = {"kubeshare.nthu/count": "2"}

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from cluster_fake import World, expect_pending, expect_scheduled, story
-from kube_fake import Fault
-from kubeshare.api.set_aside import MOVES
-from kubeshare.api.v1 import SHAREPODS
+from fakes.cluster import World, expect_pending, expect_scheduled, story
+from fakes.kube import Fault
+from kubeshare.api.predicates.exclusions import MOVES
+from kubeshare.api.types.v1 import SHAREPODS
 from kubeshare.kube.resources import PODS
 
 

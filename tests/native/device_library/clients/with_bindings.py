@@ -5,7 +5,7 @@ from typing import Any
 
 from cuda.bindings import driver
 
-from native.vgpu.clients.conversation import RefusedError, converse
+from native.device_library.clients.conversation import RefusedError, converse
 
 
 def check(answer: tuple[Any, ...]) -> Any:

@@ -16,7 +16,7 @@ from cuda.core import (
 from cuda.core import launch as launch_kernel
 from cuda.core._utils.cuda_utils import CUDAError
 
-from native.vgpu.clients.conversation import RefusedError, converse
+from native.device_library.clients.conversation import RefusedError, converse
 
 device = Device(0)
 device.set_current()

@@ -13,7 +13,7 @@ from numba import cuda
 from numba.cuda.cudadrv import driver
 from numba.cuda.cudadrv.driver import CudaAPIError
 
-from native.vgpu.clients.conversation import RefusedError, converse
+from native.device_library.clients.conversation import RefusedError, converse
 
 context = cuda.current_context()
 image = ObjectCode.from_ptx(b"// any image", name="any")

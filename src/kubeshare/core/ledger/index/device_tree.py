@@ -21,7 +21,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Container, Iterable
 from typing import Any, Final, TypeAlias, TypeVar
 
-from kubeshare.core.device import Device
+from kubeshare.core.ledger.device import Device
 
 WIDTH: Final = 64
 """The most places of a branch or leaf; a full one is cut into halves."""

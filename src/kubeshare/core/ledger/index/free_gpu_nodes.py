@@ -4,7 +4,7 @@ from bisect import bisect_left, insort
 from collections import defaultdict
 from collections.abc import Container, Iterable
 
-from kubeshare.core.device import FreeGpu, Node, natural
+from kubeshare.core.ledger.device import FreeGpu, Node, natural
 
 
 class Homes:

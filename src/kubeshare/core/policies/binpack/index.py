@@ -14,9 +14,9 @@ from collections.abc import Container
 from typing import Final, TypeAlias
 
 from kubeshare.core.demand import Demand
-from kubeshare.core.device import MAX_HOLDERS, Device, FreeGpu, Node, natural
-from kubeshare.core.index.sorted_blocks import SortedBlocks
-from kubeshare.core.ledger import Ledger
+from kubeshare.core.ledger.device import MAX_HOLDERS, Device, FreeGpu, Node, natural
+from kubeshare.core.ledger.index.sorted_blocks import SortedBlocks
+from kubeshare.core.ledger.ledger import Ledger
 from kubeshare.core.units import MICROS
 
 Place: TypeAlias = tuple[int, str, str]

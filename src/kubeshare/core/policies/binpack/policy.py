@@ -14,13 +14,14 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from functools import partial
 
-from kubeshare.core import never, reasons
+from kubeshare.core import reasons
 from kubeshare.core.decision import Decision, Reasons
 from kubeshare.core.demand import Demand
-from kubeshare.core.device import Device, natural
-from kubeshare.core.history import Snapshot
-from kubeshare.core.ledger import Ledger
-from kubeshare.core.policies.binpack_index import BinpackIndex, order
+from kubeshare.core.diagnosis import feasibility
+from kubeshare.core.ledger.device import Device, natural
+from kubeshare.core.ledger.history import Snapshot
+from kubeshare.core.ledger.ledger import Ledger
+from kubeshare.core.policies.binpack.index import BinpackIndex, order
 
 
 def decide(ledger: Ledger, demand: Demand) -> Decision:
@@ -32,9 +33,9 @@ def decide(ledger: Ledger, demand: Demand) -> Decision:
     """
     index = ledger.index(BinpackIndex)
     told = partial(_tell, ledger.snapshot(), demand)
-    impossible = never.why_on_any(index.kinds, demand)
+    impossible = feasibility.why_on_any(index.kinds, demand)
     if demand.count > 1 and not impossible:
-        impossible = never.why(ledger, demand)
+        impossible = feasibility.why(ledger, demand)
     if impossible:
         why = Reasons(partial(told, impossible=impossible))
         return Decision(outcome="rejected", reasons=why, field=impossible[0])

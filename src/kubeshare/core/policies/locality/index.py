@@ -16,11 +16,11 @@ from collections.abc import Container, Iterator
 from typing import Final, TypeAlias, TypeGuard, TypeVar
 
 from kubeshare.core.demand import Demand
-from kubeshare.core.device import MAX_HOLDERS, Device, FreeGpu, Node
-from kubeshare.core.index.homes import Homes, place
-from kubeshare.core.index.tree import Entry, Tree
-from kubeshare.core.ledger import Ledger
-from kubeshare.core.totals import NO_LABELS
+from kubeshare.core.ledger.device import MAX_HOLDERS, Device, FreeGpu, Node
+from kubeshare.core.ledger.index.device_tree import Entry, Tree
+from kubeshare.core.ledger.index.free_gpu_nodes import Homes, place
+from kubeshare.core.ledger.ledger import Ledger
+from kubeshare.core.ledger.totals import NO_LABELS
 from kubeshare.core.units import MICROS
 
 Group: TypeAlias = tuple[str | None, str | None, bool]

@@ -11,7 +11,7 @@ slips; where its text and its print differ the text is followed:
 * line 24 opens a device also where no physical GPU is left: here it waits.
 
 The loop of lines 15-17 is not there: an index of the ledger knows which devices
-pass (:mod:`kubeshare.core.policies.locality_index`). Nor is anything recorded here:
+pass (:mod:`kubeshare.core.policies.locality.index`). Nor is anything recorded here:
 lines 7, 11-13 and 25 are :func:`kubeshare.core.decision.commit`.
 
 Ties never depend on an order of listing. Best fit is the least compute left,
@@ -24,14 +24,15 @@ from hashlib import blake2b
 from itertools import count
 from typing import Final
 
-from kubeshare.core import never, reasons
+from kubeshare.core import reasons
 from kubeshare.core.decision import Decision, Reasons
 from kubeshare.core.demand import Demand
-from kubeshare.core.device import Device, Node
-from kubeshare.core.ledger import Ledger
-from kubeshare.core.policies import locality_several
-from kubeshare.core.policies.locality_index import IDLE, LocalityIndex
-from kubeshare.core.policies.locality_reasons import tell, why_not
+from kubeshare.core.diagnosis import feasibility
+from kubeshare.core.ledger.device import Device, Node
+from kubeshare.core.ledger.ledger import Ledger
+from kubeshare.core.policies.locality import several_gpus
+from kubeshare.core.policies.locality.index import IDLE, LocalityIndex
+from kubeshare.core.policies.locality.reasons import tell, why_not
 
 RESERVED_PREFIX: Final = "vgpu-"
 """What the ids of generated vGPUs begin with; nobody else may make one up."""
@@ -51,7 +52,7 @@ def decide(ledger: Ledger, demand: Demand) -> Decision:
         why = Reasons(partial(told, never=impossible))
         return Decision(outcome="rejected", reasons=why, field=impossible[0])
     if demand.count > 1:
-        return locality_several.decide(ledger, demand, _new_ids)
+        return several_gpus.decide(ledger, demand, _new_ids)
     taken, or_new = _existing(ledger, index, demand)
     if taken is not None:
         return Decision(
@@ -136,5 +137,5 @@ def _never(ledger: Ledger, index: LocalityIndex, demand: Demand) -> tuple[str, s
     if wanted.startswith(RESERVED_PREFIX) and wanted not in ledger.devices:
         return "id", f"there is no vGPU {wanted}, and new ones of that prefix are not for users"
     if demand.count > 1:
-        return never.why(ledger, demand)
-    return never.why_on_any(index.kinds, demand)
+        return feasibility.why(ledger, demand)
+    return feasibility.why_on_any(index.kinds, demand)

@@ -9,7 +9,7 @@ from typing import Final, Protocol
 
 from kubeshare.core import reasons
 from kubeshare.core.demand import Demand
-from kubeshare.core.device import Device, Node, natural
+from kubeshare.core.ledger.device import Device, Node, natural
 
 _NO: Final = ("", "")
 

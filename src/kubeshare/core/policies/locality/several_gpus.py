@@ -20,10 +20,10 @@ import msgspec
 from kubeshare.core import reasons
 from kubeshare.core.decision import Decision, Reasons
 from kubeshare.core.demand import Demand
-from kubeshare.core.device import Device, FreeGpu, Node, natural
-from kubeshare.core.history import Snapshot
-from kubeshare.core.ledger import Ledger
-from kubeshare.core.policies.locality_reasons import Telling
+from kubeshare.core.ledger.device import Device, FreeGpu, Node, natural
+from kubeshare.core.ledger.history import Snapshot
+from kubeshare.core.ledger.ledger import Ledger
+from kubeshare.core.policies.locality.reasons import Telling
 
 
 class Pick(msgspec.Struct, frozen=True):

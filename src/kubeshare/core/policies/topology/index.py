@@ -10,13 +10,13 @@ the ranking is asked the next time, so a ranking that nobody asks costs nothing.
 from bisect import bisect_left
 from typing import Any, Final, NamedTuple
 
-from kubeshare.core import never
 from kubeshare.core.demand import Demand, Memory
-from kubeshare.core.device import Device, Node
-from kubeshare.core.ledger import Ledger
-from kubeshare.core.policies.topology_rankings import IdleRanking, InUseRanking
-from kubeshare.core.policies.topology_state import Asked, NodeState, has_room
-from kubeshare.core.topology.closest import Score
+from kubeshare.core.diagnosis import feasibility
+from kubeshare.core.ledger.device import Device, Node
+from kubeshare.core.ledger.ledger import Ledger
+from kubeshare.core.policies.topology.node_state import Asked, NodeState, has_room
+from kubeshare.core.policies.topology.rankings import IdleRanking, InUseRanking
+from kubeshare.core.topology.selection import Score
 from kubeshare.core.units import MICROS
 
 _MOST_KEPT: Final = 64
@@ -115,11 +115,11 @@ class TopologyIndex:
         return Place(name, self._states[name].chosen(gpus), score)
 
     def never(self, ledger: Ledger, demand: Demand) -> tuple[str, str] | None:
-        """:func:`kubeshare.core.never.why`, remembered until GPUs or nodes come or go."""
+        """:func:`kubeshare.core.diagnosis.feasibility.why`, cached by the index."""
         asked = (demand.model, demand.memory, demand.count)
         if asked not in self._never:
             _make_room(self._never)
-            self._never[asked] = never.why(ledger, demand)
+            self._never[asked] = feasibility.why(ledger, demand)
         return self._never[asked]
 
     def _threshold(self, demand: Demand) -> int | None:

@@ -9,9 +9,9 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from kubeshare.core.demand import Demand
-from kubeshare.core.device import MAX_HOLDERS, Device, Node, natural
-from kubeshare.core.topology.closest import Best, Closest, closest
+from kubeshare.core.ledger.device import MAX_HOLDERS, Device, Node, natural
 from kubeshare.core.topology.links import flat
+from kubeshare.core.topology.selection import Best, Closest, closest
 from kubeshare.core.topology.tree import bits
 from kubeshare.core.units import MICROS
 

@@ -21,10 +21,10 @@ from functools import partial
 
 from kubeshare.core.decision import Decision, Reasons
 from kubeshare.core.demand import Demand
-from kubeshare.core.ledger import Ledger
-from kubeshare.core.policies.topology_index import Place, TopologyIndex
-from kubeshare.core.policies.topology_reasons import explain
-from kubeshare.core.policies.topology_state import whole_gpus
+from kubeshare.core.ledger.ledger import Ledger
+from kubeshare.core.policies.topology.index import Place, TopologyIndex
+from kubeshare.core.policies.topology.node_state import whole_gpus
+from kubeshare.core.policies.topology.reasons import explain
 
 
 def decide(ledger: Ledger, demand: Demand) -> Decision:

@@ -5,8 +5,8 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final, TypeAlias
 
-from kubeshare.core.policies.topology_state import Asked, NodeState
-from kubeshare.core.topology.closest import Score
+from kubeshare.core.policies.topology.node_state import Asked, NodeState
+from kubeshare.core.topology.selection import Score
 from kubeshare.core.topology.tree import bits
 
 FEW_NODES: Final = 8

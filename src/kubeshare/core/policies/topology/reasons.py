@@ -10,11 +10,11 @@ from typing import Final, Protocol
 
 from kubeshare.core import reasons
 from kubeshare.core.demand import Demand
-from kubeshare.core.device import Device, Node, natural
-from kubeshare.core.policies.topology_index import Place
-from kubeshare.core.policies.topology_state import NodeState, whole_gpus
-from kubeshare.core.topology.closest import FragmentScore, Score, SingularScore
+from kubeshare.core.ledger.device import Device, Node, natural
+from kubeshare.core.policies.topology.index import Place
+from kubeshare.core.policies.topology.node_state import NodeState, whole_gpus
 from kubeshare.core.topology.links import name_of
+from kubeshare.core.topology.selection import FragmentScore, Score, SingularScore
 from kubeshare.core.topology.subsets import LinkScore
 
 

@@ -14,14 +14,14 @@ from collections.abc import Sequence
 from typing import Final
 
 from kubeshare.api import sharepods
-from kubeshare.api.coming import failure, hindrance
-from kubeshare.api.elsewhere import IN_VAIN, Late, have_others
-from kubeshare.api.inventory import Inventory
-from kubeshare.api.v1 import VGPU, SharePod
+from kubeshare.api.predicates.alternatives import IN_VAIN, Late, have_others
+from kubeshare.api.state.cluster_state import Inventory
+from kubeshare.api.types.v1 import VGPU, SharePod
+from kubeshare.api.vgpu_readiness import failure, hindrance
 from kubeshare.core.demand import Demand
 from kubeshare.core.policies import Policy
-from kubeshare.devices.move_on import MoveOn
-from kubeshare.devices.placeholder import Placeholders
+from kubeshare.device_manager.placeholder.pods import Placeholders
+from kubeshare.device_manager.sharepod.rescheduling.reschedule import MoveOn
 from kubeshare.kube.meta import Key
 from kubeshare.kube.resources import Raw
 

@@ -18,19 +18,19 @@ from typing import Final
 
 from msgspec import Struct
 
-from kubeshare.api.cluster import PODS, Pod
-from kubeshare.api.evict import evict
-from kubeshare.api.inventory import Inventory
+from kubeshare.api.eviction import evict
 from kubeshare.api.pods import never_began
-from kubeshare.api.pool import holder_of
-from kubeshare.api.reasons import Reason
-from kubeshare.api.v1 import SharePod
-from kubeshare.devices.degraded import Trouble
-from kubeshare.devices.events import Events
-from kubeshare.devices.metrics import Metrics
-from kubeshare.devices.pod import delete_as_seen
-from kubeshare.kube.api import Api
-from kubeshare.kube.errors import NotFoundError, TooManyRequestsError
+from kubeshare.api.state.cluster_state import Inventory
+from kubeshare.api.state.vgpu_store import holder_of
+from kubeshare.api.types.core_v1 import PODS, Pod
+from kubeshare.api.types.reasons import Reason
+from kubeshare.api.types.v1 import SharePod
+from kubeshare.device_manager.events import Events
+from kubeshare.device_manager.metrics import Metrics
+from kubeshare.device_manager.sharepod.pods import delete_as_seen
+from kubeshare.device_manager.vgpu.health import Trouble
+from kubeshare.kube.client.client import Api
+from kubeshare.kube.client.errors import NotFoundError, TooManyRequestsError
 from kubeshare.kube.meta import Key
 
 PATIENCE: Final = 30.0

@@ -8,13 +8,14 @@ between leaves parts that the SharePod does not name, which Sched takes back.
 from collections.abc import Callable
 from datetime import datetime, timedelta
 
-from kubeshare.api import set_aside, sharepods
+from kubeshare.api import sharepods
 from kubeshare.api.configuration import Configured
-from kubeshare.api.pool import Pool
-from kubeshare.api.v1 import SharePod
-from kubeshare.devices.events import Events
-from kubeshare.devices.undo import undo
-from kubeshare.kube.api import Api
+from kubeshare.api.predicates import exclusions
+from kubeshare.api.state.vgpu_store import Pool
+from kubeshare.api.types.v1 import SharePod
+from kubeshare.device_manager.events import Events
+from kubeshare.device_manager.sharepod.rescheduling.undo import undo
+from kubeshare.kube.client.client import Api
 from kubeshare.kube.resources import Raw
 
 
@@ -46,7 +47,7 @@ class MoveOn:
 
     def moves(self, sharepod: SharePod) -> int:
         """How often it has been moved on, as far as that is remembered."""
-        return set_aside.moves(sharepod.spec.gpu.set_aside, self._wall_clock())
+        return exclusions.moves(sharepod.spec.gpu.set_aside, self._wall_clock())
 
     async def move(self, raw: Raw, sharepod: SharePod, why: str, *, gpuid: str = "") -> None:
         """Undo the decision about a SharePod.
@@ -61,7 +62,7 @@ class MoveOn:
             ConflictError: it has changed meanwhile.
         """
         pause = timedelta(seconds=self._configuration.now().set_aside_seconds)
-        noted = set_aside.add(
+        noted = exclusions.add(
             sharepod.spec.gpu.set_aside,
             sharepod.spec.node_name,
             why,

@@ -10,9 +10,9 @@ from typing import Any
 
 import msgspec
 
-from kubeshare.api.names import MANAGER_DEVICES
-from kubeshare.api.v1 import SHAREPODS, SetAside
-from kubeshare.kube.api import Api
+from kubeshare.api.types.constants import MANAGER_DEVICES
+from kubeshare.api.types.v1 import SHAREPODS, SetAside
+from kubeshare.kube.client.client import Api
 from kubeshare.kube.resources import Raw
 
 

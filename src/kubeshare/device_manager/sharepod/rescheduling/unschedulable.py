@@ -20,16 +20,17 @@ from typing import Final
 
 from msgspec import Struct
 
-from kubeshare.api import set_aside, sharepods
-from kubeshare.api.cluster import PODS, Pod
-from kubeshare.api.inventory import Inventory
+from kubeshare.api import sharepods
 from kubeshare.api.pods import unschedulable
-from kubeshare.api.v1 import SharePod
-from kubeshare.devices.metrics import Metrics
-from kubeshare.devices.move_on import MoveOn
-from kubeshare.devices.pod import delete_as_seen
-from kubeshare.kube.api import Api
-from kubeshare.kube.errors import ConflictError, NotFoundError
+from kubeshare.api.predicates import exclusions
+from kubeshare.api.state.cluster_state import Inventory
+from kubeshare.api.types.core_v1 import PODS, Pod
+from kubeshare.api.types.v1 import SharePod
+from kubeshare.device_manager.metrics import Metrics
+from kubeshare.device_manager.sharepod.pods import delete_as_seen
+from kubeshare.device_manager.sharepod.rescheduling.reschedule import MoveOn
+from kubeshare.kube.client.client import Api
+from kubeshare.kube.client.errors import ConflictError, NotFoundError
 from kubeshare.kube.meta import Key
 from kubeshare.kube.resources import Raw
 
@@ -108,7 +109,7 @@ class FullNodes:
             since = now
         self._since[key] = (pod.metadata.uid, since)
         moves = self._move_on.moves(sharepod)
-        if moves >= set_aside.MOVES:
+        if moves >= exclusions.MOVES:
             return LAST_PATIENCE
         return max(0.0, since + PATIENCE * 2.0**moves - now)
 

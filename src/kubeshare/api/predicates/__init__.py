@@ -1,0 +1,1 @@
+"""Whether a pod can run on a node, apart from its GPU."""

@@ -1,0 +1,1 @@
+"""The state of the cluster as controllers see it: informers, stores, and the ledger."""

@@ -1,0 +1,1 @@
+"""The ledger: GPUs, their holders, totals, and history; refuses over-commitment."""

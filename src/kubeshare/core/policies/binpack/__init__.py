@@ -1,0 +1,1 @@
+"""Placement by bin packing, as Alibaba's gpushare does it."""

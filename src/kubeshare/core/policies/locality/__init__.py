@@ -1,0 +1,1 @@
+"""Placement by locality: Algorithm 1 of the KubeShare paper."""

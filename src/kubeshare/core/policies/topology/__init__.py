@@ -1,0 +1,1 @@
+"""Placement by GPU topology: the algorithms of the Gaia paper."""

@@ -1,0 +1,1 @@
+"""Quotas: by GPU model, and by namespace over all GPUs."""

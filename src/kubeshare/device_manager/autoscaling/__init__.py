@@ -1,0 +1,1 @@
+"""Shows unmet demand for GPUs to a cluster autoscaler."""

@@ -1,0 +1,1 @@
+"""Gangs that hold GPUs but do not start in time."""

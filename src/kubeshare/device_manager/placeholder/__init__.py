@@ -1,0 +1,1 @@
+"""Placeholder pods, which reserve a vGPU's physical GPU against native pods."""

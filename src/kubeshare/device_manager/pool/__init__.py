@@ -1,0 +1,1 @@
+"""A node's pool of idle vGPUs: kept, made ahead of demand, or given back."""

@@ -1,0 +1,1 @@
+"""The life of a SharePod's pod: created, bound, reported, finalized."""

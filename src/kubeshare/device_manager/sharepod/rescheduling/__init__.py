@@ -1,0 +1,1 @@
+"""Gives up decisions that cannot be carried out, so that they are made anew."""

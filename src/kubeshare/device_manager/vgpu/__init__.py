@@ -1,0 +1,1 @@
+"""The life of a vGPU: activation, health, holders, deletion."""

@@ -1,0 +1,1 @@
+"""Local copies of API objects, kept up to date by list and watch."""

@@ -1,0 +1,1 @@
+"""Controllers: work queue, leader election, events, and the runtime around them."""

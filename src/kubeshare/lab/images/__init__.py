@@ -1,0 +1,1 @@
+"""What the lab builds once and keeps: container images and Kubernetes' programs."""

@@ -1,0 +1,1 @@
+"""Detects processes that use a GPU past the device library."""

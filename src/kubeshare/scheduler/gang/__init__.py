@@ -1,0 +1,1 @@
+"""Gang scheduling: all members get GPUs, or none does."""

@@ -1,0 +1,1 @@
+"""Objects that ask for GPUs: SharePods and gated pods."""

@@ -1,0 +1,1 @@
+"""The run folder: grants, counters and tallies as files."""
