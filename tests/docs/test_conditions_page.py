@@ -14,8 +14,8 @@ ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "conditions.md").read_text()
 CODE = "".join(
     path.read_text()
-    for folder in ("scheduler", "devices", "api")
-    for path in sorted((ROOT / "src" / "kubeshare" / folder).glob("*.py"))
+    for folder in ("scheduler", "device_manager", "api")
+    for path in sorted((ROOT / "src" / "kubeshare" / folder).rglob("*.py"))
 )
 CONDITIONS = ["Scheduled", "Allocated", "Degraded", "Shareable", "Ready"]
 

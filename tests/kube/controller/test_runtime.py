@@ -238,7 +238,7 @@ def test_a_client_that_sends_nonsense_gets_nothing_and_hurts_nobody() -> None:
 PROGRAM = """
 import asyncio, os, sys
 from kubeshare.kube.logs import configure_logging
-from kubeshare.kube.runtime import Program, run_program
+from kubeshare.kube.controller.runtime import Program, run_program
 from fakes.kube import FakeApiServer
 
 async def task():

@@ -20,7 +20,7 @@ _READ = """
 import sys
 from pathlib import Path
 import msgspec
-from kubeshare.node.discovery import DiscoveryError, NvmlGpus
+from kubeshare.node.gpus.discovery import DiscoveryError, NvmlGpus
 gpus = NvmlGpus(Path(sys.argv[1]))
 try:
     first = gpus.read()
@@ -119,7 +119,7 @@ def test_nvml_is_found_in_each_of_the_usual_folders(tmp_path: Path, folder: str)
 _READ_TWICE = """
 import subprocess, sys
 from pathlib import Path
-from kubeshare.node.discovery import NvmlGpus
+from kubeshare.node.gpus.discovery import NvmlGpus
 _, root, stat, state, *errors = sys.argv
 gpus = NvmlGpus(Path(root))
 assert all(device.healthy for device in gpus.read().devices)
