@@ -170,9 +170,9 @@ class Node:
             GrantedGpu(
                 uuid=found[index].uuid,
                 memory_total=found[index].total_memory,
-                request=round(request * 1e6),
-                limit=round(limit * 1e6),
-                memory=1 << 30,
+                request_micros=round(request * 1e6),
+                limit_micros=round(limit * 1e6),
+                memory_bytes=1 << 30,
             )
             for index in gpus
         )

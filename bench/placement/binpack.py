@@ -57,14 +57,16 @@ def _cluster(nodes: int, source: random.Random) -> Ledger:
                 left += size
                 name = f"pod-{node}-{index}-{len(holders)}"
                 request = size * MICROS // _MEMORY
-                holder = Holder(demand=name, name=name, request=request, memory=size * MI)
+                holder = Holder(
+                    demand=name, name=name, request_micros=request, memory_bytes=size * MI
+                )
                 holders.append(holder)
             devices.append(
                 Device(
                     id=f"n{node}/{index}",
                     node=f"n{node}",
                     index=index,
-                    memory=_MEMORY * MI,
+                    memory_bytes=_MEMORY * MI,
                     holders=tuple(holders),
                 )
             )
@@ -76,7 +78,7 @@ def _pod(number: int, source: random.Random, nodes: int, *, given: bool) -> Dema
     return Demand(
         uid=name,
         name=name,
-        request=0,
+        request_micros=0,
         memory=Memory(bytes=source.choice([512, 1024, 2048, 4069, 8138]) * MI),
         proportional=True,
         nodes=frozenset([f"n{source.randrange(nodes)}"]) if given else None,
@@ -136,7 +138,11 @@ def _change() -> bool:
     source = random.Random(6)
     ledger = _cluster(_EXPLAINED_NODES, source)
     whole = Demand(
-        uid="whole", name="whole", request=0, memory=Memory(bytes=_MEMORY * MI), proportional=True
+        uid="whole",
+        name="whole",
+        request_micros=0,
+        memory=Memory(bytes=_MEMORY * MI),
+        proportional=True,
     )
     for device in [each for each in ledger.devices.values() if each.idle]:
         ledger.mark(device.id, fenced=True)

@@ -50,7 +50,7 @@ class Cluster:
             yield Demand(
                 uid=f"uid-of-demand-{number}",
                 name=f"demand-{number}",
-                request=self._source.randint(5, 30) * 10_000,
+                request_micros=self._source.randint(5, 30) * 10_000,
                 memory=Memory(bytes=quarters * GI // 4),
                 affinity=labels["affinity"],
                 anti_affinity=labels["anti_affinity"],
@@ -68,7 +68,7 @@ class Cluster:
             id=f"vgpu-{self._source.getrandbits(40):010x}",
             node=node,
             model=GPU.model,
-            memory=GPU.memory,
+            memory_bytes=GPU.memory_bytes,
             holders=tuple(self._holders(label)),
         )
 
@@ -87,8 +87,8 @@ class Cluster:
             yield Holder(
                 demand=f"uid-of-{name}",
                 name=name,
-                request=request * 10_000,
-                memory=memory * GI // 4,
+                request_micros=request * 10_000,
+                memory_bytes=memory * GI // 4,
                 affinity=label["affinity"],
                 anti_affinity=label["anti_affinity"],
                 exclusion=label["exclusion"],

@@ -135,7 +135,9 @@ def _node(name: str) -> objects.Node:
 
 def _gpunode(name: str, devices: list[Device]) -> v1.GPUNode:
     found = tuple(
-        v1.GPUDevice(uuid=f"GPU-{of.id}", index=number, model=of.model, memory_bytes=of.memory)
+        v1.GPUDevice(
+            uuid=f"GPU-{of.id}", index=number, model=of.model, memory_bytes=of.memory_bytes
+        )
         for number, of in enumerate(devices)
     )
     return v1.GPUNode(metadata=_meta(name), spec=v1.GPUNodeSpec(devices=found))
@@ -146,15 +148,15 @@ def _vgpu(device: Device, version: int = 1) -> v1.VGPU:
         node_name=device.node,
         uuid=f"GPU-{device.id}",
         model=device.model,
-        memory_bytes=device.memory,
+        memory_bytes=device.memory_bytes,
     )
     holders = tuple(
         v1.Holder(
             demand=each.demand,
             name=each.name,
-            request_micros=each.request,
-            limit_micros=each.limit,
-            memory_bytes=each.memory,
+            request_micros=each.request_micros,
+            limit_micros=each.limit_micros,
+            memory_bytes=each.memory_bytes,
             affinity=each.affinity,
             anti_affinity=each.anti_affinity,
             exclusion=each.exclusion,

@@ -141,7 +141,7 @@ def _beside(cluster: Cluster) -> dict[str, float]:
     often = max(3, min(50, _SCANNED // len(cluster.devices)))
     scans, searches = [], []
     for demand in islice(cluster.demands(), often):
-        cost, _ = _timed(partial(version_1.decide, cluster.nodes, pods, GPU.memory, demand))
+        cost, _ = _timed(partial(version_1.decide, cluster.nodes, pods, GPU.memory_bytes, demand))
         scans.append(cost)
         cost, _ = _timed(partial(slow_decide, ledger, demand))
         searches.append(cost)

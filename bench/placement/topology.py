@@ -82,7 +82,7 @@ def _cluster(size: int, links: Links) -> Ledger:
         ledger.add_node(Node(name, links=links))
         for index in range(len(links)):
             device = Device(
-                id=f"{name}/{index}", node=name, index=index, model="V100", memory=16 * GI
+                id=f"{name}/{index}", node=name, index=index, model="V100", memory_bytes=16 * GI
             )
             ledger.add_device(device)
     return ledger
@@ -94,7 +94,7 @@ def _demand(source: random.Random, number: int) -> Demand:
     return Demand(
         uid=str(number),
         name=str(number),
-        request=source.choice([100_000, 250_000, 500_000, 700_000]) if fraction else MICROS,
+        request_micros=source.choice([100_000, 250_000, 500_000, 700_000]) if fraction else MICROS,
         memory=Memory(bytes=source.choice([1, 2, 4]) * GI) if fraction else Memory(micros=MICROS),
         count=1 if fraction else source.choice([1, 1, 2, 4]),
     )
@@ -109,7 +109,7 @@ def _fill(ledger: Ledger, source: random.Random) -> list[str]:
         decision = decide(ledger, demand)
         if decision.outcome == "bound":
             commit(ledger, demand, decision)
-            left -= demand.request * demand.count
+            left -= demand.request_micros * demand.count
         elif len(ledger.nodes) == 1:
             break
         placed.append(demand.uid)
@@ -158,7 +158,7 @@ def _probe(count: int) -> Demand:
     return Demand(
         uid="probe",
         name="probe",
-        request=MICROS if count else 999_999,
+        request_micros=MICROS if count else 999_999,
         memory=Memory(micros=MICROS),
         count=max(count, 1),
     )

@@ -34,8 +34,8 @@ def sharepods(devices: Sequence[Device]) -> list[SharePod]:
         {
             "node": device.node,
             "gpuid": device.id,
-            "gpu_request": str(holder.request / 1_000_000),
-            "gpu_mem": str(holder.memory),
+            "gpu_request": str(holder.request_micros / 1_000_000),
+            "gpu_mem": str(holder.memory_bytes),
             "affinity": holder.affinity,
             "anti_affinity": holder.anti_affinity,
             "exclusion": holder.exclusion,
@@ -60,7 +60,7 @@ def decide(
         gpu.affinity.add(pod["affinity"])
         gpu.anti_affinity.add(pod["anti_affinity"])
         gpu.exclusion.add(pod["exclusion"])
-    request, memory = demand.request / 1_000_000, demand.memory.on(gpu_memory)
+    request, memory = demand.request_micros / 1_000_000, demand.memory.on(gpu_memory)
     best: tuple[float, str, str] | None = None
     for node, gpus in view.items():
         for gpuid, gpu in gpus.items():

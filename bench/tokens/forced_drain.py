@@ -85,9 +85,9 @@ class _Daemon:
         part = GrantedGpu(
             uuid=gpu.uuid,
             memory_total=gpu.total_memory,
-            request=1_000_000,
-            limit=1_000_000,
-            memory=1 << 30,
+            request_micros=1_000_000,
+            limit_micros=1_000_000,
+            memory_bytes=1 << 30,
         )
         grant = Grant(version=GRANT_VERSION, claim="bench", gpus=(part,))
         self._page = PageWriter(folder / "claim" / "page", grant)

@@ -141,9 +141,9 @@ def _grant(name: str, quota_ns: int) -> Grant:
     gpu = GrantedGpu(
         uuid=f"GPU-00000000-0000-4000-8000-{int(name.split('-', maxsplit=1)[0]):012x}",
         memory_total=2**34,
-        request=1_000_000 // _CLIENTS,
-        limit=1_000_000,
-        memory=2**30,
+        request_micros=1_000_000 // _CLIENTS,
+        limit_micros=1_000_000,
+        memory_bytes=2**30,
     )
     return Grant(version=GRANT_VERSION, claim=name, gpus=(gpu,), quota_ns=quota_ns)
 

@@ -69,7 +69,7 @@ def test_what_is_no_share_is_refused_by_name(
 
 
 def test_memory_follows_the_request_when_it_is_not_said() -> None:
-    assert Share(".25", "1", None, None).of(GPUS[0]).memory == 4 * 2**30
+    assert Share(".25", "1", None, None).of(GPUS[0]).memory_bytes == 4 * 2**30
 
 
 @pytest.mark.parametrize("memory", ["17Gi", "0"])

@@ -23,17 +23,23 @@ def a_demand(
 ) -> Demand:
     """A demand whose uid is its name; labels and the rest as fields."""
     amount = Memory(micros=share(share_of_memory)) if share_of_memory else Memory(memory * MI)
-    known = {"uid": name, "name": name, "request": share(request), "memory": amount}
+    known = {
+        "uid": name,
+        "name": name,
+        "request_micros": share(request),
+        "memory": amount,
+    }
     return Demand(**(known | fields))  # type: ignore[arg-type]  # fields of Demand by name
 
 
 def a_holder(name: str, request: str = "0.5", *, memory: int = 0, **labels: object) -> Holder:
-    known = {"demand": name, "name": name, "request": share(request), "memory": memory * MI}
+    amounts = {"request_micros": share(request), "memory_bytes": memory * MI}
+    known = {"demand": name, "name": name} | amounts
     return Holder(**(known | labels))  # type: ignore[arg-type]  # fields of Holder by name
 
 
 def a_device(device_id: str, *holders: Holder, node: str = "n1", **fields: object) -> Device:
-    known = {"id": device_id, "node": node, "memory": GPU_MEMORY, "holders": holders}
+    known = {"id": device_id, "node": node, "memory_bytes": GPU_MEMORY, "holders": holders}
     return Device(**(known | fields))  # type: ignore[arg-type]  # fields of Device by name
 
 
@@ -49,13 +55,18 @@ def a_gpu(
         Holder(
             demand=f"{node}/{index}/{number}",
             name=f"q{number}",
-            request=size * 1_000_000 // memory,
-            memory=size,
+            request_micros=size * 1_000_000 // memory,
+            memory_bytes=size,
         )
         for number, size in enumerate(taken)
     )
     return Device(
-        id=f"{node}/{index}", node=node, index=index, model=model, memory=memory, holders=holders
+        id=f"{node}/{index}",
+        node=node,
+        index=index,
+        model=model,
+        memory_bytes=memory,
+        holders=holders,
     )
 
 
@@ -64,7 +75,7 @@ def a_pod(name: str, memory: int, **fields: object) -> Demand:
     known = {
         "uid": name,
         "name": name,
-        "request": 0,
+        "request_micros": 0,
         "memory": Memory(bytes=memory),
         "proportional": True,
     }

@@ -19,7 +19,12 @@ def locality_cluster(source: random.Random) -> Ledger:
     for number in range(source.randint(0, 4)):
         kind = source.choice(kinds)
         devices.append(
-            Device(id=str(number), node=source.choice("ab"), model=kind.model, memory=kind.memory)
+            Device(
+                id=str(number),
+                node=source.choice("ab"),
+                model=kind.model,
+                memory_bytes=kind.memory_bytes,
+            )
         )
     return Ledger(nodes, devices)
 
@@ -29,7 +34,7 @@ def locality_demand(source: random.Random, number: int) -> Demand:
     return Demand(
         uid=f"p{number}",
         name=f"p{number}",
-        request=pick([0, 200_000, 300_000, 500_000, 900_000]),
+        request_micros=pick([0, 200_000, 300_000, 500_000, 900_000]),
         memory=Memory(bytes=pick([0, 1, 5, 9])),
         affinity=pick(["", "", "", "red", "blue"]),
         anti_affinity=pick(["", "", "", "g", "h"]),
@@ -68,7 +73,8 @@ def binpack_demand(source: random.Random, number: int) -> Demand:
 def topology_cluster(source: random.Random) -> Ledger:
     links = read_notation(source.choice(["SYS(PIX(0,1),PIX(2,3))", "PHB(PIX(0,1),2)"]), "links")
     gpus = [
-        Device(id=f"a/{index}", node="a", index=index, memory=16) for index in range(len(links))
+        Device(id=f"a/{index}", node="a", index=index, memory_bytes=16)
+        for index in range(len(links))
     ]
     return Ledger([Node("a", links=links)], gpus)
 
@@ -78,9 +84,9 @@ def topology_demand(source: random.Random, number: int) -> Demand:
     name = f"p{number}"
     if cores < 100:
         memory = Memory(bytes=source.choice([1, 8]))
-        return Demand(uid=name, name=name, request=cores * 10_000, memory=memory)
+        return Demand(uid=name, name=name, request_micros=cores * 10_000, memory=memory)
     whole = Memory(micros=1_000_000)
-    return Demand(uid=name, name=name, request=1_000_000, memory=whole, count=cores // 100)
+    return Demand(uid=name, name=name, request_micros=1_000_000, memory=whole, count=cores // 100)
 
 
 Cluster = Callable[[random.Random], Ledger]

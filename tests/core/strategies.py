@@ -27,7 +27,7 @@ devices = st.builds(
     id=st.sampled_from(DEVICE_IDS),
     node=st.sampled_from(NODE_NAMES),
     model=MODELS,
-    memory=SIZES,
+    memory_bytes=SIZES,
     healthy=st.sampled_from([True, True, True, False]),
     fenced=st.sampled_from([False, False, False, True]),
 )
@@ -38,7 +38,7 @@ def demands(
 ) -> "st.SearchStrategy[Demand]":
     """Demands of which everything is drawn but what is fixed."""
     drawn: dict[str, st.SearchStrategy[object]] = {
-        "request": SHARES,
+        "request_micros": SHARES,
         "memory": memories,
         "affinity": LABELS,
         "anti_affinity": LABELS,

@@ -40,13 +40,13 @@ NOTHING = Memory(bytes=0)
     ("left_out", "spelt_out"),
     [
         (
-            Demand(uid="u", name="n", request=0, memory=NOTHING),
+            Demand(uid="u", name="n", request_micros=0, memory=NOTHING),
             Demand(
                 uid="u",
                 name="n",
                 namespace="",
-                request=0,
-                limit=MICROS,
+                request_micros=0,
+                limit_micros=MICROS,
                 memory=NOTHING,
                 affinity="",
                 anti_affinity="",
@@ -61,13 +61,13 @@ NOTHING = Memory(bytes=0)
             ),
         ),
         (
-            Holder(demand="u", name="n", request=0, memory=0),
+            Holder(demand="u", name="n", request_micros=0, memory_bytes=0),
             Holder(
                 demand="u",
                 name="n",
-                request=0,
-                limit=MICROS,
-                memory=0,
+                request_micros=0,
+                limit_micros=MICROS,
+                memory_bytes=0,
                 affinity="",
                 anti_affinity="",
                 exclusion="",
@@ -76,14 +76,14 @@ NOTHING = Memory(bytes=0)
             ),
         ),
         (
-            Device(id="A", node="n1", memory=1),
+            Device(id="A", node="n1", memory_bytes=1),
             Device(
                 id="A",
                 node="n1",
                 index=None,
                 row=None,
                 model="",
-                memory=1,
+                memory_bytes=1,
                 holders=(),
                 healthy=True,
                 fenced=False,
@@ -106,7 +106,7 @@ def test_what_is_left_out_is_none_of_it(left_out: Struct, spelt_out: Struct) -> 
 
 
 def test_a_gpu_is_numbered_by_its_row_and_named_by_its_index() -> None:
-    device = Device(id="A", node="n1", index=3, row=5, memory=1)
+    device = Device(id="A", node="n1", index=3, row=5, memory_bytes=1)
     assert (device.number, device.name, device.path) == (5, "3", "n1/3")
-    assert Device(id="A", node="n1", index=3, memory=1).number == 3
-    assert Device(id="A", node="n1", memory=1).name == "A"
+    assert Device(id="A", node="n1", index=3, memory_bytes=1).number == 3
+    assert Device(id="A", node="n1", memory_bytes=1).name == "A"

@@ -29,7 +29,7 @@ def test_every_stage_is_reached_by_one_change() -> None:
 def test_the_jobs_are_sharepods_that_the_dialect_reads() -> None:
     demands = [demand_of(job.manifest("default", "image")) for job in JOBS]
 
-    assert [demand.request for demand in demands if demand] == [300_000, 400_000, 300_000]
+    assert [demand.request_micros for demand in demands if demand] == [300_000, 400_000, 300_000]
     assert {demand.affinity for demand in demands if demand} == {"figure-6"}
 
 

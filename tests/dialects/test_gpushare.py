@@ -9,8 +9,8 @@ from kubeshare.dialects.gpushare import amounts
 
 def test_memory_is_units_on_each_gpu_and_compute_follows() -> None:
     assert amounts(8138, 2) == {
-        "request": 0,
-        "limit": 1_000_000,
+        "request_micros": 0,
+        "limit_micros": 1_000_000,
         "memory": Memory(bytes=8138 * MI),
         "count": 2,
         "proportional": True,

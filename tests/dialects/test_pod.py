@@ -43,8 +43,8 @@ def test_every_annotation_is_read() -> None:
         uid="1-2",
         name="a",
         namespace="team",
-        request=300_000,
-        limit=600_000,
+        request_micros=300_000,
+        limit_micros=600_000,
         memory=Memory(bytes=GI),
         affinity="red",
         anti_affinity="green",
@@ -67,12 +67,12 @@ def test_the_labels_of_the_second_version_ask_too() -> None:
 
 def test_memory_follows_the_request_and_the_limit_is_the_whole_gpu_by_default() -> None:
     demand = the_demand(a_pod(ours(request="0.3")))
-    assert (demand.limit, demand.memory) == (MICROS, Memory(micros=300_000))
+    assert (demand.limit_micros, demand.memory) == (MICROS, Memory(micros=300_000))
 
 
 def test_memory_alone_is_enough() -> None:
     demand = the_demand(a_pod(ours(memory="4Gi")))
-    assert (demand.request, demand.memory) == (0, Memory(bytes=4 * GI))
+    assert (demand.request_micros, demand.memory) == (0, Memory(bytes=4 * GI))
 
 
 @pytest.mark.parametrize(

@@ -39,10 +39,10 @@ def test_defaults_are_those_of_the_objects() -> None:
     text = with_event("request: {name: p, request: 0.3}")
     scenario = read_scenario(text.encode(), "s.yaml")
     (event,) = scenario.events
-    assert event.demand.limit == 1_000_000  # type: ignore[union-attr]  # it is a request
+    assert event.demand.limit_micros == 1_000_000  # type: ignore[union-attr]  # it is a request
     assert event.demand.memory.micros == 300_000  # type: ignore[union-attr]
     (free,) = scenario.ledger.nodes["n1"].free
-    assert (free.model, free.memory) == ("", 16 * GI)
+    assert (free.model, free.memory_bytes) == ("", 16 * GI)
 
 
 def test_a_vgpu_says_what_is_left_or_who_holds_it() -> None:
@@ -56,7 +56,7 @@ def test_a_vgpu_says_what_is_left_or_who_holds_it() -> None:
     )
     devices = read_scenario(text.encode(), "s.yaml").ledger.devices
     a, b, c = devices["A"], devices["B"], devices["C"]
-    assert (a.model, a.memory, a.compute_left, a.memory_left) == (
+    assert (a.model, a.memory_bytes, a.compute_left, a.memory_left) == (
         "V100",
         16384 * MI,
         500_000,
@@ -331,11 +331,11 @@ def test_gpus_of_a_node_are_numbered() -> None:
     first, second, third = (ledger.devices[f"n1/{number}"] for number in range(3))
     assert (first.index, first.path, first.memory_left) == (0, "n1/0", 70 * MI)
     (holder,) = first.holders
-    assert (holder.request, holder.namespace, holder.group) == (300_000, "a", "g")
+    assert (holder.request_micros, holder.namespace, holder.group) == (300_000, "a", "g")
     assert (second.memory_left, second.compute_left) == (60 * MI, 1_000_000)
     assert not third.healthy
     other = ledger.devices["n2/5"]
-    assert (other.model, other.memory, other.compute_left) == ("T4", 8 * GI, 500_000)
+    assert (other.model, other.memory_bytes, other.compute_left) == ("T4", 8 * GI, 500_000)
     assert ledger.nodes["n1"].pool == "p"
 
 

@@ -37,7 +37,7 @@ def test_a_share_is_guaranteed_its_request_and_kept_to_its_limit(
     limit: str, request_: str, request_micros: int, limit_micros: int
 ) -> None:
     demand = asked(gpu_limit=limit, gpu_request=request_).demand
-    assert (demand.request, demand.limit) == (request_micros, limit_micros)
+    assert (demand.request_micros, demand.limit_micros) == (request_micros, limit_micros)
     assert demand.count == 1
     assert demand.memory == Memory(micros=request_micros)
     assert (demand.uid, demand.name, demand.namespace) == ("u", "a", "team")
@@ -48,13 +48,13 @@ def test_a_share_is_guaranteed_its_request_and_kept_to_its_limit(
 )
 def test_memory_is_bytes_however_few(memory: str, amount: int) -> None:
     demand = asked(gpu_limit="1", gpu_mem=memory).demand
-    assert (demand.request, demand.memory) == (0, Memory(bytes=amount))
+    assert (demand.request_micros, demand.memory) == (0, Memory(bytes=amount))
 
 
 @pytest.mark.parametrize(("limit", "count"), [("2", 2), ("2.0", 2), ("10.0", 10), ("12", 12)])
 def test_more_than_one_is_so_many_whole_gpus(limit: str, count: int) -> None:
     demand = asked(gpu_limit=limit, gpu_request=limit, gpu_mem="5").demand
-    assert (demand.request, demand.limit, demand.count) == (MICROS, MICROS, count)
+    assert (demand.request_micros, demand.limit_micros, demand.count) == (MICROS, MICROS, count)
     assert demand.memory == Memory(micros=MICROS)
 
 

@@ -47,8 +47,8 @@ def test_both_spellings_say_the_same() -> None:
         uid="1-2",
         name="a",
         namespace="team",
-        request=300_000,
-        limit=600_000,
+        request_micros=300_000,
+        limit_micros=600_000,
         memory=Memory(bytes=GI),
         affinity="red",
         anti_affinity="green",
@@ -62,7 +62,7 @@ def test_both_spellings_say_the_same() -> None:
 
 def test_spellings_may_complete_each_other() -> None:
     demand = the_demand(a_sharepod({"id": "abcde", "attempt": 2, "affinity": ""}, AMOUNTS))
-    assert (demand.request, demand.device_id, demand.attempt) == (300_000, "abcde", 2)
+    assert (demand.request_micros, demand.device_id, demand.attempt) == (300_000, "abcde", 2)
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ def test_what_is_not_said_has_its_default(
     gpu: dict[str, Any], request_: int, limit: int, memory: Memory
 ) -> None:
     demand = the_demand(a_sharepod(gpu))
-    assert (demand.request, demand.limit, demand.memory) == (request_, limit, memory)
+    assert (demand.request_micros, demand.limit_micros, demand.memory) == (request_, limit, memory)
     assert (demand.affinity, demand.device_id, demand.count, demand.nodes) == ("", "", 1, None)
 
 

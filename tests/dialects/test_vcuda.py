@@ -18,8 +18,8 @@ def test_a_block_is_256_mib() -> None:
 def test_less_than_a_hundred_cores_are_a_share_with_its_blocks(cores: object) -> None:
     asked = amounts(cores, "4")
     hundredths = round(float(str(cores)))
-    assert asked["request"] == hundredths * CORE
-    assert asked["limit"] == asked["request"]
+    assert asked["request_micros"] == hundredths * CORE
+    assert asked["limit_micros"] == asked["request_micros"]
     assert asked["memory"] == Memory(bytes=1024 * MI)
     assert "count" not in asked
 
@@ -34,8 +34,8 @@ def test_hundreds_are_whole_gpus_with_all_of_their_memory(
     cores: str, count: int, blocks: str | None
 ) -> None:
     assert amounts(cores, blocks) == {
-        "request": 1_000_000,
-        "limit": 1_000_000,
+        "request_micros": 1_000_000,
+        "limit_micros": 1_000_000,
         "memory": Memory(micros=1_000_000),
         "count": count,
     }

@@ -24,7 +24,7 @@ def test_the_sharepod_of_the_page_is_one_of_a_gang_of_four() -> None:
     sharepod = yaml.safe_load(text)
     demand = demand_of(sharepod)
     assert demand is not None
-    assert demand.request == MICROS // 2
+    assert demand.request_micros == MICROS // 2
     assert standing_of(sharepod).gang == Gang(name="train", min_available=4)
 
 

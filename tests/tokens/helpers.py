@@ -69,9 +69,9 @@ def grant(
         GrantedGpu(
             uuid=uuid,
             memory_total=16 * GI,
-            request=round(request * 1e6),
-            limit=round(limit * 1e6),
-            memory=memory,
+            request_micros=round(request * 1e6),
+            limit_micros=round(limit * 1e6),
+            memory_bytes=memory,
         )
         for uuid in gpus
     )

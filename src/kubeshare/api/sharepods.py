@@ -64,8 +64,8 @@ def share(demand: Demand) -> dict[str, str]:
     # One of the two is given.
     fraction = format_share(asked.micros or 0)
     return {
-        "request": format_share(demand.request),
-        "limit": format_share(demand.limit),
+        "request": format_share(demand.request_micros),
+        "limit": format_share(demand.limit_micros),
         "memory": fraction if asked.bytes is None else format_memory(asked.bytes),
     }
 

@@ -138,9 +138,9 @@ class Share:
         return GrantedGpu(
             uuid=gpu.uuid,
             memory_total=gpu.memory,
-            request=self.request,
-            limit=self.limit,
-            memory=memory,
+            request_micros=self.request,
+            limit_micros=self.limit,
+            memory_bytes=memory,
             model=gpu.model,
         )
 

@@ -15,8 +15,8 @@ class Demand(msgspec.Struct, frozen=True, kw_only=True):
         uid: who asks, unique in the cluster for ever.
         name: the asker's name, for people.
         namespace: the asker's namespace, "" where there is none.
-        request: micros that are guaranteed and reserved; 0 guarantees nothing.
-        limit: micros never to be exceeded, at least `request`; enforced on the node only.
+        request_micros: micros that are guaranteed and reserved; 0 guarantees nothing.
+        limit_micros: micros never to be exceeded, at least `request`; enforced on the node only.
         memory: reserved on each GPU.
         affinity: go where this label is, or open a GPU with it; "" is absent.
         anti_affinity: never beside a holder with the same one; "" is absent.
@@ -37,8 +37,8 @@ class Demand(msgspec.Struct, frozen=True, kw_only=True):
     uid: str
     name: str
     namespace: str = ""
-    request: int
-    limit: int = MICROS
+    request_micros: int
+    limit_micros: int = MICROS
     memory: Memory
     affinity: str = ""
     anti_affinity: str = ""
@@ -52,18 +52,21 @@ class Demand(msgspec.Struct, frozen=True, kw_only=True):
     proportional: bool = False
 
     def __post_init__(self) -> None:
-        if not 0 <= self.limit <= MICROS:
-            raise InvalidValueError("limit", f"{self.limit} millionths is not from 0 to 1000000")
-        if self.request < 0:
-            raise InvalidValueError("request", f"{self.request} millionths is negative")
-        if self.request > self.limit:
+        if not 0 <= self.limit_micros <= MICROS:
+            raise InvalidValueError(
+                "limit", f"{self.limit_micros} millionths is not from 0 to 1000000"
+            )
+        if self.request_micros < 0:
+            raise InvalidValueError("request", f"{self.request_micros} millionths is negative")
+        if self.request_micros > self.limit_micros:
             raise InvalidValueError(
                 "request",
-                f"{format_share(self.request)} is more than the limit {format_share(self.limit)}",
+                f"{format_share(self.request_micros)} is more than the limit "
+                f"{format_share(self.limit_micros)}",
             )
         if self.count < 1:
             raise InvalidValueError("count", f"{self.count} is less than one GPU")
 
     def compute_on(self, total: int) -> int:
         """The micros that are reserved on a GPU of `total` bytes; a share is rounded down."""
-        return self.memory.on(total) * MICROS // total if self.proportional else self.request
+        return self.memory.on(total) * MICROS // total if self.proportional else self.request_micros

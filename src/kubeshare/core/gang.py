@@ -144,7 +144,7 @@ def _orders(members: Sequence[Demand]) -> Iterator[Sequence[Demand]]:
 
 def _largest_first(demand: Demand) -> tuple[int, int, int, int]:
     memory = demand.memory
-    return -demand.count, -demand.request, -(memory.micros or 0), -(memory.bytes or 0)
+    return -demand.count, -demand.request_micros, -(memory.micros or 0), -(memory.bytes or 0)
 
 
 def _kind(demand: Demand) -> Hashable:

@@ -45,9 +45,9 @@ def anti_affinity(device: Device, demand: Demand) -> str | None:
 
 def room(device: Device, demand: Demand) -> str | None:
     """Compute, memory and the list of holders have room."""
-    memory = demand.memory.on(device.memory)
+    memory = demand.memory.on(device.memory_bytes)
     too_large = memory > device.memory_left
-    compute = demand.compute_on(device.memory)
+    compute = demand.compute_on(device.memory_bytes)
     # Where compute only follows memory, memory is what people have asked for.
     if compute > device.compute_left and not (too_large and demand.proportional):
         left, asked = format_share(device.compute_left), format_share(compute)
@@ -68,7 +68,7 @@ def no_free_gpu(free: tuple[FreeGpu, ...], demand: Demand) -> str | None:
     if not of_model:
         models = ", ".join(sorted({gpu.model or "unknown" for gpu in free}))
         return f"no free GPU of model {demand.model}, only of {models}"
-    largest = max(gpu.memory for gpu in of_model)
+    largest = max(gpu.memory_bytes for gpu in of_model)
     asked = demand.memory.on(largest)
     if asked > largest:
         has, wants = two_sizes(largest, asked)

@@ -9,15 +9,15 @@ class Amounts(TypedDict, total=False):
     """Fields of :class:`kubeshare.core.demand.Demand`; those left out have its defaults.
 
     Attributes:
-        request: micros reserved.
-        limit: micros never exceeded.
+        request_micros: micros reserved.
+        limit_micros: micros never exceeded.
         memory: reserved on each GPU.
         count: the number of GPUs.
         proportional: compute follows memory.
     """
 
-    request: int
-    limit: int
+    request_micros: int
+    limit_micros: int
     memory: Memory
     count: int
     proportional: bool

@@ -43,5 +43,9 @@ def amounts(
     if not 1 <= gpus <= MAX_COUNT:
         raise InvalidValueError(gpu_count, f"{count} is not a number of GPUs from 1 to {MAX_COUNT}")
     return Amounts(
-        request=0, limit=MICROS, memory=Memory(bytes=units * unit), count=gpus, proportional=True
+        request_micros=0,
+        limit_micros=MICROS,
+        memory=Memory(bytes=units * unit),
+        count=gpus,
+        proportional=True,
     )

@@ -87,7 +87,7 @@ def _amounts(labels: Mapping[str, str]) -> Amounts | None:
         memory = Memory(bytes=parse_count(labels[MEMORY], MEMORY))
     if not (memory.micros or memory.bytes):
         raise InvalidValueError(MEMORY, NO_MEMORY)
-    return Amounts(request=request, limit=limit, memory=memory)
+    return Amounts(request_micros=request, limit_micros=limit, memory=memory)
 
 
 def _whole(labels: Mapping[str, str], limit: int, request: int) -> Amounts:
@@ -102,5 +102,8 @@ def _whole(labels: Mapping[str, str], limit: int, request: int) -> Amounts:
         words = f"{given} differs from {labels[LIMIT]} in {LIMIT}: whole GPUs are all guaranteed"
         raise InvalidValueError(REQUEST, words)
     return Amounts(
-        request=MICROS, limit=MICROS, memory=Memory(micros=MICROS), count=limit // MICROS
+        request_micros=MICROS,
+        limit_micros=MICROS,
+        memory=Memory(micros=MICROS),
+        count=limit // MICROS,
     )

@@ -41,12 +41,16 @@ def amounts(
                 name_of_cores, f"{cores} is more than one GPU and not a multiple of {CORES}"
             )
         whole = Memory(micros=MICROS)
-        return Amounts(request=MICROS, limit=MICROS, memory=whole, count=wanted // CORES)
+        return Amounts(
+            request_micros=MICROS, limit_micros=MICROS, memory=whole, count=wanted // CORES
+        )
     request = wanted * (MICROS // CORES)
     if memory is None:
-        return Amounts(request=request, limit=request, memory=Memory(micros=request))
+        return Amounts(request_micros=request, limit_micros=request, memory=Memory(micros=request))
     if memory == 0:
         raise InvalidValueError(name_of_blocks, "a share of a GPU needs some of its memory")
     if memory * BLOCK > MAX_BYTES:
         raise InvalidValueError(name_of_blocks, f"{blocks} blocks are past 2^63 - 1 bytes")
-    return Amounts(request=request, limit=request, memory=Memory(bytes=memory * BLOCK))
+    return Amounts(
+        request_micros=request, limit_micros=request, memory=Memory(bytes=memory * BLOCK)
+    )

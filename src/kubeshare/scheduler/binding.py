@@ -254,7 +254,7 @@ def _as_asked(vgpu: VGPU, demand: Demand) -> bool:
     return (
         holder is not None
         and holder.attempt == demand.attempt + 1
-        and holder.request_micros == demand.request
+        and holder.request_micros == demand.request_micros
         and holder.memory_bytes == demand.memory.on(vgpu.spec.memory_bytes)
         and demand.device_id in ("", vgpu.metadata.name)
         and (demand.nodes is None or vgpu.spec.node_name in demand.nodes)

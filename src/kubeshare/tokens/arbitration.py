@@ -166,4 +166,4 @@ class Arbitration:
 
 
 def _parts(grant: Grant) -> dict[str, tuple[int, int]]:
-    return {gpu.uuid: (gpu.request, gpu.limit) for gpu in grant.gpus}
+    return {gpu.uuid: (gpu.request_micros, gpu.limit_micros) for gpu in grant.gpus}

@@ -28,17 +28,17 @@ def shortfall(grant: Grant, live: Collection[Grant], name_of: Callable[[Grant], 
 
 
 def _missing(gpu: GrantedGpu, held: list[GrantedGpu]) -> str | None:
-    compute_left = MICROS - sum(part.request for part in held)
-    if gpu.request > compute_left:
-        asked, left = format_share(gpu.request), format_share(compute_left)
+    compute_left = MICROS - sum(part.request_micros for part in held)
+    if gpu.request_micros > compute_left:
+        asked, left = format_share(gpu.request_micros), format_share(compute_left)
         return f"has {left} of its time left, {asked} is requested"
     total = min([gpu.memory_total, *(part.memory_total for part in held)])
-    memory_left = total - sum(part.memory for part in held)
-    if gpu.memory > memory_left:
-        asked, left = format_memory(gpu.memory), format_memory(max(0, memory_left))
+    memory_left = total - sum(part.memory_bytes for part in held)
+    if gpu.memory_bytes > memory_left:
+        asked, left = format_memory(gpu.memory_bytes), format_memory(max(0, memory_left))
         return f"has {left} of its memory left, {asked} is asked"
     return None
 
 
 def _describe(holder: str, part: GrantedGpu) -> str:
-    return f"{holder}: {format_share(part.request)}, {format_memory(part.memory)}"
+    return f"{holder}: {format_share(part.request_micros)}, {format_memory(part.memory_bytes)}"

@@ -227,7 +227,7 @@ DEMANDS = st.builds(
         uid="new",
         name="new",
         namespace="d",
-        request=request,
+        request_micros=request,
         memory=Memory(bytes=memory * GIB),
         count=count,
         nodes=nodes,

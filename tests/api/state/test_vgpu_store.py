@@ -19,8 +19,10 @@ Raw = dict[str, Any]
 Story = Callable[[FakeApiServer, Pool], Awaitable[None]]
 
 GIB = 1 << 30
-TWO = Demand(uid="u", name="p", namespace="d", request=500_000, memory=Memory(bytes=1), count=2)
-ONE = Demand(uid="u", name="p", namespace="d", request=500_000, memory=Memory(bytes=1))
+TWO = Demand(
+    uid="u", name="p", namespace="d", request_micros=500_000, memory=Memory(bytes=1), count=2
+)
+ONE = Demand(uid="u", name="p", namespace="d", request_micros=500_000, memory=Memory(bytes=1))
 
 
 def bound(*devices: str, new: tuple[Device, ...] = ()) -> Decision:
@@ -119,7 +121,7 @@ def test_a_vgpu_that_is_gone_is_not_changed() -> None:
 def test_a_creation_whose_answer_was_lost_is_found_before_the_next_decision() -> None:
     async def story(server: FakeApiServer, pool: Pool) -> None:
         server.inject(Fault.reset(after=True), verb="create")
-        new = Device(id="a", node="n1", memory=GIB)
+        new = Device(id="a", node="n1", memory_bytes=GIB)
         with pytest.raises(UnreachableError):
             await pool.take(ONE, bound("a", new=(new,)), attempt=1)
         assert pool.get("a") is None
@@ -133,7 +135,7 @@ def test_a_new_vgpu_whose_id_is_there_already_is_looked_at_first() -> None:
     async def story(server: FakeApiServer, pool: Pool) -> None:
         spec = {"nodeName": "n2", "memoryBytes": GIB}
         server.seed(VGPUS, {"metadata": {"name": "a"}, "spec": spec})
-        new = Device(id="a", node="n1", memory=GIB)
+        new = Device(id="a", node="n1", memory_bytes=GIB)
         with pytest.raises(StaleDecisionError):
             await pool.take(ONE, bound("a", new=(new,)), attempt=1)
         vgpu = pool.get("a")

@@ -11,7 +11,7 @@ from kubeshare.core.ledger.device import Holder
 
 def holders_of(*parts: tuple[int, int]) -> list[Holder]:
     return [
-        Holder(demand=f"h{number}", name=f"h{number}", request=request, memory=memory)
+        Holder(demand=f"h{number}", name=f"h{number}", request_micros=request, memory_bytes=memory)
         for number, (request, memory) in enumerate(parts)
     ]
 
@@ -21,8 +21,8 @@ def fewest_by_trial(
 ) -> int | None:
     for size in range(len(holders) + 1):
         for members in combinations(holders, size):
-            enough = sum(each.request for each in members) >= compute
-            enough = enough and sum(each.memory for each in members) >= memory
+            enough = sum(each.request_micros for each in members) >= compute
+            enough = enough and sum(each.memory_bytes for each in members) >= memory
             if enough and size >= entries and size <= most:
                 return size
     return None
@@ -41,8 +41,8 @@ def test_no_smaller_set_is_overlooked() -> None:
         assert size == fewest_by_trial(holders, compute, memory, entries, most)
         if found is not None:
             assert len(set(found)) == len(found)
-            assert sum(each.request for each in found) >= compute
-            assert sum(each.memory for each in found) >= memory
+            assert sum(each.request_micros for each in found) >= compute
+            assert sum(each.memory_bytes for each in found) >= memory
         sizes.append(size)
     assert all(sizes.count(size) > 50 for size in (None, 0, 1, 2, 3, 4))
 
@@ -66,8 +66,8 @@ def test_among_many_holders_hardly_more_are_found_than_are_needed() -> None:
         found = fewest_that_cover(holders, 100_000, 100_000, 0, 128)
         assert found is not None
         assert len(set(found)) == len(found)
-        assert sum(each.request for each in found) >= 100_000
-        assert sum(each.memory for each in found) >= 100_000
+        assert sum(each.request_micros for each in found) >= 100_000
+        assert sum(each.memory_bytes for each in found) >= 100_000
         # Nobody has more than 15 000 of either.
         assert 7 <= len(found) <= 10
         assert fewest_that_cover(holders, 100_000, 100_000, 0, 6) is None

@@ -131,7 +131,8 @@ def test_what_nothing_of_this_can_help_has_no_list() -> None:
 
 def test_what_is_taken_by_nobody_that_is_known_is_told_so() -> None:
     ledger = Ledger(
-        [a_node()], [a_device("A", Holder(demand="taken", name="", request=1_000_000, memory=0))]
+        [a_node()],
+        [a_device("A", Holder(demand="taken", name="", request_micros=1_000_000, memory_bytes=0))],
     )
     change = shortest_change(LOCALITY, ledger, a_demand("p"))
     assert change is not None

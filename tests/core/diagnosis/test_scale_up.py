@@ -14,13 +14,15 @@ KIND = FreeGpu("V100", 16 * GIB)
 
 def full(*labels: str) -> Ledger:
     """One node, whose only GPU somebody has wholly."""
-    holder = Holder(demand="x", name="x", request=MICROS, memory=GIB, affinity="".join(labels))
-    device = Device(id="a", node="n", model="V100", memory=16 * GIB, holders=(holder,))
+    holder = Holder(
+        demand="x", name="x", request_micros=MICROS, memory_bytes=GIB, affinity="".join(labels)
+    )
+    device = Device(id="a", node="n", model="V100", memory_bytes=16 * GIB, holders=(holder,))
     return Ledger([Node("n", kinds=frozenset([KIND]), total=1)], [device])
 
 
 def demand(**more: object) -> Demand:
-    fields = {"uid": "d", "name": "d", "request": MICROS // 2, "memory": Memory(GIB)} | more
+    fields = {"uid": "d", "name": "d", "request_micros": MICROS // 2, "memory": Memory(GIB)} | more
     return Demand(**fields)  # type: ignore[arg-type]
 
 

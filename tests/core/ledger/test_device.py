@@ -17,9 +17,9 @@ from kubeshare.core.units import MI
 @pytest.mark.parametrize(
     ("fields", "words"),
     [
-        ({"limit": share("0.4")}, "request: 0.5 is more than the limit 0.4"),
-        ({"limit": -1}, "limit: -1 millionths is not from 0 to 1000000"),
-        ({"limit": 1_000_001}, "limit: 1000001 millionths is not from 0 to 1000000"),
+        ({"limit_micros": share("0.4")}, "request: 0.5 is more than the limit 0.4"),
+        ({"limit_micros": -1}, "limit: -1 millionths is not from 0 to 1000000"),
+        ({"limit_micros": 1_000_001}, "limit: 1000001 millionths is not from 0 to 1000000"),
         ({"count": 0}, "count: 0 is less than one GPU"),
     ],
 )
@@ -33,13 +33,13 @@ def test_a_demand_that_cannot_be_is_refused_by_its_field(
 
 @pytest.mark.parametrize("text", ["0", "1"])
 def test_a_demand_may_ask_for_nothing_and_for_all(text: str) -> None:
-    demand = a_demand("p", text, limit=share(text))
-    assert demand.request == demand.limit == share(text)
+    demand = a_demand("p", text, limit_micros=share(text))
+    assert demand.request_micros == demand.limit_micros == share(text)
 
 
 def test_a_negative_request_is_refused() -> None:
     with pytest.raises(InvalidValueError, match="request: -1 millionths is negative"):
-        Demand(uid="p", name="p", request=-1, memory=Memory(bytes=0))
+        Demand(uid="p", name="p", request_micros=-1, memory=Memory(bytes=0))
 
 
 def test_an_idle_device_has_everything_left_and_no_labels() -> None:

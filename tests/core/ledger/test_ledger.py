@@ -130,7 +130,7 @@ REFUSALS: dict[str, tuple[Callable[[Ledger], object], str]] = {
     ),
     "one byte past memory": (
         lambda ledger: ledger.set_device(
-            a_device("B", a_holder("x", "0", memory=1000), memory=GPU_MEMORY - 1)
+            a_device("B", a_holder("x", "0", memory=1000), memory_bytes=GPU_MEMORY - 1)
         ),
         "vGPU B over-committed: memory 1048576000 of 1048575999",
     ),
@@ -249,10 +249,10 @@ def test_a_group_of_changes_happens_whole_or_not_at_all() -> None:
 
 
 def test_a_share_of_memory_is_fixed_in_bytes_where_it_is_placed() -> None:
-    ledger = Ledger([a_node()], [a_device("A", memory=100), a_device("B", memory=11)])
+    ledger = Ledger([a_node()], [a_device("A", memory_bytes=100), a_device("B", memory_bytes=11)])
     ledger.place(a_demand("p", "0", count=2, share_of_memory="0.166666"), "A", "B")
-    assert ledger.devices["A"].holders[0].memory == 16
-    assert ledger.devices["B"].holders[0].memory == 1
+    assert ledger.devices["A"].holders[0].memory_bytes == 16
+    assert ledger.devices["B"].holders[0].memory_bytes == 1
 
 
 def test_the_listing_of_free_gpus_does_not_matter() -> None:
@@ -301,12 +301,13 @@ def test_a_holder_has_all_that_its_demand_says() -> None:
     ledger = a_ledger()
     labels = {"affinity": "a", "anti_affinity": "b", "exclusion": "c"}
     ledger.place(
-        a_demand("p", "0.2", memory=3, limit=700_000, namespace="n", group="g", **labels), "B"
+        a_demand("p", "0.2", memory=3, limit_micros=700_000, namespace="n", group="g", **labels),
+        "B",
     )
     (holder,) = ledger.devices["B"].holders
-    assert holder.limit == 700_000
+    assert holder.limit_micros == 700_000
     assert holder == a_holder(
-        "p", "0.2", memory=3, limit=700_000, namespace="n", group="g", **labels
+        "p", "0.2", memory=3, limit_micros=700_000, namespace="n", group="g", **labels
     )
 
 

@@ -33,15 +33,18 @@ class LedgerMachine(RuleBasedStateMachine):
     @invariant()
     def nothing_is_over_committed(self) -> None:
         for device in self.ledger.devices.values():
-            assert sum(holder.request for holder in device.holders) <= 1_000_000
-            assert sum(holder.memory for holder in device.holders) <= device.memory
+            assert sum(holder.request_micros for holder in device.holders) <= 1_000_000
+            assert sum(holder.memory_bytes for holder in device.holders) <= device.memory_bytes
 
     @invariant()
     def the_holders_are_those_who_were_given_something(self) -> None:
         held: dict[str, dict[str, tuple[int, int]]] = {}
         for device in self.ledger.devices.values():
             for holder in device.holders:
-                held.setdefault(holder.demand, {})[device.id] = (holder.request, holder.memory)
+                held.setdefault(holder.demand, {})[device.id] = (
+                    holder.request_micros,
+                    holder.memory_bytes,
+                )
         assert held == self.given
         for uid, parts in self.given.items():
             assert self.ledger.held_by(uid) == parts.keys()
@@ -55,7 +58,7 @@ class LedgerMachine(RuleBasedStateMachine):
                 id=device.id,
                 node=device.node,
                 model=device.model,
-                memory=device.memory,
+                memory_bytes=device.memory_bytes,
                 holders=device.holders[::-1],
                 healthy=device.healthy,
                 fenced=device.fenced,
@@ -177,7 +180,10 @@ class LedgerMachine(RuleBasedStateMachine):
 
     def _account(self, demand: Demand) -> None:
         self.given[demand.uid] = {
-            device_id: (demand.request, demand.memory.on(self.ledger.devices[device_id].memory))
+            device_id: (
+                demand.request_micros,
+                demand.memory.on(self.ledger.devices[device_id].memory_bytes),
+            )
             for device_id in self.ledger.held_by(demand.uid)
         }
 

@@ -38,11 +38,11 @@ def slow_decide(ledger: Ledger, demand: Demand) -> tuple[str, str | None, tuple[
 
 
 def rejected(ledger: Ledger, demand: Demand) -> bool:
-    every = [(device.node, device.model, device.memory) for device in ledger.devices.values()]
+    every = [(device.node, device.model, device.memory_bytes) for device in ledger.devices.values()]
     known = list(every)
     for node in ledger.nodes.values():
-        known += [(node.name, gpu.model, gpu.memory) for gpu in [*node.free, *node.kinds]]
-        every += [(node.name, gpu.model, gpu.memory) for gpu in node.free]
+        known += [(node.name, gpu.model, gpu.memory_bytes) for gpu in [*node.free, *node.kinds]]
+        every += [(node.name, gpu.model, gpu.memory_bytes) for gpu in node.free]
     if not known:
         return False
     if not any(large_enough(model, memory, demand) for _, model, memory in known):
@@ -63,13 +63,15 @@ def fits(device: Device, demand: Demand) -> bool:
     if demand.device_id and demand.device_id != device.id:
         return False
     compute, memory = used(device)
-    asked = demand.memory.on(device.memory)
-    share = asked * 1_000_000 // device.memory if demand.proportional else demand.request
-    return compute + share <= 1_000_000 and memory + asked <= device.memory
+    asked = demand.memory.on(device.memory_bytes)
+    share = (
+        asked * 1_000_000 // device.memory_bytes if demand.proportional else demand.request_micros
+    )
+    return compute + share <= 1_000_000 and memory + asked <= device.memory_bytes
 
 
 def free(device: Device) -> int:
-    return device.memory - used(device)[1]
+    return device.memory_bytes - used(device)[1]
 
 
 def by_number(device: Device) -> list[tuple[bool, int, str]]:

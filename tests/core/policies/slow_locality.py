@@ -38,9 +38,9 @@ def single(ledger: Ledger, demand: Demand) -> tuple[str, str | None, str | None]
 
 
 def rejected(ledger: Ledger, demand: Demand) -> bool:
-    kinds = [(device.model, device.memory) for device in ledger.devices.values()]
+    kinds = [(device.model, device.memory_bytes) for device in ledger.devices.values()]
     for node in ledger.nodes.values():
-        kinds += [(gpu.model, gpu.memory) for gpu in [*node.free, *node.kinds]]
+        kinds += [(gpu.model, gpu.memory_bytes) for gpu in [*node.free, *node.kinds]]
     if demand.count > 1 and demand.device_id:
         return True
     if demand.device_id.startswith("vgpu-") and demand.device_id not in ledger.devices:
@@ -59,9 +59,11 @@ def enough_on_a_node(ledger: Ledger, demand: Demand) -> bool:
     """A node has enough GPUs of one model, in use or not; nothing else is known to be there."""
     names = {device.node for device in ledger.devices.values()} | set(ledger.nodes)
     for name in names:
-        gpus = [(each.model, each.memory) for each in ledger.devices.values() if each.node == name]
+        gpus = [
+            (each.model, each.memory_bytes) for each in ledger.devices.values() if each.node == name
+        ]
         if name in ledger.nodes:
-            gpus += [(gpu.model, gpu.memory) for gpu in ledger.nodes[name].free]
+            gpus += [(gpu.model, gpu.memory_bytes) for gpu in ledger.nodes[name].free]
         for wanted in {model for model, _ in gpus}:
             large = [
                 1 for model, total in gpus if model == wanted and demand.memory.on(total) <= total
@@ -101,7 +103,7 @@ def several(ledger: Ledger, demand: Demand) -> tuple[str, str | None, str | None
             new = [
                 gpu
                 for gpu in free
-                if gpu.model == model and demand.memory.on(gpu.memory) <= gpu.memory
+                if gpu.model == model and demand.memory.on(gpu.memory_bytes) <= gpu.memory_bytes
             ]
             line = [*plain, *labelled, *new][: demand.count]
             if len(line) < demand.count:
@@ -121,7 +123,7 @@ def several(ledger: Ledger, demand: Demand) -> tuple[str, str | None, str | None
 
 def left(device: Device) -> tuple[int, int, list[tuple[bool, int, str]]]:
     compute, memory = used(device)
-    return 1_000_000 - compute, device.memory - memory, by_id(device)
+    return 1_000_000 - compute, device.memory_bytes - memory, by_id(device)
 
 
 def minus(place: tuple[int, int, list[tuple[bool, int, str]]]) -> tuple[object, ...]:
@@ -145,15 +147,18 @@ def feasible(device: Device, demand: Demand) -> bool:
     if len(device.holders) == 128:
         return False
     compute, memory = used(device)
-    memory_asked = demand.memory.on(device.memory)
-    return compute + demand.request <= 1_000_000 and memory + memory_asked <= device.memory
+    memory_asked = demand.memory.on(device.memory_bytes)
+    return (
+        compute + demand.request_micros <= 1_000_000
+        and memory + memory_asked <= device.memory_bytes
+    )
 
 
 def used(device: Device) -> tuple[int, int]:
     compute = memory = 0
     for holder in device.holders:
-        compute += holder.request
-        memory += holder.memory
+        compute += holder.request_micros
+        memory += holder.memory_bytes
     return compute, memory
 
 
@@ -175,14 +180,14 @@ def by_name(text: str) -> list[tuple[bool, int, str]]:
 def best_fit(devices: list[Device]) -> list[Device]:
     """Most used first; what is used of different sizes is compared by what is left."""
     ordered = sorted(devices, key=by_id)
-    ordered.sort(key=lambda device: device.memory - used(device)[1])
+    ordered.sort(key=lambda device: device.memory_bytes - used(device)[1])
     ordered.sort(key=lambda device: 1_000_000 - used(device)[0])
     return ordered
 
 
 def worst_fit(devices: list[Device]) -> list[Device]:
     ordered = sorted(devices, key=by_id)
-    ordered.sort(key=lambda device: device.memory - used(device)[1], reverse=True)
+    ordered.sort(key=lambda device: device.memory_bytes - used(device)[1], reverse=True)
     ordered.sort(key=lambda device: 1_000_000 - used(device)[0], reverse=True)
     return ordered
 
@@ -194,7 +199,8 @@ def first(devices: list[Device]) -> tuple[str, str | None, str | None]:
 def new(ledger: Ledger, demand: Demand) -> tuple[str, str | None, str | None]:
     def has_one(node: Node) -> bool:
         return any(
-            demand.model in {gpu.model, ""} and demand.memory.on(gpu.memory) <= gpu.memory
+            demand.model in {gpu.model, ""}
+            and demand.memory.on(gpu.memory_bytes) <= gpu.memory_bytes
             for gpu in node.free
         )
 

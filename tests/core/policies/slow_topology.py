@@ -25,7 +25,7 @@ class SlowGroup(NamedTuple):
 def slow_decide(ledger: Ledger, demand: Demand) -> Answer:
     if demand.affinity or demand.anti_affinity or demand.exclusion or demand.device_id:
         return "rejected", None, ()
-    if demand.count > 1 and demand.request < WHOLE:
+    if demand.count > 1 and demand.request_micros < WHOLE:
         return "rejected", None, ()
     views = [
         SlowNode(ledger, node)
@@ -33,7 +33,7 @@ def slow_decide(ledger: Ledger, demand: Demand) -> Answer:
         if demand.nodes is None or node.name in demand.nodes
     ]
     found: list[tuple[Any, ...]] = []
-    if demand.request < WHOLE:
+    if demand.request_micros < WHOLE:
         for view in views:
             found += view.fractions(demand)
     if not found:
@@ -48,11 +48,11 @@ def slow_decide(ledger: Ledger, demand: Demand) -> Answer:
 
 def never(ledger: Ledger, demand: Demand) -> bool:
     """No node has so many large enough GPUs of one model, in use or not."""
-    kinds = [(device.node, device.model, device.memory) for device in ledger.devices.values()]
+    kinds = [(device.node, device.model, device.memory_bytes) for device in ledger.devices.values()]
     for node in ledger.nodes.values():
-        kinds += [(node.name, gpu.model, gpu.memory) for gpu in node.free]
+        kinds += [(node.name, gpu.model, gpu.memory_bytes) for gpu in node.free]
     known = [(model, memory) for _, model, memory in kinds]
-    known += [(gpu.model, gpu.memory) for node in ledger.nodes.values() for gpu in node.kinds]
+    known += [(gpu.model, gpu.memory_bytes) for node in ledger.nodes.values() for gpu in node.kinds]
 
     def suits(model: str, memory: int) -> bool:
         return demand.model in (model, "") and demand.memory.on(memory) <= memory
@@ -111,11 +111,11 @@ class SlowNode:
         found = []
         for number in self.busy:
             device = self.gpus[number]
-            cores, memory = WHOLE - used(device)[0], device.memory - used(device)[1]
+            cores, memory = WHOLE - used(device)[0], device.memory_bytes - used(device)[1]
             if (
                 demand.model in (device.model, "")
-                and demand.request <= cores
-                and demand.memory.on(device.memory) <= memory
+                and demand.request_micros <= cores
+                and demand.memory.on(device.memory_bytes) <= memory
                 and len(device.holders) < 128
             ):
                 found.append((cores, memory, self.free, by_name(self.name), (number,)))
@@ -130,14 +130,14 @@ class SlowNode:
                 continue
             if all(
                 demand.model in (device.model, "")
-                and demand.memory.on(device.memory) <= device.memory
+                and demand.memory.on(device.memory_bytes) <= device.memory_bytes
                 for device in devices
             ):
                 found.append((self.score(demand, chosen), self.free, by_name(self.name), chosen))
         return found
 
     def score(self, demand: Demand, chosen: tuple[int, ...]) -> tuple[Any, ...]:
-        if demand.request < WHOLE:
+        if demand.request_micros < WHOLE:
             return (self.cost(chosen[0]), self.parent_is_whole(chosen[0]))
         if demand.count == 1:
             gpu = chosen[0]

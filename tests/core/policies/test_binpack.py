@@ -43,7 +43,7 @@ gpus = st.builds(
         node=node,
         index=index,
         model=model,
-        memory=memory,
+        memory_bytes=memory,
         healthy=healthy,
         fenced=fenced,
     ),
@@ -58,7 +58,7 @@ pods = st.builds(
     lambda uid, memory, request, proportional, count, model, nodes: Demand(
         uid=uid,
         name=uid,
-        request=0 if proportional else request,
+        request_micros=0 if proportional else request,
         memory=memory,
         proportional=proportional,
         count=count,
@@ -182,8 +182,8 @@ def test_compute_that_others_hold_is_not_there_for_memory() -> None:
         id="n1/0",
         node="n1",
         index=0,
-        memory=100,
-        holders=(Holder(demand="q", name="q", request=700_000, memory=10),),
+        memory_bytes=100,
+        holders=(Holder(demand="q", name="q", request_micros=700_000, memory_bytes=10),),
     )
     ledger = Ledger([Node("n1")], [busy])
     assert decide(ledger, a_pod("p", 30)).devices == ("n1/0",)

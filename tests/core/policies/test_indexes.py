@@ -64,10 +64,10 @@ def changed(ledger: Ledger, device_id: str, **fields: Any) -> None:
 
 CHANGES: dict[str, tuple[Callable[[Ledger], object], ...]] = {
     "a GPU is of another model": (lambda ledger: changed(ledger, "B", model="A100"),),
-    "a GPU is larger": (lambda ledger: changed(ledger, "B", memory=4 * GPU_MEMORY),),
+    "a GPU is larger": (lambda ledger: changed(ledger, "B", memory_bytes=4 * GPU_MEMORY),),
     "a GPU is elsewhere": (lambda ledger: changed(ledger, "B", node="n2"),),
     "a GPU is elsewhere and nobody's": (
-        lambda ledger: changed(ledger, "A", node="n2", holders=(), memory=2 * GPU_MEMORY),
+        lambda ledger: changed(ledger, "A", node="n2", holders=(), memory_bytes=2 * GPU_MEMORY),
     ),
     "a GPU is elsewhere and has a label": (
         lambda ledger: changed(
@@ -191,8 +191,8 @@ def test_few_nodes_and_many_are_kept_to_alike(name: str, number: int) -> None:
 @pytest.mark.parametrize("total", [1, 7, 999, MICROS - 1, MICROS, MICROS + 1, 16 * 1024 * MI])
 @pytest.mark.parametrize("left", [0, 1, 2, 333_333, 999_999, MICROS])
 def test_the_most_memory_that_compute_allows_is_exact(total: int, left: int) -> None:
-    taken = Device(id="A", node="n1", memory=total, holders=(a_holder("q", "0"),))
-    device = taken.joined_by(msgspec.structs.replace(a_holder("r"), request=MICROS - left))
+    taken = Device(id="A", node="n1", memory_bytes=total, holders=(a_holder("q", "0"),))
+    device = taken.joined_by(msgspec.structs.replace(a_holder("r"), request_micros=MICROS - left))
     found = most(device)
     assert found * MICROS // total <= left
     assert found == total or (found + 1) * MICROS // total > left

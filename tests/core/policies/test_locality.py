@@ -75,7 +75,7 @@ def random_demand(source: random.Random, number: int) -> Demand:
     return Demand(
         uid=f"p{number}",
         name=f"p{number}",
-        request=pick([0, 100_000, 200_000, 300_000, 500_000, 900_000]),
+        request_micros=pick([0, 100_000, 200_000, 300_000, 500_000, 900_000]),
         memory=pick([Memory(bytes=pick([0, 1, 5, 9, 17])), Memory(micros=pick([0, 250_000]))]),
         affinity=pick(["", "", "", "red", "blue"]),
         anti_affinity=pick(["", "", "", "g", "h"]),
@@ -98,7 +98,7 @@ def random_cluster(source: random.Random) -> tuple[list[Node], list[Device]]:
                 id=str(number),
                 node=source.choice(names),
                 model=kind.model,
-                memory=kind.memory,
+                memory_bytes=kind.memory_bytes,
                 healthy=source.random() > 0.05,
             )
         )
@@ -176,11 +176,11 @@ def test_a_new_vgpu_takes_the_smallest_free_gpu_that_will_do() -> None:
     free = (FreeGpu("A100", 80), FreeGpu("V100", 16), FreeGpu("V100", 32))
     ledger = Ledger([Node("n1", free)])
     small = decide(ledger, a_demand("p", "0.5"))
-    assert small.new[0].memory == 16
+    assert small.new[0].memory_bytes == 16
     picky = decide(ledger, a_demand("p", "0.5", model="A100"))
     assert picky.new[0].model == "A100"
-    large = decide(ledger, Demand(uid="p", name="p", request=1, memory=Memory(bytes=17)))
-    assert large.new[0].memory == 32
+    large = decide(ledger, Demand(uid="p", name="p", request_micros=1, memory=Memory(bytes=17)))
+    assert large.new[0].memory_bytes == 32
 
 
 REASONS: dict[str, tuple[Device, Demand, str]] = {
@@ -199,8 +199,8 @@ REASONS: dict[str, tuple[Device, Demand, str]] = {
         "memory 200Mi left, 300Mi asked",
     ),
     "amounts of memory that read alike": (
-        a_device("A", memory=10 * 1024 * MI + 1),
-        Demand(uid="p", name="p", request=0, memory=Memory(bytes=10 * 1024 * MI + 2)),
+        a_device("A", memory_bytes=10 * 1024 * MI + 1),
+        Demand(uid="p", name="p", request_micros=0, memory=Memory(bytes=10 * 1024 * MI + 2)),
         "memory 10737418241 left, 10737418242 asked",
     ),
     "exclusion": (

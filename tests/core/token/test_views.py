@@ -29,8 +29,8 @@ def test_all_that_a_member_held_and_waited_for_is_counted() -> None:
     arbiter = Arbiter()
     arbiter.add("a", {GPU: (300_000, 600_000)}, 0)
     arbiter.add("b", {GPU: (400_000, 1_000_000)}, 0)
-    of_a = {"name": "a", "gpu": GPU, "request": 300_000, "limit": 600_000}
-    of_b = {"name": "b", "gpu": GPU, "request": 400_000, "limit": 1_000_000}
+    of_a = {"name": "a", "gpu": GPU, "request_micros": 300_000, "limit_micros": 600_000}
+    of_b = {"name": "b", "gpu": GPU, "request_micros": 400_000, "limit_micros": 1_000_000}
     assert shown(arbiter, "a", 5 * MS) == {**of_a, **NOTHING_YET, "state": "idle"}
 
     arbiter.want("a", 10 * MS)
@@ -93,7 +93,11 @@ def test_a_member_has_an_own_quota_and_other_bounds_when_they_change() -> None:
     assert arbiter.change("a", {GPU: (500_000, 1_000_000)}, 10 * MS, quota_ns=60 * MS) == []
     assert arbiter.tick(40 * MS) == [Extend("a", GPU, 100 * MS), Watch("a", GPU)]
     (view,) = arbiter.views(50 * MS)
-    assert (view.request, view.limit, view.charged_ns) == (500_000, 1_000_000, 50 * MS)
+    assert (view.request_micros, view.limit_micros, view.charged_ns) == (
+        500_000,
+        1_000_000,
+        50 * MS,
+    )
     arbiter.change("a", {GPU: (500_000, 1_000_000)}, 60 * MS)
     assert arbiter.tick(100 * MS) == [Extend("a", GPU, 200 * MS)]
 

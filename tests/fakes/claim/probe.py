@@ -140,9 +140,9 @@ class Machine:
         return GrantedGpu(
             uuid=gpu["uuid"],
             memory_total=gpu["total_memory"],
-            request=request,
-            limit=1_000_000,
-            memory=memory,
+            request_micros=request,
+            limit_micros=1_000_000,
+            memory_bytes=memory,
         )
 
     def start(

@@ -275,7 +275,7 @@ class TokenDaemon:
                 write_status(self._paths, Status(claim=grant.claim, state="ACTIVE"))
         parts = [part for grant in grants for part in grant.gpus]
         for uuid in {part.uuid for part in parts}:
-            asked = sum(part.request for part in parts if part.uuid == uuid)
+            asked = sum(part.request_micros for part in parts if part.uuid == uuid)
             if asked > 1_000_000:
                 self.violations.append(f"{asked} micros of {uuid} are granted")
 

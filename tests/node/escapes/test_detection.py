@@ -23,7 +23,13 @@ def pod_uid(pod: str) -> str:
 
 def grant(pod: str = "a", claim: str = "", *, gpus: tuple[str, ...] = GPUS[:1]) -> Grant:
     parts = tuple(
-        GrantedGpu(uuid=uuid, memory_total=16 * LIMIT, request=300_000, limit=600_000, memory=LIMIT)
+        GrantedGpu(
+            uuid=uuid,
+            memory_total=16 * LIMIT,
+            request_micros=300_000,
+            limit_micros=600_000,
+            memory_bytes=LIMIT,
+        )
         for uuid in gpus
     )
     named = GrantedPod(namespace="default", name=pod, uid=pod_uid(pod))

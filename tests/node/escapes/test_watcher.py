@@ -41,7 +41,13 @@ class Node:
     """
 
     def __init__(self, run: Path, policy: EscapePolicy = "report") -> None:
-        gpu = GrantedGpu(uuid=A_GPU.uuid, memory_total=16 << 30, request=1, limit=1, memory=LIMIT)
+        gpu = GrantedGpu(
+            uuid=A_GPU.uuid,
+            memory_total=16 << 30,
+            request_micros=1,
+            limit_micros=1,
+            memory_bytes=LIMIT,
+        )
         write_grant(Paths(run), Grant(version=1, claim="claim", gpus=(gpu,), pod=POD))
         self.gpus = FixedGpus()
         self.places: dict[int, str] = {}

@@ -90,7 +90,7 @@ class Watcher:
         micros: Counter[str] = Counter()
         for grant in self._grants():
             for part in grant.gpus:
-                micros[part.uuid] += part.request
+                micros[part.uuid] += part.request_micros
         return {f"{n} micros of {uuid} are granted" for uuid, n in micros.items() if n > WHOLE}
 
     def _taken(self) -> Iterator[str]:

@@ -63,7 +63,7 @@ def _device(source: random.Random, name: str, index: int, kind: FreeGpu) -> Devi
         node=name,
         index=index if source.random() < 0.95 else None,
         model=kind.model,
-        memory=kind.memory,
+        memory_bytes=kind.memory_bytes,
     )
 
 
@@ -106,7 +106,7 @@ def _demand(source: random.Random, names: Iterator[int], known: list[Demand]) ->
         Demand(
             uid=name,
             name=name,
-            request=0 if proportional else pick(SHARES),
+            request_micros=0 if proportional else pick(SHARES),
             memory=Memory(bytes=pick(SIZES)) if source.random() < 0.8 else Memory(micros=333_333),
             proportional=proportional,
             count=pick((2, 2, 3, 4)) if source.random() < 0.2 else 1,

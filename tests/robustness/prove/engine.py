@@ -193,7 +193,7 @@ def _hash(device: Device) -> int:
             device.id,
             device.node,
             device.model,
-            device.memory,
+            device.memory_bytes,
             device.healthy,
             device.fenced,
             *holders,

@@ -104,7 +104,7 @@ def _trouble(source: random.Random) -> Step:
         ("free", (name, tuple(source.choices(KINDS, k=source.randint(0, 3))))),
         ("node", _node(source, name)),
         ("remove", device_id),
-        ("device", Device(id=device_id, node=name, model="V100", memory=16)),
+        ("device", Device(id=device_id, node=name, model="V100", memory_bytes=16)),
     ]
     return ("forget", name) if source.random() < 0.1 else source.choice(steps)
 
@@ -120,7 +120,7 @@ def _devices(source: random.Random) -> Iterator[Device]:
     for device_id in source.sample(IDS, source.randint(0, len(IDS))):
         kind = source.choice(kinds)
         node = source.choice(NODES)
-        yield Device(id=device_id, node=node, model=kind.model, memory=kind.memory)
+        yield Device(id=device_id, node=node, model=kind.model, memory_bytes=kind.memory_bytes)
 
 
 def _demand(source: random.Random, names: Iterator[int], known: list[Demand]) -> Demand:
@@ -130,7 +130,7 @@ def _demand(source: random.Random, names: Iterator[int], known: list[Demand]) ->
         Demand(
             uid=name,
             name=name,
-            request=pick(SHARES),
+            request_micros=pick(SHARES),
             memory=Memory(bytes=pick(SIZES)) if source.random() < 0.7 else Memory(micros=250_000),
             affinity=pick(("", "", "", "red", "blue")),
             anti_affinity=pick(("", "", "g", "h")),

@@ -34,7 +34,7 @@ def branch(ledger: Ledger, demand: Demand, decision: Decision) -> str:
     if decision.outcome == "rejected":
         return f"rejected: {decision.field}"
     rule = "Fragment"
-    if demand.request == MICROS:
+    if demand.request_micros == MICROS:
         rule = "Singular" if demand.count == 1 else "Link"
     if decision.outcome == "pending":
         return f"{rule}: waits"
@@ -71,7 +71,7 @@ def node_and_devices(source: random.Random, name: str) -> Iterator[Step]:
                     node=name,
                     index=index if numbered or source.random() < 0.5 else None,
                     model=source.choice(models),
-                    memory=source.choice(sizes),
+                    memory_bytes=source.choice(sizes),
                 ),
             )
 
@@ -84,7 +84,7 @@ def random_demand(source: random.Random, name: str) -> Demand:
     return Demand(
         uid=name,
         name=name,
-        request=MICROS if whole else pick(SHARES),
+        request_micros=MICROS if whole else pick(SHARES),
         memory=Memory(bytes=pick(SIZES)) if source.random() < 0.6 else Memory(micros=500_000),
         count=several if whole or source.random() < 0.02 else 1,
         affinity=pick(("",) * 80 + ("red",)),
@@ -123,7 +123,7 @@ def _trouble(source: random.Random) -> Step:
         ("mark", (device_id, True, False)),
         ("mark", (device_id, True, False)),
         ("remove", device_id),
-        ("device", Device(id=device_id, node=name, index=int(device_id[-1]), memory=64)),
+        ("device", Device(id=device_id, node=name, index=int(device_id[-1]), memory_bytes=64)),
     ]
     if source.random() < 0.1:
         steps = [("forget", name), ("node", Node(name, links=_links(source)))]

@@ -228,7 +228,7 @@ class Pool:
             "nodeName": device.node,
             "pool": pool,
             "model": device.model,
-            "memoryBytes": device.memory,
+            "memoryBytes": device.memory_bytes,
         }
         body = {"metadata": {"name": device.id}, "spec": spec}
         self._unsettled.add(device.id)
@@ -294,7 +294,7 @@ def _holder(demand: Demand, vgpu: VGPU, attempt: int) -> Holder:
         name=demand.name,
         request_micros=demand.compute_on(vgpu.spec.memory_bytes),
         # A limit of nothing would be no limit at all where it is enforced.
-        limit_micros=max(1, demand.limit),
+        limit_micros=max(1, demand.limit_micros),
         memory_bytes=demand.memory.on(vgpu.spec.memory_bytes),
         affinity=demand.affinity,
         anti_affinity=demand.anti_affinity,

@@ -27,16 +27,16 @@ def fewest_that_admit(
     """
     if keeper and _repels(keeper, demand):
         return None
-    compute = demand.compute_on(device.memory) - device.compute_left
-    memory = demand.memory.on(device.memory) - device.memory_left
+    compute = demand.compute_on(device.memory_bytes) - device.compute_left
+    memory = demand.memory.on(device.memory_bytes) - device.memory_left
     entries = len(device.holders) - MAX_HOLDERS + 1
     must: Holders = ()
     rest: Sequence[Holder] = device.holders
     if not _agrees(device, demand):
         must = tuple([holder for holder in device.holders if _repels(holder, demand)])
         rest = [holder for holder in device.holders if not _repels(holder, demand)]
-        compute -= sum([holder.request for holder in must])
-        memory -= sum([holder.memory for holder in must])
+        compute -= sum([holder.request_micros for holder in must])
+        memory -= sum([holder.memory_bytes for holder in must])
         entries -= len(must)
     if not all(map(may, must)):
         return None

@@ -11,8 +11,8 @@ Holders: TypeAlias = tuple[Holder, ...]
 EXACT: Final = 20
 """Among how many holders the fewest are found by looking at all sets that matter."""
 
-_request = attrgetter("request")
-_memory = attrgetter("memory")
+_request = attrgetter("request_micros")
+_memory = attrgetter("memory_bytes")
 
 
 def fewest_that_cover(
@@ -77,14 +77,14 @@ def _one_by_one(
             return None
 
         def part(holder: Holder, compute: int = compute, memory: int = memory) -> float:
-            of_compute = min(1, holder.request / compute) if compute > 0 else 0
-            of_memory = min(1, holder.memory / memory) if memory > 0 else 0
+            of_compute = min(1, holder.request_micros / compute) if compute > 0 else 0
+            of_memory = min(1, holder.memory_bytes / memory) if memory > 0 else 0
             return of_compute + of_memory
 
         best = max(rest, key=part)
         rest.remove(best)
         taken.append(best)
-        compute, memory = compute - best.request, memory - best.memory
+        compute, memory = compute - best.request_micros, memory - best.memory_bytes
     return tuple(taken)
 
 
@@ -96,7 +96,9 @@ def _of_both(
     Sets of each size are built up from those of the size before; of two sets the one that
     has no more of either is dropped, as it can never become better than the other.
     """
-    smallest = sorted(holders, key=lambda holder: (holder.request, holder.memory, holder.demand))
+    smallest = sorted(
+        holders, key=lambda holder: (holder.request_micros, holder.memory_bytes, holder.demand)
+    )
     # Sets of k holders by index, with what they have, at most as much as is needed of each.
     best: list[dict[tuple[int, int], Holders]] = [{(0, 0): ()}]
     for holder in smallest:
@@ -105,8 +107,8 @@ def _of_both(
                 best.append({})
             for (has_compute, has_memory), members in best[size - 1].items():
                 sums = (
-                    min(compute, has_compute + holder.request),
-                    min(memory, has_memory + holder.memory),
+                    min(compute, has_compute + holder.request_micros),
+                    min(memory, has_memory + holder.memory_bytes),
                 )
                 best[size].setdefault(sums, (*members, holder))
             best[size] = _undominated(best[size])

@@ -127,7 +127,7 @@ def _candidates(
     for leavers in chain(proposals, _without_label(ledger, demand, may, thoroughly=thoroughly)):
         uids = frozenset([holder.demand for holder in leavers])
         if uids:
-            found[uids] = sum([holder.request for holder in leavers])
+            found[uids] = sum([holder.request_micros for holder in leavers])
     if not thoroughly:
         shortest = min(map(len, found), default=0)
         found = {uids: request for uids, request in found.items() if len(uids) == shortest}
@@ -150,7 +150,7 @@ def _usable(ledger: Ledger, device: Device, demand: Demand) -> bool:
         and (demand.nodes is None or device.node in demand.nodes)
         and demand.device_id in ("", device.id)
         and demand.model in ("", device.model)
-        and demand.memory.on(device.memory) <= device.memory
+        and demand.memory.on(device.memory_bytes) <= device.memory_bytes
     )
 
 
@@ -244,7 +244,7 @@ def _fewest_of_all(device: Device, demand: Demand, may: May) -> Holders | None:
 
 
 def _size(holders: Holders) -> tuple[int, int, list[str]]:
-    request = sum(holder.request for holder in holders)
+    request = sum(holder.request_micros for holder in holders)
     return len(holders), request, [holder.demand for holder in holders]
 
 

@@ -27,7 +27,7 @@ def why_on_any(kinds: Collection[FreeGpu], demand: Demand) -> tuple[str, str] | 
     if not kinds:
         # A cluster whose nodes have not been looked at yet says nothing about "ever".
         return None
-    sizes = [kind.memory for kind in kinds if demand.model in ("", kind.model)]
+    sizes = [kind.memory_bytes for kind in kinds if demand.model in ("", kind.model)]
     if not sizes:
         return "model", f"no GPU of model {demand.model} in this cluster"
     largest = max(sizes)
@@ -40,7 +40,7 @@ def why_on_any(kinds: Collection[FreeGpu], demand: Demand) -> tuple[str, str] | 
 
 def kinds(ledger: Ledger) -> set[FreeGpu]:
     """The kinds of all GPUs of a cluster, in use or not."""
-    shared = {FreeGpu(device.model, device.memory) for device in ledger.devices.values()}
+    shared = {FreeGpu(device.model, device.memory_bytes) for device in ledger.devices.values()}
     return shared.union(*(node.kinds.union(node.free) for node in ledger.nodes.values()))
 
 
@@ -50,11 +50,11 @@ def most_on_a_node(devices: Iterable[Device], ledger: Ledger, demand: Demand) ->
     known: Counter[str] = Counter()
     for device in devices:
         known[device.node] += 1
-        found[device.node, device.model] += _would_do(device.model, device.memory, demand)
+        found[device.node, device.model] += _would_do(device.model, device.memory_bytes, demand)
     for node in ledger.nodes.values():
         known[node.name] += len(node.free)
         for gpu in node.free:
-            found[node.name, gpu.model] += _would_do(gpu.model, gpu.memory, demand)
+            found[node.name, gpu.model] += _would_do(gpu.model, gpu.memory_bytes, demand)
         # Others may have the rest, and give them back: they may be of any kind of the node's.
         rest = max(0, node.total - known[node.name])
         for model in {kind.model for kind in node.kinds if _would_do(*_of(kind), demand)}:
@@ -63,7 +63,7 @@ def most_on_a_node(devices: Iterable[Device], ledger: Ledger, demand: Demand) ->
 
 
 def _of(kind: FreeGpu) -> tuple[str, int]:
-    return kind.model, kind.memory
+    return kind.model, kind.memory_bytes
 
 
 def _would_do(model: str, memory: int, demand: Demand) -> bool:

@@ -31,5 +31,5 @@ def repairs(policy: Policy, ledger: Ledger, demand: Demand) -> Iterator[str]:
                 ledger.set_free(name, (*node.free, gpu))
                 if policy(ledger, demand).outcome == "bound":
                     model = f" of model {gpu.model}" if gpu.model else ""
-                    size = format_memory(gpu.memory)
+                    size = format_memory(gpu.memory_bytes)
                     yield f"{name} has one more free GPU{model} with {size}"

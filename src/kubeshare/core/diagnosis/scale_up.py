@@ -29,7 +29,7 @@ def a_new_node_helps(policy: Policy, ledger: Ledger, demand: Demand) -> bool:
     if policy(ledger, demand).node is not None:
         return False
     fitting = [kind for kind in feasibility.kinds(ledger) if demand.model in ("", kind.model)]
-    largest = max(fitting, key=lambda kind: (kind.memory, kind.model), default=None)
+    largest = max(fitting, key=lambda kind: (kind.memory_bytes, kind.model), default=None)
     kind = largest or FreeGpu(demand.model, _ANY_MEMORY)
     there = None if demand.nodes is None else demand.nodes | {NEW_NODE}
     with ledger.what_if():

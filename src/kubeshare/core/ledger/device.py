@@ -28,9 +28,9 @@ class Holder(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     Attributes:
         demand: the uid of the demand.
         name: its name, for people.
-        request: micros reserved.
-        limit: micros never exceeded.
-        memory: bytes reserved.
+        request_micros: micros reserved.
+        limit_micros: micros never exceeded.
+        memory_bytes: bytes reserved.
         affinity: its labels; "" is absent.
         anti_affinity: likewise.
         exclusion: likewise.
@@ -40,9 +40,9 @@ class Holder(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     demand: str
     name: str
-    request: int
-    limit: int = MICROS
-    memory: int
+    request_micros: int
+    limit_micros: int = MICROS
+    memory_bytes: int
     affinity: str = ""
     anti_affinity: str = ""
     exclusion: str = ""
@@ -55,9 +55,9 @@ class Holder(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         return cls(
             demand=demand.uid,
             name=demand.name,
-            request=demand.compute_on(device.memory),
-            limit=demand.limit,
-            memory=demand.memory.on(device.memory),
+            request_micros=demand.compute_on(device.memory_bytes),
+            limit_micros=demand.limit_micros,
+            memory_bytes=demand.memory.on(device.memory_bytes),
             affinity=demand.affinity,
             anti_affinity=demand.anti_affinity,
             exclusion=demand.exclusion,
@@ -80,7 +80,7 @@ class Device(msgspec.Struct, frozen=True, kw_only=True, dict=True):
             name it; None where the id is the only name.
         row: of its GPU in the node's ``links``; None where that is its index, if any.
         model: of the GPU, "" when unknown.
-        memory: of the GPU, in bytes.
+        memory_bytes: of the GPU, in bytes.
         holders: who has a part of it; none makes it idle.
         healthy: False once the GPU has failed.
         fenced: True while nobody may be added, for example while it is being deleted.
@@ -91,7 +91,7 @@ class Device(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     index: int | None = None
     row: int | None = None
     model: str = ""
-    memory: int
+    memory_bytes: int
     holders: tuple[Holder, ...] = ()
     healthy: bool = True
     fenced: bool = False
@@ -134,7 +134,7 @@ class Device(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     @property
     def memory_left(self) -> int:
         """Bytes that are not reserved; negative only in a record from elsewhere."""
-        return self.memory - self.totals.memory
+        return self.memory_bytes - self.totals.memory_bytes
 
     @property
     def affinities(self) -> frozenset[str]:
@@ -170,7 +170,7 @@ class Device(msgspec.Struct, frozen=True, kw_only=True, dict=True):
             index=self.index,
             row=self.row,
             model=self.model,
-            memory=self.memory,
+            memory_bytes=self.memory_bytes,
             holders=holders,
             healthy=self.healthy,
             fenced=self.fenced,
@@ -185,7 +185,7 @@ class FreeGpu(msgspec.Struct, frozen=True, order=True, gc=False):
     """A kind of physical GPU: its model ("" when unknown) and its memory in bytes."""
 
     model: str
-    memory: int
+    memory_bytes: int
 
 
 class Node(msgspec.Struct, frozen=True, gc=False):

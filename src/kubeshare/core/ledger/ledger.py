@@ -151,11 +151,11 @@ class Ledger:
         """
         free = list(self._node(device.node).free)
         try:
-            free.remove(FreeGpu(device.model, device.memory))
+            free.remove(FreeGpu(device.model, device.memory_bytes))
         except ValueError:
             raise LedgerError(
                 f"node {device.node} has no free GPU of model {device.model!r} "
-                f"with {format_memory(device.memory)}"
+                f"with {format_memory(device.memory_bytes)}"
             ) from None
         self.add_device(device)
         self.set_free(device.node, tuple(free))
@@ -240,7 +240,7 @@ class Ledger:
         if not device.healthy or device.fenced:
             raise LedgerError(f"vGPU {device_id} takes nobody: it is unhealthy or fenced")
         holder = Holder.of(demand, device)
-        if holder.memory < 0:
+        if holder.memory_bytes < 0:
             raise LedgerError(f"{demand.name} asks for less than nothing")
         joined = device.joined_by(holder)
         _check_room(joined)
@@ -268,7 +268,7 @@ def _check(device: Device) -> None:
     holders = device.holders
     if len({holder.demand for holder in holders}) != len(holders):
         raise LedgerError(f"vGPU {device.id} has a demand twice among its holders")
-    if any(holder.request < 0 or holder.memory < 0 for holder in holders):
+    if any(holder.request_micros < 0 or holder.memory_bytes < 0 for holder in holders):
         raise LedgerError(f"vGPU {device.id} has a holder of less than nothing")
     _check_room(device)
 
@@ -282,5 +282,5 @@ def _check_room(device: Device) -> None:
         asked = format_share(MICROS - device.compute_left)
         raise LedgerError(f"vGPU {device.id} over-committed: compute {asked} of 1")
     if device.memory_left < 0:
-        total, asked = two_sizes(device.memory, device.memory - device.memory_left)
+        total, asked = two_sizes(device.memory_bytes, device.memory_bytes - device.memory_left)
         raise LedgerError(f"vGPU {device.id} over-committed: memory {asked} of {total}")

@@ -16,14 +16,14 @@ class Totals(msgspec.Struct, frozen=True, gc=False):
 
     Attributes:
         compute: micros reserved.
-        memory: bytes reserved.
+        memory_bytes: bytes reserved.
         affinities: the affinity labels that are there.
         anti_affinities: likewise.
         exclusions: likewise, "" where a holder has none.
     """
 
     compute: int = 0
-    memory: int = 0
+    memory_bytes: int = 0
     affinities: frozenset[str] = NO_LABELS
     anti_affinities: frozenset[str] = NO_LABELS
     exclusions: frozenset[str] = NO_LABELS
@@ -39,8 +39,8 @@ class Totals(msgspec.Struct, frozen=True, gc=False):
     def plus(self, holder: "Holder") -> "Totals":
         """With one holder more."""
         return Totals(
-            self.compute + holder.request,
-            self.memory + holder.memory,
+            self.compute + holder.request_micros,
+            self.memory_bytes + holder.memory_bytes,
             _plus(self.affinities, holder.affinity) if holder.affinity else self.affinities,
             _plus(self.anti_affinities, holder.anti_affinity)
             if holder.anti_affinity
@@ -64,8 +64,8 @@ class Totals(msgspec.Struct, frozen=True, gc=False):
         if len(exclusions) > 1 and all(other.exclusion != label for other in rest):
             exclusions = _minus(exclusions, label)
         return Totals(
-            self.compute - holder.request,
-            self.memory - holder.memory,
+            self.compute - holder.request_micros,
+            self.memory_bytes - holder.memory_bytes,
             affinities,
             anti_affinities,
             exclusions,

@@ -155,7 +155,7 @@ class QuotaIndex:
             for holder in before.holders:
                 self._count(before, holder, -1)
         if after is not None:
-            self._on_node[after.node][after.id] = FreeGpu(after.model, after.memory)
+            self._on_node[after.node][after.id] = FreeGpu(after.model, after.memory_bytes)
             for holder in after.holders:
                 self._count(after, holder, 1)
 
@@ -164,7 +164,7 @@ class QuotaIndex:
 
     def _count(self, device: Device, holder: Holder, sign: int) -> None:
         held = self._held[holder.namespace]
-        held[device.node, device.model] += sign * holder.request
+        held[device.node, device.model] += sign * holder.request_micros
         if holder.group and device.model:
             models = self._groups[holder.namespace, holder.group]
             models[device.model] += sign
@@ -173,7 +173,10 @@ class QuotaIndex:
 
 
 def _would_do(kind: FreeGpu, demand: Demand) -> bool:
-    return demand.model in ("", kind.model) and demand.memory.on(kind.memory) <= kind.memory
+    return (
+        demand.model in ("", kind.model)
+        and demand.memory.on(kind.memory_bytes) <= kind.memory_bytes
+    )
 
 
 def _why_not(
@@ -181,7 +184,7 @@ def _why_not(
 ) -> str:
     """Why GPUs of a kind are out of bounds for a demand; "" when they are not."""
     covering = [row for row in rows if row.covers(pool, kind.model)]
-    asked = demand.compute_on(kind.memory) * demand.count
+    asked = demand.compute_on(kind.memory_bytes) * demand.count
     if not covering:
         where = f" in pool {pool}" if pool else ""
         return f"no quota of {demand.namespace} covers {kind.model or 'its'} GPUs{where}"
@@ -212,7 +215,7 @@ def _tell(
     ours: dict[str, str] = {}
     devices = [device for device in state.devices.values() if device.node in barred]
     for device in sorted(devices, key=lambda each: (natural(each.node), natural(each.name))):
-        why = barred[device.node].get(FreeGpu(device.model, device.memory))
+        why = barred[device.node].get(FreeGpu(device.model, device.memory_bytes))
         if why:
             ours[device.path] = why
     for name in sorted(barred, key=natural):

@@ -66,7 +66,7 @@ class HeldIndex:
             for holder in device.holders if device is not None else ():
                 held = self._held[holder.namespace]
                 self._held[holder.namespace] = held.plus(
-                    sign * holder.request, sign * holder.memory
+                    sign * holder.request_micros, sign * holder.memory_bytes
                 )
 
     def node_changed(self, before: Node | None, after: Node | None) -> None:
@@ -102,9 +102,9 @@ def _exceeded(
     rows: Sequence[NamespaceQuota], ledger: Ledger, demand: Demand, decision: Decision
 ) -> str:
     """Which quota a decision would break, with the numbers; ``""`` for none."""
-    fresh = {device.id: device.memory for device in decision.new}
+    fresh = {device.id: device.memory_bytes for device in decision.new}
     totals = [
-        fresh[gpuid] if gpuid in fresh else ledger.devices[gpuid].memory
+        fresh[gpuid] if gpuid in fresh else ledger.devices[gpuid].memory_bytes
         for gpuid in decision.devices
     ]
     micros = sum(demand.compute_on(total) for total in totals)

@@ -15,8 +15,8 @@ class MemberView(msgspec.Struct, frozen=True, kw_only=True):
     """What a member holds and got of one GPU, for people.
 
     Attributes:
-        request: micros.
-        limit: micros.
+        request_micros: micros.
+        limit_micros: micros.
         share: the measure of its use, 0 to 1.
         recent_share: of the last 10 s, 0 to 1.
         charged_ns: GPU time charged since it was added.
@@ -33,8 +33,8 @@ class MemberView(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     gpu: str
-    request: int
-    limit: int
+    request_micros: int
+    limit_micros: int
     share: float
     recent_share: float
     charged_ns: int
@@ -181,8 +181,8 @@ class Member:
         return MemberView(
             name=self.name,
             gpu=part.seat.gpu,
-            request=part.bounds.request,
-            limit=part.bounds.limit,
+            request_micros=part.bounds.request_micros,
+            limit_micros=part.bounds.limit_micros,
             share=share,
             recent_share=recent_share,
             charged_ns=tally.charged_ns + (now - part.since_ns if part.is_held else 0),

@@ -69,8 +69,8 @@ class Seat:
 class Bounds(msgspec.Struct, frozen=True):
     """Of a part: request and limit in micros, and its longest grant in ns."""
 
-    request: int
-    limit: int
+    request_micros: int
+    limit_micros: int
     quota_ns: int
 
 
@@ -116,11 +116,11 @@ class Part:
         self.member = member
         self.seat = seat
         self.bounds = bounds
-        self.usage = measure.usage(bounds.request, now)
+        self.usage = measure.usage(bounds.request_micros, now)
         self.recent = SlidingWindow()
         self._guarantee: Guarantee | None = None
         if measure.exact_requests:
-            self._guarantee = Guarantee(bounds.request, bounds.quota_ns, seat.clock(now))
+            self._guarantee = Guarantee(bounds.request_micros, bounds.quota_ns, seat.clock(now))
         self.allowance = _allowance(bounds, now)
         self.waits = False
         self.since_ns = now
@@ -137,10 +137,13 @@ class Part:
     def change(self, bounds: Bounds, now: int) -> None:
         """Its bounds are others from now on; what it used and is owed stays."""
         self.settle(now)
-        if (bounds.limit, bounds.quota_ns) != (self.bounds.limit, self.bounds.quota_ns):
+        if (bounds.limit_micros, bounds.quota_ns) != (
+            self.bounds.limit_micros,
+            self.bounds.quota_ns,
+        ):
             self.allowance = _allowance(bounds, now)
         if self._guarantee is not None:
-            self._guarantee.change(bounds.request, bounds.quota_ns)
+            self._guarantee.change(bounds.request_micros, bounds.quota_ns)
         self.bounds = bounds
 
     def settle(self, now: int) -> None:
@@ -212,7 +215,7 @@ class Part:
         """Below its request, by how much; else how much it used. Paper, section 4.5."""
         if self._guarantee is None:
             share = self.usage.at(now, self._using_since)
-            below = share - self.bounds.request / MICROS
+            below = share - self.bounds.request_micros / MICROS
             return (BEHIND, below) if below < 0 else (SERVED, share)
         is_held = self.seat.held is self
         used_ns = now - self.since_ns if is_held else 0
@@ -237,7 +240,7 @@ class Part:
             contending: the requests of others that want this GPU, in micros. With some, a
                 grant is as long as the share that is left to it at least has in each second.
         """
-        request, limit = self.bounds.request, self.bounds.limit
+        request, limit = self.bounds.request_micros, self.bounds.limit_micros
         quota_ns = self.bounds.quota_ns
         if contending:
             left = MICROS - request - sum(contending)
@@ -258,4 +261,8 @@ class Part:
 
 
 def _allowance(bounds: Bounds, now: int) -> Allowance | None:
-    return Allowance(bounds.limit, bounds.quota_ns, now) if bounds.limit < MICROS else None
+    return (
+        Allowance(bounds.limit_micros, bounds.quota_ns, now)
+        if bounds.limit_micros < MICROS
+        else None
+    )

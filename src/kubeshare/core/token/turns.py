@@ -266,7 +266,7 @@ def _is_busy(holder: Member, now: int) -> bool:
 def _contending(part: Part, now: int) -> list[int]:
     """The requests of others that want this GPU, or had it a moment ago and may want it again."""
     return [
-        other.bounds.request
+        other.bounds.request_micros
         for other in part.seat.parts.values()
         if other is not part and (other.waits or now - other.closed_ns < PACE_NS)
     ]

@@ -31,7 +31,7 @@ async def warm_up(inventory: Inventory, node: str, count: int) -> list[str]:
             break
         gpu = entry.free[0]
         gpuid = GENERATED_ID_PREFIX + secrets.token_hex(5)
-        device = Device(id=gpuid, node=node, model=gpu.model, memory=gpu.memory)
+        device = Device(id=gpuid, node=node, model=gpu.model, memory_bytes=gpu.memory_bytes)
         await inventory.pool.make(device, "reserved")
         made.append(gpuid)
     return made

@@ -95,7 +95,9 @@ class Cluster:
     def _number(self, node: str, index: int, gpu: FreeGpu) -> Device:
         device_id = f"{node}/{index}"
         self._numbered[node, str(index)] = device_id
-        return Device(id=device_id, node=node, index=index, model=gpu.model, memory=gpu.memory)
+        return Device(
+            id=device_id, node=node, index=index, model=gpu.model, memory_bytes=gpu.memory_bytes
+        )
 
     def _read_vgpu(
         self, field: Field, node: str, gpu: FreeGpu, said: dict[str, Device], listed: set[str]
@@ -109,7 +111,9 @@ class Cluster:
         device = msgspec.structs.replace(
             device,
             model=entries["model"].text() if "model" in entries else gpu.model,
-            memory=_size(entries["memoryTotal"]) if "memoryTotal" in entries else gpu.memory,
+            memory_bytes=_size(entries["memoryTotal"])
+            if "memoryTotal" in entries
+            else gpu.memory_bytes,
         )
         if "holders" in entries:
             for key in _LEFT:
@@ -140,7 +144,7 @@ class Cluster:
             return self._number(node, int(name), gpu)
         if name in self.ledger.devices:
             field.fail(f"vGPU {name} is on node {self.ledger.devices[name].node} already")
-        return Device(id=name, node=node, memory=gpu.memory)
+        return Device(id=name, node=node, memory_bytes=gpu.memory_bytes)
 
     def _read_holders(self, field: Field, device: Device) -> tuple[Holder, ...]:
         holders = []
@@ -213,7 +217,7 @@ def _holders_of_what_is_taken(entries: Entries, device: Device) -> tuple[Holder,
             compute = MICROS - parse_share(entries["compute"].number(), "compute")
         if "memory" in entries:
             left = _left_memory(entries["memory"].number())
-            memory = device.memory - left.on(device.memory)
+            memory = device.memory_bytes - left.on(device.memory_bytes)
     except InvalidValueError as error:
         entries[error.field].fail(error.message)
     if memory < 0:
@@ -229,8 +233,8 @@ def _holders_of_what_is_taken(entries: Entries, device: Device) -> tuple[Holder,
         Holder(
             demand=f"taken/{device.id}/{index}",
             name="",
-            request=0 if index else compute,
-            memory=0 if index else memory,
+            request_micros=0 if index else compute,
+            memory_bytes=0 if index else memory,
             affinity=affinities[index] if index < len(affinities) else "",
             anti_affinity=anti_affinities[index] if index < len(anti_affinities) else "",
             exclusion=exclusion,

@@ -151,8 +151,8 @@ def _share(entries: Entries) -> Amounts:
     count = entries["count"].whole_number() if "count" in entries else 1
     request = parse_share(written.get("request", "0"), "request")
     return Amounts(
-        request=request,
-        limit=parse_share(written["limit"], "limit") if "limit" in written else MICROS,
+        request_micros=request,
+        limit_micros=parse_share(written["limit"], "limit") if "limit" in written else MICROS,
         memory=(
             parse_memory(written["memory"], "memory")
             if "memory" in written

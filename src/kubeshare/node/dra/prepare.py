@@ -200,9 +200,9 @@ class Preparer:
         return GrantedGpu(
             uuid=device.uuid,
             memory_total=device.memory_bytes,
-            request=holder.request_micros,
-            limit=holder.limit_micros,
-            memory=holder.memory_bytes,
+            request_micros=holder.request_micros,
+            limit_micros=holder.limit_micros,
+            memory_bytes=holder.memory_bytes,
             model=device.model,
         )
 

@@ -115,7 +115,7 @@ def judge(look: Look) -> tuple[list[Finding], Overheads]:
 
 def limit_of(grant: Grant, uuid: str) -> int:
     """The bytes that a grant allows on a GPU; 0 on one that it does not name."""
-    return next((gpu.memory for gpu in grant.gpus if gpu.uuid == uuid), 0)
+    return next((gpu.memory_bytes for gpu in grant.gpus if gpu.uuid == uuid), 0)
 
 
 class _Owned(Struct, frozen=True):

@@ -48,35 +48,45 @@ class DaemonMissingError(Exception):
     exit_code = 3
 
 
-class GrantedGpu(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+# As in the files of the first version, so that grants outlive an upgrade.
+_GPU_FIELDS: Final = {
+    "memory_total": "memoryTotal",
+    "request_micros": "request",
+    "limit_micros": "limit",
+    "memory_bytes": "memory",
+}
+
+
+class GrantedGpu(msgspec.Struct, frozen=True, kw_only=True, rename=_GPU_FIELDS, omit_defaults=True):
     """A part of one GPU.
 
     Attributes:
         uuid: as NVML says it, `GPU-…`.
         memory_total: bytes of the physical GPU.
-        request: micros.
-        limit: micros.
-        memory: bytes.
+        request_micros: micros.
+        limit_micros: micros.
+        memory_bytes: bytes.
         model: for people.
     """
 
     uuid: str
     memory_total: int
-    request: int
-    limit: int
-    memory: int
+    request_micros: int
+    limit_micros: int
+    memory_bytes: int
     model: str = ""
 
     def __post_init__(self) -> None:
         if not _GPU_UUID.fullmatch(self.uuid):
             raise ValueError(f"uuid {self.uuid!r} is not that of a whole GPU, GPU-8-4-4-4-12")
-        if not 0 <= self.request <= self.limit <= MICROS:
+        if not 0 <= self.request_micros <= self.limit_micros <= MICROS:
             raise ValueError(
-                f"request {self.request} and limit {self.limit}: not in order within 0 and {MICROS}"
+                f"request {self.request_micros} and limit {self.limit_micros}: "
+                f"not in order within 0 and {MICROS}"
             )
-        if not 0 < self.memory <= self.memory_total < 2**63:
+        if not 0 < self.memory_bytes <= self.memory_total < 2**63:
             raise ValueError(
-                f"memory {self.memory} is not within the GPU's {self.memory_total} bytes"
+                f"memory {self.memory_bytes} is not within the GPU's {self.memory_total} bytes"
             )
 
 

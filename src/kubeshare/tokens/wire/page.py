@@ -80,10 +80,10 @@ class PageWriter:
                 epochs[cell],
                 GateState.CLOSED,
                 0,
-                gpu.memory,
+                gpu.memory_bytes,
                 gpu.memory_total,
-                gpu.request,
-                gpu.limit,
+                gpu.request_micros,
+                gpu.limit_micros,
                 uuid.UUID(gpu.uuid.removeprefix("GPU-")).bytes,
                 overheads[cell],
             )
@@ -95,7 +95,7 @@ class PageWriter:
         """The cells' bounds are others; their GPUs, gates and leases stay."""
         for cell, gpu in enumerate(grant.gpus):
             at = _offset(cell) + BOUNDS_OFFSET
-            bounds = (gpu.memory, gpu.memory_total, gpu.request, gpu.limit)
+            bounds = (gpu.memory_bytes, gpu.memory_total, gpu.request_micros, gpu.limit_micros)
             PAGE_BOUNDS.pack_into(self._map, at, *bounds)
 
     def epoch(self, cell: int) -> int:

@@ -61,7 +61,7 @@ class BinpackIndex:
         best: Place | None = None
         for kind, places in self._sorted.items():
             if demand.model in ("", kind.model):
-                found = self._first(places, demand.memory.on(kind.memory), nodes)
+                found = self._first(places, demand.memory.on(kind.memory_bytes), nodes)
                 if found and (best is None or found < best):
                     best = found
         return self._devices[best[2]] if best else None
@@ -112,7 +112,7 @@ class BinpackIndex:
         for node in nodes:
             for device_id in self._on_node.get(node, ()):
                 device = self._devices[device_id]
-                asked, left = demand.memory.on(device.memory), device.memory_left
+                asked, left = demand.memory.on(device.memory_bytes), device.memory_left
                 # Most GPUs are told from the best one by their memory alone.
                 if left < asked or (best is not None and left > best[0]):
                     continue
@@ -170,12 +170,12 @@ def takes(device: Device) -> bool:
 
 def most(device: Device) -> int:
     """The most memory that it can give, if the same share of compute goes with it."""
-    by_compute = ((device.compute_left + 1) * device.memory - 1) // MICROS
+    by_compute = ((device.compute_left + 1) * device.memory_bytes - 1) // MICROS
     return min(device.memory_left, by_compute)
 
 
 def _kind(device: Device) -> FreeGpu:
-    return FreeGpu(device.model, device.memory)
+    return FreeGpu(device.model, device.memory_bytes)
 
 
 def _kinds(node: Node | None) -> frozenset[FreeGpu]:
@@ -184,4 +184,4 @@ def _kinds(node: Node | None) -> frozenset[FreeGpu]:
 
 def _identity(device: Device) -> tuple[object, ...]:
     """What seldom changes of a device."""
-    return device.node, device.model, device.memory, device.index
+    return device.node, device.model, device.memory_bytes, device.index

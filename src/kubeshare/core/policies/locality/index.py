@@ -62,7 +62,7 @@ class LocalityIndex:
             self._register(device)
             self.carriers.update(device.affinities)
             if device.node in self._nodes:
-                of_kind = entries[device.model, device.memory]
+                of_kind = entries[device.model, device.memory_bytes]
                 for group in groups(device):
                     entry = (_number(group, device), device.order, device.memory_left, device)
                     of_kind[group].append(entry)
@@ -96,19 +96,19 @@ class LocalityIndex:
             if before.totals.affinities != after.totals.affinities:
                 self._carry(before, after)
             if before.node in self._nodes:
-                trees = self._trees[before.model, before.memory]
+                trees = self._trees[before.model, before.memory_bytes]
                 _remove(trees, before)
                 _add(trees, after)
             return
         self._carry(before, after)
         if before is not None:
             if before.node in self._nodes:
-                _remove(self._trees[before.model, before.memory], before)
+                _remove(self._trees[before.model, before.memory_bytes], before)
             self._unregister(before)
         if after is not None:
             self._register(after)
             if after.node in self._nodes:
-                _add(self._trees[after.model, after.memory], after)
+                _add(self._trees[after.model, after.memory_bytes], after)
 
     def node_changed(self, before: Node | None, after: Node | None) -> None:
         """A node came, changed or went."""
@@ -121,7 +121,7 @@ class LocalityIndex:
         if known and (before is None or after is None):
             for device_id in self._on_node.get(known.name, ()):
                 device = self._devices[device_id]
-                trees = self._trees[device.model, device.memory]
+                trees = self._trees[device.model, device.memory_bytes]
                 if after:
                     _add(trees, device)
                 else:
@@ -178,7 +178,7 @@ class LocalityIndex:
         kind = _kind(device)
         _less(self.kinds, kind)
         if kind not in self.kinds:
-            self._trees.pop((kind.model, kind.memory), None)
+            self._trees.pop((kind.model, kind.memory_bytes), None)
         on_node = self._on_node[device.node]
         on_node.discard(device.id)
         if not on_node:
@@ -203,7 +203,7 @@ def groups(device: Device) -> tuple[Group, ...]:
 
 
 def _add(trees: dict[Group, Tree], device: Device) -> None:
-    left = device.memory - device.totals.memory
+    left = device.memory_bytes - device.totals.memory_bytes
     for group in groups(device):
         tree = trees.get(group)
         if tree is None:
@@ -239,7 +239,10 @@ def _few(nodes: frozenset[str] | None) -> TypeGuard[frozenset[str]]:
 
 
 def _would_do(kind: FreeGpu, demand: Demand) -> bool:
-    return demand.model in ("", kind.model) and demand.memory.on(kind.memory) <= kind.memory
+    return (
+        demand.model in ("", kind.model)
+        and demand.memory.on(kind.memory_bytes) <= kind.memory_bytes
+    )
 
 
 def _fits(device: Device, demand: Demand) -> bool:
@@ -247,8 +250,8 @@ def _fits(device: Device, demand: Demand) -> bool:
     return (
         demand.model in ("", device.model)
         and demand.anti_affinity not in device.anti_affinities
-        and demand.memory.on(device.memory) <= device.memory_left
-        and demand.compute_on(device.memory) <= device.compute_left
+        and demand.memory.on(device.memory_bytes) <= device.memory_left
+        and demand.compute_on(device.memory_bytes) <= device.compute_left
     )
 
 
@@ -256,12 +259,12 @@ def _number(group: Group, device: Device) -> int:
     """Compute left, then memory left; from the most where a group is searched by worst fit."""
     totals = device.totals
     if group[0] == "":
-        return (MICROS - totals.compute) << _BITS | (device.memory - totals.memory)
-    return totals.compute << _BITS | (_MOST - device.memory + totals.memory)
+        return (MICROS - totals.compute) << _BITS | (device.memory_bytes - totals.memory_bytes)
+    return totals.compute << _BITS | (_MOST - device.memory_bytes + totals.memory_bytes)
 
 
 def _kind(device: Device) -> FreeGpu:
-    return FreeGpu(device.model, device.memory)
+    return FreeGpu(device.model, device.memory_bytes)
 
 
 def _kinds(node: Node | None) -> frozenset[FreeGpu]:
@@ -272,7 +275,9 @@ def _kinds(node: Node | None) -> frozenset[FreeGpu]:
 def _is_same_gpu(before: Device, after: Device) -> bool:
     """Nothing has changed but its holders and its state."""
     return (
-        before.node == after.node and before.model == after.model and before.memory == after.memory
+        before.node == after.node
+        and before.model == after.model
+        and before.memory_bytes == after.memory_bytes
     )
 
 

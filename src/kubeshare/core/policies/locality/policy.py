@@ -109,13 +109,13 @@ def _new_device(ledger: Ledger, demand: Demand, home: Node) -> Device:
     """The smallest free GPU of the node that will do, as an idle vGPU."""
     gpu = min(
         (gpu for gpu in set(home.free) if not reasons.no_free_gpu((gpu,), demand)),
-        key=lambda gpu: (gpu.memory, gpu.model),
+        key=lambda gpu: (gpu.memory_bytes, gpu.model),
     )
     return Device(
         id=demand.device_id or next(_new_ids(ledger, demand)),
         node=home.name,
         model=gpu.model,
-        memory=gpu.memory,
+        memory_bytes=gpu.memory_bytes,
     )
 
 

@@ -75,7 +75,7 @@ def decide(
         )
     ids = islice(new_ids(ledger, demand), len(pick.new))
     new = tuple(
-        Device(id=new_id, node=pick.node, model=gpu.model, memory=gpu.memory)
+        Device(id=new_id, node=pick.node, model=gpu.model, memory_bytes=gpu.memory_bytes)
         for new_id, gpu in zip(ids, pick.new, strict=True)
     )
     return Decision(

@@ -91,7 +91,7 @@ class TopologyIndex:
         ranking.refresh(self._state)
         sizes = self._known_sizes()
         least = demand.memory.on(sizes[0]) if sizes else 0
-        for name, number in ranking.fitting(demand.request, least, demand.nodes):
+        for name, number in ranking.fitting(demand.request_micros, least, demand.nodes):
             device = self._states[name].devices[number]
             if has_room(device, demand):
                 return Place(name, (device,), None)
@@ -136,7 +136,7 @@ class TopologyIndex:
         """How large devices are."""
         if not self._sizes:
             devices = (device for on_node in self._devices.values() for device in on_node.values())
-            self._sizes = sorted({device.memory for device in devices})
+            self._sizes = sorted({device.memory_bytes for device in devices})
         return self._sizes
 
     def _state(self, name: str) -> NodeState | None:
@@ -163,7 +163,7 @@ class TopologyIndex:
 
 def _identity(device: Device) -> tuple[object, ...]:
     """All of a device but who holds it and how it is."""
-    return (device.node, device.index, device.row, device.model, device.memory)
+    return (device.node, device.index, device.row, device.model, device.memory_bytes)
 
 
 def _make_room(kept: dict[Any, Any]) -> None:

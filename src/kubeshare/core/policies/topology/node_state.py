@@ -34,12 +34,12 @@ class Asked(NamedTuple):
 
 def whole_gpus(demand: Demand) -> int:
     """How many whole GPUs are asked; 0 when it is a fraction of one."""
-    return demand.count if demand.request >= MICROS else 0
+    return demand.count if demand.request_micros >= MICROS else 0
 
 
 def has_room(device: Device, demand: Demand) -> bool:
     """Compute and memory that are left suffice."""
-    compute, memory = demand.compute_on(device.memory), demand.memory.on(device.memory)
+    compute, memory = demand.compute_on(device.memory_bytes), demand.memory.on(device.memory_bytes)
     return compute <= device.compute_left and memory <= device.memory_left
 
 
@@ -124,7 +124,7 @@ class NodeState:
         model, memory = kind
         masks: dict[str, int] = {}
         for number, device in self.devices.items():
-            if model in ("", device.model) and device.memory >= memory:
+            if model in ("", device.model) and device.memory_bytes >= memory:
                 masks[device.model] = masks.get(device.model, 0) | 1 << number
         if len(self._masks) >= _MOST_KINDS:
             self._masks.clear()
