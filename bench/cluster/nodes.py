@@ -12,7 +12,7 @@ from kubeshare.api.types.constants import WHOLE_GPU_RESOURCE
 from kubeshare.api.types.v1 import GPUNODES, VGPUS
 from kubeshare.kube.cache.reflector import Reflector
 from kubeshare.kube.cache.store import DELETED, Change
-from kubeshare.kube.client.client import Api
+from kubeshare.kube.client.client import Client
 from kubeshare.kube.client.errors import NotFoundError
 from kubeshare.kube.resources import NODES, PODS, RESOURCE_SLICES
 from kubeshare.node.dra.resource_slice import slice_body
@@ -36,7 +36,7 @@ async def in_flight(work: Iterable[Any], do: Callable[[Any], Any], count: int = 
             group.create_task(worker())
 
 
-async def add(api: Api, nodes: int, gpus: int) -> None:
+async def add(api: Client, nodes: int, gpus: int) -> None:
     """Make nodes that are ready and have so many GPUs each."""
 
     async def one(number: int) -> None:
@@ -76,7 +76,7 @@ class Kubelets:
 
     def __init__(
         self,
-        api: Api,
+        api: Client,
         gpus: int,
         created: Callable[[core_v1.Pod], None],
         ran: Callable[[core_v1.Pod], None],

@@ -18,7 +18,7 @@ from bench.report import line
 from kubeshare.api.types.constants import NAMESPACE
 from kubeshare.api.types.core_v1 import Pod
 from kubeshare.api.types.v1 import SHAREPODS
-from kubeshare.kube.client.client import Api
+from kubeshare.kube.client.client import Client
 from kubeshare.kube.resources import PODS
 
 GPUS = 8
@@ -85,7 +85,7 @@ def run(size: Size) -> list[bool]:
 
 
 async def _measure(there: Cluster, size: Size) -> list[bool]:
-    async with Api.connect(there.server.kubeconfig) as api:
+    async with Client.connect(there.server.kubeconfig) as api:
         await nodes.add(api, size.nodes, GPUS)
         possible = await _calibrate(api)
         await asyncio.to_thread(there.start, SCHEDULER, DEVICES)
@@ -109,7 +109,7 @@ async def _measure(there: Cluster, size: Size) -> list[bool]:
     return results
 
 
-async def _calibrate(api: Api) -> float:
+async def _calibrate(api: Client) -> float:
     """Writes a second that the API server takes from this client, half creations, half patches.
 
     Of pods, which nobody schedules: what a write costs is for the most part what the object and
@@ -134,7 +134,7 @@ async def _calibrate(api: Api) -> float:
     return possible
 
 
-async def _apply(api: Api, size: Size, times: Times) -> None:
+async def _apply(api: Client, size: Size, times: Times) -> None:
     async def one(number: int) -> None:
         name = f"share-{number}"
         # Many a GPU: most SharePods come to a vGPU that is there.

@@ -13,7 +13,7 @@ from bench.report import line, median
 from kubeshare.api.types.constants import NAMESPACE
 from kubeshare.api.types.v1 import SHAREPODS
 from kubeshare.install import manifests, rollout
-from kubeshare.kube.client.client import Api
+from kubeshare.kube.client.client import Client
 from kubeshare.kube.resources import CONFIG_MAPS, PODS
 from kubeshare.lab.cluster import Lab, Shape
 from kubeshare.lab.control_plane import audit
@@ -51,7 +51,7 @@ def main() -> int:
 
 
 async def _measure(lab: Lab) -> list[bool]:
-    async with Api.connect(lab.kubeconfig) as api:
+    async with Client.connect(lab.kubeconfig) as api:
         ours = manifests.load(manifests.Options())
         await rollout.install(api, ours, deadline=_ROLLOUT_SECONDS, say=Progress().say)
         bench = Bench(api)
@@ -100,7 +100,7 @@ def _told(what: str, most: float, native: list[float], sharing: list[float], ste
     )
 
 
-async def _reserve(api: Api, bench: Bench) -> None:
+async def _reserve(api: Client, bench: Bench) -> None:
     text = f"pool: {{policy: reservation, minimum: {KEPT}}}"
     # Installed with its defaults.
     await api.merge_patch(CONFIG_MAPS, "kubeshare", {"data": {"config.yaml": text}}, NAMESPACE)

@@ -11,7 +11,7 @@ from kubeshare.api.types import core_v1
 from kubeshare.api.types.constants import WHOLE_GPU_RESOURCE
 from kubeshare.api.types.v1 import SHAREPODS, VGPU, VGPUS
 from kubeshare.kube.cache.reflector import Reflector
-from kubeshare.kube.client.client import Api
+from kubeshare.kube.client.client import Client
 from kubeshare.kube.resources import PODS, Raw, Resource
 
 NAMESPACE = "default"
@@ -40,7 +40,7 @@ class Bench:
         steps: how far each has come, and when.
     """
 
-    def __init__(self, api: Api) -> None:
+    def __init__(self, api: Client) -> None:
         self._api = api
         self._names = count()
         self._news = asyncio.Event()

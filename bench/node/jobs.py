@@ -22,7 +22,7 @@ from kubeshare.tokens.client import ask_snapshot, is_answering
 from kubeshare.tokens.files.grants import (
     GRANT_VERSION,
     Grant,
-    GrantedGpu,
+    GrantedShare,
     Paths,
     remove_grant,
     wait_status,
@@ -167,7 +167,7 @@ class Node:
         """Make a claim of this part of each of some GPUs; the environment of its programs."""
         found = fakegpu.stat(self._state, self._profile).gpus
         parts = tuple(
-            GrantedGpu(
+            GrantedShare(
                 uuid=found[index].uuid,
                 memory_total=found[index].total_memory,
                 request_micros=round(request * 1e6),

@@ -18,8 +18,8 @@ from bench.report import line, median
 from fakes.kube import FakeApiServer
 from kubeshare.api.predicates.eligibility import Eligibility, eligible
 from kubeshare.api.state import ledger_builder
-from kubeshare.api.state.ledger_cache import KeptLedger
-from kubeshare.api.state.vgpu_store import Pool
+from kubeshare.api.state.ledger_cache import LedgerCache
+from kubeshare.api.state.vgpu_store import VGPUStore
 from kubeshare.api.types import core_v1 as objects
 from kubeshare.api.types import v1
 from kubeshare.api.types.constants import (
@@ -79,8 +79,8 @@ class _World:
         self._gpunodes: Reflector[v1.GPUNode] = Reflector(api, v1.GPUNODES.into(v1.GPUNode))
         self._nodes: Reflector[objects.Node] = Reflector(api, objects.NODES)
         self._pods: Reflector[objects.Pod] = Reflector(api, objects.PODS)
-        self._pool = Pool(api, self._vgpus, "bench")
-        self._kept = KeptLedger(
+        self._pool = VGPUStore(api, self._vgpus, "bench")
+        self._kept = LedgerCache(
             self._pool, gpunodes=self._gpunodes, nodes=self._nodes, pods=self._pods
         )
         self._eligibility = Eligibility(self._nodes)

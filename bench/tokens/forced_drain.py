@@ -21,7 +21,7 @@ from bench.report import line, median
 
 from kubeshare import fakegpu, native
 from kubeshare.tokens.files import counters
-from kubeshare.tokens.files.grants import GRANT_VERSION, Grant, GrantedGpu
+from kubeshare.tokens.files.grants import GRANT_VERSION, Grant, GrantedShare
 from kubeshare.tokens.wire.page import PageWriter
 from kubeshare.tokens.wire.protocol import (
     CLAIM_FOLDER_ENV,
@@ -82,7 +82,7 @@ class _Daemon:
         (folder / "gpu").mkdir()
         counters.make(folder / "counters")
         gpu = fakegpu.stat(folder / "gpu", _PROFILE).gpus[0]
-        part = GrantedGpu(
+        part = GrantedShare(
             uuid=gpu.uuid,
             memory_total=gpu.total_memory,
             request_micros=1_000_000,

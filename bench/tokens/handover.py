@@ -21,7 +21,7 @@ from kubeshare import native
 from kubeshare.tokens.files.grants import (
     GRANT_VERSION,
     Grant,
-    GrantedGpu,
+    GrantedShare,
     Paths,
     wait_status,
     write_grant,
@@ -138,7 +138,7 @@ def _floor(paths: Paths, names: Sequence[str], quota_ns: int) -> Iterator[int]:
 
 
 def _grant(name: str, quota_ns: int) -> Grant:
-    gpu = GrantedGpu(
+    gpu = GrantedShare(
         uuid=f"GPU-00000000-0000-4000-8000-{int(name.split('-', maxsplit=1)[0]):012x}",
         memory_total=2**34,
         request_micros=1_000_000 // _CLIENTS,

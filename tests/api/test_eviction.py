@@ -8,7 +8,7 @@ import pytest
 
 from kubeshare.api.eviction import evict
 from kubeshare.api.types.core_v1 import PODS, Pod
-from kubeshare.kube.client.client import Api
+from kubeshare.kube.client.client import Client
 from kubeshare.kube.client.errors import ConflictError, NotFoundError, TooManyRequestsError
 from kubeshare.kube.resources import POD_DISRUPTION_BUDGETS
 from kubeshare.lab.control_plane.api_server import ApiServer
@@ -33,7 +33,7 @@ def namespace(server: ApiServer) -> Iterator[ApiServer]:
     server.kubectl("delete", "pods,pdb", "--all", "-n", NAMESPACE, "--force")
 
 
-async def a_pod(api: Api) -> Pod:
+async def a_pod(api: Client) -> Pod:
     """One that runs, as far as its status says."""
     metadata = {"name": "a", "namespace": NAMESPACE, "labels": {"app": "a"}}
     container = {"name": "main", "image": "train:1"}
@@ -43,16 +43,16 @@ async def a_pod(api: Api) -> Pod:
     return await api.merge_patch(PODS, "a", running, NAMESPACE, subresource="status")
 
 
-def play(server: ApiServer, story: Callable[[Api], Awaitable[None]]) -> None:
+def play(server: ApiServer, story: Callable[[Client], Awaitable[None]]) -> None:
     async def main() -> None:
-        async with Api.connect(server.kubeconfig) as api:
+        async with Client.connect(server.kubeconfig) as api:
             await story(api)
 
     asyncio.run(main())
 
 
 def test_a_dry_run_asks_and_does_nothing(namespace: ApiServer) -> None:
-    async def story(api: Api) -> None:
+    async def story(api: Client) -> None:
         pod = await a_pod(api)
         await evict(api, pod, dry_run=True)
         assert (await api.get(PODS, "a", NAMESPACE)).metadata.deletion_timestamp is None
@@ -64,7 +64,7 @@ def test_a_dry_run_asks_and_does_nothing(namespace: ApiServer) -> None:
 
 @pytest.mark.parametrize("dry_run", [True, False])
 def test_a_budget_refuses(namespace: ApiServer, *, dry_run: bool) -> None:
-    async def story(api: Api) -> None:
+    async def story(api: Client) -> None:
         pod = await a_pod(api)
         metadata = {"name": "a", "namespace": NAMESPACE}
         spec = {"minAvailable": 1, "selector": {"matchLabels": {"app": "a"}}}
@@ -76,7 +76,7 @@ def test_a_budget_refuses(namespace: ApiServer, *, dry_run: bool) -> None:
 
 
 def test_a_namesake_is_left_alone(namespace: ApiServer) -> None:
-    async def story(api: Api) -> None:
+    async def story(api: Client) -> None:
         pod = await a_pod(api)
         other = msgspec.structs.replace(pod.metadata, uid="another")
         with pytest.raises((ConflictError, NotFoundError)):

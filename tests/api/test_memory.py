@@ -14,7 +14,7 @@ import pytest
 
 import kubeshare.kube
 from fakes.kube import FakeApiServer, run_virtual, until
-from kubeshare.api.state.informers import Watched, watch
+from kubeshare.api.state.informers import Informers, watch
 from kubeshare.api.types.constants import LABEL_ROLE, LABEL_SHAREPOD_UID, LABEL_VGPU, ROLE_SHAREPOD
 from kubeshare.api.types.v1 import SHAREPODS, VGPUS
 from kubeshare.kube.controller.events import EventRecorder
@@ -135,14 +135,14 @@ class Room:
         for step in steps:
             step()
             await until(lambda: self._is_seen_by(watched))
-            watched.inventory.ledger()
+            watched.cluster_state.ledger()
             found.append(_kept())
         for task in tasks:
             task.cancel()
         await asyncio.wait(tasks)
         return found
 
-    def _is_seen_by(self, watched: Watched) -> bool:
+    def _is_seen_by(self, watched: Informers) -> bool:
         stores = (watched.sharepods.store, watched.pods.store)
         vgpus = len(watched.vgpus.store) == -(-self.count // 10)
         return vgpus and all(len(store) == self.count for store in stores)

@@ -24,7 +24,7 @@ def four(request: str = "1") -> list[Demand]:
     return [a_demand(f"m{number}", request) for number in range(4)]
 
 
-def carry_out(ledger: Ledger, answer: Answer) -> None:
+def binder(ledger: Ledger, answer: Answer) -> None:
     for each in answer.placed:
         commit(ledger, each.demand, each.decision)
 
@@ -48,7 +48,7 @@ def test_a_gang_of_four_with_room_for_four_is_placed_whole() -> None:
     ledger = Ledger([a_node("n1", 2), a_node("n2", 2)])
     answer = place_gang(LOCALITY, ledger, four(), 4)
     assert answer.whole
-    carry_out(ledger, answer)
+    binder(ledger, answer)
     assert all(ledger.held_by(f"m{number}") for number in range(4))
 
 
@@ -70,7 +70,7 @@ def test_members_share_a_gpu_that_one_of_them_has_opened() -> None:
     ledger = Ledger([a_node(free=1)])
     answer = place_gang(LOCALITY, ledger, four("0.25"), 4)
     assert [each.decision.created for each in answer.placed] == [True, False, False, False]
-    carry_out(ledger, answer)
+    binder(ledger, answer)
     assert len(ledger.devices) == 1
 
 
@@ -178,7 +178,7 @@ def test_a_gang_is_whole_when_any_order_gives_it_room(
         seen[answer.whole] += 1
         assert ((answer.whole and len(answer.placed)) or answer.room_for) <= most
         assert place_gang(decide, ledger, members, needed).placed == answer.placed
-        carry_out(ledger, answer)
+        binder(ledger, answer)
     assert min(seen.values()) > 2
 
 
@@ -199,4 +199,4 @@ def test_what_is_placed_can_be_carried_out_and_is_enough(
     answer = place_gang(LOCALITY, ledger, members, needed)
     assert len(answer.placed) == (answer.room_for if answer.room_for >= needed else 0)
     assert (answer.short is None) == (answer.room_for == len(members))
-    carry_out(ledger, answer)  # raises where a GPU would be over-committed
+    binder(ledger, answer)  # raises where a GPU would be over-committed

@@ -39,14 +39,14 @@ def cheapest_by_trial(
     return min(costs, default=None)
 
 
-def preempt(decide: Policy, clusters: int, cluster: Cluster, asker: Asker) -> dict[bool, int]:
+def preempt(decide: Policy, clusters: int, cluster: Cluster, requester: Asker) -> dict[bool, int]:
     source = random.Random(9)
     seen = {True: 0, False: 0}
     for _ in range(clusters):
         ledger = cluster(source)
         preemptible: dict[str, int] = {}
         for number in range(18):
-            asked = asker(source, number)
+            asked = requester(source, number)
             decision = decide(ledger, asked)
             priority = source.randint(0, 3)
             if decision.outcome == "bound" and len(preemptible) < 7:

@@ -10,7 +10,7 @@ from kubeshare.api.types.v1 import SHAREPODS, SharePod
 from kubeshare.device_manager.sharepod.controller import LAG
 from kubeshare.device_manager.sharepod.event_handlers import differs
 from kubeshare.device_manager.sharepod.status import waits
-from kubeshare.device_manager.sharepod.status_writer import OF_EACH_OTHER, PATIENCE, Mirror
+from kubeshare.device_manager.sharepod.status_writer import OF_EACH_OTHER, PATIENCE, StatusWriter
 from kubeshare.kube.cache.store import MODIFIED, Change
 from kubeshare.kube.clock import utc_now
 from kubeshare.kube.meta import Condition, ObjectMeta
@@ -84,7 +84,7 @@ def test_the_more_are_on_their_way_the_later_that_is_told() -> None:
     on_its_way = waits(Reason.CREATING, "it is being made", passing=True)
 
     async def main() -> None:
-        mirror = Mirror(FakeApiServer().api(), utc_now)
+        mirror = StatusWriter(FakeApiServer().api(), utc_now)
         lasts = []
         for number in range(41):
             metadata = ObjectMeta(namespace="default", name=f"share-{number}", uid=str(number))

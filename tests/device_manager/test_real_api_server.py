@@ -21,7 +21,7 @@ from kubeshare.core.policies import policy
 from kubeshare.device_manager.program import devices_program
 from kubeshare.install import manifests
 from kubeshare.kube import resources
-from kubeshare.kube.client.client import Api
+from kubeshare.kube.client.client import Client
 from kubeshare.kube.client.errors import NotFoundError
 from kubeshare.kube.resources import EVENTS, LEASES, NODES, PODS
 from kubeshare.lab import processes
@@ -61,7 +61,7 @@ def installed(apiserver: ApiServer) -> Iterator[ApiServer]:
 class Cluster:
     """The rest of Kubernetes, and a node with one GPU."""
 
-    def __init__(self, api: Api, kubelet: Api) -> None:
+    def __init__(self, api: Client, kubelet: Client) -> None:
         self.api = api
         self.kubelet = kubelet
 
@@ -147,10 +147,10 @@ async def eventually(check: Callable[[], Awaitable[Any]], seconds: float = 60.0)
 
 @asynccontextmanager
 async def programs(server: ApiServer) -> AsyncIterator[None]:
-    def connect(account: str) -> Api:
+    def connect(account: str) -> Client:
         groups = ("system:serviceaccounts", f"system:serviceaccounts:{SYSTEM}")
         user = f"system:serviceaccount:{SYSTEM}:{account}"
-        return Api.connect(server.kubeconfig_for(user, groups))
+        return Client.connect(server.kubeconfig_for(user, groups))
 
     locality = policy("locality")
     async with connect("kubeshare-scheduler") as one, connect("kubeshare-device-manager") as two:
@@ -174,8 +174,8 @@ async def programs(server: ApiServer) -> AsyncIterator[None]:
 async def _life(server: ApiServer) -> None:
     node = server.kubeconfig_for("system:node:real", ("system:nodes",))
     async with (
-        Api.connect(server.kubeconfig) as api,
-        Api.connect(node) as kubelet,
+        Client.connect(server.kubeconfig) as api,
+        Client.connect(node) as kubelet,
         programs(server),
     ):
         cluster = Cluster(api, kubelet)
@@ -254,8 +254,8 @@ def test_a_whole_life_with_the_rights_of_the_programs_own_accounts(installed: Ap
 async def _plain_pods(server: ApiServer) -> None:
     node = server.kubeconfig_for("system:node:real", ("system:nodes",))
     async with (
-        Api.connect(server.kubeconfig) as api,
-        Api.connect(node) as kubelet,
+        Client.connect(server.kubeconfig) as api,
+        Client.connect(node) as kubelet,
         programs(server),
     ):
         cluster = Cluster(api, kubelet)
@@ -306,7 +306,7 @@ async def _nested(server: ApiServer) -> None:
         '"containers": [{"name": "main", "image": "train:1"}], "nonsense": ' + nonsense + "}}"
     )
     where = f"/apis/kubeshare.nthu/v1/namespaces/{NAMESPACE}/sharepods"
-    async with Api.connect(server.kubeconfig) as api, Api.connect(node) as kubelet:
+    async with Client.connect(server.kubeconfig) as api, Client.connect(node) as kubelet:
         cluster = Cluster(api, kubelet)
         await cluster.add_node()
         # One is in the first list, the other is told by the watch.
@@ -345,8 +345,8 @@ def what_follows_deletions(server: ApiServer) -> Iterator[None]:
 async def _deletions(server: ApiServer) -> None:
     node = server.kubeconfig_for("system:node:real", ("system:nodes",))
     async with (
-        Api.connect(server.kubeconfig) as api,
-        Api.connect(node) as kubelet,
+        Client.connect(server.kubeconfig) as api,
+        Client.connect(node) as kubelet,
         programs(server),
     ):
         cluster = Cluster(api, kubelet)

@@ -8,7 +8,7 @@ from uuid import uuid4
 from e2e.space import Space
 from e2e.stage import Stage, eventually
 from kubeshare.install import manifests, rollout
-from kubeshare.kube.client.client import Api
+from kubeshare.kube.client.client import Client
 from kubeshare.lab.cluster import Lab, Shape
 from kubeshare.lab.progress import Progress
 
@@ -37,7 +37,7 @@ def install(stage: Stage) -> None:
 
 
 async def _install(lab: Lab) -> None:
-    async with Api.connect(lab.kubeconfig) as api:
+    async with Client.connect(lab.kubeconfig) as api:
         await rollout.install(
             api,
             manifests.load(manifests.Options()),

@@ -9,7 +9,7 @@ from e2e.space import BURN, Space
 from e2e.stage import DEVICE_MANAGER, NODE_AGENT, SCHEDULER, TOKEN_DAEMON, Stage
 from kubeshare.install import manifests
 from kubeshare.install import uninstall as removal
-from kubeshare.kube.client.client import Api
+from kubeshare.kube.client.client import Client
 
 pytestmark = pytest.mark.lab
 
@@ -18,7 +18,7 @@ PODS = ("x", "y")
 
 def uninstall(stage: Stage, wait: float) -> list[str]:
     async def remove() -> list[str]:
-        async with Api.connect(stage.lab.kubeconfig) as api:
+        async with Client.connect(stage.lab.kubeconfig) as api:
             loaded = manifests.load(manifests.Options())
             return await removal.uninstall(
                 api, loaded, wait=wait, deadline=90, say=stage.lab.progress.say

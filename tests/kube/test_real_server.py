@@ -14,7 +14,7 @@ import pytest
 
 from fakes.kube import until
 from kubeshare.kube.cache.reflector import Reflector
-from kubeshare.kube.client.client import Api
+from kubeshare.kube.client.client import Client
 from kubeshare.kube.client.connection import ConfigError
 from kubeshare.kube.client.errors import (
     AlreadyExistsError,
@@ -58,7 +58,7 @@ def kubeconfig(apiserver: ApiServer) -> Path:
     """A kubeconfig of the administrator, and a namespace of our own."""
 
     async def main() -> None:
-        async with Api.connect(apiserver.kubeconfig) as api:
+        async with Client.connect(apiserver.kubeconfig) as api:
             await api.create(NAMESPACES, {"metadata": {"name": NAMESPACE}})
 
     run(main())
@@ -75,7 +75,7 @@ def node(name: str) -> Raw:
 
 def test_objects_make_the_round_trip_through_every_verb(kubeconfig: Path) -> None:
     async def main() -> None:
-        async with Api.connect(kubeconfig) as api:
+        async with Client.connect(kubeconfig) as api:
             created = await api.create(CONFIG_MAPS, config_map("a", k="1"), field_manager="test")
             with pytest.raises(AlreadyExistsError):
                 await api.create(CONFIG_MAPS, config_map("a"))
@@ -107,7 +107,7 @@ def test_a_missing_path_or_list_in_a_json_patch_is_invalid_and_no_conflict(
     kubeconfig: Path,
 ) -> None:
     async def main() -> None:
-        async with Api.connect(kubeconfig) as api:
+        async with Client.connect(kubeconfig) as api:
             await api.create(CONFIG_MAPS, config_map("paths"))
             with pytest.raises(InvalidError):
                 await api.json_patch(
@@ -119,7 +119,7 @@ def test_a_missing_path_or_list_in_a_json_patch_is_invalid_and_no_conflict(
 
 def test_apply_states_takes_back_and_conflicts(kubeconfig: Path) -> None:
     async def main() -> None:
-        async with Api.connect(kubeconfig) as api:
+        async with Client.connect(kubeconfig) as api:
             await api.apply(CONFIG_MAPS, config_map("s", a="1", b="1"), field_manager="one")
             after = await api.apply(CONFIG_MAPS, config_map("s", a="1"), field_manager="one")
             assert after["data"] == {"a": "1"}
@@ -140,7 +140,7 @@ def test_two_managers_own_a_condition_each_of_one_status(kubeconfig: Path) -> No
         return node("conditions") | {"status": {"conditions": to_raw(conditions)}}
 
     async def main() -> None:
-        async with Api.connect(kubeconfig) as api:
+        async with Client.connect(kubeconfig) as api:
             await api.create(NODES, node("conditions"))
             for manager, kind in (("one", "Warm"), ("two", "Dry")):
                 after = await api.apply(
@@ -155,7 +155,7 @@ def test_a_reflector_follows_over_several_pages_and_a_change_of_each_kind(
     kubeconfig: Path,
 ) -> None:
     async def main() -> None:
-        async with Api.connect(kubeconfig) as api:
+        async with Client.connect(kubeconfig) as api:
             for number in range(7):
                 await api.create(CONFIG_MAPS, config_map(f"p{number}"))
             reflector = Reflector(api, CONFIG_MAPS, namespace=NAMESPACE, labels="x=y", page=3)
@@ -178,7 +178,7 @@ def test_a_reflector_follows_over_several_pages_and_a_change_of_each_kind(
 
 def test_a_lease_is_taken_renewed_and_released(kubeconfig: Path) -> None:
     async def main() -> None:
-        async with Api.connect(kubeconfig) as api:
+        async with Client.connect(kubeconfig) as api:
             elector = LeaseElector(
                 api, NAMESPACE, "program", "me", duration=6, renew_deadline=5, retry=0.2
             )
@@ -200,7 +200,7 @@ def test_a_lease_is_taken_renewed_and_released(kubeconfig: Path) -> None:
 
 def test_the_server_takes_our_events_and_their_series(kubeconfig: Path) -> None:
     async def main() -> None:
-        async with Api.connect(kubeconfig) as api:
+        async with Client.connect(kubeconfig) as api:
             about = reference(CONFIG_MAPS, await api.create(CONFIG_MAPS, config_map("told")))
             recorder = EventRecorder(api, "example.test/program", "program-0")
             running = asyncio.create_task(recorder.run())
@@ -220,7 +220,7 @@ def test_the_server_takes_our_events_and_their_series(kubeconfig: Path) -> None:
 
 def test_a_pod_is_bound_and_evicted(kubeconfig: Path) -> None:
     async def main() -> None:
-        async with Api.connect(kubeconfig) as api:
+        async with Client.connect(kubeconfig) as api:
             account = {"metadata": {"name": "default", "namespace": NAMESPACE}}
             await api.create(SERVICE_ACCOUNTS, account)
             container = {"name": "c", "image": "example.test/none"}
@@ -244,7 +244,7 @@ def test_a_pod_is_bound_and_evicted(kubeconfig: Path) -> None:
 
 def test_who_may_not_is_told_so(apiserver: ApiServer, kubeconfig: Path) -> None:
     async def main() -> None:
-        async with Api.connect(apiserver.kubeconfig_for("nobody")) as api:
+        async with Client.connect(apiserver.kubeconfig_for("nobody")) as api:
             with pytest.raises(ForbiddenError, match="nobody"):
                 await api.list(CONFIG_MAPS, NAMESPACE)
 
@@ -255,12 +255,12 @@ def test_a_wrong_context_or_address_is_told_with_what_to_do(
     kubeconfig: Path, tmp_path: Path
 ) -> None:
     with pytest.raises(ConfigError, match="elsewhere"):
-        Api.connect(kubeconfig, context="elsewhere")
+        Client.connect(kubeconfig, context="elsewhere")
     nowhere = tmp_path / "nowhere"
     nowhere.write_text(kubeconfig.read_text().replace("https://", "https://127.0.0.1:1/?"))
 
     async def main() -> None:
-        async with Api.connect(nowhere) as api:
+        async with Client.connect(nowhere) as api:
             with pytest.raises(UnreachableError, match="kubeconfig"):
                 await api.list(CONFIG_MAPS, NAMESPACE)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from kubeshare.tokens.arbitration import Arbitration, Rules
 from kubeshare.tokens.files.grants import Paths
-from kubeshare.tokens.session import Claim
+from kubeshare.tokens.session import Session
 from kubeshare.tokens.wire.protocol import (
     PROTOCOL_NEWEST,
     VERSION,
@@ -61,8 +61,8 @@ class Bench:
     def note_deadline(self, at_ns: int | None) -> None:
         self.deadline = at_ns
 
-    def _claim(self, name: str) -> Claim:
-        claim = Claim(
+    def _claim(self, name: str) -> Session:
+        claim = Session(
             self.paths,
             grant(name, gpus=(GPU_A, GPU_B)),
             loop=self.loop,
@@ -96,22 +96,22 @@ class Bench:
 
     # What claims tell; as the daemon does it.
 
-    def on_want(self, claim: Claim, gpus: list[str]) -> None:
+    def on_want(self, claim: Session, gpus: list[str]) -> None:
         self.tokens.want(claim.name, gpus)
 
-    def on_drained(self, claim: Claim, cell: int, idle_ns: int) -> None:
+    def on_drained(self, claim: Session, cell: int, idle_ns: int) -> None:
         self.tokens.drained(claim.name, claim.grant.gpus[cell].uuid, idle_ns)
 
-    def on_busy(self, claim: Claim, cell: int) -> None:
+    def on_busy(self, claim: Session, cell: int) -> None:
         self.tokens.busy(claim.name, claim.grant.gpus[cell].uuid)
 
-    def on_idle(self, claim: Claim, cell: int) -> None:
+    def on_idle(self, claim: Session, cell: int) -> None:
         self.tokens.idle(claim.name, claim.grant.gpus[cell].uuid)
 
-    def on_gone(self, claim: Claim) -> None:
+    def on_gone(self, claim: Session) -> None:
         self.tokens.gone(claim.name)
 
-    def on_dropped(self, claim: Claim, reason: str) -> None:
+    def on_dropped(self, claim: Session, reason: str) -> None:
         assert claim.name == "bad", reason
 
 

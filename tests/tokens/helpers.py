@@ -16,7 +16,7 @@ from kubeshare.tokens import client, control
 from kubeshare.tokens.daemon import Daemon
 from kubeshare.tokens.files.grants import (
     Grant,
-    GrantedGpu,
+    GrantedShare,
     Owner,
     Paths,
     Status,
@@ -66,7 +66,7 @@ def grant(
 ) -> Grant:
     """A grant of the same part on each of the GPUs, which have 16 GiB."""
     parts = tuple(
-        GrantedGpu(
+        GrantedShare(
             uuid=uuid,
             memory_total=16 * GI,
             request_micros=round(request * 1e6),

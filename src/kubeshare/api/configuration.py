@@ -20,7 +20,7 @@ from kubeshare.api.types.constants import NAMESPACE
 from kubeshare.core.errors import InvalidValueError
 from kubeshare.kube.cache.reflector import Reflector
 from kubeshare.kube.cache.store import DELETED, Change
-from kubeshare.kube.client.client import Api
+from kubeshare.kube.client.client import Client
 from kubeshare.kube.controller.events import WARNING, EventRecorder, reference
 from kubeshare.kube.meta import ObjectMeta
 from kubeshare.kube.resources import CONFIG_MAPS
@@ -166,7 +166,7 @@ def parse(text: str) -> Configuration:
         raise _in_our_words(str(error)) from None
 
 
-def watch_configuration(api: Api) -> Reflector[ConfigMap]:
+def watch_configuration(api: Client) -> Reflector[ConfigMap]:
     """A reflector of that one ConfigMap."""
     return Reflector(
         api, CONFIG_MAPS.into(ConfigMap), namespace=NAMESPACE, fields=f"metadata.name={NAME}"

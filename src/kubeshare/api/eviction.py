@@ -1,10 +1,10 @@
 """Ask a pod to go through the API's eviction, which respects disruption budgets."""
 
 from kubeshare.api.types.core_v1 import PODS, Pod
-from kubeshare.kube.client.client import Api
+from kubeshare.kube.client.client import Client
 
 
-async def evict(api: Api, pod: Pod, *, dry_run: bool = False) -> None:
+async def evict(api: Client, pod: Pod, *, dry_run: bool = False) -> None:
     """Evict a pod: it has its grace period, as with any deletion.
 
     Args:

@@ -14,7 +14,7 @@ from kubeshare.kube.conditions import find_condition
 _HAS_GPU: Final = ("Active", "Idle")
 
 
-class Hindrance(Struct, frozen=True):
+class Blocker(Struct, frozen=True):
     """What keeps an asker from its GPU.
 
     Attributes:
@@ -28,7 +28,7 @@ class Hindrance(Struct, frozen=True):
     passing: bool = False
 
 
-def hindrance(vgpu: VGPU, placeholder: Pod | None) -> Hindrance | None:
+def blocker(vgpu: VGPU, placeholder: Pod | None) -> Blocker | None:
     """What a vGPU waits for; None when it is there.
 
     Args:
@@ -39,30 +39,30 @@ def hindrance(vgpu: VGPU, placeholder: Pod | None) -> Hindrance | None:
     if vgpu.status.phase in _HAS_GPU:
         return None
     if vgpu.status.phase == DELETING:
-        return Hindrance(Reason.RELEASING, f"vGPU {gpuid} is being given back", passing=True)
+        return Blocker(Reason.RELEASING, f"vGPU {gpuid} is being given back", passing=True)
     refused = find_condition(vgpu.status.conditions, CONDITION_SHAREABLE)
     if refused is not None and refused.status == "False":
-        return Hindrance(Reason.NOT_SHAREABLE, f"vGPU {gpuid} on node {node}: {refused.message}")
+        return Blocker(Reason.NOT_SHAREABLE, f"vGPU {gpuid} on node {node}: {refused.message}")
     return _of_placeholder(f"vGPU {gpuid} on node {node} is being made", node, placeholder)
 
 
-def failure(vgpu: VGPU) -> Hindrance | None:
+def failure(vgpu: VGPU) -> Blocker | None:
     """What is wrong with the GPU of a vGPU that has one; None where nothing is."""
     told = find_condition(vgpu.status.conditions, CONDITION_DEGRADED)
     if told is None or told.status != "True":
         return None
-    return Hindrance(Reason(told.reason), told.message)
+    return Blocker(Reason(told.reason), told.message)
 
 
-def _of_placeholder(words: str, node: str, placeholder: Pod | None) -> Hindrance:
+def _of_placeholder(words: str, node: str, placeholder: Pod | None) -> Blocker:
     """How far the pod is that is to keep the GPU."""
     if placeholder is None:
-        return Hindrance(Reason.CREATING, words, passing=True)
+        return Blocker(Reason.CREATING, words, passing=True)
     if placeholder.terminal:
-        return Hindrance(Reason.PLACEHOLDER_FAILED, f"{words}: {placeholder.status.message}")
+        return Blocker(Reason.PLACEHOLDER_FAILED, f"{words}: {placeholder.status.message}")
     bound = placeholder.condition("PodScheduled")
     if bound is not None and bound.status == "False":
-        return Hindrance(Reason.GPU_NOT_FREE, f"{words}: kube-scheduler says: {bound.message}")
+        return Blocker(Reason.GPU_NOT_FREE, f"{words}: kube-scheduler says: {bound.message}")
     name = placeholder.metadata.name
     words = f"{words}: node agent of {node} has not named the GPU of pod {name}"
-    return Hindrance(Reason.CREATING, words, passing=True)
+    return Blocker(Reason.CREATING, words, passing=True)

@@ -58,7 +58,7 @@ async def _install(
     loaded: list[manifests.Manifest], kubeconfig: str | None, context: str | None, wait: float
 ) -> None:
     # lightkube takes 150 ms to import, which `--help` and `--dry-run` do not pay.
-    from kubeshare.kube.client.client import Api  # noqa: PLC0415
+    from kubeshare.kube.client.client import Client  # noqa: PLC0415
 
-    async with Api.connect(kubeconfig, context) as api:
+    async with Client.connect(kubeconfig, context) as api:
         await rollout.install(api, loaded, deadline=wait, say=click.echo)

@@ -25,7 +25,7 @@ from kubeshare.tokens.files.grants import (
     GRANT_VERSION,
     DaemonMissingError,
     Grant,
-    GrantedGpu,
+    GrantedShare,
     Owner,
     Paths,
     Status,
@@ -122,7 +122,7 @@ class Share:
         )
         self.quota_ns = None if quota is None else parse_quota(quota)
 
-    def of(self, gpu: Gpu) -> GrantedGpu:
+    def of(self, gpu: Gpu) -> GrantedShare:
         """This part of that GPU.
 
         Raises:
@@ -135,7 +135,7 @@ class Share:
                 f"{format_memory(memory)} is not within 1 byte and the {format_memory(gpu.memory)} "
                 f"of GPU {gpu.index} ({gpu.model})",
             )
-        return GrantedGpu(
+        return GrantedShare(
             uuid=gpu.uuid,
             memory_total=gpu.memory,
             request_micros=self.request,

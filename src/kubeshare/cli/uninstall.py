@@ -38,8 +38,8 @@ def uninstall(kubeconfig: str | None, context: str | None, wait: float) -> int:
 async def _uninstall(kubeconfig: str | None, context: str | None, wait: float) -> list[str]:
     # lightkube takes 150 ms to import, which `--help` does not pay.
     from kubeshare.install.uninstall import uninstall as remove  # noqa: PLC0415
-    from kubeshare.kube.client.client import Api  # noqa: PLC0415
+    from kubeshare.kube.client.client import Client  # noqa: PLC0415
 
-    async with Api.connect(kubeconfig, context) as api:
+    async with Client.connect(kubeconfig, context) as api:
         loaded = manifests.load(manifests.Options())
         return await remove(api, loaded, wait=wait, deadline=120.0, say=click.echo)

@@ -16,7 +16,7 @@ from kubeshare.demo.cluster import Cluster, ConfiguredKubectl, DemoError
 from kubeshare.demo.meter import FakeGpuLog, KernelCounts, fake_gpu_of
 from kubeshare.demo.play import Outcome, Pace, Play
 from kubeshare.install import manifests, rollout
-from kubeshare.kube.client.client import Api
+from kubeshare.kube.client.client import Client
 from kubeshare.kube.client.connection import ConfigError
 from kubeshare.kube.client.errors import ApiError
 from kubeshare.lab.cluster import Lab, Shape
@@ -132,7 +132,7 @@ def _on_cluster(kubeconfig: Path, image: str, console: Console) -> Outcome:
 
 async def _install(kubeconfig: Path, image: str, console: Console) -> None:
     loaded = manifests.load(manifests.Options(image=image))
-    async with Api.connect(kubeconfig) as api:
+    async with Client.connect(kubeconfig) as api:
         await rollout.install(
             api,
             loaded,

@@ -7,7 +7,7 @@ import sys
 
 from kubeshare.core.policies import policy
 from kubeshare.device_manager.program import devices_program
-from kubeshare.kube.client.client import Api
+from kubeshare.kube.client.client import Client
 from kubeshare.kube.controller.gc_tuning import leave_alone
 from kubeshare.kube.controller.runtime import Program, run_program
 from kubeshare.kube.logs import configure_logging
@@ -39,7 +39,7 @@ def main() -> int:
 
     async def build() -> Program:
         return devices_program(
-            Api.connect(options.kubeconfig),
+            Client.connect(options.kubeconfig),
             policy("locality"),
             placeholder_image=options.placeholder_image,
             instance=os.environ.get("POD_NAME", socket.gethostname()),

@@ -7,50 +7,50 @@ from typing import Final
 from kubeshare.api.gang_members import GANG, gang_index, gang_index_of_shape, gang_of, gang_of_shape
 from kubeshare.api.predicates.eligibility import Eligibility
 from kubeshare.api.quotas import quota_differs
-from kubeshare.api.state.informers import Watched, watch
-from kubeshare.api.state.unschedulable import Waiting
+from kubeshare.api.state.informers import Informers, watch
+from kubeshare.api.state.unschedulable import UnschedulableQueue
 from kubeshare.api.types import core_v1
 from kubeshare.api.types.constants import MANAGER_DEVICES, NAMESPACE
 from kubeshare.core.policies import Policy
 from kubeshare.core.quota.namespace import within
-from kubeshare.device_manager.autoscaling.placeholder_pods import Missing
-from kubeshare.device_manager.autoscaling.unmet_demand import ShortOfGpus
+from kubeshare.device_manager.autoscaling.placeholder_pods import AutoscalerPods
+from kubeshare.device_manager.autoscaling.unmet_demand import UnmetDemand
 from kubeshare.device_manager.events import Events
-from kubeshare.device_manager.gang.controller import GangTimeouts
+from kubeshare.device_manager.gang.controller import GangController
 from kubeshare.device_manager.metrics import Metrics
-from kubeshare.device_manager.placeholder.disruption import Guard
+from kubeshare.device_manager.placeholder.disruption import DisruptionBudgets
 from kubeshare.device_manager.placeholder.pods import Placeholders
-from kubeshare.device_manager.placeholder.recovery import Regain
-from kubeshare.device_manager.pod.controller import PlainPodLife
+from kubeshare.device_manager.placeholder.recovery import PlaceholderRecovery
+from kubeshare.device_manager.pod.controller import PodController
 from kubeshare.device_manager.pool.event_handlers import add_missing, add_pools
 from kubeshare.device_manager.pool.idle_times import IdleTimes
 from kubeshare.device_manager.pool.state import NodePools
-from kubeshare.device_manager.sharepod.controller import SharePodLife
+from kubeshare.device_manager.sharepod.controller import SharePodController
 from kubeshare.device_manager.sharepod.event_handlers import (
-    PodWakes,
-    SharePodWakes,
+    PodEventHandlers,
+    SharePodEventHandlers,
     as_known,
     index_by_gpuid,
 )
-from kubeshare.device_manager.sharepod.finalization import Endings
+from kubeshare.device_manager.sharepod.finalization import Finalizations
 from kubeshare.device_manager.sharepod.pods import Pods
-from kubeshare.device_manager.sharepod.prebound import EarlyPods
-from kubeshare.device_manager.sharepod.rescheduling.gpu_contention import TakenGpus
-from kubeshare.device_manager.sharepod.rescheduling.lost_allocation import TakenBack
-from kubeshare.device_manager.sharepod.rescheduling.reschedule import MoveOn
-from kubeshare.device_manager.sharepod.rescheduling.unschedulable import FullNodes
-from kubeshare.device_manager.sharepod.reservation import Reserve
-from kubeshare.device_manager.sharepod.start_retry import Nudges
-from kubeshare.device_manager.sharepod.status_writer import Mirror
-from kubeshare.device_manager.vgpu.controller import VGPULife
-from kubeshare.device_manager.vgpu.deletion import Dismantle
-from kubeshare.device_manager.vgpu.event_handlers import VGPUWakes
+from kubeshare.device_manager.sharepod.prebound import PreboundPods
+from kubeshare.device_manager.sharepod.rescheduling.gpu_contention import ContendedGpus
+from kubeshare.device_manager.sharepod.rescheduling.lost_allocation import LostAllocations
+from kubeshare.device_manager.sharepod.rescheduling.reschedule import Rescheduler
+from kubeshare.device_manager.sharepod.rescheduling.unschedulable import UnschedulablePods
+from kubeshare.device_manager.sharepod.reservation import Reservations
+from kubeshare.device_manager.sharepod.start_retry import StartRetries
+from kubeshare.device_manager.sharepod.status_writer import StatusWriter
+from kubeshare.device_manager.vgpu.controller import VGPUController
+from kubeshare.device_manager.vgpu.deletion import VGPUDeletion
+from kubeshare.device_manager.vgpu.event_handlers import VGPUEventHandlers
 from kubeshare.device_manager.vgpu.eviction import Evictions
-from kubeshare.device_manager.vgpu.health import Degraded
-from kubeshare.device_manager.vgpu.node_deletion import LostNodes
-from kubeshare.device_manager.vgpu.orphans import Release
+from kubeshare.device_manager.vgpu.health import VGPUHealth
+from kubeshare.device_manager.vgpu.node_deletion import DeletedNodes
+from kubeshare.device_manager.vgpu.orphans import OrphanedHolders
 from kubeshare.kube.cache.store import DELETED, Change
-from kubeshare.kube.client.client import Api
+from kubeshare.kube.client.client import Client
 from kubeshare.kube.clock import utc_now
 from kubeshare.kube.controller.controller import Controller
 from kubeshare.kube.controller.events import EventRecorder
@@ -66,7 +66,7 @@ WORKERS: Final = 8
 
 
 def devices_program(  # noqa: PLR0913 - what it is told
-    api: Api,
+    api: Client,
     policy: Policy,
     *,
     placeholder_image: str,
@@ -92,77 +92,77 @@ def devices_program(  # noqa: PLR0913 - what it is told
     elector = LeaseElector(api, NAMESPACE, NAME, instance, wall_clock=wall_clock) if elect else None
     program = Program(NAME, api, elector=elector, recorder=recorder, port=port)
     watched = watch(program, api, MANAGER_DEVICES, recorder, built)
-    asked, inventory = watched.sharepods, watched.inventory
+    asked, cluster_state = watched.sharepods, watched.cluster_state
     index_by_gpuid(asked.store)
     policy = within(policy, watched.quotas.of)
     events, metrics = Events(recorder), Metrics(program.registry)
-    placeholders = Placeholders(api, inventory, placeholder_image, events, metrics)
-    waiting: Waiting[Key] = Waiting()
-    idle_times = IdleTimes(inventory.pool)
-    evictions = Evictions(api, inventory, watched.nodes.store, watched.configuration, events)
-    of_vgpus = VGPULife(
-        pool=inventory.pool,
-        release=Release(api, inventory, asked.store, metrics),
-        lost_nodes=LostNodes(api, watched.nodes.store, inventory.pool, events),
-        dismantle=Dismantle(api, inventory, placeholders, metrics),
+    placeholders = Placeholders(api, cluster_state, placeholder_image, events, metrics)
+    waiting: UnschedulableQueue[Key] = UnschedulableQueue()
+    idle_times = IdleTimes(cluster_state.pool)
+    evictions = Evictions(api, cluster_state, watched.nodes.store, watched.configuration, events)
+    of_vgpus = VGPUController(
+        pool=cluster_state.pool,
+        release=OrphanedHolders(api, cluster_state, asked.store, metrics),
+        lost_nodes=DeletedNodes(api, watched.nodes.store, cluster_state.pool, events),
+        dismantle=VGPUDeletion(api, cluster_state, placeholders, metrics),
         placeholders=placeholders,
-        degraded=Degraded(
+        degraded=VGPUHealth(
             api,
-            inventory.pool,
+            cluster_state.pool,
             watched.gpunodes.store,
             placeholders,
             events=events,
             wall_clock=wall_clock,
         ),
-        regain=Regain(watched.nodes.store, placeholders, events),
+        regain=PlaceholderRecovery(watched.nodes.store, placeholders, events),
         evictions=evictions,
-        guard=Guard(api, inventory, placeholders, idle_times),
+        guard=DisruptionBudgets(api, cluster_state, placeholders, idle_times),
         events=events,
     )
-    move_on = MoveOn(
+    move_on = Rescheduler(
         api,
-        inventory.pool,
+        cluster_state.pool,
         events,
         configuration=watched.configuration,
         wall_clock=wall_clock,
     )
-    mirror = Mirror(api, wall_clock)
-    of_sharepods = SharePodLife(
+    mirror = StatusWriter(api, wall_clock)
+    of_sharepods = SharePodController(
         api=api,
         asked=asked.store,
-        inventory=inventory,
+        cluster_state=cluster_state,
         waiting=waiting,
-        reserve=Reserve(inventory, policy),
-        pods=Pods(api, inventory, metrics),
-        early=EarlyPods(api, inventory, placeholders),
+        reserve=Reservations(cluster_state, policy),
+        pods=Pods(api, cluster_state, metrics),
+        early=PreboundPods(api, cluster_state, placeholders),
         placeholders=placeholders,
-        full_nodes=FullNodes(api, inventory, move_on, metrics),
-        taken_gpus=TakenGpus(inventory, placeholders, policy, move_on),
-        taken_back=TakenBack(api, inventory, events, metrics),
-        nudges=Nudges(api, wall_clock),
+        full_nodes=UnschedulablePods(api, cluster_state, move_on, metrics),
+        taken_gpus=ContendedGpus(cluster_state, placeholders, policy, move_on),
+        taken_back=LostAllocations(api, cluster_state, events, metrics),
+        nudges=StartRetries(api, wall_clock),
         mirror=mirror,
-        endings=Endings(api, inventory, mirror, events, wall_clock),
+        endings=Finalizations(api, cluster_state, mirror, events, wall_clock),
         events=events,
     )
-    pools = NodePools(inventory, placeholders, idle_times)
+    pools = NodePools(cluster_state, placeholders, idle_times)
     add_pools(program, api, watched, pools=pools, events=events, metrics=metrics)
-    of_pods = PlainPodLife(
+    of_pods = PodController(
         api,
-        inventory,
-        Pods(api, inventory, metrics),
-        taken_back=TakenBack(api, inventory, events, metrics),
+        cluster_state,
+        Pods(api, cluster_state, metrics),
+        taken_back=LostAllocations(api, cluster_state, events, metrics),
         events=events,
         metrics=metrics,
     )
-    missing = Missing(
+    missing = AutoscalerPods(
         api=api,
         pods=watched.pods,
-        inventory=inventory,
-        short=ShortOfGpus(
+        cluster_state=cluster_state,
+        short=UnmetDemand(
             api=api,
             asked=asked.store,
             pods=watched.pods.store,
-            inventory=inventory,
+            cluster_state=cluster_state,
             eligibility=Eligibility(watched.nodes),
             policy=policy,
         ),
@@ -171,28 +171,28 @@ def devices_program(  # noqa: PLR0913 - what it is told
         events=events,
     )
     add_missing(program, watched, missing)
-    vgpu_wakes = VGPUWakes(inventory, asked.store, watched.nodes.store, evictions)
+    vgpu_wakes = VGPUEventHandlers(cluster_state, asked.store, watched.nodes.store, evictions)
     vgpu_controller: Controller[Key] = Controller("vgpus", of_vgpus.reconcile, workers=WORKERS)
-    vgpu_controller.watch_changes(watched.vgpus, as_known(inventory.pool, vgpu_wakes.of_vgpu))
+    vgpu_controller.watch_changes(watched.vgpus, as_known(cluster_state.pool, vgpu_wakes.of_vgpu))
     vgpu_controller.watch_changes(watched.pods, vgpu_wakes.of_pod)
     vgpu_controller.watch_changes(asked, vgpu_wakes.of_sharepod)
     vgpu_controller.watch(watched.nodes, vgpu_wakes.of_node, when=_changed_its_mind)
     vgpu_controller.watch(watched.gpunodes, vgpu_wakes.of_node)
     vgpu_controller.watch(watched.configmaps, vgpu_wakes.all)
-    wakes = SharePodWakes(asked.store, inventory, waiting, mirror)
+    wakes = SharePodEventHandlers(asked.store, cluster_state, waiting, mirror)
     sharepod_controller: Controller[Key] = Controller(
         "sharepods", of_sharepods.reconcile, workers=WORKERS
     )
     sharepod_controller.watch_changes(asked, wakes.of_sharepod)
-    sharepod_controller.watch_changes(watched.vgpus, as_known(inventory.pool, wakes.of_vgpu))
+    sharepod_controller.watch_changes(watched.vgpus, as_known(cluster_state.pool, wakes.of_vgpu))
     sharepod_controller.watch_changes(watched.pods, wakes.of_pod)
     sharepod_controller.watch(watched.gpunodes, wakes.all_waiting)
     sharepod_controller.watch(watched.resourcequotas, wakes.all_waiting, when=quota_differs)
     sharepod_controller.watch(watched.nodes, wakes.all_waiting)
-    pod_wakes = PodWakes(inventory)
+    pod_wakes = PodEventHandlers(cluster_state)
     pod_controller: Controller[Key] = Controller("pods", of_pods.reconcile, workers=WORKERS)
     pod_controller.watch_changes(watched.pods, pod_wakes.of_pod)
-    pod_controller.watch_changes(watched.vgpus, as_known(inventory.pool, pod_wakes.of_vgpu))
+    pod_controller.watch_changes(watched.vgpus, as_known(cluster_state.pool, pod_wakes.of_vgpu))
     program.add_controller(vgpu_controller)
     program.add_controller(pod_controller)
     program.add_controller(sharepod_controller)
@@ -202,8 +202,8 @@ def devices_program(  # noqa: PLR0913 - what it is told
 
 def _add_gangs(
     program: Program,
-    api: Api,
-    watched: Watched,
+    api: Client,
+    watched: Informers,
     *,
     events: Events,
     wall_clock: Callable[[], datetime],
@@ -211,11 +211,11 @@ def _add_gangs(
     """Give gangs so long to start, and no longer."""
     watched.sharepods.store.add_index(GANG, gang_index)
     watched.pods.store.add_index(GANG, gang_index_of_shape)
-    timeouts = GangTimeouts(
+    timeouts = GangController(
         api,
         asked=watched.sharepods.store,
         pods=watched.pods.store,
-        inventory=watched.inventory,
+        cluster_state=watched.cluster_state,
         events=events,
         configuration=watched.configuration,
         wall_clock=wall_clock,

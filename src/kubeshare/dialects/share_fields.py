@@ -118,12 +118,12 @@ class Spellings:
         return new
 
     def demand(
-        self, asker: Asker, *, nodes: frozenset[str] | None = None, attempt: int = 0
+        self, requester: Asker, *, nodes: frozenset[str] | None = None, attempt: int = 0
     ) -> Demand:
         """The demand that the fields make, with the defaults that all doors share.
 
         Args:
-            asker: who asks.
+            requester: who asks.
             nodes: those that it may go to; None for all.
             attempt: how often it has been decided about before.
 
@@ -135,9 +135,9 @@ class Spellings:
         memory = self.read("memory", parse_memory)
         try:
             demand = Demand(
-                uid=asker.uid,
-                name=asker.name,
-                namespace=asker.namespace,
+                uid=requester.uid,
+                name=requester.name,
+                namespace=requester.namespace,
                 request_micros=request,
                 limit_micros=MICROS if limit is None else limit,
                 memory=Memory(micros=request) if memory is None else memory,

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 from kubeshare.install.manifests import Manifest, resource_of
-from kubeshare.kube.client.client import Api
+from kubeshare.kube.client.client import Client
 from kubeshare.kube.client.errors import (
     AlreadyExistsError,
     ApiError,
@@ -30,7 +30,7 @@ class RolloutError(Exception):
     exit_code = 1
 
 
-async def install(api: Api, manifests: list[Manifest], *, deadline: float, say: Say) -> None:
+async def install(api: Client, manifests: list[Manifest], *, deadline: float, say: Say) -> None:
     """Apply everything (again), and wait until it runs.
 
     Args:
@@ -53,7 +53,7 @@ async def install(api: Api, manifests: list[Manifest], *, deadline: float, say: 
         say(f"{workload['metadata']['name']} is up")
 
 
-async def _apply_all(api: Api, manifests: list[Manifest], say: Say) -> None:
+async def _apply_all(api: Client, manifests: list[Manifest], say: Say) -> None:
     for manifest in manifests:
         name = manifest["metadata"]["name"]
         try:
@@ -76,7 +76,7 @@ async def _apply_all(api: Api, manifests: list[Manifest], say: Say) -> None:
     say(f"{len(manifests)} objects applied")
 
 
-async def _create(api: Api, manifest: Manifest) -> None:
+async def _create(api: Client, manifest: Manifest) -> None:
     try:
         await api.create(resource_of(manifest), manifest, field_manager=FIELD_MANAGER)
     except AlreadyExistsError:
@@ -84,7 +84,7 @@ async def _create(api: Api, manifest: Manifest) -> None:
 
 
 async def _wait(
-    api: Api, manifest: Manifest, done: Callable[[dict[str, Any]], str], deadline: float
+    api: Client, manifest: Manifest, done: Callable[[dict[str, Any]], str], deadline: float
 ) -> None:
     resource, metadata = resource_of(manifest), manifest["metadata"]
     name, namespace = metadata["name"], metadata.get("namespace", "")

@@ -36,7 +36,7 @@ from kubeshare.api.types.core_v1 import PODS
 from kubeshare.api.types.v1 import SHAREPODS, VGPU, VGPUS
 from kubeshare.install.manifests import Manifest, resource_of
 from kubeshare.install.rollout import FIELD_MANAGER, Say
-from kubeshare.kube.client.client import Api
+from kubeshare.kube.client.client import Client
 from kubeshare.kube.client.errors import ConflictError, InvalidError, NotFoundError
 from kubeshare.kube.meta import ObjectMeta, metadata_of
 from kubeshare.kube.resources import CUSTOM_RESOURCE_DEFINITIONS, RESOURCE_SLICES, Resource
@@ -57,7 +57,7 @@ class RemovalError(Exception):
 
 
 async def uninstall(
-    api: Api, manifests: list[Manifest], *, wait: float, deadline: float, say: Say
+    api: Client, manifests: list[Manifest], *, wait: float, deadline: float, say: Say
 ) -> list[str]:
     """Take everything off, as far as nothing that runs is in the way.
 
@@ -101,13 +101,13 @@ async def uninstall(
     return []
 
 
-async def _gated(api: Api) -> list[str]:
+async def _gated(api: Client) -> list[str]:
     """The plain pods that wait for a part of a GPU: ``NAMESPACE/NAME``."""
     pods = (await api.list(PODS, labels=f"{LABEL_ROLE}={ROLE_POD}")).items
     return sorted(str(pod.metadata.key) for pod in pods if pod.gated)
 
 
-async def _serves(api: Api, resource: Resource[Any]) -> bool:
+async def _serves(api: Client, resource: Resource[Any]) -> bool:
     """Whether the kind is there; a removal that was cut off may have taken it already."""
     try:
         await api.get(CUSTOM_RESOURCE_DEFINITIONS, f"{resource.plural}.{resource.group}")
@@ -116,7 +116,7 @@ async def _serves(api: Api, resource: Resource[Any]) -> bool:
     return True
 
 
-async def _free_pods(api: Api) -> int:
+async def _free_pods(api: Client) -> int:
     """Take SharePods out of the owners of all pods."""
     freed = 0
     for pod in (await api.list(PODS)).items:
@@ -124,7 +124,7 @@ async def _free_pods(api: Api) -> int:
     return freed
 
 
-async def _free_pod(api: Api, metadata: ObjectMeta) -> bool:
+async def _free_pod(api: Client, metadata: ObjectMeta) -> bool:
     for _ in range(_ROUNDS):
         kept = [one for one in metadata.owner_references if not _is_ours(one.api_version)]
         if len(kept) == len(metadata.owner_references):
@@ -160,7 +160,7 @@ def _is_ours(api_version: str) -> bool:
     return api_version.partition("/")[0] == GROUP
 
 
-async def _remove_sharepods(api: Api) -> int:
+async def _remove_sharepods(api: Client) -> int:
     listed = (await api.list(SHAREPODS)).items
     for raw in listed:
         metadata = metadata_of(raw)
@@ -173,7 +173,7 @@ async def _remove_sharepods(api: Api) -> int:
     return len(listed)
 
 
-async def _until_given_back(api: Api, wait: float, deadline: float) -> list[str]:
+async def _until_given_back(api: Client, wait: float, deadline: float) -> list[str]:
     """Have the vGPUs go that nobody holds; the pods that hold the others."""
     loop = asyncio.get_running_loop()
     patient, end = loop.time() + wait, loop.time() + wait + deadline
@@ -190,7 +190,7 @@ async def _until_given_back(api: Api, wait: float, deadline: float) -> list[str]
         await asyncio.sleep(_POLL_SECONDS)
 
 
-async def _give_back(api: Api, vgpu: VGPU) -> list[str] | None:
+async def _give_back(api: Client, vgpu: VGPU) -> list[str] | None:
     """The pods that hold a vGPU; None where a step was taken towards its end."""
     gpuid = vgpu.metadata.name
     # Somebody was faster, or the API server has not noticed yet what a guard lets go: look again.
@@ -214,7 +214,7 @@ async def _give_back(api: Api, vgpu: VGPU) -> list[str] | None:
     return None
 
 
-async def _delete_placeholder(api: Api, name: str) -> bool:
+async def _delete_placeholder(api: Client, name: str) -> bool:
     """Say of a placeholder that nobody needs it, and have it deleted; False when it is gone."""
     given_back = {"metadata": {"annotations": {ANNOTATION_GIVEN_BACK: "true"}}}
     try:
@@ -225,7 +225,7 @@ async def _delete_placeholder(api: Api, name: str) -> bool:
 
 
 async def _delete(
-    api: Api, resource: Resource[Any], name: str, namespace: str = "", **options: Any
+    api: Client, resource: Resource[Any], name: str, namespace: str = "", **options: Any
 ) -> bool:
     """Ask for an object's deletion; False when it is gone."""
     try:
@@ -235,7 +235,7 @@ async def _delete(
     return True
 
 
-async def _remove_rest(api: Api, manifests: list[Manifest], deadline: float) -> None:
+async def _remove_rest(api: Client, manifests: list[Manifest], deadline: float) -> None:
     last = [one for one in manifests if one["kind"] in _LAST]
     bindings = [one for one in manifests if one["kind"].endswith("PolicyBinding")]
     # The rules go first: one of them keeps the kinds from being deleted.
@@ -248,7 +248,7 @@ async def _remove_rest(api: Api, manifests: list[Manifest], deadline: float) -> 
     await _remove_all(api, list(reversed(last)), deadline)
 
 
-async def _remove_all(api: Api, manifests: list[Manifest], deadline: float) -> None:
+async def _remove_all(api: Client, manifests: list[Manifest], deadline: float) -> None:
     """Delete objects with all that hangs on them, and wait until they are gone."""
     for manifest in manifests:
         metadata = manifest["metadata"]
@@ -265,7 +265,7 @@ async def _remove_all(api: Api, manifests: list[Manifest], deadline: float) -> N
         ) from None
 
 
-async def _until_gone(api: Api, manifest: Manifest) -> None:
+async def _until_gone(api: Client, manifest: Manifest) -> None:
     metadata = manifest["metadata"]
     with suppress(NotFoundError):
         while True:

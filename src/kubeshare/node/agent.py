@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import Protocol
 
-from kubeshare.kube.client.client import Api
+from kubeshare.kube.client.client import Client
 from kubeshare.kube.controller.events import EventRecorder
 from kubeshare.kube.controller.runtime import Program
 from kubeshare.node import boot, lock
@@ -74,7 +74,7 @@ class Agent:
 
     def __init__(  # noqa: PLR0913 - what it is told
         self,
-        api: Api,
+        api: Client,
         node: str,
         paths: NodePaths,
         gpus: NodeGpus,
@@ -183,7 +183,7 @@ async def build(settings: Settings) -> Program:
     """
     # Held until the process ends: what it has begun is then over, whatever ends it.
     await lock.acquire(settings.paths.lock)
-    api = Api.connect(settings.kubeconfig)
+    api = Client.connect(settings.kubeconfig)
     gpus = NvmlGpus(settings.driver_root)
     agent = Agent(
         api,

@@ -4,7 +4,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from kubeshare.kube.client.client import Api
+from kubeshare.kube.client.client import Client
 from kubeshare.kube.meta import ObjectMeta
 from kubeshare.kube.resources import NODES
 
@@ -27,7 +27,7 @@ def owner_of(node: str, uid: str) -> dict[str, Any]:
     }
 
 
-async def uid_of(api: Api, node: str) -> str:
+async def uid_of(api: Client, node: str) -> str:
     """The uid of the Node object as it is now: a node that joins again has another one.
 
     Raises:

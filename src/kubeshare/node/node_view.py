@@ -13,7 +13,7 @@ from msgspec import Struct, field
 from kubeshare.api.types.constants import NAMESPACE, placeholder_name
 from kubeshare.api.types.v1 import VGPU, VGPUS, Holder
 from kubeshare.kube.cache.reflector import Reflector
-from kubeshare.kube.client.client import Api
+from kubeshare.kube.client.client import Client
 from kubeshare.kube.meta import ObjectMeta
 from kubeshare.kube.resources import PODS
 
@@ -95,7 +95,7 @@ class NodeView:
         pods: keeps the pods.
     """
 
-    def __init__(self, api: Api, node: str) -> None:
+    def __init__(self, api: Client, node: str) -> None:
         fields = f"spec.nodeName={node}"
         self.node = node
         self.vgpus: Reflector[VGPU] = Reflector(api, NODE_VGPUS, fields=fields)

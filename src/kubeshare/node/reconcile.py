@@ -23,7 +23,7 @@ import structlog
 from kubeshare.api.types.constants import LABEL_VGPU, NAMESPACE, placeholder_name
 from kubeshare.api.types.v1 import VGPU, Holder
 from kubeshare.kube.cache.store import DELETED, Change
-from kubeshare.kube.client.client import Api
+from kubeshare.kube.client.client import Client
 from kubeshare.kube.client.errors import NotFoundError
 from kubeshare.kube.controller.controller import Controller, RequeueAfter, soonest
 from kubeshare.kube.controller.events import WARNING, EventRecorder, ObjectReference
@@ -64,7 +64,7 @@ class Reconciler:
 
     def __init__(  # noqa: PLR0913 - it looks at everything
         self,
-        api: Api,
+        api: Client,
         view: NodeView,
         grants: Grants,
         *,

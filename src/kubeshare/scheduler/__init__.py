@@ -11,7 +11,7 @@ The way of one SharePod through this package:
   ``preempt``: who leaves for a demand of higher priority, and ``kept``, the place meanwhile.
 * ``status``, ``events``: a condition and events say all of that.
 
-``asker`` says what the steps know of whoever asks; ``sharepods`` is one kind.
+``requester`` says what the steps know of whoever asks; ``sharepods`` is one kind.
 ``controller`` puts the steps in order, ``program`` the program together. Sched and
 the device manager meet only in the API: anyone may decide instead, by writing
 ``spec.gpu.id`` and ``spec.nodeName``.

@@ -7,7 +7,7 @@ import sys
 
 from kubeshare.core.errors import UnknownPolicyError
 from kubeshare.core.policies import policy
-from kubeshare.kube.client.client import Api
+from kubeshare.kube.client.client import Client
 from kubeshare.kube.controller.gc_tuning import leave_alone
 from kubeshare.kube.controller.runtime import Program, run_program
 from kubeshare.kube.logs import configure_logging
@@ -38,7 +38,7 @@ def main() -> int:
 
     async def build() -> Program:
         return scheduler_program(
-            Api.connect(options.kubeconfig),
+            Client.connect(options.kubeconfig),
             chosen,
             instance=os.environ.get("POD_NAME", socket.gethostname()),
             port=options.port,

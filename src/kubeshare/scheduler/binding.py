@@ -9,21 +9,21 @@ from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 from kubeshare.api.predicates.alternatives import IN_VAIN, Late, have_others
-from kubeshare.api.state.cluster_state import Inventory
-from kubeshare.api.state.unschedulable import Waiting
+from kubeshare.api.state.cluster_state import ClusterState
+from kubeshare.api.state.unschedulable import UnschedulableQueue
 from kubeshare.api.state.vgpu_store import StaleDecisionError, holder_of
 from kubeshare.api.types.reasons import Reason
 from kubeshare.api.types.v1 import VGPU
-from kubeshare.api.vgpu_readiness import Hindrance, failure
+from kubeshare.api.vgpu_readiness import Blocker, failure
 from kubeshare.core.demand import Demand
 from kubeshare.core.diagnosis.explain import Change
 from kubeshare.core.policies import Policy
 from kubeshare.kube.client.errors import InvalidError
 from kubeshare.kube.controller.controller import RequeueAfter, soonest
-from kubeshare.scheduler.candidate_nodes import Places
+from kubeshare.scheduler.candidate_nodes import CandidateNodes
 from kubeshare.scheduler.events import Events
 from kubeshare.scheduler.metrics import Metrics
-from kubeshare.scheduler.requesters.base import Asker, AskerKey
+from kubeshare.scheduler.requesters.base import Requester, RequesterKey
 
 RELEASING = "its former pod has not been released by the node yet"
 
@@ -36,17 +36,17 @@ LET_BE: Final = 10.0
 class Hindered(NamedTuple):
     """Who has its parts, and they are not there yet."""
 
-    asker: Asker
+    requester: Requester
     demand: Demand
-    hindrance: Hindrance
+    hindrance: Blocker
 
 
-class CarryOut:
+class Binder:
     """Carries decisions out.
 
     Args:
         policy: places demands.
-        inventory: the cluster's GPUs.
+        cluster_state: the cluster's GPUs.
         places: the nodes that askers may go to.
         waiting: where those are noted for which nothing fits.
         events: tells people.
@@ -56,28 +56,28 @@ class CarryOut:
     def __init__(  # noqa: PLR0913 - its parts
         self,
         policy: Policy,
-        inventory: Inventory,
-        places: Places,
+        cluster_state: ClusterState,
+        places: CandidateNodes,
         *,
-        waiting: Waiting[AskerKey],
+        waiting: UnschedulableQueue[RequesterKey],
         events: Events,
         metrics: Metrics,
     ) -> None:
         self._policy = policy
-        self._inventory = inventory
-        self._pool = inventory.pool
+        self._cluster_state = cluster_state
+        self._pool = cluster_state.pool
         self._places = places
-        self._hindered_since: dict[AskerKey, tuple[str, float]] = {}  # its uid, loop time
+        self._hindered_since: dict[RequesterKey, tuple[str, float]] = {}  # its uid, loop time
         self._waiting = waiting
         self._events = events
         self._metrics = metrics
 
-    def forget(self, key: AskerKey) -> None:
+    def forget(self, key: RequesterKey) -> None:
         """The asker is gone."""
         self._hindered_since.pop(key, None)
 
     async def take_up(
-        self, asker: Asker, demand: Demand, held: Sequence[VGPU]
+        self, requester: Requester, demand: Demand, held: Sequence[VGPU]
     ) -> RequeueAfter | None:
         """Go on where an earlier run of this program was cut off, if that is still right.
 
@@ -88,32 +88,38 @@ class CarryOut:
             StaleDecisionError: it is not, and the part has been given back.
             ConflictError: the asker has changed meanwhile.
         """
-        if still_right(held, demand) and self.still_takes_it(asker, held[0].spec.node_name):
+        if still_right(held, demand) and self.still_takes_it(requester, held[0].spec.node_name):
             ids = [vgpu.metadata.name for vgpu in held]
-            return await self.bind(asker, demand, held[0].spec.node_name, ids)
-        if not await self.releases(asker, demand):
+            return await self.bind(requester, demand, held[0].spec.node_name, ids)
+        if not await self.releases(requester, demand):
             raise StaleDecisionError(f"{demand.name} asks for something else now")
-        await self.wait(asker, Reason.RELEASING, RELEASING)
+        await self.wait(requester, Reason.RELEASING, RELEASING)
         return None
 
-    def still_takes_it(self, asker: Asker, node: str) -> bool:
+    def still_takes_it(self, requester: Requester, node: str) -> bool:
         """The node has not become one that the asker may not go to meanwhile."""
-        return node in self._places.of(asker).nodes
+        return node in self._places.of(requester).nodes
 
-    async def releases(self, asker: Asker, demand: Demand) -> bool:
+    async def releases(self, requester: Requester, demand: Demand) -> bool:
         """Give back what is held and not right; whether that is the node's to do."""
         # Another leader may have taken it, and may have told the asker meanwhile.
-        live = await self.read_again(asker)
+        live = await self.read_again(requester)
         undecided = live is not None and not live.decided
         return undecided and bool(self._pool.held_by(demand.uid))
 
     async def bind(
-        self, asker: Asker, demand: Demand, node: str, devices: Sequence[str], *, new: bool = False
+        self,
+        requester: Requester,
+        demand: Demand,
+        node: str,
+        devices: Sequence[str],
+        *,
+        new: bool = False,
     ) -> RequeueAfter | None:
         """Tell an asker of the parts that are held for it, as soon as it can be told.
 
         Args:
-            asker: who is told.
+            requester: who is told.
             demand: its demand.
             node: of the GPUs.
             devices: the ids of the GPUs.
@@ -128,35 +134,35 @@ class CarryOut:
             NotFoundError: it is gone.
         """
         gpuids = sorted(devices)
-        hindrance = asker.awaits(self._pool.held_by(demand.uid))
+        hindrance = requester.awaits(self._pool.held_by(demand.uid))
         if hindrance is not None:
-            again = await self.hold(asker, hindrance)
-            late = Hindered(asker, demand, hindrance)
+            again = await self.hold(requester, hindrance)
+            late = Hindered(requester, demand, hindrance)
             return soonest(again, await self.move_on([late]))
-        self.forget(asker.key)
+        self.forget(requester.key)
         try:
-            told = await asker.bind(node, gpuids)
+            told = await requester.bind(node, gpuids)
         except InvalidError as error:
             for gpuid in gpuids:
                 await self._pool.give_back(gpuid, demand.uid)
-            await self.refuse(asker, f"the {asker.key.kind} is refused", error.message)
+            await self.refuse(requester, f"the {requester.key.kind} is refused", error.message)
             return None
         self._events.bound(told, node, gpuids, new=new)
         await told.confirm()
         return None
 
-    async def hold(self, asker: Asker, hindrance: Hindrance) -> RequeueAfter | None:
+    async def hold(self, requester: Requester, hindrance: Blocker) -> RequeueAfter | None:
         """Have an asker wait that has its parts, and they are not there yet.
 
         Returns:
             when to look again, if that is not worth telling yet.
         """
-        self._waiting.add(asker.key, asker.created)
+        self._waiting.add(requester.key, requester.created)
         if hindrance.passing:
-            left = self._hindered(asker) + PATIENCE - asyncio.get_running_loop().time()
+            left = self._hindered(requester) + PATIENCE - asyncio.get_running_loop().time()
             if left > 0:
                 return RequeueAfter(left)
-        await self.tell(asker, hindrance.reason, hindrance.message)
+        await self.tell(requester, hindrance.reason, hindrance.message)
         return None
 
     async def move_on(self, late: Sequence[Hindered]) -> RequeueAfter | None:
@@ -174,17 +180,17 @@ class CarryOut:
         taken = [each for each in late if each.hindrance.reason in IN_VAIN]
         if not taken:
             return None
-        since = max(self._hindered(each.asker) for each in taken)
+        since = max(self._hindered(each.requester) for each in taken)
         wait = since + LET_BE - asyncio.get_running_loop().time()
         if wait > 0:
             return RequeueAfter(wait)
         instead = [self._instead(each) for each in taken]
-        if not have_others(self._policy, self._inventory.ledger(), instead):
+        if not have_others(self._policy, self._cluster_state.ledger(), instead):
             return RequeueAfter(LET_BE)
         for each, left in zip(taken, instead, strict=True):
             node, why = left.vgpu.spec.node_name, each.hindrance.message
-            self._places.avoid(each.asker, node, why, gpuid=left.gpuid)
-            self.forget(each.asker.key)
+            self._places.avoid(each.requester, node, why, gpuid=left.gpuid)
+            self.forget(each.requester.key)
         for each in taken:
             for vgpu in self._pool.held_by(each.demand.uid):
                 await self._pool.give_back(vgpu.metadata.name, each.demand.uid)
@@ -195,52 +201,52 @@ class CarryOut:
         """The vGPU that one waits for, and the nodes that it may go to instead."""
         held = self._pool.held_by(hindered.demand.uid)
         vgpu = next((vgpu for vgpu in held if not vgpu.spec.uuid or failure(vgpu)), held[0])
-        return Late.of(hindered.demand, vgpu, self._places.of(hindered.asker).nodes)
+        return Late.of(hindered.demand, vgpu, self._places.of(hindered.requester).nodes)
 
-    def _hindered(self, asker: Asker) -> float:
+    def _hindered(self, requester: Requester) -> float:
         """Since when its parts have not been there; a namesake made later begins anew."""
         now = asyncio.get_running_loop().time()
-        uid, since = self._hindered_since.get(asker.key, ("", now))
-        since = since if uid == asker.uid else now
-        self._hindered_since[asker.key] = (asker.uid, since)
+        uid, since = self._hindered_since.get(requester.key, ("", now))
+        since = since if uid == requester.uid else now
+        self._hindered_since[requester.key] = (requester.uid, since)
         return since
 
     async def wait(
         self,
-        asker: Asker,
+        requester: Requester,
         reason: Reason,
         message: str,
         helps: Callable[[], Change | None] | None = None,
     ) -> None:
         """Have an asker wait until something changes, and say why."""
-        self._waiting.add(asker.key, asker.created)
-        await self.tell(asker, reason, message, helps)
+        self._waiting.add(requester.key, requester.created)
+        await self.tell(requester, reason, message, helps)
 
     async def tell(
         self,
-        asker: Asker,
+        requester: Requester,
         reason: Reason,
         message: str,
         helps: Callable[[], Change | None] | None = None,
     ) -> None:
         """Say why an asker waits, if that is news."""
-        if await asker.tell(reason, message):
+        if await requester.tell(reason, message):
             # To find that out costs many decisions, so it is told once, with what is news.
-            self._events.waits(asker, reason, message, helps() if helps else None)
+            self._events.waits(requester, reason, message, helps() if helps else None)
 
-    async def refuse(self, asker: Asker, field: str, message: str) -> None:
+    async def refuse(self, requester: Requester, field: str, message: str) -> None:
         """Say what is wrong with an asker."""
         self._metrics.decisions.labels("invalid").inc()
-        if await asker.tell(Reason.INVALID, f"{field}: {message}"):
-            self._events.invalid(asker, field, message)
+        if await requester.tell(Reason.INVALID, f"{field}: {message}"):
+            self._events.invalid(requester, field, message)
 
-    async def read_again(self, asker: Asker) -> Asker | None:
+    async def read_again(self, requester: Requester) -> Requester | None:
         """Read an asker that may have changed, and take back what it does not name."""
-        live = await asker.refresh()
+        live = await requester.refresh()
         named = live.gpuids if live is not None else ()
-        for vgpu in self._pool.held_by(asker.uid):
+        for vgpu in self._pool.held_by(requester.uid):
             if vgpu.metadata.name not in named:
-                await self._pool.give_back(vgpu.metadata.name, asker.uid)
+                await self._pool.give_back(vgpu.metadata.name, requester.uid)
         return live
 
 

@@ -9,13 +9,13 @@ from kubeshare.api.predicates import exclusions
 from kubeshare.api.predicates.eligibility import Eligibility, Eligible, without
 from kubeshare.api.types.v1 import SetAside
 from kubeshare.kube.controller.controller import RequeueAfter
-from kubeshare.scheduler.requesters.base import Asker
+from kubeshare.scheduler.requesters.base import Requester
 
 REMEMBERED: Final = 4096
 """Askers for which this program has set nodes aside; the one that was first goes first."""
 
 
-class Places:
+class CandidateNodes:
     """Where askers may go.
 
     Args:
@@ -35,37 +35,41 @@ class Places:
         self._wall_clock = wall_clock
         self._avoided: dict[str, tuple[SetAside, ...]] = {}  # by the uid of an asker
 
-    def of(self, asker: Asker) -> Eligible:
+    def of(self, requester: Requester) -> Eligible:
         """The nodes that take the pod of an asker, and are not set aside for it."""
-        where = asker.within(self._eligibility.of(asker.pod_spec))
-        return without(where, exclusions.active(self._aside(asker), self._wall_clock()))
+        where = requester.within(self._eligibility.of(requester.pod_spec))
+        return without(where, exclusions.active(self._aside(requester), self._wall_clock()))
 
-    def avoid(self, asker: Asker, node: str, message: str, *, gpuid: str = "") -> None:
+    def avoid(self, requester: Requester, node: str, message: str, *, gpuid: str = "") -> None:
         """Set a node, or a vGPU of it, aside for an asker that has not been told of it.
 
         Args:
-            asker: who has waited there in vain.
+            requester: who has waited there in vain.
             node: which.
             message: why.
             gpuid: the vGPU, where others of the node would do.
         """
         pause = timedelta(seconds=self._configuration.now().set_aside_seconds)
-        known = self._avoided.pop(asker.uid, ())
+        known = self._avoided.pop(requester.uid, ())
         now = self._wall_clock()
-        self._avoided[asker.uid] = exclusions.add(known, node, message, now, pause, gpuid=gpuid)
+        self._avoided[requester.uid] = exclusions.add(known, node, message, now, pause, gpuid=gpuid)
         if len(self._avoided) > REMEMBERED:
             del self._avoided[next(iter(self._avoided))]
 
-    def again(self, askers: Iterable[Asker]) -> RequeueAfter | None:
+    def again(self, requesters: Iterable[Requester]) -> RequeueAfter | None:
         """When the first node ceases to be set aside for one of these, if any is."""
         now = self._wall_clock()
         left = [
             seconds
-            for asker in askers
-            if (seconds := exclusions.seconds_left(exclusions.active(self._aside(asker), now), now))
+            for requester in requesters
+            if (
+                seconds := exclusions.seconds_left(
+                    exclusions.active(self._aside(requester), now), now
+                )
+            )
             is not None
         ]
         return RequeueAfter(min(left)) if left else None
 
-    def _aside(self, asker: Asker) -> Sequence[SetAside]:
-        return (*asker.set_aside, *self._avoided.get(asker.uid, ()))
+    def _aside(self, requester: Requester) -> Sequence[SetAside]:
+        return (*requester.set_aside, *self._avoided.get(requester.uid, ()))

@@ -3,39 +3,39 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from kubeshare.api.state.cluster_state import Inventory
-from kubeshare.api.state.vgpu_store import Pool
+from kubeshare.api.state.cluster_state import ClusterState
+from kubeshare.api.state.vgpu_store import VGPUStore
 from kubeshare.core.policies import Policy
-from kubeshare.scheduler.binding import CarryOut
-from kubeshare.scheduler.candidate_nodes import Places
-from kubeshare.scheduler.preemption.nominations import Kept
-from kubeshare.scheduler.preemption.preemption import Preempt
+from kubeshare.scheduler.binding import Binder
+from kubeshare.scheduler.candidate_nodes import CandidateNodes
+from kubeshare.scheduler.preemption.nominations import Nominations
+from kubeshare.scheduler.preemption.preemption import Preemptor
 from kubeshare.scheduler.requesters.base import Kind
 
 
 @dataclass(frozen=True, kw_only=True)
-class Parts:
+class Context:
     """The parts that all decisions need.
 
     Attributes:
         policy: places a demand.
-        inventory: the cluster's GPUs.
+        cluster_state: the cluster's GPUs.
         places: the nodes that askers may go to.
         kinds: where askers of each kind are found.
-        carry_out: does what follows a decision.
+        binder: does what follows a decision.
         preempt: makes room for those of higher priority.
         kept: the places that are kept for them.
     """
 
     policy: Policy
-    inventory: Inventory
-    places: Places
+    cluster_state: ClusterState
+    places: CandidateNodes
     kinds: Mapping[str, Kind]
-    carry_out: CarryOut
-    preempt: Preempt
-    kept: Kept
+    binder: Binder
+    preempt: Preemptor
+    kept: Nominations
 
     @property
-    def pool(self) -> Pool:
+    def pool(self) -> VGPUStore:
         """The vGPUs."""
-        return self.inventory.pool
+        return self.cluster_state.pool

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Final, TypeAlias
 
-from kubeshare.api.state.unschedulable import Waiting
+from kubeshare.api.state.unschedulable import UnschedulableQueue
 from kubeshare.api.state.vgpu_store import StaleDecisionError
 from kubeshare.api.types.reasons import Reason
 from kubeshare.core.demand import Demand
@@ -21,11 +21,11 @@ from kubeshare.core.errors import InvalidValueError
 from kubeshare.core.quota import namespace
 from kubeshare.kube.client.errors import ConflictError, NotFoundError
 from kubeshare.kube.controller.controller import Beside, Outcome, RequeueAfter, soonest
-from kubeshare.scheduler.context import Parts
+from kubeshare.scheduler.context import Context
 from kubeshare.scheduler.gang.scheduling import Gangs
 from kubeshare.scheduler.metrics import Metrics
 from kubeshare.scheduler.preemption.preemption import Claim
-from kubeshare.scheduler.requesters.base import Asker, AskerKey
+from kubeshare.scheduler.requesters.base import Requester, RequesterKey
 from kubeshare.scheduler.scheduling import bounded, change_that_helps, decide, explain
 
 ROUNDS: Final = 5
@@ -45,108 +45,112 @@ class Scheduler:
     """
 
     def __init__(
-        self, parts: Parts, gangs: Gangs, waiting: Waiting[AskerKey], metrics: Metrics
+        self,
+        parts: Context,
+        gangs: Gangs,
+        waiting: UnschedulableQueue[RequesterKey],
+        metrics: Metrics,
     ) -> None:
         self._parts = parts
         self._gangs = gangs
         self._waiting = waiting
         self._metrics = metrics
 
-    async def reconcile(self, key: AskerKey) -> Outcome:
+    async def reconcile(self, key: RequesterKey) -> Outcome:
         """Decide about one asker, if there is anything to decide."""
         for _ in range(ROUNDS):
             self._waiting.discard(key)
-            asker = self._parts.kinds[key.kind].get(key.key)
-            if asker is None:
-                self._parts.carry_out.forget(key)
+            requester = self._parts.kinds[key.kind].get(key.key)
+            if requester is None:
+                self._parts.binder.forget(key)
                 self._parts.kept.drop(str(key))
                 self._gangs.forget()
                 return None
             try:
-                return await self._once(asker)
+                return await self._once(requester)
             except StaleDecisionError:
                 self._metrics.decisions.labels("stale").inc()
             except (ConflictError, NotFoundError):
-                await self._parts.carry_out.read_again(asker)
+                await self._parts.binder.read_again(requester)
         raise ConflictError(f"{key}: others changed the cluster {ROUNDS} times")
 
-    async def _once(self, asker: Asker) -> Outcome:
-        if asker.over:
+    async def _once(self, requester: Requester) -> Outcome:
+        if requester.over:
             return None
         try:
-            demand = asker.demand()
-            if demand is not None and not asker.decided:
-                return await self._undecided(asker, demand)
+            demand = requester.demand()
+            if demand is not None and not requester.decided:
+                return await self._undecided(requester, demand)
         except InvalidValueError as error:
-            await self._parts.carry_out.refuse(asker, error.field, error.message)
+            await self._parts.binder.refuse(requester, error.field, error.message)
             demand = None
         if demand is not None:
-            await asker.confirm()
-        elif self._parts.pool.held_by(asker.uid):
+            await requester.confirm()
+        elif self._parts.pool.held_by(requester.uid):
             # Taken for what it asked for before it was changed, and not told.
-            await self._parts.carry_out.read_again(asker)
+            await self._parts.binder.read_again(requester)
         return None
 
-    async def _undecided(self, asker: Asker, demand: Demand) -> Outcome:
-        again = await asker.prepare()
-        if asker.postponed:
-            await asker.tell(Reason.POSTPONED, asker.postponed)
+    async def _undecided(self, requester: Requester, demand: Demand) -> Outcome:
+        again = await requester.prepare()
+        if requester.postponed:
+            await requester.tell(Reason.POSTPONED, requester.postponed)
             return again
-        gang = asker.standing().gang
+        gang = requester.standing().gang
         await self._parts.pool.settle()
         if gang is not None:
-            together = await self._gangs.start(asker, gang)
+            together = await self._gangs.start(requester, gang)
             if together is not None:
                 return together.again
         held = self._parts.pool.held_by(demand.uid)
         if held:
             return await self._tell(
-                asker, partial(self._parts.carry_out.take_up, asker, demand, held)
+                requester, partial(self._parts.binder.take_up, requester, demand, held)
             )
-        return await self._decide(asker, demand)
+        return await self._decide(requester, demand)
 
-    async def _decide(self, asker: Asker, demand: Demand) -> Outcome:
-        where = self._parts.places.of(asker)
-        ledger = self._parts.inventory.ledger()
-        owner, priority = str(asker.key), asker.standing().priority
+    async def _decide(self, requester: Requester, demand: Demand) -> Outcome:
+        where = self._parts.places.of(requester)
+        ledger = self._parts.cluster_state.ledger()
+        owner, priority = str(requester.key), requester.standing().priority
         now = asyncio.get_running_loop().time()
-        policy = self._parts.kept.policy(self._parts.policy, [asker.uid], priority, now)
+        policy = self._parts.kept.policy(self._parts.policy, [requester.uid], priority, now)
         decision = decide(policy, ledger, demand, where)
         self._metrics.decisions.labels(decision.outcome).inc()
         if decision.node is not None:
             await self._parts.pool.take(demand, decision, demand.attempt + 1)
             self._parts.kept.drop(owner)
             node, devices, new = decision.node, decision.devices, decision.created
-            bind = partial(self._parts.carry_out.bind, asker, demand, node, devices, new=new)
-            return await self._tell(asker, bind)
+            bind = partial(self._parts.binder.bind, requester, demand, node, devices, new=new)
+            return await self._tell(requester, bind)
         if decision.outcome == "rejected":
-            await self._parts.carry_out.wait(asker, Reason.NEVER_FITS, explain(decision))
-            return self._parts.places.again([asker])
+            await self._parts.binder.wait(requester, Reason.NEVER_FITS, explain(decision))
+            return self._parts.places.again([requester])
         helps = partial(change_that_helps, self._parts.policy, ledger, demand, where)
         beyond = decision.field == namespace.FIELD
         reason = Reason.QUOTA if beyond else Reason.NO_ROOM
-        await self._parts.carry_out.wait(asker, reason, explain(decision), helps)
+        await self._parts.binder.wait(requester, reason, explain(decision), helps)
         claim = Claim(
-            owner=owner, askers=[asker], demands=[bounded(demand, where)], priority=priority
+            owner=owner, requesters=[requester], demands=[bounded(demand, where)], priority=priority
         )
         again = soonest(
-            self._parts.places.again([asker]), await self._parts.preempt.make_room(claim)
+            self._parts.places.again([requester]), await self._parts.preempt.make_room(claim)
         )
-        kept = self._parts.kept.seconds_left([asker.uid], priority, now)
+        kept = self._parts.kept.seconds_left([requester.uid], priority, now)
         return soonest(again, None if kept is None else RequeueAfter(kept))
 
-    async def _tell(self, asker: Asker, tell: Tell) -> Outcome:
+    async def _tell(self, requester: Requester, tell: Tell) -> Outcome:
         """Have an asker told of its parts, which the next decision need not wait for."""
-        if asker.standing().gang is not None:
+        if requester.standing().gang is not None:
             return await tell()  # its mates are told by each other's decisions too
-        return Beside(partial(self._told, asker, tell))
+        return Beside(partial(self._told, requester, tell))
 
-    async def _told(self, asker: Asker, tell: Tell) -> RequeueAfter | None:
+    async def _told(self, requester: Requester, tell: Tell) -> RequeueAfter | None:
         try:
             return await tell()
         except StaleDecisionError:
             self._metrics.decisions.labels("stale").inc()
             raise
         except (ConflictError, NotFoundError) as error:
-            await self._parts.carry_out.read_again(asker)
+            await self._parts.binder.read_again(requester)
             raise ConflictError(str(error)) from error

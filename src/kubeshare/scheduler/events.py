@@ -11,7 +11,7 @@ from kubeshare.kube.controller.events import (
     ObjectReference,
     cut,
 )
-from kubeshare.scheduler.requesters.base import Asker
+from kubeshare.scheduler.requesters.base import Requester
 
 _ACTION = "Scheduling"
 
@@ -26,17 +26,19 @@ class Events:
     def __init__(self, recorder: EventRecorder) -> None:
         self._recorder = recorder
 
-    def bound(self, asker: Asker, node: str, gpuids: Sequence[str], *, new: bool) -> None:
+    def bound(self, requester: Requester, node: str, gpuids: Sequence[str], *, new: bool) -> None:
         """A part of a GPU is taken, and the asker says so."""
         made = "new " if new else ""
         note = f"{made}vGPU {', '.join(gpuids)} on node {node}"
-        self._emit(asker, "Bound", note)
+        self._emit(requester, "Bound", note)
 
-    def waits(self, asker: Asker, reason: str, message: str, change: Change | None = None) -> None:
+    def waits(
+        self, requester: Requester, reason: str, message: str, change: Change | None = None
+    ) -> None:
         """Nothing fits; the message says why for each GPU.
 
         Args:
-            asker: that waits.
+            requester: that waits.
             reason: in a word.
             message: why, for each GPU.
             change: what would let it in, where that is known.
@@ -45,15 +47,15 @@ class Events:
         then += ". It is tried again when something changes"
         # A long list of GPUs must not push out what would help.
         room = NOTE_LIMIT - len(then.encode())
-        self._emit(asker, reason, cut(message, room) + then, WARNING)
+        self._emit(requester, reason, cut(message, room) + then, WARNING)
 
-    def preempts(self, asker: Asker, words: Sequence[str], priority: int) -> None:
+    def preempts(self, requester: Requester, words: Sequence[str], priority: int) -> None:
         """Others have to leave for it."""
         note = (
             f"preempts what is of lower priority, up to {priority}: {', and '.join(words)}. It is "
             "bound when their nodes have released them; until then the place is kept for it"
         )
-        self._emit(asker, "Preempting", note)
+        self._emit(requester, "Preempting", note)
 
     def preempted(
         self, about: ObjectReference, owner: str, priority: int, own_priority: int
@@ -65,10 +67,10 @@ class Events:
         )
         self._recorder.emit(about, "Preempted", "Preempting", note, type=WARNING)
 
-    def invalid(self, asker: Asker, field: str, message: str) -> None:
+    def invalid(self, requester: Requester, field: str, message: str) -> None:
         """A value is not acceptable."""
-        note = f"{field}: {message}. Correct it and apply the {asker.key.kind} again"
-        self._emit(asker, "Invalid", note, WARNING)
+        note = f"{field}: {message}. Correct it and apply the {requester.key.kind} again"
+        self._emit(requester, "Invalid", note, WARNING)
 
-    def _emit(self, asker: Asker, reason: str, note: str, kind: str = NORMAL) -> None:
-        self._recorder.emit(asker.reference, reason, _ACTION, note, type=kind)
+    def _emit(self, requester: Requester, reason: str, note: str, kind: str = NORMAL) -> None:
+        self._recorder.emit(requester.reference, reason, _ACTION, note, type=kind)

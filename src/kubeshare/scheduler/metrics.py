@@ -2,8 +2,8 @@
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
-from kubeshare.api.state.unschedulable import Waiting
-from kubeshare.scheduler.requesters.base import AskerKey
+from kubeshare.api.state.unschedulable import UnschedulableQueue
+from kubeshare.scheduler.requesters.base import RequesterKey
 
 
 class Metrics:
@@ -17,7 +17,9 @@ class Metrics:
         decisions: by ``outcome``: bound, pending, rejected, invalid, stale.
     """
 
-    def __init__(self, registry: CollectorRegistry, waiting: Waiting[AskerKey]) -> None:
+    def __init__(
+        self, registry: CollectorRegistry, waiting: UnschedulableQueue[RequesterKey]
+    ) -> None:
         self.decisions = Counter(
             "kubeshare_scheduler_decisions",
             "Decisions about SharePods",

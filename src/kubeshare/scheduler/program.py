@@ -6,11 +6,11 @@ from functools import partial
 from typing import Final
 
 from kubeshare.api.predicates.eligibility import Eligibility
-from kubeshare.api.predicates.node_resources import Rooms
+from kubeshare.api.predicates.node_resources import NodeResources
 from kubeshare.api.quotas import quota_differs
-from kubeshare.api.state.assume_cache import Latest
+from kubeshare.api.state.assume_cache import AssumeCache
 from kubeshare.api.state.informers import watch
-from kubeshare.api.state.unschedulable import Waiting
+from kubeshare.api.state.unschedulable import UnschedulableQueue
 from kubeshare.api.types import core_v1
 from kubeshare.api.types.constants import LABEL_ROLE, MANAGER_SCHEDULER, NAMESPACE, ROLE_POD
 from kubeshare.api.types.v1 import GPUNode
@@ -18,7 +18,7 @@ from kubeshare.core.policies import Policy
 from kubeshare.core.quota.namespace import within
 from kubeshare.kube.cache.reflector import Reflector
 from kubeshare.kube.cache.store import DELETED, Change, Store
-from kubeshare.kube.client.client import Api
+from kubeshare.kube.client.client import Client
 from kubeshare.kube.clock import utc_now
 from kubeshare.kube.controller.controller import Controller
 from kubeshare.kube.controller.events import EventRecorder
@@ -26,22 +26,22 @@ from kubeshare.kube.controller.leader_election import LeaseElector
 from kubeshare.kube.controller.runtime import Program
 from kubeshare.kube.controller.workqueue import WorkQueue
 from kubeshare.kube.resources import PODS, Raw
-from kubeshare.scheduler.binding import CarryOut
-from kubeshare.scheduler.candidate_nodes import Places
-from kubeshare.scheduler.context import Parts
+from kubeshare.scheduler.binding import Binder
+from kubeshare.scheduler.candidate_nodes import CandidateNodes
+from kubeshare.scheduler.context import Context
 from kubeshare.scheduler.controller import Scheduler
 from kubeshare.scheduler.events import Events
 from kubeshare.scheduler.gang.scheduling import Gangs
 from kubeshare.scheduler.metrics import Metrics
-from kubeshare.scheduler.preemption.nominations import Kept
-from kubeshare.scheduler.preemption.preemption import Preempt
+from kubeshare.scheduler.preemption.nominations import Nominations
+from kubeshare.scheduler.preemption.preemption import Preemptor
 from kubeshare.scheduler.queue_sort import by_priority, concerns_its_gang, mates
 from kubeshare.scheduler.requesters import pod as pods
 from kubeshare.scheduler.requesters import sharepod
-from kubeshare.scheduler.requesters.base import AskerKey, Kind
+from kubeshare.scheduler.requesters.base import Kind, RequesterKey
 from kubeshare.scheduler.requesters.pod import GatedPods
 from kubeshare.scheduler.requesters.sharepod import SharePods
-from kubeshare.scheduler.scheduled_condition import Status
+from kubeshare.scheduler.scheduled_condition import ScheduledCondition
 from kubeshare.scheduler.volume_binding import Volumes
 
 NAME: Final = "kubeshare-scheduler"
@@ -51,7 +51,7 @@ TOLD_AT_ONCE: Final = 16
 
 
 def scheduler_program(  # noqa: PLR0913 - what it is told
-    api: Api,
+    api: Client,
     policy: Policy,
     *,
     instance: str,
@@ -76,54 +76,54 @@ def scheduler_program(  # noqa: PLR0913 - what it is told
     program = Program(NAME, api, elector=elector, recorder=recorder, port=port)
     watched = watch(program, api, MANAGER_SCHEDULER, recorder, built)
     policy = within(policy, watched.quotas.of)
-    status = Status(api, wall_clock)
-    of_sharepods = SharePods(api, Latest(watched.sharepods), status)
+    status = ScheduledCondition(api, wall_clock)
+    of_sharepods = SharePods(api, AssumeCache(watched.sharepods), status)
     gated: Reflector[Raw] = program.add_reflector(
         Reflector(api, PODS, labels=f"{LABEL_ROLE}={ROLE_POD}", fields="spec.nodeName=")
     )
     of_pods = GatedPods(
         api,
-        Latest(gated),
+        AssumeCache(gated),
         status,
         bound=watched.pods.store,
-        inventory=watched.inventory,
-        rooms=Rooms(watched.nodes, watched.pods, watched.inventory),
+        cluster_state=watched.cluster_state,
+        rooms=NodeResources(watched.nodes, watched.pods, watched.cluster_state),
         volumes=Volumes(api, watched.nodes.store),
         models=partial(_models, watched.gpunodes.store),
     )
-    waiting: Waiting[AskerKey] = Waiting()
+    waiting: UnschedulableQueue[RequesterKey] = UnschedulableQueue()
     kinds: Mapping[str, Kind] = {sharepod.KIND: of_sharepods, pods.KIND: of_pods}
     metrics = Metrics(program.registry, waiting)
-    places = Places(Eligibility(watched.nodes), watched.configuration, wall_clock)
-    events, kept = Events(recorder), Kept()
-    carry_out = CarryOut(
-        policy, watched.inventory, places, waiting=waiting, events=events, metrics=metrics
+    places = CandidateNodes(Eligibility(watched.nodes), watched.configuration, wall_clock)
+    events, kept = Events(recorder), Nominations()
+    binder = Binder(
+        policy, watched.cluster_state, places, waiting=waiting, events=events, metrics=metrics
     )
-    preempt = Preempt(
+    preempt = Preemptor(
         api,
         policy,
-        inventory=watched.inventory,
+        cluster_state=watched.cluster_state,
         pods=watched.pods.store,
         kept=kept,
         configuration=watched.configuration,
         events=events,
     )
-    parts = Parts(
+    parts = Context(
         policy=policy,
-        inventory=watched.inventory,
+        cluster_state=watched.cluster_state,
         places=places,
         kinds=kinds,
-        carry_out=carry_out,
+        binder=binder,
         preempt=preempt,
         kept=kept,
     )
     scheduler = Scheduler(parts, Gangs(parts, watched.configuration), waiting, metrics)
 
-    def all_waiting(_: object) -> Iterable[AskerKey]:
+    def all_waiting(_: object) -> Iterable[RequesterKey]:
         return waiting.oldest_first()
 
-    queue: WorkQueue[AskerKey] = WorkQueue("scheduler", rank=by_priority(kinds))
-    controller: Controller[AskerKey] = Controller(
+    queue: WorkQueue[RequesterKey] = WorkQueue("scheduler", rank=by_priority(kinds))
+    controller: Controller[RequesterKey] = Controller(
         "scheduler", scheduler.reconcile, workers=1, beside=TOLD_AT_ONCE, queue=queue
     )
     controller.watch_changes(watched.sharepods, of_sharepods.keys)

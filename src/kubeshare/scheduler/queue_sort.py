@@ -12,33 +12,33 @@ from kubeshare.dialects.priority_and_gang import gang_named
 from kubeshare.kube.cache.store import DELETED, Change
 from kubeshare.kube.meta import metadata_of
 from kubeshare.kube.resources import Raw
-from kubeshare.scheduler.requesters.base import AskerKey, Kind
+from kubeshare.scheduler.requesters.base import Kind, RequesterKey
 
 
-def by_priority(kinds: Mapping[str, Kind]) -> Callable[[AskerKey], int]:
+def by_priority(kinds: Mapping[str, Kind]) -> Callable[[RequesterKey], int]:
     """The rank of askers in the queue: the lower, the sooner."""
 
-    def rank(key: AskerKey) -> int:
-        asker = kinds[key.kind].get(key.key)
-        if asker is None:
+    def rank(key: RequesterKey) -> int:
+        requester = kinds[key.kind].get(key.key)
+        if requester is None:
             return 0
         try:
-            return -asker.standing().priority
+            return -requester.standing().priority
         except InvalidValueError:
             return 0
 
     return rank
 
 
-def mates(kinds: Mapping[str, Kind]) -> Callable[[Raw], Iterable[AskerKey]]:
+def mates(kinds: Mapping[str, Kind]) -> Callable[[Raw], Iterable[RequesterKey]]:
     """The members of the gang that an object names."""
 
-    def found(raw: Raw) -> Iterable[AskerKey]:
+    def found(raw: Raw) -> Iterable[RequesterKey]:
         name = gang_named(raw)
         if name:
             for kind in kinds.values():
-                for asker in kind.in_gang(metadata_of(raw).namespace, name):
-                    yield asker.key
+                for requester in kind.in_gang(metadata_of(raw).namespace, name):
+                    yield requester.key
 
     return found
 

@@ -4,14 +4,14 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 
 from kubeshare.api.types.constants import MANAGER_SCHEDULER
-from kubeshare.kube.client.client import Api
+from kubeshare.kube.client.client import Client
 from kubeshare.kube.client.errors import NotFoundError
 from kubeshare.kube.conditions import find_condition, set_condition, to_raw
 from kubeshare.kube.meta import Condition, ObjectMeta
 from kubeshare.kube.resources import Raw, Resource
 
 
-class Status:
+class ScheduledCondition:
     """Writes the condition, when it says something new.
 
     Args:
@@ -19,7 +19,7 @@ class Status:
         wall_clock: the times that people read.
     """
 
-    def __init__(self, api: Api, wall_clock: Callable[[], datetime]) -> None:
+    def __init__(self, api: Client, wall_clock: Callable[[], datetime]) -> None:
         self._api = api
         self._wall_clock = wall_clock
 

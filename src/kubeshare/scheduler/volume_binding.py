@@ -26,7 +26,7 @@ from kubeshare.api.predicates.volumes import (
 )
 from kubeshare.api.types.core_v1 import Node
 from kubeshare.kube.cache.store import Store
-from kubeshare.kube.client.client import Api
+from kubeshare.kube.client.client import Client
 from kubeshare.kube.client.errors import NotFoundError
 from kubeshare.kube.controller.controller import RequeueAfter
 from kubeshare.kube.meta import ObjectMeta
@@ -75,7 +75,7 @@ class Volumes:
         nodes: the nodes, as last seen.
     """
 
-    def __init__(self, api: Api, nodes: Store[Node]) -> None:
+    def __init__(self, api: Client, nodes: Store[Node]) -> None:
         self._api = api
         self._nodes = nodes
         self._known: OrderedDict[str, _Known] = OrderedDict()  # by a pod's uid

@@ -26,7 +26,7 @@ from kubeshare.core.token import (
     Watch,
 )
 from kubeshare.tokens.files.grants import Grant
-from kubeshare.tokens.session import Claim
+from kubeshare.tokens.session import Session
 
 Event = Callable[[int], list[Action]]
 
@@ -65,11 +65,11 @@ class Arbitration:
         self._on_deadline = on_deadline
         self._deadline: int | None = _NONE_TOLD
         self._on_late = on_late
-        self._claims: dict[str, Claim] = {}
+        self._claims: dict[str, Session] = {}
         self._events: deque[tuple[str | None, Event]] = deque()
         self._is_feeding = False
 
-    def add(self, claim: Claim) -> None:
+    def add(self, claim: Session) -> None:
         """A new member; what was counted of it before is counted on."""
         grant = claim.grant
         add = partial(self._arbiter.add, quota_ns=grant.quota_ns, tallies=claim.tallies())
@@ -130,7 +130,7 @@ class Arbitration:
                 about, event = self._events.popleft()
                 if about is None or about in self._claims:
                     for action in event(self._clock()):
-                        self._carry_out(action)
+                        self._binder(action)
         finally:
             self._is_feeding = False
         deadline = self._arbiter.deadline()
@@ -138,7 +138,7 @@ class Arbitration:
             self._deadline = deadline
             self._on_deadline(deadline)
 
-    def _carry_out(self, action: Action) -> None:
+    def _binder(self, action: Action) -> None:
         claim = self._claims[action.member]
         cell = claim.cell_of(action.gpu)
         match action:
@@ -159,7 +159,7 @@ class Arbitration:
                 if bypassed:
                     self._on_late(action)
 
-    def _keep(self, claim: Claim, cell: int) -> None:
+    def _keep(self, claim: Session, cell: int) -> None:
         """Write down what is counted, unless the member is being removed."""
         with contextlib.suppress(UnknownMemberError):
             claim.keep(cell, self._arbiter.tally(claim.name, claim.grant.gpus[cell].uuid))

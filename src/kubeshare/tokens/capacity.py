@@ -7,7 +7,7 @@ the last one who could notice, from nothing but the grant files.
 from collections.abc import Callable, Collection
 
 from kubeshare.core.units import MICROS, format_memory, format_share
-from kubeshare.tokens.files.grants import Grant, GrantedGpu
+from kubeshare.tokens.files.grants import Grant, GrantedShare
 
 
 def shortfall(grant: Grant, live: Collection[Grant], name_of: Callable[[Grant], str]) -> str | None:
@@ -27,7 +27,7 @@ def shortfall(grant: Grant, live: Collection[Grant], name_of: Callable[[Grant], 
     return None
 
 
-def _missing(gpu: GrantedGpu, held: list[GrantedGpu]) -> str | None:
+def _missing(gpu: GrantedShare, held: list[GrantedShare]) -> str | None:
     compute_left = MICROS - sum(part.request_micros for part in held)
     if gpu.request_micros > compute_left:
         asked, left = format_share(gpu.request_micros), format_share(compute_left)
@@ -40,5 +40,5 @@ def _missing(gpu: GrantedGpu, held: list[GrantedGpu]) -> str | None:
     return None
 
 
-def _describe(holder: str, part: GrantedGpu) -> str:
+def _describe(holder: str, part: GrantedShare) -> str:
     return f"{holder}: {format_share(part.request_micros)}, {format_memory(part.memory_bytes)}"

@@ -38,7 +38,7 @@ from kubeshare.tokens.files.grants import (
 )
 from kubeshare.tokens.linux import Timer
 from kubeshare.tokens.owners import Owners, holder_name
-from kubeshare.tokens.session import Claim
+from kubeshare.tokens.session import Session
 from kubeshare.tokens.snapshot import entries
 from kubeshare.tokens.wire.connection import Rate
 from kubeshare.tokens.wire.protocol import GrantState
@@ -92,7 +92,7 @@ class Daemon:
         self._lock = _take_lock(paths)
         self._timer = Timer()
         self._folder = GrantFolder(paths)
-        self._claims: dict[str, Claim] = {}
+        self._claims: dict[str, Session] = {}
         self._tokens = Arbitration(
             rules,
             self._clock,
@@ -150,7 +150,7 @@ class Daemon:
             self._end(claim.name)
             self._begin(path)
 
-    def _change_bounds(self, claim: Claim, grant: Grant) -> None:
+    def _change_bounds(self, claim: Session, grant: Grant) -> None:
         """Put other bounds in force; those that do not fit yet are tried at each later look."""
         live = self._live()
         live.remove(claim.grant)
@@ -181,7 +181,7 @@ class Daemon:
             path.unlink(missing_ok=True)
             return
         try:
-            claim = Claim(self._paths, grant, loop=self._loop, clock=self._clock, events=self)
+            claim = Session(self._paths, grant, loop=self._loop, clock=self._clock, events=self)
         except OSError as error:
             log.warning("claim's files cannot be made", claim=grant.claim, error=str(error))
             self._answer(grant.claim, GrantState.REFUSED, f"its files cannot be made: {error}")
@@ -192,7 +192,7 @@ class Daemon:
     def _live(self) -> list[Grant]:
         return [c.grant for c in self._claims.values() if c.state is GrantState.ACTIVE]
 
-    def _decide(self, claim: Claim) -> None:
+    def _decide(self, claim: Session) -> None:
         """Activate a grant that fits beside the live ones, refuse any other."""
         reason = shortfall(claim.grant, self._live(), holder_name)
         state = GrantState.REFUSED if reason else GrantState.ACTIVE
@@ -238,30 +238,30 @@ class Daemon:
 
     # ---- what processes say (ClaimEvents) ----
 
-    def on_want(self, claim: Claim, gpus: list[str]) -> None:
+    def on_want(self, claim: Session, gpus: list[str]) -> None:
         """A launch waits at a closed gate."""
         self._tokens.want(claim.name, gpus)
 
-    def on_drained(self, claim: Claim, cell: int, idle_ns: int) -> None:
+    def on_drained(self, claim: Session, cell: int, idle_ns: int) -> None:
         """The GPU was done with the claim at `idle_ns`."""
         self._tokens.drained(claim.name, claim.grant.gpus[cell].uuid, idle_ns)
 
-    def on_busy(self, claim: Claim, cell: int) -> None:
+    def on_busy(self, claim: Session, cell: int) -> None:
         """A drain of the claim goes on."""
         self._tokens.busy(claim.name, claim.grant.gpus[cell].uuid)
 
-    def on_idle(self, claim: Claim, cell: int) -> None:
+    def on_idle(self, claim: Session, cell: int) -> None:
         """The claim has nothing queued."""
         self._tokens.idle(claim.name, claim.grant.gpus[cell].uuid)
 
-    def on_gone(self, claim: Claim) -> None:
+    def on_gone(self, claim: Session) -> None:
         """The last connection of the claim is closed."""
         self._tokens.gone(claim.name)
         if claim.name in self._orphans:
             # Not from within this claim's own callback: it ends the claim.
             self._loop.call_soon(self._drop, claim.name)
 
-    def on_dropped(self, claim: Claim, reason: str) -> None:
+    def on_dropped(self, claim: Session, reason: str) -> None:
         """A connection was closed for what its process did."""
         self.dropped += 1
         now = self._clock()

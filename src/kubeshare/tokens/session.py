@@ -60,25 +60,25 @@ class Loop(Protocol):
     def call_later(self, delay: float, callback: Callable[..., object]) -> object: ...  # noqa: D102
 
 
-class ClaimEvents(Protocol):
+class SessionEvents(Protocol):
     """Whom a claim tells what its processes said; all of them together are the claim."""
 
-    def on_want(self, claim: "Claim", gpus: list[str]) -> None:
+    def on_want(self, claim: "Session", gpus: list[str]) -> None:
         """A launch waits at a closed gate; these GPUs are wanted together."""
 
-    def on_drained(self, claim: "Claim", cell: int, idle_ns: int) -> None:
+    def on_drained(self, claim: "Session", cell: int, idle_ns: int) -> None:
         """The GPU was done with the last of the processes at `idle_ns`."""
 
-    def on_busy(self, claim: "Claim", cell: int) -> None:
+    def on_busy(self, claim: "Session", cell: int) -> None:
         """A process that drains lives; its work is long."""
 
-    def on_idle(self, claim: "Claim", cell: int) -> None:
+    def on_idle(self, claim: "Session", cell: int) -> None:
         """No process has anything queued."""
 
-    def on_gone(self, claim: "Claim") -> None:
+    def on_gone(self, claim: "Session") -> None:
         """The last connection is closed."""
 
-    def on_dropped(self, claim: "Claim", reason: str) -> None:
+    def on_dropped(self, claim: "Session", reason: str) -> None:
         """A connection was closed for what its process did."""
 
 
@@ -103,7 +103,7 @@ class Cell:
         self.idle: set[Connection] = set()
 
 
-class Claim:
+class Session:
     """A live grant.
 
     Args:
@@ -121,7 +121,7 @@ class Claim:
         *,
         loop: Loop,
         clock: Callable[[], int],
-        events: ClaimEvents,
+        events: SessionEvents,
     ) -> None:
         self.grant = grant
         self.name = grant.claim

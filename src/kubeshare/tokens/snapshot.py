@@ -5,10 +5,10 @@ from typing import Any
 
 from kubeshare.core.token import MemberView
 from kubeshare.tokens.owners import holder_name
-from kubeshare.tokens.session import Claim
+from kubeshare.tokens.session import Session
 
 
-def entries(claim: Claim, views: Mapping[tuple[str, str], MemberView]) -> list[dict[str, Any]]:
+def entries(claim: Session, views: Mapping[tuple[str, str], MemberView]) -> list[dict[str, Any]]:
     """One entry for each of the claim's GPUs: shares 0 to 1, times in ns, memory in bytes.
 
     Args:

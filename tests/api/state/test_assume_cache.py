@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 
 from fakes.kube import FakeApiServer, run_virtual
-from kubeshare.api.state.assume_cache import Latest
+from kubeshare.api.state.assume_cache import AssumeCache
 from kubeshare.kube.cache.reflector import Reflector
 from kubeshare.kube.cache.store import Change
 from kubeshare.kube.meta import Key
@@ -24,7 +24,7 @@ class Views:
     def __init__(self) -> None:
         reflector: Reflector[Raw] = Reflector(FakeApiServer().api(), THINGS)
         self._reflector = reflector
-        self.latest = Latest(reflector)
+        self.latest = AssumeCache(reflector)
 
     def subscribe(self, handler: Callable[[Change[Raw]], None]) -> None:
         self._reflector.subscribe(handler)

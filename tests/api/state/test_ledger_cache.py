@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from fakes.kube import FakeApiServer, run_virtual
 from kubeshare.api.state import ledger_builder
-from kubeshare.api.state.ledger_cache import FEW, KeptLedger
-from kubeshare.api.state.vgpu_store import Pool
+from kubeshare.api.state.ledger_cache import FEW, LedgerCache
+from kubeshare.api.state.vgpu_store import VGPUStore
 from kubeshare.api.types import v1
 from kubeshare.api.types.core_v1 import (
     NODES,
@@ -53,8 +53,8 @@ class Cluster:
             Pod: pods,
         }
         self.builds = 0
-        self.pool = Pool(api, vgpus, "test")
-        self.kept = KeptLedger(
+        self.pool = VGPUStore(api, vgpus, "test")
+        self.kept = LedgerCache(
             self.pool, gpunodes=gpunodes, nodes=nodes, pods=pods, built=self._count
         )
 

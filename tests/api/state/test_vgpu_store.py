@@ -7,7 +7,7 @@ import pytest
 
 from fakes.kube import FakeApiServer, Fault, run_virtual
 from kubeshare.api import holders
-from kubeshare.api.state.vgpu_store import Pool, StaleDecisionError, holder_of
+from kubeshare.api.state.vgpu_store import StaleDecisionError, VGPUStore, holder_of
 from kubeshare.api.types.v1 import VGPU, VGPUS
 from kubeshare.core.decision import Decision
 from kubeshare.core.demand import Demand, Memory
@@ -16,7 +16,7 @@ from kubeshare.kube.cache.reflector import Reflector
 from kubeshare.kube.client.errors import ConflictError, UnreachableError
 
 Raw = dict[str, Any]
-Story = Callable[[FakeApiServer, Pool], Awaitable[None]]
+Story = Callable[[FakeApiServer, VGPUStore], Awaitable[None]]
 
 GIB = 1 << 30
 TWO = Demand(
@@ -40,7 +40,7 @@ def with_pool(story: Story, *names: str) -> None:
             spec = {"nodeName": "n1", "memoryBytes": GIB}
             server.seed(VGPUS, {"metadata": {"name": name}, "spec": spec, "status": {}})
         reflector.store.replace((await api.list(VGPUS.into(VGPU))).items)
-        await story(server, Pool(api, reflector, "test"))
+        await story(server, VGPUStore(api, reflector, "test"))
 
     run_virtual(main())
 
@@ -58,7 +58,7 @@ def touch(server: FakeApiServer, name: str) -> None:
 
 
 def test_several_gpus_are_taken_in_the_order_of_their_ids() -> None:
-    async def story(server: FakeApiServer, pool: Pool) -> None:
+    async def story(server: FakeApiServer, pool: VGPUStore) -> None:
         await pool.take(TWO, bound("b", "a"), attempt=1)
         patched = [each.place.name for each in server.requests if each.verb == "patch"]
         assert patched == ["a", "b"]
@@ -68,7 +68,7 @@ def test_several_gpus_are_taken_in_the_order_of_their_ids() -> None:
 
 
 def test_of_several_gpus_all_are_taken_or_none() -> None:
-    async def story(server: FakeApiServer, pool: Pool) -> None:
+    async def story(server: FakeApiServer, pool: VGPUStore) -> None:
         touch(server, "b")
         with pytest.raises(StaleDecisionError):
             await pool.take(TWO, bound("a", "b"), attempt=1)
@@ -80,7 +80,7 @@ def test_of_several_gpus_all_are_taken_or_none() -> None:
 
 
 def test_a_part_whose_pod_was_bound_is_not_given_back_here() -> None:
-    async def story(server: FakeApiServer, pool: Pool) -> None:
+    async def story(server: FakeApiServer, pool: VGPUStore) -> None:
         await pool.take(ONE, bound("a"), attempt=1)
         await pool.change("a", lambda vgpu: holders.set_pod_uid(vgpu, "u", "pod"))
         vgpu = await pool.give_back("a", "u")
@@ -92,7 +92,7 @@ def test_a_part_whose_pod_was_bound_is_not_given_back_here() -> None:
 
 
 def test_a_change_is_made_on_the_state_that_is_there() -> None:
-    async def story(server: FakeApiServer, pool: Pool) -> None:
+    async def story(server: FakeApiServer, pool: VGPUStore) -> None:
         touch(server, "a")
         changed = await pool.change("a", lambda vgpu: holders.set_phase(vgpu, "Active"))
         assert changed is not None
@@ -102,7 +102,7 @@ def test_a_change_is_made_on_the_state_that_is_there() -> None:
 
 
 def test_a_change_that_others_always_outrun_is_given_up() -> None:
-    async def story(server: FakeApiServer, pool: Pool) -> None:
+    async def story(server: FakeApiServer, pool: VGPUStore) -> None:
         server.inject(Fault.answer(409, "Conflict"), verb="patch", times=99)
         with pytest.raises(ConflictError):
             await pool.change("a", lambda vgpu: holders.set_phase(vgpu, "Active"))
@@ -111,7 +111,7 @@ def test_a_change_that_others_always_outrun_is_given_up() -> None:
 
 
 def test_a_vgpu_that_is_gone_is_not_changed() -> None:
-    async def story(server: FakeApiServer, pool: Pool) -> None:
+    async def story(server: FakeApiServer, pool: VGPUStore) -> None:
         server.remove(VGPUS, "a")
         assert await pool.change("a", lambda vgpu: holders.set_phase(vgpu, "Active")) is None
 
@@ -119,7 +119,7 @@ def test_a_vgpu_that_is_gone_is_not_changed() -> None:
 
 
 def test_a_creation_whose_answer_was_lost_is_found_before_the_next_decision() -> None:
-    async def story(server: FakeApiServer, pool: Pool) -> None:
+    async def story(server: FakeApiServer, pool: VGPUStore) -> None:
         server.inject(Fault.reset(after=True), verb="create")
         new = Device(id="a", node="n1", memory_bytes=GIB)
         with pytest.raises(UnreachableError):
@@ -132,7 +132,7 @@ def test_a_creation_whose_answer_was_lost_is_found_before_the_next_decision() ->
 
 
 def test_a_new_vgpu_whose_id_is_there_already_is_looked_at_first() -> None:
-    async def story(server: FakeApiServer, pool: Pool) -> None:
+    async def story(server: FakeApiServer, pool: VGPUStore) -> None:
         spec = {"nodeName": "n2", "memoryBytes": GIB}
         server.seed(VGPUS, {"metadata": {"name": "a"}, "spec": spec})
         new = Device(id="a", node="n1", memory_bytes=GIB)

@@ -78,12 +78,12 @@ class Simulation:
         job = Job(tuple(gpus), lambda: self.random.randint(0, drain_ms * MS))
         self.jobs[name] = job
         bounds = (round(request * 1e6), round(limit * 1e6))
-        self._carry_out(self.arbiter.add(name, dict.fromkeys(gpus, bounds), self.now))
+        self._binder(self.arbiter.add(name, dict.fromkeys(gpus, bounds), self.now))
         self._want(name)
         return job
 
     def leave(self, name: str) -> None:
-        self._carry_out(self.arbiter.remove(name, self.now))
+        self._binder(self.arbiter.remove(name, self.now))
         self.jobs.pop(name)
 
     def run(self, for_ns: int) -> None:
@@ -100,7 +100,7 @@ class Simulation:
             if event is not None and event <= self.now:
                 heapq.heappop(self._events)[2]()
             else:
-                self._carry_out(self.arbiter.tick(self.now))
+                self._binder(self.arbiter.tick(self.now))
 
     def shares(self, for_ns: int, gpu: str = GPU) -> dict[str, float]:
         """Run, and say which part of the time each job had the GPU."""
@@ -130,9 +130,9 @@ class Simulation:
         job = self.jobs.get(name)
         if job is not None and not job.opened and job.wanted_ns is None:
             job.wanted_ns = self.now
-            self._carry_out(self.arbiter.want(name, self.now))
+            self._binder(self.arbiter.want(name, self.now))
 
-    def _carry_out(self, actions: list[Action]) -> None:
+    def _binder(self, actions: list[Action]) -> None:
         for action in actions:
             self.actions.append((self.now, action))
             job = self.jobs.get(action.member)
@@ -158,4 +158,4 @@ class Simulation:
 
     def _drained(self, name: str, gpu: str) -> None:
         if name in self.jobs:
-            self._carry_out(self.arbiter.drained(name, gpu, self.now, self.now))
+            self._binder(self.arbiter.drained(name, gpu, self.now, self.now))

@@ -4,14 +4,14 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from fakes.kube import FakeApiServer, Fault, run_virtual
-from kubeshare.api.state.vgpu_store import Pool
+from kubeshare.api.state.vgpu_store import VGPUStore
 from kubeshare.api.types.v1 import VGPU, VGPUS
-from kubeshare.device_manager.sharepod.pod_assignment import Naming
+from kubeshare.device_manager.sharepod.pod_assignment import PodAssignments
 from kubeshare.kube.cache.reflector import Reflector
 from kubeshare.kube.client.errors import ApiError
 
 DEMANDS = ("a", "b", "c", "d")
-Story = Callable[[FakeApiServer, Naming], Awaitable[None]]
+Story = Callable[[FakeApiServer, PodAssignments], Awaitable[None]]
 
 
 def with_holders(story: Story) -> None:
@@ -28,7 +28,7 @@ def with_holders(story: Story) -> None:
         spec = {"nodeName": "n1", "memoryBytes": 1 << 30}
         server.seed(VGPUS, {"metadata": {"name": "x"}, "spec": spec, "status": {"holders": held}})
         reflector.store.replace((await api.list(VGPUS.into(VGPU))).items)
-        await story(server, Naming(Pool(api, reflector, "test")))
+        await story(server, PodAssignments(VGPUStore(api, reflector, "test")))
 
     run_virtual(main())
 
@@ -40,7 +40,7 @@ def named(server: FakeApiServer) -> dict[str, str]:
 
 
 def test_those_that_come_while_one_is_written_are_written_together() -> None:
-    async def story(server: FakeApiServer, naming: Naming) -> None:
+    async def story(server: FakeApiServer, naming: PodAssignments) -> None:
         await asyncio.gather(*(naming.name("x", each, f"pod-{each}") for each in DEMANDS))
         assert named(server) == {each: f"pod-{each}" for each in DEMANDS}
         assert server.writes == 2
@@ -49,7 +49,7 @@ def test_those_that_come_while_one_is_written_are_written_together() -> None:
 
 
 def test_when_a_write_fails_each_of_the_others_is_named_all_the_same() -> None:
-    async def story(server: FakeApiServer, naming: Naming) -> None:
+    async def story(server: FakeApiServer, naming: PodAssignments) -> None:
         server.inject(Fault.answer(500), verb="patch", skip=1)
         outcomes = await asyncio.gather(
             *(naming.name("x", each, f"pod-{each}") for each in DEMANDS), return_exceptions=True
@@ -63,7 +63,7 @@ def test_when_a_write_fails_each_of_the_others_is_named_all_the_same() -> None:
 
 
 def test_nobody_is_named_who_holds_nothing_or_is_named_already() -> None:
-    async def story(server: FakeApiServer, naming: Naming) -> None:
+    async def story(server: FakeApiServer, naming: PodAssignments) -> None:
         await naming.name("x", "a", "pod-a")
         await asyncio.gather(naming.name("x", "a", "pod-z"), naming.name("x", "gone", "pod-g"))
         assert named(server) == {"a": "pod-a", "b": "", "c": "", "d": ""}
@@ -73,7 +73,7 @@ def test_nobody_is_named_who_holds_nothing_or_is_named_already() -> None:
 
 
 def test_one_that_gives_up_waiting_is_not_named() -> None:
-    async def story(server: FakeApiServer, naming: Naming) -> None:
+    async def story(server: FakeApiServer, naming: PodAssignments) -> None:
         server.inject(Fault.slow(10), verb="patch")
         tasks = [asyncio.create_task(naming.name("x", each, f"pod-{each}")) for each in DEMANDS[:3]]
         await asyncio.sleep(1)

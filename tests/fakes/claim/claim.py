@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Self
 
 from kubeshare.tokens.files import counters
-from kubeshare.tokens.files.grants import GRANT_VERSION, Grant, GrantedGpu
+from kubeshare.tokens.files.grants import GRANT_VERSION, Grant, GrantedShare
 from kubeshare.tokens.wire.page import PageWriter
 from kubeshare.tokens.wire.protocol import (
     PROTOCOL_NEWEST,
@@ -71,7 +71,7 @@ class Claim:
         gpus: what is granted, a cell each.
     """
 
-    def __init__(self, folder: Path, gpus: list[GrantedGpu]) -> None:
+    def __init__(self, folder: Path, gpus: list[GrantedShare]) -> None:
         self.folder = folder / "claim"
         self.folder.mkdir()
         self.counters = folder / "counters"

@@ -12,7 +12,7 @@ from typing import Any, Self, cast
 
 from fakes.claim.claim import DEADLINE_S, MIB
 from kubeshare import native
-from kubeshare.tokens.files.grants import GrantedGpu
+from kubeshare.tokens.files.grants import GrantedShare
 
 Answer = dict[str, Any]
 
@@ -134,10 +134,10 @@ class Machine:
 
     def grant(
         self, index: int = 0, *, memory: int = 1024 * MIB, request: int = 300_000
-    ) -> GrantedGpu:
+    ) -> GrantedShare:
         """A part of one of these GPUs."""
         gpu = self.gpu(index)
-        return GrantedGpu(
+        return GrantedShare(
             uuid=gpu["uuid"],
             memory_total=gpu["total_memory"],
             request_micros=request,

@@ -13,7 +13,7 @@ from fakes.kube.patches import PatchError, apply_leaves, json_patch, leaves, mer
 from fakes.kube.requests import RefusalError, Request
 from fakes.kube.rights import Asked, Rights
 from fakes.kube.storage import STATUSLESS, Place, Raw, Storage, Watcher, wall_clock
-from kubeshare.kube.client.client import Api
+from kubeshare.kube.client.client import Client
 from kubeshare.kube.resources import Resource
 
 Rule = Callable[[Raw, Raw | None], str | None]
@@ -56,12 +56,12 @@ class FakeApiServer(httpx2.AsyncBaseTransport):
 
     # What tests do to it.
 
-    def api(self, name: str = "", *, timeout: float = 15.0) -> Api:
+    def api(self, name: str = "", *, timeout: float = 15.0) -> Client:
         """A connection to this server, of a client of that name."""
         client = httpx2.AsyncClient(
             transport=self, base_url="http://fake", timeout=None, headers={"user-agent": name}
         )
-        return Api(client, timeout=timeout)
+        return Client(client, timeout=timeout)
 
     def seed(self, resource: Resource[Any], obj: Raw) -> Raw:
         """Create or overwrite an object with its status, as another actor would."""

@@ -8,7 +8,7 @@ import pytest
 from msgspec import Struct
 
 from fakes.kube import FakeApiServer, Fault, run_virtual
-from kubeshare.kube.client.client import Api
+from kubeshare.kube.client.client import Client
 from kubeshare.kube.client.errors import (
     AlreadyExistsError,
     ApiError,
@@ -305,7 +305,7 @@ def test_the_causes_of_a_refusal_are_told(server: FakeApiServer) -> None:
 def test_an_answer_that_is_no_status_is_quoted() -> None:
     async def main() -> None:
         answer = httpx2.MockTransport(lambda _: httpx2.Response(502, text="bad gateway"))
-        api = Api(httpx2.AsyncClient(transport=answer, base_url="http://proxy"))
+        api = Client(httpx2.AsyncClient(transport=answer, base_url="http://proxy"))
         with pytest.raises(ApiError, match="get pods default/a: bad gateway"):
             await api.get(PODS, "a", "default")
 

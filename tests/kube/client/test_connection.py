@@ -9,7 +9,7 @@ import httpx2
 import pytest
 import yaml
 
-from kubeshare.kube.client.client import Api
+from kubeshare.kube.client.client import Client
 from kubeshare.kube.client.connection import ConfigError, connect
 from kubeshare.kube.resources import PODS
 
@@ -110,7 +110,7 @@ def test_a_plugin_is_asked_for_a_token(tmp_path: Path, version: str) -> None:
 @pytest.mark.parametrize("command", ["false", "/no/such/plugin"])
 def test_a_plugin_that_fails_is_told_with_what_to_do(tmp_path: Path, command: str) -> None:
     async def main() -> None:
-        async with Api.connect(kubeconfig(tmp_path, plugin(command))) as api:
+        async with Client.connect(kubeconfig(tmp_path, plugin(command))) as api:
             with pytest.raises(ConfigError, match="no credentials"):
                 await api.get(PODS, "a", "b")
 

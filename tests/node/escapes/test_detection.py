@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from kubeshare.node.cgroups import Place
 from kubeshare.node.escapes.debounce import AGAIN_SECONDS, Suspicions
 from kubeshare.node.escapes.detection import OVER_LIMIT, UNHELD, Finding, Look, Use, judge, limit_of
-from kubeshare.tokens.files.grants import Grant, GrantedGpu, GrantedPod
+from kubeshare.tokens.files.grants import Grant, GrantedPod, GrantedShare
 from kubeshare.tokens.overheads import Settled
 
 MIB = 1 << 20
@@ -23,7 +23,7 @@ def pod_uid(pod: str) -> str:
 
 def grant(pod: str = "a", claim: str = "", *, gpus: tuple[str, ...] = GPUS[:1]) -> Grant:
     parts = tuple(
-        GrantedGpu(
+        GrantedShare(
             uuid=uuid,
             memory_total=16 * LIMIT,
             request_micros=300_000,

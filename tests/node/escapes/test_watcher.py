@@ -20,8 +20,8 @@ from kubeshare.node.gpus.discovery import GpuProcess
 from kubeshare.node.process_kill import kill
 from kubeshare.tokens.files.grants import (
     Grant,
-    GrantedGpu,
     GrantedPod,
+    GrantedShare,
     Paths,
     process_start_time,
     write_grant,
@@ -41,7 +41,7 @@ class Node:
     """
 
     def __init__(self, run: Path, policy: EscapePolicy = "report") -> None:
-        gpu = GrantedGpu(
+        gpu = GrantedShare(
             uuid=A_GPU.uuid,
             memory_total=16 << 30,
             request_micros=1,

@@ -5,7 +5,7 @@ import pytest
 from core.builders import a_demand, a_device, a_holder, a_node
 from kubeshare.core.ledger.ledger import Ledger
 from kubeshare.core.policies import policy
-from kubeshare.scheduler.preemption.nominations import MOST, Kept, Place
+from kubeshare.scheduler.preemption.nominations import MOST, Nominations, Place
 
 LOCALITY = policy("locality")
 
@@ -21,8 +21,8 @@ def a_place(owner: str = "high", *, priority: int = 5, until: float = 10.0) -> P
     )
 
 
-def keeping(place: Place) -> Kept:
-    kept = Kept()
+def keeping(place: Place) -> Nominations:
+    kept = Nominations()
     kept.keep(place)
     return kept
 
@@ -69,7 +69,7 @@ def test_a_place_that_is_dropped_is_anybodys() -> None:
 
 
 def test_no_more_than_so_many_places_are_kept() -> None:
-    kept = Kept()
+    kept = Nominations()
     for number in range(MOST):
         assert not kept.full(0.0)
         kept.keep(a_place(f"high-{number}", until=10.0 + number))

@@ -11,7 +11,7 @@ from typing import Final
 
 from kubeshare.api.predicates.eligibility import Eligible
 from kubeshare.api.predicates.pod_requests import amounts, needs
-from kubeshare.api.state.cluster_state import Inventory
+from kubeshare.api.state.cluster_state import ClusterState
 from kubeshare.api.types.core_v1 import Node, Pod
 from kubeshare.core.units import format_memory
 from kubeshare.kube.cache.reflector import Reflector
@@ -21,19 +21,21 @@ from kubeshare.kube.meta import Key
 _BY_NODE: Final = "needs room on"
 
 
-class Rooms:
+class NodeResources:
     """What nodes have left.
 
     Args:
         nodes: watches the nodes.
         pods: watches all pods.
-        inventory: the vGPUs with their holders.
+        cluster_state: the vGPUs with their holders.
     """
 
-    def __init__(self, nodes: Reflector[Node], pods: Reflector[Pod], inventory: Inventory) -> None:
+    def __init__(
+        self, nodes: Reflector[Node], pods: Reflector[Pod], cluster_state: ClusterState
+    ) -> None:
         self._nodes = nodes.store
         self._pods = pods.store
-        self._inventory = inventory
+        self._cluster_state = cluster_state
         self._used: dict[str, Counter[str]] = {}
         self._pods.add_index(_BY_NODE, _on)
         pods.subscribe(self._changed)
@@ -94,9 +96,9 @@ class Rooms:
     def _promised(self, node: str, but: Pod) -> Counter[str]:
         """What those need that have a part of a GPU there and are on their way."""
         coming: dict[str, Pod] = {}
-        for vgpu in self._inventory.pool.on_node(node):
+        for vgpu in self._cluster_state.pool.on_node(node):
             for holder in vgpu.status.holders:
-                pod = self._inventory.pod(Key(holder.namespace, holder.name))
+                pod = self._cluster_state.pod(Key(holder.namespace, holder.name))
                 if pod is not None and not pod.spec.node_name and not pod.terminal:
                     coming[pod.metadata.uid] = pod
         coming.pop(but.metadata.uid, None)

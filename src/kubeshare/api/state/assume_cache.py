@@ -24,7 +24,7 @@ from kubeshare.kube.meta import Key, identity_of, key_of
 T = TypeVar("T")
 
 
-class Latest(Generic[T]):
+class AssumeCache(Generic[T]):
     """A view of a reflector's store that has this program's own writes at once.
 
     Args:

@@ -2,23 +2,23 @@
 
 from collections.abc import Callable
 
-from kubeshare.api.state.assume_cache import Latest
+from kubeshare.api.state.assume_cache import AssumeCache
 from kubeshare.api.state.ledger_builder import node_entry, offered, unpromised
-from kubeshare.api.state.ledger_cache import KeptLedger
-from kubeshare.api.state.vgpu_store import Pool
+from kubeshare.api.state.ledger_cache import LedgerCache
+from kubeshare.api.state.vgpu_store import VGPUStore
 from kubeshare.api.types import core_v1
 from kubeshare.api.types.constants import LABEL_VGPU
 from kubeshare.api.types.v1 import VGPU, GPUNode
 from kubeshare.core.ledger.ledger import Ledger
 from kubeshare.kube.cache.reflector import Reflector
 from kubeshare.kube.cache.store import Change
-from kubeshare.kube.client.client import Api
+from kubeshare.kube.client.client import Client
 from kubeshare.kube.meta import Key
 
 _SHARES = "shares a vGPU"
 
 
-class Inventory:
+class ClusterState:
     """The pool of vGPUs, the nodes with their GPUs, and the pods.
 
     Args:
@@ -36,7 +36,7 @@ class Inventory:
 
     def __init__(  # noqa: PLR0913 - four kinds of objects
         self,
-        api: Api,
+        api: Client,
         manager: str,
         *,
         vgpus: Reflector[VGPU],
@@ -45,11 +45,13 @@ class Inventory:
         pods: Reflector[core_v1.Pod],
         built: Callable[[], None] = lambda: None,
     ) -> None:
-        self.pool = Pool(api, vgpus, manager)
+        self.pool = VGPUStore(api, vgpus, manager)
         self._pods = pods.store
         self._pods.add_index(_SHARES, _shared_by)
-        self._latest_pods = Latest(pods)
-        self._ledger = KeptLedger(self.pool, gpunodes=gpunodes, nodes=nodes, pods=pods, built=built)
+        self._latest_pods = AssumeCache(pods)
+        self._ledger = LedgerCache(
+            self.pool, gpunodes=gpunodes, nodes=nodes, pods=pods, built=built
+        )
 
     def pod(self, key: Key) -> core_v1.Pod | None:
         """The pod of that name, as last seen or last made by this program, or None."""

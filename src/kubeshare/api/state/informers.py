@@ -5,19 +5,19 @@ from dataclasses import dataclass
 
 from kubeshare.api.configuration import ConfigMap, Configured, watch_configuration
 from kubeshare.api.quotas import QUOTAS, Quotas, ResourceQuota
-from kubeshare.api.state.cluster_state import Inventory
+from kubeshare.api.state.cluster_state import ClusterState
 from kubeshare.api.types import core_v1
 from kubeshare.api.types.v1 import GPUNODES, SHAREPODS, VGPU, VGPUS, GPUNode
 from kubeshare.kube.cache.reflector import Reflector
 from kubeshare.kube.cache.store import Store
-from kubeshare.kube.client.client import Api
+from kubeshare.kube.client.client import Client
 from kubeshare.kube.controller.events import EventRecorder
 from kubeshare.kube.controller.runtime import Program
 from kubeshare.kube.resources import Raw
 
 
 @dataclass(frozen=True)
-class Watched:
+class Informers:
     """The watches of a program, and the inventory that they fill."""
 
     sharepods: Reflector[Raw]
@@ -25,7 +25,7 @@ class Watched:
     gpunodes: Reflector[GPUNode]
     nodes: Reflector[core_v1.Node]
     pods: Reflector[core_v1.Pod]
-    inventory: Inventory
+    cluster_state: ClusterState
     configuration: Configured
     configmaps: Reflector[ConfigMap]
     resourcequotas: Reflector[ResourceQuota]
@@ -34,11 +34,11 @@ class Watched:
 
 def watch(
     program: Program,
-    api: Api,
+    api: Client,
     manager: str,
     recorder: EventRecorder,
     built: Callable[[], None],
-) -> Watched:
+) -> Informers:
     """Have a program watch the cluster.
 
     Args:
@@ -60,17 +60,17 @@ def watch(
     nodes: Reflector[core_v1.Node] = program.add_reflector(Reflector(api, core_v1.NODES))
     resourcequotas: Reflector[ResourceQuota] = program.add_reflector(Reflector(api, QUOTAS))
     configmaps = program.add_reflector(watch_configuration(api))
-    inventory = Inventory(
+    cluster_state = ClusterState(
         api, manager, vgpus=vgpus, gpunodes=gpunodes, nodes=nodes, pods=pods, built=built
     )
     configuration = Configured(configmaps, recorder)
-    return Watched(
+    return Informers(
         sharepods=sharepods,
         vgpus=vgpus,
         gpunodes=gpunodes,
         nodes=nodes,
         pods=pods,
-        inventory=inventory,
+        cluster_state=cluster_state,
         configuration=configuration,
         configmaps=configmaps,
         resourcequotas=resourcequotas,

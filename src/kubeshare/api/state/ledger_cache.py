@@ -12,7 +12,7 @@ from typing import Final
 import structlog
 
 from kubeshare.api.state import ledger_builder
-from kubeshare.api.state.vgpu_store import Pool
+from kubeshare.api.state.vgpu_store import VGPUStore
 from kubeshare.api.types import core_v1
 from kubeshare.api.types.v1 import VGPU, GPUNode
 from kubeshare.core.errors import LedgerError
@@ -29,7 +29,7 @@ _BY_NODE = "takes GPUs of"
 _BY_GPUID = "keeps the GPU of"
 
 
-class KeptLedger:
+class LedgerCache:
     """One ledger for as long as the program runs.
 
     Args:
@@ -43,7 +43,7 @@ class KeptLedger:
 
     def __init__(
         self,
-        pool: Pool,
+        pool: VGPUStore,
         *,
         gpunodes: Reflector[GPUNode],
         nodes: Reflector[core_v1.Node],

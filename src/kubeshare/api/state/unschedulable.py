@@ -18,7 +18,7 @@ class Comparable(Protocol):
 K = TypeVar("K", bound=Comparable)
 
 
-class Waiting(Generic[K]):
+class UnschedulableQueue(Generic[K]):
     """The keys of those for which nothing fitted."""
 
     def __init__(self) -> None:

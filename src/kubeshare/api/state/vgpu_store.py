@@ -12,14 +12,14 @@ from typing import NamedTuple
 
 from kubeshare.api import holders
 from kubeshare.api.holders import Operation
-from kubeshare.api.state.assume_cache import Latest
+from kubeshare.api.state.assume_cache import AssumeCache
 from kubeshare.api.types.v1 import VGPU, VGPUS, Holder
 from kubeshare.core.decision import Decision
 from kubeshare.core.demand import Demand
 from kubeshare.core.ledger.device import Device
 from kubeshare.kube.cache.reflector import Reflector
 from kubeshare.kube.cache.store import Change as Event
-from kubeshare.kube.client.client import Api
+from kubeshare.kube.client.client import Client
 from kubeshare.kube.client.errors import (
     AlreadyExistsError,
     ConflictError,
@@ -51,7 +51,7 @@ class Part(NamedTuple):
     attempt: int
 
 
-class Pool:
+class VGPUStore:
     """All vGPUs.
 
     Args:
@@ -60,9 +60,9 @@ class Pool:
         manager: recorded as who changed them.
     """
 
-    def __init__(self, api: Api, reflector: Reflector[VGPU], manager: str) -> None:
+    def __init__(self, api: Client, reflector: Reflector[VGPU], manager: str) -> None:
         self._api = api
-        self._latest = Latest(reflector)
+        self._latest = AssumeCache(reflector)
         self._latest.add_index(_BY_HOLDER, _demands)
         self._latest.add_index(_BY_NODE, lambda vgpu: [vgpu.spec.node_name])
         self._manager = manager

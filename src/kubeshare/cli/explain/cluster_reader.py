@@ -24,7 +24,7 @@ from kubeshare.kube.client.errors import ForbiddenError, NotFoundError
 from kubeshare.kube.resources import CONFIG_MAPS, Raw, Resource
 
 if TYPE_CHECKING:
-    from kubeshare.kube.client.client import Api
+    from kubeshare.kube.client.client import Client
 
 
 class NotInstalledError(Exception):
@@ -67,7 +67,7 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
         return [vgpu for vgpu in self.vgpus if holder_of(vgpu, uid)]
 
 
-async def read(api: "Api", chosen: Policy, namespace: str, now: datetime) -> Seen:
+async def read(api: "Client", chosen: Policy, namespace: str, now: datetime) -> Seen:
     """Read a cluster.
 
     Args:
@@ -101,7 +101,7 @@ async def read(api: "Api", chosen: Policy, namespace: str, now: datetime) -> See
     )
 
 
-async def _configuration(api: "Api") -> Configuration | None:
+async def _configuration(api: "Client") -> Configuration | None:
     try:
         found = await api.get(CONFIG_MAPS.into(ConfigMap), NAME, NAMESPACE)
         return parse(found.data.get(KEY, ""))

@@ -33,7 +33,7 @@ from kubeshare.kube.resources import PODS, Raw, Resource
 from kubeshare.scheduler.scheduling import bounded, change_that_helps, decide
 
 if TYPE_CHECKING:
-    from kubeshare.kube.client.client import Api
+    from kubeshare.kube.client.client import Client
 
 # A SharePod's pod has its name, and what it asks for stands in the SharePod.
 _EITHER = (SHAREPODS, PODS)
@@ -109,13 +109,13 @@ async def _explain(
     chosen: Policy, name: str, namespace: str | None, kubeconfig: str | None, context: str | None
 ) -> Finding:
     # lightkube takes 150 ms to import, which `--help` does not pay.
-    from kubeshare.kube.client.client import Api  # noqa: PLC0415
+    from kubeshare.kube.client.client import Client  # noqa: PLC0415
 
-    async with Api.connect(kubeconfig, context) as api:
+    async with Client.connect(kubeconfig, context) as api:
         return await find_out(api, chosen, name, namespace or api.namespace)
 
 
-async def find_out(api: "Api", chosen: Policy, name: str, namespace: str) -> Finding:
+async def find_out(api: "Client", chosen: Policy, name: str, namespace: str) -> Finding:
     """Read a cluster, and ask what the scheduler would answer to one SharePod.
 
     Args:
@@ -168,7 +168,9 @@ async def find_out(api: "Api", chosen: Policy, name: str, namespace: str) -> Fin
     )
 
 
-async def _read(api: "Api", name: str, namespace: str) -> tuple[Resource[Raw], Mapping[str, Any]]:
+async def _read(
+    api: "Client", name: str, namespace: str
+) -> tuple[Resource[Raw], Mapping[str, Any]]:
     """The object of that name; of a bare name a SharePod comes before a pod."""
     kind, _, rest = name.rpartition("/")
     if kind not in _KINDS:

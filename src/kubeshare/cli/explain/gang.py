@@ -25,7 +25,7 @@ from kubeshare.scheduler.gang.members import check_agreement, says
 from kubeshare.scheduler.scheduling import bounded, decide
 
 if TYPE_CHECKING:
-    from kubeshare.kube.client.client import Api
+    from kubeshare.kube.client.client import Client
 
 
 class Member(msgspec.Struct, frozen=True, kw_only=True):
@@ -84,7 +84,7 @@ class GangFinding(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def read_members(
-    api: "Api", seen: Seen, gang: Gang, namespace: str, controller: str
+    api: "Client", seen: Seen, gang: Gang, namespace: str, controller: str
 ) -> list[Member]:
     """Those of a gang that are there, the oldest first.
 

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from kubeshare.api.affinity_terms import off_nodes
 from kubeshare.api.configuration import Configured
-from kubeshare.api.state.cluster_state import Inventory
+from kubeshare.api.state.cluster_state import ClusterState
 from kubeshare.api.types.constants import (
     ANNOTATION_SAFE_TO_EVICT,
     LABEL_ASKER_UID,
@@ -26,11 +26,11 @@ from kubeshare.api.types.constants import (
     ROLE_MISSING,
 )
 from kubeshare.api.types.core_v1 import PODS, Pod
-from kubeshare.device_manager.autoscaling.unmet_demand import Short, ShortOfGpus
+from kubeshare.device_manager.autoscaling.unmet_demand import Short, UnmetDemand
 from kubeshare.device_manager.events import Events
 from kubeshare.device_manager.placeholder.pods import idle_pod
 from kubeshare.kube.cache.reflector import Reflector
-from kubeshare.kube.client.client import Api
+from kubeshare.kube.client.client import Client
 from kubeshare.kube.client.errors import AlreadyExistsError, NotFoundError
 from kubeshare.kube.controller.controller import RequeueAfter
 from kubeshare.kube.meta import Key
@@ -45,13 +45,13 @@ _ROLE = "shows that a GPU is missing"
 _PASSED_ON: Final = ("nodeSelector", "tolerations", "affinity")
 
 
-class Missing:
+class AutoscalerPods:
     """Makes and removes the pods that show what is missing.
 
     Args:
         api: where they are.
         pods: watches all pods.
-        inventory: the cluster's GPUs.
+        cluster_state: the cluster's GPUs.
         short: who waits for a GPU that no node has.
         configuration: how many pods at most.
         image: any that has ``sh`` and ``sleep``.
@@ -61,10 +61,10 @@ class Missing:
     def __init__(  # noqa: PLR0913 - what it looks at
         self,
         *,
-        api: Api,
+        api: Client,
         pods: Reflector[Pod],
-        inventory: Inventory,
-        short: ShortOfGpus,
+        cluster_state: ClusterState,
+        short: UnmetDemand,
         configuration: Configured,
         image: str,
         events: Events,
@@ -72,7 +72,7 @@ class Missing:
         self._api = api
         self._pods = pods.store
         self._pods.add_index(_ROLE, lambda pod: [_ROLE] if shows_what_is_missing(pod) else [])
-        self._inventory = inventory
+        self._cluster_state = cluster_state
         self._short = short
         self._configuration = configuration
         self._image = image
@@ -125,7 +125,7 @@ class Missing:
     async def _remove(self, wanted: Iterable[str]) -> None:
         keep = set(wanted)
         for pod in self._shown():
-            known = self._inventory.ledger().nodes.get(pod.spec.node_name)
+            known = self._cluster_state.ledger().nodes.get(pod.spec.node_name)
             found_its_node = known is not None and known.total > 0
             if pod.metadata.deletion_timestamp or (
                 pod.metadata.name in keep and not found_its_node
@@ -143,7 +143,7 @@ class Missing:
     async def _make(self, name: str, short: Short) -> None:
         if any(pod.metadata.name == name for pod in self._shown()):
             return
-        nodes = self._inventory.ledger().nodes.values()
+        nodes = self._cluster_state.ledger().nodes.values()
         free = sorted(node.name for node in nodes if node.free)[:MOST_NODES]
         made = manifest(name, short, self._image, free)
         try:

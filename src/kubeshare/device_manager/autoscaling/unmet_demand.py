@@ -13,7 +13,7 @@ import msgspec
 from kubeshare.api import sharepods
 from kubeshare.api.gang_members import gang_of
 from kubeshare.api.predicates.eligibility import Eligibility
-from kubeshare.api.state.cluster_state import Inventory
+from kubeshare.api.state.cluster_state import ClusterState
 from kubeshare.api.types.constants import (
     CONDITION_POD_SCHEDULED,
     CONDITION_SCHEDULED,
@@ -31,7 +31,7 @@ from kubeshare.core.policies import Policy
 from kubeshare.dialects import pod, sharepod
 from kubeshare.dialects.priority_and_gang import standing_of
 from kubeshare.kube.cache.store import Store
-from kubeshare.kube.client.client import Api
+from kubeshare.kube.client.client import Client
 from kubeshare.kube.client.errors import NotFoundError
 from kubeshare.kube.conditions import find_condition
 from kubeshare.kube.controller.events import ObjectReference, reference
@@ -64,14 +64,14 @@ class Short(msgspec.Struct, frozen=True, kw_only=True):
     needed: int = 0
 
 
-class ShortOfGpus:
+class UnmetDemand:
     """Finds those who wait for a GPU that no node has.
 
     Args:
         api: for what a plain pod asks of its node, which the watch does not keep.
         asked: the SharePods.
         pods: all pods.
-        inventory: the cluster's GPUs.
+        cluster_state: the cluster's GPUs.
         eligibility: the nodes that pods may go to.
         policy: says whether a new node would help.
     """
@@ -79,10 +79,10 @@ class ShortOfGpus:
     def __init__(  # noqa: PLR0913 - what it looks at
         self,
         *,
-        api: Api,
+        api: Client,
         asked: Store[Raw],
         pods: Store[Pod],
-        inventory: Inventory,
+        cluster_state: ClusterState,
         eligibility: Eligibility,
         policy: Policy,
     ) -> None:
@@ -90,7 +90,7 @@ class ShortOfGpus:
         self._asked = asked
         self._pods = pods
         self._pods.add_index(_GATED, lambda each: [_GATED] if _is_gated(each) else [])
-        self._inventory = inventory
+        self._cluster_state = cluster_state
         self._eligibility = eligibility
         self._policy = policy
         self._manifests: dict[str, Raw] = {}  # uid of a plain pod that waits -> as it came
@@ -119,7 +119,7 @@ class ShortOfGpus:
 
     def _helped_of_gang(self, members: Sequence[Short]) -> list[Short]:
         """The members for which there is no room beside the others, as far as they are needed."""
-        ledger = self._inventory.ledger()
+        ledger = self._cluster_state.ledger()
         short: list[Short] = []
         room = 0
         with ledger.what_if():
@@ -134,7 +134,7 @@ class ShortOfGpus:
         return short[: max(0, members[0].needed - room)] if short else []
 
     def _helps(self, short: Short) -> bool:
-        return a_new_node_helps(self._policy, self._inventory.ledger(), self._bounded(short))
+        return a_new_node_helps(self._policy, self._cluster_state.ledger(), self._bounded(short))
 
     def _bounded(self, short: Short) -> Demand:
         where = self._eligibility.of(short.spec).nodes
@@ -189,7 +189,7 @@ class ShortOfGpus:
                 self._manifests[metadata.uid] = live
 
     def _models(self) -> Iterable[str]:
-        nodes = self._inventory.ledger().nodes.values()
+        nodes = self._cluster_state.ledger().nodes.values()
         return {kind.model for node in nodes for kind in node.kinds}
 
 

@@ -22,7 +22,7 @@ from kubeshare.api.configuration import Configured
 from kubeshare.api.eviction import evict
 from kubeshare.api.gang_members import GANG, gang_value
 from kubeshare.api.predicates import exclusions
-from kubeshare.api.state.cluster_state import Inventory
+from kubeshare.api.state.cluster_state import ClusterState
 from kubeshare.api.types.constants import CONDITION_SCHEDULED
 from kubeshare.api.types.core_v1 import Pod
 from kubeshare.api.types.v1 import SharePod
@@ -33,7 +33,7 @@ from kubeshare.device_manager.sharepod.pods import owned_by
 from kubeshare.device_manager.sharepod.rescheduling.undo import undo
 from kubeshare.dialects.priority_and_gang import standing_of
 from kubeshare.kube.cache.store import Store
-from kubeshare.kube.client.client import Api
+from kubeshare.kube.client.client import Client
 from kubeshare.kube.client.errors import ConflictError, NotFoundError, TooManyRequestsError
 from kubeshare.kube.conditions import find_condition
 from kubeshare.kube.controller.controller import RequeueAfter
@@ -59,14 +59,14 @@ class _Member(Struct, frozen=True):
         return sharepods.decided(self.seen) and self.seen.spec.gpu.attempt > 0
 
 
-class GangTimeouts:
+class GangController:
     """Gives back what gangs hold that do not start.
 
     Args:
         api: where SharePods and pods are.
         asked: the SharePods, with the index of gangs.
         pods: all pods, with the index of gangs.
-        inventory: the vGPUs.
+        cluster_state: the vGPUs.
         events: tells people.
         configuration: says how long a gang has.
         wall_clock: the present, aware.
@@ -74,11 +74,11 @@ class GangTimeouts:
 
     def __init__(  # noqa: PLR0913 - its parts
         self,
-        api: Api,
+        api: Client,
         *,
         asked: Store[Raw],
         pods: Store[Pod],
-        inventory: Inventory,
+        cluster_state: ClusterState,
         events: Events,
         configuration: Configured,
         wall_clock: Callable[[], datetime],
@@ -86,7 +86,7 @@ class GangTimeouts:
         self._api = api
         self._asked = asked
         self._pods = pods
-        self._inventory = inventory
+        self._cluster_state = cluster_state
         self._events = events
         self._configuration = configuration
         self._wall_clock = wall_clock
@@ -144,7 +144,7 @@ class GangTimeouts:
             if said is None or sharepods.going(seen):
                 continue
             gang = gang or said
-            pod = self._inventory.pod(seen.metadata.key)
+            pod = self._cluster_state.pod(seen.metadata.key)
             mine = pod is not None and owned_by(pod, seen.metadata.uid)
             found.append(_Member(raw, seen, pod if mine else None))
         return sorted(found, key=lambda member: member.seen.metadata.key), gang
@@ -206,7 +206,7 @@ class GangTimeouts:
         await undo(self._api, member.raw, noted)
         self._events.gang_timed_out(sharepod, words)
         for gpuid in sharepods.gpuids(sharepod):
-            await self._inventory.pool.give_back(gpuid, sharepod.metadata.uid)
+            await self._cluster_state.pool.give_back(gpuid, sharepod.metadata.uid)
         await self._evict(member.pod)
 
     async def _evict_undecided(self, members: list[_Member]) -> RequeueAfter | None:
@@ -224,7 +224,7 @@ class GangTimeouts:
         try:
             await evict(self._api, pod)
         except (NotFoundError, ConflictError):
-            self._inventory.gone(pod)
+            self._cluster_state.gone(pod)
         except TooManyRequestsError:
             return False
         return True

@@ -9,13 +9,13 @@ from collections.abc import Mapping
 from typing import Final
 
 from kubeshare.api.holders import Operation
-from kubeshare.api.state.cluster_state import Inventory
+from kubeshare.api.state.cluster_state import ClusterState
 from kubeshare.api.types.constants import LABEL_IN_USE, MANAGER_DEVICES, NAMESPACE
 from kubeshare.api.types.core_v1 import PODS, Pod
 from kubeshare.api.types.v1 import VGPU
 from kubeshare.device_manager.placeholder.pods import Placeholders, guarded
 from kubeshare.device_manager.pool.idle_times import IdleTimes
-from kubeshare.kube.client.client import Api
+from kubeshare.kube.client.client import Client
 from kubeshare.kube.client.errors import NotFoundError
 from kubeshare.kube.controller.controller import RequeueAfter
 
@@ -23,21 +23,25 @@ SETTLED: Final = 10.0
 """Seconds after which an idle vGPU is no longer guarded: most are taken again, or gone, by then."""
 
 
-class Guard:
+class DisruptionBudgets:
     """Keeps what placeholders say in step with whether somebody shares their GPUs.
 
     Args:
         api: where they are changed.
-        inventory: knows the pods.
+        cluster_state: knows the pods.
         placeholders: finds them.
         idle_times: since when nobody does.
     """
 
     def __init__(
-        self, api: Api, inventory: Inventory, placeholders: Placeholders, idle_times: IdleTimes
+        self,
+        api: Client,
+        cluster_state: ClusterState,
+        placeholders: Placeholders,
+        idle_times: IdleTimes,
     ) -> None:
         self._api = api
-        self._inventory = inventory
+        self._cluster_state = cluster_state
         self._placeholders = placeholders
         self._times = idle_times
 
@@ -66,7 +70,7 @@ class Guard:
             )
         except NotFoundError:
             return None
-        self._inventory.made(changed)
+        self._cluster_state.made(changed)
         return None
 
 

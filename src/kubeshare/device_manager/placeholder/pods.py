@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from kubeshare.api.affinity_terms import on_node
-from kubeshare.api.state.cluster_state import Inventory
+from kubeshare.api.state.cluster_state import ClusterState
 from kubeshare.api.types.constants import (
     ANNOTATION_SAFE_TO_EVICT,
     LABEL_IN_USE,
@@ -34,7 +34,7 @@ from kubeshare.api.types.core_v1 import PODS, Pod
 from kubeshare.api.types.v1 import VGPU
 from kubeshare.device_manager.events import Events
 from kubeshare.device_manager.metrics import Metrics
-from kubeshare.kube.client.client import Api
+from kubeshare.kube.client.client import Client
 from kubeshare.kube.client.errors import AlreadyExistsError, NotFoundError
 from kubeshare.kube.controller.controller import RequeueAfter
 from kubeshare.kube.meta import Key
@@ -54,17 +54,17 @@ class Placeholders:
 
     Args:
         api: where to make them.
-        inventory: knows the pods.
+        cluster_state: knows the pods.
         image: any that has ``sh`` and ``sleep``.
         events: tells people.
         metrics: counts.
     """
 
     def __init__(
-        self, api: Api, inventory: Inventory, image: str, events: Events, metrics: Metrics
+        self, api: Client, cluster_state: ClusterState, image: str, events: Events, metrics: Metrics
     ) -> None:
         self._api = api
-        self._inventory = inventory
+        self._cluster_state = cluster_state
         self._image = image
         self._events = events
         self._metrics = metrics
@@ -74,7 +74,7 @@ class Placeholders:
 
     def of(self, gpuid: str) -> Pod | None:
         """The placeholder of a vGPU, as last seen."""
-        return self._inventory.pod(Key(NAMESPACE, placeholder_name(gpuid)))
+        return self._cluster_state.pod(Key(NAMESPACE, placeholder_name(gpuid)))
 
     async def ensure(self, vgpu: VGPU) -> RequeueAfter | None:
         """Have a placeholder for a vGPU that is there to stay."""
@@ -100,7 +100,7 @@ class Placeholders:
             )
         except NotFoundError:
             # It may have come and gone while the watch was broken, which then tells nothing.
-            self._inventory.gone(pod)
+            self._cluster_state.gone(pod)
             return True
         return False
 
@@ -126,7 +126,7 @@ class Placeholders:
             )
         except AlreadyExistsError:
             return None
-        self._inventory.made(made)
+        self._cluster_state.made(made)
         self._metrics.placeholders.inc()
         return None
 

@@ -29,7 +29,7 @@ TRIAL: Final = 20.0
 """Seconds that the node's agent gets to note a placeholder which has been bound."""
 
 
-class Regain:
+class PlaceholderRecovery:
     """Replaces placeholders that were lost.
 
     Args:

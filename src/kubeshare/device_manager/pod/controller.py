@@ -19,13 +19,13 @@ from typing import Final
 from msgspec import Struct
 
 from kubeshare.api.pods import shares, unschedulable
-from kubeshare.api.state.cluster_state import Inventory
+from kubeshare.api.state.cluster_state import ClusterState
 from kubeshare.api.types.core_v1 import Pod
 from kubeshare.device_manager.events import Events
 from kubeshare.device_manager.metrics import Metrics
 from kubeshare.device_manager.sharepod.pods import Pods, delete_as_seen
-from kubeshare.device_manager.sharepod.rescheduling.lost_allocation import TakenBack
-from kubeshare.kube.client.client import Api
+from kubeshare.device_manager.sharepod.rescheduling.lost_allocation import LostAllocations
+from kubeshare.kube.client.client import Client
 from kubeshare.kube.client.errors import NotFoundError
 from kubeshare.kube.controller.controller import RequeueAfter
 from kubeshare.kube.meta import Key
@@ -39,12 +39,12 @@ REMEMBERED: Final = 1024
 """Controllers of which that is known; the one that was first goes first."""
 
 
-class PlainPodLife:
+class PodController:
     """Brings a plain pod one step on.
 
     Args:
         api: where pods are.
-        inventory: the vGPUs and pods.
+        cluster_state: the vGPUs and pods.
         pods: tells nodes which pod is theirs.
         taken_back: has those begin again that have lost a part before they began.
         events: tells people.
@@ -53,17 +53,17 @@ class PlainPodLife:
 
     def __init__(  # noqa: PLR0913 - its parts
         self,
-        api: Api,
-        inventory: Inventory,
+        api: Client,
+        cluster_state: ClusterState,
         pods: Pods,
         *,
-        taken_back: TakenBack,
+        taken_back: LostAllocations,
         events: Events,
         metrics: Metrics,
     ) -> None:
         self._api = api
-        self._inventory = inventory
-        self._pool = inventory.pool
+        self._cluster_state = cluster_state
+        self._pool = cluster_state.pool
         self._pods = pods
         self._taken_back = taken_back
         self._events = events
@@ -73,7 +73,7 @@ class PlainPodLife:
 
     async def reconcile(self, key: Key) -> RequeueAfter | None:
         """Look at one pod."""
-        pod = self._inventory.pod(key)
+        pod = self._cluster_state.pod(key)
         held = self._pool.held_by(pod.metadata.uid) if pod is not None else []
         if pod is None or pod.terminal or pod.gated or not (held or shares(pod)):
             self._since.pop(key, None)
@@ -119,7 +119,7 @@ class PlainPodLife:
         try:
             await delete_as_seen(self._api, pod)
         except NotFoundError:
-            self._inventory.gone(pod)
+            self._cluster_state.gone(pod)
             return
         self._metrics.moved.inc()
 

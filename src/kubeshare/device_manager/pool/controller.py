@@ -1,7 +1,7 @@
 """The steps of one node's pool: which idle vGPUs go, and how many are made ahead of demand."""
 
 from kubeshare.api.configuration import Configured
-from kubeshare.api.state.cluster_state import Inventory
+from kubeshare.api.state.cluster_state import ClusterState
 from kubeshare.api.types.core_v1 import Node
 from kubeshare.core.pool import Plan, plan
 from kubeshare.device_manager.events import Events
@@ -15,12 +15,12 @@ from kubeshare.kube.controller.controller import RequeueAfter
 from kubeshare.kube.meta import Key
 
 
-class PoolLife:
+class PoolController:
     """Brings a node's pool to what its policy says.
 
     Args:
         nodes: the nodes.
-        inventory: the cluster's GPUs and pods.
+        cluster_state: the cluster's GPUs and pods.
         pools: the nodes' vGPUs.
         configuration: the policies.
         yielding: what pods are to get that wait for whole GPUs.
@@ -32,7 +32,7 @@ class PoolLife:
         self,
         *,
         nodes: Store[Node],
-        inventory: Inventory,
+        cluster_state: ClusterState,
         pools: NodePools,
         configuration: Configured,
         yielding: Yielding,
@@ -40,7 +40,7 @@ class PoolLife:
         metrics: Metrics,
     ) -> None:
         self._nodes = nodes
-        self._inventory = inventory
+        self._cluster_state = cluster_state
         self._pools = pools
         self._configuration = configuration
         self._yielding = yielding
@@ -52,13 +52,13 @@ class PoolLife:
         node = self._nodes.by_key(key)
         if node is None:
             return None  # its vGPUs go with it
-        await self._inventory.pool.settle()
+        await self._cluster_state.pool.settle()
         if wrong := unknown_policy(node):
             self._events.unknown_policy(node, wrong)
         what = self._plan(node)
         for gpuid in what.release:
             await self._let_go(node, gpuid)
-        made = await warm_up(self._inventory, node.metadata.name, what.make)
+        made = await warm_up(self._cluster_state, node.metadata.name, what.make)
         self._metrics.warmed.inc(len(made))
         return None if what.again is None else RequeueAfter(what.again)
 
@@ -69,4 +69,4 @@ class PoolLife:
     async def _let_go(self, node: Node, gpuid: str) -> None:
         waited_for = self._yielding.claimed(node.metadata.name)
         told = self._events.yielded if waited_for else self._events.released
-        await let_go(self._inventory.pool, gpuid, told)
+        await let_go(self._cluster_state.pool, gpuid, told)

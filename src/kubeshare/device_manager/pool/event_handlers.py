@@ -4,19 +4,19 @@ from collections.abc import Iterable
 from typing import Final
 
 from kubeshare.api.predicates.eligibility import Eligibility
-from kubeshare.api.predicates.node_resources import Rooms
-from kubeshare.api.state.informers import Watched
+from kubeshare.api.predicates.node_resources import NodeResources
+from kubeshare.api.state.informers import Informers
 from kubeshare.api.types import core_v1
 from kubeshare.api.types.v1 import VGPU
-from kubeshare.device_manager.autoscaling.placeholder_pods import Missing
+from kubeshare.device_manager.autoscaling.placeholder_pods import AutoscalerPods
 from kubeshare.device_manager.events import Events
 from kubeshare.device_manager.metrics import Metrics
-from kubeshare.device_manager.pool.controller import PoolLife
+from kubeshare.device_manager.pool.controller import PoolController
 from kubeshare.device_manager.pool.reclaim import Yielding, waits
 from kubeshare.device_manager.pool.state import NodePools
 from kubeshare.device_manager.sharepod.event_handlers import as_known
 from kubeshare.kube.cache.store import DELETED, Change
-from kubeshare.kube.client.client import Api
+from kubeshare.kube.client.client import Client
 from kubeshare.kube.controller.controller import Controller, own_key
 from kubeshare.kube.controller.runtime import Program
 from kubeshare.kube.meta import Key
@@ -27,8 +27,8 @@ _EVERYTHING: Final = (Key("", "all"),)
 
 def add_pools(  # noqa: PLR0913 - its parts
     program: Program,
-    api: Api,
-    watched: Watched,
+    api: Client,
+    watched: Informers,
     *,
     pools: NodePools,
     events: Events,
@@ -49,14 +49,14 @@ def add_pools(  # noqa: PLR0913 - its parts
         pods=watched.pods,
         nodes=watched.nodes,
         eligibility=Eligibility(watched.nodes),
-        rooms=Rooms(watched.nodes, watched.pods, watched.inventory),
+        rooms=NodeResources(watched.nodes, watched.pods, watched.cluster_state),
         pools=pools,
         configuration=watched.configuration,
         changed=lambda node: of_pools.queue.add(Key("", node)),
     )
-    life = PoolLife(
+    life = PoolController(
         nodes=watched.nodes.store,
-        inventory=watched.inventory,
+        cluster_state=watched.cluster_state,
         pools=pools,
         configuration=watched.configuration,
         yielding=yielding,
@@ -64,7 +64,7 @@ def add_pools(  # noqa: PLR0913 - its parts
         metrics=metrics,
     )
     of_pools: Controller[Key] = Controller("pools", life.reconcile)
-    of_pools.watch_changes(watched.vgpus, as_known(watched.inventory.pool, _counts_differ))
+    of_pools.watch_changes(watched.vgpus, as_known(watched.cluster_state.pool, _counts_differ))
     of_pools.watch(watched.nodes, own_key, when=_node_differs)
     of_pools.watch(watched.gpunodes, own_key)
     of_pools.watch(watched.pods, _whole_gpu_node, when=_takes_otherwise)
@@ -84,7 +84,7 @@ def add_pools(  # noqa: PLR0913 - its parts
     program.add_controller(of_yields)
 
 
-def add_missing(program: Program, watched: Watched, missing: Missing) -> None:
+def add_missing(program: Program, watched: Informers, missing: AutoscalerPods) -> None:
     """Show cluster autoscalers what is missing, where that is configured."""
     controller: Controller[Key] = Controller("missing", missing.look)
 

@@ -3,7 +3,7 @@
 import asyncio
 from typing import Final
 
-from kubeshare.api.state.vgpu_store import Pool
+from kubeshare.api.state.vgpu_store import VGPUStore
 from kubeshare.api.types.v1 import VGPU
 
 GRACE: Final = 5.0
@@ -26,7 +26,7 @@ class IdleTimes:
         pool: the vGPUs.
     """
 
-    def __init__(self, pool: Pool) -> None:
+    def __init__(self, pool: VGPUStore) -> None:
         self._pool = pool
         self._seen: dict[str, _Seen] = {}
         pool.subscribe(self._changed)

@@ -11,13 +11,13 @@ from typing import Final
 
 from kubeshare.api.configuration import Configured
 from kubeshare.api.predicates.eligibility import Eligibility
-from kubeshare.api.predicates.node_resources import Rooms
+from kubeshare.api.predicates.node_resources import NodeResources
 from kubeshare.api.types.constants import WHOLE_GPU_RESOURCE
 from kubeshare.api.types.core_v1 import Node, Pod
 from kubeshare.core.pool import Waiter, claims
 from kubeshare.device_manager.pool.state import NodePools, terms_of
 from kubeshare.kube.cache.reflector import Reflector
-from kubeshare.kube.client.client import Api
+from kubeshare.kube.client.client import Client
 from kubeshare.kube.client.errors import NotFoundError
 from kubeshare.kube.meta import Key
 from kubeshare.kube.resources import PODS, Raw
@@ -46,11 +46,11 @@ class Yielding:
     def __init__(  # noqa: PLR0913 - what it looks at
         self,
         *,
-        api: Api,
+        api: Client,
         pods: Reflector[Pod],
         nodes: Reflector[Node],
         eligibility: Eligibility,
-        rooms: Rooms,
+        rooms: NodeResources,
         pools: NodePools,
         configuration: Configured,
         changed: Callable[[str], None],

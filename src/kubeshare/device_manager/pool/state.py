@@ -3,7 +3,7 @@
 from typing import Final
 
 from kubeshare.api.configuration import PoolConfiguration
-from kubeshare.api.state.cluster_state import Inventory
+from kubeshare.api.state.cluster_state import ClusterState
 from kubeshare.api.state.ledger_builder import DELETING
 from kubeshare.api.types.constants import LABEL_POOL
 from kubeshare.api.types.core_v1 import Node
@@ -23,29 +23,29 @@ class NodePools:
     """What is known of each node's pool.
 
     Args:
-        inventory: the cluster's GPUs and pods.
+        cluster_state: the cluster's GPUs and pods.
         placeholders: which of them are given up.
         idle_times: since when vGPUs are idle.
     """
 
     def __init__(
-        self, inventory: Inventory, placeholders: Placeholders, idle_times: IdleTimes
+        self, cluster_state: ClusterState, placeholders: Placeholders, idle_times: IdleTimes
     ) -> None:
-        self._inventory = inventory
+        self._cluster_state = cluster_state
         self._placeholders = placeholders
         self._times = idle_times
 
     def of(self, node: Node) -> NodePool:
         """The pool of a node as it is now."""
         held, idle, freeing, awaiting = 0, [], 0, 0
-        for vgpu in self._inventory.pool.on_node(node.metadata.name):
+        for vgpu in self._cluster_state.pool.on_node(node.metadata.name):
             if vgpu.spec.pool == STATIC:
                 continue
             if vgpu.status.phase == DELETING:
                 # Its GPU is not offered as free before the object has gone.
-                freeing += bool(vgpu.spec.uuid) or self._inventory.has_gpu(vgpu.metadata.name)
+                freeing += bool(vgpu.spec.uuid) or self._cluster_state.has_gpu(vgpu.metadata.name)
                 continue
-            awaiting += not self._inventory.has_gpu(vgpu.metadata.name)
+            awaiting += not self._cluster_state.has_gpu(vgpu.metadata.name)
             if vgpu.status.holders:
                 held += 1
             else:
@@ -63,9 +63,9 @@ class NodePools:
 
         While a kubelet starts its node offers nothing: vGPUs that have their GPUs keep them.
         """
-        if not self._inventory.offers_gpus(node):
+        if not self._cluster_state.offers_gpus(node):
             return 0
-        return max(self._inventory.free_gpus(node), -awaiting)
+        return max(self._cluster_state.free_gpus(node), -awaiting)
 
     def _idle(self, vgpu: VGPU) -> Idle:
         seconds, not_before = self._times.seconds(vgpu), self._times.not_before(vgpu)
@@ -77,12 +77,12 @@ class NodePools:
             id=vgpu.metadata.name,
             seconds=seconds,
             not_before=not_before,
-            ready=self._inventory.has_gpu(vgpu.metadata.name),
+            ready=self._cluster_state.has_gpu(vgpu.metadata.name),
             useless=useless,
         )
 
     def _useless(self, vgpu: VGPU) -> bool:
-        device = self._inventory.ledger().devices.get(vgpu.metadata.name)
+        device = self._cluster_state.ledger().devices.get(vgpu.metadata.name)
         unfit = device is not None and (device.fenced or not device.healthy)
         return unfit or self._placeholders.given_up(vgpu)
 

@@ -5,34 +5,34 @@ from collections.abc import Sequence
 from typing import Final
 
 from kubeshare.api import finalizer, sharepods
-from kubeshare.api.state.cluster_state import Inventory
-from kubeshare.api.state.unschedulable import Waiting
+from kubeshare.api.state.cluster_state import ClusterState
+from kubeshare.api.state.unschedulable import UnschedulableQueue
 from kubeshare.api.state.vgpu_store import holder_of
 from kubeshare.api.types.constants import CONDITION_READY
 from kubeshare.api.types.core_v1 import Pod
 from kubeshare.api.types.reasons import Reason
 from kubeshare.api.types.v1 import VGPU, SharePod
-from kubeshare.api.vgpu_readiness import hindrance
+from kubeshare.api.vgpu_readiness import blocker
 from kubeshare.core.demand import Demand
 from kubeshare.core.errors import InvalidValueError
 from kubeshare.device_manager.events import Events
 from kubeshare.device_manager.placeholder.pods import Placeholders
 from kubeshare.device_manager.sharepod import status
-from kubeshare.device_manager.sharepod.finalization import Endings
+from kubeshare.device_manager.sharepod.finalization import Finalizations
 from kubeshare.device_manager.sharepod.pods import NameTakenError, Pods, owned_by
-from kubeshare.device_manager.sharepod.prebound import EarlyPods
-from kubeshare.device_manager.sharepod.rescheduling.gpu_contention import TakenGpus
-from kubeshare.device_manager.sharepod.rescheduling.lost_allocation import TakenBack
+from kubeshare.device_manager.sharepod.prebound import PreboundPods
+from kubeshare.device_manager.sharepod.rescheduling.gpu_contention import ContendedGpus
+from kubeshare.device_manager.sharepod.rescheduling.lost_allocation import LostAllocations
 from kubeshare.device_manager.sharepod.rescheduling.undo import undo
-from kubeshare.device_manager.sharepod.rescheduling.unschedulable import FullNodes
-from kubeshare.device_manager.sharepod.reservation import Reserve
-from kubeshare.device_manager.sharepod.start_retry import Nudges
+from kubeshare.device_manager.sharepod.rescheduling.unschedulable import UnschedulablePods
+from kubeshare.device_manager.sharepod.reservation import Reservations
+from kubeshare.device_manager.sharepod.start_retry import StartRetries
 from kubeshare.device_manager.sharepod.status import Report
-from kubeshare.device_manager.sharepod.status_writer import Mirror
+from kubeshare.device_manager.sharepod.status_writer import StatusWriter
 from kubeshare.device_manager.vgpu.health import Trouble, trouble_of
 from kubeshare.dialects.sharepod import demand_of
 from kubeshare.kube.cache.store import Store
-from kubeshare.kube.client.client import Api
+from kubeshare.kube.client.client import Client
 from kubeshare.kube.client.errors import ForbiddenError, InvalidError
 from kubeshare.kube.conditions import find_condition
 from kubeshare.kube.controller.controller import RequeueAfter, soonest
@@ -45,13 +45,13 @@ UNSEEN: Final = 60.0
 """Seconds until a pod that was made, and that no watch has told of, is looked for again."""
 
 
-class SharePodLife:
+class SharePodController:
     """Brings a SharePod one step on.
 
     Args:
         api: where SharePods are.
         asked: the SharePods.
-        inventory: the cluster's GPUs and pods.
+        cluster_state: the cluster's GPUs and pods.
         waiting: where those are noted for which a GPU given by name has no room.
         reserve: takes GPUs given by name.
         pods: makes pods.
@@ -69,26 +69,26 @@ class SharePodLife:
     def __init__(  # noqa: PLR0913 - its parts
         self,
         *,
-        api: Api,
+        api: Client,
         asked: Store[Raw],
-        inventory: Inventory,
-        waiting: Waiting[Key],
-        reserve: Reserve,
+        cluster_state: ClusterState,
+        waiting: UnschedulableQueue[Key],
+        reserve: Reservations,
         pods: Pods,
-        early: EarlyPods,
+        early: PreboundPods,
         placeholders: Placeholders,
-        full_nodes: FullNodes,
-        taken_gpus: TakenGpus,
-        taken_back: TakenBack,
-        nudges: Nudges,
-        mirror: Mirror,
-        endings: Endings,
+        full_nodes: UnschedulablePods,
+        taken_gpus: ContendedGpus,
+        taken_back: LostAllocations,
+        nudges: StartRetries,
+        mirror: StatusWriter,
+        endings: Finalizations,
         events: Events,
     ) -> None:
         self._api = api
         self._asked = asked
-        self._inventory = inventory
-        self._pool = inventory.pool
+        self._cluster_state = cluster_state
+        self._pool = cluster_state.pool
         self._waiting = waiting
         self._reserve = reserve
         self._pods = pods
@@ -155,7 +155,7 @@ class SharePodLife:
 
     def _unseen(self, key: Key) -> RequeueAfter | None:
         """When to look again for a pod that may have come and gone while the watch was broken."""
-        return RequeueAfter(UNSEEN) if self._inventory.unseen(key) else None
+        return RequeueAfter(UNSEEN) if self._cluster_state.unseen(key) else None
 
     async def _patience(
         self, raw: Raw, sharepod: SharePod, demand: Demand | None, pod: Pod | None
@@ -230,7 +230,7 @@ class SharePodLife:
             if holder is not None and holder.pod_uid:
                 words = f"the node has not released its former pod from vGPU {vgpu.metadata.name}"
                 return status.waits(Reason.RELEASING, words, passing=True)
-            coming = hindrance(vgpu, self._placeholders.of(vgpu.metadata.name))
+            coming = blocker(vgpu, self._placeholders.of(vgpu.metadata.name))
             if coming is not None and not self._early.assured(vgpu):
                 return status.waits(coming.reason, coming.message, passing=coming.passing)
         trouble = self._trouble(gpuids)
@@ -281,7 +281,7 @@ class SharePodLife:
         return await self._follow(raw, sharepod, pod, [vgpu.metadata.name for vgpu in vgpus])
 
     def _pod_of(self, sharepod: SharePod) -> Pod | None:
-        pod = self._inventory.pod(sharepod.metadata.key)
+        pod = self._cluster_state.pod(sharepod.metadata.key)
         return pod if pod is not None and owned_by(pod, sharepod.metadata.uid) else None
 
     def _vgpus(self, gpuids: Sequence[str]) -> list[VGPU]:

@@ -12,14 +12,14 @@ import msgspec
 
 from kubeshare.api import sharepods
 from kubeshare.api.pods import shares, unschedulable
-from kubeshare.api.state.cluster_state import Inventory
-from kubeshare.api.state.unschedulable import Waiting
-from kubeshare.api.state.vgpu_store import Pool
+from kubeshare.api.state.cluster_state import ClusterState
+from kubeshare.api.state.unschedulable import UnschedulableQueue
+from kubeshare.api.state.vgpu_store import VGPUStore
 from kubeshare.api.types import core_v1
 from kubeshare.api.types.constants import CONDITION_ALLOCATED
 from kubeshare.api.types.v1 import VGPU, Holder
-from kubeshare.api.vgpu_readiness import hindrance
-from kubeshare.device_manager.sharepod.status_writer import Mirror
+from kubeshare.api.vgpu_readiness import blocker
+from kubeshare.device_manager.sharepod.status_writer import StatusWriter
 from kubeshare.kube.cache.store import ADDED, DELETED, Change, Store
 from kubeshare.kube.meta import Key, key_of
 from kubeshare.kube.resources import Raw
@@ -34,7 +34,7 @@ def index_by_gpuid(asked: Store[Raw]) -> None:
 
 
 def as_known(
-    pool: Pool, wakes: Callable[[Change[VGPU]], Iterable[Key]]
+    pool: VGPUStore, wakes: Callable[[Change[VGPU]], Iterable[Key]]
 ) -> Callable[[Change[VGPU]], Iterable[Key]]:
     """What a change of a vGPU wakes, beside what was seen of it and beside what was written since.
 
@@ -51,22 +51,26 @@ def as_known(
     return woken
 
 
-class SharePodWakes:
+class SharePodEventHandlers:
     """Which SharePods a change concerns.
 
     Args:
         asked: the SharePods.
-        inventory: the vGPUs and pods.
+        cluster_state: the vGPUs and pods.
         waiting: SharePods for which a GPU given by name has no room.
         mirror: knows what this program has said in their status.
     """
 
     def __init__(
-        self, asked: Store[Raw], inventory: Inventory, waiting: Waiting[Key], mirror: Mirror
+        self,
+        asked: Store[Raw],
+        cluster_state: ClusterState,
+        waiting: UnschedulableQueue[Key],
+        mirror: StatusWriter,
     ) -> None:
         self._asked = asked
-        self._inventory = inventory
-        self._pool = inventory.pool
+        self._cluster_state = cluster_state
+        self._pool = cluster_state.pool
         self._waiting = waiting
         self._mirror = mirror
 
@@ -98,7 +102,7 @@ class SharePodWakes:
             return self._naming(gpuid)
         before, now = _parts(old), _parts(new)
         changed = {
-            _asker(holder)
+            _requester(holder)
             for part in before.keys() | now.keys()
             if _differ(before.get(part), now.get(part))
             and (holder := now.get(part) or before[part])
@@ -108,13 +112,13 @@ class SharePodWakes:
         came = old.status.phase != new.status.phase
         if not (changed or came):
             return ()
-        having = {_asker(holder) for holder in new.status.holders}
+        having = {_requester(holder) for holder in new.status.holders}
         return [
             key
             for key in self._naming(gpuid)
             if key in changed
             or (more_room and key not in having)
-            or (came and self._inventory.pod(key) is None)
+            or (came and self._cluster_state.pod(key) is None)
         ]
 
     def of_pod(self, change: Change[core_v1.Pod]) -> Iterable[Key]:
@@ -122,7 +126,7 @@ class SharePodWakes:
         if not differs(change):
             return ()
         pod = change.object
-        if self._inventory.is_known(change) and not pod.placeholder_of:
+        if self._cluster_state.is_known(change) and not pod.placeholder_of:
             return ()  # whoever has made it went on with the answer
         vgpu = self._pool.get(pod.placeholder_of) if pod.placeholder_of else None
         if vgpu is None:
@@ -143,16 +147,16 @@ class SharePodWakes:
         return any(each["type"] == CONDITION_ALLOCATED for each in conditions)
 
 
-class PodWakes:
+class PodEventHandlers:
     """Which plain pods a change concerns.
 
     Args:
-        inventory: the vGPUs and pods.
+        cluster_state: the vGPUs and pods.
     """
 
-    def __init__(self, inventory: Inventory) -> None:
-        self._inventory = inventory
-        self._pool = inventory.pool
+    def __init__(self, cluster_state: ClusterState) -> None:
+        self._cluster_state = cluster_state
+        self._pool = cluster_state.pool
 
     def of_pod(self, change: Change[core_v1.Pod]) -> Iterable[Key]:
         """Its own key, if it has parts of GPUs itself rather than through a SharePod, or had."""
@@ -171,7 +175,7 @@ class PodWakes:
             for holder in dict.fromkeys((*before, *now))
             if not holder.pod_uid
             and holder not in kept
-            and (pod := self._inventory.pod(key := _asker(holder))) is not None
+            and (pod := self._cluster_state.pod(key := _requester(holder))) is not None
             and pod.metadata.uid == holder.demand
         ]
 
@@ -234,7 +238,7 @@ def _differ(old: Holder | None, new: Holder | None) -> bool:
     return old is None or new is None or old.pod_uid not in ("", new.pod_uid)
 
 
-def _asker(holder: Holder) -> Key:
+def _requester(holder: Holder) -> Key:
     return Key(holder.namespace, holder.name)
 
 
@@ -245,5 +249,5 @@ def _is_on_its_way(vgpu: VGPU, change: Change[core_v1.Pod]) -> bool:
         return False
     if pod.metadata.deletion_timestamp is not None:
         return False
-    found = [hindrance(vgpu, state) for state in (old, pod)]
+    found = [blocker(vgpu, state) for state in (old, pod)]
     return all(each is not None and each.passing for each in found)

@@ -16,7 +16,7 @@ from typing import Final
 
 from kubeshare.api import finalizer, sharepods
 from kubeshare.api.finalizer import Operation
-from kubeshare.api.state.cluster_state import Inventory
+from kubeshare.api.state.cluster_state import ClusterState
 from kubeshare.api.types.constants import MANAGER_DEVICES
 from kubeshare.api.types.core_v1 import PODS, Pod
 from kubeshare.api.types.v1 import SHAREPODS, SharePod
@@ -25,9 +25,9 @@ from kubeshare.core.errors import InvalidValueError
 from kubeshare.device_manager.events import Events
 from kubeshare.device_manager.sharepod import status
 from kubeshare.device_manager.sharepod.pods import delete_as_seen, owned_by
-from kubeshare.device_manager.sharepod.status_writer import Mirror
+from kubeshare.device_manager.sharepod.status_writer import StatusWriter
 from kubeshare.dialects.sharepod import demand_of
-from kubeshare.kube.client.client import Api
+from kubeshare.kube.client.client import Client
 from kubeshare.kube.client.errors import NotFoundError
 from kubeshare.kube.controller.controller import RequeueAfter, soonest
 from kubeshare.kube.resources import Raw
@@ -36,12 +36,12 @@ PATIENCE: Final = timedelta(seconds=30)
 """How long past its grace a pod may take to go before that is told."""
 
 
-class Endings:
+class Finalizations:
     """Has SharePods go after their pods.
 
     Args:
         api: where SharePods and pods are.
-        inventory: the vGPUs and pods.
+        cluster_state: the vGPUs and pods.
         mirror: writes the status.
         events: tells people.
         wall_clock: the present, aware.
@@ -49,14 +49,14 @@ class Endings:
 
     def __init__(
         self,
-        api: Api,
-        inventory: Inventory,
-        mirror: Mirror,
+        api: Client,
+        cluster_state: ClusterState,
+        mirror: StatusWriter,
         events: Events,
         wall_clock: Callable[[], datetime],
     ) -> None:
         self._api = api
-        self._inventory = inventory
+        self._cluster_state = cluster_state
         self._mirror = mirror
         self._events = events
         self._wall_clock = wall_clock
@@ -103,7 +103,7 @@ class Endings:
         return await self._tell(raw, sharepod, pod)
 
     def _seen(self, sharepod: SharePod) -> Pod | None:
-        pod = self._inventory.pod(sharepod.metadata.key)
+        pod = self._cluster_state.pod(sharepod.metadata.key)
         return pod if pod is not None and owned_by(pod, sharepod.metadata.uid) else None
 
     async def _live(self, sharepod: SharePod) -> Pod | None:
@@ -121,7 +121,7 @@ class Endings:
         try:
             await delete_as_seen(self._api, pod)
         except NotFoundError:
-            self._inventory.gone(pod)
+            self._cluster_state.gone(pod)
             return False
         return True
 
@@ -145,7 +145,7 @@ class Endings:
     async def _tell(self, raw: Raw, sharepod: SharePod, pod: Pod) -> RequeueAfter | None:
         """Say that its pod is being stopped, and where that takes too long, what may be wrong."""
         gpuids = sharepods.gpuids(sharepod)
-        vgpus = [vgpu for vgpu in map(self._inventory.pool.get, gpuids) if vgpu is not None]
+        vgpus = [vgpu for vgpu in map(self._cluster_state.pool.get, gpuids) if vgpu is not None]
         late = _late(pod) if self._is_late(pod) else ""
         found = status.stopping(pod, vgpus, sharepod.status.gpus, late)
         written, again = await self._mirror.tell(sharepod, found, _demand(raw))

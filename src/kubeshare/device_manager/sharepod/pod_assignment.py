@@ -10,18 +10,18 @@ import asyncio
 from weakref import WeakValueDictionary
 
 from kubeshare.api import holders
-from kubeshare.api.state.vgpu_store import Change, Pool, holder_of
+from kubeshare.api.state.vgpu_store import Change, VGPUStore, holder_of
 from kubeshare.api.types.v1 import VGPU
 
 
-class Naming:
+class PodAssignments:
     """Writes the uids of pods into the holders for which they were made.
 
     Args:
         pool: the vGPUs.
     """
 
-    def __init__(self, pool: Pool) -> None:
+    def __init__(self, pool: VGPUStore) -> None:
         self._pool = pool
         self._coming: dict[str, dict[str, str]] = {}  # GPUID -> demand -> uid of its pod
         self._writing: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from kubeshare.api.affinity_terms import on_node
-from kubeshare.api.state.cluster_state import Inventory
+from kubeshare.api.state.cluster_state import ClusterState
 from kubeshare.api.state.vgpu_store import holder_of
 from kubeshare.api.types.constants import (
     GROUP,
@@ -27,9 +27,9 @@ from kubeshare.api.types.constants import (
 from kubeshare.api.types.core_v1 import PODS, Pod
 from kubeshare.api.types.v1 import VGPU
 from kubeshare.device_manager.metrics import Metrics
-from kubeshare.device_manager.sharepod.pod_assignment import Naming
+from kubeshare.device_manager.sharepod.pod_assignment import PodAssignments
 from kubeshare.dialects.containers import KINDS, sharing
-from kubeshare.kube.client.client import Api
+from kubeshare.kube.client.client import Client
 from kubeshare.kube.client.errors import AlreadyExistsError, NotFoundError
 from kubeshare.kube.meta import Key
 from kubeshare.kube.resources import Raw
@@ -54,15 +54,15 @@ class Pods:
 
     Args:
         api: where to make them.
-        inventory: the vGPUs, and the pods that were seen.
+        cluster_state: the vGPUs, and the pods that were seen.
         metrics: counts.
     """
 
-    def __init__(self, api: Api, inventory: Inventory, metrics: Metrics) -> None:
+    def __init__(self, api: Client, cluster_state: ClusterState, metrics: Metrics) -> None:
         self._api = api
-        self._inventory = inventory
-        self._pool = inventory.pool
-        self._naming = Naming(inventory.pool)
+        self._cluster_state = cluster_state
+        self._pool = cluster_state.pool
+        self._naming = PodAssignments(cluster_state.pool)
         self._metrics = metrics
 
     async def create(self, sharepod: Raw, vgpus: Sequence[VGPU]) -> Pod | None:
@@ -87,7 +87,7 @@ class Pods:
             )
         except AlreadyExistsError:
             return await self._existing(metadata["name"], metadata["namespace"], metadata["uid"])
-        self._inventory.made(pod)
+        self._cluster_state.made(pod)
         self._metrics.pods.inc()
         return pod
 
@@ -128,7 +128,7 @@ class Pods:
             return None
         if not owned_by(pod, owner):
             raise NameTakenError(pod)
-        self._inventory.made(pod)
+        self._cluster_state.made(pod)
         return pod
 
 
@@ -138,7 +138,7 @@ def owned_by(pod: Pod, sharepod_uid: str) -> bool:
     return controller is not None and controller.uid == sharepod_uid
 
 
-async def delete_as_seen(api: Api, pod: Pod) -> None:
+async def delete_as_seen(api: Client, pod: Pod) -> None:
     """Delete a pod in the very state in which it was seen: bound or orphaned since, it stays.
 
     Raises:

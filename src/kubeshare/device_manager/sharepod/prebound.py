@@ -13,36 +13,38 @@ without a pod.
 
 from collections.abc import Sequence
 
-from kubeshare.api.state.cluster_state import Inventory
+from kubeshare.api.state.cluster_state import ClusterState
 from kubeshare.api.state.vgpu_store import holder_of
 from kubeshare.api.types.core_v1 import Pod
 from kubeshare.api.types.v1 import VGPU
-from kubeshare.api.vgpu_readiness import Hindrance, hindrance
+from kubeshare.api.vgpu_readiness import Blocker, blocker
 from kubeshare.device_manager.placeholder.pods import Placeholders
 from kubeshare.device_manager.sharepod.pods import delete_as_seen
-from kubeshare.kube.client.client import Api
+from kubeshare.kube.client.client import Client
 from kubeshare.kube.client.errors import NotFoundError
 
 
-class EarlyPods:
+class PreboundPods:
     """Looks after pods that wait on their node for a GPU.
 
     Args:
         api: where pods are.
-        inventory: the vGPUs and pods.
+        cluster_state: the vGPUs and pods.
         placeholders: keep the GPUs.
     """
 
-    def __init__(self, api: Api, inventory: Inventory, placeholders: Placeholders) -> None:
+    def __init__(
+        self, api: Client, cluster_state: ClusterState, placeholders: Placeholders
+    ) -> None:
         self._api = api
-        self._inventory = inventory
-        self._pool = inventory.pool
+        self._cluster_state = cluster_state
+        self._pool = cluster_state.pool
         self._placeholders = placeholders
 
     def assured(self, vgpu: VGPU) -> bool:
         """A new vGPU will have a GPU in a moment, as far as kube-scheduler is concerned."""
         placeholder = self._placeholders.of(vgpu.metadata.name)
-        coming = hindrance(vgpu, placeholder)
+        coming = blocker(vgpu, placeholder)
         return (
             coming is not None
             and coming.passing
@@ -52,7 +54,7 @@ class EarlyPods:
             and placeholder.spec.node_name == vgpu.spec.node_name
         )
 
-    async def look(self, pod: Pod, demand: str, vgpus: Sequence[VGPU]) -> Hindrance | None:
+    async def look(self, pod: Pod, demand: str, vgpus: Sequence[VGPU]) -> Blocker | None:
         """What a pod's GPU waits for; one that gets none is taken back.
 
         Args:
@@ -73,12 +75,12 @@ class EarlyPods:
                 return coming
         return None
 
-    def _missing(self, vgpu: VGPU, demand: str) -> Hindrance | None:
+    def _missing(self, vgpu: VGPU, demand: str) -> Blocker | None:
         """What a GPU waits for of which a pod can have had nothing yet."""
         holder = holder_of(vgpu, demand)
         if holder is None or holder.pod_uid or vgpu.spec.uuid:
             return None
-        return hindrance(vgpu, self._placeholders.of(vgpu.metadata.name))
+        return blocker(vgpu, self._placeholders.of(vgpu.metadata.name))
 
     async def _take_back(self, pod: Pod, demand: str, vgpu: VGPU) -> None:
         if pod.metadata.deletion_timestamp is not None:
@@ -90,4 +92,4 @@ class EarlyPods:
         try:
             await delete_as_seen(self._api, pod)
         except NotFoundError:
-            self._inventory.gone(pod)
+            self._cluster_state.gone(pod)

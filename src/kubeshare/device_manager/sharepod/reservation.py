@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
-from kubeshare.api.state.cluster_state import Inventory
+from kubeshare.api.state.cluster_state import ClusterState
 from kubeshare.api.state.vgpu_store import Part, holder_of
 from kubeshare.api.types.reasons import Reason
 from kubeshare.api.types.v1 import VGPU, SharePod
@@ -21,17 +21,17 @@ from kubeshare.device_manager.sharepod import status
 from kubeshare.device_manager.sharepod.status import Report
 
 
-class Reserve:
+class Reservations:
     """Takes parts of GPUs that were given by name.
 
     Args:
-        inventory: the cluster's GPUs.
+        cluster_state: the cluster's GPUs.
         policy: says whether the demand fits on the GPU that it names.
     """
 
-    def __init__(self, inventory: Inventory, policy: Policy) -> None:
-        self._inventory = inventory
-        self._pool = inventory.pool
+    def __init__(self, cluster_state: ClusterState, policy: Policy) -> None:
+        self._cluster_state = cluster_state
+        self._pool = cluster_state.pool
         self._policy = policy
         self._deciding = asyncio.Lock()
 
@@ -74,7 +74,7 @@ class Reserve:
     ) -> tuple[list[Part], Report | None]:
         """The parts to be taken, each beside those before it, or why one of them is refused."""
         parts: list[Part] = []
-        ledger = self._inventory.ledger()
+        ledger = self._cluster_state.ledger()
         with ledger.what_if():
             for gpuid in sorted(gpuids):
                 # A demand of its own for each GPU that is named.

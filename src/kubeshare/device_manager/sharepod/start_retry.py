@@ -17,7 +17,7 @@ from kubeshare.api.state.vgpu_store import holder_of
 from kubeshare.api.types.constants import ANNOTATION_NUDGED, MANAGER_DEVICES
 from kubeshare.api.types.core_v1 import PODS, Pod
 from kubeshare.api.types.v1 import VGPU
-from kubeshare.kube.client.client import Api
+from kubeshare.kube.client.client import Client
 from kubeshare.kube.client.errors import ConflictError, NotFoundError
 from kubeshare.kube.conditions import timestamp
 from kubeshare.kube.meta import Key
@@ -36,7 +36,7 @@ class _Slow(Struct):
     due: float
 
 
-class Nudges:
+class StartRetries:
     """Touches pods that have all they need and do not begin.
 
     Args:
@@ -44,7 +44,7 @@ class Nudges:
         wall_clock: the time that is noted.
     """
 
-    def __init__(self, api: Api, wall_clock: Callable[[], datetime]) -> None:
+    def __init__(self, api: Client, wall_clock: Callable[[], datetime]) -> None:
         self._api = api
         self._wall_clock = wall_clock
         self._slow: dict[Key, _Slow] = {}

@@ -17,7 +17,7 @@ from kubeshare.api.types.constants import CONDITION_ALLOCATED, CONDITION_READY, 
 from kubeshare.api.types.v1 import SHAREPODS, SharePod
 from kubeshare.core.demand import Demand
 from kubeshare.device_manager.sharepod.status import Report
-from kubeshare.kube.client.client import Api
+from kubeshare.kube.client.client import Client
 from kubeshare.kube.client.errors import NotFoundError
 from kubeshare.kube.conditions import find_condition, set_condition, to_raw
 from kubeshare.kube.controller.controller import RequeueAfter
@@ -45,7 +45,7 @@ _SHAREPODS: Final = SHAREPODS.into(SharePod)
 _Said: TypeAlias = tuple[list[Any], list[Any]]
 
 
-class Mirror:
+class StatusWriter:
     """Writes this program's part of the status of SharePods.
 
     Args:
@@ -53,7 +53,7 @@ class Mirror:
         wall_clock: the times that people read.
     """
 
-    def __init__(self, api: Api, wall_clock: Callable[[], datetime]) -> None:
+    def __init__(self, api: Client, wall_clock: Callable[[], datetime]) -> None:
         self._api = api
         self._wall_clock = wall_clock
         self._passing_since: dict[Key, tuple[str, float]] = {}  # SharePod -> its uid, loop time

@@ -1,12 +1,12 @@
 """The node has said which physical GPU a vGPU is: it can be used from now on."""
 
 from kubeshare.api import holders
-from kubeshare.api.state.vgpu_store import Pool
+from kubeshare.api.state.vgpu_store import VGPUStore
 from kubeshare.api.types.v1 import VGPU
 from kubeshare.device_manager.events import Events
 
 
-async def activate(pool: Pool, vgpu: VGPU, events: Events) -> None:
+async def activate(pool: VGPUStore, vgpu: VGPU, events: Events) -> None:
     """Creating → Active, or Idle without holders, once the node agent has published the UUID.
 
     Args:

@@ -1,24 +1,24 @@
 """The steps of one vGPU's life, in order."""
 
 from kubeshare.api.state.ledger_builder import DELETING
-from kubeshare.api.state.vgpu_store import Pool
+from kubeshare.api.state.vgpu_store import VGPUStore
 from kubeshare.api.types.v1 import VGPU
 from kubeshare.device_manager.events import Events
-from kubeshare.device_manager.placeholder.disruption import Guard
+from kubeshare.device_manager.placeholder.disruption import DisruptionBudgets
 from kubeshare.device_manager.placeholder.pods import Placeholders
-from kubeshare.device_manager.placeholder.recovery import Regain
+from kubeshare.device_manager.placeholder.recovery import PlaceholderRecovery
 from kubeshare.device_manager.vgpu.activation import activate
-from kubeshare.device_manager.vgpu.deletion import Dismantle
+from kubeshare.device_manager.vgpu.deletion import VGPUDeletion
 from kubeshare.device_manager.vgpu.eviction import Evictions
-from kubeshare.device_manager.vgpu.health import Degraded
+from kubeshare.device_manager.vgpu.health import VGPUHealth
 from kubeshare.device_manager.vgpu.idle_deletion import let_go
-from kubeshare.device_manager.vgpu.node_deletion import LostNodes
-from kubeshare.device_manager.vgpu.orphans import Release
+from kubeshare.device_manager.vgpu.node_deletion import DeletedNodes
+from kubeshare.device_manager.vgpu.orphans import OrphanedHolders
 from kubeshare.kube.controller.controller import RequeueAfter, soonest
 from kubeshare.kube.meta import Key
 
 
-class VGPULife:
+class VGPUController:
     """Brings a vGPU one step on.
 
     Args:
@@ -37,15 +37,15 @@ class VGPULife:
     def __init__(  # noqa: PLR0913 - its steps
         self,
         *,
-        pool: Pool,
-        release: Release,
-        lost_nodes: LostNodes,
-        dismantle: Dismantle,
+        pool: VGPUStore,
+        release: OrphanedHolders,
+        lost_nodes: DeletedNodes,
+        dismantle: VGPUDeletion,
         placeholders: Placeholders,
-        degraded: Degraded,
-        regain: Regain,
+        degraded: VGPUHealth,
+        regain: PlaceholderRecovery,
         evictions: Evictions,
-        guard: Guard,
+        guard: DisruptionBudgets,
         events: Events,
     ) -> None:
         self._pool = pool

@@ -6,11 +6,11 @@ in between sees ``Deleting`` again and goes on.
 
 from typing import Final
 
-from kubeshare.api.state.cluster_state import Inventory
+from kubeshare.api.state.cluster_state import ClusterState
 from kubeshare.api.types.v1 import VGPU, VGPUS
 from kubeshare.device_manager.metrics import Metrics
 from kubeshare.device_manager.placeholder.pods import Placeholders
-from kubeshare.kube.client.client import Api
+from kubeshare.kube.client.client import Client
 from kubeshare.kube.client.errors import NotFoundError
 from kubeshare.kube.controller.controller import RequeueAfter
 
@@ -18,21 +18,21 @@ LOOK_AGAIN: Final = 5.0
 """Seconds until a placeholder that was deleted is looked for again."""
 
 
-class Dismantle:
+class VGPUDeletion:
     """Takes vGPUs down that are going.
 
     Args:
         api: where they are.
-        inventory: the cluster's GPUs and pods.
+        cluster_state: the cluster's GPUs and pods.
         placeholders: their pods.
         metrics: counts.
     """
 
     def __init__(
-        self, api: Api, inventory: Inventory, placeholders: Placeholders, metrics: Metrics
+        self, api: Client, cluster_state: ClusterState, placeholders: Placeholders, metrics: Metrics
     ) -> None:
         self._api = api
-        self._inventory = inventory
+        self._cluster_state = cluster_state
         self._placeholders = placeholders
         self._metrics = metrics
 
@@ -57,7 +57,7 @@ class Dismantle:
                 resource_version=vgpu.metadata.resource_version,
             )
         except NotFoundError:
-            await self._inventory.pool.refresh(gpuid)
+            await self._cluster_state.pool.refresh(gpuid)
             return None
         self._placeholders.forget(vgpu)
         self._metrics.deleted.inc()
@@ -68,6 +68,6 @@ class Dismantle:
         pod = self._placeholders.of(gpuid)
         if pod is None or pod.metadata.deletion_timestamp is not None:
             return
-        if self._inventory.sharers(gpuid) or await self._inventory.pool.refresh(gpuid):
+        if self._cluster_state.sharers(gpuid) or await self._cluster_state.pool.refresh(gpuid):
             return
         await self._placeholders.remove(pod)

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from kubeshare.api import sharepods
-from kubeshare.api.state.cluster_state import Inventory
+from kubeshare.api.state.cluster_state import ClusterState
 from kubeshare.api.types import core_v1
 from kubeshare.api.types.constants import LABEL_VGPU
 from kubeshare.api.types.v1 import VGPU, GPUNode, Holder
@@ -19,11 +19,11 @@ from kubeshare.kube.meta import Key
 from kubeshare.kube.resources import Raw
 
 
-class VGPUWakes:
+class VGPUEventHandlers:
     """Which vGPUs a change concerns.
 
     Args:
-        inventory: the vGPUs.
+        cluster_state: the vGPUs.
         asked: the SharePods.
         nodes: the nodes, as last seen.
         evictions: says of which vGPUs pods have to leave.
@@ -31,12 +31,12 @@ class VGPUWakes:
 
     def __init__(
         self,
-        inventory: Inventory,
+        cluster_state: ClusterState,
         asked: Store[Raw],
         nodes: Store[core_v1.Node],
         evictions: Evictions,
     ) -> None:
-        self._pool = inventory.pool
+        self._pool = cluster_state.pool
         self._asked = asked
         self._nodes = nodes
         self._evictions = evictions

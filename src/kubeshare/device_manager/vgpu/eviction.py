@@ -10,13 +10,13 @@ from typing import Final
 
 from kubeshare.api.configuration import Configured
 from kubeshare.api.eviction import evict
-from kubeshare.api.state.cluster_state import Inventory
+from kubeshare.api.state.cluster_state import ClusterState
 from kubeshare.api.types.core_v1 import Node, Pod
 from kubeshare.api.types.v1 import VGPU, Holder
 from kubeshare.device_manager.events import Events
 from kubeshare.device_manager.vgpu.health import trouble_of
 from kubeshare.kube.cache.store import Store
-from kubeshare.kube.client.client import Api
+from kubeshare.kube.client.client import Client
 from kubeshare.kube.client.errors import ConflictError, NotFoundError, TooManyRequestsError
 from kubeshare.kube.controller.controller import RequeueAfter
 from kubeshare.kube.meta import Key
@@ -30,7 +30,7 @@ class Evictions:
 
     Args:
         api: where pods are.
-        inventory: the pods, as last seen.
+        cluster_state: the pods, as last seen.
         nodes: the nodes, as last seen.
         configuration: says whether pods leave a GPU that has failed.
         events: tells people.
@@ -38,14 +38,14 @@ class Evictions:
 
     def __init__(
         self,
-        api: Api,
-        inventory: Inventory,
+        api: Client,
+        cluster_state: ClusterState,
         nodes: Store[Node],
         configuration: Configured,
         events: Events,
     ) -> None:
         self._api = api
-        self._inventory = inventory
+        self._cluster_state = cluster_state
         self._nodes = nodes
         self._configuration = configuration
         self._events = events
@@ -57,7 +57,7 @@ class Evictions:
             return None
         again = None
         for holder in vgpu.status.holders:
-            pod = self._inventory.pod(Key(holder.namespace, holder.name))
+            pod = self._cluster_state.pod(Key(holder.namespace, holder.name))
             if pod is not None and _leaves(pod, holder) and not await self._evict(pod, why):
                 again = AGAIN
         return again

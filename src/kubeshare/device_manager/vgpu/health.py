@@ -13,7 +13,7 @@ from typing import Final
 
 from kubeshare.api import holders
 from kubeshare.api.state.ledger_builder import keeps
-from kubeshare.api.state.vgpu_store import Pool
+from kubeshare.api.state.vgpu_store import VGPUStore
 from kubeshare.api.types.constants import CONDITION_DEGRADED, NAMESPACE, placeholder_name
 from kubeshare.api.types.core_v1 import PODS
 from kubeshare.api.types.reasons import Reason
@@ -22,7 +22,7 @@ from kubeshare.api.vgpu_readiness import failure
 from kubeshare.device_manager.events import Events
 from kubeshare.device_manager.placeholder.pods import Placeholders
 from kubeshare.kube.cache.store import Store
-from kubeshare.kube.client.client import Api
+from kubeshare.kube.client.client import Client
 from kubeshare.kube.client.errors import NotFoundError
 from kubeshare.kube.conditions import is_true, set_condition
 from kubeshare.kube.meta import Condition
@@ -33,7 +33,7 @@ Trouble = tuple[Reason, str]
 _FINE: Final = "its GPU is healthy, and kept from other pods"
 
 
-class Degraded:
+class VGPUHealth:
     """Keeps the condition Degraded of vGPUs.
 
     Args:
@@ -47,8 +47,8 @@ class Degraded:
 
     def __init__(  # noqa: PLR0913 - its parts
         self,
-        api: Api,
-        pool: Pool,
+        api: Client,
+        pool: VGPUStore,
         gpunodes: Store[GPUNode],
         placeholders: Placeholders,
         *,

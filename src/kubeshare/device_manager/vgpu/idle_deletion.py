@@ -8,11 +8,11 @@ from collections.abc import Callable
 
 from kubeshare.api import holders
 from kubeshare.api.state.ledger_builder import DELETING
-from kubeshare.api.state.vgpu_store import Pool
+from kubeshare.api.state.vgpu_store import VGPUStore
 from kubeshare.api.types.v1 import VGPU
 
 
-async def let_go(pool: Pool, gpuid: str, told: Callable[[VGPU], None]) -> VGPU | None:
+async def let_go(pool: VGPUStore, gpuid: str, told: Callable[[VGPU], None]) -> VGPU | None:
     """Mark a vGPU as going, unless somebody holds a part of it.
 
     Args:

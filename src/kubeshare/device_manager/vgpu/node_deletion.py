@@ -13,13 +13,13 @@ import asyncio
 from typing import Final
 
 from kubeshare.api import holders
-from kubeshare.api.state.vgpu_store import Pool, holder_of
+from kubeshare.api.state.vgpu_store import VGPUStore, holder_of
 from kubeshare.api.types import core_v1
 from kubeshare.api.types.v1 import VGPU, Holder
 from kubeshare.device_manager.events import Events
 from kubeshare.device_manager.sharepod.pods import owned_by
 from kubeshare.kube.cache.store import Store
-from kubeshare.kube.client.client import Api
+from kubeshare.kube.client.client import Client
 from kubeshare.kube.client.errors import NotFoundError
 from kubeshare.kube.controller.controller import RequeueAfter
 
@@ -27,7 +27,7 @@ GRACE: Final = 5.0
 """Seconds that a part without a pod may be held on a node that is no more."""
 
 
-class LostNodes:
+class DeletedNodes:
     """Gives back the GPUs of nodes that were deleted.
 
     Args:
@@ -37,7 +37,9 @@ class LostNodes:
         events: tells people.
     """
 
-    def __init__(self, api: Api, nodes: Store[core_v1.Node], pool: Pool, events: Events) -> None:
+    def __init__(
+        self, api: Client, nodes: Store[core_v1.Node], pool: VGPUStore, events: Events
+    ) -> None:
         self._api = api
         self._nodes = nodes
         self._pool = pool

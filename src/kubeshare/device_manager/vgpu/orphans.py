@@ -7,37 +7,37 @@ remove, when the containers have stopped.
 """
 
 from kubeshare.api import sharepods
-from kubeshare.api.state.cluster_state import Inventory
+from kubeshare.api.state.cluster_state import ClusterState
 from kubeshare.api.types.core_v1 import PODS, Pod
 from kubeshare.api.types.v1 import SHAREPODS, VGPU, Holder
 from kubeshare.device_manager.metrics import Metrics
 from kubeshare.kube.cache.store import Store
-from kubeshare.kube.client.client import Api
+from kubeshare.kube.client.client import Client
 from kubeshare.kube.client.errors import NotFoundError
 from kubeshare.kube.meta import Key
 from kubeshare.kube.resources import Raw
 
 
-class Release:
+class OrphanedHolders:
     """Takes holders off a vGPU.
 
     Args:
         api: for live reads.
-        inventory: the cluster's GPUs and pods.
+        cluster_state: the cluster's GPUs and pods.
         asked: the SharePods.
         metrics: counts.
     """
 
     def __init__(
         self,
-        api: Api,
-        inventory: Inventory,
+        api: Client,
+        cluster_state: ClusterState,
         asked: Store[Raw],
         metrics: Metrics,
     ) -> None:
         self._api = api
-        self._pool = inventory.pool
-        self._inventory = inventory
+        self._pool = cluster_state.pool
+        self._cluster_state = cluster_state
         self._asked = asked
         self._metrics = metrics
 
@@ -53,7 +53,7 @@ class Release:
 
     async def _is_orphan(self, gpuid: str, holder: Holder) -> bool:
         key = Key(holder.namespace, holder.name)
-        pod = self._inventory.pod(key)
+        pod = self._cluster_state.pod(key)
         if pod is not None and self._may_need(pod, gpuid, holder):
             return False
         if wanted(self._asked.by_key(key), gpuid, holder):

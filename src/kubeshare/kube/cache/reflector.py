@@ -29,7 +29,7 @@ import structlog
 
 from kubeshare.kube.cache.store import DELETED, Change, Store
 from kubeshare.kube.cache.watch import WatchEvent
-from kubeshare.kube.client.client import PAGE, Api
+from kubeshare.kube.client.client import PAGE, Client
 from kubeshare.kube.client.errors import ApiError, GoneError, UnreachableError
 from kubeshare.kube.controller.backoff import Backoff
 from kubeshare.kube.resources import Resource
@@ -67,7 +67,7 @@ class Reflector(Generic[T]):
 
     def __init__(  # noqa: PLR0913 - what to watch, and how
         self,
-        api: Api,
+        api: Client,
         resource: Resource[T],
         *,
         namespace: str = "",

@@ -63,7 +63,7 @@ class _Page(Struct):
     items: list[msgspec.Raw]
 
 
-class Api:
+class Client:
     """A connection to one API server.
 
     Any request may also raise ``ConfigError`` when its credentials cannot be got.

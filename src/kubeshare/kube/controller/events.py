@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import structlog
 from msgspec import Struct, to_builtins
 
-from kubeshare.kube.client.client import Api
+from kubeshare.kube.client.client import Client
 from kubeshare.kube.client.errors import AlreadyExistsError, ApiError, NotFoundError
 from kubeshare.kube.clock import utc_now
 from kubeshare.kube.conditions import micro_timestamp
@@ -144,7 +144,7 @@ class EventRecorder:
 
     def __init__(
         self,
-        api: Api,
+        api: Client,
         controller: str,
         instance: str,
         *,

@@ -25,7 +25,7 @@ from typing import Final
 import structlog
 from msgspec import Struct, field
 
-from kubeshare.kube.client.client import Api
+from kubeshare.kube.client.client import Client
 from kubeshare.kube.client.errors import AlreadyExistsError, ApiError, ConflictError, NotFoundError
 from kubeshare.kube.clock import utc_now
 from kubeshare.kube.conditions import micro_timestamp
@@ -89,7 +89,7 @@ class LeaseElector:
 
     def __init__(  # noqa: PLR0913 - the numbers of the protocol
         self,
-        api: Api,
+        api: Client,
         namespace: str,
         name: str,
         identity: str,

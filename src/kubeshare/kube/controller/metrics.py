@@ -12,7 +12,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from kubeshare.kube.cache.reflector import Reflector
-from kubeshare.kube.client.client import Api
+from kubeshare.kube.client.client import Client
 from kubeshare.kube.controller.controller import Controller
 from kubeshare.kube.controller.leader_election import LeaseElector
 
@@ -31,7 +31,7 @@ class RuntimeCollector(Collector):
 
     def __init__(
         self,
-        api: Api,
+        api: Client,
         reflectors: Sequence[Reflector[Any]],
         controllers: Sequence[Controller[Any]],
         electors: Sequence[LeaseElector],

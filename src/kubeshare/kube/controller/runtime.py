@@ -17,7 +17,7 @@ import structlog
 from prometheus_client import CollectorRegistry, generate_latest
 
 from kubeshare.kube.cache.reflector import Reflector
-from kubeshare.kube.client.client import Api
+from kubeshare.kube.client.client import Client
 from kubeshare.kube.client.connection import ConfigError
 from kubeshare.kube.client.errors import ApiError
 from kubeshare.kube.controller.controller import Controller
@@ -53,7 +53,7 @@ class Program:
     def __init__(  # noqa: PLR0913 - the parts of a program
         self,
         name: str,
-        api: Api,
+        api: Client,
         *,
         elector: LeaseElector | None = None,
         recorder: EventRecorder | None = None,

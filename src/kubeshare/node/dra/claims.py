@@ -12,7 +12,7 @@ from msgspec import Struct, field
 from kubeshare.api.types.constants import DRA_DRIVER
 from kubeshare.kube.cache.reflector import Reflector
 from kubeshare.kube.cache.store import ADDED, DELETED, Change
-from kubeshare.kube.client.client import Api
+from kubeshare.kube.client.client import Client
 from kubeshare.kube.client.errors import ApiError, NotFoundError
 from kubeshare.kube.meta import Key, ObjectMeta
 from kubeshare.kube.resources import RESOURCE_CLAIMS
@@ -83,7 +83,7 @@ class Claims:
         pods: this node's pods.
     """
 
-    def __init__(self, api: Api, pods: Reflector[NodePod]) -> None:
+    def __init__(self, api: Client, pods: Reflector[NodePod]) -> None:
         self._api = api
         self._ahead: dict[Key, asyncio.Task[ResourceClaim | None]] = {}  # claims of waiting pods
         pods.subscribe(self._note)
@@ -119,7 +119,7 @@ class Claims:
         return _checked(claim, reference)
 
 
-async def _read_now(api: Api, reference: ClaimReference) -> ResourceClaim:
+async def _read_now(api: Client, reference: ClaimReference) -> ResourceClaim:
     try:
         return await api.get(_CLAIMS, reference.name, reference.namespace)
     except NotFoundError as error:

@@ -15,8 +15,8 @@ from kubeshare.node.dra.driver import ClaimReference
 from kubeshare.tokens.files.grants import (
     GRANT_VERSION,
     Grant,
-    GrantedGpu,
     GrantedPod,
+    GrantedShare,
     GrantError,
     Paths,
     Status,
@@ -86,7 +86,7 @@ class Grants:
         return [grant.claim for grant in self._known.values() if grant.pod_uid == pod_uid]
 
     def write(
-        self, claim: ClaimReference, pod_name: str, pod_uid: str, gpus: list[GrantedGpu]
+        self, claim: ClaimReference, pod_name: str, pod_uid: str, gpus: list[GrantedShare]
     ) -> None:
         """Give a pod its parts of GPUs; the daemon decides whether they become active.
 

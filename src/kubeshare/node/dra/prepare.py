@@ -18,7 +18,7 @@ import structlog
 
 from kubeshare.api.types.constants import DRA_DRIVER, placeholder_name
 from kubeshare.api.types.v1 import VGPU, Holder
-from kubeshare.kube.client.client import Api
+from kubeshare.kube.client.client import Client
 from kubeshare.kube.client.errors import ApiError
 from kubeshare.node.dra import cdi
 from kubeshare.node.dra.claims import Claims, PodClaim
@@ -27,7 +27,7 @@ from kubeshare.node.dra.grants import GrantRefusedError, Grants
 from kubeshare.node.gpus.inventory import Inventory
 from kubeshare.node.library import InstalledLibrary
 from kubeshare.node.node_view import NodeView
-from kubeshare.tokens.files.grants import GrantedGpu
+from kubeshare.tokens.files.grants import GrantedShare
 
 log = structlog.get_logger(__name__)
 
@@ -53,7 +53,7 @@ class Preparer:
 
     def __init__(  # noqa: PLR0913 - what a preparation brings together
         self,
-        api: Api,
+        api: Client,
         view: NodeView,
         inventory: Inventory,
         grants: Grants,
@@ -134,7 +134,7 @@ class Preparer:
 
     async def _parts(
         self, reference: ClaimReference, claim: PodClaim, deadline: float
-    ) -> list[GrantedGpu]:
+    ) -> list[GrantedShare]:
         """The pod's parts of GPUs, as soon as all of them are there and known."""
         missing = ""
         try:
@@ -152,7 +152,7 @@ class Preparer:
                 f"(waited {self._patience:.0f} s)"
             ) from error
 
-    def _parts_now(self, namespace: str, pod_uid: str) -> list[GrantedGpu]:
+    def _parts_now(self, namespace: str, pod_uid: str) -> list[GrantedShare]:
         held = self._view.held_by(pod_uid)
         if not held:
             raise _NotYetError(
@@ -180,7 +180,7 @@ class Preparer:
                     raise _NotYetError(f"the holder of vGPU {vgpu.metadata.name} has no pod yet")
         return [self._part(vgpu, holder) for vgpu, holder in held]
 
-    def _part(self, vgpu: VGPU, holder: Holder) -> GrantedGpu:
+    def _part(self, vgpu: VGPU, holder: Holder) -> GrantedShare:
         gpuid = vgpu.metadata.name
         if not vgpu.spec.uuid:
             raise _NotYetError(
@@ -197,7 +197,7 @@ class Preparer:
             raise _NotYetError(f"GPU {vgpu.spec.uuid} of vGPU {gpuid} is not on this node")
         if not device.healthy:
             raise _NotYetError(f"GPU {device.uuid} of vGPU {gpuid} is unhealthy: {device.message}")
-        return GrantedGpu(
+        return GrantedShare(
             uuid=device.uuid,
             memory_total=device.memory_bytes,
             request_micros=holder.request_micros,

@@ -14,7 +14,7 @@ import structlog
 from kubeshare.api import holders
 from kubeshare.api.types.constants import MANAGER_NODE
 from kubeshare.api.types.v1 import VGPU, Holder
-from kubeshare.kube.client.client import Api
+from kubeshare.kube.client.client import Client
 from kubeshare.kube.client.errors import ApiError, ConflictError, NotFoundError
 from kubeshare.node.dra import cdi
 from kubeshare.node.dra.driver import ClaimReference, ClaimRefusedError
@@ -38,7 +38,7 @@ class Releaser:
         cdi_folder: where the specs of claims are.
     """
 
-    def __init__(self, api: Api, view: NodeView, grants: Grants, cdi_folder: Path) -> None:
+    def __init__(self, api: Client, view: NodeView, grants: Grants, cdi_folder: Path) -> None:
         self._api = api
         self._view = view
         self._grants = grants

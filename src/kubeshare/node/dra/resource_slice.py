@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from kubeshare.api.types.constants import DRA_DRIVER, MANAGER_NODE
 from kubeshare.kube.cache.reflector import Reflector
-from kubeshare.kube.client.client import Api
+from kubeshare.kube.client.client import Client
 from kubeshare.kube.controller.controller import Controller, RequeueAfter
 from kubeshare.kube.meta import ObjectMeta
 from kubeshare.kube.resources import RESOURCE_SLICES
@@ -59,7 +59,7 @@ class SlicePublisher:
         controller: publishes it at the start and when it is gone.
     """
 
-    def __init__(self, api: Api, node: str) -> None:
+    def __init__(self, api: Client, node: str) -> None:
         self._api = api
         self._node = node
         self.reflector: Reflector[_Named] = Reflector(

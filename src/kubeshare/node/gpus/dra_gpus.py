@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from kubeshare.api.types.constants import DRA_DRIVER
 from kubeshare.kube.cache.reflector import Reflector
-from kubeshare.kube.client.client import Api
+from kubeshare.kube.client.client import Client
 from kubeshare.kube.meta import ObjectMeta
 from kubeshare.kube.resources import RESOURCE_SLICES
 
@@ -70,7 +70,7 @@ class DraGpus:
         reflector: watches the node's ResourceSlices.
     """
 
-    def __init__(self, api: Api, node: str) -> None:
+    def __init__(self, api: Client, node: str) -> None:
         self.reflector: Reflector[Slice] = Reflector(
             api, RESOURCE_SLICES.into(Slice), fields=f"spec.nodeName={node}"
         )

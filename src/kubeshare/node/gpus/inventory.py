@@ -18,7 +18,7 @@ from kubeshare.api.types.constants import MANAGER_NODE
 from kubeshare.api.types.v1 import GPUNODES, GPUDevice, GPUNode, GPUNodeSpec
 from kubeshare.kube.cache.reflector import Reflector
 from kubeshare.kube.cache.store import DELETED, Change
-from kubeshare.kube.client.client import Api
+from kubeshare.kube.client.client import Client
 from kubeshare.kube.client.errors import ApiError, NotFoundError
 from kubeshare.node.gpus.discovery import DiscoveryError, with_vanished
 from kubeshare.node.node_object import owner_of, uid_of
@@ -62,7 +62,7 @@ class Inventory:
 
     def __init__(  # noqa: PLR0913 - its parts
         self,
-        api: Api,
+        api: Client,
         node: str,
         gpus: Gpus,
         promised: Callable[[], AbstractSet[str]],

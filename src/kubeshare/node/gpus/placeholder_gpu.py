@@ -15,7 +15,7 @@ from kubeshare.api import holders
 from kubeshare.api.types.constants import CONDITION_SHAREABLE, MANAGER_NODE, NAMESPACE
 from kubeshare.api.types.reasons import Reason
 from kubeshare.api.types.v1 import VGPU, VGPUS, GPUDevice
-from kubeshare.kube.client.client import Api
+from kubeshare.kube.client.client import Client
 from kubeshare.kube.client.errors import InvalidError
 from kubeshare.kube.clock import utc_now
 from kubeshare.kube.conditions import set_condition
@@ -54,7 +54,7 @@ class Placeholders:
     """
 
     def __init__(
-        self, api: Api, view: NodeView, inventory: Inventory, events: EventRecorder, given: Given
+        self, api: Client, view: NodeView, inventory: Inventory, events: EventRecorder, given: Given
     ) -> None:
         self._api = api
         self._view = view

@@ -11,26 +11,26 @@ from kubeshare.core.gang import Gang
 from kubeshare.dialects.priority_and_gang import MIN_AVAILABLE, PRIORITY, Standing
 from kubeshare.kube.meta import Key
 from kubeshare.scheduler.binding import still_right
-from kubeshare.scheduler.requesters.base import Asker
+from kubeshare.scheduler.requesters.base import Requester
 
 
 @dataclass(frozen=True)
 class Member:
     """One of a gang, and the parts of GPUs that it has taken and not been told of."""
 
-    asker: Asker
+    requester: Requester
     demand: Demand
     held: Sequence[VGPU]
 
     @property
     def waits(self) -> bool:
         """It has not been told of a decision, and is there to be told."""
-        return not self.asker.decided and not self.asker.over
+        return not self.requester.decided and not self.requester.over
 
     @property
     def placed(self) -> bool:
         """It has a GPU, whether or not it has been told."""
-        return self.asker.decided or self.ready
+        return self.requester.decided or self.ready
 
     @property
     def ready(self) -> bool:
@@ -63,18 +63,18 @@ class Members:
     @property
     def key(self) -> Key:
         """The namespace and the name of the gang."""
-        return Key(self.all[0].asker.key.key.namespace, self.gang.name)
+        return Key(self.all[0].requester.key.key.namespace, self.gang.name)
 
     @property
     def name(self) -> str:
         """What people know the gang by."""
-        return f"gang {self.gang.name} of namespace {self.all[0].asker.key.key.namespace}"
+        return f"gang {self.gang.name} of namespace {self.all[0].requester.key.key.namespace}"
 
 
-def demand_of_member(asker: Asker) -> Demand | None:
+def demand_of_member(requester: Requester) -> Demand | None:
     """What a member asks for; None for one that is told itself why it is no member."""
     try:
-        return asker.demand() if asker.standing().gang else None
+        return requester.demand() if requester.standing().gang else None
     except InvalidValueError:
         return None
 

@@ -16,7 +16,7 @@ from kubeshare.api.configuration import Configured
 from kubeshare.api.predicates.eligibility import Eligible
 from kubeshare.api.state.vgpu_store import Part, StaleDecisionError
 from kubeshare.api.types.reasons import Reason
-from kubeshare.api.vgpu_readiness import Hindrance
+from kubeshare.api.vgpu_readiness import Blocker
 from kubeshare.core.decision import Decision
 from kubeshare.core.demand import Demand
 from kubeshare.core.gang import Answer, Gang, place_gang
@@ -25,7 +25,7 @@ from kubeshare.kube.client.errors import ConflictError, NotFoundError
 from kubeshare.kube.controller.controller import RequeueAfter, soonest
 from kubeshare.kube.meta import Key
 from kubeshare.scheduler.binding import Hindered
-from kubeshare.scheduler.context import Parts
+from kubeshare.scheduler.context import Context
 from kubeshare.scheduler.gang.members import (
     Member,
     Members,
@@ -34,7 +34,7 @@ from kubeshare.scheduler.gang.members import (
     says,
 )
 from kubeshare.scheduler.preemption.preemption import Claim
-from kubeshare.scheduler.requesters.base import Asker
+from kubeshare.scheduler.requesters.base import Requester
 from kubeshare.scheduler.scheduling import bounded, decide, explain
 
 
@@ -53,7 +53,7 @@ class Gangs:
         configuration: says how long a gang may wait for what it has taken.
     """
 
-    def __init__(self, parts: Parts, configuration: Configured) -> None:
+    def __init__(self, parts: Context, configuration: Configured) -> None:
         self._parts = parts
         self._configuration = configuration
         self._reserved: dict[Key, float] = {}  # gang -> since when it has its parts (loop time)
@@ -69,7 +69,7 @@ class Gangs:
         found = (kind.in_gang(gang.namespace, gang.name) for kind in self._parts.kinds.values())
         return any(True for members in found for _ in members)
 
-    async def start(self, asker: Asker, gang: Gang) -> Together | None:
+    async def start(self, requester: Requester, gang: Gang) -> Together | None:
         """Place the gang of an asker that is undecided, if that is to be done now.
 
         Returns:
@@ -82,13 +82,13 @@ class Gangs:
             NotFoundError: a member has gone meanwhile.
             ApiError: where a member may go cannot be found out now.
         """
-        await self._prepare(asker, gang)
-        members = self._members(asker, gang)
-        oldest = members.all[0].asker
-        check_agreement(asker.standing(), oldest.standing(), oldest.key)
+        await self._prepare(requester, gang)
+        members = self._members(requester, gang)
+        oldest = members.all[0].requester
+        check_agreement(requester.standing(), oldest.standing(), oldest.key)
         released = await self._former(members)
         if members.needed <= 0:
-            return await self._complete(asker, members)
+            return await self._complete(requester, members)
         if released is not None:
             words = f"the node has not released the former pod of {released} yet"
             return await self._wait(members, Reason.RELEASING, words)
@@ -109,25 +109,25 @@ class Gangs:
             [Part(each.demand, each.decision, each.demand.attempt + 1) for each in answer.placed]
         )
         self._parts.kept.drop(claim.owner)
-        members = self._members(asker, gang)
+        members = self._members(requester, gang)
         await self._former(members)
-        return await self._complete(asker, members)
+        return await self._complete(requester, members)
 
-    async def _prepare(self, asker: Asker, gang: Gang) -> None:
+    async def _prepare(self, requester: Requester, gang: Gang) -> None:
         """Know of all members where they may go, not only of those that had their turn."""
-        for each in self._in(asker, gang):
+        for each in self._in(requester, gang):
             if not each.decided and not each.over:
                 await each.prepare()
 
-    def _in(self, asker: Asker, gang: Gang) -> list[Asker]:
+    def _in(self, requester: Requester, gang: Gang) -> list[Requester]:
         """All that name a gang."""
         return [
             each
             for kind in self._parts.kinds.values()
-            for each in kind.in_gang(asker.key.key.namespace, gang.name)
+            for each in kind.in_gang(requester.key.key.namespace, gang.name)
         ]
 
-    def _members(self, asker: Asker, gang: Gang) -> Members:
+    def _members(self, requester: Requester, gang: Gang) -> Members:
         """Those of a gang that are there now.
 
         One that has ended counts for those of its own controller: of a Job it is one that is
@@ -135,26 +135,26 @@ class Gangs:
         """
         found = [
             Member(each, demand, self._parts.pool.held_by(each.uid))
-            for each in self._in(asker, gang)
+            for each in self._in(requester, gang)
             if not (each.leaving or each.postponed)
-            and (not each.over or each.controller == asker.controller)
+            and (not each.over or each.controller == requester.controller)
             and (demand := demand_of_member(each)) is not None
         ]
-        found.sort(key=lambda member: (member.asker.created, member.asker.key))
-        said = [says(member.asker.standing()) for member in found]
+        found.sort(key=lambda member: (member.requester.created, member.requester.key))
+        said = [says(member.requester.standing()) for member in found]
         agreed = [member for member, each in zip(found, said, strict=True) if each == said[0]]
         return Members(gang, agreed)
 
     def _claim(self, members: Members) -> tuple[Claim, Mapping[str, Eligible]]:
         """What those of a gang ask for that have taken nothing yet, and where they may go."""
         asking = [member for member in members.waiting if not member.held]
-        where = {member.asker.uid: self._parts.places.of(member.asker) for member in asking}
+        where = {member.requester.uid: self._parts.places.of(member.requester) for member in asking}
         claim = Claim(
             owner=members.name,
-            askers=[member.asker for member in asking],
-            demands=[bounded(member.demand, where[member.asker.uid]) for member in asking],
+            requesters=[member.requester for member in asking],
+            demands=[bounded(member.demand, where[member.requester.uid]) for member in asking],
             needed=members.needed,
-            priority=asking[0].asker.standing().priority,
+            priority=asking[0].requester.standing().priority,
         )
         return claim, where
 
@@ -162,18 +162,18 @@ class Gangs:
         """Where they go."""
         now = asyncio.get_running_loop().time()
         keeping = self._parts.kept.policy(self._parts.policy, claim.uids, claim.priority, now)
-        askers = {asker.uid: asker for asker in claim.askers}
+        requesters = {requester.uid: requester for requester in claim.requesters}
 
-        def placed(ledger: Ledger) -> Iterator[tuple[str, Asker]]:
-            for uid, each in askers.items():
+        def placed(ledger: Ledger) -> Iterator[tuple[str, Requester]]:
+            for uid, each in requesters.items():
                 if held := ledger.held_by(uid):
                     yield ledger.devices[min(held)].node, each
 
         def policy(ledger: Ledger, demand: Demand) -> Decision:
-            there = askers[demand.uid].beside(where[demand.uid], placed(ledger))
+            there = requesters[demand.uid].beside(where[demand.uid], placed(ledger))
             return decide(keeping, ledger, demand, there)
 
-        return place_gang(policy, self._parts.inventory.ledger(), claim.demands, claim.needed)
+        return place_gang(policy, self._parts.cluster_state.ledger(), claim.demands, claim.needed)
 
     async def _no_room(self, members: Members, claim: Claim, answer: Answer) -> Together:
         words = members.gang.no_room(members.needed, answer)
@@ -193,7 +193,7 @@ class Gangs:
         waits: str | None = None
         for member in members.waiting:
             if member.held and not self._may_keep(member):
-                if not await self._parts.carry_out.releases(member.asker, member.demand):
+                if not await self._parts.binder.releases(member.requester, member.demand):
                     raise StaleDecisionError(f"{member.demand.name} asks for something else now")
                 waits = waits or member.demand.name
         return waits
@@ -201,17 +201,17 @@ class Gangs:
     def _may_keep(self, member: Member) -> bool:
         """What it holds is what it asks for, on a node that still takes it."""
         there = member.held[0].spec.node_name
-        return member.ready and self._parts.carry_out.still_takes_it(member.asker, there)
+        return member.ready and self._parts.binder.still_takes_it(member.requester, there)
 
-    async def _complete(self, asker: Asker, members: Members) -> Together | None:
+    async def _complete(self, requester: Requester, members: Members) -> Together | None:
         """Tell all members whose parts are held, once all those parts are there."""
         ready = [member for member in members.waiting if member.ready]
         hindered = [
-            Hindered(member.asker, member.demand, hindrance)
+            Hindered(member.requester, member.demand, hindrance)
             for member in ready
-            if (hindrance := member.asker.awaits(member.held)) is not None
+            if (hindrance := member.requester.awaits(member.held)) is not None
         ]
-        told = any(member.asker.uid == asker.uid for member in ready)
+        told = any(member.requester.uid == requester.uid for member in ready)
         if hindered:
             held = await self._hold(members, hindered)
             return held if told else None
@@ -219,10 +219,12 @@ class Gangs:
         again: RequeueAfter | None = None
         for member in ready:
             try:
-                look = await self._parts.carry_out.take_up(member.asker, member.demand, member.held)
+                look = await self._parts.binder.take_up(
+                    member.requester, member.demand, member.held
+                )
             except (ConflictError, NotFoundError):
                 # Those that come after it wait, for without it they may not be enough.
-                await self._parts.carry_out.read_again(member.asker)
+                await self._parts.binder.read_again(member.requester)
                 raise
             again = soonest(again, look)
         return Together(again) if told else None
@@ -246,9 +248,9 @@ class Gangs:
         again: RequeueAfter | None = RequeueAfter(left)
         # Those beyond the members that it needs are told, each alone, why they have no part.
         for each in (member for member in members.waiting if member.ready):
-            told = Hindrance(first.hindrance.reason, words, first.hindrance.passing)
-            again = soonest(again, await self._parts.carry_out.hold(each.asker, told))
-        return Together(soonest(again, await self._parts.carry_out.move_on(hindered)))
+            told = Blocker(first.hindrance.reason, words, first.hindrance.passing)
+            again = soonest(again, await self._parts.binder.hold(each.requester, told))
+        return Together(soonest(again, await self._parts.binder.move_on(hindered)))
 
     @property
     def _timeout(self) -> float:
@@ -263,10 +265,10 @@ class Gangs:
         """Have a gang wait: what it has taken is given back, and all are told."""
         for member in members.waiting:
             if member.held:
-                await self._parts.carry_out.read_again(member.asker)
+                await self._parts.binder.read_again(member.requester)
         message = f"gang {members.gang.name}: {words}"
         for place, member in enumerate(members.waiting):
             # The oldest one is tried again for all of them.
-            say = self._parts.carry_out.tell if place else self._parts.carry_out.wait
-            await say(member.asker, reason, message)
-        return Together(self._parts.places.again(member.asker for member in members.waiting))
+            say = self._parts.binder.tell if place else self._parts.binder.wait
+            await say(member.requester, reason, message)
+        return Together(self._parts.places.again(member.requester for member in members.waiting))

@@ -43,7 +43,7 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
     until: float
 
 
-class Kept:
+class Nominations:
     """The places that are kept now."""
 
     def __init__(self) -> None:

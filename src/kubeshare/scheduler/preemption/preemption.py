@@ -16,7 +16,7 @@ from msgspec import Struct, structs
 
 from kubeshare.api.configuration import Configured
 from kubeshare.api.eviction import evict
-from kubeshare.api.state.cluster_state import Inventory
+from kubeshare.api.state.cluster_state import ClusterState
 from kubeshare.api.types.core_v1 import PODS, Pod
 from kubeshare.api.types.v1 import SHAREPODS
 from kubeshare.core.demand import Demand
@@ -24,14 +24,14 @@ from kubeshare.core.gang import place_gang
 from kubeshare.core.policies import Policy
 from kubeshare.core.preemption import Preemption, cheapest_for_gang
 from kubeshare.kube.cache.store import Store
-from kubeshare.kube.client.client import Api
+from kubeshare.kube.client.client import Client
 from kubeshare.kube.client.errors import ConflictError, NotFoundError, TooManyRequestsError
 from kubeshare.kube.controller.controller import RequeueAfter
 from kubeshare.kube.controller.events import ObjectReference, reference
 from kubeshare.scheduler.events import Events
-from kubeshare.scheduler.preemption.nominations import SECONDS, Kept, Place
+from kubeshare.scheduler.preemption.nominations import SECONDS, Nominations, Place
 from kubeshare.scheduler.preemption.victims import Victim, is_marked, victims_of
-from kubeshare.scheduler.requesters.base import Asker
+from kubeshare.scheduler.requesters.base import Requester
 
 ROUNDS: Final = 8
 """How many sets of pods are tried at most, where budgets refuse."""
@@ -46,14 +46,14 @@ class Claim(Struct, frozen=True, kw_only=True):
 
     Attributes:
         owner: as people know it.
-        askers: who asks, the first of whom is told.
+        requesters: who asks, the first of whom is told.
         demands: of those who ask, for the nodes that they may go to.
         needed: how many of them have to be placed together.
         priority: theirs.
     """
 
     owner: str
-    askers: Sequence[Asker]
+    requesters: Sequence[Requester]
     demands: Sequence[Demand]
     needed: int = 1
     priority: int
@@ -64,13 +64,13 @@ class Claim(Struct, frozen=True, kw_only=True):
         return frozenset(demand.uid for demand in self.demands)
 
 
-class Preempt:
+class Preemptor:
     """Makes room for demands of higher priority.
 
     Args:
         api: where pods are evicted.
         policy: places demands.
-        inventory: the cluster's GPUs.
+        cluster_state: the cluster's GPUs.
         pods: all pods.
         kept: where places are noted.
         configuration: says whether this is done at all.
@@ -79,18 +79,18 @@ class Preempt:
 
     def __init__(  # noqa: PLR0913 - its parts
         self,
-        api: Api,
+        api: Client,
         policy: Policy,
         *,
-        inventory: Inventory,
+        cluster_state: ClusterState,
         pods: Store[Pod],
-        kept: Kept,
+        kept: Nominations,
         configuration: Configured,
         events: Events,
     ) -> None:
         self._api = api
         self._policy = policy
-        self._inventory = inventory
+        self._cluster_state = cluster_state
         self._pods = pods
         self._kept = kept
         self._configuration = configuration
@@ -127,14 +127,14 @@ class Preempt:
 
     def _victims(self) -> dict[str, Victim]:
         marked = self._pods.by_index(_INDEX, "true")
-        return {each.uid: each for each in victims_of(marked, self._inventory.pool.held_by)}
+        return {each.uid: each for each in victims_of(marked, self._cluster_state.pool.held_by)}
 
     def _still_leaving(self, place: Place) -> bool:
-        return any(self._inventory.pool.held_by(uid) for uid in place.leaving)
+        return any(self._cluster_state.pool.held_by(uid) for uid in place.leaving)
 
     def _cheapest(self, claim: Claim, victims: Iterable[Victim]) -> Preemption | None:
         priorities = {victim.uid: victim.priority for victim in victims}
-        ledger = self._inventory.ledger()
+        ledger = self._cluster_state.ledger()
         now = asyncio.get_running_loop().time()
         policy = self._kept.policy(self._policy, claim.uids, claim.priority, now)
         return cheapest_for_gang(
@@ -171,7 +171,7 @@ class Preempt:
             until=now + SECONDS,
         )
         self._kept.keep(place)
-        self._events.preempts(claim.askers[0], found.words, found.priority)
+        self._events.preempts(claim.requesters[0], found.words, found.priority)
         return await self._ask(place, victims)
 
     async def _ask(self, place: Place, victims: Mapping[str, Victim]) -> RequeueAfter:
@@ -196,7 +196,7 @@ class Preempt:
 
     def _where(self, claim: Claim, found: Preemption) -> dict[str, str]:
         """The vGPUs on which the demands will be once those in their way have left."""
-        ledger = self._inventory.ledger()
+        ledger = self._cluster_state.ledger()
         with ledger.what_if():
             for uid in found.leave:
                 ledger.release(uid)

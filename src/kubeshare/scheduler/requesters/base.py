@@ -3,12 +3,12 @@
 ``controller`` decides about askers and knows no kind of them. A kind is one module
 beside this one (``sharepods``, ``pods``) with two small classes:
 
-* an :class:`Asker`: one object as it was read, with what it asks for, where it may go,
+* an :class:`Requester`: one object as it was read, with what it asks for, where it may go,
   and how it is told what was decided;
 * a :class:`Kind`, which finds them by name.
 
 For another kind write these two, and add them in ``program``: to the kinds, with a watch
-that queues an :class:`AskerKey` for each of its objects. Whatever the kind, its demand's
+that queues an :class:`RequesterKey` for each of its objects. Whatever the kind, its demand's
 uid is the object's own, and its holder has the object's namespace and name.
 """
 
@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, Protocol, Self
 from kubeshare.api.predicates.eligibility import Eligible
 from kubeshare.api.types.reasons import Reason
 from kubeshare.api.types.v1 import VGPU, SetAside
-from kubeshare.api.vgpu_readiness import Hindrance
+from kubeshare.api.vgpu_readiness import Blocker
 from kubeshare.core.demand import Demand
 from kubeshare.dialects.priority_and_gang import Standing
 from kubeshare.kube.controller.controller import RequeueAfter
@@ -26,7 +26,7 @@ from kubeshare.kube.controller.events import ObjectReference
 from kubeshare.kube.meta import Key
 
 
-class AskerKey(NamedTuple):
+class RequesterKey(NamedTuple):
     """An object that asks, by its kind and its name: a SharePod's pod may be its namesake."""
 
     kind: str
@@ -36,11 +36,11 @@ class AskerKey(NamedTuple):
         return f"{self.kind} {self.key}"
 
 
-class Asker(Protocol):
+class Requester(Protocol):
     """One object that asks for a part of a GPU, as it was read."""
 
     @property
-    def key(self) -> AskerKey:
+    def key(self) -> RequesterKey:
         """Its kind and name."""
         ...
 
@@ -114,7 +114,7 @@ class Asker(Protocol):
         """Of the nodes that take pods like its own those that have what else it needs."""
         ...
 
-    def beside(self, where: Eligible, others: Iterable[tuple[str, "Asker"]]) -> Eligible:
+    def beside(self, where: Eligible, others: Iterable[tuple[str, "Requester"]]) -> Eligible:
         """Of the nodes to which it may go those with room for it and for others of its gang.
 
         Args:
@@ -139,7 +139,7 @@ class Asker(Protocol):
         """
         ...
 
-    def awaits(self, vgpus: Sequence[VGPU]) -> Hindrance | None:
+    def awaits(self, vgpus: Sequence[VGPU]) -> Blocker | None:
         """Why it is not told yet that it has parts of these; None when it can be told."""
         ...
 
@@ -181,10 +181,10 @@ class Asker(Protocol):
 class Kind(Protocol):
     """All askers of a kind."""
 
-    def get(self, key: Key) -> Asker | None:
+    def get(self, key: Key) -> Requester | None:
         """The one of that name, as last seen or last written by this program, or None."""
         ...
 
-    def in_gang(self, namespace: str, name: str) -> Iterable[Asker]:
+    def in_gang(self, namespace: str, name: str) -> Iterable[Requester]:
         """Those that name a gang, in no order, whatever else they say of it."""
         ...

@@ -5,16 +5,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
 
-from kubeshare.api.state.assume_cache import Latest
+from kubeshare.api.state.assume_cache import AssumeCache
 from kubeshare.api.types.constants import MANAGER_SCHEDULER
 from kubeshare.dialects.priority_and_gang import Standing, standing_of
-from kubeshare.kube.client.client import Api
+from kubeshare.kube.client.client import Client
 from kubeshare.kube.client.errors import NotFoundError
 from kubeshare.kube.controller.events import ObjectReference, reference
 from kubeshare.kube.meta import ObjectMeta
 from kubeshare.kube.resources import Raw, Resource
-from kubeshare.scheduler.requesters.base import AskerKey
-from kubeshare.scheduler.scheduled_condition import Status
+from kubeshare.scheduler.requesters.base import RequesterKey
+from kubeshare.scheduler.scheduled_condition import ScheduledCondition
 
 
 class Seen(Protocol):
@@ -35,7 +35,7 @@ class Objects:
         status: writes their condition.
     """
 
-    def __init__(self, api: Api, known: Latest[Raw], status: Status) -> None:
+    def __init__(self, api: Client, known: AssumeCache[Raw], status: ScheduledCondition) -> None:
         self.api = api
         self.known = known
         self.status = status
@@ -46,7 +46,7 @@ SeenT = TypeVar("SeenT", bound=Seen)
 
 
 @dataclass(frozen=True)
-class AskingObject(ABC, Generic[KindT, SeenT]):
+class RequesterObject(ABC, Generic[KindT, SeenT]):
     """One object as it was read: that part of an asker that is the same for all kinds.
 
     Attributes:
@@ -66,9 +66,9 @@ class AskingObject(ABC, Generic[KindT, SeenT]):
         """The narrow struct of it."""
 
     @property
-    def key(self) -> AskerKey:
+    def key(self) -> RequesterKey:
         """Its kind and name."""
-        return AskerKey(self.resource.kind, self.seen.metadata.key)
+        return RequesterKey(self.resource.kind, self.seen.metadata.key)
 
     @property
     def uid(self) -> str:

@@ -16,9 +16,9 @@ from kubeshare.api import pods
 from kubeshare.api.affinity_terms import on_node
 from kubeshare.api.gang_members import GANG, gang_index, gang_value
 from kubeshare.api.predicates.eligibility import Eligible
-from kubeshare.api.predicates.node_resources import Rooms
-from kubeshare.api.state.assume_cache import Latest
-from kubeshare.api.state.cluster_state import Inventory
+from kubeshare.api.predicates.node_resources import NodeResources
+from kubeshare.api.state.assume_cache import AssumeCache
+from kubeshare.api.state.cluster_state import ClusterState
 from kubeshare.api.types.constants import (
     ANNOTATION_GPUIDS,
     ANNOTATION_NODE,
@@ -33,19 +33,19 @@ from kubeshare.api.types.constants import (
 from kubeshare.api.types.core_v1 import Pod
 from kubeshare.api.types.reasons import Reason
 from kubeshare.api.types.v1 import VGPU, SetAside
-from kubeshare.api.vgpu_readiness import Hindrance, failure, hindrance
+from kubeshare.api.vgpu_readiness import Blocker, blocker, failure
 from kubeshare.core.demand import Demand
 from kubeshare.core.errors import InvalidValueError
 from kubeshare.dialects.pod import PREFIX, demand_of
 from kubeshare.dialects.priority_and_gang import gang_named
 from kubeshare.kube.cache.store import Store
-from kubeshare.kube.client.client import Api
+from kubeshare.kube.client.client import Client
 from kubeshare.kube.controller.controller import RequeueAfter
 from kubeshare.kube.meta import Condition, Key
 from kubeshare.kube.resources import PODS, Raw
-from kubeshare.scheduler.requesters.base import Asker, AskerKey
-from kubeshare.scheduler.requesters.object import AskingObject, Objects
-from kubeshare.scheduler.scheduled_condition import Status
+from kubeshare.scheduler.requesters.base import Requester, RequesterKey
+from kubeshare.scheduler.requesters.object import Objects, RequesterObject
+from kubeshare.scheduler.scheduled_condition import ScheduledCondition
 from kubeshare.scheduler.volume_binding import Volumes
 
 KIND: Final = PODS.kind
@@ -59,7 +59,7 @@ class GatedPods(Objects):
         known: those that there are; told what is written.
         status: writes their condition.
         bound: all pods: those of a gang that are bound count for it.
-        inventory: the vGPUs and their placeholders.
+        cluster_state: the vGPUs and their placeholders.
         rooms: what nodes have left.
         volumes: which nodes reach the pods' volumes.
         models: the names of the cluster's GPU models.
@@ -67,22 +67,22 @@ class GatedPods(Objects):
 
     def __init__(  # noqa: PLR0913 - its parts
         self,
-        api: Api,
-        known: Latest[Raw],
-        status: Status,
+        api: Client,
+        known: AssumeCache[Raw],
+        status: ScheduledCondition,
         *,
         bound: Store[Pod],
-        inventory: Inventory,
-        rooms: Rooms,
+        cluster_state: ClusterState,
+        rooms: NodeResources,
         volumes: Volumes,
         models: Callable[[], Iterable[str]],
     ) -> None:
         super().__init__(api, known, status)
-        self.inventory = inventory
+        self.cluster_state = cluster_state
         self.rooms = rooms
         self.volumes = volumes
         self.models = models
-        self.cramped: set[AskerKey] = set()
+        self.cramped: set[RequesterKey] = set()
         self._bound = bound
         known.add_index(GANG, gang_index)
         bound.add_index(GANG, _gang_of_bound)
@@ -91,7 +91,7 @@ class GatedPods(Objects):
         """The pod of that name, as last seen or written."""
         raw = self.known.get(key)
         if raw is None:
-            self.cramped.discard(AskerKey(KIND, key))
+            self.cramped.discard(RequesterKey(KIND, key))
             return None
         return _AskingPod(self, raw)
 
@@ -103,19 +103,19 @@ class GatedPods(Objects):
         for pod in self._bound.by_index(GANG, key):
             yield _AskingPod(self, msgspec.to_builtins(pod))
 
-    def short_of_room(self, _: object) -> Iterable[AskerKey]:
+    def short_of_room(self, _: object) -> Iterable[RequesterKey]:
         """Those for which some node had no room when they were last looked at."""
         return tuple(self.cramped)
 
     @staticmethod
-    def keys(raw: Raw) -> list[AskerKey]:
+    def keys(raw: Raw) -> list[RequesterKey]:
         """The key of a pod that was seen."""
         metadata = raw["metadata"]
-        return [AskerKey(KIND, Key(metadata["namespace"], metadata["name"]))]
+        return [RequesterKey(KIND, Key(metadata["namespace"], metadata["name"]))]
 
 
-class _AskingPod(AskingObject[GatedPods, Pod]):
-    """One plain pod as it was read (see :class:`kubeshare.scheduler.requesters.base.Asker`)."""
+class _AskingPod(RequesterObject[GatedPods, Pod]):
+    """One plain pod as it was read (see :class:`kubeshare.scheduler.requesters.base.Requester`)."""
 
     resource = PODS
 
@@ -158,7 +158,7 @@ class _AskingPod(AskingObject[GatedPods, Pod]):
             self.kind.cramped.add(self.key)
         return within
 
-    def beside(self, where: Eligible, others: Iterable[tuple[str, Asker]]) -> Eligible:
+    def beside(self, where: Eligible, others: Iterable[tuple[str, Requester]]) -> Eligible:
         pods = ((node, each.seen) for node, each in others if isinstance(each, _AskingPod))
         return self.kind.rooms.within(where, self.seen, beside=pods)
 
@@ -169,10 +169,10 @@ class _AskingPod(AskingObject[GatedPods, Pod]):
             raise InvalidValueError(PREFIX + "request", words)
         return asked
 
-    def awaits(self, vgpus: Sequence[VGPU]) -> Hindrance | None:
+    def awaits(self, vgpus: Sequence[VGPU]) -> Blocker | None:
         for vgpu in vgpus:
             key = Key(NAMESPACE, placeholder_name(vgpu.metadata.name))
-            if found := hindrance(vgpu, self.kind.inventory.pod(key)) or failure(vgpu):
+            if found := blocker(vgpu, self.kind.cluster_state.pod(key)) or failure(vgpu):
                 return found
         return None
 

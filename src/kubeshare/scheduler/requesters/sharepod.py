@@ -11,23 +11,23 @@ from typing import Any, Final
 from kubeshare.api import finalizer, sharepods
 from kubeshare.api.gang_members import GANG, gang_index, gang_value
 from kubeshare.api.predicates.eligibility import Eligible
-from kubeshare.api.state.assume_cache import Latest
+from kubeshare.api.state.assume_cache import AssumeCache
 from kubeshare.api.types.constants import CONDITION_SCHEDULED
 from kubeshare.api.types.core_v1 import TERMINAL_PHASES
 from kubeshare.api.types.reasons import Reason
 from kubeshare.api.types.v1 import SHAREPODS, VGPU, SetAside, SharePod
-from kubeshare.api.vgpu_readiness import Hindrance
+from kubeshare.api.vgpu_readiness import Blocker
 from kubeshare.core.demand import Demand
 from kubeshare.core.errors import InvalidValueError
 from kubeshare.dialects.sharepod import demand_of
 from kubeshare.kube.cache.store import DELETED, Change
-from kubeshare.kube.client.client import Api
+from kubeshare.kube.client.client import Client
 from kubeshare.kube.conditions import find_condition
 from kubeshare.kube.meta import Condition, Key, key_of
 from kubeshare.kube.resources import Raw
-from kubeshare.scheduler.requesters.base import Asker, AskerKey
-from kubeshare.scheduler.requesters.object import AskingObject, Objects
-from kubeshare.scheduler.scheduled_condition import Status
+from kubeshare.scheduler.requesters.base import Requester, RequesterKey
+from kubeshare.scheduler.requesters.object import Objects, RequesterObject
+from kubeshare.scheduler.scheduled_condition import ScheduledCondition
 
 KIND: Final = SHAREPODS.kind
 
@@ -35,7 +35,7 @@ KIND: Final = SHAREPODS.kind
 class SharePods(Objects):
     """The SharePods."""
 
-    def __init__(self, api: Api, known: Latest[Raw], status: Status) -> None:
+    def __init__(self, api: Client, known: AssumeCache[Raw], status: ScheduledCondition) -> None:
         super().__init__(api, known, status)
         known.add_index(GANG, gang_index)
 
@@ -50,13 +50,13 @@ class SharePods(Objects):
             if (raw.get("status") or {}).get("phase") != "Failed":
                 yield _AskingSharePod(self, raw)
 
-    def keys(self, change: Change[Raw]) -> list[AskerKey]:
+    def keys(self, change: Change[Raw]) -> list[RequesterKey]:
         """The key of a SharePod of which anything is new that is looked at here.
 
         Most of what is written into its status is the device manager's.
         """
         old, raw = change.old, change.object
-        key = [AskerKey(KIND, key_of(raw))]
+        key = [RequesterKey(KIND, key_of(raw))]
         if change.type == DELETED or old is None or sharepods.asks_otherwise(old, raw):
             return key
         if _end(old) != _end(raw):
@@ -66,8 +66,8 @@ class SharePods(Objects):
         return key
 
 
-class _AskingSharePod(AskingObject[SharePods, SharePod]):
-    """One SharePod as it was read (see :class:`kubeshare.scheduler.requesters.base.Asker`)."""
+class _AskingSharePod(RequesterObject[SharePods, SharePod]):
+    """One SharePod as it was read (see :class:`kubeshare.scheduler.requesters.base.Requester`)."""
 
     resource = SHAREPODS
 
@@ -102,7 +102,7 @@ class _AskingSharePod(AskingObject[SharePods, SharePod]):
         # Whether its pod has room is kube-scheduler's to say: the device manager can undo it.
         return where
 
-    def beside(self, where: Eligible, others: Iterable[tuple[str, Asker]]) -> Eligible:  # noqa: ARG002
+    def beside(self, where: Eligible, others: Iterable[tuple[str, Requester]]) -> Eligible:  # noqa: ARG002
         return where
 
     def demand(self) -> Demand | None:
@@ -112,7 +112,7 @@ class _AskingSharePod(AskingObject[SharePods, SharePod]):
     def _demand(self) -> Demand | None:
         return demand_of(self.raw)
 
-    def awaits(self, vgpus: Sequence[VGPU]) -> Hindrance | None:  # noqa: ARG002
+    def awaits(self, vgpus: Sequence[VGPU]) -> Blocker | None:  # noqa: ARG002
         # The device manager makes its pod when they are there.
         return None
 

@@ -57,7 +57,9 @@ _GPU_FIELDS: Final = {
 }
 
 
-class GrantedGpu(msgspec.Struct, frozen=True, kw_only=True, rename=_GPU_FIELDS, omit_defaults=True):
+class GrantedShare(
+    msgspec.Struct, frozen=True, kw_only=True, rename=_GPU_FIELDS, omit_defaults=True
+):
     """A part of one GPU.
 
     Attributes:
@@ -131,7 +133,7 @@ class Grant(
 
     version: int
     claim: str
-    gpus: tuple[GrantedGpu, ...]
+    gpus: tuple[GrantedShare, ...]
     pod: GrantedPod | None = None
     container: str | None = None
     owner: Owner | None = None

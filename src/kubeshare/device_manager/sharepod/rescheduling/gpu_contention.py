@@ -15,13 +15,13 @@ from typing import Final
 
 from kubeshare.api import sharepods
 from kubeshare.api.predicates.alternatives import IN_VAIN, Late, have_others
-from kubeshare.api.state.cluster_state import Inventory
+from kubeshare.api.state.cluster_state import ClusterState
 from kubeshare.api.types.v1 import VGPU, SharePod
-from kubeshare.api.vgpu_readiness import failure, hindrance
+from kubeshare.api.vgpu_readiness import blocker, failure
 from kubeshare.core.demand import Demand
 from kubeshare.core.policies import Policy
 from kubeshare.device_manager.placeholder.pods import Placeholders
-from kubeshare.device_manager.sharepod.rescheduling.reschedule import MoveOn
+from kubeshare.device_manager.sharepod.rescheduling.reschedule import Rescheduler
 from kubeshare.kube.meta import Key
 from kubeshare.kube.resources import Raw
 
@@ -29,20 +29,24 @@ PATIENCE: Final = 10.0
 """Seconds that kube-scheduler gets to bind a placeholder, and until others are looked at again."""
 
 
-class TakenGpus:
+class ContendedGpus:
     """Undoes decisions for GPUs that are not to be had.
 
     Args:
-        inventory: the cluster's GPUs.
+        cluster_state: the cluster's GPUs.
         placeholders: of the vGPUs.
         policy: says whether a SharePod would have a place without its GPU.
         move_on: undoes a decision.
     """
 
     def __init__(
-        self, inventory: Inventory, placeholders: Placeholders, policy: Policy, move_on: MoveOn
+        self,
+        cluster_state: ClusterState,
+        placeholders: Placeholders,
+        policy: Policy,
+        move_on: Rescheduler,
     ) -> None:
-        self._inventory = inventory
+        self._cluster_state = cluster_state
         self._placeholders = placeholders
         self._policy = policy
         self._move_on = move_on
@@ -79,7 +83,7 @@ class TakenGpus:
         self._since[key] = (vgpu.metadata.uid, since)
         if now < since + PATIENCE:
             return since + PATIENCE - now
-        ledger = self._inventory.ledger()
+        ledger = self._cluster_state.ledger()
         asked = sharepods.undecided(sharepod.spec.gpu, demand)
         late = Late.of(asked, vgpu, frozenset(ledger.nodes))
         if not have_others(self._policy, ledger, [late]):
@@ -90,9 +94,9 @@ class TakenGpus:
 
     def _taken(self, gpuids: Sequence[str]) -> tuple[VGPU, str] | None:
         """The first vGPU that gets no GPU here, and why not."""
-        for vgpu in filter(None, map(self._inventory.pool.get, gpuids)):
+        for vgpu in filter(None, map(self._cluster_state.pool.get, gpuids)):
             # Sched may have heard too late that it is of no use; nothing has run there yet.
-            found = hindrance(vgpu, self._placeholders.of(vgpu.metadata.name)) or failure(vgpu)
+            found = blocker(vgpu, self._placeholders.of(vgpu.metadata.name)) or failure(vgpu)
             if found is not None and found.reason in IN_VAIN:
                 return vgpu, found.message
         return None

@@ -20,7 +20,7 @@ from msgspec import Struct
 
 from kubeshare.api.eviction import evict
 from kubeshare.api.pods import never_began
-from kubeshare.api.state.cluster_state import Inventory
+from kubeshare.api.state.cluster_state import ClusterState
 from kubeshare.api.state.vgpu_store import holder_of
 from kubeshare.api.types.core_v1 import PODS, Pod
 from kubeshare.api.types.reasons import Reason
@@ -29,7 +29,7 @@ from kubeshare.device_manager.events import Events
 from kubeshare.device_manager.metrics import Metrics
 from kubeshare.device_manager.sharepod.pods import delete_as_seen
 from kubeshare.device_manager.vgpu.health import Trouble
-from kubeshare.kube.client.client import Api
+from kubeshare.kube.client.client import Client
 from kubeshare.kube.client.errors import NotFoundError, TooManyRequestsError
 from kubeshare.kube.meta import Key
 
@@ -50,20 +50,22 @@ class _Short(Struct):
     over: bool = False
 
 
-class TakenBack:
+class LostAllocations:
     """Has pods begin again that have lost a part before they began.
 
     Args:
         api: where pods are.
-        inventory: the vGPUs and pods.
+        cluster_state: the vGPUs and pods.
         events: tells people.
         metrics: counts.
     """
 
-    def __init__(self, api: Api, inventory: Inventory, events: Events, metrics: Metrics) -> None:
+    def __init__(
+        self, api: Client, cluster_state: ClusterState, events: Events, metrics: Metrics
+    ) -> None:
         self._api = api
-        self._inventory = inventory
-        self._pool = inventory.pool
+        self._cluster_state = cluster_state
+        self._pool = cluster_state.pool
         self._events = events
         self._metrics = metrics
         self._short: dict[Key, _Short] = {}
@@ -131,7 +133,7 @@ class TakenBack:
         try:
             live = await self._api.get(PODS, metadata.name, metadata.namespace)
         except NotFoundError:
-            self._inventory.gone(pod)
+            self._cluster_state.gone(pod)
             return None
         same = live.metadata.uid == metadata.uid
         return live if same and live.spec.node_name and never_began(live) else None
@@ -157,7 +159,7 @@ class TakenBack:
             self._events.kept_by_budget(pod, f"{short.words}; {error.message}")
             return AGAIN
         except NotFoundError:
-            self._inventory.gone(pod)
+            self._cluster_state.gone(pod)
         short.over = True
         self._metrics.moved.inc()
         return None

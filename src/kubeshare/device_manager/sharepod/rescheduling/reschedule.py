@@ -11,15 +11,15 @@ from datetime import datetime, timedelta
 from kubeshare.api import sharepods
 from kubeshare.api.configuration import Configured
 from kubeshare.api.predicates import exclusions
-from kubeshare.api.state.vgpu_store import Pool
+from kubeshare.api.state.vgpu_store import VGPUStore
 from kubeshare.api.types.v1 import SharePod
 from kubeshare.device_manager.events import Events
 from kubeshare.device_manager.sharepod.rescheduling.undo import undo
-from kubeshare.kube.client.client import Api
+from kubeshare.kube.client.client import Client
 from kubeshare.kube.resources import Raw
 
 
-class MoveOn:
+class Rescheduler:
     """Moves SharePods on of which nothing runs.
 
     Args:
@@ -32,8 +32,8 @@ class MoveOn:
 
     def __init__(
         self,
-        api: Api,
-        pool: Pool,
+        api: Client,
+        pool: VGPUStore,
         events: Events,
         *,
         configuration: Configured,

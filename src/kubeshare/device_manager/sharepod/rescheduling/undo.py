@@ -12,11 +12,11 @@ import msgspec
 
 from kubeshare.api.types.constants import MANAGER_DEVICES
 from kubeshare.api.types.v1 import SHAREPODS, SetAside
-from kubeshare.kube.client.client import Api
+from kubeshare.kube.client.client import Client
 from kubeshare.kube.resources import Raw
 
 
-async def undo(api: Api, raw: Raw, set_aside: Sequence[SetAside] = ()) -> None:
+async def undo(api: Client, raw: Raw, set_aside: Sequence[SetAside] = ()) -> None:
     """Take Sched's decision out of a SharePod.
 
     Args:

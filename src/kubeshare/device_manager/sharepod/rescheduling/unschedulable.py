@@ -23,13 +23,13 @@ from msgspec import Struct
 from kubeshare.api import sharepods
 from kubeshare.api.pods import unschedulable
 from kubeshare.api.predicates import exclusions
-from kubeshare.api.state.cluster_state import Inventory
+from kubeshare.api.state.cluster_state import ClusterState
 from kubeshare.api.types.core_v1 import PODS, Pod
 from kubeshare.api.types.v1 import SharePod
 from kubeshare.device_manager.metrics import Metrics
 from kubeshare.device_manager.sharepod.pods import delete_as_seen
-from kubeshare.device_manager.sharepod.rescheduling.reschedule import MoveOn
-from kubeshare.kube.client.client import Api
+from kubeshare.device_manager.sharepod.rescheduling.reschedule import Rescheduler
+from kubeshare.kube.client.client import Client
 from kubeshare.kube.client.errors import ConflictError, NotFoundError
 from kubeshare.kube.meta import Key
 from kubeshare.kube.resources import Raw
@@ -40,19 +40,21 @@ LAST_PATIENCE: Final = 600.0
 """Seconds until it is asked again whether one that was moved too often may be moved again."""
 
 
-class FullNodes:
+class UnschedulablePods:
     """Undoes decisions for which kube-scheduler finds no room.
 
     Args:
         api: where pods and SharePods are.
-        inventory: the vGPUs and pods.
+        cluster_state: the vGPUs and pods.
         move_on: undoes a decision.
         metrics: counts.
     """
 
-    def __init__(self, api: Api, inventory: Inventory, move_on: MoveOn, metrics: Metrics) -> None:
+    def __init__(
+        self, api: Client, cluster_state: ClusterState, move_on: Rescheduler, metrics: Metrics
+    ) -> None:
         self._api = api
-        self._inventory = inventory
+        self._cluster_state = cluster_state
         self._move_on = move_on
         self._metrics = metrics
         self._since: dict[Key, tuple[str, float]] = {}  # SharePod -> pod uid, seen so since
@@ -134,7 +136,7 @@ class FullNodes:
             self._moving.pop(key)
             raise
         if gone:
-            self._inventory.gone(pod)
+            self._cluster_state.gone(pod)
             self._metrics.moved.inc()
         return gone
 
