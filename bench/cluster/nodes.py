@@ -36,26 +36,26 @@ async def in_flight(work: Iterable[Any], do: Callable[[Any], Any], count: int = 
             group.create_task(worker())
 
 
-async def add(api: Client, nodes: int, gpus: int) -> None:
+async def add(client: Client, nodes: int, gpus: int) -> None:
     """Make nodes that are ready and have so many GPUs each."""
 
     async def one(number: int) -> None:
         name = f"node-{number}"
-        made = await api.create(
+        made = await client.create(
             NODES, {"metadata": {"name": name, "labels": {"kubernetes.io/hostname": name}}}
         )
         room = {"cpu": "64", "memory": "512Gi", "pods": "250", WHOLE_GPU_RESOURCE: str(gpus)}
         status = {"allocatable": room, "capacity": room, "conditions": _READY}
-        await api.merge_patch(NODES, name, {"status": status}, subresource="status")
+        await client.merge_patch(NODES, name, {"status": status}, subresource="status")
         # Whoever makes a node is not believed that it is ready.
-        await api.merge_patch(NODES, name, {"spec": {"taints": None}})
+        await client.merge_patch(NODES, name, {"spec": {"taints": None}})
         devices = [
             {"uuid": _uuid(name, index), "index": index, "model": "V100", "memoryBytes": _MEMORY}
             for index in range(gpus)
         ]
         spec = {"count": gpus, "devices": devices}
-        await api.create(GPUNODES, {"metadata": {"name": name}, "spec": spec})
-        await api.create(RESOURCE_SLICES, slice_body(name, made["metadata"]["uid"]))
+        await client.create(GPUNODES, {"metadata": {"name": name}, "spec": spec})
+        await client.create(RESOURCE_SLICES, slice_body(name, made["metadata"]["uid"]))
 
     await in_flight(range(nodes), one)
 
@@ -68,7 +68,7 @@ class Kubelets:
     """All nodes' kubelets and node agents.
 
     Args:
-        api: as whom they write.
+        client: as whom they write.
         gpus: of each node.
         created: told a user's pod that is new.
         ran: told a user's pod that has been made to run.
@@ -76,16 +76,16 @@ class Kubelets:
 
     def __init__(
         self,
-        api: Client,
+        client: Client,
         gpus: int,
         created: Callable[[core_v1.Pod], None],
         ran: Callable[[core_v1.Pod], None],
     ) -> None:
-        self._api = api
+        self._client = client
         self._gpus = gpus
         self._created = created
         self._ran = ran
-        self._reflector = Reflector(api, core_v1.PODS)
+        self._reflector = Reflector(client, core_v1.PODS)
         self._queue: asyncio.Queue[core_v1.Pod] = asyncio.Queue()
         self._given: dict[str, set[int]] = defaultdict(set)
         self._reflector.subscribe(self._changed)
@@ -126,7 +126,7 @@ class Kubelets:
         known = {"podIP": "10.0.0.7", "startTime": _STARTED, "containerStatuses": containers}
         status = {"phase": "Running", "conditions": _READY} | known
         metadata = pod.metadata
-        await self._api.merge_patch(
+        await self._client.merge_patch(
             PODS, metadata.name, {"status": status}, metadata.namespace, subresource="status"
         )
         if pod.placeholder_of:
@@ -141,4 +141,4 @@ class Kubelets:
         self._given[node].add(free)
         found = {"uuid": _uuid(node, free), "model": "V100", "memoryBytes": _MEMORY}
         found |= {"placeholderUid": placeholder.metadata.uid}
-        await self._api.merge_patch(VGPUS, placeholder.placeholder_of, {"spec": found})
+        await self._client.merge_patch(VGPUS, placeholder.placeholder_of, {"spec": found})

@@ -85,15 +85,15 @@ def run(size: Size) -> list[bool]:
 
 
 async def _measure(there: Cluster, size: Size) -> list[bool]:
-    async with Client.connect(there.server.kubeconfig) as api:
-        await nodes.add(api, size.nodes, GPUS)
-        possible = await _calibrate(api)
+    async with Client.connect(there.server.kubeconfig) as client:
+        await nodes.add(client, size.nodes, GPUS)
+        possible = await _calibrate(client)
         await asyncio.to_thread(there.start, SCHEDULER, DEVICES)
         times = Times(size.sharepods)
-        kubelets = nodes.Kubelets(api, GPUS, times.on_created, times.on_ran)
+        kubelets = nodes.Kubelets(client, GPUS, times.on_created, times.on_ran)
         async with kubelets.at_work():
             before, writes = there.usage(), there.writes()
-            await _apply(api, size, times)
+            await _apply(client, size, times)
             async with asyncio.timeout(_PATIENCE):
                 await times.all_ran.wait()
             writes = there.writes() - writes
@@ -109,7 +109,7 @@ async def _measure(there: Cluster, size: Size) -> list[bool]:
     return results
 
 
-async def _calibrate(api: Client) -> float:
+async def _calibrate(client: Client) -> float:
     """Writes a second that the API server takes from this client, half creations, half patches.
 
     Of pods, which nobody schedules: what a write costs is for the most part what the object and
@@ -121,11 +121,13 @@ async def _calibrate(api: Client) -> float:
     told = {"phase": "Pending", "conditions": [{"type": "Ready", "status": "False"}]}
 
     async def one(name: str) -> None:
-        await api.create(PODS, {"metadata": {"name": name}, "spec": spec}, NAMESPACE_OF_PODS)
-        await api.merge_patch(PODS, name, {"status": told}, NAMESPACE_OF_PODS, subresource="status")
+        await client.create(PODS, {"metadata": {"name": name}, "spec": spec}, NAMESPACE_OF_PODS)
+        await client.merge_patch(
+            PODS, name, {"status": told}, NAMESPACE_OF_PODS, subresource="status"
+        )
 
     async def gone(name: str) -> None:
-        await api.delete(PODS, name, NAMESPACE_OF_PODS)
+        await client.delete(PODS, name, NAMESPACE_OF_PODS)
 
     started = time.monotonic()
     await nodes.in_flight(names, one, _IN_FLIGHT)
@@ -134,7 +136,7 @@ async def _calibrate(api: Client) -> float:
     return possible
 
 
-async def _apply(api: Client, size: Size, times: Times) -> None:
+async def _apply(client: Client, size: Size, times: Times) -> None:
     async def one(number: int) -> None:
         name = f"share-{number}"
         # Many a GPU: most SharePods come to a vGPU that is there.
@@ -142,7 +144,7 @@ async def _apply(api: Client, size: Size, times: Times) -> None:
         spec = {"gpu": gpu, "containers": [{"name": "main", "image": "train:1"}]}
         times.applied[name] = asyncio.get_running_loop().time()
         metadata = {"name": name, "namespace": NAMESPACE_OF_PODS}
-        await api.create(SHAREPODS, {"metadata": metadata, "spec": spec})
+        await client.create(SHAREPODS, {"metadata": metadata, "spec": spec})
 
     await nodes.in_flight(range(size.sharepods), one)
 

@@ -51,13 +51,13 @@ def main() -> int:
 
 
 async def _measure(lab: Lab) -> list[bool]:
-    async with Client.connect(lab.kubeconfig) as api:
+    async with Client.connect(lab.kubeconfig) as client:
         ours = manifests.load(manifests.Options())
-        await rollout.install(api, ours, deadline=_ROLLOUT_SECONDS, say=Progress().say)
-        bench = Bench(api)
+        await rollout.install(client, ours, deadline=_ROLLOUT_SECONDS, say=Progress().say)
+        bench = Bench(client)
         async with bench.watching():
             results = await _both(bench, "with a new vGPU", 1.5)
-            await _reserve(api, bench)
+            await _reserve(client, bench)
             results += await _both(bench, "on a warm vGPU", 1.05)
             results += [await _freed(bench), await _concurrent(bench)]
             results += await _idle(lab)
@@ -100,10 +100,10 @@ def _told(what: str, most: float, native: list[float], sharing: list[float], ste
     )
 
 
-async def _reserve(api: Client, bench: Bench) -> None:
+async def _reserve(client: Client, bench: Bench) -> None:
     text = f"pool: {{policy: reservation, minimum: {KEPT}}}"
     # Installed with its defaults.
-    await api.merge_patch(CONFIG_MAPS, "kubeshare", {"data": {"config.yaml": text}}, NAMESPACE)
+    await client.merge_patch(CONFIG_MAPS, "kubeshare", {"data": {"config.yaml": text}}, NAMESPACE)
     await bench.until(lambda: bench.idle() >= NODES * KEPT, "the reserved vGPUs")
 
 

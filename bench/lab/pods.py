@@ -31,7 +31,7 @@ class Bench:
     """A namespace in which pods come and go.
 
     Args:
-        api: as whom to ask.
+        client: as whom to ask.
 
     Attributes:
         pods: all pods.
@@ -40,14 +40,14 @@ class Bench:
         steps: how far each has come, and when.
     """
 
-    def __init__(self, api: Client) -> None:
-        self._api = api
+    def __init__(self, client: Client) -> None:
+        self._client = client
         self._names = count()
         self._news = asyncio.Event()
         self._ran: dict[str, float] = {}
-        self.pods = Reflector(api, core_v1.PODS)
-        self.vgpus: Reflector[VGPU] = Reflector(api, VGPUS.into(VGPU))
-        self.sharepods: Reflector[Raw] = Reflector(api, SHAREPODS)
+        self.pods = Reflector(client, core_v1.PODS)
+        self.vgpus: Reflector[VGPU] = Reflector(client, VGPUS.into(VGPU))
+        self.sharepods: Reflector[Raw] = Reflector(client, SHAREPODS)
         self.steps = Steps()
         self.sharepods.subscribe(lambda change: self._note_sharepod(change.object))
         self.pods.subscribe(lambda change: self._note(change.object))
@@ -113,7 +113,7 @@ class Bench:
         await self.until(lambda: all(name in self._ran for name in names), f"{names} to run")
         took = [self._ran[name] - created[name] for name in names]
         for name in names:
-            await self._api.delete(kind, name, NAMESPACE)
+            await self._client.delete(kind, name, NAMESPACE)
         await self.until(lambda: not self._left(names), f"{names} to go")
         return took
 
@@ -126,11 +126,11 @@ class Bench:
         await self.until(lambda: first in self._ran, f"{first} to run")
         await self.create(SHAREPODS, second, spec)
         await self.until(lambda: self._waits(second), f"{second} to be told that it waits")
-        await self._api.delete(SHAREPODS, first, NAMESPACE)
+        await self._client.delete(SHAREPODS, first, NAMESPACE)
         await self.until(lambda: first not in self.holders(), f"the part of {first} to be free")
         freed = _now()
         await self.until(lambda: second in self._ran, f"{second} to run")
-        await self._api.delete(SHAREPODS, second, NAMESPACE)
+        await self._client.delete(SHAREPODS, second, NAMESPACE)
         await self.until(lambda: not self._left([first, second]), f"{second} to go")
         return self._ran[second] - freed
 
@@ -163,7 +163,7 @@ class Bench:
     async def create(self, kind: Resource[Any], name: str, spec: Any) -> None:
         """Create one."""
         self.steps.note(name, CREATED)
-        await self._api.create(
+        await self._client.create(
             kind, {"metadata": {"name": name, "namespace": NAMESPACE}, "spec": spec}
         )
 

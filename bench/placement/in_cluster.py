@@ -74,12 +74,12 @@ class _World:
     def __init__(self, gpus: int) -> None:
         drawn = Cluster("mixed", gpus)
         self.demands = drawn.demands()
-        api = FakeApiServer().api()
-        self._vgpus: Reflector[v1.VGPU] = Reflector(api, v1.VGPUS.into(v1.VGPU))
-        self._gpunodes: Reflector[v1.GPUNode] = Reflector(api, v1.GPUNODES.into(v1.GPUNode))
-        self._nodes: Reflector[objects.Node] = Reflector(api, objects.NODES)
-        self._pods: Reflector[objects.Pod] = Reflector(api, objects.PODS)
-        self._pool = VGPUStore(api, self._vgpus, "bench")
+        client = FakeApiServer().client()
+        self._vgpus: Reflector[v1.VGPU] = Reflector(client, v1.VGPUS.into(v1.VGPU))
+        self._gpunodes: Reflector[v1.GPUNode] = Reflector(client, v1.GPUNODES.into(v1.GPUNode))
+        self._nodes: Reflector[objects.Node] = Reflector(client, objects.NODES)
+        self._pods: Reflector[objects.Pod] = Reflector(client, objects.PODS)
+        self._pool = VGPUStore(client, self._vgpus, "bench")
         self._kept = LedgerCache(
             self._pool, gpunodes=self._gpunodes, nodes=self._nodes, pods=self._pods
         )

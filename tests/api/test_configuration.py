@@ -58,7 +58,7 @@ def test_what_cannot_be_is_refused_with_the_keys_path(text: str, words: list[str
 def test_a_change_is_in_force_and_told_and_what_cannot_be_read_changes_nothing() -> None:
     async def main() -> None:
         server = FakeApiServer()
-        reflector = watch_configuration(server.api("reader"))
+        reflector = watch_configuration(server.client("reader"))
         configured = Configured(reflector)
         told: list[int] = []
         configured.subscribe(lambda: told.append(configured.now().pool.minimum))

@@ -33,54 +33,54 @@ def namespace(server: ApiServer) -> Iterator[ApiServer]:
     server.kubectl("delete", "pods,pdb", "--all", "-n", NAMESPACE, "--force")
 
 
-async def a_pod(api: Client) -> Pod:
+async def a_pod(client: Client) -> Pod:
     """One that runs, as far as its status says."""
     metadata = {"name": "a", "namespace": NAMESPACE, "labels": {"app": "a"}}
     container = {"name": "main", "image": "train:1"}
     spec = {"nodeName": "nowhere", "containers": [container]}
-    await api.create(PODS, {"metadata": metadata, "spec": spec})
+    await client.create(PODS, {"metadata": metadata, "spec": spec})
     running = {"status": {"phase": "Running"}}
-    return await api.merge_patch(PODS, "a", running, NAMESPACE, subresource="status")
+    return await client.merge_patch(PODS, "a", running, NAMESPACE, subresource="status")
 
 
 def play(server: ApiServer, story: Callable[[Client], Awaitable[None]]) -> None:
     async def main() -> None:
-        async with Client.connect(server.kubeconfig) as api:
-            await story(api)
+        async with Client.connect(server.kubeconfig) as client:
+            await story(client)
 
     asyncio.run(main())
 
 
 def test_a_dry_run_asks_and_does_nothing(namespace: ApiServer) -> None:
-    async def story(api: Client) -> None:
-        pod = await a_pod(api)
-        await evict(api, pod, dry_run=True)
-        assert (await api.get(PODS, "a", NAMESPACE)).metadata.deletion_timestamp is None
-        await evict(api, pod)
-        assert (await api.get(PODS, "a", NAMESPACE)).metadata.deletion_timestamp is not None
+    async def story(client: Client) -> None:
+        pod = await a_pod(client)
+        await evict(client, pod, dry_run=True)
+        assert (await client.get(PODS, "a", NAMESPACE)).metadata.deletion_timestamp is None
+        await evict(client, pod)
+        assert (await client.get(PODS, "a", NAMESPACE)).metadata.deletion_timestamp is not None
 
     play(namespace, story)
 
 
 @pytest.mark.parametrize("dry_run", [True, False])
 def test_a_budget_refuses(namespace: ApiServer, *, dry_run: bool) -> None:
-    async def story(api: Client) -> None:
-        pod = await a_pod(api)
+    async def story(client: Client) -> None:
+        pod = await a_pod(client)
         metadata = {"name": "a", "namespace": NAMESPACE}
         spec = {"minAvailable": 1, "selector": {"matchLabels": {"app": "a"}}}
-        await api.create(POD_DISRUPTION_BUDGETS, {"metadata": metadata, "spec": spec})
+        await client.create(POD_DISRUPTION_BUDGETS, {"metadata": metadata, "spec": spec})
         with pytest.raises(TooManyRequestsError):
-            await evict(api, pod, dry_run=dry_run)
+            await evict(client, pod, dry_run=dry_run)
 
     play(namespace, story)
 
 
 def test_a_namesake_is_left_alone(namespace: ApiServer) -> None:
-    async def story(api: Client) -> None:
-        pod = await a_pod(api)
+    async def story(client: Client) -> None:
+        pod = await a_pod(client)
         other = msgspec.structs.replace(pod.metadata, uid="another")
         with pytest.raises((ConflictError, NotFoundError)):
-            await evict(api, msgspec.structs.replace(pod, metadata=other))
-        assert (await api.get(PODS, "a", NAMESPACE)).metadata.deletion_timestamp is None
+            await evict(client, msgspec.structs.replace(pod, metadata=other))
+        assert (await client.get(PODS, "a", NAMESPACE)).metadata.deletion_timestamp is None
 
     play(namespace, story)

@@ -123,9 +123,11 @@ class Room:
 
     async def measure(self, *steps: Callable[[], None]) -> list[int]:
         """Bytes that a program keeps after each of some steps."""
-        api = self.server.api()
-        program = Program("test", api)
-        watched = watch(program, api, "test", EventRecorder(api, "test", "test"), lambda: None)
+        client = self.server.client()
+        program = Program("test", client)
+        watched = watch(
+            program, client, "test", EventRecorder(client, "test", "test"), lambda: None
+        )
         reflectors = (watched.sharepods, watched.pods, watched.vgpus, watched.nodes)
         tasks = [asyncio.create_task(reflector.run()) for reflector in reflectors]
         tasks.append(asyncio.create_task(watched.gpunodes.run()))

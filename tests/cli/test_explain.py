@@ -17,8 +17,8 @@ LOCALITY = policy("locality")
 
 
 async def explained(world: World, name: str) -> Finding:
-    async with world.server.api() as api:
-        return await find_out(api, LOCALITY, name, "default")
+    async with world.server.client() as client:
+        return await find_out(client, LOCALITY, name, "default")
 
 
 def test_one_that_waits_is_told_why_and_whose_leaving_would_help() -> None:

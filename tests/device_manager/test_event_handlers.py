@@ -84,7 +84,7 @@ def test_the_more_are_on_their_way_the_later_that_is_told() -> None:
     on_its_way = waits(Reason.CREATING, "it is being made", passing=True)
 
     async def main() -> None:
-        mirror = StatusWriter(FakeApiServer().api(), utc_now)
+        mirror = StatusWriter(FakeApiServer().client(), utc_now)
         lasts = []
         for number in range(41):
             metadata = ObjectMeta(namespace="default", name=f"share-{number}", uid=str(number))

@@ -61,37 +61,39 @@ def installed(apiserver: ApiServer) -> Iterator[ApiServer]:
 class Cluster:
     """The rest of Kubernetes, and a node with one GPU."""
 
-    def __init__(self, api: Client, kubelet: Client) -> None:
-        self.api = api
+    def __init__(self, client: Client, kubelet: Client) -> None:
+        self.client = client
         self.kubelet = kubelet
 
     async def add_node(self) -> None:
-        await self.api.create(NODES, {"metadata": {"name": "real"}})
+        await self.client.create(NODES, {"metadata": {"name": "real"}})
         status = {
             "allocatable": {"nvidia.com/gpu": "1"},
             "conditions": [{"type": "Ready", "status": "True"}],
         }
-        await self.api.merge_patch(NODES, "real", {"status": status}, subresource="status")
+        await self.client.merge_patch(NODES, "real", {"status": status}, subresource="status")
         gpu = {"uuid": "GPU-0a", "index": 0, "model": "V100", "memoryBytes": 16 << 30}
-        await self.api.create(GPUNODES, {"metadata": {"name": "real"}, "spec": {"devices": [gpu]}})
+        await self.client.create(
+            GPUNODES, {"metadata": {"name": "real"}, "spec": {"devices": [gpu]}}
+        )
         ready = {"spec": {"taints": None}}
-        await self.api.merge_patch(NODES, "real", ready)
+        await self.client.merge_patch(NODES, "real", ready)
 
     async def share(self, name: str, request: str, namespace: str = NAMESPACE) -> None:
         gpu = {"request": request, "memory": "1Gi"}
         spec = {"gpu": gpu, "containers": [{"name": "main", "image": "train:1"}]}
         body = {"metadata": {"name": name, "namespace": namespace}, "spec": spec}
-        await self.api.create(SHAREPODS, body)
+        await self.client.create(SHAREPODS, body)
 
     async def run(self, name: str, namespace: str = NAMESPACE) -> Raw:
         """Bind a pod, and let it run."""
         target = {"target": {"apiVersion": "v1", "kind": "Node", "name": "real"}}
         body = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": name}, **target}
-        await self.api.post(PODS, name, "binding", body, namespace)
+        await self.client.post(PODS, name, "binding", body, namespace)
         conditions = [{"type": "Ready", "status": "True"}]
         known = {"podIP": "10.0.0.7", "startTime": "2026-01-01T00:00:30Z"}
         status = {"status": {"phase": "Running", "conditions": conditions} | known}
-        return await self.api.merge_patch(PODS, name, status, namespace, subresource="status")
+        return await self.client.merge_patch(PODS, name, status, namespace, subresource="status")
 
     async def end(self, name: str, namespace: str = NAMESPACE) -> None:
         """The kubelet says that the pod's containers are gone."""
@@ -100,17 +102,17 @@ class Cluster:
     async def ready(self, gpuid: str) -> None:
         """Run the placeholder of a vGPU, and say which GPU it got."""
         placeholder = f"kubeshare-vgpu-{gpuid}"
-        await eventually(lambda: self.api.get(PODS, placeholder, SYSTEM))
+        await eventually(lambda: self.client.get(PODS, placeholder, SYSTEM))
         await self.run(placeholder, SYSTEM)
         found = {"uuid": "GPU-0a", "model": "V100"}
         uuid = [{"op": "add", "path": f"/spec/{key}", "value": found[key]} for key in found]
-        await self.api.json_patch(VGPUS, gpuid, uuid)
+        await self.client.json_patch(VGPUS, gpuid, uuid)
 
     async def decided(self, name: str, namespace: str = NAMESPACE) -> str:
         """The vGPU that Sched has chosen for a SharePod."""
 
         async def chosen() -> Any:
-            return (await self.api.get(SHAREPODS, name, namespace))["spec"]["gpu"].get("id")
+            return (await self.client.get(SHAREPODS, name, namespace))["spec"]["gpu"].get("id")
 
         return str(await eventually(chosen))
 
@@ -118,17 +120,19 @@ class Cluster:
         """Wait until somebody has deleted a pod."""
 
         async def deleted() -> Any:
-            return (await self.api.get(PODS, name, namespace))["metadata"].get("deletionTimestamp")
+            return (await self.client.get(PODS, name, namespace))["metadata"].get(
+                "deletionTimestamp"
+            )
 
         await eventually(deleted)
 
     async def conditions(self, name: str) -> dict[str, Raw]:
-        sharepod = await self.api.get(SHAREPODS, name, NAMESPACE)
+        sharepod = await self.client.get(SHAREPODS, name, NAMESPACE)
         found = sharepod.get("status", {}).get("conditions", [])
         return {condition["type"]: condition for condition in found}
 
     async def holders(self, gpuid: str) -> list[Raw]:
-        vgpu = await self.api.get(VGPUS, gpuid)
+        vgpu = await self.client.get(VGPUS, gpuid)
         found: list[Raw] = vgpu["status"]["holders"]
         return found
 
@@ -174,20 +178,20 @@ async def programs(server: ApiServer) -> AsyncIterator[None]:
 async def _life(server: ApiServer) -> None:
     node = server.kubeconfig_for("system:node:real", ("system:nodes",))
     async with (
-        Client.connect(server.kubeconfig) as api,
+        Client.connect(server.kubeconfig) as client,
         Client.connect(node) as kubelet,
         programs(server),
     ):
-        cluster = Cluster(api, kubelet)
+        cluster = Cluster(client, kubelet)
         await cluster.add_node()
         await cluster.share("a", "0.6")
 
         gpuid = await cluster.decided("a")
         for lease in ("kubeshare-scheduler", "kubeshare-device-manager"):
-            leader = (await api.get(LEASES, lease, SYSTEM))["spec"]["holderIdentity"]
+            leader = (await client.get(LEASES, lease, SYSTEM))["spec"]["holderIdentity"]
             assert leader in {"first", "second"}
         await cluster.ready(gpuid)
-        await eventually(lambda: api.get(PODS, "a", NAMESPACE))
+        await eventually(lambda: client.get(PODS, "a", NAMESPACE))
         pod = await cluster.run("a")
 
         async def named() -> bool:
@@ -210,7 +214,7 @@ async def _life(server: ApiServer) -> None:
         assert wide[1].split()[:-1] == [*row, "GPU-0a", "V100", "10.0.0.7"]
         assert "GPU-0a" in server.kubectl("get", "vgpu")
         server.kubectl("wait", "--for=condition=Ready", "shp/a", "-n", NAMESPACE, "--timeout=5s")
-        status = (await api.get(SHAREPODS, "a", NAMESPACE))["status"]
+        status = (await client.get(SHAREPODS, "a", NAMESPACE))["status"]
         assert (status["podIP"], status["startTime"]) == ("10.0.0.7", "2026-01-01T00:00:30Z")
 
         await cluster.share("b", "0.6")
@@ -223,14 +227,14 @@ async def _life(server: ApiServer) -> None:
         assert shown[1].split()[:-1] == ["b", "0.6", "1", "1Gi", "NoRoom"]
 
         async def told() -> bool:
-            events = (await api.list(EVENTS, NAMESPACE)).items
+            events = (await client.list(EVENTS, NAMESPACE)).items
             return any("compute 0.4 left" in event["note"] for event in events)
 
         await eventually(told)
-        await api.delete(SHAREPODS, "a", NAMESPACE)
+        await client.delete(SHAREPODS, "a", NAMESPACE)
         await cluster.going("a")
         await cluster.end("a")
-        await api.json_patch(
+        await client.json_patch(
             VGPUS,
             gpuid,
             [{"op": "remove", "path": "/status/holders/0"}],
@@ -239,10 +243,10 @@ async def _life(server: ApiServer) -> None:
 
         async def b_is_decided() -> Any:
             """On this vGPU, when Sched is quicker than DevMgr, else on the next."""
-            for pod in (await api.list(PODS, SYSTEM)).items:
+            for pod in (await client.list(PODS, SYSTEM)).items:
                 if pod["metadata"].get("deletionTimestamp"):
                     await cluster.end(pod["metadata"]["name"], SYSTEM)
-            return (await api.get(SHAREPODS, "b", NAMESPACE))["spec"]["gpu"].get("id")
+            return (await client.get(SHAREPODS, "b", NAMESPACE))["spec"]["gpu"].get("id")
 
         await eventually(b_is_decided)
 
@@ -254,40 +258,40 @@ def test_a_whole_life_with_the_rights_of_the_programs_own_accounts(installed: Ap
 async def _plain_pods(server: ApiServer) -> None:
     node = server.kubeconfig_for("system:node:real", ("system:nodes",))
     async with (
-        Client.connect(server.kubeconfig) as api,
+        Client.connect(server.kubeconfig) as client,
         Client.connect(node) as kubelet,
         programs(server),
     ):
-        cluster = Cluster(api, kubelet)
+        cluster = Cluster(client, kubelet)
         await cluster.add_node()
         for name, memory in (("small", "1Gi"), ("huge", "99Gi")):
             asked = {"kubeshare.nthu/request": "0.3", "kubeshare.nthu/memory": memory}
             metadata = {"name": name, "namespace": NAMESPACE, "annotations": asked}
             spec = {"containers": [{"name": "main", "image": "train:1"}]}
-            await api.create(PODS, {"metadata": metadata, "spec": spec})
+            await client.create(PODS, {"metadata": metadata, "spec": spec})
 
         async def told(name: str) -> Any:
-            pod = await api.get(PODS, name, NAMESPACE)
+            pod = await client.get(PODS, name, NAMESPACE)
             conditions = pod["status"].get("conditions", [])
             ours = [one for one in conditions if one["type"] == CONDITION_POD_SCHEDULED]
             return ours and ours[0]["reason"] != "Creating" and ours[0]
 
         async def vgpu() -> Any:
-            return [each["metadata"]["name"] for each in (await api.list(VGPUS)).items]
+            return [each["metadata"]["name"] for each in (await client.list(VGPUS)).items]
 
         [gpuid] = await eventually(vgpu)
         await cluster.ready(gpuid)
         assert (await eventually(partial(told, "small")))["reason"] == "Bound"
 
         async def let_go() -> Any:
-            pod = await api.get(PODS, "small", NAMESPACE)
+            pod = await client.get(PODS, "small", NAMESPACE)
             return None if pod["spec"].get("schedulingGates") else pod
 
         small = await eventually(let_go)
         assert small["metadata"]["annotations"][ANNOTATION_NODE] == "real"
         assert small["metadata"]["labels"][LABEL_VGPU] == gpuid
         assert (await eventually(partial(told, "huge")))["reason"] == "NeverFits"
-        assert (await api.get(PODS, "huge", NAMESPACE))["spec"]["schedulingGates"]
+        assert (await client.get(PODS, "huge", NAMESPACE))["spec"]["schedulingGates"]
 
 
 @pytest.mark.slow
@@ -306,8 +310,8 @@ async def _nested(server: ApiServer) -> None:
         '"containers": [{"name": "main", "image": "train:1"}], "nonsense": ' + nonsense + "}}"
     )
     where = f"/apis/kubeshare.nthu/v1/namespaces/{NAMESPACE}/sharepods"
-    async with Client.connect(server.kubeconfig) as api, Client.connect(node) as kubelet:
-        cluster = Cluster(api, kubelet)
+    async with Client.connect(server.kubeconfig) as client, Client.connect(node) as kubelet:
+        cluster = Cluster(client, kubelet)
         await cluster.add_node()
         # One is in the first list, the other is told by the watch.
         server.kubectl("create", "--raw", where, "-f", "-", stdin=strange)
@@ -318,7 +322,7 @@ async def _nested(server: ApiServer) -> None:
             server.kubectl("create", "--raw", where, "-f", "-", stdin=again)
             await cluster.share("after", "0.2")
             for name in ("before", "strange", "again", "after"):
-                pod = await eventually(partial(api.get, PODS, name, NAMESPACE))
+                pod = await eventually(partial(client.get, PODS, name, NAMESPACE))
                 assert "nonsense" not in pod["spec"]
 
 
@@ -345,24 +349,24 @@ def what_follows_deletions(server: ApiServer) -> Iterator[None]:
 async def _deletions(server: ApiServer) -> None:
     node = server.kubeconfig_for("system:node:real", ("system:nodes",))
     async with (
-        Client.connect(server.kubeconfig) as api,
+        Client.connect(server.kubeconfig) as client,
         Client.connect(node) as kubelet,
         programs(server),
     ):
-        cluster = Cluster(api, kubelet)
+        cluster = Cluster(client, kubelet)
         await cluster.add_node()
-        await api.create(resources.NAMESPACES, {"metadata": {"name": OTHER}})
+        await client.create(resources.NAMESPACES, {"metadata": {"name": OTHER}})
         places = {"gone": NAMESPACE, "watched": NAMESPACE, "orphan": NAMESPACE, "swept": OTHER}
         for name, namespace in places.items():
             await cluster.share(name, "0.2", namespace)
         await cluster.ready(await cluster.decided("gone"))
         for name, namespace in places.items():
-            await eventually(partial(api.get, PODS, name, namespace))
+            await eventually(partial(client.get, PODS, name, namespace))
             await cluster.run(name, namespace)
 
         async def has_gone(name: str, namespace: str = NAMESPACE) -> bool:
             try:
-                await api.get(SHAREPODS, name, namespace)
+                await client.get(SHAREPODS, name, namespace)
             except NotFoundError:
                 return True
             return False
@@ -379,7 +383,7 @@ async def _deletions(server: ApiServer) -> None:
         await asyncio.to_thread(
             server.kubectl, "delete", "shp", "orphan", "-n", NAMESPACE, "--cascade=orphan"
         )
-        orphan = (await api.get(PODS, "orphan", NAMESPACE))["metadata"]
+        orphan = (await client.get(PODS, "orphan", NAMESPACE))["metadata"]
         assert not orphan.get("ownerReferences")
         assert "deletionTimestamp" not in orphan
 

@@ -37,9 +37,9 @@ def install(stage: Stage) -> None:
 
 
 async def _install(lab: Lab) -> None:
-    async with Client.connect(lab.kubeconfig) as api:
+    async with Client.connect(lab.kubeconfig) as client:
         await rollout.install(
-            api,
+            client,
             manifests.load(manifests.Options()),
             deadline=_ROLLOUT_SECONDS,
             say=Progress().say,

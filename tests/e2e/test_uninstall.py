@@ -18,10 +18,10 @@ PODS = ("x", "y")
 
 def uninstall(stage: Stage, wait: float) -> list[str]:
     async def remove() -> list[str]:
-        async with Client.connect(stage.lab.kubeconfig) as api:
+        async with Client.connect(stage.lab.kubeconfig) as client:
             loaded = manifests.load(manifests.Options())
             return await removal.uninstall(
-                api, loaded, wait=wait, deadline=90, say=stage.lab.progress.say
+                client, loaded, wait=wait, deadline=90, say=stage.lab.progress.say
             )
 
     return asyncio.run(remove())

@@ -11,8 +11,8 @@ OURS = [one for one in manifests.load(manifests.Options()) if one["kind"] == "Co
 
 async def install(server: FakeApiServer) -> str:
     """Install the ConfigMap, and say what is configured then."""
-    async with server.api("administrator") as api:
-        await rollout.install(api, OURS, deadline=1, say=lambda _: None)
+    async with server.client("administrator") as client:
+        await rollout.install(client, OURS, deadline=1, say=lambda _: None)
     found = server.stored(CONFIG_MAPS, NAME, NAMESPACE)
     assert found is not None
     return str(found["data"]["config.yaml"])

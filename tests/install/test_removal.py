@@ -52,8 +52,8 @@ async def uninstall(
     said: list[str] | None = None,
 ) -> list[str]:
     say = (lambda _: None) if said is None else said.append
-    async with world.server.api("administrator") as api:
-        return await removal.uninstall(api, loaded, wait=wait, deadline=60, say=say)
+    async with world.server.client("administrator") as client:
+        return await removal.uninstall(client, loaded, wait=wait, deadline=60, say=say)
 
 
 async def uninstall_at_last(

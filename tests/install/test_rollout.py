@@ -18,11 +18,11 @@ def test_a_part_that_does_not_come_up_is_named_with_the_command_that_shows_it() 
         server = FakeApiServer()
         deployments = [one for one in LOADED if one["kind"] == "Deployment"][:1]
         name = deployments[0]["metadata"]["name"]
-        async with server.api("administrator") as api:
+        async with server.client("administrator") as client:
             with pytest.raises(
                 rollout.RolloutError, match=f"kubectl describe deployments {name} -n {NAMESPACE}`"
             ):
-                await rollout.install(api, deployments, deadline=1, say=lambda _: None)
+                await rollout.install(client, deployments, deadline=1, say=lambda _: None)
 
     run_virtual(install())
 
@@ -31,9 +31,9 @@ def test_a_cluster_that_is_too_old_is_told_from_which_version_on_it_would_do() -
     async def install() -> None:
         server = FakeApiServer()
         server.inject(Fault.answer(404), verb="patch", resource="mutatingadmissionpolicies")
-        async with server.api("administrator") as api:
+        async with server.client("administrator") as client:
             with pytest.raises(rollout.RolloutError) as caught:
-                await rollout.install(api, LOADED, deadline=1, say=lambda _: None)
+                await rollout.install(client, LOADED, deadline=1, say=lambda _: None)
         assert str(caught.value) == (
             "MutatingAdmissionPolicy kubeshare-plain-pods: this cluster has no such kind in "
             "admissionregistration.k8s.io/v1: KubeShare needs Kubernetes 1.36 or later"

@@ -63,8 +63,8 @@ def agent(server: FakeApiServer, cluster: Cluster, paths: NodePaths, gpus: Fixed
     @asynccontextmanager
     async def run() -> AsyncIterator[Agent]:
         library = InstalledLibrary(paths.root / "lib.so", paths.root / "preload")
-        async with server.api(AGENT) as api:
-            agent = Agent(api, NODE, paths, gpus, library)
+        async with server.client(AGENT) as client:
+            agent = Agent(client, NODE, paths, gpus, library)
             agent.inventory.found = gpus.read()
             reflectors = (agent.view.vgpus, agent.view.pods, agent.dra_gpus.reflector)
             tasks = [asyncio.create_task(reflector.run()) for reflector in reflectors]

@@ -48,9 +48,9 @@ class Lab:
     async def agent(self) -> AsyncIterator[Agent]:
         """Run an agent until the block ends, then stop it as SIGTERM does."""
         library = InstalledLibrary(Path("/lib.so"), Path("/preload"))
-        async with self._server.api() as api:
-            program = Program("agent", api, port=0)
-            agent = Agent(api, NODE, self.paths, FixedGpus(), library)
+        async with self._server.client() as client:
+            program = Program("agent", client, port=0)
+            agent = Agent(client, NODE, self.paths, FixedGpus(), library)
             agent.add_to(program)
             running = asyncio.create_task(program.run())
             try:

@@ -23,9 +23,9 @@ def test_containers_of_every_kind_are_known_by_their_ids_once_they_are_made() ->
         }
         pod = {"metadata": {"name": "a", "namespace": "default", "uid": "u"}, "status": status}
         server.seed(PODS, pod | {"spec": {"nodeName": NODE}})
-        async with server.api() as api:
-            view = NodeView(api, NODE)
-            view.pods.store.replace((await api.list(view.pods.resource)).items)
+        async with server.client() as client:
+            view = NodeView(client, NODE)
+            view.pods.store.replace((await client.list(view.pods.resource)).items)
             assert view.containers() == {
                 "1a": ("u", "fetch"),
                 "2b": ("u", "main"),

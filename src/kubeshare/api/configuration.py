@@ -166,10 +166,10 @@ def parse(text: str) -> Configuration:
         raise _in_our_words(str(error)) from None
 
 
-def watch_configuration(api: Client) -> Reflector[ConfigMap]:
+def watch_configuration(client: Client) -> Reflector[ConfigMap]:
     """A reflector of that one ConfigMap."""
     return Reflector(
-        api, CONFIG_MAPS.into(ConfigMap), namespace=NAMESPACE, fields=f"metadata.name={NAME}"
+        client, CONFIG_MAPS.into(ConfigMap), namespace=NAMESPACE, fields=f"metadata.name={NAME}"
     )
 
 

@@ -4,11 +4,11 @@ from kubeshare.api.types.core_v1 import PODS, Pod
 from kubeshare.kube.client.client import Client
 
 
-async def evict(api: Client, pod: Pod, *, dry_run: bool = False) -> None:
+async def evict(client: Client, pod: Pod, *, dry_run: bool = False) -> None:
     """Evict a pod: it has its grace period, as with any deletion.
 
     Args:
-        api: where it is.
+        client: where it is.
         pod: this very pod, and no namesake.
         dry_run: only ask whether that would be allowed.
 
@@ -28,4 +28,4 @@ async def evict(api: Client, pod: Pod, *, dry_run: bool = False) -> None:
         "metadata": {"name": metadata.name, "namespace": metadata.namespace},
         "deleteOptions": options,
     }
-    await api.post(PODS, metadata.name, "eviction", body, metadata.namespace)
+    await client.post(PODS, metadata.name, "eviction", body, metadata.namespace)

@@ -60,5 +60,5 @@ async def _install(
     # lightkube takes 150 ms to import, which `--help` and `--dry-run` do not pay.
     from kubeshare.kube.client.client import Client  # noqa: PLC0415
 
-    async with Client.connect(kubeconfig, context) as api:
-        await rollout.install(api, loaded, deadline=wait, say=click.echo)
+    async with Client.connect(kubeconfig, context) as client:
+        await rollout.install(client, loaded, deadline=wait, say=click.echo)

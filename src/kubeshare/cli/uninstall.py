@@ -40,6 +40,6 @@ async def _uninstall(kubeconfig: str | None, context: str | None, wait: float) -
     from kubeshare.install.uninstall import uninstall as remove  # noqa: PLC0415
     from kubeshare.kube.client.client import Client  # noqa: PLC0415
 
-    async with Client.connect(kubeconfig, context) as api:
+    async with Client.connect(kubeconfig, context) as client:
         loaded = manifests.load(manifests.Options())
-        return await remove(api, loaded, wait=wait, deadline=120.0, say=click.echo)
+        return await remove(client, loaded, wait=wait, deadline=120.0, say=click.echo)

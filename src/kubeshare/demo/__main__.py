@@ -132,9 +132,9 @@ def _on_cluster(kubeconfig: Path, image: str, console: Console) -> Outcome:
 
 async def _install(kubeconfig: Path, image: str, console: Console) -> None:
     loaded = manifests.load(manifests.Options(image=image))
-    async with Client.connect(kubeconfig) as api:
+    async with Client.connect(kubeconfig) as client:
         await rollout.install(
-            api,
+            client,
             loaded,
             deadline=_ROLLOUT_SECONDS,
             say=lambda line: console.print(f"install: {line}"),

@@ -66,7 +66,7 @@ WORKERS: Final = 8
 
 
 def devices_program(  # noqa: PLR0913 - what it is told
-    api: Client,
+    client: Client,
     policy: Policy,
     *,
     placeholder_image: str,
@@ -79,7 +79,7 @@ def devices_program(  # noqa: PLR0913 - what it is told
     """KubeShare-DevMgr, ready to run.
 
     Args:
-        api: the cluster.
+        client: the cluster.
         policy: says whether a demand fits on a GPU that it names.
         placeholder_image: any that has ``sh`` and ``sleep``.
         instance: the name of this replica, for events and for the Lease.
@@ -88,26 +88,30 @@ def devices_program(  # noqa: PLR0913 - what it is told
         wall_clock: the times that people read.
         built: called after the ledger of the cluster has been made.
     """
-    recorder = EventRecorder(api, "kubeshare.nthu/device-manager", instance, wall_clock=wall_clock)
-    elector = LeaseElector(api, NAMESPACE, NAME, instance, wall_clock=wall_clock) if elect else None
-    program = Program(NAME, api, elector=elector, recorder=recorder, port=port)
-    watched = watch(program, api, MANAGER_DEVICES, recorder, built)
+    recorder = EventRecorder(
+        client, "kubeshare.nthu/device-manager", instance, wall_clock=wall_clock
+    )
+    elector = (
+        LeaseElector(client, NAMESPACE, NAME, instance, wall_clock=wall_clock) if elect else None
+    )
+    program = Program(NAME, client, elector=elector, recorder=recorder, port=port)
+    watched = watch(program, client, MANAGER_DEVICES, recorder, built)
     asked, cluster_state = watched.sharepods, watched.cluster_state
     index_by_gpuid(asked.store)
     policy = within(policy, watched.quotas.of)
     events, metrics = Events(recorder), Metrics(program.registry)
-    placeholders = Placeholders(api, cluster_state, placeholder_image, events, metrics)
+    placeholders = Placeholders(client, cluster_state, placeholder_image, events, metrics)
     waiting: UnschedulableQueue[Key] = UnschedulableQueue()
     idle_times = IdleTimes(cluster_state.pool)
-    evictions = Evictions(api, cluster_state, watched.nodes.store, watched.configuration, events)
+    evictions = Evictions(client, cluster_state, watched.nodes.store, watched.configuration, events)
     of_vgpus = VGPUController(
         pool=cluster_state.pool,
-        release=OrphanedHolders(api, cluster_state, asked.store, metrics),
-        lost_nodes=DeletedNodes(api, watched.nodes.store, cluster_state.pool, events),
-        dismantle=VGPUDeletion(api, cluster_state, placeholders, metrics),
+        release=OrphanedHolders(client, cluster_state, asked.store, metrics),
+        lost_nodes=DeletedNodes(client, watched.nodes.store, cluster_state.pool, events),
+        dismantle=VGPUDeletion(client, cluster_state, placeholders, metrics),
         placeholders=placeholders,
         degraded=VGPUHealth(
-            api,
+            client,
             cluster_state.pool,
             watched.gpunodes.store,
             placeholders,
@@ -116,50 +120,50 @@ def devices_program(  # noqa: PLR0913 - what it is told
         ),
         regain=PlaceholderRecovery(watched.nodes.store, placeholders, events),
         evictions=evictions,
-        guard=DisruptionBudgets(api, cluster_state, placeholders, idle_times),
+        guard=DisruptionBudgets(client, cluster_state, placeholders, idle_times),
         events=events,
     )
     move_on = Rescheduler(
-        api,
+        client,
         cluster_state.pool,
         events,
         configuration=watched.configuration,
         wall_clock=wall_clock,
     )
-    mirror = StatusWriter(api, wall_clock)
+    mirror = StatusWriter(client, wall_clock)
     of_sharepods = SharePodController(
-        api=api,
+        client=client,
         asked=asked.store,
         cluster_state=cluster_state,
         waiting=waiting,
         reserve=Reservations(cluster_state, policy),
-        pods=Pods(api, cluster_state, metrics),
-        early=PreboundPods(api, cluster_state, placeholders),
+        pods=Pods(client, cluster_state, metrics),
+        early=PreboundPods(client, cluster_state, placeholders),
         placeholders=placeholders,
-        full_nodes=UnschedulablePods(api, cluster_state, move_on, metrics),
+        full_nodes=UnschedulablePods(client, cluster_state, move_on, metrics),
         taken_gpus=ContendedGpus(cluster_state, placeholders, policy, move_on),
-        taken_back=LostAllocations(api, cluster_state, events, metrics),
-        nudges=StartRetries(api, wall_clock),
+        taken_back=LostAllocations(client, cluster_state, events, metrics),
+        nudges=StartRetries(client, wall_clock),
         mirror=mirror,
-        endings=Finalizations(api, cluster_state, mirror, events, wall_clock),
+        endings=Finalizations(client, cluster_state, mirror, events, wall_clock),
         events=events,
     )
     pools = NodePools(cluster_state, placeholders, idle_times)
-    add_pools(program, api, watched, pools=pools, events=events, metrics=metrics)
+    add_pools(program, client, watched, pools=pools, events=events, metrics=metrics)
     of_pods = PodController(
-        api,
+        client,
         cluster_state,
-        Pods(api, cluster_state, metrics),
-        taken_back=LostAllocations(api, cluster_state, events, metrics),
+        Pods(client, cluster_state, metrics),
+        taken_back=LostAllocations(client, cluster_state, events, metrics),
         events=events,
         metrics=metrics,
     )
     missing = AutoscalerPods(
-        api=api,
+        client=client,
         pods=watched.pods,
         cluster_state=cluster_state,
         short=UnmetDemand(
-            api=api,
+            client=client,
             asked=asked.store,
             pods=watched.pods.store,
             cluster_state=cluster_state,
@@ -196,13 +200,13 @@ def devices_program(  # noqa: PLR0913 - what it is told
     program.add_controller(vgpu_controller)
     program.add_controller(pod_controller)
     program.add_controller(sharepod_controller)
-    _add_gangs(program, api, watched, events=events, wall_clock=wall_clock)
+    _add_gangs(program, client, watched, events=events, wall_clock=wall_clock)
     return program
 
 
 def _add_gangs(
     program: Program,
-    api: Client,
+    client: Client,
     watched: Informers,
     *,
     events: Events,
@@ -212,7 +216,7 @@ def _add_gangs(
     watched.sharepods.store.add_index(GANG, gang_index)
     watched.pods.store.add_index(GANG, gang_index_of_shape)
     timeouts = GangController(
-        api,
+        client,
         asked=watched.sharepods.store,
         pods=watched.pods.store,
         cluster_state=watched.cluster_state,

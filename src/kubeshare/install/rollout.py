@@ -30,11 +30,11 @@ class RolloutError(Exception):
     exit_code = 1
 
 
-async def install(api: Client, manifests: list[Manifest], *, deadline: float, say: Say) -> None:
+async def install(client: Client, manifests: list[Manifest], *, deadline: float, say: Say) -> None:
     """Apply everything (again), and wait until it runs.
 
     Args:
-        api: the cluster.
+        client: the cluster.
         manifests: from ``manifests.load``.
         deadline: seconds that each workload may take to come up.
         say: shown a line for each step.
@@ -43,24 +43,24 @@ async def install(api: Client, manifests: list[Manifest], *, deadline: float, sa
         RolloutError: a part was refused, or is not up within the deadline.
         UnreachableError: the API server does not answer.
     """
-    await _apply_all(api, [m for m in manifests if m["kind"] not in _WORKLOADS], say)
+    await _apply_all(client, [m for m in manifests if m["kind"] not in _WORKLOADS], say)
     crds = [m for m in manifests if m["kind"] == "CustomResourceDefinition"]
-    await asyncio.gather(*(_wait(api, crd, _established, deadline) for crd in crds))
+    await asyncio.gather(*(_wait(client, crd, _established, deadline) for crd in crds))
     workloads = [m for m in manifests if m["kind"] in _WORKLOADS]
-    await _apply_all(api, workloads, say)
+    await _apply_all(client, workloads, say)
     for workload in workloads:
-        await _wait(api, workload, _rolled_out, deadline)
+        await _wait(client, workload, _rolled_out, deadline)
         say(f"{workload['metadata']['name']} is up")
 
 
-async def _apply_all(api: Client, manifests: list[Manifest], say: Say) -> None:
+async def _apply_all(client: Client, manifests: list[Manifest], say: Say) -> None:
     for manifest in manifests:
         name = manifest["metadata"]["name"]
         try:
             if manifest["kind"] in _THEIRS:
-                await _create(api, manifest)
+                await _create(client, manifest)
             else:
-                await api.apply(
+                await client.apply(
                     resource_of(manifest), manifest, field_manager=FIELD_MANAGER, force=True
                 )
         except UnreachableError:
@@ -76,15 +76,15 @@ async def _apply_all(api: Client, manifests: list[Manifest], say: Say) -> None:
     say(f"{len(manifests)} objects applied")
 
 
-async def _create(api: Client, manifest: Manifest) -> None:
+async def _create(client: Client, manifest: Manifest) -> None:
     try:
-        await api.create(resource_of(manifest), manifest, field_manager=FIELD_MANAGER)
+        await client.create(resource_of(manifest), manifest, field_manager=FIELD_MANAGER)
     except AlreadyExistsError:
         return
 
 
 async def _wait(
-    api: Client, manifest: Manifest, done: Callable[[dict[str, Any]], str], deadline: float
+    client: Client, manifest: Manifest, done: Callable[[dict[str, Any]], str], deadline: float
 ) -> None:
     resource, metadata = resource_of(manifest), manifest["metadata"]
     name, namespace = metadata["name"], metadata.get("namespace", "")
@@ -92,7 +92,7 @@ async def _wait(
     try:
         async with asyncio.timeout(deadline):
             while True:
-                found = await api.get(resource, name, namespace)
+                found = await client.get(resource, name, namespace)
                 missing = done(found)
                 if not missing:
                     return

@@ -57,12 +57,12 @@ class RemovalError(Exception):
 
 
 async def uninstall(
-    api: Client, manifests: list[Manifest], *, wait: float, deadline: float, say: Say
+    client: Client, manifests: list[Manifest], *, wait: float, deadline: float, say: Say
 ) -> list[str]:
     """Take everything off, as far as nothing that runs is in the way.
 
     Args:
-        api: the cluster, as its administrator.
+        client: the cluster, as its administrator.
         manifests: from ``manifests.load``.
         wait: seconds to wait for pods that share a GPU to end by themselves.
         deadline: seconds that each of KubeShare's own parts may take to go.
@@ -77,54 +77,54 @@ async def uninstall(
         ApiError: the API server cannot be reached, or refuses.
     """
     deployments = [one for one in manifests if one["kind"] == "Deployment"]
-    await _remove_all(api, deployments, deadline)
+    await _remove_all(client, deployments, deadline)
     say("scheduler and device manager are gone: nothing is placed any more")
-    if gated := await _gated(api):
+    if gated := await _gated(client):
         say(
             f"{len(gated)} pods wait behind the gate {GATE}, which nobody removes any more: delete "
             f"them, or what makes them ({', '.join(gated[:NAMED])}{' …' if gated[NAMED:] else ''})"
         )
-    if await _serves(api, SHAREPODS):
-        freed = await _free_pods(api)
-        asked = await _remove_sharepods(api)
+    if await _serves(client, SHAREPODS):
+        freed = await _free_pods(client)
+        asked = await _remove_sharepods(client)
         say(f"{asked} SharePods deleted, {freed} pods go on without one")
-    if await _serves(api, VGPUS):
+    if await _serves(client, VGPUS):
         # One of an earlier release knows nothing of placeholders that are given back.
         for guard in (one for one in manifests if one["metadata"]["name"] == PLACEHOLDER_GUARD):
-            await api.apply(resource_of(guard), guard, field_manager=FIELD_MANAGER, force=True)
-        running = await _until_given_back(api, wait, deadline)
+            await client.apply(resource_of(guard), guard, field_manager=FIELD_MANAGER, force=True)
+        running = await _until_given_back(client, wait, deadline)
         if running:
             return running
         say("every GPU is given back")
-    await _remove_rest(api, manifests, deadline)
+    await _remove_rest(client, manifests, deadline)
     say("KubeShare is gone")
     return []
 
 
-async def _gated(api: Client) -> list[str]:
+async def _gated(client: Client) -> list[str]:
     """The plain pods that wait for a part of a GPU: ``NAMESPACE/NAME``."""
-    pods = (await api.list(PODS, labels=f"{LABEL_ROLE}={ROLE_POD}")).items
+    pods = (await client.list(PODS, labels=f"{LABEL_ROLE}={ROLE_POD}")).items
     return sorted(str(pod.metadata.key) for pod in pods if pod.gated)
 
 
-async def _serves(api: Client, resource: Resource[Any]) -> bool:
+async def _serves(client: Client, resource: Resource[Any]) -> bool:
     """Whether the kind is there; a removal that was cut off may have taken it already."""
     try:
-        await api.get(CUSTOM_RESOURCE_DEFINITIONS, f"{resource.plural}.{resource.group}")
+        await client.get(CUSTOM_RESOURCE_DEFINITIONS, f"{resource.plural}.{resource.group}")
     except NotFoundError:
         return False
     return True
 
 
-async def _free_pods(api: Client) -> int:
+async def _free_pods(client: Client) -> int:
     """Take SharePods out of the owners of all pods."""
     freed = 0
-    for pod in (await api.list(PODS)).items:
-        freed += await _free_pod(api, pod.metadata)
+    for pod in (await client.list(PODS)).items:
+        freed += await _free_pod(client, pod.metadata)
     return freed
 
 
-async def _free_pod(api: Client, metadata: ObjectMeta) -> bool:
+async def _free_pod(client: Client, metadata: ObjectMeta) -> bool:
     for _ in range(_ROUNDS):
         kept = [one for one in metadata.owner_references if not _is_ours(one.api_version)]
         if len(kept) == len(metadata.owner_references):
@@ -143,12 +143,12 @@ async def _free_pod(api: Client, metadata: ObjectMeta) -> bool:
             ),
         ]
         try:
-            await api.json_patch(PODS, metadata.name, operations, metadata.namespace)
+            await client.json_patch(PODS, metadata.name, operations, metadata.namespace)
         except NotFoundError:
             return False
         except ConflictError:
             try:
-                metadata = (await api.get(PODS, metadata.name, metadata.namespace)).metadata
+                metadata = (await client.get(PODS, metadata.name, metadata.namespace)).metadata
             except NotFoundError:
                 return False
         else:
@@ -160,26 +160,26 @@ def _is_ours(api_version: str) -> bool:
     return api_version.partition("/")[0] == GROUP
 
 
-async def _remove_sharepods(api: Client) -> int:
-    listed = (await api.list(SHAREPODS)).items
+async def _remove_sharepods(client: Client) -> int:
+    listed = (await client.list(SHAREPODS)).items
     for raw in listed:
         metadata = metadata_of(raw)
         # One that is going already goes with its last finalizer.
         with suppress(NotFoundError):
             if metadata.finalizers:
                 free = {"metadata": {"finalizers": None}}
-                await api.merge_patch(SHAREPODS, metadata.name, free, metadata.namespace)
-            await api.delete(SHAREPODS, metadata.name, metadata.namespace)
+                await client.merge_patch(SHAREPODS, metadata.name, free, metadata.namespace)
+            await client.delete(SHAREPODS, metadata.name, metadata.namespace)
     return len(listed)
 
 
-async def _until_given_back(api: Client, wait: float, deadline: float) -> list[str]:
+async def _until_given_back(client: Client, wait: float, deadline: float) -> list[str]:
     """Have the vGPUs go that nobody holds; the pods that hold the others."""
     loop = asyncio.get_running_loop()
     patient, end = loop.time() + wait, loop.time() + wait + deadline
     while True:
-        vgpus = (await api.list(_VGPUS)).items
-        looks = [await _give_back(api, vgpu) for vgpu in vgpus]
+        vgpus = (await client.list(_VGPUS)).items
+        looks = [await _give_back(client, vgpu) for vgpu in vgpus]
         running = [pod for pods in looks for pod in pods or ()]
         now = loop.time()
         if not vgpus or (now >= patient and all(looks)):
@@ -190,7 +190,7 @@ async def _until_given_back(api: Client, wait: float, deadline: float) -> list[s
         await asyncio.sleep(_POLL_SECONDS)
 
 
-async def _give_back(api: Client, vgpu: VGPU) -> list[str] | None:
+async def _give_back(client: Client, vgpu: VGPU) -> list[str] | None:
     """The pods that hold a vGPU; None where a step was taken towards its end."""
     gpuid = vgpu.metadata.name
     # Somebody was faster, or the API server has not noticed yet what a guard lets go: look again.
@@ -198,7 +198,7 @@ async def _give_back(api: Client, vgpu: VGPU) -> list[str] | None:
         for holder in vgpu.status.holders:
             if not holder.pod_uid:
                 operations = holders.remove(vgpu, holder.demand, holder.container)
-                await api.json_patch(_VGPUS, gpuid, operations, subresource="status")
+                await client.json_patch(_VGPUS, gpuid, operations, subresource="status")
                 return None
         if vgpu.status.holders:
             return [
@@ -206,58 +206,58 @@ async def _give_back(api: Client, vgpu: VGPU) -> list[str] | None:
                 for holder in vgpu.status.holders
             ]
         if vgpu.metadata.finalizers:
-            await api.merge_patch(VGPUS, gpuid, {"metadata": {"finalizers": None}})
+            await client.merge_patch(VGPUS, gpuid, {"metadata": {"finalizers": None}})
         # The placeholder first: a vGPU never says less than what is taken.
-        elif not await _delete_placeholder(api, placeholder_name(gpuid)):
+        elif not await _delete_placeholder(client, placeholder_name(gpuid)):
             version = vgpu.metadata.resource_version
-            await _delete(api, VGPUS, gpuid, resource_version=version)
+            await _delete(client, VGPUS, gpuid, resource_version=version)
     return None
 
 
-async def _delete_placeholder(api: Client, name: str) -> bool:
+async def _delete_placeholder(client: Client, name: str) -> bool:
     """Say of a placeholder that nobody needs it, and have it deleted; False when it is gone."""
     given_back = {"metadata": {"annotations": {ANNOTATION_GIVEN_BACK: "true"}}}
     try:
-        await api.merge_patch(PODS, name, given_back, NAMESPACE)
+        await client.merge_patch(PODS, name, given_back, NAMESPACE)
     except NotFoundError:
         return False
-    return await _delete(api, PODS, name, NAMESPACE, grace=1)
+    return await _delete(client, PODS, name, NAMESPACE, grace=1)
 
 
 async def _delete(
-    api: Client, resource: Resource[Any], name: str, namespace: str = "", **options: Any
+    client: Client, resource: Resource[Any], name: str, namespace: str = "", **options: Any
 ) -> bool:
     """Ask for an object's deletion; False when it is gone."""
     try:
-        await api.delete(resource, name, namespace, **options)
+        await client.delete(resource, name, namespace, **options)
     except NotFoundError:
         return False
     return True
 
 
-async def _remove_rest(api: Client, manifests: list[Manifest], deadline: float) -> None:
+async def _remove_rest(client: Client, manifests: list[Manifest], deadline: float) -> None:
     last = [one for one in manifests if one["kind"] in _LAST]
     bindings = [one for one in manifests if one["kind"].endswith("PolicyBinding")]
     # The rules go first: one of them keeps the kinds from being deleted.
-    await _remove_all(api, bindings, deadline)
+    await _remove_all(client, bindings, deadline)
     rest = [one for one in manifests if one not in last and one not in bindings]
-    await _remove_all(api, list(reversed(rest)), deadline)
-    slices = await api.list(RESOURCE_SLICES, fields=f"spec.driver={DRA_DRIVER}")
+    await _remove_all(client, list(reversed(rest)), deadline)
+    slices = await client.list(RESOURCE_SLICES, fields=f"spec.driver={DRA_DRIVER}")
     for one in slices.items:
-        await _delete(api, RESOURCE_SLICES, one["metadata"]["name"])
-    await _remove_all(api, list(reversed(last)), deadline)
+        await _delete(client, RESOURCE_SLICES, one["metadata"]["name"])
+    await _remove_all(client, list(reversed(last)), deadline)
 
 
-async def _remove_all(api: Client, manifests: list[Manifest], deadline: float) -> None:
+async def _remove_all(client: Client, manifests: list[Manifest], deadline: float) -> None:
     """Delete objects with all that hangs on them, and wait until they are gone."""
     for manifest in manifests:
         metadata = manifest["metadata"]
         place = metadata["name"], metadata.get("namespace", "")
-        await _delete(api, resource_of(manifest), *place, propagation="Foreground")
+        await _delete(client, resource_of(manifest), *place, propagation="Foreground")
     try:
         async with asyncio.timeout(deadline):
             for manifest in manifests:
-                await _until_gone(api, manifest)
+                await _until_gone(client, manifest)
     except TimeoutError:
         raise RemovalError(
             f"{manifest['kind']} {manifest['metadata']['name']} is still there after "
@@ -265,9 +265,9 @@ async def _remove_all(api: Client, manifests: list[Manifest], deadline: float) -
         ) from None
 
 
-async def _until_gone(api: Client, manifest: Manifest) -> None:
+async def _until_gone(client: Client, manifest: Manifest) -> None:
     metadata = manifest["metadata"]
     with suppress(NotFoundError):
         while True:
-            await api.get(resource_of(manifest), metadata["name"], metadata.get("namespace", ""))
+            await client.get(resource_of(manifest), metadata["name"], metadata.get("namespace", ""))
             await asyncio.sleep(_POLL_SECONDS)

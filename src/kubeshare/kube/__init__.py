@@ -2,7 +2,7 @@
 
 The pieces, in the order in which an object travels through them:
 
-* ``api``: one method a verb over an authenticated HTTP client; errors for people.
+* ``client``: one method a verb over an authenticated HTTP client; errors for people.
 * ``reflector``: keeps a ``store`` equal to what the API server has, whatever breaks between.
 * ``workqueue``: keys that need a look; one key is never looked at twice at once.
 * ``controller``: takes keys and calls a reconcile function that compares wish and fact.

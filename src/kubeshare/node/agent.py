@@ -59,7 +59,7 @@ class Agent:
     """All parts of one node's agent.
 
     Args:
-        api: the API server.
+        client: the API server.
         node: this node's name.
         paths: the node's places.
         gpus: where its GPUs are asked for.
@@ -74,7 +74,7 @@ class Agent:
 
     def __init__(  # noqa: PLR0913 - what it is told
         self,
-        api: Client,
+        client: Client,
         node: str,
         paths: NodePaths,
         gpus: NodeGpus,
@@ -84,33 +84,33 @@ class Agent:
         given: Given | None = None,
         runs: Runs = pod_runs,
     ) -> None:
-        self.view = NodeView(api, node)
-        self.dra_gpus = DraGpus(api, node)
+        self.view = NodeView(client, node)
+        self.dra_gpus = DraGpus(client, node)
         self.inventory = Inventory(
-            api, node, gpus, self.view.promised, by_claims=self.dra_gpus.uuids
+            client, node, gpus, self.view.promised, by_claims=self.dra_gpus.uuids
         )
         self.grants = Grants(paths.run_folder)
         self._run_folder = paths.run_folder
         self.preparer = Preparer(
-            api,
+            client,
             self.view,
             self.inventory,
             self.grants,
             library=library,
             cdi_folders=[paths.static_cdi_folder, paths.dynamic_cdi_folder],
         )
-        self.releaser = Releaser(api, self.view, self.grants, paths.dynamic_cdi_folder)
-        self.events = EventRecorder(api, "kubeshare.nthu/node-agent", node)
+        self.releaser = Releaser(client, self.view, self.grants, paths.dynamic_cdi_folder)
+        self.events = EventRecorder(client, "kubeshare.nthu/node-agent", node)
         self.placeholders = Placeholders(
-            api,
+            client,
             self.view,
             self.inventory,
             self.events,
             given or partial(devices_of, paths.pod_resources_socket, self.dra_gpus.uuid),
         )
-        self.slices = SlicePublisher(api, node)
+        self.slices = SlicePublisher(client, node)
         self.reconciler = Reconciler(
-            api,
+            client,
             self.view,
             self.grants,
             events=self.events,
@@ -183,16 +183,16 @@ async def build(settings: Settings) -> Program:
     """
     # Held until the process ends: what it has begun is then over, whatever ends it.
     await lock.acquire(settings.paths.lock)
-    api = Client.connect(settings.kubeconfig)
+    client = Client.connect(settings.kubeconfig)
     gpus = NvmlGpus(settings.driver_root)
     agent = Agent(
-        api,
+        client,
         settings.node,
         settings.paths,
         gpus,
         settings.library,
         escapes=settings.escapes,
     )
-    program = Program("kubeshare-node-agent", api, recorder=agent.events, port=settings.port)
+    program = Program("kubeshare-node-agent", client, recorder=agent.events, port=settings.port)
     agent.add_to(program)
     return program

@@ -27,11 +27,11 @@ def owner_of(node: str, uid: str) -> dict[str, Any]:
     }
 
 
-async def uid_of(api: Client, node: str) -> str:
+async def uid_of(client: Client, node: str) -> str:
     """The uid of the Node object as it is now: a node that joins again has another one.
 
     Raises:
         NotFoundError: there is none.
         ApiError: it cannot be read.
     """
-    return (await api.get(_NODES, node)).metadata.uid
+    return (await client.get(_NODES, node)).metadata.uid

@@ -87,7 +87,7 @@ class NodeView:
     """The stores of one node, and a way to wait for the next change of its VGPUs.
 
     Args:
-        api: where to ask.
+        client: where to ask.
         node: the node's name.
 
     Attributes:
@@ -95,11 +95,11 @@ class NodeView:
         pods: keeps the pods.
     """
 
-    def __init__(self, api: Client, node: str) -> None:
+    def __init__(self, client: Client, node: str) -> None:
         fields = f"spec.nodeName={node}"
         self.node = node
-        self.vgpus: Reflector[VGPU] = Reflector(api, NODE_VGPUS, fields=fields)
-        self.pods: Reflector[NodePod] = Reflector(api, NODE_PODS, fields=fields)
+        self.vgpus: Reflector[VGPU] = Reflector(client, NODE_VGPUS, fields=fields)
+        self.pods: Reflector[NodePod] = Reflector(client, NODE_PODS, fields=fields)
         self._changed = asyncio.Event()
         self.vgpus.subscribe(self._notify)
 

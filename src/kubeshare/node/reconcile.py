@@ -51,7 +51,7 @@ class Reconciler:
     """Two controllers: one over this node's vGPUs, one over the grants on its disk.
 
     Args:
-        api: where pods and VGPUs are asked for, live.
+        client: where pods and VGPUs are asked for, live.
         view: this node's VGPUs and pods.
         grants: the grants on disk.
         events: where owners of pods read what has become of them.
@@ -64,7 +64,7 @@ class Reconciler:
 
     def __init__(  # noqa: PLR0913 - it looks at everything
         self,
-        api: Client,
+        client: Client,
         view: NodeView,
         grants: Grants,
         *,
@@ -75,7 +75,7 @@ class Reconciler:
         runs: Runs = pod_runs,
         forgotten: float = FORGOTTEN_SECONDS,
     ) -> None:
-        self._api = api
+        self._client = client
         self._view = view
         self._grants = grants
         self._events = events
@@ -143,7 +143,7 @@ class Reconciler:
     async def _keeps(self, vgpu: VGPU, placeholder: str) -> bool:
         """Whether the API server has the placeholder that was given the GPU now."""
         try:
-            pod = await self._api.get(NODE_PODS, placeholder, NAMESPACE)
+            pod = await self._client.get(NODE_PODS, placeholder, NAMESPACE)
         except NotFoundError:
             return False
         return not pod.over and vgpu.spec.placeholder_uid in ("", pod.metadata.uid)
@@ -161,7 +161,7 @@ class Reconciler:
     async def _is_alive(self, namespace: str, name: str, uid: str) -> bool:
         """Whether the API server has that very pod now, and it has not ended."""
         try:
-            pod = await self._api.get(NODE_PODS, name, namespace)
+            pod = await self._client.get(NODE_PODS, name, namespace)
         except NotFoundError:
             return False
         return pod.metadata.uid == uid and not pod.ended
@@ -203,7 +203,7 @@ class Reconciler:
         self._events.emit(pod, "GrantRevoked", "Revoke", note, type=WARNING)
 
     async def _is_held(self, grant: PodGrant) -> bool:
-        listing = await self._api.list(NODE_VGPUS, fields=f"spec.nodeName={self._view.node}")
+        listing = await self._client.list(NODE_VGPUS, fields=f"spec.nodeName={self._view.node}")
         uids = {holder.pod_uid for vgpu in listing.items for holder in vgpu.status.holders}
         return grant.pod_uid in uids
 

@@ -51,7 +51,7 @@ TOLD_AT_ONCE: Final = 16
 
 
 def scheduler_program(  # noqa: PLR0913 - what it is told
-    api: Client,
+    client: Client,
     policy: Policy,
     *,
     instance: str,
@@ -63,7 +63,7 @@ def scheduler_program(  # noqa: PLR0913 - what it is told
     """KubeShare-Sched, ready to run.
 
     Args:
-        api: the cluster.
+        client: the cluster.
         policy: places demands.
         instance: the name of this replica, for events and for the Lease.
         port: of probes and metrics; None for no server.
@@ -71,24 +71,26 @@ def scheduler_program(  # noqa: PLR0913 - what it is told
         wall_clock: the times that people read.
         built: called after the ledger of the cluster has been made.
     """
-    recorder = EventRecorder(api, "kubeshare.nthu/scheduler", instance, wall_clock=wall_clock)
-    elector = LeaseElector(api, NAMESPACE, NAME, instance, wall_clock=wall_clock) if elect else None
-    program = Program(NAME, api, elector=elector, recorder=recorder, port=port)
-    watched = watch(program, api, MANAGER_SCHEDULER, recorder, built)
+    recorder = EventRecorder(client, "kubeshare.nthu/scheduler", instance, wall_clock=wall_clock)
+    elector = (
+        LeaseElector(client, NAMESPACE, NAME, instance, wall_clock=wall_clock) if elect else None
+    )
+    program = Program(NAME, client, elector=elector, recorder=recorder, port=port)
+    watched = watch(program, client, MANAGER_SCHEDULER, recorder, built)
     policy = within(policy, watched.quotas.of)
-    status = ScheduledCondition(api, wall_clock)
-    of_sharepods = SharePods(api, AssumeCache(watched.sharepods), status)
+    status = ScheduledCondition(client, wall_clock)
+    of_sharepods = SharePods(client, AssumeCache(watched.sharepods), status)
     gated: Reflector[Raw] = program.add_reflector(
-        Reflector(api, PODS, labels=f"{LABEL_ROLE}={ROLE_POD}", fields="spec.nodeName=")
+        Reflector(client, PODS, labels=f"{LABEL_ROLE}={ROLE_POD}", fields="spec.nodeName=")
     )
     of_pods = GatedPods(
-        api,
+        client,
         AssumeCache(gated),
         status,
         bound=watched.pods.store,
         cluster_state=watched.cluster_state,
         rooms=NodeResources(watched.nodes, watched.pods, watched.cluster_state),
-        volumes=Volumes(api, watched.nodes.store),
+        volumes=Volumes(client, watched.nodes.store),
         models=partial(_models, watched.gpunodes.store),
     )
     waiting: UnschedulableQueue[RequesterKey] = UnschedulableQueue()
@@ -100,7 +102,7 @@ def scheduler_program(  # noqa: PLR0913 - what it is told
         policy, watched.cluster_state, places, waiting=waiting, events=events, metrics=metrics
     )
     preempt = Preemptor(
-        api,
+        client,
         policy,
         cluster_state=watched.cluster_state,
         pods=watched.pods.store,

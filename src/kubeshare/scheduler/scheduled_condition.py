@@ -15,12 +15,12 @@ class ScheduledCondition:
     """Writes the condition, when it says something new.
 
     Args:
-        api: where to write.
+        client: where to write.
         wall_clock: the times that people read.
     """
 
-    def __init__(self, api: Client, wall_clock: Callable[[], datetime]) -> None:
-        self._api = api
+    def __init__(self, client: Client, wall_clock: Callable[[], datetime]) -> None:
+        self._client = client
         self._wall_clock = wall_clock
 
     async def write(
@@ -54,7 +54,7 @@ class ScheduledCondition:
             "status": {"conditions": to_raw(conditions)} | ({"share": share} if share else {}),
         }
         try:
-            return await self._api.apply(
+            return await self._client.apply(
                 resource,
                 body,
                 metadata.namespace,

@@ -71,12 +71,12 @@ class Volumes:
     """The volumes of plain pods.
 
     Args:
-        api: where claims, volumes and classes are read.
+        client: where claims, volumes and classes are read.
         nodes: the nodes, as last seen.
     """
 
-    def __init__(self, api: Client, nodes: Store[Node]) -> None:
-        self._api = api
+    def __init__(self, client: Client, nodes: Store[Node]) -> None:
+        self._client = client
         self._nodes = nodes
         self._known: OrderedDict[str, _Known] = OrderedDict()  # by a pod's uid
 
@@ -143,10 +143,10 @@ class Volumes:
     async def _need(self, name: str, namespace: str) -> tuple[_Need | None, bool]:
         """What a claim needs of a node, None for nothing; and whether the claim is bound."""
         try:
-            claim = await self._api.get(CLAIMS, name, namespace)
+            claim = await self._client.get(CLAIMS, name, namespace)
             if not claim.spec.volume_name:
                 return await self._unbound(claim), False
-            volume = await self._api.get(VOLUMES, claim.spec.volume_name)
+            volume = await self._client.get(VOLUMES, claim.spec.volume_name)
         except NotFoundError:
             return None, False
         return _Need([volume.required], f"it does not reach volume {volume.metadata.name}"), True
@@ -158,7 +158,7 @@ class Volumes:
             raise _AwaitedError(f"its claim {name} is bound to no volume yet")
         if not found.made_beforehand:
             return _Need([found.required], f"no volume of class {kind} can be made for it there")
-        volumes = await self._api.list(VOLUMES)
+        volumes = await self._client.list(VOLUMES)
         specs = [volume.required for volume in volumes.items if volume.suits(claim)]
         if not specs:
             raise _AwaitedError(f"no volume of class {kind} is free for its claim {name}")
@@ -166,6 +166,6 @@ class Volumes:
 
     async def _class(self, name: str) -> StorageClass | None:
         try:
-            return await self._api.get(CLASSES, name)
+            return await self._client.get(CLASSES, name)
         except NotFoundError:
             return None

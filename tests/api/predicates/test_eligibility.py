@@ -25,7 +25,7 @@ class Nodes:
     """The nodes' watch, told by the test."""
 
     def __init__(self, *nodes: Node) -> None:
-        self._reflector: Reflector[Node] = Reflector(FakeApiServer().api(), NODES)
+        self._reflector: Reflector[Node] = Reflector(FakeApiServer().client(), NODES)
         self.eligibility = Eligibility(self._reflector)
         for each in nodes:
             self.watched(each)

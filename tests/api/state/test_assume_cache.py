@@ -22,7 +22,7 @@ class Views:
     """A reflector's store that the test fills, and the view of it."""
 
     def __init__(self) -> None:
-        reflector: Reflector[Raw] = Reflector(FakeApiServer().api(), THINGS)
+        reflector: Reflector[Raw] = Reflector(FakeApiServer().client(), THINGS)
         self._reflector = reflector
         self.latest = AssumeCache(reflector)
 

@@ -41,11 +41,11 @@ class Cluster:
     """Stores that a test fills as watches would, and the ledger that is kept of them."""
 
     def __init__(self) -> None:
-        api = FakeApiServer().api()
-        vgpus: Reflector[v1.VGPU] = Reflector(api, v1.VGPUS.into(v1.VGPU))
-        gpunodes: Reflector[v1.GPUNode] = Reflector(api, v1.GPUNODES.into(v1.GPUNode))
-        nodes: Reflector[Node] = Reflector(api, NODES)
-        pods: Reflector[Pod] = Reflector(api, PODS)
+        client = FakeApiServer().client()
+        vgpus: Reflector[v1.VGPU] = Reflector(client, v1.VGPUS.into(v1.VGPU))
+        gpunodes: Reflector[v1.GPUNode] = Reflector(client, v1.GPUNODES.into(v1.GPUNode))
+        nodes: Reflector[Node] = Reflector(client, NODES)
+        pods: Reflector[Pod] = Reflector(client, PODS)
         self.reflectors: dict[type, Reflector[Any]] = {
             v1.VGPU: vgpus,
             v1.GPUNode: gpunodes,
@@ -53,7 +53,7 @@ class Cluster:
             Pod: pods,
         }
         self.builds = 0
-        self.pool = VGPUStore(api, vgpus, "test")
+        self.pool = VGPUStore(client, vgpus, "test")
         self.kept = LedgerCache(
             self.pool, gpunodes=gpunodes, nodes=nodes, pods=pods, built=self._count
         )

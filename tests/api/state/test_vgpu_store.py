@@ -34,13 +34,13 @@ def with_pool(story: Story, *names: str) -> None:
 
     async def main() -> None:
         server = FakeApiServer()
-        api = server.api()
-        reflector: Reflector[VGPU] = Reflector(api, VGPUS.into(VGPU))
+        client = server.client()
+        reflector: Reflector[VGPU] = Reflector(client, VGPUS.into(VGPU))
         for name in names:
             spec = {"nodeName": "n1", "memoryBytes": GIB}
             server.seed(VGPUS, {"metadata": {"name": name}, "spec": spec, "status": {}})
-        reflector.store.replace((await api.list(VGPUS.into(VGPU))).items)
-        await story(server, VGPUStore(api, reflector, "test"))
+        reflector.store.replace((await client.list(VGPUS.into(VGPU))).items)
+        await story(server, VGPUStore(client, reflector, "test"))
 
     run_virtual(main())
 

@@ -19,16 +19,16 @@ def with_holders(story: Story) -> None:
 
     async def main() -> None:
         server = FakeApiServer()
-        api = server.api()
-        reflector: Reflector[VGPU] = Reflector(api, VGPUS.into(VGPU))
+        client = server.client()
+        reflector: Reflector[VGPU] = Reflector(client, VGPUS.into(VGPU))
         held = [
             {"demand": demand, "attempt": 1, "container": "", "podUid": "", "name": demand}
             for demand in DEMANDS
         ]
         spec = {"nodeName": "n1", "memoryBytes": 1 << 30}
         server.seed(VGPUS, {"metadata": {"name": "x"}, "spec": spec, "status": {"holders": held}})
-        reflector.store.replace((await api.list(VGPUS.into(VGPU))).items)
-        await story(server, PodAssignments(VGPUStore(api, reflector, "test")))
+        reflector.store.replace((await client.list(VGPUS.into(VGPU))).items)
+        await story(server, PodAssignments(VGPUStore(client, reflector, "test")))
 
     run_virtual(main())
 

@@ -85,11 +85,11 @@ class Machine:
 
     # The agent.
 
-    def program(self, client: str) -> Program:
+    def program(self, user_agent: str) -> Program:
         """The agent, ready to run."""
-        api = self._server.api(client)
-        agent = _Agent(self, api, self._gpus, self._faults)
-        program = Program("kubeshare-node-agent", api, recorder=agent.events)
+        client = self._server.client(user_agent)
+        agent = _Agent(self, client, self._gpus, self._faults)
+        program = Program("kubeshare-node-agent", client, recorder=agent.events)
         agent.add_to(program)
         return program
 
@@ -284,7 +284,7 @@ class _Agent(Agent):
     """The real one, called by the kubelet of the tests."""
 
     def __init__(
-        self, machine: Machine, api: Any, uuids: list[str], faults: dict[str, str]
+        self, machine: Machine, client: Any, uuids: list[str], faults: dict[str, str]
     ) -> None:
         devices = tuple(
             GPUDevice(uuid=uuid, index=index, model="V100", memory_bytes=16 << 30)
@@ -293,7 +293,7 @@ class _Agent(Agent):
         folder = machine.paths.root
         library = InstalledLibrary(folder / "lib.so", folder / "preload")
         super().__init__(
-            api,
+            client,
             machine.name,
             machine.paths,
             _Gpus(devices, faults),

@@ -339,8 +339,8 @@ class World:
             if name in agents and self.machines[name.partition("/")[2]].lost:
                 continue
             self._started += 1
-            client = f"{name}-{self._started}"
-            task = asyncio.create_task(self._program(name, client), name=client)
+            user_agent = f"{name}-{self._started}"
+            task = asyncio.create_task(self._program(name, user_agent), name=user_agent)
             task.add_done_callback(partial(self._ended, name))
             self._tasks[name] = task
 
@@ -457,14 +457,14 @@ class World:
             assert not refused, f"{'; '.join(refused)} (see deploy/rbac)"
         assert not self.invariants.violations, self.invariants.violations
 
-    async def _program(self, name: str, client: str) -> None:
-        api = self.server.api(client)
-        self.server.rights[client] = self.rights[name.partition("/")[0]]
+    async def _program(self, name: str, user_agent: str) -> None:
+        client = self.server.client(user_agent)
+        self.server.rights[user_agent] = self.rights[name.partition("/")[0]]
         if name.startswith("agent/"):
-            program = self.machines[name.partition("/")[2]].program(client)
+            program = self.machines[name.partition("/")[2]].program(user_agent)
         elif name.startswith("scheduler"):
             program = scheduler_program(
-                api,
+                client,
                 policy(self.policy),
                 instance=name,
                 elect=self.elect,
@@ -472,7 +472,7 @@ class World:
             )
         else:
             program = devices_program(
-                api,
+                client,
                 policy("locality"),
                 placeholder_image="pause:1",
                 instance=name,

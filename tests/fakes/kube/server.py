@@ -56,7 +56,7 @@ class FakeApiServer(httpx2.AsyncBaseTransport):
 
     # What tests do to it.
 
-    def api(self, name: str = "", *, timeout: float = 15.0) -> Client:
+    def client(self, name: str = "", *, timeout: float = 15.0) -> Client:
         """A connection to this server, of a client of that name."""
         client = httpx2.AsyncClient(
             transport=self, base_url="http://fake", timeout=None, headers={"user-agent": name}

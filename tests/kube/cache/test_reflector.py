@@ -25,7 +25,7 @@ class Watched:
     def __init__(self, server: FakeApiServer, **options: Any) -> None:
         self.server = server
         self.told: list[str] = []
-        self.reflector = Reflector(server.api(timeout=10), PODS, draw=lambda: 0.5, **options)
+        self.reflector = Reflector(server.client(timeout=10), PODS, draw=lambda: 0.5, **options)
         self.reflector.subscribe(
             lambda change: self.told.append(f"{change.type} {change.key.name}")
         )
@@ -204,7 +204,7 @@ def test_a_server_that_is_gone_from_the_start_is_waited_for() -> None:
     server.down = True
 
     async def main() -> None:
-        reflector = Reflector(server.api(), PODS)
+        reflector = Reflector(server.client(), PODS)
         running = asyncio.create_task(reflector.run())
         await asyncio.sleep(60)
         assert not reflector.synced
@@ -289,7 +289,7 @@ def test_the_first_list_is_told_as_initial_and_all_pages_are_read() -> None:
     server = seeded(*(f"p{number}" for number in range(25)))
 
     async def main() -> None:
-        reflector = Reflector(server.api(), PODS, page=10)
+        reflector = Reflector(server.client(), PODS, page=10)
         initial: list[bool] = []
         reflector.subscribe(lambda change: initial.append(change.initial))
         assert reflector.last_event_age is None
@@ -330,7 +330,7 @@ def test_an_object_that_cannot_be_read_neither_stops_the_watch_nor_counts_as_gon
         server.seed(PODS, {"metadata": {"name": name, "namespace": "d"}, "spec": {"size": 1}})
 
     async def main() -> None:
-        reflector = Reflector(server.api(), PODS.into(Small))
+        reflector = Reflector(server.client(), PODS.into(Small))
         running = asyncio.create_task(reflector.run())
         await reflector.wait_synced()
         server.change(PODS, "a", "d", lambda obj: obj["spec"].update(size="large"))

@@ -54,16 +54,16 @@ def test_a_path_needs_a_namespace_exactly_where_the_kind_has_one() -> None:
 
 def test_what_is_created_can_be_read_raw_and_narrow(server: FakeApiServer) -> None:
     async def main() -> None:
-        async with server.api() as api:
-            created = await api.create(PODS, pod("a", labels={"x": "y"}))
-            raw = await api.get(PODS, "a", "default")
-            narrow = await api.get(PODS.into(Pod), "a", "default")
+        async with server.client() as client:
+            created = await client.create(PODS, pod("a", labels={"x": "y"}))
+            raw = await client.get(PODS, "a", "default")
+            narrow = await client.get(PODS.into(Pod), "a", "default")
             assert raw == created
             assert raw["kind"] == "Pod"
             assert narrow.metadata.labels == {"x": "y"}
             assert narrow.metadata.uid == raw["metadata"]["uid"]
-            assert api.requests == {("create", "pods"): 1, ("get", "pods"): 2}
-            assert (api.reads, api.writes) == (2, 1)
+            assert client.requests == {("create", "pods"): 1, ("get", "pods"): 2}
+            assert (client.reads, client.writes) == (2, 1)
 
     run_virtual(main())
 
@@ -73,16 +73,16 @@ def test_a_list_reads_all_pages_and_selects(server: FakeApiServer) -> None:
         server.seed(PODS, pod(f"p{number:02}", labels={"odd": str(number % 2)}))
 
     async def main() -> None:
-        api = server.api()
-        everything = await api.list(PODS, page=5)
+        client = server.client()
+        everything = await client.list(PODS, page=5)
         assert [item["metadata"]["name"] for item in everything.items] == [
             f"p{number:02}" for number in range(23)
         ]
         assert everything.resource_version == str(server.storage.version)
-        assert api.requests["list", "pods"] == 5
-        odd = await api.list(PODS.into(Pod), "default", labels="odd in (1)", page=5)
+        assert client.requests["list", "pods"] == 5
+        odd = await client.list(PODS.into(Pod), "default", labels="odd in (1)", page=5)
         assert [item.metadata.name for item in odd.items] == [f"p{n:02}" for n in range(1, 23, 2)]
-        one = await api.list(PODS, "default", fields="metadata.name=p07")
+        one = await client.list(PODS, "default", fields="metadata.name=p07")
         assert len(one.items) == 1
 
     run_virtual(main())
@@ -94,7 +94,7 @@ def test_a_list_that_expires_between_pages_is_begun_again(server: FakeApiServer)
     server.inject(Fault.answer(410, "Expired"), verb="list", skip=1)
 
     async def main() -> None:
-        listing = await server.api().list(PODS, page=4)
+        listing = await server.client().list(PODS, page=4)
         assert len(listing.items) == 6
         assert len(server.requests) == 4
 
@@ -106,7 +106,7 @@ def test_a_list_that_expires_for_ever_ends_with_gone(server: FakeApiServer) -> N
 
     async def main() -> None:
         with pytest.raises(GoneError):
-            await server.api().list(PODS)
+            await server.client().list(PODS)
         assert len(server.requests) == 3
 
     run_virtual(main())
@@ -121,7 +121,7 @@ def test_one_strange_object_does_not_hide_the_others(server: FakeApiServer) -> N
     server.seed(WIDGETS, pod("bad") | {"spec": {"size": "large"}})
 
     async def main() -> None:
-        listing = await server.api().list(WIDGETS.into(Sized))
+        listing = await server.client().list(WIDGETS.into(Sized))
         assert [item.metadata.name for item in listing.items] == ["good"]
         assert listing.unreadable == (Key("default", "bad"),)
 
@@ -136,13 +136,13 @@ def test_json_patch_with_a_test_that_fails_is_a_conflict(server: FakeApiServer) 
     ]
 
     async def main() -> None:
-        api = server.api()
+        client = server.client()
         with pytest.raises(ConflictError, match=r"patch pods a: .* changed meanwhile"):
-            await api.json_patch(PODS, "a", stale, "default")
+            await client.json_patch(PODS, "a", stale, "default")
         missing = [{"op": "remove", "path": "/metadata/none"}]
         with pytest.raises(InvalidError):
-            await api.json_patch(PODS, "a", missing, "default")
-        fresh = await api.json_patch(PODS, "a", stale[1:], "default", field_manager="me")
+            await client.json_patch(PODS, "a", missing, "default")
+        fresh = await client.json_patch(PODS, "a", stale[1:], "default", field_manager="me")
         assert fresh["metadata"]["labels"] == {"x": "y"}
 
     run_virtual(main())
@@ -153,14 +153,16 @@ def test_a_status_write_changes_status_only_and_the_other_way_round(server: Fake
     patch = {"spec": {"size": 2}, "status": {"ready": True}}
 
     async def main() -> None:
-        api = server.api()
-        status = await api.merge_patch(WIDGETS, "a", patch, "default", subresource="status")
+        client = server.client()
+        status = await client.merge_patch(WIDGETS, "a", patch, "default", subresource="status")
         assert (status["spec"], status["status"]) == ({"size": 1}, {"ready": True})
         assert status["metadata"]["generation"] == 1
-        spec = await api.merge_patch(WIDGETS, "a", {"spec": {"size": 3}, "status": None}, "default")
+        spec = await client.merge_patch(
+            WIDGETS, "a", {"spec": {"size": 3}, "status": None}, "default"
+        )
         assert (spec["spec"], spec["status"]) == ({"size": 3}, {"ready": True})
         assert spec["metadata"]["generation"] == 2
-        assert api.requests == {("patch", "widgets/status"): 1, ("patch", "widgets"): 1}
+        assert client.requests == {("patch", "widgets/status"): 1, ("patch", "widgets"): 1}
 
     run_virtual(main())
 
@@ -170,7 +172,7 @@ def test_a_merge_patch_with_an_old_version_is_a_conflict(server: FakeApiServer) 
 
     async def main() -> None:
         with pytest.raises(ConflictError):
-            await server.api().merge_patch(
+            await server.client().merge_patch(
                 PODS, "a", {"metadata": {"resourceVersion": "1"}}, "default"
             )
 
@@ -185,14 +187,14 @@ def test_apply_removes_what_its_manager_no_longer_states(server: FakeApiServer) 
     server.seed(WIDGETS, pod("a"))
 
     async def main() -> None:
-        api = server.api()
+        client = server.client()
         for body, manager in (
             (status("Scheduled", "Bound"), "one"),
             (status("Ready"), "two"),
             (status("Scheduled"), "one"),
         ):
-            await api.apply(WIDGETS, body, field_manager=manager, subresource="status")
-        stored = await api.get(WIDGETS, "a", "default")
+            await client.apply(WIDGETS, body, field_manager=manager, subresource="status")
+        stored = await client.get(WIDGETS, "a", "default")
         kinds = [item["type"] for item in stored["status"]["conditions"]]
         assert sorted(kinds) == ["Ready", "Scheduled"]
 
@@ -201,12 +203,12 @@ def test_apply_removes_what_its_manager_no_longer_states(server: FakeApiServer) 
 
 def test_apply_refuses_a_field_of_another_unless_forced(server: FakeApiServer) -> None:
     async def main() -> None:
-        api = server.api()
-        await api.apply(CONFIG_MAPS, pod("a") | {"data": {"k": "1"}}, field_manager="one")
+        client = server.client()
+        await client.apply(CONFIG_MAPS, pod("a") | {"data": {"k": "1"}}, field_manager="one")
         other = pod("a") | {"data": {"k": "2"}}
         with pytest.raises(ConflictError):
-            await api.apply(CONFIG_MAPS, other, field_manager="two")
-        forced = await api.apply(CONFIG_MAPS, other, field_manager="two", force=True)
+            await client.apply(CONFIG_MAPS, other, field_manager="two")
+        forced = await client.apply(CONFIG_MAPS, other, field_manager="two", force=True)
         assert forced["data"] == {"k": "2"}
 
     run_virtual(main())
@@ -216,14 +218,14 @@ def test_delete_honours_uid_and_version(server: FakeApiServer) -> None:
     stored = server.seed(PODS, pod("a"))
 
     async def main() -> None:
-        api = server.api()
+        client = server.client()
         with pytest.raises(ConflictError):
-            await api.delete(PODS, "a", "default", uid="somebody-else")
+            await client.delete(PODS, "a", "default", uid="somebody-else")
         with pytest.raises(ConflictError):
-            await api.delete(PODS, "a", "default", resource_version="1")
-        await api.delete(PODS, "a", "default", uid=stored["metadata"]["uid"])
+            await client.delete(PODS, "a", "default", resource_version="1")
+        await client.delete(PODS, "a", "default", uid=stored["metadata"]["uid"])
         with pytest.raises(NotFoundError, match='get pods default/a: pods "a" not found'):
-            await api.get(PODS, "a", "default")
+            await client.get(PODS, "a", "default")
 
     run_virtual(main())
 
@@ -232,11 +234,11 @@ def test_a_finalizer_keeps_an_object_until_it_is_taken_off(server: FakeApiServer
     server.seed(WIDGETS, pod("a", finalizers=["example.test/wait"]))
 
     async def main() -> None:
-        api = server.api()
-        await api.delete(WIDGETS, "a", "default")
-        kept = await api.get(WIDGETS, "a", "default")
+        client = server.client()
+        await client.delete(WIDGETS, "a", "default")
+        kept = await client.get(WIDGETS, "a", "default")
         assert kept["metadata"]["deletionTimestamp"]
-        await api.merge_patch(WIDGETS, "a", {"metadata": {"finalizers": None}}, "default")
+        await client.merge_patch(WIDGETS, "a", {"metadata": {"finalizers": None}}, "default")
         assert server.stored(WIDGETS, "a", "default") is None
 
     run_virtual(main())
@@ -246,16 +248,16 @@ def test_a_pod_on_a_node_waits_for_its_kubelet(server: FakeApiServer) -> None:
     server.seed(PODS, pod("a"))
 
     async def main() -> None:
-        api = server.api()
+        client = server.client()
         target = {"target": {"kind": "Node", "name": "n1"}}
-        await api.post(PODS, "a", "binding", target, "default")
+        await client.post(PODS, "a", "binding", target, "default")
         with pytest.raises(ConflictError):
-            await api.post(PODS, "a", "binding", target, "default")
-        await api.post(PODS, "a", "eviction", pod("a"), "default")
-        leaving = await api.get(PODS, "a", "default")
+            await client.post(PODS, "a", "binding", target, "default")
+        await client.post(PODS, "a", "eviction", pod("a"), "default")
+        leaving = await client.get(PODS, "a", "default")
         assert leaving["spec"]["nodeName"] == "n1"
         assert leaving["metadata"]["deletionTimestamp"]
-        await api.delete(PODS, "a", "default", grace=0)
+        await client.delete(PODS, "a", "default", grace=0)
         assert server.stored(PODS, "a", "default") is None
 
     run_virtual(main())
@@ -283,7 +285,7 @@ def test_each_refusal_is_an_error_of_its_kind(
 
     async def main() -> None:
         with pytest.raises(ApiError) as caught:
-            await server.api().get(PODS, "a", "default")
+            await server.client().get(PODS, "a", "default")
         assert type(caught.value) is kind
         assert (caught.value.status, caught.value.reason) == (status, reason)
         assert caught.value.retry_after == 7
@@ -296,7 +298,7 @@ def test_the_causes_of_a_refusal_are_told(server: FakeApiServer) -> None:
 
     async def main() -> None:
         with pytest.raises(InvalidError, match="too big") as caught:
-            await server.api().create(WIDGETS, pod("a") | {"spec": {"size": 10}})
+            await server.client().create(WIDGETS, pod("a") | {"spec": {"size": 10}})
         assert caught.value.causes == [{"reason": "FieldValueInvalid", "message": "too big"}]
 
     run_virtual(main())
@@ -305,9 +307,9 @@ def test_the_causes_of_a_refusal_are_told(server: FakeApiServer) -> None:
 def test_an_answer_that_is_no_status_is_quoted() -> None:
     async def main() -> None:
         answer = httpx2.MockTransport(lambda _: httpx2.Response(502, text="bad gateway"))
-        api = Client(httpx2.AsyncClient(transport=answer, base_url="http://proxy"))
+        client = Client(httpx2.AsyncClient(transport=answer, base_url="http://proxy"))
         with pytest.raises(ApiError, match="get pods default/a: bad gateway"):
-            await api.get(PODS, "a", "default")
+            await client.get(PODS, "a", "default")
 
     run_virtual(main())
 
@@ -328,7 +330,7 @@ def test_no_answer_is_unreachable_and_says_whether_anything_was_sent(
 
     async def main() -> None:
         with pytest.raises(UnreachableError, match=words) as caught:
-            await server.api(timeout=5).create(PODS, pod("a"))
+            await server.client(timeout=5).create(PODS, pod("a"))
         assert caught.value.sent is sent
         assert (server.stored(PODS, "a", "default") is not None) is fault.after
         assert asyncio.get_running_loop().time() == pytest.approx(5 if fault.kind == "hang" else 0)

@@ -110,8 +110,8 @@ def test_a_plugin_is_asked_for_a_token(tmp_path: Path, version: str) -> None:
 @pytest.mark.parametrize("command", ["false", "/no/such/plugin"])
 def test_a_plugin_that_fails_is_told_with_what_to_do(tmp_path: Path, command: str) -> None:
     async def main() -> None:
-        async with Client.connect(kubeconfig(tmp_path, plugin(command))) as api:
+        async with Client.connect(kubeconfig(tmp_path, plugin(command))) as client:
             with pytest.raises(ConfigError, match="no credentials"):
-                await api.get(PODS, "a", "b")
+                await client.get(PODS, "a", "b")
 
     asyncio.run(main())

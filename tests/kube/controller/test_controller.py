@@ -243,7 +243,7 @@ def test_work_begins_when_the_stores_are_filled_and_follows_changes(
     recorded = Recorded()
 
     async def main() -> None:
-        reflector = Reflector(server.api(), PODS)
+        reflector = Reflector(server.client(), PODS)
         recorded.controller.watch(reflector, own_key)
         tasks = [asyncio.create_task(part.run()) for part in (reflector, recorded.controller)]
         await asyncio.sleep(10)
@@ -269,7 +269,7 @@ def test_the_states_before_and_after_a_change_both_name_keys(server: FakeApiServ
         server.seed(PODS, {"metadata": metadata, "spec": {"nodeName": node}})
 
     async def main() -> None:
-        reflector = Reflector(server.api(), PODS)
+        reflector = Reflector(server.client(), PODS)
         controller: Controller[str] = Controller("nodes", reconcile)
         controller.watch(
             reflector,

@@ -23,7 +23,7 @@ START = datetime(2026, 1, 1, tzinfo=UTC)
 def recorder(server: FakeApiServer) -> tuple[EventRecorder, asyncio.Task[None]]:
     loop = asyncio.get_running_loop()
     made = EventRecorder(
-        server.api(),
+        server.client(),
         "example.test/program",
         "program-0",
         wall_clock=lambda: START + timedelta(seconds=loop.time()),

@@ -16,7 +16,7 @@ class Candidate:
 
     def __init__(self, server: FakeApiServer, name: str, timeout: float = 15.0) -> None:
         self.elector = LeaseElector(
-            server.api(timeout=timeout), "kube", "program", name, draw=lambda: 0.5
+            server.client(timeout=timeout), "kube", "program", name, draw=lambda: 0.5
         )
         self.end = asyncio.Event()
         self.spans: list[tuple[float, float]] = []
@@ -249,7 +249,7 @@ def test_the_failure_of_the_work_ends_the_leadership_and_releases(server: FakeAp
         raise RuntimeError("broken")
 
     async def main() -> None:
-        elector = LeaseElector(server.api(), "kube", "program", "first")
+        elector = LeaseElector(server.client(), "kube", "program", "first")
         with pytest.raises(ExceptionGroup) as caught:
             await elector.run(broken)
         assert [str(error) for error in caught.value.exceptions] == ["broken"]
@@ -261,6 +261,6 @@ def test_the_failure_of_the_work_ends_the_leadership_and_releases(server: FakeAp
 def test_times_that_cannot_be_safe_are_refused(server: FakeApiServer) -> None:
     async def main() -> None:
         with pytest.raises(ValueError, match="retry < renew_deadline < duration"):
-            LeaseElector(server.api(), "a", "b", "c", duration=10, renew_deadline=10)
+            LeaseElector(server.client(), "a", "b", "c", duration=10, renew_deadline=10)
 
     run_virtual(main())

@@ -30,14 +30,14 @@ class Whole:
     """A program with all its parts: each reconcile takes a while and tells an event."""
 
     def __init__(self, server: FakeApiServer, name: str = "one", seconds: float = 2) -> None:
-        api = server.api()
+        client = server.client()
         self.seconds = seconds
         self.begun: list[Key] = []
         self.finished: list[Key] = []
-        self.recorder = EventRecorder(api, "example.test/program", name)
-        self.elector = LeaseElector(api, "kube", "program", name, draw=lambda: 0.5)
-        self.program = Program("test", api, elector=self.elector, recorder=self.recorder)
-        self.reflector = self.program.add_reflector(Reflector(api, PODS))
+        self.recorder = EventRecorder(client, "example.test/program", name)
+        self.elector = LeaseElector(client, "kube", "program", name, draw=lambda: 0.5)
+        self.program = Program("test", client, elector=self.elector, recorder=self.recorder)
+        self.reflector = self.program.add_reflector(Reflector(client, PODS))
         controller: Controller[Key] = Controller("pods", self.reconcile)
         controller.watch(self.reflector, own_key)
         self.program.add_controller(controller)
@@ -139,7 +139,7 @@ def test_leading_tasks_run_while_it_leads_and_others_always(server: FakeApiServe
             told.append(f"{name} ends")
 
     async def main() -> None:
-        program = Program("test", server.api())
+        program = Program("test", server.client())
         program.add_task(lambda: task("beside"))
         program.add_task(lambda: task("leading"), leading=True)
         running = asyncio.create_task(program.run())
@@ -165,9 +165,9 @@ def test_probes_and_metrics_tell_how_it_stands(server: FakeApiServer) -> None:
     server.down = True
 
     async def main() -> None:
-        api = server.api()
-        program = Program("test", api, port=0)
-        reflector = program.add_reflector(Reflector(api, PODS, draw=lambda: 0.0))
+        client = server.client()
+        program = Program("test", client, port=0)
+        reflector = program.add_reflector(Reflector(client, PODS, draw=lambda: 0.0))
 
         async def reconcile(key: Key) -> None:
             await asyncio.sleep(0)
@@ -252,7 +252,7 @@ async def task():
             await asyncio.Event().wait()
 
 async def build():
-    program = Program("test", FakeApiServer().api())
+    program = Program("test", FakeApiServer().client())
     program.add_task(task)
     return program
 

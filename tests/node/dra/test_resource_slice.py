@@ -15,8 +15,8 @@ NAME = f"{NODE}-vgpu.kubeshare.nthu"
 
 def run(server: FakeApiServer, disturb: Any = lambda: None) -> Any:
     async def main() -> None:
-        async with server.api() as api:
-            publisher = SlicePublisher(api, NODE)
+        async with server.client() as client:
+            publisher = SlicePublisher(client, NODE)
             work = asyncio.gather(publisher.reflector.run(), publisher.controller.run())
             await asyncio.sleep(1)
             disturb()

@@ -70,7 +70,7 @@ class Node:
         """Look so often; returns the events, ``reason: note``."""
 
         async def main() -> None:
-            recorder = EventRecorder(self.server.api(), "test", "test")
+            recorder = EventRecorder(self.server.client(), "test", "test")
             watch = EscapeWatch(self._use, self._containers, recorder, policy=self._policy)
             watch.count_in(self.registry)
             for _ in range(times):

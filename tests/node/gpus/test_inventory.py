@@ -28,8 +28,8 @@ def published(server: FakeApiServer) -> Any:
 
 def refresh(server: FakeApiServer, gpus: FixedGpus, times: int = 1) -> Inventory:
     async def main() -> Inventory:
-        async with server.api() as api:
-            inventory = Inventory(api, NODE, Direct(gpus), lambda: PROMISED)
+        async with server.client() as client:
+            inventory = Inventory(client, NODE, Direct(gpus), lambda: PROMISED)
             for _ in range(times):
                 await inventory.refresh()
             return inventory
@@ -92,8 +92,8 @@ def test_a_gpunode_that_could_not_be_written_is_written_the_next_time(
     server.inject(Fault.answer(500), verb="patch", resource="gpunodes")
 
     async def main() -> None:
-        async with server.api() as api:
-            inventory = Inventory(api, NODE, Direct(FixedGpus()), lambda: PROMISED)
+        async with server.client() as client:
+            inventory = Inventory(client, NODE, Direct(FixedGpus()), lambda: PROMISED)
             with pytest.raises(ApiError):
                 await inventory.refresh()
             await inventory.refresh()
@@ -110,8 +110,8 @@ def after(server: FakeApiServer, undo: Callable[[], None]) -> Any:
         return bool(spec and spec["devices"])
 
     async def main() -> None:
-        async with server.api() as api:
-            inventory = Inventory(api, NODE, Direct(FixedGpus()), lambda: PROMISED)
+        async with server.client() as client:
+            inventory = Inventory(client, NODE, Direct(FixedGpus()), lambda: PROMISED)
             work = asyncio.gather(inventory.reflector.run(), inventory.run())
             await until(is_published)
             await asyncio.sleep(1)

@@ -22,7 +22,7 @@ class ClusterState:
     """The pool of vGPUs, the nodes with their GPUs, and the pods.
 
     Args:
-        api: where vGPUs are changed.
+        client: where vGPUs are changed.
         manager: recorded as who changed them.
         vgpus: watches them.
         gpunodes: watches what the node agents found.
@@ -36,7 +36,7 @@ class ClusterState:
 
     def __init__(  # noqa: PLR0913 - four kinds of objects
         self,
-        api: Client,
+        client: Client,
         manager: str,
         *,
         vgpus: Reflector[VGPU],
@@ -45,7 +45,7 @@ class ClusterState:
         pods: Reflector[core_v1.Pod],
         built: Callable[[], None] = lambda: None,
     ) -> None:
-        self.pool = VGPUStore(api, vgpus, manager)
+        self.pool = VGPUStore(client, vgpus, manager)
         self._pods = pods.store
         self._pods.add_index(_SHARES, _shared_by)
         self._latest_pods = AssumeCache(pods)

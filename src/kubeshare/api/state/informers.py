@@ -34,7 +34,7 @@ class Informers:
 
 def watch(
     program: Program,
-    api: Client,
+    client: Client,
     manager: str,
     recorder: EventRecorder,
     built: Callable[[], None],
@@ -43,25 +43,25 @@ def watch(
 
     Args:
         program: runs the watches.
-        api: the cluster.
+        client: the cluster.
         manager: recorded as who changed a vGPU.
         recorder: tells people of a configuration that cannot be read.
         built: called after the ledger has been made whole.
     """
     # There are as many of these two as there are users, and they are looked up, not gone through.
     sharepods: Reflector[Raw] = program.add_reflector(
-        Reflector(api, SHAREPODS, store=Store(packed=dict))
+        Reflector(client, SHAREPODS, store=Store(packed=dict))
     )
     pods: Reflector[core_v1.Pod] = program.add_reflector(
-        Reflector(api, core_v1.PODS, store=Store(packed=core_v1.Pod))
+        Reflector(client, core_v1.PODS, store=Store(packed=core_v1.Pod))
     )
-    vgpus: Reflector[VGPU] = program.add_reflector(Reflector(api, VGPUS.into(VGPU)))
-    gpunodes: Reflector[GPUNode] = program.add_reflector(Reflector(api, GPUNODES.into(GPUNode)))
-    nodes: Reflector[core_v1.Node] = program.add_reflector(Reflector(api, core_v1.NODES))
-    resourcequotas: Reflector[ResourceQuota] = program.add_reflector(Reflector(api, QUOTAS))
-    configmaps = program.add_reflector(watch_configuration(api))
+    vgpus: Reflector[VGPU] = program.add_reflector(Reflector(client, VGPUS.into(VGPU)))
+    gpunodes: Reflector[GPUNode] = program.add_reflector(Reflector(client, GPUNODES.into(GPUNode)))
+    nodes: Reflector[core_v1.Node] = program.add_reflector(Reflector(client, core_v1.NODES))
+    resourcequotas: Reflector[ResourceQuota] = program.add_reflector(Reflector(client, QUOTAS))
+    configmaps = program.add_reflector(watch_configuration(client))
     cluster_state = ClusterState(
-        api, manager, vgpus=vgpus, gpunodes=gpunodes, nodes=nodes, pods=pods, built=built
+        client, manager, vgpus=vgpus, gpunodes=gpunodes, nodes=nodes, pods=pods, built=built
     )
     configuration = Configured(configmaps, recorder)
     return Informers(

@@ -55,13 +55,13 @@ class VGPUStore:
     """All vGPUs.
 
     Args:
-        api: where they are.
+        client: where they are.
         reflector: watches them.
         manager: recorded as who changed them.
     """
 
-    def __init__(self, api: Client, reflector: Reflector[VGPU], manager: str) -> None:
-        self._api = api
+    def __init__(self, client: Client, reflector: Reflector[VGPU], manager: str) -> None:
+        self._client = client
         self._latest = AssumeCache(reflector)
         self._latest.add_index(_BY_HOLDER, _demands)
         self._latest.add_index(_BY_NODE, lambda vgpu: [vgpu.spec.node_name])
@@ -113,7 +113,7 @@ class VGPUStore:
     async def refresh(self, gpuid: str) -> VGPU | None:
         """Read a vGPU from the API server; None when it is not there."""
         try:
-            live = await self._api.get(_VGPUS, gpuid)
+            live = await self._client.get(_VGPUS, gpuid)
         except NotFoundError:
             self._latest.forget(Key("", gpuid))
             return None
@@ -233,7 +233,7 @@ class VGPUStore:
         body = {"metadata": {"name": device.id}, "spec": spec}
         self._unsettled.add(device.id)
         try:
-            made = await self._api.create(_VGPUS, body, field_manager=self._manager)
+            made = await self._client.create(_VGPUS, body, field_manager=self._manager)
         except AlreadyExistsError as error:
             await self.settle()
             raise StaleDecisionError(str(error)) from error
@@ -266,7 +266,7 @@ class VGPUStore:
             raise StaleDecisionError(str(error)) from error
 
     async def _patch(self, vgpu: VGPU, operations: list[Operation]) -> VGPU:
-        answer = await self._api.json_patch(
+        answer = await self._client.json_patch(
             _VGPUS,
             vgpu.metadata.name,
             operations,

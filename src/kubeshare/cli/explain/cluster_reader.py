@@ -67,11 +67,11 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
         return [vgpu for vgpu in self.vgpus if holder_of(vgpu, uid)]
 
 
-async def read(api: "Client", chosen: Policy, namespace: str, now: datetime) -> Seen:
+async def read(client: "Client", chosen: Policy, namespace: str, now: datetime) -> Seen:
     """Read a cluster.
 
     Args:
-        api: where it is.
+        client: where it is.
         chosen: the policy that decides.
         namespace: whose quotas count.
         now: the present, aware.
@@ -81,29 +81,31 @@ async def read(api: "Client", chosen: Policy, namespace: str, now: datetime) -> 
         ApiError: it cannot be read.
     """
     try:
-        vgpus = (await api.list(VGPUS.into(VGPU))).items
+        vgpus = (await client.list(VGPUS.into(VGPU))).items
     except NotFoundError as error:
         raise NotInstalledError(
             "this cluster has no KubeShare: `kubeshare install` puts it there"
         ) from error
-    nodes = (await api.list(core_v1.NODES)).items
-    pods = (await api.list(core_v1.PODS)).items
-    built = ledger_builder.build(vgpus, (await api.list(GPUNODES.into(GPUNode))).items, nodes, pods)
-    quotas = rows((await api.list(QUOTAS, namespace)).items)
+    nodes = (await client.list(core_v1.NODES)).items
+    pods = (await client.list(core_v1.PODS)).items
+    built = ledger_builder.build(
+        vgpus, (await client.list(GPUNODES.into(GPUNode))).items, nodes, pods
+    )
+    quotas = rows((await client.list(QUOTAS, namespace)).items)
     return Seen(
         ledger=built,
         nodes=nodes,
         pods=pods,
         vgpus=vgpus,
         policy=within(chosen, lambda _: quotas),
-        configuration=await _configuration(api),
+        configuration=await _configuration(client),
         now=now,
     )
 
 
-async def _configuration(api: "Client") -> Configuration | None:
+async def _configuration(client: "Client") -> Configuration | None:
     try:
-        found = await api.get(CONFIG_MAPS.into(ConfigMap), NAME, NAMESPACE)
+        found = await client.get(CONFIG_MAPS.into(ConfigMap), NAME, NAMESPACE)
         return parse(found.data.get(KEY, ""))
     except NotFoundError:
         return Configuration()

@@ -111,15 +111,15 @@ async def _explain(
     # lightkube takes 150 ms to import, which `--help` does not pay.
     from kubeshare.kube.client.client import Client  # noqa: PLC0415
 
-    async with Client.connect(kubeconfig, context) as api:
-        return await find_out(api, chosen, name, namespace or api.namespace)
+    async with Client.connect(kubeconfig, context) as client:
+        return await find_out(client, chosen, name, namespace or client.namespace)
 
 
-async def find_out(api: "Client", chosen: Policy, name: str, namespace: str) -> Finding:
+async def find_out(client: "Client", chosen: Policy, name: str, namespace: str) -> Finding:
     """Read a cluster, and ask what the scheduler would answer to one SharePod.
 
     Args:
-        api: the cluster.
+        client: the cluster.
         chosen: the policy that decides.
         name: ``NAME``, ``sharepod/NAME`` or ``pod/NAME``.
         namespace: of it.
@@ -128,19 +128,19 @@ async def find_out(api: "Client", chosen: Policy, name: str, namespace: str) -> 
         NothingToExplainError: there is none of that name, or it asks for nothing of a GPU.
         ApiError: the cluster cannot be read.
     """
-    resource, raw = await _read(api, name, namespace)
+    resource, raw = await _read(client, name, namespace)
     demand_of = pod.demand_of if resource is PODS else sharepod.demand_of
     title = f"{namespace}/{raw['metadata']['name']}"
     try:
         demand, standing = demand_of(raw), standing_of(raw)
         if demand is None:
             raise NothingToExplainError(f"{title} asks for no part of a GPU")
-        seen = await read(api, chosen, namespace, utc_now())
+        seen = await read(client, chosen, namespace, utc_now())
         gang = standing.gang
         if gang is None:
             members = []
         else:
-            members = await read_members(api, seen, gang, namespace, controller_of(raw))
+            members = await read_members(client, seen, gang, namespace, controller_of(raw))
         known = any(member.demand.uid == demand.uid for member in members)
         together = of_gang(seen, members, demand.uid) if known else None
     except InvalidValueError as error:
@@ -169,7 +169,7 @@ async def find_out(api: "Client", chosen: Policy, name: str, namespace: str) -> 
 
 
 async def _read(
-    api: "Client", name: str, namespace: str
+    client: "Client", name: str, namespace: str
 ) -> tuple[Resource[Raw], Mapping[str, Any]]:
     """The object of that name; of a bare name a SharePod comes before a pod."""
     kind, _, rest = name.rpartition("/")
@@ -179,7 +179,7 @@ async def _read(
         raise NothingToExplainError("the name is missing: give NAME, sharepod/NAME or pod/NAME")
     for resource in _KINDS[kind]:
         try:
-            return resource, await api.get(resource, rest, namespace)
+            return resource, await client.get(resource, rest, namespace)
         except NotFoundError:
             continue
     raise NothingToExplainError(f"no {kind or 'SharePod or pod'} {rest} in namespace {namespace}")

@@ -84,12 +84,12 @@ class GangFinding(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def read_members(
-    api: "Client", seen: Seen, gang: Gang, namespace: str, controller: str
+    client: "Client", seen: Seen, gang: Gang, namespace: str, controller: str
 ) -> list[Member]:
     """Those of a gang that are there, the oldest first.
 
     Args:
-        api: the cluster.
+        client: the cluster.
         seen: the same, as read.
         gang: which.
         namespace: of it.
@@ -98,7 +98,9 @@ async def read_members(
     """
     found: list[Member] = []
     for resource, demand_of in _KINDS:
-        for raw in (await api.list(resource, namespace, labels=f"{GROUP_NAME}={gang.name}")).items:
+        for raw in (
+            await client.list(resource, namespace, labels=f"{GROUP_NAME}={gang.name}")
+        ).items:
             if _counts(resource, raw, controller):
                 member = _member(seen, resource, raw, demand_of)
                 found += [member] if member else []

@@ -49,7 +49,7 @@ class AutoscalerPods:
     """Makes and removes the pods that show what is missing.
 
     Args:
-        api: where they are.
+        client: where they are.
         pods: watches all pods.
         cluster_state: the cluster's GPUs.
         short: who waits for a GPU that no node has.
@@ -61,7 +61,7 @@ class AutoscalerPods:
     def __init__(  # noqa: PLR0913 - what it looks at
         self,
         *,
-        api: Client,
+        client: Client,
         pods: Reflector[Pod],
         cluster_state: ClusterState,
         short: UnmetDemand,
@@ -69,7 +69,7 @@ class AutoscalerPods:
         image: str,
         events: Events,
     ) -> None:
-        self._api = api
+        self._client = client
         self._pods = pods.store
         self._pods.add_index(_ROLE, lambda pod: [_ROLE] if shows_what_is_missing(pod) else [])
         self._cluster_state = cluster_state
@@ -134,7 +134,7 @@ class AutoscalerPods:
             uid = pod.metadata.labels.get(LABEL_ASKER_UID, "")
             self._not_before[uid] = asyncio.get_running_loop().time() + PATIENCE
             try:
-                await self._api.delete(
+                await self._client.delete(
                     PODS, pod.metadata.name, NAMESPACE, uid=pod.metadata.uid, grace=1
                 )
             except NotFoundError:
@@ -147,7 +147,7 @@ class AutoscalerPods:
         free = sorted(node.name for node in nodes if node.free)[:MOST_NODES]
         made = manifest(name, short, self._image, free)
         try:
-            await self._api.create(PODS, made, field_manager=MANAGER_DEVICES)
+            await self._client.create(PODS, made, field_manager=MANAGER_DEVICES)
         except AlreadyExistsError:
             return
         self._events.missing(short.reference, name)

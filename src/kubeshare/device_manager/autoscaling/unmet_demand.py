@@ -68,7 +68,7 @@ class UnmetDemand:
     """Finds those who wait for a GPU that no node has.
 
     Args:
-        api: for what a plain pod asks of its node, which the watch does not keep.
+        client: for what a plain pod asks of its node, which the watch does not keep.
         asked: the SharePods.
         pods: all pods.
         cluster_state: the cluster's GPUs.
@@ -79,14 +79,14 @@ class UnmetDemand:
     def __init__(  # noqa: PLR0913 - what it looks at
         self,
         *,
-        api: Client,
+        client: Client,
         asked: Store[Raw],
         pods: Store[Pod],
         cluster_state: ClusterState,
         eligibility: Eligibility,
         policy: Policy,
     ) -> None:
-        self._api = api
+        self._client = client
         self._asked = asked
         self._pods = pods
         self._pods.add_index(_GATED, lambda each: [_GATED] if _is_gated(each) else [])
@@ -182,7 +182,7 @@ class UnmetDemand:
             if metadata.uid in self._manifests:
                 continue
             try:
-                live = await self._api.get(PODS, metadata.name, metadata.namespace)
+                live = await self._client.get(PODS, metadata.name, metadata.namespace)
             except NotFoundError:
                 continue
             if live["metadata"]["uid"] == metadata.uid:

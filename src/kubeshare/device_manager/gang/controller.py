@@ -63,7 +63,7 @@ class GangController:
     """Gives back what gangs hold that do not start.
 
     Args:
-        api: where SharePods and pods are.
+        client: where SharePods and pods are.
         asked: the SharePods, with the index of gangs.
         pods: all pods, with the index of gangs.
         cluster_state: the vGPUs.
@@ -74,7 +74,7 @@ class GangController:
 
     def __init__(  # noqa: PLR0913 - its parts
         self,
-        api: Client,
+        client: Client,
         *,
         asked: Store[Raw],
         pods: Store[Pod],
@@ -83,7 +83,7 @@ class GangController:
         configuration: Configured,
         wall_clock: Callable[[], datetime],
     ) -> None:
-        self._api = api
+        self._client = client
         self._asked = asked
         self._pods = pods
         self._cluster_state = cluster_state
@@ -203,7 +203,7 @@ class GangController:
         pause = timedelta(seconds=self._configuration.now().set_aside_seconds)
         for node in nodes:
             noted = exclusions.add(noted, node, words, self._wall_clock(), pause)
-        await undo(self._api, member.raw, noted)
+        await undo(self._client, member.raw, noted)
         self._events.gang_timed_out(sharepod, words)
         for gpuid in sharepods.gpuids(sharepod):
             await self._cluster_state.pool.give_back(gpuid, sharepod.metadata.uid)
@@ -222,7 +222,7 @@ class GangController:
         if pod is None or pod.terminal or pod.metadata.deletion_timestamp is not None:
             return True
         try:
-            await evict(self._api, pod)
+            await evict(self._client, pod)
         except (NotFoundError, ConflictError):
             self._cluster_state.gone(pod)
         except TooManyRequestsError:

@@ -27,7 +27,7 @@ class DisruptionBudgets:
     """Keeps what placeholders say in step with whether somebody shares their GPUs.
 
     Args:
-        api: where they are changed.
+        client: where they are changed.
         cluster_state: knows the pods.
         placeholders: finds them.
         idle_times: since when nobody does.
@@ -35,12 +35,12 @@ class DisruptionBudgets:
 
     def __init__(
         self,
-        api: Client,
+        client: Client,
         cluster_state: ClusterState,
         placeholders: Placeholders,
         idle_times: IdleTimes,
     ) -> None:
-        self._api = api
+        self._client = client
         self._cluster_state = cluster_state
         self._placeholders = placeholders
         self._times = idle_times
@@ -65,7 +65,7 @@ class DisruptionBudgets:
             *_additions("annotations", pod.metadata.annotations, said),
         ]
         try:
-            changed = await self._api.json_patch(
+            changed = await self._client.json_patch(
                 PODS, pod.metadata.name, operations, NAMESPACE, field_manager=MANAGER_DEVICES
             )
         except NotFoundError:

@@ -53,7 +53,7 @@ class Placeholders:
     """Makes placeholders, and replaces those that fail before they got a GPU.
 
     Args:
-        api: where to make them.
+        client: where to make them.
         cluster_state: knows the pods.
         image: any that has ``sh`` and ``sleep``.
         events: tells people.
@@ -61,9 +61,14 @@ class Placeholders:
     """
 
     def __init__(
-        self, api: Client, cluster_state: ClusterState, image: str, events: Events, metrics: Metrics
+        self,
+        client: Client,
+        cluster_state: ClusterState,
+        image: str,
+        events: Events,
+        metrics: Metrics,
     ) -> None:
-        self._api = api
+        self._client = client
         self._cluster_state = cluster_state
         self._image = image
         self._events = events
@@ -95,7 +100,7 @@ class Placeholders:
         """
         try:
             # Not at once: until the kubelet has ended it, the GPU is not free for others.
-            await self._api.delete(
+            await self._client.delete(
                 PODS, pod.metadata.name, NAMESPACE, uid=pod.metadata.uid, grace=1
             )
         except NotFoundError:
@@ -119,7 +124,7 @@ class Placeholders:
         if wait > 0:
             return RequeueAfter(wait)
         try:
-            made = await self._api.create(
+            made = await self._client.create(
                 PODS,
                 manifest(vgpu, self._image, await self._namespace_uid()),
                 field_manager=MANAGER_DEVICES,
@@ -132,7 +137,7 @@ class Placeholders:
 
     async def _namespace_uid(self) -> str:
         if not self._namespace:
-            found = await self._api.get(NAMESPACES, NAMESPACE)
+            found = await self._client.get(NAMESPACES, NAMESPACE)
             self._namespace = str(found["metadata"]["uid"])
         return self._namespace
 

@@ -43,7 +43,7 @@ class PodController:
     """Brings a plain pod one step on.
 
     Args:
-        api: where pods are.
+        client: where pods are.
         cluster_state: the vGPUs and pods.
         pods: tells nodes which pod is theirs.
         taken_back: has those begin again that have lost a part before they began.
@@ -53,7 +53,7 @@ class PodController:
 
     def __init__(  # noqa: PLR0913 - its parts
         self,
-        api: Client,
+        client: Client,
         cluster_state: ClusterState,
         pods: Pods,
         *,
@@ -61,7 +61,7 @@ class PodController:
         events: Events,
         metrics: Metrics,
     ) -> None:
-        self._api = api
+        self._client = client
         self._cluster_state = cluster_state
         self._pool = cluster_state.pool
         self._pods = pods
@@ -117,7 +117,7 @@ class PodController:
     async def _delete(self, pod: Pod) -> None:
         """Delete it as it was seen: once it is bound, its state is another."""
         try:
-            await delete_as_seen(self._api, pod)
+            await delete_as_seen(self._client, pod)
         except NotFoundError:
             self._cluster_state.gone(pod)
             return

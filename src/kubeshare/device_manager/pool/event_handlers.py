@@ -27,7 +27,7 @@ _EVERYTHING: Final = (Key("", "all"),)
 
 def add_pools(  # noqa: PLR0913 - its parts
     program: Program,
-    api: Client,
+    client: Client,
     watched: Informers,
     *,
     pools: NodePools,
@@ -38,14 +38,14 @@ def add_pools(  # noqa: PLR0913 - its parts
 
     Args:
         program: runs it.
-        api: the cluster.
+        client: the cluster.
         watched: what it looks at.
         pools: the nodes' vGPUs.
         events: tells people.
         metrics: counts.
     """
     yielding = Yielding(
-        api=api,
+        client=client,
         pods=watched.pods,
         nodes=watched.nodes,
         eligibility=Eligibility(watched.nodes),

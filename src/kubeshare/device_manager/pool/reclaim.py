@@ -33,7 +33,7 @@ class Yielding:
     """Which GPUs pods that wait for whole ones are to get.
 
     Args:
-        api: for what a pod asks of its node, which the watch does not keep.
+        client: for what a pod asks of its node, which the watch does not keep.
         pods: watches all pods.
         nodes: watches the nodes.
         eligibility: the nodes that pods may go to.
@@ -46,7 +46,7 @@ class Yielding:
     def __init__(  # noqa: PLR0913 - what it looks at
         self,
         *,
-        api: Client,
+        client: Client,
         pods: Reflector[Pod],
         nodes: Reflector[Node],
         eligibility: Eligibility,
@@ -55,7 +55,7 @@ class Yielding:
         configuration: Configured,
         changed: Callable[[str], None],
     ) -> None:
-        self._api = api
+        self._client = client
         self._pods = pods.store
         self._pods.add_index(_WAITS, lambda pod: [_WAITS] if waits(pod) else [])
         self._nodes = nodes.store
@@ -124,7 +124,7 @@ class Yielding:
         if uid in self._specs:
             return
         try:
-            live = await self._api.get(PODS, pod.metadata.name, pod.metadata.namespace)
+            live = await self._client.get(PODS, pod.metadata.name, pod.metadata.namespace)
         except NotFoundError:
             return
         self._specs[uid] = {key: live["spec"].get(key) for key in _ASKED}

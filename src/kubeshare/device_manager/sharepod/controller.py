@@ -49,7 +49,7 @@ class SharePodController:
     """Brings a SharePod one step on.
 
     Args:
-        api: where SharePods are.
+        client: where SharePods are.
         asked: the SharePods.
         cluster_state: the cluster's GPUs and pods.
         waiting: where those are noted for which a GPU given by name has no room.
@@ -69,7 +69,7 @@ class SharePodController:
     def __init__(  # noqa: PLR0913 - its parts
         self,
         *,
-        api: Client,
+        client: Client,
         asked: Store[Raw],
         cluster_state: ClusterState,
         waiting: UnschedulableQueue[Key],
@@ -85,7 +85,7 @@ class SharePodController:
         endings: Finalizations,
         events: Events,
     ) -> None:
-        self._api = api
+        self._client = client
         self._asked = asked
         self._cluster_state = cluster_state
         self._pool = cluster_state.pool
@@ -256,7 +256,7 @@ class SharePodController:
             return
         for gpuid in gpuids:
             await self._pool.give_back(gpuid, sharepod.metadata.uid)
-        await undo(self._api, raw)
+        await undo(self._client, raw)
         self._events.undone(sharepod, missing)
 
     async def _make_pod(

@@ -40,7 +40,7 @@ class Finalizations:
     """Has SharePods go after their pods.
 
     Args:
-        api: where SharePods and pods are.
+        client: where SharePods and pods are.
         cluster_state: the vGPUs and pods.
         mirror: writes the status.
         events: tells people.
@@ -49,13 +49,13 @@ class Finalizations:
 
     def __init__(
         self,
-        api: Client,
+        client: Client,
         cluster_state: ClusterState,
         mirror: StatusWriter,
         events: Events,
         wall_clock: Callable[[], datetime],
     ) -> None:
-        self._api = api
+        self._client = client
         self._cluster_state = cluster_state
         self._mirror = mirror
         self._events = events
@@ -109,7 +109,7 @@ class Finalizations:
     async def _live(self, sharepod: SharePod) -> Pod | None:
         metadata = sharepod.metadata
         try:
-            pod = await self._api.get(PODS, metadata.name, metadata.namespace)
+            pod = await self._client.get(PODS, metadata.name, metadata.namespace)
         except NotFoundError:
             return None
         return pod if owned_by(pod, metadata.uid) else None
@@ -119,7 +119,7 @@ class Finalizations:
         if pod.metadata.deletion_timestamp is not None:
             return True
         try:
-            await delete_as_seen(self._api, pod)
+            await delete_as_seen(self._client, pod)
         except NotFoundError:
             self._cluster_state.gone(pod)
             return False
@@ -132,7 +132,7 @@ class Finalizations:
         """The SharePod after a JSON patch; None when it is gone."""
         metadata = sharepod.metadata
         try:
-            return await self._api.json_patch(
+            return await self._client.json_patch(
                 SHAREPODS,
                 metadata.name,
                 operations,

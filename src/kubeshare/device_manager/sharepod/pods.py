@@ -53,13 +53,13 @@ class Pods:
     """Makes the pods of SharePods, and tells nodes which they are.
 
     Args:
-        api: where to make them.
+        client: where to make them.
         cluster_state: the vGPUs, and the pods that were seen.
         metrics: counts.
     """
 
-    def __init__(self, api: Client, cluster_state: ClusterState, metrics: Metrics) -> None:
-        self._api = api
+    def __init__(self, client: Client, cluster_state: ClusterState, metrics: Metrics) -> None:
+        self._client = client
         self._cluster_state = cluster_state
         self._pool = cluster_state.pool
         self._naming = PodAssignments(cluster_state.pool)
@@ -82,7 +82,7 @@ class Pods:
         """
         metadata = sharepod["metadata"]
         try:
-            pod = await self._api.create(
+            pod = await self._client.create(
                 PODS, manifest(sharepod, vgpus), field_manager=MANAGER_DEVICES
             )
         except AlreadyExistsError:
@@ -94,7 +94,7 @@ class Pods:
     async def exists(self, key: Key) -> bool:
         """The API server has a pod of that name now."""
         try:
-            await self._api.get(PODS, key.name, key.namespace)
+            await self._client.get(PODS, key.name, key.namespace)
         except NotFoundError:
             return False
         return True
@@ -123,7 +123,7 @@ class Pods:
 
     async def _existing(self, name: str, namespace: str, owner: str) -> Pod | None:
         try:
-            pod = await self._api.get(PODS, name, namespace)
+            pod = await self._client.get(PODS, name, namespace)
         except NotFoundError:
             return None
         if not owned_by(pod, owner):
@@ -138,7 +138,7 @@ def owned_by(pod: Pod, sharepod_uid: str) -> bool:
     return controller is not None and controller.uid == sharepod_uid
 
 
-async def delete_as_seen(api: Client, pod: Pod) -> None:
+async def delete_as_seen(client: Client, pod: Pod) -> None:
     """Delete a pod in the very state in which it was seen: bound or orphaned since, it stays.
 
     Raises:
@@ -146,7 +146,7 @@ async def delete_as_seen(api: Client, pod: Pod) -> None:
         ConflictError: it has changed meanwhile.
     """
     metadata = pod.metadata
-    await api.delete(
+    await client.delete(
         PODS,
         metadata.name,
         metadata.namespace,

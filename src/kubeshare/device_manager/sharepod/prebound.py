@@ -28,15 +28,15 @@ class PreboundPods:
     """Looks after pods that wait on their node for a GPU.
 
     Args:
-        api: where pods are.
+        client: where pods are.
         cluster_state: the vGPUs and pods.
         placeholders: keep the GPUs.
     """
 
     def __init__(
-        self, api: Client, cluster_state: ClusterState, placeholders: Placeholders
+        self, client: Client, cluster_state: ClusterState, placeholders: Placeholders
     ) -> None:
-        self._api = api
+        self._client = client
         self._cluster_state = cluster_state
         self._pool = cluster_state.pool
         self._placeholders = placeholders
@@ -90,6 +90,6 @@ class PreboundPods:
         if coming is None or coming.passing:
             return
         try:
-            await delete_as_seen(self._api, pod)
+            await delete_as_seen(self._client, pod)
         except NotFoundError:
             self._cluster_state.gone(pod)

@@ -40,12 +40,12 @@ class StartRetries:
     """Touches pods that have all they need and do not begin.
 
     Args:
-        api: where pods are.
+        client: where pods are.
         wall_clock: the time that is noted.
     """
 
-    def __init__(self, api: Client, wall_clock: Callable[[], datetime]) -> None:
-        self._api = api
+    def __init__(self, client: Client, wall_clock: Callable[[], datetime]) -> None:
+        self._client = client
         self._wall_clock = wall_clock
         self._slow: dict[Key, _Slow] = {}
 
@@ -88,7 +88,7 @@ class StartRetries:
             }
         }
         try:
-            await self._api.merge_patch(
+            await self._client.merge_patch(
                 PODS, metadata.name, patch, metadata.namespace, field_manager=MANAGER_DEVICES
             )
         except (ConflictError, NotFoundError):

@@ -49,12 +49,12 @@ class StatusWriter:
     """Writes this program's part of the status of SharePods.
 
     Args:
-        api: where to write.
+        client: where to write.
         wall_clock: the times that people read.
     """
 
-    def __init__(self, api: Client, wall_clock: Callable[[], datetime]) -> None:
-        self._api = api
+    def __init__(self, client: Client, wall_clock: Callable[[], datetime]) -> None:
+        self._client = client
         self._wall_clock = wall_clock
         self._passing_since: dict[Key, tuple[str, float]] = {}  # SharePod -> its uid, loop time
         self._written: dict[Key, _Said] = {}  # SharePod -> what the watch has not told yet
@@ -149,7 +149,7 @@ class StatusWriter:
             # The watch may tell of it before the answer comes.
             self._written[metadata.key] = _said({"status": status})
         try:
-            await self._api.apply(
+            await self._client.apply(
                 _SHAREPODS,
                 {"metadata": {"name": metadata.name, "uid": metadata.uid}, "status": status},
                 metadata.namespace,

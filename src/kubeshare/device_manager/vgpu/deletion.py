@@ -22,16 +22,20 @@ class VGPUDeletion:
     """Takes vGPUs down that are going.
 
     Args:
-        api: where they are.
+        client: where they are.
         cluster_state: the cluster's GPUs and pods.
         placeholders: their pods.
         metrics: counts.
     """
 
     def __init__(
-        self, api: Client, cluster_state: ClusterState, placeholders: Placeholders, metrics: Metrics
+        self,
+        client: Client,
+        cluster_state: ClusterState,
+        placeholders: Placeholders,
+        metrics: Metrics,
     ) -> None:
-        self._api = api
+        self._client = client
         self._cluster_state = cluster_state
         self._placeholders = placeholders
         self._metrics = metrics
@@ -50,7 +54,7 @@ class VGPUDeletion:
         ):
             return RequeueAfter(LOOK_AGAIN)
         try:
-            await self._api.delete(
+            await self._client.delete(
                 VGPUS,
                 gpuid,
                 uid=vgpu.metadata.uid,

@@ -29,7 +29,7 @@ class Evictions:
     """Has pods leave GPUs.
 
     Args:
-        api: where pods are.
+        client: where pods are.
         cluster_state: the pods, as last seen.
         nodes: the nodes, as last seen.
         configuration: says whether pods leave a GPU that has failed.
@@ -38,13 +38,13 @@ class Evictions:
 
     def __init__(
         self,
-        api: Client,
+        client: Client,
         cluster_state: ClusterState,
         nodes: Store[Node],
         configuration: Configured,
         events: Events,
     ) -> None:
-        self._api = api
+        self._client = client
         self._cluster_state = cluster_state
         self._nodes = nodes
         self._configuration = configuration
@@ -75,7 +75,7 @@ class Evictions:
     async def _evict(self, pod: Pod, why: str) -> bool:
         """Evict a pod; whether it leaves."""
         try:
-            await evict(self._api, pod)
+            await evict(self._client, pod)
         except TooManyRequestsError as error:
             self._events.kept_by_budget(pod, f"{why}; {error.message}")
             return False

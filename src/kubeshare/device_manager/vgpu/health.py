@@ -37,7 +37,7 @@ class VGPUHealth:
     """Keeps the condition Degraded of vGPUs.
 
     Args:
-        api: for live reads.
+        client: for live reads.
         pool: the vGPUs.
         gpunodes: what the agents of the nodes have found.
         placeholders: keep the GPUs.
@@ -47,7 +47,7 @@ class VGPUHealth:
 
     def __init__(  # noqa: PLR0913 - its parts
         self,
-        api: Client,
+        client: Client,
         pool: VGPUStore,
         gpunodes: Store[GPUNode],
         placeholders: Placeholders,
@@ -55,7 +55,7 @@ class VGPUHealth:
         events: Events,
         wall_clock: Callable[[], datetime],
     ) -> None:
-        self._api = api
+        self._client = client
         self._pool = pool
         self._gpunodes = gpunodes
         self._placeholders = placeholders
@@ -120,7 +120,7 @@ class VGPUHealth:
         if is_true(vgpu.status.conditions, CONDITION_DEGRADED):
             return False
         try:
-            live = await self._api.get(PODS, placeholder_name(vgpu.metadata.name), NAMESPACE)
+            live = await self._client.get(PODS, placeholder_name(vgpu.metadata.name), NAMESPACE)
         except NotFoundError:
             return False
         return keeps(live, vgpu)

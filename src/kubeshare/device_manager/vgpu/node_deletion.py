@@ -31,16 +31,16 @@ class DeletedNodes:
     """Gives back the GPUs of nodes that were deleted.
 
     Args:
-        api: for live reads.
+        client: for live reads.
         nodes: the nodes, as last seen.
         pool: the vGPUs.
         events: tells people.
     """
 
     def __init__(
-        self, api: Client, nodes: Store[core_v1.Node], pool: VGPUStore, events: Events
+        self, client: Client, nodes: Store[core_v1.Node], pool: VGPUStore, events: Events
     ) -> None:
-        self._api = api
+        self._client = client
         self._nodes = nodes
         self._pool = pool
         self._events = events
@@ -79,14 +79,14 @@ class DeletedNodes:
         if self._nodes.get(node) is not None:
             return False
         try:
-            await self._api.get(core_v1.NODES, node)
+            await self._client.get(core_v1.NODES, node)
         except NotFoundError:
             return True
         return False
 
     async def _may_run(self, holder: Holder) -> bool:
         try:
-            pod = await self._api.get(core_v1.PODS, holder.name, holder.namespace)
+            pod = await self._client.get(core_v1.PODS, holder.name, holder.namespace)
         except NotFoundError:
             return False
         uid = pod.metadata.uid

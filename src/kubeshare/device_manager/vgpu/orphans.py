@@ -22,7 +22,7 @@ class OrphanedHolders:
     """Takes holders off a vGPU.
 
     Args:
-        api: for live reads.
+        client: for live reads.
         cluster_state: the cluster's GPUs and pods.
         asked: the SharePods.
         metrics: counts.
@@ -30,12 +30,12 @@ class OrphanedHolders:
 
     def __init__(
         self,
-        api: Client,
+        client: Client,
         cluster_state: ClusterState,
         asked: Store[Raw],
         metrics: Metrics,
     ) -> None:
-        self._api = api
+        self._client = client
         self._pool = cluster_state.pool
         self._cluster_state = cluster_state
         self._asked = asked
@@ -61,7 +61,7 @@ class OrphanedHolders:
         if await self._is_wanted_by_pod(key, gpuid, holder):
             return False
         try:
-            live = await self._api.get(SHAREPODS, holder.name, holder.namespace)
+            live = await self._client.get(SHAREPODS, holder.name, holder.namespace)
         except NotFoundError:
             live = None
         return not wanted(live, gpuid, holder)
@@ -69,7 +69,7 @@ class OrphanedHolders:
     async def _is_wanted_by_pod(self, key: Key, gpuid: str, holder: Holder) -> bool:
         """The API server has the plain pod whose demand it is, and that asks for this part."""
         try:
-            pod = await self._api.get(PODS, key.name, key.namespace)
+            pod = await self._client.get(PODS, key.name, key.namespace)
         except NotFoundError:
             return False
         return self._asks(pod, gpuid, holder)

@@ -49,7 +49,7 @@ class Reflector(Generic[T]):
     """Lists and watches one kind of objects into a store.
 
     Args:
-        api: where to ask.
+        client: where to ask.
         resource: the kind, and as what its objects are read.
         namespace: ``""`` for all.
         labels: label selector.
@@ -67,7 +67,7 @@ class Reflector(Generic[T]):
 
     def __init__(  # noqa: PLR0913 - what to watch, and how
         self,
-        api: Client,
+        client: Client,
         resource: Resource[T],
         *,
         namespace: str = "",
@@ -78,7 +78,7 @@ class Reflector(Generic[T]):
         idle: float = 75.0,
         draw: Callable[[], float] = random.random,
     ) -> None:
-        self._api = api
+        self._client = client
         self.resource = resource
         self._namespace = namespace
         self._labels = labels
@@ -137,7 +137,7 @@ class Reflector(Generic[T]):
                 await self._pause(error.reason or str(error.status), error)
 
     async def _list(self) -> None:
-        listing = await self._api.list_each(
+        listing = await self._client.list_each(
             self.resource,
             self.store.kept,
             self._namespace,
@@ -156,7 +156,7 @@ class Reflector(Generic[T]):
         loop = asyncio.get_running_loop()
         started = loop.time()
         events = 0
-        stream = self._api.watch(
+        stream = self._client.watch(
             self.resource,
             self._namespace,
             resource_version=self._resource_version,

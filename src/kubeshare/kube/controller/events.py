@@ -133,7 +133,7 @@ class EventRecorder:
     """Notes events and writes them in the background.
 
     Args:
-        api: where to write.
+        client: where to write.
         controller: who reports, for example ``kubeshare.nthu/scheduler``.
         instance: which replica of it (the pod's name).
         wall_clock: the times in the events.
@@ -144,13 +144,13 @@ class EventRecorder:
 
     def __init__(
         self,
-        api: Client,
+        client: Client,
         controller: str,
         instance: str,
         *,
         wall_clock: Callable[[], datetime] = utc_now,
     ) -> None:
-        self._api = api
+        self._client = client
         self._controller = controller
         self._instance = instance[:128]
         self._wall_clock = wall_clock
@@ -269,7 +269,7 @@ class EventRecorder:
         if series.count > 1:
             body["series"] = _counted(series)
         try:
-            await self._api.create(EVENTS, body)
+            await self._client.create(EVENTS, body)
         except AlreadyExistsError:  # an earlier attempt whose answer was lost
             log.debug("event was there already", name=series.event_name)
         series.created = True
@@ -278,7 +278,7 @@ class EventRecorder:
         namespace = key.namespace or "default"
         patch = {"series": _counted(series)}
         try:
-            await self._api.merge_patch(EVENTS, series.event_name, patch, namespace)
+            await self._client.merge_patch(EVENTS, series.event_name, patch, namespace)
         except NotFoundError:  # the API server forgets events after an hour
             await self._create(key, series)
 

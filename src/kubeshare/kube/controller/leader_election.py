@@ -70,7 +70,7 @@ class LeaseElector:
     """A candidate for a Lease.
 
     Args:
-        api: where the Lease is.
+        client: where the Lease is.
         namespace: of the Lease.
         name: of the Lease.
         identity: of this replica, different from all others (the pod's name).
@@ -89,7 +89,7 @@ class LeaseElector:
 
     def __init__(  # noqa: PLR0913 - the numbers of the protocol
         self,
-        api: Client,
+        client: Client,
         namespace: str,
         name: str,
         identity: str,
@@ -102,7 +102,7 @@ class LeaseElector:
     ) -> None:
         if not retry < renew_deadline < duration:
             raise ValueError("a lease needs retry < renew_deadline < duration")
-        self._api = api
+        self._client = client
         self._namespace = namespace
         self.name = name
         self.identity = identity
@@ -221,7 +221,7 @@ class LeaseElector:
 
     async def _read(self) -> Lease | None:
         try:
-            return await self._api.get(_LEASES, self.name, self._namespace)
+            return await self._client.get(_LEASES, self.name, self._namespace)
         except NotFoundError:
             return None
 
@@ -231,13 +231,13 @@ class LeaseElector:
             "spec": self._claim(None),
         }
         try:
-            self._observe(await self._api.create(_LEASES, body))
+            self._observe(await self._client.create(_LEASES, body))
         except AlreadyExistsError:
             return False
         return True
 
     async def _write(self, lease: Lease, spec: dict[str, object]) -> Lease:
-        return await self._api.json_patch(
+        return await self._client.json_patch(
             _LEASES,
             self.name,
             [

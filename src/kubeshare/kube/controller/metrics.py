@@ -23,7 +23,7 @@ class RuntimeCollector(Collector):
     """What the runtime's parts have counted.
 
     Args:
-        api: its requests.
+        client: its requests.
         reflectors: their state.
         controllers: their queues and results.
         electors: whether they lead.
@@ -31,12 +31,12 @@ class RuntimeCollector(Collector):
 
     def __init__(
         self,
-        api: Client,
+        client: Client,
         reflectors: Sequence[Reflector[Any]],
         controllers: Sequence[Controller[Any]],
         electors: Sequence[LeaseElector],
     ) -> None:
-        self._api = api
+        self._client = client
         self._reflectors = reflectors
         self._controllers = controllers
         self._electors = electors
@@ -57,7 +57,7 @@ class RuntimeCollector(Collector):
         requests = CounterMetricFamily(
             "kube_runtime_requests", "Requests to the API server", labels=["verb", "resource"]
         )
-        for (verb, resource), count in self._api.requests.items():
+        for (verb, resource), count in self._client.requests.items():
             requests.add_metric([verb, resource], count)
         yield requests
 

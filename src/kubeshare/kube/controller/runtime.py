@@ -39,7 +39,7 @@ class Program:
 
     Args:
         name: for logs.
-        api: its connection.
+        client: its connection.
         elector: its candidate for a Lease, or None where every replica works.
         recorder: its events, or None.
         port: of ``/livez``, ``/readyz``, ``/metrics``; None for no server, 0 for any port.
@@ -53,7 +53,7 @@ class Program:
     def __init__(  # noqa: PLR0913 - the parts of a program
         self,
         name: str,
-        api: Client,
+        client: Client,
         *,
         elector: LeaseElector | None = None,
         recorder: EventRecorder | None = None,
@@ -61,7 +61,7 @@ class Program:
         drain_seconds: float = 6.0,
     ) -> None:
         self.name = name
-        self._api = api
+        self._client = client
         self._elector = elector
         self._recorder = recorder
         self._drain_seconds = drain_seconds
@@ -118,7 +118,7 @@ class Program:
         """
         electors = [] if self._elector is None else [self._elector]
         self.registry.register(
-            RuntimeCollector(self._api, self._reflectors, self._controllers, electors)
+            RuntimeCollector(self._client, self._reflectors, self._controllers, electors)
         )
         time_controllers(self.registry, self._controllers)
         async with asyncio.TaskGroup() as group:

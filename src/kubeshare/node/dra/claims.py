@@ -79,12 +79,12 @@ class Claims:
     """The claims of this node's pods.
 
     Args:
-        api: where they are.
+        client: where they are.
         pods: this node's pods.
     """
 
-    def __init__(self, api: Client, pods: Reflector[NodePod]) -> None:
-        self._api = api
+    def __init__(self, client: Client, pods: Reflector[NodePod]) -> None:
+        self._client = client
         self._ahead: dict[Key, asyncio.Task[ResourceClaim | None]] = {}  # claims of waiting pods
         pods.subscribe(self._note)
 
@@ -100,7 +100,7 @@ class Claims:
 
     async def _read_ahead(self, key: Key) -> ResourceClaim | None:
         try:
-            return await self._api.get(_CLAIMS, key.name, key.namespace)
+            return await self._client.get(_CLAIMS, key.name, key.namespace)
         except ApiError:
             return None  # it is asked for again when the kubelet names it
 
@@ -115,13 +115,13 @@ class Claims:
         ahead = self._ahead.pop(Key(reference.namespace, reference.name), None)
         claim = await ahead if ahead is not None else None
         if claim is None or claim.metadata.uid != reference.uid:
-            claim = await _read_now(self._api, reference)
+            claim = await _read_now(self._client, reference)
         return _checked(claim, reference)
 
 
-async def _read_now(api: Client, reference: ClaimReference) -> ResourceClaim:
+async def _read_now(client: Client, reference: ClaimReference) -> ResourceClaim:
     try:
-        return await api.get(_CLAIMS, reference.name, reference.namespace)
+        return await client.get(_CLAIMS, reference.name, reference.namespace)
     except NotFoundError as error:
         raise ClaimRefusedError(f"{_words(reference)} is gone") from error
 

@@ -39,7 +39,7 @@ class Preparer:
     """Prepares claims.
 
     Args:
-        api: where claims are read.
+        client: where claims are read.
         view: this node's VGPUs.
         inventory: this node's GPUs.
         grants: what the token daemon reads.
@@ -53,7 +53,7 @@ class Preparer:
 
     def __init__(  # noqa: PLR0913 - what a preparation brings together
         self,
-        api: Client,
+        client: Client,
         view: NodeView,
         inventory: Inventory,
         grants: Grants,
@@ -62,7 +62,7 @@ class Preparer:
         cdi_folders: Sequence[Path],
         patience: float = PATIENCE_SECONDS,
     ) -> None:
-        self._claims = Claims(api, view.pods)
+        self._claims = Claims(client, view.pods)
         self._view = view
         self._inventory = inventory
         self._grants = grants

@@ -32,14 +32,14 @@ class Releaser:
     """Takes grants away and gives parts back.
 
     Args:
-        api: where holders are.
+        client: where holders are.
         view: this node's VGPUs.
         grants: what the token daemon reads.
         cdi_folder: where the specs of claims are.
     """
 
-    def __init__(self, api: Client, view: NodeView, grants: Grants, cdi_folder: Path) -> None:
-        self._api = api
+    def __init__(self, client: Client, view: NodeView, grants: Grants, cdi_folder: Path) -> None:
+        self._client = client
         self._view = view
         self._grants = grants
         self._cdi_folder = cdi_folder
@@ -96,7 +96,7 @@ class Releaser:
         for _ in range(_ATTEMPTS):
             try:
                 operations = holders.remove(vgpu, holder.demand, holder.container)
-                await self._api.json_patch(
+                await self._client.json_patch(
                     NODE_VGPUS, name, operations, subresource="status", field_manager=MANAGER_NODE
                 )
             except ConflictError:
@@ -105,7 +105,7 @@ class Releaser:
                 return
             else:
                 return
-            vgpu = await self._api.get(NODE_VGPUS, name)
+            vgpu = await self._client.get(NODE_VGPUS, name)
             # The same demand may have been given to a newer pod: that part stays.
             if holder.pod_uid not in {other.pod_uid for other in vgpu.status.holders}:
                 return

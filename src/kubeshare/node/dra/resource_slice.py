@@ -51,7 +51,7 @@ class SlicePublisher:
     """Keeps this node's ResourceSlice there, whoever deletes it.
 
     Args:
-        api: where to publish.
+        client: where to publish.
         node: this node's name.
 
     Attributes:
@@ -59,19 +59,19 @@ class SlicePublisher:
         controller: publishes it at the start and when it is gone.
     """
 
-    def __init__(self, api: Client, node: str) -> None:
-        self._api = api
+    def __init__(self, client: Client, node: str) -> None:
+        self._client = client
         self._node = node
         self.reflector: Reflector[_Named] = Reflector(
-            api, _SLICES, fields=f"spec.driver={DRA_DRIVER},spec.nodeName={node}"
+            client, _SLICES, fields=f"spec.driver={DRA_DRIVER},spec.nodeName={node}"
         )
         self.controller: Controller[str] = Controller("resource-slice", self._reconcile)
         self.controller.watch(self.reflector, lambda _slice: (node,))
         self.controller.queue.add(node)
 
     async def _reconcile(self, node: str) -> RequeueAfter | None:
-        body = slice_body(node, await uid_of(self._api, node))
+        body = slice_body(node, await uid_of(self._client, node))
         if self.reflector.store.get(body["metadata"]["name"]) is None:
-            await self._api.apply(_SLICES, body, field_manager=MANAGER_NODE, force=True)
+            await self._client.apply(_SLICES, body, field_manager=MANAGER_NODE, force=True)
             log.info("ResourceSlice published")
         return None

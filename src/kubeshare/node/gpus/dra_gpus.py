@@ -63,16 +63,16 @@ class DraGpus:
     """The GPUs of this node that DRA drivers serve.
 
     Args:
-        api: where ResourceSlices are.
+        client: where ResourceSlices are.
         node: this node's name.
 
     Attributes:
         reflector: watches the node's ResourceSlices.
     """
 
-    def __init__(self, api: Client, node: str) -> None:
+    def __init__(self, client: Client, node: str) -> None:
         self.reflector: Reflector[Slice] = Reflector(
-            api, RESOURCE_SLICES.into(Slice), fields=f"spec.nodeName={node}"
+            client, RESOURCE_SLICES.into(Slice), fields=f"spec.nodeName={node}"
         )
 
     def uuid(self, device: DraDevice) -> str:

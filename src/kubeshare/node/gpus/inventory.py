@@ -47,7 +47,7 @@ class Inventory:
     that whoever was promised a part of it can be told why.
 
     Args:
-        api: where GPUNodes are kept.
+        client: where GPUNodes are kept.
         node: this node's name, which is the GPUNode's too.
         gpus: where to ask.
         promised: the UUIDs of GPUs that vGPUs of this node stand for.
@@ -62,7 +62,7 @@ class Inventory:
 
     def __init__(  # noqa: PLR0913 - its parts
         self,
-        api: Client,
+        client: Client,
         node: str,
         gpus: Gpus,
         promised: Callable[[], AbstractSet[str]],
@@ -70,7 +70,7 @@ class Inventory:
         by_claims: Callable[[], AbstractSet[str]] = frozenset,
         interval: float = 10.0,
     ) -> None:
-        self._api = api
+        self._client = client
         self._node = node
         self._gpus = gpus
         self._promised = promised
@@ -81,7 +81,7 @@ class Inventory:
         self._undone = asyncio.Event()
         self._trouble = ""
         self.reflector: Reflector[GPUNode] = Reflector(
-            api, _GPU_NODES, fields=f"metadata.name={node}"
+            client, _GPU_NODES, fields=f"metadata.name={node}"
         )
         self.reflector.subscribe(self._changed)
         self.found = GPUNodeSpec()
@@ -139,14 +139,14 @@ class Inventory:
 
     async def _last_published(self) -> GPUNodeSpec:
         try:
-            return (await self._api.get(_GPU_NODES, self._node)).spec
+            return (await self._client.get(_GPU_NODES, self._node)).spec
         except NotFoundError:
             return GPUNodeSpec()
 
     async def _publish(self, spec: GPUNodeSpec) -> None:
-        owner = owner_of(self._node, await uid_of(self._api, self._node))
+        owner = owner_of(self._node, await uid_of(self._client, self._node))
         metadata = {"name": self._node, "ownerReferences": [owner]}
-        await self._api.apply(
+        await self._client.apply(
             _GPU_NODES,
             {"metadata": metadata, "spec": msgspec.to_builtins(_counted(spec))},
             field_manager=MANAGER_NODE,

@@ -46,7 +46,7 @@ class Placeholders:
     """Tells the cluster which GPU each vGPU of this node is.
 
     Args:
-        api: where VGPUs are.
+        client: where VGPUs are.
         view: this node's VGPUs and pods.
         inventory: this node's GPUs.
         events: where people read what is wrong.
@@ -54,9 +54,14 @@ class Placeholders:
     """
 
     def __init__(
-        self, api: Client, view: NodeView, inventory: Inventory, events: EventRecorder, given: Given
+        self,
+        client: Client,
+        view: NodeView,
+        inventory: Inventory,
+        events: EventRecorder,
+        given: Given,
     ) -> None:
-        self._api = api
+        self._client = client
         self._view = view
         self._inventory = inventory
         self._events = events
@@ -124,7 +129,7 @@ class Placeholders:
 
     async def _write(self, vgpu: VGPU, device: GPUDevice, placeholder: str) -> None:
         try:
-            await self._api.json_patch(
+            await self._client.json_patch(
                 NODE_VGPUS,
                 vgpu.metadata.name,
                 found_operations(vgpu, device, placeholder),
@@ -143,7 +148,7 @@ class Placeholders:
         )
         conditions, news = set_condition(vgpu.status.conditions, told, utc_now())
         if news:
-            await self._api.json_patch(
+            await self._client.json_patch(
                 NODE_VGPUS,
                 vgpu.metadata.name,
                 holders.set_conditions(vgpu, conditions),

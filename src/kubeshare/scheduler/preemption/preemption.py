@@ -68,7 +68,7 @@ class Preemptor:
     """Makes room for demands of higher priority.
 
     Args:
-        api: where pods are evicted.
+        client: where pods are evicted.
         policy: places demands.
         cluster_state: the cluster's GPUs.
         pods: all pods.
@@ -79,7 +79,7 @@ class Preemptor:
 
     def __init__(  # noqa: PLR0913 - its parts
         self,
-        api: Client,
+        client: Client,
         policy: Policy,
         *,
         cluster_state: ClusterState,
@@ -88,7 +88,7 @@ class Preemptor:
         configuration: Configured,
         events: Events,
     ) -> None:
-        self._api = api
+        self._client = client
         self._policy = policy
         self._cluster_state = cluster_state
         self._pods = pods
@@ -151,7 +151,7 @@ class Preemptor:
         refused = []
         for victim in victims:
             try:
-                await evict(self._api, victim.pod, dry_run=True)
+                await evict(self._client, victim.pod, dry_run=True)
             except TooManyRequestsError:
                 refused.append(victim.uid)
             except (NotFoundError, ConflictError):
@@ -184,7 +184,7 @@ class Preemptor:
             victim = victims.get(uid)
             try:
                 if victim is not None:
-                    await evict(self._api, victim.pod)
+                    await evict(self._client, victim.pod)
                     about = _about(victim.pod)
                     self._events.preempted(about, place.owner, place.priority, victim.priority)
             except TooManyRequestsError:

@@ -30,13 +30,13 @@ class Objects:
     """All objects of one kind that may ask.
 
     Args:
-        api: where they are.
+        client: where they are.
         known: those that there are; told what is written.
         status: writes their condition.
     """
 
-    def __init__(self, api: Client, known: AssumeCache[Raw], status: ScheduledCondition) -> None:
-        self.api = api
+    def __init__(self, client: Client, known: AssumeCache[Raw], status: ScheduledCondition) -> None:
+        self.client = client
         self.known = known
         self.status = status
 
@@ -110,7 +110,7 @@ class RequesterObject(ABC, Generic[KindT, SeenT]):
         """Read it from the API server; None when it, or its name, is another's now."""
         metadata = self.seen.metadata
         try:
-            live = await self.kind.api.get(self.resource, metadata.name, metadata.namespace)
+            live = await self.kind.client.get(self.resource, metadata.name, metadata.namespace)
         except NotFoundError:
             self.kind.known.forget(metadata.key)
             return None
@@ -120,7 +120,7 @@ class RequesterObject(ABC, Generic[KindT, SeenT]):
     async def patched(self, operations: Sequence[Mapping[str, Any]]) -> Self:
         """The object after a JSON patch."""
         metadata = self.seen.metadata
-        answer = await self.kind.api.json_patch(
+        answer = await self.kind.client.json_patch(
             self.resource,
             metadata.name,
             operations,

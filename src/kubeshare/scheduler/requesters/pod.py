@@ -55,7 +55,7 @@ class GatedPods(Objects):
     """The plain pods that are not bound yet.
 
     Args:
-        api: where they are.
+        client: where they are.
         known: those that there are; told what is written.
         status: writes their condition.
         bound: all pods: those of a gang that are bound count for it.
@@ -67,7 +67,7 @@ class GatedPods(Objects):
 
     def __init__(  # noqa: PLR0913 - its parts
         self,
-        api: Client,
+        client: Client,
         known: AssumeCache[Raw],
         status: ScheduledCondition,
         *,
@@ -77,7 +77,7 @@ class GatedPods(Objects):
         volumes: Volumes,
         models: Callable[[], Iterable[str]],
     ) -> None:
-        super().__init__(api, known, status)
+        super().__init__(client, known, status)
         self.cluster_state = cluster_state
         self.rooms = rooms
         self.volumes = volumes

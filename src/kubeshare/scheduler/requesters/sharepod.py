@@ -35,8 +35,8 @@ KIND: Final = SHAREPODS.kind
 class SharePods(Objects):
     """The SharePods."""
 
-    def __init__(self, api: Client, known: AssumeCache[Raw], status: ScheduledCondition) -> None:
-        super().__init__(api, known, status)
+    def __init__(self, client: Client, known: AssumeCache[Raw], status: ScheduledCondition) -> None:
+        super().__init__(client, known, status)
         known.add_index(GANG, gang_index)
 
     def get(self, key: Key) -> "_AskingSharePod | None":

@@ -54,16 +54,16 @@ class LostAllocations:
     """Has pods begin again that have lost a part before they began.
 
     Args:
-        api: where pods are.
+        client: where pods are.
         cluster_state: the vGPUs and pods.
         events: tells people.
         metrics: counts.
     """
 
     def __init__(
-        self, api: Client, cluster_state: ClusterState, events: Events, metrics: Metrics
+        self, client: Client, cluster_state: ClusterState, events: Events, metrics: Metrics
     ) -> None:
-        self._api = api
+        self._client = client
         self._cluster_state = cluster_state
         self._pool = cluster_state.pool
         self._events = events
@@ -131,7 +131,7 @@ class LostAllocations:
         """That very pod as it is now, if it is bound and has not begun."""
         metadata = pod.metadata
         try:
-            live = await self._api.get(PODS, metadata.name, metadata.namespace)
+            live = await self._client.get(PODS, metadata.name, metadata.namespace)
         except NotFoundError:
             self._cluster_state.gone(pod)
             return None
@@ -144,14 +144,14 @@ class LostAllocations:
         """Let a pod go that will not run, or say what to do."""
         try:
             if sharepod is not None:
-                await delete_as_seen(self._api, pod)
+                await delete_as_seen(self._client, pod)
                 self._events.lost_a_part(sharepod, short.words)
             elif pod.metadata.controller is None:
                 self._events.pod_lost_a_part(pod, f"{short.words}: delete it, and make it again")
                 short.over = True
                 return None
             else:
-                await evict(self._api, pod)
+                await evict(self._client, pod)
                 self._events.pod_lost_a_part(
                     pod, f"{short.words}: it is evicted so that its controller makes another"
                 )

@@ -23,7 +23,7 @@ class Rescheduler:
     """Moves SharePods on of which nothing runs.
 
     Args:
-        api: where they are.
+        client: where they are.
         pool: the vGPUs.
         events: tells people.
         configuration: says for how long a node is set aside.
@@ -32,14 +32,14 @@ class Rescheduler:
 
     def __init__(
         self,
-        api: Client,
+        client: Client,
         pool: VGPUStore,
         events: Events,
         *,
         configuration: Configured,
         wall_clock: Callable[[], datetime],
     ) -> None:
-        self._api = api
+        self._client = client
         self._pool = pool
         self._events = events
         self._configuration = configuration
@@ -70,7 +70,7 @@ class Rescheduler:
             pause,
             gpuid=gpuid,
         )
-        await undo(self._api, raw, noted)
+        await undo(self._client, raw, noted)
         self._events.set_aside(sharepod, noted[-1])
         for held in sharepods.gpuids(sharepod):
             await self._pool.give_back(held, sharepod.metadata.uid)

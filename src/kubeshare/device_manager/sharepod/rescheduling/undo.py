@@ -16,11 +16,11 @@ from kubeshare.kube.client.client import Client
 from kubeshare.kube.resources import Raw
 
 
-async def undo(api: Client, raw: Raw, set_aside: Sequence[SetAside] = ()) -> None:
+async def undo(client: Client, raw: Raw, set_aside: Sequence[SetAside] = ()) -> None:
     """Take Sched's decision out of a SharePod.
 
     Args:
-        api: where it is.
+        client: where it is.
         raw: the SharePod as it was seen.
         set_aside: the nodes that it is not to be given for a while.
 
@@ -41,7 +41,7 @@ async def undo(api: Client, raw: Raw, set_aside: Sequence[SetAside] = ()) -> Non
     ]
     if not gpu.get("nodeGiven"):
         operations.append({"op": "remove", "path": "/spec/nodeName"})
-    await api.json_patch(
+    await client.json_patch(
         SHAREPODS,
         metadata["name"],
         operations,

@@ -44,16 +44,16 @@ class UnschedulablePods:
     """Undoes decisions for which kube-scheduler finds no room.
 
     Args:
-        api: where pods and SharePods are.
+        client: where pods and SharePods are.
         cluster_state: the vGPUs and pods.
         move_on: undoes a decision.
         metrics: counts.
     """
 
     def __init__(
-        self, api: Client, cluster_state: ClusterState, move_on: Rescheduler, metrics: Metrics
+        self, client: Client, cluster_state: ClusterState, move_on: Rescheduler, metrics: Metrics
     ) -> None:
-        self._api = api
+        self._client = client
         self._cluster_state = cluster_state
         self._move_on = move_on
         self._metrics = metrics
@@ -127,8 +127,8 @@ class UnschedulablePods:
         words = f"kube-scheduler says: {told.message if told else 'no reason given'}"
         self._moving[key] = _Move((sharepod.metadata.uid, sharepod.spec.node_name), words)
         try:
-            await delete_as_seen(self._api, pod)
-            live = await self._api.get(PODS, key.name, key.namespace)
+            await delete_as_seen(self._client, pod)
+            live = await self._client.get(PODS, key.name, key.namespace)
             gone = live.metadata.uid != uid
         except NotFoundError:
             gone = True
