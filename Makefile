@@ -37,6 +37,7 @@ lint: native ## ruff, mypy, layers, C format and warnings
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
 	$(VENV)/bin/lint-imports
+	$(PYTHON) tools/check_layout.py
 	$(MAKE) --no-print-directory -C native lint CLANG_FORMAT="$(CURDIR)/$(VENV)/bin/clang-format"
 
 format: setup ## rewrite Python and C in the project's format
