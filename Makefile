@@ -78,6 +78,7 @@ requirements: setup ## compile the pinned, hashed requirements anew
 	$(UV) pip compile -q --generate-hashes --no-header --python-version 3.11 pyproject.toml -o requirements/runtime.txt
 	$(UV) pip compile -q --generate-hashes --no-header --python-version 3.11 --extra lab --group dev pyproject.toml -o requirements/dev.txt
 	$(UV) pip compile -q --generate-hashes --no-header --python-version 3.11 --group pyproject.toml:clients -o requirements/clients.txt
+	$(UV) pip compile -q --generate-hashes --no-header --python-version 3.11 --group pyproject.toml:go -o requirements/go.txt
 
 clean: ## remove what was built here (caches under XDG_CACHE_HOME stay)
 	rm -rf $(VENV) native/build .mutants .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache demo.png

@@ -7,12 +7,12 @@ by; a folder of symbolic links makes it look like eight.
 
 import os
 import re
-import shutil
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from kubeshare.lab.errors import LabError
+from kubeshare.lab.images import go
 from kubeshare.lab.images.cache import cached, digest
 from kubeshare.lab.progress import Progress
 
@@ -27,6 +27,8 @@ KUBERNETES_PROGRAMS = (
     "kubectl",
 )
 _STRIPPED = "-s -w"
+_ENVIRONMENT = {"CGO_ENABLED": "0"}
+_TARGETS = {"kubernetes": ["."], "containerd": ["tool"]}
 
 
 def kubernetes_version(go_mod: str) -> str:
@@ -44,19 +46,37 @@ def _linker_flags(version: str) -> str:
     return " ".join([_STRIPPED, *(f"-X {package}.{key}={text}" for key, text in values.items())])
 
 
+def _go(progress: Progress) -> str:
+    modules = sorted((SOURCES / "go").glob("*/go.mod"))
+    return go.program(modules, SOURCES.parent / "requirements" / "go.txt", progress)
+
+
+def _packages_to_compile(program: str, source: Path) -> int | None:
+    """Fetch the modules, and count the packages that Go's cache lacks; None where Go cannot."""
+    template = "{{if .Stale}}{{.ImportPath}}{{end}}"
+    done = subprocess.run(
+        [program, "list", "-deps", "-f", template, *_TARGETS[source.name]],
+        cwd=source,
+        env=os.environ | _ENVIRONMENT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return len(done.stdout.splitlines()) if done.returncode == 0 else None
+
+
 def _go_build(source: Path, arguments: list[str], title: str, progress: Progress) -> None:
-    if shutil.which("go") is None:
-        raise LabError(
-            "the lab builds Kubernetes from source and needs Go 1.26 or later in PATH: "
-            "get it from go.dev/dl and run this again"
-        )
+    program = _go(progress)
+    with progress.step(f"fetch the sources of {source.name}"):
+        total = _packages_to_compile(program, source)
+    of_all = "" if total is None else f" of {total}"
     compiled: list[str] = []
     with (
-        progress.step(title, lambda: f"{len(compiled)} packages compiled"),
+        progress.step(title, lambda: f"{len(compiled)}{of_all} packages compiled"),
         subprocess.Popen(
-            ["go", "build", "-v", *arguments],
+            [program, "build", "-v", *arguments],
             cwd=source,
-            env=os.environ | {"CGO_ENABLED": "0"},
+            env=os.environ | _ENVIRONMENT,
             stderr=subprocess.PIPE,
             text=True,
         ) as process,
@@ -76,7 +96,8 @@ def kubernetes(progress: Progress) -> Path:
     def build(folder: Path) -> None:
         flags = _linker_flags(kubernetes_version(go_mod.read_text()))
         output = str(folder / "kubernetes")
-        _go_build(source, ["-ldflags", flags, "-o", output, "."], "build Kubernetes", progress)
+        arguments = ["-ldflags", flags, "-o", output, *_TARGETS["kubernetes"]]
+        _go_build(source, arguments, "build Kubernetes", progress)
         for program in KUBERNETES_PROGRAMS:
             (folder / program).symlink_to("kubernetes")
 
@@ -88,7 +109,7 @@ def containerd(progress: Progress) -> Path:
     source = SOURCES / "go" / "containerd"
 
     def build(folder: Path) -> None:
-        arguments = ["-ldflags", _STRIPPED, "-o", f"{folder}/", "tool"]
+        arguments = ["-ldflags", _STRIPPED, "-o", f"{folder}/", *_TARGETS["containerd"]]
         _go_build(source, arguments, "build containerd", progress)
 
     return cached("containerd", digest([source / "go.mod", source / "go.sum"]), build)

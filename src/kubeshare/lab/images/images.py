@@ -20,6 +20,7 @@ import msgspec
 
 from kubeshare import native
 from kubeshare.lab.errors import LabError
+from kubeshare.lab.images import python_packages
 from kubeshare.lab.images.archive import Entry, Layer, layer, write_archive, write_layer
 from kubeshare.lab.images.binaries import SOURCES
 from kubeshare.lab.images.cache import cached, digest
@@ -100,16 +101,11 @@ def base_layer(progress: Progress) -> Layer:
 def packages_layer(progress: Progress) -> Layer:
     """The Python packages that KubeShare needs at run time, by their hashes."""
     requirements = SOURCES.parent / "requirements" / "runtime.txt"
-    uv = shutil.which("uv", path=str(Path(sys.executable).parent)) or shutil.which("uv")
 
     def make(tar: Path) -> None:
-        if uv is None:
-            raise LabError("uv is not in the Python environment: run `make setup`")
         target = tar.parent / "packages"
-        install = [uv, "pip", "install", "--quiet", "--python-version=3.11", "--no-build"]
-        source = ["--require-hashes", f"--target={target}", "--requirement", str(requirements)]
         with progress.step("install the image's Python packages"):
-            _run([*install, *source], "installing the image's Python packages")
+            python_packages.install(requirements, target, "the image's Python packages")
             compile_bytecode(target)
             write_layer(tar, [Entry(target, f"{_INSTALLED}/packages")])
         shutil.rmtree(target)
