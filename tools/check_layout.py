@@ -16,7 +16,6 @@ MOST_MODULES: Final = 16
 
 RETIRED: Final[Mapping[str, str]] = {
     # identifier, or the beginning of a definition -> what it is called now
-    "Asker": "Requester",
     "AskerKey": "RequesterKey",
     "AskingObject": "RequesterObject",
     "CarryOut": "Binder",
