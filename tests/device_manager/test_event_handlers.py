@@ -7,10 +7,14 @@ from fakes.kube import FakeApiServer, run_virtual
 from kubeshare.api.types.core_v1 import Pod, PodStatus
 from kubeshare.api.types.reasons import Reason
 from kubeshare.api.types.v1 import SHAREPODS, SharePod
-from kubeshare.device_manager.sharepod.controller import LAG
-from kubeshare.device_manager.sharepod.event_handlers import differs
-from kubeshare.device_manager.sharepod.status import waits
-from kubeshare.device_manager.sharepod.status_writer import OF_EACH_OTHER, PATIENCE, StatusWriter
+from kubeshare.device_manager.sharepod.controller import WATCH_LAG_SECONDS
+from kubeshare.device_manager.sharepod.event_handlers import pod_differs
+from kubeshare.device_manager.sharepod.status import not_allocated
+from kubeshare.device_manager.sharepod.status_writer import (
+    PASSING_SECONDS,
+    PASSING_SECONDS_EACH,
+    StatusWriter,
+)
 from kubeshare.kube.cache.store import MODIFIED, Change
 from kubeshare.kube.clock import utc_now
 from kubeshare.kube.meta import Condition, ObjectMeta
@@ -60,11 +64,11 @@ async def test_those_that_wait_for_a_new_vgpu_are_woken_when_it_is_there(world: 
 def test_where_a_pod_is_meant_to_be_bound_is_news_only_if_there_was_no_room(
     *, had_room: bool
 ) -> None:
-    told = Condition(type="PodScheduled", status=str(had_room), reason="Unschedulable")
+    reported = Condition(type="PodScheduled", status=str(had_room), reason="Unschedulable")
     metadata = ObjectMeta(namespace="default", name="a", uid="1")
-    before = Pod(metadata=metadata, status=PodStatus(conditions=(told,)))
-    meant = PodStatus(conditions=(told,), nominated_node_name="n1")
-    assert differs(Change(MODIFIED, Pod(metadata=metadata, status=meant), before)) != had_room
+    before = Pod(metadata=metadata, status=PodStatus(conditions=(reported,)))
+    meant = PodStatus(conditions=(reported,), nominated_node_name="n1")
+    assert pod_differs(Change(MODIFIED, Pod(metadata=metadata, status=meant), before)) != had_room
 
 
 @story(n1=1)
@@ -73,7 +77,7 @@ async def test_a_watch_that_is_behind_another_costs_no_read(world: World) -> Non
     await world.quiet(1)
     spec = {"nodeName": "n1"}
     world.share("early", "0.3", id="vgpu-late", attempt=1, spec=spec)
-    await world.quiet(LAG / 2)
+    await world.quiet(WATCH_LAG_SECONDS / 2)
     asked = [(each.verb, each.resource) for each in world.server.requests]
     assert ("get", "vgpus") not in asked
     # It has not come: so it is asked for, and the decision is undone.
@@ -81,19 +85,19 @@ async def test_a_watch_that_is_behind_another_costs_no_read(world: World) -> Non
 
 
 def test_the_more_are_on_their_way_the_later_that_is_told() -> None:
-    on_its_way = waits(Reason.CREATING, "it is being made", passing=True)
+    on_its_way = not_allocated(Reason.CREATING, "it is being made", passing=True)
 
     async def main() -> None:
         mirror = StatusWriter(FakeApiServer().client(), utc_now)
         lasts = []
         for number in range(41):
             metadata = ObjectMeta(namespace="default", name=f"share-{number}", uid=str(number))
-            told, again = await mirror.tell(SharePod(metadata=metadata), on_its_way, None)
-            assert not told
+            reported, again = await mirror.write(SharePod(metadata=metadata), on_its_way, None)
+            assert not reported
             assert again is not None
             lasts.append(again.seconds)
-        assert lasts[0] == PATIENCE
-        assert lasts[-1] == pytest.approx(PATIENCE + 40 * OF_EACH_OTHER)
+        assert lasts[0] == PASSING_SECONDS
+        assert lasts[-1] == pytest.approx(PASSING_SECONDS + 40 * PASSING_SECONDS_EACH)
 
     run_virtual(main())
 

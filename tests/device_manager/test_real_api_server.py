@@ -18,7 +18,7 @@ import yaml
 from kubeshare.api.types.constants import ANNOTATION_NODE, CONDITION_POD_SCHEDULED, LABEL_VGPU
 from kubeshare.api.types.v1 import GPUNODES, SHAREPODS, VGPUS
 from kubeshare.core.policies import policy
-from kubeshare.device_manager.program import devices_program
+from kubeshare.device_manager.program import device_manager_program
 from kubeshare.install import manifests
 from kubeshare.kube import resources
 from kubeshare.kube.client.client import Client
@@ -163,7 +163,9 @@ async def programs(server: ApiServer) -> AsyncIterator[None]:
             for name in ("first", "second")
             for program in (
                 scheduler_program(one, locality, instance=name, elect=True),
-                devices_program(two, locality, placeholder_image="none", instance=name, elect=True),
+                device_manager_program(
+                    two, locality, placeholder_image="none", instance=name, elect=True
+                ),
             )
         ]
         tasks = [asyncio.create_task(program.run()) for program in started]

@@ -32,6 +32,6 @@ def test_the_settings_can_be_written_so_and_are_the_defaults() -> None:
 
 
 def test_the_numbers_are_those_of_the_programs() -> None:
-    assert f"waits {unschedulable.PATIENCE:.0f} s" in PAGE
+    assert f"waits {unschedulable.FIRST_WAIT_SECONDS:.0f} s" in PAGE
     assert f"decides again without that node for {parse('').set_aside_seconds:.0f} s" in PAGE
-    assert (MOVES, recovery.TRIES) == (10, 5)
+    assert (MOVES, recovery.MAX_ATTEMPTS) == (10, 5)

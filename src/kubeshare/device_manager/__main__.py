@@ -6,7 +6,7 @@ import socket
 import sys
 
 from kubeshare.core.policies import policy
-from kubeshare.device_manager.program import devices_program
+from kubeshare.device_manager.program import device_manager_program
 from kubeshare.kube.client.client import Client
 from kubeshare.kube.controller.gc_tuning import leave_alone
 from kubeshare.kube.controller.runtime import Program, run_program
@@ -38,7 +38,7 @@ def main() -> int:
     configure_logging()
 
     async def build() -> Program:
-        return devices_program(
+        return device_manager_program(
             Client.connect(options.kubeconfig),
             policy("locality"),
             placeholder_image=options.placeholder_image,

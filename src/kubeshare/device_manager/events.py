@@ -46,7 +46,7 @@ class Events:
         regarding = reference(SHAREPODS, sharepod)
         self._recorder.emit(regarding, reason, "Undoing", note, type=WARNING)
 
-    def keeps_its_part(self, pod: Pod, words: str) -> None:
+    def pod_unschedulable(self, pod: Pod, words: str) -> None:
         """A pod of its own has a part of a GPU on a node that has no room for it."""
         note = (
             f"{words}; it keeps its part of vGPU {', '.join(pod.gpuids)} and waits for room on "
@@ -56,18 +56,18 @@ class Events:
             reference(PODS, pod), Reason.UNSCHEDULABLE, "Allocating", note, type=WARNING
         )
 
-    def made_again(self, pod: Pod, words: str) -> None:
+    def pod_deleted_unschedulable(self, pod: Pod, words: str) -> None:
         """A pod with a controller has nowhere to go."""
         note = f"{words}; it is deleted so that its controller makes another"
         self._recorder.emit(reference(PODS, pod), Reason.NODE_FULL, "Undoing", note, type=WARNING)
 
-    def lost_a_part(self, sharepod: SharePod, words: str) -> None:
+    def allocation_lost(self, sharepod: SharePod, words: str) -> None:
         """Its pod is bound and will never begin."""
         note = f"{words}: the pod is deleted, and the SharePod has its GPUs chosen again"
         regarding = reference(SHAREPODS, sharepod)
         self._recorder.emit(regarding, Reason.PART_TAKEN_BACK, "Undoing", note, type=WARNING)
 
-    def pod_lost_a_part(self, pod: Pod, words: str) -> None:
+    def pod_allocation_lost(self, pod: Pod, words: str) -> None:
         """A plain pod is bound and will never begin."""
         regarding = reference(PODS, pod)
         self._recorder.emit(regarding, Reason.PART_TAKEN_BACK, "Undoing", words, type=WARNING)
@@ -93,7 +93,7 @@ class Events:
         note = f"nobody shares it: the GPU goes back to node {vgpu.spec.node_name}"
         self._vgpu(vgpu, "Released", "Releasing", note)
 
-    def yielded(self, vgpu: VGPU) -> None:
+    def reclaimed(self, vgpu: VGPU) -> None:
         """Nobody holds a part any more, and a pod waits for a whole GPU."""
         note = (
             f"nobody shares it, and a pod waits for a whole GPU: it goes back to node "
@@ -144,7 +144,7 @@ class Events:
         """A pod was evicted because it cannot stay on its GPU."""
         self._recorder.emit(reference(PODS, pod), "GPUEviction", "Evicting", why, type=WARNING)
 
-    def kept_by_budget(self, pod: Pod, why: str) -> None:
+    def eviction_refused(self, pod: Pod, why: str) -> None:
         """A pod should leave its GPU, and its disruption budget keeps it."""
         note = f"it should leave its GPU, and is asked again: {why}"
         self._recorder.emit(reference(PODS, pod), "EvictionRefused", "Evicting", note, type=WARNING)
@@ -157,7 +157,7 @@ class Events:
         )
         self._vgpu(vgpu, "NodeLost", "Releasing", note, WARNING)
 
-    def missing(self, about: ObjectReference, pod: str) -> None:
+    def gpu_missing(self, about: ObjectReference, pod: str) -> None:
         """No node has a GPU for it, and a pod says so to cluster autoscalers."""
         note = (
             f"no node has a GPU for it: pod {NAMESPACE}/{pod} asks for one, so that a cluster "

@@ -22,15 +22,15 @@ from kubeshare.device_manager.placeholder.disruption import DisruptionBudgets
 from kubeshare.device_manager.placeholder.pods import Placeholders
 from kubeshare.device_manager.placeholder.recovery import PlaceholderRecovery
 from kubeshare.device_manager.pod.controller import PodController
-from kubeshare.device_manager.pool.event_handlers import add_missing, add_pools
+from kubeshare.device_manager.pool.event_handlers import add_autoscaling, add_pool_controllers
 from kubeshare.device_manager.pool.idle_times import IdleTimes
 from kubeshare.device_manager.pool.state import NodePools
 from kubeshare.device_manager.sharepod.controller import SharePodController
 from kubeshare.device_manager.sharepod.event_handlers import (
     PodEventHandlers,
     SharePodEventHandlers,
-    as_known,
     index_by_gpuid,
+    with_assumed,
 )
 from kubeshare.device_manager.sharepod.finalization import Finalizations
 from kubeshare.device_manager.sharepod.pods import Pods
@@ -65,7 +65,7 @@ WORKERS: Final = 8
 """Objects of one kind that are looked at at once: most of a look is waiting for the API server."""
 
 
-def devices_program(  # noqa: PLR0913 - what it is told
+def device_manager_program(  # noqa: PLR0913 - what it is told
     client: Client,
     policy: Policy,
     *,
@@ -95,139 +95,149 @@ def devices_program(  # noqa: PLR0913 - what it is told
         LeaseElector(client, NAMESPACE, NAME, instance, wall_clock=wall_clock) if elect else None
     )
     program = Program(NAME, client, elector=elector, recorder=recorder, port=port)
-    watched = watch(program, client, MANAGER_DEVICES, recorder, built)
-    asked, cluster_state = watched.sharepods, watched.cluster_state
-    index_by_gpuid(asked.store)
-    policy = within(policy, watched.quotas.of)
+    informers = watch(program, client, MANAGER_DEVICES, recorder, built)
+    sharepod_store, cluster_state = informers.sharepods, informers.cluster_state
+    index_by_gpuid(sharepod_store.store)
+    policy = within(policy, informers.quotas.of)
     events, metrics = Events(recorder), Metrics(program.registry)
     placeholders = Placeholders(client, cluster_state, placeholder_image, events, metrics)
     waiting: UnschedulableQueue[Key] = UnschedulableQueue()
     idle_times = IdleTimes(cluster_state.pool)
-    evictions = Evictions(client, cluster_state, watched.nodes.store, watched.configuration, events)
+    evictions = Evictions(
+        client, cluster_state, informers.nodes.store, informers.configuration, events
+    )
     of_vgpus = VGPUController(
         pool=cluster_state.pool,
-        release=OrphanedHolders(client, cluster_state, asked.store, metrics),
-        lost_nodes=DeletedNodes(client, watched.nodes.store, cluster_state.pool, events),
-        dismantle=VGPUDeletion(client, cluster_state, placeholders, metrics),
+        orphans=OrphanedHolders(client, cluster_state, sharepod_store.store, metrics),
+        deleted_nodes=DeletedNodes(client, informers.nodes.store, cluster_state.pool, events),
+        deletion=VGPUDeletion(client, cluster_state, placeholders, metrics),
         placeholders=placeholders,
-        degraded=VGPUHealth(
+        health=VGPUHealth(
             client,
             cluster_state.pool,
-            watched.gpunodes.store,
+            informers.gpunodes.store,
             placeholders,
             events=events,
             wall_clock=wall_clock,
         ),
-        regain=PlaceholderRecovery(watched.nodes.store, placeholders, events),
+        recovery=PlaceholderRecovery(informers.nodes.store, placeholders, events),
         evictions=evictions,
-        guard=DisruptionBudgets(client, cluster_state, placeholders, idle_times),
+        disruption_budgets=DisruptionBudgets(client, cluster_state, placeholders, idle_times),
         events=events,
     )
-    move_on = Rescheduler(
+    rescheduler = Rescheduler(
         client,
         cluster_state.pool,
         events,
-        configuration=watched.configuration,
+        configuration=informers.configuration,
         wall_clock=wall_clock,
     )
-    mirror = StatusWriter(client, wall_clock)
+    status_writer = StatusWriter(client, wall_clock)
     of_sharepods = SharePodController(
         client=client,
-        asked=asked.store,
+        sharepod_store=sharepod_store.store,
         cluster_state=cluster_state,
         waiting=waiting,
-        reserve=Reservations(cluster_state, policy),
+        reservations=Reservations(cluster_state, policy),
         pods=Pods(client, cluster_state, metrics),
-        early=PreboundPods(client, cluster_state, placeholders),
+        prebound=PreboundPods(client, cluster_state, placeholders),
         placeholders=placeholders,
-        full_nodes=UnschedulablePods(client, cluster_state, move_on, metrics),
-        taken_gpus=ContendedGpus(cluster_state, placeholders, policy, move_on),
-        taken_back=LostAllocations(client, cluster_state, events, metrics),
-        nudges=StartRetries(client, wall_clock),
-        mirror=mirror,
-        endings=Finalizations(client, cluster_state, mirror, events, wall_clock),
+        unschedulable_pods=UnschedulablePods(client, cluster_state, rescheduler, metrics),
+        contended_gpus=ContendedGpus(cluster_state, placeholders, policy, rescheduler),
+        lost_allocations=LostAllocations(client, cluster_state, events, metrics),
+        start_retries=StartRetries(client, wall_clock),
+        status_writer=status_writer,
+        finalizations=Finalizations(client, cluster_state, status_writer, events, wall_clock),
         events=events,
     )
     pools = NodePools(cluster_state, placeholders, idle_times)
-    add_pools(program, client, watched, pools=pools, events=events, metrics=metrics)
+    add_pool_controllers(program, client, informers, pools=pools, events=events, metrics=metrics)
     of_pods = PodController(
         client,
         cluster_state,
         Pods(client, cluster_state, metrics),
-        taken_back=LostAllocations(client, cluster_state, events, metrics),
+        lost_allocations=LostAllocations(client, cluster_state, events, metrics),
         events=events,
         metrics=metrics,
     )
-    missing = AutoscalerPods(
+    autoscaler_pods = AutoscalerPods(
         client=client,
-        pods=watched.pods,
+        pods=informers.pods,
         cluster_state=cluster_state,
         short=UnmetDemand(
             client=client,
-            asked=asked.store,
-            pods=watched.pods.store,
+            sharepod_store=sharepod_store.store,
+            pods=informers.pods.store,
             cluster_state=cluster_state,
-            eligibility=Eligibility(watched.nodes),
+            eligibility=Eligibility(informers.nodes),
             policy=policy,
         ),
-        configuration=watched.configuration,
+        configuration=informers.configuration,
         image=placeholder_image,
         events=events,
     )
-    add_missing(program, watched, missing)
-    vgpu_wakes = VGPUEventHandlers(cluster_state, asked.store, watched.nodes.store, evictions)
+    add_autoscaling(program, informers, autoscaler_pods)
+    vgpu_handlers = VGPUEventHandlers(
+        cluster_state, sharepod_store.store, informers.nodes.store, evictions
+    )
     vgpu_controller: Controller[Key] = Controller("vgpus", of_vgpus.reconcile, workers=WORKERS)
-    vgpu_controller.watch_changes(watched.vgpus, as_known(cluster_state.pool, vgpu_wakes.of_vgpu))
-    vgpu_controller.watch_changes(watched.pods, vgpu_wakes.of_pod)
-    vgpu_controller.watch_changes(asked, vgpu_wakes.of_sharepod)
-    vgpu_controller.watch(watched.nodes, vgpu_wakes.of_node, when=_changed_its_mind)
-    vgpu_controller.watch(watched.gpunodes, vgpu_wakes.of_node)
-    vgpu_controller.watch(watched.configmaps, vgpu_wakes.all)
-    wakes = SharePodEventHandlers(asked.store, cluster_state, waiting, mirror)
+    vgpu_controller.watch_changes(
+        informers.vgpus, with_assumed(cluster_state.pool, vgpu_handlers.of_vgpu)
+    )
+    vgpu_controller.watch_changes(informers.pods, vgpu_handlers.of_pod)
+    vgpu_controller.watch_changes(sharepod_store, vgpu_handlers.of_sharepod)
+    vgpu_controller.watch(informers.nodes, vgpu_handlers.of_node, when=_changed_its_mind)
+    vgpu_controller.watch(informers.gpunodes, vgpu_handlers.of_node)
+    vgpu_controller.watch(informers.configmaps, vgpu_handlers.all)
+    handlers = SharePodEventHandlers(sharepod_store.store, cluster_state, waiting, status_writer)
     sharepod_controller: Controller[Key] = Controller(
         "sharepods", of_sharepods.reconcile, workers=WORKERS
     )
-    sharepod_controller.watch_changes(asked, wakes.of_sharepod)
-    sharepod_controller.watch_changes(watched.vgpus, as_known(cluster_state.pool, wakes.of_vgpu))
-    sharepod_controller.watch_changes(watched.pods, wakes.of_pod)
-    sharepod_controller.watch(watched.gpunodes, wakes.all_waiting)
-    sharepod_controller.watch(watched.resourcequotas, wakes.all_waiting, when=quota_differs)
-    sharepod_controller.watch(watched.nodes, wakes.all_waiting)
-    pod_wakes = PodEventHandlers(cluster_state)
+    sharepod_controller.watch_changes(sharepod_store, handlers.of_sharepod)
+    sharepod_controller.watch_changes(
+        informers.vgpus, with_assumed(cluster_state.pool, handlers.of_vgpu)
+    )
+    sharepod_controller.watch_changes(informers.pods, handlers.of_pod)
+    sharepod_controller.watch(informers.gpunodes, handlers.all_waiting)
+    sharepod_controller.watch(informers.resourcequotas, handlers.all_waiting, when=quota_differs)
+    sharepod_controller.watch(informers.nodes, handlers.all_waiting)
+    pod_handlers = PodEventHandlers(cluster_state)
     pod_controller: Controller[Key] = Controller("pods", of_pods.reconcile, workers=WORKERS)
-    pod_controller.watch_changes(watched.pods, pod_wakes.of_pod)
-    pod_controller.watch_changes(watched.vgpus, as_known(cluster_state.pool, pod_wakes.of_vgpu))
+    pod_controller.watch_changes(informers.pods, pod_handlers.of_pod)
+    pod_controller.watch_changes(
+        informers.vgpus, with_assumed(cluster_state.pool, pod_handlers.of_vgpu)
+    )
     program.add_controller(vgpu_controller)
     program.add_controller(pod_controller)
     program.add_controller(sharepod_controller)
-    _add_gangs(program, client, watched, events=events, wall_clock=wall_clock)
+    _add_gangs(program, client, informers, events=events, wall_clock=wall_clock)
     return program
 
 
 def _add_gangs(
     program: Program,
     client: Client,
-    watched: Informers,
+    informers: Informers,
     *,
     events: Events,
     wall_clock: Callable[[], datetime],
 ) -> None:
     """Give gangs so long to start, and no longer."""
-    watched.sharepods.store.add_index(GANG, gang_index)
-    watched.pods.store.add_index(GANG, gang_index_of_shape)
+    informers.sharepods.store.add_index(GANG, gang_index)
+    informers.pods.store.add_index(GANG, gang_index_of_shape)
     timeouts = GangController(
         client,
-        asked=watched.sharepods.store,
-        pods=watched.pods.store,
-        cluster_state=watched.cluster_state,
+        sharepod_store=informers.sharepods.store,
+        pods=informers.pods.store,
+        cluster_state=informers.cluster_state,
         events=events,
-        configuration=watched.configuration,
+        configuration=informers.configuration,
         wall_clock=wall_clock,
     )
     of_gangs: Controller[Key] = Controller("gangs", timeouts.reconcile)
-    of_gangs.watch(watched.sharepods, lambda raw: filter(None, [gang_of(raw)]))
-    of_gangs.watch(watched.pods, lambda pod: filter(None, [gang_of_shape(pod)]))
-    of_gangs.watch(watched.configmaps, lambda _: timeouts.starting())
+    of_gangs.watch(informers.sharepods, lambda raw: filter(None, [gang_of(raw)]))
+    of_gangs.watch(informers.pods, lambda pod: filter(None, [gang_of_shape(pod)]))
+    of_gangs.watch(informers.configmaps, lambda _: timeouts.starting())
     program.add_controller(of_gangs)
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from fakes.cluster import World, story
 from kubeshare.api.types.constants import NAMESPACE
-from kubeshare.device_manager.autoscaling.placeholder_pods import PATIENCE
+from kubeshare.device_manager.autoscaling.placeholder_pods import PENDING_SECONDS
 from kubeshare.kube.resources import PODS, Raw
 
 
@@ -67,7 +67,7 @@ async def test_a_sharepod_that_a_new_node_would_not_help_asks_for_none(world: Wo
     world.share("second", "1", affinity="red")
     world.delete("whole")
     await world.until(lambda: world.running("beside") or world.running("second"))
-    await world.quiet(PATIENCE * 4)
+    await world.quiet(PENDING_SECONDS * 4)
     assert not shown(world)
 
 
@@ -76,7 +76,7 @@ async def test_none_is_made_for_who_waits_a_moment_only(world: World) -> None:
     await full(world, 2)
     world.share("a")
     await world.until(lambda: world.condition("a", "Scheduled"))
-    await world.quiet(PATIENCE / 2)
+    await world.quiet(PENDING_SECONDS / 2)
     assert not shown(world)
 
 
@@ -106,7 +106,7 @@ async def test_of_a_gang_those_are_shown_for_which_there_is_no_room(world: World
     for name in ("c", "d"):
         world.plain(name, "1", labels=labels)
     await world.until(lambda: shown(world))
-    await world.quiet(PATIENCE * 2)
+    await world.quiet(PENDING_SECONDS * 2)
     assert len(shown(world)) == 2, "of three that it needs there is room for one"
     world.add_node("n2", 2)
     await world.until(lambda: len([name for name in "abcd" if world.running(name)]) == 3)

@@ -2,7 +2,7 @@
 
 from fakes.cluster import World, story
 from kubeshare.api.types.constants import ANNOTATION_SAFE_TO_EVICT, LABEL_IN_USE, NAMESPACE
-from kubeshare.device_manager.placeholder.disruption import SETTLED
+from kubeshare.device_manager.placeholder.disruption import IDLE_SECONDS
 from kubeshare.kube.resources import PODS, Raw
 
 
@@ -41,7 +41,7 @@ async def test_a_warm_one_may_be_evicted_until_somebody_shares_it(world: World) 
     await world.run("a")
     await world.until(lambda: says(world) == ("true", "false"))
     world.delete("a")
-    await world.quiet(SETTLED / 2)
+    await world.quiet(IDLE_SECONDS / 2)
     assert says(world) == ("true", "false")
     await world.until(lambda: says(world) == ("false", "true"))
     assert changes(world) == 2

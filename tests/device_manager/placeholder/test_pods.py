@@ -7,7 +7,7 @@ from fakes.kube import Fault
 from kubeshare.api.affinity_terms import on_node
 from kubeshare.api.types.constants import NAMESPACE
 from kubeshare.api.types.v1 import SHAREPODS, VGPUS
-from kubeshare.device_manager.placeholder.pods import TRIES
+from kubeshare.device_manager.placeholder.pods import MAX_FAILURES
 from kubeshare.kube.resources import NAMESPACES, PODS
 
 
@@ -37,7 +37,7 @@ async def test_a_placeholder_that_fails_is_made_again_a_bounded_number_of_times(
     assert world.condition("a", "Allocated")["reason"] == "PlaceholderFailed"
     await world.quiet(600)
     fail()
-    assert len(failed) == TRIES
+    assert len(failed) == MAX_FAILURES
 
 
 @story(n1=1)
@@ -48,7 +48,7 @@ async def test_an_api_server_that_is_away_is_no_placeholder_that_fails(world: Wo
     await world.until(world.placeholders)
     [name] = world.placeholders()
     fault = Fault.answer(500, "InternalError")
-    world.server.inject(fault, verb="delete", resource="pods", name=name, times=2 * TRIES)
+    world.server.inject(fault, verb="delete", resource="pods", name=name, times=2 * MAX_FAILURES)
     status = {"phase": "Failed", "message": "UnexpectedAdmissionError"}
     world.server.change(PODS, name, NAMESPACE, lambda pod: pod.update(status=status))
     world.actors.node_agents = True

@@ -41,7 +41,7 @@ def named(server: FakeApiServer) -> dict[str, str]:
 
 def test_those_that_come_while_one_is_written_are_written_together() -> None:
     async def story(server: FakeApiServer, naming: PodAssignments) -> None:
-        await asyncio.gather(*(naming.name("x", each, f"pod-{each}") for each in DEMANDS))
+        await asyncio.gather(*(naming.assign("x", each, f"pod-{each}") for each in DEMANDS))
         assert named(server) == {each: f"pod-{each}" for each in DEMANDS}
         assert server.writes == 2
 
@@ -52,11 +52,11 @@ def test_when_a_write_fails_each_of_the_others_is_named_all_the_same() -> None:
     async def story(server: FakeApiServer, naming: PodAssignments) -> None:
         server.inject(Fault.answer(500), verb="patch", skip=1)
         outcomes = await asyncio.gather(
-            *(naming.name("x", each, f"pod-{each}") for each in DEMANDS), return_exceptions=True
+            *(naming.assign("x", each, f"pod-{each}") for each in DEMANDS), return_exceptions=True
         )
         assert [isinstance(each, ApiError) for each in outcomes] == [False, True, False, False]
         assert named(server) == {"a": "pod-a", "b": "", "c": "pod-c", "d": "pod-d"}
-        await naming.name("x", "b", "pod-b")
+        await naming.assign("x", "b", "pod-b")
         assert named(server)["b"] == "pod-b"
 
     with_holders(story)
@@ -64,8 +64,8 @@ def test_when_a_write_fails_each_of_the_others_is_named_all_the_same() -> None:
 
 def test_nobody_is_named_who_holds_nothing_or_is_named_already() -> None:
     async def story(server: FakeApiServer, naming: PodAssignments) -> None:
-        await naming.name("x", "a", "pod-a")
-        await asyncio.gather(naming.name("x", "a", "pod-z"), naming.name("x", "gone", "pod-g"))
+        await naming.assign("x", "a", "pod-a")
+        await asyncio.gather(naming.assign("x", "a", "pod-z"), naming.assign("x", "gone", "pod-g"))
         assert named(server) == {"a": "pod-a", "b": "", "c": "", "d": ""}
         assert server.writes == 1
 
@@ -75,7 +75,9 @@ def test_nobody_is_named_who_holds_nothing_or_is_named_already() -> None:
 def test_one_that_gives_up_waiting_is_not_named() -> None:
     async def story(server: FakeApiServer, naming: PodAssignments) -> None:
         server.inject(Fault.slow(10), verb="patch")
-        tasks = [asyncio.create_task(naming.name("x", each, f"pod-{each}")) for each in DEMANDS[:3]]
+        tasks = [
+            asyncio.create_task(naming.assign("x", each, f"pod-{each}")) for each in DEMANDS[:3]
+        ]
         await asyncio.sleep(1)
         tasks[1].cancel()
         await asyncio.wait(tasks)

@@ -1,7 +1,7 @@
 """Pods that were refused by their node and have all that they need now."""
 
 from fakes.cluster import World, story
-from kubeshare.device_manager.sharepod.start_retry import NUDGES
+from kubeshare.device_manager.sharepod.start_retry import MAX_RETRIES
 from kubeshare.kube.resources import PODS
 
 NUDGED = "kubeshare.nthu/nudged"
@@ -27,7 +27,7 @@ async def test_a_pod_that_does_not_begin_is_touched_a_few_times_with_growing_pau
     assert touches(world) == []
     await world.until(lambda: len(touches(world)) == 2)
     await world.quiet(3600)
-    assert len(touches(world)) == NUDGES
+    assert len(touches(world)) == MAX_RETRIES
     pod = world.pod("b")
     assert pod is not None
     assert pod["metadata"]["annotations"][NUDGED] == touches(world)[-1]

@@ -7,7 +7,7 @@ import pytest
 from fakes.cluster import World, expect_pending, expect_scheduled, story
 from fakes.kube import Fault
 from kubeshare.api.types.v1 import GPUNODES, VGPUS
-from kubeshare.device_manager.placeholder.recovery import TRIES
+from kubeshare.device_manager.placeholder.recovery import MAX_ATTEMPTS
 from kubeshare.kube.resources import NODES, PODS
 
 SYSTEM = "kubeshare-system"
@@ -105,7 +105,7 @@ async def test_a_placeholder_with_another_gpu_goes_and_few_are_tried(world: Worl
 
     world.server.storage.after_change.append(count)
     await world.quiet(1800)
-    assert len(made) == TRIES
+    assert len(made) == MAX_ATTEMPTS
     assert not world.placeholders()
     assert degraded(world)["status"] == "True"
     [gpuid] = world.vgpus()
@@ -163,7 +163,7 @@ async def test_placeholders_that_end_by_themselves_are_tried_a_few_times(world: 
     world.server.storage.after_change.append(end)
     lose_placeholder(world)
     await world.quiet(1800)
-    assert len(ended) == TRIES
+    assert len(ended) == MAX_ATTEMPTS
 
 
 @story(n1=1)

@@ -3,7 +3,7 @@
 from fakes.cluster import World, expect_pending, seed_held, story
 from fakes.kube import Fault
 from kubeshare.api.types.v1 import SHAREPODS, VGPUS
-from kubeshare.device_manager.pool.idle_times import GRACE
+from kubeshare.device_manager.pool.idle_times import FIRST_HOLDER_SECONDS
 from kubeshare.kube.resources import PODS, Raw
 
 
@@ -115,7 +115,7 @@ async def test_a_vgpu_that_nobody_took_a_part_of_goes_after_a_moment(world: Worl
     spec = {"nodeName": "n1", "pool": "onDemand", "memoryBytes": 1 << 34}
     world.server.seed(VGPUS, {"metadata": {"name": "left"}, "spec": spec})
     world.start()
-    await world.quiet(GRACE - 1)
+    await world.quiet(FIRST_HOLDER_SECONDS - 1)
     assert world.vgpus(), "whoever made it is about to take a part"
     await world.until(lambda: not world.vgpus() and not world.placeholders())
 

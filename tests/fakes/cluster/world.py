@@ -31,7 +31,7 @@ from kubeshare.api.types.constants import (
 )
 from kubeshare.api.types.v1 import GPUNODES, SHAREPODS, VGPUS
 from kubeshare.core.policies import policy
-from kubeshare.device_manager.program import devices_program
+from kubeshare.device_manager.program import device_manager_program
 from kubeshare.install import manifests
 from kubeshare.kube.controller.leader_election import LeadershipLostError
 from kubeshare.kube.controller.runtime import Program
@@ -471,7 +471,7 @@ class World:
                 wall_clock=partial(self._now, name),
             )
         else:
-            program = devices_program(
+            program = device_manager_program(
                 client,
                 policy("locality"),
                 placeholder_image="pause:1",

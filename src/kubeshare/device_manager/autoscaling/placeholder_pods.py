@@ -26,7 +26,7 @@ from kubeshare.api.types.constants import (
     ROLE_MISSING,
 )
 from kubeshare.api.types.core_v1 import PODS, Pod
-from kubeshare.device_manager.autoscaling.unmet_demand import Short, UnmetDemand
+from kubeshare.device_manager.autoscaling.unmet_demand import PendingRequester, UnmetDemand
 from kubeshare.device_manager.events import Events
 from kubeshare.device_manager.placeholder.pods import idle_pod
 from kubeshare.kube.cache.reflector import Reflector
@@ -35,10 +35,10 @@ from kubeshare.kube.client.errors import AlreadyExistsError, NotFoundError
 from kubeshare.kube.controller.controller import RequeueAfter
 from kubeshare.kube.meta import Key
 
-PATIENCE: Final = 5.0
+PENDING_SECONDS: Final = 5.0
 """Seconds that somebody waits before a pod is made for it, and again after that was removed."""
 
-MOST_NODES: Final = 64
+MAX_EXCLUDED_NODES: Final = 64
 """How many nodes with free GPUs a pod is kept off."""
 
 _ROLE = "shows that a GPU is missing"
@@ -71,7 +71,7 @@ class AutoscalerPods:
     ) -> None:
         self._client = client
         self._pods = pods.store
-        self._pods.add_index(_ROLE, lambda pod: [_ROLE] if shows_what_is_missing(pod) else [])
+        self._pods.add_index(_ROLE, lambda pod: [_ROLE] if is_autoscaler_pod(pod) else [])
         self._cluster_state = cluster_state
         self._short = short
         self._configuration = configuration
@@ -84,12 +84,12 @@ class AutoscalerPods:
         """It is configured, or there are pods of former times."""
         return self._most > 0 or bool(self._pods.keys_by_index(_ROLE, _ROLE))
 
-    async def look(self, _: Key) -> RequeueAfter | None:
+    async def reconcile(self, _: Key) -> RequeueAfter | None:
         """Have the right pods, and no other."""
         now = asyncio.get_running_loop().time()
         waiting = await self._short.waiting() if self._most else []
         self._not_before = {
-            short.demand.uid: self._not_before.get(short.demand.uid, now + PATIENCE)
+            short.demand.uid: self._not_before.get(short.demand.uid, now + PENDING_SECONDS)
             for short in waiting
         }
         wanted = self._wanted([short for short in waiting if self._left(short, now) <= 0])
@@ -99,9 +99,9 @@ class AutoscalerPods:
         left = [left for short in waiting if (left := self._left(short, now)) > 0]
         return RequeueAfter(min(left)) if left else None
 
-    def _wanted(self, waiting: Sequence[Short]) -> dict[str, Short]:
+    def _wanted(self, waiting: Sequence[PendingRequester]) -> dict[str, PendingRequester]:
         """The names of the pods that are to be there -> for whom."""
-        wanted: dict[str, Short] = {}
+        wanted: dict[str, PendingRequester] = {}
         for short in self._short.helped(waiting) if waiting else ():
             uid, count = short.demand.uid, short.demand.count
             if len(wanted) + count <= self._most:
@@ -111,7 +111,7 @@ class AutoscalerPods:
                 break
         return wanted
 
-    def _left(self, short: Short, now: float) -> float:
+    def _left(self, short: PendingRequester, now: float) -> float:
         """Seconds that one is still to wait before it is shown."""
         return self._not_before[short.demand.uid] - now
 
@@ -132,7 +132,7 @@ class AutoscalerPods:
             ):
                 continue
             uid = pod.metadata.labels.get(LABEL_ASKER_UID, "")
-            self._not_before[uid] = asyncio.get_running_loop().time() + PATIENCE
+            self._not_before[uid] = asyncio.get_running_loop().time() + PENDING_SECONDS
             try:
                 await self._client.delete(
                     PODS, pod.metadata.name, NAMESPACE, uid=pod.metadata.uid, grace=1
@@ -140,20 +140,20 @@ class AutoscalerPods:
             except NotFoundError:
                 continue
 
-    async def _make(self, name: str, short: Short) -> None:
+    async def _make(self, name: str, short: PendingRequester) -> None:
         if any(pod.metadata.name == name for pod in self._shown()):
             return
         nodes = self._cluster_state.ledger().nodes.values()
-        free = sorted(node.name for node in nodes if node.free)[:MOST_NODES]
+        free = sorted(node.name for node in nodes if node.free)[:MAX_EXCLUDED_NODES]
         made = manifest(name, short, self._image, free)
         try:
             await self._client.create(PODS, made, field_manager=MANAGER_DEVICES)
         except AlreadyExistsError:
             return
-        self._events.missing(short.reference, name)
+        self._events.gpu_missing(short.reference, name)
 
 
-def manifest(name: str, short: Short, image: str, free: Sequence[str]) -> dict[str, Any]:
+def manifest(name: str, short: PendingRequester, image: str, free: Sequence[str]) -> dict[str, Any]:
     """A pod that asks for a GPU wherever one that waits could go.
 
     Args:
@@ -165,12 +165,12 @@ def manifest(name: str, short: Short, image: str, free: Sequence[str]) -> dict[s
     labels = {LABEL_ROLE: ROLE_MISSING, LABEL_ASKER_UID: short.demand.uid}
     pod = idle_pod(name, labels, MISSING_PRIORITY_CLASS, image)
     pod["metadata"]["annotations"] = {ANNOTATION_SAFE_TO_EVICT: "true"}
-    asked = {field: short.spec[field] for field in _PASSED_ON if short.spec.get(field)}
+    passed_on = {field: short.spec[field] for field in _PASSED_ON if short.spec.get(field)}
     if free:
-        asked["affinity"] = off_nodes(asked.get("affinity") or {}, free)
-    return pod | {"spec": pod["spec"] | asked}
+        passed_on["affinity"] = off_nodes(passed_on.get("affinity") or {}, free)
+    return pod | {"spec": pod["spec"] | passed_on}
 
 
-def shows_what_is_missing(pod: Pod) -> bool:
+def is_autoscaler_pod(pod: Pod) -> bool:
     """It is one of these pods."""
     return pod.ours and pod.metadata.labels[LABEL_ROLE] == ROLE_MISSING

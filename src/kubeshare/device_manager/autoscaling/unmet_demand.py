@@ -38,13 +38,13 @@ from kubeshare.kube.controller.events import ObjectReference, reference
 from kubeshare.kube.meta import Condition, Key
 from kubeshare.kube.resources import PODS, Raw
 
-MOST_PODS: Final = 256
+MAX_PODS: Final = 256
 """Plain pods of which the manifests are read; the oldest ones, where more wait."""
 
 _GATED: Final = "waits behind our gate"
 
 
-class Short(msgspec.Struct, frozen=True, kw_only=True):
+class PendingRequester(msgspec.Struct, frozen=True, kw_only=True):
     """Who waits.
 
     Attributes:
@@ -69,7 +69,7 @@ class UnmetDemand:
 
     Args:
         client: for what a plain pod asks of its node, which the watch does not keep.
-        asked: the SharePods.
+        sharepod_store: the SharePods.
         pods: all pods.
         cluster_state: the cluster's GPUs.
         eligibility: the nodes that pods may go to.
@@ -80,14 +80,14 @@ class UnmetDemand:
         self,
         *,
         client: Client,
-        asked: Store[Raw],
+        sharepod_store: Store[Raw],
         pods: Store[Pod],
         cluster_state: ClusterState,
         eligibility: Eligibility,
         policy: Policy,
     ) -> None:
         self._client = client
-        self._asked = asked
+        self._sharepod_store = sharepod_store
         self._pods = pods
         self._pods.add_index(_GATED, lambda each: [_GATED] if _is_gated(each) else [])
         self._cluster_state = cluster_state
@@ -95,19 +95,19 @@ class UnmetDemand:
         self._policy = policy
         self._manifests: dict[str, Raw] = {}  # uid of a plain pod that waits -> as it came
 
-    async def waiting(self) -> list[Short]:
+    async def waiting(self) -> list[PendingRequester]:
         """All who are told that there is no room, the oldest first."""
         await self._read_pods()
         found = [*self._sharepods(), *self._plain_pods()]
         return sorted(found, key=lambda each: (each.created, each.demand.uid))
 
-    def helped(self, waiting: Sequence[Short]) -> Iterator[Short]:
+    def helped(self, waiting: Sequence[PendingRequester]) -> Iterator[PendingRequester]:
         """Those of them that would get a GPU of a new node, found as they are asked for.
 
         Args:
             waiting: as :meth:`waiting` gave them.
         """
-        gangs: dict[Key, list[Short]] = {}
+        gangs: dict[Key, list[PendingRequester]] = {}
         for each in waiting:
             if each.gang is not None:
                 gangs.setdefault(each.gang, []).append(each)
@@ -117,10 +117,10 @@ class UnmetDemand:
             elif self._helps(each):
                 yield each
 
-    def _helped_of_gang(self, members: Sequence[Short]) -> list[Short]:
+    def _helped_of_gang(self, members: Sequence[PendingRequester]) -> list[PendingRequester]:
         """The members for which there is no room beside the others, as far as they are needed."""
         ledger = self._cluster_state.ledger()
-        short: list[Short] = []
+        short: list[PendingRequester] = []
         room = 0
         with ledger.what_if():
             for member in members:
@@ -133,18 +133,18 @@ class UnmetDemand:
                     short.append(member)
         return short[: max(0, members[0].needed - room)] if short else []
 
-    def _helps(self, short: Short) -> bool:
+    def _helps(self, short: PendingRequester) -> bool:
         return a_new_node_helps(self._policy, self._cluster_state.ledger(), self._bounded(short))
 
-    def _bounded(self, short: Short) -> Demand:
+    def _bounded(self, short: PendingRequester) -> Demand:
         where = self._eligibility.of(short.spec).nodes
         return msgspec.structs.replace(short.demand, nodes=where)
 
-    def _sharepods(self) -> Iterator[Short]:
-        for raw in self._asked.snapshot().values():
+    def _sharepods(self) -> Iterator[PendingRequester]:
+        for raw in self._sharepod_store.snapshot().values():
             seen = sharepods.view(raw)
-            told = find_condition(seen.status.conditions, CONDITION_SCHEDULED)
-            if not _no_room(told) or sharepods.going(seen) or sharepods.decided(seen):
+            reported = find_condition(seen.status.conditions, CONDITION_SCHEDULED)
+            if not _no_room(reported) or sharepods.going(seen) or sharepods.decided(seen):
                 continue
             try:
                 demand = sharepod.demand_of(raw)
@@ -152,7 +152,7 @@ class UnmetDemand:
                 continue
             yield from _short(raw, demand, reference(SHAREPODS, seen))
 
-    def _plain_pods(self) -> Iterator[Short]:
+    def _plain_pods(self) -> Iterator[PendingRequester]:
         for seen in self._gated():
             raw = self._manifests.get(seen.metadata.uid)
             if raw is None:
@@ -170,7 +170,7 @@ class UnmetDemand:
             if _no_room(each.condition(CONDITION_POD_SCHEDULED))
         ]
         found.sort(key=lambda each: (each.metadata.creation_timestamp or "", each.metadata.key))
-        return found[:MOST_PODS]
+        return found[:MAX_PODS]
 
     async def _read_pods(self) -> None:
         """Read what those plain pods ask for that are new among those that wait."""
@@ -201,11 +201,11 @@ def _is_gated(seen: Pod) -> bool:
     )
 
 
-def _no_room(told: Condition | None) -> bool:
-    return told is not None and told.reason in (Reason.NO_ROOM, Reason.GANG_NO_ROOM)
+def _no_room(reported: Condition | None) -> bool:
+    return reported is not None and reported.reason in (Reason.NO_ROOM, Reason.GANG_NO_ROOM)
 
 
-def _short(raw: Raw, demand: Demand | None, about: ObjectReference) -> Iterator[Short]:
+def _short(raw: Raw, demand: Demand | None, about: ObjectReference) -> Iterator[PendingRequester]:
     """The asker of a manifest, unless it is bound to a node or a GPU of its author's choice."""
     if demand is None or demand.device_id or demand.nodes is not None:
         return
@@ -213,7 +213,7 @@ def _short(raw: Raw, demand: Demand | None, about: ObjectReference) -> Iterator[
         gang = standing_of(raw).gang
     except InvalidValueError:
         return
-    yield Short(
+    yield PendingRequester(
         demand=demand,
         spec=raw["spec"],
         reference=about,

@@ -30,7 +30,7 @@ from kubeshare.core.errors import InvalidValueError
 from kubeshare.core.gang import Gang
 from kubeshare.device_manager.events import Events
 from kubeshare.device_manager.sharepod.pods import owned_by
-from kubeshare.device_manager.sharepod.rescheduling.undo import undo
+from kubeshare.device_manager.sharepod.rescheduling.undo import undo_decision
 from kubeshare.dialects.priority_and_gang import standing_of
 from kubeshare.kube.cache.store import Store
 from kubeshare.kube.client.client import Client
@@ -40,9 +40,9 @@ from kubeshare.kube.controller.controller import RequeueAfter
 from kubeshare.kube.meta import Key
 from kubeshare.kube.resources import Raw
 
-SLACK: Final = 60.0
+STARTED_SLACK_SECONDS: Final = 60.0
 """Seconds past its time after which a gang of which pods run is taken for one that started."""
-AGAIN: Final = 10.0
+EVICTION_RETRY_SECONDS: Final = 10.0
 """Seconds until an eviction that a disruption budget refused is asked for again."""
 
 
@@ -64,7 +64,7 @@ class GangController:
 
     Args:
         client: where SharePods and pods are.
-        asked: the SharePods, with the index of gangs.
+        sharepod_store: the SharePods, with the index of gangs.
         pods: all pods, with the index of gangs.
         cluster_state: the vGPUs.
         events: tells people.
@@ -76,7 +76,7 @@ class GangController:
         self,
         client: Client,
         *,
-        asked: Store[Raw],
+        sharepod_store: Store[Raw],
         pods: Store[Pod],
         cluster_state: ClusterState,
         events: Events,
@@ -84,7 +84,7 @@ class GangController:
         wall_clock: Callable[[], datetime],
     ) -> None:
         self._client = client
-        self._asked = asked
+        self._sharepod_store = sharepod_store
         self._pods = pods
         self._cluster_state = cluster_state
         self._events = events
@@ -126,7 +126,7 @@ class GangController:
         for member in decided:
             await self._give_back(member, nodes, words)
         self._since.pop(key, None)
-        return RequeueAfter(AGAIN)
+        return RequeueAfter(EVICTION_RETRY_SECONDS)
 
     @property
     def _timeout(self) -> float:
@@ -135,7 +135,7 @@ class GangController:
     def _members(self, key: Key) -> tuple[list[_Member], Gang | None]:
         found: list[_Member] = []
         gang: Gang | None = None
-        for raw in self._asked.by_index(GANG, gang_value(key)):
+        for raw in self._sharepod_store.by_index(GANG, gang_value(key)):
             seen = sharepods.view(raw)
             try:
                 said = standing_of(raw).gang
@@ -178,7 +178,7 @@ class GangController:
         now = self._wall_clock()
         times = [each.last_transition_time for each in conditions if each]
         since = min((datetime.fromisoformat(time) for time in times if time), default=now)
-        return (now - since).total_seconds() > self._timeout + SLACK
+        return (now - since).total_seconds() > self._timeout + STARTED_SLACK_SECONDS
 
     def _to_be_set_aside(self, members: list[_Member]) -> list[str]:
         """The nodes that have not taken a member, now or shortly before."""
@@ -203,7 +203,7 @@ class GangController:
         pause = timedelta(seconds=self._configuration.now().set_aside_seconds)
         for node in nodes:
             noted = exclusions.add(noted, node, words, self._wall_clock(), pause)
-        await undo(self._client, member.raw, noted)
+        await undo_decision(self._client, member.raw, noted)
         self._events.gang_timed_out(sharepod, words)
         for gpuid in sharepods.gpuids(sharepod):
             await self._cluster_state.pool.give_back(gpuid, sharepod.metadata.uid)
@@ -215,7 +215,7 @@ class GangController:
         for member in members:
             if not sharepods.decided(member.seen):
                 refused |= not await self._evict(member.pod)
-        return RequeueAfter(AGAIN) if refused else None
+        return RequeueAfter(EVICTION_RETRY_SECONDS) if refused else None
 
     async def _evict(self, pod: Pod | None) -> bool:
         """Evict a pod that is there and is not going; whether that is done."""

@@ -19,7 +19,7 @@ from kubeshare.kube.client.client import Client
 from kubeshare.kube.client.errors import NotFoundError
 from kubeshare.kube.controller.controller import RequeueAfter
 
-SETTLED: Final = 10.0
+IDLE_SECONDS: Final = 10.0
 """Seconds after which an idle vGPU is no longer guarded: most are taken again, or gone, by then."""
 
 
@@ -45,7 +45,7 @@ class DisruptionBudgets:
         self._placeholders = placeholders
         self._times = idle_times
 
-    async def ensure(self, vgpu: VGPU) -> RequeueAfter | None:
+    async def reconcile(self, vgpu: VGPU) -> RequeueAfter | None:
         """Have a vGPU's placeholder say whether somebody shares it.
 
         Returns:
@@ -55,7 +55,7 @@ class DisruptionBudgets:
         in_use = bool(vgpu.status.holders)
         if pod is None or pod.terminal or pod.metadata.deletion_timestamp or _says(pod) == in_use:
             return None
-        left = SETTLED - self._times.seconds(vgpu)
+        left = IDLE_SECONDS - self._times.seconds(vgpu)
         if not in_use and left > 0:
             return RequeueAfter(left)
         said = guarded(in_use)

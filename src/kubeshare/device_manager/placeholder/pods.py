@@ -40,9 +40,9 @@ from kubeshare.kube.controller.controller import RequeueAfter
 from kubeshare.kube.meta import Key
 from kubeshare.kube.resources import NAMESPACES
 
-TRIES: Final = 5
+MAX_FAILURES: Final = 5
 """How many placeholders of one vGPU may fail before it is given up."""
-FIRST_PAUSE: Final = 1.0
+FIRST_BACKOFF_SECONDS: Final = 1.0
 """Seconds until the second one; doubles with each."""
 
 SLEEP: Final = ["sh", "-c", "trap 'exit 0' TERM; sleep infinity & wait"]
@@ -81,7 +81,7 @@ class Placeholders:
         """The placeholder of a vGPU, as last seen."""
         return self._cluster_state.pod(Key(NAMESPACE, placeholder_name(gpuid)))
 
-    async def ensure(self, vgpu: VGPU) -> RequeueAfter | None:
+    async def reconcile(self, vgpu: VGPU) -> RequeueAfter | None:
         """Have a placeholder for a vGPU that is there to stay."""
         pod = self.of(vgpu.metadata.name)
         if pod is not None and not pod.terminal:
@@ -111,7 +111,7 @@ class Placeholders:
 
     def given_up(self, vgpu: VGPU) -> bool:
         """Its placeholders have failed so often that no other one is made."""
-        return self._failures[vgpu.metadata.uid] >= TRIES
+        return self._failures[vgpu.metadata.uid] >= MAX_FAILURES
 
     def forget(self, vgpu: VGPU) -> None:
         """The vGPU is gone."""
@@ -143,9 +143,9 @@ class Placeholders:
 
     async def _replace(self, vgpu: VGPU, failed: Pod) -> RequeueAfter | None:
         uid = vgpu.metadata.uid
-        if self._failures[uid] >= TRIES:
+        if self._failures[uid] >= MAX_FAILURES:
             return None
-        again = self._failures[uid] + 1 < TRIES
+        again = self._failures[uid] + 1 < MAX_FAILURES
         if again:
             await self.remove(failed)
         # Counted when it is done, and not each time that the API server was away.
@@ -153,7 +153,7 @@ class Placeholders:
         self._events.placeholder_failed(vgpu, failed.status.message, again=again)
         if not again:
             return None
-        pause = FIRST_PAUSE * 2.0 ** (self._failures[uid] - 1)
+        pause = FIRST_BACKOFF_SECONDS * 2.0 ** (self._failures[uid] - 1)
         self._not_before[uid] = asyncio.get_running_loop().time() + pause
         return RequeueAfter(pause)
 

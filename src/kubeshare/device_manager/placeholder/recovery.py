@@ -17,15 +17,15 @@ from kubeshare.api.types.reasons import Reason
 from kubeshare.api.types.v1 import VGPU
 from kubeshare.device_manager.events import Events
 from kubeshare.device_manager.placeholder.pods import Placeholders
-from kubeshare.device_manager.vgpu.health import trouble_of
+from kubeshare.device_manager.vgpu.health import problem_of
 from kubeshare.kube.cache.store import Store
 from kubeshare.kube.controller.controller import RequeueAfter
 
-TRIES: Final = 5
+MAX_ATTEMPTS: Final = 5
 """How many new placeholders may be given another GPU before the GPU is given up."""
-FIRST_PAUSE: Final = 2.0
+FIRST_BACKOFF_SECONDS: Final = 2.0
 """Seconds until the second one; doubles with each."""
-TRIAL: Final = 20.0
+CONFIRMATION_SECONDS: Final = 20.0
 """Seconds that the node's agent gets to note a placeholder which has been bound."""
 
 
@@ -51,7 +51,7 @@ class PlaceholderRecovery:
         for known in (self._tries, self._not_before, self._bound):
             known.pop(vgpu.metadata.uid, None)
 
-    async def look(self, vgpu: VGPU) -> RequeueAfter | None:
+    async def reconcile(self, vgpu: VGPU) -> RequeueAfter | None:
         """One step towards a placeholder that has the GPU of a vGPU whose own one is lost."""
         pod = self._placeholders.of(vgpu.metadata.name)
         if pod is not None and keeps(pod, vgpu):
@@ -59,8 +59,8 @@ class PlaceholderRecovery:
             return None
         if pod is not None and pod.metadata.deletion_timestamp is not None:
             return None
-        trouble = trouble_of(vgpu)
-        lost = trouble is not None and trouble[0] == Reason.PLACEHOLDER_LOST
+        problem = problem_of(vgpu)
+        lost = problem is not None and problem[0] == Reason.PLACEHOLDER_LOST
         # Without a note of which placeholder had the GPU, any new one would pass for it.
         if not lost or not vgpu.status.holders or not vgpu.spec.placeholder_uid:
             return None
@@ -70,7 +70,7 @@ class PlaceholderRecovery:
 
     async def _try(self, vgpu: VGPU) -> RequeueAfter | None:
         node = self._nodes.get(vgpu.spec.node_name)
-        if node is None or not node.takes_pods or self._tries[vgpu.metadata.uid] >= TRIES:
+        if node is None or not node.takes_pods or self._tries[vgpu.metadata.uid] >= MAX_ATTEMPTS:
             return None
         wait = self._not_before.get(vgpu.metadata.uid, 0.0) - asyncio.get_running_loop().time()
         if wait > 0:
@@ -87,13 +87,13 @@ class PlaceholderRecovery:
             if known != pod.metadata.uid:
                 since = now
             self._bound[uid] = (pod.metadata.uid, since)
-            if now < since + TRIAL:
-                return RequeueAfter(since + TRIAL - now)
+            if now < since + CONFIRMATION_SECONDS:
+                return RequeueAfter(since + CONFIRMATION_SECONDS - now)
         # Counted when it is done, and not each time that the API server was away.
         await self._placeholders.remove(pod)
-        pause = FIRST_PAUSE * 2.0 ** self._tries[uid]
+        pause = FIRST_BACKOFF_SECONDS * 2.0 ** self._tries[uid]
         if pod.metadata.uid != vgpu.spec.placeholder_uid:
             self._tries[uid] += 1
-            self._events.other_gpu(vgpu, again=self._tries[uid] < TRIES)
+            self._events.other_gpu(vgpu, again=self._tries[uid] < MAX_ATTEMPTS)
         self._not_before[uid] = now + pause
         return RequeueAfter(pause)

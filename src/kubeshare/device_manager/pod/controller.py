@@ -30,12 +30,12 @@ from kubeshare.kube.client.errors import NotFoundError
 from kubeshare.kube.controller.controller import RequeueAfter
 from kubeshare.kube.meta import Key
 
-PATIENCE: Final = 10.0
+FIRST_WAIT_SECONDS: Final = 10.0
 """Seconds that kube-scheduler gets the first time; doubles with each pod of a controller."""
-LONGEST: Final = 600.0
-CALM: Final = 3600.0
+MAX_WAIT_SECONDS: Final = 600.0
+FORGET_AFTER_SECONDS: Final = 3600.0
 """Seconds after which what has happened to a controller's pods is forgotten."""
-REMEMBERED: Final = 1024
+MAX_CONTROLLERS: Final = 1024
 """Controllers of which that is known; the one that was first goes first."""
 
 
@@ -46,7 +46,7 @@ class PodController:
         client: where pods are.
         cluster_state: the vGPUs and pods.
         pods: tells nodes which pod is theirs.
-        taken_back: has those begin again that have lost a part before they began.
+        lost_allocations: has those begin again that have lost a part before they began.
         events: tells people.
         metrics: counts.
     """
@@ -57,7 +57,7 @@ class PodController:
         cluster_state: ClusterState,
         pods: Pods,
         *,
-        taken_back: LostAllocations,
+        lost_allocations: LostAllocations,
         events: Events,
         metrics: Metrics,
     ) -> None:
@@ -65,7 +65,7 @@ class PodController:
         self._cluster_state = cluster_state
         self._pool = cluster_state.pool
         self._pods = pods
-        self._taken_back = taken_back
+        self._lost_allocations = lost_allocations
         self._events = events
         self._metrics = metrics
         self._since: dict[Key, tuple[str, float]] = {}  # pod -> its uid, unschedulable since
@@ -77,7 +77,7 @@ class PodController:
         held = self._pool.held_by(pod.metadata.uid) if pod is not None else []
         if pod is None or pod.terminal or pod.gated or not (held or shares(pod)):
             self._since.pop(key, None)
-            self._taken_back.forget(key)
+            self._lost_allocations.forget(key)
             return None
         if pod.spec.node_name:
             self._since.pop(key, None)
@@ -85,8 +85,8 @@ class PodController:
                 vgpu.metadata.name for vgpu in held if vgpu.spec.node_name == pod.spec.node_name
             }
             if here.issuperset(pod.gpuids):
-                await self._pods.name_to_node(pod, pod.metadata.uid, pod.gpuids)
-            again = await self._taken_back.look(pod, pod.metadata.uid, pod.gpuids)
+                await self._pods.assign_holders(pod, pod.metadata.uid, pod.gpuids)
+            again = await self._lost_allocations.reconcile(pod, pod.metadata.uid, pod.gpuids)
             return RequeueAfter(again) if again else None
         if not unschedulable(pod):
             self._since.pop(key, None)
@@ -101,15 +101,15 @@ class PodController:
         self._since[key] = (pod.metadata.uid, since)
         controller = pod.metadata.controller
         times = self._times(controller.uid, now) if controller else 0
-        left = since + min(LONGEST, PATIENCE * 2.0 ** min(times, 16)) - now
+        left = since + min(MAX_WAIT_SECONDS, FIRST_WAIT_SECONDS * 2.0 ** min(times, 16)) - now
         if left > 0:
             return RequeueAfter(left)
-        told = pod.condition("PodScheduled")
-        words = f"kube-scheduler says: {told.message if told else 'no reason given'}"
+        reported = pod.condition("PodScheduled")
+        words = f"kube-scheduler says: {reported.message if reported else 'no reason given'}"
         if controller is None:
-            self._events.keeps_its_part(pod, words)
+            self._events.pod_unschedulable(pod, words)
             return None
-        self._events.made_again(pod, words)
+        self._events.pod_deleted_unschedulable(pod, words)
         await self._delete(pod)
         self._note(controller.uid, _Deleted(times + 1, now))
         return None
@@ -125,12 +125,12 @@ class PodController:
 
     def _times(self, controller: str, now: float) -> int:
         known = self._deleted.get(controller)
-        return known.times if known is not None and known.at + CALM > now else 0
+        return known.times if known is not None and known.at + FORGET_AFTER_SECONDS > now else 0
 
     def _note(self, controller: str, deleted: "_Deleted") -> None:
         self._deleted.pop(controller, None)
         self._deleted[controller] = deleted
-        if len(self._deleted) > REMEMBERED:
+        if len(self._deleted) > MAX_CONTROLLERS:
             del self._deleted[next(iter(self._deleted))]
 
 

@@ -6,10 +6,10 @@ from kubeshare.api.types.core_v1 import Node
 from kubeshare.core.pool import Plan, plan
 from kubeshare.device_manager.events import Events
 from kubeshare.device_manager.metrics import Metrics
-from kubeshare.device_manager.pool.reclaim import Yielding
+from kubeshare.device_manager.pool.reclaim import Reclaimer
 from kubeshare.device_manager.pool.state import NodePools, terms_of, unknown_policy
 from kubeshare.device_manager.pool.warmup import warm_up
-from kubeshare.device_manager.vgpu.idle_deletion import let_go
+from kubeshare.device_manager.vgpu.idle_deletion import mark_deleting
 from kubeshare.kube.cache.store import Store
 from kubeshare.kube.controller.controller import RequeueAfter
 from kubeshare.kube.meta import Key
@@ -23,7 +23,7 @@ class PoolController:
         cluster_state: the cluster's GPUs and pods.
         pools: the nodes' vGPUs.
         configuration: the policies.
-        yielding: what pods are to get that wait for whole GPUs.
+        reclaimer: what pods are to get that wait for whole GPUs.
         events: tells people.
         metrics: counts.
     """
@@ -35,7 +35,7 @@ class PoolController:
         cluster_state: ClusterState,
         pools: NodePools,
         configuration: Configured,
-        yielding: Yielding,
+        reclaimer: Reclaimer,
         events: Events,
         metrics: Metrics,
     ) -> None:
@@ -43,7 +43,7 @@ class PoolController:
         self._cluster_state = cluster_state
         self._pools = pools
         self._configuration = configuration
-        self._yielding = yielding
+        self._reclaimer = reclaimer
         self._events = events
         self._metrics = metrics
 
@@ -64,9 +64,9 @@ class PoolController:
 
     def _plan(self, node: Node) -> Plan:
         terms = terms_of(self._configuration.now().pool, node)
-        return plan(self._pools.of(node), terms, self._yielding.claimed(node.metadata.name))
+        return plan(self._pools.of(node), terms, self._reclaimer.claimed(node.metadata.name))
 
     async def _let_go(self, node: Node, gpuid: str) -> None:
-        waited_for = self._yielding.claimed(node.metadata.name)
-        told = self._events.yielded if waited_for else self._events.released
-        await let_go(self._cluster_state.pool, gpuid, told)
+        waited_for = self._reclaimer.claimed(node.metadata.name)
+        reported = self._events.reclaimed if waited_for else self._events.released
+        await mark_deleting(self._cluster_state.pool, gpuid, reported)

@@ -12,9 +12,9 @@ from kubeshare.device_manager.autoscaling.placeholder_pods import AutoscalerPods
 from kubeshare.device_manager.events import Events
 from kubeshare.device_manager.metrics import Metrics
 from kubeshare.device_manager.pool.controller import PoolController
-from kubeshare.device_manager.pool.reclaim import Yielding, waits
+from kubeshare.device_manager.pool.reclaim import Reclaimer, waits_for_whole_gpu
 from kubeshare.device_manager.pool.state import NodePools
-from kubeshare.device_manager.sharepod.event_handlers import as_known
+from kubeshare.device_manager.sharepod.event_handlers import with_assumed
 from kubeshare.kube.cache.store import DELETED, Change
 from kubeshare.kube.client.client import Client
 from kubeshare.kube.controller.controller import Controller, own_key
@@ -25,10 +25,10 @@ _EVERYTHING: Final = (Key("", "all"),)
 """The key of what is worked out for the whole cluster at once."""
 
 
-def add_pools(  # noqa: PLR0913 - its parts
+def add_pool_controllers(  # noqa: PLR0913 - its parts
     program: Program,
     client: Client,
-    watched: Informers,
+    informers: Informers,
     *,
     pools: NodePools,
     events: Events,
@@ -39,67 +39,76 @@ def add_pools(  # noqa: PLR0913 - its parts
     Args:
         program: runs it.
         client: the cluster.
-        watched: what it looks at.
+        informers: what it looks at.
         pools: the nodes' vGPUs.
         events: tells people.
         metrics: counts.
     """
-    yielding = Yielding(
+    reclaimer = Reclaimer(
         client=client,
-        pods=watched.pods,
-        nodes=watched.nodes,
-        eligibility=Eligibility(watched.nodes),
-        rooms=NodeResources(watched.nodes, watched.pods, watched.cluster_state),
+        pods=informers.pods,
+        nodes=informers.nodes,
+        eligibility=Eligibility(informers.nodes),
+        rooms=NodeResources(informers.nodes, informers.pods, informers.cluster_state),
         pools=pools,
-        configuration=watched.configuration,
+        configuration=informers.configuration,
         changed=lambda node: of_pools.queue.add(Key("", node)),
     )
     life = PoolController(
-        nodes=watched.nodes.store,
-        cluster_state=watched.cluster_state,
+        nodes=informers.nodes.store,
+        cluster_state=informers.cluster_state,
         pools=pools,
-        configuration=watched.configuration,
-        yielding=yielding,
+        configuration=informers.configuration,
+        reclaimer=reclaimer,
         events=events,
         metrics=metrics,
     )
     of_pools: Controller[Key] = Controller("pools", life.reconcile)
-    of_pools.watch_changes(watched.vgpus, as_known(watched.cluster_state.pool, _counts_differ))
-    of_pools.watch(watched.nodes, own_key, when=_node_differs)
-    of_pools.watch(watched.gpunodes, own_key)
-    of_pools.watch(watched.pods, _whole_gpu_node, when=_takes_otherwise)
-    of_yields: Controller[Key] = Controller("yields", yielding.look)
-    of_yields.watch(watched.pods, lambda pod: _EVERYTHING if waits(pod) or yielding.needed else ())
-    of_yields.watch(watched.vgpus, lambda _: _EVERYTHING, when=lambda _: yielding.needed)
-    of_yields.watch(watched.nodes, lambda _: _EVERYTHING if yielding.needed else (), _node_differs)
+    of_pools.watch_changes(
+        informers.vgpus, with_assumed(informers.cluster_state.pool, _counts_differ)
+    )
+    of_pools.watch(informers.nodes, own_key, when=_node_differs)
+    of_pools.watch(informers.gpunodes, own_key)
+    of_pools.watch(informers.pods, _whole_gpu_node, when=_takes_otherwise)
+    of_yields: Controller[Key] = Controller("yields", reclaimer.reconcile)
+    of_yields.watch(
+        informers.pods,
+        lambda pod: _EVERYTHING if waits_for_whole_gpu(pod) or reclaimer.needed else (),
+    )
+    of_yields.watch(informers.vgpus, lambda _: _EVERYTHING, when=lambda _: reclaimer.needed)
+    of_yields.watch(
+        informers.nodes, lambda _: _EVERYTHING if reclaimer.needed else (), _node_differs
+    )
 
     def configured() -> None:
-        for key in watched.nodes.store.snapshot():
+        for key in informers.nodes.store.snapshot():
             of_pools.queue.add(key)
         of_yields.queue.add(*_EVERYTHING)
 
-    watched.configuration.subscribe(configured)
-    of_pools.watch(watched.configmaps, lambda _: ())
+    informers.configuration.subscribe(configured)
+    of_pools.watch(informers.configmaps, lambda _: ())
     program.add_controller(of_pools)
     program.add_controller(of_yields)
 
 
-def add_missing(program: Program, watched: Informers, missing: AutoscalerPods) -> None:
+def add_autoscaling(
+    program: Program, informers: Informers, autoscaler_pods: AutoscalerPods
+) -> None:
     """Show cluster autoscalers what is missing, where that is configured."""
-    controller: Controller[Key] = Controller("missing", missing.look)
+    controller: Controller[Key] = Controller("missing", autoscaler_pods.reconcile)
 
     def needed(_: object) -> bool:
-        return missing.needed
+        return autoscaler_pods.needed
 
     def everything(_: object) -> Iterable[Key]:
         return _EVERYTHING
 
-    controller.watch(watched.sharepods, everything, when=needed)
+    controller.watch(informers.sharepods, everything, when=needed)
     controller.watch(
-        watched.pods, lambda pod: _EVERYTHING if pod.whole_gpus or pod.gated else (), when=needed
+        informers.pods, lambda pod: _EVERYTHING if pod.whole_gpus or pod.gated else (), when=needed
     )
-    controller.watch(watched.gpunodes, everything, when=needed)
-    controller.watch(watched.configmaps, everything)
+    controller.watch(informers.gpunodes, everything, when=needed)
+    controller.watch(informers.configmaps, everything)
     program.add_controller(controller)
 
 

@@ -6,7 +6,7 @@ from typing import Final
 from kubeshare.api.state.vgpu_store import VGPUStore
 from kubeshare.api.types.v1 import VGPU
 
-GRACE: Final = 5.0
+FIRST_HOLDER_SECONDS: Final = 5.0
 """Seconds that a new vGPU may be without its first holder: who made it is about to take a part."""
 
 
@@ -39,7 +39,7 @@ class IdleTimes:
     def not_before(self, vgpu: VGPU) -> float:
         """How long it stays idle at least, since somebody is about to take a part of it."""
         made_for_nobody = vgpu.spec.pool != "onDemand"
-        return 0.0 if made_for_nobody or self._of(vgpu).held else GRACE
+        return 0.0 if made_for_nobody or self._of(vgpu).held else FIRST_HOLDER_SECONDS
 
     def _changed(self, gpuid: str) -> None:
         vgpu = self._pool.get(gpuid)

@@ -25,11 +25,11 @@ from kubeshare.kube.resources import PODS, Raw
 _WAITS = "waits for a whole GPU"
 _ASKED = ("nodeSelector", "affinity", "tolerations")
 
-MOST_WAITERS: Final = 64
+MAX_PODS: Final = 64
 """Pods that are looked at; the oldest ones, where more wait."""
 
 
-class Yielding:
+class Reclaimer:
     """Which GPUs pods that wait for whole ones are to get.
 
     Args:
@@ -57,7 +57,7 @@ class Yielding:
     ) -> None:
         self._client = client
         self._pods = pods.store
-        self._pods.add_index(_WAITS, lambda pod: [_WAITS] if waits(pod) else [])
+        self._pods.add_index(_WAITS, lambda pod: [_WAITS] if waits_for_whole_gpu(pod) else [])
         self._nodes = nodes.store
         self._eligibility = eligibility
         self._rooms = rooms
@@ -72,7 +72,7 @@ class Yielding:
         """Somebody waits, or has waited a moment ago."""
         return bool(self._claims or self._specs or self._pods.keys_by_index(_WAITS, _WAITS))
 
-    async def look(self, _: Key) -> None:
+    async def reconcile(self, _: Key) -> None:
         """Read what the pods ask for that wait, and tell each node whose claims are new."""
         pods = self._waiting()
         known = {pod.metadata.uid for pod in pods}
@@ -91,7 +91,7 @@ class Yielding:
         return self._claims.get(node)
 
     def _waiting(self) -> list[Pod]:
-        return sorted(self._pods.by_index(_WAITS, _WAITS), key=_age)[:MOST_WAITERS]
+        return sorted(self._pods.by_index(_WAITS, _WAITS), key=_age)[:MAX_PODS]
 
     def _work_out(self) -> None:
         before, self._claims = self._claims, self._claims_now()
@@ -130,7 +130,7 @@ class Yielding:
         self._specs[uid] = {key: live["spec"].get(key) for key in _ASKED}
 
 
-def waits(pod: Pod) -> bool:
+def waits_for_whole_gpu(pod: Pod) -> bool:
     """It is not KubeShare's, asks for whole GPUs, and kube-scheduler has found no node for it."""
     if pod.spec.node_name or pod.terminal or pod.metadata.deletion_timestamp or pod.ours:
         return False

@@ -10,7 +10,7 @@ from kubeshare.api.types.core_v1 import Node
 from kubeshare.api.types.v1 import VGPU
 from kubeshare.core.pool import FOREVER, Idle, NodePool, Terms
 from kubeshare.device_manager.placeholder.pods import Placeholders
-from kubeshare.device_manager.pool.idle_times import GRACE, IdleTimes
+from kubeshare.device_manager.pool.idle_times import FIRST_HOLDER_SECONDS, IdleTimes
 
 STATIC: Final = "static"
 """The pool of GPUs of nodes that are managed as a whole: neither made nor given back here."""
@@ -70,9 +70,9 @@ class NodePools:
     def _idle(self, vgpu: VGPU) -> Idle:
         seconds, not_before = self._times.seconds(vgpu), self._times.not_before(vgpu)
         useless = self._useless(vgpu)
-        if useless and seconds < GRACE:
+        if useless and seconds < FIRST_HOLDER_SECONDS:
             # The pods seen may be older than the vGPU seen.
-            useless, not_before = False, GRACE
+            useless, not_before = False, FIRST_HOLDER_SECONDS
         return Idle(
             id=vgpu.metadata.name,
             seconds=seconds,

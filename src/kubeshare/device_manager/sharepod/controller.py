@@ -23,13 +23,13 @@ from kubeshare.device_manager.sharepod.pods import NameTakenError, Pods, owned_b
 from kubeshare.device_manager.sharepod.prebound import PreboundPods
 from kubeshare.device_manager.sharepod.rescheduling.gpu_contention import ContendedGpus
 from kubeshare.device_manager.sharepod.rescheduling.lost_allocation import LostAllocations
-from kubeshare.device_manager.sharepod.rescheduling.undo import undo
+from kubeshare.device_manager.sharepod.rescheduling.undo import undo_decision
 from kubeshare.device_manager.sharepod.rescheduling.unschedulable import UnschedulablePods
 from kubeshare.device_manager.sharepod.reservation import Reservations
 from kubeshare.device_manager.sharepod.start_retry import StartRetries
 from kubeshare.device_manager.sharepod.status import Report
 from kubeshare.device_manager.sharepod.status_writer import StatusWriter
-from kubeshare.device_manager.vgpu.health import Trouble, trouble_of
+from kubeshare.device_manager.vgpu.health import Problem, problem_of
 from kubeshare.dialects.sharepod import demand_of
 from kubeshare.kube.cache.store import Store
 from kubeshare.kube.client.client import Client
@@ -39,9 +39,9 @@ from kubeshare.kube.controller.controller import RequeueAfter, soonest
 from kubeshare.kube.meta import Key
 from kubeshare.kube.resources import Raw
 
-LAG: Final = 1.0
+WATCH_LAG_SECONDS: Final = 1.0
 """Seconds that one watch may be behind another before the API server is asked."""
-UNSEEN: Final = 60.0
+UNSEEN_POD_SECONDS: Final = 60.0
 """Seconds until a pod that was made, and that no watch has told of, is looked for again."""
 
 
@@ -50,19 +50,19 @@ class SharePodController:
 
     Args:
         client: where SharePods are.
-        asked: the SharePods.
+        sharepod_store: the SharePods.
         cluster_state: the cluster's GPUs and pods.
         waiting: where those are noted for which a GPU given by name has no room.
         reserve: takes GPUs given by name.
         pods: makes pods.
-        early: takes those back whose GPU does not come.
+        prebound: takes those back whose GPU does not come.
         placeholders: tells why a GPU is not there yet.
-        full_nodes: moves pods for which kube-scheduler finds no room.
-        taken_gpus: moves SharePods whose GPU somebody else has got.
-        taken_back: has pods begin again that have lost a part before they began.
-        nudges: has kubelets try again at once.
-        mirror: writes the status.
-        endings: has SharePods go after their pods.
+        unschedulable_pods: moves pods for which kube-scheduler finds no room.
+        contended_gpus: moves SharePods whose GPU somebody else has got.
+        lost_allocations: has pods begin again that have lost a part before they began.
+        start_retries: has kubelets try again at once.
+        status_writer: writes the status.
+        finalizations: has SharePods go after their pods.
         events: tells people.
     """
 
@@ -70,54 +70,54 @@ class SharePodController:
         self,
         *,
         client: Client,
-        asked: Store[Raw],
+        sharepod_store: Store[Raw],
         cluster_state: ClusterState,
         waiting: UnschedulableQueue[Key],
-        reserve: Reservations,
+        reservations: Reservations,
         pods: Pods,
-        early: PreboundPods,
+        prebound: PreboundPods,
         placeholders: Placeholders,
-        full_nodes: UnschedulablePods,
-        taken_gpus: ContendedGpus,
-        taken_back: LostAllocations,
-        nudges: StartRetries,
-        mirror: StatusWriter,
-        endings: Finalizations,
+        unschedulable_pods: UnschedulablePods,
+        contended_gpus: ContendedGpus,
+        lost_allocations: LostAllocations,
+        start_retries: StartRetries,
+        status_writer: StatusWriter,
+        finalizations: Finalizations,
         events: Events,
     ) -> None:
         self._client = client
-        self._asked = asked
+        self._sharepod_store = sharepod_store
         self._cluster_state = cluster_state
         self._pool = cluster_state.pool
         self._waiting = waiting
-        self._reserve = reserve
+        self._reservations = reservations
         self._pods = pods
-        self._early = early
+        self._prebound = prebound
         self._placeholders = placeholders
-        self._full_nodes = full_nodes
-        self._taken_gpus = taken_gpus
-        self._taken_back = taken_back
-        self._nudges = nudges
-        self._mirror = mirror
-        self._endings = endings
+        self._unschedulable_pods = unschedulable_pods
+        self._contended_gpus = contended_gpus
+        self._lost_allocations = lost_allocations
+        self._start_retries = start_retries
+        self._status_writer = status_writer
+        self._finalizations = finalizations
         self._events = events
         self._unseen_since: dict[Key, float] = {}  # SharePod without its part -> loop time
 
     async def reconcile(self, key: Key) -> RequeueAfter | None:
         """Look at one SharePod."""
         self._waiting.discard(key)
-        raw = self._asked.by_key(key)
+        raw = self._sharepod_store.by_key(key)
         if raw is None:
-            self._full_nodes.forget(key)
-            self._taken_gpus.forget(key)
-            self._taken_back.forget(key)
-            self._nudges.forget(key)
-            self._mirror.forget(key)
+            self._unschedulable_pods.forget(key)
+            self._contended_gpus.forget(key)
+            self._lost_allocations.forget(key)
+            self._start_retries.forget(key)
+            self._status_writer.forget(key)
             self._unseen_since.pop(key, None)
             return None
         sharepod = sharepods.view(raw)
         if sharepods.going(sharepod) and finalizer.is_on(sharepod):
-            return await self._endings.look(raw, sharepod)
+            return await self._finalizations.reconcile(raw, sharepod)
         try:
             demand = demand_of(raw)
         except InvalidValueError:
@@ -130,12 +130,12 @@ class SharePodController:
         key = sharepod.metadata.key
         patience: float | None = None
         if demand is not None and not sharepods.decided(sharepod):
-            self._full_nodes.forget(key)
-            self._taken_gpus.forget(key)
+            self._unschedulable_pods.forget(key)
+            self._contended_gpus.forget(key)
             if not (sharepod.status.gpus or sharepod.status.node_name):
                 return None
             # What the status tells was so before Sched's last decision was undone.
-            found: Report | RequeueAfter | None = status.undone(sharepod.spec.gpu.set_aside)
+            found: Report | RequeueAfter | None = status.rescheduling(sharepod.spec.gpu.set_aside)
         else:
             pod = self._pod_of(sharepod)
             patience = await self._patience(raw, sharepod, demand, pod)
@@ -144,30 +144,30 @@ class SharePodController:
             found = await self._advance(raw, sharepod, demand)
             if pod is not None and patience is None:
                 vgpus = self._vgpus(sharepods.gpuids(sharepod))
-                patience = await self._nudges.look(pod, sharepod.metadata.uid, vgpus)
+                patience = await self._start_retries.reconcile(pod, sharepod.metadata.uid, vgpus)
         later = soonest(RequeueAfter(patience) if patience else None, self._unseen(key))
         if found is None or isinstance(found, RequeueAfter):
             return soonest(found, later)
-        written, again = await self._mirror.tell(sharepod, found, demand)
+        written, again = await self._status_writer.write(sharepod, found, demand)
         if written and not found.passing:
             self._warn(sharepod, found)
         return soonest(again, later)
 
     def _unseen(self, key: Key) -> RequeueAfter | None:
         """When to look again for a pod that may have come and gone while the watch was broken."""
-        return RequeueAfter(UNSEEN) if self._cluster_state.unseen(key) else None
+        return RequeueAfter(UNSEEN_POD_SECONDS) if self._cluster_state.unseen(key) else None
 
     async def _patience(
         self, raw: Raw, sharepod: SharePod, demand: Demand | None, pod: Pod | None
     ) -> float | None:
         """Seconds that what may be wrong with it has left to pass; 0 when it has moved on."""
-        patience = await self._full_nodes.look(raw, sharepod, pod)
+        patience = await self._unschedulable_pods.reconcile(raw, sharepod, pod)
         if patience is not None:
             return patience
         if pod is None:
-            return await self._taken_gpus.look(raw, sharepod, demand)
+            return await self._contended_gpus.reconcile(raw, sharepod, demand)
         gpuids = sharepods.gpuids(sharepod) if demand else ()
-        return await self._taken_back.look(pod, sharepod.metadata.uid, gpuids, sharepod)
+        return await self._lost_allocations.reconcile(pod, sharepod.metadata.uid, gpuids, sharepod)
 
     async def _advance(
         self, raw: Raw, sharepod: SharePod, demand: Demand | None
@@ -184,9 +184,9 @@ class SharePodController:
                 await self._pool.give_back(gpuid, sharepod.metadata.uid)
             return None
         if demand is not None:
-            missing = await self._missing(raw, sharepod, demand, gpuids)
-            if missing is not None:
-                return missing
+            not_ready = await self._not_ready(raw, sharepod, demand, gpuids)
+            if not_ready is not None:
+                return not_ready
             if self._unheld(sharepod, gpuids):
                 return None  # it has been undone
         return await self._make_pod(raw, sharepod, demand, self._vgpus(gpuids))
@@ -197,19 +197,19 @@ class SharePodController:
         """Bring its pod on its way, and tell how it is."""
         if _was_ended(raw, pod) and not sharepods.finished(sharepod):
             words = "its pod was deleted or evicted, and is going: another one is made"
-            return status.waits(Reason.RELEASING, words, passing=True)
+            return status.not_allocated(Reason.RELEASING, words, passing=True)
         uid = sharepod.metadata.uid
         # One that was made for a former decision is not given what this one has.
         here = pod.spec.node_name == sharepod.spec.node_name or not gpuids
         if pod.spec.node_name and here and not pod.terminal:
-            await self._pods.name_to_node(pod, uid, gpuids)
-        vgpus, told = self._vgpus(gpuids), sharepod.status.gpus
-        coming = await self._early.look(pod, uid, vgpus)
-        if coming is not None:
-            return status.waits(coming.reason, coming.message, passing=coming.passing)
-        return status.of_pod(pod, vgpus, self._trouble(gpuids, pod), told)
+            await self._pods.assign_holders(pod, uid, gpuids)
+        vgpus, reported = self._vgpus(gpuids), sharepod.status.gpus
+        blocked = await self._prebound.reconcile(pod, uid, vgpus)
+        if blocked is not None:
+            return status.not_allocated(blocked.reason, blocked.message, passing=blocked.passing)
+        return status.of_pod(pod, vgpus, self._problem(gpuids, pod), reported)
 
-    async def _missing(
+    async def _not_ready(
         self, raw: Raw, sharepod: SharePod, demand: Demand, gpuids: Sequence[str]
     ) -> Report | RequeueAfter | None:
         """What keeps its pod from being made, after trying to get it out of the way."""
@@ -219,7 +219,7 @@ class SharePodController:
             if lag is None:
                 await self._undo_if_gone(raw, sharepod, gpuids, unheld[0])
             return lag
-        refusal = await self._reserve.take(sharepod, demand, gpuids) if unheld else None
+        refusal = await self._reservations.reserve(sharepod, demand, gpuids) if unheld else None
         if refusal is not None:
             metadata = sharepod.metadata
             self._waiting.add(metadata.key, metadata.creation_timestamp or "")
@@ -229,52 +229,54 @@ class SharePodController:
             holder = holder_of(vgpu, sharepod.metadata.uid)
             if holder is not None and holder.pod_uid:
                 words = f"the node has not released its former pod from vGPU {vgpu.metadata.name}"
-                return status.waits(Reason.RELEASING, words, passing=True)
-            coming = blocker(vgpu, self._placeholders.of(vgpu.metadata.name))
-            if coming is not None and not self._early.assured(vgpu):
-                return status.waits(coming.reason, coming.message, passing=coming.passing)
-        trouble = self._trouble(gpuids)
-        return status.waits(*trouble) if trouble else None
+                return status.not_allocated(Reason.RELEASING, words, passing=True)
+            blocked = blocker(vgpu, self._placeholders.of(vgpu.metadata.name))
+            if blocked is not None and not self._prebound.is_gpu_assured(vgpu):
+                return status.not_allocated(
+                    blocked.reason, blocked.message, passing=blocked.passing
+                )
+        problem = self._problem(gpuids)
+        return status.not_allocated(*problem) if problem else None
 
     def _lag(self, sharepod: SharePod) -> RequeueAfter | None:
         """What is left of the time that the watch gets to tell of a part which Sched has taken."""
         key, now = sharepod.metadata.key, asyncio.get_running_loop().time()
-        left = self._unseen_since.setdefault(key, now) + LAG - now
+        left = self._unseen_since.setdefault(key, now) + WATCH_LAG_SECONDS - now
         if left > 0:
             return RequeueAfter(left)
         del self._unseen_since[key]
         return None
 
     async def _undo_if_gone(
-        self, raw: Raw, sharepod: SharePod, gpuids: Sequence[str], missing: str
+        self, raw: Raw, sharepod: SharePod, gpuids: Sequence[str], not_ready: str
     ) -> None:
         """Undo Sched's decision, once live reads say that neither its part nor a pod is there."""
-        vgpu = await self._pool.refresh(missing)
+        vgpu = await self._pool.refresh(not_ready)
         if vgpu is not None and holder_of(vgpu, sharepod.metadata.uid):
             return
         if await self._pods.exists(sharepod.metadata.key):
             return
         for gpuid in gpuids:
             await self._pool.give_back(gpuid, sharepod.metadata.uid)
-        await undo(self._client, raw)
-        self._events.undone(sharepod, missing)
+        await undo_decision(self._client, raw)
+        self._events.undone(sharepod, not_ready)
 
     async def _make_pod(
         self, raw: Raw, sharepod: SharePod, demand: Demand | None, vgpus: Sequence[VGPU]
     ) -> Report | None:
         known = vgpus if all(vgpu.spec.uuid for vgpu in vgpus) else ()
-        kept = await self._endings.keep(raw, sharepod)
+        kept = await self._finalizations.add_finalizer(raw, sharepod)
         if kept is None:
             return None
         try:
             pod = await self._pods.create(kept, vgpus)
         except NameTakenError as taken:
-            return status.no_pod(known, Reason.NAME_TAKEN, str(taken), passing=taken.leaving)
+            return status.without_pod(known, Reason.NAME_TAKEN, str(taken), passing=taken.leaving)
         except InvalidError as error:
-            return status.no_pod(known, Reason.INVALID_POD, error.message)
+            return status.without_pod(known, Reason.INVALID_POD, error.message)
         except ForbiddenError as error:
-            refused = status.no_pod(known, Reason.POD_FORBIDDEN, error.message)
-            await self._mirror.tell(sharepod, refused, demand)
+            refused = status.without_pod(known, Reason.POD_FORBIDDEN, error.message)
+            await self._status_writer.write(sharepod, refused, demand)
             raise
         if pod is None:
             return None
@@ -296,14 +298,14 @@ class SharePodController:
         }
         return [gpuid for gpuid in gpuids if gpuid not in held]
 
-    def _trouble(self, gpuids: Sequence[str], pod: Pod | None = None) -> Trouble | None:
+    def _problem(self, gpuids: Sequence[str], pod: Pod | None = None) -> Problem | None:
         """What is wrong with its GPUs; some things are so for a pod that was there before."""
-        if pod is not None and (short := self._taken_back.trouble(pod)):
+        if pod is not None and (short := self._lost_allocations.problem(pod)):
             return short
         for vgpu in self._vgpus(gpuids):
-            told = trouble_of(vgpu)
-            if told is not None:
-                return told
+            reported = problem_of(vgpu)
+            if reported is not None:
+                return reported
             if pod is not None and self._ran_before(pod, vgpu):
                 return Reason.GPU_LOST, (
                     f"the GPU of vGPU {vgpu.metadata.name} was lost for a while, and this pod may "

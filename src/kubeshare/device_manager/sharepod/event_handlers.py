@@ -28,13 +28,13 @@ BY_GPUID = "names a vGPU"
 """The index by which SharePods are found that name a vGPU."""
 
 
-def index_by_gpuid(asked: Store[Raw]) -> None:
+def index_by_gpuid(sharepod_store: Store[Raw]) -> None:
     """Have SharePods found by the vGPUs that they name."""
-    asked.add_index(BY_GPUID, sharepods.gpuids_of)
+    sharepod_store.add_index(BY_GPUID, sharepods.gpuids_of)
 
 
-def as_known(
-    pool: VGPUStore, wakes: Callable[[Change[VGPU]], Iterable[Key]]
+def with_assumed(
+    pool: VGPUStore, handlers: Callable[[Change[VGPU]], Iterable[Key]]
 ) -> Callable[[Change[VGPU]], Iterable[Key]]:
     """What a change of a vGPU wakes, beside what was seen of it and beside what was written since.
 
@@ -43,10 +43,10 @@ def as_known(
     """
 
     def woken(change: Change[VGPU]) -> Iterable[Key]:
-        yield from wakes(change)
+        yield from handlers(change)
         written = pool.superseded(change)
         if written is not None:
-            yield from wakes(Change(change.type, change.object, written))
+            yield from handlers(Change(change.type, change.object, written))
 
     return woken
 
@@ -55,24 +55,24 @@ class SharePodEventHandlers:
     """Which SharePods a change concerns.
 
     Args:
-        asked: the SharePods.
+        sharepod_store: the SharePods.
         cluster_state: the vGPUs and pods.
         waiting: SharePods for which a GPU given by name has no room.
-        mirror: knows what this program has said in their status.
+        status_writer: knows what this program has said in their status.
     """
 
     def __init__(
         self,
-        asked: Store[Raw],
+        sharepod_store: Store[Raw],
         cluster_state: ClusterState,
         waiting: UnschedulableQueue[Key],
-        mirror: StatusWriter,
+        status_writer: StatusWriter,
     ) -> None:
-        self._asked = asked
+        self._sharepod_store = sharepod_store
         self._cluster_state = cluster_state
         self._pool = cluster_state.pool
         self._waiting = waiting
-        self._mirror = mirror
+        self._status_writer = status_writer
 
     def all_waiting(self, _: object) -> Iterable[Key]:
         """Those for which a GPU given by name has no room."""
@@ -86,7 +86,7 @@ class SharePodEventHandlers:
             return ()
         if change.type == DELETED or old is None or sharepods.asks_otherwise(old, raw):
             return (key,)
-        if not self._mirror.differs(old, raw) or self._mirror.is_own(key, raw):
+        if not self._status_writer.differs(old, raw) or self._status_writer.is_own(key, raw):
             return ()
         return (key,)
 
@@ -123,14 +123,14 @@ class SharePodEventHandlers:
 
     def of_pod(self, change: Change[core_v1.Pod]) -> Iterable[Key]:
         """Its own, or of a placeholder, those that wait for its GPU."""
-        if not differs(change):
+        if not pod_differs(change):
             return ()
         pod = change.object
         if self._cluster_state.is_known(change) and not pod.placeholder_of:
             return ()  # whoever has made it went on with the answer
         vgpu = self._pool.get(pod.placeholder_of) if pod.placeholder_of else None
         if vgpu is None:
-            own = [pod.metadata.key] if pod.metadata.key in self._asked else []
+            own = [pod.metadata.key] if pod.metadata.key in self._sharepod_store else []
             return [*own, *(self._waiting.oldest_first() if pod.whole_gpus else ())]
         naming = self._naming(vgpu.metadata.name)
         if not _is_on_its_way(vgpu, change):
@@ -139,10 +139,10 @@ class SharePodEventHandlers:
         return [key for key in naming if self._is_told(key)]
 
     def _naming(self, gpuid: str) -> list[Key]:
-        return sorted(self._asked.keys_by_index(BY_GPUID, gpuid))
+        return sorted(self._sharepod_store.keys_by_index(BY_GPUID, gpuid))
 
     def _is_told(self, key: Key) -> bool:
-        status = (self._asked.by_key(key) or {}).get("status") or {}
+        status = (self._sharepod_store.by_key(key) or {}).get("status") or {}
         conditions = status.get("conditions") or ()
         return any(each["type"] == CONDITION_ALLOCATED for each in conditions)
 
@@ -180,7 +180,7 @@ class PodEventHandlers:
         ]
 
 
-def differs(change: Change[core_v1.Pod]) -> bool:
+def pod_differs(change: Change[core_v1.Pod]) -> bool:
     """More than its version, of all that is read of it."""
     old, new = change.old, change.object
     if change.type == DELETED or old is None:
@@ -224,13 +224,13 @@ def _gpu(vgpu: VGPU) -> tuple[Any, ...]:
     return about, vgpu.spec, vgpu.status.conditions
 
 
-def part_of(holder: Holder) -> tuple[str, str, int]:
+def share_key(holder: Holder) -> tuple[str, str, int]:
     """What tells one part of a vGPU from all others that it ever had."""
     return holder.demand, holder.container, holder.attempt
 
 
 def _parts(vgpu: VGPU) -> dict[tuple[str, str, int], Holder]:
-    return {part_of(holder): holder for holder in vgpu.status.holders}
+    return {share_key(holder): holder for holder in vgpu.status.holders}
 
 
 def _differ(old: Holder | None, new: Holder | None) -> bool:

@@ -32,7 +32,7 @@ from kubeshare.kube.client.errors import NotFoundError
 from kubeshare.kube.controller.controller import RequeueAfter, soonest
 from kubeshare.kube.resources import Raw
 
-PATIENCE: Final = timedelta(seconds=30)
+OVERDUE_AFTER: Final = timedelta(seconds=30)
 """How long past its grace a pod may take to go before that is told."""
 
 
@@ -42,7 +42,7 @@ class Finalizations:
     Args:
         client: where SharePods and pods are.
         cluster_state: the vGPUs and pods.
-        mirror: writes the status.
+        status_writer: writes the status.
         events: tells people.
         wall_clock: the present, aware.
     """
@@ -51,17 +51,17 @@ class Finalizations:
         self,
         client: Client,
         cluster_state: ClusterState,
-        mirror: StatusWriter,
+        status_writer: StatusWriter,
         events: Events,
         wall_clock: Callable[[], datetime],
     ) -> None:
         self._client = client
         self._cluster_state = cluster_state
-        self._mirror = mirror
+        self._status_writer = status_writer
         self._events = events
         self._wall_clock = wall_clock
 
-    async def keep(self, raw: Raw, sharepod: SharePod) -> Raw | None:
+    async def add_finalizer(self, raw: Raw, sharepod: SharePod) -> Raw | None:
         """Have a SharePod go after the pod that is about to be made.
 
         Returns:
@@ -81,7 +81,7 @@ class Finalizations:
         }
         return await self._patch(sharepod, [seen, *operations])
 
-    async def look(self, raw: Raw, sharepod: SharePod) -> RequeueAfter | None:
+    async def reconcile(self, raw: Raw, sharepod: SharePod) -> RequeueAfter | None:
         """Bring a SharePod that was deleted one step towards its end.
 
         Args:
@@ -100,7 +100,7 @@ class Finalizations:
         if pod is None or not await self._leaves(pod):
             await self._let_go(sharepod)
             return None
-        return await self._tell(raw, sharepod, pod)
+        return await self._write(raw, sharepod, pod)
 
     def _seen(self, sharepod: SharePod) -> Pod | None:
         pod = self._cluster_state.pod(sharepod.metadata.key)
@@ -142,13 +142,13 @@ class Finalizations:
         except NotFoundError:
             return None
 
-    async def _tell(self, raw: Raw, sharepod: SharePod, pod: Pod) -> RequeueAfter | None:
+    async def _write(self, raw: Raw, sharepod: SharePod, pod: Pod) -> RequeueAfter | None:
         """Say that its pod is being stopped, and where that takes too long, what may be wrong."""
         gpuids = sharepods.gpuids(sharepod)
         vgpus = [vgpu for vgpu in map(self._cluster_state.pool.get, gpuids) if vgpu is not None]
         late = _late(pod) if self._is_late(pod) else ""
         found = status.stopping(pod, vgpus, sharepod.status.gpus, late)
-        written, again = await self._mirror.tell(sharepod, found, _demand(raw))
+        written, again = await self._status_writer.write(sharepod, found, _demand(raw))
         if written and late:
             self._events.not_stopping(sharepod, late)
         return soonest(again, None if late else RequeueAfter(self._left(pod)))
@@ -162,7 +162,7 @@ class Finalizations:
         ends = pod.metadata.deletion_timestamp
         now = self._wall_clock()
         since = datetime.fromisoformat(ends) if ends else now
-        return (since + PATIENCE - now).total_seconds()
+        return (since + OVERDUE_AFTER - now).total_seconds()
 
 
 def _late(pod: Pod) -> str:

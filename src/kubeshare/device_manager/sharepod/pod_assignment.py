@@ -23,10 +23,10 @@ class PodAssignments:
 
     def __init__(self, pool: VGPUStore) -> None:
         self._pool = pool
-        self._coming: dict[str, dict[str, str]] = {}  # GPUID -> demand -> uid of its pod
+        self._blocked: dict[str, dict[str, str]] = {}  # GPUID -> demand -> uid of its pod
         self._writing: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
-    async def name(self, gpuid: str, demand: str, pod_uid: str) -> None:
+    async def assign(self, gpuid: str, demand: str, pod_uid: str) -> None:
         """Say which pod the part of a demand is for, unless one is named or it holds none.
 
         Args:
@@ -39,20 +39,20 @@ class PodAssignments:
             ApiError: any other refusal.
         """
         writing = self._writing.setdefault(gpuid, asyncio.Lock())
-        self._coming.setdefault(gpuid, {})[demand] = pod_uid
+        self._blocked.setdefault(gpuid, {})[demand] = pod_uid
         try:
             async with writing:
                 # Whoever wrote last may have named this one too, or may have failed to.
-                together = self._coming.pop(gpuid, {}) | {demand: pod_uid}
+                together = self._blocked.pop(gpuid, {}) | {demand: pod_uid}
                 await self._pool.change(gpuid, _names(together))
         finally:
             self._forget(gpuid, demand)
 
     def _forget(self, gpuid: str, demand: str) -> None:
-        coming = self._coming.get(gpuid, {})
-        coming.pop(demand, None)
-        if not coming:
-            self._coming.pop(gpuid, None)
+        blocked = self._blocked.get(gpuid, {})
+        blocked.pop(demand, None)
+        if not blocked:
+            self._blocked.pop(gpuid, None)
 
 
 def _names(pods: dict[str, str]) -> Change:

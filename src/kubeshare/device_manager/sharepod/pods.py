@@ -62,7 +62,7 @@ class Pods:
         self._client = client
         self._cluster_state = cluster_state
         self._pool = cluster_state.pool
-        self._naming = PodAssignments(cluster_state.pool)
+        self._assignments = PodAssignments(cluster_state.pool)
         self._metrics = metrics
 
     async def create(self, sharepod: Raw, vgpus: Sequence[VGPU]) -> Pod | None:
@@ -99,7 +99,7 @@ class Pods:
             return False
         return True
 
-    async def name_to_node(self, pod: Pod, demand: str, gpuids: Sequence[str]) -> None:
+    async def assign_holders(self, pod: Pod, demand: str, gpuids: Sequence[str]) -> None:
         """Write the uid of a bound pod into the holders of a demand, where none is named.
 
         None is named while one of them is missing, or its GPU is not known: the pod is not to
@@ -119,7 +119,7 @@ class Pods:
             return
         for gpuid, holder in held.items():
             if not holder.pod_uid:
-                await self._naming.name(gpuid, demand, pod.metadata.uid)
+                await self._assignments.assign(gpuid, demand, pod.metadata.uid)
 
     async def _existing(self, name: str, namespace: str, owner: str) -> Pod | None:
         try:

@@ -41,20 +41,20 @@ class PreboundPods:
         self._pool = cluster_state.pool
         self._placeholders = placeholders
 
-    def assured(self, vgpu: VGPU) -> bool:
+    def is_gpu_assured(self, vgpu: VGPU) -> bool:
         """A new vGPU will have a GPU in a moment, as far as kube-scheduler is concerned."""
         placeholder = self._placeholders.of(vgpu.metadata.name)
-        coming = blocker(vgpu, placeholder)
+        blocked = blocker(vgpu, placeholder)
         return (
-            coming is not None
-            and coming.passing
+            blocked is not None
+            and blocked.passing
             and vgpu.status.phase == "Creating"
             and placeholder is not None
             and placeholder.metadata.deletion_timestamp is None
             and placeholder.spec.node_name == vgpu.spec.node_name
         )
 
-    async def look(self, pod: Pod, demand: str, vgpus: Sequence[VGPU]) -> Blocker | None:
+    async def reconcile(self, pod: Pod, demand: str, vgpus: Sequence[VGPU]) -> Blocker | None:
         """What a pod's GPU waits for; one that gets none is taken back.
 
         Args:
@@ -68,11 +68,11 @@ class PreboundPods:
         for vgpu in () if pod.terminal else vgpus:
             if pod.spec.node_name not in ("", vgpu.spec.node_name):
                 continue  # it was made for a former decision
-            coming = self._missing(vgpu, demand)
-            if coming is not None and not coming.passing:
+            blocked = self._missing(vgpu, demand)
+            if blocked is not None and not blocked.passing:
                 await self._take_back(pod, demand, vgpu)
-            if coming is not None:
-                return coming
+            if blocked is not None:
+                return blocked
         return None
 
     def _missing(self, vgpu: VGPU, demand: str) -> Blocker | None:
@@ -86,8 +86,8 @@ class PreboundPods:
         if pod.metadata.deletion_timestamp is not None:
             return
         live = await self._pool.refresh(vgpu.metadata.name)
-        coming = self._missing(live, demand) if live is not None else None
-        if coming is None or coming.passing:
+        blocked = self._missing(live, demand) if live is not None else None
+        if blocked is None or blocked.passing:
             return
         try:
             await delete_as_seen(self._client, pod)

@@ -35,7 +35,7 @@ class Reservations:
         self._policy = policy
         self._deciding = asyncio.Lock()
 
-    async def take(
+    async def reserve(
         self, sharepod: SharePod, demand: Demand, gpuids: Sequence[str]
     ) -> Report | None:
         """Add the holders, and the vGPUs where there are none of those ids: all, or none.
@@ -48,9 +48,9 @@ class Reservations:
         """
         # One at a time: the next one sees what the last one has taken.
         async with self._deciding:
-            return await self._take(sharepod, demand, gpuids)
+            return await self._reserve(sharepod, demand, gpuids)
 
-    async def _take(
+    async def _reserve(
         self, sharepod: SharePod, demand: Demand, gpuids: Sequence[str]
     ) -> Report | None:
         await self._pool.settle()
@@ -101,11 +101,11 @@ def _elsewhere(sharepod: SharePod, gpuid: str, vgpu: VGPU | None) -> Report | No
     if vgpu is None or vgpu.spec.node_name == node:
         return None
     words = f"vGPU {gpuid} is on node {vgpu.spec.node_name}, and spec.nodeName says {node}"
-    return status.waits(Reason.NO_ROOM, words)
+    return status.not_allocated(Reason.NO_ROOM, words)
 
 
 def _no_room(node: str, gpuid: str, decision: Decision) -> Report:
     places = [f"{node}/{gpuid}", node, decision.field or ""]
     known = [decision.reasons[place] for place in places if place in decision.reasons]
     words = "; ".join(known) or f"there is no node {node}"
-    return status.waits(Reason.NO_ROOM, f"vGPU {gpuid} on node {node}: {words}")
+    return status.not_allocated(Reason.NO_ROOM, f"vGPU {gpuid} on node {node}: {words}")

@@ -22,9 +22,9 @@ from kubeshare.kube.client.errors import ConflictError, NotFoundError
 from kubeshare.kube.conditions import timestamp
 from kubeshare.kube.meta import Key
 
-PATIENCE: Final = 10.0
+FIRST_RETRY_SECONDS: Final = 10.0
 """Seconds that a pod gets to begin its start; doubles with each nudge."""
-NUDGES: Final = 5
+MAX_RETRIES: Final = 5
 """How many one pod gets."""
 
 
@@ -53,7 +53,7 @@ class StartRetries:
         """The pod is gone."""
         self._slow.pop(key, None)
 
-    async def look(self, pod: Pod, demand: str, vgpus: Sequence[VGPU]) -> float | None:
+    async def reconcile(self, pod: Pod, demand: str, vgpus: Sequence[VGPU]) -> float | None:
         """Touch a pod, if it is time.
 
         Args:
@@ -70,13 +70,13 @@ class StartRetries:
             return None
         slow = self._slow.get(key)
         if slow is None or slow.uid != pod.metadata.uid:
-            slow = self._slow[key] = _Slow(pod.metadata.uid, 0, now + PATIENCE)
-        if slow.nudges >= NUDGES:
+            slow = self._slow[key] = _Slow(pod.metadata.uid, 0, now + FIRST_RETRY_SECONDS)
+        if slow.nudges >= MAX_RETRIES:
             return None
         if now >= slow.due:
             await self._touch(pod)
             slow.nudges += 1
-            slow.due = now + PATIENCE * 2.0**slow.nudges
+            slow.due = now + FIRST_RETRY_SECONDS * 2.0**slow.nudges
         return slow.due - now
 
     async def _touch(self, pod: Pod) -> None:

@@ -38,7 +38,7 @@ class Report(Struct, frozen=True, kw_only=True):
     acted_on: bool = False
 
 
-def waits(reason: Reason, message: str, *, passing: bool = False) -> Report:
+def not_allocated(reason: Reason, message: str, *, passing: bool = False) -> Report:
     """The GPU is not there (yet)."""
     return Report(
         conditions=(_condition(CONDITION_ALLOCATED, "False", reason, message),),
@@ -47,18 +47,20 @@ def waits(reason: Reason, message: str, *, passing: bool = False) -> Report:
     )
 
 
-def undone(set_aside: Sequence[SetAside]) -> Report:
+def rescheduling(set_aside: Sequence[SetAside]) -> Report:
     """Sched's last decision was undone, and it has not made another one."""
     words = "it has lost its GPU, and the scheduler has not chosen another one yet"
     if not set_aside:
-        return waits(Reason.UNDONE, words, passing=True)
+        return not_allocated(Reason.UNDONE, words, passing=True)
     last = max(set_aside, key=lambda entry: entry.until)
     if last.id:
-        return waits(Reason.UNDONE, f"vGPU {last.id} {of_entry(last)}", passing=True)
-    return waits(Reason.NODE_FULL, f"node {last.node} {of_entry(last)}", passing=True)
+        return not_allocated(Reason.UNDONE, f"vGPU {last.id} {of_entry(last)}", passing=True)
+    return not_allocated(Reason.NODE_FULL, f"node {last.node} {of_entry(last)}", passing=True)
 
 
-def no_pod(vgpus: Sequence[VGPU], reason: Reason, message: str, *, passing: bool = False) -> Report:
+def without_pod(
+    vgpus: Sequence[VGPU], reason: Reason, message: str, *, passing: bool = False
+) -> Report:
     """The GPU is there, and the pod cannot be."""
     ready = _condition(CONDITION_READY, "False", reason, message)
     return Report(
@@ -74,27 +76,27 @@ def no_pod(vgpus: Sequence[VGPU], reason: Reason, message: str, *, passing: bool
 def of_pod(
     pod: Pod,
     vgpus: Sequence[VGPU],
-    trouble: tuple[Reason, str] | None = None,
-    told: Sequence[AllocatedGPU] = (),
+    problem: tuple[Reason, str] | None = None,
+    reported: Sequence[AllocatedGPU] = (),
 ) -> Report:
     """There is a pod, and the status tells how it is.
 
     Args:
         pod: the SharePod's.
         vgpus: those that it shares; none for a pod without a GPU.
-        trouble: what has become of its GPU, where that is no good news.
-        told: what the status says already; it outlives the vGPUs of a pod that has ended.
+        problem: what has become of its GPU, where that is no good news.
+        reported: what the status says already; it outlives the vGPUs of a pod that has ended.
     """
     ready, passing = _ready(pod)
     conditions: tuple[Condition, ...] = (ready,)
-    gpus = _gpus(vgpus) or (tuple(told) if pod.terminal else ())
+    gpus = _gpus(vgpus) or (tuple(reported) if pod.terminal else ())
     if gpus:
         allocated = _allocated(vgpus)
         if pod.terminal:
             words = "the pod has ended and its part of the GPU is given back"
             allocated = _condition(CONDITION_ALLOCATED, "False", Reason.RELEASED, words)
-        elif trouble:
-            allocated = _condition(CONDITION_ALLOCATED, "False", *trouble)
+        elif problem:
+            allocated = _condition(CONDITION_ALLOCATED, "False", *problem)
         conditions = (allocated, ready)
     return Report(
         conditions=conditions,
@@ -104,23 +106,23 @@ def of_pod(
         pod_ip=pod.status.pod_ip,
         start_time=pod.status.start_time,
         finish_time=pod.finish_time,
-        message=pod.status.message[:MESSAGE_LENGTH] or ("" if passing else _trouble(ready)),
-        passing=passing and not trouble,
+        message=pod.status.message[:MESSAGE_LENGTH] or ("" if passing else _problem(ready)),
+        passing=passing and not problem,
     )
 
 
 def stopping(
-    pod: Pod, vgpus: Sequence[VGPU], told: Sequence[AllocatedGPU], late: str = ""
+    pod: Pod, vgpus: Sequence[VGPU], reported: Sequence[AllocatedGPU], late: str = ""
 ) -> Report:
     """The SharePod is deleted, and waits for its pod to go.
 
     Args:
         pod: the SharePod's.
         vgpus: those that it shares.
-        told: what the status says of them already.
+        reported: what the status says of them already.
         late: why that may take longer than it should; ``""`` while it does not.
     """
-    found = of_pod(pod, vgpus, told=told)
+    found = of_pod(pod, vgpus, reported=reported)
     words = late or "the SharePod is deleted: its containers are being stopped"
     ready = _condition(CONDITION_READY, "False", Reason.STOPPING, words)
     others = tuple(each for each in found.conditions if each.type != CONDITION_READY)
@@ -136,8 +138,8 @@ def _ready(pod: Pod) -> tuple[Condition, bool]:
         words = status.message or f"the pod has ended: {status.phase}"
         ended = Reason.POD_SUCCEEDED if status.phase == "Succeeded" else Reason.POD_FAILED
         return _condition(CONDITION_READY, "False", ended, words), False
-    told = pod.condition("Ready")
-    if told is not None and told.status == "True":
+    reported = pod.condition("Ready")
+    if reported is not None and reported.status == "True":
         return _condition(CONDITION_READY, "True", Reason.POD_READY, "the pod is ready"), False
     scheduled = pod.condition("PodScheduled")
     if scheduled is not None and scheduled.status == "False":
@@ -152,7 +154,11 @@ def _ready(pod: Pod) -> tuple[Condition, bool]:
     if status.phase == "Pending":
         words = "the pod is being started" if pod.spec.node_name else "the pod is being scheduled"
         return _condition(CONDITION_READY, "False", Reason.POD_PENDING, words), True
-    words = _said(told.reason, told.message) if told is not None else "no word of its containers"
+    words = (
+        _said(reported.reason, reported.message)
+        if reported is not None
+        else "no word of its containers"
+    )
     return _condition(CONDITION_READY, "False", Reason.POD_NOT_READY, words), False
 
 
@@ -161,7 +167,7 @@ def _said(reason: str, message: str) -> str:
     return ": ".join(part for part in (reason, message) if part)
 
 
-def _trouble(ready: Condition) -> str:
+def _problem(ready: Condition) -> str:
     return "" if ready.status == "True" else ready.message
 
 

@@ -24,11 +24,11 @@ from kubeshare.kube.controller.controller import RequeueAfter
 from kubeshare.kube.meta import Condition, Key
 from kubeshare.kube.resources import Raw
 
-PATIENCE: Final = 2.0
+PASSING_SECONDS: Final = 2.0
 """Seconds that a passing state may last before it is told."""
-OF_EACH_OTHER: Final = 0.1
+PASSING_SECONDS_EACH: Final = 0.1
 """Seconds more for each other SharePod that is on its way: they wait for one another."""
-LONGEST: Final = 120.0
+MAX_PASSING_SECONDS: Final = 120.0
 
 _MIRRORED: Final = ("gpus", "phase", "message", "pod_ip", "start_time", "finish_time")
 """What a status and a report call the same."""
@@ -73,7 +73,7 @@ class StatusWriter:
         """This program's part of a SharePod's status is what it has written itself."""
         return self._written.pop(key, None) == _said(seen)
 
-    async def tell(
+    async def write(
         self, sharepod: SharePod, report: Report, demand: Demand | None
     ) -> tuple[bool, RequeueAfter | None]:
         """Write a report unless the status says the same already.
@@ -100,7 +100,10 @@ class StatusWriter:
 
     @property
     def _patience(self) -> float:
-        return min(LONGEST, PATIENCE + OF_EACH_OTHER * (len(self._passing_since) - 1))
+        return min(
+            MAX_PASSING_SECONDS,
+            PASSING_SECONDS + PASSING_SECONDS_EACH * (len(self._passing_since) - 1),
+        )
 
     def _since(self, sharepod: SharePod) -> float:
         """Since when there has been something to tell that may pass."""
@@ -176,11 +179,11 @@ def _said(raw: Raw) -> _Said:
 
 def _same(sharepod: SharePod, report: Report) -> bool:
     status, generation = sharepod.status, sharepod.metadata.generation
-    told = {_fact(each, each.observed_generation) for each in _mine(sharepod)}
+    reported = {_fact(each, each.observed_generation) for each in _mine(sharepod)}
     return (
         status.node_name == report.node
         and all(getattr(status, name) == getattr(report, name) for name in _MIRRORED)
-        and told == {_fact(each, generation) for each in report.conditions}
+        and reported == {_fact(each, generation) for each in report.conditions}
     )
 
 

@@ -11,7 +11,7 @@ from kubeshare.device_manager.vgpu.activation import activate
 from kubeshare.device_manager.vgpu.deletion import VGPUDeletion
 from kubeshare.device_manager.vgpu.eviction import Evictions
 from kubeshare.device_manager.vgpu.health import VGPUHealth
-from kubeshare.device_manager.vgpu.idle_deletion import let_go
+from kubeshare.device_manager.vgpu.idle_deletion import mark_deleting
 from kubeshare.device_manager.vgpu.node_deletion import DeletedNodes
 from kubeshare.device_manager.vgpu.orphans import OrphanedHolders
 from kubeshare.kube.controller.controller import RequeueAfter, soonest
@@ -24,13 +24,13 @@ class VGPUController:
     Args:
         pool: all vGPUs.
         release: takes holders off.
-        lost_nodes: takes them off where no node will.
-        dismantle: takes the marked ones down.
+        deleted_nodes: takes them off where no node will.
+        deletion: takes the marked ones down.
         placeholders: keeps the GPUs of the others.
-        degraded: says what is wrong with their GPUs.
-        regain: has a GPU back whose placeholder was lost.
+        health: says what is wrong with their GPUs.
+        recovery: has a GPU back whose placeholder was lost.
         evictions: has pods leave GPUs.
-        guard: has those not evicted that are in use.
+        disruption_budgets: has those not evicted that are in use.
         events: tells people.
     """
 
@@ -38,53 +38,55 @@ class VGPUController:
         self,
         *,
         pool: VGPUStore,
-        release: OrphanedHolders,
-        lost_nodes: DeletedNodes,
-        dismantle: VGPUDeletion,
+        orphans: OrphanedHolders,
+        deleted_nodes: DeletedNodes,
+        deletion: VGPUDeletion,
         placeholders: Placeholders,
-        degraded: VGPUHealth,
-        regain: PlaceholderRecovery,
+        health: VGPUHealth,
+        recovery: PlaceholderRecovery,
         evictions: Evictions,
-        guard: DisruptionBudgets,
+        disruption_budgets: DisruptionBudgets,
         events: Events,
     ) -> None:
         self._pool = pool
-        self._release = release
-        self._lost_nodes = lost_nodes
-        self._dismantle = dismantle
+        self._orphans = orphans
+        self._deleted_nodes = deleted_nodes
+        self._deletion = deletion
         self._placeholders = placeholders
-        self._degraded = degraded
-        self._regain = regain
+        self._health = health
+        self._recovery = recovery
         self._evictions = evictions
-        self._guard = guard
+        self._disruption_budgets = disruption_budgets
         self._events = events
 
     async def reconcile(self, key: Key) -> RequeueAfter | None:
         """Look at one vGPU."""
         vgpu = self._pool.get(key.name)
         if vgpu is not None:
-            vgpu = await self._release.orphans(vgpu)
+            vgpu = await self._orphans.collect(vgpu)
         lost, again = False, None
         if vgpu is not None:
-            vgpu, lost, again = await self._lost_nodes.release(vgpu)
+            vgpu, lost, again = await self._deleted_nodes.release(vgpu)
         if vgpu is not None and lost:
-            vgpu = await let_go(self._pool, key.name, self._events.released)
+            vgpu = await mark_deleting(self._pool, key.name, self._events.released)
         elif vgpu is not None and vgpu.status.phase != DELETING:
-            vgpu = await self._degraded.look(vgpu)
+            vgpu = await self._health.reconcile(vgpu)
         if vgpu is None:
-            await self._dismantle.leftover(key.name)
+            await self._deletion.delete_leftover_placeholder(key.name)
             return None
         if vgpu.status.phase == DELETING:
-            self._regain.forget(vgpu)
-            return await self._dismantle.down(vgpu)
+            self._recovery.forget(vgpu)
+            return await self._deletion.delete(vgpu)
         if lost:
             return again
         return await self._live_on(vgpu)
 
     async def _live_on(self, vgpu: VGPU) -> RequeueAfter | None:
         """Have its GPU, and have those leave it that cannot stay."""
-        placeholder = await self._placeholders.ensure(vgpu)
-        guard = await self._guard.ensure(vgpu)
-        regained = await self._regain.look(vgpu)
+        placeholder = await self._placeholders.reconcile(vgpu)
+        disruption_budgets = await self._disruption_budgets.reconcile(vgpu)
+        regained = await self._recovery.reconcile(vgpu)
         await activate(self._pool, vgpu, self._events)
-        return soonest(placeholder, guard, regained, await self._evictions.look(vgpu))
+        return soonest(
+            placeholder, disruption_budgets, regained, await self._evictions.reconcile(vgpu)
+        )

@@ -14,7 +14,7 @@ from kubeshare.kube.client.client import Client
 from kubeshare.kube.client.errors import NotFoundError
 from kubeshare.kube.controller.controller import RequeueAfter
 
-LOOK_AGAIN: Final = 5.0
+PLACEHOLDER_RECHECK_SECONDS: Final = 5.0
 """Seconds until a placeholder that was deleted is looked for again."""
 
 
@@ -40,7 +40,7 @@ class VGPUDeletion:
         self._placeholders = placeholders
         self._metrics = metrics
 
-    async def down(self, vgpu: VGPU) -> RequeueAfter | None:
+    async def delete(self, vgpu: VGPU) -> RequeueAfter | None:
         """One step towards nothing being left; the placeholder's end brings the next.
 
         Returns:
@@ -52,7 +52,7 @@ class VGPUDeletion:
         if pod is not None and (
             pod.metadata.deletion_timestamp is not None or not await self._placeholders.remove(pod)
         ):
-            return RequeueAfter(LOOK_AGAIN)
+            return RequeueAfter(PLACEHOLDER_RECHECK_SECONDS)
         try:
             await self._client.delete(
                 VGPUS,
@@ -67,7 +67,7 @@ class VGPUDeletion:
         self._metrics.deleted.inc()
         return None
 
-    async def leftover(self, gpuid: str) -> None:
+    async def delete_leftover_placeholder(self, gpuid: str) -> None:
         """A vGPU is gone: so goes its placeholder, unless pods may still run on the GPU."""
         pod = self._placeholders.of(gpuid)
         if pod is None or pod.metadata.deletion_timestamp is not None:

@@ -11,7 +11,7 @@ from kubeshare.api.state.cluster_state import ClusterState
 from kubeshare.api.types import core_v1
 from kubeshare.api.types.constants import LABEL_VGPU
 from kubeshare.api.types.v1 import VGPU, GPUNode, Holder
-from kubeshare.device_manager.sharepod.event_handlers import differs, part_of
+from kubeshare.device_manager.sharepod.event_handlers import pod_differs, share_key
 from kubeshare.device_manager.vgpu.eviction import Evictions
 from kubeshare.device_manager.vgpu.orphans import wanted
 from kubeshare.kube.cache.store import DELETED, Change, Store
@@ -24,7 +24,7 @@ class VGPUEventHandlers:
 
     Args:
         cluster_state: the vGPUs.
-        asked: the SharePods.
+        sharepod_store: the SharePods.
         nodes: the nodes, as last seen.
         evictions: says of which vGPUs pods have to leave.
     """
@@ -32,12 +32,12 @@ class VGPUEventHandlers:
     def __init__(
         self,
         cluster_state: ClusterState,
-        asked: Store[Raw],
+        sharepod_store: Store[Raw],
         nodes: Store[core_v1.Node],
         evictions: Evictions,
     ) -> None:
         self._pool = cluster_state.pool
-        self._asked = asked
+        self._sharepod_store = sharepod_store
         self._nodes = nodes
         self._evictions = evictions
 
@@ -62,7 +62,7 @@ class VGPUEventHandlers:
         )
 
     def _is_asked_for(self, vgpu: VGPU, holder: Holder) -> bool:
-        raw = self._asked.by_key(Key(holder.namespace, holder.name))
+        raw = self._sharepod_store.by_key(Key(holder.namespace, holder.name))
         return wanted(raw, vgpu.metadata.name, holder)
 
     def of_pod(self, change: Change[core_v1.Pod]) -> Iterable[Key]:
@@ -107,7 +107,7 @@ class VGPUEventHandlers:
         if change.type == DELETED:
             return True
         if pod.placeholder_of or (old is not None and old.placeholder_of):
-            return differs(change)
+            return pod_differs(change)
         if holds:
             return old is None or _place(old) != _place(pod)
         if old is not None:
@@ -137,4 +137,4 @@ def _but_for_holders(vgpu: VGPU) -> tuple[Any, ...]:
 
 
 def _holders(vgpu: VGPU) -> dict[tuple[object, ...], Holder]:
-    return {(part_of(each), each.namespace, each.name): each for each in vgpu.status.holders}
+    return {(share_key(each), each.namespace, each.name): each for each in vgpu.status.holders}

@@ -14,14 +14,14 @@ from kubeshare.api.state.cluster_state import ClusterState
 from kubeshare.api.types.core_v1 import Node, Pod
 from kubeshare.api.types.v1 import VGPU, Holder
 from kubeshare.device_manager.events import Events
-from kubeshare.device_manager.vgpu.health import trouble_of
+from kubeshare.device_manager.vgpu.health import problem_of
 from kubeshare.kube.cache.store import Store
 from kubeshare.kube.client.client import Client
 from kubeshare.kube.client.errors import ConflictError, NotFoundError, TooManyRequestsError
 from kubeshare.kube.controller.controller import RequeueAfter
 from kubeshare.kube.meta import Key
 
-AGAIN: Final = RequeueAfter(10.0)
+RETRY: Final = RequeueAfter(10.0)
 """When a pod is asked to leave again that its budget has kept."""
 
 
@@ -50,7 +50,7 @@ class Evictions:
         self._configuration = configuration
         self._events = events
 
-    async def look(self, vgpu: VGPU) -> RequeueAfter | None:
+    async def reconcile(self, vgpu: VGPU) -> RequeueAfter | None:
         """Evict those who share a GPU, if they have to leave it."""
         why = self.reason(vgpu)
         if not why:
@@ -59,7 +59,7 @@ class Evictions:
         for holder in vgpu.status.holders:
             pod = self._cluster_state.pod(Key(holder.namespace, holder.name))
             if pod is not None and _leaves(pod, holder) and not await self._evict(pod, why):
-                again = AGAIN
+                again = RETRY
         return again
 
     def reason(self, vgpu: VGPU) -> str:
@@ -67,9 +67,9 @@ class Evictions:
         node = self._nodes.get(vgpu.spec.node_name)
         if node is not None and node.is_emptied:
             return f"the GPU driver of node {vgpu.spec.node_name} is being upgraded"
-        trouble = trouble_of(vgpu)
-        if trouble is not None and self._configuration.now().gpu_failure == "evict":
-            return trouble[1]
+        problem = problem_of(vgpu)
+        if problem is not None and self._configuration.now().gpu_failure == "evict":
+            return problem[1]
         return ""
 
     async def _evict(self, pod: Pod, why: str) -> bool:
@@ -77,7 +77,7 @@ class Evictions:
         try:
             await evict(self._client, pod)
         except TooManyRequestsError as error:
-            self._events.kept_by_budget(pod, f"{why}; {error.message}")
+            self._events.eviction_refused(pod, f"{why}; {error.message}")
             return False
         except (NotFoundError, ConflictError):
             return True  # another pod has its name by now, or none

@@ -27,7 +27,7 @@ from kubeshare.kube.client.errors import NotFoundError
 from kubeshare.kube.conditions import is_true, set_condition
 from kubeshare.kube.meta import Condition
 
-Trouble = tuple[Reason, str]
+Problem = tuple[Reason, str]
 """Why a GPU is of no use now, and the words for it."""
 
 _FINE: Final = "its GPU is healthy, and kept from other pods"
@@ -62,19 +62,19 @@ class VGPUHealth:
         self._events = events
         self._wall_clock = wall_clock
 
-    async def look(self, vgpu: VGPU) -> VGPU | None:
+    async def reconcile(self, vgpu: VGPU) -> VGPU | None:
         """Bring the condition up to date, and tell the holders what is news.
 
         Returns:
             the vGPU as it is then; None when it is gone.
         """
-        trouble = await self._trouble(vgpu)
-        if trouble is None and not is_true(vgpu.status.conditions, CONDITION_DEGRADED):
+        problem = await self._problem(vgpu)
+        if problem is None and not is_true(vgpu.status.conditions, CONDITION_DEGRADED):
             return vgpu
-        reason, message = trouble or (Reason.HEALTHY, _FINE)
+        reason, message = problem or (Reason.HEALTHY, _FINE)
         wanted = Condition(
             type=CONDITION_DEGRADED,
-            status="True" if trouble else "False",
+            status="True" if problem else "False",
             reason=reason,
             message=message,
         )
@@ -85,13 +85,13 @@ class VGPUHealth:
 
         changed = await self._pool.change(vgpu.metadata.name, operations)
         if changed is not None and changed is not vgpu:
-            if trouble:
+            if problem:
                 self._events.degraded(changed, reason, message)
             else:
                 self._events.recovered(changed)
         return changed
 
-    async def _trouble(self, vgpu: VGPU) -> Trouble | None:
+    async def _problem(self, vgpu: VGPU) -> Problem | None:
         if not vgpu.spec.uuid:
             return None
         failure = self._failure(vgpu)
@@ -126,7 +126,7 @@ class VGPUHealth:
         return keeps(live, vgpu)
 
 
-def trouble_of(vgpu: VGPU) -> Trouble | None:
+def problem_of(vgpu: VGPU) -> Problem | None:
     """What the condition of a vGPU says, where that is not good."""
     found = failure(vgpu)
     return None if found is None else (found.reason, found.message)

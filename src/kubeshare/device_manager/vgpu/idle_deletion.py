@@ -12,13 +12,15 @@ from kubeshare.api.state.vgpu_store import VGPUStore
 from kubeshare.api.types.v1 import VGPU
 
 
-async def let_go(pool: VGPUStore, gpuid: str, told: Callable[[VGPU], None]) -> VGPU | None:
+async def mark_deleting(
+    pool: VGPUStore, gpuid: str, reported: Callable[[VGPU], None]
+) -> VGPU | None:
     """Mark a vGPU as going, unless somebody holds a part of it.
 
     Args:
         pool: the vGPUs.
         gpuid: which.
-        told: called when it has been marked.
+        reported: called when it has been marked.
 
     Returns:
         the vGPU as it is then; None when it is gone.
@@ -27,7 +29,7 @@ async def let_go(pool: VGPUStore, gpuid: str, told: Callable[[VGPU], None]) -> V
     going = await pool.change(gpuid, _to_deleting)
     was = before is not None and before.status.phase == DELETING
     if going is not None and going.status.phase == DELETING and not was:
-        told(going)
+        reported(going)
     return going
 
 

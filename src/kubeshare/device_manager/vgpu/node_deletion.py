@@ -23,7 +23,7 @@ from kubeshare.kube.client.client import Client
 from kubeshare.kube.client.errors import NotFoundError
 from kubeshare.kube.controller.controller import RequeueAfter
 
-GRACE: Final = 5.0
+UNBOUND_HOLDER_SECONDS: Final = 5.0
 """Seconds that a part without a pod may be held on a node that is no more."""
 
 
@@ -72,7 +72,7 @@ class DeletedNodes:
             self._since.pop(uid, None)
             return None
         now = asyncio.get_running_loop().time()
-        left = self._since.setdefault(uid, now) + GRACE - now
+        left = self._since.setdefault(uid, now) + UNBOUND_HOLDER_SECONDS - now
         return RequeueAfter(left) if left > 0 else None
 
     async def _is_gone(self, node: str) -> bool:

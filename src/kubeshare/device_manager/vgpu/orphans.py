@@ -24,7 +24,7 @@ class OrphanedHolders:
     Args:
         client: for live reads.
         cluster_state: the cluster's GPUs and pods.
-        asked: the SharePods.
+        sharepod_store: the SharePods.
         metrics: counts.
     """
 
@@ -32,16 +32,16 @@ class OrphanedHolders:
         self,
         client: Client,
         cluster_state: ClusterState,
-        asked: Store[Raw],
+        sharepod_store: Store[Raw],
         metrics: Metrics,
     ) -> None:
         self._client = client
         self._pool = cluster_state.pool
         self._cluster_state = cluster_state
-        self._asked = asked
+        self._sharepod_store = sharepod_store
         self._metrics = metrics
 
-    async def orphans(self, vgpu: VGPU) -> VGPU | None:
+    async def collect(self, vgpu: VGPU) -> VGPU | None:
         """Remove the holders that nobody asks for; returns the vGPU as it is then."""
         gpuid = vgpu.metadata.name
         current: VGPU | None = vgpu
@@ -56,7 +56,7 @@ class OrphanedHolders:
         pod = self._cluster_state.pod(key)
         if pod is not None and self._may_need(pod, gpuid, holder):
             return False
-        if wanted(self._asked.by_key(key), gpuid, holder):
+        if wanted(self._sharepod_store.by_key(key), gpuid, holder):
             return False
         if await self._is_wanted_by_pod(key, gpuid, holder):
             return False

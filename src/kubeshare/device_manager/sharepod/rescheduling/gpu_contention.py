@@ -25,7 +25,7 @@ from kubeshare.device_manager.sharepod.rescheduling.reschedule import Reschedule
 from kubeshare.kube.meta import Key
 from kubeshare.kube.resources import Raw
 
-PATIENCE: Final = 10.0
+PLACEHOLDER_BIND_SECONDS: Final = 10.0
 """Seconds that kube-scheduler gets to bind a placeholder, and until others are looked at again."""
 
 
@@ -36,7 +36,7 @@ class ContendedGpus:
         cluster_state: the cluster's GPUs.
         placeholders: of the vGPUs.
         policy: says whether a SharePod would have a place without its GPU.
-        move_on: undoes a decision.
+        rescheduler: undoes a decision.
     """
 
     def __init__(
@@ -44,19 +44,19 @@ class ContendedGpus:
         cluster_state: ClusterState,
         placeholders: Placeholders,
         policy: Policy,
-        move_on: Rescheduler,
+        rescheduler: Rescheduler,
     ) -> None:
         self._cluster_state = cluster_state
         self._placeholders = placeholders
         self._policy = policy
-        self._move_on = move_on
+        self._rescheduler = rescheduler
         self._since: dict[Key, tuple[str, float]] = {}  # SharePod -> vGPU's uid, since when
 
     def forget(self, key: Key) -> None:
         """The SharePod is gone, or waits no more."""
         self._since.pop(key, None)
 
-    async def look(self, raw: Raw, sharepod: SharePod, demand: Demand | None) -> float | None:
+    async def reconcile(self, raw: Raw, sharepod: SharePod, demand: Demand | None) -> float | None:
         """Undo the decision about a SharePod that has waited long enough for its GPU.
 
         Args:
@@ -81,14 +81,14 @@ class ContendedGpus:
         uid, since = self._since.get(key, ("", now))
         since = since if uid == vgpu.metadata.uid else now
         self._since[key] = (vgpu.metadata.uid, since)
-        if now < since + PATIENCE:
-            return since + PATIENCE - now
+        if now < since + PLACEHOLDER_BIND_SECONDS:
+            return since + PLACEHOLDER_BIND_SECONDS - now
         ledger = self._cluster_state.ledger()
-        asked = sharepods.undecided(sharepod.spec.gpu, demand)
-        late = Late.of(asked, vgpu, frozenset(ledger.nodes))
+        demand_anew = sharepods.undecided(sharepod.spec.gpu, demand)
+        late = Late.of(demand_anew, vgpu, frozenset(ledger.nodes))
         if not have_others(self._policy, ledger, [late]):
-            return PATIENCE
-        await self._move_on.move(raw, sharepod, why, gpuid=late.gpuid)
+            return PLACEHOLDER_BIND_SECONDS
+        await self._rescheduler.reschedule(raw, sharepod, why, gpuid=late.gpuid)
         self.forget(key)
         return 0.0
 

@@ -28,16 +28,16 @@ from kubeshare.api.types.v1 import SharePod
 from kubeshare.device_manager.events import Events
 from kubeshare.device_manager.metrics import Metrics
 from kubeshare.device_manager.sharepod.pods import delete_as_seen
-from kubeshare.device_manager.vgpu.health import Trouble
+from kubeshare.device_manager.vgpu.health import Problem
 from kubeshare.kube.client.client import Client
 from kubeshare.kube.client.errors import NotFoundError, TooManyRequestsError
 from kubeshare.kube.meta import Key
 
-PATIENCE: Final = 30.0
+RESTART_SECONDS: Final = 30.0
 """Seconds that a part may be missing: watches that lag are long up to date by then."""
-SETTLED: Final = 5.0
+REPORT_SECONDS: Final = 5.0
 """Seconds after which that is told."""
-AGAIN: Final = 10.0
+EVICTION_RETRY_SECONDS: Final = 10.0
 """Seconds until an eviction that a disruption budget refused is asked for again."""
 
 
@@ -74,15 +74,15 @@ class LostAllocations:
         """The pod is gone, or has what it asked for."""
         self._short.pop(key, None)
 
-    def trouble(self, pod: Pod) -> Trouble | None:
+    def problem(self, pod: Pod) -> Problem | None:
         """What the status should say of a pod that lacks a part; None while that may pass."""
         short = self._short.get(pod.metadata.key)
         now = asyncio.get_running_loop().time()
-        if short is None or short.uid != pod.metadata.uid or now < short.since + SETTLED:
+        if short is None or short.uid != pod.metadata.uid or now < short.since + REPORT_SECONDS:
             return None
         return Reason.PART_TAKEN_BACK, short.words
 
-    async def look(
+    async def reconcile(
         self, pod: Pod, demand: str, gpuids: Sequence[str], sharepod: SharePod | None = None
     ) -> float | None:
         """Have a pod begin again, if it is time.
@@ -110,7 +110,7 @@ class LostAllocations:
         if known is None or known.uid != pod.metadata.uid:
             known = _Short(pod.metadata.uid, now, _words(missing))
             self._short[key] = known
-        for moment in (known.since + SETTLED, known.since + PATIENCE):
+        for moment in (known.since + REPORT_SECONDS, known.since + RESTART_SECONDS):
             if now < moment:
                 return moment - now
         live = await self._live(pod)
@@ -145,19 +145,21 @@ class LostAllocations:
         try:
             if sharepod is not None:
                 await delete_as_seen(self._client, pod)
-                self._events.lost_a_part(sharepod, short.words)
+                self._events.allocation_lost(sharepod, short.words)
             elif pod.metadata.controller is None:
-                self._events.pod_lost_a_part(pod, f"{short.words}: delete it, and make it again")
+                self._events.pod_allocation_lost(
+                    pod, f"{short.words}: delete it, and make it again"
+                )
                 short.over = True
                 return None
             else:
                 await evict(self._client, pod)
-                self._events.pod_lost_a_part(
+                self._events.pod_allocation_lost(
                     pod, f"{short.words}: it is evicted so that its controller makes another"
                 )
         except TooManyRequestsError as error:
-            self._events.kept_by_budget(pod, f"{short.words}; {error.message}")
-            return AGAIN
+            self._events.eviction_refused(pod, f"{short.words}; {error.message}")
+            return EVICTION_RETRY_SECONDS
         except NotFoundError:
             self._cluster_state.gone(pod)
         short.over = True

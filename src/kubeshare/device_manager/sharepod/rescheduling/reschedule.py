@@ -14,7 +14,7 @@ from kubeshare.api.predicates import exclusions
 from kubeshare.api.state.vgpu_store import VGPUStore
 from kubeshare.api.types.v1 import SharePod
 from kubeshare.device_manager.events import Events
-from kubeshare.device_manager.sharepod.rescheduling.undo import undo
+from kubeshare.device_manager.sharepod.rescheduling.undo import undo_decision
 from kubeshare.kube.client.client import Client
 from kubeshare.kube.resources import Raw
 
@@ -45,11 +45,11 @@ class Rescheduler:
         self._configuration = configuration
         self._wall_clock = wall_clock
 
-    def moves(self, sharepod: SharePod) -> int:
+    def times_rescheduled(self, sharepod: SharePod) -> int:
         """How often it has been moved on, as far as that is remembered."""
         return exclusions.moves(sharepod.spec.gpu.set_aside, self._wall_clock())
 
-    async def move(self, raw: Raw, sharepod: SharePod, why: str, *, gpuid: str = "") -> None:
+    async def reschedule(self, raw: Raw, sharepod: SharePod, why: str, *, gpuid: str = "") -> None:
         """Undo the decision about a SharePod.
 
         Args:
@@ -70,7 +70,7 @@ class Rescheduler:
             pause,
             gpuid=gpuid,
         )
-        await undo(self._client, raw, noted)
+        await undo_decision(self._client, raw, noted)
         self._events.set_aside(sharepod, noted[-1])
         for held in sharepods.gpuids(sharepod):
             await self._pool.give_back(held, sharepod.metadata.uid)

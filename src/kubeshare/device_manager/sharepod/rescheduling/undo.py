@@ -16,7 +16,7 @@ from kubeshare.kube.client.client import Client
 from kubeshare.kube.resources import Raw
 
 
-async def undo(client: Client, raw: Raw, set_aside: Sequence[SetAside] = ()) -> None:
+async def undo_decision(client: Client, raw: Raw, set_aside: Sequence[SetAside] = ()) -> None:
     """Take Sched's decision out of a SharePod.
 
     Args:

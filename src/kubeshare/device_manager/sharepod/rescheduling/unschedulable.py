@@ -34,9 +34,9 @@ from kubeshare.kube.client.errors import ConflictError, NotFoundError
 from kubeshare.kube.meta import Key
 from kubeshare.kube.resources import Raw
 
-PATIENCE: Final = 10.0
+FIRST_WAIT_SECONDS: Final = 10.0
 """Seconds that kube-scheduler gets the first time; doubles with each move."""
-LAST_PATIENCE: Final = 600.0
+RECHECK_SECONDS: Final = 600.0
 """Seconds until it is asked again whether one that was moved too often may be moved again."""
 
 
@@ -46,16 +46,20 @@ class UnschedulablePods:
     Args:
         client: where pods and SharePods are.
         cluster_state: the vGPUs and pods.
-        move_on: undoes a decision.
+        rescheduler: undoes a decision.
         metrics: counts.
     """
 
     def __init__(
-        self, client: Client, cluster_state: ClusterState, move_on: Rescheduler, metrics: Metrics
+        self,
+        client: Client,
+        cluster_state: ClusterState,
+        rescheduler: Rescheduler,
+        metrics: Metrics,
     ) -> None:
         self._client = client
         self._cluster_state = cluster_state
-        self._move_on = move_on
+        self._rescheduler = rescheduler
         self._metrics = metrics
         self._since: dict[Key, tuple[str, float]] = {}  # SharePod -> pod uid, seen so since
         self._moving: dict[Key, _Move] = {}  # SharePod -> what is to be noted of it
@@ -65,7 +69,7 @@ class UnschedulablePods:
         self._since.pop(key, None)
         self._moving.pop(key, None)
 
-    async def look(self, raw: Raw, sharepod: SharePod, pod: Pod | None) -> float | None:
+    async def reconcile(self, raw: Raw, sharepod: SharePod, pod: Pod | None) -> float | None:
         """Move a SharePod on when its pod has waited for room long enough.
 
         Args:
@@ -94,8 +98,11 @@ class UnschedulablePods:
 
     def _is_moving(self, sharepod: SharePod) -> bool:
         """Its pod has been deleted for want of room, and the decision is to be undone."""
-        move = self._moving.get(sharepod.metadata.key)
-        return move is not None and move.of == (sharepod.metadata.uid, sharepod.spec.node_name)
+        reschedule = self._moving.get(sharepod.metadata.key)
+        return reschedule is not None and reschedule.of == (
+            sharepod.metadata.uid,
+            sharepod.spec.node_name,
+        )
 
     def _patience(self, sharepod: SharePod, pod: Pod) -> float | None:
         """Seconds that its pod may still wait for room; None where that is no matter of ours."""
@@ -110,21 +117,21 @@ class UnschedulablePods:
         if uid != pod.metadata.uid:
             since = now
         self._since[key] = (pod.metadata.uid, since)
-        moves = self._move_on.moves(sharepod)
-        if moves >= exclusions.MOVES:
-            return LAST_PATIENCE
-        return max(0.0, since + PATIENCE * 2.0**moves - now)
+        times_rescheduled = self._rescheduler.times_rescheduled(sharepod)
+        if times_rescheduled >= exclusions.MOVES:
+            return RECHECK_SECONDS
+        return max(0.0, since + FIRST_WAIT_SECONDS * 2.0**times_rescheduled - now)
 
     async def _undo(self, raw: Raw, sharepod: SharePod) -> None:
         key = sharepod.metadata.key
-        await self._move_on.move(raw, sharepod, self._moving[key].message)
+        await self._rescheduler.reschedule(raw, sharepod, self._moving[key].message)
         self.forget(key)
 
     async def _delete(self, sharepod: SharePod, pod: Pod) -> bool:
         """Delete its pod; whether the API server has no such pod any more."""
         key, uid = sharepod.metadata.key, pod.metadata.uid
-        told = pod.condition("PodScheduled")
-        words = f"kube-scheduler says: {told.message if told else 'no reason given'}"
+        reported = pod.condition("PodScheduled")
+        words = f"kube-scheduler says: {reported.message if reported else 'no reason given'}"
         self._moving[key] = _Move((sharepod.metadata.uid, sharepod.spec.node_name), words)
         try:
             await delete_as_seen(self._client, pod)
