@@ -169,7 +169,7 @@ class Node:
         parts = tuple(
             GrantedShare(
                 uuid=found[index].uuid,
-                memory_total=found[index].total_memory,
+                memory_total_bytes=found[index].total_memory,
                 request_micros=round(request * 1e6),
                 limit_micros=round(limit * 1e6),
                 memory_bytes=1 << 30,

@@ -84,7 +84,7 @@ class _Daemon:
         gpu = fakegpu.stat(folder / "gpu", _PROFILE).gpus[0]
         part = GrantedShare(
             uuid=gpu.uuid,
-            memory_total=gpu.total_memory,
+            memory_total_bytes=gpu.total_memory,
             request_micros=1_000_000,
             limit_micros=1_000_000,
             memory_bytes=1 << 30,

@@ -140,7 +140,7 @@ def _floor(paths: Paths, names: Sequence[str], quota_ns: int) -> Iterator[int]:
 def _grant(name: str, quota_ns: int) -> Grant:
     gpu = GrantedShare(
         uuid=f"GPU-00000000-0000-4000-8000-{int(name.split('-', maxsplit=1)[0]):012x}",
-        memory_total=2**34,
+        memory_total_bytes=2**34,
         request_micros=1_000_000 // _CLIENTS,
         limit_micros=1_000_000,
         memory_bytes=2**30,

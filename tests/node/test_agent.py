@@ -16,8 +16,8 @@ from fakes.node import (
     FakeKubelet,
     FixedGpus,
     claim_reference,
-    daemon_says,
     gpu_spec_file,
+    write_daemon_status,
 )
 from kubeshare.api.types.constants import NAMESPACE, placeholder_name
 from kubeshare.api.types.v1 import GPUNODES, VGPUS
@@ -76,7 +76,7 @@ class Lab:
         grants = self.paths.run_folder / "grants"
         while True:
             for file in list(grants.glob("*.json")):
-                daemon_says(self.paths, file.stem, "ACTIVE")
+                write_daemon_status(self.paths, file.stem, "ACTIVE")
             await asyncio.sleep(0.005)
 
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kubeshare.node.cgroups import Place, read_place
+from kubeshare.node.cgroups import CgroupIds, parse_cgroup
 
 POD = "0f3a7c1e-5b6d-4e8f-9a0b-1c2d3e4f5a6b"
 UNDERSCORED = POD.replace("-", "_")
@@ -29,7 +29,7 @@ KUBELET = "/kubelet.slice/kubelet-kubepods.slice"
     ],
 )
 def test_pod_and_container_are_read_from_the_paths_that_runtimes_make(path: str) -> None:
-    assert read_place(f"0::{path}\n") == Place((ID,), (POD,))
+    assert parse_cgroup(f"0::{path}\n") == CgroupIds((ID,), (POD,))
 
 
 def test_of_several_hierarchies_all_are_read_and_none_twice() -> None:
@@ -37,12 +37,12 @@ def test_of_several_hierarchies_all_are_read_and_none_twice() -> None:
         f"9:name=systemd:/kubepods/pod{POD}/{ID}\n8:memory:/kubepods/pod{POD}/{ID}\n"
         f"2:cpu,cpuacct:/kubepods/pod{POD}/{ID}\n0::/\n"
     )
-    assert read_place(text) == Place((ID,), (POD,))
+    assert parse_cgroup(text) == CgroupIds((ID,), (POD,))
 
 
 def test_what_a_container_makes_within_its_own_comes_after_it() -> None:
     text = f"0::/kubepods/pod{POD}/{ID}/mine/{OTHER}/init.scope\n"
-    assert read_place(text).containers == (ID, OTHER)
+    assert parse_cgroup(text).containers == (ID, OTHER)
 
 
 @pytest.mark.parametrize(
@@ -58,10 +58,10 @@ def test_what_a_container_makes_within_its_own_comes_after_it() -> None:
     ],
 )
 def test_a_process_of_no_container_has_no_place(text: str) -> None:
-    assert read_place(text) == Place()
+    assert parse_cgroup(text) == CgroupIds()
 
 
 @settings(deadline=None)
 @given(st.text())
 def test_no_text_is_too_strange_to_read(text: str) -> None:
-    read_place(text)
+    parse_cgroup(text)

@@ -6,7 +6,15 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from fakes.kube import FakeApiServer, run_virtual
-from fakes.node import A_GPU, OTHER_GPU, Cluster, FakeKubelet, Running, claim_reference, daemon_says
+from fakes.node import (
+    A_GPU,
+    OTHER_GPU,
+    Cluster,
+    FakeKubelet,
+    Running,
+    claim_reference,
+    write_daemon_status,
+)
 from kubeshare.api.types.constants import NAMESPACE, placeholder_name
 from kubeshare.api.types.v1 import VGPUS
 from kubeshare.kube.controller.controller import TerminalError
@@ -26,7 +34,7 @@ def shared(cluster: Cluster, paths: NodePaths, agent: Running) -> Cluster:
     cluster.add_pod("a", phase="Running")
     cluster.add_vgpu("red", cluster.holder("a"))
     note(cluster.server, placeholder_uid(cluster.server))
-    daemon_says(paths, CLAIM.uid, "ACTIVE")
+    write_daemon_status(paths, CLAIM.uid, "ACTIVE")
     start(agent, lambda running: running.prepare(CLAIM))
     return cluster
 
@@ -183,6 +191,6 @@ def test_a_new_placeholder_is_not_noted_before_its_kubelet_has_taken_it_on(
 ) -> None:
     """Until then the kubelet may answer for the lost one, which had the same name."""
     shared.server.remove(PODS, PLACEHOLDER, NAMESPACE)
-    shared.add_placeholder("red", "Pending", taken_on=False)
+    shared.add_placeholder("red", "Pending", admitted=False)
     assert resolve(shared, agent, paths, [A_GPU.uuid]) == []
     assert noted(shared.server) != placeholder_uid(shared.server)

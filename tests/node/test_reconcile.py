@@ -8,7 +8,7 @@ from typing import TypeVar
 import pytest
 
 from fakes.kube import FakeApiServer, run_virtual
-from fakes.node import Cluster, Running, claim_reference, daemon_says
+from fakes.node import Cluster, Running, claim_reference, write_daemon_status
 from kubeshare.api.types.v1 import VGPUS
 from kubeshare.kube.controller.controller import RequeueAfter
 from kubeshare.kube.resources import EVENTS, PODS
@@ -32,7 +32,7 @@ def held(cluster: Cluster) -> Cluster:
 @pytest.fixture
 def prepared(held: Cluster, paths: NodePaths, agent: Running) -> Cluster:
     """The same, and prepared by an agent that has ended."""
-    daemon_says(paths, CLAIM.uid, "ACTIVE")
+    write_daemon_status(paths, CLAIM.uid, "ACTIVE")
     start(agent, lambda running: running.prepare(CLAIM))
     return held
 

@@ -7,7 +7,7 @@ with the audit of a real API server.
 from collections.abc import Awaitable, Callable
 
 from fakes.kube import FakeApiServer, Grant, Rights, run_virtual
-from fakes.node import Cluster, Running, claim_reference, daemon_says
+from fakes.node import Cluster, Running, claim_reference, write_daemon_status
 from kubeshare.kube.resources import EVENTS, PODS
 from kubeshare.node.agent import Agent
 from kubeshare.node.paths import NodePaths
@@ -28,7 +28,7 @@ def test_it_reads_a_vgpu_that_others_have_changed_before_it_gives_a_part_back(
 ) -> None:
     cluster.add_pod("a")
     cluster.add_vgpu("red", cluster.holder("a"))
-    daemon_says(paths, CLAIM.uid, "ACTIVE")
+    write_daemon_status(paths, CLAIM.uid, "ACTIVE")
 
     async def act(running: Agent) -> None:
         await running.prepare(CLAIM)
@@ -54,7 +54,7 @@ def test_it_tells_of_a_revoked_grant_and_counts_how_often(
 ) -> None:
     cluster.add_pod("a", phase="Running")
     cluster.add_vgpu("red", cluster.holder("a"))
-    daemon_says(paths, CLAIM.uid, "ACTIVE")
+    write_daemon_status(paths, CLAIM.uid, "ACTIVE")
     _used_by(agent, lambda running: running.prepare(CLAIM))
     cluster.add_vgpu("red")
 

@@ -68,7 +68,7 @@ def grant(
     parts = tuple(
         GrantedShare(
             uuid=uuid,
-            memory_total=16 * GI,
+            memory_total_bytes=16 * GI,
             request_micros=round(request * 1e6),
             limit_micros=round(limit * 1e6),
             memory_bytes=memory,
@@ -173,10 +173,10 @@ class Client:
         finally:
             os.close(folder)
         if hello:
-            self.say(MessageType.HELLO, value=VERSION)
-            assert self.hear().type is MessageType.WELCOME
+            self.send(MessageType.HELLO, value=VERSION)
+            assert self.receive().type is MessageType.WELCOME
 
-    def say(
+    def send(
         self,
         kind: MessageType,
         *,
@@ -187,12 +187,12 @@ class Client:
     ) -> None:
         self.socket.send(Message(kind, cell, epoch, os.getpid(), time_ns, value).pack())
 
-    def hear(self) -> Message:
+    def receive(self) -> Message:
         return Message.unpack(self.socket.recv(MESSAGE.size))
 
-    def hear_until(self, kind: MessageType) -> Message:
+    def receive_until(self, kind: MessageType) -> Message:
         while True:
-            message = self.hear()
+            message = self.receive()
             if message.type is kind:
                 return message
 
@@ -212,7 +212,7 @@ class Client:
         return True
 
     def want(self, cell: int = 0, *, mask: int = 0) -> None:
-        self.say(MessageType.WANT, cell=cell, epoch=self.page.cell(cell)[0], value=mask)
+        self.send(MessageType.WANT, cell=cell, epoch=self.page.cell(cell)[0], value=mask)
 
     def open(self) -> None:
         """Want, and wait until the gate is open."""
@@ -221,9 +221,9 @@ class Client:
 
     def drain(self, time_ns: int | None = None) -> None:
         """Answer the next CLOSING."""
-        asked = self.hear_until(MessageType.CLOSING)
+        asked = self.receive_until(MessageType.CLOSING)
         now = time.monotonic_ns() if time_ns is None else time_ns
-        self.say(MessageType.DRAINED, cell=asked.cell, epoch=asked.epoch, time_ns=now)
+        self.send(MessageType.DRAINED, cell=asked.cell, epoch=asked.epoch, time_ns=now)
 
     def close(self) -> None:
         self.socket.close()
@@ -240,8 +240,8 @@ def saturating(client: Client) -> Iterator[None]:
             if client.page.gate is not GateState.OPEN:
                 client.want()
             with contextlib.suppress(TimeoutError):
-                if client.hear().type is MessageType.CLOSING:
-                    client.say(
+                if client.receive().type is MessageType.CLOSING:
+                    client.send(
                         MessageType.DRAINED, epoch=client.page.epoch, time_ns=time.monotonic_ns()
                     )
 

@@ -100,7 +100,7 @@ def test_a_library_of_another_age_is_welcomed_with_what_both_speak(
 
     client.socket.send(Message(MessageType.HELLO, epoch=newest, value=oldest).pack())
 
-    assert client.hear() == Message(MessageType.WELCOME, value=used, version=VERSION)
+    assert client.receive() == Message(MessageType.WELCOME, value=used, version=VERSION)
 
 
 def test_a_library_that_is_too_new_is_refused(daemon: RunningDaemon) -> None:
@@ -109,5 +109,5 @@ def test_a_library_that_is_too_new_is_refused(daemon: RunningDaemon) -> None:
 
     client.socket.send(Message(MessageType.HELLO, epoch=9, value=8).pack())
 
-    assert client.hear().type is MessageType.REFUSED
+    assert client.receive().type is MessageType.REFUSED
     eventually(lambda: client.is_dropped, "the connection is closed")

@@ -60,9 +60,9 @@ def test_a_claim_waits_for_all_its_gpus_before_any_gate_opens(daemon: RunningDae
     single.open()
 
     both.want(mask=0b11)
-    asked = single.hear_until(MessageType.CLOSING)
+    asked = single.receive_until(MessageType.CLOSING)
     assert gates(both) == [GateState.CLOSED] * 2
-    single.say(MessageType.DRAINED, epoch=asked.epoch, time_ns=time.monotonic_ns())
+    single.send(MessageType.DRAINED, epoch=asked.epoch, time_ns=time.monotonic_ns())
 
     eventually(lambda: gates(both) == [GateState.OPEN] * 2, "both gates are open")
 
@@ -75,10 +75,10 @@ def test_a_gpu_that_is_drained_first_is_given_on_at_once(daemon: RunningDaemon) 
     both.want(mask=0b11)
     eventually(lambda: gates(both) == [GateState.OPEN] * 2, "both gates are open")
     single.want()
-    asked = [both.hear_until(MessageType.CLOSING) for _ in range(2)]
+    asked = [both.receive_until(MessageType.CLOSING) for _ in range(2)]
     assert [message.cell for message in asked] == [0, 1]
 
-    both.say(MessageType.DRAINED, cell=1, epoch=asked[1].epoch, time_ns=time.monotonic_ns())
+    both.send(MessageType.DRAINED, cell=1, epoch=asked[1].epoch, time_ns=time.monotonic_ns())
 
     eventually(lambda: single.page.gate is GateState.OPEN, "the single one's gate is open")
     assert gates(both)[0] is GateState.CLOSING

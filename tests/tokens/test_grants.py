@@ -97,7 +97,7 @@ def test_a_process_of_a_refused_claim_is_turned_away(daemon: RunningDaemon) -> N
 
     client = Client(daemon.paths, "b", hello=False)
 
-    assert client.hear().type is MessageType.REFUSED
+    assert client.receive().type is MessageType.REFUSED
 
 
 @pytest.mark.parametrize(

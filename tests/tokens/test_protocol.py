@@ -78,7 +78,7 @@ def test_what_is_not_for_a_process_to_say_costs_the_connection(
     daemon.grant(grant("a"))
     client = Client(daemon.paths, "a")
 
-    client.say(kind, value=1)
+    client.send(kind, value=1)
 
     eventually(lambda: client.is_dropped, "the connection is closed")
 
@@ -105,6 +105,6 @@ def test_a_claim_has_a_bounded_number_of_connections(daemon: RunningDaemon) -> N
 
     one_more = Client(daemon.paths, "a", hello=False)
 
-    assert one_more.hear().type is MessageType.REFUSED
+    assert one_more.receive().type is MessageType.REFUSED
     for client in clients:
         client.close()

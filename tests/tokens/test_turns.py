@@ -80,9 +80,9 @@ def test_an_idle_holder_gives_way(daemon: RunningDaemon) -> None:
     first, second = Client(daemon.paths, "a"), Client(daemon.paths, "b")
     first.open()
     second.want()
-    watch = first.hear_until(MessageType.WATCH)
+    watch = first.receive_until(MessageType.WATCH)
 
-    first.say(MessageType.IDLE, epoch=watch.epoch, time_ns=time.monotonic_ns())
+    first.send(MessageType.IDLE, epoch=watch.epoch, time_ns=time.monotonic_ns())
     first.drain()
 
     eventually(lambda: second.page.gate is GateState.OPEN, "the other's gate is open", seconds=2)
@@ -95,11 +95,11 @@ def test_a_claim_is_idle_only_when_all_its_processes_are(daemon: RunningDaemon) 
     processes[0].open()
     epoch = processes[0].page.epoch
     for process in processes:
-        process.hear_until(MessageType.WATCH)
+        process.receive_until(MessageType.WATCH)
 
-    processes[0].say(MessageType.IDLE, epoch=epoch)
+    processes[0].send(MessageType.IDLE, epoch=epoch)
     eventually(lambda: daemon.view("a")["state"] == "open", "it stays open")
-    processes[1].say(MessageType.IDLE, epoch=epoch)
+    processes[1].send(MessageType.IDLE, epoch=epoch)
 
     for process in processes:
         process.drain()
@@ -194,11 +194,11 @@ def test_answers_to_another_epoch_change_nothing(daemon: RunningDaemon) -> None:
     first, second = Client(daemon.paths, "a"), Client(daemon.paths, "b")
     first.open()
     second.want()
-    asked = first.hear_until(MessageType.CLOSING)
+    asked = first.receive_until(MessageType.CLOSING)
 
-    first.say(MessageType.DRAINED, epoch=asked.epoch - 1, time_ns=1)
+    first.send(MessageType.DRAINED, epoch=asked.epoch - 1, time_ns=1)
     assert daemon.view("a")["state"] == "closing"
-    first.say(MessageType.DRAINED, epoch=asked.epoch, time_ns=1)
+    first.send(MessageType.DRAINED, epoch=asked.epoch, time_ns=1)
 
     eventually(lambda: second.page.gate is GateState.OPEN, "the other's gate is open")
 
@@ -209,14 +209,14 @@ def test_a_holder_stuck_at_its_own_gate_is_let_through_once_more(daemon: Running
     first, second = Client(daemon.paths, "a"), Client(daemon.paths, "b")
     first.open()
     second.want()
-    stuck = first.hear_until(MessageType.CLOSING)
+    stuck = first.receive_until(MessageType.CLOSING)
 
     first.want()
 
-    again = first.hear_until(MessageType.CLOSING)
+    again = first.receive_until(MessageType.CLOSING)
     assert again.epoch == stuck.epoch + 2
-    first.say(MessageType.DRAINED, epoch=stuck.epoch, time_ns=time.monotonic_ns())
+    first.send(MessageType.DRAINED, epoch=stuck.epoch, time_ns=time.monotonic_ns())
     assert second.page.gate is GateState.CLOSED
-    first.say(MessageType.DRAINED, epoch=again.epoch, time_ns=time.monotonic_ns())
+    first.send(MessageType.DRAINED, epoch=again.epoch, time_ns=time.monotonic_ns())
     eventually(lambda: second.page.gate is GateState.OPEN, "the other's gate is open")
     assert daemon.view("a")["bypasses"] == 0

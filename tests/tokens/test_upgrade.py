@@ -48,7 +48,7 @@ def mapped(page: Path) -> mmap.mmap:
 def old_library(paths: Paths) -> Client:
     client = Client(paths, "old", hello=False)
     client.socket.send(HELLO)
-    welcome = client.hear()
+    welcome = client.receive()
     assert (welcome.type, welcome.value) == (MessageType.WELCOME, 1)
     return client
 
@@ -110,6 +110,6 @@ def test_a_library_of_another_layout_is_refused_and_no_one_else(
     other = Client(daemon.paths, "a", hello=False)
     other.socket.send(struct.pack("=H", version) + HELLO[2:])
 
-    assert other.hear().type is MessageType.REFUSED
+    assert other.receive().type is MessageType.REFUSED
     eventually(lambda: other.is_dropped, "its connection is closed")
     Client(daemon.paths, "a").open()

@@ -137,7 +137,7 @@ class Share:
             )
         return GrantedShare(
             uuid=gpu.uuid,
-            memory_total=gpu.memory,
+            memory_total_bytes=gpu.memory,
             request_micros=self.request,
             limit_micros=self.limit,
             memory_bytes=memory,

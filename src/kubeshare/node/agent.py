@@ -15,17 +15,17 @@ from kubeshare.node.dra.grants import Grants
 from kubeshare.node.dra.prepare import Preparer
 from kubeshare.node.dra.release import Releaser
 from kubeshare.node.dra.resource_slice import SlicePublisher
-from kubeshare.node.escapes.sampling import GpuUse
+from kubeshare.node.escapes.sampling import Sampler
 from kubeshare.node.escapes.watcher import EscapePolicy, EscapeWatch
 from kubeshare.node.gpus.discovery import GpuProcess, NvmlGpus
 from kubeshare.node.gpus.dra_gpus import DraGpus
 from kubeshare.node.gpus.inventory import Gpus, Inventory
-from kubeshare.node.gpus.placeholder_gpu import Given, Placeholders
-from kubeshare.node.gpus.pod_resources import devices_of
+from kubeshare.node.gpus.placeholder_gpu import AllocatedGpus, PlaceholderGpus
+from kubeshare.node.gpus.pod_resources import allocated_gpus
 from kubeshare.node.library import InstalledLibrary
 from kubeshare.node.node_view import NodeView
 from kubeshare.node.paths import NodePaths
-from kubeshare.node.processes import Runs, pod_runs
+from kubeshare.node.processes import HasProcesses, has_processes
 from kubeshare.node.reconcile import Reconciler
 from kubeshare.tokens.files.grants import Paths
 
@@ -81,8 +81,8 @@ class Agent:
         library: InstalledLibrary,
         *,
         escapes: EscapePolicy = "report",
-        given: Given | None = None,
-        runs: Runs = pod_runs,
+        given: AllocatedGpus | None = None,
+        runs: HasProcesses = has_processes,
     ) -> None:
         self.view = NodeView(client, node)
         self.dra_gpus = DraGpus(client, node)
@@ -101,12 +101,12 @@ class Agent:
         )
         self.releaser = Releaser(client, self.view, self.grants, paths.dynamic_cdi_folder)
         self.events = EventRecorder(client, "kubeshare.nthu/node-agent", node)
-        self.placeholders = Placeholders(
+        self.placeholders = PlaceholderGpus(
             client,
             self.view,
             self.inventory,
             self.events,
-            given or partial(devices_of, paths.pod_resources_socket, self.dra_gpus.uuid),
+            given or partial(allocated_gpus, paths.pod_resources_socket, self.dra_gpus.uuid),
         )
         self.slices = SlicePublisher(client, node)
         self.reconciler = Reconciler(
@@ -120,7 +120,7 @@ class Agent:
             runs=runs,
         )
         self.escapes = EscapeWatch(
-            GpuUse(Paths(paths.run_folder), gpus.processes),
+            Sampler(Paths(paths.run_folder), gpus.processes),
             self.view.containers,
             self.events,
             policy=escapes,

@@ -18,7 +18,7 @@ _POD: Final = re.compile(
 )
 
 
-class Place(Struct, frozen=True):
+class CgroupIds(Struct, frozen=True):
     """Where a process is, outermost first: a container may make cgroups within its own.
 
     Attributes:
@@ -30,7 +30,7 @@ class Place(Struct, frozen=True):
     pods: tuple[str, ...] = ()
 
 
-def read_place(text: str) -> Place:
+def parse_cgroup(text: str) -> CgroupIds:
     """What the text of ``/proc/PID/cgroup`` says, of either version or of both at once."""
     containers: dict[str, None] = {}
     pods: dict[str, None] = {}
@@ -41,4 +41,4 @@ def read_place(text: str) -> Place:
                 containers[found[1]] = None
             if found := _POD.search(part):
                 pods[found[1].replace("_", "-")] = None
-    return Place(tuple(containers), tuple(pods))
+    return CgroupIds(tuple(containers), tuple(pods))

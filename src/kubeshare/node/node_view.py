@@ -128,7 +128,7 @@ class NodeView:
         pod = self.pods.store.get(placeholder_name(vgpu.metadata.name), NAMESPACE)
         return None if pod is None or pod.over else pod
 
-    def is_kept(self, vgpu: VGPU) -> bool:
+    def has_placeholder(self, vgpu: VGPU) -> bool:
         """Nobody else can get a vGPU's GPU, as far as is known here."""
         pod = self.placeholder(vgpu)
         return pod is not None and vgpu.spec.placeholder_uid in ("", pod.metadata.uid)

@@ -9,16 +9,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from kubeshare.node.cgroups import read_place
+from kubeshare.node.cgroups import parse_cgroup
 
-Runs = Callable[[str], bool]
+HasProcesses = Callable[[str], bool]
 """Given the uid of a pod, whether a process of it is there; blocks."""
 
 _PROC: Final = Path("/proc")
 _TEXT_MAX: Final = 64 * 1024
 
 
-def pod_runs(pod_uid: str, proc: Path = _PROC) -> bool:
+def has_processes(pod_uid: str, proc: Path = _PROC) -> bool:
     """Whether a process of a pod is there.
 
     A process may claim to be another pod's, by a cgroup within its own: what is believed
@@ -36,6 +36,6 @@ def pod_runs(pod_uid: str, proc: Path = _PROC) -> bool:
 def _is_of(cgroup: Path, pod_uid: str) -> bool:
     try:
         with cgroup.open() as file:
-            return pod_uid in read_place(file.read(_TEXT_MAX)).pods
+            return pod_uid in parse_cgroup(file.read(_TEXT_MAX)).pods
     except OSError:
         return False  # it has ended meanwhile

@@ -31,14 +31,14 @@ from kubeshare.kube.resources import PODS
 from kubeshare.node.dra.grants import Grants, PodGrant
 from kubeshare.node.dra.prepare import Preparer
 from kubeshare.node.dra.release import Releaser
-from kubeshare.node.gpus.placeholder_gpu import Placeholders
+from kubeshare.node.gpus.placeholder_gpu import PlaceholderGpus
 from kubeshare.node.node_view import NODE_PODS, NODE_VGPUS, NodePod, NodeView
-from kubeshare.node.processes import Runs, pod_runs
+from kubeshare.node.processes import HasProcesses, has_processes
 
 log = structlog.get_logger(__name__)
 
 # The kubelet looks for claims of pods that are gone once a minute.
-FORGOTTEN_SECONDS = 180.0
+UNPREPARE_WAIT_SECONDS = 180.0
 _LOOK_AGAIN = RequeueAfter(30.0)
 
 _UNHELD = (
@@ -69,11 +69,11 @@ class Reconciler:
         grants: Grants,
         *,
         events: EventRecorder,
-        placeholders: Placeholders,
+        placeholders: PlaceholderGpus,
         preparer: Preparer,
         releaser: Releaser,
-        runs: Runs = pod_runs,
-        forgotten: float = FORGOTTEN_SECONDS,
+        runs: HasProcesses = has_processes,
+        forgotten: float = UNPREPARE_WAIT_SECONDS,
     ) -> None:
         self._client = client
         self._view = view
@@ -126,7 +126,7 @@ class Reconciler:
 
     async def _fence(self, vgpu: VGPU) -> None:
         """Take the GPU from those who share it when nothing keeps it from others any more."""
-        if not vgpu.spec.uuid or self._view.is_kept(vgpu):
+        if not vgpu.spec.uuid or self._view.has_placeholder(vgpu):
             return
         name = vgpu.metadata.name
         pods = [holder.pod_uid for holder in vgpu.status.holders if holder.pod_uid]

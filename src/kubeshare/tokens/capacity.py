@@ -32,7 +32,7 @@ def _missing(gpu: GrantedShare, held: list[GrantedShare]) -> str | None:
     if gpu.request_micros > compute_left:
         asked, left = format_share(gpu.request_micros), format_share(compute_left)
         return f"has {left} of its time left, {asked} is requested"
-    total = min([gpu.memory_total, *(part.memory_total for part in held)])
+    total = min([gpu.memory_total_bytes, *(part.memory_total_bytes for part in held)])
     memory_left = total - sum(part.memory_bytes for part in held)
     if gpu.memory_bytes > memory_left:
         asked, left = format_memory(gpu.memory_bytes), format_memory(max(0, memory_left))

@@ -28,7 +28,7 @@ from kubeshare.tokens.files.grants import Paths
 _LINE_MAX = 4096
 _TIMEOUT_S = 5.0
 
-Answer = Callable[[bytes], dict[str, Any]]
+Handler = Callable[[bytes], dict[str, Any]]
 """Answers one request, which is a whole JSON document.
 
 Raises:
@@ -53,7 +53,7 @@ class _Request(msgspec.Struct, frozen=True):
     request: str
 
 
-async def serve(paths: Paths, answers: Mapping[str, Answer]) -> asyncio.Server:
+async def serve(paths: Paths, answers: Mapping[str, Handler]) -> asyncio.Server:
     """Answer on `RUN/control` until the server is closed.
 
     Args:
@@ -76,7 +76,7 @@ async def serve(paths: Paths, answers: Mapping[str, Answer]) -> asyncio.Server:
     return await asyncio.start_unix_server(answer, paths.control, limit=_LINE_MAX)
 
 
-def _reply(line: bytes, answers: Mapping[str, Answer]) -> dict[str, Any]:
+def _reply(line: bytes, answers: Mapping[str, Handler]) -> dict[str, Any]:
     try:
         asked = msgspec.json.decode(line, type=_Request).request
         return {"version": 1, **answers[asked](line)}

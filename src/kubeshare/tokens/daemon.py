@@ -25,7 +25,7 @@ import structlog
 from kubeshare.core.token import Open, Shut
 from kubeshare.tokens.arbitration import DEFAULT_RULES, Arbitration, Rules
 from kubeshare.tokens.capacity import shortfall
-from kubeshare.tokens.control import Answer, SetOverhead
+from kubeshare.tokens.control import Handler, SetOverhead
 from kubeshare.tokens.files.grant_folder import GrantFolder
 from kubeshare.tokens.files.grants import (
     Grant,
@@ -55,7 +55,7 @@ class AnotherDaemonError(Exception):
     exit_code = 1
 
 
-class OnLooked(Protocol):
+class OnScanned(Protocol):
     """Told after each look at the grants."""
 
     def __call__(self, *, is_empty: bool) -> None: ...  # noqa: D102
@@ -81,7 +81,7 @@ class Daemon:
         loop: asyncio.AbstractEventLoop,
         *,
         rules: Rules = DEFAULT_RULES,
-        on_looked: OnLooked = lambda *, is_empty: None,  # noqa: ARG005  a name of the protocol
+        on_looked: OnScanned = lambda *, is_empty: None,  # noqa: ARG005  a name of the protocol
         on_lost: Callable[[], None] = lambda: None,
     ) -> None:
         self._paths = paths
@@ -313,7 +313,7 @@ class Daemon:
             if claim.grant.owner is not None and claim.state is GrantState.ACTIVE
         }
 
-    def answers(self) -> dict[str, Answer]:
+    def answers(self) -> dict[str, Handler]:
         """What can be asked at the door."""
 
         def set_overhead(line: bytes) -> dict[str, Any]:

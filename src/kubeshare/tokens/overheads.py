@@ -19,7 +19,7 @@ from kubeshare.tokens.gpus import memory_of_processes
 
 log = structlog.get_logger(__name__)
 
-LOOKS: Final = 2
+SAMPLES_REQUIRED: Final = 2
 """How many looks in a row have to agree: what the driver and the library say is read one
 after the other, and a process may allocate, fork or end in between."""
 
@@ -32,7 +32,7 @@ Memory = Mapping[tuple[str, int], int | None]
 """(GPU, pid) → bytes; None where the driver does not say."""
 
 
-class Settled:
+class StableOverheads:
     """Overheads: less is believed at once, more when looks in a row agree on it."""
 
     def __init__(self) -> None:
@@ -40,13 +40,13 @@ class Settled:
 
     def add(self, overheads: Mapping[tuple[str, str], int]) -> Overheads:
         """Note a look's overheads; returns those of which enough is known."""
-        self._last = {key: self._last.get(key, deque(maxlen=LOOKS)) for key in overheads}
+        self._last = {key: self._last.get(key, deque(maxlen=SAMPLES_REQUIRED)) for key in overheads}
         for key, overhead in overheads.items():
             self._last[key].append(overhead)
         return {
             key: min(looks)
             for key, looks in self._last.items()
-            if len(looks) == LOOKS or looks[-1] == 0
+            if len(looks) == SAMPLES_REQUIRED or looks[-1] == 0
         }
 
 
@@ -62,7 +62,7 @@ async def watch(
         held: the live grants of commands by claim, each with its connected processes.
         tell: told the claim, the GPU and the bytes.
     """
-    settled = Settled()
+    settled = StableOverheads()
     trouble = ""
     while True:
         await asyncio.sleep(_PERIOD_S)

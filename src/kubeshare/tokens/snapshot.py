@@ -46,7 +46,7 @@ def entries(claim: Session, views: Mapping[tuple[str, str], MemberView]) -> list
                 "longestWaitNs": view.longest_wait_ns if view else 0,
                 "memoryBytes": part.memory_bytes,
                 "memoryUsedBytes": use[cell].memory,
-                "memoryTotalBytes": part.memory_total,
+                "memoryTotalBytes": part.memory_total_bytes,
                 "launches": use[cell].launches,
             }
         )

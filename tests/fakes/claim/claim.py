@@ -43,7 +43,7 @@ class Connection:
                 return message
             assert message.type in (MessageType.WANT, MessageType.BUSY, *also), message
 
-    def says_nothing(self) -> bool:
+    def is_quiet(self) -> bool:
         """Whether no message waits to be read now."""
         return not select.select([self.stream], [], [], 0)[0]
 

@@ -33,7 +33,7 @@ class Probe:
             if stream is not None:
                 stream.close()
 
-    def tell(self, *words: object) -> None:
+    def send(self, *words: object) -> None:
         """Give a command and do not wait for its answer."""
         assert self.process.stdin is not None
         self.process.stdin.write((" ".join(map(str, words)) + "\n").encode())
@@ -50,7 +50,7 @@ class Probe:
 
     def do(self, *words: object, expect: int | None = 0) -> Answer:
         """Give a command, and return its answer; `expect` is the result it must have."""
-        self.tell(*words)
+        self.send(*words)
         answer = self.answer()
         assert expect is None or answer["result"] == expect, (words, answer)
         return answer
@@ -139,7 +139,7 @@ class Machine:
         gpu = self.gpu(index)
         return GrantedShare(
             uuid=gpu["uuid"],
-            memory_total=gpu["total_memory"],
+            memory_total_bytes=gpu["total_memory"],
             request_micros=request,
             limit_micros=1_000_000,
             memory_bytes=memory,

@@ -2,7 +2,14 @@
 
 from fakes.node.gpus import A_GPU, OTHER_GPU, FixedGpus
 from fakes.node.kubelet import FakeKubelet
-from fakes.node.node import NODE, Cluster, Running, claim_reference, daemon_says, gpu_spec_file
+from fakes.node.node import (
+    NODE,
+    Cluster,
+    Running,
+    claim_reference,
+    gpu_spec_file,
+    write_daemon_status,
+)
 
 __all__ = [
     "A_GPU",
@@ -13,6 +20,6 @@ __all__ = [
     "FixedGpus",
     "Running",
     "claim_reference",
-    "daemon_says",
     "gpu_spec_file",
+    "write_daemon_status",
 ]

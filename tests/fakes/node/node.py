@@ -28,7 +28,7 @@ def claim_reference(pod: str) -> ClaimReference:
     return ClaimReference("default", f"{pod}-claim", f"{pod}-claim-uid")
 
 
-def daemon_says(paths: NodePaths, claim: str, state: State, reason: str = "") -> None:
+def write_daemon_status(paths: NodePaths, claim: str, state: State, reason: str = "") -> None:
     """The token daemon's answer to a claim's grant."""
     run = Paths(paths.run_folder)
     run.make()
@@ -146,8 +146,8 @@ class Cluster:
         )
         return reference
 
-    def add_placeholder(self, vgpu: str, phase: str = "Running", *, taken_on: bool = True) -> None:
-        """The placeholder pod of a VGPU, which its kubelet has noticed if it was ``taken_on``."""
+    def add_placeholder(self, vgpu: str, phase: str = "Running", *, admitted: bool = True) -> None:
+        """The placeholder pod of a VGPU, which its kubelet has noticed if it was ``admitted``."""
         self.server.seed(
             PODS,
             {
@@ -157,6 +157,6 @@ class Cluster:
                     "labels": {LABEL_VGPU: vgpu},
                 },
                 "spec": {"nodeName": NODE},
-                "status": {"phase": phase} | ({"startTime": STARTED} if taken_on else {}),
+                "status": {"phase": phase} | ({"startTime": STARTED} if admitted else {}),
             },
         )

@@ -14,7 +14,7 @@ from typing import Any, cast
 
 from kubeshare.kube.controller.events import EventRecorder, ObjectReference
 from kubeshare.kube.logs import configure_logging
-from kubeshare.node.escapes.sampling import GpuUse
+from kubeshare.node.escapes.sampling import Sampler
 from kubeshare.node.escapes.watcher import EscapePolicy, EscapeWatch
 from kubeshare.node.gpus.discovery import NvmlGpus
 from kubeshare.tokens.files.grants import Paths
@@ -33,7 +33,7 @@ class _Printer:
 def main(driver: str, run: str, cgroups: str, policy: EscapePolicy) -> None:
     """Watch until killed."""
     configure_logging()
-    use = GpuUse(
+    use = Sampler(
         Paths(Path(run)),
         NvmlGpus(Path(driver)).processes,
         lambda pid: (Path(cgroups) / str(pid)).read_text(),

@@ -84,10 +84,10 @@ def test_a_python_client_lives_within_its_share(
     program, connection = client
 
     def do(*words: object) -> object:
-        program.tell(*words)
+        program.send(*words)
         return program.answer(30)["error"]
 
-    program.tell("total")
+    program.send("total")
     assert program.answer(30)["total"] == 1024 * MIB
     assert "CUDA_ERROR_OUT_OF_MEMORY" in str(do("alloc", 1025 * MIB))
     assert do("alloc", 500 * MIB) is None
@@ -95,7 +95,7 @@ def test_a_python_client_lives_within_its_share(
     assert "CUDA_ERROR_OUT_OF_MEMORY" in str(do("alloc", 600 * MIB))
     for command in [("launch", 1000), ("fill", MIB)]:
         busy_ns = machine.gpu()["busy_ns"]
-        program.tell(*command)
+        program.send(*command)
         connection.expect(MessageType.WANT)
         assert program.is_silent()
         assert machine.gpu()["busy_ns"] == busy_ns
@@ -113,17 +113,17 @@ def test_cuda_cores_graphs_wait_and_its_memory_resources_are_limited(
 ) -> None:
     program, connection = client
     for resource in ("pool", "physical", "managed"):
-        program.tell(resource, 1100 * MIB)
+        program.send(resource, 1100 * MIB)
         assert "CUDA_ERROR_OUT_OF_MEMORY" in program.answer(30)["error"], resource
         before = claim.charged()
-        program.tell(resource, 64 * MIB)
+        program.send(resource, 64 * MIB)
         assert program.answer(30)["error"] is None
         assert claim.charged() >= before + 64 * MIB
     charged = claim.charged()
-    program.tell("pinned", 64 * MIB)
+    program.send("pinned", 64 * MIB)
     assert program.answer(30)["error"] is None
     assert claim.charged() == charged
-    program.tell("graph", 1000)
+    program.send("graph", 1000)
     connection.expect(MessageType.WANT)
     assert program.is_silent()
     claim.open()

@@ -59,7 +59,7 @@ def test_launches_wait_while_the_gate_is_closing(
 ) -> None:
     probe.do("launch", "kernel", 20_000, 5)
     claim.page.set_gate(0, GateState.CLOSING)
-    probe.tell("launch", "kernel", 1000, 1)
+    probe.send("launch", "kernel", 1000, 1)
     assert connection.expect(MessageType.WANT).epoch == claim.page.epoch(0)
     assert probe.is_silent()
     connection.send(MessageType.CLOSING, 0, claim.page.epoch(0))
@@ -107,7 +107,7 @@ def test_a_watch_ends_with_its_epoch(claim: Claim, probe: Probe, connection: Con
     probe.do("launch", "kernel", 1000, 1)
     probe.do("sync")
     claim.drain(connection)
-    assert connection.says_nothing()
+    assert connection.is_quiet()
 
 
 def test_an_ended_context_is_drained_no_more(
@@ -130,11 +130,11 @@ def test_a_gate_that_opens_again_before_the_drain_ends_lets_launches_through(
     probe.do("launch", "kernel", 300_000, 1)
     claim.page.set_gate(0, GateState.CLOSING)
     connection.send(MessageType.CLOSING, 0, claim.page.epoch(0))
-    probe.tell("launch", "kernel", 1000, 1)
+    probe.send("launch", "kernel", 1000, 1)
     connection.expect(MessageType.WANT)
     claim.open()
     assert probe.answer()["result"] == 0
-    assert connection.says_nothing()
+    assert connection.is_quiet()
     drained = claim.drain(connection)  # the answer to the question before would be another epoch's
     assert drained.time_ns <= probe.do("sync")["now_ns"]
 
@@ -160,7 +160,7 @@ def test_a_daemon_of_protocol_1_hears_nothing_that_it_does_not_know(
         probe.do("init")
         probe.do("retain", 0)
         claim.open()
-        probe.tell("launch", "kernel", 300_000, 1)
+        probe.send("launch", "kernel", 300_000, 1)
         connection = claim.accept(protocol=1)
         assert probe.answer()["result"] == 0
         claim.page.set_gate(0, GateState.CLOSING)
@@ -208,13 +208,13 @@ def test_who_wants_names_all_gpus_on_which_it_has_a_context(folder: Path) -> Non
         probe.do("init")
         probe.do("retain", 0)
         connection = claim.accept()
-        probe.tell("launch", "kernel", 1000, 1)
+        probe.send("launch", "kernel", 1000, 1)
         want = connection.expect(MessageType.WANT)
         assert (want.cell, want.value) == (1, 0b10)
         claim.open(1)
         probe.answer()
         probe.do("create", 1)
-        probe.tell("launch", "kernel", 1000, 1)
+        probe.send("launch", "kernel", 1000, 1)
         want = connection.expect(MessageType.WANT)
         assert (want.cell, want.value) == (0, 0b11)
         claim.open(0)

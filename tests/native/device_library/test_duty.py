@@ -64,7 +64,7 @@ def test_when_the_daemon_dies_the_process_times_itself_until_one_is_back(
     claim.accept()
     claim.open()
     probe.do("launch", "kernel", 1000, 1)
-    probe.tell("launch", "kernel", 1000, 10_000)
+    probe.send("launch", "kernel", 1000, 10_000)
     claim.stop()
     assert REQUEST / 2 < share(machine, 20) < 1.5 * REQUEST
     claim.close()
@@ -85,7 +85,7 @@ def test_a_process_that_finds_no_daemon_times_itself(
     probe.do("init")
     probe.do("retain", 0)
     probe.do("launch", "kernel", 1000, 1)
-    probe.tell("launch", "kernel", 1000, 10_000)
+    probe.send("launch", "kernel", 1000, 10_000)
     assert REQUEST / 2 < share(machine, 20) < 1.5 * REQUEST
     assert probe.is_silent()
 
@@ -97,7 +97,7 @@ def test_processes_of_a_claim_keep_to_its_request_together(machine: Machine, cla
         for probe in (one, other):
             probe.do("init")
             probe.do("retain", 0)
-            probe.tell("launch", "kernel", 1000, 10_000)
+            probe.send("launch", "kernel", 1000, 10_000)
         assert REQUEST / 2 < share(machine, 20) < 1.5 * REQUEST
 
 
@@ -110,7 +110,7 @@ def test_long_kernels_are_paid_for_later(folder: Path, machine: Machine) -> None
         claim.stop()
         probe.do("init")
         probe.do("retain", 0)
-        probe.tell("work", 30_000, 1000, 2)
+        probe.send("work", 30_000, 1000, 2)
         assert eventually(lambda: machine.gpu()["busy_ns"] > 0)
         assert share(machine, 30) < 0.65
 

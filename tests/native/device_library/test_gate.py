@@ -32,7 +32,7 @@ def test_a_launch_waits_at_the_closed_gate_and_goes_on_when_it_opens(
         probe.do("init")
         probe.do("retain", 0)
         connection = claim.accept()
-        probe.tell("launch", how, MICROSECONDS, 1)
+        probe.send("launch", how, MICROSECONDS, 1)
         want = connection.receive()
         assert want.type is MessageType.WANT
         assert want.epoch == claim.page.epoch(0)
@@ -51,7 +51,7 @@ def test_a_memset_waits_too(machine: Machine, claim: Claim, path: str) -> None:
         probe.do("retain", 0)
         connection = claim.accept()
         pointer = probe.do("alloc", 4096)["pointer"]
-        probe.tell("memset", pointer, 4096)
+        probe.send("memset", pointer, 4096)
         assert connection.receive().type is MessageType.WANT
         assert probe.is_silent()
         claim.open()
@@ -90,9 +90,9 @@ def test_nothing_is_launched_before_the_daemon_has_welcomed_the_process(
     probe.do("init")
     probe.do("retain", 0)
     connection = claim.accept(welcome=False)
-    probe.tell("launch", "kernel", MICROSECONDS, 1)
+    probe.send("launch", "kernel", MICROSECONDS, 1)
     assert probe.is_silent()
-    assert connection.says_nothing()
+    assert connection.is_quiet()
     connection.send(MessageType.WELCOME)
     assert probe.answer()["result"] == 0
 
@@ -101,13 +101,13 @@ def test_a_waiting_thread_asks_once_an_epoch(claim: Claim, probe: Probe) -> None
     probe.do("init")
     probe.do("retain", 0)
     connection = claim.accept()
-    probe.tell("launch", "kernel", MICROSECONDS, 1)
+    probe.send("launch", "kernel", MICROSECONDS, 1)
     first = connection.receive()
     claim.close()
     second = connection.receive()
     assert (first.type, second.type) == (MessageType.WANT, MessageType.WANT)
     assert second.epoch == first.epoch + 1
-    assert connection.says_nothing()
+    assert connection.is_quiet()
     assert probe.is_silent()
 
 
@@ -117,7 +117,7 @@ def test_a_revoked_grant_ends_waits_and_later_launches_with_an_error(
     probe.do("init")
     probe.do("retain", 0)
     connection = claim.accept()
-    probe.tell("launch", "kernel", MICROSECONDS, 1)
+    probe.send("launch", "kernel", MICROSECONDS, 1)
     connection.expect(MessageType.WANT)
     claim.page.set_grant_state(GrantState.REVOKED)
     assert probe.answer()["result"] == NOT_PERMITTED
@@ -142,7 +142,7 @@ def test_each_gpu_of_a_claim_has_its_own_gate(folder: Path) -> None:
         probe.do("retain", 0)
         connection = claim.accept()
         claim.open(0)
-        probe.tell("launch", "kernel", MICROSECONDS, 1)
+        probe.send("launch", "kernel", MICROSECONDS, 1)
         assert connection.receive().cell == 1
         assert probe.is_silent()
         claim.open(1)

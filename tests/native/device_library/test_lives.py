@@ -48,7 +48,7 @@ def test_a_started_child_is_a_process_of_its_own_and_inherits_no_descriptor(
     assert connections.keys() == {parent.process.pid, child_pid}
     step(parent, "descriptors", 0)
     assert claim.charged() == 2 * HELD
-    parent.tell("go")
+    parent.send("go")
     assert connections[cast("int", child_pid)].is_closed()
     claim.open()
     step(parent, "after")

@@ -32,7 +32,7 @@ def where(machine: Machine) -> Iterator[Probe]:
 
 
 def ask(where: Probe, *words: object) -> dict[str, object]:
-    where.tell(*words)
+    where.send(*words)
     return where.answer()
 
 

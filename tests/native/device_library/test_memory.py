@@ -151,7 +151,7 @@ def test_processes_that_allocate_at_once_stay_within_the_limit(
         claim.accept()
     claim.open()
     for probe in probes:
-        probe.tell("hammer", 2, piece, 100)
+        probe.send("hammer", 2, piece, 100)
     assert all(claim.charged() <= LIMIT for _ in range(50))
     answers = [probe.answer() for probe in probes]
     assert [answer["result"] for answer in answers] == [0] * 4

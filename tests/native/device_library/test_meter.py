@@ -24,7 +24,7 @@ def connection(claim: Claim, probe: Probe) -> Connection:
 def test_little_is_queued_when_a_turn_ends(
     machine: Machine, claim: Claim, probe: Probe, connection: Connection
 ) -> None:
-    probe.tell("launch", "kernel", 1000, 5000)
+    probe.send("launch", "kernel", 1000, 5000)
     assert eventually(lambda: machine.gpu()["busy_ns"] > 100 * MILLISECOND_NS)
     claim.page.set_gate(0, GateState.CLOSING)
     before = machine.gpu()["busy_ns"]
@@ -43,7 +43,7 @@ def test_short_and_long_kernels_go_on_without_help(
     probe.do("launch", "kernel", 5, 20_000)
     probe.do("sync")
     assert machine.gpu()["busy_ns"] == (2 * 20_000 * 5 + 4 * 50_000) * 1000
-    assert connection.says_nothing()
+    assert connection.is_quiet()
 
 
 @pytest.mark.slow
@@ -52,7 +52,7 @@ def test_who_waits_for_credit_is_not_idle(
 ) -> None:
     connection.send(MessageType.WATCH, 0, claim.page.epoch(0))
     probe.do("launch", "kernel", 80_000, 8)
-    assert connection.says_nothing()
+    assert connection.is_quiet()
     probe.do("sync")
     assert connection.receive().type is MessageType.IDLE
 

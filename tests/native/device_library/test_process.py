@@ -23,7 +23,7 @@ def test_a_forked_child_leaves_connection_and_account_to_its_parent(
     probe.do("alloc", 2 * MIB)
     probe.do("fork", "alloc", MIB, expect=None)
     assert claim.charged() == 2 * MIB
-    assert connection.says_nothing()
+    assert connection.is_quiet()
     probe.do("launch", "kernel", 1000, 1)
     claim.drain(connection)
     probe.do("alloc", 1022 * MIB)
@@ -92,7 +92,7 @@ def test_a_process_with_many_threads_is_drained(
     probe.do("retain", 0)
     connection = claim.accept()
     claim.open()
-    probe.tell("hammer", 40, 4096, 1000)
+    probe.send("hammer", 40, 4096, 1000)
     assert eventually(lambda: machine.gpu()["busy_ns"] > 0)
     for _ in range(10):
         claim.drain(connection)

@@ -72,7 +72,7 @@ def test_threads_that_launch_and_allocate_while_turns_come_and_go(
         probe.do("retain", 0)
         connection = claim.accept()
         claim.open()
-        probe.tell("hammer", 8, 300 * MIB, 1000)
+        probe.send("hammer", 8, 300 * MIB, 1000)
         for _ in range(10):
             claim.drain(connection)
             connection.expect(MessageType.WANT)
@@ -125,7 +125,7 @@ def test_contexts_that_end_while_their_work_is_drained(
         work.do("init")
         connection = claim.accept()
         claim.open()
-        work.tell("contexts", 60, 2000)
+        work.send("contexts", 60, 2000)
         for _ in range(20):
             claim.drain(connection)
             claim.open()
@@ -142,7 +142,7 @@ def test_captures_while_turns_come_and_go(machine: Machine, claim: Claim, varian
             claim.open()
             connection.send(MessageType.WATCH, 0, claim.page.epoch(0))
             work.do("launch", 1, 1000, 3)
-            work.tell("begin", 0, 0)
+            work.send("begin", 0, 0)
             claim.drain(connection)
             work.answer()
             work.do("launch", 0, 100, 20)

@@ -24,7 +24,7 @@ def start(machine: Machine, claim: Claim, names: list[str]) -> Probe:
 
 
 def returned(probe: Probe) -> list[str]:
-    probe.tell("returned")
+    probe.send("returned")
     answer: list[str] = probe.answer()["returned"]
     return answer
 

@@ -39,9 +39,9 @@ def test_what_is_captured_neither_waits_nor_counts_and_its_graph_does(
     work.do("begin", 0, mode)
     work.do("launch", 0, 1000, 5)
     work.do("end", 0)
-    assert connection.says_nothing()
+    assert connection.is_quiet()
     assert machine.gpu()["busy_ns"] == 0
-    work.tell("graph", 0)
+    work.send("graph", 0)
     connection.expect(MessageType.WANT)
     assert work.is_silent()
     claim.open()
@@ -86,7 +86,7 @@ def test_a_drain_waits_for_the_end_of_a_capture_where_others_launched_during_it(
     claim.page.set_gate(0, GateState.CLOSING)
     connection.send(MessageType.CLOSING, 0, claim.page.epoch(0))
     work.do("launch", 0, 1000, 3)
-    assert connection.says_nothing()
+    assert connection.is_quiet()
     work.do("end", 0)
     connection.expect(MessageType.DRAINED)
 
@@ -104,7 +104,7 @@ def test_metered_launches_of_another_thread_leave_a_capture_valid(
     work.do("graph", 0)
     work.do("sync")
     assert machine.gpu()["busy_ns"] == (1000 * 100 + 3 * 1000) * 1000
-    assert connection.says_nothing()
+    assert connection.is_quiet()
 
 
 def test_a_watch_leaves_a_capture_valid(claim: Claim, work: Probe, connection: Connection) -> None:
@@ -123,7 +123,7 @@ def test_a_capture_that_the_program_itself_breaks_stays_broken_and_gates_are_bac
     work.do("begin", 0, GLOBAL)
     work.do("sync", expect=None)
     work.do("end", 0, expect=INVALIDATED)
-    work.tell("launch", 0, 1000, 1)
+    work.send("launch", 0, 1000, 1)
     connection.expect(MessageType.WANT)
     assert work.is_silent()
     claim.open()
@@ -135,7 +135,7 @@ def test_a_stream_that_is_destroyed_ends_its_capture(
 ) -> None:
     work.do("begin", 0, RELAXED)
     work.do("destroy", 0)
-    work.tell("launch", 1, 1000, 1)
+    work.send("launch", 1, 1000, 1)
     connection.expect(MessageType.WANT)
     assert work.is_silent()
     claim.open()
@@ -159,7 +159,7 @@ def test_a_context_that_is_destroyed_while_its_work_goes_on_holds_nobody_up(
     machine: Machine, claim: Claim, work: Probe, connection: Connection
 ) -> None:
     claim.open()
-    work.tell("contexts", 1, 500_000)
+    work.send("contexts", 1, 500_000)
     assert eventually(lambda: machine.gpu()["busy_ns"] > 0)
     claim.page.set_gate(0, GateState.CLOSING)
     connection.send(MessageType.CLOSING, 0, claim.page.epoch(0))
@@ -190,9 +190,9 @@ def test_work_that_waits_for_a_gated_launch_goes_on_when_the_gate_opens_again(
     work.do("launch", 0, 1000, 1)
     claim.page.set_gate(0, GateState.CLOSING)
     connection.send(MessageType.CLOSING, 0, claim.page.epoch(0))
-    work.tell("pass", 1, 7)
+    work.send("pass", 1, 7)
     connection.expect(MessageType.WANT)
-    assert connection.says_nothing()
+    assert connection.is_quiet()
     claim.open()
     assert work.answer()["result"] == 0
     claim.drain(connection)

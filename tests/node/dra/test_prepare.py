@@ -8,7 +8,15 @@ import msgspec
 import pytest
 
 from fakes.kube import FakeApiServer, Fault, run_virtual
-from fakes.node import A_GPU, OTHER_GPU, Cluster, FixedGpus, Running, claim_reference, daemon_says
+from fakes.node import (
+    A_GPU,
+    OTHER_GPU,
+    Cluster,
+    FixedGpus,
+    Running,
+    claim_reference,
+    write_daemon_status,
+)
 from kubeshare.api.types.v1 import VGPUS
 from kubeshare.kube.resources import RESOURCE_CLAIMS
 from kubeshare.node.dra import cdi
@@ -23,7 +31,7 @@ def ready(cluster: Cluster, paths: NodePaths) -> Cluster:
     """Pod ``a`` holds 0.3 of vGPU ``red``, and the token daemon agrees."""
     cluster.add_pod("a")
     cluster.add_vgpu("red", cluster.holder("a"))
-    daemon_says(paths, CLAIM.uid, "ACTIVE")
+    write_daemon_status(paths, CLAIM.uid, "ACTIVE")
     return cluster
 
 
@@ -88,7 +96,7 @@ def test_a_claim_of_its_own_on_our_driver_gives_a_pod_no_second_part(
     ready: Cluster, agent: Running, paths: NodePaths
 ) -> None:
     made_by_hand = ready.add_claim("a", "by-hand")
-    daemon_says(paths, made_by_hand.uid, "ACTIVE")
+    write_daemon_status(paths, made_by_hand.uid, "ACTIVE")
     prepare(agent)
     assert "it has its part of a GPU by the claim with uid a-claim-uid already" in refusal(
         agent, made_by_hand
@@ -101,7 +109,7 @@ def test_of_two_claims_at_once_only_one_is_a_part(
     ready: Cluster, agent: Running, paths: NodePaths
 ) -> None:
     made_by_hand = ready.add_claim("a", "by-hand")
-    daemon_says(paths, made_by_hand.uid, "ACTIVE")
+    write_daemon_status(paths, made_by_hand.uid, "ACTIVE")
 
     async def main() -> list[list[PreparedDevice] | BaseException]:
         async with agent() as running:
@@ -138,7 +146,7 @@ def test_the_claim_that_a_pod_names_is_read_before_the_kubelet_asks(
     cluster: Cluster, server: FakeApiServer, agent: Running, paths: NodePaths
 ) -> None:
     cluster.add_vgpu("red", cluster.holder("a"))
-    daemon_says(paths, CLAIM.uid, "ACTIVE")
+    write_daemon_status(paths, CLAIM.uid, "ACTIVE")
 
     async def main() -> None:
         async with agent() as running:
@@ -158,7 +166,7 @@ def test_a_claim_that_was_read_ahead_in_vain_is_read_again(
     cluster: Cluster, server: FakeApiServer, agent: Running, paths: NodePaths, trouble: str
 ) -> None:
     cluster.add_vgpu("red", cluster.holder("a"))
-    daemon_says(paths, CLAIM.uid, "ACTIVE")
+    write_daemon_status(paths, CLAIM.uid, "ACTIVE")
     if trouble == "unreachable":
         server.inject(Fault.answer(403, "Forbidden"), verb="get", resource="resourceclaims")
 
@@ -232,7 +240,7 @@ def test_a_pod_of_which_a_part_was_taken_back_does_not_run_with_the_others(
 ) -> None:
     cluster.add_pod("a")
     cluster.add_vgpu("red", cluster.holder("a") | {"parts": 2})
-    daemon_says(paths, CLAIM.uid, "ACTIVE")
+    write_daemon_status(paths, CLAIM.uid, "ACTIVE")
     assert "of the 2 vGPUs that it is to share, 1 name this pod" in refusal(agent)
     assert nothing_is_left(paths)
 
@@ -285,7 +293,7 @@ def test_a_gpu_of_another_machine_is_not_given(ready: Cluster, agent: Running) -
 def test_what_the_daemon_refuses_does_not_start_and_leaves_nothing(
     ready: Cluster, agent: Running, paths: NodePaths
 ) -> None:
-    daemon_says(paths, CLAIM.uid, "REFUSED", "memory of the GPU would be over-committed")
+    write_daemon_status(paths, CLAIM.uid, "REFUSED", "memory of the GPU would be over-committed")
     text = refusal(agent)
     assert "REFUSED: memory of the GPU would be over-committed" in text
     assert nothing_is_left(paths)

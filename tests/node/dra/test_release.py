@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from fakes.kube import FakeApiServer, Fault, run_virtual
-from fakes.node import OTHER_GPU, Cluster, Running, claim_reference, daemon_says
+from fakes.node import OTHER_GPU, Cluster, Running, claim_reference, write_daemon_status
 from kubeshare.api.types.v1 import VGPUS
 from kubeshare.node.dra import cdi
 from kubeshare.node.dra.driver import ClaimReference, ClaimRefusedError
@@ -19,7 +19,7 @@ def prepared(cluster: Cluster, paths: NodePaths, agent: Running) -> Cluster:
     """Pods ``a`` and ``b`` share vGPU ``red``, and ``a`` is prepared."""
     cluster.add_pod("a")
     cluster.add_vgpu("red", cluster.holder("b"), cluster.holder("a"))
-    daemon_says(paths, CLAIM.uid, "ACTIVE")
+    write_daemon_status(paths, CLAIM.uid, "ACTIVE")
 
     async def main() -> None:
         async with agent() as running:

@@ -6,11 +6,19 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kubeshare.node.cgroups import Place
-from kubeshare.node.escapes.debounce import AGAIN_SECONDS, Suspicions
-from kubeshare.node.escapes.detection import OVER_LIMIT, UNHELD, Finding, Look, Use, judge, limit_of
+from kubeshare.node.cgroups import CgroupIds
+from kubeshare.node.escapes.debounce import REPEAT_SECONDS, PersistentFindings
+from kubeshare.node.escapes.detection import (
+    OVER_LIMIT,
+    UNHELD,
+    Finding,
+    GpuUse,
+    Sample,
+    detect,
+    limit_of,
+)
 from kubeshare.tokens.files.grants import Grant, GrantedPod, GrantedShare
-from kubeshare.tokens.overheads import Settled
+from kubeshare.tokens.overheads import StableOverheads
 
 MIB = 1 << 20
 GPUS = ("GPU-00000000-0000-4000-8000-00000000000a", "GPU-00000000-0000-4000-8000-00000000000b")
@@ -25,7 +33,7 @@ def grant(pod: str = "a", claim: str = "", *, gpus: tuple[str, ...] = GPUS[:1]) 
     parts = tuple(
         GrantedShare(
             uuid=uuid,
-            memory_total=16 * LIMIT,
+            memory_total_bytes=16 * LIMIT,
             request_micros=300_000,
             limit_micros=600_000,
             memory_bytes=LIMIT,
@@ -38,12 +46,12 @@ def grant(pod: str = "a", claim: str = "", *, gpus: tuple[str, ...] = GPUS[:1]) 
 
 def use(
     pid: int, memory: int | None = 0, pod: str = "a", *, gpu: str = GPUS[0], started: int = 1
-) -> Use:
-    place = Place((), (pod_uid(pod),))
-    return Use(uuid=gpu, pid=pid, started=started, memory=memory, place=place)
+) -> GpuUse:
+    place = CgroupIds((), (pod_uid(pod),))
+    return GpuUse(uuid=gpu, pid=pid, started=started, memory=memory, place=place)
 
 
-def look(*uses: Use, **more: object) -> Look:
+def look(*uses: GpuUse, **more: object) -> Sample:
     """A look at pod ``a``'s grant; ``tracked`` are the bytes that each pid's library tracks."""
     tracked = more.pop("tracked", {})
     assert isinstance(tracked, dict)
@@ -54,11 +62,11 @@ def look(*uses: Use, **more: object) -> Look:
         "connected": {},
         "accounts": accounts,
     }
-    return Look(uses=uses, **(known | more))  # type: ignore[arg-type]
+    return Sample(uses=uses, **(known | more))  # type: ignore[arg-type]
 
 
-def found(what: Look) -> list[tuple[str, int]]:
-    return [(finding.reason, finding.pid) for finding in judge(what)[0]]
+def found(what: Sample) -> list[tuple[str, int]]:
+    return [(finding.reason, finding.pid) for finding in detect(what)[0]]
 
 
 def test_a_process_with_an_account_is_held_and_so_is_one_with_a_connection() -> None:
@@ -67,7 +75,7 @@ def test_a_process_with_an_account_is_held_and_so_is_one_with_a_connection() -> 
 
 
 def test_a_process_of_a_granted_pod_that_has_neither_is_found_with_all_its_gpus() -> None:
-    [over, unheld] = judge(look(use(7, 3 * MIB), use(7, 5 * MIB, gpu=GPUS[1])))[0]
+    [over, unheld] = detect(look(use(7, 3 * MIB), use(7, 5 * MIB, gpu=GPUS[1])))[0]
     assert (over.reason, over.gpus, over.limit) == (OVER_LIMIT, GPUS[1:], 0)  # not granted at all
     assert unheld.reason == UNHELD
     assert unheld.gpus == GPUS
@@ -76,16 +84,16 @@ def test_a_process_of_a_granted_pod_that_has_neither_is_found_with_all_its_gpus(
 
 
 def test_processes_of_other_pods_and_of_the_machine_are_nobodys_business() -> None:
-    machine = msgspec.structs.replace(use(8, 99 * LIMIT), place=Place())
+    machine = msgspec.structs.replace(use(8, 99 * LIMIT), place=CgroupIds())
     assert found(look(use(7, 99 * LIMIT, "b"), machine)) == []
 
 
 def test_the_outermost_container_that_is_known_says_whose_it_is() -> None:
     containers = {"outer": (pod_uid("a"), "main"), "inner": (pod_uid("b"), "theirs")}
-    place = Place(("node", "outer", "inner"), (pod_uid("b"),))
+    place = CgroupIds(("node", "outer", "inner"), (pod_uid("b"),))
     there = msgspec.structs.replace(use(7), place=place)
     both = (grant("a"), grant("b"))
-    [finding] = judge(look(there, containers=containers, grants=both))[0]
+    [finding] = detect(look(there, containers=containers, grants=both))[0]
     assert (finding.claim, finding.container) == ("a-claim", "main")
 
 
@@ -98,7 +106,7 @@ def test_memory_over_the_limit_is_the_doing_of_whom_the_library_tracks_least() -
     within = look(use(1, LIMIT - 5 * MIB), use(2, 5 * MIB), tracked={1: LIMIT - 5 * MIB, 2: 0})
     assert found(within) == []
     over = look(use(1, LIMIT - 5 * MIB), use(2, 6 * MIB), tracked={1: LIMIT - 5 * MIB, 2: 0})
-    [finding] = judge(over)[0]
+    [finding] = detect(over)[0]
     assert (finding.reason, finding.pid) == (OVER_LIMIT, 2)
     assert (finding.used, finding.limit) == (LIMIT + MIB, LIMIT)
 
@@ -109,14 +117,14 @@ def test_one_without_the_library_is_suspected_before_one_with_it() -> None:
 
 
 def test_the_overhead_is_what_the_driver_counts_beyond_what_is_tracked() -> None:
-    overheads = judge(look(use(1, 70 * MIB), use(2, 30 * MIB), tracked={1: 60 * MIB}))[1]
+    overheads = detect(look(use(1, 70 * MIB), use(2, 30 * MIB), tracked={1: 60 * MIB}))[1]
     assert overheads == {("a-claim", GPUS[0]): 40 * MIB}
-    overheads = judge(look(use(1, 70 * MIB), tracked={1: 90 * MIB}))[1]
+    overheads = detect(look(use(1, 70 * MIB), tracked={1: 90 * MIB}))[1]
     assert overheads == {("a-claim", GPUS[0]): 0}
 
 
 def test_where_the_driver_does_not_say_no_overhead_is_known() -> None:
-    assert judge(look(use(1, None), tracked={1: 0}))[1] == {}
+    assert detect(look(use(1, None), tracked={1: 0}))[1] == {}
 
 
 PODS = st.sampled_from(["a", "b", "c"])
@@ -149,14 +157,14 @@ GRANTS = (grant("a"), grant("a", "a-second", gpus=GPUS[1:]), grant("b", gpus=GPU
 @settings(deadline=None)
 @given(USES, ACCOUNTS, CONNECTED, st.randoms(use_true_random=False))
 def test_whatever_is_seen_the_findings_are_those_that_the_words_say(
-    uses: list[Use],
+    uses: list[GpuUse],
     accounts: dict[str, dict[int, dict[str, int]]],
     connected: dict[str, frozenset[int]],
     order: random.Random,
 ) -> None:
     claims = {"a": ("a-claim", "a-second"), "b": ("b-claim",), "c": ()}
     seen = look(*uses, grants=GRANTS, accounts=accounts, connected=connected)
-    findings, overheads = judge(seen)
+    findings, overheads = detect(seen)
 
     def held(pid: int, pod: str) -> bool:
         return any(
@@ -187,7 +195,7 @@ def test_whatever_is_seen_the_findings_are_those_that_the_words_say(
     shuffled = list(uses)
     order.shuffle(shuffled)
     backwards = look(*shuffled, grants=GRANTS[::-1], accounts=accounts, connected=connected)
-    again, same = judge(backwards)
+    again, same = detect(backwards)
     assert [(each.key, each.used) for each in again] == [(each.key, each.used) for each in findings]
     assert same == overheads
 
@@ -210,33 +218,33 @@ def one(pid: int = 7, *, reason: str = UNHELD, started: int = 1) -> Finding:
 
 
 def test_what_is_seen_once_is_not_told_and_what_lasts_is_told_once() -> None:
-    suspicions = Suspicions()
+    suspicions = PersistentFindings()
     assert suspicions.add([one()], 0) == []
     assert suspicions.add([], 1) == []
     assert suspicions.add([one()], 2) == []
     assert suspicions.add([one()], 3) == [one()]
     assert suspicions.add([one()], 4) == []
     assert suspicions.lasting == (one(),)
-    assert suspicions.add([one()], 3 + AGAIN_SECONDS) == [one()]
-    assert suspicions.add([], 4 + AGAIN_SECONDS) == []
+    assert suspicions.add([one()], 3 + REPEAT_SECONDS) == [one()]
+    assert suspicions.add([], 4 + REPEAT_SECONDS) == []
     assert not suspicions.lasting
 
 
 def test_a_pid_that_is_used_again_is_another_process() -> None:
-    suspicions = Suspicions()
+    suspicions = PersistentFindings()
     suspicions.add([one(started=1)], 0)
     assert suspicions.add([one(started=2)], 1) == []
     assert suspicions.add([one(started=2)], 2) == [one(started=2)]
 
 
 def test_too_much_memory_stays_one_finding_whoever_is_suspected_now() -> None:
-    suspicions = Suspicions()
+    suspicions = PersistentFindings()
     suspicions.add([one(7, reason=OVER_LIMIT)], 0)
     assert suspicions.add([one(8, reason=OVER_LIMIT)], 1) == [one(8, reason=OVER_LIMIT)]
 
 
 def test_an_overhead_is_believed_when_two_looks_agree_and_less_of_it_at_once() -> None:
-    settled, part = Settled(), ("a-claim", GPUS[0])
+    settled, part = StableOverheads(), ("a-claim", GPUS[0])
     assert settled.add({part: 9}) == {}
     assert settled.add({part: 5}) == {part: 5}
     assert settled.add({part: 7}) == {part: 5}
@@ -244,4 +252,4 @@ def test_an_overhead_is_believed_when_two_looks_agree_and_less_of_it_at_once() -
     assert settled.add({part: 1}) == {part: 1}
     assert settled.add({}) == {}
     assert settled.add({part: 3}) == {}
-    assert Settled().add({part: 0}) == {part: 0}
+    assert StableOverheads().add({part: 0}) == {part: 0}

@@ -14,7 +14,7 @@ from fakes.kube import FakeApiServer
 from fakes.node import A_GPU, FixedGpus
 from kubeshare.kube.controller.events import EventRecorder
 from kubeshare.kube.resources import EVENTS
-from kubeshare.node.escapes.sampling import GpuUse
+from kubeshare.node.escapes.sampling import Sampler
 from kubeshare.node.escapes.watcher import EscapePolicy, EscapeWatch
 from kubeshare.node.gpus.discovery import GpuProcess
 from kubeshare.node.process_kill import kill
@@ -43,7 +43,7 @@ class Node:
     def __init__(self, run: Path, policy: EscapePolicy = "report") -> None:
         gpu = GrantedShare(
             uuid=A_GPU.uuid,
-            memory_total=16 << 30,
+            memory_total_bytes=16 << 30,
             request_micros=1,
             limit_micros=1,
             memory_bytes=LIMIT,
@@ -53,7 +53,7 @@ class Node:
         self.places: dict[int, str] = {}
         self.server = FakeApiServer()
         self.registry = CollectorRegistry()
-        self._use = GpuUse(Paths(run), self.gpus.processes, self._cgroup)
+        self._use = Sampler(Paths(run), self.gpus.processes, self._cgroup)
         self._policy = policy
 
     def _cgroup(self, pid: int) -> str:

@@ -13,7 +13,7 @@ from kubeshare.api.types.v1 import GPUNODES, VGPUS
 from kubeshare.kube.client.errors import ConflictError
 from kubeshare.kube.controller.controller import RequeueAfter, TerminalError
 from kubeshare.kube.resources import EVENTS, RESOURCE_SLICES
-from kubeshare.node.gpus.pod_resources import PodResourcesError, devices_of, whole_gpu
+from kubeshare.node.gpus.pod_resources import PodResourcesError, allocated_gpus, whole_gpu
 from kubeshare.node.paths import NodePaths
 
 POD = (NAMESPACE, placeholder_name("red"))
@@ -219,7 +219,7 @@ def test_a_vgpu_that_changed_meanwhile_is_not_written(
 def test_a_kubelet_that_does_not_answer_is_an_error_that_names_its_socket(
     paths: NodePaths,
 ) -> None:
-    ask: Coroutine[Any, Any, list[str]] = devices_of(
+    ask: Coroutine[Any, Any, list[str]] = allocated_gpus(
         paths.pod_resources_socket, lambda _: "", "a", "b"
     )
     with pytest.raises(PodResourcesError, match=r"kubelet\.sock"):

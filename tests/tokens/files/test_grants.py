@@ -194,7 +194,7 @@ def test_a_grant_of_another_gpu_takes_nothing_away() -> None:
 
 
 def test_the_smaller_of_two_opinions_about_a_gpus_memory_counts() -> None:
-    smaller = msgspec.structs.replace(grant("x").gpus[0], memory_total=2 * GI)
+    smaller = msgspec.structs.replace(grant("x").gpus[0], memory_total_bytes=2 * GI)
     live = [msgspec.structs.replace(grant("a"), gpus=(smaller,))]
 
     missing = shortfall(grant("b", memory=2 * GI), live, lambda held: held.claim)

@@ -20,7 +20,7 @@ import structlog
 from kubeshare.api.types.constants import DRA_DRIVER
 from kubeshare.node.proto import dra_pb2, pluginregistration_pb2
 
-Answer = TypeVar("Answer")
+Response = TypeVar("Response")
 
 log = structlog.get_logger(__name__)
 
@@ -213,8 +213,8 @@ def _clear(socket: Path) -> None:
 
 
 async def _each(
-    claims: Iterable[dra_pb2.Claim], work: Callable[[ClaimReference], Awaitable[Answer]]
-) -> dict[str, Answer]:
+    claims: Iterable[dra_pb2.Claim], work: Callable[[ClaimReference], Awaitable[Response]]
+) -> dict[str, Response]:
     references = [ClaimReference(claim.namespace, claim.name, claim.uid) for claim in claims]
     answers = await asyncio.gather(*(work(reference) for reference in references))
     return dict(zip((reference.uid for reference in references), answers, strict=True))

@@ -32,7 +32,7 @@ from kubeshare.tokens.files.grants import GrantedShare
 log = structlog.get_logger(__name__)
 
 # Longer than another device manager needs to take over (15 s); the kubelet gives a call 45.
-PATIENCE_SECONDS = 30.0
+HOLDER_WAIT_SECONDS = 30.0
 
 
 class Preparer:
@@ -60,7 +60,7 @@ class Preparer:
         *,
         library: InstalledLibrary,
         cdi_folders: Sequence[Path],
-        patience: float = PATIENCE_SECONDS,
+        patience: float = HOLDER_WAIT_SECONDS,
     ) -> None:
         self._claims = Claims(client, view.pods)
         self._view = view
@@ -187,7 +187,7 @@ class Preparer:
                 f"the GPU of vGPU {gpuid} is not known yet: its placeholder pod "
                 f"{placeholder_name(gpuid)} was given none"
             )
-        if not self._view.is_kept(vgpu):
+        if not self._view.has_placeholder(vgpu):
             raise _NotYetError(
                 f"the placeholder pod {placeholder_name(gpuid)} of vGPU {gpuid} is gone, and "
                 f"another pod may have its GPU {vgpu.spec.uuid}"
@@ -199,7 +199,7 @@ class Preparer:
             raise _NotYetError(f"GPU {device.uuid} of vGPU {gpuid} is unhealthy: {device.message}")
         return GrantedShare(
             uuid=device.uuid,
-            memory_total=device.memory_bytes,
+            memory_total_bytes=device.memory_bytes,
             request_micros=holder.request_micros,
             limit_micros=holder.limit_micros,
             memory_bytes=holder.memory_bytes,

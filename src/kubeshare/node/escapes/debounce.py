@@ -8,13 +8,13 @@ from collections.abc import Iterable
 from typing import Final
 
 from kubeshare.node.escapes.detection import Finding
-from kubeshare.tokens.overheads import LOOKS
+from kubeshare.tokens.overheads import SAMPLES_REQUIRED
 
-AGAIN_SECONDS: Final = 300.0
+REPEAT_SECONDS: Final = 300.0
 """What lasts is told again after so long."""
 
 
-class Suspicions:
+class PersistentFindings:
     """Findings that last.
 
     Attributes:
@@ -39,11 +39,13 @@ class Suspicions:
         found = {finding.key: finding for finding in findings}
         self._seen = {key: self._seen.get(key, 0) + 1 for key in found}
         self._told = {key: at for key, at in self._told.items() if key in found}
-        self.lasting = tuple(found[key] for key, looks in self._seen.items() if looks >= LOOKS)
+        self.lasting = tuple(
+            found[key] for key, looks in self._seen.items() if looks >= SAMPLES_REQUIRED
+        )
         news = [
             finding
             for finding in self.lasting
-            if now - self._told.get(finding.key, -AGAIN_SECONDS) >= AGAIN_SECONDS
+            if now - self._told.get(finding.key, -REPEAT_SECONDS) >= REPEAT_SECONDS
         ]
         self._told |= dict.fromkeys((finding.key for finding in news), now)
         return news

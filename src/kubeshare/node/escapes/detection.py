@@ -17,7 +17,7 @@ from typing import Final, Literal
 
 from msgspec import Struct
 
-from kubeshare.node.cgroups import Place
+from kubeshare.node.cgroups import CgroupIds
 from kubeshare.tokens.files.grants import Grant, GrantedPod
 from kubeshare.tokens.overheads import Overheads
 
@@ -27,7 +27,7 @@ UNHELD: Final[Reason] = "UnheldProcess"
 OVER_LIMIT: Final[Reason] = "MemoryOverLimit"
 
 
-class Use(Struct, frozen=True, kw_only=True):
+class GpuUse(Struct, frozen=True, kw_only=True):
     """A process on a GPU, as the driver tells of it.
 
     Attributes:
@@ -42,10 +42,10 @@ class Use(Struct, frozen=True, kw_only=True):
     pid: int
     started: int
     memory: int | None
-    place: Place
+    place: CgroupIds
 
 
-class Look(Struct, frozen=True, kw_only=True):
+class Sample(Struct, frozen=True, kw_only=True):
     """Everything at about one moment.
 
     Attributes:
@@ -57,7 +57,7 @@ class Look(Struct, frozen=True, kw_only=True):
     """
 
     grants: tuple[Grant, ...]
-    uses: tuple[Use, ...]
+    uses: tuple[GpuUse, ...]
     containers: Mapping[str, tuple[str, str]]
     connected: Mapping[str, frozenset[int]]
     accounts: Mapping[str, Mapping[int, Mapping[str, int]]]
@@ -72,7 +72,7 @@ class Finding(Struct, frozen=True, kw_only=True):
         pod: that holds it.
         container: its name; "" where it is not known.
         pid: the process, or of several the one that most exceeds what the library tracks.
-        started: as in :class:`Use`.
+        started: as in :class:`GpuUse`.
         gpus: on which.
         used: bytes, as the driver says.
         limit: bytes.
@@ -95,7 +95,7 @@ class Finding(Struct, frozen=True, kw_only=True):
         return (self.reason, self.claim, self.gpus, *process)
 
 
-def judge(look: Look) -> tuple[list[Finding], Overheads]:
+def detect(look: Sample) -> tuple[list[Finding], Overheads]:
     """What should not be, and the overheads of all parts of which they are known."""
     known = _Known(look)
     by_process: dict[tuple[str, int, int], list[_Owned]] = defaultdict(list)
@@ -126,7 +126,7 @@ class _Owned(Struct, frozen=True):
         tracked: bytes that it tracks for this process on this GPU.
     """
 
-    use: Use
+    use: GpuUse
     grant: Grant
     container: str
     held: bool
@@ -136,14 +136,14 @@ class _Owned(Struct, frozen=True):
 class _Known:
     """A look, arranged by pod."""
 
-    def __init__(self, look: Look) -> None:
+    def __init__(self, look: Sample) -> None:
         self._look = look
         self._grants: dict[str, list[Grant]] = defaultdict(list)
         for grant in sorted(look.grants, key=lambda grant: grant.claim):
             if grant.pod is not None:
                 self._grants[grant.pod.uid].append(grant)
 
-    def owned(self, use: Use) -> _Owned | None:
+    def owned(self, use: GpuUse) -> _Owned | None:
         """Whose a use is; None where it is of no pod with a grant."""
         pod, container = self._pod(use.place)
         grants = self._grants.get(pod)
@@ -163,7 +163,7 @@ class _Known:
             tracked=sum(account.get(use.pid, {}).get(use.uuid, 0) for account in accounts),
         )
 
-    def _pod(self, place: Place) -> tuple[str, str]:
+    def _pod(self, place: CgroupIds) -> tuple[str, str]:
         """The uid of the pod and the name of the container, as far as they are known."""
         for container_id in place.containers:
             known = self._look.containers.get(container_id)
@@ -200,7 +200,7 @@ def _finding(reason: Reason, uses: list[_Owned], worst: _Owned) -> Finding:
 
 
 def _overheads(
-    look: Look, by_gpu: Mapping[tuple[str, str], list[_Owned]]
+    look: Sample, by_gpu: Mapping[tuple[str, str], list[_Owned]]
 ) -> Iterator[tuple[tuple[str, str], int]]:
     for grant in look.grants:
         account = look.accounts.get(grant.claim, {})

@@ -9,8 +9,8 @@ from typing import Final
 
 import structlog
 
-from kubeshare.node.cgroups import read_place
-from kubeshare.node.escapes.detection import Look, Use
+from kubeshare.node.cgroups import parse_cgroup
+from kubeshare.node.escapes.detection import GpuUse, Sample
 from kubeshare.node.gpus.discovery import GpuProcess
 from kubeshare.tokens import client
 from kubeshare.tokens.files import counters
@@ -41,7 +41,7 @@ def cgroup_of(pid: int) -> str:
         return file.read(_TEXT_MAX)
 
 
-class GpuUse:
+class Sampler:
     """Looks.
 
     Args:
@@ -60,11 +60,11 @@ class GpuUse:
         self._processes = processes
         self._cgroup = cgroup
 
-    def look(self, containers: Mapping[str, tuple[str, str]]) -> Look:
+    def look(self, containers: Mapping[str, tuple[str, str]]) -> Sample:
         """What there is now.
 
         Args:
-            containers: as in :class:`Look`.
+            containers: as in :class:`Sample`.
 
         Raises:
             DiscoveryError: the driver does not answer.
@@ -74,7 +74,7 @@ class GpuUse:
         # With nobody to look for, the driver is left alone.
         found = self._processes()[:USES_MAX] if grants else []
         uses = tuple(use for one in found if (use := self.use(one)) is not None)
-        return Look(
+        return Sample(
             grants=grants,
             uses=uses,
             containers=containers,
@@ -82,16 +82,16 @@ class GpuUse:
             accounts=_most(before, self._accounts(grants)),
         )
 
-    def use(self, found: GpuProcess) -> Use | None:
+    def use(self, found: GpuProcess) -> GpuUse | None:
         """A process that the driver tells of, and where it is; None when it is gone."""
         try:
             started = process_start_time(found.pid)
-            place = read_place(self._cgroup(found.pid))
+            place = parse_cgroup(self._cgroup(found.pid))
         except OSError:
             return None
         if started is None:
             return None
-        return Use(
+        return GpuUse(
             uuid=found.uuid, pid=found.pid, started=started, memory=found.memory, place=place
         )
 

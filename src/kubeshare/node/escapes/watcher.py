@@ -17,13 +17,13 @@ from prometheus_client import CollectorRegistry
 from kubeshare.core.units import format_memory
 from kubeshare.kube.controller.events import WARNING, EventRecorder, ObjectReference
 from kubeshare.kube.resources import PODS
-from kubeshare.node.escapes.debounce import Suspicions
-from kubeshare.node.escapes.detection import OVER_LIMIT, UNHELD, Finding, Reason, judge
+from kubeshare.node.escapes.debounce import PersistentFindings
+from kubeshare.node.escapes.detection import OVER_LIMIT, UNHELD, Finding, Reason, detect
 from kubeshare.node.escapes.metrics import EscapeMetrics
-from kubeshare.node.escapes.sampling import GpuUse
+from kubeshare.node.escapes.sampling import Sampler
 from kubeshare.node.gpus.discovery import DiscoveryError
 from kubeshare.node.process_kill import kill
-from kubeshare.tokens.overheads import Settled
+from kubeshare.tokens.overheads import StableOverheads
 
 log = structlog.get_logger(__name__)
 
@@ -56,7 +56,7 @@ class EscapeWatch:
 
     def __init__(
         self,
-        use: GpuUse,
+        use: Sampler,
         containers: Callable[[], Mapping[str, tuple[str, str]]],
         events: EventRecorder,
         *,
@@ -68,8 +68,8 @@ class EscapeWatch:
         self._events = events
         self._policy = policy
         self._interval = interval
-        self._suspicions = Suspicions()
-        self._settled = Settled()
+        self._suspicions = PersistentFindings()
+        self._settled = StableOverheads()
         self._told: dict[tuple[str, str], int] = {}
         self._looks = 0
         self._trouble = ""
@@ -97,7 +97,7 @@ class EscapeWatch:
                 log.warning("cannot see who uses the GPUs", reason=self._trouble)
             return
         self._trouble = ""
-        findings, overheads = judge(look)
+        findings, overheads = detect(look)
         for finding in self._suspicions.add(findings, asyncio.get_running_loop().time()):
             self._tell(finding)
         if self._policy == "kill":
@@ -126,7 +126,7 @@ class EscapeWatch:
 
         def still() -> bool:
             try:
-                findings, _ = judge(self._use.look(containers))
+                findings, _ = detect(self._use.look(containers))
             except (DiscoveryError, OSError):
                 return False
             meant = (finding.key, finding.pid, finding.started)

@@ -22,7 +22,7 @@ import kubeshare
 from kubeshare.api.types.v1 import GPUDevice, GPULink, GPUNodeSpec
 from kubeshare.node.gpus.xids import Xids
 
-Answer = TypeVar("Answer")
+Result = TypeVar("Result")
 
 # Where driver installations put their libraries, below the driver's root.
 _LIBRARY_FOLDERS = ("usr/lib64", "usr/lib/x86_64-linux-gnu", "usr/local/nvidia/lib64")
@@ -104,7 +104,7 @@ class NvmlGpus:
         """
         return self._ask(lambda: list(_read_processes()))
 
-    def _ask(self, question: Callable[[], Answer]) -> Answer:
+    def _ask(self, question: Callable[[], Result]) -> Result:
         with self._lock:
             try:
                 self._start()

@@ -28,7 +28,7 @@ from kubeshare.node.node_view import NODE_VGPUS, NodeView
 
 log = structlog.get_logger(__name__)
 
-Given = Callable[[str, str], Awaitable[list[str]]]
+AllocatedGpus = Callable[[str, str], Awaitable[list[str]]]
 """Asks the kubelet which whole GPUs a pod (namespace, name) was given.
 
 It raises ``PodResourcesError`` when the kubelet cannot be asked.
@@ -42,7 +42,7 @@ _LAST_PAUSE_SECONDS = 0.3
 _NOT_FOUND = RequeueAfter(2.0)
 
 
-class Placeholders:
+class PlaceholderGpus:
     """Tells the cluster which GPU each vGPU of this node is.
 
     Args:
@@ -59,7 +59,7 @@ class Placeholders:
         view: NodeView,
         inventory: Inventory,
         events: EventRecorder,
-        given: Given,
+        given: AllocatedGpus,
     ) -> None:
         self._client = client
         self._view = view
@@ -114,7 +114,7 @@ class Placeholders:
 
     def _is_written(self, vgpu: VGPU) -> bool:
         """Its placeholder is noted in it, or has just been, and the watch has not told of it."""
-        if vgpu.spec.uuid and self._view.is_kept(vgpu):
+        if vgpu.spec.uuid and self._view.has_placeholder(vgpu):
             return True
         return self._written.get(vgpu.metadata.name) == vgpu.metadata.resource_version
 

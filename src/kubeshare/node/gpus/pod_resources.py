@@ -27,7 +27,7 @@ class PodResourcesError(Exception):
     """The kubelet did not answer, or gave a device that cannot be shared."""
 
 
-async def devices_of(
+async def allocated_gpus(
     socket: Path, uuid_of: Callable[[DraDevice], str], namespace: str, name: str
 ) -> list[str]:
     """The ids of the whole GPUs that a pod was given; empty until it has been admitted.

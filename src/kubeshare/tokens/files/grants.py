@@ -50,7 +50,7 @@ class DaemonMissingError(Exception):
 
 # As in the files of the first version, so that grants outlive an upgrade.
 _GPU_FIELDS: Final = {
-    "memory_total": "memoryTotal",
+    "memory_total_bytes": "memoryTotal",
     "request_micros": "request",
     "limit_micros": "limit",
     "memory_bytes": "memory",
@@ -64,7 +64,7 @@ class GrantedShare(
 
     Attributes:
         uuid: as NVML says it, `GPU-…`.
-        memory_total: bytes of the physical GPU.
+        memory_total_bytes: bytes of the physical GPU.
         request_micros: micros.
         limit_micros: micros.
         memory_bytes: bytes.
@@ -72,7 +72,7 @@ class GrantedShare(
     """
 
     uuid: str
-    memory_total: int
+    memory_total_bytes: int
     request_micros: int
     limit_micros: int
     memory_bytes: int
@@ -86,9 +86,10 @@ class GrantedShare(
                 f"request {self.request_micros} and limit {self.limit_micros}: "
                 f"not in order within 0 and {MICROS}"
             )
-        if not 0 < self.memory_bytes <= self.memory_total < 2**63:
+        if not 0 < self.memory_bytes <= self.memory_total_bytes < 2**63:
             raise ValueError(
-                f"memory {self.memory_bytes} is not within the GPU's {self.memory_total} bytes"
+                f"memory {self.memory_bytes} is not within the GPU's "
+                f"{self.memory_total_bytes} bytes"
             )
 
 

@@ -81,7 +81,7 @@ class PageWriter:
                 GateState.CLOSED,
                 0,
                 gpu.memory_bytes,
-                gpu.memory_total,
+                gpu.memory_total_bytes,
                 gpu.request_micros,
                 gpu.limit_micros,
                 uuid.UUID(gpu.uuid.removeprefix("GPU-")).bytes,
@@ -95,7 +95,12 @@ class PageWriter:
         """The cells' bounds are others; their GPUs, gates and leases stay."""
         for cell, gpu in enumerate(grant.gpus):
             at = _offset(cell) + BOUNDS_OFFSET
-            bounds = (gpu.memory_bytes, gpu.memory_total, gpu.request_micros, gpu.limit_micros)
+            bounds = (
+                gpu.memory_bytes,
+                gpu.memory_total_bytes,
+                gpu.request_micros,
+                gpu.limit_micros,
+            )
             PAGE_BOUNDS.pack_into(self._map, at, *bounds)
 
     def epoch(self, cell: int) -> int:
