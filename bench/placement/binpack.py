@@ -20,7 +20,8 @@ from core.policies.slow_binpack import slow_decide
 from kubeshare.core.decision import commit
 from kubeshare.core.demand import Demand, Memory
 from kubeshare.core.diagnosis.explain import shortest_change
-from kubeshare.core.ledger.device import Device, Holder, Node
+from kubeshare.core.ledger.device import Device, Node
+from kubeshare.core.ledger.holder import Holder
 from kubeshare.core.ledger.ledger import Ledger
 from kubeshare.core.policies.binpack.policy import decide
 from kubeshare.core.units import MI, MICROS

@@ -5,7 +5,8 @@ from collections.abc import Iterator
 from itertools import count
 
 from kubeshare.core.demand import Demand, Memory
-from kubeshare.core.ledger.device import Device, FreeGpu, Holder, Node
+from kubeshare.core.ledger.device import Device, FreeGpu, Node
+from kubeshare.core.ledger.holder import Holder
 from kubeshare.core.units import GI
 
 CASES = ("mixed", "memory-bound", "anti-affinity-bound")

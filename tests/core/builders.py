@@ -1,7 +1,8 @@
 """A short vocabulary for tests of the core: shares as people write them, memory in MiB."""
 
 from kubeshare.core.demand import Demand, Memory
-from kubeshare.core.ledger.device import Device, FreeGpu, Holder, Node
+from kubeshare.core.ledger.device import Device, FreeGpu, Node
+from kubeshare.core.ledger.holder import Holder
 from kubeshare.core.units import MI, parse_share
 
 GPU_MEMORY = 1000 * MI

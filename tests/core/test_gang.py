@@ -12,7 +12,7 @@ from core.builders import a_demand, a_device, a_holder, a_node
 from core.clusters import POLICIES, Asker, Cluster
 from kubeshare.core.decision import commit
 from kubeshare.core.demand import Demand
-from kubeshare.core.gang import Answer, place_gang
+from kubeshare.core.gang import GangPlacement, place_gang
 from kubeshare.core.ledger.ledger import Ledger
 from kubeshare.core.policies import Policy, policy
 from kubeshare.core.units import MICROS
@@ -24,7 +24,7 @@ def four(request: str = "1") -> list[Demand]:
     return [a_demand(f"m{number}", request) for number in range(4)]
 
 
-def binder(ledger: Ledger, answer: Answer) -> None:
+def binder(ledger: Ledger, answer: GangPlacement) -> None:
     for each in answer.placed:
         commit(ledger, each.demand, each.decision)
 

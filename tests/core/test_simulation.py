@@ -11,15 +11,15 @@ from kubeshare.core.errors import InvalidValueError
 from kubeshare.core.gang import Gang
 from kubeshare.core.ledger.ledger import Ledger
 from kubeshare.core.policies import policy
-from kubeshare.core.simulation import Queue
+from kubeshare.core.simulation import PlacementQueue
 
 
-def a_queue() -> tuple[Queue, Ledger]:
+def a_queue() -> tuple[PlacementQueue, Ledger]:
     ledger = Ledger([a_node()], [a_device("A"), a_device("B")])
-    return Queue(ledger, policy("locality")), ledger
+    return PlacementQueue(ledger, policy("locality")), ledger
 
 
-def names_bound_by_releasing(queue: Queue, uid: str) -> list[str]:
+def names_bound_by_releasing(queue: PlacementQueue, uid: str) -> list[str]:
     return [demand.name for demand, _ in queue.release(uid)]
 
 
@@ -106,7 +106,7 @@ def test_a_thousand_that_ask_the_same_are_asked_once() -> None:
         asked += 1
         return policy("locality")(ledger, demand)
 
-    queue = Queue(ledger, counting)
+    queue = PlacementQueue(ledger, counting)
     for number in range(1000):
         queue.submit(a_demand(f"p{number}", "1"))
     asked = 0

@@ -6,18 +6,19 @@ from msgspec import Struct
 from kubeshare.core.decision import Decision
 from kubeshare.core.demand import Demand, Memory
 from kubeshare.core.diagnosis.explain import Change
-from kubeshare.core.ledger.device import Device, FreeGpu, Holder, Node
+from kubeshare.core.ledger.device import Device, FreeGpu, Node
+from kubeshare.core.ledger.holder import Holder
 from kubeshare.core.ledger.totals import Totals
 from kubeshare.core.policies.locality.several_gpus import Pick
 from kubeshare.core.quota.model import Quota
 from kubeshare.core.token import Close, Extend, Open, Shut, Watch
 from kubeshare.core.token.member import MemberView
-from kubeshare.core.token.share import Bounds
+from kubeshare.core.token.share import ShareSpec
 from kubeshare.core.units import MICROS
 
 VALUES = (
     *(Change, Decision, Demand, Device, FreeGpu, Holder, Memory, Node, Pick, Quota, Totals),
-    *(Bounds, Close, Extend, MemberView, Open, Shut, Watch),
+    *(ShareSpec, Close, Extend, MemberView, Open, Shut, Watch),
 )
 
 

@@ -8,7 +8,7 @@ from kubeshare.core.errors import InvalidValueError
 from kubeshare.core.gang import Gang
 from kubeshare.core.units import MICROS, Memory
 from kubeshare.dialects.priority_and_gang import standing_of
-from kubeshare.dialects.sharedgpu import Asked, read
+from kubeshare.dialects.sharedgpu import LabelledDemand, read
 
 
 def pod(**labels: str) -> dict[str, Any]:
@@ -17,7 +17,7 @@ def pod(**labels: str) -> dict[str, Any]:
     return {"metadata": {"name": "a", "namespace": "team", "uid": "u", "labels": written}}
 
 
-def asked(**labels: str) -> Asked:
+def asked(**labels: str) -> LabelledDemand:
     found = read(pod(**labels))
     assert found is not None
     return found

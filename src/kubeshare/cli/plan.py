@@ -15,9 +15,9 @@ from kubeshare.cli.decision_output import as_fields, as_lines
 from kubeshare.core.decision import Decision
 from kubeshare.core.diagnosis.explain import Change, shortest_change
 from kubeshare.core.errors import InvalidValueError
-from kubeshare.core.ledger.device import natural
+from kubeshare.core.natural_sort import natural
 from kubeshare.core.preemption import change_for_gang
-from kubeshare.core.simulation import Bound, Queue
+from kubeshare.core.simulation import Bound, PlacementQueue
 from kubeshare.dialects.scenario.request import MIN_AVAILABLE
 from kubeshare.dialects.scenario.scenario import (
     Fail,
@@ -82,7 +82,7 @@ def answers(scenario: Scenario, *, explain: bool = False) -> Iterator[Answer]:
     Raises:
         FileError: an event says something that it must not.
     """
-    queue = Queue(scenario.ledger, scenario.policy)
+    queue = PlacementQueue(scenario.ledger, scenario.policy)
     asked: dict[str, int] = {}  # uid of a demand that may wait -> number of its event
     for number, event in enumerate(scenario.events):
         bound: Iterable[Bound] = ()
@@ -111,7 +111,7 @@ def answers(scenario: Scenario, *, explain: bool = False) -> Iterator[Answer]:
             yield Answer(asked.pop(demand.uid), demand.name, words)
 
 
-def _ask(queue: Queue, request: Request) -> tuple[Decision, Iterable[Bound]]:
+def _ask(queue: PlacementQueue, request: Request) -> tuple[Decision, Iterable[Bound]]:
     """The answer to a request, and those of its gang that are bound with it.
 
     Raises:
@@ -123,7 +123,7 @@ def _ask(queue: Queue, request: Request) -> tuple[Decision, Iterable[Bound]]:
     return queue.join(demand, standing.gang, standing.priority)
 
 
-def _change(scenario: Scenario, queue: Queue, request: Request) -> Change | None:
+def _change(scenario: Scenario, queue: PlacementQueue, request: Request) -> Change | None:
     """What would have to change so that a request that waits would be bound."""
     gang = request.standing.gang
     if gang is None:

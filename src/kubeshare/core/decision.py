@@ -13,7 +13,7 @@ from kubeshare.core.ledger.ledger import Ledger
 Outcome: TypeAlias = Literal["bound", "pending", "rejected"]
 
 
-class Reasons(Mapping[str, str]):
+class LazyReasons(Mapping[str, str]):
     """Reasons whose words are made when somebody reads them.
 
     Deciding costs microseconds, and telling of every GPU why it was not the one costs as
@@ -54,7 +54,7 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
         devices: the ids of the devices, when bound.
         new: those of them that do not exist yet, without holders; the caller makes them.
         reasons: ``node/id`` or ``node`` → why it was passed over, in words with numbers;
-            a dict, or :class:`Reasons` where making the words takes a while.
+            a dict, or :class:`LazyReasons` where making the words takes a while.
         field: the field of the demand that makes it impossible, when rejected.
     """
 

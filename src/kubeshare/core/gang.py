@@ -15,7 +15,7 @@ from typing import Final
 
 import msgspec
 
-from kubeshare.core.decision import Decision, Reasons, commit
+from kubeshare.core.decision import Decision, LazyReasons, commit
 from kubeshare.core.demand import Demand
 from kubeshare.core.ledger.ledger import Ledger
 from kubeshare.core.policies import Policy
@@ -43,7 +43,7 @@ class Gang(msgspec.Struct, frozen=True, kw_only=True):
             return ""
         return f"{there} of the {self.min_available} members that it needs are there"
 
-    def no_room(self, needed: int, answer: "Answer") -> str:
+    def no_room(self, needed: int, answer: "GangPlacement") -> str:
         """Why it cannot start with an answer, when so many more members have to be placed."""
         room = self.min_available - needed + answer.room_for
         return f"room for {room} of the {self.min_available} members that it needs"
@@ -56,11 +56,11 @@ class Gang(msgspec.Struct, frozen=True, kw_only=True):
             short: why there is no room for one more.
         """
         why = {} if short is None else short.reasons
-        told = Reasons(lambda: {f"gang {self.name}": words, **why})
+        told = LazyReasons(lambda: {f"gang {self.name}": words, **why})
         return Decision(outcome="pending", reasons=told)
 
 
-class Placed(msgspec.Struct, frozen=True, kw_only=True):
+class PlacedMember(msgspec.Struct, frozen=True, kw_only=True):
     """Where one member goes.
 
     Attributes:
@@ -72,7 +72,7 @@ class Placed(msgspec.Struct, frozen=True, kw_only=True):
     decision: Decision
 
 
-class Answer(msgspec.Struct, frozen=True, kw_only=True):
+class GangPlacement(msgspec.Struct, frozen=True, kw_only=True):
     """Whether a gang can start.
 
     Attributes:
@@ -82,7 +82,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
         short: why not one more, of a member for which there was no room; None where all fit.
     """
 
-    placed: tuple[Placed, ...] = ()
+    placed: tuple[PlacedMember, ...] = ()
     room_for: int
     short: Decision | None = None
 
@@ -92,7 +92,9 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
         return bool(self.placed)
 
 
-def place_gang(policy: Policy, ledger: Ledger, members: Sequence[Demand], needed: int) -> Answer:
+def place_gang(
+    policy: Policy, ledger: Ledger, members: Sequence[Demand], needed: int
+) -> GangPlacement:
     """Where the members of a gang go.
 
     Args:
@@ -105,7 +107,7 @@ def place_gang(policy: Policy, ledger: Ledger, members: Sequence[Demand], needed
     Returns:
         the answer. It depends on nothing but the arguments.
     """
-    best = Answer(room_for=-1)
+    best = GangPlacement(room_for=-1)
     for order in islice(_orders(members), ORDERS):
         answer = _in_order(policy, ledger, order)
         if answer.room_for > best.room_for:
@@ -115,18 +117,18 @@ def place_gang(policy: Policy, ledger: Ledger, members: Sequence[Demand], needed
     return msgspec.structs.replace(best, placed=())
 
 
-def _in_order(policy: Policy, ledger: Ledger, members: Sequence[Demand]) -> Answer:
-    placed: list[Placed] = []
+def _in_order(policy: Policy, ledger: Ledger, members: Sequence[Demand]) -> GangPlacement:
+    placed: list[PlacedMember] = []
     short: Decision | None = None
     with ledger.what_if():
         for demand in members:
             decision = policy(ledger, demand)
             if decision.outcome == "bound":
                 commit(ledger, demand, decision)
-                placed.append(Placed(demand=demand, decision=decision))
+                placed.append(PlacedMember(demand=demand, decision=decision))
             elif short is None:
                 short = decision
-    return Answer(placed=tuple(placed), room_for=len(placed), short=short)
+    return GangPlacement(placed=tuple(placed), room_for=len(placed), short=short)
 
 
 def _orders(members: Sequence[Demand]) -> Iterator[Sequence[Demand]]:

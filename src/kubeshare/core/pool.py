@@ -14,7 +14,7 @@ from msgspec import Struct
 FOREVER: Final = float("inf")
 
 
-class Terms(Struct, frozen=True, kw_only=True):
+class PoolSettings(Struct, frozen=True, kw_only=True):
     """What a pool policy comes to on one node.
 
     Attributes:
@@ -28,7 +28,7 @@ class Terms(Struct, frozen=True, kw_only=True):
     warm: int = 0
 
 
-class Idle(Struct, frozen=True, kw_only=True):
+class IdleVGPU(Struct, frozen=True, kw_only=True):
     """A vGPU without holders.
 
     Attributes:
@@ -60,7 +60,7 @@ class NodePool(Struct, frozen=True, kw_only=True):
     """
 
     held: int = 0
-    idle: tuple[Idle, ...] = ()
+    idle: tuple[IdleVGPU, ...] = ()
     free: int = 0
     freeing: int = 0
     makes: bool = True
@@ -70,7 +70,7 @@ class NodePool(Struct, frozen=True, kw_only=True):
         """GPUs that are free, or will be in a moment: those of useless vGPUs go in any case."""
         return self.free + self.freeing + sum(each.useless for each in self.idle)
 
-    def yielding(self, terms: Terms) -> int:
+    def yielding(self, terms: PoolSettings) -> int:
         """How many of the idle ones may give way to whole-GPU pods."""
         may_go = sum(_may_go(each) for each in self.idle)
         above = self.held + sum(not each.useless for each in self.idle) - terms.minimum
@@ -91,13 +91,13 @@ class Plan(Struct, frozen=True, kw_only=True):
     again: float | None = None
 
 
-def plan(pool: NodePool, terms: Terms, claimed: int | None = None) -> Plan:
+def plan(pool: NodePool, terms: PoolSettings, claimed: int | None = None) -> Plan:
     """What is to be done on a node.
 
     Args:
         pool: the node as it is.
         terms: of its policy.
-        claimed: GPUs that pods which wait for whole ones are to get here (see :func:`claims`);
+        claimed: GPUs that pods which wait for whole ones are to get here (see :func:`claimed_gpus`);
             None where none of them could run here. While one could, nothing is made: what is
             made now might have to give way in a moment.
     """
@@ -119,15 +119,15 @@ def plan(pool: NodePool, terms: Terms, claimed: int | None = None) -> Plan:
     return Plan(make=make, release=tuple(going), again=_next(left, terms))
 
 
-class Waiter(Struct, frozen=True, kw_only=True):
+class PendingPod(Struct, frozen=True, kw_only=True):
     """A pod that waits for whole GPUs: how many, and the nodes on which it could run."""
 
     gpus: int
     nodes: frozenset[str]
 
 
-def claims(
-    waiting: Sequence[Waiter], pools: Mapping[str, NodePool], terms: Mapping[str, Terms]
+def claimed_gpus(
+    waiting: Sequence[PendingPod], pools: Mapping[str, NodePool], terms: Mapping[str, PoolSettings]
 ) -> dict[str, int]:
     """How many GPUs of each node are to go to pods that wait for whole ones.
 
@@ -157,7 +157,7 @@ def claims(
     return claimed
 
 
-def _node_for(waiter: Waiter, left: Mapping[str, int], spare: Mapping[str, int]) -> str | None:
+def _node_for(waiter: PendingPod, left: Mapping[str, int], spare: Mapping[str, int]) -> str | None:
     known: Iterable[str] = waiter.nodes & left.keys()
     enough = [name for name in known if left[name] + spare[name] >= waiter.gpus]
     # How many have to give way, then how many stay free beyond what is needed.
@@ -168,16 +168,16 @@ def _node_for(waiter: Waiter, left: Mapping[str, int], spare: Mapping[str, int])
     )
 
 
-def _may_go(each: Idle) -> bool:
+def _may_go(each: IdleVGPU) -> bool:
     return not each.useless and each.seconds >= each.not_before
 
 
-def _first_to_go(each: Idle) -> tuple[bool, float, str]:
+def _first_to_go(each: IdleVGPU) -> tuple[bool, float, str]:
     """Those without a GPU help others at once and have cost nothing; then the longest idle."""
     return each.ready, -each.seconds, each.id
 
 
-def _next(left: Iterable[Idle], terms: Terms) -> float | None:
+def _next(left: Iterable[IdleVGPU], terms: PoolSettings) -> float | None:
     waits = [
         wait - each.seconds
         for each in left

@@ -14,8 +14,8 @@ import msgspec
 
 from kubeshare.core.decision import commit
 from kubeshare.core.demand import Demand
-from kubeshare.core.diagnosis.admit import May
-from kubeshare.core.diagnosis.explain import Change, clauses, shortest_leaving
+from kubeshare.core.diagnosis.admit import MayLeave
+from kubeshare.core.diagnosis.explain import Change, fewest_leaving, leave_clauses
 from kubeshare.core.gang import place_gang
 from kubeshare.core.ledger.ledger import Ledger
 from kubeshare.core.policies import Policy
@@ -59,7 +59,7 @@ def cheapest_preemption(
     lower = {uid: value for uid, value in preemptible.items() if value < priority}
     for level in sorted(set(lower.values())):
         may_leave = _one_of({uid for uid, value in lower.items() if value <= level})
-        change = shortest_leaving(policy, ledger, demand, may_leave)
+        change = fewest_leaving(policy, ledger, demand, may_leave)
         if change is not None:
             highest = max(lower[uid] for uid in change.leave)
             return Preemption(leave=change.leave, priority=highest, words=change.words)
@@ -104,7 +104,7 @@ def cheapest_for_gang(  # noqa: PLR0913 - the question
     return Preemption(
         leave=tuple(sorted(leavers)),
         priority=max(preemptible[uid] for uid in leavers),
-        words=clauses(ledger, leavers),
+        words=leave_clauses(ledger, leavers),
     )
 
 
@@ -164,7 +164,7 @@ def change_for_gang(
     return None if found is None else Change(leave=found.leave, words=found.words)
 
 
-def _one_of(uids: Container[str]) -> May:
+def _one_of(uids: Container[str]) -> MayLeave:
     return lambda holder: holder.demand in uids
 
 

@@ -7,7 +7,8 @@ same. Each function answers for one rule and gives None where the rule is kept.
 from typing import Final
 
 from kubeshare.core.demand import Demand
-from kubeshare.core.ledger.device import MAX_HOLDERS, Device, FreeGpu
+from kubeshare.core.ledger.device import Device, FreeGpu
+from kubeshare.core.ledger.holder import MAX_HOLDERS
 from kubeshare.core.units import format_memory, format_share
 
 NOT_ASKED: Final = "not among the nodes asked for"

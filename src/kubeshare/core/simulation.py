@@ -86,7 +86,7 @@ class _Line:
         return _NOBODY
 
 
-class Queue:
+class PlacementQueue:
     """Places demands on a ledger by a policy, and remembers those that wait.
 
     Args:

@@ -12,7 +12,7 @@ from kubeshare.api.state.unschedulable import UnschedulableQueue
 from kubeshare.api.types import core_v1
 from kubeshare.api.types.constants import MANAGER_DEVICES, NAMESPACE
 from kubeshare.core.policies import Policy
-from kubeshare.core.quota.namespace import within
+from kubeshare.core.quota.namespace import within_quotas
 from kubeshare.device_manager.autoscaling.placeholder_pods import AutoscalerPods
 from kubeshare.device_manager.autoscaling.unmet_demand import UnmetDemand
 from kubeshare.device_manager.events import Events
@@ -98,7 +98,7 @@ def device_manager_program(  # noqa: PLR0913 - what it is told
     informers = watch(program, client, MANAGER_DEVICES, recorder, built)
     sharepod_store, cluster_state = informers.sharepods, informers.cluster_state
     index_by_gpuid(sharepod_store.store)
-    policy = within(policy, informers.quotas.of)
+    policy = within_quotas(policy, informers.quotas.of)
     events, metrics = Events(recorder), Metrics(program.registry)
     placeholders = Placeholders(client, cluster_state, placeholder_image, events, metrics)
     waiting: UnschedulableQueue[Key] = UnschedulableQueue()

@@ -12,11 +12,11 @@ from kubeshare.core.errors import InvalidValueError
 from kubeshare.dialects.share_fields import mapping
 
 VGPU_RESOURCE: Final = "kubeshare.nthu/vgpu"
-KINDS: Final = ("containers", "initContainers")
+CONTAINER_FIELDS: Final = ("containers", "initContainers")
 FIELD: Final = "spec.gpu.containers"
 
 
-def sharing(spec: Mapping[str, Any]) -> frozenset[str]:
+def sharing_containers(spec: Mapping[str, Any]) -> frozenset[str]:
     """The names of the containers that share.
 
     Args:
@@ -39,7 +39,7 @@ def sharing(spec: Mapping[str, Any]) -> frozenset[str]:
 
 def _limits(spec: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Each container's name, and the limits of its resources."""
-    for kind in KINDS:
+    for kind in CONTAINER_FIELDS:
         for container in spec.get(kind) or ():
             resources = container.get("resources") or {}
             yield str(container.get("name", "")), resources.get("limits") or {}

@@ -12,7 +12,7 @@ from typing import Any, Final
 from kubeshare.core.demand import Demand
 from kubeshare.core.errors import InvalidValueError
 from kubeshare.dialects import sharedgpu
-from kubeshare.dialects.share_fields import Asker, Spellings, mapping, present
+from kubeshare.dialects.share_fields import RequesterRef, Spellings, mapping, present
 
 PREFIX: Final = "kubeshare.nthu/"
 
@@ -52,4 +52,4 @@ def demand_of(pod: Mapping[str, Any], models: Iterable[str] = ()) -> Demand | No
             sharedgpu.LIMIT, "is given beside annotations that ask for a share: give one of them"
         )
     spellings.check_amounts_come_together(needed=not asks)
-    return spellings.demand(Asker.of(metadata))
+    return spellings.demand(RequesterRef.of(metadata))

@@ -42,7 +42,7 @@ _ID = re.compile(r"[a-z0-9]([-a-z0-9]{0,48}[a-z0-9])?")
 Value = TypeVar("Value")
 
 
-class Asker(msgspec.Struct, frozen=True, kw_only=True):
+class RequesterRef(msgspec.Struct, frozen=True, kw_only=True):
     """The object that asks: what is read of its metadata."""
 
     uid: str
@@ -50,7 +50,7 @@ class Asker(msgspec.Struct, frozen=True, kw_only=True):
     namespace: str
 
     @classmethod
-    def of(cls, metadata: Mapping[str, Any]) -> "Asker":
+    def of(cls, metadata: Mapping[str, Any]) -> "RequesterRef":
         """The asker of that metadata; before it has a uid, its name stands in for one."""
         name, namespace = str(metadata.get("name", "")), str(metadata.get("namespace", ""))
         uid = metadata.get("uid") or f"{namespace}/{name}"
@@ -118,7 +118,7 @@ class Spellings:
         return new
 
     def demand(
-        self, requester: Asker, *, nodes: frozenset[str] | None = None, attempt: int = 0
+        self, requester: RequesterRef, *, nodes: frozenset[str] | None = None, attempt: int = 0
     ) -> Demand:
         """The demand that the fields make, with the defaults that all doors share.
 

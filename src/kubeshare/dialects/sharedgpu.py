@@ -23,7 +23,7 @@ MEMORY: Final = "sharedgpu/gpu_mem"
 MODEL: Final = "sharedgpu/gpu_model"
 
 
-class Asked(msgspec.Struct, frozen=True, kw_only=True):
+class LabelledDemand(msgspec.Struct, frozen=True, kw_only=True):
     """What the labels of a pod ask for.
 
     Attributes:
@@ -35,7 +35,7 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     standing: Standing
 
 
-def read(pod: Mapping[str, Any], models: Iterable[str] = ()) -> Asked | None:
+def read(pod: Mapping[str, Any], models: Iterable[str] = ()) -> LabelledDemand | None:
     """What a pod asks for by its labels.
 
     Args:
@@ -64,7 +64,7 @@ def read(pod: Mapping[str, Any], models: Iterable[str] = ()) -> Asked | None:
         model=next((model for model in models if model.replace(" ", "-") == written), written),
         **amounts,
     )
-    return Asked(demand=demand, standing=standing_of(pod))
+    return LabelledDemand(demand=demand, standing=standing_of(pod))
 
 
 def _amounts(labels: Mapping[str, str]) -> Amounts | None:

@@ -5,10 +5,10 @@ from typing import Any, Final
 
 from kubeshare.core.demand import Demand
 from kubeshare.core.errors import InvalidValueError
-from kubeshare.dialects.containers import sharing
+from kubeshare.dialects.containers import sharing_containers
 from kubeshare.dialects.pod_spec import check_form
 from kubeshare.dialects.share_fields import (
-    Asker,
+    RequesterRef,
     Spellings,
     mapping,
     present,
@@ -44,11 +44,11 @@ def demand_of(sharepod: Mapping[str, Any]) -> Demand | None:
         return None
     spellings.check_amounts_come_together(needed=not asks)
     check_form(spec)
-    sharing(spec)
+    sharing_containers(spec)
     node = spec.get("nodeName")
     _check_ids(gpu.get("ids"), spellings.read("count", read_count) or 1, node)
     return spellings.demand(
-        Asker.of(metadata),
+        RequesterRef.of(metadata),
         nodes=frozenset([node]) if node else None,
         attempt=spellings.read("attempt", _attempt) or 0,
     )

@@ -15,7 +15,7 @@ from kubeshare.api.types import core_v1
 from kubeshare.api.types.constants import LABEL_ROLE, MANAGER_SCHEDULER, NAMESPACE, ROLE_POD
 from kubeshare.api.types.v1 import GPUNode
 from kubeshare.core.policies import Policy
-from kubeshare.core.quota.namespace import within
+from kubeshare.core.quota.namespace import within_quotas
 from kubeshare.kube.cache.reflector import Reflector
 from kubeshare.kube.cache.store import DELETED, Change, Store
 from kubeshare.kube.client.client import Client
@@ -77,7 +77,7 @@ def scheduler_program(  # noqa: PLR0913 - what it is told
     )
     program = Program(NAME, client, elector=elector, recorder=recorder, port=port)
     watched = watch(program, client, MANAGER_SCHEDULER, recorder, built)
-    policy = within(policy, watched.quotas.of)
+    policy = within_quotas(policy, watched.quotas.of)
     status = ScheduledCondition(client, wall_clock)
     of_sharepods = SharePods(client, AssumeCache(watched.sharepods), status)
     gated: Reflector[Raw] = program.add_reflector(

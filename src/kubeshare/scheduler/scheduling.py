@@ -7,7 +7,7 @@ from typing import Final
 import msgspec
 
 from kubeshare.api.predicates.eligibility import Eligible
-from kubeshare.core.decision import Decision, Reasons
+from kubeshare.core.decision import Decision, LazyReasons
 from kubeshare.core.demand import Demand
 from kubeshare.core.diagnosis.explain import Change, shortest_change
 from kubeshare.core.ledger.ledger import Ledger
@@ -34,7 +34,7 @@ def decide(policy: Policy, ledger: Ledger, demand: Demand, where: Eligible) -> D
         known = {place: refused.get(place, why) for place, why in decision.reasons.items()}
         return {**known, **_refused(demand, where)}
 
-    return msgspec.structs.replace(decision, reasons=Reasons(told))
+    return msgspec.structs.replace(decision, reasons=LazyReasons(told))
 
 
 def change_that_helps(

@@ -6,7 +6,7 @@ from itertools import combinations
 import pytest
 
 from kubeshare.core.diagnosis.cover import EXACT, fewest_that_cover
-from kubeshare.core.ledger.device import Holder
+from kubeshare.core.ledger.holder import Holder
 
 
 def holders_of(*parts: tuple[int, int]) -> list[Holder]:

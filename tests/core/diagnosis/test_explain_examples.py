@@ -5,7 +5,8 @@ import pytest
 from core.builders import GPU_MEMORY, a_demand, a_device, a_holder, a_node
 from kubeshare.core.demand import Demand
 from kubeshare.core.diagnosis.explain import shortest_change
-from kubeshare.core.ledger.device import MAX_HOLDERS, Device, FreeGpu, Node
+from kubeshare.core.ledger.device import Device, FreeGpu, Node
+from kubeshare.core.ledger.holder import MAX_HOLDERS
 from kubeshare.core.ledger.ledger import Ledger
 from kubeshare.core.policies import policy
 

@@ -1,8 +1,9 @@
 """What an autoscaler could help with, and what it could not."""
 
 from kubeshare.core.demand import Demand
-from kubeshare.core.diagnosis.scale_up import a_new_node_helps
-from kubeshare.core.ledger.device import Device, FreeGpu, Holder, Node
+from kubeshare.core.diagnosis.scale_up import new_node_helps
+from kubeshare.core.ledger.device import Device, FreeGpu, Node
+from kubeshare.core.ledger.holder import Holder
 from kubeshare.core.ledger.ledger import Ledger
 from kubeshare.core.policies import policy
 from kubeshare.core.units import MICROS, Memory
@@ -27,13 +28,13 @@ def demand(**more: object) -> Demand:
 
 
 def test_where_all_gpus_are_full_a_new_node_helps() -> None:
-    assert a_new_node_helps(LOCALITY, full(), demand())
-    assert a_new_node_helps(LOCALITY, full(), demand(count=2))
-    assert a_new_node_helps(LOCALITY, full(), demand(nodes=frozenset(["n"])))
+    assert new_node_helps(LOCALITY, full(), demand())
+    assert new_node_helps(LOCALITY, full(), demand(count=2))
+    assert new_node_helps(LOCALITY, full(), demand(nodes=frozenset(["n"])))
 
 
 def test_from_no_node_at_all_it_helps_too_however_large_its_gpus_have_to_be() -> None:
-    assert a_new_node_helps(LOCALITY, Ledger(), demand(model="A100", memory=Memory(80 * GIB)))
+    assert new_node_helps(LOCALITY, Ledger(), demand(model="A100", memory=Memory(80 * GIB)))
 
 
 def test_a_new_node_has_the_largest_gpus_of_the_model_that_is_asked_for() -> None:
@@ -41,7 +42,7 @@ def test_a_new_node_has_the_largest_gpus_of_the_model_that_is_asked_for() -> Non
     ledger = full()
     ledger.add_node(Node("m", kinds=kinds))
     helped = {
-        (model, size): a_new_node_helps(
+        (model, size): new_node_helps(
             LOCALITY, ledger, demand(model=model, memory=Memory(size * GIB))
         )
         for model in ("", "V100")
@@ -60,24 +61,24 @@ def test_a_new_node_has_the_largest_gpus_of_the_model_that_is_asked_for() -> Non
 def test_room_on_nodes_to_which_it_may_not_go_is_no_help_and_a_new_node_is() -> None:
     ledger = full()
     ledger.add_node(Node("m", free=(KIND,), kinds=frozenset([KIND]), total=1))
-    assert a_new_node_helps(LOCALITY, ledger, demand(nodes=frozenset(["n"])))
+    assert new_node_helps(LOCALITY, ledger, demand(nodes=frozenset(["n"])))
 
 
 def test_who_has_to_be_beside_somebody_is_not_helped() -> None:
-    assert not a_new_node_helps(LOCALITY, full("red"), demand(affinity="red"))
+    assert not new_node_helps(LOCALITY, full("red"), demand(affinity="red"))
 
 
 def test_who_could_go_somewhere_now_needs_none() -> None:
     ledger = full()
     ledger.add_node(Node("m", free=(KIND,), kinds=frozenset([KIND]), total=1))
-    assert not a_new_node_helps(LOCALITY, ledger, demand())
+    assert not new_node_helps(LOCALITY, ledger, demand())
 
 
 def test_who_asks_for_more_memory_than_any_known_gpu_has_is_not_helped() -> None:
-    assert not a_new_node_helps(LOCALITY, full(), demand(memory=Memory(17 * GIB)))
+    assert not new_node_helps(LOCALITY, full(), demand(memory=Memory(17 * GIB)))
 
 
 def test_the_ledger_is_as_it_was() -> None:
     ledger = full()
-    a_new_node_helps(LOCALITY, ledger, demand())
+    new_node_helps(LOCALITY, ledger, demand())
     assert ledger == full()

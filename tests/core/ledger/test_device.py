@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from core.builders import a_demand, a_device, a_holder, share
 from kubeshare.core.demand import Demand, Memory
 from kubeshare.core.errors import InvalidValueError
-from kubeshare.core.ledger.device import natural
+from kubeshare.core.natural_sort import natural
 from kubeshare.core.units import MI
 
 

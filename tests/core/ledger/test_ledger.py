@@ -7,7 +7,8 @@ import pytest
 
 from core.builders import GPU_MEMORY, a_demand, a_device, a_holder, a_node
 from kubeshare.core.errors import LedgerError
-from kubeshare.core.ledger.device import MAX_HOLDERS, FreeGpu
+from kubeshare.core.ledger.device import FreeGpu
+from kubeshare.core.ledger.holder import MAX_HOLDERS
 from kubeshare.core.ledger.ledger import Ledger
 from kubeshare.core.units import MI
 

@@ -13,7 +13,8 @@ from core.policies.slow_binpack import slow_decide
 from core.strategies import MODELS, NODE_NAMES, SHARES, SIZES, memories
 from kubeshare.core.decision import Decision, commit
 from kubeshare.core.demand import Demand
-from kubeshare.core.ledger.device import Device, Holder, Node
+from kubeshare.core.ledger.device import Device, Node
+from kubeshare.core.ledger.holder import Holder
 from kubeshare.core.ledger.ledger import Ledger
 from kubeshare.core.policies import policy
 from kubeshare.core.policies.binpack.policy import decide

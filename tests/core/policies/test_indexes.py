@@ -7,7 +7,8 @@ import msgspec
 import pytest
 
 from core.builders import GPU_MEMORY, a_demand, a_device, a_holder
-from kubeshare.core.ledger.device import MAX_HOLDERS, Device, FreeGpu, Node
+from kubeshare.core.ledger.device import Device, FreeGpu, Node
+from kubeshare.core.ledger.holder import MAX_HOLDERS
 from kubeshare.core.ledger.ledger import Ledger
 from kubeshare.core.policies import policy
 from kubeshare.core.policies.binpack.index import BinpackIndex, most

@@ -7,7 +7,7 @@ from core.builders import GPU_MEMORY, a_demand, a_device, a_holder, a_node
 from kubeshare.core.decision import Decision, commit
 from kubeshare.core.ledger.ledger import Ledger
 from kubeshare.core.policies.locality import policy
-from kubeshare.core.quota.namespace import HeldIndex, NamespaceQuota, within
+from kubeshare.core.quota.namespace import HeldIndex, NamespaceQuota, within_quotas
 from kubeshare.core.units import MI
 
 HALF = NamespaceQuota(name="half", micros=500_000)
@@ -23,7 +23,7 @@ def decided(
         return quotas if asked == "team" else ()
 
     wanted: dict[str, object] = {"name": "p", "namespace": namespace, **demand}
-    return within(policy.decide, of)(ledger, a_demand(**wanted))  # type: ignore[arg-type]
+    return within_quotas(policy.decide, of)(ledger, a_demand(**wanted))  # type: ignore[arg-type]
 
 
 def test_up_to_the_quota_and_no_further() -> None:

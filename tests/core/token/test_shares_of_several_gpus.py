@@ -5,14 +5,18 @@ import pytest
 from core.token.simulation import GPU, MS, SECOND
 from kubeshare.core.token.entitlement import Allowance, Guarantee, paced_grant_ns
 from kubeshare.core.token.member import Member
-from kubeshare.core.token.share import BEHIND, SERVED, Bounds, Part, Seat
+from kubeshare.core.token.share import BEHIND, SERVED, GpuToken, MemberShare, ShareSpec
 from kubeshare.core.token.usage import DECAYED_AVERAGE, SLIDING_WINDOW
 
 MICROS = 1_000_000
 
 
-def a_part(name: str, request: int, limit: int = MICROS, seat: Seat | None = None) -> Part:
-    return Part(name, seat or Seat(GPU), Bounds(request, limit, SECOND), DECAYED_AVERAGE, 0)
+def a_part(
+    name: str, request: int, limit: int = MICROS, seat: GpuToken | None = None
+) -> MemberShare:
+    return MemberShare(
+        name, seat or GpuToken(GPU), ShareSpec(request, limit, SECOND), DECAYED_AVERAGE, 0
+    )
 
 
 @pytest.mark.parametrize(
@@ -38,7 +42,7 @@ def test_a_grant_is_no_longer_than_a_limit_allows() -> None:
 
 
 def test_who_is_further_behind_stands_first() -> None:
-    seat = Seat(GPU)
+    seat = GpuToken(GPU)
     little, much, nothing = (
         a_part(name, request, seat=seat)
         for name, request in (("little", 100_000), ("much", 300_000), ("nothing", 0))
@@ -60,24 +64,24 @@ def test_of_several_gpus_that_counts_on_which_a_member_has_most() -> None:
 
 def test_other_bounds_count_from_now_on() -> None:
     part = a_part("a", 300_000)
-    part.change(Bounds(500_000, 200_000, SECOND), 0)
+    part.change(ShareSpec(500_000, 200_000, SECOND), 0)
     assert part.standing(100 * MS) == (BEHIND, -50 * MS * MICROS)
     assert part.grant_ns([]) == 200 * MS
     allowance = part.allowance
-    part.change(Bounds(100_000, 200_000, SECOND), 0)
+    part.change(ShareSpec(100_000, 200_000, SECOND), 0)
     assert part.allowance is allowance
-    part.change(Bounds(100_000, MICROS, SECOND), 0)
+    part.change(ShareSpec(100_000, MICROS, SECOND), 0)
     assert part.allowance is None
 
 
 def test_time_that_is_lost_between_one_holder_and_the_next_is_owed_to_nobody() -> None:
-    seat = Seat(GPU)
+    seat = GpuToken(GPU)
     holder, waiting = a_part("a", 500_000, seat=seat), a_part("b", 300_000, seat=seat)
     for end in (100 * MS, 200 * MS):
         seat.held = holder
         holder.charge(end - 10 * MS, end)
     assert waiting.standing(200 * MS) == (BEHIND, -54 * MS * MICROS)
-    newcomer = Part("c", seat, Bounds(300_000, MICROS, SECOND), DECAYED_AVERAGE, 200 * MS)
+    newcomer = MemberShare("c", seat, ShareSpec(300_000, MICROS, SECOND), DECAYED_AVERAGE, 200 * MS)
     assert newcomer.standing(300 * MS) == (BEHIND, -30 * MS * MICROS)
 
 
@@ -102,7 +106,7 @@ def test_use_is_a_debt_where_somebody_waited_who_was_behind(
     rival: int, waits: list[str], booked: str | None, paid_back_ms: int
 ) -> None:
     """Two seconds beside a request of three tenths: 1.4 s too much, or one grant at most."""
-    seat = Seat(GPU)
+    seat = GpuToken(GPU)
     seat.parts = {
         name: a_part(name, request, seat=seat)
         for name, request in (("holder", 300_000), ("rival", rival))
@@ -117,7 +121,7 @@ def test_use_is_a_debt_where_somebody_waited_who_was_behind(
 
 
 def test_by_the_papers_window_a_use_that_goes_on_counts_and_who_has_its_request_is_served() -> None:
-    part = Part("a", Seat(GPU), Bounds(100_000, MICROS, SECOND), SLIDING_WINDOW, 0)
+    part = MemberShare("a", GpuToken(GPU), ShareSpec(100_000, MICROS, SECOND), SLIDING_WINDOW, 0)
     part.seat.held = part
     assert part.standing(500 * MS) == (BEHIND, -0.05)
     assert part.standing(SECOND) == (SERVED, 0.1)

@@ -22,7 +22,8 @@ from kubeshare.api.link_matrix import matrix, row_of
 from kubeshare.api.types import core_v1, v1
 from kubeshare.api.types.constants import CONDITION_SHAREABLE
 from kubeshare.core.errors import LedgerError
-from kubeshare.core.ledger.device import Device, FreeGpu, Holder, Node
+from kubeshare.core.ledger.device import Device, FreeGpu, Node
+from kubeshare.core.ledger.holder import Holder
 from kubeshare.core.ledger.ledger import Ledger
 from kubeshare.kube.conditions import find_condition
 

@@ -19,7 +19,7 @@ from kubeshare.api.types.v1 import GPUNODES, SHAREPODS, VGPU, VGPUS, GPUNode
 from kubeshare.core.errors import InvalidValueError
 from kubeshare.core.ledger.ledger import Ledger
 from kubeshare.core.policies import Policy
-from kubeshare.core.quota.namespace import within
+from kubeshare.core.quota.namespace import within_quotas
 from kubeshare.kube.client.errors import ForbiddenError, NotFoundError
 from kubeshare.kube.resources import CONFIG_MAPS, Raw, Resource
 
@@ -97,7 +97,7 @@ async def read(client: "Client", chosen: Policy, namespace: str, now: datetime) 
         nodes=nodes,
         pods=pods,
         vgpus=vgpus,
-        policy=within(chosen, lambda _: quotas),
+        policy=within_quotas(chosen, lambda _: quotas),
         configuration=await _configuration(client),
         now=now,
     )

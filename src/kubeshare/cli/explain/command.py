@@ -23,7 +23,7 @@ from kubeshare.core.decision import Decision
 from kubeshare.core.demand import Demand
 from kubeshare.core.diagnosis.explain import Change
 from kubeshare.core.errors import InvalidValueError, UnknownPolicyError
-from kubeshare.core.ledger.device import natural
+from kubeshare.core.natural_sort import natural
 from kubeshare.core.policies import Policy, policy
 from kubeshare.dialects import pod, sharepod
 from kubeshare.dialects.priority_and_gang import standing_of

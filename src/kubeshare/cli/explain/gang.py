@@ -15,7 +15,7 @@ from kubeshare.core.decision import Decision
 from kubeshare.core.demand import Demand
 from kubeshare.core.diagnosis.explain import Change
 from kubeshare.core.errors import InvalidValueError
-from kubeshare.core.gang import Answer, Gang, place_gang
+from kubeshare.core.gang import Gang, GangPlacement, place_gang
 from kubeshare.core.ledger.ledger import Ledger
 from kubeshare.core.preemption import change_for_gang
 from kubeshare.dialects import pod, sharepod
@@ -167,7 +167,7 @@ def _together(
     )
 
 
-def _would_go(waiting: Sequence[Member], answer: Answer) -> dict[str, str]:
+def _would_go(waiting: Sequence[Member], answer: GangPlacement) -> dict[str, str]:
     places = {
         each.demand.uid: ", ".join(f"{each.decision.node}/{gpu}" for gpu in each.decision.devices)
         for each in answer.placed

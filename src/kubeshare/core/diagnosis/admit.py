@@ -5,13 +5,14 @@ from typing import TypeAlias
 
 from kubeshare.core.demand import Demand
 from kubeshare.core.diagnosis.cover import Holders, fewest_that_cover
-from kubeshare.core.ledger.device import MAX_HOLDERS, Device, Holder
+from kubeshare.core.ledger.device import Device
+from kubeshare.core.ledger.holder import MAX_HOLDERS, Holder
 
-May: TypeAlias = Callable[[Holder], bool]
+MayLeave: TypeAlias = Callable[[Holder], bool]
 
 
 def fewest_that_admit(
-    device: Device, demand: Demand, may: May, most: int, keeper: Holder | None = None
+    device: Device, demand: Demand, may: MayLeave, most: int, keeper: Holder | None = None
 ) -> Holders | None:
     """The fewest holders whose leaving makes a GPU's room and labels admit a demand.
 

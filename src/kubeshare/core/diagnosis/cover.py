@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from operator import attrgetter
 from typing import Final, TypeAlias
 
-from kubeshare.core.ledger.device import Holder
+from kubeshare.core.ledger.holder import Holder
 
 Holders: TypeAlias = tuple[Holder, ...]
 

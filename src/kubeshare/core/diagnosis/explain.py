@@ -22,11 +22,13 @@ import msgspec
 
 from kubeshare.core import reasons
 from kubeshare.core.demand import Demand
-from kubeshare.core.diagnosis.admit import May, fewest_that_admit
+from kubeshare.core.diagnosis.admit import MayLeave, fewest_that_admit
 from kubeshare.core.diagnosis.cover import Holders
 from kubeshare.core.diagnosis.repairs import repairs
-from kubeshare.core.ledger.device import MAX_HOLDERS, Device, Holder, natural
+from kubeshare.core.ledger.device import Device
+from kubeshare.core.ledger.holder import MAX_HOLDERS, Holder
 from kubeshare.core.ledger.ledger import Ledger
+from kubeshare.core.natural_sort import natural
 from kubeshare.core.policies import Policy
 
 TRIES: Final = 256
@@ -66,14 +68,14 @@ def shortest_change(policy: Policy, ledger: Ledger, demand: Demand) -> Change | 
     Returns:
         None where no such list was found.
     """
-    leaving = shortest_leaving(policy, ledger, demand)
+    leaving = fewest_leaving(policy, ledger, demand)
     if leaving is not None:
         return leaving
     return next((Change(words=(repair,)) for repair in repairs(policy, ledger, demand)), None)
 
 
-def shortest_leaving(
-    policy: Policy, ledger: Ledger, demand: Demand, may_leave: May = _anybody
+def fewest_leaving(
+    policy: Policy, ledger: Ledger, demand: Demand, may_leave: MayLeave = _anybody
 ) -> Change | None:
     """The fewest demands that would have to leave so that another would be placed.
 
@@ -94,11 +96,11 @@ def shortest_leaving(
                 fits = policy(ledger, demand).outcome == "bound"
             if fits:
                 leave = tuple(sorted(leavers))
-                return Change(leave=leave, words=clauses(ledger, leavers))
+                return Change(leave=leave, words=leave_clauses(ledger, leavers))
     return None
 
 
-def clauses(ledger: Ledger, leavers: Iterable[str]) -> tuple[str, ...]:
+def leave_clauses(ledger: Ledger, leavers: Iterable[str]) -> tuple[str, ...]:
     """A clause for each who leaves, in the order of the GPUs that they leave."""
     places = []
     for uid in leavers:
@@ -112,7 +114,7 @@ def clauses(ledger: Ledger, leavers: Iterable[str]) -> tuple[str, ...]:
 
 
 def _candidates(
-    ledger: Ledger, demand: Demand, may: May, *, thoroughly: bool
+    ledger: Ledger, demand: Demand, may: MayLeave, *, thoroughly: bool
 ) -> Iterator[frozenset[str]]:
     """Sets of demands whose leaving may help, each once, the shortest and smallest first.
 
@@ -134,7 +136,9 @@ def _candidates(
     yield from nsmallest(TRIES, found, key=lambda uids: (len(uids), found[uids], sorted(uids)))
 
 
-def _proposed(ledger: Ledger, demand: Demand, may: May, *, thoroughly: bool) -> Iterator[Holders]:
+def _proposed(
+    ledger: Ledger, demand: Demand, may: MayLeave, *, thoroughly: bool
+) -> Iterator[Holders]:
     usable = [device for device in ledger.devices.values() if _usable(ledger, device, demand)]
     if demand.count == 1:
         return _for_one(usable, demand, may, thoroughly=thoroughly)
@@ -155,7 +159,7 @@ def _usable(ledger: Ledger, device: Device, demand: Demand) -> bool:
 
 
 def _for_one(
-    usable: Iterable[Device], demand: Demand, may: May, *, thoroughly: bool
+    usable: Iterable[Device], demand: Demand, may: MayLeave, *, thoroughly: bool
 ) -> Iterator[Holders]:
     """Who would have to leave one GPU, so that it admits the demand or so that it is idle."""
     shortest = _ALL
@@ -168,7 +172,7 @@ def _for_one(
 
 
 def _for_several(
-    ledger: Ledger, usable: Iterable[Device], demand: Demand, may: May
+    ledger: Ledger, usable: Iterable[Device], demand: Demand, may: MayLeave
 ) -> Iterator[Holders]:
     """Who would have to leave enough GPUs of one node and model, for each of those."""
     alike: dict[tuple[str, str], list[Device]] = defaultdict(list)
@@ -189,7 +193,7 @@ def _for_several(
 
 
 def _shorter(
-    devices: Sequence[Device], demand: Demand, may: May, missing: int, found: Holders
+    devices: Sequence[Device], demand: Demand, may: MayLeave, missing: int, found: Holders
 ) -> Iterator[Holders]:
     """Shorter lists than the one found GPU by GPU: somebody may have parts of several."""
     parts: dict[str, list[Holder]] = defaultdict(list)
@@ -213,7 +217,7 @@ def _admits_without(device: Device, demand: Demand, uids: Container[str]) -> boo
 
 
 def _without_label(
-    ledger: Ledger, demand: Demand, may: May, *, thoroughly: bool
+    ledger: Ledger, demand: Demand, may: MayLeave, *, thoroughly: bool
 ) -> Iterator[Holders]:
     """Who carries the affinity label: once nobody does, the demand may go elsewhere."""
     label = demand.affinity
@@ -234,11 +238,11 @@ def _without_label(
         yield carriers + others
 
 
-def _everybody(device: Device, _: Demand, may: May) -> Holders | None:
+def _everybody(device: Device, _: Demand, may: MayLeave) -> Holders | None:
     return device.holders if all(map(may, device.holders)) else None
 
 
-def _fewest_of_all(device: Device, demand: Demand, may: May) -> Holders | None:
+def _fewest_of_all(device: Device, demand: Demand, may: MayLeave) -> Holders | None:
     lists = _lists(device, demand, may, _ALL)
     return min(lists, key=_size, default=_everybody(device, demand, may))
 
@@ -248,7 +252,7 @@ def _size(holders: Holders) -> tuple[int, int, list[str]]:
     return len(holders), request, [holder.demand for holder in holders]
 
 
-def _lists(device: Device, demand: Demand, may: May, most: int) -> Iterator[Holders]:
+def _lists(device: Device, demand: Demand, may: MayLeave, most: int) -> Iterator[Holders]:
     """The fewest who would have to leave a GPU; where the label draws it there, one keeps it."""
     label = demand.affinity
     keepers = [holder for holder in device.holders if label and holder.affinity == label]

@@ -5,8 +5,8 @@ from typing import Final
 
 from kubeshare.core import reasons
 from kubeshare.core.demand import Demand
-from kubeshare.core.ledger.device import natural
 from kubeshare.core.ledger.ledger import Ledger
+from kubeshare.core.natural_sort import natural
 from kubeshare.core.policies import Policy
 from kubeshare.core.units import format_memory
 

@@ -16,7 +16,7 @@ NEW_NODE: Final = "a new node"
 _ANY_MEMORY: Final = 1 << 50
 
 
-def a_new_node_helps(policy: Policy, ledger: Ledger, demand: Demand) -> bool:
+def new_node_helps(policy: Policy, ledger: Ledger, demand: Demand) -> bool:
     """Whether a demand that waits would go to a node that had as many idle GPUs as it asks for.
 
     These are of the kind that it names, or of the largest that the cluster knows.

@@ -1,73 +1,14 @@
 """GPUs as a placement policy sees them: nodes, vGPUs, and who holds them."""
 
-import re
 from bisect import bisect
 from functools import cached_property
-from typing import Final
 
 import msgspec
 
-from kubeshare.core.demand import Demand
+from kubeshare.core.ledger.holder import DEMAND_UID, Holder
 from kubeshare.core.ledger.totals import Totals
+from kubeshare.core.natural_sort import natural
 from kubeshare.core.units import MICROS
-
-MAX_HOLDERS: Final = 128
-"""The most holders one vGPU may have; the VGPU object's schema says the same."""
-
-_DIGITS: Final = "0123456789"
-_RUNS: Final = re.compile(r"[0-9]+|[^0-9]+")
-
-
-# With gc=False the garbage collector does not go through all the holders of a cluster again
-# and again: they hold nothing that could hold them.
-
-
-class Holder(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """One demand's part of a device.
-
-    Attributes:
-        demand: the uid of the demand.
-        name: its name, for people.
-        request_micros: micros reserved.
-        limit_micros: micros never exceeded.
-        memory_bytes: bytes reserved.
-        affinity: its labels; "" is absent.
-        anti_affinity: likewise.
-        exclusion: likewise.
-        namespace: of the demand; quotas count by it.
-        group: of the demand.
-    """
-
-    demand: str
-    name: str
-    request_micros: int
-    limit_micros: int = MICROS
-    memory_bytes: int
-    affinity: str = ""
-    anti_affinity: str = ""
-    exclusion: str = ""
-    namespace: str = ""
-    group: str = ""
-
-    @classmethod
-    def of(cls, demand: Demand, device: "Device") -> "Holder":
-        """The part of a device that a demand gets; what it asks as a share is fixed in bytes."""
-        return cls(
-            demand=demand.uid,
-            name=demand.name,
-            request_micros=demand.compute_on(device.memory_bytes),
-            limit_micros=demand.limit_micros,
-            memory_bytes=demand.memory.on(device.memory_bytes),
-            affinity=demand.affinity,
-            anti_affinity=demand.anti_affinity,
-            exclusion=demand.exclusion,
-            namespace=demand.namespace,
-            group=demand.group,
-        )
-
-
-def _demand(holder: Holder) -> str:
-    return holder.demand
 
 
 class Device(msgspec.Struct, frozen=True, kw_only=True, dict=True):
@@ -153,13 +94,13 @@ class Device(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     def joined_by(self, holder: Holder) -> "Device":
         """The device with one holder more; its holders stay in the order of their demands."""
-        at = bisect(self.holders, holder.demand, key=_demand)
+        at = bisect(self.holders, holder.demand, key=DEMAND_UID)
         holders = (*self.holders[:at], holder, *self.holders[at:])
         return self._with(holders, self.totals.plus(holder))
 
     def left_by(self, demand: str) -> "Device":
         """The device without the holder whose demand has this uid, which it has."""
-        at = bisect(self.holders, demand, key=_demand) - 1
+        at = bisect(self.holders, demand, key=DEMAND_UID) - 1
         rest = self.holders[:at] + self.holders[at + 1 :]
         return self._with(rest, self.totals.minus(self.holders[at], rest))
 
@@ -210,25 +151,3 @@ class Node(msgspec.Struct, frozen=True, gc=False):
     total: int = 0
     pool: str = ""
     links: tuple[tuple[int, ...], ...] = ()
-
-
-def natural(text: str) -> str:
-    """A text that sorts so that "2" comes before "10" and "n2" before "n10".
-
-    Runs of ASCII digits compare as numbers and come before other text; equal
-    numbers that are written differently ("1", "01") still differ by their text.
-
-    Characters 0 and 1 begin a number and other text, and its own are written as two.
-    A number begins with its length, after which its digits compare as a number does.
-    """
-    return "".join(
-        f"\0{_length(len(part.lstrip('0')))}{part.lstrip('0')}{part}"
-        if part[0] in _DIGITS
-        else "\1" + part.replace("\1", "\1\2").replace("\0", "\1\1")
-        for part in _RUNS.findall(text)
-    )
-
-
-def _length(digits: int) -> str:
-    """A length as text that sorts as it does, however long the number."""
-    return "\x7f" * (digits // 126) + chr(digits % 126)

@@ -20,8 +20,9 @@ import msgspec
 
 from kubeshare.core.demand import Demand
 from kubeshare.core.errors import LedgerError
-from kubeshare.core.ledger.device import MAX_HOLDERS, Device, FreeGpu, Holder, Node
+from kubeshare.core.ledger.device import Device, FreeGpu, Node
 from kubeshare.core.ledger.history import Snapshot
+from kubeshare.core.ledger.holder import MAX_HOLDERS, Holder
 from kubeshare.core.ledger.tables import Index, Tables
 from kubeshare.core.reasons import two_sizes
 from kubeshare.core.units import MICROS, format_memory, format_share
@@ -239,7 +240,7 @@ class Ledger:
         device = self._device(device_id)
         if not device.healthy or device.fenced:
             raise LedgerError(f"vGPU {device_id} takes nobody: it is unhealthy or fenced")
-        holder = Holder.of(demand, device)
+        holder = Holder.of(demand, device.memory_bytes)
         if holder.memory_bytes < 0:
             raise LedgerError(f"{demand.name} asks for less than nothing")
         joined = device.joined_by(holder)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 if TYPE_CHECKING:
-    from kubeshare.core.ledger.device import Holder
+    from kubeshare.core.ledger.holder import Holder
 
 NO_LABELS: Final[frozenset[str]] = frozenset()
 

@@ -20,11 +20,13 @@ from functools import partial
 import msgspec
 
 from kubeshare.core import reasons
-from kubeshare.core.decision import Decision, Reasons
+from kubeshare.core.decision import Decision, LazyReasons
 from kubeshare.core.demand import Demand
-from kubeshare.core.ledger.device import Device, FreeGpu, Holder, Node, natural
+from kubeshare.core.ledger.device import Device, FreeGpu, Node
 from kubeshare.core.ledger.history import Snapshot
+from kubeshare.core.ledger.holder import Holder
 from kubeshare.core.ledger.ledger import Ledger
+from kubeshare.core.natural_sort import natural
 from kubeshare.core.policies import Policy
 from kubeshare.core.units import format_share
 
@@ -53,7 +55,7 @@ class Quota(msgspec.Struct, frozen=True, kw_only=True):
         return f"{gpus} in pool {self.pool}" if self.pool else gpus
 
 
-class Limits:
+class QuotaPolicy:
     """Asks a policy within quotas and groups; it is a policy itself.
 
     Args:
@@ -103,7 +105,7 @@ class Limits:
         if refusals and not open_nodes:
             refusal = {"quota": min(refusals)[2]}
             return Decision(
-                outcome="rejected", reasons=Reasons(partial(told, refusal)), field="quota"
+                outcome="rejected", reasons=LazyReasons(partial(told, refusal)), field="quota"
             )
         if not any(barred.values()):
             return self._policy(ledger, demand)
@@ -112,7 +114,7 @@ class Limits:
             for name in sorted(open_nodes):
                 _fence(ledger, index, name, barred[name])
             decision = self._policy(ledger, bounded)
-        why = Reasons(partial(told, decision.reasons))
+        why = LazyReasons(partial(told, decision.reasons))
         return msgspec.structs.replace(decision, reasons=why)
 
 

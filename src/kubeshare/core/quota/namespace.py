@@ -73,7 +73,7 @@ class HeldIndex:
         """A node holds nothing itself."""
 
 
-def within(policy: Policy, quotas: Callable[[str], Sequence[NamespaceQuota]]) -> Policy:
+def within_quotas(policy: Policy, quotas: Callable[[str], Sequence[NamespaceQuota]]) -> Policy:
     """A policy that keeps to quotas.
 
     Args:

@@ -17,7 +17,7 @@ from kubeshare.core.token.action import Action
 from kubeshare.core.token.entitlement import SHORTEST_GRANT_NS
 from kubeshare.core.token.gangs import forget_booking
 from kubeshare.core.token.member import CLOSING, OPEN, Member, MemberView
-from kubeshare.core.token.share import Bounds, Part, Seat, Tally
+from kubeshare.core.token.share import GpuToken, MemberShare, ShareSpec, Tally
 from kubeshare.core.token.turns import Turns
 from kubeshare.core.token.usage import DECAYED_AVERAGE, Measure
 
@@ -46,7 +46,7 @@ class Arbiter:
         self.quota_ns = quota_ns
         self._measure = measure
         self._members: dict[str, Member] = {}
-        self._seats: dict[str, Seat] = {}
+        self._seats: dict[str, GpuToken] = {}
         self._turns = Turns(self._members, self._seats)
 
     def holder(self, gpu: str) -> str | None:
@@ -85,9 +85,9 @@ class Arbiter:
         self._members[name] = member
         actions: list[Action] = []
         for gpu, (request, limit) in sorted(parts.items()):
-            seat = self._seats.setdefault(gpu, Seat(gpu))
-            bounds = Bounds(request, limit, member.quota_ns)
-            part = Part(name, seat, bounds, self._measure, now)
+            seat = self._seats.setdefault(gpu, GpuToken(gpu))
+            bounds = ShareSpec(request, limit, member.quota_ns)
+            part = MemberShare(name, seat, bounds, self._measure, now)
             if tallies is not None and gpu in tallies:
                 part.tally = tallies[gpu]
             member.parts[gpu] = seat.parts[name] = part
@@ -113,7 +113,7 @@ class Arbiter:
             raise ValueError(f"{name} has parts of other GPUs")
         member.quota_ns = quota_ns or self.quota_ns
         for gpu, (request, limit) in parts.items():
-            member.parts[gpu].change(Bounds(request, limit, member.quota_ns), now)
+            member.parts[gpu].change(ShareSpec(request, limit, member.quota_ns), now)
         return self._turns.decide(now, [])
 
     def remove(self, name: str, now: int) -> list[Action]:

@@ -20,7 +20,7 @@ at the latest, but for those who waited longer.
 from collections.abc import Iterable, Mapping
 
 from kubeshare.core.token.member import OPEN, Member
-from kubeshare.core.token.share import Part
+from kubeshare.core.token.share import MemberShare
 
 
 def book(gangs: Mapping[str, Member], members: Mapping[str, Member], now: int) -> None:
@@ -45,7 +45,7 @@ def has_booked(member: Member) -> bool:
     return any(part.seat.booked == member.name for part in member.wanted)
 
 
-def booked_until(parts: Iterable[Part], name: str) -> int | None:
+def booked_until(parts: Iterable[MemberShare], name: str) -> int | None:
     """When others have booked one of these GPUs first; None: nobody has."""
     times = [part.seat.booked_ns for part in parts if part.seat.booked not in {None, name}]
     return min(times, default=None)
@@ -67,7 +67,7 @@ def _is_next(gang: Member, members: Mapping[str, Member], now: int) -> bool:
     )
 
 
-def _rivals(part: Part, members: Mapping[str, Member], now: int) -> Iterable[Member]:
+def _rivals(part: MemberShare, members: Mapping[str, Member], now: int) -> Iterable[Member]:
     """Who has the GPU, and who waits for it alone; gangs that rank higher had their chance."""
     for name, other in part.seat.parts.items():
         member = members[name]
@@ -79,7 +79,7 @@ def _rivals(part: Part, members: Mapping[str, Member], now: int) -> Iterable[Mem
                 yield member
 
 
-def _free_at(part: Part, gang: Member, members: Mapping[str, Member], now: int) -> int:
+def _free_at(part: MemberShare, gang: Member, members: Mapping[str, Member], now: int) -> int:
     held = part.seat.held
     if held is None or held.member == gang.name:
         return now

@@ -5,7 +5,7 @@ from typing import Final
 
 import msgspec
 
-from kubeshare.core.token.share import BEHIND, OVERDUE, Part, Standing
+from kubeshare.core.token.share import BEHIND, OVERDUE, MemberShare, Precedence
 
 _PATIENCE_NS = 500_000_000
 """Who is behind and waited for so long goes first."""
@@ -102,9 +102,9 @@ class Member:
     def __init__(self, name: str, quota_ns: int) -> None:
         self.name = name
         self.quota_ns = quota_ns
-        self.parts: dict[str, Part] = {}
-        self.held: list[Part] = []
-        self.wanted: list[Part] = []
+        self.parts: dict[str, MemberShare] = {}
+        self.held: list[MemberShare] = []
+        self.wanted: list[MemberShare] = []
         self.phase: Phase = CLOSED
         self.until_ns = 0
         self.waiting_since_ns = 0
@@ -127,7 +127,7 @@ class Member:
                 return False
         return bool(self.wanted)
 
-    def start_waiting(self, wanted: list[Part], now: int) -> bool:
+    def start_waiting(self, wanted: list[MemberShare], now: int) -> bool:
         """Note the first want of a wait. Whether another set of GPUs is wanted than before."""
         if wanted == self.wanted:
             return False
@@ -158,7 +158,7 @@ class Member:
         known = [at for at in ready if at is not None]
         return max(known) if known and len(known) == len(ready) else None
 
-    def rank(self, now: int) -> tuple[Standing, str]:
+    def rank(self, now: int) -> tuple[Precedence, str]:
         """The smallest rank is served next; of several GPUs that on which it has most counts.
 
         So there is one order of all members, whatever GPUs they want, and no two
@@ -174,7 +174,7 @@ class Member:
                 worst = (OVERDUE, self.waiting_since_ns)
         return worst, self.name
 
-    def view(self, part: Part, now: int) -> MemberView:
+    def view(self, part: MemberShare, now: int) -> MemberView:
         """What it holds and got so far of one GPU."""
         tally = part.tally
         share, recent_share = part.shares(now)
@@ -197,7 +197,7 @@ class Member:
             state=self._state(part),
         )
 
-    def _state(self, part: Part) -> str:
+    def _state(self, part: MemberShare) -> str:
         if part.is_held:
             return self.phase.name.lower()
         if part.bypassed_ns is not None:

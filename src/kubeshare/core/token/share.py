@@ -6,7 +6,7 @@ from kubeshare.core.token.entitlement import PACE_NS, Allowance, Guarantee, pace
 from kubeshare.core.token.usage import Measure, SlidingWindow
 from kubeshare.core.units import MICROS
 
-Standing = tuple[int, float]
+Precedence = tuple[int, float]
 """How a part stands among those of its GPU; the smallest is served next. First
 `OVERDUE`, `BEHIND` or `SERVED`, then how much so."""
 
@@ -39,7 +39,7 @@ class Tally(msgspec.Struct):
     longest_wait_ns: int = 0
 
 
-class Seat:
+class GpuToken:
     """A GPU's side: who has it, and what was lost between one and the next.
 
     Attributes:
@@ -55,8 +55,8 @@ class Seat:
 
     def __init__(self, gpu: str) -> None:
         self.gpu = gpu
-        self.parts: dict[str, Part] = {}
-        self.held: Part | None = None
+        self.parts: dict[str, MemberShare] = {}
+        self.held: MemberShare | None = None
         self.booked: str | None = None
         self.booked_ns = 0
         self.lost_ns = 0
@@ -66,7 +66,7 @@ class Seat:
         return now - self.lost_ns
 
 
-class Bounds(msgspec.Struct, frozen=True):
+class ShareSpec(msgspec.Struct, frozen=True):
     """Of a part: request and limit in micros, and its longest grant in ns."""
 
     request_micros: int
@@ -74,7 +74,7 @@ class Bounds(msgspec.Struct, frozen=True):
     quota_ns: int
 
 
-class Part:
+class MemberShare:
     """A member's part of one GPU.
 
     Args:
@@ -112,7 +112,9 @@ class Part:
         "waits",
     )
 
-    def __init__(self, member: str, seat: Seat, bounds: Bounds, measure: Measure, now: int) -> None:
+    def __init__(
+        self, member: str, seat: GpuToken, bounds: ShareSpec, measure: Measure, now: int
+    ) -> None:
         self.member = member
         self.seat = seat
         self.bounds = bounds
@@ -134,7 +136,7 @@ class Part:
         """Whether its gate is not closed."""
         return self.seat.held is self
 
-    def change(self, bounds: Bounds, now: int) -> None:
+    def change(self, bounds: ShareSpec, now: int) -> None:
         """Its bounds are others from now on; what it used and is owed stays."""
         self.settle(now)
         if (bounds.limit_micros, bounds.quota_ns) != (
@@ -211,7 +213,7 @@ class Part:
         allowance = self.allowance
         return allowance is not None and now >= allowance.runs_out_at()
 
-    def standing(self, now: int) -> Standing:
+    def standing(self, now: int) -> Precedence:
         """Below its request, by how much; else how much it used. Paper, section 4.5."""
         if self._guarantee is None:
             share = self.usage.at(now, self._using_since)
@@ -260,7 +262,7 @@ class Part:
         return False
 
 
-def _allowance(bounds: Bounds, now: int) -> Allowance | None:
+def _allowance(bounds: ShareSpec, now: int) -> Allowance | None:
     return (
         Allowance(bounds.limit_micros, bounds.quota_ns, now)
         if bounds.limit_micros < MICROS

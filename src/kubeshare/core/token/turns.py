@@ -22,7 +22,7 @@ from kubeshare.core.token.action import Action, Close, Extend, Open, Shut, Watch
 from kubeshare.core.token.entitlement import PACE_NS, SHORTEST_GRANT_NS
 from kubeshare.core.token.gangs import book, booked_until, forget_booking, has_booked
 from kubeshare.core.token.member import CLOSED, CLOSING, OPEN, Member
-from kubeshare.core.token.share import Part, Seat
+from kubeshare.core.token.share import GpuToken, MemberShare
 
 _SHORTEST_DRAIN_NS: Final = 200_000_000
 _LONGEST_DRAIN_NS: Final = 10_000_000_000
@@ -40,7 +40,7 @@ class Turns:
             None: never.
     """
 
-    def __init__(self, members: Mapping[str, Member], seats: Mapping[str, Seat]) -> None:
+    def __init__(self, members: Mapping[str, Member], seats: Mapping[str, GpuToken]) -> None:
         self._members = members
         self._seats = seats
         self._gangs: dict[str, Member] = {}
@@ -95,7 +95,7 @@ class Turns:
             part.closed_ns = now
             actions.append(Close(holder.name, part.seat.gpu))
 
-    def shut(self, holder: Member, part: Part, idle_ns: int, now: int) -> Shut:
+    def shut(self, holder: Member, part: MemberShare, idle_ns: int, now: int) -> Shut:
         """One GPU is done with its holder."""
         part.charge(idle_ns, now)
         holder.held = [other for other in holder.held if other is not part]
@@ -126,7 +126,7 @@ class Turns:
                 ]
         return min(times, default=None)
 
-    def _ready_at(self, part: Part) -> int | None:
+    def _ready_at(self, part: MemberShare) -> int | None:
         """When a member that waits for nobody but itself may be served, in ns; None: it depends."""
         member = self._members[part.member]
         if member.is_eligible or any(other.seat.held for other in member.wanted):
@@ -155,7 +155,7 @@ class Turns:
                 first = ready[0] if len(ready) == 1 else min(ready, key=lambda m: m.rank(now))
                 self._open(first, now, None, actions)
 
-    def _ready(self, seat: Seat, now: int) -> list[Member]:
+    def _ready(self, seat: GpuToken, now: int) -> list[Member]:
         """Who waits for this GPU, for it alone or not, is at none of its limits, and holds nothing.
 
         Whoever changes from some GPUs to others has to be done on those first.
@@ -169,7 +169,7 @@ class Turns:
                     ready.append(member)
         return ready
 
-    def _assign_in_order(self, free: list[Seat], now: int, actions: list[Action]) -> None:
+    def _assign_in_order(self, free: list[GpuToken], now: int, actions: list[Action]) -> None:
         ready = {member.name: member for seat in free for member in self._ready(seat, now)}
         in_order = sorted(ready.values(), key=lambda m: (not has_booked(m), m.rank(now)))
         for member in in_order:
@@ -195,7 +195,7 @@ class Turns:
         actions += [Extend(holder.name, p.seat.gpu, holder.until_ns) for p in holder.held]
         self.watch(holder, actions)
 
-    def _rivals(self, part: Part, now: int) -> Iterable[Member]:
+    def _rivals(self, part: MemberShare, now: int) -> Iterable[Member]:
         """Who waits for this GPU alone."""
         for name, other in part.seat.parts.items():
             member = self._members[name]
@@ -263,7 +263,7 @@ def _is_busy(holder: Member, now: int) -> bool:
     return of_late and now - holder.draining_ns < _LONGEST_DRAIN_NS
 
 
-def _contending(part: Part, now: int) -> list[int]:
+def _contending(part: MemberShare, now: int) -> list[int]:
     """The requests of others that want this GPU, or had it a moment ago and may want it again."""
     return [
         other.bounds.request_micros

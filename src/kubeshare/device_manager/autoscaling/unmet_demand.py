@@ -25,7 +25,7 @@ from kubeshare.api.types.reasons import Reason
 from kubeshare.api.types.v1 import SHAREPODS
 from kubeshare.core.decision import commit
 from kubeshare.core.demand import Demand
-from kubeshare.core.diagnosis.scale_up import a_new_node_helps
+from kubeshare.core.diagnosis.scale_up import new_node_helps
 from kubeshare.core.errors import InvalidValueError
 from kubeshare.core.policies import Policy
 from kubeshare.dialects import pod, sharepod
@@ -129,12 +129,12 @@ class UnmetDemand:
                 if decision.node is not None:
                     commit(ledger, demand, decision)
                     room += 1
-                elif a_new_node_helps(self._policy, ledger, demand):
+                elif new_node_helps(self._policy, ledger, demand):
                     short.append(member)
         return short[: max(0, members[0].needed - room)] if short else []
 
     def _helps(self, short: PendingRequester) -> bool:
-        return a_new_node_helps(self._policy, self._cluster_state.ledger(), self._bounded(short))
+        return new_node_helps(self._policy, self._cluster_state.ledger(), self._bounded(short))
 
     def _bounded(self, short: PendingRequester) -> Demand:
         where = self._eligibility.of(short.spec).nodes

@@ -1,7 +1,7 @@
 """Idle vGPUs give way to pods that wait for a whole GPU.
 
 Such a pod is seen by what kube-scheduler has said of it: unschedulable. It claims GPUs of a
-node on which it could run (:func:`kubeshare.core.pool.claims`); that node's pool lets idle
+node on which it could run (:func:`kubeshare.core.pool.claimed_gpus`); that node's pool lets idle
 vGPUs go until so many GPUs are free, but none of its minimum, and makes no new ones of them
 while the pod waits. Who gets a free GPU in the end is for kube-scheduler alone to say.
 """
@@ -14,7 +14,7 @@ from kubeshare.api.predicates.eligibility import Eligibility
 from kubeshare.api.predicates.node_resources import NodeResources
 from kubeshare.api.types.constants import WHOLE_GPU_RESOURCE
 from kubeshare.api.types.core_v1 import Node, Pod
-from kubeshare.core.pool import Waiter, claims
+from kubeshare.core.pool import PendingPod, claimed_gpus
 from kubeshare.device_manager.pool.state import NodePools, terms_of
 from kubeshare.kube.cache.reflector import Reflector
 from kubeshare.kube.client.client import Client
@@ -101,14 +101,14 @@ class Reclaimer:
 
     def _claims_now(self) -> dict[str, int]:
         waiters = [
-            Waiter(gpus=pod.whole_gpus, nodes=self._nodes_for(pod, spec))
+            PendingPod(gpus=pod.whole_gpus, nodes=self._nodes_for(pod, spec))
             for pod in self._waiting()
             if (spec := self._specs.get(pod.metadata.uid)) is not None
         ]
         wanted = frozenset().union(*(waiter.nodes for waiter in waiters))
         nodes = [node for name in sorted(wanted) if (node := self._nodes.get(name)) is not None]
         configured = self._configuration.now().pool
-        return claims(
+        return claimed_gpus(
             waiters,
             {node.metadata.name: self._pools.of(node) for node in nodes},
             {node.metadata.name: terms_of(configured, node) for node in nodes},

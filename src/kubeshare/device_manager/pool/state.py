@@ -8,14 +8,14 @@ from kubeshare.api.state.ledger_builder import DELETING
 from kubeshare.api.types.constants import LABEL_POOL
 from kubeshare.api.types.core_v1 import Node
 from kubeshare.api.types.v1 import VGPU
-from kubeshare.core.pool import FOREVER, Idle, NodePool, Terms
+from kubeshare.core.pool import FOREVER, IdleVGPU, NodePool, PoolSettings
 from kubeshare.device_manager.placeholder.pods import Placeholders
 from kubeshare.device_manager.pool.idle_times import FIRST_HOLDER_SECONDS, IdleTimes
 
 STATIC: Final = "static"
 """The pool of GPUs of nodes that are managed as a whole: neither made nor given back here."""
 
-_LEAVING = Terms()
+_LEAVING = PoolSettings()
 _POLICIES: Final = ("onDemand", "reservation", "hybrid")
 
 
@@ -67,13 +67,13 @@ class NodePools:
             return 0
         return max(self._cluster_state.free_gpus(node), -awaiting)
 
-    def _idle(self, vgpu: VGPU) -> Idle:
+    def _idle(self, vgpu: VGPU) -> IdleVGPU:
         seconds, not_before = self._times.seconds(vgpu), self._times.not_before(vgpu)
         useless = self._useless(vgpu)
         if useless and seconds < FIRST_HOLDER_SECONDS:
             # The pods seen may be older than the vGPU seen.
             useless, not_before = False, FIRST_HOLDER_SECONDS
-        return Idle(
+        return IdleVGPU(
             id=vgpu.metadata.name,
             seconds=seconds,
             not_before=not_before,
@@ -87,7 +87,7 @@ class NodePools:
         return unfit or self._placeholders.given_up(vgpu)
 
 
-def terms_of(configured: PoolConfiguration, node: Node) -> Terms:
+def terms_of(configured: PoolConfiguration, node: Node) -> PoolSettings:
     """The terms that hold on a node: its label's policy, else the configured one."""
     if node.is_leaving:
         return _LEAVING
@@ -95,9 +95,9 @@ def terms_of(configured: PoolConfiguration, node: Node) -> Terms:
     if policy not in _POLICIES:
         policy = configured.policy
     if policy == "onDemand":
-        return Terms()
+        return PoolSettings()
     keep = FOREVER if policy == "reservation" else configured.idle_seconds
-    return Terms(keep=keep, minimum=configured.minimum, warm=configured.warm)
+    return PoolSettings(keep=keep, minimum=configured.minimum, warm=configured.warm)
 
 
 def unknown_policy(node: Node) -> str:

@@ -28,7 +28,7 @@ from kubeshare.api.types.core_v1 import PODS, Pod
 from kubeshare.api.types.v1 import VGPU
 from kubeshare.device_manager.metrics import Metrics
 from kubeshare.device_manager.sharepod.pod_assignment import PodAssignments
-from kubeshare.dialects.containers import KINDS, sharing
+from kubeshare.dialects.containers import CONTAINER_FIELDS, sharing_containers
 from kubeshare.kube.client.client import Client
 from kubeshare.kube.client.errors import AlreadyExistsError, NotFoundError
 from kubeshare.kube.meta import Key
@@ -174,8 +174,8 @@ def manifest(sharepod: Raw, vgpus: Sequence[VGPU]) -> dict[str, Any]:
         labels[LABEL_VGPU] = vgpus[0].metadata.name
         spec.pop("nodeName", None)
         spec["affinity"] = on_node(spec.get("affinity") or {}, vgpus[0].spec.node_name)
-        sharers = sharing(sharepod["spec"])
-        for kind in KINDS:
+        sharers = sharing_containers(sharepod["spec"])
+        for kind in CONTAINER_FIELDS:
             if spec.get(kind):
                 spec[kind] = [_asking(one) if one["name"] in sharers else one for one in spec[kind]]
     annotations = dict(metadata.get("annotations") or {})

@@ -5,7 +5,8 @@ from typing import Final
 import msgspec
 
 from kubeshare.core.errors import InvalidValueError, LedgerError
-from kubeshare.core.ledger.device import Device, FreeGpu, Holder, Node
+from kubeshare.core.ledger.device import Device, FreeGpu, Node
+from kubeshare.core.ledger.holder import Holder
 from kubeshare.core.ledger.ledger import Ledger
 from kubeshare.core.topology import Links, read_matrix, read_notation
 from kubeshare.core.units import GI, MICROS, Memory, parse_memory, parse_share, parse_size
@@ -159,7 +160,7 @@ class Cluster:
             except InvalidValueError as error:
                 entries.get(error.field, item).fail(error.message)
             self.holders.add(demand.name)
-            holders.append(Holder.of(demand, device))
+            holders.append(Holder.of(demand, device.memory_bytes))
         return tuple(holders)
 
 

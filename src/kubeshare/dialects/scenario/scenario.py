@@ -16,7 +16,7 @@ from kubeshare.core.errors import InvalidValueError, UnknownPolicyError
 from kubeshare.core.ledger.device import Device
 from kubeshare.core.ledger.ledger import Ledger
 from kubeshare.core.policies import Policy, policy
-from kubeshare.core.quota.model import Limits, Quota
+from kubeshare.core.quota.model import Quota, QuotaPolicy
 from kubeshare.core.units import parse_gpus
 from kubeshare.dialects.priority_and_gang import Standing
 from kubeshare.dialects.scenario.cluster import Cluster
@@ -124,7 +124,7 @@ def read_scenario(text: bytes | BinaryIO, source: str) -> Scenario:
         cluster.read_node(field)
     reader = _Events(cluster, family)
     events = (reader.read(field) for field in document.items())
-    return Scenario(Limits(chosen, quotas), cluster, family.written, events)
+    return Scenario(QuotaPolicy(chosen, quotas), cluster, family.written, events)
 
 
 def _read_quotas(field: Field) -> list[Quota]:

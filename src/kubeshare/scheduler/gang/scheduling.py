@@ -19,7 +19,7 @@ from kubeshare.api.types.reasons import Reason
 from kubeshare.api.vgpu_readiness import Blocker
 from kubeshare.core.decision import Decision
 from kubeshare.core.demand import Demand
-from kubeshare.core.gang import Answer, Gang, place_gang
+from kubeshare.core.gang import Gang, GangPlacement, place_gang
 from kubeshare.core.ledger.ledger import Ledger
 from kubeshare.kube.client.errors import ConflictError, NotFoundError
 from kubeshare.kube.controller.controller import RequeueAfter, soonest
@@ -158,7 +158,7 @@ class Gangs:
         )
         return claim, where
 
-    def _answer(self, claim: Claim, where: Mapping[str, Eligible]) -> Answer:
+    def _answer(self, claim: Claim, where: Mapping[str, Eligible]) -> GangPlacement:
         """Where they go."""
         now = asyncio.get_running_loop().time()
         keeping = self._parts.kept.policy(self._parts.policy, claim.uids, claim.priority, now)
@@ -175,7 +175,7 @@ class Gangs:
 
         return place_gang(policy, self._parts.cluster_state.ledger(), claim.demands, claim.needed)
 
-    async def _no_room(self, members: Members, claim: Claim, answer: Answer) -> Together:
+    async def _no_room(self, members: Members, claim: Claim, answer: GangPlacement) -> Together:
         words = members.gang.no_room(members.needed, answer)
         words += f"; {explain(answer.short)}" if answer.short else ""
         waits = await self._wait(members, Reason.GANG_NO_ROOM, words)

@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from kubeshare.core.decision import Decision, Reasons
+from kubeshare.core.decision import Decision, LazyReasons
 from kubeshare.core.demand import Demand
 from kubeshare.core.ledger.ledger import Ledger
 from kubeshare.core.policies import Policy
@@ -117,4 +117,4 @@ class _Keeping:
             reasons = decision.reasons
             return {place: kept.get(place, reasons[place]) for place in reasons}
 
-        return msgspec.structs.replace(decision, reasons=Reasons(told))
+        return msgspec.structs.replace(decision, reasons=LazyReasons(told))

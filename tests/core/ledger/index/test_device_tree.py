@@ -8,9 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from core.builders import a_device, a_holder
-from kubeshare.core.ledger.device import Device, natural
+from kubeshare.core.ledger.device import Device
 from kubeshare.core.ledger.index import device_tree as tree_module
-from kubeshare.core.ledger.index.device_tree import Entry, Tree, _Part
+from kubeshare.core.ledger.index.device_tree import DeviceTree, Entry, _TreeNode
+from kubeshare.core.natural_sort import natural
 from robustness.prove.engine import narrow_trees
 
 LABELS = ("", "g", "h")
@@ -46,7 +47,7 @@ def first_of(
     return None
 
 
-def assert_exact(part: _Part, width: int = 3) -> None:
+def assert_exact(part: _TreeNode, width: int = 3) -> None:
     """What each part says of itself and of those below is true and no more than true."""
     assert part.most == max(part.memories, default=-1)
     assert len(part.items) <= width
@@ -61,7 +62,7 @@ def assert_exact(part: _Part, width: int = 3) -> None:
             assert_exact(item, width)
 
 
-def agrees(tree: Tree, entries: list[Entry], source: random.Random) -> bool:
+def agrees(tree: DeviceTree, entries: list[Entry], source: random.Random) -> bool:
     number, memory = source.randint(0, MOST_NUMBER), source.randint(0, MOST_MEMORY + 1)
     without = source.choice(LABELS)
     nodes = source.choice((None, None, frozenset(["n0"]), frozenset(["n1", "n2"])))
@@ -81,7 +82,7 @@ def test_it_finds_what_a_search_of_everything_finds(
 ) -> None:
     entries = [an_entry(name, *row) for name, row in enumerate(rows)]
     present = entries[:loaded]
-    tree = Tree(present)
+    tree = DeviceTree(present)
     for entry in entries[loaded:]:
         tree.add(entry)
         present = [*present, entry]
@@ -108,7 +109,7 @@ def test_it_stays_right_however_often_entries_come_and_go() -> None:
         )
         for name in range(60)
     ]
-    tree = Tree()
+    tree = DeviceTree()
     present: list[Entry] = []
     for _ in range(4000):
         source.shuffle(spare)
@@ -124,13 +125,13 @@ def test_it_stays_right_however_often_entries_come_and_go() -> None:
 
 
 def test_what_is_loaded_at_once_leaves_room_for_more() -> None:
-    tree = Tree([an_entry(name, name, 1, "") for name in range(4)])
+    tree = DeviceTree([an_entry(name, name, 1, "") for name in range(4)])
     assert [len(leaf.items) for leaf in tree._root.items] == [2, 2]
 
 
 def test_equal_numbers_come_in_the_order_of_their_ids() -> None:
     entries = [an_entry(name, 5, 1, "") for name in range(30)]
-    tree = Tree()
+    tree = DeviceTree()
     for entry in entries[::-1]:
         tree.add(entry)
     for entry in entries:
@@ -139,7 +140,7 @@ def test_equal_numbers_come_in_the_order_of_their_ids() -> None:
 
 
 def test_a_search_in_vain_is_remembered_until_somebody_without_the_label_comes() -> None:
-    tree = Tree([an_entry(name, name, 1, "g") for name in range(30)])
+    tree = DeviceTree([an_entry(name, name, 1, "g") for name in range(30)])
     assert tree._root.bounds == {"g": -1}
     assert tree.first(0, 1, without="g") is None
     tree.add(an_entry(30, 4, 0, ""))
@@ -151,7 +152,7 @@ def test_a_search_in_vain_is_remembered_until_somebody_without_the_label_comes()
 
 
 def test_what_is_remembered_of_the_whole_is_remembered_of_its_halves() -> None:
-    tree = Tree()
+    tree = DeviceTree()
     for number in range(3):
         tree.add(an_entry(number, number, 4, "g"))
     assert tree.first(0, 3, without="g") is None
@@ -160,7 +161,7 @@ def test_what_is_remembered_of_the_whole_is_remembered_of_its_halves() -> None:
 
 
 def test_only_a_few_labels_are_remembered() -> None:
-    tree = Tree([an_entry(1, 1, 1, "g")])
+    tree = DeviceTree([an_entry(1, 1, 1, "g")])
     for number in range(100):
         assert tree.first(0, 2, without=f"label {number}") is None
         assert len(tree._root.bounds) <= 3
@@ -169,7 +170,7 @@ def test_only_a_few_labels_are_remembered() -> None:
 
 
 def test_a_tree_that_was_emptied_fills_again() -> None:
-    tree = Tree()
+    tree = DeviceTree()
     for _ in range(2):
         entry = an_entry(1, 1, 0, "")
         tree.add(entry)
@@ -182,7 +183,7 @@ def test_a_tree_that_was_emptied_fills_again() -> None:
 def test_wider_branches_are_exact_too(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tree_module, "WIDTH", width)
     source = random.Random(9)
-    tree = Tree()
+    tree = DeviceTree()
     present: list[Entry] = []
     for name in range(150):
         present.append(an_entry(name, source.randint(0, 40), source.randint(0, 4), ""))

@@ -35,7 +35,7 @@ Entry: TypeAlias = tuple[int, str, int, Device]
 Item = TypeVar("Item")
 
 
-class Tree:
+class DeviceTree:
     """Devices, sorted.
 
     Args:
@@ -49,7 +49,7 @@ class Tree:
         level = [_leaf(cut) for cut in _cuts(sorted(entries, key=_place))]
         while len(level) > 1:
             level = [_branch(cut) for cut in _cuts(level)]
-        self._root = level[0] if level else _Part(leaf=True)
+        self._root = level[0] if level else _TreeNode(leaf=True)
 
     def __bool__(self) -> bool:
         return bool(self._root.items)
@@ -80,7 +80,7 @@ class Tree:
         return self._root.first(number, memory, without, nodes)
 
 
-class _Part:
+class _TreeNode:
     """A branch, whose items are parts, or a leaf, whose items are devices.
 
     Attributes:
@@ -104,7 +104,7 @@ class _Part:
 
     # What follows runs some ten times a decision: its steps are written out, not called.
 
-    def add(self, entry: Entry) -> "_Part | None":
+    def add(self, entry: Entry) -> "_TreeNode | None":
         """Add an entry; the right half when this part had to be cut."""
         number, order, memory, device = entry
         numbers = self.numbers
@@ -197,9 +197,9 @@ class _Part:
         self.memories.insert(at, memory)
         self.items.insert(at, item)
 
-    def _cut(self) -> "_Part":
+    def _cut(self) -> "_TreeNode":
         half = len(self.items) // 2
-        right = _Part(leaf=self.leaf)
+        right = _TreeNode(leaf=self.leaf)
         right.numbers = _split_off(self.numbers, half)
         right.orders = _split_off(self.orders, half)
         right.memories = _split_off(self.memories, half)
@@ -227,8 +227,8 @@ def _cuts(items: list[Any]) -> list[list[Any]]:
     return [items[at : at + size] for at in range(0, len(items), size)]
 
 
-def _leaf(entries: list[Entry]) -> _Part:
-    leaf = _Part(leaf=True)
+def _leaf(entries: list[Entry]) -> _TreeNode:
+    leaf = _TreeNode(leaf=True)
     for number, order, memory, device in entries:
         leaf.numbers.append(number)
         leaf.orders.append(order)
@@ -241,8 +241,8 @@ def _leaf(entries: list[Entry]) -> _Part:
     return leaf
 
 
-def _branch(parts: list[_Part]) -> _Part:
-    branch = _Part(leaf=False)
+def _branch(parts: list[_TreeNode]) -> _TreeNode:
+    branch = _TreeNode(leaf=False)
     branch.items = parts
     branch.numbers = [part.numbers[-1] for part in parts]
     branch.orders = [part.orders[-1] for part in parts]

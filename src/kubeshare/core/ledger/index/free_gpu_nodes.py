@@ -4,10 +4,11 @@ from bisect import bisect_left, insort
 from collections import defaultdict
 from collections.abc import Container, Iterable
 
-from kubeshare.core.ledger.device import FreeGpu, Node, natural
+from kubeshare.core.ledger.device import FreeGpu, Node
+from kubeshare.core.natural_sort import natural
 
 
-class Homes:
+class FreeGpuNodes:
     """For each kind of GPU the nodes that have one free, those with the fewest free first.
 
     Args:
@@ -18,7 +19,7 @@ class Homes:
         self._sorted: dict[FreeGpu, list[tuple[int, str, str]]] = defaultdict(list)
         for node in nodes:
             for kind in set(node.free):
-                self._sorted[kind].append(place(node))
+                self._sorted[kind].append(sort_key(node))
         for places in self._sorted.values():
             places.sort()
 
@@ -30,10 +31,10 @@ class Homes:
         if before:
             for kind in set(was):
                 places = self._sorted[kind]
-                del places[bisect_left(places, place(before))]
+                del places[bisect_left(places, sort_key(before))]
         if after:
             for kind in set(now):
-                insort(self._sorted[kind], place(after))
+                insort(self._sorted[kind], sort_key(after))
 
     def first(
         self, kind: FreeGpu, nodes: Container[str] | None = None
@@ -45,7 +46,7 @@ class Homes:
             nodes: it is one of them; None asks nothing.
 
         Returns:
-            its :func:`place`.
+            its :func:`sort_key`.
         """
         for found in self._sorted.get(kind, ()):
             if nodes is None or found[2] in nodes:
@@ -57,6 +58,6 @@ def _free(node: Node | None) -> tuple[FreeGpu, ...]:
     return node.free if node else ()
 
 
-def place(node: Node) -> tuple[int, str, str]:
+def sort_key(node: Node) -> tuple[int, str, str]:
     """How many GPUs are free on a node, a text by which equals sort, and its name."""
     return len(node.free), natural(node.name), node.name

@@ -14,9 +14,11 @@ from collections.abc import Container
 from typing import Final, TypeAlias
 
 from kubeshare.core.demand import Demand
-from kubeshare.core.ledger.device import MAX_HOLDERS, Device, FreeGpu, Node, natural
+from kubeshare.core.ledger.device import Device, FreeGpu, Node
+from kubeshare.core.ledger.holder import MAX_HOLDERS
 from kubeshare.core.ledger.index.sorted_blocks import SortedBlocks
 from kubeshare.core.ledger.ledger import Ledger
+from kubeshare.core.natural_sort import natural
 from kubeshare.core.units import MICROS
 
 Place: TypeAlias = tuple[int, str, str]

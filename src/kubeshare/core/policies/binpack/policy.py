@@ -15,12 +15,13 @@ from collections.abc import Iterable, Iterator
 from functools import partial
 
 from kubeshare.core import reasons
-from kubeshare.core.decision import Decision, Reasons
+from kubeshare.core.decision import Decision, LazyReasons
 from kubeshare.core.demand import Demand
 from kubeshare.core.diagnosis import feasibility
-from kubeshare.core.ledger.device import Device, natural
+from kubeshare.core.ledger.device import Device
 from kubeshare.core.ledger.history import Snapshot
 from kubeshare.core.ledger.ledger import Ledger
+from kubeshare.core.natural_sort import natural
 from kubeshare.core.policies.binpack.index import BinpackIndex, order
 
 
@@ -37,16 +38,16 @@ def decide(ledger: Ledger, demand: Demand) -> Decision:
     if demand.count > 1 and not impossible:
         impossible = feasibility.why(ledger, demand)
     if impossible:
-        why = Reasons(partial(told, impossible=impossible))
+        why = LazyReasons(partial(told, impossible=impossible))
         return Decision(outcome="rejected", reasons=why, field=impossible[0])
     chosen = _choose(ledger, index, demand)
     if not chosen:
-        return Decision(outcome="pending", reasons=Reasons(told))
+        return Decision(outcome="pending", reasons=LazyReasons(told))
     return Decision(
         outcome="bound",
         node=chosen[0].node,
         devices=tuple([device.id for device in chosen]),
-        reasons=Reasons(partial(told, chosen)),
+        reasons=LazyReasons(partial(told, chosen)),
     )
 
 

@@ -16,9 +16,10 @@ from collections.abc import Container, Iterator
 from typing import Final, TypeAlias, TypeGuard, TypeVar
 
 from kubeshare.core.demand import Demand
-from kubeshare.core.ledger.device import MAX_HOLDERS, Device, FreeGpu, Node
-from kubeshare.core.ledger.index.device_tree import Entry, Tree
-from kubeshare.core.ledger.index.free_gpu_nodes import Homes, place
+from kubeshare.core.ledger.device import Device, FreeGpu, Node
+from kubeshare.core.ledger.holder import MAX_HOLDERS
+from kubeshare.core.ledger.index.device_tree import DeviceTree, Entry
+from kubeshare.core.ledger.index.free_gpu_nodes import FreeGpuNodes, sort_key
 from kubeshare.core.ledger.ledger import Ledger
 from kubeshare.core.ledger.totals import NO_LABELS
 from kubeshare.core.units import MICROS
@@ -52,9 +53,9 @@ class LocalityIndex:
         self._devices = ledger.devices
         self.kinds: Counter[FreeGpu] = Counter()
         self.carriers: Counter[str] = Counter()
-        self.homes = Homes(ledger.nodes.values())
+        self.homes = FreeGpuNodes(ledger.nodes.values())
         self._on_node: dict[str, set[str]] = defaultdict(set)
-        self._trees: dict[Kind, dict[Group, Tree]] = defaultdict(dict)
+        self._trees: dict[Kind, dict[Group, DeviceTree]] = defaultdict(dict)
         entries: dict[Kind, dict[Group, list[Entry]]] = defaultdict(lambda: defaultdict(list))
         for node in ledger.nodes.values():
             self.kinds.update(_kinds(node))
@@ -68,7 +69,7 @@ class LocalityIndex:
                     of_kind[group].append(entry)
         for kind, of_kind in entries.items():
             for group, members in of_kind.items():
-                self._trees[kind][group] = Tree(members)
+                self._trees[kind][group] = DeviceTree(members)
 
     def best_fit(self, demand: Demand, *among: Group) -> Device | None:
         """Of the devices that fit the one with the least compute, then memory left, then by id."""
@@ -84,7 +85,7 @@ class LocalityIndex:
         places: list[tuple[int, str, str] | None]
         if _few(demand.nodes):
             known = (self._nodes[name] for name in self._nodes.keys() & demand.nodes)
-            places = [place(node) for node in known if not set(node.free).isdisjoint(kinds)]
+            places = [sort_key(node) for node in known if not set(node.free).isdisjoint(kinds)]
         else:
             places = [self.homes.first(kind, demand.nodes) for kind in kinds]
         best = min(filter(None, places), default=None)
@@ -202,16 +203,16 @@ def groups(device: Device) -> tuple[Group, ...]:
     return tuple((label, exclusion, guarded) for label in (None, *totals.affinities))
 
 
-def _add(trees: dict[Group, Tree], device: Device) -> None:
+def _add(trees: dict[Group, DeviceTree], device: Device) -> None:
     left = device.memory_bytes - device.totals.memory_bytes
     for group in groups(device):
         tree = trees.get(group)
         if tree is None:
-            tree = trees[group] = Tree()
+            tree = trees[group] = DeviceTree()
         tree.add((_number(group, device), device.order, left, device))
 
 
-def _remove(trees: dict[Group, Tree], device: Device) -> None:
+def _remove(trees: dict[Group, DeviceTree], device: Device) -> None:
     for group in groups(device):
         tree = trees[group]
         tree.remove(_number(group, device), device.order)
@@ -219,7 +220,9 @@ def _remove(trees: dict[Group, Tree], device: Device) -> None:
             del trees[group]
 
 
-def _first(tree: Tree, group: Group, demand: Demand, total: int, *, worst: bool) -> Device | None:
+def _first(
+    tree: DeviceTree, group: Group, demand: Demand, total: int, *, worst: bool
+) -> Device | None:
     """The first device of a group that fits; all are GPUs of `total` bytes."""
     memory, compute = demand.memory.on(total), demand.compute_on(total)
     # Lines 5 and 19; groups without any anti-affinity need not be asked.

@@ -25,7 +25,7 @@ from itertools import count
 from typing import Final
 
 from kubeshare.core import reasons
-from kubeshare.core.decision import Decision, Reasons
+from kubeshare.core.decision import Decision, LazyReasons
 from kubeshare.core.demand import Demand
 from kubeshare.core.diagnosis import feasibility
 from kubeshare.core.ledger.device import Device, Node
@@ -49,7 +49,7 @@ def decide(ledger: Ledger, demand: Demand) -> Decision:
     told = partial(tell, ledger.snapshot(), demand)
     impossible = _never(ledger, index, demand)
     if impossible:
-        why = Reasons(partial(told, never=impossible))
+        why = LazyReasons(partial(told, never=impossible))
         return Decision(outcome="rejected", reasons=why, field=impossible[0])
     if demand.count > 1:
         return several_gpus.decide(ledger, demand, _new_ids)
@@ -59,7 +59,7 @@ def decide(ledger: Ledger, demand: Demand) -> Decision:
             outcome="bound",
             node=taken.node,
             devices=(taken.id,),
-            reasons=Reasons(partial(told, taken=taken.id)),
+            reasons=LazyReasons(partial(told, taken=taken.id)),
         )
     home = index.home(demand) if or_new else None
     if home is not None:
@@ -69,9 +69,9 @@ def decide(ledger: Ledger, demand: Demand) -> Decision:
             node=home,
             devices=(new.id,),
             new=(new,),
-            reasons=Reasons(partial(told, home=home)),
+            reasons=LazyReasons(partial(told, home=home)),
         )
-    return Decision(outcome="pending", reasons=Reasons(told))
+    return Decision(outcome="pending", reasons=LazyReasons(told))
 
 
 def _existing(ledger: Ledger, index: LocalityIndex, demand: Demand) -> tuple[Device | None, bool]:

@@ -9,7 +9,8 @@ from typing import Final, Protocol
 
 from kubeshare.core import reasons
 from kubeshare.core.demand import Demand
-from kubeshare.core.ledger.device import Device, Node, natural
+from kubeshare.core.ledger.device import Device, Node
+from kubeshare.core.natural_sort import natural
 
 _NO: Final = ("", "")
 

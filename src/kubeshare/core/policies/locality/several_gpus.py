@@ -18,11 +18,12 @@ from itertools import islice
 import msgspec
 
 from kubeshare.core import reasons
-from kubeshare.core.decision import Decision, Reasons
+from kubeshare.core.decision import Decision, LazyReasons
 from kubeshare.core.demand import Demand
-from kubeshare.core.ledger.device import Device, FreeGpu, Node, natural
+from kubeshare.core.ledger.device import Device, FreeGpu, Node
 from kubeshare.core.ledger.history import Snapshot
 from kubeshare.core.ledger.ledger import Ledger
+from kubeshare.core.natural_sort import natural
 from kubeshare.core.policies.locality.reasons import Telling
 
 
@@ -71,7 +72,7 @@ def decide(
     pick = min(picks(ledger, demand), key=Pick.rank, default=None)
     if pick is None:
         return Decision(
-            outcome="pending", reasons=Reasons(partial(tell, ledger.snapshot(), demand))
+            outcome="pending", reasons=LazyReasons(partial(tell, ledger.snapshot(), demand))
         )
     ids = islice(new_ids(ledger, demand), len(pick.new))
     new = tuple(
@@ -83,7 +84,7 @@ def decide(
         node=pick.node,
         devices=tuple([device.id for device in (*pick.taken, *new)]),
         new=new,
-        reasons=Reasons(partial(tell, ledger.snapshot(), demand, pick)),
+        reasons=LazyReasons(partial(tell, ledger.snapshot(), demand, pick)),
     )
 
 

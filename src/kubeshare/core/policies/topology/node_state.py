@@ -9,7 +9,9 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from kubeshare.core.demand import Demand
-from kubeshare.core.ledger.device import MAX_HOLDERS, Device, Node, natural
+from kubeshare.core.ledger.device import Device, Node
+from kubeshare.core.ledger.holder import MAX_HOLDERS
+from kubeshare.core.natural_sort import natural
 from kubeshare.core.topology.links import flat
 from kubeshare.core.topology.selection import Best, Closest, closest
 from kubeshare.core.topology.tree import bits

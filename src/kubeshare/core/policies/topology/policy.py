@@ -19,7 +19,7 @@ demand are on one node and of one model. The pool is what it is: no device is op
 
 from functools import partial
 
-from kubeshare.core.decision import Decision, Reasons
+from kubeshare.core.decision import Decision, LazyReasons
 from kubeshare.core.demand import Demand
 from kubeshare.core.ledger.ledger import Ledger
 from kubeshare.core.policies.topology.index import Place, TopologyIndex
@@ -44,13 +44,13 @@ def decide(ledger: Ledger, demand: Demand) -> Decision:
             outcome="bound",
             node=place.node,
             devices=tuple([device.id for device in place.devices]),
-            reasons=Reasons(partial(told, place)),
+            reasons=LazyReasons(partial(told, place)),
         )
     impossible = impossible or index.never(ledger, demand)
     if impossible:
-        why = Reasons(partial(told, impossible=impossible))
+        why = LazyReasons(partial(told, impossible=impossible))
         return Decision(outcome="rejected", reasons=why, field=impossible[0])
-    return Decision(outcome="pending", reasons=Reasons(told))
+    return Decision(outcome="pending", reasons=LazyReasons(told))
 
 
 def _choose(index: TopologyIndex, demand: Demand) -> Place | None:

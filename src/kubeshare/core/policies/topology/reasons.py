@@ -10,7 +10,8 @@ from typing import Final, Protocol
 
 from kubeshare.core import reasons
 from kubeshare.core.demand import Demand
-from kubeshare.core.ledger.device import Device, Node, natural
+from kubeshare.core.ledger.device import Device, Node
+from kubeshare.core.natural_sort import natural
 from kubeshare.core.policies.topology.index import Place
 from kubeshare.core.policies.topology.node_state import NodeState, whole_gpus
 from kubeshare.core.topology.links import name_of

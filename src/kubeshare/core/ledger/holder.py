@@ -1,0 +1,61 @@
+"""One demand's share of one vGPU, as the ledger records it."""
+
+from operator import attrgetter
+from typing import Final
+
+import msgspec
+
+from kubeshare.core.demand import Demand
+from kubeshare.core.units import MICROS
+
+MAX_HOLDERS: Final = 128
+"""The most holders that one vGPU may have; the schema of the VGPU object says the same."""
+
+DEMAND_UID: Final = attrgetter("demand")
+"""The key by which the holders of a device are sorted."""
+
+
+# A holder refers to nothing that could refer back to it, so the garbage collector need not
+# traverse the holders of a whole cluster: gc=False.
+class Holder(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """One demand's part of a device.
+
+    Attributes:
+        demand: the uid of the demand.
+        name: its name, for people.
+        request_micros: micros reserved.
+        limit_micros: micros never exceeded.
+        memory_bytes: bytes reserved.
+        affinity: its labels; "" is absent.
+        anti_affinity: likewise.
+        exclusion: likewise.
+        namespace: of the demand; quotas count by it.
+        group: of the demand.
+    """
+
+    demand: str
+    name: str
+    request_micros: int
+    limit_micros: int = MICROS
+    memory_bytes: int
+    affinity: str = ""
+    anti_affinity: str = ""
+    exclusion: str = ""
+    namespace: str = ""
+    group: str = ""
+
+    @classmethod
+    def of(cls, demand: Demand, gpu_memory_bytes: int) -> "Holder":
+        """The part of a device that a demand gets; what it asks as a share is fixed in bytes."""
+        return cls(
+            demand=demand.uid,
+            name=demand.name,
+            request_micros=demand.compute_on(gpu_memory_bytes),
+            limit_micros=demand.limit_micros,
+            memory_bytes=demand.memory.on(gpu_memory_bytes),
+            affinity=demand.affinity,
+            anti_affinity=demand.anti_affinity,
+            exclusion=demand.exclusion,
+            namespace=demand.namespace,
+            group=demand.group,
+        )
