@@ -97,9 +97,9 @@ def plan(pool: NodePool, terms: PoolSettings, claimed: int | None = None) -> Pla
     Args:
         pool: the node as it is.
         terms: of its policy.
-        claimed: GPUs that pods which wait for whole ones are to get here (see :func:`claimed_gpus`);
-            None where none of them could run here. While one could, nothing is made: what is
-            made now might have to give way in a moment.
+        claimed: GPUs of this node that pods waiting for whole GPUs claim (see
+            :func:`claimed_gpus`); None where none of them could run here. While one could,
+            nothing is made: a vGPU made now might have to be given back at once.
     """
     going = [each.id for each in pool.idle if each.useless]
     usable = [each for each in pool.idle if not each.useless]

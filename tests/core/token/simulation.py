@@ -77,8 +77,8 @@ class Simulation:
     ) -> Job:
         job = Job(tuple(gpus), lambda: self.random.randint(0, drain_ms * MS))
         self.jobs[name] = job
-        bounds = (round(request * 1e6), round(limit * 1e6))
-        self._binder(self.arbiter.add(name, dict.fromkeys(gpus, bounds), self.now))
+        spec = (round(request * 1e6), round(limit * 1e6))
+        self._binder(self.arbiter.add(name, dict.fromkeys(gpus, spec), self.now))
         self._want(name)
         return job
 

@@ -54,11 +54,11 @@ def test_a_member_that_wants_another_gpu_is_done_with_the_one_it_has_before() ->
     assert (arbiter.holder(A), arbiter.holder(B)) == (None, None)
 
 
-def had_turns(parts: dict[str, dict[str, tuple[int, int]]], *names: str) -> Arbiter:
+def had_turns(shares: dict[str, dict[str, tuple[int, int]]], *names: str) -> Arbiter:
     """These members, of which some have had all their GPUs for 1 ms, one after the other."""
     arbiter = Arbiter()
-    for name, bounds in parts.items():
-        arbiter.add(name, bounds, 0)
+    for name, spec in shares.items():
+        arbiter.add(name, spec, 0)
     for turn, name in enumerate(names):
         arbiter.want(name, turn * MS)
         arbiter.gone(name, (turn + 1) * MS)
@@ -303,13 +303,13 @@ def joined(asked: Asked, seed: int) -> tuple[Simulation, dict[str, float]]:
     simulation, requests = Simulation(seed), {}
     left = dict.fromkeys((A, B, C), 100)
     for number, (gpus, request) in enumerate(asked):
-        part = min(request, *(left[gpu] for gpu in gpus))
-        if part < 5:
+        share = min(request, *(left[gpu] for gpu in gpus))
+        if share < 5:
             continue
         for gpu in gpus:
-            left[gpu] -= part
-        requests[str(number)] = part / 100
-        simulation.join(str(number), part / 100, 1, gpus=sorted(gpus))
+            left[gpu] -= share
+        requests[str(number)] = share / 100
+        simulation.join(str(number), share / 100, 1, gpus=sorted(gpus))
     return simulation, requests
 
 

@@ -45,8 +45,8 @@ def test_a_job_alone_gets_its_limit_exactly(limit: float) -> None:
 
 def test_hard_partitions_get_their_parts() -> None:
     simulation = Simulation()
-    for name, part in (("a", 0.3), ("b", 0.3), ("c", 0.4)):
-        simulation.join(name, part, part)
+    for name, share in (("a", 0.3), ("b", 0.3), ("c", 0.4)):
+        simulation.join(name, share, share)
     simulation.run(5 * SECOND)
 
     shares = simulation.shares(20 * SECOND)
@@ -138,11 +138,11 @@ def test_a_newcomer_storms_in_only_by_the_papers_window(measure: Measure, served
     assert longest == pytest.approx(served_ms, rel=0.1)
 
 
-parts = st.lists(st.integers(5, 100), min_size=1, max_size=5).filter(lambda p: sum(p) <= 100)
+shares = st.lists(st.integers(5, 100), min_size=1, max_size=5).filter(lambda p: sum(p) <= 100)
 
 
 @settings(max_examples=40, deadline=None)
-@given(parts, st.lists(st.integers(0, 100), min_size=5, max_size=5), st.integers(0, 99))
+@given(shares, st.lists(st.integers(0, 100), min_size=5, max_size=5), st.integers(0, 99))
 def test_any_mix_is_served_within_its_bounds(
     requests: list[int], above: list[int], seed: int
 ) -> None:

@@ -11,11 +11,11 @@ from kubeshare.core.token.usage import DECAYED_AVERAGE, SLIDING_WINDOW
 MICROS = 1_000_000
 
 
-def a_part(
-    name: str, request: int, limit: int = MICROS, seat: GpuToken | None = None
+def a_share(
+    name: str, request: int, limit: int = MICROS, token: GpuToken | None = None
 ) -> MemberShare:
     return MemberShare(
-        name, seat or GpuToken(GPU), ShareSpec(request, limit, SECOND), DECAYED_AVERAGE, 0
+        name, token or GpuToken(GPU), ShareSpec(request, limit, SECOND), DECAYED_AVERAGE, 0
     )
 
 
@@ -31,23 +31,23 @@ def a_part(
     ],
 )
 def test_a_grant_is_as_long_as_the_share_that_is_left(others: list[int], grant_ms: int) -> None:
-    grant_ns = a_part("a", 300_000).grant_ns(others)
+    grant_ns = a_share("a", 300_000).grant_ns(others)
     assert grant_ns == grant_ms * MS
     assert isinstance(grant_ns, int)
 
 
 def test_a_grant_is_no_longer_than_a_limit_allows() -> None:
-    assert a_part("a", 300_000, 400_000).grant_ns([300_000]) == 400 * MS
-    assert a_part("a", 300_000, 400_000).grant_ns([]) == 400 * MS
+    assert a_share("a", 300_000, 400_000).grant_ns([300_000]) == 400 * MS
+    assert a_share("a", 300_000, 400_000).grant_ns([]) == 400 * MS
 
 
 def test_who_is_further_behind_stands_first() -> None:
-    seat = GpuToken(GPU)
+    token = GpuToken(GPU)
     little, much, nothing = (
-        a_part(name, request, seat=seat)
+        a_share(name, request, token=token)
         for name, request in (("little", 100_000), ("much", 300_000), ("nothing", 0))
     )
-    standings = [part.standing(100 * MS) for part in (little, much, nothing)]
+    standings = [share.precedence(100 * MS) for share in (little, much, nothing)]
     assert standings[0] == (BEHIND, -10 * MS * MICROS)
     assert standings[1] == (BEHIND, -30 * MS * MICROS)
     assert standings[2][0] == SERVED
@@ -55,34 +55,36 @@ def test_who_is_further_behind_stands_first() -> None:
 
 
 def test_of_several_gpus_that_counts_on_which_a_member_has_most() -> None:
-    behind, served = a_part("g", 300_000), a_part("g", 0)
+    behind, served = a_share("g", 300_000), a_share("g", 0)
     member = Member("g", SECOND)
     member.is_new = False
     for member.wanted in ([behind, served], [served, behind]):
-        assert member.rank(100 * MS) == (served.standing(100 * MS), "g")
+        assert member.rank(100 * MS) == (served.precedence(100 * MS), "g")
 
 
 def test_other_bounds_count_from_now_on() -> None:
-    part = a_part("a", 300_000)
-    part.change(ShareSpec(500_000, 200_000, SECOND), 0)
-    assert part.standing(100 * MS) == (BEHIND, -50 * MS * MICROS)
-    assert part.grant_ns([]) == 200 * MS
-    allowance = part.allowance
-    part.change(ShareSpec(100_000, 200_000, SECOND), 0)
-    assert part.allowance is allowance
-    part.change(ShareSpec(100_000, MICROS, SECOND), 0)
-    assert part.allowance is None
+    share = a_share("a", 300_000)
+    share.change(ShareSpec(500_000, 200_000, SECOND), 0)
+    assert share.precedence(100 * MS) == (BEHIND, -50 * MS * MICROS)
+    assert share.grant_ns([]) == 200 * MS
+    allowance = share.allowance
+    share.change(ShareSpec(100_000, 200_000, SECOND), 0)
+    assert share.allowance is allowance
+    share.change(ShareSpec(100_000, MICROS, SECOND), 0)
+    assert share.allowance is None
 
 
 def test_time_that_is_lost_between_one_holder_and_the_next_is_owed_to_nobody() -> None:
-    seat = GpuToken(GPU)
-    holder, waiting = a_part("a", 500_000, seat=seat), a_part("b", 300_000, seat=seat)
+    token = GpuToken(GPU)
+    holder, waiting = a_share("a", 500_000, token=token), a_share("b", 300_000, token=token)
     for end in (100 * MS, 200 * MS):
-        seat.held = holder
+        token.held = holder
         holder.charge(end - 10 * MS, end)
-    assert waiting.standing(200 * MS) == (BEHIND, -54 * MS * MICROS)
-    newcomer = MemberShare("c", seat, ShareSpec(300_000, MICROS, SECOND), DECAYED_AVERAGE, 200 * MS)
-    assert newcomer.standing(300 * MS) == (BEHIND, -30 * MS * MICROS)
+    assert waiting.precedence(200 * MS) == (BEHIND, -54 * MS * MICROS)
+    newcomer = MemberShare(
+        "c", token, ShareSpec(300_000, MICROS, SECOND), DECAYED_AVERAGE, 200 * MS
+    )
+    assert newcomer.precedence(300 * MS) == (BEHIND, -30 * MS * MICROS)
 
 
 @pytest.mark.parametrize(
@@ -106,25 +108,25 @@ def test_use_is_a_debt_where_somebody_waited_who_was_behind(
     rival: int, waits: list[str], booked: str | None, paid_back_ms: int
 ) -> None:
     """Two seconds beside a request of three tenths: 1.4 s too much, or one grant at most."""
-    seat = GpuToken(GPU)
-    seat.parts = {
-        name: a_part(name, request, seat=seat)
+    token = GpuToken(GPU)
+    token.shares = {
+        name: a_share(name, request, token=token)
         for name, request in (("holder", 300_000), ("rival", rival))
     }
     for name in waits:
-        seat.parts[name].waits = True
-    seat.booked, seat.held = booked, seat.parts["holder"]
-    seat.held.charge(2 * SECOND, 2 * SECOND)
+        token.shares[name].waits = True
+    token.booked, token.held = booked, token.shares["holder"]
+    token.held.charge(2 * SECOND, 2 * SECOND)
     paid_back = 2 * SECOND + paid_back_ms * MS
-    around = [seat.parts["holder"].standing(paid_back + step)[0] for step in (-MS, MS)]
+    around = [token.shares["holder"].precedence(paid_back + step)[0] for step in (-MS, MS)]
     assert around == [SERVED, BEHIND]
 
 
 def test_by_the_papers_window_a_use_that_goes_on_counts_and_who_has_its_request_is_served() -> None:
-    part = MemberShare("a", GpuToken(GPU), ShareSpec(100_000, MICROS, SECOND), SLIDING_WINDOW, 0)
-    part.seat.held = part
-    assert part.standing(500 * MS) == (BEHIND, -0.05)
-    assert part.standing(SECOND) == (SERVED, 0.1)
+    share = MemberShare("a", GpuToken(GPU), ShareSpec(100_000, MICROS, SECOND), SLIDING_WINDOW, 0)
+    share.token.held = share
+    assert share.precedence(500 * MS) == (BEHIND, -0.05)
+    assert share.precedence(SECOND) == (SERVED, 0.1)
 
 
 def test_another_request_is_owed_and_saved_up() -> None:
@@ -196,26 +198,26 @@ def test_a_grant_is_whole_nanoseconds() -> None:
 
 
 def test_what_is_reported_late_is_charged_late_to_all_accounts() -> None:
-    part = a_part("a", 300_000, 400_000)
-    part.bypassed_ns = 100 * MS
-    share = part.shares(200 * MS)
-    part.charge_late(150 * MS, 200 * MS)
-    assert part.bypassed_ns is None
-    assert part.tally.charged_ns == 50 * MS
+    share = a_share("a", 300_000, 400_000)
+    share.bypassed_ns = 100 * MS
+    before = share.usage_now(200 * MS)
+    share.charge_late(150 * MS, 200 * MS)
+    assert share.bypassed_ns is None
+    assert share.tally.charged_ns == 50 * MS
     # Since then it was owed 60 ms, and allowed 80 ms beside the 240 ms of its first grant.
-    assert part.standing(200 * MS) == (BEHIND, -10 * MS * MICROS)
-    assert part.allowance is not None
-    assert part.allowance.runs_out_after() == 450 * MS
-    assert part.shares(200 * MS)[0] > share[0]
-    assert part.shares(200 * MS)[1] == pytest.approx(0.005)
-    part.charge_late(190 * MS, 200 * MS)
-    assert part.tally.charged_ns == 50 * MS
+    assert share.precedence(200 * MS) == (BEHIND, -10 * MS * MICROS)
+    assert share.allowance is not None
+    assert share.allowance.runs_out_after() == 450 * MS
+    assert share.usage_now(200 * MS)[0] > before[0]
+    assert share.usage_now(200 * MS)[1] == pytest.approx(0.005)
+    share.charge_late(190 * MS, 200 * MS)
+    assert share.tally.charged_ns == 50 * MS
 
 
 def test_a_use_that_goes_on_counts_in_what_is_shown() -> None:
-    part = a_part("a", 0)
-    assert part.shares(100 * MS) == (0, 0)
-    part.seat.held = part
-    used, recently = part.shares(100 * MS)
+    share = a_share("a", 0)
+    assert share.usage_now(100 * MS) == (0, 0)
+    share.token.held = share
+    used, recently = share.usage_now(100 * MS)
     assert used == pytest.approx(0.0488, abs=1e-4)
     assert recently == pytest.approx(0.01)

@@ -23,12 +23,12 @@ class Watcher:
     """Feeds an arbiter, and checks after each event what must always hold.
 
     Args:
-        parts: of each member.
+        shares: of each member.
     """
 
-    def __init__(self, parts: dict[str, dict[str, tuple[int, int]]]) -> None:
+    def __init__(self, shares: dict[str, dict[str, tuple[int, int]]]) -> None:
         self.arbiter = Arbiter()
-        self.parts = parts
+        self.shares = shares
         self.now = 0
         self.members: list[str] = []  # a set has another order in each run, and so another state
         self.gates: dict[tuple[str, str], str] = {}  # (member, GPU) -> open or closing
@@ -64,17 +64,17 @@ class Watcher:
             return []
         if what == "add":
             self.members = sorted([*self.members, name])
-            return self.arbiter.add(name, self.parts[name], now)
+            return self.arbiter.add(name, self.shares[name], now)
         if what == "remove":
             self.members.remove(name)
         if what in ("want", "want one"):
-            return self._want(name, set(self.parts[name]) if what == "want" else {gpu})
+            return self._want(name, set(self.shares[name]) if what == "want" else {gpu})
         about = {
             "drained": (gpu, now + report, now),
             "idle": (gpu, now),
             "busy": (gpu, now),
         }.get(what, (now,))
-        if gpu not in self.parts[name] and len(about) > 1:
+        if gpu not in self.shares[name] and len(about) > 1:
             return []
         actions: list[Action] = getattr(self.arbiter, what)(name, *about)
         if what in ("gone", "remove"):
@@ -84,7 +84,7 @@ class Watcher:
         return actions
 
     def _want(self, name: str, gpus: set[str]) -> list[Action]:
-        if not gpus <= self.parts[name].keys():
+        if not gpus <= self.shares[name].keys():
             return []
         if not all(self.gates.get((name, gpu)) == "open" for gpu in gpus):
             self.wanted[name] = gpus
@@ -109,7 +109,7 @@ class Watcher:
     def _check_work_is_conserved(self) -> None:
         """No GPU is free while somebody who may wants it alone, but for a moment before a gang."""
         for view in self.arbiter.views(self.now):
-            if view.state == "waiting" and len(self.parts[view.name]) == 1:
+            if view.state == "waiting" and len(self.shares[view.name]) == 1:
                 assert self.arbiter.holder(view.gpu) is not None or self._is_gang_near(view.gpu)
 
     def _is_gang_near(self, gpu: str) -> bool:
@@ -146,28 +146,28 @@ def test_whatever_happens_each_gpu_has_one_holder_and_gangs_have_all_or_none(
         watcher.feed(event)
 
 
-def actions_of(members: str, parts: dict[str, dict[str, tuple[int, int]]]) -> list[Event]:
+def actions_of(members: str, shares: dict[str, dict[str, tuple[int, int]]]) -> list[Event]:
     """The six events of each member; an answer is about each of its GPUs, a want of all or one."""
     found: list[Event] = [("tick", "", "", 0)]
     for name in members:
         found += [(what, name, "", 0) for what in ("want", "gone", "add", "remove")]
         found += [
-            (what, name, gpu, 0) for what in ("drained", "idle") for gpu in sorted(parts[name])
+            (what, name, gpu, 0) for what in ("drained", "idle") for gpu in sorted(shares[name])
         ]
-        if len(parts[name]) > 1:
-            found += [("want one", name, gpu, 0) for gpu in sorted(parts[name])]
+        if len(shares[name]) > 1:
+            found += [("want one", name, gpu, 0) for gpu in sorted(shares[name])]
     return found
 
 
-def explore(parts: dict[str, dict[str, tuple[int, int]]], depth: int) -> tuple[int, list[bytes]]:
+def explore(shares: dict[str, dict[str, tuple[int, int]]], depth: int) -> tuple[int, list[bytes]]:
     """Try every order of events and of the times at which the arbiter acts by itself.
 
     States that differ in nothing are followed once. Returns how many events were
     fed, and the states that were reached.
     """
-    happenings = actions_of("abc", parts)
-    first = Watcher(parts)
-    for name in parts:
+    happenings = actions_of("abc", shares)
+    first = Watcher(shares)
+    for name in shares:
         first.feed(("add", name, "", 0))
     start = pickle.dumps(first)
     seen, level, fed = {start: None}, [start], 0
@@ -214,16 +214,16 @@ def longest_wait_from(state: bytes) -> int:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("parts", "depth"),
+    ("shares", "depth"),
     [(SINGLES, 6), ({name: GANGS[name] for name in "abc"}, 5)],
     ids=["one GPU", "a gang and its rivals"],
 )
 def test_every_order_of_events_of_three_members_keeps_what_must_hold(
-    parts: dict[str, dict[str, tuple[int, int]]],
+    shares: dict[str, dict[str, tuple[int, int]]],
     depth: int,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    fed, states = explore(parts, depth)
+    fed, states = explore(shares, depth)
     longest = max(longest_wait_from(state) for state in states)
 
     with capsys.disabled():

@@ -46,12 +46,12 @@ class Arbiter:
         self.quota_ns = quota_ns
         self._measure = measure
         self._members: dict[str, Member] = {}
-        self._seats: dict[str, GpuToken] = {}
-        self._turns = Turns(self._members, self._seats)
+        self._tokens: dict[str, GpuToken] = {}
+        self._turns = Turns(self._members, self._tokens)
 
     def holder(self, gpu: str) -> str | None:
         """The member whose gate on this GPU is open or closing."""
-        held = self._seats[gpu].held if gpu in self._seats else None
+        held = self._tokens[gpu].held if gpu in self._tokens else None
         return held.member if held else None
 
     def deadline(self) -> int | None:
@@ -61,7 +61,7 @@ class Arbiter:
     def add(
         self,
         name: str,
-        parts: Mapping[str, tuple[int, int]],
+        shares: Mapping[str, tuple[int, int]],
         now: int,
         *,
         quota_ns: int | None = None,
@@ -71,7 +71,7 @@ class Arbiter:
 
         Args:
             name: unique.
-            parts: request and limit in micros, by GPU.
+            shares: request and limit in micros, by GPU.
             now: ns.
             quota_ns: its own, instead of the arbiter's.
             tallies: what was counted of it before, by GPU; they are counted on.
@@ -84,21 +84,21 @@ class Arbiter:
         member = Member(name, quota_ns or self.quota_ns)
         self._members[name] = member
         actions: list[Action] = []
-        for gpu, (request, limit) in sorted(parts.items()):
-            seat = self._seats.setdefault(gpu, GpuToken(gpu))
-            bounds = ShareSpec(request, limit, member.quota_ns)
-            part = MemberShare(name, seat, bounds, self._measure, now)
+        for gpu, (request, limit) in sorted(shares.items()):
+            token = self._tokens.setdefault(gpu, GpuToken(gpu))
+            spec = ShareSpec(request, limit, member.quota_ns)
+            share = MemberShare(name, token, spec, self._measure, now)
             if tallies is not None and gpu in tallies:
-                part.tally = tallies[gpu]
-            member.parts[gpu] = seat.parts[name] = part
-            if seat.held is not None:
-                self._turns.watch(self._members[seat.held.member], actions)
+                share.tally = tallies[gpu]
+            member.shares[gpu] = token.shares[name] = share
+            if token.held is not None:
+                self._turns.watch(self._members[token.held.member], actions)
         return actions
 
     def change(
         self,
         name: str,
-        parts: Mapping[str, tuple[int, int]],
+        shares: Mapping[str, tuple[int, int]],
         now: int,
         *,
         quota_ns: int | None = None,
@@ -109,11 +109,11 @@ class Arbiter:
             ValueError: the GPUs are not those that it has parts of.
         """
         member = self._member(name)
-        if parts.keys() != member.parts.keys():
+        if shares.keys() != member.shares.keys():
             raise ValueError(f"{name} has parts of other GPUs")
         member.quota_ns = quota_ns or self.quota_ns
-        for gpu, (request, limit) in parts.items():
-            member.parts[gpu].change(ShareSpec(request, limit, member.quota_ns), now)
+        for gpu, (request, limit) in shares.items():
+            member.shares[gpu].change(ShareSpec(request, limit, member.quota_ns), now)
         return self._turns.decide(now, [])
 
     def remove(self, name: str, now: int) -> list[Action]:
@@ -121,10 +121,10 @@ class Arbiter:
         member = self._member(name)
         actions = self._turns.let_go(member, now)
         del self._members[name]
-        for gpu, part in member.parts.items():
-            del part.seat.parts[name]
-            if not part.seat.parts:
-                del self._seats[gpu]
+        for gpu, share in member.shares.items():
+            del share.token.shares[name]
+            if not share.token.shares:
+                del self._tokens[gpu]
         return self._turns.decide(now, actions)
 
     def want(self, name: str, now: int, gpus: Collection[str] | None = None) -> list[Action]:
@@ -136,10 +136,10 @@ class Arbiter:
             gpus: those that it wants together; None: all of its own.
         """
         member = self._member(name)
-        wanted = [part for gpu, part in member.parts.items() if gpus is None or gpu in gpus]
+        wanted = [share for gpu, share in member.shares.items() if gpus is None or gpu in gpus]
         actions: list[Action] = []
         is_open = member.phase is OPEN
-        if is_open and all(part.is_held for part in wanted):
+        if is_open and all(share.is_held for share in wanted):
             return actions
         if not member.start_waiting(wanted, now):
             return actions
@@ -159,9 +159,9 @@ class Arbiter:
         """
         member = self._member(name)
         actions: list[Action] = []
-        part = member.parts[gpu]
-        if part.is_held and member.phase is OPEN:
-            part.idle_ns = now
+        share = member.shares[gpu]
+        if share.is_held and member.phase is OPEN:
+            share.idle_ns = now
             since = [held.idle_ns for held in member.held]
             if all(at is not None and now - at <= _IDLE_TOGETHER_NS for at in since):
                 self._turns.close(member, now, actions)
@@ -173,24 +173,24 @@ class Arbiter:
     def drained(self, name: str, gpu: str, idle_ns: int, now: int) -> list[Action]:
         """The GPU was done with the member's work at `idle_ns`."""
         member = self._member(name)
-        part = member.parts[gpu]
+        share = member.shares[gpu]
         actions: list[Action] = []
-        if part.is_held and member.phase is CLOSING:
+        if share.is_held and member.phase is CLOSING:
             if member.watched:
-                idle_ns = max(idle_ns, part.closed_ns - _IDLE_UNSAID_NS)
-            drain_ns = max(0, min(idle_ns, now) - part.closed_ns)
-            part.tally.drains += 1
-            part.tally.drain_ns += drain_ns
-            part.tally.overruns += drain_ns > SHORTEST_GRANT_NS
-            actions.append(self._turns.shut(member, part, idle_ns, now))
+                idle_ns = max(idle_ns, share.closed_ns - _IDLE_UNSAID_NS)
+            drain_ns = max(0, min(idle_ns, now) - share.closed_ns)
+            share.tally.drains += 1
+            share.tally.drain_ns += drain_ns
+            share.tally.overruns += drain_ns > SHORTEST_GRANT_NS
+            actions.append(self._turns.shut(member, share, idle_ns, now))
         else:
-            part.charge_late(idle_ns, now)
+            share.charge_late(idle_ns, now)
         return self._turns.decide(now, actions)
 
     def busy(self, name: str, gpu: str, now: int) -> list[Action]:
         """The member that drains lives, and the GPU is not done with its work."""
         member = self._member(name)
-        if member.parts[gpu].is_held and member.phase is CLOSING:
+        if member.shares[gpu].is_held and member.phase is CLOSING:
             member.busy_ns = now
         return self._turns.decide(now, [])
 
@@ -204,14 +204,14 @@ class Arbiter:
 
     def tally(self, name: str, gpu: str) -> Tally:
         """What is counted of a member's part, up to its last account."""
-        return self._member(name).parts[gpu].tally
+        return self._member(name).shares[gpu].tally
 
     def views(self, now: int) -> list[MemberView]:
         """What everyone holds and got, in the order of joining."""
         return [
-            member.view(part, now)
+            member.view(share, now)
             for member in self._members.values()
-            for part in member.parts.values()
+            for share in member.shares.values()
         ]
 
     def _member(self, name: str) -> Member:

@@ -27,49 +27,49 @@ def book(gangs: Mapping[str, Member], members: Mapping[str, Member], now: int) -
     """Book for the gangs that wait, in their order, those whose turn it is."""
     waiting = []
     for gang in gangs.values():
-        for part in gang.wanted:
-            part.refresh(now)
+        for share in gang.wanted:
+            share.refresh(now)
         if gang.is_eligible:
             waiting.append(gang)
         else:
             forget_booking(gang)
     for gang in sorted(waiting, key=lambda member: member.rank(now)):
         if _is_next(gang, members, now):
-            expected = max(_free_at(part, gang, members, now) for part in gang.wanted)
-            for part in gang.wanted:
-                part.seat.booked, part.seat.booked_ns = gang.name, expected
+            expected = max(_free_at(share, gang, members, now) for share in gang.wanted)
+            for share in gang.wanted:
+                share.token.booked, share.token.booked_ns = gang.name, expected
 
 
 def has_booked(member: Member) -> bool:
     """Whether it has booked what it wants."""
-    return any(part.seat.booked == member.name for part in member.wanted)
+    return any(share.token.booked == member.name for share in member.wanted)
 
 
-def booked_until(parts: Iterable[MemberShare], name: str) -> int | None:
+def booked_until(shares: Iterable[MemberShare], name: str) -> int | None:
     """When others have booked one of these GPUs first; None: nobody has."""
-    times = [part.seat.booked_ns for part in parts if part.seat.booked not in {None, name}]
+    times = [share.token.booked_ns for share in shares if share.token.booked not in {None, name}]
     return min(times, default=None)
 
 
 def forget_booking(member: Member) -> None:
     """It does not want what it booked any more, or has it."""
-    for part in member.parts.values():
-        if part.seat.booked == member.name:
-            part.seat.booked = None
+    for share in member.shares.values():
+        if share.token.booked == member.name:
+            share.token.booked = None
 
 
 def _is_next(gang: Member, members: Mapping[str, Member], now: int) -> bool:
-    if any(part.seat.booked is not None for part in gang.wanted):
+    if any(share.token.booked is not None for share in gang.wanted):
         return False  # by others, or by itself
     rank = gang.rank(now)
     return all(
-        rank < other.rank(now) for part in gang.wanted for other in _rivals(part, members, now)
+        rank < other.rank(now) for share in gang.wanted for other in _rivals(share, members, now)
     )
 
 
-def _rivals(part: MemberShare, members: Mapping[str, Member], now: int) -> Iterable[Member]:
+def _rivals(share: MemberShare, members: Mapping[str, Member], now: int) -> Iterable[Member]:
     """Who has the GPU, and who waits for it alone; gangs that rank higher had their chance."""
-    for name, other in part.seat.parts.items():
+    for name, other in share.token.shares.items():
         member = members[name]
         if other.is_held and member.phase is OPEN:
             yield member
@@ -79,8 +79,8 @@ def _rivals(part: MemberShare, members: Mapping[str, Member], now: int) -> Itera
                 yield member
 
 
-def _free_at(part: MemberShare, gang: Member, members: Mapping[str, Member], now: int) -> int:
-    held = part.seat.held
+def _free_at(share: MemberShare, gang: Member, members: Mapping[str, Member], now: int) -> int:
+    held = share.token.held
     if held is None or held.member == gang.name:
         return now
     holder = members[held.member]

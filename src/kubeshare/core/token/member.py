@@ -71,7 +71,7 @@ class Member:
         quota_ns: its longest grant.
 
     Attributes:
-        parts: by GPU, in the order of the GPUs' UUIDs.
+        shares: by GPU, in the order of the GPUs' UUIDs.
         held: those whose gates are not closed, in the same order.
         wanted: those that it waits for, all together; empty when it does not wait, so
             while it is OPEN.
@@ -89,10 +89,10 @@ class Member:
         "held",
         "is_new",
         "name",
-        "parts",
         "phase",
         "quota_ns",
         "reopened",
+        "shares",
         "until_ns",
         "waiting_since_ns",
         "wanted",
@@ -102,7 +102,7 @@ class Member:
     def __init__(self, name: str, quota_ns: int) -> None:
         self.name = name
         self.quota_ns = quota_ns
-        self.parts: dict[str, MemberShare] = {}
+        self.shares: dict[str, MemberShare] = {}
         self.held: list[MemberShare] = []
         self.wanted: list[MemberShare] = []
         self.phase: Phase = CLOSED
@@ -122,8 +122,8 @@ class Member:
     @property
     def is_eligible(self) -> bool:
         """Whether it waits and is at none of its limits."""
-        for part in self.wanted:
-            if part.allowance is not None and part.allowance.held_back:
+        for share in self.wanted:
+            if share.allowance is not None and share.allowance.held_back:
                 return False
         return bool(self.wanted)
 
@@ -133,28 +133,28 @@ class Member:
             return False
         if not self.wanted:
             self.waiting_since_ns = now
-        for part in self.parts.values():
-            waits = part in wanted
-            if waits is not part.waits:
-                part.settle(now)
-                part.waits = waits
-                part.tally.waits += waits
+        for share in self.shares.values():
+            waits = share in wanted
+            if waits is not share.waits:
+                share.settle(now)
+                share.waits = waits
+                share.tally.waits += waits
         self.wanted = wanted
         return True
 
     def stop_waiting(self, now: int) -> None:
         """It is served, or does not want any more."""
         waited = now - self.waiting_since_ns
-        for part in self.wanted:
-            part.settle(now)
-            part.waits = False
-            part.tally.waited_ns += waited
-            part.tally.longest_wait_ns = max(part.tally.longest_wait_ns, waited)
+        for share in self.wanted:
+            share.settle(now)
+            share.waits = False
+            share.tally.waited_ns += waited
+            share.tally.longest_wait_ns = max(share.tally.longest_wait_ns, waited)
         self.wanted = []
 
     def ready_at(self) -> int | None:
         """When a member that waits is at none of its limits any more, in ns; None: never."""
-        ready = [part.allowance.ready_at() for part in self.wanted if part.allowance]
+        ready = [share.allowance.ready_at() for share in self.wanted if share.allowance]
         known = [at for at in ready if at is not None]
         return max(known) if known and len(known) == len(ready) else None
 
@@ -164,44 +164,44 @@ class Member:
         So there is one order of all members, whatever GPUs they want, and no two
         of them can each be first on a GPU that the other needs.
         """
-        parts = self.wanted or self.held
-        worst = parts[0].standing(now)
-        if len(parts) > 1:
-            worst = max(part.standing(now) for part in parts)
+        shares = self.wanted or self.held
+        worst = shares[0].precedence(now)
+        if len(shares) > 1:
+            worst = max(share.precedence(now) for share in shares)
         if self.wanted:
             is_late = worst[0] == BEHIND and now - self.waiting_since_ns >= _PATIENCE_NS
             if is_late or self.is_new:
                 worst = (OVERDUE, self.waiting_since_ns)
         return worst, self.name
 
-    def view(self, part: MemberShare, now: int) -> MemberView:
+    def view(self, share: MemberShare, now: int) -> MemberView:
         """What it holds and got so far of one GPU."""
-        tally = part.tally
-        share, recent_share = part.shares(now)
+        tally = share.tally
+        used, recently_used = share.usage_now(now)
         return MemberView(
             name=self.name,
-            gpu=part.seat.gpu,
-            request_micros=part.bounds.request_micros,
-            limit_micros=part.bounds.limit_micros,
-            share=share,
-            recent_share=recent_share,
-            charged_ns=tally.charged_ns + (now - part.since_ns if part.is_held else 0),
+            gpu=share.token.gpu,
+            request_micros=share.spec.request_micros,
+            limit_micros=share.spec.limit_micros,
+            share=used,
+            recent_share=recently_used,
+            charged_ns=tally.charged_ns + (now - share.since_ns if share.is_held else 0),
             grants=tally.grants,
             drains=tally.drains,
             drain_ns=tally.drain_ns,
             overruns=tally.overruns,
             bypasses=tally.bypasses,
             waits=tally.waits,
-            waited_ns=tally.waited_ns + (now - self.waiting_since_ns if part.waits else 0),
+            waited_ns=tally.waited_ns + (now - self.waiting_since_ns if share.waits else 0),
             longest_wait_ns=tally.longest_wait_ns,
-            state=self._state(part),
+            state=self._state(share),
         )
 
-    def _state(self, part: MemberShare) -> str:
-        if part.is_held:
+    def _state(self, share: MemberShare) -> str:
+        if share.is_held:
             return self.phase.name.lower()
-        if part.bypassed_ns is not None:
+        if share.bypassed_ns is not None:
             return "hung"
-        if not part.waits:
+        if not share.waits:
             return "idle"
-        return "held back" if part.held_back else "waiting"
+        return "held back" if share.held_back else "waiting"

@@ -44,18 +44,18 @@ class GpuToken:
 
     Attributes:
         gpu: its UUID.
-        parts: of all members, by name.
+        shares: of all members, by name.
         held: the part whose gate is not closed.
         booked: the name of the member that will have it together with others.
         booked_ns: when the last of them is expected to be free.
         lost_ns: from the ends of uses to when they were reported, in all.
     """
 
-    __slots__ = ("booked", "booked_ns", "gpu", "held", "lost_ns", "parts")
+    __slots__ = ("booked", "booked_ns", "gpu", "held", "lost_ns", "shares")
 
     def __init__(self, gpu: str) -> None:
         self.gpu = gpu
-        self.parts: dict[str, MemberShare] = {}
+        self.shares: dict[str, MemberShare] = {}
         self.held: MemberShare | None = None
         self.booked: str | None = None
         self.booked_ns = 0
@@ -79,8 +79,8 @@ class MemberShare:
 
     Args:
         member: its name.
-        seat: of the GPU.
-        bounds: what it may.
+        token: of the GPU.
+        spec: what it may.
         measure: how use is measured.
         now: ns.
 
@@ -99,31 +99,31 @@ class MemberShare:
     __slots__ = (
         "_guarantee",
         "allowance",
-        "bounds",
         "bypassed_ns",
         "closed_ns",
         "idle_ns",
         "member",
         "recent",
-        "seat",
         "since_ns",
+        "spec",
         "tally",
+        "token",
         "usage",
         "waits",
     )
 
     def __init__(
-        self, member: str, seat: GpuToken, bounds: ShareSpec, measure: Measure, now: int
+        self, member: str, token: GpuToken, spec: ShareSpec, measure: Measure, now: int
     ) -> None:
         self.member = member
-        self.seat = seat
-        self.bounds = bounds
-        self.usage = measure.usage(bounds.request_micros, now)
+        self.token = token
+        self.spec = spec
+        self.usage = measure.usage(spec.request_micros, now)
         self.recent = SlidingWindow()
         self._guarantee: Guarantee | None = None
         if measure.exact_requests:
-            self._guarantee = Guarantee(bounds.request_micros, bounds.quota_ns, seat.clock(now))
-        self.allowance = _allowance(bounds, now)
+            self._guarantee = Guarantee(spec.request_micros, spec.quota_ns, token.clock(now))
+        self.allowance = _allowance(spec, now)
         self.waits = False
         self.since_ns = now
         self.closed_ns = now - PACE_NS
@@ -134,23 +134,23 @@ class MemberShare:
     @property
     def is_held(self) -> bool:
         """Whether its gate is not closed."""
-        return self.seat.held is self
+        return self.token.held is self
 
-    def change(self, bounds: ShareSpec, now: int) -> None:
+    def change(self, spec: ShareSpec, now: int) -> None:
         """Its bounds are others from now on; what it used and is owed stays."""
         self.settle(now)
-        if (bounds.limit_micros, bounds.quota_ns) != (
-            self.bounds.limit_micros,
-            self.bounds.quota_ns,
+        if (spec.limit_micros, spec.quota_ns) != (
+            self.spec.limit_micros,
+            self.spec.quota_ns,
         ):
-            self.allowance = _allowance(bounds, now)
+            self.allowance = _allowance(spec, now)
         if self._guarantee is not None:
-            self._guarantee.change(bounds.request_micros, bounds.quota_ns)
-        self.bounds = bounds
+            self._guarantee.change(spec.request_micros, spec.quota_ns)
+        self.spec = spec
 
     def settle(self, now: int) -> None:
         """Account for the time up to now, unless it is held: that is known at its end."""
-        if self.seat.held is not self:
+        if self.token.held is not self:
             self.account(now, using=False)
 
     def refresh(self, now: int) -> None:
@@ -162,7 +162,7 @@ class MemberShare:
         """Account for the time since the last account."""
         if until <= self.since_ns:
             return
-        clock_ns = self.seat.clock(until)
+        clock_ns = self.token.clock(until)
         if using:
             self._account_for_use(until, clock_ns)
         elif self._guarantee is not None:
@@ -182,8 +182,8 @@ class MemberShare:
     def charge(self, idle_ns: int, now: int) -> None:
         """End a use: it lasted until `idle_ns`, believed only within the use itself."""
         self.account(min(idle_ns, now), using=True)
-        self.seat.held = None
-        self.seat.lost_ns += now - self.since_ns
+        self.token.held = None
+        self.token.lost_ns += now - self.since_ns
         self.account(now, using=False)
 
     def charge_late(self, idle_ns: int, now: int) -> None:
@@ -213,27 +213,27 @@ class MemberShare:
         allowance = self.allowance
         return allowance is not None and now >= allowance.runs_out_at()
 
-    def standing(self, now: int) -> Precedence:
+    def precedence(self, now: int) -> Precedence:
         """Below its request, by how much; else how much it used. Paper, section 4.5."""
         if self._guarantee is None:
             share = self.usage.at(now, self._using_since)
-            below = share - self.bounds.request_micros / MICROS
+            below = share - self.spec.request_micros / MICROS
             return (BEHIND, below) if below < 0 else (SERVED, share)
-        is_held = self.seat.held is self
+        is_held = self.token.held is self
         used_ns = now - self.since_ns if is_held else 0
-        behind = self._guarantee.behind(now - self.seat.lost_ns, used_ns)
+        behind = self._guarantee.behind(now - self.token.lost_ns, used_ns)
         if behind > 0:
             return BEHIND, -behind
         return SERVED, self.usage.at(now, self.since_ns if is_held else None)
 
-    def shares(self, now: int) -> tuple[float, float]:
+    def usage_now(self, now: int) -> tuple[float, float]:
         """What it used of late: by the measure, and in the last seconds."""
         since = self._using_since
         return self.usage.at(now, since), self.recent.at(now, since)
 
     @property
     def _using_since(self) -> int | None:
-        return self.since_ns if self.seat.held is self else None
+        return self.since_ns if self.token.held is self else None
 
     def grant_ns(self, contending: list[int]) -> int:
         """How long it may run now.
@@ -242,8 +242,8 @@ class MemberShare:
             contending: the requests of others that want this GPU, in micros. With some, a
                 grant is as long as the share that is left to it at least has in each second.
         """
-        request, limit = self.bounds.request_micros, self.bounds.limit_micros
-        quota_ns = self.bounds.quota_ns
+        request, limit = self.spec.request_micros, self.spec.limit_micros
+        quota_ns = self.spec.quota_ns
         if contending:
             left = MICROS - request - sum(contending)
             share = request + max(0, left) // (len(contending) + 1)
@@ -254,17 +254,13 @@ class MemberShare:
 
     def _others_are_behind(self, now: int) -> bool:
         """Who has booked the GPU does not count: it could not have had it earlier."""
-        booked = self.seat.booked
-        for name, part in self.seat.parts.items():
-            is_rival = part.waits and part is not self and name != booked
-            if is_rival and part.standing(now)[0] == BEHIND:
+        booked = self.token.booked
+        for name, share in self.token.shares.items():
+            is_rival = share.waits and share is not self and name != booked
+            if is_rival and share.precedence(now)[0] == BEHIND:
                 return True
         return False
 
 
-def _allowance(bounds: ShareSpec, now: int) -> Allowance | None:
-    return (
-        Allowance(bounds.limit_micros, bounds.quota_ns, now)
-        if bounds.limit_micros < MICROS
-        else None
-    )
+def _allowance(spec: ShareSpec, now: int) -> Allowance | None:
+    return Allowance(spec.limit_micros, spec.quota_ns, now) if spec.limit_micros < MICROS else None

@@ -33,16 +33,16 @@ class Turns:
 
     Args:
         members: by name; the caller adds and removes them.
-        seats: by GPU, with the parts of those members.
+        tokens: by GPU, with the parts of those members.
 
     Attributes:
         deadline: when `decide` has something to do if nothing happens before, in ns;
             None: never.
     """
 
-    def __init__(self, members: Mapping[str, Member], seats: Mapping[str, GpuToken]) -> None:
+    def __init__(self, members: Mapping[str, Member], tokens: Mapping[str, GpuToken]) -> None:
         self._members = members
-        self._seats = seats
+        self._tokens = tokens
         self._gangs: dict[str, Member] = {}
         self.deadline: int | None = None
 
@@ -50,7 +50,7 @@ class Turns:
         """It wants other GPUs than before, or wants some again."""
         had_gangs = bool(self._gangs)  # it may have been one, and have booked what others want
         self.note(member)
-        if had_gangs or self._gangs or any(part.seat.held is None for part in member.wanted):
+        if had_gangs or self._gangs or any(share.token.held is None for share in member.wanted):
             return self.decide(now, actions)
         return actions  # it waits for one that comes to an end, as its turn is looked at then
 
@@ -81,9 +81,9 @@ class Turns:
         if holder.phase is not OPEN or holder.watched:
             return
         holder.watched = True
-        for part in holder.held:
-            part.idle_ns = None
-            actions.append(Watch(holder.name, part.seat.gpu))
+        for share in holder.held:
+            share.idle_ns = None
+            actions.append(Watch(holder.name, share.token.gpu))
 
     def close(self, holder: Member, now: int, actions: list[Action]) -> None:
         """Take the tokens back: no launch passes, what was launched comes to its end."""
@@ -91,89 +91,89 @@ class Turns:
             holder.draining_ns = now
         holder.phase = CLOSING
         holder.until_ns = now + _patience_ns(holder)
-        for part in holder.held:
-            part.closed_ns = now
-            actions.append(Close(holder.name, part.seat.gpu))
+        for share in holder.held:
+            share.closed_ns = now
+            actions.append(Close(holder.name, share.token.gpu))
 
-    def shut(self, holder: Member, part: MemberShare, idle_ns: int, now: int) -> Shut:
+    def shut(self, holder: Member, share: MemberShare, idle_ns: int, now: int) -> Shut:
         """One GPU is done with its holder."""
-        part.charge(idle_ns, now)
-        holder.held = [other for other in holder.held if other is not part]
+        share.charge(idle_ns, now)
+        holder.held = [other for other in holder.held if other is not share]
         if not holder.held:
             holder.phase = CLOSED
-        return Shut(holder.name, part.seat.gpu)
+        return Shut(holder.name, share.token.gpu)
 
     def let_go(self, member: Member, now: int) -> list[Action]:
         """It holds nothing and wants nothing any more."""
         member.stop_waiting(now)
         self.note(member)
         forget_booking(member)
-        actions: list[Action] = [self.shut(member, part, now, now) for part in member.held]
-        for part in member.parts.values():
-            part.bypassed_ns = None
+        actions: list[Action] = [self.shut(member, share, now, now) for share in member.held]
+        for share in member.shares.values():
+            share.bypassed_ns = None
         return actions
 
     def _next_deadline(self) -> int | None:
         times = []
-        for seat in self._seats.values():
-            if seat.held is not None:
-                times.append(self._members[seat.held.member].until_ns)
+        for token in self._tokens.values():
+            if token.held is not None:
+                times.append(self._members[token.held.member].until_ns)
             else:
                 times += [
                     ready
-                    for part in seat.parts.values()
-                    if part.waits and (ready := self._ready_at(part)) is not None
+                    for share in token.shares.values()
+                    if share.waits and (ready := self._ready_at(share)) is not None
                 ]
         return min(times, default=None)
 
-    def _ready_at(self, part: MemberShare) -> int | None:
+    def _ready_at(self, share: MemberShare) -> int | None:
         """When a member that waits for nobody but itself may be served, in ns; None: it depends."""
-        member = self._members[part.member]
-        if member.is_eligible or any(other.seat.held for other in member.wanted):
+        member = self._members[share.member]
+        if member.is_eligible or any(other.token.held for other in member.wanted):
             return None
         return member.ready_at()
 
     def _due(self, now: int) -> list[Member]:
         """Those whose lease or patience is over."""
         due: dict[str, Member] = {}
-        for seat in self._seats.values():
-            if seat.held is not None:
-                holder = self._members[seat.held.member]
+        for token in self._tokens.values():
+            if token.held is not None:
+                holder = self._members[token.held.member]
                 if now >= holder.until_ns:
                     due[holder.name] = holder
         return list(due.values())
 
     def _assign(self, now: int, actions: list[Action]) -> None:
         """Give what is free to those that wait for it, the first in order first."""
-        free = [seat for seat in self._seats.values() if seat.held is None]
+        free = [token for token in self._tokens.values() if token.held is None]
         if self._gangs:
             self._assign_in_order(free, now, actions)
             return
-        for seat in free:
-            ready = self._ready(seat, now)
+        for token in free:
+            ready = self._ready(token, now)
             if ready:
                 first = ready[0] if len(ready) == 1 else min(ready, key=lambda m: m.rank(now))
                 self._open(first, now, None, actions)
 
-    def _ready(self, seat: GpuToken, now: int) -> list[Member]:
+    def _ready(self, token: GpuToken, now: int) -> list[Member]:
         """Who waits for this GPU, for it alone or not, is at none of its limits, and holds nothing.
 
         Whoever changes from some GPUs to others has to be done on those first.
         """
         ready = []
-        for part in seat.parts.values():
-            if part.waits:
-                part.refresh(now)
-                member = self._members[part.member]
+        for share in token.shares.values():
+            if share.waits:
+                share.refresh(now)
+                member = self._members[share.member]
                 if member.is_eligible and not member.held:
                     ready.append(member)
         return ready
 
     def _assign_in_order(self, free: list[GpuToken], now: int, actions: list[Action]) -> None:
-        ready = {member.name: member for seat in free for member in self._ready(seat, now)}
+        ready = {member.name: member for token in free for member in self._ready(token, now)}
         in_order = sorted(ready.values(), key=lambda m: (not has_booked(m), m.rank(now)))
         for member in in_order:
-            if any(part.seat.held is not None for part in member.wanted):
+            if any(share.token.held is not None for share in member.wanted):
                 continue
             ends = booked_until(member.wanted, member.name)
             if ends is None or (not member.is_gang and ends - now >= SHORTEST_GRANT_NS):
@@ -184,20 +184,20 @@ class Turns:
         until = booked_until(holder.held, holder.name)
         rank = holder.rank(now)
         is_next = (until is None or until - now >= SHORTEST_GRANT_NS) and all(
-            rank < rival.rank(now) for part in holder.held for rival in self._rivals(part, now)
+            rank < rival.rank(now) for share in holder.held for rival in self._rivals(share, now)
         )
         if holder.reopened or not is_next or _has_run_out(holder, now):
             self.close(holder, now, actions)
             return
-        for part in holder.held:
-            part.account(now, using=True)
+        for share in holder.held:
+            share.account(now, using=True)
         holder.until_ns = self._lease_end(holder, now, until)
-        actions += [Extend(holder.name, p.seat.gpu, holder.until_ns) for p in holder.held]
+        actions += [Extend(holder.name, p.token.gpu, holder.until_ns) for p in holder.held]
         self.watch(holder, actions)
 
-    def _rivals(self, part: MemberShare, now: int) -> Iterable[Member]:
+    def _rivals(self, share: MemberShare, now: int) -> Iterable[Member]:
         """Who waits for this GPU alone."""
-        for name, other in part.seat.parts.items():
+        for name, other in share.token.shares.items():
             member = self._members[name]
             if other.waits and not member.is_gang:
                 other.refresh(now)
@@ -205,7 +205,7 @@ class Turns:
                     yield member
 
     def _lease_end(self, member: Member, now: int, until: int | None) -> int:
-        grant_ns = min([part.grant_ns(_contending(part, now)) for part in member.held])
+        grant_ns = min([share.grant_ns(_contending(share, now)) for share in member.held])
         return now + grant_ns if until is None else min(now + grant_ns, until)
 
     def _open(self, member: Member, now: int, until: int | None, actions: list[Action]) -> None:
@@ -217,16 +217,16 @@ class Turns:
         member.is_new = False
         member.reopened = 0
         member.busy_ns = None
-        for part in member.held:
-            part.seat.held = part
-            part.bypassed_ns = part.idle_ns = None
-            part.tally.grants += 1
+        for share in member.held:
+            share.token.held = share
+            share.bypassed_ns = share.idle_ns = None
+            share.tally.grants += 1
         member.until_ns = self._lease_end(member, now, until)
-        actions += [Open(member.name, p.seat.gpu, member.until_ns) for p in member.held]
+        actions += [Open(member.name, p.token.gpu, member.until_ns) for p in member.held]
         # Alone and without a limit nobody minds a pause within its first quota: a job
         # that stalls for some milliseconds each step keeps its gate open meanwhile.
         member.watched = False
-        if any(len(p.seat.parts) > 1 or p.allowance is not None for p in member.held):
+        if any(len(p.token.shares) > 1 or p.allowance is not None for p in member.held):
             self.watch(member, actions)
 
     def _end_of_patience(self, holder: Member, now: int, actions: list[Action]) -> None:
@@ -236,11 +236,11 @@ class Turns:
             holder.until_ns = now + _patience_ns(holder)
             return
         if not is_busy and (holder.reopened or not holder.wanted):
-            for part in holder.held:
-                self.shut(holder, part, now, now)
-                part.bypassed_ns = now
-                part.tally.bypasses += 1
-                actions.append(Shut(holder.name, part.seat.gpu, bypassed=True))
+            for share in holder.held:
+                self.shut(holder, share, now, now)
+                share.bypassed_ns = now
+                share.tally.bypasses += 1
+                actions.append(Shut(holder.name, share.token.gpu, bypassed=True))
             return
         holder.stop_waiting(now)
         self.note(holder)
@@ -248,7 +248,7 @@ class Turns:
         holder.phase = OPEN
         holder.until_ns = now + holder.quota_ns
         actions += [
-            Open(holder.name, part.seat.gpu, holder.until_ns, again=True) for part in holder.held
+            Open(holder.name, share.token.gpu, holder.until_ns, again=True) for share in holder.held
         ]
 
 
@@ -263,14 +263,14 @@ def _is_busy(holder: Member, now: int) -> bool:
     return of_late and now - holder.draining_ns < _LONGEST_DRAIN_NS
 
 
-def _contending(part: MemberShare, now: int) -> list[int]:
+def _contending(share: MemberShare, now: int) -> list[int]:
     """The requests of others that want this GPU, or had it a moment ago and may want it again."""
     return [
-        other.bounds.request_micros
-        for other in part.seat.parts.values()
-        if other is not part and (other.waits or now - other.closed_ns < PACE_NS)
+        other.spec.request_micros
+        for other in share.token.shares.values()
+        if other is not share and (other.waits or now - other.closed_ns < PACE_NS)
     ]
 
 
 def _has_run_out(holder: Member, now: int) -> bool:
-    return any(part.has_run_out(now) for part in holder.held)
+    return any(share.has_run_out(now) for share in holder.held)
