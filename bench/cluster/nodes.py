@@ -96,7 +96,7 @@ class Kubelets:
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(self._work()) for _ in range(IN_FLIGHT)]
             tasks.append(group.create_task(self._reflector.run()))
-            await self._reflector.wait_synced()
+            await self._reflector.wait_for_sync()
             yield
             for task in tasks:
                 task.cancel()

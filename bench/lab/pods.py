@@ -60,7 +60,7 @@ class Bench:
             watched: tuple[Reflector[Any], ...] = (self.pods, self.vgpus, self.sharepods)
             tasks = [group.create_task(each.run()) for each in watched]
             for each in watched:
-                await each.wait_synced()
+                await each.wait_for_sync()
             yield
             for task in tasks:
                 task.cancel()

@@ -64,7 +64,7 @@ def test_a_change_is_in_force_and_told_and_what_cannot_be_read_changes_nothing()
         configured.subscribe(lambda: told.append(configured.now().pool.minimum))
         task = asyncio.create_task(reflector.run())
         try:
-            await reflector.wait_synced()
+            await reflector.wait_for_sync()
             assert configured.now() == Configuration()
             write(server, "other", "pool: {minimum: 7}")
             write(server, "kubeshare", "pool: {minimum: 1}")

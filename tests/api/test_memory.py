@@ -132,7 +132,7 @@ class Room:
         tasks = [asyncio.create_task(reflector.run()) for reflector in reflectors]
         tasks.append(asyncio.create_task(watched.gpunodes.run()))
         for reflector in reflectors:
-            await reflector.wait_synced()
+            await reflector.wait_for_sync()
         found = []
         for step in steps:
             step()

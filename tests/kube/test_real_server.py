@@ -26,7 +26,7 @@ from kubeshare.kube.client.errors import (
 )
 from kubeshare.kube.conditions import set_condition, to_raw
 from kubeshare.kube.controller.events import EventRecorder, reference
-from kubeshare.kube.controller.leader_election import LeaseElector
+from kubeshare.kube.controller.leader_election import LeaderElector
 from kubeshare.kube.meta import Condition
 from kubeshare.kube.resources import (
     CONFIG_MAPS,
@@ -162,7 +162,7 @@ def test_a_reflector_follows_over_several_pages_and_a_change_of_each_kind(
             told: list[str] = []
             before = client.requests["list", "configmaps"]
             running = asyncio.create_task(reflector.run())
-            await reflector.wait_synced()
+            await reflector.wait_for_sync()
             assert client.requests["list", "configmaps"] - before >= 3
             reflector.subscribe(lambda change: told.append(f"{change.type} {change.key.name}"))
             await client.create(CONFIG_MAPS, config_map("late"))
@@ -179,7 +179,7 @@ def test_a_reflector_follows_over_several_pages_and_a_change_of_each_kind(
 def test_a_lease_is_taken_renewed_and_released(kubeconfig: Path) -> None:
     async def main() -> None:
         async with Client.connect(kubeconfig) as client:
-            elector = LeaseElector(
+            elector = LeaderElector(
                 client, NAMESPACE, "program", "me", duration=6, renew_deadline=5, retry=0.2
             )
 

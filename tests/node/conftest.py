@@ -69,8 +69,8 @@ def agent(server: FakeApiServer, cluster: Cluster, paths: NodePaths, gpus: Fixed
             reflectors = (agent.view.vgpus, agent.view.pods, agent.dra_gpus.reflector)
             tasks = [asyncio.create_task(reflector.run()) for reflector in reflectors]
             try:
-                await agent.view.wait_synced()
-                await agent.dra_gpus.reflector.wait_synced()
+                await agent.view.wait_for_sync()
+                await agent.dra_gpus.reflector.wait_for_sync()
                 yield agent
             finally:
                 for task in tasks:

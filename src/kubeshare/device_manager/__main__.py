@@ -8,7 +8,7 @@ import sys
 from kubeshare.core.policies import policy
 from kubeshare.device_manager.program import device_manager_program
 from kubeshare.kube.client.client import Client
-from kubeshare.kube.controller.gc_tuning import leave_alone
+from kubeshare.kube.controller.gc_tuning import freeze_live_objects
 from kubeshare.kube.controller.runtime import Program, run_program
 from kubeshare.kube.logs import configure_logging
 
@@ -45,7 +45,7 @@ def main() -> int:
             instance=os.environ.get("POD_NAME", socket.gethostname()),
             port=options.port,
             elect=not options.no_election,
-            built=leave_alone,
+            built=freeze_live_objects,
         )
 
     return run_program(build)

@@ -54,7 +54,7 @@ from kubeshare.kube.client.client import Client
 from kubeshare.kube.clock import utc_now
 from kubeshare.kube.controller.controller import Controller
 from kubeshare.kube.controller.events import EventRecorder
-from kubeshare.kube.controller.leader_election import LeaseElector
+from kubeshare.kube.controller.leader_election import LeaderElector
 from kubeshare.kube.controller.runtime import Program
 from kubeshare.kube.meta import Key
 
@@ -92,7 +92,7 @@ def device_manager_program(  # noqa: PLR0913 - what it is told
         client, "kubeshare.nthu/device-manager", instance, wall_clock=wall_clock
     )
     elector = (
-        LeaseElector(client, NAMESPACE, NAME, instance, wall_clock=wall_clock) if elect else None
+        LeaderElector(client, NAMESPACE, NAME, instance, wall_clock=wall_clock) if elect else None
     )
     program = Program(NAME, client, elector=elector, recorder=recorder, port=port)
     informers = watch(program, client, MANAGER_DEVICES, recorder, built)

@@ -11,7 +11,7 @@ import structlog
 LEVELS = ("debug", "info", "warning", "error")
 
 
-class Look(NamedTuple):
+class ReconcileContext(NamedTuple):
     """What a controller is looking at, which look of this program's it is, and who looks."""
 
     controller: str
@@ -19,7 +19,7 @@ class Look(NamedTuple):
     number: int
 
 
-looking: ContextVar[Look | None] = ContextVar("looking", default=None)
+current_reconcile: ContextVar[ReconcileContext | None] = ContextVar("looking", default=None)
 """What lines of the present task are about. It is put into words where a line is written, which
 few looks do."""
 
@@ -36,7 +36,7 @@ def configure_logging(level: str = "info", *, json: bool | None = None) -> None:
     as_json = not sys.stderr.isatty() if json is None else json
     number = logging.getLevelNamesMapping()[level.upper()]
     processors: list[structlog.typing.Processor] = [
-        name_look,
+        add_reconcile_context,
         structlog.processors.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
     ]
@@ -57,11 +57,11 @@ def configure_logging(level: str = "info", *, json: bool | None = None) -> None:
     logging.basicConfig(level=max(number, logging.WARNING), stream=sys.stderr, force=True)
 
 
-def name_look(
+def add_reconcile_context(
     _logger: structlog.typing.WrappedLogger, _method: str, line: structlog.typing.EventDict
 ) -> structlog.typing.EventDict:
     """A processor: what the task that writes the line is looking at, where it looks at anything."""
-    look = looking.get()
+    look = current_reconcile.get()
     if look is not None:
         line["controller"], line["object"] = look.controller, str(look.key)
         line["reconcile_id"] = f"{_RUN}-{look.number}"

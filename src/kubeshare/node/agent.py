@@ -147,8 +147,8 @@ class Agent:
 
     async def serve(self) -> None:
         """Serve the kubelet until cancelled, once it is known what is on this node."""
-        await self.view.wait_synced()
-        await self.dra_gpus.reflector.wait_synced()
+        await self.view.wait_for_sync()
+        await self.dra_gpus.reflector.wait_for_sync()
         async with asyncio.TaskGroup() as group:
             group.create_task(self.inventory.run())
             group.create_task(self.escapes.run())

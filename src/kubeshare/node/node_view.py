@@ -103,10 +103,10 @@ class NodeView:
         self._changed = asyncio.Event()
         self.vgpus.subscribe(self._notify)
 
-    async def wait_synced(self) -> None:
+    async def wait_for_sync(self) -> None:
         """Wait until both stores have been filled once."""
-        await self.vgpus.wait_synced()
-        await self.pods.wait_synced()
+        await self.vgpus.wait_for_sync()
+        await self.pods.wait_for_sync()
 
     def next_change(self) -> asyncio.Event:
         """An event that is set at the next change of a VGPU.

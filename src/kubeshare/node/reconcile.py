@@ -25,7 +25,7 @@ from kubeshare.api.types.v1 import VGPU, Holder
 from kubeshare.kube.cache.store import DELETED, Change
 from kubeshare.kube.client.client import Client
 from kubeshare.kube.client.errors import NotFoundError
-from kubeshare.kube.controller.controller import Controller, RequeueAfter, soonest
+from kubeshare.kube.controller.controller import Controller, RequeueAfter, earliest
 from kubeshare.kube.controller.events import WARNING, EventRecorder, ObjectReference
 from kubeshare.kube.resources import PODS
 from kubeshare.node.dra.grants import Grants, PodGrant
@@ -116,7 +116,7 @@ class Reconciler:
                 again = _LOOK_AGAIN
             elif not self._is_prepared(holder.pod_uid):
                 await self._releaser.release(holder.pod_uid)
-        return soonest(await self._placeholders.resolve(vgpu), again)
+        return earliest(await self._placeholders.resolve(vgpu), again)
 
     async def _may_run(self, holder: Holder) -> bool:
         """Whether a holder's pod is there, or gone and still runs: without a grant, by then."""

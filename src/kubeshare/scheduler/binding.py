@@ -19,7 +19,7 @@ from kubeshare.core.demand import Demand
 from kubeshare.core.diagnosis.explain import Change
 from kubeshare.core.policies import Policy
 from kubeshare.kube.client.errors import InvalidError
-from kubeshare.kube.controller.controller import RequeueAfter, soonest
+from kubeshare.kube.controller.controller import RequeueAfter, earliest
 from kubeshare.scheduler.candidate_nodes import CandidateNodes
 from kubeshare.scheduler.events import Events
 from kubeshare.scheduler.metrics import Metrics
@@ -138,7 +138,7 @@ class Binder:
         if hindrance is not None:
             again = await self.hold(requester, hindrance)
             late = Hindered(requester, demand, hindrance)
-            return soonest(again, await self.move_on([late]))
+            return earliest(again, await self.move_on([late]))
         self.forget(requester.key)
         try:
             told = await requester.bind(node, gpuids)

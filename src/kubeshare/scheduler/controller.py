@@ -20,7 +20,7 @@ from kubeshare.core.demand import Demand
 from kubeshare.core.errors import InvalidValueError
 from kubeshare.core.quota import namespace
 from kubeshare.kube.client.errors import ConflictError, NotFoundError
-from kubeshare.kube.controller.controller import Beside, Outcome, RequeueAfter, soonest
+from kubeshare.kube.controller.controller import InBackground, Outcome, RequeueAfter, earliest
 from kubeshare.scheduler.context import Context
 from kubeshare.scheduler.gang.scheduling import Gangs
 from kubeshare.scheduler.metrics import Metrics
@@ -133,17 +133,17 @@ class Scheduler:
         claim = Claim(
             owner=owner, requesters=[requester], demands=[bounded(demand, where)], priority=priority
         )
-        again = soonest(
+        again = earliest(
             self._parts.places.again([requester]), await self._parts.preempt.make_room(claim)
         )
         kept = self._parts.kept.seconds_left([requester.uid], priority, now)
-        return soonest(again, None if kept is None else RequeueAfter(kept))
+        return earliest(again, None if kept is None else RequeueAfter(kept))
 
     async def _tell(self, requester: Requester, tell: Tell) -> Outcome:
         """Have an asker told of its parts, which the next decision need not wait for."""
         if requester.standing().gang is not None:
             return await tell()  # its mates are told by each other's decisions too
-        return Beside(partial(self._told, requester, tell))
+        return InBackground(partial(self._told, requester, tell))
 
     async def _told(self, requester: Requester, tell: Tell) -> RequeueAfter | None:
         try:

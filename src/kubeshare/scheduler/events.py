@@ -9,7 +9,7 @@ from kubeshare.kube.controller.events import (
     WARNING,
     EventRecorder,
     ObjectReference,
-    cut,
+    truncate_note,
 )
 from kubeshare.scheduler.requesters.base import Requester
 
@@ -47,7 +47,7 @@ class Events:
         then += ". It is tried again when something changes"
         # A long list of GPUs must not push out what would help.
         room = NOTE_LIMIT - len(then.encode())
-        self._emit(requester, reason, cut(message, room) + then, WARNING)
+        self._emit(requester, reason, truncate_note(message, room) + then, WARNING)
 
     def preempts(self, requester: Requester, words: Sequence[str], priority: int) -> None:
         """Others have to leave for it."""

@@ -22,7 +22,7 @@ from kubeshare.kube.client.client import Client
 from kubeshare.kube.clock import utc_now
 from kubeshare.kube.controller.controller import Controller
 from kubeshare.kube.controller.events import EventRecorder
-from kubeshare.kube.controller.leader_election import LeaseElector
+from kubeshare.kube.controller.leader_election import LeaderElector
 from kubeshare.kube.controller.runtime import Program
 from kubeshare.kube.controller.workqueue import WorkQueue
 from kubeshare.kube.resources import PODS, Raw
@@ -73,7 +73,7 @@ def scheduler_program(  # noqa: PLR0913 - what it is told
     """
     recorder = EventRecorder(client, "kubeshare.nthu/scheduler", instance, wall_clock=wall_clock)
     elector = (
-        LeaseElector(client, NAMESPACE, NAME, instance, wall_clock=wall_clock) if elect else None
+        LeaderElector(client, NAMESPACE, NAME, instance, wall_clock=wall_clock) if elect else None
     )
     program = Program(NAME, client, elector=elector, recorder=recorder, port=port)
     watched = watch(program, client, MANAGER_SCHEDULER, recorder, built)
@@ -124,9 +124,9 @@ def scheduler_program(  # noqa: PLR0913 - what it is told
     def all_waiting(_: object) -> Iterable[RequesterKey]:
         return waiting.oldest_first()
 
-    queue: WorkQueue[RequesterKey] = WorkQueue("scheduler", rank=by_priority(kinds))
+    queue: WorkQueue[RequesterKey] = WorkQueue("scheduler", priority=by_priority(kinds))
     controller: Controller[RequesterKey] = Controller(
-        "scheduler", scheduler.reconcile, workers=1, beside=TOLD_AT_ONCE, queue=queue
+        "scheduler", scheduler.reconcile, workers=1, background=TOLD_AT_ONCE, queue=queue
     )
     controller.watch_changes(watched.sharepods, of_sharepods.keys)
     controller.watch(watched.sharepods, mates(kinds), when=concerns_its_gang)

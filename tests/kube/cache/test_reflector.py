@@ -46,7 +46,7 @@ class Watched:
 async def watching(server: FakeApiServer, **options: Any) -> AsyncIterator[Watched]:
     watched = Watched(server, **options)
     running = asyncio.create_task(watched.reflector.run())
-    await watched.reflector.wait_synced()
+    await watched.reflector.wait_for_sync()
     await until(lambda: watched.asked("watch"))
     watched.told.clear()
     try:
@@ -294,7 +294,7 @@ def test_the_first_list_is_told_as_initial_and_all_pages_are_read() -> None:
         reflector.subscribe(lambda change: initial.append(change.initial))
         assert reflector.last_event_age is None
         running = asyncio.create_task(reflector.run())
-        await reflector.wait_synced()
+        await reflector.wait_for_sync()
         assert len(reflector.store) == 25
         seed(server, "late")
         await until(lambda: len(initial) == 26)
@@ -332,7 +332,7 @@ def test_an_object_that_cannot_be_read_neither_stops_the_watch_nor_counts_as_gon
     async def main() -> None:
         reflector = Reflector(server.client(), PODS.into(Small))
         running = asyncio.create_task(reflector.run())
-        await reflector.wait_synced()
+        await reflector.wait_for_sync()
         server.change(PODS, "a", "d", lambda obj: obj["spec"].update(size="large"))
         server.change(PODS, "b", "d", lambda obj: obj["spec"].update(size=2))
         await until(lambda: _size(reflector, "b") == 2)

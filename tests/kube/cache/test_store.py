@@ -25,11 +25,11 @@ def by_node(obj: dict[str, Any]) -> list[str]:
 class StoreMachine(RuleBasedStateMachine):
     """Random changes; what the store tells, replayed, must give what it holds."""
 
-    packed: type[dict[str, Any]] | None = None
+    encode_as: type[dict[str, Any]] | None = None
 
     def __init__(self) -> None:
         super().__init__()
-        self.store: Store[dict[str, Any]] = Store({"node": by_node}, packed=self.packed)
+        self.store: Store[dict[str, Any]] = Store({"node": by_node}, encode_as=self.encode_as)
         self.model: dict[str, dict[str, Any]] = {}
         self.replayed: dict[str, dict[str, Any]] = {}  # uid -> object
         self.version = 0
@@ -108,7 +108,7 @@ class StoreMachine(RuleBasedStateMachine):
 class PackedStoreMachine(StoreMachine):
     """The same of a store that keeps bytes."""
 
-    packed = dict[str, Any]
+    encode_as = dict[str, Any]
 
 
 _THOROUGH = settings(max_examples=40, stateful_step_count=25, deadline=None)
@@ -118,7 +118,7 @@ TestPackedStore = PackedStoreMachine.TestCase
 
 
 def test_whoever_reads_a_packed_object_has_it_for_himself() -> None:
-    store: Store[dict[str, Any]] = Store(packed=dict)
+    store: Store[dict[str, Any]] = Store(encode_as=dict)
     store.put(make("a", "1", 1, "n1"))
     read = store.get("a", "ns")
     assert read is not None

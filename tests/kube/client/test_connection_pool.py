@@ -7,7 +7,7 @@ from typing import TypeVar
 import httpx2
 import pytest
 
-from kubeshare.kube.client.connection_pool import KeptConnections
+from kubeshare.kube.client.connection_pool import ConnectionPool
 
 T = TypeVar("T")
 
@@ -57,7 +57,7 @@ def ask(
         spoken = speaker()
         server = await asyncio.start_server(spoken, "127.0.0.1", 0)
         port = server.sockets[0].getsockname()[1]
-        transport = KeptConnections(None)
+        transport = ConnectionPool(None)
         async with (
             server,
             httpx2.AsyncClient(

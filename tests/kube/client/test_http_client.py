@@ -7,8 +7,8 @@ from typing import TypeVar
 import httpx2
 import pytest
 
-from kubeshare.kube.client.connection_pool import KeptConnections
-from kubeshare.kube.client.http_client import QuickClient
+from kubeshare.kube.client.connection_pool import ConnectionPool
+from kubeshare.kube.client.http_client import DirectClient
 
 T = TypeVar("T")
 
@@ -74,7 +74,7 @@ class Renewing(httpx2.Auth):
 
 def ask(
     server: Server,
-    act: Callable[[QuickClient], Awaitable[T]],
+    act: Callable[[DirectClient], Awaitable[T]],
     *,
     auth: httpx2.Auth | None = None,
     path: str = "",
@@ -85,7 +85,7 @@ def ask(
         url = f"http://127.0.0.1:{port}{path}"
         async with (
             listening,
-            QuickClient(KeptConnections(None), base_url=url, auth=auth, timeout=None) as client,
+            DirectClient(ConnectionPool(None), base_url=url, auth=auth, timeout=None) as client,
         ):
             return await act(client)
 
@@ -95,7 +95,7 @@ def ask(
 def test_a_request_says_what_is_asked_and_what_is_sent() -> None:
     server = Server(FINE, FINE)
 
-    async def act(client: QuickClient) -> None:
+    async def act(client: DirectClient) -> None:
         answer = await client.ask("PATCH", "/api/v1/pods/a?b=c", "application/json", b'{"d": 1}')
         assert (answer.status, answer.body) == (200, b"ok")
         await client.ask("GET", "/api")
@@ -118,7 +118,7 @@ def test_the_path_of_the_servers_address_goes_before_that_of_the_request() -> No
 def test_a_body_in_chunks_is_put_together_and_its_connection_kept() -> None:
     server = Server(CHUNKS, FINE)
 
-    async def act(client: QuickClient) -> bytes:
+    async def act(client: DirectClient) -> bytes:
         answer = await client.ask("GET", "/")
         await client.ask("GET", "/")
         return answer.body
@@ -130,7 +130,7 @@ def test_a_body_in_chunks_is_put_together_and_its_connection_kept() -> None:
 def test_what_is_cut_off_is_an_error_and_its_connection_is_not_used_again() -> None:
     server = Server(CUT, FINE)
 
-    async def act(client: QuickClient) -> bytes:
+    async def act(client: DirectClient) -> bytes:
         with pytest.raises(httpx2.ReadError):
             await client.ask("GET", "/")
         return (await client.ask("GET", "/")).body
@@ -142,7 +142,7 @@ def test_what_is_cut_off_is_an_error_and_its_connection_is_not_used_again() -> N
 def test_refused_credentials_are_renewed_once_and_kept() -> None:
     server = Server(REFUSED, FINE, FINE, REFUSED, REFUSED)
 
-    async def act(client: QuickClient) -> list[int]:
+    async def act(client: DirectClient) -> list[int]:
         return [(await client.ask("GET", "/")).status for _ in range(3)]
 
     assert ask(server, act, auth=Renewing()) == [200, 200, 401]
@@ -153,7 +153,7 @@ def test_refused_credentials_are_renewed_once_and_kept() -> None:
 def test_credentials_of_which_there_are_no_others_are_refused() -> None:
     server = Server(REFUSED)
 
-    async def act(client: QuickClient) -> int:
+    async def act(client: DirectClient) -> int:
         return (await client.ask("GET", "/")).status
 
     assert ask(server, act, auth=httpx2.BasicAuth("a", "b")) == 401

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from msgspec import Raw, Struct
 
 from kubeshare.api.types.v1 import SHAREPODS
-from kubeshare.kube.client.decoding import reader_of
-from kubeshare.kube.client.json_depth import DEPTH, bounded, cut
+from kubeshare.kube.client.decoding import decoder_for
+from kubeshare.kube.client.json_depth import MAX_DEPTH, drop_deep_values, limit_depth
 from kubeshare.kube.meta import ObjectMeta
 
 values = st.recursive(
@@ -29,19 +29,19 @@ def nested(levels: int) -> str:
 @given(values)
 def test_what_is_shallow_stays_to_the_letter(value: Any) -> None:
     for text in (json.dumps(value).encode(), json.dumps(value, ensure_ascii=False).encode()):
-        assert bounded(text) == cut(text) == text
+        assert limit_depth(text) == drop_deep_values(text) == text
 
 
 @pytest.mark.slow
-@given(values, st.integers(DEPTH - 2, DEPTH + 3))
+@given(values, st.integers(MAX_DEPTH - 2, MAX_DEPTH + 3))
 def test_what_lies_deeper_is_null_and_all_beside_it_stays(value: Any, levels: int) -> None:
     text = f'{{"deep":{nested(levels)},"beside":{json.dumps(value)}}}'.encode()
-    read = json.loads(bounded(text))
+    read = json.loads(limit_depth(text))
     assert read["beside"] == value
     deep, seen = read["deep"], 1
     while isinstance(deep, (list, dict)):
         deep, seen = deep[0] if isinstance(deep, list) else deep["a"], seen + 1
-    assert (deep, seen) == ((1, levels + 1) if levels < DEPTH else (None, DEPTH))
+    assert (deep, seen) == ((1, levels + 1) if levels < MAX_DEPTH else (None, MAX_DEPTH))
 
 
 def strange(levels: int) -> bytes:
@@ -58,26 +58,26 @@ class Page(Struct):
     items: list[Raw]
 
 
-@pytest.mark.parametrize("levels", [DEPTH + 1, 900, 1100, 9000])
+@pytest.mark.parametrize("levels", [MAX_DEPTH + 1, 900, 1100, 9000])
 def test_an_object_is_read_however_deeply_its_author_has_nested_it(levels: int) -> None:
     body = strange(levels)
     line = b'{"type":"ADDED","object":' + body + b"}"
     for shape in (SHAREPODS.shape, dict):
-        for read in (reader_of(shape).read(body), reader_of(shape).read_line(line).object):
+        for read in (decoder_for(shape).read(body), decoder_for(shape).read_line(line).object):
             assert read["metadata"] == {"name": "a"}
             assert read["spec"]["containers"] == [{"name": "main"}]
             assert "null" in json.dumps(read["spec"]["other"])
-    assert reader_of(Named).read(body).metadata.name == "a"
-    assert reader_of(Named).read_line(line).object.metadata.name == "a"
+    assert decoder_for(Named).read(body).metadata.name == "a"
+    assert decoder_for(Named).read_line(line).object.metadata.name == "a"
 
 
-@pytest.mark.parametrize("levels", [DEPTH + 1, 900, 1100, 9000])
+@pytest.mark.parametrize("levels", [MAX_DEPTH + 1, 900, 1100, 9000])
 def test_one_such_object_does_not_hide_the_others_of_a_list(levels: int) -> None:
-    page = reader_of(Page).read(b'{"items":[' + strange(1) + b"," + strange(levels) + b"]}")
-    names = [reader_of(SHAREPODS.shape).read(item)["metadata"]["name"] for item in page.items]
+    page = decoder_for(Page).read(b'{"items":[' + strange(1) + b"," + strange(levels) + b"]}")
+    names = [decoder_for(SHAREPODS.shape).read(item)["metadata"]["name"] for item in page.items]
     assert names == ["a", "a"]
 
 
 def test_brackets_in_text_are_no_nesting() -> None:
     text = json.dumps({"script": "[" * 5000, "more": '{"' * 5000, "list": [{}] * 500}).encode()
-    assert bounded(text) == text
+    assert limit_depth(text) == text

@@ -16,14 +16,14 @@ from kubeshare.kube.client.errors import (
     UnreachableError,
 )
 from kubeshare.kube.controller.controller import (
-    AWAY,
-    Beside,
+    UNAVAILABLE_RETRY_SECONDS,
     Controller,
+    InBackground,
     RequeueAfter,
     TerminalError,
     own_key,
 )
-from kubeshare.kube.logs import name_look
+from kubeshare.kube.logs import add_reconcile_context
 from kubeshare.kube.meta import Key
 from kubeshare.kube.resources import PODS
 
@@ -130,12 +130,12 @@ def test_what_the_last_look_said_of_the_next_one_counts() -> None:
 def test_the_next_keys_need_not_wait_for_what_is_left_of_one_but_for_a_few() -> None:
     looked: list[tuple[str, float]] = []
 
-    async def reconcile(key: str) -> Beside:
+    async def reconcile(key: str) -> InBackground:
         looked.append((key, asyncio.get_running_loop().time()))
-        return Beside(lambda: asyncio.sleep(10))
+        return InBackground(lambda: asyncio.sleep(10))
 
     async def main() -> None:
-        controller: Controller[str] = Controller("test", reconcile, beside=2)
+        controller: Controller[str] = Controller("test", reconcile, background=2)
         task = asyncio.create_task(controller.run())
         for key in "abcd":
             controller.queue.add(key)
@@ -157,9 +157,9 @@ def test_when_what_is_left_of_a_key_fails_it_is_looked_at_again() -> None:
     async def stale() -> None:
         raise ConflictError("stale", status=409)
 
-    async def reconcile(_: str) -> Beside | None:
+    async def reconcile(_: str) -> InBackground | None:
         looked.append(asyncio.get_running_loop().time())
-        return Beside(stale) if len(looked) < 3 else None
+        return InBackground(stale) if len(looked) < 3 else None
 
     async def main() -> None:
         controller: Controller[str] = Controller("test", reconcile)
@@ -199,7 +199,7 @@ def test_an_api_server_that_was_away_is_not_waited_for_as_long_again(error: ApiE
         await asyncio.sleep(1000)
         waits = [after - before for before, after in pairwise(recorded.looked)]
         assert len(waits) > 25
-        assert max(waits) == pytest.approx(AWAY)
+        assert max(waits) == pytest.approx(UNAVAILABLE_RETRY_SECONDS)
 
     running(recorded, body)
 
@@ -294,15 +294,15 @@ def test_what_is_logged_names_what_is_looked_at_until_that_is_done() -> None:
     seen: list[str] = []
 
     def note() -> None:
-        line = name_look(None, "info", {})
+        line = add_reconcile_context(None, "info", {})
         seen.append(f"{line['controller']} {line['object']}")
 
     async def rest() -> None:
         note()
 
-    async def reconcile(_: Key) -> Beside:
+    async def reconcile(_: Key) -> InBackground:
         note()
-        return Beside(rest)
+        return InBackground(rest)
 
     async def main() -> None:
         controller: Controller[Key] = Controller("test", reconcile)
@@ -310,7 +310,7 @@ def test_what_is_logged_names_what_is_looked_at_until_that_is_done() -> None:
         controller.queue.add(KEY)
         await until(lambda: len(seen) == 2)
         assert seen == ["test a/p", "test a/p"]
-        assert name_look(None, "info", {"event": "other"}) == {"event": "other"}
+        assert add_reconcile_context(None, "info", {"event": "other"}) == {"event": "other"}
         controller.stop()
         await task
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from fakes.kube import FakeApiServer, Fault, run_virtual, until
-from kubeshare.kube.controller.leader_election import LeadershipLostError, LeaseElector
+from kubeshare.kube.controller.leader_election import LeaderElector, LeadershipLostError
 from kubeshare.kube.resources import LEASES
 
 
@@ -15,7 +15,7 @@ class Candidate:
     """An elector that works until it is told to end, and the times at which it led."""
 
     def __init__(self, server: FakeApiServer, name: str, timeout: float = 15.0) -> None:
-        self.elector = LeaseElector(
+        self.elector = LeaderElector(
             server.client(timeout=timeout), "kube", "program", name, draw=lambda: 0.5
         )
         self.end = asyncio.Event()
@@ -249,7 +249,7 @@ def test_the_failure_of_the_work_ends_the_leadership_and_releases(server: FakeAp
         raise RuntimeError("broken")
 
     async def main() -> None:
-        elector = LeaseElector(server.client(), "kube", "program", "first")
+        elector = LeaderElector(server.client(), "kube", "program", "first")
         with pytest.raises(ExceptionGroup) as caught:
             await elector.run(broken)
         assert [str(error) for error in caught.value.exceptions] == ["broken"]
@@ -261,6 +261,6 @@ def test_the_failure_of_the_work_ends_the_leadership_and_releases(server: FakeAp
 def test_times_that_cannot_be_safe_are_refused(server: FakeApiServer) -> None:
     async def main() -> None:
         with pytest.raises(ValueError, match="retry < renew_deadline < duration"):
-            LeaseElector(server.client(), "a", "b", "c", duration=10, renew_deadline=10)
+            LeaderElector(server.client(), "a", "b", "c", duration=10, renew_deadline=10)
 
     run_virtual(main())

@@ -18,7 +18,7 @@ from kubeshare.kube.client.connection import ConfigError
 from kubeshare.kube.controller.controller import Controller, own_key
 from kubeshare.kube.controller.events import EventRecorder, ObjectReference
 from kubeshare.kube.controller.health import HealthServer
-from kubeshare.kube.controller.leader_election import LeadershipLostError, LeaseElector
+from kubeshare.kube.controller.leader_election import LeaderElector, LeadershipLostError
 from kubeshare.kube.controller.runtime import EXIT_UNREACHABLE, Program, run_program
 from kubeshare.kube.meta import Key
 from kubeshare.kube.resources import EVENTS, LEASES, PODS
@@ -35,7 +35,7 @@ class Whole:
         self.begun: list[Key] = []
         self.finished: list[Key] = []
         self.recorder = EventRecorder(client, "example.test/program", name)
-        self.elector = LeaseElector(client, "kube", "program", name, draw=lambda: 0.5)
+        self.elector = LeaderElector(client, "kube", "program", name, draw=lambda: 0.5)
         self.program = Program("test", client, elector=self.elector, recorder=self.recorder)
         self.reflector = self.program.add_reflector(Reflector(client, PODS))
         controller: Controller[Key] = Controller("pods", self.reconcile)

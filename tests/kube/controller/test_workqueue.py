@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from fakes.kube import run_virtual, until
-from kubeshare.kube.controller.workqueue import TURN, QueueClosedError, WorkQueue
+from kubeshare.kube.controller.workqueue import INITIAL_EVERY, QueueClosedError, WorkQueue
 
 KEYS = st.sampled_from("abcd")
 SECONDS = st.integers(4, 160).map(lambda eighths: eighths / 8)
@@ -115,7 +115,7 @@ def test_news_goes_before_what_the_first_list_brought() -> None:
 def test_a_lower_rank_goes_first_and_within_a_rank_the_one_that_came_first() -> None:
     async def main() -> None:
         ranks = {"a": 1, "b": 0, "c": 1, "old": 0, "d": 0}
-        queue: WorkQueue[str] = WorkQueue(rank=lambda key: ranks[key])
+        queue: WorkQueue[str] = WorkQueue(priority=lambda key: ranks[key])
         for key in ranks:
             queue.add(key, initial=key == "old")
         assert [await queue.get() for _ in range(5)] == ["b", "d", "old", "a", "c"]
@@ -127,7 +127,7 @@ def test_a_lower_rank_goes_first_and_within_a_rank_the_one_that_came_first() -> 
 def test_a_key_whose_rank_has_become_lower_moves_up_when_it_is_added_again() -> None:
     async def main() -> None:
         ranks = {"a": 0, "b": 1}
-        queue: WorkQueue[str] = WorkQueue(rank=lambda key: ranks[key])
+        queue: WorkQueue[str] = WorkQueue(priority=lambda key: ranks[key])
         queue.add("a")
         queue.add("b")
         ranks["b"] = -1
@@ -145,11 +145,14 @@ def test_what_the_first_list_brought_has_its_turn_where_there_is_always_news() -
         queue: WorkQueue[str] = WorkQueue()
         queue.add("old", initial=True)
         taken = []
-        for number in range(TURN + 1):
+        for number in range(INITIAL_EVERY + 1):
             queue.add(f"new{number}")
             taken.append(await queue.get())
-        assert taken[:TURN] == [*(f"new{number}" for number in range(TURN - 1)), "old"]
-        assert taken[TURN:] == [f"new{TURN - 1}"]
+        assert taken[:INITIAL_EVERY] == [
+            *(f"new{number}" for number in range(INITIAL_EVERY - 1)),
+            "old",
+        ]
+        assert taken[INITIAL_EVERY:] == [f"new{INITIAL_EVERY - 1}"]
 
     run_virtual(main())
 
@@ -179,7 +182,7 @@ def test_the_waits_of_a_failing_key_double_up_to_the_last_and_are_its_own() -> N
 
 def test_a_key_that_failed_ten_thousand_times_still_has_a_finite_wait() -> None:
     async def main() -> None:
-        queue: WorkQueue[str] = WorkQueue(last=1.0)
+        queue: WorkQueue[str] = WorkQueue(max_delay=1.0)
         for _ in range(10_000):
             queue.add_rate_limited("a")
         async with asyncio.timeout(2):

@@ -50,10 +50,10 @@ def watch(
     """
     # There are as many of these two as there are users, and they are looked up, not gone through.
     sharepods: Reflector[Raw] = program.add_reflector(
-        Reflector(client, SHAREPODS, store=Store(packed=dict))
+        Reflector(client, SHAREPODS, store=Store(encode_as=dict))
     )
     pods: Reflector[core_v1.Pod] = program.add_reflector(
-        Reflector(client, core_v1.PODS, store=Store(packed=core_v1.Pod))
+        Reflector(client, core_v1.PODS, store=Store(encode_as=core_v1.Pod))
     )
     vgpus: Reflector[VGPU] = program.add_reflector(Reflector(client, VGPUS.into(VGPU)))
     gpunodes: Reflector[GPUNode] = program.add_reflector(Reflector(client, GPUNODES.into(GPUNode)))

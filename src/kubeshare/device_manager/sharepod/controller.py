@@ -35,7 +35,7 @@ from kubeshare.kube.cache.store import Store
 from kubeshare.kube.client.client import Client
 from kubeshare.kube.client.errors import ForbiddenError, InvalidError
 from kubeshare.kube.conditions import find_condition
-from kubeshare.kube.controller.controller import RequeueAfter, soonest
+from kubeshare.kube.controller.controller import RequeueAfter, earliest
 from kubeshare.kube.meta import Key
 from kubeshare.kube.resources import Raw
 
@@ -145,13 +145,13 @@ class SharePodController:
             if pod is not None and patience is None:
                 vgpus = self._vgpus(sharepods.gpuids(sharepod))
                 patience = await self._start_retries.reconcile(pod, sharepod.metadata.uid, vgpus)
-        later = soonest(RequeueAfter(patience) if patience else None, self._unseen(key))
+        later = earliest(RequeueAfter(patience) if patience else None, self._unseen(key))
         if found is None or isinstance(found, RequeueAfter):
-            return soonest(found, later)
+            return earliest(found, later)
         written, again = await self._status_writer.write(sharepod, found, demand)
         if written and not found.passing:
             self._warn(sharepod, found)
-        return soonest(again, later)
+        return earliest(again, later)
 
     def _unseen(self, key: Key) -> RequeueAfter | None:
         """When to look again for a pod that may have come and gone while the watch was broken."""

@@ -29,7 +29,7 @@ from kubeshare.device_manager.sharepod.status_writer import StatusWriter
 from kubeshare.dialects.sharepod import demand_of
 from kubeshare.kube.client.client import Client
 from kubeshare.kube.client.errors import NotFoundError
-from kubeshare.kube.controller.controller import RequeueAfter, soonest
+from kubeshare.kube.controller.controller import RequeueAfter, earliest
 from kubeshare.kube.resources import Raw
 
 OVERDUE_AFTER: Final = timedelta(seconds=30)
@@ -151,7 +151,7 @@ class Finalizations:
         written, again = await self._status_writer.write(sharepod, found, _demand(raw))
         if written and late:
             self._events.not_stopping(sharepod, late)
-        return soonest(again, None if late else RequeueAfter(self._left(pod)))
+        return earliest(again, None if late else RequeueAfter(self._left(pod)))
 
     def _is_late(self, pod: Pod) -> bool:
         return self._left(pod) <= 0

@@ -14,7 +14,7 @@ from kubeshare.device_manager.vgpu.health import VGPUHealth
 from kubeshare.device_manager.vgpu.idle_deletion import mark_deleting
 from kubeshare.device_manager.vgpu.node_deletion import DeletedNodes
 from kubeshare.device_manager.vgpu.orphans import OrphanedHolders
-from kubeshare.kube.controller.controller import RequeueAfter, soonest
+from kubeshare.kube.controller.controller import RequeueAfter, earliest
 from kubeshare.kube.meta import Key
 
 
@@ -87,6 +87,6 @@ class VGPUController:
         disruption_budgets = await self._disruption_budgets.reconcile(vgpu)
         regained = await self._recovery.reconcile(vgpu)
         await activate(self._pool, vgpu, self._events)
-        return soonest(
+        return earliest(
             placeholder, disruption_budgets, regained, await self._evictions.reconcile(vgpu)
         )

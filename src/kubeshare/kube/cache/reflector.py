@@ -112,7 +112,7 @@ class Reflector(Generic[T]):
             return None
         return asyncio.get_running_loop().time() - self._last_event
 
-    async def wait_synced(self) -> None:
+    async def wait_for_sync(self) -> None:
         """Wait until the store has been filled once."""
         await self._synced.wait()
 
@@ -139,7 +139,7 @@ class Reflector(Generic[T]):
     async def _list(self) -> None:
         listing = await self._client.list_each(
             self.resource,
-            self.store.kept,
+            self.store.encode,
             self._namespace,
             labels=self._labels,
             fields=self._fields,
@@ -147,7 +147,7 @@ class Reflector(Generic[T]):
         )
         initial = not self.synced
         self.relists += not initial
-        self._tell(self.store.replacing(listing.items, keep=listing.unreadable, initial=initial))
+        self._tell(self.store.iter_replace(listing.items, keep=listing.unreadable, initial=initial))
         self._resource_version = listing.resource_version
         self._touch()
         self._synced.set()

@@ -1,12 +1,10 @@
-"""The local copy of a kind of objects: by name, by uid, and by whatever an index asks.
+"""An indexed local copy of one kind of objects.
 
-Only the reflector writes. Readers get immutable snapshots that cost nothing until
-the next change (copy on write), so that a decision may look at one consistent
-picture for as long as it takes.
+Only the reflector writes. Readers get immutable snapshots that are free until the next change
+(copy on write), so a decision sees one consistent state for as long as it takes.
 
-The copy lags behind the API server. That is no defect to be worked around by
-reading live: a decision made from an old picture is written conditionally, and
-fails.
+The copy lags behind the API server. That needs no live reads: a decision made from old state
+is written conditionally and fails.
 """
 
 from collections import defaultdict
@@ -15,7 +13,7 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from msgspec import Struct
 
-from kubeshare.kube.cache.store_codec import Packing
+from kubeshare.kube.cache.store_codec import ObjectCodec
 from kubeshare.kube.meta import Key, identity_of, key_of
 
 T = TypeVar("T")
@@ -28,10 +26,10 @@ _UID: Final = "the uid"
 
 
 class Change(Struct, Generic[T], frozen=True):
-    """What became of one object: ``type`` and the object after (``DELETED``: as last seen).
+    """One change of the store: ``type`` and the new state (``DELETED``: the last known state).
 
-    ``old`` is what the store had before a ``MODIFIED``. ``initial`` marks the objects of
-    the first list, which are no news but the state at the start.
+    ``old`` is the state that the store had before. ``initial`` marks the objects of the first
+    list: they are the state at the start, not news.
     """
 
     type: str
@@ -48,35 +46,34 @@ class Change(Struct, Generic[T], frozen=True):
 IndexFunction = Callable[[T], Iterable[str]]
 
 
-class Kept(NamedTuple):
-    """An object as a store keeps it, and its name."""
+class EncodedObject(NamedTuple):
+    """An object in the form in which the store holds it."""
 
     key: Key
-    packed: Any
+    value: Any
 
 
 class Store(Generic[T]):
-    """Objects of one kind.
+    """The objects of one kind, by namespace and name and by any number of indexes.
 
     Args:
-        indexes: name of an index -> function that says under which values an object is
-            found. The functions must be pure.
-        packed: as what the objects are packed and made again
-            (:mod:`kubeshare.kube.cache.store_codec`);
-            None to keep them as they come.
+        indexes: index name -> pure function that returns the values under which an object is
+            found.
+        encode_as: the type that objects are decoded into if the store holds them as bytes
+            (:mod:`kubeshare.kube.cache.store_codec`); None holds them as they are.
     """
 
     def __init__(
         self,
         indexes: Mapping[str, IndexFunction[T]] | None = None,
         *,
-        packed: type[T] | None = None,
+        encode_as: type[T] | None = None,
     ) -> None:
-        self._packing = Packing(packed)
-        self._objects: dict[Key, Any] = {}  # packed
-        self._shared = False  # a snapshot holds `_objects`: copy before the next write
+        self._codec = ObjectCodec(encode_as)
+        self._objects: dict[Key, Any] = {}  # encoded
+        self._shared = False  # a snapshot refers to `_objects`: copy before the next write
         self._functions = dict(indexes or {})
-        # index -> value -> keys, in the order in which they came (a dict as an ordered set)
+        # index -> value -> keys, in the order of insertion (a dict as an ordered set)
         self._indexes: dict[str, defaultdict[str, dict[Key, None]]] = {
             name: defaultdict(dict) for name in self._functions
         }
@@ -93,26 +90,26 @@ class Store(Generic[T]):
 
     def by_key(self, key: Key) -> T | None:
         """The object of that namespace and name, or None."""
-        kept = self._objects.get(key)
-        return None if kept is None else self._packing.unpack(kept)
+        encoded = self._objects.get(key)
+        return None if encoded is None else self._codec.decode(encoded)
 
     def by_uid(self, uid: str) -> T | None:
-        """The object with that uid, or None; a namesake made later has another uid."""
+        """The object with that uid, or None; a later object of the same name has another uid."""
         if _UID not in self._functions:
             self.add_index(_UID, lambda obj: [identity_of(obj).uid])
         return next(iter(self.by_index(_UID, uid)), None)
 
     def by_index(self, index: str, value: str) -> tuple[T, ...]:
-        """The objects that an index files under a value.
+        """The objects that an index lists under a value.
 
         Raises:
             KeyError: there is no such index.
         """
-        unpack = self._packing.unpack
-        return tuple(unpack(self._objects[key]) for key in self.keys_by_index(index, value))
+        decode = self._codec.decode
+        return tuple(decode(self._objects[key]) for key in self.keys_by_index(index, value))
 
     def keys_by_index(self, index: str, value: str) -> tuple[Key, ...]:
-        """The names of the objects that an index files under a value.
+        """The keys of the objects that an index lists under a value.
 
         Raises:
             KeyError: there is no such index.
@@ -120,109 +117,109 @@ class Store(Generic[T]):
         return tuple(self._indexes[index].get(value, ()))
 
     def add_index(self, name: str, function: IndexFunction[T]) -> None:
-        """Add an index; objects that are there already are filed too."""
+        """Add an index over the present and all later objects."""
         self._functions[name] = function
         self._indexes[name] = defaultdict(dict)
-        for key, kept in self._objects.items():
-            self._file(name, key, function(self._packing.unpack(kept)))
+        for key, encoded in self._objects.items():
+            self._add_to_index(name, key, function(self._codec.decode(encoded)))
 
     def snapshot(self) -> Mapping[Key, T]:
-        """All objects as they are now; later changes do not show in it."""
+        """All objects as they are now; later changes do not affect the snapshot."""
         self._shared = True
-        return self._packing.view(self._objects)
+        return self._codec.view(self._objects)
 
-    def kept(self, obj: T) -> Kept:
-        """An object as it would be kept, for :meth:`replacing`."""
-        return Kept(key_of(obj), self._packing.pack(obj))
+    def encode(self, obj: T) -> EncodedObject:
+        """The stored form of an object, for :meth:`iter_replace`."""
+        return EncodedObject(key_of(obj), self._codec.encode(obj))
 
     def put(self, obj: T, *, initial: bool = False) -> list[Change[T]]:
-        """Store an object and tell what that changes.
+        """Store an object and return the changes.
 
-        Nothing when the resourceVersion is the one that is stored already; a deletion
-        and an addition when the name now belongs to another object.
+        There are none if the stored resourceVersion is the same, and a deletion followed by an
+        addition if the name now belongs to another object.
         """
-        return self._put(obj, self.kept(obj), initial=initial)
+        return self._put(obj, self.encode(obj), initial=initial)
 
     def remove(self, key: Key, *, uid: str = "", last: T | None = None) -> list[Change[T]]:
-        """Forget an object.
+        """Remove an object.
 
         Args:
-            key: its namespace and name.
-            uid: of the object that is gone; ``""`` for whoever has the name.
-            last: its last state, where it is known.
+            key: namespace and name of the object.
+            uid: the uid of the deleted object; ``""`` removes any object of that name.
+            last: the last state of the object, if known.
 
         Returns:
-            The deletion, or nothing when the store has no object of that name, or only
-            a namesake with another uid.
+            The deletion; empty if the store has no object of that name, or one with another
+            uid.
         """
         old = self.by_key(key)
         if old is None or (uid and uid != identity_of(old).uid):
             return []
-        self._own()
+        self._copy_if_shared()
         del self._objects[key]
         for name, function in self._functions.items():
-            self._unfile(name, key, function(old))
+            self._remove_from_index(name, key, function(old))
         return [Change(DELETED, old if last is None else last, old)]
 
     def replace(self, objects: Iterable[T]) -> list[Change[T]]:
-        """Make the store equal to a complete list, and tell what that changes."""
-        return list(self.replacing([self.kept(obj) for obj in objects]))
+        """Make the store equal to a complete list and return the changes."""
+        return list(self.iter_replace([self.encode(obj) for obj in objects]))
 
-    def replacing(
-        self, listed: Iterable[Kept], *, keep: Container[Key] = (), initial: bool = False
+    def iter_replace(
+        self, listed: Iterable[EncodedObject], *, keep: Container[Key] = (), initial: bool = False
     ) -> Iterator[Change[T]]:
-        """Make the store equal to a complete list; each change is made as it is asked for.
+        """Make the store equal to a complete list, one change for each step of the iterator.
 
         Args:
-            listed: all objects there are, as :meth:`kept` gives them.
-            keep: keys that stay as they are though they are not listed.
+            listed: all objects, as :meth:`encode` returns them.
+            keep: keys to leave unchanged although they are not listed.
             initial: whether this is the first list.
         """
         wanted = dict(listed)
         for key in [key for key in self._objects if key not in wanted and key not in keep]:
             yield from self.remove(key)
-        for key, packed in wanted.items():
-            obj = self._packing.unpack(packed)
-            yield from self._put(obj, Kept(key, packed), initial=initial)
+        for key, encoded in wanted.items():
+            obj = self._codec.decode(encoded)
+            yield from self._put(obj, EncodedObject(key, encoded), initial=initial)
 
-    def _put(self, obj: T, kept: Kept, *, initial: bool) -> list[Change[T]]:
-        key = kept.key
+    def _put(self, obj: T, encoded: EncodedObject, *, initial: bool) -> list[Change[T]]:
+        key = encoded.key
         old = self.by_key(key)
         if old is None:
-            self._write(kept, obj, None)
+            self._write(encoded, obj, None)
             return [Change(ADDED, obj, initial=initial)]
         known, now = identity_of(old), identity_of(obj)
         if known.uid != now.uid:
             gone = self.remove(key)
-            self._write(kept, obj, None)
+            self._write(encoded, obj, None)
             return [*gone, Change(ADDED, obj, initial=initial)]
         if known.resource_version == now.resource_version:
             return []
-        self._write(kept, obj, old)
+        self._write(encoded, obj, old)
         return [Change(MODIFIED, obj, old)]
 
-    def _write(self, kept: Kept, obj: T, old: T | None) -> None:
-        self._own()
-        key, self._objects[key] = kept
+    def _write(self, encoded: EncodedObject, obj: T, old: T | None) -> None:
+        self._copy_if_shared()
+        key, self._objects[key] = encoded
         for name, function in self._functions.items():
             values = tuple(function(obj))
             before = () if old is None else tuple(function(old))
             if values != before:
-                self._unfile(name, key, before)
-                self._file(name, key, values)
+                self._remove_from_index(name, key, before)
+                self._add_to_index(name, key, values)
 
-    def _own(self) -> None:
+    def _copy_if_shared(self) -> None:
         if self._shared:
             self._objects = dict(self._objects)
             self._shared = False
 
-    def _file(self, index: str, key: Key, values: Iterable[str]) -> None:
+    def _add_to_index(self, index: str, key: Key, values: Iterable[str]) -> None:
         for value in values:
             self._indexes[index][value][key] = None
 
-    def _unfile(self, index: str, key: Key, values: Iterable[str]) -> None:
-        filed = self._indexes[index]
+    def _remove_from_index(self, index: str, key: Key, values: Iterable[str]) -> None:
+        keys = self._indexes[index]
         for value in values:
-            filed[value].pop(key, None)
-            if not filed[value]:
-                del filed[value]
+            keys[value].pop(key, None)
+            if not keys[value]:
+                del keys[value]

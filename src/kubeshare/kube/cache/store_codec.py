@@ -1,10 +1,10 @@
-"""Objects kept as bytes, of which each reader makes its own.
+"""Encodes stored objects as bytes, so that a large store needs little memory.
 
-A SharePod is a tree of some eighty Python objects, many times the size of its text: ten
-thousand of them are most of what a controller needs of memory, and what its garbage collector
-goes through. Packed, each is one string of bytes that costs some microseconds to read, and a
-reconcile reads one or two. A kind whose objects are gone through again and again is better
-kept as it is.
+A SharePod is a tree of about eighty Python objects, many times the size of its JSON. Ten
+thousand of them are most of a controller's memory and most of what its garbage collector
+visits. Encoded as MessagePack, each object is one byte string that takes a few microseconds
+to decode, and a reconcile reads one or two. Kinds whose objects are iterated all the time
+are better stored as they are.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -17,55 +17,52 @@ K = TypeVar("K")
 T = TypeVar("T")
 
 
-class Packing(Generic[T]):
-    """How a store keeps its objects.
+class ObjectCodec(Generic[T]):
+    """Converts between an object and its stored form.
 
     Args:
-        shape: as what each is packed and made again, ``dict`` for raw ones; None for objects
-            that are kept as they came.
+        shape: the type that objects are decoded into (``dict`` for raw objects); None stores
+            each object as it is.
 
     Attributes:
-        pack: makes of an object what is kept.
-        unpack: makes the object again.
+        encode: returns the stored form of an object.
+        decode: returns the object of a stored form.
     """
 
     def __init__(self, shape: type[T] | None) -> None:
-        self.pack: Callable[[T], Any] = _itself
-        self.unpack: Callable[[Any], T] = _itself
+        self.encode: Callable[[T], Any] = _identity
+        self.decode: Callable[[Any], T] = _identity
         if shape is not None:
-            self.pack = msgspec.msgpack.Encoder().encode
-            self.unpack = msgspec.msgpack.Decoder(shape).decode
-        self._packs = shape is not None
+            self.encode = msgspec.msgpack.Encoder().encode
+            self.decode = msgspec.msgpack.Decoder(shape).decode
+        self._encodes = shape is not None
 
-    def view(self, kept: Mapping[K, Any]) -> Mapping[K, T]:
-        """What is kept, to be read as the objects that it stands for."""
-        return Unpacked(kept, self.unpack) if self._packs else MappingProxyType(kept)
+    def view(self, encoded: Mapping[K, Any]) -> Mapping[K, T]:
+        """A read-only mapping of the decoded objects."""
+        if self._encodes:
+            return DecodingView(encoded, self.decode)
+        return MappingProxyType(encoded)
 
 
-class Unpacked(Mapping[K, T]):
-    """A mapping whose values are unpacked as they are read.
+class DecodingView(Mapping[K, T]):
+    """A mapping that decodes a value each time it is read."""
 
-    Args:
-        kept: what is kept, by key.
-        unpack: makes an object of it.
-    """
-
-    def __init__(self, kept: Mapping[K, Any], unpack: Callable[[Any], T]) -> None:
-        self._kept = kept
-        self._unpack = unpack
+    def __init__(self, encoded: Mapping[K, Any], decode: Callable[[Any], T]) -> None:
+        self._encoded = encoded
+        self._decode = decode
 
     def __getitem__(self, key: K) -> T:
-        return self._unpack(self._kept[key])
+        return self._decode(self._encoded[key])
 
     def __iter__(self) -> Iterator[K]:
-        return iter(self._kept)
+        return iter(self._encoded)
 
     def __len__(self) -> int:
-        return len(self._kept)
+        return len(self._encoded)
 
     def __contains__(self, key: object) -> bool:
-        return key in self._kept
+        return key in self._encoded
 
 
-def _itself(obj: Any) -> Any:
+def _identity(obj: Any) -> Any:
     return obj

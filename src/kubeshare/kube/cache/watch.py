@@ -13,9 +13,9 @@ import msgspec
 import structlog
 from msgspec import Struct
 
-from kubeshare.kube.client.decoding import Line, reader_of
+from kubeshare.kube.client.decoding import WatchLine, decoder_for
 from kubeshare.kube.client.errors import Status, UnreachableError, error_of_status
-from kubeshare.kube.client.json_depth import bounded
+from kubeshare.kube.client.json_depth import limit_depth
 from kubeshare.kube.meta import Identity, Key, ObjectMeta, identity_of, key_of
 from kubeshare.kube.resources import Resource
 
@@ -74,7 +74,7 @@ async def read_watch(
 
 def _event(line: bytes, resource: Resource[T], what: str) -> WatchEvent[T]:
     try:
-        read = reader_of(resource.shape).read_line(line)
+        read = decoder_for(resource.shape).read_line(line)
     except msgspec.DecodeError:
         return _odd(line, resource, what)
     if read.type not in _CHANGES:
@@ -85,7 +85,7 @@ def _event(line: bytes, resource: Resource[T], what: str) -> WatchEvent[T]:
 def _odd(line: bytes, resource: Resource[Any], what: str) -> WatchEvent[Any]:
     """A line that tells no change, or one to an object of another form."""
     try:
-        envelope = msgspec.json.decode(bounded(line), type=Line[msgspec.Raw])
+        envelope = msgspec.json.decode(limit_depth(line), type=WatchLine[msgspec.Raw])
         if envelope.type == "ERROR":
             raise error_of_status(msgspec.json.decode(envelope.object, type=Status), what)
         named = msgspec.json.decode(envelope.object, type=_Named)
@@ -94,7 +94,7 @@ def _odd(line: bytes, resource: Resource[Any], what: str) -> WatchEvent[Any]:
     if envelope.type == BOOKMARK:
         return WatchEvent(BOOKMARK, key_of(named), identity_of(named), None)
     try:
-        changed = reader_of(resource.shape).read(envelope.object)
+        changed = decoder_for(resource.shape).read(envelope.object)
     except msgspec.ValidationError as error:
         report_unreadable(envelope.object, resource, error)
         changed = None
@@ -103,6 +103,6 @@ def _odd(line: bytes, resource: Resource[Any], what: str) -> WatchEvent[Any]:
 
 def report_unreadable(raw: msgspec.Raw, resource: Resource[Any], error: Exception) -> Key:
     """Log an object that does not have the form its reader asks for; returns its key."""
-    key = msgspec.json.decode(bounded(bytes(raw)), type=_Named).metadata.key
+    key = msgspec.json.decode(limit_depth(bytes(raw)), type=_Named).metadata.key
     log.error("object cannot be read", resource=resource.plural, object=str(key), error=str(error))
     return key

@@ -25,7 +25,7 @@ from msgspec import Struct
 
 from kubeshare.kube.cache.watch import WatchEvent, read_watch, report_unreadable
 from kubeshare.kube.client.connection import connect
-from kubeshare.kube.client.decoding import reader_of
+from kubeshare.kube.client.decoding import decoder_for
 from kubeshare.kube.client.errors import ApiError, ConflictError, GoneError, InvalidError
 from kubeshare.kube.client.transport import Call, Transport
 from kubeshare.kube.meta import Key
@@ -198,7 +198,7 @@ class Client:
         selectors: Mapping[str, str],
     ) -> Listing[S]:
         call = Call("list", resource, namespace)
-        read = reader_of(resource.shape).read
+        read = decoder_for(resource.shape).read
         items: list[S] = []
         unreadable: list[Key] = []
         token = ""
@@ -453,7 +453,7 @@ def _parameters(**values: str) -> dict[str, str]:
 
 def _read(body: bytes, resource: Resource[T]) -> T:
     try:
-        return reader_of(resource.shape).read(body)
+        return decoder_for(resource.shape).read(body)
     except msgspec.DecodeError as error:
         raise ApiError(
             f"{resource.plural}: the API server's answer is not one ({error})"

@@ -15,8 +15,8 @@ import httpx2
 import msgspec
 import yaml
 
-from kubeshare.kube.client.connection_pool import KeptConnections
-from kubeshare.kube.client.http_client import QuickClient
+from kubeshare.kube.client.connection_pool import ConnectionPool
+from kubeshare.kube.client.http_client import DirectClient
 
 _EXEC = "client.authentication.k8s.io/"
 _PORT_MAX = 65535
@@ -71,7 +71,7 @@ def _client(parameters: dict[str, Any]) -> httpx2.AsyncClient:
     if not proxies.keys() & {url.scheme, "all"} or proxy_bypass(url.host):
         context = _context(parameters["verify"]) if url.scheme == "https" else None
         del parameters["transport"]
-        return QuickClient(KeptConnections(context), **parameters)
+        return DirectClient(ConnectionPool(context), **parameters)
     return httpx2.AsyncClient(**parameters)
 
 

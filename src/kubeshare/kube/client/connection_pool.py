@@ -40,7 +40,7 @@ class _Connection:
         self.writer.transport.abort()
 
 
-class KeptConnections(httpx2.AsyncBaseTransport):
+class ConnectionPool(httpx2.AsyncBaseTransport):
     """Sends requests to one server.
 
     Args:
@@ -134,7 +134,7 @@ class Body(httpx2.AsyncByteStream):
 
     def __init__(
         self,
-        pool: KeptConnections,
+        pool: ConnectionPool,
         connection: _Connection,
         method: str,
         status: int,

@@ -9,7 +9,7 @@ from typing import Any, Final, Generic, TypedDict, TypeVar, cast
 import msgspec
 from msgspec import Raw, Struct
 
-from kubeshare.kube.client.json_depth import bounded, cut
+from kubeshare.kube.client.json_depth import drop_deep_values, limit_depth
 
 T = TypeVar("T")
 
@@ -47,14 +47,14 @@ SPEC_AND_STATUS: Final = cast("type[dict[str, Any]]", _Object)
 """The shape of raw objects of such a kind, which are read in half the time."""
 
 
-class Line(Struct, Generic[T]):
+class WatchLine(Struct, Generic[T]):
     """One line of a watch, of which the object has the form that is asked for."""
 
     type: str
     object: T
 
 
-class Reader(Generic[T]):
+class ObjectDecoder(Generic[T]):
     """Decodes the objects of a shape.
 
     Args:
@@ -67,7 +67,7 @@ class Reader(Generic[T]):
         self._keeps_all = self._raw or shape is SPEC_AND_STATUS
         form: Any = dict[str, Raw] if self._raw else shape
         self._objects = msgspec.json.Decoder(form)
-        self._lines: msgspec.json.Decoder[Line[Any]] = msgspec.json.Decoder(Line[form])
+        self._lines: msgspec.json.Decoder[WatchLine[Any]] = msgspec.json.Decoder(WatchLine[form])
 
     def read(self, body: bytes | Raw) -> T:
         """An object.
@@ -77,22 +77,22 @@ class Reader(Generic[T]):
         """
         return self._lean(self._decoded(self._objects, body))
 
-    def read_line(self, line: bytes) -> Line[T]:
+    def read_line(self, line: bytes) -> WatchLine[T]:
         """A line of a watch.
 
         Raises:
             msgspec.DecodeError: it is none, or its object has another form.
         """
         found = self._decoded(self._lines, line)
-        return Line(found.type, self._lean(found.object))
+        return WatchLine(found.type, self._lean(found.object))
 
     def _decoded(self, decoder: msgspec.json.Decoder[Any], text: bytes | Raw) -> Any:
         if self._keeps_all:
-            return decoder.decode(bounded(bytes(text)))
+            return decoder.decode(limit_depth(bytes(text)))
         try:
             return decoder.decode(text)
         except RecursionError:
-            return decoder.decode(cut(bytes(text)))
+            return decoder.decode(drop_deep_values(bytes(text)))
 
     def _lean(self, decoded: Any) -> T:
         if not self._raw:
@@ -104,12 +104,12 @@ class Reader(Generic[T]):
         return cast("T", lean)
 
 
-_READERS: dict[Any, Reader[Any]] = {}
+_READERS: dict[Any, ObjectDecoder[Any]] = {}
 
 
-def reader_of(shape: type[T]) -> Reader[T]:
+def decoder_for(shape: type[T]) -> ObjectDecoder[T]:
     """The reader of a shape, of which a program has a dozen."""
     reader = _READERS.get(shape)
     if reader is None:
-        reader = _READERS[shape] = Reader(shape)
+        reader = _READERS[shape] = ObjectDecoder(shape)
     return reader

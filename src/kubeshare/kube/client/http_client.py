@@ -10,12 +10,12 @@ from typing import Any, Final
 import httpx2
 from msgspec import Struct
 
-from kubeshare.kube.client.connection_pool import KeptConnections
+from kubeshare.kube.client.connection_pool import ConnectionPool
 
 _UNAUTHORIZED: Final = 401
 
 
-class Answer(Struct, frozen=True):
+class RawResponse(Struct, frozen=True):
     """An answer that has been read whole: its status, headers by name in small letters, body."""
 
     status: int
@@ -23,7 +23,7 @@ class Answer(Struct, frozen=True):
     body: bytes
 
 
-class QuickClient(httpx2.AsyncClient):
+class DirectClient(httpx2.AsyncClient):
     """The library's client, and a short way for requests whose answers are read whole.
 
     Args:
@@ -31,7 +31,7 @@ class QuickClient(httpx2.AsyncClient):
         parameters: of the library's client.
     """
 
-    def __init__(self, connections: KeptConnections, **parameters: Any) -> None:
+    def __init__(self, connections: ConnectionPool, **parameters: Any) -> None:
         super().__init__(transport=connections, **parameters)
         self._connections = connections
         self._path = self.base_url.raw_path.rstrip(b"/")
@@ -40,7 +40,7 @@ class QuickClient(httpx2.AsyncClient):
 
     async def ask(
         self, method: str, target: str, content_type: str = "", body: bytes = b""
-    ) -> Answer:
+    ) -> RawResponse:
         """The answer to a request, asked again with new credentials where these are refused.
 
         Args:
@@ -73,11 +73,11 @@ class QuickClient(httpx2.AsyncClient):
             head += b"content-type: %b\r\ncontent-length: %d\r\n" % (content_type.encode(), length)
         return head
 
-    async def _exchange(self, method: str, request: bytes) -> Answer:
+    async def _exchange(self, method: str, request: bytes) -> RawResponse:
         status, headers, stream = await self._connections.exchange(self.base_url, method, request)
         try:
             known = {name.lower(): value for name, value in headers}
-            return Answer(status, known, await stream.read())
+            return RawResponse(status, known, await stream.read())
         finally:
             await stream.aclose()
 

@@ -9,7 +9,7 @@ lies deeper is no part of any, and is left out.
 import re
 from typing import Final
 
-DEPTH: Final = 256
+MAX_DEPTH: Final = 256
 """Levels of lists and maps that are read: a fourth of what Python takes."""
 
 _BRACKETS: Final = b"[]{}"
@@ -18,21 +18,21 @@ _ALIKE: Final = bytes.maketrans(b"[]", b"{}")
 _TOKENS: Final = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[\]{}]', re.DOTALL)
 
 
-def bounded(text: bytes) -> bytes:
+def limit_depth(text: bytes) -> bytes:
     """JSON without what is nested more than :data:`DEPTH` deep; nothing else of it is changed.
 
     Args:
         text: valid JSON, or what will be found not to be.
     """
-    if text.count(b"{") + text.count(b"[") <= DEPTH or _is_shallow(text):
+    if text.count(b"{") + text.count(b"[") <= MAX_DEPTH or _is_shallow(text):
         return text
-    return cut(text)
+    return drop_deep_values(text)
 
 
 def _is_shallow(text: bytes) -> bool:
     """It is surely no deeper; brackets within strings may hide that."""
     left = text.translate(_ALIKE, _OTHERS)
-    for _ in range(DEPTH):
+    for _ in range(MAX_DEPTH):
         shorter = left.replace(b"{}", b"")
         if not shorter:
             return True
@@ -42,7 +42,7 @@ def _is_shallow(text: bytes) -> bool:
     return False
 
 
-def cut(text: bytes) -> bytes:
+def drop_deep_values(text: bytes) -> bytes:
     """JSON with ``null`` for each list and map that is nested more than :data:`DEPTH` deep."""
     kept: list[bytes] = []
     depth = begin = 0
@@ -50,10 +50,10 @@ def cut(text: bytes) -> bytes:
         bracket = token.group()
         if bracket in {b"[", b"{"}:
             depth += 1
-            if depth == DEPTH + 1:
+            if depth == MAX_DEPTH + 1:
                 kept += [text[begin : token.start()], b"null"]
         elif bracket in {b"]", b"}"}:
-            if depth == DEPTH + 1:
+            if depth == MAX_DEPTH + 1:
                 begin = token.end()
             depth -= 1
     return b"".join([*kept, text[begin:]])

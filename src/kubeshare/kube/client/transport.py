@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from kubeshare.kube.client.connection import credentials_error
 from kubeshare.kube.client.errors import ApiError, UnreachableError, error_of_response
-from kubeshare.kube.client.http_client import Answer, QuickClient
+from kubeshare.kube.client.http_client import DirectClient, RawResponse
 from kubeshare.kube.resources import Resource
 
 _METHODS = {"create": "POST", "delete": "DELETE", "patch": "PATCH"}  # all others: GET
@@ -95,10 +95,10 @@ class Transport:
 
     async def _ask(
         self, call: Call, body: bytes, content_type: str, query: Mapping[str, str] | None
-    ) -> Answer:
+    ) -> RawResponse:
         target = f"{call.path}?{urlencode(query)}" if query else call.path
         method = _METHODS.get(call.verb, "GET")
-        if isinstance(self._client, QuickClient):
+        if isinstance(self._client, DirectClient):
             return await self._client.ask(method, target, content_type, body)
         headers = {"content-type": content_type} if content_type else None
         response = await self._client.request(
@@ -161,13 +161,13 @@ class Transport:
             raise
 
 
-async def _whole(response: httpx2.Response) -> Answer:
+async def _whole(response: httpx2.Response) -> RawResponse:
     body = await response.aread()
     headers = {name.lower(): value for name, value in response.headers.raw}
-    return Answer(response.status_code, headers, body)
+    return RawResponse(response.status_code, headers, body)
 
 
-def _refuse(call: Call, answer: Answer) -> None:
+def _refuse(call: Call, answer: RawResponse) -> None:
     if answer.status >= 400:
         wait = answer.headers.get(b"retry-after")
         raise error_of_response(

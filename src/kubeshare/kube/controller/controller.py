@@ -29,7 +29,7 @@ from kubeshare.kube.client.errors import (
     UnreachableError,
 )
 from kubeshare.kube.controller.workqueue import QueueClosedError, WorkQueue
-from kubeshare.kube.logs import Look, looking
+from kubeshare.kube.logs import ReconcileContext, current_reconcile
 from kubeshare.kube.meta import Key, key_of
 
 K = TypeVar("K", bound=Hashable)
@@ -40,10 +40,10 @@ log = structlog.get_logger(__name__)
 _numbers = count(1)
 
 
-SHORTEST: Final = 0.001
+MIN_REQUEUE_SECONDS: Final = 0.001
 """Seconds of the shortest wait that is worth one: a remainder that only rounding has left
 would come back too early, again and again."""
-AWAY: Final = 60.0
+UNAVAILABLE_RETRY_SECONDS: Final = 60.0
 """Seconds after which a key is tried again at the latest that the API server did not answer: one
 that was away for long is not to be waited for as long again."""
 _NO_ANSWER: Final = (UnreachableError, TooManyRequestsError)
@@ -60,7 +60,7 @@ class RequeueAfter(Struct, frozen=True):
     seconds: float
 
 
-class Beside(Struct, frozen=True):
+class InBackground(Struct, frozen=True):
     """What is left to do for the key while its worker takes the next one.
 
     Until it is done the key is in process like any other, and its failures are the key's.
@@ -69,7 +69,7 @@ class Beside(Struct, frozen=True):
     rest: Callable[[], Awaitable[RequeueAfter | None]]
 
 
-def soonest(*agains: RequeueAfter | None) -> RequeueAfter | None:
+def earliest(*agains: RequeueAfter | None) -> RequeueAfter | None:
     """The one that is due first; None where there is none."""
     return min(
         (again for again in agains if again is not None),
@@ -82,7 +82,7 @@ class TerminalError(Exception):
     """The object cannot be reconciled as it is; it is looked at again when it changes."""
 
 
-Outcome: TypeAlias = RequeueAfter | Beside | None
+Outcome: TypeAlias = RequeueAfter | InBackground | None
 Reconcile = Callable[[K], Awaitable[Outcome]]
 
 
@@ -102,7 +102,7 @@ class Controller(Generic[K]):
         name: for logs and metrics.
         reconcile: brings one key in order; runs for one key at most once at a time.
         workers: how many keys at once.
-        beside: for how many more keys the rest may be going on.
+        background: for how many more keys the rest may be going on.
         timeout: seconds that one reconcile may take, and its rest once more.
         queue: its own by default.
 
@@ -118,14 +118,14 @@ class Controller(Generic[K]):
         reconcile: Reconcile[K],
         *,
         workers: int = 1,
-        beside: int = 1,
+        background: int = 1,
         timeout: float = 30.0,
         queue: WorkQueue[K] | None = None,
     ) -> None:
         self.name = name
         self._reconcile = reconcile
         self._workers = workers
-        self._beside = asyncio.Semaphore(beside)
+        self._background = asyncio.Semaphore(background)
         self._timeout = timeout
         self._reflectors: list[Reflector[Any]] = []
         self.queue: WorkQueue[K] = WorkQueue(name) if queue is None else queue
@@ -170,7 +170,7 @@ class Controller(Generic[K]):
     async def run(self) -> None:
         """Work until ``stop``; wait for the stores to be filled first."""
         for reflector in self._reflectors:
-            await reflector.wait_synced()
+            await reflector.wait_for_sync()
         async with asyncio.TaskGroup() as group:
             for _ in range(self._workers):
                 group.create_task(self._work(group))
@@ -187,25 +187,25 @@ class Controller(Generic[K]):
                 return
             handed_on = False
             try:
-                looking.set(Look(self.name, key, next(_numbers)))
+                current_reconcile.set(ReconcileContext(self.name, key, next(_numbers)))
                 rest = await self._attempt(key, partial(self._reconcile, key))
                 if rest is not None:
-                    await self._beside.acquire()
+                    await self._background.acquire()
                     group.create_task(self._finish(key, rest))
                     handed_on = True
             finally:
-                looking.set(None)
+                current_reconcile.set(None)
                 if not handed_on:
                     self.queue.done(key)
 
-    async def _finish(self, key: K, rest: Beside) -> None:
+    async def _finish(self, key: K, rest: InBackground) -> None:
         try:
             await self._attempt(key, rest.rest)
         finally:
-            self._beside.release()
+            self._background.release()
             self.queue.done(key)
 
-    async def _attempt(self, key: K, do: Callable[[], Awaitable[Outcome]]) -> Beside | None:
+    async def _attempt(self, key: K, do: Callable[[], Awaitable[Outcome]]) -> InBackground | None:
         """Do it once, and note how it ended; never raises but for cancellation.
 
         Returns:
@@ -217,20 +217,20 @@ class Controller(Generic[K]):
                 outcome = await do()
         except Exception as error:  # noqa: BLE001 - no exception of a reconcile ends the program
             if isinstance(error, TimeoutError) and deadline.expired():
-                self.queue.add_rate_limited(key, AWAY)
+                self.queue.add_rate_limited(key, UNAVAILABLE_RETRY_SECONDS)
                 log.error("took too long, trying again", timeout_seconds=self._timeout)  # noqa: TRY400
                 self.results["timeout"] += 1
             else:
                 self.results[self._failed(key, error)] += 1
             return None
-        if isinstance(outcome, Beside):
+        if isinstance(outcome, InBackground):
             return outcome
         self.queue.forget(key)
         self.queue.cancel_delay(key)
         if outcome is None:
             self.results["success"] += 1
         else:
-            self.queue.add_after(key, max(outcome.seconds, SHORTEST))
+            self.queue.add_after(key, max(outcome.seconds, MIN_REQUEUE_SECONDS))
             self.results["requeue_after"] += 1
         return None
 
@@ -259,6 +259,6 @@ class Controller(Generic[K]):
         if error.retry_after is not None:
             self.queue.add_after(key, error.retry_after)
         elif isinstance(error, _NO_ANSWER) or error.status >= _FAILING:
-            self.queue.add_rate_limited(key, AWAY)
+            self.queue.add_rate_limited(key, UNAVAILABLE_RETRY_SECONDS)
         else:
             self.queue.add_rate_limited(key)

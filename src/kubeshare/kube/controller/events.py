@@ -156,7 +156,9 @@ class EventRecorder:
         self._wall_clock = wall_clock
         self._series: OrderedDict[_Identity, _Series] = OrderedDict()
         self._budgets: OrderedDict[tuple[str, str, str], _Budget] = OrderedDict()
-        self._queue: WorkQueue[_Identity] = WorkQueue(f"{controller} events", first=1.0, last=60.0)
+        self._queue: WorkQueue[_Identity] = WorkQueue(
+            f"{controller} events", base_delay=1.0, max_delay=60.0
+        )
         self.dropped = 0
 
     def emit(  # noqa: PLR0913 - the fields of an event
@@ -187,7 +189,7 @@ class EventRecorder:
             type,
             reason,
             action,
-            cut(note),
+            truncate_note(note),
             related.uid if related else "",
         )
         series = self._series.get(key)
@@ -314,7 +316,7 @@ def _counted(series: _Series) -> dict[str, Any]:
     return {"count": series.count, "lastObservedTime": series.last}
 
 
-def cut(note: str, limit: int = NOTE_LIMIT) -> str:
+def truncate_note(note: str, limit: int = NOTE_LIMIT) -> str:
     """The note in so many bytes; by default in as many as the API server takes."""
     encoded = note.encode()
     if len(encoded) <= limit:

@@ -3,7 +3,7 @@
 import gc
 
 
-def leave_alone() -> None:
+def freeze_live_objects() -> None:
     """Have the collector look no more at what is there now; what is garbage already goes first."""
     gc.unfreeze()
     gc.collect()

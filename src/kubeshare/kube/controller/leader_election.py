@@ -66,7 +66,7 @@ class Lease(Struct, frozen=True, kw_only=True):
 _LEASES = LEASES.into(Lease)
 
 
-class LeaseElector:
+class LeaderElector:
     """A candidate for a Lease.
 
     Args:

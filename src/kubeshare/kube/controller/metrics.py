@@ -14,7 +14,7 @@ from prometheus_client.registry import Collector
 from kubeshare.kube.cache.reflector import Reflector
 from kubeshare.kube.client.client import Client
 from kubeshare.kube.controller.controller import Controller
-from kubeshare.kube.controller.leader_election import LeaseElector
+from kubeshare.kube.controller.leader_election import LeaderElector
 
 _BUCKETS = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 10, 30, 60)
 
@@ -34,7 +34,7 @@ class RuntimeCollector(Collector):
         client: Client,
         reflectors: Sequence[Reflector[Any]],
         controllers: Sequence[Controller[Any]],
-        electors: Sequence[LeaseElector],
+        electors: Sequence[LeaderElector],
     ) -> None:
         self._client = client
         self._reflectors = reflectors

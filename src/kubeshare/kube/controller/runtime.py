@@ -23,7 +23,7 @@ from kubeshare.kube.client.errors import ApiError
 from kubeshare.kube.controller.controller import Controller
 from kubeshare.kube.controller.events import EventRecorder
 from kubeshare.kube.controller.health import HealthServer
-from kubeshare.kube.controller.leader_election import LeadershipLostError, LeaseElector
+from kubeshare.kube.controller.leader_election import LeaderElector, LeadershipLostError
 from kubeshare.kube.controller.metrics import RuntimeCollector, time_controllers
 
 T = TypeVar("T")
@@ -55,7 +55,7 @@ class Program:
         name: str,
         client: Client,
         *,
-        elector: LeaseElector | None = None,
+        elector: LeaderElector | None = None,
         recorder: EventRecorder | None = None,
         port: int | None = None,
         drain_seconds: float = 6.0,

@@ -1,13 +1,14 @@
-"""Keys that need a look, each at most once in the queue and never looked at twice at once.
+"""A queue of keys: deduplicated, prioritised, delayed and rate-limited.
 
-A key added while it waits is one key. A key added while it is being processed comes
-back when that is done. So two workers never hold the same key, and no change is lost
-because it came at a bad moment.
+A key added while it is queued stays one key. A key added while it is being processed is queued
+again when that ends. So two workers never process the same key, and no change is lost,
+whenever it comes (as in client-go's ``util/workqueue``).
 
-Keys may have a rank; a lower one is taken first, and of one rank they are taken in the
-order in which they came. Keys of the first list go to a second lane of their rank, taken
-when the first is empty: after a restart, news does not wait behind ten thousand objects that
-are as they should be. Where there is always news, they have every :data:`TURN` th turn.
+A key may have a priority: the lowest number is taken first, and keys of one priority in the
+order in which they were added. Keys of the first list go to a second lane of their priority,
+which is used while the first is empty: after a restart, news does not wait behind ten thousand
+objects that need nothing. If there is always news, every :data:`INITIAL_EVERY` th key is one of
+the first list.
 """
 
 import asyncio
@@ -17,63 +18,64 @@ from collections.abc import Callable, Hashable
 from typing import Final, Generic, TypeAlias, TypeVar
 
 K = TypeVar("K", bound=Hashable)
-_Lane: TypeAlias = tuple[int, bool]  # rank, of the first list
+_Lane: TypeAlias = tuple[int, bool]  # priority, from the first list
 
-TURN: Final = 8
-"""How many keys of a rank are taken for one of the first list, as long as both wait."""
+INITIAL_EVERY: Final = 8
+"""Of so many keys of one priority, one comes from the first list while both lanes have keys."""
 
 
 class QueueClosedError(Exception):
-    """The queue has been closed: there is no more work to take."""
+    """The queue has been closed."""
 
 
 def _ignore(_seconds: float) -> None:
     pass
 
 
-def _alike(_key: object) -> int:
+def _same_priority(_key: object) -> int:
     return 0
 
 
 class WorkQueue(Generic[K]):
-    """A queue of keys with deduplication, delays, and backoff for each key.
+    """A queue of keys with deduplication, delays, and a backoff for each key.
 
     Args:
         name: for metrics.
-        first: seconds until the first retry of a key; doubles with each failure.
-        last: seconds between retries, at most.
-        rank: of a key when it is queued; few different ones. By default all are alike.
+        base_delay: seconds until the first retry of a key; doubles with each failure.
+        max_delay: longest delay of a retry, in seconds.
+        priority: returns the priority of a key when it is queued; few different values. By
+            default all are equal.
 
     Attributes:
-        adds: keys put into the queue (not those that were in it already).
+        adds: keys that were queued (not those that were in the queue already).
         retries: calls of ``add_rate_limited``.
-        on_taken: told the seconds that a key waited in the queue.
-        on_done: told the seconds that a key was processed.
+        on_taken: called with the seconds that a key was queued.
+        on_done: called with the seconds that a key was processed.
     """
 
     def __init__(
         self,
         name: str = "",
         *,
-        first: float = 0.005,
-        last: float = 1000.0,
-        rank: Callable[[K], int] = _alike,
+        base_delay: float = 0.005,
+        max_delay: float = 1000.0,
+        priority: Callable[[K], int] = _same_priority,
     ) -> None:
         self.name = name
-        self._first = first
-        self._last = last
-        self._rank = rank
-        # OrderedDicts as ordered sets that give up their oldest in constant time; none is empty.
+        self._base_delay = base_delay
+        self._max_delay = max_delay
+        self._priority = priority
+        # Ordered sets from which the oldest key is removed in constant time; none is empty.
         self._lanes: dict[_Lane, OrderedDict[K, None]] = {}
         self._lane_of: dict[K, _Lane] = {}
         self._queued_at: dict[K, float] = {}
-        self._taken_at: dict[K, float] = {}  # exactly the keys being processed
-        self._again: set[K] = set()  # of those: the ones added meanwhile
+        self._taken_at: dict[K, float] = {}  # the keys being processed
+        self._dirty: set[K] = set()  # keys added while they are processed
         self._delayed: dict[K, asyncio.TimerHandle] = {}
         self._failures: Counter[K] = Counter()
-        self._queued = asyncio.Semaphore(0)  # as many as there are keys in the lanes
+        self._queued = asyncio.Semaphore(0)  # its value is the number of queued keys
         self._closed = False
-        self._passed = 0  # keys taken while one of the first list has waited
+        self._passed_over = 0  # keys taken since the last one of a first list
         self.adds = 0
         self.retries = 0
         self.on_taken: Callable[[float], None] = _ignore
@@ -89,23 +91,23 @@ class WorkQueue(Generic[K]):
 
     @property
     def unfinished_seconds(self) -> float:
-        """Sum of the seconds for which the keys in process have been so."""
+        """Sum of the seconds that the keys in process have taken so far."""
         now = _now()
         return sum(now - since for since in self._taken_at.values())
 
     @property
     def longest_seconds(self) -> float:
-        """Seconds for which the oldest key in process has been so; 0 if there is none."""
+        """Seconds that the oldest key in process has taken so far; 0 if there is none."""
         return max((_now() - since for since in self._taken_at.values()), default=0.0)
 
     def add(self, key: K, *, initial: bool = False) -> None:
-        """Queue a key; ``initial`` keys wait until there are no others."""
+        """Queue a key; ``initial`` keys yield to others of their priority."""
         if self._closed:
             return
         if key in self._taken_at:
-            self._again.add(key)
+            self._dirty.add(key)
             return
-        lane, present = (self._rank(key), initial), self._lane_of.get(key)
+        lane, present = (self._priority(key), initial), self._lane_of.get(key)
         if present is None:
             self.adds += 1
             self._queued_at[key] = _now()
@@ -113,12 +115,12 @@ class WorkQueue(Generic[K]):
         elif present <= lane:
             return
         else:
-            self._leave(key, present)
+            self._unqueue(key, present)
         self._lanes.setdefault(lane, OrderedDict())[key] = None
         self._lane_of[key] = lane
 
     def add_after(self, key: K, seconds: float) -> None:
-        """Queue a key later; of several such calls the earliest time counts."""
+        """Queue a key after a delay; of several such calls, the earliest time counts."""
         if self._closed:
             return
         if seconds <= 0:
@@ -126,33 +128,33 @@ class WorkQueue(Generic[K]):
             return
         loop = asyncio.get_running_loop()
         when = loop.time() + seconds
-        known = self._delayed.get(key)
-        if known is not None:
-            if known.when() <= when:
+        timer = self._delayed.get(key)
+        if timer is not None:
+            if timer.when() <= when:
                 return
-            known.cancel()
-        self._delayed[key] = loop.call_at(when, self._due, key)
+            timer.cancel()
+        self._delayed[key] = loop.call_at(when, self._add_delayed, key)
 
     def cancel_delay(self, key: K) -> None:
-        """Forget that a key is to be queued later."""
-        known = self._delayed.pop(key, None)
-        if known is not None:
-            known.cancel()
+        """Cancel the delayed addition of a key."""
+        timer = self._delayed.pop(key, None)
+        if timer is not None:
+            timer.cancel()
 
-    def add_rate_limited(self, key: K, most: float = math.inf) -> None:
-        """Queue a key that failed, after its backoff, or after ``most`` seconds."""
+    def add_rate_limited(self, key: K, limit: float = math.inf) -> None:
+        """Queue a failed key after its backoff, but after at most ``limit`` seconds."""
         self.retries += 1
-        # 2**64 outgrows every `last`; a larger exponent would overflow some day.
-        wait = min(most, self._last, self._first * 2.0 ** min(self._failures[key], 64))
+        # 2**64 outgrows every `max_delay`; a larger exponent overflows.
+        wait = min(limit, self._max_delay, self._base_delay * 2.0 ** min(self._failures[key], 64))
         self._failures[key] += 1
         self.add_after(key, wait)
 
     def forget(self, key: K) -> None:
-        """The key succeeded: its next failure is a first one again."""
+        """Reset the backoff of a key that succeeded."""
         self._failures.pop(key, None)
 
     def failures(self, key: K) -> int:
-        """How often the key failed since it was last forgotten."""
+        """How often the key failed since ``forget`` was last called."""
         return self._failures[key]
 
     async def get(self) -> K:
@@ -163,27 +165,27 @@ class WorkQueue(Generic[K]):
         """
         await self._queued.acquire()
         if self._closed:
-            self._queued.release()  # for the next who waits
+            self._queued.release()  # wake the next waiter
             raise QueueClosedError
-        lane = self._turn()
+        lane = self._next_lane()
         key = next(iter(self._lanes[lane]))
-        self._leave(key, lane)
+        self._unqueue(key, lane)
         now = _now()
         self.on_taken(now - self._queued_at.pop(key))
         self._taken_at[key] = now
         return key
 
     def done(self, key: K) -> None:
-        """The key has been processed; it is queued again if it was added meanwhile."""
+        """End the processing of a key; it is queued again if it was added in between."""
         self.on_done(_now() - self._taken_at.pop(key))
-        if key in self._again:
-            self._again.discard(key)
+        if key in self._dirty:
+            self._dirty.discard(key)
             self.add(key)
 
     def close(self) -> None:
-        """Give out no more keys, take in no more, and wake who waits.
+        """Stop: ``get`` raises, ``add`` does nothing.
 
-        What is queued is dropped: whoever starts next finds it by listing.
+        Queued keys are dropped: the next leader finds their objects by listing.
         """
         self._closed = True
         for handle in self._delayed.values():
@@ -191,21 +193,21 @@ class WorkQueue(Generic[K]):
         self._delayed.clear()
         self._queued.release()
 
-    def _turn(self) -> _Lane:
+    def _next_lane(self) -> _Lane:
         first = min(self._lanes)
         second = first[0], True
         if second == first or second not in self._lanes:
             return first
-        self._passed = (self._passed + 1) % TURN
-        return first if self._passed else second
+        self._passed_over = (self._passed_over + 1) % INITIAL_EVERY
+        return first if self._passed_over else second
 
-    def _leave(self, key: K, lane: _Lane) -> None:
+    def _unqueue(self, key: K, lane: _Lane) -> None:
         del self._lane_of[key]
         del self._lanes[lane][key]
         if not self._lanes[lane]:
             del self._lanes[lane]
 
-    def _due(self, key: K) -> None:
+    def _add_delayed(self, key: K) -> None:
         del self._delayed[key]
         self.add(key)
 

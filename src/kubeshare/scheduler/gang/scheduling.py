@@ -22,7 +22,7 @@ from kubeshare.core.demand import Demand
 from kubeshare.core.gang import Gang, GangPlacement, place_gang
 from kubeshare.core.ledger.ledger import Ledger
 from kubeshare.kube.client.errors import ConflictError, NotFoundError
-from kubeshare.kube.controller.controller import RequeueAfter, soonest
+from kubeshare.kube.controller.controller import RequeueAfter, earliest
 from kubeshare.kube.meta import Key
 from kubeshare.scheduler.binding import Hindered
 from kubeshare.scheduler.context import Context
@@ -179,10 +179,10 @@ class Gangs:
         words = members.gang.no_room(members.needed, answer)
         words += f"; {explain(answer.short)}" if answer.short else ""
         waits = await self._wait(members, Reason.GANG_NO_ROOM, words)
-        again = soonest(waits.again, await self._parts.preempt.make_room(claim))
+        again = earliest(waits.again, await self._parts.preempt.make_room(claim))
         now = asyncio.get_running_loop().time()
         kept = self._parts.kept.seconds_left(claim.uids, claim.priority, now)
-        return Together(soonest(again, None if kept is None else RequeueAfter(kept)))
+        return Together(earliest(again, None if kept is None else RequeueAfter(kept)))
 
     async def _former(self, members: Members) -> str | None:
         """Give back what members hold and do not ask for; the name of one who has to wait for it.
@@ -226,7 +226,7 @@ class Gangs:
                 # Those that come after it wait, for without it they may not be enough.
                 await self._parts.binder.read_again(member.requester)
                 raise
-            again = soonest(again, look)
+            again = earliest(again, look)
         return Together(again) if told else None
 
     async def _hold(self, members: Members, hindered: Sequence[Hindered]) -> Together:
@@ -249,8 +249,8 @@ class Gangs:
         # Those beyond the members that it needs are told, each alone, why they have no part.
         for each in (member for member in members.waiting if member.ready):
             told = Blocker(first.hindrance.reason, words, first.hindrance.passing)
-            again = soonest(again, await self._parts.binder.hold(each.requester, told))
-        return Together(soonest(again, await self._parts.binder.move_on(hindered)))
+            again = earliest(again, await self._parts.binder.hold(each.requester, told))
+        return Together(earliest(again, await self._parts.binder.move_on(hindered)))
 
     @property
     def _timeout(self) -> float:
