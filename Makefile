@@ -10,7 +10,7 @@ ARGS ?=
 # A cluster is used only where it is named on the command line, not because a shell exports one.
 CLUSTER := $(if $(filter command,$(origin KUBECONFIG)),$(KUBECONFIG))
 
-.PHONY: help setup native lint format test-fast test prove mutants bench bench-cluster bench-lab bench-gpu demo clean requirements
+.PHONY: help setup native lint format test-fast test prove mutants bench bench-cluster bench-lab bench-gpu demo release clean requirements
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -73,13 +73,17 @@ bench-gpu: native ## figures 5, 6, 7 and 12 on this machine's GPU in nine minute
 demo: native ## watch three pods share one GPU on a real Kubernetes (KEEP=1 keeps it, KUBECONFIG=… uses yours)
 	$(PYTHON) -m kubeshare.demo $(if $(KEEP),--keep) $(if $(CLUSTER),--kubeconfig $(CLUSTER))
 
+release: native ## build wheels, sdist and image context into dist/, and publish nothing (a dry run)
+	$(PYTHON) tools/release.py
+
 requirements: setup ## compile the pinned, hashed requirements anew
 	$(UV) pip compile -q --generate-hashes --no-header --python-version 3.11 requirements/uv.in -o requirements/uv.txt
 	$(UV) pip compile -q --generate-hashes --no-header --python-version 3.11 pyproject.toml -o requirements/runtime.txt
-	$(UV) pip compile -q --generate-hashes --no-header --python-version 3.11 --extra lab --group dev pyproject.toml -o requirements/dev.txt
+	$(UV) pip compile -q --generate-hashes --no-header --python-version 3.11 --group dev pyproject.toml -o requirements/dev.txt
 	$(UV) pip compile -q --generate-hashes --no-header --python-version 3.11 --group pyproject.toml:clients -o requirements/clients.txt
 	$(UV) pip compile -q --generate-hashes --no-header --python-version 3.11 --group pyproject.toml:go -o requirements/go.txt
+	$(UV) pip compile -q --generate-hashes --no-header --python-version 3.11 --group pyproject.toml:build -o requirements/build.txt
 
 clean: ## remove what was built here (caches under XDG_CACHE_HOME stay)
-	rm -rf $(VENV) native/build .mutants .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache demo.png
+	rm -rf $(VENV) native/build .mutants .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache demo.png dist
 	find src tests bench -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -120,6 +120,8 @@ def _is_ours(error: Exception) -> bool:
 
 def _line_for_people(error: Exception) -> str:
     text = " ".join(str(error).split()) or type(error).__name__
+    if isinstance(error, ModuleNotFoundError) and (error.name or "").startswith("kubeshare."):
+        return f"{error.name} is not installed: run `pip install 'kubeshare[lab]'`"
     if _is_ours(error) or isinstance(error, OSError):
         return text
     return f"internal error: {type(error).__name__}: {text} (KUBESHARE_DEBUG=1 shows where)"
