@@ -10,14 +10,21 @@ ARGS ?=
 # A cluster is used only where it is named on the command line, not because a shell exports one.
 CLUSTER := $(if $(filter command,$(origin KUBECONFIG)),$(KUBECONFIG))
 
-.PHONY: help setup native lint format test-fast test prove mutants bench bench-cluster bench-lab bench-gpu demo release clean requirements
+# Debian's packages, where this is Debian and we are root; else a word about what is missing.
+debian = if test "$$(id -u)" = 0 && command -v apt-get > /dev/null; \
+  then echo "setup: $(1) from Debian"; apt-get update -qq && \
+    DEBIAN_FRONTEND=noninteractive apt-get install -qq --yes --no-install-recommends $(1) > /dev/null; \
+  else echo "install $(1) (Debian's names), and run this again" >&2; false; fi
+
+.PHONY: help gcc setup native lint format test-fast test prove mutants bench bench-cluster bench-lab bench-gpu demo release clean requirements
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
 
 $(VENV)/.ready: requirements/uv.txt requirements/dev.txt requirements/clients.txt pyproject.toml
 	@echo "setup: Python packages (pinned, hashed) into $(VENV)"
-	@test -x $(PYTHON) || python3 -m venv $(VENV)
+	@test -x $(VENV)/bin/pip || python3 -m venv $(VENV) > /dev/null 2>&1 || \
+	  { $(call debian,python3-venv) && python3 -m venv $(VENV); }
 	@$(VENV)/bin/pip install --quiet --disable-pip-version-check --require-hashes -r requirements/uv.txt
 	@$(UV) pip sync --quiet --python $(PYTHON) --require-hashes requirements/dev.txt
 	@$(UV) pip sync --quiet --python $(PYTHON) --target $(VENV)/clients --require-hashes requirements/clients.txt
@@ -32,7 +39,11 @@ setup: $(VENV)/.ready ## bring the Python environment up to date (instant when i
 native: setup ## build the device library, the fake GPU and the example workloads
 	@$(MAKE) --no-print-directory -s -C native ZIG="$(CURDIR)/$(PYTHON) -m ziglang"
 
-lint: native ## ruff, mypy, layers, C format and warnings
+# The second opinion on C and its sanitizers are gcc's.
+gcc:
+	@command -v gcc > /dev/null || { $(call debian,gcc libc6-dev); }
+
+lint: native gcc ## ruff, mypy, layers, C format and warnings
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy

@@ -21,6 +21,7 @@ from kubeshare.kube.client.connection import ConfigError
 from kubeshare.kube.client.errors import ApiError
 from kubeshare.lab.cluster import Lab, Shape
 from kubeshare.lab.errors import LabError
+from kubeshare.lab.images import binaries
 from kubeshare.native import NativeMissingError
 
 TOLERANCE = 0.03
@@ -51,6 +52,7 @@ def main(*, keep: bool, kubeconfig: Path | None, image: str, plot_path: Path) ->
     """
     console = Console()
     started = time.monotonic()
+    console.print(_what_comes(kubeconfig))
     if kubeconfig:
         outcome = _on_cluster(kubeconfig, image, console)
     else:
@@ -62,6 +64,21 @@ def main(*, keep: bool, kubeconfig: Path | None, image: str, plot_path: Path) ->
     console.print(f"plot: {plot_path}   time: {minutes} min {seconds:02d} s")
     console.print(_where_next(kubeconfig, keep=keep))
     return _verdict(outcome, console)
+
+
+def _what_comes(kubeconfig: Path | None) -> str:
+    if kubeconfig:
+        return "This installs KubeShare on the cluster and plays figure 6 there: about two minutes."
+    to_build = binaries.to_build()
+    if not to_build:
+        return "This boots a Kubernetes with fake GPUs here and plays figure 6 on it: two minutes."
+    return (
+        f"This builds {' and '.join(to_build)} from source, once: 15 to 20 minutes on two cores "
+        "(stop it when you like: it goes on where it was). Then it boots a Kubernetes with fake "
+        "GPUs here and plays figure 6 on it: two minutes.\n"
+        "Without a cluster, in 30 seconds: .venv/bin/kubeshare run --fake V100x1 --request .3 "
+        "--memory 1Gi -- native/build/burn --seconds 20"
+    )
 
 
 def _verdict(outcome: Outcome, console: Console) -> int:

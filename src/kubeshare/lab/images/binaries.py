@@ -13,7 +13,7 @@ from pathlib import Path
 
 from kubeshare.lab.errors import LabError
 from kubeshare.lab.images import go
-from kubeshare.lab.images.cache import cached, digest
+from kubeshare.lab.images.cache import cached, digest, is_cached
 from kubeshare.lab.progress import Progress
 
 SOURCES = Path(__file__).resolve().parents[4] / "lab"
@@ -88,6 +88,11 @@ def _go_build(source: Path, arguments: list[str], title: str, progress: Progress
         raise LabError(f"building {source} failed; what Go said last:\n{tail}")
 
 
+def _key(source: Path) -> str:
+    """The digest of all that is built from: ``go.mod``, ``go.sum``, and a ``main.go``."""
+    return digest(sorted(source.iterdir()))
+
+
 def kubernetes(progress: Progress) -> Path:
     """The folder with etcd and the programs of Kubernetes, built if need be."""
     source = SOURCES / "go" / "kubernetes"
@@ -101,7 +106,7 @@ def kubernetes(progress: Progress) -> Path:
         for program in KUBERNETES_PROGRAMS:
             (folder / program).symlink_to("kubernetes")
 
-    return cached("kubernetes", digest([go_mod, source / "go.sum", source / "main.go"]), build)
+    return cached(source.name, _key(source), build)
 
 
 def containerd(progress: Progress) -> Path:
@@ -112,7 +117,12 @@ def containerd(progress: Progress) -> Path:
         arguments = ["-ldflags", _STRIPPED, "-o", f"{folder}/", *_TARGETS["containerd"]]
         _go_build(source, arguments, "build containerd", progress)
 
-    return cached("containerd", digest([source / "go.mod", source / "go.sum"]), build)
+    return cached(source.name, _key(source), build)
+
+
+def to_build() -> list[str]:
+    """The programs that are not in the cache: of ``kubernetes`` and ``containerd``."""
+    return [name for name in _TARGETS if not is_cached(name, _key(SOURCES / "go" / name))]
 
 
 def everything(progress: Progress) -> tuple[Path, Path]:

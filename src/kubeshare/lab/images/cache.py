@@ -44,6 +44,11 @@ def _locked(path: Path) -> Iterator[None]:
         yield
 
 
+def is_cached(name: str, key: str) -> bool:
+    """Whether the folder ``NAME-KEY`` is there, whole."""
+    return (cache_folder() / f"{name}-{key}").is_dir()
+
+
 def cached(name: str, key: str, build: Callable[[Path], None]) -> Path:
     """The folder ``NAME-KEY`` of the cache, built if it is not there.
 
@@ -56,7 +61,7 @@ def cached(name: str, key: str, build: Callable[[Path], None]) -> Path:
     """
     root = cache_folder()
     result = root / f"{name}-{key}"
-    if result.is_dir():
+    if is_cached(name, key):
         return result
     root.mkdir(parents=True, exist_ok=True)
     with _locked(root / f".{name}-{key}.lock"):
