@@ -90,7 +90,7 @@ release: native ## build wheels, sdist and image context into dist/, and publish
 requirements: setup ## compile the pinned, hashed requirements anew
 	$(UV) pip compile -q --generate-hashes --no-header --python-version 3.11 requirements/uv.in -o requirements/uv.txt
 	$(UV) pip compile -q --generate-hashes --no-header --python-version 3.11 pyproject.toml -o requirements/runtime.txt
-	$(UV) pip compile -q --generate-hashes --no-header --python-version 3.11 --group dev pyproject.toml -o requirements/dev.txt
+	$(UV) pip compile -q --generate-hashes --no-header --python-version 3.11 --extra simulator --group dev pyproject.toml -o requirements/dev.txt
 	$(UV) pip compile -q --generate-hashes --no-header --python-version 3.11 --group pyproject.toml:clients -o requirements/clients.txt
 	$(UV) pip compile -q --generate-hashes --no-header --python-version 3.11 --group pyproject.toml:go -o requirements/go.txt
 	$(UV) pip compile -q --generate-hashes --no-header --python-version 3.11 --group pyproject.toml:build -o requirements/build.txt

@@ -15,7 +15,6 @@ import msgspec
 from bench.placement.clusters import GPUS_ON_A_NODE, Cluster
 from bench.report import line, median
 
-from fakes.kube import FakeApiServer
 from kubeshare.api.predicates.eligibility import Eligibility, eligible
 from kubeshare.api.state import ledger_builder
 from kubeshare.api.state.ledger_cache import LedgerCache
@@ -35,6 +34,7 @@ from kubeshare.core.policies import policy
 from kubeshare.kube.cache.reflector import Reflector
 from kubeshare.kube.meta import Condition, ObjectMeta
 from kubeshare.scheduler.scheduling import decide
+from kubeshare.simulator.control import FakeApiServer
 
 SIZES = (1_000, 10_000)
 

@@ -7,11 +7,11 @@ import pytest
 import yaml
 
 from fakes.cluster import World, story
-from fakes.kube import FakeApiServer, run_virtual, until
 from kubeshare.api.configuration import Configuration, Configured, parse, watch_configuration
 from kubeshare.api.types.constants import NAMESPACE
 from kubeshare.core.errors import InvalidValueError
 from kubeshare.kube.resources import CONFIG_MAPS
+from kubeshare.simulator.control import FakeApiServer, run_virtual, until
 
 DEPLOYED = Path(__file__).parents[2] / "deploy" / "programs" / "configuration.yaml"
 

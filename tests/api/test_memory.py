@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 import kubeshare.kube
-from fakes.kube import FakeApiServer, run_virtual, until
 from kubeshare.api.state.informers import Informers, watch
 from kubeshare.api.types.constants import LABEL_ROLE, LABEL_SHAREPOD_UID, LABEL_VGPU, ROLE_SHAREPOD
 from kubeshare.api.types.v1 import SHAREPODS, VGPUS
@@ -22,6 +21,7 @@ from kubeshare.kube.controller.runtime import Program
 from kubeshare.kube.resources import PODS, Raw
 from kubeshare.lab.control_plane.certificates import Authority
 from kubeshare.lab.control_plane.kubeconfig import write_kubeconfig
+from kubeshare.simulator.control import FakeApiServer, run_virtual, until
 
 _TIME = "2026-11-21T23:50:00Z"
 _OURS = str(Path(kubeshare.kube.__file__).parents[1] / "*")

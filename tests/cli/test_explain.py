@@ -5,13 +5,13 @@ import json
 import pytest
 
 from fakes.cluster import World, expect_scheduled, in_world
-from fakes.kube import Fault
 from kubeshare.cli.explain import command
 from kubeshare.cli.explain.cluster_reader import NotInstalledError
 from kubeshare.cli.explain.command import Finding, NothingToExplainError, find_out
 from kubeshare.cli.main import main
 from kubeshare.core.policies import policy
 from kubeshare.kube.resources import RESOURCE_QUOTAS
+from kubeshare.simulator.control import Fault
 
 LOCALITY = policy("locality")
 

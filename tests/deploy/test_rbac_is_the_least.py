@@ -14,13 +14,13 @@ import pytest
 import yaml
 
 from fakes.cluster import World
-from fakes.kube import Grant, run_virtual
 from kubeshare.api.types.constants import LABEL_POOL, NAMESPACE
 from kubeshare.device_manager.sharepod.pods import manifest
 from kubeshare.install import manifests
 from kubeshare.kube.resources import EVENTS, NODES, Raw
 from kubeshare.lab.control_plane.api_server import ApiServer, local_api_server, wait_until
 from kubeshare.lab.errors import LabError
+from kubeshare.simulator.control import Permission, run_virtual
 from robustness.fault_matrix.lives import LIVES, Life
 from robustness.fault_matrix.matrix import live, points
 from robustness.fault_matrix.troubles import TROUBLES
@@ -29,7 +29,7 @@ RARE = (("alone", "409"), ("plain", "409"), ("together", "API server killed afte
 """Lives and troubles after which programs read what they know, and repeat what they said."""
 
 CHECKED_OTHERWISE = {
-    "devices": {Grant("update", "kubeshare.nthu", "sharepods/finalizers")},
+    "devices": {Permission("update", "kubeshare.nthu", "sharepods/finalizers")},
 }
 """Rights that no request uses: an admission plugin asks for them."""
 
@@ -111,7 +111,7 @@ def _play(life: str, trouble: str = "", write: int = 0) -> World:
 
 
 @pytest.fixture(scope="module")
-def unused() -> dict[str, set[Grant]]:
+def unused() -> dict[str, set[Permission]]:
     """Program -> what it may and never asked for."""
     worlds = [_play(life) for life in TOLD]
     for life, trouble in RARE:
@@ -125,7 +125,7 @@ def unused() -> dict[str, set[Grant]]:
 @pytest.mark.slow
 @pytest.mark.parametrize("program", ["scheduler", "devices"])
 def test_a_program_may_nothing_that_it_never_asks_for(
-    unused: dict[str, set[Grant]], program: str
+    unused: dict[str, set[Permission]], program: str
 ) -> None:
     too_much = unused[program] - CHECKED_OTHERWISE.get(program, set())
     assert [f"{grant}: {ADVICE}" for grant in sorted(too_much)] == []

@@ -3,7 +3,6 @@
 import pytest
 
 from fakes.cluster import World, story
-from fakes.kube import FakeApiServer, run_virtual
 from kubeshare.api.types.core_v1 import Pod, PodStatus
 from kubeshare.api.types.reasons import Reason
 from kubeshare.api.types.v1 import SHAREPODS, SharePod
@@ -18,6 +17,7 @@ from kubeshare.device_manager.sharepod.status_writer import (
 from kubeshare.kube.cache.store import MODIFIED, Change
 from kubeshare.kube.clock import utc_now
 from kubeshare.kube.meta import Condition, ObjectMeta
+from kubeshare.simulator.control import FakeApiServer, run_virtual
 
 SHARED = 8
 """SharePods on one GPU."""

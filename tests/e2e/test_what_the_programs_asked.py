@@ -10,9 +10,9 @@ import pytest
 
 from e2e.space import REST, Space
 from e2e.stage import eventually
-from fakes.kube import Asked, Grant, Rights
 from kubeshare.install import manifests
 from kubeshare.lab.control_plane import audit
+from kubeshare.simulator.control import Access, Authorizer, Permission
 
 pytestmark = pytest.mark.lab
 
@@ -23,34 +23,34 @@ ACCOUNTS = ("kubeshare-scheduler", "kubeshare-device-manager", "kubeshare-node-a
 RARE = {
     # tests/deploy/test_rbac_is_the_least.py tells lives in which each is used.
     "kubeshare-scheduler": {
-        Grant("get", KUBESHARE, "sharepods"),
-        Grant("get", KUBESHARE, "vgpus"),
-        Grant("get", "", "pods"),
-        Grant("get", "", "persistentvolumeclaims"),
-        Grant("get", "", "persistentvolumes"),
-        Grant("list", "", "persistentvolumes"),
-        Grant("get", "storage.k8s.io", "storageclasses"),
-        Grant("create", "", "pods/eviction"),
-        Grant("patch", "events.k8s.io", "events"),
+        Permission("get", KUBESHARE, "sharepods"),
+        Permission("get", KUBESHARE, "vgpus"),
+        Permission("get", "", "pods"),
+        Permission("get", "", "persistentvolumeclaims"),
+        Permission("get", "", "persistentvolumes"),
+        Permission("list", "", "persistentvolumes"),
+        Permission("get", "storage.k8s.io", "storageclasses"),
+        Permission("create", "", "pods/eviction"),
+        Permission("patch", "events.k8s.io", "events"),
     },
     "kubeshare-device-manager": {
-        Grant("get", KUBESHARE, "sharepods"),
-        Grant("patch", KUBESHARE, "sharepods"),
-        Grant("update", KUBESHARE, "sharepods/finalizers"),
-        Grant("create", KUBESHARE, "vgpus"),
-        Grant("get", KUBESHARE, "vgpus"),
-        Grant("get", "", "nodes"),
-        Grant("get", "", "pods"),
-        Grant("patch", "", "pods"),
-        Grant("create", "", "pods/eviction"),
-        Grant("patch", "events.k8s.io", "events"),
+        Permission("get", KUBESHARE, "sharepods"),
+        Permission("patch", KUBESHARE, "sharepods"),
+        Permission("update", KUBESHARE, "sharepods/finalizers"),
+        Permission("create", KUBESHARE, "vgpus"),
+        Permission("get", KUBESHARE, "vgpus"),
+        Permission("get", "", "nodes"),
+        Permission("get", "", "pods"),
+        Permission("patch", "", "pods"),
+        Permission("create", "", "pods/eviction"),
+        Permission("patch", "events.k8s.io", "events"),
     },
     # tests/node/test_rights.py uses each.
     "kubeshare-node-agent": {
-        Grant("get", KUBESHARE, "vgpus"),
-        Grant("get", "", "pods"),
-        Grant("create", "events.k8s.io", "events"),
-        Grant("patch", "events.k8s.io", "events"),
+        Permission("get", KUBESHARE, "vgpus"),
+        Permission("get", "", "pods"),
+        Permission("create", "events.k8s.io", "events"),
+        Permission("patch", "events.k8s.io", "events"),
     },
 }
 """Rights that are for what does not happen in a lab by itself: used, each, in another test."""
@@ -80,9 +80,9 @@ def requests(shared_space: Space) -> list[audit.Request]:
 
 
 @pytest.fixture(scope="module")
-def rights(requests: list[audit.Request]) -> dict[str, Rights]:
+def rights(requests: list[audit.Request]) -> dict[str, Authorizer]:
     """Account -> what it may, and what of that it used."""
-    found = {name: Rights(manifests.load(manifests.Options()), name) for name in ACCOUNTS}
+    found = {name: Authorizer(manifests.load(manifests.Options()), name) for name in ACCOUNTS}
     for request in requests:
         target = request.target
         if target is None or request.refused or request.account not in found:
@@ -91,7 +91,7 @@ def rights(requests: list[audit.Request]) -> dict[str, Rights]:
         # A server-side apply of what was not there.
         made = request.verb == "patch" and request.answer.code == 201
         for verb in (request.verb, "create") if made else (request.verb,):
-            asked = Asked(verb, target.api_group, resource, target.namespace, target.name)
+            asked = Access(verb, target.api_group, resource, target.namespace, target.name)
             found[request.account].allow(asked)
     return found
 
@@ -106,18 +106,18 @@ def test_no_program_was_refused_a_request(requests: list[audit.Request]) -> None
 
 @pytest.mark.parametrize("account", ACCOUNTS)
 def test_our_reading_of_the_roles_is_that_of_the_api_server(
-    rights: dict[str, Rights], account: str
+    rights: dict[str, Authorizer], account: str
 ) -> None:
     assert rights[account].refused == set()
 
 
 @pytest.mark.parametrize("account", ACCOUNTS)
-def test_a_program_has_used_all_its_rights(rights: dict[str, Rights], account: str) -> None:
+def test_a_program_has_used_all_its_rights(rights: dict[str, Authorizer], account: str) -> None:
     unused = rights[account].unused - RARE[account]
     assert [f"{grant}: {ADVICE}" for grant in sorted(unused)] == []
 
 
-def test_nothing_is_called_rare_that_no_program_may(rights: dict[str, Rights]) -> None:
+def test_nothing_is_called_rare_that_no_program_may(rights: dict[str, Authorizer]) -> None:
     assert {name: rare - set(rights[name].grants) for name, rare in RARE.items()} == {
         name: set() for name in RARE
     }

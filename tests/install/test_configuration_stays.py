@@ -1,10 +1,10 @@
 """What an administrator has configured is never overwritten by an installation."""
 
-from fakes.kube import FakeApiServer, run_virtual
 from kubeshare.api.configuration import NAME
 from kubeshare.api.types.constants import NAMESPACE
 from kubeshare.install import manifests, rollout
 from kubeshare.kube.resources import CONFIG_MAPS
+from kubeshare.simulator.control import FakeApiServer, run_virtual
 
 OURS = [one for one in manifests.load(manifests.Options()) if one["kind"] == "ConfigMap"]
 

@@ -3,7 +3,6 @@
 import pytest
 
 from fakes.cluster import World, story
-from fakes.kube import Fault, Place, run_virtual
 from kubeshare.api.types.constants import ANNOTATION_GIVEN_BACK, NAMESPACE, PLACEHOLDER_GUARD
 from kubeshare.api.types.v1 import SHAREPODS, VGPUS
 from kubeshare.install import manifests
@@ -16,6 +15,7 @@ from kubeshare.kube.resources import (
     VALIDATING_ADMISSION_POLICIES,
     Raw,
 )
+from kubeshare.simulator.control import Fault, ObjectPath, run_virtual
 
 PROGRAMS = {"kubeshare-scheduler": "scheduler", "kubeshare-device-manager": "devices"}
 
@@ -29,13 +29,13 @@ def install(world: World) -> list[manifests.Manifest]:
     return loaded
 
 
-def changed(world: World, place: Place, new: Raw | None) -> None:
+def changed(world: World, place: ObjectPath, new: Raw | None) -> None:
     """What Kubernetes does when an object has been deleted."""
     if new is not None:
         return
     if place.plural == "deployments":
         world.beside(world.kill(PROGRAMS[place.name]))
-    if place == Place("apps", "daemonsets", NAMESPACE, "kubeshare-node-agent"):
+    if place == ObjectPath("apps", "daemonsets", NAMESPACE, "kubeshare-node-agent"):
         world.beside(world.kill(*(f"agent/{node}" for node in world.machines)))
     if place.plural == "customresourcedefinitions":
         for resource in (SHAREPODS, VGPUS):

@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from fakes.kube import FakeApiServer, Fault, run_virtual
 from kubeshare.api.types.constants import NAMESPACE
 from kubeshare.cli.main import main
 from kubeshare.install import manifests, rollout
+from kubeshare.simulator.control import FakeApiServer, Fault, run_virtual
 
 LOADED = manifests.load(manifests.Options())
 

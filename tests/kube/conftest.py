@@ -2,7 +2,7 @@
 
 import pytest
 
-from fakes.kube import FakeApiServer
+from kubeshare.simulator.control import FakeApiServer
 
 
 @pytest.fixture

@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from fakes.kube import until
 from kubeshare.kube.cache.reflector import Reflector
 from kubeshare.kube.client.client import Client
 from kubeshare.kube.client.connection import ConfigError
@@ -39,6 +38,7 @@ from kubeshare.kube.resources import (
     Raw,
 )
 from kubeshare.lab.control_plane.api_server import ApiServer
+from kubeshare.simulator.control import until
 
 pytestmark = pytest.mark.apiserver
 

@@ -7,25 +7,25 @@ from pathlib import Path
 
 import pytest
 
-from fakes.kube import FakeApiServer, Rights
 from fakes.node import NODE, Cluster, FixedGpus, Running, gpu_spec_file
 from kubeshare.install import manifests
 from kubeshare.node.agent import Agent
 from kubeshare.node.library import InstalledLibrary
 from kubeshare.node.paths import NodePaths
+from kubeshare.simulator.control import Authorizer, FakeApiServer
 
 AGENT = "node-agent"
 """The agent, as a client of the API server."""
 
 
 @pytest.fixture
-def rights() -> Rights:
+def rights() -> Authorizer:
     """What ``deploy/rbac`` allows the agent."""
-    return Rights(manifests.load(manifests.Options()), "kubeshare-node-agent")
+    return Authorizer(manifests.load(manifests.Options()), "kubeshare-node-agent")
 
 
 @pytest.fixture
-def server(rights: Rights) -> Iterator[FakeApiServer]:
+def server(rights: Authorizer) -> Iterator[FakeApiServer]:
     """An empty API server, which refuses the agent what it may not."""
     server = FakeApiServer()
     server.rights[AGENT] = rights

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from fakes.kube import FakeApiServer, until
 from fakes.node import (
     A_GPU,
     NODE,
@@ -27,6 +26,7 @@ from kubeshare.node.agent import Agent
 from kubeshare.node.library import InstalledLibrary
 from kubeshare.node.paths import NodePaths
 from kubeshare.node.proto import dra_pb2
+from kubeshare.simulator.control import FakeApiServer, until
 
 CLAIM = dra_pb2.Claim(**vars(claim_reference("a")))
 

@@ -5,7 +5,6 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from fakes.kube import FakeApiServer, run_virtual
 from fakes.node import (
     A_GPU,
     OTHER_GPU,
@@ -22,6 +21,7 @@ from kubeshare.kube.resources import EVENTS, PODS
 from kubeshare.node.agent import Agent
 from kubeshare.node.dra.driver import ClaimRefusedError
 from kubeshare.node.paths import NodePaths
+from kubeshare.simulator.control import FakeApiServer, run_virtual
 
 CLAIM = claim_reference("a")
 PLACEHOLDER = placeholder_name("red")

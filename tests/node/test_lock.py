@@ -4,8 +4,8 @@ import asyncio
 import os
 from pathlib import Path
 
-from fakes.kube import run_virtual, until
 from kubeshare.node.lock import acquire
+from kubeshare.simulator.control import run_virtual, until
 
 
 def test_the_second_waits_until_the_first_has_ended(tmp_path: Path) -> None:

@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from fakes.kube import FakeApiServer, run_virtual
 from fakes.node import NODE
 from kubeshare.kube.resources import PODS
 from kubeshare.node.node_view import NodeView
+from kubeshare.simulator.control import FakeApiServer, run_virtual
 
 
 def container(name: str, container_id: str = "") -> dict[str, Any]:

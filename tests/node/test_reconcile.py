@@ -7,7 +7,6 @@ from typing import TypeVar
 
 import pytest
 
-from fakes.kube import FakeApiServer, run_virtual
 from fakes.node import Cluster, Running, claim_reference, write_daemon_status
 from kubeshare.api.types.v1 import VGPUS
 from kubeshare.kube.controller.controller import RequeueAfter
@@ -15,6 +14,7 @@ from kubeshare.kube.resources import EVENTS, PODS
 from kubeshare.node.agent import Agent
 from kubeshare.node.dra import cdi
 from kubeshare.node.paths import NodePaths
+from kubeshare.simulator.control import FakeApiServer, run_virtual
 
 T = TypeVar("T")
 CLAIM = claim_reference("a")

@@ -6,11 +6,11 @@ with the audit of a real API server.
 
 from collections.abc import Awaitable, Callable
 
-from fakes.kube import FakeApiServer, Grant, Rights, run_virtual
 from fakes.node import Cluster, Running, claim_reference, write_daemon_status
 from kubeshare.kube.resources import EVENTS, PODS
 from kubeshare.node.agent import Agent
 from kubeshare.node.paths import NodePaths
+from kubeshare.simulator.control import Authorizer, FakeApiServer, Permission, run_virtual
 
 CLAIM = claim_reference("a")
 
@@ -24,7 +24,7 @@ def _used_by(agent: Running, act: Callable[[Agent], Awaitable[object]]) -> None:
 
 
 def test_it_reads_a_vgpu_that_others_have_changed_before_it_gives_a_part_back(
-    cluster: Cluster, paths: NodePaths, agent: Running, rights: Rights
+    cluster: Cluster, paths: NodePaths, agent: Running, rights: Authorizer
 ) -> None:
     cluster.add_pod("a")
     cluster.add_vgpu("red", cluster.holder("a"))
@@ -36,21 +36,21 @@ def test_it_reads_a_vgpu_that_others_have_changed_before_it_gives_a_part_back(
         await running.unprepare(CLAIM)
 
     _used_by(agent, act)
-    assert Grant("get", "kubeshare.nthu", "vgpus") in rights.used
+    assert Permission("get", "kubeshare.nthu", "vgpus") in rights.used
 
 
 def test_it_reads_a_pod_that_its_watch_has_lost_before_it_gives_its_part_back(
-    cluster: Cluster, server: FakeApiServer, agent: Running, rights: Rights
+    cluster: Cluster, server: FakeApiServer, agent: Running, rights: Authorizer
 ) -> None:
     cluster.add_pod("a", phase="Running")
     cluster.add_vgpu("red", cluster.holder("a"))
     server.remove(PODS, "a", "default")
     _used_by(agent, lambda running: running.reconciler.reconcile_vgpu("red"))
-    assert Grant("get", "", "pods") in rights.used
+    assert Permission("get", "", "pods") in rights.used
 
 
 def test_it_tells_of_a_revoked_grant_and_counts_how_often(
-    cluster: Cluster, paths: NodePaths, agent: Running, rights: Rights
+    cluster: Cluster, paths: NodePaths, agent: Running, rights: Authorizer
 ) -> None:
     cluster.add_pod("a", phase="Running")
     cluster.add_vgpu("red", cluster.holder("a"))

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from fakes.cluster import GIB, World, expect_pending, expect_scheduled, in_world, story
-from fakes.kube import Fault
 from kubeshare.api.types.v1 import GPUNODES, SHAREPODS, VGPUS
 from kubeshare.kube.resources import NODES
+from kubeshare.simulator.control import Fault
 
 Raw = dict[str, Any]
 

@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-from fakes.kube import FakeApiServer
 from kubeshare.api.predicates.eligibility import KINDS, Eligibility
 from kubeshare.api.types.core_v1 import NODES, Node, NodeSpec, NodeStatus, Taint
 from kubeshare.kube.cache.reflector import Reflector
 from kubeshare.kube.meta import Condition, Key, ObjectMeta
+from kubeshare.simulator.control import FakeApiServer
 
 READY = Condition(type="Ready", status="True")
 

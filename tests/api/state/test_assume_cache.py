@@ -3,12 +3,12 @@
 import asyncio
 from collections.abc import Callable
 
-from fakes.kube import FakeApiServer, run_virtual
 from kubeshare.api.state.assume_cache import AssumeCache
 from kubeshare.kube.cache.reflector import Reflector
 from kubeshare.kube.cache.store import Change
 from kubeshare.kube.meta import Key
 from kubeshare.kube.resources import Raw, Resource
+from kubeshare.simulator.control import FakeApiServer, run_virtual
 
 THINGS = Resource("test", "v1", "things", "Thing", namespaced=False)
 KEY = Key("", "a")

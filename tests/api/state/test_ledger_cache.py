@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fakes.kube import FakeApiServer, run_virtual
 from kubeshare.api.state import ledger_builder
 from kubeshare.api.state.ledger_cache import FEW, LedgerCache
 from kubeshare.api.state.vgpu_store import VGPUStore
@@ -31,6 +30,7 @@ from kubeshare.core.ledger.ledger import Ledger
 from kubeshare.core.policies import policy
 from kubeshare.kube.cache.reflector import Reflector
 from kubeshare.kube.meta import Key, ObjectMeta
+from kubeshare.simulator.control import FakeApiServer, run_virtual
 
 GIB = 1 << 30
 POLICIES = tuple(policy(name) for name in ("locality", "binpack", "topology"))

@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 
-from fakes.kube import FakeApiServer, Fault, run_virtual
 from kubeshare.api import holders
 from kubeshare.api.state.vgpu_store import StaleDecisionError, VGPUStore, holder_of
 from kubeshare.api.types.v1 import VGPU, VGPUS
@@ -14,6 +13,7 @@ from kubeshare.core.demand import Demand, Memory
 from kubeshare.core.ledger.device import Device
 from kubeshare.kube.cache.reflector import Reflector
 from kubeshare.kube.client.errors import ConflictError, UnreachableError
+from kubeshare.simulator.control import FakeApiServer, Fault, run_virtual
 
 Raw = dict[str, Any]
 Story = Callable[[FakeApiServer, VGPUStore], Awaitable[None]]

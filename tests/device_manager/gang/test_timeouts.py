@@ -3,8 +3,8 @@
 import pytest
 
 from fakes.cluster import World, expect_pending, story
-from fakes.kube import Fault
 from kubeshare.api.types.v1 import SHAREPODS
+from kubeshare.simulator.control import Fault
 
 pytestmark = pytest.mark.slow
 

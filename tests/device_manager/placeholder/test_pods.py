@@ -3,12 +3,12 @@
 import asyncio
 
 from fakes.cluster import World, expect_scheduled, story
-from fakes.kube import Fault
 from kubeshare.api.affinity_terms import on_node
 from kubeshare.api.types.constants import NAMESPACE
 from kubeshare.api.types.v1 import SHAREPODS, VGPUS
 from kubeshare.device_manager.placeholder.pods import MAX_FAILURES
 from kubeshare.kube.resources import NAMESPACES, PODS
+from kubeshare.simulator.control import Fault
 
 
 @story(n1=1)

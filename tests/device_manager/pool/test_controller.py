@@ -1,9 +1,9 @@
 """Pool policies: which idle vGPUs are kept, made ahead of demand, and let go."""
 
 from fakes.cluster import World, story
-from fakes.kube import Fault
 from kubeshare.api.types.v1 import VGPUS
 from kubeshare.kube.resources import NODES, PODS
+from kubeshare.simulator.control import Fault
 
 
 def phases(world: World) -> list[str]:

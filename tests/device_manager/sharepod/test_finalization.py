@@ -3,10 +3,10 @@
 import pytest
 
 from fakes.cluster import World, story
-from fakes.kube import Fault, Place
 from kubeshare.api.finalizer import FINALIZER
 from kubeshare.api.types.v1 import SHAREPODS
 from kubeshare.kube.resources import PODS, Raw
+from kubeshare.simulator.control import Fault, ObjectPath
 
 
 def there(world: World, name: str = "a") -> bool:
@@ -26,7 +26,7 @@ def pods_at_its_end(world: World, name: str = "a") -> list[list[str]]:
     """The names of the pods that there are when the SharePod goes, once it has gone."""
     seen: list[list[str]] = []
 
-    def note(place: Place, new: Raw | None) -> None:
+    def note(place: ObjectPath, new: Raw | None) -> None:
         if new is None and (place.plural, place.name) == ("sharepods", name):
             seen.append([pod["metadata"]["name"] for pod in world.server.all(PODS, "default")])
 

@@ -2,9 +2,9 @@
 
 from fakes.cluster import World, expect_scheduled, gpu_uuid, story
 from fakes.cluster.pods import POD_IP, STARTED
-from fakes.kube import Fault
 from kubeshare.api.types.v1 import SHAREPODS
 from kubeshare.kube.resources import PODS, Raw
+from kubeshare.simulator.control import Fault
 
 
 @story(n1=1)

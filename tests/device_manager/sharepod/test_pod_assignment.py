@@ -3,12 +3,12 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from fakes.kube import FakeApiServer, Fault, run_virtual
 from kubeshare.api.state.vgpu_store import VGPUStore
 from kubeshare.api.types.v1 import VGPU, VGPUS
 from kubeshare.device_manager.sharepod.pod_assignment import PodAssignments
 from kubeshare.kube.cache.reflector import Reflector
 from kubeshare.kube.client.errors import ApiError
+from kubeshare.simulator.control import FakeApiServer, Fault, run_virtual
 
 DEMANDS = ("a", "b", "c", "d")
 Story = Callable[[FakeApiServer, PodAssignments], Awaitable[None]]

@@ -5,12 +5,12 @@ from typing import Any
 import pytest
 
 from fakes.cluster import World, story
-from fakes.kube import Fault
 from kubeshare.api.types.constants import LABEL_VGPU, VGPU_RESOURCE
 from kubeshare.api.types.v1 import SHAREPODS, VGPU, VGPUS, VGPUSpec
 from kubeshare.device_manager.sharepod.pods import manifest
 from kubeshare.kube.meta import ObjectMeta
 from kubeshare.kube.resources import PODS
+from kubeshare.simulator.control import Fault
 
 Raw = dict[str, Any]
 

@@ -3,8 +3,8 @@
 from typing import Any
 
 from fakes.cluster import World, seed_held, story
-from fakes.kube import Fault
 from kubeshare.api.types.v1 import SHAREPODS, VGPUS
+from kubeshare.simulator.control import Fault
 
 
 @story(n1=1)

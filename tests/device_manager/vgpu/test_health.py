@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 
 from fakes.cluster import World, expect_pending, expect_scheduled, story
-from fakes.kube import Fault
 from kubeshare.api.types.v1 import GPUNODES, VGPUS
 from kubeshare.device_manager.placeholder.recovery import MAX_ATTEMPTS
 from kubeshare.kube.resources import NODES, PODS
+from kubeshare.simulator.control import Fault
 
 SYSTEM = "kubeshare-system"
 

@@ -1,9 +1,9 @@
 """Nodes that are deleted, or only not ready, with vGPUs on them."""
 
 from fakes.cluster import World, expect_pending, expect_scheduled, seed_held, story
-from fakes.kube import Fault
 from kubeshare.api.types.v1 import SHAREPODS, VGPUS
 from kubeshare.kube.resources import NODES
+from kubeshare.simulator.control import Fault
 
 
 @story(n1=1)

@@ -1,10 +1,10 @@
 """Who holds a part of a GPU, and when it is taken off."""
 
 from fakes.cluster import World, expect_pending, seed_held, story
-from fakes.kube import Fault
 from kubeshare.api.types.v1 import SHAREPODS, VGPUS
 from kubeshare.device_manager.pool.idle_times import FIRST_HOLDER_SECONDS
 from kubeshare.kube.resources import PODS, Raw
+from kubeshare.simulator.control import Fault
 
 
 @story(n1=1)

@@ -10,10 +10,10 @@ from typing import Any
 
 from fakes.cluster.machines import Machine
 from fakes.cluster.pods import Raw, asks, bound, ended, gated, going, holders, run, tell
-from fakes.kube import FakeApiServer
 from kubeshare.api.types.constants import NAMESPACE, VGPU_RESOURCE, WHOLE_GPU_RESOURCE
 from kubeshare.api.types.v1 import GPUNODES, SHAREPODS, VGPUS
 from kubeshare.kube.resources import NODES, PODS, RESOURCE_SLICES
+from kubeshare.simulator.control import FakeApiServer
 
 GARBAGE_COLLECTED = {"Orphan": "orphan", "Foreground": "foregroundDeletion"}
 """How the dependents of what is deleted are treated -> the garbage collector's finalizer."""

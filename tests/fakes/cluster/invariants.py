@@ -4,11 +4,11 @@ from typing import Any
 
 from fakes.cluster.actors import Actors
 from fakes.cluster.pods import asks, ended, holders
-from fakes.kube import FakeApiServer
 from kubeshare.api.types.constants import WHOLE_GPU_RESOURCE
 from kubeshare.api.types.reasons import Reason
 from kubeshare.api.types.v1 import SHAREPODS, VGPUS
 from kubeshare.kube.resources import NODES, PODS
+from kubeshare.simulator.control import FakeApiServer
 
 Raw = dict[str, Any]
 

@@ -14,7 +14,6 @@ from typing import Any, Self, TypeVar, cast
 import msgspec
 
 from fakes.cluster.pods import Raw, asks, ended, going, run
-from fakes.kube import FakeApiServer
 from kubeshare.api.types.constants import DRA_DRIVER, VGPU_RESOURCE, WHOLE_GPU_RESOURCE
 from kubeshare.api.types.v1 import GPUDevice, GPUNodeSpec
 from kubeshare.kube.controller.runtime import Program
@@ -25,6 +24,7 @@ from kubeshare.node.dra.driver import ClaimReference, ClaimRefusedError, Driver
 from kubeshare.node.escapes.watcher import EscapeWatch
 from kubeshare.node.library import InstalledLibrary
 from kubeshare.node.paths import NodePaths
+from kubeshare.simulator.control import FakeApiServer
 from kubeshare.tokens.files.grants import (
     Grant,
     Paths,

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from fakes.kube.storage import wall_clock
+from kubeshare.simulator.control.storage import wall_clock
 
 Raw = dict[str, Any]
 

@@ -2,12 +2,12 @@
 
 from typing import Any
 
-from fakes.kube import FakeApiServer
 from kubeshare.kube.resources import (
     PERSISTENT_VOLUME_CLAIMS,
     PERSISTENT_VOLUMES,
     STORAGE_CLASSES,
 )
+from kubeshare.simulator.control import FakeApiServer
 
 Raw = dict[str, Any]
 

@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable
 
 from fakes.cluster.world import World
-from fakes.kube import run_virtual
+from kubeshare.simulator.control import run_virtual
 
 
 def in_world(

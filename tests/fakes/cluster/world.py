@@ -19,7 +19,6 @@ from fakes.cluster.invariants import Invariants, overcommitted
 from fakes.cluster.machines import InlineExecutor, Machine
 from fakes.cluster.pods import holders
 from fakes.cluster.storage import Storage
-from fakes.kube import FakeApiServer, Rights, until
 from kubeshare.api.types.constants import (
     CONDITION_POD_SCHEDULED,
     GATE,
@@ -43,6 +42,7 @@ from kubeshare.kube.resources import (
     PODS,
 )
 from kubeshare.scheduler.program import scheduler_program
+from kubeshare.simulator.control import Authorizer, FakeApiServer, until
 
 Raw = dict[str, Any]
 
@@ -91,7 +91,7 @@ class World:
         self._seed = seed
         self.storage = Storage(self.server)
         self.actors = Actors(self.server)
-        self.rights = {name: Rights(_roles(), account) for name, account in ACCOUNTS.items()}
+        self.rights = {name: Authorizer(_roles(), account) for name, account in ACCOUNTS.items()}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._programs: dict[str, Program] = {}
         self._started = 0

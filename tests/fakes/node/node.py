@@ -6,7 +6,6 @@ from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
 
-from fakes.kube import FakeApiServer
 from fakes.node.gpus import A_GPU, OTHER_GPU
 from kubeshare.api.types.constants import DRA_DRIVER, LABEL_VGPU, NAMESPACE, placeholder_name
 from kubeshare.api.types.v1 import VGPUS
@@ -14,6 +13,7 @@ from kubeshare.kube.resources import NODES, PODS, RESOURCE_CLAIMS
 from kubeshare.node.agent import Agent
 from kubeshare.node.dra.driver import ClaimReference
 from kubeshare.node.paths import NodePaths
+from kubeshare.simulator.control import FakeApiServer
 from kubeshare.tokens.files.grants import Paths, State, Status, write_status
 
 NODE = "n1"

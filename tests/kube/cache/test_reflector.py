@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 from msgspec import Struct
 
-from fakes.kube import FakeApiServer, Fault, run_virtual, until
 from kubeshare.kube.cache.reflector import Reflector
 from kubeshare.kube.meta import ObjectMeta
 from kubeshare.kube.resources import PODS, Raw
+from kubeshare.simulator.control import FakeApiServer, Fault, run_virtual, until
 
 
 class Watched:

@@ -7,7 +7,6 @@ import httpx2
 import pytest
 from msgspec import Struct
 
-from fakes.kube import FakeApiServer, Fault, run_virtual
 from kubeshare.kube.client.client import Client
 from kubeshare.kube.client.errors import (
     AlreadyExistsError,
@@ -23,6 +22,7 @@ from kubeshare.kube.client.errors import (
 )
 from kubeshare.kube.meta import Key, ObjectMeta
 from kubeshare.kube.resources import CONFIG_MAPS, LEASES, NODES, PODS, Resource
+from kubeshare.simulator.control import FakeApiServer, Fault, run_virtual
 
 WIDGETS = Resource("example.test", "v1", "widgets", "Widget")
 

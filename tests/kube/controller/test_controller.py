@@ -6,7 +6,6 @@ from itertools import pairwise
 
 import pytest
 
-from fakes.kube import FakeApiServer, run_virtual, until
 from kubeshare.kube.cache.reflector import Reflector
 from kubeshare.kube.client.errors import (
     ApiError,
@@ -26,6 +25,7 @@ from kubeshare.kube.controller.controller import (
 from kubeshare.kube.logs import add_reconcile_context
 from kubeshare.kube.meta import Key
 from kubeshare.kube.resources import PODS
+from kubeshare.simulator.control import FakeApiServer, run_virtual, until
 
 KEY = Key("a", "p")
 

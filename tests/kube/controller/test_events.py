@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from fakes.kube import FakeApiServer, Fault, run_virtual, until
 from kubeshare.kube.controller.events import (
     BURST,
     WARNING,
@@ -15,6 +14,7 @@ from kubeshare.kube.controller.events import (
     reference,
 )
 from kubeshare.kube.resources import EVENTS, NODES, PODS
+from kubeshare.simulator.control import FakeApiServer, Fault, run_virtual, until
 
 POD = ObjectReference(api_version="v1", kind="Pod", namespace="a", name="p", uid="u1")
 START = datetime(2026, 1, 1, tzinfo=UTC)

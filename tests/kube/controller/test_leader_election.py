@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from fakes.kube import FakeApiServer, Fault, run_virtual, until
 from kubeshare.kube.controller.leader_election import LeaderElector, LeadershipLostError
 from kubeshare.kube.resources import LEASES
+from kubeshare.simulator.control import FakeApiServer, Fault, run_virtual, until
 
 
 class Candidate:

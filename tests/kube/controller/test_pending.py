@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from fakes.kube import run_virtual
 from kubeshare.kube.controller.pending import NotBefore, PendingSince
+from kubeshare.simulator.control import run_virtual
 
 
 class Clock:

@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from fakes.kube import FakeApiServer, run_virtual, until
 from kubeshare.kube.cache.reflector import Reflector
 from kubeshare.kube.client.connection import ConfigError
 from kubeshare.kube.controller.controller import Controller, own_key
@@ -22,6 +21,7 @@ from kubeshare.kube.controller.leader_election import LeaderElector, LeadershipL
 from kubeshare.kube.controller.runtime import EXIT_UNREACHABLE, Program, run_program
 from kubeshare.kube.meta import Key
 from kubeshare.kube.resources import EVENTS, LEASES, PODS
+from kubeshare.simulator.control import FakeApiServer, run_virtual, until
 
 ABOUT = ObjectReference(api_version="v1", kind="Pod", namespace="a", name="p", uid="u")
 
@@ -239,7 +239,7 @@ PROGRAM = """
 import asyncio, os, sys
 from kubeshare.kube.logs import configure_logging
 from kubeshare.kube.controller.runtime import Program, run_program
-from fakes.kube import FakeApiServer
+from kubeshare.simulator.control import FakeApiServer
 
 async def task():
     if sys.argv[1] == "breaks":

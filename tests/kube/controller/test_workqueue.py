@@ -8,8 +8,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from fakes.kube import run_virtual, until
 from kubeshare.kube.controller.workqueue import INITIAL_EVERY, QueueClosedError, WorkQueue
+from kubeshare.simulator.control import run_virtual, until
 
 KEYS = st.sampled_from("abcd")
 SECONDS = st.integers(4, 160).map(lambda eighths: eighths / 8)

@@ -7,7 +7,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from fakes.kube import FakeApiServer, Fault, run_virtual
 from fakes.node import (
     A_GPU,
     OTHER_GPU,
@@ -22,6 +21,7 @@ from kubeshare.kube.resources import RESOURCE_CLAIMS
 from kubeshare.node.dra import cdi
 from kubeshare.node.dra.driver import ClaimReference, ClaimRefusedError, PreparedDevice
 from kubeshare.node.paths import NodePaths
+from kubeshare.simulator.control import FakeApiServer, Fault, run_virtual
 
 CLAIM = claim_reference("a")
 

@@ -4,12 +4,12 @@ import asyncio
 
 import pytest
 
-from fakes.kube import FakeApiServer, Fault, run_virtual
 from fakes.node import OTHER_GPU, Cluster, Running, claim_reference, write_daemon_status
 from kubeshare.api.types.v1 import VGPUS
 from kubeshare.node.dra import cdi
 from kubeshare.node.dra.driver import ClaimReference, ClaimRefusedError
 from kubeshare.node.paths import NodePaths
+from kubeshare.simulator.control import FakeApiServer, Fault, run_virtual
 
 CLAIM = claim_reference("a")
 

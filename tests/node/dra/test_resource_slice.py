@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from fakes.kube import FakeApiServer, run_virtual
 from fakes.node import NODE, Cluster
 from kubeshare.kube.resources import NODES, RESOURCE_SLICES
 from kubeshare.node.dra.resource_slice import SlicePublisher
+from kubeshare.simulator.control import FakeApiServer, run_virtual
 
 NAME = f"{NODE}-vgpu.kubeshare.nthu"
 

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 from prometheus_client import CollectorRegistry
 
-from fakes.kube import FakeApiServer
 from fakes.node import A_GPU, FixedGpus
 from kubeshare.kube.controller.events import EventRecorder
 from kubeshare.kube.resources import EVENTS
@@ -18,6 +17,7 @@ from kubeshare.node.escapes.sampling import Sampler
 from kubeshare.node.escapes.watcher import EscapePolicy, EscapeWatch
 from kubeshare.node.gpus.discovery import GpuProcess
 from kubeshare.node.process_kill import kill
+from kubeshare.simulator.control import FakeApiServer
 from kubeshare.tokens.files.grants import (
     Grant,
     GrantedPod,

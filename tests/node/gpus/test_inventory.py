@@ -7,13 +7,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from fakes.kube import FakeApiServer, Fault, run_virtual, until
 from fakes.node import A_GPU, NODE, OTHER_GPU, FixedGpus
 from kubeshare.api.types.v1 import GPUNODES, GPUNodeSpec
 from kubeshare.kube.client.errors import ApiError
 from kubeshare.kube.resources import NODES
 from kubeshare.node.gpus.discovery import with_vanished
 from kubeshare.node.gpus.inventory import Inventory
+from kubeshare.simulator.control import FakeApiServer, Fault, run_virtual, until
 
 PROMISED = {A_GPU.uuid}
 

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from fakes.kube import FakeApiServer
 from fakes.node import A_GPU, NODE, Cluster, FakeKubelet, FixedGpus, Running
 from kubeshare.api.types.constants import NAMESPACE, placeholder_name
 from kubeshare.api.types.v1 import GPUNODES, VGPUS
@@ -15,6 +14,7 @@ from kubeshare.kube.controller.controller import RequeueAfter, TerminalError
 from kubeshare.kube.resources import EVENTS, RESOURCE_SLICES
 from kubeshare.node.gpus.pod_resources import PodResourcesError, allocated_gpus, whole_gpu
 from kubeshare.node.paths import NodePaths
+from kubeshare.simulator.control import FakeApiServer
 
 POD = (NAMESPACE, placeholder_name("red"))
 WHOLE = "nvidia.com/gpu"

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from fakes.cluster import World
-from fakes.kube import run_virtual
 from kubeshare.api.types.v1 import SHAREPODS
 from kubeshare.kube.resources import PODS
+from kubeshare.simulator.control import run_virtual
 from robustness.fault_matrix import lives
 from robustness.fault_matrix.lives import LIVES, PATIENCE, Life
 from robustness.fault_matrix.troubles import TROUBLES

@@ -3,9 +3,9 @@
 import pytest
 
 from fakes.cluster import World, story
-from fakes.kube import Fault
 from kubeshare.api.types.v1 import SHAREPODS
 from kubeshare.kube.resources import PODS
+from kubeshare.simulator.control import Fault
 
 LONG = 600.0
 """Longer than a node waits for anything."""

@@ -5,9 +5,9 @@ import asyncio
 import pytest
 
 from fakes.cluster import World, in_world, story
-from fakes.kube import Fault, run_virtual
 from kubeshare.api.types.constants import NAMESPACE
 from kubeshare.kube.resources import LEASES
+from kubeshare.simulator.control import Fault, run_virtual
 from robustness.fault_matrix.lives import LIVES, PATIENCE
 
 PROGRAMS = {"scheduler": "kubeshare-scheduler", "devices": "kubeshare-device-manager"}

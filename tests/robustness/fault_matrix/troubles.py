@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 
 from fakes.cluster import RESTART, World
-from fakes.kube import Fault
+from kubeshare.simulator.control import Fault
 
 OUTAGE = 5.0
 """Seconds for which a killed API server is away."""

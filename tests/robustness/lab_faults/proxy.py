@@ -11,8 +11,8 @@ from typing import Any, Final, NamedTuple
 
 import httpx2
 
-from fakes.kube import Fault
 from kubeshare.lab.control_plane.certificates import Authority, KeyPair
+from kubeshare.simulator.control import Fault
 
 NOT_COUNTED: Final = ("/leases", "/events")
 """What is written on a timer, or for people only: no point of a life."""

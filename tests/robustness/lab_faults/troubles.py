@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Final
 
-from fakes.kube import Fault
+from kubeshare.simulator.control import Fault
 from robustness.lab_faults.programs import Programs
 from robustness.lab_faults.proxy import Proxy
 

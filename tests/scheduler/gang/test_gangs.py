@@ -5,10 +5,10 @@ import asyncio
 import pytest
 
 from fakes.cluster import World, expect_pending, expect_scheduled, story
-from fakes.kube import Fault, run_virtual
 from kubeshare.api.affinity_terms import on_node
 from kubeshare.api.types.v1 import GPUNODES, SHAREPODS, VGPUS
 from kubeshare.kube.resources import NODES
+from kubeshare.simulator.control import Fault, run_virtual
 
 
 def labels(needed: int, name: str = "g", **more: str) -> dict[str, str]:

@@ -4,10 +4,10 @@ from functools import partial
 from typing import Any
 
 from fakes.cluster import World, story
-from fakes.kube import Fault
 from kubeshare.api.types.constants import VGPU_RESOURCE
 from kubeshare.api.types.v1 import VGPUS
 from kubeshare.kube.resources import NODES
+from kubeshare.simulator.control import Fault
 from scheduler.gang.test_gangs import gates, holding, labels
 
 Raw = dict[str, Any]

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from fakes.cluster import World, expect_pending, expect_scheduled, story
-from fakes.kube import Fault
 from kubeshare.scheduler.preemption.nominations import SECONDS
+from kubeshare.simulator.control import Fault
 
 MARKED = {"kubeshare.nthu/preemptible": "true"}
 

@@ -3,11 +3,11 @@
 from typing import Any
 
 from fakes.cluster import World, story
-from fakes.kube import Fault
 from kubeshare.api.affinity_terms import on_node
 from kubeshare.api.types.v1 import VGPUS
 from kubeshare.kube.resources import NODES, PODS
 from kubeshare.scheduler.binding import LET_BE
+from kubeshare.simulator.control import Fault
 
 Raw = dict[str, Any]
 

@@ -16,21 +16,21 @@ conditions by type, and finalizers; all other lists are atomic. What depends on 
 tested against a real API server.
 """
 
-from fakes.kube.faults import Fault
-from fakes.kube.requests import Request
-from fakes.kube.rights import Asked, Grant, Rights
-from fakes.kube.server import FakeApiServer
-from fakes.kube.storage import Place
-from fakes.kube.virtual import run_virtual, until
+from kubeshare.simulator.control.api_server import FakeApiServer
+from kubeshare.simulator.control.faults import Fault
+from kubeshare.simulator.control.rbac import Access, Authorizer, Permission
+from kubeshare.simulator.control.requests import Request
+from kubeshare.simulator.control.storage import ObjectPath
+from kubeshare.simulator.control.virtual_time import run_virtual, until
 
 __all__ = [
-    "Asked",
+    "Access",
+    "Authorizer",
     "FakeApiServer",
     "Fault",
-    "Grant",
-    "Place",
+    "ObjectPath",
+    "Permission",
     "Request",
-    "Rights",
     "run_virtual",
     "until",
 ]

@@ -7,14 +7,27 @@ from typing import Any
 
 import httpx2
 
-from fakes.kube.copying import clone
-from fakes.kube.faults import Fault, Script
-from fakes.kube.patches import PatchError, apply_leaves, json_patch, leaves, merge_patch
-from fakes.kube.requests import RefusalError, Request
-from fakes.kube.rights import Asked, Rights
-from fakes.kube.storage import STATUSLESS, Place, Raw, Storage, Watcher, wall_clock
 from kubeshare.kube.client.client import Client
 from kubeshare.kube.resources import Resource
+from kubeshare.simulator.control.faults import Fault, Script
+from kubeshare.simulator.control.json_copy import clone
+from kubeshare.simulator.control.patches import (
+    PatchError,
+    apply_leaves,
+    json_patch,
+    leaves,
+    merge_patch,
+)
+from kubeshare.simulator.control.rbac import Access, Authorizer
+from kubeshare.simulator.control.requests import RefusalError, Request
+from kubeshare.simulator.control.storage import (
+    STATUSLESS,
+    ObjectPath,
+    Raw,
+    Storage,
+    Watcher,
+    wall_clock,
+)
 
 Rule = Callable[[Raw, Raw | None], str | None]
 """Given an object and its state before (None: new), what is wrong with it, or None."""
@@ -46,7 +59,7 @@ class FakeApiServer(httpx2.AsyncBaseTransport):
         self.writes = 0
         self.down = False
         self.dead: set[str] = set()
-        self.rights: dict[str, Rights] = {}
+        self.rights: dict[str, Authorizer] = {}
         self.ending: set[str] = set()
         self.refused: list[str] = []
         self._scripts: list[Script] = []
@@ -107,7 +120,7 @@ class FakeApiServer(httpx2.AsyncBaseTransport):
         """Refuse writes with 422 when ``rule`` finds something wrong."""
         self._rules.setdefault(resource.plural, []).append(rule)
 
-    def inject(
+    def inject(  # noqa: PLR0913 - what a request is selected by
         self,
         fault: Fault,
         *,
@@ -162,9 +175,9 @@ class FakeApiServer(httpx2.AsyncBaseTransport):
             watcher.queue.put_nowait(None)
 
     @staticmethod
-    def place(resource: Resource[Any], name: str, namespace: str = "") -> Place:
+    def place(resource: Resource[Any], name: str, namespace: str = "") -> ObjectPath:
         """Where an object is stored."""
-        return Place(resource.group, resource.plural, namespace, name)
+        return ObjectPath(resource.group, resource.plural, namespace, name)
 
     # What clients do to it.
 
@@ -235,7 +248,7 @@ class FakeApiServer(httpx2.AsyncBaseTransport):
         # As the real one: whoever lists objects of one name asks for that name.
         name = place.name or asked.query.get("fieldSelector", "").partition("metadata.name=")[2]
         for verb in (asked.verb, "create") if creates else (asked.verb,):
-            need = Asked(verb, place.group, asked.resource, place.namespace, name)
+            need = Access(verb, place.group, asked.resource, place.namespace, name)
             if not rights.allow(need):
                 words = f"{rights.account} may not {need}"
                 self.refused.append(words)
@@ -332,7 +345,7 @@ class FakeApiServer(httpx2.AsyncBaseTransport):
         _check_preconditions(obj, options)
         return self._remove(asked.place, obj, options)
 
-    def _remove(self, place: Place, obj: Raw, options: Raw) -> Raw:
+    def _remove(self, place: ObjectPath, obj: Raw, options: Raw) -> Raw:
         metadata = obj["metadata"]
         grace = options.get("gracePeriodSeconds")
         if grace is None:
@@ -406,7 +419,7 @@ class FakeApiServer(httpx2.AsyncBaseTransport):
         self._check(asked.place, new, old)
         return self.storage.update(asked.place, new)
 
-    def _check(self, place: Place, new: Raw, old: Raw | None) -> None:
+    def _check(self, place: ObjectPath, new: Raw, old: Raw | None) -> None:
         for rule in self._rules.get(place.plural, ()):
             if wrong := rule(new, old):
                 words = f'{place.plural} "{place.name}" is invalid: {wrong}'
@@ -452,7 +465,7 @@ def _expired() -> RefusalError:
     return RefusalError(410, "Expired", "too old resource version")
 
 
-def _selection(place: Place, query: dict[str, str]) -> tuple[str, str, str, str, str]:
+def _selection(place: ObjectPath, query: dict[str, str]) -> tuple[str, str, str, str, str]:
     labels, fields = query.get("labelSelector", ""), query.get("fieldSelector", "")
     return place.group, place.plural, place.namespace, labels, fields
 
@@ -471,7 +484,7 @@ def _understand(request: httpx2.Request) -> Request:
     return Request(
         verb=verb,
         resource=f"{plural}/{subresource}" if subresource else plural,
-        place=Place(group, plural, namespace, name),
+        place=ObjectPath(group, plural, namespace, name),
         at=asyncio.get_running_loop().time(),
         query=query,
         body=json.loads(request.content) if request.content else None,

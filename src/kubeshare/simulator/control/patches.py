@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from fakes.kube.copying import clone
+from kubeshare.simulator.control.json_copy import clone
 
 Raw = dict[str, Any]
 Path = tuple[Any, ...]

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 Raw = dict[str, Any]
 
 
-class Grant(NamedTuple):
+class Permission(NamedTuple):
     """One verb on one resource (``plural[/subresource]``), the smallest part of a rule.
 
     ``namespace`` is that of a Role, ``""`` for a ClusterRole; ``names`` restricts it to
@@ -28,7 +28,7 @@ class Grant(NamedTuple):
         named = f" named {', '.join(self.names)}" if self.names else ""
         return f"{self.verb} {resource}{named}{where}"
 
-    def covers(self, asked: "Asked") -> bool:
+    def covers(self, asked: "Access") -> bool:
         """Whether it allows a request."""
         return (
             (self.verb, self.group, self.resource) == (asked.verb, asked.group, asked.resource)
@@ -37,7 +37,7 @@ class Grant(NamedTuple):
         )
 
 
-class Asked(NamedTuple):
+class Access(NamedTuple):
     """What a request asks RBAC for."""
 
     verb: str
@@ -52,7 +52,7 @@ class Asked(NamedTuple):
         return f"{self.verb} {resource} {where}".rstrip()
 
 
-class Rights:
+class Authorizer:
     """Of one service account.
 
     Args:
@@ -68,10 +68,10 @@ class Rights:
     def __init__(self, manifests: Iterable[Raw], account: str) -> None:
         self.account = account
         self.grants = tuple(_grants(list(manifests), account))
-        self.used: set[Grant] = set()
-        self.refused: set[Asked] = set()
+        self.used: set[Permission] = set()
+        self.refused: set[Access] = set()
 
-    def allow(self, asked: Asked) -> bool:
+    def allow(self, asked: Access) -> bool:
         """Whether a request is allowed; notes by what, or that it is not."""
         found = [grant for grant in self.grants if grant.covers(asked)]
         self.used.update(found)
@@ -80,12 +80,12 @@ class Rights:
         return bool(found)
 
     @property
-    def unused(self) -> set[Grant]:
+    def unused(self) -> set[Permission]:
         """What it may and never did."""
         return set(self.grants) - self.used
 
 
-def _grants(manifests: list[Raw], account: str) -> Iterator[Grant]:
+def _grants(manifests: list[Raw], account: str) -> Iterator[Permission]:
     roles = {
         (each["kind"], each["metadata"].get("namespace", ""), each["metadata"]["name"]): each
         for each in manifests
@@ -103,4 +103,4 @@ def _grants(manifests: list[Raw], account: str) -> Iterator[Grant]:
             for group in rule["apiGroups"]:
                 for resource in rule["resources"]:
                     for verb in rule["verbs"]:
-                        yield Grant(verb, group, resource, namespace, names)
+                        yield Permission(verb, group, resource, namespace, names)

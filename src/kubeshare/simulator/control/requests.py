@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from fakes.kube.storage import Place, Raw
+from kubeshare.simulator.control.storage import ObjectPath, Raw
 
 
 @dataclass(frozen=True)
@@ -12,7 +12,7 @@ class Request:
 
     verb: str
     resource: str
-    place: Place
+    place: ObjectPath
     at: float
     query: dict[str, str]
     body: Any

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
-from fakes.kube.copying import clone
-from fakes.kube.patches import Path
-from fakes.kube.selectors import matches
 from kubeshare.kube.conditions import timestamp
+from kubeshare.simulator.control.json_copy import clone
+from kubeshare.simulator.control.patches import Path
+from kubeshare.simulator.control.selectors import matches
 
 Raw = dict[str, Any]
 
@@ -21,7 +21,7 @@ BEGINNING = datetime(2026, 1, 1, tzinfo=UTC)
 STATUSLESS = {"events", "leases", "configmaps", "secrets", "serviceaccounts", "deviceclasses"}
 
 
-class Place(NamedTuple):
+class ObjectPath(NamedTuple):
     """Where an object is: its kind's group and plural, its namespace and name."""
 
     group: str
@@ -31,11 +31,11 @@ class Place(NamedTuple):
 
 
 @dataclass
-class Happening:
+class HistoryEntry:
     """One entry of the history."""
 
     version: int
-    place: Place
+    place: ObjectPath
     old: Raw | None
     new: Raw | None
 
@@ -55,7 +55,7 @@ class Watcher:
     queue: "asyncio.Queue[Raw | Exception | None]"
     mute: bool = False
 
-    def show(self, happening: Happening) -> None:
+    def show(self, happening: HistoryEntry) -> None:
         """Tell the watcher, if it selects the object before or after."""
         place = happening.place
         if self.mute:
@@ -85,15 +85,15 @@ class Storage:
     """
 
     def __init__(self, seed: int = 0) -> None:
-        self._random = random.Random(seed)
-        self.objects: dict[Place, Raw] = {}
+        self._random = random.Random(seed)  # noqa: S311 - a repeatable story
+        self.objects: dict[ObjectPath, Raw] = {}
         self.version = 100
-        self.history: list[Happening] = []
+        self.history: list[HistoryEntry] = []
         self.compacted = 0
         self.watchers: list[Watcher] = []
-        self.owners: dict[Place, dict[str, dict[Path, Any]]] = {}
+        self.owners: dict[ObjectPath, dict[str, dict[Path, Any]]] = {}
         self.frozen = False
-        self.after_change: list[Callable[[Place, Raw | None], None]] = []
+        self.after_change: list[Callable[[ObjectPath, Raw | None], None]] = []
 
     def select(
         self, group: str, plural: str, namespace: str, labels: str, fields: str
@@ -111,7 +111,7 @@ class Storage:
         """A new one."""
         return str(uuid.UUID(int=self._random.getrandbits(128), version=4))
 
-    def create(self, place: Place, obj: Raw) -> Raw:
+    def create(self, place: ObjectPath, obj: Raw) -> Raw:
         """Store a new object with the metadata that the server gives."""
         metadata = obj.setdefault("metadata", {})
         metadata |= {"name": place.name, "uid": metadata.get("uid") or self.uid()}
@@ -121,7 +121,7 @@ class Storage:
         metadata.setdefault("generation", 1)
         return self._write(place, None, obj)
 
-    def update(self, place: Place, obj: Raw) -> Raw:
+    def update(self, place: ObjectPath, obj: Raw) -> Raw:
         """Store another state; one that differs in nothing is no write."""
         old = self.objects[place]
         metadata, before = obj["metadata"], old["metadata"]
@@ -138,22 +138,22 @@ class Storage:
             metadata["generation"] = before.get("generation", 1) + 1
         return self._write(place, old, obj)
 
-    def remove(self, place: Place) -> Raw:
+    def remove(self, place: ObjectPath) -> Raw:
         """Remove an object for good."""
         old = self.objects.pop(place)
         self.owners.pop(place, None)
         self.version += 1
-        self._happened(Happening(self.version, place, old, None))
+        self._happened(HistoryEntry(self.version, place, old, None))
         return old
 
-    def _write(self, place: Place, old: Raw | None, new: Raw) -> Raw:
+    def _write(self, place: ObjectPath, old: Raw | None, new: Raw) -> Raw:
         self.version += 1
         new["metadata"]["resourceVersion"] = str(self.version)
         self.objects[place] = new
-        self._happened(Happening(self.version, place, old, new))
+        self._happened(HistoryEntry(self.version, place, old, new))
         return new
 
-    def _happened(self, happening: Happening) -> None:
+    def _happened(self, happening: HistoryEntry) -> None:
         self.history.append(happening)
         if not self.frozen:
             for watcher in self.watchers:

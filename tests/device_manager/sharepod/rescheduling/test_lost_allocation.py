@@ -4,9 +4,9 @@ from functools import partial
 from itertools import count
 
 from fakes.cluster import World, story
-from fakes.kube import Fault
 from kubeshare.api.types.v1 import VGPUS
 from kubeshare.kube.resources import PODS, Raw
+from kubeshare.simulator.control import Fault
 
 TWO = {"kubeshare.nthu/count": "2"}
 

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from fakes.cluster import World, expect_pending, expect_scheduled, story
-from fakes.kube import Fault
 from kubeshare.api.predicates.exclusions import MOVES
 from kubeshare.api.types.v1 import SHAREPODS
 from kubeshare.kube.resources import PODS
+from kubeshare.simulator.control import Fault
 
 
 def aside(world: World) -> list[str]:
