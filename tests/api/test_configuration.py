@@ -7,7 +7,12 @@ import pytest
 import yaml
 
 from fakes.cluster import World, story
-from kubeshare.api.configuration import Configuration, Configured, parse, watch_configuration
+from kubeshare.api.configuration import (
+    Configuration,
+    DynamicConfiguration,
+    parse,
+    watch_configuration,
+)
 from kubeshare.api.types.constants import NAMESPACE
 from kubeshare.core.errors import InvalidValueError
 from kubeshare.kube.resources import CONFIG_MAPS
@@ -59,7 +64,7 @@ def test_a_change_is_in_force_and_told_and_what_cannot_be_read_changes_nothing()
     async def main() -> None:
         server = FakeApiServer()
         reflector = watch_configuration(server.client("reader"))
-        configured = Configured(reflector)
+        configured = DynamicConfiguration(reflector)
         told: list[int] = []
         configured.subscribe(lambda: told.append(configured.now().pool.minimum))
         task = asyncio.create_task(reflector.run())

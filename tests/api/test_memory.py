@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import kubeshare.kube
-from kubeshare.api.state.informers import Informers, watch
+from kubeshare.api.state.informers import Informers, start_informers
 from kubeshare.api.types.constants import LABEL_ROLE, LABEL_SHAREPOD_UID, LABEL_VGPU, ROLE_SHAREPOD
 from kubeshare.api.types.v1 import SHAREPODS, VGPUS
 from kubeshare.kube.controller.events import EventRecorder
@@ -125,7 +125,7 @@ class Room:
         """Bytes that a program keeps after each of some steps."""
         client = self.server.client()
         program = Program("test", client)
-        watched = watch(
+        watched = start_informers(
             program, client, "test", EventRecorder(client, "test", "test"), lambda: None
         )
         reflectors = (watched.sharepods, watched.pods, watched.vgpus, watched.nodes)

@@ -13,8 +13,8 @@ from kubeshare.core.units import MICROS
 from kubeshare.dialects import priority_and_gang
 from kubeshare.dialects.priority_and_gang import standing_of
 from kubeshare.dialects.sharepod import demand_of
-from kubeshare.scheduler.preemption.nominations import SECONDS
-from kubeshare.scheduler.preemption.preemption import AGAIN
+from kubeshare.scheduler.preemption.nominations import NOMINATION_SECONDS
+from kubeshare.scheduler.preemption.preemption import RETRY_SECONDS
 
 PAGE = (Path(__file__).parents[2] / "docs" / "gangs-and-priorities.md").read_text()
 
@@ -48,8 +48,8 @@ def test_the_numbers_of_the_page_are_those_of_the_programs() -> None:
     default = Configuration()
     assert f"`gangTimeoutSeconds` ({default.gang_timeout_seconds:g}," in PAGE
     assert not default.preemption
-    assert (SECONDS, "for three minutes at most" in PAGE) == (180, True)
-    assert (AGAIN, "again after ten seconds" in PAGE) == (10, True)
+    assert (NOMINATION_SECONDS, "for three minutes at most" in PAGE) == (180, True)
+    assert (RETRY_SECONDS, "again after ten seconds" in PAGE) == (10, True)
 
 
 def test_the_reasons_of_gangs_are_explained() -> None:

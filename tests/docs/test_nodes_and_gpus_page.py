@@ -6,7 +6,7 @@ from pathlib import Path
 import yaml
 
 from kubeshare.api.configuration import parse
-from kubeshare.api.predicates.exclusions import MOVES
+from kubeshare.api.predicates.exclusions import MAX_RESCHEDULES
 from kubeshare.api.types.reasons import Reason
 from kubeshare.device_manager.placeholder import recovery
 from kubeshare.device_manager.sharepod.rescheduling import unschedulable
@@ -34,4 +34,4 @@ def test_the_settings_can_be_written_so_and_are_the_defaults() -> None:
 def test_the_numbers_are_those_of_the_programs() -> None:
     assert f"waits {unschedulable.FIRST_WAIT_SECONDS:.0f} s" in PAGE
     assert f"decides again without that node for {parse('').set_aside_seconds:.0f} s" in PAGE
-    assert (MOVES, recovery.MAX_ATTEMPTS) == (10, 5)
+    assert (MAX_RESCHEDULES, recovery.MAX_ATTEMPTS) == (10, 5)

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 
-def on_node(affinity: Mapping[str, Any], node: str) -> dict[str, Any]:
+def require_node(affinity: Mapping[str, Any], node: str) -> dict[str, Any]:
     """An affinity that also requires a node, by its name.
 
     Args:
@@ -14,7 +14,7 @@ def on_node(affinity: Mapping[str, Any], node: str) -> dict[str, Any]:
     return _require(affinity, [{"key": "metadata.name", "operator": "In", "values": [node]}])
 
 
-def off_nodes(affinity: Mapping[str, Any], nodes: Iterable[str]) -> dict[str, Any]:
+def forbid_nodes(affinity: Mapping[str, Any], nodes: Iterable[str]) -> dict[str, Any]:
     """An affinity that also keeps off some nodes, by their names.
 
     Args:

@@ -2,7 +2,7 @@
 
 It stands in ConfigMap ``kubeshare`` of KubeShare's namespace, key ``config.yaml``; what is
 not said there is as it is by default. Each program that uses some of it watches the ConfigMap
-and asks :meth:`Configured.now` at the moment it decides, so a change counts from the next
+and asks :meth:`DynamicConfiguration.now` at the moment it decides, so a change counts from the next
 decision on. A text that cannot be read changes nothing: the last good one stays in force, and
 an event of the ConfigMap says what is wrong with it.
 """
@@ -30,10 +30,10 @@ NAME: Final = "kubeshare"
 KEY: Final = "config.yaml"
 """Its entry that is read."""
 
-MOST_GPUS: Final = 1024
+MAX_GPUS_PER_NODE: Final = 1024
 """A bound for counts of GPUs of one node, which no node exceeds."""
 
-Count = Annotated[int, Meta(ge=0, le=MOST_GPUS)]
+Count = Annotated[int, Meta(ge=0, le=MAX_GPUS_PER_NODE)]
 Seconds = Annotated[float, Meta(ge=0, le=7 * 24 * 3600)]
 
 log = structlog.get_logger(__name__)
@@ -106,7 +106,7 @@ class ConfigMap(Struct, frozen=True, kw_only=True):
     data: dict[str, str] = {}
 
 
-class Configured:
+class DynamicConfiguration:
     """The configuration in force.
 
     Args:

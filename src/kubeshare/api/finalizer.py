@@ -19,12 +19,12 @@ Operation = Mapping[str, Any]
 """One of a JSON patch."""
 
 
-def is_on(sharepod: SharePod) -> bool:
+def is_present(sharepod: SharePod) -> bool:
     """It goes after its pod."""
     return FINALIZER in sharepod.metadata.finalizers
 
 
-def put_on(sharepod: SharePod) -> list[Operation]:
+def add(sharepod: SharePod) -> list[Operation]:
     """What puts it on, in the very state in which the SharePod was seen; empty where it is on."""
     finalizers = sharepod.metadata.finalizers
     if FINALIZER in finalizers:
@@ -33,7 +33,7 @@ def put_on(sharepod: SharePod) -> list[Operation]:
     return [{"op": "add", "path": _PATH, "value": [*finalizers, FINALIZER]}]
 
 
-def take_off(sharepod: SharePod) -> list[Operation]:
+def remove(sharepod: SharePod) -> list[Operation]:
     """What takes it off that very SharePod, whatever else has changed of it meanwhile."""
     place = f"{_PATH}/{sharepod.metadata.finalizers.index(FINALIZER)}"
     return [

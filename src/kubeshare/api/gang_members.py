@@ -27,14 +27,14 @@ def gang_index(manifest: Raw) -> list[str]:
     return [gang_value(gang)] if gang else []
 
 
-def gang_of_shape(obj: Any) -> Key | None:
+def gang_of_struct(obj: Any) -> Key | None:
     """The gang that an object with ``metadata`` as a struct names."""
     metadata = metadata_of(obj)
     name = metadata.labels.get(GROUP_NAME)
     return Key(metadata.namespace, name) if name else None
 
 
-def gang_index_of_shape(obj: Any) -> list[str]:
+def gang_index_of_struct(obj: Any) -> list[str]:
     """For an index of objects with ``metadata`` as a struct."""
-    gang = gang_of_shape(obj)
+    gang = gang_of_struct(obj)
     return [gang_value(gang)] if gang else []

@@ -49,13 +49,11 @@ def _test(path: str, value: object) -> Operation:
     return {"op": "test", "path": path, "value": value}
 
 
-def _index(vgpu: VGPU, demand: str, container: str) -> int:
+def _index(vgpu: VGPU, demand: str) -> int:
     for index, holder in enumerate(vgpu.status.holders):
-        if (holder.demand, holder.container) == (demand, container):
+        if holder.demand == demand:
             return index
-    raise HolderMissingError(
-        f"vGPU {vgpu.metadata.name} has no holder {demand} {container}".strip()
-    )
+    raise HolderMissingError(f"vGPU {vgpu.metadata.name} has no holder {demand}")
 
 
 def _summary(holders: Sequence[Holder]) -> Summary:
@@ -88,13 +86,13 @@ def add(vgpu: VGPU, holder: Holder) -> list[Operation]:
     return [_guard(vgpu), {"op": "add", "path": "/status", "value": value}]
 
 
-def remove(vgpu: VGPU, demand: str, container: str = "") -> list[Operation]:
+def remove(vgpu: VGPU, demand: str) -> list[Operation]:
     """Give a part back: operations that remove the holder of ``demand``.
 
     Raises:
         HolderMissingError: it is not there; nothing has to be done.
     """
-    index = _index(vgpu, demand, container)
+    index = _index(vgpu, demand)
     others = vgpu.status.holders[:index] + vgpu.status.holders[index + 1 :]
     entry = {"op": "remove", "path": f"/status/holders/{index}"}
     operations = [_guard(vgpu), entry, _summarise(others)]
@@ -103,7 +101,7 @@ def remove(vgpu: VGPU, demand: str, container: str = "") -> list[Operation]:
     return operations
 
 
-def set_pod_uid(vgpu: VGPU, demand: str, pod_uid: str, container: str = "") -> list[Operation]:
+def set_pod_uid(vgpu: VGPU, demand: str, pod_uid: str) -> list[Operation]:
     """Say which pod the part is for: operations that set ``podUid`` of the holder.
 
     Where Sched made the holder, they do not mind what becomes of the others: the patch holds as
@@ -113,18 +111,13 @@ def set_pod_uid(vgpu: VGPU, demand: str, pod_uid: str, container: str = "") -> l
     Raises:
         HolderMissingError: the holder has gone meanwhile.
     """
-    index = _index(vgpu, demand, container)
+    index = _index(vgpu, demand)
     holder, path = vgpu.status.holders[index], f"/status/holders/{index}"
     named = {"op": "add", "path": f"{path}/podUid", "value": pod_uid}
     if not holder.attempt:
         # Somebody else's may lack what could be tested.
         return [_guard(vgpu), named]
-    stood = {
-        "demand": demand,
-        "attempt": holder.attempt,
-        "container": container,
-        "podUid": holder.pod_uid,
-    }
+    stood = {"demand": demand, "attempt": holder.attempt, "podUid": holder.pod_uid}
     return [*(_test(f"{path}/{key}", value) for key, value in stood.items()), named]
 
 

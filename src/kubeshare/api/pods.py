@@ -15,12 +15,12 @@ def view(raw: Mapping[str, Any]) -> Pod:
     return msgspec.convert(raw, Pod)
 
 
-def shares(pod: Pod) -> bool:
+def has_shares(pod: Pod) -> bool:
     """It is a plain pod that says that Sched has given it parts of GPUs; holders say whether."""
     return pod.metadata.labels.get(LABEL_ROLE) == ROLE_POD and bool(pod.gpuids)
 
 
-def never_began(pod: Pod) -> bool:
+def never_started(pod: Pod) -> bool:
     """Its node has not even given it what its containers need, and nobody has deleted it."""
     prepared = pod.condition("PodReadyToStartContainers")
     return (

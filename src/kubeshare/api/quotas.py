@@ -65,21 +65,21 @@ def rows(quotas: Iterable[ResourceQuota]) -> Sequence[NamespaceQuota]:
     return [row for quota in found for row in _rows(quota)]
 
 
-def speaks_of_gpus(quota: ResourceQuota) -> bool:
+def limits_gpus(quota: ResourceQuota) -> bool:
     """It limits parts of GPUs, for all pods alike."""
     spec = quota.spec
     return bool(spec.hard.keys() & {GPUS, MEMORY}) and not (spec.scopes or spec.scope_selector)
 
 
-def quota_differs(change: Change[ResourceQuota]) -> bool:
+def gpu_limits_changed(change: Change[ResourceQuota]) -> bool:
     """It allows another part of GPUs now; that others count something is no news."""
     old, new = change.old, change.object
-    known = [quota for quota in (old, new) if quota is not None and speaks_of_gpus(quota)]
+    known = [quota for quota in (old, new) if quota is not None and limits_gpus(quota)]
     return bool(known) and (old is None or change.type == DELETED or old.spec != new.spec)
 
 
 def _rows(quota: ResourceQuota) -> Iterator[NamespaceQuota]:
-    if not speaks_of_gpus(quota):
+    if not limits_gpus(quota):
         return
     hard = quota.spec.hard
     yield NamespaceQuota(

@@ -10,7 +10,7 @@ from typing import Any, Final
 import msgspec
 
 from kubeshare.api.types.core_v1 import TERMINAL_PHASES
-from kubeshare.api.types.v1 import GPUAsk, SharePod
+from kubeshare.api.types.v1 import GPUSpec, SharePod
 from kubeshare.core.demand import Demand
 from kubeshare.core.units import format_memory, format_share
 from kubeshare.dialects.share_fields import ANNOTATIONS
@@ -42,7 +42,7 @@ def decided(sharepod: SharePod) -> bool:
     return bool(gpuids(sharepod) and sharepod.spec.node_name)
 
 
-def undecided(ask: GPUAsk, demand: Demand) -> Demand:
+def original_demand(ask: GPUSpec, demand: Demand) -> Demand:
     """What its author asked for, without what Sched has written into it."""
     if not demand.attempt:
         return demand
@@ -53,12 +53,12 @@ def undecided(ask: GPUAsk, demand: Demand) -> Demand:
     )
 
 
-def asks_otherwise(old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
+def input_changed(old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
     """Something is new of a SharePod that is no controller's word in its status."""
     return _asked_for(old) != _asked_for(new)
 
 
-def share(demand: Demand) -> dict[str, str]:
+def share_status(demand: Demand) -> dict[str, str]:
     """What a demand asks of a GPU, for the status (see :class:`kubeshare.api.types.v1.Share`)."""
     asked = demand.memory
     # One of the two is given.
@@ -70,7 +70,7 @@ def share(demand: Demand) -> dict[str, str]:
     }
 
 
-def may_move(sharepod: SharePod) -> bool:
+def can_reschedule(sharepod: SharePod) -> bool:
     """Sched has chosen its node, and may choose another one."""
     return sharepod.spec.gpu.attempt > 0 and not sharepod.spec.gpu.node_given
 
@@ -80,7 +80,7 @@ def finished(sharepod: SharePod) -> bool:
     return sharepod.status.phase in TERMINAL_PHASES
 
 
-def going(sharepod: SharePod) -> bool:
+def is_deleting(sharepod: SharePod) -> bool:
     """Somebody has deleted it."""
     return sharepod.metadata.deletion_timestamp is not None
 

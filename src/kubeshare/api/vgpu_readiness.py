@@ -20,12 +20,12 @@ class Blocker(Struct, frozen=True):
     Attributes:
         reason: in a word.
         message: a sentence for people.
-        passing: it is normally over in a moment, and worth telling only when it is not.
+        transient: it is normally over in a moment, and worth telling only when it is not.
     """
 
     reason: Reason
     message: str
-    passing: bool = False
+    transient: bool = False
 
 
 def blocker(vgpu: VGPU, placeholder: Pod | None) -> Blocker | None:
@@ -39,7 +39,7 @@ def blocker(vgpu: VGPU, placeholder: Pod | None) -> Blocker | None:
     if vgpu.status.phase in _HAS_GPU:
         return None
     if vgpu.status.phase == DELETING:
-        return Blocker(Reason.RELEASING, f"vGPU {gpuid} is being given back", passing=True)
+        return Blocker(Reason.RELEASING, f"vGPU {gpuid} is being given back", transient=True)
     refused = find_condition(vgpu.status.conditions, CONDITION_SHAREABLE)
     if refused is not None and refused.status == "False":
         return Blocker(Reason.NOT_SHAREABLE, f"vGPU {gpuid} on node {node}: {refused.message}")
@@ -57,7 +57,7 @@ def failure(vgpu: VGPU) -> Blocker | None:
 def _of_placeholder(words: str, node: str, placeholder: Pod | None) -> Blocker:
     """How far the pod is that is to keep the GPU."""
     if placeholder is None:
-        return Blocker(Reason.CREATING, words, passing=True)
+        return Blocker(Reason.CREATING, words, transient=True)
     if placeholder.terminal:
         return Blocker(Reason.PLACEHOLDER_FAILED, f"{words}: {placeholder.status.message}")
     bound = placeholder.condition("PodScheduled")
@@ -65,4 +65,4 @@ def _of_placeholder(words: str, node: str, placeholder: Pod | None) -> Blocker:
         return Blocker(Reason.GPU_NOT_FREE, f"{words}: kube-scheduler says: {bound.message}")
     name = placeholder.metadata.name
     words = f"{words}: node agent of {node} has not named the GPU of pod {name}"
-    return Blocker(Reason.CREATING, words, passing=True)
+    return Blocker(Reason.CREATING, words, transient=True)

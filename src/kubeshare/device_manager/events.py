@@ -3,7 +3,7 @@
 from kubeshare.api.types.constants import LABEL_POOL, NAMESPACE
 from kubeshare.api.types.core_v1 import NODES, PODS, Node, Pod
 from kubeshare.api.types.reasons import Reason
-from kubeshare.api.types.v1 import SHAREPODS, VGPU, VGPUS, Holder, SetAside, SharePod
+from kubeshare.api.types.v1 import SHAREPODS, VGPU, VGPUS, ExcludedNode, Holder, SharePod
 from kubeshare.kube.controller.events import (
     NORMAL,
     WARNING,
@@ -33,7 +33,7 @@ class Events:
         note = f"its part of vGPU {gpuids} is gone; it is scheduled again"
         self._recorder.emit(reference(SHAREPODS, sharepod), "Undone", "Undoing", note)
 
-    def set_aside(self, sharepod: SharePod, entry: SetAside) -> None:
+    def set_aside(self, sharepod: SharePod, entry: ExcludedNode) -> None:
         """What Sched chose for it, a node or a vGPU, is of no use to it now."""
         if entry.id:
             reason, what, wrong = Reason.UNDONE, f"vGPU {entry.id}", "is of no use now"

@@ -4,10 +4,16 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Final
 
-from kubeshare.api.gang_members import GANG, gang_index, gang_index_of_shape, gang_of, gang_of_shape
+from kubeshare.api.gang_members import (
+    GANG,
+    gang_index,
+    gang_index_of_struct,
+    gang_of,
+    gang_of_struct,
+)
 from kubeshare.api.predicates.eligibility import Eligibility
-from kubeshare.api.quotas import quota_differs
-from kubeshare.api.state.informers import Informers, watch
+from kubeshare.api.quotas import gpu_limits_changed
+from kubeshare.api.state.informers import Informers, start_informers
 from kubeshare.api.state.unschedulable import UnschedulableQueue
 from kubeshare.api.types import core_v1
 from kubeshare.api.types.constants import MANAGER_DEVICES, NAMESPACE
@@ -95,7 +101,7 @@ def device_manager_program(  # noqa: PLR0913 - what it is told
         LeaderElector(client, NAMESPACE, NAME, instance, wall_clock=wall_clock) if elect else None
     )
     program = Program(NAME, client, elector=elector, recorder=recorder, port=port)
-    informers = watch(program, client, MANAGER_DEVICES, recorder, built)
+    informers = start_informers(program, client, MANAGER_DEVICES, recorder, built)
     sharepod_store, cluster_state = informers.sharepods, informers.cluster_state
     index_by_gpuid(sharepod_store.store)
     policy = within_quotas(policy, informers.quotas.of)
@@ -199,7 +205,9 @@ def device_manager_program(  # noqa: PLR0913 - what it is told
     )
     sharepod_controller.watch_changes(informers.pods, handlers.of_pod)
     sharepod_controller.watch(informers.gpunodes, handlers.all_waiting)
-    sharepod_controller.watch(informers.resourcequotas, handlers.all_waiting, when=quota_differs)
+    sharepod_controller.watch(
+        informers.resourcequotas, handlers.all_waiting, when=gpu_limits_changed
+    )
     sharepod_controller.watch(informers.nodes, handlers.all_waiting)
     pod_handlers = PodEventHandlers(cluster_state)
     pod_controller: Controller[Key] = Controller("pods", of_pods.reconcile, workers=WORKERS)
@@ -224,7 +232,7 @@ def _add_gangs(
 ) -> None:
     """Give gangs so long to start, and no longer."""
     informers.sharepods.store.add_index(GANG, gang_index)
-    informers.pods.store.add_index(GANG, gang_index_of_shape)
+    informers.pods.store.add_index(GANG, gang_index_of_struct)
     timeouts = GangController(
         client,
         sharepod_store=informers.sharepods.store,
@@ -236,7 +244,7 @@ def _add_gangs(
     )
     of_gangs: Controller[Key] = Controller("gangs", timeouts.reconcile)
     of_gangs.watch(informers.sharepods, lambda raw: filter(None, [gang_of(raw)]))
-    of_gangs.watch(informers.pods, lambda pod: filter(None, [gang_of_shape(pod)]))
+    of_gangs.watch(informers.pods, lambda pod: filter(None, [gang_of_struct(pod)]))
     of_gangs.watch(informers.configmaps, lambda _: timeouts.starting())
     program.add_controller(of_gangs)
 
@@ -246,4 +254,4 @@ def _changed_its_mind(change: Change[core_v1.Node]) -> bool:
     old, new = change.old, change.object
     if change.type == DELETED or old is None:
         return True
-    return (old.takes_pods, old.driver_upgrade) != (new.takes_pods, new.driver_upgrade)
+    return (old.is_schedulable, old.driver_upgrade) != (new.is_schedulable, new.driver_upgrade)

@@ -197,7 +197,7 @@ async def _give_back(client: Client, vgpu: VGPU) -> list[str] | None:
     with suppress(ConflictError, NotFoundError, InvalidError):
         for holder in vgpu.status.holders:
             if not holder.pod_uid:
-                operations = holders.remove(vgpu, holder.demand, holder.container)
+                operations = holders.remove(vgpu, holder.demand)
                 await client.json_patch(_VGPUS, gpuid, operations, subresource="status")
                 return None
         if vgpu.status.holders:

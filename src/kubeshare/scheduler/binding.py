@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
-from kubeshare.api.predicates.alternatives import IN_VAIN, Late, have_others
+from kubeshare.api.predicates.alternatives import STUCK_REASONS, StuckDemand, fit_elsewhere
 from kubeshare.api.state.cluster_state import ClusterState
 from kubeshare.api.state.unschedulable import UnschedulableQueue
 from kubeshare.api.state.vgpu_store import StaleDecisionError, holder_of
@@ -27,18 +27,18 @@ from kubeshare.scheduler.requesters.base import Requester, RequesterKey
 
 RELEASING = "its former pod has not been released by the node yet"
 
-PATIENCE: Final = 5.0
+TRANSIENT_BLOCKER_SECONDS: Final = 5.0
 """Seconds that what is normally over in a moment may last before it is told."""
-LET_BE: Final = 10.0
+PLACEHOLDER_BIND_SECONDS: Final = 10.0
 """Seconds that kube-scheduler gets to bind a placeholder, and until others are looked at again."""
 
 
-class Hindered(NamedTuple):
+class BlockedRequester(NamedTuple):
     """Who has its parts, and they are not there yet."""
 
     requester: Requester
     demand: Demand
-    hindrance: Blocker
+    blocker: Blocker
 
 
 class Binder:
@@ -76,7 +76,7 @@ class Binder:
         """The asker is gone."""
         self._hindered_since.pop(key, None)
 
-    async def take_up(
+    async def resume(
         self, requester: Requester, demand: Demand, held: Sequence[VGPU]
     ) -> RequeueAfter | None:
         """Go on where an earlier run of this program was cut off, if that is still right.
@@ -88,22 +88,22 @@ class Binder:
             StaleDecisionError: it is not, and the part has been given back.
             ConflictError: the asker has changed meanwhile.
         """
-        if still_right(held, demand) and self.still_takes_it(requester, held[0].spec.node_name):
+        if matches_demand(held, demand) and self.still_eligible(requester, held[0].spec.node_name):
             ids = [vgpu.metadata.name for vgpu in held]
             return await self.bind(requester, demand, held[0].spec.node_name, ids)
-        if not await self.releases(requester, demand):
+        if not await self.awaits_release(requester, demand):
             raise StaleDecisionError(f"{demand.name} asks for something else now")
-        await self.wait(requester, Reason.RELEASING, RELEASING)
+        await self.mark_unschedulable(requester, Reason.RELEASING, RELEASING)
         return None
 
-    def still_takes_it(self, requester: Requester, node: str) -> bool:
+    def still_eligible(self, requester: Requester, node: str) -> bool:
         """The node has not become one that the asker may not go to meanwhile."""
         return node in self._places.of(requester).nodes
 
-    async def releases(self, requester: Requester, demand: Demand) -> bool:
+    async def awaits_release(self, requester: Requester, demand: Demand) -> bool:
         """Give back what is held and not right; whether that is the node's to do."""
         # Another leader may have taken it, and may have told the asker meanwhile.
-        live = await self.read_again(requester)
+        live = await self.refresh(requester)
         undecided = live is not None and not live.decided
         return undecided and bool(self._pool.held_by(demand.uid))
 
@@ -134,38 +134,42 @@ class Binder:
             NotFoundError: it is gone.
         """
         gpuids = sorted(devices)
-        hindrance = requester.awaits(self._pool.held_by(demand.uid))
+        hindrance = requester.blocker(self._pool.held_by(demand.uid))
         if hindrance is not None:
-            again = await self.hold(requester, hindrance)
-            late = Hindered(requester, demand, hindrance)
-            return earliest(again, await self.move_on([late]))
+            again = await self.wait_for_vgpus(requester, hindrance)
+            late = BlockedRequester(requester, demand, hindrance)
+            return earliest(again, await self.reschedule([late]))
         self.forget(requester.key)
         try:
             told = await requester.bind(node, gpuids)
         except InvalidError as error:
             for gpuid in gpuids:
-                await self._pool.give_back(gpuid, demand.uid)
-            await self.refuse(requester, f"the {requester.key.kind} is refused", error.message)
+                await self._pool.release(gpuid, demand.uid)
+            await self.reject(requester, f"the {requester.key.kind} is refused", error.message)
             return None
         self._events.bound(told, node, gpuids, new=new)
         await told.confirm()
         return None
 
-    async def hold(self, requester: Requester, hindrance: Blocker) -> RequeueAfter | None:
+    async def wait_for_vgpus(self, requester: Requester, hindrance: Blocker) -> RequeueAfter | None:
         """Have an asker wait that has its parts, and they are not there yet.
 
         Returns:
             when to look again, if that is not worth telling yet.
         """
         self._waiting.add(requester.key, requester.created)
-        if hindrance.passing:
-            left = self._hindered(requester) + PATIENCE - asyncio.get_running_loop().time()
+        if hindrance.transient:
+            left = (
+                self._hindered(requester)
+                + TRANSIENT_BLOCKER_SECONDS
+                - asyncio.get_running_loop().time()
+            )
             if left > 0:
                 return RequeueAfter(left)
-        await self.tell(requester, hindrance.reason, hindrance.message)
+        await self.set_condition(requester, hindrance.reason, hindrance.message)
         return None
 
-    async def move_on(self, late: Sequence[Hindered]) -> RequeueAfter | None:
+    async def reschedule(self, late: Sequence[BlockedRequester]) -> RequeueAfter | None:
         """Give up GPUs that somebody else has got, or that have failed, where there are others.
 
         Args:
@@ -177,31 +181,31 @@ class Binder:
         Raises:
             StaleDecisionError: they are given up.
         """
-        taken = [each for each in late if each.hindrance.reason in IN_VAIN]
+        taken = [each for each in late if each.blocker.reason in STUCK_REASONS]
         if not taken:
             return None
         since = max(self._hindered(each.requester) for each in taken)
-        wait = since + LET_BE - asyncio.get_running_loop().time()
+        wait = since + PLACEHOLDER_BIND_SECONDS - asyncio.get_running_loop().time()
         if wait > 0:
             return RequeueAfter(wait)
         instead = [self._instead(each) for each in taken]
-        if not have_others(self._policy, self._cluster_state.ledger(), instead):
-            return RequeueAfter(LET_BE)
+        if not fit_elsewhere(self._policy, self._cluster_state.ledger(), instead):
+            return RequeueAfter(PLACEHOLDER_BIND_SECONDS)
         for each, left in zip(taken, instead, strict=True):
-            node, why = left.vgpu.spec.node_name, each.hindrance.message
-            self._places.avoid(each.requester, node, why, gpuid=left.gpuid)
+            node, why = left.vgpu.spec.node_name, each.blocker.message
+            self._places.exclude(each.requester, node, why, gpuid=left.gpuid)
             self.forget(each.requester.key)
         for each in taken:
             for vgpu in self._pool.held_by(each.demand.uid):
-                await self._pool.give_back(vgpu.metadata.name, each.demand.uid)
+                await self._pool.release(vgpu.metadata.name, each.demand.uid)
         names = ", ".join(each.vgpu.metadata.name for each in instead)
         raise StaleDecisionError(f"{names}: there is no GPU, and there are others")
 
-    def _instead(self, hindered: Hindered) -> Late:
+    def _instead(self, hindered: BlockedRequester) -> StuckDemand:
         """The vGPU that one waits for, and the nodes that it may go to instead."""
         held = self._pool.held_by(hindered.demand.uid)
         vgpu = next((vgpu for vgpu in held if not vgpu.spec.uuid or failure(vgpu)), held[0])
-        return Late.of(hindered.demand, vgpu, self._places.of(hindered.requester).nodes)
+        return StuckDemand.of(hindered.demand, vgpu, self._places.of(hindered.requester).nodes)
 
     def _hindered(self, requester: Requester) -> float:
         """Since when its parts have not been there; a namesake made later begins anew."""
@@ -211,7 +215,7 @@ class Binder:
         self._hindered_since[requester.key] = (requester.uid, since)
         return since
 
-    async def wait(
+    async def mark_unschedulable(
         self,
         requester: Requester,
         reason: Reason,
@@ -220,9 +224,9 @@ class Binder:
     ) -> None:
         """Have an asker wait until something changes, and say why."""
         self._waiting.add(requester.key, requester.created)
-        await self.tell(requester, reason, message, helps)
+        await self.set_condition(requester, reason, message, helps)
 
-    async def tell(
+    async def set_condition(
         self,
         requester: Requester,
         reason: Reason,
@@ -230,27 +234,27 @@ class Binder:
         helps: Callable[[], Change | None] | None = None,
     ) -> None:
         """Say why an asker waits, if that is news."""
-        if await requester.tell(reason, message):
+        if await requester.set_condition(reason, message):
             # To find that out costs many decisions, so it is told once, with what is news.
             self._events.waits(requester, reason, message, helps() if helps else None)
 
-    async def refuse(self, requester: Requester, field: str, message: str) -> None:
+    async def reject(self, requester: Requester, field: str, message: str) -> None:
         """Say what is wrong with an asker."""
         self._metrics.decisions.labels("invalid").inc()
-        if await requester.tell(Reason.INVALID, f"{field}: {message}"):
+        if await requester.set_condition(Reason.INVALID, f"{field}: {message}"):
             self._events.invalid(requester, field, message)
 
-    async def read_again(self, requester: Requester) -> Requester | None:
+    async def refresh(self, requester: Requester) -> Requester | None:
         """Read an asker that may have changed, and take back what it does not name."""
         live = await requester.refresh()
         named = live.gpuids if live is not None else ()
         for vgpu in self._pool.held_by(requester.uid):
             if vgpu.metadata.name not in named:
-                await self._pool.give_back(vgpu.metadata.name, requester.uid)
+                await self._pool.release(vgpu.metadata.name, requester.uid)
         return live
 
 
-def still_right(held: Sequence[VGPU], demand: Demand) -> bool:
+def matches_demand(held: Sequence[VGPU], demand: Demand) -> bool:
     """The parts that are held are those that the next decision would ask for."""
     return len(held) == demand.count and all(_as_asked(vgpu, demand) for vgpu in held)
 

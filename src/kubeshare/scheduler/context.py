@@ -10,30 +10,30 @@ from kubeshare.scheduler.binding import Binder
 from kubeshare.scheduler.candidate_nodes import CandidateNodes
 from kubeshare.scheduler.preemption.nominations import Nominations
 from kubeshare.scheduler.preemption.preemption import Preemptor
-from kubeshare.scheduler.requesters.base import Kind
+from kubeshare.scheduler.requesters.base import RequesterKind
 
 
 @dataclass(frozen=True, kw_only=True)
-class Context:
+class SchedulingContext:
     """The parts that all decisions need.
 
     Attributes:
         policy: places a demand.
         cluster_state: the cluster's GPUs.
-        places: the nodes that askers may go to.
+        candidates: the nodes that askers may go to.
         kinds: where askers of each kind are found.
         binder: does what follows a decision.
-        preempt: makes room for those of higher priority.
-        kept: the places that are kept for them.
+        preemptor: makes room for those of higher priority.
+        nominations: the places that are kept for them.
     """
 
     policy: Policy
     cluster_state: ClusterState
-    places: CandidateNodes
-    kinds: Mapping[str, Kind]
+    candidates: CandidateNodes
+    kinds: Mapping[str, RequesterKind]
     binder: Binder
-    preempt: Preemptor
-    kept: Nominations
+    preemptor: Preemptor
+    nominations: Nominations
 
     @property
     def pool(self) -> VGPUStore:

@@ -21,12 +21,12 @@ from kubeshare.core.errors import InvalidValueError
 from kubeshare.core.quota import namespace
 from kubeshare.kube.client.errors import ConflictError, NotFoundError
 from kubeshare.kube.controller.controller import InBackground, Outcome, RequeueAfter, earliest
-from kubeshare.scheduler.context import Context
-from kubeshare.scheduler.gang.scheduling import Gangs
+from kubeshare.scheduler.context import SchedulingContext
+from kubeshare.scheduler.gang.scheduling import GangScheduler
 from kubeshare.scheduler.metrics import Metrics
-from kubeshare.scheduler.preemption.preemption import Claim
+from kubeshare.scheduler.preemption.preemption import RoomRequest
 from kubeshare.scheduler.requesters.base import Requester, RequesterKey
-from kubeshare.scheduler.scheduling import bounded, change_that_helps, decide, explain
+from kubeshare.scheduler.scheduling import decide, explain, helpful_change, restrict_nodes
 
 ROUNDS: Final = 5
 """How often one asker is decided about again at once before it goes back to the queue."""
@@ -46,8 +46,8 @@ class Scheduler:
 
     def __init__(
         self,
-        parts: Context,
-        gangs: Gangs,
+        parts: SchedulingContext,
+        gangs: GangScheduler,
         waiting: UnschedulableQueue[RequesterKey],
         metrics: Metrics,
     ) -> None:
@@ -63,80 +63,86 @@ class Scheduler:
             requester = self._parts.kinds[key.kind].get(key.key)
             if requester is None:
                 self._parts.binder.forget(key)
-                self._parts.kept.drop(str(key))
-                self._gangs.forget()
+                self._parts.nominations.remove(str(key))
+                self._gangs.forget_gone()
                 return None
             try:
                 return await self._once(requester)
             except StaleDecisionError:
                 self._metrics.decisions.labels("stale").inc()
             except (ConflictError, NotFoundError):
-                await self._parts.binder.read_again(requester)
+                await self._parts.binder.refresh(requester)
         raise ConflictError(f"{key}: others changed the cluster {ROUNDS} times")
 
     async def _once(self, requester: Requester) -> Outcome:
-        if requester.over:
+        if requester.finished:
             return None
         try:
             demand = requester.demand()
             if demand is not None and not requester.decided:
                 return await self._undecided(requester, demand)
         except InvalidValueError as error:
-            await self._parts.binder.refuse(requester, error.field, error.message)
+            await self._parts.binder.reject(requester, error.field, error.message)
             demand = None
         if demand is not None:
             await requester.confirm()
         elif self._parts.pool.held_by(requester.uid):
             # Taken for what it asked for before it was changed, and not told.
-            await self._parts.binder.read_again(requester)
+            await self._parts.binder.refresh(requester)
         return None
 
     async def _undecided(self, requester: Requester, demand: Demand) -> Outcome:
         again = await requester.prepare()
-        if requester.postponed:
-            await requester.tell(Reason.POSTPONED, requester.postponed)
+        if requester.not_ready:
+            await requester.set_condition(Reason.POSTPONED, requester.not_ready)
             return again
         gang = requester.standing().gang
         await self._parts.pool.settle()
         if gang is not None:
-            together = await self._gangs.start(requester, gang)
+            together = await self._gangs.schedule(requester, gang)
             if together is not None:
-                return together.again
+                return together.retry
         held = self._parts.pool.held_by(demand.uid)
         if held:
             return await self._tell(
-                requester, partial(self._parts.binder.take_up, requester, demand, held)
+                requester, partial(self._parts.binder.resume, requester, demand, held)
             )
         return await self._decide(requester, demand)
 
     async def _decide(self, requester: Requester, demand: Demand) -> Outcome:
-        where = self._parts.places.of(requester)
+        where = self._parts.candidates.of(requester)
         ledger = self._parts.cluster_state.ledger()
         owner, priority = str(requester.key), requester.standing().priority
         now = asyncio.get_running_loop().time()
-        policy = self._parts.kept.policy(self._parts.policy, [requester.uid], priority, now)
+        policy = self._parts.nominations.policy(self._parts.policy, [requester.uid], priority, now)
         decision = decide(policy, ledger, demand, where)
         self._metrics.decisions.labels(decision.outcome).inc()
         if decision.node is not None:
-            await self._parts.pool.take(demand, decision, demand.attempt + 1)
-            self._parts.kept.drop(owner)
+            await self._parts.pool.reserve(demand, decision, demand.attempt + 1)
+            self._parts.nominations.remove(owner)
             node, devices, new = decision.node, decision.devices, decision.created
             bind = partial(self._parts.binder.bind, requester, demand, node, devices, new=new)
             return await self._tell(requester, bind)
         if decision.outcome == "rejected":
-            await self._parts.binder.wait(requester, Reason.NEVER_FITS, explain(decision))
-            return self._parts.places.again([requester])
-        helps = partial(change_that_helps, self._parts.policy, ledger, demand, where)
+            await self._parts.binder.mark_unschedulable(
+                requester, Reason.NEVER_FITS, explain(decision)
+            )
+            return self._parts.candidates.next_retry([requester])
+        helps = partial(helpful_change, self._parts.policy, ledger, demand, where)
         beyond = decision.field == namespace.FIELD
         reason = Reason.QUOTA if beyond else Reason.NO_ROOM
-        await self._parts.binder.wait(requester, reason, explain(decision), helps)
-        claim = Claim(
-            owner=owner, requesters=[requester], demands=[bounded(demand, where)], priority=priority
+        await self._parts.binder.mark_unschedulable(requester, reason, explain(decision), helps)
+        claim = RoomRequest(
+            owner=owner,
+            requesters=[requester],
+            demands=[restrict_nodes(demand, where)],
+            priority=priority,
         )
         again = earliest(
-            self._parts.places.again([requester]), await self._parts.preempt.make_room(claim)
+            self._parts.candidates.next_retry([requester]),
+            await self._parts.preemptor.make_room(claim),
         )
-        kept = self._parts.kept.seconds_left([requester.uid], priority, now)
+        kept = self._parts.nominations.seconds_left([requester.uid], priority, now)
         return earliest(again, None if kept is None else RequeueAfter(kept))
 
     async def _tell(self, requester: Requester, tell: Tell) -> Outcome:
@@ -152,5 +158,5 @@ class Scheduler:
             self._metrics.decisions.labels("stale").inc()
             raise
         except (ConflictError, NotFoundError) as error:
-            await self._parts.binder.read_again(requester)
+            await self._parts.binder.refresh(requester)
             raise ConflictError(str(error)) from error

@@ -7,9 +7,9 @@ from typing import Final
 
 from kubeshare.api.predicates.eligibility import Eligibility
 from kubeshare.api.predicates.node_resources import NodeResources
-from kubeshare.api.quotas import quota_differs
+from kubeshare.api.quotas import gpu_limits_changed
 from kubeshare.api.state.assume_cache import AssumeCache
-from kubeshare.api.state.informers import watch
+from kubeshare.api.state.informers import start_informers
 from kubeshare.api.state.unschedulable import UnschedulableQueue
 from kubeshare.api.types import core_v1
 from kubeshare.api.types.constants import LABEL_ROLE, MANAGER_SCHEDULER, NAMESPACE, ROLE_POD
@@ -28,25 +28,25 @@ from kubeshare.kube.controller.workqueue import WorkQueue
 from kubeshare.kube.resources import PODS, Raw
 from kubeshare.scheduler.binding import Binder
 from kubeshare.scheduler.candidate_nodes import CandidateNodes
-from kubeshare.scheduler.context import Context
+from kubeshare.scheduler.context import SchedulingContext
 from kubeshare.scheduler.controller import Scheduler
 from kubeshare.scheduler.events import Events
-from kubeshare.scheduler.gang.scheduling import Gangs
+from kubeshare.scheduler.gang.scheduling import GangScheduler
 from kubeshare.scheduler.metrics import Metrics
 from kubeshare.scheduler.preemption.nominations import Nominations
 from kubeshare.scheduler.preemption.preemption import Preemptor
-from kubeshare.scheduler.queue_sort import by_priority, concerns_its_gang, mates
+from kubeshare.scheduler.queue_sort import affects_gang, by_priority, gang_members
 from kubeshare.scheduler.requesters import pod as pods
 from kubeshare.scheduler.requesters import sharepod
-from kubeshare.scheduler.requesters.base import Kind, RequesterKey
+from kubeshare.scheduler.requesters.base import RequesterKey, RequesterKind
 from kubeshare.scheduler.requesters.pod import GatedPods
 from kubeshare.scheduler.requesters.sharepod import SharePods
 from kubeshare.scheduler.scheduled_condition import ScheduledCondition
-from kubeshare.scheduler.volume_binding import Volumes
+from kubeshare.scheduler.volume_binding import VolumeBinder
 
 NAME: Final = "kubeshare-scheduler"
 """Of the program, and of the Lease that its leader holds."""
-TOLD_AT_ONCE: Final = 16
+CONCURRENT_BINDS: Final = 16
 """Askers that are being told of what was decided, while the next ones are decided about."""
 
 
@@ -76,7 +76,7 @@ def scheduler_program(  # noqa: PLR0913 - what it is told
         LeaderElector(client, NAMESPACE, NAME, instance, wall_clock=wall_clock) if elect else None
     )
     program = Program(NAME, client, elector=elector, recorder=recorder, port=port)
-    watched = watch(program, client, MANAGER_SCHEDULER, recorder, built)
+    watched = start_informers(program, client, MANAGER_SCHEDULER, recorder, built)
     policy = within_quotas(policy, watched.quotas.of)
     status = ScheduledCondition(client, wall_clock)
     of_sharepods = SharePods(client, AssumeCache(watched.sharepods), status)
@@ -90,11 +90,11 @@ def scheduler_program(  # noqa: PLR0913 - what it is told
         bound=watched.pods.store,
         cluster_state=watched.cluster_state,
         rooms=NodeResources(watched.nodes, watched.pods, watched.cluster_state),
-        volumes=Volumes(client, watched.nodes.store),
+        volumes=VolumeBinder(client, watched.nodes.store),
         models=partial(_models, watched.gpunodes.store),
     )
     waiting: UnschedulableQueue[RequesterKey] = UnschedulableQueue()
-    kinds: Mapping[str, Kind] = {sharepod.KIND: of_sharepods, pods.KIND: of_pods}
+    kinds: Mapping[str, RequesterKind] = {sharepod.KIND: of_sharepods, pods.KIND: of_pods}
     metrics = Metrics(program.registry, waiting)
     places = CandidateNodes(Eligibility(watched.nodes), watched.configuration, wall_clock)
     events, kept = Events(recorder), Nominations()
@@ -110,34 +110,34 @@ def scheduler_program(  # noqa: PLR0913 - what it is told
         configuration=watched.configuration,
         events=events,
     )
-    parts = Context(
+    parts = SchedulingContext(
         policy=policy,
         cluster_state=watched.cluster_state,
-        places=places,
+        candidates=places,
         kinds=kinds,
         binder=binder,
-        preempt=preempt,
-        kept=kept,
+        preemptor=preempt,
+        nominations=kept,
     )
-    scheduler = Scheduler(parts, Gangs(parts, watched.configuration), waiting, metrics)
+    scheduler = Scheduler(parts, GangScheduler(parts, watched.configuration), waiting, metrics)
 
     def all_waiting(_: object) -> Iterable[RequesterKey]:
         return waiting.oldest_first()
 
     queue: WorkQueue[RequesterKey] = WorkQueue("scheduler", priority=by_priority(kinds))
     controller: Controller[RequesterKey] = Controller(
-        "scheduler", scheduler.reconcile, workers=1, background=TOLD_AT_ONCE, queue=queue
+        "scheduler", scheduler.reconcile, workers=1, background=CONCURRENT_BINDS, queue=queue
     )
     controller.watch_changes(watched.sharepods, of_sharepods.keys)
-    controller.watch(watched.sharepods, mates(kinds), when=concerns_its_gang)
+    controller.watch(watched.sharepods, gang_members(kinds), when=affects_gang)
     controller.watch(gated, of_pods.keys)
-    controller.watch(gated, mates(kinds), when=concerns_its_gang)
+    controller.watch(gated, gang_members(kinds), when=affects_gang)
     controller.watch(watched.vgpus, all_waiting)
     controller.watch(watched.gpunodes, all_waiting)
     controller.watch(watched.nodes, all_waiting, when=_node_differs)
     controller.watch(watched.pods, all_waiting, when=_concerns_whole_gpus)
-    controller.watch(watched.resourcequotas, all_waiting, when=quota_differs)
-    controller.watch(watched.pods, of_pods.short_of_room, when=_makes_room)
+    controller.watch(watched.resourcequotas, all_waiting, when=gpu_limits_changed)
+    controller.watch(watched.pods, of_pods.short_of_resources, when=_makes_room)
     controller.watch(watched.configmaps, all_waiting)
     program.add_controller(controller)
     return program

@@ -12,10 +12,10 @@ from kubeshare.dialects.priority_and_gang import gang_named
 from kubeshare.kube.cache.store import DELETED, Change
 from kubeshare.kube.meta import metadata_of
 from kubeshare.kube.resources import Raw
-from kubeshare.scheduler.requesters.base import Kind, RequesterKey
+from kubeshare.scheduler.requesters.base import RequesterKey, RequesterKind
 
 
-def by_priority(kinds: Mapping[str, Kind]) -> Callable[[RequesterKey], int]:
+def by_priority(kinds: Mapping[str, RequesterKind]) -> Callable[[RequesterKey], int]:
     """The rank of askers in the queue: the lower, the sooner."""
 
     def rank(key: RequesterKey) -> int:
@@ -30,7 +30,7 @@ def by_priority(kinds: Mapping[str, Kind]) -> Callable[[RequesterKey], int]:
     return rank
 
 
-def mates(kinds: Mapping[str, Kind]) -> Callable[[Raw], Iterable[RequesterKey]]:
+def gang_members(kinds: Mapping[str, RequesterKind]) -> Callable[[Raw], Iterable[RequesterKey]]:
     """The members of the gang that an object names."""
 
     def found(raw: Raw) -> Iterable[RequesterKey]:
@@ -43,7 +43,7 @@ def mates(kinds: Mapping[str, Kind]) -> Callable[[Raw], Iterable[RequesterKey]]:
     return found
 
 
-def concerns_its_gang(change: Change[Raw]) -> bool:
+def affects_gang(change: Change[Raw]) -> bool:
     """A member has come, left or become another one, and the others may have to know."""
     if change.initial:
         return False

@@ -28,7 +28,7 @@ def decide(policy: Policy, ledger: Ledger, demand: Demand, where: Eligible) -> D
     """
     with ledger.what_if() if where.gpus else nullcontext():
         refused = _leave_out(ledger, where.gpus)
-        decision = policy(ledger, bounded(demand, where))
+        decision = policy(ledger, restrict_nodes(demand, where))
 
     def told() -> dict[str, str]:
         known = {place: refused.get(place, why) for place, why in decision.reasons.items()}
@@ -37,7 +37,7 @@ def decide(policy: Policy, ledger: Ledger, demand: Demand, where: Eligible) -> D
     return msgspec.structs.replace(decision, reasons=LazyReasons(told))
 
 
-def change_that_helps(
+def helpful_change(
     policy: Policy, ledger: Ledger, demand: Demand, where: Eligible
 ) -> Change | None:
     """Whose leaving would let in a demand that waits; None where nobody's would.
@@ -48,7 +48,7 @@ def change_that_helps(
         demand: who waits.
         where: as :func:`decide` was told.
     """
-    return shortest_change(policy, ledger, bounded(demand, where))
+    return shortest_change(policy, ledger, restrict_nodes(demand, where))
 
 
 def explain(decision: Decision) -> str:
@@ -70,7 +70,7 @@ def explain(decision: Decision) -> str:
     return "; ".join([*told, f"and {rest} more"] if rest else told)
 
 
-def bounded(demand: Demand, where: Eligible) -> Demand:
+def restrict_nodes(demand: Demand, where: Eligible) -> Demand:
     """The demand, for no node that refuses its pod."""
     nodes = where.nodes if demand.nodes is None else demand.nodes & where.nodes
     return msgspec.structs.replace(demand, nodes=nodes)

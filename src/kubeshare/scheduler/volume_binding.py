@@ -32,11 +32,11 @@ from kubeshare.kube.controller.controller import RequeueAfter
 from kubeshare.kube.meta import ObjectMeta
 from kubeshare.kube.resources import Raw
 
-AGAIN: Final = 60.0
+MAX_RECHECK_SECONDS: Final = 60.0
 """Seconds for which is believed what is known of a claim that is not bound."""
-SOON: Final = 1.0
+MIN_RECHECK_SECONDS: Final = 1.0
 """Seconds until one that should be bound is read again; doubles each time, up to the above."""
-REMEMBERED: Final = 4096
+MAX_PODS: Final = 4096
 """Pods whose volumes are known; the one that was first goes first."""
 
 
@@ -52,22 +52,22 @@ class _Known(Struct, frozen=True, kw_only=True):
 
     Attributes:
         needs: what a node has to reach.
-        awaited: what comes before a node can be chosen; ``""`` for nothing.
+        not_ready: what comes before a node can be chosen; ``""`` for nothing.
         until: when it is looked at again; None is never.
         pause: seconds for which it is believed.
     """
 
     needs: Sequence[_Need]
-    awaited: str
+    not_ready: str
     until: float | None
-    pause: float = SOON
+    pause: float = MIN_RECHECK_SECONDS
 
 
 class _AwaitedError(Exception):
     """Nothing can be decided yet; the message says why."""
 
 
-class Volumes:
+class VolumeBinder:
     """The volumes of plain pods.
 
     Args:
@@ -80,7 +80,9 @@ class Volumes:
         self._nodes = nodes
         self._known: OrderedDict[str, _Known] = OrderedDict()  # by a pod's uid
 
-    async def look(self, metadata: ObjectMeta, pod_spec: Mapping[str, Any]) -> RequeueAfter | None:
+    async def refresh(
+        self, metadata: ObjectMeta, pod_spec: Mapping[str, Any]
+    ) -> RequeueAfter | None:
         """Find out which volumes a pod has, if that is not known.
 
         Returns:
@@ -97,18 +99,18 @@ class Volumes:
         if known is None or (known.until is not None and known.until <= now):
             known = await self._read(names, metadata.namespace, known)
             self._known[metadata.uid] = known
-            if len(self._known) > REMEMBERED:
+            if len(self._known) > MAX_PODS:
                 self._known.popitem(last=False)
-        if not known.awaited or known.until is None:
+        if not known.not_ready or known.until is None:
             return None
         return RequeueAfter(known.until - now)
 
-    def awaited(self, uid: str) -> str:
+    def not_ready(self, uid: str) -> str:
         """What has to come before a node can be chosen for a pod; ``""`` for nothing."""
         known = self._known.get(uid)
-        return known.awaited if known else ""
+        return known.not_ready if known else ""
 
-    def within(self, where: Eligible, uid: str) -> Eligible:
+    def filter(self, where: Eligible, uid: str) -> Eligible:
         """Where a pod may go, but for nodes that do not reach its volumes."""
         known = self._known.get(uid)
         if known is None or not known.needs:
@@ -119,7 +121,7 @@ class Volumes:
             for need in known.needs:
                 if node is None or not any(meets(node, spec) for spec in need.specs):
                     refused[name] = need.why
-        return where.but(refused)
+        return where.excluding(refused)
 
     async def _read(self, names: Sequence[str], namespace: str, before: _Known | None) -> _Known:
         needs, awaited, settled = [], "", True
@@ -132,12 +134,15 @@ class Volumes:
             settled = settled and bound
             if need is not None and need.specs != [{}]:
                 needs.append(need)
-        pause = AGAIN
+        pause = MAX_RECHECK_SECONDS
         if awaited:
-            pause = min(AGAIN, before.pause * 2 if before and before.awaited else SOON)
+            pause = min(
+                MAX_RECHECK_SECONDS,
+                before.pause * 2 if before and before.not_ready else MIN_RECHECK_SECONDS,
+            )
         now = asyncio.get_running_loop().time()
         return _Known(
-            needs=needs, awaited=awaited, until=None if settled else now + pause, pause=pause
+            needs=needs, not_ready=awaited, until=None if settled else now + pause, pause=pause
         )
 
     async def _need(self, name: str, namespace: str) -> tuple[_Need | None, bool]:

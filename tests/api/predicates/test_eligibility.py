@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from kubeshare.api.predicates.eligibility import KINDS, Eligibility
+from kubeshare.api.predicates.eligibility import MAX_CACHED, Eligibility
 from kubeshare.api.types.core_v1 import NODES, Node, NodeSpec, NodeStatus, Taint
 from kubeshare.kube.cache.reflector import Reflector
 from kubeshare.kube.meta import Condition, Key, ObjectMeta
@@ -84,6 +84,6 @@ def test_pods_that_ask_for_the_same_share_an_answer_and_others_do_not() -> None:
 
 def test_a_bounded_number_of_answers_is_remembered() -> None:
     nodes = Nodes(node("a"))
-    for number in range(KINDS + 5):
+    for number in range(MAX_CACHED + 5):
         nodes.eligibility.of({"nodeSelector": {"n": str(number)}})
-    assert len(nodes.eligibility._known) == KINDS
+    assert len(nodes.eligibility._known) == MAX_CACHED

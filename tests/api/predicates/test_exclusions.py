@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 import pytest
 
 from kubeshare.api.predicates import exclusions
-from kubeshare.api.types.v1 import SetAside
+from kubeshare.api.types.v1 import ExcludedNode
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -25,6 +25,6 @@ NOW = datetime(2026, 1, 1, tzinfo=UTC)
 def test_an_entry_counts_until_it_is_forgotten_whatever_time_it_names(
     until: str, *, counts: bool
 ) -> None:
-    entries = (SetAside(node="n1", until=until, times=3),)
-    assert exclusions.moves(entries, NOW) == (3 if counts else 0)
-    assert (entries == exclusions.remembered(entries, NOW)) is counts
+    entries = (ExcludedNode(node="n1", until=until, times=3),)
+    assert exclusions.reschedules(entries, NOW) == (3 if counts else 0)
+    assert (entries == exclusions.retained(entries, NOW)) is counts

@@ -50,8 +50,8 @@ def test_an_answer_is_seen_at_once_and_until_the_watch_is_as_far() -> None:
     async def main() -> None:
         views = Views()
         views.watched("1")
-        views.latest.put(thing("2"))
-        views.latest.put(thing("3"))
+        views.latest.assume(thing("2"))
+        views.latest.assume(thing("3"))
         assert views.version == "3"
         views.watched("2")
         assert views.version == "3"
@@ -67,7 +67,7 @@ def test_somebody_elses_later_write_replaces_an_answer() -> None:
     async def main() -> None:
         views = Views()
         views.watched("1")
-        views.latest.put(thing("2"))
+        views.latest.assume(thing("2"))
         views.watched("9")
         assert views.version == "9"
 
@@ -85,9 +85,9 @@ def test_an_answer_is_told_of_that_a_later_change_has_replaced() -> None:
 
         views.subscribe(note)
         views.watched("1")
-        views.latest.put(thing("3"))
+        views.latest.assume(thing("3"))
         views.watched("2", "3", "4")
-        views.latest.put(thing("5"))
+        views.latest.assume(thing("5"))
         views.watched("6", "7")
         assert told == ["", "", "", "", "5", ""]
 
@@ -98,7 +98,7 @@ def test_an_answer_that_the_watch_has_told_already_changes_nothing() -> None:
     async def main() -> None:
         views = Views()
         views.watched("1", "2")
-        views.latest.put(thing("2"))
+        views.latest.assume(thing("2"))
         views.watched("3")
         assert views.version == "3"
 
@@ -109,7 +109,7 @@ def test_an_answer_that_comes_later_than_what_others_made_of_it_changes_nothing(
     async def main() -> None:
         views = Views()
         views.watched("10")
-        views.latest.put(thing("9"))
+        views.latest.assume(thing("9"))
         assert views.version == "10"
 
     run_virtual(main())
@@ -118,12 +118,12 @@ def test_an_answer_that_comes_later_than_what_others_made_of_it_changes_nothing(
 def test_what_was_made_is_there_and_what_was_deleted_is_not() -> None:
     async def main() -> None:
         views = Views()
-        views.latest.put(thing("1"))
+        views.latest.assume(thing("1"))
         assert views.version == "1"
         views.watched("1")
         views.gone()
         assert views.version == ""
-        views.latest.put(thing("5"))
+        views.latest.assume(thing("5"))
         views.latest.forget(KEY)
         assert views.version == ""
 
@@ -134,7 +134,7 @@ def test_what_vanished_while_the_watch_was_broken_is_gone() -> None:
     async def main() -> None:
         views = Views()
         views.watched("1")
-        views.latest.put(thing("2"))
+        views.latest.assume(thing("2"))
         views.gone()
         assert views.version == ""
 
@@ -145,7 +145,7 @@ def test_the_end_of_a_namesake_is_not_that_of_what_was_made_since() -> None:
     async def main() -> None:
         views = Views()
         views.watched("1")
-        views.latest.put(thing("5", uid="another"))
+        views.latest.assume(thing("5", uid="another"))
         views.gone()
         assert views.version == "5"
 
@@ -160,7 +160,7 @@ def test_what_a_live_read_did_not_find_is_gone_though_the_watch_lags_behind() ->
         views.latest.forget(KEY)
         assert views.version == ""
         assert views.latest.by_index("uid", "u") == []
-        views.latest.put(thing("5"))
+        views.latest.assume(thing("5"))
         assert views.version == "5"
         views.gone()
         assert views.version == ""
@@ -174,7 +174,7 @@ def test_what_was_made_is_believed_in_until_a_watch_is_past_it_and_has_not_told_
     async def main() -> None:
         views = Views()
         views.told_up_to("3")
-        views.latest.put(thing("5"))
+        views.latest.assume(thing("5"))
         await asyncio.sleep(1000)
         views.told_up_to("4")
         assert views.version == "5"
@@ -193,17 +193,17 @@ def test_whoever_follows_hears_of_each_name_that_may_say_something_else() -> Non
         views.latest.subscribe(heard.append)
         changes: list[Callable[[], None]] = [
             lambda: views.watched("1"),
-            lambda: views.latest.put(thing("2")),
+            lambda: views.latest.assume(thing("2")),
             lambda: views.latest.forget(KEY),
             views.gone,
-            lambda: views.latest.put(thing("5")),
+            lambda: views.latest.assume(thing("5")),
         ]
         for change in changes:
             change()
             assert heard == [KEY]
             heard.clear()
         views.latest.forget(Key("", "other"))
-        views.latest.put(thing("4"))
+        views.latest.assume(thing("4"))
         assert not heard, "nothing has changed"
         views.told_up_to("5")
         views.latest.expire()
@@ -219,7 +219,7 @@ def test_an_index_finds_objects_as_they_are_shown() -> None:
         views.latest.add_index("version", lambda raw: [raw["metadata"]["resourceVersion"]])
         views.watched("1")
         assert views.latest.by_index("version", "1") == [thing("1")]
-        views.latest.put(thing("2"))
+        views.latest.assume(thing("2"))
         assert views.latest.by_index("version", "1") == []
         assert views.latest.by_index("version", "2") == [thing("2")]
         views.watched("2")

@@ -219,7 +219,7 @@ BEGINNING: tuple[Object, ...] = (
 
 STEPS: st.SearchStrategy[Step] = st.one_of(
     *map(changes_of, KINDS),
-    objects_of(v1.VGPU).map(lambda obj: lambda cluster: cluster.pool._latest.put(obj)),
+    objects_of(v1.VGPU).map(lambda obj: lambda cluster: cluster.pool._latest.assume(obj)),
     KEYS[v1.VGPU].map(lambda key: lambda cluster: cluster.pool._latest.forget(key)),
 )
 DEMANDS = st.builds(
@@ -306,7 +306,7 @@ def test_what_this_program_wrote_is_in_it_before_the_watch_tells() -> None:
     async def story(cluster: Cluster) -> None:
         cluster.watched(node(), gpunode(), vgpu("a"))
         assert cluster.kept.now().devices["a"].idle
-        cluster.pool._latest.put(vgpu("a", version=2, holders=(holder("x"),)))
+        cluster.pool._latest.assume(vgpu("a", version=2, holders=(holder("x"),)))
         assert cluster.kept.now().held_by("x") == {"a"}
         cluster.watched(vgpu("a", version=3))
         assert cluster.kept.now().devices["a"].idle
@@ -323,7 +323,7 @@ def test_an_entry_that_cannot_be_replaced_has_the_ledger_built_anew(
     async def story(cluster: Cluster) -> None:
         cluster.watched(node(), gpunode(), vgpu("a"), vgpu("b"))
         cluster.kept.now()
-        monkeypatch.setattr(ledger_builder, "drop", refuse)
+        monkeypatch.setattr(ledger_builder, "remove_device", refuse)
         cluster.gone(v1.VGPU, Key("", "a"))
         cluster.watched(vgpu("b", version=2, holders=(holder("x"),)))
         assert cluster.kept.now() == cluster.built()

@@ -59,7 +59,7 @@ def touch(server: FakeApiServer, name: str) -> None:
 
 def test_several_gpus_are_taken_in_the_order_of_their_ids() -> None:
     async def story(server: FakeApiServer, pool: VGPUStore) -> None:
-        await pool.take(TWO, bound("b", "a"), attempt=1)
+        await pool.reserve(TWO, bound("b", "a"), attempt=1)
         patched = [each.place.name for each in server.requests if each.verb == "patch"]
         assert patched == ["a", "b"]
         assert [vgpu.metadata.name for vgpu in pool.held_by("u")] == ["a", "b"]
@@ -71,9 +71,9 @@ def test_of_several_gpus_all_are_taken_or_none() -> None:
     async def story(server: FakeApiServer, pool: VGPUStore) -> None:
         touch(server, "b")
         with pytest.raises(StaleDecisionError):
-            await pool.take(TWO, bound("a", "b"), attempt=1)
+            await pool.reserve(TWO, bound("a", "b"), attempt=1)
         assert held(server, "a") == held(server, "b") == []
-        await pool.take(TWO, bound("a", "b"), attempt=1)
+        await pool.reserve(TWO, bound("a", "b"), attempt=1)
         assert len(held(server, "a")) == len(held(server, "b")) == 1
 
     with_pool(story, "a", "b")
@@ -81,9 +81,9 @@ def test_of_several_gpus_all_are_taken_or_none() -> None:
 
 def test_a_part_whose_pod_was_bound_is_not_given_back_here() -> None:
     async def story(server: FakeApiServer, pool: VGPUStore) -> None:
-        await pool.take(ONE, bound("a"), attempt=1)
-        await pool.change("a", lambda vgpu: holders.set_pod_uid(vgpu, "u", "pod"))
-        vgpu = await pool.give_back("a", "u")
+        await pool.reserve(ONE, bound("a"), attempt=1)
+        await pool.update("a", lambda vgpu: holders.set_pod_uid(vgpu, "u", "pod"))
+        vgpu = await pool.release("a", "u")
         assert vgpu is not None
         assert holder_of(vgpu, "u")
         assert held(server, "a")
@@ -94,7 +94,7 @@ def test_a_part_whose_pod_was_bound_is_not_given_back_here() -> None:
 def test_a_change_is_made_on_the_state_that_is_there() -> None:
     async def story(server: FakeApiServer, pool: VGPUStore) -> None:
         touch(server, "a")
-        changed = await pool.change("a", lambda vgpu: holders.set_phase(vgpu, "Active"))
+        changed = await pool.update("a", lambda vgpu: holders.set_phase(vgpu, "Active"))
         assert changed is not None
         assert changed.status.phase == "Active"
 
@@ -105,7 +105,7 @@ def test_a_change_that_others_always_outrun_is_given_up() -> None:
     async def story(server: FakeApiServer, pool: VGPUStore) -> None:
         server.inject(Fault.answer(409, "Conflict"), verb="patch", times=99)
         with pytest.raises(ConflictError):
-            await pool.change("a", lambda vgpu: holders.set_phase(vgpu, "Active"))
+            await pool.update("a", lambda vgpu: holders.set_phase(vgpu, "Active"))
 
     with_pool(story, "a")
 
@@ -113,7 +113,7 @@ def test_a_change_that_others_always_outrun_is_given_up() -> None:
 def test_a_vgpu_that_is_gone_is_not_changed() -> None:
     async def story(server: FakeApiServer, pool: VGPUStore) -> None:
         server.remove(VGPUS, "a")
-        assert await pool.change("a", lambda vgpu: holders.set_phase(vgpu, "Active")) is None
+        assert await pool.update("a", lambda vgpu: holders.set_phase(vgpu, "Active")) is None
 
     with_pool(story, "a")
 
@@ -123,7 +123,7 @@ def test_a_creation_whose_answer_was_lost_is_found_before_the_next_decision() ->
         server.inject(Fault.reset(after=True), verb="create")
         new = Device(id="a", node="n1", memory_bytes=GIB)
         with pytest.raises(UnreachableError):
-            await pool.take(ONE, bound("a", new=(new,)), attempt=1)
+            await pool.reserve(ONE, bound("a", new=(new,)), attempt=1)
         assert pool.get("a") is None
         await pool.settle()
         assert pool.get("a") is not None
@@ -137,7 +137,7 @@ def test_a_new_vgpu_whose_id_is_there_already_is_looked_at_first() -> None:
         server.seed(VGPUS, {"metadata": {"name": "a"}, "spec": spec})
         new = Device(id="a", node="n1", memory_bytes=GIB)
         with pytest.raises(StaleDecisionError):
-            await pool.take(ONE, bound("a", new=(new,)), attempt=1)
+            await pool.reserve(ONE, bound("a", new=(new,)), attempt=1)
         vgpu = pool.get("a")
         assert vgpu is not None
         assert vgpu.spec.node_name == "n2"

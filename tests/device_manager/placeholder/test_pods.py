@@ -3,7 +3,7 @@
 import asyncio
 
 from fakes.cluster import World, expect_scheduled, story
-from kubeshare.api.affinity_terms import on_node
+from kubeshare.api.affinity_terms import require_node
 from kubeshare.api.types.constants import NAMESPACE
 from kubeshare.api.types.v1 import SHAREPODS, VGPUS
 from kubeshare.device_manager.placeholder.pods import MAX_FAILURES
@@ -80,7 +80,7 @@ async def test_a_gpu_that_a_native_pod_took_first_is_left_to_it_where_another_no
         world.share(name, "0.4", affinity="together")
     await world.until(world.vgpus)
     expect_scheduled(world, "a").on_node("n1")
-    world.native_pod("whole", affinity=on_node({}, "n1"))
+    world.native_pod("whole", affinity=require_node({}, "n1"))
     await world.until(lambda: world.running("whole"))
     world.start("devices")
     await world.until(lambda: world.ready("a") and world.ready("b"), seconds=60)
@@ -94,7 +94,7 @@ async def test_a_gpu_that_a_native_pod_took_first_is_left_to_it_where_another_no
 async def test_a_gpu_that_its_author_has_named_is_waited_for_wherever_else_there_is_one(
     world: World,
 ) -> None:
-    world.native_pod("whole", affinity=on_node({}, "n1"))
+    world.native_pod("whole", affinity=require_node({}, "n1"))
     world.start("devices")
     await world.until(lambda: world.running("whole"))
     world.share("a", id="abcde", spec={"nodeName": "n1"})

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from fakes.cluster import World, expect_pending, expect_scheduled, story
-from kubeshare.api.affinity_terms import on_node
+from kubeshare.api.affinity_terms import require_node
 from kubeshare.api.types.v1 import GPUNODES, SHAREPODS, VGPUS
 from kubeshare.kube.resources import NODES
 from kubeshare.simulator.control import Fault, run_virtual
@@ -306,7 +306,7 @@ async def robbed(world: World) -> None:
         world.plain(name, "1", labels=labels(2))
     await world.until(lambda: len(holding(world)) == 2)
     assert nodes(world) == ["n1", "n2"]
-    world.native_pod("whole", affinity=on_node({}, "n1"))
+    world.native_pod("whole", affinity=require_node({}, "n1"))
     await world.until(lambda: world.running("whole"))
     world.start("devices")
 

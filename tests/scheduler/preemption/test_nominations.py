@@ -5,25 +5,25 @@ import pytest
 from core.builders import a_demand, a_device, a_holder, a_node
 from kubeshare.core.ledger.ledger import Ledger
 from kubeshare.core.policies import policy
-from kubeshare.scheduler.preemption.nominations import MOST, Nominations, Place
+from kubeshare.scheduler.preemption.nominations import MAX_NOMINATIONS, Nomination, Nominations
 
 LOCALITY = policy("locality")
 
 
-def a_place(owner: str = "high", *, priority: int = 5, until: float = 10.0) -> Place:
-    return Place(
+def a_place(owner: str = "high", *, priority: int = 5, until: float = 10.0) -> Nomination:
+    return Nomination(
         owner=owner,
         uids=frozenset([owner]),
         priority=priority,
         devices={"A": "n1"},
-        leaving=frozenset(["q"]),
+        victims=frozenset(["q"]),
         until=until,
     )
 
 
-def keeping(place: Place) -> Nominations:
+def keeping(place: Nomination) -> Nominations:
     kept = Nominations()
-    kept.keep(place)
+    kept.add(place)
     return kept
 
 
@@ -63,15 +63,15 @@ def test_a_vgpu_that_goes_leaves_the_place_to_a_free_gpu_of_its_node(*, there: b
 def test_a_place_that_is_dropped_is_anybodys() -> None:
     kept = keeping(a_place())
     assert kept.of("high", 0.0) is not None
-    kept.drop("high")
+    kept.remove("high")
     assert kept.of("high", 0.0) is None
     assert kept.policy(LOCALITY, ["low"], 0, 0.0) is LOCALITY
 
 
 def test_no_more_than_so_many_places_are_kept() -> None:
     kept = Nominations()
-    for number in range(MOST):
+    for number in range(MAX_NOMINATIONS):
         assert not kept.full(0.0)
-        kept.keep(a_place(f"high-{number}", until=10.0 + number))
+        kept.add(a_place(f"high-{number}", until=10.0 + number))
     assert kept.full(0.0)
     assert not kept.full(10.0)

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from fakes.cluster import World, expect_pending, expect_scheduled, story
-from kubeshare.scheduler.preemption.nominations import SECONDS
+from kubeshare.scheduler.preemption.nominations import NOMINATION_SECONDS
 from kubeshare.simulator.control import Fault
 
 MARKED = {"kubeshare.nthu/preemptible": "true"}
@@ -174,7 +174,8 @@ async def test_a_place_is_not_kept_for_ever(world: World) -> None:
     await world.until(lambda: world.condition("small", "Scheduled"))
     expect_pending(world, "small")
     await world.until(
-        lambda: world.condition("small", "Scheduled").get("status") == "True", SECONDS + 60
+        lambda: world.condition("small", "Scheduled").get("status") == "True",
+        NOMINATION_SECONDS + 60,
     )
 
 

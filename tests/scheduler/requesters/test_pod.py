@@ -3,10 +3,10 @@
 from typing import Any
 
 from fakes.cluster import World, story
-from kubeshare.api.affinity_terms import on_node
+from kubeshare.api.affinity_terms import require_node
 from kubeshare.api.types.v1 import VGPUS
 from kubeshare.kube.resources import NODES, PODS
-from kubeshare.scheduler.binding import LET_BE
+from kubeshare.scheduler.binding import PLACEHOLDER_BIND_SECONDS
 from kubeshare.simulator.control import Fault
 
 Raw = dict[str, Any]
@@ -200,7 +200,7 @@ async def test_a_gpu_that_a_native_pod_took_first_is_left_to_it_where_another_no
     await world.until(world.vgpus)
     (first,) = world.vgpus()
     assert world.vgpu(first)["spec"]["nodeName"] == "n1"
-    world.native_pod("whole", affinity=on_node({}, "n1"))
+    world.native_pod("whole", affinity=require_node({}, "n1"))
     await world.until(lambda: world.running("whole"))
     world.start("devices")
     await world.until(lambda: world.running("a"))
@@ -234,14 +234,14 @@ async def test_a_namesake_made_later_waits_its_own_time_for_a_gpu_that_is_taken(
     world.plain("a")
     await world.until(world.vgpus)
     (first,) = world.vgpus()
-    world.native_pod("whole", affinity=on_node({}, "n1"))
+    world.native_pod("whole", affinity=require_node({}, "n1"))
     await world.until(lambda: world.running("whole"))
     world.start("devices")
     await world.until(lambda: reason(world) == "GPUNotFree")
-    await world.quiet(LET_BE - 2)
+    await world.quiet(PLACEHOLDER_BIND_SECONDS - 2)
     world.server.remove(PODS, "a", "default")
     world.plain("a")
-    await world.quiet(LET_BE - 2)
+    await world.quiet(PLACEHOLDER_BIND_SECONDS - 2)
     assert world.vgpus() == {first: ["a"]}
     await world.until(lambda: world.running("a"))
     assert the_pod(world)["spec"]["nodeName"] == "n2"

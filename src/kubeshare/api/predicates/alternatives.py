@@ -13,13 +13,13 @@ from kubeshare.core.gang import place_gang
 from kubeshare.core.ledger.ledger import Ledger
 from kubeshare.core.policies import Policy
 
-IN_VAIN: Final = frozenset(
+STUCK_REASONS: Final = frozenset(
     {Reason.GPU_NOT_FREE, Reason.NOT_SHAREABLE, Reason.GPU_UNHEALTHY, Reason.PLACEHOLDER_LOST}
 )
 """Reasons for which a vGPU is not there that waiting alone may never mend."""
 
 
-class Late(msgspec.Struct, frozen=True, kw_only=True):
+class StuckDemand(msgspec.Struct, frozen=True, kw_only=True):
     """A demand that waits for a vGPU in vain.
 
     Attributes:
@@ -42,7 +42,7 @@ class Late(msgspec.Struct, frozen=True, kw_only=True):
         return cls(demand=demand, vgpu=vgpu, nodes=nodes - {vgpu.spec.node_name}, gpuid="")
 
 
-def have_others(policy: Policy, ledger: Ledger, late: Sequence[Late]) -> bool:
+def fit_elsewhere(policy: Policy, ledger: Ledger, late: Sequence[StuckDemand]) -> bool:
     """There is room for all of them together, were nobody waiting for their vGPUs.
 
     Args:

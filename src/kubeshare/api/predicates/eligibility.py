@@ -14,11 +14,11 @@ from msgspec import Struct, structs
 from kubeshare.api.predicates import exclusions
 from kubeshare.api.predicates.node_affinity import meets, required_terms
 from kubeshare.api.types.core_v1 import Node, Taint
-from kubeshare.api.types.v1 import SetAside
+from kubeshare.api.types.v1 import ExcludedNode
 from kubeshare.kube.cache.reflector import Reflector
 from kubeshare.kube.cache.store import DELETED, Change
 
-KINDS: Final = 64
+MAX_CACHED: Final = 64
 """Kinds of pods for which the answers are kept; one more takes the oldest one's place."""
 
 _KEEPS_OFF = frozenset({"NoSchedule", "NoExecute"})
@@ -37,7 +37,7 @@ class Eligible(Struct, frozen=True):
     refusals: Mapping[str, str]
     gpus: Mapping[str, str] = {}
 
-    def but(self, refused: Mapping[str, str]) -> "Eligible":
+    def excluding(self, refused: Mapping[str, str]) -> "Eligible":
         """The same without some nodes, by their names, and why not."""
         # Not by `-`: a frozenset less the keys of a mapping is no frozenset.
         return structs.replace(
@@ -71,7 +71,7 @@ class Eligibility:
         kind = json.dumps(asked, sort_keys=True)
         known = self._known.get(kind)
         if known is None:
-            if len(self._known) >= KINDS:
+            if len(self._known) >= MAX_CACHED:
                 del self._known[next(iter(self._known))]
             known = self._known[kind] = eligible(self._nodes.snapshot().values(), pod_spec)
         return known
@@ -99,14 +99,14 @@ def eligible(nodes: Iterable[Node], pod_spec: Mapping[str, Any]) -> Eligible:
     )
 
 
-def without(where: Eligible, entries: Sequence[SetAside]) -> Eligible:
+def without_excluded(where: Eligible, entries: Sequence[ExcludedNode]) -> Eligible:
     """Where a pod may go, but for nodes and vGPUs that are set aside for it."""
     if not entries:
         return where
-    words = {entry: exclusions.words(entry) for entry in entries if entry.node in where.nodes}
+    words = {entry: exclusions.describe(entry) for entry in entries if entry.node in where.nodes}
     refused = {entry.node: why for entry, why in words.items() if not entry.id}
     return structs.replace(
-        where.but(refused),
+        where.excluding(refused),
         gpus={entry.id: why for entry, why in words.items() if entry.id},
     )
 

@@ -9,27 +9,27 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from kubeshare.api.types.v1 import SetAside
+from kubeshare.api.types.v1 import ExcludedNode
 from kubeshare.kube.conditions import timestamp
 
-MOVES: Final = 10
+MAX_RESCHEDULES: Final = 10
 """How often a SharePod is moved on as long as that is remembered."""
-MEMORY: Final = timedelta(hours=1)
+RETENTION: Final = timedelta(hours=1)
 """How long an entry is remembered after its end, and the longest pause."""
-ENTRIES: Final = 16
+MAX_ENTRIES: Final = 16
 """As many as the schema takes."""
 MESSAGE_LENGTH: Final = 512
 
 
 def add(  # noqa: PLR0913 - what an entry says
-    entries: Sequence[SetAside],
+    entries: Sequence[ExcludedNode],
     node: str,
     message: str,
     now: datetime,
     pause: timedelta,
     *,
     gpuid: str = "",
-) -> tuple[SetAside, ...]:
+) -> tuple[ExcludedNode, ...]:
     """The entries with one more, or with a longer one for what is among them.
 
     Args:
@@ -40,11 +40,11 @@ def add(  # noqa: PLR0913 - what an entry says
         now: the present, aware.
         pause: how long it is set aside the first time.
     """
-    known = remembered(entries, now)
+    known = retained(entries, now)
     same = [entry for entry in known if (entry.node, entry.id) == (node, gpuid)]
     times = 1 + sum(entry.times for entry in same)
-    until = now + min(MEMORY, pause * 2 ** min(times - 1, 16))
-    new = SetAside(
+    until = now + min(RETENTION, pause * 2 ** min(times - 1, 16))
+    new = ExcludedNode(
         node=node,
         id=gpuid,
         until=timestamp(until),
@@ -52,36 +52,36 @@ def add(  # noqa: PLR0913 - what an entry says
         message=message[:MESSAGE_LENGTH],
     )
     others = [entry for entry in known if entry not in same]
-    return (*others, new)[-ENTRIES:]
+    return (*others, new)[-MAX_ENTRIES:]
 
 
-def remembered(entries: Sequence[SetAside], now: datetime) -> tuple[SetAside, ...]:
+def retained(entries: Sequence[ExcludedNode], now: datetime) -> tuple[ExcludedNode, ...]:
     """Those that still count, whether or not their pause is over."""
-    return tuple(entry for entry in entries if _end(entry) > now - MEMORY)
+    return tuple(entry for entry in entries if _end(entry) > now - RETENTION)
 
 
-def active(entries: Sequence[SetAside], now: datetime) -> tuple[SetAside, ...]:
+def active(entries: Sequence[ExcludedNode], now: datetime) -> tuple[ExcludedNode, ...]:
     """Those that are not to be chosen now."""
     return tuple(entry for entry in entries if _end(entry) > now)
 
 
-def moves(entries: Sequence[SetAside], now: datetime) -> int:
+def reschedules(entries: Sequence[ExcludedNode], now: datetime) -> int:
     """How often the SharePod has been moved on, as far as that is remembered."""
-    return sum(entry.times for entry in remembered(entries, now))
+    return sum(entry.times for entry in retained(entries, now))
 
 
-def seconds_left(entries: Sequence[SetAside], now: datetime) -> float | None:
+def seconds_left(entries: Sequence[ExcludedNode], now: datetime) -> float | None:
     """Seconds until the first pause is over; None where none is on."""
     ends = [(_end(entry) - now).total_seconds() for entry in active(entries, now)]
     return min(ends, default=None)
 
 
-def words(entry: SetAside) -> str:
+def describe(entry: ExcludedNode) -> str:
     """An entry, for people."""
     return f"set aside until {entry.until}: {entry.message}"
 
 
-def _end(entry: SetAside) -> datetime:
+def _end(entry: ExcludedNode) -> datetime:
     # The schema takes RFC 3339 only; one that somebody wrote otherwise is over.
     try:
         end = datetime.fromisoformat(entry.until)

@@ -41,26 +41,26 @@ class NodeResources:
         pods.subscribe(self._changed)
         nodes.subscribe(self._gone)
 
-    def within(
+    def filter(
         self,
         where: Eligible,
         pod: Pod,
         *,
-        but: str = "",
-        beside: Iterable[tuple[str, Pod]] = (),
+        ignoring: str = "",
+        alongside: Iterable[tuple[str, Pod]] = (),
     ) -> Eligible:
         """Where a pod may go, but for nodes without room for it.
 
         Args:
             where: the nodes that take it otherwise.
             pod: who asks.
-            but: a resource that does not matter.
-            beside: pods that are to come with it and hold nothing yet, each with its node.
+            ignoring: a resource that is not checked.
+            alongside: pods that are to come with it and hold nothing yet, each with its node.
         """
         asked = needs(pod)
-        asked.pop(but, None)
+        asked.pop(ignoring, None)
         coming: defaultdict[str, Counter[str]] = defaultdict(Counter)
-        for name, other in beside:
+        for name, other in alongside:
             coming[name].update(needs(other))
         refused = {}
         for name in where.nodes:
@@ -71,7 +71,7 @@ class NodeResources:
                 refused[name] = refusal
         if not refused:
             return where
-        return where.but(refused)
+        return where.excluding(refused)
 
     def _refusal(self, node: Node, pod: Pod, asked: Counter[str], taken: Counter[str]) -> str:
         name = node.metadata.name

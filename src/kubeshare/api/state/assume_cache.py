@@ -53,7 +53,7 @@ class AssumeCache(Generic[T]):
             return None
         return answer
 
-    def unseen(self, key: Key) -> bool:
+    def is_unobserved(self, key: Key) -> bool:
         """It was made, and no watch has told of it yet."""
         return key in self._answers and key not in self._store
 
@@ -104,7 +104,7 @@ class AssumeCache(Generic[T]):
         for key in tuple(self._answers):
             self.get(key)
 
-    def put(self, answer: T) -> None:
+    def assume(self, answer: T) -> None:
         """Note what the API server has answered: the object as it is stored."""
         key = key_of(answer)
         earlier = self._answers.get(key)
@@ -131,7 +131,7 @@ class AssumeCache(Generic[T]):
     def _is_gone(self, key: Key) -> bool:
         return key in self._gone and self._gone[key] == _version(self._store.by_key(key))
 
-    def is_known(self, change: Change[T]) -> bool:
+    def is_own_write(self, change: Change[T]) -> bool:
         """A change that the watch is telling says what an answer has said before."""
         return change is self._known
 

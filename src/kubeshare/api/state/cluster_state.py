@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from kubeshare.api.state.assume_cache import AssumeCache
-from kubeshare.api.state.ledger_builder import node_entry, offered, unpromised
+from kubeshare.api.state.ledger_builder import allocatable_gpus, node_entry, unclaimed_gpus
 from kubeshare.api.state.ledger_cache import LedgerCache
 from kubeshare.api.state.vgpu_store import VGPUStore
 from kubeshare.api.types import core_v1
@@ -57,41 +57,41 @@ class ClusterState:
         """The pod of that name, as last seen or last made by this program, or None."""
         return self._latest_pods.get(key)
 
-    def made(self, pod: core_v1.Pod) -> None:
+    def assume_pod(self, pod: core_v1.Pod) -> None:
         """This program has made a pod, which the watch may not have told yet."""
-        self._latest_pods.put(pod)
+        self._latest_pods.assume(pod)
 
-    def unseen(self, key: Key) -> bool:
+    def is_unobserved(self, key: Key) -> bool:
         """This program has made the pod of that name, and no watch has told of it yet."""
-        return self._latest_pods.unseen(key)
+        return self._latest_pods.is_unobserved(key)
 
-    def is_known(self, change: Change[core_v1.Pod]) -> bool:
+    def is_own_write(self, change: Change[core_v1.Pod]) -> bool:
         """A change of a pod is what this program has made, and was answered."""
-        return self._latest_pods.is_known(change)
+        return self._latest_pods.is_own_write(change)
 
-    def gone(self, pod: core_v1.Pod) -> None:
+    def forget_pod(self, pod: core_v1.Pod) -> None:
         """The API server has that pod no more, which the watch may not have told yet."""
         known = self.pod(pod.metadata.key)
         if known is not None and known.metadata.uid == pod.metadata.uid:
             self._latest_pods.forget(pod.metadata.key)
 
-    def sharers(self, gpuid: str) -> list[core_v1.Pod]:
+    def sharing_pods(self, gpuid: str) -> list[core_v1.Pod]:
         """The pods that say of themselves that they share a vGPU and may still run."""
         return [pod for pod in self._pods.by_index(_SHARES, gpuid) if not pod.terminal]
 
-    def has_gpu(self, gpuid: str) -> bool:
+    def has_bound_placeholder(self, gpuid: str) -> bool:
         """A placeholder of that vGPU is bound, so a physical GPU is kept for it."""
         return self._ledger.has_placeholder(gpuid)
 
     def offers_gpus(self, node: core_v1.Node) -> bool:
         """Its kubelet offers GPUs, as one that has just started does not."""
-        return offered(node, self._ledger) > 0
+        return allocatable_gpus(node, self._ledger) > 0
 
     def free_gpus(self, node: core_v1.Node) -> int:
         """GPUs of a node that can be made vGPUs; below 0 where more are promised than there are."""
         # Its entry alone: the ledger would be brought up to date for all nodes.
         free = node_entry(node, self._ledger).free
-        return min(unpromised(node, self._ledger), len(free))
+        return min(unclaimed_gpus(node, self._ledger), len(free))
 
     def ledger(self) -> Ledger:
         """The core's ledger of all this: the same one each time, brought up to date.

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from kubeshare.api.configuration import ConfigMap, Configured, watch_configuration
+from kubeshare.api.configuration import ConfigMap, DynamicConfiguration, watch_configuration
 from kubeshare.api.quotas import QUOTAS, Quotas, ResourceQuota
 from kubeshare.api.state.cluster_state import ClusterState
 from kubeshare.api.types import core_v1
@@ -26,13 +26,13 @@ class Informers:
     nodes: Reflector[core_v1.Node]
     pods: Reflector[core_v1.Pod]
     cluster_state: ClusterState
-    configuration: Configured
+    configuration: DynamicConfiguration
     configmaps: Reflector[ConfigMap]
     resourcequotas: Reflector[ResourceQuota]
     quotas: Quotas
 
 
-def watch(
+def start_informers(
     program: Program,
     client: Client,
     manager: str,
@@ -63,7 +63,7 @@ def watch(
     cluster_state = ClusterState(
         client, manager, vgpus=vgpus, gpunodes=gpunodes, nodes=nodes, pods=pods, built=built
     )
-    configuration = Configured(configmaps, recorder)
+    configuration = DynamicConfiguration(configmaps, recorder)
     return Informers(
         sharepods=sharepods,
         vgpus=vgpus,

@@ -30,7 +30,7 @@ from kubeshare.kube.conditions import find_condition
 DELETING = "Deleting"
 
 
-class Surroundings(Protocol):
+class ClusterObjects(Protocol):
     """The objects around a node or a vGPU, as far as they have to do with its GPUs."""
 
     def gpunode(self, node: str) -> v1.GPUNode | None:
@@ -42,11 +42,11 @@ class Surroundings(Protocol):
         ...
 
     def takers_on(self, node: str) -> Iterable[core_v1.Pod]:
-        """The pods on a node for which :func:`takes_gpus` holds."""
+        """The pods on a node for which :func:`uses_whole_gpus` holds."""
         ...
 
     def placeholders_of(self, gpuid: str) -> Iterable[core_v1.Pod]:
-        """The placeholders of a vGPU for which :func:`takes_gpus` holds."""
+        """The placeholders of a vGPU for which :func:`uses_whole_gpus` holds."""
         ...
 
     def has_placeholder(self, gpuid: str) -> bool:
@@ -73,43 +73,43 @@ def build(
     for node in nodes:
         ledger.add_node(node_entry(node, around))
     for vgpu in around.vgpus:
-        put(ledger, device_entry(vgpu, around))
+        set_device(ledger, device_entry(vgpu, around))
     return ledger
 
 
-def takes_gpus(pod: core_v1.Pod) -> bool:
+def uses_whole_gpus(pod: core_v1.Pod) -> bool:
     """It has whole GPUs of the node that it is bound to."""
     return bool(pod.spec.node_name) and pod.whole_gpus > 0 and not pod.terminal
 
 
-def node_entry(node: core_v1.Node, around: Surroundings) -> Node:
+def node_entry(node: core_v1.Node, around: ClusterObjects) -> Node:
     """What the ledger says of a node; its free GPUs are sorted, as a ledger has them."""
     name = node.metadata.name
     found = around.gpunode(name)
     if found is None:
         return Node(name)
     kinds = frozenset(FreeGpu(gpu.model, gpu.memory_bytes) for gpu in found.spec.devices)
-    free = _free(found, around.vgpus_on(name), unpromised(node, around))
+    free = _free(found, around.vgpus_on(name), unclaimed_gpus(node, around))
     return Node(
         name, free=free, kinds=kinds, total=len(found.spec.devices), links=matrix(found.spec)
     )
 
 
-def unpromised(node: core_v1.Node, around: Surroundings) -> int:
+def unclaimed_gpus(node: core_v1.Node, around: ClusterObjects) -> int:
     """How many GPUs a node offers beyond those that pods have or vGPUs await; may be below 0."""
     name = node.metadata.name
     taken = sum(pod.whole_gpus for pod in around.takers_on(name))
     taken += sum(_awaits_gpu(vgpu, around) for vgpu in around.vgpus_on(name))
-    return offered(node, around) - taken
+    return allocatable_gpus(node, around) - taken
 
 
-def offered(node: core_v1.Node, around: Surroundings) -> int:
+def allocatable_gpus(node: core_v1.Node, around: ClusterObjects) -> int:
     """How many GPUs a node offers now, by its device plugin or else by a DRA driver."""
     found = around.gpunode(node.metadata.name)
     return node.whole_gpus or (found.spec.dra_count if found else 0)
 
 
-def device_entry(vgpu: v1.VGPU, around: Surroundings) -> Device:
+def device_entry(vgpu: v1.VGPU, around: ClusterObjects) -> Device:
     """What the ledger says of a vGPU; its holders are sorted, as a ledger has them."""
     found = around.gpunode(vgpu.spec.node_name)
     return Device(
@@ -124,7 +124,7 @@ def device_entry(vgpu: v1.VGPU, around: Surroundings) -> Device:
     )
 
 
-def put(ledger: Ledger, device: Device) -> None:
+def set_device(ledger: Ledger, device: Device) -> None:
     """Set a device; one that is promised twice over takes nobody, and stops nobody else."""
     try:
         ledger.set_device(device)
@@ -142,7 +142,7 @@ def put(ledger: Ledger, device: Device) -> None:
         )
 
 
-def drop(ledger: Ledger, gpuid: str) -> None:
+def remove_device(ledger: Ledger, gpuid: str) -> None:
     """Remove a device of the ledger whose vGPU is gone, whoever held a part of it.
 
     Raises:
@@ -169,7 +169,7 @@ class _Lists:
         self._placeholders_of: dict[str, list[core_v1.Pod]] = defaultdict(list)
         for vgpu in self.vgpus:
             self._vgpus_on[vgpu.spec.node_name].append(vgpu)
-        for pod in filter(takes_gpus, pods):
+        for pod in filter(uses_whole_gpus, pods):
             self._takers_on[pod.spec.node_name].append(pod)
             if pod.placeholder_of:
                 self._placeholders_of[pod.placeholder_of].append(pod)
@@ -190,7 +190,7 @@ class _Lists:
         return gpuid in self._placeholders_of
 
 
-def _awaits_gpu(vgpu: v1.VGPU, around: Surroundings) -> bool:
+def _awaits_gpu(vgpu: v1.VGPU, around: ClusterObjects) -> bool:
     """It will have one of its node's GPUs that no pod has taken for it yet."""
     return vgpu.status.phase != DELETING and not around.has_placeholder(vgpu.metadata.name)
 
@@ -213,17 +213,17 @@ def _healthy(uuid: str, found: v1.GPUNode | None) -> bool:
     return any(gpu.healthy for gpu in devices if gpu.uuid == uuid)
 
 
-def _fenced(vgpu: v1.VGPU, around: Surroundings) -> bool:
+def _fenced(vgpu: v1.VGPU, around: ClusterObjects) -> bool:
     """It is going, or nothing keeps its GPU from others any more."""
     if vgpu.status.phase == DELETING or vgpu.metadata.deletion_timestamp:
         return True
     if not vgpu.spec.uuid:
         told = find_condition(vgpu.status.conditions, CONDITION_SHAREABLE)
         return told is not None and told.status == "False"
-    return not any(keeps(pod, vgpu) for pod in around.placeholders_of(vgpu.metadata.name))
+    return not any(keeps_gpu(pod, vgpu) for pod in around.placeholders_of(vgpu.metadata.name))
 
 
-def keeps(placeholder: core_v1.Pod, vgpu: v1.VGPU) -> bool:
+def keeps_gpu(placeholder: core_v1.Pod, vgpu: v1.VGPU) -> bool:
     """A placeholder keeps the GPU of its vGPU, and not some other one, from everybody else."""
     metadata = placeholder.metadata
     return (

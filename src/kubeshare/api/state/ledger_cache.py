@@ -129,7 +129,7 @@ class LedgerCache:
         nodes = self._nodes.snapshot().values()
         built = self._ledger = Ledger(ledger_builder.node_entry(node, self) for node in nodes)
         for vgpu in self._pool.all():
-            ledger_builder.put(built, ledger_builder.device_entry(vgpu, self))
+            ledger_builder.set_device(built, ledger_builder.device_entry(vgpu, self))
         self._built()
         return built
 
@@ -145,9 +145,9 @@ class LedgerCache:
                 self._changed_nodes.add(vgpu.spec.node_name)
                 device = ledger_builder.device_entry(vgpu, self)
                 if device != before:
-                    ledger_builder.put(kept, device)
+                    ledger_builder.set_device(kept, device)
             elif before is not None:
-                ledger_builder.drop(kept, gpuid)
+                ledger_builder.remove_device(kept, gpuid)
         while self._changed_nodes:
             name = self._changed_nodes.pop()
             node = self._nodes.get(name)
@@ -161,8 +161,10 @@ class LedgerCache:
 
 
 def _node(pod: core_v1.Pod) -> list[str]:
-    return [pod.spec.node_name] if ledger_builder.takes_gpus(pod) else []
+    return [pod.spec.node_name] if ledger_builder.uses_whole_gpus(pod) else []
 
 
 def _gpuid(pod: core_v1.Pod) -> list[str]:
-    return [pod.placeholder_of] if pod.placeholder_of and ledger_builder.takes_gpus(pod) else []
+    return (
+        [pod.placeholder_of] if pod.placeholder_of and ledger_builder.uses_whole_gpus(pod) else []
+    )

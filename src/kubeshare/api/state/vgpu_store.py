@@ -28,7 +28,7 @@ from kubeshare.kube.client.errors import (
 )
 from kubeshare.kube.meta import Key
 
-ROUNDS = 5
+MAX_ATTEMPTS = 5
 """How often one change is tried on states that turn out to be old."""
 
 Change = Callable[[VGPU], list[Operation] | None]
@@ -43,7 +43,7 @@ class StaleDecisionError(ConflictError):
     """A decision was made from a state that is no more: decide again."""
 
 
-class Part(NamedTuple):
+class Reservation(NamedTuple):
     """A decision to be recorded: who takes, what was decided, and which decision for it it is."""
 
     demand: Demand
@@ -117,10 +117,10 @@ class VGPUStore:
         except NotFoundError:
             self._latest.forget(Key("", gpuid))
             return None
-        self._latest.put(live)
+        self._latest.assume(live)
         return live
 
-    async def take(self, demand: Demand, decision: Decision, attempt: int) -> None:
+    async def reserve(self, demand: Demand, decision: Decision, attempt: int) -> None:
         """Record a decision: make its new vGPUs, then add a holder to each, or to none.
 
         Args:
@@ -131,9 +131,9 @@ class VGPUStore:
         Raises:
             StaleDecisionError: the state has changed; nothing is held by it.
         """
-        await self.take_all([Part(demand, decision, attempt)])
+        await self.reserve_all([Reservation(demand, decision, attempt)])
 
-    async def take_all(self, parts: Sequence[Part]) -> None:
+    async def reserve_all(self, parts: Sequence[Reservation]) -> None:
         """Record decisions that hold together or not at all.
 
         First all new vGPUs are made, then the holders are added in the order of the GPUs'
@@ -148,7 +148,7 @@ class VGPUStore:
         """
         for part in parts:
             for device in part.decision.new:
-                await self.make(device, "onDemand")
+                await self.create(device, "onDemand")
         places = [(gpuid, part) for part in parts for gpuid in part.decision.devices]
         taken: list[tuple[str, str]] = []
         written: dict[str, VGPU] = {}
@@ -162,7 +162,7 @@ class VGPUStore:
                 raise
             taken.append((gpuid, part.demand.uid))
 
-    async def give_back(self, gpuid: str, demand: str) -> VGPU | None:
+    async def release(self, gpuid: str, demand: str) -> VGPU | None:
         """Remove the holder of a demand, unless its pod has been bound to the node.
 
         Once the holder names a pod, containers may run, and only the node knows when
@@ -181,14 +181,14 @@ class VGPUStore:
         if vgpu is None or holder is None or holder.pod_uid:
             return vgpu
         try:
-            return await self._patch(vgpu, holders.remove(vgpu, demand, holder.container))
+            return await self._patch(vgpu, holders.remove(vgpu, demand))
         except ConflictError:
             await self.refresh(gpuid)
             raise
         except NotFoundError:
             return await self.refresh(gpuid)
 
-    async def change(self, gpuid: str, operations: Change) -> VGPU | None:
+    async def update(self, gpuid: str, operations: Change) -> VGPU | None:
         """Patch a vGPU's status; where the state was old, look again and patch again.
 
         Args:
@@ -203,7 +203,7 @@ class VGPUStore:
             ApiError: any other refusal.
         """
         vgpu = self.get(gpuid) or await self.refresh(gpuid)
-        for _ in range(ROUNDS):
+        for _ in range(MAX_ATTEMPTS):
             wanted = vgpu and operations(vgpu)
             if not vgpu or not wanted:
                 return vgpu
@@ -211,9 +211,9 @@ class VGPUStore:
                 return await self._patch(vgpu, wanted)
             except (ConflictError, NotFoundError):
                 vgpu = await self.refresh(gpuid)
-        raise ConflictError(f"vGPU {gpuid} changed {ROUNDS} times while it was being changed")
+        raise ConflictError(f"vGPU {gpuid} changed {MAX_ATTEMPTS} times while it was being changed")
 
-    async def make(self, device: Device, pool: str) -> None:
+    async def create(self, device: Device, pool: str) -> None:
         """Make a vGPU that nobody holds a part of.
 
         Args:
@@ -237,7 +237,7 @@ class VGPUStore:
         except AlreadyExistsError as error:
             await self.settle()
             raise StaleDecisionError(str(error)) from error
-        self._latest.put(made)
+        self._latest.assume(made)
         self._unsettled.discard(device.id)
 
     async def _roll_back(self, written: dict[str, VGPU], gpuid: str, demand: str) -> None:
@@ -251,7 +251,7 @@ class VGPUStore:
         if holder is None:
             return  # somebody else has given it back
         try:
-            written[gpuid] = await self._patch(vgpu, holders.remove(vgpu, demand, holder.container))
+            written[gpuid] = await self._patch(vgpu, holders.remove(vgpu, demand))
         except (ConflictError, NotFoundError):
             await self.refresh(gpuid)
 
@@ -273,7 +273,7 @@ class VGPUStore:
             subresource="status",
             field_manager=self._manager,
         )
-        self._latest.put(answer)
+        self._latest.assume(answer)
         return answer
 
 

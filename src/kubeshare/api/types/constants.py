@@ -24,7 +24,7 @@ LABEL_VGPU: Final = "kubeshare.nthu/vgpu"
 LABEL_IN_USE: Final = "kubeshare.nthu/in-use"
 LABEL_POOL: Final = "kubeshare.nthu/pool"
 LABEL_SHAREPOD_UID: Final = "kubeshare.nthu/sharepod-uid"
-LABEL_ASKER_UID: Final = "kubeshare.nthu/asker-uid"
+LABEL_REQUESTER_UID: Final = "kubeshare.nthu/asker-uid"
 
 # A plain pod that asks for a share waits behind this gate until it has its part of a GPU;
 # then these annotations say which. They describe: what it gets, the holder alone says.

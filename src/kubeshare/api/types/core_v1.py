@@ -130,7 +130,7 @@ class Pod(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
         return tuple(noted.split(",")) if noted else ()
 
     @property
-    def ours(self) -> bool:
+    def is_managed(self) -> bool:
         """KubeShare has made it to keep a GPU, or to show that one is missing.
 
         Labels alone could be anybody's: such pods live in a namespace of their own.
@@ -141,7 +141,7 @@ class Pod(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     def placeholder_of(self) -> str:
         """The GPUID of which this pod is the placeholder; ``""`` where it is none."""
         labels = self.metadata.labels
-        keeps = self.ours and labels[LABEL_ROLE] == ROLE_PLACEHOLDER
+        keeps = self.is_managed and labels[LABEL_ROLE] == ROLE_PLACEHOLDER
         return labels.get(LABEL_VGPU, "") if keeps else ""
 
     @property
@@ -215,17 +215,17 @@ class Node(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
         return "" if step in _NO_UPGRADE else step
 
     @property
-    def takes_pods(self) -> bool:
+    def is_schedulable(self) -> bool:
         """New pods that share its GPUs may come."""
-        return self.ready and not self.is_leaving
+        return self.ready and not self.is_closed
 
     @property
-    def is_leaving(self) -> bool:
+    def is_closed(self) -> bool:
         """No new pods come for now: what is idle on it is given back."""
         return self.spec.unschedulable or bool(self.driver_upgrade)
 
     @property
-    def is_emptied(self) -> bool:
+    def must_drain(self) -> bool:
         """All who use its GPUs have to leave now."""
         return self.driver_upgrade in _EMPTIED
 

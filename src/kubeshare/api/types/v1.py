@@ -83,7 +83,7 @@ class VGPU(Struct, frozen=True, kw_only=True, rename="camel", gc=False):
     status: VGPUStatus = field(default_factory=VGPUStatus)
 
 
-class SetAside(Struct, frozen=True, kw_only=True, rename="camel", gc=False):
+class ExcludedNode(Struct, frozen=True, kw_only=True, rename="camel", gc=False):
     """A node that was chosen for a SharePod and could not take its pod, or a vGPU of it.
 
     ``id`` is the GPUID where it is that vGPU alone, and ``""`` for all of the node.
@@ -98,7 +98,7 @@ class SetAside(Struct, frozen=True, kw_only=True, rename="camel", gc=False):
     message: str = ""
 
 
-class GPUAsk(Struct, frozen=True, kw_only=True, rename="camel", gc=False):
+class GPUSpec(Struct, frozen=True, kw_only=True, rename="camel", gc=False):
     """``SharePod.spec.gpu`` where controllers look at it; the dialect reads the rest.
 
     ``attempt`` is 0 until Sched has decided, and counts its decisions. ``set_aside`` is
@@ -111,13 +111,13 @@ class GPUAsk(Struct, frozen=True, kw_only=True, rename="camel", gc=False):
     attempt: int = 0
     id_given: bool = False
     node_given: bool = False
-    set_aside: tuple[SetAside, ...] = ()
+    set_aside: tuple[ExcludedNode, ...] = ()
 
 
 class SharePodSpec(Struct, frozen=True, kw_only=True, rename="camel", gc=False):
     """The decision's place within the PodSpec that a SharePod carries."""
 
-    gpu: GPUAsk = field(default_factory=GPUAsk)
+    gpu: GPUSpec = field(default_factory=GPUSpec)
     node_name: str = ""
 
 

@@ -9,7 +9,7 @@ import msgspec
 from kubeshare.api import sharepods
 from kubeshare.api.configuration import KEY, NAME, ConfigMap, Configuration, parse
 from kubeshare.api.predicates import exclusions
-from kubeshare.api.predicates.eligibility import Eligible, eligible, without
+from kubeshare.api.predicates.eligibility import Eligible, eligible, without_excluded
 from kubeshare.api.quotas import QUOTAS, rows
 from kubeshare.api.state import ledger_builder
 from kubeshare.api.state.vgpu_store import holder_of
@@ -60,7 +60,7 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
         if resource is not SHAREPODS:
             return may
         noted = sharepods.view(raw).spec.gpu.set_aside
-        return without(may, exclusions.active(noted, self.now))
+        return without_excluded(may, exclusions.active(noted, self.now))
 
     def held_by(self, uid: str) -> list[VGPU]:
         """The vGPUs of which a demand has a part."""

@@ -13,8 +13,8 @@ import click
 import msgspec
 
 from kubeshare.api.predicates.eligibility import Eligible
-from kubeshare.api.sharepods import undecided
-from kubeshare.api.types.v1 import SHAREPODS, GPUAsk
+from kubeshare.api.sharepods import original_demand
+from kubeshare.api.types.v1 import SHAREPODS, GPUSpec
 from kubeshare.cli.decision_output import as_fields, as_lines
 from kubeshare.cli.explain.cluster_reader import Seen, read
 from kubeshare.cli.explain.gang import GangFinding, controller_of, of_gang, read_members
@@ -30,7 +30,7 @@ from kubeshare.dialects.priority_and_gang import standing_of
 from kubeshare.kube.client.errors import NotFoundError
 from kubeshare.kube.clock import utc_now
 from kubeshare.kube.resources import PODS, Raw, Resource
-from kubeshare.scheduler.scheduling import bounded, change_that_helps, decide
+from kubeshare.scheduler.scheduling import decide, helpful_change, restrict_nodes
 
 if TYPE_CHECKING:
     from kubeshare.kube.client.client import Client
@@ -153,10 +153,10 @@ async def find_out(client: "Client", chosen: Policy, name: str, namespace: str) 
         decision, change = together.decision, together.change
         claim, needed = together.claim, together.needed
     else:
-        ask = msgspec.convert(raw["spec"].get("gpu") or {}, GPUAsk)
-        where, asked = seen.where(resource, raw), undecided(ask, demand)
+        ask = msgspec.convert(raw["spec"].get("gpu") or {}, GPUSpec)
+        where, asked = seen.where(resource, raw), original_demand(ask, demand)
         held, decision, change = _alone(seen, asked, where)
-        claim, needed = (bounded(asked, where),), 1
+        claim, needed = (restrict_nodes(asked, where),), 1
     waits = decision.outcome == "pending" and not held and claim
     return Finding(
         name=title,
@@ -197,7 +197,7 @@ def _alone(
             built.release(demand.uid)
         decision = decide(seen.policy, built, demand, where)
         if decision.outcome == "pending":
-            change = change_that_helps(seen.policy, built, demand, where)
+            change = helpful_change(seen.policy, built, demand, where)
     return tuple(sorted(held, key=natural)), decision, change
 
 

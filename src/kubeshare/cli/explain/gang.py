@@ -21,8 +21,8 @@ from kubeshare.core.preemption import change_for_gang
 from kubeshare.dialects import pod, sharepod
 from kubeshare.dialects.priority_and_gang import GROUP_NAME, Standing, standing_of
 from kubeshare.kube.resources import PODS, Raw, Resource
-from kubeshare.scheduler.gang.members import check_agreement, says
-from kubeshare.scheduler.scheduling import bounded, decide
+from kubeshare.scheduler.gang.members import check_agreement, gang_terms
+from kubeshare.scheduler.scheduling import decide, restrict_nodes
 
 if TYPE_CHECKING:
     from kubeshare.kube.client.client import Client
@@ -120,7 +120,9 @@ def of_gang(seen: Seen, members: Sequence[Member], uid: str) -> GangFinding:
     """
     asked = next(member for member in members if member.demand.uid == uid)
     check_agreement(asked.standing, members[0].standing, members[0].name)
-    agreed = [each for each in members if says(each.standing) == says(members[0].standing)]
+    agreed = [
+        each for each in members if gang_terms(each.standing) == gang_terms(members[0].standing)
+    ]
     gang = asked.standing.gang
     assert gang is not None
     waiting = [member for member in agreed if not member.placed]
@@ -147,7 +149,7 @@ def _together(
     """Where those would go that have to be placed together, or why they cannot be."""
     needed = finding.needed
     where = {member.demand.uid: member.where for member in waiting}
-    demands = tuple(bounded(member.demand, member.where) for member in waiting)
+    demands = tuple(restrict_nodes(member.demand, member.where) for member in waiting)
 
     def policy(ledger: Ledger, demand: Demand) -> Decision:
         return decide(seen.policy, ledger, demand, where[demand.uid])

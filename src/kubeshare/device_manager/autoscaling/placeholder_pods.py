@@ -12,12 +12,12 @@ import asyncio
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
-from kubeshare.api.affinity_terms import off_nodes
-from kubeshare.api.configuration import Configured
+from kubeshare.api.affinity_terms import forbid_nodes
+from kubeshare.api.configuration import DynamicConfiguration
 from kubeshare.api.state.cluster_state import ClusterState
 from kubeshare.api.types.constants import (
     ANNOTATION_SAFE_TO_EVICT,
-    LABEL_ASKER_UID,
+    LABEL_REQUESTER_UID,
     LABEL_ROLE,
     MANAGER_DEVICES,
     MISSING_PREFIX,
@@ -65,7 +65,7 @@ class AutoscalerPods:
         pods: Reflector[Pod],
         cluster_state: ClusterState,
         short: UnmetDemand,
-        configuration: Configured,
+        configuration: DynamicConfiguration,
         image: str,
         events: Events,
     ) -> None:
@@ -131,7 +131,7 @@ class AutoscalerPods:
                 pod.metadata.name in keep and not found_its_node
             ):
                 continue
-            uid = pod.metadata.labels.get(LABEL_ASKER_UID, "")
+            uid = pod.metadata.labels.get(LABEL_REQUESTER_UID, "")
             self._not_before[uid] = asyncio.get_running_loop().time() + PENDING_SECONDS
             try:
                 await self._client.delete(
@@ -162,15 +162,15 @@ def manifest(name: str, short: PendingRequester, image: str, free: Sequence[str]
         image: any that has ``sh`` and ``sleep``.
         free: nodes with GPUs that are free, and not enough: it takes none of those.
     """
-    labels = {LABEL_ROLE: ROLE_MISSING, LABEL_ASKER_UID: short.demand.uid}
+    labels = {LABEL_ROLE: ROLE_MISSING, LABEL_REQUESTER_UID: short.demand.uid}
     pod = idle_pod(name, labels, MISSING_PRIORITY_CLASS, image)
     pod["metadata"]["annotations"] = {ANNOTATION_SAFE_TO_EVICT: "true"}
     passed_on = {field: short.spec[field] for field in _PASSED_ON if short.spec.get(field)}
     if free:
-        passed_on["affinity"] = off_nodes(passed_on.get("affinity") or {}, free)
+        passed_on["affinity"] = forbid_nodes(passed_on.get("affinity") or {}, free)
     return pod | {"spec": pod["spec"] | passed_on}
 
 
 def is_autoscaler_pod(pod: Pod) -> bool:
     """It is one of these pods."""
-    return pod.ours and pod.metadata.labels[LABEL_ROLE] == ROLE_MISSING
+    return pod.is_managed and pod.metadata.labels[LABEL_ROLE] == ROLE_MISSING

@@ -144,7 +144,7 @@ class UnmetDemand:
         for raw in self._sharepod_store.snapshot().values():
             seen = sharepods.view(raw)
             reported = find_condition(seen.status.conditions, CONDITION_SCHEDULED)
-            if not _no_room(reported) or sharepods.going(seen) or sharepods.decided(seen):
+            if not _no_room(reported) or sharepods.is_deleting(seen) or sharepods.decided(seen):
                 continue
             try:
                 demand = sharepod.demand_of(raw)

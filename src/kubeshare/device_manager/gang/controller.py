@@ -18,7 +18,7 @@ from typing import Final
 from msgspec import Struct
 
 from kubeshare.api import sharepods
-from kubeshare.api.configuration import Configured
+from kubeshare.api.configuration import DynamicConfiguration
 from kubeshare.api.eviction import evict
 from kubeshare.api.gang_members import GANG, gang_value
 from kubeshare.api.predicates import exclusions
@@ -80,7 +80,7 @@ class GangController:
         pods: Store[Pod],
         cluster_state: ClusterState,
         events: Events,
-        configuration: Configured,
+        configuration: DynamicConfiguration,
         wall_clock: Callable[[], datetime],
     ) -> None:
         self._client = client
@@ -141,7 +141,7 @@ class GangController:
                 said = standing_of(raw).gang
             except InvalidValueError:
                 said = None
-            if said is None or sharepods.going(seen):
+            if said is None or sharepods.is_deleting(seen):
                 continue
             gang = gang or said
             pod = self._cluster_state.pod(seen.metadata.key)
@@ -206,7 +206,7 @@ class GangController:
         await undo_decision(self._client, member.raw, noted)
         self._events.gang_timed_out(sharepod, words)
         for gpuid in sharepods.gpuids(sharepod):
-            await self._cluster_state.pool.give_back(gpuid, sharepod.metadata.uid)
+            await self._cluster_state.pool.release(gpuid, sharepod.metadata.uid)
         await self._evict(member.pod)
 
     async def _evict_undecided(self, members: list[_Member]) -> RequeueAfter | None:
@@ -224,7 +224,7 @@ class GangController:
         try:
             await evict(self._client, pod)
         except (NotFoundError, ConflictError):
-            self._cluster_state.gone(pod)
+            self._cluster_state.forget_pod(pod)
         except TooManyRequestsError:
             return False
         return True

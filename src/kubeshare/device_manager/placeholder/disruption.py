@@ -70,7 +70,7 @@ class DisruptionBudgets:
             )
         except NotFoundError:
             return None
-        self._cluster_state.made(changed)
+        self._cluster_state.assume_pod(changed)
         return None
 
 

@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any, Final
 
-from kubeshare.api.affinity_terms import on_node
+from kubeshare.api.affinity_terms import require_node
 from kubeshare.api.state.cluster_state import ClusterState
 from kubeshare.api.types.constants import (
     ANNOTATION_SAFE_TO_EVICT,
@@ -105,7 +105,7 @@ class Placeholders:
             )
         except NotFoundError:
             # It may have come and gone while the watch was broken, which then tells nothing.
-            self._cluster_state.gone(pod)
+            self._cluster_state.forget_pod(pod)
             return True
         return False
 
@@ -131,7 +131,7 @@ class Placeholders:
             )
         except AlreadyExistsError:
             return None
-        self._cluster_state.made(made)
+        self._cluster_state.assume_pod(made)
         self._metrics.placeholders.inc()
         return None
 
@@ -190,7 +190,7 @@ def manifest(vgpu: VGPU, image: str, namespace: str) -> dict[str, Any]:
     pod["metadata"]["annotations"] = said["annotations"]
     owner = {"apiVersion": "v1", "kind": "Namespace", "name": NAMESPACE, "uid": namespace}
     pod["metadata"]["ownerReferences"] = [{**owner, "controller": True}]
-    pod["spec"]["affinity"] = on_node({}, vgpu.spec.node_name)
+    pod["spec"]["affinity"] = require_node({}, vgpu.spec.node_name)
     # Nodes with GPUs are often tainted so that only pods which ask for one come.
     pod["spec"]["tolerations"] = [{"operator": "Exists", "effect": "NoSchedule"}]
     return pod

@@ -11,7 +11,7 @@ import asyncio
 from collections import Counter
 from typing import Final
 
-from kubeshare.api.state.ledger_builder import keeps
+from kubeshare.api.state.ledger_builder import keeps_gpu
 from kubeshare.api.types.core_v1 import Node, Pod
 from kubeshare.api.types.reasons import Reason
 from kubeshare.api.types.v1 import VGPU
@@ -54,7 +54,7 @@ class PlaceholderRecovery:
     async def reconcile(self, vgpu: VGPU) -> RequeueAfter | None:
         """One step towards a placeholder that has the GPU of a vGPU whose own one is lost."""
         pod = self._placeholders.of(vgpu.metadata.name)
-        if pod is not None and keeps(pod, vgpu):
+        if pod is not None and keeps_gpu(pod, vgpu):
             self.forget(vgpu)
             return None
         if pod is not None and pod.metadata.deletion_timestamp is not None:
@@ -70,7 +70,11 @@ class PlaceholderRecovery:
 
     async def _try(self, vgpu: VGPU) -> RequeueAfter | None:
         node = self._nodes.get(vgpu.spec.node_name)
-        if node is None or not node.takes_pods or self._tries[vgpu.metadata.uid] >= MAX_ATTEMPTS:
+        if (
+            node is None
+            or not node.is_schedulable
+            or self._tries[vgpu.metadata.uid] >= MAX_ATTEMPTS
+        ):
             return None
         wait = self._not_before.get(vgpu.metadata.uid, 0.0) - asyncio.get_running_loop().time()
         if wait > 0:

@@ -18,7 +18,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from kubeshare.api.pods import shares, unschedulable
+from kubeshare.api.pods import has_shares, unschedulable
 from kubeshare.api.state.cluster_state import ClusterState
 from kubeshare.api.types.core_v1 import Pod
 from kubeshare.device_manager.events import Events
@@ -75,7 +75,7 @@ class PodController:
         """Look at one pod."""
         pod = self._cluster_state.pod(key)
         held = self._pool.held_by(pod.metadata.uid) if pod is not None else []
-        if pod is None or pod.terminal or pod.gated or not (held or shares(pod)):
+        if pod is None or pod.terminal or pod.gated or not (held or has_shares(pod)):
             self._since.pop(key, None)
             self._lost_allocations.forget(key)
             return None
@@ -119,7 +119,7 @@ class PodController:
         try:
             await delete_as_seen(self._client, pod)
         except NotFoundError:
-            self._cluster_state.gone(pod)
+            self._cluster_state.forget_pod(pod)
             return
         self._metrics.moved.inc()
 

@@ -1,6 +1,6 @@
 """The steps of one node's pool: which idle vGPUs go, and how many are made ahead of demand."""
 
-from kubeshare.api.configuration import Configured
+from kubeshare.api.configuration import DynamicConfiguration
 from kubeshare.api.state.cluster_state import ClusterState
 from kubeshare.api.types.core_v1 import Node
 from kubeshare.core.pool import Plan, plan
@@ -34,7 +34,7 @@ class PoolController:
         nodes: Store[Node],
         cluster_state: ClusterState,
         pools: NodePools,
-        configuration: Configured,
+        configuration: DynamicConfiguration,
         reclaimer: Reclaimer,
         events: Events,
         metrics: Metrics,

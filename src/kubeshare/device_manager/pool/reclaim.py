@@ -9,7 +9,7 @@ while the pod waits. Who gets a free GPU in the end is for kube-scheduler alone 
 from collections.abc import Callable
 from typing import Final
 
-from kubeshare.api.configuration import Configured
+from kubeshare.api.configuration import DynamicConfiguration
 from kubeshare.api.predicates.eligibility import Eligibility
 from kubeshare.api.predicates.node_resources import NodeResources
 from kubeshare.api.types.constants import WHOLE_GPU_RESOURCE
@@ -52,7 +52,7 @@ class Reclaimer:
         eligibility: Eligibility,
         rooms: NodeResources,
         pools: NodePools,
-        configuration: Configured,
+        configuration: DynamicConfiguration,
         changed: Callable[[str], None],
     ) -> None:
         self._client = client
@@ -116,7 +116,7 @@ class Reclaimer:
 
     def _nodes_for(self, pod: Pod, spec: Raw) -> frozenset[str]:
         where = self._eligibility.of(spec)
-        return self._rooms.within(where, pod, but=WHOLE_GPU_RESOURCE).nodes
+        return self._rooms.filter(where, pod, ignoring=WHOLE_GPU_RESOURCE).nodes
 
     async def _read(self, pod: Pod) -> None:
         """Read what it asks of its node, once."""
@@ -132,7 +132,7 @@ class Reclaimer:
 
 def waits_for_whole_gpu(pod: Pod) -> bool:
     """It is not KubeShare's, asks for whole GPUs, and kube-scheduler has found no node for it."""
-    if pod.spec.node_name or pod.terminal or pod.metadata.deletion_timestamp or pod.ours:
+    if pod.spec.node_name or pod.terminal or pod.metadata.deletion_timestamp or pod.is_managed:
         return False
     bound = pod.condition("PodScheduled")
     unschedulable = bound is not None and (bound.status, bound.reason) == ("False", "Unschedulable")

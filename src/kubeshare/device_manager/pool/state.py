@@ -43,9 +43,11 @@ class NodePools:
                 continue
             if vgpu.status.phase == DELETING:
                 # Its GPU is not offered as free before the object has gone.
-                freeing += bool(vgpu.spec.uuid) or self._cluster_state.has_gpu(vgpu.metadata.name)
+                freeing += bool(vgpu.spec.uuid) or self._cluster_state.has_bound_placeholder(
+                    vgpu.metadata.name
+                )
                 continue
-            awaiting += not self._cluster_state.has_gpu(vgpu.metadata.name)
+            awaiting += not self._cluster_state.has_bound_placeholder(vgpu.metadata.name)
             if vgpu.status.holders:
                 held += 1
             else:
@@ -55,7 +57,7 @@ class NodePools:
             idle=tuple(idle),
             free=self._free(node, awaiting),
             freeing=freeing,
-            makes=node.takes_pods,
+            makes=node.is_schedulable,
         )
 
     def _free(self, node: Node, awaiting: int) -> int:
@@ -77,7 +79,7 @@ class NodePools:
             id=vgpu.metadata.name,
             seconds=seconds,
             not_before=not_before,
-            ready=self._cluster_state.has_gpu(vgpu.metadata.name),
+            ready=self._cluster_state.has_bound_placeholder(vgpu.metadata.name),
             useless=useless,
         )
 
@@ -89,7 +91,7 @@ class NodePools:
 
 def terms_of(configured: PoolConfiguration, node: Node) -> PoolSettings:
     """The terms that hold on a node: its label's policy, else the configured one."""
-    if node.is_leaving:
+    if node.is_closed:
         return _LEAVING
     policy = node.metadata.labels.get(LABEL_POOL, configured.policy)
     if policy not in _POLICIES:

@@ -32,6 +32,6 @@ async def warm_up(cluster_state: ClusterState, node: str, count: int) -> list[st
         gpu = entry.free[0]
         gpuid = GENERATED_ID_PREFIX + secrets.token_hex(5)
         device = Device(id=gpuid, node=node, model=gpu.model, memory_bytes=gpu.memory_bytes)
-        await cluster_state.pool.make(device, "reserved")
+        await cluster_state.pool.create(device, "reserved")
         made.append(gpuid)
     return made

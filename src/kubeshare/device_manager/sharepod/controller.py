@@ -116,7 +116,7 @@ class SharePodController:
             self._unseen_since.pop(key, None)
             return None
         sharepod = sharepods.view(raw)
-        if sharepods.going(sharepod) and finalizer.is_on(sharepod):
+        if sharepods.is_deleting(sharepod) and finalizer.is_present(sharepod):
             return await self._finalizations.reconcile(raw, sharepod)
         try:
             demand = demand_of(raw)
@@ -155,7 +155,7 @@ class SharePodController:
 
     def _unseen(self, key: Key) -> RequeueAfter | None:
         """When to look again for a pod that may have come and gone while the watch was broken."""
-        return RequeueAfter(UNSEEN_POD_SECONDS) if self._cluster_state.unseen(key) else None
+        return RequeueAfter(UNSEEN_POD_SECONDS) if self._cluster_state.is_unobserved(key) else None
 
     async def _patience(
         self, raw: Raw, sharepod: SharePod, demand: Demand | None, pod: Pod | None
@@ -177,11 +177,11 @@ class SharePodController:
         pod = self._pod_of(sharepod)
         if pod is not None:
             return await self._follow(raw, sharepod, pod, gpuids)
-        if sharepods.going(sharepod) or sharepods.finished(sharepod):
+        if sharepods.is_deleting(sharepod) or sharepods.finished(sharepod):
             return None
         if _refused_as_it_is(sharepod):
             for gpuid in gpuids:
-                await self._pool.give_back(gpuid, sharepod.metadata.uid)
+                await self._pool.release(gpuid, sharepod.metadata.uid)
             return None
         if demand is not None:
             not_ready = await self._not_ready(raw, sharepod, demand, gpuids)
@@ -206,7 +206,7 @@ class SharePodController:
         vgpus, reported = self._vgpus(gpuids), sharepod.status.gpus
         blocked = await self._prebound.reconcile(pod, uid, vgpus)
         if blocked is not None:
-            return status.not_allocated(blocked.reason, blocked.message, passing=blocked.passing)
+            return status.not_allocated(blocked.reason, blocked.message, passing=blocked.transient)
         return status.of_pod(pod, vgpus, self._problem(gpuids, pod), reported)
 
     async def _not_ready(
@@ -233,7 +233,7 @@ class SharePodController:
             blocked = blocker(vgpu, self._placeholders.of(vgpu.metadata.name))
             if blocked is not None and not self._prebound.is_gpu_assured(vgpu):
                 return status.not_allocated(
-                    blocked.reason, blocked.message, passing=blocked.passing
+                    blocked.reason, blocked.message, passing=blocked.transient
                 )
         problem = self._problem(gpuids)
         return status.not_allocated(*problem) if problem else None
@@ -257,7 +257,7 @@ class SharePodController:
         if await self._pods.exists(sharepod.metadata.key):
             return
         for gpuid in gpuids:
-            await self._pool.give_back(gpuid, sharepod.metadata.uid)
+            await self._pool.release(gpuid, sharepod.metadata.uid)
         await undo_decision(self._client, raw)
         self._events.undone(sharepod, not_ready)
 

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from kubeshare.api import sharepods
-from kubeshare.api.pods import shares, unschedulable
+from kubeshare.api.pods import has_shares, unschedulable
 from kubeshare.api.state.cluster_state import ClusterState
 from kubeshare.api.state.unschedulable import UnschedulableQueue
 from kubeshare.api.state.vgpu_store import VGPUStore
@@ -84,7 +84,7 @@ class SharePodEventHandlers:
         key = key_of(raw)
         if change.type == ADDED and _is_undecided(raw):
             return ()
-        if change.type == DELETED or old is None or sharepods.asks_otherwise(old, raw):
+        if change.type == DELETED or old is None or sharepods.input_changed(old, raw):
             return (key,)
         if not self._status_writer.differs(old, raw) or self._status_writer.is_own(key, raw):
             return ()
@@ -126,7 +126,7 @@ class SharePodEventHandlers:
         if not pod_differs(change):
             return ()
         pod = change.object
-        if self._cluster_state.is_known(change) and not pod.placeholder_of:
+        if self._cluster_state.is_own_write(change) and not pod.placeholder_of:
             return ()  # whoever has made it went on with the answer
         vgpu = self._pool.get(pod.placeholder_of) if pod.placeholder_of else None
         if vgpu is None:
@@ -161,7 +161,7 @@ class PodEventHandlers:
     def of_pod(self, change: Change[core_v1.Pod]) -> Iterable[Key]:
         """Its own key, if it has parts of GPUs itself rather than through a SharePod, or had."""
         states = (change.object,) if change.old is None else (change.old, change.object)
-        has = any(map(shares, states)) or self._pool.held_by(change.object.metadata.uid)
+        has = any(map(has_shares, states)) or self._pool.held_by(change.object.metadata.uid)
         return [change.key] if has else []
 
     def of_vgpu(self, change: Change[VGPU]) -> Iterable[Key]:
@@ -224,12 +224,12 @@ def _gpu(vgpu: VGPU) -> tuple[Any, ...]:
     return about, vgpu.spec, vgpu.status.conditions
 
 
-def share_key(holder: Holder) -> tuple[str, str, int]:
+def share_key(holder: Holder) -> tuple[str, int]:
     """What tells one part of a vGPU from all others that it ever had."""
-    return holder.demand, holder.container, holder.attempt
+    return holder.demand, holder.attempt
 
 
-def _parts(vgpu: VGPU) -> dict[tuple[str, str, int], Holder]:
+def _parts(vgpu: VGPU) -> dict[tuple[str, int], Holder]:
     return {share_key(holder): holder for holder in vgpu.status.holders}
 
 
@@ -250,4 +250,4 @@ def _is_on_its_way(vgpu: VGPU, change: Change[core_v1.Pod]) -> bool:
     if pod.metadata.deletion_timestamp is not None:
         return False
     found = [blocker(vgpu, state) for state in (old, pod)]
-    return all(each is not None and each.passing for each in found)
+    return all(each is not None and each.transient for each in found)

@@ -70,7 +70,7 @@ class Finalizations:
         Raises:
             ConflictError: it has changed meanwhile.
         """
-        operations = finalizer.put_on(sharepod)
+        operations = finalizer.add(sharepod)
         if not operations:
             return raw
         metadata = sharepod.metadata
@@ -121,12 +121,12 @@ class Finalizations:
         try:
             await delete_as_seen(self._client, pod)
         except NotFoundError:
-            self._cluster_state.gone(pod)
+            self._cluster_state.forget_pod(pod)
             return False
         return True
 
     async def _let_go(self, sharepod: SharePod) -> None:
-        await self._patch(sharepod, finalizer.take_off(sharepod))
+        await self._patch(sharepod, finalizer.remove(sharepod))
 
     async def _patch(self, sharepod: SharePod, operations: Sequence[Operation]) -> Raw | None:
         """The SharePod after a JSON patch; None when it is gone."""

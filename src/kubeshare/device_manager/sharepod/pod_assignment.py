@@ -44,7 +44,7 @@ class PodAssignments:
             async with writing:
                 # Whoever wrote last may have named this one too, or may have failed to.
                 together = self._blocked.pop(gpuid, {}) | {demand: pod_uid}
-                await self._pool.change(gpuid, _names(together))
+                await self._pool.update(gpuid, _names(together))
         finally:
             self._forget(gpuid, demand)
 
@@ -61,7 +61,7 @@ def _names(pods: dict[str, str]) -> Change:
         for demand, pod_uid in pods.items():
             holder = holder_of(vgpu, demand)
             if holder is not None and not holder.pod_uid:
-                found += holders.set_pod_uid(vgpu, demand, pod_uid, holder.container)
+                found += holders.set_pod_uid(vgpu, demand, pod_uid)
         return found or None
 
     return operations

@@ -12,7 +12,7 @@ for that uid, gives nothing to any other pod.
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from kubeshare.api.affinity_terms import on_node
+from kubeshare.api.affinity_terms import require_node
 from kubeshare.api.state.cluster_state import ClusterState
 from kubeshare.api.state.vgpu_store import holder_of
 from kubeshare.api.types.constants import (
@@ -87,7 +87,7 @@ class Pods:
             )
         except AlreadyExistsError:
             return await self._existing(metadata["name"], metadata["namespace"], metadata["uid"])
-        self._cluster_state.made(pod)
+        self._cluster_state.assume_pod(pod)
         self._metrics.pods.inc()
         return pod
 
@@ -128,7 +128,7 @@ class Pods:
             return None
         if not owned_by(pod, owner):
             raise NameTakenError(pod)
-        self._cluster_state.made(pod)
+        self._cluster_state.assume_pod(pod)
         return pod
 
 
@@ -173,7 +173,7 @@ def manifest(sharepod: Raw, vgpus: Sequence[VGPU]) -> dict[str, Any]:
     if vgpus:
         labels[LABEL_VGPU] = vgpus[0].metadata.name
         spec.pop("nodeName", None)
-        spec["affinity"] = on_node(spec.get("affinity") or {}, vgpus[0].spec.node_name)
+        spec["affinity"] = require_node(spec.get("affinity") or {}, vgpus[0].spec.node_name)
         sharers = sharing_containers(sharepod["spec"])
         for kind in CONTAINER_FIELDS:
             if spec.get(kind):

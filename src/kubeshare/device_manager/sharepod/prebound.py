@@ -47,7 +47,7 @@ class PreboundPods:
         blocked = blocker(vgpu, placeholder)
         return (
             blocked is not None
-            and blocked.passing
+            and blocked.transient
             and vgpu.status.phase == "Creating"
             and placeholder is not None
             and placeholder.metadata.deletion_timestamp is None
@@ -69,7 +69,7 @@ class PreboundPods:
             if pod.spec.node_name not in ("", vgpu.spec.node_name):
                 continue  # it was made for a former decision
             blocked = self._missing(vgpu, demand)
-            if blocked is not None and not blocked.passing:
+            if blocked is not None and not blocked.transient:
                 await self._take_back(pod, demand, vgpu)
             if blocked is not None:
                 return blocked
@@ -87,9 +87,9 @@ class PreboundPods:
             return
         live = await self._pool.refresh(vgpu.metadata.name)
         blocked = self._missing(live, demand) if live is not None else None
-        if blocked is None or blocked.passing:
+        if blocked is None or blocked.transient:
             return
         try:
             await delete_as_seen(self._client, pod)
         except NotFoundError:
-            self._cluster_state.gone(pod)
+            self._cluster_state.forget_pod(pod)

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 
 from kubeshare.api.state.cluster_state import ClusterState
-from kubeshare.api.state.vgpu_store import Part, holder_of
+from kubeshare.api.state.vgpu_store import Reservation, holder_of
 from kubeshare.api.types.reasons import Reason
 from kubeshare.api.types.v1 import VGPU, SharePod
 from kubeshare.core.decision import Decision, commit
@@ -60,9 +60,9 @@ class Reservations:
         if refusal is not None:
             # What it has of the others would keep room from those for whom it is enough.
             for gpuid in held:
-                await self._pool.give_back(gpuid, demand.uid)
+                await self._pool.release(gpuid, demand.uid)
             return refusal
-        await self._pool.take_all(parts)
+        await self._pool.reserve_all(parts)
         return None
 
     def _decide(
@@ -71,9 +71,9 @@ class Reservations:
         demand: Demand,
         gpuids: Iterable[str],
         seen: Mapping[str, VGPU | None],
-    ) -> tuple[list[Part], Report | None]:
+    ) -> tuple[list[Reservation], Report | None]:
         """The parts to be taken, each beside those before it, or why one of them is refused."""
-        parts: list[Part] = []
+        parts: list[Reservation] = []
         ledger = self._cluster_state.ledger()
         with ledger.what_if():
             for gpuid in sorted(gpuids):
@@ -91,7 +91,7 @@ class Reservations:
                 if decision.node is None:
                     return [], _no_room(sharepod.spec.node_name, gpuid, decision)
                 commit(ledger, asked, decision)
-                parts.append(Part(demand, decision, sharepod.spec.gpu.attempt))
+                parts.append(Reservation(demand, decision, sharepod.spec.gpu.attempt))
         return parts, None
 
 

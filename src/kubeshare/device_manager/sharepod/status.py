@@ -6,11 +6,11 @@ from typing import Final
 import msgspec
 from msgspec import Struct
 
-from kubeshare.api.predicates.exclusions import words as of_entry
+from kubeshare.api.predicates.exclusions import describe as of_entry
 from kubeshare.api.types.constants import CONDITION_ALLOCATED, CONDITION_READY
 from kubeshare.api.types.core_v1 import Pod
 from kubeshare.api.types.reasons import Reason
-from kubeshare.api.types.v1 import VGPU, AllocatedGPU, SetAside
+from kubeshare.api.types.v1 import VGPU, AllocatedGPU, ExcludedNode
 from kubeshare.kube.meta import Condition
 
 _ORDINARY: Final = frozenset({"", "ContainerCreating", "PodInitializing"})
@@ -47,7 +47,7 @@ def not_allocated(reason: Reason, message: str, *, passing: bool = False) -> Rep
     )
 
 
-def rescheduling(set_aside: Sequence[SetAside]) -> Report:
+def rescheduling(set_aside: Sequence[ExcludedNode]) -> Report:
     """Sched's last decision was undone, and it has not made another one."""
     words = "it has lost its GPU, and the scheduler has not chosen another one yet"
     if not set_aside:

@@ -94,7 +94,7 @@ class StatusWriter:
             if left > 0:
                 return False, RequeueAfter(left)
         self.forget(sharepod.metadata.key)
-        share = sharepods.share(demand) if demand else {}
+        share = sharepods.share_status(demand) if demand else {}
         conditions = self._conditions(sharepod, report)
         return await self._write(sharepod, report, conditions, share), None
 

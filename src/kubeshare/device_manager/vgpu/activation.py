@@ -16,7 +16,7 @@ async def activate(pool: VGPUStore, vgpu: VGPU, events: Events) -> None:
     """
     if _to_active(vgpu) is None:
         return
-    active = await pool.change(vgpu.metadata.name, _to_active)
+    active = await pool.update(vgpu.metadata.name, _to_active)
     if active is not None and active.status.phase != "Creating":
         events.activated(active)
 

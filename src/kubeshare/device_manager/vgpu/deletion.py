@@ -72,6 +72,6 @@ class VGPUDeletion:
         pod = self._placeholders.of(gpuid)
         if pod is None or pod.metadata.deletion_timestamp is not None:
             return
-        if self._cluster_state.sharers(gpuid) or await self._cluster_state.pool.refresh(gpuid):
+        if self._cluster_state.sharing_pods(gpuid) or await self._cluster_state.pool.refresh(gpuid):
             return
         await self._placeholders.remove(pod)

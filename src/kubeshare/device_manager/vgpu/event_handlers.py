@@ -85,7 +85,7 @@ class VGPUEventHandlers:
         if not held or change.type == DELETED:
             return held
         sharepod = sharepods.view(raw)
-        if sharepods.going(sharepod) or sharepods.finished(sharepod):
+        if sharepods.is_deleting(sharepod) or sharepods.finished(sharepod):
             return held
         # Sched takes parts of what it does not name yet before it says so.
         wanted = sharepods.gpuids(sharepod) if sharepods.decided(sharepod) else None

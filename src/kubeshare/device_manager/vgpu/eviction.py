@@ -8,7 +8,7 @@ holders leave as their node says; the placeholder goes after the last of them.
 
 from typing import Final
 
-from kubeshare.api.configuration import Configured
+from kubeshare.api.configuration import DynamicConfiguration
 from kubeshare.api.eviction import evict
 from kubeshare.api.state.cluster_state import ClusterState
 from kubeshare.api.types.core_v1 import Node, Pod
@@ -41,7 +41,7 @@ class Evictions:
         client: Client,
         cluster_state: ClusterState,
         nodes: Store[Node],
-        configuration: Configured,
+        configuration: DynamicConfiguration,
         events: Events,
     ) -> None:
         self._client = client
@@ -65,7 +65,7 @@ class Evictions:
     def reason(self, vgpu: VGPU) -> str:
         """Why all have to leave; ``""`` where they may stay."""
         node = self._nodes.get(vgpu.spec.node_name)
-        if node is not None and node.is_emptied:
+        if node is not None and node.must_drain:
             return f"the GPU driver of node {vgpu.spec.node_name} is being upgraded"
         problem = problem_of(vgpu)
         if problem is not None and self._configuration.now().gpu_failure == "evict":

@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Final
 
 from kubeshare.api import holders
-from kubeshare.api.state.ledger_builder import keeps
+from kubeshare.api.state.ledger_builder import keeps_gpu
 from kubeshare.api.state.vgpu_store import VGPUStore
 from kubeshare.api.types.constants import CONDITION_DEGRADED, NAMESPACE, placeholder_name
 from kubeshare.api.types.core_v1 import PODS
@@ -83,7 +83,7 @@ class VGPUHealth:
             conditions, news = set_condition(seen.status.conditions, wanted, self._wall_clock())
             return holders.set_conditions(seen, conditions) if news else None
 
-        changed = await self._pool.change(vgpu.metadata.name, operations)
+        changed = await self._pool.update(vgpu.metadata.name, operations)
         if changed is not None and changed is not vgpu:
             if problem:
                 self._events.degraded(changed, reason, message)
@@ -115,7 +115,7 @@ class VGPUHealth:
     async def _is_kept(self, vgpu: VGPU) -> bool:
         """The pods seen may be older than the vGPU seen: look before crying."""
         seen = self._placeholders.of(vgpu.metadata.name)
-        if seen is not None and keeps(seen, vgpu):
+        if seen is not None and keeps_gpu(seen, vgpu):
             return True
         if is_true(vgpu.status.conditions, CONDITION_DEGRADED):
             return False
@@ -123,7 +123,7 @@ class VGPUHealth:
             live = await self._client.get(PODS, placeholder_name(vgpu.metadata.name), NAMESPACE)
         except NotFoundError:
             return False
-        return keeps(live, vgpu)
+        return keeps_gpu(live, vgpu)
 
 
 def problem_of(vgpu: VGPU) -> Problem | None:

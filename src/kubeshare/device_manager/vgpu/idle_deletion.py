@@ -26,7 +26,7 @@ async def mark_deleting(
         the vGPU as it is then; None when it is gone.
     """
     before = pool.get(gpuid)
-    going = await pool.change(gpuid, _to_deleting)
+    going = await pool.update(gpuid, _to_deleting)
     was = before is not None and before.status.phase == DELETING
     if going is not None and going.status.phase == DELETING and not was:
         reported(going)

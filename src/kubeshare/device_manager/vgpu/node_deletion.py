@@ -99,6 +99,6 @@ class DeletedNodes:
             present = holder_of(vgpu, holder.demand)
             if present is None or present.pod_uid != holder.pod_uid:
                 return None
-            return holders.remove(vgpu, holder.demand, holder.container)
+            return holders.remove(vgpu, holder.demand)
 
-        return await self._pool.change(gpuid, operations)
+        return await self._pool.update(gpuid, operations)

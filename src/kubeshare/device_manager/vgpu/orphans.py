@@ -47,7 +47,7 @@ class OrphanedHolders:
         current: VGPU | None = vgpu
         for holder in vgpu.status.holders:
             if not holder.pod_uid and await self._is_orphan(gpuid, holder):
-                current = await self._pool.give_back(gpuid, holder.demand)
+                current = await self._pool.release(gpuid, holder.demand)
                 self._metrics.released.inc()
         return current
 
@@ -98,7 +98,7 @@ def wanted(raw: Raw | None, gpuid: str, holder: Holder) -> bool:
     if raw is None:
         return False
     sharepod = sharepods.view(raw)
-    over = sharepods.going(sharepod) or sharepods.finished(sharepod)
+    over = sharepods.is_deleting(sharepod) or sharepods.finished(sharepod)
     if over or sharepod.metadata.uid != holder.demand:
         return False
     # While it is undecided, Sched has taken the part and is about to say so.

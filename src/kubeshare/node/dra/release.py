@@ -95,7 +95,7 @@ class Releaser:
         name = vgpu.metadata.name
         for _ in range(_ATTEMPTS):
             try:
-                operations = holders.remove(vgpu, holder.demand, holder.container)
+                operations = holders.remove(vgpu, holder.demand)
                 await self._client.json_patch(
                     NODE_VGPUS, name, operations, subresource="status", field_manager=MANAGER_NODE
                 )

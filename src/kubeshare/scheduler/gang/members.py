@@ -10,7 +10,7 @@ from kubeshare.core.errors import InvalidValueError
 from kubeshare.core.gang import Gang
 from kubeshare.dialects.priority_and_gang import MIN_AVAILABLE, PRIORITY, Standing
 from kubeshare.kube.meta import Key
-from kubeshare.scheduler.binding import still_right
+from kubeshare.scheduler.binding import matches_demand
 from kubeshare.scheduler.requesters.base import Requester
 
 
@@ -25,7 +25,7 @@ class Member:
     @property
     def waits(self) -> bool:
         """It has not been told of a decision, and is there to be told."""
-        return not self.requester.decided and not self.requester.over
+        return not self.requester.decided and not self.requester.finished
 
     @property
     def placed(self) -> bool:
@@ -35,7 +35,7 @@ class Member:
     @property
     def ready(self) -> bool:
         """What it holds is what it asks for, so it can be told."""
-        return bool(self.held) and still_right(self.held, self.demand)
+        return bool(self.held) and matches_demand(self.held, self.demand)
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Members:
         return [member for member in self.all if member.waits]
 
     @cached_property
-    def there(self) -> int:
+    def present(self) -> int:
         """How many have a GPU or ask for one."""
         return sum(member.placed or member.waits for member in self.all)
 
@@ -79,7 +79,7 @@ def demand_of_member(requester: Requester) -> Demand | None:
         return None
 
 
-def says(standing: Standing) -> dict[str, int]:
+def gang_terms(standing: Standing) -> dict[str, int]:
     """What all members of a gang have to say alike."""
     assert standing.gang is not None
     return {PRIORITY: standing.priority, MIN_AVAILABLE: standing.gang.min_available}
@@ -96,7 +96,7 @@ def check_agreement(standing: Standing, oldest: Standing, who: object) -> None:
     Raises:
         InvalidValueError: it does not; under the name of the label.
     """
-    mine, theirs = says(standing), says(oldest)
+    mine, theirs = gang_terms(standing), gang_terms(oldest)
     for label, value in mine.items():
         if value != theirs[label]:
             words = f"{value} differs from {theirs[label]} of {who}, of the same gang"

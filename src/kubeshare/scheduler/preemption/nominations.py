@@ -15,13 +15,13 @@ from kubeshare.core.demand import Demand
 from kubeshare.core.ledger.ledger import Ledger
 from kubeshare.core.policies import Policy
 
-SECONDS: Final = 180.0
+NOMINATION_SECONDS: Final = 180.0
 """How long a place is kept: longer than pods normally take to end."""
-MOST: Final = 64
+MAX_NOMINATIONS: Final = 64
 """How many places are kept at once; nobody is preempted for one more."""
 
 
-class Place(msgspec.Struct, frozen=True, kw_only=True):
+class Nomination(msgspec.Struct, frozen=True, kw_only=True):
     """A place that is kept.
 
     Attributes:
@@ -29,8 +29,8 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
         uids: the demands that may have it.
         priority: theirs.
         devices: the ids of the vGPUs, with their nodes.
-        leaving: the uids of the demands that are to leave.
-        unasked: those of them that have not been asked yet.
+        victims: the uids of the demands that are to leave.
+        to_evict: those of them that have not been asked yet.
         until: loop time at which it is not kept any more.
     """
 
@@ -38,8 +38,8 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
     uids: frozenset[str]
     priority: int
     devices: Mapping[str, str]
-    leaving: frozenset[str]
-    unasked: tuple[str, ...] = ()
+    victims: frozenset[str]
+    to_evict: tuple[str, ...] = ()
     until: float
 
 
@@ -47,25 +47,25 @@ class Nominations:
     """The places that are kept now."""
 
     def __init__(self) -> None:
-        self._places: dict[str, Place] = {}
+        self._places: dict[str, Nomination] = {}
 
-    def of(self, owner: str, now: float) -> Place | None:
+    def of(self, owner: str, now: float) -> Nomination | None:
         """The place that is kept for somebody."""
         self._expire(now)
         return self._places.get(owner)
 
-    def keep(self, place: Place) -> None:
+    def add(self, place: Nomination) -> None:
         """Keep a place, or another one for the same owner."""
         self._places[place.owner] = place
 
-    def drop(self, owner: str) -> None:
+    def remove(self, owner: str) -> None:
         """The owner needs no place any more."""
         self._places.pop(owner, None)
 
     def full(self, now: float) -> bool:
         """No further place can be kept."""
         self._expire(now)
-        return len(self._places) >= MOST
+        return len(self._places) >= MAX_NOMINATIONS
 
     def seconds_left(self, uids: Iterable[str], priority: int, now: float) -> float | None:
         """Until the first place that is kept from these demands may be theirs."""
@@ -79,7 +79,7 @@ class Nominations:
         against = self._against(frozenset(uids), priority)
         return _Keeping(policy, against) if against else policy
 
-    def _against(self, uids: frozenset[str], priority: int) -> list[Place]:
+    def _against(self, uids: frozenset[str], priority: int) -> list[Nomination]:
         return [
             place
             for place in self._places.values()
@@ -94,7 +94,7 @@ class Nominations:
 class _Keeping:
     """A policy that leaves some places alone."""
 
-    def __init__(self, policy: Policy, places: Sequence[Place]) -> None:
+    def __init__(self, policy: Policy, places: Sequence[Nomination]) -> None:
         self._policy = policy
         self._places = places
 

@@ -14,7 +14,7 @@ from typing import Final
 
 from msgspec import Struct, structs
 
-from kubeshare.api.configuration import Configured
+from kubeshare.api.configuration import DynamicConfiguration
 from kubeshare.api.eviction import evict
 from kubeshare.api.state.cluster_state import ClusterState
 from kubeshare.api.types.core_v1 import PODS, Pod
@@ -29,19 +29,19 @@ from kubeshare.kube.client.errors import ConflictError, NotFoundError, TooManyRe
 from kubeshare.kube.controller.controller import RequeueAfter
 from kubeshare.kube.controller.events import ObjectReference, reference
 from kubeshare.scheduler.events import Events
-from kubeshare.scheduler.preemption.nominations import SECONDS, Nominations, Place
+from kubeshare.scheduler.preemption.nominations import NOMINATION_SECONDS, Nomination, Nominations
 from kubeshare.scheduler.preemption.victims import Victim, is_marked, victims_of
 from kubeshare.scheduler.requesters.base import Requester
 
-ROUNDS: Final = 8
+MAX_VICTIM_SETS: Final = 8
 """How many sets of pods are tried at most, where budgets refuse."""
-AGAIN: Final = 10.0
+RETRY_SECONDS: Final = 10.0
 """Seconds until it is tried again where budgets have refused all."""
 
 _INDEX: Final = "preemptible"
 
 
-class Claim(Struct, frozen=True, kw_only=True):
+class RoomRequest(Struct, frozen=True, kw_only=True):
     """Somebody for whom there is no room.
 
     Attributes:
@@ -85,7 +85,7 @@ class Preemptor:
         cluster_state: ClusterState,
         pods: Store[Pod],
         kept: Nominations,
-        configuration: Configured,
+        configuration: DynamicConfiguration,
         events: Events,
     ) -> None:
         self._client = client
@@ -97,7 +97,7 @@ class Preemptor:
         self._events = events
         pods.add_index(_INDEX, _marked)
 
-    async def make_room(self, claim: Claim) -> RequeueAfter | None:
+    async def make_room(self, claim: RoomRequest) -> RequeueAfter | None:
         """Ask the cheapest set of pods to leave, if that is allowed and would help.
 
         Returns:
@@ -113,7 +113,7 @@ class Preemptor:
             return None
         victims = self._victims()
         refused = False
-        for _ in range(ROUNDS):
+        for _ in range(MAX_VICTIM_SETS):
             found = self._cheapest(claim, victims.values())
             if found is None:
                 break
@@ -123,16 +123,16 @@ class Preemptor:
             refused = True
             for uid in unwilling:
                 del victims[uid]
-        return RequeueAfter(AGAIN) if refused else None
+        return RequeueAfter(RETRY_SECONDS) if refused else None
 
     def _victims(self) -> dict[str, Victim]:
         marked = self._pods.by_index(_INDEX, "true")
         return {each.uid: each for each in victims_of(marked, self._cluster_state.pool.held_by)}
 
-    def _still_leaving(self, place: Place) -> bool:
-        return any(self._cluster_state.pool.held_by(uid) for uid in place.leaving)
+    def _still_leaving(self, place: Nomination) -> bool:
+        return any(self._cluster_state.pool.held_by(uid) for uid in place.victims)
 
-    def _cheapest(self, claim: Claim, victims: Iterable[Victim]) -> Preemption | None:
+    def _cheapest(self, claim: RoomRequest, victims: Iterable[Victim]) -> Preemption | None:
         priorities = {victim.uid: victim.priority for victim in victims}
         ledger = self._cluster_state.ledger()
         now = asyncio.get_running_loop().time()
@@ -159,28 +159,28 @@ class Preemptor:
         return refused
 
     async def _preempt(
-        self, claim: Claim, found: Preemption, victims: Mapping[str, Victim], now: float
+        self, claim: RoomRequest, found: Preemption, victims: Mapping[str, Victim], now: float
     ) -> RequeueAfter:
-        place = Place(
+        place = Nomination(
             owner=claim.owner,
             uids=claim.uids,
             priority=claim.priority,
             devices=self._where(claim, found),
-            leaving=frozenset(found.leave),
-            unasked=tuple(found.leave),
-            until=now + SECONDS,
+            victims=frozenset(found.leave),
+            to_evict=tuple(found.leave),
+            until=now + NOMINATION_SECONDS,
         )
-        self._kept.keep(place)
+        self._kept.add(place)
         self._events.preempts(claim.requesters[0], found.words, found.priority)
         return await self._ask(place, victims)
 
-    async def _ask(self, place: Place, victims: Mapping[str, Victim]) -> RequeueAfter:
+    async def _ask(self, place: Nomination, victims: Mapping[str, Victim]) -> RequeueAfter:
         """Evict those for whose place there is need and who have not been asked to leave yet.
 
         Whoever is not there any more needs no asking. Where the API server fails at one, the
         rest is asked when it is tried again.
         """
-        for number, uid in enumerate(place.unasked, start=1):
+        for number, uid in enumerate(place.to_evict, start=1):
             victim = victims.get(uid)
             try:
                 if victim is not None:
@@ -188,13 +188,15 @@ class Preemptor:
                     about = _about(victim.pod)
                     self._events.preempted(about, place.owner, place.priority, victim.priority)
             except TooManyRequestsError:
-                return RequeueAfter(AGAIN)  # its budget has changed: what has been asked leaves
+                return RequeueAfter(
+                    RETRY_SECONDS
+                )  # its budget has changed: what has been asked leaves
             except (NotFoundError, ConflictError):
                 pass
-            self._kept.keep(structs.replace(place, unasked=place.unasked[number:]))
+            self._kept.add(structs.replace(place, to_evict=place.to_evict[number:]))
         return RequeueAfter(place.until - asyncio.get_running_loop().time())
 
-    def _where(self, claim: Claim, found: Preemption) -> dict[str, str]:
+    def _where(self, claim: RoomRequest, found: Preemption) -> dict[str, str]:
         """The vGPUs on which the demands will be once those in their way have left."""
         ledger = self._cluster_state.ledger()
         with ledger.what_if():

@@ -5,7 +5,7 @@ beside this one (``sharepods``, ``pods``) with two small classes:
 
 * an :class:`Requester`: one object as it was read, with what it asks for, where it may go,
   and how it is told what was decided;
-* a :class:`Kind`, which finds them by name.
+* a :class:`RequesterKind`, which finds them by name.
 
 For another kind write these two, and add them in ``program``: to the kinds, with a watch
 that queues an :class:`RequesterKey` for each of its objects. Whatever the kind, its demand's
@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, Protocol, Self
 
 from kubeshare.api.predicates.eligibility import Eligible
 from kubeshare.api.types.reasons import Reason
-from kubeshare.api.types.v1 import VGPU, SetAside
+from kubeshare.api.types.v1 import VGPU, ExcludedNode
 from kubeshare.api.vgpu_readiness import Blocker
 from kubeshare.core.demand import Demand
 from kubeshare.dialects.priority_and_gang import Standing
@@ -60,7 +60,7 @@ class Requester(Protocol):
         ...
 
     @property
-    def over(self) -> bool:
+    def finished(self) -> bool:
         """It is going, or has ended: nothing is decided about it any more."""
         ...
 
@@ -70,7 +70,7 @@ class Requester(Protocol):
         ...
 
     @property
-    def leaving(self) -> bool:
+    def deleting(self) -> bool:
         """Somebody has deleted it."""
         ...
 
@@ -90,12 +90,12 @@ class Requester(Protocol):
         ...
 
     @property
-    def set_aside(self) -> Sequence[SetAside]:
+    def excluded(self) -> Sequence[ExcludedNode]:
         """Nodes that could not take its pod, and are not chosen for it for a while."""
         ...
 
     @property
-    def postponed(self) -> str:
+    def not_ready(self) -> str:
         """What of somebody else's comes before a decision about it; ``""`` for nothing."""
         ...
 
@@ -110,11 +110,13 @@ class Requester(Protocol):
         """
         ...
 
-    def within(self, where: Eligible) -> Eligible:
+    def filter(self, where: Eligible) -> Eligible:
         """Of the nodes that take pods like its own those that have what else it needs."""
         ...
 
-    def beside(self, where: Eligible, others: Iterable[tuple[str, "Requester"]]) -> Eligible:
+    def filter_for_gang(
+        self, where: Eligible, others: Iterable[tuple[str, "Requester"]]
+    ) -> Eligible:
         """Of the nodes to which it may go those with room for it and for others of its gang.
 
         Args:
@@ -139,7 +141,7 @@ class Requester(Protocol):
         """
         ...
 
-    def awaits(self, vgpus: Sequence[VGPU]) -> Blocker | None:
+    def blocker(self, vgpus: Sequence[VGPU]) -> Blocker | None:
         """Why it is not told yet that it has parts of these; None when it can be told."""
         ...
 
@@ -169,7 +171,7 @@ class Requester(Protocol):
         """Have its condition say that there is a decision, whoever made it."""
         ...
 
-    async def tell(self, reason: Reason, message: str) -> bool:
+    async def set_condition(self, reason: Reason, message: str) -> bool:
         """Have its condition say that there is none.
 
         Returns:
@@ -178,7 +180,7 @@ class Requester(Protocol):
         ...
 
 
-class Kind(Protocol):
+class RequesterKind(Protocol):
     """All askers of a kind."""
 
     def get(self, key: Key) -> Requester | None:

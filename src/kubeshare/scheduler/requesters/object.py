@@ -17,7 +17,7 @@ from kubeshare.scheduler.requesters.base import RequesterKey
 from kubeshare.scheduler.scheduled_condition import ScheduledCondition
 
 
-class Seen(Protocol):
+class HasMetadata(Protocol):
     """The narrow struct of an object."""
 
     @property
@@ -26,7 +26,7 @@ class Seen(Protocol):
         ...
 
 
-class Objects:
+class ObjectKind:
     """All objects of one kind that may ask.
 
     Args:
@@ -41,12 +41,12 @@ class Objects:
         self.status = status
 
 
-KindT = TypeVar("KindT", bound=Objects)
-SeenT = TypeVar("SeenT", bound=Seen)
+KindT = TypeVar("KindT", bound=ObjectKind)
+ViewT = TypeVar("ViewT", bound=HasMetadata)
 
 
 @dataclass(frozen=True)
-class RequesterObject(ABC, Generic[KindT, SeenT]):
+class RequesterObject(ABC, Generic[KindT, ViewT]):
     """One object as it was read: that part of an asker that is the same for all kinds.
 
     Attributes:
@@ -62,39 +62,39 @@ class RequesterObject(ABC, Generic[KindT, SeenT]):
 
     @property
     @abstractmethod
-    def seen(self) -> SeenT:
+    def view(self) -> ViewT:
         """The narrow struct of it."""
 
     @property
     def key(self) -> RequesterKey:
         """Its kind and name."""
-        return RequesterKey(self.resource.kind, self.seen.metadata.key)
+        return RequesterKey(self.resource.kind, self.view.metadata.key)
 
     @property
     def uid(self) -> str:
         """Of the object, and of its demand."""
-        return self.seen.metadata.uid
+        return self.view.metadata.uid
 
     @property
     def created(self) -> str:
         """When, as RFC 3339."""
-        return self.seen.metadata.creation_timestamp or ""
+        return self.view.metadata.creation_timestamp or ""
 
     @property
     def reference(self) -> ObjectReference:
         """What events about it name."""
-        return reference(self.resource, self.seen)
+        return reference(self.resource, self.view)
 
     @property
     def controller(self) -> str:
         """The uid of what made it; ``""`` where nothing did."""
-        controller = self.seen.metadata.controller
+        controller = self.view.metadata.controller
         return controller.uid if controller else ""
 
     @property
-    def leaving(self) -> bool:
+    def deleting(self) -> bool:
         """Somebody has deleted it."""
-        return self.seen.metadata.deletion_timestamp is not None
+        return self.view.metadata.deletion_timestamp is not None
 
     @property
     def pod_spec(self) -> Mapping[str, Any]:
@@ -108,7 +108,7 @@ class RequesterObject(ABC, Generic[KindT, SeenT]):
 
     async def refresh(self) -> Self | None:
         """Read it from the API server; None when it, or its name, is another's now."""
-        metadata = self.seen.metadata
+        metadata = self.view.metadata
         try:
             live = await self.kind.client.get(self.resource, metadata.name, metadata.namespace)
         except NotFoundError:
@@ -119,7 +119,7 @@ class RequesterObject(ABC, Generic[KindT, SeenT]):
 
     async def patched(self, operations: Sequence[Mapping[str, Any]]) -> Self:
         """The object after a JSON patch."""
-        metadata = self.seen.metadata
+        metadata = self.view.metadata
         answer = await self.kind.client.json_patch(
             self.resource,
             metadata.name,
@@ -131,5 +131,5 @@ class RequesterObject(ABC, Generic[KindT, SeenT]):
 
     def _known_as(self, raw: Raw) -> Self:
         """The object as the API server has just given it."""
-        self.kind.known.put(raw)
+        self.kind.known.assume(raw)
         return type(self)(self.kind, raw)

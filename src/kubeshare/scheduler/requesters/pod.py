@@ -13,7 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from kubeshare.api import pods
-from kubeshare.api.affinity_terms import on_node
+from kubeshare.api.affinity_terms import require_node
 from kubeshare.api.gang_members import GANG, gang_index, gang_value
 from kubeshare.api.predicates.eligibility import Eligible
 from kubeshare.api.predicates.node_resources import NodeResources
@@ -32,7 +32,7 @@ from kubeshare.api.types.constants import (
 )
 from kubeshare.api.types.core_v1 import Pod
 from kubeshare.api.types.reasons import Reason
-from kubeshare.api.types.v1 import VGPU, SetAside
+from kubeshare.api.types.v1 import VGPU, ExcludedNode
 from kubeshare.api.vgpu_readiness import Blocker, blocker, failure
 from kubeshare.core.demand import Demand
 from kubeshare.core.errors import InvalidValueError
@@ -44,14 +44,14 @@ from kubeshare.kube.controller.controller import RequeueAfter
 from kubeshare.kube.meta import Condition, Key
 from kubeshare.kube.resources import PODS, Raw
 from kubeshare.scheduler.requesters.base import Requester, RequesterKey
-from kubeshare.scheduler.requesters.object import Objects, RequesterObject
+from kubeshare.scheduler.requesters.object import ObjectKind, RequesterObject
 from kubeshare.scheduler.scheduled_condition import ScheduledCondition
-from kubeshare.scheduler.volume_binding import Volumes
+from kubeshare.scheduler.volume_binding import VolumeBinder
 
 KIND: Final = PODS.kind
 
 
-class GatedPods(Objects):
+class GatedPods(ObjectKind):
     """The plain pods that are not bound yet.
 
     Args:
@@ -74,7 +74,7 @@ class GatedPods(Objects):
         bound: Store[Pod],
         cluster_state: ClusterState,
         rooms: NodeResources,
-        volumes: Volumes,
+        volumes: VolumeBinder,
         models: Callable[[], Iterable[str]],
     ) -> None:
         super().__init__(client, known, status)
@@ -87,23 +87,23 @@ class GatedPods(Objects):
         known.add_index(GANG, gang_index)
         bound.add_index(GANG, _gang_of_bound)
 
-    def get(self, key: Key) -> "_AskingPod | None":
+    def get(self, key: Key) -> "_PodRequester | None":
         """The pod of that name, as last seen or written."""
         raw = self.known.get(key)
         if raw is None:
             self.cramped.discard(RequesterKey(KIND, key))
             return None
-        return _AskingPod(self, raw)
+        return _PodRequester(self, raw)
 
-    def in_gang(self, namespace: str, name: str) -> Iterable["_AskingPod"]:
+    def in_gang(self, namespace: str, name: str) -> Iterable["_PodRequester"]:
         """The plain pods that name a gang, bound ones too."""
         key = gang_value(Key(namespace, name))
         for raw in self.known.by_index(GANG, key):
-            yield _AskingPod(self, raw)
+            yield _PodRequester(self, raw)
         for pod in self._bound.by_index(GANG, key):
-            yield _AskingPod(self, msgspec.to_builtins(pod))
+            yield _PodRequester(self, msgspec.to_builtins(pod))
 
-    def short_of_room(self, _: object) -> Iterable[RequesterKey]:
+    def short_of_resources(self, _: object) -> Iterable[RequesterKey]:
         """Those for which some node had no room when they were last looked at."""
         return tuple(self.cramped)
 
@@ -114,85 +114,85 @@ class GatedPods(Objects):
         return [RequesterKey(KIND, Key(metadata["namespace"], metadata["name"]))]
 
 
-class _AskingPod(RequesterObject[GatedPods, Pod]):
+class _PodRequester(RequesterObject[GatedPods, Pod]):
     """One plain pod as it was read (see :class:`kubeshare.scheduler.requesters.base.Requester`)."""
 
     resource = PODS
 
     @cached_property
-    def seen(self) -> Pod:
+    def view(self) -> Pod:
         return pods.view(self.raw)
 
     @property
-    def over(self) -> bool:
-        return self.leaving or self.seen.terminal
+    def finished(self) -> bool:
+        return self.deleting or self.view.terminal
 
     @property
     def decided(self) -> bool:
-        return not self.seen.gated
+        return not self.view.gated
 
     @property
     def gpuids(self) -> tuple[str, ...]:
-        return () if self.seen.gated else self.seen.gpuids
+        return () if self.view.gated else self.view.gpuids
 
     @property
-    def set_aside(self) -> Sequence[SetAside]:
+    def excluded(self) -> Sequence[ExcludedNode]:
         return ()
 
     @property
-    def postponed(self) -> str:
-        others = [gate.name for gate in self.seen.spec.scheduling_gates if gate.name != GATE]
+    def not_ready(self) -> str:
+        others = [gate.name for gate in self.view.spec.scheduling_gates if gate.name != GATE]
         if others:
             return f"it waits behind {', '.join(others)}, which others remove"
-        return self.kind.volumes.awaited(self.uid)
+        return self.kind.volumes.not_ready(self.uid)
 
     async def prepare(self) -> RequeueAfter | None:
-        return await self.kind.volumes.look(self.seen.metadata, self.pod_spec)
+        return await self.kind.volumes.refresh(self.view.metadata, self.pod_spec)
 
-    def within(self, where: Eligible) -> Eligible:
-        where = self.kind.volumes.within(where, self.uid)
-        within = self.kind.rooms.within(where, self.seen)
+    def filter(self, where: Eligible) -> Eligible:
+        where = self.kind.volumes.filter(where, self.uid)
+        within = self.kind.rooms.filter(where, self.view)
         if within.nodes == where.nodes:
             self.kind.cramped.discard(self.key)
         else:
             self.kind.cramped.add(self.key)
         return within
 
-    def beside(self, where: Eligible, others: Iterable[tuple[str, Requester]]) -> Eligible:
-        pods = ((node, each.seen) for node, each in others if isinstance(each, _AskingPod))
-        return self.kind.rooms.within(where, self.seen, beside=pods)
+    def filter_for_gang(self, where: Eligible, others: Iterable[tuple[str, Requester]]) -> Eligible:
+        pods = ((node, each.view) for node, each in others if isinstance(each, _PodRequester))
+        return self.kind.rooms.filter(where, self.view, alongside=pods)
 
     def demand(self) -> Demand | None:
         asked = demand_of(self.raw, self.kind.models())
-        if asked is None and self.seen.gated:
+        if asked is None and self.view.gated:
             words = "is missing: the pod waits for a part of a GPU and does not say how much"
             raise InvalidValueError(PREFIX + "request", words)
         return asked
 
-    def awaits(self, vgpus: Sequence[VGPU]) -> Blocker | None:
+    def blocker(self, vgpus: Sequence[VGPU]) -> Blocker | None:
         for vgpu in vgpus:
             key = Key(NAMESPACE, placeholder_name(vgpu.metadata.name))
             if found := blocker(vgpu, self.kind.cluster_state.pod(key)) or failure(vgpu):
                 return found
         return None
 
-    async def bind(self, node: str, gpuids: Sequence[str]) -> "_AskingPod":
+    async def bind(self, node: str, gpuids: Sequence[str]) -> "_PodRequester":
         place = f"vGPU {', '.join(gpuids)} on node {node}"
         told = await self._condition("True", Reason.BOUND, place) or self
-        return await told.patched(_decision(told.raw, told.seen, node, gpuids))
+        return await told.patched(_decision(told.raw, told.view, node, gpuids))
 
     async def confirm(self) -> None:
         """Nothing: the condition was written while the pod was still gated."""
 
-    async def tell(self, reason: Reason, message: str) -> bool:
+    async def set_condition(self, reason: Reason, message: str) -> bool:
         return await self._condition("False", reason, message) is not None
 
-    async def _condition(self, status: str, reason: Reason, message: str) -> "_AskingPod | None":
+    async def _condition(self, status: str, reason: Reason, message: str) -> "_PodRequester | None":
         condition = Condition(
             type=CONDITION_POD_SCHEDULED, status=status, reason=reason, message=message
         )
         answer = await self.kind.status.write(
-            PODS, self.seen.metadata, self.seen.status.conditions, condition
+            PODS, self.view.metadata, self.view.status.conditions, condition
         )
         return None if answer is None else self._known_as(answer)
 
@@ -211,7 +211,7 @@ def _decision(raw: Raw, seen: Pod, node: str, gpuids: Sequence[str]) -> list[dic
         {
             "op": "add",
             "path": "/spec/affinity",
-            "value": on_node(raw["spec"].get("affinity") or {}, node),
+            "value": require_node(raw["spec"].get("affinity") or {}, node),
         },
         {"op": "remove", "path": f"/spec/schedulingGates/{gate}"},
     ]

@@ -15,7 +15,7 @@ from kubeshare.api.state.assume_cache import AssumeCache
 from kubeshare.api.types.constants import CONDITION_SCHEDULED
 from kubeshare.api.types.core_v1 import TERMINAL_PHASES
 from kubeshare.api.types.reasons import Reason
-from kubeshare.api.types.v1 import SHAREPODS, VGPU, SetAside, SharePod
+from kubeshare.api.types.v1 import SHAREPODS, VGPU, ExcludedNode, SharePod
 from kubeshare.api.vgpu_readiness import Blocker
 from kubeshare.core.demand import Demand
 from kubeshare.core.errors import InvalidValueError
@@ -26,29 +26,29 @@ from kubeshare.kube.conditions import find_condition
 from kubeshare.kube.meta import Condition, Key, key_of
 from kubeshare.kube.resources import Raw
 from kubeshare.scheduler.requesters.base import Requester, RequesterKey
-from kubeshare.scheduler.requesters.object import Objects, RequesterObject
+from kubeshare.scheduler.requesters.object import ObjectKind, RequesterObject
 from kubeshare.scheduler.scheduled_condition import ScheduledCondition
 
 KIND: Final = SHAREPODS.kind
 
 
-class SharePods(Objects):
+class SharePods(ObjectKind):
     """The SharePods."""
 
     def __init__(self, client: Client, known: AssumeCache[Raw], status: ScheduledCondition) -> None:
         super().__init__(client, known, status)
         known.add_index(GANG, gang_index)
 
-    def get(self, key: Key) -> "_AskingSharePod | None":
+    def get(self, key: Key) -> "_SharePodRequester | None":
         """The SharePod of that name, as last seen or written."""
         raw = self.known.get(key)
-        return _AskingSharePod(self, raw) if raw is not None else None
+        return _SharePodRequester(self, raw) if raw is not None else None
 
-    def in_gang(self, namespace: str, name: str) -> Iterable["_AskingSharePod"]:
+    def in_gang(self, namespace: str, name: str) -> Iterable["_SharePodRequester"]:
         """The SharePods that name a gang and have not failed."""
         for raw in self.known.by_index(GANG, gang_value(Key(namespace, name))):
             if (raw.get("status") or {}).get("phase") != "Failed":
-                yield _AskingSharePod(self, raw)
+                yield _SharePodRequester(self, raw)
 
     def keys(self, change: Change[Raw]) -> list[RequesterKey]:
         """The key of a SharePod of which anything is new that is looked at here.
@@ -57,52 +57,52 @@ class SharePods(Objects):
         """
         old, raw = change.old, change.object
         key = [RequesterKey(KIND, key_of(raw))]
-        if change.type == DELETED or old is None or sharepods.asks_otherwise(old, raw):
+        if change.type == DELETED or old is None or sharepods.input_changed(old, raw):
             return key
         if _end(old) != _end(raw):
             return key
-        if _condition(old) == _condition(raw) or _AskingSharePod(self, raw).confirmed:
+        if _condition(old) == _condition(raw) or _SharePodRequester(self, raw).confirmed:
             return []
         return key
 
 
-class _AskingSharePod(RequesterObject[SharePods, SharePod]):
+class _SharePodRequester(RequesterObject[SharePods, SharePod]):
     """One SharePod as it was read (see :class:`kubeshare.scheduler.requesters.base.Requester`)."""
 
     resource = SHAREPODS
 
     @cached_property
-    def seen(self) -> SharePod:
+    def view(self) -> SharePod:
         return sharepods.view(self.raw)
 
     @property
-    def over(self) -> bool:
-        return self.leaving or sharepods.finished(self.seen)
+    def finished(self) -> bool:
+        return self.deleting or sharepods.finished(self.view)
 
     @property
     def decided(self) -> bool:
-        return sharepods.decided(self.seen)
+        return sharepods.decided(self.view)
 
     @property
     def gpuids(self) -> tuple[str, ...]:
-        return sharepods.gpuids(self.seen)
+        return sharepods.gpuids(self.view)
 
     @property
-    def set_aside(self) -> Sequence[SetAside]:
-        return self.seen.spec.gpu.set_aside
+    def excluded(self) -> Sequence[ExcludedNode]:
+        return self.view.spec.gpu.set_aside
 
     @property
-    def postponed(self) -> str:
+    def not_ready(self) -> str:
         return ""
 
     async def prepare(self) -> None:
         """Nothing: of its volumes kube-scheduler knows."""
 
-    def within(self, where: Eligible) -> Eligible:
+    def filter(self, where: Eligible) -> Eligible:
         # Whether its pod has room is kube-scheduler's to say: the device manager can undo it.
         return where
 
-    def beside(self, where: Eligible, others: Iterable[tuple[str, Requester]]) -> Eligible:  # noqa: ARG002
+    def filter_for_gang(self, where: Eligible, others: Iterable[tuple[str, Requester]]) -> Eligible:  # noqa: ARG002
         return where
 
     def demand(self) -> Demand | None:
@@ -112,50 +112,50 @@ class _AskingSharePod(RequesterObject[SharePods, SharePod]):
     def _demand(self) -> Demand | None:
         return demand_of(self.raw)
 
-    def awaits(self, vgpus: Sequence[VGPU]) -> Blocker | None:  # noqa: ARG002
+    def blocker(self, vgpus: Sequence[VGPU]) -> Blocker | None:  # noqa: ARG002
         # The device manager makes its pod when they are there.
         return None
 
-    async def bind(self, node: str, gpuids: Sequence[str]) -> "_AskingSharePod":
+    async def bind(self, node: str, gpuids: Sequence[str]) -> "_SharePodRequester":
         return await self.patched(self._decision(node, gpuids))
 
     @property
     def confirmed(self) -> bool:
         """Its condition says what was decided."""
-        told = find_condition(self.seen.status.conditions, CONDITION_SCHEDULED)
+        told = find_condition(self.view.status.conditions, CONDITION_SCHEDULED)
         return (
             told is not None
             and told.status == "True"
             and (told.reason, told.message) == self._place
-            and told.observed_generation == self.seen.metadata.generation
+            and told.observed_generation == self.view.metadata.generation
         )
 
     async def confirm(self) -> None:
         if not self.confirmed:
             await self._condition("True", *self._place)
 
-    async def tell(self, reason: Reason, message: str) -> bool:
+    async def set_condition(self, reason: Reason, message: str) -> bool:
         return await self._condition("False", reason, message)
 
     @property
     def _place(self) -> tuple[Reason, str]:
-        place = f"vGPU {', '.join(self.gpuids)} on node {self.seen.spec.node_name}"
-        if self.seen.spec.gpu.attempt:
+        place = f"vGPU {', '.join(self.gpuids)} on node {self.view.spec.node_name}"
+        if self.view.spec.gpu.attempt:
             return Reason.BOUND, place
         return Reason.GIVEN, f"given by its author: {place}"
 
     def _decision(self, node: str, gpuids: Sequence[str]) -> list[Mapping[str, Any]]:
-        decision: dict[str, Any] = {"attempt": self.seen.spec.gpu.attempt + 1}
+        decision: dict[str, Any] = {"attempt": self.view.spec.gpu.attempt + 1}
         decision |= {"id": gpuids[0]} if len(gpuids) == 1 else {"ids": list(gpuids)}
-        decision |= {"idGiven": bool(self.gpuids), "nodeGiven": bool(self.seen.spec.node_name)}
+        decision |= {"idGiven": bool(self.gpuids), "nodeGiven": bool(self.view.spec.node_name)}
         gpu = (self.raw["spec"].get("gpu") or {}) | decision
-        version = self.seen.metadata.resource_version
+        version = self.view.metadata.resource_version
         return [
             {"op": "test", "path": "/metadata/resourceVersion", "value": version},
             {"op": "add", "path": "/spec/nodeName", "value": node},
             {"op": "add", "path": "/spec/gpu", "value": gpu},
             # From now on it may have a pod.
-            *finalizer.put_on(self.seen),
+            *finalizer.add(self.view),
         ]
 
     async def _condition(self, status: str, reason: Reason, message: str) -> bool:
@@ -164,13 +164,13 @@ class _AskingSharePod(RequesterObject[SharePods, SharePod]):
             status=status,
             reason=reason,
             message=message,
-            observed_generation=self.seen.metadata.generation,
+            observed_generation=self.view.metadata.generation,
         )
         answer = await self.kind.status.write(
-            SHAREPODS, self.seen.metadata, self.seen.status.conditions, condition, self._share()
+            SHAREPODS, self.view.metadata, self.view.status.conditions, condition, self._share()
         )
         if answer is not None:
-            self.kind.known.put(answer)
+            self.kind.known.assume(answer)
         return answer is not None
 
     def _share(self) -> dict[str, str]:
@@ -178,7 +178,7 @@ class _AskingSharePod(RequesterObject[SharePods, SharePod]):
             demand = self.demand()
         except InvalidValueError:
             return {}
-        return sharepods.share(demand) if demand else {}
+        return sharepods.share_status(demand) if demand else {}
 
 
 def _end(raw: Raw) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from fakes.cluster import World, expect_pending, expect_scheduled, story
-from kubeshare.api.predicates.exclusions import MOVES
+from kubeshare.api.predicates.exclusions import MAX_RESCHEDULES
 from kubeshare.api.types.v1 import SHAREPODS
 from kubeshare.kube.resources import PODS
 from kubeshare.simulator.control import Fault
@@ -63,7 +63,7 @@ async def test_the_pauses_grow_and_it_is_moved_so_many_times_an_hour_and_no_more
     world.server.storage.after_change.append(count)
     await world.quiet(6 * 3600)
     pauses = [later - earlier for earlier, later in itertools.pairwise(moved)]
-    assert len(moved) <= 6 * (MOVES + 1)
+    assert len(moved) <= 6 * (MAX_RESCHEDULES + 1)
     assert pauses[:5] == sorted(pauses[:5])
     assert pauses[3] > 4 * pauses[0]
 

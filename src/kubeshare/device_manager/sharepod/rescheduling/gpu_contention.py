@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from kubeshare.api import sharepods
-from kubeshare.api.predicates.alternatives import IN_VAIN, Late, have_others
+from kubeshare.api.predicates.alternatives import STUCK_REASONS, StuckDemand, fit_elsewhere
 from kubeshare.api.state.cluster_state import ClusterState
 from kubeshare.api.types.v1 import VGPU, SharePod
 from kubeshare.api.vgpu_readiness import blocker, failure
@@ -72,8 +72,10 @@ class ContendedGpus:
             ConflictError: the SharePod has changed meanwhile.
         """
         key = sharepod.metadata.key
-        taken = self._taken(sharepods.gpuids(sharepod)) if sharepods.may_move(sharepod) else None
-        if demand is None or taken is None or sharepods.going(sharepod):
+        taken = (
+            self._taken(sharepods.gpuids(sharepod)) if sharepods.can_reschedule(sharepod) else None
+        )
+        if demand is None or taken is None or sharepods.is_deleting(sharepod):
             self.forget(key)
             return None
         vgpu, why = taken
@@ -84,9 +86,9 @@ class ContendedGpus:
         if now < since + PLACEHOLDER_BIND_SECONDS:
             return since + PLACEHOLDER_BIND_SECONDS - now
         ledger = self._cluster_state.ledger()
-        demand_anew = sharepods.undecided(sharepod.spec.gpu, demand)
-        late = Late.of(demand_anew, vgpu, frozenset(ledger.nodes))
-        if not have_others(self._policy, ledger, [late]):
+        demand_anew = sharepods.original_demand(sharepod.spec.gpu, demand)
+        late = StuckDemand.of(demand_anew, vgpu, frozenset(ledger.nodes))
+        if not fit_elsewhere(self._policy, ledger, [late]):
             return PLACEHOLDER_BIND_SECONDS
         await self._rescheduler.reschedule(raw, sharepod, why, gpuid=late.gpuid)
         self.forget(key)
@@ -97,6 +99,6 @@ class ContendedGpus:
         for vgpu in filter(None, map(self._cluster_state.pool.get, gpuids)):
             # Sched may have heard too late that it is of no use; nothing has run there yet.
             found = blocker(vgpu, self._placeholders.of(vgpu.metadata.name)) or failure(vgpu)
-            if found is not None and found.reason in IN_VAIN:
+            if found is not None and found.reason in STUCK_REASONS:
                 return vgpu, found.message
         return None

@@ -19,7 +19,7 @@ from typing import Final
 from msgspec import Struct
 
 from kubeshare.api.eviction import evict
-from kubeshare.api.pods import never_began
+from kubeshare.api.pods import never_started
 from kubeshare.api.state.cluster_state import ClusterState
 from kubeshare.api.state.vgpu_store import holder_of
 from kubeshare.api.types.core_v1 import PODS, Pod
@@ -104,7 +104,7 @@ class LostAllocations:
         if known is not None and known.uid == pod.metadata.uid and known.over:
             return None
         missing = [gpuid for gpuid in gpuids if not self._holds(gpuid, demand)]
-        if not missing or not pod.spec.node_name or not never_began(pod):
+        if not missing or not pod.spec.node_name or not never_started(pod):
             self.forget(key)
             return None
         if known is None or known.uid != pod.metadata.uid:
@@ -133,10 +133,10 @@ class LostAllocations:
         try:
             live = await self._client.get(PODS, metadata.name, metadata.namespace)
         except NotFoundError:
-            self._cluster_state.gone(pod)
+            self._cluster_state.forget_pod(pod)
             return None
         same = live.metadata.uid == metadata.uid
-        return live if same and live.spec.node_name and never_began(live) else None
+        return live if same and live.spec.node_name and never_started(live) else None
 
     async def _begin_again(
         self, pod: Pod, short: _Short, sharepod: SharePod | None
@@ -161,7 +161,7 @@ class LostAllocations:
             self._events.eviction_refused(pod, f"{short.words}; {error.message}")
             return EVICTION_RETRY_SECONDS
         except NotFoundError:
-            self._cluster_state.gone(pod)
+            self._cluster_state.forget_pod(pod)
         short.over = True
         self._metrics.moved.inc()
         return None

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 
 from kubeshare.api import sharepods
-from kubeshare.api.configuration import Configured
+from kubeshare.api.configuration import DynamicConfiguration
 from kubeshare.api.predicates import exclusions
 from kubeshare.api.state.vgpu_store import VGPUStore
 from kubeshare.api.types.v1 import SharePod
@@ -36,7 +36,7 @@ class Rescheduler:
         pool: VGPUStore,
         events: Events,
         *,
-        configuration: Configured,
+        configuration: DynamicConfiguration,
         wall_clock: Callable[[], datetime],
     ) -> None:
         self._client = client
@@ -47,7 +47,7 @@ class Rescheduler:
 
     def times_rescheduled(self, sharepod: SharePod) -> int:
         """How often it has been moved on, as far as that is remembered."""
-        return exclusions.moves(sharepod.spec.gpu.set_aside, self._wall_clock())
+        return exclusions.reschedules(sharepod.spec.gpu.set_aside, self._wall_clock())
 
     async def reschedule(self, raw: Raw, sharepod: SharePod, why: str, *, gpuid: str = "") -> None:
         """Undo the decision about a SharePod.
@@ -73,4 +73,4 @@ class Rescheduler:
         await undo_decision(self._client, raw, noted)
         self._events.set_aside(sharepod, noted[-1])
         for held in sharepods.gpuids(sharepod):
-            await self._pool.give_back(held, sharepod.metadata.uid)
+            await self._pool.release(held, sharepod.metadata.uid)

@@ -11,12 +11,12 @@ from typing import Any
 import msgspec
 
 from kubeshare.api.types.constants import MANAGER_DEVICES
-from kubeshare.api.types.v1 import SHAREPODS, SetAside
+from kubeshare.api.types.v1 import SHAREPODS, ExcludedNode
 from kubeshare.kube.client.client import Client
 from kubeshare.kube.resources import Raw
 
 
-async def undo_decision(client: Client, raw: Raw, set_aside: Sequence[SetAside] = ()) -> None:
+async def undo_decision(client: Client, raw: Raw, set_aside: Sequence[ExcludedNode] = ()) -> None:
     """Take Sched's decision out of a SharePod.
 
     Args:

@@ -84,7 +84,7 @@ class UnschedulablePods:
         Raises:
             ConflictError: pod or SharePod have changed meanwhile.
         """
-        if sharepods.going(sharepod):
+        if sharepods.is_deleting(sharepod):
             return None
         if pod is not None:
             left = self._patience(sharepod, pod)
@@ -107,7 +107,7 @@ class UnschedulablePods:
     def _patience(self, sharepod: SharePod, pod: Pod) -> float | None:
         """Seconds that its pod may still wait for room; None where that is no matter of ours."""
         key = sharepod.metadata.key
-        if not sharepods.may_move(sharepod) or not unschedulable(pod):
+        if not sharepods.can_reschedule(sharepod) or not unschedulable(pod):
             self._since.pop(key, None)
             if pod.spec.node_name:
                 self._moving.pop(key, None)
@@ -118,7 +118,7 @@ class UnschedulablePods:
             since = now
         self._since[key] = (pod.metadata.uid, since)
         times_rescheduled = self._rescheduler.times_rescheduled(sharepod)
-        if times_rescheduled >= exclusions.MOVES:
+        if times_rescheduled >= exclusions.MAX_RESCHEDULES:
             return RECHECK_SECONDS
         return max(0.0, since + FIRST_WAIT_SECONDS * 2.0**times_rescheduled - now)
 
@@ -143,7 +143,7 @@ class UnschedulablePods:
             self._moving.pop(key)
             raise
         if gone:
-            self._cluster_state.gone(pod)
+            self._cluster_state.forget_pod(pod)
             self._metrics.moved.inc()
         return gone
 
