@@ -1,6 +1,6 @@
 """The project's numbers. ``make bench`` prints one JSON line for each.
 
-Both sides of a comparison are measured in the same run, one after the other and
-again, so that a noisy machine disturbs both alike. A line has ``what``, ``goal``
-(in words), ``value``, ``met``, and what the value was made from.
+Every number is measured several times and printed as a median with its spread. Both sides of a
+comparison are measured in turn in the same run, so that a noisy machine disturbs both alike.
+:mod:`bench.report` describes the lines, :mod:`bench.compare` compares two outputs.
 """

@@ -70,8 +70,8 @@ class Kubelets:
     Args:
         client: as whom they write.
         gpus: of each node.
-        created: told a user's pod that is new.
-        ran: told a user's pod that has been made to run.
+        created: called with each new pod of a user.
+        ran: called with each pod of a user that has been made to run.
     """
 
     def __init__(

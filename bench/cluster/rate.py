@@ -1,7 +1,7 @@
-"""Thousands of SharePods: how many a second, and what each costs whom.
+"""Thousands of SharePods: how many a second, and what each costs each program.
 
-*Ready* here is that the pod runs: what the bench plays is over then, and what our programs
-write after it, the last status, is waited for before anything is counted.
+*Ready* means here that the pod runs: the bench plays the kubelet no further. The writes of our
+programs after that, the last status, are waited for before anything is counted.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from bench.cluster import nodes
 from bench.cluster.control_plane import DEVICES, SCHEDULER, Cluster, Usage, cluster
-from bench.report import line
+from bench.report import Sample, at_least, at_most, sample
 from kubeshare.api.types.constants import NAMESPACE
 from kubeshare.api.types.core_v1 import Pod
 from kubeshare.api.types.v1 import SHAREPODS
@@ -37,7 +37,7 @@ _IN_FLIGHT = 32
 _WRITES = {"create", "patch", "delete"}
 _OF_A_VGPU = {("create", "vgpus"), ("create", "pods")}
 _SETTLED_SECONDS = 3.0
-_PATIENCE = 1800.0
+_ALL_RUN_SECONDS = 1800.0
 
 
 class Size(Struct, frozen=True):
@@ -78,13 +78,13 @@ class Times:
             self.all_ran.set()
 
 
-def run(size: Size) -> list[bool]:
+def run(size: Size) -> list[Sample]:
     """All numbers of a size."""
     with cluster() as there:
         return asyncio.run(_measure(there, size))
 
 
-async def _measure(there: Cluster, size: Size) -> list[bool]:
+async def _measure(there: Cluster, size: Size) -> list[Sample]:
     async with Client.connect(there.server.kubeconfig) as client:
         await nodes.add(client, size.nodes, GPUS)
         possible = await _calibrate(client)
@@ -94,7 +94,7 @@ async def _measure(there: Cluster, size: Size) -> list[bool]:
         async with kubelets.at_work():
             before, writes = there.usage(), there.writes()
             await _apply(client, size, times)
-            async with asyncio.timeout(_PATIENCE):
+            async with asyncio.timeout(_ALL_RUN_SECONDS):
                 await times.all_ran.wait()
             writes = there.writes() - writes
             await _settle(there)
@@ -118,12 +118,12 @@ async def _calibrate(client: Client) -> float:
     names = [f"calibration-{number}" for number in range(_CALIBRATION // 2)]
     main = {"name": "main", "image": "train:1"}
     spec = {"schedulerName": "nobody", "containers": [main]}
-    told = {"phase": "Pending", "conditions": [{"type": "Ready", "status": "False"}]}
+    pending = {"phase": "Pending", "conditions": [{"type": "Ready", "status": "False"}]}
 
     async def one(name: str) -> None:
         await client.create(PODS, {"metadata": {"name": name}, "spec": spec}, NAMESPACE_OF_PODS)
         await client.merge_patch(
-            PODS, name, {"status": told}, NAMESPACE_OF_PODS, subresource="status"
+            PODS, name, {"status": pending}, NAMESPACE_OF_PODS, subresource="status"
         )
 
     async def gone(name: str) -> None:
@@ -166,7 +166,7 @@ def _written(there: Cluster) -> int:
     )
 
 
-def _of_rate(times: Times, size: Size, possible: float, writes: int) -> list[bool]:
+def _of_rate(times: Times, size: Size, possible: float, writes: int) -> list[Sample]:
     first = min(times.applied.values())
     created = _rate(times.created.values(), first)
     ran = _rate(times.ran.values(), first)
@@ -175,23 +175,21 @@ def _of_rate(times: Times, size: Size, possible: float, writes: int) -> list[boo
     drift = _drift(sorted(times.created.values()))
     waits = [times.ran[name] - times.applied[name] for name in times.ran]
     return [
-        line(
+        sample(
             f"{size.sharepods} SharePods on {size.nodes} nodes x {GPUS} GPUs, applied to pod "
             "created: rate by what the API server's writes allow",
-            f">= {LEAST_OF_POSSIBLE}",
+            at_least(LEAST_OF_POSSIBLE),
             share,
-            met=share >= LEAST_OF_POSSIBLE,
             sharepods_a_second=round(created, 1),
             to_running_a_second=round(ran, 1),
             api_server_writes_a_second=round(possible),
             writes_a_sharepod_of_all_programs=round(each, 2),
             median_to_running_s=round(statistics.median(waits), 2),
         ),
-        line(
+        sample(
             "seconds a SharePod, the last tenth by the first",
-            f"<= {MOST_DRIFT}",
+            at_most(MOST_DRIFT),
             drift,
-            met=drift <= MOST_DRIFT,
         ),
     ]
 
@@ -205,8 +203,8 @@ def _drift(moments: Sequence[float]) -> float:
     return (moments[-1] - moments[-1 - tenth]) / (moments[2 * tenth] - moments[tenth])
 
 
-def _of_writes(asked: dict[str, Counter[tuple[str, str, str]]], size: Size) -> list[bool]:
-    """Of a SharePod; what is written for a vGPU, and events, are told beside it."""
+def _of_writes(asked: dict[str, Counter[tuple[str, str, str]]], size: Size) -> list[Sample]:
+    """Of a SharePod; writes for a vGPU and events are listed beside it."""
     per_sharepod, per_vgpu, events, reads = Counter[str](), Counter[str](), 0, Counter[str]()
     vgpus = 0
     for name, program in asked.items():
@@ -227,11 +225,10 @@ def _of_writes(asked: dict[str, Counter[tuple[str, str, str]]], size: Size) -> l
     total = sum(per_sharepod.values()) / size.sharepods
     read = sum(reads.values()) / size.sharepods
     return [
-        line(
+        sample(
             "writes of our programs a SharePod up to Ready",
-            f"<= {MOST_WRITES}",
+            at_most(MOST_WRITES + 0.02),
             total,
-            met=total <= MOST_WRITES + 0.02,
             by_kind={
                 what: round(count / size.sharepods, 3) for what, count in per_sharepod.items()
             },
@@ -239,38 +236,36 @@ def _of_writes(asked: dict[str, Counter[tuple[str, str, str]]], size: Size) -> l
             vgpus=vgpus,
             of_a_vgpu={what: round(count / max(vgpus, 1), 3) for what, count in per_vgpu.items()},
         ),
-        line(
+        sample(
             "reads of our programs a SharePod up to Ready",
-            "0",
+            at_most(0.01),
             read,
-            met=read <= 0.01,
             by_kind=dict(reads),
         ),
     ]
 
 
-def _of_cpu(before: dict[str, Usage], after: dict[str, Usage], size: Size) -> list[bool]:
+def _of_cpu(before: dict[str, Usage], after: dict[str, Usage], size: Size) -> list[Sample]:
     results = []
     for name, earlier in before.items():
         spent = (after[name].cpu - earlier.cpu) / size.sharepods * 1000
         what = f"CPU of {name} a SharePod, ms"
-        results.append(line(what, f"<= {MOST_CPU_MS}", spent, met=spent <= MOST_CPU_MS))
+        results.append(sample(what, at_most(MOST_CPU_MS), spent))
     return results
 
 
-def _of_memory(after: dict[str, Usage]) -> bool:
+def _of_memory(after: dict[str, Usage]) -> Sample:
     total = sum(usage.resident for usage in after.values())
-    return line(
+    return sample(
         "memory of scheduler and device manager together, MiB",
-        f"<= {MOST_MEMORY_MIB}",
+        at_most(MOST_MEMORY_MIB),
         total,
-        met=total <= MOST_MEMORY_MIB,
         resident={name: round(usage.resident, 1) for name, usage in after.items()},
         peak={name: round(usage.peak, 1) for name, usage in after.items()},
     )
 
 
-async def _idle(there: Cluster, size: Size) -> list[bool]:
+async def _idle(there: Cluster, size: Size) -> list[Sample]:
     """What the programs do while nothing happens, with all SharePods there."""
     asked, used = there.asked(), there.usage()
     await asyncio.sleep(size.idle_seconds)
@@ -282,13 +277,12 @@ async def _idle(there: Cluster, size: Size) -> list[bool]:
         cpu = (used_after[name].cpu - used[name].cpu) / size.idle_seconds
         by_kind = {f"{verb} {resource}": count for (verb, resource, _), count in new.items()}
         results += [
-            line(
+            sample(
                 f"idle: requests of {name} a minute",
-                f"<= {IDLE_REQUESTS:g}",
+                at_most(IDLE_REQUESTS),
                 a_minute,
-                met=a_minute <= IDLE_REQUESTS,
                 by_kind=by_kind,
             ),
-            line(f"idle: CPU of {name}, of a core", f"<= {IDLE_CPU}", cpu, met=cpu <= IDLE_CPU),
+            sample(f"idle: CPU of {name}, of a core", at_most(IDLE_CPU), cpu),
         ]
     return results

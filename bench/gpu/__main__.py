@@ -101,8 +101,8 @@ def _measure(experiment: Experiment, place: Bench, deadline: float) -> Result:
     begun = time.monotonic()
     try:
         result = experiment.run(place)
-    except LeftOutError as why:
-        result = {"left_out": str(why)}
+    except LeftOutError as error:
+        result = {"left_out": str(error)}
     except (RuntimeError, OSError, KeyError) as error:
         result = {"error": f"{type(error).__name__}: {error}"}
     result["title"] = experiment.title

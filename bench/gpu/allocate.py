@@ -26,7 +26,7 @@ class Driver:
         self._call("cuCtxSetCurrent", context)
 
     def free_bytes(self) -> int:
-        """As a program is told."""
+        """What a program sees."""
         free, total = ctypes.c_size_t(), ctypes.c_size_t()
         self._call("cuMemGetInfo_v2", ctypes.byref(free), ctypes.byref(total))
         return free.value

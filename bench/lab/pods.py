@@ -15,7 +15,7 @@ from kubeshare.kube.client.client import Client
 from kubeshare.kube.resources import PODS, Raw, Resource
 
 NAMESPACE = "default"
-PATIENCE = 300.0
+DEADLINE_SECONDS = 300.0
 
 _CONTAINER = {
     "name": "main",
@@ -82,12 +82,12 @@ class Bench:
     async def until(self, condition: Any, what: str) -> None:
         """Wait until something holds, looked at after each change of a pod or vGPU."""
         try:
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(DEADLINE_SECONDS):
                 while not condition():
                     self._news.clear()
                     await self._news.wait()
         except TimeoutError:
-            raise TimeoutError(f"waited {PATIENCE:g} s for {what}") from None
+            raise TimeoutError(f"waited {DEADLINE_SECONDS:g} s for {what}") from None
 
     async def native(self, number: int = 1, *, token: bool = False) -> list[float]:
         """Seconds from creation to Running of so many pods at once that have a whole GPU each.
@@ -118,16 +118,18 @@ class Bench:
         return took
 
     async def freed(self) -> float:
-        """Seconds from the moment a part is free to the run of the one that waited for it."""
+        """Seconds from the release of a share until the SharePod that waited for it runs."""
         gpu = {"request": "0.7", "memory": "1Gi", "affinity": "one"}
         spec = _SPEC | {"containers": [_CONTAINER], "gpu": gpu}
         first, second = self._new_names(SHAREPODS, 2)
         await self.create(SHAREPODS, first, spec)
         await self.until(lambda: first in self._ran, f"{first} to run")
         await self.create(SHAREPODS, second, spec)
-        await self.until(lambda: self._waits(second), f"{second} to be told that it waits")
+        await self.until(
+            lambda: self._is_unschedulable(second), f"{second} to be reported unschedulable"
+        )
         await self._client.delete(SHAREPODS, first, NAMESPACE)
-        await self.until(lambda: first not in self.holders(), f"the part of {first} to be free")
+        await self.until(lambda: first not in self.holders(), f"the share of {first} to be free")
         freed = _now()
         await self.until(lambda: second in self._ran, f"{second} to run")
         await self._client.delete(SHAREPODS, second, NAMESPACE)
@@ -135,7 +137,7 @@ class Bench:
         return self._ran[second] - freed
 
     def holders(self) -> set[str]:
-        """The names of all that hold a part of a GPU."""
+        """The names of all that hold a share of a GPU."""
         return {
             holder.name
             for vgpu in self.vgpus.store.snapshot().values()
@@ -143,7 +145,7 @@ class Bench:
         }
 
     def idle(self) -> int:
-        """How many vGPUs are ready and nobody's."""
+        """How many vGPUs are ready and idle."""
         found = self.vgpus.store.snapshot().values()
         return sum(vgpu.status.phase == "Idle" and bool(vgpu.spec.uuid) for vgpu in found)
 
@@ -151,10 +153,10 @@ class Bench:
         pods = (self.pods.store.get(name, NAMESPACE) for name in names)
         return any(pods) or bool(self.holders() & set(names))
 
-    def _waits(self, name: str) -> bool:
+    def _is_unschedulable(self, name: str) -> bool:
         sharepod = self.sharepods.store.get(name, NAMESPACE) or {}
-        told = sharepod.get("status", {}).get("conditions", [])
-        return any(each["type"] == "Scheduled" and each["status"] == "False" for each in told)
+        conditions = sharepod.get("status", {}).get("conditions", [])
+        return any(each["type"] == "Scheduled" and each["status"] == "False" for each in conditions)
 
     def _new_names(self, kind: Resource[Any], number: int) -> Iterator[str]:
         for _ in range(number):

@@ -1,17 +1,16 @@
 """What a rolling restart of all of KubeShare does to those who share a GPU, in the lab.
 
 ``PYTHONPATH=tests python -m bench.lab.rolling`` (root; two minutes besides the boot): the pods of
-figure 6 work at full load while each program is restarted as an upgrade does it, one after the
-other, by ``kubectl rollout restart``. Their shares are those of the GPU's own log, over windows
-of at least ten seconds: before, during each restart, and after. At last two pods that have more
-than they ask for, during a restart of the token daemon: without it each has its request.
+figure 6 work at full load while ``kubectl rollout restart`` restarts one program after the
+other, as an upgrade does. Their shares come from the GPU's own log, over windows of at least ten
+seconds: before, during each restart, and after. Finally two pods that use more than they request,
+during a restart of the token daemon: without it each gets its request.
 """
 
-import json
 import sys
 import time
 
-from bench.report import line
+from bench.report import NO_GOAL, Met, at_most, print_machine, report, summarize
 from e2e import trio
 from e2e.booting import booted, space_in
 from e2e.space import Space
@@ -35,31 +34,32 @@ PAIR = ("a", "b")
 def main() -> int:
     """Boot a lab, measure, take it down, and say how many goals are met."""
     with booted("rolling") as stage, space_in(stage) as space:
-        results = _measure(stage, space)
-    print(json.dumps({"goals": len(results), "met": sum(results)}))
-    return 0 if all(results) else 1
+        print_machine()
+        return summarize(_measure(stage, space))
 
 
-def _measure(stage: Stage, space: Space) -> list[bool]:
+def _measure(stage: Stage, space: Space) -> list[Met]:
     place = trio.come(space)
     stage.settle(place, trio.TARGETS)
     lives = {pod: space.lives(pod) for pod in trio.PODS}
     before = _window(stage, place)
-    results = []
+    results: list[Met] = []
     for component in WORKLOADS:
         during, seconds = _restart(stage, place, component)
-        results.append(_told(f"of the {component}", before, during, took_s=round(seconds, 1)))
+        results.append(
+            _report_moved(f"of the {component}", before, during, took_s=round(seconds, 1))
+        )
     after = _window(stage, place)
-    results.append(_told("of all, afterwards", before, after))
+    results.append(_report_moved("of all, afterwards", before, after))
     ended = [pod for pod in trio.PODS if space.lives(pod) != lives[pod]]
     what = "pods that a rolling restart of all programs has ended"
-    results.append(line(what, "0", len(ended), met=not ended, pods=list(trio.PODS)))
-    _without_guarantee(stage, space, place)
+    results.append(report(what, at_most(0), len(ended), pods=list(trio.PODS)))
+    results.append(_without_guarantee(stage, space, place))
     return results
 
 
 def _restart(stage: Stage, place: Place, component: str) -> tuple[dict[str, float], float]:
-    """The shares from the word to restart a program until it is back, and the seconds."""
+    """The shares from the command to restart a program until it is back, and the seconds."""
     workload = f"{WORKLOADS[component]}/kubeshare-{component}"
     meter, began = stage.meter(place, trio.PODS), time.monotonic()
     first = meter.sample()
@@ -77,15 +77,15 @@ def _window(stage: Stage, place: Place) -> dict[str, float]:
     return shares(first, meter.sample(), trio.PODS)
 
 
-def _told(of: str, before: dict[str, float], now: dict[str, float], **more: float) -> bool:
+def _report_moved(of: str, before: dict[str, float], now: dict[str, float], **more: float) -> Met:
     moved = max(abs(now[pod] - before[pod]) for pod in trio.PODS)
     seen = {"before": _rounded(before), "now": _rounded(now)}
     what = f"by how much a share has moved by a rolling restart {of}"
-    return line(what, f"<= {MOST}", moved, met=moved <= MOST, **seen, **more)
+    return report(what, at_most(MOST), moved, **seen, **more)
 
 
-def _without_guarantee(stage: Stage, space: Space, place: Place) -> None:
-    """Of two who have what a third one left: no goal, since it is guaranteed to nobody."""
+def _without_guarantee(stage: Stage, space: Space, place: Place) -> Met:
+    """Two pods use what a third one left: no goal, since nothing guarantees it to them."""
     space.delete("sharepod", trio.PODS[-1])
     targets = figure.targets(next(one for one in figure.STAGES if one.running == PAIR))
     stage.settle(place, targets)
@@ -93,14 +93,14 @@ def _without_guarantee(stage: Stage, space: Space, place: Place) -> None:
     during, seconds = _restart(stage, place, TOKEN_DAEMON)
     _window(stage, place)
     after = _window(stage, place)
-    told = {"before": before, "during": during, "after": after}
-    print(
-        json.dumps(
-            {"what": "two of which each has more than its request, the token daemon restarts"}
-            | {name: {pod: round(each[pod], 3) for pod in PAIR} for name, each in told.items()}
-            | {"took_s": round(seconds, 1)}
-        ),
-        flush=True,
+    return report(
+        "by how much a share beyond the request moves while the token daemon restarts",
+        NO_GOAL,
+        max(abs(during[pod] - before[pod]) for pod in PAIR),
+        before=_rounded(before),
+        during=_rounded(during),
+        after=_rounded(after),
+        took_s=round(seconds, 1),
     )
 
 

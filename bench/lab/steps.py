@@ -1,6 +1,6 @@
-"""When each step of a start was seen, by a client that watches as anybody can.
+"""When each step of a pod's start was seen by an ordinary client with watches.
 
-What a watch tells comes one to two milliseconds after it is so, for all steps alike.
+A watch delivers a change one to two milliseconds late, for all steps alike.
 """
 
 import asyncio
@@ -43,13 +43,13 @@ class Steps:
             self.note(name, "Running")
 
     def of_vgpu(self, vgpu: VGPU) -> None:
-        """See who has a part, and whose pod the node is told of."""
+        """Note which demands hold a share, and whose pod is named in its holder."""
         for holder in vgpu.status.holders:
             self.note(holder.name, "its part is taken")
             if vgpu.spec.uuid:
                 self.note(holder.name, "its GPU is known")
             if holder.pod_uid:
-                self.note(holder.name, "the node is told of the pod")
+                self.note(holder.name, "the pod is named in the holder")
 
     def of_sharepod(self, raw: Raw) -> None:
         """See whether it is decided."""

@@ -1,11 +1,11 @@
-"""How long a person waits for `kubeshare --help`, and what `run` adds to a command."""
+"""How long ``kubeshare --help`` takes, and what ``run`` adds to a command."""
 
 import subprocess
 import time
 from collections.abc import Sequence
 
 from bench.node import machine
-from bench.report import line, median
+from bench.report import Met, differences, interleave, less_than, median, report
 
 _RUNS = 15
 
@@ -17,25 +17,21 @@ def seconds(command: Sequence[str], environment: dict[str, str]) -> float:
     return time.perf_counter() - started
 
 
-def run() -> list[bool]:
-    """Both numbers, medians of alternating runs."""
+def run() -> list[Met]:
+    """Both numbers, of alternating runs."""
     with machine.run_folder() as environment:
         share = [*machine.kubeshare_run("0.1", "1", "V100x1"), "true"]
         seconds(share, environment)  # the first one starts the daemon
-        helps, runs, bare = [], [], []
-        for _ in range(_RUNS):
-            helps.append(seconds([machine.KUBESHARE, "--help"], environment))
-            runs.append(seconds(share, environment))
-            bare.append(seconds(["true"], environment))
-    help_ms = 1000 * median(helps)
-    added_ms = 1000 * (median(runs) - median(bare))
+        shared, bare = interleave(
+            _RUNS, lambda: seconds(share, environment), lambda: seconds(["true"], environment)
+        )
+        helps = [seconds([machine.KUBESHARE, "--help"], environment) for _ in range(_RUNS)]
     return [
-        line("kubeshare --help, ms", "< 150", help_ms, met=help_ms < 150),
-        line(
+        report("kubeshare --help, ms", less_than(150), [1000 * each for each in helps]),
+        report(
             "kubeshare run true with the daemon up, ms added",
-            "< 300",
-            added_ms,
-            met=added_ms < 300,
+            less_than(300),
+            [1000 * each for each in differences(shared, bare)],
             true_ms=round(1000 * median(bare), 2),
         ),
     ]

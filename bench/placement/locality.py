@@ -1,8 +1,9 @@
-"""What a placement costs: the index beside a linear scan and beside looking at everything.
+"""What a placement costs: the index beside a linear scan and a brute-force search.
 
-Times are of the processor, not of the wall: a decision waits for nothing, and a
-busy neighbour is no part of it. As the cluster's programs do, the bench leaves a
-rebuilt ledger out of garbage collection.
+Times are processor time, not wall time: a decision waits for nothing, and a busy neighbour does
+not count. Like the cluster's programs, the bench keeps a rebuilt ledger out of garbage
+collection. All sizes of a case take turns, round after round; each number is the median of the
+rounds.
 """
 
 import gc
@@ -13,11 +14,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from itertools import islice
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from bench.placement import version_1
 from bench.placement.clusters import CASES, GPU, Cluster
-from bench.report import line, median
+from bench.report import Met, at_most, median, percentile, ratios, report
 
 from core.policies.slow_locality import slow_decide
 from kubeshare.core.decision import Decision, commit
@@ -36,30 +37,38 @@ _WARM = 200
 _AT_ONCE = 100
 _REBUILT_HOLDERS = 100_000
 _EXPLAINED_GPUS = 10_000
-_SCANNED = 100_000  # GPUs that the slow ones look at in all
+_REBUILDS = 3
+_SCANNED_EACH_ROUND = 20_000  # GPUs that the slow sides go through
 
 
-def run() -> list[bool]:
+def run() -> list[Met]:
     """Decisions and releases by case and size, then rebuilding, its memory, and explaining."""
-    results = []
+    results: list[Met] = []
     for case in CASES:
         results += _case(case)
     return [*results, _rebuild(), _memory(), _explain()]
 
 
-def _case(case: str) -> list[bool]:
+def _case(case: str) -> list[Met]:
     """All sizes of a case in turn, again and again, so that a noisy machine disturbs all alike."""
     courses = [_Course(case, gpus) for gpus in SIZES]
-    with _left_alone():
+    with _without_gc():
         for _ in range(_ROUNDS):
             for course in courses:
                 course.round()
-    results = []
+    results: list[Met] = []
     for course in courses:
         results += course.report()
-    growth = median(courses[-1].bound) / median(courses[1].bound)
+    growth = ratios(courses[-1].bound_medians, courses[1].bound_medians)
     what = f"locality, {case}: cost at {SIZES[-1]} GPUs by that at {SIZES[1]}"
-    return [*results, line(what, "<= 3", growth, met=growth <= 3)]
+    return [*results, report(what, at_most(3), growth)]
+
+
+class _Round(NamedTuple):
+    """µs of each bound decision with its record, and of each release."""
+
+    bound: list[float]
+    released: list[float]
 
 
 class _Course:
@@ -71,60 +80,84 @@ class _Course:
         self._ledger = _build(self._cluster)
         self._demands = self._cluster.demands()
         self._held: deque[str] = deque()
-        self._rounds: list[tuple[list[float], list[float]]] = []
-        self._beside = _beside(self._cluster) if case == "mixed" else {}
+        self._rounds: list[_Round] = []
+        self._slow = _SlowSides(self._cluster) if case == "mixed" else None
         self._run(_WARM)
 
     @property
-    def bound(self) -> list[float]:
-        """Bound decisions of the round in which the machine did the least besides."""
-        return min((bound for bound, _ in self._rounds), key=median)
-
-    @property
-    def released(self) -> list[float]:
-        """Releases of such a round."""
-        return min((released for _, released in self._rounds), key=median)
+    def bound_medians(self) -> list[float]:
+        """The median bound decision of each round."""
+        return [median(each.bound) for each in self._rounds]
 
     def round(self) -> None:
-        """Measure one round."""
+        """Measure one round, of the slow sides too."""
         self._rounds.append(self._run(_BOUND))
+        if self._slow is not None:
+            self._slow.round()
 
-    def report(self) -> list[bool]:
+    def report(self) -> list[Met]:
         """Print what was measured."""
-        cost, worst = median(self.bound), _percentile(self.bound, 99)
-        release = median(self.released)
+        tails = [percentile(each.bound, 99) for each in self._rounds]
         return [
-            line(
+            report(
                 f"{self._name}: bound decision and its record, µs",
-                "<= 40 median, <= 400 p99",
-                cost,
-                met=cost <= 40 and worst <= 400,
-                p99=round(worst, 1),
+                at_most(40),
+                self.bound_medians,
+                gpus=len(self._cluster.devices),
                 holders=self._cluster.holders,
-                **self._beside,
+                p99=round(median(tails), 1),
+                **(self._slow.medians() if self._slow else {}),
             ),
-            line(
+            report(f"{self._name}: bound decision and its record, p99, µs", at_most(400), tails),
+            report(
                 f"{self._name}: release, µs",
-                "<= 15 median",
-                release,
-                met=release <= 15,
-                p99=round(_percentile(self.released, 99), 1),
+                at_most(15),
+                [median(each.released) for each in self._rounds],
+                p99=round(median([percentile(each.released, 99) for each in self._rounds]), 1),
             ),
         ]
 
-    def _run(self, bindings: int) -> tuple[list[float], list[float]]:
-        bound: list[float] = []
-        released: list[float] = []
-        while len(bound) < bindings:
+    def _run(self, bindings: int) -> _Round:
+        measured = _Round([], [])
+        while len(measured.bound) < bindings:
             demand = next(self._demands)
             cost, decision = _timed(partial(_place, self._ledger, demand))
             if decision.outcome == "bound":
-                bound.append(cost)
+                measured.bound.append(cost)
                 self._held.append(demand.uid)
             if len(self._held) > _AT_ONCE or decision.outcome != "bound":
                 cost, _ = _timed(partial(self._ledger.release, self._held.popleft()))
-                released.append(cost)
-        return bound, released
+                measured.released.append(cost)
+        return measured
+
+
+class _SlowSides:
+    """What a scan of all SharePods and a brute-force search cost on the same cluster, in µs."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._ledger = Ledger(cluster.nodes, cluster.devices)
+        self._pods = version_1.sharepods(cluster.devices)
+        self._demands = cluster.demands()
+        self._each_round = max(1, min(8, _SCANNED_EACH_ROUND // len(cluster.devices)))
+        self._scans: list[float] = []
+        self._searches: list[float] = []
+
+    def round(self) -> None:
+        """Measure some demands."""
+        for demand in islice(self._demands, self._each_round):
+            scan = partial(
+                version_1.decide, self._cluster.nodes, self._pods, GPU.memory_bytes, demand
+            )
+            self._scans.append(_timed(scan)[0])
+            self._searches.append(_timed(partial(slow_decide, self._ledger, demand))[0])
+
+    def medians(self) -> dict[str, float]:
+        """For the line of the fast side."""
+        return {
+            "linear_scan_of_sharepods_us": round(median(self._scans), 1),
+            "brute_force_us": round(median(self._searches), 1),
+        }
 
 
 def _place(ledger: Ledger, demand: Demand) -> Decision:
@@ -134,35 +167,22 @@ def _place(ledger: Ledger, demand: Demand) -> Decision:
     return decision
 
 
-def _beside(cluster: Cluster) -> dict[str, float]:
-    """Medians of the slow ones, in µs, on the same cluster."""
-    ledger = Ledger(cluster.nodes, cluster.devices)
-    pods = version_1.sharepods(cluster.devices)
-    often = max(3, min(50, _SCANNED // len(cluster.devices)))
-    scans, searches = [], []
-    for demand in islice(cluster.demands(), often):
-        cost, _ = _timed(partial(version_1.decide, cluster.nodes, pods, GPU.memory_bytes, demand))
-        scans.append(cost)
-        cost, _ = _timed(partial(slow_decide, ledger, demand))
-        searches.append(cost)
-    return {
-        "linear_scan_of_sharepods_us": round(median(scans), 1),
-        "brute_force_us": round(median(searches), 1),
-    }
-
-
-def _rebuild() -> bool:
+def _rebuild() -> Met:
     cluster = _with_holders()
-    seconds = []
-    for _ in range(3):
-        cost, _ = _timed(partial(_build, cluster))
-        seconds.append(cost / 1e6)
-    value = min(seconds)
+    seconds = [_timed(partial(_build, cluster))[0] / 1e6 for _ in range(_REBUILDS)]
     what = f"rebuild of a ledger and its index, {cluster.holders} holders, s"
-    return line(what, "<= 1.2", value, met=value <= 1.2, gpus=len(cluster.devices))
+    return report(what, at_most(1.2), seconds, gpus=len(cluster.devices))
 
 
-def _memory() -> bool:
+def _memory() -> Met:
+    sizes = [_bytes_per_holder() for _ in range(_REBUILDS)]
+    holders = sizes[0][1]
+    what = f"memory a holder, all in, {holders} holders, bytes"
+    return report(what, at_most(1024), [size for size, _ in sizes])
+
+
+def _bytes_per_holder() -> tuple[float, int]:
+    """Bytes that a holder takes with all that belongs to it, and how many holders there are."""
     gc.collect()
     tracemalloc.start()
     cluster = _with_holders()
@@ -172,26 +192,30 @@ def _memory() -> bool:
     each = tracemalloc.get_traced_memory()[0] / holders
     tracemalloc.stop()
     assert ledger.devices
-    what = f"memory a holder, all in, {holders} holders, bytes"
-    return line(what, "<= 1024", each, met=each <= 1024)
+    return each, holders
 
 
-def _explain() -> bool:
+def _explain() -> Met:
     cluster = Cluster("mixed", _EXPLAINED_GPUS)
     ledger = _build(cluster)
-    with _left_alone():
-        costs = [_telling(ledger, demand) for demand in islice(cluster.demands(), 9)]
-    value = median(costs) / 1000
-    dearest = round(max(costs) / 1000, 1)
-    what = f"explain, {_EXPLAINED_GPUS} GPUs, median of {len(costs)} demands, ms"
-    return line(what, "<= 50", value, met=value <= 50, dearest=dearest)
+    demands = list(islice(cluster.demands(), 9))
+    with _without_gc():
+        rounds = [
+            [_explained_us(ledger, demand) / 1000 for demand in demands] for _ in range(_ROUNDS)
+        ]
+    return report(
+        f"explain, {_EXPLAINED_GPUS} GPUs, median of {len(demands)} demands, ms",
+        at_most(50),
+        [median(costs) for costs in rounds],
+        slowest=round(max(max(costs) for costs in rounds), 1),
+    )
 
 
-def _telling(ledger: Ledger, demand: Demand) -> float:
-    """What it costs to tell of every GPU, in µs, the quickest of a few times."""
-    told = [_timed(partial(len, decide(ledger, demand).reasons)) for _ in range(4)]
-    assert all(count >= _EXPLAINED_GPUS - 1 for _, count in told)
-    return min(cost for cost, _ in told)
+def _explained_us(ledger: Ledger, demand: Demand) -> float:
+    """µs that it takes to give the reason for every GPU."""
+    cost, count = _timed(partial(len, decide(ledger, demand).reasons))
+    assert count >= _EXPLAINED_GPUS - 1
+    return cost
 
 
 def _with_holders() -> Cluster:
@@ -207,8 +231,8 @@ def _build(cluster: Cluster) -> Ledger:
 
 
 @contextmanager
-def _left_alone() -> Iterator[None]:
-    """What was built is left out of garbage collection, as it is in the cluster's programs."""
+def _without_gc() -> Iterator[None]:
+    """Keep what was built out of garbage collection, as the cluster's programs do."""
     gc.collect()
     gc.freeze()
     try:
@@ -218,7 +242,7 @@ def _left_alone() -> Iterator[None]:
 
 
 def _timed(what: Callable[[], Answer]) -> tuple[float, Answer]:
-    """What something costs in µs, less what it costs to measure nothing; and its answer."""
+    """Processor time of a call in µs, less the cost of measuring nothing; and its answer."""
     begun = time.thread_time_ns()
     answer = what()
     return (time.thread_time_ns() - begun - _NOTHING_NS) / 1000, answer
@@ -233,7 +257,3 @@ def _nothing_ns() -> int:
 
 
 _NOTHING_NS = _nothing_ns()
-
-
-def _percentile(values: list[float], percent: int) -> float:
-    return sorted(values)[len(values) * percent // 100]

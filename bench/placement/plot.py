@@ -17,7 +17,7 @@ from matplotlib import pyplot as plt
 _PUBLISHED = {"100 SharePods": (100, 100.0), "10 000 SharePods": (10_000, 9_500.0)}
 """The published Go code, measured on one core for this project: SharePods, µs."""
 
-_SIZE = re.compile(r"locality, mixed, (\d+) GPUs: bound decision")
+_SIZE = re.compile(r"locality, mixed, (\d+) GPUs: bound decision and its record, µs$")
 
 
 def main() -> None:

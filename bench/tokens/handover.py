@@ -1,8 +1,8 @@
-"""The daemon itself, without a library or a GPU: how fast the token goes on, and what that costs.
+"""The daemon itself, without a library or a GPU: how fast a token is handed over, and its CPU.
 
-64 processes in C share 8 GPUs, want the token always and drain at once. What the
-machine itself takes for that is seen with a stand-in for the daemon, in C and
-without any judgement, served the same way in the same run.
+64 processes in C share 8 GPUs, always want the token and drain at once. A stand-in for the
+daemon, in C and without any policy, shows what the machine itself takes for that; both sides
+run in turn.
 """
 
 import contextlib
@@ -12,10 +12,11 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from bench.report import line
+from bench.report import Met, at_most, differences, interleave, percentile, report
 
 from kubeshare import native
 from kubeshare.tokens.files.grants import (
@@ -34,7 +35,7 @@ _QUOTAS_NS = (100_000_000, 20_000_000)
 _CPU_GOALS = {100_000_000: 0.02, 20_000_000: 0.05}
 _MEDIAN_GOAL_US = 300.0
 _TAIL_GOAL_US = 500.0
-_ROUNDS = 2
+_ROUNDS = 3
 
 
 class Run(NamedTuple):
@@ -44,45 +45,41 @@ class Run(NamedTuple):
     cpu: float
 
 
-def run() -> list[bool]:
+def run() -> list[Met]:
     """Handovers at both quotas, and the daemon's CPU at each."""
     results = []
     for quota_ns in _QUOTAS_NS:
-        daemon, floor = [], []
-        for _ in range(_ROUNDS):
-            floor.append(_run(quota_ns, is_floor=True))
-            daemon.append(_run(quota_ns, is_floor=False))
+        floor, daemon = interleave(
+            _ROUNDS,
+            partial(_run, quota_ns, is_floor=True),
+            partial(_run, quota_ns, is_floor=False),
+        )
         results += _report(quota_ns, daemon, floor)
     return results
 
 
-def _report(quota_ns: int, daemon: Sequence[Run], floor: Sequence[Run]) -> list[bool]:
-    ours = [us for run in daemon for us in run.handovers_us]
-    theirs = [us for run in floor for us in run.handovers_us]
+def _report(quota_ns: int, daemon: Sequence[Run], floor: Sequence[Run]) -> list[Met]:
     title = f"{_GPUS} GPUs x {_CLIENTS} clients, quota {quota_ns / 1e6:g} ms"
-    both = {"handovers": len(ours), "floor_us": _summary(theirs), "daemon_us": _summary(ours)}
-    middle, tail, least = statistics.median(ours), _percentile(ours, 99), _percentile(theirs, 99)
-    cpu = statistics.mean(run.cpu for run in daemon)
+    tails, least = ([percentile(run.handovers_us, 99) for run in runs] for runs in (daemon, floor))
     return [
-        line(
+        report(
             f"token: drained to next client runs, median us, {title}",
-            f"at most {_MEDIAN_GOAL_US:g}",
-            middle,
-            met=middle <= _MEDIAN_GOAL_US,
-            **both,
+            at_most(_MEDIAN_GOAL_US),
+            [statistics.median(run.handovers_us) for run in daemon],
+            handovers=sum(len(run.handovers_us) for run in daemon),
+            floor_us=[_summary(run.handovers_us) for run in floor],
+            daemon_us=[_summary(run.handovers_us) for run in daemon],
         ),
-        line(
+        report(
             f"token: drained to next client runs, p99 us above that of a C ping-pong, {title}",
-            f"at most {_TAIL_GOAL_US:g}",
-            tail - least,
-            met=tail - least <= _TAIL_GOAL_US,
+            at_most(_TAIL_GOAL_US),
+            differences(tails, least),
         ),
-        line(
+        report(
             f"token: the daemon's CPU, share of a core, {title}",
-            f"at most {_CPU_GOALS[quota_ns]:g}",
-            cpu,
-            met=cpu <= _CPU_GOALS[quota_ns],
-            floor=round(statistics.mean(run.cpu for run in floor), 4),
+            at_most(_CPU_GOALS[quota_ns]),
+            [run.cpu for run in daemon],
+            floor=[round(run.cpu, 4) for run in floor],
         ),
     ]
 
@@ -175,13 +172,9 @@ def _handovers(said: Sequence[str]) -> list[float]:
     return found
 
 
-def _percentile(values: Sequence[float], percent: int) -> float:
-    return statistics.quantiles(values, n=100)[percent - 1]
-
-
 def _summary(values: Sequence[float]) -> dict[str, float]:
     return {
         "p50": round(statistics.median(values), 1),
-        "p90": round(_percentile(values, 90), 1),
-        "p99": round(_percentile(values, 99), 1),
+        "p90": round(percentile(values, 90), 1),
+        "p99": round(percentile(values, 99), 1),
     }

@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from bench.report import line
+from bench.report import at_least, at_most, less_than, print_machine, report, summarize
 
 from kubeshare import native
 from kubeshare.tokens.client import ask_snapshot
@@ -162,51 +162,46 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="kubeshare-hostile-", dir="/dev/shm") as folder:
         seen = beside_hostile(Paths(Path(folder)), seconds)
     what = f"{seconds} s beside {_HOSTILE_PROCESSES} hostile processes"
-    results = [
-        line(
-            f"{what}: acts of the rarest kind",
-            "more than 0",
-            min(seen.acts.values()),
-            met=min(seen.acts.values()) > 0,
-            acts=seen.acts,
-        ),
-        line(
-            f"{what}: the daemon's end on SIGTERM",
-            "exit code 0, nothing on stderr",
-            seen.exit_code,
-            met=seen.exit_code == 0 and not seen.errors,
-        ),
-        *(
-            line(
-                f"{what}: share of an honest claim that requests {REQUESTS[name]:g}",
-                f"at least {REQUESTS[name] - SHARE_ERROR_MAX:g}",
-                seen.shares[name],
-                met=seen.shares[name] > REQUESTS[name] - SHARE_ERROR_MAX,
-                after_they_left=round(seen.shares_after[name], 4),
-            )
-            for name in HONEST
-        ),
-        line(
-            f"{what}: the daemon's memory at most, KiB",
-            f"less than {MEMORY_MAX_KIB}",
-            seen.memory_kib,
-            met=seen.memory_kib < MEMORY_MAX_KIB,
-        ),
-        line(
-            f"{what}: descriptors of the daemon after they left",
-            f"as before, {seen.descriptors[0]}",
-            seen.descriptors[1],
-            met=seen.descriptors[1] <= seen.descriptors[0],
-        ),
-        line(
-            f"{what}: lines that the daemon logged, a second",
-            f"less than {COMPLAINTS_PER_SECOND_MAX}",
-            seen.complaints / seconds,
-            met=seen.complaints < COMPLAINTS_PER_SECOND_MAX * seconds,
-            daemon_cpu=round(seen.cpu, 4),
-        ),
-    ]
-    return 0 if all(results) else 1
+    print_machine()
+    return summarize(
+        [
+            report(
+                f"{what}: acts of the rarest kind",
+                at_least(1),
+                min(seen.acts.values()),
+                acts=seen.acts,
+            ),
+            report(f"{what}: exit code of the daemon on SIGTERM", at_most(0), seen.exit_code),
+            report(
+                f"{what}: lines of the daemon on stderr", at_most(0), len(seen.errors.splitlines())
+            ),
+            *(
+                report(
+                    f"{what}: share of an honest claim that requests {REQUESTS[name]:g}",
+                    at_least(round(REQUESTS[name] - SHARE_ERROR_MAX, 4)),
+                    seen.shares[name],
+                    after_they_left=round(seen.shares_after[name], 4),
+                )
+                for name in HONEST
+            ),
+            report(
+                f"{what}: the daemon's memory at most, KiB",
+                less_than(MEMORY_MAX_KIB),
+                seen.memory_kib,
+            ),
+            report(
+                f"{what}: descriptors that the daemon has more after they left",
+                at_most(0),
+                seen.descriptors[1] - seen.descriptors[0],
+            ),
+            report(
+                f"{what}: lines that the daemon logged, a second",
+                less_than(COMPLAINTS_PER_SECOND_MAX),
+                seen.complaints / seconds,
+                daemon_cpu=round(seen.cpu, 4),
+            ),
+        ]
+    )
 
 
 if __name__ == "__main__":
