@@ -16,14 +16,14 @@
  */
 #include "agent.h"
 
-#include "claim.h"
 #include "context.h"
-#include "drain.h"
-#include "duty.h"
-#include "gate.h"
-#include "loader.h"
-#include "meter.h"
+#include "gate/drain.h"
+#include "gate/duty.h"
+#include "gate/gate.h"
+#include "gate/meter.h"
+#include "lookup/loader.h"
 #include "mps.h"
+#include "session.h"
 #include "system.h"
 
 #include <errno.h>
@@ -125,7 +125,7 @@ static void start_closing(unsigned cell, uint32_t epoch) {
 /* Work may be waiting for a launch that is gated. The daemon gives up first, and opens the gate
  * again: what is asked then is another question. */
 static bool is_asked_again(unsigned cell, uint32_t epoch) {
-    const struct ks_page_cell *page = ks_claim_cell(cell);
+    const struct ks_page_cell *page = ks_session_cell(cell);
     return atomic_load((const atomic_uint *)&page->epoch) != epoch &&
            atomic_load((const atomic_uint *)&page->gate_state) == KS_GATE_OPEN;
 }
@@ -159,7 +159,7 @@ static void start_watch(unsigned cell, uint32_t epoch) {
 
 /* A watch ends with its epoch. */
 static bool is_on(unsigned cell) {
-    const atomic_uint *epoch = (const atomic_uint *)&ks_claim_cell(cell)->epoch;
+    const atomic_uint *epoch = (const atomic_uint *)&ks_session_cell(cell)->epoch;
     if (watches[cell].on && atomic_load(epoch) != watches[cell].epoch)
         watches[cell].on = false;
     return watches[cell].on;
@@ -198,7 +198,7 @@ static void step_watch(unsigned cell) {
 /* When to look again. */
 static int64_t step_all(void) {
     int64_t next = NEVER;
-    for (unsigned cell = 0; cell < ks_claim_cells(); cell++) {
+    for (unsigned cell = 0; cell < ks_session_cells(); cell++) {
         const int64_t again = step_closing(cell);
         if (is_on(cell))
             step_watch(cell);
@@ -220,7 +220,7 @@ static void disconnect(void) {
 
 static bool connect_and_greet(void) {
     struct ks_message answer;
-    const int made = ks_claim_connect();
+    const int made = ks_session_connect();
     if (made < 0)
         return false;
     ks_acquire(&connection_lock);
@@ -239,7 +239,7 @@ static bool connect_and_greet(void) {
 }
 
 static void handle(const struct ks_message *message) {
-    if (message->cell >= ks_claim_cells())
+    if (message->cell >= ks_session_cells())
         return;
     if (message->type == KS_CLOSING)
         start_closing(message->cell, message->epoch);
@@ -287,7 +287,7 @@ static void *run(void *unused) {
     prctl(PR_SET_NAME, "kubeshare");
     prctl(PR_SET_TIMERSLACK, EXACT_TIMERS);
     ks_mps_warn();
-    for (unsigned cell = 0; cell < ks_claim_cells(); cell++)
+    for (unsigned cell = 0; cell < ks_session_cells(); cell++)
         ks_meter_set(cell, true);
     for (;;) {
         if (connect_and_greet()) {

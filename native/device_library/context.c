@@ -3,11 +3,11 @@
  */
 #include "context.h"
 
-#include "capture.h"
-#include "claim.h"
-#include "contexts.h"
-#include "driver_calls.h"
-#include "memory_charge.h"
+#include "context_list.h"
+#include "gate/capture.h"
+#include "lookup/driver_calls.h"
+#include "memory/charge.h"
+#include "session.h"
 #include "system.h"
 #include "timeline.h"
 
@@ -37,11 +37,11 @@ static int look_up_cell(CUdevice device) {
     if (KS_DRIVER(device_get_uuid_v2)(&uuid, device) != CUDA_SUCCESS &&
         KS_DRIVER(device_get_uuid)(&uuid, device) != CUDA_SUCCESS)
         return KS_NO_CELL;
-    return ks_claim_cell_of_uuid(uuid.bytes);
+    return ks_session_cell_of_uuid(uuid.bytes);
 }
 
 int ks_cell_of_device(CUdevice device) {
-    if (!ks_claim_is_open() || device < 0 || device >= DEVICES_MAX)
+    if (!ks_session_is_open() || device < 0 || device >= DEVICES_MAX)
         return KS_NO_CELL;
     int known = atomic_load_explicit(&cells_of_devices[device], memory_order_relaxed);
     if (known == 0) {

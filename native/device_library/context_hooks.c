@@ -6,10 +6,10 @@
 
 #include "account.h"
 #include "agent.h"
-#include "claim.h"
-#include "contexts.h"
-#include "driver_calls.h"
-#include "hooks.h"
+#include "context_list.h"
+#include "lookup/driver_calls.h"
+#include "lookup/real.h"
+#include "session.h"
 #include "system.h"
 
 static CUresult may_have_context(CUdevice device) {

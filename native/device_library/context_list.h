@@ -2,8 +2,8 @@
  * The list of contexts, for those that go through all of them or change it. Everything about one
  * happens while they are held: a context must not end while the agent asks the driver about it.
  */
-#ifndef KS_CONTEXTS_H
-#define KS_CONTEXTS_H
+#ifndef KS_CONTEXT_LIST_H
+#define KS_CONTEXT_LIST_H
 
 #include "driver.h"
 #include "timeline.h"

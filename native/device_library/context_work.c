@@ -1,9 +1,9 @@
 /*
  * When a GPU is done with what all contexts of this process gave it.
  */
-#include "capture.h"
 #include "context.h"
-#include "contexts.h"
+#include "context_list.h"
+#include "gate/capture.h"
 #include "system.h"
 #include "timeline.h"
 

@@ -1,11 +1,11 @@
 /*
  * NVML answers the same numbers as the driver, or programs that compare them stumble.
  */
-#include "claim.h"
-#include "driver_calls.h"
-#include "hooks.h"
-#include "memory.h"
+#include "lookup/driver_calls.h"
+#include "lookup/real.h"
+#include "memory/queries.h"
 #include "nvml_cell.h"
+#include "session.h"
 
 #include <string.h>
 
@@ -38,11 +38,11 @@ static bool parse_uuid(const char *text, unsigned char uuid[16]) {
 int ks_nvml_cell(nvmlDevice_t device) {
     char text[NVML_DEVICE_UUID_V2_BUFFER_SIZE];
     unsigned char uuid[16];
-    if (!ks_claim_open() ||
+    if (!ks_session_open() ||
         KS_DRIVER(nvml_device_get_uuid)(device, text, sizeof text) != NVML_SUCCESS ||
         !parse_uuid(text, uuid))
         return KS_NO_CELL;
-    return ks_claim_cell_of_uuid(uuid);
+    return ks_session_cell_of_uuid(uuid);
 }
 
 /* Puts what the claim may see in the place of what NVML says of the whole GPU; false where the GPU

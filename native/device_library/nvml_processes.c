@@ -8,9 +8,9 @@
  * pid is one of them.
  */
 #include "account.h"
-#include "claim.h"
-#include "hooks.h"
+#include "lookup/real.h"
 #include "nvml_cell.h"
+#include "session.h"
 
 #include "kubeshare_wire.h"
 

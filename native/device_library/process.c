@@ -1,15 +1,15 @@
 #include "process.h"
 
 #include "agent.h"
-#include "allocations.h"
-#include "capture.h"
 #include "context.h"
-#include "drain.h"
-#include "gate.h"
-#include "memory_graphs.h"
-#include "memory_pools.h"
-#include "memory_tiles.h"
-#include "meter.h"
+#include "gate/capture.h"
+#include "gate/drain.h"
+#include "gate/gate.h"
+#include "gate/meter.h"
+#include "memory/allocations.h"
+#include "memory/graphs.h"
+#include "memory/pools.h"
+#include "memory/tiles.h"
 #include "slots.h"
 
 #include <stdatomic.h>

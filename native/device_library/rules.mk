@@ -1,19 +1,20 @@
 # The device library: nothing but libc is needed, nothing but the hooks is seen.
-VGPU_OBJECTS := $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard device_library/*.c))
-VGPU_LIBRARY := $(BUILD)/libkubeshare-vgpu.so
+DEVICE_LIBRARY_SOURCES := $(wildcard device_library/*.c device_library/*/*.c)
+DEVICE_LIBRARY_OBJECTS := $(patsubst %.c,$(BUILD)/obj/%.o,$(DEVICE_LIBRARY_SOURCES))
+DEVICE_LIBRARY := $(BUILD)/libkubeshare-vgpu.so
 
 # libpthread would be needed in every program of a container; what the library uses of it, it finds
 # itself when a GPU is used.
-$(VGPU_LIBRARY): LDFLAGS := $(filter-out -pthread,$(LDFLAGS))
-$(VGPU_LIBRARY): $(VGPU_OBJECTS)
+$(DEVICE_LIBRARY): LDFLAGS := $(filter-out -pthread,$(LDFLAGS))
+$(DEVICE_LIBRARY): $(DEVICE_LIBRARY_OBJECTS)
 	$(library)
 
 # A sanitizer's own start calls dlsym, before its checks can work: what dlsym runs has none.
-$(patsubst %,$(BUILD)/obj/device_library/%.o,hooks loader lookup): CFLAGS += $(if $(VARIANT),-fno-sanitize=all)
+$(patsubst %,$(BUILD)/obj/device_library/lookup/%.o,hook_table hooks loader lookup real): CFLAGS += $(if $(VARIANT),-fno-sanitize=all)
 
-TARGETS += $(VGPU_LIBRARY)
-CHECKED += $(VGPU_LIBRARY)
-SOURCES += $(wildcard device_library/*.[ch]) $(wildcard include/*.h)
+TARGETS += $(DEVICE_LIBRARY)
+CHECKED += $(DEVICE_LIBRARY)
+SOURCES += $(wildcard device_library/*.[ch] device_library/*/*.[ch]) $(wildcard include/*.h)
 
 # Programs that its tests and benchmarks drive.
 PROBE_OBJECTS := $(patsubst %,$(BUILD)/obj/tests/%.o,probe probe_memory probe_arrays probe_graphs)
@@ -44,9 +45,9 @@ $(BUILD)/tests/lives: LIBS := -ldl
 $(BUILD)/tests/lives: $(BUILD)/obj/tests/lives.o $(BUILD)/obj/tests/paths.o
 	$(program)
 
-$(BUILD)/tests/array-size-test: $(BUILD)/obj/tests/array_size_test.o $(BUILD)/obj/device_library/array_size.o $(BUILD)/fakegpu/libcuda.so.1
+$(BUILD)/tests/array-size-test: $(BUILD)/obj/tests/array_size_test.o $(BUILD)/obj/device_library/memory/array_size.o $(BUILD)/fakegpu/libcuda.so.1
 	$(program)
-$(BUILD)/tests/allocations-test: $(BUILD)/obj/tests/allocations_test.o $(BUILD)/obj/device_library/allocations.o
+$(BUILD)/tests/allocations-test: $(BUILD)/obj/tests/allocations_test.o $(BUILD)/obj/device_library/memory/allocations.o
 	$(program)
 
 $(BUILD)/tests/where: LIBS := -ldl
@@ -70,7 +71,7 @@ $(BUILD)/tests/libdeepbind.so: $(BUILD)/obj/tests/deepbind.o $(BUILD)/fakegpu/li
 $(BUILD)/tests/libconstructor.so: LIBS := -ldl
 $(BUILD)/tests/libconstructor.so: $(BUILD)/obj/tests/constructor.o
 	$(library)
-$(BUILD)/tests/duty-test: $(BUILD)/obj/tests/duty_test.o $(BUILD)/obj/device_library/duty.o
+$(BUILD)/tests/duty-test: $(BUILD)/obj/tests/duty_test.o $(BUILD)/obj/device_library/gate/duty.o
 	$(program)
 $(BUILD)/tests/work: $(BUILD)/obj/tests/work.o $(BUILD)/fakegpu/libcuda.so.1
 	$(program)
@@ -80,13 +81,13 @@ $(BUILD)/tests/hidden/libcuda.so.1: $(BUILD)/obj/tests/hidden_driver.o
 $(BUILD)/tests/stub/libnvidia-ml.so.1: $(BUILD)/obj/tests/nvml_stub.o
 	$(library)
 
-VGPU_PROBES := $(BUILD)/tests/probe $(BUILD)/tests/probe-linked
-VGPU_PROBES += $(BUILD)/tests/memory-storm $(BUILD)/tests/work
-TARGETS += $(VGPU_PROBES) $(BUILD)/launch-bench $(BUILD)/allocation-bench $(BUILD)/tests/duty-test
+LIBRARY_PROBES := $(BUILD)/tests/probe $(BUILD)/tests/probe-linked
+LIBRARY_PROBES += $(BUILD)/tests/memory-storm $(BUILD)/tests/work
+TARGETS += $(LIBRARY_PROBES) $(BUILD)/launch-bench $(BUILD)/allocation-bench $(BUILD)/tests/duty-test
 TARGETS += $(BUILD)/tests/where $(BUILD)/tests/libtrampoline.so $(BUILD)/tests/libtrampoline-2.so
 TARGETS += $(BUILD)/tests/libdeepbind.so $(BUILD)/tests/libconstructor.so
 TARGETS += $(BUILD)/tests/hidden/libcuda.so.1 $(BUILD)/tests/stub/libnvidia-ml.so.1 $(BUILD)/tests/lives $(BUILD)/start-bench
 UNIT_TESTS := $(BUILD)/tests/array-size-test $(BUILD)/tests/allocations-test
 TARGETS += $(UNIT_TESTS)
-CHECKED += $(VGPU_PROBES) $(UNIT_TESTS)
+CHECKED += $(LIBRARY_PROBES) $(UNIT_TESTS)
 SOURCES += $(wildcard tests/*.[ch])

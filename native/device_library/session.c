@@ -7,7 +7,7 @@
  * 2. The folder that KUBESHARE_CLAIM names (`kubeshare run`), unless the
  *    program gained privileges when it was started.
  */
-#include "claim.h"
+#include "session.h"
 
 #include "process.h"
 #include "slots.h"
@@ -105,7 +105,7 @@ static bool open_claim(void) {
     return true;
 }
 
-bool ks_claim_open(void) {
+bool ks_session_open(void) {
     if (atomic_load_explicit(&is_open, memory_order_acquire))
         return true;
     const int cancel = ks_forbid_cancel();
@@ -117,40 +117,40 @@ bool ks_claim_open(void) {
     return opened;
 }
 
-bool ks_claim_is_open(void) {
+bool ks_session_is_open(void) {
     return atomic_load_explicit(&is_open, memory_order_acquire);
 }
 
-bool ks_claim_is_revoked(void) {
+bool ks_session_is_revoked(void) {
     const uint32_t state = grant_state(page);
     return state == KS_GRANT_REVOKED || state == KS_GRANT_REFUSED;
 }
 
-unsigned ks_claim_cells(void) {
+unsigned ks_session_cells(void) {
     return page->cells;
 }
 
-const struct ks_page_cell *ks_claim_cell(unsigned index) {
+const struct ks_page_cell *ks_session_cell(unsigned index) {
     return (const struct ks_page_cell *)(page + 1) + index;
 }
 
-uint64_t ks_claim_memory_limit(unsigned cell) {
-    return ks_claim_cell(cell)->memory_limit_bytes;
+uint64_t ks_session_memory_limit(unsigned cell) {
+    return ks_session_cell(cell)->memory_limit_bytes;
 }
 
-uint64_t ks_claim_overhead(unsigned cell) {
-    return atomic_load((const _Atomic uint64_t *)&ks_claim_cell(cell)->overhead_bytes);
+uint64_t ks_session_overhead(unsigned cell) {
+    return atomic_load((const _Atomic uint64_t *)&ks_session_cell(cell)->overhead_bytes);
 }
 
-int ks_claim_cell_of_uuid(const unsigned char uuid[16]) {
-    for (unsigned cell = 0; cell < ks_claim_cells(); cell++) {
-        if (memcmp(ks_claim_cell(cell)->uuid, uuid, 16) == 0)
+int ks_session_cell_of_uuid(const unsigned char uuid[16]) {
+    for (unsigned cell = 0; cell < ks_session_cells(); cell++) {
+        if (memcmp(ks_session_cell(cell)->uuid, uuid, 16) == 0)
             return (int)cell;
     }
     return KS_NO_CELL;
 }
 
-uint64_t ks_claim_number(void) {
+uint64_t ks_session_number(void) {
     return number;
 }
 
@@ -166,7 +166,7 @@ static bool address_of(struct sockaddr_un *address, int *folder_descriptor) {
     return *folder_descriptor >= 0;
 }
 
-int ks_claim_connect(void) {
+int ks_session_connect(void) {
     struct sockaddr_un address;
     int folder_descriptor = -1;
     int connection = -1;

@@ -12,7 +12,7 @@
  */
 #include "timeline.h"
 
-#include "driver_calls.h"
+#include "lookup/driver_calls.h"
 #include "system.h"
 
 #define BASE_LIFETIME     (KS_SECOND)

@@ -64,8 +64,7 @@ def hook_rows(rows: list[Row]) -> str:
     """Returns hook_rows.h."""
     table = table_of(rows)
     lines = "".join(
-        f'    {{"{row.symbol}", "{row.base}", {row.since}, {str(row.is_twin).lower()}, '
-        f"{f'(void *){row.symbol}' if row.body else 'NULL'}}},\n"
+        f'    {{"{row.symbol}", "{row.base}", {row.since}, {str(row.is_twin).lower()}}},\n'
         for row in table
     )
     bases = [(base, len(list(group))) for base, group in groupby(table, lambda row: row.base)]
@@ -81,6 +80,18 @@ def hook_rows(rows: list[Row]) -> str:
         + "\n/* Hash tables: an index plus one. */\n"
         + _array("name_slots", slots([row.symbol for row in table]))
         + _array("base_slots", slots([base for base, _ in bases]))
+    )
+
+
+def hook_names(rows: list[Row]) -> str:
+    """Returns hook_names.def."""
+    return NOTICE + "".join(f"HOOK_NAME({row.symbol})\n" for row in table_of(rows))
+
+
+def hook_functions(rows: list[Row]) -> str:
+    """Returns hook_functions.def."""
+    return NOTICE + "".join(
+        f"{'HOOKED' if row.body else 'NOT_HOOKED'}({row.symbol})\n" for row in table_of(rows)
     )
 
 
@@ -115,6 +126,8 @@ def nvml_names(rows: list[Row]) -> str:
 FILES: dict[str, Callable[[list[Row]], str]] = {
     "hook_declarations.h": declarations,
     "hook_rows.h": hook_rows,
+    "hook_names.def": hook_names,
+    "hook_functions.def": hook_functions,
     "gated.def": gated,
     "exports.txt": exports,
     "driver_names.def": driver_names,

@@ -10,7 +10,7 @@ RULES = ("account", "gate", "track", "answer", "pass")
 GENERATED = "generated"
 
 SYMBOL = re.compile(r"(?P<base>cu\w+?)(?:_v\d+)?(?P<twin>_pt[ds][sz])?")
-ROW = re.compile(r"(?P<symbol>\w+) +(?P<since>\d+|-) +(?P<rule>\w+)(?: +(?P<body>\w+(?:\.c)?))?")
+ROW = re.compile(r"(?P<symbol>\w+) +(?P<since>\d+|-) +(?P<rule>\w+)(?: +(?P<body>\w+|[\w/]+\.c))?")
 STREAM = re.compile(r"CUstream (\w+)")
 NAME = re.compile(r"(\w+)\s*(?:,|$)")
 

@@ -2,8 +2,8 @@
  * The table of allocations against a list that is searched from end to end, in a million random
  * steps; handles are few and close together, so that entries meet, move and wrap around.
  */
-#include "../device_library/account.h"
-#include "../device_library/allocations.h"
+#include "account.h"
+#include "memory/allocations.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -2,7 +2,7 @@
  * Compares the formula for the size of arrays with what the driver says, for every format and
  * many shapes. Prints each difference, and how many sizes were compared.
  */
-#include "../device_library/array_size.h"
+#include "memory/array_size.h"
 
 #include <stdio.h>
 

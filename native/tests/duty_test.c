@@ -9,11 +9,11 @@
  * from a later launch. Prints one JSON line: GPU time used as a fraction of
  * the periods, how often the gate opened, and the longest time it stayed shut.
  */
-#include "../device_library/claim.h"
-#include "../device_library/drain.h"
-#include "../device_library/duty.h"
-#include "../device_library/gate.h"
-#include "../device_library/meter.h"
+#include "gate/drain.h"
+#include "gate/duty.h"
+#include "gate/gate.h"
+#include "gate/meter.h"
+#include "session.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -46,20 +46,20 @@ int nanosleep(const struct timespec *duration, struct timespec *rest) {
     return 0;
 }
 
-const struct ks_page_cell *ks_claim_cell(unsigned index) {
+const struct ks_page_cell *ks_session_cell(unsigned index) {
     (void)index;
     return &page;
 }
 
-unsigned ks_claim_cells(void) {
+unsigned ks_session_cells(void) {
     return 1;
 }
 
-uint64_t ks_claim_number(void) {
+uint64_t ks_session_number(void) {
     return 0;
 }
 
-bool ks_claim_is_revoked(void) {
+bool ks_session_is_revoked(void) {
     return false;
 }
 

@@ -7,13 +7,13 @@
  * until it ends nothing is. Streams that join a capture by waiting for one of
  * its events are not seen here: of a stream the driver itself is asked.
  */
-#include "capture.h"
+#include "gate/capture.h"
 
 #include "context.h"
-#include "drain.h"
-#include "driver_calls.h"
-#include "gate.h"
-#include "hooks.h"
+#include "gate/drain.h"
+#include "gate/gate.h"
+#include "lookup/driver_calls.h"
+#include "lookup/real.h"
 #include "system.h"
 
 #include <string.h>

@@ -2,9 +2,9 @@
  * Copies of which only the arguments tell between what. One inside the GPU takes its time as a
  * kernel does, and waits at the gate; one from or to the host goes on.
  */
-#include "driver_calls.h"
-#include "gate.h"
-#include "hooks.h"
+#include "gate/gate.h"
+#include "lookup/driver_calls.h"
+#include "lookup/real.h"
 
 /* What no allocation of the driver's contains is the host's. */
 static bool is_of_host(CUdeviceptr pointer) {

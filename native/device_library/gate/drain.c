@@ -1,9 +1,9 @@
-#include "drain.h"
+#include "gate/drain.h"
 
 #include "account.h"
-#include "claim.h"
 #include "context.h"
-#include "gate.h"
+#include "gate/gate.h"
+#include "session.h"
 #include "system.h"
 
 #include <string.h>
@@ -56,7 +56,7 @@ bool ks_settle(unsigned cell, int64_t *end) {
 
 void ks_settle_what_was_launched(void) {
     int64_t end;
-    for (unsigned cell = 0; cell < ks_claim_cells(); cell++)
+    for (unsigned cell = 0; cell < ks_session_cells(); cell++)
         ks_settle(cell, &end);
 }
 

@@ -10,12 +10,12 @@
  * gate. After a while the gate opens for the next part whatever is owed, and
  * what is owed goes on growing.
  */
-#include "duty.h"
+#include "gate/duty.h"
 
-#include "claim.h"
-#include "drain.h"
-#include "gate.h"
-#include "meter.h"
+#include "gate/drain.h"
+#include "gate/gate.h"
+#include "gate/meter.h"
+#include "session.h"
 #include "system.h"
 
 #define PERIOD (100 * KS_MILLISECOND)
@@ -39,7 +39,7 @@ struct part {
 static struct part parts[KS_CELLS_MAX];
 
 static int64_t part_length(unsigned cell) {
-    uint32_t micros = ks_claim_cell(cell)->request_micros;
+    uint32_t micros = ks_session_cell(cell)->request_micros;
     if (micros < LEAST_MICROS)
         micros = LEAST_MICROS;
     return micros >= 1000000 ? PERIOD : PERIOD * micros / 1000000;
@@ -47,7 +47,7 @@ static int64_t part_length(unsigned cell) {
 
 /* Where in the period this claim's part begins: spread by the golden ratio. */
 static int64_t offset_of_claim(void) {
-    const uint64_t spread = ks_claim_number() * UINT64_C(0x9e3779b97f4a7c15);
+    const uint64_t spread = ks_session_number() * UINT64_C(0x9e3779b97f4a7c15);
     return (int64_t)(spread >> 32) % PERIOD;
 }
 
@@ -83,7 +83,7 @@ static void open_until(struct part *part, unsigned cell, int64_t closes_at) {
  * says when to look again. */
 static int64_t step_closed(struct part *part, unsigned cell, int64_t now, int64_t start) {
     const int64_t left = start + part_length(cell) - now;
-    if (ks_claim_is_revoked() || part->last == start || left <= 0)
+    if (ks_session_is_revoked() || part->last == start || left <= 0)
         return start + PERIOD;
     part->last = start;
     if (part->debt >= left) { /* unused, it pays */
@@ -128,7 +128,7 @@ static int64_t step(unsigned cell, int64_t now) {
 /* When the next cell needs attention; `none` where no cell does before. */
 static int64_t step_all(int64_t now, int64_t none) {
     int64_t next = none;
-    for (unsigned cell = 0; cell < ks_claim_cells(); cell++) {
+    for (unsigned cell = 0; cell < ks_session_cells(); cell++) {
         const int64_t again = step(cell, now);
         next = again < next ? again : next;
     }
@@ -136,7 +136,7 @@ static int64_t step_all(int64_t now, int64_t none) {
 }
 
 static bool any_is_open(void) {
-    for (unsigned cell = 0; cell < ks_claim_cells(); cell++) {
+    for (unsigned cell = 0; cell < ks_session_cells(); cell++) {
         if (parts[cell].state != KS_GATE_CLOSED)
             return true;
     }
@@ -145,7 +145,7 @@ static bool any_is_open(void) {
 
 /* Work that still goes on is charged up to now. */
 static void close_all(int64_t now) {
-    for (unsigned cell = 0; cell < ks_claim_cells(); cell++) {
+    for (unsigned cell = 0; cell < ks_session_cells(); cell++) {
         struct part *part = &parts[cell];
         if (part->state != KS_GATE_CLOSED)
             charge(part, cell, now);
@@ -156,7 +156,7 @@ static void close_all(int64_t now) {
 void ks_duty_until(int64_t deadline) {
     int64_t now = ks_now();
     ks_gates_follow_page(false);
-    for (unsigned cell = 0; cell < ks_claim_cells(); cell++)
+    for (unsigned cell = 0; cell < ks_session_cells(); cell++)
         ks_meter_set(cell, true);
     while (now < deadline || (any_is_open() && now < deadline + PERIOD + PATIENCE)) {
         const int64_t next = step_all(now, now < deadline ? deadline : INT64_MAX);

@@ -1,10 +1,10 @@
-#include "gate.h"
+#include "gate/gate.h"
 
 #include "agent.h"
-#include "capture.h"
-#include "claim.h"
 #include "context.h"
-#include "meter.h"
+#include "gate/capture.h"
+#include "gate/meter.h"
+#include "session.h"
 #include "system.h"
 
 #include <errno.h>
@@ -132,11 +132,11 @@ static const struct ks_gate *gate_of(unsigned cell) {
 }
 
 void ks_gates_follow_page(bool page) {
-    const unsigned cells = ks_claim_cells();
+    const unsigned cells = ks_session_cells();
     for (unsigned cell = 0; cell < cells; cell++) {
         const struct ks_gate *next = &local_gates[cell];
         if (page)
-            next = (const struct ks_gate *)ks_claim_cell(cell);
+            next = (const struct ks_gate *)ks_session_cell(cell);
         else
             ks_gate_set_local(cell, KS_GATE_CLOSED);
         const struct ks_gate *before = gate_of(cell);
@@ -154,7 +154,7 @@ void ks_gate_set_local(unsigned cell, enum ks_gate_state state) {
 
 void ks_gates_refresh(void) {
     ks_acquire(&refreshing);
-    const bool is_only = ks_claim_cells() == 1 && !ks_meter_is_on(0) && !ks_is_capturing();
+    const bool is_only = ks_session_cells() == 1 && !ks_meter_is_on(0) && !ks_is_capturing();
     atomic_store(&ks_only_gate, is_only ? gate_of(0) : &shut_gate);
     ks_release(&refreshing);
 }
@@ -180,14 +180,14 @@ static enum passage try_to_pass(struct ks_mark *mark, const struct ks_gate *gate
 }
 
 static void wait_at(const struct ks_gate *gate, unsigned cell, uint32_t epoch) {
-    if (gate == (const struct ks_gate *)ks_claim_cell(cell))
+    if (gate == (const struct ks_gate *)ks_session_cell(cell))
         ks_agent_want(cell, epoch);
     ks_wait(&gate->epoch, epoch, RECHECK);
 }
 
 /* Waits until the launch may go; false when the grant was revoked. */
 static bool pass(struct ks_mark *mark, unsigned cell) {
-    while (!ks_claim_is_revoked()) {
+    while (!ks_session_is_revoked()) {
         const struct ks_gate *gate = gate_of(cell);
         const uint32_t epoch = atomic_load(&gate->epoch);
         switch (try_to_pass(mark, gate, cell)) {
@@ -205,13 +205,13 @@ static bool pass(struct ks_mark *mark, unsigned cell) {
 }
 
 CUresult ks_enter_slowly(CUstream stream) {
-    if (!ks_claim_is_open())
+    if (!ks_session_is_open())
         return CUDA_ERROR_NOT_PERMITTED;
     struct ks_mark *mark = own_mark();
     int cell = 0;
     if (mark == NULL || !ks_agent_start())
         return CUDA_ERROR_NOT_PERMITTED;
-    if (atomic_load(&mark->depth) > 0 || (ks_claim_cells() > 1 && !ks_current_cell(&cell)) ||
+    if (atomic_load(&mark->depth) > 0 || (ks_session_cells() > 1 && !ks_current_cell(&cell)) ||
         ks_is_captured(stream)) {
         atomic_fetch_add(&mark->depth, 1);
         return CUDA_SUCCESS; /* it is inside the driver, has no context, or does not run now */

@@ -1,8 +1,8 @@
 /*
  * Everything that gives the GPU work passes the gate first: one body for all rows of the table.
  */
-#include "gate.h"
-#include "hooks.h"
+#include "gate/gate.h"
+#include "lookup/real.h"
 
 /* The stream that a launch configuration names. */
 #define KS_TARGET(configuration)                                                                   \

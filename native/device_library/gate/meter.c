@@ -6,11 +6,11 @@
  * quarters are launched behind the last marker: if one stood at the very end of
  * the queue, the GPU would be idle when it is passed.
  */
-#include "meter.h"
+#include "gate/meter.h"
 
-#include "claim.h"
 #include "context.h"
-#include "gate.h"
+#include "gate/gate.h"
+#include "session.h"
 #include "system.h"
 #include "timeline.h"
 
@@ -181,7 +181,7 @@ static void set(struct meter *meter, unsigned cell, bool on) {
 }
 
 static void look(struct meter *meter, unsigned cell, unsigned own) {
-    if (is_alone(&meter->turn, ks_claim_cell(cell))) {
+    if (is_alone(&meter->turn, ks_session_cell(cell))) {
         set(meter, cell, false);
         return;
     }

@@ -1,6 +1,6 @@
-#include "driver_calls.h"
+#include "lookup/driver_calls.h"
 
-#include "loader.h"
+#include "lookup/loader.h"
 
 #include <stdatomic.h>
 #include <string.h>

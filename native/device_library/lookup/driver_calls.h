@@ -54,6 +54,8 @@
          (struct ks_array_requirements * requirements, CUmipmappedArray array, CUdevice device))   \
     CALL(limit_get, "cuCtxGetLimit", (size_t *value, int limit))                                   \
     CALL(device_attribute, "cuDeviceGetAttribute", (int *value, int attribute, CUdevice device))   \
+    CALL(get_proc_address, "cuGetProcAddress",                                                     \
+         (const char *symbol, void **function, int version, uint64_t flags))                       \
     CALL(exchange_capture_mode, "cuThreadExchangeStreamCaptureMode", (int *mode))                  \
     CALL(pointer_get_attribute, "cuPointerGetAttribute",                                           \
          (void *value, int attribute, CUdeviceptr pointer))                                        \

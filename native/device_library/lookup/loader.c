@@ -12,9 +12,9 @@
  * sanitizers (and others) interpose that one, and look for the real one with
  * dlsym, from inside our own.
  */
-#include "loader.h"
+#include "lookup/loader.h"
 
-#include "text.h"
+#include "lookup/text.h"
 
 #include <dlfcn.h>
 #include <elf.h>

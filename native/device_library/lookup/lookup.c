@@ -9,10 +9,10 @@
  * the names in our table the jump goes to a function of ours; what RTLD_NEXT
  * means there follows from the return address, in which object it is.
  */
-#include "hooks.h"
-#include "loader.h"
+#include "lookup/hooks.h"
+#include "lookup/loader.h"
+#include "lookup/text.h"
 #include "system.h"
-#include "text.h"
 
 #include <dlfcn.h>
 #include <stdbool.h>
@@ -145,29 +145,4 @@ void *ks_route_dlsym(void *handle, const char *name, const void *caller) {
 void *ks_route_dlvsym(void *handle, const char *name, const void *caller) {
     void *const ways[] = {ks_real_dlvsym(), (void *)dlvsym_and_swap, (void *)swapped_version};
     return route(ways, handle, name, caller);
-}
-
-int cuGetProcAddress(const char *symbol, void **function, int version, uint64_t flags) {
-    const CUresult result = KS_REAL(cuGetProcAddress)(symbol, function, version, flags);
-    if (result == CUDA_SUCCESS && symbol != NULL && function != NULL && *function != NULL)
-        *function = ks_swap_versioned(symbol, version, flags, *function);
-    return result;
-}
-
-int cuGetProcAddress_v2(const char *symbol, void **function, int version, uint64_t flags,
-                        int *status) {
-    const CUresult result = KS_REAL(cuGetProcAddress_v2)(symbol, function, version, flags, status);
-    if (result == CUDA_SUCCESS && symbol != NULL && function != NULL && *function != NULL)
-        *function = ks_swap_versioned(symbol, version, flags, *function);
-    return result;
-}
-
-/* What the CUDA runtime does through such a table is not hooked: who looks for a way past the
- * library wants to know which were asked for. */
-int cuGetExportTable(const void **table, const CUuuid *id) {
-    const CUresult result = KS_REAL(cuGetExportTable)(table, id);
-    if (id != NULL)
-        ks_debug("export table %02x%02x%02x%02x-...: result %d", id->bytes[0], id->bytes[1],
-                 id->bytes[2], id->bytes[3], result);
-    return result;
 }

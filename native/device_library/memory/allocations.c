@@ -4,7 +4,7 @@
  * the entries behind it move up. The memory comes from mmap: the allocator of
  * the application may be hooked too, and may be the caller.
  */
-#include "allocations.h"
+#include "memory/allocations.h"
 
 #include "account.h"
 #include "system.h"

@@ -1,6 +1,6 @@
-#include "array_size.h"
+#include "memory/array_size.h"
 
-#include "rounding.h"
+#include "memory/rounding.h"
 
 #include <stdbool.h>
 #include <stddef.h>

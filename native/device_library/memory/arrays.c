@@ -3,12 +3,12 @@
  * later: so a twin of that kind is made, asked, and destroyed, before the array
  * itself is.
  */
-#include "array_size.h"
 #include "context.h"
-#include "driver_calls.h"
-#include "hooks.h"
-#include "memory_charge.h"
-#include "memory_tiles.h"
+#include "lookup/driver_calls.h"
+#include "lookup/real.h"
+#include "memory/array_size.h"
+#include "memory/charge.h"
+#include "memory/tiles.h"
 
 /* Arrays to which the application binds memory that it has allocated, and was charged for. */
 #define WITHOUT_MEMORY (CUDA_ARRAY3D_SPARSE | CUDA_ARRAY3D_DEFERRED_MAPPING)

@@ -4,18 +4,18 @@
  * and of a pointer it is only known from which pool it came.
  */
 #include "account.h"
-#include "capture.h"
-#include "claim.h"
 #include "context.h"
-#include "driver_calls.h"
-#include "hooks.h"
-#include "memory_charge.h"
-#include "memory_pools.h"
+#include "gate/capture.h"
+#include "lookup/driver_calls.h"
+#include "lookup/real.h"
+#include "memory/charge.h"
+#include "memory/pools.h"
+#include "session.h"
 
 /* The device on which a stream of the application runs. */
 static bool device_of_stream(CUstream stream, CUdevice *device) {
     CUcontext context, popped;
-    if (ks_claim_cells() == 1 || stream == NULL || stream == CU_STREAM_PER_THREAD ||
+    if (ks_session_cells() == 1 || stream == NULL || stream == CU_STREAM_PER_THREAD ||
         KS_DRIVER(stream_get_context)(stream, &context) != CUDA_SUCCESS ||
         KS_DRIVER(context_push)(context) != CUDA_SUCCESS)
         return KS_DRIVER(context_get_device)(device) == CUDA_SUCCESS;
@@ -36,7 +36,7 @@ static struct ks_pool *pool_of_stream(CUstream stream) {
 /* A pool that has room may be used on at the limit; `promised` is how much of it. */
 static CUresult begin(struct ks_pool *pool, uint64_t bytes, uint64_t *promised) {
     *promised = 0;
-    if (ks_claim_is_revoked())
+    if (ks_session_is_revoked())
         return CUDA_ERROR_NOT_PERMITTED;
     ks_reserve_gives(&pool->reserve);
     if (ks_reserve_begin(&pool->reserve, ks_round_up(bytes, KS_CHUNK_BYTES)) == CUDA_SUCCESS)
@@ -82,7 +82,7 @@ static CUresult finish(struct ks_pool *pool, uint64_t bytes, uint64_t promised,
  * is asked. */
 #define KS_ALLOCATE_ASYNC(find_pool, stream, call)                                                 \
     struct ks_pool *const from =                                                                   \
-        ks_claim_is_open() && !ks_is_captured(stream) ? (find_pool) : NULL;                        \
+        ks_session_is_open() && !ks_is_captured(stream) ? (find_pool) : NULL;                      \
     if (from == NULL || !from->charged)                                                            \
         return (call);                                                                             \
     uint64_t promised;                                                                             \
@@ -116,7 +116,7 @@ int cuMemAllocFromPoolAsync_ptsz(CUdeviceptr *pointer, size_t bytes, CUmemoryPoo
 /* Also takes what was not allocated in the order of a stream; in a capture nothing is freed now. */
 #define KS_FREE_ASYNC(stream, call)                                                                \
     struct ks_allocation allocation;                                                               \
-    if (!ks_claim_is_open() || ks_is_captured(stream))                                             \
+    if (!ks_session_is_open() || ks_is_captured(stream))                                           \
         return (call);                                                                             \
     if (ks_pool_frees(pointer, &allocation))                                                       \
         return ks_pool_freed(&allocation, call);                                                   \

@@ -1,12 +1,12 @@
-#include "memory_charge.h"
+#include "memory/charge.h"
 
 #include "account.h"
-#include "claim.h"
 #include "context.h"
-#include "driver_calls.h"
-#include "memory_graphs.h"
-#include "memory_pools.h"
-#include "memory_reserve.h"
+#include "lookup/driver_calls.h"
+#include "memory/graphs.h"
+#include "memory/pools.h"
+#include "memory/reserve.h"
+#include "session.h"
 #include "system.h"
 
 #define SMALL_BYTES (UINT64_C(1) << 20)
@@ -17,7 +17,7 @@ uint64_t ks_taken(uint64_t bytes) {
 
 static void fill(struct ks_allocation *allocation, enum ks_kind kind, int cell, uint64_t bytes,
                  CUresult *refusal) {
-    const bool permitted = cell != KS_NO_CELL && !ks_claim_is_revoked();
+    const bool permitted = cell != KS_NO_CELL && !ks_session_is_revoked();
     *refusal = permitted ? CUDA_SUCCESS : CUDA_ERROR_NOT_PERMITTED;
     *allocation = (struct ks_allocation){
         .kind = (uint16_t)kind, .cell = (uint16_t)cell, .bytes = bytes, .uses = 1};
@@ -26,7 +26,7 @@ static void fill(struct ks_allocation *allocation, enum ks_kind kind, int cell, 
 bool ks_describe(struct ks_allocation *allocation, enum ks_kind kind, uint64_t bytes,
                  CUresult *refusal) {
     int cell;
-    if (!ks_claim_is_open() || !ks_current_cell(&cell))
+    if (!ks_session_is_open() || !ks_current_cell(&cell))
         return false;
     fill(allocation, kind, cell, bytes, refusal);
     allocation->owner = (uint64_t)(uintptr_t)ks_current_context();
@@ -35,7 +35,7 @@ bool ks_describe(struct ks_allocation *allocation, enum ks_kind kind, uint64_t b
 
 bool ks_describe_on(struct ks_allocation *allocation, enum ks_kind kind, CUdevice device,
                     uint64_t bytes, CUresult *refusal) {
-    if (!ks_claim_is_open())
+    if (!ks_session_is_open())
         return false;
     fill(allocation, kind, ks_cell_of_device(device), bytes, refusal);
     return true;
@@ -43,8 +43,8 @@ bool ks_describe_on(struct ks_allocation *allocation, enum ks_kind kind, CUdevic
 
 /* What is left of the limit beside what the driver needs for contexts and code. */
 static uint64_t allowance(unsigned cell) {
-    const uint64_t limit = ks_claim_memory_limit(cell);
-    const uint64_t overhead = ks_claim_overhead(cell);
+    const uint64_t limit = ks_session_memory_limit(cell);
+    const uint64_t overhead = ks_session_overhead(cell);
     return overhead < limit ? limit - overhead : 0;
 }
 
@@ -59,8 +59,8 @@ CUresult ks_charge(unsigned cell, uint64_t bytes) {
     if (ks_fits(cell, bytes))
         return CUDA_SUCCESS;
     ks_debug("refused %llu bytes: the limit is %llu, of which contexts and code take %llu",
-             (unsigned long long)bytes, (unsigned long long)ks_claim_memory_limit(cell),
-             (unsigned long long)ks_claim_overhead(cell));
+             (unsigned long long)bytes, (unsigned long long)ks_session_memory_limit(cell),
+             (unsigned long long)ks_session_overhead(cell));
     return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
@@ -93,6 +93,6 @@ CUresult ks_freed(const struct ks_allocation *allocation, CUresult result) {
 void ks_memory_of_context_ended(CUcontext context) {
     ks_allocations_drop(context);
     ks_pools_context_ended(ks_cells_in_use());
-    for (unsigned cell = 0; cell < ks_claim_cells(); cell++)
+    for (unsigned cell = 0; cell < ks_session_cells(); cell++)
         ks_graphs_visit(cell, false);
 }

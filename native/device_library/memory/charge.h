@@ -5,9 +5,9 @@
 #ifndef KS_MEMORY_CHARGE_H
 #define KS_MEMORY_CHARGE_H
 
-#include "allocations.h"
 #include "driver.h"
-#include "rounding.h"
+#include "memory/allocations.h"
+#include "memory/rounding.h"
 
 #include <stdbool.h>
 #include <stdint.h>

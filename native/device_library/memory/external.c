@@ -2,8 +2,8 @@
  * Memory that another interface (Vulkan, OpenGL) allocated in this process: the
  * claim is charged when it is brought in, for nothing else has counted it.
  */
-#include "hooks.h"
-#include "memory_charge.h"
+#include "lookup/real.h"
+#include "memory/charge.h"
 
 static void undo(uint64_t memory) {
     KS_REAL(cuDestroyExternalMemory)((CUexternalMemory)memory);

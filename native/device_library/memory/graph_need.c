@@ -2,10 +2,10 @@
  * A graph's nodes are listed in pages of memory of our own: the allocator of
  * the application may be what is being captured.
  */
-#include "graph_need.h"
+#include "memory/graph_need.h"
 
-#include "driver_calls.h"
-#include "memory_charge.h"
+#include "lookup/driver_calls.h"
+#include "memory/charge.h"
 
 #include <stdbool.h>
 #include <string.h>

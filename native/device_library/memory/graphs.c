@@ -7,19 +7,19 @@
  * it. The claim is charged for that need before, and by the driver's own figure
  * for the device afterwards.
  */
-#include "memory_graphs.h"
+#include "memory/graphs.h"
 
 #include "account.h"
-#include "allocations.h"
-#include "capture.h"
-#include "claim.h"
 #include "context.h"
-#include "driver_calls.h"
-#include "gate.h"
-#include "graph_need.h"
-#include "hooks.h"
-#include "memory_charge.h"
-#include "memory_reserve.h"
+#include "gate/capture.h"
+#include "gate/gate.h"
+#include "lookup/driver_calls.h"
+#include "lookup/real.h"
+#include "memory/allocations.h"
+#include "memory/charge.h"
+#include "memory/graph_need.h"
+#include "memory/reserve.h"
+#include "session.h"
 
 struct cell {
     struct ks_reserve reserve; /* first: a question about it is one about its cell */
@@ -74,7 +74,7 @@ static void start(unsigned index, CUdevice device) {
 
 static void forget(CUgraphExec executable) {
     struct ks_allocation graph;
-    for (unsigned cell = 0; atomic_load(&graphs) != 0 && cell < ks_claim_cells(); cell++) {
+    for (unsigned cell = 0; atomic_load(&graphs) != 0 && cell < ks_session_cells(); cell++) {
         if (ks_allocations_take(KS_GRAPH, handle_of(executable, cell), &graph)) {
             atomic_fetch_sub(&graphs, 1);
             ks_reserve_look(&cells[cell].reserve);
@@ -91,7 +91,7 @@ static CUresult begin(CUgraphExec executable, unsigned *begun) {
     *begun = 0;
     if (atomic_load_explicit(&graphs, memory_order_relaxed) == 0)
         return CUDA_SUCCESS;
-    for (unsigned cell = 0; cell < ks_claim_cells() && result == CUDA_SUCCESS; cell++) {
+    for (unsigned cell = 0; cell < ks_session_cells() && result == CUDA_SUCCESS; cell++) {
         if (!ks_allocations_find(KS_GRAPH, handle_of(executable, cell), &graph))
             continue;
         const bool has_it = graph.uses == atomic_load(&cells[cell].trims) + 1;
@@ -180,7 +180,7 @@ static CUresult make_plan(struct plan *plan, CUgraph graph, unsigned long long f
     CUdevice devices = 0;
     CUresult result = CUDA_SUCCESS;
     *plan = (struct plan){.begun = 0};
-    if (!ks_claim_is_open())
+    if (!ks_session_is_open())
         return CUDA_SUCCESS;
     KS_DRIVER(device_get_count)(&devices);
     for (CUdevice device = 0; device < devices && result == CUDA_SUCCESS; device++)

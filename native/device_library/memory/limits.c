@@ -6,9 +6,9 @@
  */
 #include "account.h"
 #include "context.h"
-#include "driver_calls.h"
-#include "hooks.h"
-#include "memory_charge.h"
+#include "lookup/driver_calls.h"
+#include "lookup/real.h"
+#include "memory/charge.h"
 
 /* As the driver sets them when a context is made. */
 static uint64_t default_of(int limit) {

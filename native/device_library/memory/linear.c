@@ -2,10 +2,10 @@
  * Memory by the byte and by the row: allocated at once, in the current context.
  */
 #include "account.h"
-#include "driver_calls.h"
-#include "hooks.h"
-#include "memory_charge.h"
-#include "memory_pools.h"
+#include "lookup/driver_calls.h"
+#include "lookup/real.h"
+#include "memory/charge.h"
+#include "memory/pools.h"
 
 /* Rows of a pitched allocation are padded at least to this. */
 #define PITCH_GRANULE 512u

@@ -2,13 +2,13 @@
  * Which pools there are. Those of a device are the driver's own, and are met
  * when they are first used; the others are created.
  */
-#include "memory_pools.h"
+#include "memory/pools.h"
 
 #include "account.h"
-#include "claim.h"
 #include "context.h"
-#include "driver_calls.h"
-#include "hooks.h"
+#include "lookup/driver_calls.h"
+#include "lookup/real.h"
+#include "session.h"
 
 #define CREATED_MAX 256
 #define POOLS_MAX   (CREATED_MAX + 64) /* with those that devices have */
@@ -200,7 +200,7 @@ void ks_pools_visit(unsigned cell, bool trim) {
 
 void ks_pools_synchronized(void) {
     const unsigned cells =
-        atomic_load_explicit(&places, memory_order_relaxed) != 0 ? ks_claim_cells() : 0;
+        atomic_load_explicit(&places, memory_order_relaxed) != 0 ? ks_session_cells() : 0;
     for (unsigned cell = 0; cell < cells; cell++)
         ks_pools_visit(cell, false);
 }
@@ -243,7 +243,7 @@ static CUresult keep(CUmemoryPool handle, int cell) {
 int cuMemPoolCreate(CUmemoryPool *pool, const struct ks_pool_properties *properties) {
     CUdevice device;
     int cell = KS_NO_CELL;
-    if (!ks_claim_is_open() || properties == NULL)
+    if (!ks_session_is_open() || properties == NULL)
         return KS_REAL(cuMemPoolCreate)(pool, properties);
     if (is_on_device(&properties->location, &device)) {
         cell = ks_cell_of_device(device);
@@ -260,7 +260,7 @@ int cuMemPoolCreate(CUmemoryPool *pool, const struct ks_pool_properties *propert
 int cuMemPoolImportFromShareableHandle(CUmemoryPool *pool, void *handle, int type,
                                        unsigned long long flags) {
     const CUresult result = KS_REAL(cuMemPoolImportFromShareableHandle)(pool, handle, type, flags);
-    if (result != CUDA_SUCCESS || !ks_claim_is_open())
+    if (result != CUDA_SUCCESS || !ks_session_is_open())
         return result;
     return keep(*pool, KS_NO_CELL);
 }

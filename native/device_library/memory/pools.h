@@ -4,9 +4,9 @@
 #ifndef KS_MEMORY_POOLS_H
 #define KS_MEMORY_POOLS_H
 
-#include "allocations.h"
 #include "driver.h"
-#include "memory_reserve.h"
+#include "memory/allocations.h"
+#include "memory/reserve.h"
 
 #include <stdatomic.h>
 #include <stdbool.h>

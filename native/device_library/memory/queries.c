@@ -1,17 +1,17 @@
 /*
  * Questions about memory: answered with the claim's limit, and what is left of it.
  */
+#include "memory/queries.h"
 #include "account.h"
-#include "claim.h"
 #include "context.h"
-#include "driver_calls.h"
-#include "hooks.h"
-#include "memory.h"
-#include "memory_reserve.h"
+#include "lookup/driver_calls.h"
+#include "lookup/real.h"
+#include "memory/reserve.h"
+#include "session.h"
 
 void ks_memory_as_seen(unsigned cell, uint64_t *available, uint64_t *total) {
-    const uint64_t limit = ks_claim_memory_limit(cell);
-    const uint64_t overhead = ks_claim_overhead(cell);
+    const uint64_t limit = ks_session_memory_limit(cell);
+    const uint64_t overhead = ks_session_overhead(cell);
     ks_reserves_look(cell);
     const uint64_t charged = ks_account_charged(cell);
     const uint64_t rest = overhead < limit ? limit - overhead : 0;
@@ -60,9 +60,9 @@ int cuMemGetInfo_v2(size_t *available, size_t *total) {
 
 static uint64_t total_as_seen(CUdevice device, uint64_t total) {
     const int cell = ks_cell_of_device(device);
-    if (cell == KS_NO_CELL || ks_claim_memory_limit((unsigned)cell) > total)
+    if (cell == KS_NO_CELL || ks_session_memory_limit((unsigned)cell) > total)
         return total;
-    return ks_claim_memory_limit((unsigned)cell);
+    return ks_session_memory_limit((unsigned)cell);
 }
 
 int cuDeviceTotalMem(unsigned int *bytes, CUdevice device) {

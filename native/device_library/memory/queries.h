@@ -1,8 +1,8 @@
 /*
  * A GPU's memory as the processes of a claim see it.
  */
-#ifndef KS_MEMORY_H
-#define KS_MEMORY_H
+#ifndef KS_MEMORY_QUERIES_H
+#define KS_MEMORY_QUERIES_H
 
 #include <stdint.h>
 

@@ -4,13 +4,13 @@
  * threads are under way, nobody can tell whose memory that figure has already:
  * so the charge is only lowered when the last of them has ended.
  */
-#include "memory_reserve.h"
+#include "memory/reserve.h"
 
 #include "account.h"
-#include "driver_calls.h"
-#include "memory_charge.h"
-#include "memory_graphs.h"
-#include "memory_pools.h"
+#include "lookup/driver_calls.h"
+#include "memory/charge.h"
+#include "memory/graphs.h"
+#include "memory/pools.h"
 
 CUresult ks_reserve_begin(struct ks_reserve *reserve, uint64_t bytes) {
     const CUresult result = ks_charge(reserve->cell, bytes);

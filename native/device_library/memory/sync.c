@@ -2,8 +2,8 @@
  * Waiting for the GPU: the driver then returns what pools have reserved beyond
  * their threshold, and other processes of the claim may have it at once.
  */
-#include "hooks.h"
-#include "memory_pools.h"
+#include "lookup/real.h"
+#include "memory/pools.h"
 
 static CUresult synchronized(CUresult result) {
     if (result == CUDA_SUCCESS)

@@ -4,12 +4,12 @@
  * ends when it is undone, when something else is mapped at its place, or with
  * the array.
  */
-#include "memory_tiles.h"
+#include "memory/tiles.h"
 
-#include "allocations.h"
-#include "claim.h"
-#include "hooks.h"
-#include "memory_virtual.h"
+#include "lookup/real.h"
+#include "memory/allocations.h"
+#include "memory/virtual.h"
+#include "session.h"
 
 #include <stdatomic.h>
 
@@ -53,7 +53,7 @@ static void note(const struct ks_array_mapping *mapping) {
 
 static CUresult mapped(const struct ks_array_mapping *mappings, unsigned int count,
                        CUresult result) {
-    for (unsigned int i = 0; result == CUDA_SUCCESS && ks_claim_is_open() && i < count; i++)
+    for (unsigned int i = 0; result == CUDA_SUCCESS && ks_session_is_open() && i < count; i++)
         note(&mappings[i]);
     return result;
 }

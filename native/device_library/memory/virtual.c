@@ -4,12 +4,12 @@
  * What another process made, and what lies in the host, is known with a charge
  * of nothing, so that mappings of it are found too.
  */
-#include "memory_virtual.h"
+#include "memory/virtual.h"
 
-#include "claim.h"
 #include "context.h"
-#include "hooks.h"
-#include "memory_charge.h"
+#include "lookup/real.h"
+#include "memory/charge.h"
+#include "session.h"
 
 /* ---- making and releasing ------------------------------------------------------- */
 
@@ -28,8 +28,9 @@ static bool is_on_device(const struct ks_location *location, CUdevice *device) {
 
 static CUresult keep_uncharged(CUmemGenericAllocationHandle handle, CUresult result) {
     struct ks_allocation allocation = {.kind = KS_PHYSICAL, .uses = 1};
-    return ks_claim_is_open() && result == CUDA_SUCCESS ? ks_book(&allocation, handle, result, undo)
-                                                        : result;
+    return ks_session_is_open() && result == CUDA_SUCCESS
+               ? ks_book(&allocation, handle, result, undo)
+               : result;
 }
 
 int cuMemCreate(CUmemGenericAllocationHandle *handle, size_t bytes,
@@ -88,7 +89,7 @@ int cuMemMap(CUdeviceptr address, size_t bytes, size_t offset, CUmemGenericAlloc
     struct ks_allocation mapping = {
         .kind = KS_MAPPING, .handle = address, .bytes = bytes, .owner = handle};
     const CUresult result = KS_REAL(cuMemMap)(address, bytes, offset, handle, flags);
-    if (result != CUDA_SUCCESS || !ks_claim_is_open())
+    if (result != CUDA_SUCCESS || !ks_session_is_open())
         return result;
     if (!ks_allocations_add(&mapping)) {
         KS_REAL(cuMemUnmap)(address, bytes);
