@@ -4,9 +4,7 @@
 #include "context.h"
 
 #include "context_list.h"
-#include "gate/capture.h"
 #include "lookup/driver_calls.h"
-#include "memory/charge.h"
 #include "session.h"
 #include "system.h"
 #include "timeline.h"
@@ -29,6 +27,7 @@ static struct ks_timeline primary_contexts[DEVICES_MAX];
 static atomic_int cells_of_devices[DEVICES_MAX]; /* 0 unknown, else cell + 2 */
 static int64_t last_destruction[KS_CELLS_MAX];   /* of a context: its work was done by then */
 static atomic_bool closed;
+static ks_context_listener *const *_Atomic listeners;
 
 /* ---- devices and cells ------------------------------------------------- */
 
@@ -168,6 +167,16 @@ static struct tracked_context *find_tracked(CUcontext handle) {
     return NULL;
 }
 
+void ks_contexts_set_listeners(ks_context_listener *const *list) {
+    atomic_store(&listeners, list);
+}
+
+static void call_listeners(CUcontext ended) {
+    ks_context_listener *const *listener = atomic_load(&listeners);
+    for (; listener != NULL && *listener != NULL; listener++)
+        (*listener)(ended);
+}
+
 CUresult ks_context_end(CUresult (*real)(CUcontext), CUcontext handle) {
     ks_acquire(&lock);
     struct tracked_context *tracked = find_tracked(handle);
@@ -180,8 +189,7 @@ CUresult ks_context_end(CUresult (*real)(CUcontext), CUcontext handle) {
     }
     ks_release(&lock);
     if (result == CUDA_SUCCESS) {
-        ks_memory_of_context_ended(handle);
-        ks_captures_drop(handle);
+        call_listeners(handle);
     }
     return result;
 }
@@ -217,8 +225,7 @@ CUresult ks_context_end_primary(CUresult (*real)(CUdevice), CUdevice device) {
         last_destruction[cell] = ks_now();
     ks_release(&lock);
     if (ended) {
-        ks_memory_of_context_ended(handle);
-        ks_captures_drop(handle);
+        call_listeners(handle);
     }
     return result;
 }

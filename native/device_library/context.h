@@ -49,6 +49,12 @@ int64_t ks_between(unsigned cell, unsigned earlier, unsigned later);
 void ks_contexts_hold(void);
 void ks_contexts_release(void);
 
+/* Told of a context that has ended, with no lock of the library held. */
+typedef void ks_context_listener(CUcontext context);
+
+/* Sets those that are called, in this order, when a context has ended; NULL ends the list. */
+void ks_contexts_set_listeners(ks_context_listener *const *listeners);
+
 /* From now on, until the process ends, the agent leaves the driver alone. */
 void ks_contexts_close(void);
 

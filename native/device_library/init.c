@@ -1,9 +1,9 @@
 #include "lookup/real.h"
-#include "session.h"
+#include "process.h"
 
-/* No claim, no GPU: the answer is an error that every program knows how to take. */
+/* Without a session there is no GPU. The result is an error that every program can handle. */
 int cuInit(unsigned int flags) {
-    if (!ks_session_open())
+    if (!ks_process_start())
         return CUDA_ERROR_NOT_PERMITTED;
     return KS_REAL(cuInit)(flags);
 }

@@ -5,6 +5,7 @@
 #include "lookup/real.h"
 #include "memory/queries.h"
 #include "nvml_cell.h"
+#include "process.h"
 #include "session.h"
 
 #include <string.h>
@@ -38,7 +39,7 @@ static bool parse_uuid(const char *text, unsigned char uuid[16]) {
 int ks_nvml_cell(nvmlDevice_t device) {
     char text[NVML_DEVICE_UUID_V2_BUFFER_SIZE];
     unsigned char uuid[16];
-    if (!ks_session_open() ||
+    if (!ks_process_start() ||
         KS_DRIVER(nvml_device_get_uuid)(device, text, sizeof text) != NVML_SUCCESS ||
         !parse_uuid(text, uuid))
         return KS_NO_CELL;

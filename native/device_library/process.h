@@ -1,10 +1,14 @@
 /*
- * The life of the process around the library: it forks, and it ends.
+ * Starts the library in a process, and follows its forks and its end.
  */
 #ifndef KS_PROCESS_H
 #define KS_PROCESS_H
 
-/* From now on a forked child starts clean, and the agent rests when the process exits. */
-void ks_process_watch(void);
+#include <stdbool.h>
+
+/* Connects the parts of the library, opens the session, and from then on has a forked child start
+ * clean and the agent rest when the process exits. False: there is no session that may be used. May
+ * be called again and by several threads. */
+bool ks_process_start(void);
 
 #endif

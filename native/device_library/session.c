@@ -9,7 +9,6 @@
  */
 #include "session.h"
 
-#include "process.h"
 #include "slots.h"
 #include "system.h"
 
@@ -101,7 +100,6 @@ static bool open_claim(void) {
         ks_debug("the grant of %s is not active (state %u)", folder, grant_state(page));
         return false;
     }
-    ks_process_watch();
     return true;
 }
 

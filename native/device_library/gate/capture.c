@@ -11,7 +11,6 @@
 
 #include "context.h"
 #include "gate/drain.h"
-#include "gate/gate.h"
 #include "lookup/driver_calls.h"
 #include "lookup/real.h"
 #include "system.h"
@@ -26,10 +25,9 @@ struct capture {
     CUcontext context;
 };
 
-atomic_uint ks_captures;
-
 static ks_lock lock;
 static struct capture captures[CAPTURES_MAX];
+static unsigned open_captures; /* begun and not ended */
 
 static int thread_of(CUstream stream) {
     return stream == CU_STREAM_PER_THREAD ? (int)syscall(SYS_gettid) : 0;
@@ -54,8 +52,8 @@ static struct capture *find(CUstream stream) {
 
 static void remove_capture(struct capture *capture) {
     *capture = (struct capture){0};
-    if (atomic_fetch_sub(&ks_captures, 1) == 1)
-        ks_gates_refresh();
+    if (--open_captures == 0)
+        ks_fast_path_block(KS_CAPTURING, false);
 }
 
 /* ---- begin and end --------------------------------------------------------- */
@@ -70,8 +68,8 @@ static struct capture *announce(CUstream stream) {
             capture->context = ks_current_context();
         ks_settle_what_was_launched();
         ks_contexts_hold();
-        if (atomic_fetch_add(&ks_captures, 1) == 0)
-            ks_gates_refresh();
+        if (open_captures++ == 0)
+            ks_fast_path_block(KS_CAPTURING, true);
     }
     return capture;
 }
@@ -127,7 +125,7 @@ void ks_captures_drop(CUcontext context) {
 void ks_captures_forget(void) {
     lock = (ks_lock){0};
     memset(captures, 0, sizeof captures);
-    atomic_store(&ks_captures, 0);
+    open_captures = 0;
 }
 
 /* ---- hooks ------------------------------------------------------------------ */

@@ -5,16 +5,14 @@
 #define KS_CAPTURE_H
 
 #include "driver.h"
+#include "gate/fast_path.h"
 
-#include <stdatomic.h>
 #include <stdbool.h>
 
-extern atomic_uint ks_captures; /* that have begun and not ended, in this process */
-
-/* While this is so, an event that is put behind all work of a context would invalidate the
- * captures: the library records none, and asks for none. */
+/* Whether this process is capturing a graph. An event behind all work of a context would then
+ * invalidate the capture: the library records none, and queries none. */
 static inline bool ks_is_capturing(void) {
-    return atomic_load(&ks_captures) != 0;
+    return (atomic_load(&ks_fast_path_blockers) & KS_CAPTURING) != 0;
 }
 
 /* Whether a stream is being captured, as its origin or because it waits for one that is. */

@@ -2,7 +2,7 @@
 
 #include "account.h"
 #include "context.h"
-#include "gate/gate.h"
+#include "gate/marks.h"
 #include "session.h"
 #include "system.h"
 

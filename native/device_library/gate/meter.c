@@ -9,7 +9,7 @@
 #include "gate/meter.h"
 
 #include "context.h"
-#include "gate/gate.h"
+#include "gate/fast_path.h"
 #include "session.h"
 #include "system.h"
 #include "timeline.h"
@@ -177,7 +177,7 @@ static void set(struct meter *meter, unsigned cell, bool on) {
         turn_on(meter);
     atomic_store_explicit(&meter->on, on, memory_order_release);
     ks_debug("launches on cell %u are %s", cell, on ? "metered" : "free: nobody else wants it");
-    ks_gates_refresh();
+    ks_fast_path_block(KS_METERED, on);
 }
 
 static void look(struct meter *meter, unsigned cell, unsigned own) {
