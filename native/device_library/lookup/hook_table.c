@@ -1,6 +1,6 @@
 /*
  * Only a table: it names functions of every part of the library, and calls none of them.
- * driver_api/circles.py ignores the references of this file for that reason.
+ * checks/circles.py ignores the references of this file for that reason.
  */
 #include "lookup/hook_table.h"
 

@@ -143,8 +143,11 @@ class Claim:
         self.page.set_gate(cell, GateState.CLOSING)
         epoch = self.page.epoch(cell)
         connection.send(MessageType.CLOSING, cell, epoch)
-        # On a slow machine what was watched may have become idle before.
+        # On a slow machine what was watched may have become idle before, and the answer to a
+        # drain that was given up may come late.
         drained = connection.expect(MessageType.DRAINED, MessageType.IDLE)
+        while drained.epoch < epoch and drained.type == MessageType.DRAINED:
+            drained = connection.expect(MessageType.DRAINED, MessageType.IDLE)
         assert (drained.cell, drained.epoch) == (cell, epoch)
         self.close(cell)
         return drained

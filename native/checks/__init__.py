@@ -1,0 +1,1 @@
+"""Checks of the C code that no compiler makes."""
