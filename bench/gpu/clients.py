@@ -15,7 +15,8 @@ from msgspec import Struct
 from bench.node import machine
 from kubeshare import fakegpu
 from kubeshare.tokens.client import ask_snapshot, is_answering
-from kubeshare.tokens.files.grants import DaemonMissingError, Paths
+from kubeshare.tokens.files.run_folder import Paths
+from kubeshare.tokens.files.statuses import DaemonMissingError
 
 _LINES_AT_MOST = 10_000
 _FIRST_LINE_SECONDS = 60.0

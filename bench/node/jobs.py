@@ -23,11 +23,11 @@ from kubeshare.tokens.files.grants import (
     GRANT_VERSION,
     Grant,
     GrantedShare,
-    Paths,
     remove_grant,
-    wait_status,
     write_grant,
 )
+from kubeshare.tokens.files.run_folder import Paths
+from kubeshare.tokens.files.statuses import wait_status
 from kubeshare.tokens.wire.protocol import CLAIM_FOLDER_ENV, COUNTERS_FILE_ENV
 
 _DEADLINE_S = 20.0

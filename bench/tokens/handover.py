@@ -19,14 +19,9 @@ from typing import NamedTuple
 from bench.report import Met, at_most, differences, interleave, percentile, report
 
 from kubeshare import native
-from kubeshare.tokens.files.grants import (
-    GRANT_VERSION,
-    Grant,
-    GrantedShare,
-    Paths,
-    wait_status,
-    write_grant,
-)
+from kubeshare.tokens.files.grants import GRANT_VERSION, Grant, GrantedShare, write_grant
+from kubeshare.tokens.files.run_folder import Paths
+from kubeshare.tokens.files.statuses import wait_status
 
 _GPUS = 8
 _CLIENTS = 8

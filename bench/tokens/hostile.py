@@ -22,7 +22,9 @@ from bench.report import at_least, at_most, less_than, print_machine, report, su
 
 from kubeshare import native
 from kubeshare.tokens.client import ask_snapshot
-from kubeshare.tokens.files.grants import Paths, wait_status, write_grant
+from kubeshare.tokens.files.grants import write_grant
+from kubeshare.tokens.files.run_folder import Paths
+from kubeshare.tokens.files.statuses import wait_status
 from tokens.helpers import Client, eventually, grant, saturating
 from tokens.program import start_program
 

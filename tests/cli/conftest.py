@@ -15,7 +15,8 @@ import pytest
 
 from kubeshare import fakegpu, native
 from kubeshare.tokens.client import ask_snapshot
-from kubeshare.tokens.files.grants import DaemonMissingError, Paths
+from kubeshare.tokens.files.run_folder import Paths
+from kubeshare.tokens.files.statuses import DaemonMissingError
 
 FAKE = "V100x1"
 

@@ -19,7 +19,8 @@ from kubeshare.lab.cluster import Lab
 from kubeshare.lab.node import cgroups
 from kubeshare.lab.node.node import Node
 from kubeshare.tokens.client import ask_snapshot
-from kubeshare.tokens.files.grants import DaemonMissingError, Paths
+from kubeshare.tokens.files.run_folder import Paths
+from kubeshare.tokens.files.statuses import DaemonMissingError
 
 Found = TypeVar("Found")
 Raw = dict[str, Any]

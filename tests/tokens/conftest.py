@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from kubeshare.core.token import turns
-from kubeshare.tokens.files.grants import Paths
+from kubeshare.tokens.files.run_folder import Paths
 from tokens.helpers import RunningDaemon
 
 

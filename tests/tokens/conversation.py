@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from kubeshare.tokens.arbitration import Arbitration, Rules
-from kubeshare.tokens.files.grants import Paths
+from kubeshare.tokens.files.run_folder import Paths
 from kubeshare.tokens.session import Session
 from kubeshare.tokens.wire.protocol import (
     PROTOCOL_NEWEST,

@@ -14,15 +14,9 @@ from typing import Any, Self, TypeVar
 
 from kubeshare.tokens import client, control
 from kubeshare.tokens.daemon import Daemon
-from kubeshare.tokens.files.grants import (
-    Grant,
-    GrantedShare,
-    Owner,
-    Paths,
-    Status,
-    wait_status,
-    write_grant,
-)
+from kubeshare.tokens.files.grants import Grant, GrantedShare, Owner, write_grant
+from kubeshare.tokens.files.run_folder import Paths
+from kubeshare.tokens.files.statuses import Status, wait_status
 from kubeshare.tokens.wire.protocol import (
     MESSAGE,
     PAGE_CELL,

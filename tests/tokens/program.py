@@ -4,7 +4,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from kubeshare.tokens.files.grants import Paths
+from kubeshare.tokens.files.run_folder import Paths
 
 
 def start_program(paths: Paths, *options: str, stdout: Path | None = None) -> subprocess.Popen[str]:

@@ -12,7 +12,8 @@ from kubeshare.tokens.client import (
     ask_snapshot,
     set_overhead,
 )
-from kubeshare.tokens.files.grants import DaemonMissingError, Paths
+from kubeshare.tokens.files.run_folder import Paths
+from kubeshare.tokens.files.statuses import DaemonMissingError
 from kubeshare.tokens.wire.protocol import VERSION, Message, MessageType
 from tokens.helpers import GPU_A, GPU_B, Client, Page, RunningDaemon, eventually, grant
 

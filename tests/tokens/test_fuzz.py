@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kubeshare.tokens.files.grants import GrantError, read_grant
+from kubeshare.tokens.files.grants import read_grant
+from kubeshare.tokens.files.run_folder import GrantError
 from kubeshare.tokens.wire.protocol import MESSAGE, Message, MessageError, MessageType
 from tokens.conversation import MOST_SAID, Said, converse, said_by
 

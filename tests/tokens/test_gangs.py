@@ -4,7 +4,8 @@ import time
 
 import pytest
 
-from kubeshare.tokens.files.grants import Paths, wait_status
+from kubeshare.tokens.files.run_folder import Paths
+from kubeshare.tokens.files.statuses import wait_status
 from kubeshare.tokens.wire.protocol import CELLS_MAX, GateState, MessageType
 from tokens.helpers import GPU_A, GPU_B, Client, RunningDaemon, eventually, grant
 

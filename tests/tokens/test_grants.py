@@ -2,7 +2,8 @@
 
 import pytest
 
-from kubeshare.tokens.files.grants import read_status, remove_grant, wait_status, write_grant
+from kubeshare.tokens.files.grants import remove_grant, write_grant
+from kubeshare.tokens.files.statuses import read_status, wait_status
 from kubeshare.tokens.wire.protocol import PAGE_MAGIC, GateState, GrantState, MessageType
 from tokens.helpers import (
     GI,

@@ -11,7 +11,7 @@ from bench.tokens.hostile import (
     beside_hostile,
 )
 
-from kubeshare.tokens.files.grants import Paths
+from kubeshare.tokens.files.run_folder import Paths
 
 SECONDS = 60
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kubeshare.tokens.files.grants import read_status
+from kubeshare.tokens.files.statuses import read_status
 from kubeshare.tokens.wire.protocol import MESSAGE, PROCESSES_MAX, MessageType
 from tokens.helpers import (
     Client,

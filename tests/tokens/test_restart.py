@@ -8,7 +8,9 @@ import urllib.request
 from pathlib import Path
 
 from kubeshare.core.token import Tally
-from kubeshare.tokens.files.grants import Paths, read_status, remove_grant, wait_status, write_grant
+from kubeshare.tokens.files.grants import remove_grant, write_grant
+from kubeshare.tokens.files.run_folder import Paths
+from kubeshare.tokens.files.statuses import read_status, wait_status
 from kubeshare.tokens.files.tallies import Tallies
 from kubeshare.tokens.wire.protocol import GateState, GrantState
 from tokens.helpers import (

@@ -11,13 +11,9 @@ from pathlib import Path
 import pytest
 
 from kubeshare.tokens.client import ask_snapshot
-from kubeshare.tokens.files.grants import (
-    DaemonMissingError,
-    Paths,
-    read_status,
-    wait_status,
-    write_grant,
-)
+from kubeshare.tokens.files.grants import write_grant
+from kubeshare.tokens.files.run_folder import Paths
+from kubeshare.tokens.files.statuses import DaemonMissingError, read_status, wait_status
 from kubeshare.tokens.wire.protocol import GateState
 from tokens.helpers import Client, eventually, grant
 from tokens.program import start_program

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from kubeshare.tokens.files.grants import Paths, read_status
+from kubeshare.tokens.files.run_folder import Paths
+from kubeshare.tokens.files.statuses import read_status
 from kubeshare.tokens.wire.protocol import PAGE_MAGIC, VERSION, GateState, GrantState, MessageType
 from tokens.helpers import Client, RunningDaemon, eventually, grant, saturating
 

@@ -23,18 +23,15 @@ from kubeshare.core.units import Memory, format_memory, parse_memory, parse_shar
 from kubeshare.tokens.client import is_answering, start_daemon
 from kubeshare.tokens.files.grants import (
     GRANT_VERSION,
-    DaemonMissingError,
     Grant,
     GrantedShare,
     Owner,
-    Paths,
-    Status,
-    default_run_folder,
     process_start_time,
     remove_grant,
-    wait_status,
     write_grant,
 )
+from kubeshare.tokens.files.run_folder import Paths, default_run_folder
+from kubeshare.tokens.files.statuses import DaemonMissingError, Status, wait_status
 from kubeshare.tokens.gpus import Gpu, GpuMissingError, gpus
 from kubeshare.tokens.wire.protocol import CLAIM_FOLDER_ENV, COUNTERS_FILE_ENV
 

@@ -13,7 +13,7 @@ import click
 
 from kubeshare.core.units import format_memory, format_share
 from kubeshare.tokens.client import ask_snapshot
-from kubeshare.tokens.files.grants import Paths, default_run_folder
+from kubeshare.tokens.files.run_folder import Paths, default_run_folder
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

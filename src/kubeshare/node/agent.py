@@ -27,7 +27,7 @@ from kubeshare.node.node_view import NodeView
 from kubeshare.node.paths import NodePaths
 from kubeshare.node.processes import HasProcesses, has_processes
 from kubeshare.node.reconcile import Reconciler
-from kubeshare.tokens.files.grants import Paths
+from kubeshare.tokens.files.run_folder import Paths
 
 
 @dataclass(frozen=True)

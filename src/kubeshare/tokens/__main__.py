@@ -10,7 +10,7 @@ import structlog
 from kubeshare.core.token import DECAYED_AVERAGE, QUOTA_NS, SLIDING_WINDOW
 from kubeshare.tokens.arbitration import Rules
 from kubeshare.tokens.daemon import AnotherDaemonError
-from kubeshare.tokens.files.grants import Paths, default_run_folder
+from kubeshare.tokens.files.run_folder import Paths, default_run_folder
 from kubeshare.tokens.serving import Options, serve
 
 _MEASURES = {"average": DECAYED_AVERAGE, "window": SLIDING_WINDOW}

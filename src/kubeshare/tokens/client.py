@@ -12,7 +12,8 @@ import time
 from pathlib import Path
 from typing import Any, Final
 
-from kubeshare.tokens.files.grants import DaemonMissingError, Paths
+from kubeshare.tokens.files.run_folder import Paths
+from kubeshare.tokens.files.statuses import DaemonMissingError
 
 IDLE_EXIT_S: Final = 30
 """How long a daemon that `kubeshare run` started outlives the last grant."""

@@ -23,7 +23,7 @@ from typing import Any
 
 import msgspec
 
-from kubeshare.tokens.files.grants import Paths
+from kubeshare.tokens.files.run_folder import Paths
 
 _LINE_MAX = 4096
 _TIMEOUT_S = 5.0

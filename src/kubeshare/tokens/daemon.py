@@ -27,15 +27,9 @@ from kubeshare.tokens.arbitration import DEFAULT_RULES, Arbitration, Rules
 from kubeshare.tokens.capacity import shortfall
 from kubeshare.tokens.control import Handler, SetOverhead
 from kubeshare.tokens.files.grant_folder import GrantFolder
-from kubeshare.tokens.files.grants import (
-    Grant,
-    GrantError,
-    Paths,
-    Status,
-    read_grant,
-    remove_grant,
-    write_status,
-)
+from kubeshare.tokens.files.grants import Grant, read_grant, remove_grant
+from kubeshare.tokens.files.run_folder import GrantError, Paths
+from kubeshare.tokens.files.statuses import Status, write_status
 from kubeshare.tokens.linux import Timer
 from kubeshare.tokens.owners import Owners, holder_name
 from kubeshare.tokens.session import Session

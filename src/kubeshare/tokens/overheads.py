@@ -14,7 +14,8 @@ import pynvml
 import structlog
 
 from kubeshare.tokens.files import counters
-from kubeshare.tokens.files.grants import Grant, Paths
+from kubeshare.tokens.files.grants import Grant
+from kubeshare.tokens.files.run_folder import Paths
 from kubeshare.tokens.gpus import memory_of_processes
 
 log = structlog.get_logger(__name__)

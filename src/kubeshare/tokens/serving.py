@@ -21,7 +21,7 @@ import structlog
 from kubeshare.tokens import control
 from kubeshare.tokens.arbitration import DEFAULT_RULES, Rules
 from kubeshare.tokens.daemon import AnotherDaemonError, Daemon
-from kubeshare.tokens.files.grants import Paths
+from kubeshare.tokens.files.run_folder import Paths
 
 log = structlog.get_logger(__name__)
 

@@ -14,7 +14,8 @@ from typing import Final, Protocol
 
 from kubeshare.core.token import Tally
 from kubeshare.tokens.files import counters
-from kubeshare.tokens.files.grants import Grant, Paths
+from kubeshare.tokens.files.grants import Grant
+from kubeshare.tokens.files.run_folder import Paths
 from kubeshare.tokens.files.tallies import Tallies
 from kubeshare.tokens.wire.connection import Connection, Rate
 from kubeshare.tokens.wire.page import PageWriter

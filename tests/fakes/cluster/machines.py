@@ -25,14 +25,9 @@ from kubeshare.node.escapes.watcher import EscapeWatch
 from kubeshare.node.library import InstalledLibrary
 from kubeshare.node.paths import NodePaths
 from kubeshare.simulator.control import FakeApiServer
-from kubeshare.tokens.files.grants import (
-    Grant,
-    Paths,
-    Status,
-    read_grant,
-    read_status,
-    write_status,
-)
+from kubeshare.tokens.files.grants import Grant, read_grant
+from kubeshare.tokens.files.run_folder import Paths
+from kubeshare.tokens.files.statuses import Status, read_status, write_status
 
 T = TypeVar("T")
 

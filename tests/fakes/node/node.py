@@ -14,7 +14,8 @@ from kubeshare.node.agent import Agent
 from kubeshare.node.dra.driver import ClaimReference
 from kubeshare.node.paths import NodePaths
 from kubeshare.simulator.control import FakeApiServer
-from kubeshare.tokens.files.grants import Paths, State, Status, write_status
+from kubeshare.tokens.files.run_folder import Paths
+from kubeshare.tokens.files.statuses import State, Status, write_status
 
 NODE = "n1"
 STARTED = "2026-01-01T00:00:30Z"

@@ -17,7 +17,7 @@ from kubeshare.kube.logs import configure_logging
 from kubeshare.node.escapes.sampling import Sampler
 from kubeshare.node.escapes.watcher import EscapePolicy, EscapeWatch
 from kubeshare.node.gpus.discovery import NvmlGpus
-from kubeshare.tokens.files.grants import Paths
+from kubeshare.tokens.files.run_folder import Paths
 
 
 class _Printer:

@@ -19,7 +19,8 @@ import pytest
 
 from fakes.claim import MIB, Machine, Probe
 from kubeshare import native
-from kubeshare.tokens.files.grants import Grant, GrantedPod, Paths
+from kubeshare.tokens.files.grants import Grant, GrantedPod
+from kubeshare.tokens.files.run_folder import Paths
 from tokens.helpers import Page, RunningDaemon, eventually
 
 pytestmark = [pytest.mark.native, pytest.mark.slow]

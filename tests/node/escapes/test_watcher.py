@@ -22,10 +22,10 @@ from kubeshare.tokens.files.grants import (
     Grant,
     GrantedPod,
     GrantedShare,
-    Paths,
     process_start_time,
     write_grant,
 )
+from kubeshare.tokens.files.run_folder import Paths
 
 POD = GrantedPod(namespace="default", name="a", uid="0f3a7c1e-5b6d-4e8f-9a0b-1c2d3e4f5a6b")
 CONTAINER = "ab" * 32

@@ -11,7 +11,8 @@ from e2e.stage import Stage
 from kubeshare.api.types.constants import WHOLE_GPU_RESOURCE
 from kubeshare.lab.errors import LabError
 from kubeshare.node.dra import cdi
-from kubeshare.tokens.files.grants import Grant, GrantError, Paths, read_grant
+from kubeshare.tokens.files.grants import Grant, read_grant
+from kubeshare.tokens.files.run_folder import GrantError, Paths
 
 Raw = dict[str, Any]
 

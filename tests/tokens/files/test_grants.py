@@ -8,23 +8,27 @@ import pytest
 
 from kubeshare.tokens.capacity import shortfall
 from kubeshare.tokens.files.grants import (
-    DaemonMissingError,
     Grant,
     GrantedPod,
-    GrantError,
     Owner,
-    Paths,
-    Status,
-    check_claim,
-    default_run_folder,
     process_start_time,
     read_grant,
-    read_status,
     remove_grant,
-    wait_status,
     write_grant,
-    write_status,
+)
+from kubeshare.tokens.files.run_folder import (
+    GrantError,
+    Paths,
+    check_claim,
+    default_run_folder,
     write_whole,
+)
+from kubeshare.tokens.files.statuses import (
+    DaemonMissingError,
+    Status,
+    read_status,
+    wait_status,
+    write_status,
 )
 from tokens.helpers import GI, GPU_A, GPU_B, grant
 

@@ -17,14 +17,12 @@ from kubeshare.tokens.files.grants import (
     Grant,
     GrantedPod,
     GrantedShare,
-    GrantError,
-    Paths,
-    Status,
     read_grant,
-    read_status,
     remove_grant,
     write_grant,
 )
+from kubeshare.tokens.files.run_folder import GrantError, Paths
+from kubeshare.tokens.files.statuses import Status, read_status
 
 log = structlog.get_logger(__name__)
 

@@ -14,14 +14,9 @@ from kubeshare.node.escapes.detection import GpuUse, Sample
 from kubeshare.node.gpus.discovery import GpuProcess
 from kubeshare.tokens import client
 from kubeshare.tokens.files import counters
-from kubeshare.tokens.files.grants import (
-    DaemonMissingError,
-    Grant,
-    GrantError,
-    Paths,
-    process_start_time,
-    read_grant,
-)
+from kubeshare.tokens.files.grants import Grant, process_start_time, read_grant
+from kubeshare.tokens.files.run_folder import GrantError, Paths
+from kubeshare.tokens.files.statuses import DaemonMissingError
 
 log = structlog.get_logger(__name__)
 

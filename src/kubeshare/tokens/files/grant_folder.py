@@ -5,7 +5,8 @@ import shutil
 from pathlib import Path
 from typing import NamedTuple
 
-from kubeshare.tokens.files.grants import GrantError, Paths, read_status
+from kubeshare.tokens.files.run_folder import GrantError, Paths
+from kubeshare.tokens.files.statuses import read_status
 from kubeshare.tokens.linux import FolderWatch
 
 # What tells one writing of a file from another: inode, size, time of change.
