@@ -15,6 +15,7 @@ from kubeshare.node.agent import Agent
 from kubeshare.node.dra import cdi
 from kubeshare.node.paths import NodePaths
 from kubeshare.simulator.control import FakeApiServer, run_virtual
+from kubeshare.tokens.files.grants import GRANT_VERSION
 
 T = TypeVar("T")
 CLAIM = claim_reference("a")
@@ -184,9 +185,9 @@ def test_grants_of_commands_without_a_cluster_are_none_of_ours(
 ) -> None:
     grants = paths.run_folder / "grants"
     grants.mkdir(parents=True)
-    gpu = {"uuid": "GPU-00000000-0000-0000-0000-00000000000a", "memoryTotal": 2, "request": 1}
-    gpu |= {"limit": 1, "memory": 1}
-    document = {"version": 1, "claim": "run-1", "gpus": [gpu]}
+    gpu = {"uuid": "GPU-00000000-0000-0000-0000-00000000000a", "memoryTotalBytes": 2}
+    gpu |= {"requestMicros": 1, "limitMicros": 1, "memoryBytes": 1}
+    document = {"version": GRANT_VERSION, "claim": "run-1", "gpus": [gpu]}
     (grants / "run-1.json").write_text(json.dumps(document))
     (grants / "broken.json").write_text("{")
 

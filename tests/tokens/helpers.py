@@ -14,7 +14,7 @@ from typing import Any, Self, TypeVar
 
 from kubeshare.tokens import client, control
 from kubeshare.tokens.daemon import Daemon
-from kubeshare.tokens.files.grants import Grant, GrantedShare, Owner, write_grant
+from kubeshare.tokens.files.grants import GRANT_VERSION, Grant, GrantedShare, Owner, write_grant
 from kubeshare.tokens.files.run_folder import Paths
 from kubeshare.tokens.files.statuses import Status, wait_status
 from kubeshare.tokens.wire.protocol import (
@@ -69,7 +69,7 @@ def grant(
         )
         for uuid in gpus
     )
-    return Grant(version=1, claim=claim, gpus=parts, owner=owner, quota_ns=quota_ns)
+    return Grant(version=GRANT_VERSION, claim=claim, gpus=parts, owner=owner, quota_ns=quota_ns)
 
 
 class RunningDaemon:

@@ -2,6 +2,7 @@
 
 import time
 
+import msgspec
 import pytest
 
 from kubeshare.tokens.files.run_folder import Paths
@@ -127,14 +128,9 @@ def test_claims_that_overlap_in_a_circle_are_all_served(paths: Paths) -> None:
 def test_more_gpus_than_a_page_has_cells_are_refused(daemon: RunningDaemon) -> None:
     many = tuple(f"GPU-00000000-0000-4000-8000-{number:012x}" for number in range(CELLS_MAX + 1))
     paths = daemon.paths
-    text = (
-        '{"version":1,"claim":"a","gpus":['
-        + ",".join(
-            f'{{"uuid":"{uuid}","memoryTotal":9,"request":1,"limit":1,"memory":1}}' for uuid in many
-        )
-        + "]}"
-    )
-    (paths.root / "a.json").write_text(text)
+    document = msgspec.to_builtins(grant("a"))
+    document["gpus"] = [{**document["gpus"][0], "uuid": uuid} for uuid in many]
+    (paths.root / "a.json").write_bytes(msgspec.json.encode(document))
     (paths.root / "a.json").rename(paths.grant("a"))
 
     status = wait_status(paths, "a", 10)

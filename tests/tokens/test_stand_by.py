@@ -16,24 +16,24 @@ from kubeshare.tokens.files.run_folder import Paths
 from kubeshare.tokens.files.statuses import DaemonMissingError, read_status, wait_status
 from kubeshare.tokens.wire.protocol import GateState
 from tokens.helpers import Client, eventually, grant
-from tokens.program import start_program
-from tokens.test_restart import free_port, scraped
+from tokens.program import listening_port, start_program
+from tokens.test_restart import scraped
 
 Program = subprocess.Popen[str]
 
 
 @contextlib.contextmanager
-def running(paths: Paths, *options: str) -> Iterator[Program]:
-    """A daemon as a program; what of it is left at the end is killed."""
-    with start_program(paths, *options, stdout=said_by(paths, *options)) as program:
+def running(paths: Paths, *options: str, name: str = "log") -> Iterator[Program]:
+    """A daemon as a program; it is killed where it is left at the end."""
+    with start_program(paths, *options, stdout=log_of(paths, *options, name=name)) as program:
         try:
             yield program
         finally:
             program.kill()
 
 
-def said_by(paths: Paths, *options: str) -> Path:
-    return paths.root.with_name("-".join(("log", *options)))
+def log_of(paths: Paths, *options: str, name: str = "log") -> Path:
+    return paths.root.with_name("-".join((name, *options)))
 
 
 @pytest.fixture
@@ -45,21 +45,28 @@ def first(paths: Paths) -> Iterator[Program]:
         yield program
 
 
-@pytest.fixture
-def port() -> int:
-    return free_port()
+STANDS_BY = ("--stand-by", "--port", "0")
 
 
 @pytest.fixture
-def second(first: Program, paths: Paths, port: int) -> Iterator[Program]:
+def second(first: Program, paths: Paths) -> Iterator[Program]:
     """One that stands by, and is ready."""
-    with running(paths, "--stand-by", "--port", str(port)) as program:
-        eventually(lambda: is_ready(port), "its probes are answered")
+    with running(paths, *STANDS_BY) as program:
+        eventually(lambda: is_ready(program), "its probes are answered")
         assert first.poll() is None
         yield program
 
 
-def is_ready(port: int) -> bool:
+def port_of(program: Program) -> int:
+    port = listening_port(program.pid)
+    assert port is not None
+    return port
+
+
+def is_ready(program: Program) -> bool:
+    port = listening_port(program.pid)
+    if port is None:
+        return False
     try:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=10) as answer:
             return bool(answer.status == 200)
@@ -81,14 +88,14 @@ def lines_of(log: Path) -> list[str]:
 
 @pytest.mark.slow
 def test_a_daemon_that_stands_by_is_ready_and_touches_nothing(
-    paths: Paths, first: Program, second: Program, port: int
+    paths: Paths, first: Program, second: Program
 ) -> None:
     client = Client(paths, "a")
     client.open()
     page = client.page.header, client.page.epoch
 
-    assert 'claim="a"' not in (scraped(port) or "")
-    assert lines_of(said_by(paths, "--stand-by", "--port", str(port))) == ["standing by"]
+    assert 'claim="a"' not in (scraped(port_of(second)) or "")
+    assert lines_of(log_of(paths, *STANDS_BY)) == ["standing by"]
     assert server(paths) == first.pid
     assert second.poll() is None
     assert not client.is_dropped
@@ -98,7 +105,7 @@ def test_a_daemon_that_stands_by_is_ready_and_touches_nothing(
 @pytest.mark.slow
 @pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGKILL])
 def test_it_takes_over_when_the_other_one_ends_and_nobody_loses_a_claim(
-    paths: Paths, first: Program, second: Program, port: int, end: signal.Signals
+    paths: Paths, first: Program, second: Program, end: signal.Signals
 ) -> None:
     before = Client(paths, "a")
     before.open()
@@ -114,7 +121,7 @@ def test_it_takes_over_when_the_other_one_ends_and_nobody_loses_a_claim(
     assert back.page.inode == inode
     back.open()
     assert before.page.gate is GateState.OPEN, "the old mapping sees it"
-    assert 'claim="a"' in (scraped(port) or "")
+    assert 'claim="a"' in (scraped(port_of(second)) or "")
 
 
 @pytest.mark.slow
@@ -134,9 +141,8 @@ def test_one_that_stands_by_ends_when_told_to_and_the_other_one_serves_on(
 def test_of_two_that_stand_by_one_takes_over_and_the_other_one_waits_for_it(
     paths: Paths, first: Program, second: Program
 ) -> None:
-    third_port = free_port()
-    with running(paths, "--stand-by", "--port", str(third_port)) as third:
-        eventually(lambda: is_ready(third_port), "its probes are answered")
+    with running(paths, *STANDS_BY, name="third") as third:
+        eventually(lambda: is_ready(third), "its probes are answered")
         waiting = {second.pid: second, third.pid: third}
         first.terminate()
         next_one = waiting.pop(

@@ -65,8 +65,12 @@ def test_the_grant_says_what_the_holder_says(agent: Running, paths: NodePaths) -
     assert written["pod"] == {"namespace": "default", "name": "a", "uid": "a-uid"}
     (gpu,) = written["gpus"]
     assert gpu["uuid"] == A_GPU.uuid
-    assert gpu["memoryTotal"] == A_GPU.memory_bytes
-    assert (gpu["request"], gpu["limit"], gpu["memory"]) == (300_000, 600_000, 1 << 30)
+    assert gpu["memoryTotalBytes"] == A_GPU.memory_bytes
+    assert (gpu["requestMicros"], gpu["limitMicros"], gpu["memoryBytes"]) == (
+        300_000,
+        600_000,
+        1 << 30,
+    )
 
 
 @pytest.mark.usefixtures("ready")

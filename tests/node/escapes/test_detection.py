@@ -17,7 +17,7 @@ from kubeshare.node.escapes.detection import (
     detect,
     limit_of,
 )
-from kubeshare.tokens.files.grants import Grant, GrantedPod, GrantedShare
+from kubeshare.tokens.files.grants import GRANT_VERSION, Grant, GrantedPod, GrantedShare
 from kubeshare.tokens.overheads import StableOverheads
 
 MIB = 1 << 20
@@ -41,7 +41,7 @@ def grant(pod: str = "a", claim: str = "", *, gpus: tuple[str, ...] = GPUS[:1]) 
         for uuid in gpus
     )
     named = GrantedPod(namespace="default", name=pod, uid=pod_uid(pod))
-    return Grant(version=1, claim=claim or f"{pod}-claim", gpus=parts, pod=named)
+    return Grant(version=GRANT_VERSION, claim=claim or f"{pod}-claim", gpus=parts, pod=named)
 
 
 def use(

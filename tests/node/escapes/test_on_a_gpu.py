@@ -19,7 +19,7 @@ import pytest
 
 from fakes.claim import MIB, Machine, Probe
 from kubeshare import native
-from kubeshare.tokens.files.grants import Grant, GrantedPod
+from kubeshare.tokens.files.grants import GRANT_VERSION, Grant, GrantedPod
 from kubeshare.tokens.files.run_folder import Paths
 from tokens.helpers import Page, RunningDaemon, eventually
 
@@ -69,7 +69,7 @@ class Node:
         self._stack = ExitStack()
         daemon = self._stack.enter_context(RunningDaemon(self.paths))
         part = self.machine.grant(memory=LIMIT)
-        daemon.grant(Grant(version=1, claim="claim", gpus=(part,), pod=POD))
+        daemon.grant(Grant(version=GRANT_VERSION, claim="claim", gpus=(part,), pod=POD))
 
     def close(self) -> None:
         self._stack.close()

@@ -19,6 +19,7 @@ from kubeshare.node.gpus.discovery import GpuProcess
 from kubeshare.node.process_kill import kill
 from kubeshare.simulator.control import FakeApiServer
 from kubeshare.tokens.files.grants import (
+    GRANT_VERSION,
     Grant,
     GrantedPod,
     GrantedShare,
@@ -48,7 +49,7 @@ class Node:
             limit_micros=1,
             memory_bytes=LIMIT,
         )
-        write_grant(Paths(run), Grant(version=1, claim="claim", gpus=(gpu,), pod=POD))
+        write_grant(Paths(run), Grant(version=GRANT_VERSION, claim="claim", gpus=(gpu,), pod=POD))
         self.gpus = FixedGpus()
         self.places: dict[int, str] = {}
         self.server = FakeApiServer()

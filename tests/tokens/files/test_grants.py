@@ -8,6 +8,7 @@ import pytest
 
 from kubeshare.tokens.capacity import shortfall
 from kubeshare.tokens.files.grants import (
+    GRANT_VERSION,
     Grant,
     GrantedPod,
     Owner,
@@ -35,7 +36,7 @@ from tokens.helpers import GI, GPU_A, GPU_B, grant
 
 def test_a_grant_survives_the_way_through_its_file(paths: Paths) -> None:
     written = Grant(
-        version=1,
+        version=GRANT_VERSION,
         claim="ns-pod.main",
         gpus=grant("x", 0.25, 0.5).gpus,
         pod=GrantedPod(namespace="ns", name="pod", uid="u"),
@@ -53,18 +54,34 @@ def test_the_file_has_the_names_that_were_agreed(paths: Paths) -> None:
     write_grant(paths, grant("a", 0.25, 0.5))
 
     assert msgspec.json.decode(paths.grant("a").read_bytes()) == {
-        "version": 1,
+        "version": 2,
         "claim": "a",
         "gpus": [
             {
                 "uuid": GPU_A,
-                "memoryTotal": 16 * GI,
-                "request": 250_000,
-                "limit": 500_000,
-                "memory": GI,
+                "memoryTotalBytes": 16 * GI,
+                "requestMicros": 250_000,
+                "limitMicros": 500_000,
+                "memoryBytes": GI,
             }
         ],
     }
+
+
+def test_a_file_of_the_first_version_means_what_it_meant(paths: Paths) -> None:
+    paths.make()
+    share = {"uuid": GPU_A, "memoryTotal": 16 * GI, "request": 250_000, "limit": 500_000}
+    share |= {"memory": GI, "model": "V100"}
+    document = {"version": 1, "claim": "a", "gpus": [share], "quotaNs": 50_000_000}
+    paths.grant("a").write_bytes(msgspec.json.encode(document))
+
+    (same,) = grant("a", 0.25, 0.5).gpus
+    assert read_grant(paths.grant("a")) == Grant(
+        version=GRANT_VERSION,
+        claim="a",
+        gpus=(msgspec.structs.replace(same, model="V100"),),
+        quota_ns=50_000_000,
+    )
 
 
 @pytest.mark.parametrize("name", ["a", "A-1_b.c", "x" * 128, "-", "a..b"])
@@ -86,13 +103,13 @@ WHOLE_GRANT = msgspec.to_builtins(grant("a", 0.25, 0.5))
     [
         ("uuid", "MIG-1", "not that of a whole GPU"),
         ("uuid", f"{GPU_A}::1", "not that of a whole GPU"),
-        ("request", 600_000, "not in order"),
-        ("request", -1, "not in order"),
-        ("limit", 1_000_001, "not in order"),
-        ("memory", 0, "not within"),
-        ("memory", 17 * GI, "not within"),
-        ("memoryTotal", 2**63, "not within"),
-        ("request", 0.3, "int"),
+        ("requestMicros", 600_000, "not in order"),
+        ("requestMicros", -1, "not in order"),
+        ("limitMicros", 1_000_001, "not in order"),
+        ("memoryBytes", 0, "not within"),
+        ("memoryBytes", 17 * GI, "not within"),
+        ("memoryTotalBytes", 2**63, "not within"),
+        ("requestMicros", 0.3, "int"),
     ],
 )
 def test_a_part_that_cannot_be_is_refused(

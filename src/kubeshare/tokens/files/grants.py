@@ -2,7 +2,7 @@
 
 import re
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -16,23 +16,21 @@ from kubeshare.tokens.files.run_folder import (
 )
 from kubeshare.tokens.wire.protocol import CELLS_MAX
 
-GRANT_VERSION: Final = 1
+GRANT_VERSION: Final = 2
 
 _GPU_UUID = re.compile(r"GPU-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _QUOTA_BOUNDS_NS = (5_000_000, 10_000_000_000)
 
-# As in the files of the first version, so that grants outlive an upgrade.
-_GPU_FIELDS: Final = {
-    "memory_total_bytes": "memoryTotal",
-    "request_micros": "request",
-    "limit_micros": "limit",
-    "memory_bytes": "memory",
+# What version 1 called the amounts of a share: a running pod keeps its grant over an upgrade.
+_NAMES_1_TO_2: Final = {
+    "memoryTotal": "memoryTotalBytes",
+    "request": "requestMicros",
+    "limit": "limitMicros",
+    "memory": "memoryBytes",
 }
 
 
-class GrantedShare(
-    msgspec.Struct, frozen=True, kw_only=True, rename=_GPU_FIELDS, omit_defaults=True
-):
+class GrantedShare(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """A share of one GPU.
 
     Attributes:
@@ -154,10 +152,22 @@ def read_grant(path: Path) -> Grant:
         GrantError: it is not a grant, or its claim is not the one in the file's name.
         FileNotFoundError: there is no such file.
     """
-    grant = read_document(path, Grant)
+    grant = read_document(path, Grant, upgrade=_from_version_1)
     if f"{grant.claim}.json" != path.name:
         raise GrantError(f"{path.name}: it is the grant of claim {grant.claim}")
     return grant
+
+
+def _from_version_1(document: Any) -> Any:
+    """Rename the amounts of a version 1 grant; any other document stays as it is."""
+    match document:
+        case {"version": 1, "gpus": [*shares]} if all(isinstance(share, dict) for share in shares):
+            renamed = [
+                {_NAMES_1_TO_2.get(name, name): value for name, value in share.items()}
+                for share in shares
+            ]
+            return document | {"version": GRANT_VERSION, "gpus": renamed}
+    return document
 
 
 def process_start_time(pid: int) -> int | None:

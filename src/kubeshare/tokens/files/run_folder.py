@@ -17,8 +17,9 @@ Removing the grant file ends the grant; the daemon then removes the other files 
 import contextlib
 import os
 import re
+from collections.abc import Callable
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -123,8 +124,10 @@ def write_whole(path: Path, data: bytes) -> None:
         raise
 
 
-def read_document(path: Path, document: type[_Document]) -> _Document:
-    """Decode a JSON file of at most 64 KiB.
+def read_document(
+    path: Path, document: type[_Document], upgrade: Callable[[Any], Any] = lambda data: data
+) -> _Document:
+    """Decode a JSON file of at most 64 KiB, after `upgrade` brought it to the present format.
 
     Raises:
         GrantError: the file is too large, or is not such a document.
@@ -135,6 +138,6 @@ def read_document(path: Path, document: type[_Document]) -> _Document:
     if len(data) > _FILE_SIZE_MAX:
         raise GrantError(f"{path.name}: more than {_FILE_SIZE_MAX} bytes")
     try:
-        return msgspec.json.decode(data, type=document)
-    except msgspec.MsgspecError as error:
+        return msgspec.convert(upgrade(msgspec.json.decode(data)), document)
+    except (msgspec.MsgspecError, RecursionError) as error:
         raise GrantError(f"{path.name}: {error}") from None
