@@ -16,7 +16,7 @@ debian = if test "$$(id -u)" = 0 && command -v apt-get > /dev/null; \
     DEBIAN_FRONTEND=noninteractive apt-get install -qq --yes --no-install-recommends $(1) > /dev/null; \
   else echo "install $(1) (Debian's names), and run this again" >&2; false; fi
 
-.PHONY: help gcc setup native lint format test-fast test prove mutants bench bench-cluster bench-lab bench-gpu demo release clean requirements
+.PHONY: help gcc setup native lint format test-fast test prove mutants bench bench-cluster bench-lab bench-gpu demo pythons release clean requirements
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -83,6 +83,9 @@ bench-gpu: native ## figures 5, 6, 7 and 12 on this machine's GPU in nine minute
 
 demo: native ## watch three pods share one GPU on a real Kubernetes (KEEP=1 keeps it, KUBECONFIG=… uses yours)
 	$(PYTHON) -m kubeshare.demo $(if $(KEEP),--keep) $(if $(CLUSTER),--kubeconfig $(CLUSTER))
+
+pythons: native ## collect all tests and run core and kube on each Python from 3.11 to 3.14 that is here
+	$(PYTHON) tools/python_matrix.py
 
 release: native ## build wheels, sdist and image context into dist/, and publish nothing (a dry run)
 	$(PYTHON) tools/release.py
