@@ -168,7 +168,8 @@ class _Course:
             spent, decision = _timed(decide, ledger, demand)
             if decision.outcome == "bound":
                 (taken.in_passing if number % 4 else taken.after_one_change).append(spent)
-                if len(ledger.nodes) == 1 and number % 40 == 0:
+                bound = len(taken.in_passing) + len(taken.after_one_change)
+                if len(ledger.nodes) == 1 and bound % 20 == 1:
                     taken.brute_force.append(_timed(slow_decide, ledger, demand)[0])
                 commit(ledger, demand, decision)
                 held.append(demand.uid)

@@ -26,4 +26,4 @@ def daemon(paths: Paths) -> Iterator[RunningDaemon]:
 @pytest.fixture
 def patience(monkeypatch: pytest.MonkeyPatch) -> None:
     """A test that its machine keeps waiting for a moment is no holder that hangs."""
-    monkeypatch.setattr(turns, "_SHORTEST_DRAIN_NS", 10_000_000_000)
+    monkeypatch.setattr(turns, "_DRAIN_TIMEOUT_NS", 10_000_000_000)

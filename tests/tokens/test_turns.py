@@ -159,7 +159,7 @@ def test_use_is_charged_to_the_end_that_the_gpu_had(daemon: RunningDaemon) -> No
 
     eventually(lambda: second.page.gate is GateState.OPEN, "the other's gate is open")
     # What it says of longer ago is not believed.
-    believed = max(end, time.monotonic_ns() - arbiter._IDLE_UNSAID_NS)
+    believed = max(end, time.monotonic_ns() - arbiter._LATE_IDLE_REPORT_NS)
     charged = daemon.view("a")["chargedNs"]
     assert isinstance(charged, int)
     assert 1_000_000 <= charged <= believed - asked_at

@@ -105,7 +105,7 @@ def test_a_member_has_an_own_quota_and_other_bounds_when_they_change() -> None:
 def test_a_member_keeps_its_gpus_and_its_name() -> None:
     arbiter = Arbiter()
     arbiter.add("a", {GPU: (300_000, 1_000_000)}, 0)
-    with pytest.raises(ValueError, match=r"^a has parts of other GPUs$"):
+    with pytest.raises(ValueError, match=r"^a has shares of other GPUs$"):
         arbiter.change("a", {OTHER_GPU: (300_000, 1_000_000)}, 0)
     with pytest.raises(ValueError, match=r"^a is a member already$"):
         arbiter.add("a", {GPU: (300_000, 1_000_000)}, 0)

@@ -1,14 +1,14 @@
-"""The time token: who may use which GPUs now, and for how long.
+"""The time token: which member may use which GPUs now, and for how long.
 
-One `Arbiter` a machine. It is a state machine without I/O, clock or threads:
-events go in with the time at which they happened, actions come out, and
-`deadline` says when to come back with a tick if nothing happens before::
+One :class:`Arbiter` a machine. It is a state machine without I/O, clock or threads: events go in
+with the time at which they happened, actions come out, and ``deadline`` is the time of the next
+``tick`` if no event comes before::
 
     CLOSED ──want──▶ (waiting) ──chosen──▶ OPEN ──lease over, idle──▶ CLOSING ──drained──▶ CLOSED
 
-On each GPU at most one member is not CLOSED. `usage` measures who used how
-much, `entitlement` keeps requests and limits exactly, `turns` chooses, `gangs`
-serves those that need several GPUs at once.
+On each GPU at most one member is not CLOSED. ``usage`` measures how much each member used,
+``entitlement`` accounts for requests and limits exactly, ``turns`` chooses the next holder, and
+``gangs`` serves members that need several GPUs at once.
 """
 
 from kubeshare.core.token.action import Action, Close, Extend, Open, Shut, Watch

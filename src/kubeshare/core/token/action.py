@@ -1,12 +1,12 @@
-"""What an arbiter asks to be done."""
+"""Actions that an arbiter asks its caller to carry out."""
 
 import msgspec
 
 
 class Open(msgspec.Struct, frozen=True):
-    """Open the member's gate until `lease_end_ns`.
+    """Open the member's gate until ``lease_end_ns``.
 
-    `again`: it was closing and has not drained in time; that drain is not waited for any more.
+    ``again``: it was closing and did not drain in time; that drain is no longer waited for.
     """
 
     member: str
@@ -16,7 +16,7 @@ class Open(msgspec.Struct, frozen=True):
 
 
 class Watch(msgspec.Struct, frozen=True):
-    """Ask the holder to say when it is idle: it would be charged for nothing."""
+    """Ask the holder to report when it is idle, so that it is not charged for idle time."""
 
     member: str
     gpu: str
@@ -31,14 +31,14 @@ class Extend(msgspec.Struct, frozen=True):
 
 
 class Close(msgspec.Struct, frozen=True):
-    """Ask the holder to stop launching, and to report when the GPU is done with it."""
+    """Ask the holder to stop launching, and to report when the GPU has finished its work."""
 
     member: str
     gpu: str
 
 
 class Shut(msgspec.Struct, frozen=True):
-    """Close the member's gate. `bypassed`: it did not report in time, its work may go on."""
+    """Close the member's gate. ``bypassed``: it did not report in time and may still be working."""
 
     member: str
     gpu: str

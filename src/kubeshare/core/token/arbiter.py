@@ -1,13 +1,12 @@
 """The arbiter of a machine's GPUs: events in, actions out.
 
-What an event means for the member that it is about stands here; who is served
-next, and for how long, in `turns`.
+This module handles what an event means for its member; ``turns`` decides who is served next, and
+for how long.
 
-What is charged: from the grant (for a grant that was extended, from the last
-extension) to the moment the GPU itself was done with the holder, as the holder
-reports it. A report is believed only within the grant: not before it began, not
-after now. Who was asked to say when it is idle, and did not, was not idle for
-long. A holder that does not report is charged until it is bypassed.
+A holder is charged from the grant, or its last extension, until the GPU finished the holder's
+work, as the holder reports it. A report counts only within the grant: not before it began, not
+after now. A holder that was asked to report idleness and did not cannot have been idle for long.
+A holder that does not report is charged until it is bypassed.
 """
 
 from collections.abc import Collection, Mapping
@@ -22,24 +21,25 @@ from kubeshare.core.token.turns import Turns
 from kubeshare.core.token.usage import DECAYED_AVERAGE, Measure
 
 QUOTA_NS: Final = 100_000_000
+"""The longest grant, where neither the daemon nor the grant says otherwise."""
+
 _IDLE_TOGETHER_NS: Final = 10_000_000
-_IDLE_UNSAID_NS: Final = 20_000_000
+_LATE_IDLE_REPORT_NS: Final = 20_000_000
 
 
 class UnknownMemberError(LookupError):
-    """An event names a member that was never added, or has been removed."""
+    """An event names a member that was never added or has been removed."""
 
 
 class Arbiter:
     """Hands the tokens of GPUs from member to member.
 
     Args:
-        quota_ns: the longest time between two decisions, of members that have no own one.
-        measure: of use.
+        quota_ns: the longest grant of members that have no quota of their own.
+        measure: how use is measured.
 
-    All methods take `now`, ns on one monotonic clock that never runs backwards,
-    and return the actions to carry out, in order. The GPUs are those that members
-    have parts of, named by UUID.
+    Methods that take an event take ``now``, ns on a monotonic clock, and return the actions to
+    carry out, in order. GPUs are named by UUID.
     """
 
     def __init__(self, quota_ns: int = QUOTA_NS, measure: Measure = DECAYED_AVERAGE) -> None:
@@ -55,7 +55,7 @@ class Arbiter:
         return held.member if held else None
 
     def deadline(self) -> int | None:
-        """When `tick` has something to do if no event comes before; None: never."""
+        """When ``tick`` has something to do if no event comes before; None for never."""
         return self._turns.deadline
 
     def add(
@@ -67,14 +67,14 @@ class Arbiter:
         quota_ns: int | None = None,
         tallies: Mapping[str, Tally] | None = None,
     ) -> list[Action]:
-        """A new member.
+        """Add a member.
 
         Args:
             name: unique.
             shares: request and limit in micros, by GPU.
             now: ns.
             quota_ns: its own, instead of the arbiter's.
-            tallies: what was counted of it before, by GPU; they are counted on.
+            tallies: GPU → earlier counters of the member, which are continued.
 
         Raises:
             ValueError: the name is taken.
@@ -103,23 +103,23 @@ class Arbiter:
         *,
         quota_ns: int | None = None,
     ) -> list[Action]:
-        """The bounds of a member are others now; it goes on otherwise.
+        """Change requests and limits of a member; the rest of its state stays.
 
         Raises:
-            ValueError: the GPUs are not those that it has parts of.
+            ValueError: the GPUs are not those that it has shares of.
         """
         member = self._member(name)
         if shares.keys() != member.shares.keys():
-            raise ValueError(f"{name} has parts of other GPUs")
+            raise ValueError(f"{name} has shares of other GPUs")
         member.quota_ns = quota_ns or self.quota_ns
         for gpu, (request, limit) in shares.items():
             member.shares[gpu].change(ShareSpec(request, limit, member.quota_ns), now)
         return self._turns.decide(now, [])
 
     def remove(self, name: str, now: int) -> list[Action]:
-        """The member is no more; its gates are shut and the tokens pass on."""
+        """Remove a member; its gates are shut and its tokens pass on."""
         member = self._member(name)
-        actions = self._turns.let_go(member, now)
+        actions = self._turns.release(member, now)
         del self._members[name]
         for gpu, share in member.shares.items():
             del share.token.shares[name]
@@ -133,7 +133,7 @@ class Arbiter:
         Args:
             name: of the member.
             now: ns.
-            gpus: those that it wants together; None: all of its own.
+            gpus: those that it wants together; None for all of its GPUs.
         """
         member = self._member(name)
         wanted = [share for gpu, share in member.shares.items() if gpus is None or gpu in gpus]
@@ -151,11 +151,11 @@ class Arbiter:
         return self._turns.wait(member, now, actions)
 
     def idle(self, name: str, gpu: str, now: int) -> list[Action]:
-        """A watched holder has nothing queued on a GPU: take the token back, uncharged from then.
+        """A watched holder has nothing queued on a GPU: take the token back without a charge.
 
-        Its gate is closed as at any end, so that a launch in the same instant is
-        drained and charged, and its next launch asks again. One that holds several
-        GPUs has to be idle on all of them at about the same time.
+        Its gate closes as at the end of any grant, so a launch in the same instant is drained
+        and charged, and the next launch asks again. A holder of several GPUs has to be idle on
+        all of them at about the same time.
         """
         member = self._member(name)
         actions: list[Action] = []
@@ -171,13 +171,13 @@ class Arbiter:
         return self._turns.decide(now, actions)
 
     def drained(self, name: str, gpu: str, idle_ns: int, now: int) -> list[Action]:
-        """The GPU was done with the member's work at `idle_ns`."""
+        """The GPU finished the member's work at ``idle_ns``."""
         member = self._member(name)
         share = member.shares[gpu]
         actions: list[Action] = []
         if share.is_held and member.phase is CLOSING:
             if member.watched:
-                idle_ns = max(idle_ns, share.closed_ns - _IDLE_UNSAID_NS)
+                idle_ns = max(idle_ns, share.closed_ns - _LATE_IDLE_REPORT_NS)
             drain_ns = max(0, min(idle_ns, now) - share.closed_ns)
             share.tally.drains += 1
             share.tally.drain_ns += drain_ns
@@ -188,7 +188,7 @@ class Arbiter:
         return self._turns.decide(now, actions)
 
     def busy(self, name: str, gpu: str, now: int) -> list[Action]:
-        """The member that drains lives, and the GPU is not done with its work."""
+        """A draining member is alive, and the GPU still has work of its."""
         member = self._member(name)
         if member.shares[gpu].is_held and member.phase is CLOSING:
             member.busy_ns = now
@@ -196,18 +196,18 @@ class Arbiter:
 
     def gone(self, name: str, now: int) -> list[Action]:
         """No process of the member is left."""
-        return self._turns.decide(now, self._turns.let_go(self._member(name), now))
+        return self._turns.decide(now, self._turns.release(self._member(name), now))
 
     def tick(self, now: int) -> list[Action]:
         """Time has passed."""
         return self._turns.decide(now, [])
 
     def tally(self, name: str, gpu: str) -> Tally:
-        """What is counted of a member's part, up to its last account."""
+        """The counters of a member's share, up to its last account."""
         return self._member(name).shares[gpu].tally
 
     def views(self, now: int) -> list[MemberView]:
-        """What everyone holds and got, in the order of joining."""
+        """What all members hold and used, in the order in which they joined."""
         return [
             member.view(share, now)
             for member in self._members.values()

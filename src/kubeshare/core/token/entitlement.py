@@ -1,9 +1,8 @@
-"""What a member is owed and what it is allowed, each as an exact account.
+"""Exact accounts of a member's request and limit.
 
-An average swings around its mean by half a grant; whoever is served when it
-crosses a line, and made to wait when it crosses it again, gets more or less
-than the line says, the more so the rarer its grants are. So request and limit
-are kept by integrals, which have no such error however long or rare a grant is.
+A decayed average swings around its mean by half a grant. A member that is served whenever its
+average crosses a bound gets more or less than the bound, and the rarer its grants, the larger
+the error. Requests and limits are therefore kept as integrals, which have no such error.
 """
 
 from typing import Final
@@ -11,36 +10,36 @@ from typing import Final
 from kubeshare.core.units import MICROS
 
 SHORTEST_GRANT_NS: Final = 5_000_000
-"""Below this a handover would cost more than the grant gives."""
+"""A shorter grant would cost more in its handover than it gives."""
 
 PACE_NS: Final = 1_000_000_000
-"""How often a member is served that has its request or its limit, and no more: about once
-in this time, in grants as long as that asks."""
+"""A member that gets exactly its request or limit is served about once in this time, in grants
+that are as long as its share requires."""
 
 _MEMORY_NS: Final = 10_000_000_000
-"""How much is owed at most, by a member or to one that waits."""
+"""The most that a member owes, or that a waiting member is owed."""
 
 
 def paced_grant_ns(share_micros: int, quota_ns: int) -> int:
-    """How long a grant lasts of which this share takes one in each `PACE_NS`."""
+    """The length of a grant, one in each ``PACE_NS``, that amounts to this share."""
     return min(quota_ns, max(SHORTEST_GRANT_NS, PACE_NS * share_micros // MICROS))
 
 
 class Guarantee:
     """How far a member is behind its request.
 
-    It falls behind by its request for each ns, and catches up with each ns that it
-    used. Time that is lost between one holder and the next does not count: what
-    handovers cost is lost to all in proportion, and does not add up.
+    It falls behind by its request each ns, and catches up by each ns that it uses. Time lost
+    between two holders does not count: all members bear the cost of handovers in proportion,
+    and it does not add up.
 
-    - Who does not want the GPU saves nothing up beyond one grant.
-    - Who used more than its request while nobody else was behind took it from
-      nobody: that counts for one grant at most. Otherwise it is a debt.
+    - A member that does not want the GPU saves up one grant at most.
+    - Use beyond the request while no other member was behind counts for one grant at most,
+      since it was taken from no one. Otherwise it is a debt.
 
     Args:
         request: micros.
         quota_ns: its longest grant.
-        clock_ns: the GPU's time, without what was lost.
+        clock_ns: the GPU's time, without what handovers lost.
     """
 
     __slots__ = ("_behind", "_clock_ns", "_request", "_slack")
@@ -52,39 +51,38 @@ class Guarantee:
         self._slack = paced_grant_ns(request, quota_ns) * MICROS
 
     def change(self, request: int, quota_ns: int) -> None:
-        """It is owed another request from the last `advance` on."""
+        """Change the request from the last account on."""
         self._request = request
         self._slack = paced_grant_ns(request, quota_ns) * MICROS
 
     def behind(self, clock_ns: int, used_ns: int = 0) -> int:
-        """Millionths of a ns by which it is behind, having used `used_ns` since `advance`."""
+        """How far it is behind, in millionths of a ns, having used ``used_ns`` more."""
         return self._behind + (clock_ns - self._clock_ns) * self._request - used_ns * MICROS
 
     def wait(self, clock_ns: int, *, wanting: bool) -> None:
-        """Account for time in which it did not use the GPU."""
+        """Account for time in which it did not use the GPU; ``wanting``: it waited for it."""
         most = _MEMORY_NS * self._request if wanting else self._slack
         self._behind = min(most, self.behind(clock_ns))
         self._clock_ns = clock_ns
 
     def use(self, clock_ns: int, used_ns: int, *, owing: bool) -> None:
-        """Account for time in which it used the GPU; `owing`: others who waited were behind."""
+        """Account for time in which it used the GPU; ``owing``: others waited and were behind."""
         unused = self.behind(clock_ns)
         most = -_MEMORY_NS * MICROS if owing else min(-self._slack, unused)
         self._behind = max(most, unused - used_ns * MICROS)
         self._clock_ns = clock_ns
 
     def add(self, used_ns: int) -> None:
-        """Account afterwards for a use that was taken for none."""
+        """Account later for a use that was first taken for idle time."""
         self._behind = max(-_MEMORY_NS * MICROS, self._behind - used_ns * MICROS)
 
 
 class Allowance:
-    """How long a member may still run before it is above its limit.
+    """How long a member may still run before it exceeds its limit.
 
-    All in integers. Credit grows by `limit` micros each ns, and shrinks by a whole
-    GPU each ns that is used. What is not used while waiting is kept, up to a cap,
-    and what is overrun is owed. A member whose credit is spent stays *held back*
-    until there is enough for one grant, so it does not run in slivers.
+    All in integers. Credit grows by ``limit`` micros each ns, and shrinks by a whole GPU each ns
+    of use. Unused credit is kept up to a cap, and an overrun is owed. A member whose credit is
+    spent stays *held back* until it has enough for one grant, so it does not run in slivers.
 
     Args:
         limit: micros, less than a whole GPU.
@@ -110,19 +108,19 @@ class Allowance:
         self._add(elapsed * rate)
 
     def add(self, used_ns: int) -> None:
-        """Account afterwards for a use that was taken for none."""
+        """Account later for a use that was first taken for idle time."""
         self._add(-used_ns * MICROS)
 
     def runs_out_after(self) -> int:
-        """The ns of running from the last `advance` after which the credit is spent."""
+        """How many ns it may run from the last account on until the credit is spent."""
         return max(0, -(-self._credit // (MICROS - self._limit)))
 
     def runs_out_at(self) -> int:
-        """When the credit is spent of a member that runs since the last `advance`, in ns."""
+        """When the credit of a member that runs since the last account is spent, in ns."""
         return self._at_ns + self.runs_out_after()
 
     def ready_at(self) -> int | None:
-        """When a member that is held back and does not run may run again, in ns; None: never."""
+        """When a held-back member may run again, in ns; None for never."""
         if self._limit == 0:
             return None
         return self._at_ns + max(0, -(-(self._enough - self._credit) // self._limit))

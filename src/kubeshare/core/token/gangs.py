@@ -1,20 +1,18 @@
-"""Members that want several GPUs at once: all of them or none, and nobody waits for ever.
+"""Gangs: members that want several GPUs at once, all or none, without deadlock or starvation.
 
-Members stand in one order (`Member.rank`), whatever GPUs they want. A gang books
-its GPUs in one step, when on each of them it would be served next: it stands
-before everyone else who waits there, before the holder, and nobody else has
-booked. So no gang ever has some of its GPUs and waits for others: there is
-nothing of which a circle of waiting members could be made.
+All members have one order (:meth:`Member.rank`), whatever GPUs they want. A gang books its GPUs
+in one step, when it would be served next on each of them: it ranks before all others that wait
+there and before the holder, and no other gang has booked. So no gang ever holds some of its
+GPUs while it waits for others, and a cycle of waiting members cannot form.
 
-A booking does not end anybody's grant, and no GPU is kept idle for it while
-somebody can use it: the GPUs are asked back together, when the last of the
-present leases is over. Until then the leases that end earlier are extended, or
-the GPU is lent to others that want it alone. What is lost is the difference
-between the drains, and a rest of time too short for a grant.
+A booking ends no grant, and keeps no GPU idle that another member can use: the GPUs are asked
+back together, when the last of the present leases ends. Until then leases that end earlier are
+extended, or the GPU is lent to members that want it alone. What is lost is the difference
+between the drains, and a remainder too short for a grant.
 
-A booking is served after at most one quota and one drain. A gang below its
-request that waited long stands before everyone on all its GPUs, so it books then
-at the latest, but for those who waited longer.
+A booking is served after at most one quota and one drain. A gang below its request that waited
+long ranks first on all of its GPUs, after those that waited longer, so it books then at the
+latest.
 """
 
 from collections.abc import Iterable, Mapping
@@ -24,7 +22,7 @@ from kubeshare.core.token.share import MemberShare
 
 
 def book(gangs: Mapping[str, Member], members: Mapping[str, Member], now: int) -> None:
-    """Book for the gangs that wait, in their order, those whose turn it is."""
+    """Book GPUs for the waiting gangs whose turn it is, in their order."""
     waiting = []
     for gang in gangs.values():
         for share in gang.wanted:
@@ -46,13 +44,13 @@ def has_booked(member: Member) -> bool:
 
 
 def booked_until(shares: Iterable[MemberShare], name: str) -> int | None:
-    """When others have booked one of these GPUs first; None: nobody has."""
+    """The earliest time for which others have booked one of these GPUs; None without one."""
     times = [share.token.booked_ns for share in shares if share.token.booked not in {None, name}]
     return min(times, default=None)
 
 
 def forget_booking(member: Member) -> None:
-    """It does not want what it booked any more, or has it."""
+    """Drop a member's bookings: it got its GPUs, or no longer wants them."""
     for share in member.shares.values():
         if share.token.booked == member.name:
             share.token.booked = None
@@ -68,7 +66,7 @@ def _is_next(gang: Member, members: Mapping[str, Member], now: int) -> bool:
 
 
 def _rivals(share: MemberShare, members: Mapping[str, Member], now: int) -> Iterable[Member]:
-    """Who has the GPU, and who waits for it alone; gangs that rank higher had their chance."""
+    """The holder, and members that wait for this GPU alone; gangs that rank higher came first."""
     for name, other in share.token.shares.items():
         member = members[name]
         if other.is_held and member.phase is OPEN:

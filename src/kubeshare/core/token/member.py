@@ -1,4 +1,4 @@
-"""One member of an arbiter: a claim, with its parts of one or several GPUs."""
+"""One member of an arbiter: a session, with its shares of GPUs."""
 
 import enum
 from typing import Final
@@ -7,28 +7,22 @@ import msgspec
 
 from kubeshare.core.token.share import BEHIND, OVERDUE, MemberShare, Precedence
 
-_PATIENCE_NS = 500_000_000
-"""Who is behind and waited for so long goes first."""
+_LONG_WAIT_NS = 500_000_000
+"""A member below its request that waited this long is served first."""
 
 
 class MemberView(msgspec.Struct, frozen=True, kw_only=True):
-    """What a member holds and got of one GPU, for people.
+    """What a member holds and used of one GPU, for display.
 
     Attributes:
-        request_micros: micros.
-        limit_micros: micros.
-        share: the measure of its use, 0 to 1.
-        recent_share: of the last 10 s, 0 to 1.
-        charged_ns: GPU time charged since it was added.
-        grants: how often its gate was opened.
-        drains: how often it closed and the GPU came to be done with it.
-        drain_ns: from the closings to the ends of the drains.
-        overruns: drains that ended later than the shortest grant lasts.
-        bypasses: drains that did not end in time.
-        waits: how often it waited for the token.
-        waited_ns: how long in all, including a wait that is going on.
-        longest_wait_ns: the longest one that ended.
-        state: `open`, `closing`, `waiting`, `held back` (waiting at its limit), `hung` or `idle`.
+        share: its usage by the arbiter's measure, 0 to 1.
+        recent_share: its usage in the last 10 s, 0 to 1.
+        charged_ns, grants, drains, drain_ns, overruns, bypasses, waits: see
+            :class:`kubeshare.core.token.share.Tally`.
+        waited_ns: total time that it waited, including a wait that goes on.
+        longest_wait_ns: the longest wait that ended.
+        state: ``open``, ``closing``, ``waiting``, ``held back`` (waiting at its limit),
+            ``hung`` or ``idle``.
     """
 
     name: str
@@ -50,36 +44,36 @@ class MemberView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Phase(enum.Enum):
-    """Of the gates that the member holds."""
+    """The state of the gates that the member holds."""
 
     CLOSED = enum.auto()
     OPEN = enum.auto()
     CLOSING = enum.auto()
 
 
-# As names of the module: to ask an enumeration for one of them takes ten times as long.
+# Names of the module: an attribute of an enumeration takes ten times as long to look up.
 CLOSED: Final = Phase.CLOSED
 OPEN: Final = Phase.OPEN
 CLOSING: Final = Phase.CLOSING
 
 
 class Member:
-    """One member's part of the state.
+    """One member and what it holds and waits for.
 
     Args:
         name: unique.
         quota_ns: its longest grant.
 
     Attributes:
-        shares: by GPU, in the order of the GPUs' UUIDs.
-        held: those whose gates are not closed, in the same order.
-        wanted: those that it waits for, all together; empty when it does not wait, so
-            while it is OPEN.
-        until_ns: when OPEN the end of the lease, when CLOSING that of the patience.
-        watched: whether it has been asked to say when it is idle.
+        shares: GPU → share, in the order of the GPUs' UUIDs.
+        held: the shares whose gates are not closed, in the same order.
+        wanted: the shares that it waits for, all together; empty when it does not wait, hence
+            also while it is OPEN.
+        until_ns: when OPEN the end of the lease, when CLOSING the deadline of the drain.
+        watched: whether it has been asked to report when it is idle.
         reopened: how often its drain took too long in this grant.
-        draining_ns: since when it drains, the first time in this grant.
-        busy_ns: when it last said that a drain goes on; None: it has not in this grant.
+        draining_ns: when it first began to drain in this grant.
+        busy_ns: when it last reported that a drain goes on; None if it has not in this grant.
         is_new: whether it has never been served.
     """
 
@@ -121,14 +115,14 @@ class Member:
 
     @property
     def is_eligible(self) -> bool:
-        """Whether it waits and is at none of its limits."""
+        """Whether it waits and is below all of its limits."""
         for share in self.wanted:
             if share.allowance is not None and share.allowance.held_back:
                 return False
         return bool(self.wanted)
 
     def start_waiting(self, wanted: list[MemberShare], now: int) -> bool:
-        """Note the first want of a wait. Whether another set of GPUs is wanted than before."""
+        """Wait for these shares; returns whether they differ from those wanted before."""
         if wanted == self.wanted:
             return False
         if not self.wanted:
@@ -143,7 +137,7 @@ class Member:
         return True
 
     def stop_waiting(self, now: int) -> None:
-        """It is served, or does not want any more."""
+        """End the wait: the member is served, or wants nothing any more."""
         waited = now - self.waiting_since_ns
         for share in self.wanted:
             share.settle(now)
@@ -153,29 +147,29 @@ class Member:
         self.wanted = []
 
     def ready_at(self) -> int | None:
-        """When a member that waits is at none of its limits any more, in ns; None: never."""
+        """When a waiting member will be below all of its limits, in ns; None for never."""
         ready = [share.allowance.ready_at() for share in self.wanted if share.allowance]
         known = [at for at in ready if at is not None]
         return max(known) if known and len(known) == len(ready) else None
 
     def rank(self, now: int) -> tuple[Precedence, str]:
-        """The smallest rank is served next; of several GPUs that on which it has most counts.
+        """The smallest rank is served next; of several GPUs the one it used most counts.
 
-        So there is one order of all members, whatever GPUs they want, and no two
-        of them can each be first on a GPU that the other needs.
+        So there is one order of all members, whatever GPUs they want, and no two of them can
+        each be first on a GPU that the other needs.
         """
         shares = self.wanted or self.held
         worst = shares[0].precedence(now)
         if len(shares) > 1:
             worst = max(share.precedence(now) for share in shares)
         if self.wanted:
-            is_late = worst[0] == BEHIND and now - self.waiting_since_ns >= _PATIENCE_NS
+            is_late = worst[0] == BEHIND and now - self.waiting_since_ns >= _LONG_WAIT_NS
             if is_late or self.is_new:
                 worst = (OVERDUE, self.waiting_since_ns)
         return worst, self.name
 
     def view(self, share: MemberShare, now: int) -> MemberView:
-        """What it holds and got so far of one GPU."""
+        """What it holds and used so far of one GPU."""
         tally = share.tally
         used, recently_used = share.usage_now(now)
         return MemberView(

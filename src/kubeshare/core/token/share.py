@@ -1,4 +1,4 @@
-"""One member's part of one GPU: what it may, what it used, what it counts."""
+"""One member's share of one GPU: its request and limit, usage, and counters."""
 
 import msgspec
 
@@ -7,25 +7,25 @@ from kubeshare.core.token.usage import Measure, SlidingWindow
 from kubeshare.core.units import MICROS
 
 Precedence = tuple[int, float]
-"""How a part stands among those of its GPU; the smallest is served next. First
-`OVERDUE`, `BEHIND` or `SERVED`, then how much so."""
+"""The order of the shares of a GPU, the smallest served next: `OVERDUE`, `BEHIND` or `SERVED`,
+then by how much."""
 
 OVERDUE, BEHIND, SERVED = 0, 1, 2
 
 
 class Tally(msgspec.Struct):
-    """What is counted of a part since it was added.
+    """Counters of a share since it was added.
 
     Attributes:
         charged_ns: GPU time charged.
         grants: how often its gate was opened.
-        drains: how often it closed and the GPU came to be done with it.
-        drain_ns: from the closings to the ends of the drains.
-        overruns: drains that ended later than the shortest grant lasts.
+        drains: how often it closed and then drained.
+        drain_ns: total time from closing to the end of the drain.
+        overruns: drains that took longer than the shortest grant.
         bypasses: drains that did not end in time.
         waits: how often it waited for the token.
-        waited_ns: how long in all, of waits that ended.
-        longest_wait_ns: of those.
+        waited_ns: total time of the waits that ended.
+        longest_wait_ns: the longest of them.
     """
 
     charged_ns: int = 0
@@ -40,15 +40,15 @@ class Tally(msgspec.Struct):
 
 
 class GpuToken:
-    """A GPU's side: who has it, and what was lost between one and the next.
+    """The token of one GPU: its holder, its booking, and the time lost in handovers.
 
     Attributes:
-        gpu: its UUID.
-        shares: of all members, by name.
-        held: the part whose gate is not closed.
-        booked: the name of the member that will have it together with others.
-        booked_ns: when the last of them is expected to be free.
-        lost_ns: from the ends of uses to when they were reported, in all.
+        gpu: UUID of the GPU.
+        shares: member name → its share of the GPU.
+        held: the share whose gate is not closed.
+        booked: name of the gang that will get this GPU together with others.
+        booked_ns: when the last of those GPUs is expected to be free.
+        lost_ns: total time between the end of a use and its report.
     """
 
     __slots__ = ("booked", "booked_ns", "gpu", "held", "lost_ns", "shares")
@@ -62,12 +62,12 @@ class GpuToken:
         self.lost_ns = 0
 
     def clock(self, now: int) -> int:
-        """The time without what was lost: that is nobody's."""
+        """The time without what handovers lost, which counts for no member."""
         return now - self.lost_ns
 
 
 class ShareSpec(msgspec.Struct, frozen=True):
-    """Of a part: request and limit in micros, and its longest grant in ns."""
+    """Request and limit of a share in micros, and its longest grant in ns."""
 
     request_micros: int
     limit_micros: int
@@ -75,7 +75,7 @@ class ShareSpec(msgspec.Struct, frozen=True):
 
 
 class MemberShare:
-    """A member's part of one GPU.
+    """A member's share of one GPU.
 
     Args:
         member: its name.
@@ -85,15 +85,15 @@ class MemberShare:
         now: ns.
 
     Attributes:
-        usage: the measure by which fairness compares.
-        recent: of the last seconds, for people.
-        allowance: what is left of its limit; None: it has none.
+        usage: the measure that shares are compared by.
+        recent: usage in the last seconds, for display.
+        allowance: what is left of its limit; None without a limit.
         waits: whether its member waits for this GPU.
-        since_ns: up to here its use is accounted for.
+        since_ns: its use is accounted for up to this time.
         closed_ns: when its gate last went to CLOSING.
-        idle_ns: when the holder said that it is idle; None: it has not.
-        bypassed_ns: since when it has not reported; None: it has.
-        tally: what is counted.
+        idle_ns: when the holder reported that it is idle; None if it has not.
+        bypassed_ns: since when a report is missing; None if none is.
+        tally: its counters.
     """
 
     __slots__ = (
@@ -137,7 +137,7 @@ class MemberShare:
         return self.token.held is self
 
     def change(self, spec: ShareSpec, now: int) -> None:
-        """Its bounds are others from now on; what it used and is owed stays."""
+        """Set another request and limit; what it used and is owed stays."""
         self.settle(now)
         if (spec.limit_micros, spec.quota_ns) != (
             self.spec.limit_micros,
@@ -149,12 +149,12 @@ class MemberShare:
         self.spec = spec
 
     def settle(self, now: int) -> None:
-        """Account for the time up to now, unless it is held: that is known at its end."""
+        """Account for the time up to now; a use that goes on is accounted for at its end."""
         if self.token.held is not self:
             self.account(now, using=False)
 
     def refresh(self, now: int) -> None:
-        """Settle what decides whether it is held back."""
+        """Bring up to date whether it is held back."""
         if self.allowance is not None:
             self.settle(now)
 
@@ -187,7 +187,7 @@ class MemberShare:
         self.account(now, using=False)
 
     def charge_late(self, idle_ns: int, now: int) -> None:
-        """A bypassed part reports: what it used since then is charged after all."""
+        """Charge a bypassed share, which reports late, for what it used since then."""
         if self.bypassed_ns is None:
             return
         start, self.bypassed_ns = self.bypassed_ns, None
@@ -214,7 +214,7 @@ class MemberShare:
         return allowance is not None and now >= allowance.runs_out_at()
 
     def precedence(self, now: int) -> Precedence:
-        """Below its request, by how much; else how much it used. Paper, section 4.5."""
+        """How far it is below its request, else how much it used (paper, section 4.5)."""
         if self._guarantee is None:
             share = self.usage.at(now, self._using_since)
             below = share - self.spec.request_micros / MICROS
@@ -227,7 +227,7 @@ class MemberShare:
         return SERVED, self.usage.at(now, self.since_ns if is_held else None)
 
     def usage_now(self, now: int) -> tuple[float, float]:
-        """What it used of late: by the measure, and in the last seconds."""
+        """Usage by the measure, and in the last seconds; each from 0 to 1."""
         since = self._using_since
         return self.usage.at(now, since), self.recent.at(now, since)
 
@@ -236,11 +236,11 @@ class MemberShare:
         return self.since_ns if self.token.held is self else None
 
     def grant_ns(self, contending: list[int]) -> int:
-        """How long it may run now.
+        """How long it may run now, in ns.
 
         Args:
-            contending: the requests of others that want this GPU, in micros. With some, a
-                grant is as long as the share that is left to it at least has in each second.
+            contending: the requests, in micros, of others that want this GPU. With any, a grant
+                lasts as long as the least share left to this member lasts in each second.
         """
         request, limit = self.spec.request_micros, self.spec.limit_micros
         quota_ns = self.spec.quota_ns
@@ -253,7 +253,7 @@ class MemberShare:
         return min(quota_ns, max(paced_grant_ns(0, quota_ns), self.allowance.runs_out_after()))
 
     def _others_are_behind(self, now: int) -> bool:
-        """Who has booked the GPU does not count: it could not have had it earlier."""
+        """Whether another share is behind; a gang that booked could not have run earlier."""
         booked = self.token.booked
         for name, share in self.token.shares.items():
             is_rival = share.waits and share is not self and name != booked

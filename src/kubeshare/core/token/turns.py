@@ -1,18 +1,16 @@
-"""Whose turn it is: who is served next, for how long, and when its turn is over.
+"""Turns: which member is served next, for how long, and when its turn ends.
 
-The choice is that of the KubeShare paper (HPDC '20, section 4.5): drop those at
-their limit; of the rest take the one furthest below its request; when all have
-their request, the one that used least. Two go before: a member that has never
-been served, and one below its request that waited long. Members that want
-several GPUs at once: see `gangs`.
+The choice is that of the KubeShare paper (HPDC '20, section 4.5): drop members at their limit;
+of the rest take the one furthest below its request; if all have their request, the one that used
+least. Two kinds of members go first: those never served, and those below their request that
+waited long. For members that want several GPUs at once see ``gangs``.
 
-A holder whose drain does not end in time may be stuck: what it runs waits for a
-launch of its own that waits at the closed gate. When there is such a launch its
-gate is opened once more, and closed again after a quota. When there is none, or
-that drain does not end in time either, it is bypassed and the next one is served;
-but not while it says again and again that its work goes on. Two that run at once
-would each be charged for what both had; so others wait for a long kernel, and
-whoever runs one pays for it.
+A holder whose drain does not end in time may be stuck: its running work may wait for a launch of
+its own that waits at the closed gate. If there is such a launch, the gate is opened once more,
+and closed again after a quota. If there is none, or if the second drain does not end in time
+either, the holder is bypassed and the next member is served, unless the holder keeps reporting
+that its work goes on. Two members that run at once would each be charged for the time of both,
+so the others wait for a long kernel, and the member that runs it pays for it.
 """
 
 from collections.abc import Iterable, Mapping
@@ -24,8 +22,11 @@ from kubeshare.core.token.gangs import book, booked_until, forget_booking, has_b
 from kubeshare.core.token.member import CLOSED, CLOSING, OPEN, Member
 from kubeshare.core.token.share import GpuToken, MemberShare
 
-_SHORTEST_DRAIN_NS: Final = 200_000_000
+_DRAIN_TIMEOUT_NS: Final = 200_000_000
+"""The least time that a drain may take, and how long a report of being busy counts."""
+
 _LONGEST_DRAIN_NS: Final = 10_000_000_000
+"""The most time that a drain may take, however often the holder reports being busy."""
 
 
 class Turns:
@@ -33,11 +34,11 @@ class Turns:
 
     Args:
         members: by name; the caller adds and removes them.
-        tokens: by GPU, with the parts of those members.
+        tokens: by GPU, with the shares of those members.
 
     Attributes:
-        deadline: when `decide` has something to do if nothing happens before, in ns;
-            None: never.
+        deadline: when ``decide`` has something to do if nothing happens before, in ns; None for
+            never.
     """
 
     def __init__(self, members: Mapping[str, Member], tokens: Mapping[str, GpuToken]) -> None:
@@ -47,26 +48,27 @@ class Turns:
         self.deadline: int | None = None
 
     def wait(self, member: Member, now: int, actions: list[Action]) -> list[Action]:
-        """It wants other GPUs than before, or wants some again."""
-        had_gangs = bool(self._gangs)  # it may have been one, and have booked what others want
+        """Serve a member that wants other GPUs than before, or wants some again."""
+        # The member may have been a gang that booked GPUs which others want.
+        had_gangs = bool(self._gangs)
         self.note(member)
         if had_gangs or self._gangs or any(share.token.held is None for share in member.wanted):
             return self.decide(now, actions)
-        return actions  # it waits for one that comes to an end, as its turn is looked at then
+        return actions  # the end of the turn that it waits for decides again
 
     def note(self, member: Member) -> None:
-        """It wants other GPUs than before."""
+        """Note whether a member that wants other GPUs than before is a gang."""
         if len(member.wanted) > 1:
             self._gangs[member.name] = member
         else:
             self._gangs.pop(member.name, None)
 
     def decide(self, now: int, actions: list[Action]) -> list[Action]:
-        """Carry out what is due at `now`; returns `actions`, with more at their end."""
+        """Do what is due at ``now``; returns ``actions`` with more appended."""
         due = self._due(now) if self.deadline is not None and now >= self.deadline else []
         for holder in due:
             if holder.phase is CLOSING:
-                self._end_of_patience(holder, now, actions)
+                self._end_of_drain_timeout(holder, now, actions)
         if self._gangs:
             book(self._gangs, self._members, now)
         for holder in due:
@@ -77,7 +79,7 @@ class Turns:
         return actions
 
     def watch(self, holder: Member, actions: list[Action]) -> None:
-        """Ask a holder once in each grant to say when it is idle."""
+        """Ask a holder, once in each grant, to report when it is idle."""
         if holder.phase is not OPEN or holder.watched:
             return
         holder.watched = True
@@ -86,25 +88,25 @@ class Turns:
             actions.append(Watch(holder.name, share.token.gpu))
 
     def close(self, holder: Member, now: int, actions: list[Action]) -> None:
-        """Take the tokens back: no launch passes, what was launched comes to its end."""
+        """Take the tokens back: no launch passes, and what was launched drains."""
         if not holder.reopened:
             holder.draining_ns = now
         holder.phase = CLOSING
-        holder.until_ns = now + _patience_ns(holder)
+        holder.until_ns = now + _drain_timeout_ns(holder)
         for share in holder.held:
             share.closed_ns = now
             actions.append(Close(holder.name, share.token.gpu))
 
     def shut(self, holder: Member, share: MemberShare, idle_ns: int, now: int) -> Shut:
-        """One GPU is done with its holder."""
+        """End the use of one GPU that finished its holder's work."""
         share.charge(idle_ns, now)
         holder.held = [other for other in holder.held if other is not share]
         if not holder.held:
             holder.phase = CLOSED
         return Shut(holder.name, share.token.gpu)
 
-    def let_go(self, member: Member, now: int) -> list[Action]:
-        """It holds nothing and wants nothing any more."""
+    def release(self, member: Member, now: int) -> list[Action]:
+        """Shut all gates of a member, which wants nothing any more."""
         member.stop_waiting(now)
         self.note(member)
         forget_booking(member)
@@ -127,14 +129,14 @@ class Turns:
         return min(times, default=None)
 
     def _ready_at(self, share: MemberShare) -> int | None:
-        """When a member that waits for nobody but itself may be served, in ns; None: it depends."""
+        """When a member that only its limits hold back may be served, in ns; None if others do."""
         member = self._members[share.member]
         if member.is_eligible or any(other.token.held for other in member.wanted):
             return None
         return member.ready_at()
 
     def _due(self, now: int) -> list[Member]:
-        """Those whose lease or patience is over."""
+        """The holders whose lease or drain timeout has ended."""
         due: dict[str, Member] = {}
         for token in self._tokens.values():
             if token.held is not None:
@@ -144,7 +146,7 @@ class Turns:
         return list(due.values())
 
     def _assign(self, now: int, actions: list[Action]) -> None:
-        """Give what is free to those that wait for it, the first in order first."""
+        """Give free GPUs to the members that wait for them, in their order."""
         free = [token for token in self._tokens.values() if token.held is None]
         if self._gangs:
             self._assign_in_order(free, now, actions)
@@ -156,9 +158,9 @@ class Turns:
                 self._open(first, now, None, actions)
 
     def _ready(self, token: GpuToken, now: int) -> list[Member]:
-        """Who waits for this GPU, for it alone or not, is at none of its limits, and holds nothing.
+        """The members that wait for this GPU, below their limits, and hold nothing.
 
-        Whoever changes from some GPUs to others has to be done on those first.
+        A member that changes from some GPUs to others has to drain those first.
         """
         ready = []
         for share in token.shares.values():
@@ -180,7 +182,7 @@ class Turns:
                 self._open(member, now, ends, actions)
 
     def _end_of_lease(self, holder: Member, now: int, actions: list[Action]) -> None:
-        """Extend the lease when the holder would be chosen again; else close its gates."""
+        """Extend the lease if the holder would be chosen again; else close its gates."""
         until = booked_until(holder.held, holder.name)
         rank = holder.rank(now)
         is_next = (until is None or until - now >= SHORTEST_GRANT_NS) and all(
@@ -196,7 +198,7 @@ class Turns:
         self.watch(holder, actions)
 
     def _rivals(self, share: MemberShare, now: int) -> Iterable[Member]:
-        """Who waits for this GPU alone."""
+        """The members that wait for this GPU alone."""
         for name, other in share.token.shares.items():
             member = self._members[name]
             if other.waits and not member.is_gang:
@@ -223,17 +225,17 @@ class Turns:
             share.tally.grants += 1
         member.until_ns = self._lease_end(member, now, until)
         actions += [Open(member.name, p.token.gpu, member.until_ns) for p in member.held]
-        # Alone and without a limit nobody minds a pause within its first quota: a job
-        # that stalls for some milliseconds each step keeps its gate open meanwhile.
+        # A pause of a member alone on its GPU and without a limit costs no one: a job that stalls
+        # for some milliseconds each step keeps its gate open.
         member.watched = False
         if any(len(p.token.shares) > 1 or p.allowance is not None for p in member.held):
             self.watch(member, actions)
 
-    def _end_of_patience(self, holder: Member, now: int, actions: list[Action]) -> None:
-        """The drain took too long: once more with open gates, and then without it."""
+    def _end_of_drain_timeout(self, holder: Member, now: int, actions: list[Action]) -> None:
+        """The drain took too long: reopen the gates once, then bypass the holder."""
         is_busy = _is_busy(holder, now)
         if is_busy and not holder.wanted:
-            holder.until_ns = now + _patience_ns(holder)
+            holder.until_ns = now + _drain_timeout_ns(holder)
             return
         if not is_busy and (holder.reopened or not holder.wanted):
             for share in holder.held:
@@ -252,19 +254,19 @@ class Turns:
         ]
 
 
-def _patience_ns(holder: Member) -> int:
-    """Longer each time: what passed the gate that was opened again may itself be long work."""
-    return max(2 * holder.quota_ns, _SHORTEST_DRAIN_NS) << holder.reopened
+def _drain_timeout_ns(holder: Member) -> int:
+    """Longer each time: what passed the reopened gate may itself be long work."""
+    return max(2 * holder.quota_ns, _DRAIN_TIMEOUT_NS) << holder.reopened
 
 
 def _is_busy(holder: Member, now: int) -> bool:
-    """Whether its drain goes on, as it said of late, and may for some time."""
-    of_late = holder.busy_ns is not None and now - holder.busy_ns < _SHORTEST_DRAIN_NS
-    return of_late and now - holder.draining_ns < _LONGEST_DRAIN_NS
+    """Whether the holder recently reported that its drain goes on, within the longest drain."""
+    recently = holder.busy_ns is not None and now - holder.busy_ns < _DRAIN_TIMEOUT_NS
+    return recently and now - holder.draining_ns < _LONGEST_DRAIN_NS
 
 
 def _contending(share: MemberShare, now: int) -> list[int]:
-    """The requests of others that want this GPU, or had it a moment ago and may want it again."""
+    """The requests of others that want this GPU, or had it recently and may want it again."""
     return [
         other.spec.request_micros
         for other in share.token.shares.values()

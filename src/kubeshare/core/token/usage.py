@@ -1,12 +1,10 @@
-"""How much of a GPU's time a member used of late.
+"""How much of a GPU's time a member used recently.
 
-`DecayedAverage` forgets with a time constant instead of a hard window, so it
-never jumps when an old grant leaves the window; its mean over time is the share
-of time used.
+:class:`DecayedAverage` forgets with a time constant instead of a hard window, so it never jumps
+when an old grant leaves the window; its mean over time is the share of time used.
 
-`SlidingWindow` is the measure of the KubeShare paper (section 4.5): time held
-within the last seconds. It is exact about them, and shows figures 6 and 7 as
-the paper has them.
+:class:`SlidingWindow` is the measure of the KubeShare paper (section 4.5): the time held within
+the last seconds, exactly. It reproduces figures 6 and 7 of the paper.
 """
 
 import math
@@ -17,27 +15,27 @@ from typing import Final, NamedTuple, Protocol
 from kubeshare.core.units import MICROS
 
 TAU_NS: Final = 2_000_000_000
-"""Time constant of the average: after two seconds 37 % of the past is left."""
+"""Time constant of the average: after two seconds the past counts 37 %."""
 
 WINDOW_NS: Final = 10_000_000_000
-"""Of the paper's implementation."""
+"""The window of the paper's implementation."""
 
 
 class Usage(Protocol):
     """The share of time used, 0 to 1; times are ns on the caller's monotonic clock."""
 
     def at(self, now: int, using_since: int | None = None) -> float:
-        """The share at `now`; `using_since`: the begin of a use that goes on."""
+        """The share at ``now``; ``using_since``: the start of a use that goes on."""
 
     def use(self, start: int, end: int) -> None:
-        """Account for a use, which may lie before others that are accounted for."""
+        """Account for a use, possibly earlier than uses already accounted for."""
 
 
 class DecayedAverage:
     """The share of time used, exponentially decayed.
 
     Args:
-        share: where it starts, 0 to 1.
+        share: the initial value, 0 to 1.
         now: ns.
         tau_ns: the time constant.
     """
@@ -50,7 +48,7 @@ class DecayedAverage:
         self._tau_ns = tau_ns
 
     def at(self, now: int, using_since: int | None = None) -> float:
-        """The share at `now`; `using_since`: the begin of a use that goes on."""
+        """The share at ``now``; ``using_since``: the start of a use that goes on."""
         tau = self._tau_ns
         share = (
             self._share * math.exp((self._at_ns - now) / tau) if now > self._at_ns else self._share
@@ -60,7 +58,7 @@ class DecayedAverage:
         return share
 
     def use(self, start: int, end: int) -> None:
-        """Account for a use, which may lie before others that are accounted for."""
+        """Account for a use, possibly earlier than uses already accounted for."""
         at, tau = max(end, self._at_ns), self._tau_ns
         used = math.exp((end - at) / tau) - math.exp((start - at) / tau)
         self._share = self.at(at) + used
@@ -68,10 +66,9 @@ class DecayedAverage:
 
 
 class SlidingWindow:
-    """The share of the last `window_ns` that was used; a newcomer has used nothing.
+    """The share of the last ``window_ns`` that was used; a newcomer has used nothing.
 
-    It remembers one pair of times for each use that others interrupted, at most
-    as many as fit the window.
+    It stores one pair of times for each use up to an interruption, bounded by the window.
     """
 
     __slots__ = ("_uses", "_window_ns")
@@ -81,7 +78,7 @@ class SlidingWindow:
         self._uses: deque[tuple[int, int]] = deque()
 
     def at(self, now: int, using_since: int | None = None) -> float:
-        """The share at `now`; `using_since`: the begin of a use that goes on."""
+        """The share at ``now``; ``using_since``: the start of a use that goes on."""
         begin = now - self._window_ns
         used = sum(end - max(start, begin) for start, end in self._uses if end > begin)
         if using_since is not None:
@@ -89,7 +86,7 @@ class SlidingWindow:
         return used / self._window_ns
 
     def use(self, start: int, end: int) -> None:
-        """Account for a use, which may lie before others that are accounted for."""
+        """Account for a use, possibly earlier than uses already accounted for."""
         uses = self._uses
         if uses and start < uses[-1][1]:
             self._uses = deque(sorted([*uses, (start, end)]))
@@ -105,22 +102,22 @@ class Measure(NamedTuple):
     """How use is measured and requests are kept.
 
     Attributes:
-        usage: makes the measure of a new part from its request in micros and the time in ns.
-        exact_requests: whether requests are kept by an exact account, else by this measure.
+        usage: makes the measure of a new share from its request in micros and the time in ns.
+        exact_requests: whether requests are kept by an exact account rather than this measure.
     """
 
     usage: Callable[[int, int], Usage]
     exact_requests: bool
 
 
-def _from_its_request(request: int, now: int) -> Usage:
-    """A newcomer starts at its request, so it neither storms in nor waits."""
+def _starting_at_request(request: int, now: int) -> Usage:
+    """A newcomer starts at its request: it neither pushes others aside nor waits."""
     return DecayedAverage(request / MICROS, now)
 
 
-def _from_nothing(_request: int, _now: int) -> Usage:
+def _starting_empty(_request: int, _now: int) -> Usage:
     return SlidingWindow()
 
 
-DECAYED_AVERAGE: Final = Measure(_from_its_request, exact_requests=True)
-SLIDING_WINDOW: Final = Measure(_from_nothing, exact_requests=False)
+DECAYED_AVERAGE: Final = Measure(_starting_at_request, exact_requests=True)
+SLIDING_WINDOW: Final = Measure(_starting_empty, exact_requests=False)
