@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
+from kubeshare.api.holder_codec import is_stored
 from kubeshare.api.predicates.alternatives import STUCK_REASONS, StuckDemand, fit_elsewhere
 from kubeshare.api.state.cluster_state import ClusterState
 from kubeshare.api.state.unschedulable import UnschedulableQueue
@@ -256,16 +257,14 @@ class Binder:
 
 def matches_demand(held: Sequence[VGPU], demand: Demand) -> bool:
     """The parts that are held are those that the next decision would ask for."""
-    return len(held) == demand.count and all(_as_asked(vgpu, demand) for vgpu in held)
+    return len(held) == demand.count and all(_matches(vgpu, demand) for vgpu in held)
 
 
-def _as_asked(vgpu: VGPU, demand: Demand) -> bool:
+def _matches(vgpu: VGPU, demand: Demand) -> bool:
     holder = holder_of(vgpu, demand.uid)
     return (
         holder is not None
-        and holder.attempt == demand.attempt + 1
-        and holder.request_micros == demand.request_micros
-        and holder.memory_bytes == demand.memory.on(vgpu.spec.memory_bytes)
+        and is_stored(holder, demand, vgpu.spec.memory_bytes)
         and demand.device_id in ("", vgpu.metadata.name)
         and (demand.nodes is None or vgpu.spec.node_name in demand.nodes)
     )

@@ -79,7 +79,9 @@ def scheduler_program(  # noqa: PLR0913 - what it is told
     watched = start_informers(program, client, MANAGER_SCHEDULER, recorder, built)
     policy = within_quotas(policy, watched.quotas.of)
     status = ScheduledCondition(client, wall_clock)
-    of_sharepods = SharePods(client, AssumeCache(watched.sharepods), status)
+    of_sharepods = SharePods(
+        client, AssumeCache(watched.sharepods), status, watched.cluster_state.demands
+    )
     gated: Reflector[Raw] = program.add_reflector(
         Reflector(client, PODS, labels=f"{LABEL_ROLE}={ROLE_POD}", fields="spec.nodeName=")
     )

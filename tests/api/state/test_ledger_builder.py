@@ -183,18 +183,3 @@ def test_a_vgpu_that_is_promised_twice_takes_nobody_and_stops_nobody_else() -> N
     ledger = build([twice, vgpu("b")], [gpunode()], [node()], [])
     assert ledger.devices["a"].fenced
     assert not ledger.devices["b"].fenced
-
-
-def test_the_parts_of_one_pods_containers_are_one_holder() -> None:
-    parts = tuple(
-        v1.Holder(demand="x", container=each, request_micros=200_000, memory_bytes=GIB)
-        for each in "ab"
-    )
-    shared = v1.VGPU(
-        metadata=ObjectMeta(name="a"),
-        spec=v1.VGPUSpec(node_name="n1", memory_bytes=16 * GIB),
-        status=v1.VGPUStatus(holders=parts),
-    )
-    device = build([shared], [gpunode()], [node()], []).devices["a"]
-    assert device.compute_left == 600_000
-    assert device.memory_left == 14 * GIB

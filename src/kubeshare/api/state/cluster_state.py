@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+from kubeshare.api.demands import Demands
 from kubeshare.api.state.assume_cache import AssumeCache
 from kubeshare.api.state.ledger_builder import allocatable_gpus, node_entry, unclaimed_gpus
 from kubeshare.api.state.ledger_cache import LedgerCache
@@ -32,6 +33,7 @@ class ClusterState:
 
     Attributes:
         pool: the vGPUs.
+        demands: what SharePods and pods ask for, parsed once per generation.
     """
 
     def __init__(  # noqa: PLR0913 - four kinds of objects
@@ -46,6 +48,7 @@ class ClusterState:
         built: Callable[[], None] = lambda: None,
     ) -> None:
         self.pool = VGPUStore(client, vgpus, manager)
+        self.demands = Demands()
         self._pods = pods.store
         self._pods.add_index(_SHARES, _shared_by)
         self._latest_pods = AssumeCache(pods)

@@ -18,12 +18,12 @@ from typing import Protocol
 
 import msgspec
 
+from kubeshare.api.holder_codec import decode_all
 from kubeshare.api.link_matrix import matrix, row_of
 from kubeshare.api.types import core_v1, v1
 from kubeshare.api.types.constants import CONDITION_SHAREABLE
 from kubeshare.core.errors import LedgerError
 from kubeshare.core.ledger.device import Device, FreeGpu, Node
-from kubeshare.core.ledger.holder import Holder
 from kubeshare.core.ledger.ledger import Ledger
 from kubeshare.kube.conditions import find_condition
 
@@ -118,7 +118,7 @@ def device_entry(vgpu: v1.VGPU, around: ClusterObjects) -> Device:
         row=row_of(vgpu.spec.uuid, found.spec) if found else None,
         model=vgpu.spec.model,
         memory_bytes=vgpu.spec.memory_bytes,
-        holders=_holders(vgpu.status.holders),
+        holders=decode_all(vgpu.status.holders),
         healthy=_healthy(vgpu.spec.uuid, found),
         fenced=_fenced(vgpu, around),
     )
@@ -230,25 +230,4 @@ def keeps_gpu(placeholder: core_v1.Pod, vgpu: v1.VGPU) -> bool:
         metadata.deletion_timestamp is None
         and not placeholder.terminal
         and vgpu.spec.placeholder_uid in ("", metadata.uid)
-    )
-
-
-def _holders(entries: Iterable[v1.Holder]) -> tuple[Holder, ...]:
-    """One holder a demand: the parts of a pod's containers are added up."""
-    parts: dict[str, list[v1.Holder]] = defaultdict(list)
-    for entry in entries:
-        parts[entry.demand].append(entry)
-    return tuple(
-        Holder(
-            demand=demand,
-            name=of[0].name,
-            request_micros=sum(part.request_micros for part in of),
-            limit_micros=max(part.limit_micros for part in of),
-            memory_bytes=sum(part.memory_bytes for part in of),
-            affinity=of[0].affinity,
-            anti_affinity=of[0].anti_affinity,
-            exclusion=of[0].exclusion,
-            namespace=of[0].namespace,
-        )
-        for demand, of in sorted(parts.items())
     )

@@ -11,6 +11,7 @@ from operator import itemgetter
 from typing import NamedTuple
 
 from kubeshare.api import holders
+from kubeshare.api.holder_codec import encode_demand
 from kubeshare.api.holders import Operation
 from kubeshare.api.state.assume_cache import AssumeCache
 from kubeshare.api.types.v1 import VGPU, VGPUS, Holder
@@ -259,8 +260,9 @@ class VGPUStore:
         vgpu = self.get(gpuid)
         if vgpu is None:
             raise StaleDecisionError(f"vGPU {gpuid} is gone")
+        holder = encode_demand(demand, vgpu.spec.memory_bytes, attempt)
         try:
-            return await self._patch(vgpu, holders.add(vgpu, _holder(demand, vgpu, attempt)))
+            return await self._patch(vgpu, holders.add(vgpu, holder))
         except (ConflictError, InvalidError, NotFoundError) as error:
             await self.refresh(gpuid)
             raise StaleDecisionError(str(error)) from error
@@ -284,20 +286,3 @@ def holder_of(vgpu: VGPU, demand: str) -> Holder | None:
 
 def _demands(vgpu: VGPU) -> set[str]:
     return {holder.demand for holder in vgpu.status.holders}
-
-
-def _holder(demand: Demand, vgpu: VGPU, attempt: int) -> Holder:
-    return Holder(
-        demand=demand.uid,
-        attempt=attempt,
-        namespace=demand.namespace,
-        name=demand.name,
-        request_micros=demand.compute_on(vgpu.spec.memory_bytes),
-        # A limit of nothing would be no limit at all where it is enforced.
-        limit_micros=max(1, demand.limit_micros),
-        memory_bytes=demand.memory.on(vgpu.spec.memory_bytes),
-        affinity=demand.affinity,
-        anti_affinity=demand.anti_affinity,
-        exclusion=demand.exclusion,
-        parts=demand.count,
-    )

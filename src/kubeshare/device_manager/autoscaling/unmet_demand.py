@@ -5,7 +5,7 @@ a gang that is as many members as it needs, less those for which there is room: 
 alone may well fit.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -28,7 +28,6 @@ from kubeshare.core.demand import Demand
 from kubeshare.core.diagnosis.scale_up import new_node_helps
 from kubeshare.core.errors import InvalidValueError
 from kubeshare.core.policies import Policy
-from kubeshare.dialects import pod, sharepod
 from kubeshare.dialects.priority_and_gang import standing_of
 from kubeshare.kube.cache.store import Store
 from kubeshare.kube.client.client import Client
@@ -147,7 +146,7 @@ class UnmetDemand:
             if not _no_room(reported) or sharepods.is_deleting(seen) or sharepods.decided(seen):
                 continue
             try:
-                demand = sharepod.demand_of(raw)
+                demand = self._cluster_state.demands.of_sharepod(raw)
             except InvalidValueError:
                 continue
             yield from _short(raw, demand, reference(SHAREPODS, seen))
@@ -158,7 +157,7 @@ class UnmetDemand:
             if raw is None:
                 continue
             try:
-                demand = pod.demand_of(raw, self._models())
+                demand = self._cluster_state.demands.of_pod(raw, self._models())
             except InvalidValueError:
                 continue
             yield from _short(raw, demand, reference(PODS, seen))
@@ -188,7 +187,7 @@ class UnmetDemand:
             if live["metadata"]["uid"] == metadata.uid:
                 self._manifests[metadata.uid] = live
 
-    def _models(self) -> Iterable[str]:
+    def _models(self) -> Collection[str]:
         nodes = self._cluster_state.ledger().nodes.values()
         return {kind.model for node in nodes for kind in node.kinds}
 

@@ -30,7 +30,6 @@ from kubeshare.device_manager.sharepod.start_retry import StartRetries
 from kubeshare.device_manager.sharepod.status import Report
 from kubeshare.device_manager.sharepod.status_writer import StatusWriter
 from kubeshare.device_manager.vgpu.health import Problem, problem_of
-from kubeshare.dialects.sharepod import demand_of
 from kubeshare.kube.cache.store import Store
 from kubeshare.kube.client.client import Client
 from kubeshare.kube.client.errors import ForbiddenError, InvalidError
@@ -119,7 +118,7 @@ class SharePodController:
         if sharepods.is_deleting(sharepod) and finalizer.is_present(sharepod):
             return await self._finalizations.reconcile(raw, sharepod)
         try:
-            demand = demand_of(raw)
+            demand = self._cluster_state.demands.of_sharepod(raw)
         except InvalidValueError:
             return None  # Sched tells what is wrong with it
         return await self._live_on(raw, sharepod, demand)

@@ -26,7 +26,6 @@ from kubeshare.device_manager.events import Events
 from kubeshare.device_manager.sharepod import status
 from kubeshare.device_manager.sharepod.pods import delete_as_seen, owned_by
 from kubeshare.device_manager.sharepod.status_writer import StatusWriter
-from kubeshare.dialects.sharepod import demand_of
 from kubeshare.kube.client.client import Client
 from kubeshare.kube.client.errors import NotFoundError
 from kubeshare.kube.controller.controller import RequeueAfter, earliest
@@ -148,10 +147,16 @@ class Finalizations:
         vgpus = [vgpu for vgpu in map(self._cluster_state.pool.get, gpuids) if vgpu is not None]
         late = _late(pod) if self._is_late(pod) else ""
         found = status.stopping(pod, vgpus, sharepod.status.gpus, late)
-        written, again = await self._status_writer.write(sharepod, found, _demand(raw))
+        written, again = await self._status_writer.write(sharepod, found, self._demand(raw))
         if written and late:
             self._events.not_stopping(sharepod, late)
         return earliest(again, None if late else RequeueAfter(self._left(pod)))
+
+    def _demand(self, raw: Raw) -> Demand | None:
+        try:
+            return self._cluster_state.demands.of_sharepod(raw)
+        except InvalidValueError:
+            return None
 
     def _is_late(self, pod: Pod) -> bool:
         return self._left(pod) <= 0
@@ -175,10 +180,3 @@ def _late(pod: Pod) -> str:
         "the node is ready. Where it will not come back, delete the Node object, or say `kubectl "
         f"delete pod {metadata.name} -n {metadata.namespace} --force --grace-period=0`"
     )
-
-
-def _demand(raw: Raw) -> Demand | None:
-    try:
-        return demand_of(raw)
-    except InvalidValueError:
-        return None

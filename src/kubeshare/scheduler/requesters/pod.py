@@ -6,7 +6,7 @@ their vGPUs are there. The condition is written before that, since afterwards th
 kube-scheduler's, and whoever is killed in between finds it gated and goes on.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, Final
 
@@ -36,7 +36,7 @@ from kubeshare.api.types.v1 import VGPU, ExcludedNode
 from kubeshare.api.vgpu_readiness import Blocker, blocker, failure
 from kubeshare.core.demand import Demand
 from kubeshare.core.errors import InvalidValueError
-from kubeshare.dialects.pod import PREFIX, demand_of
+from kubeshare.dialects.pod import PREFIX
 from kubeshare.dialects.priority_and_gang import gang_named
 from kubeshare.kube.cache.store import Store
 from kubeshare.kube.client.client import Client
@@ -75,7 +75,7 @@ class GatedPods(ObjectKind):
         cluster_state: ClusterState,
         rooms: NodeResources,
         volumes: VolumeBinder,
-        models: Callable[[], Iterable[str]],
+        models: Callable[[], Collection[str]],
     ) -> None:
         super().__init__(client, known, status)
         self.cluster_state = cluster_state
@@ -163,7 +163,7 @@ class _PodRequester(RequesterObject[GatedPods, Pod]):
         return self.kind.rooms.filter(where, self.view, alongside=pods)
 
     def demand(self) -> Demand | None:
-        asked = demand_of(self.raw, self.kind.models())
+        asked = self.kind.cluster_state.demands.of_pod(self.raw, self.kind.models())
         if asked is None and self.view.gated:
             words = "is missing: the pod waits for a part of a GPU and does not say how much"
             raise InvalidValueError(PREFIX + "request", words)

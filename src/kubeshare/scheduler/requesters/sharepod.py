@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import Any, Final
 
 from kubeshare.api import finalizer, sharepods
+from kubeshare.api.demands import Demands
 from kubeshare.api.gang_members import GANG, gang_index, gang_value
 from kubeshare.api.predicates.eligibility import Eligible
 from kubeshare.api.state.assume_cache import AssumeCache
@@ -19,7 +20,6 @@ from kubeshare.api.types.v1 import SHAREPODS, VGPU, ExcludedNode, SharePod
 from kubeshare.api.vgpu_readiness import Blocker
 from kubeshare.core.demand import Demand
 from kubeshare.core.errors import InvalidValueError
-from kubeshare.dialects.sharepod import demand_of
 from kubeshare.kube.cache.store import DELETED, Change
 from kubeshare.kube.client.client import Client
 from kubeshare.kube.conditions import find_condition
@@ -35,8 +35,15 @@ KIND: Final = SHAREPODS.kind
 class SharePods(ObjectKind):
     """The SharePods."""
 
-    def __init__(self, client: Client, known: AssumeCache[Raw], status: ScheduledCondition) -> None:
+    def __init__(
+        self,
+        client: Client,
+        known: AssumeCache[Raw],
+        status: ScheduledCondition,
+        demands: Demands,
+    ) -> None:
         super().__init__(client, known, status)
+        self.demands = demands
         known.add_index(GANG, gang_index)
 
     def get(self, key: Key) -> "_SharePodRequester | None":
@@ -106,11 +113,7 @@ class _SharePodRequester(RequesterObject[SharePods, SharePod]):
         return where
 
     def demand(self) -> Demand | None:
-        return self._demand
-
-    @cached_property
-    def _demand(self) -> Demand | None:
-        return demand_of(self.raw)
+        return self.kind.demands.of_sharepod(self.raw)
 
     def blocker(self, vgpus: Sequence[VGPU]) -> Blocker | None:  # noqa: ARG002
         # The device manager makes its pod when they are there.

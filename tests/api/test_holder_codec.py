@@ -1,0 +1,91 @@
+"""Holders keep what they say on their way from the ledger to the VGPU and back."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from kubeshare.api.holder_codec import decode, decode_all, encode, encode_demand, is_stored
+from kubeshare.api.types import v1
+from kubeshare.core.demand import Demand, Memory
+from kubeshare.core.ledger.holder import Holder
+
+GIB = 1 << 30
+TOTAL = 16 * GIB
+
+
+def a_demand(**fields: Any) -> Demand:
+    given: dict[str, Any] = {
+        "uid": "u",
+        "name": "p",
+        "namespace": "d",
+        "request_micros": 300_000,
+        "limit_micros": 600_000,
+        "memory": Memory(bytes=GIB),
+        "affinity": "a",
+        "anti_affinity": "b",
+        "exclusion": "c",
+    }
+    return Demand(**given | fields)
+
+
+def test_a_holder_comes_back_as_it_was() -> None:
+    holder = Holder.of(a_demand(), TOTAL)
+    entry = encode(holder, attempt=3, gpus=2)
+    assert (entry.attempt, entry.parts, entry.pod_uid) == (3, 2, "")
+    assert decode(entry) == holder
+
+
+def test_every_field_of_the_ledger_is_stored_but_the_gang() -> None:
+    different = a_demand(group="g", uid="v", name="q", namespace="e")
+    back = decode(encode_demand(different, TOTAL, 1))
+    left_out = {
+        field
+        for field in Holder.__struct_fields__
+        if getattr(back, field) != getattr(Holder.of(different, TOTAL), field)
+    }
+    assert left_out == {"group"}
+
+
+def test_a_limit_of_nothing_is_stored_as_the_smallest_limit() -> None:
+    entry = encode_demand(a_demand(request_micros=0, limit_micros=0), TOTAL, 1)
+    assert entry.limit_micros == 1
+
+
+def test_holders_of_a_ledger_are_sorted() -> None:
+    entries = [v1.Holder(demand=uid) for uid in "cab"]
+    assert [holder.demand for holder in decode_all(entries)] == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"request_micros": 299_999},
+        {"limit_micros": 700_000},
+        {"memory": Memory(bytes=GIB + 1)},
+        {"anti_affinity": ""},
+        {"exclusion": "other"},
+        {"attempt": 1},
+    ],
+)
+def test_a_demand_that_was_edited_is_not_what_is_stored(changed: dict[str, Any]) -> None:
+    demand = a_demand()
+    entry = encode_demand(demand, TOTAL, 1)
+    assert is_stored(entry, demand, TOTAL)
+    edited = msgspec.structs.replace(demand, **changed)
+    assert not is_stored(entry, edited, TOTAL)
+
+
+def test_the_name_of_the_pod_is_no_difference() -> None:
+    demand = a_demand()
+    named = msgspec.structs.replace(encode_demand(demand, TOTAL, 1), pod_uid="pod")
+    assert is_stored(named, demand, TOTAL)
+
+
+def test_a_request_that_follows_the_memory_is_compared_as_it_was_stored() -> None:
+    demand = a_demand(
+        request_micros=0, limit_micros=1_000_000, memory=Memory(bytes=4 * GIB), proportional=True
+    )
+    entry = encode_demand(demand, TOTAL, 1)
+    assert entry.request_micros == 250_000
+    assert is_stored(entry, demand, TOTAL)
