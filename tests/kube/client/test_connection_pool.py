@@ -125,8 +125,25 @@ def test_a_connection_that_the_server_closes_is_not_used_again() -> None:
         b"HTTP/1.1 200 OK\r\nno header\r\n\r\n",
         b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\nzz\r\n",
         b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\nab",
+        b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n0x2\r\nab\r\n0\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\nabcd0\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n0\r\n" + b"a: b\r\n" * 99 + b"\r\n",
+        b"HTTP/1.1 200 OK\r\ncontent-length: 0_2\r\n\r\nok",
+        b"HTTP/1.1 100 Continue\r\n\r\n" * 9 + FINE,
     ],
-    ids=["hung up", "cut off", "another protocol", "no header", "no length", "cut chunk"],
+    ids=[
+        "hung up",
+        "cut off",
+        "another protocol",
+        "no header",
+        "no length",
+        "cut chunk",
+        "chunk size of Python",
+        "chunk longer than its size",
+        "trailers without end",
+        "length of Python",
+        "interim responses without end",
+    ],
 )
 def test_what_is_no_whole_answer_is_an_error(answer: bytes | None) -> None:
     async def act(client: httpx2.AsyncClient, speaker: Speaker) -> None:

@@ -96,9 +96,11 @@ def test_a_request_says_what_is_asked_and_what_is_sent() -> None:
     server = Server(FINE, FINE)
 
     async def act(client: DirectClient) -> None:
-        answer = await client.ask("PATCH", "/api/v1/pods/a?b=c", "application/json", b'{"d": 1}')
+        answer = await client.send_direct(
+            "PATCH", "/api/v1/pods/a?b=c", "application/json", b'{"d": 1}'
+        )
         assert (answer.status, answer.body) == (200, b"ok")
-        await client.ask("GET", "/api")
+        await client.send_direct("GET", "/api")
 
     ask(server, act)
     assert server.heads[0].startswith("PATCH /api/v1/pods/a?b=c HTTP/1.1\r\nhost: 127.0.0.1:")
@@ -111,7 +113,7 @@ def test_a_request_says_what_is_asked_and_what_is_sent() -> None:
 
 def test_the_path_of_the_servers_address_goes_before_that_of_the_request() -> None:
     server = Server(FINE)
-    ask(server, lambda client: client.ask("GET", "/api"), path="/clusters/one/")
+    ask(server, lambda client: client.send_direct("GET", "/api"), path="/clusters/one/")
     assert server.heads[0].startswith("GET /clusters/one/api HTTP/1.1\r\n")
 
 
@@ -119,8 +121,8 @@ def test_a_body_in_chunks_is_put_together_and_its_connection_kept() -> None:
     server = Server(CHUNKS, FINE)
 
     async def act(client: DirectClient) -> bytes:
-        answer = await client.ask("GET", "/")
-        await client.ask("GET", "/")
+        answer = await client.send_direct("GET", "/")
+        await client.send_direct("GET", "/")
         return answer.body
 
     assert ask(server, act) == b"abcde"
@@ -132,8 +134,8 @@ def test_what_is_cut_off_is_an_error_and_its_connection_is_not_used_again() -> N
 
     async def act(client: DirectClient) -> bytes:
         with pytest.raises(httpx2.ReadError):
-            await client.ask("GET", "/")
-        return (await client.ask("GET", "/")).body
+            await client.send_direct("GET", "/")
+        return (await client.send_direct("GET", "/")).body
 
     assert ask(server, act) == b"ok"
     assert server.connections == 2
@@ -143,7 +145,7 @@ def test_refused_credentials_are_renewed_once_and_kept() -> None:
     server = Server(REFUSED, FINE, FINE, REFUSED, REFUSED)
 
     async def act(client: DirectClient) -> list[int]:
-        return [(await client.ask("GET", "/")).status for _ in range(3)]
+        return [(await client.send_direct("GET", "/")).status for _ in range(3)]
 
     assert ask(server, act, auth=Renewing()) == [200, 200, 401]
     said = [head.partition("Bearer ")[2][0] for head in server.heads]
@@ -154,12 +156,12 @@ def test_credentials_of_which_there_are_no_others_are_refused() -> None:
     server = Server(REFUSED)
 
     async def act(client: DirectClient) -> int:
-        return (await client.ask("GET", "/")).status
+        return (await client.send_direct("GET", "/")).status
 
     assert ask(server, act, auth=httpx2.BasicAuth("a", "b")) == 401
     assert "authorization: Basic " in server.heads[0]
 
 
 def test_headers_of_an_answer_are_known_by_their_names_in_small_letters() -> None:
-    answer = ask(Server(BUSY), lambda client: client.ask("GET", "/"))
+    answer = ask(Server(BUSY), lambda client: client.send_direct("GET", "/"))
     assert (answer.status, answer.headers[b"retry-after"]) == (429, b"3")

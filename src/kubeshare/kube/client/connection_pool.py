@@ -1,30 +1,39 @@
-"""HTTP/1.1 to one server over kept connections, with as little as that needs.
+"""A transport for httpx2 that keeps HTTP/1.1 connections to one server.
 
-A control loop is made of small requests, and a general HTTP library spends on each of them
-four times what encoding, encryption and decoding cost (1.1 ms, of which .9 is its own). This
-is a transport for the same client: it writes the request, reads the answer, and keeps the
-connection. No proxies, no redirects, no HTTP/2; whoever needs a proxy gets the library's own.
+A control loop consists of small requests, and a general HTTP library needs eight times the CPU
+of this module for each of them, TLS included (decision record 022 has the measurement). The
+pool writes a request, reads the response and keeps the connection: no proxies, no redirects, no
+HTTP/2. Where a proxy is configured, httpx2's own transport is used.
 """
 
 import asyncio
 import ssl
 from collections.abc import AsyncIterator
-from typing import Final, TypeAlias
+from typing import Final
 
 import httpx2
 
-KEPT: Final = 32
-"""Idle connections, at most; more may be in use."""
+from kubeshare.kube.client.http1 import (
+    HEAD_LIMIT,
+    Headers,
+    parse_chunk_size,
+    parse_content_length,
+    parse_head,
+    request_head,
+)
+
+MAX_IDLE: Final = 32
+"""Idle connections that are kept; more may be in use."""
 CONNECT_SECONDS: Final = 10.0
-_HEAD_LIMIT: Final = 256 << 10
-_BODILESS: Final = frozenset({204, 304})
-
-
-Headers: TypeAlias = list[tuple[bytes, bytes]]
+_INTERIM_LIMIT: Final = 8
+"""Interim (1xx) responses before the final one."""
+_TRAILER_LIMIT: Final = 64
+"""Lines after the last chunk."""
+_NO_BODY: Final = frozenset({204, 304})
 
 
 class _Connection:
-    """A connection, and whether another request may follow on it."""
+    """One connection to the server."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader = reader
@@ -32,19 +41,27 @@ class _Connection:
 
     @property
     def alive(self) -> bool:
-        """The server has not hung up, as far as is known."""
+        """Whether the server has not closed it, as far as is known."""
         return not (self.reader.at_eof() or self.writer.transport.is_closing())
 
     def close(self) -> None:
-        """Hang up at once."""
+        """Close it at once."""
         self.writer.transport.abort()
+
+    async def read_head(self) -> tuple[int, Headers]:
+        """The status and headers of the next final response."""
+        for _ in range(_INTERIM_LIMIT):
+            status, headers = parse_head(await self.reader.readuntil(b"\r\n\r\n"))
+            if status >= 200:
+                return status, headers
+        raise ValueError(f"more than {_INTERIM_LIMIT} interim responses")
 
 
 class ConnectionPool(httpx2.AsyncBaseTransport):
-    """Sends requests to one server.
+    """Sends requests to one server over connections that are kept.
 
     Args:
-        context: how its certificate is checked and which one is shown to it; None for plain HTTP.
+        context: checks the server's certificate and holds the client's; None for plain HTTP.
     """
 
     def __init__(self, context: ssl.SSLContext | None) -> None:
@@ -52,50 +69,49 @@ class ConnectionPool(httpx2.AsyncBaseTransport):
         self._idle: list[_Connection] = []
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        """The answer to a request; its body is read as it is asked for.
+        """Send a request of httpx2; the body of the response is read on demand.
 
         Raises:
-            httpx2.ConnectError: there is nobody, or not the right one.
+            httpx2.ConnectError: no connection, or the wrong certificate.
             httpx2.ReadError: the connection broke after the request was begun.
         """
-        sent = _head(request) + await request.aread()
+        head = request_head(request.method, request.url.raw_path, request.headers.raw)
+        sent = head + await request.aread()
         status, headers, stream = await self.exchange(request.url, request.method, sent)
         return httpx2.Response(status, headers=headers, stream=stream, request=request)
 
     async def exchange(
         self, url: httpx2.URL, method: str, request: bytes
     ) -> tuple[int, Headers, "Body"]:
-        """The status, headers and body of the answer to a request.
+        """Send a request and return the status, headers and body of the response.
 
         Args:
             url: names the server.
             method: of the request.
-            request: the whole of it.
+            request: its head and body.
 
         Raises:
-            httpx2.ConnectError: there is nobody, or not the right one.
+            httpx2.ConnectError: no connection, or the wrong certificate.
             httpx2.ReadError: the connection broke after the request was begun.
         """
         connection = await self._connection(url)
         try:
             connection.writer.write(request)
             await connection.writer.drain()
-            status, headers = _parse(await connection.reader.readuntil(b"\r\n\r\n"))
-            while 100 <= status < 200:
-                status, headers = _parse(await connection.reader.readuntil(b"\r\n\r\n"))
+            status, headers = await connection.read_head()
             body = Body(self, connection, method, status, headers)
             if body.length is not None:
                 await body.load()
         except _BROKEN as error:
             connection.close()
-            raise httpx2.ReadError(_words(error)) from error
+            raise httpx2.ReadError(_reason(error)) from error
         except BaseException:
             connection.close()
             raise
         return status, headers, body
 
     async def aclose(self) -> None:
-        """Hang up all idle connections."""
+        """Close all idle connections."""
         while self._idle:
             self._idle.pop().close()
 
@@ -108,28 +124,29 @@ class ConnectionPool(httpx2.AsyncBaseTransport):
         port = url.port or (443 if self._context else 80)
         try:
             async with asyncio.timeout(CONNECT_SECONDS):
-                opened = await asyncio.open_connection(
-                    url.host, port, ssl=self._context, limit=_HEAD_LIMIT
+                streams = await asyncio.open_connection(
+                    url.host, port, ssl=self._context, limit=HEAD_LIMIT
                 )
         except TimeoutError as error:
             raise httpx2.ConnectTimeout(f"no answer in {CONNECT_SECONDS:g} s") from error
         except OSError as error:
-            raise httpx2.ConnectError(_words(error)) from error
-        return _Connection(*opened)
+            raise httpx2.ConnectError(_reason(error)) from error
+        return _Connection(*streams)
 
-    def keep(self, connection: _Connection) -> None:
-        """Have a connection back whose answer has been read to its end."""
-        if len(self._idle) < KEPT and connection.alive:
+    def release(self, connection: _Connection) -> None:
+        """Take back a connection whose response has been read to its end."""
+        if len(self._idle) < MAX_IDLE and connection.alive:
             self._idle.append(connection)
         else:
             connection.close()
 
 
 class Body(httpx2.AsyncByteStream):
-    """The body of an answer.
+    """The body of a response.
 
     Attributes:
-        length: bytes, where the answer says so; None for one in chunks, or up to the end.
+        length: in bytes if the response gives it; None for a chunked body, and for one that
+            ends with the connection.
     """
 
     def __init__(
@@ -140,20 +157,23 @@ class Body(httpx2.AsyncByteStream):
         status: int,
         headers: Headers,
     ) -> None:
-        known = {name.lower(): value for name, value in headers}
+        values = {name.lower(): value for name, value in headers}
         self._pool = pool
         self._connection: _Connection | None = connection
-        self._closes = known.get(b"connection", b"").lower() == b"close"
-        self._chunked = b"chunked" in known.get(b"transfer-encoding", b"").lower()
+        self._chunked = b"chunked" in values.get(b"transfer-encoding", b"").lower()
         self._loaded = b""
         self.length: int | None = None
-        if method == "HEAD" or status in _BODILESS:
+        if method == "HEAD" or status in _NO_BODY:
             self.length, self._chunked = 0, False
-        elif not self._chunked and b"content-length" in known:
-            self.length = int(known[b"content-length"])
+        elif not self._chunked and b"content-length" in values:
+            self.length = parse_content_length(values[b"content-length"])
+        # A body that ends with the connection ends the connection, too.
+        ends_with_connection = self.length is None and not self._chunked
+        closes = values.get(b"connection", b"").lower() == b"close"
+        self._closes = closes or ends_with_connection
 
     async def load(self) -> None:
-        """Read a body of known length, and be done with the connection."""
+        """Read a body of known length, and release the connection."""
         assert self._connection is not None
         assert self.length is not None
         self._loaded = await self._connection.reader.readexactly(self.length)
@@ -164,7 +184,7 @@ class Body(httpx2.AsyncByteStream):
             yield part
 
     async def read(self) -> bytes:
-        """What is left of it, whole.
+        """The rest of the body.
 
         Raises:
             httpx2.ReadError: the connection broke.
@@ -181,19 +201,15 @@ class Body(httpx2.AsyncByteStream):
             return loaded
         reader = self._connection.reader
         try:
-            if not self._chunked:
-                return await reader.read(_HEAD_LIMIT)
-            if size := int((await reader.readuntil(b"\r\n")).partition(b";")[0], 16):
-                return (await reader.readexactly(size + 2))[:-2]
-            while await reader.readuntil(b"\r\n") != b"\r\n":
-                pass
+            part = await (_read_chunk(reader) if self._chunked else reader.read(HEAD_LIMIT))
         except _BROKEN as error:
-            raise httpx2.ReadError(_words(error)) from error
-        self._finish()
-        return b""
+            raise httpx2.ReadError(_reason(error)) from error
+        if not part:
+            self._finish()
+        return part
 
     async def aclose(self) -> None:
-        """Hang up where the body has not been read to its end."""
+        """Close the connection if the body has not been read to its end."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None
@@ -204,37 +220,26 @@ class Body(httpx2.AsyncByteStream):
         if self._closes:
             connection.close()
         else:
-            self._pool.keep(connection)
+            self._pool.release(connection)
+
+
+async def _read_chunk(reader: asyncio.StreamReader) -> bytes:
+    """The next chunk of a body; empty after the last one and its trailers."""
+    size = parse_chunk_size(await reader.readuntil(b"\r\n"))
+    if size:
+        chunk = await reader.readexactly(size + 2)
+        if not chunk.endswith(b"\r\n"):
+            raise ValueError(f"a chunk of more than its {size} bytes")
+        return chunk[:-2]
+    for _ in range(_TRAILER_LIMIT):
+        if await reader.readuntil(b"\r\n") == b"\r\n":
+            return b""
+    raise ValueError(f"more than {_TRAILER_LIMIT} trailers")
 
 
 _BROKEN = (OSError, EOFError, asyncio.LimitOverrunError, ValueError)
-"""What becomes of a read or write when the other side hangs up or does not speak HTTP."""
+"""Raised when the server closes the connection or does not speak HTTP."""
 
 
-def _head(request: httpx2.Request) -> bytes:
-    first = b"%b %b HTTP/1.1" % (request.method.encode(), request.url.raw_path)
-    fields = [b"%b: %b" % (name, value) for name, value in request.headers.raw]
-    return b"\r\n".join([first, *fields, b"", b""])
-
-
-def _parse(head: bytes) -> tuple[int, Headers]:
-    """The status and the headers of an answer.
-
-    Raises:
-        ValueError: that is not HTTP.
-    """
-    first, *lines = head[:-4].split(b"\r\n")
-    version, status, *_ = first.split(b" ", 2)
-    if not version.startswith(b"HTTP/1."):
-        raise ValueError(f"not an answer of HTTP/1: {first[:40]!r}")
-    headers = []
-    for line in lines:
-        name, colon, value = line.partition(b":")
-        if not colon:
-            raise ValueError(f"not a header: {line[:40]!r}")
-        headers.append((name, value.strip()))
-    return int(status), headers
-
-
-def _words(error: BaseException) -> str:
+def _reason(error: BaseException) -> str:
     return str(error) or type(error).__name__

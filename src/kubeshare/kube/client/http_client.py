@@ -1,8 +1,9 @@
-"""An HTTP client with a short way for requests whose answers are read whole.
+"""An HTTP client with a direct path for requests whose response is read whole.
 
-All but watches are such requests, eight a SharePod, and what the library does for each of them
-(merging of addresses, headers, parameters and cookies, redirects, decoding of what was
-compressed) costs more than the request itself. Watches and proxies go through the library.
+All requests but watches are of that kind, about eight for each SharePod. For each of them httpx2
+merges URLs, headers, parameters and cookies, follows redirects and decodes compressed bodies,
+which costs more than the request itself (decision record 022). Watches and proxied connections
+go through httpx2.
 """
 
 from typing import Any, Final
@@ -16,7 +17,7 @@ _UNAUTHORIZED: Final = 401
 
 
 class RawResponse(Struct, frozen=True):
-    """An answer that has been read whole: its status, headers by name in small letters, body."""
+    """A response that has been read whole; the names of its headers are in lower case."""
 
     status: int
     headers: dict[bytes, bytes]
@@ -24,11 +25,11 @@ class RawResponse(Struct, frozen=True):
 
 
 class DirectClient(httpx2.AsyncClient):
-    """The library's client, and a short way for requests whose answers are read whole.
+    """httpx2's client with ``send_direct``, which bypasses httpx2.
 
     Args:
         connections: to the server of ``base_url``.
-        parameters: of the library's client.
+        parameters: those of ``httpx2.AsyncClient``.
     """
 
     def __init__(self, connections: ConnectionPool, **parameters: Any) -> None:
@@ -36,36 +37,36 @@ class DirectClient(httpx2.AsyncClient):
         self._connections = connections
         self._path = self.base_url.raw_path.rstrip(b"/")
         self._host = self.base_url.netloc
-        self._authorization: bytes | None = None  # a header's line; None before it is known
+        self._authorization: bytes | None = None  # a header line; None until it is known
 
-    async def ask(
+    async def send_direct(
         self, method: str, target: str, content_type: str = "", body: bytes = b""
     ) -> RawResponse:
-        """The answer to a request, asked again with new credentials where these are refused.
+        """Send a request and read the response; after a 401, once more with new credentials.
 
         Args:
-            method: its method.
-            target: path and query, below the path of the server's address.
-            content_type: of the body; ``""`` where there is none.
-            body: what is sent.
+            method: the HTTP method.
+            target: path and query, relative to the path of ``base_url``.
+            content_type: of the body; ``""`` if there is none.
+            body: the body.
 
         Raises:
-            httpx2.ConnectError: there is nobody, or not the right one.
+            httpx2.ConnectError: no connection, or the wrong certificate.
             httpx2.ReadError: the connection broke after the request was begun.
         """
         if self._authorization is None:
             self._authorization = await self._credentials(renew=False)
         head = self._head(method, target, content_type, len(body))
-        answer = await self._exchange(method, b"%b%b\r\n%b" % (head, self._authorization, body))
-        if answer.status == _UNAUTHORIZED:
+        response = await self._exchange(method, b"%b%b\r\n%b" % (head, self._authorization, body))
+        if response.status == _UNAUTHORIZED:
             renewed = await self._credentials(renew=True)
             if renewed:
                 self._authorization = renewed
-                answer = await self._exchange(method, b"%b%b\r\n%b" % (head, renewed, body))
-        return answer
+                response = await self._exchange(method, b"%b%b\r\n%b" % (head, renewed, body))
+        return response
 
     def _head(self, method: str, target: str, content_type: str, length: int) -> bytes:
-        """All lines before the body but those that say who asks."""
+        """The head of a request without its credentials and the empty line."""
         head = (
             b"%b %b%b HTTP/1.1\r\nhost: %b\r\naccept: application/json\r\nuser-agent: kubeshare\r\n"
         ) % (method.encode(), self._path, target.encode(), self._host)
@@ -76,17 +77,17 @@ class DirectClient(httpx2.AsyncClient):
     async def _exchange(self, method: str, request: bytes) -> RawResponse:
         status, headers, stream = await self._connections.exchange(self.base_url, method, request)
         try:
-            known = {name.lower(): value for name, value in headers}
-            return RawResponse(status, known, await stream.read())
+            values = {name.lower(): value for name, value in headers}
+            return RawResponse(status, values, await stream.read())
         finally:
             await stream.aclose()
 
     async def _credentials(self, *, renew: bool) -> bytes:
-        """The line that says who asks; ``b""`` where the connection itself says it.
+        """The Authorization header line; ``b""`` if the connection itself authenticates.
 
         Args:
-            renew: the ones that were got before have been refused; then ``b""`` means that
-                there are no others.
+            renew: the last credentials were refused; ``b""`` then means that there are no
+                others.
         """
         if self.auth is None:
             return b""
@@ -99,5 +100,5 @@ class DirectClient(httpx2.AsyncClient):
             return b""
         finally:
             await flow.aclose()
-        given = request.headers.get("authorization")
-        return b"authorization: %b\r\n" % given.encode() if given else b""
+        value = request.headers.get("authorization")
+        return b"authorization: %b\r\n" % value.encode() if value else b""

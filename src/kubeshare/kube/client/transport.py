@@ -99,7 +99,7 @@ class Transport:
         target = f"{call.path}?{urlencode(query)}" if query else call.path
         method = _METHODS.get(call.verb, "GET")
         if isinstance(self._client, DirectClient):
-            return await self._client.ask(method, target, content_type, body)
+            return await self._client.send_direct(method, target, content_type, body)
         headers = {"content-type": content_type} if content_type else None
         response = await self._client.request(
             method, target, content=body if content_type else None, headers=headers
