@@ -10,10 +10,7 @@ process: a controller's loop is bound by it.
 import asyncio
 import json
 import multiprocessing
-import os
-import platform
 import ssl
-import statistics
 import sys
 import tempfile
 import time
@@ -25,7 +22,7 @@ from typing import Final
 import h11
 import httpx2
 
-from bench.report import line
+from bench.report import NO_GOAL, Met, at_least, print_machine, report, summarize
 from kubeshare.kube.client.connection_pool import ConnectionPool
 from kubeshare.kube.client.http_client import DirectClient
 from kubeshare.lab.control_plane.certificates import Authority
@@ -48,36 +45,30 @@ Send = Callable[[str, str, bytes], Awaitable[bytes]]
 
 def main() -> int:
     """Measure over TCP and over TLS, and compare."""
-    machine = {"cpus": os.cpu_count(), "python": platform.python_version()}
-    print(json.dumps({"machine": machine, "rounds": ROUNDS, "requests": REQUESTS}), flush=True)
-    met = []
+    print_machine()
+    results: list[Met] = []
     with tempfile.TemporaryDirectory() as name:
         authority = Authority(Path(name))
         pair = authority.identity("server", "server", hosts=("127.0.0.1",))
         trusting = ssl.create_default_context(cafile=str(authority.certificate))
         for context, files in ((None, None), (trusting, (str(pair.certificate), str(pair.key)))):
             with _server(files) as port:
-                met.append(
-                    _report("TLS" if context else "TCP", asyncio.run(_measure(port, context)))
-                )
-    return 0 if all(met) else 1
+                rounds = asyncio.run(_measure(port, context))
+                results += _report("TLS" if context else "TCP", rounds)
+    return summarize(results)
 
 
-def _report(network: str, rounds: dict[str, list[float]]) -> bool:
-    medians = {name: statistics.median(values) for name, values in rounds.items()}
-    spread = {name: [round(min(all_), 1), round(max(all_), 1)] for name, all_ in rounds.items()}
-    met = [
-        line(
-            f"kube client: CPU of a request through {other} over that of the own path, {network}",
-            f"at least {GOAL:g}",
-            medians[other] / medians["own path"],
-            met=medians[other] >= GOAL * medians["own path"],
-        )
-        for other in ("httpx2", "h11 over asyncio")
+def _report(network: str, rounds: dict[str, list[float]]) -> list[Met]:
+    own = rounds["own path"]
+    results = [
+        report(f"kube client: CPU of a request, {name}, {network}, us", NO_GOAL, spent)
+        for name, spent in rounds.items()
     ]
-    rounded = {name: round(value, 1) for name, value in medians.items()}
-    print(json.dumps({"network": network, "median_us": rounded, "spread_us": spread}), flush=True)
-    return all(met)
+    for other in ("httpx2", "h11 over asyncio"):
+        ratios = [theirs / ours for theirs, ours in zip(rounds[other], own, strict=True)]
+        what = f"kube client: CPU of a request, {other} over own path, {network}"
+        results.append(report(what, at_least(GOAL), ratios))
+    return results
 
 
 async def _measure(port: int, context: ssl.SSLContext | None) -> dict[str, list[float]]:
