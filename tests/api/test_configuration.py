@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from expectations import expect_event
 from fakes.cluster import World, story
 from kubeshare.api.configuration import (
     Configuration,
@@ -89,7 +90,7 @@ def test_a_change_is_in_force_and_told_and_what_cannot_be_read_changes_nothing()
 async def test_an_event_says_what_is_wrong_with_a_configuration(world: World) -> None:
     world.start()
     world.configure(pool={"minimun": 1})
-    await world.until(lambda: world.events("kubeshare"))
+    await expect_event(world, "kubeshare")
     assert "pool.minimun: there is no such key" in world.events("kubeshare")[0]
 
 

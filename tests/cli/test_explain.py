@@ -4,7 +4,15 @@ import json
 
 import pytest
 
-from fakes.cluster import World, expect_scheduled, in_world
+from expectations import (
+    assert_scheduled,
+    expect_condition,
+    expect_decided,
+    expect_event,
+    expect_pending,
+    expect_running,
+)
+from fakes.cluster import World, in_world
 from kubeshare.cli.explain import command
 from kubeshare.cli.explain.cluster_reader import NotInstalledError
 from kubeshare.cli.explain.command import Finding, NothingToExplainError, find_out
@@ -25,10 +33,10 @@ def test_one_that_waits_is_told_why_and_whose_leaving_would_help() -> None:
     async def story(world: World) -> None:
         world.start("scheduler")
         world.share("a", "0.7")
-        await world.until(lambda: world.condition("a", "Scheduled"))
+        await expect_decided(world, "a")
         world.share("b", "0.6")
-        await world.until(lambda: world.events("b"))
-        gpuid = expect_scheduled(world, "a").gpuid
+        await expect_event(world, "b")
+        gpuid = assert_scheduled(world, "a").gpuid
         before = world.server.requests[:]
         finding = await explained(world, "b")
         assert finding.held == ()
@@ -51,10 +59,10 @@ def test_one_that_is_placed_is_told_where_and_why_not_elsewhere() -> None:
     async def story(world: World) -> None:
         world.start("scheduler")
         world.share("a", "0.7")
-        await world.until(lambda: world.condition("a", "Scheduled"))
+        await expect_decided(world, "a")
         world.share("b", "0.6", affinity="red")
-        await world.until(lambda: world.condition("b", "Scheduled"))
-        mine, other = expect_scheduled(world, "b").gpuid, expect_scheduled(world, "a").gpuid
+        await expect_decided(world, "b")
+        mine, other = assert_scheduled(world, "b").gpuid, assert_scheduled(world, "a").gpuid
         for name in ("b", "sharepod/b", "shp/b", "pod/b"):
             finding = await explained(world, name)
             assert finding.held == (f"n1/{mine}",)
@@ -72,9 +80,9 @@ def test_a_plain_pod_is_explained_by_what_it_says_itself() -> None:
     async def story(world: World) -> None:
         world.start()
         world.plain("a", "0.7")
-        await world.until(lambda: world.running("a"))
+        await expect_running(world, "a")
         world.plain("b", "0.6")
-        await world.until(lambda: world.pod_condition("b"))
+        await expect_pending(world, "b")
         (gpuid,) = world.vgpus()
         assert (await explained(world, "a")).held == (f"n1/{gpuid}",)
         waits = await explained(world, "pod/b")
@@ -167,7 +175,7 @@ def test_of_a_gang_it_is_told_for_whom_there_is_no_room_and_whose_leaving_helps(
         words = "1 of the 2 members that it needs are there"
         assert dict(waits.decision.reasons) == {"gang g": words}
         world.plain("b", "1", labels=of_gang(2))
-        await world.until(lambda: "room for 1" in world.condition("a", "Scheduled")["message"])
+        await expect_condition(world, "a", "Scheduled", message="room for 1")
         waits = await explained(world, "b")
         (gpuid,) = world.vgpus()
         assert waits.decision.outcome == "pending"
@@ -180,7 +188,7 @@ def test_of_a_gang_it_is_told_for_whom_there_is_no_room_and_whose_leaving_helps(
         assert (told["gang"]["there"], told["gang"]["placed"]) == (2, 0)
         assert told["gang"]["timeoutSeconds"] == 300
         world.delete("x")
-        await world.until(lambda: world.running("a", "b"))
+        await expect_running(world, "a", "b")
         placed = await explained(world, "a")
         assert placed.held
         assert "gang g: needs 2 members, 2 are there, 2 are placed" in command._as_text(placed)

@@ -13,6 +13,7 @@ from functools import partial
 import pytest
 import yaml
 
+from expectations import expect_event, expect_running
 from fakes.cluster import World
 from kubeshare.api.types.constants import LABEL_POOL, NAMESPACE
 from kubeshare.device_manager.sharepod.pods import manifest
@@ -42,9 +43,9 @@ ADVICE = (
 async def _told_again(world: World) -> None:
     """One waits for the same reason as before, after it has waited for another."""
     world.share("a", "0.7")
-    await world.until(lambda: world.running("a"))
+    await expect_running(world, "a")
     world.share("b", "0.7")
-    await world.until(lambda: world.events("b"))
+    await expect_event(world, "b")
     world.share("c", "0.1")
     await world.until(lambda: world.running("c") and len(world.events("b")) > 1)
     world.delete("c")
@@ -69,7 +70,7 @@ async def _with_a_volume(world: World) -> None:
     claim = {"name": "data", "persistentVolumeClaim": {"claimName": "data"}}
     pod = world.plain("a", spec={"volumes": [claim]})
     assert pod["spec"]["volumes"] == [claim]
-    await world.until(lambda: world.running("a"))
+    await expect_running(world, "a")
 
 
 async def _with_a_claim(world: World) -> None:
@@ -79,7 +80,7 @@ async def _with_a_claim(world: World) -> None:
     world.storage.free("free", "n1", "disk")
     claim = {"name": "data", "persistentVolumeClaim": {"claimName": "data"}}
     world.plain("a", spec={"volumes": [claim]})
-    await world.until(lambda: world.running("a"))
+    await expect_running(world, "a")
 
 
 def _counted(event: Raw, name: str) -> bool:

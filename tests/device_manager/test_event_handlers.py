@@ -2,6 +2,7 @@
 
 import pytest
 
+from expectations import expect_on_node, expect_pod, expect_ready, expect_released
 from fakes.cluster import World, story
 from kubeshare.api.types.core_v1 import Pod, PodStatus
 from kubeshare.api.types.reasons import Reason
@@ -34,7 +35,7 @@ async def test_what_starts_on_a_gpu_wakes_none_of_those_that_share_it_already(
     names = [f"next-{number}" for number in range(SHARED)]
     for name in names:
         await world.run(name, "0.1")
-    await world.until(lambda: all(map(world.ready, names)))
+    await expect_ready(world, *names)
     await world.quiet()
     looks = {name: world.looks(name) - before[name] for name in world.programs}
     assert looks["scheduler"]["scheduler"] <= 2 * SHARED
@@ -51,7 +52,7 @@ async def test_those_that_wait_for_a_new_vgpu_are_woken_when_it_is_there(world: 
     names = [f"share-{number}" for number in range(SHARED)]
     for name in names:
         world.share(name, "0.1")
-    await world.until(lambda: all(map(world.ready, names)))
+    await expect_ready(world, *names)
     await world.quiet()
     looks = world.looks("devices")
     # Decided, the GPU is there, bound, running.
@@ -81,7 +82,7 @@ async def test_a_watch_that_is_behind_another_costs_no_read(world: World) -> Non
     asked = [(each.verb, each.resource) for each in world.server.requests]
     assert ("get", "vgpus") not in asked
     # It has not come: so it is asked for, and the decision is undone.
-    await world.until(lambda: "nodeName" not in world.sharepod("early")["spec"])
+    await expect_on_node(world, "early", "")
 
 
 def test_the_more_are_on_their_way_the_later_that_is_told() -> None:
@@ -107,7 +108,7 @@ async def test_all_parts_of_a_pod_that_was_never_bound_are_given_back(world: Wor
     world.start()
     world.actors.binds = False
     world.share("a", "0.6", count=2)
-    await world.until(lambda: world.pod("a") is not None)
+    await expect_pod(world, "a")
     await world.kill("scheduler")
     world.server.remove(SHAREPODS, "a", "default")
-    await world.until(lambda: not any(world.vgpus().values()))
+    await expect_released(world)

@@ -2,6 +2,13 @@
 
 import pytest
 
+from expectations import (
+    expect_decided,
+    expect_pending,
+    expect_released,
+    expect_running,
+    expect_vgpus,
+)
 from fakes.cluster import World, story
 from kubeshare.api.types.constants import ANNOTATION_GIVEN_BACK, NAMESPACE, PLACEHOLDER_GUARD
 from kubeshare.api.types.v1 import SHAREPODS, VGPUS
@@ -112,7 +119,7 @@ async def test_it_is_taken_off_while_sharepods_come(world: World) -> None:
     world.start()
     await world.run("a", "0.7")
     world.share("b", "0.7")
-    await world.until(lambda: len(world.vgpus()) == 1 + 1)
+    await expect_vgpus(world, 1 + 1)
     world.share("c", "0.3")
 
     running = await uninstall(world, loaded)
@@ -155,7 +162,7 @@ def cut_off(fault: Fault, write: int) -> bool:
         world.start()
         await world.run("a")
         world.share("b", "0.9")
-        await world.until(lambda: world.condition("b", "Scheduled"))
+        await expect_decided(world, "b")
         before = world.server.writes
         world.server.inject_at_write(before + write, fault)
         assert await uninstall_at_last(world, loaded) == ["default/a on n1"]
@@ -191,9 +198,9 @@ async def test_a_plain_pod_runs_on_and_one_that_waits_is_named(world: World) -> 
     loaded, said = install(world), list[str]()
     world.start()
     world.plain("a", "0.7")
-    await world.until(lambda: world.running("a"))
+    await expect_running(world, "a")
     world.plain("b", "0.7")
-    await world.until(lambda: world.pod_condition("b"))
+    await expect_pending(world, "b")
 
     assert await uninstall(world, loaded, wait=20, said=said) == ["default/a on n1"]
     assert (
@@ -203,6 +210,6 @@ async def test_a_plain_pod_runs_on_and_one_that_waits_is_named(world: World) -> 
     await world.quiet(100)
     assert world.running("a")
     world.end("a")
-    await world.until(lambda: not any(world.vgpus().values()))
+    await expect_released(world)
     assert await uninstall(world, loaded, wait=20) == []
     assert nothing_is_left(world)

@@ -1,8 +1,7 @@
 """Higher priorities are decided about first."""
 
-from functools import partial
-
-from fakes.cluster import World, expect_pending, expect_scheduled, story
+from expectations import assert_pending, assert_scheduled, expect_decided, expect_scheduled
+from fakes.cluster import World, story
 from kubeshare.api.types.v1 import VGPUS
 
 
@@ -20,23 +19,23 @@ async def test_of_those_that_are_there_the_highest_priority_is_first(world: Worl
         world.share(name, "0.6", labels=priority(value))
     world.start("scheduler")
     await world.until(lambda: all(world.condition(name, "Scheduled") for name in ("low", "mid")))
-    expect_scheduled(world, "high")
-    expect_pending(world, "mid")
-    expect_pending(world, "low")
+    assert_scheduled(world, "high")
+    assert_pending(world, "mid")
+    assert_pending(world, "low")
 
 
 @story(n1=1)
 async def test_of_those_that_wait_the_highest_priority_gets_what_is_freed(world: World) -> None:
     world.start("scheduler")
     world.share("a", "0.7")
-    await world.until(lambda: scheduled(world, "a"))
+    await expect_scheduled(world, "a")
     for name, value in (("old", 0), ("low", -1), ("high", 1)):
         world.share(name, "0.6", labels=priority(value))
-        await world.until(partial(world.condition, name, "Scheduled"))
-    gpuid = expect_scheduled(world, "a").gpuid
+        await expect_decided(world, name)
+    gpuid = assert_scheduled(world, "a").gpuid
     for name in ("high", "old", "low"):
         world.server.change(VGPUS, gpuid, "", lambda vgpu: vgpu["status"].update(holders=[]))
-        await world.until(partial(scheduled, world, name))
+        await expect_scheduled(world, name)
         assert world.vgpus() == {gpuid: [name]}
 
 
@@ -44,8 +43,8 @@ async def test_of_those_that_wait_the_highest_priority_gets_what_is_freed(world:
 async def test_who_does_not_fit_does_not_keep_others_out(world: World) -> None:
     world.start("scheduler")
     world.share("a", "0.7")
-    await world.until(lambda: scheduled(world, "a"))
+    await expect_scheduled(world, "a")
     world.share("large", "0.6", labels=priority(100))
     world.share("small", "0.3", labels=priority(-1))
-    await world.until(lambda: scheduled(world, "small"))
-    expect_pending(world, "large")
+    await expect_scheduled(world, "small")
+    assert_pending(world, "large")

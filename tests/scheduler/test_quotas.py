@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from fakes.cluster import World, expect_pending, story
+from expectations import expect_condition, expect_decided, expect_pending, expect_running
+from fakes.cluster import World, story
 from kubeshare.kube.resources import RESOURCE_QUOTAS
 
 
@@ -20,11 +21,11 @@ async def test_beyond_its_quota_a_namespace_waits_and_goes_on_when_something_end
     world.start()
     await world.run("a", "0.4")
     world.plain("b", "0.2")
-    await world.until(lambda: world.pod_condition("b").get("reason") == "QuotaExceeded")
+    await expect_pending(world, "b", reason="QuotaExceeded")
     words = "quota: ResourceQuota gpus allows 0.5 GPUs: 0.4 held, 0.2 asked"
     assert world.pod_condition("b")["message"] == words
     world.delete("a")
-    await world.until(lambda: world.running("b"))
+    await expect_running(world, "b")
 
 
 @story(n1=2)
@@ -32,8 +33,7 @@ async def test_memory_is_limited_as_well(world: World) -> None:
     allow(world)
     world.start("scheduler")
     world.share("a", "0.1", memory="3Gi")
-    await world.until(lambda: world.events("a"))
-    expect_pending(world, "a").because("2Gi of GPU memory", reason="QuotaExceeded")
+    await expect_pending(world, "a", "2Gi of GPU memory", reason="QuotaExceeded")
 
 
 @story(n1=2)
@@ -41,9 +41,9 @@ async def test_a_quota_that_is_raised_lets_those_in_that_wait(world: World) -> N
     allow(world)
     world.start()
     world.share("a", "0.9")
-    await world.until(lambda: world.condition("a", "Scheduled"))
+    await expect_decided(world, "a")
     allow(world, **{"requests.kubeshare.nthu/gpu": "1"})
-    await world.until(lambda: world.running("a"))
+    await expect_running(world, "a")
 
 
 @story(n1=2)
@@ -51,7 +51,7 @@ async def test_who_names_gpu_and_node_is_held_to_the_quota_too(world: World) -> 
     allow(world)
     world.start()
     world.share("a", "0.9", id="mine", spec={"nodeName": "n1"})
-    await world.until(lambda: world.condition("a", "Allocated"))
+    await expect_condition(world, "a", "Allocated")
     assert "allows 0.5 GPUs" in world.condition("a", "Allocated")["message"]
     assert not world.vgpus()
 
@@ -83,6 +83,6 @@ async def test_a_gang_is_placed_within_the_quota_or_not_at_all(world: World) -> 
     world.start()
     world.share("a", "0.3", labels=labels)
     world.share("b", "0.3", labels=labels)
-    await world.until(lambda: world.condition("b", "Scheduled").get("reason") == "GangNoRoom")
+    await expect_pending(world, "b", reason="GangNoRoom")
     await world.quiet()
     assert not any(world.vgpus().values())

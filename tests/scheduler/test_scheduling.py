@@ -1,11 +1,22 @@
 """KubeShare-Sched against an API server in memory."""
 
-from functools import partial
 from typing import Any
 
 import pytest
 
-from fakes.cluster import GIB, World, expect_pending, expect_scheduled, in_world, story
+from expectations import (
+    assert_pending,
+    assert_scheduled,
+    expect_decided,
+    expect_event,
+    expect_holders,
+    expect_pending,
+    expect_running,
+    expect_scheduled,
+    expect_shared_gpu,
+    expect_vgpus,
+)
+from fakes.cluster import GIB, World, in_world, story
 from kubeshare.api.types.v1 import GPUNODES, SHAREPODS, VGPUS
 from kubeshare.kube.resources import NODES
 from kubeshare.simulator.control import Fault
@@ -17,14 +28,13 @@ Raw = dict[str, Any]
 async def test_a_sharepod_on_an_empty_node_gets_a_new_vgpu(world: World) -> None:
     world.share("a")
     world.start("scheduler")
-    await world.until(lambda: world.condition("a", "Scheduled"))
-    placed = expect_scheduled(world, "a").on_node("n1")
+    placed = await expect_scheduled(world, "a", node="n1")
     vgpu = world.server.stored(VGPUS, placed.gpuid)
     assert vgpu is not None
     assert vgpu["spec"]["memoryBytes"] == 16 << 30
     assert vgpu["spec"]["model"] == "V100"
     assert world.condition("a", "Scheduled")["reason"] == "Bound"
-    await world.until(lambda: world.events("a"))
+    await expect_event(world, "a")
     assert f"Bound: new vGPU {placed.gpuid} on node n1" in world.events("a")
 
 
@@ -34,8 +44,7 @@ async def test_the_published_annotations_are_read_and_kept(world: World) -> None
     annotations = {f"kubeshare/{key}": value for key, value in amounts.items()}
     world.share("a", None, annotations=annotations)
     world.start("scheduler")
-    await world.until(lambda: world.condition("a", "Scheduled"))
-    gpuid = expect_scheduled(world, "a").gpuid
+    gpuid = (await expect_scheduled(world, "a")).gpuid
     ask = {"id": gpuid, "attempt": 1, "idGiven": False, "nodeGiven": False}
     assert world.sharepod("a")["spec"]["gpu"] == ask
     vgpu = world.server.stored(VGPUS, gpuid)
@@ -50,9 +59,8 @@ async def test_a_burst_of_two_that_do_not_fit_together_never_shares_a_gpu(world:
     world.share("b", "0.6")
     world.server.freeze_watches()  # it knows only what it has written itself
     world.start("scheduler")
-    await world.until(lambda: world.condition("a", "Scheduled"))
-    await world.until(lambda: world.condition("b", "Scheduled"))
-    assert expect_scheduled(world, "a").gpuid != expect_scheduled(world, "b").gpuid
+    await expect_decided(world, "a", "b")
+    assert assert_scheduled(world, "a").gpuid != assert_scheduled(world, "b").gpuid
     reads = [each for each in world.server.requests if each.verb == "get"]
     assert not reads, "it decided from an old state and had to read again"
 
@@ -63,14 +71,14 @@ async def test_six_that_fill_one_gpu_exactly_share_it(world: World) -> None:
     for name, request in zip(names, (".1", ".1", ".1", ".3", ".3", ".1"), strict=True):
         world.share(name, request, memory="1Gi")
     world.start("scheduler")
-    await world.until(lambda: world.shares_gpu(*names))
+    await expect_shared_gpu(world, *names)
 
 
 @story(n1=1, n2=2)
 async def test_a_sharepod_of_two_gpus_gets_equal_parts_of_both_or_waits(world: World) -> None:
     world.start("scheduler")
     world.share("a", "0.7", count=2)
-    await world.until(lambda: world.condition("a", "Scheduled"))
+    await expect_decided(world, "a")
     spec = world.sharepod("a")["spec"]
     assert spec["nodeName"] == "n2"
     ids = spec["gpu"]["ids"]
@@ -81,7 +89,7 @@ async def test_a_sharepod_of_two_gpus_gets_equal_parts_of_both_or_waits(world: W
         [holder] = vgpu["status"]["holders"]
         assert holder["requestMicros"] == 700_000
     world.share("b", "0.7", count=2)
-    await world.until(lambda: world.condition("b", "Scheduled"))
+    await expect_decided(world, "b")
     assert world.condition("b", "Scheduled")["reason"] == "NoRoom"
     assert not world.condition("b", "Scheduled")["message"].startswith("count")
 
@@ -90,11 +98,10 @@ async def test_a_sharepod_of_two_gpus_gets_equal_parts_of_both_or_waits(world: W
 async def test_what_does_not_fit_waits_and_is_told_why_for_each_gpu(world: World) -> None:
     world.start("scheduler")
     world.share("a", "0.7")
-    await world.until(lambda: world.condition("a", "Scheduled"))
+    await expect_decided(world, "a")
     world.share("b", "0.6")
-    await world.until(lambda: world.events("b"))
-    expect_pending(world, "b").because("compute 0.3 left, 0.6 asked", "n1: no free GPU")
-    gpuid = expect_scheduled(world, "a").gpuid
+    await expect_pending(world, "b", "compute 0.3 left, 0.6 asked", "n1: no free GPU")
+    gpuid = assert_scheduled(world, "a").gpuid
     assert f"; it fits when a leaves n1/{gpuid}. It is tried again" in world.events("b")[0]
 
 
@@ -102,8 +109,7 @@ async def test_what_does_not_fit_waits_and_is_told_why_for_each_gpu(world: World
 async def test_memory_larger_than_any_gpu_is_told_with_the_numbers(world: World) -> None:
     world.start("scheduler")
     world.share("a", "0.5", memory="99Gi")
-    await world.until(lambda: world.events("a"))
-    expect_pending(world, "a").because("99Gi asked", "16Gi", reason="NeverFits")
+    await expect_pending(world, "a", "99Gi asked", "16Gi", reason="NeverFits")
 
 
 @story(n1=1)
@@ -112,8 +118,7 @@ async def test_a_value_that_is_not_acceptable_is_told_by_the_name_of_its_field(
 ) -> None:
     world.start("scheduler")
     world.share("a", "0.7", limit="0.5")
-    await world.until(lambda: world.events("a"))
-    expect_pending(world, "a").because("spec.gpu.request", "0.7", reason="Invalid")
+    await expect_pending(world, "a", "spec.gpu.request", "0.7", reason="Invalid")
     assert not world.vgpus()
 
 
@@ -121,8 +126,7 @@ async def test_a_value_that_is_not_acceptable_is_told_by_the_name_of_its_field(
 async def test_only_one_of_the_three_amounts_is_refused_by_name(world: World) -> None:
     world.start("scheduler")
     world.share("a", None, annotations={"kubeshare/gpu_request": "0.5"})
-    await world.until(lambda: world.events("a"))
-    expect_pending(world, "a").because("kubeshare/gpu_limit", reason="Invalid")
+    await expect_pending(world, "a", "kubeshare/gpu_limit", reason="Invalid")
 
 
 @story(n1=1)
@@ -131,9 +135,10 @@ async def test_one_that_is_no_pod_is_told_so_and_hinders_nobody(world: World) ->
     # The schema keeps most of a PodSpec as it came.
     world.share("a", spec={"affinity": "ssd"})
     world.share("b")
-    await world.until(lambda: world.condition("a", "Scheduled") and world.events("b"))
-    expect_pending(world, "a").because("spec.affinity", reason="Invalid")
-    assert expect_scheduled(world, "b")
+    await expect_decided(world, "a")
+    await expect_event(world, "b")
+    assert_pending(world, "a", "spec.affinity", reason="Invalid")
+    assert assert_scheduled(world, "b")
 
 
 @story(n1=1)
@@ -148,11 +153,11 @@ async def test_nothing_of_a_gpu_is_none_of_the_schedulers_business(world: World)
 async def _fill_and_wait(world: World) -> None:
     world.start("scheduler")
     world.share("a", "0.7")
-    await world.until(lambda: world.condition("a", "Scheduled"))
+    await expect_decided(world, "a")
     world.share("b", "0.6")
     world.share("c", "0.6")
-    await world.until(lambda: world.condition("c", "Scheduled"))
-    expect_pending(world, "b")
+    await expect_decided(world, "c")
+    assert_pending(world, "b")
 
 
 @story(n1=1)
@@ -160,31 +165,28 @@ async def test_what_waits_is_tried_again_when_a_part_is_given_back_oldest_first(
     world: World,
 ) -> None:
     await _fill_and_wait(world)
-    gpuid = expect_scheduled(world, "a").gpuid
+    gpuid = assert_scheduled(world, "a").gpuid
     world.server.change(VGPUS, gpuid, "", lambda vgpu: vgpu["status"].update(holders=[]))
-    await world.until(lambda: world.condition("b", "Scheduled").get("status") == "True")
-    expect_scheduled(world, "b").on(gpuid)
-    expect_pending(world, "c")
+    await expect_scheduled(world, "b", gpuid=gpuid)
+    assert_pending(world, "c")
 
 
 @story(n1=1)
 async def test_what_waits_is_tried_again_when_a_node_comes(world: World) -> None:
     await _fill_and_wait(world)
     world.add_node("n2", 1)
-    await world.until(lambda: world.condition("b", "Scheduled").get("status") == "True")
-    expect_scheduled(world, "b").on_node("n2")
+    await expect_scheduled(world, "b", node="n2")
 
 
 @story(n1=1)
 async def test_what_waits_is_tried_again_when_a_native_pod_ends(world: World) -> None:
     world.native_pod("whole")
-    await world.until(lambda: world.running("whole"))
+    await expect_running(world, "whole")
     world.start("scheduler")
     world.share("a")
-    await world.until(lambda: world.condition("a", "Scheduled"))
-    expect_pending(world, "a")
+    await expect_pending(world, "a")
     world.end("whole")
-    await world.until(lambda: world.condition("a", "Scheduled").get("status") == "True")
+    await expect_scheduled(world, "a")
 
 
 @story(n1=1)
@@ -209,10 +211,9 @@ def test_a_node_that_takes_no_pods_is_passed_over(spec: Raw, why: str) -> None:
         world.add_node("n1", 1, **spec)
         world.start("scheduler")
         world.share("a")
-        await world.until(lambda: world.events("a"))
-        expect_pending(world, "a").because(f"n1: {why}")
+        await expect_pending(world, "a", f"n1: {why}")
         world.server.change(NODES, "n1", "", lambda node: node.update(spec={}))
-        await world.until(lambda: world.condition("a", "Scheduled").get("status") == "True")
+        await expect_scheduled(world, "a")
 
     in_world(story)
 
@@ -224,10 +225,10 @@ def test_a_tainted_node_does_not_keep_a_sharepod_from_another_one() -> None:
         world.start("scheduler")
         for name in ("a", "b", "c"):
             world.share(name, "0.6")
-        await world.until(lambda: world.condition("c", "Scheduled"))
+        await expect_decided(world, "c")
         for name in ("a", "b"):
-            expect_scheduled(world, name).on_node("n2")
-        expect_pending(world, "c")
+            assert_scheduled(world, name, node="n2")
+        assert_pending(world, "c")
 
     in_world(story)
 
@@ -238,8 +239,7 @@ def test_a_toleration_opens_a_tainted_node() -> None:
         world.start("scheduler")
         toleration = {"key": "gpu", "value": "yes", "effect": "NoSchedule"}
         world.share("a", spec={"tolerations": [toleration]})
-        await world.until(lambda: world.condition("a", "Scheduled"))
-        expect_scheduled(world, "a").on_node("n1")
+        await expect_scheduled(world, "a", node="n1")
 
     in_world(story)
 
@@ -250,26 +250,25 @@ async def test_the_node_selector_is_respected_even_where_another_vgpu_has_room(
 ) -> None:
     world.start("scheduler")
     world.share("a", "0.1", spec={"nodeSelector": {"kubernetes.io/hostname": "n1"}})
-    await world.until(lambda: world.condition("a", "Scheduled"))
+    await expect_decided(world, "a")
     world.share("b", "0.1", spec={"nodeSelector": {"kubernetes.io/hostname": "n2"}})
-    await world.until(lambda: world.condition("b", "Scheduled"))
-    expect_scheduled(world, "a").on_node("n1")
-    expect_scheduled(world, "b").on_node("n2")
+    await expect_decided(world, "b")
+    assert_scheduled(world, "a", node="n1")
+    assert_scheduled(world, "b", node="n2")
 
 
 @story(n1=1)
 async def test_a_gpuid_without_a_node_gets_its_node_from_the_scheduler(world: World) -> None:
     world.start("scheduler")
     world.share("a", "0.5", id="abcde")
-    await world.until(lambda: world.condition("a", "Scheduled"))
-    expect_scheduled(world, "a").on("abcde").on_node("n1")
+    await expect_scheduled(world, "a", gpuid="abcde", node="n1")
 
 
 @story(n1=1)
 async def test_a_gpuid_with_a_node_is_left_to_the_device_manager(world: World) -> None:
     world.start("scheduler")
     world.share("a", "0.5", id="abcde", spec={"nodeName": "n1"})
-    await world.until(lambda: world.condition("a", "Scheduled"))
+    await expect_decided(world, "a")
     assert world.condition("a", "Scheduled")["reason"] == "Given"
     assert not world.vgpus()
 
@@ -287,8 +286,7 @@ async def test_a_decision_from_a_state_that_is_no_more_is_refused_once_and_made_
     world.server.change(VGPUS, "x", "", lambda vgpu: vgpu.update(status={"holders": [taken]}))
     before = len(world.server.requests)
     world.share("a", "0.6")
-    await world.until(lambda: world.condition("a", "Scheduled"))
-    placed = expect_scheduled(world, "a").on_node("n1")
+    placed = await expect_scheduled(world, "a", node="n1")
     assert placed.gpuid != "x"
     assert world.vgpus()["x"] == ["other"]
     asked = [f"{each.verb} {each.resource}" for each in world.server.requests[before:]]
@@ -308,7 +306,7 @@ async def test_whoever_decides_at_the_same_time_wins_and_the_part_is_given_back(
     world.server.inject(conflict, verb="patch", resource="sharepods")
     world.start("scheduler")
     world.share("a")
-    await world.until(lambda: world.condition("a", "Scheduled"))
+    await expect_decided(world, "a")
     assert world.sharepod("a")["spec"]["gpu"]["id"] == "mine"
     assert list(world.vgpus().values()) == [[]]
 
@@ -333,8 +331,7 @@ def test_what_an_earlier_run_holds_is_taken_up_if_it_is_still_right(
     async def story(world: World) -> None:
         _held(world, world.share("a")["metadata"]["uid"], **holder)
         world.start("scheduler")
-        await world.until(lambda: world.condition("a", "Scheduled"))
-        expect_scheduled(world, "a").on("old")
+        await expect_scheduled(world, "a", gpuid="old")
         asked = [each.resource for each in world.server.requests if each.verb == "patch"]
         assert asked.count("vgpus/status") == writes
         vgpu = world.server.stored(VGPUS, "old")
@@ -351,13 +348,13 @@ def test_what_was_taken_is_given_back_when_it_was_changed_to_ask_for(asks: Raw) 
         world.server.inject(Fault.hang(), verb="patch", resource="sharepods")
         world.share("a")
         world.start("scheduler")
-        await world.until(lambda: list(world.vgpus().values()) == [["a"]])
+        await expect_holders(world, ["a"])
         await world.kill("scheduler")
         world.server.change(
             SHAREPODS, "a", "default", lambda sharepod: sharepod["spec"].update(gpu=asks)
         )
         world.start("scheduler")
-        await world.until(lambda: list(world.vgpus().values()) == [[]])
+        await expect_holders(world, [])
 
     in_world(tell, n1=1)
 
@@ -368,7 +365,7 @@ async def test_a_sharepod_that_is_deleted_meanwhile_leaves_no_holder(world: Worl
     world.server.inject(gone, verb="patch", resource="sharepods")
     world.start("scheduler")
     world.share("a")
-    await world.until(lambda: list(world.vgpus().values()) == [[]])
+    await expect_holders(world, [])
 
 
 @story(n1=1)
@@ -377,8 +374,7 @@ async def test_a_node_whose_agent_has_not_reported_gets_no_new_vgpu(world: World
     world.server.remove(GPUNODES, "n1")
     world.start("scheduler")
     world.share("a")
-    await world.until(lambda: world.events("a"))
-    expect_pending(world, "a").because("n1: no free GPU")
+    await expect_pending(world, "a", "n1: no free GPU")
 
 
 def test_a_message_about_many_gpus_has_a_bounded_length() -> None:
@@ -387,7 +383,7 @@ def test_a_message_about_many_gpus_has_a_bounded_length() -> None:
             world.add_node(f"node-with-a-long-name-{number}", 0)
         world.start("scheduler")
         world.share("a")
-        await world.until(lambda: world.condition("a", "Scheduled"))
+        await expect_decided(world, "a")
         message = world.condition("a", "Scheduled")["message"]
         assert len(message) < 1100
         assert message.endswith("more")
@@ -401,7 +397,7 @@ def test_what_makes_it_impossible_is_told_before_what_is_wrong_with_each_gpu() -
             world.add_node(f"node-with-a-long-name-{number}", 1)
         world.start("scheduler")
         world.share("a", memory="99Gi")
-        await world.until(lambda: world.events("a"))
+        await expect_event(world, "a")
         message = world.condition("a", "Scheduled")["message"]
         assert message.startswith("memory: 99Gi asked, and the largest GPU has 16Gi")
 
@@ -414,9 +410,9 @@ async def test_a_podspec_of_an_odd_form_is_told_of_and_holds_nobody_up(world: Wo
     world.share("a", spec={"tolerations": "all"})
     world.share("b", spec={"affinity": {"nodeAffinity": ["n1"]}})
     world.share("c")
-    await world.until(lambda: world.shares_gpu("c"))
+    await expect_shared_gpu(world, "c")
     for name, field in (("a", "spec.tolerations"), ("b", "spec.affinity.nodeAffinity")):
-        await world.until(partial(world.condition, name, "Scheduled"))
+        await expect_decided(world, name)
         told = world.condition(name, "Scheduled")
         assert (told["status"], told["reason"]) == ("False", "Invalid")
         assert told["message"].startswith(f"{field}: is not as Kubernetes has it")
@@ -428,7 +424,7 @@ async def test_a_watch_that_has_gone_silent_makes_nobody_hold_two_gpus(world: Wo
     world.server.inject_at_write(1, lambda: Fault.meanwhile(world.server.mute_watches))
     world.start("scheduler")
     world.plain("a")
-    await world.until(world.vgpus)
+    await expect_vgpus(world, 1)
     world.plain("b")
     await world.quiet(300)
     assert list(world.vgpus().values()) == [["a", "b"]]

@@ -1,6 +1,7 @@
 """SharePods placed by the links of the GPUs that the cluster's node agents found."""
 
-from fakes.cluster import World, expect_pending, gpu_uuid, story
+from expectations import expect_decided, expect_pending, expect_running, expect_shared_gpu
+from fakes.cluster import World, gpu_uuid, story
 
 PAIRED = {"gpu_0_2": "NV2", "gpu_1_3": "NV2", "gpu_0_1": "PHB", "gpu_2_3": "PHB"}
 
@@ -23,15 +24,15 @@ async def test_a_demand_for_two_whole_gpus_gets_a_pair_that_is_joined_by_nvlink(
 ) -> None:
     gpuid = await have_gpus(world, "a", "b", "c", "d")
     world.share("first", "1", memory="16Gi", count=2)
-    await world.until(lambda: world.condition("first", "Scheduled"))
+    await expect_decided(world, "first")
     pairs = [sorted(gpuid[gpu_uuid("n1", number)] for number in pair) for pair in ((0, 2), (1, 3))]
     chosen = world.sharepod("first")["spec"]["gpu"]["ids"]
     assert chosen in pairs
     world.share("second", "1", memory="16Gi", count=2)
-    await world.until(lambda: world.condition("second", "Scheduled"))
+    await expect_decided(world, "second")
     pairs.remove(chosen)
     assert world.sharepod("second")["spec"]["gpu"]["ids"] == pairs[0]
-    await world.until(lambda: world.running("first", "second"))
+    await expect_running(world, "first", "second")
 
 
 @story(n1=4)
@@ -40,12 +41,12 @@ async def test_a_fraction_goes_to_a_gpu_that_is_in_use_and_a_pair_is_kept_whole(
 ) -> None:
     gpuid = await have_gpus(world, "a", "b", "c", "d")
     world.share("first", "0.5")
-    await world.until(lambda: world.condition("first", "Scheduled"))
+    await expect_decided(world, "first")
     world.share("second", "0.3")
-    await world.until(lambda: world.shares_gpu("first", "second"))
+    await expect_shared_gpu(world, "first", "second")
     used = world.sharepod("first")["spec"]["gpu"]["id"]
     world.share("third", "1", memory="16Gi", count=2)
-    await world.until(lambda: world.condition("third", "Scheduled"))
+    await expect_decided(world, "third")
     pair = sorted(
         gpuid[gpu_uuid("n1", number)]
         for number in ((0, 2), (1, 3))[used in (gpuid[gpu_uuid("n1", 0)], gpuid[gpu_uuid("n1", 2)])]
@@ -57,7 +58,6 @@ async def test_a_fraction_goes_to_a_gpu_that_is_in_use_and_a_pair_is_kept_whole(
 async def test_what_waits_is_told_of_each_gpu_by_its_id(world: World) -> None:
     await have_gpus(world, "a", "b")
     world.share("first", "1", memory="16Gi", count=2)
-    await world.until(lambda: world.condition("first", "Scheduled"))
+    await expect_decided(world, "first")
     world.share("second", "0.5")
-    await world.until(lambda: world.events("second"))
-    expect_pending(world, "second").because("n1/a: ", "n1/b: ")
+    await expect_pending(world, "second", "n1/a: ", "n1/b: ")

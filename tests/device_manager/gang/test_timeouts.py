@@ -2,7 +2,16 @@
 
 import pytest
 
-from fakes.cluster import World, expect_pending, story
+from expectations import (
+    expect_cleaned_up,
+    expect_event,
+    expect_no_pod,
+    expect_no_vgpus,
+    expect_pending,
+    expect_running,
+    expect_scheduled,
+)
+from fakes.cluster import World, story
 from kubeshare.api.types.v1 import SHAREPODS
 from kubeshare.simulator.control import Fault
 
@@ -15,12 +24,8 @@ def gang(world: World, *names: str) -> None:
         world.share(name, "1", labels=said)
 
 
-def told(world: World, name: str) -> list[str]:
+def timeouts(world: World, name: str) -> list[str]:
     return [event for event in world.events(name) if event.startswith("GangTimedOut")]
-
-
-def reason(world: World, name: str) -> str:
-    return str(world.condition(name, "Scheduled").get("reason"))
 
 
 @story(n1=1, n2=1)
@@ -29,16 +34,15 @@ async def test_a_gang_of_which_one_cannot_start_gives_everything_back(world: Wor
     world.actors.full.add("n2")
     world.start()
     gang(world, "a", "b")
-    await world.until(lambda: told(world, "a"), seconds=120)
+    await expect_event(world, "a", "GangTimedOut", seconds=120)
     words = "1 of the 2 members that gang g needs have started within 60 s: all give back"
-    assert words in told(world, "a")[0]
-    await world.until(lambda: not world.vgpus() and not world.placeholders())
+    assert words in timeouts(world, "a")[0]
+    await expect_cleaned_up(world)
     assert [world.pod(name) for name in "ab"] == [None, None]
-    await world.until(lambda: reason(world, "a") == reason(world, "b") == "GangNoRoom")
     for name in "ab":
-        expect_pending(world, name).because("of the 2 members", reason="GangNoRoom")
+        await expect_pending(world, name, "of the 2 members", reason="GangNoRoom")
     world.actors.full.clear()
-    await world.until(lambda: world.running("a", "b"), seconds=900)
+    await expect_running(world, "a", "b", seconds=900)
 
 
 @story(n1=1, n2=1)
@@ -48,9 +52,9 @@ async def test_less_time_counts_for_a_gang_that_is_starting_already(world: World
     world.start()
     gang(world, "a", "b")
     await world.quiet(120)
-    assert not told(world, "a")
+    assert not timeouts(world, "a")
     world.configure(gangTimeoutSeconds=60)
-    await world.until(lambda: told(world, "a"), seconds=10)
+    await expect_event(world, "a", "GangTimedOut", seconds=10)
 
 
 @story(n1=2)
@@ -59,12 +63,12 @@ async def test_what_is_given_back_is_free_for_others(world: World) -> None:
     world.actors.binds = False
     world.start()
     gang(world, "a", "b")
-    await world.until(lambda: world.condition("a", "Scheduled").get("status") == "True")
+    await expect_scheduled(world, "a")
     world.actors.binds = True
     world.actors.full.add("n1")
     world.native_pod("whole")
-    await world.until(lambda: world.condition("a", "Scheduled").get("status") == "False", 200)
-    await world.until(lambda: world.running("whole"), seconds=120)
+    await expect_pending(world, "a", seconds=200)
+    await expect_running(world, "whole", seconds=120)
 
 
 @story(n1=2)
@@ -74,14 +78,14 @@ async def test_a_gang_that_has_started_is_left_in_peace_when_it_loses_a_member(
     world.configure(gangTimeoutSeconds=60)
     world.start()
     gang(world, "a", "b")
-    await world.until(lambda: world.running("a", "b"))
+    await expect_running(world, "a", "b")
     await world.quiet(150)
     world.delete("b")
     await world.kill("devices")
     world.start("devices")
     await world.quiet(200)
     assert world.running("a")
-    assert not told(world, "a")
+    assert not timeouts(world, "a")
 
 
 @story(n1=2)
@@ -89,7 +93,7 @@ async def test_what_a_restart_left_of_an_undone_member_is_cleared_away(world: Wo
     world.configure(gangTimeoutSeconds=60)
     world.start()
     gang(world, "a", "b")
-    await world.until(lambda: world.running("a", "b"))
+    await expect_running(world, "a", "b")
     await world.kill("devices", "scheduler")
 
     def undecided(sharepod: dict[str, dict[str, object]]) -> None:
@@ -99,10 +103,10 @@ async def test_what_a_restart_left_of_an_undone_member_is_cleared_away(world: Wo
     for name in "ab":
         world.server.change(SHAREPODS, name, "default", undecided)
     world.start("devices")
-    await world.until(lambda: world.pod("a") is None and world.pod("b") is None)
-    await world.until(lambda: not world.vgpus())
+    await expect_no_pod(world, "a", "b")
+    await expect_no_vgpus(world)
     world.start("scheduler")
-    await world.until(lambda: world.running("a", "b"))
+    await expect_running(world, "a", "b")
 
 
 @story(n1=1, n2=1)
@@ -114,7 +118,7 @@ async def test_a_budget_is_waited_for(world: World) -> None:
     world.server.inject(
         Fault.answer(429, "TooManyRequests"), verb="create", resource="pods/eviction", times=3
     )
-    await world.until(lambda: told(world, "a"), seconds=120)
-    await world.until(lambda: world.pod("a") is None, seconds=120)
+    await expect_event(world, "a", "GangTimedOut", seconds=120)
+    await expect_no_pod(world, "a", seconds=120)
     asked = [each for each in world.server.requests if each.resource == "pods/eviction"]
     assert len(asked) == 4

@@ -1,5 +1,6 @@
 """A placeholder says whether it may be evicted: not while somebody shares its GPU."""
 
+from expectations import expect_placeholders, expect_running
 from fakes.cluster import World, story
 from kubeshare.api.types.constants import ANNOTATION_SAFE_TO_EVICT, LABEL_IN_USE, NAMESPACE
 from kubeshare.device_manager.placeholder.disruption import IDLE_SECONDS
@@ -28,7 +29,7 @@ async def test_one_made_on_demand_is_guarded_from_the_beginning_without_a_reques
     await world.run("a")
     assert says(world) == ("true", "false")
     world.share("b", "0.1")
-    await world.until(lambda: world.running("b"))
+    await expect_running(world, "b")
     assert changes(world) == 0
 
 
@@ -36,7 +37,7 @@ async def test_one_made_on_demand_is_guarded_from_the_beginning_without_a_reques
 async def test_a_warm_one_may_be_evicted_until_somebody_shares_it(world: World) -> None:
     world.configure(pool={"policy": "reservation", "warm": 1})
     world.start()
-    await world.until(world.placeholders)
+    await expect_placeholders(world, 1)
     assert says(world) == ("false", "true")
     await world.run("a")
     await world.until(lambda: says(world) == ("true", "false"))

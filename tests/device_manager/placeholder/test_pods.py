@@ -2,7 +2,18 @@
 
 import asyncio
 
-from fakes.cluster import World, expect_scheduled, story
+from expectations import (
+    assert_scheduled,
+    expect_condition,
+    expect_decided,
+    expect_no_pod,
+    expect_no_vgpus,
+    expect_placeholders,
+    expect_ready,
+    expect_running,
+    expect_vgpus,
+)
+from fakes.cluster import World, story
 from kubeshare.api.affinity_terms import require_node
 from kubeshare.api.types.constants import NAMESPACE
 from kubeshare.api.types.v1 import SHAREPODS, VGPUS
@@ -45,14 +56,14 @@ async def test_an_api_server_that_is_away_is_no_placeholder_that_fails(world: Wo
     world.actors.node_agents = False
     world.start()
     world.share("a")
-    await world.until(world.placeholders)
+    await expect_placeholders(world, 1)
     [name] = world.placeholders()
     fault = Fault.answer(500, "InternalError")
     world.server.inject(fault, verb="delete", resource="pods", name=name, times=2 * MAX_FAILURES)
     status = {"phase": "Failed", "message": "UnexpectedAdmissionError"}
     world.server.change(PODS, name, NAMESPACE, lambda pod: pod.update(status=status))
     world.actors.node_agents = True
-    await world.until(lambda: world.running("a"))
+    await expect_running(world, "a")
 
 
 @story(n1=1)
@@ -61,14 +72,14 @@ async def test_a_gpu_that_a_native_pod_took_first_is_waited_for_with_kube_schedu
 ) -> None:
     world.start("scheduler")
     world.share("a")
-    await world.until(lambda: world.condition("a", "Scheduled"))
+    await expect_decided(world, "a")
     world.native_pod("whole")
-    await world.until(lambda: world.running("whole"))
+    await expect_running(world, "whole")
     world.start("devices")
-    await world.until(lambda: world.condition("a", "Allocated").get("reason") == "GPUNotFree")
+    await expect_condition(world, "a", "Allocated", "GPUNotFree")
     assert "insufficient nvidia.com/gpu" in world.condition("a", "Allocated")["message"]
     world.end("whole")
-    await world.until(lambda: world.running("a"))
+    await expect_running(world, "a")
 
 
 @story(n1=1, n2=2)
@@ -78,15 +89,15 @@ async def test_a_gpu_that_a_native_pod_took_first_is_left_to_it_where_another_no
     world.start("scheduler")
     for name in ("a", "b"):
         world.share(name, "0.4", affinity="together")
-    await world.until(world.vgpus)
-    expect_scheduled(world, "a").on_node("n1")
+    await expect_vgpus(world, 1)
+    assert_scheduled(world, "a", node="n1")
     world.native_pod("whole", affinity=require_node({}, "n1"))
-    await world.until(lambda: world.running("whole"))
+    await expect_running(world, "whole")
     world.start("devices")
-    await world.until(lambda: world.ready("a") and world.ready("b"), seconds=60)
-    expect_scheduled(world, "b").on_node("n2").on(expect_scheduled(world, "a").gpuid)
+    await expect_ready(world, "a", "b", seconds=60)
+    assert_scheduled(world, "b", node="n2", gpuid=assert_scheduled(world, "a").gpuid)
     assert any("set aside" in event for event in world.events("a"))
-    await world.until(lambda: len(world.vgpus()) == 1)
+    await expect_vgpus(world, 1)
     assert world.running("whole")
 
 
@@ -96,12 +107,12 @@ async def test_a_gpu_that_its_author_has_named_is_waited_for_wherever_else_there
 ) -> None:
     world.native_pod("whole", affinity=require_node({}, "n1"))
     world.start("devices")
-    await world.until(lambda: world.running("whole"))
+    await expect_running(world, "whole")
     world.share("a", id="abcde", spec={"nodeName": "n1"})
     await world.quiet(60)
     assert world.pod("a") is None
     world.end("whole")
-    await world.until(lambda: world.running("a"))
+    await expect_running(world, "a")
     assert world.sharepod("a")["spec"]["nodeName"] == "n1"
 
 
@@ -110,11 +121,11 @@ async def test_a_node_agent_that_is_down_is_told_after_a_moment(world: World) ->
     world.actors.node_agents = False
     world.start()
     world.share("a")
-    await world.until(lambda: world.condition("a", "Allocated").get("reason") == "Creating")
+    await expect_condition(world, "a", "Allocated", "Creating")
     assert "node agent of n1" in world.condition("a", "Allocated")["message"]
     world.actors.node_agents = True
     world.actors.look()
-    await world.until(lambda: world.ready("a"))
+    await expect_ready(world, "a")
 
 
 @story(n1=1)
@@ -124,10 +135,10 @@ async def test_a_placeholder_without_its_vgpu_goes(world: World) -> None:
     await world.kill()
     [gpuid] = world.vgpus()
     world.server.remove(SHAREPODS, "a", "default")
-    await world.until(lambda: world.pod("a") is None)
+    await expect_no_pod(world, "a")
     world.server.remove(VGPUS, gpuid)
     world.start()
-    await world.until(lambda: not world.placeholders())
+    await expect_placeholders(world, 0)
 
 
 @story(n1=1)
@@ -139,7 +150,7 @@ async def test_the_placeholder_goes_before_its_vgpu(world: World) -> None:
         lambda *_: kept.append(bool(world.vgpus()) or not world.placeholders())
     )
     world.delete("a")
-    await world.until(lambda: not world.vgpus())
+    await expect_no_vgpus(world)
     assert all(kept)
 
 
@@ -149,7 +160,7 @@ async def test_a_placeholder_has_a_controller_without_which_no_drain_would_begin
 ) -> None:
     world.start()
     world.share("a")
-    await world.until(lambda: world.running("a"))
+    await expect_running(world, "a")
     (pod,) = world.server.all(PODS, NAMESPACE)
     (owner,) = pod["metadata"]["ownerReferences"]
     namespace = world.server.stored(NAMESPACES, NAMESPACE)

@@ -2,6 +2,16 @@
 
 import pytest
 
+from expectations import (
+    expect_condition,
+    expect_decided,
+    expect_deleted,
+    expect_event,
+    expect_no_pod,
+    expect_no_vgpus,
+    expect_pod,
+    expect_ready,
+)
 from fakes.cluster import World, story
 from kubeshare.api.finalizer import FINALIZER
 from kubeshare.api.types.v1 import SHAREPODS
@@ -46,10 +56,10 @@ async def test_a_deleted_sharepod_goes_when_its_containers_have_stopped(world: W
     assert world.machines["n1"].containers
     assert world.condition("a", "Ready")["reason"] == "Stopping"
     assert world.condition("a", "Allocated")["status"] == "True"
-    await world.until(lambda: not there(world))
+    await expect_deleted(world, "a")
     assert seen == [[]]
     assert not told(world, "Stopping"), "nothing is wrong with it"
-    await world.until(lambda: not world.vgpus())
+    await expect_no_vgpus(world)
 
 
 @story(n1=1)
@@ -57,7 +67,7 @@ async def test_one_that_never_had_a_pod_goes_at_once(world: World) -> None:
     world.start()
     await world.run("a", "0.7")
     world.share("b", "0.7")
-    await world.until(lambda: world.condition("b", "Scheduled"))
+    await expect_decided(world, "b")
     await world.kill()
     world.delete("b")
     assert not there(world, "b")
@@ -68,9 +78,10 @@ async def test_a_pod_that_is_not_bound_yet_goes_with_it(world: World) -> None:
     world.actors.full = {"n1"}
     world.start()
     world.share("a")
-    await world.until(lambda: world.pod("a"))
+    await expect_pod(world, "a")
     world.delete("a")
-    await world.until(lambda: not there(world) and not world.vgpus())
+    await expect_deleted(world, "a")
+    await expect_no_vgpus(world)
     assert world.pod("a") is None
 
 
@@ -80,11 +91,11 @@ def test_a_sharepod_without_a_decision_of_sched_waits_for_its_pod_too(gpu: Raw) 
     async def play(world: World) -> None:
         world.start()
         world.share("a", **gpu)
-        await world.until(lambda: world.ready("a"))
+        await expect_ready(world, "a")
         assert finalizers(world) == [FINALIZER]
         seen = pods_at_its_end(world)
         world.delete("a")
-        await world.until(lambda: not there(world))
+        await expect_deleted(world, "a")
         assert seen == [[]]
 
     play()
@@ -97,7 +108,7 @@ async def test_an_orphan_runs_on_with_its_part(world: World) -> None:
     before = world.pod("a")
     assert before is not None
     world.delete("a", "Orphan")
-    await world.until(lambda: not there(world))
+    await expect_deleted(world, "a")
     await world.quiet(30)
     pod = world.pod("a")
     assert pod is not None
@@ -106,7 +117,7 @@ async def test_an_orphan_runs_on_with_its_part(world: World) -> None:
     assert world.running("a")
     assert world.shares_gpu("a")
     world.actors.delete(pod)
-    await world.until(lambda: not world.vgpus())
+    await expect_no_vgpus(world)
 
 
 @story(n1=1)
@@ -121,7 +132,7 @@ async def test_a_pod_that_was_orphaned_unseen_is_not_deleted(world: World) -> No
     assert finalizers(world) == [FINALIZER]
     world.server.freeze_watches(frozen=False)
     world.server.reset_watches()
-    await world.until(lambda: not there(world), 600)
+    await expect_deleted(world, "a", seconds=600)
     assert world.running("a")
     assert world.shares_gpu("a")
 
@@ -132,7 +143,8 @@ async def test_a_deletion_in_the_foreground_ends_as_ever(world: World) -> None:
     await world.run("a")
     seen = pods_at_its_end(world)
     world.delete("a", "Foreground")
-    await world.until(lambda: not there(world) and not world.vgpus())
+    await expect_deleted(world, "a")
+    await expect_no_vgpus(world)
     assert seen == [[]]
 
 
@@ -144,7 +156,7 @@ async def test_a_node_that_does_not_answer_is_named_and_waited_for_until_somebod
     await world.run("a")
     world.machines["n1"].stopping = 10_000.0
     world.delete("a")
-    await world.until(lambda: told(world, "Stopping"), 90)
+    await expect_event(world, "a", "Stopping", seconds=90)
     ready = world.condition("a", "Ready")
     assert ready["reason"] == "Stopping"
     assert "node n1 has not said that its containers have stopped" in ready["message"]
@@ -152,7 +164,7 @@ async def test_a_node_that_does_not_answer_is_named_and_waited_for_until_somebod
     await world.quiet(600)
     assert there(world)
     world.server.remove(PODS, "a", "default")
-    await world.until(lambda: not there(world))
+    await expect_deleted(world, "a")
     assert world.shares_gpu("a"), "its containers may still run"
 
 
@@ -161,14 +173,15 @@ async def test_a_pod_that_others_keep_is_waited_for_and_they_are_named(world: Wo
     world.actors.full = {"n1"}
     world.start()
     world.share("a")
-    await world.until(lambda: world.pod("a"))
+    await expect_pod(world, "a")
     kept = {"finalizers": ["example.com/theirs"]}
     world.server.change(PODS, "a", "default", lambda pod: pod["metadata"].update(kept))
     world.delete("a")
-    await world.until(lambda: told(world, "example.com/theirs"), 90)
+    await expect_event(world, "a", "example.com/theirs", seconds=90)
     assert there(world)
     world.server.change(PODS, "a", "default", lambda pod: pod["metadata"].pop("finalizers"))
-    await world.until(lambda: not there(world) and not world.vgpus())
+    await expect_deleted(world, "a")
+    await expect_no_vgpus(world)
 
 
 @story(n1=1)
@@ -195,7 +208,8 @@ async def test_a_sharepod_of_before_goes_at_once_and_its_pod_after_it(world: Wor
     )
     world.delete("a")
     assert not there(world)
-    await world.until(lambda: not world.vgpus() and world.pod("a") is None)
+    await expect_no_vgpus(world)
+    await expect_no_pod(world, "a")
 
 
 @story(n1=1)
@@ -203,9 +217,10 @@ async def test_a_pod_of_somebody_else_is_let_be(world: World) -> None:
     world.start()
     world.native_pod("a", 0)
     world.share("a")
-    await world.until(lambda: world.condition("a", "Ready").get("reason") == "NameTaken")
+    await expect_condition(world, "a", "Ready", "NameTaken")
     world.delete("a")
-    await world.until(lambda: not there(world) and not world.vgpus())
+    await expect_deleted(world, "a")
+    await expect_no_vgpus(world)
     assert world.pod("a") is not None
 
 
@@ -219,7 +234,8 @@ async def test_a_deletion_waits_for_a_device_manager_that_is_away(world: World) 
     assert there(world)
     assert world.running("a"), "nothing is ended without it"
     world.start("devices")
-    await world.until(lambda: not there(world) and not world.vgpus())
+    await expect_deleted(world, "a")
+    await expect_no_vgpus(world)
 
 
 @story(n1=1)
@@ -227,6 +243,7 @@ async def test_one_that_is_finished_takes_its_pod_with_it(world: World) -> None:
     world.start()
     await world.run("a")
     world.end("a")
-    await world.until(lambda: world.condition("a", "Ready").get("reason") == "PodSucceeded")
+    await expect_condition(world, "a", "Ready", "PodSucceeded")
     world.delete("a")
-    await world.until(lambda: not there(world) and world.pod("a") is None)
+    await expect_deleted(world, "a")
+    await expect_no_pod(world, "a")

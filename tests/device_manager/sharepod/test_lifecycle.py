@@ -1,6 +1,19 @@
 """SharePods that share GPUs, from the first to the last, when all goes well."""
 
-from fakes.cluster import World, expect_scheduled, gpu_uuid, story
+from expectations import (
+    assert_scheduled,
+    expect_any_running,
+    expect_cleaned_up,
+    expect_condition,
+    expect_no_vgpus,
+    expect_ready,
+    expect_replaced,
+    expect_running,
+    expect_shared_gpu,
+    expect_sharepod_phase,
+    the_pod,
+)
+from fakes.cluster import World, gpu_uuid, story
 from fakes.cluster.pods import POD_IP, STARTED
 from kubeshare.api.types.v1 import SHAREPODS
 from kubeshare.kube.resources import PODS, Raw
@@ -14,15 +27,15 @@ async def test_three_sharepods_share_one_gpu_and_it_is_given_back_after_the_last
     world.start()
     for name, request in (("a", "0.3"), ("b", "0.4"), ("c", "0.3")):
         world.share(name, request)
-    await world.until(lambda: world.running("a", "b", "c"))
+    await expect_running(world, "a", "b", "c")
     assert world.shares_gpu("a", "b", "c")
     world.native_pod("whole")
     for name in ("a", "b"):
         world.delete(name)
-    await world.until(lambda: world.shares_gpu("c"))
+    await expect_shared_gpu(world, "c")
     assert not world.running("whole")
     world.delete("c")
-    await world.until(lambda: world.running("whole"))
+    await expect_running(world, "whole")
     assert not world.vgpus()
     assert not world.placeholders()
 
@@ -32,24 +45,24 @@ async def test_a_sharepod_of_two_gpus_runs_on_both_and_gives_both_back(world: Wo
     world.start()
     world.share("a", "0.6", count=2)
     world.share("b", "0.6", count=2)
-    await world.until(lambda: world.running("a") or world.running("b"))
-    first, second = ("a", "b") if world.running("a") else ("b", "a")
+    [first] = await expect_any_running(world, "a", "b")
+    [second] = {"a", "b"} - {first}
     assert list(world.vgpus().values()) == [[first], [first]]
     gpus = world.sharepod(first)["status"]["gpus"]
     assert sorted(each["uuid"] for each in gpus) == sorted(gpu_uuid("n1", i) for i in range(2))
     world.delete(first)
-    await world.until(lambda: world.running(second))
+    await expect_running(world, second)
     world.delete(second)
-    await world.until(lambda: not world.vgpus() and not world.placeholders())
+    await expect_cleaned_up(world)
 
 
 @story(n1=1)
 async def test_the_status_tells_phase_gpu_and_node(world: World) -> None:
     world.start()
     world.share("a")
-    await world.until(lambda: world.ready("a"))
+    await expect_ready(world, "a")
     status = world.sharepod("a")["status"]
-    placed = expect_scheduled(world, "a")
+    placed = assert_scheduled(world, "a")
     assert status["phase"] == "Running"
     assert status["nodeName"] == "n1"
     assert status["gpus"] == [{"id": placed.gpuid, "uuid": gpu_uuid("n1", 0), "model": "V100"}]
@@ -65,7 +78,7 @@ async def test_the_status_tells_when_the_last_container_has_ended(world: World) 
     world.start()
     await world.run("a")
     world.end("a", "Failed")
-    await world.until(lambda: world.condition("a", "Ready").get("reason") == "PodFailed")
+    await expect_condition(world, "a", "Ready", "PodFailed")
     status = world.sharepod("a")["status"]
     assert status["finishTime"] == "2026-01-01T00:09:00Z"
     assert (status["startTime"], status["podIP"]) == (STARTED, POD_IP)
@@ -75,11 +88,11 @@ async def test_the_status_tells_when_the_last_container_has_ended(world: World) 
 async def test_a_sharepod_on_a_warm_vgpu_costs_six_writes_and_no_read(world: World) -> None:
     world.start()
     world.share("first")
-    await world.until(lambda: world.ready("first"))
+    await expect_ready(world, "first")
     await world.quiet()
     before = len(world.server.requests)
     world.share("second")
-    await world.until(lambda: world.ready("second"))
+    await expect_ready(world, "second")
     await world.quiet()
     asked = [each for each in world.server.requests[before:] if each.resource != "events"]
     assert [f"{each.verb} {each.resource}" for each in asked if each.verb != "watch"] == [
@@ -97,7 +110,7 @@ async def test_a_pod_that_succeeds_stays_and_gives_its_gpu_back(world: World) ->
     world.start()
     await world.run("a")
     world.end("a")
-    await world.until(lambda: not world.vgpus())
+    await expect_no_vgpus(world)
     assert world.sharepod("a")["status"]["phase"] == "Succeeded"
     assert world.condition("a", "Ready")["reason"] == "PodSucceeded"
     assert world.condition("a", "Allocated")["reason"] == "Released"
@@ -113,18 +126,12 @@ async def test_a_pod_that_succeeds_stays_and_gives_its_gpu_back(world: World) ->
 async def test_a_pod_that_is_deleted_is_made_again_and_scheduled_again(world: World) -> None:
     world.start()
     world.share("a")
-    await world.until(lambda: world.ready("a"))
-    first = world.pod("a")
-    assert first is not None
+    await expect_ready(world, "a")
+    first = the_pod(world, "a")
     world.actors.delete(first)
-
-    def another() -> bool:
-        pod = world.pod("a")
-        return pod is not None and pod["metadata"]["uid"] != first["metadata"]["uid"]
-
-    await world.until(another)
-    await world.until(lambda: world.running("a"))
-    expect_scheduled(world, "a")
+    await expect_replaced(world, first)
+    await expect_running(world, "a")
+    assert_scheduled(world, "a")
 
 
 @story(n1=1)
@@ -180,7 +187,7 @@ async def evict_and_go_on(world: World, phase: str) -> None:
     """The kubelet tells of the end of a pod that was evicted, before the pod is gone."""
     world.start()
     world.share("a")
-    await world.until(lambda: world.ready("a"))
+    await expect_ready(world, "a")
 
     def ended(obj: Raw) -> None:
         obj["metadata"]["deletionTimestamp"] = "2026-01-01T00:01:00Z"
@@ -192,16 +199,17 @@ async def evict_and_go_on(world: World, phase: str) -> None:
     assert world.sharepod("a")["status"]["phase"] == "Running"
     world.actors.removes = True
     world.server.remove(PODS, "a", "default")
-    await world.until(lambda: world.running("a") and world.ready("a"))
+    await expect_running(world, "a")
+    await expect_ready(world, "a")
 
 
 @story(n1=1)
 async def test_a_sharepod_that_has_ended_stays_so_when_its_pod_is_deleted(world: World) -> None:
     world.start()
     world.share("a", spec={"restartPolicy": "Never"})
-    await world.until(lambda: world.ready("a"))
+    await expect_ready(world, "a")
     world.end("a", "Failed")
-    await world.until(lambda: world.sharepod("a")["status"]["phase"] == "Failed")
+    await expect_sharepod_phase(world, "a", "Failed")
     mark = {"deletionTimestamp": "2026-01-01T00:01:00Z"}
     world.actors.removes = False
     world.server.change(PODS, "a", "default", lambda obj: obj["metadata"].update(mark))

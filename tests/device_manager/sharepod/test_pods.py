@@ -4,6 +4,16 @@ from typing import Any
 
 import pytest
 
+from expectations import (
+    expect_bound,
+    expect_condition,
+    expect_decided,
+    expect_no_vgpus,
+    expect_phase,
+    expect_pod,
+    expect_ready,
+    expect_running,
+)
 from fakes.cluster import World, story
 from kubeshare.api.types.constants import LABEL_VGPU, VGPU_RESOURCE
 from kubeshare.api.types.v1 import SHAREPODS, VGPU, VGPUS, VGPUSpec
@@ -99,7 +109,7 @@ async def test_a_container_that_asks_itself_shares_and_no_other(world: World) ->
 async def test_a_container_that_there_is_not_is_told_before_a_gpu_is_taken(world: World) -> None:
     world.start()
     world.share("a", spec=SEVERAL, containers=["trian"])
-    await world.until(lambda: world.condition("a", "Scheduled"))
+    await expect_decided(world, "a")
     told = world.condition("a", "Scheduled")
     assert told["reason"] == "Invalid"
     assert "spec.gpu.containers" in told["message"]
@@ -166,7 +176,7 @@ def test_every_other_field_of_a_podspec_passes_through(restarts: str) -> None:
 async def test_nothing_of_a_gpu_is_an_ordinary_pod(world: World) -> None:
     world.start()
     world.share("a", None, labels={LABEL_VGPU: "theirs", "team": "red"})
-    await world.until(lambda: world.ready("a"))
+    await expect_ready(world, "a")
     pod = world.pod("a")
     assert pod is not None
     assert "resources" not in pod["spec"]["containers"][0]
@@ -180,11 +190,11 @@ async def test_a_pod_that_kube_scheduler_cannot_place_is_told_with_its_words(wor
     await world.run("a")
     world.actors.binds = False
     world.share("b")
-    await world.until(lambda: world.condition("b", "Ready").get("reason") == "Unschedulable")
+    await expect_condition(world, "b", "Ready", "Unschedulable")
     assert world.condition("b", "Ready")["message"] == "insufficient cpu"
     world.actors.binds = True
     world.actors.look()
-    await world.until(lambda: world.ready("b"))
+    await expect_ready(world, "b")
 
 
 @story(n1=1)
@@ -199,13 +209,13 @@ async def test_a_pod_of_somebody_else_is_never_touched(world: World) -> None:
     )
     world.start()
     world.share("a")
-    await world.until(lambda: world.condition("a", "Ready").get("reason") == "NameTaken")
+    await expect_condition(world, "a", "Ready", "NameTaken")
     assert "belongs to somebody else" in world.condition("a", "Ready")["message"]
     theirs = world.pod("a")
     assert theirs is not None
     assert theirs["spec"]["containers"] == [{"name": "theirs"}]
     world.server.remove(PODS, "a", "default")
-    await world.until(lambda: world.ready("a"))
+    await expect_ready(world, "a")
 
 
 def _no_pod_without_image(pod: Raw, _old: Raw | None) -> str | None:
@@ -221,9 +231,9 @@ async def test_the_api_servers_words_about_an_invalid_pod_are_told_and_the_part_
     world.server.add_rule(PODS, _no_pod_without_image)
     world.start()
     world.share("a", spec={"containers": [{"name": "main"}]})
-    await world.until(lambda: world.condition("a", "Ready").get("reason") == "InvalidPod")
+    await expect_condition(world, "a", "Ready", "InvalidPod")
     assert "image: Required value" in world.condition("a", "Ready")["message"]
-    await world.until(lambda: not world.vgpus())
+    await expect_no_vgpus(world)
     await world.quiet(30)
     tries = [each for each in world.server.requests if each.resource == "pods"]
     creations = [each for each in tries if each.place.name == "" and each.verb == "create"]
@@ -231,7 +241,7 @@ async def test_the_api_servers_words_about_an_invalid_pod_are_told_and_the_part_
     assert len(creations) <= 3 + len(world.placeholders())
     good = {"containers": [{"name": "main", "image": "train:1"}]}
     world.server.change(SHAREPODS, "a", "default", lambda shp: shp["spec"].update(good))
-    await world.until(lambda: world.ready("a"))
+    await expect_ready(world, "a")
 
 
 @story(n1=1)
@@ -239,7 +249,7 @@ async def test_fields_that_are_null_are_no_reason_not_to_run(world: World) -> No
     world.start()
     fields = ("initContainers", "nodeSelector", "tolerations", "affinity", "volumes")
     world.share("a", spec=dict.fromkeys(fields))
-    await world.until(lambda: world.ready("a"))
+    await expect_ready(world, "a")
 
 
 @story(n1=1)
@@ -250,7 +260,7 @@ async def test_a_refused_pod_gives_back_its_part_of_a_gpu_that_was_there_before(
     world.start()
     await world.run("a", "0.3")
     world.share("b", "0.3", spec={"containers": [{"name": "main"}]})
-    await world.until(lambda: world.condition("b", "Ready").get("reason") == "InvalidPod")
+    await expect_condition(world, "b", "Ready", "InvalidPod")
     await world.until(lambda: [len(held) for held in world.vgpus().values()] == [1])
 
 
@@ -260,8 +270,8 @@ async def test_a_refusal_that_may_pass_is_told_and_tried_again(world: World) -> 
     world.server.inject(quota, verb="create", resource="pods", skip=1, times=10)
     world.start()
     world.share("a")
-    await world.until(lambda: world.condition("a", "Ready").get("reason") == "PodForbidden")
-    await world.until(lambda: world.ready("a"))
+    await expect_condition(world, "a", "Ready", "PodForbidden")
+    await expect_ready(world, "a")
 
 
 @story(n1=2)
@@ -270,13 +280,13 @@ async def test_a_pod_is_not_let_run_while_one_of_its_gpus_is_not_held(world: Wor
     world.actors.binds = False
     world.start()
     world.share("a", "0.6", count=2)
-    await world.until(lambda: world.pod("a"))
+    await expect_pod(world, "a")
     await world.kill()
     lost, kept = world.vgpus()
     world.server.change(VGPUS, lost, "", lambda vgpu: vgpu["status"].update(holders=[]))
     world.actors.binds = True
     world.start("devices")
-    await world.until(lambda: (world.pod("a") or {})["spec"].get("nodeName"))
+    await expect_bound(world, "a")
     await world.quiet(5)
     assert world.vgpus() == {lost: [], kept: ["a"]} or world.vgpus() == {kept: ["a"]}
     assert world.pod_uids() == {"a": ""}
@@ -288,15 +298,15 @@ async def test_a_pod_that_came_and_went_while_the_watch_was_broken_is_made_again
 ) -> None:
     world.reserve("n1", "x")
     world.start()
-    await world.until(lambda: world.vgpu("x")["status"].get("phase") == "Idle")
+    await expect_phase(world, "x", phase="Idle")
     await world.kill("devices")
     world.server.inject(Fault.hang(), verb="watch", resource="pods")
     world.start("devices")
     world.actors.binds = False
     world.share("a", id="x", spec={"nodeName": "n1"})
-    await world.until(lambda: world.pod("a"))
+    await expect_pod(world, "a")
     world.server.remove(PODS, "a", "default")
     world.actors.binds = True
     # The list that it begins with again knows nothing of the pod, and of no end of it.
     world.server.compact()
-    await world.until(lambda: world.running("a"), seconds=120)
+    await expect_running(world, "a", seconds=120)

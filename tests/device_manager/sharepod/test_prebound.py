@@ -1,6 +1,15 @@
 """A SharePod's pod begins to start while its new vGPU is being made, and never without a GPU."""
 
-from fakes.cluster import World, expect_scheduled, story
+from expectations import (
+    assert_scheduled,
+    expect_condition,
+    expect_no_pod,
+    expect_pod,
+    expect_ready,
+    expect_running,
+    expect_vgpus,
+)
+from fakes.cluster import World, story
 from kubeshare.api.types.v1 import VGPUS
 
 
@@ -15,7 +24,7 @@ async def test_the_pod_is_made_once_the_placeholder_is_bound_and_named_once_the_
     world.actors.node_agents = False
     world.start()
     world.share("a")
-    await world.until(lambda: world.pod("a"))
+    await expect_pod(world, "a")
     await world.quiet()
     assert uuids(world) == [""]
     pod = world.pod("a")
@@ -26,7 +35,7 @@ async def test_the_pod_is_made_once_the_placeholder_is_bound_and_named_once_the_
     assert world.condition("a", "Allocated")["reason"] == "Creating"
     world.actors.node_agents = True
     world.actors.look()
-    await world.until(lambda: world.ready("a"))
+    await expect_ready(world, "a")
     assert world.pod_uids() == {"a": pod["metadata"]["uid"]}
 
 
@@ -36,11 +45,11 @@ async def test_no_pod_is_made_while_kube_scheduler_has_not_bound_the_placeholder
 ) -> None:
     world.start("scheduler")
     world.share("a")
-    await world.until(world.vgpus)
+    await expect_vgpus(world, 1)
     world.native_pod("whole")
-    await world.until(lambda: world.running("whole"))
+    await expect_running(world, "whole")
     world.start("devices")
-    await world.until(lambda: world.condition("a", "Allocated").get("reason") == "GPUNotFree")
+    await expect_condition(world, "a", "Allocated", "GPUNotFree")
     assert world.pod("a") is None
 
 
@@ -51,9 +60,9 @@ async def test_a_pod_whose_gpu_cannot_be_shared_is_taken_back_and_runs_elsewhere
     world.actors.sliced.add("n1")
     world.start()
     world.share("a")
-    await world.until(lambda: world.ready("a"), seconds=90)
-    expect_scheduled(world, "a").on_node("n2")
-    await world.until(lambda: len(world.vgpus()) == len(world.placeholders()) == 1)
+    await expect_ready(world, "a", seconds=90)
+    assert_scheduled(world, "a", node="n2")
+    await expect_vgpus(world, 1, placeholders=1)
 
 
 @story(n1=1)
@@ -63,6 +72,6 @@ async def test_where_there_is_no_other_gpu_it_waits_without_a_pod_and_says_why(
     world.actors.sliced.add("n1")
     world.start()
     world.share("a")
-    await world.until(lambda: world.condition("a", "Allocated").get("reason") == "NotShareable")
-    await world.until(lambda: world.pod("a") is None)
+    await expect_condition(world, "a", "Allocated", "NotShareable")
+    await expect_no_pod(world, "a")
     assert set(world.pod_uids().values()) <= {""}

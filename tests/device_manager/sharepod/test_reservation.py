@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from expectations import expect_condition, expect_event, expect_pod, expect_running
 from fakes.cluster import World, seed_held, story
 from kubeshare.api.types.v1 import SHAREPODS, VGPUS
 from kubeshare.simulator.control import Fault
@@ -12,7 +13,7 @@ async def test_a_gpuid_given_with_a_node_is_shared_by_all_who_name_it(world: Wor
     world.start("devices")
     world.share("a", "0.5", id="abcde", spec={"nodeName": "n1"})
     world.share("b", "0.5", id="abcde", spec={"nodeName": "n1"})
-    await world.until(lambda: world.running("a", "b"))
+    await expect_running(world, "a", "b")
     assert world.vgpus() == {"abcde": ["a", "b"]}
 
 
@@ -21,14 +22,14 @@ async def test_a_gpuid_without_room_waits_with_the_reason_until_there_is(world: 
     world.start()
     await world.run("a", "0.6", id="abcde", spec={"nodeName": "n1"})
     world.share("b", "0.5", id="abcde", spec={"nodeName": "n1"})
-    await world.until(lambda: world.condition("b", "Allocated"))
+    await expect_condition(world, "b", "Allocated")
     told = world.condition("b", "Allocated")
     assert told["reason"] == "NoRoom"
     assert "compute 0.4 left, 0.5 asked" in told["message"]
     assert world.pod("b") is None
-    await world.until(lambda: any("0.4 left" in event for event in world.events("b")))
+    await expect_event(world, "b", "0.4 left")
     world.delete("a")
-    await world.until(lambda: world.running("b"))
+    await expect_running(world, "b")
 
 
 @story(n1=1, n2=1)
@@ -36,7 +37,7 @@ async def test_a_gpuid_on_another_node_than_the_one_given_is_told(world: World) 
     world.start()
     await world.run("a", id="abcde", spec={"nodeName": "n1"})
     world.share("b", id="abcde", spec={"nodeName": "n2"})
-    await world.until(lambda: world.condition("b", "Allocated"))
+    await expect_condition(world, "b", "Allocated")
     assert "abcde is on node n1" in world.condition("b", "Allocated")["message"]
 
 
@@ -50,7 +51,7 @@ async def test_a_part_given_by_name_that_was_not_seen_yet_is_not_taken_twice(wor
     gpu = {"request": "0.1", "memory": "1Gi", "id": "x"}
     spec = {"nodeName": "n1", "gpu": gpu, "containers": [{"name": "main", "image": "i:1"}]}
     world.server.seed(SHAREPODS, made | {"spec": spec})
-    await world.until(lambda: world.running("a"))
+    await expect_running(world, "a")
     assert world.vgpus() == {"x": ["a"]}
 
 
@@ -58,7 +59,7 @@ async def test_a_part_given_by_name_that_was_not_seen_yet_is_not_taken_twice(wor
 async def test_several_gpus_given_by_name_are_had_together(world: World) -> None:
     world.start()
     world.share("a", "0.6", count=2, ids=["y", "x"], spec={"nodeName": "n1"})
-    await world.until(lambda: world.running("a"))
+    await expect_running(world, "a")
     assert world.vgpus() == {"x": ["a"], "y": ["a"]}
     uids = {each["spec"]["uuid"] for each in world.server.all(VGPUS)}
     assert len(uids) == 2
@@ -71,21 +72,21 @@ async def test_none_of_several_is_held_while_one_has_no_room(world: World) -> No
     world.start()
     await world.run("b", "0.6", id="y", spec={"nodeName": "n1"})
     world.share("a", "0.6", count=2, ids=["x", "y"], spec={"nodeName": "n1"})
-    await world.until(lambda: world.condition("a", "Allocated"))
+    await expect_condition(world, "a", "Allocated")
     told = world.condition("a", "Allocated")
     assert told["reason"] == "NoRoom"
     assert "vGPU y on node n1: compute 0.4 left, 0.6 asked" in told["message"]
     await world.quiet(30)
     assert world.vgpus() == {"y": ["b"]}
     world.delete("b")
-    await world.until(lambda: world.running("a"))
+    await expect_running(world, "a")
 
 
 @story(n1=1)
 async def test_more_gpus_given_by_name_than_the_node_has_are_none(world: World) -> None:
     world.start()
     world.share("a", "0.6", count=2, ids=["x", "y"], spec={"nodeName": "n1"})
-    await world.until(lambda: world.condition("a", "Allocated"))
+    await expect_condition(world, "a", "Allocated")
     assert world.condition("a", "Allocated")["reason"] == "NoRoom"
     await world.quiet(30)
     assert world.vgpus() == {}
@@ -99,7 +100,7 @@ async def test_who_was_cut_off_between_two_gpus_given_by_name_gives_back_the_fir
     await world.run("b", "0.6", id="y", spec={"nodeName": "n1"})
     made = world.share("a", "0.6", count=2, ids=["x", "y"], spec={"nodeName": "n1"})
     seed_held(world, made["metadata"]["uid"])
-    await world.until(lambda: world.condition("a", "Allocated"))
+    await expect_condition(world, "a", "Allocated")
     await world.until(lambda: world.vgpus().get("x", []) == [])
     assert world.condition("a", "Allocated")["reason"] == "NoRoom"
 
@@ -110,7 +111,7 @@ async def chosen_again(world: World, name: str, **more: Any) -> dict[str, Any]:
     await world.run("a", "0.5", id="x", spec={"nodeName": "n1"})
     world.actors.binds = False
     world.share(name, "0.3", **more)
-    await world.until(lambda: world.pod(name))
+    await expect_pod(world, name)
     await world.quiet(1)
     await world.kill()
     assert world.vgpus() == {"x": ["a", name]}

@@ -1,5 +1,6 @@
 """Pods that were refused by their node and have all that they need now."""
 
+from expectations import expect_pod
 from fakes.cluster import World, story
 from kubeshare.device_manager.sharepod.start_retry import MAX_RETRIES
 from kubeshare.kube.resources import PODS
@@ -47,7 +48,7 @@ async def test_a_pod_whose_images_take_long_is_not_touched(world: World) -> None
     await world.run("a")
     world.actors.node_agents = False
     world.share("b")
-    await world.until(lambda: world.pod("b"))
+    await expect_pod(world, "b")
     begun = {"type": "PodReadyToStartContainers", "status": "True"}
     bound = {"type": "PodScheduled", "status": "True"}
     world.server.change(

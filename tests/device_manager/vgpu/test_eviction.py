@@ -4,7 +4,17 @@ from typing import Any
 
 import pytest
 
-from fakes.cluster import World, expect_pending, expect_scheduled, story
+from expectations import (
+    assert_scheduled,
+    expect_activated,
+    expect_cleaned_up,
+    expect_on_node,
+    expect_pending,
+    expect_running,
+    expect_vgpu_deleted,
+    expect_vgpus,
+)
+from fakes.cluster import World, story
 from kubeshare.kube.resources import NODES, PODS
 
 SYSTEM = "kubeshare-system"
@@ -24,9 +34,9 @@ def test_a_node_that_waits_for_another_driver_takes_nobody_and_keeps_its_pods(st
         world.start()
         await world.run("a", id="mine", spec={"nodeName": "n1"})
         label(world, state)
-        await world.until(lambda: "kept" not in world.vgpus())
+        await expect_vgpu_deleted(world, "kept")
         await world.run("b")
-        expect_scheduled(world, "b").on_node("n2")
+        assert_scheduled(world, "b", node="n2")
         await world.quiet(60)
         assert world.running("a")
 
@@ -48,22 +58,22 @@ async def test_holders_leave_a_node_before_its_driver_is_upgraded_and_the_placeh
 
     world.server.storage.after_change.append(look)
     label(world, "pod-deletion-required")
-    await world.until(lambda: world.sharepod("a")["spec"].get("nodeName") == "n2")
-    await world.until(lambda: world.running("a"))
+    await expect_on_node(world, "a", "n2")
+    await expect_running(world, "a")
     assert kept[0]
     await world.until(lambda: placeholder not in world.placeholders())
     label(world, "upgrade-done")
     await world.run("b", "0.9")
-    expect_scheduled(world, "b").on_node("n1")
+    assert_scheduled(world, "b", node="n1")
 
 
 @story(n1=1, n2=1)
 async def test_what_is_idle_on_a_cordoned_node_is_given_back(world: World) -> None:
     world.reserve("n1", "kept")
     world.start()
-    await world.until(lambda: world.vgpu("kept")["spec"].get("uuid"))
+    await expect_activated(world)
     world.server.change(NODES, "n1", "", lambda node: node["spec"].update(unschedulable=True))
-    await world.until(lambda: not world.vgpus() and not world.placeholders())
+    await expect_cleaned_up(world)
 
 
 @story(n1=1, n2=1)
@@ -72,14 +82,14 @@ async def test_the_pods_of_a_drained_node_run_elsewhere_and_its_gpu_is_given_bac
 ) -> None:
     world.start()
     await world.run("a")
-    node = expect_scheduled(world, "a").node
+    node = assert_scheduled(world, "a").node
     world.server.change(NODES, node, "", lambda obj: obj["spec"].update(unschedulable=True))
     pod = world.pod("a")
     assert pod is not None
     world.actors.delete(pod)
     await world.until(lambda: world.sharepod("a")["spec"].get("nodeName") not in {node, None})
-    await world.until(lambda: world.running("a"))
-    await world.until(lambda: len(world.vgpus()) == len(world.placeholders()) == 1)
+    await expect_running(world, "a")
+    await expect_vgpus(world, 1, placeholders=1)
 
 
 @story(n1=2)
@@ -87,7 +97,6 @@ async def test_a_node_whose_driver_is_being_upgraded_says_so_to_who_waits(world:
     label(world, "cordon-required")
     world.start()
     world.share("a")
-    await world.until(lambda: world.condition("a", "Scheduled"))
-    expect_pending(world, "a").because("its GPU driver is being upgraded (cordon-required)")
+    await expect_pending(world, "a", "its GPU driver is being upgraded (cordon-required)")
     label(world, "upgrade-done")
-    await world.until(lambda: world.running("a"))
+    await expect_running(world, "a")

@@ -4,20 +4,29 @@ from typing import Any
 
 import pytest
 
-from fakes.cluster import World, expect_pending, expect_scheduled, story
+from expectations import (
+    assert_scheduled,
+    degraded,
+    expect_activated,
+    expect_condition,
+    expect_degraded,
+    expect_event,
+    expect_no_vgpus,
+    expect_on_node,
+    expect_pending,
+    expect_placeholders,
+    expect_ready,
+    expect_running,
+    expect_vgpu_deleted,
+    expect_vgpus,
+)
+from fakes.cluster import World, story
 from kubeshare.api.types.v1 import GPUNODES, VGPUS
 from kubeshare.device_manager.placeholder.recovery import MAX_ATTEMPTS
 from kubeshare.kube.resources import NODES, PODS
 from kubeshare.simulator.control import Fault
 
 SYSTEM = "kubeshare-system"
-
-
-def degraded(world: World) -> dict[str, Any]:
-    """The condition of the only vGPU."""
-    [vgpu] = world.server.all(VGPUS)
-    conditions = vgpu["status"].get("conditions", [])
-    return next((each for each in conditions if each["type"] == "Degraded"), {})
 
 
 def lose_placeholder(world: World) -> None:
@@ -41,16 +50,16 @@ def take(world: World, name: str) -> None:
 async def test_a_lost_placeholder_is_replaced_by_one_with_the_same_gpu(world: World) -> None:
     world.start()
     world.share("a")
-    await world.until(lambda: world.ready("a"))
+    await expect_ready(world, "a")
     lose_placeholder(world)
-    await world.until(lambda: degraded(world).get("reason") == "Healthy")
+    await expect_degraded(world, "Healthy")
     assert len(world.placeholders()) == 1
     [gpuid] = world.vgpus()
     told = {event.partition(":")[0] for event in world.events(gpuid)}
     assert {"PlaceholderLost", "Healthy"} <= told
     world.share("b")
-    await world.until(lambda: world.running("b"))
-    expect_scheduled(world, "b").on(gpuid)
+    await expect_running(world, "b")
+    assert_scheduled(world, "b", gpuid=gpuid)
 
 
 @story(n1=1)
@@ -59,15 +68,15 @@ async def test_who_had_the_gpu_before_is_told_and_has_it_again_after_a_new_start
 ) -> None:
     world.start()
     world.share("a")
-    await world.until(lambda: world.ready("a"))
+    await expect_ready(world, "a")
     await world.quiet(5)
     lose_placeholder(world)
-    await world.until(lambda: world.condition("a", "Allocated")["reason"] == "GPULost")
+    await expect_condition(world, "a", "Allocated", "GPULost")
     assert any(event.startswith("PlaceholderLost") for event in world.events("a"))
     pod = world.pod("a")
     assert pod is not None
     world.actors.delete(pod)
-    await world.until(lambda: world.condition("a", "Allocated")["reason"] == "Allocated")
+    await expect_condition(world, "a", "Allocated", "Allocated")
 
 
 @story(n1=1)
@@ -76,20 +85,19 @@ async def test_a_gpu_that_a_native_pod_got_takes_nobody_until_its_holders_have_g
 ) -> None:
     world.start()
     world.share("a")
-    await world.until(lambda: world.ready("a"))
+    await expect_ready(world, "a")
     lose_placeholder(world)
     take(world, "whole")
     assert world.running("whole")
-    await world.until(lambda: world.condition("a", "Allocated")["reason"] == "PlaceholderLost")
+    await expect_condition(world, "a", "Allocated", "PlaceholderLost")
     world.share("b")
-    await world.until(lambda: world.condition("b", "Scheduled"))
-    expect_pending(world, "b")
+    await expect_pending(world, "b")
     await world.quiet(300)
     assert degraded(world)["status"] == "True"
     world.delete("a")
-    await world.until(lambda: not world.vgpus())
+    await expect_no_vgpus(world)
     world.end("whole")
-    await world.until(lambda: world.running("b"))
+    await expect_running(world, "b")
 
 
 @story(n1=2)
@@ -111,10 +119,9 @@ async def test_a_placeholder_with_another_gpu_goes_and_few_are_tried(world: Worl
     [gpuid] = world.vgpus()
     assert any("is given up" in event for event in world.events(gpuid))
     world.share("b", "0.9")
-    await world.until(lambda: world.condition("b", "Scheduled"))
-    expect_pending(world, "b")
+    await expect_pending(world, "b")
     world.delete("a")
-    await world.until(lambda: world.running("b"))
+    await expect_running(world, "b")
     assert world.shares_gpu("b")
 
 
@@ -126,19 +133,19 @@ async def test_a_gpu_is_had_back_when_who_got_it_leaves(world: World) -> None:
     take(world, "whole")
     await world.quiet(10)
     world.end("whole")
-    await world.until(lambda: degraded(world).get("reason") == "Healthy", seconds=120)
+    await expect_degraded(world, "Healthy", seconds=120)
 
 
 @story(n1=1)
 async def test_a_placeholder_that_has_ended_is_replaced(world: World) -> None:
     world.start()
     world.share("a")
-    await world.until(lambda: world.ready("a"))
+    await expect_ready(world, "a")
     [placeholder] = world.placeholders()
     evicted = {"phase": "Failed", "reason": "Evicted"}
     world.server.change(PODS, placeholder, SYSTEM, lambda pod: pod["status"].update(evicted))
-    await world.until(lambda: degraded(world).get("reason") == "PlaceholderLost")
-    await world.until(lambda: degraded(world).get("reason") == "Healthy")
+    await expect_degraded(world, "PlaceholderLost")
+    await expect_degraded(world, "Healthy")
 
 
 @story(n1=1)
@@ -185,10 +192,10 @@ async def test_a_reserved_vgpu_that_lost_its_placeholder_goes_when_it_is_idle(
 ) -> None:
     world.reserve("n1", "kept")
     world.start()
-    await world.until(lambda: world.vgpu("kept")["spec"].get("uuid"))
+    await expect_activated(world)
     lose_placeholder(world)
-    await world.until(lambda: "kept" not in world.vgpus())
-    await world.until(lambda: not world.placeholders())
+    await expect_vgpu_deleted(world, "kept")
+    await expect_placeholders(world, 0)
 
 
 @story(n1=2)
@@ -197,18 +204,18 @@ async def test_a_gpu_that_has_failed_takes_nobody_and_its_pods_are_kept_and_told
 ) -> None:
     world.start()
     world.share("a")
-    await world.until(lambda: world.ready("a"))
+    await expect_ready(world, "a")
     [gpuid] = world.vgpus()
     say_of_gpu(world, healthy=False, message="XID 79")
-    await world.until(lambda: degraded(world).get("reason") == "GPUUnhealthy")
+    await expect_degraded(world, "GPUUnhealthy")
     assert "XID 79" in degraded(world)["message"]
-    await world.until(lambda: world.condition("a", "Allocated")["reason"] == "GPUUnhealthy")
+    await expect_condition(world, "a", "Allocated", "GPUUnhealthy")
     assert "XID 79" in world.condition("a", "Allocated")["message"]
     assert any("XID 79" in event for event in world.events("a"))
     assert any("It takes no new holder" in event for event in world.events(gpuid))
     world.share("b")
-    await world.until(lambda: world.running("b"))
-    assert expect_scheduled(world, "b").gpuid != gpuid
+    await expect_running(world, "b")
+    assert assert_scheduled(world, "b").gpuid != gpuid
     await world.quiet(300)
     assert world.running("a")
 
@@ -217,16 +224,15 @@ async def test_a_gpu_that_has_failed_takes_nobody_and_its_pods_are_kept_and_told
 async def test_a_gpu_that_is_healthy_again_takes_holders(world: World) -> None:
     world.start()
     world.share("a")
-    await world.until(lambda: world.ready("a"))
+    await expect_ready(world, "a")
     say_of_gpu(world, healthy=False, message="XID 79")
-    await world.until(lambda: world.condition("a", "Allocated")["reason"] == "GPUUnhealthy")
+    await expect_condition(world, "a", "Allocated", "GPUUnhealthy")
     world.share("b")
-    await world.until(lambda: world.condition("b", "Scheduled"))
-    expect_pending(world, "b")
+    await expect_pending(world, "b")
     say_of_gpu(world, healthy=True)
-    await world.until(lambda: world.running("b"))
+    await expect_running(world, "b")
     assert world.shares_gpu("a", "b")
-    await world.until(lambda: world.condition("a", "Allocated")["reason"] == "Allocated")
+    await expect_condition(world, "a", "Allocated", "Allocated")
     assert degraded(world)["status"] == "False"
 
 
@@ -237,16 +243,16 @@ async def test_pods_of_a_gpu_that_has_failed_are_evicted_where_that_is_wanted(
     world.configure(gpuFailure="evict")
     world.start()
     await world.run("a")
-    assert expect_scheduled(world, "a").node == "n1"
+    assert assert_scheduled(world, "a").node == "n1"
     busy = Fault.answer(429, "TooManyRequests")
     world.server.inject(busy, verb="create", resource="pods/eviction", times=2)
     say_of_gpu(world, healthy=False, message="XID 79")
-    await world.until(lambda: any(each.startswith("EvictionRefused") for each in world.events("a")))
+    await expect_event(world, "a", "EvictionRefused")
     assert world.running("a"), "its budget keeps it"
-    await world.until(lambda: world.sharepod("a")["spec"].get("nodeName") == "n2")
-    await world.until(lambda: world.ready("a"))
+    await expect_on_node(world, "a", "n2")
+    await expect_ready(world, "a")
     assert any(each.startswith("GPUEviction") for each in world.events("a"))
-    await world.until(lambda: len(world.vgpus()) == 1)
+    await expect_vgpus(world, 1)
 
 
 @story(n1=1, n2=1)
@@ -257,11 +263,11 @@ async def test_pods_leave_a_gpu_that_has_failed_when_that_is_configured_afterwar
     world.start()
     await world.run("a")
     say_of_gpu(world, healthy=False, message="XID 79")
-    await world.until(lambda: degraded(world).get("reason") == "GPUUnhealthy")
+    await expect_degraded(world, "GPUUnhealthy")
     await world.quiet(30)
     assert world.sharepod("a")["spec"]["nodeName"] == "n1"
     world.configure(gpuFailure="evict")
-    await world.until(lambda: world.sharepod("a")["spec"].get("nodeName") == "n2")
+    await expect_on_node(world, "a", "n2")
 
 
 @story(n1=1)
@@ -278,11 +284,11 @@ async def test_a_gpu_that_comes_back_as_another_leaves_the_old_ones_vgpu_to_its_
 
     world.server.change(GPUNODES, "n1", "", exchange)
     lose_placeholder(world)
-    await world.until(lambda: degraded(world).get("reason") == "GPUUnhealthy")
+    await expect_degraded(world, "GPUUnhealthy")
     await world.quiet(60)
     assert not world.placeholders(), "no placeholder can have a GPU back that is no more"
     world.delete("a")
-    await world.until(lambda: not world.vgpus())
+    await expect_no_vgpus(world)
     await world.run("b")
     [vgpu] = world.server.all(VGPUS)
     assert vgpu["spec"]["uuid"] == "GPU-new"
@@ -297,7 +303,7 @@ async def test_a_placeholder_lost_on_a_cordoned_node_is_not_replaced(world: Worl
     await world.quiet(120)
     assert not world.placeholders()
     world.server.change(NODES, "n1", "", lambda node: node["spec"].update(unschedulable=False))
-    await world.until(world.placeholders)
+    await expect_placeholders(world, 1)
 
 
 @story(n1=1)
@@ -310,8 +316,7 @@ async def test_a_gpu_that_a_dra_driver_serves_is_shared_like_any_other(world: Wo
     world.start()
     await world.run("a", "0.7")
     world.share("b", "0.7")
-    await world.until(lambda: world.condition("b", "Scheduled"))
-    expect_pending(world, "b")
+    await expect_pending(world, "b")
     assert world.shares_gpu("a")
 
 
@@ -319,10 +324,10 @@ async def decided_for_a_failed_gpu(world: World) -> str:
     """A SharePod b has a part of a GPU of n1 that has failed since; its vGPU."""
     world.start()
     world.share("a", "0.3", spec={"nodeSelector": {"kubernetes.io/hostname": "n1"}})
-    await world.until(lambda: world.running("a"))
+    await expect_running(world, "a")
     await world.kill("scheduler")
     say_of_gpu(world, healthy=False, message="XID 79")
-    await world.until(lambda: degraded(world).get("status") == "True")
+    await expect_degraded(world, "GPUUnhealthy")
     [gpuid] = world.vgpus()
     world.share("b", id=gpuid, attempt=1, spec={"nodeName": "n1"})
     held = {"namespace": "default", "name": "b", "podUid": "", "container": "", "requestMicros": 1}
@@ -331,7 +336,7 @@ async def decided_for_a_failed_gpu(world: World) -> str:
     world.server.change(
         VGPUS, gpuid, "", lambda vgpu: vgpu["status"]["holders"].append(held | {"demand": uid})
     )
-    await world.until(lambda: world.condition("b", "Allocated").get("reason") == "GPUUnhealthy")
+    await expect_condition(world, "b", "Allocated", "GPUUnhealthy")
     world.start("scheduler")
     return gpuid
 
@@ -341,8 +346,8 @@ async def test_a_decision_for_a_gpu_that_has_failed_meanwhile_is_made_again_else
     world: World,
 ) -> None:
     await decided_for_a_failed_gpu(world)
-    await world.until(lambda: world.running("b"))
-    expect_scheduled(world, "b").on_node("n2")
+    await expect_running(world, "b")
+    assert_scheduled(world, "b", node="n2")
 
 
 @pytest.mark.slow
@@ -351,8 +356,8 @@ async def test_of_a_gpu_that_has_failed_another_one_of_the_same_node_takes_the_p
     world: World,
 ) -> None:
     failed = await decided_for_a_failed_gpu(world)
-    await world.until(lambda: world.running("b"))
-    assert expect_scheduled(world, "b").on_node("n1").gpuid != failed
+    await expect_running(world, "b")
+    assert assert_scheduled(world, "b", node="n1").gpuid != failed
     [entry] = world.sharepod("b")["spec"]["gpu"]["setAside"]
     assert (entry["node"], entry["id"]) == ("n1", failed)
     assert any(f"Undone: vGPU {failed}" in event for event in world.events("b"))
@@ -367,11 +372,10 @@ async def test_what_is_set_aside_of_a_node_is_not_chosen_though_it_seems_to_be_f
     [gpuid] = world.vgpus()
     entry = {"node": "n1", "id": gpuid, "until": "2026-01-01T00:05:00Z", "message": "XID 79"}
     world.share("b", "0.1", setAside=[entry])
-    await world.until(lambda: world.running("b"))
-    assert expect_scheduled(world, "b").gpuid != gpuid
+    await expect_running(world, "b")
+    assert assert_scheduled(world, "b").gpuid != gpuid
     world.share("c", "1", setAside=[entry])
-    await world.until(lambda: world.condition("c", "Scheduled").get("status") == "False")
-    expect_pending(world, "c").because(f"n1/{gpuid}: set aside until", "XID 79")
+    await expect_pending(world, "c", f"n1/{gpuid}: set aside until", "XID 79")
 
 
 @story(n1=1)
@@ -384,7 +388,7 @@ async def test_a_placeholder_that_nobody_saw_end_is_lost_too(world: World) -> No
     containers = [{"name": "placeholder", "state": {"terminated": unknown}}]
     status = {"phase": "Failed", "containerStatuses": containers}
     world.server.change(PODS, placeholder, SYSTEM, lambda pod: pod["status"].update(status))
-    await world.until(lambda: degraded(world).get("reason") == "Healthy")
+    await expect_degraded(world, "Healthy")
 
 
 @story(n1=1)
@@ -397,7 +401,7 @@ async def test_a_node_whose_clock_is_behind_is_no_sign_of_a_lost_gpu(world: Worl
             container["state"]["running"]["startedAt"] = "2025-12-31T23:59:30Z"
 
     world.server.change(PODS, "a", "default", behind)
-    await world.until(lambda: world.ready("a"))
+    await expect_ready(world, "a")
     assert world.condition("a", "Allocated")["reason"] == "Allocated"
 
 
@@ -425,4 +429,4 @@ async def test_a_kubelet_that_restarts_costs_nobody_a_placeholder(world: World) 
     assert world.running("a")
     assert machine.containers
     world.share("b")
-    await world.until(lambda: world.running("b"))
+    await expect_running(world, "b")

@@ -1,6 +1,16 @@
 """Nodes that are deleted, or only not ready, with vGPUs on them."""
 
-from fakes.cluster import World, expect_pending, expect_scheduled, seed_held, story
+from expectations import (
+    assert_pending,
+    assert_scheduled,
+    expect_activated,
+    expect_no_vgpus,
+    expect_on_node,
+    expect_pod,
+    expect_ready,
+    expect_running,
+)
+from fakes.cluster import World, seed_held, story
 from kubeshare.api.types.v1 import SHAREPODS, VGPUS
 from kubeshare.kube.resources import NODES
 from kubeshare.simulator.control import Fault
@@ -12,9 +22,9 @@ async def test_a_sharepod_of_a_deleted_node_runs_on_another_one(world: World) ->
     await world.run("a")
     world.add_node("n2", 1)
     world.lose_node("n1")
-    await world.until(lambda: world.sharepod("a")["spec"].get("nodeName") == "n2")
-    await world.until(lambda: world.running("a"))
-    expect_scheduled(world, "a").on_node("n2")
+    await expect_on_node(world, "a", "n2")
+    await expect_running(world, "a")
+    assert_scheduled(world, "a", node="n2")
     assert len(world.vgpus()) == 1
     assert len(world.placeholders()) == 1
 
@@ -25,10 +35,10 @@ async def test_a_sharepod_that_lost_its_node_and_finds_no_other_is_not_ready(
 ) -> None:
     world.start()
     world.share("a")
-    await world.until(lambda: world.ready("a"))
+    await expect_ready(world, "a")
     world.lose_node("n1")
     await world.until(lambda: not world.ready("a"))
-    expect_pending(world, "a")
+    assert_pending(world, "a")
     assert world.condition("a", "Allocated")["reason"] == "Undone"
     assert world.sharepod("a")["status"]["phase"] == ""
     assert not world.vgpus()
@@ -61,9 +71,9 @@ async def test_a_node_that_was_only_not_seen_yet_is_not_taken_for_lost(world: Wo
 async def test_a_reserved_vgpu_of_a_deleted_node_goes_with_it(world: World) -> None:
     world.reserve("n1", "kept")
     world.start()
-    await world.until(lambda: world.vgpu("kept")["spec"].get("uuid"))
+    await expect_activated(world)
     world.lose_node("n1")
-    await world.until(lambda: not world.vgpus())
+    await expect_no_vgpus(world)
     await world.quiet()
     assert not world.server.all(VGPUS)
     assert not world.placeholders()
@@ -84,11 +94,11 @@ async def test_a_decision_for_a_node_that_was_deleted_meanwhile_is_made_again(
     world.server.change(SHAREPODS, "a", "default", lambda each: each["spec"].update(decided))
     await world.quiet(1)
     assert world.shares_gpu("a"), "it would come back at once while nobody has heard of the node"
-    await world.until(lambda: "nodeName" not in world.sharepod("a")["spec"])
+    await expect_on_node(world, "a", "")
     assert not world.vgpus()
     world.start("scheduler")
-    await world.until(lambda: world.running("a"))
-    expect_scheduled(world, "a").on_node("n2")
+    await expect_running(world, "a")
+    assert_scheduled(world, "a", node="n2")
 
 
 @story(n1=1)
@@ -96,9 +106,9 @@ async def test_a_part_on_a_deleted_node_is_held_as_long_as_its_pod_is_there(worl
     world.actors.binds = False
     world.start()
     world.share("a")
-    await world.until(lambda: world.pod("a"))
+    await expect_pod(world, "a")
     world.lose_node("n1")
     await world.quiet(8)
     assert world.shares_gpu("a")
     world.delete("a")
-    await world.until(lambda: not world.vgpus())
+    await expect_no_vgpus(world)

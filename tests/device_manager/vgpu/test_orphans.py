@@ -1,6 +1,18 @@
 """Who holds a part of a GPU, and when it is taken off."""
 
-from fakes.cluster import World, expect_pending, seed_held, story
+from expectations import (
+    assert_pending,
+    expect_cleaned_up,
+    expect_condition,
+    expect_no_pod,
+    expect_no_vgpus,
+    expect_pending,
+    expect_pod,
+    expect_ready,
+    expect_running,
+    expect_shared_gpu,
+)
+from fakes.cluster import World, seed_held, story
 from kubeshare.api.types.v1 import SHAREPODS, VGPUS
 from kubeshare.device_manager.pool.idle_times import FIRST_HOLDER_SECONDS
 from kubeshare.kube.resources import PODS, Raw
@@ -19,7 +31,7 @@ async def test_a_force_deleted_pod_keeps_its_part_until_its_node_says_that_it_ha
     await world.quiet(60)
     assert world.shares_gpu("a")
     assert world.pod("a") is None, "its former self may still run"
-    expect_pending(world, "b")
+    assert_pending(world, "b")
     assert world.condition("a", "Allocated")["reason"] == "Releasing"
     world.actors.node_agents = True
     world.actors.look()
@@ -34,11 +46,12 @@ async def test_a_sharepod_that_is_deleted_before_its_pod_is_bound_leaves_nothing
     await world.run("a")
     world.actors.binds = False
     world.share("b")
-    await world.until(lambda: world.pod("b"))
+    await expect_pod(world, "b")
     await world.quiet(1)
     assert world.pod_uids()["b"] == "", "only what was bound may run on the node"
     world.delete("b")
-    await world.until(lambda: world.pod("b") is None and world.shares_gpu("a"))
+    await expect_no_pod(world, "b")
+    await expect_shared_gpu(world, "a")
 
 
 @story(n1=1)
@@ -47,16 +60,16 @@ async def test_a_decision_taken_back_while_the_pod_runs_frees_nothing_before_its
 ) -> None:
     world.start()
     world.share("a", "0.6")
-    await world.until(lambda: world.ready("a"))
+    await expect_ready(world, "a")
     undecided = {"gpu": {"request": "0.5", "memory": "1Gi", "attempt": 1}, "nodeName": ""}
     world.server.change(SHAREPODS, "a", "default", lambda shp: shp["spec"].update(undecided))
-    await world.until(lambda: world.condition("a", "Scheduled")["reason"] == "Releasing")
+    await expect_pending(world, "a", reason="Releasing")
     assert world.shares_gpu("a")
     pod = world.pod("a")
     assert pod is not None
     world.actors.delete(pod)
-    await world.until(lambda: world.condition("a", "Scheduled")["reason"] == "Bound")
-    await world.until(lambda: world.running("a"))
+    await expect_condition(world, "a", "Scheduled", "Bound")
+    await expect_running(world, "a")
 
 
 @story(n1=1)
@@ -84,7 +97,7 @@ async def test_a_part_for_nobody_is_taken_back_from_a_gpu_that_is_shared(world: 
     (gpuid,) = world.vgpus()
     world.server.change(VGPUS, gpuid, "", join)
     assert world.shares_gpu("a", "b")
-    await world.until(lambda: world.shares_gpu("a"))
+    await expect_shared_gpu(world, "a")
 
 
 @story(n1=1)
@@ -93,7 +106,7 @@ async def test_a_finished_sharepod_holds_nothing(world: World) -> None:
     world.server.seed(SHAREPODS, made | {"status": {"phase": "Succeeded"}})
     seed_held(world, made["metadata"]["uid"])
     world.start("devices")
-    await world.until(lambda: not world.vgpus())
+    await expect_no_vgpus(world)
 
 
 @story(n1=1)
@@ -106,7 +119,7 @@ async def test_a_pod_that_failed_before_it_was_bound_holds_nothing(world: World)
     pod = {"metadata": metadata, "spec": {"containers": []}, "status": {"phase": "Failed"}}
     world.server.seed(PODS, pod)
     world.start("devices")
-    await world.until(lambda: not world.vgpus())
+    await expect_no_vgpus(world)
     assert world.sharepod("a")["status"]["phase"] == "Failed"
 
 
@@ -117,7 +130,7 @@ async def test_a_vgpu_that_nobody_took_a_part_of_goes_after_a_moment(world: Worl
     world.start()
     await world.quiet(FIRST_HOLDER_SECONDS - 1)
     assert world.vgpus(), "whoever made it is about to take a part"
-    await world.until(lambda: not world.vgpus() and not world.placeholders())
+    await expect_cleaned_up(world)
 
 
 @story(n1=1)
@@ -136,7 +149,7 @@ async def test_a_vgpu_that_gets_a_holder_in_the_last_moment_stays(world: World) 
     conflict = Fault("answer", 409, "Conflict", action=take_a_part)
     world.server.inject(conflict, verb="patch", resource="vgpus/status")
     world.delete("a")
-    await world.until(lambda: world.running("b"))
+    await expect_running(world, "b")
     assert world.vgpus() == {gpuid: ["b"]}
     patches = [each for each in world.server.requests if each.resource == "vgpus/status"]
     tries = [each for each in patches if "Deleting" in str(each.body)]
@@ -156,4 +169,4 @@ async def test_a_gpu_whose_vgpu_was_deleted_by_force_is_kept_while_pods_run_on_i
     assert world.running("a")
     assert not world.running("whole")
     world.delete("a")
-    await world.until(lambda: world.running("whole"))
+    await expect_running(world, "whole")

@@ -4,11 +4,9 @@
 kube-scheduler that binds pods where they fit, kubelets that run them, node agents
 that name GPUs and release holders, and the garbage collector. The programs under
 test are the real ones, in virtual time. ``story`` makes a test of what is told of a
-world. ``expect_scheduled`` and ``expect_pending``
-say what a test is about.
+world; ``tests/expectations.py`` has what such tests expect.
 """
 
-from fakes.cluster.expectations import expect_pending, expect_scheduled
 from fakes.cluster.happenings import seed_held
 from fakes.cluster.stories import in_world, story
 from fakes.cluster.world import GIB, RESTART, World, gpu_uuid
@@ -17,8 +15,6 @@ __all__ = [
     "GIB",
     "RESTART",
     "World",
-    "expect_pending",
-    "expect_scheduled",
     "gpu_uuid",
     "in_world",
     "seed_held",

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from fakes.cluster.machines import Machine
-from fakes.cluster.pods import Raw, asks, bound, ended, gated, going, holders, run, tell
+from fakes.cluster.pods import Raw, asks, being_deleted, bound, ended, gated, holders, run, tell
 from kubeshare.api.types.constants import NAMESPACE, VGPU_RESOURCE, WHOLE_GPU_RESOURCE
 from kubeshare.api.types.v1 import GPUNODES, SHAREPODS, VGPUS
 from kubeshare.kube.resources import NODES, PODS, RESOURCE_SLICES
@@ -70,7 +70,7 @@ class Actors:
         self._replace()
         self._lose()
         for pod in self.server.all(PODS):
-            if not (bound(pod) or going(pod) or ended(pod) or gated(pod)):
+            if not (bound(pod) or being_deleted(pod) or ended(pod) or gated(pod)):
                 self._schedule(pod)
         for pod in self.server.all(PODS):
             if bound(pod) and pod["spec"]["nodeName"] not in self.machines:
@@ -121,7 +121,7 @@ class Actors:
         """As a ReplicaSet's controller: what is missing of its pods is made."""
         for controller, (make, count) in self.controllers.items():
             pods = [pod for pod in self.server.all(PODS) if controller in _owners(pod)]
-            alive = [pod for pod in pods if not going(pod) and not ended(pod)]
+            alive = [pod for pod in pods if not being_deleted(pod) and not ended(pod)]
             for _ in range(count - len(alive)):
                 make()
 
@@ -180,7 +180,7 @@ class Actors:
         return used + asks(pod, WHOLE_GPU_RESOURCE) <= has
 
     def _run_pod(self, pod: Raw) -> None:
-        if going(pod):
+        if being_deleted(pod):
             if self.removes:
                 self.server.remove(PODS, pod["metadata"]["name"], pod["metadata"]["namespace"])
         elif pod["status"]["phase"] == "Pending" and self._prepare(pod):

@@ -13,7 +13,7 @@ from typing import Any, Self, TypeVar, cast
 
 import msgspec
 
-from fakes.cluster.pods import Raw, asks, ended, going, run
+from fakes.cluster.pods import Raw, asks, being_deleted, ended, run
 from kubeshare.api.types.constants import DRA_DRIVER, VGPU_RESOURCE, WHOLE_GPU_RESOURCE
 from kubeshare.api.types.v1 import GPUDevice, GPUNodeSpec
 from kubeshare.kube.controller.runtime import Program
@@ -114,7 +114,7 @@ class Machine:
         for pod in pods:
             if asks(pod, VGPU_RESOURCE):
                 self._begin(pod)
-            elif going(pod):
+            elif being_deleted(pod):
                 self._server.remove(PODS, *_place(pod)[::-1])
             elif pod["status"]["phase"] == "Pending":
                 self._start_plain(pod)
@@ -185,7 +185,7 @@ class Machine:
             pass
         self._server.remove(RESOURCE_CLAIMS, claim.name, claim.namespace)
         present = self._present(pod)
-        if present is not None and going(present):
+        if present is not None and being_deleted(present):
             self._server.remove(PODS, *_place(pod)[::-1])
 
     async def _until_over(self, pod: Raw) -> None:
@@ -237,7 +237,7 @@ class Machine:
 
     def _goes_on(self, pod: Raw) -> bool:
         present = self._present(pod)
-        return present is not None and not going(present) and not ended(present)
+        return present is not None and not being_deleted(present) and not ended(present)
 
     def _change(self, pod: Raw, mutate: Callable[[Raw], object]) -> None:
         self._server.change(PODS, *_place(pod)[::-1], mutate)

@@ -21,7 +21,7 @@ def bound(pod: Raw) -> bool:
     return bool(pod["spec"].get("nodeName"))
 
 
-def going(pod: Raw) -> bool:
+def being_deleted(pod: Raw) -> bool:
     return bool(pod["metadata"].get("deletionTimestamp"))
 
 

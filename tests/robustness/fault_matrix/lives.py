@@ -6,6 +6,19 @@ Each ends as it likes; whoever plays it deletes what is left and looks for leaks
 from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
+from expectations import (
+    expect_condition,
+    expect_decided,
+    expect_deleted,
+    expect_holders,
+    expect_no_vgpus,
+    expect_pending,
+    expect_pod,
+    expect_ready,
+    expect_running,
+    expect_shared_gpu,
+    expect_vgpus,
+)
 from fakes.cluster import World
 from fakes.cluster.happenings import (
     configure_amiss,
@@ -32,9 +45,9 @@ async def _alone(world: World) -> None:
     """One SharePod runs and is deleted."""
     world.share("a")
     await _running(world, "a")
-    await world.until(lambda: world.ready("a"), PATIENCE)
+    await expect_ready(world, "a", seconds=PATIENCE)
     world.delete("a")
-    await world.until(lambda: not world.vgpus(), PATIENCE)
+    await expect_no_vgpus(world, seconds=PATIENCE)
 
 
 async def _together(world: World) -> None:
@@ -46,7 +59,7 @@ async def _together(world: World) -> None:
     assert world.shares_gpu("a", "b")
     world.end("a")
     world.delete("b")
-    await world.until(lambda: not world.vgpus(), PATIENCE)
+    await expect_no_vgpus(world, seconds=PATIENCE)
     await _phase(world, "a", "Succeeded")
 
 
@@ -55,7 +68,7 @@ async def _queue(world: World) -> None:
     world.share("a", "0.7")
     await _running(world, "a")
     world.share("b", "0.7")
-    await world.until(lambda: world.condition("b", "Scheduled"), PATIENCE)
+    await expect_decided(world, "b", seconds=PATIENCE)
     world.delete("a")
     await _running(world, "b")
 
@@ -65,7 +78,7 @@ async def _named(world: World) -> None:
     world.share("a", "0.6", id="mine", spec={"nodeName": "n1"})
     await _running(world, "a")
     world.share("b", "0.6", id="mine", spec={"nodeName": "n1"})
-    await world.until(lambda: world.condition("b", "Allocated"), PATIENCE)
+    await expect_condition(world, "b", "Allocated", seconds=PATIENCE)
     world.delete("a")
     await _running(world, "b")
     await world.until(lambda: world.vgpus() == {"mine": ["b"]}, PATIENCE)
@@ -76,7 +89,7 @@ async def _failing(world: World) -> None:
     world.share("a", spec={"restartPolicy": "Never"})
     await _running(world, "a")
     world.end("a", "Failed")
-    await world.until(lambda: not world.vgpus(), PATIENCE)
+    await expect_no_vgpus(world, seconds=PATIENCE)
     await _phase(world, "a", "Failed")
 
 
@@ -117,7 +130,7 @@ async def _namesake(world: World) -> None:
     assert former["metadata"]["uid"] != last["metadata"]["uid"]
     await world.until(runs, PATIENCE)
     await _running(world, "a")
-    await world.until(lambda: world.shares_gpu("a"), PATIENCE)
+    await expect_shared_gpu(world, "a", seconds=PATIENCE)
 
 
 async def _namespace_deleted(world: World) -> None:
@@ -127,7 +140,7 @@ async def _namespace_deleted(world: World) -> None:
     await _running(world, "a", "b")
     world.share("c", "0.9")
     await delete_namespace(world)
-    await world.until(lambda: not world.vgpus(), PATIENCE)
+    await expect_no_vgpus(world, seconds=PATIENCE)
     world.share("a")
     await _running(world, "a")
 
@@ -150,10 +163,10 @@ async def _wide(world: World) -> None:
     world.share("a", "0.6")
     await _running(world, "a")
     world.share("b", "0.6", count=2)
-    await world.until(lambda: world.condition("b", "Scheduled"), PATIENCE)
+    await expect_decided(world, "b", seconds=PATIENCE)
     world.delete("a")
     await _running(world, "b")
-    await world.until(lambda: list(world.vgpus().values()) == [["b"], ["b"]], PATIENCE)
+    await expect_holders(world, ["b"], ["b"], seconds=PATIENCE)
 
 
 async def _node_lost(world: World) -> None:
@@ -178,7 +191,7 @@ async def _node_exchanged(world: World) -> None:
 
     await world.until(other, PATIENCE)
     await _running(world, "a")
-    await world.until(lambda: world.shares_gpu("a"), PATIENCE)
+    await expect_shared_gpu(world, "a", seconds=PATIENCE)
 
 
 async def _gpunode_deleted(world: World) -> None:
@@ -211,7 +224,7 @@ async def _node_full(world: World) -> None:
     world.actors.full.add("n1")
     world.share("a")
     await _running(world, "a")
-    await world.until(lambda: len(world.vgpus()) == len(world.placeholders()) == 1, PATIENCE)
+    await expect_vgpus(world, 1, placeholders=1, seconds=PATIENCE)
 
 
 async def _gpu_failed(world: World) -> None:
@@ -246,7 +259,7 @@ async def _gang(world: World) -> None:
         world.share(name, "1", labels=together | {"sharedgpu/priority": "5"})
         assert world.pod("a") is None
     await _running(world, "a", "b")
-    await world.until(lambda: sorted(world.vgpus().values()) == [["a"], ["b"]], PATIENCE)
+    await expect_holders(world, ["a"], ["b"], seconds=PATIENCE)
 
 
 async def _plain(world: World) -> None:
@@ -254,7 +267,7 @@ async def _plain(world: World) -> None:
     first = world.plain("a", "0.7")
     await _running(world, "a")
     world.plain("b", "0.7")
-    await world.until(lambda: world.pod_condition("b"), PATIENCE)
+    await expect_pending(world, "b", seconds=PATIENCE)
     world.actors.delete(first)
     await _running(world, "b")
 
@@ -267,7 +280,7 @@ async def _job(world: World) -> None:
     await _running(world, "a")
     assert world.shares_gpu("a", "s")
     world.end("a")
-    await world.until(lambda: world.shares_gpu("s"), PATIENCE)
+    await expect_shared_gpu(world, "s", seconds=PATIENCE)
 
 
 async def _replicas(world: World) -> None:
@@ -280,7 +293,7 @@ async def _replicas(world: World) -> None:
     world.actors.delete(pod)
     await world.until(lambda: len(_alive(world)) == 2, PATIENCE)
     assert second in _alive(world)
-    await world.until(lambda: world.shares_gpu(*_alive(world)), PATIENCE)
+    await expect_shared_gpu(world, *_alive(world), seconds=PATIENCE)
 
 
 async def _replica_without_room(world: World) -> None:
@@ -330,7 +343,7 @@ async def _hybrid(world: World) -> None:
     await _running(world, "a")
     world.delete("a")
     await _phases(world, "Idle")
-    await world.until(lambda: not world.vgpus(), PATIENCE)
+    await expect_no_vgpus(world, seconds=PATIENCE)
 
 
 async def _configured_amiss(world: World) -> None:
@@ -352,12 +365,12 @@ async def _deleted(world: World) -> None:
     world.share("a", "0.7")
     await _running(world, "a")
     world.share("b", "0.7")
-    await world.until(lambda: world.condition("b", "Scheduled"), PATIENCE)
+    await expect_decided(world, "b", seconds=PATIENCE)
     world.delete("b")
     await _gone(world, "b")
     world.actors.full.add("n1")
     world.share("c")
-    await world.until(lambda: world.pod("c"), PATIENCE)
+    await expect_pod(world, "c", seconds=PATIENCE)
     world.delete("c")
     await _gone(world, "c")
     world.delete("a", "Foreground")
@@ -392,7 +405,7 @@ async def _taken_back(world: World) -> None:
     world.configure(pool={"policy": "reservation"})
     world.actors.binds = False
     world.share("a", "0.6")
-    await world.until(lambda: world.pod("a"), PATIENCE)
+    await expect_pod(world, "a", seconds=PATIENCE)
     lost = next(gpuid for gpuid, held in world.vgpus().items() if held)
     world.server.change(VGPUS, lost, "", lambda vgpu: vgpu["status"].update(holders=[]))
     world.actors.binds = True
@@ -402,7 +415,7 @@ async def _taken_back(world: World) -> None:
 
 
 async def _gone(world: World, name: str) -> None:
-    await world.until(lambda: world.server.stored(SHAREPODS, name, "default") is None, PATIENCE)
+    await expect_deleted(world, name, seconds=PATIENCE)
 
 
 async def _phases(world: World, *expected: str) -> None:
@@ -422,11 +435,11 @@ async def _elsewhere(world: World, name: str, node: str) -> None:
 
     await world.until(there, PATIENCE)
     await _running(world, name)
-    await world.until(lambda: len(world.vgpus()) == len(world.placeholders()) == 1, PATIENCE)
+    await expect_vgpus(world, 1, placeholders=1, seconds=PATIENCE)
 
 
 async def _running(world: World, *names: str) -> None:
-    await world.until(lambda: world.running(*names), PATIENCE)
+    await expect_running(world, *names, seconds=PATIENCE)
 
 
 async def _phase(world: World, name: str, phase: str) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from expectations import expect_no_vgpus, expect_running, expect_vgpus
 from fakes.cluster import World, in_world
 from kubeshare.kube.controller.events import EventRecorder
 
@@ -44,7 +45,7 @@ async def while_it_runs(world: World) -> None:
 
 async def while_it_is_made(world: World) -> None:
     world.share(NAME)
-    await world.until(world.vgpus)
+    await expect_vgpus(world, 1)
 
 
 async def while_it_waits_for_room(world: World) -> None:
@@ -60,7 +61,7 @@ async def while_its_pod_finds_no_room(world: World) -> None:
 
 async def while_a_gpu_with_a_name_has_no_room(world: World) -> None:
     world.share("other", "1", id="mine", spec={"nodeName": "n1"})
-    await world.until(lambda: world.running("other"))
+    await expect_running(world, "other")
     world.share(NAME, "1", id="mine", spec={"nodeName": "n1"})
     await world.quiet(20)
 
@@ -69,9 +70,9 @@ async def while_its_gpu_is_a_native_pods(world: World) -> None:
     await world.kill("devices")
     world.share(NAME)
     world.plain(f"{NAME}-plain", "0.9")
-    await world.until(world.vgpus)
+    await expect_vgpus(world, 1)
     world.native_pod("whole", 2)
-    await world.until(lambda: world.running("whole"))
+    await expect_running(world, "whole")
     world.start("devices")
     await world.quiet(20)
 
@@ -80,9 +81,9 @@ async def while_a_gang_is_held(world: World) -> None:
     await world.kill("devices")
     gang(world, "a")
     gang(world, "b")
-    await world.until(lambda: len(world.vgpus()) == 2)
+    await expect_vgpus(world, 2)
     world.native_pod("whole", 2)
-    await world.until(lambda: world.running("whole"))
+    await expect_running(world, "whole")
     world.start("devices")
     await world.quiet(20)
 
@@ -114,7 +115,7 @@ def test_nothing_is_remembered_of_what_was_deleted(
         await tell(world)
         assert NAME in repr(world.server.storage.objects)
         world.clear()
-        await world.until(lambda: not world.vgpus(), LONG)
+        await expect_no_vgpus(world, seconds=LONG)
         await world.quiet(LONG)
         assert remembered() == []
 

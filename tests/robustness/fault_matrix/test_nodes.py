@@ -2,6 +2,7 @@
 
 import pytest
 
+from expectations import expect_no_vgpus, expect_running
 from fakes.cluster import World, story
 from kubeshare.api.types.v1 import SHAREPODS
 from kubeshare.kube.resources import PODS
@@ -19,7 +20,7 @@ async def test_the_part_of_a_force_deleted_pod_is_its_own_until_its_containers_s
     machine.forced = LONG
     world.start()
     world.share("a", "0.7")
-    await world.until(lambda: world.running("a"))
+    await expect_running(world, "a")
     world.delete("a")
     world.server.remove(PODS, "a", "default")
     world.share("b", "0.7")
@@ -27,7 +28,7 @@ async def test_the_part_of_a_force_deleted_pod_is_its_own_until_its_containers_s
     assert machine.containers
     assert world.shares_gpu("a")
     assert not world.running("b")
-    await world.until(lambda: world.running("b"), LONG)
+    await expect_running(world, "b", seconds=LONG)
     assert world.shares_gpu("b")
 
 
@@ -43,7 +44,7 @@ async def test_a_force_deleted_pod_is_made_again_when_its_containers_have_stoppe
     await world.quiet(LONG / 2)
     assert world.pod("a") is None
     assert world.condition("a", "Allocated")["reason"] == "Releasing"
-    await world.until(lambda: world.running("a"), LONG)
+    await expect_running(world, "a", seconds=LONG)
 
 
 @pytest.mark.slow
@@ -59,7 +60,7 @@ async def test_a_part_comes_back_when_the_kubelet_has_forgotten_a_pod_that_is_go
     world.machines["n1"].forget()
     await world.quiet(100)
     assert world.shares_gpu("a")
-    await world.until(lambda: not world.vgpus(), LONG)
+    await expect_no_vgpus(world, seconds=LONG)
     assert not world.machines["n1"].left()
 
 
@@ -70,7 +71,7 @@ async def test_on_a_node_that_is_cut_off_containers_go_on_and_the_release_comes_
 ) -> None:
     world.start()
     world.share("a", "0.7")
-    await world.until(lambda: world.running("a"))
+    await expect_running(world, "a")
     world.cut_off("agent/n1")
     await world.quiet(LONG)
     assert world.machines["n1"].containers
@@ -81,7 +82,7 @@ async def test_on_a_node_that_is_cut_off_containers_go_on_and_the_release_comes_
     assert world.shares_gpu("a"), "nobody but the node says that a part is free"
     assert not world.running("b")
     world.reconnect("agent/n1")
-    await world.until(lambda: world.running("b"), LONG)
+    await expect_running(world, "b", seconds=LONG)
     assert not world.server.stored(SHAREPODS, "a", "default")
 
 
@@ -93,7 +94,7 @@ async def test_the_pod_of_a_sharepod_deleted_alone_keeps_its_part_until_it_ends(
     """``kubectl delete shp a --cascade=orphan``"""
     world.start()
     world.share("a", "0.7")
-    await world.until(lambda: world.running("a"))
+    await expect_running(world, "a")
     world.server.change(PODS, "a", "default", lambda pod: pod["metadata"].pop("ownerReferences"))
     world.delete("a")
     world.share("b", "0.7")
@@ -101,7 +102,7 @@ async def test_the_pod_of_a_sharepod_deleted_alone_keeps_its_part_until_it_ends(
     assert world.running("a")
     assert world.shares_gpu("a")
     world.end("a")
-    await world.until(lambda: world.running("b"), LONG)
+    await expect_running(world, "b", seconds=LONG)
 
 
 @pytest.mark.slow
@@ -121,6 +122,6 @@ async def test_a_namespace_that_goes_takes_all_with_it_in_any_order(world: World
     assert not world.pod("a")
     for name in ("a", "b"):
         world.delete(name)
-    await world.until(lambda: not world.vgpus(), LONG)
+    await expect_no_vgpus(world, seconds=LONG)
     assert not world.placeholders()
     assert not world.machines["n1"].left()

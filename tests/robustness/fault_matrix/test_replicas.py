@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from expectations import expect_cleaned_up, expect_running, expect_vgpus
 from fakes.cluster import World, in_world, story
 from kubeshare.api.types.constants import NAMESPACE
 from kubeshare.kube.resources import LEASES
@@ -65,9 +66,9 @@ async def test_only_the_leaders_write(world: World) -> None:
 async def test_the_next_leaders_go_on_where_the_killed_ones_were(world: World) -> None:
     await both_led(world)
     world.share("a")
-    await world.until(world.vgpus)
+    await expect_vgpus(world, 1)
     await world.kill(*(leader(world, program) for program in PROGRAMS))
-    await world.until(lambda: world.running("a"))
+    await expect_running(world, "a")
     assert world.sharepod("a")["spec"]["gpu"]["attempt"] == 1
 
 
@@ -95,7 +96,7 @@ async def _two_leaders(world: World, life: str, write: int, seconds: float) -> N
     await LIVES[life].tell(world)
     await world.until(lambda: not world.invariants.held_twice(), PATIENCE)
     world.clear()
-    await world.until(lambda: not world.vgpus() and not world.placeholders(), PATIENCE)
+    await expect_cleaned_up(world, seconds=PATIENCE)
 
 
 async def _writes(life: str) -> int:
@@ -135,7 +136,7 @@ async def _paused_leader(world: World, life: str, write: int) -> None:
     await LIVES[life].tell(world)
     await world.until(lambda: not world.invariants.held_twice(), PATIENCE)
     world.clear()
-    await world.until(lambda: not world.vgpus() and not world.placeholders(), PATIENCE)
+    await expect_cleaned_up(world, seconds=PATIENCE)
 
 
 def _pause(world: World) -> Fault:

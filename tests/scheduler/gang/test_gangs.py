@@ -4,7 +4,25 @@ import asyncio
 
 import pytest
 
-from fakes.cluster import World, expect_pending, expect_scheduled, story
+from expectations import (
+    assert_pending,
+    assert_scheduled,
+    expect_all_scheduled,
+    expect_condition,
+    expect_decided,
+    expect_event,
+    expect_holder_count,
+    expect_holders,
+    expect_holding,
+    expect_no_vgpus,
+    expect_pending,
+    expect_running,
+    expect_scheduled,
+    gates,
+    holding,
+    is_scheduled,
+)
+from fakes.cluster import World, story
 from kubeshare.api.affinity_terms import require_node
 from kubeshare.api.types.v1 import GPUNODES, SHAREPODS, VGPUS
 from kubeshare.kube.resources import NODES
@@ -21,43 +39,35 @@ def gang(world: World, *names: str, needed: int = 0, request: str = "1") -> None
         world.share(name, request, labels=labels(needed or len(names)))
 
 
-def placed(world: World, *names: str) -> bool:
-    return all(world.condition(name, "Scheduled").get("status") == "True" for name in names)
-
-
-def holding(world: World) -> list[str]:
-    return sorted(name for held in world.vgpus().values() for name in held)
-
-
 @story(n1=2, n2=2)
 async def test_a_gang_is_placed_in_one_go(world: World) -> None:
     world.start("scheduler")
     gang(world, "a", "b", "c", "d")
-    await world.until(lambda: placed(world, *"abcd"))
+    await expect_all_scheduled(world, *"abcd")
     assert holding(world) == ["a", "b", "c", "d"]
-    assert len({expect_scheduled(world, name).gpuid for name in "abcd"}) == 4
+    assert len({assert_scheduled(world, name).gpuid for name in "abcd"}) == 4
 
 
 @story(n1=4)
 async def test_a_gang_waits_until_enough_of_its_members_are_there(world: World) -> None:
     world.start("scheduler")
     gang(world, "a", "b", needed=3)
-    await world.until(lambda: world.events("b"))
+    await expect_event(world, "b")
     words = "gang g: 2 of the 3 members that it needs are there"
     for name in "ab":
-        expect_pending(world, name).because(words, reason="GangIncomplete")
+        assert_pending(world, name, words, reason="GangIncomplete")
     assert not world.vgpus()
     gang(world, "c", needed=3)
-    await world.until(lambda: placed(world, *"abc"))
+    await expect_all_scheduled(world, *"abc")
 
 
 @story(n1=4)
 async def test_a_gang_that_loses_a_member_says_so(world: World) -> None:
     world.start("scheduler")
     gang(world, "a", "b", needed=3)
-    await world.until(lambda: world.condition("b", "Scheduled"))
+    await expect_decided(world, "b")
     world.delete("a")
-    await world.until(lambda: "1 of the 3" in world.condition("b", "Scheduled")["message"])
+    await expect_condition(world, "b", "Scheduled", message="1 of the 3")
 
 
 @story(n1=3)
@@ -67,10 +77,12 @@ async def test_case_61_of_four_with_room_for_three_none_starts(world: World) -> 
         threshold = {"group_headcount": "4", "group_threshold": "1.0"}
         said = {"group_name": "g", **threshold}
         world.share(name, "1", labels={f"sharedgpu/{key}": value for key, value in said.items()})
-    await world.until(lambda: world.events("d"))
+    await expect_event(world, "d")
     await world.quiet(30)
     for name in "abcd":
-        expect_pending(world, name).because(
+        assert_pending(
+            world,
+            name,
             "gang g: room for 3 of the 4 members that it needs",
             "n1: no free GPU",
             reason="GangNoRoom",
@@ -78,25 +90,25 @@ async def test_case_61_of_four_with_room_for_three_none_starts(world: World) -> 
         assert world.pod(name) is None
     assert not world.vgpus()
     world.add_node("n2", 1)
-    await world.until(lambda: world.running(*"abcd"))
+    await expect_running(world, *"abcd")
 
 
 @story(n1=3)
 async def test_who_comes_after_enough_are_placed_is_decided_about_alone(world: World) -> None:
     world.start("scheduler")
     gang(world, "a", "b", needed=2)
-    await world.until(lambda: placed(world, *"ab"))
+    await expect_all_scheduled(world, *"ab")
     gang(world, "c", "d", needed=2)
-    await world.until(lambda: placed(world, "c") and world.condition("d", "Scheduled"))
-    expect_pending(world, "d").because("n1: no free GPU")
+    await expect_scheduled(world, "c")
+    await expect_pending(world, "d", "n1: no free GPU")
 
 
 @story(n1=3)
 async def test_more_than_are_needed_are_placed_as_far_as_there_is_room(world: World) -> None:
     gang(world, "a", "b", "c", "d", needed=2)
     world.start("scheduler")
-    await world.until(lambda: placed(world, *"abc") and world.condition("d", "Scheduled"))
-    expect_pending(world, "d").because("n1: no free GPU")
+    await expect_all_scheduled(world, *"abc")
+    await expect_pending(world, "d", "n1: no free GPU")
 
 
 @story(n1=1)
@@ -106,9 +118,9 @@ async def test_two_gangs_of_one_name_in_two_namespaces_are_two(world: World) -> 
     metadata = {"name": "b", "namespace": "other", "labels": labels(2)}
     spec = {"containers": [{"name": "main"}], "gpu": {"request": "0.1", "memory": "1Gi"}}
     world.server.seed(SHAREPODS, {"metadata": metadata, "spec": spec})
-    await world.until(lambda: world.condition("a", "Scheduled"))
+    await expect_decided(world, "a")
     await world.quiet()
-    expect_pending(world, "a").because("1 of the 2", reason="GangIncomplete")
+    assert_pending(world, "a", "1 of the 2", reason="GangIncomplete")
 
 
 @pytest.mark.parametrize(
@@ -124,9 +136,8 @@ def test_members_have_to_agree_on_what_the_gang_is(said: dict[str, str], label: 
         world.start("scheduler")
         gang(world, "a", needed=2, request="0.1")
         world.share("b", "0.1", labels=labels(2) | said)
-        await world.until(lambda: world.events("b"))
-        expect_pending(world, "b").because(label, "SharePod default/a", reason="Invalid")
-        expect_pending(world, "a").because("1 of the 2", reason="GangIncomplete")
+        await expect_pending(world, "b", label, "SharePod default/a", reason="Invalid")
+        assert_pending(world, "a", "1 of the 2", reason="GangIncomplete")
 
     play()
 
@@ -135,8 +146,7 @@ def test_members_have_to_agree_on_what_the_gang_is(said: dict[str, str], label: 
 async def test_a_label_that_cannot_be_read_is_told_by_its_name(world: World) -> None:
     world.start("scheduler")
     world.share("a", labels={"sharedgpu/priority": "high"})
-    await world.until(lambda: world.events("a"))
-    expect_pending(world, "a").because("sharedgpu/priority", "high", reason="Invalid")
+    await expect_pending(world, "a", "sharedgpu/priority", "high", reason="Invalid")
 
 
 @story(n1=2, n2=2)
@@ -153,7 +163,7 @@ async def test_a_refused_part_gives_back_those_before_it(world: World) -> None:
 
     world.server.storage.after_change.append(look)
     gang(world, "a", "b", "c")
-    await world.until(lambda: placed(world, *"abc"))
+    await expect_all_scheduled(world, *"abc")
     writes = [each for each in world.server.requests if each.resource == "vgpus/status"]
     removed = [each for each in writes if any(one["op"] == "remove" for one in each.body)]
     assert (most, len(removed)) == (3, 2)
@@ -165,11 +175,11 @@ async def test_what_was_taken_before_a_kill_is_completed(world: World) -> None:
     fault = Fault.hang(after=True)
     world.server.inject(fault, verb="patch", resource="vgpus/status", skip=1)
     gang(world, "a", "b", "c")
-    await world.until(lambda: len(holding(world)) == 2)
+    await expect_holder_count(world, 2)
     await world.kill("scheduler")
-    assert not any(placed(world, name) for name in "abc")
+    assert not any(is_scheduled(world, name) for name in "abc")
     world.start("scheduler")
-    await world.until(lambda: placed(world, *"abc"))
+    await expect_all_scheduled(world, *"abc")
     assert holding(world) == ["a", "b", "c"]
 
 
@@ -178,7 +188,7 @@ async def cut_off(world: World) -> str:
     world.start("scheduler", "devices")
     world.server.inject(Fault.hang(after=True), verb="patch", resource="vgpus/status", skip=1)
     gang(world, "a", "b", "c")
-    await world.until(lambda: len(holding(world)) == 2)
+    await expect_holder_count(world, 2)
     await world.kill("scheduler")
     return next(gpuid for gpuid, held in world.vgpus().items() if not held)
 
@@ -190,12 +200,12 @@ async def test_what_was_taken_is_given_back_where_the_rest_has_no_room_any_more(
 ) -> None:
     gpuid = await cut_off(world)
     world.share("x", "0.5", id=gpuid, spec={"nodeName": "n1"})
-    await world.until(lambda: world.running("x"))
+    await expect_running(world, "x")
     world.start("scheduler")
-    await world.until(lambda: world.condition("c", "Scheduled").get("status") == "False")
+    await expect_pending(world, "c")
     assert holding(world) == ["x"]
     for name in "abc":
-        expect_pending(world, name).because("room for 2 of the 3", reason="GangNoRoom")
+        assert_pending(world, name, "room for 2 of the 3", reason="GangNoRoom")
 
 
 @pytest.mark.slow
@@ -204,10 +214,10 @@ async def test_what_was_taken_is_given_back_when_a_member_is_gone(world: World) 
     await cut_off(world)
     world.delete("c")
     world.start("scheduler")
-    await world.until(lambda: world.condition("b", "Scheduled").get("status") == "False")
+    await expect_pending(world, "b")
     for name in "ab":
-        expect_pending(world, name).because("2 of the 3", reason="GangIncomplete")
-    await world.until(lambda: not world.vgpus())
+        assert_pending(world, name, "2 of the 3", reason="GangIncomplete")
+    await expect_no_vgpus(world)
 
 
 @story(n1=3)
@@ -218,7 +228,7 @@ async def test_a_member_that_changes_while_it_is_told_does_not_stop_the_others(
     conflict = Fault.answer(409, "Conflict")
     world.server.inject(conflict, verb="patch", resource="sharepods", name="a")
     gang(world, "a", "b", "c")
-    await world.until(lambda: placed(world, *"abc"))
+    await expect_all_scheduled(world, *"abc")
     assert holding(world) == ["a", "b", "c"]
 
 
@@ -226,7 +236,7 @@ async def test_a_member_that_changes_while_it_is_told_does_not_stop_the_others(
 async def test_what_is_told_of_a_gang_that_waits_is_told_once(world: World) -> None:
     world.start("scheduler")
     gang(world, "a", "b", "c", "d")
-    await world.until(lambda: world.events("d"))
+    await expect_event(world, "d")
     await world.quiet(5)
     before = len(world.server.requests)
     labels = {"new": "label"}
@@ -235,28 +245,22 @@ async def test_what_is_told_of_a_gang_that_waits_is_told_once(world: World) -> N
     assert len(world.server.requests) == before
 
 
-def gates(world: World, name: str) -> list[str]:
-    pod = world.pod(name)
-    assert pod is not None
-    return [gate["name"] for gate in pod["spec"].get("schedulingGates", [])]
-
-
 @story(n1=2)
 async def test_plain_pods_start_together_too(world: World) -> None:
     world.start()
     world.plain("a", "1", labels=labels(2))
-    await world.until(lambda: world.pod_condition("a").get("reason") == "GangIncomplete")
+    await expect_pending(world, "a", reason="GangIncomplete")
     world.plain("b", "1", labels=labels(2))
-    await world.until(lambda: world.running("a", "b"))
+    await expect_running(world, "a", "b")
 
 
 @story(n1=2)
 async def test_a_sharepod_and_a_plain_pod_may_be_of_one_gang(world: World) -> None:
     world.start()
     gang(world, "a", needed=2)
-    await world.until(lambda: world.condition("a", "Scheduled"))
+    await expect_decided(world, "a")
     world.plain("b", "1", labels=labels(2))
-    await world.until(lambda: world.running("a", "b"))
+    await expect_running(world, "a", "b")
 
 
 @pytest.mark.slow
@@ -271,16 +275,16 @@ async def test_no_pod_of_a_gang_is_let_go_before_all_of_their_gpus_are_there(
     world.actors.node_agents = False
     world.plain("a", "0.6", labels=labels(2))
     world.plain("b", "0.6", labels=labels(2))
-    await world.until(lambda: world.pod_condition("b").get("reason") == "Creating")
+    await expect_pending(world, "b", reason="Creating")
     assert gates(world, "a")
     assert gates(world, "b")
     assert "gang g: " in world.pod_condition("a")["message"]
-    await world.until(lambda: world.pod_condition("a").get("reason") == "GangTimedOut", 120)
+    await expect_pending(world, "a", reason="GangTimedOut", seconds=120)
     assert holding(world) == ["x"]
     assert "has not started within 60 s" in world.pod_condition("b")["message"]
     assert gates(world, "a")
     world.actors.node_agents = True
-    await world.until(lambda: world.running("a", "b"), 120)
+    await expect_running(world, "a", "b", seconds=120)
 
 
 @story(n1=3)
@@ -291,8 +295,8 @@ async def test_one_beyond_those_that_are_needed_is_told_once_why_it_has_no_part(
     world.start()
     for name in "abcd":
         world.plain(name, "1", labels=labels(3))
-    await world.until(lambda: world.pod_condition("d").get("reason") == "NoRoom")
-    await world.until(lambda: world.pod_condition("a").get("reason") == "Creating")
+    await expect_pending(world, "d", reason="NoRoom")
+    await expect_pending(world, "a", reason="Creating")
     before = len(world.server.requests)
     await world.quiet(20)
     assert len(world.server.requests) == before
@@ -304,10 +308,10 @@ async def robbed(world: World) -> None:
     world.start("scheduler")
     for name in "ab":
         world.plain(name, "1", labels=labels(2))
-    await world.until(lambda: len(holding(world)) == 2)
+    await expect_holder_count(world, 2)
     assert nodes(world) == ["n1", "n2"]
     world.native_pod("whole", affinity=require_node({}, "n1"))
-    await world.until(lambda: world.running("whole"))
+    await expect_running(world, "whole")
     world.start("devices")
 
 
@@ -320,7 +324,7 @@ async def test_a_gpu_of_a_gang_that_a_native_pod_took_first_is_had_on_another_no
     world: World,
 ) -> None:
     await robbed(world)
-    await world.until(lambda: world.running("a", "b"), 60)
+    await expect_running(world, "a", "b", seconds=60)
     assert nodes(world) == ["n2", "n2"]
     assert any("GPUNotFree" in event for event in [*world.events("a"), *world.events("b")])
 
@@ -346,7 +350,7 @@ async def cut_off_when_robbed(world: World, write: int, fault: Fault) -> int:
         await robbed(world)
         before = world.server.writes
         world.server.inject_at_write(before + write, fault)
-        await world.until(lambda: world.running("a", "b"), 200)
+        await expect_running(world, "a", "b", seconds=200)
         made = world.server.writes - before
         await world.quiet(30)
         assert nodes(world) == ["n2", "n2"]
@@ -361,13 +365,13 @@ async def test_a_gpu_of_a_gang_that_a_native_pod_took_first_is_waited_for_where_
     world: World,
 ) -> None:
     await robbed(world)
-    await world.until(lambda: world.pod_condition("a").get("reason") == "GPUNotFree")
+    await expect_pending(world, "a", reason="GPUNotFree")
     await world.quiet(60)
     assert holding(world) == ["a", "b"]
     assert gates(world, "a")
     assert gates(world, "b")
     world.end("whole")
-    await world.until(lambda: world.running("a", "b"), 60)
+    await expect_running(world, "a", "b", seconds=60)
 
 
 @story(n1=3)
@@ -379,18 +383,18 @@ async def test_a_gpu_of_a_gang_that_fails_before_all_are_there_is_left_for_anoth
     world.actors.node_agents = False
     for name in "ab":
         world.plain(name, "0.6", labels=labels(2))
-    await world.until(lambda: holding(world) == ["a", "b", "x"])
+    await expect_holding(world, "a", "b", "x")
     (shared,) = [sorted(held) for held in world.vgpus().values() if "x" in held]
     assert len(shared) == 2
     failed = {"healthy": False, "message": "XID 79"}
     world.server.change(GPUNODES, "n1", "", lambda obj: obj["spec"]["devices"][0].update(failed))
-    await world.until(lambda: sorted(world.vgpus().values()) == [["a"], ["b"], ["x"]])
+    await expect_holders(world, ["a"], ["b"], ["x"])
     waits = [world.pod_condition(name)["message"] for name in "ab"]
     assert any("XID 79" in words for words in waits)
     assert gates(world, "a")
     world.actors.node_agents = True
     world.actors.look()
-    await world.until(lambda: world.running("a", "b"))
+    await expect_running(world, "a", "b")
 
 
 @pytest.mark.slow
@@ -403,7 +407,7 @@ async def test_a_gang_that_is_moved_on_has_no_more_time_than_others_to_start(
     world.actors.node_agents = False
     await world.until(lambda: "n1" not in nodes(world))
     moved = asyncio.get_running_loop().time()
-    await world.until(lambda: world.pod_condition("a").get("reason") == "GangTimedOut", 120)
+    await expect_pending(world, "a", reason="GangTimedOut", seconds=120)
     assert asyncio.get_running_loop().time() - moved < 55
     assert not holding(world)
 
@@ -415,13 +419,13 @@ async def test_a_member_that_is_done_counts_for_the_others_of_its_job_and_for_no
     world.start()
     for name in "ab":
         world.plain(name, "1", labels=labels(2), owner="first job")
-    await world.until(lambda: world.running("a", "b"))
+    await expect_running(world, "a", "b")
     world.end("a")
     world.end("b", "Failed")
     world.plain("c", "1", labels=labels(2), owner="first job")
-    await world.until(lambda: world.running("c"))
+    await expect_running(world, "c")
     world.end("c")
     world.plain("d", "1", labels=labels(2), owner="second job")
-    await world.until(lambda: world.pod_condition("d").get("reason") == "GangIncomplete")
+    await expect_pending(world, "d", reason="GangIncomplete")
     world.plain("e", "1", labels=labels(2), owner="second job")
-    await world.until(lambda: world.running("d", "e"))
+    await expect_running(world, "d", "e")

@@ -3,12 +3,12 @@
 from functools import partial
 from typing import Any
 
+from expectations import expect_activated, expect_pending, expect_running, gates, holding
 from fakes.cluster import World, story
 from kubeshare.api.types.constants import VGPU_RESOURCE
-from kubeshare.api.types.v1 import VGPUS
 from kubeshare.kube.resources import NODES
 from kubeshare.simulator.control import Fault
-from scheduler.gang.test_gangs import gates, holding, labels
+from scheduler.gang.test_gangs import labels
 
 Raw = dict[str, Any]
 
@@ -25,7 +25,7 @@ async def two_that_need_three_of_four_cores(world: World, *nodes: str) -> None:
         world.server.change(NODES, node, "", partial(_allocate, cores))
     world.reserve("n1", "x", "y")
     world.start("devices")
-    await world.until(lambda: all(each["spec"].get("uuid") for each in world.server.all(VGPUS)))
+    await expect_activated(world)
     for name in "ab":
         world.plain(name, "0.6", labels=labels(2), spec=needing("3"))
     world.start("scheduler")
@@ -38,7 +38,7 @@ def _allocate(amounts: Raw, node: Raw) -> None:
 @story(n1=2, n2=2)
 async def test_plain_pods_that_start_together_have_room_beside_each_other(world: World) -> None:
     await two_that_need_three_of_four_cores(world, "n1", "n2")
-    await world.until(lambda: world.running("a", "b"))
+    await expect_running(world, "a", "b")
     pods = [world.pod(name) or {} for name in "ab"]
     assert sorted(pod["spec"]["nodeName"] for pod in pods) == ["n1", "n2"]
 
@@ -46,7 +46,7 @@ async def test_plain_pods_that_start_together_have_room_beside_each_other(world:
 @story(n1=2)
 async def test_none_is_let_go_where_there_is_room_for_one_only(world: World) -> None:
     await two_that_need_three_of_four_cores(world, "n1")
-    await world.until(lambda: world.pod_condition("b").get("reason") == "GangNoRoom")
+    await expect_pending(world, "b", reason="GangNoRoom")
     words = world.pod_condition("a")["message"]
     assert words.startswith("gang g: room for 1 of the 2 members that it needs; n1: cpu ")
     writes = world.server.writes
@@ -56,20 +56,20 @@ async def test_none_is_let_go_where_there_is_room_for_one_only(world: World) -> 
     assert gates(world, "a")
     assert gates(world, "b")
     world.server.change(NODES, "n1", "", partial(_allocate, {"cpu": "8"}))
-    await world.until(lambda: world.running("a", "b"))
+    await expect_running(world, "a", "b")
 
 
 @story(n1=2)
 async def test_one_that_cannot_be_told_keeps_its_mates_from_going_alone(world: World) -> None:
     world.reserve("n1", "x", "y")
     world.start()
-    await world.until(lambda: all(each["spec"].get("uuid") for each in world.server.all(VGPUS)))
+    await expect_activated(world)
     # Whoever is told first has been changed by somebody else, again and again.
     conflict = Fault.answer(409, "Conflict")
     world.server.inject(conflict, verb="patch", resource="pods", name="a", times=20)
     world.plain("a", "0.6", labels=labels(2))
     world.plain("b", "0.6", labels=labels(2))
-    await world.until(lambda: world.running("a", "b"))
+    await expect_running(world, "a", "b")
     told = [
         each.place.name
         for each in world.server.requests

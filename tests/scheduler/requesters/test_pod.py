@@ -2,6 +2,17 @@
 
 from typing import Any
 
+from expectations import (
+    expect_activated,
+    expect_decided,
+    expect_event,
+    expect_holders,
+    expect_pending,
+    expect_running,
+    expect_vgpus,
+    gates,
+    the_pod,
+)
 from fakes.cluster import World, story
 from kubeshare.api.affinity_terms import require_node
 from kubeshare.api.types.v1 import VGPUS
@@ -12,16 +23,6 @@ from kubeshare.simulator.control import Fault
 Raw = dict[str, Any]
 
 
-def the_pod(world: World, name: str = "a") -> Raw:
-    pod = world.pod(name)
-    assert pod is not None, f"there is no pod {name}"
-    return pod
-
-
-def gates(world: World, name: str = "a") -> list[str]:
-    return [gate["name"] for gate in the_pod(world, name)["spec"].get("schedulingGates", [])]
-
-
 def reason(world: World, name: str = "a") -> str:
     return str(world.pod_condition(name).get("reason", ""))
 
@@ -30,17 +31,17 @@ def reason(world: World, name: str = "a") -> str:
 async def test_a_pod_gets_its_part_is_let_go_and_runs(world: World) -> None:
     world.plain("a")
     world.start()
-    await world.until(lambda: world.running("a"))
-    pod = the_pod(world)
+    await expect_running(world, "a")
+    pod = the_pod(world, "a")
     (gpuid,) = world.vgpus()
-    assert not gates(world)
+    assert not gates(world, "a")
     assert pod["metadata"]["annotations"]["kubeshare.nthu/gpuids"] == gpuid
     assert pod["metadata"]["annotations"]["kubeshare.nthu/node"] == "n1"
     assert pod["metadata"]["labels"]["kubeshare.nthu/vgpu"] == gpuid
     assert reason(world) == "Bound"
     [holder] = world.vgpu(gpuid)["status"]["holders"]
     assert holder["demand"] == holder["podUid"] == pod["metadata"]["uid"]
-    await world.until(lambda: world.events("a"))
+    await expect_event(world, "a")
     assert f"Bound: vGPU {gpuid} on node n1" in world.events("a")
 
 
@@ -49,15 +50,15 @@ async def test_the_gate_stays_until_the_gpu_is_there(world: World) -> None:
     world.native_pod("native")
     world.actors.node_agents = False
     world.start()
-    await world.until(lambda: world.running("native"))
+    await expect_running(world, "native")
     world.plain("a")
-    await world.until(lambda: reason(world) == "NoRoom")
+    await expect_pending(world, "a", reason="NoRoom")
     world.server.remove(PODS, "native", "default")
-    await world.until(lambda: reason(world) == "Creating")
-    assert gates(world)
+    await expect_pending(world, "a", reason="Creating")
+    assert gates(world, "a")
     world.actors.node_agents = True
     world.actors.look()
-    await world.until(lambda: world.running("a"))
+    await expect_running(world, "a")
 
 
 @story(n1=1)
@@ -66,12 +67,12 @@ async def test_a_pod_for_which_nothing_fits_waits_with_the_reason_and_comes_next
 ) -> None:
     world.start()
     world.plain("a", "0.7")
-    await world.until(lambda: world.running("a"))
+    await expect_running(world, "a")
     world.plain("b", "0.7")
-    await world.until(lambda: reason(world, "b") == "NoRoom")
+    await expect_pending(world, "b", reason="NoRoom")
     assert "compute 0.3 left, 0.7 asked" in world.pod_condition("b")["message"]
-    world.actors.delete(the_pod(world))
-    await world.until(lambda: world.running("b"))
+    world.actors.delete(the_pod(world, "a"))
+    await expect_running(world, "b")
     assert reason(world, "b") == "Bound"
 
 
@@ -80,8 +81,8 @@ async def test_a_pod_and_a_sharepod_of_the_same_name_each_get_their_part(world: 
     world.start("scheduler")
     world.plain("a")
     world.share("a")
-    await world.until(lambda: world.condition("a", "Scheduled"))
-    await world.until(lambda: sorted(world.vgpus().values()) == [["a", "a"]])
+    await expect_decided(world, "a")
+    await expect_holders(world, ["a", "a"])
 
 
 @story(n1=1)
@@ -90,8 +91,8 @@ async def test_what_its_author_required_of_nodes_is_kept_and_tightened(world: Wo
     required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
     world.plain("a", spec={"affinity": {"nodeAffinity": required, "podAffinity": {"mine": 1}}})
     world.start()
-    await world.until(lambda: world.running("a"))
-    affinity = the_pod(world)["spec"]["affinity"]
+    await expect_running(world, "a")
+    affinity = the_pod(world, "a")["spec"]["affinity"]
     assert affinity["podAffinity"] == {"mine": 1}
     here = {"key": "metadata.name", "operator": "In", "values": ["n1"]}
     terms = affinity["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
@@ -102,7 +103,7 @@ async def test_what_its_author_required_of_nodes_is_kept_and_tightened(world: Wo
 async def test_a_bad_value_is_told_by_the_name_of_its_annotation(world: World) -> None:
     world.start("scheduler")
     world.plain("a", "7")
-    await world.until(lambda: world.events("a"))
+    await expect_event(world, "a")
     assert reason(world) == "Invalid"
     assert world.pod_condition("a")["message"].startswith("kubeshare.nthu/request: ")
     assert "Correct it and apply the Pod again" in world.events("a")[0]
@@ -115,11 +116,11 @@ async def test_a_pod_behind_somebody_elses_gate_takes_nothing_until_that_is_gone
     world.start()
     mine = [{"name": "kueue.x-k8s.io/admission"}, {"name": "kubeshare.nthu/gpu"}]
     world.plain("a", spec={"schedulingGates": mine})
-    await world.until(lambda: reason(world) == "Postponed")
+    await expect_pending(world, "a", reason="Postponed")
     assert "kueue.x-k8s.io/admission" in world.pod_condition("a")["message"]
     assert not world.vgpus()
     world.server.change(PODS, "a", "default", lambda pod: pod["spec"]["schedulingGates"].pop(0))
-    await world.until(lambda: world.running("a"))
+    await expect_running(world, "a")
 
 
 def container(cpu: str) -> Raw:
@@ -137,8 +138,8 @@ async def test_a_node_without_room_for_its_cpu_is_passed_over(world: World) -> N
     offer(world, "n2", cpu="4", pods="9")
     world.start()
     world.plain("a", spec={"containers": [container("2")]})
-    await world.until(lambda: world.running("a"))
-    assert the_pod(world)["spec"]["nodeName"] == "n2"
+    await expect_running(world, "a")
+    assert the_pod(world, "a")["spec"]["nodeName"] == "n2"
 
 
 @story(n1=1)
@@ -147,12 +148,12 @@ async def test_two_pods_are_not_let_go_together_where_there_is_room_for_one(worl
     world.start()
     world.plain("a", spec={"containers": [container("2")]})
     world.plain("b", spec={"containers": [container("2")]})
-    await world.until(lambda: world.running("a"))
-    await world.until(lambda: reason(world, "b") == "NoRoom")
+    await expect_running(world, "a")
+    await expect_pending(world, "b", reason="NoRoom")
     assert "n1: cpu 0.99 left, 2 asked" in world.pod_condition("b")["message"]
     assert gates(world, "b")
     world.end("a")
-    await world.until(lambda: world.running("b"))
+    await expect_running(world, "b")
 
 
 @story(n1=1, n2=1)
@@ -160,7 +161,7 @@ async def test_a_node_that_is_cordoned_before_the_gpu_is_there_is_given_up(world
     world.actors.node_agents = False
     world.start()
     world.plain("a")
-    await world.until(lambda: list(world.vgpus().values()) == [["a"]])
+    await expect_holders(world, ["a"])
     (gpuid,) = world.vgpus()
     node = world.vgpu(gpuid)["spec"]["nodeName"]
     world.server.change(NODES, node, "", lambda obj: obj["spec"].update(unschedulable=True))
@@ -173,7 +174,7 @@ async def test_a_node_that_is_cordoned_before_the_gpu_is_there_is_given_up(world
     await world.until(elsewhere)
     world.actors.node_agents = True
     world.actors.look()
-    await world.until(lambda: world.running("a"))
+    await expect_running(world, "a")
 
 
 @story(n1=1)
@@ -187,8 +188,8 @@ async def test_who_changed_the_pod_meanwhile_is_not_overwritten(world: World) ->
 
     world.server.inject(Fault.meanwhile(annotate), verb="patch", resource="pods")
     world.plain("a")
-    await world.until(lambda: world.running("a"))
-    assert the_pod(world)["metadata"]["annotations"]["note"] == "mine"
+    await expect_running(world, "a")
+    assert the_pod(world, "a")["metadata"]["annotations"]["note"] == "mine"
 
 
 @story(n1=1, n2=2)
@@ -197,16 +198,16 @@ async def test_a_gpu_that_a_native_pod_took_first_is_left_to_it_where_another_no
 ) -> None:
     world.start("scheduler")
     world.plain("a")
-    await world.until(world.vgpus)
+    await expect_vgpus(world, 1)
     (first,) = world.vgpus()
     assert world.vgpu(first)["spec"]["nodeName"] == "n1"
     world.native_pod("whole", affinity=require_node({}, "n1"))
-    await world.until(lambda: world.running("whole"))
+    await expect_running(world, "whole")
     world.start("devices")
-    await world.until(lambda: world.running("a"))
-    assert the_pod(world)["spec"]["nodeName"] == "n2"
+    await expect_running(world, "a")
+    assert the_pod(world, "a")["spec"]["nodeName"] == "n2"
     assert any("GPUNotFree" in event for event in world.events("a"))
-    await world.until(lambda: len(world.vgpus()) == 1)
+    await expect_vgpus(world, 1)
 
 
 @story(n1=1)
@@ -215,15 +216,15 @@ async def test_a_gpu_that_a_native_pod_took_first_is_waited_for_where_there_is_n
 ) -> None:
     world.start("scheduler")
     world.plain("a")
-    await world.until(world.vgpus)
+    await expect_vgpus(world, 1)
     world.native_pod("whole")
-    await world.until(lambda: world.running("whole"))
+    await expect_running(world, "whole")
     world.start("devices")
-    await world.until(lambda: reason(world) == "GPUNotFree")
+    await expect_pending(world, "a", reason="GPUNotFree")
     await world.quiet(60)
-    assert gates(world)
+    assert gates(world, "a")
     world.end("whole")
-    await world.until(lambda: world.running("a"))
+    await expect_running(world, "a")
 
 
 @story(n1=1, n2=2)
@@ -232,19 +233,19 @@ async def test_a_namesake_made_later_waits_its_own_time_for_a_gpu_that_is_taken(
 ) -> None:
     world.start("scheduler")
     world.plain("a")
-    await world.until(world.vgpus)
+    await expect_vgpus(world, 1)
     (first,) = world.vgpus()
     world.native_pod("whole", affinity=require_node({}, "n1"))
-    await world.until(lambda: world.running("whole"))
+    await expect_running(world, "whole")
     world.start("devices")
-    await world.until(lambda: reason(world) == "GPUNotFree")
+    await expect_pending(world, "a", reason="GPUNotFree")
     await world.quiet(PLACEHOLDER_BIND_SECONDS - 2)
     world.server.remove(PODS, "a", "default")
     world.plain("a")
     await world.quiet(PLACEHOLDER_BIND_SECONDS - 2)
     assert world.vgpus() == {first: ["a"]}
-    await world.until(lambda: world.running("a"))
-    assert the_pod(world)["spec"]["nodeName"] == "n2"
+    await expect_running(world, "a")
+    assert the_pod(world, "a")["spec"]["nodeName"] == "n2"
 
 
 def with_claim(name: str) -> Raw:
@@ -259,11 +260,11 @@ async def test_a_pod_goes_where_its_volume_is_reached_or_waits_and_says_so(world
     world.storage.bound("data", "n2")
     world.start()
     world.plain("a", "0.9", spec=with_claim("data"))
-    await world.until(lambda: world.running("a"))
-    assert the_pod(world)["spec"]["nodeName"] == "n2"
+    await expect_running(world, "a")
+    assert the_pod(world, "a")["spec"]["nodeName"] == "n2"
     world.storage.bound("lost", "n9")
     world.plain("b", spec=with_claim("lost"))
-    await world.until(lambda: world.pod_condition("b"))
+    await expect_pending(world, "b")
     assert "n1: it does not reach volume lost" in world.pod_condition("b")["message"]
 
 
@@ -273,12 +274,12 @@ async def test_the_first_of_a_gang_knows_of_the_volumes_of_the_others(world: Wor
     world.storage.bound("data", "n2")
     world.reserve("n1", "x", "y")
     world.start("devices")
-    await world.until(lambda: all(each["spec"].get("uuid") for each in world.server.all(VGPUS)))
+    await expect_activated(world)
     said = {"sharedgpu/group_name": "g", "sharedgpu/min_available": "2"}
     world.plain("a", "0.6", labels=said)
     world.plain("b", "0.6", labels=said, spec=with_claim("data"))
     world.start("scheduler")
-    await world.until(lambda: world.running("a", "b"))
+    await expect_running(world, "a", "b")
     assert the_pod(world, "a")["spec"]["nodeName"] == "n1"
     assert the_pod(world, "b")["spec"]["nodeName"] == "n2"
 
@@ -287,7 +288,7 @@ async def test_the_first_of_a_gang_knows_of_the_volumes_of_the_others(world: Wor
 async def test_a_claim_that_is_not_bound_yet_keeps_nobody_back(world: World) -> None:
     world.start()
     world.plain("a", spec=with_claim("to-come"))
-    await world.until(lambda: world.running("a"))
+    await expect_running(world, "a")
 
 
 @story(n1=1, n2=2)
@@ -296,12 +297,12 @@ async def test_a_claim_that_is_bound_at_once_is_waited_for(world: World) -> None
     world.storage.claim("data", "fast")
     world.start()
     world.plain("a", spec=with_claim("data"))
-    await world.until(lambda: reason(world) == "Postponed")
+    await expect_pending(world, "a", reason="Postponed")
     assert "claim data is bound to no volume yet" in world.pod_condition("a")["message"]
     await world.quiet(120)
     world.storage.bound("data", "n2")
-    await world.until(lambda: world.running("a"), seconds=90)
-    assert the_pod(world)["spec"]["nodeName"] == "n2"
+    await expect_running(world, "a", seconds=90)
+    assert the_pod(world, "a")["spec"]["nodeName"] == "n2"
 
 
 @story(n1=1, n2=1)
@@ -311,11 +312,11 @@ async def test_a_pod_goes_where_a_volume_is_free_for_its_claim(world: World) -> 
     world.storage.free("small", "n1", "disk", capacity="1Mi")
     world.start()
     world.plain("a", spec=with_claim("data"))
-    await world.until(lambda: reason(world) == "Postponed")
+    await expect_pending(world, "a", reason="Postponed")
     assert "no volume of class disk is free" in world.pod_condition("a")["message"]
     world.storage.free("large", "n2", "disk")
-    await world.until(lambda: world.running("a"), seconds=90)
-    assert the_pod(world)["spec"]["nodeName"] == "n2"
+    await expect_running(world, "a", seconds=90)
+    assert the_pod(world, "a")["spec"]["nodeName"] == "n2"
 
 
 @story(n1=1, n2=1)
@@ -326,8 +327,8 @@ async def test_a_pod_goes_where_a_volume_can_be_made_for_its_claim(world: World)
     world.storage.claim("data", "zonal")
     world.start()
     world.plain("a", spec=with_claim("data"))
-    await world.until(lambda: world.running("a"))
-    assert the_pod(world)["spec"]["nodeName"] == "n2"
+    await expect_running(world, "a")
+    assert the_pod(world, "a")["spec"]["nodeName"] == "n2"
 
 
 @story(n1=1)
@@ -336,8 +337,8 @@ async def test_the_claims_of_a_pod_are_read_once(world: World) -> None:
     world.start()
     await world.run("first", "0.9")
     world.plain("a", spec=with_claim("data"))
-    await world.until(lambda: reason(world) == "NoRoom")
+    await expect_pending(world, "a", reason="NoRoom")
     world.delete("first")
-    await world.until(lambda: world.running("a"))
+    await expect_running(world, "a")
     reads = [each for each in world.server.requests if each.resource.startswith("persistent")]
     assert [each.resource for each in reads] == ["persistentvolumeclaims", "persistentvolumes"]

@@ -1,8 +1,18 @@
 """A bound pod that has lost a part of a GPU before it began begins again."""
 
-from functools import partial
 from itertools import count
 
+from expectations import (
+    expect_condition,
+    expect_event,
+    expect_holder_count,
+    expect_no_pod,
+    expect_pod,
+    expect_replaced,
+    expect_running,
+    expect_ungated,
+    is_same_pod,
+)
 from fakes.cluster import World, story
 from kubeshare.api.types.v1 import VGPUS
 from kubeshare.kube.resources import PODS, Raw
@@ -20,7 +30,8 @@ def lose_a_part(world: World) -> str:
 
 async def bound_with_one_part(world: World, name: str = "a") -> Raw:
     """Let the pod be bound when one of its parts has gone, and nobody is at work."""
-    await world.until(lambda: world.pod(name) and sum(map(len, world.vgpus().values())) == 2)
+    await expect_holder_count(world, 2)
+    await expect_pod(world, name)
     await world.quiet(1)
     await world.kill()
     lose_a_part(world)
@@ -33,20 +44,15 @@ async def bound_with_one_part(world: World, name: str = "a") -> Raw:
     return pod
 
 
-def is_another(world: World, before: Raw) -> bool:
-    pod = world.pod(before["metadata"]["name"])
-    return pod is None or pod["metadata"]["uid"] != before["metadata"]["uid"]
-
-
 @story(n1=2)
 async def test_a_sharepod_has_its_gpus_chosen_again(world: World) -> None:
     world.actors.binds = False
     world.start()
     world.share("a", "0.6", count=2)
     pod = await bound_with_one_part(world)
-    await world.until(lambda: world.condition("a", "Allocated").get("reason") == "PartTakenBack")
-    await world.until(partial(is_another, world, pod))
-    await world.until(lambda: world.running("a"))
+    await expect_condition(world, "a", "Allocated", "PartTakenBack")
+    await expect_replaced(world, pod)
+    await expect_running(world, "a")
     assert list(world.vgpus().values()) == [["a"], ["a"]]
     words = "was taken back before the pod began: the pod is deleted"
     assert any(words in each for each in world.events("a"))
@@ -58,7 +64,7 @@ async def test_one_that_has_lost_all_begins_again_too(world: World) -> None:
     world.actors.binds = False
     world.start()
     world.share("a")
-    await world.until(lambda: world.pod("a"))
+    await expect_pod(world, "a")
     await world.quiet(1)
     await world.kill()
     lose_a_part(world)
@@ -67,8 +73,8 @@ async def test_one_that_has_lost_all_begins_again_too(world: World) -> None:
     before = world.pod("a")
     assert before is not None
     world.start()
-    await world.until(partial(is_another, world, before))
-    await world.until(lambda: world.running("a"))
+    await expect_replaced(world, before)
+    await expect_running(world, "a")
 
 
 @story(n1=2)
@@ -85,11 +91,11 @@ async def test_a_controllers_pod_is_made_again_when_its_budget_allows_it(world: 
     world.actors.look()
     refused = Fault.answer(429, "TooManyRequests")
     world.server.inject(refused, verb="create", resource="pods/eviction")
-    await world.until(lambda: not world.plain_pods()[0]["spec"]["schedulingGates"])
+    await expect_ungated(world, "web-0")
     await bound_with_one_part(world, "web-0")
-    await world.until(lambda: any("EvictionRefused" in each for each in world.events("web-0")))
-    await world.until(lambda: world.pod("web-0") is None)
-    await world.until(lambda: world.running("web-1"))
+    await expect_event(world, "web-0", "EvictionRefused")
+    await expect_no_pod(world, "web-0")
+    await expect_running(world, "web-1")
     assert any("so that its controller makes another" in each for each in world.events("web-0"))
 
 
@@ -99,13 +105,13 @@ async def test_a_pod_of_its_own_is_told_what_to_do_once(world: World) -> None:
     world.invariants.doubles = True
     world.start()
     world.plain("a", "0.6", annotations=TWO)
-    await world.until(lambda: not world.plain_pods()[0]["spec"]["schedulingGates"])
+    await expect_ungated(world, "a")
     pod = await bound_with_one_part(world)
-    await world.until(lambda: any("PartTakenBack" in each for each in world.events("a")))
+    await expect_event(world, "a", "PartTakenBack")
     await world.quiet(100)
     (told,) = [each for each in world.events("a") if each.startswith("PartTakenBack")]
     assert told.endswith("delete it, and make it again")
-    assert not is_another(world, pod)
+    assert is_same_pod(world, pod)
 
 
 @story(n1=2)
@@ -117,7 +123,7 @@ async def test_a_pod_that_has_begun_is_its_nodes(world: World) -> None:
     begun = {"conditions": [{"type": "PodReadyToStartContainers", "status": "True"}]}
     world.server.change(PODS, "a", "default", lambda obj: obj["status"].update(begun))
     await world.quiet(120)
-    assert not is_another(world, pod)
+    assert is_same_pod(world, pod)
 
 
 @story(n1=2)
@@ -128,10 +134,10 @@ async def test_a_part_that_is_only_not_seen_is_not_missed(world: World) -> None:
     world.start()
     world.share("a", "0.6", count=2)
     pod = await bound_with_one_part(world)
-    await world.until(lambda: world.condition("a", "Allocated").get("reason") == "PartTakenBack")
+    await expect_condition(world, "a", "Allocated", "PartTakenBack")
     lost, kept = sorted(world.vgpus(), key=lambda gpuid: len(world.vgpus()[gpuid]))
     holders = world.vgpu(kept)["status"]["holders"]
     world.server.freeze_watches()
     world.server.change(VGPUS, lost, "", lambda vgpu: vgpu["status"].update(holders=holders))
     await world.quiet(60)
-    assert not is_another(world, pod)
+    assert is_same_pod(world, pod)

@@ -6,7 +6,21 @@ from typing import Any
 
 import pytest
 
-from fakes.cluster import World, expect_pending, expect_scheduled, story
+from expectations import (
+    assert_scheduled,
+    expect_attempt,
+    expect_condition,
+    expect_no_pod,
+    expect_no_vgpus,
+    expect_pending,
+    expect_pod,
+    expect_ready,
+    expect_running,
+    expect_scheduled,
+    expect_terminating,
+    expect_vgpus,
+)
+from fakes.cluster import World, story
 from kubeshare.api.predicates.exclusions import MAX_RESCHEDULES
 from kubeshare.api.types.v1 import SHAREPODS
 from kubeshare.kube.resources import PODS
@@ -22,8 +36,8 @@ async def test_a_sharepod_whose_node_is_full_runs_on_another_one(world: World) -
     world.actors.full.add("n1")
     world.start()
     world.share("a")
-    await world.until(lambda: world.ready("a"))
-    expect_scheduled(world, "a").on_node("n2")
+    await expect_ready(world, "a")
+    assert_scheduled(world, "a", node="n2")
     assert world.sharepod("a")["spec"]["gpu"]["attempt"] == 2
     assert aside(world) == ["n1"]
     assert len(world.vgpus()) == len(world.placeholders()) == 1
@@ -36,13 +50,13 @@ async def test_without_another_node_it_waits_says_why_and_comes_back(world: Worl
     world.actors.full.add("n1")
     world.start()
     world.share("a")
-    await world.until(lambda: world.condition("a", "Scheduled").get("reason") == "NoRoom")
-    expect_pending(world, "a").because("n1: set aside until", "insufficient cpu")
-    await world.until(lambda: world.condition("a", "Allocated").get("reason") == "NodeFull")
-    await world.until(lambda: not world.vgpus())
+    await expect_scheduled(world, "a")
+    await expect_pending(world, "a", "n1: set aside until", "insufficient cpu")
+    await expect_condition(world, "a", "Allocated", "NodeFull")
+    await expect_no_vgpus(world)
     assert world.pod("a") is None
     world.actors.full.clear()
-    await world.until(lambda: world.ready("a"), seconds=90)
+    await expect_ready(world, "a", seconds=90)
 
 
 @pytest.mark.slow
@@ -73,11 +87,11 @@ async def test_room_that_comes_in_time_is_taken(world: World) -> None:
     world.actors.full |= {"n1", "n2"}
     world.start()
     world.share("a")
-    await world.until(lambda: world.pod("a"))
+    await expect_pod(world, "a")
     await world.quiet(5)
     world.actors.full.clear()
     world.actors.look()
-    await world.until(lambda: world.ready("a"))
+    await expect_ready(world, "a")
     assert world.sharepod("a")["spec"]["gpu"]["attempt"] == 1
     assert aside(world) == []
 
@@ -87,7 +101,7 @@ async def test_a_pod_for_which_kube_scheduler_makes_room_is_waited_for(world: Wo
     world.actors.full |= {"n1", "n2"}
     world.start()
     world.share("a")
-    await world.until(lambda: world.pod("a"))
+    await expect_pod(world, "a")
     nominated = {"nominatedNodeName": "n1"}
     world.server.change(PODS, "a", "default", lambda pod: pod["status"].update(nominated))
     await world.quiet(120)
@@ -99,7 +113,7 @@ async def test_a_node_that_the_author_chose_is_kept(world: World) -> None:
     world.actors.full.add("n1")
     world.start()
     world.share("a", id="mine", spec={"nodeName": "n1"})
-    await world.until(lambda: world.condition("a", "Ready").get("reason") == "Unschedulable")
+    await expect_condition(world, "a", "Ready", "Unschedulable")
     await world.quiet(600)
     assert world.sharepod("a")["spec"]["nodeName"] == "n1"
     assert world.vgpus() == {"mine": ["a"]}
@@ -110,15 +124,15 @@ async def test_a_pod_that_was_bound_meanwhile_is_not_deleted(world: World) -> No
     world.actors.full.add("n1")
     world.start()
     world.share("a")
-    await world.until(lambda: world.pod("a"))
+    await expect_pod(world, "a")
 
     def bind() -> None:
         world.actors.full.clear()
         world.actors.look()
 
     world.server.inject(Fault.meanwhile(bind), verb="delete", resource="pods")
-    await world.until(lambda: world.ready("a"))
-    expect_scheduled(world, "a").on_node("n1")
+    await expect_ready(world, "a")
+    assert_scheduled(world, "a", node="n1")
     assert world.sharepod("a")["spec"]["gpu"]["attempt"] == 1
 
 
@@ -127,16 +141,16 @@ async def test_a_pod_that_stays_for_its_finalizers_is_waited_for(world: World) -
     world.actors.full.add("n1")
     world.start()
     world.share("a")
-    await world.until(lambda: world.pod("a"))
+    await expect_pod(world, "a")
     kept = {"finalizers": ["theirs"]}
     world.server.change(PODS, "a", "default", lambda pod: pod["metadata"].update(kept))
-    await world.until(lambda: (world.pod("a") or {})["metadata"].get("deletionTimestamp"))
+    await expect_terminating(world, "a")
     await world.quiet(30)
     assert [*world.vgpus().values()] == [["a"]], "its part was given back before its pod was gone"
     assert world.sharepod("a")["spec"]["nodeName"] == "n1"
     world.server.remove(PODS, "a", "default")
-    await world.until(lambda: world.ready("a"))
-    expect_scheduled(world, "a").on_node("n2")
+    await expect_ready(world, "a")
+    assert_scheduled(world, "a", node="n2")
     assert aside(world) == ["n1"]
 
 
@@ -147,16 +161,16 @@ async def test_a_device_manager_killed_between_pod_and_undoing_does_it_again(
     world.actors.full.add("n1")
     world.start()
     world.share("a")
-    await world.until(lambda: world.pod("a"))
+    await expect_pod(world, "a")
 
     async def strike() -> None:
-        await world.until(lambda: world.pod("a") is None)
+        await expect_no_pod(world, "a")
         await world.kill("devices")
         world.start("devices")
 
     world.beside(strike())
-    await world.until(lambda: world.ready("a"), seconds=120)
-    expect_scheduled(world, "a").on_node("n2")
+    await expect_ready(world, "a", seconds=120)
+    assert_scheduled(world, "a", node="n2")
     assert len(world.vgpus()) == 1
 
 
@@ -167,8 +181,8 @@ async def test_a_sharepod_of_annotations_alone_is_moved_too(world: World) -> Non
     asked = {"request": "0.3", "limit": "1", "mem": "0.3"}
     annotations = {f"kubeshare/gpu_{name}": value for name, value in asked.items()}
     world.share("a", None, annotations=annotations)
-    await world.until(lambda: world.ready("a"))
-    expect_scheduled(world, "a").on_node("n2")
+    await expect_ready(world, "a")
+    assert_scheduled(world, "a", node="n2")
     stored = world.server.stored(SHAREPODS, "a", "default")
     assert stored is not None
     assert stored["metadata"]["annotations"] == annotations
@@ -179,11 +193,11 @@ async def test_a_node_whose_gpus_cannot_be_shared_is_set_aside(world: World) -> 
     world.actors.sliced.add("n1")
     world.start()
     world.share("a")
-    await world.until(lambda: world.condition("a", "Allocated").get("reason") == "NotShareable")
-    await world.until(lambda: world.ready("a"))
-    expect_scheduled(world, "a").on_node("n2")
+    await expect_condition(world, "a", "Allocated", "NotShareable")
+    await expect_ready(world, "a")
+    assert_scheduled(world, "a", node="n2")
     assert aside(world) == ["n1"]
-    await world.until(lambda: len(world.vgpus()) == len(world.placeholders()) == 1)
+    await expect_vgpus(world, 1, placeholders=1)
 
 
 @story(n1=1)
@@ -193,27 +207,27 @@ async def test_without_another_node_it_is_told_that_its_gpu_cannot_be_shared(
     world.actors.sliced.add("n1")
     world.start()
     world.share("a")
-    await world.until(lambda: world.condition("a", "Allocated").get("reason") == "NotShareable")
+    await expect_condition(world, "a", "Allocated", "NotShareable")
     await world.quiet(120)
     assert "MIG instance" in world.condition("a", "Allocated")["message"]
     world.share("b")
-    await world.until(lambda: world.condition("b", "Scheduled").get("status") == "False")
+    await expect_pending(world, "b")
 
 
 @story(n1=1, n2=2)
 async def test_a_node_of_the_authors_outlives_the_decision_which_gpu(world: World) -> None:
     world.start()
     world.share("a", spec={"nodeName": "n2"})
-    await world.until(lambda: world.running("a"))
+    await expect_running(world, "a")
     world.actors.full.add("n2")
     first = world.pod("a")
     assert first is not None
     world.actors.delete(first)
-    await world.until(lambda: world.sharepod("a")["spec"]["gpu"]["attempt"] == 2)
+    await expect_attempt(world, "a", 2)
     await world.quiet(120)
     assert world.sharepod("a")["spec"]["nodeName"] == "n2"
     assert aside(world) == []
     world.actors.full.clear()
     world.actors.look()
-    await world.until(lambda: world.running("a"))
-    expect_scheduled(world, "a").on_node("n2")
+    await expect_running(world, "a")
+    assert_scheduled(world, "a", node="n2")
