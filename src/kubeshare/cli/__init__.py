@@ -1,6 +1,5 @@
-"""What people type: the `kubeshare` command.
+"""The `kubeshare` command line.
 
-One module a command. `main.py` knows their names and one line about each and
-imports a module only when its command is the one that was asked for, so that
-`kubeshare --help` costs a Python start and click, nothing else.
+Each command is a module. `main.py` has their names and one line of help for each, and imports
+a module only when its command is run, so `kubeshare --help` imports nothing but click.
 """

@@ -1,4 +1,4 @@
-"""How `plan` and `explain` tell a decision: the same words for people and for programs."""
+"""Formats a decision for `plan` and `explain`, as text and as JSON."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""``kubeshare install``: put KubeShare on the cluster that the kubeconfig names."""
+"""``kubeshare install``: installs KubeShare on the cluster of the kubeconfig."""
 
 import asyncio
 

@@ -15,7 +15,7 @@ _EXIT_NO = 1
 
 
 def _lab(name: str) -> "Lab":
-    # Imported here: certificates and requests take longer to load than help takes to print.
+    # Imported late: certificates and requests take longer to load than help takes to print.
     from kubeshare.lab.cluster import Lab  # noqa: PLC0415 - as above
 
     return Lab(name)

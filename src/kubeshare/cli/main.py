@@ -1,4 +1,4 @@
-"""The front door: finds the command, runs it, turns errors into lines for people.
+"""Entry point: finds the command, runs it, prints errors as one line.
 
 A command is a click command in a module of its own. It returns its exit code
 (`None` means 0) and raises for everything that went wrong:
@@ -95,7 +95,7 @@ def main(arguments: list[str] | None = None) -> int:
         result = cli.main(args=arguments, prog_name=_program_name(), standalone_mode=False)
     except click.Abort:
         return EXIT_INTERRUPTED
-    except SystemExit:  # how click says that a pipe is closed; with 1, which is an answer of ours
+    except SystemExit:  # click exits with 1 when a pipe is closed; here 1 is an answer
         return EXIT_PIPE_CLOSED
     except click.ClickException as error:
         error.show()

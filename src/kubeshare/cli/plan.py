@@ -1,7 +1,7 @@
-"""``kubeshare plan``: where the pods of a scenario file would be placed.
+"""``kubeshare plan``: prints where the pods of a scenario file would be placed.
 
-It prints one answer a line, as soon as it is known, and goes through the same
-dialects and core as the cluster does.
+Each answer is one line, printed as soon as it is known. The dialects and the core are those
+that the cluster runs.
 """
 
 import json
@@ -29,17 +29,17 @@ from kubeshare.dialects.scenario.scenario import (
 )
 
 _WRITTEN: Final[Mapping[str, str]] = {"priority": "priority", "min_available": MIN_AVAILABLE}
-"""What the members of a gang have to say alike -> what the file calls it."""
+"""Gang settings on which all members must agree -> their names in the file."""
 
 
 class Answer(NamedTuple):
-    """What a scenario is told.
+    """An answer to a request of a scenario.
 
     Attributes:
         number: of the event that asked.
         name: of the request.
         decision: in the file's own names.
-        change: what would have to change, where that was asked and something waits.
+        change: the smallest change that would place it, where that was asked and it is pending.
     """
 
     number: int
@@ -65,25 +65,25 @@ def plan(scenario: BinaryIO, output: str, *, explain: bool) -> None:
     source = str(getattr(scenario, "name", "<stdin>"))
     show = _FORMATS[output]
     for answer in answers(read_scenario(scenario, source), explain=explain):
-        # At once: whoever pipes events in may wait for the answer to one before the next.
+        # Flushed at once: a caller that pipes events in may wait for each answer.
         click.echo(show(answer))
 
 
 def answers(scenario: Scenario, *, explain: bool = False) -> Iterator[Answer]:
-    """Play a scenario; it is used up by that.
+    """Play a scenario, which consumes its events.
 
     Args:
         scenario: as it was read.
-        explain: find out of each request that has to wait what would have to change.
+        explain: compute for each pending request the smallest change that would place it.
 
     Yields:
-        an answer for each request, and one more when a request that waited is bound.
+        an answer for each request, and another one when a pending request is bound.
 
     Raises:
-        FileError: an event says something that it must not.
+        FileError: an event is not valid.
     """
     queue = PlacementQueue(scenario.ledger, scenario.policy)
-    asked: dict[str, int] = {}  # uid of a demand that may wait -> number of its event
+    asked: dict[str, int] = {}  # uid of a demand that may be pending -> number of its event
     for number, event in enumerate(scenario.events):
         bound: Iterable[Bound] = ()
         match event:
@@ -112,10 +112,10 @@ def answers(scenario: Scenario, *, explain: bool = False) -> Iterator[Answer]:
 
 
 def _ask(queue: PlacementQueue, request: Request) -> tuple[Decision, Iterable[Bound]]:
-    """The answer to a request, and those of its gang that are bound with it.
+    """Answer a request, and those of its gang that are bound with it.
 
     Raises:
-        InvalidValueError: it does not agree with its gang.
+        InvalidValueError: its gang settings differ from its gang's.
     """
     demand, standing = request.demand, request.standing
     if standing.gang is None:
@@ -124,13 +124,13 @@ def _ask(queue: PlacementQueue, request: Request) -> tuple[Decision, Iterable[Bo
 
 
 def _change(scenario: Scenario, queue: PlacementQueue, request: Request) -> Change | None:
-    """What would have to change so that a request that waits would be bound."""
+    """Compute the smallest change that would bind a pending request."""
     gang = request.standing.gang
     if gang is None:
         return shortest_change(scenario.policy, scenario.ledger, request.demand)
     waiting = queue.waiting(request.demand, gang)
     if waiting.needed > len(waiting.members):
-        return None  # others have to come
+        return None  # other members have to be created first
     return change_for_gang(
         scenario.policy,
         scenario.ledger,
@@ -141,7 +141,7 @@ def _change(scenario: Scenario, queue: PlacementQueue, request: Request) -> Chan
 
 
 def _in_its_words(scenario: Scenario, decision: Decision) -> Decision:
-    """A decision with the names that the file uses, for GPUs and for fields."""
+    """Translate a decision to the file's names of GPUs and fields."""
     devices = scenario.ledger.devices
     names = sorted((devices[device_id].name for device_id in decision.devices), key=natural)
     field = decision.field

@@ -1,11 +1,10 @@
-"""`kubeshare run`: one command on a share of one GPU, without a cluster.
+"""`kubeshare run`: runs a command on a share of one GPU, without a cluster.
 
-Writes a grant whose owner is this very process, waits until the token daemon has
-activated it, and becomes the command. So there is nothing between the command
-and its terminal, its signals and its exit code; and when the process is gone,
-however it went, the daemon takes the grant back.
+Writes a grant that this process owns, waits until the token daemon has activated it, and
+executes the command in place of itself. Terminal, signals and exit code are then the
+command's own, and the daemon drops the grant when the process ends, however it ends.
 
-On the way of every start: no event loop, no table drawing, plain sockets.
+This delays every start, so it uses plain sockets, without an event loop or tables.
 """
 
 import os
@@ -74,8 +73,8 @@ def run(  # noqa: PLR0913  one argument an option
 ) -> int:
     """Run COMMAND on a share of one of this machine's GPUs.
 
-    The GPU looks to it as large as its --memory. Needs no root and no cluster;
-    a token daemon is started when there is none, and ends by itself.
+    The command sees a GPU with as much memory as --memory. Needs no root and no cluster;
+    starts a token daemon when none runs, which ends by itself.
     """
     share = Share(request, limit, memory, quota)
     program = shutil.which(command[0])
@@ -103,10 +102,10 @@ def run(  # noqa: PLR0913  one argument an option
 
 
 class Share:
-    """The part that is asked for, as the options say it.
+    """The share that the options ask for.
 
     Raises:
-        InvalidValueError: a value that cannot be, under the option's name.
+        InvalidValueError: a value is not valid; names the option.
     """
 
     def __init__(self, request: str, limit: str, memory: str | None, quota: str | None) -> None:
@@ -120,7 +119,7 @@ class Share:
         self.quota_ns = None if quota is None else parse_quota(quota)
 
     def of(self, gpu: Gpu) -> GrantedShare:
-        """This part of that GPU.
+        """The same share of a given GPU.
 
         Raises:
             InvalidValueError: more memory than it has, or none.
@@ -158,9 +157,9 @@ def parse_quota(text: str) -> int:
 
 
 def fake_gpus(paths: Paths, profile: str) -> dict[str, str]:
-    """The environment of a profile's fake GPUs, one set of them for each profile and user.
+    """Build the environment of a profile's fake GPUs, shared by all commands of one user.
 
-    The profile's name seeds the UUIDs, so GPUs of two profiles never look like one.
+    The profile's name seeds the UUIDs, so GPUs of two profiles never look the same.
     """
     from kubeshare.fakegpu import environment  # noqa: PLC0415  not on the way to real GPUs
 
@@ -179,7 +178,7 @@ def _gpus(fake: str | None, library: Path | None) -> tuple[Gpu, ...]:
 
 
 def _check_profile(profile: str) -> None:
-    """Find out what is wrong with a profile that shows no GPUs."""
+    """Raise what is wrong with a profile that shows no GPUs."""
     from kubeshare import fakegpu  # noqa: PLC0415  not on the way to GPUs that are there
 
     try:
@@ -189,10 +188,10 @@ def _check_profile(profile: str) -> None:
 
 
 def choose(found: tuple[Gpu, ...], wanted: str | None) -> tuple[Gpu, ...]:
-    """The GPUs that may be used, in order of preference.
+    """List the GPUs that may be used, in order of preference.
 
     Raises:
-        InvalidValueError: none is called that; the message names those that exist.
+        InvalidValueError: there is no such GPU; the message names those that exist.
     """
     if wanted is None:
         return found
@@ -206,7 +205,7 @@ def choose(found: tuple[Gpu, ...], wanted: str | None) -> tuple[Gpu, ...]:
 def _first_that_fits(
     paths: Paths, share: Share, candidates: tuple[Gpu, ...], nvml: Path | None
 ) -> tuple[Grant | None, list[str]]:
-    """Ask for the part on one GPU after another; else why each refused it."""
+    """Request the share on one GPU after another; raise the refusals if all refuse."""
     start_time = process_start_time(os.getpid())
     assert start_time is not None
     refusals = []
@@ -231,14 +230,16 @@ def _first_that_fits(
 
 
 def _ask(paths: Paths, grant: Grant, nvml: Path | None) -> Status:
-    """Write a grant and wait for the daemon's answer, starting a daemon when there is none."""
+    """Write a grant and wait for the daemon's answer; start a daemon if none runs."""
     write_grant(paths, grant)
     for _ in range(_ANSWER_TRIES):
         if not is_answering(paths):
             start_daemon(paths, nvml)
         try:
             return wait_status(paths, grant.claim, _ANSWER_TIMEOUT_S)
-        except DaemonMissingError:  # it may have ended, being idle, just before the grant came
+        except (
+            DaemonMissingError
+        ):  # an idle daemon may have ended just before the grant was written
             continue
     return wait_status(paths, grant.claim, _ANSWER_TIMEOUT_S)
 
@@ -246,7 +247,7 @@ def _ask(paths: Paths, grant: Grant, nvml: Path | None) -> Status:
 def _claim_variables(
     paths: Paths, grant: Grant, device_library: Path, present: Mapping[str, str]
 ) -> dict[str, str]:
-    """What makes the command a process of the claim."""
+    """The variables that connect the command to its session."""
     preloaded = present.get("LD_PRELOAD")
     return {
         "LD_PRELOAD": f"{device_library}:{preloaded}" if preloaded else str(device_library),
@@ -263,7 +264,7 @@ def _become(
     paths: Paths,
     claim: str,
 ) -> int:
-    """Replace this process by the command; returns only when that fails."""
+    """Execute the command in place of this process; return only when that fails."""
     for ignored_by_python in (signal.SIGPIPE, signal.SIGXFSZ):
         signal.signal(ignored_by_python, signal.SIG_DFL)
     try:

@@ -1,4 +1,4 @@
-"""`kubeshare top`: who holds this machine's GPUs, live."""
+"""`kubeshare top`: shows who holds this machine's GPUs, live."""
 
 import contextlib
 import json
@@ -35,13 +35,13 @@ _PIPE_WIDTH = 200
 def top(*, once: bool, output: str, interval: float, run_folder: Path | None) -> None:
     """Watch who holds this machine's GPUs, and how much.
 
-    SHARE is the part of the GPU's time that a holder had of late (an average
-    that forgets with a time constant of two seconds), TIME what it was charged
+    SHARE is the fraction of the GPU's time that a holder used recently (an average
+    that decays with a time constant of two seconds), TIME what it was charged
     in all, WAIT how long it waited for its turn on average and at most.
     """
     paths = Paths(run_folder or default_run_folder())
     show = _print_json if output == "json" else _print_table
-    with contextlib.suppress(KeyboardInterrupt):  # the way to end a view that goes on
+    with contextlib.suppress(KeyboardInterrupt):  # Ctrl-C ends a live view
         show(paths, once=once, interval=interval)
 
 
@@ -58,7 +58,7 @@ def _print_table(paths: Paths, *, once: bool, interval: float) -> None:
     from rich.console import Console  # noqa: PLC0415  not on the way of the other commands
     from rich.live import Live  # noqa: PLC0415
 
-    # Into a pipe goes the whole line, however long.
+    # A pipe gets whole lines, however long.
     console = Console() if sys.stdout.isatty() else Console(width=_PIPE_WIDTH)
     if once or not console.is_terminal:
         console.print(_tables(ask_snapshot(paths)))
@@ -70,7 +70,7 @@ def _print_table(paths: Paths, *, once: bool, interval: float) -> None:
 
 
 def _tables(snapshot: dict[str, Any]) -> "RenderableType":
-    """A table for each GPU that somebody holds."""
+    """Build a table for each GPU that has holders."""
     from rich.console import Group  # noqa: PLC0415
     from rich.table import Table  # noqa: PLC0415
     from rich.text import Text  # noqa: PLC0415
@@ -88,7 +88,7 @@ def _tables(snapshot: dict[str, Any]) -> "RenderableType":
 
 
 def by_gpu(claims: Iterable[dict[str, Any]]) -> list[tuple[str, list[tuple[str, ...]]]]:
-    """For each GPU a title and a line for each holder, the largest request first."""
+    """Group by GPU: a title, and a line for each holder, the largest request first."""
     ordered = sorted(claims, key=lambda c: (c["gpu"], -c["requestMicros"], c["claim"]))
     return [
         (_title(gpu, members := list(group)), [_line(claim) for claim in members])

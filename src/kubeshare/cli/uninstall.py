@@ -1,4 +1,4 @@
-"""``kubeshare uninstall``: take KubeShare off the cluster that the kubeconfig names."""
+"""``kubeshare uninstall``: removes KubeShare from the cluster of the kubeconfig."""
 
 import asyncio
 
@@ -18,11 +18,11 @@ from kubeshare.install import manifests
     help="Seconds to wait for pods that share a GPU to end by themselves.",
 )
 def uninstall(kubeconfig: str | None, context: str | None, wait: float) -> int:
-    """Take KubeShare off a cluster. Nothing that runs is ended.
+    """Remove KubeShare from a cluster, without ending a running pod.
 
-    SharePods are deleted and their pods go on without one. As long as pods share a GPU,
-    what holds their shares and keeps their GPUs stays, and the exit code is 1: run it
-    again when they have ended.
+    SharePods are deleted and their pods run on. While pods share a GPU, the programs
+    that enforce their shares stay, and the exit code is 1: run it again when the pods
+    have ended.
     """
     running = asyncio.run(_uninstall(kubeconfig, context, wait))
     for pod in running:

@@ -1,4 +1,4 @@
-"""Figure 6 of the KubeShare paper, live: three pods share one GPU at what they asked for.
+"""Plays figure 6 of the KubeShare paper: three pods share one GPU.
 
 ``figure`` has the jobs, the stages and what each share should be; ``timeline``
 turns samples of busy time into shares; ``cluster`` does things to Kubernetes

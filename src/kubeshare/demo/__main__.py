@@ -1,4 +1,4 @@
-"""``make demo``: the figure on a lab of this machine, or on the cluster of a kubeconfig."""
+"""``make demo``: plays figure 6 on a lab, or on the cluster of a kubeconfig."""
 
 import asyncio
 import signal
@@ -46,7 +46,7 @@ _ROLLOUT_SECONDS = 180.0
     help="Where to draw.",
 )
 def main(*, keep: bool, kubeconfig: Path | None, image: str, plot_path: Path) -> int:
-    """Watch three pods share one GPU at what they asked for: figure 6 of the paper.
+    """Watch three pods share one GPU as they requested: figure 6 of the paper.
 
     On a lab of this machine, or with --kubeconfig on a cluster that is there.
     """
@@ -133,7 +133,7 @@ def _lab(*, keep: bool) -> Iterator[Lab]:
 
 
 def _on_cluster(kubeconfig: Path, image: str, console: Console) -> Outcome:
-    """On somebody's cluster no native pods come: they would take all its GPUs."""
+    """No native pods on a cluster that is in use: they would take all its GPUs."""
     asyncio.run(_install(kubeconfig, image, console))
     kubectl = ConfiguredKubectl(kubeconfig)
     return Play(
@@ -167,11 +167,11 @@ _TOLD = (
     ConfigError,
     ApiError,
 )
-"""What may go wrong; where an exit code is not said, something could not be reached."""
+"""Expected errors; one without an exit code means that something could not be reached."""
 
 
 def _run() -> int:
-    # Ended from outside, it takes its lab down as well.
+    # A SIGTERM takes the lab down as well.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     try:
         result = main(standalone_mode=False)

@@ -1,6 +1,6 @@
-"""What the demo does to a cluster, with kubectl as a person would.
+"""Drives a cluster for the demo, by kubectl as a person would.
 
-Each wait has a deadline and says what it waited for.
+Each wait has a deadline, and its error says what it waited for.
 """
 
 import json
@@ -31,7 +31,7 @@ class Kubectl(Protocol):
     """Runs kubectl with some arguments and returns what it prints."""
 
     def __call__(self, *arguments: str, stdin: str | None = None) -> str:
-        """Run it; raise when it fails, with its own words."""
+        """Run it; raise when it fails, with its own message."""
         ...
 
 
@@ -80,7 +80,7 @@ class Cluster:
         self._deadline = deadline
 
     def start_afresh(self) -> None:
-        """An empty namespace, whatever an earlier demo has left."""
+        """Make an empty namespace, whatever an earlier demo left."""
         self.kubectl("delete", "namespace", NAMESPACE, "--ignore-not-found", "--wait=true")
         self.kubectl("create", "namespace", NAMESPACE)
 
@@ -93,7 +93,7 @@ class Cluster:
         self.kubectl("delete", kind, "-n", NAMESPACE, *names, "--ignore-not-found", "--wait=true")
 
     def place_of(self, name: str) -> Place:
-        """Wait until a SharePod is ready, and say where it is.
+        """Wait until a SharePod is ready; return where it runs.
 
         Raises:
             DemoError: it is not ready in time; the message has its conditions.
@@ -131,10 +131,10 @@ class Cluster:
         return sum(len(node["spec"].get("devices", [])) for node in nodes)
 
     def wait(self, look: Callable[[], Found | None], what: str, describe: str = "") -> Found:
-        """Look until there is something to see.
+        """Poll until something is there.
 
         Args:
-            look: returns something false until it has happened.
+            look: polled; returns something false until it is there.
             what: for the error, as in "waiting for ...".
             describe: an object of the namespace whose description belongs to the error.
 

@@ -1,4 +1,4 @@
-"""The jobs of figure 6, when each comes and goes, and the share that each should have.
+"""The jobs of figure 6, their stages, and the share each should have.
 
 The paper's text prints .4, .3, .3 for the third stage; its own rules and the
 requests that it states (A .3, B .4, C .3) give .3, .4, .3, and that is the
@@ -26,7 +26,7 @@ class Job(Struct, frozen=True):
     memory: str = "1Gi"
 
     def manifest(self, namespace: str, image: str) -> dict[str, object]:
-        """The SharePod in the published spelling, with a workload that never rests."""
+        """The SharePod with the published annotations and a workload that never pauses."""
         annotations = {
             "kubeshare/gpu_request": self.request,
             "kubeshare/gpu_limit": self.limit,
@@ -42,7 +42,7 @@ class Job(Struct, frozen=True):
 
 
 class Stage(Struct, frozen=True):
-    """A time in which the same jobs run: its title, who runs, and what changes to reach it."""
+    """A period with one set of jobs: its title, the jobs, and what changes to reach it."""
 
     title: str
     running: tuple[str, ...]
@@ -81,7 +81,7 @@ def burn(image: str) -> dict[str, object]:
 
 
 def native_pod(name: str, namespace: str, image: str) -> dict[str, object]:
-    """A pod that knows nothing of sharing and asks Kubernetes for a whole GPU."""
+    """A pod that does not share: it requests a whole GPU of Kubernetes."""
     container = burn(image) | {"resources": {"limits": {"nvidia.com/gpu": "1"}}}
     return {
         "apiVersion": "v1",

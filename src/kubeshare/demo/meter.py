@@ -1,8 +1,8 @@
-"""Who has had how much of the GPU: the GPU's own log, the daemon's charges, the jobs' own counts.
+"""Measures each job's share, by the GPU's log, the daemon or the jobs.
 
-The fake GPU keeps a log of the time it has worked for each process: the truth.
-A real one has no such log; there the jobs' own counts of kernels of a known
-length stand for it. What the token daemon charged is read beside either.
+The fake GPU logs the time that it works for each process: the truth. A real GPU has no such
+log; there the jobs count their own kernels, whose length is known. What the token daemon
+charged is read as well.
 """
 
 import json
@@ -20,12 +20,12 @@ _KERNEL_NS = 1_000_000  # the jobs' kernels take a millisecond
 
 
 class Meter(Protocol):
-    """Looks at what a GPU has done for each job."""
+    """Measures how long a GPU has worked for each job."""
 
     source: str
 
     def sample(self) -> Sample:
-        """Look now."""
+        """Take a sample now."""
         ...
 
 
@@ -44,7 +44,7 @@ class FakeGpuLog:
         self._state, self._uuid, self._jobs = state, uuid, tuple(jobs)
 
     def sample(self) -> Sample:
-        """Look now."""
+        """Take a sample now."""
         seen = fakegpu.stat(self._state)
         gpu = next(gpu for gpu in seen.gpus if gpu.uuid == self._uuid)
         busy = dict.fromkeys(self._jobs, 0)
@@ -55,7 +55,7 @@ class FakeGpuLog:
 
 
 class KernelCounts:
-    """What the jobs themselves say that they have done, in their pods' logs."""
+    """The jobs' own counts of kernels, read from their pods' logs."""
 
     source = "the jobs' own counts of kernels"
 
@@ -64,7 +64,7 @@ class KernelCounts:
         self._counted: dict[str, int] = {}
 
     def sample(self) -> Sample:
-        """Look now; a job whose pod is gone keeps the count it had."""
+        """Take a sample; a job whose pod is gone keeps its last count."""
         for job in self._jobs:
             found = self._kubectl(
                 "get", "pod", job, "-n", NAMESPACE, "--ignore-not-found", "-o", "name"
@@ -76,13 +76,13 @@ class KernelCounts:
 
 
 def _kernels(log: str) -> int:
-    """The kernels that a job has counted, one JSON line a second."""
+    """Sum the kernels that a job logged, one JSON line a second."""
     lines = (json.loads(line) for line in log.splitlines() if line.startswith("{"))
     return round(sum(float(line.get("kernels_per_s", 0)) for line in lines))
 
 
 class Recorder:
-    """Samples a meter at a steady pace in a thread of its own, whatever else goes on.
+    """Samples a meter at a steady pace in a thread of its own.
 
     Args:
         meter: what to sample.
@@ -105,7 +105,7 @@ class Recorder:
         self._thread.join()
 
     def sample(self) -> Sample:
-        """Look now, out of turn, and keep what was seen."""
+        """Take and keep an extra sample now."""
         with self._lock:
             seen = self._meter.sample()
             self.samples.append(seen)
@@ -117,7 +117,7 @@ class Recorder:
 
 
 class Charges:
-    """What the token daemon of a node has charged each job.
+    """Reads what the token daemon of a node has charged each job.
 
     Args:
         kubectl: how to reach the cluster.
@@ -136,7 +136,7 @@ class Charges:
         self._pod: str = pods[0]["metadata"]["name"]
 
     def sample(self) -> Sample:
-        """Look now: nanoseconds charged so far, by the pod's name."""
+        """Take a sample: nanoseconds charged so far, by pod name."""
         printed = self._kubectl(
             *("exec", "-n", SYSTEM_NAMESPACE, self._pod, "--"),
             *("python3", "-m", "kubeshare.cli.main", "top", "--once", "-o", "json"),
@@ -148,7 +148,7 @@ class Charges:
 
 
 def fake_gpu_of(states: Iterable[Path], pod: str) -> str | None:
-    """The UUID of the fake GPU of this machine that a pod's process works on, if any."""
+    """Find the UUID of the fake GPU of this machine that a pod uses, if any."""
     for state in states:
         for gpu in fakegpu.stat(state).gpus:
             if any(process.host == pod and process.alive for process in gpu.processes):

@@ -1,4 +1,4 @@
-"""The stages of the figure, one after another, on a cluster that has KubeShare."""
+"""Plays the stages of the figure on a cluster that has KubeShare."""
 
 import time
 from collections.abc import Callable
@@ -26,7 +26,7 @@ class Pace(Struct, frozen=True):
 
 
 class Outcome(Struct, frozen=True):
-    """What the play came to."""
+    """The result of a play."""
 
     results: list[StageResult]
     samples: list[Sample]
@@ -34,16 +34,16 @@ class Outcome(Struct, frozen=True):
 
 
 class Play:
-    """Goes through the stages and keeps what was seen.
+    """Plays the stages and records the results.
 
     Args:
         cluster: where.
         image: of the jobs.
-        natives: how many native pods come meanwhile, one more than there are free GPUs.
+        natives: how many native pods are created, one more than there are free GPUs.
         meter_for: makes the meter once it is known which GPU is shared.
         gpu_of: the UUID of the GPU that a native pod uses.
         console: where to show it.
-        pace: how long to look.
+        pace: how long each stage lasts.
     """
 
     def __init__(  # noqa: PLR0913 - the facts of a play
@@ -67,7 +67,7 @@ class Play:
         self._pace = pace
 
     def run(self) -> Outcome:
-        """All stages, then the release of the shared GPU.
+        """Play all stages, then the release of the shared GPU.
 
         Raises:
             DemoError: something that KubeShare promises did not happen.
@@ -86,7 +86,7 @@ class Play:
         return Outcome(results, recorder.samples, meter.source)
 
     def _change_to(self, stage: figure.Stage, place: Place) -> None:
-        """Whoever comes with a stage comes, whoever goes with it goes."""
+        """Create the jobs that join at a stage and delete those that leave."""
         if stage.comes and (beside := self._come(stage)) != place:
             raise DemoError(f"{stage.comes} should share {place} and is at {beside}")
         if stage.goes:
@@ -119,7 +119,7 @@ class Play:
         )
 
     def _look(self, stage: figure.Stage, recorder: Recorder, seconds: float, live: Live) -> None:
-        """Show what goes on for a while."""
+        """Show the live table for a while."""
         target, ends = figure.targets(stage), time.monotonic() + seconds
         line_due = time.monotonic() + _LINE_SECONDS
         while (now := time.monotonic()) < ends:
@@ -133,7 +133,7 @@ class Play:
             time.sleep(_SHOW_SECONDS)
 
     def _natives_come(self) -> None:
-        """All but one of the native pods run: the shared GPU is not to be had."""
+        """See that all but one of the native pods run, since the shared GPU is taken."""
         if not self._natives:
             return
         for name in self._natives:
@@ -154,7 +154,7 @@ class Play:
         return next(name for name, phase in self._native_phases.items() if phase == "Pending")
 
     def _release(self, place: Place) -> None:
-        """The last job ends: its GPU goes back to Kubernetes, and to the pod that waits."""
+        """See that the last job's GPU goes back to Kubernetes and to the pending pod."""
         for job in figure.STAGES[-1].running:
             self._cluster.delete("sharepod", job)
         self._cluster.wait_until_gone("vgpu", place.gpuid)
@@ -170,7 +170,7 @@ class Play:
 
 
 def _recent(samples: list[Sample], target: dict[str, float]) -> dict[str, float]:
-    """Shares over the last two seconds; none before two seconds were seen."""
+    """Shares over the last two seconds; none before there are two seconds of samples."""
     last = samples[-1:]
     earlier = [one for one in samples if last and one.at_ns <= last[0].at_ns - _RECENT_NS]
     return shares(earlier[-1], last[0], target) if earlier else {}

@@ -1,4 +1,4 @@
-"""What the demo shows: the live table, the closing table, the plot."""
+"""Draws the demo's live table, closing table and plot."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -19,7 +19,7 @@ def live_table(
     target: Mapping[str, float],
     natives: Mapping[str, str],
 ) -> Table:
-    """Share against target of every job, and where the native pods are, at this moment."""
+    """Build the table of each job's share and target, and the native pods' phases."""
     table = Table(title=title, title_justify="left", min_width=70)
     for heading, justify in (("pod", "left"), ("asks", "left"), ("target", "right")):
         table.add_column(heading, justify=justify)  # type: ignore[arg-type]
@@ -39,7 +39,7 @@ def live_table(
 
 
 def live_line(title: str, shares: Mapping[str, float], target: Mapping[str, float]) -> str:
-    """The same in one line, for where there is no terminal."""
+    """The same in one line, for output that is no terminal."""
     parts = (f"{job} {shares.get(job, 0.0):.2f} (target {target[job]:.2f})" for job in target)
     return f"{title}: " + ", ".join(parts)
 

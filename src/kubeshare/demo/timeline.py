@@ -1,8 +1,8 @@
-"""From samples of busy time to shares: pure arithmetic over what was observed.
+"""Computes shares from samples of busy time. Pure.
 
 A sample says how long the GPU has worked for each job since the job's start.
-The share over a window is what it worked within, over the window's length; so
-neither the rate of sampling nor a late sample bends it.
+The share over a window is the time that it worked in the window over the window's length, so
+neither the sampling rate nor a late sample distorts it.
 """
 
 from collections.abc import Iterable, Mapping
@@ -11,7 +11,7 @@ from msgspec import Struct
 
 
 class Sample(Struct, frozen=True):
-    """One look at the GPU.
+    """One sample of the GPU.
 
     Args:
         at_ns: when, on the clock of whoever counts the busy time.
@@ -23,7 +23,7 @@ class Sample(Struct, frozen=True):
 
 
 class StageResult(Struct, frozen=True):
-    """What a stage came to: fractions of the GPU for each job."""
+    """The result of a stage: each job's fraction of the GPU."""
 
     title: str
     start_ns: int

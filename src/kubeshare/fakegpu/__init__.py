@@ -1,12 +1,12 @@
-"""The fake GPU from outside: how to give it to a program or a container, and what it knows.
+"""The fake GPU: how programs and containers get it, and its log.
 
 The fake GPU is two libraries in the place of NVIDIA's (``native/fakegpu``). What
 machine they pretend is a *profile*: a file, or a name like ``V100x2``. What all
 processes of that machine share is a *state folder*: two programs with the same
 state folder use the same GPUs, and :func:`stat` tells the truth about them.
 
-Names are loaded when they are first used: `kubeshare run` needs one of them, and
-has no time for the others.
+Names are imported when they are first used: `kubeshare run` needs one of them, and must start
+quickly.
 """
 
 from importlib import import_module

@@ -1,4 +1,4 @@
-"""What can be wrong with a fake GPU."""
+"""The fake GPU's error."""
 
 
 class FakeGpuError(Exception):

@@ -1,4 +1,4 @@
-"""Errors of a fake GPU, made to happen while others use it."""
+"""Raises errors of a fake GPU while programs use it."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The environment that makes a program on this machine see fake GPUs."""
+"""Builds the environment in which a program sees fake GPUs."""
 
 import os
 from pathlib import Path

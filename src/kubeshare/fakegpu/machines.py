@@ -1,4 +1,4 @@
-"""Profiles: which machines the fake GPU can be, and which GPUs those have."""
+"""Profiles: the machines that the fake GPU can be, and their GPUs."""
 
 from dataclasses import dataclass
 from pathlib import Path

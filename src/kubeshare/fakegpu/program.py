@@ -1,4 +1,4 @@
-"""Running ``fakegpu-stat``, the program that knows profiles and states."""
+"""Runs ``fakegpu-stat``, the program that reads profiles and states."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""What the engine of the fake GPU has really done: the truth that shares are compared with."""
+"""Reads the fake GPU's own log of busy time."""
 
 from dataclasses import dataclass
 from pathlib import Path

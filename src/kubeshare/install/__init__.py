@@ -1,4 +1,4 @@
-"""Put KubeShare on a cluster, and take it off again.
+"""Installs KubeShare on a cluster, and removes it again.
 
 ``manifests`` reads what is under ``deploy/`` and fits it to a cluster (image,
 driver root); ``rollout`` applies it in the order in which the parts need each

@@ -1,4 +1,4 @@
-"""The manifests under ``deploy/``, in the order in which they are applied."""
+"""Loads the manifests of ``deploy/`` in the order of their application."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +12,7 @@ from kubeshare.kube.resources import Resource
 
 Manifest = dict[str, Any]
 
-# Each group needs those before it: policies and programs speak of kinds that must exist.
+# Each group depends on those before it: policies and programs use kinds that must exist.
 _FOLDERS = ("crds", "policies", "programs", "rbac")
 _DEFAULT_IMAGE = "kubeshare:dev"
 _DRIVER_ROOT_VOLUME = "driver-root"

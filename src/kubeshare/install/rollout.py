@@ -1,4 +1,4 @@
-"""Apply the manifests and wait, with a deadline, until each part is up."""
+"""Applies the manifests and waits until each program is up."""
 
 import asyncio
 from collections.abc import Callable
@@ -16,7 +16,7 @@ from kubeshare.kube.client.errors import (
 FIELD_MANAGER = "kubeshare-install"
 _WORKLOADS = {"Deployment", "DaemonSet"}
 _THEIRS = {"ConfigMap"}
-"""Kinds that are made once, and belong to the administrator from then on."""
+"""Kinds that are created once and then belong to the administrator."""
 _POLL_SECONDS = 0.25
 KUBERNETES = "1.36"
 """The first version that has all that is applied."""
@@ -25,7 +25,7 @@ Say = Callable[[str], None]
 
 
 class RolloutError(Exception):
-    """A part did not come up in time; the message says which and how far it got."""
+    """A program did not come up in time; the message says which, and its state."""
 
     exit_code = 1
 
@@ -40,7 +40,7 @@ async def install(client: Client, manifests: list[Manifest], *, deadline: float,
         say: shown a line for each step.
 
     Raises:
-        RolloutError: a part was refused, or is not up within the deadline.
+        RolloutError: a manifest was refused, or a program is not up within the deadline.
         UnreachableError: the API server does not answer.
     """
     await _apply_all(client, [m for m in manifests if m["kind"] not in _WORKLOADS], say)
@@ -66,7 +66,7 @@ async def _apply_all(client: Client, manifests: list[Manifest], say: Say) -> Non
         except UnreachableError:
             raise
         except NotFoundError as error:
-            # What is missing is made, so what is missing here is the kind.
+            # Missing objects are created, so a 404 here means that the kind is missing.
             raise RolloutError(
                 f"{manifest['kind']} {name}: this cluster has no such kind in "
                 f"{manifest['apiVersion']}: KubeShare needs Kubernetes {KUBERNETES} or later"

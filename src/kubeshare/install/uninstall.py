@@ -1,4 +1,4 @@
-"""Take KubeShare off a cluster, and leave what runs alone.
+"""Removes KubeShare from a cluster without ending running pods.
 
 Deleting the kinds would delete the SharePods, and that their pods; without the node
 agent a pod that ends could not leave its node; without its placeholder a GPU would be
@@ -51,7 +51,7 @@ _LAST: Final = ("CustomResourceDefinition", "Namespace")
 
 
 class RemovalError(Exception):
-    """Something would not go; the message says what."""
+    """Something could not be removed; the message says what."""
 
     exit_code = 1
 
@@ -59,13 +59,13 @@ class RemovalError(Exception):
 async def uninstall(
     client: Client, manifests: list[Manifest], *, wait: float, deadline: float, say: Say
 ) -> list[str]:
-    """Take everything off, as far as nothing that runs is in the way.
+    """Remove everything that no running pod needs.
 
     Args:
         client: the cluster, as its administrator.
         manifests: from ``manifests.load``.
         wait: seconds to wait for pods that share a GPU to end by themselves.
-        deadline: seconds that each of KubeShare's own parts may take to go.
+        deadline: seconds that each of KubeShare's own objects may take to go.
         say: shown a line for each step.
 
     Returns:
@@ -73,7 +73,7 @@ async def uninstall(
         all is gone.
 
     Raises:
-        RemovalError: a part is still there after the deadline.
+        RemovalError: an object is still there after the deadline.
         ApiError: the API server cannot be reached, or refuses.
     """
     deployments = [one for one in manifests if one["kind"] == "Deployment"]
@@ -89,7 +89,7 @@ async def uninstall(
         asked = await _remove_sharepods(client)
         say(f"{asked} SharePods deleted, {freed} pods go on without one")
     if await _serves(client, VGPUS):
-        # One of an earlier release knows nothing of placeholders that are given back.
+        # The policy of an earlier release does not know released placeholders.
         for guard in (one for one in manifests if one["metadata"]["name"] == PLACEHOLDER_GUARD):
             await client.apply(resource_of(guard), guard, field_manager=FIELD_MANAGER, force=True)
         running = await _until_given_back(client, wait, deadline)

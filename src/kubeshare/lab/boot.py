@@ -1,8 +1,8 @@
-"""The steps that bring a lab up; each does nothing where its result is there already.
+"""Boots a lab in steps; each is skipped where its result exists.
 
-First the control plane: etcd and the API server, then those that would end if
-they came before the roles that the API server makes at its first start. Then
-the nodes, side by side. Last the images, which take longest to make and load.
+First the control plane: etcd and the API server, then the programs that exit if they start
+before the API server has created the default roles. Then the nodes, in parallel. Last the
+images, which take longest to build and load.
 """
 
 from collections.abc import Iterator, Sequence
@@ -34,7 +34,7 @@ CONTROL_PLANE_PARTS = ("etcd", "kube-apiserver", "kube-controller-manager", "kub
 
 
 class Programs(Struct, frozen=True):
-    """What was built for the lab.
+    """The programs that the lab runs.
 
     Args:
         kubernetes: the folder with etcd and the programs of Kubernetes.
@@ -48,7 +48,7 @@ class Programs(Struct, frozen=True):
 
 
 def build_programs(progress: Progress) -> Programs:
-    """Build what is not in the cache, side by side."""
+    """Build what is not in the cache, in parallel."""
     with ThreadPoolExecutor() as pool:
         pause = pool.submit(images.pause_program, progress)
         kubernetes, containerd = binaries.everything(progress)
@@ -62,7 +62,7 @@ class Boot:
         layout: of the lab.
         settings: of its etcd and API server.
         programs: what to run.
-        progress: where to say what is going on.
+        progress: reports the steps.
     """
 
     def __init__(

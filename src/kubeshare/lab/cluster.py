@@ -1,8 +1,8 @@
-"""A whole lab: boots it, repairs it, says how it is and takes it down.
+"""A whole lab: boots, repairs, describes it and takes it down.
 
-``up`` is a list of steps each of which does nothing where its result is there
-already, so it also repairs; ``down`` removes whatever bears the lab's name and
-needs no record of what was made, so it also cleans up after any crash.
+``up`` is a list of steps that are skipped where their result exists, so it also repairs;
+``down`` removes whatever has the lab's name and needs no record of what was created, so it
+also cleans up after any crash.
 """
 
 import fcntl
@@ -69,7 +69,7 @@ class Lab:
 
     Args:
         name: up to 12 lower-case letters, digits and hyphens.
-        progress: where to say what is going on.
+        progress: reports the steps.
     """
 
     def __init__(self, name: str = "demo", progress: Progress | None = None) -> None:
@@ -190,7 +190,7 @@ class Lab:
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
-        """Keep others from changing the lab meanwhile; ends with this process, however it ends."""
+        """Hold the lab's lock, which the kernel releases when this process ends."""
         self.layout.folder.mkdir(parents=True, exist_ok=True, mode=0o755)
         handle = os.open(self.layout.folder, os.O_RDONLY | os.O_DIRECTORY)
         try:
@@ -214,7 +214,7 @@ class Lab:
         names = {node.name for node in self.nodes}
         with self.progress.step(f"wait for {len(names)} nodes to be ready"):
             wait_until(lambda: names <= self.ready_nodes(), "the nodes", still_possible=self._died)
-            # Before the controller manager has made it, the API server refuses every pod.
+            # The API server refuses every pod until the controller manager has created it.
             wait_until(self._has_default_account, "the default account", still_possible=self._died)
 
     def _has_default_account(self) -> bool:
@@ -261,12 +261,12 @@ class Lab:
         return known[name]
 
     def stop_component(self, name: str, *, gently: bool = True) -> None:
-        """End one component, with SIGKILL at once if not gently; ``up`` brings it back."""
+        """End one component, by SIGKILL unless gently; ``up`` starts it again."""
         where, _, part = self.component(name).name.partition("/")
         Machine(self.layout, where).stop(part, gently=gently)
 
     def reboot(self, node: str) -> None:
-        """Cut a node's power and bring it back: what ran and what lay in memory is gone."""
+        """Power a node off and on: its processes and its memory are lost."""
         self.node(node).machine.power_off()
         with self._alone():
             boot = self._boot()
@@ -275,7 +275,7 @@ class Lab:
             self._wait_for_nodes()
 
     def restart_component(self, name: str, *, gently: bool = False) -> None:
-        """End one component and bring back it and whatever else has died."""
+        """End one component, then start it and whatever else has died."""
         self.stop_component(name, gently=gently)
         with self._alone():
             boot = self._boot()
@@ -286,7 +286,7 @@ class Lab:
     # Down
 
     def exists(self) -> bool:
-        """Whether anything of this lab is there, be it only a part."""
+        """Whether anything of this lab exists."""
         return bool(
             self.layout.folder.exists()
             or self.layout.shared_memory.exists()
@@ -296,10 +296,10 @@ class Lab:
         )
 
     def down(self) -> bool:
-        """Remove everything that bears the lab's name; return False when there was nothing.
+        """Remove everything that has the lab's name; return False when there was nothing.
 
         Raises:
-            LabError: something would not go.
+            LabError: something could not be removed.
         """
         if not self.exists():
             return False

@@ -1,4 +1,4 @@
-"""The configuration files of a node's programs and the command lines of the control plane's."""
+"""Writes configuration files of nodes and command lines of the control plane."""
 
 import json
 from pathlib import Path
@@ -84,9 +84,9 @@ def kubelet(node: NodeLayout, authority: Path, certificate: Path, key: Path) -> 
         "clusterDNS": [DNS_IP],
         "clusterDomain": "cluster.local",
         "resolvConf": "",
-        # A GPU that has come or gone shows within this time; the usual 10 s are long in a test.
+        # A new or lost GPU shows within this time; the default of 10 s is long for a test.
         "nodeStatusUpdateFrequency": "3s",
-        # The nodes share one disk, which is its owner's business: no node evicts for it.
+        # The nodes share this machine's disk, so none of them evicts pods for disk pressure.
         "imageGCHighThresholdPercent": 100,
         "evictionHard": {
             "memory.available": "100Mi",
@@ -107,7 +107,7 @@ def kube_proxy(node: NodeLayout, kubeconfig: Path) -> dict[str, Any]:
         "clusterCIDR": POD_CIDR,
         "hostnameOverride": node.name,
         "clientConnection": {"kubeconfig": str(kubeconfig)},
-        # The size of the table of connections is the machine's, not the lab's.
+        # The conntrack table is the machine's; the lab leaves its size alone.
         "conntrack": {"maxPerCore": 0, "min": 0},
     }
 
@@ -125,7 +125,7 @@ def controller_manager_arguments(kubeconfig: Path, authority: Path, accounts: Pa
         "--leader-elect=false",
         "--bind-address=127.0.0.1",
         "--profiling=false",
-        # The usual 15 s are long in a test.
+        # The default of 15 s is long for a test.
         "--horizontal-pod-autoscaler-sync-period=2s",
     ]
 

@@ -1,8 +1,8 @@
-"""What the lab tells a person when it cannot go on."""
+"""The lab's error."""
 
 
 class LabError(Exception):
-    """The lab could not do what it was asked; the message says what to do next.
+    """The lab cannot go on; the message says what to do next.
 
     Args:
         message: what was wrong, where, and what to do.

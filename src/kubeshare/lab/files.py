@@ -1,4 +1,4 @@
-"""Files that a running program may have open, be watching or have mapped; folders of many."""
+"""Replaces files that running programs use, and removes large folders."""
 
 import contextlib
 import os
@@ -10,7 +10,7 @@ _HANDS = 8
 
 
 def replace(path: Path, data: bytes | str, mode: int = 0o644) -> Path:
-    """Give a file this content, by rename, and only if it has another.
+    """Write a file by rename, only if its content differs.
 
     kube-proxy ends when its configuration is written, be it with the same
     text, and a library that is written to changes under those who use it.
@@ -34,9 +34,9 @@ def replace(path: Path, data: bytes | str, mode: int = 0o644) -> Path:
 
 
 def remove(folder: Path) -> None:
-    """Delete a folder and all that is in it, as far as it can be; nobody writes there any more.
+    """Delete a folder and its contents as far as possible; nothing may write there any more.
 
-    By several hands: for each file one waits for the disk, and an image has thousands.
+    In parallel: each deletion waits for the disk, and an image has thousands of files.
     """
 
     def remove_files(found: tuple[str, list[str], list[str]]) -> None:

@@ -1,7 +1,7 @@
-"""What a lab's things are called and where they are: all of it follows from its name.
+"""Derives a lab's names, addresses and folders from its name.
 
-Nothing here is looked up or counted out at run time, so whoever knows the name
-of a lab knows its addresses, and can take it down without any record of it.
+Nothing is looked up or allocated at run time, so the name of a lab is enough to know its
+addresses and to take it down, without any record of it.
 
 The network of lab ``demo``, with ``X`` from a hash of the name::
 
@@ -53,7 +53,7 @@ class Layout(Struct, frozen=True):
 
     @property
     def folder(self) -> Path:
-        """Everything of this lab that lasts: certificates, logs, the nodes' disks."""
+        """The folder of all that persists: certificates, logs, the nodes' disks."""
         return STATE_ROOT / self.name
 
     @property

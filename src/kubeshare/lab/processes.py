@@ -1,8 +1,7 @@
-"""Long-running programs: started with a log, known by pid *and* start time.
+"""Starts and stops long-running programs, known by pid and start time.
 
-A pid alone may have been given to somebody else since; with the moment of its
-start (in the kernel's ticks since boot) it names one process for ever, so a
-lab that was left for a week never ends a stranger.
+A pid alone may have been reused; with the start time (in ticks since boot) it names one process
+for ever, so a lab that was left for a week never ends another program's process.
 """
 
 import contextlib
@@ -49,14 +48,14 @@ def identify(pid: int) -> Process | None:
 
 
 def alive(process: Process) -> bool:
-    """Whether any thread of it runs; one that only waits to be waited for does not."""
+    """Whether any thread of it runs; a zombie does not."""
     fields = _stat(process.pid)
     if fields is None or int(fields[_STAT_START_TIME]) != process.start_time:
         return False
     if fields[_STAT_STATE] != "Z":
         return True
     try:
-        # 0: its first thread has ended, others are still at it.
+        # 0: its first thread has ended, others still run.
         return os.waitpid(process.pid, os.WNOHANG)[0] == 0
     except ChildProcessError:
         return len(list(Path(f"/proc/{process.pid}/task").glob("*"))) > 1
@@ -80,7 +79,7 @@ def start(argv: Sequence[str], log: Path, environment: Mapping[str, str] | None 
             start_new_session=True,
             env=os.environ | dict(environment or {}),
         )
-    # Its end is waited for in alive(), by whoever asks.
+    # alive() reaps it.
     child.returncode = 0
     started = identify(child.pid)
     assert started is not None, "a child that was not waited for keeps its entry in /proc"
@@ -110,7 +109,7 @@ def stop(processes: Iterable[Process], *, gently: bool = True) -> None:
 
 
 def tail(log: Path, lines: int = 5) -> str:
-    """The last lines of a log, or a word that there is none."""
+    """The last lines of a log, or a note that there is none."""
     try:
         text = log.read_text(errors="replace")
     except OSError:

@@ -1,4 +1,4 @@
-"""Lines that tell what takes long, how long it has taken, and how long it took.
+"""Reports long steps: that they run, and how long they took.
 
 Lines rather than a moving bar: they read the same on a terminal, in a log of
 continuous integration and in pytest's captured output.
@@ -37,7 +37,7 @@ class Progress:
         self._lock = threading.Lock()
 
     def say(self, line: str) -> None:
-        """Write one line, whole even when several threads write."""
+        """Write one line, atomically between threads."""
         with self._lock:
             stream = self._stream or sys.stderr
             stream.write(f"lab: {line}\n")
@@ -45,7 +45,7 @@ class Progress:
 
     @contextmanager
     def step(self, title: str, detail: Callable[[], str] = lambda: "") -> Iterator[None]:
-        """Time a step; every 15 s say that it still runs, with ``detail()`` if it says anything."""
+        """Time a step; every 15 s report that it still runs, with ``detail()``."""
         started = time.monotonic()
         ended = threading.Event()
 

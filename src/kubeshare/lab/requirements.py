@@ -1,4 +1,4 @@
-"""What the lab needs of this machine, and how to get what is missing."""
+"""Checks what the lab needs of this machine, and installs what is missing."""
 
 import os
 import shutil
@@ -10,7 +10,7 @@ from kubeshare.lab.progress import Progress
 
 CNI_FOLDER = Path("/usr/lib/cni")
 DEBIAN = Path("/etc/debian_version")
-# What has to be there (a program, or a file by its absolute path) -> Debian's package of it.
+# A program, or a file by its absolute path -> the Debian package that has it.
 PACKAGES = {
     "runc": "runc",
     str(CNI_FOLDER / "ptp"): "containernetworking-plugins",
@@ -41,10 +41,10 @@ def _install(packages: list[str], progress: Progress) -> None:
 
 
 def check_namespaces() -> None:
-    """See that this machine lets us make namespaces.
+    """Check that this machine allows namespaces.
 
     Raises:
-        LabError: it does not; the message has the kernel's words.
+        LabError: it does not; the message has the kernel's error.
     """
     command = ["unshare", "--mount", "--net", "--pid", "--uts", "--fork", "true"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -56,7 +56,7 @@ def check_namespaces() -> None:
 
 
 def check(progress: Progress) -> None:
-    """See that the lab can run here, and install Debian packages where that is all it takes.
+    """Check that the lab can run here; install missing Debian packages.
 
     Raises:
         LabError: it cannot; the message says what is missing and how to get it.

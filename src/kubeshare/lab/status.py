@@ -1,4 +1,4 @@
-"""How a lab is, for people and for scripts."""
+"""Describes a lab, for people and for scripts."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ from kubeshare.lab.errors import LabError
 
 
 def describe(lab: Lab) -> dict[str, Any]:
-    """What runs of a lab, as plain data.
+    """Describe a lab as plain data.
 
     Returns:
         ``name``, ``folder``, ``kubeconfig``, ``components`` with their pids
@@ -41,7 +41,7 @@ def describe(lab: Lab) -> dict[str, Any]:
 
 
 def render(described: dict[str, Any]) -> str:
-    """The same as a few aligned lines."""
+    """Render a description as a few aligned lines."""
     lines = [
         f"lab {described['name']}: {'healthy' if described['healthy'] else 'not healthy'}",
         f"  kubeconfig {described['kubeconfig']}",

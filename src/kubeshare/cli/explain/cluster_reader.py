@@ -1,4 +1,4 @@
-"""What ``kubeshare explain`` reads of a cluster: what the scheduler watches, once."""
+"""Reads once what the scheduler watches, for ``kubeshare explain``."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class NotInstalledError(Exception):
-    """The cluster has nothing of KubeShare's."""
+    """KubeShare is not installed on the cluster."""
 
     exit_code = 3
 

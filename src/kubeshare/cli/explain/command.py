@@ -47,19 +47,19 @@ _KINDS: Final = {
 
 
 class NothingToExplainError(ValueError):
-    """What was named is not there, or asks for no part of a GPU."""
+    """The object does not exist, or does not ask for a share of a GPU."""
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
-    """What there is to say of one SharePod or plain pod.
+    """What `explain` prints of one SharePod or pod.
 
     Attributes:
         name: ``namespace/name``.
-        held: ``node/GPUID`` of each GPU of which it holds a part; empty when it waits.
-        decision: where it would go now, what it holds left aside.
-        change: what would have to change, where it has to wait.
-        gang: how its gang stands, if it has one.
-        preemption: whom it would have evicted, or why nobody; ``""`` where it need not wait.
+        held: ``node/GPUID`` of each GPU of which it holds a share; empty while it is pending.
+        decision: where it would be placed now, without what it holds.
+        change: the smallest change that would place it, while it is pending.
+        gang: the state of its gang, if it has one.
+        preemption: whom it would preempt, or why nobody; ``""`` where it is not pending.
     """
 
     name: str
@@ -93,8 +93,8 @@ def explain(  # noqa: PLR0913 - one argument an option
 ) -> int:
     """Say where a SharePod or pod NAME is or would go, and why not elsewhere.
 
-    Of one that waits it says also whose leaving would let it in. The exit code is 1 when
-    it has no GPU and would get none.
+    For a pending one it also says which holders' departure would make room. The exit code is
+    1 when it has no GPU and would get none.
     """
     try:
         chosen = policy(policy_name)
@@ -116,7 +116,7 @@ async def _explain(
 
 
 async def find_out(client: "Client", chosen: Policy, name: str, namespace: str) -> Finding:
-    """Read a cluster, and ask what the scheduler would answer to one SharePod.
+    """Read a cluster and compute what the scheduler would answer for one SharePod or pod.
 
     Args:
         client: the cluster.
@@ -171,7 +171,7 @@ async def find_out(client: "Client", chosen: Policy, name: str, namespace: str) 
 async def _read(
     client: "Client", name: str, namespace: str
 ) -> tuple[Resource[Raw], Mapping[str, Any]]:
-    """The object of that name; of a bare name a SharePod comes before a pod."""
+    """Get the object; a bare name is a SharePod's before it is a pod's."""
     kind, _, rest = name.rpartition("/")
     if kind not in _KINDS:
         raise NothingToExplainError(f"{kind} is not a kind to explain: sharepod or pod is")
@@ -188,7 +188,7 @@ async def _read(
 def _alone(
     seen: Seen, demand: Demand, where: Eligible
 ) -> tuple[tuple[str, ...], Decision, Change | None]:
-    """What one has, where it would go without that, and what would have to change."""
+    """Find what a requester without a gang holds, where it would go, and what would help."""
     built = seen.ledger
     held = [built.devices[device_id].path for device_id in built.held_by(demand.uid)]
     change = None

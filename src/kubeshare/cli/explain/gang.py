@@ -1,4 +1,4 @@
-"""How the gang of a SharePod or pod stands, and why it waits: the scheduler's own rules."""
+"""Explains the state of a gang by the scheduler's own rules."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class Member(msgspec.Struct, frozen=True, kw_only=True):
-    """One of a gang.
+    """A member of a gang.
 
     Attributes:
         name: ``Kind namespace/name``.
@@ -37,8 +37,8 @@ class Member(msgspec.Struct, frozen=True, kw_only=True):
         demand: what it asks for.
         standing: its priority and its gang.
         where: the nodes and vGPUs that it may go to.
-        decided: it has been told where it goes.
-        held: ``node/GPUID`` of each vGPU of which it has a part.
+        decided: its object names where it goes.
+        held: ``node/GPUID`` of each vGPU of which it holds a share.
     """
 
     name: str
@@ -56,7 +56,7 @@ class Member(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GangFinding(msgspec.Struct, frozen=True, kw_only=True):
-    """What there is to say of a gang.
+    """What `explain` prints of a gang.
 
     Attributes:
         name: its own.
@@ -64,11 +64,11 @@ class GangFinding(msgspec.Struct, frozen=True, kw_only=True):
         there: how many have a GPU or ask for one.
         placed: how many have a GPU.
         members: each one's name -> where it is or would go, or that there is no room for it.
-        timeout: seconds that it has to start once it has taken its parts; None if not known.
-        needed: how many more have to be placed together, before any is.
-        claim: of whom; empty where they cannot be, because others have to come first.
-        decision: of the one that was asked about; None where it is decided about alone.
-        change: whose leaving would let the gang in.
+        timeout: seconds that it has to start once it holds its shares; None if not known.
+        needed: how many more have to be placed together.
+        claim: the members to be placed together; empty where others have to be created first.
+        decision: for the requester in question; None where it is decided alone.
+        change: the smallest change that would place the gang.
     """
 
     name: str
@@ -86,7 +86,7 @@ class GangFinding(msgspec.Struct, frozen=True, kw_only=True):
 async def read_members(
     client: "Client", seen: Seen, gang: Gang, namespace: str, controller: str
 ) -> list[Member]:
-    """Those of a gang that are there, the oldest first.
+    """Read the members of a gang that exist, the oldest first.
 
     Args:
         client: the cluster.
@@ -108,7 +108,7 @@ async def read_members(
 
 
 def of_gang(seen: Seen, members: Sequence[Member], uid: str) -> GangFinding:
-    """How a gang stands.
+    """Compute the state of a gang.
 
     Args:
         seen: the cluster.
@@ -116,7 +116,7 @@ def of_gang(seen: Seen, members: Sequence[Member], uid: str) -> GangFinding:
         uid: of the one that was asked about, which is among them.
 
     Raises:
-        InvalidValueError: that one says something else of the gang than the oldest.
+        InvalidValueError: its gang settings differ from the oldest member's.
     """
     asked = next(member for member in members if member.demand.uid == uid)
     check_agreement(asked.standing, members[0].standing, members[0].name)
@@ -146,7 +146,7 @@ def of_gang(seen: Seen, members: Sequence[Member], uid: str) -> GangFinding:
 def _together(
     seen: Seen, finding: GangFinding, gang: Gang, waiting: Sequence[Member], uid: str
 ) -> GangFinding:
-    """Where those would go that have to be placed together, or why they cannot be."""
+    """Place the members that have to be placed together, or say why that fails."""
     needed = finding.needed
     where = {member.demand.uid: member.where for member in waiting}
     demands = tuple(restrict_nodes(member.demand, member.where) for member in waiting)
@@ -189,7 +189,7 @@ def _where(member: Member) -> str:
 
 
 def _counts(resource: Resource[Raw], raw: Raw, controller: str) -> bool:
-    """It is there, or has ended and was made by what made the one that is asked about."""
+    """Whether it exists, or has ended and has the same controller as the one in question."""
     metadata, status = raw["metadata"], raw.get("status") or {}
     if metadata.get("deletionTimestamp") or status.get("phase") == "Failed":
         return False
@@ -204,7 +204,7 @@ def _counts(resource: Resource[Raw], raw: Raw, controller: str) -> bool:
 
 
 def controller_of(raw: Mapping[str, Any]) -> str:
-    """The uid of what made an object; ``""`` where nothing did."""
+    """The uid of an object's controller; ``""`` where it has none."""
     owners = raw["metadata"].get("ownerReferences") or ()
     return next((str(owner["uid"]) for owner in owners if owner.get("controller")), "")
 
@@ -215,7 +215,7 @@ def _member(
     raw: Raw,
     demand_of: Callable[[Mapping[str, Any]], Demand | None],
 ) -> Member | None:
-    """None for one that asks for nothing, or says what cannot be: it is told so itself."""
+    """None for an object that asks for no share or is invalid: its own condition says so."""
     try:
         demand, standing = demand_of(raw), standing_of(raw)
     except InvalidValueError:

@@ -1,4 +1,4 @@
-"""Whom a demand that waits would have evicted, or why it has nobody evicted."""
+"""Says whom a pending demand would preempt, or why nobody."""
 
 from collections.abc import Sequence
 
@@ -10,7 +10,7 @@ from kubeshare.scheduler.preemption.victims import is_marked, victims_of
 
 
 def preemption(seen: Seen, demands: Sequence[Demand], needed: int, priority: int) -> str:
-    """What the scheduler would do for those who wait, in a sentence; ``""`` where none is worth it.
+    """Say in a sentence whom the scheduler would preempt; ``""`` where there is nothing to say.
 
     Args:
         seen: the cluster.

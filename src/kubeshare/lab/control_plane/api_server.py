@@ -1,4 +1,4 @@
-"""etcd and the API server: the part of a cluster that needs nobody's leave.
+"""Runs etcd and the API server, which need no root.
 
 On the loopback, in a temporary folder and without root this is enough for
 schemas, admission policies, permissions and controllers: no node, no
@@ -8,8 +8,8 @@ scheduler, and no garbage collection, since that is the controller manager's::
         api.kubectl("apply", "-f", "deploy/crds")
         client = lightkube.Client(config=KubeConfig.from_file(api.kubeconfig))
 
-The lab starts the same two programs with the same arguments in a network
-namespace of its own and adds the rest.
+The lab starts the same two programs with the same arguments in a network namespace of its own,
+and the rest after them.
 """
 
 import json
@@ -41,7 +41,7 @@ _POLL_SECONDS = 0.05
 
 
 class Settings(Struct, frozen=True, kw_only=True):
-    """Where the two programs listen and keep their things.
+    """Addresses, ports and folders of the two programs.
 
     Args:
         folder: certificates, kubeconfigs, logs and etcd's data.
@@ -73,7 +73,7 @@ class Settings(Struct, frozen=True, kw_only=True):
 
 
 def etcd_arguments(settings: Settings) -> list[str]:
-    """The command line of etcd: loopback only, and no fsync, since nobody mourns a lab's data."""
+    """The command line of etcd: loopback only, and no fsync, since a lab's data is disposable."""
     client = f"http://127.0.0.1:{settings.etcd_port}"
     peer = f"http://127.0.0.1:{settings.etcd_peer_port}"
     return [
@@ -114,9 +114,9 @@ def api_server_arguments(settings: Settings, authority: Authority) -> list[str]:
         f"--kubelet-certificate-authority={authority.certificate}",
         f"--kubelet-client-certificate={to_kubelets.certificate}",
         f"--kubelet-client-key={to_kubelets.key}",
-        # A node's name resolves nowhere in a lab.
+        # Node names do not resolve in a lab.
         "--kubelet-preferred-address-types=InternalIP",
-        # Nothing here translates a Service's address: an APIService's endpoint is asked itself.
+        # No kube-proxy runs here, so an APIService is reached by its endpoint, not its Service.
         "--enable-aggregator-routing=true",
         "--allow-privileged=true",
         "--profiling=false",
@@ -226,7 +226,7 @@ class ApiServer:
         """Run kubectl and return its standard output.
 
         Raises:
-            LabError: it failed; the message has its words and the exit code is 1.
+            LabError: it failed; the message is kubectl's, and the exit code is 1.
         """
         done = subprocess.run(
             [self.programs / "kubectl", "--kubeconfig", kubeconfig or self.kubeconfig, *arguments],
@@ -241,7 +241,7 @@ class ApiServer:
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports of the loopback that nobody listens on now."""
+    """Find ports of the loopback that are free now."""
     sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
     try:
         return [int(one.getsockname()[1]) for one in sockets]
@@ -251,18 +251,18 @@ def free_ports(count: int) -> list[int]:
 
 
 def _bound_to_us(argv: list[str], programs: Path) -> list[str]:
-    """Have the kernel end the program when this process ends, however that comes about."""
+    """Have the kernel end the program when this process ends, however it ends."""
     return ["setpriv", "--pdeathsig", "KILL", str(programs / argv[0]), *argv[1:]]
 
 
 @contextmanager
 def local_api_server(progress: Progress | None = None, *admission: str) -> Iterator[ApiServer]:
-    """An API server on the loopback, gone with its data at the end of the block.
+    """Run an API server on the loopback; it and its data are gone at the end of the block.
 
     RBAC is on. Needs no root. Ends with this process even if that is killed.
 
     Args:
-        progress: where to say what is going on.
+        progress: reports the steps.
         admission: plugins besides those that are on by default.
 
     Raises:

@@ -1,4 +1,4 @@
-"""The API server's own record of what KubeShare's programs ask of it.
+"""Reads the API server's audit log of KubeShare's programs.
 
 Only requests of service accounts of KubeShare's namespace are recorded: who asked for
 what, and whether RBAC allowed it. What was sent and answered is not.

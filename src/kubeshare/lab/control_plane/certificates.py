@@ -1,8 +1,7 @@
 """The lab's own certificate authority.
 
-Everything in a lab proves who it is with a certificate, as on a real cluster:
-were kubelets anonymous or everyone an administrator, a missing permission
-would show only at the user's.
+Every program in a lab authenticates with a certificate, as on a real cluster: with anonymous
+kubelets or administrators only, a missing permission would show only on a user's cluster.
 """
 
 import datetime as dt
@@ -16,7 +15,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from msgspec import Struct
 
 _VALID_FOR = dt.timedelta(days=365)
-# A machine whose clock was just set back a little must still trust what it made.
+# Certificates stay valid when the machine's clock is set back a little.
 _CLOCK_SLACK = dt.timedelta(hours=1)
 
 
@@ -56,7 +55,7 @@ def _alternative_name(host: str) -> x509.GeneralName:
 
 
 class Authority:
-    """Makes identities in a folder; what is there already is kept.
+    """Issues identities into a folder; existing ones are kept.
 
     Args:
         folder: holds ``ca.crt``, ``ca.key`` and a pair for each identity.

@@ -1,4 +1,4 @@
-"""Kubeconfig files: where an API server is, whom it may be, and who calls."""
+"""Writes kubeconfig files."""
 
 import base64
 from pathlib import Path

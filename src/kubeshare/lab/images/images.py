@@ -88,7 +88,7 @@ def _cached_layer(name: str, key: str, make_tar: Callable[[Path], None]) -> Laye
 
 
 def base_layer(progress: Progress) -> Layer:
-    """A minimal Debian 12 with Python 3.11."""
+    """Build the layer with a minimal Debian 12 and Python 3.11."""
 
     def make(tar: Path) -> None:
         with progress.step("bootstrap a Debian root for the image"):

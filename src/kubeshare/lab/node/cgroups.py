@@ -1,7 +1,7 @@
-"""The lab's control groups: a branch of its own in every hierarchy.
+"""Manages the lab's control groups, a subtree in every hierarchy.
 
-Version 1 has a hierarchy for each controller, version 2 one for all; a lab's
-branch looks the same in each. The machine's own groups are never touched.
+Version 1 has a hierarchy for each controller, version 2 one for all; a lab's subtree looks the
+same in each. The machine's own groups are never touched.
 """
 
 import contextlib
@@ -44,17 +44,17 @@ def make(group: str, root: Path = ROOT) -> None:
 
 
 def _delegate(folder: Path) -> None:
-    """Version 2: let the groups below have the controllers that this one has."""
+    """Version 2: enable this group's controllers for the groups below."""
     offered, given = folder / "cgroup.controllers", folder / "cgroup.subtree_control"
     if offered.exists():
         for controller in offered.read_text().split():
-            # A controller may be refused, as cpu is where real-time processes are: go without.
+            # A controller may be refused, for example cpu beside real-time processes: do without.
             with contextlib.suppress(OSError):
                 given.write_text(f"+{controller}")
 
 
 def _inherit_cpus(folder: Path) -> None:
-    """Version 1: a new cpuset has no CPU and no memory, and takes no process until it has."""
+    """Version 1: a new cpuset accepts no process until it has CPUs and memory."""
     for file in ("cpuset.cpus", "cpuset.mems"):
         own = folder / file
         if own.exists() and not own.read_text().strip() and not unified(folder.parent):
@@ -66,7 +66,7 @@ def members(group: str, root: Path = ROOT) -> set[int]:
     """The pids of all processes in a group and in those below it."""
     found: set[int] = set()
     for folder in folders(group, root):
-        # Groups come and go meanwhile; os.walk passes over those that are gone.
+        # Groups may vanish during the walk; os.walk skips those that are gone.
         for path, _, _ in os.walk(folder):
             with contextlib.suppress(OSError):
                 procs = (Path(path) / "cgroup.procs").read_text()
@@ -86,7 +86,7 @@ def _remove_once(folder: Path) -> None:
 
 
 def remove(group: str, root: Path = ROOT) -> None:
-    """Remove a group bottom-up, with those above it that are empty then.
+    """Remove a group bottom-up, then those above it that are empty.
 
     Raises:
         LabError: something still runs in it.

@@ -1,9 +1,7 @@
-"""A stand-in for NVIDIA's device plugin: offers ``nvidia.com/gpu`` to a node's kubelet.
+"""A stand-in for NVIDIA's device plugin, for the nodes of a lab.
 
-It answers as NVIDIA's does when it hands devices over by CDI: ids are the
-GPUs' UUIDs and an allocation is the CDI device ``nvidia.com/gpu=UUID``. It runs
-on the nodes of a lab only; on a cluster NVIDIA's own is there, and KubeShare
-knows of neither.
+It offers ``nvidia.com/gpu`` as NVIDIA's does with CDI: ids are the GPUs' UUIDs and an allocation
+is the CDI device ``nvidia.com/gpu=UUID``. KubeShare depends on neither of the two.
 
 Run as ``python -m kubeshare.lab.node.device_plugin``, with NVML in the library path.
 """
@@ -33,7 +31,7 @@ _CHANNEL_OPTIONS = (("grpc.default_authority", "localhost"),)
 
 
 def nvml_health() -> dict[str, bool]:
-    """The UUID of every GPU that NVML knows, in its order, and whether it answers."""
+    """List the UUIDs of all GPUs of NVML, in its order, and whether each answers."""
     health: dict[str, bool] = {}
     for index in range(pynvml.nvmlDeviceGetCount()):
         handle = pynvml.nvmlDeviceGetHandleByIndex(index)
@@ -66,7 +64,7 @@ class Plugin(services.DevicePluginServicer):
 
     @property
     def closed(self) -> bool:
-        """Whether the streams have ended: nobody learns any more what changes."""
+        """Whether the streams have ended, so that changes reach no kubelet."""
         return self._closed
 
     def update(self, health: Mapping[str, bool]) -> None:
@@ -85,7 +83,7 @@ class Plugin(services.DevicePluginServicer):
     def GetDevicePluginOptions(  # noqa: N802 - the interface's name
         self, request: messages.Empty, context: grpc.ServicerContext
     ) -> messages.DevicePluginOptions:
-        """Ask to be asked which devices are preferred."""
+        """Announce GetPreferredAllocation to the kubelet."""
         del request, context
         return messages.DevicePluginOptions(get_preferred_allocation_available=True)
 
@@ -113,7 +111,7 @@ class Plugin(services.DevicePluginServicer):
     def GetPreferredAllocation(  # noqa: N802 - the interface's name
         self, request: messages.PreferredAllocationRequest, context: grpc.ServicerContext
     ) -> messages.PreferredAllocationResponse:
-        """Prefer the GPUs in their order, so that what a test sees does not depend on chance."""
+        """Prefer the GPUs in their order, so that tests are deterministic."""
         del context
         order = list(self._health)
         answers = [
@@ -159,7 +157,7 @@ def _register(folder: Path) -> None:
 
 
 def _identity(path: Path) -> tuple[int, int] | None:
-    """What tells one socket from the next at the same path; None where there is none."""
+    """Identify the socket at a path; None where there is none."""
     try:
         status = path.stat()
     except OSError:
@@ -168,9 +166,9 @@ def _identity(path: Path) -> tuple[int, int] | None:
 
 
 def serve(folder: Path, health: Callable[[], Mapping[str, bool]]) -> None:
-    """Serve until the kubelet is another one, or has stopped to listen: serve anew then.
+    """Serve until the kubelet was restarted or stopped listening; the caller serves anew.
 
-    One that goes away while it is registered with is told of on stderr.
+    A kubelet that goes away during registration is reported on stderr.
 
     Args:
         folder: of the kubelet's socket and of ours.

@@ -1,9 +1,9 @@
-"""A node's fake GPUs: they come to it as real ones come to a GPU node.
+"""Installs a node's fake GPUs as a GPU operator would.
 
 The driver's libraries lie under ``/run/nvidia/driver``, where NVIDIA's GPU
 operator puts them; ``/etc/cdi/nvidia.yaml`` says what a container gets that is
 given a GPU, as ``nvidia-ctk cdi generate`` writes it; and a device plugin offers
-``nvidia.com/gpu`` to the kubelet. KubeShare meets nothing else on a real node.
+``nvidia.com/gpu`` to the kubelet. KubeShare finds the same on a real node.
 """
 
 import functools
@@ -82,7 +82,7 @@ def install(node: NodeLayout, profile: str) -> None:
     if profile == NONE:
         return
     node.gpu_state.mkdir(parents=True, exist_ok=True)
-    # Every user's processes share a GPU.
+    # Processes of all users share a GPU.
     node.gpu_state.chmod(0o777)
     for file in _DRIVER_FILES:
         library = native.path(f"{native.FAKE_DRIVER_FOLDER}/{file}").read_bytes()
@@ -95,7 +95,7 @@ def install(node: NodeLayout, profile: str) -> None:
 
 
 def mount_script(node: NodeLayout) -> list[str]:
-    """The shell lines that bring driver, state and CDI specification to their places."""
+    """The shell lines that mount driver, state and CDI specification."""
     folder = f"/mnt/{node.name}"
     lines = [f"mount --bind {folder}/driver {DRIVER_ROOT}"]
     if node.gpu_state.exists():

@@ -1,13 +1,11 @@
-"""A machine of the lab: namespaces for network, mounts, processes and host name.
+"""A machine of the lab, made of namespaces.
 
-Its first process does nothing but hold the namespaces and reap orphans
-(``lab/pause.c``). When it is killed, the kernel kills everything else in its
-PID namespace, and with the last process go its mounts, its network and its
-pods' networks: that is why no crash of anything can leave something behind.
+Its first process only holds the namespaces and reaps orphans (``lab/pause.c``). When it is
+killed, the kernel kills everything else in its PID namespace, and with the last process go its
+mounts, its network and its pods' networks: so no crash leaves anything behind.
 
-A lab keeps no list of its processes, which could be stale or cut short.
-Each process that it starts carries two variables in its environment that
-say which part of which lab it is; :func:`find_parts` reads them from /proc.
+A lab keeps no list of its processes, which could be stale. Each process that it starts has two
+environment variables that name its lab and its part; :func:`find_parts` reads them from /proc.
 """
 
 import os
@@ -29,8 +27,8 @@ _INIT = "pause"
 _COMM_LENGTH = 15
 _START_SECONDS = 10.0
 _EVERYTHING = ("--mount", "--net", "--pid", "--uts")
-# Joins the lab's cgroups before it becomes the program: neither a session that
-# ends nor its limits then reach the lab.
+# Joins the lab's cgroups before it executes the program: neither the end of a
+# login session nor its limits then affect the lab.
 _JOIN = (
     'groups=$1; shift; for group in $groups; do echo $$ > "$group/cgroup.procs"; done; exec "$@"'
 )
@@ -75,15 +73,15 @@ def find_processes(layout: Layout) -> set[Process]:
 def find_parts(layout: Layout) -> dict[str, Process]:
     """The running parts of a lab, as ``{"node-1/kubelet": process, "node-1/pause": ...}``.
 
-    What a part starts inherits its variables (a shim those of containerd, and
-    the one who entered the namespaces for it), so the name must fit as well.
+    Children inherit the variables (a shim has those of containerd), so the program's name must
+    match as well.
     """
     found: dict[str, Process] = {}
     for process, part in _marked(layout):
         program = part.rpartition("/")[2][:_COMM_LENGTH]
         if _command_name(process) != program or not processes.alive(process):
             continue
-        # A child that is about to become another program still looks like its parent.
+        # A child between fork and exec still looks like its parent.
         known = found.get(part)
         if known is None or process.start_time < known.start_time:
             found[part] = process
@@ -160,7 +158,7 @@ class Machine:
         """Run a command inside and return its standard output.
 
         Raises:
-            LabError: it failed; the message has its words.
+            LabError: it failed; the message has its output.
         """
         return self._finish([*self._enter(*_EVERYTHING), *argv], stdin)
 
@@ -177,7 +175,7 @@ class Machine:
         return done.stdout
 
     def path(self, inside: str) -> Path:
-        """Where this machine finds a file of that one.
+        """The path on this machine of a file of that one.
 
         Raises:
             LabError: it does not run.
@@ -195,7 +193,7 @@ class Machine:
             environment: added to this process's own.
 
         Raises:
-            LabError: it ended at once; the message has its last words.
+            LabError: it ended at once; the message has the end of its log.
         """
         name = f"{self.name}/{part}"
         if name in find_parts(self.layout):
@@ -215,7 +213,7 @@ class Machine:
             processes.stop([process], gently=gently)
 
     def power_off(self) -> None:
-        """End its namespaces, and with them at once whatever runs in them."""
+        """End its namespaces and all that runs in them, at once."""
         self.stop(_INIT, gently=False)
 
     def signal(self, part: str, number: signal.Signals) -> None:

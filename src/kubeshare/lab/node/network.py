@@ -1,4 +1,4 @@
-"""The lab's network: a bridge in the control plane's namespace, a cable to each machine.
+"""The lab's network: a bridge, and a veth pair to each machine.
 
 This machine's own network gets one interface with one address and nothing
 else: no route but that of the interface, no rule, no setting.
@@ -50,7 +50,7 @@ def check_range(layout: Layout) -> None:
 
 
 def set_up_control_plane(layout: Layout, machine: Machine) -> None:
-    """Make the bridge and the cable to this machine; nothing changes when they are there."""
+    """Create the bridge and the veth pair to this machine, unless they exist."""
     script = f"""
         ip link set lo up
         ip link show {BRIDGE} >/dev/null 2>&1 || ip link add {BRIDGE} type bridge forward_delay 0
@@ -73,7 +73,7 @@ def set_up_control_plane(layout: Layout, machine: Machine) -> None:
 def connect_node(
     node: NodeLayout, machine: Machine, control_plane: Machine, others: list[NodeLayout]
 ) -> None:
-    """Plug a node into the bridge, with a route to every other node's pods."""
+    """Connect a node to the bridge, with a route to every other node's pods."""
     init = machine.init()
     if init is None:
         raise LabError(f"{node.name} has just ended: `kubeshare lab up` again")

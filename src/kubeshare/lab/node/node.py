@@ -1,9 +1,9 @@
-"""A node: a machine with its own disk, on which containerd, kubelet and kube-proxy run.
+"""A node: a machine that runs containerd, kubelet and kube-proxy.
 
-It sees this machine's programs and libraries, but writes to a disk of its own:
-``/etc``, ``/var/lib`` and ``/var/log`` are overlays, ``/run`` is new, so every
-fixed path of Kubernetes (device plugins, PodResources, CDI, host paths of
-DaemonSets) exists once a node, and nothing of it appears outside.
+It sees this machine's programs and libraries but writes to a disk of its own: ``/etc``,
+``/var/lib`` and ``/var/log`` are overlays, ``/run`` is new. So every fixed path of Kubernetes
+(device plugins, PodResources, CDI, host paths of DaemonSets) exists once for each node, and
+nothing of it appears outside.
 """
 
 import os
@@ -23,14 +23,14 @@ from kubeshare.lab.layout import NodeLayout
 from kubeshare.lab.node import cgroups, gpus
 from kubeshare.lab.node.machine import Machine
 
-# What is written to these is small and ends with the node; the binds below are its disk.
+# What is written here is small and ends with the node; the bind mounts below are its disk.
 _OVERLAYS = ("/etc", "/var/lib", "/var/log")
 _KUBELET_PORT = 10250
 _MOUNTED = "/run/kubeshare-lab/mounted"
 _BINDS = ("/var/lib/containerd", "/var/lib/kubelet", "/var/lib/kubeshare")
 _RUN = ("containerd", "cni", "cdi", "netns", "kubeshare", "nvidia/driver", "lock", "kubeshare-lab")
-# The kubelet sets these, and they are the whole machine's. Here it finds files
-# of its node's own that say already what it wants.
+# The kubelet sets these sysctls, which belong to the whole machine. Here it finds
+# files of the node's own that have the values already.
 _KERNEL_SETTINGS = {
     "vm/overcommit_memory": "1",
     "vm/panic_on_oom": "0",
@@ -113,12 +113,12 @@ class Node:
         return booted
 
     def _mounted(self) -> bool:
-        """Whether its disk is all there: the one who booted it may have been cut short."""
+        """Whether its disk is mounted whole: a boot may have been interrupted."""
         return bool(self.machine.run("sh", "-c", f"ls {_MOUNTED} 2>/dev/null || true"))
 
     def _mount_script(self) -> str:
         lab, folder = self.layout.lab.folder, f"/mnt/{self.name}"
-        # The lab's folder is kept at hand while its own path disappears under an overlay.
+        # The lab's folder stays reachable while an overlay hides its path.
         lines = [f"mount --bind {lab} /mnt"]
         # As on a distribution: nothing can be executed from /run.
         lines.append("mount -t tmpfs -o mode=755,nosuid,nodev,noexec tmpfs /run")
@@ -181,11 +181,11 @@ class Node:
         return True
 
     def connected(self) -> bool:
-        """Whether its cable to the control plane is there."""
+        """Whether its veth pair to the control plane exists."""
         return "eth0" in self.machine.run_in_network("ip -brief link")
 
     def load_images(self, pause: Path, layers: list[Layer], containerd: Path) -> None:
-        """Give its containerd the two images, without what that has already.
+        """Import the two images into its containerd, without the layers that it has.
 
         Args:
             pause: the program of the pause image.
