@@ -21,6 +21,7 @@
 #include "gate/duty.h"
 #include "gate/gate.h"
 #include "gate/meter.h"
+#include "lock.h"
 #include "lookup/loader.h"
 #include "mps.h"
 #include "session.h"
@@ -87,7 +88,7 @@ static bool send_message(enum ks_message_type type, unsigned cell, uint32_t epoc
         .value = value,
     };
     const int cancel = ks_forbid_cancel();
-    ks_acquire(&connection_lock);
+    ks_acquire(&connection_lock, KS_LOCK_CONNECTION);
     const bool sent = connection >= 0 &&
                       send(connection, &message, sizeof message, MSG_DONTWAIT | MSG_NOSIGNAL) ==
                           (ssize_t)sizeof message;
@@ -211,7 +212,7 @@ static int64_t step_all(void) {
 /* ---- the connection ---------------------------------------------------------- */
 
 static void disconnect(void) {
-    ks_acquire(&connection_lock);
+    ks_acquire(&connection_lock, KS_LOCK_CONNECTION);
     if (connection >= 0)
         close(connection);
     connection = -1;
@@ -223,7 +224,7 @@ static bool connect_and_greet(void) {
     const int made = ks_session_connect();
     if (made < 0)
         return false;
-    ks_acquire(&connection_lock);
+    ks_acquire(&connection_lock, KS_LOCK_CONNECTION);
     connection = made;
     ks_release(&connection_lock);
     struct pollfd readable = {.fd = made, .events = POLLIN};

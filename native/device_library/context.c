@@ -4,6 +4,7 @@
 #include "context.h"
 
 #include "context_list.h"
+#include "lock.h"
 #include "lookup/driver_calls.h"
 #include "session.h"
 #include "system.h"
@@ -130,7 +131,7 @@ bool ks_contexts_visit(unsigned cell, ks_context_visitor *visit, void *data) {
 uint64_t ks_cells_in_use(void) {
     uint64_t cells = 0;
     const int devices = count_devices();
-    ks_acquire(&lock);
+    ks_acquire(&lock, KS_LOCK_CONTEXTS);
     for (CUdevice device = 0; device < devices; device++) {
         const int cell = ks_cell_of_device(device);
         if (cell != KS_NO_CELL && has_primary_context(device))
@@ -148,7 +149,7 @@ uint64_t ks_cells_in_use(void) {
 
 bool ks_context_track(CUcontext handle, int cell) {
     bool tracked = false;
-    ks_acquire(&lock);
+    ks_acquire(&lock, KS_LOCK_CONTEXTS);
     for (unsigned i = 0; i < CONTEXTS_MAX && !tracked; i++) {
         tracked = contexts[i].timeline.handle == NULL;
         if (tracked)
@@ -178,7 +179,7 @@ static void call_listeners(CUcontext ended) {
 }
 
 CUresult ks_context_end(CUresult (*real)(CUcontext), CUcontext handle) {
-    ks_acquire(&lock);
+    ks_acquire(&lock, KS_LOCK_CONTEXTS);
     struct tracked_context *tracked = find_tracked(handle);
     if (tracked != NULL)
         ks_timeline_discard(&tracked->timeline);
@@ -195,7 +196,7 @@ CUresult ks_context_end(CUresult (*real)(CUcontext), CUcontext handle) {
 }
 
 bool ks_context_change_uses(CUcontext handle, int change) {
-    ks_acquire(&lock);
+    ks_acquire(&lock, KS_LOCK_CONTEXTS);
     struct tracked_context *tracked = find_tracked(handle);
     const bool changed = tracked != NULL && (change > 0 || tracked->attached > 0);
     if (changed)
@@ -216,7 +217,7 @@ CUresult ks_context_end_primary(CUresult (*real)(CUdevice), CUdevice device) {
     const int cell = ks_cell_of_device(device);
     if (cell == KS_NO_CELL)
         return real(device);
-    ks_acquire(&lock);
+    ks_acquire(&lock, KS_LOCK_CONTEXTS);
     const CUcontext handle = has_primary_context(device) ? handle_of_primary(device) : NULL;
     ks_timeline_discard(&primary_contexts[device]);
     const CUresult result = real(device);
@@ -233,11 +234,11 @@ CUresult ks_context_end_primary(CUresult (*real)(CUdevice), CUdevice device) {
 /* ---- the lock, and the end of it all --------------------------------------- */
 
 void ks_contexts_hold(void) {
-    ks_acquire(&lock);
+    ks_acquire(&lock, KS_LOCK_CONTEXTS);
 }
 
 bool ks_contexts_try_hold(void) {
-    return ks_try_acquire(&lock);
+    return ks_try_acquire(&lock, KS_LOCK_CONTEXTS);
 }
 
 void ks_contexts_release(void) {
@@ -255,7 +256,7 @@ int64_t ks_contexts_last_end(unsigned cell) {
 void ks_contexts_close(void) {
     const int64_t patience = ks_now() + KS_SECOND;
     atomic_store(&closed, true);
-    while (!ks_try_acquire(&lock)) {
+    while (!ks_try_acquire(&lock, KS_LOCK_CONTEXTS)) {
         if (ks_now() > patience)
             return;
         ks_sleep(KS_MILLISECOND / 10);

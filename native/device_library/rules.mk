@@ -12,6 +12,9 @@ $(DEVICE_LIBRARY): $(DEVICE_LIBRARY_OBJECTS)
 # A sanitizer's own start calls dlsym, before its checks can work: what dlsym runs has none.
 $(patsubst %,$(BUILD)/obj/device_library/lookup/%.o,hook_table hooks loader lookup real): CFLAGS += $(if $(VARIANT),-fno-sanitize=all)
 
+# The variants also stop where a thread breaks the order of locks.
+$(BUILD)/obj/device_library/%.o $(BUILD)/obj/tests/lock_order_test.o: CPPFLAGS += $(if $(VARIANT),-DKS_CHECK_LOCK_ORDER)
+
 TARGETS += $(DEVICE_LIBRARY)
 CHECKED += $(DEVICE_LIBRARY)
 SOURCES += $(wildcard device_library/*.[ch] device_library/*/*.[ch]) $(wildcard include/*.h)
@@ -48,6 +51,9 @@ $(BUILD)/tests/lives: $(BUILD)/obj/tests/lives.o $(BUILD)/obj/tests/paths.o
 $(BUILD)/tests/array-size-test: $(BUILD)/obj/tests/array_size_test.o $(BUILD)/obj/device_library/memory/array_size.o $(BUILD)/fakegpu/libcuda.so.1
 	$(program)
 $(BUILD)/tests/allocations-test: $(BUILD)/obj/tests/allocations_test.o $(BUILD)/obj/device_library/memory/allocations.o
+	$(program)
+
+$(BUILD)/tests/lock-order-test: $(BUILD)/obj/tests/lock_order_test.o
 	$(program)
 
 $(BUILD)/tests/where: LIBS := -ldl
@@ -87,7 +93,7 @@ TARGETS += $(LIBRARY_PROBES) $(BUILD)/launch-bench $(BUILD)/allocation-bench $(B
 TARGETS += $(BUILD)/tests/where $(BUILD)/tests/libtrampoline.so $(BUILD)/tests/libtrampoline-2.so
 TARGETS += $(BUILD)/tests/libdeepbind.so $(BUILD)/tests/libconstructor.so
 TARGETS += $(BUILD)/tests/hidden/libcuda.so.1 $(BUILD)/tests/stub/libnvidia-ml.so.1 $(BUILD)/tests/lives $(BUILD)/start-bench
-UNIT_TESTS := $(BUILD)/tests/array-size-test $(BUILD)/tests/allocations-test
+UNIT_TESTS := $(BUILD)/tests/array-size-test $(BUILD)/tests/allocations-test $(BUILD)/tests/lock-order-test
 TARGETS += $(UNIT_TESTS)
 CHECKED += $(LIBRARY_PROBES) $(UNIT_TESTS)
 SOURCES += $(wildcard tests/*.[ch])

@@ -9,6 +9,7 @@
  */
 #include "session.h"
 
+#include "lock.h"
 #include "slots.h"
 #include "system.h"
 
@@ -107,7 +108,7 @@ bool ks_session_open(void) {
     if (atomic_load_explicit(&is_open, memory_order_acquire))
         return true;
     const int cancel = ks_forbid_cancel();
-    ks_acquire(&opening);
+    ks_acquire(&opening, KS_LOCK_SESSION);
     const bool opened = atomic_load(&is_open) || open_claim();
     atomic_store_explicit(&is_open, opened, memory_order_release);
     ks_release(&opening);

@@ -13,6 +13,7 @@
  */
 #include "slots.h"
 
+#include "lock.h"
 #include "system.h"
 
 #include <errno.h>
@@ -103,7 +104,7 @@ static void clear(int slot) {
 
 bool ks_slots_enter(void) {
     const int cancel = ks_forbid_cancel();
-    ks_acquire(&lock);
+    ks_acquire(&lock, KS_LOCK_SLOTS);
     cancel_of_holder = cancel;
     if (counters != NULL && file < 0)
         file = open_file();

@@ -1,9 +1,5 @@
 /*
- * What the library asks of the kernel, without help that a stranger's process may lack:
- * a lock, waiting and waking on a word, the clock.
- *
- * pthread mutexes are not used: before glibc 2.34 they do nothing until
- * libpthread is loaded, which the driver may do after our first lock.
+ * What the library needs of the kernel: the clock, waiting and waking, cancellation, descriptors.
  */
 #ifndef KS_SYSTEM_H
 #define KS_SYSTEM_H
@@ -46,29 +42,6 @@ static inline void ks_wait(const atomic_uint *word, uint32_t expected, int64_t n
 
 static inline void ks_wake(const atomic_uint *word) {
     syscall(SYS_futex, word, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
-}
-
-/* A lock between the threads of this process: 0 free, 1 held, 2 held and waited for. */
-typedef struct {
-    atomic_uint state;
-} ks_lock;
-
-static inline void ks_acquire(ks_lock *lock) {
-    uint32_t seen = 0;
-    if (atomic_compare_exchange_strong(&lock->state, &seen, 1))
-        return;
-    while (atomic_exchange(&lock->state, 2) != 0)
-        ks_wait(&lock->state, 2, KS_SECOND);
-}
-
-static inline bool ks_try_acquire(ks_lock *lock) {
-    uint32_t seen = 0;
-    return atomic_compare_exchange_strong(&lock->state, &seen, 1);
-}
-
-static inline void ks_release(ks_lock *lock) {
-    if (atomic_exchange(&lock->state, 0) == 2)
-        ks_wake(&lock->state);
 }
 
 /* Keeps this thread from being cancelled until ks_allow_cancel() gets what this gave: calls of libc

@@ -11,6 +11,7 @@
 
 #include "context.h"
 #include "gate/drain.h"
+#include "lock.h"
 #include "lookup/driver_calls.h"
 #include "lookup/real.h"
 #include "system.h"
@@ -60,7 +61,7 @@ static void remove_capture(struct capture *capture) {
 
 /* Takes a place before the capture begins, so that nothing of ours gets between. */
 static struct capture *announce(CUstream stream) {
-    ks_acquire(&lock);
+    ks_acquire(&lock, KS_LOCK_CAPTURE);
     struct capture *capture = find(NULL);
     if (capture != NULL) {
         *capture = (struct capture){.origin = stream, .thread = thread_of(stream)};
@@ -92,7 +93,7 @@ static CUresult too_many(void) {
  * from the wrong place goes on too. */
 static CUresult ended(CUstream stream, CUresult result) {
     int status = CU_STREAM_CAPTURE_STATUS_NONE;
-    ks_acquire(&lock);
+    ks_acquire(&lock, KS_LOCK_CAPTURE);
     struct capture *capture = find(stream);
     const CUresult asked = KS_DRIVER(stream_is_capturing)(stream, &status);
     const bool is_over =
@@ -104,7 +105,7 @@ static CUresult ended(CUstream stream, CUresult result) {
 }
 
 static CUresult destroy(CUresult (*real)(CUstream), CUstream stream) {
-    ks_acquire(&lock);
+    ks_acquire(&lock, KS_LOCK_CAPTURE);
     struct capture *capture = stream != NULL ? find(stream) : NULL;
     const CUresult result = real(stream);
     if (capture != NULL && result == CUDA_SUCCESS)
@@ -114,7 +115,7 @@ static CUresult destroy(CUresult (*real)(CUstream), CUstream stream) {
 }
 
 void ks_captures_drop(CUcontext context) {
-    ks_acquire(&lock);
+    ks_acquire(&lock, KS_LOCK_CAPTURE);
     for (unsigned i = 0; i < CAPTURES_MAX; i++) {
         if (captures[i].origin != NULL && captures[i].context == context)
             remove_capture(&captures[i]);

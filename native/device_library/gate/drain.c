@@ -3,6 +3,7 @@
 #include "account.h"
 #include "context.h"
 #include "gate/marks.h"
+#include "lock.h"
 #include "session.h"
 #include "system.h"
 
@@ -43,7 +44,7 @@ static void look_for_end(struct work *work, unsigned cell) {
 bool ks_settle(unsigned cell, int64_t *end) {
     struct work *work = &works[cell];
     const uint64_t launches = ks_launches(cell);
-    ks_acquire(&lock);
+    ks_acquire(&lock, KS_LOCK_DRAIN);
     if (work->launches != launches && !work->awaited)
         await_end(work, cell, launches);
     if (work->launches != launches && work->awaited)

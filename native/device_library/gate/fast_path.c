@@ -1,5 +1,6 @@
 #include "gate/fast_path.h"
 
+#include "lock.h"
 #include "system.h"
 
 const struct ks_gate ks_closed_gate = {.state = KS_GATE_CLOSED};
@@ -17,14 +18,14 @@ static void choose(void) {
 }
 
 void ks_fast_path_set_gate(const struct ks_gate *gate) {
-    ks_acquire(&lock);
+    ks_acquire(&lock, KS_LOCK_FAST_PATH);
     only_gate = gate;
     choose();
     ks_release(&lock);
 }
 
 void ks_fast_path_block(enum ks_fast_path_blocker blocker, bool on) {
-    ks_acquire(&lock);
+    ks_acquire(&lock, KS_LOCK_FAST_PATH);
     if (on)
         atomic_fetch_or(&ks_fast_path_blockers, (unsigned)blocker);
     else

@@ -5,6 +5,7 @@
  */
 #include "gate/marks.h"
 
+#include "lock.h"
 #include "system.h"
 
 #include <errno.h>
@@ -79,7 +80,7 @@ struct ks_mark *ks_marks_own(void) {
     if (ks_thread_mark != NULL)
         return ks_thread_mark;
     const int thread = (int)syscall(SYS_gettid);
-    ks_acquire(&lock);
+    ks_acquire(&lock, KS_LOCK_MARKS);
     ks_thread_mark = take_free_mark(thread);
     if (ks_thread_mark == NULL) {
         free_marks_of_dead_threads();
@@ -93,7 +94,7 @@ struct ks_mark *ks_marks_own(void) {
 
 uint64_t ks_launches(unsigned cell) {
     uint64_t launches = 0;
-    ks_acquire(&lock);
+    ks_acquire(&lock, KS_LOCK_MARKS);
     for (struct chunk *chunk = &first_chunk; chunk != NULL; chunk = chunk->next) {
         for (unsigned i = 0; i < MARKS_PER_CHUNK; i++)
             launches += atomic_load_explicit(&chunk->marks[i].launches[cell], memory_order_relaxed);
@@ -104,7 +105,7 @@ uint64_t ks_launches(unsigned cell) {
 
 bool ks_is_launching(void) {
     static int64_t checked_for_dead;
-    ks_acquire(&lock);
+    ks_acquire(&lock, KS_LOCK_MARKS);
     bool is_launching = any_is_inside();
     if (is_launching && ks_now() - checked_for_dead > KS_MILLISECOND) {
         free_marks_of_dead_threads(); /* a thread that was cancelled inside a launch */

@@ -10,6 +10,7 @@
 
 #include "context.h"
 #include "gate/fast_path.h"
+#include "lock.h"
 #include "session.h"
 #include "system.h"
 #include "timeline.h"
@@ -193,7 +194,7 @@ static void look(struct meter *meter, unsigned cell, unsigned own) {
 /* ---- from outside ---------------------------------------------------------------- */
 
 void ks_meter_set(unsigned cell, bool on) {
-    ks_acquire(&meters[cell].lock);
+    ks_acquire(&meters[cell].lock, KS_LOCK_METER);
     set(&meters[cell], cell, on);
     ks_release(&meters[cell].lock);
 }
@@ -206,7 +207,7 @@ bool ks_meter_take(unsigned cell) {
     struct meter *meter = &meters[cell];
     const uint64_t taken = atomic_fetch_add(&meter->taken, 1) + 1;
     if (taken >= atomic_load_explicit(&meter->look_at, memory_order_relaxed) &&
-        ks_try_acquire(&meter->lock)) {
+        ks_try_acquire(&meter->lock, KS_LOCK_METER)) {
         look(meter, cell, 1);
         ks_release(&meter->lock);
     }
@@ -219,7 +220,7 @@ bool ks_meter_take(unsigned cell) {
 void ks_meter_wait(unsigned cell) {
     struct meter *meter = &meters[cell];
     atomic_fetch_add(&meter->waiting, 1);
-    ks_acquire(&meter->lock);
+    ks_acquire(&meter->lock, KS_LOCK_METER);
     meter->was_short = true;
     look(meter, cell, 0);
     let_through(meter);

@@ -7,6 +7,7 @@
 #include "memory/allocations.h"
 
 #include "account.h"
+#include "lock.h"
 #include "system.h"
 
 #include <stddef.h>
@@ -32,7 +33,7 @@ static uint64_t hash_of(uint64_t handle) {
 
 static struct table *enter(uint64_t handle) {
     struct table *table = &tables[hash_of(handle) >> 32 & (TABLES - 1)];
-    ks_acquire(&table->lock);
+    ks_acquire(&table->lock, KS_LOCK_ALLOCATIONS);
     return table;
 }
 
@@ -168,7 +169,7 @@ static unsigned erase_all(bool (*matches)(const struct ks_allocation *entry, uin
     unsigned erased = 0;
     for (unsigned i = 0; i < TABLES; i++) {
         struct table *table = &tables[i];
-        ks_acquire(&table->lock);
+        ks_acquire(&table->lock, KS_LOCK_ALLOCATIONS);
         for (size_t place = 0; place < table->capacity;) {
             struct ks_allocation *entry = &table->entries[place];
             if (matches(entry, owner)) {
@@ -218,7 +219,7 @@ static bool take_tile(struct table *table, uint64_t array, struct ks_allocation 
 bool ks_allocations_take_tile(uint64_t array, struct ks_allocation *allocation) {
     bool taken = false;
     for (unsigned i = 0; i < TABLES && !taken; i++) {
-        ks_acquire(&tables[i].lock);
+        ks_acquire(&tables[i].lock, KS_LOCK_ALLOCATIONS);
         taken = take_tile(&tables[i], array, allocation);
         ks_release(&tables[i].lock);
     }

@@ -6,6 +6,7 @@
 
 #include "account.h"
 #include "context.h"
+#include "lock.h"
 #include "lookup/driver_calls.h"
 #include "lookup/real.h"
 #include "session.h"
@@ -50,7 +51,7 @@ static void go_if_empty(struct ks_pool *pool) {
 }
 
 static void set_state(struct ks_pool *pool, enum ks_pool_state state) {
-    ks_acquire(&pool->reserve.lock);
+    ks_acquire(&pool->reserve.lock, KS_LOCK_RESERVE);
     atomic_store(&pool->state, state);
     go_if_empty(pool);
     ks_release(&pool->reserve.lock);
@@ -81,7 +82,7 @@ static struct ks_pool *free_place(unsigned end) {
 
 /* Who looks at all pools may still hold the lock of the one that was in this place. */
 static void fill(struct ks_pool *pool, CUmemoryPool handle, int cell) {
-    ks_acquire(&pool->reserve.lock);
+    ks_acquire(&pool->reserve.lock, KS_LOCK_RESERVE);
     atomic_store(&pool->state, KS_POOL_LIVES);
     pool->charged = cell != KS_NO_CELL;
     pool->reserve.cell = (unsigned)cell;
@@ -102,7 +103,7 @@ static struct ks_pool *book(CUmemoryPool handle, int cell, unsigned end) {
     struct ks_pool *pool = find(handle);
     if (pool != NULL)
         return pool;
-    ks_acquire(&lock);
+    ks_acquire(&lock, KS_LOCK_POOLS);
     pool = find(handle);
     if (pool == NULL && (pool = free_place(end)) != NULL)
         fill(pool, handle, cell);
@@ -166,7 +167,7 @@ CUresult ks_pool_freed(const struct ks_allocation *allocation, CUresult result) 
         return result;
     }
     ks_reserve_has_less(&pool->reserve);
-    ks_acquire(&pool->reserve.lock);
+    ks_acquire(&pool->reserve.lock, KS_LOCK_RESERVE);
     ks_reserve_settle(&pool->reserve);
     go_if_empty(pool);
     ks_release(&pool->reserve.lock);
@@ -177,7 +178,7 @@ CUresult ks_pool_freed(const struct ks_allocation *allocation, CUresult result) 
 static bool enter(struct ks_pool *pool) {
     if (atomic_load(&pool->handle) == NULL)
         return false;
-    ks_acquire(&pool->reserve.lock);
+    ks_acquire(&pool->reserve.lock, KS_LOCK_RESERVE);
     if (atomic_load(&pool->handle) != NULL && pool->charged)
         return true;
     ks_release(&pool->reserve.lock);

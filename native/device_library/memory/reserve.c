@@ -16,7 +16,7 @@ CUresult ks_reserve_begin(struct ks_reserve *reserve, uint64_t bytes) {
     const CUresult result = ks_charge(reserve->cell, bytes);
     if (result != CUDA_SUCCESS)
         return result;
-    ks_acquire(&reserve->lock);
+    ks_acquire(&reserve->lock, KS_LOCK_RESERVE);
     reserve->charged += bytes;
     reserve->under_way++;
     ks_release(&reserve->lock);
@@ -61,7 +61,7 @@ void ks_reserve_has_less(struct ks_reserve *reserve) {
 }
 
 CUresult ks_reserve_begin_within(struct ks_reserve *reserve, uint64_t bytes) {
-    ks_acquire(&reserve->lock);
+    ks_acquire(&reserve->lock, KS_LOCK_RESERVE);
     const bool room = has_room(reserve, bytes);
     if (room) {
         reserve->promised += bytes;
@@ -87,7 +87,7 @@ static uint64_t settle(struct ks_reserve *reserve) {
 }
 
 bool ks_reserve_end(struct ks_reserve *reserve, uint64_t promised) {
-    ks_acquire(&reserve->lock);
+    ks_acquire(&reserve->lock, KS_LOCK_RESERVE);
     reserve->promised -= promised;
     reserve->under_way--;
     const uint64_t missing = settle(reserve);
@@ -105,7 +105,7 @@ void ks_reserve_settle(struct ks_reserve *reserve) {
 }
 
 void ks_reserve_look(struct ks_reserve *reserve) {
-    ks_acquire(&reserve->lock);
+    ks_acquire(&reserve->lock, KS_LOCK_RESERVE);
     ks_reserve_settle(reserve);
     ks_release(&reserve->lock);
 }

@@ -7,7 +7,7 @@
 #define KS_MEMORY_RESERVE_H
 
 #include "driver.h"
-#include "system.h"
+#include "lock.h"
 
 #include <stdatomic.h>
 #include <stdbool.h>

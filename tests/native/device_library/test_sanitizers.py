@@ -194,6 +194,14 @@ def test_the_table_of_allocations(variant: str) -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
+@pytest.mark.parametrize("order", ["right", "wrong", "twice", "tried"])
+def test_a_thread_that_breaks_the_order_of_locks_is_stopped(variant: str, order: str) -> None:
+    program = native.folder() / variant / "tests" / "lock-order-test"
+    done = subprocess.run([program, order], capture_output=True, text=True, check=False, timeout=60)
+    assert (done.returncode == 0) == (order in {"right", "tried"})
+    assert ("lock order: rank" in done.stderr) == (order in {"wrong", "twice"})
+
+
 # Python itself leaks, and has races of its own.
 @pytest.mark.parametrize("variant", ["asan"], indirect=True)
 def test_all_functions_that_submit_and_all_lists_of_processes(
