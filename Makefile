@@ -16,7 +16,7 @@ debian = if test "$$(id -u)" = 0 && command -v apt-get > /dev/null; \
     DEBIAN_FRONTEND=noninteractive apt-get install -qq --yes --no-install-recommends $(1) > /dev/null; \
   else echo "install $(1) (Debian's names), and run this again" >&2; false; fi
 
-.PHONY: help gcc setup native lint format test-fast test prove mutants bench bench-cluster bench-lab bench-gpu demo pythons release clean requirements
+.PHONY: help gcc setup native sanitizers lint format test-fast test prove mutants bench bench-cluster bench-lab bench-gpu demo pythons release clean requirements
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -37,7 +37,10 @@ $(VENV)/.ready: requirements/uv.txt requirements/dev.txt requirements/clients.tx
 setup: $(VENV)/.ready ## bring the Python environment up to date (instant when it is)
 
 native: setup ## build the device library, the fake GPU and the example workloads
-	@$(MAKE) --no-print-directory -s -C native ZIG="$(CURDIR)/$(PYTHON) -m ziglang"
+	@$(MAKE) --no-print-directory -s -j$(shell nproc) -C native ZIG="$(CURDIR)/$(PYTHON) -m ziglang"
+
+sanitizers: native gcc ## build the C that tests run under gcc's sanitizers (two minutes the first time)
+	@$(MAKE) --no-print-directory -s -j$(shell nproc) -C native asan tsan ZIG="$(CURDIR)/$(PYTHON) -m ziglang"
 
 # The second opinion on C and its sanitizers are gcc's.
 gcc:
@@ -59,7 +62,7 @@ format: setup ## rewrite Python and C in the project's format
 test-fast: native ## the tests that need no root, no network and no lab (under a minute)
 	$(PYTEST) -q -m "not lab and not apiserver and not slow"
 
-test: lint ## everything that can be tested here: lint, fast, slow, API server, lab
+test: lint sanitizers ## everything that can be tested here: lint, fast, slow, API server, lab
 	$(PYTEST)
 
 prove: native ## each placement policy beside a slow one on five million random states; hypothesis tries examples never seen (minutes)
