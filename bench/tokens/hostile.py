@@ -3,8 +3,8 @@
     PYTHONPATH=tests python -m bench.tokens.hostile SECONDS
 
 Two processes of one claim do their worst through its socket (`native/tests/hostile.c`
-says what), while two other claims want the GPU always. `make test` does so for a
-minute; once in a while it is worth an hour. Prints one JSON line a fact; exit code 1
+says what), while two other claims want the GPU always. `make test` does so for
+fifteen seconds; once in a while it is worth an hour. Prints one JSON line a fact; exit code 1
 when one of them is not as it must be.
 """
 

@@ -205,3 +205,24 @@ def test_a_grant_that_names_another_gpu_begins_anew(daemon: RunningDaemon) -> No
     eventually(lambda: client.page.grant_state is GrantState.REVOKED, "the old page says so")
     eventually(lambda: daemon.paths.claim("a").exists(), "there is a new one")
     eventually(lambda: daemon.view("a")["gpu"] == GPU_B, "on the other GPU")
+
+
+def test_a_postponed_change_ends_with_its_grant(daemon: RunningDaemon) -> None:
+    daemon.grant(grant("a", 0.3))
+    daemon.grant(grant("b", 0.6))
+    write_grant(daemon.paths, grant("a", 0.5))
+
+    def is_postponed() -> bool:
+        status = read_status(daemon.paths, "a")
+        return status is not None and bool(status.reason)
+
+    eventually(is_postponed, "the change waits for room")
+    remove_grant(daemon.paths, "a")
+    eventually(lambda: read_status(daemon.paths, "a") is None, "the grant has ended")
+    daemon.grant(grant("c", 0.4))
+    assert daemon.grant(grant("a", 0.3)).state == "REFUSED"
+    page = Page(daemon.paths.claim("a") / "page")
+
+    daemon.grant(grant("d", 0.3))
+
+    assert page.grant_state is GrantState.REFUSED, "another one's grant did not end this one"

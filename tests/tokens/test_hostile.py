@@ -13,7 +13,7 @@ from bench.tokens.hostile import (
 
 from kubeshare.tokens.files.run_folder import Paths
 
-SECONDS = 60
+SECONDS = 15
 
 
 @pytest.mark.native
