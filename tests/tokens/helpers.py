@@ -85,7 +85,7 @@ class RunningDaemon:
     async def _serve(self) -> None:
         self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
         daemon = Daemon(self.paths, self._loop)
-        door = await control.serve(self.paths, daemon.answers())
+        door = await control.serve(self.paths, daemon.handlers())
         self._started.set()
         async with door:
             await self._stop.wait()

@@ -41,7 +41,7 @@ def test_overhead_outlives_the_daemon(paths: Paths) -> None:
     ("values", "says"),
     [
         ({"claim": "b", "uuid": GPU_A, "bytes": 1}, "no claim b"),
-        ({"claim": "a", "uuid": GPU_B, "bytes": 1}, f"holds no part of {GPU_B}"),
+        ({"claim": "a", "uuid": GPU_B, "bytes": 1}, f"holds no share of {GPU_B}"),
         ({"claim": "a", "uuid": GPU_A, "bytes": -1}, "bytes -1"),
         ({"claim": "a", "uuid": GPU_A, "bytes": 2**63}, "bytes"),
         ({"claim": "a", "uuid": GPU_A, "bytes": "many"}, "int"),
@@ -78,10 +78,11 @@ def test_an_unknown_request_is_answered_with_those_that_there_are(daemon: Runnin
         ask(daemon.paths, "tea")
 
 
-def test_a_request_that_is_no_json_is_answered(daemon: RunningDaemon) -> None:
+@pytest.mark.parametrize("text", [b"\xff", b'{"tea": ' + b"[" * 4000], ids=["bytes", "nested"])
+def test_a_request_that_is_no_json_is_answered(daemon: RunningDaemon, text: bytes) -> None:
     with socket.socket(socket.AF_UNIX) as door:
         door.connect(str(daemon.paths.control))
-        door.sendall(b"\xff\n")
+        door.sendall(text + b"\n")
         assert b'"error"' in door.recv(4096)
 
 

@@ -1,9 +1,9 @@
-"""The token daemon of one machine, and the files by which others speak with it.
+"""The token daemon of one machine, its files and its protocol.
 
-Whoever may use a GPU is written in a grant file (`files`); the daemon makes
-that claim's folder with a page and a socket (`claim`), and hands out each
-GPU's time token to the processes that come in by that socket (`daemon`). The
-page and the messages are those of `native/include/kubeshare_wire.h` (`wire`).
-Who speaks is known from the socket alone; nothing a process says about itself
-is believed.
+A grant file (`files`) says which GPUs a claim may use. For each grant the daemon
+(`daemon`) opens a session (`session`): a folder with a page and a socket, which
+containers see. It hands out each GPU's time token to the processes that connect to that
+socket. `native/include/kubeshare_wire.h` defines the page and the messages (`wire`).
+A process is identified by the socket alone; the daemon does not believe what a process
+claims to be.
 """

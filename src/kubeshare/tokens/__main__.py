@@ -1,4 +1,4 @@
-"""`python -m kubeshare.tokens`: the token daemon as a program. Logs JSON lines to stdout."""
+"""`python -m kubeshare.tokens` runs the token daemon, which logs JSON lines."""
 
 import asyncio
 import sys
@@ -23,7 +23,7 @@ _MEASURES = {"average": DECAYED_AVERAGE, "window": SLIDING_WINDOW}
 @click.option(
     "--run-folder",
     type=click.Path(file_okay=False, path_type=Path),
-    help="Where grants come in and pages go out.  [default: KUBESHARE_RUN, else by user]",
+    help="The folder of grants and pages.  [default: KUBESHARE_RUN, else by user]",
 )
 @click.option(
     "--quota",
@@ -35,14 +35,14 @@ _MEASURES = {"average": DECAYED_AVERAGE, "window": SLIDING_WINDOW}
 @click.option(
     "--idle-exit",
     type=click.FloatRange(min=0),
-    help="End after so many seconds without a grant.  [default: never]",
+    help="Exit after so many seconds without a grant.  [default: never]",
 )
 @click.option(
     "--usage",
     type=click.Choice(sorted(_MEASURES)),
     default="average",
     show_default=True,
-    help="What fairness compares: a decayed average, or the paper's window of 10 s.",
+    help="The usage that fairness compares: a decayed average, or the paper's window of 10 s.",
 )
 @click.option(
     "--port",
@@ -51,13 +51,14 @@ _MEASURES = {"average": DECAYED_AVERAGE, "window": SLIDING_WINDOW}
 )
 @click.option(
     "--nvml",
-    help="Ask this NVML what the driver counts for commands of `kubeshare run` beyond what the "
-    "library tracks.  [default: the node agent tells]",
+    help="Ask this NVML for the memory that the driver counts for commands of `kubeshare run` "
+    "beyond what the library tracks.  [default: the node agent reports it]",
 )
 @click.option(
     "--stand-by",
     is_flag=True,
-    help="While another daemon serves the folder, wait for its end and take over.  [default: fail]",
+    help="While another daemon serves the folder, wait for it to exit and take over.  "
+    "[default: fail]",
 )
 def main(  # noqa: PLR0913  one argument an option
     *,

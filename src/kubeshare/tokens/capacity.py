@@ -1,7 +1,7 @@
-"""Whether a grant fits beside those that are live: the node's own check of the record.
+"""Checks that a grant fits on its GPUs beside the live grants.
 
-The API server refuses to over-commit a GPU already. Here it is checked again, by
-the last one who could notice, from nothing but the grant files.
+The API server already refuses to over-commit a GPU. This second check is the last one
+before a GPU is used, and needs nothing but the grant files.
 """
 
 from collections.abc import Callable, Collection
@@ -11,34 +11,31 @@ from kubeshare.tokens.files.grants import Grant, GrantedShare
 
 
 def shortfall(grant: Grant, live: Collection[Grant], name_of: Callable[[Grant], str]) -> str | None:
-    """What is missing for a grant, with who holds how much; None when it fits.
+    """What is missing for a grant beside the `live` ones, and who holds how much; None if it fits.
 
-    Args:
-        grant: the one that asks.
-        live: the grants that are active.
-        name_of: a holder's name for people.
+    `name_of` returns a holder's name for people.
     """
     for gpu in grant.gpus:
-        held = [(other, part) for other in live for part in other.gpus if part.uuid == gpu.uuid]
-        missing = _missing(gpu, [part for _, part in held])
+        held = [(other, share) for other in live for share in other.gpus if share.uuid == gpu.uuid]
+        missing = _missing(gpu, [share for _, share in held])
         if missing:
-            holders = "; ".join(_describe(name_of(other), part) for other, part in held)
+            holders = "; ".join(_describe(name_of(other), share) for other, share in held)
             return f"{gpu.uuid} {missing}; held by {holders or 'nobody'}"
     return None
 
 
 def _missing(gpu: GrantedShare, held: list[GrantedShare]) -> str | None:
-    compute_left = MICROS - sum(part.request_micros for part in held)
+    compute_left = MICROS - sum(share.request_micros for share in held)
     if gpu.request_micros > compute_left:
         asked, left = format_share(gpu.request_micros), format_share(compute_left)
         return f"has {left} of its time left, {asked} is requested"
-    total = min([gpu.memory_total_bytes, *(part.memory_total_bytes for part in held)])
-    memory_left = total - sum(part.memory_bytes for part in held)
+    total = min([gpu.memory_total_bytes, *(share.memory_total_bytes for share in held)])
+    memory_left = total - sum(share.memory_bytes for share in held)
     if gpu.memory_bytes > memory_left:
         asked, left = format_memory(gpu.memory_bytes), format_memory(max(0, memory_left))
         return f"has {left} of its memory left, {asked} is asked"
     return None
 
 
-def _describe(holder: str, part: GrantedShare) -> str:
-    return f"{holder}: {format_share(part.request_micros)}, {format_memory(part.memory_bytes)}"
+def _describe(holder: str, share: GrantedShare) -> str:
+    return f"{holder}: {format_share(share.request_micros)}, {format_memory(share.memory_bytes)}"

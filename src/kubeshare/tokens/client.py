@@ -1,7 +1,7 @@
-"""From the other side: is there a daemon, start one, ask it who holds what.
+"""Client of the token daemon: find it, start it, send it requests.
 
-Plain blocking sockets: this is on the way of every `kubeshare run`, where
-importing an event loop alone would cost more than all the rest.
+It uses plain blocking sockets: every `kubeshare run` imports this module, and importing
+an event loop would take longer than everything else in it.
 """
 
 import json
@@ -16,33 +16,33 @@ from kubeshare.tokens.files.run_folder import Paths
 from kubeshare.tokens.files.statuses import DaemonMissingError
 
 IDLE_EXIT_S: Final = 30
-"""How long a daemon that `kubeshare run` started outlives the last grant."""
+"""How long a daemon that `kubeshare run` started keeps running without a grant."""
 
 DRIVERS_NVML: Final = "libnvidia-ml.so.1"
 
-_ANSWER_MAX = 16 * 1024 * 1024
+_REPLY_MAX = 16 * 1024 * 1024
 _TIMEOUT_S = 5.0
 _START_TIMEOUT_S = 15.0
 
 
 class RequestRefusedError(Exception):
-    """The daemon answered that it cannot do what it was asked; the message is its own."""
+    """The daemon refused a request; the message is its own."""
 
     exit_code = 1
 
 
 def ask(paths: Paths, request: str, **values: str | int) -> dict[str, Any]:
-    """Ask a machine's daemon something; `control` has the requests and their answers.
+    """Send a request to the daemon and return its reply; `control` lists both.
 
     Raises:
         DaemonMissingError: no daemon answers.
-        RequestRefusedError: it says why it cannot.
+        RequestRefusedError: the daemon refuses; the message says why.
     """
     try:
         with _connect(paths) as connection:
             connection.sendall(json.dumps({"request": request, **values}).encode() + b"\n")
-            with connection.makefile("rb") as answer:
-                reply: dict[str, Any] = json.loads(answer.readline(_ANSWER_MAX))
+            with connection.makefile("rb") as reader:
+                reply: dict[str, Any] = json.loads(reader.readline(_REPLY_MAX))
     except (OSError, ValueError) as error:
         raise DaemonMissingError(
             f"no token daemon answers on {paths.control} ({error}): "
@@ -55,7 +55,7 @@ def ask(paths: Paths, request: str, **values: str | int) -> dict[str, Any]:
 
 
 def ask_snapshot(paths: Paths) -> dict[str, Any]:
-    """Ask a machine's daemon who holds what; the fields are those of `snapshot.entries`.
+    """Get the state of all sessions; `snapshot.entries` describes the fields.
 
     Raises:
         DaemonMissingError: no daemon answers.
@@ -64,7 +64,7 @@ def ask_snapshot(paths: Paths) -> dict[str, Any]:
 
 
 def ask_connections(paths: Paths) -> dict[str, list[int]]:
-    """The pids of each claim's connected processes, as the daemon's PID namespace shows them.
+    """Get the pids of each claim's connected processes, in the daemon's PID namespace.
 
     Raises:
         DaemonMissingError: no daemon answers.
@@ -73,17 +73,17 @@ def ask_connections(paths: Paths) -> dict[str, list[int]]:
 
 
 def set_overhead(paths: Paths, claim: str, uuid: str, overhead_bytes: int) -> None:
-    """Tell what the driver counts for a claim on a GPU beyond what its library tracks.
+    """Report the memory that the driver counts for a claim beyond what its library tracks.
 
     Raises:
         DaemonMissingError: no daemon answers.
-        RequestRefusedError: it knows no such claim, or no such part of it.
+        RequestRefusedError: there is no such claim, or it has no share of this GPU.
     """
     ask(paths, "overhead", claim=claim, uuid=uuid, bytes=overhead_bytes)
 
 
 def is_answering(paths: Paths) -> bool:
-    """Whether there is a daemon."""
+    """Whether a daemon answers."""
     try:
         _connect(paths).close()
     except OSError:
@@ -92,16 +92,13 @@ def is_answering(paths: Paths) -> bool:
 
 
 def start_daemon(paths: Paths, nvml: Path | None = None) -> None:
-    """Start a daemon that ends by itself, and wait until there is one.
+    """Start a daemon that exits when it is idle, and wait until it answers.
 
-    Two that are started at once are no harm: the second finds the lock taken.
-
-    Args:
-        paths: of the run folder.
-        nvml: the NVML that it asks what the driver counts; None: the one that the loader finds.
+    Starting two at once is harmless: the second one finds the lock taken. `nvml` is the
+    library that the daemon asks for the driver's counts; None: the one that the loader finds.
 
     Raises:
-        DaemonMissingError: it did not come up.
+        DaemonMissingError: it did not start.
     """
     paths.make()
     _spawn(paths, nvml)
@@ -124,7 +121,7 @@ def _connect(paths: Paths) -> socket.socket:
 
 
 def _spawn(paths: Paths, nvml: Path | None) -> None:
-    """Start it as nobody's child: whoever called us may wait for children of its own."""
+    """Start it as no child of this process, which may wait for children of its own."""
     middle = os.fork()
     if middle:
         os.waitpid(middle, 0)

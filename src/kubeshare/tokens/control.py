@@ -1,19 +1,22 @@
-"""The daemon's door for people and for the node agent: one JSON line in, one JSON line out.
+"""The daemon's control socket: one JSON line in, one JSON line out.
 
-The run folder can be entered by its owner only, and so this socket by nobody else.
+People (`kubeshare top`) and the node agent use it. Only the owner of the run folder can
+enter that folder, and so nobody else can connect.
 
 ========================  =================================================================
-`{"request": …}`          answer, beside `"version": 1`
+`{"request": …}`          reply, beside `"version": 1`
 ========================  =================================================================
-`snapshot`                who holds what now: `pid`, `nowNs`, `claims` (`snapshot.entries`)
-`connections`             `claims`: `claim`, `connections` (how many processes have said
-                          HELLO and are connected) and `pids`, those of them that the
-                          daemon's own PID namespace shows
-`overhead`                with `claim`, `uuid` and `bytes`: what the driver counts for the
-                          claim on this GPU beyond what its library tracks. Nothing more
+`snapshot`                the state of all sessions: `pid`, `nowNs`, `claims`
+                          (`snapshot.entries`)
+`connections`             `claims`: `claim`, `connections` (how many processes have sent
+                          HELLO and are connected) and `pids`, those of them that are
+                          visible in the daemon's own PID namespace
+`overhead`                with `claim`, `uuid` and `bytes`: the memory that the driver counts
+                          for the claim on this GPU beyond what its library tracks.
+                          The reply has no other field
 ========================  =================================================================
 
-What cannot be done is answered with `"error"`.
+A request that fails is answered with `"error"`.
 """
 
 import asyncio
@@ -29,16 +32,16 @@ _LINE_MAX = 4096
 _TIMEOUT_S = 5.0
 
 Handler = Callable[[bytes], dict[str, Any]]
-"""Answers one request, which is a whole JSON document.
+"""Returns the reply to one request, which is a whole JSON document.
 
 Raises:
-    LookupError: it asks about what there is not; the message says what.
-    ValueError: it is not what this request has to say.
+    LookupError: there is no such claim or share; the message says which.
+    ValueError: the request is invalid.
 """
 
 
 class SetOverhead(msgspec.Struct, frozen=True):
-    """The request `overhead`; `bytes` fit the page's cell."""
+    """The request `overhead`; `bytes` fits into the page's cell."""
 
     claim: str
     uuid: str
@@ -53,35 +56,30 @@ class _Request(msgspec.Struct, frozen=True):
     request: str
 
 
-async def serve(paths: Paths, answers: Mapping[str, Handler]) -> asyncio.Server:
-    """Answer on `RUN/control` until the server is closed.
+async def serve(paths: Paths, handlers: Mapping[str, Handler]) -> asyncio.Server:
+    """Answer requests on `RUN/control` by these handlers until the server is closed."""
 
-    Args:
-        paths: of the run folder.
-        answers: by request.
-    """
-
-    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             async with asyncio.timeout(_TIMEOUT_S):
-                reply = _reply(await reader.readline(), answers)
+                reply = _reply(await reader.readline(), handlers)
                 writer.write(json.dumps(reply).encode() + b"\n")
                 await writer.drain()
         except (TimeoutError, ValueError, ConnectionError):
-            pass  # the asker is slow, says too much or has left: its loss
+            pass  # a client that is slow, sends too much or disconnects gets no reply
         finally:
             writer.close()
 
-    paths.control.unlink(missing_ok=True)  # of a daemon that is dead: the lock is ours
-    return await asyncio.start_unix_server(answer, paths.control, limit=_LINE_MAX)
+    paths.control.unlink(missing_ok=True)  # left by a dead daemon: this one holds the lock
+    return await asyncio.start_unix_server(handle, paths.control, limit=_LINE_MAX)
 
 
-def _reply(line: bytes, answers: Mapping[str, Handler]) -> dict[str, Any]:
+def _reply(line: bytes, handlers: Mapping[str, Handler]) -> dict[str, Any]:
     try:
-        asked = msgspec.json.decode(line, type=_Request).request
-        return {"version": 1, **answers[asked](line)}
+        request = msgspec.json.decode(line, type=_Request).request
+        return {"version": 1, **handlers[request](line)}
     except KeyError:
-        error = f"ask for one of {', '.join(sorted(answers))}"
-    except (LookupError, ValueError) as problem:
+        error = f"ask for one of {', '.join(sorted(handlers))}"
+    except (LookupError, ValueError, RecursionError) as problem:
         error = str(problem)
     return {"version": 1, "error": error}

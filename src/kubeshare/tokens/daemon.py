@@ -1,14 +1,13 @@
-"""The daemon: grant files in, tokens out.
+"""Turns grant files into sessions and hands out their tokens.
 
-A thin shell. Who may hold what is decided by `fit`, who holds the token by
-`kubeshare.core.token`; here their answers are carried out on files and sockets.
-Nothing is polled: the kernel says when a grant file changes, when a process
-speaks or dies, and when a lease is over.
+`capacity` decides which grants are active, and `kubeshare.core.token` which session holds
+the token; the daemon applies these decisions to files and sockets. It polls nothing: the
+kernel reports changed grant files, messages, ended processes and ended leases.
 
-A daemon that starts again finds the grant files and pages of the one before it,
-and goes on: what was ACTIVE is activated first. A daemon that ends leaves the
-files as they are; the processes run on, each paced by itself at its request,
-and come back when there is a daemon again.
+A daemon that starts finds the grant files and pages of its predecessor and continues from
+them; it activates first what was ACTIVE. A daemon that stops leaves the files in place:
+the processes continue, pace themselves at their requests, and connect again once there is
+a daemon.
 """
 
 import asyncio
@@ -44,13 +43,13 @@ _COMPLAINTS_BURST = 5
 
 
 class AnotherDaemonError(Exception):
-    """The run folder has a daemon already."""
+    """Another daemon already serves the run folder."""
 
     exit_code = 1
 
 
 class OnScanned(Protocol):
-    """Told after each look at the grants."""
+    """Called after each scan of the grant files."""
 
     def __call__(self, *, is_empty: bool) -> None: ...  # noqa: D102
 
@@ -61,9 +60,9 @@ class Daemon:
     Args:
         paths: of the run folder.
         loop: the running event loop.
-        rules: by what the tokens are handed out.
-        on_looked: told after each look at the grants whether there is none.
-        on_lost: told that the run folder has been removed: nothing can be granted any more.
+        rules: how the tokens are handed out.
+        on_scanned: called after each scan of the grant files with whether there is none.
+        on_lost: called when the run folder has been removed: nothing can be granted any more.
 
     Attributes:
         dropped: how many connections were closed for what their processes did.
@@ -75,18 +74,18 @@ class Daemon:
         loop: asyncio.AbstractEventLoop,
         *,
         rules: Rules = DEFAULT_RULES,
-        on_looked: OnScanned = lambda *, is_empty: None,  # noqa: ARG005  a name of the protocol
+        on_scanned: OnScanned = lambda *, is_empty: None,  # noqa: ARG005  a name of the protocol
         on_lost: Callable[[], None] = lambda: None,
     ) -> None:
         self._paths = paths
         self._loop = loop
-        self._on_looked = on_looked
+        self._on_scanned = on_scanned
         self._on_lost = on_lost
         self._clock = time.monotonic_ns
         self._lock = _take_lock(paths)
         self._timer = Timer()
         self._folder = GrantFolder(paths)
-        self._claims: dict[str, Session] = {}
+        self._sessions: dict[str, Session] = {}
         self._tokens = Arbitration(
             rules,
             self._clock,
@@ -99,18 +98,18 @@ class Daemon:
         self._complaints: dict[str, Rate] = {}
         self.dropped = 0
         self._folder.sweep()
-        loop.add_reader(self._folder.fd, self._look_at_grants)
+        loop.add_reader(self._folder.fd, self._scan_grants)
         loop.add_reader(self._timer.fd, self._on_timer)
-        self._look_at_grants()
+        self._scan_grants()
 
     # ---- the grant files ----
 
-    def _look_at_grants(self) -> None:
-        """End, change and begin what is not as it was."""
+    def _scan_grants(self) -> None:
+        """End, change and begin grants according to what changed in the folder."""
         try:
-            changes = self._folder.look()
+            changes = self._folder.scan()
         except FileNotFoundError:
-            log.error("the run folder has been removed", folder=str(self._paths.root))  # noqa: TRY400  it says it all
+            log.error("the run folder has been removed", folder=str(self._paths.root))  # noqa: TRY400  the message is complete
             self._on_lost()
             return
         for path in changes.gone:
@@ -119,17 +118,17 @@ class Daemon:
             self._change(path)
         for name in sorted(self._postponed):
             self._change(self._paths.grant(name))
-        for claim in self._claims.values():
-            if claim.state is GrantState.REFUSED:
-                self._decide(claim)
+        for session in self._sessions.values():
+            if session.state is GrantState.REFUSED:
+                self._decide(session)
         for path in changes.new:
             self._begin(path)
-        self._on_looked(is_empty=not self._claims)
+        self._on_scanned(is_empty=not self._sessions)
 
     def _change(self, path: Path) -> None:
-        """A grant file says something else: a live grant that names the same GPUs goes on."""
-        claim = self._claims.get(path.stem)
-        if claim is None or claim.state is not GrantState.ACTIVE:
+        """Handle a rewritten grant file: a live grant of the same GPUs continues."""
+        session = self._sessions.get(path.stem)
+        if session is None or session.state is not GrantState.ACTIVE:
             self._end(path.stem)
             self._begin(path)
             return
@@ -138,28 +137,28 @@ class Daemon:
         except (GrantError, OSError) as error:
             log.warning("change not understood, the grant stays as it was", error=str(error))
             return
-        if _is_same_but_for_bounds(claim.grant, grant):
-            self._change_bounds(claim, grant)
+        if _differs_only_in_amounts(session.grant, grant):
+            self._change_amounts(session, grant)
         else:
-            self._end(claim.name)
+            self._end(session.name)
             self._begin(path)
 
-    def _change_bounds(self, claim: Session, grant: Grant) -> None:
-        """Put other bounds in force; those that do not fit yet are tried at each later look."""
+    def _change_amounts(self, session: Session, grant: Grant) -> None:
+        """Apply other amounts; a change that does not fit is tried again at each later scan."""
         live = self._live()
-        live.remove(claim.grant)
+        live.remove(session.grant)
         missing = shortfall(grant, live, holder_name)
         if missing:
-            if claim.name not in self._postponed:
-                log.warning("change refused", claim=claim.name, reason=missing)
-            self._answer(claim.name, claim.state, f"the grant stays as it was: {missing}")
-            self._postponed.add(claim.name)
+            if session.name not in self._postponed:
+                log.warning("change refused", claim=session.name, reason=missing)
+            self._write_status(session.name, session.state, f"the grant stays as it was: {missing}")
+            self._postponed.add(session.name)
             return
-        self._postponed.discard(claim.name)
-        claim.change(grant)
+        self._postponed.discard(session.name)
+        session.change(grant)
         self._tokens.change(grant)
-        self._answer(claim.name, claim.state, "")
-        log.info("grant changed", claim=claim.name)
+        self._write_status(session.name, session.state, "")
+        log.info("grant changed", claim=session.name)
 
     def _begin(self, path: Path) -> None:
         try:
@@ -168,147 +167,149 @@ class Daemon:
             return
         except (GrantError, OSError) as error:
             log.warning("grant not understood", file=path.name, error=str(error))
-            self._answer(path.stem, GrantState.REFUSED, str(error))
+            self._write_status(path.stem, GrantState.REFUSED, str(error))
             return
         if grant.owner is not None and not self._owners.watch(grant.claim, grant.owner):
             log.info("owner gone before its grant began", claim=grant.claim)
             path.unlink(missing_ok=True)
             return
         try:
-            claim = Session(self._paths, grant, loop=self._loop, clock=self._clock, events=self)
+            session = Session(self._paths, grant, loop=self._loop, clock=self._clock, events=self)
         except OSError as error:
             log.warning("claim's files cannot be made", claim=grant.claim, error=str(error))
-            self._answer(grant.claim, GrantState.REFUSED, f"its files cannot be made: {error}")
+            self._write_status(
+                grant.claim, GrantState.REFUSED, f"its files cannot be made: {error}"
+            )
             return
-        self._claims[grant.claim] = claim
-        self._decide(claim)
+        self._sessions[grant.claim] = session
+        self._decide(session)
 
     def _live(self) -> list[Grant]:
-        return [c.grant for c in self._claims.values() if c.state is GrantState.ACTIVE]
+        return [c.grant for c in self._sessions.values() if c.state is GrantState.ACTIVE]
 
-    def _decide(self, claim: Session) -> None:
-        """Activate a grant that fits beside the live ones, refuse any other."""
-        reason = shortfall(claim.grant, self._live(), holder_name)
+    def _decide(self, session: Session) -> None:
+        """Activate the grant if it fits beside the live ones, else refuse it."""
+        reason = shortfall(session.grant, self._live(), holder_name)
         state = GrantState.REFUSED if reason else GrantState.ACTIVE
-        if state is claim.state:
+        if state is session.state:
             return
-        log.info("grant decided", claim=claim.name, state=state.name, reason=reason or "")
+        log.info("grant decided", claim=session.name, state=state.name, reason=reason or "")
         if state is GrantState.ACTIVE:
-            self._tokens.add(claim)
-        claim.set_state(state)
-        self._answer(claim.name, state, reason or "")
+            self._tokens.add(session)
+        session.set_state(state)
+        self._write_status(session.name, state, reason or "")
 
-    def _answer(self, claim: str, state: GrantState, reason: str) -> None:
+    def _write_status(self, claim: str, state: GrantState, reason: str) -> None:
         try:
             write_status(self._paths, Status(claim=claim, state=state.name, reason=reason))  # type: ignore[arg-type]
-        except GrantError as error:  # the file's name is no claim's: there is nobody to answer
+        except GrantError as error:  # the file's name is not that of a claim
             log.warning("no answer possible", error=str(error))
 
     def _end(self, name: str) -> None:
-        """A grant file is gone or another: end what it granted."""
+        """End the session of a grant file that is gone or names other GPUs."""
         self._owners.forget(name)
         self._orphans.discard(name)
         self._postponed.discard(name)
         self._complaints.pop(name, None)
-        claim = self._claims.pop(name, None)
-        if claim is None:
+        session = self._sessions.pop(name, None)
+        if session is None:
             return
-        if claim.state is GrantState.ACTIVE:
+        if session.state is GrantState.ACTIVE:
             self._tokens.remove(name)
-        claim.end()
+        session.end()
         log.info("grant ended", claim=name)
 
     def _on_owner_gone(self, name: str) -> None:
-        """Drop the grant, or when the owner left children on the GPU: after the last of them."""
-        claim = self._claims.get(name)
-        if claim is not None and claim.processes:
+        """End the grant, or wait for the last child that the owner left on the GPU."""
+        session = self._sessions.get(name)
+        if session is not None and session.processes:
             self._orphans.add(name)
         else:
             self._drop(name)
 
     def _drop(self, name: str) -> None:
         remove_grant(self._paths, name)
-        self._look_at_grants()
+        self._scan_grants()
 
-    # ---- what processes say (ClaimEvents) ----
+    # ---- what processes send (SessionEvents) ----
 
-    def on_want(self, claim: Session, gpus: list[str]) -> None:
-        """A launch waits at a closed gate."""
-        self._tokens.want(claim.name, gpus)
+    def on_want(self, session: Session, gpus: list[str]) -> None:
+        """Handle a launch that waits at a closed gate."""
+        self._tokens.want(session.name, gpus)
 
-    def on_drained(self, claim: Session, cell: int, idle_ns: int) -> None:
-        """The GPU was done with the claim at `idle_ns`."""
-        self._tokens.drained(claim.name, claim.grant.gpus[cell].uuid, idle_ns)
+    def on_drained(self, session: Session, cell: int, idle_ns: int) -> None:
+        """Handle that the GPU finished the session's work at `idle_ns`."""
+        self._tokens.drained(session.name, session.grant.gpus[cell].uuid, idle_ns)
 
-    def on_busy(self, claim: Session, cell: int) -> None:
-        """A drain of the claim goes on."""
-        self._tokens.busy(claim.name, claim.grant.gpus[cell].uuid)
+    def on_busy(self, session: Session, cell: int) -> None:
+        """Handle that a drain of the session continues."""
+        self._tokens.busy(session.name, session.grant.gpus[cell].uuid)
 
-    def on_idle(self, claim: Session, cell: int) -> None:
-        """The claim has nothing queued."""
-        self._tokens.idle(claim.name, claim.grant.gpus[cell].uuid)
+    def on_idle(self, session: Session, cell: int) -> None:
+        """Handle that the session has nothing queued."""
+        self._tokens.idle(session.name, session.grant.gpus[cell].uuid)
 
-    def on_gone(self, claim: Session) -> None:
-        """The last connection of the claim is closed."""
-        self._tokens.gone(claim.name)
-        if claim.name in self._orphans:
-            # Not from within this claim's own callback: it ends the claim.
-            self._loop.call_soon(self._drop, claim.name)
+    def on_gone(self, session: Session) -> None:
+        """Handle that the last connection of the session is closed."""
+        self._tokens.gone(session.name)
+        if session.name in self._orphans:
+            # Not from within the session's own callback: this ends the session.
+            self._loop.call_soon(self._drop, session.name)
 
-    def on_dropped(self, claim: Session, reason: str) -> None:
-        """A connection was closed for what its process did."""
+    def on_dropped(self, session: Session, reason: str) -> None:
+        """Count and log a connection that was closed for what its process did."""
         self.dropped += 1
         now = self._clock()
         new = Rate(_COMPLAINTS_PER_SECOND, _COMPLAINTS_BURST, now)
-        if self._complaints.setdefault(claim.name, new).allows(now):
-            log.warning("connection dropped", claim=claim.name, reason=reason)
+        if self._complaints.setdefault(session.name, new).allows(now):
+            log.warning("connection dropped", claim=session.name, reason=reason)
 
     # ---- time ----
 
     def _on_timer(self) -> None:
         self._tokens.tick()
 
-    # ---- for people, and the end ----
+    # ---- the control socket, and the end ----
 
     def snapshot(self) -> dict[str, Any]:
-        """Who holds what now."""
+        """The state of all sessions, with the daemon's pid and clock."""
         return {"pid": os.getpid(), "nowNs": self._clock(), "claims": self.entries()}
 
     def entries(self) -> list[dict[str, Any]]:
-        """One entry for each GPU of each claim."""
+        """One entry for each GPU of each session."""
         views = self._tokens.views()
-        return [entry for claim in self._claims.values() for entry in entries(claim, views)]
+        return [entry for session in self._sessions.values() for entry in entries(session, views)]
 
     def connections(self) -> dict[str, Any]:
-        """Which processes are connected."""
+        """The connected processes of each claim."""
         return {
             "claims": [
-                {"claim": claim.name, "connections": claim.processes, "pids": claim.pids}
-                for claim in self._claims.values()
+                {"claim": session.name, "connections": session.processes, "pids": session.pids}
+                for session in self._sessions.values()
             ]
         }
 
-    def set_overhead(self, asked: SetOverhead) -> None:
-        """Show on a claim's page what the driver counts beyond what the library tracks.
+    def set_overhead(self, request: SetOverhead) -> None:
+        """Publish on a claim's page what the driver counts beyond what the library tracks.
 
         Raises:
-            LookupError: no such claim, or no such part of it.
+            LookupError: there is no such claim, or it has no share of this GPU.
         """
-        claim = self._claims.get(asked.claim)
-        if claim is None:
-            raise LookupError(f"no claim {asked.claim} here")
-        claim.set_overhead(asked.uuid, asked.bytes)
+        session = self._sessions.get(request.claim)
+        if session is None:
+            raise LookupError(f"no claim {request.claim} here")
+        session.set_overhead(request.uuid, request.bytes)
 
     def commands(self) -> dict[str, tuple[Grant, list[int]]]:
-        """The live grants of `kubeshare run`, each with the processes that are connected."""
+        """The live grants of `kubeshare run`, each with the pids of its connected processes."""
         return {
-            claim.name: (claim.grant, claim.pids)
-            for claim in self._claims.values()
-            if claim.grant.owner is not None and claim.state is GrantState.ACTIVE
+            session.name: (session.grant, session.pids)
+            for session in self._sessions.values()
+            if session.grant.owner is not None and session.state is GrantState.ACTIVE
         }
 
-    def answers(self) -> dict[str, Handler]:
-        """What can be asked at the door."""
+    def handlers(self) -> dict[str, Handler]:
+        """The handlers of the control socket's requests, by name."""
 
         def set_overhead(line: bytes) -> dict[str, Any]:
             self.set_overhead(msgspec.json.decode(line, type=SetOverhead))
@@ -321,9 +322,9 @@ class Daemon:
         }
 
     def close(self) -> None:
-        """Let go of everything but the files."""
-        for claim in self._claims.values():
-            claim.release()
+        """Release everything but the files."""
+        for session in self._sessions.values():
+            session.release()
         self._owners.close()
         for watched in (self._timer, self._folder):
             self._loop.remove_reader(watched.fd)
@@ -331,8 +332,8 @@ class Daemon:
         os.close(self._lock)
 
 
-def _is_same_but_for_bounds(before: Grant, after: Grant) -> bool:
-    """Whether both name the same GPUs in the same order for the same holder."""
+def _differs_only_in_amounts(before: Grant, after: Grant) -> bool:
+    """Whether both grant the same GPUs in the same order to the same owner."""
     uuids = [gpu.uuid for gpu in before.gpus]
     return uuids == [gpu.uuid for gpu in after.gpus] and before.owner == after.owner
 
@@ -343,10 +344,10 @@ def _warn_of_late_drain(done: Open | Shut) -> None:
 
 
 def _take_lock(paths: Paths) -> int:
-    """Be the only daemon of the folder, for as long as the descriptor is open.
+    """Lock the folder for as long as the returned descriptor is open.
 
     Raises:
-        AnotherDaemonError: there is one.
+        AnotherDaemonError: another daemon holds the lock.
     """
     paths.make()
     lock = os.open(paths.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)

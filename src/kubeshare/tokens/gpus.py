@@ -1,4 +1,4 @@
-"""The GPUs of this machine, as NVML names them."""
+"""The GPUs of this machine and their processes, as NVML lists them."""
 
 import ctypes
 from collections.abc import Iterable
@@ -9,7 +9,7 @@ import pynvml
 
 
 class GpuMissingError(Exception):
-    """NVML cannot be used here, or the machine has no GPU; the message says why."""
+    """NVML cannot be used, or the machine has no GPU; the message says why."""
 
     exit_code = 3
 
@@ -35,12 +35,11 @@ class Gpu(msgspec.Struct, frozen=True, kw_only=True):
 def gpus(library: Path | None = None) -> tuple[Gpu, ...]:
     """List the GPUs, by index.
 
-    Args:
-        library: the NVML to use instead of the one that the loader finds; the first
-            one that a process has loaded serves all its calls.
+    `library` is an NVML to use instead of the one that the loader finds; the first one that
+    a process loads serves all its calls.
 
     Raises:
-        GpuMissingError: there is no NVML, it does not work, or it knows no GPU.
+        GpuMissingError: there is no NVML, it does not work, or it lists no GPU.
     """
     try:
         if library is not None:
@@ -63,9 +62,9 @@ def gpus(library: Path | None = None) -> tuple[Gpu, ...]:
 
 
 def memory_of_processes(uuids: Iterable[str]) -> dict[tuple[str, int], int | None]:
-    """(GPU, pid) → bytes that the driver counts; None where it does not say.
+    """(GPU, pid) → bytes that the driver counts; None where it does not report them.
 
-    Starts NVML where it is not started, and lets it be.
+    Starts NVML if necessary, and does not stop it.
 
     Raises:
         pynvml.NVMLError: it does not answer.
@@ -75,7 +74,7 @@ def memory_of_processes(uuids: Iterable[str]) -> dict[tuple[str, int], int | Non
     for uuid in uuids:
         try:
             handle = pynvml.nvmlDeviceGetHandleByUUID(uuid)
-        except pynvml.NVMLError_NotFound:  # a fake one, of another profile
+        except pynvml.NVMLError_NotFound:  # a fake GPU of another profile
             continue
         for process in pynvml.nvmlDeviceGetComputeRunningProcesses_v3(handle):
             used[uuid, process.pid] = process.usedGpuMemory

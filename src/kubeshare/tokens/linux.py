@@ -1,4 +1,4 @@
-"""Three calls of Linux that this Python does not have: futex wake, timerfd, inotify."""
+"""Linux calls that Python 3.11 lacks: futex wake, timerfd, inotify."""
 
 import contextlib
 import ctypes
@@ -11,7 +11,7 @@ from typing import Final
 _libc = ctypes.CDLL(None, use_errno=True)
 _FUTEX_NUMBER: Final = {"x86_64": 202, "aarch64": 98}.get(platform.machine(), -1)
 _FUTEX_WAKE: Final = 1
-_EVERYONE: Final = 2**31 - 1
+_ALL_WAITERS: Final = 2**31 - 1
 _CLOCK_MONOTONIC: Final = 1
 _TIMER_ABSOLUTE: Final = 1
 _TIMER = struct.Struct("qqqq")
@@ -35,18 +35,17 @@ def futex_wake(address: int) -> None:
     """Wake every process that waits on the shared 32-bit word at this address."""
     _checked(
         _libc.syscall(
-            _FUTEX_NUMBER, ctypes.c_void_p(address), _FUTEX_WAKE, _EVERYONE, None, None, 0
+            _FUTEX_NUMBER, ctypes.c_void_p(address), _FUTEX_WAKE, _ALL_WAITERS, None, None, 0
         ),
         "futex",
     )
 
 
 class Timer:
-    """A timer that is a file descriptor: fires at an absolute time on CLOCK_MONOTONIC.
+    """A timerfd: fires at an absolute time on CLOCK_MONOTONIC.
 
-    An event loop's own timer rounds up to the next millisecond; a grant's end would
-    come that much late each time. Once it has fired its descriptor is readable until
-    it is set anew.
+    An event loop's own timer rounds up to the next millisecond, which would delay the end
+    of each lease. After it has fired, its descriptor stays readable until it is set again.
     """
 
     def __init__(self) -> None:
@@ -55,8 +54,8 @@ class Timer:
         )
 
     def set(self, at_ns: int | None) -> None:
-        """Fire once at this time, at once when it is past; None: not at all."""
-        # All zeros would disarm it, so a time that is past is the first nanosecond.
+        """Fire once at this time, or at once if it has passed; None: never."""
+        # All zeros would disarm it, so a time in the past becomes the first nanosecond.
         seconds, ns = divmod(max(1, at_ns), 1_000_000_000) if at_ns is not None else (0, 0)
         value = _TIMER.pack(0, 0, seconds, ns)
         _checked(_libc.timerfd_settime(self.fd, _TIMER_ABSOLUTE, value, None), "timerfd_settime")
@@ -67,10 +66,10 @@ class Timer:
 
 
 class FolderWatch:
-    """Says that files came into a folder by rename, or left it, or that the folder itself went.
+    """Reports that files were renamed into or out of a folder, or that it was removed.
 
-    Which ones is not told: the reader looks at the whole folder, and so an overflow
-    of the kernel's queue loses nothing.
+    It does not say which files: the reader scans the whole folder, so an overflow of the
+    kernel's queue loses nothing.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -79,7 +78,7 @@ class FolderWatch:
         _checked(_libc.inotify_add_watch(self.fd, os.fsencode(folder), events), "inotify_add_watch")
 
     def clear(self) -> None:
-        """Take note of all that happened."""
+        """Discard the pending events."""
         with contextlib.suppress(BlockingIOError):
             while os.read(self.fd, 65536):
                 pass

@@ -1,7 +1,6 @@
-"""What Prometheus sees of the tokens, read from the daemon at the moment of a scrape.
+"""Prometheus metrics of the tokens, read from the daemon at each scrape.
 
-What is counted of a claim goes on over a restart of the daemon, and ends with
-the claim's grant.
+A claim's counters continue over a restart of the daemon and end with the claim's grant.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -13,7 +12,7 @@ from prometheus_client.registry import Collector
 _NS: Final = 1e9
 _LABELS: Final = ("gpu", "claim", "namespace", "pod", "container")
 
-# Name, what it says, the entry's key, what its value is divided by.
+# Name, help, the entry's key, the divisor of its value.
 _COUNTERS: Final = (
     ("gpu_seconds", "GPU time charged", "chargedNs", _NS),
     ("grants", "How often the gate was opened", "grants", 1),
@@ -40,7 +39,7 @@ class TokenCollector(Collector):
     """The daemon's metrics.
 
     Args:
-        entries: who holds what now, as in `snapshot.entries`.
+        entries: the state of all sessions, as in `snapshot.entries`.
         dropped: how many connections were closed for what their processes did.
     """
 
@@ -51,15 +50,15 @@ class TokenCollector(Collector):
         self._dropped = dropped
 
     def collect(self) -> Iterator[Metric]:
-        """All metrics as they are now."""
+        """The current values of all metrics."""
         entries = [entry for entry in self._entries() if entry["state"] != "refused"]
-        for name, what, key, unit in _COUNTERS:
-            counter = CounterMetricFamily(f"kubeshare_token_{name}", what, labels=_LABELS)
+        for name, text, key, unit in _COUNTERS:
+            counter = CounterMetricFamily(f"kubeshare_token_{name}", text, labels=_LABELS)
             for entry in entries:
                 counter.add_metric(_labels(entry), entry[key] / unit)
             yield counter
-        for name, what, key, unit in _GAUGES:
-            gauge = GaugeMetricFamily(f"kubeshare_token_{name}", what, labels=_LABELS)
+        for name, text, key, unit in _GAUGES:
+            gauge = GaugeMetricFamily(f"kubeshare_token_{name}", text, labels=_LABELS)
             for entry in entries:
                 gauge.add_metric(_labels(entry), entry[key] / unit)
             yield gauge

@@ -1,7 +1,7 @@
-"""The processes on whose life grants hang: those of `kubeshare run`.
+"""Watches the processes of `kubeshare run` that own grants.
 
-A pidfd says when a process is gone, whoever's child it was, and cannot be fooled
-by a pid that is used again.
+A pidfd reports the end of a process, whichever process is its parent, and is not confused
+by a reused pid.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ from kubeshare.tokens.files.grants import Grant, Owner, process_start_time
 
 
 def holder_name(grant: Grant) -> str:
-    """The holder's name for people: the pod, or what the command is called now."""
+    """The holder's name for people: the pod, or the present name of the command."""
     if grant.owner is None:
         return grant.holder
     try:
@@ -24,12 +24,7 @@ def holder_name(grant: Grant) -> str:
 
 
 class Owners:
-    """Watches processes for claims.
-
-    Args:
-        loop: the event loop.
-        on_gone: told the claim's name, once.
-    """
+    """Watches the owners of claims; calls `on_gone` once with the claim's name."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, on_gone: Callable[[str], None]) -> None:
         self._loop = loop
@@ -37,12 +32,12 @@ class Owners:
         self._pidfds: dict[str, int] = {}
 
     def watch(self, claim: str, owner: Owner) -> bool:
-        """Be told of the owner's end; False when it has ended already."""
+        """Watch the owner of a claim; False if it has already ended."""
         try:
             pidfd = os.pidfd_open(owner.pid)
         except ProcessLookupError:
             return False
-        # The descriptor is open, so from here on the pid cannot be another process's.
+        # From here on the pid cannot be reused: the descriptor is open.
         if process_start_time(owner.pid) != owner.start_time:
             os.close(pidfd)
             return False
@@ -51,14 +46,14 @@ class Owners:
         return True
 
     def forget(self, claim: str) -> None:
-        """Stop watching for a claim; nothing happens when that is not done."""
+        """Stop watching the owner of a claim; does nothing if it is not watched."""
         pidfd = self._pidfds.pop(claim, None)
         if pidfd is not None:
             self._loop.remove_reader(pidfd)
             os.close(pidfd)
 
     def close(self) -> None:
-        """Stop watching."""
+        """Stop watching all owners."""
         for claim in list(self._pidfds):
             self.forget(claim)
 

@@ -1,9 +1,9 @@
-"""The daemon from its start to its end: signals, the door, metrics, and the wait for its turn.
+"""Runs the daemon: signals, control socket, metrics, and standing by.
 
-A daemon that may stand by is ready while another one serves the folder: everything is
-loaded and its probes are answered, but of the folder it touches nothing. The one that
-ends lets go of the folder's lock as the last thing that it does, and where it is killed
-the kernel does; then the next one finds all that it needs in the files.
+A daemon that stands by is ready while another one serves the folder: its modules are
+loaded and its probes are answered, but it does not touch the folder. The serving daemon
+releases the folder's lock as its last step, or the kernel does if it is killed; the next
+one finds its state in the files.
 """
 
 import asyncio
@@ -26,21 +26,21 @@ from kubeshare.tokens.files.run_folder import Paths
 log = structlog.get_logger(__name__)
 
 _NICENESS = -10
-_FIRST_GRANT_S = 1.0
-"""Somebody waits for it: until then nothing is loaded that it does not need."""
-_TURN_S = 0.005
-"""Between two attempts to be the folder's daemon: processes pace themselves meanwhile."""
+_NVML_DELAY_S = 1.0
+"""A command waits for the first grant, which loading NVML would delay."""
+_LOCK_RETRY_S = 0.005
+"""Between two attempts to lock the folder; until then processes pace themselves."""
 
 
 class Options(NamedTuple):
     """How to serve.
 
-    Args:
-        rules: by what the tokens are handed out.
-        idle_exit_s: end after so long without a grant; None: never.
-        port: of probes and metrics; None: none.
-        nvml: the library to ask what the driver counts for commands; None: nobody is asked.
-        stands_by: whether to wait while there is another daemon.
+    Attributes:
+        rules: how the tokens are handed out.
+        idle_exit_s: exit after so long without a grant; None: never.
+        port: of probes and metrics; None: not served.
+        nvml: the library that reports the driver's counts for commands; None: not measured.
+        stands_by: whether to wait while another daemon serves.
     """
 
     rules: Rules = DEFAULT_RULES
@@ -62,13 +62,15 @@ async def serve(paths: Paths, options: Options) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     _allow_many_connections()
-    _ask_for_punctuality()
+    _raise_priority()
     idle = IdleExit(loop, options.idle_exit_s, stop)
 
-    def begin() -> Daemon:
-        return Daemon(paths, loop, rules=options.rules, on_looked=idle.on_looked, on_lost=stop.set)
+    def start() -> Daemon:
+        return Daemon(
+            paths, loop, rules=options.rules, on_scanned=idle.on_scanned, on_lost=stop.set
+        )
 
-    serving = _at_once(begin, stands_by=options.stands_by)
+    serving = _start_now(start, stands_by=options.stands_by)
 
     def entries() -> list[dict[str, Any]]:
         return serving.entries() if serving else []
@@ -76,23 +78,23 @@ async def serve(paths: Paths, options: Options) -> None:
     def dropped() -> int:
         return serving.dropped if serving else 0
 
-    async with contextlib.AsyncExitStack() as beside:
+    async with contextlib.AsyncExitStack() as background:
         if options.port is not None:
             metrics = _serve_metrics(entries, dropped, options.port)
-            await beside.enter_async_context(_until_then(metrics))
-        serving = serving or await _in_turn(begin, stop)
+            await background.enter_async_context(_running(metrics))
+        serving = serving or await _start_in_turn(start, stop)
         if serving is None:
             return
         if options.nvml is not None:
             overheads = _watch_overheads(paths, serving, options.nvml)
-            await beside.enter_async_context(_until_then(overheads))
-        await _hand_out(paths, serving, stop)
+            await background.enter_async_context(_running(overheads))
+        await _serve_until(paths, serving, stop)
 
 
-def _at_once(begin: Callable[[], Daemon], *, stands_by: bool) -> Daemon | None:
-    """The folder's daemon; None where there is another one, for whose end this one waits."""
+def _start_now(start: Callable[[], Daemon], *, stands_by: bool) -> Daemon | None:
+    """Start the folder's daemon; None if another one serves it and this one stands by."""
     try:
-        return begin()
+        return start()
     except AnotherDaemonError as error:
         if not stands_by:
             raise
@@ -100,21 +102,21 @@ def _at_once(begin: Callable[[], Daemon], *, stands_by: bool) -> Daemon | None:
         return None
 
 
-async def _in_turn(begin: Callable[[], Daemon], stop: asyncio.Event) -> Daemon | None:
-    """The folder's daemon once there is no other; None: told to end before that."""
+async def _start_in_turn(start: Callable[[], Daemon], stop: asyncio.Event) -> Daemon | None:
+    """Start the folder's daemon once no other one serves it; None if stopped before that."""
     while not stop.is_set():
         with contextlib.suppress(AnotherDaemonError):
-            return begin()
+            return start()
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(stop.wait(), _TURN_S)
+            await asyncio.wait_for(stop.wait(), _LOCK_RETRY_S)
     return None
 
 
-async def _hand_out(paths: Paths, daemon: Daemon, stop: asyncio.Event) -> None:
-    """Answer at the door until it is time to end; the lock goes last."""
+async def _serve_until(paths: Paths, daemon: Daemon, stop: asyncio.Event) -> None:
+    """Answer on the control socket until stopped; the lock is released last."""
     try:
-        async with await control.serve(paths, daemon.answers()):
-            gc.freeze()  # what lives now lives on: no collection needs to look at it
+        async with await control.serve(paths, daemon.handlers()):
+            gc.freeze()  # all objects of the start stay: keep them out of each collection
             log.info("serving", folder=str(paths.root))
             await stop.wait()
         paths.control.unlink(missing_ok=True)
@@ -124,8 +126,8 @@ async def _hand_out(paths: Paths, daemon: Daemon, stop: asyncio.Event) -> None:
 
 
 @contextlib.asynccontextmanager
-async def _until_then(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
-    """Do something else until the block ends."""
+async def _running(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+    """Run a coroutine in the background until the block ends."""
     task = asyncio.create_task(work)
     try:
         yield
@@ -139,9 +141,9 @@ async def _serve_metrics(
     entries: Callable[[], list[dict[str, Any]]], dropped: Callable[[], int], port: int
 ) -> None:
     """Serve probes and metrics until cancelled."""
-    from prometheus_client import CollectorRegistry, generate_latest  # noqa: PLC0415  `run` needs
+    from prometheus_client import CollectorRegistry, generate_latest  # noqa: PLC0415  `run` does not
 
-    from kubeshare.kube.controller.health import HealthServer  # noqa: PLC0415  none of it, and starts sooner
+    from kubeshare.kube.controller.health import HealthServer  # noqa: PLC0415  need these
     from kubeshare.tokens.metrics import TokenCollector  # noqa: PLC0415
 
     registry = CollectorRegistry()
@@ -149,25 +151,25 @@ async def _serve_metrics(
     server = HealthServer(port, ready=tuple, metrics=lambda: generate_latest(registry))
     try:
         await server.run()
-    except OSError as error:  # the tokens matter more
+    except OSError as error:  # tokens are served all the same
         log.warning("no metrics: the port cannot be had", port=port, error=str(error))
 
 
 async def _watch_overheads(paths: Paths, daemon: Daemon, nvml: str) -> None:
     """Charge commands what the driver counts for them, until cancelled."""
-    await asyncio.sleep(_FIRST_GRANT_S)
-    from kubeshare.tokens import overheads  # noqa: PLC0415  in a cluster nobody needs NVML here
+    await asyncio.sleep(_NVML_DELAY_S)
+    from kubeshare.tokens import overheads  # noqa: PLC0415  a cluster's daemon needs no NVML
 
-    def tell(claim: str, uuid: str, overhead: int) -> None:
-        with contextlib.suppress(LookupError):  # it has ended meanwhile
+    def report(claim: str, uuid: str, overhead: int) -> None:
+        with contextlib.suppress(LookupError):  # the claim has ended
             daemon.set_overhead(control.SetOverhead(claim=claim, uuid=uuid, bytes=overhead))
 
     try:
-        ctypes.CDLL(nvml)  # NVML's bindings find it again by its name
+        ctypes.CDLL(nvml)  # NVML's bindings find it by its name
     except OSError as error:
         log.warning("contexts are not charged: no NVML", error=str(error))
         return
-    await overheads.watch(paths, daemon.commands, tell)
+    await overheads.watch(paths, daemon.commands, report)
 
 
 class IdleExit:
@@ -181,8 +183,8 @@ class IdleExit:
         self._stop = stop
         self._timer: asyncio.TimerHandle | None = None
 
-    def on_looked(self, *, is_empty: bool) -> None:
-        """Whether there is a grant may have changed."""
+    def on_scanned(self, *, is_empty: bool) -> None:
+        """Start or stop the timer, depending on whether there is a grant."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -191,13 +193,13 @@ class IdleExit:
 
 
 def _allow_many_connections() -> None:
-    """Each process of each claim is a descriptor: take as many as this user may have."""
+    """Raise the limit of descriptors: each process of each session needs one."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with contextlib.suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
-def _ask_for_punctuality() -> None:
-    """On a busy machine, go before the jobs: while a token changes hands the GPU may be idle."""
-    with contextlib.suppress(PermissionError):  # without root one has to wait in line
+def _raise_priority() -> None:
+    """Run before the jobs on a busy machine: the GPU may be idle while a token changes hands."""
+    with contextlib.suppress(PermissionError):  # only root may
         os.setpriority(os.PRIO_PROCESS, 0, _NICENESS)

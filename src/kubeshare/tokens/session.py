@@ -1,9 +1,9 @@
-"""One claim from the daemon's side: its folder, its page, and the processes that came in.
+"""One claim's folder, page and connections on the daemon's side.
 
-The listening socket is the identity: who comes in by it is this claim, whatever
-it says. All a process can do is want, drain and be idle on its claim's own
-cells; anything else, too much of it, or not reading the answers costs it the
-connection, and no one else anything.
+The listening socket is the identity: whoever connects to it belongs to this claim,
+whatever it says. A process can only want, drain and be idle on its claim's own cells;
+anything else, too many messages, or not reading the replies costs it the connection,
+and no other process anything.
 """
 
 import os
@@ -37,16 +37,16 @@ _ACCEPTS_AT_ONCE = 16
 _ACCEPTS_PER_SECOND = 100
 _PAUSE_SECONDS = 1.0
 _MESSAGES_AT_ONCE = 16
-# A busy process that pauses for some milliseconds again and again says about a
-# thousand things a second: it is idle, it has drained, it wants.
+# A busy process that pauses for some milliseconds again and again sends about a
+# thousand messages a second: IDLE, DRAINED, WANT.
 _MESSAGES_PER_SECOND = 3000
-_MESSAGES_PER_SECOND_AND_CLAIM = 10_000
+_MESSAGES_PER_SECOND_OF_ALL = 10_000
 
-# As names of the module: to ask an enumeration for one of them takes ten times as long.
+# As names of the module: looking a member up in its enumeration takes ten times as long.
 _OPEN: Final = GateState.OPEN
 _CLOSING: Final = GateState.CLOSING
-_SAY_CLOSING: Final = MessageType.CLOSING
-_SAY_WATCH: Final = MessageType.WATCH
+_CLOSING_MESSAGE: Final = MessageType.CLOSING
+_WATCH_MESSAGE: Final = MessageType.WATCH
 
 _NOT_PERMITTED = 1
 _AGAIN = 11
@@ -62,36 +62,36 @@ class Loop(Protocol):
 
 
 class SessionEvents(Protocol):
-    """Whom a claim tells what its processes said; all of them together are the claim."""
+    """Receives what the processes of a session report, taken together."""
 
-    def on_want(self, claim: "Session", gpus: list[str]) -> None:
+    def on_want(self, session: "Session", gpus: list[str]) -> None:
         """A launch waits at a closed gate; these GPUs are wanted together."""
 
-    def on_drained(self, claim: "Session", cell: int, idle_ns: int) -> None:
-        """The GPU was done with the last of the processes at `idle_ns`."""
+    def on_drained(self, session: "Session", cell: int, idle_ns: int) -> None:
+        """The GPU finished the work of the last of the processes at `idle_ns`."""
 
-    def on_busy(self, claim: "Session", cell: int) -> None:
-        """A process that drains lives; its work is long."""
+    def on_busy(self, session: "Session", cell: int) -> None:
+        """A process that drains is alive; its work takes long."""
 
-    def on_idle(self, claim: "Session", cell: int) -> None:
+    def on_idle(self, session: "Session", cell: int) -> None:
         """No process has anything queued."""
 
-    def on_gone(self, claim: "Session") -> None:
+    def on_gone(self, session: "Session") -> None:
         """The last connection is closed."""
 
-    def on_dropped(self, claim: "Session", reason: str) -> None:
+    def on_dropped(self, session: "Session", reason: str) -> None:
         """A connection was closed for what its process did."""
 
 
 class Cell:
-    """What was asked of the processes on one gate, and who still owes an answer.
+    """What the processes were asked about one gate, and which have not answered.
 
     Attributes:
         asked_epoch: the epoch of the last CLOSING.
         draining: connections that have not answered it.
-        drained_ns: the latest end that was reported.
-        watched: whether IDLE is asked for in the present epoch.
-        idle: connections that said IDLE in it.
+        drained_ns: the latest end of work that was reported.
+        watched: whether the processes are asked for IDLE in the present epoch.
+        idle: connections that sent IDLE in it.
     """
 
     __slots__ = ("asked_epoch", "drained_ns", "draining", "idle", "watched")
@@ -105,14 +105,14 @@ class Cell:
 
 
 class Session:
-    """A live grant.
+    """The live connection of a claim's processes to the daemon.
 
     Args:
         paths: of the run folder.
-        grant: what is granted.
+        grant: what the claim may use.
         loop: the event loop.
         clock: ns on CLOCK_MONOTONIC.
-        events: who is told.
+        events: receives what the processes report.
     """
 
     def __init__(
@@ -133,16 +133,16 @@ class Session:
         self._events = events
         self._folder = paths.claim(grant.claim)
         self._folder.mkdir(exist_ok=True)
-        self._folder.chmod(0o755)  # whatever the umask: any user of a container looks in
+        self._folder.chmod(0o755)  # whatever the umask: any user of a container may enter
         counters.make(paths.counters(grant.claim))
         self._page = PageWriter(self._folder / "page", grant)
         self._tallies = Tallies(paths.tally(grant.claim), len(grant.gpus))
         self._cells = [Cell() for _ in grant.gpus]
         self._cell_of = {gpu.uuid: cell for cell, gpu in enumerate(grant.gpus)}
         self._connections: set[Connection] = set()
-        self._processes: set[Connection] = set()  # those that said HELLO
+        self._processes: set[Connection] = set()  # those that sent HELLO
         self._accepts = Rate(_ACCEPTS_PER_SECOND, PROCESSES_MAX, clock())
-        self._messages = _rate_of_messages(_MESSAGES_PER_SECOND_AND_CLAIM, clock())
+        self._messages = _rate_of_messages(_MESSAGES_PER_SECOND_OF_ALL, clock())
         self._handlers = {
             MessageType.WANT: self._want,
             MessageType.DRAINED: self._drained,
@@ -158,17 +158,17 @@ class Session:
 
     @property
     def pids(self) -> list[int]:
-        """The processes that are connected, of those that the daemon can see."""
+        """The pids of the connected processes that the daemon can see."""
         return sorted({connection.pid for connection in self._processes if connection.pid})
 
     def set_overhead(self, uuid: str, overhead_bytes: int) -> None:
-        """Show what the driver counts on a GPU beyond what the library tracks.
+        """Publish what the driver counts on a GPU beyond what the library tracks.
 
         Raises:
-            LookupError: the claim holds no part of this GPU.
+            LookupError: the claim holds no share of this GPU.
         """
         if uuid not in self._cell_of:
-            raise LookupError(f"claim {self.name} holds no part of {uuid}")
+            raise LookupError(f"claim {self.name} holds no share of {uuid}")
         self._page.set_overhead(self._cell_of[uuid], overhead_bytes)
 
     def cell_of(self, uuid: str) -> int:
@@ -176,24 +176,24 @@ class Session:
         return self._cell_of[uuid]
 
     def tallies(self) -> dict[str, Tally]:
-        """What was counted of it so far, by GPU."""
+        """The saved counts, by GPU."""
         return {uuid: self._tallies.read(cell) for uuid, cell in self._cell_of.items()}
 
-    def keep(self, index: int, tally: Tally) -> None:
-        """Note what is counted of it now."""
+    def save_tally(self, index: int, tally: Tally) -> None:
+        """Save the counts of a cell."""
         self._tallies.write(index, tally)
 
     def change(self, grant: Grant) -> None:
-        """The grant says other bounds for the same GPUs in the same order."""
+        """Apply a grant of other amounts on the same GPUs in the same order."""
         self.grant = grant
         self._page.change(grant)
 
-    def use(self) -> list[counters.Use]:
-        """What the processes say they use, by cell."""
+    def usage(self) -> list[counters.Usage]:
+        """The usage that the processes report, by cell."""
         return counters.read(self._paths.counters(self.name))[: len(self._cells)]
 
     def set_state(self, state: GrantState) -> None:
-        """Tell the processes whether anything may start."""
+        """Publish on the page whether anything may start."""
         self.state = state
         self._page.set_grant_state(state)
 
@@ -212,28 +212,28 @@ class Session:
         self._page.set_lease_end(index, lease_end_ns)
 
     def watch(self, index: int) -> None:
-        """Ask all processes to say when they have nothing queued."""
+        """Ask all processes to report when they have nothing queued."""
         self._cells[index].watched = True
-        self._tell_all(_SAY_WATCH, index)
+        self._send_all(_WATCH_MESSAGE, index)
 
     def close_gate(self, index: int) -> None:
-        """Ask all processes to drain; with none, that is done at once."""
+        """Ask all processes to drain; without any, the drain ends at once."""
         cell = self._cells[index]
         self._page.set_gate(index, _CLOSING)
         cell.asked_epoch = self._page.epoch(index)
         cell.draining = set(self._processes)
         cell.drained_ns = 0
         cell.watched = False
-        self._tell_all(_SAY_CLOSING, index)
+        self._send_all(_CLOSING_MESSAGE, index)
         if not cell.draining:
             self._events.on_drained(self, index, self._clock())
 
     def shut(self, index: int) -> None:
-        """Close a gate; who has not drained still owes the answer."""
+        """Close a gate; a process that has not drained still has to answer."""
         self._page.shut_gate(index)
 
     def release(self) -> None:
-        """Let go of sockets, and leave the files: the daemon ends, the grant does not."""
+        """Close the sockets and keep the files: the daemon ends, the grant does not."""
         self._loop.remove_reader(self._listener.fileno())
         self._listener.close()
         for connection in self._connections:
@@ -243,7 +243,7 @@ class Session:
         self._processes = set()
 
     def end(self) -> None:
-        """The grant is over: say so on the page, then remove the files."""
+        """End the session: publish that on the page, then remove the files."""
         self.set_state(GrantState.REVOKED)
         self.release()
         shutil.rmtree(self._folder, ignore_errors=True)
@@ -253,8 +253,8 @@ class Session:
 
     def _listen(self) -> socket.socket:
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK)
-        (self._folder / "socket").unlink(missing_ok=True)  # of a daemon that is dead
-        # A socket's address has 108 bytes, a run folder may be deeper: go by a descriptor.
+        (self._folder / "socket").unlink(missing_ok=True)  # left by a dead daemon
+        # A socket's address has 108 bytes and the folder's path may be longer: use a descriptor.
         folder = os.open(self._folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             listener.bind(f"/proc/self/fd/{folder}/socket")
@@ -274,7 +274,7 @@ class Session:
                 accepted, _ = self._listener.accept()
             except BlockingIOError:
                 return
-            except OSError as error:  # out of descriptors: others may close some meanwhile
+            except OSError as error:  # out of descriptors: others may close some
                 self._pause_accepting(f"cannot accept: {error.strerror}")
                 return
             accepted.setblocking(False)
@@ -327,7 +327,7 @@ class Session:
             raise MessageError(f"cell {message.cell} of {len(self._cells)}")
         handle = self._handlers.get(message.type)
         if handle is None:
-            raise MessageError(f"{message.type.name} is not for a process to say")
+            raise MessageError(f"{message.type.name} is not for a process to send")
         handle(connection, message)
 
     def _want(self, connection: Connection, message: Message) -> None:
@@ -335,7 +335,7 @@ class Session:
         self._events.on_want(self, self._gpus_in_use())
 
     def _gpus_in_use(self) -> list[str]:
-        """What all processes together want: those of a job may wait for each other's GPUs."""
+        """The GPUs that any process wants: those of one job may wait for each other's GPUs."""
         cells = 0
         for process in self._processes:
             cells |= process.cells
@@ -352,14 +352,14 @@ class Session:
                 f"{PROTOCOL_OLDEST} to {PROTOCOL_NEWEST}"
             )
         self._processes.add(connection)
-        self._tell(connection, Message(MessageType.WELCOME, value=connection.protocol))
+        self._send(connection, Message(MessageType.WELCOME, value=connection.protocol))
         for index, cell in enumerate(self._cells):
             gate, epoch = self._page.gate(index), self._page.epoch(index)
             if gate is GateState.CLOSING:
                 cell.draining.add(connection)
-                self._tell(connection, Message(MessageType.CLOSING, index, epoch))
+                self._send(connection, Message(MessageType.CLOSING, index, epoch))
             elif gate is GateState.OPEN and cell.watched:
-                self._tell(connection, Message(MessageType.WATCH, index, epoch))
+                self._send(connection, Message(MessageType.WATCH, index, epoch))
 
     def _drained(self, connection: Connection, message: Message) -> None:
         cell = self._cells[message.cell]
@@ -384,21 +384,21 @@ class Session:
             cell.watched = False
             self._events.on_idle(self, message.cell)
 
-    def _tell_all(self, kind: MessageType, index: int) -> None:
+    def _send_all(self, kind: MessageType, index: int) -> None:
         message = Message(kind, index, self._page.epoch(index))
         for connection in list(self._processes):
-            self._tell(connection, message)
+            self._send(connection, message)
 
-    def _tell(self, connection: Connection, message: Message) -> None:
+    def _send(self, connection: Connection, message: Message) -> None:
         if not connection.send(message):
-            self._drop(connection, "it does not read what it is told")
+            self._drop(connection, "it does not read its messages")
 
     def _drop(self, connection: Connection, reason: str) -> None:
         self._close(connection)
         self._events.on_dropped(self, reason)
 
     def _close(self, connection: Connection) -> None:
-        """Forget a connection; what only it still owed is settled."""
+        """Forget a connection; a drain that waited only for it ends."""
         if connection not in self._connections:
             return
         self._connections.discard(connection)

@@ -1,4 +1,4 @@
-"""What the daemon tells people: who holds what now, as one JSON line."""
+"""The state of all sessions as JSON, for `kubeshare top` and the metrics."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -8,31 +8,29 @@ from kubeshare.tokens.owners import holder_name
 from kubeshare.tokens.session import Session
 
 
-def entries(claim: Session, views: Mapping[tuple[str, str], MemberView]) -> list[dict[str, Any]]:
-    """One entry for each of the claim's GPUs: shares 0 to 1, times in ns, memory in bytes.
+def entries(session: Session, views: Mapping[tuple[str, str], MemberView]) -> list[dict[str, Any]]:
+    """One entry for each GPU of a session: shares 0 to 1, times in ns, memory in bytes.
 
-    Args:
-        claim: live or refused.
-        views: by claim and GPU; those without one are not granted.
+    `views` are by claim and GPU; a session that has none is refused.
     """
-    use = claim.use()
-    pod = claim.grant.pod
+    usage = session.usage()
+    pod = session.grant.pod
     found = []
-    for cell, part in enumerate(claim.grant.gpus):
-        view = views.get((claim.name, part.uuid))
+    for cell, share in enumerate(session.grant.gpus):
+        view = views.get((session.name, share.uuid))
         found.append(
             {
-                "gpu": part.uuid,
-                "model": part.model,
-                "claim": claim.name,
+                "gpu": share.uuid,
+                "model": share.model,
+                "claim": session.name,
                 "namespace": pod.namespace if pod else "",
                 "pod": pod.name if pod else "",
-                "container": claim.grant.container or "",
-                "holder": holder_name(claim.grant),
-                "state": view.state if view else claim.state.name.lower(),
-                "processes": claim.processes,
-                "requestMicros": part.request_micros,
-                "limitMicros": part.limit_micros,
+                "container": session.grant.container or "",
+                "holder": holder_name(session.grant),
+                "state": view.state if view else session.state.name.lower(),
+                "processes": session.processes,
+                "requestMicros": share.request_micros,
+                "limitMicros": share.limit_micros,
                 "share": view.share if view else 0.0,
                 "recentShare": view.recent_share if view else 0.0,
                 "chargedNs": view.charged_ns if view else 0,
@@ -44,10 +42,10 @@ def entries(claim: Session, views: Mapping[tuple[str, str], MemberView]) -> list
                 "waits": view.waits if view else 0,
                 "waitedNs": view.waited_ns if view else 0,
                 "longestWaitNs": view.longest_wait_ns if view else 0,
-                "memoryBytes": part.memory_bytes,
-                "memoryUsedBytes": use[cell].memory,
-                "memoryTotalBytes": part.memory_total_bytes,
-                "launches": use[cell].launches,
+                "memoryBytes": share.memory_bytes,
+                "memoryUsedBytes": usage[cell].memory,
+                "memoryTotalBytes": share.memory_total_bytes,
+                "launches": usage[cell].launches,
             }
         )
     return found

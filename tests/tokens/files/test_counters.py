@@ -38,4 +38,4 @@ def test_counters_that_somebody_cut_short_count_as_nothing(tmp_path: Path) -> No
     counters.make(tmp_path / "counters")
     os.truncate(tmp_path / "counters", 100)
 
-    assert counters.read(tmp_path / "counters")[0] == counters.Use(0, 0)
+    assert counters.read(tmp_path / "counters")[0] == counters.Usage(0, 0)

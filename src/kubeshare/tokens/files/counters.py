@@ -1,8 +1,8 @@
-"""The memory that a claim's processes say they use: not trusted, as containers write it.
+"""The memory that a claim's processes report; containers write it, so it is not trusted.
 
-Each process has a slot and holds a record lock on its first byte while it lives;
-what a dead process left in its slot does not count. Who holds a lock is the kernel's
-word, and no container's.
+Each process has a slot and holds a record lock on its first byte while it lives; the
+values that a dead process left in its slot do not count. The kernel says which process
+holds a lock, not the container.
 """
 
 import fcntl
@@ -26,7 +26,7 @@ _MODE = 0o666
 _LOCK = struct.Struct("hhqqi4x")
 
 
-class Use(NamedTuple):
+class Usage(NamedTuple):
     """What all processes of a claim use of one cell."""
 
     memory: int
@@ -34,7 +34,7 @@ class Use(NamedTuple):
 
 
 class Process(NamedTuple):
-    """A process that keeps the account of a claim, which the device library does.
+    """A process of a claim that runs the device library, and the values in its slot.
 
     Attributes:
         pid: as the reader's PID namespace shows it; 0 where it does not.
@@ -48,7 +48,7 @@ class Process(NamedTuple):
 
 
 def make(path: Path) -> None:
-    """Make the file; one that is large enough is left as it is, for processes map it."""
+    """Create the file; one that is large enough stays, because processes have mapped it."""
     file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, _MODE)
     try:
         os.fchmod(file, _MODE)
@@ -59,11 +59,11 @@ def make(path: Path) -> None:
         os.close(file)
 
 
-def read(path: Path) -> list[Use]:
+def read(path: Path) -> list[Usage]:
     """The sums over the living processes, by cell; zeros when the file is gone or broken."""
     found = processes(path)
     return [
-        Use(sum(one.memory[cell] for one in found), sum(one.launches[cell] for one in found))
+        Usage(sum(one.memory[cell] for one in found), sum(one.launches[cell] for one in found))
         for cell in range(CELLS_MAX)
     ]
 
@@ -94,10 +94,10 @@ def _offset(slot: int) -> int:
 
 
 def _owner(file: int, data: bytes, slot: int) -> int | None:
-    """The pid of the process that holds a slot; None when nobody does."""
+    """The pid of the process that holds a slot; None if no process does."""
     offset = _offset(slot)
     if not any(data[offset : offset + 4]):
         return None
-    question = _LOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, offset, 1, 0)
-    kind, _, _, _, pid = _LOCK.unpack(fcntl.fcntl(file, fcntl.F_GETLK, question))
+    query = _LOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, offset, 1, 0)
+    kind, _, _, _, pid = _LOCK.unpack(fcntl.fcntl(file, fcntl.F_GETLK, query))
     return None if kind == fcntl.F_UNLCK else max(0, pid)

@@ -1,4 +1,4 @@
-"""The folder of grant files: which came, which changed, which are gone."""
+"""Watches the folder of grant files for added, changed and removed ones."""
 
 import os
 import shutil
@@ -9,12 +9,12 @@ from kubeshare.tokens.files.run_folder import GrantError, Paths
 from kubeshare.tokens.files.statuses import read_status
 from kubeshare.tokens.linux import FolderWatch
 
-# What tells one writing of a file from another: inode, size, time of change.
+# Identifies one version of a file: inode, size, time of change.
 _Signature = tuple[int, int, int]
 
 
 class Changes(NamedTuple):
-    """What differs from the last look."""
+    """What differs from the last scan."""
 
     gone: list[Path]
     changed: list[Path]
@@ -22,13 +22,10 @@ class Changes(NamedTuple):
 
 
 class GrantFolder:
-    """Watches the grant files.
-
-    Args:
-        paths: of the run folder.
+    """Watches the grant files of a run folder.
 
     Attributes:
-        fd: readable when something has happened.
+        fd: readable when a grant file was added, replaced or removed.
     """
 
     def __init__(self, paths: Paths) -> None:
@@ -37,11 +34,11 @@ class GrantFolder:
         self._signatures: dict[Path, _Signature] = {}
         self.fd = self._watch.fd
 
-    def look(self) -> Changes:
-        """Compare the folder with the last look.
+    def scan(self) -> Changes:
+        """Compare the folder with the last scan.
 
-        The new ones come in the order in which they are to be activated: first what a
-        daemon before this one had activated, then by age.
+        New files are in the order of activation: first those that an earlier daemon had
+        activated, then by age.
 
         Raises:
             FileNotFoundError: the folder has been removed.
@@ -63,7 +60,7 @@ class GrantFolder:
         )
 
     def sweep(self) -> None:
-        """Remove what a daemon before this one left of grants that are no more."""
+        """Remove the files that an earlier daemon left of grants that have ended."""
         for folder in self._paths.made:
             for left in folder.iterdir():
                 claim = left.name.removesuffix(".json") if left.suffix else left.name

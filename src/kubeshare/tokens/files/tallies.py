@@ -1,7 +1,7 @@
-"""What is counted of a claim, in a file that outlives the daemon.
+"""The daemon's counts of a claim, in a file that survives the daemon.
 
-The file is mapped: a count that is written stays, however the daemon ends. It is
-the daemon's own; no container sees it.
+The file is mapped, so that a written count survives however the daemon ends. No
+container sees it.
 """
 
 import mmap
@@ -23,12 +23,7 @@ _ROW: Final = struct.Struct("=16Q")
 
 
 class Tallies:
-    """Opens or makes the file of a claim.
-
-    Args:
-        path: of the file; its folder exists.
-        cells: of the claim.
-    """
+    """Opens or creates the file at `path` with a row for each of a claim's `cells`."""
 
     def __init__(self, path: Path, cells: int) -> None:
         size = _HEADER.size + cells * _ROW.size
@@ -44,11 +39,11 @@ class Tallies:
             self._map[:] = _HEADER.pack(_MAGIC, cells) + bytes(cells * _ROW.size)
 
     def read(self, cell: int) -> Tally:
-        """What was counted so far."""
+        """The counts of a cell."""
         return Tally(*_ROW.unpack_from(self._map, _offset(cell))[:_FIELDS])
 
     def write(self, cell: int, tally: Tally) -> None:
-        """Note what is counted now."""
+        """Save the counts of a cell."""
         counts = msgspec.structs.astuple(tally)
         _ROW.pack_into(self._map, _offset(cell), *counts, *(0,) * (16 - _FIELDS))
 

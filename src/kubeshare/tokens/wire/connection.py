@@ -1,4 +1,4 @@
-"""One process's connection, and how much it may say."""
+"""One process's connection, and the rate of its messages."""
 
 import socket
 import struct
@@ -11,13 +11,7 @@ _CREDENTIALS: Final = struct.Struct("iII")
 
 
 class Rate:
-    """Counts events, and says when there are too many.
-
-    Args:
-        per_second: how many are fine for ever.
-        burst: how many are fine at once.
-        now: ns.
-    """
+    """A token bucket: allows `per_second` events, and `burst` of them at once."""
 
     __slots__ = ("_at_ns", "_burst", "_left", "per_second")
 
@@ -28,7 +22,7 @@ class Rate:
         self._at_ns = now
 
     def allows(self, now: int) -> bool:
-        """Count one event; False when it is one too many."""
+        """Count one event at `now` (ns); False if it exceeds the rate."""
         left = self._left + (now - self._at_ns) / 1e9 * self.per_second
         self._at_ns = now
         self._left = left = min(self._burst, left) - 1
@@ -39,14 +33,14 @@ class Connection:
     """One process of a claim.
 
     Args:
-        accepted: non-blocking.
-        rate: of its messages.
+        accepted: the socket, non-blocking.
+        rate: of the messages that it may send.
 
     Attributes:
-        pid: of the process that connected, as the kernel translates it for the daemon;
-            0 when it lives in a PID namespace that the daemon does not see.
-        protocol: the one that was agreed on; None before its HELLO.
-        cells: bit n is set when it uses cell n, by what it last wanted.
+        pid: of the process that connected, in the daemon's PID namespace; 0 if it is not
+            visible there.
+        protocol: the negotiated one; None before its HELLO.
+        cells: bit n is set if its last WANT named cell n.
     """
 
     __slots__ = ("_socket", "cells", "pid", "protocol", "rate")
@@ -60,11 +54,11 @@ class Connection:
         self.cells = 0
 
     def fileno(self) -> int:
-        """Its descriptor."""
+        """The socket's descriptor."""
         return self._socket.fileno()
 
     def receive(self, size: int) -> bytes | None:
-        """One datagram of at most `size` bytes; b"" at the end, None when there is none yet."""
+        """Receive a datagram of at most `size` bytes; b"" at the end, None if there is none yet."""
         try:
             return self._socket.recv(size)
         except BlockingIOError:
@@ -73,9 +67,9 @@ class Connection:
             return b""
 
     def send(self, message: Message) -> bool:
-        """Send without waiting; False when the process leaves too much unread.
+        """Send without blocking; False if the process leaves too many messages unread.
 
-        To one that is gone nothing is sent: its end is read from the socket.
+        A message to a process that has ended is lost: `receive` reports the end.
         """
         try:
             self._socket.send(message.pack())
@@ -86,5 +80,5 @@ class Connection:
         return True
 
     def close(self) -> None:
-        """End it."""
+        """Close the socket."""
         self._socket.close()

@@ -1,14 +1,14 @@
-"""The page of one claim, as its only writer.
+"""Writes the page of one claim.
 
-A page lives on tmpfs and is mapped by every process of the claim, read-only. It
-outlives the daemon: a daemon that starts again writes on in the same file, never
-truncates it (that would kill the readers), and counts the epochs on.
+A page is a file on tmpfs that every process of the claim maps read-only. It survives the
+daemon: one that restarts writes to the same file, never truncates it (that would kill the
+readers), and continues the epochs.
 
-Order of a change: first the state, then the epoch, then the wake. A reader that
-saw the old epoch and goes to sleep on it is refused or woken. Each word is one
-aligned store. Who sleeps waits for an open gate, so nobody is woken by one that
-begins to close; and what was asked while it was closing need not be asked again
-when it is shut, so that is no new epoch.
+Order of a change: first the state, then the epoch, then the wake. A reader that saw the
+old epoch and goes to sleep on it is refused or woken. Each word is one aligned store.
+Sleepers wait for an open gate, so a gate that begins to close wakes none of them. WANTs
+that were sent while it was closing stay valid when it is closed, so that step starts no
+new epoch.
 """
 
 import ctypes
@@ -43,17 +43,12 @@ _EPOCHS = 2**32
 
 
 class PageWriter:
-    """Opens or makes the page of a grant, and closes all its gates.
-
-    Args:
-        path: of the page; its folder exists.
-        grant: what the cells say.
-    """
+    """Opens or creates the page of a grant at `path`, and closes all its gates."""
 
     def __init__(self, path: Path, grant: Grant) -> None:
         self._cells = len(grant.gpus)
         size = PAGE_HEADER.size + self._cells * PAGE_CELL.size
-        _leave_to_others(path)
+        _unlink_other_layout(path)
         file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, _MODE)
         try:
             os.fchmod(file, _MODE)
@@ -69,7 +64,7 @@ class PageWriter:
 
     def _write(self, grant: Grant, size: int) -> None:
         magic, _, _, _, known_state = PAGE_HEADER.unpack_from(self._map, 0)
-        # Of a daemon before this one: what was active stays so until it is decided again.
+        # Written by an earlier daemon: what was active stays so until it is decided again.
         state = known_state if magic == PAGE_MAGIC else GrantState.PENDING
         epochs = [self.epoch(cell) for cell in range(self._cells)]
         overheads = [self.overhead(cell) for cell in range(self._cells)]
@@ -92,7 +87,7 @@ class PageWriter:
         PAGE_HEADER.pack_into(self._map, 0, *header)
 
     def change(self, grant: Grant) -> None:
-        """The cells' bounds are others; their GPUs, gates and leases stay."""
+        """Change the amounts of the cells; their GPUs, gates and leases stay."""
         for cell, gpu in enumerate(grant.gpus):
             at = _offset(cell) + BOUNDS_OFFSET
             bounds = (
@@ -112,7 +107,7 @@ class PageWriter:
         return GateState(self._words[(_offset(cell) + GATE_STATE_OFFSET) // 4])
 
     def set_gate(self, cell: int, state: GateState) -> None:
-        """Change a gate, count the epoch, wake who sleeps on it."""
+        """Change a gate, start a new epoch, and wake its waiters."""
         self._words[(_offset(cell) + GATE_STATE_OFFSET) // 4] = state
         word = _offset(cell) + EPOCH_OFFSET
         self._words[word // 4] = (self._words[word // 4] + 1) % _EPOCHS
@@ -120,11 +115,11 @@ class PageWriter:
             futex_wake(self._address + word)
 
     def shut_gate(self, cell: int) -> None:
-        """A gate that was closing is closed."""
+        """Close a gate that was closing."""
         self._words[(_offset(cell) + GATE_STATE_OFFSET) // 4] = _CLOSED
 
     def set_lease_end(self, cell: int, lease_end_ns: int) -> None:
-        """Say until when the lease runs."""
+        """Publish the end of the lease."""
         self._longs[(_offset(cell) + LEASE_END_OFFSET) // 8] = lease_end_ns
 
     def overhead(self, cell: int) -> int:
@@ -132,19 +127,19 @@ class PageWriter:
         return self._longs[(_offset(cell) + OVERHEAD_OFFSET) // 8]
 
     def set_overhead(self, cell: int, overhead_bytes: int) -> None:
-        """Say how many bytes the driver counts beyond what the library tracks."""
+        """Publish how many bytes the driver counts beyond what the library tracks."""
         self._longs[(_offset(cell) + OVERHEAD_OFFSET) // 8] = overhead_bytes
 
     def set_grant_state(self, state: GrantState) -> None:
-        """Say whether anything may start; waiters look again when it is bad news."""
+        """Publish whether anything may start; wakes the waiters if nothing may."""
         self._words[GRANT_STATE_OFFSET // 4] = state
         if state in (GrantState.REFUSED, GrantState.REVOKED):
             for cell in range(self._cells):
                 self.set_gate(cell, GateState.CLOSED)
 
 
-def _leave_to_others(path: Path) -> None:
-    """Take a page of another layout out of the folder: who has mapped it keeps it as it is."""
+def _unlink_other_layout(path: Path) -> None:
+    """Remove a page of another layout: the processes that have mapped it keep it unchanged."""
     try:
         known = path.read_bytes()[: PAGE_HEADER.size]
     except FileNotFoundError:

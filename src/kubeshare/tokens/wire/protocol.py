@@ -1,6 +1,6 @@
-"""The mirror of `native/include/kubeshare_wire.h`: layouts, constants, messages.
+"""Layouts, constants and messages of `native/include/kubeshare_wire.h`.
 
-Every number here is compared with the C header by `tests/tokens/wire/test_protocol_layout.py`.
+`tests/tokens/wire/test_protocol_layout.py` compares every number with the C header.
 """
 
 import enum
@@ -48,7 +48,7 @@ COUNTERS_SIZE: Final = COUNTERS_HEADER.size + PROCESSES_MAX * (
 
 
 class GrantState(enum.IntEnum):
-    """Of a whole page: may anything start."""
+    """Whether anything may start, for a whole page."""
 
     PENDING = 0
     ACTIVE = 1
@@ -57,7 +57,7 @@ class GrantState(enum.IntEnum):
 
 
 class GateState(enum.IntEnum):
-    """Of one cell: may a launch pass."""
+    """Whether a launch may pass, for one cell."""
 
     CLOSED = 0
     OPEN = 1
@@ -65,7 +65,7 @@ class GateState(enum.IntEnum):
 
 
 class MessageType(enum.IntEnum):
-    """What a message says; below 16 to the daemon, from 16 on to the library."""
+    """The type of a message: below 16 to the daemon, from 16 on to the library."""
 
     HELLO = 1
     WANT = 2
@@ -86,11 +86,9 @@ class MessageError(ValueError):
 
 
 def agreed_protocol(oldest: int, newest: int) -> int | None:
-    """The highest protocol that both sides speak; None when there is none.
+    """The highest protocol that both sides support; None if there is none.
 
-    Args:
-        oldest: of the other side.
-        newest: of the other side; 0 stands for `oldest`.
+    `oldest` and `newest` are the other side's; a `newest` of 0 stands for `oldest`.
     """
     highest = min(max(oldest, newest), PROTOCOL_NEWEST)
     return highest if highest >= max(oldest, PROTOCOL_OLDEST) else None
@@ -108,7 +106,7 @@ class Message(NamedTuple):
     version: int = VERSION
 
     def pack(self) -> bytes:
-        """The 32 bytes of it."""
+        """The message as 32 bytes."""
         return MESSAGE.pack(
             self.version, self.type, self.cell, self.epoch, self.pid, self.time_ns, self.value
         )
