@@ -7,7 +7,7 @@ from fakes.cluster import World, story
 from kubeshare.api.types.core_v1 import Pod, PodStatus
 from kubeshare.api.types.reasons import Reason
 from kubeshare.api.types.v1 import SHAREPODS, SharePod
-from kubeshare.device_manager.sharepod.controller import WATCH_LAG_SECONDS
+from kubeshare.device_manager.sharepod.allocation import WATCH_LAG_SECONDS
 from kubeshare.device_manager.sharepod.event_handlers import pod_differs
 from kubeshare.device_manager.sharepod.status import not_allocated
 from kubeshare.device_manager.sharepod.status_writer import (

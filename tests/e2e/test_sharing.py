@@ -97,7 +97,7 @@ def test_kubectl_describe_tells_how_it_came_about(shared_space: Space, place: Pl
     described = shared_space.describe("a")
 
     assert f"new vGPU {place.gpuid} on node {place.node}" in described
-    assert f"part of {place.gpuid} ({place.uuid})" in described
+    assert f"share of {place.gpuid} ({place.uuid})" in described
 
 
 def test_a_container_sees_one_gpu_and_its_own_memory_as_all_there_is(

@@ -1,4 +1,4 @@
-"""``python -m kubeshare.device_manager``: KubeShare-DevMgr as a program of its own."""
+"""Runs KubeShare-DevMgr: ``python -m kubeshare.device_manager``."""
 
 import argparse
 import os
@@ -14,11 +14,7 @@ from kubeshare.kube.logs import configure_logging
 
 
 def main() -> int:
-    """Run until SIGTERM.
-
-    Returns:
-        the exit code: 0, or 3 when the API server could not be reached.
-    """
+    """Run until SIGTERM; returns 0, or 3 when the API server could not be reached."""
     parser = argparse.ArgumentParser(
         prog="kubeshare.device_manager", description="Runs until SIGTERM."
     )

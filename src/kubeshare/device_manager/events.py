@@ -1,4 +1,4 @@
-"""The device manager's events: what happened, and what to do about it."""
+"""Records the device manager's events: what happened, and what to do about it."""
 
 from kubeshare.api.types.constants import LABEL_POOL, NAMESPACE
 from kubeshare.api.types.core_v1 import NODES, PODS, Node, Pod
@@ -14,7 +14,7 @@ from kubeshare.kube.controller.events import (
 
 
 class Events:
-    """Tells what became of SharePods and vGPUs.
+    """Records events about SharePods, pods, vGPUs and nodes.
 
     Args:
         recorder: writes the events.
@@ -23,18 +23,18 @@ class Events:
     def __init__(self, recorder: EventRecorder) -> None:
         self._recorder = recorder
 
-    def waits(self, sharepod: SharePod, reason: str, message: str) -> None:
-        """It cannot run now, and the message says why."""
+    def not_allocated(self, sharepod: SharePod, reason: str, message: str) -> None:
+        """A SharePod cannot run now."""
         regarding = reference(SHAREPODS, sharepod)
         self._recorder.emit(regarding, reason, "Allocating", message, type=WARNING)
 
-    def undone(self, sharepod: SharePod, gpuids: str) -> None:
-        """The part that Sched had taken is gone: it is asked again."""
-        note = f"its part of vGPU {gpuids} is gone; it is scheduled again"
+    def rescheduled(self, sharepod: SharePod, gpuid: str) -> None:
+        """A holder that Sched added is gone, and the decision was cleared."""
+        note = f"its share of vGPU {gpuid} is gone; it is scheduled again"
         self._recorder.emit(reference(SHAREPODS, sharepod), "Undone", "Undoing", note)
 
-    def set_aside(self, sharepod: SharePod, entry: ExcludedNode) -> None:
-        """What Sched chose for it, a node or a vGPU, is of no use to it now."""
+    def excluded(self, sharepod: SharePod, entry: ExcludedNode) -> None:
+        """The node or vGPU that Sched chose cannot be used now, and the decision was cleared."""
         if entry.id:
             reason, what, wrong = Reason.UNDONE, f"vGPU {entry.id}", "is of no use now"
         else:
@@ -46,63 +46,63 @@ class Events:
         regarding = reference(SHAREPODS, sharepod)
         self._recorder.emit(regarding, reason, "Undoing", note, type=WARNING)
 
-    def pod_unschedulable(self, pod: Pod, words: str) -> None:
-        """A pod of its own has a part of a GPU on a node that has no room for it."""
+    def pod_unschedulable(self, pod: Pod, message: str) -> None:
+        """A bare pod holds a share of a GPU on a node that has no room for it."""
         note = (
-            f"{words}; it keeps its part of vGPU {', '.join(pod.gpuids)} and waits for room on "
+            f"{message}; it keeps its share of vGPU {', '.join(pod.gpuids)} and waits for room on "
             "that node: delete it, and make it again, to have it scheduled elsewhere"
         )
         self._recorder.emit(
             reference(PODS, pod), Reason.UNSCHEDULABLE, "Allocating", note, type=WARNING
         )
 
-    def pod_deleted_unschedulable(self, pod: Pod, words: str) -> None:
-        """A pod with a controller has nowhere to go."""
-        note = f"{words}; it is deleted so that its controller makes another"
+    def pod_deleted_unschedulable(self, pod: Pod, message: str) -> None:
+        """A pod with a controller is deleted because it is unschedulable."""
+        note = f"{message}; it is deleted so that its controller makes another"
         self._recorder.emit(reference(PODS, pod), Reason.NODE_FULL, "Undoing", note, type=WARNING)
 
-    def allocation_lost(self, sharepod: SharePod, words: str) -> None:
-        """Its pod is bound and will never begin."""
-        note = f"{words}: the pod is deleted, and the SharePod has its GPUs chosen again"
+    def allocation_lost(self, sharepod: SharePod, message: str) -> None:
+        """The bound pod of a SharePod lost a holder and is deleted."""
+        note = f"{message}: the pod is deleted, and the SharePod has its GPUs chosen again"
         regarding = reference(SHAREPODS, sharepod)
         self._recorder.emit(regarding, Reason.PART_TAKEN_BACK, "Undoing", note, type=WARNING)
 
-    def pod_allocation_lost(self, pod: Pod, words: str) -> None:
-        """A plain pod is bound and will never begin."""
+    def pod_allocation_lost(self, pod: Pod, message: str) -> None:
+        """A bound plain pod lost a holder and will not start."""
         regarding = reference(PODS, pod)
-        self._recorder.emit(regarding, Reason.PART_TAKEN_BACK, "Undoing", words, type=WARNING)
+        self._recorder.emit(regarding, Reason.PART_TAKEN_BACK, "Undoing", message, type=WARNING)
 
-    def not_stopping(self, sharepod: SharePod, words: str) -> None:
-        """It is deleted, and its pod does not go."""
+    def not_stopping(self, sharepod: SharePod, message: str) -> None:
+        """The pod of a deleted SharePod does not go."""
         regarding = reference(SHAREPODS, sharepod)
-        self._recorder.emit(regarding, Reason.STOPPING, "Ending", words, type=WARNING)
+        self._recorder.emit(regarding, Reason.STOPPING, "Ending", message, type=WARNING)
 
-    def gang_timed_out(self, sharepod: SharePod, words: str) -> None:
-        """Its gang has not started in time."""
-        note = f"{words}: all give back what they hold, and are scheduled again"
+    def gang_timed_out(self, sharepod: SharePod, message: str) -> None:
+        """The gang of a SharePod has not started in time."""
+        note = f"{message}: all give back what they hold, and are scheduled again"
         regarding = reference(SHAREPODS, sharepod)
         self._recorder.emit(regarding, "GangTimedOut", "Undoing", note, type=WARNING)
 
     def activated(self, vgpu: VGPU) -> None:
-        """The node has said which GPU the placeholder was given."""
+        """The node has reported which GPU the placeholder was assigned."""
         note = f"{vgpu.spec.uuid} on node {vgpu.spec.node_name} is shared from now on"
         self._vgpu(vgpu, "Active", "Activating", note)
 
     def released(self, vgpu: VGPU) -> None:
-        """Nobody holds a part any more, and the pool's policy does not keep it."""
-        note = f"nobody shares it: the GPU goes back to node {vgpu.spec.node_name}"
+        """A vGPU has no holders, and the pool's policy does not keep it."""
+        note = f"no pod shares it: the GPU goes back to node {vgpu.spec.node_name}"
         self._vgpu(vgpu, "Released", "Releasing", note)
 
     def reclaimed(self, vgpu: VGPU) -> None:
-        """Nobody holds a part any more, and a pod waits for a whole GPU."""
+        """A vGPU has no holders, and a native pod waits for a whole GPU."""
         note = (
-            f"nobody shares it, and a pod waits for a whole GPU: it goes back to node "
+            f"no pod shares it, and one waits for a whole GPU: it goes back to node "
             f"{vgpu.spec.node_name}"
         )
         self._vgpu(vgpu, "Yielded", "Releasing", note)
 
     def unknown_policy(self, node: Node, policy: str) -> None:
-        """A node's label names a pool policy that there is not."""
+        """The label of a node names a pool policy that does not exist."""
         note = (
             f"its label {LABEL_POOL} says {policy}, which is no pool policy: onDemand, reservation "
             "or hybrid. The configured one holds"
@@ -111,7 +111,7 @@ class Events:
         self._recorder.emit(about, "UnknownPoolPolicy", "Pooling", note, type=WARNING)
 
     def placeholder_failed(self, vgpu: VGPU, message: str, *, again: bool) -> None:
-        """The placeholder did not get its GPU."""
+        """A placeholder failed before it got a GPU; ``again`` says whether another is created."""
         then = (
             "it is made again"
             if again
@@ -122,7 +122,7 @@ class Events:
         self._vgpu(vgpu, "PlaceholderFailed", "Allocating", note, WARNING)
 
     def degraded(self, vgpu: VGPU, reason: Reason, message: str) -> None:
-        """Its GPU has failed, or may be another pod's by now: told to it and to all who share."""
+        """A GPU has failed or lost its placeholder: one event for the vGPU and each of its pods."""
         self._vgpu(vgpu, reason, "Fencing", f"{message}. It takes no new holder", WARNING)
         for holder in vgpu.status.holders:
             if holder.pod_uid:
@@ -130,35 +130,35 @@ class Events:
                 self._recorder.emit(_pod(holder), reason, "Fencing", note, type=WARNING)
 
     def recovered(self, vgpu: VGPU) -> None:
-        """Its GPU is healthy and its own again."""
+        """A GPU is healthy and has its placeholder again."""
         note = f"GPU {vgpu.spec.uuid} is healthy and kept for it again: it takes holders"
         self._vgpu(vgpu, Reason.HEALTHY, "Recovering", note)
 
     def other_gpu(self, vgpu: VGPU, *, again: bool) -> None:
-        """A new placeholder did not get the GPU of the one that was lost."""
+        """A new placeholder got another GPU; ``again`` says whether another one is created."""
         then = "it is tried again" if again else "its GPU is given up: it goes with its holders"
         note = f"its new placeholder was not given GPU {vgpu.spec.uuid}; {then}"
         self._vgpu(vgpu, "OtherGPU", "Regaining", note, WARNING)
 
     def evicted(self, pod: Pod, why: str) -> None:
-        """A pod was evicted because it cannot stay on its GPU."""
+        """A pod was evicted because it must leave its GPU."""
         self._recorder.emit(reference(PODS, pod), "GPUEviction", "Evicting", why, type=WARNING)
 
     def eviction_refused(self, pod: Pod, why: str) -> None:
-        """A pod should leave its GPU, and its disruption budget keeps it."""
-        note = f"it should leave its GPU, and is asked again: {why}"
+        """A disruption budget refused the eviction of a pod that must leave its GPU."""
+        note = f"it should leave its GPU, and its eviction is retried: {why}"
         self._recorder.emit(reference(PODS, pod), "EvictionRefused", "Evicting", note, type=WARNING)
 
     def node_lost(self, vgpu: VGPU, holder: Holder) -> None:
-        """Nobody will ever say that a pod has stopped, and it is gone."""
+        """The node of a holder was deleted, and its pod is gone."""
         note = (
             f"node {vgpu.spec.node_name} was deleted, and pod {holder.namespace}/{holder.name} "
-            "is not there: its part is given back"
+            "is not there: its share is released"
         )
         self._vgpu(vgpu, "NodeLost", "Releasing", note, WARNING)
 
     def gpu_missing(self, about: ObjectReference, pod: str) -> None:
-        """No node has a GPU for it, and a pod says so to cluster autoscalers."""
+        """A pod was created that shows a cluster autoscaler the unmet demand of a requester."""
         note = (
             f"no node has a GPU for it: pod {NAMESPACE}/{pod} asks for one, so that a cluster "
             "autoscaler adds a node. It is scheduled when there is one"

@@ -1,4 +1,4 @@
-"""What the device manager counts of its own."""
+"""The device manager's own counters."""
 
 from prometheus_client import CollectorRegistry, Counter
 
@@ -10,17 +10,17 @@ class Metrics:
         registry: where they are collected.
 
     Attributes:
-        placeholders: placeholder pods made.
-        pods: pods of SharePods made.
-        released: holders removed because their pod never ran, and nobody asked any more.
-        moved: pods that were deleted unbound because their node had no room.
-        deleted: vGPUs given back to Kubernetes.
-        warmed: vGPUs made ahead of demand.
+        placeholders: placeholder pods created.
+        pods: pods of SharePods created.
+        released: holders removed because their pod never ran and nothing wants them any more.
+        moved: pods deleted unbound because their node had no room.
+        deleted: vGPUs returned to Kubernetes.
+        warmed: vGPUs created ahead of demand.
     """
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        def counter(name: str, what: str) -> Counter:
-            return Counter(f"kubeshare_devices_{name}", what, registry=registry)
+        def counter(name: str, description: str) -> Counter:
+            return Counter(f"kubeshare_devices_{name}", description, registry=registry)
 
         self.placeholders = counter("placeholders_created", "Placeholder pods made")
         self.pods = counter("pods_created", "Pods of SharePods made")

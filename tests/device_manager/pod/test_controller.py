@@ -100,7 +100,7 @@ async def test_a_pod_of_its_own_keeps_its_place_and_says_why_it_waits(world: Wor
     await expect_event(world, "a", "Unschedulable")
     told = next(each for each in world.events("a") if "Unschedulable" in each)
     assert "kube-scheduler says: insufficient cpu" in told
-    assert "keeps its part" in told
+    assert "keeps its share" in told
     world.actors.full = set()
     world.actors.look()
     await expect_running(world, "a")

@@ -1,1 +1,1 @@
-"""Shows unmet demand for GPUs to a cluster autoscaler."""
+"""Shows cluster autoscalers the demand for which no node has a GPU."""

@@ -1,8 +1,7 @@
-"""Who waits for a GPU that no node has, and would get one of a new node.
+"""Finds pending requesters that a new node with GPUs would help.
 
-SharePods, plain pods and gangs alike: those whose condition says that there is no room. Of
-a gang that is as many members as it needs, less those for which there is room: each of them
-alone may well fit.
+Requesters are SharePods, plain pods and gangs whose condition says that there is no room. Of a
+gang they are as many members as it needs, less those that fit now: each member alone may fit.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -13,7 +12,6 @@ import msgspec
 from kubeshare.api import sharepods
 from kubeshare.api.gang_members import gang_of
 from kubeshare.api.predicates.eligibility import Eligibility
-from kubeshare.api.state.cluster_state import ClusterState
 from kubeshare.api.types.constants import (
     CONDITION_POD_SCHEDULED,
     CONDITION_SCHEDULED,
@@ -27,10 +25,8 @@ from kubeshare.core.decision import commit
 from kubeshare.core.demand import Demand
 from kubeshare.core.diagnosis.scale_up import new_node_helps
 from kubeshare.core.errors import InvalidValueError
-from kubeshare.core.policies import Policy
+from kubeshare.device_manager.context import Context
 from kubeshare.dialects.priority_and_gang import standing_of
-from kubeshare.kube.cache.store import Store
-from kubeshare.kube.client.client import Client
 from kubeshare.kube.client.errors import NotFoundError
 from kubeshare.kube.conditions import find_condition
 from kubeshare.kube.controller.events import ObjectReference, reference
@@ -38,21 +34,22 @@ from kubeshare.kube.meta import Condition, Key
 from kubeshare.kube.resources import PODS, Raw
 
 MAX_PODS: Final = 256
-"""Plain pods of which the manifests are read; the oldest ones, where more wait."""
+"""Plain pods whose manifests are read: the oldest ones where more are pending."""
 
 _GATED: Final = "waits behind our gate"
+"""The index of plain pods that are pending."""
 
 
 class PendingRequester(msgspec.Struct, frozen=True, kw_only=True):
-    """Who waits.
+    """A SharePod or plain pod for which there is no room.
 
     Attributes:
-        demand: what it asks for.
+        demand: its demand.
         spec: its PodSpec as the manifest has it.
-        reference: what events about it name.
-        created: when, as RFC 3339.
+        reference: the object that events are about.
+        created: its creation time, RFC 3339.
         gang: its gang, if it has one.
-        needed: how many of that have to be placed together.
+        needed: how many members of the gang must be placed together.
     """
 
     demand: Demand
@@ -64,103 +61,87 @@ class PendingRequester(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class UnmetDemand:
-    """Finds those who wait for a GPU that no node has.
+    """Finds the requesters for which no node has a GPU.
 
     Args:
-        client: for what a plain pod asks of its node, which the watch does not keep.
-        sharepod_store: the SharePods.
-        pods: all pods.
-        cluster_state: the cluster's GPUs.
-        eligibility: the nodes that pods may go to.
-        policy: says whether a new node would help.
+        context: the state and the services that it uses.
     """
 
-    def __init__(  # noqa: PLR0913 - what it looks at
-        self,
-        *,
-        client: Client,
-        sharepod_store: Store[Raw],
-        pods: Store[Pod],
-        cluster_state: ClusterState,
-        eligibility: Eligibility,
-        policy: Policy,
-    ) -> None:
-        self._client = client
-        self._sharepod_store = sharepod_store
-        self._pods = pods
+    def __init__(self, context: Context) -> None:
+        self._client = context.client
+        self._sharepod_store = context.informers.sharepods.store
+        self._pods = context.informers.pods.store
         self._pods.add_index(_GATED, lambda each: [_GATED] if _is_gated(each) else [])
-        self._cluster_state = cluster_state
-        self._eligibility = eligibility
-        self._policy = policy
-        self._manifests: dict[str, Raw] = {}  # uid of a plain pod that waits -> as it came
+        self._cluster_state = context.cluster_state
+        self._eligibility = Eligibility(context.informers.nodes)
+        self._policy = context.policy
+        self._manifests: dict[str, Raw] = {}  # uid of a pending plain pod -> its manifest
 
-    async def waiting(self) -> list[PendingRequester]:
-        """All who are told that there is no room, the oldest first."""
+    async def pending(self) -> list[PendingRequester]:
+        """All requesters whose condition says that there is no room, the oldest first."""
         await self._read_pods()
         found = [*self._sharepods(), *self._plain_pods()]
         return sorted(found, key=lambda each: (each.created, each.demand.uid))
 
-    def helped(self, waiting: Sequence[PendingRequester]) -> Iterator[PendingRequester]:
-        """Those of them that would get a GPU of a new node, found as they are asked for.
-
-        Args:
-            waiting: as :meth:`waiting` gave them.
-        """
+    def helped(self, pending: Sequence[PendingRequester]) -> Iterator[PendingRequester]:
+        """The requesters that would get a GPU of a new node, in order; computed lazily."""
         gangs: dict[Key, list[PendingRequester]] = {}
-        for each in waiting:
+        for each in pending:
             if each.gang is not None:
                 gangs.setdefault(each.gang, []).append(each)
-        for each in waiting:
+        for each in pending:
             if each.gang is not None:
-                yield from self._helped_of_gang(gangs.pop(each.gang, []))
-            elif self._helps(each):
+                yield from self._helped_members(gangs.pop(each.gang, []))
+            elif self._is_helped(each):
                 yield each
 
-    def _helped_of_gang(self, members: Sequence[PendingRequester]) -> list[PendingRequester]:
-        """The members for which there is no room beside the others, as far as they are needed."""
+    def _helped_members(self, members: Sequence[PendingRequester]) -> list[PendingRequester]:
+        """The needed members of a gang that do not fit beside the others now."""
         ledger = self._cluster_state.ledger()
-        short: list[PendingRequester] = []
-        room = 0
+        unplaced: list[PendingRequester] = []
+        placed = 0
         with ledger.what_if():
             for member in members:
-                demand = self._bounded(member)
+                demand = self._eligible_demand(member)
                 decision = self._policy(ledger, demand)
                 if decision.node is not None:
                     commit(ledger, demand, decision)
-                    room += 1
+                    placed += 1
                 elif new_node_helps(self._policy, ledger, demand):
-                    short.append(member)
-        return short[: max(0, members[0].needed - room)] if short else []
+                    unplaced.append(member)
+        return unplaced[: max(0, members[0].needed - placed)] if unplaced else []
 
-    def _helps(self, short: PendingRequester) -> bool:
-        return new_node_helps(self._policy, self._cluster_state.ledger(), self._bounded(short))
+    def _is_helped(self, requester: PendingRequester) -> bool:
+        demand = self._eligible_demand(requester)
+        return new_node_helps(self._policy, self._cluster_state.ledger(), demand)
 
-    def _bounded(self, short: PendingRequester) -> Demand:
-        where = self._eligibility.of(short.spec).nodes
-        return msgspec.structs.replace(short.demand, nodes=where)
+    def _eligible_demand(self, requester: PendingRequester) -> Demand:
+        """The demand of a requester, restricted to the nodes that its pod may go to."""
+        nodes = self._eligibility.of(requester.spec).nodes
+        return msgspec.structs.replace(requester.demand, nodes=nodes)
 
     def _sharepods(self) -> Iterator[PendingRequester]:
         for raw in self._sharepod_store.snapshot().values():
-            seen = sharepods.view(raw)
-            reported = find_condition(seen.status.conditions, CONDITION_SCHEDULED)
-            if not _no_room(reported) or sharepods.is_deleting(seen) or sharepods.decided(seen):
+            view = sharepods.view(raw)
+            scheduled = find_condition(view.status.conditions, CONDITION_SCHEDULED)
+            if not _no_room(scheduled) or sharepods.is_deleting(view) or sharepods.decided(view):
                 continue
             try:
                 demand = self._cluster_state.demands.of_sharepod(raw)
             except InvalidValueError:
                 continue
-            yield from _short(raw, demand, reference(SHAREPODS, seen))
+            yield from _requester(raw, demand, reference(SHAREPODS, view))
 
     def _plain_pods(self) -> Iterator[PendingRequester]:
-        for seen in self._gated():
-            raw = self._manifests.get(seen.metadata.uid)
+        for gated in self._gated():
+            raw = self._manifests.get(gated.metadata.uid)
             if raw is None:
                 continue
             try:
                 demand = self._cluster_state.demands.of_pod(raw, self._models())
             except InvalidValueError:
                 continue
-            yield from _short(raw, demand, reference(PODS, seen))
+            yield from _requester(raw, demand, reference(PODS, gated))
 
     def _gated(self) -> list[Pod]:
         found = [
@@ -172,7 +153,7 @@ class UnmetDemand:
         return found[:MAX_PODS]
 
     async def _read_pods(self) -> None:
-        """Read what those plain pods ask for that are new among those that wait."""
+        """Read the manifests of newly pending plain pods, which the watch does not keep."""
         gated = self._gated()
         known = {each.metadata.uid for each in gated}
         self._manifests = {uid: raw for uid, raw in self._manifests.items() if uid in known}
@@ -192,20 +173,22 @@ class UnmetDemand:
         return {kind.model for node in nodes for kind in node.kinds}
 
 
-def _is_gated(seen: Pod) -> bool:
+def _is_gated(each: Pod) -> bool:
     return (
-        seen.gated
-        and seen.metadata.labels.get(LABEL_ROLE) == ROLE_POD
-        and seen.metadata.deletion_timestamp is None
+        each.gated
+        and each.metadata.labels.get(LABEL_ROLE) == ROLE_POD
+        and each.metadata.deletion_timestamp is None
     )
 
 
-def _no_room(reported: Condition | None) -> bool:
-    return reported is not None and reported.reason in (Reason.NO_ROOM, Reason.GANG_NO_ROOM)
+def _no_room(scheduled: Condition | None) -> bool:
+    return scheduled is not None and scheduled.reason in (Reason.NO_ROOM, Reason.GANG_NO_ROOM)
 
 
-def _short(raw: Raw, demand: Demand | None, about: ObjectReference) -> Iterator[PendingRequester]:
-    """The asker of a manifest, unless it is bound to a node or a GPU of its author's choice."""
+def _requester(
+    raw: Raw, demand: Demand | None, about: ObjectReference
+) -> Iterator[PendingRequester]:
+    """The requester of a manifest, unless its author has chosen the node or the GPU."""
     if demand is None or demand.device_id or demand.nodes is not None:
         return
     try:

@@ -1,1 +1,1 @@
-"""Gangs that hold GPUs but do not start in time."""
+"""Releases the GPUs of gangs that do not start in time."""

@@ -1,1 +1,1 @@
-"""Placeholder pods, which reserve a vGPU's physical GPU against native pods."""
+"""Placeholder pods: they keep the GPU of a vGPU from native pods."""

@@ -1,8 +1,8 @@
-"""Whether a placeholder may be evicted: not while somebody shares its GPU.
+"""Protects placeholders from eviction while their vGPU has holders.
 
-A label puts it under a PodDisruptionBudget, and an annotation tells cluster autoscalers the
-same. One that was made for somebody says so from the beginning, so this costs no request as
-long as a vGPU lives with its first holders only.
+A label puts the placeholder under a PodDisruptionBudget, and an annotation says the same to
+cluster autoscalers. A placeholder that is created for a demand has both from the start, so this
+costs no request while a vGPU has its first holders.
 """
 
 from collections.abc import Mapping
@@ -13,24 +13,24 @@ from kubeshare.api.state.cluster_state import ClusterState
 from kubeshare.api.types.constants import LABEL_IN_USE, MANAGER_DEVICES, NAMESPACE
 from kubeshare.api.types.core_v1 import PODS, Pod
 from kubeshare.api.types.v1 import VGPU
-from kubeshare.device_manager.placeholder.pods import Placeholders, guarded
+from kubeshare.device_manager.placeholder.pods import Placeholders, in_use_metadata
 from kubeshare.device_manager.pool.idle_times import IdleTimes
 from kubeshare.kube.client.client import Client
 from kubeshare.kube.client.errors import NotFoundError
 from kubeshare.kube.controller.controller import RequeueAfter
 
 IDLE_SECONDS: Final = 10.0
-"""Seconds after which an idle vGPU is no longer guarded: most are taken again, or gone, by then."""
+"""Seconds until an idle vGPU loses its protection: most are used again, or deleted, by then."""
 
 
 class DisruptionBudgets:
-    """Keeps what placeholders say in step with whether somebody shares their GPUs.
+    """Labels placeholders by whether their vGPU has holders.
 
     Args:
-        client: where they are changed.
-        cluster_state: knows the pods.
-        placeholders: finds them.
-        idle_times: since when nobody does.
+        client: writes the labels.
+        cluster_state: gets the labelled pods.
+        placeholders: finds the placeholder pods.
+        idle_times: how long a vGPU has been without holders.
     """
 
     def __init__(
@@ -43,26 +43,24 @@ class DisruptionBudgets:
         self._client = client
         self._cluster_state = cluster_state
         self._placeholders = placeholders
-        self._times = idle_times
+        self._idle_times = idle_times
 
     async def reconcile(self, vgpu: VGPU) -> RequeueAfter | None:
-        """Have a vGPU's placeholder say whether somebody shares it.
-
-        Returns:
-            when to look again.
-        """
+        """Label the placeholder of a vGPU; returns when to check again."""
         pod = self._placeholders.of(vgpu.metadata.name)
         in_use = bool(vgpu.status.holders)
-        if pod is None or pod.terminal or pod.metadata.deletion_timestamp or _says(pod) == in_use:
+        if pod is None or pod.terminal or pod.metadata.deletion_timestamp:
             return None
-        left = IDLE_SECONDS - self._times.seconds(vgpu)
+        if _is_labelled(pod) == in_use:
+            return None
+        left = IDLE_SECONDS - self._idle_times.seconds(vgpu)
         if not in_use and left > 0:
             return RequeueAfter(left)
-        said = guarded(in_use)
+        wanted = in_use_metadata(in_use)
         operations = [
             {"op": "test", "path": "/metadata/uid", "value": pod.metadata.uid},
-            *_additions("labels", pod.metadata.labels, said),
-            *_additions("annotations", pod.metadata.annotations, said),
+            *_additions("labels", pod.metadata.labels, wanted),
+            *_additions("annotations", pod.metadata.annotations, wanted),
         ]
         try:
             changed = await self._client.json_patch(
@@ -74,17 +72,17 @@ class DisruptionBudgets:
         return None
 
 
-def _says(pod: Pod) -> bool:
+def _is_labelled(pod: Pod) -> bool:
     return pod.metadata.labels.get(LABEL_IN_USE) == "true"
 
 
 def _additions(
-    field: str, present: Mapping[str, str], said: Mapping[str, Mapping[str, str]]
+    field: str, present: Mapping[str, str], wanted: Mapping[str, Mapping[str, str]]
 ) -> list[Operation]:
-    """A member can be added only to a map that is there."""
+    """JSON patch operations; a member can be added only to a map that exists."""
     if not present:
-        return [{"op": "add", "path": f"/metadata/{field}", "value": dict(said[field])}]
+        return [{"op": "add", "path": f"/metadata/{field}", "value": dict(wanted[field])}]
     return [
         {"op": "add", "path": f"/metadata/{field}/{key.replace('/', '~1')}", "value": value}
-        for key, value in said[field].items()
+        for key, value in wanted[field].items()
     ]

@@ -1,17 +1,16 @@
-"""The placeholder: a pod that keeps a vGPU's physical GPU from everybody else.
+"""Creates placeholder pods, which keep the GPU of a vGPU from native pods.
 
-kube-scheduler binds it like any pod that asks for ``nvidia.com/gpu``, so it can
-never race a native pod for the last one; it is only told the node. It does nothing
-but exist. While the vGPU's GPU is not known yet, a placeholder that fails is made
-again, a bounded number of times; afterwards another one could be given another GPU, so
-the loss of a placeholder is another matter then (``degraded``, ``regain``).
+kube-scheduler binds a placeholder like any pod that asks for ``nvidia.com/gpu``, so it never races
+a native pod for the last GPU; only the node is given. A placeholder does nothing. While the
+vGPU's physical GPU is not known yet, a failed placeholder is created again, a bounded number of
+times. Afterwards another placeholder might get another GPU, so a lost one is handled elsewhere
+(:mod:`..vgpu.health`, :mod:`.recovery`).
 
-Its controller is the namespace that it is in. ``kubectl drain`` refuses to begin where a pod
-has no controller, and asks for a flag that gives up other people's pods too; and whatever
-else owned it could be deleted by somebody, and the GPU of running pods with it.
+The placeholder's controller is its namespace. ``kubectl drain`` refuses to evict pods without a
+controller, unless with a flag that applies to all pods; and any other owner could be deleted, and
+the placeholder and the GPU of running pods with it.
 """
 
-import asyncio
 from collections import Counter
 from collections.abc import Mapping
 from typing import Any, Final
@@ -37,27 +36,28 @@ from kubeshare.device_manager.metrics import Metrics
 from kubeshare.kube.client.client import Client
 from kubeshare.kube.client.errors import AlreadyExistsError, NotFoundError
 from kubeshare.kube.controller.controller import RequeueAfter
+from kubeshare.kube.controller.pending import NotBefore
 from kubeshare.kube.meta import Key
 from kubeshare.kube.resources import NAMESPACES
 
 MAX_FAILURES: Final = 5
-"""How many placeholders of one vGPU may fail before it is given up."""
+"""How many placeholders of one vGPU may fail before no other is created."""
 FIRST_BACKOFF_SECONDS: Final = 1.0
-"""Seconds until the second one; doubles with each."""
+"""Seconds between the first two placeholders; doubles with each."""
 
 SLEEP: Final = ["sh", "-c", "trap 'exit 0' TERM; sleep infinity & wait"]
-"""Process 1 ends on SIGTERM only if it says so itself."""
+"""Process 1 ignores SIGTERM unless it handles the signal."""
 
 
 class Placeholders:
-    """Makes placeholders, and replaces those that fail before they got a GPU.
+    """Creates placeholders, and replaces those that fail before they get a GPU.
 
     Args:
-        client: where to make them.
-        cluster_state: knows the pods.
-        image: any that has ``sh`` and ``sleep``.
-        events: tells people.
-        metrics: counts.
+        client: creates and deletes the pods.
+        cluster_state: the pods.
+        image: the image of the pods; it needs ``sh`` and ``sleep``.
+        events: records failed placeholders.
+        metrics: counts created placeholders.
     """
 
     def __init__(
@@ -73,56 +73,54 @@ class Placeholders:
         self._image = image
         self._events = events
         self._metrics = metrics
-        self._failures: Counter[str] = Counter()  # uid of a vGPU -> placeholders that failed
-        self._not_before: dict[str, float] = {}  # uid of a vGPU -> when the next may be made
+        self._failures: Counter[str] = Counter()  # by the uid of the vGPU
+        self._retries: NotBefore[str] = NotBefore()  # by the uid of the vGPU
         self._namespace = ""  # its uid, once it is known
 
     def of(self, gpuid: str) -> Pod | None:
-        """The placeholder of a vGPU, as last seen."""
+        """The placeholder of a vGPU in the cache."""
         return self._cluster_state.pod(Key(NAMESPACE, placeholder_name(gpuid)))
 
     async def reconcile(self, vgpu: VGPU) -> RequeueAfter | None:
-        """Have a placeholder for a vGPU that is there to stay."""
+        """Create the placeholder of a vGPU, or replace a failed one."""
         pod = self.of(vgpu.metadata.name)
         if pod is not None and not pod.terminal:
             return None
         if vgpu.spec.uuid:
-            return None  # another one may be given another GPU: that is for `regain`
+            return None  # PlaceholderRecovery checks that a new one gets the same GPU
         if pod is not None:
             return await self._replace(vgpu, pod)
         return await self.create(vgpu)
 
     async def remove(self, pod: Pod) -> bool:
-        """Delete a placeholder; kube-scheduler counts its GPU as free once it has ended.
+        """Delete a placeholder; returns whether it has gone already.
 
-        Returns:
-            Whether it is gone already.
+        kube-scheduler counts its GPU as free once the pod has ended.
         """
         try:
-            # Not at once: until the kubelet has ended it, the GPU is not free for others.
+            # Not with grace 0: the GPU is not free before the kubelet has stopped the pod.
             await self._client.delete(
                 PODS, pod.metadata.name, NAMESPACE, uid=pod.metadata.uid, grace=1
             )
         except NotFoundError:
-            # It may have come and gone while the watch was broken, which then tells nothing.
+            # A watch that was disconnected reports no deletion of a pod that came and went.
             self._cluster_state.forget_pod(pod)
             return True
         return False
 
     def given_up(self, vgpu: VGPU) -> bool:
-        """Its placeholders have failed so often that no other one is made."""
+        """Whether so many placeholders have failed that no other is created."""
         return self._failures[vgpu.metadata.uid] >= MAX_FAILURES
 
     def forget(self, vgpu: VGPU) -> None:
-        """The vGPU is gone."""
+        """Drop what is known about a vGPU that is gone."""
         self._failures.pop(vgpu.metadata.uid, None)
-        self._not_before.pop(vgpu.metadata.uid, None)
+        self._retries.forget(vgpu.metadata.uid)
 
     async def create(self, vgpu: VGPU) -> RequeueAfter | None:
-        """Make one; returns when to try again where it is too soon after the last."""
-        wait = self._not_before.get(vgpu.metadata.uid, 0.0) - asyncio.get_running_loop().time()
-        if wait > 0:
-            return RequeueAfter(wait)
+        """Create a placeholder; returns when to retry where it is too soon after a failed one."""
+        if left := self._retries.remaining(vgpu.metadata.uid):
+            return RequeueAfter(left)
         try:
             made = await self._client.create(
                 PODS,
@@ -148,21 +146,20 @@ class Placeholders:
         again = self._failures[uid] + 1 < MAX_FAILURES
         if again:
             await self.remove(failed)
-        # Counted when it is done, and not each time that the API server was away.
+        # Counted after the deletion, so that an unreachable API server uses up no attempts.
         self._failures[uid] += 1
         self._events.placeholder_failed(vgpu, failed.status.message, again=again)
         if not again:
             return None
-        pause = FIRST_BACKOFF_SECONDS * 2.0 ** (self._failures[uid] - 1)
-        self._not_before[uid] = asyncio.get_running_loop().time() + pause
-        return RequeueAfter(pause)
+        backoff = FIRST_BACKOFF_SECONDS * 2.0 ** (self._failures[uid] - 1)
+        self._retries.delay(uid, backoff)
+        return RequeueAfter(backoff)
 
 
-def guarded(in_use: bool) -> dict[str, dict[str, str]]:  # noqa: FBT001 - what it is about
-    """The label by which a PodDisruptionBudget keeps a placeholder, and what autoscalers read.
+def in_use_metadata(in_use: bool) -> dict[str, dict[str, str]]:  # noqa: FBT001 - its subject
+    """The label that a PodDisruptionBudget selects, and the annotation for autoscalers.
 
-    Args:
-        in_use: whether somebody shares its GPU.
+    ``in_use`` says whether the vGPU of the placeholder has holders.
     """
     return {
         "labels": {LABEL_IN_USE: "true" if in_use else "false"},
@@ -174,38 +171,38 @@ def manifest(vgpu: VGPU, image: str, namespace: str) -> dict[str, Any]:
     """The placeholder pod of a vGPU.
 
     Args:
-        vgpu: for whose GPU.
-        image: any that has ``sh`` and ``sleep``.
-        namespace: the uid of the namespace of placeholders.
+        vgpu: the vGPU.
+        image: an image with ``sh`` and ``sleep``.
+        namespace: the uid of the placeholders' namespace.
     """
     gpuid = vgpu.metadata.name
-    # One that is made on demand is about to be shared.
-    said = guarded(bool(vgpu.status.holders) or vgpu.spec.pool == "onDemand")
+    # A vGPU that is created on demand is about to get a holder.
+    metadata = in_use_metadata(bool(vgpu.status.holders) or vgpu.spec.pool == "onDemand")
     pod = idle_pod(
         placeholder_name(gpuid),
-        {LABEL_ROLE: ROLE_PLACEHOLDER, LABEL_VGPU: gpuid, **said["labels"]},
+        {LABEL_ROLE: ROLE_PLACEHOLDER, LABEL_VGPU: gpuid, **metadata["labels"]},
         PLACEHOLDER_PRIORITY_CLASS,
         image,
     )
-    pod["metadata"]["annotations"] = said["annotations"]
+    pod["metadata"]["annotations"] = metadata["annotations"]
     owner = {"apiVersion": "v1", "kind": "Namespace", "name": NAMESPACE, "uid": namespace}
     pod["metadata"]["ownerReferences"] = [{**owner, "controller": True}]
     pod["spec"]["affinity"] = require_node({}, vgpu.spec.node_name)
-    # Nodes with GPUs are often tainted so that only pods which ask for one come.
+    # Nodes with GPUs are often tainted for pods that do not ask for one.
     pod["spec"]["tolerations"] = [{"operator": "Exists", "effect": "NoSchedule"}]
     return pod
 
 
 def idle_pod(name: str, labels: Mapping[str, str], priority: str, image: str) -> dict[str, Any]:
-    """A pod of KubeShare's own that asks for a whole GPU and does nothing.
+    """A pod that asks for a whole GPU and does nothing.
 
     Args:
-        name: its name.
-        labels: what it is.
+        name: the pod's name.
+        labels: labels beside ``app.kubernetes.io/part-of``.
         priority: the name of its PriorityClass.
-        image: any that has ``sh`` and ``sleep``.
+        image: an image with ``sh`` and ``sleep``.
     """
-    # Requests equal limits in all: Guaranteed, so that it is the last to be evicted.
+    # Requests equal limits: QoS class Guaranteed, which is evicted last.
     needs = {WHOLE_GPU_RESOURCE: "1", "cpu": "10m", "memory": "16Mi"}
     return {
         "metadata": {

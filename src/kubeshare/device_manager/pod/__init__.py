@@ -1,1 +1,1 @@
-"""The life of a plain pod that shares a GPU, after its scheduling gate is removed."""
+"""Reconciles plain pods that share GPUs without a SharePod."""

@@ -1,86 +1,84 @@
-"""The life of a plain pod once its gate is gone: bound, or nowhere to go.
+"""Reconciles one plain pod whose scheduling gate has been removed.
 
-Its uid is its demand's, so whether it shares a GPU is known from the holders alone, which
-nobody can forge. When kube-scheduler has bound it, its uid goes into its holders, and the
-node gives it the GPU.
+The uid of a plain pod is the uid of its demand, so the holders alone say whether it shares a GPU,
+and no pod can forge that. When kube-scheduler has bound it, its uid is written into its holders,
+and the node gives it the GPUs. A bound pod that lost an allocation before starting is restarted
+(:mod:`..sharepod.rescheduling.lost_allocation`).
 
-One that is bound and has lost a part before that begins again (:mod:`.taken_back`).
-
-Where kube-scheduler finds no room for it after all, nothing that was decided can be taken
-back: its gate cannot be closed again. One that has a controller is deleted, in the very
-state in which it was seen, and its controller makes another, about which Sched decides
-anew; each time that this happens to the same controller its next pod is let wait longer.
-One of its own keeps its part and waits for room on its node, and is told so.
+If kube-scheduler finds the pod unschedulable, the decision cannot be undone: a scheduling gate
+cannot be added again. A pod with a controller is deleted, in exactly the state that was seen; its
+controller creates another one, and Sched decides anew. Each time that this happens to the same
+controller, its next pod gets more time. A bare pod keeps its share and stays pending, and an event
+says what to do.
 """
 
-import asyncio
 from typing import Final
 
 from msgspec import Struct
 
 from kubeshare.api.pods import has_shares, unschedulable
-from kubeshare.api.state.cluster_state import ClusterState
 from kubeshare.api.types.core_v1 import Pod
-from kubeshare.device_manager.events import Events
-from kubeshare.device_manager.metrics import Metrics
-from kubeshare.device_manager.sharepod.pods import Pods, delete_as_seen
+from kubeshare.device_manager.context import Context
+from kubeshare.device_manager.pod.event_handlers import PodEventHandlers
+from kubeshare.device_manager.sharepod.event_handlers import with_assumed
+from kubeshare.device_manager.sharepod.pods import Pods, delete_as_seen, unschedulable_message
 from kubeshare.device_manager.sharepod.rescheduling.lost_allocation import LostAllocations
-from kubeshare.kube.client.client import Client
 from kubeshare.kube.client.errors import NotFoundError
-from kubeshare.kube.controller.controller import RequeueAfter
+from kubeshare.kube.controller.controller import Controller, RequeueAfter
+from kubeshare.kube.controller.pending import PendingSince, loop_time
+from kubeshare.kube.controller.runtime import Program
 from kubeshare.kube.meta import Key
 
+WORKERS: Final = 8
+"""Pods reconciled at the same time; a reconcile mostly waits for the API server."""
 FIRST_WAIT_SECONDS: Final = 10.0
-"""Seconds that kube-scheduler gets the first time; doubles with each pod of a controller."""
+"""Seconds that a controller's first pod may be unschedulable; doubles with each deleted pod."""
 MAX_WAIT_SECONDS: Final = 600.0
 FORGET_AFTER_SECONDS: Final = 3600.0
-"""Seconds after which what has happened to a controller's pods is forgotten."""
+"""Seconds after which the deleted pods of a controller no longer count."""
 MAX_CONTROLLERS: Final = 1024
-"""Controllers of which that is known; the one that was first goes first."""
+"""Controllers whose deleted pods are counted; the oldest entry is dropped first."""
 
 
 class PodController:
-    """Brings a plain pod one step on.
+    """Reconciles plain pods that share GPUs.
 
     Args:
-        client: where pods are.
-        cluster_state: the vGPUs and pods.
-        pods: tells nodes which pod is theirs.
-        lost_allocations: has those begin again that have lost a part before they began.
-        events: tells people.
-        metrics: counts.
+        context: the state and the services that it uses.
     """
 
-    def __init__(  # noqa: PLR0913 - its parts
-        self,
-        client: Client,
-        cluster_state: ClusterState,
-        pods: Pods,
-        *,
-        lost_allocations: LostAllocations,
-        events: Events,
-        metrics: Metrics,
-    ) -> None:
-        self._client = client
-        self._cluster_state = cluster_state
-        self._pool = cluster_state.pool
-        self._pods = pods
-        self._lost_allocations = lost_allocations
-        self._events = events
-        self._metrics = metrics
-        self._since: dict[Key, tuple[str, float]] = {}  # pod -> its uid, unschedulable since
-        self._deleted: dict[str, _Deleted] = {}  # uid of a controller
+    def __init__(self, context: Context) -> None:
+        self._informers = context.informers
+        self._client = context.client
+        self._cluster_state = context.cluster_state
+        self._pool = context.pool
+        self._events = context.events
+        self._metrics = context.metrics
+        self._pods = Pods(context.client, context.cluster_state, context.metrics)
+        self._lost_allocations = LostAllocations(
+            context.client, context.cluster_state, context.events, context.metrics
+        )
+        self._unschedulable: PendingSince[Key] = PendingSince()
+        self._deleted: dict[str, _DeletedPods] = {}  # by the uid of the controller
+
+    def register(self, program: Program) -> None:
+        """Run this controller in a program, with the watches that trigger it."""
+        handlers = PodEventHandlers(self._cluster_state)
+        controller: Controller[Key] = Controller("pods", self.reconcile, workers=WORKERS)
+        controller.watch_changes(self._informers.pods, handlers.on_pod)
+        controller.watch_changes(self._informers.vgpus, with_assumed(self._pool, handlers.on_vgpu))
+        program.add_controller(controller)
 
     async def reconcile(self, key: Key) -> RequeueAfter | None:
-        """Look at one pod."""
+        """Reconcile one pod."""
         pod = self._cluster_state.pod(key)
         held = self._pool.held_by(pod.metadata.uid) if pod is not None else []
         if pod is None or pod.terminal or pod.gated or not (held or has_shares(pod)):
-            self._since.pop(key, None)
+            self._unschedulable.forget(key)
             self._lost_allocations.forget(key)
             return None
         if pod.spec.node_name:
-            self._since.pop(key, None)
+            self._unschedulable.forget(key)
             here = {
                 vgpu.metadata.name for vgpu in held if vgpu.spec.node_name == pod.spec.node_name
             }
@@ -89,33 +87,27 @@ class PodController:
             again = await self._lost_allocations.reconcile(pod, pod.metadata.uid, pod.gpuids)
             return RequeueAfter(again) if again else None
         if not unschedulable(pod):
-            self._since.pop(key, None)
+            self._unschedulable.forget(key)
             return None
-        return await self._unschedulable(key, pod)
+        return await self._reconcile_unschedulable(key, pod)
 
-    async def _unschedulable(self, key: Key, pod: Pod) -> RequeueAfter | None:
-        now = asyncio.get_running_loop().time()
-        uid, since = self._since.get(key, ("", now))
-        if uid != pod.metadata.uid:
-            since = now
-        self._since[key] = (pod.metadata.uid, since)
+    async def _reconcile_unschedulable(self, key: Key, pod: Pod) -> RequeueAfter | None:
         controller = pod.metadata.controller
-        times = self._times(controller.uid, now) if controller else 0
-        left = since + min(MAX_WAIT_SECONDS, FIRST_WAIT_SECONDS * 2.0 ** min(times, 16)) - now
-        if left > 0:
+        times = self._times_deleted(controller.uid) if controller else 0
+        seconds = min(MAX_WAIT_SECONDS, FIRST_WAIT_SECONDS * 2.0 ** min(times, 16))
+        if left := self._unschedulable.remaining(key, seconds, pod.metadata.uid):
             return RequeueAfter(left)
-        reported = pod.condition("PodScheduled")
-        words = f"kube-scheduler says: {reported.message if reported else 'no reason given'}"
+        message = unschedulable_message(pod)
         if controller is None:
-            self._events.pod_unschedulable(pod, words)
+            self._events.pod_unschedulable(pod, message)
             return None
-        self._events.pod_deleted_unschedulable(pod, words)
+        self._events.pod_deleted_unschedulable(pod, message)
         await self._delete(pod)
-        self._note(controller.uid, _Deleted(times + 1, now))
+        self._count(controller.uid, times + 1)
         return None
 
     async def _delete(self, pod: Pod) -> None:
-        """Delete it as it was seen: once it is bound, its state is another."""
+        """Delete a pod in exactly the state that was seen, so not if it was bound since."""
         try:
             await delete_as_seen(self._client, pod)
         except NotFoundError:
@@ -123,19 +115,20 @@ class PodController:
             return
         self._metrics.moved.inc()
 
-    def _times(self, controller: str, now: float) -> int:
+    def _times_deleted(self, controller: str) -> int:
         known = self._deleted.get(controller)
-        return known.times if known is not None and known.at + FORGET_AFTER_SECONDS > now else 0
+        fresh = known is not None and known.last + FORGET_AFTER_SECONDS > loop_time()
+        return known.times if known is not None and fresh else 0
 
-    def _note(self, controller: str, deleted: "_Deleted") -> None:
+    def _count(self, controller: str, times: int) -> None:
         self._deleted.pop(controller, None)
-        self._deleted[controller] = deleted
+        self._deleted[controller] = _DeletedPods(times, loop_time())
         if len(self._deleted) > MAX_CONTROLLERS:
             del self._deleted[next(iter(self._deleted))]
 
 
-class _Deleted(Struct, frozen=True):
+class _DeletedPods(Struct, frozen=True):
     """How many pods of a controller were deleted, and when the last one was (loop time)."""
 
     times: int
-    at: float
+    last: float

@@ -1,1 +1,1 @@
-"""A node's pool of idle vGPUs: kept, made ahead of demand, or given back."""
+"""Keeps each node's pool of vGPUs as its policy says: idle ones, warm ones, reclaimed ones."""

@@ -1,72 +1,82 @@
-"""The steps of one node's pool: which idle vGPUs go, and how many are made ahead of demand."""
+"""Reconciles the vGPU pool of one node with its policy."""
 
-from kubeshare.api.configuration import DynamicConfiguration
-from kubeshare.api.state.cluster_state import ClusterState
 from kubeshare.api.types.core_v1 import Node
 from kubeshare.core.pool import Plan, plan
-from kubeshare.device_manager.events import Events
-from kubeshare.device_manager.metrics import Metrics
+from kubeshare.device_manager.context import Context
+from kubeshare.device_manager.pool import event_handlers
 from kubeshare.device_manager.pool.reclaim import Reclaimer
-from kubeshare.device_manager.pool.state import NodePools, terms_of, unknown_policy
+from kubeshare.device_manager.pool.state import NodePools, settings_of, unknown_policy
 from kubeshare.device_manager.pool.warmup import warm_up
-from kubeshare.device_manager.vgpu.idle_deletion import mark_deleting
-from kubeshare.kube.cache.store import Store
-from kubeshare.kube.controller.controller import RequeueAfter
+from kubeshare.device_manager.sharepod.event_handlers import with_assumed
+from kubeshare.device_manager.vgpu.deletion import mark_deleting
+from kubeshare.kube.controller.controller import Controller, RequeueAfter, own_key
+from kubeshare.kube.controller.runtime import Program
 from kubeshare.kube.meta import Key
 
 
 class PoolController:
-    """Brings a node's pool to what its policy says.
+    """Deletes idle vGPUs of a node that its policy does not keep, and creates warm ones.
 
     Args:
-        nodes: the nodes.
-        cluster_state: the cluster's GPUs and pods.
-        pools: the nodes' vGPUs.
-        configuration: the policies.
-        reclaimer: what pods are to get that wait for whole GPUs.
-        events: tells people.
-        metrics: counts.
+        context: the state and the services that it uses.
+        pools: the vGPUs of each node.
+        reclaimer: how many GPUs waiting native pods claim.
     """
 
-    def __init__(  # noqa: PLR0913 - its parts
-        self,
-        *,
-        nodes: Store[Node],
-        cluster_state: ClusterState,
-        pools: NodePools,
-        configuration: DynamicConfiguration,
-        reclaimer: Reclaimer,
-        events: Events,
-        metrics: Metrics,
-    ) -> None:
-        self._nodes = nodes
-        self._cluster_state = cluster_state
+    def __init__(self, context: Context, pools: NodePools, reclaimer: Reclaimer) -> None:
+        self._informers = context.informers
+        self._nodes = context.informers.nodes.store
+        self._cluster_state = context.cluster_state
         self._pools = pools
-        self._configuration = configuration
+        self._configuration = context.configuration
         self._reclaimer = reclaimer
-        self._events = events
-        self._metrics = metrics
+        self._events = context.events
+        self._metrics = context.metrics
+
+    def register(self, program: Program) -> None:
+        """Run this controller in a program, with the watches that trigger it."""
+        informers = self._informers
+        controller: Controller[Key] = Controller("pools", self.reconcile)
+        controller.watch_changes(
+            informers.vgpus, with_assumed(self._cluster_state.pool, event_handlers.on_vgpu)
+        )
+        controller.watch(informers.nodes, own_key, when=event_handlers.node_differs)
+        controller.watch(informers.gpunodes, own_key)
+        controller.watch(
+            informers.pods,
+            event_handlers.node_of_whole_gpu_pod,
+            when=event_handlers.pod_usage_differs,
+        )
+        controller.watch(informers.configmaps, lambda _: ())
+
+        def all_nodes() -> None:
+            for key in informers.nodes.store.snapshot():
+                controller.queue.add(key)
+
+        informers.configuration.subscribe(all_nodes)
+        self._reclaimer.subscribe(lambda node: controller.queue.add(Key("", node)))
+        program.add_controller(controller)
 
     async def reconcile(self, key: Key) -> RequeueAfter | None:
-        """Look at one node."""
+        """Reconcile the pool of one node."""
         node = self._nodes.by_key(key)
         if node is None:
-            return None  # its vGPUs go with it
+            return None  # the vGPU controller deletes its vGPUs
         await self._cluster_state.pool.settle()
         if wrong := unknown_policy(node):
             self._events.unknown_policy(node, wrong)
-        what = self._plan(node)
-        for gpuid in what.release:
-            await self._let_go(node, gpuid)
-        made = await warm_up(self._cluster_state, node.metadata.name, what.make)
+        planned = self._plan(node)
+        for gpuid in planned.release:
+            await self._mark_deleting(node, gpuid)
+        made = await warm_up(self._cluster_state, node.metadata.name, planned.make)
         self._metrics.warmed.inc(len(made))
-        return None if what.again is None else RequeueAfter(what.again)
+        return None if planned.again is None else RequeueAfter(planned.again)
 
     def _plan(self, node: Node) -> Plan:
-        terms = terms_of(self._configuration.now().pool, node)
-        return plan(self._pools.of(node), terms, self._reclaimer.claimed(node.metadata.name))
+        settings = settings_of(self._configuration.now().pool, node)
+        return plan(self._pools.of(node), settings, self._reclaimer.claimed(node.metadata.name))
 
-    async def _let_go(self, node: Node, gpuid: str) -> None:
-        waited_for = self._reclaimer.claimed(node.metadata.name)
-        reported = self._events.reclaimed if waited_for else self._events.released
-        await mark_deleting(self._cluster_state.pool, gpuid, reported)
+    async def _mark_deleting(self, node: Node, gpuid: str) -> None:
+        claimed = self._reclaimer.claimed(node.metadata.name)
+        record = self._events.reclaimed if claimed else self._events.released
+        await mark_deleting(self._cluster_state.pool, gpuid, record)

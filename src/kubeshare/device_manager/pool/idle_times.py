@@ -1,26 +1,17 @@
-"""Since when nobody has held a part of each vGPU."""
+"""Tracks how long each vGPU has been without holders."""
 
-import asyncio
 from typing import Final
 
 from kubeshare.api.state.vgpu_store import VGPUStore
 from kubeshare.api.types.v1 import VGPU
+from kubeshare.kube.controller.pending import PendingSince, loop_time
 
 FIRST_HOLDER_SECONDS: Final = 5.0
-"""Seconds that a new vGPU may be without its first holder: who made it is about to take a part."""
-
-
-class _Seen:
-    """What has been seen of one vGPU."""
-
-    def __init__(self, uid: str) -> None:
-        self.uid = uid
-        self.held = False
-        self.since: float | None = None
+"""Seconds that a new vGPU may be without its first holder, which its creator is about to add."""
 
 
 class IdleTimes:
-    """Notes when vGPUs lose their last holder; after a restart time begins anew.
+    """Records when vGPUs lose their last holder; a restarted program begins anew.
 
     Args:
         pool: the vGPUs.
@@ -28,36 +19,36 @@ class IdleTimes:
 
     def __init__(self, pool: VGPUStore) -> None:
         self._pool = pool
-        self._seen: dict[str, _Seen] = {}
-        pool.subscribe(self._changed)
+        self._idle: PendingSince[str] = PendingSince()  # by name
+        self._was_held: dict[str, str] = {}  # name -> uid
+        pool.subscribe(self._on_change)
 
     def seconds(self, vgpu: VGPU) -> float:
-        """For how long a vGPU has been without holders; 0 where it has some."""
-        since = self._of(vgpu).since
-        return 0.0 if since is None else _now() - since
+        """How long a vGPU has been without holders; 0 where it has some."""
+        self._update(vgpu)
+        if vgpu.status.holders:
+            return 0.0
+        return loop_time() - self._idle.since(vgpu.metadata.name, vgpu.metadata.uid)
 
-    def not_before(self, vgpu: VGPU) -> float:
-        """How long it stays idle at least, since somebody is about to take a part of it."""
-        made_for_nobody = vgpu.spec.pool != "onDemand"
-        return 0.0 if made_for_nobody or self._of(vgpu).held else FIRST_HOLDER_SECONDS
+    def minimum_seconds(self, vgpu: VGPU) -> float:
+        """How long a vGPU stays idle at least, because its first holder is about to be added."""
+        self._update(vgpu)
+        was_held = self._was_held.get(vgpu.metadata.name) == vgpu.metadata.uid
+        on_demand = vgpu.spec.pool == "onDemand"
+        return FIRST_HOLDER_SECONDS if on_demand and not was_held else 0.0
 
-    def _changed(self, gpuid: str) -> None:
+    def _on_change(self, gpuid: str) -> None:
         vgpu = self._pool.get(gpuid)
         if vgpu is None:
-            self._seen.pop(gpuid, None)
+            self._idle.forget(gpuid)
+            self._was_held.pop(gpuid, None)
         else:
-            self._of(vgpu)
+            self._update(vgpu)
 
-    def _of(self, vgpu: VGPU) -> _Seen:
-        seen = self._seen.get(vgpu.metadata.name)
-        if seen is None or seen.uid != vgpu.metadata.uid:
-            seen = self._seen[vgpu.metadata.name] = _Seen(vgpu.metadata.uid)
+    def _update(self, vgpu: VGPU) -> None:
+        name, uid = vgpu.metadata.name, vgpu.metadata.uid
         if vgpu.status.holders:
-            seen.held, seen.since = True, None
-        elif seen.since is None:
-            seen.since = _now()
-        return seen
-
-
-def _now() -> float:
-    return asyncio.get_running_loop().time()
+            self._idle.forget(name)
+            self._was_held[name] = uid
+        else:
+            self._idle.since(name, uid)

@@ -1,125 +1,134 @@
-"""Idle vGPUs give way to pods that wait for a whole GPU.
+"""Returns idle vGPUs to native pods that wait for a whole GPU.
 
-Such a pod is seen by what kube-scheduler has said of it: unschedulable. It claims GPUs of a
-node on which it could run (:func:`kubeshare.core.pool.claimed_gpus`); that node's pool lets idle
-vGPUs go until so many GPUs are free, but none of its minimum, and makes no new ones of them
-while the pod waits. Who gets a free GPU in the end is for kube-scheduler alone to say.
+A pod waits for a whole GPU when kube-scheduler has marked it unschedulable. It claims GPUs of
+a node on which it could run (:func:`kubeshare.core.pool.claimed_gpus`). That node's pool
+deletes idle vGPUs until that many GPUs are free, but keeps its minimum, and warms up none while
+the pod waits. kube-scheduler alone decides which pod gets a free GPU in the end.
 """
 
 from collections.abc import Callable
 from typing import Final
 
-from kubeshare.api.configuration import DynamicConfiguration
 from kubeshare.api.predicates.eligibility import Eligibility
 from kubeshare.api.predicates.node_resources import NodeResources
 from kubeshare.api.types.constants import WHOLE_GPU_RESOURCE
-from kubeshare.api.types.core_v1 import Node, Pod
+from kubeshare.api.types.core_v1 import Pod
 from kubeshare.core.pool import PendingPod, claimed_gpus
-from kubeshare.device_manager.pool.state import NodePools, terms_of
-from kubeshare.kube.cache.reflector import Reflector
-from kubeshare.kube.client.client import Client
+from kubeshare.device_manager.context import Context
+from kubeshare.device_manager.pool.event_handlers import node_differs
+from kubeshare.device_manager.pool.state import NodePools, settings_of
 from kubeshare.kube.client.errors import NotFoundError
+from kubeshare.kube.controller.controller import Controller
+from kubeshare.kube.controller.runtime import Program
 from kubeshare.kube.meta import Key
 from kubeshare.kube.resources import PODS, Raw
 
-_WAITS = "waits for a whole GPU"
-_ASKED = ("nodeSelector", "affinity", "tolerations")
+_WAITING: Final = "waits for a whole GPU"
+"""The index of the pods that wait."""
+_NODE_SELECTION: Final = ("nodeSelector", "affinity", "tolerations")
+
+_ALL: Final = (Key("", "all"),)
+"""The only key: the claims of the whole cluster are computed at once."""
 
 MAX_PODS: Final = 64
-"""Pods that are looked at; the oldest ones, where more wait."""
+"""Waiting pods that are considered: the oldest ones where there are more."""
 
 
 class Reclaimer:
-    """Which GPUs pods that wait for whole ones are to get.
+    """Computes how many GPUs of each node the waiting pods claim.
 
     Args:
-        client: for what a pod asks of its node, which the watch does not keep.
-        pods: watches all pods.
-        nodes: watches the nodes.
-        eligibility: the nodes that pods may go to.
-        rooms: what these have left besides GPUs.
-        pools: the nodes' vGPUs.
-        configuration: the pools' policies.
-        changed: told the name of each node whose claims have become others.
+        context: the state and the services that it uses.
+        pools: the vGPUs of each node.
     """
 
-    def __init__(  # noqa: PLR0913 - what it looks at
-        self,
-        *,
-        client: Client,
-        pods: Reflector[Pod],
-        nodes: Reflector[Node],
-        eligibility: Eligibility,
-        rooms: NodeResources,
-        pools: NodePools,
-        configuration: DynamicConfiguration,
-        changed: Callable[[str], None],
-    ) -> None:
-        self._client = client
-        self._pods = pods.store
-        self._pods.add_index(_WAITS, lambda pod: [_WAITS] if waits_for_whole_gpu(pod) else [])
-        self._nodes = nodes.store
-        self._eligibility = eligibility
-        self._rooms = rooms
+    def __init__(self, context: Context, pools: NodePools) -> None:
+        informers = context.informers
+        self._informers = informers
+        self._client = context.client
+        self._pods = informers.pods.store
+        self._pods.add_index(_WAITING, lambda pod: [_WAITING] if waits_for_whole_gpu(pod) else [])
+        self._nodes = informers.nodes.store
+        self._eligibility = Eligibility(informers.nodes)
+        self._node_resources = NodeResources(
+            informers.nodes, informers.pods, informers.cluster_state
+        )
         self._pools = pools
-        self._configuration = configuration
-        self._changed = changed
-        self._specs: dict[str, Raw] = {}  # uid of a pod that waits -> its spec
+        self._configuration = context.configuration
+        self._handlers: list[Callable[[str], None]] = []
+        self._specs: dict[str, Raw] = {}  # uid of a waiting pod -> how it selects nodes
         self._claims: dict[str, int] = {}
+
+    def register(self, program: Program) -> None:
+        """Run this controller in a program, with the watches that trigger it."""
+        informers = self._informers
+        controller: Controller[Key] = Controller("yields", self.reconcile)
+        controller.watch(
+            informers.pods, lambda pod: _ALL if waits_for_whole_gpu(pod) or self.needed else ()
+        )
+        controller.watch(informers.vgpus, lambda _: _ALL, when=lambda _: self.needed)
+        controller.watch(informers.nodes, lambda _: _ALL if self.needed else (), node_differs)
+        informers.configuration.subscribe(lambda: controller.queue.add(*_ALL))
+        program.add_controller(controller)
+
+    def subscribe(self, handler: Callable[[str], None]) -> None:
+        """Call a function with the name of each node whose claims change."""
+        self._handlers.append(handler)
 
     @property
     def needed(self) -> bool:
-        """Somebody waits, or has waited a moment ago."""
-        return bool(self._claims or self._specs or self._pods.keys_by_index(_WAITS, _WAITS))
+        """Whether a pod waits, or did so at the last computation."""
+        return bool(self._claims or self._specs or self._pods.keys_by_index(_WAITING, _WAITING))
 
     async def reconcile(self, _: Key) -> None:
-        """Read what the pods ask for that wait, and tell each node whose claims are new."""
+        """Read the node selection of new waiting pods, and update the claims."""
         pods = self._waiting()
         known = {pod.metadata.uid for pod in pods}
         self._specs = {uid: spec for uid, spec in self._specs.items() if uid in known}
         for pod in pods:
             await self._read(pod)
-        self._work_out()
+        self._update_claims()
 
     def claimed(self, node: str) -> int | None:
-        """How many GPUs of a node pods that wait are to get; None where none could run there.
+        """How many GPUs of a node the waiting pods claim; None where none of them could run.
 
-        That is so as things are now: a pod that has been bound claims none from that moment on.
+        The claims are computed anew, so a pod that has been bound no longer counts.
         """
         if self.needed:
-            self._work_out()
+            self._update_claims()
         return self._claims.get(node)
 
     def _waiting(self) -> list[Pod]:
-        return sorted(self._pods.by_index(_WAITS, _WAITS), key=_age)[:MAX_PODS]
+        return sorted(self._pods.by_index(_WAITING, _WAITING), key=_age)[:MAX_PODS]
 
-    def _work_out(self) -> None:
-        before, self._claims = self._claims, self._claims_now()
+    def _update_claims(self) -> None:
+        before, self._claims = self._claims, self._compute_claims()
         for node in sorted(before.keys() | self._claims.keys()):
             if before.get(node) != self._claims.get(node):
-                self._changed(node)
+                for handler in self._handlers:
+                    handler(node)
 
-    def _claims_now(self) -> dict[str, int]:
+    def _compute_claims(self) -> dict[str, int]:
         waiters = [
             PendingPod(gpus=pod.whole_gpus, nodes=self._nodes_for(pod, spec))
             for pod in self._waiting()
             if (spec := self._specs.get(pod.metadata.uid)) is not None
         ]
-        wanted = frozenset().union(*(waiter.nodes for waiter in waiters))
-        nodes = [node for name in sorted(wanted) if (node := self._nodes.get(name)) is not None]
+        candidates = frozenset().union(*(waiter.nodes for waiter in waiters))
+        nodes = [node for name in sorted(candidates) if (node := self._nodes.get(name)) is not None]
         configured = self._configuration.now().pool
         return claimed_gpus(
             waiters,
             {node.metadata.name: self._pools.of(node) for node in nodes},
-            {node.metadata.name: terms_of(configured, node) for node in nodes},
+            {node.metadata.name: settings_of(configured, node) for node in nodes},
         )
 
     def _nodes_for(self, pod: Pod, spec: Raw) -> frozenset[str]:
-        where = self._eligibility.of(spec)
-        return self._rooms.filter(where, pod, ignoring=WHOLE_GPU_RESOURCE).nodes
+        eligible = self._eligibility.of(spec)
+        return self._node_resources.filter(eligible, pod, ignoring=WHOLE_GPU_RESOURCE).nodes
 
     async def _read(self, pod: Pod) -> None:
-        """Read what it asks of its node, once."""
+        """Read once how a pod selects nodes, which the watch does not keep."""
         uid = pod.metadata.uid
         if uid in self._specs:
             return
@@ -127,11 +136,11 @@ class Reclaimer:
             live = await self._client.get(PODS, pod.metadata.name, pod.metadata.namespace)
         except NotFoundError:
             return
-        self._specs[uid] = {key: live["spec"].get(key) for key in _ASKED}
+        self._specs[uid] = {key: live["spec"].get(key) for key in _NODE_SELECTION}
 
 
 def waits_for_whole_gpu(pod: Pod) -> bool:
-    """It is not KubeShare's, asks for whole GPUs, and kube-scheduler has found no node for it."""
+    """A native pod asks for whole GPUs, and kube-scheduler has marked it unschedulable."""
     if pod.spec.node_name or pod.terminal or pod.metadata.deletion_timestamp or pod.is_managed:
         return False
     bound = pod.condition("PodScheduled")

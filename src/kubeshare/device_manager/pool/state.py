@@ -1,4 +1,4 @@
-"""A node's part of the pool as the core's arithmetic takes it, and the terms of its policy."""
+"""The state of a node's pool and its policy settings, for :mod:`kubeshare.core.pool`."""
 
 from typing import Final
 
@@ -13,19 +13,19 @@ from kubeshare.device_manager.placeholder.pods import Placeholders
 from kubeshare.device_manager.pool.idle_times import FIRST_HOLDER_SECONDS, IdleTimes
 
 STATIC: Final = "static"
-"""The pool of GPUs of nodes that are managed as a whole: neither made nor given back here."""
+"""The pool of nodes whose GPUs KubeShare owns: its vGPUs are neither made nor deleted here."""
 
-_LEAVING = PoolSettings()
+_LEAVING: Final = PoolSettings()
 _POLICIES: Final = ("onDemand", "reservation", "hybrid")
 
 
 class NodePools:
-    """What is known of each node's pool.
+    """Summarizes the vGPUs of each node.
 
     Args:
-        cluster_state: the cluster's GPUs and pods.
-        placeholders: which of them are given up.
-        idle_times: since when vGPUs are idle.
+        cluster_state: the GPUs and pods of the cluster.
+        placeholders: which vGPUs get no placeholder any more.
+        idle_times: how long vGPUs have been idle.
     """
 
     def __init__(
@@ -33,7 +33,7 @@ class NodePools:
     ) -> None:
         self._cluster_state = cluster_state
         self._placeholders = placeholders
-        self._times = idle_times
+        self._idle_times = idle_times
 
     def of(self, node: Node) -> NodePool:
         """The pool of a node as it is now."""
@@ -42,7 +42,7 @@ class NodePools:
             if vgpu.spec.pool == STATIC:
                 continue
             if vgpu.status.phase == DELETING:
-                # Its GPU is not offered as free before the object has gone.
+                # Its GPU is not offered as free before the object is gone.
                 freeing += bool(vgpu.spec.uuid) or self._cluster_state.has_bound_placeholder(
                     vgpu.metadata.name
                 )
@@ -61,19 +61,20 @@ class NodePools:
         )
 
     def _free(self, node: Node, awaiting: int) -> int:
-        """GPUs that are free; what was promised beyond what can be had counts below 0.
+        """The number of free GPUs; negative where more are promised than can be had.
 
-        While a kubelet starts its node offers nothing: vGPUs that have their GPUs keep them.
+        While a kubelet starts, its node offers no GPUs: 0, so that vGPUs keep theirs.
         """
         if not self._cluster_state.offers_gpus(node):
             return 0
         return max(self._cluster_state.free_gpus(node), -awaiting)
 
     def _idle(self, vgpu: VGPU) -> IdleVGPU:
-        seconds, not_before = self._times.seconds(vgpu), self._times.not_before(vgpu)
+        seconds = self._idle_times.seconds(vgpu)
+        not_before = self._idle_times.minimum_seconds(vgpu)
         useless = self._useless(vgpu)
         if useless and seconds < FIRST_HOLDER_SECONDS:
-            # The pods seen may be older than the vGPU seen.
+            # The cached pods may be older than the cached vGPU.
             useless, not_before = False, FIRST_HOLDER_SECONDS
         return IdleVGPU(
             id=vgpu.metadata.name,
@@ -89,8 +90,8 @@ class NodePools:
         return unfit or self._placeholders.given_up(vgpu)
 
 
-def terms_of(configured: PoolConfiguration, node: Node) -> PoolSettings:
-    """The terms that hold on a node: its label's policy, else the configured one."""
+def settings_of(configured: PoolConfiguration, node: Node) -> PoolSettings:
+    """The pool settings of a node: the policy of its label, else the configured one."""
     if node.is_closed:
         return _LEAVING
     policy = node.metadata.labels.get(LABEL_POOL, configured.policy)
@@ -103,6 +104,6 @@ def terms_of(configured: PoolConfiguration, node: Node) -> PoolSettings:
 
 
 def unknown_policy(node: Node) -> str:
-    """What a node's label says where it is no policy; else ``""``."""
+    """The policy that a node's label names where there is no such policy; else ``""``."""
     policy = node.metadata.labels.get(LABEL_POOL, "")
     return "" if policy in ("", *_POLICIES) else policy

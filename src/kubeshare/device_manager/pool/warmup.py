@@ -1,4 +1,4 @@
-"""Make vGPUs ahead of demand, as many as their pool is to have."""
+"""Creates vGPUs ahead of demand."""
 
 import secrets
 
@@ -8,21 +8,21 @@ from kubeshare.core.ledger.device import Device
 
 
 async def warm_up(cluster_state: ClusterState, node: str, count: int) -> list[str]:
-    """Make vGPUs on a node, of GPUs that are free.
+    """Create vGPUs for free GPUs of a node.
 
-    What a GPU turns out to be is known only when the kubelet has chosen it, so each is made as
-    the smallest that is free.
+    The kubelet chooses the physical GPU later, so each vGPU is created as the smallest one
+    that is free.
 
     Args:
-        cluster_state: the cluster's GPUs.
-        node: its name.
-        count: how many at most.
+        cluster_state: the GPUs of the cluster.
+        node: the node's name.
+        count: how many to create at most.
 
     Returns:
-        the ids of those that were made.
+        the GPUIDs of the new vGPUs.
 
     Raises:
-        StaleDecisionError: others changed the pool meanwhile.
+        StaleDecisionError: the pool has changed in between.
     """
     made: list[str] = []
     for _ in range(count):

@@ -1,1 +1,1 @@
-"""The life of a SharePod's pod: created, bound, reported, finalized."""
+"""Reconciles SharePods: reserves GPUs, creates pods, writes status, finalizes."""

@@ -1,17 +1,17 @@
-"""What wakes what in the device manager: a change wakes those who look at what has changed.
+"""Maps watch events to the SharePods that must be reconciled.
 
-Ten SharePods share a GPU, and each of them, its pod and its part of the vGPU change several
-times while it starts. What looked again at each of these changes would do nothing nine times
-out of ten, so each question here is which of the steps could come to another answer.
+Ten SharePods may share a GPU, and each of them, its pod and its holder change several times while
+it starts. Nine out of ten reconciles on these changes would do nothing. So each handler passes
+only the changes on which a step of the controller could come to another result.
 """
 
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
 from kubeshare.api import sharepods
-from kubeshare.api.pods import has_shares, unschedulable
+from kubeshare.api.pods import unschedulable
 from kubeshare.api.state.cluster_state import ClusterState
 from kubeshare.api.state.unschedulable import UnschedulableQueue
 from kubeshare.api.state.vgpu_store import VGPUStore
@@ -24,62 +24,62 @@ from kubeshare.kube.cache.store import ADDED, DELETED, Change, Store
 from kubeshare.kube.meta import Key, key_of
 from kubeshare.kube.resources import Raw
 
-BY_GPUID = "names a vGPU"
-"""The index by which SharePods are found that name a vGPU."""
+BY_GPUID: Final = "names a vGPU"
+"""The index of SharePods by the GPUIDs that they name."""
 
 
 def index_by_gpuid(sharepod_store: Store[Raw]) -> None:
-    """Have SharePods found by the vGPUs that they name."""
+    """Add the index of SharePods by the GPUIDs that they name."""
     sharepod_store.add_index(BY_GPUID, sharepods.gpuids_of)
 
 
 def with_assumed(
-    pool: VGPUStore, handlers: Callable[[Change[VGPU]], Iterable[Key]]
+    pool: VGPUStore, handler: Callable[[Change[VGPU]], Iterable[Key]]
 ) -> Callable[[Change[VGPU]], Iterable[Key]]:
-    """What a change of a vGPU wakes, beside what was seen of it and beside what was written since.
+    """Wrap a handler so that it also compares a vGPU with this program's own last write.
 
-    While a watch is broken, a part is taken and given back: what the watch tells then is what
-    it told before, and yet somebody was looked at who had that part in the way.
+    While the watch is disconnected, a holder may be added and removed again. The watch then
+    reports the same vGPU as before, but objects may have been reconciled against the holder.
     """
 
-    def woken(change: Change[VGPU]) -> Iterable[Key]:
-        yield from handlers(change)
+    def handle(change: Change[VGPU]) -> Iterable[Key]:
+        yield from handler(change)
         written = pool.superseded(change)
         if written is not None:
-            yield from handlers(Change(change.type, change.object, written))
+            yield from handler(Change(change.type, change.object, written))
 
-    return woken
+    return handle
 
 
 class SharePodEventHandlers:
-    """Which SharePods a change concerns.
+    """Finds the SharePods that a change concerns.
 
     Args:
         sharepod_store: the SharePods.
         cluster_state: the vGPUs and pods.
-        waiting: SharePods for which a GPU given by name has no room.
-        status_writer: knows what this program has said in their status.
+        unschedulable_queue: SharePods whose given GPU has no room.
+        status_writer: what this program has written into their status.
     """
 
     def __init__(
         self,
         sharepod_store: Store[Raw],
         cluster_state: ClusterState,
-        waiting: UnschedulableQueue[Key],
+        unschedulable_queue: UnschedulableQueue[Key],
         status_writer: StatusWriter,
     ) -> None:
         self._sharepod_store = sharepod_store
         self._cluster_state = cluster_state
         self._pool = cluster_state.pool
-        self._waiting = waiting
+        self._unschedulable = unschedulable_queue
         self._status_writer = status_writer
 
-    def all_waiting(self, _: object) -> Iterable[Key]:
-        """Those for which a GPU given by name has no room."""
-        return self._waiting.oldest_first()
+    def all_unschedulable(self, _: object) -> Iterable[Key]:
+        """The SharePods whose given GPU has no room."""
+        return self._unschedulable.oldest_first()
 
-    def of_sharepod(self, change: Change[Raw]) -> Iterable[Key]:
-        """Itself, unless somebody else's word, or our own, is all that is new of it."""
+    def on_sharepod(self, change: Change[Raw]) -> Iterable[Key]:
+        """The SharePod itself, unless only another program's or our own status write is new."""
         old, raw = change.old, change.object
         key = key_of(raw)
         if change.type == ADDED and _is_undecided(raw):
@@ -90,105 +90,73 @@ class SharePodEventHandlers:
             return ()
         return (key,)
 
-    def of_vgpu(self, change: Change[VGPU]) -> Iterable[Key]:
-        """Those that name it: all where the GPU itself is another, or those whose part is.
+    def on_vgpu(self, change: Change[VGPU]) -> Iterable[Key]:
+        """The SharePods that name a vGPU: all of them when the GPU itself has changed.
 
-        Who does not name it yet looks at it when it does. That the node has been told of
-        a pod is no news to its SharePod, by which it was told.
+        Otherwise those whose holder has changed, those without a holder when one has left, and
+        those without a pod when the vGPU has become active. A pod uid in a holder concerns no
+        SharePod, since its own reconcile has written it.
         """
         old, new = change.old, change.object
         gpuid = new.metadata.name
         if change.type == DELETED or old is None or _differs_for_all(old, new):
             return self._naming(gpuid)
-        before, now = _parts(old), _parts(new)
+        before, now = _shares(old), _shares(new)
         changed = {
-            _requester(holder)
-            for part in before.keys() | now.keys()
-            if _differ(before.get(part), now.get(part))
-            and (holder := now.get(part) or before[part])
+            requester_key(holder)
+            for share in before.keys() | now.keys()
+            if _holder_differs(before.get(share), now.get(share))
+            and (holder := now.get(share) or before[share])
         }
         more_room = not before.keys() <= now.keys()
-        # Who has a pod has heard before which GPU it is.
-        came = old.status.phase != new.status.phase
-        if not (changed or came):
+        # A SharePod with a pod has been reconciled since the GPU is known.
+        activated = old.status.phase != new.status.phase
+        if not (changed or activated):
             return ()
-        having = {_requester(holder) for holder in new.status.holders}
+        holding = {requester_key(holder) for holder in new.status.holders}
         return [
             key
             for key in self._naming(gpuid)
             if key in changed
-            or (more_room and key not in having)
-            or (came and self._cluster_state.pod(key) is None)
+            or (more_room and key not in holding)
+            or (activated and self._cluster_state.pod(key) is None)
         ]
 
-    def of_pod(self, change: Change[core_v1.Pod]) -> Iterable[Key]:
-        """Its own, or of a placeholder, those that wait for its GPU."""
+    def on_pod(self, change: Change[core_v1.Pod]) -> Iterable[Key]:
+        """The SharePod of a pod, or the SharePods that wait for the GPU of a placeholder."""
         if not pod_differs(change):
             return ()
         pod = change.object
         if self._cluster_state.is_own_write(change) and not pod.placeholder_of:
-            return ()  # whoever has made it went on with the answer
+            return ()  # the reconcile that created the pod used the response
         vgpu = self._pool.get(pod.placeholder_of) if pod.placeholder_of else None
         if vgpu is None:
             own = [pod.metadata.key] if pod.metadata.key in self._sharepod_store else []
-            return [*own, *(self._waiting.oldest_first() if pod.whole_gpus else ())]
+            return [*own, *(self._unschedulable.oldest_first() if pod.whole_gpus else ())]
         naming = self._naming(vgpu.metadata.name)
-        if not _is_on_its_way(vgpu, change):
+        if not _stays_passing(vgpu, change):
             return naming
-        # Who has been told of nothing looks again by itself, when that has lasted.
-        return [key for key in naming if self._is_told(key)]
+        # A SharePod without the condition is requeued until the state has lasted.
+        return [key for key in naming if self._has_condition(key)]
 
     def _naming(self, gpuid: str) -> list[Key]:
         return sorted(self._sharepod_store.keys_by_index(BY_GPUID, gpuid))
 
-    def _is_told(self, key: Key) -> bool:
+    def _has_condition(self, key: Key) -> bool:
         status = (self._sharepod_store.by_key(key) or {}).get("status") or {}
         conditions = status.get("conditions") or ()
         return any(each["type"] == CONDITION_ALLOCATED for each in conditions)
 
 
-class PodEventHandlers:
-    """Which plain pods a change concerns.
-
-    Args:
-        cluster_state: the vGPUs and pods.
-    """
-
-    def __init__(self, cluster_state: ClusterState) -> None:
-        self._cluster_state = cluster_state
-        self._pool = cluster_state.pool
-
-    def of_pod(self, change: Change[core_v1.Pod]) -> Iterable[Key]:
-        """Its own key, if it has parts of GPUs itself rather than through a SharePod, or had."""
-        states = (change.object,) if change.old is None else (change.old, change.object)
-        has = any(map(has_shares, states)) or self._pool.held_by(change.object.metadata.uid)
-        return [change.key] if has else []
-
-    def of_vgpu(self, change: Change[VGPU]) -> Iterable[Key]:
-        """Those that have a part of it, or had, and wait for their node to be told."""
-        old, new = change.old, change.object
-        before, now = old.status.holders if old is not None else (), new.status.holders
-        same = change.type != DELETED and old is not None and old.spec == new.spec
-        kept = set(before).intersection(now) if same else set()
-        return [
-            key
-            for holder in dict.fromkeys((*before, *now))
-            if not holder.pod_uid
-            and holder not in kept
-            and (pod := self._cluster_state.pod(key := _requester(holder))) is not None
-            and pod.metadata.uid == holder.demand
-        ]
-
-
 def pod_differs(change: Change[core_v1.Pod]) -> bool:
-    """More than its version, of all that is read of it."""
+    """Whether any field of a pod that the device manager reads has changed."""
     old, new = change.old, change.object
     if change.type == DELETED or old is None:
         return True
-    return _said(old) != _said(new)
+    return _fields_read(old) != _fields_read(new)
 
 
-def _said(pod: core_v1.Pod) -> tuple[object, ...]:
+def _fields_read(pod: core_v1.Pod) -> tuple[object, ...]:
     metadata = pod.metadata
     return (
         metadata.deletion_timestamp,
@@ -197,53 +165,54 @@ def _said(pod: core_v1.Pod) -> tuple[object, ...]:
         metadata.owner_references,
         metadata.finalizers,
         pod.spec,
-        # Where kube-scheduler means to bind it is news only of one for which there was no room.
+        # The nominated node matters only for whether the pod counts as unschedulable.
         msgspec.structs.replace(pod.status, nominated_node_name=""),
         unschedulable(pod),
     )
 
 
 def _is_undecided(raw: Raw) -> bool:
-    """It asks Sched for a GPU, and nobody has said anything of it yet."""
+    """The SharePod is new: it asks Sched for a GPU, and has no status."""
     spec = raw.get("spec") or {}
     asks = "request" in (spec.get("gpu") or {})
-    going = "deletionTimestamp" in raw["metadata"]
-    return asks and not going and not spec.get("nodeName") and not raw.get("status")
+    deleted = "deletionTimestamp" in raw["metadata"]
+    return asks and not deleted and not spec.get("nodeName") and not raw.get("status")
 
 
 def _differs_for_all(old: VGPU, new: VGPU) -> bool:
-    """The GPU itself is another one, or nothing is known of it that was, or the reverse."""
-    before, now = map(_gpu, (old, new))
-    came = old.status.phase == "Creating" and new.status.phase == "Active"
-    return before != now or (old.status.phase != new.status.phase and not came)
+    """Whether the GPU itself or its phase has changed, other than by becoming active."""
+    before, now = map(_without_holders, (old, new))
+    activated = old.status.phase == "Creating" and new.status.phase == "Active"
+    return before != now or (old.status.phase != new.status.phase and not activated)
 
 
-def _gpu(vgpu: VGPU) -> tuple[Any, ...]:
+def _without_holders(vgpu: VGPU) -> tuple[Any, ...]:
     metadata = vgpu.metadata
     about = (metadata.uid, metadata.annotations, metadata.deletion_timestamp)
     return about, vgpu.spec, vgpu.status.conditions
 
 
 def share_key(holder: Holder) -> tuple[str, int]:
-    """What tells one part of a vGPU from all others that it ever had."""
+    """Identifies one share of a vGPU among all that it ever had."""
     return holder.demand, holder.attempt
 
 
-def _parts(vgpu: VGPU) -> dict[tuple[str, int], Holder]:
-    return {share_key(holder): holder for holder in vgpu.status.holders}
-
-
-def _differ(old: Holder | None, new: Holder | None) -> bool:
-    """It came or went, or is another pod's."""
-    return old is None or new is None or old.pod_uid not in ("", new.pod_uid)
-
-
-def _requester(holder: Holder) -> Key:
+def requester_key(holder: Holder) -> Key:
+    """The namespace and name of the SharePod or pod of a holder."""
     return Key(holder.namespace, holder.name)
 
 
-def _is_on_its_way(vgpu: VGPU, change: Change[core_v1.Pod]) -> bool:
-    """A vGPU was being made before a change of its placeholder, and is no further afterwards."""
+def _shares(vgpu: VGPU) -> dict[tuple[str, int], Holder]:
+    return {share_key(holder): holder for holder in vgpu.status.holders}
+
+
+def _holder_differs(old: Holder | None, new: Holder | None) -> bool:
+    """Whether a holder is new or gone, or has another pod."""
+    return old is None or new is None or old.pod_uid not in ("", new.pod_uid)
+
+
+def _stays_passing(vgpu: VGPU, change: Change[core_v1.Pod]) -> bool:
+    """Whether a change of a placeholder leaves its vGPU in a passing state."""
     old, pod = change.old, change.object
     if change.type == DELETED or (pod.spec.node_name and (old is None or not old.spec.node_name)):
         return False

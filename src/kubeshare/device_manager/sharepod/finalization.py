@@ -1,13 +1,14 @@
-"""A SharePod that is deleted goes when its pod has gone, so that who deletes it can wait.
+"""Keeps a deleted SharePod until its pod has gone, so that whoever deletes it can wait.
 
-Our finalizer keeps it (see :mod:`kubeshare.api.finalizer`), and is taken off here:
+A finalizer keeps the SharePod (see :mod:`kubeshare.api.finalizer`):
 
-1. its pod is deleted, in the very state in which it was seen: the garbage collector may take
-   the SharePod off its owners meanwhile (``--cascade=orphan``), and then it runs on;
-2. when a live read does not find the pod any more, the finalizer goes, and the SharePod with it.
+1. the pod is deleted, in exactly the state that was seen: with ``--cascade=orphan`` the garbage
+   collector may remove the SharePod from the pod's owners at the same time, and then it runs on;
+2. when a live read no longer finds the pod, the finalizer is removed, and the SharePod is gone.
 
-A pod object goes when its node has said that the containers have stopped, or when somebody
-has forced it. A node that does not answer says nothing: then this waits, and tells so.
+A pod object goes when its node reports that the containers have stopped, or when it is deleted by
+force. A node that does not answer reports nothing; then the SharePod stays, and its condition says
+why.
 """
 
 from collections.abc import Callable, Sequence
@@ -32,18 +33,18 @@ from kubeshare.kube.controller.controller import RequeueAfter, earliest
 from kubeshare.kube.resources import Raw
 
 OVERDUE_AFTER: Final = timedelta(seconds=30)
-"""How long past its grace a pod may take to go before that is told."""
+"""How long after its grace period a pod may stay before the status reports it."""
 
 
 class Finalizations:
-    """Has SharePods go after their pods.
+    """Adds our finalizer to SharePods, and removes it after their pods have gone.
 
     Args:
-        client: where SharePods and pods are.
+        client: writes SharePods and deletes pods.
         cluster_state: the vGPUs and pods.
         status_writer: writes the status.
-        events: tells people.
-        wall_clock: the present, aware.
+        events: records pods that do not stop.
+        wall_clock: the current time, timezone-aware.
     """
 
     def __init__(
@@ -61,51 +62,47 @@ class Finalizations:
         self._wall_clock = wall_clock
 
     async def add_finalizer(self, raw: Raw, sharepod: SharePod) -> Raw | None:
-        """Have a SharePod go after the pod that is about to be made.
+        """Add the finalizer to a SharePod whose pod is about to be created.
 
         Returns:
-            the SharePod as it is then; None when it is gone.
+            the SharePod afterwards; None when it no longer exists.
 
         Raises:
-            ConflictError: it has changed meanwhile.
+            ConflictError: the SharePod has changed in between.
         """
         operations = finalizer.add(sharepod)
         if not operations:
             return raw
         metadata = sharepod.metadata
-        seen = {
+        unchanged = {
             "op": "test",
             "path": "/metadata/resourceVersion",
             "value": metadata.resource_version,
         }
-        return await self._patch(sharepod, [seen, *operations])
+        return await self._patch(sharepod, [unchanged, *operations])
 
     async def reconcile(self, raw: Raw, sharepod: SharePod) -> RequeueAfter | None:
-        """Bring a SharePod that was deleted one step towards its end.
-
-        Args:
-            raw: the SharePod, with our finalizer on it.
-            sharepod: the same.
+        """Delete the pod of a deleted SharePod that has our finalizer, or remove the finalizer.
 
         Raises:
-            ConflictError: SharePod or pod have changed meanwhile.
+            ConflictError: the SharePod or its pod has changed in between.
         """
         if finalizer.ORPHAN in sharepod.metadata.finalizers:
-            await self._let_go(sharepod)
+            await self._remove_finalizer(sharepod)
             return None
-        pod = self._seen(sharepod)
-        if pod is None or self._is_late(pod):
-            pod = await self._live(sharepod)
-        if pod is None or not await self._leaves(pod):
-            await self._let_go(sharepod)
+        pod = self._cached_pod(sharepod)
+        if pod is None or self._is_overdue(pod):
+            pod = await self._live_pod(sharepod)
+        if pod is None or not await self._delete(pod):
+            await self._remove_finalizer(sharepod)
             return None
-        return await self._write(raw, sharepod, pod)
+        return await self._report(raw, sharepod, pod)
 
-    def _seen(self, sharepod: SharePod) -> Pod | None:
+    def _cached_pod(self, sharepod: SharePod) -> Pod | None:
         pod = self._cluster_state.pod(sharepod.metadata.key)
         return pod if pod is not None and owned_by(pod, sharepod.metadata.uid) else None
 
-    async def _live(self, sharepod: SharePod) -> Pod | None:
+    async def _live_pod(self, sharepod: SharePod) -> Pod | None:
         metadata = sharepod.metadata
         try:
             pod = await self._client.get(PODS, metadata.name, metadata.namespace)
@@ -113,8 +110,8 @@ class Finalizations:
             return None
         return pod if owned_by(pod, metadata.uid) else None
 
-    async def _leaves(self, pod: Pod) -> bool:
-        """Delete its pod, unless it is going; False where there is none any more."""
+    async def _delete(self, pod: Pod) -> bool:
+        """Delete a pod unless it is being deleted; False when it no longer exists."""
         if pod.metadata.deletion_timestamp is not None:
             return True
         try:
@@ -124,11 +121,11 @@ class Finalizations:
             return False
         return True
 
-    async def _let_go(self, sharepod: SharePod) -> None:
+    async def _remove_finalizer(self, sharepod: SharePod) -> None:
         await self._patch(sharepod, finalizer.remove(sharepod))
 
     async def _patch(self, sharepod: SharePod, operations: Sequence[Operation]) -> Raw | None:
-        """The SharePod after a JSON patch; None when it is gone."""
+        """Apply a JSON patch; returns the SharePod afterwards, None when it no longer exists."""
         metadata = sharepod.metadata
         try:
             return await self._client.json_patch(
@@ -141,16 +138,16 @@ class Finalizations:
         except NotFoundError:
             return None
 
-    async def _write(self, raw: Raw, sharepod: SharePod, pod: Pod) -> RequeueAfter | None:
-        """Say that its pod is being stopped, and where that takes too long, what may be wrong."""
+    async def _report(self, raw: Raw, sharepod: SharePod, pod: Pod) -> RequeueAfter | None:
+        """Write that the pod is being stopped, and why where that takes too long."""
         gpuids = sharepods.gpuids(sharepod)
         vgpus = [vgpu for vgpu in map(self._cluster_state.pool.get, gpuids) if vgpu is not None]
-        late = _late(pod) if self._is_late(pod) else ""
-        found = status.stopping(pod, vgpus, sharepod.status.gpus, late)
-        written, again = await self._status_writer.write(sharepod, found, self._demand(raw))
-        if written and late:
-            self._events.not_stopping(sharepod, late)
-        return earliest(again, None if late else RequeueAfter(self._left(pod)))
+        overdue = _overdue_message(pod) if self._is_overdue(pod) else ""
+        report = status.stopping(pod, vgpus, sharepod.status.gpus, overdue)
+        written, again = await self._status_writer.write(sharepod, report, self._demand(raw))
+        if written and overdue:
+            self._events.not_stopping(sharepod, overdue)
+        return earliest(again, None if overdue else RequeueAfter(self._left(pod)))
 
     def _demand(self, raw: Raw) -> Demand | None:
         try:
@@ -158,20 +155,20 @@ class Finalizations:
         except InvalidValueError:
             return None
 
-    def _is_late(self, pod: Pod) -> bool:
+    def _is_overdue(self, pod: Pod) -> bool:
         return self._left(pod) <= 0
 
     def _left(self, pod: Pod) -> float:
-        """Seconds until it should have gone."""
-        # Of a pod, this is the time at which its grace ends.
+        """Seconds until the pod is overdue."""
+        # The deletion timestamp of a pod is the end of its grace period.
         ends = pod.metadata.deletion_timestamp
         now = self._wall_clock()
         since = datetime.fromisoformat(ends) if ends else now
         return (since + OVERDUE_AFTER - now).total_seconds()
 
 
-def _late(pod: Pod) -> str:
-    """Why a pod that should have gone may be there."""
+def _overdue_message(pod: Pod) -> str:
+    """Why a pod that should have gone may still exist."""
     metadata = pod.metadata
     if metadata.finalizers:
         return f"its pod is kept by others' finalizers: {', '.join(metadata.finalizers)}"

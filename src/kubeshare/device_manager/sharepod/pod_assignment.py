@@ -1,9 +1,9 @@
-"""Tell nodes which pods are theirs: those of one vGPU that are bound together in one write.
+"""Writes pod uids into holders, one write for all pods of a vGPU.
 
-A vGPU is written whole, whatever changes of it, and each program and its node read it again:
-of all that starts a SharePod nothing costs the API server more, the more so the more share
-the GPU. So while one write of a vGPU is on its way, those that come meanwhile wait for it, and
-the next one names all of them. Where nothing is on its way nobody waits.
+Every change rewrites the whole VGPU object, and each program and its node read it again. That is
+the most expensive part of starting a SharePod for the API server, and grows with the number of
+pods that share the GPU. So while one write of a vGPU is in flight, further assignments to it are
+collected, and the next write makes all of them. Without a write in flight nothing waits.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from kubeshare.api.types.v1 import VGPU
 
 
 class PodAssignments:
-    """Writes the uids of pods into the holders for which they were made.
+    """Writes the uids of bound pods into their holders.
 
     Args:
         pool: the vGPUs.
@@ -23,45 +23,42 @@ class PodAssignments:
 
     def __init__(self, pool: VGPUStore) -> None:
         self._pool = pool
-        self._blocked: dict[str, dict[str, str]] = {}  # GPUID -> demand -> uid of its pod
+        self._collected: dict[str, dict[str, str]] = {}  # GPUID -> demand uid -> pod uid
         self._writing: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
-    async def assign(self, gpuid: str, demand: str, pod_uid: str) -> None:
-        """Say which pod the part of a demand is for, unless one is named or it holds none.
+    async def assign(self, gpuid: str, demand_uid: str, pod_uid: str) -> None:
+        """Write the uid of a bound pod into the holder of its demand.
 
-        Args:
-            gpuid: the vGPU.
-            demand: the uid of who asked.
-            pod_uid: of its pod, which is bound.
+        Nothing is written where there is no holder, or it has a pod uid already.
 
         Raises:
-            ConflictError: others changed the vGPU again and again.
-            ApiError: any other refusal.
+            ConflictError: the vGPU has changed again and again.
+            ApiError: the API server refuses for another reason.
         """
         writing = self._writing.setdefault(gpuid, asyncio.Lock())
-        self._blocked.setdefault(gpuid, {})[demand] = pod_uid
+        self._collected.setdefault(gpuid, {})[demand_uid] = pod_uid
         try:
             async with writing:
-                # Whoever wrote last may have named this one too, or may have failed to.
-                together = self._blocked.pop(gpuid, {}) | {demand: pod_uid}
-                await self._pool.update(gpuid, _names(together))
+                # The last write may have included this assignment, or may have failed.
+                together = self._collected.pop(gpuid, {}) | {demand_uid: pod_uid}
+                await self._pool.update(gpuid, _assign_all(together))
         finally:
-            self._forget(gpuid, demand)
+            self._forget(gpuid, demand_uid)
 
-    def _forget(self, gpuid: str, demand: str) -> None:
-        blocked = self._blocked.get(gpuid, {})
-        blocked.pop(demand, None)
-        if not blocked:
-            self._blocked.pop(gpuid, None)
+    def _forget(self, gpuid: str, demand_uid: str) -> None:
+        collected = self._collected.get(gpuid, {})
+        collected.pop(demand_uid, None)
+        if not collected:
+            self._collected.pop(gpuid, None)
 
 
-def _names(pods: dict[str, str]) -> Change:
+def _assign_all(pods: dict[str, str]) -> Change:
     def operations(vgpu: VGPU) -> list[holders.Operation] | None:
         found: list[holders.Operation] = []
-        for demand, pod_uid in pods.items():
-            holder = holder_of(vgpu, demand)
+        for demand_uid, pod_uid in pods.items():
+            holder = holder_of(vgpu, demand_uid)
             if holder is not None and not holder.pod_uid:
-                found += holders.set_pod_uid(vgpu, demand, pod_uid)
+                found += holders.set_pod_uid(vgpu, demand_uid, pod_uid)
         return found or None
 
     return operations

@@ -1,12 +1,12 @@
-"""The pod of a SharePod: made when its GPU is there, and named to the node when bound.
+"""Creates the pod of a SharePod, and names it to its node once it is bound.
 
-The pod is the SharePod's own spec with two things added: the node of its GPU, as an
-affinity so that kube-scheduler still checks everything else, and the resource by
-which the kubelet asks the node agent for the GPU.
+The pod is the SharePod's spec with two additions: the node of its GPUs, as node affinity so that
+kube-scheduler still checks everything else, and the resource by which the kubelet asks the node
+agent for the GPUs.
 
-Its uid goes into the holder when the pod is bound, not before: so a holder without
-one stands for a pod of which nothing has ever run, and the node agent, which waits
-for that uid, gives nothing to any other pod.
+The pod's uid is written into its holders when the pod is bound, not before. So nothing has run of
+a pod whose holder has no pod uid, and the node agent, which waits for that uid, gives the GPUs to
+no other pod.
 """
 
 from collections.abc import Mapping, Sequence
@@ -35,11 +35,11 @@ from kubeshare.kube.meta import Key
 from kubeshare.kube.resources import Raw
 
 _NOT_COPIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
-"""What kubectl notes about the SharePod says nothing about the pod."""
+"""kubectl's copy of the SharePod's manifest, which does not describe the pod."""
 
 
 class NameTakenError(Exception):
-    """A pod of the SharePod's name exists and is somebody else's."""
+    """A pod of the SharePod's name exists and belongs to another owner."""
 
     def __init__(self, pod: Pod) -> None:
         super().__init__(
@@ -50,12 +50,12 @@ class NameTakenError(Exception):
 
 
 class Pods:
-    """Makes the pods of SharePods, and tells nodes which they are.
+    """Creates the pods of SharePods, and names pods to their nodes.
 
     Args:
-        client: where to make them.
-        cluster_state: the vGPUs, and the pods that were seen.
-        metrics: counts.
+        client: creates the pods.
+        cluster_state: the vGPUs and pods.
+        metrics: counts created pods.
     """
 
     def __init__(self, client: Client, cluster_state: ClusterState, metrics: Metrics) -> None:
@@ -66,19 +66,19 @@ class Pods:
         self._metrics = metrics
 
     async def create(self, sharepod: Raw, vgpus: Sequence[VGPU]) -> Pod | None:
-        """Make the pod of a SharePod.
+        """Create the pod of a SharePod.
 
         Args:
-            sharepod: whose pod.
-            vgpus: those of which it holds a part; none where it asks for no GPU.
+            sharepod: the SharePod as the API server returned it.
+            vgpus: the vGPUs of which it holds shares; none where it asks for no GPU.
 
         Returns:
-            the pod as it is; None when it has gone again already.
+            the pod, which may have existed before; None when it has gone already.
 
         Raises:
-            NameTakenError: somebody else's pod has that name.
-            InvalidError: it is no pod; the message has the API server's words.
-            ApiError: any other refusal.
+            NameTakenError: the pod of that name has another owner.
+            InvalidError: the spec is invalid; the message is the API server's.
+            ApiError: the API server refuses for another reason.
         """
         metadata = sharepod["metadata"]
         try:
@@ -92,34 +92,34 @@ class Pods:
         return pod
 
     async def exists(self, key: Key) -> bool:
-        """The API server has a pod of that name now."""
+        """Whether the API server has a pod of that name, by a live read."""
         try:
             await self._client.get(PODS, key.name, key.namespace)
         except NotFoundError:
             return False
         return True
 
-    async def assign_holders(self, pod: Pod, demand: str, gpuids: Sequence[str]) -> None:
-        """Write the uid of a bound pod into the holders of a demand, where none is named.
+    async def assign_holders(self, pod: Pod, demand_uid: str, gpuids: Sequence[str]) -> None:
+        """Write the uid of a bound pod into the holders of its demand that have none.
 
-        None is named while one of them is missing, or its GPU is not known: the pod is not to
-        run with fewer GPUs, and until it is named nothing of it can have run.
+        While one of the holders is missing, or its GPU is not known, none gets the uid: the pod
+        must not run with fewer GPUs, and without the uid nothing of it runs.
 
         Raises:
-            ConflictError: others changed the vGPU again and again.
+            ConflictError: a vGPU has changed again and again.
         """
         held = {
             gpuid: holder
             for gpuid in gpuids
             if (vgpu := self._pool.get(gpuid))
             and vgpu.spec.uuid
-            and (holder := holder_of(vgpu, demand))
+            and (holder := holder_of(vgpu, demand_uid))
         }
         if len(held) < len(gpuids):
             return
         for gpuid, holder in held.items():
             if not holder.pod_uid:
-                await self._assignments.assign(gpuid, demand, pod.metadata.uid)
+                await self._assignments.assign(gpuid, demand_uid, pod.metadata.uid)
 
     async def _existing(self, name: str, namespace: str, owner: str) -> Pod | None:
         try:
@@ -133,17 +133,17 @@ class Pods:
 
 
 def owned_by(pod: Pod, sharepod_uid: str) -> bool:
-    """It is this very SharePod's pod, not that of a namesake."""
+    """Whether a pod belongs to the SharePod of this uid, not to another one of its name."""
     controller = pod.metadata.controller
     return controller is not None and controller.uid == sharepod_uid
 
 
 async def delete_as_seen(client: Client, pod: Pod) -> None:
-    """Delete a pod in the very state in which it was seen: bound or orphaned since, it stays.
+    """Delete a pod unless it has changed since it was seen, for example was bound or orphaned.
 
     Raises:
-        NotFoundError: it has gone already.
-        ConflictError: it has changed meanwhile.
+        NotFoundError: the pod has gone already.
+        ConflictError: the pod has changed in between.
     """
     metadata = pod.metadata
     await client.delete(
@@ -155,19 +155,25 @@ async def delete_as_seen(client: Client, pod: Pod) -> None:
     )
 
 
+def unschedulable_message(pod: Pod) -> str:
+    """What kube-scheduler says about an unschedulable pod."""
+    scheduled = pod.condition("PodScheduled")
+    return f"kube-scheduler says: {scheduled.message if scheduled else 'no reason given'}"
+
+
 def manifest(sharepod: Raw, vgpus: Sequence[VGPU]) -> dict[str, Any]:
     """The pod of a SharePod.
 
     Args:
-        sharepod: as the API server gave it.
-        vgpus: those of which it holds a part, all on one node; none for a pod without a GPU.
+        sharepod: the SharePod as the API server returned it.
+        vgpus: the vGPUs of which it holds shares, all on one node; none for a pod without a GPU.
     """
     metadata = sharepod["metadata"]
     labels = dict(metadata.get("labels") or {}) | {
         LABEL_ROLE: ROLE_SHAREPOD,
         LABEL_SHAREPOD_UID: metadata["uid"],
     }
-    # Which vGPU a pod shares is for us alone to say, and admission lets us say it.
+    # Admission lets only KubeShare set the label of the vGPU.
     labels.pop(LABEL_VGPU, None)
     spec = {name: value for name, value in sharepod["spec"].items() if name != "gpu"}
     if vgpus:
@@ -201,7 +207,7 @@ def manifest(sharepod: Raw, vgpus: Sequence[VGPU]) -> dict[str, Any]:
 
 
 def _asking(container: Mapping[str, Any]) -> dict[str, Any]:
-    """The container, asking for its pod's part of the GPU."""
+    """The container, asking for its pod's share of the GPU."""
     resources = dict(container.get("resources") or {})
     resources["limits"] = {**(resources.get("limits") or {}), VGPU_RESOURCE: "1"}
     return {**container, "resources": resources}

@@ -1,14 +1,13 @@
-"""Pods that are made before their GPU is known, and taken back when it does not come.
+"""Handles pods that are created before their GPU is known.
 
-Once kube-scheduler has bound the placeholder of a new vGPU, the GPU is counted as taken for it.
-Which one it is, its node will say in a moment; the SharePod's pod is bound and begins to start
-meanwhile, and its node lets no container run before it has the GPU.
+Once kube-scheduler has bound the placeholder of a new vGPU, a GPU is set apart for it. The node
+reports shortly afterwards which GPU that is. The SharePod's pod is bound and starts in parallel;
+its node starts no container before it has the GPU.
 
-Seldom the GPU does not come: the kubelet refuses the placeholder, or gives it what cannot be
-shared. The holder of such a pod names no pod, for only a pod whose GPUs are all known is named
-to its node: nothing of it can have run. So the pod is deleted, in the very state in which it
-was seen, once a live read of the vGPU says the same; what follows is the life of a SharePod
-without a pod.
+Rarely the GPU does not come: the kubelet refuses the placeholder, or assigns a GPU that cannot be
+shared. The holder of such a pod has no pod uid, since a pod is named to its node only when all its
+GPUs are known, so nothing of it has run. The pod is deleted, in exactly the state that was seen,
+once a live read of the vGPU confirms this. The SharePod then goes on without a pod.
 """
 
 from collections.abc import Sequence
@@ -25,12 +24,12 @@ from kubeshare.kube.client.errors import NotFoundError
 
 
 class PreboundPods:
-    """Looks after pods that wait on their node for a GPU.
+    """Deletes pods whose GPU does not come.
 
     Args:
-        client: where pods are.
+        client: deletes pods.
         cluster_state: the vGPUs and pods.
-        placeholders: keep the GPUs.
+        placeholders: the placeholder pods of the vGPUs.
     """
 
     def __init__(
@@ -42,7 +41,7 @@ class PreboundPods:
         self._placeholders = placeholders
 
     def is_gpu_assured(self, vgpu: VGPU) -> bool:
-        """A new vGPU will have a GPU in a moment, as far as kube-scheduler is concerned."""
+        """Whether kube-scheduler has bound the placeholder of a new vGPU to its node."""
         placeholder = self._placeholders.of(vgpu.metadata.name)
         blocked = blocker(vgpu, placeholder)
         return (
@@ -54,39 +53,34 @@ class PreboundPods:
             and placeholder.spec.node_name == vgpu.spec.node_name
         )
 
-    async def reconcile(self, pod: Pod, demand: str, vgpus: Sequence[VGPU]) -> Blocker | None:
-        """What a pod's GPU waits for; one that gets none is taken back.
-
-        Args:
-            pod: of the SharePod.
-            demand: the SharePod's uid.
-            vgpus: those of which it has a part.
+    async def reconcile(self, pod: Pod, demand_uid: str, vgpus: Sequence[VGPU]) -> Blocker | None:
+        """Delete a SharePod's pod if one of its GPUs does not come; returns what blocks it.
 
         Raises:
-            ConflictError: the pod has changed meanwhile.
+            ConflictError: the pod has changed in between.
         """
         for vgpu in () if pod.terminal else vgpus:
             if pod.spec.node_name not in ("", vgpu.spec.node_name):
-                continue  # it was made for a former decision
-            blocked = self._missing(vgpu, demand)
+                continue  # it was created for a former decision
+            blocked = self._blocker(vgpu, demand_uid)
             if blocked is not None and not blocked.transient:
-                await self._take_back(pod, demand, vgpu)
+                await self._delete(pod, demand_uid, vgpu)
             if blocked is not None:
                 return blocked
         return None
 
-    def _missing(self, vgpu: VGPU, demand: str) -> Blocker | None:
-        """What a GPU waits for of which a pod can have had nothing yet."""
-        holder = holder_of(vgpu, demand)
+    def _blocker(self, vgpu: VGPU, demand_uid: str) -> Blocker | None:
+        """Why a GPU is not known yet; None where the pod may have used it."""
+        holder = holder_of(vgpu, demand_uid)
         if holder is None or holder.pod_uid or vgpu.spec.uuid:
             return None
         return blocker(vgpu, self._placeholders.of(vgpu.metadata.name))
 
-    async def _take_back(self, pod: Pod, demand: str, vgpu: VGPU) -> None:
+    async def _delete(self, pod: Pod, demand_uid: str, vgpu: VGPU) -> None:
         if pod.metadata.deletion_timestamp is not None:
             return
         live = await self._pool.refresh(vgpu.metadata.name)
-        blocked = self._missing(live, demand) if live is not None else None
+        blocked = self._blocker(live, demand_uid) if live is not None else None
         if blocked is None or blocked.transient:
             return
         try:

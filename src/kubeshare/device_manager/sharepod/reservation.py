@@ -1,8 +1,8 @@
-"""Take the parts of GPUs that a SharePod's author named, without asking Sched.
+"""Reserves the GPUs that a SharePod's author has chosen.
 
-Whoever writes GPUID and node themselves has chosen, but has not reserved: that is
-done here, by the same rules. Where the present holders leave no room, or do not
-want it beside them, it waits, and is told why; of several GPUs it holds all or none.
+An author who writes GPUID and node has decided but not reserved. The reservation follows the same
+rules as Sched's. Where the present holders leave no room or exclude the demand, the SharePod is
+pending, and its condition says why. Of several GPUs it holds all or none.
 """
 
 import asyncio
@@ -22,11 +22,11 @@ from kubeshare.device_manager.sharepod.status import Report
 
 
 class Reservations:
-    """Takes parts of GPUs that were given by name.
+    """Adds the holders of SharePods whose author has chosen the GPUs.
 
     Args:
-        cluster_state: the cluster's GPUs.
-        policy: says whether the demand fits on the GPU that it names.
+        cluster_state: the GPUs of the cluster.
+        policy: whether the demand fits on a given GPU.
     """
 
     def __init__(self, cluster_state: ClusterState, policy: Policy) -> None:
@@ -38,15 +38,15 @@ class Reservations:
     async def reserve(
         self, sharepod: SharePod, demand: Demand, gpuids: Sequence[str]
     ) -> Report | None:
-        """Add the holders, and the vGPUs where there are none of those ids: all, or none.
+        """Add the holders, and create the vGPUs that do not exist: all or none.
 
         Returns:
-            None when they are there; else why not.
+            None when the holders exist; else why not.
 
         Raises:
-            StaleDecisionError: others changed the GPUs meanwhile.
+            StaleDecisionError: the vGPUs have changed in between.
         """
-        # One at a time: the next one sees what the last one has taken.
+        # One at a time, so that each decision sees the holders of the one before it.
         async with self._deciding:
             return await self._reserve(sharepod, demand, gpuids)
 
@@ -54,15 +54,15 @@ class Reservations:
         self, sharepod: SharePod, demand: Demand, gpuids: Sequence[str]
     ) -> Report | None:
         await self._pool.settle()
-        seen = {gpuid: await self._pool.refresh(gpuid) for gpuid in gpuids}
-        held = [gpuid for gpuid, vgpu in seen.items() if vgpu and holder_of(vgpu, demand.uid)]
-        parts, refusal = self._decide(sharepod, demand, seen.keys() - held, seen)
+        current = {gpuid: await self._pool.refresh(gpuid) for gpuid in gpuids}
+        held = [gpuid for gpuid, vgpu in current.items() if vgpu and holder_of(vgpu, demand.uid)]
+        shares, refusal = self._decide(sharepod, demand, current.keys() - held, current)
         if refusal is not None:
-            # What it has of the others would keep room from those for whom it is enough.
+            # Holders of the other GPUs would keep room from demands that need no more.
             for gpuid in held:
                 await self._pool.release(gpuid, demand.uid)
             return refusal
-        await self._pool.reserve_all(parts)
+        await self._pool.reserve_all(shares)
         return None
 
     def _decide(
@@ -70,42 +70,42 @@ class Reservations:
         sharepod: SharePod,
         demand: Demand,
         gpuids: Iterable[str],
-        seen: Mapping[str, VGPU | None],
+        current: Mapping[str, VGPU | None],
     ) -> tuple[list[Reservation], Report | None]:
-        """The parts to be taken, each beside those before it, or why one of them is refused."""
-        parts: list[Reservation] = []
+        """The shares to add, each decided beside those before it, or why one is refused."""
+        shares: list[Reservation] = []
         ledger = self._cluster_state.ledger()
         with ledger.what_if():
             for gpuid in sorted(gpuids):
-                # A demand of its own for each GPU that is named.
-                asked = msgspec.structs.replace(
+                # The policy sees one demand for each GPU.
+                single = msgspec.structs.replace(
                     demand,
                     uid=f"{demand.uid} {gpuid}",
                     device_id=gpuid,
                     nodes=frozenset([sharepod.spec.node_name]),
                     count=1,
                 )
-                if elsewhere := _elsewhere(sharepod, gpuid, seen[gpuid]):
-                    return [], elsewhere
-                decision = self._policy(ledger, asked)
+                if refusal := _on_other_node(sharepod, gpuid, current[gpuid]):
+                    return [], refusal
+                decision = self._policy(ledger, single)
                 if decision.node is None:
                     return [], _no_room(sharepod.spec.node_name, gpuid, decision)
-                commit(ledger, asked, decision)
-                parts.append(Reservation(demand, decision, sharepod.spec.gpu.attempt))
-        return parts, None
+                commit(ledger, single, decision)
+                shares.append(Reservation(demand, decision, sharepod.spec.gpu.attempt))
+        return shares, None
 
 
-def _elsewhere(sharepod: SharePod, gpuid: str, vgpu: VGPU | None) -> Report | None:
-    """It is on another node than its author says."""
+def _on_other_node(sharepod: SharePod, gpuid: str, vgpu: VGPU | None) -> Report | None:
+    """The refusal of a vGPU that is not on the SharePod's node."""
     node = sharepod.spec.node_name
     if vgpu is None or vgpu.spec.node_name == node:
         return None
-    words = f"vGPU {gpuid} is on node {vgpu.spec.node_name}, and spec.nodeName says {node}"
-    return status.not_allocated(Reason.NO_ROOM, words)
+    message = f"vGPU {gpuid} is on node {vgpu.spec.node_name}, and spec.nodeName says {node}"
+    return status.not_allocated(Reason.NO_ROOM, message)
 
 
 def _no_room(node: str, gpuid: str, decision: Decision) -> Report:
     places = [f"{node}/{gpuid}", node, decision.field or ""]
-    known = [decision.reasons[place] for place in places if place in decision.reasons]
-    words = "; ".join(known) or f"there is no node {node}"
-    return status.not_allocated(Reason.NO_ROOM, f"vGPU {gpuid} on node {node}: {words}")
+    reasons = [decision.reasons[place] for place in places if place in decision.reasons]
+    message = "; ".join(reasons) or f"there is no node {node}"
+    return status.not_allocated(Reason.NO_ROOM, f"vGPU {gpuid} on node {node}: {message}")

@@ -1,17 +1,14 @@
-"""A pod whose start was refused, though all is there now: have its kubelet try again at once.
+"""Makes a kubelet retry at once to start a pod that it was refused.
 
-A kubelet that was refused a claim asks again when it next looks at the pod, after 60 to 90
-seconds. The node agent waits inside the call for what is on its way, so a refusal is rare: a
-device manager or a token daemon was away for longer. A change of the pod makes the kubelet
-look at it at once; an annotation is a change that means nothing else.
+A kubelet whose claim was refused retries when it next syncs the pod, after 60 to 90 seconds. The
+node agent waits inside the call for a holder that is about to appear, so a refusal is rare: the
+device manager or the token daemon was down for longer. Any change of the pod makes the kubelet
+sync it at once, so this sets an annotation.
 """
 
-import asyncio
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Final
-
-from msgspec import Struct
 
 from kubeshare.api.state.vgpu_store import holder_of
 from kubeshare.api.types.constants import ANNOTATION_NUDGED, MANAGER_DEVICES
@@ -20,66 +17,59 @@ from kubeshare.api.types.v1 import VGPU
 from kubeshare.kube.client.client import Client
 from kubeshare.kube.client.errors import ConflictError, NotFoundError
 from kubeshare.kube.conditions import timestamp
+from kubeshare.kube.controller.pending import NotBefore
 from kubeshare.kube.meta import Key
 
 FIRST_RETRY_SECONDS: Final = 10.0
-"""Seconds that a pod gets to begin its start; doubles with each nudge."""
+"""Seconds that a pod has to start before the first retry; doubles with each."""
 MAX_RETRIES: Final = 5
-"""How many one pod gets."""
-
-
-class _Slow(Struct):
-    """A pod that does not begin: its uid, how often it was nudged, when it is next."""
-
-    uid: str
-    nudges: int
-    due: float
+"""How many retries one pod gets."""
 
 
 class StartRetries:
-    """Touches pods that have all they need and do not begin.
+    """Annotates pods that could start and do not.
 
     Args:
-        client: where pods are.
-        wall_clock: the time that is noted.
+        client: writes the annotations.
+        wall_clock: the time that the annotation gives.
     """
 
     def __init__(self, client: Client, wall_clock: Callable[[], datetime]) -> None:
         self._client = client
         self._wall_clock = wall_clock
-        self._slow: dict[Key, _Slow] = {}
+        self._retries: dict[Key, tuple[str, int]] = {}  # pod -> uid, number of retries
+        self._next_retry: NotBefore[Key] = NotBefore()
 
     def forget(self, key: Key) -> None:
-        """The pod is gone."""
-        self._slow.pop(key, None)
+        """Drop what is known about a pod: it is gone, or has started."""
+        self._retries.pop(key, None)
+        self._next_retry.forget(key)
 
-    async def reconcile(self, pod: Pod, demand: str, vgpus: Sequence[VGPU]) -> float | None:
-        """Touch a pod, if it is time.
-
-        Args:
-            pod: bound.
-            demand: the uid of who asked for it.
-            vgpus: those that it shares.
+    async def reconcile(self, pod: Pod, demand_uid: str, vgpus: Sequence[VGPU]) -> float | None:
+        """Annotate a bound pod that shares these vGPUs, if a retry is due.
 
         Returns:
-            seconds until to look again; None where there is nothing to wait for.
+            seconds until to check again; None where no retry will be due.
         """
-        key, now = pod.metadata.key, asyncio.get_running_loop().time()
-        if not vgpus or not _could_begin(pod, demand, vgpus):
+        key = pod.metadata.key
+        if not vgpus or not _could_start(pod, demand_uid, vgpus):
             self.forget(key)
             return None
-        slow = self._slow.get(key)
-        if slow is None or slow.uid != pod.metadata.uid:
-            slow = self._slow[key] = _Slow(pod.metadata.uid, 0, now + FIRST_RETRY_SECONDS)
-        if slow.nudges >= MAX_RETRIES:
+        uid, retries = self._retries.get(key, ("", 0))
+        if uid != pod.metadata.uid:
+            retries = 0
+            self._retries[key] = (pod.metadata.uid, retries)
+            self._next_retry.delay(key, FIRST_RETRY_SECONDS)
+        if retries >= MAX_RETRIES:
             return None
-        if now >= slow.due:
-            await self._touch(pod)
-            slow.nudges += 1
-            slow.due = now + FIRST_RETRY_SECONDS * 2.0**slow.nudges
-        return slow.due - now
+        if not self._next_retry.remaining(key):
+            await self._annotate(pod)
+            retries += 1
+            self._retries[key] = (pod.metadata.uid, retries)
+            self._next_retry.delay(key, FIRST_RETRY_SECONDS * 2.0**retries)
+        return self._next_retry.remaining(key)
 
-    async def _touch(self, pod: Pod) -> None:
+    async def _annotate(self, pod: Pod) -> None:
         metadata = pod.metadata
         patch = {
             "metadata": {
@@ -92,18 +82,18 @@ class StartRetries:
                 PODS, metadata.name, patch, metadata.namespace, field_manager=MANAGER_DEVICES
             )
         except (ConflictError, NotFoundError):
-            return  # it is another pod by now
+            return  # the pod has gone; another one may have its name
 
 
-def _could_begin(pod: Pod, demand: str, vgpus: Sequence[VGPU]) -> bool:
-    """Its node could prepare it, and has not, as far as can be seen."""
-    begun = pod.condition("PodReadyToStartContainers")
-    held = [holder_of(vgpu, demand) for vgpu in vgpus if vgpu.spec.uuid]
+def _could_start(pod: Pod, demand_uid: str, vgpus: Sequence[VGPU]) -> bool:
+    """Its node could prepare the pod and, as far as can be seen, has not."""
+    started = pod.condition("PodReadyToStartContainers")
+    held = [holder_of(vgpu, demand_uid) for vgpu in vgpus if vgpu.spec.uuid]
     return (
         bool(pod.spec.node_name)
         and pod.metadata.deletion_timestamp is None
-        # One that has run before is started again after its node has been.
-        and (pod.status.phase == "Pending" if begun is None else begun.status == "False")
+        # A pod that has run before is started again after its node was.
+        and (pod.status.phase == "Pending" if started is None else started.status == "False")
         and not pod.terminal
         and len(held) == len(vgpus)
         and all(holder is not None and holder.pod_uid == pod.metadata.uid for holder in held)

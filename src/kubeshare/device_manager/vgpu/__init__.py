@@ -1,1 +1,1 @@
-"""The life of a vGPU: activation, health, holders, deletion."""
+"""Reconciles vGPUs: activation, health, holders, eviction, deletion."""

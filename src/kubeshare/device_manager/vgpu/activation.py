@@ -1,4 +1,4 @@
-"""The node has said which physical GPU a vGPU is: it can be used from now on."""
+"""Activates a vGPU once its physical GPU is known."""
 
 from kubeshare.api import holders
 from kubeshare.api.state.vgpu_store import VGPUStore
@@ -7,12 +7,9 @@ from kubeshare.device_manager.events import Events
 
 
 async def activate(pool: VGPUStore, vgpu: VGPU, events: Events) -> None:
-    """Creating → Active, or Idle without holders, once the node agent has published the UUID.
+    """Move a vGPU from Creating to Active once the node agent has published its UUID.
 
-    Args:
-        pool: all vGPUs.
-        vgpu: the one to look at.
-        events: tells people.
+    A vGPU without holders becomes Idle instead.
     """
     if _to_active(vgpu) is None:
         return

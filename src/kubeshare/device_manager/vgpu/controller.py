@@ -1,73 +1,81 @@
-"""The steps of one vGPU's life, in order."""
+"""Reconciles one vGPU, step by step."""
+
+from typing import Final
 
 from kubeshare.api.state.ledger_builder import DELETING
-from kubeshare.api.state.vgpu_store import VGPUStore
+from kubeshare.api.types import core_v1
 from kubeshare.api.types.v1 import VGPU
-from kubeshare.device_manager.events import Events
+from kubeshare.device_manager.context import Context
 from kubeshare.device_manager.placeholder.disruption import DisruptionBudgets
-from kubeshare.device_manager.placeholder.pods import Placeholders
 from kubeshare.device_manager.placeholder.recovery import PlaceholderRecovery
+from kubeshare.device_manager.sharepod.event_handlers import with_assumed
 from kubeshare.device_manager.vgpu.activation import activate
-from kubeshare.device_manager.vgpu.deletion import VGPUDeletion
+from kubeshare.device_manager.vgpu.deletion import VGPUDeletion, mark_deleting
+from kubeshare.device_manager.vgpu.event_handlers import VGPUEventHandlers
 from kubeshare.device_manager.vgpu.eviction import Evictions
 from kubeshare.device_manager.vgpu.health import VGPUHealth
-from kubeshare.device_manager.vgpu.idle_deletion import mark_deleting
 from kubeshare.device_manager.vgpu.node_deletion import DeletedNodes
 from kubeshare.device_manager.vgpu.orphans import OrphanedHolders
-from kubeshare.kube.controller.controller import RequeueAfter, earliest
+from kubeshare.kube.cache.store import DELETED, Change
+from kubeshare.kube.controller.controller import Controller, RequeueAfter, earliest
+from kubeshare.kube.controller.runtime import Program
 from kubeshare.kube.meta import Key
+
+WORKERS: Final = 8
+"""vGPUs reconciled at the same time; a reconcile mostly waits for the API server."""
 
 
 class VGPUController:
-    """Brings a vGPU one step on.
+    """Reconciles vGPUs.
 
     Args:
-        pool: all vGPUs.
-        release: takes holders off.
-        deleted_nodes: takes them off where no node will.
-        deletion: takes the marked ones down.
-        placeholders: keeps the GPUs of the others.
-        health: says what is wrong with their GPUs.
-        recovery: has a GPU back whose placeholder was lost.
-        evictions: has pods leave GPUs.
-        disruption_budgets: has those not evicted that are in use.
-        events: tells people.
+        context: the state and the services that its steps use.
     """
 
-    def __init__(  # noqa: PLR0913 - its steps
-        self,
-        *,
-        pool: VGPUStore,
-        orphans: OrphanedHolders,
-        deleted_nodes: DeletedNodes,
-        deletion: VGPUDeletion,
-        placeholders: Placeholders,
-        health: VGPUHealth,
-        recovery: PlaceholderRecovery,
-        evictions: Evictions,
-        disruption_budgets: DisruptionBudgets,
-        events: Events,
-    ) -> None:
-        self._pool = pool
-        self._orphans = orphans
-        self._deleted_nodes = deleted_nodes
-        self._deletion = deletion
+    def __init__(self, context: Context) -> None:
+        client, cluster_state, events = context.client, context.cluster_state, context.events
+        placeholders, informers = context.placeholders, context.informers
+        nodes = informers.nodes.store
+        self._pool = cluster_state.pool
         self._placeholders = placeholders
-        self._health = health
-        self._recovery = recovery
-        self._evictions = evictions
-        self._disruption_budgets = disruption_budgets
         self._events = events
+        self._orphans = OrphanedHolders(
+            client, cluster_state, informers.sharepods.store, context.metrics
+        )
+        self._deleted_nodes = DeletedNodes(client, nodes, cluster_state.pool, events)
+        self._health = VGPUHealth(context)
+        self._deletion = VGPUDeletion(client, cluster_state, placeholders, context.metrics)
+        self._disruption_budgets = DisruptionBudgets(
+            client, cluster_state, placeholders, context.idle_times
+        )
+        self._recovery = PlaceholderRecovery(nodes, placeholders, events)
+        self._evictions = Evictions(client, cluster_state, nodes, context.configuration, events)
+        self._handlers = VGPUEventHandlers(
+            cluster_state, informers.sharepods.store, nodes, self._evictions
+        )
+        self._informers = informers
+
+    def register(self, program: Program) -> None:
+        """Run this controller in a program, with the watches that trigger it."""
+        informers, handlers = self._informers, self._handlers
+        controller: Controller[Key] = Controller("vgpus", self.reconcile, workers=WORKERS)
+        controller.watch_changes(informers.vgpus, with_assumed(self._pool, handlers.on_vgpu))
+        controller.watch_changes(informers.pods, handlers.on_pod)
+        controller.watch_changes(informers.sharepods, handlers.on_sharepod)
+        controller.watch(informers.nodes, handlers.on_node, when=_availability_differs)
+        controller.watch(informers.gpunodes, handlers.on_node)
+        controller.watch(informers.configmaps, handlers.all_vgpus)
+        program.add_controller(controller)
 
     async def reconcile(self, key: Key) -> RequeueAfter | None:
-        """Look at one vGPU."""
+        """Reconcile one vGPU."""
         vgpu = self._pool.get(key.name)
         if vgpu is not None:
             vgpu = await self._orphans.collect(vgpu)
-        lost, again = False, None
+        node_deleted, again = False, None
         if vgpu is not None:
-            vgpu, lost, again = await self._deleted_nodes.release(vgpu)
-        if vgpu is not None and lost:
+            vgpu, node_deleted, again = await self._deleted_nodes.release_holders(vgpu)
+        if vgpu is not None and node_deleted:
             vgpu = await mark_deleting(self._pool, key.name, self._events.released)
         elif vgpu is not None and vgpu.status.phase != DELETING:
             vgpu = await self._health.reconcile(vgpu)
@@ -76,17 +84,24 @@ class VGPUController:
             return None
         if vgpu.status.phase == DELETING:
             self._recovery.forget(vgpu)
-            return await self._deletion.delete(vgpu)
-        if lost:
+            return await self._deletion.reconcile(vgpu)
+        if node_deleted:
             return again
-        return await self._live_on(vgpu)
+        return await self._reconcile_live(vgpu)
 
-    async def _live_on(self, vgpu: VGPU) -> RequeueAfter | None:
-        """Have its GPU, and have those leave it that cannot stay."""
+    async def _reconcile_live(self, vgpu: VGPU) -> RequeueAfter | None:
+        """Reconcile a vGPU that is neither being deleted nor on a deleted node."""
         placeholder = await self._placeholders.reconcile(vgpu)
-        disruption_budgets = await self._disruption_budgets.reconcile(vgpu)
-        regained = await self._recovery.reconcile(vgpu)
+        disruption_budget = await self._disruption_budgets.reconcile(vgpu)
+        recovery = await self._recovery.reconcile(vgpu)
         await activate(self._pool, vgpu, self._events)
-        return earliest(
-            placeholder, disruption_budgets, regained, await self._evictions.reconcile(vgpu)
-        )
+        evictions = await self._evictions.reconcile(vgpu)
+        return earliest(placeholder, disruption_budget, recovery, evictions)
+
+
+def _availability_differs(change: Change[core_v1.Node]) -> bool:
+    """The node is new or gone, or what it does with pods has changed."""
+    old, new = change.old, change.object
+    if change.type == DELETED or old is None:
+        return True
+    return (old.is_schedulable, old.driver_upgrade) != (new.is_schedulable, new.driver_upgrade)

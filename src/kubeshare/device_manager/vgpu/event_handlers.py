@@ -1,6 +1,7 @@
-"""What wakes vGPUs: their own changes, and those of pods, SharePods and nodes that may end a part.
+"""Maps watch events to the vGPUs that must be reconciled.
 
-A vGPU takes parts back that nobody asks for, so what comes wakes it less than what goes.
+A vGPU's controller garbage-collects holders, so objects that go away trigger it more often
+than objects that appear.
 """
 
 from collections.abc import Iterable
@@ -20,13 +21,13 @@ from kubeshare.kube.resources import Raw
 
 
 class VGPUEventHandlers:
-    """Which vGPUs a change concerns.
+    """Finds the vGPUs that a change concerns.
 
     Args:
         cluster_state: the vGPUs.
         sharepod_store: the SharePods.
-        nodes: the nodes, as last seen.
-        evictions: says of which vGPUs pods have to leave.
+        nodes: the nodes.
+        evictions: whether the pods of a vGPU must leave it.
     """
 
     def __init__(
@@ -41,45 +42,46 @@ class VGPUEventHandlers:
         self._nodes = nodes
         self._evictions = evictions
 
-    def of_vgpu(self, change: Change[VGPU]) -> Iterable[Key]:
-        """Itself, unless its node was told of pods, or others have joined, and all may stay."""
+    def on_vgpu(self, change: Change[VGPU]) -> Iterable[Key]:
+        """The vGPU itself, unless the change only adds wanted holders or pod uids.
+
+        Such a change still counts where pods must leave the GPU.
+        """
         old, new = change.old, change.object
-        if old is not None and change.type != DELETED and self._have_all_stayed(old, new):
-            known = self._nodes.get(new.spec.node_name) is not None
-            if known and not self._evictions.reason(new):
+        if old is not None and change.type != DELETED and self._only_gains_wanted(old, new):
+            node_known = self._nodes.get(new.spec.node_name) is not None
+            if node_known and not self._evictions.reason(new):
                 return ()
         return (new.metadata.key,)
 
-    def _have_all_stayed(self, old: VGPU, new: VGPU) -> bool:
-        """All are there that were, and nobody else but SharePods that ask for their parts."""
+    def _only_gains_wanted(self, old: VGPU, new: VGPU) -> bool:
+        """Every holder remains, and each new one is wanted by its SharePod."""
         before, now = map(_holders, (old, new))
-        if _but_for_holders(old) != _but_for_holders(new) or not before.keys() <= now.keys():
+        if _without_holders(old) != _without_holders(new) or not before.keys() <= now.keys():
             return False
-        joined = [holder for part, holder in now.items() if part not in before]
-        # The first one has the placeholder guarded.
-        return not joined or (
-            bool(before) and all(self._is_asked_for(new, each) for each in joined)
-        )
+        joined = [holder for share, holder in now.items() if share not in before]
+        # The first holder puts the placeholder under its PodDisruptionBudget.
+        return not joined or (bool(before) and all(self._is_wanted(new, each) for each in joined))
 
-    def _is_asked_for(self, vgpu: VGPU, holder: Holder) -> bool:
+    def _is_wanted(self, vgpu: VGPU, holder: Holder) -> bool:
         raw = self._sharepod_store.by_key(Key(holder.namespace, holder.name))
         return wanted(raw, vgpu.metadata.name, holder)
 
-    def of_pod(self, change: Change[core_v1.Pod]) -> Iterable[Key]:
-        """That whose placeholder it is, or those of which it or its SharePod has a part."""
+    def on_pod(self, change: Change[core_v1.Pod]) -> Iterable[Key]:
+        """The vGPU of a placeholder, or those of which a pod or its SharePod holds shares."""
         old, pod = change.old, change.object
         held = self._held(pod.metadata.uid)
         if not self._concerns(change, bool(held)):
             return ()
         states = (pod,) if old is None else (old, pod)
-        named = {state.metadata.labels.get(LABEL_VGPU, "") for state in states} - {""}
+        labelled = {state.metadata.labels.get(LABEL_VGPU, "") for state in states} - {""}
         controller = pod.metadata.controller
-        # Of a SharePod with several GPUs, the label of its pod names the first.
-        names = named | held | (self._held(controller.uid) if controller else set())
+        # The label names only the first GPU of a SharePod that has several.
+        names = labelled | held | (self._held(controller.uid) if controller else set())
         return [Key("", name) for name in sorted(names)]
 
-    def of_sharepod(self, change: Change[Raw]) -> Iterable[Key]:
-        """Those of which it has a part that it may not ask for any more."""
+    def on_sharepod(self, change: Change[Raw]) -> Iterable[Key]:
+        """The vGPUs of which a SharePod holds a share that it may no longer want."""
         raw = change.object
         held = [vgpu.metadata.key for vgpu in self._pool.held_by(raw["metadata"]["uid"])]
         if not held or change.type == DELETED:
@@ -87,20 +89,21 @@ class VGPUEventHandlers:
         sharepod = sharepods.view(raw)
         if sharepods.is_deleting(sharepod) or sharepods.finished(sharepod):
             return held
-        # Sched takes parts of what it does not name yet before it says so.
-        wanted = sharepods.gpuids(sharepod) if sharepods.decided(sharepod) else None
-        return [] if wanted is None else [key for key in held if key.name not in wanted]
+        if not sharepods.decided(sharepod):
+            return []  # Sched adds the holders before it writes the GPUIDs
+        wanted_gpuids = sharepods.gpuids(sharepod)
+        return [key for key in held if key.name not in wanted_gpuids]
 
-    def of_node(self, node: core_v1.Node | GPUNode) -> Iterable[Key]:
-        """All that are on it."""
+    def on_node(self, node: core_v1.Node | GPUNode) -> Iterable[Key]:
+        """All vGPUs of a node."""
         return [vgpu.metadata.key for vgpu in self._pool.on_node(node.metadata.name)]
 
-    def all(self, _: object) -> Iterable[Key]:
-        """Each of them: what is to become of those whose GPU has failed is configured."""
+    def all_vgpus(self, _: object) -> Iterable[Key]:
+        """All vGPUs: the configuration says whether pods leave a failed GPU."""
         return [vgpu.metadata.key for vgpu in self._pool.all()]
 
-    def _held(self, demand: str) -> set[str]:
-        return {vgpu.metadata.name for vgpu in self._pool.held_by(demand)}
+    def _held(self, demand_uid: str) -> set[str]:
+        return {vgpu.metadata.name for vgpu in self._pool.held_by(demand_uid)}
 
     def _concerns(self, change: Change[core_v1.Pod], holds: bool) -> bool:  # noqa: FBT001 - a fact of the pod
         old, pod = change.old, change.object
@@ -109,28 +112,28 @@ class VGPUEventHandlers:
         if pod.placeholder_of or (old is not None and old.placeholder_of):
             return pod_differs(change)
         if holds:
-            return old is None or _place(old) != _place(pod)
+            return old is None or _assignment(old) != _assignment(pod)
         if old is not None:
-            return _end(old) != _end(pod)
-        # A SharePod's pod that comes frees nothing; but it may have to leave.
-        named = self._pool.get(pod.metadata.labels.get(LABEL_VGPU, ""))
-        holders = named.status.holders if named is not None else ()
+            return _ownership(old) != _ownership(pod)
+        # A new pod of a SharePod frees nothing, but it may have to leave its GPU.
+        labelled = self._pool.get(pod.metadata.labels.get(LABEL_VGPU, ""))
+        holders = labelled.status.holders if labelled is not None else ()
         return any(holder.pod_uid == pod.metadata.uid for holder in holders)
 
 
-def _place(pod: core_v1.Pod) -> tuple[object, ...]:
-    """What says whether a plain pod may still have its part of a vGPU."""
-    return pod.spec.node_name, pod.gated, pod.gpuids, *_end(pod)
+def _assignment(pod: core_v1.Pod) -> tuple[object, ...]:
+    """The fields that decide whether a plain pod may keep its share of a vGPU."""
+    return pod.spec.node_name, pod.gated, pod.gpuids, *_ownership(pod)
 
 
-def _end(pod: core_v1.Pod) -> tuple[object, ...]:
-    """What says of a pod whose it is, and whether it is over."""
+def _ownership(pod: core_v1.Pod) -> tuple[object, ...]:
+    """The fields that say to whom a pod belongs and whether it has ended."""
     metadata = pod.metadata
     label = metadata.labels.get(LABEL_VGPU)
     return pod.terminal, metadata.deletion_timestamp, metadata.owner_references, label
 
 
-def _but_for_holders(vgpu: VGPU) -> tuple[Any, ...]:
+def _without_holders(vgpu: VGPU) -> tuple[Any, ...]:
     metadata, status = vgpu.metadata, vgpu.status
     about = (metadata.uid, metadata.deletion_timestamp, metadata.labels, metadata.annotations)
     return about, vgpu.spec, status.phase, status.conditions

@@ -1,9 +1,13 @@
-"""Pods that must leave a GPU are evicted through the API, so that their budgets hold.
+"""Evicts pods that must leave their GPU, within their disruption budgets.
 
-That is so where the GPU's driver is being upgraded: a pod that shares a GPU does not ask
-for one by the name that NVIDIA's operator knows, so the operator does not evict it. And it
-is so on a GPU that has failed, where the configuration says ``gpuFailure: evict``. The
-holders leave as their node says; the placeholder goes after the last of them.
+Pods leave a GPU in two cases:
+
+* the GPU driver of the node is being upgraded. NVIDIA's operator evicts only pods that ask
+  for a GPU by a resource name that it knows, so it does not evict pods that share one;
+* the GPU has failed or lost its placeholder, and the configuration says ``gpuFailure: evict``.
+
+The node releases the holders when the containers have stopped; the placeholder goes after
+the last holder.
 """
 
 from typing import Final
@@ -22,18 +26,18 @@ from kubeshare.kube.controller.controller import RequeueAfter
 from kubeshare.kube.meta import Key
 
 RETRY: Final = RequeueAfter(10.0)
-"""When a pod is asked to leave again that its budget has kept."""
+"""When an eviction that a disruption budget refused is retried."""
 
 
 class Evictions:
-    """Has pods leave GPUs.
+    """Evicts pods from GPUs.
 
     Args:
-        client: where pods are.
-        cluster_state: the pods, as last seen.
-        nodes: the nodes, as last seen.
-        configuration: says whether pods leave a GPU that has failed.
-        events: tells people.
+        client: evicts the pods.
+        cluster_state: the pods.
+        nodes: the nodes.
+        configuration: whether pods leave a failed GPU.
+        events: records the evictions.
     """
 
     def __init__(
@@ -51,19 +55,19 @@ class Evictions:
         self._events = events
 
     async def reconcile(self, vgpu: VGPU) -> RequeueAfter | None:
-        """Evict those who share a GPU, if they have to leave it."""
+        """Evict the pods that share a vGPU if they must leave it."""
         why = self.reason(vgpu)
         if not why:
             return None
         again = None
         for holder in vgpu.status.holders:
             pod = self._cluster_state.pod(Key(holder.namespace, holder.name))
-            if pod is not None and _leaves(pod, holder) and not await self._evict(pod, why):
+            if pod is not None and _is_evictable(pod, holder) and not await self._evict(pod, why):
                 again = RETRY
         return again
 
     def reason(self, vgpu: VGPU) -> str:
-        """Why all have to leave; ``""`` where they may stay."""
+        """Why all pods must leave a vGPU; ``""`` where they may stay."""
         node = self._nodes.get(vgpu.spec.node_name)
         if node is not None and node.must_drain:
             return f"the GPU driver of node {vgpu.spec.node_name} is being upgraded"
@@ -73,20 +77,20 @@ class Evictions:
         return ""
 
     async def _evict(self, pod: Pod, why: str) -> bool:
-        """Evict a pod; whether it leaves."""
+        """Evict a pod; False when its disruption budget refuses."""
         try:
             await evict(self._client, pod)
         except TooManyRequestsError as error:
             self._events.eviction_refused(pod, f"{why}; {error.message}")
             return False
         except (NotFoundError, ConflictError):
-            return True  # another pod has its name by now, or none
+            return True  # the pod has gone; another one may have its name
         self._events.evicted(pod, why)
         return True
 
 
-def _leaves(pod: Pod, holder: Holder) -> bool:
-    """It is the holder's, and not on its way out already."""
+def _is_evictable(pod: Pod, holder: Holder) -> bool:
+    """It is the holder's pod, and neither ended nor being deleted."""
     return (
         pod.metadata.uid == holder.pod_uid
         and pod.metadata.deletion_timestamp is None

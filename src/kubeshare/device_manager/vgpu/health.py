@@ -1,77 +1,57 @@
-"""What is wrong with the GPU of a vGPU: a condition of it, and a word to those who share it.
+"""Keeps the Degraded condition of vGPUs up to date.
 
-Two things may go wrong with a GPU that is shared: it fails, as its node's agent says in the
-GPUNode, or nothing keeps it from other pods any more, because its placeholder is gone.
-Either way it takes nobody new; that follows from the same facts
-(:mod:`kubeshare.api.state.ledger_builder`)
-and waits for no condition. Those who share it stay, unless the configuration has them evicted.
+A shared GPU is degraded when it fails, as the node agent reports in the GPUNode, or when its
+placeholder is gone, so that Kubernetes may give the GPU to another pod. The ledger refuses new
+holders for the same reasons without waiting for the condition
+(:mod:`kubeshare.api.state.ledger_builder`). Pods that share the GPU stay unless the
+configuration has them evicted.
 """
 
-from collections.abc import Callable
-from datetime import datetime
-from typing import Final
+from typing import Final, TypeAlias
 
 from kubeshare.api import holders
 from kubeshare.api.state.ledger_builder import keeps_gpu
-from kubeshare.api.state.vgpu_store import VGPUStore
 from kubeshare.api.types.constants import CONDITION_DEGRADED, NAMESPACE, placeholder_name
 from kubeshare.api.types.core_v1 import PODS
 from kubeshare.api.types.reasons import Reason
-from kubeshare.api.types.v1 import VGPU, GPUNode
+from kubeshare.api.types.v1 import VGPU
 from kubeshare.api.vgpu_readiness import failure
-from kubeshare.device_manager.events import Events
-from kubeshare.device_manager.placeholder.pods import Placeholders
-from kubeshare.kube.cache.store import Store
-from kubeshare.kube.client.client import Client
+from kubeshare.device_manager.context import Context
 from kubeshare.kube.client.errors import NotFoundError
 from kubeshare.kube.conditions import is_true, set_condition
 from kubeshare.kube.meta import Condition
 
-Problem = tuple[Reason, str]
-"""Why a GPU is of no use now, and the words for it."""
+Problem: TypeAlias = tuple[Reason, str]
+"""Why a GPU cannot be used now: a reason and a message."""
 
-_FINE: Final = "its GPU is healthy, and kept from other pods"
+_HEALTHY: Final = "its GPU is healthy, and kept from other pods"
 
 
 class VGPUHealth:
-    """Keeps the condition Degraded of vGPUs.
+    """Sets the Degraded condition of vGPUs, and records its changes.
 
     Args:
-        client: for live reads.
-        pool: the vGPUs.
-        gpunodes: what the agents of the nodes have found.
-        placeholders: keep the GPUs.
-        events: tells people.
-        wall_clock: the times that people read.
+        context: the state and the services that it uses.
     """
 
-    def __init__(  # noqa: PLR0913 - its parts
-        self,
-        client: Client,
-        pool: VGPUStore,
-        gpunodes: Store[GPUNode],
-        placeholders: Placeholders,
-        *,
-        events: Events,
-        wall_clock: Callable[[], datetime],
-    ) -> None:
-        self._client = client
-        self._pool = pool
-        self._gpunodes = gpunodes
-        self._placeholders = placeholders
-        self._events = events
-        self._wall_clock = wall_clock
+    def __init__(self, context: Context) -> None:
+        self._client = context.client
+        self._pool = context.pool
+        self._gpunodes = context.informers.gpunodes.store
+        self._placeholders = context.placeholders
+        self._events = context.events
+        self._wall_clock = context.wall_clock
 
     async def reconcile(self, vgpu: VGPU) -> VGPU | None:
-        """Bring the condition up to date, and tell the holders what is news.
+        """Update the condition, and record an event for each holder when it changes.
 
         Returns:
-            the vGPU as it is then; None when it is gone.
+            the vGPU afterwards; None when it no longer exists.
         """
         problem = await self._problem(vgpu)
         if problem is None and not is_true(vgpu.status.conditions, CONDITION_DEGRADED):
             return vgpu
-        reason, message = problem or (Reason.HEALTHY, _FINE)
+        reason, message = problem or (Reason.HEALTHY, _HEALTHY)
         wanted = Condition(
             type=CONDITION_DEGRADED,
             status="True" if problem else "False",
@@ -79,9 +59,11 @@ class VGPUHealth:
             message=message,
         )
 
-        def operations(seen: VGPU) -> list[holders.Operation] | None:
-            conditions, news = set_condition(seen.status.conditions, wanted, self._wall_clock())
-            return holders.set_conditions(seen, conditions) if news else None
+        def operations(current: VGPU) -> list[holders.Operation] | None:
+            conditions, changed = set_condition(
+                current.status.conditions, wanted, self._wall_clock()
+            )
+            return holders.set_conditions(current, conditions) if changed else None
 
         changed = await self._pool.update(vgpu.metadata.name, operations)
         if changed is not None and changed is not vgpu:
@@ -94,10 +76,10 @@ class VGPUHealth:
     async def _problem(self, vgpu: VGPU) -> Problem | None:
         if not vgpu.spec.uuid:
             return None
-        failure = self._failure(vgpu)
-        if failure is not None:
-            return Reason.GPU_UNHEALTHY, failure
-        if await self._is_kept(vgpu):
+        failed = self._failure(vgpu)
+        if failed is not None:
+            return Reason.GPU_UNHEALTHY, failed
+        if await self._has_placeholder(vgpu):
             return None
         return Reason.PLACEHOLDER_LOST, (
             f"nothing keeps GPU {vgpu.spec.uuid} from other pods: its placeholder "
@@ -105,17 +87,20 @@ class VGPUHealth:
         )
 
     def _failure(self, vgpu: VGPU) -> str | None:
-        """What the agent of its node says of the GPU, if that is not good."""
+        """The failure of the GPU that the node agent reports, if any."""
         found = self._gpunodes.get(vgpu.spec.node_name)
         for gpu in found.spec.devices if found else ():
             if gpu.uuid == vgpu.spec.uuid and not gpu.healthy:
                 return f"GPU {gpu.uuid} has failed: {gpu.message or 'no reason given'}"
         return None
 
-    async def _is_kept(self, vgpu: VGPU) -> bool:
-        """The pods seen may be older than the vGPU seen: look before crying."""
-        seen = self._placeholders.of(vgpu.metadata.name)
-        if seen is not None and keeps_gpu(seen, vgpu):
+    async def _has_placeholder(self, vgpu: VGPU) -> bool:
+        """Whether a placeholder keeps the GPU; the cached pods may be older than the vGPU.
+
+        So a missing placeholder counts only when a live read confirms it.
+        """
+        cached = self._placeholders.of(vgpu.metadata.name)
+        if cached is not None and keeps_gpu(cached, vgpu):
             return True
         if is_true(vgpu.status.conditions, CONDITION_DEGRADED):
             return False
@@ -127,6 +112,6 @@ class VGPUHealth:
 
 
 def problem_of(vgpu: VGPU) -> Problem | None:
-    """What the condition of a vGPU says, where that is not good."""
+    """The reason and message of the Degraded condition where it is true."""
     found = failure(vgpu)
     return None if found is None else (found.reason, found.message)

@@ -1,15 +1,14 @@
-"""A node that is no more takes its vGPUs with it.
+"""Releases the holders of vGPUs whose node was deleted.
 
-Whoever ran on a GPU is taken off it by its node, which alone knows when the containers
-have stopped. A node whose Node object has been deleted will never say so: then its
-holders leave as soon as their pods are gone, and the vGPU goes. That frees nothing which
-others could take: a GPU is offered again only when its node is back, whose agent drops
-grants without a holder before it makes new ones. A node that is only not ready keeps all.
+Normally the node agent releases a holder, because only the node knows when the containers have
+stopped. A deleted Node object will never report that. Its holders are released once their pods
+are gone, and then the vGPU is deleted. This frees nothing that others could take: the GPU is
+offered again only when the node is back, and its agent drops grants without a holder before it
+writes new ones. A node that is merely not ready keeps its holders.
 
-That the node and the pod are gone is believed only when the API server says so now.
+Live reads confirm that the node and the pods are gone.
 """
 
-import asyncio
 from typing import Final
 
 from kubeshare.api import holders
@@ -22,19 +21,20 @@ from kubeshare.kube.cache.store import Store
 from kubeshare.kube.client.client import Client
 from kubeshare.kube.client.errors import NotFoundError
 from kubeshare.kube.controller.controller import RequeueAfter
+from kubeshare.kube.controller.pending import PendingSince
 
 UNBOUND_HOLDER_SECONDS: Final = 5.0
-"""Seconds that a part without a pod may be held on a node that is no more."""
+"""Seconds that a holder without a pod may stay on a deleted node."""
 
 
 class DeletedNodes:
-    """Gives back the GPUs of nodes that were deleted.
+    """Releases holders on deleted nodes.
 
     Args:
         client: for live reads.
-        nodes: the nodes, as last seen.
+        nodes: the nodes.
         pool: the vGPUs.
-        events: tells people.
+        events: records the releases.
     """
 
     def __init__(
@@ -44,38 +44,37 @@ class DeletedNodes:
         self._nodes = nodes
         self._pool = pool
         self._events = events
-        self._since: dict[str, float] = {}  # uid of a vGPU with parts without a pod -> when seen
+        self._unbound: PendingSince[str] = PendingSince()  # uids of vGPUs with such holders
 
-    async def release(self, vgpu: VGPU) -> tuple[VGPU | None, bool, RequeueAfter | None]:
-        """Take off the holders of a vGPU whose node is no more and whose pods are gone.
+    async def release_holders(self, vgpu: VGPU) -> tuple[VGPU | None, bool, RequeueAfter | None]:
+        """Release the holders whose pods are gone if the node of a vGPU was deleted.
 
         Returns:
-            the vGPU as it is then, None when it is gone; whether its node is no more; and
-            when to look at it again.
+            the vGPU afterwards, None when it no longer exists; whether its node was deleted;
+            and when to reconcile it again.
         """
-        if not await self._is_gone(vgpu.spec.node_name):
-            self._since.pop(vgpu.metadata.uid, None)
+        if not await self._is_deleted(vgpu.spec.node_name):
+            self._unbound.forget(vgpu.metadata.uid)
             return vgpu, False, None
         wait = self._wait(vgpu)
         current: VGPU | None = vgpu
         for holder in vgpu.status.holders:
             due = holder.pod_uid or wait is None
             if due and not await self._may_run(holder):
-                current = await self._take_off(vgpu.metadata.name, holder)
+                current = await self._release(vgpu.metadata.name, holder)
                 self._events.node_lost(vgpu, holder)
         return current, True, wait
 
     def _wait(self, vgpu: VGPU) -> RequeueAfter | None:
-        """What is left of the time that parts without a pod are let be; None when it is over."""
+        """How long holders without a pod still stay; None when that time is over."""
         uid = vgpu.metadata.uid
         if all(holder.pod_uid for holder in vgpu.status.holders):
-            self._since.pop(uid, None)
+            self._unbound.forget(uid)
             return None
-        now = asyncio.get_running_loop().time()
-        left = self._since.setdefault(uid, now) + UNBOUND_HOLDER_SECONDS - now
+        left = self._unbound.remaining(uid, UNBOUND_HOLDER_SECONDS)
         return RequeueAfter(left) if left > 0 else None
 
-    async def _is_gone(self, node: str) -> bool:
+    async def _is_deleted(self, node: str) -> bool:
         if self._nodes.get(node) is not None:
             return False
         try:
@@ -94,7 +93,7 @@ class DeletedNodes:
             return uid == holder.pod_uid and not pod.terminal
         return holder.demand == uid or owned_by(pod, holder.demand)
 
-    async def _take_off(self, gpuid: str, holder: Holder) -> VGPU | None:
+    async def _release(self, gpuid: str, holder: Holder) -> VGPU | None:
         def operations(vgpu: VGPU) -> list[holders.Operation] | None:
             present = holder_of(vgpu, holder.demand)
             if present is None or present.pod_uid != holder.pod_uid:

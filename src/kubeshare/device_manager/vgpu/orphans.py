@@ -1,9 +1,8 @@
-"""Holders that nobody asks for any more leave.
+"""Garbage-collects holders whose SharePod or pod no longer wants them.
 
-A holder that names no pod stands for a pod that was never bound to the node:
-nothing of it has run, so it may be removed here, once a live read says that its
-SharePod is gone or has gone elsewhere. A holder that names a pod is the node's to
-remove, when the containers have stopped.
+A holder without a pod uid stands for a pod that was never bound, so nothing of it has run.
+It is removed once live reads confirm that its SharePod or pod is gone or has another GPU. A
+holder with a pod uid is the node's to remove, when the containers have stopped.
 """
 
 from kubeshare.api import sharepods
@@ -19,13 +18,13 @@ from kubeshare.kube.resources import Raw
 
 
 class OrphanedHolders:
-    """Takes holders off a vGPU.
+    """Removes orphaned holders from vGPUs.
 
     Args:
         client: for live reads.
-        cluster_state: the cluster's GPUs and pods.
+        cluster_state: the GPUs and pods of the cluster.
         sharepod_store: the SharePods.
-        metrics: counts.
+        metrics: counts removed holders.
     """
 
     def __init__(
@@ -42,7 +41,7 @@ class OrphanedHolders:
         self._metrics = metrics
 
     async def collect(self, vgpu: VGPU) -> VGPU | None:
-        """Remove the holders that nobody asks for; returns the vGPU as it is then."""
+        """Remove the orphaned holders of a vGPU; returns it as it is afterwards."""
         gpuid = vgpu.metadata.name
         current: VGPU | None = vgpu
         for holder in vgpu.status.holders:
@@ -58,7 +57,7 @@ class OrphanedHolders:
             return False
         if wanted(self._sharepod_store.by_key(key), gpuid, holder):
             return False
-        if await self._is_wanted_by_pod(key, gpuid, holder):
+        if await self._is_wanted_by_live_pod(key, gpuid, holder):
             return False
         try:
             live = await self._client.get(SHAREPODS, holder.name, holder.namespace)
@@ -66,21 +65,21 @@ class OrphanedHolders:
             live = None
         return not wanted(live, gpuid, holder)
 
-    async def _is_wanted_by_pod(self, key: Key, gpuid: str, holder: Holder) -> bool:
-        """The API server has the plain pod whose demand it is, and that asks for this part."""
+    async def _is_wanted_by_live_pod(self, key: Key, gpuid: str, holder: Holder) -> bool:
+        """Whether the API server has the plain pod of this holder, and the pod wants it."""
         try:
             pod = await self._client.get(PODS, key.name, key.namespace)
         except NotFoundError:
             return False
-        return self._asks(pod, gpuid, holder)
+        return self._is_wanted_by_pod(pod, gpuid, holder)
 
     def _may_need(self, pod: Pod, gpuid: str, holder: Holder) -> bool:
-        """It is the SharePod's, and may still be bound, or the plain one that asks."""
+        """It is the SharePod's pod and may still be bound, or a plain pod that wants the holder."""
         bindable = not pod.terminal and _owner(pod) == holder.demand
-        return bindable or self._asks(pod, gpuid, holder)
+        return bindable or self._is_wanted_by_pod(pod, gpuid, holder)
 
-    def _asks(self, pod: Pod, gpuid: str, holder: Holder) -> bool:
-        """It is the plain pod whose demand this is, and asks for this part."""
+    def _is_wanted_by_pod(self, pod: Pod, gpuid: str, holder: Holder) -> bool:
+        """It is the plain pod of the holder's demand, and wants this share."""
         if pod.metadata.uid != holder.demand or pod.terminal:
             return False
         vgpu = self._pool.get(gpuid)
@@ -89,19 +88,19 @@ class OrphanedHolders:
             return here and gpuid in pod.gpuids
         if pod.metadata.deletion_timestamp is not None:
             return False
-        # While it is gated, Sched has taken the part and is about to say so.
+        # Sched adds the holder while the pod is gated, and then writes the GPUIDs.
         return pod.gated or gpuid in pod.gpuids
 
 
 def wanted(raw: Raw | None, gpuid: str, holder: Holder) -> bool:
-    """Whether a SharePod, None where there is none, still asks for a part of a vGPU."""
+    """Whether a SharePod still wants its share of a vGPU; False for None."""
     if raw is None:
         return False
     sharepod = sharepods.view(raw)
     over = sharepods.is_deleting(sharepod) or sharepods.finished(sharepod)
     if over or sharepod.metadata.uid != holder.demand:
         return False
-    # While it is undecided, Sched has taken the part and is about to say so.
+    # Sched adds the holder before it writes the decision.
     return not sharepods.decided(sharepod) or gpuid in sharepods.gpuids(sharepod)
 
 

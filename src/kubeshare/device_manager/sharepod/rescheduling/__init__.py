@@ -1,1 +1,1 @@
-"""Gives up decisions that cannot be carried out, so that they are made anew."""
+"""Gives up decisions that no longer hold, so that Sched decides again."""

@@ -1,15 +1,14 @@
-"""A GPU that a native pod took before the placeholder of its vGPU: others have one.
+"""Reschedules SharePods whose vGPU does not get, or has lost, its GPU.
 
-Sched opens a vGPU on a GPU that is free, and the placeholder that is to keep it is bound
-by kube-scheduler, which may bind somebody else first. The placeholder then waits, and gets
-the GPU when that pod has ended. Meanwhile nothing of the SharePods that wait for it has run:
-where another node would take one, its decision is undone after a while, with the node set
-aside. The same goes for a GPU that its node gave and that cannot be shared, a MIG instance for
-example. Of a GPU that has failed, or is not kept any more, that vGPU alone is set aside: another
-one of its node may do. Where none would, it goes on waiting here, for there is no better place.
+Sched creates a vGPU for a free GPU, and kube-scheduler binds its placeholder. kube-scheduler may
+bind a native pod to the GPU first; then the placeholder is pending until that pod has ended.
+Until then nothing of the SharePods on this vGPU has run. Where another node would take such a
+SharePod, its decision is given up after a while, and the node is excluded. The same applies to a
+GPU that cannot be shared, for example a MIG instance. For a GPU that has failed or lost its
+placeholder only that vGPU is excluded, since another one of its node may do. Where nothing else
+would take the SharePod, it stays pending here.
 """
 
-import asyncio
 from collections.abc import Sequence
 from typing import Final
 
@@ -22,21 +21,22 @@ from kubeshare.core.demand import Demand
 from kubeshare.core.policies import Policy
 from kubeshare.device_manager.placeholder.pods import Placeholders
 from kubeshare.device_manager.sharepod.rescheduling.reschedule import Rescheduler
+from kubeshare.kube.controller.pending import PendingSince
 from kubeshare.kube.meta import Key
 from kubeshare.kube.resources import Raw
 
 PLACEHOLDER_BIND_SECONDS: Final = 10.0
-"""Seconds that kube-scheduler gets to bind a placeholder, and until others are looked at again."""
+"""Seconds that a vGPU may be blocked, and between searches for alternatives."""
 
 
 class ContendedGpus:
-    """Undoes decisions for GPUs that are not to be had.
+    """Reschedules SharePods whose vGPU is blocked.
 
     Args:
-        cluster_state: the cluster's GPUs.
-        placeholders: of the vGPUs.
-        policy: says whether a SharePod would have a place without its GPU.
-        rescheduler: undoes a decision.
+        cluster_state: the GPUs of the cluster.
+        placeholders: the placeholder pods of the vGPUs.
+        policy: whether a SharePod could be placed without its vGPU.
+        rescheduler: gives up a decision.
     """
 
     def __init__(
@@ -50,54 +50,49 @@ class ContendedGpus:
         self._placeholders = placeholders
         self._policy = policy
         self._rescheduler = rescheduler
-        self._since: dict[Key, tuple[str, float]] = {}  # SharePod -> vGPU's uid, since when
+        self._blocked: PendingSince[Key] = PendingSince()  # SharePods; the uid is the vGPU's
 
     def forget(self, key: Key) -> None:
-        """The SharePod is gone, or waits no more."""
-        self._since.pop(key, None)
+        """Drop the timer of a SharePod: it is gone, or no longer blocked."""
+        self._blocked.forget(key)
 
     async def reconcile(self, raw: Raw, sharepod: SharePod, demand: Demand | None) -> float | None:
-        """Undo the decision about a SharePod that has waited long enough for its GPU.
-
-        Args:
-            raw: the SharePod; there is no pod of it yet.
-            sharepod: the same.
-            demand: what it asks for.
+        """Reschedule a SharePod without a pod whose vGPU has been blocked for long enough.
 
         Returns:
-            seconds until to look again: 0 when the decision is undone; None where it does not
-            wait for a placeholder, or nobody but its author could choose another GPU.
+            seconds until to check again; 0 when it has been rescheduled; None where no vGPU is
+            blocked, or only the author could choose another GPU.
 
         Raises:
-            ConflictError: the SharePod has changed meanwhile.
+            ConflictError: the SharePod has changed in between.
         """
         key = sharepod.metadata.key
-        taken = (
-            self._taken(sharepods.gpuids(sharepod)) if sharepods.can_reschedule(sharepod) else None
-        )
-        if demand is None or taken is None or sharepods.is_deleting(sharepod):
+        blocked = None
+        if (
+            demand is not None
+            and sharepods.can_reschedule(sharepod)
+            and not sharepods.is_deleting(sharepod)
+        ):
+            blocked = self._first_blocked(sharepods.gpuids(sharepod))
+        if demand is None or blocked is None:
             self.forget(key)
             return None
-        vgpu, why = taken
-        now = asyncio.get_running_loop().time()
-        uid, since = self._since.get(key, ("", now))
-        since = since if uid == vgpu.metadata.uid else now
-        self._since[key] = (vgpu.metadata.uid, since)
-        if now < since + PLACEHOLDER_BIND_SECONDS:
-            return since + PLACEHOLDER_BIND_SECONDS - now
+        vgpu, why = blocked
+        if left := self._blocked.remaining(key, PLACEHOLDER_BIND_SECONDS, vgpu.metadata.uid):
+            return left
         ledger = self._cluster_state.ledger()
-        demand_anew = sharepods.original_demand(sharepod.spec.gpu, demand)
-        late = StuckDemand.of(demand_anew, vgpu, frozenset(ledger.nodes))
+        undecided = sharepods.original_demand(sharepod.spec.gpu, demand)
+        late = StuckDemand.of(undecided, vgpu, frozenset(ledger.nodes))
         if not fit_elsewhere(self._policy, ledger, [late]):
             return PLACEHOLDER_BIND_SECONDS
         await self._rescheduler.reschedule(raw, sharepod, why, gpuid=late.gpuid)
         self.forget(key)
         return 0.0
 
-    def _taken(self, gpuids: Sequence[str]) -> tuple[VGPU, str] | None:
-        """The first vGPU that gets no GPU here, and why not."""
+    def _first_blocked(self, gpuids: Sequence[str]) -> tuple[VGPU, str] | None:
+        """The first vGPU that waiting alone may never unblock, and why."""
         for vgpu in filter(None, map(self._cluster_state.pool.get, gpuids)):
-            # Sched may have heard too late that it is of no use; nothing has run there yet.
+            # Sched may have chosen a vGPU just before it failed; nothing has run there yet.
             found = blocker(vgpu, self._placeholders.of(vgpu.metadata.name)) or failure(vgpu)
             if found is not None and found.reason in STUCK_REASONS:
                 return vgpu, found.message

@@ -1,18 +1,17 @@
-"""A bound pod that has lost a part of a GPU before it began gives up, and begins again.
+"""Restarts bound pods that lost an allocation before starting.
 
-A leader that was paused may take back a part which it believes that nobody asks for, when
-another one has told of it already and kube-scheduler has bound the pod. Such a pod is never
-named to its node, for none runs with fewer GPUs than it asked for, and nothing else moves it
-on: it is bound, and the part may be somebody else's by now. So when that has lasted for a
-while, and live reads say that it is so and that nothing of the pod has ever started:
+A leader that was paused may remove a holder that it believes to be orphaned although another
+leader has already assigned it and kube-scheduler has bound the pod. Such a pod is never named to
+its node, because no pod runs with fewer GPUs than its demand, and the share may belong to another
+demand by now. When this state has lasted for a while, and live reads confirm it and that no
+container of the pod has started:
 
-* the pod of a SharePod is deleted, in the very state in which it was read; when it has gone,
-  the SharePod's decision is undone, as whenever neither part nor pod is there;
-* a plain pod that has a controller is evicted, so that its controller makes another;
-* one of its own is told what to do.
+* the pod of a SharePod is deleted, in exactly the state that was read; once it has gone, the
+  SharePod has neither holder nor pod, and its decision is cleared;
+* a plain pod with a controller is evicted, so that its controller creates another;
+* for a bare pod an event says what to do.
 """
 
-import asyncio
 from collections.abc import Sequence
 from typing import Final
 
@@ -31,33 +30,33 @@ from kubeshare.device_manager.sharepod.pods import delete_as_seen
 from kubeshare.device_manager.vgpu.health import Problem
 from kubeshare.kube.client.client import Client
 from kubeshare.kube.client.errors import NotFoundError, TooManyRequestsError
+from kubeshare.kube.controller.pending import PendingSince
 from kubeshare.kube.meta import Key
 
 RESTART_SECONDS: Final = 30.0
-"""Seconds that a part may be missing: watches that lag are long up to date by then."""
+"""Seconds that a holder must be missing before the pod is restarted: no watch lags that much."""
 REPORT_SECONDS: Final = 5.0
-"""Seconds after which that is told."""
+"""Seconds that a holder must be missing before the status reports it."""
 EVICTION_RETRY_SECONDS: Final = 10.0
-"""Seconds until an eviction that a disruption budget refused is asked for again."""
+"""Seconds until an eviction that a disruption budget refused is retried."""
 
 
-class _Short(Struct):
-    """A pod that lacks a part: its uid, since when (loop time), and whether that is done with."""
+class _Loss(Struct):
+    """A pod without all of its holders: its uid, a message, and whether it was dealt with."""
 
     uid: str
-    since: float
-    words: str
-    over: bool = False
+    message: str
+    handled: bool = False
 
 
 class LostAllocations:
-    """Has pods begin again that have lost a part before they began.
+    """Restarts pods that lost an allocation before they started.
 
     Args:
-        client: where pods are.
+        client: deletes and evicts pods.
         cluster_state: the vGPUs and pods.
-        events: tells people.
-        metrics: counts.
+        events: records the restarts.
+        metrics: counts deleted pods.
     """
 
     def __init__(
@@ -68,67 +67,70 @@ class LostAllocations:
         self._pool = cluster_state.pool
         self._events = events
         self._metrics = metrics
-        self._short: dict[Key, _Short] = {}
+        self._losses: dict[Key, _Loss] = {}
+        self._lost: PendingSince[Key] = PendingSince()
 
     def forget(self, key: Key) -> None:
-        """The pod is gone, or has what it asked for."""
-        self._short.pop(key, None)
+        """Drop what is known about a pod: it is gone, or has its holders."""
+        self._losses.pop(key, None)
+        self._lost.forget(key)
 
     def problem(self, pod: Pod) -> Problem | None:
-        """What the status should say of a pod that lacks a part; None while that may pass."""
-        short = self._short.get(pod.metadata.key)
-        now = asyncio.get_running_loop().time()
-        if short is None or short.uid != pod.metadata.uid or now < short.since + REPORT_SECONDS:
+        """What the status should say of a pod without all of its holders; None at first."""
+        key, uid = pod.metadata.key, pod.metadata.uid
+        loss = self._losses.get(key)
+        if loss is None or loss.uid != uid or self._lost.remaining(key, REPORT_SECONDS, uid):
             return None
-        return Reason.PART_TAKEN_BACK, short.words
+        return Reason.PART_TAKEN_BACK, loss.message
 
     async def reconcile(
-        self, pod: Pod, demand: str, gpuids: Sequence[str], sharepod: SharePod | None = None
+        self, pod: Pod, demand_uid: str, gpuids: Sequence[str], sharepod: SharePod | None = None
     ) -> float | None:
-        """Have a pod begin again, if it is time.
+        """Restart a pod that has been without one of its holders for long enough.
 
         Args:
-            pod: of which parts were decided.
-            demand: the uid of who asked for it.
-            gpuids: the vGPUs of which it is to have parts.
-            sharepod: whose pod it is; None for a plain one.
+            pod: a pod whose GPUs are decided.
+            demand_uid: the uid of its demand.
+            gpuids: the vGPUs of which it should hold shares.
+            sharepod: its SharePod; None for a plain pod.
 
         Returns:
-            seconds until to look again; None where there is nothing to wait for.
+            seconds until to check again; None where nothing is missing.
 
         Raises:
-            ConflictError: the pod has changed meanwhile.
+            ConflictError: the pod has changed in between.
         """
-        key, now = pod.metadata.key, asyncio.get_running_loop().time()
-        known = self._short.get(key)
-        if known is not None and known.uid == pod.metadata.uid and known.over:
+        key, uid = pod.metadata.key, pod.metadata.uid
+        loss = self._losses.get(key)
+        if loss is not None and loss.uid == uid and loss.handled:
             return None
-        missing = [gpuid for gpuid in gpuids if not self._holds(gpuid, demand)]
+        missing = [gpuid for gpuid in gpuids if not self._has_holder(gpuid, demand_uid)]
         if not missing or not pod.spec.node_name or not never_started(pod):
             self.forget(key)
             return None
-        if known is None or known.uid != pod.metadata.uid:
-            known = _Short(pod.metadata.uid, now, _words(missing))
-            self._short[key] = known
-        for moment in (known.since + REPORT_SECONDS, known.since + RESTART_SECONDS):
-            if now < moment:
-                return moment - now
+        if loss is None or loss.uid != uid:
+            loss = self._losses[key] = _Loss(uid, _message(missing))
+        for seconds in (REPORT_SECONDS, RESTART_SECONDS):
+            if left := self._lost.remaining(key, seconds, uid):
+                return left
         live = await self._live(pod)
-        if live is None or not [each for each in missing if await self._is_missing(each, demand)]:
+        if live is None or not [
+            gpuid for gpuid in missing if await self._is_missing(gpuid, demand_uid)
+        ]:
             self.forget(key)
             return None
-        return await self._begin_again(live, known, sharepod)
+        return await self._restart(live, loss, sharepod)
 
-    def _holds(self, gpuid: str, demand: str) -> bool:
+    def _has_holder(self, gpuid: str, demand_uid: str) -> bool:
         vgpu = self._pool.get(gpuid)
-        return vgpu is not None and holder_of(vgpu, demand) is not None
+        return vgpu is not None and holder_of(vgpu, demand_uid) is not None
 
-    async def _is_missing(self, gpuid: str, demand: str) -> bool:
+    async def _is_missing(self, gpuid: str, demand_uid: str) -> bool:
         await self._pool.refresh(gpuid)
-        return not self._holds(gpuid, demand)
+        return not self._has_holder(gpuid, demand_uid)
 
     async def _live(self, pod: Pod) -> Pod | None:
-        """That very pod as it is now, if it is bound and has not begun."""
+        """The same pod as a live read returns it, if it is bound and has not started."""
         metadata = pod.metadata
         try:
             live = await self._client.get(PODS, metadata.name, metadata.namespace)
@@ -138,34 +140,32 @@ class LostAllocations:
         same = live.metadata.uid == metadata.uid
         return live if same and live.spec.node_name and never_started(live) else None
 
-    async def _begin_again(
-        self, pod: Pod, short: _Short, sharepod: SharePod | None
-    ) -> float | None:
-        """Let a pod go that will not run, or say what to do."""
+    async def _restart(self, pod: Pod, loss: _Loss, sharepod: SharePod | None) -> float | None:
+        """Delete or evict a pod that will not run, or record what its author should do."""
         try:
             if sharepod is not None:
                 await delete_as_seen(self._client, pod)
-                self._events.allocation_lost(sharepod, short.words)
+                self._events.allocation_lost(sharepod, loss.message)
             elif pod.metadata.controller is None:
                 self._events.pod_allocation_lost(
-                    pod, f"{short.words}: delete it, and make it again"
+                    pod, f"{loss.message}: delete it, and make it again"
                 )
-                short.over = True
+                loss.handled = True
                 return None
             else:
                 await evict(self._client, pod)
                 self._events.pod_allocation_lost(
-                    pod, f"{short.words}: it is evicted so that its controller makes another"
+                    pod, f"{loss.message}: it is evicted so that its controller makes another"
                 )
         except TooManyRequestsError as error:
-            self._events.eviction_refused(pod, f"{short.words}; {error.message}")
+            self._events.eviction_refused(pod, f"{loss.message}; {error.message}")
             return EVICTION_RETRY_SECONDS
         except NotFoundError:
             self._cluster_state.forget_pod(pod)
-        short.over = True
+        loss.handled = True
         self._metrics.moved.inc()
         return None
 
 
-def _words(missing: Sequence[str]) -> str:
-    return f"its part of vGPU {', '.join(missing)} was taken back before the pod began"
+def _message(missing: Sequence[str]) -> str:
+    return f"its share of vGPU {', '.join(missing)} was taken back before the pod began"

@@ -1,33 +1,36 @@
-"""A SharePod moves on: its decision is undone, and its node or vGPU set aside for a while.
+"""Gives up the decision about a SharePod, so that Sched decides again.
 
-First the SharePod is told, in one conditional write, that the decision holds no more and
-what is set aside until when; then its parts are given back. Whoever is killed in
-between leaves parts that the SharePod does not name, which Sched takes back.
+First one conditional write clears the decision and records which node or vGPU is excluded until
+when; then the holders are removed. If the program stops in between, the SharePod no longer
+names its holders, and they are garbage-collected.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
+from typing import Any
+
+import msgspec
 
 from kubeshare.api import sharepods
 from kubeshare.api.configuration import DynamicConfiguration
 from kubeshare.api.predicates import exclusions
 from kubeshare.api.state.vgpu_store import VGPUStore
-from kubeshare.api.types.v1 import SharePod
+from kubeshare.api.types.constants import MANAGER_DEVICES
+from kubeshare.api.types.v1 import SHAREPODS, ExcludedNode, SharePod
 from kubeshare.device_manager.events import Events
-from kubeshare.device_manager.sharepod.rescheduling.undo import undo_decision
 from kubeshare.kube.client.client import Client
 from kubeshare.kube.resources import Raw
 
 
 class Rescheduler:
-    """Moves SharePods on of which nothing runs.
+    """Reschedules SharePods of which nothing runs.
 
     Args:
-        client: where they are.
+        client: writes the SharePods.
         pool: the vGPUs.
-        events: tells people.
-        configuration: says for how long a node is set aside.
-        wall_clock: says until when.
+        events: records that a SharePod is rescheduled.
+        configuration: how long a node is excluded.
+        wall_clock: the current time, timezone-aware.
     """
 
     def __init__(
@@ -46,23 +49,23 @@ class Rescheduler:
         self._wall_clock = wall_clock
 
     def times_rescheduled(self, sharepod: SharePod) -> int:
-        """How often it has been moved on, as far as that is remembered."""
+        """How often a SharePod was rescheduled, as far as its exclusions are remembered."""
         return exclusions.reschedules(sharepod.spec.gpu.set_aside, self._wall_clock())
 
     async def reschedule(self, raw: Raw, sharepod: SharePod, why: str, *, gpuid: str = "") -> None:
-        """Undo the decision about a SharePod.
+        """Give up the decision about a SharePod, and exclude its node for a while.
 
         Args:
-            raw: the SharePod.
-            sharepod: the same.
-            why: what is wrong with the node that was chosen.
-            gpuid: the vGPU of which that is so, where others of its node would do.
+            raw: the SharePod as the API server returned it.
+            sharepod: the view of it.
+            why: what is wrong with the chosen node.
+            gpuid: the vGPU to exclude instead of the whole node; ``""`` for the node.
 
         Raises:
-            ConflictError: it has changed meanwhile.
+            ConflictError: the SharePod has changed in between.
         """
         pause = timedelta(seconds=self._configuration.now().set_aside_seconds)
-        noted = exclusions.add(
+        set_aside = exclusions.add(
             sharepod.spec.gpu.set_aside,
             sharepod.spec.node_name,
             why,
@@ -70,7 +73,43 @@ class Rescheduler:
             pause,
             gpuid=gpuid,
         )
-        await undo_decision(self._client, raw, noted)
-        self._events.set_aside(sharepod, noted[-1])
+        await clear_decision(self._client, raw, set_aside)
+        self._events.excluded(sharepod, set_aside[-1])
         for held in sharepods.gpuids(sharepod):
             await self._pool.release(held, sharepod.metadata.uid)
+
+
+async def clear_decision(client: Client, raw: Raw, set_aside: Sequence[ExcludedNode] = ()) -> None:
+    """Remove Sched's decision from a SharePod: GPUIDs and node, but what its author has given.
+
+    ``spec.gpu.attempt`` stays, so that Sched goes on counting.
+
+    Args:
+        client: writes the SharePod.
+        raw: the SharePod as the API server returned it.
+        set_aside: the exclusions to record; none leaves the present ones.
+
+    Raises:
+        ConflictError: the SharePod has changed in between.
+        ApiError: the API server refuses for another reason.
+    """
+    metadata = raw["metadata"]
+    gpu = dict(raw["spec"].get("gpu") or {})
+    if not gpu.get("idGiven"):
+        gpu.pop("id", None)
+        gpu.pop("ids", None)
+    if set_aside:
+        gpu["setAside"] = msgspec.to_builtins(set_aside)
+    operations: list[dict[str, Any]] = [
+        {"op": "test", "path": "/metadata/resourceVersion", "value": metadata["resourceVersion"]},
+        {"op": "add", "path": "/spec/gpu", "value": gpu},
+    ]
+    if not gpu.get("nodeGiven"):
+        operations.append({"op": "remove", "path": "/spec/nodeName"})
+    await client.json_patch(
+        SHAREPODS,
+        metadata["name"],
+        operations,
+        metadata["namespace"],
+        field_manager=MANAGER_DEVICES,
+    )

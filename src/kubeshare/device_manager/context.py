@@ -1,0 +1,56 @@
+"""The state and the services that all controllers of the device manager share."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+
+from kubeshare.api.configuration import DynamicConfiguration
+from kubeshare.api.state.cluster_state import ClusterState
+from kubeshare.api.state.informers import Informers
+from kubeshare.api.state.vgpu_store import VGPUStore
+from kubeshare.core.policies import Policy
+from kubeshare.device_manager.events import Events
+from kubeshare.device_manager.metrics import Metrics
+from kubeshare.device_manager.placeholder.pods import Placeholders
+from kubeshare.device_manager.pool.idle_times import IdleTimes
+from kubeshare.kube.client.client import Client
+
+
+@dataclass(frozen=True, kw_only=True)
+class Context:
+    """One instance for each program.
+
+    Attributes:
+        client: the API server.
+        informers: the watched objects, the cluster state and the configuration.
+        policy: places a demand; also checks whether a demand fits on a given GPU.
+        placeholders: creates and deletes placeholder pods.
+        idle_times: how long each vGPU has been without holders.
+        events: records events.
+        metrics: the program's counters.
+        wall_clock: the current time, timezone-aware.
+    """
+
+    client: Client
+    informers: Informers
+    policy: Policy
+    placeholders: Placeholders
+    idle_times: IdleTimes
+    events: Events
+    metrics: Metrics
+    wall_clock: Callable[[], datetime]
+
+    @property
+    def cluster_state(self) -> ClusterState:
+        """The GPUs and pods of the cluster."""
+        return self.informers.cluster_state
+
+    @property
+    def pool(self) -> VGPUStore:
+        """The vGPUs."""
+        return self.informers.cluster_state.pool
+
+    @property
+    def configuration(self) -> DynamicConfiguration:
+        """The cluster-wide configuration."""
+        return self.informers.configuration
