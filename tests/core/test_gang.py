@@ -56,14 +56,14 @@ def test_case_61_a_gang_of_four_with_room_for_three_places_nobody() -> None:
     ledger = Ledger([a_node(free=3)])
     answer = place_gang(LOCALITY, ledger, four(), 4)
     assert (answer.whole, answer.placed, answer.room_for) == (False, (), 3)
-    assert answer.short is not None
-    assert answer.short.reasons["n1"] == "no free GPU"
+    assert answer.unplaced is not None
+    assert answer.unplaced.reasons["n1"] == "no free GPU"
 
 
 def test_where_fewer_are_needed_than_there_are_as_many_as_fit_are_placed() -> None:
     answer = place_gang(LOCALITY, Ledger([a_node(free=3)]), four(), 2)
     assert len(answer.placed) == 3
-    assert answer.short is not None
+    assert answer.unplaced is not None
 
 
 def test_members_share_a_gpu_that_one_of_them_has_opened() -> None:
@@ -144,8 +144,8 @@ def test_where_no_order_is_better_it_is_the_given_one_that_is_told_of() -> None:
         LOCALITY, Ledger([a_node(free=1)]), [a_demand("large", "0.7"), a_demand("small", "0.6")], 2
     )
     assert answer.room_for == 1
-    assert answer.short is not None
-    assert "compute 0.3 left, 0.6 asked" in answer.short.reasons.values()
+    assert answer.unplaced is not None
+    assert "compute 0.3 left, 0.6 asked" in answer.unplaced.reasons.values()
 
 
 def test_asking_changes_nothing() -> None:
@@ -158,7 +158,7 @@ def test_asking_changes_nothing() -> None:
 
 def test_nobody_is_no_gang() -> None:
     answer = place_gang(LOCALITY, Ledger([a_node(free=3)]), [], 1)
-    assert (answer.whole, answer.room_for, answer.short) == (False, 0, None)
+    assert (answer.whole, answer.room_for, answer.unplaced) == (False, 0, None)
 
 
 @pytest.mark.parametrize(("name", "cluster", "demand"), POLICIES)
@@ -198,5 +198,5 @@ def test_what_is_placed_can_be_carried_out_and_is_enough(
     ]
     answer = place_gang(LOCALITY, ledger, members, needed)
     assert len(answer.placed) == (answer.room_for if answer.room_for >= needed else 0)
-    assert (answer.short is None) == (answer.room_for == len(members))
+    assert (answer.unplaced is None) == (answer.room_for == len(members))
     binder(ledger, answer)  # raises where a GPU would be over-committed

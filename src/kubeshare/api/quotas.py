@@ -85,7 +85,7 @@ def _rows(quota: ResourceQuota) -> Iterator[NamespaceQuota]:
     yield NamespaceQuota(
         name=f"ResourceQuota {quota.metadata.name}",
         micros=_amount(hard, GPUS, MICROS),
-        memory=_amount(hard, MEMORY, 1),
+        memory_bytes=_amount(hard, MEMORY, 1),
     )
 
 

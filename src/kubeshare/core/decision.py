@@ -1,4 +1,4 @@
-"""A policy's answer to a demand."""
+"""Decisions: where a policy places a demand, or why it does not."""
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
@@ -14,48 +14,48 @@ Outcome: TypeAlias = Literal["bound", "pending", "rejected"]
 
 
 class LazyReasons(Mapping[str, str]):
-    """Reasons whose words are made when somebody reads them.
+    """Reasons that are computed when they are first read.
 
-    Deciding costs microseconds, and telling of every GPU why it was not the one costs as
-    much as there are GPUs.
+    A decision takes microseconds; the reasons for every GPU take time in proportion to the
+    number of GPUs.
 
     Args:
-        tell: makes the words; it looks at a snapshot, so it may do so at any time.
+        explain: computes the reasons from a snapshot, so it may be called at any time.
     """
 
-    def __init__(self, tell: Callable[[], Mapping[str, str]]) -> None:
-        self._tell = tell
+    def __init__(self, explain: Callable[[], Mapping[str, str]]) -> None:
+        self._explain = explain
 
     @cached_property
-    def _told(self) -> Mapping[str, str]:
-        told = self._tell()
-        del self._tell  # and with it the snapshot
-        return told
+    def _reasons(self) -> Mapping[str, str]:
+        reasons = self._explain()
+        del self._explain  # and with it the snapshot
+        return reasons
 
     def __getitem__(self, place: str) -> str:
-        return self._told[place]
+        return self._reasons[place]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._told)
+        return iter(self._reasons)
 
     def __len__(self) -> int:
-        return len(self._told)
+        return len(self._reasons)
 
     def __repr__(self) -> str:
         return f"Reasons({dict(self)})"
 
 
 class Decision(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a demand goes, or why it goes nowhere.
+    """Where a demand is placed, or why it is not.
 
     Attributes:
         outcome: ``bound``; ``pending``: not now; ``rejected``: never, in this cluster.
         node: the node, when bound.
         devices: the ids of the devices, when bound.
-        new: those of them that do not exist yet, without holders; the caller makes them.
-        reasons: ``node/id`` or ``node`` → why it was passed over, in words with numbers;
-            a dict, or :class:`LazyReasons` where making the words takes a while.
-        field: the field of the demand that makes it impossible, when rejected.
+        new: devices among them that do not exist yet, without holders; the caller creates them.
+        reasons: ``node/id`` or ``node`` → why it was passed over, with numbers; a dict, or
+            :class:`LazyReasons` where computing them takes long.
+        field: the field of the demand that makes it infeasible, when rejected.
     """
 
     outcome: Outcome
@@ -67,24 +67,24 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def created(self) -> bool:
-        """A new vGPU is to be made."""
+        """Whether a new vGPU has to be created."""
         return bool(self.new)
 
 
 def commit(ledger: Ledger, demand: Demand, decision: Decision) -> None:
-    """Record a bound decision: open its new devices, then place the demand.
+    """Record a bound decision in a ledger: open its new devices, then place the demand.
 
-    Lines 7, 11-13 and 25 of Algorithm 1, and what they leave out: compute and memory are
-    deducted too. A device's labels are those of its holders, so they come and go with them.
+    Lines 7, 11-13 and 25 of Algorithm 1. Unlike the printed algorithm, it deducts compute and
+    memory too; the labels of a device follow from its holders.
 
     Raises:
-        LedgerError: the ledger has changed since and the decision no longer holds;
-            nothing was recorded.
+        LedgerError: the ledger has changed and the decision no longer holds; nothing was
+            recorded.
     """
     if not decision.new:
         ledger.place(demand, *decision.devices)
         return
-    with ledger.whole():
+    with ledger.transaction():
         for device in decision.new:
             ledger.open_device(device)
         ledger.place(demand, *decision.devices)

@@ -1,4 +1,4 @@
-"""What somebody asks of a GPU, whichever manifest it was written in."""
+"""A demand for GPUs, independent of the manifest it was written in."""
 
 import msgspec
 
@@ -12,26 +12,26 @@ class Demand(msgspec.Struct, frozen=True, kw_only=True):
     """One demand for a share of one GPU (or equal shares of `count` GPUs).
 
     Attributes:
-        uid: who asks, unique in the cluster for ever.
-        name: the asker's name, for people.
-        namespace: the asker's namespace, "" where there is none.
-        request_micros: micros that are guaranteed and reserved; 0 guarantees nothing.
-        limit_micros: micros never to be exceeded, at least `request`; enforced on the node only.
+        uid: identifies the requester, unique in the cluster for ever.
+        name: the requester's name, for display.
+        namespace: the requester's namespace, "" without one.
+        request_micros: micros guaranteed and reserved; 0 guarantees nothing.
+        limit_micros: micros never exceeded, at least the request; enforced on the node only.
         memory: reserved on each GPU.
-        affinity: go where this label is, or open a GPU with it; "" is absent.
-        anti_affinity: never beside a holder with the same one; "" is absent.
-        exclusion: only beside holders with the same one, absent beside absent.
+        affinity: use a GPU with this label, or else give an idle GPU the label; "" is absent.
+        anti_affinity: never share with a holder of the same label; "" is absent.
+        exclusion: share only with holders of the same label, or absent with absent.
         device_id: the vGPU that must be used; "" leaves it to the policy.
         count: the number of different GPUs.
         model: the GPU model that must be used; "" is any.
         nodes: the nodes that may be used; None is any.
-        attempt: how often the demand has been placed before; a new one gives new ids.
-        group: demands of one group, in one namespace, stay on one GPU model; "" is none.
-        proportional: `request` is no number of its own but the share of memory, on
-            whichever GPU that is; it is then 0 here.
+        attempt: how often the demand has been placed before; each attempt gets new ids.
+        group: demands of one group and namespace stay on one GPU model; "" is none.
+        proportional: the request is the same share of compute as the demand's memory is of the
+            GPU's memory; ``request_micros`` is then 0.
 
     Raises:
-        InvalidValueError: `request` or `limit` out of range, or `count` below one.
+        InvalidValueError: request or limit out of range, or ``count`` below one.
     """
 
     uid: str
@@ -68,5 +68,5 @@ class Demand(msgspec.Struct, frozen=True, kw_only=True):
             raise InvalidValueError("count", f"{self.count} is less than one GPU")
 
     def compute_on(self, total: int) -> int:
-        """The micros that are reserved on a GPU of `total` bytes; a share is rounded down."""
+        """The micros to reserve on a GPU of `total` bytes of memory; a share is rounded down."""
         return self.memory.on(total) * MICROS // total if self.proportional else self.request_micros

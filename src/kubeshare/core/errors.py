@@ -1,12 +1,12 @@
-"""The core's ways to say no: a value that cannot be, and a change that must not be."""
+"""Errors of the core: invalid values and rejected changes."""
 
 
 class InvalidValueError(ValueError):
-    """A value that somebody wrote is not acceptable.
+    """A value in a manifest is not acceptable.
 
     Attributes:
-        field: the name of the field, as the writer knows it (``kubeshare/gpu_limit``).
-        message: what is wrong with it, without the field's name.
+        field: the name of the field as the manifest has it (``kubeshare/gpu_limit``).
+        message: what is wrong, without the name of the field.
     """
 
     def __init__(self, field: str, message: str) -> None:
@@ -15,12 +15,12 @@ class InvalidValueError(ValueError):
         self.message = message
 
     def under(self, field: str) -> "InvalidValueError":
-        """The same complaint under the name by which another door knows the field."""
+        """The same error under another name of the field."""
         return InvalidValueError(field, self.message)
 
 
 class LedgerError(Exception):
-    """A change would break the ledger's rules; the ledger is as it was before."""
+    """A change would break the rules of the ledger; the ledger is unchanged."""
 
 
 class UnknownPolicyError(LookupError):

@@ -1,12 +1,11 @@
-"""Place the members of a gang all in one go, or none of them.
+"""Gang scheduling: place enough members of a gang, or none.
 
-A gang's members are demands that are of no use without each other. Each is placed by the
-policy, and the next sees the ledger with those before it: what the policy would do if they
-came one after the other and nobody came in between. The order decides whether all fit, so
-when one order leaves too many without room another one is tried, a bounded number of
-times. The first order that gives enough of them room is the answer.
+The members of a gang are demands that are useless without each other. The policy places one
+after the other, each in a ledger that holds those before it. The order decides whether all fit:
+if one order places too few, another is tried, a bounded number of times. The first order that
+places enough of them is the answer.
 
-(KubeShare's second version, the labels ``sharedgpu/group_name`` and ``min_available``.)
+Source: KubeShare's second version, labels ``sharedgpu/group_name`` and ``min_available``.
 """
 
 from collections.abc import Hashable, Iterator, Sequence
@@ -21,51 +20,51 @@ from kubeshare.core.ledger.ledger import Ledger
 from kubeshare.core.policies import Policy
 
 ORDERS: Final = 64
-"""In how many orders the members are tried at most."""
+"""The most orders in which the members are tried."""
 
 
 class Gang(msgspec.Struct, frozen=True, kw_only=True):
     """Pods of one namespace that start together or not at all.
 
     Attributes:
-        name: the same for all of them.
-        min_available: how many must have room before any starts, at least one.
-        headcount: how many there are to be; 0 where that is not said.
+        name: the name of the gang.
+        min_available: how many must fit before any starts, at least one.
+        headcount: the expected number of members; 0 if unknown.
     """
 
     name: str
     min_available: int
     headcount: int = 0
 
-    def too_few(self, there: int) -> str:
-        """Why it cannot start with so many members, or ``""``."""
-        if there >= self.min_available:
+    def too_few(self, members: int) -> str:
+        """Why the gang cannot start with so many members; ``""`` if it can."""
+        if members >= self.min_available:
             return ""
-        return f"{there} of the {self.min_available} members that it needs are there"
+        return f"{members} of the {self.min_available} members that it needs are there"
 
-    def no_room(self, needed: int, answer: "GangPlacement") -> str:
-        """Why it cannot start with an answer, when so many more members have to be placed."""
-        room = self.min_available - needed + answer.room_for
+    def no_room(self, needed: int, placement: "GangPlacement") -> str:
+        """Why the gang cannot start, if `needed` more members have to be placed."""
+        room = self.min_available - needed + placement.room_for
         return f"room for {room} of the {self.min_available} members that it needs"
 
-    def waits(self, words: str, short: Decision | None = None) -> Decision:
-        """What each member is told while it waits.
+    def pending(self, reason: str, unplaced: Decision | None = None) -> Decision:
+        """The decision about each member while the gang cannot start.
 
         Args:
-            words: why the gang cannot start.
-            short: why there is no room for one more.
+            reason: why the gang cannot start.
+            unplaced: the decision about a member that did not fit.
         """
-        why = {} if short is None else short.reasons
-        told = LazyReasons(lambda: {f"gang {self.name}": words, **why})
-        return Decision(outcome="pending", reasons=told)
+        more = {} if unplaced is None else unplaced.reasons
+        reasons = LazyReasons(lambda: {f"gang {self.name}": reason, **more})
+        return Decision(outcome="pending", reasons=reasons)
 
 
 class PlacedMember(msgspec.Struct, frozen=True, kw_only=True):
-    """Where one member goes.
+    """Where one member is placed.
 
     Attributes:
         demand: the member.
-        decision: bound. It holds when those of the members before it have been carried out.
+        decision: bound; valid once the decisions about the members before it are recorded.
     """
 
     demand: Demand
@@ -73,45 +72,41 @@ class PlacedMember(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GangPlacement(msgspec.Struct, frozen=True, kw_only=True):
-    """Whether a gang can start.
+    """Whether a gang can start, and where its members are placed.
 
     Attributes:
-        placed: where its members go, in the order in which that is to be carried out;
-            empty when fewer than needed would fit.
-        room_for: how many would fit together, at most, as far as orders were tried.
-        short: why not one more, of a member for which there was no room; None where all fit.
+        placed: the members in the order in which they have to be recorded; empty if fewer
+            than needed fit.
+        room_for: the most members that fit together in any order tried.
+        unplaced: the decision about the first member that did not fit; None if all fit.
     """
 
     placed: tuple[PlacedMember, ...] = ()
     room_for: int
-    short: Decision | None = None
+    unplaced: Decision | None = None
 
     @property
     def whole(self) -> bool:
-        """All that are needed have room."""
+        """Whether enough members fit."""
         return bool(self.placed)
 
 
 def place_gang(
     policy: Policy, ledger: Ledger, members: Sequence[Demand], needed: int
 ) -> GangPlacement:
-    """Where the members of a gang go.
+    """Place the members of a gang; a pure function of its arguments.
 
     Args:
-        policy: places each of them.
-        ledger: as it is now; it is the same afterwards.
-        members: those that have no room yet, in the order that is tried first.
-        needed: how many of them have to fit, at least one. Where more fit, they are
-            placed too.
-
-    Returns:
-        the answer. It depends on nothing but the arguments.
+        policy: places each member.
+        ledger: unchanged afterwards.
+        members: those that are not placed yet, in the order that is tried first.
+        needed: how many of them have to fit, at least one. If more fit, they are placed too.
     """
     best = GangPlacement(room_for=-1)
     for order in islice(_orders(members), ORDERS):
-        answer = _in_order(policy, ledger, order)
-        if answer.room_for > best.room_for:
-            best = answer
+        placement = _in_order(policy, ledger, order)
+        if placement.room_for > best.room_for:
+            best = placement
         if best.room_for >= needed:
             return best
     return msgspec.structs.replace(best, placed=())
@@ -119,22 +114,22 @@ def place_gang(
 
 def _in_order(policy: Policy, ledger: Ledger, members: Sequence[Demand]) -> GangPlacement:
     placed: list[PlacedMember] = []
-    short: Decision | None = None
+    unplaced: Decision | None = None
     with ledger.what_if():
         for demand in members:
             decision = policy(ledger, demand)
             if decision.outcome == "bound":
                 commit(ledger, demand, decision)
                 placed.append(PlacedMember(demand=demand, decision=decision))
-            elif short is None:
-                short = decision
-    return GangPlacement(placed=tuple(placed), room_for=len(placed), short=short)
+            elif unplaced is None:
+                unplaced = decision
+    return GangPlacement(placed=tuple(placed), room_for=len(placed), unplaced=unplaced)
 
 
 def _orders(members: Sequence[Demand]) -> Iterator[Sequence[Demand]]:
-    """Orders that are worth trying: as they are, the largest first, then those of their kinds.
+    """Orders to try: as given, the largest first, then permutations of the kinds of members.
 
-    Members that ask the same need not change places with each other.
+    Members that ask for the same need not change places with each other.
     """
     yield members
     kinds: dict[Hashable, list[Demand]] = {}
@@ -150,5 +145,5 @@ def _largest_first(demand: Demand) -> tuple[int, int, int, int]:
 
 
 def _kind(demand: Demand) -> Hashable:
-    """All that a demand asks, without who asks."""
+    """What a demand asks for, without the requester."""
     return msgspec.structs.replace(demand, uid="", name="", attempt=0)

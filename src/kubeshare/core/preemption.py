@@ -1,10 +1,10 @@
-"""Who would have to make room for a demand of higher priority: the cheapest set of holders.
+"""Preemption: the cheapest set of holders to evict for a demand.
 
-Only holders that say so may be preempted, and only for a demand of higher priority than
-theirs. Of the sets that would do, the cheapest is the one whose highest priority is
-lowest; of those the one with the fewest holders; of those one that holds little of the
-GPUs. Which holders stand in a demand's way is :mod:`kubeshare.core.diagnosis.explain`'s to say;
-here it is only told whom it may ask to leave.
+Only holders that allow it may be preempted, and only for a demand of higher priority. Of the
+sets that suffice, the cheapest is the one whose highest priority is lowest; then the one with
+the fewest holders; then one that holds little of the GPUs.
+:mod:`kubeshare.core.diagnosis.explain` finds the holders that are in the way; this module only
+restricts which holders it may consider.
 """
 
 from collections.abc import Callable, Container, Mapping, Sequence
@@ -22,12 +22,12 @@ from kubeshare.core.policies import Policy
 
 
 class Preemption(msgspec.Struct, frozen=True, kw_only=True):
-    """Who makes room.
+    """The holders to evict.
 
     Attributes:
-        leave: the uids of the demands that leave, sorted.
-        priority: the highest of theirs.
-        words: what happens, each as a clause: ``q leaves n1/A``.
+        leave: the uids of the demands to evict, sorted.
+        priority: the highest of their priorities.
+        words: each eviction as a clause: ``q leaves n1/A``.
     """
 
     leave: tuple[str, ...]
@@ -43,18 +43,18 @@ def cheapest_preemption(
     priority: int,
     preemptible: Mapping[str, int],
 ) -> Preemption | None:
-    """The cheapest set of holders whose leaving lets a demand in.
+    """The cheapest set of holders whose eviction lets a pending demand fit.
 
     Args:
-        policy: says whether it would be placed.
-        ledger: as it is now; it is the same afterwards.
-        demand: one that waits.
-        priority: the demand's.
-        preemptible: uid of each demand that may be preempted → its priority. Those that
-            are not below the demand's own are left in peace.
+        policy: decides whether the demand fits.
+        ledger: unchanged afterwards.
+        demand: the pending demand.
+        priority: the priority of the demand.
+        preemptible: uid of each demand that may be preempted → its priority. Only those below
+            the demand's own priority are considered.
 
     Returns:
-        None where no such set was found.
+        None if no such set was found.
     """
     lower = {uid: value for uid, value in preemptible.items() if value < priority}
     for level in sorted(set(lower.values())):
@@ -66,7 +66,7 @@ def cheapest_preemption(
     return None
 
 
-def cheapest_for_gang(  # noqa: PLR0913 - the question
+def cheapest_for_gang(  # noqa: PLR0913 - all are inputs of one question
     policy: Policy,
     ledger: Ledger,
     members: Sequence[Demand],
@@ -75,27 +75,27 @@ def cheapest_for_gang(  # noqa: PLR0913 - the question
     priority: int,
     preemptible: Mapping[str, int],
 ) -> Preemption | None:
-    """Holders whose leaving lets in as many members of a gang as are needed.
+    """Holders whose eviction lets enough members of a gang fit.
 
-    Member after member gets the cheapest set that lets it in beside those before it. Then
-    whoever left in vain stays, those of the highest priority first: without any one of the
-    rest the gang would not start.
+    Each member in turn gets the cheapest set that lets it fit beside those before it. Then
+    holders that need not leave are taken out again, those of the highest priority first: without
+    any one of the rest the gang would not start.
 
     Args:
-        policy: says whether a member would be placed.
-        ledger: as it is now; it is the same afterwards.
-        members: those that have no room yet, and would not fit as it is.
+        policy: decides whether a member fits.
+        ledger: unchanged afterwards.
+        members: those that are not placed, and do not fit now.
         needed: how many of them have to fit.
-        priority: of the gang.
+        priority: the priority of the gang.
         preemptible: as in :func:`cheapest_preemption`.
 
     Returns:
-        None where no such set was found.
+        None if no such set was found.
     """
-    let_in = partial(
+    preempt_for = partial(
         cheapest_preemption, policy, ledger, priority=priority, preemptible=preemptible
     )
-    leavers = _one_after_the_other(policy, ledger, members, needed, let_in)
+    leavers = _preempt_one_by_one(policy, ledger, members, needed, preempt_for)
     for uid in sorted(leavers, key=lambda uid: (-preemptible[uid], uid)):
         if _fits_without(policy, ledger, members, needed, leavers - {uid}):
             leavers.discard(uid)
@@ -108,21 +108,21 @@ def cheapest_for_gang(  # noqa: PLR0913 - the question
     )
 
 
-def _one_after_the_other(
+def _preempt_one_by_one(
     policy: Policy,
     ledger: Ledger,
     members: Sequence[Demand],
     needed: int,
-    let_in: Callable[[Demand], Preemption | None],
+    preempt_for: Callable[[Demand], Preemption | None],
 ) -> set[str]:
-    """Who leaves when each member gets what lets it in; nobody where too few can be let in."""
+    """The holders evicted for one member after another; none if too few members fit."""
     leavers: set[str] = set()
     placed = 0
     with ledger.what_if():
         for demand in members:
             decision = policy(ledger, demand)
             if decision.outcome != "bound":
-                found = let_in(demand)
+                found = preempt_for(demand)
                 if found is None:
                     continue
                 leavers.update(found.leave)
@@ -144,17 +144,17 @@ def change_for_gang(
     needed: int,
     stay: Container[str] = (),
 ) -> Change | None:
-    """Whose leaving would let in as many members of a gang as are needed, whoever they are.
+    """Holders, of whatever priority, without which enough members of a gang would fit.
 
     Args:
-        policy: says whether a member would be placed.
-        ledger: as it is now; it is the same afterwards.
-        members: those that have no room yet, and would not fit as it is.
+        policy: decides whether a member fits.
+        ledger: unchanged afterwards.
+        members: those that are not placed, and do not fit now.
         needed: how many of them have to fit.
-        stay: the uids of those who are not to leave, such as the gang's own.
+        stay: the uids of demands that must stay, such as the gang's own.
 
     Returns:
-        None where no such set was found.
+        None if no such set was found.
     """
     holders = {holder.demand for device in ledger.devices.values() for holder in device.holders}
     others = dict.fromkeys((uid for uid in holders if uid not in stay), 0)

@@ -1,7 +1,7 @@
-"""Why a GPU does not take a demand, in words with numbers.
+"""Reasons why a GPU does not fit a demand, as messages with numbers.
 
-The words are made here, once, so that events, the command line and JSON say the
-same. Each function answers for one rule and gives None where the rule is kept.
+Events, the command line and JSON all use these messages. Each function checks one rule and
+returns None if it holds.
 """
 
 from typing import Final
@@ -12,25 +12,25 @@ from kubeshare.core.ledger.holder import MAX_HOLDERS
 from kubeshare.core.units import format_memory, format_share
 
 NOT_ASKED: Final = "not among the nodes asked for"
-"""Of a node that the demand may not use."""
+"""The reason for a node that the demand may not use."""
 
 
 def service(device: Device) -> str | None:
-    """The device takes new holders at all."""
+    """The device is in service: healthy and not fenced."""
     if not device.healthy:
         return "unhealthy"
     return "fenced, takes no new holder" if device.fenced else None
 
 
 def model(device: Device, demand: Demand) -> str | None:
-    """It is of the model asked."""
+    """The device is of the requested model."""
     if demand.model in ("", device.model):
         return None
     return f"model {device.model or 'unknown'}, asked {demand.model}"
 
 
 def exclusion(device: Device, demand: Demand) -> str | None:
-    """All its holders have the exclusion asked; absent equals only absent."""
+    """All holders have the demand's exclusion label; absent equals only absent."""
     if device.idle or device.exclusions == {demand.exclusion}:
         return None
     present = ", ".join(sorted(device.exclusions - {""})) or "none"
@@ -38,18 +38,18 @@ def exclusion(device: Device, demand: Demand) -> str | None:
 
 
 def anti_affinity(device: Device, demand: Demand) -> str | None:
-    """None of its holders has the anti-affinity asked."""
+    """No holder has the demand's anti-affinity label."""
     if demand.anti_affinity and demand.anti_affinity in device.anti_affinities:
         return f"anti-affinity {demand.anti_affinity} is on it already"
     return None
 
 
 def room(device: Device, demand: Demand) -> str | None:
-    """Compute, memory and the list of holders have room."""
+    """The device has enough compute and memory left, and room for another holder."""
     memory = demand.memory.on(device.memory_bytes)
     too_large = memory > device.memory_left
     compute = demand.compute_on(device.memory_bytes)
-    # Where compute only follows memory, memory is what people have asked for.
+    # If compute follows memory, the user asked for memory only.
     if compute > device.compute_left and not (too_large and demand.proportional):
         left, asked = format_share(device.compute_left), format_share(compute)
         return f"compute {left} left, {asked} asked"
@@ -62,7 +62,7 @@ def room(device: Device, demand: Demand) -> str | None:
 
 
 def no_free_gpu(free: tuple[FreeGpu, ...], demand: Demand) -> str | None:
-    """One of a node's free physical GPUs would do for a new vGPU."""
+    """A free physical GPU of the node fits as a new vGPU."""
     if not free:
         return "no free GPU"
     of_model = [gpu for gpu in free if demand.model in ("", gpu.model)]
@@ -78,6 +78,6 @@ def no_free_gpu(free: tuple[FreeGpu, ...], demand: Demand) -> str | None:
 
 
 def two_sizes(left: int, asked: int) -> tuple[str, str]:
-    """Two different amounts of memory that also read as different."""
+    """Two different amounts of memory as texts that differ too."""
     texts = format_memory(left), format_memory(asked)
     return texts if texts[0] != texts[1] else (str(left), str(asked))

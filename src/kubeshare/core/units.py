@@ -1,9 +1,9 @@
-"""Units, and how to read them from what people write.
+"""Units of compute and memory, and parsers for their written forms.
 
-Compute is counted in *micros*, millionths of a GPU, and memory in bytes: with
-integers, six shares that add up to one GPU always fill it exactly. A manifest
-may say ``0.3``, ``"300m"``, ``1073741824`` or ``4Gi``; all of that is read here
-and nowhere else, so that every door rounds and refuses alike.
+Compute is counted in *micros*, millionths of a GPU, and memory in bytes: with integers, six
+shares that add up to one GPU always fill it exactly. A manifest may say ``0.3``, ``"300m"``,
+``1073741824`` or ``4Gi``; all of these are parsed here only, so that every manifest family
+rounds and rejects alike.
 """
 
 import re
@@ -16,22 +16,22 @@ import msgspec
 from kubeshare.core.errors import InvalidValueError
 
 MICROS: Final = 1_000_000
-"""How many micros (millionths) make a whole GPU."""
+"""Micros (millionths) of a whole GPU."""
 
 MAX_BYTES: Final = 2**63 - 1
-"""The largest number of bytes that Kubernetes and the wire formats can carry."""
+"""The largest number of bytes in Kubernetes and in the wire formats."""
 
 KI: Final = 2**10
 MI: Final = 2**20
 GI: Final = 2**30
 
 # A Kubernetes Quantity: a decimal number, then a suffix or a decimal exponent.
-# Three digits of exponent are past every bound, and keep the arithmetic small.
+# Three digits of exponent exceed every bound, and keep the arithmetic small.
 _QUANTITY = re.compile(
     r"(?P<number>[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+))"
     r"(?:(?P<exponent>[eE][+-]?[0-9]{1,3})|(?P<suffix>[numkMGTPE]|[KMGTPE]i))?"
 )
-_LONGEST = 64
+_MAX_LENGTH = 64
 
 _SUFFIXES = {
     "n": Fraction(1, 10**9),
@@ -46,7 +46,7 @@ class Memory(msgspec.Struct, frozen=True):
     """An amount of GPU memory: bytes, or a share of whichever GPU it lands on.
 
     Attributes:
-        bytes: the amount, or None when it is a share.
+        bytes: the amount, or None for a share.
         micros: the share in millionths of the GPU's memory, or None.
     """
 
@@ -58,7 +58,7 @@ class Memory(msgspec.Struct, frozen=True):
             raise ValueError("memory is either bytes or micros, exactly one of them")
 
     def on(self, total: int) -> int:
-        """The bytes that this is on a GPU of `total` bytes; a share is rounded down."""
+        """This amount on a GPU of `total` bytes, in bytes; a share is rounded down."""
         if self.bytes is not None:
             return self.bytes
         assert self.micros is not None
@@ -66,11 +66,11 @@ class Memory(msgspec.Struct, frozen=True):
 
 
 def parse_share(value: object, field: str) -> int:
-    """Read a share of a GPU's compute, from 0 to 1.
+    """Parse a share of a GPU's compute, from 0 to 1: ``0.3``, ``"300m"``, ``"1"``.
 
     Args:
-        value: a number or its text: ``0.3``, ``"0.3"``, ``"300m"``, ``"1"``.
-        field: the name to complain about.
+        value: a number or its text.
+        field: the name that an error gives.
 
     Returns:
         micros, to the nearest millionth; at least one unless the value is zero.
@@ -78,7 +78,7 @@ def parse_share(value: object, field: str) -> int:
     Raises:
         InvalidValueError: not such a number, negative, or more than a whole GPU.
     """
-    # Manifests write the same few texts, and one is read a dozen times in a SharePod's life.
+    # Manifests repeat a few texts, so results are cached.
     return (_share if isinstance(value, str) else _share.__wrapped__)(value, field)
 
 
@@ -91,14 +91,14 @@ def _share(value: object, field: str) -> int:
 
 
 def parse_memory(value: object, field: str) -> Memory:
-    """Read an amount of GPU memory as SharePods write it.
+    """Parse an amount of GPU memory: ``0.5``, ``1073741824``, ``"4Gi"``, ``"500M"``.
 
-    A plain number up to 1 is a share of the GPU, as in the paper; a plain number
-    above 1 is bytes, as in the published implementation; a suffix makes it a Quantity.
+    A plain number up to 1 is a share of the GPU, as in the paper; a plain number above 1 is
+    bytes, as in the published implementation; a suffix makes it a Quantity.
 
     Args:
-        value: a number or its text: ``0.5``, ``1073741824``, ``"4Gi"``, ``"500M"``.
-        field: the name to complain about.
+        value: a number or its text.
+        field: the name that an error gives.
 
     Raises:
         InvalidValueError: not such a number, negative, less than a byte, or past 2^63 - 1.
@@ -115,7 +115,7 @@ def _memory(value: object, field: str) -> Memory:
 
 
 def parse_size(value: object, field: str) -> int:
-    """Read the size of a GPU's memory: a Quantity, or a plain number of MiB.
+    """Parse the size of a GPU's memory: a Quantity, or a plain number of MiB.
 
     Returns:
         bytes, at least one.
@@ -131,7 +131,7 @@ def parse_size(value: object, field: str) -> int:
 
 
 def parse_gpus(value: object, field: str) -> int:
-    """Read a number of GPUs, whole or not, as quotas write it: ``2``, ``0.5``.
+    """Parse a number of GPUs, whole or not, as quotas write it: ``2``, ``0.5``.
 
     Returns:
         micros, to the nearest millionth.
@@ -146,7 +146,7 @@ def parse_gpus(value: object, field: str) -> int:
 
 
 def parse_amount(value: object, field: str) -> Fraction:
-    """Read any Quantity exactly: ``250m`` cores, ``4Gi`` of memory.
+    """Parse any Quantity exactly: ``250m`` cores, ``4Gi`` of memory.
 
     Raises:
         InvalidValueError: not such a number, or negative.
@@ -155,7 +155,7 @@ def parse_amount(value: object, field: str) -> Fraction:
 
 
 def parse_count(value: object, field: str) -> int:
-    """Read a whole number of things, such as an extended resource's Quantity: ``8``, ``"1k"``.
+    """Parse a whole number, such as the Quantity of an extended resource: ``8``, ``"1k"``.
 
     Raises:
         InvalidValueError: not such a number, negative, with a fraction, or past 2^63 - 1.
@@ -170,7 +170,7 @@ def parse_count(value: object, field: str) -> int:
 
 @lru_cache(maxsize=4096)
 def format_share(micros: int) -> str:
-    """Micros as people write a share: ``0``, ``0.5``, ``0.333333``, ``1``."""
+    """Micros as the decimal that people write: ``0``, ``0.5``, ``0.333333``, ``1``."""
     return f"{micros // MICROS}.{micros % MICROS:06d}".rstrip("0").rstrip(".")
 
 
@@ -185,14 +185,14 @@ def format_memory(amount: int) -> str:
 
 
 def _parse(value: object, field: str) -> tuple[Fraction, bool]:
-    """The exact number, never negative, and whether it has a unit's suffix."""
+    """The exact number, never negative, and whether it has a suffix."""
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         raise InvalidValueError(field, f"{value!r} is not a number")
-    # A float's repr is the shortest text that means it: 0.3 is read as three tenths.
+    # The repr of a float is its shortest text: 0.3 is parsed as three tenths.
     text = value if isinstance(value, str) else repr(value)
-    match = _QUANTITY.fullmatch(text) if len(text) <= _LONGEST else None
+    match = _QUANTITY.fullmatch(text) if len(text) <= _MAX_LENGTH else None
     if match is None:
-        shown = text if len(text) <= _LONGEST else text[:_LONGEST] + "…"
+        shown = text if len(text) <= _MAX_LENGTH else text[:_MAX_LENGTH] + "…"
         raise InvalidValueError(field, f'"{shown}" is not a number such as 0.5 or a quantity')
     suffix = match["suffix"]
     number = Fraction(match["number"] + (match["exponent"] or "")) * _SUFFIXES.get(suffix, 1)
@@ -202,7 +202,7 @@ def _parse(value: object, field: str) -> tuple[Fraction, bool]:
 
 
 def _nearest(micros: Fraction) -> int:
-    """To the nearest integer, halves up; what is not zero does not become zero."""
+    """The nearest integer, halves up; at least one for a positive value."""
     if micros == 0:
         return 0
     return max(1, int(micros + Fraction(1, 2)))

@@ -218,11 +218,11 @@ def test_nothing_of_a_what_if_outlasts_it() -> None:
 
 def test_no_notes_are_kept_of_what_is_done() -> None:
     ledger = a_ledger()
-    with ledger.whole():
+    with ledger.transaction():
         ledger.place(a_demand("p"), "B")
     with ledger.what_if():
         ledger.release("p")
-    assert ledger._tables._notes == []
+    assert ledger._tables._undo_log == []
     assert ledger.held_by("p") == {"B"}
 
 
@@ -236,7 +236,7 @@ def test_sums_are_not_added_up_anew_for_each_holder() -> None:
 
 def test_a_group_of_changes_happens_whole_or_not_at_all() -> None:
     def open_and_fill(demand_share: str) -> None:
-        with ledger.whole():
+        with ledger.transaction():
             ledger.open_device(a_device("N"))
             ledger.place(a_demand("p", demand_share), "N")
             ledger.place(a_demand("r", "0.5"), "N")

@@ -193,7 +193,7 @@ def test_few_nodes_and_many_are_kept_to_alike(name: str, number: int) -> None:
 @pytest.mark.parametrize("left", [0, 1, 2, 333_333, 999_999, MICROS])
 def test_the_most_memory_that_compute_allows_is_exact(total: int, left: int) -> None:
     taken = Device(id="A", node="n1", memory_bytes=total, holders=(a_holder("q", "0"),))
-    device = taken.joined_by(msgspec.structs.replace(a_holder("r"), request_micros=MICROS - left))
+    device = taken.with_holder(msgspec.structs.replace(a_holder("r"), request_micros=MICROS - left))
     found = most(device)
     assert found * MICROS // total <= left
     assert found == total or (found + 1) * MICROS // total > left

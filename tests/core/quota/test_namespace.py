@@ -11,7 +11,7 @@ from kubeshare.core.quota.namespace import HeldIndex, NamespaceQuota, within_quo
 from kubeshare.core.units import MI
 
 HALF = NamespaceQuota(name="half", micros=500_000)
-MEMORY = NamespaceQuota(name="memory", memory=600 * MI)
+MEMORY = NamespaceQuota(name="memory", memory_bytes=600 * MI)
 
 
 def decided(
@@ -91,7 +91,7 @@ def test_the_index_follows_the_ledger() -> None:
     index = ledger.index(HeldIndex)
     asked = a_demand("p", "0.4", memory=300, namespace="team")
     commit(ledger, asked, policy.decide(ledger, asked))
-    assert (index.of("team").micros, index.of("team").memory) == (400_000, 300 * MI)
+    assert (index.of("team").micros, index.of("team").memory_bytes) == (400_000, 300 * MI)
     ledger.release("p")
-    assert (index.of("team").micros, index.of("team").memory) == (0, 0)
+    assert (index.of("team").micros, index.of("team").memory_bytes) == (0, 0)
     assert index.of("nobody").micros == 0

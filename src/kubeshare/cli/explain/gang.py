@@ -139,7 +139,7 @@ def of_gang(seen: Seen, members: Sequence[Member], uid: str) -> GangFinding:
     if not finding.needed or asked.placed:
         return finding
     if few := gang.too_few(len(agreed)):
-        return msgspec.structs.replace(finding, decision=gang.waits(few))
+        return msgspec.structs.replace(finding, decision=gang.pending(few))
     return _together(seen, finding, gang, waiting, uid)
 
 
@@ -164,7 +164,7 @@ def _together(
         finding,
         members={**finding.members, **_would_go(waiting, answer)},
         claim=demands,
-        decision=mine or gang.waits(gang.no_room(needed, answer), answer.short),
+        decision=mine or gang.pending(gang.no_room(needed, answer), answer.unplaced),
         change=change,
     )
 

@@ -1,1 +1,1 @@
-"""The ledger: GPUs, their holders, totals, and history; refuses over-commitment."""
+"""The ledger: GPUs, their holders, totals and snapshots; it rejects over-commitment."""

@@ -1,4 +1,4 @@
-"""GPUs as a placement policy sees them: nodes, vGPUs, and who holds them."""
+"""GPUs and nodes as placement policies see them."""
 
 from bisect import bisect
 from functools import cached_property
@@ -12,19 +12,19 @@ from kubeshare.core.units import MICROS
 
 
 class Device(msgspec.Struct, frozen=True, kw_only=True, dict=True):
-    """A shareable GPU (vGPU) and its present holders. Its labels are those of its holders.
+    """A shareable GPU (vGPU) and its holders. Its labels are those of its holders.
 
     Attributes:
         id: the GPUID, unique in the cluster.
-        node: the node that it is on.
-        index: the GPU's number on its node, by which gpushare's and Gaia's manifests
-            name it; None where the id is the only name.
-        row: of its GPU in the node's ``links``; None where that is its index, if any.
-        model: of the GPU, "" when unknown.
-        memory_bytes: of the GPU, in bytes.
-        holders: who has a part of it; none makes it idle.
+        node: the name of its node.
+        index: the GPU's number on its node, which gpushare and Gaia name it by; None if the
+            id is its only name.
+        row: its row in the node's ``links``; None if that is the index.
+        model: the GPU model, "" when unknown.
+        memory_bytes: the memory of the GPU.
+        holders: the shares of the GPU, sorted by demand uid; an idle device has none.
         healthy: False once the GPU has failed.
-        fenced: True while nobody may be added, for example while it is being deleted.
+        fenced: True while no holder may be added, for example during deletion.
     """
 
     id: str
@@ -39,42 +39,42 @@ class Device(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @property
     def idle(self) -> bool:
-        """Nobody holds a part of it, however small."""
+        """Whether it has no holder."""
         return not self.holders
 
     @property
     def name(self) -> str:
-        """What people call it on its node: its number there, else its id."""
+        """Its name on its node: its number there, else its id."""
         return self.id if self.index is None else str(self.index)
 
     @property
     def number(self) -> int | None:
-        """Its GPU's row of the node's ``links``, None where that is not known."""
+        """Its row in the node's ``links``; None if unknown."""
         return self.index if self.row is None else self.row
 
     @property
     def path(self) -> str:
-        """``node/name``, as people see it."""
+        """``node/name``, as messages show it."""
         return f"{self.node}/{self.name}"
 
     @cached_property
     def order(self) -> str:
-        """By what ids sort naturally."""
+        """The natural sort key of its id."""
         return natural(self.id)
 
     @cached_property
     def totals(self) -> Totals:
-        """What its holders add up to."""
+        """The sums and labels of its holders."""
         return Totals.of(self.holders)
 
     @property
     def compute_left(self) -> int:
-        """Micros that are not reserved; negative only in a record from elsewhere."""
-        return MICROS - self.totals.compute
+        """Micros that are not reserved; negative only in a foreign, inconsistent record."""
+        return MICROS - self.totals.request_micros
 
     @property
     def memory_left(self) -> int:
-        """Bytes that are not reserved; negative only in a record from elsewhere."""
+        """Bytes that are not reserved; negative only in a foreign, inconsistent record."""
         return self.memory_bytes - self.totals.memory_bytes
 
     @property
@@ -89,17 +89,17 @@ class Device(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @property
     def exclusions(self) -> frozenset[str]:
-        """The exclusion labels of its holders, "" for those that have none."""
+        """The exclusion labels of its holders, "" for holders without one."""
         return self.totals.exclusions
 
-    def joined_by(self, holder: Holder) -> "Device":
-        """The device with one holder more; its holders stay in the order of their demands."""
+    def with_holder(self, holder: Holder) -> "Device":
+        """The device with one more holder."""
         at = bisect(self.holders, holder.demand, key=DEMAND_UID)
         holders = (*self.holders[:at], holder, *self.holders[at:])
         return self._with(holders, self.totals.plus(holder))
 
-    def left_by(self, demand: str) -> "Device":
-        """The device without the holder whose demand has this uid, which it has."""
+    def without_holder(self, demand: str) -> "Device":
+        """The device without the holder of this demand, which must be present."""
         at = bisect(self.holders, demand, key=DEMAND_UID) - 1
         rest = self.holders[:at] + self.holders[at + 1 :]
         return self._with(rest, self.totals.minus(self.holders[at], rest))
@@ -116,14 +116,14 @@ class Device(msgspec.Struct, frozen=True, kw_only=True, dict=True):
             healthy=self.healthy,
             fenced=self.fenced,
         )
-        # Where cached_property keeps them: making them anew would cost more than all the rest.
+        # Prime the cached properties: computing them anew would cost more than all the rest.
         device.__dict__["order"] = self.order
         device.__dict__["totals"] = totals
         return device
 
 
 class FreeGpu(msgspec.Struct, frozen=True, order=True, gc=False):
-    """A kind of physical GPU: its model ("" when unknown) and its memory in bytes."""
+    """A kind of physical GPU: its model ("" when unknown) and its memory."""
 
     model: str
     memory_bytes: int
@@ -133,16 +133,14 @@ class Node(msgspec.Struct, frozen=True, gc=False):
     """A node and its physical GPUs.
 
     Attributes:
-        name: of the node.
-        free: one entry for each GPU that is in nobody's use and not yet in the pool.
-        kinds: the kinds of all GPUs it has, in use or not; what is free or in the
-            pool need not be repeated. They tell "not now" from "never".
-        total: how many GPUs it has, in use or not; 0 where only what is free or in the
-            pool counts.
-        pool: the pool that quotas know it by, "" for none.
-        links: how far its GPUs are from each other: ``links[i][j]`` is the cost level
-            between the GPUs of index i and j (:mod:`kubeshare.core.topology`); empty
-            where that is not known.
+        name: the name of the node.
+        free: one entry for each GPU that is unused and not yet a vGPU.
+        kinds: the kinds of all GPUs of the node, in use or not; kinds of free GPUs and vGPUs
+            need not be repeated. They distinguish "pending" from "infeasible".
+        total: how many GPUs it has, in use or not; 0 if only free GPUs and vGPUs count.
+        pool: the name of its pool in quotas, "" for none.
+        links: ``links[i][j]`` is the cost level between the GPUs with index i and j
+            (:mod:`kubeshare.core.topology`); empty if unknown.
     """
 
     name: str

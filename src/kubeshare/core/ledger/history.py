@@ -1,10 +1,9 @@
-"""What a ledger said at an earlier moment, at the price of what has changed since.
+"""Snapshots of a ledger whose cost is that of the changes since.
 
-A snapshot copies nothing when it is taken. As long as somebody has it, the ledger
-notes the first value that each write replaces; whoever reads the snapshot gets the
-present state with those values put back. Notes of a snapshot that nobody has any
-more are handed to the one before, or dropped; so there are never more than a few
-notes a device and node for each snapshot that somebody still keeps.
+Taking a snapshot copies nothing. While it is referenced, the ledger logs the first value that
+each write replaces; reading the snapshot copies the present state and restores those values. The
+log of a snapshot that is no longer referenced is merged into the one before, or dropped, so the
+logs are bounded by the number of referenced snapshots.
 """
 
 from collections.abc import Mapping
@@ -14,44 +13,44 @@ from weakref import ref
 
 from kubeshare.core.ledger.device import Device, Node
 
-_FEW: Final = 8
+_MIN_COMPACT: Final = 8
 
 
 class Snapshot:
-    """The nodes and devices of a ledger at one moment, whatever happens to it later."""
+    """The nodes and devices of a ledger at one moment, unaffected by later changes."""
 
-    __slots__ = ("__weakref__", "_history", "_seen")
+    __slots__ = ("__weakref__", "_history", "_state")
 
     def __init__(self, history: "History") -> None:
         self._history: History | None = history
-        self._seen: tuple[Mapping[str, Node], Mapping[str, Device]] | None = None
+        self._state: tuple[Mapping[str, Node], Mapping[str, Device]] | None = None
 
     @property
     def nodes(self) -> Mapping[str, Node]:
         """Name → node."""
-        return self._look()[0]
+        return self._read()[0]
 
     @property
     def devices(self) -> Mapping[str, Device]:
         """GPUID → device."""
-        return self._look()[1]
+        return self._read()[1]
 
     @property
-    def looked_at(self) -> bool:
-        """It has been read, and does not need the ledger's notes any more."""
-        return self._seen is not None
+    def was_read(self) -> bool:
+        """Whether it has been read, and needs the ledger's log no longer."""
+        return self._state is not None
 
-    def _look(self) -> tuple[Mapping[str, Node], Mapping[str, Device]]:
-        if self._seen is None:
+    def _read(self) -> tuple[Mapping[str, Node], Mapping[str, Device]]:
+        if self._state is None:
             assert self._history is not None
             nodes, devices = self._history.at(self)
-            self._seen = MappingProxyType(nodes), MappingProxyType(devices)
-            self._history = None  # it needs no notes from here on
-        return self._seen
+            self._state = MappingProxyType(nodes), MappingProxyType(devices)
+            self._history = None  # the log is no longer needed
+        return self._state
 
 
 class History:
-    """The notes behind the snapshots of two tables.
+    """The logs behind the snapshots of two tables.
 
     Args:
         nodes: the live table, name → node.
@@ -62,49 +61,49 @@ class History:
         self._nodes = nodes
         self._devices = devices
         self._moments: list[_Moment] = []  # oldest first
-        self._many = _FEW
+        self._compact_at = _MIN_COMPACT
 
     def snapshot(self) -> Snapshot:
-        """The present state, to be looked at now or later."""
-        if len(self._moments) >= self._many:
-            self._forget()
+        """The present state, to be read now or later."""
+        if len(self._moments) >= self._compact_at:
+            self._compact()
         taken = Snapshot(self)
         self._moments.append(_Moment(taken))
         return taken
 
-    def note(self, table: dict[str, Any], key: str, before: object) -> None:
-        """A write replaces a value of one of the tables; None was or is not there."""
+    def log(self, table: dict[str, Any], key: str, before: object) -> None:
+        """Log that a write replaces a value in one of the tables; None if there was none."""
         if self._moments:
             newest = self._moments[-1]
-            notes = newest.devices if table is self._devices else newest.nodes
-            notes.setdefault(key, before)
+            replaced = newest.devices if table is self._devices else newest.nodes
+            replaced.setdefault(key, before)
 
     def at(self, snapshot: Snapshot) -> tuple[dict[str, Node], dict[str, Device]]:
         """Both tables as they were when the snapshot was taken."""
         nodes, devices = dict(self._nodes), dict(self._devices)
         for moment in reversed(self._moments):
-            _put_back(nodes, moment.nodes)
-            _put_back(devices, moment.devices)
+            _restore(nodes, moment.nodes)
+            _restore(devices, moment.devices)
             if moment.taken() is snapshot:
                 break
         return nodes, devices
 
-    def _forget(self) -> None:
-        """Hand down the notes of those moments that nobody wants any more."""
-        wanted: list[_Moment] = []
+    def _compact(self) -> None:
+        """Merge the logs of snapshots that are no longer needed into the one before."""
+        needed: list[_Moment] = []
         for moment in self._moments:
-            if moment.wanted:
-                wanted.append(moment)
-            elif wanted:
-                _hand_down(moment.devices, wanted[-1].devices)
-                _hand_down(moment.nodes, wanted[-1].nodes)
-        self._moments = wanted
-        # Going through all of them is worth it when half of them are likely to go.
-        self._many = _FEW + 2 * len(wanted)
+            if moment.needed:
+                needed.append(moment)
+            elif needed:
+                _merge(moment.devices, needed[-1].devices)
+                _merge(moment.nodes, needed[-1].nodes)
+        self._moments = needed
+        # Compacting is worthwhile when about half of the moments are likely to be dropped.
+        self._compact_at = _MIN_COMPACT + 2 * len(needed)
 
 
 class _Moment:
-    """A snapshot that was taken, and what has been replaced since, up to the next one."""
+    """A snapshot, and the values replaced between it and the next one."""
 
     __slots__ = ("devices", "nodes", "taken")
 
@@ -114,19 +113,19 @@ class _Moment:
         self.devices: dict[str, object] = {}
 
     @property
-    def wanted(self) -> bool:
-        """Somebody has the snapshot and may still look."""
+    def needed(self) -> bool:
+        """Whether the snapshot is referenced and not yet read."""
         taken = self.taken()
-        return taken is not None and not taken.looked_at
+        return taken is not None and not taken.was_read
 
 
-def _hand_down(newer: dict[str, object], older: dict[str, object]) -> None:
-    """What was replaced first is what the older snapshot shows."""
+def _merge(newer: dict[str, object], older: dict[str, object]) -> None:
+    """Merge a newer log into an older one, whose values were replaced first."""
     for key, value in newer.items():
         older.setdefault(key, value)
 
 
-def _put_back(table: dict[str, Any], replaced: dict[str, object]) -> None:
+def _restore(table: dict[str, Any], replaced: dict[str, object]) -> None:
     for key, value in replaced.items():
         if value is None:
             table.pop(key, None)

@@ -1,4 +1,4 @@
-"""One demand's share of one vGPU, as the ledger records it."""
+"""The holder: one demand's share of one vGPU."""
 
 from operator import attrgetter
 from typing import Final
@@ -18,19 +18,17 @@ DEMAND_UID: Final = attrgetter("demand")
 # A holder refers to nothing that could refer back to it, so the garbage collector need not
 # traverse the holders of a whole cluster: gc=False.
 class Holder(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """One demand's part of a device.
+    """One demand's share of a device; it mirrors an entry of a VGPU's ``status.holders``.
 
     Attributes:
         demand: the uid of the demand.
-        name: its name, for people.
+        name: the name of the demand, for display.
         request_micros: micros reserved.
         limit_micros: micros never exceeded.
         memory_bytes: bytes reserved.
-        affinity: its labels; "" is absent.
-        anti_affinity: likewise.
-        exclusion: likewise.
-        namespace: of the demand; quotas count by it.
-        group: of the demand.
+        affinity, anti_affinity, exclusion: the labels of the demand; "" is absent.
+        namespace: the namespace of the demand, by which quotas count.
+        group: the group of the demand.
     """
 
     demand: str
@@ -46,7 +44,7 @@ class Holder(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     @classmethod
     def of(cls, demand: Demand, gpu_memory_bytes: int) -> "Holder":
-        """The part of a device that a demand gets; what it asks as a share is fixed in bytes."""
+        """The holder that a demand becomes on a GPU; a share of memory becomes bytes."""
         return cls(
             demand=demand.uid,
             name=demand.name,

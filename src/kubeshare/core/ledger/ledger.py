@@ -1,14 +1,12 @@
-"""The ledger: which GPUs there are, who holds how much, and nothing over-committed.
+"""The ledger: nodes, GPUs and holders, never over-committed.
 
-It is the only thing in the core that changes. Each operation checks everything
-first and then writes, so it happens whole or raises and changes nothing. What it
-holds can be rebuilt from the cluster's objects in any order, and two ledgers that
-were built from the same objects are equal.
+It is the only mutable object of the core. Each operation first checks and then writes, so it
+happens completely or raises and changes nothing. A ledger can be rebuilt from the cluster's
+objects in any order, and two ledgers built from the same objects are equal.
 
-"What if" is answered on the ledger itself: every write that happens inside
-:meth:`Ledger.what_if` notes the value that it replaces, and the notes are played
-back at the end. "What was" is answered by a :meth:`Ledger.snapshot`. Both cost as
-much as the changes, never as much as the cluster.
+:meth:`Ledger.what_if` tries changes on the ledger itself and undoes them at the end;
+:meth:`Ledger.snapshot` keeps the present state. Both cost as much as the changes, not as much as
+the cluster.
 """
 
 from collections.abc import Iterable, Mapping
@@ -33,15 +31,15 @@ AnIndex = TypeVar("AnIndex", bound=Index)
 class Ledger:
     """Nodes, devices and holders.
 
-    A device may be known before its node, or outlive it: events of a cluster come
-    in any order. A policy places nothing on a device whose node is not known.
+    A device may be added before its node, or outlive it, since events of a cluster arrive in any
+    order. A policy places nothing on a device whose node is unknown.
 
     Args:
-        nodes: to begin with.
-        devices: to begin with, with their holders.
+        nodes: the initial nodes.
+        devices: the initial devices, with their holders.
 
     Raises:
-        LedgerError: they over-commit a device, or name something twice.
+        LedgerError: a device is over-committed, or a name occurs twice.
     """
 
     def __init__(self, nodes: Iterable[Node] = (), devices: Iterable[Device] = ()) -> None:
@@ -73,11 +71,11 @@ class Ledger:
         return MappingProxyType(self._devices)
 
     def held_by(self, demand_uid: str) -> frozenset[str]:
-        """The ids of the devices of which this demand has a part."""
+        """The ids of the devices that a demand holds."""
         return frozenset(self._held.get(demand_uid, ()))
 
     def index(self, kind: type[AnIndex]) -> AnIndex:
-        """The ledger's index of a kind; it is made when it is asked for the first time."""
+        """The ledger's index of this type, built at the first call and kept up to date."""
         found = self._tables.indexes.get(kind)
         if found is None:
             found = self._tables.indexes[kind] = kind(self)
@@ -88,18 +86,18 @@ class Ledger:
         """Add a node.
 
         Raises:
-            LedgerError: it is there already.
+            LedgerError: the node exists.
         """
         if node.name in self._nodes:
             raise LedgerError(f"node {node.name} is in the ledger already")
         self._write(self._nodes, node.name, _sorted_node(node))
 
     def set_node(self, node: Node) -> None:
-        """Add a node, or replace what is known of it."""
+        """Add or replace a node."""
         self._write(self._nodes, node.name, _sorted_node(node))
 
     def set_free(self, name: str, free: tuple[FreeGpu, ...]) -> None:
-        """Say which of a node's physical GPUs are free.
+        """Set which of a node's physical GPUs are free.
 
         Raises:
             LedgerError: there is no such node.
@@ -107,7 +105,7 @@ class Ledger:
         self.set_node(msgspec.structs.replace(self._node(name), free=free))
 
     def remove_node(self, name: str) -> None:
-        """Forget a node; its devices stay until they are removed too.
+        """Remove a node; its devices stay until they are removed too.
 
         Raises:
             LedgerError: there is no such node.
@@ -119,17 +117,17 @@ class Ledger:
         """Add a device with its holders.
 
         Raises:
-            LedgerError: it is there already, or its holders take more than it has.
+            LedgerError: the device exists, or its holders exceed it.
         """
         if device.id in self._devices:
             raise LedgerError(f"vGPU {device.id} is in the ledger already")
         self.set_device(device)
 
     def set_device(self, device: Device) -> None:
-        """Add a device, or replace what is known of it, holders included.
+        """Add or replace a device with its holders.
 
         Raises:
-            LedgerError: its holders take more than it has; the device is as it was before.
+            LedgerError: its holders exceed it; the ledger is unchanged.
         """
         holders = sorted(device.holders, key=lambda holder: holder.demand)
         ordered = msgspec.structs.replace(device, holders=tuple(holders))
@@ -145,10 +143,10 @@ class Ledger:
             self._write(self._held, uid, tuple(sorted((*self._held.get(uid, ()), device.id))))
 
     def open_device(self, device: Device) -> None:
-        """Make a new vGPU out of a free physical GPU of its node.
+        """Add a vGPU that uses a free physical GPU of its node.
 
         Raises:
-            LedgerError: the node is not known or has no such GPU free, or the id is taken.
+            LedgerError: the node is unknown or has no such free GPU, or the id is taken.
         """
         free = list(self._node(device.node).free)
         try:
@@ -162,10 +160,10 @@ class Ledger:
         self.set_free(device.node, tuple(free))
 
     def remove_device(self, device_id: str) -> None:
-        """Remove a device that nobody holds.
+        """Remove an idle device.
 
         Raises:
-            LedgerError: there is no such device, or it is held.
+            LedgerError: there is no such device, or it has holders.
         """
         device = self._device(device_id)
         if not device.idle:
@@ -176,7 +174,7 @@ class Ledger:
     def mark(
         self, device_id: str, *, healthy: bool | None = None, fenced: bool | None = None
     ) -> None:
-        """Say of a device whether it is healthy, and whether anybody may be added to it.
+        """Set whether a device is healthy, and whether it is fenced against new holders.
 
         Raises:
             LedgerError: there is no such device.
@@ -190,11 +188,11 @@ class Ledger:
         self._write(self._devices, device_id, marked)
 
     def place(self, demand: Demand, *device_ids: str) -> None:
-        """Give a demand its part of each of `count` different devices.
+        """Make a demand a holder of each of `count` different devices.
 
         Raises:
-            LedgerError: a device does not exist, is unhealthy, fenced or too full, they are
-                not `count` different ones, or the demand holds something already.
+            LedgerError: a device does not exist, is unhealthy, fenced or too full, the ids are
+                not `count` different ones, or the demand is placed already.
         """
         if len(set(device_ids)) != len(device_ids) or len(device_ids) != demand.count:
             raise LedgerError(f"{demand.name} asks for {demand.count} different vGPUs")
@@ -206,7 +204,7 @@ class Ledger:
         self._write(self._held, demand.uid, tuple(sorted(device_ids)))
 
     def release(self, demand_uid: str) -> frozenset[str]:
-        """Take away all that a demand holds.
+        """Remove all holders of a demand.
 
         Returns:
             the ids of the devices that it held; they stay in the ledger.
@@ -218,32 +216,32 @@ class Ledger:
         if not held:
             raise LedgerError(f"demand {demand_uid} holds nothing")
         for device_id in held:
-            left = self._devices[device_id].left_by(demand_uid)
-            self._write(self._devices, device_id, left)
+            rest = self._devices[device_id].without_holder(demand_uid)
+            self._write(self._devices, device_id, rest)
         self._write(self._held, demand_uid, None)
         return frozenset(held)
 
-    def whole(self) -> AbstractContextManager[None]:
-        """Everything done inside happens, or, when something raises, none of it."""
-        return self._tables.whole()
+    def transaction(self) -> AbstractContextManager[None]:
+        """Keep all changes made inside, or none if an exception is raised."""
+        return self._tables.transaction()
 
     def what_if(self) -> AbstractContextManager[None]:
-        """Nothing done inside outlasts it."""
+        """Undo all changes made inside."""
         return self._tables.what_if()
 
     def snapshot(self) -> Snapshot:
-        """What the ledger says now, to be looked at now or later; taking it copies nothing."""
+        """The present state, to be read now or later; taking it copies nothing."""
         return self._tables.history.snapshot()
 
     def _with(self, demand: Demand, device_id: str) -> Device:
-        """A device as it will be with a demand on it."""
+        """A device with a demand as its holder."""
         device = self._device(device_id)
         if not device.healthy or device.fenced:
             raise LedgerError(f"vGPU {device_id} takes nobody: it is unhealthy or fenced")
         holder = Holder.of(demand, device.memory_bytes)
         if holder.memory_bytes < 0:
             raise LedgerError(f"{demand.name} asks for less than nothing")
-        joined = device.joined_by(holder)
+        joined = device.with_holder(holder)
         _check_room(joined)
         return joined
 
@@ -265,7 +263,7 @@ def _sorted_node(node: Node) -> Node:
 
 
 def _check(device: Device) -> None:
-    """The rules that hold at every moment: nobody twice, nothing negative, sums within the GPU."""
+    """Check the invariants: no demand twice, no negative amount, sums within the GPU."""
     holders = device.holders
     if len({holder.demand for holder in holders}) != len(holders):
         raise LedgerError(f"vGPU {device.id} has a demand twice among its holders")
@@ -275,7 +273,7 @@ def _check(device: Device) -> None:
 
 
 def _check_room(device: Device) -> None:
-    """The sums are within the GPU, and the list of holders within its bound."""
+    """Check that sums are within the GPU, and the list of holders within its bound."""
     count = len(device.holders)
     if count > MAX_HOLDERS:
         raise LedgerError(f"vGPU {device.id} has {count} holders, more than {MAX_HOLDERS}")

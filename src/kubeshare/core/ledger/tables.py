@@ -1,8 +1,7 @@
-"""The ledger's tables, and what follows each change of them.
+"""The ledger's tables, and what is updated with each write.
 
-Everything is written in one place, so that no change escapes those who follow: the
-notes by which a group of changes can be taken back, the indexes of the policies,
-the snapshots that somebody still has.
+All writes go through one method, so no change is missed by the undo log of a transaction, the
+indexes of the policies, and the snapshots that are still referenced.
 """
 
 from collections.abc import Iterator
@@ -17,30 +16,30 @@ if TYPE_CHECKING:
 
 
 class Index(Protocol):
-    """What a policy derives from a ledger to answer quickly; the ledger tells it each change.
+    """What a policy derives from a ledger for fast answers; the ledger reports each change to it.
 
-    It is made of a whole ledger by ``Index(ledger)``. A change is told right after it
-    was made, those that are taken back included; what was or is not there is None.
+    ``Index(ledger)`` builds it from a whole ledger. A change is reported right after it was
+    made, and again when it is undone; None stands for an object that is absent.
     """
 
     def __init__(self, ledger: "Ledger") -> None: ...
 
     def device_changed(self, before: Device | None, after: Device | None) -> None:
-        """A device came, changed or went."""
+        """A device was added, changed or removed."""
 
     def node_changed(self, before: Node | None, after: Node | None) -> None:
-        """A node came, changed or went."""
+        """A node was added, changed or removed."""
 
 
 class Tables:
-    """Nodes, devices, and who holds which.
+    """Nodes, devices, and the devices of each demand.
 
     Attributes:
         nodes: name → node.
         devices: GPUID → device.
-        held: uid of a demand → ids of the devices of which it has a part, sorted.
-        indexes: those that follow.
-        history: the snapshots that follow.
+        held: uid of a demand → ids of the devices that it holds, sorted.
+        indexes: the indexes of the policies, by type.
+        history: the snapshots.
     """
 
     def __init__(self) -> None:
@@ -49,25 +48,25 @@ class Tables:
         self.held: dict[str, tuple[str, ...]] = {}
         self.indexes: dict[type[Index], Index] = {}
         self.history = History(self.nodes, self.devices)
-        self._notes: list[tuple[dict[str, Any], str, object]] = []
-        self._noting = 0
+        self._undo_log: list[tuple[dict[str, Any], str, object]] = []
+        self._depth = 0
 
     def write(self, table: dict[str, Any], key: str, value: Any) -> None:
-        """Write a value into one of the tables; None removes."""
+        """Write a value into one of the tables; None removes the key."""
         before = table.get(key)
-        if self._noting:
-            self._notes.append((table, key, before))
+        if self._depth:
+            self._undo_log.append((table, key, before))
         if value is None:
             table.pop(key, None)
         else:
             table[key] = value
         if table is not self.held:
-            self._tell(table, key, before, value)
+            self._notify(table, key, before, value)
 
     @contextmanager
-    def whole(self) -> Iterator[None]:
-        """Everything written inside stays, or, when something raises, none of it."""
-        with self._noted() as mark:
+    def transaction(self) -> Iterator[None]:
+        """Keep everything written inside, or nothing if an exception is raised."""
+        with self._logged() as mark:
             try:
                 yield
             except BaseException:
@@ -76,31 +75,31 @@ class Tables:
 
     @contextmanager
     def what_if(self) -> Iterator[None]:
-        """Nothing written inside stays."""
-        with self._noted() as mark:
+        """Undo everything written inside."""
+        with self._logged() as mark:
             try:
                 yield
             finally:
                 self._undo(mark)
 
     @contextmanager
-    def _noted(self) -> Iterator[int]:
-        self._noting += 1
+    def _logged(self) -> Iterator[int]:
+        self._depth += 1
         try:
-            yield len(self._notes)
+            yield len(self._undo_log)
         finally:
-            self._noting -= 1
-            if not self._noting:
-                self._notes.clear()
+            self._depth -= 1
+            if not self._depth:
+                self._undo_log.clear()
 
     def _undo(self, mark: int) -> None:
-        noting, self._noting = self._noting, 0
-        while len(self._notes) > mark:
-            self.write(*self._notes.pop())
-        self._noting = noting
+        depth, self._depth = self._depth, 0
+        while len(self._undo_log) > mark:
+            self.write(*self._undo_log.pop())
+        self._depth = depth
 
-    def _tell(self, table: dict[str, Any], key: str, before: Any, after: Any) -> None:
-        self.history.note(table, key, before)
+    def _notify(self, table: dict[str, Any], key: str, before: Any, after: Any) -> None:
+        self.history.log(table, key, before)
         if table is self.devices:
             for index in self.indexes.values():
                 index.device_changed(before, after)

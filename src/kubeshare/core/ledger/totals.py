@@ -1,4 +1,4 @@
-"""What the holders of a device add up to, one holder more or less at a time."""
+"""Sums and labels of a device's holders, updated incrementally."""
 
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
@@ -12,17 +12,17 @@ NO_LABELS: Final[frozenset[str]] = frozenset()
 
 
 class Totals(msgspec.Struct, frozen=True, gc=False):
-    """What the holders of a device add up to.
+    """Sums and labels of the holders of a device.
 
     Attributes:
-        compute: micros reserved.
+        request_micros: micros reserved.
         memory_bytes: bytes reserved.
-        affinities: the affinity labels that are there.
-        anti_affinities: likewise.
-        exclusions: likewise, "" where a holder has none.
+        affinities: the affinity labels of the holders.
+        anti_affinities: the anti-affinity labels of the holders.
+        exclusions: the exclusion labels of the holders, "" for a holder without one.
     """
 
-    compute: int = 0
+    request_micros: int = 0
     memory_bytes: int = 0
     affinities: frozenset[str] = NO_LABELS
     anti_affinities: frozenset[str] = NO_LABELS
@@ -30,16 +30,16 @@ class Totals(msgspec.Struct, frozen=True, gc=False):
 
     @classmethod
     def of(cls, holders: "tuple[Holder, ...]") -> "Totals":
-        """Added up from nothing."""
-        totals = _NOTHING
+        """The totals of these holders."""
+        totals = _EMPTY
         for holder in holders:
             totals = totals.plus(holder)
         return totals
 
     def plus(self, holder: "Holder") -> "Totals":
-        """With one holder more."""
+        """The totals with one more holder."""
         return Totals(
-            self.compute + holder.request_micros,
+            self.request_micros + holder.request_micros,
             self.memory_bytes + holder.memory_bytes,
             _plus(self.affinities, holder.affinity) if holder.affinity else self.affinities,
             _plus(self.anti_affinities, holder.anti_affinity)
@@ -49,9 +49,9 @@ class Totals(msgspec.Struct, frozen=True, gc=False):
         )
 
     def minus(self, holder: "Holder", rest: "tuple[Holder, ...]") -> "Totals":
-        """Without a holder; `rest` are the others, by whom a label of its may stay."""
+        """The totals without a holder; ``rest`` are the others, which may carry its labels too."""
         if not rest:
-            return _NOTHING
+            return _EMPTY
         affinities, anti_affinities = self.affinities, self.anti_affinities
         exclusions = self.exclusions
         label = holder.affinity
@@ -64,7 +64,7 @@ class Totals(msgspec.Struct, frozen=True, gc=False):
         if len(exclusions) > 1 and all(other.exclusion != label for other in rest):
             exclusions = _minus(exclusions, label)
         return Totals(
-            self.compute - holder.request_micros,
+            self.request_micros - holder.request_micros,
             self.memory_bytes - holder.memory_bytes,
             affinities,
             anti_affinities,
@@ -72,14 +72,14 @@ class Totals(msgspec.Struct, frozen=True, gc=False):
         )
 
 
-_NOTHING: Final = Totals()
+_EMPTY: Final = Totals()
 
 
 def _plus(labels: frozenset[str], label: str) -> frozenset[str]:
-    """One set for all devices that carry one label and the same, since most carry one or none."""
+    """Add a label; devices with the same single label share one set, as most have at most one."""
     if label in labels:
         return labels
-    return labels | {label} if labels else _alone(label)
+    return labels | {label} if labels else _single(label)
 
 
 def _minus(labels: frozenset[str], label: str) -> frozenset[str]:
@@ -87,5 +87,5 @@ def _minus(labels: frozenset[str], label: str) -> frozenset[str]:
 
 
 @lru_cache(maxsize=1024)
-def _alone(label: str) -> frozenset[str]:
+def _single(label: str) -> frozenset[str]:
     return frozenset((label,))

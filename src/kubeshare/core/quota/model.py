@@ -1,16 +1,15 @@
-"""Quotas by GPU model, as Gaia has them: how much of which GPUs a namespace may hold.
+"""Model quotas, as in Gaia: how much of which GPUs a namespace may hold.
 
-A row limits what a namespace holds of one model in one pool, or of any model or in any
-pool where it names none. A namespace without a row is free. One that has rows may use
-only GPUs that some row covers, and of those only while every row that covers them has
-room. What counts is the compute that holders reserve at this moment, so nothing of a
-refused demand and nothing of an ended one is ever counted.
+A row limits what a namespace holds of one model in one pool; a row that names no model or no
+pool covers all of them. A namespace without rows is unlimited. A namespace with rows may use
+only GPUs that some row covers, and only while every covering row has room. What counts is the
+compute that holders reserve now, so neither rejected nor ended demands are counted.
 
-Besides, the demands of a group stay on the GPU model that the first of them got, and
-so do the GPUs of one demand: unlike GPUs do not compute well together.
+In addition, the demands of a group stay on the GPU model that the first of them got, as do the
+GPUs of one demand: GPUs of different models do not compute well together.
 
-This is a check around a policy, whichever it is: the policy is asked about the cluster
-without the GPUs that are out of bounds, and what it then says is the answer.
+The check wraps any policy: the policy decides about the cluster without the GPUs that the quota
+excludes.
 """
 
 from collections import Counter, defaultdict
@@ -35,9 +34,9 @@ class Quota(msgspec.Struct, frozen=True, kw_only=True):
     """One row: how much of some GPUs a namespace may hold.
 
     Attributes:
-        namespace: whose.
-        pool: the nodes' pool; "" is any.
-        model: of the GPUs; "" is any.
+        namespace: the namespace that it limits.
+        pool: the pool of the nodes; "" is any.
+        model: the model of the GPUs; "" is any.
         micros: millionths of a GPU, in all.
     """
 
@@ -47,7 +46,7 @@ class Quota(msgspec.Struct, frozen=True, kw_only=True):
     micros: int = 0
 
     def covers(self, pool: str, model: str) -> bool:
-        """It speaks of GPUs of this model in this pool."""
+        """Whether the row limits GPUs of this model in this pool."""
         return self.pool in ("", pool) and self.model in ("", model)
 
     def __str__(self) -> str:
@@ -56,7 +55,7 @@ class Quota(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class QuotaPolicy:
-    """Asks a policy within quotas and groups; it is a policy itself.
+    """A policy that keeps another policy within quotas and groups.
 
     Args:
         policy: decides.
@@ -70,15 +69,15 @@ class QuotaPolicy:
             self._rows[quota.namespace].append(quota)
 
     def __call__(self, ledger: Ledger, demand: Demand) -> Decision:
-        """Where a demand goes; ``rejected`` with field ``quota`` where only quota says no."""
+        """Decide; ``rejected`` with the field ``quota`` if only a quota prevents placement."""
         rows = self._rows.get(demand.namespace)
         if not rows and not demand.group:
             return self._policy(ledger, demand)
         index = ledger.index(QuotaIndex)
         pinned = index.model_of_group(demand) if demand.group else ""
         if pinned and demand.model not in ("", pinned):
-            why = f"group {demand.group} is on {pinned}, and {demand.model} is asked"
-            return Decision(outcome="rejected", reasons={"group": why}, field="group")
+            reason = f"group {demand.group} is on {pinned}, and {demand.model} is asked"
+            return Decision(outcome="rejected", reasons={"group": reason}, field="group")
         if pinned:
             demand = msgspec.structs.replace(demand, model=pinned)
         if not rows:
@@ -89,37 +88,37 @@ class QuotaPolicy:
         self, rows: list[Quota], ledger: Ledger, index: "QuotaIndex", demand: Demand
     ) -> Decision:
         used = index.used_by(demand.namespace)
-        barred: dict[str, dict[FreeGpu, str]] = {}  # node -> kinds of GPUs out of bounds -> why
+        excluded: dict[str, dict[FreeGpu, str]] = {}  # node -> excluded kinds of GPUs -> reason
         open_nodes, refusals = set(), []
         for node in ledger.nodes.values():
             if demand.nodes is not None and node.name not in demand.nodes:
                 continue
             kinds = index.kinds_on(node)
             why_not = {kind: _why_not(rows, used, node.pool, kind, demand) for kind in kinds}
-            barred[node.name] = {kind: why for kind, why in why_not.items() if why}
-            would_do = [kind for kind in kinds if _would_do(kind, demand)]
-            if any(not why_not[kind] for kind in would_do):
+            excluded[node.name] = {kind: why for kind, why in why_not.items() if why}
+            fitting = [kind for kind in kinds if _fits(kind, demand)]
+            if any(not why_not[kind] for kind in fitting):
                 open_nodes.add(node.name)
-            refusals += [(natural(node.name), kind, why_not[kind]) for kind in would_do]
-        told = partial(_tell, ledger.snapshot(), barred)
+            refusals += [(natural(node.name), kind, why_not[kind]) for kind in fitting]
+        explain = partial(_explain, ledger.snapshot(), excluded)
         if refusals and not open_nodes:
             refusal = {"quota": min(refusals)[2]}
             return Decision(
-                outcome="rejected", reasons=LazyReasons(partial(told, refusal)), field="quota"
+                outcome="rejected", reasons=LazyReasons(partial(explain, refusal)), field="quota"
             )
-        if not any(barred.values()):
+        if not any(excluded.values()):
             return self._policy(ledger, demand)
         bounded = msgspec.structs.replace(demand, nodes=frozenset(open_nodes))
         with ledger.what_if():
             for name in sorted(open_nodes):
-                _fence(ledger, index, name, barred[name])
+                _fence(ledger, index, name, excluded[name])
             decision = self._policy(ledger, bounded)
-        why = LazyReasons(partial(told, decision.reasons))
-        return msgspec.structs.replace(decision, reasons=why)
+        explained = LazyReasons(partial(explain, decision.reasons))
+        return msgspec.structs.replace(decision, reasons=explained)
 
 
 class QuotaIndex:
-    """Follows a ledger: what namespaces hold, on which models groups are, what nodes have."""
+    """An index of a ledger: what namespaces hold, the models of groups, the GPUs of nodes."""
 
     def __init__(self, ledger: Ledger) -> None:
         self._nodes = ledger.nodes
@@ -130,7 +129,7 @@ class QuotaIndex:
             self.device_changed(None, device)
 
     def used_by(self, namespace: str) -> Counter[tuple[str, str]]:
-        """Micros that a namespace holds, by pool and model."""
+        """The micros that a namespace holds, by pool and model."""
         used: Counter[tuple[str, str]] = Counter()
         for (node, model), micros in self._held.get(namespace, Counter()).items():
             known = self._nodes.get(node)
@@ -138,20 +137,20 @@ class QuotaIndex:
         return used
 
     def model_of_group(self, demand: Demand) -> str:
-        """The model that a demand's group is on; "" where nobody of it holds anything."""
+        """The model that a demand's group uses; "" if the group holds nothing."""
         models = self._groups.get((demand.namespace, demand.group), Counter())
         return min(models, default="")
 
     def kinds_on(self, node: Node) -> frozenset[FreeGpu]:
-        """The kinds of GPUs that a node has, in the pool or free."""
+        """The kinds of the GPUs of a node, vGPUs or free."""
         return frozenset(self._on_node.get(node.name, {}).values()) | set(node.free) | node.kinds
 
     def devices_on(self, node: str) -> Mapping[str, FreeGpu]:
-        """The ids of the devices on a node, and their kinds."""
+        """Id → kind of the devices on a node."""
         return self._on_node.get(node, {})
 
     def device_changed(self, before: Device | None, after: Device | None) -> None:
-        """A device came, changed or went."""
+        """Update the counts of a device and its holders."""
         if before is not None:
             del self._on_node[before.node][before.id]
             for holder in before.holders:
@@ -162,7 +161,7 @@ class QuotaIndex:
                 self._count(after, holder, 1)
 
     def node_changed(self, before: Node | None, after: Node | None) -> None:
-        """A node came, changed or went; it is asked about when somebody wants to know."""
+        """Ignore a change of a node; nodes are read when they are needed."""
 
     def _count(self, device: Device, holder: Holder, sign: int) -> None:
         held = self._held[holder.namespace]
@@ -174,7 +173,7 @@ class QuotaIndex:
                 del models[device.model]
 
 
-def _would_do(kind: FreeGpu, demand: Demand) -> bool:
+def _fits(kind: FreeGpu, demand: Demand) -> bool:
     return (
         demand.model in ("", kind.model)
         and demand.memory.on(kind.memory_bytes) <= kind.memory_bytes
@@ -184,7 +183,7 @@ def _would_do(kind: FreeGpu, demand: Demand) -> bool:
 def _why_not(
     rows: list[Quota], used: Counter[tuple[str, str]], pool: str, kind: FreeGpu, demand: Demand
 ) -> str:
-    """Why GPUs of a kind are out of bounds for a demand; "" when they are not."""
+    """Why the quota excludes GPUs of a kind for a demand; "" if it does not."""
     covering = [row for row in rows if row.covers(pool, kind.model)]
     asked = demand.compute_on(kind.memory_bytes) * demand.count
     if not covering:
@@ -201,7 +200,7 @@ def _why_not(
 
 
 def _fence(ledger: Ledger, index: QuotaIndex, node: str, kinds: Mapping[FreeGpu, str]) -> None:
-    """Take those GPUs out that are out of bounds, of a node that has others too."""
+    """Take excluded GPUs of a node out of a ledger."""
     if not kinds:
         return
     for device_id, kind in sorted(index.devices_on(node).items()):
@@ -210,22 +209,26 @@ def _fence(ledger: Ledger, index: QuotaIndex, node: str, kinds: Mapping[FreeGpu,
     ledger.set_free(node, tuple(gpu for gpu in ledger.nodes[node].free if gpu not in kinds))
 
 
-def _tell(
-    state: Snapshot, barred: Mapping[str, Mapping[FreeGpu, str]], said: Mapping[str, str]
+def _explain(
+    state: Snapshot,
+    excluded: Mapping[str, Mapping[FreeGpu, str]],
+    of_policy: Mapping[str, str],
 ) -> dict[str, str]:
-    """What the policy said, and of each GPU that is out of bounds why it is."""
+    """The reasons of the policy, and the quota's reason for each excluded GPU."""
     ours: dict[str, str] = {}
-    devices = [device for device in state.devices.values() if device.node in barred]
+    devices = [device for device in state.devices.values() if device.node in excluded]
     for device in sorted(devices, key=lambda each: (natural(each.node), natural(each.name))):
-        why = barred[device.node].get(FreeGpu(device.model, device.memory_bytes))
+        why = excluded[device.node].get(FreeGpu(device.model, device.memory_bytes))
         if why:
             ours[device.path] = why
-    for name in sorted(barred, key=natural):
-        free = [barred[name][gpu] for gpu in state.nodes[name].free if gpu in barred[name]]
+    for name in sorted(excluded, key=natural):
+        free = [excluded[name][gpu] for gpu in state.nodes[name].free if gpu in excluded[name]]
         if free:
             ours[name] = min(free)
-    # The policy was asked about fewer nodes; of the others it knows nothing better to say.
-    told = {
-        place: why for place, why in said.items() if place not in barred or why != reasons.NOT_ASKED
+    # The policy did not see all nodes: its reason for the others is replaced.
+    kept = {
+        place: why
+        for place, why in of_policy.items()
+        if place not in excluded or why != reasons.NOT_ASKED
     }
-    return told | ours
+    return kept | ours

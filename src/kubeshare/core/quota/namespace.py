@@ -1,9 +1,7 @@
-"""Quotas of a namespace over all GPUs: how much time and memory of them it may hold.
+"""Namespace quotas: the compute and memory that a namespace may hold.
 
-What counts is what holders reserve at this moment. A demand that would go beyond is no
-error: it waits until something of its namespace is given back, or the quota is changed.
-
-This is a check around a policy, whichever it is.
+What counts is what its holders reserve now. A demand beyond the quota is no error: it stays
+pending until its namespace releases something, or the quota changes. The check wraps any policy.
 """
 
 from collections import defaultdict
@@ -20,36 +18,36 @@ from kubeshare.core.policies import Policy
 from kubeshare.core.units import format_memory, format_share
 
 FIELD: Final = "quota"
-"""The ``field`` of a decision that a quota has made."""
+"""The ``field`` of a decision made by a quota."""
 
 
 class NamespaceQuota(msgspec.Struct, frozen=True, kw_only=True):
-    """One quota of a namespace; of several, all hold.
+    """One quota of a namespace; if there are several, all apply.
 
     Attributes:
-        name: for people.
-        micros: millionths of a GPU's time, in all; None is any.
-        memory: bytes of GPU memory, in all; None is any.
+        name: the name of the quota, for messages.
+        micros: the most micros of all GPUs; None for no bound.
+        memory_bytes: the most bytes of GPU memory; None for no bound.
     """
 
     name: str
     micros: int | None = None
-    memory: int | None = None
+    memory_bytes: int | None = None
 
 
 class Held(msgspec.Struct, frozen=True):
-    """What a namespace holds: micros, and bytes."""
+    """What a namespace holds."""
 
     micros: int = 0
-    memory: int = 0
+    memory_bytes: int = 0
 
-    def plus(self, micros: int, memory: int) -> "Held":
-        """So much more, or less."""
-        return Held(self.micros + micros, self.memory + memory)
+    def plus(self, micros: int, memory_bytes: int) -> "Held":
+        """This amount and another, which may be negative."""
+        return Held(self.micros + micros, self.memory_bytes + memory_bytes)
 
 
 class HeldIndex:
-    """Follows a ledger: what each namespace holds."""
+    """An index of a ledger: what each namespace holds."""
 
     def __init__(self, ledger: Ledger) -> None:
         self._held: dict[str, Held] = defaultdict(Held)
@@ -61,7 +59,7 @@ class HeldIndex:
         return self._held.get(namespace, Held())
 
     def device_changed(self, before: Device | None, after: Device | None) -> None:
-        """A device came, changed or went."""
+        """Update what the holders of a device reserve."""
         for device, sign in ((before, -1), (after, 1)):
             for holder in device.holders if device is not None else ():
                 held = self._held[holder.namespace]
@@ -70,19 +68,19 @@ class HeldIndex:
                 )
 
     def node_changed(self, before: Node | None, after: Node | None) -> None:
-        """A node holds nothing itself."""
+        """Ignore a change of a node, which holds nothing itself."""
 
 
 def within_quotas(policy: Policy, quotas: Callable[[str], Sequence[NamespaceQuota]]) -> Policy:
-    """A policy that keeps to quotas.
+    """Wrap a policy with quotas.
 
     Args:
         policy: decides.
-        quotas: those of a namespace.
+        quotas: namespace → its quotas.
 
     Returns:
-        a policy whose decision is ``pending`` with the field ``quota`` where ``policy`` has
-        found a place and a quota says no.
+        a policy whose outcome is ``pending`` with the field ``quota`` if ``policy`` binds a
+        demand that exceeds a quota.
     """
 
     def decide(ledger: Ledger, demand: Demand) -> Decision:
@@ -90,10 +88,10 @@ def within_quotas(policy: Policy, quotas: Callable[[str], Sequence[NamespaceQuot
         if decision.node is None:
             return decision
         rows = quotas(demand.namespace)
-        why = _exceeded(rows, ledger, demand, decision) if rows else ""
-        if not why:
+        reason = _exceeded(rows, ledger, demand, decision) if rows else ""
+        if not reason:
             return decision
-        return Decision(outcome="pending", reasons={FIELD: why}, field=FIELD)
+        return Decision(outcome="pending", reasons={FIELD: reason}, field=FIELD)
 
     return decide
 
@@ -101,7 +99,7 @@ def within_quotas(policy: Policy, quotas: Callable[[str], Sequence[NamespaceQuot
 def _exceeded(
     rows: Sequence[NamespaceQuota], ledger: Ledger, demand: Demand, decision: Decision
 ) -> str:
-    """Which quota a decision would break, with the numbers; ``""`` for none."""
+    """The quota that a decision would exceed, with numbers; ``""`` for none."""
     fresh = {device.id: device.memory_bytes for device in decision.new}
     totals = [
         fresh[gpuid] if gpuid in fresh else ledger.devices[gpuid].memory_bytes
@@ -115,8 +113,8 @@ def _exceeded(
             amounts = (row.micros, held.micros, micros)
             most, has, asks = (format_share(amount) for amount in amounts)
             return f"{row.name} allows {most} GPUs: {has} held, {asks} asked"
-        if row.memory is not None and held.memory + memory > row.memory:
-            amounts = (row.memory, held.memory, memory)
+        if row.memory_bytes is not None and held.memory_bytes + memory > row.memory_bytes:
+            amounts = (row.memory_bytes, held.memory_bytes, memory)
             most, has, asks = (format_memory(amount) for amount in amounts)
             return f"{row.name} allows {most} of GPU memory: {has} held, {asks} asked"
     return ""

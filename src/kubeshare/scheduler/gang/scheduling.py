@@ -188,7 +188,7 @@ class GangScheduler:
         self, members: Members, claim: RoomRequest, answer: GangPlacement
     ) -> GangResult:
         words = members.gang.no_room(members.needed, answer)
-        words += f"; {explain(answer.short)}" if answer.short else ""
+        words += f"; {explain(answer.unplaced)}" if answer.unplaced else ""
         waits = await self._wait(members, Reason.GANG_NO_ROOM, words)
         again = earliest(waits.retry, await self._parts.preemptor.make_room(claim))
         now = asyncio.get_running_loop().time()

@@ -262,8 +262,10 @@ def _number(group: Group, device: Device) -> int:
     """Compute left, then memory left; from the most where a group is searched by worst fit."""
     totals = device.totals
     if group[0] == "":
-        return (MICROS - totals.compute) << _BITS | (device.memory_bytes - totals.memory_bytes)
-    return totals.compute << _BITS | (_MOST - device.memory_bytes + totals.memory_bytes)
+        return (MICROS - totals.request_micros) << _BITS | (
+            device.memory_bytes - totals.memory_bytes
+        )
+    return totals.request_micros << _BITS | (_MOST - device.memory_bytes + totals.memory_bytes)
 
 
 def _kind(device: Device) -> FreeGpu:
