@@ -1,9 +1,9 @@
 """Expectations about a fake cluster: one vocabulary for all tests.
 
-``expect_*`` coroutines wait, up to a deadline in virtual seconds, until the cluster is
-in a state; ``assert_*`` functions check the state as it is now. A failure prints the
-SharePods and pods that it is about, with conditions and events, and all vGPUs with
-their holders. The model is ``pkg/test/expectations`` of Karpenter.
+``expect_*`` coroutines wait until the cluster is in a state, at most ``seconds`` of
+virtual time, by default ``world.deadline``; ``assert_*`` functions check the state as
+it is now. A failure prints the SharePods and pods that it is about, with conditions
+and events, and all vGPUs with their holders. The model is ``pkg/test/expectations`` of Karpenter.
 """
 
 from collections.abc import Callable
@@ -16,9 +16,6 @@ from kubeshare.api.types.v1 import SHAREPODS, VGPUS
 from kubeshare.kube.resources import PODS
 
 Raw = dict[str, Any]
-
-DEADLINE = 60.0
-"""Virtual seconds that an expectation waits unless the test says otherwise."""
 
 
 class Scheduled:
@@ -33,7 +30,7 @@ class Scheduled:
 
 
 async def expect_scheduled(
-    world: World, name: str, *, gpuid: str = "", node: str = "", seconds: float = DEADLINE
+    world: World, name: str, *, gpuid: str = "", node: str = "", seconds: float | None = None
 ) -> Scheduled:
     """A SharePod is scheduled: to this vGPU and node, where they are given.
 
@@ -58,7 +55,7 @@ def assert_scheduled(world: World, name: str, *, gpuid: str = "", node: str = ""
     return found
 
 
-async def expect_all_scheduled(world: World, *names: str, seconds: float = DEADLINE) -> None:
+async def expect_all_scheduled(world: World, *names: str, seconds: float | None = None) -> None:
     """All of these SharePods are scheduled; they may be pending before."""
 
     def scheduled() -> bool:
@@ -68,7 +65,7 @@ async def expect_all_scheduled(world: World, *names: str, seconds: float = DEADL
 
 
 async def expect_pending(
-    world: World, name: str, *words: str, reason: str = "", seconds: float = DEADLINE
+    world: World, name: str, *words: str, reason: str = "", seconds: float | None = None
 ) -> None:
     """A SharePod or a plain pod is not scheduled; condition and events contain the words.
 
@@ -112,7 +109,7 @@ def assert_pending(world: World, name: str, *words: str, reason: str = "") -> No
         assert told, f"{word!r} is in no event of {name}\n{state}"
 
 
-async def expect_on_node(world: World, name: str, node: str, seconds: float = DEADLINE) -> None:
+async def expect_on_node(world: World, name: str, node: str, seconds: float | None = None) -> None:
     """A SharePod has this node in its spec, with ``""`` none."""
     await _wait(
         world,
@@ -123,7 +120,9 @@ async def expect_on_node(world: World, name: str, node: str, seconds: float = DE
     )
 
 
-async def expect_attempt(world: World, name: str, attempt: int, seconds: float = DEADLINE) -> None:
+async def expect_attempt(
+    world: World, name: str, attempt: int, seconds: float | None = None
+) -> None:
     """The decision about a SharePod is the one of this number."""
     await _wait(
         world,
@@ -134,7 +133,7 @@ async def expect_attempt(world: World, name: str, attempt: int, seconds: float =
     )
 
 
-async def expect_decided(world: World, *names: str, seconds: float = DEADLINE) -> None:
+async def expect_decided(world: World, *names: str, seconds: float | None = None) -> None:
     """The scheduler has decided about each of these, whatever it decided."""
 
     def decided() -> bool:
@@ -154,7 +153,7 @@ async def expect_condition(
     *,
     message: str = "",
     status: str = "",
-    seconds: float = DEADLINE,
+    seconds: float | None = None,
 ) -> Raw:
     """A SharePod has a condition of this type, with this reason, status and message part.
 
@@ -175,7 +174,7 @@ async def expect_condition(
 
 
 async def expect_event(
-    world: World, name: str, *words: str, seconds: float = DEADLINE
+    world: World, name: str, *words: str, seconds: float | None = None
 ) -> list[str]:
     """Events about an object contain each of the words; without words, there is an event."""
 
@@ -187,12 +186,12 @@ async def expect_event(
     return world.events(name)
 
 
-async def expect_running(world: World, *names: str, seconds: float = DEADLINE) -> None:
+async def expect_running(world: World, *names: str, seconds: float | None = None) -> None:
     """The pods of these names run."""
     await _wait(world, lambda: world.running(*names), f"{names} running", names, seconds)
 
 
-async def expect_any_running(world: World, *names: str, seconds: float = DEADLINE) -> list[str]:
+async def expect_any_running(world: World, *names: str, seconds: float | None = None) -> list[str]:
     """At least one of these pods runs; returns those that do."""
     await _wait(
         world, lambda: any(map(world.running, names)), f"one of {names} running", names, seconds
@@ -201,7 +200,7 @@ async def expect_any_running(world: World, *names: str, seconds: float = DEADLIN
 
 
 async def expect_replicas(
-    world: World, count: int, *, without: str = "", seconds: float = DEADLINE
+    world: World, count: int, *, without: str = "", seconds: float | None = None
 ) -> list[str]:
     """So many plain pods run and are not being deleted, ``without`` not among them."""
 
@@ -209,13 +208,25 @@ async def expect_replicas(
         names = running_plain_pods(world)
         return len(names) == count and without not in names
 
-    names = tuple(pod["metadata"]["name"] for pod in world.plain_pods())
-    await _wait(world, found, f"{count} plain pods running", names, seconds)
+    await _wait(world, found, f"{count} plain pods running", tuple(plain_pods(world)), seconds)
     return running_plain_pods(world)
 
 
+async def expect_plain_pods(
+    world: World, count: int, *, without: str = "", seconds: float | None = None
+) -> list[str]:
+    """There are so many plain pods, ``without`` not among them; returns their names."""
+
+    def found() -> bool:
+        names = plain_pods(world)
+        return len(names) == count and without not in names
+
+    await _wait(world, found, f"{count} plain pods", tuple(plain_pods(world)), seconds)
+    return plain_pods(world)
+
+
 async def expect_sharepod_phase(
-    world: World, name: str, phase: str, seconds: float = DEADLINE
+    world: World, name: str, phase: str, seconds: float | None = None
 ) -> None:
     """The status of a SharePod has this phase."""
     await _wait(
@@ -227,18 +238,18 @@ async def expect_sharepod_phase(
     )
 
 
-async def expect_ready(world: World, *names: str, seconds: float = DEADLINE) -> None:
+async def expect_ready(world: World, *names: str, seconds: float | None = None) -> None:
     """The SharePods have the condition Ready with status True."""
     await _wait(world, lambda: all(map(world.ready, names)), f"{names} ready", names, seconds)
 
 
-async def expect_pod(world: World, name: str, seconds: float = DEADLINE) -> Raw:
+async def expect_pod(world: World, name: str, seconds: float | None = None) -> Raw:
     """There is a pod of this name in namespace default."""
     await _wait(world, lambda: world.pod(name), f"pod {name}", name, seconds)
     return the_pod(world, name)
 
 
-async def expect_no_pod(world: World, *names: str, seconds: float = DEADLINE) -> None:
+async def expect_no_pod(world: World, *names: str, seconds: float | None = None) -> None:
     """There is no pod of any of these names in namespace default."""
 
     def absent() -> bool:
@@ -247,32 +258,52 @@ async def expect_no_pod(world: World, *names: str, seconds: float = DEADLINE) ->
     await _wait(world, absent, f"no pod {names}", names, seconds)
 
 
-async def expect_replaced(world: World, pod: Raw, seconds: float = DEADLINE) -> None:
+async def expect_replaced(world: World, pod: Raw, seconds: float | None = None) -> None:
     """A pod is gone; another pod may have its name."""
     name = pod["metadata"]["name"]
     await _wait(world, lambda: not is_same_pod(world, pod), f"{name} replaced", name, seconds)
 
 
-async def expect_terminating(world: World, name: str, seconds: float = DEADLINE) -> None:
-    """A pod has a deletion timestamp."""
-    await _wait(
-        world, lambda: being_deleted(the_pod(world, name)), f"{name} terminating", name, seconds
-    )
+async def expect_terminating(world: World, name: str, seconds: float | None = None) -> None:
+    """A pod is being deleted, or gone."""
+
+    def terminating() -> bool:
+        pod = world.pod(name)
+        return pod is None or being_deleted(pod)
+
+    await _wait(world, terminating, f"{name} terminating", name, seconds)
 
 
-async def expect_ungated(world: World, name: str, seconds: float = DEADLINE) -> None:
+async def expect_ungated(world: World, name: str, seconds: float | None = None) -> None:
     """A pod has no scheduling gate."""
     await _wait(world, lambda: not gated(the_pod(world, name)), f"{name} ungated", name, seconds)
 
 
-async def expect_bound(world: World, name: str, seconds: float = DEADLINE) -> None:
-    """A pod has a node."""
-    await _wait(
-        world, lambda: the_pod(world, name)["spec"].get("nodeName"), f"{name} bound", name, seconds
-    )
+async def expect_bound(
+    world: World, name: str, *, without: str = "", seconds: float | None = None
+) -> str:
+    """A pod has a node, and not the node ``without``; returns its node."""
+
+    def bound() -> bool:
+        pod = world.pod(name)
+        return pod is not None and pod["spec"].get("nodeName", "") not in {"", without}
+
+    await _wait(world, bound, f"{name} bound", name, seconds)
+    return str(the_pod(world, name)["spec"]["nodeName"])
 
 
-async def expect_deleted(world: World, *names: str, seconds: float = DEADLINE) -> None:
+async def expect_owner(world: World, name: str, owner: Raw, seconds: float | None = None) -> None:
+    """A pod has exactly this owner, by its uid."""
+
+    def owned() -> bool:
+        pod = world.pod(name)
+        owners = pod["metadata"].get("ownerReferences", []) if pod else []
+        return [each["uid"] for each in owners] == [owner["metadata"]["uid"]]
+
+    await _wait(world, owned, f"{name} of {owner['metadata']['uid']}", name, seconds)
+
+
+async def expect_deleted(world: World, *names: str, seconds: float | None = None) -> None:
     """There are no SharePods of these names."""
 
     def deleted() -> bool:
@@ -281,7 +312,7 @@ async def expect_deleted(world: World, *names: str, seconds: float = DEADLINE) -
     await _wait(world, deleted, f"SharePods {names} deleted", names, seconds)
 
 
-async def expect_evictions(world: World, *names: str, seconds: float = DEADLINE) -> None:
+async def expect_evictions(world: World, *names: str, seconds: float | None = None) -> None:
     """Exactly these pods were asked to leave by the eviction API, each as often as named."""
     wanted = sorted(names)
     await _wait(world, lambda: sorted(evicted(world)) == wanted, f"{names} evicted", names, seconds)
@@ -291,7 +322,7 @@ async def expect_evictions(world: World, *names: str, seconds: float = DEADLINE)
 
 
 async def expect_vgpus(
-    world: World, count: int, *, placeholders: int | None = None, seconds: float = DEADLINE
+    world: World, count: int, *, placeholders: int | None = None, seconds: float | None = None
 ) -> list[str]:
     """There are so many vGPUs, and so many placeholders if that is given; returns the GPUIDs."""
 
@@ -302,23 +333,25 @@ async def expect_vgpus(
     return list(world.vgpus())
 
 
-async def expect_no_vgpus(world: World, seconds: float = DEADLINE) -> None:
+async def expect_no_vgpus(world: World, seconds: float | None = None) -> None:
     """No vGPU is left."""
     await expect_vgpus(world, 0, seconds=seconds)
 
 
-async def expect_vgpu_deleted(world: World, gpuid: str, seconds: float = DEADLINE) -> None:
+async def expect_vgpu_deleted(world: World, gpuid: str, seconds: float | None = None) -> None:
     """There is no vGPU of this GPUID."""
     await _wait(world, lambda: gpuid not in world.vgpus(), f"{gpuid} deleted", (), seconds)
 
 
-async def expect_phases(world: World, *phases: str, seconds: float = DEADLINE) -> None:
+async def expect_phases(world: World, *phases: str, seconds: float | None = None) -> None:
     """The vGPUs have these phases, in any order."""
     wanted = sorted(phases)
     await _wait(world, lambda: vgpu_phases(world) == wanted, f"phases {wanted}", (), seconds)
 
 
-async def expect_phase(world: World, *gpuids: str, phase: str, seconds: float = DEADLINE) -> None:
+async def expect_phase(
+    world: World, *gpuids: str, phase: str, seconds: float | None = None
+) -> None:
     """Each of the vGPUs has this phase."""
 
     def reached() -> bool:
@@ -327,14 +360,14 @@ async def expect_phase(world: World, *gpuids: str, phase: str, seconds: float = 
     await _wait(world, reached, f"{gpuids} {phase}", (), seconds)
 
 
-async def expect_idle_vgpus(world: World, count: int, seconds: float = DEADLINE) -> None:
+async def expect_idle_vgpus(world: World, count: int, seconds: float | None = None) -> None:
     """So many vGPUs are idle; others may be in another phase."""
     await _wait(
         world, lambda: vgpu_phases(world).count("Idle") == count, f"{count} idle", (), seconds
     )
 
 
-async def expect_activated(world: World, seconds: float = DEADLINE) -> None:
+async def expect_activated(world: World, seconds: float | None = None) -> None:
     """There are vGPUs, and each has the UUID of its GPU."""
 
     def activated() -> bool:
@@ -344,7 +377,7 @@ async def expect_activated(world: World, seconds: float = DEADLINE) -> None:
     await _wait(world, activated, "vGPUs activated", (), seconds)
 
 
-async def expect_degraded(world: World, reason: str = "", seconds: float = DEADLINE) -> Raw:
+async def expect_degraded(world: World, reason: str = "", seconds: float | None = None) -> Raw:
     """The only vGPU has the condition Degraded, with this reason (also ``Healthy``)."""
 
     def found() -> bool:
@@ -355,29 +388,29 @@ async def expect_degraded(world: World, reason: str = "", seconds: float = DEADL
     return degraded(world)
 
 
-async def expect_holders(world: World, *vgpus: list[str], seconds: float = DEADLINE) -> None:
+async def expect_holders(world: World, *vgpus: list[str], seconds: float | None = None) -> None:
     """There is one vGPU for each argument, with exactly these holders."""
     wanted = sorted(vgpus)
     await _wait(world, lambda: held(world) == wanted, f"holders {wanted}", (), seconds)
 
 
-async def expect_holding(world: World, *names: str, seconds: float = DEADLINE) -> None:
+async def expect_holding(world: World, *names: str, seconds: float | None = None) -> None:
     """Exactly these hold shares, of whichever vGPUs, each as many as it is named."""
     wanted = sorted(names)
     await _wait(world, lambda: holding(world) == wanted, f"holders {wanted}", names, seconds)
 
 
-async def expect_holder_count(world: World, count: int, seconds: float = DEADLINE) -> None:
+async def expect_holder_count(world: World, count: int, seconds: float | None = None) -> None:
     """All vGPUs together have so many holders."""
     await _wait(world, lambda: len(holding(world)) == count, f"{count} holders", (), seconds)
 
 
-async def expect_shared_gpu(world: World, *names: str, seconds: float = DEADLINE) -> None:
+async def expect_shared_gpu(world: World, *names: str, seconds: float | None = None) -> None:
     """Exactly these are the holders of one vGPU."""
     await _wait(world, lambda: world.shares_gpu(*names), f"{names} on one vGPU", names, seconds)
 
 
-async def expect_released(world: World, *names: str, seconds: float = DEADLINE) -> None:
+async def expect_released(world: World, *names: str, seconds: float | None = None) -> None:
     """None of these holds a share; without names, nobody does."""
 
     def released() -> bool:
@@ -387,7 +420,7 @@ async def expect_released(world: World, *names: str, seconds: float = DEADLINE) 
     await _wait(world, released, f"shares of {names or 'all'} released", names, seconds)
 
 
-async def expect_placeholders(world: World, count: int, seconds: float = DEADLINE) -> list[str]:
+async def expect_placeholders(world: World, count: int, seconds: float | None = None) -> list[str]:
     """There are so many placeholder pods; returns their names."""
     await _wait(
         world, lambda: len(world.placeholders()) == count, f"{count} placeholders", (), seconds
@@ -395,7 +428,7 @@ async def expect_placeholders(world: World, count: int, seconds: float = DEADLIN
     return world.placeholders()
 
 
-async def expect_cleaned_up(world: World, seconds: float = DEADLINE) -> None:
+async def expect_cleaned_up(world: World, seconds: float | None = None) -> None:
     """Neither a vGPU nor a placeholder is left."""
 
     def clean() -> bool:
@@ -429,6 +462,11 @@ def is_same_pod(world: World, pod: Raw) -> bool:
     return found is not None and found["metadata"]["uid"] == pod["metadata"]["uid"]
 
 
+def plain_pods(world: World) -> list[str]:
+    """The names of the plain pods."""
+    return [pod["metadata"]["name"] for pod in world.plain_pods()]
+
+
 def running_plain_pods(world: World) -> list[str]:
     """The plain pods that run and are not being deleted."""
     return [
@@ -455,7 +493,7 @@ def holding(world: World) -> list[str]:
 
 def vgpu_phases(world: World) -> list[str]:
     """The phase of each vGPU, sorted."""
-    return sorted(vgpu["status"].get("phase", "") for vgpu in world.server.all(VGPUS))
+    return sorted(vgpu.get("status", {}).get("phase", "") for vgpu in world.server.all(VGPUS))
 
 
 def degraded(world: World) -> Raw:
@@ -527,7 +565,7 @@ async def _wait(
     condition: Callable[[], object],
     expected: str,
     names: str | tuple[str, ...],
-    seconds: float,
+    seconds: float | None,
 ) -> None:
     try:
         await world.until(condition, seconds)

@@ -18,7 +18,7 @@ async def test_of_those_that_are_there_the_highest_priority_is_first(world: Worl
     for name, value in (("low", -1), ("mid", 0), ("high", 100)):
         world.share(name, "0.6", labels=priority(value))
     world.start("scheduler")
-    await world.until(lambda: all(world.condition(name, "Scheduled") for name in ("low", "mid")))
+    await expect_decided(world, "low", "mid")
     assert_scheduled(world, "high")
     assert_pending(world, "mid")
     assert_pending(world, "low")

@@ -9,6 +9,7 @@ from expectations import (
     expect_event,
     expect_holders,
     expect_no_vgpus,
+    expect_plain_pods,
     expect_replicas,
     expect_running,
     expect_ungated,
@@ -74,7 +75,7 @@ async def test_a_controllers_pod_for_which_there_is_no_room_after_all_is_made_ag
     world.actors.full = {"n1", "n2"}
     world.replicas("web", 1)
     await expect_event(world, "web-0", "NodeFull")
-    await world.until(lambda: world.plain_pods() and world.pod("web-0") is None)
+    await expect_plain_pods(world, 1, without="web-0")
     world.actors.full = set()
     world.actors.look()
     await expect_replicas(world, 1)

@@ -7,6 +7,7 @@ import pytest
 from expectations import (
     assert_scheduled,
     expect_activated,
+    expect_bound,
     expect_cleaned_up,
     expect_on_node,
     expect_pending,
@@ -87,7 +88,7 @@ async def test_the_pods_of_a_drained_node_run_elsewhere_and_its_gpu_is_given_bac
     pod = world.pod("a")
     assert pod is not None
     world.actors.delete(pod)
-    await world.until(lambda: world.sharepod("a")["spec"].get("nodeName") not in {node, None})
+    await expect_bound(world, "a", without=node)
     await expect_running(world, "a")
     await expect_vgpus(world, 1, placeholders=1)
 

@@ -2,6 +2,7 @@
 
 from expectations import (
     assert_pending,
+    expect_any_running,
     expect_cleaned_up,
     expect_condition,
     expect_no_pod,
@@ -35,7 +36,7 @@ async def test_a_force_deleted_pod_keeps_its_part_until_its_node_says_that_it_ha
     assert world.condition("a", "Allocated")["reason"] == "Releasing"
     world.actors.node_agents = True
     world.actors.look()
-    await world.until(lambda: world.running("a") or world.running("b"))
+    await expect_any_running(world, "a", "b")
 
 
 @story(n1=1)

@@ -5,8 +5,8 @@ from kubeshare.api.types.constants import NAMESPACE
 from kubeshare.api.types.v1 import SHAREPODS, VGPUS
 from kubeshare.kube.resources import CONFIG_MAPS, NODES, PODS
 
-PATIENCE = 300.0
-"""Virtual seconds that the end of a namespace may take."""
+NAMESPACE_SECONDS = 300.0
+"""Virtual time that the deletion of a namespace may take."""
 
 
 async def exchange_node(world: World, name: str, gpus: int) -> None:
@@ -48,7 +48,7 @@ async def delete_namespace(world: World) -> None:
     def gone() -> bool:
         return not (world.server.all(PODS, "default") or world.server.all(SHAREPODS))
 
-    await world.until(gone, PATIENCE)
+    await world.until(gone, NAMESPACE_SECONDS)
     world.server.ending.clear()
 
 

@@ -78,6 +78,7 @@ class World:
         rights: program -> what ``deploy/rbac`` allows it; it is refused all else.
         clocks: program -> seconds by which its clock is fast.
         storage: volumes and claims.
+        deadline: virtual seconds that :meth:`until` and expectations wait by default.
         agents: whether the real node agent runs on every node, as ``agent/NODE``.
         machines: those nodes.
     """
@@ -87,6 +88,7 @@ class World:
         self.elect = False
         self.clocks: dict[str, float] = {}
         self.agents = False
+        self.deadline = 60.0
         self.server = FakeApiServer(seed)
         self._seed = seed
         self.storage = Storage(self.server)
@@ -406,8 +408,9 @@ class World:
         await self.until(lambda: self.running(name))
         return made
 
-    async def until(self, condition: Callable[[], object], seconds: float = 60.0) -> None:
-        await until(condition, seconds=seconds)
+    async def until(self, condition: Callable[[], object], seconds: float | None = None) -> None:
+        """Wait until a condition holds, at most ``seconds``, by default ``deadline``."""
+        await until(condition, seconds=self.deadline if seconds is None else seconds)
 
     async def quiet(self, seconds: float = 10.0) -> None:
         """Let virtual time pass, for what should not happen."""

@@ -7,17 +7,25 @@ from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
 from expectations import (
+    expect_bound,
     expect_condition,
     expect_decided,
     expect_deleted,
     expect_holders,
     expect_no_vgpus,
-    expect_pending,
+    expect_owner,
+    expect_phases,
+    expect_plain_pods,
     expect_pod,
     expect_ready,
+    expect_replaced,
+    expect_replicas,
     expect_running,
     expect_shared_gpu,
+    expect_sharepod_phase,
+    expect_terminating,
     expect_vgpus,
+    the_pod,
 )
 from fakes.cluster import World
 from fakes.cluster.happenings import (
@@ -30,83 +38,83 @@ from fakes.cluster.happenings import (
 from kubeshare.api.types.v1 import GPUNODES, SHAREPODS, VGPUS
 from kubeshare.kube.resources import PODS
 
-PATIENCE = 300.0
+STEP_SECONDS = 300.0
 """Virtual seconds that each step may take, time-outs and waits for lost watches included."""
 
 
 class Life(NamedTuple):
-    """A story, and node -> the GPUs of the cluster in which it plays."""
+    """A scenario, and node -> the number of GPUs of the cluster in which it runs."""
 
-    tell: Callable[[World], Awaitable[None]]
+    run: Callable[[World], Awaitable[None]]
     gpus: dict[str, int]
+
+    async def tell(self, world: World) -> None:
+        """Run the scenario; each step may take ``STEP_SECONDS``."""
+        world.deadline = STEP_SECONDS
+        await self.run(world)
 
 
 async def _alone(world: World) -> None:
     """One SharePod runs and is deleted."""
     world.share("a")
-    await _running(world, "a")
-    await expect_ready(world, "a", seconds=PATIENCE)
+    await expect_running(world, "a")
+    await expect_ready(world, "a")
     world.delete("a")
-    await expect_no_vgpus(world, seconds=PATIENCE)
+    await expect_no_vgpus(world)
 
 
 async def _together(world: World) -> None:
     """Two share one GPU; one of them succeeds, the other is deleted."""
     world.share("a", "0.5")
-    await _running(world, "a")
+    await expect_running(world, "a")
     world.share("b", "0.5")
-    await _running(world, "b")
+    await expect_running(world, "b")
     assert world.shares_gpu("a", "b")
     world.end("a")
     world.delete("b")
-    await expect_no_vgpus(world, seconds=PATIENCE)
-    await _phase(world, "a", "Succeeded")
+    await expect_no_vgpus(world)
+    await expect_sharepod_phase(world, "a", "Succeeded")
 
 
 async def _queue(world: World) -> None:
     """One waits until another has left the only GPU."""
     world.share("a", "0.7")
-    await _running(world, "a")
+    await expect_running(world, "a")
     world.share("b", "0.7")
-    await expect_decided(world, "b", seconds=PATIENCE)
+    await expect_decided(world, "b")
     world.delete("a")
-    await _running(world, "b")
+    await expect_running(world, "b")
 
 
 async def _named(world: World) -> None:
     """A GPU given by name: the second waits for room on it."""
     world.share("a", "0.6", id="mine", spec={"nodeName": "n1"})
-    await _running(world, "a")
+    await expect_running(world, "a")
     world.share("b", "0.6", id="mine", spec={"nodeName": "n1"})
-    await expect_condition(world, "b", "Allocated", seconds=PATIENCE)
+    await expect_condition(world, "b", "Allocated")
     world.delete("a")
-    await _running(world, "b")
-    await world.until(lambda: world.vgpus() == {"mine": ["b"]}, PATIENCE)
+    await expect_running(world, "b")
+    await expect_holders(world, ["b"])
+    assert world.vgpus() == {"mine": ["b"]}
 
 
 async def _failing(world: World) -> None:
     """A pod fails for good: it stays, and gives its GPU back."""
     world.share("a", spec={"restartPolicy": "Never"})
-    await _running(world, "a")
+    await expect_running(world, "a")
     world.end("a", "Failed")
-    await expect_no_vgpus(world, seconds=PATIENCE)
-    await _phase(world, "a", "Failed")
+    await expect_no_vgpus(world)
+    await expect_sharepod_phase(world, "a", "Failed")
 
 
 async def _again(world: World) -> None:
     """A pod is deleted and its SharePod is not: it is made again."""
     world.share("a")
-    await _running(world, "a")
-    first = world.pod("a")
-    assert first is not None
+    await expect_running(world, "a")
+    first = the_pod(world, "a")
     world.actors.delete(first)
-
-    def another() -> bool:
-        pod = world.pod("a")
-        return pod is not None and pod["metadata"]["uid"] != first["metadata"]["uid"]
-
-    await world.until(another, PATIENCE)
-    await _running(world, "a")
+    await expect_replaced(world, first)
+    await expect_running(world, "a")
 
 
 async def _namesake(world: World) -> None:
@@ -114,41 +122,35 @@ async def _namesake(world: World) -> None:
     for machine in world.machines.values():
         machine.stopping = 3.0
     world.share("a", "0.7")
-    await _running(world, "a")
+    await expect_running(world, "a")
     world.delete("a")
-    await _gone(world, "a")
+    await expect_deleted(world, "a")
     former = world.share("a", "0.7")
-    await _running(world, "a")
+    await expect_running(world, "a")
     world.server.remove(SHAREPODS, "a", "default")
     last = world.share("a", "0.7")
-
-    def runs() -> bool:
-        pod = world.pod("a")
-        owners = pod["metadata"]["ownerReferences"] if pod else []
-        return [owner["uid"] for owner in owners] == [last["metadata"]["uid"]]
-
     assert former["metadata"]["uid"] != last["metadata"]["uid"]
-    await world.until(runs, PATIENCE)
-    await _running(world, "a")
-    await expect_shared_gpu(world, "a", seconds=PATIENCE)
+    await expect_owner(world, "a", last)
+    await expect_running(world, "a")
+    await expect_shared_gpu(world, "a")
 
 
 async def _namespace_deleted(world: World) -> None:
     """All goes with the namespace, in any order; in one of the same name all begins anew."""
     world.share("a")
     world.plain("b")
-    await _running(world, "a", "b")
+    await expect_running(world, "a", "b")
     world.share("c", "0.9")
     await delete_namespace(world)
-    await expect_no_vgpus(world, seconds=PATIENCE)
+    await expect_no_vgpus(world)
     world.share("a")
-    await _running(world, "a")
+    await expect_running(world, "a")
 
 
 async def _drained(world: World) -> None:
     """Its node takes no more pods, and it is evicted: it runs on the other one."""
     world.share("a")
-    await _running(world, "a")
+    await expect_running(world, "a")
     pod = world.pod("a")
     assert pod is not None
     node = pod["spec"]["nodeName"]
@@ -161,18 +163,18 @@ async def _drained(world: World) -> None:
 async def _wide(world: World) -> None:
     """One asks for two GPUs, of which another has one for a while."""
     world.share("a", "0.6")
-    await _running(world, "a")
+    await expect_running(world, "a")
     world.share("b", "0.6", count=2)
-    await expect_decided(world, "b", seconds=PATIENCE)
+    await expect_decided(world, "b")
     world.delete("a")
-    await _running(world, "b")
-    await expect_holders(world, ["b"], ["b"], seconds=PATIENCE)
+    await expect_running(world, "b")
+    await expect_holders(world, ["b"], ["b"])
 
 
 async def _node_lost(world: World) -> None:
     """The node is deleted under a pod: it runs on the other one, and nothing stays of the first."""
     world.share("a")
-    await _running(world, "a")
+    await expect_running(world, "a")
     node = world.sharepod("a")["spec"]["nodeName"]
     world.lose_node(node)
     await _elsewhere(world, "a", node)
@@ -181,7 +183,7 @@ async def _node_lost(world: World) -> None:
 async def _node_exchanged(world: World) -> None:
     """Another machine takes the place and the name of its node: it runs there, on another GPU."""
     world.share("a")
-    await _running(world, "a")
+    await expect_running(world, "a")
     (before,) = world.server.all(VGPUS)
     await exchange_node(world, "n1", 1)
 
@@ -189,30 +191,30 @@ async def _node_exchanged(world: World) -> None:
         uuids = [vgpu["spec"].get("uuid") for vgpu in world.server.all(VGPUS)]
         return uuids not in ([before["spec"]["uuid"]], [None], [])
 
-    await world.until(other, PATIENCE)
-    await _running(world, "a")
-    await expect_shared_gpu(world, "a", seconds=PATIENCE)
+    await world.until(other)
+    await expect_running(world, "a")
+    await expect_shared_gpu(world, "a")
 
 
 async def _gpunode_deleted(world: World) -> None:
     """Somebody removes what is known of the node's GPUs: it is had back, and nothing stops."""
     world.share("a")
-    await _running(world, "a")
+    await expect_running(world, "a")
     world.server.remove(GPUNODES, "n1")
     world.share("b")
-    await _running(world, "b")
+    await expect_running(world, "b")
     assert world.shares_gpu("a", "b")
 
 
 async def _node_rejoined(world: World) -> None:
     """The node's object is another one of the same name: nothing that runs notices."""
     world.share("a")
-    await _running(world, "a")
+    await expect_running(world, "a")
     before = world.pod("a")
     assert before is not None
     rejoin(world, "n1")
     world.share("b")
-    await _running(world, "b")
+    await expect_running(world, "b")
     assert world.shares_gpu("a", "b")
     after = world.pod("a")
     assert after is not None
@@ -223,15 +225,15 @@ async def _node_full(world: World) -> None:
     """kube-scheduler finds no room on the chosen node: it runs on the other one."""
     world.actors.full.add("n1")
     world.share("a")
-    await _running(world, "a")
-    await expect_vgpus(world, 1, placeholders=1, seconds=PATIENCE)
+    await expect_running(world, "a")
+    await expect_vgpus(world, 1, placeholders=1)
 
 
 async def _gpu_failed(world: World) -> None:
     """Its GPU fails, and pods leave such GPUs: it runs on the other node."""
     world.configure(gpuFailure="evict")
     world.share("a")
-    await _running(world, "a")
+    await expect_running(world, "a")
     node = world.sharepod("a")["spec"]["nodeName"]
     world.fail_gpus(node, "XID 79")
     await _elsewhere(world, "a", node)
@@ -240,12 +242,12 @@ async def _gpu_failed(world: World) -> None:
 async def _placeholder_lost(world: World) -> None:
     """Nothing keeps its GPU from others for a while; then that is had back for the next one."""
     world.share("a")
-    await _running(world, "a")
+    await expect_running(world, "a")
     lost = world.placeholders()
     world.lose_placeholders()
-    await world.until(lambda: world.placeholders() == lost, PATIENCE)
+    await world.until(lambda: world.placeholders() == lost)
     world.share("b")
-    await _running(world, "b")
+    await expect_running(world, "b")
     assert world.shares_gpu("a", "b")
 
 
@@ -253,86 +255,70 @@ async def _gang(world: World) -> None:
     """Two that start together have another one leave for them, and none starts before."""
     world.configure(preemption=True)
     world.share("x", "1", annotations={"kubeshare.nthu/preemptible": "true"})
-    await _running(world, "x")
+    await expect_running(world, "x")
     together = {"sharedgpu/group_name": "g", "sharedgpu/min_available": "2"}
     for name in "ab":
         world.share(name, "1", labels=together | {"sharedgpu/priority": "5"})
         assert world.pod("a") is None
-    await _running(world, "a", "b")
-    await expect_holders(world, ["a"], ["b"], seconds=PATIENCE)
+    await expect_running(world, "a", "b")
+    await expect_holders(world, ["a"], ["b"])
 
 
 async def _plain(world: World) -> None:
     """A plain pod runs; another waits until it has gone."""
     first = world.plain("a", "0.7")
-    await _running(world, "a")
+    await expect_running(world, "a")
     world.plain("b", "0.7")
-    await expect_pending(world, "b", seconds=PATIENCE)
+    await expect_decided(world, "b")
     world.actors.delete(first)
-    await _running(world, "b")
+    await expect_running(world, "b")
 
 
 async def _job(world: World) -> None:
     """The pod of a Job shares a GPU with a SharePod, and ends: its part is given back."""
     world.share("s")
-    await _running(world, "s")
+    await expect_running(world, "s")
     world.plain("a")
-    await _running(world, "a")
+    await expect_running(world, "a")
     assert world.shares_gpu("a", "s")
     world.end("a")
-    await expect_shared_gpu(world, "s", seconds=PATIENCE)
+    await expect_shared_gpu(world, "s")
 
 
 async def _replicas(world: World) -> None:
     """One of two plain pods of a controller is deleted while it runs: another takes its place."""
     world.replicas("web", 2)
-    await world.until(lambda: len(_alive(world)) == 2, PATIENCE)
-    first, second = _alive(world)
-    pod = world.pod(first)
-    assert pod is not None
-    world.actors.delete(pod)
-    await world.until(lambda: len(_alive(world)) == 2, PATIENCE)
-    assert second in _alive(world)
-    await expect_shared_gpu(world, *_alive(world), seconds=PATIENCE)
+    first, second = await expect_replicas(world, 2)
+    world.actors.delete(the_pod(world, first))
+    replicas = await expect_replicas(world, 2, without=first)
+    assert second in replicas
+    await expect_shared_gpu(world, *replicas)
 
 
 async def _replica_without_room(world: World) -> None:
     """kube-scheduler finds no room for a plain pod after all: its controller makes another."""
     world.actors.full.add("n1")
     world.replicas("web", 1)
-
-    def another() -> bool:
-        return bool(world.plain_pods()) and world.pod("web-0") is None
-
-    await world.until(another, PATIENCE)
+    await expect_plain_pods(world, 1, without="web-0")
     world.actors.full.clear()
     world.actors.look()
-    await world.until(lambda: _alive(world), 4 * PATIENCE)
-
-
-def _alive(world: World) -> list[str]:
-    """The plain pods that run and are not deleted."""
-    return [
-        pod["metadata"]["name"]
-        for pod in world.plain_pods()
-        if pod["status"]["phase"] == "Running" and not pod["metadata"].get("deletionTimestamp")
-    ]
+    await expect_replicas(world, 1, seconds=4 * STEP_SECONDS)
 
 
 async def _warm(world: World) -> None:
     """A vGPU is ready before anybody asks; between two SharePods a native pod has its GPU."""
     world.configure(pool={"policy": "reservation", "warm": 1})
-    await _phases(world, "Idle")
+    await expect_phases(world, "Idle")
     world.share("a", "1")
-    await _running(world, "a")
+    await expect_running(world, "a")
     world.delete("a")
     world.native_pod("native")
-    await _running(world, "native")
+    await expect_running(world, "native")
     world.server.remove(PODS, "native", "default")
-    await _phases(world, "Idle")
+    await expect_phases(world, "Idle")
     world.share("b", "1")
-    await _running(world, "b")
-    await _phases(world, "Active")
+    await expect_running(world, "b")
+    await expect_phases(world, "Active")
     world.configure()
 
 
@@ -340,64 +326,59 @@ async def _hybrid(world: World) -> None:
     """A vGPU stays when it became idle, and goes after a time."""
     world.configure(pool={"policy": "hybrid", "idleSeconds": 20})
     world.share("a")
-    await _running(world, "a")
+    await expect_running(world, "a")
     world.delete("a")
-    await _phases(world, "Idle")
-    await expect_no_vgpus(world, seconds=PATIENCE)
+    await expect_phases(world, "Idle")
+    await expect_no_vgpus(world)
 
 
 async def _configured_amiss(world: World) -> None:
     """What cannot be read is no configuration: all goes on, by the former one or the defaults."""
     kept = {"policy": "reservation", "warm": 1}
     world.configure(pool=kept)
-    await _phases(world, "Idle")
+    await expect_phases(world, "Idle")
     configure_amiss(world)
     world.share("a", "1")
-    await _running(world, "a")
+    await expect_running(world, "a")
     world.delete("a")
     world.configure(pool=kept)
-    await _phases(world, "Idle")
+    await expect_phases(world, "Idle")
     world.configure()
 
 
 async def _deleted(world: World) -> None:
     """One each is deleted while it waits, before its pod is bound, and while its pod runs."""
     world.share("a", "0.7")
-    await _running(world, "a")
+    await expect_running(world, "a")
     world.share("b", "0.7")
-    await expect_decided(world, "b", seconds=PATIENCE)
+    await expect_decided(world, "b")
     world.delete("b")
-    await _gone(world, "b")
+    await expect_deleted(world, "b")
     world.actors.full.add("n1")
     world.share("c")
-    await expect_pod(world, "c", seconds=PATIENCE)
+    await expect_pod(world, "c")
     world.delete("c")
-    await _gone(world, "c")
+    await expect_deleted(world, "c")
     world.delete("a", "Foreground")
-    await _gone(world, "a")
+    await expect_deleted(world, "a")
 
 
 async def _left_alone(world: World) -> None:
     """One is deleted without its pod; of another the pod is forced out while it stops."""
     world.share("a")
-    await _running(world, "a")
+    await expect_running(world, "a")
     world.share("b")
-    await _running(world, "b")
+    await expect_running(world, "b")
     world.delete("a", "Orphan")
-    await _gone(world, "a")
+    await expect_deleted(world, "a")
     assert world.running("a")
     for machine in world.machines.values():
         machine.stopping = 5.0
     world.delete("b")
-
-    def stopping() -> bool:
-        pod = world.pod("b")
-        return pod is None or bool(pod["metadata"].get("deletionTimestamp"))
-
-    await world.until(stopping, PATIENCE)
+    await expect_terminating(world, "b")
     for pod in world.server.all(PODS, "default"):
         world.server.remove(PODS, pod["metadata"]["name"], "default")
-    await _gone(world, "b")
+    await expect_deleted(world, "b")
 
 
 async def _taken_back(world: World) -> None:
@@ -405,48 +386,20 @@ async def _taken_back(world: World) -> None:
     world.configure(pool={"policy": "reservation"})
     world.actors.binds = False
     world.share("a", "0.6")
-    await expect_pod(world, "a", seconds=PATIENCE)
+    await expect_pod(world, "a")
     lost = next(gpuid for gpuid, held in world.vgpus().items() if held)
     world.server.change(VGPUS, lost, "", lambda vgpu: vgpu["status"].update(holders=[]))
     world.actors.binds = True
     world.actors.look()
-    await _running(world, "a")
+    await expect_running(world, "a")
     world.configure()
-
-
-async def _gone(world: World, name: str) -> None:
-    await expect_deleted(world, name, seconds=PATIENCE)
-
-
-async def _phases(world: World, *expected: str) -> None:
-    def so() -> bool:
-        vgpus = world.server.all(VGPUS)
-        return [each.get("status", {}).get("phase") for each in vgpus] == list(expected)
-
-    await world.until(so, PATIENCE)
 
 
 async def _elsewhere(world: World, name: str, node: str) -> None:
     """It runs on another node, and nothing stays of the first."""
-
-    def there() -> bool:
-        pod = world.pod(name)
-        return pod is not None and pod["spec"].get("nodeName", node) != node
-
-    await world.until(there, PATIENCE)
-    await _running(world, name)
-    await expect_vgpus(world, 1, placeholders=1, seconds=PATIENCE)
-
-
-async def _running(world: World, *names: str) -> None:
-    await expect_running(world, *names, seconds=PATIENCE)
-
-
-async def _phase(world: World, name: str, phase: str) -> None:
-    def so() -> bool:
-        return bool(world.sharepod(name).get("status", {}).get("phase") == phase)
-
-    await world.until(so, PATIENCE)
+    await expect_bound(world, name, without=node)
+    await expect_running(world, name)
+    await expect_vgpus(world, 1, placeholders=1)
 
 
 LIVES = {

@@ -10,7 +10,7 @@ from kubeshare.api.types.v1 import SHAREPODS
 from kubeshare.kube.resources import PODS
 from kubeshare.simulator.control import run_virtual
 from robustness.fault_matrix import lives
-from robustness.fault_matrix.lives import LIVES, PATIENCE, Life
+from robustness.fault_matrix.lives import LIVES, STEP_SECONDS, Life
 from robustness.fault_matrix.troubles import TROUBLES
 
 TOLD_IN = lives.__file__
@@ -124,9 +124,9 @@ async def live(world: World, life: Life) -> Told:
         world.start()
         try:
             await life.tell(world)
-            await world.until(lambda: not world.invariants.held_twice(), PATIENCE)
+            await world.until(lambda: not world.invariants.held_twice(), STEP_SECONDS)
             world.clear()
-            await world.until(lambda: not _left(world), PATIENCE)
+            await world.until(lambda: not _left(world), STEP_SECONDS)
         finally:
             left.extend(_left(world))
 

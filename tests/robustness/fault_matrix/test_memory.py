@@ -1,4 +1,4 @@
-"""What programs remember of what is gone: nothing, for else they would grow for ever."""
+"""Programs keep nothing in memory about deleted objects."""
 
 import gc
 from collections.abc import Awaitable, Callable
@@ -6,25 +6,28 @@ from typing import Any
 
 import pytest
 
-from expectations import expect_no_vgpus, expect_running, expect_vgpus
+from expectations import expect_holding, expect_no_vgpus, expect_running, expect_vgpus
 from fakes.cluster import World, in_world
+from kubeshare.api.demands import Demands
 from kubeshare.kube.controller.events import EventRecorder
 
 NAME = "departed"
-"""Of all that is asked for; nothing else has it in its name."""
-BOUNDED = (EventRecorder,)
-"""They forget what was first when there is too much."""
+"""Part of the name of each object that a test deletes, and of no other."""
+BOUNDED = (Demands, EventRecorder)
+"""Caches of a fixed size: they drop the oldest entries."""
 LONG = 600.0
 
 
 def remembered() -> list[str]:
-    """Where the programs have something in memory that names what there was."""
+    """The attributes of the programs' objects that still contain the name."""
     found = set()
     gc.collect()
     for each in gc.get_objects():
         module = str(type(each).__module__)
-        # A ledger is brought up to date when it is asked, and remembers a bounded number of names.
-        ours = module.startswith("kubeshare.") and not module.startswith("kubeshare.core.")
+        # A ledger is updated when it is read, and keeps a bounded number of names.
+        ours = module.startswith("kubeshare.") and not module.startswith(
+            ("kubeshare.core.", "kubeshare.simulator.")
+        )
         if not ours or isinstance(each, BOUNDED) or not hasattr(each, "__dict__"):
             continue
         for name, value in vars(each).items():
@@ -70,7 +73,7 @@ async def while_its_gpu_is_a_native_pods(world: World) -> None:
     await world.kill("devices")
     world.share(NAME)
     world.plain(f"{NAME}-plain", "0.9")
-    await expect_vgpus(world, 1)
+    await expect_holding(world, NAME, f"{NAME}-plain")
     world.native_pod("whole", 2)
     await expect_running(world, "whole")
     world.start("devices")

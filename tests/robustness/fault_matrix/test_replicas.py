@@ -9,7 +9,7 @@ from fakes.cluster import World, in_world, story
 from kubeshare.api.types.constants import NAMESPACE
 from kubeshare.kube.resources import LEASES
 from kubeshare.simulator.control import Fault, run_virtual
-from robustness.fault_matrix.lives import LIVES, PATIENCE
+from robustness.fault_matrix.lives import LIVES, STEP_SECONDS
 
 PROGRAMS = {"scheduler": "kubeshare-scheduler", "devices": "kubeshare-device-manager"}
 REPLICAS = ("scheduler", "devices", "scheduler/second", "devices/second")
@@ -94,9 +94,9 @@ async def _two_leaders(world: World, life: str, write: int, seconds: float) -> N
     world.server.inject_at_write(write, Fault.slow(seconds))
     world.start(*REPLICAS)
     await LIVES[life].tell(world)
-    await world.until(lambda: not world.invariants.held_twice(), PATIENCE)
+    await world.until(lambda: not world.invariants.held_twice(), STEP_SECONDS)
     world.clear()
-    await expect_cleaned_up(world, seconds=PATIENCE)
+    await expect_cleaned_up(world, seconds=STEP_SECONDS)
 
 
 async def _writes(life: str) -> int:
@@ -134,9 +134,9 @@ async def _paused_leader(world: World, life: str, write: int) -> None:
     world.server.inject_at_write(write, lambda: _pause(world))
     world.start(*REPLICAS)
     await LIVES[life].tell(world)
-    await world.until(lambda: not world.invariants.held_twice(), PATIENCE)
+    await world.until(lambda: not world.invariants.held_twice(), STEP_SECONDS)
     world.clear()
-    await expect_cleaned_up(world, seconds=PATIENCE)
+    await expect_cleaned_up(world, seconds=STEP_SECONDS)
 
 
 def _pause(world: World) -> Fault:
