@@ -112,6 +112,25 @@ def test_410_as_a_status_lists_again() -> None:
     run_virtual(main())
 
 
+def test_a_late_delete_leaves_a_namesake_made_later() -> None:
+    server = seeded("a", "b")
+
+    async def main() -> None:
+        async with watching(server) as watched:
+            old = server.stored(PODS, "a", "default")
+            server.remove(PODS, "a", "default")
+            seed(server, "a")
+            await until(lambda: watched.told == ["DELETED a", "ADDED a"])
+            for watcher in server.storage.watchers:
+                watcher.queue.put_nowait({"type": "DELETED", "object": old})
+            server.remove(PODS, "b", "default")
+            await until(lambda: "DELETED b" in watched.told)
+            assert watched.told == ["DELETED a", "ADDED a", "DELETED b"]
+            assert watched.names == {"a"}
+
+    run_virtual(main())
+
+
 def test_a_watch_that_ends_at_once_is_asked_for_ever_more_rarely() -> None:
     server = seeded("a")
     server.inject(Fault.end(), verb="watch", times=1000)

@@ -196,6 +196,52 @@ def test_a_leader_whose_lease_was_given_to_another_stops(server: FakeApiServer) 
     run_virtual(main())
 
 
+def test_the_lease_of_another_is_not_released(server: FakeApiServer) -> None:
+    async def main() -> None:
+        first = Candidate(server, "first")
+        await until(lambda: first.leading)
+        server.change(
+            LEASES, "program", "kube", lambda obj: obj["spec"].update(holderIdentity="thief")
+        )
+        taken = lease(server)
+        first.end.set()  # before a renewal finds out
+        await asyncio.wait([first.running])
+        assert first.error is None
+        assert lease(server) == taken
+
+    run_virtual(main())
+
+
+@pytest.mark.parametrize(("stated", "waits"), [(3, 10), (30, 30)])
+def test_a_lease_lasts_as_long_as_the_longer_of_both_durations(
+    server: FakeApiServer, stated: int, waits: int
+) -> None:
+    spec = {"holderIdentity": "other", "leaseDurationSeconds": stated}
+    server.seed(LEASES, {"metadata": {"name": "program", "namespace": "kube"}, "spec": spec})
+
+    async def main() -> None:
+        began = now()
+        second = Candidate(server, "second")
+        await until(lambda: second.leading)
+        assert waits <= now() - began <= waits + 0.1
+        await second.stop()
+
+    run_virtual(main())
+
+
+def test_a_renewal_without_an_answer_leaves_time_for_a_second_one(server: FakeApiServer) -> None:
+    async def main() -> None:
+        first = Candidate(server, "first")
+        await until(lambda: first.leading)
+        server.inject(Fault.hang(), verb="patch", times=1)
+        await asyncio.sleep(60)
+        assert first.leading
+        assert first.error is None
+        await first.stop()
+
+    run_virtual(main())
+
+
 def test_leading_and_waiting_cost_at_most_seventeen_requests_a_minute_each(
     server: FakeApiServer,
 ) -> None:
