@@ -118,6 +118,6 @@ def test_a_program_has_used_all_its_rights(rights: dict[str, Authorizer], accoun
 
 
 def test_nothing_is_called_rare_that_no_program_may(rights: dict[str, Authorizer]) -> None:
-    assert {name: rare - set(rights[name].grants) for name, rare in RARE.items()} == {
+    assert {name: rare - set(rights[name].permissions) for name, rare in RARE.items()} == {
         name: set() for name in RARE
     }

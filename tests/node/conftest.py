@@ -28,7 +28,7 @@ def rights() -> Authorizer:
 def server(rights: Authorizer) -> Iterator[FakeApiServer]:
     """An empty API server, which refuses the agent what it may not."""
     server = FakeApiServer()
-    server.rights[AGENT] = rights
+    server.authorizers[AGENT] = rights
     yield server
     assert server.refused == [], "see deploy/rbac/node-agent.yaml"
 

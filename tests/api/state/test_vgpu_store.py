@@ -60,7 +60,7 @@ def touch(server: FakeApiServer, name: str) -> None:
 def test_several_gpus_are_taken_in_the_order_of_their_ids() -> None:
     async def story(server: FakeApiServer, pool: VGPUStore) -> None:
         await pool.reserve(TWO, bound("b", "a"), attempt=1)
-        patched = [each.place.name for each in server.requests if each.verb == "patch"]
+        patched = [each.path.name for each in server.requests if each.verb == "patch"]
         assert patched == ["a", "b"]
         assert [vgpu.metadata.name for vgpu in pool.held_by("u")] == ["a", "b"]
 

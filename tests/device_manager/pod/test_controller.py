@@ -89,7 +89,7 @@ async def test_the_pods_of_a_controller_are_made_again_less_and_less_often(world
     world.replicas("web", 1)
     await world.quiet(150)
     asked = [each for each in world.server.requests if each.verb == "delete"]
-    deleted = [each for each in asked if each.place.name.startswith("web-")]
+    deleted = [each for each in asked if each.path.name.startswith("web-")]
     assert 2 <= len(deleted) <= 4
 
 

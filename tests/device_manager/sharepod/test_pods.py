@@ -236,7 +236,7 @@ async def test_the_api_servers_words_about_an_invalid_pod_are_told_and_the_part_
     await expect_no_vgpus(world)
     await world.quiet(30)
     tries = [each for each in world.server.requests if each.resource == "pods"]
-    creations = [each for each in tries if each.place.name == "" and each.verb == "create"]
+    creations = [each for each in tries if each.path.name == "" and each.verb == "create"]
     # A placeholder, the pod, and the pod once more when its GPU is known before the refusal is.
     assert len(creations) <= 3 + len(world.placeholders())
     good = {"containers": [{"name": "main", "image": "train:1"}]}

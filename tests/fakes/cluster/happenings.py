@@ -38,7 +38,7 @@ def cordon(world: World, name: str, *, cordoned: bool = True) -> None:
 
 async def delete_namespace(world: World) -> None:
     """All goes that is in the namespace of the story; it may be made again afterwards."""
-    world.server.ending.add("default")
+    world.server.terminating.add("default")
     await world.quiet(0.1)
     for pod in world.server.all(PODS, "default"):
         world.actors.delete(pod)
@@ -49,7 +49,7 @@ async def delete_namespace(world: World) -> None:
         return not (world.server.all(PODS, "default") or world.server.all(SHAREPODS))
 
     await world.until(gone, NAMESPACE_SECONDS)
-    world.server.ending.clear()
+    world.server.terminating.clear()
 
 
 def configure_amiss(world: World) -> None:

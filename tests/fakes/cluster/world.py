@@ -462,7 +462,7 @@ class World:
 
     async def _program(self, name: str, user_agent: str) -> None:
         client = self.server.client(user_agent)
-        self.server.rights[user_agent] = self.rights[name.partition("/")[0]]
+        self.server.authorizers[user_agent] = self.rights[name.partition("/")[0]]
         if name.startswith("agent/"):
             program = self.machines[name.partition("/")[2]].program(user_agent)
         elif name.startswith("scheduler"):

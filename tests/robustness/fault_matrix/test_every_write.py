@@ -61,6 +61,4 @@ def test_a_telling_can_be_repeated() -> None:
 def told_with(seed: int) -> list[tuple[float, str, str, str]]:
     """When who asked for what."""
     world = tell(Point("alone", "API server killed after it", 3, seed)).world
-    return [
-        (each.at, each.client, each.resource, each.place.name) for each in world.server.requests
-    ]
+    return [(each.at, each.client, each.resource, each.path.name) for each in world.server.requests]

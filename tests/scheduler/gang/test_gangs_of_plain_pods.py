@@ -71,8 +71,8 @@ async def test_one_that_cannot_be_told_keeps_its_mates_from_going_alone(world: W
     world.plain("b", "0.6", labels=labels(2))
     await expect_running(world, "a", "b")
     told = [
-        each.place.name
+        each.path.name
         for each in world.server.requests
-        if (each.verb, each.resource) == ("patch", "pods") and each.place.name in {"a", "b"}
+        if (each.verb, each.resource) == ("patch", "pods") and each.path.name in {"a", "b"}
     ]
     assert told == ["a"] * 21 + ["b"]

@@ -27,7 +27,7 @@ def high(value: int = 5) -> dict[str, str]:
 def evicted(world: World) -> list[str]:
     """The pods that were asked to leave, in that order."""
     return [
-        each.place.name
+        each.path.name
         for each in world.server.requests
         if each.resource == "pods/eviction" and not each.body["deleteOptions"].get("dryRun")
     ]

@@ -1,19 +1,19 @@
-"""A Kubernetes API server in memory, for tests of what talks to one.
+"""A simulated Kubernetes control plane: a fake API server and virtual time.
 
-``FakeApiServer`` answers the requests of an ``Api`` inside the process, through the
-HTTP client's transport, so tests run in virtual time and every fault comes exactly
-where the script says.
+:class:`FakeApiServer` answers the requests of a :class:`~kubeshare.kube.client.client.Client`
+inside the process, as the transport of its HTTP client. So programs run in virtual time, and
+every fault strikes exactly the request that a script names. No controller imports this package.
 
-What it does as the real one: resourceVersions, uids, generations, list with pages,
-watch with bookmarks and 410, JSON patch with ``test``, merge patch, a simple form of
-server-side apply, the status subresource, preconditions, finalizers, graceful
-deletion of pods, binding, eviction, label and field selectors.
+The fake server behaves as the real one in: resourceVersions, uids, generations; lists in pages;
+watches with bookmarks and 410; JSON patch with ``test``, merge patch; the status subresource;
+preconditions; finalizers; graceful deletion of pods, binding and eviction; label and field
+selectors; pruning and defaults of a CRD (``add_crd``). ``tests/kube/test_contract.py`` runs the
+same assertions against both.
 
-What it does NOT do: it collects no garbage (dependents of a deleted owner stay), runs
-no controllers, knows no schemas (rules can be given with ``add_rule``), knows no users (but
-the ``rights`` that a test gives a client), and knows of server-side apply only maps,
-conditions by type, and finalizers; all other lists are atomic. What depends on those is
-tested against a real API server.
+The fake server has no garbage collection (dependents of a deleted owner stay), no controllers,
+no admission policies, and no validation of built-in kinds or of CRDs (rules are given with
+``add_rule``); clients have no users, but may have RBAC permissions (``authorizers``).
+Server-side apply merges maps, conditions by type, and finalizers; all other lists are atomic.
 """
 
 from kubeshare.simulator.control.api_server import FakeApiServer

@@ -1,4 +1,4 @@
-"""What may go wrong with a request, and on which request it does."""
+"""Faults that the fake API server injects into requests."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -9,10 +9,10 @@ Kind = Literal["answer", "reset", "refuse", "hang", "end", "duplicate", "late", 
 
 @dataclass(frozen=True)
 class Fault:
-    """One thing that goes wrong.
+    """One fault of a request.
 
-    ``after`` performs the request first, so that only its answer is lost or wrong.
-    ``action`` is called when the fault strikes: a test's way to kill a program there.
+    ``after`` executes the request first, so only its answer is lost or wrong. ``action`` is
+    called when the fault strikes, for example to kill a program at that moment.
     """
 
     kind: Kind
@@ -37,43 +37,43 @@ class Fault:
 
     @classmethod
     def refuse(cls) -> "Fault":
-        """Nobody listens."""
+        """The connection is refused."""
         return cls("refuse")
 
     @classmethod
     def hang(cls, *, after: bool = False, action: Callable[[], None] | None = None) -> "Fault":
-        """No answer ever comes."""
+        """The request gets no answer."""
         return cls("hang", after=after, action=action)
 
     @classmethod
     def end(cls) -> "Fault":
-        """A watch is answered, and ended at once."""
+        """A watch is answered and ends at once."""
         return cls("end")
 
     @classmethod
     def duplicate(cls) -> "Fault":
-        """Something on the way sends the request twice; the second answer arrives."""
+        """The request is executed twice, and the second answer arrives."""
         return cls("duplicate")
 
     @classmethod
     def late(cls, seconds: float, *, action: Callable[[], None] | None = None) -> "Fault":
-        """The request is held up on the way; it takes effect when nobody expects it any more."""
+        """The request takes effect after so many seconds, and gets no answer."""
         return cls("late", seconds=seconds, action=action)
 
     @classmethod
     def slow(cls, seconds: float) -> "Fault":
-        """The request is held up on the way, and its sender waits for the answer."""
+        """The request takes effect, and is answered, after so many seconds."""
         return cls("slow", seconds=seconds)
 
     @classmethod
     def meanwhile(cls, action: Callable[[], None]) -> "Fault":
-        """Nothing is wrong with this request; something else happens while it is on its way."""
+        """The request is executed after ``action``, which happens while it is on its way."""
         return cls("none", action=action)
 
 
 @dataclass
 class Script:
-    """A fault and the requests that it strikes."""
+    """A fault and the requests that it affects."""
 
     fault: Fault
     verb: str | None
@@ -83,7 +83,7 @@ class Script:
     times: int
 
     def strikes(self, verb: str, resource: str, name: str) -> bool:
-        """Whether this request is one of them; counts."""
+        """Whether this request is affected; counts matching requests."""
         wanted = ((self.verb, verb), (self.resource, resource), (self.name, name))
         if any(want is not None and want != have for want, have in wanted):
             return False

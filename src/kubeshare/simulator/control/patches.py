@@ -1,4 +1,4 @@
-"""The three ways to change a stored object: JSON patch, merge patch, simple apply."""
+"""JSON patch, merge patch, and a simple form of server-side apply."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -13,11 +13,11 @@ _MAPS = {"conditions": "type"}
 
 
 class PatchError(Exception):
-    """The patch cannot be applied; the words are those of the real server."""
+    """The patch cannot be applied; the message is that of the real server."""
 
 
 def json_patch(obj: Raw, operations: list[Raw]) -> Raw:
-    """The object after all operations (add, remove, replace, test)."""
+    """The object after all operations of an RFC 6902 patch (add, remove, replace, test)."""
     root: Any = clone(obj)
     for operation in operations:
         parts = [
@@ -63,7 +63,7 @@ def _has(parent: Any, last: str) -> bool:
 
 
 def merge_patch(obj: Any, patch: Any) -> Any:
-    """RFC 7386."""
+    """The object after an RFC 7386 patch: null removes, lists are replaced."""
     if not isinstance(patch, Mapping):
         return clone(patch)
     merged = dict(obj) if isinstance(obj, Mapping) else {}
@@ -76,7 +76,7 @@ def merge_patch(obj: Any, patch: Any) -> Any:
 
 
 def leaves(body: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
-    """Every field that an applied body states, as (path, value)."""
+    """Every field of an applied body, as (path, value)."""
     name = path[-1] if path else ""
     if isinstance(body, Mapping) and body:
         for key, value in body.items():
@@ -113,7 +113,7 @@ def _drop(node: Any, path: Path) -> None:
         following = _step(node, part)
         if following is None:
             return
-        # Without its key an entry of a map list is gone, whatever else it had.
+        # An entry of a list map is removed together with its key.
         if isinstance(part, tuple) and path[index + 1] == part[0]:
             node.remove(following)
             return

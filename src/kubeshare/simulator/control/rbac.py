@@ -1,6 +1,6 @@
-"""What roles allow a service account, and which of it was ever used.
+"""Authorizes requests by RBAC manifests, and records which permissions are used.
 
-Of RBAC as far as roles here go: no wildcards, no aggregation, no rules of groups.
+No wildcards, aggregated roles or groups.
 """
 
 from collections.abc import Iterable, Iterator
@@ -10,7 +10,7 @@ Raw = dict[str, Any]
 
 
 class Permission(NamedTuple):
-    """One verb on one resource (``plural[/subresource]``), the smallest part of a rule.
+    """One verb on one resource (``plural[/subresource]``): the smallest piece of a role.
 
     ``namespace`` is that of a Role, ``""`` for a ClusterRole; ``names`` restricts it to
     objects of these names.
@@ -29,7 +29,7 @@ class Permission(NamedTuple):
         return f"{self.verb} {resource}{named}{where}"
 
     def covers(self, asked: "Access") -> bool:
-        """Whether it allows a request."""
+        """Whether the permission allows a request."""
         return (
             (self.verb, self.group, self.resource) == (asked.verb, asked.group, asked.resource)
             and self.namespace in ("", asked.namespace)
@@ -53,27 +53,27 @@ class Access(NamedTuple):
 
 
 class Authorizer:
-    """Of one service account.
+    """Decides about the requests of one service account.
 
     Args:
-        manifests: among them the roles and what binds them.
-        account: the ServiceAccount's name.
+        manifests: all roles and bindings, possibly among other objects.
+        account: the name of the ServiceAccount.
 
     Attributes:
-        grants: all that it may.
-        used: what of that allowed a request.
-        refused: what it asked for in vain.
+        permissions: all that the account may do.
+        used: the permissions that allowed a request.
+        refused: the requests that none allowed.
     """
 
     def __init__(self, manifests: Iterable[Raw], account: str) -> None:
         self.account = account
-        self.grants = tuple(_grants(list(manifests), account))
+        self.permissions = tuple(_permissions(list(manifests), account))
         self.used: set[Permission] = set()
         self.refused: set[Access] = set()
 
     def allow(self, asked: Access) -> bool:
-        """Whether a request is allowed; notes by what, or that it is not."""
-        found = [grant for grant in self.grants if grant.covers(asked)]
+        """Whether a request is allowed; records the permissions used, or the refusal."""
+        found = [permission for permission in self.permissions if permission.covers(asked)]
         self.used.update(found)
         if not found:
             self.refused.add(asked)
@@ -81,11 +81,11 @@ class Authorizer:
 
     @property
     def unused(self) -> set[Permission]:
-        """What it may and never did."""
-        return set(self.grants) - self.used
+        """The permissions that no request has used."""
+        return set(self.permissions) - self.used
 
 
-def _grants(manifests: list[Raw], account: str) -> Iterator[Permission]:
+def _permissions(manifests: list[Raw], account: str) -> Iterator[Permission]:
     roles = {
         (each["kind"], each["metadata"].get("namespace", ""), each["metadata"]["name"]): each
         for each in manifests

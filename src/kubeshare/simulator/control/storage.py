@@ -1,4 +1,4 @@
-"""Objects, their versions, and what has happened to them."""
+"""The objects of the fake API server, their versions and their history."""
 
 import asyncio
 import random
@@ -16,13 +16,13 @@ from kubeshare.simulator.control.selectors import matches
 Raw = dict[str, Any]
 
 BEGINNING = datetime(2026, 1, 1, tzinfo=UTC)
-"""The wall clock's time when a loop's virtual time is 0."""
+"""The wall clock's time at virtual time 0."""
 
 STATUSLESS = {"events", "leases", "configmaps", "secrets", "serviceaccounts", "deviceclasses"}
 
 
 class ObjectPath(NamedTuple):
-    """Where an object is: its kind's group and plural, its namespace and name."""
+    """Identifies an object: group and plural of its kind, namespace and name."""
 
     group: str
     plural: str
@@ -32,10 +32,10 @@ class ObjectPath(NamedTuple):
 
 @dataclass
 class HistoryEntry:
-    """One entry of the history."""
+    """One change of the history; ``old`` or ``new`` is None for a creation or a deletion."""
 
     version: int
-    place: ObjectPath
+    path: ObjectPath
     old: Raw | None
     new: Raw | None
 
@@ -44,7 +44,7 @@ class HistoryEntry:
 class Watcher:
     """An open watch; ``queue`` holds lines, None ends it, an exception breaks it.
 
-    One that is ``mute`` tells nothing any more: its connection is gone, and nobody has said so.
+    A ``mute`` watcher gets no more events, as if its connection were half-open.
     """
 
     group: str
@@ -55,33 +55,33 @@ class Watcher:
     queue: "asyncio.Queue[Raw | Exception | None]"
     mute: bool = False
 
-    def show(self, happening: HistoryEntry) -> None:
-        """Tell the watcher, if it selects the object before or after."""
-        place = happening.place
+    def notify(self, entry: HistoryEntry) -> None:
+        """Queue the event of a change if the watch selects the old or the new state."""
+        path = entry.path
         if self.mute:
             return
-        if (place.group, place.plural) != (self.group, self.plural):
+        if (path.group, path.plural) != (self.group, self.plural):
             return
-        if self.namespace and place.namespace != self.namespace:
+        if self.namespace and path.namespace != self.namespace:
             return
         before, after = (
             state is not None and matches(state, self.labels, self.fields)
-            for state in (happening.old, happening.new)
+            for state in (entry.old, entry.new)
         )
         if not before and not after:
             return
-        kind = ("MODIFIED" if before else "ADDED") if after else "DELETED"
-        shown = clone(happening.new or happening.old)
-        assert shown is not None
-        shown["metadata"]["resourceVersion"] = str(happening.version)
-        self.queue.put_nowait({"type": kind, "object": shown})
+        type_ = ("MODIFIED" if before else "ADDED") if after else "DELETED"
+        sent = clone(entry.new or entry.old)
+        assert sent is not None
+        sent["metadata"]["resourceVersion"] = str(entry.version)
+        self.queue.put_nowait({"type": type_, "object": sent})
 
 
 class Storage:
     """All objects, and the history that watches replay.
 
     Args:
-        seed: of the uids and generated names, so that a story can be told again as it was.
+        seed: of uids and generated names, which makes a run repeatable.
     """
 
     def __init__(self, seed: int = 0) -> None:
@@ -98,77 +98,82 @@ class Storage:
     def select(
         self, group: str, plural: str, namespace: str, labels: str, fields: str
     ) -> Iterator[Raw]:
-        """Objects in the order of their names, as etcd has them."""
-        for place in sorted(self.objects):
-            if (place.group, place.plural) != (group, plural):
+        """The selected objects in the order of their names, as in etcd."""
+        for path in sorted(self.objects):
+            if (path.group, path.plural) != (group, plural):
                 continue
-            if namespace and place.namespace != namespace:
+            if namespace and path.namespace != namespace:
                 continue
-            if matches(self.objects[place], labels, fields):
-                yield self.objects[place]
+            if matches(self.objects[path], labels, fields):
+                yield self.objects[path]
+
+    def compact(self) -> None:
+        """Forget the history: watches can start only from the present version."""
+        self.compacted = self.version
+        self.history.clear()
 
     def uid(self) -> str:
-        """A new one."""
+        """A new uid."""
         return str(uuid.UUID(int=self._random.getrandbits(128), version=4))
 
-    def create(self, place: ObjectPath, obj: Raw) -> Raw:
-        """Store a new object with the metadata that the server gives."""
+    def create(self, path: ObjectPath, obj: Raw) -> Raw:
+        """Store a new object with the metadata that the server sets."""
         metadata = obj.setdefault("metadata", {})
-        metadata |= {"name": place.name, "uid": metadata.get("uid") or self.uid()}
-        if place.namespace:
-            metadata["namespace"] = place.namespace
+        metadata |= {"name": path.name, "uid": metadata.get("uid") or self.uid()}
+        if path.namespace:
+            metadata["namespace"] = path.namespace
         metadata.setdefault("creationTimestamp", wall_clock())
         metadata.setdefault("generation", 1)
-        return self._write(place, None, obj)
+        return self._write(path, None, obj)
 
-    def update(self, place: ObjectPath, obj: Raw) -> Raw:
-        """Store another state; one that differs in nothing is no write."""
-        old = self.objects[place]
+    def update(self, path: ObjectPath, obj: Raw) -> Raw:
+        """Store a new state; an unchanged object keeps its resourceVersion."""
+        old = self.objects[path]
         metadata, before = obj["metadata"], old["metadata"]
         for fixed in ("uid", "name", "namespace", "creationTimestamp", "resourceVersion"):
             if fixed in before:
                 metadata[fixed] = before[fixed]
-        waits_for_kubelet = place.plural == "pods" and obj.get("spec", {}).get("nodeName")
+        on_node = path.plural == "pods" and obj.get("spec", {}).get("nodeName")
         released = before.get("finalizers") and not metadata.get("finalizers")
-        if metadata.get("deletionTimestamp") and released and not waits_for_kubelet:
-            return self.remove(place)
+        if metadata.get("deletionTimestamp") and released and not on_node:
+            return self.remove(path)
         if obj == old:
             return old
-        if _wish(old) != _wish(obj):
+        if _desired_state(old) != _desired_state(obj):
             metadata["generation"] = before.get("generation", 1) + 1
-        return self._write(place, old, obj)
+        return self._write(path, old, obj)
 
-    def remove(self, place: ObjectPath) -> Raw:
+    def remove(self, path: ObjectPath) -> Raw:
         """Remove an object for good."""
-        old = self.objects.pop(place)
-        self.owners.pop(place, None)
+        old = self.objects.pop(path)
+        self.owners.pop(path, None)
         self.version += 1
-        self._happened(HistoryEntry(self.version, place, old, None))
+        self._record(HistoryEntry(self.version, path, old, None))
         return old
 
-    def _write(self, place: ObjectPath, old: Raw | None, new: Raw) -> Raw:
+    def _write(self, path: ObjectPath, old: Raw | None, new: Raw) -> Raw:
         self.version += 1
         new["metadata"]["resourceVersion"] = str(self.version)
-        self.objects[place] = new
-        self._happened(HistoryEntry(self.version, place, old, new))
+        self.objects[path] = new
+        self._record(HistoryEntry(self.version, path, old, new))
         return new
 
-    def _happened(self, happening: HistoryEntry) -> None:
-        self.history.append(happening)
+    def _record(self, entry: HistoryEntry) -> None:
+        self.history.append(entry)
         if not self.frozen:
             for watcher in self.watchers:
-                watcher.show(happening)
+                watcher.notify(entry)
         for hook in list(self.after_change):
-            hook(happening.place, happening.new)
+            hook(entry.path, entry.new)
 
 
-def _wish(obj: Raw) -> Raw:
-    """What counts for ``generation``: all but metadata and status."""
+def _desired_state(obj: Raw) -> Raw:
+    """The fields that ``generation`` counts: all but metadata and status."""
     return {name: value for name, value in obj.items() if name not in {"metadata", "status"}}
 
 
 def wall_clock(later: float = 0.0) -> str:
-    """The virtual time, or so many seconds after it; the beginning where none passes."""
+    """The wall-clock time ``later`` seconds from now; ``BEGINNING`` outside of an event loop."""
     try:
         passed = asyncio.get_running_loop().time()
     except RuntimeError:

@@ -1,4 +1,4 @@
-"""Virtual time: waiting takes none, and what never comes is noticed at once."""
+"""Runs coroutines in virtual time, where waiting takes none."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -12,11 +12,9 @@ T = TypeVar("T")
 def run_virtual(main: Coroutine[Any, Any, T], *, end: float = 86400.0) -> T:
     """Run a coroutine in an event loop whose time starts at 0 and jumps over all waiting.
 
-    Args:
-        main: what to run.
-        end: virtual seconds after which the loop gives up with a TimeoutError.
+    After ``end`` virtual seconds the loop gives up with a TimeoutError.
     """
-    # Nothing comes from outside the loop: one idle turn shows that all have done what they can.
+    # Nothing arrives from outside the loop, so one idle cycle shows that every task waits.
     with asyncio.Runner(
         loop_factory=lambda: looptime.new_event_loop(start=0, end=end, noop_cycles=1)
     ) as runner:
@@ -27,7 +25,7 @@ async def until(condition: Callable[[], object], *, seconds: float = 60.0) -> No
     """Wait until a condition holds.
 
     Raises:
-        AssertionError: it did not within that many (virtual) seconds.
+        AssertionError: it does not hold within so many (virtual) seconds.
     """
     loop = asyncio.get_running_loop()
     end = loop.time() + seconds
