@@ -506,7 +506,7 @@ def degraded(world: World) -> Raw:
 def evicted(world: World) -> list[str]:
     """The pods that the eviction API was asked to evict, in order; not dry runs."""
     return [
-        each.place.name
+        each.path.name
         for each in world.server.requests
         if each.resource == "pods/eviction" and not each.body["deleteOptions"].get("dryRun")
     ]
