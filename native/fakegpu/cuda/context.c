@@ -135,10 +135,6 @@ API cuDevicePrimaryCtxRelease_v2(CUdevice ordinal) {
     return result;
 }
 
-API cuDevicePrimaryCtxRelease(CUdevice ordinal) {
-    return cuDevicePrimaryCtxRelease_v2(ordinal);
-}
-
 API cuDevicePrimaryCtxReset_v2(CUdevice ordinal) {
     struct device *device;
     TRY(find_device(ordinal, &device));
@@ -151,20 +147,12 @@ API cuDevicePrimaryCtxReset_v2(CUdevice ordinal) {
     return CUDA_SUCCESS;
 }
 
-API cuDevicePrimaryCtxReset(CUdevice ordinal) {
-    return cuDevicePrimaryCtxReset_v2(ordinal);
-}
-
 API cuDevicePrimaryCtxSetFlags_v2(CUdevice ordinal, unsigned int flags) {
     struct device *device;
     TRY(find_device(ordinal, &device));
     REQUIRE((flags & ~(unsigned)CU_CTX_FLAGS_MASK) == 0, CUDA_ERROR_INVALID_VALUE);
     device->primary.flags = flags;
     return CUDA_SUCCESS;
-}
-
-API cuDevicePrimaryCtxSetFlags(CUdevice ordinal, unsigned int flags) {
-    return cuDevicePrimaryCtxSetFlags_v2(ordinal, flags);
 }
 
 API cuDevicePrimaryCtxGetState(CUdevice ordinal, unsigned int *flags, int *active) {
@@ -201,10 +189,6 @@ API cuCtxCreate_v2(CUcontext *context, unsigned int flags, CUdevice ordinal) {
     return cuCtxPushCurrent_v2(created);
 }
 
-API cuCtxCreate(CUcontext *context, unsigned int flags, CUdevice ordinal) {
-    return cuCtxCreate_v2(context, flags, ordinal);
-}
-
 API cuCtxCreate_v3(CUcontext *context, CUexecAffinityParam *parameters, int count,
                    unsigned int flags, CUdevice ordinal) {
     REQUIRE(parameters == NULL && count == 0, CUDA_ERROR_UNSUPPORTED_EXEC_AFFINITY);
@@ -229,8 +213,4 @@ API cuCtxDestroy_v2(CUcontext handle) {
     pthread_mutex_unlock(&driver.lock);
     context_leave(context);
     return CUDA_SUCCESS;
-}
-
-API cuCtxDestroy(CUcontext context) {
-    return cuCtxDestroy_v2(context);
 }

@@ -24,29 +24,10 @@ API cuMemcpyBatchAsync(CUdeviceptr *to, CUdeviceptr *from, size_t *bytes, size_t
     return result;
 }
 
-API cuMemcpyBatchAsync_v2_ptsz(CUdeviceptr *to, CUdeviceptr *from, size_t *bytes, size_t count,
-                               CUmemcpyAttributes *attributes, size_t *places,
-                               size_t attribute_count, CUstream stream) {
-    return cuMemcpyBatchAsync_v2(to, from, bytes, count, attributes, places, attribute_count,
-                                 per_thread(stream));
-}
-
-API cuMemcpyBatchAsync_ptsz(CUdeviceptr *to, CUdeviceptr *from, size_t *bytes, size_t count,
-                            CUmemcpyAttributes *attributes, size_t *places, size_t attribute_count,
-                            size_t *failed, CUstream stream) {
-    return cuMemcpyBatchAsync(to, from, bytes, count, attributes, places, attribute_count, failed,
-                              per_thread(stream));
-}
-
 API cuMemcpyWithAttributesAsync(CUdeviceptr to, CUdeviceptr from, size_t bytes,
                                 CUmemcpyAttributes *attributes, CUstream stream) {
     REQUIRE(attributes != NULL, CUDA_ERROR_INVALID_VALUE);
     return copy_row(to, from, bytes, to != 0 && from != 0, stream, false);
-}
-
-API cuMemcpyWithAttributesAsync_ptsz(CUdeviceptr to, CUdeviceptr from, size_t bytes,
-                                     CUmemcpyAttributes *attributes, CUstream stream) {
-    return cuMemcpyWithAttributesAsync(to, from, bytes, attributes, per_thread(stream));
 }
 
 /* Where no array is, rows are counted in bytes. */
@@ -83,16 +64,6 @@ API cuMemcpy3DBatchAsync(size_t count, CUDA_MEMCPY3D_BATCH_OP *batch, size_t *fa
     if (failed != NULL && result != CUDA_SUCCESS)
         *failed = SIZE_MAX;
     return result;
-}
-
-API cuMemcpy3DBatchAsync_v2_ptsz(size_t count, CUDA_MEMCPY3D_BATCH_OP *batch,
-                                 unsigned long long flags, CUstream stream) {
-    return cuMemcpy3DBatchAsync_v2(count, batch, flags, per_thread(stream));
-}
-
-API cuMemcpy3DBatchAsync_ptsz(size_t count, CUDA_MEMCPY3D_BATCH_OP *batch, size_t *failed,
-                              unsigned long long flags, CUstream stream) {
-    return cuMemcpy3DBatchAsync(count, batch, failed, flags, per_thread(stream));
 }
 
 API cuMemcpy3DWithAttributesAsync(CUDA_MEMCPY3D_BATCH_OP *batch, unsigned long long flags,

@@ -148,17 +148,7 @@ API cuMemcpyHtoAAsync_v2(CUarray array, size_t offset, const void *pointer, size
     return copy_ends(at_array(array, offset), at_host(pointer), bytes, stream, false);
 }
 
-API cuMemcpyHtoAAsync_v2_ptsz(CUarray array, size_t offset, const void *pointer, size_t bytes,
-                              CUstream stream) {
-    return cuMemcpyHtoAAsync_v2(array, offset, pointer, bytes, per_thread(stream));
-}
-
 API cuMemcpyAtoHAsync_v2(void *pointer, CUarray array, size_t offset, size_t bytes,
                          CUstream stream) {
     return copy_ends(at_host(pointer), at_array(array, offset), bytes, stream, false);
-}
-
-API cuMemcpyAtoHAsync_v2_ptsz(void *pointer, CUarray array, size_t offset, size_t bytes,
-                              CUstream stream) {
-    return cuMemcpyAtoHAsync_v2(pointer, array, offset, bytes, per_thread(stream));
 }

@@ -35,10 +35,6 @@ API cuCtxPushCurrent_v2(CUcontext handle) {
     return CUDA_SUCCESS;
 }
 
-API cuCtxPushCurrent(CUcontext context) {
-    return cuCtxPushCurrent_v2(context);
-}
-
 API cuCtxPopCurrent_v2(CUcontext *context) {
     TRY(driver_ready());
     REQUIRE(stack.depth > 0, CUDA_ERROR_INVALID_CONTEXT);
@@ -46,10 +42,6 @@ API cuCtxPopCurrent_v2(CUcontext *context) {
     if (context != NULL)
         *context = stack.context[stack.depth];
     return CUDA_SUCCESS;
-}
-
-API cuCtxPopCurrent(CUcontext *context) {
-    return cuCtxPopCurrent_v2(context);
 }
 
 API cuCtxSetCurrent(CUcontext handle) {

@@ -41,10 +41,6 @@ API cuDeviceGetUuid_v2(CUuuid *uuid, CUdevice ordinal) {
     return CUDA_SUCCESS;
 }
 
-API cuDeviceGetUuid(CUuuid *uuid, CUdevice ordinal) {
-    return cuDeviceGetUuid_v2(uuid, ordinal);
-}
-
 API cuDeviceTotalMem_v2(size_t *bytes, CUdevice ordinal) {
     struct device *device;
     TRY(find_device(ordinal, &device));

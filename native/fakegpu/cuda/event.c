@@ -145,10 +145,6 @@ API cuEventDestroy_v2(CUevent event) {
     return CUDA_SUCCESS;
 }
 
-API cuEventDestroy(CUevent event) {
-    return cuEventDestroy_v2(event);
-}
-
 API cuEventRecordWithFlags(CUevent event, CUstream handle, unsigned int flags) {
     struct CUstream_st *stream;
     TRY(usable(event));
@@ -236,10 +232,6 @@ API cuEventElapsedTime_v2(float *milliseconds, CUevent start, CUevent end) {
     return CUDA_SUCCESS;
 }
 
-API cuEventElapsedTime(float *milliseconds, CUevent start, CUevent end) {
-    return cuEventElapsedTime_v2(milliseconds, start, end);
-}
-
 /* ---- streams that wait for events ------------------------------------------- */
 
 API cuStreamWaitEvent(CUstream handle, CUevent event, unsigned int flags) {
@@ -291,18 +283,4 @@ API cuCtxWaitEvent(CUcontext handle, CUevent event) {
         result = stream_do_now(streams[i], &wait);
     free(streams);
     return result;
-}
-
-/* ---- twins with the thread's own default stream ------------------------------ */
-
-API cuEventRecord_ptsz(CUevent event, CUstream stream) {
-    return cuEventRecord(event, per_thread(stream));
-}
-
-API cuEventRecordWithFlags_ptsz(CUevent event, CUstream stream, unsigned int flags) {
-    return cuEventRecordWithFlags(event, per_thread(stream), flags);
-}
-
-API cuStreamWaitEvent_ptsz(CUstream stream, CUevent event, unsigned int flags) {
-    return cuStreamWaitEvent(per_thread(stream), event, flags);
 }

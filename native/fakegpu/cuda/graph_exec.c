@@ -56,11 +56,6 @@ API cuGraphInstantiateWithParams(CUgraphExec *executable, CUgraph graph,
     return result;
 }
 
-API cuGraphInstantiateWithParams_ptsz(CUgraphExec *executable, CUgraph graph,
-                                      CUDA_GRAPH_INSTANTIATE_PARAMS *parameters) {
-    return cuGraphInstantiateWithParams(executable, graph, parameters);
-}
-
 API cuGraphInstantiate_v2(CUgraphExec *executable, CUgraph graph, CUgraphNode *node, char *log,
                           size_t size) {
     if (node != NULL)
@@ -68,11 +63,6 @@ API cuGraphInstantiate_v2(CUgraphExec *executable, CUgraph graph, CUgraphNode *n
     if (log != NULL && size > 0)
         *log = '\0';
     return cuGraphInstantiateWithFlags(executable, graph, 0);
-}
-
-API cuGraphInstantiate(CUgraphExec *executable, CUgraph graph, CUgraphNode *node, char *log,
-                       size_t size) {
-    return cuGraphInstantiate_v2(executable, graph, node, log, size);
 }
 
 /* What was launched goes on: it is in the engine's queue or in the list, not here. */
@@ -179,10 +169,6 @@ API cuGraphLaunch(CUgraphExec executable, CUstream handle) {
     return flush(stream, &span_ns);
 }
 
-API cuGraphLaunch_ptsz(CUgraphExec executable, CUstream stream) {
-    return cuGraphLaunch(executable, per_thread(stream));
-}
-
 /* What is left to do for a graph that is made is to reserve what it will allocate. */
 API cuGraphUpload(CUgraphExec executable, CUstream handle) {
     struct CUstream_st *stream;
@@ -199,8 +185,4 @@ API cuGraphUpload(CUgraphExec executable, CUstream handle) {
         if (executable->order[i]->operation.kind == OPERATION_ALLOCATE)
             graph_memory_give(executable->order[i]->operation.memory->base);
     return CUDA_SUCCESS;
-}
-
-API cuGraphUpload_ptsz(CUgraphExec executable, CUstream stream) {
-    return cuGraphUpload(executable, per_thread(stream));
 }

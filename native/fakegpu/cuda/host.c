@@ -112,16 +112,6 @@ API cuStreamAddCallback(CUstream handle, CUstreamCallback function, void *data,
     });
 }
 
-API cuLaunchHostFunc_v2_ptsz(CUstream stream, CUhostFn function, void *data,
-                             unsigned int sync_mode) {
-    return cuLaunchHostFunc_v2(per_thread(stream), function, data, sync_mode);
-}
-
 API cuLaunchHostFunc_ptsz(CUstream stream, CUhostFn function, void *data) {
     return cuLaunchHostFunc_v2(per_thread(stream), function, data, 0);
-}
-
-API cuStreamAddCallback_ptsz(CUstream stream, CUstreamCallback function, void *data,
-                             unsigned int flags) {
-    return cuStreamAddCallback(per_thread(stream), function, data, flags);
 }

@@ -130,10 +130,6 @@ API cuIpcOpenMemHandle_v2(CUdeviceptr *pointer, CUipcMemHandle bytes, unsigned i
     return result;
 }
 
-API cuIpcOpenMemHandle(CUdeviceptr *pointer, CUipcMemHandle handle, unsigned int flags) {
-    return cuIpcOpenMemHandle_v2(pointer, handle, flags);
-}
-
 API cuIpcCloseMemHandle(CUdeviceptr pointer) {
     struct allocation found;
     TRY(driver_ready());

@@ -71,14 +71,6 @@ API cuLaunchKernel(CUfunction function, unsigned int grid_x, unsigned int grid_y
                   shared_bytes, stream, parameters, extra);
 }
 
-API cuLaunchKernel_ptsz(CUfunction function, unsigned int grid_x, unsigned int grid_y,
-                        unsigned int grid_z, unsigned int block_x, unsigned int block_y,
-                        unsigned int block_z, unsigned int shared_bytes, CUstream stream,
-                        void **parameters, void **extra) {
-    return cuLaunchKernel(function, grid_x, grid_y, grid_z, block_x, block_y, block_z, shared_bytes,
-                          per_thread(stream), parameters, extra);
-}
-
 /* All blocks have to be there at once. */
 API cuLaunchCooperativeKernel(CUfunction function, unsigned int grid_x, unsigned int grid_y,
                               unsigned int grid_z, unsigned int block_x, unsigned int block_y,
@@ -92,14 +84,6 @@ API cuLaunchCooperativeKernel(CUfunction function, unsigned int grid_x, unsigned
                 CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE);
     return cuLaunchKernel(function, grid_x, grid_y, grid_z, block_x, block_y, block_z, shared_bytes,
                           stream, parameters, NULL);
-}
-
-API cuLaunchCooperativeKernel_ptsz(CUfunction function, unsigned int grid_x, unsigned int grid_y,
-                                   unsigned int grid_z, unsigned int block_x, unsigned int block_y,
-                                   unsigned int block_z, unsigned int shared_bytes, CUstream stream,
-                                   void **parameters) {
-    return cuLaunchCooperativeKernel(function, grid_x, grid_y, grid_z, block_x, block_y, block_z,
-                                     shared_bytes, per_thread(stream), parameters);
 }
 
 API cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction function, void **parameters,

@@ -1,17 +1,17 @@
 /*
  * The driver API's first ABI, of 2007: addresses and sizes of 32 bits. Programs
- * that were built for it ask for it by the names without suffix; what it
- * allocates is where such an address reaches.
+ * built for it ask for the names without suffix; what they allocate lies where
+ * such an address reaches. What only calls the 64-bit function is in
+ * forward.def.
  */
 #include "allocation.h"
+#include "copy.h"
 
 /* Defined elsewhere, called here: declared as the program's <cuda.h> would. */
 API cuMemGetInfo_v2(size_t *free, size_t *total);
 API cuDeviceTotalMem_v2(size_t *bytes, CUdevice ordinal);
 API cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *size, CUdeviceptr pointer);
-API cuMemAllocHost_v2(void **pointer, size_t bytes);
 API cuMemHostGetDevicePointer_v2(CUdeviceptr *device, void *pointer, unsigned int flags);
-API cuMemHostRegister_v2(void *pointer, size_t bytes, unsigned int flags);
 
 /* More than fits is as much as can be said. */
 static unsigned narrow(uint64_t value) {
@@ -57,10 +57,6 @@ API cuMemAllocPitch(CUdeviceptr_v1 *pointer, unsigned int *pitch, unsigned int w
     return CUDA_SUCCESS;
 }
 
-API cuMemFree(CUdeviceptr_v1 pointer) {
-    return cuMemFree_v2(pointer);
-}
-
 API cuMemGetAddressRange(CUdeviceptr_v1 *base, unsigned int *size, CUdeviceptr_v1 pointer) {
     CUdeviceptr wide_base;
     size_t wide_size;
@@ -74,14 +70,6 @@ API cuMemGetAddressRange(CUdeviceptr_v1 *base, unsigned int *size, CUdeviceptr_v
 
 /* ---- the host's memory ----------------------------------------------------------- */
 
-API cuMemAllocHost(void **pointer, unsigned int bytes) {
-    return cuMemAllocHost_v2(pointer, bytes);
-}
-
-API cuMemHostRegister(void *pointer, size_t bytes, unsigned int flags) {
-    return cuMemHostRegister_v2(pointer, bytes, flags);
-}
-
 API cuMemHostGetDevicePointer(CUdeviceptr_v1 *device, void *pointer, unsigned int flags) {
     CUdeviceptr wide;
     REQUIRE(device != NULL, CUDA_ERROR_INVALID_VALUE);
@@ -89,4 +77,40 @@ API cuMemHostGetDevicePointer(CUdeviceptr_v1 *device, void *pointer, unsigned in
     REQUIRE(wide <= UINT32_MAX, CUDA_ERROR_INVALID_VALUE);
     *device = (CUdeviceptr_v1)wide;
     return CUDA_SUCCESS;
+}
+
+/* ---- copies in two and three dimensions ------------------------------------------ */
+
+static CUresult copy_2d(const CUDA_MEMCPY2D_v1 *form, CUstream stream, bool wait) {
+    REQUIRE(form != NULL, CUDA_ERROR_INVALID_VALUE);
+    const CUDA_MEMCPY3D same = {COPIED_ROWS(form), .Depth = 1};
+    return copy_form(&same, stream, wait);
+}
+
+static CUresult copy_3d(const CUDA_MEMCPY3D_v1 *form, CUstream stream, bool wait) {
+    REQUIRE(form != NULL, CUDA_ERROR_INVALID_VALUE);
+    const CUDA_MEMCPY3D same = {
+        COPIED_ROWS(form),  .srcZ = form->srcZ,           .srcHeight = form->srcHeight,
+        .dstZ = form->dstZ, .dstHeight = form->dstHeight, .Depth = form->Depth};
+    return copy_form(&same, stream, wait);
+}
+
+API cuMemcpy2D(const CUDA_MEMCPY2D_v1 *form) {
+    return copy_2d(form, CU_STREAM_LEGACY, true);
+}
+
+API cuMemcpy2DUnaligned(const CUDA_MEMCPY2D_v1 *form) {
+    return copy_2d(form, CU_STREAM_LEGACY, true);
+}
+
+API cuMemcpy2DAsync(const CUDA_MEMCPY2D_v1 *form, CUstream stream) {
+    return copy_2d(form, stream, false);
+}
+
+API cuMemcpy3D(const CUDA_MEMCPY3D_v1 *form) {
+    return copy_3d(form, CU_STREAM_LEGACY, true);
+}
+
+API cuMemcpy3DAsync(const CUDA_MEMCPY3D_v1 *form, CUstream stream) {
+    return copy_3d(form, stream, false);
 }

@@ -64,19 +64,3 @@ API cuLinkDestroy(CUlinkState state) {
     free(state);
     return CUDA_SUCCESS;
 }
-
-/* ---- the same calls before options had their newest form ------------------------------ */
-
-API cuLinkCreate(unsigned int count, CUjit_option *options, void **values, CUlinkState *state) {
-    return cuLinkCreate_v2(count, options, values, state);
-}
-
-API cuLinkAddData(CUlinkState state, CUjitInputType type, void *data, size_t size, const char *name,
-                  unsigned int count, CUjit_option *options, void **values) {
-    return cuLinkAddData_v2(state, type, data, size, name, count, options, values);
-}
-
-API cuLinkAddFile(CUlinkState state, CUjitInputType type, const char *path, unsigned int count,
-                  CUjit_option *options, void **values) {
-    return cuLinkAddFile_v2(state, type, path, count, options, values);
-}

@@ -147,39 +147,3 @@ API cuStreamAttachMemAsync(CUstream handle, CUdeviceptr pointer, size_t bytes, u
     pthread_mutex_unlock(&driver.lock);
     return result;
 }
-
-/* ---- twins with the thread's own default stream ------------------------------ */
-
-API cuMemPrefetchAsync_v2_ptsz(CUdeviceptr pointer, size_t bytes, CUmemLocation location,
-                               unsigned int flags, CUstream stream) {
-    return cuMemPrefetchAsync_v2(pointer, bytes, location, flags, per_thread(stream));
-}
-
-API cuMemPrefetchAsync_ptsz(CUdeviceptr pointer, size_t bytes, CUdevice ordinal, CUstream stream) {
-    return cuMemPrefetchAsync(pointer, bytes, ordinal, per_thread(stream));
-}
-
-API cuMemPrefetchBatchAsync_ptsz(CUdeviceptr *pointers, size_t *sizes, size_t count,
-                                 CUmemLocation *locations, size_t *first, size_t location_count,
-                                 unsigned long long flags, CUstream stream) {
-    return cuMemPrefetchBatchAsync(pointers, sizes, count, locations, first, location_count, flags,
-                                   per_thread(stream));
-}
-
-API cuMemDiscardBatchAsync_ptsz(CUdeviceptr *pointers, size_t *sizes, size_t count,
-                                unsigned long long flags, CUstream stream) {
-    return cuMemDiscardBatchAsync(pointers, sizes, count, flags, per_thread(stream));
-}
-
-API cuMemDiscardAndPrefetchBatchAsync_ptsz(CUdeviceptr *pointers, size_t *sizes, size_t count,
-                                           CUmemLocation *locations, size_t *first,
-                                           size_t location_count, unsigned long long flags,
-                                           CUstream stream) {
-    return cuMemDiscardAndPrefetchBatchAsync(pointers, sizes, count, locations, first,
-                                             location_count, flags, per_thread(stream));
-}
-
-API cuStreamAttachMemAsync_ptsz(CUstream stream, CUdeviceptr pointer, size_t bytes,
-                                unsigned int flags) {
-    return cuStreamAttachMemAsync(per_thread(stream), pointer, bytes, flags);
-}

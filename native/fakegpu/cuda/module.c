@@ -108,10 +108,6 @@ API cuModuleGetGlobal_v2(CUdeviceptr *pointer, size_t *bytes, CUmodule module, c
     return CUDA_ERROR_NOT_FOUND;
 }
 
-API cuModuleLoadFatBinary(CUmodule *module, const void *image) {
-    return cuModuleLoadData(module, image);
-}
-
 API cuModuleUnload(CUmodule module) {
     TRY(driver_ready());
     REQUIRE(module != NULL, CUDA_ERROR_INVALID_HANDLE);

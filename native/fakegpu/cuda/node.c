@@ -68,11 +68,6 @@ API cuGraphAddNode_v2(CUgraphNode *node, CUgraph graph, const CUgraphNode *depen
     return node_add(node, graph, dependencies, count, &operation);
 }
 
-API cuGraphAddNode_v3(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies,
-                      const CUgraphEdgeData *edges, size_t count, CUgraphNodeParams *form) {
-    return cuGraphAddNode_v2(node, graph, dependencies, edges, count, form);
-}
-
 API cuGraphAddNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies, size_t count,
                    CUgraphNodeParams *form) {
     return cuGraphAddNode_v2(node, graph, dependencies, NULL, count, form);
@@ -125,8 +120,4 @@ API cuGraphNodeSetParams(CUgraphNode node, CUgraphNodeParams *form) {
     struct operation operation;
     TRY(node_operation(&operation, form));
     return node_change(node, &operation);
-}
-
-API cuGraphNodeSetParams_v2(CUgraphNode node, CUgraphNodeParams *form) {
-    return cuGraphNodeSetParams(node, form);
 }

@@ -130,18 +130,3 @@ API cuMemFreeAsync(CUdeviceptr pointer, CUstream handle) {
         return CUDA_SUCCESS;
     return found.kind == MEMORY_POOL ? free_in_stream(&found, stream) : cuMemFree_v2(pointer);
 }
-
-/* ---- twins with the thread's own default stream ------------------------------ */
-
-API cuMemAllocFromPoolAsync_ptsz(CUdeviceptr *pointer, size_t bytes, CUmemoryPool pool,
-                                 CUstream stream) {
-    return cuMemAllocFromPoolAsync(pointer, bytes, pool, per_thread(stream));
-}
-
-API cuMemAllocAsync_ptsz(CUdeviceptr *pointer, size_t bytes, CUstream stream) {
-    return cuMemAllocAsync(pointer, bytes, per_thread(stream));
-}
-
-API cuMemFreeAsync_ptsz(CUdeviceptr pointer, CUstream stream) {
-    return cuMemFreeAsync(pointer, per_thread(stream));
-}

@@ -134,10 +134,6 @@ API cuStreamDestroy_v2(CUstream handle) {
     return CUDA_SUCCESS;
 }
 
-API cuStreamDestroy(CUstream stream) {
-    return cuStreamDestroy_v2(stream);
-}
-
 API cuStreamSynchronize(CUstream handle) {
     struct CUstream_st *stream;
     TRY(find_stream(handle, &stream));
@@ -200,34 +196,4 @@ API cuStreamGetDevice(CUstream handle, CUdevice *ordinal) {
     REQUIRE(ordinal != NULL, CUDA_ERROR_INVALID_VALUE);
     *ordinal = (CUdevice)(stream->context->device - driver.devices);
     return CUDA_SUCCESS;
-}
-
-/* ---- twins with the thread's own default stream ------------------------------ */
-
-API cuStreamSynchronize_ptsz(CUstream stream) {
-    return cuStreamSynchronize(per_thread(stream));
-}
-
-API cuStreamQuery_ptsz(CUstream stream) {
-    return cuStreamQuery(per_thread(stream));
-}
-
-API cuStreamGetFlags_ptsz(CUstream stream, unsigned int *flags) {
-    return cuStreamGetFlags(per_thread(stream), flags);
-}
-
-API cuStreamGetPriority_ptsz(CUstream stream, int *priority) {
-    return cuStreamGetPriority(per_thread(stream), priority);
-}
-
-API cuStreamGetId_ptsz(CUstream stream, unsigned long long *id) {
-    return cuStreamGetId(per_thread(stream), id);
-}
-
-API cuStreamGetCtx_ptsz(CUstream stream, CUcontext *context) {
-    return cuStreamGetCtx(per_thread(stream), context);
-}
-
-API cuStreamGetDevice_ptsz(CUstream stream, CUdevice *ordinal) {
-    return cuStreamGetDevice(per_thread(stream), ordinal);
 }

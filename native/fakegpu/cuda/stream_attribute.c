@@ -56,18 +56,3 @@ API cuStreamCopyAttributes(CUstream to, CUstream from) {
     memcpy(copy->attributes, original->attributes, sizeof copy->attributes);
     return CUDA_SUCCESS;
 }
-
-/* ---- twins with the thread's own default stream ------------------------------ */
-
-API cuStreamSetAttribute_ptsz(CUstream stream, CUstreamAttrID attribute,
-                              const CUstreamAttrValue *value) {
-    return cuStreamSetAttribute(per_thread(stream), attribute, value);
-}
-
-API cuStreamGetAttribute_ptsz(CUstream stream, CUstreamAttrID attribute, CUstreamAttrValue *value) {
-    return cuStreamGetAttribute(per_thread(stream), attribute, value);
-}
-
-API cuStreamCopyAttributes_ptsz(CUstream to, CUstream from) {
-    return cuStreamCopyAttributes(per_thread(to), per_thread(from));
-}

@@ -106,7 +106,3 @@ API cuMemMapArrayAsync(CUarrayMapInfo *operations, unsigned int count, CUstream 
     }
     return result;
 }
-
-API cuMemMapArrayAsync_ptsz(CUarrayMapInfo *operations, unsigned int count, CUstream stream) {
-    return cuMemMapArrayAsync(operations, count, per_thread(stream));
-}

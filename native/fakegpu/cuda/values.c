@@ -98,21 +98,6 @@ API cuStreamBatchMemOp_v2(CUstream handle, unsigned int count, CUstreamBatchMemO
     return stream_do(stream, &operation);
 }
 
-API cuStreamBatchMemOp(CUstream stream, unsigned int count, CUstreamBatchMemOpParams *values,
-                       unsigned int flags) {
-    return cuStreamBatchMemOp_v2(stream, count, values, flags);
-}
-
-API cuStreamBatchMemOp_v2_ptsz(CUstream stream, unsigned int count,
-                               CUstreamBatchMemOpParams *values, unsigned int flags) {
-    return cuStreamBatchMemOp_v2(per_thread(stream), count, values, flags);
-}
-
-API cuStreamBatchMemOp_ptsz(CUstream stream, unsigned int count, CUstreamBatchMemOpParams *values,
-                            unsigned int flags) {
-    return cuStreamBatchMemOp_v2(per_thread(stream), count, values, flags);
-}
-
 static CUresult wait_value(CUstream stream, bool wide, CUdeviceptr address, uint64_t value,
                            unsigned flags) {
     CUstreamBatchMemOpParams item = {
