@@ -1,7 +1,7 @@
 /*
- * nvidia-smi, for machines whose GPUs are fake: what NVML says, in the forms
- * that people and programs know. It loads NVML as the real one does, so that
- * whatever stands between a program and NVML stands here too.
+ * nvidia-smi for machines whose GPUs are fake: prints what NVML reports, as far
+ * as tests and documentation use it. It loads NVML as the real one does, so a
+ * library that stands between a program and NVML stands here too.
  */
 #ifndef FAKEGPU_SMI_CALLS_H
 #define FAKEGPU_SMI_CALLS_H
@@ -24,7 +24,6 @@
     CALL(nvmlDeviceGetMemoryInfo, (nvmlDevice_t, nvmlMemory_t *))                                  \
     CALL(nvmlDeviceGetUtilizationRates, (nvmlDevice_t, nvmlUtilization_t *))                       \
     CALL(nvmlDeviceGetComputeMode, (nvmlDevice_t, nvmlComputeMode_t *))                            \
-    CALL(nvmlDeviceGetPersistenceMode, (nvmlDevice_t, nvmlEnableState_t *))                        \
     CALL(nvmlDeviceGetMigMode, (nvmlDevice_t, unsigned *, unsigned *))                             \
     CALL(nvmlDeviceGetMaxMigDeviceCount, (nvmlDevice_t, unsigned *))                               \
     CALL(nvmlDeviceGetMigDeviceHandleByIndex, (nvmlDevice_t, unsigned, nvmlDevice_t *))            \
@@ -48,10 +47,10 @@ extern struct nvml nvml;
 
 #define PROCESSES_MOST 512u
 
-/** Loads NVML and starts it; else says why not, and returns the exit code for that. */
+/** Loads and starts NVML; prints why it cannot, and returns the exit code for that. */
 int nvml_start(void);
 
-/** The GPUs that were asked for. */
+/** A GPU that the command line names. */
 struct chosen {
     unsigned index;
     nvmlDevice_t device;
@@ -59,24 +58,24 @@ struct chosen {
     char bus[NVML_DEVICE_PCI_BUS_ID_BUFFER_SIZE];
 };
 
-/** Each forms part of the output; the exit code. */
+/** Each prints one form of output, and returns the exit code. */
 int print_table(const struct chosen *gpus, unsigned count);
 int print_list(const struct chosen *gpus, unsigned count);
 int print_topology(const struct chosen *gpus, unsigned count);
 
-/** What `--format` says. */
+/** The value of `--format`. */
 struct format {
     bool header, units;
 };
 
-/** Answers --query-gpu and --query-compute-apps: a field a column. */
-int query_gpus(const struct chosen *gpus, unsigned count, char *fields, struct format format);
-int query_processes(const struct chosen *gpus, unsigned count, char *fields, struct format format);
+/** Answers --query-gpu and --query-compute-apps: one column for each field. */
+int query(const struct chosen *gpus, unsigned count, bool processes, char *fields,
+          struct format format);
 
 /** The processes on a GPU; returns how many. */
 unsigned processes_of(nvmlDevice_t device, nvmlProcessInfo_t infos[PROCESSES_MOST]);
 
-/** The program that a process runs, or what is said where that cannot be seen. */
+/** The program that a process runs; "[Not Found]" if that cannot be seen. */
 void process_name(unsigned pid, char *name, size_t size);
 
 #endif

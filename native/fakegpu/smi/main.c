@@ -182,9 +182,8 @@ int main(int count, char **arguments) {
     case TOPOLOGY:
         return print_topology(gpus, chosen);
     case QUERY_GPUS:
-        return query_gpus(gpus, chosen, asked.fields, asked.format);
     case QUERY_PROCESSES:
-        return query_processes(gpus, chosen, asked.fields, asked.format);
+        return query(gpus, chosen, asked.what == QUERY_PROCESSES, asked.fields, asked.format);
     default:
         return print_table(gpus, chosen);
     }

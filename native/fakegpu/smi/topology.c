@@ -87,13 +87,5 @@ int print_topology(const struct chosen *gpus, unsigned count) {
         else
             printf("\tN/A\t\tN/A\n");
     }
-    puts("\nLegend:\n\n"
-         "  X    = the GPU itself\n"
-         "  SYS  = from one NUMA node to another\n"
-         "  NODE = within a NUMA node, between PCIe host bridges\n"
-         "  PHB  = by a PCIe host bridge\n"
-         "  PXB  = by several PCIe switches, and no host bridge\n"
-         "  PIX  = by one PCIe switch at most\n"
-         "  NV#  = by # NVLinks");
     return 0;
 }
