@@ -7,8 +7,8 @@ test are the real ones, in virtual time. ``story`` makes a test of what is told 
 world; ``tests/expectations.py`` has what such tests expect.
 """
 
-from fakes.cluster.happenings import seed_held
-from fakes.cluster.stories import in_world, story
+from fakes.cluster.disruptions import seed_held
+from fakes.cluster.scenarios import in_world, story
 from fakes.cluster.world import GIB, RESTART, World, gpu_uuid
 
 __all__ = [

@@ -28,7 +28,7 @@ from expectations import (
     the_pod,
 )
 from fakes.cluster import World
-from fakes.cluster.happenings import (
+from fakes.cluster.disruptions import (
     configure_amiss,
     cordon,
     delete_namespace,
