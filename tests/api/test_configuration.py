@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from expectations import expect_event
-from fakes.cluster import World, story
+from fakes.cluster import World, scenario
 from kubeshare.api.configuration import (
     Configuration,
     DynamicConfiguration,
@@ -86,7 +86,7 @@ def test_a_change_is_in_force_and_told_and_what_cannot_be_read_changes_nothing()
     run_virtual(main())
 
 
-@story(n1=1)
+@scenario(n1=1)
 async def test_an_event_says_what_is_wrong_with_a_configuration(world: World) -> None:
     world.start()
     world.configure(pool={"minimun": 1})

@@ -43,28 +43,28 @@ async def a_pod(client: Client) -> Pod:
     return await client.merge_patch(PODS, "a", running, NAMESPACE, subresource="status")
 
 
-def play(server: ApiServer, story: Callable[[Client], Awaitable[None]]) -> None:
+def play(server: ApiServer, scenario: Callable[[Client], Awaitable[None]]) -> None:
     async def main() -> None:
         async with Client.connect(server.kubeconfig) as client:
-            await story(client)
+            await scenario(client)
 
     asyncio.run(main())
 
 
 def test_a_dry_run_asks_and_does_nothing(namespace: ApiServer) -> None:
-    async def story(client: Client) -> None:
+    async def scenario(client: Client) -> None:
         pod = await a_pod(client)
         await evict(client, pod, dry_run=True)
         assert (await client.get(PODS, "a", NAMESPACE)).metadata.deletion_timestamp is None
         await evict(client, pod)
         assert (await client.get(PODS, "a", NAMESPACE)).metadata.deletion_timestamp is not None
 
-    play(namespace, story)
+    play(namespace, scenario)
 
 
 @pytest.mark.parametrize("dry_run", [True, False])
 def test_a_budget_refuses(namespace: ApiServer, *, dry_run: bool) -> None:
-    async def story(client: Client) -> None:
+    async def scenario(client: Client) -> None:
         pod = await a_pod(client)
         metadata = {"name": "a", "namespace": NAMESPACE}
         spec = {"minAvailable": 1, "selector": {"matchLabels": {"app": "a"}}}
@@ -72,15 +72,15 @@ def test_a_budget_refuses(namespace: ApiServer, *, dry_run: bool) -> None:
         with pytest.raises(TooManyRequestsError):
             await evict(client, pod, dry_run=dry_run)
 
-    play(namespace, story)
+    play(namespace, scenario)
 
 
 def test_a_namesake_is_left_alone(namespace: ApiServer) -> None:
-    async def story(client: Client) -> None:
+    async def scenario(client: Client) -> None:
         pod = await a_pod(client)
         other = msgspec.structs.replace(pod.metadata, uid="another")
         with pytest.raises((ConflictError, NotFoundError)):
             await evict(client, msgspec.structs.replace(pod, metadata=other))
         assert (await client.get(PODS, "a", NAMESPACE)).metadata.deletion_timestamp is None
 
-    play(namespace, story)
+    play(namespace, scenario)

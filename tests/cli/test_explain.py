@@ -12,7 +12,7 @@ from expectations import (
     expect_pending,
     expect_running,
 )
-from fakes.cluster import World, in_world
+from fakes.cluster import World, run_scenario
 from kubeshare.cli.explain import command
 from kubeshare.cli.explain.cluster_reader import NotInstalledError
 from kubeshare.cli.explain.command import Finding, NothingToExplainError, find_out
@@ -30,7 +30,7 @@ async def explained(world: World, name: str) -> Finding:
 
 
 def test_one_that_waits_is_told_why_and_whose_leaving_would_help() -> None:
-    async def story(world: World) -> None:
+    async def scenario(world: World) -> None:
         world.start("scheduler")
         world.share("a", "0.7")
         await expect_decided(world, "a")
@@ -52,11 +52,11 @@ def test_one_that_waits_is_told_why_and_whose_leaving_would_help() -> None:
         assert text.splitlines()[0] == "default/b: pending"
         assert text.splitlines()[-1] == f"    it fits when a leaves n1/{gpuid}"
 
-    in_world(story, n1=1)
+    run_scenario(scenario, n1=1)
 
 
 def test_one_that_is_placed_is_told_where_and_why_not_elsewhere() -> None:
-    async def story(world: World) -> None:
+    async def scenario(world: World) -> None:
         world.start("scheduler")
         world.share("a", "0.7")
         await expect_decided(world, "a")
@@ -73,11 +73,11 @@ def test_one_that_is_placed_is_told_where_and_why_not_elsewhere() -> None:
         assert told["held"] == [f"n1/{mine}"]
         assert told["decision"] == "bound"
 
-    in_world(story, n1=2)
+    run_scenario(scenario, n1=2)
 
 
 def test_a_plain_pod_is_explained_by_what_it_says_itself() -> None:
-    async def story(world: World) -> None:
+    async def scenario(world: World) -> None:
         world.start()
         world.plain("a", "0.7")
         await expect_running(world, "a")
@@ -88,11 +88,11 @@ def test_a_plain_pod_is_explained_by_what_it_says_itself() -> None:
         waits = await explained(world, "pod/b")
         assert waits.decision.reasons[f"n1/{gpuid}"] == "compute 0.3 left, 0.6 asked"
 
-    in_world(story, n1=1)
+    run_scenario(scenario, n1=1)
 
 
 def test_a_quota_of_the_namespace_is_told() -> None:
-    async def story(world: World) -> None:
+    async def scenario(world: World) -> None:
         hard = {"requests.kubeshare.nthu/gpu": "500m"}
         metadata = {"name": "gpus", "namespace": "default"}
         world.server.seed(RESOURCE_QUOTAS, {"metadata": metadata, "spec": {"hard": hard}})
@@ -101,11 +101,11 @@ def test_a_quota_of_the_namespace_is_told() -> None:
         words = "ResourceQuota gpus allows 0.5 GPUs: 0 held, 0.6 asked"
         assert dict(finding.decision.reasons) == {"quota": words}
 
-    in_world(story, n1=1)
+    run_scenario(scenario, n1=1)
 
 
 def test_a_value_that_nobody_can_have_is_told_by_its_field() -> None:
-    async def story(world: World) -> None:
+    async def scenario(world: World) -> None:
         world.share("a", "0.7", limit="0.5")
         finding = await explained(world, "a")
         assert (finding.decision.outcome, finding.decision.field) == (
@@ -113,7 +113,7 @@ def test_a_value_that_nobody_can_have_is_told_by_its_field() -> None:
             "spec.gpu.request",
         )
 
-    in_world(story, n1=1)
+    run_scenario(scenario, n1=1)
 
 
 @pytest.mark.parametrize(
@@ -128,22 +128,22 @@ def test_a_value_that_nobody_can_have_is_told_by_its_field() -> None:
     ],
 )
 def test_what_cannot_be_explained_is_said(name: str, words: str) -> None:
-    async def story(world: World) -> None:
+    async def scenario(world: World) -> None:
         world.native_pod("whole")
         with pytest.raises(NothingToExplainError, match=words):
             await explained(world, name)
 
-    in_world(story, n1=1)
+    run_scenario(scenario, n1=1)
 
 
 def test_a_cluster_without_kubeshare_is_said_so() -> None:
-    async def story(world: World) -> None:
+    async def scenario(world: World) -> None:
         world.share("a")
         world.server.inject(Fault.answer(404), verb="list", resource="vgpus")
         with pytest.raises(NotInstalledError, match="`kubeshare install` puts it there"):
             await explained(world, "a")
 
-    in_world(story, n1=1)
+    run_scenario(scenario, n1=1)
 
 
 def test_a_cluster_that_is_not_there_is_no_traceback(
@@ -167,7 +167,7 @@ def of_gang(needed: int, priority: int = 0) -> dict[str, str]:
 
 
 def test_of_a_gang_it_is_told_for_whom_there_is_no_room_and_whose_leaving_helps() -> None:
-    async def story(world: World) -> None:
+    async def scenario(world: World) -> None:
         world.start()
         await world.run("x", "0.5")
         world.share("a", "1", labels=of_gang(2))
@@ -193,11 +193,11 @@ def test_of_a_gang_it_is_told_for_whom_there_is_no_room_and_whose_leaving_helps(
         assert placed.held
         assert "gang g: needs 2 members, 2 are there, 2 are placed" in command._as_text(placed)
 
-    in_world(story, n1=2)
+    run_scenario(scenario, n1=2)
 
 
 def test_a_gang_that_fits_is_told_where_each_would_go() -> None:
-    async def story(world: World) -> None:
+    async def scenario(world: World) -> None:
         for name in "ab":
             world.share(name, "1", labels=of_gang(2))
         found = await explained(world, "b")
@@ -206,18 +206,18 @@ def test_a_gang_that_fits_is_told_where_each_would_go() -> None:
         assert all(where.startswith("would go to n1/") for where in found.gang.members.values())
         assert not found.preemption
 
-    in_world(story, n1=2)
+    run_scenario(scenario, n1=2)
 
 
 def test_a_member_that_does_not_agree_with_its_gang_is_told_so() -> None:
-    async def story(world: World) -> None:
+    async def scenario(world: World) -> None:
         world.share("a", "0.1", labels=of_gang(2))
         world.share("b", "0.1", labels=of_gang(3))
         found = await explained(world, "b")
         assert found.decision.field == "sharedgpu/min_available"
         assert "SharePod default/a" in str(dict(found.decision.reasons))
 
-    in_world(story, n1=1)
+    run_scenario(scenario, n1=1)
 
 
 @pytest.mark.parametrize(
@@ -232,7 +232,7 @@ def test_a_member_that_does_not_agree_with_its_gang_is_told_so() -> None:
 def test_it_is_told_who_would_be_preempted_or_why_nobody_is(
     on: bool, preemptible: bool, request_: str, words: str
 ) -> None:
-    async def story(world: World) -> None:
+    async def scenario(world: World) -> None:
         world.configure(preemption=on)
         world.start()
         annotations = {"kubeshare.nthu/preemptible": "true"} if preemptible else {}
@@ -243,11 +243,11 @@ def test_it_is_told_who_would_be_preempted_or_why_nobody_is(
         assert words in found.preemption
         assert words in command._as_text(found)
 
-    in_world(story, n1=1)
+    run_scenario(scenario, n1=1)
 
 
 def test_that_all_who_may_be_preempted_would_not_do_is_told() -> None:
-    async def story(world: World) -> None:
+    async def scenario(world: World) -> None:
         world.configure(preemption=True)
         world.start()
         await world.run("low", "0.3", annotations={"kubeshare.nthu/preemptible": "true"})
@@ -257,14 +257,14 @@ def test_that_all_who_may_be_preempted_would_not_do_is_told() -> None:
         found = await explained(world, "high")
         assert "there would be no room if all left that may be preempted" in found.preemption
 
-    in_world(story, n1=1)
+    run_scenario(scenario, n1=1)
 
 
 def test_what_is_set_aside_for_it_is_told() -> None:
-    async def story(world: World) -> None:
+    async def scenario(world: World) -> None:
         entry = {"node": "n1", "until": "9999-01-01T00:00:00Z", "message": "no cpu"}
         world.share("a", "0.3", setAside=[entry])
         found = await explained(world, "a")
         assert found.decision.reasons["n1"] == "set aside until 9999-01-01T00:00:00Z: no cpu"
 
-    in_world(story, n1=1)
+    run_scenario(scenario, n1=1)

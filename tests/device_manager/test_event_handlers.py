@@ -3,7 +3,7 @@
 import pytest
 
 from expectations import expect_on_node, expect_pod, expect_ready, expect_released
-from fakes.cluster import World, story
+from fakes.cluster import World, scenario
 from kubeshare.api.types.core_v1 import Pod, PodStatus
 from kubeshare.api.types.reasons import Reason
 from kubeshare.api.types.v1 import SHAREPODS, SharePod
@@ -24,7 +24,7 @@ SHARED = 8
 """SharePods on one GPU."""
 
 
-@story(n1=1)
+@scenario(n1=1)
 async def test_what_starts_on_a_gpu_wakes_none_of_those_that_share_it_already(
     world: World,
 ) -> None:
@@ -46,7 +46,7 @@ async def test_what_starts_on_a_gpu_wakes_none_of_those_that_share_it_already(
     assert not looks["devices"]["pools"]
 
 
-@story(n1=1)
+@scenario(n1=1)
 async def test_those_that_wait_for_a_new_vgpu_are_woken_when_it_is_there(world: World) -> None:
     world.start()
     names = [f"share-{number}" for number in range(SHARED)]
@@ -72,7 +72,7 @@ def test_where_a_pod_is_meant_to_be_bound_is_news_only_if_there_was_no_room(
     assert pod_differs(Change(MODIFIED, Pod(metadata=metadata, status=meant), before)) != had_room
 
 
-@story(n1=1)
+@scenario(n1=1)
 async def test_a_watch_that_is_behind_another_costs_no_read(world: World) -> None:
     world.start("devices")
     await world.quiet(1)
@@ -103,7 +103,7 @@ def test_the_more_are_on_their_way_the_later_that_is_told() -> None:
     run_virtual(main())
 
 
-@story(n1=2)
+@scenario(n1=2)
 async def test_all_parts_of_a_pod_that_was_never_bound_are_given_back(world: World) -> None:
     world.start()
     world.actors.binds = False

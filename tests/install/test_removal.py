@@ -9,7 +9,7 @@ from expectations import (
     expect_running,
     expect_vgpus,
 )
-from fakes.cluster import World, story
+from fakes.cluster import World, scenario
 from kubeshare.api.types.constants import ANNOTATION_GIVEN_BACK, NAMESPACE, PLACEHOLDER_GUARD
 from kubeshare.api.types.v1 import SHAREPODS, VGPUS
 from kubeshare.install import manifests
@@ -91,7 +91,7 @@ def pods(world: World) -> list[Raw]:
     return world.server.all(PODS, "default")
 
 
-@story(n1=1, agents=True)
+@scenario(n1=1, agents=True)
 async def test_pods_run_on_and_keep_their_gpu_until_they_end(world: World) -> None:
     loaded = install(world)
     world.start()
@@ -113,7 +113,7 @@ async def test_pods_run_on_and_keep_their_gpu_until_they_end(world: World) -> No
 
 
 @pytest.mark.slow
-@story(n1=2, agents=True)
+@scenario(n1=2, agents=True)
 async def test_it_is_taken_off_while_sharepods_come(world: World) -> None:
     loaded = install(world)
     world.start()
@@ -134,7 +134,7 @@ async def test_it_is_taken_off_while_sharepods_come(world: World) -> None:
     assert nothing_is_left(world)
 
 
-@story(n1=1)
+@scenario(n1=1)
 async def test_a_cluster_without_kubeshare_stays_as_it_is(world: World) -> None:
     loaded = manifests.load(manifests.Options())
     world.native_pod("native")
@@ -143,7 +143,7 @@ async def test_a_cluster_without_kubeshare_stays_as_it_is(world: World) -> None:
 
 
 @pytest.mark.slow
-@story(n1=1, agents=True)
+@scenario(n1=1, agents=True)
 async def test_what_does_not_go_is_named(world: World) -> None:
     loaded = install(world)
     world.reserve("n1", "kept")
@@ -193,7 +193,7 @@ def test_it_may_be_cut_off_at_any_write_and_begun_again() -> None:
 
 
 @pytest.mark.slow
-@story(n1=1, agents=True)
+@scenario(n1=1, agents=True)
 async def test_a_plain_pod_runs_on_and_one_that_waits_is_named(world: World) -> None:
     loaded, said = install(world), list[str]()
     world.start()

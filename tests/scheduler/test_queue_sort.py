@@ -1,7 +1,7 @@
 """Higher priorities are decided about first."""
 
 from expectations import assert_pending, assert_scheduled, expect_decided, expect_scheduled
-from fakes.cluster import World, story
+from fakes.cluster import World, scenario
 from kubeshare.api.types.v1 import VGPUS
 
 
@@ -13,7 +13,7 @@ def scheduled(world: World, name: str) -> bool:
     return bool(world.condition(name, "Scheduled").get("status") == "True")
 
 
-@story(n1=1)
+@scenario(n1=1)
 async def test_of_those_that_are_there_the_highest_priority_is_first(world: World) -> None:
     for name, value in (("low", -1), ("mid", 0), ("high", 100)):
         world.share(name, "0.6", labels=priority(value))
@@ -24,7 +24,7 @@ async def test_of_those_that_are_there_the_highest_priority_is_first(world: Worl
     assert_pending(world, "low")
 
 
-@story(n1=1)
+@scenario(n1=1)
 async def test_of_those_that_wait_the_highest_priority_gets_what_is_freed(world: World) -> None:
     world.start("scheduler")
     world.share("a", "0.7")
@@ -39,7 +39,7 @@ async def test_of_those_that_wait_the_highest_priority_gets_what_is_freed(world:
         assert world.vgpus() == {gpuid: [name]}
 
 
-@story(n1=1)
+@scenario(n1=1)
 async def test_who_does_not_fit_does_not_keep_others_out(world: World) -> None:
     world.start("scheduler")
     world.share("a", "0.7")

@@ -3,7 +3,7 @@
 from typing import Any
 
 from expectations import expect_condition, expect_decided, expect_pending, expect_running
-from fakes.cluster import World, story
+from fakes.cluster import World, scenario
 from kubeshare.kube.resources import RESOURCE_QUOTAS
 
 
@@ -13,7 +13,7 @@ def allow(world: World, **more: Any) -> None:
     world.server.seed(RESOURCE_QUOTAS, {"metadata": metadata, "spec": {"hard": hard | more}})
 
 
-@story(n1=2)
+@scenario(n1=2)
 async def test_beyond_its_quota_a_namespace_waits_and_goes_on_when_something_ends(
     world: World,
 ) -> None:
@@ -28,7 +28,7 @@ async def test_beyond_its_quota_a_namespace_waits_and_goes_on_when_something_end
     await expect_running(world, "b")
 
 
-@story(n1=2)
+@scenario(n1=2)
 async def test_memory_is_limited_as_well(world: World) -> None:
     allow(world)
     world.start("scheduler")
@@ -36,7 +36,7 @@ async def test_memory_is_limited_as_well(world: World) -> None:
     await expect_pending(world, "a", "2Gi of GPU memory", reason="QuotaExceeded")
 
 
-@story(n1=2)
+@scenario(n1=2)
 async def test_a_quota_that_is_raised_lets_those_in_that_wait(world: World) -> None:
     allow(world)
     world.start()
@@ -46,7 +46,7 @@ async def test_a_quota_that_is_raised_lets_those_in_that_wait(world: World) -> N
     await expect_running(world, "a")
 
 
-@story(n1=2)
+@scenario(n1=2)
 async def test_who_names_gpu_and_node_is_held_to_the_quota_too(world: World) -> None:
     allow(world)
     world.start()
@@ -56,7 +56,7 @@ async def test_who_names_gpu_and_node_is_held_to_the_quota_too(world: World) -> 
     assert not world.vgpus()
 
 
-@story(n1=2)
+@scenario(n1=2)
 async def test_a_quota_for_some_pods_only_or_of_another_namespace_is_nobodys(world: World) -> None:
     allow(world)
     world.server.change(
@@ -76,7 +76,7 @@ async def test_a_quota_for_some_pods_only_or_of_another_namespace_is_nobodys(wor
     await world.run("a", "0.9")
 
 
-@story(n1=1)
+@scenario(n1=1)
 async def test_a_gang_is_placed_within_the_quota_or_not_at_all(world: World) -> None:
     allow(world, **{"requests.kubeshare.nthu/gpu": "500m"})
     labels = {"sharedgpu/group_name": "g", "sharedgpu/min_available": "2"}

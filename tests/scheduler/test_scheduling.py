@@ -16,7 +16,7 @@ from expectations import (
     expect_shared_gpu,
     expect_vgpus,
 )
-from fakes.cluster import GIB, World, in_world, story
+from fakes.cluster import GIB, World, run_scenario, scenario
 from kubeshare.api.types.v1 import GPUNODES, SHAREPODS, VGPUS
 from kubeshare.kube.resources import NODES
 from kubeshare.simulator.control import Fault
@@ -24,7 +24,7 @@ from kubeshare.simulator.control import Fault
 Raw = dict[str, Any]
 
 
-@story(n1=1)
+@scenario(n1=1)
 async def test_a_sharepod_on_an_empty_node_gets_a_new_vgpu(world: World) -> None:
     world.share("a")
     world.start("scheduler")
@@ -38,7 +38,7 @@ async def test_a_sharepod_on_an_empty_node_gets_a_new_vgpu(world: World) -> None
     assert f"Bound: new vGPU {placed.gpuid} on node n1" in world.events("a")
 
 
-@story(n1=1)
+@scenario(n1=1)
 async def test_the_published_annotations_are_read_and_kept(world: World) -> None:
     amounts = {"gpu_request": "0.5", "gpu_limit": "1.0", "gpu_mem": "3145728000"}
     annotations = {f"kubeshare/{key}": value for key, value in amounts.items()}
@@ -53,7 +53,7 @@ async def test_the_published_annotations_are_read_and_kept(world: World) -> None
     assert (holder["requestMicros"], holder["memoryBytes"]) == (500_000, 3_145_728_000)
 
 
-@story(n1=2)
+@scenario(n1=2)
 async def test_a_burst_of_two_that_do_not_fit_together_never_shares_a_gpu(world: World) -> None:
     world.share("a", "0.6")
     world.share("b", "0.6")
@@ -65,7 +65,7 @@ async def test_a_burst_of_two_that_do_not_fit_together_never_shares_a_gpu(world:
     assert not reads, "it decided from an old state and had to read again"
 
 
-@story(n1=1)
+@scenario(n1=1)
 async def test_six_that_fill_one_gpu_exactly_share_it(world: World) -> None:
     names = "abcdef"
     for name, request in zip(names, (".1", ".1", ".1", ".3", ".3", ".1"), strict=True):
@@ -74,7 +74,7 @@ async def test_six_that_fill_one_gpu_exactly_share_it(world: World) -> None:
     await expect_shared_gpu(world, *names)
 
 
-@story(n1=1, n2=2)
+@scenario(n1=1, n2=2)
 async def test_a_sharepod_of_two_gpus_gets_equal_parts_of_both_or_waits(world: World) -> None:
     world.start("scheduler")
     world.share("a", "0.7", count=2)
@@ -94,7 +94,7 @@ async def test_a_sharepod_of_two_gpus_gets_equal_parts_of_both_or_waits(world: W
     assert not world.condition("b", "Scheduled")["message"].startswith("count")
 
 
-@story(n1=1)
+@scenario(n1=1)
 async def test_what_does_not_fit_waits_and_is_told_why_for_each_gpu(world: World) -> None:
     world.start("scheduler")
     world.share("a", "0.7")
@@ -105,14 +105,14 @@ async def test_what_does_not_fit_waits_and_is_told_why_for_each_gpu(world: World
     assert f"; it fits when a leaves n1/{gpuid}. It is tried again" in world.events("b")[0]
 
 
-@story(n1=1)
+@scenario(n1=1)
 async def test_memory_larger_than_any_gpu_is_told_with_the_numbers(world: World) -> None:
     world.start("scheduler")
     world.share("a", "0.5", memory="99Gi")
     await expect_pending(world, "a", "99Gi asked", "16Gi", reason="NeverFits")
 
 
-@story(n1=1)
+@scenario(n1=1)
 async def test_a_value_that_is_not_acceptable_is_told_by_the_name_of_its_field(
     world: World,
 ) -> None:
@@ -122,14 +122,14 @@ async def test_a_value_that_is_not_acceptable_is_told_by_the_name_of_its_field(
     assert not world.vgpus()
 
 
-@story(n1=1)
+@scenario(n1=1)
 async def test_only_one_of_the_three_amounts_is_refused_by_name(world: World) -> None:
     world.start("scheduler")
     world.share("a", None, annotations={"kubeshare/gpu_request": "0.5"})
     await expect_pending(world, "a", "kubeshare/gpu_limit", reason="Invalid")
 
 
-@story(n1=1)
+@scenario(n1=1)
 async def test_one_that_is_no_pod_is_told_so_and_hinders_nobody(world: World) -> None:
     world.start("scheduler")
     # The schema keeps most of a PodSpec as it came.
@@ -141,7 +141,7 @@ async def test_one_that_is_no_pod_is_told_so_and_hinders_nobody(world: World) ->
     assert assert_scheduled(world, "b")
 
 
-@story(n1=1)
+@scenario(n1=1)
 async def test_nothing_of_a_gpu_is_none_of_the_schedulers_business(world: World) -> None:
     world.start("scheduler")
     world.share("a", None)
@@ -160,7 +160,7 @@ async def _fill_and_wait(world: World) -> None:
     assert_pending(world, "b")
 
 
-@story(n1=1)
+@scenario(n1=1)
 async def test_what_waits_is_tried_again_when_a_part_is_given_back_oldest_first(
     world: World,
 ) -> None:
@@ -171,14 +171,14 @@ async def test_what_waits_is_tried_again_when_a_part_is_given_back_oldest_first(
     assert_pending(world, "c")
 
 
-@story(n1=1)
+@scenario(n1=1)
 async def test_what_waits_is_tried_again_when_a_node_comes(world: World) -> None:
     await _fill_and_wait(world)
     world.add_node("n2", 1)
     await expect_scheduled(world, "b", node="n2")
 
 
-@story(n1=1)
+@scenario(n1=1)
 async def test_what_waits_is_tried_again_when_a_native_pod_ends(world: World) -> None:
     world.native_pod("whole")
     await expect_running(world, "whole")
@@ -189,7 +189,7 @@ async def test_what_waits_is_tried_again_when_a_native_pod_ends(world: World) ->
     await expect_scheduled(world, "a")
 
 
-@story(n1=1)
+@scenario(n1=1)
 async def test_nothing_is_asked_of_the_server_while_something_waits(world: World) -> None:
     await _fill_and_wait(world)
     await world.quiet(5)
@@ -207,7 +207,7 @@ async def test_nothing_is_asked_of_the_server_while_something_waits(world: World
     ids=["cordoned", "tainted"],
 )
 def test_a_node_that_takes_no_pods_is_passed_over(spec: Raw, why: str) -> None:
-    async def story(world: World) -> None:
+    async def scenario(world: World) -> None:
         world.add_node("n1", 1, **spec)
         world.start("scheduler")
         world.share("a")
@@ -215,11 +215,11 @@ def test_a_node_that_takes_no_pods_is_passed_over(spec: Raw, why: str) -> None:
         world.server.change(NODES, "n1", "", lambda node: node.update(spec={}))
         await expect_scheduled(world, "a")
 
-    in_world(story)
+    run_scenario(scenario)
 
 
 def test_a_tainted_node_does_not_keep_a_sharepod_from_another_one() -> None:
-    async def story(world: World) -> None:
+    async def scenario(world: World) -> None:
         world.add_node("n1", 1, taints=[{"key": "gpu", "effect": "NoSchedule"}])
         world.add_node("n2", 2)
         world.start("scheduler")
@@ -230,21 +230,21 @@ def test_a_tainted_node_does_not_keep_a_sharepod_from_another_one() -> None:
             assert_scheduled(world, name, node="n2")
         assert_pending(world, "c")
 
-    in_world(story)
+    run_scenario(scenario)
 
 
 def test_a_toleration_opens_a_tainted_node() -> None:
-    async def story(world: World) -> None:
+    async def scenario(world: World) -> None:
         world.add_node("n1", 1, taints=[{"key": "gpu", "value": "yes", "effect": "NoSchedule"}])
         world.start("scheduler")
         toleration = {"key": "gpu", "value": "yes", "effect": "NoSchedule"}
         world.share("a", spec={"tolerations": [toleration]})
         await expect_scheduled(world, "a", node="n1")
 
-    in_world(story)
+    run_scenario(scenario)
 
 
-@story(n1=1, n2=1)
+@scenario(n1=1, n2=1)
 async def test_the_node_selector_is_respected_even_where_another_vgpu_has_room(
     world: World,
 ) -> None:
@@ -257,14 +257,14 @@ async def test_the_node_selector_is_respected_even_where_another_vgpu_has_room(
     assert_scheduled(world, "b", node="n2")
 
 
-@story(n1=1)
+@scenario(n1=1)
 async def test_a_gpuid_without_a_node_gets_its_node_from_the_scheduler(world: World) -> None:
     world.start("scheduler")
     world.share("a", "0.5", id="abcde")
     await expect_scheduled(world, "a", gpuid="abcde", node="n1")
 
 
-@story(n1=1)
+@scenario(n1=1)
 async def test_a_gpuid_with_a_node_is_left_to_the_device_manager(world: World) -> None:
     world.start("scheduler")
     world.share("a", "0.5", id="abcde", spec={"nodeName": "n1"})
@@ -273,7 +273,7 @@ async def test_a_gpuid_with_a_node_is_left_to_the_device_manager(world: World) -
     assert not world.vgpus()
 
 
-@story(n1=2)
+@scenario(n1=2)
 async def test_a_decision_from_a_state_that_is_no_more_is_refused_once_and_made_again(
     world: World,
 ) -> None:
@@ -294,7 +294,7 @@ async def test_a_decision_from_a_state_that_is_no_more_is_refused_once_and_made_
     assert [each for each in asked if "vgpus" in each] == wanted
 
 
-@story(n1=1)
+@scenario(n1=1)
 async def test_whoever_decides_at_the_same_time_wins_and_the_part_is_given_back(
     world: World,
 ) -> None:
@@ -328,7 +328,7 @@ def _held(world: World, uid: str, **holder: object) -> None:
 def test_what_an_earlier_run_holds_is_taken_up_if_it_is_still_right(
     holder: Raw, writes: int
 ) -> None:
-    async def story(world: World) -> None:
+    async def scenario(world: World) -> None:
         _held(world, world.share("a")["metadata"]["uid"], **holder)
         world.start("scheduler")
         await expect_scheduled(world, "a", gpuid="old")
@@ -339,7 +339,7 @@ def test_what_an_earlier_run_holds_is_taken_up_if_it_is_still_right(
         [now] = vgpu["status"]["holders"]
         assert (now["attempt"], now["requestMicros"]) == (1, 300_000)
 
-    in_world(story, n1=1)
+    run_scenario(scenario, n1=1)
 
 
 @pytest.mark.parametrize("asks", [{}, {"request": "0.5", "limit": "0.1"}], ids=["nothing", "amiss"])
@@ -356,10 +356,10 @@ def test_what_was_taken_is_given_back_when_it_was_changed_to_ask_for(asks: Raw) 
         world.start("scheduler")
         await expect_holders(world, [])
 
-    in_world(tell, n1=1)
+    run_scenario(tell, n1=1)
 
 
-@story(n1=1)
+@scenario(n1=1)
 async def test_a_sharepod_that_is_deleted_meanwhile_leaves_no_holder(world: World) -> None:
     gone = Fault("answer", 404, "NotFound", action=lambda: world.delete("a"))
     world.server.inject(gone, verb="patch", resource="sharepods")
@@ -368,7 +368,7 @@ async def test_a_sharepod_that_is_deleted_meanwhile_leaves_no_holder(world: Worl
     await expect_holders(world, [])
 
 
-@story(n1=1)
+@scenario(n1=1)
 async def test_a_node_whose_agent_has_not_reported_gets_no_new_vgpu(world: World) -> None:
     world.actors.node_agents = False
     world.server.remove(GPUNODES, "n1")
@@ -378,7 +378,7 @@ async def test_a_node_whose_agent_has_not_reported_gets_no_new_vgpu(world: World
 
 
 def test_a_message_about_many_gpus_has_a_bounded_length() -> None:
-    async def story(world: World) -> None:
+    async def scenario(world: World) -> None:
         for number in range(60):
             world.add_node(f"node-with-a-long-name-{number}", 0)
         world.start("scheduler")
@@ -388,11 +388,11 @@ def test_a_message_about_many_gpus_has_a_bounded_length() -> None:
         assert len(message) < 1100
         assert message.endswith("more")
 
-    in_world(story)
+    run_scenario(scenario)
 
 
 def test_what_makes_it_impossible_is_told_before_what_is_wrong_with_each_gpu() -> None:
-    async def story(world: World) -> None:
+    async def scenario(world: World) -> None:
         for number in range(60):
             world.add_node(f"node-with-a-long-name-{number}", 1)
         world.start("scheduler")
@@ -401,10 +401,10 @@ def test_what_makes_it_impossible_is_told_before_what_is_wrong_with_each_gpu() -
         message = world.condition("a", "Scheduled")["message"]
         assert message.startswith("memory: 99Gi asked, and the largest GPU has 16Gi")
 
-    in_world(story)
+    run_scenario(scenario)
 
 
-@story(n1=1)
+@scenario(n1=1)
 async def test_a_podspec_of_an_odd_form_is_told_of_and_holds_nobody_up(world: World) -> None:
     world.start("scheduler")
     world.share("a", spec={"tolerations": "all"})
@@ -418,7 +418,7 @@ async def test_a_podspec_of_an_odd_form_is_told_of_and_holds_nobody_up(world: Wo
         assert told["message"].startswith(f"{field}: is not as Kubernetes has it")
 
 
-@story(n1=2)
+@scenario(n1=2)
 async def test_a_watch_that_has_gone_silent_makes_nobody_hold_two_gpus(world: World) -> None:
     """Nothing is told of the vGPU that was made, until the silence is noticed."""
     world.server.inject_at_write(1, lambda: Fault.meanwhile(world.server.mute_watches))

@@ -1,7 +1,7 @@
 """SharePods placed by the links of the GPUs that the cluster's node agents found."""
 
 from expectations import expect_decided, expect_pending, expect_running, expect_shared_gpu
-from fakes.cluster import World, gpu_uuid, story
+from fakes.cluster import World, gpu_uuid, scenario
 
 PAIRED = {"gpu_0_2": "NV2", "gpu_1_3": "NV2", "gpu_0_1": "PHB", "gpu_2_3": "PHB"}
 
@@ -18,7 +18,7 @@ async def have_gpus(world: World, *gpuids: str) -> dict[str, str]:
     return {world.vgpu(gpuid)["spec"]["uuid"]: gpuid for gpuid in gpuids}
 
 
-@story(n1=4)
+@scenario(n1=4)
 async def test_a_demand_for_two_whole_gpus_gets_a_pair_that_is_joined_by_nvlink(
     world: World,
 ) -> None:
@@ -35,7 +35,7 @@ async def test_a_demand_for_two_whole_gpus_gets_a_pair_that_is_joined_by_nvlink(
     await expect_running(world, "first", "second")
 
 
-@story(n1=4)
+@scenario(n1=4)
 async def test_a_fraction_goes_to_a_gpu_that_is_in_use_and_a_pair_is_kept_whole(
     world: World,
 ) -> None:
@@ -54,7 +54,7 @@ async def test_a_fraction_goes_to_a_gpu_that_is_in_use_and_a_pair_is_kept_whole(
     assert world.sharepod("third")["spec"]["gpu"]["ids"] == pair
 
 
-@story(n1=2)
+@scenario(n1=2)
 async def test_what_waits_is_told_of_each_gpu_by_its_id(world: World) -> None:
     await have_gpus(world, "a", "b")
     world.share("first", "1", memory="16Gi", count=2)

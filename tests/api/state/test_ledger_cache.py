@@ -120,9 +120,9 @@ def holder(demand: str, request: int = 300_000) -> v1.Holder:
     return v1.Holder(demand=demand, name=demand, request_micros=request, memory_bytes=GIB)
 
 
-def with_cluster(story: Callable[[Cluster], Coroutine[Any, Any, None]]) -> None:
+def with_cluster(scenario: Callable[[Cluster], Coroutine[Any, Any, None]]) -> None:
     async def main() -> None:
-        await story(Cluster())
+        await scenario(Cluster())
 
     run_virtual(main())
 
@@ -262,7 +262,7 @@ def told(decision: Decision) -> tuple[object, ...]:
 def test_whatever_comes_in_whatever_order_it_equals_one_that_is_built(
     rounds: list[tuple[list[Step], int, Demand]],
 ) -> None:
-    async def story(cluster: Cluster) -> None:
+    async def scenario(cluster: Cluster) -> None:
         cluster.watched(*BEGINNING)
         cluster.kept.now()
         for steps, seconds, demand in rounds:
@@ -277,11 +277,11 @@ def test_whatever_comes_in_whatever_order_it_equals_one_that_is_built(
                 assert told(decide(kept, demand)) == told(decide(built, demand))
         assert cluster.builds == 1, "it was built anew, not kept"
 
-    with_cluster(story)
+    with_cluster(scenario)
 
 
 def test_one_ledger_is_kept_and_built_once() -> None:
-    async def story(cluster: Cluster) -> None:
+    async def scenario(cluster: Cluster) -> None:
         cluster.watched(node(), gpunode(), vgpu("a"))
         first = cluster.kept.now()
         cluster.watched(vgpu("b", version=2), pod("p", gpus=2))
@@ -289,21 +289,21 @@ def test_one_ledger_is_kept_and_built_once() -> None:
         assert set(first.devices) == {"a", "b"}
         assert cluster.builds == 1
 
-    with_cluster(story)
+    with_cluster(scenario)
 
 
 def test_a_sign_of_life_of_a_node_changes_nothing_that_an_index_has_to_hear_of() -> None:
-    async def story(cluster: Cluster) -> None:
+    async def scenario(cluster: Cluster) -> None:
         cluster.watched(node(), gpunode(), vgpu("a"))
         before = cluster.kept.now().nodes["n1"]
         cluster.watched(node(version=2), gpunode(version=2))
         assert cluster.kept.now().nodes["n1"] is before
 
-    with_cluster(story)
+    with_cluster(scenario)
 
 
 def test_what_this_program_wrote_is_in_it_before_the_watch_tells() -> None:
-    async def story(cluster: Cluster) -> None:
+    async def scenario(cluster: Cluster) -> None:
         cluster.watched(node(), gpunode(), vgpu("a"))
         assert cluster.kept.now().devices["a"].idle
         cluster.pool._latest.assume(vgpu("a", version=2, holders=(holder("x"),)))
@@ -311,7 +311,7 @@ def test_what_this_program_wrote_is_in_it_before_the_watch_tells() -> None:
         cluster.watched(vgpu("a", version=3))
         assert cluster.kept.now().devices["a"].idle
 
-    with_cluster(story)
+    with_cluster(scenario)
 
 
 def test_an_entry_that_cannot_be_replaced_has_the_ledger_built_anew(
@@ -320,7 +320,7 @@ def test_an_entry_that_cannot_be_replaced_has_the_ledger_built_anew(
     def refuse(_ledger: Ledger, gpuid: str) -> None:
         raise LedgerError(f"no vGPU {gpuid}")
 
-    async def story(cluster: Cluster) -> None:
+    async def scenario(cluster: Cluster) -> None:
         cluster.watched(node(), gpunode(), vgpu("a"), vgpu("b"))
         cluster.kept.now()
         monkeypatch.setattr(ledger_builder, "remove_device", refuse)
@@ -329,11 +329,11 @@ def test_an_entry_that_cannot_be_replaced_has_the_ledger_built_anew(
         assert cluster.kept.now() == cluster.built()
         assert cluster.builds == 2
 
-    with_cluster(story)
+    with_cluster(scenario)
 
 
 def test_what_changes_while_nobody_asks_is_remembered_up_to_a_bound() -> None:
-    async def story(cluster: Cluster) -> None:
+    async def scenario(cluster: Cluster) -> None:
         cluster.watched(node(), gpunode(), vgpu("a"))
         cluster.kept.now()
         for number in range(FEW + 10):
@@ -343,4 +343,4 @@ def test_what_changes_while_nobody_asks_is_remembered_up_to_a_bound() -> None:
         assert cluster.kept.now() == cluster.built()
         assert cluster.builds == 2
 
-    with_cluster(story)
+    with_cluster(scenario)

@@ -16,7 +16,7 @@ from kubeshare.kube.client.errors import ConflictError, UnreachableError
 from kubeshare.simulator.control import FakeApiServer, Fault, run_virtual
 
 Raw = dict[str, Any]
-Story = Callable[[FakeApiServer, VGPUStore], Awaitable[None]]
+Scenario = Callable[[FakeApiServer, VGPUStore], Awaitable[None]]
 
 GIB = 1 << 30
 TWO = Demand(
@@ -29,8 +29,8 @@ def bound(*devices: str, new: tuple[Device, ...] = ()) -> Decision:
     return Decision(outcome="bound", node="n1", devices=devices, new=new, reasons={})
 
 
-def with_pool(story: Story, *names: str) -> None:
-    """A story about a pool that has seen vGPUs of these names, and a server that has them."""
+def with_pool(scenario: Scenario, *names: str) -> None:
+    """Runs a scenario with vGPUs of these names, on a server and in a store that watches it."""
 
     async def main() -> None:
         server = FakeApiServer()
@@ -40,7 +40,7 @@ def with_pool(story: Story, *names: str) -> None:
             spec = {"nodeName": "n1", "memoryBytes": GIB}
             server.seed(VGPUS, {"metadata": {"name": name}, "spec": spec, "status": {}})
         reflector.store.replace((await client.list(VGPUS.into(VGPU))).items)
-        await story(server, VGPUStore(client, reflector, "test"))
+        await scenario(server, VGPUStore(client, reflector, "test"))
 
     run_virtual(main())
 
@@ -58,17 +58,17 @@ def touch(server: FakeApiServer, name: str) -> None:
 
 
 def test_several_gpus_are_taken_in_the_order_of_their_ids() -> None:
-    async def story(server: FakeApiServer, pool: VGPUStore) -> None:
+    async def scenario(server: FakeApiServer, pool: VGPUStore) -> None:
         await pool.reserve(TWO, bound("b", "a"), attempt=1)
         patched = [each.path.name for each in server.requests if each.verb == "patch"]
         assert patched == ["a", "b"]
         assert [vgpu.metadata.name for vgpu in pool.held_by("u")] == ["a", "b"]
 
-    with_pool(story, "a", "b")
+    with_pool(scenario, "a", "b")
 
 
 def test_of_several_gpus_all_are_taken_or_none() -> None:
-    async def story(server: FakeApiServer, pool: VGPUStore) -> None:
+    async def scenario(server: FakeApiServer, pool: VGPUStore) -> None:
         touch(server, "b")
         with pytest.raises(StaleDecisionError):
             await pool.reserve(TWO, bound("a", "b"), attempt=1)
@@ -76,11 +76,11 @@ def test_of_several_gpus_all_are_taken_or_none() -> None:
         await pool.reserve(TWO, bound("a", "b"), attempt=1)
         assert len(held(server, "a")) == len(held(server, "b")) == 1
 
-    with_pool(story, "a", "b")
+    with_pool(scenario, "a", "b")
 
 
 def test_a_part_whose_pod_was_bound_is_not_given_back_here() -> None:
-    async def story(server: FakeApiServer, pool: VGPUStore) -> None:
+    async def scenario(server: FakeApiServer, pool: VGPUStore) -> None:
         await pool.reserve(ONE, bound("a"), attempt=1)
         await pool.update("a", lambda vgpu: holders.set_pod_uid(vgpu, "u", "pod"))
         vgpu = await pool.release("a", "u")
@@ -88,38 +88,38 @@ def test_a_part_whose_pod_was_bound_is_not_given_back_here() -> None:
         assert holder_of(vgpu, "u")
         assert held(server, "a")
 
-    with_pool(story, "a")
+    with_pool(scenario, "a")
 
 
 def test_a_change_is_made_on_the_state_that_is_there() -> None:
-    async def story(server: FakeApiServer, pool: VGPUStore) -> None:
+    async def scenario(server: FakeApiServer, pool: VGPUStore) -> None:
         touch(server, "a")
         changed = await pool.update("a", lambda vgpu: holders.set_phase(vgpu, "Active"))
         assert changed is not None
         assert changed.status.phase == "Active"
 
-    with_pool(story, "a")
+    with_pool(scenario, "a")
 
 
 def test_a_change_that_others_always_outrun_is_given_up() -> None:
-    async def story(server: FakeApiServer, pool: VGPUStore) -> None:
+    async def scenario(server: FakeApiServer, pool: VGPUStore) -> None:
         server.inject(Fault.answer(409, "Conflict"), verb="patch", times=99)
         with pytest.raises(ConflictError):
             await pool.update("a", lambda vgpu: holders.set_phase(vgpu, "Active"))
 
-    with_pool(story, "a")
+    with_pool(scenario, "a")
 
 
 def test_a_vgpu_that_is_gone_is_not_changed() -> None:
-    async def story(server: FakeApiServer, pool: VGPUStore) -> None:
+    async def scenario(server: FakeApiServer, pool: VGPUStore) -> None:
         server.remove(VGPUS, "a")
         assert await pool.update("a", lambda vgpu: holders.set_phase(vgpu, "Active")) is None
 
-    with_pool(story, "a")
+    with_pool(scenario, "a")
 
 
 def test_a_creation_whose_answer_was_lost_is_found_before_the_next_decision() -> None:
-    async def story(server: FakeApiServer, pool: VGPUStore) -> None:
+    async def scenario(server: FakeApiServer, pool: VGPUStore) -> None:
         server.inject(Fault.reset(after=True), verb="create")
         new = Device(id="a", node="n1", memory_bytes=GIB)
         with pytest.raises(UnreachableError):
@@ -128,11 +128,11 @@ def test_a_creation_whose_answer_was_lost_is_found_before_the_next_decision() ->
         await pool.settle()
         assert pool.get("a") is not None
 
-    with_pool(story)
+    with_pool(scenario)
 
 
 def test_a_new_vgpu_whose_id_is_there_already_is_looked_at_first() -> None:
-    async def story(server: FakeApiServer, pool: VGPUStore) -> None:
+    async def scenario(server: FakeApiServer, pool: VGPUStore) -> None:
         spec = {"nodeName": "n2", "memoryBytes": GIB}
         server.seed(VGPUS, {"metadata": {"name": "a"}, "spec": spec})
         new = Device(id="a", node="n1", memory_bytes=GIB)
@@ -142,4 +142,4 @@ def test_a_new_vgpu_whose_id_is_there_already_is_looked_at_first() -> None:
         assert vgpu is not None
         assert vgpu.spec.node_name == "n2"
 
-    with_pool(story)
+    with_pool(scenario)

@@ -3,7 +3,7 @@
 import pytest
 
 from expectations import expect_any_running, expect_decided, expect_event, expect_running
-from fakes.cluster import World, story
+from fakes.cluster import World, scenario
 from kubeshare.api.types.constants import NAMESPACE
 from kubeshare.device_manager.autoscaling.placeholder_pods import PENDING_SECONDS
 from kubeshare.kube.resources import PODS, Raw
@@ -27,7 +27,7 @@ async def full(world: World, most: int) -> None:
     await world.run("whole", "1")
 
 
-@story(n1=1)
+@scenario(n1=1)
 async def test_a_pod_asks_for_a_node_and_goes_when_there_is_one(world: World) -> None:
     await full(world, 2)
     world.share("a", spec={"nodeSelector": {"kubernetes.io/hostname": "n2"}})
@@ -40,7 +40,7 @@ async def test_a_pod_asks_for_a_node_and_goes_when_there_is_one(world: World) ->
     await expect_scale_up_pods(world, 0)
 
 
-@story(n1=1)
+@scenario(n1=1)
 async def test_it_goes_when_the_sharepod_waits_no_more(world: World) -> None:
     await full(world, 2)
     world.share("a")
@@ -54,7 +54,7 @@ async def test_it_goes_when_the_sharepod_waits_no_more(world: World) -> None:
     await expect_scale_up_pods(world, 0)
 
 
-@story(n1=1)
+@scenario(n1=1)
 async def test_there_are_never_more_than_configured_and_none_without(world: World) -> None:
     await full(world, 2)
     for name in "abcd":
@@ -68,7 +68,7 @@ async def test_there_are_never_more_than_configured_and_none_without(world: Worl
     assert not scale_up_pods(world)
 
 
-@story(n1=1)
+@scenario(n1=1)
 async def test_a_sharepod_that_a_new_node_would_not_help_asks_for_none(world: World) -> None:
     await full(world, 4)
     world.share("beside", affinity="red")
@@ -79,7 +79,7 @@ async def test_a_sharepod_that_a_new_node_would_not_help_asks_for_none(world: Wo
     assert not scale_up_pods(world)
 
 
-@story(n1=1)
+@scenario(n1=1)
 async def test_none_is_made_for_who_waits_a_moment_only(world: World) -> None:
     await full(world, 2)
     world.share("a")
@@ -88,7 +88,7 @@ async def test_none_is_made_for_who_waits_a_moment_only(world: World) -> None:
     assert not scale_up_pods(world)
 
 
-@story(n1=1)
+@scenario(n1=1)
 async def test_a_plain_pod_is_shown_as_a_sharepod_is(world: World) -> None:
     await full(world, 2)
     world.plain("a", spec={"tolerations": [{"operator": "Exists"}]})
@@ -105,7 +105,7 @@ async def test_a_plain_pod_is_shown_as_a_sharepod_is(world: World) -> None:
 
 
 @pytest.mark.slow
-@story(n1=2)
+@scenario(n1=2)
 async def test_of_a_gang_those_are_shown_for_which_there_is_no_room(world: World) -> None:
     await full(world, 4)
     labels = {"sharedgpu/group_name": "g", "sharedgpu/min_available": "3"}

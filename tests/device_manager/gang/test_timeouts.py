@@ -11,7 +11,7 @@ from expectations import (
     expect_running,
     expect_scheduled,
 )
-from fakes.cluster import World, story
+from fakes.cluster import World, scenario
 from kubeshare.api.types.v1 import SHAREPODS
 from kubeshare.simulator.control import Fault
 
@@ -28,7 +28,7 @@ def timeouts(world: World, name: str) -> list[str]:
     return [event for event in world.events(name) if event.startswith("GangTimedOut")]
 
 
-@story(n1=1, n2=1)
+@scenario(n1=1, n2=1)
 async def test_a_gang_of_which_one_cannot_start_gives_everything_back(world: World) -> None:
     world.configure(gangTimeoutSeconds=60)
     world.actors.full.add("n2")
@@ -45,7 +45,7 @@ async def test_a_gang_of_which_one_cannot_start_gives_everything_back(world: Wor
     await expect_running(world, "a", "b", seconds=900)
 
 
-@story(n1=1, n2=1)
+@scenario(n1=1, n2=1)
 async def test_less_time_counts_for_a_gang_that_is_starting_already(world: World) -> None:
     world.configure(gangTimeoutSeconds=3600)
     world.actors.full.add("n2")
@@ -57,7 +57,7 @@ async def test_less_time_counts_for_a_gang_that_is_starting_already(world: World
     await expect_event(world, "a", "GangTimedOut", seconds=10)
 
 
-@story(n1=2)
+@scenario(n1=2)
 async def test_what_is_given_back_is_free_for_others(world: World) -> None:
     world.configure(gangTimeoutSeconds=60)
     world.actors.binds = False
@@ -71,7 +71,7 @@ async def test_what_is_given_back_is_free_for_others(world: World) -> None:
     await expect_running(world, "whole", seconds=120)
 
 
-@story(n1=2)
+@scenario(n1=2)
 async def test_a_gang_that_has_started_is_left_in_peace_when_it_loses_a_member(
     world: World,
 ) -> None:
@@ -88,7 +88,7 @@ async def test_a_gang_that_has_started_is_left_in_peace_when_it_loses_a_member(
     assert not timeouts(world, "a")
 
 
-@story(n1=2)
+@scenario(n1=2)
 async def test_what_a_restart_left_of_an_undone_member_is_cleared_away(world: World) -> None:
     world.configure(gangTimeoutSeconds=60)
     world.start()
@@ -109,7 +109,7 @@ async def test_what_a_restart_left_of_an_undone_member_is_cleared_away(world: Wo
     await expect_running(world, "a", "b")
 
 
-@story(n1=1, n2=1)
+@scenario(n1=1, n2=1)
 async def test_a_budget_is_waited_for(world: World) -> None:
     world.configure(gangTimeoutSeconds=60)
     world.actors.full.add("n2")

@@ -1,7 +1,7 @@
 """A placeholder says whether it may be evicted: not while somebody shares its GPU."""
 
 from expectations import expect_placeholders, expect_running
-from fakes.cluster import World, story
+from fakes.cluster import World, scenario
 from kubeshare.api.types.constants import ANNOTATION_SAFE_TO_EVICT, LABEL_IN_USE, NAMESPACE
 from kubeshare.device_manager.placeholder.disruption import IDLE_SECONDS
 from kubeshare.kube.resources import PODS, Raw
@@ -21,7 +21,7 @@ def changes(world: World) -> int:
     return sum(each.verb == "patch" and each.resource == "pods" for each in world.server.requests)
 
 
-@story(n1=1)
+@scenario(n1=1)
 async def test_one_made_on_demand_is_guarded_from_the_beginning_without_a_request(
     world: World,
 ) -> None:
@@ -33,7 +33,7 @@ async def test_one_made_on_demand_is_guarded_from_the_beginning_without_a_reques
     assert changes(world) == 0
 
 
-@story(n1=1)
+@scenario(n1=1)
 async def test_a_warm_one_may_be_evicted_until_somebody_shares_it(world: World) -> None:
     world.configure(pool={"policy": "reservation", "warm": 1})
     world.start()
@@ -48,7 +48,7 @@ async def test_a_warm_one_may_be_evicted_until_somebody_shares_it(world: World) 
     assert changes(world) == 2
 
 
-@story(n1=1)
+@scenario(n1=1)
 async def test_one_of_an_earlier_version_is_guarded_too(world: World) -> None:
     world.start()
     await world.run("a")

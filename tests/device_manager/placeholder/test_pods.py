@@ -13,7 +13,7 @@ from expectations import (
     expect_running,
     expect_vgpus,
 )
-from fakes.cluster import World, story
+from fakes.cluster import World, scenario
 from kubeshare.api.affinity_terms import require_node
 from kubeshare.api.types.constants import NAMESPACE
 from kubeshare.api.types.v1 import SHAREPODS, VGPUS
@@ -22,7 +22,7 @@ from kubeshare.kube.resources import NAMESPACES, PODS
 from kubeshare.simulator.control import Fault
 
 
-@story(n1=1)
+@scenario(n1=1)
 async def test_a_placeholder_that_fails_is_made_again_a_bounded_number_of_times(
     world: World,
 ) -> None:
@@ -51,7 +51,7 @@ async def test_a_placeholder_that_fails_is_made_again_a_bounded_number_of_times(
     assert len(failed) == MAX_FAILURES
 
 
-@story(n1=1)
+@scenario(n1=1)
 async def test_an_api_server_that_is_away_is_no_placeholder_that_fails(world: World) -> None:
     world.actors.node_agents = False
     world.start()
@@ -66,7 +66,7 @@ async def test_an_api_server_that_is_away_is_no_placeholder_that_fails(world: Wo
     await expect_running(world, "a")
 
 
-@story(n1=1)
+@scenario(n1=1)
 async def test_a_gpu_that_a_native_pod_took_first_is_waited_for_with_kube_schedulers_words(
     world: World,
 ) -> None:
@@ -82,7 +82,7 @@ async def test_a_gpu_that_a_native_pod_took_first_is_waited_for_with_kube_schedu
     await expect_running(world, "a")
 
 
-@story(n1=1, n2=2)
+@scenario(n1=1, n2=2)
 async def test_a_gpu_that_a_native_pod_took_first_is_left_to_it_where_another_node_has_one(
     world: World,
 ) -> None:
@@ -101,7 +101,7 @@ async def test_a_gpu_that_a_native_pod_took_first_is_left_to_it_where_another_no
     assert world.running("whole")
 
 
-@story(n1=1, n2=1)
+@scenario(n1=1, n2=1)
 async def test_a_gpu_that_its_author_has_named_is_waited_for_wherever_else_there_is_one(
     world: World,
 ) -> None:
@@ -116,7 +116,7 @@ async def test_a_gpu_that_its_author_has_named_is_waited_for_wherever_else_there
     assert world.sharepod("a")["spec"]["nodeName"] == "n1"
 
 
-@story(n1=1)
+@scenario(n1=1)
 async def test_a_node_agent_that_is_down_is_told_after_a_moment(world: World) -> None:
     world.actors.node_agents = False
     world.start()
@@ -128,7 +128,7 @@ async def test_a_node_agent_that_is_down_is_told_after_a_moment(world: World) ->
     await expect_ready(world, "a")
 
 
-@story(n1=1)
+@scenario(n1=1)
 async def test_a_placeholder_without_its_vgpu_goes(world: World) -> None:
     world.start()
     await world.run("a")
@@ -141,7 +141,7 @@ async def test_a_placeholder_without_its_vgpu_goes(world: World) -> None:
     await expect_placeholders(world, 0)
 
 
-@story(n1=1)
+@scenario(n1=1)
 async def test_the_placeholder_goes_before_its_vgpu(world: World) -> None:
     world.start()
     await world.run("a")
@@ -154,7 +154,7 @@ async def test_the_placeholder_goes_before_its_vgpu(world: World) -> None:
     assert all(kept)
 
 
-@story(n1=1)
+@scenario(n1=1)
 async def test_a_placeholder_has_a_controller_without_which_no_drain_would_begin(
     world: World,
 ) -> None:

@@ -16,7 +16,7 @@ from expectations import (
     expect_vgpus,
     the_pod,
 )
-from fakes.cluster import World, story
+from fakes.cluster import World, scenario
 from kubeshare.api.types.constants import CONDITION_POD_SCHEDULED
 from kubeshare.api.types.v1 import VGPUS
 from kubeshare.kube.resources import NODES, PODS
@@ -24,7 +24,7 @@ from kubeshare.kube.resources import NODES, PODS
 Raw = dict[str, Any]
 
 
-@story(n1=1)
+@scenario(n1=1)
 async def test_a_pod_that_is_deleted_while_it_waits_for_its_gpu_leaves_nothing(
     world: World,
 ) -> None:
@@ -36,7 +36,7 @@ async def test_a_pod_that_is_deleted_while_it_waits_for_its_gpu_leaves_nothing(
     await expect_cleaned_up(world)
 
 
-@story(n1=1)
+@scenario(n1=1)
 async def test_a_pod_that_ends_gives_its_part_back(world: World) -> None:
     world.start()
     world.plain("a")
@@ -45,7 +45,7 @@ async def test_a_pod_that_ends_gives_its_part_back(world: World) -> None:
     await expect_cleaned_up(world)
 
 
-@story(n1=1)
+@scenario(n1=1)
 async def test_a_pod_that_fails_before_it_is_bound_gives_its_part_back(world: World) -> None:
     """As one does whose deadline is over."""
     world.actors.node_agents = False
@@ -56,7 +56,7 @@ async def test_a_pod_that_fails_before_it_is_bound_gives_its_part_back(world: Wo
     await expect_no_vgpus(world)
 
 
-@story(n1=1)
+@scenario(n1=1)
 async def test_replicas_share_one_gpu_and_are_replaced_one_by_one(world: World) -> None:
     world.start()
     world.replicas("web", 2)
@@ -67,7 +67,7 @@ async def test_replicas_share_one_gpu_and_are_replaced_one_by_one(world: World) 
     assert [sorted(names) for names in world.vgpus().values()] == [sorted(replicas)]
 
 
-@story(n1=1, n2=1)
+@scenario(n1=1, n2=1)
 async def test_a_controllers_pod_for_which_there_is_no_room_after_all_is_made_again(
     world: World,
 ) -> None:
@@ -82,7 +82,7 @@ async def test_a_controllers_pod_for_which_there_is_no_room_after_all_is_made_ag
     assert len(world.vgpus()) == 1
 
 
-@story(n1=1)
+@scenario(n1=1)
 async def test_the_pods_of_a_controller_are_made_again_less_and_less_often(world: World) -> None:
     world.start()
     world.actors.full = {"n1"}
@@ -93,7 +93,7 @@ async def test_the_pods_of_a_controller_are_made_again_less_and_less_often(world
     assert 2 <= len(deleted) <= 4
 
 
-@story(n1=1)
+@scenario(n1=1)
 async def test_a_pod_of_its_own_keeps_its_place_and_says_why_it_waits(world: World) -> None:
     world.start()
     world.actors.full = {"n1"}
@@ -107,7 +107,7 @@ async def test_a_pod_of_its_own_keeps_its_place_and_says_why_it_waits(world: Wor
     await expect_running(world, "a")
 
 
-@story(n1=2)
+@scenario(n1=2)
 async def test_a_pod_of_two_gpus_has_its_uid_in_both_holders(world: World) -> None:
     world.start()
     pod = world.plain("a", "0.6", annotations={"kubeshare.nthu/count": "2"})
@@ -117,7 +117,7 @@ async def test_a_pod_of_two_gpus_has_its_uid_in_both_holders(world: World) -> No
     assert world.pod_uids() == {"a": pod["metadata"]["uid"]}
 
 
-@story(n1=2)
+@scenario(n1=2)
 async def test_a_pod_is_not_let_run_while_one_of_its_gpus_is_not_held(world: World) -> None:
     world.actors.binds = False
     world.invariants.doubles = True
@@ -133,7 +133,7 @@ async def test_a_pod_is_not_let_run_while_one_of_its_gpus_is_not_held(world: Wor
     assert world.pod_uids() == {"a": ""}
 
 
-@story(n1=1, n2=1)
+@scenario(n1=1, n2=1)
 async def test_a_pod_that_somebody_bound_elsewhere_is_given_nothing(world: World) -> None:
     world.actors.binds = False
     world.start()
@@ -146,7 +146,7 @@ async def test_a_pod_that_somebody_bound_elsewhere_is_given_nothing(world: World
     assert not world.running("a")
 
 
-@story(n1=1, n2=1)
+@scenario(n1=1, n2=1)
 async def test_a_controllers_pod_on_a_node_that_is_gone_runs_elsewhere(world: World) -> None:
     world.start()
     world.replicas("web", 1)

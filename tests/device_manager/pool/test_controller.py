@@ -10,7 +10,7 @@ from expectations import (
     expect_vgpu_deleted,
     vgpu_phases,
 )
-from fakes.cluster import World, story
+from fakes.cluster import World, scenario
 from kubeshare.api.types.v1 import VGPUS
 from kubeshare.kube.resources import NODES, PODS
 from kubeshare.simulator.control import Fault
@@ -21,7 +21,7 @@ def labelled(world: World, node: str, policy: str) -> None:
     world.server.change(NODES, node, "", lambda obj: obj["metadata"]["labels"].update(label))
 
 
-@story(n1=2)
+@scenario(n1=2)
 async def test_by_reservation_a_vgpu_stays_and_the_next_sharepod_takes_it(world: World) -> None:
     world.configure(pool={"policy": "reservation"})
     world.start()
@@ -37,7 +37,7 @@ async def test_by_reservation_a_vgpu_stays_and_the_next_sharepod_takes_it(world:
     assert len(world.placeholders()) == 1
 
 
-@story(n1=3)
+@scenario(n1=3)
 async def test_warm_ones_are_made_ahead_and_a_warm_one_needs_no_new_placeholder(
     world: World,
 ) -> None:
@@ -55,7 +55,7 @@ async def test_warm_ones_are_made_ahead_and_a_warm_one_needs_no_new_placeholder(
     assert vgpu_phases(world) == ["Active"] * 3
 
 
-@story(n1=3)
+@scenario(n1=3)
 async def test_hybrid_keeps_the_minimum_and_lets_the_rest_go_after_a_time(world: World) -> None:
     world.configure(pool={"policy": "hybrid", "minimum": 1, "idleSeconds": 60})
     world.start()
@@ -72,7 +72,7 @@ async def test_hybrid_keeps_the_minimum_and_lets_the_rest_go_after_a_time(world:
     assert vgpu_phases(world) == ["Idle"]
 
 
-@story(n1=2)
+@scenario(n1=2)
 async def test_a_policy_that_is_changed_is_carried_out_at_once(world: World) -> None:
     world.start()
     await world.quiet(10)
@@ -85,7 +85,7 @@ async def test_a_policy_that_is_changed_is_carried_out_at_once(world: World) -> 
     await expect_cleaned_up(world)
 
 
-@story(n1=1, n2=1)
+@scenario(n1=1, n2=1)
 async def test_a_nodes_label_says_its_policy(world: World) -> None:
     world.configure(pool={"minimum": 1})
     world.start()
@@ -96,7 +96,7 @@ async def test_a_nodes_label_says_its_policy(world: World) -> None:
     await expect_no_vgpus(world)
 
 
-@story(n1=1)
+@scenario(n1=1)
 async def test_a_label_that_is_no_policy_is_told_and_changes_nothing(world: World) -> None:
     world.configure(pool={"policy": "reservation", "minimum": 1})
     labelled(world, "n1", "ondemand")
@@ -106,7 +106,7 @@ async def test_a_label_that_is_no_policy_is_told_and_changes_nothing(world: Worl
     assert "says ondemand, which is no pool policy" in world.events("n1")[0]
 
 
-@story(n1=2)
+@scenario(n1=2)
 async def test_a_cordoned_node_keeps_no_idle_vgpu_and_makes_none(world: World) -> None:
     world.configure(pool={"policy": "reservation", "minimum": 2})
     world.start()
@@ -119,7 +119,7 @@ async def test_a_cordoned_node_keeps_no_idle_vgpu_and_makes_none(world: World) -
     await expect_phases(world, "Idle", "Idle")
 
 
-@story(n1=1)
+@scenario(n1=1)
 async def test_an_idle_vgpu_that_lost_its_placeholder_is_made_anew(world: World) -> None:
     world.configure(pool={"policy": "reservation", "minimum": 1})
     world.start()
@@ -130,7 +130,7 @@ async def test_an_idle_vgpu_that_lost_its_placeholder_is_made_anew(world: World)
     await expect_vgpu_deleted(world, first)
 
 
-@story(n1=1)
+@scenario(n1=1)
 async def test_the_pool_is_as_it_was_after_a_restart(world: World) -> None:
     world.configure(pool={"policy": "reservation", "minimum": 1, "warm": 1})
     world.start()
@@ -142,7 +142,7 @@ async def test_the_pool_is_as_it_was_after_a_restart(world: World) -> None:
     assert world.vgpus() == before
 
 
-@story(n1=2)
+@scenario(n1=2)
 async def test_idle_vgpus_stay_while_a_kubelet_starts_and_offers_nothing(world: World) -> None:
     world.configure(pool={"policy": "reservation", "warm": 2})
     world.start()
@@ -154,7 +154,7 @@ async def test_idle_vgpus_stay_while_a_kubelet_starts_and_offers_nothing(world: 
     assert world.vgpus() == before
 
 
-@story(n1=1)
+@scenario(n1=1)
 async def test_a_vgpu_that_became_idle_unseen_is_looked_at_when_the_watch_is_back(
     world: World,
 ) -> None:

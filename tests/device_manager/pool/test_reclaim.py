@@ -7,7 +7,7 @@ from expectations import (
     expect_running,
     vgpu_phases,
 )
-from fakes.cluster import World, story
+from fakes.cluster import World, scenario
 from kubeshare.api.types.constants import WHOLE_GPU_RESOURCE
 from kubeshare.api.types.v1 import VGPUS
 from kubeshare.kube.resources import NODES, PODS
@@ -34,7 +34,7 @@ async def warmed(world: World, count: int, **pool: object) -> None:
     await expect_idle_vgpus(world, count)
 
 
-@story(n1=2)
+@scenario(n1=2)
 async def test_a_pod_that_waits_for_a_whole_gpu_gets_that_of_an_idle_vgpu(world: World) -> None:
     await warmed(world, 2, warm=2)
     world.native_pod("native")
@@ -42,7 +42,7 @@ async def test_a_pod_that_waits_for_a_whole_gpu_gets_that_of_an_idle_vgpu(world:
     assert idle(world) == 1
 
 
-@story(n1=2)
+@scenario(n1=2)
 async def test_warm_up_and_yield_do_not_play_ping_pong(world: World) -> None:
     """Each GPU moves once when a pod comes, and once when it has gone."""
     await warmed(world, 2, warm=2)
@@ -61,7 +61,7 @@ async def test_warm_up_and_yield_do_not_play_ping_pong(world: World) -> None:
     assert made(world) == 3
 
 
-@story(n1=2)
+@scenario(n1=2)
 async def test_reserved_ones_give_way_to_no_pod(world: World) -> None:
     await warmed(world, 2, minimum=1, warm=2)
     world.native_pod("native")
@@ -73,7 +73,7 @@ async def test_reserved_ones_give_way_to_no_pod(world: World) -> None:
     assert made(world) == 2
 
 
-@story(n1=1)
+@scenario(n1=1)
 async def test_a_vgpu_in_use_gives_way_to_no_pod(world: World) -> None:
     world.configure(pool={"policy": "reservation"})
     world.start()
@@ -85,7 +85,7 @@ async def test_a_vgpu_in_use_gives_way_to_no_pod(world: World) -> None:
     await expect_running(world, "native", seconds=SECONDS)
 
 
-@story(n1=1, n2=1)
+@scenario(n1=1, n2=1)
 async def test_none_gives_way_to_a_pod_that_could_not_run_on_its_node(world: World) -> None:
     await warmed(world, 2, warm=1)
     world.native_pod("native", nodeSelector={"kubernetes.io/hostname": "n3"})
@@ -96,7 +96,7 @@ async def test_none_gives_way_to_a_pod_that_could_not_run_on_its_node(world: Wor
     assert [each["spec"]["nodeName"] for each in world.server.all(VGPUS)] == ["n1"]
 
 
-@story(n1=2, n2=1)
+@scenario(n1=2, n2=1)
 async def test_as_many_give_way_as_a_pod_asks_for_and_none_in_vain(world: World) -> None:
     await warmed(world, 3, warm=2)
     world.native_pod("wide", gpus=3)
@@ -107,7 +107,7 @@ async def test_as_many_give_way_as_a_pod_asks_for_and_none_in_vain(world: World)
     assert [each["spec"]["nodeName"] for each in world.server.all(VGPUS)] == ["n2"]
 
 
-@story(n1=1)
+@scenario(n1=1)
 async def test_a_pod_that_goes_before_it_got_the_gpu_lets_it_be_made_warm_again(
     world: World,
 ) -> None:
@@ -122,7 +122,7 @@ async def test_a_pod_that_goes_before_it_got_the_gpu_lets_it_be_made_warm_again(
     await expect_idle_vgpus(world, 1)
 
 
-@story(n1=1)
+@scenario(n1=1)
 async def test_a_cordoned_node_does_not_count(world: World) -> None:
     world.add_node("n2", 1)
     await warmed(world, 2, warm=1)
@@ -131,7 +131,7 @@ async def test_a_cordoned_node_does_not_count(world: World) -> None:
     await expect_running(world, "native", seconds=SECONDS)
 
 
-@story(n1=1, n2=1)
+@scenario(n1=1, n2=1)
 async def test_none_gives_way_on_a_node_without_room_for_the_pod(world: World) -> None:
     await warmed(world, 2, warm=1)
     short = {WHOLE_GPU_RESOURCE: "1", "cpu": "1"}

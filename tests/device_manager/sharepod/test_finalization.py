@@ -12,7 +12,7 @@ from expectations import (
     expect_pod,
     expect_ready,
 )
-from fakes.cluster import World, story
+from fakes.cluster import World, scenario
 from kubeshare.api.finalizer import FINALIZER
 from kubeshare.api.types.v1 import SHAREPODS
 from kubeshare.kube.resources import PODS, Raw
@@ -44,7 +44,7 @@ def pods_at_its_end(world: World, name: str = "a") -> list[list[str]]:
     return seen
 
 
-@story(n1=1, agents=True)
+@scenario(n1=1, agents=True)
 async def test_a_deleted_sharepod_goes_when_its_containers_have_stopped(world: World) -> None:
     world.start()
     await world.run("a")
@@ -62,7 +62,7 @@ async def test_a_deleted_sharepod_goes_when_its_containers_have_stopped(world: W
     await expect_no_vgpus(world)
 
 
-@story(n1=1)
+@scenario(n1=1)
 async def test_one_that_never_had_a_pod_goes_at_once(world: World) -> None:
     world.start()
     await world.run("a", "0.7")
@@ -73,7 +73,7 @@ async def test_one_that_never_had_a_pod_goes_at_once(world: World) -> None:
     assert not there(world, "b")
 
 
-@story(n1=1)
+@scenario(n1=1)
 async def test_a_pod_that_is_not_bound_yet_goes_with_it(world: World) -> None:
     world.actors.full = {"n1"}
     world.start()
@@ -87,7 +87,7 @@ async def test_a_pod_that_is_not_bound_yet_goes_with_it(world: World) -> None:
 
 @pytest.mark.parametrize("gpu", [{"id": "x", "spec": {"nodeName": "n1"}}, {"request": None}])
 def test_a_sharepod_without_a_decision_of_sched_waits_for_its_pod_too(gpu: Raw) -> None:
-    @story(n1=1)
+    @scenario(n1=1)
     async def play(world: World) -> None:
         world.start()
         world.share("a", **gpu)
@@ -101,7 +101,7 @@ def test_a_sharepod_without_a_decision_of_sched_waits_for_its_pod_too(gpu: Raw) 
     play()
 
 
-@story(n1=1)
+@scenario(n1=1)
 async def test_an_orphan_runs_on_with_its_part(world: World) -> None:
     world.start()
     await world.run("a")
@@ -120,7 +120,7 @@ async def test_an_orphan_runs_on_with_its_part(world: World) -> None:
     await expect_no_vgpus(world)
 
 
-@story(n1=1)
+@scenario(n1=1)
 async def test_a_pod_that_was_orphaned_unseen_is_not_deleted(world: World) -> None:
     """The garbage collector was faster than what this program is told of pods."""
     world.start("scheduler", "devices")
@@ -137,7 +137,7 @@ async def test_a_pod_that_was_orphaned_unseen_is_not_deleted(world: World) -> No
     assert world.shares_gpu("a")
 
 
-@story(n1=1)
+@scenario(n1=1)
 async def test_a_deletion_in_the_foreground_ends_as_ever(world: World) -> None:
     world.start()
     await world.run("a")
@@ -148,7 +148,7 @@ async def test_a_deletion_in_the_foreground_ends_as_ever(world: World) -> None:
     assert seen == [[]]
 
 
-@story(n1=1, agents=True)
+@scenario(n1=1, agents=True)
 async def test_a_node_that_does_not_answer_is_named_and_waited_for_until_somebody_forces_it(
     world: World,
 ) -> None:
@@ -168,7 +168,7 @@ async def test_a_node_that_does_not_answer_is_named_and_waited_for_until_somebod
     assert world.shares_gpu("a"), "its containers may still run"
 
 
-@story(n1=1)
+@scenario(n1=1)
 async def test_a_pod_that_others_keep_is_waited_for_and_they_are_named(world: World) -> None:
     world.actors.full = {"n1"}
     world.start()
@@ -184,7 +184,7 @@ async def test_a_pod_that_others_keep_is_waited_for_and_they_are_named(world: Wo
     await expect_no_vgpus(world)
 
 
-@story(n1=1)
+@scenario(n1=1)
 async def test_the_finalizers_of_others_stay_and_nothing_else_does(world: World) -> None:
     world.start()
     await world.run("a")
@@ -199,7 +199,7 @@ async def test_the_finalizers_of_others_stay_and_nothing_else_does(world: World)
     assert world.pod("a") is None
 
 
-@story(n1=1)
+@scenario(n1=1)
 async def test_a_sharepod_of_before_goes_at_once_and_its_pod_after_it(world: World) -> None:
     world.start()
     await world.run("a")
@@ -212,7 +212,7 @@ async def test_a_sharepod_of_before_goes_at_once_and_its_pod_after_it(world: Wor
     await expect_no_pod(world, "a")
 
 
-@story(n1=1)
+@scenario(n1=1)
 async def test_a_pod_of_somebody_else_is_let_be(world: World) -> None:
     world.start()
     world.native_pod("a", 0)
@@ -224,7 +224,7 @@ async def test_a_pod_of_somebody_else_is_let_be(world: World) -> None:
     assert world.pod("a") is not None
 
 
-@story(n1=1)
+@scenario(n1=1)
 async def test_a_deletion_waits_for_a_device_manager_that_is_away(world: World) -> None:
     world.start()
     await world.run("a")
@@ -238,7 +238,7 @@ async def test_a_deletion_waits_for_a_device_manager_that_is_away(world: World) 
     await expect_no_vgpus(world)
 
 
-@story(n1=1)
+@scenario(n1=1)
 async def test_one_that_is_finished_takes_its_pod_with_it(world: World) -> None:
     world.start()
     await world.run("a")

@@ -13,14 +13,14 @@ from expectations import (
     expect_sharepod_phase,
     the_pod,
 )
-from fakes.cluster import World, gpu_uuid, story
+from fakes.cluster import World, gpu_uuid, scenario
 from fakes.cluster.pods import POD_IP, STARTED
 from kubeshare.api.types.v1 import SHAREPODS
 from kubeshare.kube.resources import PODS, Raw
 from kubeshare.simulator.control import Fault
 
 
-@story(n1=1)
+@scenario(n1=1)
 async def test_three_sharepods_share_one_gpu_and_it_is_given_back_after_the_last(
     world: World,
 ) -> None:
@@ -40,7 +40,7 @@ async def test_three_sharepods_share_one_gpu_and_it_is_given_back_after_the_last
     assert not world.placeholders()
 
 
-@story(n1=2)
+@scenario(n1=2)
 async def test_a_sharepod_of_two_gpus_runs_on_both_and_gives_both_back(world: World) -> None:
     world.start()
     world.share("a", "0.6", count=2)
@@ -56,7 +56,7 @@ async def test_a_sharepod_of_two_gpus_runs_on_both_and_gives_both_back(world: Wo
     await expect_cleaned_up(world)
 
 
-@story(n1=1)
+@scenario(n1=1)
 async def test_the_status_tells_phase_gpu_and_node(world: World) -> None:
     world.start()
     world.share("a")
@@ -73,7 +73,7 @@ async def test_the_status_tells_phase_gpu_and_node(world: World) -> None:
     assert "finishTime" not in status
 
 
-@story(n1=1)
+@scenario(n1=1)
 async def test_the_status_tells_when_the_last_container_has_ended(world: World) -> None:
     world.start()
     await world.run("a")
@@ -84,7 +84,7 @@ async def test_the_status_tells_when_the_last_container_has_ended(world: World) 
     assert (status["startTime"], status["podIP"]) == (STARTED, POD_IP)
 
 
-@story(n1=1)
+@scenario(n1=1)
 async def test_a_sharepod_on_a_warm_vgpu_costs_six_writes_and_no_read(world: World) -> None:
     world.start()
     world.share("first")
@@ -105,7 +105,7 @@ async def test_a_sharepod_on_a_warm_vgpu_costs_six_writes_and_no_read(world: Wor
     ]
 
 
-@story(n1=1)
+@scenario(n1=1)
 async def test_a_pod_that_succeeds_stays_and_gives_its_gpu_back(world: World) -> None:
     world.start()
     await world.run("a")
@@ -122,7 +122,7 @@ async def test_a_pod_that_succeeds_stays_and_gives_its_gpu_back(world: World) ->
     assert not world.vgpus()
 
 
-@story(n1=1)
+@scenario(n1=1)
 async def test_a_pod_that_is_deleted_is_made_again_and_scheduled_again(world: World) -> None:
     world.start()
     world.share("a")
@@ -134,7 +134,7 @@ async def test_a_pod_that_is_deleted_is_made_again_and_scheduled_again(world: Wo
     assert_scheduled(world, "a")
 
 
-@story(n1=1)
+@scenario(n1=1)
 async def test_a_sharepod_that_is_being_deleted_gets_no_pod(world: World) -> None:
     made = world.share("a", id="x", spec={"nodeName": "n1"})
     made["metadata"] |= {"deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["theirs"]}
@@ -145,7 +145,7 @@ async def test_a_sharepod_that_is_being_deleted_gets_no_pod(world: World) -> Non
     assert not world.vgpus()
 
 
-@story(n1=1)
+@scenario(n1=1)
 async def test_a_decision_whose_part_was_not_seen_yet_is_not_undone(world: World) -> None:
     world.server.inject(Fault.hang(), verb="watch", resource="vgpus")
     world.start("devices")
@@ -155,7 +155,7 @@ async def test_a_decision_whose_part_was_not_seen_yet_is_not_undone(world: World
     assert world.sharepod("a")["spec"]["gpu"]["attempt"] == 1
 
 
-@story(n1=1)
+@scenario(n1=1)
 async def test_a_decision_whose_pod_was_not_seen_yet_is_not_undone(world: World) -> None:
     world.server.inject(Fault.hang(), verb="watch", resource="pods")
     world.start("devices")
@@ -173,12 +173,12 @@ async def test_a_decision_whose_pod_was_not_seen_yet_is_not_undone(world: World)
     assert world.sharepod("a")["spec"]["nodeName"] == "n1"
 
 
-@story(n1=1)
+@scenario(n1=1)
 async def test_a_sharepod_whose_pod_is_evicted_gets_another_one(world: World) -> None:
     await evict_and_go_on(world, "Failed")
 
 
-@story(n1=1)
+@scenario(n1=1)
 async def test_so_does_one_whose_containers_end_politely(world: World) -> None:
     await evict_and_go_on(world, "Succeeded")
 
@@ -203,7 +203,7 @@ async def evict_and_go_on(world: World, phase: str) -> None:
     await expect_ready(world, "a")
 
 
-@story(n1=1)
+@scenario(n1=1)
 async def test_a_sharepod_that_has_ended_stays_so_when_its_pod_is_deleted(world: World) -> None:
     world.start()
     world.share("a", spec={"restartPolicy": "Never"})

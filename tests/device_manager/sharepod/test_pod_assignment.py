@@ -11,11 +11,11 @@ from kubeshare.kube.client.errors import ApiError
 from kubeshare.simulator.control import FakeApiServer, Fault, run_virtual
 
 DEMANDS = ("a", "b", "c", "d")
-Story = Callable[[FakeApiServer, PodAssignments], Awaitable[None]]
+Scenario = Callable[[FakeApiServer, PodAssignments], Awaitable[None]]
 
 
-def with_holders(story: Story) -> None:
-    """A story about a vGPU of which four SharePods hold parts, and no pod is named."""
+def with_holders(scenario: Scenario) -> None:
+    """Runs a scenario about a vGPU of which four SharePods hold parts, and no pod is named."""
 
     async def main() -> None:
         server = FakeApiServer()
@@ -28,7 +28,7 @@ def with_holders(story: Story) -> None:
         spec = {"nodeName": "n1", "memoryBytes": 1 << 30}
         server.seed(VGPUS, {"metadata": {"name": "x"}, "spec": spec, "status": {"holders": held}})
         reflector.store.replace((await client.list(VGPUS.into(VGPU))).items)
-        await story(server, PodAssignments(VGPUStore(client, reflector, "test")))
+        await scenario(server, PodAssignments(VGPUStore(client, reflector, "test")))
 
     run_virtual(main())
 
@@ -40,16 +40,16 @@ def named(server: FakeApiServer) -> dict[str, str]:
 
 
 def test_those_that_come_while_one_is_written_are_written_together() -> None:
-    async def story(server: FakeApiServer, naming: PodAssignments) -> None:
+    async def scenario(server: FakeApiServer, naming: PodAssignments) -> None:
         await asyncio.gather(*(naming.assign("x", each, f"pod-{each}") for each in DEMANDS))
         assert named(server) == {each: f"pod-{each}" for each in DEMANDS}
         assert server.writes == 2
 
-    with_holders(story)
+    with_holders(scenario)
 
 
 def test_when_a_write_fails_each_of_the_others_is_named_all_the_same() -> None:
-    async def story(server: FakeApiServer, naming: PodAssignments) -> None:
+    async def scenario(server: FakeApiServer, naming: PodAssignments) -> None:
         server.inject(Fault.answer(500), verb="patch", skip=1)
         outcomes = await asyncio.gather(
             *(naming.assign("x", each, f"pod-{each}") for each in DEMANDS), return_exceptions=True
@@ -59,21 +59,21 @@ def test_when_a_write_fails_each_of_the_others_is_named_all_the_same() -> None:
         await naming.assign("x", "b", "pod-b")
         assert named(server)["b"] == "pod-b"
 
-    with_holders(story)
+    with_holders(scenario)
 
 
 def test_nobody_is_named_who_holds_nothing_or_is_named_already() -> None:
-    async def story(server: FakeApiServer, naming: PodAssignments) -> None:
+    async def scenario(server: FakeApiServer, naming: PodAssignments) -> None:
         await naming.assign("x", "a", "pod-a")
         await asyncio.gather(naming.assign("x", "a", "pod-z"), naming.assign("x", "gone", "pod-g"))
         assert named(server) == {"a": "pod-a", "b": "", "c": "", "d": ""}
         assert server.writes == 1
 
-    with_holders(story)
+    with_holders(scenario)
 
 
 def test_one_that_gives_up_waiting_is_not_named() -> None:
-    async def story(server: FakeApiServer, naming: PodAssignments) -> None:
+    async def scenario(server: FakeApiServer, naming: PodAssignments) -> None:
         server.inject(Fault.slow(10), verb="patch")
         tasks = [
             asyncio.create_task(naming.assign("x", each, f"pod-{each}")) for each in DEMANDS[:3]
@@ -83,4 +83,4 @@ def test_one_that_gives_up_waiting_is_not_named() -> None:
         await asyncio.wait(tasks)
         assert named(server) == {"a": "pod-a", "b": "", "c": "pod-c", "d": ""}
 
-    with_holders(story)
+    with_holders(scenario)

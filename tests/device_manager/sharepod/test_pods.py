@@ -14,7 +14,7 @@ from expectations import (
     expect_ready,
     expect_running,
 )
-from fakes.cluster import World, story
+from fakes.cluster import World, scenario
 from kubeshare.api.types.constants import LABEL_VGPU, VGPU_RESOURCE
 from kubeshare.api.types.v1 import SHAREPODS, VGPU, VGPUS, VGPUSpec
 from kubeshare.device_manager.sharepod.pods import manifest
@@ -25,7 +25,7 @@ from kubeshare.simulator.control import Fault
 Raw = dict[str, Any]
 
 
-@story(n1=1)
+@scenario(n1=1)
 async def test_the_pod_is_the_sharepods_own_spec_bound_to_the_node_of_its_gpu(world: World) -> None:
     preferred = [{"weight": 1, "preference": {"matchExpressions": []}}]
     mine = {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": preferred}}
@@ -76,7 +76,7 @@ SEVERAL = {
 }
 
 
-@story(n1=1)
+@scenario(n1=1)
 async def test_all_containers_but_the_init_containers_share(world: World) -> None:
     world.start()
     await world.run("a", spec=SEVERAL)
@@ -86,7 +86,7 @@ async def test_all_containers_but_the_init_containers_share(world: World) -> Non
     assert pod["spec"]["containers"][0]["resources"]["limits"]["cpu"] == "1"
 
 
-@story(n1=1)
+@scenario(n1=1)
 async def test_the_containers_that_are_named_share_and_no_other(world: World) -> None:
     world.start()
     await world.run("a", spec=SEVERAL, containers=["train", "sidecar"])
@@ -95,7 +95,7 @@ async def test_the_containers_that_are_named_share_and_no_other(world: World) ->
     assert _asking(pod) == ["sidecar", "train"]
 
 
-@story(n1=1)
+@scenario(n1=1)
 async def test_a_container_that_asks_itself_shares_and_no_other(world: World) -> None:
     asks = {"name": "train", "image": "t:1", "resources": {"limits": {VGPU_RESOURCE: "2"}}}
     world.start()
@@ -105,7 +105,7 @@ async def test_a_container_that_asks_itself_shares_and_no_other(world: World) ->
     assert _asking(pod) == ["train"]
 
 
-@story(n1=1)
+@scenario(n1=1)
 async def test_a_container_that_there_is_not_is_told_before_a_gpu_is_taken(world: World) -> None:
     world.start()
     world.share("a", spec=SEVERAL, containers=["trian"])
@@ -172,7 +172,7 @@ def test_every_other_field_of_a_podspec_passes_through(restarts: str) -> None:
     assert made | {"containers": [container]} == spec
 
 
-@story(n1=1)
+@scenario(n1=1)
 async def test_nothing_of_a_gpu_is_an_ordinary_pod(world: World) -> None:
     world.start()
     world.share("a", None, labels={LABEL_VGPU: "theirs", "team": "red"})
@@ -184,7 +184,7 @@ async def test_nothing_of_a_gpu_is_an_ordinary_pod(world: World) -> None:
     assert not world.vgpus()
 
 
-@story(n1=1)
+@scenario(n1=1)
 async def test_a_pod_that_kube_scheduler_cannot_place_is_told_with_its_words(world: World) -> None:
     world.start()
     await world.run("a")
@@ -197,7 +197,7 @@ async def test_a_pod_that_kube_scheduler_cannot_place_is_told_with_its_words(wor
     await expect_ready(world, "b")
 
 
-@story(n1=1)
+@scenario(n1=1)
 async def test_a_pod_of_somebody_else_is_never_touched(world: World) -> None:
     world.server.seed(
         PODS,
@@ -224,7 +224,7 @@ def _no_pod_without_image(pod: Raw, _old: Raw | None) -> str | None:
     return "spec.containers[0].image: Required value"
 
 
-@story(n1=1)
+@scenario(n1=1)
 async def test_the_api_servers_words_about_an_invalid_pod_are_told_and_the_part_is_given_back(
     world: World,
 ) -> None:
@@ -244,7 +244,7 @@ async def test_the_api_servers_words_about_an_invalid_pod_are_told_and_the_part_
     await expect_ready(world, "a")
 
 
-@story(n1=1)
+@scenario(n1=1)
 async def test_fields_that_are_null_are_no_reason_not_to_run(world: World) -> None:
     world.start()
     fields = ("initContainers", "nodeSelector", "tolerations", "affinity", "volumes")
@@ -252,7 +252,7 @@ async def test_fields_that_are_null_are_no_reason_not_to_run(world: World) -> No
     await expect_ready(world, "a")
 
 
-@story(n1=1)
+@scenario(n1=1)
 async def test_a_refused_pod_gives_back_its_part_of_a_gpu_that_was_there_before(
     world: World,
 ) -> None:
@@ -264,7 +264,7 @@ async def test_a_refused_pod_gives_back_its_part_of_a_gpu_that_was_there_before(
     await world.until(lambda: [len(held) for held in world.vgpus().values()] == [1])
 
 
-@story(n1=1)
+@scenario(n1=1)
 async def test_a_refusal_that_may_pass_is_told_and_tried_again(world: World) -> None:
     quota = Fault.answer(403, "Forbidden")
     world.server.inject(quota, verb="create", resource="pods", skip=1, times=10)
@@ -274,7 +274,7 @@ async def test_a_refusal_that_may_pass_is_told_and_tried_again(world: World) -> 
     await expect_ready(world, "a")
 
 
-@story(n1=2)
+@scenario(n1=2)
 async def test_a_pod_is_not_let_run_while_one_of_its_gpus_is_not_held(world: World) -> None:
     """As when a leader that was paused has taken a part back."""
     world.actors.binds = False
@@ -292,7 +292,7 @@ async def test_a_pod_is_not_let_run_while_one_of_its_gpus_is_not_held(world: Wor
     assert world.pod_uids() == {"a": ""}
 
 
-@story(n1=1)
+@scenario(n1=1)
 async def test_a_pod_that_came_and_went_while_the_watch_was_broken_is_made_again(
     world: World,
 ) -> None:

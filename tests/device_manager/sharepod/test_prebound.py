@@ -9,7 +9,7 @@ from expectations import (
     expect_running,
     expect_vgpus,
 )
-from fakes.cluster import World, story
+from fakes.cluster import World, scenario
 from kubeshare.api.types.v1 import VGPUS
 
 
@@ -17,7 +17,7 @@ def uuids(world: World) -> list[str]:
     return [vgpu["spec"].get("uuid", "") for vgpu in world.server.all(VGPUS)]
 
 
-@story(n1=1)
+@scenario(n1=1)
 async def test_the_pod_is_made_once_the_placeholder_is_bound_and_named_once_the_gpu_is_known(
     world: World,
 ) -> None:
@@ -39,7 +39,7 @@ async def test_the_pod_is_made_once_the_placeholder_is_bound_and_named_once_the_
     assert world.pod_uids() == {"a": pod["metadata"]["uid"]}
 
 
-@story(n1=1)
+@scenario(n1=1)
 async def test_no_pod_is_made_while_kube_scheduler_has_not_bound_the_placeholder(
     world: World,
 ) -> None:
@@ -53,7 +53,7 @@ async def test_no_pod_is_made_while_kube_scheduler_has_not_bound_the_placeholder
     assert world.pod("a") is None
 
 
-@story(n1=1, n2=1)
+@scenario(n1=1, n2=1)
 async def test_a_pod_whose_gpu_cannot_be_shared_is_taken_back_and_runs_elsewhere(
     world: World,
 ) -> None:
@@ -65,7 +65,7 @@ async def test_a_pod_whose_gpu_cannot_be_shared_is_taken_back_and_runs_elsewhere
     await expect_vgpus(world, 1, placeholders=1)
 
 
-@story(n1=1)
+@scenario(n1=1)
 async def test_where_there_is_no_other_gpu_it_waits_without_a_pod_and_says_why(
     world: World,
 ) -> None:

@@ -3,12 +3,12 @@
 from typing import Any
 
 from expectations import expect_condition, expect_event, expect_pod, expect_running
-from fakes.cluster import World, seed_held, story
+from fakes.cluster import World, scenario, seed_held
 from kubeshare.api.types.v1 import SHAREPODS, VGPUS
 from kubeshare.simulator.control import Fault
 
 
-@story(n1=1)
+@scenario(n1=1)
 async def test_a_gpuid_given_with_a_node_is_shared_by_all_who_name_it(world: World) -> None:
     world.start("devices")
     world.share("a", "0.5", id="abcde", spec={"nodeName": "n1"})
@@ -17,7 +17,7 @@ async def test_a_gpuid_given_with_a_node_is_shared_by_all_who_name_it(world: Wor
     assert world.vgpus() == {"abcde": ["a", "b"]}
 
 
-@story(n1=1)
+@scenario(n1=1)
 async def test_a_gpuid_without_room_waits_with_the_reason_until_there_is(world: World) -> None:
     world.start()
     await world.run("a", "0.6", id="abcde", spec={"nodeName": "n1"})
@@ -32,7 +32,7 @@ async def test_a_gpuid_without_room_waits_with_the_reason_until_there_is(world: 
     await expect_running(world, "b")
 
 
-@story(n1=1, n2=1)
+@scenario(n1=1, n2=1)
 async def test_a_gpuid_on_another_node_than_the_one_given_is_told(world: World) -> None:
     world.start()
     await world.run("a", id="abcde", spec={"nodeName": "n1"})
@@ -41,7 +41,7 @@ async def test_a_gpuid_on_another_node_than_the_one_given_is_told(world: World) 
     assert "abcde is on node n1" in world.condition("b", "Allocated")["message"]
 
 
-@story(n1=1)
+@scenario(n1=1)
 async def test_a_part_given_by_name_that_was_not_seen_yet_is_not_taken_twice(world: World) -> None:
     world.server.inject(Fault.hang(), verb="watch", resource="vgpus")
     world.start("devices")
@@ -55,7 +55,7 @@ async def test_a_part_given_by_name_that_was_not_seen_yet_is_not_taken_twice(wor
     assert world.vgpus() == {"x": ["a"]}
 
 
-@story(n1=2)
+@scenario(n1=2)
 async def test_several_gpus_given_by_name_are_had_together(world: World) -> None:
     world.start()
     world.share("a", "0.6", count=2, ids=["y", "x"], spec={"nodeName": "n1"})
@@ -67,7 +67,7 @@ async def test_several_gpus_given_by_name_are_had_together(world: World) -> None
     assert parts == [2, 2]
 
 
-@story(n1=2)
+@scenario(n1=2)
 async def test_none_of_several_is_held_while_one_has_no_room(world: World) -> None:
     world.start()
     await world.run("b", "0.6", id="y", spec={"nodeName": "n1"})
@@ -82,7 +82,7 @@ async def test_none_of_several_is_held_while_one_has_no_room(world: World) -> No
     await expect_running(world, "a")
 
 
-@story(n1=1)
+@scenario(n1=1)
 async def test_more_gpus_given_by_name_than_the_node_has_are_none(world: World) -> None:
     world.start()
     world.share("a", "0.6", count=2, ids=["x", "y"], spec={"nodeName": "n1"})
@@ -92,7 +92,7 @@ async def test_more_gpus_given_by_name_than_the_node_has_are_none(world: World) 
     assert world.vgpus() == {}
 
 
-@story(n1=2)
+@scenario(n1=2)
 async def test_who_was_cut_off_between_two_gpus_given_by_name_gives_back_the_first(
     world: World,
 ) -> None:
@@ -127,7 +127,7 @@ async def chosen_again(world: World, name: str, **more: Any) -> dict[str, Any]:
     return ask()
 
 
-@story(n1=1)
+@scenario(n1=1)
 async def test_a_vgpu_of_any_name_is_the_schedulers_choice_where_the_author_gave_only_the_node(
     world: World,
 ) -> None:
@@ -135,7 +135,7 @@ async def test_a_vgpu_of_any_name_is_the_schedulers_choice_where_the_author_gave
     assert (ask["idGiven"], ask["nodeGiven"]) == (False, True)
 
 
-@story(n1=1)
+@scenario(n1=1)
 async def test_a_vgpu_that_the_author_named_outlives_the_choice_of_the_node(world: World) -> None:
     ask = await chosen_again(world, "b", id="x")
     assert (ask["idGiven"], ask["nodeGiven"]) == (True, False)

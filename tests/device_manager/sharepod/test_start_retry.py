@@ -1,7 +1,7 @@
 """Pods that were refused by their node and have all that they need now."""
 
 from expectations import expect_pod
-from fakes.cluster import World, story
+from fakes.cluster import World, scenario
 from kubeshare.device_manager.sharepod.start_retry import MAX_RETRIES
 from kubeshare.kube.resources import PODS
 
@@ -15,7 +15,7 @@ def touches(world: World) -> list[str]:
     ]
 
 
-@story(n1=1)
+@scenario(n1=1)
 async def test_a_pod_that_does_not_begin_is_touched_a_few_times_with_growing_pauses(
     world: World,
 ) -> None:
@@ -34,7 +34,7 @@ async def test_a_pod_that_does_not_begin_is_touched_a_few_times_with_growing_pau
     assert pod["metadata"]["annotations"][NUDGED] == touches(world)[-1]
 
 
-@story(n1=1)
+@scenario(n1=1)
 async def test_a_pod_that_begins_in_time_is_not_touched(world: World) -> None:
     world.start()
     await world.run("a")
@@ -42,7 +42,7 @@ async def test_a_pod_that_begins_in_time_is_not_touched(world: World) -> None:
     assert touches(world) == []
 
 
-@story(n1=1)
+@scenario(n1=1)
 async def test_a_pod_whose_images_take_long_is_not_touched(world: World) -> None:
     world.start()
     await world.run("a")

@@ -15,7 +15,7 @@ from expectations import (
     expect_vgpu_deleted,
     expect_vgpus,
 )
-from fakes.cluster import World, story
+from fakes.cluster import World, scenario
 from kubeshare.kube.resources import NODES, PODS
 
 SYSTEM = "kubeshare-system"
@@ -29,7 +29,7 @@ def label(world: World, state: str) -> None:
 
 @pytest.mark.parametrize("state", ["cordon-required", "wait-for-jobs-required", "upgrade-failed"])
 def test_a_node_that_waits_for_another_driver_takes_nobody_and_keeps_its_pods(state: str) -> None:
-    @story(n1=2, n2=2)
+    @scenario(n1=2, n2=2)
     async def tell(world: World) -> None:
         world.reserve("n1", "kept")
         world.start()
@@ -44,7 +44,7 @@ def test_a_node_that_waits_for_another_driver_takes_nobody_and_keeps_its_pods(st
     tell()
 
 
-@story(n1=1, n2=1)
+@scenario(n1=1, n2=1)
 async def test_holders_leave_a_node_before_its_driver_is_upgraded_and_the_placeholder_last(
     world: World,
 ) -> None:
@@ -68,7 +68,7 @@ async def test_holders_leave_a_node_before_its_driver_is_upgraded_and_the_placeh
     assert_scheduled(world, "b", node="n1")
 
 
-@story(n1=1, n2=1)
+@scenario(n1=1, n2=1)
 async def test_what_is_idle_on_a_cordoned_node_is_given_back(world: World) -> None:
     world.reserve("n1", "kept")
     world.start()
@@ -77,7 +77,7 @@ async def test_what_is_idle_on_a_cordoned_node_is_given_back(world: World) -> No
     await expect_cleaned_up(world)
 
 
-@story(n1=1, n2=1)
+@scenario(n1=1, n2=1)
 async def test_the_pods_of_a_drained_node_run_elsewhere_and_its_gpu_is_given_back(
     world: World,
 ) -> None:
@@ -93,7 +93,7 @@ async def test_the_pods_of_a_drained_node_run_elsewhere_and_its_gpu_is_given_bac
     await expect_vgpus(world, 1, placeholders=1)
 
 
-@story(n1=2)
+@scenario(n1=2)
 async def test_a_node_whose_driver_is_being_upgraded_says_so_to_who_waits(world: World) -> None:
     label(world, "cordon-required")
     world.start()

@@ -20,7 +20,7 @@ from expectations import (
     expect_vgpu_deleted,
     expect_vgpus,
 )
-from fakes.cluster import World, story
+from fakes.cluster import World, scenario
 from kubeshare.api.types.v1 import GPUNODES, VGPUS
 from kubeshare.device_manager.placeholder.recovery import MAX_ATTEMPTS
 from kubeshare.kube.resources import NODES, PODS
@@ -46,7 +46,7 @@ def take(world: World, name: str) -> None:
     world.actors.look()
 
 
-@story(n1=1)
+@scenario(n1=1)
 async def test_a_lost_placeholder_is_replaced_by_one_with_the_same_gpu(world: World) -> None:
     world.start()
     world.share("a")
@@ -62,7 +62,7 @@ async def test_a_lost_placeholder_is_replaced_by_one_with_the_same_gpu(world: Wo
     assert_scheduled(world, "b", gpuid=gpuid)
 
 
-@story(n1=1)
+@scenario(n1=1)
 async def test_who_had_the_gpu_before_is_told_and_has_it_again_after_a_new_start(
     world: World,
 ) -> None:
@@ -79,7 +79,7 @@ async def test_who_had_the_gpu_before_is_told_and_has_it_again_after_a_new_start
     await expect_condition(world, "a", "Allocated", "Allocated")
 
 
-@story(n1=1)
+@scenario(n1=1)
 async def test_a_gpu_that_a_native_pod_got_takes_nobody_until_its_holders_have_gone(
     world: World,
 ) -> None:
@@ -100,7 +100,7 @@ async def test_a_gpu_that_a_native_pod_got_takes_nobody_until_its_holders_have_g
     await expect_running(world, "b")
 
 
-@story(n1=2)
+@scenario(n1=2)
 async def test_a_placeholder_with_another_gpu_goes_and_few_are_tried(world: World) -> None:
     world.start()
     await world.run("a")
@@ -125,7 +125,7 @@ async def test_a_placeholder_with_another_gpu_goes_and_few_are_tried(world: Worl
     assert world.shares_gpu("b")
 
 
-@story(n1=2)
+@scenario(n1=2)
 async def test_a_gpu_is_had_back_when_who_got_it_leaves(world: World) -> None:
     world.start()
     await world.run("a")
@@ -136,7 +136,7 @@ async def test_a_gpu_is_had_back_when_who_got_it_leaves(world: World) -> None:
     await expect_degraded(world, "Healthy", seconds=120)
 
 
-@story(n1=1)
+@scenario(n1=1)
 async def test_a_placeholder_that_has_ended_is_replaced(world: World) -> None:
     world.start()
     world.share("a")
@@ -148,7 +148,7 @@ async def test_a_placeholder_that_has_ended_is_replaced(world: World) -> None:
     await expect_degraded(world, "Healthy")
 
 
-@story(n1=1)
+@scenario(n1=1)
 async def test_placeholders_that_end_by_themselves_are_tried_a_few_times(world: World) -> None:
     world.start()
     await world.run("a")
@@ -173,7 +173,7 @@ async def test_placeholders_that_end_by_themselves_are_tried_a_few_times(world: 
     assert len(ended) == MAX_ATTEMPTS
 
 
-@story(n1=1)
+@scenario(n1=1)
 async def test_a_placeholder_that_only_was_not_seen_yet_is_not_taken_for_lost(
     world: World,
 ) -> None:
@@ -186,7 +186,7 @@ async def test_a_placeholder_that_only_was_not_seen_yet_is_not_taken_for_lost(
     assert degraded(world) == {}
 
 
-@story(n1=1)
+@scenario(n1=1)
 async def test_a_reserved_vgpu_that_lost_its_placeholder_goes_when_it_is_idle(
     world: World,
 ) -> None:
@@ -198,7 +198,7 @@ async def test_a_reserved_vgpu_that_lost_its_placeholder_goes_when_it_is_idle(
     await expect_placeholders(world, 0)
 
 
-@story(n1=2)
+@scenario(n1=2)
 async def test_a_gpu_that_has_failed_takes_nobody_and_its_pods_are_kept_and_told(
     world: World,
 ) -> None:
@@ -220,7 +220,7 @@ async def test_a_gpu_that_has_failed_takes_nobody_and_its_pods_are_kept_and_told
     assert world.running("a")
 
 
-@story(n1=1)
+@scenario(n1=1)
 async def test_a_gpu_that_is_healthy_again_takes_holders(world: World) -> None:
     world.start()
     world.share("a")
@@ -236,7 +236,7 @@ async def test_a_gpu_that_is_healthy_again_takes_holders(world: World) -> None:
     assert degraded(world)["status"] == "False"
 
 
-@story(n1=1, n2=1)
+@scenario(n1=1, n2=1)
 async def test_pods_of_a_gpu_that_has_failed_are_evicted_where_that_is_wanted(
     world: World,
 ) -> None:
@@ -255,7 +255,7 @@ async def test_pods_of_a_gpu_that_has_failed_are_evicted_where_that_is_wanted(
     await expect_vgpus(world, 1)
 
 
-@story(n1=1, n2=1)
+@scenario(n1=1, n2=1)
 async def test_pods_leave_a_gpu_that_has_failed_when_that_is_configured_afterwards(
     world: World,
 ) -> None:
@@ -270,7 +270,7 @@ async def test_pods_leave_a_gpu_that_has_failed_when_that_is_configured_afterwar
     await expect_on_node(world, "a", "n2")
 
 
-@story(n1=1)
+@scenario(n1=1)
 async def test_a_gpu_that_comes_back_as_another_leaves_the_old_ones_vgpu_to_its_end(
     world: World,
 ) -> None:
@@ -294,7 +294,7 @@ async def test_a_gpu_that_comes_back_as_another_leaves_the_old_ones_vgpu_to_its_
     assert vgpu["spec"]["uuid"] == "GPU-new"
 
 
-@story(n1=1)
+@scenario(n1=1)
 async def test_a_placeholder_lost_on_a_cordoned_node_is_not_replaced(world: World) -> None:
     world.start()
     await world.run("a")
@@ -306,7 +306,7 @@ async def test_a_placeholder_lost_on_a_cordoned_node_is_not_replaced(world: Worl
     await expect_placeholders(world, 1)
 
 
-@story(n1=1)
+@scenario(n1=1)
 async def test_a_gpu_that_a_dra_driver_serves_is_shared_like_any_other(world: World) -> None:
     def no_plugin(node: Any) -> None:
         world.actors.by_claims["n1"] = int(node["status"]["allocatable"].pop("nvidia.com/gpu"))
@@ -341,7 +341,7 @@ async def decided_for_a_failed_gpu(world: World) -> str:
     return gpuid
 
 
-@story(n1=1, n2=1)
+@scenario(n1=1, n2=1)
 async def test_a_decision_for_a_gpu_that_has_failed_meanwhile_is_made_again_elsewhere(
     world: World,
 ) -> None:
@@ -351,7 +351,7 @@ async def test_a_decision_for_a_gpu_that_has_failed_meanwhile_is_made_again_else
 
 
 @pytest.mark.slow
-@story(n1=2)
+@scenario(n1=2)
 async def test_of_a_gpu_that_has_failed_another_one_of_the_same_node_takes_the_place(
     world: World,
 ) -> None:
@@ -363,7 +363,7 @@ async def test_of_a_gpu_that_has_failed_another_one_of_the_same_node_takes_the_p
     assert any(f"Undone: vGPU {failed}" in event for event in world.events("b"))
 
 
-@story(n1=2)
+@scenario(n1=2)
 async def test_what_is_set_aside_of_a_node_is_not_chosen_though_it_seems_to_be_fine(
     world: World,
 ) -> None:
@@ -378,7 +378,7 @@ async def test_what_is_set_aside_of_a_node_is_not_chosen_though_it_seems_to_be_f
     await expect_pending(world, "c", f"n1/{gpuid}: set aside until", "XID 79")
 
 
-@story(n1=1)
+@scenario(n1=1)
 async def test_a_placeholder_that_nobody_saw_end_is_lost_too(world: World) -> None:
     """After a reboot: the times are null in JSON."""
     world.start()
@@ -391,7 +391,7 @@ async def test_a_placeholder_that_nobody_saw_end_is_lost_too(world: World) -> No
     await expect_degraded(world, "Healthy")
 
 
-@story(n1=1)
+@scenario(n1=1)
 async def test_a_node_whose_clock_is_behind_is_no_sign_of_a_lost_gpu(world: World) -> None:
     world.start()
     await world.run("a")
@@ -405,7 +405,7 @@ async def test_a_node_whose_clock_is_behind_is_no_sign_of_a_lost_gpu(world: Worl
     assert world.condition("a", "Allocated")["reason"] == "Allocated"
 
 
-@story(n1=1, agents=True)
+@scenario(n1=1, agents=True)
 async def test_a_kubelet_that_restarts_costs_nobody_a_placeholder(world: World) -> None:
     """For a while it tells of no GPU, and its node offers none and is not ready."""
     world.start()

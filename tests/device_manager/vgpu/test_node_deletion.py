@@ -10,13 +10,13 @@ from expectations import (
     expect_ready,
     expect_running,
 )
-from fakes.cluster import World, seed_held, story
+from fakes.cluster import World, scenario, seed_held
 from kubeshare.api.types.v1 import SHAREPODS, VGPUS
 from kubeshare.kube.resources import NODES
 from kubeshare.simulator.control import Fault
 
 
-@story(n1=1)
+@scenario(n1=1)
 async def test_a_sharepod_of_a_deleted_node_runs_on_another_one(world: World) -> None:
     world.start()
     await world.run("a")
@@ -29,7 +29,7 @@ async def test_a_sharepod_of_a_deleted_node_runs_on_another_one(world: World) ->
     assert len(world.placeholders()) == 1
 
 
-@story(n1=1)
+@scenario(n1=1)
 async def test_a_sharepod_that_lost_its_node_and_finds_no_other_is_not_ready(
     world: World,
 ) -> None:
@@ -44,7 +44,7 @@ async def test_a_sharepod_that_lost_its_node_and_finds_no_other_is_not_ready(
     assert not world.vgpus()
 
 
-@story(n1=1)
+@scenario(n1=1)
 async def test_a_node_that_is_not_ready_keeps_its_gpus_and_pods(world: World) -> None:
     world.start()
     await world.run("a")
@@ -56,7 +56,7 @@ async def test_a_node_that_is_not_ready_keeps_its_gpus_and_pods(world: World) ->
     assert world.running("a")
 
 
-@story(n1=1)
+@scenario(n1=1)
 async def test_a_node_that_was_only_not_seen_yet_is_not_taken_for_lost(world: World) -> None:
     world.start()
     await world.run("a")
@@ -67,7 +67,7 @@ async def test_a_node_that_was_only_not_seen_yet_is_not_taken_for_lost(world: Wo
     assert world.shares_gpu("a")
 
 
-@story(n1=1)
+@scenario(n1=1)
 async def test_a_reserved_vgpu_of_a_deleted_node_goes_with_it(world: World) -> None:
     world.reserve("n1", "kept")
     world.start()
@@ -79,7 +79,7 @@ async def test_a_reserved_vgpu_of_a_deleted_node_goes_with_it(world: World) -> N
     assert not world.placeholders()
 
 
-@story(n1=1, n2=1)
+@scenario(n1=1, n2=1)
 async def test_a_decision_for_a_node_that_was_deleted_meanwhile_is_made_again(
     world: World,
 ) -> None:
@@ -101,7 +101,7 @@ async def test_a_decision_for_a_node_that_was_deleted_meanwhile_is_made_again(
     assert_scheduled(world, "a", node="n2")
 
 
-@story(n1=1)
+@scenario(n1=1)
 async def test_a_part_on_a_deleted_node_is_held_as_long_as_its_pod_is_there(world: World) -> None:
     world.actors.binds = False
     world.start()

@@ -13,14 +13,14 @@ from expectations import (
     expect_running,
     expect_shared_gpu,
 )
-from fakes.cluster import World, seed_held, story
+from fakes.cluster import World, scenario, seed_held
 from kubeshare.api.types.v1 import SHAREPODS, VGPUS
 from kubeshare.device_manager.pool.idle_times import FIRST_HOLDER_SECONDS
 from kubeshare.kube.resources import PODS, Raw
 from kubeshare.simulator.control import Fault
 
 
-@story(n1=1)
+@scenario(n1=1)
 async def test_a_force_deleted_pod_keeps_its_part_until_its_node_says_that_it_has_stopped(
     world: World,
 ) -> None:
@@ -39,7 +39,7 @@ async def test_a_force_deleted_pod_keeps_its_part_until_its_node_says_that_it_ha
     await expect_any_running(world, "a", "b")
 
 
-@story(n1=1)
+@scenario(n1=1)
 async def test_a_sharepod_that_is_deleted_before_its_pod_is_bound_leaves_nothing(
     world: World,
 ) -> None:
@@ -55,7 +55,7 @@ async def test_a_sharepod_that_is_deleted_before_its_pod_is_bound_leaves_nothing
     await expect_shared_gpu(world, "a")
 
 
-@story(n1=1)
+@scenario(n1=1)
 async def test_a_decision_taken_back_while_the_pod_runs_frees_nothing_before_its_node_says_so(
     world: World,
 ) -> None:
@@ -73,7 +73,7 @@ async def test_a_decision_taken_back_while_the_pod_runs_frees_nothing_before_its
     await expect_running(world, "a")
 
 
-@story(n1=1)
+@scenario(n1=1)
 async def test_a_holder_whose_sharepod_was_not_seen_yet_is_not_taken_for_an_orphan(
     world: World,
 ) -> None:
@@ -85,7 +85,7 @@ async def test_a_holder_whose_sharepod_was_not_seen_yet_is_not_taken_for_an_orph
     assert world.shares_gpu("a")
 
 
-@story(n1=1)
+@scenario(n1=1)
 async def test_a_part_for_nobody_is_taken_back_from_a_gpu_that_is_shared(world: World) -> None:
     world.start("scheduler", "devices")
     await world.run("a", "0.3")
@@ -101,7 +101,7 @@ async def test_a_part_for_nobody_is_taken_back_from_a_gpu_that_is_shared(world: 
     await expect_shared_gpu(world, "a")
 
 
-@story(n1=1)
+@scenario(n1=1)
 async def test_a_finished_sharepod_holds_nothing(world: World) -> None:
     made = world.share("a", id="x", spec={"nodeName": "n1"})
     world.server.seed(SHAREPODS, made | {"status": {"phase": "Succeeded"}})
@@ -110,7 +110,7 @@ async def test_a_finished_sharepod_holds_nothing(world: World) -> None:
     await expect_no_vgpus(world)
 
 
-@story(n1=1)
+@scenario(n1=1)
 async def test_a_pod_that_failed_before_it_was_bound_holds_nothing(world: World) -> None:
     made = world.share("a", id="x", spec={"nodeName": "n1"})
     uid = made["metadata"]["uid"]
@@ -124,7 +124,7 @@ async def test_a_pod_that_failed_before_it_was_bound_holds_nothing(world: World)
     assert world.sharepod("a")["status"]["phase"] == "Failed"
 
 
-@story(n1=1)
+@scenario(n1=1)
 async def test_a_vgpu_that_nobody_took_a_part_of_goes_after_a_moment(world: World) -> None:
     spec = {"nodeName": "n1", "pool": "onDemand", "memoryBytes": 1 << 34}
     world.server.seed(VGPUS, {"metadata": {"name": "left"}, "spec": spec})
@@ -134,7 +134,7 @@ async def test_a_vgpu_that_nobody_took_a_part_of_goes_after_a_moment(world: Worl
     await expect_cleaned_up(world)
 
 
-@story(n1=1)
+@scenario(n1=1)
 async def test_a_vgpu_that_gets_a_holder_in_the_last_moment_stays(world: World) -> None:
     world.start()
     await world.run("a")
@@ -157,7 +157,7 @@ async def test_a_vgpu_that_gets_a_holder_in_the_last_moment_stays(world: World) 
     assert len(tries) == 1
 
 
-@story(n1=1)
+@scenario(n1=1)
 async def test_a_gpu_whose_vgpu_was_deleted_by_force_is_kept_while_pods_run_on_it(
     world: World,
 ) -> None:

@@ -1,36 +1,38 @@
-"""Stories: each is told in a world of its own, and most are tests."""
+"""Runs test scenarios, each in a fake cluster of its own."""
 
 from collections.abc import Awaitable, Callable
 
 from fakes.cluster.world import World
 from kubeshare.simulator.control import run_virtual
 
+Scenario = Callable[[World], Awaitable[None]]
 
-def in_world(
-    story: Callable[[World], Awaitable[None]], *, agents: bool = False, **gpus: int
-) -> World:
-    """Play a test's story in a new world; returns the world as it was left."""
+
+def run_scenario(scenario: Scenario, *, agents: bool = False, **gpus: int) -> World:
+    """Runs a scenario in a new cluster, in virtual time; returns the cluster as it was left.
+
+    ``gpus`` maps the name of each node to its number of GPUs. With ``agents`` the real
+    node agent runs on every node.
+    """
 
     async def main() -> World:
         world = World(**gpus)
         world.agents = agents
-        await world.play(story)
+        await world.play(scenario)
         return world
 
     return run_virtual(main())
 
 
-def story(
-    *, agents: bool = False, **gpus: int
-) -> Callable[[Callable[[World], Awaitable[None]]], Callable[[], None]]:
-    """Make a test of a story: it is played in a new world with these GPUs."""
+def scenario(*, agents: bool = False, **gpus: int) -> Callable[[Scenario], Callable[[], None]]:
+    """Decorates a test that takes a ``World``, with the arguments of :func:`run_scenario`."""
 
-    def decorate(tell: Callable[[World], Awaitable[None]]) -> Callable[[], None]:
-        def play() -> None:
-            in_world(tell, agents=agents, **gpus)
+    def decorate(test: Scenario) -> Callable[[], None]:
+        def run() -> None:
+            run_scenario(test, agents=agents, **gpus)
 
-        # Not functools.wraps: pytest would look for a fixture named as the story's argument.
-        play.__name__, play.__doc__ = tell.__name__, tell.__doc__
-        return play
+        # Not functools.wraps: pytest would look for a fixture named as the test's argument.
+        run.__name__, run.__doc__ = test.__name__, test.__doc__
+        return run
 
     return decorate

@@ -416,7 +416,7 @@ class World:
         """Let virtual time pass, for what should not happen."""
         await asyncio.sleep(seconds)
 
-    async def play(self, story: Callable[["World"], Awaitable[None]]) -> None:
+    async def play(self, scenario: Callable[["World"], Awaitable[None]]) -> None:
         random.seed(self._seed)
         with ExitStack() as stack:
             if self.agents:
@@ -427,7 +427,7 @@ class World:
                         )
                     )
                 )
-            await self._play(story)
+            await self._play(scenario)
 
     def _make_machines(self, disks: Path) -> None:
         asyncio.get_running_loop().set_default_executor(InlineExecutor())
@@ -443,10 +443,10 @@ class World:
         disk = self._disks / f"{name}-{found['metadata']['uid']}"
         self.machines[name] = Machine(self.server, name, gpus, disk)
 
-    async def _play(self, story: Callable[["World"], Awaitable[None]]) -> None:
+    async def _play(self, scenario: Callable[["World"], Awaitable[None]]) -> None:
         actors = asyncio.create_task(self.actors.run())
         try:
-            await story(self)
+            await scenario(self)
         finally:
             for task in tuple(self._beside):
                 task.cancel()

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from expectations import expect_holding, expect_no_vgpus, expect_running, expect_vgpus
-from fakes.cluster import World, in_world
+from fakes.cluster import World, run_scenario
 from kubeshare.api.demands import Demands
 from kubeshare.kube.controller.events import EventRecorder
 
@@ -113,7 +113,7 @@ async def while_a_gang_is_let_wait(world: World) -> None:
 def test_nothing_is_remembered_of_what_was_deleted(
     tell: Callable[[World], Awaitable[Any]],
 ) -> None:
-    async def story(world: World) -> None:
+    async def scenario(world: World) -> None:
         world.start()
         await tell(world)
         assert NAME in repr(world.server.storage.objects)
@@ -122,4 +122,4 @@ def test_nothing_is_remembered_of_what_was_deleted(
         await world.quiet(LONG)
         assert remembered() == []
 
-    in_world(story, n1=2)
+    run_scenario(scenario, n1=2)

@@ -3,7 +3,7 @@
 import pytest
 
 from expectations import expect_no_vgpus, expect_running
-from fakes.cluster import World, story
+from fakes.cluster import World, scenario
 from kubeshare.api.types.v1 import SHAREPODS
 from kubeshare.kube.resources import PODS
 from kubeshare.simulator.control import Fault
@@ -12,7 +12,7 @@ LONG = 600.0
 """Longer than a node waits for anything."""
 
 
-@story(n1=1, agents=True)
+@scenario(n1=1, agents=True)
 async def test_the_part_of_a_force_deleted_pod_is_its_own_until_its_containers_stop(
     world: World,
 ) -> None:
@@ -33,7 +33,7 @@ async def test_the_part_of_a_force_deleted_pod_is_its_own_until_its_containers_s
 
 
 @pytest.mark.slow
-@story(n1=1, agents=True)
+@scenario(n1=1, agents=True)
 async def test_a_force_deleted_pod_is_made_again_when_its_containers_have_stopped(
     world: World,
 ) -> None:
@@ -48,7 +48,7 @@ async def test_a_force_deleted_pod_is_made_again_when_its_containers_have_stoppe
 
 
 @pytest.mark.slow
-@story(n1=1, agents=True)
+@scenario(n1=1, agents=True)
 async def test_a_part_comes_back_when_the_kubelet_has_forgotten_a_pod_that_is_gone(
     world: World,
 ) -> None:
@@ -65,7 +65,7 @@ async def test_a_part_comes_back_when_the_kubelet_has_forgotten_a_pod_that_is_go
 
 
 @pytest.mark.slow
-@story(n1=1, agents=True)
+@scenario(n1=1, agents=True)
 async def test_on_a_node_that_is_cut_off_containers_go_on_and_the_release_comes_later(
     world: World,
 ) -> None:
@@ -87,7 +87,7 @@ async def test_on_a_node_that_is_cut_off_containers_go_on_and_the_release_comes_
 
 
 @pytest.mark.slow
-@story(n1=1, agents=True)
+@scenario(n1=1, agents=True)
 async def test_the_pod_of_a_sharepod_deleted_alone_keeps_its_part_until_it_ends(
     world: World,
 ) -> None:
@@ -106,7 +106,7 @@ async def test_the_pod_of_a_sharepod_deleted_alone_keeps_its_part_until_it_ends(
 
 
 @pytest.mark.slow
-@story(n1=1, agents=True)
+@scenario(n1=1, agents=True)
 async def test_a_namespace_that_goes_takes_all_with_it_in_any_order(world: World) -> None:
     """Pods may go before their SharePods, and none can be made again."""
     world.start()

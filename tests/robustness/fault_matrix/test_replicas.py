@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from expectations import expect_cleaned_up, expect_running, expect_vgpus
-from fakes.cluster import World, in_world, story
+from fakes.cluster import World, run_scenario, scenario
 from kubeshare.api.types.constants import NAMESPACE
 from kubeshare.kube.resources import LEASES
 from kubeshare.simulator.control import Fault, run_virtual
@@ -35,7 +35,7 @@ async def both_led(world: World) -> None:
 def test_a_killed_leader_is_replaced_within_fifteen_seconds(program: str, phase: int) -> None:
     """Whenever between two renewals it is killed."""
 
-    async def story(world: World) -> None:
+    async def scenario(world: World) -> None:
         await both_led(world)
         await world.quiet(20 + phase * RENEWED_EVERY / 8)
         first = leader(world, program)
@@ -45,10 +45,10 @@ def test_a_killed_leader_is_replaced_within_fifteen_seconds(program: str, phase:
         assert asyncio.get_running_loop().time() - killed <= TAKEN_OVER
         await world.run("a")
 
-    in_world(story, n1=1)
+    run_scenario(scenario, n1=1)
 
 
-@story(n1=2)
+@scenario(n1=2)
 async def test_only_the_leaders_write(world: World) -> None:
     await both_led(world)
     leaders = {leader(world, program) for program in PROGRAMS}
@@ -62,7 +62,7 @@ async def test_only_the_leaders_write(world: World) -> None:
     assert wrote == leaders
 
 
-@story(n1=1)
+@scenario(n1=1)
 async def test_the_next_leaders_go_on_where_the_killed_ones_were(world: World) -> None:
     await both_led(world)
     world.share("a")
@@ -76,7 +76,7 @@ async def test_the_next_leaders_go_on_where_the_killed_ones_were(world: World) -
 @pytest.mark.parametrize("jump", [-7200.0, 7200.0], ids=["back", "forward"])
 @pytest.mark.parametrize("waiting", [False, True], ids=["of the leader", "of the other"])
 def test_a_clock_that_jumps_makes_no_other_leader(jump: float, *, waiting: bool) -> None:
-    async def story(world: World) -> None:
+    async def scenario(world: World) -> None:
         await both_led(world)
         first = {program: leader(world, program) for program in PROGRAMS}
         leaders = set(first.values())
@@ -85,7 +85,7 @@ def test_a_clock_that_jumps_makes_no_other_leader(jump: float, *, waiting: bool)
         await world.run("a")
         assert {program: leader(world, program) for program in PROGRAMS} == first
 
-    in_world(story, n1=1)
+    run_scenario(scenario, n1=1)
 
 
 async def _two_leaders(world: World, life: str, write: int, seconds: float) -> None:

@@ -22,7 +22,7 @@ from expectations import (
     holding,
     is_scheduled,
 )
-from fakes.cluster import World, story
+from fakes.cluster import World, scenario
 from kubeshare.api.affinity_terms import require_node
 from kubeshare.api.types.v1 import GPUNODES, SHAREPODS, VGPUS
 from kubeshare.kube.resources import NODES
@@ -39,7 +39,7 @@ def gang(world: World, *names: str, needed: int = 0, request: str = "1") -> None
         world.share(name, request, labels=labels(needed or len(names)))
 
 
-@story(n1=2, n2=2)
+@scenario(n1=2, n2=2)
 async def test_a_gang_is_placed_in_one_go(world: World) -> None:
     world.start("scheduler")
     gang(world, "a", "b", "c", "d")
@@ -48,7 +48,7 @@ async def test_a_gang_is_placed_in_one_go(world: World) -> None:
     assert len({assert_scheduled(world, name).gpuid for name in "abcd"}) == 4
 
 
-@story(n1=4)
+@scenario(n1=4)
 async def test_a_gang_waits_until_enough_of_its_members_are_there(world: World) -> None:
     world.start("scheduler")
     gang(world, "a", "b", needed=3)
@@ -61,7 +61,7 @@ async def test_a_gang_waits_until_enough_of_its_members_are_there(world: World) 
     await expect_all_scheduled(world, *"abc")
 
 
-@story(n1=4)
+@scenario(n1=4)
 async def test_a_gang_that_loses_a_member_says_so(world: World) -> None:
     world.start("scheduler")
     gang(world, "a", "b", needed=3)
@@ -70,7 +70,7 @@ async def test_a_gang_that_loses_a_member_says_so(world: World) -> None:
     await expect_condition(world, "b", "Scheduled", message="1 of the 3")
 
 
-@story(n1=3)
+@scenario(n1=3)
 async def test_case_61_of_four_with_room_for_three_none_starts(world: World) -> None:
     world.start("scheduler", "devices")
     for name in "abcd":
@@ -93,7 +93,7 @@ async def test_case_61_of_four_with_room_for_three_none_starts(world: World) -> 
     await expect_running(world, *"abcd")
 
 
-@story(n1=3)
+@scenario(n1=3)
 async def test_who_comes_after_enough_are_placed_is_decided_about_alone(world: World) -> None:
     world.start("scheduler")
     gang(world, "a", "b", needed=2)
@@ -103,7 +103,7 @@ async def test_who_comes_after_enough_are_placed_is_decided_about_alone(world: W
     await expect_pending(world, "d", "n1: no free GPU")
 
 
-@story(n1=3)
+@scenario(n1=3)
 async def test_more_than_are_needed_are_placed_as_far_as_there_is_room(world: World) -> None:
     gang(world, "a", "b", "c", "d", needed=2)
     world.start("scheduler")
@@ -111,7 +111,7 @@ async def test_more_than_are_needed_are_placed_as_far_as_there_is_room(world: Wo
     await expect_pending(world, "d", "n1: no free GPU")
 
 
-@story(n1=1)
+@scenario(n1=1)
 async def test_two_gangs_of_one_name_in_two_namespaces_are_two(world: World) -> None:
     world.start("scheduler")
     gang(world, "a", needed=2, request="0.1")
@@ -131,7 +131,7 @@ async def test_two_gangs_of_one_name_in_two_namespaces_are_two(world: World) -> 
     ],
 )
 def test_members_have_to_agree_on_what_the_gang_is(said: dict[str, str], label: str) -> None:
-    @story(n1=2)
+    @scenario(n1=2)
     async def play(world: World) -> None:
         world.start("scheduler")
         gang(world, "a", needed=2, request="0.1")
@@ -142,14 +142,14 @@ def test_members_have_to_agree_on_what_the_gang_is(said: dict[str, str], label: 
     play()
 
 
-@story(n1=2)
+@scenario(n1=2)
 async def test_a_label_that_cannot_be_read_is_told_by_its_name(world: World) -> None:
     world.start("scheduler")
     world.share("a", labels={"sharedgpu/priority": "high"})
     await expect_pending(world, "a", "sharedgpu/priority", "high", reason="Invalid")
 
 
-@story(n1=2, n2=2)
+@scenario(n1=2, n2=2)
 async def test_a_refused_part_gives_back_those_before_it(world: World) -> None:
     world.start("scheduler")
     refused = Fault.answer(422, "Invalid")
@@ -169,7 +169,7 @@ async def test_a_refused_part_gives_back_those_before_it(world: World) -> None:
     assert (most, len(removed)) == (3, 2)
 
 
-@story(n1=4)
+@scenario(n1=4)
 async def test_what_was_taken_before_a_kill_is_completed(world: World) -> None:
     world.start("scheduler")
     fault = Fault.hang(after=True)
@@ -194,7 +194,7 @@ async def cut_off(world: World) -> str:
 
 
 @pytest.mark.slow
-@story(n1=3)
+@scenario(n1=3)
 async def test_what_was_taken_is_given_back_where_the_rest_has_no_room_any_more(
     world: World,
 ) -> None:
@@ -209,7 +209,7 @@ async def test_what_was_taken_is_given_back_where_the_rest_has_no_room_any_more(
 
 
 @pytest.mark.slow
-@story(n1=3)
+@scenario(n1=3)
 async def test_what_was_taken_is_given_back_when_a_member_is_gone(world: World) -> None:
     await cut_off(world)
     world.delete("c")
@@ -220,7 +220,7 @@ async def test_what_was_taken_is_given_back_when_a_member_is_gone(world: World) 
     await expect_no_vgpus(world)
 
 
-@story(n1=3)
+@scenario(n1=3)
 async def test_a_member_that_changes_while_it_is_told_does_not_stop_the_others(
     world: World,
 ) -> None:
@@ -232,7 +232,7 @@ async def test_a_member_that_changes_while_it_is_told_does_not_stop_the_others(
     assert holding(world) == ["a", "b", "c"]
 
 
-@story(n1=3)
+@scenario(n1=3)
 async def test_what_is_told_of_a_gang_that_waits_is_told_once(world: World) -> None:
     world.start("scheduler")
     gang(world, "a", "b", "c", "d")
@@ -245,7 +245,7 @@ async def test_what_is_told_of_a_gang_that_waits_is_told_once(world: World) -> N
     assert len(world.server.requests) == before
 
 
-@story(n1=2)
+@scenario(n1=2)
 async def test_plain_pods_start_together_too(world: World) -> None:
     world.start()
     world.plain("a", "1", labels=labels(2))
@@ -254,7 +254,7 @@ async def test_plain_pods_start_together_too(world: World) -> None:
     await expect_running(world, "a", "b")
 
 
-@story(n1=2)
+@scenario(n1=2)
 async def test_a_sharepod_and_a_plain_pod_may_be_of_one_gang(world: World) -> None:
     world.start()
     gang(world, "a", needed=2)
@@ -264,7 +264,7 @@ async def test_a_sharepod_and_a_plain_pod_may_be_of_one_gang(world: World) -> No
 
 
 @pytest.mark.slow
-@story(n1=2)
+@scenario(n1=2)
 async def test_no_pod_of_a_gang_is_let_go_before_all_of_their_gpus_are_there(
     world: World,
 ) -> None:
@@ -287,7 +287,7 @@ async def test_no_pod_of_a_gang_is_let_go_before_all_of_their_gpus_are_there(
     await expect_running(world, "a", "b", seconds=120)
 
 
-@story(n1=3)
+@scenario(n1=3)
 async def test_one_beyond_those_that_are_needed_is_told_once_why_it_has_no_part(
     world: World,
 ) -> None:
@@ -319,7 +319,7 @@ def nodes(world: World) -> list[str]:
     return sorted(vgpu["spec"]["nodeName"] for vgpu in world.server.all(VGPUS))
 
 
-@story(n1=1, n2=2)
+@scenario(n1=1, n2=2)
 async def test_a_gpu_of_a_gang_that_a_native_pod_took_first_is_had_on_another_node(
     world: World,
 ) -> None:
@@ -360,7 +360,7 @@ async def cut_off_when_robbed(world: World, write: int, fault: Fault) -> int:
     return made
 
 
-@story(n1=1, n2=1)
+@scenario(n1=1, n2=1)
 async def test_a_gpu_of_a_gang_that_a_native_pod_took_first_is_waited_for_where_there_is_no_other(
     world: World,
 ) -> None:
@@ -374,7 +374,7 @@ async def test_a_gpu_of_a_gang_that_a_native_pod_took_first_is_waited_for_where_
     await expect_running(world, "a", "b", seconds=60)
 
 
-@story(n1=3)
+@scenario(n1=3)
 async def test_a_gpu_of_a_gang_that_fails_before_all_are_there_is_left_for_another_one(
     world: World,
 ) -> None:
@@ -398,7 +398,7 @@ async def test_a_gpu_of_a_gang_that_fails_before_all_are_there_is_left_for_anoth
 
 
 @pytest.mark.slow
-@story(n1=1, n2=1, n3=2)
+@scenario(n1=1, n2=1, n3=2)
 async def test_a_gang_that_is_moved_on_has_no_more_time_than_others_to_start(
     world: World,
 ) -> None:
@@ -412,7 +412,7 @@ async def test_a_gang_that_is_moved_on_has_no_more_time_than_others_to_start(
     assert not holding(world)
 
 
-@story(n1=2)
+@scenario(n1=2)
 async def test_a_member_that_is_done_counts_for_the_others_of_its_job_and_for_no_other_job(
     world: World,
 ) -> None:

@@ -4,7 +4,7 @@ from functools import partial
 from typing import Any
 
 from expectations import expect_activated, expect_pending, expect_running, gates, holding
-from fakes.cluster import World, story
+from fakes.cluster import World, scenario
 from kubeshare.api.types.constants import VGPU_RESOURCE
 from kubeshare.kube.resources import NODES
 from kubeshare.simulator.control import Fault
@@ -35,7 +35,7 @@ def _allocate(amounts: Raw, node: Raw) -> None:
     node["status"]["allocatable"].update(amounts)
 
 
-@story(n1=2, n2=2)
+@scenario(n1=2, n2=2)
 async def test_plain_pods_that_start_together_have_room_beside_each_other(world: World) -> None:
     await two_that_need_three_of_four_cores(world, "n1", "n2")
     await expect_running(world, "a", "b")
@@ -43,7 +43,7 @@ async def test_plain_pods_that_start_together_have_room_beside_each_other(world:
     assert sorted(pod["spec"]["nodeName"] for pod in pods) == ["n1", "n2"]
 
 
-@story(n1=2)
+@scenario(n1=2)
 async def test_none_is_let_go_where_there_is_room_for_one_only(world: World) -> None:
     await two_that_need_three_of_four_cores(world, "n1")
     await expect_pending(world, "b", reason="GangNoRoom")
@@ -59,7 +59,7 @@ async def test_none_is_let_go_where_there_is_room_for_one_only(world: World) -> 
     await expect_running(world, "a", "b")
 
 
-@story(n1=2)
+@scenario(n1=2)
 async def test_one_that_cannot_be_told_keeps_its_mates_from_going_alone(world: World) -> None:
     world.reserve("n1", "x", "y")
     world.start()

@@ -13,7 +13,7 @@ from expectations import (
     expect_running,
     expect_scheduled,
 )
-from fakes.cluster import World, story
+from fakes.cluster import World, scenario
 from kubeshare.scheduler.preemption.nominations import NOMINATION_SECONDS
 from kubeshare.simulator.control import Fault
 
@@ -40,7 +40,7 @@ async def low_ones(world: World, **requests: str) -> None:
         await world.run(name, request, annotations=MARKED)
 
 
-@story(n1=1)
+@scenario(n1=1)
 async def test_the_marked_one_leaves_and_both_sides_are_told_why(world: World) -> None:
     await low_ones(world, low="0.7")
     gpuid = assert_scheduled(world, "low").gpuid
@@ -54,7 +54,7 @@ async def test_the_marked_one_leaves_and_both_sides_are_told_why(world: World) -
     assert "make room for SharePod default/high of priority 5: it is preemptible" in preempted
 
 
-@story(n1=1)
+@scenario(n1=1)
 async def test_nobody_is_preempted_where_the_configuration_does_not_say_so(world: World) -> None:
     world.start()
     await world.run("low", "0.7", annotations=MARKED)
@@ -78,7 +78,7 @@ async def test_nobody_is_preempted_where_the_configuration_does_not_say_so(world
     ids=["not marked", "marked with no", "same priority", "higher priority", "GPU given by name"],
 )
 def test_is_left_in_peace(low: dict[str, Any]) -> None:
-    @story(n1=1)
+    @scenario(n1=1)
     async def play(world: World) -> None:
         world.configure(preemption=True)
         world.start()
@@ -92,7 +92,7 @@ def test_is_left_in_peace(low: dict[str, Any]) -> None:
     play()
 
 
-@story(n1=2)
+@scenario(n1=2)
 async def test_a_budget_that_refuses_has_another_one_leave(world: World) -> None:
     await low_ones(world, a="0.6", b="0.7")
     # The smaller one would be the cheaper.
@@ -104,7 +104,7 @@ async def test_a_budget_that_refuses_has_another_one_leave(world: World) -> None
     assert world.running("a")
 
 
-@story(n1=1)
+@scenario(n1=1)
 async def test_where_all_budgets_refuse_it_waits_and_asks_again(world: World) -> None:
     await low_ones(world, low="0.7")
     fault = Fault.answer(429, "TooManyRequests")
@@ -117,7 +117,7 @@ async def test_where_all_budgets_refuse_it_waits_and_asks_again(world: World) ->
     assert asked[-1].at - asked[0].at > 15
 
 
-@story(n1=1)
+@scenario(n1=1)
 async def test_who_could_not_be_asked_to_leave_is_asked_again_at_once(world: World) -> None:
     await low_ones(world, low="0.7")
     # The dry run goes well, and then the API server fails.
@@ -130,7 +130,7 @@ async def test_who_could_not_be_asked_to_leave_is_asked_again_at_once(world: Wor
     assert len(told) == 1
 
 
-@story(n1=2)
+@scenario(n1=2)
 async def test_a_budget_that_changes_between_two_evictions_is_asked_again(world: World) -> None:
     await low_ones(world, a="0.9", b="0.9")
     fault = Fault.answer(429, "TooManyRequests")
@@ -142,7 +142,7 @@ async def test_a_budget_that_changes_between_two_evictions_is_asked_again(world:
     assert {*others} == {"a", "b"} - {first}
 
 
-@story(n1=1)
+@scenario(n1=1)
 async def test_nobody_leaves_in_vain(world: World) -> None:
     world.configure(preemption=True)
     world.start()
@@ -154,7 +154,7 @@ async def test_nobody_leaves_in_vain(world: World) -> None:
     assert evicted(world) == []
 
 
-@story(n1=1)
+@scenario(n1=1)
 async def test_the_place_is_kept_from_those_of_lower_priority_until_it_is_free(
     world: World,
 ) -> None:
@@ -171,7 +171,7 @@ async def test_the_place_is_kept_from_those_of_lower_priority_until_it_is_free(
 
 
 @pytest.mark.slow
-@story(n1=1)
+@scenario(n1=1)
 async def test_a_place_is_not_kept_for_ever(world: World) -> None:
     await low_ones(world, a="0.8")
     world.actors.node_agents = False
@@ -182,7 +182,7 @@ async def test_a_place_is_not_kept_for_ever(world: World) -> None:
     await expect_scheduled(world, "small", seconds=NOMINATION_SECONDS + 60)
 
 
-@story(n1=2)
+@scenario(n1=2)
 async def test_a_gang_preempts_as_many_as_it_needs_and_no_more(world: World) -> None:
     await low_ones(world, a="1", b="0.9")
     said = {"sharedgpu/group_name": "g", "sharedgpu/min_available": "2"} | high()
@@ -194,7 +194,7 @@ async def test_a_gang_preempts_as_many_as_it_needs_and_no_more(world: World) -> 
     assert any("gang g of namespace default" in event for event in world.events("b"))
 
 
-@story(n1=1)
+@scenario(n1=1)
 async def test_the_one_of_the_lowest_priority_leaves(world: World) -> None:
     world.configure(preemption=True)
     world.start()

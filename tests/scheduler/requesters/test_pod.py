@@ -13,7 +13,7 @@ from expectations import (
     gates,
     the_pod,
 )
-from fakes.cluster import World, story
+from fakes.cluster import World, scenario
 from kubeshare.api.affinity_terms import require_node
 from kubeshare.api.types.v1 import VGPUS
 from kubeshare.kube.resources import NODES, PODS
@@ -27,7 +27,7 @@ def reason(world: World, name: str = "a") -> str:
     return str(world.pod_condition(name).get("reason", ""))
 
 
-@story(n1=1)
+@scenario(n1=1)
 async def test_a_pod_gets_its_part_is_let_go_and_runs(world: World) -> None:
     world.plain("a")
     world.start()
@@ -45,7 +45,7 @@ async def test_a_pod_gets_its_part_is_let_go_and_runs(world: World) -> None:
     assert f"Bound: vGPU {gpuid} on node n1" in world.events("a")
 
 
-@story(n1=1)
+@scenario(n1=1)
 async def test_the_gate_stays_until_the_gpu_is_there(world: World) -> None:
     world.native_pod("native")
     world.actors.node_agents = False
@@ -61,7 +61,7 @@ async def test_the_gate_stays_until_the_gpu_is_there(world: World) -> None:
     await expect_running(world, "a")
 
 
-@story(n1=1)
+@scenario(n1=1)
 async def test_a_pod_for_which_nothing_fits_waits_with_the_reason_and_comes_next(
     world: World,
 ) -> None:
@@ -76,7 +76,7 @@ async def test_a_pod_for_which_nothing_fits_waits_with_the_reason_and_comes_next
     assert reason(world, "b") == "Bound"
 
 
-@story(n1=1)
+@scenario(n1=1)
 async def test_a_pod_and_a_sharepod_of_the_same_name_each_get_their_part(world: World) -> None:
     world.start("scheduler")
     world.plain("a")
@@ -85,7 +85,7 @@ async def test_a_pod_and_a_sharepod_of_the_same_name_each_get_their_part(world: 
     await expect_holders(world, ["a", "a"])
 
 
-@story(n1=1)
+@scenario(n1=1)
 async def test_what_its_author_required_of_nodes_is_kept_and_tightened(world: World) -> None:
     term = {"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "Exists"}]}
     required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
@@ -99,7 +99,7 @@ async def test_what_its_author_required_of_nodes_is_kept_and_tightened(world: Wo
     assert terms == {"nodeSelectorTerms": [{**term, "matchFields": [here]}]}
 
 
-@story(n1=1)
+@scenario(n1=1)
 async def test_a_bad_value_is_told_by_the_name_of_its_annotation(world: World) -> None:
     world.start("scheduler")
     world.plain("a", "7")
@@ -109,7 +109,7 @@ async def test_a_bad_value_is_told_by_the_name_of_its_annotation(world: World) -
     assert "Correct it and apply the Pod again" in world.events("a")[0]
 
 
-@story(n1=1)
+@scenario(n1=1)
 async def test_a_pod_behind_somebody_elses_gate_takes_nothing_until_that_is_gone(
     world: World,
 ) -> None:
@@ -132,7 +132,7 @@ def offer(world: World, node: str, **amounts: str) -> None:
     world.server.change(NODES, node, "", lambda obj: obj["status"]["allocatable"].update(amounts))
 
 
-@story(n1=1, n2=2)
+@scenario(n1=1, n2=2)
 async def test_a_node_without_room_for_its_cpu_is_passed_over(world: World) -> None:
     offer(world, "n1", cpu="1", pods="9")
     offer(world, "n2", cpu="4", pods="9")
@@ -142,7 +142,7 @@ async def test_a_node_without_room_for_its_cpu_is_passed_over(world: World) -> N
     assert the_pod(world, "a")["spec"]["nodeName"] == "n2"
 
 
-@story(n1=1)
+@scenario(n1=1)
 async def test_two_pods_are_not_let_go_together_where_there_is_room_for_one(world: World) -> None:
     offer(world, "n1", cpu="3")
     world.start()
@@ -156,7 +156,7 @@ async def test_two_pods_are_not_let_go_together_where_there_is_room_for_one(worl
     await expect_running(world, "b")
 
 
-@story(n1=1, n2=1)
+@scenario(n1=1, n2=1)
 async def test_a_node_that_is_cordoned_before_the_gpu_is_there_is_given_up(world: World) -> None:
     world.actors.node_agents = False
     world.start()
@@ -177,7 +177,7 @@ async def test_a_node_that_is_cordoned_before_the_gpu_is_there_is_given_up(world
     await expect_running(world, "a")
 
 
-@story(n1=1)
+@scenario(n1=1)
 async def test_who_changed_the_pod_meanwhile_is_not_overwritten(world: World) -> None:
     world.start()
 
@@ -192,7 +192,7 @@ async def test_who_changed_the_pod_meanwhile_is_not_overwritten(world: World) ->
     assert the_pod(world, "a")["metadata"]["annotations"]["note"] == "mine"
 
 
-@story(n1=1, n2=2)
+@scenario(n1=1, n2=2)
 async def test_a_gpu_that_a_native_pod_took_first_is_left_to_it_where_another_node_has_one(
     world: World,
 ) -> None:
@@ -210,7 +210,7 @@ async def test_a_gpu_that_a_native_pod_took_first_is_left_to_it_where_another_no
     await expect_vgpus(world, 1)
 
 
-@story(n1=1)
+@scenario(n1=1)
 async def test_a_gpu_that_a_native_pod_took_first_is_waited_for_where_there_is_no_other(
     world: World,
 ) -> None:
@@ -227,7 +227,7 @@ async def test_a_gpu_that_a_native_pod_took_first_is_waited_for_where_there_is_n
     await expect_running(world, "a")
 
 
-@story(n1=1, n2=2)
+@scenario(n1=1, n2=2)
 async def test_a_namesake_made_later_waits_its_own_time_for_a_gpu_that_is_taken(
     world: World,
 ) -> None:
@@ -255,7 +255,7 @@ def with_claim(name: str) -> Raw:
     }
 
 
-@story(n1=1, n2=2)
+@scenario(n1=1, n2=2)
 async def test_a_pod_goes_where_its_volume_is_reached_or_waits_and_says_so(world: World) -> None:
     world.storage.bound("data", "n2")
     world.start()
@@ -268,7 +268,7 @@ async def test_a_pod_goes_where_its_volume_is_reached_or_waits_and_says_so(world
     assert "n1: it does not reach volume lost" in world.pod_condition("b")["message"]
 
 
-@story(n1=2, n2=2)
+@scenario(n1=2, n2=2)
 async def test_the_first_of_a_gang_knows_of_the_volumes_of_the_others(world: World) -> None:
     """After a restart, say, all are there before the first of them has its turn."""
     world.storage.bound("data", "n2")
@@ -284,14 +284,14 @@ async def test_the_first_of_a_gang_knows_of_the_volumes_of_the_others(world: Wor
     assert the_pod(world, "b")["spec"]["nodeName"] == "n2"
 
 
-@story(n1=1)
+@scenario(n1=1)
 async def test_a_claim_that_is_not_bound_yet_keeps_nobody_back(world: World) -> None:
     world.start()
     world.plain("a", spec=with_claim("to-come"))
     await expect_running(world, "a")
 
 
-@story(n1=1, n2=2)
+@scenario(n1=1, n2=2)
 async def test_a_claim_that_is_bound_at_once_is_waited_for(world: World) -> None:
     world.storage.kind("fast", waits=False)
     world.storage.claim("data", "fast")
@@ -305,7 +305,7 @@ async def test_a_claim_that_is_bound_at_once_is_waited_for(world: World) -> None
     assert the_pod(world, "a")["spec"]["nodeName"] == "n2"
 
 
-@story(n1=1, n2=1)
+@scenario(n1=1, n2=1)
 async def test_a_pod_goes_where_a_volume_is_free_for_its_claim(world: World) -> None:
     world.storage.kind("disk", waits=True)
     world.storage.claim("data", "disk")
@@ -319,7 +319,7 @@ async def test_a_pod_goes_where_a_volume_is_free_for_its_claim(world: World) -> 
     assert the_pod(world, "a")["spec"]["nodeName"] == "n2"
 
 
-@story(n1=1, n2=1)
+@scenario(n1=1, n2=1)
 async def test_a_pod_goes_where_a_volume_can_be_made_for_its_claim(world: World) -> None:
     zone = {"key": "kubernetes.io/hostname", "values": ["n2"]}
     there = [{"matchLabelExpressions": [zone]}]
@@ -331,7 +331,7 @@ async def test_a_pod_goes_where_a_volume_can_be_made_for_its_claim(world: World)
     assert the_pod(world, "a")["spec"]["nodeName"] == "n2"
 
 
-@story(n1=1)
+@scenario(n1=1)
 async def test_the_claims_of_a_pod_are_read_once(world: World) -> None:
     world.storage.bound("data", "n1")
     world.start()

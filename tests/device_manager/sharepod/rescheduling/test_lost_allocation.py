@@ -13,7 +13,7 @@ from expectations import (
     expect_ungated,
     is_same_pod,
 )
-from fakes.cluster import World, story
+from fakes.cluster import World, scenario
 from kubeshare.api.types.v1 import VGPUS
 from kubeshare.kube.resources import PODS, Raw
 from kubeshare.simulator.control import Fault
@@ -44,7 +44,7 @@ async def bound_with_one_part(world: World, name: str = "a") -> Raw:
     return pod
 
 
-@story(n1=2)
+@scenario(n1=2)
 async def test_a_sharepod_has_its_gpus_chosen_again(world: World) -> None:
     world.actors.binds = False
     world.start()
@@ -59,7 +59,7 @@ async def test_a_sharepod_has_its_gpus_chosen_again(world: World) -> None:
     assert world.sharepod("a")["spec"]["gpu"]["attempt"] == 2
 
 
-@story(n1=1)
+@scenario(n1=1)
 async def test_one_that_has_lost_all_begins_again_too(world: World) -> None:
     world.actors.binds = False
     world.start()
@@ -77,7 +77,7 @@ async def test_one_that_has_lost_all_begins_again_too(world: World) -> None:
     await expect_running(world, "a")
 
 
-@story(n1=2)
+@scenario(n1=2)
 async def test_a_controllers_pod_is_made_again_when_its_budget_allows_it(world: World) -> None:
     world.actors.binds = False
     world.invariants.doubles = True
@@ -99,7 +99,7 @@ async def test_a_controllers_pod_is_made_again_when_its_budget_allows_it(world: 
     assert any("so that its controller makes another" in each for each in world.events("web-0"))
 
 
-@story(n1=2)
+@scenario(n1=2)
 async def test_a_pod_of_its_own_is_told_what_to_do_once(world: World) -> None:
     world.actors.binds = False
     world.invariants.doubles = True
@@ -114,7 +114,7 @@ async def test_a_pod_of_its_own_is_told_what_to_do_once(world: World) -> None:
     assert is_same_pod(world, pod)
 
 
-@story(n1=2)
+@scenario(n1=2)
 async def test_a_pod_that_has_begun_is_its_nodes(world: World) -> None:
     world.actors.binds = False
     world.start()
@@ -126,7 +126,7 @@ async def test_a_pod_that_has_begun_is_its_nodes(world: World) -> None:
     assert is_same_pod(world, pod)
 
 
-@story(n1=2)
+@scenario(n1=2)
 async def test_a_part_that_is_only_not_seen_is_not_missed(world: World) -> None:
     """The watch of vGPUs lags: the API server is asked before anything is done."""
     world.actors.binds = False

@@ -20,7 +20,7 @@ from expectations import (
     expect_terminating,
     expect_vgpus,
 )
-from fakes.cluster import World, story
+from fakes.cluster import World, scenario
 from kubeshare.api.predicates.exclusions import MAX_RESCHEDULES
 from kubeshare.api.types.v1 import SHAREPODS
 from kubeshare.kube.resources import PODS
@@ -31,7 +31,7 @@ def aside(world: World) -> list[str]:
     return [entry["node"] for entry in world.sharepod("a")["spec"]["gpu"].get("setAside", [])]
 
 
-@story(n1=1, n2=2)
+@scenario(n1=1, n2=2)
 async def test_a_sharepod_whose_node_is_full_runs_on_another_one(world: World) -> None:
     world.actors.full.add("n1")
     world.start()
@@ -45,7 +45,7 @@ async def test_a_sharepod_whose_node_is_full_runs_on_another_one(world: World) -
     assert "node n1 has no room for its pod (kube-scheduler says: insufficient cpu)" in told
 
 
-@story(n1=1)
+@scenario(n1=1)
 async def test_without_another_node_it_waits_says_why_and_comes_back(world: World) -> None:
     world.actors.full.add("n1")
     world.start()
@@ -60,7 +60,7 @@ async def test_without_another_node_it_waits_says_why_and_comes_back(world: Worl
 
 
 @pytest.mark.slow
-@story(n1=1)
+@scenario(n1=1)
 async def test_the_pauses_grow_and_it_is_moved_so_many_times_an_hour_and_no_more(
     world: World,
 ) -> None:
@@ -82,7 +82,7 @@ async def test_the_pauses_grow_and_it_is_moved_so_many_times_an_hour_and_no_more
     assert pauses[3] > 4 * pauses[0]
 
 
-@story(n1=1, n2=1)
+@scenario(n1=1, n2=1)
 async def test_room_that_comes_in_time_is_taken(world: World) -> None:
     world.actors.full |= {"n1", "n2"}
     world.start()
@@ -96,7 +96,7 @@ async def test_room_that_comes_in_time_is_taken(world: World) -> None:
     assert aside(world) == []
 
 
-@story(n1=1, n2=1)
+@scenario(n1=1, n2=1)
 async def test_a_pod_for_which_kube_scheduler_makes_room_is_waited_for(world: World) -> None:
     world.actors.full |= {"n1", "n2"}
     world.start()
@@ -108,7 +108,7 @@ async def test_a_pod_for_which_kube_scheduler_makes_room_is_waited_for(world: Wo
     assert world.sharepod("a")["spec"]["gpu"]["attempt"] == 1
 
 
-@story(n1=1, n2=1)
+@scenario(n1=1, n2=1)
 async def test_a_node_that_the_author_chose_is_kept(world: World) -> None:
     world.actors.full.add("n1")
     world.start()
@@ -119,7 +119,7 @@ async def test_a_node_that_the_author_chose_is_kept(world: World) -> None:
     assert world.vgpus() == {"mine": ["a"]}
 
 
-@story(n1=1, n2=2)
+@scenario(n1=1, n2=2)
 async def test_a_pod_that_was_bound_meanwhile_is_not_deleted(world: World) -> None:
     world.actors.full.add("n1")
     world.start()
@@ -136,7 +136,7 @@ async def test_a_pod_that_was_bound_meanwhile_is_not_deleted(world: World) -> No
     assert world.sharepod("a")["spec"]["gpu"]["attempt"] == 1
 
 
-@story(n1=1, n2=2)
+@scenario(n1=1, n2=2)
 async def test_a_pod_that_stays_for_its_finalizers_is_waited_for(world: World) -> None:
     world.actors.full.add("n1")
     world.start()
@@ -154,7 +154,7 @@ async def test_a_pod_that_stays_for_its_finalizers_is_waited_for(world: World) -
     assert aside(world) == ["n1"]
 
 
-@story(n1=1, n2=2)
+@scenario(n1=1, n2=2)
 async def test_a_device_manager_killed_between_pod_and_undoing_does_it_again(
     world: World,
 ) -> None:
@@ -174,7 +174,7 @@ async def test_a_device_manager_killed_between_pod_and_undoing_does_it_again(
     assert len(world.vgpus()) == 1
 
 
-@story(n1=1, n2=2)
+@scenario(n1=1, n2=2)
 async def test_a_sharepod_of_annotations_alone_is_moved_too(world: World) -> None:
     world.actors.full.add("n1")
     world.start()
@@ -188,7 +188,7 @@ async def test_a_sharepod_of_annotations_alone_is_moved_too(world: World) -> Non
     assert stored["metadata"]["annotations"] == annotations
 
 
-@story(n1=1, n2=2)
+@scenario(n1=1, n2=2)
 async def test_a_node_whose_gpus_cannot_be_shared_is_set_aside(world: World) -> None:
     world.actors.sliced.add("n1")
     world.start()
@@ -200,7 +200,7 @@ async def test_a_node_whose_gpus_cannot_be_shared_is_set_aside(world: World) -> 
     await expect_vgpus(world, 1, placeholders=1)
 
 
-@story(n1=1)
+@scenario(n1=1)
 async def test_without_another_node_it_is_told_that_its_gpu_cannot_be_shared(
     world: World,
 ) -> None:
@@ -214,7 +214,7 @@ async def test_without_another_node_it_is_told_that_its_gpu_cannot_be_shared(
     await expect_pending(world, "b")
 
 
-@story(n1=1, n2=2)
+@scenario(n1=1, n2=2)
 async def test_a_node_of_the_authors_outlives_the_decision_which_gpu(world: World) -> None:
     world.start()
     world.share("a", spec={"nodeName": "n2"})
