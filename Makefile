@@ -7,6 +7,11 @@ UV := $(VENV)/bin/uv
 PYTEST := $(VENV)/bin/pytest
 KEEP ?=
 ARGS ?=
+# Kept apart, so that two commands of one clone write no report over another's.
+REPORTS ?= reports
+SLOWEST := --durations=30
+# Tests that use the processor share it; those that measure time or boot a lab run one at a time.
+PARALLEL := -n auto --maxprocesses=8 --dist=loadgroup
 # A cluster is used only where it is named on the command line, not because a shell exports one.
 CLUSTER := $(if $(filter command,$(origin KUBECONFIG)),$(KUBECONFIG))
 
@@ -16,7 +21,9 @@ debian = if test "$$(id -u)" = 0 && command -v apt-get > /dev/null; \
     DEBIAN_FRONTEND=noninteractive apt-get install -qq --yes --no-install-recommends $(1) > /dev/null; \
   else echo "install $(1) (Debian's names), and run this again" >&2; false; fi
 
-.PHONY: help gcc setup native sanitizers lint format test-fast test prove mutants bench bench-cluster bench-lab bench-gpu demo pythons release clean requirements
+.PHONY: help gcc setup native sanitizers lint lint-style lint-types lint-layers lint-native format \
+  test-fast test test-parallel test-serial flaky fault-matrix prove mutants \
+  bench bench-cluster bench-lab bench-gpu demo pythons release clean requirements
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -26,15 +33,17 @@ $(VENV)/.ready: requirements/uv.txt requirements/dev.txt requirements/clients.tx
 	@test -x $(VENV)/bin/pip || python3 -m venv $(VENV) > /dev/null 2>&1 || \
 	  { $(call debian,python3-venv) && python3 -m venv $(VENV); }
 	@$(VENV)/bin/pip install --quiet --disable-pip-version-check --require-hashes -r requirements/uv.txt
-	@$(UV) pip sync --quiet --python $(PYTHON) --require-hashes requirements/dev.txt
-	@$(UV) pip sync --quiet --python $(PYTHON) --target $(VENV)/clients --require-hashes requirements/clients.txt
+	@$(UV) pip sync --quiet --compile-bytecode --python $(PYTHON) --require-hashes requirements/dev.txt
+	@$(UV) pip sync --quiet --compile-bytecode --python $(PYTHON) --target $(VENV)/clients --require-hashes requirements/clients.txt
 	@echo "$(CURDIR)/src" > $$($(PYTHON) -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/kubeshare.pth
 	@for name in kubeshare kubectl-kubeshare; do \
 	  printf '#!%s\nimport sys\nfrom kubeshare.cli.main import main\nsys.exit(main())\n' "$(CURDIR)/$(PYTHON)" > $(VENV)/bin/$$name; \
 	  chmod +x $(VENV)/bin/$$name; done
 	@touch $@
 
+# Where PYTHONDONTWRITEBYTECODE is set, every process would compile all that it imports anew.
 setup: $(VENV)/.ready ## bring the Python environment up to date (instant when it is)
+	@$(PYTHON) -m compileall -q src tests/fakes
 
 native: setup ## build the device library, the fake GPU and the example workloads
 	@$(MAKE) --no-print-directory -s -j$(shell nproc) -C native ZIG="$(CURDIR)/$(PYTHON) -m ziglang"
@@ -47,11 +56,20 @@ gcc:
 	@command -v gcc > /dev/null || { $(call debian,gcc libc6-dev); }
 
 lint: native gcc ## ruff, mypy, layers, C format and warnings
+	@$(MAKE) --no-print-directory -j2 --output-sync=target lint-types lint-style lint-layers lint-native
+
+lint-types:
+	$(VENV)/bin/mypy
+
+lint-style:
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
-	$(VENV)/bin/mypy
+
+lint-layers:
 	$(VENV)/bin/lint-imports
 	$(PYTHON) tools/check_layout.py
+
+lint-native:
 	$(MAKE) --no-print-directory -C native lint CLANG_FORMAT="$(CURDIR)/$(VENV)/bin/clang-format"
 
 format: setup ## rewrite Python and C in the project's format
@@ -60,16 +78,39 @@ format: setup ## rewrite Python and C in the project's format
 	$(MAKE) --no-print-directory -C native format CLANG_FORMAT="$(CURDIR)/$(VENV)/bin/clang-format"
 
 test-fast: native ## the tests that need no root, no network and no lab (under a minute)
-	$(PYTEST) -q -m "not lab and not apiserver and not slow"
+	$(PYTEST) -q $(PARALLEL) -m "not lab and not apiserver and not slow and not serial" $(ARGS)
 
-test: lint sanitizers ## everything that can be tested here: lint, fast, slow, API server, lab
-	$(PYTEST)
+# Both phases run whatever the first one found; the exit status says whether either failed.
+test: lint sanitizers ## everything that can be tested here: lint, fast, slow, API server, lab (ARGS="tests/core -k gang": a part)
+ifeq ($(strip $(ARGS)),)
+	@failed=; \
+	$(MAKE) --no-print-directory test-parallel || failed="$$failed parallel"; \
+	$(MAKE) --no-print-directory test-serial || failed="$$failed serial"; \
+	if [ -n "$$failed" ]; then echo "make test: FAILED:$$failed (see $(REPORTS)/)"; exit 1; fi; \
+	echo "make test: passed"
+else
+	$(PYTEST) $(SLOWEST) --junitxml=$(REPORTS)/part.xml $(ARGS)
+endif
 
-prove: native ## each placement policy beside a slow one on five million random states; hypothesis tries examples never seen (minutes)
+test-parallel:
+	$(PYTEST) $(PARALLEL) $(SLOWEST) --junitxml=$(REPORTS)/parallel.xml -m "not (lab or serial)"
+
+test-serial:
+	$(PYTEST) $(SLOWEST) --junitxml=$(REPORTS)/serial.xml -m "lab or serial"
+
+TIMES ?= 20
+FLAKY ?= tests/*/
+flaky: native ## every folder of tests TIMES=20 times in random order, beside a load (FLAKY="tests/tokens": some)
+	PYTHONPATH=tests $(PYTHON) -m robustness.flaky --times $(TIMES) $(FLAKY)
+
+fault-matrix: setup ## every trouble at every write of every life (an hour; ARGS="LIFE TROUBLE WRITE": a part)
+	PYTHONPATH=tests $(PYTHON) -m robustness.fault_matrix $(ARGS)
+
+prove: native fault-matrix ## the whole fault matrix; each placement policy beside a slow one on five million random states; fresh examples of hypothesis
 	$(PYTEST) -q -m hypothesis --hypothesis-profile=fresh
 	PYTHONPATH=tests $(PYTHON) -m robustness.prove
 
-mutants: setup ## break the core in thousands of small ways; nine in ten must fail a test (ARGS=--help)
+mutants: setup ## break the programs in thousands of small ways; nine in ten must fail a test (ARGS=--help)
 	PYTHONPATH=tests nice $(PYTHON) -m robustness.mutants $(ARGS)
 
 bench: native ## the numbers, as JSON lines with both sides in one run
@@ -102,5 +143,5 @@ requirements: setup ## compile the pinned, hashed requirements anew
 	$(UV) pip compile -q --generate-hashes --no-header --python-version 3.11 --group pyproject.toml:build -o requirements/build.txt
 
 clean: ## remove what was built here (caches under XDG_CACHE_HOME stay)
-	rm -rf $(VENV) native/build .mutants .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache demo.png dist
+	rm -rf $(VENV) native/build .mutants .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache reports demo.png dist
 	find src tests bench -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -11,7 +11,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 
-pytestmark = [pytest.mark.native, pytest.mark.slow]
+pytestmark = [pytest.mark.native, pytest.mark.slow, pytest.mark.serial]
 
 
 def bench(*options: str, fake: str = "V100x1") -> subprocess.CompletedProcess[str]:

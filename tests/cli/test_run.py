@@ -297,6 +297,7 @@ SHARES = {
 
 @pytest.mark.native
 @pytest.mark.slow
+@pytest.mark.serial
 @pytest.mark.parametrize("name", SHARES)
 def test_jobs_get_their_shares_by_the_gpus_own_log(machine: Machine, name: str) -> None:
     parts, targets = SHARES[name]

@@ -78,6 +78,7 @@ def test_holders_are_shown_as_a_table_and_as_json(machine: Machine) -> None:
 
 @pytest.mark.native
 @pytest.mark.slow
+@pytest.mark.serial
 def test_two_saturating_jobs_are_shown_near_their_shares(machine: Machine) -> None:
     jobs = [machine.burn(0.3, 0.6), machine.burn(0.4, 0.6)]
 

@@ -29,6 +29,11 @@ from kubeshare.core.units import (
 )
 
 
+def named(value: object) -> str:
+    """The id of a case: the same in every process, also for functions."""
+    return getattr(value, "__name__", repr(value))
+
+
 @pytest.mark.parametrize(
     ("written", "micros"),
     [
@@ -157,7 +162,7 @@ def test_a_gpu_without_memory_is_refused() -> None:
         (parse_share, "x" * 64, '"' + "x" * 64 + '" is not a number such as 0.5 or a quantity'),
         (parse_share, True, "True is not a number"),
     ],
-    ids=repr,
+    ids=named,
 )
 def test_what_is_refused_is_refused_by_field_and_value(
     parse: Parse, written: object, words: str
@@ -178,7 +183,7 @@ def test_what_is_refused_is_refused_by_field_and_value(
         (parse_amount, "4Gi", 4 * GI),
         (parse_share, "0." + "3" * 62, 333_333),
     ],
-    ids=repr,
+    ids=named,
 )
 def test_the_largest_and_longest_that_may_be_is_read(
     parse: Parse, written: object, number: int | Fraction

@@ -23,7 +23,7 @@ from kubeshare.lab.control_plane.api_server import ApiServer, local_api_server, 
 from kubeshare.lab.errors import LabError
 from kubeshare.simulator.control import Permission, run_virtual
 from robustness.fault_matrix.lives import LIVES, Life
-from robustness.fault_matrix.matrix import live, points
+from robustness.fault_matrix.matrix import points, run_life
 from robustness.fault_matrix.troubles import TROUBLES
 
 RARE = (("alone", "409"), ("plain", "409"), ("together", "API server killed after it"))
@@ -97,8 +97,8 @@ TOLD = LIVES | {
 
 
 async def _told(world: World, life: Life) -> None:
-    told = await live(world, life)
-    assert not told.stuck, told.stuck
+    outcome = await run_life(world, life)
+    assert not outcome.stuck, outcome.stuck
     assert not world.invariants.violations
 
 
@@ -106,7 +106,7 @@ def _play(life: str, trouble: str = "", write: int = 0) -> World:
     world = World(**TOLD[life].gpus)
     world.elect = True
     if trouble:
-        world.server.inject_at_write(write, lambda: TROUBLES[trouble](world))
+        world.server.inject_at_write(write, lambda: TROUBLES[trouble].strike(world))
     run_virtual(_told(world, TOLD[life]))
     return world
 

@@ -15,7 +15,7 @@ from kubeshare import native
 from kubeshare.demo import timeline
 from kubeshare.demo.figure import JOBS, STAGES, targets
 
-pytestmark = [pytest.mark.native, pytest.mark.slow]
+pytestmark = [pytest.mark.native, pytest.mark.slow, pytest.mark.serial]
 
 MILLISECOND_NS = 1_000_000
 SECOND_NS = 1_000_000_000

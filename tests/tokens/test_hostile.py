@@ -18,6 +18,7 @@ SECONDS = 15
 
 @pytest.mark.native
 @pytest.mark.slow
+@pytest.mark.serial
 def test_honest_processes_keep_their_shares_beside_hostile_ones(paths: Paths) -> None:
     seen = beside_hostile(paths, SECONDS)
     assert {what for what, times in seen.acts.items() if times > 0} == ACTS

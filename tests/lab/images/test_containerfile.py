@@ -35,6 +35,12 @@ def test_all_that_it_copies_is_there() -> None:
     assert [source for source in sources if not (ROOT / source).exists()] == []
 
 
+def test_it_has_the_bytecode_of_the_programs() -> None:
+    (compiled,) = [line for line in instructions("RUN") if "compileall" in line]
+    code = next(line.split()[-1] for line in instructions("COPY") if "src/kubeshare" in line)
+    assert code.startswith(compiled.split()[-1])
+
+
 @pytest.mark.slow
 @pytest.mark.native
 def test_every_program_starts_with_the_packages_of_the_image_alone(tmp_path: Path) -> None:
@@ -42,7 +48,7 @@ def test_every_program_starts_with_the_packages_of_the_image_alone(tmp_path: Pat
     uv = str(Path(sys.executable).with_name("uv"))
     bare = tmp_path / "bin" / "python"
     subprocess.run([uv, "venv", "--quiet", f"--python={sys.executable}", tmp_path], check=True)
-    (install,) = instructions("RUN")
+    install = instructions("RUN")[0]
     assert "--require-hashes" in install
     sync = [uv, "pip", "sync", "--quiet", "--require-hashes", f"--python={bare}"]
     subprocess.run([*sync, ROOT / "requirements" / "runtime.txt"], check=True)

@@ -9,7 +9,6 @@ from kubeshare import native
 
 pytestmark = pytest.mark.native
 
-EXPORTS = native.path("generated/exports.txt")
 OLDEST_GLIBC = (2, 17)
 
 
@@ -21,7 +20,7 @@ def read(*command: str) -> str:
 
 def test_it_exports_its_hooks_and_nothing_else() -> None:
     exported = re.findall(r" \w (\S+)$", read("nm", "-D", "--defined-only"), re.MULTILINE)
-    assert sorted(exported) == EXPORTS.read_text().split()
+    assert sorted(exported) == native.path("generated/exports.txt").read_text().split()
 
 
 def test_it_needs_libc_alone() -> None:

@@ -21,7 +21,6 @@ DRIVER = "libcuda.so.1"
 NVML = "libnvidia-ml.so.1"
 NEWEST = 13050
 PER_THREAD = 2
-EXPORTS = native.path("generated/exports.txt")
 
 
 @pytest.fixture
@@ -37,7 +36,7 @@ def ask(where: Probe, *words: object) -> dict[str, object]:
 
 
 def test_every_hooked_name_is_ours_and_no_error_stays_behind(where: Probe) -> None:
-    for name in EXPORTS.read_text().split():
+    for name in native.path("generated/exports.txt").read_text().split():
         if name.startswith(("cu", "nvml")):
             library = "nvml" if name.startswith("nvml") else "symbol"
             answer = ask(where, library, name)

@@ -48,7 +48,7 @@ class Life(NamedTuple):
     run: Callable[[World], Awaitable[None]]
     gpus: dict[str, int]
 
-    async def tell(self, world: World) -> None:
+    async def play(self, world: World) -> None:
         """Run the scenario; each step may take ``STEP_SECONDS``."""
         world.deadline = STEP_SECONDS
         await self.run(world)

@@ -1,7 +1,8 @@
-"""Plays every point: which came right, and what was wrong with the others."""
+"""Plays points of the fault matrix and counts how they ended."""
 
 import traceback
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -11,15 +12,16 @@ from kubeshare.kube.resources import PODS
 from kubeshare.simulator.control import run_virtual
 from robustness.fault_matrix import lives
 from robustness.fault_matrix.lives import LIVES, STEP_SECONDS, Life
+from robustness.fault_matrix.strikes import Strike, inject
 from robustness.fault_matrix.troubles import TROUBLES
 
-TOLD_IN = lives.__file__
+_STEPS_FILE = lives.__file__
 
 
 class Point(NamedTuple):
-    """One telling of a life: the trouble and the write (from 1) that meets it.
+    """One run of a life: the trouble, and the write (from 1) that it strikes.
 
-    The seed says how chance falls: which jitter and which uids there are.
+    The seed decides all that is random: jitter and uids.
     """
 
     life: str
@@ -33,17 +35,28 @@ class Point(NamedTuple):
 
 @dataclass
 class Tally:
-    """What became of the points that were tried; each list has a line for each that went wrong."""
+    """How the points that were played ended; each list has a line for each failure.
+
+    Attributes:
+        tried: points played.
+        converged: points after which everything was right and nothing was left.
+        struck: trouble -> points in which it struck its write.
+        showed: trouble -> points in which its effect was seen.
+        missed: points in which the trouble never struck.
+    """
 
     tried: int = 0
     converged: int = 0
+    struck: Counter[str] = field(default_factory=Counter)
+    showed: Counter[str] = field(default_factory=Counter)
+    missed: list[str] = field(default_factory=list)
     stuck: list[str] = field(default_factory=list)
     overcommitted: list[str] = field(default_factory=list)
     leaked: list[str] = field(default_factory=list)
 
     def __str__(self) -> str:
         return (
-            f"{self.tried} points tried, {self.converged} converged, "
+            f"{self.tried} points tried, {self.struck.total()} struck, {self.converged} converged, "
             f"{len(self.overcommitted)} over-commits, {len(self.leaked)} leaks"
         )
 
@@ -51,25 +64,49 @@ class Tally:
         """Count the points of another tally too."""
         self.tried += other.tried
         self.converged += other.converged
+        self.struck += other.struck
+        self.showed += other.showed
+        self.missed += other.missed
         self.stuck += other.stuck
         self.overcommitted += other.overcommitted
         self.leaked += other.leaked
 
     @property
     def wrong(self) -> list[str]:
-        """All that went wrong."""
-        return [*self.overcommitted, *self.leaked, *self.stuck]
+        """All failures, those of the matrix itself included: no point, no strike."""
+        return [
+            *([] if self.tried else ["no point was played"]),
+            *(f"{point}: it never struck" for point in self.missed),
+            *self.overcommitted,
+            *self.leaked,
+            *self.stuck,
+        ]
+
+    @property
+    def unseen(self) -> list[str]:
+        """The troubles that struck and showed no effect; in few points that may be chance.
+
+        A program killed at the last write of all has nothing left to show.
+        """
+        return [name for name in self.struck if not self.showed[name]]
 
 
 def points(life: str, troubles: Iterable[str] = tuple(TROUBLES), seed: int = 0) -> Iterator[Point]:
     """Every point of a life."""
-    writes = run_virtual(_count(LIVES[life], seed))
+    writes = count_writes(life, seed)
     for trouble in troubles:
         for write in range(1, writes + 1):
             yield Point(life, trouble, write, seed)
 
 
-class Told(NamedTuple):
+def count_writes(life: str, seed: int = 0) -> int:
+    """The writes of a life without trouble, which must go well."""
+    outcome = run_virtual(run_life(_world(LIVES[life], seed), LIVES[life]))
+    assert not outcome.stuck, outcome.stuck
+    return outcome.world.server.writes
+
+
+class Outcome(NamedTuple):
     """The world at the end of a life, what never came true (``""``), and what is left over."""
 
     world: World
@@ -77,23 +114,27 @@ class Told(NamedTuple):
     left: list[str]
 
 
-def tell(point: Point) -> Told:
-    """Tell a life with its trouble."""
-    world = _world(LIVES[point.life], point.seed)
-    trouble = TROUBLES[point.trouble]
-    world.server.inject_at_write(point.write, lambda: trouble(world))
-    return run_virtual(live(world, LIVES[point.life]))
+def run_point(point: Point) -> tuple[Outcome, Strike]:
+    """Run a life with its trouble."""
+    life = LIVES[point.life]
+    world = _world(life, point.seed)
+    strike = inject(world, point.write, TROUBLES[point.trouble].strike)
+    return run_virtual(run_life(world, life, strike.has_arrived)), strike
 
 
 def play(point: Point, tally: Tally) -> None:
-    """Tell a life once, with its trouble, and note how it went.
+    """Run a life once with its trouble, and count how it ended.
 
-    Not each telling has as many writes: one in which the trouble never struck is no point.
+    The seed is that of the run that counted the writes, so the run has as many writes before
+    the trouble strikes.
     """
-    world, stuck, left = tell(point)
-    if world.server.writes < point.write and not stuck:
-        return
+    (world, stuck, left), strike = run_point(point)
     tally.tried += 1
+    if strike.request is None:
+        tally.missed.append(str(point))
+    else:
+        tally.struck[point.trouble] += 1
+        tally.showed[point.trouble] += TROUBLES[point.trouble].shows(world, strike)
     if world.invariants.violations:
         tally.overcommitted.append(f"{point}: {world.invariants.violations[0]}")
     if stuck:
@@ -104,53 +145,50 @@ def play(point: Point, tally: Tally) -> None:
         tally.converged += 1
 
 
-async def _count(life: Life, seed: int) -> int:
-    told = await live(_world(life, seed), life)
-    assert not told.stuck, told.stuck
-    return told.world.server.writes
-
-
 def _world(life: Life, seed: int) -> World:
     world = World(seed, **life.gpus)
     world.agents = True
     return world
 
 
-async def live(world: World, life: Life) -> Told:
-    """Tell the life, then delete everything."""
+async def run_life(world: World, life: Life, settled: Callable[[], bool] = lambda: True) -> Outcome:
+    """Run the life, then delete everything; nothing may be left once all is settled."""
     left: list[str] = []
 
-    async def told(world: World) -> None:
+    async def story(world: World) -> None:
         world.start()
         try:
-            await life.tell(world)
+            await life.play(world)
             await world.until(lambda: not world.invariants.held_twice(), STEP_SECONDS)
             world.clear()
-            await world.until(lambda: not _left(world), STEP_SECONDS)
+            await world.until(lambda: settled() and not _left(world), STEP_SECONDS)
         finally:
             left.extend(_left(world))
 
     stuck = ""
     try:
-        await world.play(told)
+        await world.play(story)
     except AssertionError as error:
         stuck = f"{error} at {_where(error)}".strip()
-    return Told(world, stuck, left)
+    return Outcome(world, stuck, left)
 
 
 def _where(error: BaseException) -> str:
     """The step of the life that did not come true."""
-    steps = [step for step in traceback.extract_tb(error.__traceback__) if step.filename == TOLD_IN]
+    frames = traceback.extract_tb(error.__traceback__)
+    steps = [frame for frame in frames if frame.filename == _STEPS_FILE]
     return steps[-1].line or "" if steps else "its end"
 
 
 def _left(world: World) -> list[str]:
-    """What is there although nobody asks for it any more."""
-    asked = {each["metadata"]["uid"] for each in world.server.all(SHAREPODS)}
+    """What exists although nothing asks for it any more."""
+    sharepods = {each["metadata"]["uid"] for each in world.server.all(SHAREPODS)}
     vgpus = [f"vGPU {gpuid} {held}" for gpuid, held in world.vgpus().items()]
     pods = [
         f"pod {pod['metadata']['namespace']}/{pod['metadata']['name']}"
         for pod in world.server.all(PODS)
     ]
     on_disk = [each for machine in world.machines.values() for each in machine.left()]
-    return [*vgpus, *pods, *on_disk] if not asked else [f"SharePod {uid}" for uid in sorted(asked)]
+    if sharepods:
+        return [f"SharePod {uid}" for uid in sorted(sharepods)]
+    return [*vgpus, *pods, *on_disk]

@@ -93,7 +93,7 @@ async def _two_leaders(world: World, life: str, write: int, seconds: float) -> N
     world.invariants.doubles = True
     world.server.inject_at_write(write, Fault.slow(seconds))
     world.start(*REPLICAS)
-    await LIVES[life].tell(world)
+    await LIVES[life].play(world)
     await world.until(lambda: not world.invariants.held_twice(), STEP_SECONDS)
     world.clear()
     await expect_cleaned_up(world, seconds=STEP_SECONDS)
@@ -133,7 +133,7 @@ async def _paused_leader(world: World, life: str, write: int) -> None:
     world.elect = world.invariants.doubles = True
     world.server.inject_at_write(write, lambda: _pause(world))
     world.start(*REPLICAS)
-    await LIVES[life].tell(world)
+    await LIVES[life].play(world)
     await world.until(lambda: not world.invariants.held_twice(), STEP_SECONDS)
     world.clear()
     await expect_cleaned_up(world, seconds=STEP_SECONDS)

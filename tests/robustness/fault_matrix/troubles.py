@@ -1,40 +1,53 @@
-"""The troubles: what happens to one write, and to whom besides."""
+"""What strikes a write, and how its effect shows afterwards."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
 
 from fakes.cluster import RESTART, World
 from kubeshare.simulator.control import Fault
+from robustness.fault_matrix.strikes import RESET, Strike
 
 OUTAGE = 5.0
-"""Seconds for which a killed API server is away."""
+"""Seconds for which a killed API server is down."""
 LATE = 20.0
-"""Seconds that a write is held up on the way: its sender has given it up before."""
+"""Seconds by which a write is delayed on its way: its sender has timed out before."""
 SILENCE = 20.0
-"""Seconds for which watches tell nothing."""
+"""Seconds for which watches deliver nothing."""
+NOTICED = 10.0
+"""Seconds within which programs watch again once their connections broke."""
 
-Trouble = Callable[[World], Fault]
-"""Given the world, what the write meets."""
+Effect = Callable[[World, Strike], bool]
+"""Whether a run shows what the trouble did; false also where the run ended too soon for it."""
 
 
-def _killed(*, after: bool) -> Trouble:
-    """The program that writes is killed, and started again."""
+class Trouble(NamedTuple):
+    """What the write meets, and the effect by which a run shows it."""
+
+    strike: Callable[[World], Fault]
+    shows: Effect
+
+
+# Faults
+
+
+def _killed(*, after: bool) -> Callable[[World], Fault]:
+    """Kill the program that writes; it is restarted."""
     return lambda world: Fault.hang(after=after, action=lambda: _kill(world, _writer(world)))
 
 
-def _zombie(seconds: float) -> Trouble:
-    """The program that writes is killed, and its write arrives when the next one is at work."""
+def _killed_late(seconds: float) -> Callable[[World], Fault]:
+    """Kill the program that writes; its write arrives when its successor is at work."""
 
-    def trouble(world: World) -> Fault:
-        # The next one may have decided otherwise: until that is seen there are both decisions.
+    def strike(world: World) -> Fault:
+        # The successor may decide otherwise: until it sees the write, both decisions hold.
         world.invariants.doubles = True
         return Fault.late(seconds, action=lambda: _kill(world, _writer(world)))
 
-    return trouble
+    return strike
 
 
-def _other_killed(world: World) -> Fault:
-    """The other programs are killed meanwhile."""
+def _others_killed(world: World) -> Fault:
     names = [name for name in world.programs if name != _writer(world)]
     return Fault.meanwhile(lambda: _kill(world, *names))
 
@@ -43,57 +56,129 @@ def _all_killed(world: World) -> Fault:
     return Fault.hang(after=True, action=lambda: _kill(world, *world.programs))
 
 
-def _server_killed(*, after: bool) -> Trouble:
-    """The API server is killed, and has forgotten its history when it is back."""
+def _server_killed(*, after: bool) -> Callable[[World], Fault]:
+    """Kill the API server; it has lost its watch history when it is back."""
     return lambda world: Fault.reset(after=after, action=lambda: _outage(world))
 
 
-def _answer(status: int, reason: str, *, after: bool = False, retry: int | None = None) -> Trouble:
-    return lambda _world: Fault.answer(status, reason, after=after, retry_after=retry)
-
-
 def _expired(world: World) -> Fault:
-    """The history is gone: 410 to the write, and to every watch."""
+    """Answer 410 to the write and to every watch."""
     world.server.expire_watches()
     return Fault.answer(410, "Expired")
 
 
-def _silent(world: World) -> Fault:
-    """Nobody is told anything for a while; then the connections break."""
-    return Fault.meanwhile(lambda: _silence(world))
-
-
-def _mute(world: World) -> Fault:
-    """Nobody is told anything any more: each has to notice by itself that it is cut off."""
-    return Fault.meanwhile(world.server.mute_watches)
-
-
-def _same(fault: Fault) -> Trouble:
+def _same(fault: Fault) -> Callable[[World], Fault]:
     return lambda _world: fault
 
 
+# Effects
+
+
+def _answered(answer: str, *performed: float) -> Effect:
+    """The sender saw that answer; the server performed the write so many seconds later."""
+
+    def shows(world: World, strike: Strike) -> bool:
+        times = [round(time - strike.at, 6) for time in strike.performed]
+        return strike.answer == answer and times == list(performed)
+
+    return shows
+
+
+def _performed_twice(world: World, strike: Strike) -> bool:
+    return len(strike.performed) == 2 and strike.answer not in {"", RESET}
+
+
+def _restarted(world: World, clients: Iterable[str], at: float) -> bool:
+    """None of the clients sent anything after that time, and a successor of each did."""
+    sent = {each.client for each in world.server.requests if each.at > at}
+    programs = {_program(client) for client in sent}
+    dead = set(clients)
+    return bool(dead) and not dead & sent and {_program(client) for client in dead} <= programs
+
+
+def _writer_restarted(*performed: float) -> Effect:
+    """The writer never saw an answer and was replaced."""
+    unanswered = _answered("", *performed)
+
+    def shows(world: World, strike: Strike) -> bool:
+        return unanswered(world, strike) and _restarted(world, [strike.client], strike.at)
+
+    return shows
+
+
+def _others_restarted(world: World, strike: Strike) -> bool:
+    return _restarted(world, strike.running - {strike.client}, strike.at)
+
+
+def _all_restarted(world: World, strike: Strike) -> bool:
+    return _restarted(world, strike.running, strike.at)
+
+
+def _server_was_down(*performed: float) -> Effect:
+    """Nothing arrived for as long as the server was down, and requests did afterwards."""
+    broken = _answered(RESET, *performed)
+
+    def shows(world: World, strike: Strike) -> bool:
+        later = world.server.requests[strike.index + 1 :]
+        return broken(world, strike) and bool(later) and later[0].at >= strike.at + OUTAGE
+
+    return shows
+
+
+def _relisted(world: World, strike: Strike) -> bool:
+    """Every program listed again, as one must after 410."""
+    later = world.server.requests[strike.index + 1 :]
+    listed = {each.client for each in later if each.verb == "list"}
+    return strike.answer == "410" and not strike.performed and strike.running <= listed
+
+
+def _watched_again(world: World, strike: Strike) -> bool:
+    """Every program watched again when the silence ended."""
+    end = strike.at + SILENCE
+    watched = {
+        each.client
+        for each in world.server.requests
+        if each.verb == "watch" and end <= each.at <= end + NOTICED
+    }
+    return strike.running <= watched
+
+
+def _muted(world: World, strike: Strike) -> bool:
+    """Every watch that was open is mute, and a program opened another by itself."""
+    later = world.server.requests[strike.index + 1 :]
+    return (
+        bool(strike.watchers)
+        and all(watcher.mute for watcher in strike.watchers)
+        and any(each.verb == "watch" and each.client in strike.running for each in later)
+    )
+
+
 TROUBLES: dict[str, Trouble] = {
-    "writer killed before it": _killed(after=False),
-    "writer killed after it": _killed(after=True),
-    "the other programs killed": _other_killed,
-    "all programs killed after it": _all_killed,
-    "API server killed before it": _server_killed(after=False),
-    "API server killed after it": _server_killed(after=True),
-    "duplicated": _same(Fault.duplicate()),
-    "late": _same(Fault.late(LATE)),
-    "writer killed, its write late": _zombie(3.0),
-    "writer killed, its write later": _zombie(LATE),
-    "409": _answer(409, "Conflict"),
-    "410": _expired,
-    "429": _answer(429, "TooManyRequests", retry=2),
-    "500 before it": _answer(500, "InternalError"),
-    "500 after it": _answer(500, "InternalError", after=True),
-    "timed out before it": _same(Fault.hang()),
-    "timed out after it": _same(Fault.hang(after=True)),
-    "reset before it": _same(Fault.reset()),
-    "reset after it": _same(Fault.reset(after=True)),
-    "watches silent": _silent,
-    "watches mute": _mute,
+    "writer killed before it": Trouble(_killed(after=False), _writer_restarted()),
+    "writer killed after it": Trouble(_killed(after=True), _writer_restarted(0.0)),
+    "the other programs killed": Trouble(_others_killed, _others_restarted),
+    "all programs killed after it": Trouble(_all_killed, _all_restarted),
+    "API server killed before it": Trouble(_server_killed(after=False), _server_was_down()),
+    "API server killed after it": Trouble(_server_killed(after=True), _server_was_down(0.0)),
+    "duplicated": Trouble(_same(Fault.duplicate()), _performed_twice),
+    "late": Trouble(_same(Fault.late(LATE)), _answered("", LATE)),
+    "writer killed, its write late": Trouble(_killed_late(3.0), _writer_restarted(3.0)),
+    "writer killed, its write later": Trouble(_killed_late(LATE), _writer_restarted(LATE)),
+    "409": Trouble(_same(Fault.answer(409, "Conflict")), _answered("409")),
+    "410": Trouble(_expired, _relisted),
+    "429": Trouble(_same(Fault.answer(429, "TooManyRequests", retry_after=2)), _answered("429")),
+    "500 before it": Trouble(_same(Fault.answer(500, "InternalError")), _answered("500")),
+    "500 after it": Trouble(
+        _same(Fault.answer(500, "InternalError", after=True)), _answered("500", 0.0)
+    ),
+    "timed out before it": Trouble(_same(Fault.hang()), _answered("")),
+    "timed out after it": Trouble(_same(Fault.hang(after=True)), _answered("", 0.0)),
+    "reset before it": Trouble(_same(Fault.reset()), _answered(RESET)),
+    "reset after it": Trouble(_same(Fault.reset(after=True)), _answered(RESET, 0.0)),
+    "watches silent": Trouble(
+        lambda world: Fault.meanwhile(lambda: _silence(world)), _watched_again
+    ),
+    "watches mute": Trouble(lambda world: Fault.meanwhile(world.server.mute_watches), _muted),
 }
 
 HARD = (
@@ -106,12 +191,16 @@ HARD = (
     "watches silent",
     "watches mute",
 )
-"""Those after which least is known; every life meets them."""
+"""Those after which the programs know least; the sample of every life has them."""
 
 
 def _writer(world: World) -> str:
-    """The program whose write it is: the last one that arrived."""
-    return world.server.requests[-1].client.partition("-")[0]
+    """The program that sent the write: the last request that arrived."""
+    return _program(world.server.requests[-1].client)
+
+
+def _program(client: str) -> str:
+    return client.partition("-")[0]
 
 
 def _kill(world: World, *names: str) -> None:

@@ -126,6 +126,7 @@ def _play(lab: Troubled, telling: Telling) -> Tally:
         except AssertionError as error:
             stuck = str(error)
     tally.tried = lab.proxy.struck
+    tally.struck[telling.trouble] = tally.showed[telling.trouble] = lab.proxy.struck
     left = watcher.left(lab.space.name)
     if stuck:
         tally.stuck.append(f"{telling}: {stuck}; left: {left}")
