@@ -56,18 +56,18 @@ class Strike:
 def inject(world: World, write: int, trouble: Callable[[World], Fault]) -> Strike:
     """Let the n-th write of a world (from 1) meet a trouble."""
     server, strike = world.server, Strike()
-    perform, meet = server._answer, server._faulty
+    perform, meet = server._answer, server._answer_with_fault
 
-    def performed(asked: Request) -> httpx2.Response:
-        if asked is strike.request:
+    def performed(request: Request) -> httpx2.Response:
+        if request is strike.request:
             strike.performed.append(asyncio.get_running_loop().time())
-        return perform(asked)
+        return perform(request)
 
-    async def met(asked: Request, fault: Fault) -> httpx2.Response:
-        if asked is not strike.request:
-            return await meet(asked, fault)
+    async def met(request: Request, fault: Fault) -> httpx2.Response:
+        if request is not strike.request:
+            return await meet(request, fault)
         try:
-            response = await meet(asked, fault)
+            response = await meet(request, fault)
         except httpx2.ReadError:
             strike.answer = RESET
             raise
@@ -84,6 +84,6 @@ def inject(world: World, write: int, trouble: Callable[[World], Fault]) -> Strik
         return fault
 
     server._answer = performed  # type: ignore[method-assign]
-    server._faulty = met  # type: ignore[method-assign]
+    server._answer_with_fault = met  # type: ignore[method-assign]
     server.inject_at_write(write, struck)
     return strike
