@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from fakes.cluster import World, in_world
+from fakes.cluster import World, run_scenario
 from kubeshare.api.types.v1 import SHAREPODS, VGPUS
 from kubeshare.kube.resources import Raw
 from kubeshare.simulator.control import FakeApiServer, Fault
@@ -20,7 +20,7 @@ def planted(plant: Callable[[World], object]) -> list[str]:
     """The violations after something was planted beside a SharePod that runs."""
     found: list[str] = []
 
-    async def story(world: World) -> None:
+    async def scenario(world: World) -> None:
         world.start()
         await world.run("a", "0.6")
         assert world.invariants.violations == []
@@ -28,7 +28,7 @@ def planted(plant: Callable[[World], object]) -> list[str]:
         found.extend(world.invariants.violations)
 
     with pytest.raises(AssertionError):
-        in_world(story, n1=1)
+        run_scenario(scenario, n1=1)
     return found
 
 
