@@ -1,23 +1,22 @@
-"""The node agent: what the cluster decided, made true on one machine.
+"""The node agent: attaches the shares that the cluster decided to pods of one node.
 
-One process a node, a DaemonSet. The way of a pod through it:
+It is a DaemonSet: one process a node. How a pod passes through it:
 
-* ``discovery`` asks NVML which GPUs there are, and ``inventory`` publishes them
+* ``gpus.discovery`` asks NVML which GPUs there are; ``gpus.inventory`` publishes them
   as this node's GPUNode.
-* ``placeholders`` learns from the kubelet which GPU a placeholder pod was given
-  and writes its UUID into the VGPU.
-* ``driver`` is the kubelet's door (DRA): before a pod that shares a GPU starts,
-  the kubelet calls *prepare*; after its last container has ended, *unprepare*.
-* ``prepare`` finds the holder that names the pod's uid, writes the grant for the
-  token daemon, waits until it is active, and answers with CDI devices (``cdi``):
-  the GPU itself, and the claim's own folder with the device library (``library``).
-* ``release`` takes the grant away and gives the pod's part back.
-* ``reconcile`` drops what a crash has left behind.
-* ``escape_watch`` looks (``gpu_use``) for what uses a GPU past the device library,
-  and tells what it finds (``escapes``, pure).
+* ``gpus.placeholder_gpu`` asks the kubelet which GPU a placeholder pod was allocated and
+  writes its UUID into the VGPU.
+* ``dra.driver`` is the DRA driver that the kubelet calls: *prepare* before a pod that
+  shares a GPU starts, *unprepare* after its last container has ended.
+* ``dra.prepare`` finds the holder that names the pod's uid, writes the grant for the
+  token daemon, waits until it is active, and returns CDI devices (``dra.cdi``): the GPU
+  itself, and the claim's folder with the device library (``library``).
+* ``dra.release`` removes the grant and the pod's holder.
+* ``reconcile`` removes what a crash left behind.
+* ``escapes`` finds processes that use a GPU without the device library and reports them.
 
-What must hold whatever breaks: no grant, no start. A pod's part comes only from
-a holder of a VGPU of this node; names, labels and annotations authorise nothing.
-The agent keeps no state of its own: what is prepared is what lies on disk as
-grant files and CDI specs, so it may be restarted at any moment.
+One rule holds whatever fails: no grant, no start. A pod's share comes only from a holder
+of a VGPU of this node; names, labels and annotations authorise nothing. The agent keeps
+no state of its own: the grant files and CDI specs on disk are what is prepared, so it may
+restart at any moment.
 """

@@ -1,4 +1,4 @@
-"""``python -m kubeshare.node``: the node agent, until SIGTERM."""
+"""``python -m kubeshare.node`` runs the node agent until SIGTERM."""
 
 import argparse
 import os
@@ -24,7 +24,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         prog="python -m kubeshare.node",
         description="KubeShare's node agent: publishes this node's GPUs, and attaches "
-        "parts of them to pods as the DRA driver vgpu.kubeshare.nthu.",
+        "shares of them to pods as the DRA driver vgpu.kubeshare.nthu.",
     )
     parser.add_argument(
         "--node", default=os.environ.get("NODE_NAME", ""), help="this node's name [NODE_NAME]"
@@ -36,26 +36,26 @@ def main() -> int:
         help="folder below which the GPU driver is installed (default %(default)s)",
     )
     parser.add_argument(
-        "--root", type=Path, default=Path("/"), help="where the node's file system is seen (/)"
+        "--root", type=Path, default=Path("/"), help="where the node's file system is mounted (/)"
     )
     parser.add_argument(
         "--escapes",
         choices=get_args(EscapePolicy),
         default="report",
-        help="what is done about a process of a pod with a share that uses a GPU without the "
-        "device library, or more memory than its limit, besides telling (default %(default)s)",
+        help="what to do, besides reporting it, about a process of a pod with a share that uses "
+        "a GPU without the device library, or more memory than its limit (default %(default)s)",
     )
     parser.add_argument("--kubeconfig", help="default: KUBECONFIG, or the pod's own account")
     parser.add_argument("--port", type=int, help="serve /livez, /readyz and /metrics there")
     arguments = parser.parse_args()
     if not arguments.node:
-        parser.error("which node is this? Set NODE_NAME (the downward API does) or give --node")
+        parser.error("the node is not known: set NODE_NAME (by the downward API) or pass --node")
     configure_logging()
     paths = NodePaths(arguments.root)
     try:
         library = install(native.path(native.DEVICE_LIBRARY), paths.library_folder)
     except (native.NativeMissingError, LibraryError) as error:
-        log.error("cannot start", error=str(error))  # noqa: TRY400 - no fault of the program
+        log.error("cannot start", error=str(error))  # noqa: TRY400 - not an error of the program
         return EXIT_UNREACHABLE
     settings = Settings(
         node=arguments.node,

@@ -1,4 +1,4 @@
-"""Puts the agent together: what watches, what serves the kubelet, what tidies up."""
+"""Assembles the node agent from its parts."""
 
 import asyncio
 from dataclasses import dataclass
@@ -32,7 +32,7 @@ from kubeshare.tokens.files.run_folder import Paths
 
 @dataclass(frozen=True)
 class Settings:
-    """What the command line says, and the device library, installed."""
+    """The command line's options, and the installed device library."""
 
     node: str
     paths: NodePaths
@@ -44,13 +44,13 @@ class Settings:
 
 
 class NodeGpus(Gpus, Protocol):
-    """Where a node's GPUs are asked for, and who uses them; blocks."""
+    """Reads a node's GPUs and the processes on them; blocks."""
 
     def processes(self) -> list[GpuProcess]:
         """The processes on all GPUs, with the pids of this machine.
 
         Raises:
-            DiscoveryError: it cannot be told now.
+            DiscoveryError: it cannot be read now.
         """
         ...
 
@@ -61,18 +61,18 @@ class Agent:
     Args:
         client: the API server.
         node: this node's name.
-        paths: the node's places.
-        gpus: where its GPUs are asked for.
-        library: the device library, installed.
-        escapes: what is done about those who use a GPU past it, besides telling.
-        given: which GPUs a pod was given; asks the kubelet by default.
-        runs: whether a process of a pod is there; asks the kernel by default.
+        paths: the node's folders and sockets.
+        gpus: reads its GPUs.
+        library: the installed device library.
+        escapes: what to do, besides reporting, about processes that bypass the library.
+        allocated: which GPUs a pod was allocated; asks the kubelet by default.
+        has_processes: whether a pod has a process here; asks the kernel by default.
 
     Attributes:
-        events: what people read; for the program to write.
+        events: the recorder, which the program runs.
     """
 
-    def __init__(  # noqa: PLR0913 - what it is told
+    def __init__(  # noqa: PLR0913 - its parts
         self,
         client: Client,
         node: str,
@@ -81,8 +81,8 @@ class Agent:
         library: InstalledLibrary,
         *,
         escapes: EscapePolicy = "report",
-        given: AllocatedGpus | None = None,
-        runs: HasProcesses = has_processes,
+        allocated: AllocatedGpus | None = None,
+        has_processes: HasProcesses = has_processes,
     ) -> None:
         self.view = NodeView(client, node)
         self.dra_gpus = DraGpus(client, node)
@@ -106,7 +106,7 @@ class Agent:
             self.view,
             self.inventory,
             self.events,
-            given or partial(allocated_gpus, paths.pod_resources_socket, self.dra_gpus.uuid),
+            allocated or partial(allocated_gpus, paths.pod_resources_socket, self.dra_gpus.uuid),
         )
         self.slices = SlicePublisher(client, node)
         self.reconciler = Reconciler(
@@ -117,7 +117,7 @@ class Agent:
             placeholders=self.placeholders,
             preparer=self.preparer,
             releaser=self.releaser,
-            runs=runs,
+            has_processes=has_processes,
         )
         self.escapes = EscapeWatch(
             Sampler(Paths(paths.run_folder), gpus.processes),
@@ -136,17 +136,13 @@ class Agent:
         await self.releaser.unprepare(claim)
 
     def void_former_boot(self, now: str) -> None:
-        """Drop the grants of a former boot: what they were for has ended with it.
-
-        Args:
-            now: names this boot.
-        """
+        """Remove the grants of an earlier boot than `now`: their pods ended with it."""
         if boot.has_changed(self._run_folder, now):
             for grant in self.grants.all():
                 self.releaser.detach(grant.claim)
 
     async def serve(self) -> None:
-        """Serve the kubelet until cancelled, once it is known what is on this node."""
+        """Serve the kubelet until cancelled, once the caches and the first reading are there."""
         await self.view.wait_for_sync()
         await self.dra_gpus.reflector.wait_for_sync()
         async with asyncio.TaskGroup() as group:
@@ -159,7 +155,7 @@ class Agent:
                 await asyncio.Event().wait()
 
     def add_to(self, program: Program) -> None:
-        """Make the agent's parts those of a program."""
+        """Add the agent's reflectors, controllers, tasks and checks to a program."""
         program.add_reflector(self.view.vgpus)
         program.add_reflector(self.view.pods)
         program.add_reflector(self.slices.reflector)
@@ -176,12 +172,12 @@ class Agent:
 
 
 async def build(settings: Settings) -> Program:
-    """The agent as a program, once no other one runs on this node.
+    """Build the agent's program, once no other agent runs on this node.
 
     Raises:
-        ConfigError: there is no way to the API server.
+        ConfigError: no API server is configured.
     """
-    # Held until the process ends: what it has begun is then over, whatever ends it.
+    # Held until the process ends, however it ends.
     await lock.acquire(settings.paths.lock)
     client = Client.connect(settings.kubeconfig)
     gpus = NvmlGpus(settings.driver_root)

@@ -1,8 +1,8 @@
-"""Whether the machine has been started anew since grants were written.
+"""Detects that the machine has rebooted since grants were written.
 
-They lie on a tmpfs and go with it. Where they do not, because an administrator has put the
-folder elsewhere, those of a former boot are void: what they were written for has ended, and
-the kubelet asks for each pod that it starts again.
+Grants are on a tmpfs and usually disappear with a reboot. If an administrator put their
+folder elsewhere, those of an earlier boot are void: their pods have ended, and the kubelet
+prepares each pod that it starts again.
 """
 
 from pathlib import Path
@@ -10,21 +10,16 @@ from pathlib import Path
 from kubeshare.tokens.files.grants import process_start_time
 
 FILE = "boot"
-"""Beside the grants: the boot in which they were written."""
+"""The file beside the grants that names the boot in which they were written."""
 
 
 def current(kernel: Path = Path("/proc/sys/kernel")) -> str:
-    """A name of this boot; of a machine that is only namespaces, those of its first process."""
+    """Identify this boot; in a machine of namespaces only, its first process tells them apart."""
     return f"{(kernel / 'random/boot_id').read_text().strip()} {process_start_time(1)}"
 
 
 def has_changed(folder: Path, boot: str) -> bool:
-    """Note in which boot this is; whether it was another one before, and that is known.
-
-    Args:
-        folder: with the grants; it exists.
-        boot: this one.
-    """
+    """Save this boot in the run folder; whether an earlier one was saved there."""
     file = folder / FILE
     try:
         before = file.read_text()

@@ -1,9 +1,9 @@
-"""Whose process is this: read from where its cgroup lies, which no container decides.
+"""Finds a process's pod and container by its cgroup path.
 
-Container runtimes put each container into a cgroup that is named after the container's
-id, and the kubelet puts that into one named after the pod's uid. What comes before it in
-a path differs between versions, drivers and namespaces (a reader in a cgroup namespace of
-its own sees ``/../..`` there), so only these names are looked at.
+A container cannot choose its own cgroup: the runtime puts each container into a cgroup
+named after the container's id, below one that the kubelet names after the pod's uid. The
+path before these differs between versions, drivers and namespaces (a reader in a cgroup
+namespace of its own sees ``/../..`` there), so only these names are matched.
 """
 
 import re
@@ -19,11 +19,11 @@ _POD: Final = re.compile(
 
 
 class CgroupIds(Struct, frozen=True):
-    """Where a process is, outermost first: a container may make cgroups within its own.
+    """The ids in a cgroup path, outermost first: a container may create cgroups in its own.
 
     Attributes:
-        containers: what may be ids of containers.
-        pods: what may be uids of pods.
+        containers: possible ids of containers.
+        pods: possible uids of pods.
     """
 
     containers: tuple[str, ...] = ()
@@ -31,14 +31,14 @@ class CgroupIds(Struct, frozen=True):
 
 
 def parse_cgroup(text: str) -> CgroupIds:
-    """What the text of ``/proc/PID/cgroup`` says, of either version or of both at once."""
+    """Parse the text of ``/proc/PID/cgroup``, of cgroup version 1, 2 or both."""
     containers: dict[str, None] = {}
     pods: dict[str, None] = {}
     for line in text.splitlines():
         path = line.split(":", 2)[-1]
-        for part in path.split("/"):
-            if found := _CONTAINER.search(part):
+        for name in path.split("/"):
+            if found := _CONTAINER.search(name):
                 containers[found[1]] = None
-            if found := _POD.search(part):
+            if found := _POD.search(name):
                 pods[found[1].replace("_", "-")] = None
     return CgroupIds(tuple(containers), tuple(pods))

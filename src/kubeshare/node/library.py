@@ -1,10 +1,10 @@
-"""The device library's place on the node, from where containers mount it.
+"""Installs the device library on the node, where containers mount it.
 
-It lies under a folder named by its content, so that an upgrade of the agent never
-changes the file under a running container, and comes there by rename, so that it is
-never seen half written. ``/run`` is often mounted noexec: from there the dynamic
-loader would only warn and the program would run unlimited, so that it can be
-executed from where it lies is proven before any container gets it.
+Its folder is named after its content, so that an upgrade of the agent never changes the
+file under a running container; it is written by rename, so that nobody sees half of it.
+From a file system that is mounted noexec, as ``/run`` often is, the dynamic loader would
+only warn and the program would run unlimited. So the agent checks that the library can be
+executed from its folder before any container gets it.
 """
 
 import hashlib
@@ -18,22 +18,22 @@ from kubeshare.node.paths import CONTAINER_LIBRARY
 
 
 class LibraryError(Exception):
-    """The device library cannot be used from its folder; the message says why."""
+    """The device library cannot be installed or executed; the message says why."""
 
 
 @dataclass(frozen=True)
 class InstalledLibrary:
-    """Paths on the host of the library and of the ``ld.so.preload`` that names it."""
+    """The host's paths of the library and of the ``ld.so.preload`` that names it."""
 
     library: Path
     preload: Path
 
 
 def install(source: Path, folder: Path) -> InstalledLibrary:
-    """Put the library where containers can mount it, and prove that it can be executed there.
+    """Install the library for containers to mount, and check that it can be executed there.
 
     Args:
-        source: the library as the image has it.
+        source: the library in the image.
         folder: the node's folder for libraries, on a file system that allows execution.
 
     Raises:
@@ -41,14 +41,14 @@ def install(source: Path, folder: Path) -> InstalledLibrary:
     """
     try:
         content = source.read_bytes()
-        place = folder / hashlib.sha256(content).hexdigest()[:16]
-        place.mkdir(parents=True, exist_ok=True)
-        installed = InstalledLibrary(place / source.name, place / "ld.so.preload")
+        target = folder / hashlib.sha256(content).hexdigest()[:16]
+        target.mkdir(parents=True, exist_ok=True)
+        installed = InstalledLibrary(target / source.name, target / "ld.so.preload")
         _write(installed.library, content, 0o755)
         _write(installed.preload, f"{CONTAINER_LIBRARY}\n".encode(), 0o644)
     except OSError as error:
         raise LibraryError(f"the device library cannot be installed: {error}") from error
-    _prove_executable(installed.library)
+    _check_executable(installed.library)
     return installed
 
 
@@ -63,8 +63,8 @@ def _write(target: Path, content: bytes, mode: int) -> None:
     Path(draft).replace(target)
 
 
-def _prove_executable(library: Path) -> None:
-    # Mapping it executable is what the loader does, and what noexec refuses.
+def _check_executable(library: Path) -> None:
+    # The loader maps it executable, which noexec refuses.
     try:
         with (
             library.open("rb") as stream,
@@ -75,7 +75,7 @@ def _prove_executable(library: Path) -> None:
             pass
     except OSError as error:
         raise LibraryError(
-            f"{library} cannot be executed from where it lies ({error.strerror}): "
+            f"{library} cannot be executed from there ({error.strerror}): "
             "its file system is mounted noexec; give /var/lib/kubeshare one that is not, "
             "since from a noexec one containers would run unlimited"
         ) from error

@@ -1,9 +1,9 @@
-"""One agent a node at a time.
+"""Ensures that one agent runs on a node at a time.
 
-A pod that was deleted by force is gone from the cluster while its process still
-ends, and the next agent may start beside it. The old one would take the new one's
-sockets away as it ends, and write grants that the new one does not know of; so the
-new one waits for it.
+A pod that was deleted by force is gone from the cluster while its process may still be
+ending, and the next agent may start beside it. The old one would remove the new one's
+sockets as it ends, and write grants that the new one does not know; so the new one waits
+until it has ended.
 """
 
 import asyncio
@@ -19,18 +19,17 @@ _PAUSE_SECONDS = 0.1
 
 
 async def acquire(path: Path) -> int:
-    """Wait until no other process holds the lock, and hold it.
+    """Wait until no other process holds the lock, and acquire it.
 
-    Args:
-        path: of the lock file, which stays; its folder is made where it is missing.
+    The lock file stays; its folder is created if necessary.
 
     Returns:
-        The descriptor that holds it: until it is closed, or this process ends in any way.
+        The descriptor that holds the lock until it is closed or this process ends.
     """
     descriptor = _open(path)
     if not _try(descriptor):
         log.info("another agent of this node is still ending", lock=str(path))
-        while not _try(descriptor):  # noqa: ASYNC110 - another process sets no Event of ours
+        while not _try(descriptor):  # noqa: ASYNC110 - another process cannot set an Event of ours
             await asyncio.sleep(_PAUSE_SECONDS)
     return descriptor
 

@@ -1,4 +1,4 @@
-"""The Node object of this machine: what is published of the node belongs to it."""
+"""The Node object of this machine, which owns what the agent publishes."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ _NODES = NODES.into(_Named)
 
 
 def owner_of(node: str, uid: str) -> dict[str, Any]:
-    """The owner reference that names a node, by its name and uid."""
+    """An owner reference to a node."""
     return {
         "apiVersion": NODES.api_version,
         "kind": NODES.kind,
@@ -28,10 +28,10 @@ def owner_of(node: str, uid: str) -> dict[str, Any]:
 
 
 async def uid_of(client: Client, node: str) -> str:
-    """The uid of the Node object as it is now: a node that joins again has another one.
+    """The current uid of the Node object, which changes when a node joins again.
 
     Raises:
-        NotFoundError: there is none.
+        NotFoundError: there is no such Node.
         ApiError: it cannot be read.
     """
     return (await client.get(_NODES, node)).metadata.uid

@@ -1,7 +1,7 @@
-"""What the agent knows of the cluster: this node's VGPUs and pods, kept by watches.
+"""Caches this node's VGPUs and pods.
 
-Both watches are filtered by the node's name at the API server, so that an agent
-costs the same in a cluster of ten nodes and of ten thousand.
+The API server filters both watches by the node's name, so that an agent costs the same in
+a cluster of ten nodes and of ten thousand.
 """
 
 import asyncio
@@ -21,26 +21,26 @@ _ENDED_PHASES = frozenset({"Succeeded", "Failed"})
 
 
 class NodePodSpec(Struct, frozen=True, kw_only=True, rename="camel"):
-    """Where a pod runs; ``""`` until kube-scheduler has bound it."""
+    """The node of a pod; ``""`` until kube-scheduler has bound it."""
 
     node_name: str = ""
 
 
 class NodeContainer(Struct, frozen=True, kw_only=True, rename={"container_id": "containerID"}):
-    """A container of a pod; ``container_id`` is ``RUNTIME://ID`` once it was made."""
+    """A container of a pod; ``container_id`` is ``RUNTIME://ID`` once it is created."""
 
     name: str
     container_id: str = ""
 
 
 class NodePodClaim(Struct, frozen=True, kw_only=True, rename="camel"):
-    """The claim that kube-scheduler made for what a pod asks for as an extended resource."""
+    """The claim that kube-scheduler created for a pod's extended resource."""
 
     resource_claim_name: str = ""
 
 
 class NodePodStatus(Struct, frozen=True, kw_only=True, rename="camel"):
-    """How far a pod has come; ``start_time`` is ``""`` until its kubelet has taken it on."""
+    """The status of a pod; ``start_time`` is ``""`` until its kubelet has admitted it."""
 
     phase: str = ""
     start_time: str = ""
@@ -51,7 +51,7 @@ class NodePodStatus(Struct, frozen=True, kw_only=True, rename="camel"):
 
     @property
     def containers(self) -> Iterator[tuple[str, str]]:
-        """The id and the name of each container that was made."""
+        """The id and the name of each container that was created."""
         for known in (
             *self.container_statuses,
             *self.init_container_statuses,
@@ -62,7 +62,7 @@ class NodePodStatus(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class NodePod(Struct, frozen=True, kw_only=True):
-    """A pod as the agent looks at it."""
+    """The fields of a pod that the agent reads."""
 
     metadata: ObjectMeta
     spec: NodePodSpec = field(default_factory=NodePodSpec)
@@ -75,7 +75,7 @@ class NodePod(Struct, frozen=True, kw_only=True):
 
     @property
     def over(self) -> bool:
-        """Whether it has ended or is about to."""
+        """Whether it has ended or is being deleted."""
         return self.ended or self.metadata.deletion_timestamp is not None
 
 
@@ -84,15 +84,11 @@ NODE_VGPUS = VGPUS.into(VGPU)
 
 
 class NodeView:
-    """The stores of one node, and a way to wait for the next change of its VGPUs.
-
-    Args:
-        client: where to ask.
-        node: the node's name.
+    """The caches of one node, and a way to wait for the next change of its VGPUs.
 
     Attributes:
-        vgpus: keeps the VGPUs.
-        pods: keeps the pods.
+        vgpus: the node's VGPUs.
+        pods: the node's pods.
     """
 
     def __init__(self, client: Client, node: str) -> None:
@@ -104,14 +100,14 @@ class NodeView:
         self.vgpus.subscribe(self._notify)
 
     async def wait_for_sync(self) -> None:
-        """Wait until both stores have been filled once."""
+        """Wait until both caches have been filled once."""
         await self.vgpus.wait_for_sync()
         await self.pods.wait_for_sync()
 
     def next_change(self) -> asyncio.Event:
         """An event that is set at the next change of a VGPU.
 
-        Take it before you look at the store, and no change is missed.
+        Get it before you read the cache, so that you miss no change.
         """
         return self._changed
 
@@ -124,17 +120,17 @@ class NodeView:
         return sorted(self.vgpus.store.snapshot().values(), key=lambda vgpu: vgpu.metadata.name)
 
     def placeholder(self, vgpu: VGPU) -> NodePod | None:
-        """The pod that is to keep a vGPU's GPU from everybody else, or None."""
+        """The pod that reserves a vGPU's GPU, or None if there is none or it is ending."""
         pod = self.pods.store.get(placeholder_name(vgpu.metadata.name), NAMESPACE)
         return None if pod is None or pod.over else pod
 
     def has_placeholder(self, vgpu: VGPU) -> bool:
-        """Nobody else can get a vGPU's GPU, as far as is known here."""
+        """Whether a vGPU's placeholder still reserves its GPU, according to the cache."""
         pod = self.placeholder(vgpu)
         return pod is not None and vgpu.spec.placeholder_uid in ("", pod.metadata.uid)
 
     def held_by(self, pod_uid: str) -> list[tuple[VGPU, Holder]]:
-        """The parts of this node's GPUs that are for one pod, in the order of GPUIDs."""
+        """The holders on this node that name a pod, in the order of GPUIDs."""
         return [
             (vgpu, holder)
             for vgpu in self.all_vgpus()
@@ -143,7 +139,7 @@ class NodeView:
         ]
 
     def containers(self) -> dict[str, tuple[str, str]]:
-        """Id of each container of this node → its pod's uid and its name, as last told."""
+        """Id of each container of this node → its pod's uid and its name."""
         return {
             container_id: (pod.metadata.uid, name)
             for pod in self.pods.store.snapshot().values()
@@ -151,5 +147,5 @@ class NodeView:
         }
 
     def promised(self) -> set[str]:
-        """The UUIDs of the GPUs that this node's vGPUs stand for."""
+        """The UUIDs of the GPUs behind this node's vGPUs."""
         return {vgpu.spec.uuid for vgpu in self.all_vgpus() if vgpu.spec.uuid}

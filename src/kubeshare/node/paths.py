@@ -1,8 +1,8 @@
-"""Where things are on a node: the kubelet's fixed places, CDI's, and our own.
+"""Paths on a node: the kubelet's, CDI's and KubeShare's own.
 
-The agent's pod mounts each of them at the very same path as the host, because
-the kubelet, the container runtime and the token daemon are told these paths. The
-four constants are what a container sees; the device library knows the first two.
+The agent's pod mounts each of them at the same path as the host, because it passes these
+paths to the kubelet, the container runtime and the token daemon. The four constants are
+paths in a container; the device library knows the first two.
 """
 
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ CONTAINER_PRELOAD = "/etc/ld.so.preload"
 
 @dataclass(frozen=True)
 class NodePaths:
-    """All paths of a node, below ``root`` (``/`` but in tests)."""
+    """All paths of a node, below ``root`` (``/`` except in tests)."""
 
     root: Path = Path("/")
 
@@ -29,7 +29,7 @@ class NodePaths:
 
     @property
     def plugin_socket(self) -> Path:
-        """Where the kubelet calls prepare and unprepare."""
+        """The socket on which the kubelet calls prepare and unprepare."""
         return self.plugin_folder / "dra.sock"
 
     @property
@@ -39,30 +39,30 @@ class NodePaths:
 
     @property
     def registration_socket(self) -> Path:
-        """Where the kubelet, which watches this folder, asks who we are."""
+        """The socket of the registration, in the folder that the kubelet watches."""
         return self.root / "var/lib/kubelet/plugins_registry" / f"{DRA_DRIVER}-reg.sock"
 
     @property
     def pod_resources_socket(self) -> Path:
-        """Where the kubelet says which pod has which device."""
+        """The socket of the kubelet's PodResources API."""
         return self.root / "var/lib/kubelet/pod-resources/kubelet.sock"
 
     @property
     def static_cdi_folder(self) -> Path:
-        """CDI specs of the machine's set-up; only read."""
+        """CDI specs of the machine's set-up, which the agent only reads."""
         return self.root / "etc/cdi"
 
     @property
     def dynamic_cdi_folder(self) -> Path:
-        """CDI specs that come and go; those of claims are written here."""
+        """Temporary CDI specs, among them those of claims."""
         return self.root / "var/run/cdi"
 
     @property
     def run_folder(self) -> Path:
-        """What agent, token daemon and containers share: grants, claims, counters."""
+        """The folder that agent, token daemon and containers share."""
         return self.root / "run/kubeshare"
 
     @property
     def library_folder(self) -> Path:
-        """Where the device library lies for containers: never on a noexec file system."""
+        """The device library for containers, never on a noexec file system."""
         return self.root / "var/lib/kubeshare/lib"

@@ -1,4 +1,4 @@
-"""End one process, and never another that has got its pid meanwhile."""
+"""Kills one process, and never another one that reuses its pid."""
 
 import os
 import signal
@@ -7,24 +7,24 @@ from collections.abc import Callable
 from kubeshare.tokens.files.grants import process_start_time
 
 
-def kill(pid: int, started: int, still: Callable[[], bool]) -> bool:
-    """Send SIGKILL to a process, if it is still the one that was meant.
+def kill(pid: int, started: int, confirm: Callable[[], bool]) -> bool:
+    """Send SIGKILL to a process, unless its pid was reused.
 
     Args:
-        pid: as it was seen.
-        started: clock ticks from boot to its start, as they were seen.
-        still: asked once the process is held by a descriptor, so that its pid cannot be
-            another's from here on: whether it is still to be ended.
+        pid: of the process.
+        started: clock ticks from boot to its start.
+        confirm: whether it is still to be killed; called once a descriptor holds the
+            process, so that its pid cannot be reused from then on.
 
     Returns:
-        whether it was sent.
+        whether the signal was sent.
     """
     try:
         held = os.pidfd_open(pid)
     except ProcessLookupError:
         return False
     try:
-        if process_start_time(pid) != started or not still():
+        if process_start_time(pid) != started or not confirm():
             return False
         signal.pidfd_send_signal(held, signal.SIGKILL)
     except ProcessLookupError:

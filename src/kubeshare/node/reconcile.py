@@ -1,18 +1,18 @@
-"""Brings the node in order after whatever has broken, and on every change.
+"""Removes holders and grants that crashes or lost placeholders left behind.
 
 A vGPU whose placeholder is gone is fenced: another pod may get its GPU, so the grants of
-those who share it are dropped, for good. Three leftovers are possible, each the trace of
-a crash or a loss:
+the pods that share it are revoked for good. A crash or a loss leaves three kinds of
+inconsistency:
 
-* a vGPU whose GPU is not written down yet: ``placeholders`` does it;
-* a holder whose pod is gone, or has ended, and that is not prepared here: no
-  unprepare will ever come for it, so its part is given back. That the pod is gone is
-  believed only when the API server says so now;
-* a grant whose holder is gone: somebody else may be given that part, so the grant is
-  dropped; or whose pod is gone and for which the kubelet asks no unprepare: it has
-  forgotten the claim, so the same is done without it. A pod that is gone may still
-  run (force-deleted), so the kubelet, which stops it and then calls, gets time first,
-  and as long as a process of the pod is there its part stays its own.
+* A vGPU without a UUID: ``gpus.placeholder_gpu`` writes it.
+* A holder whose pod is gone or has ended, and that is not prepared here: the kubelet will
+  never call unprepare for it, so the agent removes it. It believes that a pod is gone only
+  if a live GET says so.
+* A grant whose holder is gone: another pod may get that share, so the grant is revoked.
+  Or a grant whose pod is gone and that the kubelet does not unprepare: it has forgotten
+  the claim, so the agent releases it by itself. A pod that is gone may still run
+  (force-deleted), so the kubelet, which stops it and then calls, gets time first, and the
+  pod keeps its share as long as it has a process here.
 """
 
 import asyncio
@@ -27,6 +27,7 @@ from kubeshare.kube.client.client import Client
 from kubeshare.kube.client.errors import NotFoundError
 from kubeshare.kube.controller.controller import Controller, RequeueAfter, earliest
 from kubeshare.kube.controller.events import WARNING, EventRecorder, ObjectReference
+from kubeshare.kube.controller.pending import PendingSince
 from kubeshare.kube.resources import PODS
 from kubeshare.node.dra.grants import Grants, PodGrant
 from kubeshare.node.dra.prepare import Preparer
@@ -37,9 +38,9 @@ from kubeshare.node.processes import HasProcesses, has_processes
 
 log = structlog.get_logger(__name__)
 
-# The kubelet looks for claims of pods that are gone once a minute.
+# The kubelet looks for claims of deleted pods once a minute.
 UNPREPARE_WAIT_SECONDS = 180.0
-_LOOK_AGAIN = RequeueAfter(30.0)
+_CHECK_AGAIN = RequeueAfter(30.0)
 
 _UNHELD = (
     "no vGPU of this node has a holder for this pod any more, so it may not use the GPU: "
@@ -51,18 +52,18 @@ class Reconciler:
     """Two controllers: one over this node's vGPUs, one over the grants on its disk.
 
     Args:
-        client: where pods and VGPUs are asked for, live.
+        client: for live reads of pods and VGPUs.
         view: this node's VGPUs and pods.
         grants: the grants on disk.
-        events: where owners of pods read what has become of them.
+        events: records why a grant was revoked.
         placeholders: finds the GPUs of vGPUs.
         preparer: knows which pods are being prepared.
-        releaser: gives parts back.
-        runs: whether a process of a pod (uid) is there.
-        forgotten: seconds that the kubelet gets to ask for an unprepare.
+        releaser: removes grants and holders.
+        has_processes: whether a pod (uid) has a process here.
+        unprepare_wait: seconds that the kubelet gets to call unprepare.
     """
 
-    def __init__(  # noqa: PLR0913 - it looks at everything
+    def __init__(  # noqa: PLR0913 - its parts
         self,
         client: Client,
         view: NodeView,
@@ -72,8 +73,8 @@ class Reconciler:
         placeholders: PlaceholderGpus,
         preparer: Preparer,
         releaser: Releaser,
-        runs: HasProcesses = has_processes,
-        forgotten: float = UNPREPARE_WAIT_SECONDS,
+        has_processes: HasProcesses = has_processes,
+        unprepare_wait: float = UNPREPARE_WAIT_SECONDS,
     ) -> None:
         self._client = client
         self._view = view
@@ -82,9 +83,9 @@ class Reconciler:
         self._placeholders = placeholders
         self._preparer = preparer
         self._releaser = releaser
-        self._runs = runs
-        self._forgotten = forgotten
-        self._gone_since: dict[str, float] = {}  # claim -> when its pod was found gone
+        self._has_processes = has_processes
+        self._unprepare_wait = unprepare_wait
+        self._pod_gone: PendingSince[str] = PendingSince()  # by claim
         self.vgpus: Controller[str] = Controller("node-vgpus", self.reconcile_vgpu)
         self.grants: Controller[str] = Controller("node-grants", self.reconcile_grant)
         self.vgpus.watch(view.vgpus, lambda vgpu: (vgpu.metadata.name,))
@@ -93,45 +94,41 @@ class Reconciler:
         self.grants.watch(view.pods, self._claims_of_pod, when=_gone_or_ended)
 
     def start(self) -> None:
-        """Queue every grant on disk, and undo preparations that a crash left without one."""
+        """Queue every grant on disk, and remove CDI specs that a crash left without one."""
         granted = {grant.claim for grant in self._grants.all()}
         for claim in granted:
             self.grants.queue.add(claim)
         self._releaser.detach_all_but(granted)
 
     async def reconcile_vgpu(self, name: str) -> RequeueAfter | None:
-        """Find a vGPU's GPU, and give back what nobody will.
-
-        Args:
-            name: the GPUID.
-        """
+        """Fence a vGPU, remove abandoned holders, and find its GPU; ``name`` is the GPUID."""
         vgpu = self._view.vgpus.store.get(name)
         if vgpu is None:
             return None
-        # Before another placeholder is noted: who has had the GPU until then has lost it.
+        # Before another placeholder is written: the pods that shared the GPU have lost it.
         await self._fence(vgpu)
         again: RequeueAfter | None = None
-        for holder in filter(self._is_unaccounted, vgpu.status.holders):
+        for holder in filter(self._may_be_abandoned, vgpu.status.holders):
             if await self._may_run(holder):
-                again = _LOOK_AGAIN
+                again = _CHECK_AGAIN
             elif not self._is_prepared(holder.pod_uid):
                 await self._releaser.release(holder.pod_uid)
         return earliest(await self._placeholders.resolve(vgpu), again)
 
     async def _may_run(self, holder: Holder) -> bool:
-        """Whether a holder's pod is there, or gone and still runs: without a grant, by then."""
+        """Whether a holder's pod exists, or is gone and still runs (then without a grant)."""
         if await self._is_alive(holder.namespace, holder.name, holder.pod_uid):
             return True
-        return await asyncio.to_thread(self._runs, holder.pod_uid)
+        return await asyncio.to_thread(self._has_processes, holder.pod_uid)
 
     async def _fence(self, vgpu: VGPU) -> None:
-        """Take the GPU from those who share it when nothing keeps it from others any more."""
+        """Revoke the grants on a vGPU whose placeholder no longer reserves the GPU."""
         if not vgpu.spec.uuid or self._view.has_placeholder(vgpu):
             return
         name = vgpu.metadata.name
         pods = [holder.pod_uid for holder in vgpu.status.holders if holder.pod_uid]
         claims = [claim for pod in pods for claim in self._grants.of_pod(pod)]
-        if not claims or await self._keeps(vgpu, placeholder_name(name)):
+        if not claims or await self._reserves_now(vgpu, placeholder_name(name)):
             return
         note = (
             f"the placeholder of vGPU {name} is gone, so another pod may get its GPU: this pod "
@@ -140,16 +137,16 @@ class Reconciler:
         for grant in filter(None, map(self._grants.read, claims)):
             self._revoke(grant, note)
 
-    async def _keeps(self, vgpu: VGPU, placeholder: str) -> bool:
-        """Whether the API server has the placeholder that was given the GPU now."""
+    async def _reserves_now(self, vgpu: VGPU, placeholder: str) -> bool:
+        """Whether the placeholder that was allocated the GPU still exists in the API server."""
         try:
             pod = await self._client.get(NODE_PODS, placeholder, NAMESPACE)
         except NotFoundError:
             return False
         return not pod.over and vgpu.spec.placeholder_uid in ("", pod.metadata.uid)
 
-    def _is_unaccounted(self, holder: Holder) -> bool:
-        """Whether a holder's pod is not known to be alive here, nor prepared."""
+    def _may_be_abandoned(self, holder: Holder) -> bool:
+        """Whether a holder's pod is neither prepared nor alive, according to the cache."""
         if not holder.pod_uid or self._is_prepared(holder.pod_uid):
             return False
         pod = self._view.pods.store.by_uid(holder.pod_uid)
@@ -159,7 +156,7 @@ class Reconciler:
         return pod_uid in self._preparer.pods or bool(self._grants.of_pod(pod_uid))
 
     async def _is_alive(self, namespace: str, name: str, uid: str) -> bool:
-        """Whether the API server has that very pod now, and it has not ended."""
+        """Whether the API server has this pod, by its uid, and it has not ended."""
         try:
             pod = await self._client.get(NODE_PODS, name, namespace)
         except NotFoundError:
@@ -167,26 +164,22 @@ class Reconciler:
         return pod.metadata.uid == uid and not pod.ended
 
     async def reconcile_grant(self, claim: str) -> RequeueAfter | None:
-        """Drop a grant whose holder is gone, or that the kubelet has forgotten.
-
-        Args:
-            claim: its claim's uid.
-        """
+        """Remove a grant whose holder is gone, or that the kubelet has forgotten."""
         grant = self._grants.read(claim)
         if grant is None:
-            self._gone_since.pop(claim, None)
+            self._pod_gone.forget(claim)
             return None
         if grant.pod_uid in self._preparer.pods:
-            return _LOOK_AGAIN
+            return _CHECK_AGAIN
         if not self._view.held_by(grant.pod_uid) and not await self._is_held(grant):
             self._revoke(grant, _UNHELD)
             return None
         pod = self._view.pods.store.by_uid(grant.pod_uid)
         if pod is not None and not pod.ended:
-            self._gone_since.pop(claim, None)
+            self._pod_gone.forget(claim)
             return None
         if await self._is_alive(grant.pod_namespace, grant.pod_name, grant.pod_uid):
-            self._gone_since.pop(claim, None)
+            self._pod_gone.forget(claim)
             return None
         return await self._forget(grant)
 
@@ -208,17 +201,15 @@ class Reconciler:
         return grant.pod_uid in uids
 
     async def _forget(self, grant: PodGrant) -> RequeueAfter | None:
-        now = asyncio.get_running_loop().time()
-        waited = now - self._gone_since.setdefault(grant.claim, now)
-        if waited < self._forgotten:
-            return RequeueAfter(self._forgotten - waited)
-        if await asyncio.to_thread(self._runs, grant.pod_uid):
-            log.warning("pod is gone and still runs: its part is kept", **_keys(grant))
-            return _LOOK_AGAIN
+        if left := self._pod_gone.remaining(grant.claim, self._unprepare_wait):
+            return RequeueAfter(left)
+        if await asyncio.to_thread(self._has_processes, grant.pod_uid):
+            log.warning("pod is gone and still runs: its share is kept", **_keys(grant))
+            return _CHECK_AGAIN
         log.warning("grant dropped: its pod is gone and the kubelet forgot it", **_keys(grant))
         self._releaser.detach(grant.claim)
         await self._releaser.release(grant.pod_uid)
-        self._gone_since.pop(grant.claim, None)
+        self._pod_gone.forget(grant.claim)
         return None
 
     def _vgpus_of_pod(self, pod: NodePod) -> Iterable[str]:

@@ -293,8 +293,8 @@ class _Agent(Agent):
             machine.paths,
             _Gpus(devices, faults),
             library,
-            given=machine.given,
-            runs=machine.containers.__contains__,
+            allocated=machine.given,
+            has_processes=machine.containers.__contains__,
         )
         self.driver = cast("Driver", _Door(machine, self))
         self.escapes = cast("EscapeWatch", _NoWatch())

@@ -1,1 +1,1 @@
-"""The DRA driver: prepares and unprepares the claims of pods on this node."""
+"""The DRA driver: prepares and unprepares claims of pods on this node."""

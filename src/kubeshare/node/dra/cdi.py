@@ -1,13 +1,13 @@
-"""CDI specs: find the GPU's device among the node's, and write one for each claim.
+"""CDI specs: finds the GPU's device, and writes a spec for each claim.
 
-A CDI spec tells the container runtime what a device name means: mounts and device
-nodes. The GPU's own spec comes with the driver's set-up (``nvidia-ctk cdi
-generate``, NVIDIA's device plugin or GPU operator); its kind differs from set-up to
-set-up, so its device is found by the GPU's UUID. The spec of a claim is ours.
+A CDI spec defines what a device name means to the container runtime: mounts and device
+nodes. The GPU's spec comes with the driver's set-up (``nvidia-ctk cdi generate``,
+NVIDIA's device plugin or GPU operator). Its kind differs between set-ups, so its device is
+found by the GPU's UUID. The spec of a claim is KubeShare's own.
 
-Runtimes refuse a spec whose ``cdiVersion`` is lower than its fields need, and old
-runtimes one that is higher than they know: the lowest that suffices is written,
-which is 0.5.0, as a claim's uid may begin with a digit.
+Runtimes refuse a spec whose ``cdiVersion`` is lower than its fields require, and old
+runtimes refuse one that is higher than they support. So the specs have the lowest version
+that suffices: 0.5.0, because a claim's uid may begin with a digit.
 """
 
 import json
@@ -46,7 +46,7 @@ class _Device(msgspec.Struct, frozen=True):
 
 
 class _Spec(msgspec.Struct, frozen=True):
-    """A spec of somebody else's, as far as it is looked at."""
+    """The fields of another program's spec that are read."""
 
     kind: str = ""
     devices: tuple[_Device, ...] = ()
@@ -54,7 +54,7 @@ class _Spec(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class ClaimMounts:
-    """What a claim's containers see, as paths of the host."""
+    """The host's paths of what a claim's containers mount."""
 
     claim: Path
     counters: Path
@@ -63,7 +63,7 @@ class ClaimMounts:
 
 
 def check_claim_name(name: str) -> str:
-    """The name, if it can be a CDI device, a grant and a file; it becomes all three.
+    """Return the name if it is valid for a CDI device, a grant and a file; it becomes all three.
 
     Raises:
         ValueError: it has other characters, or more than 128.
@@ -79,15 +79,11 @@ def check_claim_name(name: str) -> str:
 def find_gpu(folders: list[Path], uuid: str) -> str:
     """The full CDI name of the GPU with this UUID, for example ``nvidia.com/gpu=GPU-…``.
 
-    Where several specs have it, NVIDIA's usual kind wins, then the first by name:
-    each of them is the same GPU.
-
-    Args:
-        folders: the runtime's spec folders.
-        uuid: as NVML writes it.
+    ``folders`` are the runtime's spec folders. If several specs have the GPU, NVIDIA's usual
+    kind wins, then the first by name: all of them mean the same GPU.
 
     Raises:
-        GpuDeviceMissingError: no spec has it; the message says how to make one.
+        GpuDeviceMissingError: no spec has it; the message says how to create one.
     """
     kinds = sorted(
         {kind for kind, names in _devices(folders) if uuid in names},
@@ -112,8 +108,8 @@ def _devices(folders: list[Path]) -> Iterator[tuple[str, set[str]]]:
 
 
 def _load(file: Path) -> _Spec:
-    # Other programs write here too: a broken or vanished spec of theirs is as good
-    # as none, which is also how the runtime takes it.
+    # Other programs write here too: like the runtime, ignore a spec of theirs that is broken
+    # or has vanished.
     try:
         status = file.stat()
         return _parsed(file, (status.st_ino, status.st_size, status.st_mtime_ns))
@@ -122,8 +118,8 @@ def _load(file: Path) -> _Spec:
 
 
 @lru_cache(maxsize=64)
-def _parsed(file: Path, _as_it_is: tuple[int, int, int]) -> _Spec:
-    """A spec; it is read anew once the file is another, since each start of a pod waits for it."""
+def _parsed(file: Path, _version: tuple[int, int, int]) -> _Spec:
+    """Parse a spec; cached until the file changes, because each start of a pod waits for it."""
     return msgspec.convert(yaml.load(file.read_bytes(), Loader=_LOADER), _Spec)  # noqa: S506 - a safe loader
 
 
@@ -136,7 +132,7 @@ def claim_device(claim: str) -> str:
 
 
 def claim_spec(claim: str, mounts: ClaimMounts) -> dict[str, Any]:
-    """The CDI spec that gives a container its claim's folder and the device library."""
+    """The CDI spec that mounts the claim's folder and the device library into a container."""
     return {
         "cdiVersion": _VERSION,
         "kind": CDI_CLAIM_KIND,
@@ -165,16 +161,10 @@ def _mount(source: Path, target: str, mode: str) -> dict[str, Any]:
 
 
 def write_claim(folder: Path, claim: str, mounts: ClaimMounts) -> None:
-    """Write a claim's spec, whole or not at all.
-
-    Args:
-        folder: the runtime's folder for specs that come and go; made where it is missing.
-        claim: the claim's uid.
-        mounts: what its containers see.
-    """
+    """Write the spec of a claim (its uid) by rename, into a folder that is created if missing."""
     folder.mkdir(parents=True, exist_ok=True)
     target = _file(folder, claim)
-    # Runtimes read only .json and .yaml, so the half-written file is none to them.
+    # Runtimes read only .json and .yaml files, so they ignore the draft.
     draft = target.with_suffix(".tmp")
     with draft.open("w", encoding="utf-8") as stream:
         json.dump(claim_spec(claim, mounts), stream)
@@ -184,7 +174,7 @@ def write_claim(folder: Path, claim: str, mounts: ClaimMounts) -> None:
 
 
 def remove_claim(folder: Path, claim: str) -> None:
-    """Remove a claim's spec; it may be gone already."""
+    """Remove a claim's spec, if there is one."""
     _file(folder, claim).unlink(missing_ok=True)
 
 

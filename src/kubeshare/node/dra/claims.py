@@ -1,8 +1,8 @@
-"""Read the ResourceClaim that the kubelet names: which pod it is for, and what it was given.
+"""Reads the ResourceClaim that the kubelet prepares: its pod and its devices.
 
-The kubelet names it when it has made the pod's cgroups and looked at its volumes. Which claim
-that will be stands in the pod's status when kube-scheduler binds it, so it is read then: by
-the time that the kubelet asks, the answer is there.
+The kubelet calls once it has created the pod's cgroups and checked its volumes. The pod's
+status names the claim as soon as kube-scheduler binds the pod, so the agent reads the
+claim then: by the time of the call it is there.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from kubeshare.node.node_view import NodePod
 
 
 class Consumer(Struct, frozen=True, kw_only=True):
-    """Who may use a claim; only the scheduler and kube-controller-manager write this."""
+    """An object that may use a claim; kube-scheduler and kube-controller-manager write it."""
 
     resource: str
     name: str
@@ -29,7 +29,7 @@ class Consumer(Struct, frozen=True, kw_only=True):
 
 
 class AllocationResult(Struct, frozen=True, kw_only=True, rename={"share_id": "shareID"}):
-    """One request of a claim, and the device it was given."""
+    """One request of a claim, and its allocated device."""
 
     request: str
     driver: str
@@ -58,14 +58,14 @@ class ClaimStatus(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class ResourceClaim(Struct, frozen=True, kw_only=True):
-    """A claim as the agent looks at it."""
+    """The fields of a ResourceClaim that the agent reads."""
 
     metadata: ObjectMeta
     status: ClaimStatus = field(default_factory=ClaimStatus)
 
 
 class PodClaim(Struct, frozen=True, kw_only=True):
-    """A claim that is good: its one pod, and the devices of our driver."""
+    """A valid claim: its one pod, and its devices of this driver."""
 
     pod_name: str
     pod_uid: str
@@ -76,44 +76,39 @@ _CLAIMS = RESOURCE_CLAIMS.into(ResourceClaim)
 
 
 class Claims:
-    """The claims of this node's pods.
-
-    Args:
-        client: where they are.
-        pods: this node's pods.
-    """
+    """Reads the claims of this node's pods, if possible before the kubelet names them."""
 
     def __init__(self, client: Client, pods: Reflector[NodePod]) -> None:
         self._client = client
-        self._ahead: dict[Key, asyncio.Task[ResourceClaim | None]] = {}  # claims of waiting pods
-        pods.subscribe(self._note)
+        self._prefetched: dict[Key, asyncio.Task[ResourceClaim | None]] = {}  # of pending pods
+        pods.subscribe(self._prefetch)
 
-    def _note(self, change: Change[NodePod]) -> None:
-        """Begin to read the claim of a pod that comes; forget that of one that has started."""
+    def _prefetch(self, change: Change[NodePod]) -> None:
+        """Start reading the claim of a new pod; forget that of a pod that has started."""
         pod = change.object
         name = pod.status.extended_resource_claim_status.resource_claim_name
         key = Key(pod.metadata.namespace, name)
         if change.type == DELETED or pod.over or pod.status.phase not in ("", "Pending"):
-            self._ahead.pop(key, None)
+            self._prefetched.pop(key, None)
         elif name and change.type == ADDED and not change.initial:
-            self._ahead[key] = asyncio.ensure_future(self._read_ahead(key))
+            self._prefetched[key] = asyncio.ensure_future(self._fetch(key))
 
-    async def _read_ahead(self, key: Key) -> ResourceClaim | None:
+    async def _fetch(self, key: Key) -> ResourceClaim | None:
         try:
             return await self._client.get(_CLAIMS, key.name, key.namespace)
         except ApiError:
-            return None  # it is asked for again when the kubelet names it
+            return None  # it is read again when the kubelet names it
 
     async def read(self, reference: ClaimReference) -> PodClaim:
-        """The pod that a claim is for, as the API server had it since that pod was bound.
+        """Read the pod and devices of a claim, as they were at some time after the pod was bound.
 
         Raises:
-            ClaimRefusedError: the claim is gone or another one of that name, is not
-                allocated, or is not for exactly one pod.
-            ApiError: the API server cannot be asked.
+            ClaimRefusedError: the claim is gone or was replaced, is not allocated, or is not
+                reserved for exactly one pod.
+            ApiError: the API server did not answer.
         """
-        ahead = self._ahead.pop(Key(reference.namespace, reference.name), None)
-        claim = await ahead if ahead is not None else None
+        prefetched = self._prefetched.pop(Key(reference.namespace, reference.name), None)
+        claim = await prefetched if prefetched is not None else None
         if claim is None or claim.metadata.uid != reference.uid:
             claim = await _read_now(self._client, reference)
         return _checked(claim, reference)
@@ -123,16 +118,16 @@ async def _read_now(client: Client, reference: ClaimReference) -> ResourceClaim:
     try:
         return await client.get(_CLAIMS, reference.name, reference.namespace)
     except NotFoundError as error:
-        raise ClaimRefusedError(f"{_words(reference)} is gone") from error
+        raise ClaimRefusedError(f"{_title(reference)} is gone") from error
 
 
-def _words(reference: ClaimReference) -> str:
+def _title(reference: ClaimReference) -> str:
     return f"ResourceClaim {reference.namespace}/{reference.name}"
 
 
 def _checked(claim: ResourceClaim, reference: ClaimReference) -> PodClaim:
-    """What a claim says, if it is good."""
-    what = _words(reference)
+    """Validate a claim."""
+    what = _title(reference)
     if claim.metadata.uid != reference.uid:
         raise ClaimRefusedError(f"{what} is another one now: its uid is {claim.metadata.uid}")
     allocation = claim.status.allocation
@@ -144,11 +139,11 @@ def _checked(claim: ResourceClaim, reference: ClaimReference) -> PodClaim:
     if not results:
         raise ClaimRefusedError(f"{what} has no device of {DRA_DRIVER}")
     users = claim.status.reserved_for
-    # The kubelet looks for its pod's uid among them, whatever else they say: so it is the only one.
+    # The kubelet accepts a claim if its pod's uid is among the users: so allow only one user.
     if len(users) != 1 or users[0].resource != "pods":
         kinds = " and ".join(sorted({user.resource for user in users})) or "pods"
         raise ClaimRefusedError(
-            f"{what} is reserved for {len(users)} {kinds}: a part of a GPU belongs to one pod, "
+            f"{what} is reserved for {len(users)} {kinds}: a share of a GPU belongs to one pod, "
             "so let each pod ask for kubeshare.nthu/vgpu itself"
         )
     return PodClaim(pod_name=users[0].name, pod_uid=users[0].uid, results=results)
