@@ -102,7 +102,7 @@ def test_a_claim_of_its_own_on_our_driver_gives_a_pod_no_second_part(
     made_by_hand = ready.add_claim("a", "by-hand")
     write_daemon_status(paths, made_by_hand.uid, "ACTIVE")
     prepare(agent)
-    assert "it has its part of a GPU by the claim with uid a-claim-uid already" in refusal(
+    assert "it already has its share of a GPU by the claim with uid a-claim-uid" in refusal(
         agent, made_by_hand
     )
     assert cdi.claims(paths.dynamic_cdi_folder) == {CLAIM.uid}
@@ -245,7 +245,7 @@ def test_a_pod_of_which_a_part_was_taken_back_does_not_run_with_the_others(
     cluster.add_pod("a")
     cluster.add_vgpu("red", cluster.holder("a") | {"parts": 2})
     write_daemon_status(paths, CLAIM.uid, "ACTIVE")
-    assert "of the 2 vGPUs that it is to share, 1 name this pod" in refusal(agent)
+    assert "of the 2 vGPUs that it shares, 1 name this pod" in refusal(agent)
     assert nothing_is_left(paths)
 
 
@@ -278,7 +278,7 @@ def test_a_placeholder_that_does_not_come_is_named(ready: Cluster, agent: Runnin
     ready.add_vgpu("red", ready.holder("a"), uuid="")
     text = refusal(agent)
     assert "vGPU red is not known yet" in text
-    assert "kubeshare-vgpu-red was given none" in text
+    assert "kubeshare-vgpu-red was allocated none" in text
 
 
 def test_an_unhealthy_gpu_is_not_given(

@@ -85,7 +85,7 @@ def test_the_kubelet_is_told_to_ask_again_when_the_part_cannot_be_given_back(
 
     async def main() -> None:
         async with agent() as running:
-            with pytest.raises(ClaimRefusedError, match="not given back"):
+            with pytest.raises(ClaimRefusedError, match="not released"):
                 await running.unprepare(CLAIM)
             assert is_detached(paths)
             assert prepared.holders("red") == ["b", "a"]

@@ -1,10 +1,11 @@
-"""The kubelet's door: a DRA driver that registers itself and answers prepare and unprepare.
+"""A DRA driver: registers with the kubelet and serves prepare and unprepare.
 
-Two sockets. On one the kubelet, which watches the folder of registrations, asks who
-we are and where the other is; on the other it calls ``NodePrepareResources`` before
-the first container of a pod starts and ``NodeUnprepareResources`` after the last has
-ended. It may repeat both, for any claim, at any time. An error is per claim: its text
-becomes the event ``FailedPrepareDynamicResources`` of the pod.
+It serves two sockets. The kubelet finds the first one in its folder of registrations and
+reads the driver's name and the second socket from it. On the second it calls
+``NodePrepareResources`` before the first container of a pod starts and
+``NodeUnprepareResources`` after the last one has ended. It may repeat both calls for any
+claim at any time. Errors are per claim: the text becomes the pod's event
+``FailedPrepareDynamicResources``.
 """
 
 import asyncio
@@ -27,14 +28,14 @@ log = structlog.get_logger(__name__)
 DRA_SERVICE = "k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin"
 REGISTRATION_SERVICE = "pluginregistration.Registration"
 
-# The kubelet gives a call 45 seconds; what runs longer than this on shutdown is
-# asked for again.
+# The kubelet gives a call 45 seconds; it repeats a call that takes longer than this at a
+# shutdown.
 _STOP_SECONDS = 2.0
 
 
 @dataclass(frozen=True)
 class ClaimReference:
-    """A ResourceClaim by all its names, as the kubelet names it."""
+    """The namespace, name and uid of a ResourceClaim."""
 
     namespace: str
     name: str
@@ -43,7 +44,7 @@ class ClaimReference:
 
 @dataclass(frozen=True)
 class PreparedDevice:
-    """One request of a claim, and the CDI devices for the containers that made it."""
+    """One request of a claim, and the CDI devices of the containers that made it."""
 
     request: str
     pool: str
@@ -53,14 +54,14 @@ class PreparedDevice:
 
 
 class ClaimRefusedError(Exception):
-    """A claim cannot be prepared, or undone, now; the message is for the pod's owner."""
+    """A claim cannot be prepared or unprepared now; the message is for the pod's owner."""
 
 
 class ClaimHandler(Protocol):
-    """What the driver does for the kubelet. Both must bear being repeated."""
+    """Prepares and unprepares claims; both must be idempotent."""
 
     async def prepare(self, claim: ClaimReference) -> list[PreparedDevice]:
-        """Make a claim's devices ready.
+        """Prepare a claim's devices.
 
         Raises:
             ClaimRefusedError: no container of the pod may start.
@@ -68,21 +69,24 @@ class ClaimHandler(Protocol):
         ...
 
     async def unprepare(self, claim: ClaimReference) -> None:
-        """Undo it: no container of the pod runs any more.
+        """Release a claim's devices: no container of the pod runs any more.
 
         Raises:
-            ClaimRefusedError: ask again.
+            ClaimRefusedError: the kubelet has to call again.
         """
         ...
 
 
 class Driver:
-    """Serves both sockets while it is entered as an async context.
+    """Serves both sockets as an async context manager.
 
     Args:
-        handler: does the work.
-        plugin_socket: where prepare and unprepare are served.
+        handler: prepares and unprepares claims.
+        plugin_socket: serves prepare and unprepare.
         registration_socket: in the folder that the kubelet watches.
+
+    Attributes:
+        registered: set once the kubelet has registered the driver.
     """
 
     def __init__(
@@ -95,7 +99,7 @@ class Driver:
         self.registered = asyncio.Event()
 
     async def __aenter__(self) -> Self:
-        # The service first: once the kubelet sees the registration it calls at once.
+        # The service first: the kubelet calls it as soon as it sees the registration.
         await self._serve(
             self._plugin_socket,
             DRA_SERVICE,
@@ -118,7 +122,7 @@ class Driver:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        # The registration goes first, so that the kubelet sends nothing more.
+        # The registration first, so that the kubelet sends nothing more.
         self._registration_socket.unlink(missing_ok=True)
         for server in reversed(self._servers):
             await server.stop(_STOP_SECONDS)
@@ -137,7 +141,7 @@ class Driver:
             name: grpc.unary_unary_rpc_method_handler(
                 method,
                 request_deserializer=request.FromString,
-                response_serializer=lambda answer: bytes(answer.SerializeToString()),
+                response_serializer=lambda response: bytes(response.SerializeToString()),
             )
             for name, (method, request) in methods.items()
         }
@@ -167,8 +171,8 @@ class Driver:
     async def _prepare(
         self, request: dra_pb2.NodePrepareResourcesRequest, _context: object
     ) -> dra_pb2.NodePrepareResourcesResponse:
-        answers = await _each(request.claims, self._prepare_one)
-        return dra_pb2.NodePrepareResourcesResponse(claims=answers)
+        responses = await _each(request.claims, self._prepare_one)
+        return dra_pb2.NodePrepareResourcesResponse(claims=responses)
 
     async def _prepare_one(self, claim: ClaimReference) -> dra_pb2.NodePrepareResourceResponse:
         try:
@@ -193,8 +197,8 @@ class Driver:
     async def _unprepare(
         self, request: dra_pb2.NodeUnprepareResourcesRequest, _context: object
     ) -> dra_pb2.NodeUnprepareResourcesResponse:
-        answers = await _each(request.claims, self._unprepare_one)
-        return dra_pb2.NodeUnprepareResourcesResponse(claims=answers)
+        responses = await _each(request.claims, self._unprepare_one)
+        return dra_pb2.NodeUnprepareResourcesResponse(claims=responses)
 
     async def _unprepare_one(self, claim: ClaimReference) -> dra_pb2.NodeUnprepareResourceResponse:
         try:
@@ -207,7 +211,7 @@ class Driver:
 
 
 def _clear(socket: Path) -> None:
-    """Make room for a socket: its folder, and away with one that a crash has left."""
+    """Create a socket's folder, and remove a socket that a crash left there."""
     socket.parent.mkdir(parents=True, exist_ok=True)
     socket.unlink(missing_ok=True)
 
@@ -216,8 +220,8 @@ async def _each(
     claims: Iterable[dra_pb2.Claim], work: Callable[[ClaimReference], Awaitable[Response]]
 ) -> dict[str, Response]:
     references = [ClaimReference(claim.namespace, claim.name, claim.uid) for claim in claims]
-    answers = await asyncio.gather(*(work(reference) for reference in references))
-    return dict(zip((reference.uid for reference in references), answers, strict=True))
+    responses = await asyncio.gather(*(work(reference) for reference in references))
+    return dict(zip((reference.uid for reference in references), responses, strict=True))
 
 
 def _keys(claim: ClaimReference) -> dict[str, str]:

@@ -1,8 +1,8 @@
-"""The grants of this node's pods: written for the token daemon, remembered by claim and pod.
+"""Writes this node's grant files and indexes them by claim and pod.
 
-What is prepared on this node is exactly what lies in the daemon's folder of grants;
-it is read once at the start and kept in step, since nobody else writes grants of
-pods. Grants of ``kubeshare run`` lie there too and are none of ours.
+The grant files are the record of what is prepared on this node. They are read once at the
+start; afterwards the index follows the agent's own writes, because no other program writes
+grants of pods. Grants of ``kubeshare run`` are in the same folder and are ignored.
 """
 
 import asyncio
@@ -26,19 +26,19 @@ from kubeshare.tokens.files.statuses import Status, read_status
 
 log = structlog.get_logger(__name__)
 
-# The daemon takes some milliseconds, for which a pod's start waits.
+# A pod's start waits for the daemon, which takes some milliseconds.
 _FIRST_PAUSE_SECONDS = 0.001
 _PAUSE_GROWTH = 1.1
 _LAST_PAUSE_SECONDS = 0.025
 
 
 class GrantRefusedError(Exception):
-    """The token daemon does not activate a grant, or does not answer."""
+    """The token daemon refused a grant, or did not answer."""
 
 
 @dataclass(frozen=True)
 class PodGrant:
-    """Whose grant it is."""
+    """The claim and pod of a grant."""
 
     claim: str
     pod_namespace: str
@@ -47,11 +47,7 @@ class PodGrant:
 
 
 class Grants:
-    """Grant files, by claim.
-
-    Args:
-        run_folder: what agent and token daemon share.
-    """
+    """The grants of pods in the run folder, by claim."""
 
     def __init__(self, run_folder: Path) -> None:
         self._paths = Paths(run_folder)
@@ -86,33 +82,33 @@ class Grants:
     def write(
         self, claim: ClaimReference, pod_name: str, pod_uid: str, gpus: list[GrantedShare]
     ) -> None:
-        """Give a pod its parts of GPUs; the daemon decides whether they become active.
+        """Write the grant of a pod's shares; the daemon decides whether it becomes active.
 
         Raises:
-            ValueError: that is no grant.
+            ValueError: the grant is invalid.
             OSError: the file cannot be written.
         """
         pod = GrantedPod(namespace=claim.namespace, name=pod_name, uid=pod_uid)
         grant = Grant(version=GRANT_VERSION, claim=claim.uid, gpus=tuple(gpus), pod=pod)
-        # Known before it is there: what is on disk is never unknown.
+        # Indexed first: the index never lacks a file on disk.
         self._known[claim.uid] = PodGrant(claim.uid, claim.namespace, pod_name, pod_uid)
         write_grant(self._paths, grant)
 
     def remove(self, claim: str) -> None:
-        """End a grant; it may be gone already.
+        """End a grant, if there is one.
 
         Raises:
-            ValueError: that is no claim's name.
+            ValueError: that is not a valid name of a claim.
             OSError: the file cannot be removed.
         """
         remove_grant(self._paths, claim)
         self._known.pop(claim, None)
 
     async def wait_active(self, claim: str, seconds: float) -> None:
-        """Wait until the daemon has activated a grant and made the claim's folder.
+        """Wait until the daemon has activated a grant and created the claim's folder.
 
         Raises:
-            GrantRefusedError: it refuses, or does not answer in time.
+            GrantRefusedError: the daemon refuses it, or does not answer in time.
         """
         pause = _FIRST_PAUSE_SECONDS
         try:
@@ -135,9 +131,9 @@ class Grants:
             return None
 
     def claim_folder(self, claim: str) -> Path:
-        """The folder with the claim's page and socket, made by the daemon."""
+        """The folder with the claim's page and socket, which the daemon creates."""
         return self._paths.claim(claim)
 
     def counters_file(self, claim: str) -> Path:
-        """The file that the claim's processes write, made by the daemon."""
+        """The file that the claim's processes write, which the daemon creates."""
         return self._paths.counters(claim)

@@ -1,13 +1,12 @@
-"""Before a pod's first container starts: its grant, and the CDI devices that carry it.
+"""Prepares a claim: writes the pod's grant and returns its CDI devices.
 
-What a pod gets follows from one thing only: holders of VGPUs of this node that name
-its uid, which nobody can forge. They may be a moment late (the device manager writes
-the pod's uid after it has created the pod; a placeholder may still be starting), and
-the kubelet takes a refusal for no error of the pod: it tries again with its next
-regular look at the pod, after 60 to 90 seconds. So this waits for them, for a while,
-inside the call. Then it refuses, and says what was missing.
+A pod's shares follow only from the holders of this node's VGPUs that name its uid, which
+nobody can forge. The holders may be late (the device manager writes the pod's uid after it
+has created the pod; a placeholder may still be starting), and after a refusal the kubelet
+tries again only at its next resync, 60 to 90 seconds later. So prepare waits for them
+inside the call for a while, and then refuses with what is missing.
 
-Everything here may be repeated: the same holders give the same grant, spec and answer.
+Prepare is idempotent: the same holders give the same grant, spec and response.
 """
 
 import asyncio
@@ -31,7 +30,8 @@ from kubeshare.tokens.files.grants import GrantedShare
 
 log = structlog.get_logger(__name__)
 
-# Longer than another device manager needs to take over (15 s); the kubelet gives a call 45.
+# Longer than a standby device manager takes to become leader (15 s); the kubelet gives a call
+# 45 s.
 HOLDER_WAIT_SECONDS = 30.0
 
 
@@ -39,19 +39,19 @@ class Preparer:
     """Prepares claims.
 
     Args:
-        client: where claims are read.
+        client: reads claims.
         view: this node's VGPUs.
         inventory: this node's GPUs.
-        grants: what the token daemon reads.
-        library: what containers mount.
-        cdi_folders: the runtime's folders; the last is where claims' specs are written.
-        patience: seconds to wait for what is coming.
+        grants: the grant files that the token daemon reads.
+        library: the device library that containers mount.
+        cdi_folders: the runtime's folders; specs of claims are written into the last one.
+        holder_wait: seconds to wait for holders and their GPUs.
 
     Attributes:
         pods: uids of the pods that are being prepared.
     """
 
-    def __init__(  # noqa: PLR0913 - what a preparation brings together
+    def __init__(  # noqa: PLR0913 - its parts
         self,
         client: Client,
         view: NodeView,
@@ -60,7 +60,7 @@ class Preparer:
         *,
         library: InstalledLibrary,
         cdi_folders: Sequence[Path],
-        patience: float = HOLDER_WAIT_SECONDS,
+        holder_wait: float = HOLDER_WAIT_SECONDS,
     ) -> None:
         self._claims = Claims(client, view.pods)
         self._view = view
@@ -68,14 +68,14 @@ class Preparer:
         self._grants = grants
         self._library = library
         self._cdi_folders = list(cdi_folders)
-        self._patience = patience
+        self._holder_wait = holder_wait
         self.pods: set[str] = set()
 
     async def prepare(self, reference: ClaimReference) -> list[PreparedDevice]:
-        """Grant, activate, and write down what the containers get.
+        """Write the grant and the CDI spec, and wait until the grant is active.
 
         Raises:
-            ClaimRefusedError: something is missing; what there was before is left as it was.
+            ClaimRefusedError: something is missing; an earlier preparation stays as it was.
         """
         try:
             cdi.check_claim_name(reference.uid)
@@ -91,16 +91,16 @@ class Preparer:
     async def _attach(self, reference: ClaimReference, claim: PodClaim) -> list[PreparedDevice]:
         pod = f"{reference.namespace}/{claim.pod_name}"
         loop = asyncio.get_running_loop()
-        deadline = loop.time() + self._patience
-        # A claim that is prepared again may have containers that run by its grant.
+        deadline = loop.time() + self._holder_wait
+        # The containers of a claim that is prepared again may be using its grant.
         prepared_before = self._grants.read(reference.uid) is not None
         try:
-            parts = await self._parts(reference, claim, deadline)
-            gpus = [cdi.find_gpu(self._cdi_folders, part.uuid) for part in parts]
-            # Nothing is awaited from here to the grant, so no two claims of a pod pass together.
+            shares = await self._shares(reference, claim, deadline)
+            gpus = [cdi.find_gpu(self._cdi_folders, share.uuid) for share in shares]
+            # No await from here to the grant, so that no two claims of a pod pass the check.
             self._check_only_claim(reference, claim.pod_uid)
-            self._grants.write(reference, claim.pod_name, claim.pod_uid, parts)
-            # While the token daemon looks at it; nobody is told the device's name before.
+            self._grants.write(reference, claim.pod_name, claim.pod_uid, shares)
+            # While the token daemon reads the grant; only the response makes the device known.
             cdi.write_claim(self._cdi_folders[-1], reference.uid, self._mounts(reference.uid))
             await self._grants.wait_active(reference.uid, max(1.0, deadline - loop.time()))
         except (cdi.GpuDeviceMissingError, GrantRefusedError, ValueError, OSError) as error:
@@ -115,11 +115,11 @@ class Preparer:
         ]
 
     def _check_only_claim(self, reference: ClaimReference, pod_uid: str) -> None:
-        """A pod's part comes once: each further claim on our driver would be another part."""
+        """A pod has one claim on this driver: each further one would grant its shares again."""
         others = [uid for uid in self._grants.of_pod(pod_uid) if uid != reference.uid]
         if others:
             raise ValueError(
-                f"it has its part of a GPU by the claim with uid {others[0]} already, and "
+                f"it already has its share of a GPU by the claim with uid {others[0]}, and "
                 f"{reference.name} would be another: take the ResourceClaims on {DRA_DRIVER} "
                 "out of spec.resourceClaims"
             )
@@ -132,35 +132,34 @@ class Preparer:
             preload=self._library.preload,
         )
 
-    async def _parts(
+    async def _shares(
         self, reference: ClaimReference, claim: PodClaim, deadline: float
     ) -> list[GrantedShare]:
-        """The pod's parts of GPUs, as soon as all of them are there and known."""
+        """Wait until all shares of the pod are known, and return them."""
         missing = ""
         try:
             async with asyncio.timeout_at(deadline):
                 while True:
                     changed = self._view.next_change()
                     try:
-                        return self._parts_now(reference.namespace, claim.pod_uid)
+                        return self._shares_now(reference.namespace, claim.pod_uid)
                     except _NotYetError as error:
                         missing = str(error)
                     await changed.wait()
         except TimeoutError as error:
             raise ClaimRefusedError(
                 f"pod {reference.namespace}/{claim.pod_name} gets no GPU yet: {missing} "
-                f"(waited {self._patience:.0f} s)"
+                f"(waited {self._holder_wait:.0f} s)"
             ) from error
 
-    def _parts_now(self, namespace: str, pod_uid: str) -> list[GrantedShare]:
+    def _shares_now(self, namespace: str, pod_uid: str) -> list[GrantedShare]:
         held = self._view.held_by(pod_uid)
         if not held:
             raise _NotYetError(
                 f"no vGPU of node {self._view.node} has a holder for the pod uid {pod_uid}: "
-                "only KubeShare makes one, for a SharePod or a pod that was given a part of a "
-                "GPU of this node"
+                "only KubeShare adds one, for a SharePod or a pod that it placed on this node"
             )
-        # A claim is of the namespace of the pod that starts; a holder's is KubeShare's own word.
+        # The claim's namespace is that of the pod that starts; KubeShare wrote the holder's.
         for vgpu, holder in held:
             if holder.namespace != namespace:
                 raise ValueError(
@@ -170,22 +169,22 @@ class Preparer:
         wanted = max(holder.parts for _, holder in held)
         if len(held) < wanted:
             raise _NotYetError(
-                f"of the {wanted} vGPUs that it is to share, {len(held)} name this pod: the device "
-                "manager is about to write the others, or they were taken back"
+                f"of the {wanted} vGPUs that it shares, {len(held)} name this pod: the device "
+                "manager has not written the others yet, or they were released"
             )
         demands = {holder.demand for _, holder in held}
         for vgpu in self._view.all_vgpus():
             for holder in vgpu.status.holders:
                 if holder.demand in demands and holder.pod_uid != pod_uid:
                     raise _NotYetError(f"the holder of vGPU {vgpu.metadata.name} has no pod yet")
-        return [self._part(vgpu, holder) for vgpu, holder in held]
+        return [self._share(vgpu, holder) for vgpu, holder in held]
 
-    def _part(self, vgpu: VGPU, holder: Holder) -> GrantedShare:
+    def _share(self, vgpu: VGPU, holder: Holder) -> GrantedShare:
         gpuid = vgpu.metadata.name
         if not vgpu.spec.uuid:
             raise _NotYetError(
                 f"the GPU of vGPU {gpuid} is not known yet: its placeholder pod "
-                f"{placeholder_name(gpuid)} was given none"
+                f"{placeholder_name(gpuid)} was allocated none"
             )
         if not self._view.has_placeholder(vgpu):
             raise _NotYetError(
@@ -208,4 +207,4 @@ class Preparer:
 
 
 class _NotYetError(Exception):
-    """Something that a preparation needs is not there; it may come."""
+    """Something that prepare needs is not there yet."""

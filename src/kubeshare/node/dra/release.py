@@ -1,8 +1,8 @@
-"""After a pod's last container has ended: its grant goes, then its part of the GPU.
+"""Unprepares a claim: removes the pod's grant, then its holders.
 
-In this order, so that a part is never somebody else's while its old owner's gate
-may still be open. Releasing is a write to the API server and may fail; then the
-kubelet is told so and asks again. What a crash in between leaves, ``reconcile`` ends.
+In this order, so that no other pod gets a share while the old pod's gate may still be open.
+Removing a holder is a write to the API server and may fail; then the kubelet gets an error
+and calls again. ``reconcile`` finishes what a crash in between leaves.
 """
 
 from collections.abc import Set as AbstractSet
@@ -23,19 +23,19 @@ from kubeshare.node.node_view import NODE_VGPUS, NodeView
 
 log = structlog.get_logger(__name__)
 
-# Others add and remove holders of the same vGPU meanwhile; each attempt that fails is
-# one of theirs that succeeded.
+# Other programs add and remove holders of the same vGPU: an attempt fails only if one of
+# their writes succeeded.
 _ATTEMPTS = 20
 
 
 class Releaser:
-    """Takes grants away and gives parts back.
+    """Removes grants and holders.
 
     Args:
-        client: where holders are.
+        client: writes holders.
         view: this node's VGPUs.
-        grants: what the token daemon reads.
-        cdi_folder: where the specs of claims are.
+        grants: the grant files that the token daemon reads.
+        cdi_folder: the folder of the claims' specs.
     """
 
     def __init__(self, client: Client, view: NodeView, grants: Grants, cdi_folder: Path) -> None:
@@ -46,10 +46,10 @@ class Releaser:
         self._unfinished: dict[str, str] = {}  # claim uid -> pod uid
 
     async def unprepare(self, reference: ClaimReference) -> None:
-        """Undo a preparation, whether or not there was one.
+        """Unprepare a claim, whether or not it was prepared.
 
         Raises:
-            ClaimRefusedError: the part could not be given back; ask again.
+            ClaimRefusedError: a holder could not be removed; the kubelet has to call again.
         """
         try:
             grant = self._grants.read(cdi.check_claim_name(reference.uid))
@@ -60,28 +60,28 @@ class Releaser:
                 await self.release(pod_uid)
             self._unfinished.pop(reference.uid, None)
         except ValueError as error:
-            # Such a claim was never prepared: there is nothing to undo.
+            # A claim of such a name was never prepared.
             log.warning("claim ignored", reason=str(error))
         except (ApiError, OSError) as error:
-            raise ClaimRefusedError(f"the part of the GPU is not given back: {error}") from error
+            raise ClaimRefusedError(f"the share of the GPU is not released: {error}") from error
 
     def detach(self, claim: str) -> None:
-        """Remove what a claim's containers need to start and to run.
+        """Remove the CDI spec and the grant of a claim.
 
         Raises:
-            ValueError: that is no claim's name.
+            ValueError: that is not a valid name of a claim.
             OSError: a file cannot be removed.
         """
         cdi.remove_claim(self._cdi_folder, claim)
         self._grants.remove(claim)
 
     def detach_all_but(self, claims: AbstractSet[str]) -> None:
-        """Remove the specs of all claims but these; their containers could not start anyway."""
+        """Remove the CDI specs of all other claims, which have no grant."""
         for claim in cdi.claims(self._cdi_folder) - claims:
             cdi.remove_claim(self._cdi_folder, claim)
 
     async def release(self, pod_uid: str) -> None:
-        """Give back every part of this node's GPUs that a pod holds.
+        """Remove all holders of a pod from this node's VGPUs.
 
         Raises:
             ApiError: the API server refused, or cannot be reached.
@@ -89,7 +89,7 @@ class Releaser:
         for vgpu, holder in self._view.held_by(pod_uid):
             with suppress(NotFoundError):
                 await self._remove(vgpu, holder)
-            log.info("part given back", vgpu=vgpu.metadata.name, pod_uid=pod_uid)
+            log.info("share released", vgpu=vgpu.metadata.name, pod_uid=pod_uid)
 
     async def _remove(self, vgpu: VGPU, holder: Holder) -> None:
         name = vgpu.metadata.name
@@ -100,13 +100,13 @@ class Releaser:
                     NODE_VGPUS, name, operations, subresource="status", field_manager=MANAGER_NODE
                 )
             except ConflictError:
-                log.info("vGPU changed meanwhile, trying again", vgpu=name)
+                log.info("vGPU changed, trying again", vgpu=name)
             except holders.HolderMissingError:
                 return
             else:
                 return
             vgpu = await self._client.get(NODE_VGPUS, name)
-            # The same demand may have been given to a newer pod: that part stays.
+            # The holder of the same demand may belong to a newer pod: it stays.
             if holder.pod_uid not in {other.pod_uid for other in vgpu.status.holders}:
                 return
         raise ConflictError(f"vGPU {name} changed at each of {_ATTEMPTS} attempts")

@@ -1,9 +1,9 @@
-"""Tells kube-scheduler that this node has our driver: one ResourceSlice with one device.
+"""Publishes the ResourceSlice that offers this node's driver to kube-scheduler.
 
-The device ``slots`` allows any number of allocations, because how much of which GPU
-a pod gets is decided elsewhere; being on a node that has the driver is all that it
-stands for. The kubelet deletes a driver's slices when the driver has been away for
-half a minute, so the slice is published at every start and watched afterwards.
+The slice has one device, ``slots``, which allows any number of allocations: it only means
+that the node has the driver, because KubeShare itself decides how much of which GPU a pod
+gets. The kubelet deletes the slices of a driver that has been away for half a minute, so
+the slice is published at every start and watched afterwards.
 """
 
 from typing import Any
@@ -32,7 +32,7 @@ _SLICES = RESOURCE_SLICES.into(_Named)
 
 
 def slice_body(node: str, node_uid: str) -> dict[str, Any]:
-    """The ResourceSlice of a node, owned by the Node object and gone with it."""
+    """The ResourceSlice of a node, owned by the Node object."""
     return {
         "metadata": {
             "name": f"{node}-{DRA_DRIVER}",
@@ -48,11 +48,7 @@ def slice_body(node: str, node_uid: str) -> dict[str, Any]:
 
 
 class SlicePublisher:
-    """Keeps this node's ResourceSlice there, whoever deletes it.
-
-    Args:
-        client: where to publish.
-        node: this node's name.
+    """Publishes this node's ResourceSlice, and again whenever it is deleted.
 
     Attributes:
         reflector: watches the slice.
