@@ -1,10 +1,11 @@
 """A placeholder says whether it may be evicted: not while somebody shares its GPU."""
 
-from expectations import expect_placeholders, expect_running
+from expectations import expect_phases, expect_placeholders, expect_running
 from fakes.cluster import World, scenario
 from kubeshare.api.types.constants import ANNOTATION_SAFE_TO_EVICT, LABEL_IN_USE, NAMESPACE
 from kubeshare.device_manager.placeholder.disruption import IDLE_SECONDS
 from kubeshare.kube.resources import PODS, Raw
+from kubeshare.simulator.control import Fault, ObjectPath
 
 
 def placeholder(world: World) -> Raw:
@@ -62,3 +63,35 @@ async def test_one_of_an_earlier_version_is_guarded_too(world: World) -> None:
     world.start()
     await world.until(lambda: LABEL_IN_USE in placeholder(world)["metadata"]["labels"])
     assert says(world) == ("true", "false")
+
+
+@scenario(n1=1)
+async def test_a_label_is_never_written_to_a_later_placeholder_of_the_same_name(
+    world: World,
+) -> None:
+    world.configure(pool={"policy": "reservation", "warm": 1})
+    world.start()
+    [name] = await expect_placeholders(world, 1)
+    await expect_phases(world, "Idle")
+    later: list[str] = []
+    labels: list[str] = []
+
+    def replace() -> None:
+        pod = world.server.stored(PODS, name, NAMESPACE)
+        assert pod is not None
+        world.server.remove(PODS, name, NAMESPACE)
+        for field in ("uid", "resourceVersion"):
+            del pod["metadata"][field]
+        made = world.server.seed(PODS, pod | {"status": {"phase": "Failed"}})
+        later.append(made["metadata"]["uid"])
+
+    def note(place: ObjectPath, new: Raw | None) -> None:
+        if new is not None and place.name == name and new["metadata"]["uid"] in later:
+            labels.append(new["metadata"]["labels"][LABEL_IN_USE])
+
+    world.server.inject(Fault.meanwhile(replace), verb="patch", resource="pods", name=name)
+    world.server.storage.after_change.append(note)
+    world.share("a")
+    await world.until(lambda: later)
+    await world.quiet(5)
+    assert "true" not in labels

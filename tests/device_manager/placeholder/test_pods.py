@@ -18,7 +18,7 @@ from kubeshare.api.affinity_terms import require_node
 from kubeshare.api.types.constants import NAMESPACE
 from kubeshare.api.types.v1 import SHAREPODS, VGPUS
 from kubeshare.device_manager.placeholder.pods import MAX_FAILURES
-from kubeshare.kube.resources import NAMESPACES, PODS
+from kubeshare.kube.resources import NAMESPACES, PODS, Raw
 from kubeshare.simulator.control import Fault
 
 
@@ -168,3 +168,47 @@ async def test_a_placeholder_has_a_controller_without_which_no_drain_would_begin
     assert (owner["kind"], owner["uid"]) == ("Namespace", namespace["metadata"]["uid"])
     assert owner["controller"]
     assert "blockOwnerDeletion" not in owner
+
+
+@scenario(n1=1)
+async def test_a_failed_placeholder_that_another_leader_has_replaced_is_not_deleted_again(
+    world: World,
+) -> None:
+    world.actors.node_agents = False
+    world.start()
+    world.share("a")
+    [name] = await expect_placeholders(world, 1)
+    replaced: list[Raw] = []
+
+    def replace() -> None:
+        pod = world.server.stored(PODS, name, NAMESPACE)
+        assert pod is not None
+        world.server.remove(PODS, name, NAMESPACE)
+        for field in ("uid", "resourceVersion"):
+            del pod["metadata"][field]
+        replaced.append(world.server.seed(PODS, pod | {"status": {"phase": "Pending"}}))
+
+    world.server.inject(Fault.meanwhile(replace), verb="delete", resource="pods", name=name)
+    status = {"phase": "Failed", "message": "UnexpectedAdmissionError"}
+    world.server.change(PODS, name, NAMESPACE, lambda pod: pod.update(status=status))
+    await world.until(lambda: replaced)
+    await world.quiet(5)
+    pod = world.server.stored(PODS, name, NAMESPACE)
+    assert pod is not None
+    assert pod["metadata"]["uid"] == replaced[0]["metadata"]["uid"]
+    assert "deletionTimestamp" not in pod["metadata"]
+
+
+@scenario(n1=1)
+async def test_a_placeholder_gets_a_moment_to_end_so_that_its_gpu_is_free_afterwards(
+    world: World,
+) -> None:
+    world.start()
+    await world.run("a")
+    [name] = world.placeholders()
+    world.delete("a")
+    await expect_no_vgpus(world)
+    [asked] = [
+        each for each in world.server.requests if (each.verb, each.place.name) == ("delete", name)
+    ]
+    assert asked.body["gracePeriodSeconds"] == 1

@@ -11,9 +11,12 @@ from expectations import (
     expect_no_vgpus,
     expect_pod,
     expect_ready,
+    expect_running,
+    is_same_pod,
 )
 from fakes.cluster import World, scenario
 from kubeshare.api.finalizer import FINALIZER
+from kubeshare.api.types.constants import LABEL_VGPU
 from kubeshare.api.types.v1 import SHAREPODS
 from kubeshare.kube.resources import PODS, Raw
 from kubeshare.simulator.control import Fault, ObjectPath
@@ -247,3 +250,46 @@ async def test_one_that_is_finished_takes_its_pod_with_it(world: World) -> None:
     world.delete("a")
     await expect_deleted(world, "a")
     await expect_no_pod(world, "a")
+
+
+@scenario(n1=2)
+async def test_no_pod_is_created_for_a_gpu_that_was_changed_while_the_finalizer_is_added(
+    world: World,
+) -> None:
+    labels: list[str] = []
+
+    def note(place: ObjectPath, new: Raw | None) -> None:
+        if new is not None and (place.plural, place.name) == ("pods", "a"):
+            labels.append(new["metadata"]["labels"][LABEL_VGPU])
+
+    def name_other_gpu() -> None:
+        world.server.change(
+            SHAREPODS, "a", "default", lambda shp: shp["spec"]["gpu"].update(id="y")
+        )
+
+    world.server.storage.after_change.append(note)
+    world.server.inject(Fault.meanwhile(name_other_gpu), verb="patch", resource="sharepods")
+    world.share("a", id="x", spec={"nodeName": "n1"})
+    world.start("devices")
+    await expect_running(world, "a")
+    assert set(labels) == {"y"}
+
+
+@scenario(n1=1)
+async def test_a_pod_that_is_orphaned_while_it_is_being_deleted_runs_on(world: World) -> None:
+    world.start()
+    await world.run("a")
+    pod = world.pod("a")
+    assert pod is not None
+
+    def orphan() -> None:
+        world.server.change(
+            PODS, "a", "default", lambda pod: pod["metadata"].pop("ownerReferences")
+        )
+
+    world.server.inject(Fault.meanwhile(orphan), verb="delete", resource="pods", name="a")
+    world.delete("a")
+    await expect_deleted(world, "a")
+    await world.quiet()
+    assert world.running("a")
+    assert is_same_pod(world, pod)

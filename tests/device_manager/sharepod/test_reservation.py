@@ -2,10 +2,18 @@
 
 from typing import Any
 
-from expectations import expect_condition, expect_event, expect_pod, expect_running
+from expectations import (
+    expect_any_running,
+    expect_condition,
+    expect_event,
+    expect_pod,
+    expect_running,
+)
 from fakes.cluster import World, scenario, seed_held
 from kubeshare.api.types.v1 import SHAREPODS, VGPUS
 from kubeshare.simulator.control import Fault
+
+CREATE_VGPU = ("create", "vgpus")
 
 
 @scenario(n1=1)
@@ -139,3 +147,35 @@ async def test_a_vgpu_of_any_name_is_the_schedulers_choice_where_the_author_gave
 async def test_a_vgpu_that_the_author_named_outlives_the_choice_of_the_node(world: World) -> None:
     ask = await chosen_again(world, "b", id="x")
     assert (ask["idGiven"], ask["nodeGiven"]) == (True, False)
+
+
+def created_vgpus(world: World) -> list[str]:
+    """The names of the vGPUs that were requested, in order."""
+    asked = [each for each in world.server.requests if (each.verb, each.resource) == CREATE_VGPU]
+    return [each.body["metadata"]["name"] for each in asked]
+
+
+@scenario(n1=1)
+async def test_two_that_name_the_same_new_gpu_at_once_are_decided_one_after_the_other(
+    world: World,
+) -> None:
+    for name in ("a", "b"):
+        world.share(name, "0.6", id="x", spec={"nodeName": "n1"})
+    world.start("devices")
+    [running] = await expect_any_running(world, "a", "b")
+    assert created_vgpus(world) == ["x"]
+    assert world.vgpus() == {"x": [running]}
+
+
+@scenario(n1=1)
+async def test_a_vgpu_whose_creation_was_not_answered_counts_for_the_next_reservation(
+    world: World,
+) -> None:
+    world.server.inject(Fault.hang(), verb="watch", resource="vgpus")
+    world.server.inject(Fault.reset(after=True), verb="create", resource="vgpus")
+    world.share("a", "0.6", id="x", spec={"nodeName": "n1"})
+    world.share("b", "0.6", id="y", spec={"nodeName": "n1"})
+    world.start("devices")
+    await expect_condition(world, "b", "Allocated", "NoRoom")
+    await expect_running(world, "a")
+    assert created_vgpus(world) == ["x"]

@@ -171,3 +171,35 @@ async def test_a_gpu_whose_vgpu_was_deleted_by_force_is_kept_while_pods_run_on_i
     assert not world.running("whole")
     world.delete("a")
     await expect_running(world, "whole")
+
+
+@scenario(n1=1)
+async def test_a_former_sharepods_holder_goes_though_a_namesake_wants_the_same_gpu(
+    world: World,
+) -> None:
+    seed_held(world, "the former one")
+    world.share("a", "1", id="x", spec={"nodeName": "n1"})
+    world.start("devices")
+    await expect_running(world, "a")
+    assert world.vgpus() == {"x": ["a"]}
+
+
+@scenario(n1=2)
+async def test_a_former_sharepods_holder_goes_though_a_namesakes_pod_runs_elsewhere(
+    world: World,
+) -> None:
+    world.share("a", id="y", spec={"nodeName": "n1"})
+    world.start("devices")
+    await expect_running(world, "a")
+    seed_held(world, "the former one")
+    await world.until(lambda: world.vgpus() == {"y": ["a"]})
+
+
+@scenario(n1=1)
+async def test_a_former_pods_holder_goes_though_a_namesake_waits_behind_its_gate(
+    world: World,
+) -> None:
+    seed_held(world, "the former one")
+    world.plain("a", "1")
+    world.start("devices")
+    await expect_no_vgpus(world)
