@@ -209,6 +209,6 @@ async def test_a_placeholder_gets_a_moment_to_end_so_that_its_gpu_is_free_afterw
     world.delete("a")
     await expect_no_vgpus(world)
     [asked] = [
-        each for each in world.server.requests if (each.verb, each.place.name) == ("delete", name)
+        each for each in world.server.requests if (each.verb, each.path.name) == ("delete", name)
     ]
     assert asked.body["gracePeriodSeconds"] == 1
