@@ -1,4 +1,4 @@
-"""The state and the services that all controllers of the device manager share."""
+"""The state and services that all controllers of the device manager share."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

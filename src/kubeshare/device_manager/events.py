@@ -1,4 +1,4 @@
-"""Records the device manager's events: what happened, and what to do about it."""
+"""Records the device manager's events: what happened and what to do."""
 
 from kubeshare.api.types.constants import LABEL_POOL, NAMESPACE
 from kubeshare.api.types.core_v1 import NODES, PODS, Node, Pod

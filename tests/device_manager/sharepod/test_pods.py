@@ -210,7 +210,7 @@ async def test_a_pod_of_somebody_else_is_never_touched(world: World) -> None:
     world.start()
     world.share("a")
     await expect_condition(world, "a", "Ready", "NameTaken")
-    assert "belongs to somebody else" in world.condition("a", "Ready")["message"]
+    assert "belongs to another owner" in world.condition("a", "Ready")["message"]
     theirs = world.pod("a")
     assert theirs is not None
     assert theirs["spec"]["containers"] == [{"name": "theirs"}]

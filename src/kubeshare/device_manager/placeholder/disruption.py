@@ -56,7 +56,7 @@ class DisruptionBudgets:
         left = IDLE_SECONDS - self._idle_times.seconds(vgpu)
         if not in_use and left > 0:
             return RequeueAfter(left)
-        wanted = in_use_metadata(in_use)
+        wanted = in_use_metadata(in_use=in_use)
         operations = [
             {"op": "test", "path": "/metadata/uid", "value": pod.metadata.uid},
             *_additions("labels", pod.metadata.labels, wanted),

@@ -1,4 +1,4 @@
-"""Creates placeholder pods, which keep the GPU of a vGPU from native pods.
+"""Creates placeholder pods, which keep GPUs from native pods.
 
 kube-scheduler binds a placeholder like any pod that asks for ``nvidia.com/gpu``, so it never races
 a native pod for the last GPU; only the node is given. A placeholder does nothing. While the
@@ -122,14 +122,14 @@ class Placeholders:
         if left := self._retries.remaining(vgpu.metadata.uid):
             return RequeueAfter(left)
         try:
-            made = await self._client.create(
+            created = await self._client.create(
                 PODS,
                 manifest(vgpu, self._image, await self._namespace_uid()),
                 field_manager=MANAGER_DEVICES,
             )
         except AlreadyExistsError:
             return None
-        self._cluster_state.assume_pod(made)
+        self._cluster_state.assume_pod(created)
         self._metrics.placeholders.inc()
         return None
 
@@ -156,7 +156,7 @@ class Placeholders:
         return RequeueAfter(backoff)
 
 
-def in_use_metadata(in_use: bool) -> dict[str, dict[str, str]]:  # noqa: FBT001 - its subject
+def in_use_metadata(*, in_use: bool) -> dict[str, dict[str, str]]:
     """The label that a PodDisruptionBudget selects, and the annotation for autoscalers.
 
     ``in_use`` says whether the vGPU of the placeholder has holders.
@@ -177,7 +177,7 @@ def manifest(vgpu: VGPU, image: str, namespace: str) -> dict[str, Any]:
     """
     gpuid = vgpu.metadata.name
     # A vGPU that is created on demand is about to get a holder.
-    metadata = in_use_metadata(bool(vgpu.status.holders) or vgpu.spec.pool == "onDemand")
+    metadata = in_use_metadata(in_use=bool(vgpu.status.holders) or vgpu.spec.pool == "onDemand")
     pod = idle_pod(
         placeholder_name(gpuid),
         {LABEL_ROLE: ROLE_PLACEHOLDER, LABEL_VGPU: gpuid, **metadata["labels"]},

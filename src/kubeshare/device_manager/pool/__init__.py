@@ -1,1 +1,1 @@
-"""Keeps each node's pool of vGPUs as its policy says: idle ones, warm ones, reclaimed ones."""
+"""Keeps each node's pool of idle vGPUs as its policy says."""

@@ -68,8 +68,8 @@ class PoolController:
         planned = self._plan(node)
         for gpuid in planned.release:
             await self._mark_deleting(node, gpuid)
-        made = await warm_up(self._cluster_state, node.metadata.name, planned.make)
-        self._metrics.warmed.inc(len(made))
+        created = await warm_up(self._cluster_state, node.metadata.name, planned.make)
+        self._metrics.warmed.inc(len(created))
         return None if planned.again is None else RequeueAfter(planned.again)
 
     def _plan(self, node: Node) -> Plan:

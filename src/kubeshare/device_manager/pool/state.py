@@ -13,7 +13,9 @@ from kubeshare.device_manager.placeholder.pods import Placeholders
 from kubeshare.device_manager.pool.idle_times import FIRST_HOLDER_SECONDS, IdleTimes
 
 STATIC: Final = "static"
-"""The pool of nodes whose GPUs KubeShare owns: its vGPUs are neither made nor deleted here."""
+"""The pool of nodes whose GPUs KubeShare owns: its vGPUs are neither created nor deleted here.
+
+The schema has it; the mode in which KubeShare owns a node's GPUs will create these vGPUs."""
 
 _LEAVING: Final = PoolSettings()
 _POLICIES: Final = ("onDemand", "reservation", "hybrid")
@@ -61,7 +63,7 @@ class NodePools:
         )
 
     def _free(self, node: Node, awaiting: int) -> int:
-        """The number of free GPUs; negative where more are promised than can be had.
+        """The number of free GPUs; negative where more are promised than are free.
 
         While a kubelet starts, its node offers no GPUs: 0, so that vGPUs keep theirs.
         """

@@ -24,7 +24,7 @@ async def warm_up(cluster_state: ClusterState, node: str, count: int) -> list[st
     Raises:
         StaleDecisionError: the pool has changed in between.
     """
-    made: list[str] = []
+    created: list[str] = []
     for _ in range(count):
         entry = cluster_state.ledger().nodes.get(node)
         if entry is None or not entry.free:
@@ -33,5 +33,5 @@ async def warm_up(cluster_state: ClusterState, node: str, count: int) -> list[st
         gpuid = GENERATED_ID_PREFIX + secrets.token_hex(5)
         device = Device(id=gpuid, node=node, model=gpu.model, memory_bytes=gpu.memory_bytes)
         await cluster_state.pool.create(device, "reserved")
-        made.append(gpuid)
-    return made
+        created.append(gpuid)
+    return created

@@ -1,4 +1,4 @@
-"""Checks that the GPUs of a SharePod are reserved and ready for its pod."""
+"""Checks that the GPUs of a SharePod are reserved and ready."""
 
 from collections.abc import Sequence
 from typing import Final

@@ -164,9 +164,9 @@ class SharePodController:
     async def _follow(
         self, raw: Raw, sharepod: SharePod, pod: Pod, gpuids: Sequence[str]
     ) -> Report:
-        """Name a bound pod to its node; returns what the status should say of it."""
+        """Record a bound pod in its holders; returns what the status should say."""
         if _was_ended(raw, pod) and not sharepods.finished(sharepod):
-            message = "its pod was deleted or evicted, and is going: another one is made"
+            message = "its pod was deleted or evicted: another one is created when it has gone"
             return status.not_allocated(Reason.RELEASING, message, passing=True)
         uid = sharepod.metadata.uid
         # A pod that was created for a former decision does not get the present one's holders.

@@ -2,7 +2,7 @@
 
 Ten SharePods may share a GPU, and each of them, its pod and its holder change several times while
 it starts. Nine out of ten reconciles on these changes would do nothing. So each handler passes
-only the changes on which a step of the controller could come to another result.
+only the changes on which a step of the controller could have another result.
 """
 
 from collections.abc import Callable, Iterable
@@ -193,7 +193,7 @@ def _without_holders(vgpu: VGPU) -> tuple[Any, ...]:
 
 
 def share_key(holder: Holder) -> tuple[str, int]:
-    """Identifies one share of a vGPU among all that it ever had."""
+    """Identifies one share of a vGPU, also among former ones."""
     return holder.demand, holder.attempt
 
 

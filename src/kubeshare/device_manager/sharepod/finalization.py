@@ -1,14 +1,15 @@
-"""Keeps a deleted SharePod until its pod has gone, so that whoever deletes it can wait.
+"""Keeps a deleted SharePod until its pod has gone.
 
-A finalizer keeps the SharePod (see :mod:`kubeshare.api.finalizer`):
+So a deletion of the SharePod can wait for its containers. A finalizer keeps it (see
+:mod:`kubeshare.api.finalizer`):
 
 1. the pod is deleted, in exactly the state that was seen: with ``--cascade=orphan`` the garbage
    collector may remove the SharePod from the pod's owners at the same time, and then it runs on;
 2. when a live read no longer finds the pod, the finalizer is removed, and the SharePod is gone.
 
-A pod object goes when its node reports that the containers have stopped, or when it is deleted by
-force. A node that does not answer reports nothing; then the SharePod stays, and its condition says
-why.
+A pod object is gone when its node reports that the containers have stopped, or when it is deleted
+by force. A node that does not answer reports nothing; then the SharePod stays, and its condition
+says why.
 """
 
 from collections.abc import Callable, Sequence
@@ -174,6 +175,6 @@ def _overdue_message(pod: Pod) -> str:
         return f"its pod is kept by others' finalizers: {', '.join(metadata.finalizers)}"
     return (
         f"node {pod.spec.node_name} has not said that its containers have stopped: see whether "
-        "the node is ready. Where it will not come back, delete the Node object, or say `kubectl "
+        "the node is ready. If it will not come back, delete the Node object, or run `kubectl "
         f"delete pod {metadata.name} -n {metadata.namespace} --force --grace-period=0`"
     )

@@ -1,4 +1,4 @@
-"""Writes pod uids into holders, one write for all pods of a vGPU.
+"""Writes pod uids into holders, batched by vGPU.
 
 Every change rewrites the whole VGPU object, and each program and its node read it again. That is
 the most expensive part of starting a SharePod for the API server, and grows with the number of

@@ -1,4 +1,4 @@
-"""Creates the pod of a SharePod, and names it to its node once it is bound.
+"""Creates the pods of SharePods, and records bound pods in their holders.
 
 The pod is the SharePod's spec with two additions: the node of its GPUs, as node affinity so that
 kube-scheduler still checks everything else, and the resource by which the kubelet asks the node
@@ -44,13 +44,13 @@ class NameTakenError(Exception):
     def __init__(self, pod: Pod) -> None:
         super().__init__(
             f"pod {pod.metadata.namespace}/{pod.metadata.name} exists and belongs to "
-            "somebody else: delete it, or give the SharePod another name"
+            "another owner: delete it, or give the SharePod another name"
         )
         self.leaving = pod.metadata.deletion_timestamp is not None
 
 
 class Pods:
-    """Creates the pods of SharePods, and names pods to their nodes.
+    """Creates the pods of SharePods, and records bound pods in their holders.
 
     Args:
         client: creates the pods.

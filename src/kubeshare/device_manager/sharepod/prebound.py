@@ -5,9 +5,9 @@ reports shortly afterwards which GPU that is. The SharePod's pod is bound and st
 its node starts no container before it has the GPU.
 
 Rarely the GPU does not come: the kubelet refuses the placeholder, or assigns a GPU that cannot be
-shared. The holder of such a pod has no pod uid, since a pod is named to its node only when all its
-GPUs are known, so nothing of it has run. The pod is deleted, in exactly the state that was seen,
-once a live read of the vGPU confirms this. The SharePod then goes on without a pod.
+shared. The holder of such a pod has no pod uid, since a pod is recorded in its holders only when
+all its GPUs are known, so nothing of it has run. The pod is deleted, in exactly the state that was
+seen, once a live read of the vGPU confirms this. The SharePod is then reconciled without a pod.
 """
 
 from collections.abc import Sequence

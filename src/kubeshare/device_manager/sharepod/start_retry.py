@@ -1,4 +1,4 @@
-"""Makes a kubelet retry at once to start a pod that it was refused.
+"""Makes a kubelet retry a refused start at once.
 
 A kubelet whose claim was refused retries when it next syncs the pod, after 60 to 90 seconds. The
 node agent waits inside the call for a holder that is about to appear, so a refusal is rare: the

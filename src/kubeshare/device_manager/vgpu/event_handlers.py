@@ -71,7 +71,7 @@ class VGPUEventHandlers:
         """The vGPU of a placeholder, or those of which a pod or its SharePod holds shares."""
         old, pod = change.old, change.object
         held = self._held(pod.metadata.uid)
-        if not self._concerns(change, bool(held)):
+        if not self._concerns(change, holds=bool(held)):
             return ()
         states = (pod,) if old is None else (old, pod)
         labelled = {state.metadata.labels.get(LABEL_VGPU, "") for state in states} - {""}
@@ -105,7 +105,8 @@ class VGPUEventHandlers:
     def _held(self, demand_uid: str) -> set[str]:
         return {vgpu.metadata.name for vgpu in self._pool.held_by(demand_uid)}
 
-    def _concerns(self, change: Change[core_v1.Pod], holds: bool) -> bool:  # noqa: FBT001 - a fact of the pod
+    def _concerns(self, change: Change[core_v1.Pod], *, holds: bool) -> bool:
+        """Whether a change of a pod, which may hold shares itself, concerns its vGPUs."""
         old, pod = change.old, change.object
         if change.type == DELETED:
             return True

@@ -1,10 +1,10 @@
 """Restarts bound pods that lost an allocation before starting.
 
 A leader that was paused may remove a holder that it believes to be orphaned although another
-leader has already assigned it and kube-scheduler has bound the pod. Such a pod is never named to
-its node, because no pod runs with fewer GPUs than its demand, and the share may belong to another
-demand by now. When this state has lasted for a while, and live reads confirm it and that no
-container of the pod has started:
+leader has already assigned it and kube-scheduler has bound the pod. Such a pod is never recorded in
+its holders, because no pod runs with fewer GPUs than its demand, and the share may belong to
+another demand by now. When this state has lasted for a while, and live reads confirm it and that
+no container of the pod has started:
 
 * the pod of a SharePod is deleted, in exactly the state that was read; once it has gone, the
   SharePod has neither holder nor pod, and its decision is cleared;
