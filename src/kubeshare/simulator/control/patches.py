@@ -48,7 +48,8 @@ def _operate(parent: Any, last: str, operation: Raw) -> None:
             raise PatchError(f"testing value {path} failed: test failed")
     elif verb == "add" and isinstance(parent, list):
         parent.insert(len(parent) if last == "-" else int(last), clone(value))
-    elif verb == "add" or (verb == "replace" and _has(parent, last)):
+    elif verb in {"add", "replace"} and (isinstance(parent, dict) or _has(parent, last)):
+        # As the API server, and unlike RFC 6902, `replace` adds a missing field of a map.
         parent[int(last) if isinstance(parent, list) else last] = clone(value)
     elif verb == "remove" and _has(parent, last):
         del parent[int(last) if isinstance(parent, list) else last]
