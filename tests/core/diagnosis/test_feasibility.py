@@ -80,12 +80,14 @@ def test_the_best_node_counts() -> None:
     devices = gpus("V100") + gpus("V100", "V100", node="n2")
     ledger = Ledger([Node("n1"), Node("n2")], devices)
     assert feasibility.most_on_a_node(devices, ledger, a_demand("p")) == 2
-    assert feasibility.why(ledger, a_demand("p", count=2)) is None
-    assert feasibility.why(ledger, a_demand("p", count=3)) == (
+    assert feasibility.infeasible(ledger, a_demand("p", count=2)) is None
+    assert feasibility.infeasible(ledger, a_demand("p", count=3)) == (
         "count",
         "3 GPUs asked, and no node has more than 2 that do",
     )
 
 
 def test_a_cluster_that_is_not_known_yet_says_nothing_about_ever() -> None:
-    assert feasibility.why(Ledger([Node("n1")]), a_demand("p", count=9, model="V100")) is None
+    assert (
+        feasibility.infeasible(Ledger([Node("n1")]), a_demand("p", count=9, model="V100")) is None
+    )

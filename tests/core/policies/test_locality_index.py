@@ -22,7 +22,7 @@ def contents(index: LocalityIndex) -> object:
         for kind, trees in index._trees.items()
         if trees
     }
-    homes = {kind: nodes for kind, nodes in index.homes._sorted.items() if nodes}
+    homes = {kind: nodes for kind, nodes in index.free_gpu_nodes._sorted.items() if nodes}
     return dict(index.kinds), dict(index.carriers), dict(index._on_node), groups, homes
 
 

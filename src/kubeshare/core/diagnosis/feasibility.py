@@ -9,10 +9,10 @@ from kubeshare.core.ledger.device import Device, FreeGpu
 from kubeshare.core.ledger.ledger import Ledger
 
 
-def why(ledger: Ledger, demand: Demand) -> tuple[str, str] | None:
+def infeasible(ledger: Ledger, demand: Demand) -> tuple[str, str] | None:
     """The field by which a demand is impossible in this cluster, and why; None when it is not."""
     known = kinds(ledger)
-    impossible = why_on_any(known, demand)
+    impossible = infeasible_on_all(known, demand)
     if impossible:
         return impossible
     if known and demand.count > 1:
@@ -22,7 +22,7 @@ def why(ledger: Ledger, demand: Demand) -> tuple[str, str] | None:
     return None
 
 
-def why_on_any(kinds: Collection[FreeGpu], demand: Demand) -> tuple[str, str] | None:
+def infeasible_on_all(kinds: Collection[FreeGpu], demand: Demand) -> tuple[str, str] | None:
     """The field by which a GPU of none of these kinds can take a demand, and why."""
     if not kinds:
         # A cluster whose nodes have not been looked at yet says nothing about "ever".

@@ -1,11 +1,12 @@
 """Placement policies, by name.
 
-A policy is a pure function from a ledger and a demand to a decision. It changes
-nothing: whoever asked records the decision (:func:`kubeshare.core.decision.commit`).
+A policy is a pure function from a ledger and a demand to a decision. It changes nothing: the
+caller records the decision (:func:`kubeshare.core.decision.commit`).
 
-Besides the built-in ones there are those of any installed package that declares an
-entry point in the group ``kubeshare.policies``; ``docs/policies.md`` shows how. A
-built-in name cannot be taken over.
+To add a built-in policy, create a package here with three modules, ``policy`` (with ``decide``),
+``index`` (what it derives from the ledger) and ``reasons`` (why GPUs were passed over), and add
+it to :data:`BUILT_IN`. To add one from another package, declare an entry point in the group
+``kubeshare.policies``; ``docs/policies.md`` shows how. A built-in name takes precedence.
 """
 
 from collections.abc import Callable
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 Policy: TypeAlias = Callable[[Ledger, Demand], Decision]
 
 ENTRY_POINTS: Final = "kubeshare.policies"
-"""The group of entry points by which a package brings a policy: ``name = "module:function"``."""
+"""The entry point group of policies in other packages: ``name = "module:function"``."""
 
 BUILT_IN: Final = MappingProxyType(
     {
@@ -33,28 +34,28 @@ BUILT_IN: Final = MappingProxyType(
         "topology": "kubeshare.core.policies.topology.policy",
     }
 )
-"""Name → the module whose ``decide`` it is; only the one that is asked for is imported."""
+"""Name → the module of its ``decide``; a module is imported when its policy is used."""
 
 
 def policy(name: str) -> Policy:
-    """The policy that is registered under `name`.
+    """The policy registered under a name.
 
     Raises:
-        UnknownPolicyError: none is, or the package that brings it is broken.
+        UnknownPolicyError: no policy has the name, or its package is broken.
     """
     if name in BUILT_IN:
         decide: Policy = import_module(BUILT_IN[name]).decide
         return decide
-    brought = _brought()
-    if name not in brought:
-        known = ", ".join(sorted({*BUILT_IN, *brought}))
+    installed = _installed()
+    if name not in installed:
+        known = ", ".join(sorted({*BUILT_IN, *installed}))
         raise UnknownPolicyError(f"policy {name} is not registered; these are: {known}")
-    return _load(brought[name])
+    return _load(installed[name])
 
 
-def _brought() -> "dict[str, EntryPoint]":
-    """What installed packages bring; of two of one name the one whose target sorts first."""
-    # Looking through all installed packages takes a while, which built-in names do not pay.
+def _installed() -> "dict[str, EntryPoint]":
+    """The policies of installed packages; of two with one name, the target that sorts first."""
+    # Searching all installed packages takes a while; built-in names skip it.
     from importlib.metadata import entry_points  # noqa: PLC0415
 
     found = sorted(entry_points(group=ENTRY_POINTS), key=lambda entry: entry.value, reverse=True)
@@ -65,11 +66,11 @@ def _load(entry: "EntryPoint") -> Policy:
     try:
         loaded: Any = entry.load()
     except Exception as error:
-        told = " ".join(str(error).split()) or type(error).__name__
+        message = " ".join(str(error).split()) or type(error).__name__
         raise UnknownPolicyError(
-            f"policy {entry.name} ({entry.value}) cannot be loaded: {told}"
+            f"policy {entry.name} ({entry.value}) cannot be loaded: {message}"
         ) from error
     if not callable(loaded):
         raise UnknownPolicyError(f"policy {entry.name} ({entry.value}) is not a function")
-    brought: Policy = loaded
-    return brought
+    decide: Policy = loaded
+    return decide

@@ -1,11 +1,12 @@
-"""How far a node's GPUs are from each other, and which set of them is closest together.
+"""The links between a node's GPUs, and the set of GPUs that is closest together.
 
-What is known of a node is a matrix of levels, one a pair of GPUs (:mod:`.links`). It
-comes from NVML, from the text of ``nvidia-smi topo -m`` (:mod:`.nvidia_smi`) or from
-people, who write a tree with brackets (:mod:`.notation`). Out of the matrix follows
-the access-cost tree of the Gaia paper (:mod:`.tree`), and out of both the best set of n
-idle GPUs (:mod:`.closest`). Nothing here knows of nodes, models or holders: GPUs are the
-bits of an int, and :mod:`kubeshare.core.policies.topology.policy` puts names to them.
+The input is a matrix of levels, one for each pair of GPUs (:mod:`.links`). It comes from NVML,
+from the text of ``nvidia-smi topo -m`` (:mod:`.nvidia_smi`) or from a tree in bracket notation
+(:mod:`.notation`). From the matrix follows the access-cost tree of the Gaia paper
+(:mod:`.tree`), and from both the best set of n idle GPUs (:mod:`.selection`, :mod:`.subsets`).
+Nothing here depends on nodes, models or holders: GPUs are the bits of an int, and
+:mod:`kubeshare.core.policies.topology` maps them to devices. :mod:`.cpus` selects the CPU cores
+near a GPU.
 """
 
 from kubeshare.core.topology.links import Level, Links, check_links

@@ -1,12 +1,13 @@
-"""Which CPU cores go with a GPU: the Gaia paper binds each GPU to its nearest n cores.
+"""CPU binding: the CPU cores near a GPU, as in the Gaia paper.
 
-Nearest are the cores of the GPU's own list, which the kernel and NVML give for the NUMA
-node that the GPU hangs on. A *core* here is a physical one: its SMT siblings are never
-parted, since two tenants on one core slow each other down. Cores that nobody has go
-first, so tenants of a GPU or a socket stay apart while there are enough; after that
-those that the fewest tenants have are shared.
+Gaia binds each GPU to its nearest n cores (section III): those of the GPU's own CPU list, which
+the kernel and NVML give for its NUMA node. A *core* is a physical one: its SMT siblings are never
+separated, since two tenants on one core slow each other down. Unused cores go first, so tenants
+of a GPU or a socket stay apart while there are enough; then those with the fewest tenants are
+shared.
 
-Who applies the answer (cpuset, affinity) is not said here.
+No caller exists yet: the node agent will call both functions to set a container's cpuset when
+Gaia's manifests (``tencent.com/vcuda-core``) are supported.
 """
 
 import re
@@ -17,8 +18,8 @@ from typing import Final
 from kubeshare.core.errors import InvalidValueError
 
 _RANGE: Final = re.compile(r"([0-9]{1,6})(?:-([0-9]{1,6}))?")
-_LONGEST: Final = 1 << 16
-_MOST_CPUS: Final = 1 << 16
+_MAX_LENGTH: Final = 1 << 16
+_MAX_CPUS: Final = 1 << 16
 
 
 def choose_cpus(
@@ -27,17 +28,17 @@ def choose_cpus(
     tenants: Mapping[str, Collection[int]],
     siblings: Iterable[frozenset[int]],
 ) -> frozenset[int] | None:
-    """The CPUs for a demand that has got certain GPUs.
+    """The CPUs for a demand that was placed on certain GPUs.
 
     Args:
-        gpus: for each of its GPUs the CPUs near it; empty where that is not known.
-        cores: how many cores go with each GPU; 0 is all that are near.
-        tenants: those who are there already → the CPUs that they have.
-        siblings: the CPUs of each core. A CPU that is in none is a core of its own.
+        gpus: for each GPU the CPUs near it; empty if unknown.
+        cores: how many cores each GPU gets; 0 for all that are near.
+        tenants: present tenant → its CPUs.
+        siblings: the CPUs of each core; a CPU in none of them is a core of its own.
 
     Returns:
-        the union over the GPUs of their nearest `cores` cores, fewer where fewer are
-        near. None, change nothing, when the place of a GPU is not known.
+        the union over the GPUs of their nearest `cores` cores, fewer if fewer are near; None,
+        for no change, if the CPUs near a GPU are unknown.
 
     Raises:
         ValueError: `cores` is negative.
@@ -50,32 +51,32 @@ def choose_cpus(
     core_of = {cpu: core for core in siblings for cpu in core}
     taken = Counter(cpu for cpus in tenants.values() for cpu in set(cpus))
     chosen: set[int] = set()
-    # GPUs with fewer cores around choose first; the order of listing must not matter.
+    # GPUs with fewer cores nearby choose first; the order of the list must not matter.
     for cpus in sorted(near, key=lambda cpus: (len(cpus), sorted(cpus))):
         around = {core_of.get(cpu, frozenset([cpu])) & cpus for cpu in cpus}
         ordered = sorted(around, key=lambda core: (max(taken[cpu] for cpu in core), min(core)))
         for core in ordered[: cores or None]:
             chosen |= core
-            # For the other GPUs of the demand this core is taken.
+            # The other GPUs of the demand count this core as used.
             taken.update(core)
     return frozenset(chosen)
 
 
 def read_cpu_list(text: str, field: str) -> frozenset[int]:
-    """Read a list of CPUs as the kernel writes it: ``0-13,28-41``; no text is no CPU.
+    """Parse a CPU list in the kernel's format: ``0-13,28-41``; empty text is no CPU.
 
     Raises:
-        InvalidValueError: it is not such a list.
+        InvalidValueError: it is no such list; under the name `field`.
     """
     cpus: set[int] = set()
-    if len(text) > _LONGEST:
-        raise InvalidValueError(field, f"is longer than {_LONGEST} characters")
-    for part in text.strip().split(",") if text.strip() else ():
-        match = _RANGE.fullmatch(part.strip())
+    if len(text) > _MAX_LENGTH:
+        raise InvalidValueError(field, f"is longer than {_MAX_LENGTH} characters")
+    for item in text.strip().split(",") if text.strip() else ():
+        match = _RANGE.fullmatch(item.strip())
         if match is None:
-            raise InvalidValueError(field, f'"{part}" is not a CPU such as 3, or several as 0-13')
+            raise InvalidValueError(field, f'"{item}" is not a CPU such as 3, or several as 0-13')
         first, last = int(match[1]), int(match[2] or match[1])
-        if last < first or last >= _MOST_CPUS:
-            raise InvalidValueError(field, f'"{part}" is not within 0-{_MOST_CPUS - 1}')
+        if last < first or last >= _MAX_CPUS:
+            raise InvalidValueError(field, f'"{item}" is not within 0-{_MAX_CPUS - 1}')
         cpus.update(range(first, last + 1))
     return frozenset(cpus)

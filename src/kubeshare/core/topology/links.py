@@ -1,10 +1,9 @@
-"""The link matrix: the level of the nearest thing that a pair of GPUs shares.
+"""The link matrix: the level of the link between each pair of GPUs.
 
-Levels order as their costs do: NVLink < PIX < PXB < PHB < NODE < SYS, after NVIDIA's
-definitions and the figures of the Gaia paper (its body prints PHB and PXB the other
-way round; its SOC is today's SYS). They are evenly spaced, as NVML's own numbers are,
-so that a sum over the pairs of a set orders sets of one size the same way whichever of
-the two scales is used.
+Levels are ordered by cost: NVLink < PIX < PXB < PHB < NODE < SYS, after NVIDIA's definitions and
+the figures of the Gaia paper (its text swaps PHB and PXB; its SOC is today's SYS). They are
+evenly spaced, as NVML's own numbers are, so sums over the pairs of a set order sets of one size
+in the same way on either scale.
 """
 
 import re
@@ -15,7 +14,7 @@ from kubeshare.core.errors import InvalidValueError
 
 
 class Level(IntEnum):
-    """What a pair of GPUs has between them, cheapest first."""
+    """The link between a pair of GPUs, cheapest first."""
 
     SELF = 0
     NVLINK = 1
@@ -43,7 +42,7 @@ _NVLINK = re.compile(r"NV[0-9]{1,3}|NVL|NVLINK")
 
 
 def read_level(text: str) -> Level | None:
-    """The level that a word means (``PIX``, ``NV12``, ``SOC``), None when it means none."""
+    """The level of a name (``PIX``, ``NV12``, ``SOC``); None for an unknown name."""
     if _NVLINK.fullmatch(text):
         return Level.NVLINK
     if text == "SOC":
@@ -52,14 +51,11 @@ def read_level(text: str) -> Level | None:
 
 
 def check_links(links: Links, field: str) -> Links:
-    """Give back a link matrix that is one.
-
-    Args:
-        links: the matrix.
-        field: the name to complain about.
+    """Check a link matrix, and return it.
 
     Raises:
-        InvalidValueError: it is not square, not symmetric, or has what is no level.
+        InvalidValueError: it is too large, not square, not symmetric, or has an invalid level;
+            under the name `field`.
     """
     size = len(links)
     if size > MAX_GPUS:
@@ -84,14 +80,14 @@ def check_links(links: Links, field: str) -> Links:
 
 
 def name_of(level: int) -> str:
-    """A level as ``nvidia-smi`` prints it; ``X`` where there is nothing between."""
+    """A level as ``nvidia-smi`` prints it; ``X`` for a GPU and itself."""
     if level not in _KNOWN:
         return str(level)
     return {Level.SELF: "X", Level.NVLINK: "NV#"}.get(Level(level), Level(level).name)
 
 
 def flat(size: int) -> Links:
-    """The matrix of GPUs of which nothing is known: each as far as can be from each other."""
+    """The matrix of GPUs with unknown links: each pair is as far apart as possible."""
     return tuple(
         tuple(Level.SELF if column == row else Level.SYS for column in range(size))
         for row in range(size)

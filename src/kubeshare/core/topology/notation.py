@@ -1,7 +1,7 @@
-"""The bracket notation for trees: ``SOC(PHB(PIX(0,1),PIX(2,3)),PIX(4,5))``.
+"""Parser of the bracket notation for trees: ``SOC(PHB(PIX(0,1),PIX(2,3)),PIX(4,5))``.
 
-A name and brackets are a group and the level that its members share; a number is a
-GPU, ``0..3`` are four of them, and ``0`` alone is a node with one GPU.
+A level with brackets is a group whose members share that level; a number is a GPU, ``0..3`` are
+four GPUs, and ``0`` alone is a node with one GPU.
 """
 
 import re
@@ -12,22 +12,18 @@ from kubeshare.core.topology.links import MAX_GPUS, Level, Links, read_level
 
 _TOKENS: Final = re.compile(r"\s*(?:(?P<word>[A-Z][A-Z0-9]*)\s*\(|(?P<mark>[,)])|(?P<gpu>[0-9.]+))")
 _GPUS: Final = re.compile(r"([0-9]{1,4})(?:\.\.([0-9]{1,4}))?")
-_LONGEST: Final = 4096
+_MAX_LENGTH: Final = 4096
 
 
 def read_notation(text: str, field: str) -> Links:
-    """Read a tree in bracket notation.
-
-    Args:
-        text: the notation.
-        field: the name to complain about.
+    """Parse a tree in bracket notation.
 
     Returns:
-        the link matrix of the GPUs 0, 1, … that it names.
+        the link matrix of the GPUs 0, 1, … in the tree.
 
     Raises:
-        InvalidValueError: it is not such a tree, names a GPU twice or leaves one out, or
-            has a group inside another of a lower level.
+        InvalidValueError: it is no such tree, names a GPU twice or omits one, or has a group
+            inside another of a lower level; under the name `field`.
     """
     reader = _Reader(text, field)
     members = reader.read()
@@ -39,7 +35,7 @@ def read_notation(text: str, field: str) -> Links:
 
 
 class _Reader:
-    """Reads from left to right; groups that are not closed yet are on a stack."""
+    """A parser from left to right with a stack of open groups."""
 
     def __init__(self, text: str, field: str) -> None:
         self._text = text.strip()
@@ -52,14 +48,14 @@ class _Reader:
         raise InvalidValueError(self._field, reason)
 
     def level(self, first: int, second: int) -> int:
-        """The level of the smallest group with both GPUs."""
+        """The level of the smallest group that contains both GPUs."""
         pair = (min(first, second), max(first, second))
         return Level.SELF if first == second else self._pairs[pair]
 
     def read(self) -> list[int]:
         """The GPUs of the whole tree."""
-        if len(self._text) > _LONGEST:
-            self.fail(f"is longer than {_LONGEST} characters")
+        if len(self._text) > _MAX_LENGTH:
+            self.fail(f"is longer than {_MAX_LENGTH} characters")
         position, closed, wants_member = 0, list[int](), True
         while position < len(self._text):
             if closed and not self._open:
@@ -90,12 +86,12 @@ class _Reader:
         self._open.append((level, []))
 
     def _end(self) -> list[int]:
-        """Close a group: the whole tree, or a member of the group around it."""
+        """Close a group: it is the whole tree, or a member of the enclosing group."""
         _, members = self._open.pop()
         return self._add(members) if self._open else members
 
     def _add(self, gpus: list[int]) -> list[int]:
-        """Add what was read to the group that is open; the pairs that it makes get its level."""
+        """Add GPUs to the open group; the pairs that they form get its level."""
         if not self._open:
             if len(gpus) > 1:
                 self.fail("several GPUs need a level around them")

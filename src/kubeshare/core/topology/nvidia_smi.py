@@ -1,9 +1,9 @@
-"""The text of ``nvidia-smi topo -m``.
+"""Parser of the output of ``nvidia-smi topo -m``.
 
-Its header is underlined by escape codes; beside the GPUs it has columns and rows for
-network cards, then columns about CPUs and NUMA nodes, and below a legend. Only what
-stands between GPUs is read. Where a pair has NVLinks it prints ``NV#`` instead of the
-PCIe level, so the matrix need not be that of a tree.
+Its header is underlined by escape codes; besides GPUs it has columns and rows for network cards,
+then columns about CPUs and NUMA nodes, and a legend. Only the links between GPUs are read. For a
+pair with NVLinks it prints ``NV#`` instead of the PCIe level, so the matrix need not be that of
+a tree.
 """
 
 import re
@@ -15,25 +15,21 @@ from kubeshare.core.topology.links import MAX_GPUS, Level, Links, check_links, r
 _ESCAPES: Final = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 _GPU: Final = re.compile(r"GPU([0-9]{1,4})")
 _AFFINITY: Final = ("CPU", "NUMA")
-_MOST_TEXT: Final = 1 << 20
+_MAX_LENGTH: Final = 1 << 20
 
 
 def read_matrix(text: str, field: str) -> Links:
-    """Read the text of ``nvidia-smi topo -m``.
-
-    Args:
-        text: the text, with or without escape codes, other devices, affinity and legend.
-        field: the name to complain about.
+    """Parse the output of ``nvidia-smi topo -m``; only the header and the GPU lines are needed.
 
     Returns:
         the link matrix of the GPUs 0, 1, …
 
     Raises:
-        InvalidValueError: it is not such text, a GPU or a link is missing, there twice or
-            unknown, or the matrix is not symmetric.
+        InvalidValueError: it is no such output, a GPU or a link is missing, duplicate or
+            unknown, or the matrix is not symmetric; under the name `field`.
     """
-    if len(text) > _MOST_TEXT:
-        raise InvalidValueError(field, f"is longer than {_MOST_TEXT} characters")
+    if len(text) > _MAX_LENGTH:
+        raise InvalidValueError(field, f"is longer than {_MAX_LENGTH} characters")
     rows = [line.split() for line in _ESCAPES.sub("", text).splitlines()]
     rows = [row for row in rows if row]
     header = next((row for row in rows if _GPU.fullmatch(row[0])), None)
@@ -69,7 +65,7 @@ def _columns(header: list[str], field: str) -> list[int | None]:
 
 
 def _row(number: int, words: list[str], columns: list[int | None], field: str) -> dict[int, int]:
-    """The levels from one GPU to all."""
+    """The levels from one GPU to all GPUs."""
     if len(words) < len(columns):
         raise InvalidValueError(
             field, f"GPU{number} has {len(words)} links, and there are {len(columns)} columns"

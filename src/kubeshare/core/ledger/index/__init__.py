@@ -1,1 +1,1 @@
-"""Sorted indexes that answer "the best that fits" without looking at everything."""
+"""Sorted collections that find the best fit without a scan."""

@@ -1,4 +1,4 @@
-"""Nodes with free physical GPUs, sorted: where a new vGPU is opened."""
+"""Nodes with free physical GPUs, those with the fewest first."""
 
 from bisect import bisect_left, insort
 from collections import defaultdict
@@ -9,10 +9,10 @@ from kubeshare.core.natural_sort import natural
 
 
 class FreeGpuNodes:
-    """For each kind of GPU the nodes that have one free, those with the fewest free first.
+    """For each kind of GPU the nodes with a free one, those with the fewest free GPUs first.
 
     Args:
-        nodes: to begin with.
+        nodes: the initial nodes.
     """
 
     def __init__(self, nodes: Iterable[Node]) -> None:
@@ -20,20 +20,20 @@ class FreeGpuNodes:
         for node in nodes:
             for kind in set(node.free):
                 self._sorted[kind].append(sort_key(node))
-        for places in self._sorted.values():
-            places.sort()
+        for entries in self._sorted.values():
+            entries.sort()
 
     def changed(self, before: Node | None, after: Node | None) -> None:
-        """A node came, changed or went."""
-        was, now = _free(before), _free(after)
-        if was == now:
+        """Update the entries of a node that was added, changed or removed."""
+        old, new = _free(before), _free(after)
+        if old == new:
             return
         if before:
-            for kind in set(was):
-                places = self._sorted[kind]
-                del places[bisect_left(places, sort_key(before))]
+            for kind in set(old):
+                entries = self._sorted[kind]
+                del entries[bisect_left(entries, sort_key(before))]
         if after:
-            for kind in set(now):
+            for kind in set(new):
                 insort(self._sorted[kind], sort_key(after))
 
     def first(
@@ -42,11 +42,11 @@ class FreeGpuNodes:
         """The node with the fewest free GPUs that has one of this kind.
 
         Args:
-            kind: of the GPU.
-            nodes: it is one of them; None asks nothing.
+            kind: the kind of GPU.
+            nodes: the nodes to choose from; None for all.
 
         Returns:
-            its :func:`sort_key`.
+            the node's :func:`sort_key`.
         """
         for found in self._sorted.get(kind, ()):
             if nodes is None or found[2] in nodes:
@@ -59,5 +59,5 @@ def _free(node: Node | None) -> tuple[FreeGpu, ...]:
 
 
 def sort_key(node: Node) -> tuple[int, str, str]:
-    """How many GPUs are free on a node, a text by which equals sort, and its name."""
+    """The number of free GPUs of a node, the sort key of its name, and its name."""
     return len(node.free), natural(node.name), node.name

@@ -1,6 +1,6 @@
-"""A sorted collection that stays quick to change when it is long.
+"""A sorted collection with fast insertion and removal.
 
-A list of sorted lists, none longer than twice :data:`BLOCK`: a place is found by two
+It is a list of sorted lists, none longer than twice :data:`BLOCK`: a position is found by two
 bisections, and a change moves the entries of one block only.
 """
 
@@ -9,16 +9,16 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Final, Generic, TypeVar
 
 BLOCK: Final = 256
-"""How many entries a block has after it was cut."""
+"""How many entries a block has after it was split."""
 
 Entry = TypeVar("Entry", bound=tuple[Any, ...])
 
 
 class SortedBlocks(Generic[Entry]):
-    """Different entries, sorted.
+    """Distinct entries, sorted.
 
     Args:
-        entries: to begin with, in any order.
+        entries: the initial entries, in any order.
     """
 
     __slots__ = ("_blocks", "_last")
@@ -32,7 +32,7 @@ class SortedBlocks(Generic[Entry]):
         return bool(self._blocks)
 
     def add(self, entry: Entry) -> None:
-        """Add an entry that is not there."""
+        """Add an entry that is not present."""
         if not self._blocks:
             self._blocks.append([entry])
             self._last.append(entry)
@@ -47,7 +47,7 @@ class SortedBlocks(Generic[Entry]):
         self._last[at] = self._blocks[at][-1]
 
     def remove(self, entry: Entry) -> None:
-        """Remove an entry that is there."""
+        """Remove an entry that is present."""
         at = bisect_left(self._last, entry)
         block = self._blocks[at]
         del block[bisect_left(block, entry)]
@@ -56,12 +56,12 @@ class SortedBlocks(Generic[Entry]):
         else:
             del self._blocks[at], self._last[at]
 
-    def since(self, place: tuple[Any, ...]) -> Iterator[Entry]:
-        """The entries that are not before a place, in order."""
-        at = bisect_left(self._last, place)
+    def since(self, start: tuple[Any, ...]) -> Iterator[Entry]:
+        """The entries that are not less than `start`, in order."""
+        at = bisect_left(self._last, start)
         if at == len(self._blocks):
             return
         block = self._blocks[at]
-        yield from block[bisect_left(block, place) :]
+        yield from block[bisect_left(block, start) :]
         for block in self._blocks[at + 1 :]:
             yield from block

@@ -1,1 +1,1 @@
-"""Placement by bin packing, as Alibaba's gpushare does it."""
+"""The binpack policy of Alibaba's gpushare."""

@@ -1,13 +1,13 @@
-"""Placement by bin packing, as Alibaba's gpushare does it: fill what is fullest.
+"""The binpack policy: the fullest GPU that fits, as in Alibaba's gpushare.
 
-Within a node the GPU with the least free memory that fits, the lowest number on ties.
-gpushare leaves the node to kube-scheduler; where it is chosen here, it is the node
-whose chosen GPU is left with the least, then the name. For one GPU that is the GPU
-with the least free memory of all that fit, whichever node it is on.
+Within a node it chooses the GPU with the least free memory that fits, the lowest number on ties.
+gpushare leaves the choice of the node to kube-scheduler; here it is the node whose chosen GPU has
+the least left, then the name. For one GPU that is the GPU with the least free memory of all that
+fit.
 
-A demand for several GPUs takes equal shares of different GPUs of one node and one
-model, the fullest that fit, all or none; the node whose GPUs are then left with the
-least in all, then by name.
+A demand for several GPUs takes equal shares of different GPUs of one node and one model, the
+fullest that fit, all or none, on the node whose GPUs then have the least left in all, then by
+name.
 """
 
 from collections import Counter, defaultdict
@@ -26,28 +26,28 @@ from kubeshare.core.policies.binpack.index import BinpackIndex, order
 
 
 def decide(ledger: Ledger, demand: Demand) -> Decision:
-    """Where a demand goes; a pure function of its arguments.
+    """Decide where a demand is placed; a pure function of its arguments.
 
     Returns:
         ``bound`` to devices of the ledger, ``pending`` until something changes, or
-        ``rejected`` because no GPU of this cluster could ever take it.
+        ``rejected`` because no GPU of this cluster could ever fit it.
     """
     index = ledger.index(BinpackIndex)
-    told = partial(_tell, ledger.snapshot(), demand)
-    impossible = feasibility.why_on_any(index.kinds, demand)
-    if demand.count > 1 and not impossible:
-        impossible = feasibility.why(ledger, demand)
-    if impossible:
-        why = LazyReasons(partial(told, impossible=impossible))
-        return Decision(outcome="rejected", reasons=why, field=impossible[0])
+    explain = partial(_explain, ledger.snapshot(), demand)
+    infeasible = feasibility.infeasible_on_all(index.kinds, demand)
+    if demand.count > 1 and not infeasible:
+        infeasible = feasibility.infeasible(ledger, demand)
+    if infeasible:
+        why = LazyReasons(partial(explain, infeasible=infeasible))
+        return Decision(outcome="rejected", reasons=why, field=infeasible[0])
     chosen = _choose(ledger, index, demand)
     if not chosen:
-        return Decision(outcome="pending", reasons=LazyReasons(told))
+        return Decision(outcome="pending", reasons=LazyReasons(explain))
     return Decision(
         outcome="bound",
         node=chosen[0].node,
         devices=tuple([device.id for device in chosen]),
-        reasons=LazyReasons(partial(told, chosen)),
+        reasons=LazyReasons(partial(explain, chosen)),
     )
 
 
@@ -60,7 +60,7 @@ def _choose(ledger: Ledger, index: BinpackIndex, demand: Demand) -> tuple[Device
 
 
 def _sets(fitting: Iterable[Device], count: int) -> Iterator[tuple[Device, ...]]:
-    """For each node and model that has enough of them the fullest `count` devices."""
+    """For each node and model with enough devices that fit, the fullest `count` of them."""
     of_a_kind: dict[tuple[str, str], list[Device]] = defaultdict(list)
     for device in fitting:
         of_a_kind[device.node, device.model].append(device)
@@ -74,52 +74,52 @@ def _fullest(device: Device) -> tuple[int, str, str]:
 
 
 def _left(devices: tuple[Device, ...]) -> tuple[object, ...]:
-    """What a set leaves, and by what equals are told apart: the node, then its GPUs."""
+    """Sorts sets by the memory they leave, then by node, then by their GPUs."""
     left = sum(device.memory_left for device in devices)
     return left, natural(devices[0].node), tuple(_fullest(device) for device in devices)
 
 
 def _admitted(ledger: Ledger | Snapshot, demand: Demand) -> Iterator[Device]:
-    """The devices of the nodes that are known and may be used."""
+    """The devices of known nodes that the demand may use."""
     for device in ledger.devices.values():
         if device.node in ledger.nodes and (demand.nodes is None or device.node in demand.nodes):
             yield device
 
 
 def _why_not(device: Device, demand: Demand) -> str | None:
-    wanted = demand.device_id
-    if wanted and wanted != device.id:
-        return f"vGPU {wanted} is asked for"
+    requested = demand.device_id
+    if requested and requested != device.id:
+        return f"vGPU {requested} is asked for"
     return reasons.service(device) or reasons.model(device, demand) or reasons.room(device, demand)
 
 
-def _tell(
+def _explain(
     state: Snapshot,
     demand: Demand,
     chosen: tuple[Device, ...] = (),
     *,
-    impossible: tuple[str, str] = ("", ""),
+    infeasible: tuple[str, str] = ("", ""),
 ) -> dict[str, str]:
     """Why each device and node was passed over, in natural order, devices first."""
-    field, why_never = impossible
+    field, never = infeasible
     taken = {device.id for device in chosen}
     devices = sorted(_admitted(state, demand), key=order)
     why_not = {device.id: _why_not(device, demand) for device in devices}
     fitting = Counter((each.node, each.model) for each in devices if not why_not[each.id])
-    told = {}
+    result = {}
     for device in devices:
         if device.id not in taken:
             alike = fitting[device.node, device.model]
-            rather = why_never or _why_rather(device, demand, chosen, alike)
-            told[device.path] = why_not[device.id] or rather
+            others = never or _why_others(device, demand, chosen, alike)
+            result[device.path] = why_not[device.id] or others
     for name in sorted(state.nodes, key=natural):
         if demand.nodes is not None and name not in demand.nodes:
-            told[name] = reasons.NOT_ASKED
-    return told | ({field: why_never} if field else {})
+            result[name] = reasons.NOT_ASKED
+    return result | ({field: never} if field else {})
 
 
-def _why_rather(device: Device, demand: Demand, chosen: tuple[Device, ...], alike: int) -> str:
-    """Why others were taken than a device that fits, one of so many on its node."""
+def _why_others(device: Device, demand: Demand, chosen: tuple[Device, ...], alike: int) -> str:
+    """Why others were chosen over a device that fits; `alike` devices of its node and model fit."""
     if alike < demand.count:
         return f"fits, but only {alike} of {demand.count} of its model on {device.node} do"
     paths = ", ".join(sorted((taken.path for taken in chosen), key=natural))

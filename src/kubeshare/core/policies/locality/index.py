@@ -1,14 +1,13 @@
-"""What the locality policy knows of a ledger: groups of devices, each sorted to fit.
+"""The index of the locality policy: groups of equivalent devices, sorted by room.
 
-Most of what Algorithm 1 asks of a device is asked of all alike, so devices that
-give the same answers stand together: those of one model and size, with one
-exclusion label, with or without an affinity label. Of a group only those without
-the demand's anti-affinity label and with enough room left fit, and the tree of the
-group finds the best of them. A device stands in one group, and if it has affinity
-labels in one more for each of them.
+Devices of one model and size, with one exclusion label, and with or without an affinity label
+pass most of the conditions of Algorithm 1 alike, so they form a group. Within a group only
+devices without the demand's anti-affinity label and with enough room fit, and the tree of the
+group finds the best of them. A device is in one group, and in one more for each of its affinity
+labels.
 
-Devices that take nobody (failed, fenced, on an unknown node, with as many holders
-as may be, or with holders whose exclusions differ) stand in no group.
+Devices that take no holders (failed, fenced, on an unknown node, with the most holders, or with
+holders whose exclusions differ) are in no group.
 """
 
 from collections import Counter, defaultdict
@@ -25,10 +24,10 @@ from kubeshare.core.ledger.totals import NO_LABELS
 from kubeshare.core.units import MICROS
 
 Group: TypeAlias = tuple[str | None, str | None, bool]
-"""An affinity label, "" for none or None for any; the exclusion; whether any has anti-affinity."""
+"""Affinity label ("" for none, None for any), exclusion, whether it has anti-affinity labels."""
 
 Kind: TypeAlias = tuple[str, int]
-"""The model and the bytes of a GPU; a plain tuple is found faster than a FreeGpu."""
+"""Model and bytes of a GPU; a plain tuple is a faster key than a FreeGpu."""
 
 IDLE: Final[Group] = ("", None, False)
 
@@ -40,12 +39,12 @@ _MOST: Final = (1 << _BITS) - 1
 
 
 class LocalityIndex:
-    """Follows a ledger.
+    """An index of a ledger.
 
     Attributes:
-        kinds: every kind of GPU in the cluster → by how many devices and nodes it is known.
-        carriers: affinity label → on how many devices it is, whatever their state.
-        homes: where a new vGPU can be opened.
+        kinds: every kind of GPU in the cluster → how many devices and nodes have it.
+        carriers: affinity label → the number of devices with it, in any state.
+        free_gpu_nodes: where a new vGPU can be opened.
     """
 
     def __init__(self, ledger: Ledger) -> None:
@@ -53,7 +52,7 @@ class LocalityIndex:
         self._devices = ledger.devices
         self.kinds: Counter[FreeGpu] = Counter()
         self.carriers: Counter[str] = Counter()
-        self.homes = FreeGpuNodes(ledger.nodes.values())
+        self.free_gpu_nodes = FreeGpuNodes(ledger.nodes.values())
         self._on_node: dict[str, set[str]] = defaultdict(set)
         self._trees: dict[Kind, dict[Group, DeviceTree]] = defaultdict(dict)
         entries: dict[Kind, dict[Group, list[Entry]]] = defaultdict(lambda: defaultdict(list))
@@ -72,36 +71,36 @@ class LocalityIndex:
                 self._trees[kind][group] = DeviceTree(members)
 
     def best_fit(self, demand: Demand, *among: Group) -> Device | None:
-        """Of the devices that fit the one with the least compute, then memory left, then by id."""
+        """The device that fits with the least compute, then memory left, then by id."""
         return self._closest(demand, among, worst=False)
 
     def worst_fit(self, demand: Demand, *among: Group) -> Device | None:
-        """Of the devices that fit the one with the most compute, then memory left, then by id."""
+        """The device that fits with the most compute, then memory left, then by id."""
         return self._closest(demand, among, worst=True)
 
-    def home(self, demand: Demand) -> str | None:
-        """The node with the fewest free GPUs that has one that will do, then by name."""
-        kinds = [kind for kind in self.kinds if _would_do(kind, demand)]
-        places: list[tuple[int, str, str] | None]
-        if _few(demand.nodes):
+    def node_for_new(self, demand: Demand) -> str | None:
+        """The node with a suitable free GPU and the fewest free GPUs, then by name."""
+        kinds = [kind for kind in self.kinds if _is_suitable(kind, demand)]
+        candidates: list[tuple[int, str, str] | None]
+        if _are_few(demand.nodes):
             known = (self._nodes[name] for name in self._nodes.keys() & demand.nodes)
-            places = [sort_key(node) for node in known if not set(node.free).isdisjoint(kinds)]
+            candidates = [sort_key(node) for node in known if not set(node.free).isdisjoint(kinds)]
         else:
-            places = [self.homes.first(kind, demand.nodes) for kind in kinds]
-        best = min(filter(None, places), default=None)
+            candidates = [self.free_gpu_nodes.first(kind, demand.nodes) for kind in kinds]
+        best = min(filter(None, candidates), default=None)
         return best[2] if best else None
 
     def device_changed(self, before: Device | None, after: Device | None) -> None:
-        """A device came, changed or went."""
+        """Move a device to its present groups."""
         if before is not None and after is not None and _is_same_gpu(before, after):
             if before.totals.affinities != after.totals.affinities:
-                self._carry(before, after)
+                self._update_carriers(before, after)
             if before.node in self._nodes:
                 trees = self._trees[before.model, before.memory_bytes]
                 _remove(trees, before)
                 _add(trees, after)
             return
-        self._carry(before, after)
+        self._update_carriers(before, after)
         if before is not None:
             if before.node in self._nodes:
                 _remove(self._trees[before.model, before.memory_bytes], before)
@@ -112,12 +111,12 @@ class LocalityIndex:
                 _add(self._trees[after.model, after.memory_bytes], after)
 
     def node_changed(self, before: Node | None, after: Node | None) -> None:
-        """A node came, changed or went."""
-        self.homes.changed(before, after)
-        was, now = _kinds(before), _kinds(after)
-        for kind in was - now:
-            _less(self.kinds, kind)
-        self.kinds.update(now - was)
+        """Update the free GPUs, and the devices of a node that was added or removed."""
+        self.free_gpu_nodes.changed(before, after)
+        old, new = _kinds(before), _kinds(after)
+        for kind in old - new:
+            _decrement(self.kinds, kind)
+        self.kinds.update(new - old)
         known = after or before
         if known and (before is None or after is None):
             for device_id in self._on_node.get(known.name, ()):
@@ -131,8 +130,8 @@ class LocalityIndex:
     def _closest(self, demand: Demand, among: tuple[Group, ...], *, worst: bool) -> Device | None:
         best: Device | None = None
         least: tuple[int, str] | None = None
-        if _few(demand.nodes):
-            fitting = self._on_few(demand, demand.nodes, among)
+        if _are_few(demand.nodes):
+            fitting = self._on_are_few(demand, demand.nodes, among)
         else:
             fitting = self._in_trees(demand, among, worst=worst)
         for group, device in fitting:
@@ -153,10 +152,10 @@ class LocalityIndex:
                         if found is not None:
                             yield group, found
 
-    def _on_few(
+    def _on_are_few(
         self, demand: Demand, nodes: frozenset[str], among: tuple[Group, ...]
     ) -> Iterator[tuple[Group, Device]]:
-        """All that fit on the few nodes that may be used."""
+        """All devices that fit on the few nodes that may be used."""
         for node in self._nodes.keys() & nodes:
             for device_id in self._on_node.get(node, ()):
                 device = self._devices[device_id]
@@ -164,12 +163,12 @@ class LocalityIndex:
                 if group is not None and _fits(device, demand):
                     yield group, device
 
-    def _carry(self, before: Device | None, after: Device | None) -> None:
-        was = before.affinities if before else NO_LABELS
-        now = after.affinities if after else NO_LABELS
-        for label in was - now:
-            _less(self.carriers, label)
-        self.carriers.update(now - was)
+    def _update_carriers(self, before: Device | None, after: Device | None) -> None:
+        old = before.affinities if before else NO_LABELS
+        new = after.affinities if after else NO_LABELS
+        for label in old - new:
+            _decrement(self.carriers, label)
+        self.carriers.update(new - old)
 
     def _register(self, device: Device) -> None:
         self.kinds[_kind(device)] += 1
@@ -177,7 +176,7 @@ class LocalityIndex:
 
     def _unregister(self, device: Device) -> None:
         kind = _kind(device)
-        _less(self.kinds, kind)
+        _decrement(self.kinds, kind)
         if kind not in self.kinds:
             self._trees.pop((kind.model, kind.memory_bytes), None)
         on_node = self._on_node[device.node]
@@ -187,7 +186,7 @@ class LocalityIndex:
 
 
 def groups(device: Device) -> tuple[Group, ...]:
-    """The groups in which a device of a known node stands."""
+    """The groups of a device on a known node."""
     if not device.healthy or device.fenced:
         return ()
     if not device.holders:
@@ -195,7 +194,7 @@ def groups(device: Device) -> tuple[Group, ...]:
     totals = device.totals
     if len(totals.exclusions) != 1 or len(device.holders) >= MAX_HOLDERS:
         return ()
-    # Lines 4 and 18: equal, absent to absent. Line 17: idle devices pass whatever is asked.
+    # Lines 4 and 18: equal, absent to absent. Line 17: idle devices always pass.
     (exclusion,) = totals.exclusions
     guarded = bool(totals.anti_affinities)
     if not totals.affinities:
@@ -225,23 +224,23 @@ def _first(
 ) -> Device | None:
     """The first device of a group that fits; all are GPUs of `total` bytes."""
     memory, compute = demand.memory.on(total), demand.compute_on(total)
-    # Lines 5 and 19; groups without any anti-affinity need not be asked.
+    # Lines 5 and 19; a group without anti-affinity labels needs no filter.
     without = demand.anti_affinity if group[2] else ""
     nodes: Container[str] | None = demand.nodes
     # Lines 6 and 20.
     if not worst:
         return tree.first(compute << _BITS | memory, memory, without=without, nodes=nodes)
     found = tree.first(0, memory, without=without, nodes=nodes)
-    # Its compute is the most of all that pass, so the others have too little as well.
+    # It has the most compute of all that pass the filters, so no other has enough either.
     return found if found is not None and found.compute_left >= compute else None
 
 
-def _few(nodes: frozenset[str] | None) -> TypeGuard[frozenset[str]]:
-    """So few nodes are asked for that looking at all their devices is faster than searching."""
+def _are_few(nodes: frozenset[str] | None) -> TypeGuard[frozenset[str]]:
+    """Whether checking all devices of these nodes is faster than a search of the trees."""
     return nodes is not None and len(nodes) <= _FEW_NODES
 
 
-def _would_do(kind: FreeGpu, demand: Demand) -> bool:
+def _is_suitable(kind: FreeGpu, demand: Demand) -> bool:
     return (
         demand.model in ("", kind.model)
         and demand.memory.on(kind.memory_bytes) <= kind.memory_bytes
@@ -249,7 +248,7 @@ def _would_do(kind: FreeGpu, demand: Demand) -> bool:
 
 
 def _fits(device: Device, demand: Demand) -> bool:
-    """Lines 5-6 and 19-20, and the model, of a device in one of the right groups."""
+    """Lines 5-6 and 19-20, and the model, for a device in one of the right groups."""
     return (
         demand.model in ("", device.model)
         and demand.anti_affinity not in device.anti_affinities
@@ -259,7 +258,7 @@ def _fits(device: Device, demand: Demand) -> bool:
 
 
 def _number(group: Group, device: Device) -> int:
-    """Compute left, then memory left; from the most where a group is searched by worst fit."""
+    """Compute left, then memory left; inverted for groups that are searched by worst fit."""
     totals = device.totals
     if group[0] == "":
         return (MICROS - totals.request_micros) << _BITS | (
@@ -273,12 +272,12 @@ def _kind(device: Device) -> FreeGpu:
 
 
 def _kinds(node: Node | None) -> frozenset[FreeGpu]:
-    """Every kind of GPU that a node is known to have, in use or not."""
+    """The known kinds of a node's GPUs, in use or not."""
     return node.kinds.union(node.free) if node else frozenset()
 
 
 def _is_same_gpu(before: Device, after: Device) -> bool:
-    """Nothing has changed but its holders and its state."""
+    """Whether only the holders and the state have changed."""
     return (
         before.node == after.node
         and before.model == after.model
@@ -286,8 +285,8 @@ def _is_same_gpu(before: Device, after: Device) -> bool:
     )
 
 
-def _less(counter: Counter[Key], key: Key) -> None:
-    """One less; what is counted no more is not there."""
+def _decrement(counter: Counter[Key], key: Key) -> None:
+    """Subtract one; a key with a count of zero is removed."""
     counter[key] -= 1
     if not counter[key]:
         del counter[key]

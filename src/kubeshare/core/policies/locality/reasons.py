@@ -1,7 +1,7 @@
-"""Why the locality policy passed over a GPU or a node, in words with numbers.
+"""Reasons of the locality policy: why it passed over GPUs and nodes.
 
-The words are made when somebody reads them, from a snapshot of the ledger as it was
-when the decision was made. They look at everything, which a decision does not.
+They are computed when they are read, from a snapshot of the ledger at the time of the decision.
+Unlike a decision, they go through all devices.
 """
 
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ from kubeshare.core.demand import Demand
 from kubeshare.core.ledger.device import Device, Node
 from kubeshare.core.natural_sort import natural
 
-_NO: Final = ("", "")
+_FEASIBLE: Final = ("", "")
 
 
 class State(Protocol):
@@ -28,45 +28,50 @@ class State(Protocol):
 
 
 def why_not(state: State, demand: Demand, device: Device) -> str | None:
-    """Why a device cannot take a demand, wherever affinity would have it go."""
+    """Why a device does not fit a demand, regardless of affinity; None if it does."""
     return _out_of_service(state.nodes, device) or _limits(device, demand)
 
 
-def tell(
-    state: State, demand: Demand, *, taken: str = "", home: str = "", never: tuple[str, str] = _NO
+def explain(
+    state: State,
+    demand: Demand,
+    *,
+    taken: str = "",
+    new_on: str = "",
+    infeasible: tuple[str, str] = _FEASIBLE,
 ) -> dict[str, str]:
     """Why each device and node was passed over: devices first, each in natural order.
 
     Args:
-        state: as it was when the decision was made.
-        demand: who asked.
-        taken: the id of the device of the ledger that was taken, if one was.
-        home: the node that gets a new vGPU, if one does.
-        never: the field that makes the demand impossible, and why; empty if it is not.
+        state: the cluster at the time of the decision.
+        demand: the demand.
+        taken: the id of the existing device that was chosen, if any.
+        new_on: the node that gets a new vGPU, if any.
+        infeasible: the field that makes the demand infeasible, and why; empty if none does.
     """
-    return Telling(state, demand, taken, home).words(*never)
+    return Explanation(state, demand, taken, new_on).reasons(*infeasible)
 
 
-class Telling:
-    """What is the same for all devices and nodes of one answer; see :func:`tell`.
+class Explanation:
+    """The explanation of one decision; see :func:`explain`.
 
     Attributes:
         bound_to: why only certain existing devices may be used and no new one, or "".
     """
 
-    def __init__(self, state: State, demand: Demand, taken: str = "", home: str = "") -> None:
+    def __init__(self, state: State, demand: Demand, taken: str = "", new_on: str = "") -> None:
         self.state = state
-        self.nodes = state.nodes  # of a snapshot this is not for nothing
+        self.nodes = state.nodes  # reading it from a snapshot has a cost
         self.demand = demand
         self.taken = state.devices[taken] if taken else None
-        self.home = state.nodes[home] if home else None
+        self.new_on = state.nodes[new_on] if new_on else None
         self.bound_to = self._by_id() or self._by_label()
 
-    def words(self, field: str, never: str) -> dict[str, str]:
-        """As :func:`tell`."""
-        told: dict[str, str] = {}
+    def reasons(self, field: str, never: str) -> dict[str, str]:
+        """See :func:`explain`."""
+        result: dict[str, str] = {}
         nodes = self.nodes
-        why_rather = _WhyRather(self.taken) if self.taken else None
+        why_chosen = _WhyChosen(self.taken) if self.taken else None
         devices = [device for device in self.state.devices.values() if self.admits(device.node)]
         orders = {name: natural(name) for name in {*nodes, *(device.node for device in devices)}}
         devices.sort(key=lambda device: (orders[device.node], device.order))
@@ -74,28 +79,28 @@ class Telling:
             if device is not self.taken:
                 why = self.why_not(device) or never
                 if not why:
-                    assert why_rather, f"{device.path} fits, and nothing was chosen"
-                    why = why_rather(device)
-                told[device.path] = why
+                    assert why_chosen, f"{device.path} fits, and nothing was chosen"
+                    why = why_chosen(device)
+                result[device.path] = why
         for name in sorted(nodes, key=orders.__getitem__):
             reason = self._why_not_on(nodes[name])
             if reason:
-                told[name] = reason
+                result[name] = reason
         if field:
-            told[field] = never
-        return told
+            result[field] = never
+        return result
 
     def admits(self, node: str) -> bool:
-        """The demand may go to this node."""
+        """Whether the demand may use this node."""
         return self.demand.nodes is None or node in self.demand.nodes
 
     def _by_id(self) -> str:
-        """A vGPU that is asked for by its id and exists is the only one."""
-        wanted = self.demand.device_id
-        return f"vGPU {wanted} is asked for" if wanted in self.state.devices else ""
+        """A requested vGPU that exists is the only candidate."""
+        requested = self.demand.device_id
+        return f"vGPU {requested} is asked for" if requested in self.state.devices else ""
 
     def _by_label(self) -> str:
-        """Lines 1-3: where the affinity label is, whatever else is true of that vGPU."""
+        """Lines 1-3: vGPUs with the affinity label are the only candidates, in any state."""
         label = self.demand.affinity
         if not label or self.demand.device_id:
             return ""
@@ -107,7 +112,7 @@ class Telling:
         return f"affinity {label} is on {', '.join(sorted(carriers, key=natural))}"
 
     def why_not(self, device: Device) -> str | None:
-        """Why a device cannot take the demand, wherever it is; None when it can."""
+        """Why a device does not fit the demand; None if it does."""
         return (
             _out_of_service(self.nodes, device)
             or self._why_not_by_affinity(device)
@@ -115,18 +120,20 @@ class Telling:
         )
 
     def _why_not_by_affinity(self, device: Device) -> str | None:
-        asked = self.demand
-        if asked.device_id:
-            return None if device.id == asked.device_id else f"vGPU {asked.device_id} is asked for"
+        demand = self.demand
+        if demand.device_id:
+            return (
+                None if device.id == demand.device_id else f"vGPU {demand.device_id} is asked for"
+            )
         if self.bound_to:
-            return None if asked.affinity in device.affinities else self.bound_to
+            return None if demand.affinity in device.affinities else self.bound_to
         # Line 9.
-        if asked.affinity and not device.idle:
-            return f"occupied, and affinity {asked.affinity} asks for an idle or a new vGPU"
+        if demand.affinity and not device.idle:
+            return f"occupied, and affinity {demand.affinity} asks for an idle or a new vGPU"
         return None
 
     def _why_not_on(self, node: Node) -> str | None:
-        """Why no new vGPU was opened on a node; nothing where none had to be."""
+        """Why no new vGPU was opened on a node; None if none was needed."""
         if not self.admits(node.name):
             return reasons.NOT_ASKED
         if self.taken:
@@ -134,12 +141,12 @@ class Telling:
         if self.bound_to:
             return self.bound_to
         reason = reasons.no_free_gpu(node.free, self.demand)
-        home = self.home
-        if reason or home is None or node.name == home.name:
+        chosen = self.new_on
+        if reason or chosen is None or node.name == chosen.name:
             return reason
-        if len(node.free) == len(home.free):
-            return f"as many free GPUs as {home.name}, whose name comes first"
-        return f"{len(node.free)} free GPUs, and {home.name} has {len(home.free)}"
+        if len(node.free) == len(chosen.free):
+            return f"as many free GPUs as {chosen.name}, whose name comes first"
+        return f"{len(node.free)} free GPUs, and {chosen.name} has {len(chosen.free)}"
 
 
 def _out_of_service(nodes: Mapping[str, Node], device: Device) -> str | None:
@@ -160,8 +167,8 @@ def _limits(device: Device, demand: Demand) -> str | None:
     )
 
 
-class _WhyRather:
-    """Why a device was chosen and not another that fits."""
+class _WhyChosen:
+    """Why a device was chosen over another that fits."""
 
     def __init__(self, chosen: Device) -> None:
         self.labelled = bool(chosen.affinities)

@@ -1,1 +1,1 @@
-"""Placement by GPU topology: the algorithms of the Gaia paper."""
+"""The topology policy of the Gaia paper."""

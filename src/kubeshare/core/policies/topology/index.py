@@ -1,10 +1,10 @@
-"""The topology policy's index: the best of all nodes without looking at all of them.
+"""The index of the topology policy: the best of all nodes without a search of all.
 
-The tree of the Gaia paper spans the cluster. Above the nodes it has nothing that a set
-of GPUs could share, so the best set of the cluster is the best of the nodes' own best
-ones. A *ranking* keeps those sorted, for one kind of demand: the first entry is the
-answer. A change on a node makes one entry of each ranking stale; it is made anew when
-the ranking is asked the next time, so a ranking that nobody asks costs nothing.
+The tree of the Gaia paper spans the cluster. Above the nodes it has nothing that a set of GPUs
+could share, so the best set of the cluster is the best among the nodes' best sets. A *ranking*
+keeps those sorted for one kind of demand: its first entry is the answer. A change on a node
+makes one entry of each ranking stale; the next query of a ranking refreshes its stale entries,
+so an unused ranking costs nothing.
 """
 
 from bisect import bisect_left
@@ -14,22 +14,22 @@ from kubeshare.core.demand import Demand, Memory
 from kubeshare.core.diagnosis import feasibility
 from kubeshare.core.ledger.device import Device, Node
 from kubeshare.core.ledger.ledger import Ledger
-from kubeshare.core.policies.topology.node_state import Asked, NodeState, has_room
+from kubeshare.core.policies.topology.node_state import DemandKind, NodeState, has_room
 from kubeshare.core.policies.topology.rankings import IdleRanking, InUseRanking
 from kubeshare.core.topology.selection import Score
 from kubeshare.core.units import MICROS
 
-_MOST_KEPT: Final = 64
-"""Kinds of demands about which something is kept; one more takes the oldest one's place."""
+_MAX_KEPT: Final = 64
+"""The most kinds of demands in a cache; one more replaces the oldest."""
 
 
-class Place(NamedTuple):
+class Placement(NamedTuple):
     """The devices chosen for a demand, of one node.
 
     Attributes:
-        node: its name.
+        node: the name of the node.
         devices: in the order of their numbers.
-        score: of idle devices among idle ones; None for one that is in use already.
+        score: the score of idle devices; None for a device that is in use already.
     """
 
     node: str
@@ -38,7 +38,7 @@ class Place(NamedTuple):
 
 
 class TopologyIndex:
-    """All nodes' states, and the rankings of the demands that came so far."""
+    """The states of all nodes, and the rankings of recent kinds of demands."""
 
     def __init__(self, ledger: Ledger) -> None:
         self._nodes: dict[str, Node] = dict(ledger.nodes)
@@ -46,13 +46,13 @@ class TopologyIndex:
         for device in ledger.devices.values():
             self._devices.setdefault(device.node, {})[device.id] = device
         self._states: dict[str, NodeState] = {}
-        self._idle: dict[Asked, IdleRanking] = {}
+        self._idle: dict[DemandKind, IdleRanking] = {}
         self._in_use: dict[str, InUseRanking] = {}
-        self._never: dict[tuple[str, Memory, int], tuple[str, str] | None] = {}
-        self._sizes: list[int] = []  # all there are, ascending; none when they are not known
+        self._infeasible: dict[tuple[str, Memory, int], tuple[str, str] | None] = {}
+        self._sizes: list[int] = []  # of all devices, ascending; empty until computed
 
     def device_changed(self, before: Device | None, after: Device | None) -> None:
-        """A device came, changed or went."""
+        """Update the state of a device's node."""
         if before and after and _identity(before) == _identity(after):
             self._devices[after.node][after.id] = after
             state = self._states.get(after.node)
@@ -60,7 +60,7 @@ class TopologyIndex:
                 state.update(after)
             self._stale(after.node)
             return
-        self._never.clear()
+        self._infeasible.clear()
         self._sizes.clear()
         if before:
             on_node = self._devices[before.node]
@@ -73,8 +73,8 @@ class TopologyIndex:
             self._rebuild(after.node)
 
     def node_changed(self, before: Node | None, after: Node | None) -> None:
-        """A node came, changed or went."""
-        self._never.clear()
+        """Rebuild the state of a node."""
+        self._infeasible.clear()
         if before:
             del self._nodes[before.name]
             self._rebuild(before.name)
@@ -82,11 +82,11 @@ class TopologyIndex:
             self._nodes[after.name] = after
             self._rebuild(after.name)
 
-    def in_use(self, demand: Demand) -> Place | None:
-        """Fragment: the device in use that has the least left and takes the demand."""
+    def in_use(self, demand: Demand) -> Placement | None:
+        """Fragment: the device in use with the least left that fits the demand."""
         ranking = self._in_use.get(demand.model)
         if ranking is None:
-            _make_room(self._in_use)
+            _evict_oldest(self._in_use)
             ranking = self._in_use[demand.model] = InUseRanking(demand.model, self._nodes)
         ranking.refresh(self._state)
         sizes = self._known_sizes()
@@ -94,36 +94,36 @@ class TopologyIndex:
         for name, number in ranking.fitting(demand.request_micros, least, demand.nodes):
             device = self._states[name].devices[number]
             if has_room(device, demand):
-                return Place(name, (device,), None)
+                return Placement(name, (device,), None)
         return None
 
-    def idle(self, demand: Demand, count: int) -> Place | None:
+    def idle(self, demand: Demand, count: int) -> Placement | None:
         """Fragment's fallback (count 0), Singular (1) and Link: the best idle devices."""
         memory = self._threshold(demand)
         if memory is None:
             return None
-        asked = Asked(count, demand.model, memory)
-        ranking = self._idle.get(asked)
+        kind = DemandKind(count, demand.model, memory)
+        ranking = self._idle.get(kind)
         if ranking is None:
-            _make_room(self._idle)
-            ranking = self._idle[asked] = IdleRanking(asked, self._nodes)
+            _evict_oldest(self._idle)
+            ranking = self._idle[kind] = IdleRanking(kind, self._nodes)
         ranking.refresh(self._state)
         found = ranking.first(demand.nodes)
         if found is None:
             return None
         name, gpus, score = found
-        return Place(name, self._states[name].chosen(gpus), score)
+        return Placement(name, self._states[name].chosen(gpus), score)
 
-    def never(self, ledger: Ledger, demand: Demand) -> tuple[str, str] | None:
-        """:func:`kubeshare.core.diagnosis.feasibility.why`, cached by the index."""
-        asked = (demand.model, demand.memory, demand.count)
-        if asked not in self._never:
-            _make_room(self._never)
-            self._never[asked] = feasibility.why(ledger, demand)
-        return self._never[asked]
+    def infeasible(self, ledger: Ledger, demand: Demand) -> tuple[str, str] | None:
+        """:func:`kubeshare.core.diagnosis.feasibility.infeasible`, cached by the index."""
+        kind = (demand.model, demand.memory, demand.count)
+        if kind not in self._infeasible:
+            _evict_oldest(self._infeasible)
+            self._infeasible[kind] = feasibility.infeasible(ledger, demand)
+        return self._infeasible[kind]
 
     def _threshold(self, demand: Demand) -> int | None:
-        """The size of a GPU from which on the demand fits, 0 for all; None where none will do."""
+        """The least size of a GPU that fits, 0 for any; None if no GPU is large enough."""
         if demand.memory.bytes is None:
             return 0 if demand.memory.on(MICROS) <= MICROS else None
         sizes = self._known_sizes()
@@ -133,14 +133,14 @@ class TopologyIndex:
         return sizes[at] if at else 0
 
     def _known_sizes(self) -> list[int]:
-        """How large devices are."""
+        """The sizes of all devices, ascending."""
         if not self._sizes:
             devices = (device for on_node in self._devices.values() for device in on_node.values())
             self._sizes = sorted({device.memory_bytes for device in devices})
         return self._sizes
 
     def _state(self, name: str) -> NodeState | None:
-        """A node's state, up to date; None when there is no such node."""
+        """The present state of a node; None if there is no such node."""
         state = self._states.get(name)
         if state is None:
             node = self._nodes.get(name)
@@ -162,11 +162,11 @@ class TopologyIndex:
 
 
 def _identity(device: Device) -> tuple[object, ...]:
-    """All of a device but who holds it and how it is."""
+    """What identifies a device, without its holders and health."""
     return (device.node, device.index, device.row, device.model, device.memory_bytes)
 
 
-def _make_room(kept: dict[Any, Any]) -> None:
-    """Forget the oldest when there are as many as are kept."""
-    if len(kept) >= _MOST_KEPT:
-        del kept[next(iter(kept))]
+def _evict_oldest(cache: dict[Any, Any]) -> None:
+    """Drop the oldest entry of a full cache."""
+    if len(cache) >= _MAX_KEPT:
+        del cache[next(iter(cache))]

@@ -1,8 +1,7 @@
-"""A node as the topology policy sees it: bits and sums instead of devices.
+"""The state of a node for the topology policy, as bit sets and sums.
 
-Nodes whose GPUs are not all numbered as the rows of the link matrix, or that have no
-matrix, are treated as flat: nothing is known, so each GPU is as far as can be from each
-other one.
+A node without a link matrix, or whose GPUs are not all numbered as the rows of its matrix, is
+treated as flat: each GPU is as far as possible from each other one.
 """
 
 from collections.abc import Iterable
@@ -17,16 +16,16 @@ from kubeshare.core.topology.selection import Best, Closest, closest
 from kubeshare.core.topology.tree import bits
 from kubeshare.core.units import MICROS
 
-_MOST_KINDS: Final = 64
+_MAX_KINDS: Final = 64
 
 
-class Asked(NamedTuple):
-    """What of a demand decides which GPUs are looked at.
+class DemandKind(NamedTuple):
+    """What determines the candidates for a demand.
 
     Attributes:
         whole: how many whole GPUs; 0 for a fraction of one.
-        model: that must be, "" for any.
-        memory: bytes of memory that a GPU must have in all.
+        model: the required model, "" for any.
+        memory: the least size of a GPU's memory, in bytes.
     """
 
     whole: int
@@ -35,12 +34,12 @@ class Asked(NamedTuple):
 
 
 def whole_gpus(demand: Demand) -> int:
-    """How many whole GPUs are asked; 0 when it is a fraction of one."""
+    """How many whole GPUs the demand is for; 0 for a fraction of one."""
     return demand.count if demand.request_micros >= MICROS else 0
 
 
 def has_room(device: Device, demand: Demand) -> bool:
-    """Compute and memory that are left suffice."""
+    """Whether the device has enough compute and memory left."""
     compute, memory = demand.compute_on(device.memory_bytes), demand.memory.on(device.memory_bytes)
     return compute <= device.compute_left and memory <= device.memory_left
 
@@ -53,12 +52,12 @@ class NodeState:
         devices: all its devices.
 
     Attributes:
-        name: the node's.
-        key: by which nodes sort.
-        devices: index or place in the matrix → device.
-        free: micros that are left on its devices, those out of service left out.
-        idle: the devices in service that nobody uses, as bits.
-        in_use: those in service that somebody uses and that take more, as bits.
+        name: the name of the node.
+        key: the sort key of the node.
+        devices: number, which is the row of the matrix, → device.
+        free: micros left on its devices in service.
+        idle: the devices in service without holders, as bits.
+        in_use: the devices in service with holders and room for more, as bits.
     """
 
     __slots__ = (
@@ -83,7 +82,7 @@ class NodeState:
         self._count()
 
     def update(self, device: Device) -> None:
-        """Take in that the holders or the health of one of its devices changed."""
+        """Replace one of its devices, whose holders or health changed."""
         number = self._numbers[device.id]
         before = self.devices[number]
         self.devices[number] = device
@@ -95,15 +94,15 @@ class NodeState:
             self.idle = self.idle & ~bit if holders else self.idle | bit
             self.in_use = self.in_use | bit if 0 < holders < MAX_HOLDERS else self.in_use & ~bit
 
-    def best(self, asked: Asked) -> Best | None:
+    def best(self, kind: DemandKind) -> Best | None:
         """The best idle GPUs for a demand, all of one model."""
-        kind = (asked.model, asked.memory)
-        masks = self._masks.get(kind)
+        key = (kind.model, kind.memory)
+        masks = self._masks.get(key)
         if masks is None:
-            masks = self._remember(kind)
+            masks = self._cache_masks(key)
         if len(masks) == 1:
-            return self.closest.best(self.idle, masks[0] & self.idle, asked.whole)
-        found = (self.closest.best(self.idle, mask & self.idle, asked.whole) for mask in masks)
+            return self.closest.best(self.idle, masks[0] & self.idle, kind.whole)
+        found = (self.closest.best(self.idle, mask & self.idle, kind.whole) for mask in masks)
         return min((best for best in found if best), default=None, key=_score_then_index)
 
     def chosen(self, gpus: int) -> tuple[Device, ...]:
@@ -121,17 +120,17 @@ class NodeState:
                     in_use |= 1 << number
         self.free, self.idle, self.in_use = free, idle, in_use
 
-    def _remember(self, kind: tuple[str, int]) -> tuple[int, ...]:
-        """For each model that will do, those of its GPUs that are large enough, idle or not."""
-        model, memory = kind
+    def _cache_masks(self, key: tuple[str, int]) -> tuple[int, ...]:
+        """For each suitable model, its GPUs that are large enough, idle or not, as bits."""
+        model, memory = key
         masks: dict[str, int] = {}
         for number, device in self.devices.items():
             if model in ("", device.model) and device.memory_bytes >= memory:
                 masks[device.model] = masks.get(device.model, 0) | 1 << number
-        if len(self._masks) >= _MOST_KINDS:
+        if len(self._masks) >= _MAX_KINDS:
             self._masks.clear()
-        self._masks[kind] = tuple(masks.values())
-        return self._masks[kind]
+        self._masks[key] = tuple(masks.values())
+        return self._masks[key]
 
 
 def _arranged(node: Node, devices: list[Device]) -> tuple[dict[int, Device], Closest]:

@@ -1,20 +1,21 @@
-"""Placement by topology: the Gaia paper's algorithms 1 to 4, as meant.
+"""The topology policy: algorithms 1 to 4 of the Gaia paper, with its errata.
 
-Algorithm 1 parts demands by size: less than a GPU is *Fragment*, one is *Singular*,
-several are *Link*. The print has slips; where its text and its print differ the text is
-followed, and where both are silent there is a total order (:mod:`..topology.closest`):
+Algorithm 1 divides demands by size: less than a GPU is *Fragment*, one is *Singular*, several
+are *Link*. The printed algorithms have errors; where they differ from the text, the text is
+followed, and where neither decides, there is a total order
+(:mod:`kubeshare.core.topology.selection`):
 
-* "node in T" would match inner nodes: GPUs alone are candidates;
+* "node in T" would match inner nodes: only GPUs are candidates;
 * Fragment prints m <= Resources and says "greater than": an exact fit fits;
 * Fragment does not mention memory: it must fit too, and decides among equal compute;
-* Singular's "cousin" is any other GPU below the same parent, and one that is used in
-  part counts as used;
-* Link prints a loop that never ends, a root that never qualifies, and children that
-  cost nothing: each set is valued by the links between its GPUs.
+* Singular's "cousin" is any other GPU below the same parent, and a partly used one counts as
+  used;
+* Link prints a loop that never ends, a root that never qualifies, and children that cost
+  nothing: here the links between its GPUs value a set.
 
-The tree spans the cluster: it is the best set of all nodes that is taken; of equal ones
-that of the node with the fewest free cores, then of the first by name. The GPUs of one
-demand are on one node and of one model. The pool is what it is: no device is opened.
+The tree spans the cluster: the best set of all nodes is taken, of equal ones that of the node
+with the fewest free cores, then of the first by name. The GPUs of one demand are on one node and
+of one model. No new device is opened.
 """
 
 from functools import partial
@@ -22,38 +23,38 @@ from functools import partial
 from kubeshare.core.decision import Decision, LazyReasons
 from kubeshare.core.demand import Demand
 from kubeshare.core.ledger.ledger import Ledger
-from kubeshare.core.policies.topology.index import Place, TopologyIndex
+from kubeshare.core.policies.topology.index import Placement, TopologyIndex
 from kubeshare.core.policies.topology.node_state import whole_gpus
 from kubeshare.core.policies.topology.reasons import explain
 
 
 def decide(ledger: Ledger, demand: Demand) -> Decision:
-    """Where a demand goes; a pure function of its arguments.
+    """Decide where a demand is placed; a pure function of its arguments.
 
     Returns:
         ``bound`` to devices of the ledger, ``pending`` until something changes, or
-        ``rejected`` because no node of this cluster could ever take it, or because it
-        asks for what this policy does not know.
+        ``rejected`` because no node of this cluster could ever fit it, or because it uses a
+        field that this policy does not support.
     """
     index = ledger.index(TopologyIndex)
-    told = partial(explain, ledger.snapshot(), demand)
-    impossible = _unknown(demand)
-    place = None if impossible else _choose(index, demand)
+    reasons = partial(explain, ledger.snapshot(), demand)
+    infeasible = _unsupported(demand)
+    place = None if infeasible else _choose(index, demand)
     if place:
         return Decision(
             outcome="bound",
             node=place.node,
             devices=tuple([device.id for device in place.devices]),
-            reasons=LazyReasons(partial(told, place)),
+            reasons=LazyReasons(partial(reasons, place)),
         )
-    impossible = impossible or index.never(ledger, demand)
-    if impossible:
-        why = LazyReasons(partial(told, impossible=impossible))
-        return Decision(outcome="rejected", reasons=why, field=impossible[0])
-    return Decision(outcome="pending", reasons=LazyReasons(told))
+    infeasible = infeasible or index.infeasible(ledger, demand)
+    if infeasible:
+        why = LazyReasons(partial(reasons, infeasible=infeasible))
+        return Decision(outcome="rejected", reasons=why, field=infeasible[0])
+    return Decision(outcome="pending", reasons=LazyReasons(reasons))
 
 
-def _choose(index: TopologyIndex, demand: Demand) -> Place | None:
+def _choose(index: TopologyIndex, demand: Demand) -> Placement | None:
     """Algorithm 1."""
     count = whole_gpus(demand)
     if count:
@@ -61,7 +62,7 @@ def _choose(index: TopologyIndex, demand: Demand) -> Place | None:
     return index.in_use(demand) or index.idle(demand, 0)
 
 
-def _unknown(demand: Demand) -> tuple[str, str] | None:
+def _unsupported(demand: Demand) -> tuple[str, str] | None:
     """The field that asks for what this policy does not know, and why."""
     labels = {
         "affinity": demand.affinity,

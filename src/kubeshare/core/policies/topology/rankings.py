@@ -1,50 +1,50 @@
-"""Sorted answers of all nodes to one kind of demand; see :mod:`.topology_index`."""
+"""Rankings: the best GPUs of all nodes for one kind of demand, sorted."""
 
 from bisect import bisect_left, insort
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final, TypeAlias
 
-from kubeshare.core.policies.topology.node_state import Asked, NodeState
+from kubeshare.core.policies.topology.node_state import DemandKind, NodeState
 from kubeshare.core.topology.selection import Score
 from kubeshare.core.topology.tree import bits
 
 FEW_NODES: Final = 8
-"""Up to so many nodes are looked at one by one; of more the ranking is searched."""
+"""Up to this many nodes are compared one by one; for more the ranking is searched."""
 
 AT_ONCE: Final = 8
-"""Where one in so many nodes has changed, sorting all of them anew is cheaper."""
+"""If more than one in so many nodes changed, sorting all of them again is cheaper."""
 
 StateOf: TypeAlias = Callable[[str], NodeState | None]
 
 _Idle: TypeAlias = tuple[Score, int, str, int, str]
-"""Score, the node's free micros, its name as it sorts, the GPUs as bits, its name."""
+"""Score, free micros of the node, sort key of the node, the GPUs as bits, name of the node."""
 
 _InUse: TypeAlias = tuple[int, int, str, int, str]
-"""Bytes left, the node's free micros, its name as it sorts, the device's number, the node."""
+"""Bytes left, free micros and sort key of the node, number of the device, name of the node."""
 
 
 class IdleRanking:
     """The nodes' best sets of idle devices for one kind of demand, best first.
 
-    Sets of equal score go by the node with the fewest free cores, then by its name.
+    Sets of equal score are ordered by the free cores of the node, fewest first, then by name.
 
     Args:
-        asked: the kind of demand.
+        kind: the kind of demand.
         nodes: the names of all nodes.
 
     Attributes:
         stale: names of nodes that have changed since the last refresh.
     """
 
-    def __init__(self, asked: Asked, nodes: Iterable[str]) -> None:
+    def __init__(self, kind: DemandKind, nodes: Iterable[str]) -> None:
         self.stale = set(nodes)
-        self._asked = asked
+        self._kind = kind
         self._entries: list[_Idle] = []
         self._of: dict[str, _Idle] = {}  # node -> its entry
 
     def refresh(self, state_of: StateOf) -> None:
-        """Make the entries of changed nodes anew."""
+        """Recompute the entries of changed nodes."""
         if not self.stale:
             return
         at_once = len(self.stale) * AT_ONCE > len(self._entries)
@@ -63,7 +63,7 @@ class IdleRanking:
         self.stale.clear()
 
     def first(self, nodes: frozenset[str] | None) -> tuple[str, int, Score] | None:
-        """The node, the GPUs and the score of the best one among some nodes, None: all."""
+        """Node, GPUs and score of the best entry; `nodes` restricts the nodes, None does not."""
         entries: Iterable[_Idle] = self._entries
         if nodes is not None and len(nodes) <= FEW_NODES:
             entries = sorted(self._of[name] for name in nodes if name in self._of)
@@ -73,16 +73,16 @@ class IdleRanking:
         return None
 
     def _entry(self, state: NodeState | None) -> _Idle | None:
-        best = state.best(self._asked) if state else None
+        best = state.best(self._kind) if state else None
         if state is None or best is None:
             return None
         return (best[0], state.free, state.key, best[1], state.name)
 
 
 class InUseRanking:
-    """The devices in use that take more, of one model: least compute left, then least memory.
+    """The devices of one model with holders and room: least compute left, then least memory.
 
-    Those that are equal go by the node with the fewest free cores, its name, the number.
+    Equal ones are ordered by the free cores of the node, fewest first, its name, the number.
 
     Args:
         model: the model, "" for any.
@@ -95,25 +95,25 @@ class InUseRanking:
     def __init__(self, model: str, nodes: Iterable[str]) -> None:
         self.stale = set(nodes)
         self._model = model
-        self._compute: list[int] = []  # all that is left somewhere, ascending
+        self._compute: list[int] = []  # the distinct amounts left, ascending
         self._rows: dict[int, list[_InUse]] = {}  # compute left -> devices, sorted
         self._of: dict[str, list[tuple[int, _InUse]]] = {}  # node -> its entries
 
     def refresh(self, state_of: StateOf) -> None:
-        """Make the entries of changed nodes anew."""
+        """Recompute the entries of changed nodes."""
         if len(self.stale) * AT_ONCE > len(self._of):
             self._refresh_at_once(state_of)
         for name in self.stale:
             for compute, entry in self._of.pop(name, ()):
                 self._remove(compute, entry)
-            for compute, entry in self._made(name, state_of):
+            for compute, entry in self._compute_entries(name, state_of):
                 self._add(compute, entry)
         self.stale.clear()
 
     def fitting(
         self, compute: int, memory: int, nodes: frozenset[str] | None
     ) -> Iterator[tuple[str, int]]:
-        """The node and number of each device of some nodes with so much left, best fit first."""
+        """Node and number of each device with so much left, best fit first."""
         if nodes is not None and len(nodes) <= FEW_NODES:
             found = sorted(entry for name in nodes for entry in self._of.get(name, ()))
             for left, row in found:
@@ -129,10 +129,10 @@ class InUseRanking:
                     yield rows[at][4], rows[at][3]
 
     def _refresh_at_once(self, state_of: StateOf) -> None:
-        """The same for many nodes."""
+        """Recompute the entries of many nodes, and sort all again."""
         for name in self.stale:
             self._of.pop(name, None)
-            self._made(name, state_of)
+            self._compute_entries(name, state_of)
         self.stale.clear()
         rows: dict[int, list[_InUse]] = defaultdict(list)
         for entries in self._of.values():
@@ -143,18 +143,18 @@ class InUseRanking:
         self._rows = dict(rows)
         self._compute = sorted(rows)
 
-    def _made(self, name: str, state_of: StateOf) -> list[tuple[int, _InUse]]:
-        """The entries of one node, which are kept."""
+    def _compute_entries(self, name: str, state_of: StateOf) -> list[tuple[int, _InUse]]:
+        """Compute and store the entries of one node."""
         state = state_of(name)
         if state is None or not state.in_use:
             return []
-        made = self._of[name] = []
+        entries = self._of[name] = []
         for number in bits(state.in_use):
             device = state.devices[number]
             if self._model in ("", device.model):
                 entry = (device.memory_left, state.free, state.key, number, name)
-                made.append((device.compute_left, entry))
-        return made
+                entries.append((device.compute_left, entry))
+        return entries
 
     def _add(self, compute: int, entry: _InUse) -> None:
         rows = self._rows.get(compute)
