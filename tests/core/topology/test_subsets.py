@@ -69,7 +69,7 @@ def test_the_tree_of_a_trees_matrix_is_that_tree(name: str) -> None:
         members = bits(group.members)
         assert max(tree.links[a][b] for a, b in combinations(members, 2)) == group.level
         assert set(members) == set(group.leaves).union(
-            *(bits(tree.groups[part].members) for part in group.parts)
+            *(bits(tree.groups[child].members) for child in group.children)
         )
         assert all(group.members & ~tree.groups[at].members == 0 for at in group.above)
         assert all(at > number for at in group.above)

@@ -1,1 +1,1 @@
-"""Explains why a demand does not fit, and the smallest change that would let it."""
+"""Diagnosis of pending demands: infeasibility, and the smallest change that would help."""

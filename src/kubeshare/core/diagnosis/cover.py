@@ -1,4 +1,4 @@
-"""The fewest holders that together have what is missing."""
+"""The fewest holders that together hold a missing amount."""
 
 from collections.abc import Callable, Sequence
 from operator import attrgetter
@@ -9,7 +9,7 @@ from kubeshare.core.ledger.holder import Holder
 Holders: TypeAlias = tuple[Holder, ...]
 
 EXACT: Final = 20
-"""Among how many holders the fewest are found by looking at all sets that matter."""
+"""Up to this many holders the search is exact."""
 
 _request = attrgetter("request_micros")
 _memory = attrgetter("memory_bytes")
@@ -18,21 +18,19 @@ _memory = attrgetter("memory_bytes")
 def fewest_that_cover(
     holders: Sequence[Holder], compute: int, memory: int, entries: int, most: int
 ) -> Holders | None:
-    """The fewest holders that have so much compute and memory together, and are so many.
+    """The fewest holders that together hold this much compute and memory.
 
     Args:
-        holders: of one GPU.
-        compute: micros; not positive asks nothing.
-        memory: bytes; not positive asks nothing.
-        entries: how many at least; not positive asks nothing.
-        most: how many at most.
+        holders: the holders of one GPU.
+        compute: micros; no condition unless positive.
+        memory: bytes; no condition unless positive.
+        entries: the least number of holders; no condition unless positive.
+        most: the most holders.
 
     Returns:
-        None when no such set exists.
-
-    Of several such sets it is a small one. Where both amounts are missing and there are
-    more than :data:`EXACT` holders, it may have a few more than it needs: to find the
-    fewest then takes too long.
+        None if no such set exists. Of several such sets it is one that holds little. If both
+        amounts are missing and there are more than :data:`EXACT` holders, it may have a few
+        holders more than necessary: the exact search would take too long.
     """
     if most < 0 or most < entries:
         return None
@@ -47,14 +45,14 @@ def fewest_that_cover(
             _largest(holders, _request, compute, most) and _largest(holders, _memory, memory, most)
         ):
             return None
-    search = _one_by_one if len(holders) > EXACT else _of_both
+    search = _greedy if len(holders) > EXACT else _exact
     return search(holders, max(0, compute), max(0, memory), entries, most)
 
 
 def _largest(
     holders: Sequence[Holder], amount: Callable[[Holder], int], needed: int, most: int
 ) -> Holders | None:
-    """The largest ones as far as they are needed; the last is as small as will do."""
+    """The largest holders until the amount is covered; the last is the smallest that suffices."""
     taken: list[Holder] = []
     for holder in sorted(holders, key=amount, reverse=True)[:most]:
         taken.append(holder)
@@ -66,49 +64,49 @@ def _largest(
     return None
 
 
-def _one_by_one(
+def _greedy(
     holders: Sequence[Holder], compute: int, memory: int, entries: int, most: int
 ) -> Holders | None:
-    """Each time the one that has the largest part of what is still missing."""
+    """Greedy: each time the holder with the largest fraction of what is still missing."""
     rest = sorted(holders, key=lambda holder: holder.demand)
     taken: list[Holder] = []
     while compute > 0 or memory > 0 or len(taken) < entries:
         if not rest or len(taken) == most:
             return None
 
-        def part(holder: Holder, compute: int = compute, memory: int = memory) -> float:
+        def fraction(holder: Holder, compute: int = compute, memory: int = memory) -> float:
             of_compute = min(1, holder.request_micros / compute) if compute > 0 else 0
             of_memory = min(1, holder.memory_bytes / memory) if memory > 0 else 0
             return of_compute + of_memory
 
-        best = max(rest, key=part)
+        best = max(rest, key=fraction)
         rest.remove(best)
         taken.append(best)
         compute, memory = compute - best.request_micros, memory - best.memory_bytes
     return tuple(taken)
 
 
-def _of_both(
+def _exact(
     holders: Sequence[Holder], compute: int, memory: int, entries: int, most: int
 ) -> Holders | None:
-    """The same where both are missing.
+    """Dynamic programming over the size of the set.
 
-    Sets of each size are built up from those of the size before; of two sets the one that
-    has no more of either is dropped, as it can never become better than the other.
+    Sets of each size are built from those of the size before; a set that holds no more of
+    either amount than another is dropped, as it can never become better.
     """
     smallest = sorted(
         holders, key=lambda holder: (holder.request_micros, holder.memory_bytes, holder.demand)
     )
-    # Sets of k holders by index, with what they have, at most as much as is needed of each.
+    # best[k]: sets of k holders by the amounts they hold, capped at what is needed.
     best: list[dict[tuple[int, int], Holders]] = [{(0, 0): ()}]
     for holder in smallest:
         for size in range(min(len(best), most), 0, -1):
             if len(best) == size:
                 best.append({})
-            for (has_compute, has_memory), members in best[size - 1].items():
+            for (held_compute, held_memory), members in best[size - 1].items():
                 sums = (
-                    min(compute, has_compute + holder.request_micros),
-                    min(memory, has_memory + holder.memory_bytes),
+                    min(compute, held_compute + holder.request_micros),
+                    min(memory, held_memory + holder.memory_bytes),
                 )
                 best[size].setdefault(sums, (*members, holder))
             best[size] = _undominated(best[size])

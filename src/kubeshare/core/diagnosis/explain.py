@@ -1,14 +1,13 @@
-"""What would have to change so that a demand that waits could be placed: the shortest list.
+"""The smallest change that would let a pending demand fit.
 
-Why each GPU and node was passed over is in a decision's reasons. Here the question is
-turned round: whose leaving would let the demand in, and if nobody's would, which GPU
-would have to be repaired or come free.
+The reasons of a decision say why each GPU was passed over. This module finds the fewest holders
+that would have to leave, and if leaving does not help, a GPU that would have to be repaired or
+released.
 
-Candidates are found by looking at GPUs one by one: who has to leave this one so that its
-room and labels admit the demand, or so that it is idle. Each candidate, the shortest
-first, is then tried on the ledger itself: those who are in it leave, and the policy is
-asked. So an answer is never wrong, whatever the policy is, and for the built-in policies
-no shorter one is overlooked.
+Candidates come from each GPU: the holders that must leave so that its room and labels admit the
+demand, or so that it is idle. Each candidate, the smallest first, is tried on the ledger: its
+holders are released, and the policy decides again. So an answer is correct for any policy, and
+for the built-in policies it is also minimal.
 """
 
 from collections import defaultdict
@@ -32,18 +31,18 @@ from kubeshare.core.natural_sort import natural
 from kubeshare.core.policies import Policy
 
 TRIES: Final = 256
-"""How many candidates are tried at most, so that an explanation takes a bounded time."""
+"""The most candidates that are tried, to bound the time of an explanation."""
 
 _ALL: Final = MAX_HOLDERS + 1
-_MOST_SETS: Final = 3000
+_MAX_SETS: Final = 3000
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True):
-    """What would let a demand in.
+    """A change that lets a demand fit.
 
     Attributes:
         leave: the uids of the demands that would have to leave, sorted.
-        words: what would have to happen, each as a clause: ``q leaves n1/A``.
+        words: each step as a clause: ``q leaves n1/A``.
     """
 
     leave: tuple[str, ...] = ()
@@ -53,20 +52,17 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
         return f"it fits when {', and '.join(self.words)}"
 
 
-def _anybody(_: Holder) -> bool:
+def _any(_: Holder) -> bool:
     return True
 
 
 def shortest_change(policy: Policy, ledger: Ledger, demand: Demand) -> Change | None:
-    """The shortest list of changes after which a demand would be placed.
+    """The smallest change that lets a pending demand fit; None if none was found.
 
     Args:
-        policy: says whether it would be.
-        ledger: as it is now; it is the same afterwards.
-        demand: one that waits.
-
-    Returns:
-        None where no such list was found.
+        policy: decides whether the demand fits.
+        ledger: unchanged afterwards.
+        demand: the pending demand.
     """
     leaving = fewest_leaving(policy, ledger, demand)
     if leaving is not None:
@@ -75,18 +71,15 @@ def shortest_change(policy: Policy, ledger: Ledger, demand: Demand) -> Change | 
 
 
 def fewest_leaving(
-    policy: Policy, ledger: Ledger, demand: Demand, may_leave: MayLeave = _anybody
+    policy: Policy, ledger: Ledger, demand: Demand, may_leave: MayLeave = _any
 ) -> Change | None:
-    """The fewest demands that would have to leave so that another would be placed.
+    """The fewest demands that must leave to let a pending demand fit; None if none were found.
 
     Args:
-        policy: says whether it would be.
-        ledger: as it is now; it is the same afterwards.
-        demand: one that waits.
-        may_leave: of whom it may be asked.
-
-    Returns:
-        None where no such list was found.
+        policy: decides whether the demand fits.
+        ledger: unchanged afterwards.
+        demand: the pending demand.
+        may_leave: which holders may leave.
     """
     for thoroughly in (False, True):
         for leavers in _candidates(ledger, demand, may_leave, thoroughly=thoroughly):
@@ -101,7 +94,7 @@ def fewest_leaving(
 
 
 def leave_clauses(ledger: Ledger, leavers: Iterable[str]) -> tuple[str, ...]:
-    """A clause for each who leaves, in the order of the GPUs that they leave."""
+    """A clause for each demand that leaves, in the order of the GPUs."""
     places = []
     for uid in leavers:
         devices = [ledger.devices[device_id] for device_id in ledger.held_by(uid)]
@@ -114,19 +107,21 @@ def leave_clauses(ledger: Ledger, leavers: Iterable[str]) -> tuple[str, ...]:
 
 
 def _candidates(
-    ledger: Ledger, demand: Demand, may: MayLeave, *, thoroughly: bool
+    ledger: Ledger, demand: Demand, may_leave: MayLeave, *, thoroughly: bool
 ) -> Iterator[frozenset[str]]:
-    """Sets of demands whose leaving may help, each once, the shortest and smallest first.
+    """Candidate sets of demands to release, each once, the fewest and smallest first.
 
     Args:
         ledger: the cluster.
-        demand: is to be let in.
-        may: who may leave.
-        thoroughly: not only the shortest, which mostly will do.
+        demand: the pending demand.
+        may_leave: which holders may leave.
+        thoroughly: whether to try more than the smallest sets, which mostly suffice.
     """
     found: dict[frozenset[str], int] = {}
-    proposals = [*_proposed(ledger, demand, may, thoroughly=thoroughly)]
-    for leavers in chain(proposals, _without_label(ledger, demand, may, thoroughly=thoroughly)):
+    proposals = [*_proposed(ledger, demand, may_leave, thoroughly=thoroughly)]
+    for leavers in chain(
+        proposals, _without_label(ledger, demand, may_leave, thoroughly=thoroughly)
+    ):
         uids = frozenset([holder.demand for holder in leavers])
         if uids:
             found[uids] = sum([holder.request_micros for holder in leavers])
@@ -137,16 +132,16 @@ def _candidates(
 
 
 def _proposed(
-    ledger: Ledger, demand: Demand, may: MayLeave, *, thoroughly: bool
+    ledger: Ledger, demand: Demand, may_leave: MayLeave, *, thoroughly: bool
 ) -> Iterator[Holders]:
     usable = [device for device in ledger.devices.values() if _usable(ledger, device, demand)]
     if demand.count == 1:
-        return _for_one(usable, demand, may, thoroughly=thoroughly)
-    return _for_several(ledger, usable, demand, may)
+        return _for_one(usable, demand, may_leave, thoroughly=thoroughly)
+    return _for_several(ledger, usable, demand, may_leave)
 
 
 def _usable(ledger: Ledger, device: Device, demand: Demand) -> bool:
-    """The device could take the demand if nobody held any of it."""
+    """Whether the device could fit the demand when empty."""
     return (
         device.healthy
         and not device.fenced
@@ -159,67 +154,67 @@ def _usable(ledger: Ledger, device: Device, demand: Demand) -> bool:
 
 
 def _for_one(
-    usable: Iterable[Device], demand: Demand, may: MayLeave, *, thoroughly: bool
+    usable: Iterable[Device], demand: Demand, may_leave: MayLeave, *, thoroughly: bool
 ) -> Iterator[Holders]:
-    """Who would have to leave one GPU, so that it admits the demand or so that it is idle."""
+    """The holders that must leave one GPU so that it admits the demand, or is idle."""
     shortest = _ALL
     for device in usable:
-        for fewest in _lists(device, demand, may, _ALL if thoroughly else shortest):
+        for fewest in _lists(device, demand, may_leave, _ALL if thoroughly else shortest):
             shortest = min(shortest, len(fewest) or _ALL)
             yield fewest
-        if (thoroughly or len(device.holders) <= shortest) and all(map(may, device.holders)):
+        if (thoroughly or len(device.holders) <= shortest) and all(map(may_leave, device.holders)):
             yield device.holders
 
 
 def _for_several(
-    ledger: Ledger, usable: Iterable[Device], demand: Demand, may: MayLeave
+    ledger: Ledger, usable: Iterable[Device], demand: Demand, may_leave: MayLeave
 ) -> Iterator[Holders]:
-    """Who would have to leave enough GPUs of one node and model, for each of those."""
+    """The holders that must leave enough GPUs of one node and model, for each of those."""
     alike: dict[tuple[str, str], list[Device]] = defaultdict(list)
     for device in usable:
         alike[device.node, device.model].append(device)
     for (node, model), devices in alike.items():
         free = [gpu for gpu in ledger.nodes[node].free if gpu.model == model]
-        would_do = [gpu for gpu in free if not reasons.no_free_gpu((gpu,), demand)]
-        for opened in {0, min(len(would_do), demand.count)}:
+        suitable = [gpu for gpu in free if not reasons.no_free_gpu((gpu,), demand)]
+        for opened in {0, min(len(suitable), demand.count)}:
             missing = demand.count - opened
-            for who in (_fewest_of_all, _everybody):
-                each = (who(device, demand, may) for device in devices)
+            for choose in (_fewest_of_all, _all_holders):
+                each = (choose(device, demand, may_leave) for device in devices)
                 lists = sorted((holders for holders in each if holders is not None), key=_size)
                 if len(lists) >= missing:
                     shortest = tuple(chain.from_iterable(lists[:missing]))
                     yield shortest
-                    yield from _shorter(devices, demand, may, missing, shortest)
+                    yield from _shorter(devices, demand, may_leave, missing, shortest)
 
 
 def _shorter(
-    devices: Sequence[Device], demand: Demand, may: MayLeave, missing: int, found: Holders
+    devices: Sequence[Device], demand: Demand, may_leave: MayLeave, missing: int, found: Holders
 ) -> Iterator[Holders]:
-    """Shorter lists than the one found GPU by GPU: somebody may have parts of several."""
-    parts: dict[str, list[Holder]] = defaultdict(list)
+    """Smaller sets than the one found GPU by GPU, since a demand may hold several GPUs."""
+    by_demand: dict[str, list[Holder]] = defaultdict(list)
     for device in devices:
-        for holder in filter(may, device.holders):
-            parts[holder.demand].append(holder)
-    if not any(len(held) > 1 for held in parts.values()):
+        for holder in filter(may_leave, device.holders):
+            by_demand[holder.demand].append(holder)
+    if not any(len(held) > 1 for held in by_demand.values()):
         return
     for size in range(1, len({holder.demand for holder in found})):
-        if comb(len(parts), size) > _MOST_SETS:
+        if comb(len(by_demand), size) > _MAX_SETS:
             return
-        for uids in combinations(sorted(parts), size):
+        for uids in combinations(sorted(by_demand), size):
             if sum(_admits_without(device, demand, uids) for device in devices) >= missing:
-                yield tuple(chain.from_iterable(parts[uid] for uid in uids))
+                yield tuple(chain.from_iterable(by_demand[uid] for uid in uids))
 
 
 def _admits_without(device: Device, demand: Demand, uids: Container[str]) -> bool:
     rest = tuple(holder for holder in device.holders if holder.demand not in uids)
     left = msgspec.structs.replace(device, holders=rest)
-    return fewest_that_admit(left, demand, _anybody, 0) is not None
+    return fewest_that_admit(left, demand, _any, 0) is not None
 
 
 def _without_label(
-    ledger: Ledger, demand: Demand, may: MayLeave, *, thoroughly: bool
+    ledger: Ledger, demand: Demand, may_leave: MayLeave, *, thoroughly: bool
 ) -> Iterator[Holders]:
-    """Who carries the affinity label: once nobody does, the demand may go elsewhere."""
+    """All holders of the affinity label: once none is left, the demand may use another GPU."""
     label = demand.affinity
     carriers = tuple(
         holder
@@ -227,24 +222,24 @@ def _without_label(
         for holder in device.holders
         if label and holder.affinity == label
     )
-    if not carriers or not all(map(may, carriers)):
+    if not carriers or not all(map(may_leave, carriers)):
         return
     yield carriers
     with ledger.what_if():
         for uid in {holder.demand for holder in carriers}:
             ledger.release(uid)
-        besides = list(_proposed(ledger, demand, may, thoroughly=thoroughly))
+        besides = list(_proposed(ledger, demand, may_leave, thoroughly=thoroughly))
     for others in besides:
         yield carriers + others
 
 
-def _everybody(device: Device, _: Demand, may: MayLeave) -> Holders | None:
-    return device.holders if all(map(may, device.holders)) else None
+def _all_holders(device: Device, _: Demand, may_leave: MayLeave) -> Holders | None:
+    return device.holders if all(map(may_leave, device.holders)) else None
 
 
-def _fewest_of_all(device: Device, demand: Demand, may: MayLeave) -> Holders | None:
-    lists = _lists(device, demand, may, _ALL)
-    return min(lists, key=_size, default=_everybody(device, demand, may))
+def _fewest_of_all(device: Device, demand: Demand, may_leave: MayLeave) -> Holders | None:
+    lists = _lists(device, demand, may_leave, _ALL)
+    return min(lists, key=_size, default=_all_holders(device, demand, may_leave))
 
 
 def _size(holders: Holders) -> tuple[int, int, list[str]]:
@@ -252,11 +247,11 @@ def _size(holders: Holders) -> tuple[int, int, list[str]]:
     return len(holders), request, [holder.demand for holder in holders]
 
 
-def _lists(device: Device, demand: Demand, may: MayLeave, most: int) -> Iterator[Holders]:
-    """The fewest who would have to leave a GPU; where the label draws it there, one keeps it."""
+def _lists(device: Device, demand: Demand, may_leave: MayLeave, most: int) -> Iterator[Holders]:
+    """The fewest holders that must leave a GPU; one holder of the affinity label must stay."""
     label = demand.affinity
     keepers = [holder for holder in device.holders if label and holder.affinity == label]
     for keeper in keepers or (None,):
-        fewest = fewest_that_admit(device, demand, may, most, keeper)
+        fewest = fewest_that_admit(device, demand, may_leave, most, keeper)
         if fewest is not None:
             yield fewest

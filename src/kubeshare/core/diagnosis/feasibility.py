@@ -1,4 +1,4 @@
-"""What no GPU of a cluster can ever give, whoever leaves: the difference of "no" and "not now"."""
+"""Finds demands that no GPU here could satisfy even when empty."""
 
 from collections import Counter
 from collections.abc import Collection, Iterable
@@ -10,11 +10,11 @@ from kubeshare.core.ledger.ledger import Ledger
 
 
 def infeasible(ledger: Ledger, demand: Demand) -> tuple[str, str] | None:
-    """The field by which a demand is impossible in this cluster, and why; None when it is not."""
+    """The field that makes a demand infeasible in this cluster, and why; None if none."""
     known = kinds(ledger)
-    impossible = infeasible_on_all(known, demand)
-    if impossible:
-        return impossible
+    found = infeasible_on_all(known, demand)
+    if found:
+        return found
     if known and demand.count > 1:
         most = most_on_a_node(ledger.devices.values(), ledger, demand)
         if demand.count > most:
@@ -23,9 +23,9 @@ def infeasible(ledger: Ledger, demand: Demand) -> tuple[str, str] | None:
 
 
 def infeasible_on_all(kinds: Collection[FreeGpu], demand: Demand) -> tuple[str, str] | None:
-    """The field by which a GPU of none of these kinds can take a demand, and why."""
+    """The field that makes a demand infeasible on all these kinds of GPUs, and why."""
     if not kinds:
-        # A cluster whose nodes have not been looked at yet says nothing about "ever".
+        # The GPUs of the cluster are not known yet.
         return None
     sizes = [kind.memory_bytes for kind in kinds if demand.model in ("", kind.model)]
     if not sizes:
@@ -45,19 +45,19 @@ def kinds(ledger: Ledger) -> set[FreeGpu]:
 
 
 def most_on_a_node(devices: Iterable[Device], ledger: Ledger, demand: Demand) -> int:
-    """The most GPUs of one model that a node may have, in use or not, and that are large enough."""
+    """The most GPUs of one model and sufficient size on one node, in use or not."""
     found: Counter[tuple[str, str]] = Counter()
     known: Counter[str] = Counter()
     for device in devices:
         known[device.node] += 1
-        found[device.node, device.model] += _would_do(device.model, device.memory_bytes, demand)
+        found[device.node, device.model] += _is_suitable(device.model, device.memory_bytes, demand)
     for node in ledger.nodes.values():
         known[node.name] += len(node.free)
         for gpu in node.free:
-            found[node.name, gpu.model] += _would_do(gpu.model, gpu.memory_bytes, demand)
-        # Others may have the rest, and give them back: they may be of any kind of the node's.
+            found[node.name, gpu.model] += _is_suitable(gpu.model, gpu.memory_bytes, demand)
+        # The remaining GPUs are in use elsewhere, and may be of any kind of the node.
         rest = max(0, node.total - known[node.name])
-        for model in {kind.model for kind in node.kinds if _would_do(*_of(kind), demand)}:
+        for model in {kind.model for kind in node.kinds if _is_suitable(*_of(kind), demand)}:
             found[node.name, model] = max(1, found[node.name, model] + rest)
     return max(found.values(), default=0)
 
@@ -66,5 +66,5 @@ def _of(kind: FreeGpu) -> tuple[str, int]:
     return kind.model, kind.memory_bytes
 
 
-def _would_do(model: str, memory: int, demand: Demand) -> bool:
+def _is_suitable(model: str, memory: int, demand: Demand) -> bool:
     return demand.model in ("", model) and demand.memory.on(memory) <= memory

@@ -1,4 +1,4 @@
-"""A single GPU that would have to be repaired or come free so that a demand could be placed."""
+"""Single GPUs whose repair or release would let a demand fit."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -11,14 +11,14 @@ from kubeshare.core.policies import Policy
 from kubeshare.core.units import format_memory
 
 TRIES: Final = 256
-"""How many GPUs, and how many nodes, are tried at most."""
+"""The most GPUs, and the most nodes, that are tried."""
 
 
 def repairs(policy: Policy, ledger: Ledger, demand: Demand) -> Iterator[str]:
-    """Each single GPU whose coming back into service, or coming free, would do, as a clause."""
-    away = [device for device in ledger.devices.values() if reasons.service(device)]
-    away.sort(key=lambda device: (natural(device.node), natural(device.name)))
-    for device in away[:TRIES]:
+    """Each GPU that would let the demand fit if it were back in service or free, as a clause."""
+    out_of_service = [device for device in ledger.devices.values() if reasons.service(device)]
+    out_of_service.sort(key=lambda device: (natural(device.node), natural(device.name)))
+    for device in out_of_service[:TRIES]:
         with ledger.what_if():
             ledger.mark(device.id, healthy=True, fenced=False)
             if policy(ledger, demand).outcome == "bound":

@@ -1,13 +1,13 @@
 """CPU binding: the CPU cores near a GPU, as in the Gaia paper.
 
-Gaia binds each GPU to its nearest n cores (section III): those of the GPU's own CPU list, which
-the kernel and NVML give for its NUMA node. A *core* is a physical one: its SMT siblings are never
-separated, since two tenants on one core slow each other down. Unused cores go first, so tenants
-of a GPU or a socket stay apart while there are enough; then those with the fewest tenants are
-shared.
+Gaia binds each GPU to its nearest n cores: those of the GPU's own CPU list, which the kernel and
+NVML give for its NUMA node. A *core* is a physical one: its SMT siblings are never separated,
+since two tenants on one core slow each other down. Unused cores go first, so tenants of a GPU or
+a socket stay apart while there are enough; then those with the fewest tenants are shared.
 
-No caller exists yet: the node agent will call both functions to set a container's cpuset when
-Gaia's manifests (``tencent.com/vcuda-core``) are supported.
+Nothing calls this module yet. The node's CPU binding for Gaia's manifests (``tencent.com/…``)
+will: :func:`read_cpu_list` for the ``local_cpulist`` of a GPU, :func:`choose_cpus` for the cpuset
+of a container.
 """
 
 import re

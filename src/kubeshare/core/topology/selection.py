@@ -1,19 +1,19 @@
 """The best GPUs of a node for Fragment, Singular and Link (Gaia, algorithms 2 to 4).
 
-Each of the three has a total order, so that no answer depends on an order of listing:
+Each of the three has a total order, so the result never depends on the order of a listing:
 
-* Fragment's fallback: access cost, then a GPU whose group is broken already, then index;
-* Singular: a GPU whose siblings are all busy first, then access cost, then whole groups
-  broken, then fewest idle GPUs in its parent, in the parent of that, …, then index;
-* Link: highest level between two of the set, then the sum of the levels of all pairs,
-  then whole groups broken, then fewest idle GPUs in the smallest group around it, in the
-  parent of that, …, then the indices.
+* Fragment's fallback: access cost, then a GPU whose group is already broken, then index;
+* Singular: a GPU whose siblings are all busy first, then access cost, then whole groups broken,
+  then fewest idle GPUs in its parent, in the parent's parent, …, then index;
+* Link: highest level between two GPUs of the set, then the sum of the levels of all pairs, then
+  whole groups broken, then fewest idle GPUs in the smallest enclosing group, in its parent, …,
+  then the indices.
 
-A *whole* group is one with all its GPUs idle; a set *breaks* it by taking some, not all.
-What comes before the index is a *score*: scores of sets of different nodes compare.
+A *whole* group has only idle GPUs; a set *breaks* it by taking some of them, not all. Everything
+before the index is the *score*: scores of sets on different nodes compare.
 
-`idle` are the GPUs that nobody uses; `allowed` are those of them that the demand may
-have, say by model. Both are ints, bit i for the GPU of index i.
+``idle`` are the unused GPUs; ``allowed`` are those of them that the demand may use, for example
+by model. Both are ints, bit i for the GPU with index i.
 """
 
 from functools import lru_cache
@@ -29,7 +29,7 @@ class FragmentScore(NamedTuple):
 
     Attributes:
         cost: its access cost.
-        whole: it is the first of its group to be used.
+        whole: whether its group is whole, so that it would be broken.
     """
 
     cost: int
@@ -40,10 +40,10 @@ class SingularScore(NamedTuple):
     """How good an idle GPU is for a demand of one; less is better.
 
     Attributes:
-        company: it has no siblings, or one of them is idle.
+        company: whether it has no siblings, or an idle one.
         cost: its access cost.
         broken: how many whole groups it breaks.
-        around: the idle GPUs of its parent, of the parent of that, ….
+        around: the numbers of idle GPUs in its parent, in the parent's parent, ….
     """
 
     company: bool
@@ -53,42 +53,42 @@ class SingularScore(NamedTuple):
 
 
 Score: TypeAlias = FragmentScore | SingularScore | LinkScore
-"""Scores by the same rule compare, whatever the trees."""
+"""Scores of one rule compare across trees."""
 
 Best: TypeAlias = tuple[Score, int]
 """A score, and the GPUs as bits."""
 
 LARGEST_MESH: Final = 16
-"""A matrix of more GPUs that is not a tree's is treated as its tree is: with each pair
-at the level of the smallest group around it. All subsets of more are too many to look at."""
+"""A larger matrix that is not a tree's is treated as its tree, with each pair at the level of the
+smallest enclosing group: its subsets are too many to try."""
 
-_MOST_REMEMBERED: Final = 1 << 15
+_MAX_CACHED: Final = 1 << 15
 
 
 class Closest:
-    """Answers for all nodes with one link matrix, and remembers them."""
+    """The best GPUs for nodes with one link matrix, with a cache."""
 
     def __init__(self, links: Links) -> None:
         self.tree = Tree(links)
         self._by_tree = self.tree.is_exact or self.tree.size > LARGEST_MESH
-        self._known: dict[tuple[int, int, int], Best | None] = {}
+        self._cache: dict[tuple[int, int, int], Best | None] = {}
 
     def best(self, idle: int, allowed: int, count: int) -> Best | None:
-        """The best GPUs, None when there are not so many.
+        """The best GPUs; None if there are too few.
 
         Args:
-            idle: the GPUs that nobody uses.
+            idle: the unused GPUs.
             allowed: those of them to choose from.
             count: how many whole ones (Singular, Link); 0 for a fraction of one (Fragment).
         """
-        question = (idle, allowed, count)
+        key = (idle, allowed, count)
         try:
-            return self._known[question]
+            return self._cache[key]
         except KeyError:
-            if len(self._known) >= _MOST_REMEMBERED:
-                self._known.clear()
-            answer = self._known[question] = self._search(idle, allowed, count)
-            return answer
+            if len(self._cache) >= _MAX_CACHED:
+                self._cache.clear()
+            best = self._cache[key] = self._search(idle, allowed, count)
+            return best
 
     def _search(self, idle: int, allowed: int, count: int) -> Best | None:
         if allowed.bit_count() < max(count, 1):
@@ -97,7 +97,7 @@ class Closest:
             search = closest_in_tree if self._by_tree else closest_in_mesh
             return search(self.tree, idle, allowed, count)
         score = self._singular if count else self._fragment
-        # The lower bit is the lower index.
+        # Of equal scores the lower bit, which is the lower index.
         return min((score(gpu, idle), 1 << gpu) for gpu in bits(allowed))
 
     def _fragment(self, gpu: int, idle: int) -> Score:
@@ -108,7 +108,7 @@ class Closest:
     def _singular(self, gpu: int, idle: int) -> Score:
         around = self.tree.around(gpu)
         groups = self.tree.groups
-        # "Cousin" in the print: the other GPUs below the same parent.
+        # The paper's "cousin": the other GPUs below the same parent.
         siblings = groups[around[0]].members & ~(1 << gpu) if around else 0
         return SingularScore(
             company=not siblings or bool(siblings & idle),
@@ -123,5 +123,5 @@ class Closest:
 
 @lru_cache(maxsize=256)
 def closest(links: Links) -> Closest:
-    """The same for nodes with the same link matrix, so that what one learns all know."""
+    """The shared :class:`Closest` of all nodes with the same link matrix."""
     return Closest(links)

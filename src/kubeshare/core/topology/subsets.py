@@ -1,14 +1,14 @@
-"""The best set of n idle GPUs for Link, two ways: through the tree, or over all subsets.
+"""The best set of n idle GPUs for Link: through the tree, or over all subsets.
 
-Where the matrix is a tree's, all that Link compares within a group adds up over the
-parts of the group: the sum of levels (a pair from two parts costs the group's level), the
-whole groups broken, and the indices too. Of two sets that one is first by its indices
-that has the smallest GPU which only one of them has, so with GPU i counting 2^(size-1-i)
-the first set is the one with the greater sum. One int holds all three, and the best sets
-of 0, 1, 2, … GPUs of a group follow from those of its parts.
+If the matrix is a tree's, everything that Link compares within a group adds up over the subgroups
+of the group: the sum of levels (a pair from two subgroups costs the group's level), the whole
+groups broken, and the indices too. Of two sets, the first by indices is the one with the smallest
+GPU that only one of them has; if GPU i counts 2^(size-1-i), that is the set with the greater sum.
+One int holds all three, and the best sets of 0, 1, 2, … GPUs of a group follow from those of its
+subgroups.
 
-NVLink meshes (a hybrid cube mesh) are not trees. They are small, so there all subsets
-are looked at, apart from those that begin worse than the best one found.
+NVLink meshes (a hybrid cube mesh) are no trees. They are small, so all subsets are tried, except
+those that start worse than the best one found.
 """
 
 from typing import NamedTuple, TypeAlias
@@ -20,10 +20,10 @@ class LinkScore(NamedTuple):
     """How good a set of GPUs is for Link; less is better.
 
     Attributes:
-        level: the highest between two of them.
+        level: the highest level between two of them.
         total: the sum of the levels of all pairs.
         broken: how many whole groups it breaks.
-        around: the idle GPUs of the smallest group around it, of that one's parent, ….
+        around: the numbers of idle GPUs in the smallest enclosing group, in its parent, ….
     """
 
     level: int
@@ -32,23 +32,23 @@ class LinkScore(NamedTuple):
     around: tuple[int, ...]
 
 
-LinkAnswer: TypeAlias = tuple[LinkScore, int] | None
+LinkBest: TypeAlias = tuple[LinkScore, int] | None
 """A score, and the GPUs as bits."""
 
-_BROKEN = 1 << 10
-"""More than a tree has groups."""
+_MAX_BROKEN = 1 << 10
+"""More than the groups of any tree."""
 
 
-def closest_in_tree(tree: Tree, idle: int, allowed: int, count: int) -> LinkAnswer:
-    """Link's answer for the matrix of a tree; polynomial in the number of GPUs.
+def closest_in_tree(tree: Tree, idle: int, allowed: int, count: int) -> LinkBest:
+    """Link's best set for the matrix of a tree; polynomial in the number of GPUs.
 
     Args:
         tree: the tree.
-        idle: the GPUs that nobody uses.
+        idle: the unused GPUs.
         allowed: those of them to choose from.
         count: how many, two or more.
     """
-    tables: list[list[int]] = []  # group -> number of GPUs -> the best such set's int
+    tables: list[list[int]] = []  # group -> number of GPUs -> int of the best set
     found: list[tuple[LinkScore, int]] = []
     for group in tree.groups:
         if found and found[0][0].level < group.level:
@@ -59,10 +59,10 @@ def closest_in_tree(tree: Tree, idle: int, allowed: int, count: int) -> LinkAnsw
                 table[taken] += 1 << tree.size
         tables.append(table)
         if len(table) > count:
-            # Rounded up, since what the indices count is subtracted.
+            # Rounded up, since the value of the indices is subtracted.
             high = -(-table[count] >> tree.size)
-            total, broken = divmod(high, _BROKEN)
-            # All groups around it are larger than the set: what is whole there, it breaks.
+            total, broken = divmod(high, _MAX_BROKEN)
+            # All enclosing groups are larger than the set, so it breaks the whole ones.
             broken += sum(not tree.groups[at].members & ~idle for at in group.above)
             score = LinkScore(group.level, total, broken, _idle_around(tree, group, idle))
             found.append((score, table[count] - (high << tree.size)))
@@ -75,19 +75,19 @@ def closest_in_tree(tree: Tree, idle: int, allowed: int, count: int) -> LinkAnsw
 def _table(
     tree: Tree, group: Group, tables: list[list[int]], allowed: int, count: int
 ) -> list[int]:
-    """The best sets of 0, 1, 2, … up to `count` GPUs of a group, as far as there are."""
+    """The ints of the best sets of 0, 1, 2, … up to `count` GPUs of a group."""
     table = [0]
-    for part in group.parts:
-        table = _merged(table, tables[part], group.level * _BROKEN << tree.size, count)
+    for child in group.children:
+        table = _merged(table, tables[child], group.level * _MAX_BROKEN << tree.size, count)
     for leaf in group.leaves:
         if allowed >> leaf & 1:
             one = [0, -(1 << (tree.size - 1 - leaf))]
-            table = _merged(table, one, group.level * _BROKEN << tree.size, count)
+            table = _merged(table, one, group.level * _MAX_BROKEN << tree.size, count)
     return table
 
 
 def _merged(some: list[int], more: list[int], pair: int, count: int) -> list[int]:
-    """The best sets of two parts together; `pair` is what a pair with one GPU in each costs."""
+    """Merge the tables of two subgroups; `pair` is the cost of a pair with one GPU in each."""
     best: list[int] = []
     for taken in range(min(len(some) + len(more) - 2, count) + 1):
         first = max(0, taken - len(more) + 1)
@@ -101,14 +101,14 @@ def _merged(some: list[int], more: list[int], pair: int, count: int) -> list[int
     return best
 
 
-def closest_in_mesh(tree: Tree, idle: int, allowed: int, count: int) -> LinkAnswer:
-    """Link's answer for any matrix, over all subsets in the order of their indices."""
+def closest_in_mesh(tree: Tree, idle: int, allowed: int, count: int) -> LinkBest:
+    """Link's best set for any matrix, over all subsets in the order of their indices."""
     gpus = bits(allowed)
-    best: LinkAnswer = None
-    # The GPUs taken, how far the choice has come, and level and total of what is taken.
-    waiting = [(0, 0, 0, 0)]
-    while waiting:
-        taken, position, level, total = waiting.pop()
+    best: LinkBest = None
+    # The GPUs taken, the position of the next candidate, and level and total of the taken.
+    stack = [(0, 0, 0, 0)]
+    while stack:
+        taken, position, level, total = stack.pop()
         if best and (level, total) > best[0][:2]:
             continue
         missing = count - taken.bit_count()
@@ -117,13 +117,11 @@ def closest_in_mesh(tree: Tree, idle: int, allowed: int, count: int) -> LinkAnsw
             if best is None or score < best[0]:
                 best = score, taken
             continue
-        # The last pushed comes first: the smallest index.
+        # The last pushed is popped first: the smallest index.
         for at in range(len(gpus) - missing, position - 1, -1):
             links = tree.links[gpus[at]]
             costs = [links[other] for other in bits(taken)]
-            waiting.append(
-                (taken | 1 << gpus[at], at + 1, max([level, *costs]), total + sum(costs))
-            )
+            stack.append((taken | 1 << gpus[at], at + 1, max([level, *costs]), total + sum(costs)))
     return best
 
 

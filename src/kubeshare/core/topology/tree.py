@@ -1,13 +1,13 @@
 """The access-cost tree of the Gaia paper (section III), built from a link matrix.
 
-A *group* is an inner node of the tree: GPUs that reach each other by links of its
-level or nearer ones. The tree follows from raising a threshold over the levels: at each
-one, GPUs within reach of each other are joined, and what differs from its parts is a
-group. For the matrix of a PCIe tree this gives back the tree; it is defined for any.
+A *group* is an inner node of the tree: GPUs that reach each other by links of its level or lower.
+The tree is built by raising a threshold over the levels: at each level, GPUs that reach each
+other are joined, and each new component is a group. For the matrix of a PCIe tree this restores
+the tree; it is defined for any matrix.
 
-The paper keeps numbers on the tree (GPUs left, fragments left) that every allocation
-must update and that can drift. Here the tree is fixed, and what is idle is an argument:
-sets of GPUs are ints, bit i for the GPU of index i.
+The paper stores counts on the tree (GPUs left, fragments left) that every allocation must update
+and that can drift. Here the tree is immutable, and the idle GPUs are an argument: sets of GPUs
+are ints, bit i for the GPU with index i.
 """
 
 from functools import cached_property
@@ -21,16 +21,16 @@ class Group(msgspec.Struct, frozen=True):
     """An inner node of the tree.
 
     Attributes:
-        level: what its members share.
+        level: the level of links between its children.
         members: all GPUs below it, as bits.
-        parts: numbers of the groups right below it.
-        leaves: the GPUs right below it.
-        above: numbers of the groups around it, from its parent to the root.
+        children: the numbers of the groups directly below it.
+        leaves: the GPUs directly below it.
+        above: the numbers of the enclosing groups, from its parent to the root.
     """
 
     level: int
     members: int
-    parts: tuple[int, ...]
+    children: tuple[int, ...]
     leaves: tuple[int, ...]
     above: tuple[int, ...]
 
@@ -44,8 +44,8 @@ class Tree:
     Attributes:
         links: the matrix.
         size: how many GPUs.
-        groups: parts before what they are part of; the last is the root. A node with
-            one GPU has none.
+        groups: children before their parents; the last one is the root. A node with one GPU
+            has none.
     """
 
     def __init__(self, links: Links) -> None:
@@ -58,24 +58,24 @@ class Tree:
                 self._parents[leaf] = number
 
     def around(self, gpu: int) -> tuple[int, ...]:
-        """The numbers of the groups around a GPU, from its parent to the root."""
+        """The numbers of the groups of a GPU, from its parent to the root."""
         parent = self._parents[gpu]
         return (parent, *self.groups[parent].above) if parent >= 0 else ()
 
     @cached_property
     def costs(self) -> tuple[int, ...]:
-        """The access cost of each GPU: the level of its parent; 0 for one that is alone."""
+        """The access cost of each GPU: the level of its parent, 0 for a single GPU."""
         return tuple(
             self.groups[parent].level if parent >= 0 else Level.SELF for parent in self._parents
         )
 
     def enclosing(self, gpus: int) -> int:
-        """The number of the smallest group with all these GPUs, two or more."""
+        """The number of the smallest group that contains these GPUs, two or more."""
         return next(number for number, group in enumerate(self.groups) if not gpus & ~group.members)
 
     @cached_property
     def is_exact(self) -> bool:
-        """Each pair's level is that of the smallest group with both: the matrix is a tree's."""
+        """Whether the matrix is a tree's: each pair has the level of its smallest common group."""
         return all(
             self.links[first][second] == self.groups[self.enclosing(1 << first | 1 << second)].level
             for first in range(self.size)
@@ -84,7 +84,7 @@ class Tree:
 
 
 def _groups(links: Links) -> tuple[Group, ...]:
-    """Level after level, components that differ from their parts."""
+    """The new components of each level."""
     size = len(links)
     component = [1 << gpu for gpu in range(size)]  # GPU -> members of its component
     found: list[tuple[int, int]] = []
@@ -106,13 +106,13 @@ def _group(found: list[tuple[int, int]], number: int) -> Group:
     level, members = found[number]
     above = [at for at in range(number + 1, len(found)) if not members & ~found[at][1]]
     inside = [at for at in range(number) if not found[at][1] & ~members]
-    # A part is inside no other group that is inside this one.
-    parts = [at for at in inside if not any(_within(found, at, other) for other in inside)]
+    # A child is inside no other group that is inside this one.
+    children = [at for at in inside if not any(_within(found, at, other) for other in inside)]
     covered = 0
-    for at in parts:
+    for at in children:
         covered |= found[at][1]
     direct = members & ~covered
-    return Group(level, members, tuple(parts), bits(direct), tuple(above))
+    return Group(level, members, tuple(children), bits(direct), tuple(above))
 
 
 def _within(found: list[tuple[int, int]], inner: int, outer: int) -> bool:
