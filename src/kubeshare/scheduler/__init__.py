@@ -1,18 +1,18 @@
-"""KubeShare-Sched: gives each SharePod a GPU and a node, or says why it has to wait.
+"""KubeShare-Sched: assigns each requester a GPU and a node, or reports why it cannot.
 
-The way of one SharePod through this package:
+How a requester (a SharePod, or a gated pod) is scheduled:
 
-* ``eligibility``: the nodes that it may go to at all.
-* ``decide``: the core's answer, from the cluster as it is now.
-* The part of the GPU is taken first, then the SharePod is told: whoever is killed in
-  between finds its part again, and a GPU is never promised twice.
-* What did not fit is tried again when something changes.
-* ``queue``: whose turn it is; ``gang``: those that start together or not at all;
-  ``preempt``: who leaves for a demand of higher priority, and ``kept``, the place meanwhile.
-* ``status``, ``events``: a condition and events say all of that.
+* ``queue_sort``: the next requester: higher priority first, then the oldest.
+* ``candidate_nodes``: the nodes that its pod may run on.
+* ``scheduling``: the policy's decision, from the state of the cluster now.
+* ``gang``: members of a gang are placed together or not at all.
+* ``preemption``: evicts pods for a demand of higher priority and reserves their room.
+* ``binding``: reserves the shares on VGPU objects first and writes the decision into the
+  requester second. A program that is killed in between finds the shares again, and no GPU is
+  assigned twice.
+* ``scheduled_condition``, ``events``: report the outcome.
 
-``requester`` says what the steps know of whoever asks; ``sharepods`` is one kind.
-``controller`` puts the steps in order, ``program`` the program together. Sched and
-the device manager meet only in the API: anyone may decide instead, by writing
-``spec.gpu.id`` and ``spec.nodeName``.
+``requesters`` has one module for each kind of requester. ``controller`` calls these steps in
+order, ``program`` constructs them. Sched and the device manager meet only in the API: anybody
+may replace Sched by writing ``spec.gpu.id`` and ``spec.nodeName``.
 """

@@ -1,7 +1,7 @@
-"""What follows a decision: the asker is told, or waits, or is refused.
+"""Binds a scheduled requester, or marks it unschedulable or invalid.
 
-Whoever is cut off between taking a part of a GPU and telling the asker finds the
-part again, and goes on from there if it is still right.
+A program that is killed after it reserved shares and before it wrote the decision finds the
+shares again, and resumes from there if they still match the demand.
 """
 
 import asyncio
@@ -21,21 +21,22 @@ from kubeshare.core.diagnosis.explain import Change
 from kubeshare.core.policies import Policy
 from kubeshare.kube.client.errors import InvalidError
 from kubeshare.kube.controller.controller import RequeueAfter, earliest
+from kubeshare.kube.controller.pending import PendingSince
 from kubeshare.scheduler.candidate_nodes import CandidateNodes
 from kubeshare.scheduler.events import Events
 from kubeshare.scheduler.metrics import Metrics
 from kubeshare.scheduler.requesters.base import Requester, RequesterKey
 
-RELEASING = "its former pod has not been released by the node yet"
+RELEASING: Final = "its former pod has not been released by the node yet"
 
 TRANSIENT_BLOCKER_SECONDS: Final = 5.0
-"""Seconds that what is normally over in a moment may last before it is told."""
+"""Seconds before a transient blocker is reported in the condition."""
 PLACEHOLDER_BIND_SECONDS: Final = 10.0
-"""Seconds that kube-scheduler gets to bind a placeholder, and until others are looked at again."""
+"""Seconds for kube-scheduler to bind a placeholder, and between two looks for another GPU."""
 
 
 class BlockedRequester(NamedTuple):
-    """Who has its parts, and they are not there yet."""
+    """A requester whose shares are reserved on vGPUs that are not ready."""
 
     requester: Requester
     demand: Demand
@@ -47,63 +48,63 @@ class Binder:
 
     Args:
         policy: places demands.
-        cluster_state: the cluster's GPUs.
-        places: the nodes that askers may go to.
-        waiting: where those are noted for which nothing fits.
-        events: tells people.
-        metrics: counts.
+        cluster_state: the vGPUs.
+        candidates: the nodes that requesters may run on.
+        unschedulable: the requesters to try again when the cluster changes.
+        events: reports to people.
+        metrics: counts decisions.
     """
 
-    def __init__(  # noqa: PLR0913 - its parts
+    def __init__(  # noqa: PLR0913 - its collaborators
         self,
         policy: Policy,
         cluster_state: ClusterState,
-        places: CandidateNodes,
+        candidates: CandidateNodes,
         *,
-        waiting: UnschedulableQueue[RequesterKey],
+        unschedulable: UnschedulableQueue[RequesterKey],
         events: Events,
         metrics: Metrics,
     ) -> None:
         self._policy = policy
         self._cluster_state = cluster_state
         self._pool = cluster_state.pool
-        self._places = places
-        self._hindered_since: dict[RequesterKey, tuple[str, float]] = {}  # its uid, loop time
-        self._waiting = waiting
+        self._candidates = candidates
+        self._blocked: PendingSince[RequesterKey] = PendingSince()
+        self._unschedulable = unschedulable
         self._events = events
         self._metrics = metrics
 
     def forget(self, key: RequesterKey) -> None:
-        """The asker is gone."""
-        self._hindered_since.pop(key, None)
+        """Drop the timer of a requester that is gone or no longer blocked."""
+        self._blocked.forget(key)
 
     async def resume(
         self, requester: Requester, demand: Demand, held: Sequence[VGPU]
     ) -> RequeueAfter | None:
-        """Go on where an earlier run of this program was cut off, if that is still right.
+        """Bind a requester to shares that an earlier run reserved, if they match its demand.
 
         Returns:
-            when to look again, if it cannot be told yet.
+            when to reconcile again, if the vGPUs are not ready.
 
         Raises:
-            StaleDecisionError: it is not, and the part has been given back.
-            ConflictError: the asker has changed meanwhile.
+            StaleDecisionError: the shares do not match; they have been released.
+            ConflictError: the requester was changed.
         """
-        if matches_demand(held, demand) and self.still_eligible(requester, held[0].spec.node_name):
-            ids = [vgpu.metadata.name for vgpu in held]
-            return await self.bind(requester, demand, held[0].spec.node_name, ids)
+        node = held[0].spec.node_name
+        if matches_demand(held, demand) and self.still_eligible(requester, node):
+            return await self.bind(requester, demand, node, [vgpu.metadata.name for vgpu in held])
         if not await self.awaits_release(requester, demand):
             raise StaleDecisionError(f"{demand.name} asks for something else now")
         await self.mark_unschedulable(requester, Reason.RELEASING, RELEASING)
         return None
 
     def still_eligible(self, requester: Requester, node: str) -> bool:
-        """The node has not become one that the asker may not go to meanwhile."""
-        return node in self._places.of(requester).nodes
+        """Whether the requester may still run on a node."""
+        return node in self._candidates.of(requester).nodes
 
     async def awaits_release(self, requester: Requester, demand: Demand) -> bool:
-        """Give back what is held and not right; whether that is the node's to do."""
-        # Another leader may have taken it, and may have told the asker meanwhile.
+        """Release shares that do not match; True if only the node can release some of them."""
+        # Another leader may have reserved them, and may have written its decision by now.
         live = await self.refresh(requester)
         undecided = live is not None and not live.decided
         return undecided and bool(self._pool.held_by(demand.uid))
@@ -117,136 +118,126 @@ class Binder:
         *,
         new: bool = False,
     ) -> RequeueAfter | None:
-        """Tell an asker of the parts that are held for it, as soon as it can be told.
+        """Write a decision into the requester once its vGPUs are ready.
 
         Args:
-            requester: who is told.
-            demand: its demand.
-            node: of the GPUs.
-            devices: the ids of the GPUs.
-            new: whether they were made for it.
+            requester: the object to write.
+            demand: its demand, which holds shares of ``devices``.
+            node: the node of the GPUs.
+            devices: the GPUIDs.
+            new: whether the vGPUs were created for it.
 
         Returns:
-            when to look again, if it cannot be told yet.
+            when to reconcile again, if the vGPUs are not ready.
 
         Raises:
-            StaleDecisionError: its GPU is somebody else's, and there is one elsewhere.
-            ConflictError: the asker has changed meanwhile.
-            NotFoundError: it is gone.
+            StaleDecisionError: its GPU was lost and another one fits.
+            ConflictError: the requester was changed.
+            NotFoundError: the requester is gone.
         """
         gpuids = sorted(devices)
-        hindrance = requester.blocker(self._pool.held_by(demand.uid))
-        if hindrance is not None:
-            again = await self.wait_for_vgpus(requester, hindrance)
-            late = BlockedRequester(requester, demand, hindrance)
-            return earliest(again, await self.reschedule([late]))
+        blocker = requester.blocker(self._pool.held_by(demand.uid))
+        if blocker is not None:
+            retry = await self.wait_for_vgpus(requester, blocker)
+            blocked = BlockedRequester(requester, demand, blocker)
+            return earliest(retry, await self.reschedule([blocked]))
         self.forget(requester.key)
         try:
-            told = await requester.bind(node, gpuids)
+            bound = await requester.bind(node, gpuids)
         except InvalidError as error:
             for gpuid in gpuids:
                 await self._pool.release(gpuid, demand.uid)
             await self.reject(requester, f"the {requester.key.kind} is refused", error.message)
             return None
-        self._events.bound(told, node, gpuids, new=new)
-        await told.confirm()
+        self._events.bound(bound, node, gpuids, new=new)
+        await bound.confirm()
         return None
 
-    async def wait_for_vgpus(self, requester: Requester, hindrance: Blocker) -> RequeueAfter | None:
-        """Have an asker wait that has its parts, and they are not there yet.
+    async def wait_for_vgpus(self, requester: Requester, blocker: Blocker) -> RequeueAfter | None:
+        """Report what the reserved vGPUs wait for, a transient blocker only after a while.
 
         Returns:
-            when to look again, if that is not worth telling yet.
+            when to report it, if that is not now.
         """
-        self._waiting.add(requester.key, requester.created)
-        if hindrance.transient:
-            left = (
-                self._hindered(requester)
-                + TRANSIENT_BLOCKER_SECONDS
-                - asyncio.get_running_loop().time()
-            )
-            if left > 0:
-                return RequeueAfter(left)
-        await self.set_condition(requester, hindrance.reason, hindrance.message)
+        self._unschedulable.add(requester.key, requester.created)
+        if blocker.transient and (
+            left := self._blocked.remaining(requester.key, TRANSIENT_BLOCKER_SECONDS, requester.uid)
+        ):
+            return RequeueAfter(left)
+        await self.set_condition(requester, blocker.reason, blocker.message)
         return None
 
-    async def reschedule(self, late: Sequence[BlockedRequester]) -> RequeueAfter | None:
-        """Give up GPUs that somebody else has got, or that have failed, where there are others.
+    async def reschedule(self, blocked: Sequence[BlockedRequester]) -> RequeueAfter | None:
+        """Give up GPUs that were taken by others or failed, if other GPUs fit.
 
         Args:
-            late: those that wait for their parts, and can only be told together.
+            blocked: requesters that can only be bound together.
 
         Returns:
-            when to look again; None where theirs are on their way.
+            when to look again; None if their vGPUs are about to be ready.
 
         Raises:
-            StaleDecisionError: they are given up.
+            StaleDecisionError: the shares have been released.
         """
-        taken = [each for each in late if each.blocker.reason in STUCK_REASONS]
-        if not taken:
+        stuck = [each for each in blocked if each.blocker.reason in STUCK_REASONS]
+        if not stuck:
             return None
-        since = max(self._hindered(each.requester) for each in taken)
+        since = max(self._blocked.since(each.requester.key, each.requester.uid) for each in stuck)
         wait = since + PLACEHOLDER_BIND_SECONDS - asyncio.get_running_loop().time()
         if wait > 0:
             return RequeueAfter(wait)
-        instead = [self._instead(each) for each in taken]
-        if not fit_elsewhere(self._policy, self._cluster_state.ledger(), instead):
+        demands = [self._stuck_demand(each) for each in stuck]
+        if not fit_elsewhere(self._policy, self._cluster_state.ledger(), demands):
             return RequeueAfter(PLACEHOLDER_BIND_SECONDS)
-        for each, left in zip(taken, instead, strict=True):
-            node, why = left.vgpu.spec.node_name, each.blocker.message
-            self._places.exclude(each.requester, node, why, gpuid=left.gpuid)
+        for each, demand in zip(stuck, demands, strict=True):
+            node, why = demand.vgpu.spec.node_name, each.blocker.message
+            self._candidates.exclude(each.requester, node, why, gpuid=demand.gpuid)
             self.forget(each.requester.key)
-        for each in taken:
+        for each in stuck:
             for vgpu in self._pool.held_by(each.demand.uid):
                 await self._pool.release(vgpu.metadata.name, each.demand.uid)
-        names = ", ".join(each.vgpu.metadata.name for each in instead)
+        names = ", ".join(each.vgpu.metadata.name for each in demands)
         raise StaleDecisionError(f"{names}: there is no GPU, and there are others")
 
-    def _instead(self, hindered: BlockedRequester) -> StuckDemand:
-        """The vGPU that one waits for, and the nodes that it may go to instead."""
-        held = self._pool.held_by(hindered.demand.uid)
+    def _stuck_demand(self, blocked: BlockedRequester) -> StuckDemand:
+        held = self._pool.held_by(blocked.demand.uid)
         vgpu = next((vgpu for vgpu in held if not vgpu.spec.uuid or failure(vgpu)), held[0])
-        return StuckDemand.of(hindered.demand, vgpu, self._places.of(hindered.requester).nodes)
-
-    def _hindered(self, requester: Requester) -> float:
-        """Since when its parts have not been there; a namesake made later begins anew."""
-        now = asyncio.get_running_loop().time()
-        uid, since = self._hindered_since.get(requester.key, ("", now))
-        since = since if uid == requester.uid else now
-        self._hindered_since[requester.key] = (requester.uid, since)
-        return since
+        return StuckDemand.of(blocked.demand, vgpu, self._candidates.of(blocked.requester).nodes)
 
     async def mark_unschedulable(
         self,
         requester: Requester,
         reason: Reason,
         message: str,
-        helps: Callable[[], Change | None] | None = None,
+        suggest: Callable[[], Change | None] | None = None,
     ) -> None:
-        """Have an asker wait until something changes, and say why."""
-        self._waiting.add(requester.key, requester.created)
-        await self.set_condition(requester, reason, message, helps)
+        """Queue a requester to be tried when the cluster changes, and report why it waits."""
+        self._unschedulable.add(requester.key, requester.created)
+        await self.set_condition(requester, reason, message, suggest)
 
     async def set_condition(
         self,
         requester: Requester,
         reason: Reason,
         message: str,
-        helps: Callable[[], Change | None] | None = None,
+        suggest: Callable[[], Change | None] | None = None,
     ) -> None:
-        """Say why an asker waits, if that is news."""
+        """Set the condition to not scheduled; emit an event if the condition changed.
+
+        ``suggest`` finds the change that would help. It takes many decisions, so it is called
+        only for a new event.
+        """
         if await requester.set_condition(reason, message):
-            # To find that out costs many decisions, so it is told once, with what is news.
-            self._events.waits(requester, reason, message, helps() if helps else None)
+            self._events.unschedulable(requester, reason, message, suggest() if suggest else None)
 
     async def reject(self, requester: Requester, field: str, message: str) -> None:
-        """Say what is wrong with an asker."""
+        """Report that a field of the requester is not acceptable."""
         self._metrics.decisions.labels("invalid").inc()
         if await requester.set_condition(Reason.INVALID, f"{field}: {message}"):
             self._events.invalid(requester, field, message)
 
     async def refresh(self, requester: Requester) -> Requester | None:
-        """Read an asker that may have changed, and take back what it does not name."""
+        """Read a requester from the API server, and release shares that it does not name."""
         live = await requester.refresh()
         named = live.gpuids if live is not None else ()
         for vgpu in self._pool.held_by(requester.uid):
@@ -256,7 +247,7 @@ class Binder:
 
 
 def matches_demand(held: Sequence[VGPU], demand: Demand) -> bool:
-    """The parts that are held are those that the next decision would ask for."""
+    """Whether the shares that a demand holds are those that its next decision would reserve."""
     return len(held) == demand.count and all(_matches(vgpu, demand) for vgpu in held)
 
 

@@ -1,4 +1,4 @@
-"""The nodes that an asker may go to now."""
+"""Finds the nodes that a requester may run on now."""
 
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
@@ -12,16 +12,16 @@ from kubeshare.kube.controller.controller import RequeueAfter
 from kubeshare.scheduler.requesters.base import Requester
 
 MAX_REQUESTERS: Final = 4096
-"""Askers for which this program has set nodes aside; the one that was first goes first."""
+"""Requesters with exclusions of this program; the oldest entry is dropped first."""
 
 
 class CandidateNodes:
-    """Where askers may go.
+    """Eligible nodes less those that are excluded for the requester for a while.
 
     Args:
-        eligibility: the nodes that pods may go to.
-        configuration: says for how long a node is set aside.
-        wall_clock: says whether a node is still set aside.
+        eligibility: the nodes that accept a pod.
+        configuration: gives the length of an exclusion.
+        wall_clock: gives the present, aware.
     """
 
     def __init__(
@@ -33,45 +33,38 @@ class CandidateNodes:
         self._eligibility = eligibility
         self._configuration = configuration
         self._wall_clock = wall_clock
-        self._avoided: dict[str, tuple[ExcludedNode, ...]] = {}  # by the uid of an asker
+        self._excluded: dict[str, tuple[ExcludedNode, ...]] = {}  # by the uid of a requester
 
     def of(self, requester: Requester) -> Eligible:
-        """The nodes that take the pod of an asker, and are not set aside for it."""
-        where = requester.filter(self._eligibility.of(requester.pod_spec))
-        return without_excluded(
-            where, exclusions.active(self._aside(requester), self._wall_clock())
-        )
+        """The nodes that accept the requester's pod and are not excluded for it."""
+        eligible = requester.filter(self._eligibility.of(requester.pod_spec))
+        now = self._wall_clock()
+        return without_excluded(eligible, exclusions.active(self._entries(requester), now))
 
     def exclude(self, requester: Requester, node: str, message: str, *, gpuid: str = "") -> None:
-        """Set a node, or a vGPU of it, aside for an asker that has not been told of it.
+        """Exclude a node, or one vGPU of it, for a requester that is not bound.
 
         Args:
-            requester: who has waited there in vain.
-            node: which.
-            message: why.
-            gpuid: the vGPU, where others of the node would do.
+            requester: the requester that could not use it.
+            node: the name of the node.
+            message: why, for people.
+            gpuid: the vGPU, if other GPUs of the node may be used.
         """
         pause = timedelta(seconds=self._configuration.now().set_aside_seconds)
-        known = self._avoided.pop(requester.uid, ())
+        known = self._excluded.pop(requester.uid, ())
         now = self._wall_clock()
-        self._avoided[requester.uid] = exclusions.add(known, node, message, now, pause, gpuid=gpuid)
-        if len(self._avoided) > MAX_REQUESTERS:
-            del self._avoided[next(iter(self._avoided))]
+        self._excluded[requester.uid] = exclusions.add(
+            known, node, message, now, pause, gpuid=gpuid
+        )
+        if len(self._excluded) > MAX_REQUESTERS:
+            del self._excluded[next(iter(self._excluded))]
 
     def next_retry(self, requesters: Iterable[Requester]) -> RequeueAfter | None:
-        """When the first node ceases to be set aside for one of these, if any is."""
+        """When the first exclusion for one of these requesters ends; None if there is none."""
         now = self._wall_clock()
-        left = [
-            seconds
-            for requester in requesters
-            if (
-                seconds := exclusions.seconds_left(
-                    exclusions.active(self._aside(requester), now), now
-                )
-            )
-            is not None
-        ]
-        return RequeueAfter(min(left)) if left else None
+        left = (exclusions.seconds_left(self._entries(requester), now) for requester in requesters)
+        first = min((seconds for seconds in left if seconds is not None), default=None)
+        return None if first is None else RequeueAfter(first)
 
-    def _aside(self, requester: Requester) -> Sequence[ExcludedNode]:
-        return (*requester.excluded, *self._avoided.get(requester.uid, ()))
+    def _entries(self, requester: Requester) -> Sequence[ExcludedNode]:
+        return (*requester.excluded, *self._excluded.get(requester.uid, ()))

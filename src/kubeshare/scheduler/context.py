@@ -1,4 +1,4 @@
-"""What decisions are made by and carried out with, about one asker or about a gang."""
+"""What every scheduling decision needs, for one requester or for a gang."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,16 +15,16 @@ from kubeshare.scheduler.requesters.base import RequesterKind
 
 @dataclass(frozen=True, kw_only=True)
 class SchedulingContext:
-    """The parts that all decisions need.
+    """The collaborators of :class:`Scheduler` and :class:`GangScheduler`.
 
     Attributes:
-        policy: places a demand.
-        cluster_state: the cluster's GPUs.
-        candidates: the nodes that askers may go to.
-        kinds: where askers of each kind are found.
-        binder: does what follows a decision.
-        preemptor: makes room for those of higher priority.
-        nominations: the places that are kept for them.
+        policy: places demands.
+        cluster_state: the GPUs of the cluster.
+        candidates: the nodes that requesters may run on.
+        kinds: finds requesters, by the kind of object.
+        binder: carries decisions out.
+        preemptor: evicts pods for requesters of higher priority.
+        nominations: the room that is reserved for those requesters.
     """
 
     policy: Policy

@@ -1,11 +1,11 @@
-"""The steps of a decision about one asker, in order.
+"""Reconciles requesters: schedules each one and binds it.
 
-One decision is made at a time, and the next sees what the last one has taken:
-that is what keeps two demands of .6 off the same GPU without a refused write. To tell an
-asker of its part takes two writes more, which the next decision need not wait for.
+Decisions are made one at a time, and each sees the shares that the one before reserved. So two
+demands of 0.6 are never placed on one GPU, and no write is refused for that reason. Binding
+takes two more writes, which run in the background while the next decision is made.
 
-When a write is refused all the same, somebody else has changed something: it is read
-again and decided again, a bounded number of times.
+If a write is refused all the same, somebody else changed the cluster: the state is read again
+and the decision is made again, a bounded number of times.
 """
 
 import asyncio
@@ -13,11 +13,14 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Final, TypeAlias
 
+from kubeshare.api.predicates.eligibility import Eligible
 from kubeshare.api.state.unschedulable import UnschedulableQueue
 from kubeshare.api.state.vgpu_store import StaleDecisionError
 from kubeshare.api.types.reasons import Reason
+from kubeshare.core.decision import Decision
 from kubeshare.core.demand import Demand
 from kubeshare.core.errors import InvalidValueError
+from kubeshare.core.ledger.ledger import Ledger
 from kubeshare.core.quota import namespace
 from kubeshare.kube.client.errors import ConflictError, NotFoundError
 from kubeshare.kube.controller.controller import InBackground, Outcome, RequeueAfter, earliest
@@ -28,135 +31,146 @@ from kubeshare.scheduler.preemption.preemption import RoomRequest
 from kubeshare.scheduler.requesters.base import Requester, RequesterKey
 from kubeshare.scheduler.scheduling import decide, explain, helpful_change, restrict_nodes
 
-ROUNDS: Final = 5
-"""How often one asker is decided about again at once before it goes back to the queue."""
+MAX_ATTEMPTS: Final = 5
+"""Decisions for one requester in a row before it goes back to the queue."""
 
-Tell: TypeAlias = Callable[[], Awaitable[RequeueAfter | None]]
+Bind: TypeAlias = Callable[[], Awaitable[RequeueAfter | None]]
 
 
 class Scheduler:
-    """Decides about askers.
+    """Schedules requesters.
 
     Args:
-        parts: what decisions are made by and carried out with.
-        gangs: places those that start together.
-        waiting: where those are noted for which nothing fits.
-        metrics: counts.
+        context: the collaborators of a decision.
+        gangs: schedules gangs.
+        unschedulable: the requesters to try again when the cluster changes.
+        metrics: counts decisions.
     """
 
     def __init__(
         self,
-        parts: SchedulingContext,
+        context: SchedulingContext,
         gangs: GangScheduler,
-        waiting: UnschedulableQueue[RequesterKey],
+        unschedulable: UnschedulableQueue[RequesterKey],
         metrics: Metrics,
     ) -> None:
-        self._parts = parts
+        self._context = context
         self._gangs = gangs
-        self._waiting = waiting
+        self._unschedulable = unschedulable
         self._metrics = metrics
 
     async def reconcile(self, key: RequesterKey) -> Outcome:
-        """Decide about one asker, if there is anything to decide."""
-        for _ in range(ROUNDS):
-            self._waiting.discard(key)
-            requester = self._parts.kinds[key.kind].get(key.key)
+        """Schedule one requester, if it is not scheduled."""
+        for _ in range(MAX_ATTEMPTS):
+            self._unschedulable.discard(key)
+            requester = self._context.kinds[key.kind].get(key.key)
             if requester is None:
-                self._parts.binder.forget(key)
-                self._parts.nominations.remove(str(key))
+                self._context.binder.forget(key)
+                self._context.nominations.remove(str(key))
                 self._gangs.forget_gone()
                 return None
             try:
-                return await self._once(requester)
+                return await self._reconcile_once(requester)
             except StaleDecisionError:
                 self._metrics.decisions.labels("stale").inc()
             except (ConflictError, NotFoundError):
-                await self._parts.binder.refresh(requester)
-        raise ConflictError(f"{key}: others changed the cluster {ROUNDS} times")
+                await self._context.binder.refresh(requester)
+        raise ConflictError(f"{key}: others changed the cluster {MAX_ATTEMPTS} times")
 
-    async def _once(self, requester: Requester) -> Outcome:
+    async def _reconcile_once(self, requester: Requester) -> Outcome:
         if requester.finished:
             return None
         try:
             demand = requester.demand()
             if demand is not None and not requester.decided:
-                return await self._undecided(requester, demand)
+                return await self._schedule(requester, demand)
         except InvalidValueError as error:
-            await self._parts.binder.reject(requester, error.field, error.message)
+            await self._context.binder.reject(requester, error.field, error.message)
             demand = None
         if demand is not None:
             await requester.confirm()
-        elif self._parts.pool.held_by(requester.uid):
-            # Taken for what it asked for before it was changed, and not told.
-            await self._parts.binder.refresh(requester)
+        elif self._context.pool.held_by(requester.uid):
+            # Reserved for a demand that was edited before the decision was written.
+            await self._context.binder.refresh(requester)
         return None
 
-    async def _undecided(self, requester: Requester, demand: Demand) -> Outcome:
-        again = await requester.prepare()
+    async def _schedule(self, requester: Requester, demand: Demand) -> Outcome:
+        retry = await requester.prepare()
         if requester.not_ready:
             await requester.set_condition(Reason.POSTPONED, requester.not_ready)
-            return again
+            return retry
         gang = requester.standing().gang
-        await self._parts.pool.settle()
+        await self._context.pool.settle()
         if gang is not None:
-            together = await self._gangs.schedule(requester, gang)
-            if together is not None:
-                return together.retry
-        held = self._parts.pool.held_by(demand.uid)
+            result = await self._gangs.schedule(requester, gang)
+            if result is not None:
+                return result.retry
+        held = self._context.pool.held_by(demand.uid)
         if held:
-            return await self._tell(
-                requester, partial(self._parts.binder.resume, requester, demand, held)
-            )
+            resume = partial(self._context.binder.resume, requester, demand, held)
+            return await self._bind(requester, resume)
         return await self._decide(requester, demand)
 
     async def _decide(self, requester: Requester, demand: Demand) -> Outcome:
-        where = self._parts.candidates.of(requester)
-        ledger = self._parts.cluster_state.ledger()
-        owner, priority = str(requester.key), requester.standing().priority
+        context = self._context
+        eligible = context.candidates.of(requester)
+        ledger = context.cluster_state.ledger()
+        priority = requester.standing().priority
         now = asyncio.get_running_loop().time()
-        policy = self._parts.nominations.policy(self._parts.policy, [requester.uid], priority, now)
-        decision = decide(policy, ledger, demand, where)
+        policy = context.nominations.policy(context.policy, [requester.uid], priority, now)
+        decision = decide(policy, ledger, demand, eligible)
         self._metrics.decisions.labels(decision.outcome).inc()
         if decision.node is not None:
-            await self._parts.pool.reserve(demand, decision, demand.attempt + 1)
-            self._parts.nominations.remove(owner)
+            await context.pool.reserve(demand, decision, demand.attempt + 1)
+            context.nominations.remove(str(requester.key))
             node, devices, new = decision.node, decision.devices, decision.created
-            bind = partial(self._parts.binder.bind, requester, demand, node, devices, new=new)
-            return await self._tell(requester, bind)
+            bind = partial(context.binder.bind, requester, demand, node, devices, new=new)
+            return await self._bind(requester, bind)
         if decision.outcome == "rejected":
-            await self._parts.binder.mark_unschedulable(
-                requester, Reason.NEVER_FITS, explain(decision)
-            )
-            return self._parts.candidates.next_retry([requester])
-        helps = partial(helpful_change, self._parts.policy, ledger, demand, where)
-        beyond = decision.field == namespace.FIELD
-        reason = Reason.QUOTA if beyond else Reason.NO_ROOM
-        await self._parts.binder.mark_unschedulable(requester, reason, explain(decision), helps)
-        claim = RoomRequest(
-            owner=owner,
+            await context.binder.mark_unschedulable(requester, Reason.NEVER_FITS, explain(decision))
+            return context.candidates.next_retry([requester])
+        return await self._wait_for_room(requester, demand, decision, eligible, ledger)
+
+    async def _wait_for_room(
+        self,
+        requester: Requester,
+        demand: Demand,
+        decision: Decision,
+        eligible: Eligible,
+        ledger: Ledger,
+    ) -> RequeueAfter | None:
+        """Report a pending decision, and preempt others if that is allowed."""
+        context = self._context
+        suggest = partial(helpful_change, context.policy, ledger, demand, eligible)
+        beyond_quota = decision.field == namespace.FIELD
+        reason = Reason.QUOTA if beyond_quota else Reason.NO_ROOM
+        await context.binder.mark_unschedulable(requester, reason, explain(decision), suggest)
+        priority = requester.standing().priority
+        request = RoomRequest(
+            owner=str(requester.key),
             requesters=[requester],
-            demands=[restrict_nodes(demand, where)],
+            demands=[restrict_nodes(demand, eligible)],
             priority=priority,
         )
-        again = earliest(
-            self._parts.candidates.next_retry([requester]),
-            await self._parts.preemptor.make_room(claim),
+        retry = earliest(
+            context.candidates.next_retry([requester]), await context.preemptor.make_room(request)
         )
-        kept = self._parts.nominations.seconds_left([requester.uid], priority, now)
-        return earliest(again, None if kept is None else RequeueAfter(kept))
+        now = asyncio.get_running_loop().time()
+        reserved = context.nominations.seconds_left([requester.uid], priority, now)
+        return earliest(retry, None if reserved is None else RequeueAfter(reserved))
 
-    async def _tell(self, requester: Requester, tell: Tell) -> Outcome:
-        """Have an asker told of its parts, which the next decision need not wait for."""
+    async def _bind(self, requester: Requester, bind: Bind) -> Outcome:
+        """Bind in the background, except for a gang, whose members bind each other."""
         if requester.standing().gang is not None:
-            return await tell()  # its mates are told by each other's decisions too
-        return InBackground(partial(self._told, requester, tell))
+            return await bind()
+        return InBackground(partial(self._bind_or_refresh, requester, bind))
 
-    async def _told(self, requester: Requester, tell: Tell) -> RequeueAfter | None:
+    async def _bind_or_refresh(self, requester: Requester, bind: Bind) -> RequeueAfter | None:
         try:
-            return await tell()
+            return await bind()
         except StaleDecisionError:
             self._metrics.decisions.labels("stale").inc()
             raise
         except (ConflictError, NotFoundError) as error:
-            await self._parts.binder.refresh(requester)
+            await self._context.binder.refresh(requester)
             raise ConflictError(str(error)) from error

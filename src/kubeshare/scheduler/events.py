@@ -1,4 +1,4 @@
-"""The scheduler's events: what a person sees under ``kubectl describe``."""
+"""Emits the scheduler's events, which ``kubectl describe`` shows."""
 
 from collections.abc import Sequence
 
@@ -17,40 +17,36 @@ _ACTION = "Scheduling"
 
 
 class Events:
-    """Tells what became of askers.
-
-    Args:
-        recorder: writes the events.
-    """
+    """Reports the outcome for requesters."""
 
     def __init__(self, recorder: EventRecorder) -> None:
         self._recorder = recorder
 
     def bound(self, requester: Requester, node: str, gpuids: Sequence[str], *, new: bool) -> None:
-        """A part of a GPU is taken, and the asker says so."""
+        """The requester is assigned these vGPUs; ``new`` if they were created for it."""
         made = "new " if new else ""
         note = f"{made}vGPU {', '.join(gpuids)} on node {node}"
         self._emit(requester, "Bound", note)
 
-    def waits(
+    def unschedulable(
         self, requester: Requester, reason: str, message: str, change: Change | None = None
     ) -> None:
-        """Nothing fits; the message says why for each GPU.
+        """The requester is not scheduled.
 
         Args:
-            requester: that waits.
-            reason: in a word.
+            requester: the requester.
+            reason: the reason of its condition.
             message: why, for each GPU.
-            change: what would let it in, where that is known.
+            change: a change of the cluster that would let it in, if one is known.
         """
         then = f"; {change}" if change else ""
         then += ". It is tried again when something changes"
-        # A long list of GPUs must not push out what would help.
+        # A long list of GPUs must not cut off the change that would help.
         room = NOTE_LIMIT - len(then.encode())
         self._emit(requester, reason, truncate_note(message, room) + then, WARNING)
 
-    def preempts(self, requester: Requester, words: Sequence[str], priority: int) -> None:
-        """Others have to leave for it."""
+    def preempting(self, requester: Requester, words: Sequence[str], priority: int) -> None:
+        """Pods of at most that priority are evicted for the requester."""
         note = (
             f"preempts what is of lower priority, up to {priority}: {', and '.join(words)}. It is "
             "bound when their nodes have released them; until then the place is kept for it"
@@ -60,7 +56,7 @@ class Events:
     def preempted(
         self, about: ObjectReference, owner: str, priority: int, own_priority: int
     ) -> None:
-        """It has to leave for another one."""
+        """A pod is evicted for a requester of higher priority."""
         note = (
             f"evicted to make room for {owner} of priority {priority}: it is preemptible, and of "
             f"priority {own_priority}"
@@ -68,7 +64,7 @@ class Events:
         self._recorder.emit(about, "Preempted", "Preempting", note, type=WARNING)
 
     def invalid(self, requester: Requester, field: str, message: str) -> None:
-        """A value is not acceptable."""
+        """A field of the requester is not acceptable."""
         note = f"{field}: {message}. Correct it and apply the {requester.key.kind} again"
         self._emit(requester, "Invalid", note, WARNING)
 

@@ -1,4 +1,4 @@
-"""What the scheduler counts of its own."""
+"""The scheduler's own metrics."""
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
@@ -7,18 +7,18 @@ from kubeshare.scheduler.requesters.base import RequesterKey
 
 
 class Metrics:
-    """The scheduler's metrics.
+    """Registers the metrics.
 
     Args:
-        registry: where they are collected.
-        waiting: counted at each scrape.
+        registry: collects them.
+        unschedulable: its length is read at each scrape.
 
     Attributes:
         decisions: by ``outcome``: bound, pending, rejected, invalid, stale.
     """
 
     def __init__(
-        self, registry: CollectorRegistry, waiting: UnschedulableQueue[RequesterKey]
+        self, registry: CollectorRegistry, unschedulable: UnschedulableQueue[RequesterKey]
     ) -> None:
         self.decisions = Counter(
             "kubeshare_scheduler_decisions",
@@ -30,4 +30,4 @@ class Metrics:
             "kubeshare_scheduler_waiting",
             "Those that wait for room",
             registry=registry,
-        ).set_function(waiting.__len__)
+        ).set_function(unschedulable.__len__)

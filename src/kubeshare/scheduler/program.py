@@ -1,4 +1,4 @@
-"""The scheduler put together: what it watches, and what wakes which asker."""
+"""Constructs the scheduler: its informers, collaborators and event handlers."""
 
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
@@ -9,7 +9,7 @@ from kubeshare.api.predicates.eligibility import Eligibility
 from kubeshare.api.predicates.node_resources import NodeResources
 from kubeshare.api.quotas import gpu_limits_changed
 from kubeshare.api.state.assume_cache import AssumeCache
-from kubeshare.api.state.informers import start_informers
+from kubeshare.api.state.informers import Informers, start_informers
 from kubeshare.api.state.unschedulable import UnschedulableQueue
 from kubeshare.api.types import core_v1
 from kubeshare.api.types.constants import LABEL_ROLE, MANAGER_SCHEDULER, NAMESPACE, ROLE_POD
@@ -36,8 +36,7 @@ from kubeshare.scheduler.metrics import Metrics
 from kubeshare.scheduler.preemption.nominations import Nominations
 from kubeshare.scheduler.preemption.preemption import Preemptor
 from kubeshare.scheduler.queue_sort import affects_gang, by_priority, gang_members
-from kubeshare.scheduler.requesters import pod as pods
-from kubeshare.scheduler.requesters import sharepod
+from kubeshare.scheduler.requesters import pod, sharepod
 from kubeshare.scheduler.requesters.base import RequesterKey, RequesterKind
 from kubeshare.scheduler.requesters.pod import GatedPods
 from kubeshare.scheduler.requesters.sharepod import SharePods
@@ -45,12 +44,12 @@ from kubeshare.scheduler.scheduled_condition import ScheduledCondition
 from kubeshare.scheduler.volume_binding import VolumeBinder
 
 NAME: Final = "kubeshare-scheduler"
-"""Of the program, and of the Lease that its leader holds."""
+"""The name of the program and of its Lease."""
 CONCURRENT_BINDS: Final = 16
-"""Askers that are being told of what was decided, while the next ones are decided about."""
+"""Requesters that are bound in the background while the next one is scheduled."""
 
 
-def scheduler_program(  # noqa: PLR0913 - what it is told
+def scheduler_program(  # noqa: PLR0913 - its options
     client: Client,
     policy: Policy,
     *,
@@ -63,90 +62,104 @@ def scheduler_program(  # noqa: PLR0913 - what it is told
     """KubeShare-Sched, ready to run.
 
     Args:
-        client: the cluster.
+        client: the API server.
         policy: places demands.
         instance: the name of this replica, for events and for the Lease.
-        port: of probes and metrics; None for no server.
-        elect: whether it works only while it holds the Lease of its name.
-        wall_clock: the times that people read.
-        built: called after the ledger of the cluster has been made.
+        port: serves probes and metrics; None for no server.
+        elect: whether to work only as the holder of the Lease.
+        wall_clock: gives the times in conditions and events.
+        built: called after the cluster's ledger has been built.
     """
     recorder = EventRecorder(client, "kubeshare.nthu/scheduler", instance, wall_clock=wall_clock)
     elector = (
         LeaderElector(client, NAMESPACE, NAME, instance, wall_clock=wall_clock) if elect else None
     )
     program = Program(NAME, client, elector=elector, recorder=recorder, port=port)
-    watched = start_informers(program, client, MANAGER_SCHEDULER, recorder, built)
-    policy = within_quotas(policy, watched.quotas.of)
-    status = ScheduledCondition(client, wall_clock)
-    of_sharepods = SharePods(
-        client, AssumeCache(watched.sharepods), status, watched.cluster_state.demands
-    )
+    informers = start_informers(program, client, MANAGER_SCHEDULER, recorder, built)
     gated: Reflector[Raw] = program.add_reflector(
         Reflector(client, PODS, labels=f"{LABEL_ROLE}={ROLE_POD}", fields="spec.nodeName=")
     )
-    of_pods = GatedPods(
+    status = ScheduledCondition(client, wall_clock)
+    sharepods = SharePods(
+        client, AssumeCache(informers.sharepods), status, informers.cluster_state.demands
+    )
+    pods = GatedPods(
         client,
         AssumeCache(gated),
         status,
-        bound=watched.pods.store,
-        cluster_state=watched.cluster_state,
-        rooms=NodeResources(watched.nodes, watched.pods, watched.cluster_state),
-        volumes=VolumeBinder(client, watched.nodes.store),
-        models=partial(_models, watched.gpunodes.store),
+        bound=informers.pods.store,
+        cluster_state=informers.cluster_state,
+        node_resources=NodeResources(informers.nodes, informers.pods, informers.cluster_state),
+        volumes=VolumeBinder(client, informers.nodes.store),
+        models=partial(_models, informers.gpunodes.store),
     )
-    waiting: UnschedulableQueue[RequesterKey] = UnschedulableQueue()
-    kinds: Mapping[str, RequesterKind] = {sharepod.KIND: of_sharepods, pods.KIND: of_pods}
-    metrics = Metrics(program.registry, waiting)
-    places = CandidateNodes(Eligibility(watched.nodes), watched.configuration, wall_clock)
-    events, kept = Events(recorder), Nominations()
+    kinds: Mapping[str, RequesterKind] = {sharepod.KIND: sharepods, pod.KIND: pods}
+    unschedulable: UnschedulableQueue[RequesterKey] = UnschedulableQueue()
+    metrics = Metrics(program.registry, unschedulable)
+    candidates = CandidateNodes(Eligibility(informers.nodes), informers.configuration, wall_clock)
+    events = Events(recorder)
+    policy = within_quotas(policy, informers.quotas.of)
     binder = Binder(
-        policy, watched.cluster_state, places, waiting=waiting, events=events, metrics=metrics
+        policy,
+        informers.cluster_state,
+        candidates,
+        unschedulable=unschedulable,
+        events=events,
+        metrics=metrics,
     )
-    preempt = Preemptor(
+    nominations = Nominations()
+    preemptor = Preemptor(
         client,
         policy,
-        cluster_state=watched.cluster_state,
-        pods=watched.pods.store,
-        kept=kept,
-        configuration=watched.configuration,
+        cluster_state=informers.cluster_state,
+        pods=informers.pods.store,
+        nominations=nominations,
+        configuration=informers.configuration,
         events=events,
     )
-    parts = SchedulingContext(
+    context = SchedulingContext(
         policy=policy,
-        cluster_state=watched.cluster_state,
-        candidates=places,
+        cluster_state=informers.cluster_state,
+        candidates=candidates,
         kinds=kinds,
         binder=binder,
-        preemptor=preempt,
-        nominations=kept,
+        preemptor=preemptor,
+        nominations=nominations,
     )
-    scheduler = Scheduler(parts, GangScheduler(parts, watched.configuration), waiting, metrics)
-
-    def all_waiting(_: object) -> Iterable[RequesterKey]:
-        return waiting.oldest_first()
-
+    gangs = GangScheduler(context, informers.configuration)
+    scheduler = Scheduler(context, gangs, unschedulable, metrics)
     queue: WorkQueue[RequesterKey] = WorkQueue("scheduler", priority=by_priority(kinds))
     controller: Controller[RequesterKey] = Controller(
         "scheduler", scheduler.reconcile, workers=1, background=CONCURRENT_BINDS, queue=queue
     )
-    controller.watch_changes(watched.sharepods, of_sharepods.keys)
-    controller.watch(watched.sharepods, gang_members(kinds), when=affects_gang)
-    controller.watch(gated, of_pods.keys)
+    controller.watch_changes(informers.sharepods, sharepods.keys)
+    controller.watch(informers.sharepods, gang_members(kinds), when=affects_gang)
+    controller.watch(gated, pods.keys)
     controller.watch(gated, gang_members(kinds), when=affects_gang)
-    controller.watch(watched.vgpus, all_waiting)
-    controller.watch(watched.gpunodes, all_waiting)
-    controller.watch(watched.nodes, all_waiting, when=_node_differs)
-    controller.watch(watched.pods, all_waiting, when=_concerns_whole_gpus)
-    controller.watch(watched.resourcequotas, all_waiting, when=gpu_limits_changed)
-    controller.watch(watched.pods, of_pods.short_of_resources, when=_makes_room)
-    controller.watch(watched.configmaps, all_waiting)
+    controller.watch(informers.pods, pods.short_of_resources, when=_frees_resources)
+    _retry_when_the_cluster_changes(controller, informers, unschedulable)
     program.add_controller(controller)
     return program
 
 
-def _node_differs(change: Change[core_v1.Node]) -> bool:
-    """More than a sign of life."""
+def _retry_when_the_cluster_changes(
+    controller: Controller[RequesterKey],
+    informers: Informers,
+    unschedulable: UnschedulableQueue[RequesterKey],
+) -> None:
+    def all_of_them(_: object) -> Iterable[RequesterKey]:
+        return unschedulable.oldest_first()
+
+    controller.watch(informers.vgpus, all_of_them)
+    controller.watch(informers.gpunodes, all_of_them)
+    controller.watch(informers.nodes, all_of_them, when=_node_changed)
+    controller.watch(informers.pods, all_of_them, when=_uses_whole_gpus)
+    controller.watch(informers.resourcequotas, all_of_them, when=gpu_limits_changed)
+    controller.watch(informers.configmaps, all_of_them)
+
+
+def _node_changed(change: Change[core_v1.Node]) -> bool:
+    """Whether more than the node's heartbeat changed."""
     old, new = change.old, change.object
     return old is None or (old.metadata.labels, old.spec, old.status) != (
         new.metadata.labels,
@@ -155,14 +168,14 @@ def _node_differs(change: Change[core_v1.Node]) -> bool:
     )
 
 
-def _concerns_whole_gpus(change: Change[core_v1.Pod]) -> bool:
+def _uses_whole_gpus(change: Change[core_v1.Pod]) -> bool:
     return change.object.whole_gpus > 0
 
 
-def _makes_room(change: Change[core_v1.Pod]) -> bool:
-    """A pod that took room of a node has ended or is gone."""
-    pod = change.object
-    return bool(pod.spec.node_name) and (pod.terminal or change.type == DELETED)
+def _frees_resources(change: Change[core_v1.Pod]) -> bool:
+    """Whether a pod that used resources of a node has ended or was deleted."""
+    changed = change.object
+    return bool(changed.spec.node_name) and (changed.terminal or change.type == DELETED)
 
 
 def _models(gpunodes: Store[GPUNode]) -> set[str]:

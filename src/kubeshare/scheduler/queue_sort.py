@@ -1,8 +1,8 @@
-"""Whose turn it is: those of a higher priority first, of one priority the oldest.
+"""Sorts the queue: higher priority first, then the oldest.
 
-What waits is queued again, oldest first, by whatever changes in the cluster; a higher
-priority overtakes in the queue. Nobody is held up by one that does not fit: a demand of
-lower priority takes what room is left, as long as nobody's place is kept there.
+Unschedulable requesters are queued again, oldest first, by whatever changes in the cluster; a
+higher priority overtakes in the queue. A requester that does not fit blocks nobody: a demand
+of lower priority takes the room that is left, unless that room is reserved by a nomination.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -16,7 +16,7 @@ from kubeshare.scheduler.requesters.base import RequesterKey, RequesterKind
 
 
 def by_priority(kinds: Mapping[str, RequesterKind]) -> Callable[[RequesterKey], int]:
-    """The rank of askers in the queue: the lower, the sooner."""
+    """The rank of a requester in the queue: the lowest rank comes first."""
 
     def rank(key: RequesterKey) -> int:
         requester = kinds[key.kind].get(key.key)
@@ -31,20 +31,20 @@ def by_priority(kinds: Mapping[str, RequesterKind]) -> Callable[[RequesterKey], 
 
 
 def gang_members(kinds: Mapping[str, RequesterKind]) -> Callable[[Raw], Iterable[RequesterKey]]:
-    """The members of the gang that an object names."""
+    """Maps an object to all members of the gang that it names."""
 
-    def found(raw: Raw) -> Iterable[RequesterKey]:
+    def keys(raw: Raw) -> Iterable[RequesterKey]:
         name = gang_named(raw)
         if name:
             for kind in kinds.values():
                 for requester in kind.in_gang(metadata_of(raw).namespace, name):
                     yield requester.key
 
-    return found
+    return keys
 
 
 def affects_gang(change: Change[Raw]) -> bool:
-    """A member has come, left or become another one, and the others may have to know."""
+    """Whether a member was added, deleted or edited, so the other members may be schedulable."""
     if change.initial:
         return False
     old, new = change.old, change.object

@@ -1,4 +1,4 @@
-"""The condition by which the scheduler says what it has decided: its only word in a status."""
+"""Writes the condition ``Scheduled``, the only part of a status that Sched owns."""
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
@@ -12,11 +12,11 @@ from kubeshare.kube.resources import Raw, Resource
 
 
 class ScheduledCondition:
-    """Writes the condition, when it says something new.
+    """Writes the condition if it changed.
 
     Args:
-        client: where to write.
-        wall_clock: the times that people read.
+        client: writes to the API server.
+        wall_clock: gives ``lastTransitionTime``.
     """
 
     def __init__(self, client: Client, wall_clock: Callable[[], datetime]) -> None:
@@ -31,21 +31,21 @@ class ScheduledCondition:
         condition: Condition,
         share: Mapping[str, str] | None = None,
     ) -> Raw | None:
-        """Set the condition.
+        """Set the condition by server-side apply.
 
         Args:
             resource: the kind of object.
             metadata: the object's.
-            present: its conditions, as last read.
-            condition: what it is to say.
-            share: what the object asks for, which is shown beside it.
+            present: its conditions as last read.
+            condition: the new one; its time is set here.
+            share: ``status.share`` of a SharePod, written with it.
 
         Returns:
-            the object as it is then; None when that was no news, or the object is gone.
+            the object after the write; None if nothing changed or the object is gone.
         """
-        mine = find_condition(present, condition.type)
+        known = find_condition(present, condition.type)
         conditions, changed = set_condition(
-            (mine,) if mine else (), condition, self._wall_clock(), message_counts=True
+            (known,) if known else (), condition, self._wall_clock(), message_counts=True
         )
         if not changed:
             return None

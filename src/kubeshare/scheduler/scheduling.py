@@ -1,4 +1,4 @@
-"""The core's answer to one SharePod, and the words for it."""
+"""Decides where a demand goes, and explains the decision in words."""
 
 from collections.abc import Mapping
 from contextlib import nullcontext
@@ -14,81 +14,77 @@ from kubeshare.core.ledger.ledger import Ledger
 from kubeshare.core.policies import Policy
 
 MESSAGE_LENGTH: Final = 1000
-"""Characters of the reasons that a condition or an event tells; the rest is counted."""
+"""Characters of reasons in a condition or event; further reasons are counted."""
 
 
-def decide(policy: Policy, ledger: Ledger, demand: Demand, where: Eligible) -> Decision:
-    """Where a demand goes.
+def decide(policy: Policy, ledger: Ledger, demand: Demand, eligible: Eligible) -> Decision:
+    """The policy's decision, with reasons for nodes and vGPUs that are not eligible.
 
     Args:
-        policy: the placement policy.
+        policy: places the demand.
         ledger: the cluster as it is now.
-        demand: who asks; its own choice of nodes is respected.
-        where: the nodes that its pod may go to.
+        demand: the demand; nodes that it names itself are respected.
+        eligible: the nodes that its pod may run on.
     """
-    with ledger.what_if() if where.gpus else nullcontext():
-        refused = _leave_out(ledger, where.gpus)
-        decision = policy(ledger, restrict_nodes(demand, where))
+    with ledger.what_if() if eligible.gpus else nullcontext():
+        excluded = _fence(ledger, eligible.gpus)
+        decision = policy(ledger, restrict_nodes(demand, eligible))
 
-    def told() -> dict[str, str]:
-        known = {place: refused.get(place, why) for place, why in decision.reasons.items()}
-        return {**known, **_refused(demand, where)}
+    def reasons() -> dict[str, str]:
+        known = {place: excluded.get(place, why) for place, why in decision.reasons.items()}
+        return {**known, **_node_refusals(demand, eligible)}
 
-    return msgspec.structs.replace(decision, reasons=LazyReasons(told))
+    return msgspec.structs.replace(decision, reasons=LazyReasons(reasons))
 
 
 def helpful_change(
-    policy: Policy, ledger: Ledger, demand: Demand, where: Eligible
+    policy: Policy, ledger: Ledger, demand: Demand, eligible: Eligible
 ) -> Change | None:
-    """Whose leaving would let in a demand that waits; None where nobody's would.
+    """The holders whose removal would let a pending demand in; None if there are none.
 
-    Args:
-        policy: the placement policy.
-        ledger: the cluster as it is now.
-        demand: who waits.
-        where: as :func:`decide` was told.
+    The arguments are those of :func:`decide`.
     """
-    return shortest_change(policy, ledger, restrict_nodes(demand, where))
+    return shortest_change(policy, ledger, restrict_nodes(demand, eligible))
 
 
 def explain(decision: Decision) -> str:
-    """Why a demand waits, in a sentence of bounded length."""
+    """Why a demand is not scheduled, in a sentence of bounded length."""
     if not decision.reasons:
         return "no node has reported a GPU yet: is the node agent running?"
-    # What makes it impossible anywhere comes before what is wrong with each GPU.
+    # What makes it infeasible everywhere comes before the reasons of each GPU.
     first = [decision.field] if decision.field and decision.field in decision.reasons else []
     order = [*first, *(place for place in decision.reasons if place not in first)]
-    told: list[str] = []
+    shown: list[str] = []
     length = 0
     for place in order:
         text = f"{place}: {decision.reasons[place]}"
         length += len(text) + 2
-        if told and length > MESSAGE_LENGTH:
+        if shown and length > MESSAGE_LENGTH:
             break
-        told.append(text[:MESSAGE_LENGTH])
-    rest = len(order) - len(told)
-    return "; ".join([*told, f"and {rest} more"] if rest else told)
+        shown.append(text[:MESSAGE_LENGTH])
+    rest = len(order) - len(shown)
+    return "; ".join([*shown, f"and {rest} more"] if rest else shown)
 
 
-def restrict_nodes(demand: Demand, where: Eligible) -> Demand:
-    """The demand, for no node that refuses its pod."""
-    nodes = where.nodes if demand.nodes is None else demand.nodes & where.nodes
+def restrict_nodes(demand: Demand, eligible: Eligible) -> Demand:
+    """The demand, restricted to the eligible nodes."""
+    nodes = eligible.nodes if demand.nodes is None else demand.nodes & eligible.nodes
     return msgspec.structs.replace(demand, nodes=nodes)
 
 
-def _leave_out(ledger: Ledger, gpus: Mapping[str, str]) -> dict[str, str]:
-    """Have vGPUs take nobody; ``node/id`` -> why not, of those for which that is the reason."""
-    there = [ledger.devices[gpuid] for gpuid in gpus if gpuid in ledger.devices]
-    taking = [device for device in there if device.healthy and not device.fenced]
-    for device in taking:
+def _fence(ledger: Ledger, gpus: Mapping[str, str]) -> dict[str, str]:
+    """Fence the excluded vGPUs in the ledger; ``node/id`` -> why, of those fenced only for that."""
+    known = [ledger.devices[gpuid] for gpuid in gpus if gpuid in ledger.devices]
+    usable = [device for device in known if device.healthy and not device.fenced]
+    for device in usable:
         ledger.mark(device.id, fenced=True)
-    return {device.path: gpus[device.id] for device in taking}
+    return {device.path: gpus[device.id] for device in usable}
 
 
-def _refused(demand: Demand, where: Eligible) -> dict[str, str]:
-    """Why not, of each node that the demand names, or of all, that does not take its pod."""
+def _node_refusals(demand: Demand, eligible: Eligible) -> dict[str, str]:
+    """Why not, of each ineligible node that the demand names, or of all if it names none."""
     if demand.nodes is None:
-        return dict(where.refusals)
-    known = {name: why for name, why in where.refusals.items() if name in demand.nodes}
-    absent = demand.nodes - where.nodes - where.refusals.keys()
+        return dict(eligible.refusals)
+    known = {name: why for name, why in eligible.refusals.items() if name in demand.nodes}
+    absent = demand.nodes - eligible.nodes - eligible.refusals.keys()
     return known | dict.fromkeys(sorted(absent), "there is no such node")

@@ -1,10 +1,9 @@
-"""Which nodes reach the volumes of a plain pod.
+"""Restricts plain pods to nodes that can access their volumes.
 
-A volume may be of one zone or one node: a gated pod that is sent elsewhere could never
-start. Only pods with claims are looked at, and what is bound stays so, so a claim that is
-bound is read once, with its volume. Of others their class tells: some are bound at once,
-which is waited for; some when kube-scheduler has chosen the pod's node, so that node has to
-reach a volume that is free, or to be where one can be made.
+A volume may belong to one zone or one node, and a gated pod that is sent elsewhere could never
+start. A claim that is bound stays bound, so it is read once, with its volume. For an unbound
+claim its StorageClass decides: with ``Immediate`` the pod waits until the claim is bound; with
+``WaitForFirstConsumer`` the node has to reach a free volume, or allow one to be provisioned.
 """
 
 import asyncio
@@ -33,60 +32,60 @@ from kubeshare.kube.meta import ObjectMeta
 from kubeshare.kube.resources import Raw
 
 MAX_RECHECK_SECONDS: Final = 60.0
-"""Seconds for which is believed what is known of a claim that is not bound."""
+"""Longest time for which the state of an unbound claim is believed."""
 MIN_RECHECK_SECONDS: Final = 1.0
-"""Seconds until one that should be bound is read again; doubles each time, up to the above."""
+"""Seconds until a claim that blocks its pod is read again; doubles up to the maximum."""
 MAX_PODS: Final = 4096
-"""Pods whose volumes are known; the one that was first goes first."""
+"""Pods whose volumes are cached; the oldest entry is dropped first."""
 
 
-class _Need(Struct, frozen=True):
-    """A node has to meet one of ``specs``; ``why`` is said of one that meets none."""
+class _Requirement(Struct, frozen=True):
+    """A node has to meet one of ``specs`` (PodSpecs); ``why`` explains a node that meets none."""
 
     specs: Sequence[Raw]
     why: str
 
 
-class _Known(Struct, frozen=True, kw_only=True):
+class _Volumes(Struct, frozen=True, kw_only=True):
     """What is known of a pod's volumes.
 
     Attributes:
-        needs: what a node has to reach.
-        not_ready: what comes before a node can be chosen; ``""`` for nothing.
-        until: when it is looked at again; None is never.
-        pause: seconds for which it is believed.
+        requirements: what a node has to meet.
+        not_ready: why no node can be chosen yet; ``""`` if one can.
+        until: loop time of the next read; None for never.
+        pause: seconds until then.
     """
 
-    needs: Sequence[_Need]
+    requirements: Sequence[_Requirement]
     not_ready: str
     until: float | None
     pause: float = MIN_RECHECK_SECONDS
 
 
-class _AwaitedError(Exception):
-    """Nothing can be decided yet; the message says why."""
+class _NotReadyError(Exception):
+    """A claim has to be bound first; the message says which."""
 
 
 class VolumeBinder:
     """The volumes of plain pods.
 
     Args:
-        client: where claims, volumes and classes are read.
-        nodes: the nodes, as last seen.
+        client: reads claims, volumes and classes.
+        nodes: the nodes.
     """
 
     def __init__(self, client: Client, nodes: Store[Node]) -> None:
         self._client = client
         self._nodes = nodes
-        self._known: OrderedDict[str, _Known] = OrderedDict()  # by a pod's uid
+        self._known: OrderedDict[str, _Volumes] = OrderedDict()  # by a pod's uid
 
     async def refresh(
         self, metadata: ObjectMeta, pod_spec: Mapping[str, Any]
     ) -> RequeueAfter | None:
-        """Find out which volumes a pod has, if that is not known.
+        """Read a pod's claims and volumes, if they are not known.
 
         Returns:
-            when to look again, where something has to come first.
+            when to read again, if a claim blocks the pod.
 
         Raises:
             ApiError: they cannot be read now.
@@ -106,47 +105,50 @@ class VolumeBinder:
         return RequeueAfter(known.until - now)
 
     def not_ready(self, uid: str) -> str:
-        """What has to come before a node can be chosen for a pod; ``""`` for nothing."""
+        """Why no node can be chosen for a pod yet; ``""`` if one can."""
         known = self._known.get(uid)
         return known.not_ready if known else ""
 
-    def filter(self, where: Eligible, uid: str) -> Eligible:
-        """Where a pod may go, but for nodes that do not reach its volumes."""
+    def filter(self, eligible: Eligible, uid: str) -> Eligible:
+        """The eligible nodes that can access the volumes of a pod."""
         known = self._known.get(uid)
-        if known is None or not known.needs:
-            return where
+        if known is None or not known.requirements:
+            return eligible
         refused = {}
-        for name in where.nodes:
+        for name in eligible.nodes:
             node = self._nodes.get(name)
-            for need in known.needs:
-                if node is None or not any(meets(node, spec) for spec in need.specs):
-                    refused[name] = need.why
-        return where.excluding(refused)
+            for requirement in known.requirements:
+                if node is None or not any(meets(node, spec) for spec in requirement.specs):
+                    refused[name] = requirement.why
+        return eligible.excluding(refused)
 
-    async def _read(self, names: Sequence[str], namespace: str, before: _Known | None) -> _Known:
-        needs, awaited, settled = [], "", True
+    async def _read(
+        self, names: Sequence[str], namespace: str, before: _Volumes | None
+    ) -> _Volumes:
+        requirements, not_ready, all_bound = [], "", True
         for name in names:
             try:
-                need, bound = await self._need(name, namespace)
-            except _AwaitedError as told:
-                awaited, settled = str(told), False
+                requirement, bound = await self._requirement(name, namespace)
+            except _NotReadyError as error:
+                not_ready, all_bound = str(error), False
                 continue
-            settled = settled and bound
-            if need is not None and need.specs != [{}]:
-                needs.append(need)
+            all_bound = all_bound and bound
+            if requirement is not None and requirement.specs != [{}]:
+                requirements.append(requirement)
         pause = MAX_RECHECK_SECONDS
-        if awaited:
-            pause = min(
-                MAX_RECHECK_SECONDS,
-                before.pause * 2 if before and before.not_ready else MIN_RECHECK_SECONDS,
-            )
+        if not_ready:
+            doubled = before.pause * 2 if before and before.not_ready else MIN_RECHECK_SECONDS
+            pause = min(MAX_RECHECK_SECONDS, doubled)
         now = asyncio.get_running_loop().time()
-        return _Known(
-            needs=needs, not_ready=awaited, until=None if settled else now + pause, pause=pause
+        return _Volumes(
+            requirements=requirements,
+            not_ready=not_ready,
+            until=None if all_bound else now + pause,
+            pause=pause,
         )
 
-    async def _need(self, name: str, namespace: str) -> tuple[_Need | None, bool]:
-        """What a claim needs of a node, None for nothing; and whether the claim is bound."""
+    async def _requirement(self, name: str, namespace: str) -> tuple[_Requirement | None, bool]:
+        """What a claim requires of a node, None for nothing; and whether it is bound."""
         try:
             claim = await self._client.get(CLAIMS, name, namespace)
             if not claim.spec.volume_name:
@@ -154,20 +156,23 @@ class VolumeBinder:
             volume = await self._client.get(VOLUMES, claim.spec.volume_name)
         except NotFoundError:
             return None, False
-        return _Need([volume.required], f"it does not reach volume {volume.metadata.name}"), True
+        why = f"it does not reach volume {volume.metadata.name}"
+        return _Requirement([volume.required], why), True
 
-    async def _unbound(self, claim: Claim) -> _Need:
+    async def _unbound(self, claim: Claim) -> _Requirement:
         name, kind = claim.metadata.name, claim.spec.storage_class_name
         found = await self._class(kind) if kind else None
-        if found is None or not found.waits_for_the_pod:
-            raise _AwaitedError(f"its claim {name} is bound to no volume yet")
-        if not found.made_beforehand:
-            return _Need([found.required], f"no volume of class {kind} can be made for it there")
+        if found is None or not found.waits_for_consumer:
+            raise _NotReadyError(f"its claim {name} is bound to no volume yet")
+        if not found.is_static:
+            why = f"no volume of class {kind} can be made for it there"
+            return _Requirement([found.required], why)
         volumes = await self._client.list(VOLUMES)
         specs = [volume.required for volume in volumes.items if volume.suits(claim)]
         if not specs:
-            raise _AwaitedError(f"no volume of class {kind} is free for its claim {name}")
-        return _Need(specs, f"it reaches no free volume of class {kind} for its claim {name}")
+            raise _NotReadyError(f"no volume of class {kind} is free for its claim {name}")
+        why = f"it reaches no free volume of class {kind} for its claim {name}"
+        return _Requirement(specs, why)
 
     async def _class(self, name: str) -> StorageClass | None:
         try:

@@ -1,4 +1,4 @@
-"""Claims, volumes and their classes, as far as they say where a pod may run."""
+"""PersistentVolumeClaims, volumes and classes: the fields that restrict nodes."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
@@ -14,7 +14,7 @@ from kubeshare.kube.resources import (
     Raw,
 )
 
-_MADE_BEFOREHAND: Final = "kubernetes.io/no-provisioner"
+_NO_PROVISIONER: Final = "kubernetes.io/no-provisioner"
 _STORAGE: Final = "storage"
 
 
@@ -41,20 +41,20 @@ class Claim(Struct, frozen=True, kw_only=True):
 
 
 class VolumeAffinity(Struct, frozen=True, kw_only=True):
-    """The nodes that reach a volume, as a pod's node affinity requires them."""
+    """The nodes that can access a volume, in the form of a pod's required node affinity."""
 
     required: dict[str, Any] | None = None
 
 
 class ClaimReference(Struct, frozen=True, kw_only=True):
-    """The claim for which a volume is."""
+    """The claim for which a volume is reserved."""
 
     namespace: str = ""
     name: str = ""
 
 
 class VolumeSpec(Struct, frozen=True, kw_only=True, rename="camel"):
-    """Without an affinity every node reaches the volume."""
+    """Without an affinity every node can access the volume."""
 
     node_affinity: VolumeAffinity = field(default_factory=VolumeAffinity)
     storage_class_name: str = ""
@@ -64,7 +64,7 @@ class VolumeSpec(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class VolumeStatus(Struct, frozen=True, kw_only=True):
-    """``phase`` is ``Available`` where no claim has it."""
+    """``phase`` is ``Available`` if no claim is bound to it."""
 
     phase: str = ""
 
@@ -78,25 +78,25 @@ class Volume(Struct, frozen=True, kw_only=True):
 
     @property
     def required(self) -> Raw:
-        """A PodSpec that requires of nodes what the volume does; empty for nothing."""
+        """A PodSpec with the node affinity of the volume; empty if there is none."""
         terms = self.spec.node_affinity.required
         return {} if terms is None else _requiring(terms)
 
     def suits(self, claim: Claim) -> bool:
-        """Whether a claim that is bound to none may be bound to it."""
-        kept, asked = self.spec.claim_ref, claim.spec
+        """Whether an unbound claim may be bound to this volume."""
+        reserved, requested = self.spec.claim_ref, claim.spec
         return (
             self.status.phase == "Available"
-            and self.spec.storage_class_name == asked.storage_class_name
-            and set(asked.access_modes) <= set(self.spec.access_modes)
+            and self.spec.storage_class_name == requested.storage_class_name
+            and set(requested.access_modes) <= set(self.spec.access_modes)
             and thousandths(self.spec.capacity.get(_STORAGE, 0))
-            >= thousandths(asked.resources.requests.get(_STORAGE, 0))
-            and (kept is None or (kept.namespace, kept.name) == claim.metadata.key)
+            >= thousandths(requested.resources.requests.get(_STORAGE, 0))
+            and (reserved is None or (reserved.namespace, reserved.name) == claim.metadata.key)
         )
 
 
 class StorageClass(Struct, frozen=True, kw_only=True, rename="camel"):
-    """How claims of a class get their volumes."""
+    """How claims of a class are bound to volumes."""
 
     metadata: ObjectMeta
     provisioner: str = ""
@@ -104,18 +104,18 @@ class StorageClass(Struct, frozen=True, kw_only=True, rename="camel"):
     allowed_topologies: tuple[dict[str, Any], ...] = ()
 
     @property
-    def waits_for_the_pod(self) -> bool:
-        """Its claims are bound when kube-scheduler has chosen the node of a pod."""
+    def waits_for_consumer(self) -> bool:
+        """Claims are bound once kube-scheduler has chosen the node of a pod."""
         return self.volume_binding_mode == "WaitForFirstConsumer"
 
     @property
-    def made_beforehand(self) -> bool:
-        """Somebody makes its volumes, as those on the disks of nodes."""
-        return self.provisioner == _MADE_BEFOREHAND
+    def is_static(self) -> bool:
+        """Volumes are created by an administrator, for example on the disks of nodes."""
+        return self.provisioner == _NO_PROVISIONER
 
     @property
     def required(self) -> Raw:
-        """A PodSpec that requires of nodes what its volumes will; empty for nothing."""
+        """A PodSpec with the node affinity of its future volumes; empty if there is none."""
         terms = [
             {
                 "matchExpressions": [
@@ -136,8 +136,8 @@ def claims_of(name: str, pod_spec: Mapping[str, Any]) -> Iterator[str]:
     """The names of the claims that a pod uses, in its namespace.
 
     Args:
-        name: the pod's, after which its own claims are called.
-        pod_spec: a PodSpec as a manifest has it.
+        name: the name of the pod, from which the names of its ephemeral claims follow.
+        pod_spec: the PodSpec of the manifest.
     """
     for volume in pod_spec.get("volumes") or ():
         if claim := volume.get("persistentVolumeClaim"):

@@ -1,4 +1,4 @@
-"""Who is in a gang, and how far each of them has come."""
+"""The members of a gang, and how far each has been scheduled."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from kubeshare.scheduler.requesters.base import Requester
 
 @dataclass(frozen=True)
 class Member:
-    """One of a gang, and the parts of GPUs that it has taken and not been told of."""
+    """A member of a gang, and the vGPUs on which it holds shares."""
 
     requester: Requester
     demand: Demand
@@ -24,40 +24,40 @@ class Member:
 
     @property
     def waits(self) -> bool:
-        """It has not been told of a decision, and is there to be told."""
+        """It is not bound, and still wants to be."""
         return not self.requester.decided and not self.requester.finished
 
     @property
     def placed(self) -> bool:
-        """It has a GPU, whether or not it has been told."""
+        """It has its shares, whether or not it is bound."""
         return self.requester.decided or self.ready
 
     @property
     def ready(self) -> bool:
-        """What it holds is what it asks for, so it can be told."""
+        """The shares that it holds match its demand, so it can be bound."""
         return bool(self.held) and matches_demand(self.held, self.demand)
 
 
 @dataclass(frozen=True)
 class Members:
-    """Those of a gang that are there, the oldest first."""
+    """The members of a gang that exist, the oldest first."""
 
     gang: Gang
     all: Sequence[Member]
 
     @cached_property
     def waiting(self) -> Sequence[Member]:
-        """Those that have not been told of a decision."""
+        """The members that are not bound."""
         return [member for member in self.all if member.waits]
 
     @cached_property
     def present(self) -> int:
-        """How many have a GPU or ask for one."""
+        """The number of members that have shares or ask for them."""
         return sum(member.placed or member.waits for member in self.all)
 
     @cached_property
     def needed(self) -> int:
-        """How many more have to be placed together, before anybody is."""
+        """The number of further members to place before any is bound."""
         return self.gang.min_available - sum(member.placed for member in self.all)
 
     @property
@@ -67,12 +67,12 @@ class Members:
 
     @property
     def name(self) -> str:
-        """What people know the gang by."""
-        return f"gang {self.gang.name} of namespace {self.all[0].requester.key.key.namespace}"
+        """The gang's name for people."""
+        return f"gang {self.gang.name} of namespace {self.key.namespace}"
 
 
 def demand_of_member(requester: Requester) -> Demand | None:
-    """What a member asks for; None for one that is told itself why it is no member."""
+    """The demand of a member; None if its fields are not acceptable, so it counts for nothing."""
     try:
         return requester.demand() if requester.standing().gang else None
     except InvalidValueError:
@@ -80,24 +80,24 @@ def demand_of_member(requester: Requester) -> Demand | None:
 
 
 def gang_terms(standing: Standing) -> dict[str, int]:
-    """What all members of a gang have to say alike."""
+    """The labels that all members of a gang must have alike, with their values."""
     assert standing.gang is not None
     return {PRIORITY: standing.priority, MIN_AVAILABLE: standing.gang.min_available}
 
 
 def check_agreement(standing: Standing, oldest: Standing, who: object) -> None:
-    """See that somebody says of its gang what its oldest member says.
+    """Check that a member has the gang labels of the oldest one.
 
     Args:
-        standing: where it stands.
-        oldest: where the oldest member stands.
+        standing: the member's.
+        oldest: the oldest member's.
         who: the oldest member, for people.
 
     Raises:
-        InvalidValueError: it does not; under the name of the label.
+        InvalidValueError: a value differs; the field is the label.
     """
-    mine, theirs = gang_terms(standing), gang_terms(oldest)
-    for label, value in mine.items():
-        if value != theirs[label]:
-            words = f"{value} differs from {theirs[label]} of {who}, of the same gang"
+    own, expected = gang_terms(standing), gang_terms(oldest)
+    for label, value in own.items():
+        if value != expected[label]:
+            words = f"{value} differs from {expected[label]} of {who}, of the same gang"
             raise InvalidValueError(label, words)

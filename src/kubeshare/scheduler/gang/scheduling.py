@@ -1,11 +1,10 @@
-"""Gangs: none of their members is given a GPU before enough of them can be.
+"""Schedules gangs: enough members get shares together, or none does.
 
-A gang waits until as many members are there as it needs, and until there is room for
-them together. Then the parts of all of them are taken in one go, in the order of the
-GPUs, and given back if one of them cannot be had; only then are they told. What was
-taken for a gang when this program was cut off is completed if there is room for the
-rest, and given back if there is not. Once enough are placed, whoever comes later is
-decided about alone.
+A gang waits until as many members exist as it needs, and until they fit together. Then the
+shares of all are reserved in the order of the GPUIDs, and released again if one of them cannot
+be reserved; only then are the members bound. Shares that a killed program reserved for a gang
+are completed if the rest fits, and released if it does not. Members that come after enough are
+placed are scheduled one by one.
 """
 
 import asyncio
@@ -23,6 +22,7 @@ from kubeshare.core.gang import Gang, GangPlacement, place_gang
 from kubeshare.core.ledger.ledger import Ledger
 from kubeshare.kube.client.errors import ConflictError, NotFoundError
 from kubeshare.kube.controller.controller import RequeueAfter, earliest
+from kubeshare.kube.controller.pending import NotBefore, PendingSince
 from kubeshare.kube.meta import Key
 from kubeshare.scheduler.binding import BlockedRequester
 from kubeshare.scheduler.context import SchedulingContext
@@ -40,138 +40,143 @@ from kubeshare.scheduler.scheduling import decide, explain, restrict_nodes
 
 @dataclass(frozen=True)
 class GangResult:
-    """All is said of an asker by what was done for its gang; when to look again, if ever."""
+    """The gang was handled, and its conditions are set; when to reconcile again, if ever."""
 
     retry: RequeueAfter | None = None
 
 
 class GangScheduler:
-    """Places gangs.
+    """Schedules gangs.
 
     Args:
-        parts: what decisions are made by and carried out with.
-        configuration: says how long a gang may wait for what it has taken.
+        context: the collaborators of a decision.
+        configuration: gives the time in which a gang has to start once its shares are reserved.
     """
 
-    def __init__(self, parts: SchedulingContext, configuration: DynamicConfiguration) -> None:
-        self._parts = parts
+    def __init__(self, context: SchedulingContext, configuration: DynamicConfiguration) -> None:
+        self._context = context
         self._configuration = configuration
-        self._reserved: dict[Key, float] = {}  # gang -> since when it has its parts (loop time)
-        self._paused: dict[Key, tuple[float, str]] = {}  # gang -> until when, and why
+        self._reserved: PendingSince[Key] = PendingSince()  # gangs that hold shares, not started
+        self._timed_out: NotBefore[Key] = NotBefore()  # gangs that are not tried for a while
+        self._timeout_messages: dict[Key, str] = {}
 
     def forget_gone(self) -> None:
-        """Remember nothing of gangs that are gone."""
-        for known in (self._reserved, self._paused):
-            for gang in [gang for gang in known if not self._is_there(gang)]:
-                del known[gang]
+        """Drop the timers of gangs without members."""
+        gone = {gang for gang in (*self._reserved, *self._timeout_messages) if not self._has(gang)}
+        for gang in gone:
+            self._reserved.forget(gang)
+            self._end_timeout(gang)
 
-    def _is_there(self, gang: Key) -> bool:
-        found = (kind.in_gang(gang.namespace, gang.name) for kind in self._parts.kinds.values())
+    def _has(self, gang: Key) -> bool:
+        found = (kind.in_gang(gang.namespace, gang.name) for kind in self._context.kinds.values())
         return any(True for members in found for _ in members)
 
+    def _end_timeout(self, gang: Key) -> None:
+        self._timed_out.forget(gang)
+        self._timeout_messages.pop(gang, None)
+
     async def schedule(self, requester: Requester, gang: Gang) -> GangResult | None:
-        """Place the gang of an asker that is undecided, if that is to be done now.
+        """Schedule the gang of an unbound requester.
 
         Returns:
-            None where the asker is to be decided about alone: enough others are placed.
+            None if the requester is to be scheduled alone: enough other members are placed.
 
         Raises:
-            InvalidValueError: it says something else of its gang than the oldest member.
-            StaleDecisionError: others have changed the cluster meanwhile.
-            ConflictError: a member has changed meanwhile.
-            NotFoundError: a member has gone meanwhile.
-            ApiError: where a member may go cannot be found out now.
+            InvalidValueError: its gang labels differ from those of the oldest member.
+            StaleDecisionError: others changed the cluster.
+            ConflictError: a member was changed.
+            NotFoundError: a member is gone.
+            ApiError: the nodes of a member cannot be found out now.
         """
         await self._prepare(requester, gang)
         members = self._members(requester, gang)
         oldest = members.all[0].requester
         check_agreement(requester.standing(), oldest.standing(), oldest.key)
-        released = await self._former(members)
+        releasing = await self._release_stale(members)
         if members.needed <= 0:
-            return await self._complete(requester, members)
-        if released is not None:
-            words = f"the node has not released the former pod of {released} yet"
+            return await self._bind_ready(requester, members)
+        if releasing is not None:
+            words = f"the node has not released the former pod of {releasing} yet"
             return await self._wait(members, Reason.RELEASING, words)
         if few := gang.too_few(members.present):
             return await self._wait(members, Reason.GANG_INCOMPLETE, few)
-        until, why = self._paused.get(members.key, (0.0, ""))
-        left = until - asyncio.get_running_loop().time()
-        if left > 0:
-            return await self._pause(members, left, why)
-        self._paused.pop(members.key, None)
+        if left := self._timed_out.remaining(members.key):
+            return await self._pause(members, left)
+        self._end_timeout(members.key)
         if not any(member.held for member in members.waiting):
-            self._reserved.pop(members.key, None)
-        claim, where = self._claim(members)
-        answer = self._answer(claim, where)
-        if not answer.whole:
-            return await self._no_room(members, claim, answer)
-        await self._parts.pool.reserve_all(
+            self._reserved.forget(members.key)
+        return await self._place(requester, members)
+
+    async def _place(self, requester: Requester, members: Members) -> GangResult | None:
+        request, eligible = self._request(members)
+        placement = self._placement(request, eligible)
+        if not placement.whole:
+            return await self._wait_for_room(members, request, placement)
+        await self._context.pool.reserve_all(
             [
                 Reservation(each.demand, each.decision, each.demand.attempt + 1)
-                for each in answer.placed
+                for each in placement.placed
             ]
         )
-        self._parts.nominations.remove(claim.owner)
-        members = self._members(requester, gang)
-        await self._former(members)
-        return await self._complete(requester, members)
+        self._context.nominations.remove(request.owner)
+        members = self._members(requester, members.gang)
+        await self._release_stale(members)
+        return await self._bind_ready(requester, members)
 
     async def _prepare(self, requester: Requester, gang: Gang) -> None:
-        """Know of all members where they may go, not only of those that had their turn."""
-        for each in self._in(requester, gang):
+        """Read what is needed to know the nodes of every member."""
+        for each in self._in_gang(requester, gang):
             if not each.decided and not each.finished:
                 await each.prepare()
 
-    def _in(self, requester: Requester, gang: Gang) -> list[Requester]:
-        """All that name a gang."""
+    def _in_gang(self, requester: Requester, gang: Gang) -> list[Requester]:
+        """All requesters that name a gang."""
         return [
             each
-            for kind in self._parts.kinds.values()
+            for kind in self._context.kinds.values()
             for each in kind.in_gang(requester.key.key.namespace, gang.name)
         ]
 
     def _members(self, requester: Requester, gang: Gang) -> Members:
-        """Those of a gang that are there now.
+        """The members of a gang that exist now.
 
-        One that has ended counts for those of its own controller: of a Job it is one that is
-        done. For others, such as the next Job of a CronJob, it is of the past.
+        A finished one counts for members of the same controller: the pods of a Job that is
+        partly done. It does not count for others, such as the next Job of a CronJob.
         """
         found = [
-            Member(each, demand, self._parts.pool.held_by(each.uid))
-            for each in self._in(requester, gang)
+            Member(each, demand, self._context.pool.held_by(each.uid))
+            for each in self._in_gang(requester, gang)
             if not (each.deleting or each.not_ready)
             and (not each.finished or each.controller == requester.controller)
             and (demand := demand_of_member(each)) is not None
         ]
         found.sort(key=lambda member: (member.requester.created, member.requester.key))
-        said = [gang_terms(member.requester.standing()) for member in found]
-        agreed = [member for member, each in zip(found, said, strict=True) if each == said[0]]
+        terms = [gang_terms(member.requester.standing()) for member in found]
+        agreed = [member for member, own in zip(found, terms, strict=True) if own == terms[0]]
         return Members(gang, agreed)
 
-    def _claim(self, members: Members) -> tuple[RoomRequest, Mapping[str, Eligible]]:
-        """What those of a gang ask for that have taken nothing yet, and where they may go."""
+    def _request(self, members: Members) -> tuple[RoomRequest, Mapping[str, Eligible]]:
+        """The demands of the members without shares, and the nodes of each, by its uid."""
         asking = [member for member in members.waiting if not member.held]
-        where = {
-            member.requester.uid: self._parts.candidates.of(member.requester) for member in asking
+        eligible = {
+            member.requester.uid: self._context.candidates.of(member.requester) for member in asking
         }
-        claim = RoomRequest(
+        request = RoomRequest(
             owner=members.name,
             requesters=[member.requester for member in asking],
             demands=[
-                restrict_nodes(member.demand, where[member.requester.uid]) for member in asking
+                restrict_nodes(member.demand, eligible[member.requester.uid]) for member in asking
             ],
             needed=members.needed,
             priority=asking[0].requester.standing().priority,
         )
-        return claim, where
+        return request, eligible
 
-    def _answer(self, claim: RoomRequest, where: Mapping[str, Eligible]) -> GangPlacement:
-        """Where they go."""
+    def _placement(self, request: RoomRequest, eligible: Mapping[str, Eligible]) -> GangPlacement:
+        context = self._context
         now = asyncio.get_running_loop().time()
-        keeping = self._parts.nominations.policy(
-            self._parts.policy, claim.uids, claim.priority, now
-        )
-        requesters = {requester.uid: requester for requester in claim.requesters}
+        reserving = context.nominations.policy(context.policy, request.uids, request.priority, now)
+        requesters = {requester.uid: requester for requester in request.requesters}
 
         def placed(ledger: Ledger) -> Iterator[tuple[str, Requester]]:
             for uid, each in requesters.items():
@@ -179,109 +184,112 @@ class GangScheduler:
                     yield ledger.devices[min(held)].node, each
 
         def policy(ledger: Ledger, demand: Demand) -> Decision:
-            there = requesters[demand.uid].filter_for_gang(where[demand.uid], placed(ledger))
-            return decide(keeping, ledger, demand, there)
+            requester = requesters[demand.uid]
+            nodes = requester.filter_for_gang(eligible[demand.uid], placed(ledger))
+            return decide(reserving, ledger, demand, nodes)
 
-        return place_gang(policy, self._parts.cluster_state.ledger(), claim.demands, claim.needed)
+        ledger = context.cluster_state.ledger()
+        return place_gang(policy, ledger, request.demands, request.needed)
 
-    async def _no_room(
-        self, members: Members, claim: RoomRequest, answer: GangPlacement
+    async def _wait_for_room(
+        self, members: Members, request: RoomRequest, placement: GangPlacement
     ) -> GangResult:
-        words = members.gang.no_room(members.needed, answer)
-        words += f"; {explain(answer.unplaced)}" if answer.unplaced else ""
-        waits = await self._wait(members, Reason.GANG_NO_ROOM, words)
-        again = earliest(waits.retry, await self._parts.preemptor.make_room(claim))
+        words = members.gang.no_room(members.needed, placement)
+        words += f"; {explain(placement.unplaced)}" if placement.unplaced else ""
+        result = await self._wait(members, Reason.GANG_NO_ROOM, words)
+        retry = earliest(result.retry, await self._context.preemptor.make_room(request))
         now = asyncio.get_running_loop().time()
-        kept = self._parts.nominations.seconds_left(claim.uids, claim.priority, now)
-        return GangResult(earliest(again, None if kept is None else RequeueAfter(kept)))
+        reserved = self._context.nominations.seconds_left(request.uids, request.priority, now)
+        return GangResult(earliest(retry, None if reserved is None else RequeueAfter(reserved)))
 
-    async def _former(self, members: Members) -> str | None:
-        """Give back what members hold and do not ask for; the name of one who has to wait for it.
+    async def _release_stale(self, members: Members) -> str | None:
+        """Release shares that do not match; the name of a member whose node has to do it.
 
         Raises:
-            StaleDecisionError: it was given back.
+            StaleDecisionError: shares were released.
         """
-        waits: str | None = None
+        releasing: str | None = None
         for member in members.waiting:
             if member.held and not self._may_keep(member):
-                if not await self._parts.binder.awaits_release(member.requester, member.demand):
+                if not await self._context.binder.awaits_release(member.requester, member.demand):
                     raise StaleDecisionError(f"{member.demand.name} asks for something else now")
-                waits = waits or member.demand.name
-        return waits
+                releasing = releasing or member.demand.name
+        return releasing
 
     def _may_keep(self, member: Member) -> bool:
-        """What it holds is what it asks for, on a node that still takes it."""
-        there = member.held[0].spec.node_name
-        return member.ready and self._parts.binder.still_eligible(member.requester, there)
+        """Its shares match its demand, on a node that it may still run on."""
+        node = member.held[0].spec.node_name
+        return member.ready and self._context.binder.still_eligible(member.requester, node)
 
-    async def _complete(self, requester: Requester, members: Members) -> GangResult | None:
-        """Tell all members whose parts are held, once all those parts are there."""
+    async def _bind_ready(self, requester: Requester, members: Members) -> GangResult | None:
+        """Bind all members that hold their shares, once all their vGPUs are ready."""
         ready = [member for member in members.waiting if member.ready]
-        hindered = [
-            BlockedRequester(member.requester, member.demand, hindrance)
+        blocked = [
+            BlockedRequester(member.requester, member.demand, blocker)
             for member in ready
-            if (hindrance := member.requester.blocker(member.held)) is not None
+            if (blocker := member.requester.blocker(member.held)) is not None
         ]
-        told = any(member.requester.uid == requester.uid for member in ready)
-        if hindered:
-            held = await self._hold(members, hindered)
-            return held if told else None
-        self._reserved.pop(members.key, None)
-        again: RequeueAfter | None = None
+        handled = any(member.requester.uid == requester.uid for member in ready)
+        if blocked:
+            result = await self._wait_for_vgpus(members, blocked)
+            return result if handled else None
+        self._reserved.forget(members.key)
+        retry: RequeueAfter | None = None
         for member in ready:
             try:
-                look = await self._parts.binder.resume(member.requester, member.demand, member.held)
+                later = await self._context.binder.resume(
+                    member.requester, member.demand, member.held
+                )
             except (ConflictError, NotFoundError):
-                # Those that come after it wait, for without it they may not be enough.
-                await self._parts.binder.refresh(member.requester)
+                # The members after it wait: without it they may not be enough.
+                await self._context.binder.refresh(member.requester)
                 raise
-            again = earliest(again, look)
-        return GangResult(again) if told else None
+            retry = earliest(retry, later)
+        return GangResult(retry) if handled else None
 
-    async def _hold(self, members: Members, hindered: Sequence[BlockedRequester]) -> GangResult:
-        """The parts of members are not there yet: nobody is told, and not for ever.
+    async def _wait_for_vgpus(
+        self, members: Members, blocked: Sequence[BlockedRequester]
+    ) -> GangResult:
+        """Wait a bounded time for the vGPUs of members; none of them is bound.
 
         Raises:
-            StaleDecisionError: they have been given up for others.
+            StaleDecisionError: the shares were given up for others.
         """
-        first = hindered[0]
-        now, timeout = asyncio.get_running_loop().time(), self._timeout
-        left = self._reserved.setdefault(members.key, now) + timeout - now
+        first, timeout = blocked[0], self._configuration.now().gang_timeout_seconds
         waits = f"{first.demand.name} waits: {first.blocker.message}"
-        if left <= 0:
-            del self._reserved[members.key]
-            words = f"it has not started within {timeout:g} s, and others have their turn; {waits}"
-            self._paused[members.key] = (now + timeout, words)
-            return await self._pause(members, timeout, words)
+        left = self._reserved.remaining(members.key, timeout)
+        if not left:
+            self._reserved.forget(members.key)
+            self._timed_out.delay(members.key, timeout)
+            self._timeout_messages[members.key] = (
+                f"it has not started within {timeout:g} s, and others have their turn; {waits}"
+            )
+            return await self._pause(members, timeout)
         words = f"gang {members.gang.name}: {waits}"
-        again: RequeueAfter | None = RequeueAfter(left)
-        # Those beyond the members that it needs are told, each alone, why they have no part.
-        for each in (member for member in members.waiting if member.ready):
-            told = Blocker(first.blocker.reason, words, first.blocker.transient)
-            again = earliest(again, await self._parts.binder.wait_for_vgpus(each.requester, told))
-        return GangResult(earliest(again, await self._parts.binder.reschedule(hindered)))
+        retry: RequeueAfter | None = RequeueAfter(left)
+        blocker = Blocker(first.blocker.reason, words, first.blocker.transient)
+        # Members beyond those that are needed hold nothing: they are reported one by one.
+        for member in members.waiting:
+            if member.ready:
+                wait = await self._context.binder.wait_for_vgpus(member.requester, blocker)
+                retry = earliest(retry, wait)
+        return GangResult(earliest(retry, await self._context.binder.reschedule(blocked)))
 
-    @property
-    def _timeout(self) -> float:
-        return self._configuration.now().gang_timeout_seconds
-
-    async def _pause(self, members: Members, seconds: float, words: str) -> GangResult:
-        """A gang that has not started in time gives all back, and is not tried for a while."""
-        await self._wait(members, Reason.GANG_TIMED_OUT, words)
+    async def _pause(self, members: Members, seconds: float) -> GangResult:
+        """Release the shares of a gang that did not start in time; it is not tried for a while."""
+        await self._wait(members, Reason.GANG_TIMED_OUT, self._timeout_messages[members.key])
         return GangResult(RequeueAfter(seconds))
 
     async def _wait(self, members: Members, reason: Reason, words: str) -> GangResult:
-        """Have a gang wait: what it has taken is given back, and all are told."""
+        """Release the shares of a gang, and set the condition of all members."""
+        binder = self._context.binder
         for member in members.waiting:
             if member.held:
-                await self._parts.binder.refresh(member.requester)
+                await binder.refresh(member.requester)
         message = f"gang {members.gang.name}: {words}"
         for place, member in enumerate(members.waiting):
             # The oldest one is tried again for all of them.
-            say = (
-                self._parts.binder.set_condition if place else self._parts.binder.mark_unschedulable
-            )
-            await say(member.requester, reason, message)
-        return GangResult(
-            self._parts.candidates.next_retry(member.requester for member in members.waiting)
-        )
+            report = binder.set_condition if place else binder.mark_unschedulable
+            await report(member.requester, reason, message)
+        requesters = [member.requester for member in members.waiting]
+        return GangResult(self._context.candidates.next_retry(requesters))

@@ -1,8 +1,8 @@
-"""Places that are kept for those for whom others have been asked to leave.
+"""Reserves room for requesters for which other pods are evicted.
 
-Between the eviction of a pod and the moment when its node has released its part, and until
-then for a bounded time, nobody of the same or a lower priority is given the GPU on which
-the one who waits will be. A higher priority may still have it.
+From the eviction of a pod until its node has released its share, for a bounded time, no demand
+of the same or a lower priority gets the GPU for which the requester is nominated. A demand of
+higher priority may still get it.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,22 +16,22 @@ from kubeshare.core.ledger.ledger import Ledger
 from kubeshare.core.policies import Policy
 
 NOMINATION_SECONDS: Final = 180.0
-"""How long a place is kept: longer than pods normally take to end."""
+"""How long room is reserved: longer than pods normally take to terminate."""
 MAX_NOMINATIONS: Final = 64
-"""How many places are kept at once; nobody is preempted for one more."""
+"""How many nominations exist at once; no pod is evicted for one more."""
 
 
 class Nomination(msgspec.Struct, frozen=True, kw_only=True):
-    """A place that is kept.
+    """Room that is reserved for a requester or a gang.
 
     Attributes:
-        owner: for whom, as people know it.
-        uids: the demands that may have it.
-        priority: theirs.
-        devices: the ids of the vGPUs, with their nodes.
-        victims: the uids of the demands that are to leave.
-        to_evict: those of them that have not been asked yet.
-        until: loop time at which it is not kept any more.
+        owner: the requester or gang, for people.
+        uids: the demands that may use the room.
+        priority: the owner's.
+        devices: GPUID -> node.
+        victims: the uids of the demands that are evicted.
+        to_evict: those of them that have not been evicted yet.
+        until: loop time at which the reservation ends.
     """
 
     owner: str
@@ -44,77 +44,77 @@ class Nomination(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Nominations:
-    """The places that are kept now."""
+    """The nominations that exist now. All times are loop times."""
 
     def __init__(self) -> None:
-        self._places: dict[str, Nomination] = {}
+        self._by_owner: dict[str, Nomination] = {}
 
     def of(self, owner: str, now: float) -> Nomination | None:
-        """The place that is kept for somebody."""
+        """The nomination of a requester or gang."""
         self._expire(now)
-        return self._places.get(owner)
+        return self._by_owner.get(owner)
 
-    def add(self, place: Nomination) -> None:
-        """Keep a place, or another one for the same owner."""
-        self._places[place.owner] = place
+    def add(self, nomination: Nomination) -> None:
+        """Add a nomination, or replace the one of the same owner."""
+        self._by_owner[nomination.owner] = nomination
 
     def remove(self, owner: str) -> None:
-        """The owner needs no place any more."""
-        self._places.pop(owner, None)
+        """Remove the nomination of an owner that is scheduled or gone."""
+        self._by_owner.pop(owner, None)
 
     def full(self, now: float) -> bool:
-        """No further place can be kept."""
+        """Whether no further nomination is allowed."""
         self._expire(now)
-        return len(self._places) >= MAX_NOMINATIONS
+        return len(self._by_owner) >= MAX_NOMINATIONS
 
     def seconds_left(self, uids: Iterable[str], priority: int, now: float) -> float | None:
-        """Until the first place that is kept from these demands may be theirs."""
+        """Seconds until the first room that is reserved against these demands is free."""
         self._expire(now)
         against = self._against(frozenset(uids), priority)
-        return min((place.until - now for place in against), default=None)
+        return min((nomination.until - now for nomination in against), default=None)
 
     def policy(self, policy: Policy, uids: Iterable[str], priority: int, now: float) -> Policy:
-        """A policy that gives no demand of these a place that is kept from them."""
+        """The policy, without the room that is reserved against these demands."""
         self._expire(now)
         against = self._against(frozenset(uids), priority)
-        return _Keeping(policy, against) if against else policy
+        return _WithoutReserved(policy, against) if against else policy
 
     def _against(self, uids: frozenset[str], priority: int) -> list[Nomination]:
         return [
-            place
-            for place in self._places.values()
-            if place.priority >= priority and not place.uids & uids
+            nomination
+            for nomination in self._by_owner.values()
+            if nomination.priority >= priority and not nomination.uids & uids
         ]
 
     def _expire(self, now: float) -> None:
-        for owner in [owner for owner, place in self._places.items() if place.until <= now]:
-            del self._places[owner]
+        for owner in [owner for owner, each in self._by_owner.items() if each.until <= now]:
+            del self._by_owner[owner]
 
 
-class _Keeping:
-    """A policy that leaves some places alone."""
+class _WithoutReserved:
+    """A policy that does not see the room of some nominations."""
 
-    def __init__(self, policy: Policy, places: Sequence[Nomination]) -> None:
+    def __init__(self, policy: Policy, nominations: Sequence[Nomination]) -> None:
         self._policy = policy
-        self._places = places
+        self._nominations = nominations
 
     def __call__(self, ledger: Ledger, demand: Demand) -> Decision:
-        kept: dict[str, str] = {}
+        reserved: dict[str, str] = {}
         with ledger.what_if():
-            for place in self._places:
-                words = f"kept for {place.owner} of priority {place.priority}"
-                for gpuid, name in place.devices.items():
+            for nomination in self._nominations:
+                words = f"kept for {nomination.owner} of priority {nomination.priority}"
+                for gpuid, name in nomination.devices.items():
                     device, node = ledger.devices.get(gpuid), ledger.nodes.get(name)
                     if device is not None and not device.fenced:
                         ledger.mark(gpuid, fenced=True)
-                        kept[device.path] = words
+                        reserved[device.path] = words
                     elif node is not None and node.free:
                         ledger.set_free(name, node.free[:-1])
-                        kept[name] = words
+                        reserved[name] = words
             decision = self._policy(ledger, demand)
 
-        def told() -> dict[str, str]:
-            reasons = decision.reasons
-            return {place: kept.get(place, reasons[place]) for place in reasons}
+        def reasons() -> dict[str, str]:
+            known = decision.reasons
+            return {place: reserved.get(place, known[place]) for place in known}
 
-        return msgspec.structs.replace(decision, reasons=LazyReasons(told))
+        return msgspec.structs.replace(decision, reasons=LazyReasons(reasons))

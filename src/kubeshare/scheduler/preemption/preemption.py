@@ -1,11 +1,11 @@
-"""Pods that may be preempted are asked to leave for a demand of higher priority.
+"""Evicts preemptible pods for demands of higher priority.
 
-Only where the configuration says ``preemption: true``, only pods that carry the annotation
-``kubeshare.nthu/preemptible: "true"``, only those of a lower priority, and only those that
-Sched has placed: one whose author named its GPU would take it again. Of the sets of pods whose
-leaving would help the cheapest is taken that the disruption budgets allow, asked by a dry
-run before the first pod is evicted. What they hold is free when their nodes say so;
-until then the place is kept.
+Only if the configuration says ``preemption: true``; only pods with the annotation
+``kubeshare.nthu/preemptible: "true"``, of a lower priority, that Sched has placed (a pod whose
+author named its GPU would take it again). The cheapest set of pods that makes room and that
+disruption budgets allow is evicted; the budgets are asked by a dry run before the first
+eviction. The shares are free when the nodes release them; until then the room is reserved by
+a nomination.
 """
 
 import asyncio
@@ -34,22 +34,22 @@ from kubeshare.scheduler.preemption.victims import Victim, is_marked, victims_of
 from kubeshare.scheduler.requesters.base import Requester
 
 MAX_VICTIM_SETS: Final = 8
-"""How many sets of pods are tried at most, where budgets refuse."""
+"""How many sets of pods are tried if disruption budgets refuse."""
 RETRY_SECONDS: Final = 10.0
-"""Seconds until it is tried again where budgets have refused all."""
+"""Seconds until the next attempt after budgets refused all sets."""
 
 _INDEX: Final = "preemptible"
 
 
 class RoomRequest(Struct, frozen=True, kw_only=True):
-    """Somebody for whom there is no room.
+    """Demands for which there is no room.
 
     Attributes:
-        owner: as people know it.
-        requesters: who asks, the first of whom is told.
-        demands: of those who ask, for the nodes that they may go to.
+        owner: the requester or gang, for people.
+        requesters: the requesters; the first one gets the event.
+        demands: theirs, restricted to eligible nodes.
         needed: how many of them have to be placed together.
-        priority: theirs.
+        priority: the owner's.
     """
 
     owner: str
@@ -60,7 +60,7 @@ class RoomRequest(Struct, frozen=True, kw_only=True):
 
     @property
     def uids(self) -> frozenset[str]:
-        """Of the demands."""
+        """The uids of the demands."""
         return frozenset(demand.uid for demand in self.demands)
 
 
@@ -68,23 +68,23 @@ class Preemptor:
     """Makes room for demands of higher priority.
 
     Args:
-        client: where pods are evicted.
+        client: evicts pods.
         policy: places demands.
-        cluster_state: the cluster's GPUs.
+        cluster_state: the GPUs of the cluster.
         pods: all pods.
-        kept: where places are noted.
-        configuration: says whether this is done at all.
-        events: tells both sides.
+        nominations: reserves the room.
+        configuration: says whether preemption is allowed.
+        events: reports to both sides.
     """
 
-    def __init__(  # noqa: PLR0913 - its parts
+    def __init__(  # noqa: PLR0913 - its collaborators
         self,
         client: Client,
         policy: Policy,
         *,
         cluster_state: ClusterState,
         pods: Store[Pod],
-        kept: Nominations,
+        nominations: Nominations,
         configuration: DynamicConfiguration,
         events: Events,
     ) -> None:
@@ -92,36 +92,36 @@ class Preemptor:
         self._policy = policy
         self._cluster_state = cluster_state
         self._pods = pods
-        self._kept = kept
+        self._nominations = nominations
         self._configuration = configuration
         self._events = events
         pods.add_index(_INDEX, _marked)
 
-    async def make_room(self, claim: RoomRequest) -> RequeueAfter | None:
-        """Ask the cheapest set of pods to leave, if that is allowed and would help.
+    async def make_room(self, request: RoomRequest) -> RequeueAfter | None:
+        """Evict the cheapest set of pods that makes room, if that is allowed.
 
         Returns:
-            when to look again, if anybody has been asked or may be asked later.
+            when to reconcile again; None if nothing is evicted now or soon.
         """
         now = asyncio.get_running_loop().time()
         if not self._configuration.now().preemption:
             return None
-        place = self._kept.of(claim.owner, now)
-        if place is not None and self._still_leaving(place):
-            return await self._ask(place, self._victims())
-        if self._kept.full(now):
+        nomination = self._nominations.of(request.owner, now)
+        if nomination is not None and self._still_held(nomination):
+            return await self._evict(nomination, self._victims())
+        if self._nominations.full(now):
             return None
         victims = self._victims()
         refused = False
         for _ in range(MAX_VICTIM_SETS):
-            found = self._cheapest(claim, victims.values())
+            found = self._cheapest(request, victims.values())
             if found is None:
                 break
-            unwilling = await self._refused([victims[uid] for uid in found.leave])
-            if not unwilling:
-                return await self._preempt(claim, found, victims, now)
+            protected = await self._protected([victims[uid] for uid in found.leave])
+            if not protected:
+                return await self._preempt(request, found, victims, now)
             refused = True
-            for uid in unwilling:
+            for uid in protected:
                 del victims[uid]
         return RequeueAfter(RETRY_SECONDS) if refused else None
 
@@ -129,95 +129,96 @@ class Preemptor:
         marked = self._pods.by_index(_INDEX, "true")
         return {each.uid: each for each in victims_of(marked, self._cluster_state.pool.held_by)}
 
-    def _still_leaving(self, place: Nomination) -> bool:
-        return any(self._cluster_state.pool.held_by(uid) for uid in place.victims)
+    def _still_held(self, nomination: Nomination) -> bool:
+        """Whether some victim still holds its share."""
+        return any(self._cluster_state.pool.held_by(uid) for uid in nomination.victims)
 
-    def _cheapest(self, claim: RoomRequest, victims: Iterable[Victim]) -> Preemption | None:
+    def _cheapest(self, request: RoomRequest, victims: Iterable[Victim]) -> Preemption | None:
         priorities = {victim.uid: victim.priority for victim in victims}
         ledger = self._cluster_state.ledger()
         now = asyncio.get_running_loop().time()
-        policy = self._kept.policy(self._policy, claim.uids, claim.priority, now)
+        policy = self._nominations.policy(self._policy, request.uids, request.priority, now)
         return cheapest_for_gang(
             policy,
             ledger,
-            claim.demands,
-            needed=claim.needed,
-            priority=claim.priority,
+            request.demands,
+            needed=request.needed,
+            priority=request.priority,
             preemptible=priorities,
         )
 
-    async def _refused(self, victims: Sequence[Victim]) -> list[str]:
-        """Those whose disruption budgets refuse now."""
-        refused = []
+    async def _protected(self, victims: Sequence[Victim]) -> list[str]:
+        """The uids of victims whose eviction a disruption budget refuses now."""
+        protected = []
         for victim in victims:
             try:
                 await evict(self._client, victim.pod, dry_run=True)
             except TooManyRequestsError:
-                refused.append(victim.uid)
+                protected.append(victim.uid)
             except (NotFoundError, ConflictError):
-                continue  # it has gone by itself
-        return refused
+                continue  # the pod is gone
+        return protected
 
     async def _preempt(
-        self, claim: RoomRequest, found: Preemption, victims: Mapping[str, Victim], now: float
+        self, request: RoomRequest, found: Preemption, victims: Mapping[str, Victim], now: float
     ) -> RequeueAfter:
-        place = Nomination(
-            owner=claim.owner,
-            uids=claim.uids,
-            priority=claim.priority,
-            devices=self._where(claim, found),
+        nomination = Nomination(
+            owner=request.owner,
+            uids=request.uids,
+            priority=request.priority,
+            devices=self._devices(request, found),
             victims=frozenset(found.leave),
             to_evict=tuple(found.leave),
             until=now + NOMINATION_SECONDS,
         )
-        self._kept.add(place)
-        self._events.preempts(claim.requesters[0], found.words, found.priority)
-        return await self._ask(place, victims)
+        self._nominations.add(nomination)
+        self._events.preempting(request.requesters[0], found.words, found.priority)
+        return await self._evict(nomination, victims)
 
-    async def _ask(self, place: Nomination, victims: Mapping[str, Victim]) -> RequeueAfter:
-        """Evict those for whose place there is need and who have not been asked to leave yet.
+    async def _evict(self, nomination: Nomination, victims: Mapping[str, Victim]) -> RequeueAfter:
+        """Evict the victims that have not been evicted yet.
 
-        Whoever is not there any more needs no asking. Where the API server fails at one, the
-        rest is asked when it is tried again.
+        Each eviction is noted at once, so after an API error the rest is evicted next time.
         """
-        for number, uid in enumerate(place.to_evict, start=1):
+        for number, uid in enumerate(nomination.to_evict, start=1):
             victim = victims.get(uid)
             try:
                 if victim is not None:
                     await evict(self._client, victim.pod)
-                    about = _about(victim.pod)
-                    self._events.preempted(about, place.owner, place.priority, victim.priority)
+                    self._events.preempted(
+                        _about(victim.pod), nomination.owner, nomination.priority, victim.priority
+                    )
             except TooManyRequestsError:
-                return RequeueAfter(
-                    RETRY_SECONDS
-                )  # its budget has changed: what has been asked leaves
+                # The budget changed since the dry run; earlier victims terminate all the same.
+                return RequeueAfter(RETRY_SECONDS)
             except (NotFoundError, ConflictError):
-                pass
-            self._kept.add(structs.replace(place, to_evict=place.to_evict[number:]))
-        return RequeueAfter(place.until - asyncio.get_running_loop().time())
+                pass  # the pod is gone
+            left = nomination.to_evict[number:]
+            self._nominations.add(structs.replace(nomination, to_evict=left))
+        return RequeueAfter(nomination.until - asyncio.get_running_loop().time())
 
-    def _where(self, claim: RoomRequest, found: Preemption) -> dict[str, str]:
-        """The vGPUs on which the demands will be once those in their way have left."""
+    def _devices(self, request: RoomRequest, found: Preemption) -> dict[str, str]:
+        """GPUID -> node of the vGPUs that the demands get once the victims are gone."""
         ledger = self._cluster_state.ledger()
         with ledger.what_if():
             for uid in found.leave:
                 ledger.release(uid)
-            answer = place_gang(self._policy, ledger, claim.demands, claim.needed)
+            placement = place_gang(self._policy, ledger, request.demands, request.needed)
         return {
             gpuid: placed.decision.node
-            for placed in answer.placed
+            for placed in placement.placed
             for gpuid in placed.decision.devices
             if placed.decision.node is not None
         }
 
 
 def _marked(pod: Pod) -> list[str]:
-    """Whether a pod may be preempted and is there to be, for an index."""
+    """Index function: the pods that may be preempted."""
     return ["true"] if is_marked(pod) else []
 
 
 def _about(pod: Pod) -> ObjectReference:
-    """What the event about a pod that leaves names: its SharePod, or itself."""
+    """The object that the event about a victim names: its SharePod, or the pod itself."""
     controller = pod.metadata.controller
     if controller is None or controller.kind != SHAREPODS.kind:
         return reference(PODS, pod)

@@ -1,7 +1,7 @@
-"""The pods that may be preempted: those that say so, and that Sched has placed.
+"""Selects the pods that may be preempted.
 
-One whose author named its GPU would take it again, and one that its node has not been told of
-holds nothing that its leaving would free.
+They carry the annotation, and Sched has placed them: a pod whose author named its GPU would
+take it again, and a pod whose holder does not name it yet has nothing on its node to free.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -24,21 +24,21 @@ class Victim(Struct, frozen=True):
 
 
 def is_marked(pod: Pod) -> bool:
-    """It says that it may be preempted, and is there to be."""
-    there = pod.spec.node_name and not pod.terminal and pod.metadata.deletion_timestamp is None
-    return bool(there) and pod.metadata.annotations.get(PREEMPTIBLE) == "true"
+    """Whether a pod is annotated as preemptible, bound to a node and not terminating."""
+    bound = pod.spec.node_name and not pod.terminal and pod.metadata.deletion_timestamp is None
+    return bool(bound) and pod.metadata.annotations.get(PREEMPTIBLE) == "true"
 
 
 def victims_of(marked: Iterable[Pod], held_by: Callable[[str], Sequence[VGPU]]) -> Iterator[Victim]:
-    """Those that may be asked to leave.
+    """The pods that may be evicted.
 
     Args:
-        marked: pods that say that they may be preempted.
-        held_by: the vGPUs of which a demand (uid) has a part.
+        marked: pods that are marked as preemptible.
+        held_by: returns the vGPUs on which a demand (uid) holds shares.
     """
     for pod in marked:
-        uid = _demand_of(pod)
-        if not _placed_by_us(pod, uid, held_by(uid)):
+        uid = _demand_uid(pod)
+        if not _placed_by_scheduler(pod, uid, held_by(uid)):
             continue
         metadata = {"labels": pod.metadata.labels, "annotations": pod.metadata.annotations}
         try:
@@ -48,8 +48,8 @@ def victims_of(marked: Iterable[Pod], held_by: Callable[[str], Sequence[VGPU]]) 
         yield Victim(pod, uid, standing.priority)
 
 
-def _placed_by_us(pod: Pod, uid: str, vgpus: Sequence[VGPU]) -> bool:
-    """It holds its part by a decision of the scheduler, and its node knows of it."""
+def _placed_by_scheduler(pod: Pod, uid: str, vgpus: Sequence[VGPU]) -> bool:
+    """All its holders come from decisions of Sched and name this pod."""
     held = [holder_of(vgpu, uid) for vgpu in vgpus]
     return bool(held) and all(
         holder is not None and holder.attempt > 0 and holder.pod_uid == pod.metadata.uid
@@ -57,8 +57,8 @@ def _placed_by_us(pod: Pod, uid: str, vgpus: Sequence[VGPU]) -> bool:
     )
 
 
-def _demand_of(pod: Pod) -> str:
-    """The uid of the demand that a pod is for: its SharePod's, or its own."""
+def _demand_uid(pod: Pod) -> str:
+    """The uid of the demand of a pod: its SharePod's, or its own."""
     controller = pod.metadata.controller
-    shared = controller is not None and controller.kind == SHAREPODS.kind
-    return controller.uid if controller is not None and shared else pod.metadata.uid
+    from_sharepod = controller is not None and controller.kind == SHAREPODS.kind
+    return controller.uid if controller is not None and from_sharepod else pod.metadata.uid

@@ -1,1 +1,1 @@
-"""Objects that ask for GPUs: SharePods and gated pods."""
+"""The kinds of objects that ask for GPUs: SharePods and gated pods."""

@@ -1,15 +1,15 @@
-"""Who asks for a part of a GPU: what the scheduler knows of an object of any kind.
+"""The interface of requesters: objects that ask for shares of GPUs.
 
-``controller`` decides about askers and knows no kind of them. A kind is one module
-beside this one (``sharepods``, ``pods``) with two small classes:
+``controller`` schedules requesters and knows no kind of them. A kind is one module beside this
+one (``sharepod``, ``pod``) with two small classes:
 
-* an :class:`Requester`: one object as it was read, with what it asks for, where it may go,
-  and how it is told what was decided;
-* a :class:`RequesterKind`, which finds them by name.
+* a :class:`Requester`: one object as it was read, with its demand, the nodes it may run on, and
+  the writes that bind it or set its condition;
+* a :class:`RequesterKind`, which finds requesters by name.
 
-For another kind write these two, and add them in ``program``: to the kinds, with a watch
-that queues an :class:`RequesterKey` for each of its objects. Whatever the kind, its demand's
-uid is the object's own, and its holder has the object's namespace and name.
+For another kind write these two, and add them in ``program``: to the kinds, with a watch that
+queues a :class:`RequesterKey` for each object. Whatever the kind, the uid of the demand is
+the object's own, and its holder has the object's namespace and name.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -27,7 +27,7 @@ from kubeshare.kube.meta import Key
 
 
 class RequesterKey(NamedTuple):
-    """An object that asks, by its kind and its name: a SharePod's pod may be its namesake."""
+    """The kind and the name of a requester: a SharePod's pod may have the SharePod's name."""
 
     kind: str
     key: Key
@@ -37,7 +37,7 @@ class RequesterKey(NamedTuple):
 
 
 class Requester(Protocol):
-    """One object that asks for a part of a GPU, as it was read."""
+    """One object that asks for shares of GPUs, as it was read."""
 
     @property
     def key(self) -> RequesterKey:
@@ -46,87 +46,87 @@ class Requester(Protocol):
 
     @property
     def uid(self) -> str:
-        """Of the object, and of its demand."""
+        """The uid of the object and of its demand."""
         ...
 
     @property
     def created(self) -> str:
-        """When, as RFC 3339: the oldest of those that wait is tried first."""
+        """Its creation time as RFC 3339; the oldest unschedulable one is tried first."""
         ...
 
     @property
     def reference(self) -> ObjectReference:
-        """What events about it name."""
+        """The object of its events."""
         ...
 
     @property
     def finished(self) -> bool:
-        """It is going, or has ended: nothing is decided about it any more."""
+        """It is being deleted or has ended, so it is not scheduled any more."""
         ...
 
     @property
     def controller(self) -> str:
-        """The uid of the object that made it and keeps it; ``""`` where there is none."""
+        """The uid of its controlling owner; ``""`` if there is none."""
         ...
 
     @property
     def deleting(self) -> bool:
-        """Somebody has deleted it."""
+        """It has a deletion timestamp."""
         ...
 
     @property
     def decided(self) -> bool:
-        """Its GPUs and its node are known, whoever has chosen them."""
+        """Its GPUs and its node are written in it, by Sched or by its author."""
         ...
 
     @property
     def gpuids(self) -> tuple[str, ...]:
-        """The GPUs that it names, chosen by its author or by a decision."""
+        """The GPUs that it names, chosen by Sched or by its author."""
         ...
 
     @property
     def pod_spec(self) -> Mapping[str, Any]:
-        """What its pod needs of a node besides the GPU."""
+        """Its PodSpec, as in the manifest."""
         ...
 
     @property
     def excluded(self) -> Sequence[ExcludedNode]:
-        """Nodes that could not take its pod, and are not chosen for it for a while."""
+        """Nodes that could not run its pod, and are excluded for a while."""
         ...
 
     @property
     def not_ready(self) -> str:
-        """What of somebody else's comes before a decision about it; ``""`` for nothing."""
+        """Why an external dependency (gate, unbound PVC) blocks scheduling; ``""`` if none."""
         ...
 
     async def prepare(self) -> RequeueAfter | None:
-        """Find out what has to be asked of the API server to know where its pod may go.
+        """Read what is needed to know the nodes that it may run on.
 
         Returns:
-            when to ask again, where it is postponed for want of an answer.
+            when to read again, if it is not ready.
 
         Raises:
-            ApiError: that cannot be found out now.
+            ApiError: the API server does not answer.
         """
         ...
 
-    def filter(self, where: Eligible) -> Eligible:
-        """Of the nodes that take pods like its own those that have what else it needs."""
+    def filter(self, eligible: Eligible) -> Eligible:
+        """The eligible nodes that have the other resources and volumes that it needs."""
         ...
 
     def filter_for_gang(
-        self, where: Eligible, others: Iterable[tuple[str, "Requester"]]
+        self, eligible: Eligible, others: Iterable[tuple[str, "Requester"]]
     ) -> Eligible:
-        """Of the nodes to which it may go those with room for it and for others of its gang.
+        """The eligible nodes that have room for it beside other members of its gang.
 
         Args:
-            where: those to which it may go alone.
-            others: those who are to be told with it, each with its node.
+            eligible: the nodes that it may run on alone.
+            others: the node and the requester of members that are bound together with it.
         """
         ...
 
     def demand(self) -> Demand | None:
-        """What it asks for; None when that is nothing of a GPU.
+        """Its demand; None if it asks for no GPU.
 
         Raises:
             InvalidValueError: a value is not acceptable.
@@ -142,51 +142,47 @@ class Requester(Protocol):
         ...
 
     def blocker(self, vgpus: Sequence[VGPU]) -> Blocker | None:
-        """Why it is not told yet that it has parts of these; None when it can be told."""
+        """Why it cannot be bound to these vGPUs yet; None if it can."""
         ...
 
     async def refresh(self) -> Self | None:
-        """Read it from the API server; None when it, or its name, is another's now."""
+        """Read it from the API server; None if it is gone, or its name is another object's."""
         ...
 
     async def bind(self, node: str, gpuids: Sequence[str]) -> Self:
-        """Tell it a decision, unless it has changed since it was read.
+        """Write a decision into it, unless it was changed since it was read.
 
         Args:
             node: the node of the GPUs.
-            gpuids: the vGPUs of which it holds a part, sorted.
+            gpuids: the vGPUs on which it holds shares, sorted.
 
         Returns:
-            it, as it is now.
+            the requester after the write.
 
         Raises:
-            ConflictError: it has changed meanwhile.
+            ConflictError: it was changed.
             NotFoundError: it is gone.
-            InvalidError: the API server does not take the decision; the message says why.
+            InvalidError: the API server rejects the decision; the message says why.
             ApiError: any other refusal.
         """
         ...
 
     async def confirm(self) -> None:
-        """Have its condition say that there is a decision, whoever made it."""
+        """Set its condition to scheduled, whoever made the decision."""
         ...
 
     async def set_condition(self, reason: Reason, message: str) -> bool:
-        """Have its condition say that there is none.
-
-        Returns:
-            Whether that was news, and written.
-        """
+        """Set its condition to not scheduled; whether the condition changed."""
         ...
 
 
 class RequesterKind(Protocol):
-    """All askers of a kind."""
+    """All requesters of a kind."""
 
     def get(self, key: Key) -> Requester | None:
-        """The one of that name, as last seen or last written by this program, or None."""
+        """The requester of that name, as last seen or last written by this program."""
         ...
 
     def in_gang(self, namespace: str, name: str) -> Iterable[Requester]:
-        """Those that name a gang, in no order, whatever else they say of it."""
+        """The requesters that name a gang, in no order, even if their labels disagree."""
         ...

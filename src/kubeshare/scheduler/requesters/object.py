@@ -1,4 +1,4 @@
-"""What askers of all kinds have in common: each is an object that is read, patched and told."""
+"""What requesters of all kinds share: each is an API object that is read and patched."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -22,16 +22,16 @@ class HasMetadata(Protocol):
 
     @property
     def metadata(self) -> ObjectMeta:
-        """Its own."""
+        """The object's metadata."""
         ...
 
 
 class ObjectKind:
-    """All objects of one kind that may ask.
+    """All objects of one kind.
 
     Args:
-        client: where they are.
-        known: those that there are; told what is written.
+        client: reads and patches them.
+        known: the objects, with this program's own writes.
         status: writes their condition.
     """
 
@@ -47,12 +47,12 @@ ViewT = TypeVar("ViewT", bound=HasMetadata)
 
 @dataclass(frozen=True)
 class RequesterObject(ABC, Generic[KindT, ViewT]):
-    """One object as it was read: that part of an asker that is the same for all kinds.
+    """The part of :class:`kubeshare.scheduler.requesters.base.Requester` that all kinds share.
 
     Attributes:
-        resource: its kind, to the API server.
-        kind: the others of its kind.
-        raw: the object.
+        resource: the kind, for the API server.
+        kind: all objects of the kind.
+        raw: the object as it was read.
     """
 
     resource: ClassVar[Resource[Raw]]
@@ -63,7 +63,7 @@ class RequesterObject(ABC, Generic[KindT, ViewT]):
     @property
     @abstractmethod
     def view(self) -> ViewT:
-        """The narrow struct of it."""
+        """The object as a narrow struct."""
 
     @property
     def key(self) -> RequesterKey:
@@ -72,33 +72,33 @@ class RequesterObject(ABC, Generic[KindT, ViewT]):
 
     @property
     def uid(self) -> str:
-        """Of the object, and of its demand."""
+        """The uid of the object and of its demand."""
         return self.view.metadata.uid
 
     @property
     def created(self) -> str:
-        """When, as RFC 3339."""
+        """Its creation time as RFC 3339."""
         return self.view.metadata.creation_timestamp or ""
 
     @property
     def reference(self) -> ObjectReference:
-        """What events about it name."""
+        """The object of its events."""
         return reference(self.resource, self.view)
 
     @property
     def controller(self) -> str:
-        """The uid of what made it; ``""`` where nothing did."""
+        """The uid of its controlling owner; ``""`` if there is none."""
         controller = self.view.metadata.controller
         return controller.uid if controller else ""
 
     @property
     def deleting(self) -> bool:
-        """Somebody has deleted it."""
+        """It has a deletion timestamp."""
         return self.view.metadata.deletion_timestamp is not None
 
     @property
     def pod_spec(self) -> Mapping[str, Any]:
-        """As the manifest has it."""
+        """Its PodSpec, as in the manifest."""
         spec: Mapping[str, Any] = self.raw["spec"]
         return spec
 
@@ -107,15 +107,15 @@ class RequesterObject(ABC, Generic[KindT, ViewT]):
         return standing_of(self.raw)
 
     async def refresh(self) -> Self | None:
-        """Read it from the API server; None when it, or its name, is another's now."""
+        """Read it from the API server; None if it is gone, or its name is another object's."""
         metadata = self.view.metadata
         try:
             live = await self.kind.client.get(self.resource, metadata.name, metadata.namespace)
         except NotFoundError:
             self.kind.known.forget(metadata.key)
             return None
-        now = self._known_as(live)
-        return now if now.uid == self.uid else None
+        current = self._assume(live)
+        return current if current.uid == self.uid else None
 
     async def patched(self, operations: Sequence[Mapping[str, Any]]) -> Self:
         """The object after a JSON patch."""
@@ -127,9 +127,9 @@ class RequesterObject(ABC, Generic[KindT, ViewT]):
             metadata.namespace,
             field_manager=MANAGER_SCHEDULER,
         )
-        return self._known_as(answer)
+        return self._assume(answer)
 
-    def _known_as(self, raw: Raw) -> Self:
-        """The object as the API server has just given it."""
+    def _assume(self, raw: Raw) -> Self:
+        """The object as the API server has just answered it."""
         self.kind.known.assume(raw)
         return type(self)(self.kind, raw)

@@ -1,9 +1,9 @@
-"""Plain pods ask: gated until their part of a GPU is there, then told in one write.
+"""Plain pods as requesters: gated until their vGPUs are ready, then bound in one write.
 
-While a pod is gated its affinity can be tightened, and everything may be decided again;
-once the gate is gone nothing can. So the gate goes last: when the parts are reserved and
-their vGPUs are there. The condition is written before that, since afterwards the pod is
-kube-scheduler's, and whoever is killed in between finds it gated and goes on.
+While a pod is gated its affinity can be tightened and it can be scheduled again; once the gate
+is removed nothing can be undone. So the gate is removed last, when the shares are reserved and
+the vGPUs are ready. The condition is written before that, since afterwards the pod belongs to
+kube-scheduler; a program that is killed in between finds the pod gated and resumes.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -52,20 +52,23 @@ KIND: Final = PODS.kind
 
 
 class GatedPods(ObjectKind):
-    """The plain pods that are not bound yet.
+    """The plain pods that are not bound to a node.
 
     Args:
-        client: where they are.
-        known: those that there are; told what is written.
+        client: reads and patches them.
+        known: the gated pods, with this program's own writes.
         status: writes their condition.
-        bound: all pods: those of a gang that are bound count for it.
-        cluster_state: the vGPUs and their placeholders.
-        rooms: what nodes have left.
-        volumes: which nodes reach the pods' volumes.
-        models: the names of the cluster's GPU models.
+        bound: all pods: bound members of a gang count for it.
+        cluster_state: the vGPUs, their placeholders, and parsed demands.
+        node_resources: the resources that nodes have left.
+        volumes: the volumes of the pods.
+        models: returns the GPU models of the cluster.
+
+    Attributes:
+        lacking_resources: pods for which some node lacked resources when they were last scheduled.
     """
 
-    def __init__(  # noqa: PLR0913 - its parts
+    def __init__(  # noqa: PLR0913 - its collaborators
         self,
         client: Client,
         known: AssumeCache[Raw],
@@ -73,30 +76,30 @@ class GatedPods(ObjectKind):
         *,
         bound: Store[Pod],
         cluster_state: ClusterState,
-        rooms: NodeResources,
+        node_resources: NodeResources,
         volumes: VolumeBinder,
         models: Callable[[], Collection[str]],
     ) -> None:
         super().__init__(client, known, status)
         self.cluster_state = cluster_state
-        self.rooms = rooms
+        self.node_resources = node_resources
         self.volumes = volumes
         self.models = models
-        self.cramped: set[RequesterKey] = set()
+        self.lacking_resources: set[RequesterKey] = set()
         self._bound = bound
         known.add_index(GANG, gang_index)
         bound.add_index(GANG, _gang_of_bound)
 
     def get(self, key: Key) -> "_PodRequester | None":
-        """The pod of that name, as last seen or written."""
+        """The pod of that name, as last seen or last written by this program."""
         raw = self.known.get(key)
         if raw is None:
-            self.cramped.discard(RequesterKey(KIND, key))
+            self.lacking_resources.discard(RequesterKey(KIND, key))
             return None
         return _PodRequester(self, raw)
 
     def in_gang(self, namespace: str, name: str) -> Iterable["_PodRequester"]:
-        """The plain pods that name a gang, bound ones too."""
+        """The plain pods that name a gang, including bound ones."""
         key = gang_value(Key(namespace, name))
         for raw in self.known.by_index(GANG, key):
             yield _PodRequester(self, raw)
@@ -104,18 +107,18 @@ class GatedPods(ObjectKind):
             yield _PodRequester(self, msgspec.to_builtins(pod))
 
     def short_of_resources(self, _: object) -> Iterable[RequesterKey]:
-        """Those for which some node had no room when they were last looked at."""
-        return tuple(self.cramped)
+        """The pods that may fit once a node has more CPU, memory or pods left."""
+        return tuple(self.lacking_resources)
 
     @staticmethod
     def keys(raw: Raw) -> list[RequesterKey]:
-        """The key of a pod that was seen."""
+        """The key of a pod."""
         metadata = raw["metadata"]
         return [RequesterKey(KIND, Key(metadata["namespace"], metadata["name"]))]
 
 
 class _PodRequester(RequesterObject[GatedPods, Pod]):
-    """One plain pod as it was read (see :class:`kubeshare.scheduler.requesters.base.Requester`)."""
+    """One plain pod as it was read; see :class:`kubeshare.scheduler.requesters.base.Requester`."""
 
     resource = PODS
 
@@ -149,25 +152,27 @@ class _PodRequester(RequesterObject[GatedPods, Pod]):
     async def prepare(self) -> RequeueAfter | None:
         return await self.kind.volumes.refresh(self.view.metadata, self.pod_spec)
 
-    def filter(self, where: Eligible) -> Eligible:
-        where = self.kind.volumes.filter(where, self.uid)
-        within = self.kind.rooms.filter(where, self.view)
-        if within.nodes == where.nodes:
-            self.kind.cramped.discard(self.key)
+    def filter(self, eligible: Eligible) -> Eligible:
+        reachable = self.kind.volumes.filter(eligible, self.uid)
+        roomy = self.kind.node_resources.filter(reachable, self.view)
+        if roomy.nodes == reachable.nodes:
+            self.kind.lacking_resources.discard(self.key)
         else:
-            self.kind.cramped.add(self.key)
-        return within
+            self.kind.lacking_resources.add(self.key)
+        return roomy
 
-    def filter_for_gang(self, where: Eligible, others: Iterable[tuple[str, Requester]]) -> Eligible:
-        pods = ((node, each.view) for node, each in others if isinstance(each, _PodRequester))
-        return self.kind.rooms.filter(where, self.view, alongside=pods)
+    def filter_for_gang(
+        self, eligible: Eligible, others: Iterable[tuple[str, Requester]]
+    ) -> Eligible:
+        mates = ((node, each.view) for node, each in others if isinstance(each, _PodRequester))
+        return self.kind.node_resources.filter(eligible, self.view, alongside=mates)
 
     def demand(self) -> Demand | None:
-        asked = self.kind.cluster_state.demands.of_pod(self.raw, self.kind.models())
-        if asked is None and self.view.gated:
+        demand = self.kind.cluster_state.demands.of_pod(self.raw, self.kind.models())
+        if demand is None and self.view.gated:
             words = "is missing: the pod waits for a part of a GPU and does not say how much"
             raise InvalidValueError(PREFIX + "request", words)
-        return asked
+        return demand
 
     def blocker(self, vgpus: Sequence[VGPU]) -> Blocker | None:
         for vgpu in vgpus:
@@ -177,33 +182,33 @@ class _PodRequester(RequesterObject[GatedPods, Pod]):
         return None
 
     async def bind(self, node: str, gpuids: Sequence[str]) -> "_PodRequester":
-        place = f"vGPU {', '.join(gpuids)} on node {node}"
-        told = await self._condition("True", Reason.BOUND, place) or self
-        return await told.patched(_decision(told.raw, told.view, node, gpuids))
+        decision = f"vGPU {', '.join(gpuids)} on node {node}"
+        scheduled = await self._write("True", Reason.BOUND, decision) or self
+        return await scheduled.patched(_decision(scheduled.raw, scheduled.view, node, gpuids))
 
     async def confirm(self) -> None:
-        """Nothing: the condition was written while the pod was still gated."""
+        """Do nothing: the condition was written while the pod was gated."""
 
     async def set_condition(self, reason: Reason, message: str) -> bool:
-        return await self._condition("False", reason, message) is not None
+        return await self._write("False", reason, message) is not None
 
-    async def _condition(self, status: str, reason: Reason, message: str) -> "_PodRequester | None":
+    async def _write(self, status: str, reason: Reason, message: str) -> "_PodRequester | None":
         condition = Condition(
             type=CONDITION_POD_SCHEDULED, status=status, reason=reason, message=message
         )
         answer = await self.kind.status.write(
             PODS, self.view.metadata, self.view.status.conditions, condition
         )
-        return None if answer is None else self._known_as(answer)
+        return None if answer is None else self._assume(answer)
 
 
-def _decision(raw: Raw, seen: Pod, node: str, gpuids: Sequence[str]) -> list[dict[str, Any]]:
-    """The one write that ends the wait, of a pod in the very state that was read."""
+def _decision(raw: Raw, pod: Pod, node: str, gpuids: Sequence[str]) -> list[dict[str, Any]]:
+    """The patch that ungates a pod, valid only for the resourceVersion that was read."""
     metadata: Mapping[str, Any] = raw["metadata"]
     annotations = dict(metadata.get("annotations") or {})
     annotations |= {ANNOTATION_GPUIDS: ",".join(gpuids), ANNOTATION_NODE: node}
     labels = {**(metadata.get("labels") or {}), LABEL_VGPU: gpuids[0]}
-    gate = [each.name for each in seen.spec.scheduling_gates].index(GATE)
+    gate = [each.name for each in pod.spec.scheduling_gates].index(GATE)
     return [
         {"op": "test", "path": "/metadata/resourceVersion", "value": metadata["resourceVersion"]},
         {"op": "add", "path": "/metadata/annotations", "value": annotations},
@@ -218,7 +223,7 @@ def _decision(raw: Raw, seen: Pod, node: str, gpuids: Sequence[str]) -> list[dic
 
 
 def _gang_of_bound(pod: Pod) -> list[str]:
-    """The gang of a plain pod that is bound and has not failed, for an index."""
+    """Index function: the gang of a plain pod that is bound and has not failed."""
     metadata, failed = pod.metadata, pod.status.phase == "Failed"
     if metadata.labels.get(LABEL_ROLE) != ROLE_POD or not pod.spec.node_name or failed:
         return []

@@ -1,7 +1,7 @@
-"""SharePods ask: the decision is written into their spec, the condition into their status.
+"""SharePods as requesters: the decision goes into their spec, the condition into their status.
 
-The part of the GPU has been taken before: *reserve, then decide*. Whoever is
-killed between the two finds the part again by the demand's uid.
+The shares are reserved before: *reserve, then decide*. A program that is killed between the two
+finds the shares again by the uid of the demand.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -47,7 +47,7 @@ class SharePods(ObjectKind):
         known.add_index(GANG, gang_index)
 
     def get(self, key: Key) -> "_SharePodRequester | None":
-        """The SharePod of that name, as last seen or written."""
+        """The SharePod of that name, as last seen or last written by this program."""
         raw = self.known.get(key)
         return _SharePodRequester(self, raw) if raw is not None else None
 
@@ -58,15 +58,15 @@ class SharePods(ObjectKind):
                 yield _SharePodRequester(self, raw)
 
     def keys(self, change: Change[Raw]) -> list[RequesterKey]:
-        """The key of a SharePod of which anything is new that is looked at here.
+        """The key of a SharePod in which something changed that scheduling depends on.
 
-        Most of what is written into its status is the device manager's.
+        Most writes of its status are the device manager's and change nothing here.
         """
         old, raw = change.old, change.object
         key = [RequesterKey(KIND, key_of(raw))]
         if change.type == DELETED or old is None or sharepods.input_changed(old, raw):
             return key
-        if _end(old) != _end(raw):
+        if _terminal_phase(old) != _terminal_phase(raw):
             return key
         if _condition(old) == _condition(raw) or _SharePodRequester(self, raw).confirmed:
             return []
@@ -74,7 +74,7 @@ class SharePods(ObjectKind):
 
 
 class _SharePodRequester(RequesterObject[SharePods, SharePod]):
-    """One SharePod as it was read (see :class:`kubeshare.scheduler.requesters.base.Requester`)."""
+    """One SharePod as it was read; see :class:`kubeshare.scheduler.requesters.base.Requester`."""
 
     resource = SHAREPODS
 
@@ -103,20 +103,24 @@ class _SharePodRequester(RequesterObject[SharePods, SharePod]):
         return ""
 
     async def prepare(self) -> None:
-        """Nothing: of its volumes kube-scheduler knows."""
+        """Do nothing: kube-scheduler handles the volumes of its pod."""
 
-    def filter(self, where: Eligible) -> Eligible:
-        # Whether its pod has room is kube-scheduler's to say: the device manager can undo it.
-        return where
+    def filter(self, eligible: Eligible) -> Eligible:
+        # kube-scheduler decides whether its pod fits: the device manager can reschedule it.
+        return eligible
 
-    def filter_for_gang(self, where: Eligible, others: Iterable[tuple[str, Requester]]) -> Eligible:  # noqa: ARG002
-        return where
+    def filter_for_gang(
+        self,
+        eligible: Eligible,
+        others: Iterable[tuple[str, Requester]],  # noqa: ARG002 - see filter
+    ) -> Eligible:
+        return eligible
 
     def demand(self) -> Demand | None:
         return self.kind.demands.of_sharepod(self.raw)
 
     def blocker(self, vgpus: Sequence[VGPU]) -> Blocker | None:  # noqa: ARG002
-        # The device manager makes its pod when they are there.
+        # The device manager creates its pod once they are ready.
         return None
 
     async def bind(self, node: str, gpuids: Sequence[str]) -> "_SharePodRequester":
@@ -124,24 +128,24 @@ class _SharePodRequester(RequesterObject[SharePods, SharePod]):
 
     @property
     def confirmed(self) -> bool:
-        """Its condition says what was decided."""
-        told = find_condition(self.view.status.conditions, CONDITION_SCHEDULED)
+        """Its condition shows the decision that its spec has."""
+        known = find_condition(self.view.status.conditions, CONDITION_SCHEDULED)
         return (
-            told is not None
-            and told.status == "True"
-            and (told.reason, told.message) == self._place
-            and told.observed_generation == self.view.metadata.generation
+            known is not None
+            and known.status == "True"
+            and (known.reason, known.message) == self._scheduled
+            and known.observed_generation == self.view.metadata.generation
         )
 
     async def confirm(self) -> None:
         if not self.confirmed:
-            await self._condition("True", *self._place)
+            await self._write("True", *self._scheduled)
 
     async def set_condition(self, reason: Reason, message: str) -> bool:
-        return await self._condition("False", reason, message)
+        return await self._write("False", reason, message)
 
     @property
-    def _place(self) -> tuple[Reason, str]:
+    def _scheduled(self) -> tuple[Reason, str]:
         place = f"vGPU {', '.join(self.gpuids)} on node {self.view.spec.node_name}"
         if self.view.spec.gpu.attempt:
             return Reason.BOUND, place
@@ -157,11 +161,11 @@ class _SharePodRequester(RequesterObject[SharePods, SharePod]):
             {"op": "test", "path": "/metadata/resourceVersion", "value": version},
             {"op": "add", "path": "/spec/nodeName", "value": node},
             {"op": "add", "path": "/spec/gpu", "value": gpu},
-            # From now on it may have a pod.
+            # From now on it may have a pod, which has to be deleted first.
             *finalizer.add(self.view),
         ]
 
-    async def _condition(self, status: str, reason: Reason, message: str) -> bool:
+    async def _write(self, status: str, reason: Reason, message: str) -> bool:
         condition = Condition(
             type=CONDITION_SCHEDULED,
             status=status,
@@ -170,13 +174,17 @@ class _SharePodRequester(RequesterObject[SharePods, SharePod]):
             observed_generation=self.view.metadata.generation,
         )
         answer = await self.kind.status.write(
-            SHAREPODS, self.view.metadata, self.view.status.conditions, condition, self._share()
+            SHAREPODS,
+            self.view.metadata,
+            self.view.status.conditions,
+            condition,
+            self._share_status(),
         )
         if answer is not None:
             self.kind.known.assume(answer)
         return answer is not None
 
-    def _share(self) -> dict[str, str]:
+    def _share_status(self) -> dict[str, str]:
         try:
             demand = self.demand()
         except InvalidValueError:
@@ -184,8 +192,8 @@ class _SharePodRequester(RequesterObject[SharePods, SharePod]):
         return sharepods.share_status(demand) if demand else {}
 
 
-def _end(raw: Raw) -> str:
-    """How its pod has ended; ``""`` before that."""
+def _terminal_phase(raw: Raw) -> str:
+    """The phase in which its pod ended; ``""`` before that."""
     phase = str((raw.get("status") or {}).get("phase"))
     return phase if phase in TERMINAL_PHASES else ""
 
