@@ -4,10 +4,17 @@ from typing import Any
 
 import pytest
 
-from fakes.cluster import World, expect_pending, expect_scheduled, story
+from expectations import (
+    evicted,
+    expect_decided,
+    expect_deleted,
+    expect_evictions,
+    expect_pending,
+    expect_scheduled,
+)
+from fakes.cluster import World, scenario
 from kubeshare.api.types import core_v1, v1
-from kubeshare.api.types.constants import CONDITION_SCHEDULED
-from kubeshare.api.types.v1 import SHAREPODS, VGPUS
+from kubeshare.api.types.v1 import VGPUS
 from kubeshare.kube.meta import ObjectMeta
 from kubeshare.scheduler.preemption import nominations, victims
 from kubeshare.scheduler.preemption.nominations import MAX_NOMINATIONS, Nomination, Nominations
@@ -16,35 +23,24 @@ MARKED = {"kubeshare.nthu/preemptible": "true"}
 HIGH = {"sharedgpu/priority": "5"}
 
 
-def evictions(world: World) -> list[str]:
-    """The pods for which an eviction took place, in that order."""
-    return [
-        each.place.name
-        for each in world.server.requests
-        if each.resource == "pods/eviction" and not each.body["deleteOptions"].get("dryRun")
-    ]
-
-
-@story(n1=1)
+@scenario(n1=1)
 async def test_a_deleted_requester_frees_the_room_reserved_for_it(world: World) -> None:
     world.configure(preemption=True)
     world.start()
     await world.run("low", "0.8", annotations=MARKED)
     world.actors.node_agents = False  # the share of the evicted pod is not released
     world.share("high", "0.9", labels=HIGH)
-    await world.until(lambda: evictions(world) == ["low"])
+    await expect_evictions(world, "low")
     world.share("small", "0.1")
-    await world.until(lambda: world.condition("small", CONDITION_SCHEDULED))
-    expect_pending(world, "small").because("kept for SharePod default/high of priority 5")
+    await expect_pending(world, "small", "kept for SharePod default/high of priority 5")
     world.delete("high")
-    await world.until(lambda: world.server.stored(SHAREPODS, "high", "default") is None)
+    await expect_deleted(world, "high")
     # Long before the nomination expires.
     world.share("other", "0.1")
-    await world.until(lambda: world.condition("other", CONDITION_SCHEDULED))
-    expect_scheduled(world, "other")
+    await expect_scheduled(world, "other")
 
 
-@story(n1=2)
+@scenario(n1=2)
 async def test_a_victim_that_still_holds_its_share_is_waited_for(world: World) -> None:
     world.configure(preemption=True)
     world.start()
@@ -55,7 +51,7 @@ async def test_a_victim_that_still_holds_its_share_is_waited_for(world: World) -
     await world.run("c", "0.9", annotations=MARKED, labels={"sharedgpu/priority": "1"})
     world.actors.node_agents = False
     world.share("high", "1", labels=HIGH)
-    await world.until(lambda: sorted(evictions(world)) == ["a", "b"])
+    await expect_evictions(world, "a", "b")
 
     def release_one(raw: dict[str, Any]) -> None:
         status = raw["status"]
@@ -64,7 +60,7 @@ async def test_a_victim_that_still_holds_its_share_is_waited_for(world: World) -
 
     world.server.change(VGPUS, gpuid, "", release_one)
     await world.quiet(10)
-    assert sorted(evictions(world)) == ["a", "b"]
+    await expect_evictions(world, "a", "b")
     reported = [event for event in world.events("high") if event.startswith("Preempting")]
     assert len(reported) == 1
 
@@ -75,7 +71,7 @@ def test_no_more_pods_are_evicted_than_nominations_are_allowed(
 ) -> None:
     monkeypatch.setattr(nominations, "MAX_NOMINATIONS", allowed)
 
-    @story(n1=2)
+    @scenario(n1=2)
     async def play(world: World) -> None:
         world.configure(preemption=True)
         world.start()
@@ -84,9 +80,9 @@ def test_no_more_pods_are_evicted_than_nominations_are_allowed(
         world.actors.node_agents = False
         for name in ("x", "y"):
             world.share(name, "0.9", labels=HIGH)
-        await world.until(lambda: world.condition("y", CONDITION_SCHEDULED))
+        await expect_decided(world, "y")
         await world.quiet(30)
-        assert len(evictions(world)) == allowed
+        assert len(evicted(world)) == allowed
 
     play()
 
