@@ -165,7 +165,7 @@ class Agent:
         program.add_controller(self.reconciler.grants)
         program.add_controller(self.slices.controller)
         program.add_task(self.serve)
-        self.escapes.count_in(program.registry)
+        self.escapes.register_metrics(program.registry)
         program.add_check(
             lambda: None if self.driver.registered.is_set() else "not registered with the kubelet"
         )

@@ -341,7 +341,7 @@ class _NoWatch:
     async def run(self) -> None:
         await asyncio.Event().wait()
 
-    def count_in(self, _registry: object) -> None:
+    def register_metrics(self, _registry: object) -> None:
         pass
 
 

@@ -47,8 +47,8 @@ def grant(pod: str = "a", claim: str = "", *, gpus: tuple[str, ...] = GPUS[:1]) 
 def use(
     pid: int, memory: int | None = 0, pod: str = "a", *, gpu: str = GPUS[0], started: int = 1
 ) -> GpuUse:
-    place = CgroupIds((), (pod_uid(pod),))
-    return GpuUse(uuid=gpu, pid=pid, started=started, memory=memory, place=place)
+    cgroup = CgroupIds((), (pod_uid(pod),))
+    return GpuUse(uuid=gpu, pid=pid, started=started, memory=memory, cgroup=cgroup)
 
 
 def look(*uses: GpuUse, **more: object) -> Sample:
@@ -84,14 +84,14 @@ def test_a_process_of_a_granted_pod_that_has_neither_is_found_with_all_its_gpus(
 
 
 def test_processes_of_other_pods_and_of_the_machine_are_nobodys_business() -> None:
-    machine = msgspec.structs.replace(use(8, 99 * LIMIT), place=CgroupIds())
+    machine = msgspec.structs.replace(use(8, 99 * LIMIT), cgroup=CgroupIds())
     assert found(look(use(7, 99 * LIMIT, "b"), machine)) == []
 
 
 def test_the_outermost_container_that_is_known_says_whose_it_is() -> None:
     containers = {"outer": (pod_uid("a"), "main"), "inner": (pod_uid("b"), "theirs")}
-    place = CgroupIds(("node", "outer", "inner"), (pod_uid("b"),))
-    there = msgspec.structs.replace(use(7), place=place)
+    cgroup = CgroupIds(("node", "outer", "inner"), (pod_uid("b"),))
+    there = msgspec.structs.replace(use(7), cgroup=cgroup)
     both = (grant("a"), grant("b"))
     [finding] = detect(look(there, containers=containers, grants=both))[0]
     assert (finding.claim, finding.container) == ("a-claim", "main")
@@ -175,7 +175,7 @@ def test_whatever_is_seen_the_findings_are_those_that_the_words_say(
     unheld = {
         (one.pid, pod)
         for one in uses
-        if (pod := one.place.pods[0].removesuffix("-uid")) != "c" and not held(one.pid, pod)
+        if (pod := one.cgroup.pods[0].removesuffix("-uid")) != "c" and not held(one.pid, pod)
     }
     assert {(each.pid, each.pod.name) for each in findings if each.reason == UNHELD} == unheld
     assert all(each.pod.name != "c" for each in findings)
@@ -188,7 +188,9 @@ def test_whatever_is_seen_the_findings_are_those_that_the_words_say(
         tracked = sum(each.get(gpu, 0) for each in accounts.get(claim, {}).values())
         pod = claim[0]
         driver = sum(
-            one.memory or 0 for one in uses if one.uuid == gpu and one.place.pods == (f"{pod}-uid",)
+            one.memory or 0
+            for one in uses
+            if one.uuid == gpu and one.cgroup.pods == (f"{pod}-uid",)
         )
         assert overhead >= 0
         assert tracked + overhead == max(tracked, driver)

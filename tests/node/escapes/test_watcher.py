@@ -73,9 +73,9 @@ class Node:
         async def main() -> None:
             recorder = EventRecorder(self.server.client(), "test", "test")
             watch = EscapeWatch(self._use, self._containers, recorder, policy=self._policy)
-            watch.count_in(self.registry)
+            watch.register_metrics(self.registry)
             for _ in range(times):
-                await watch.look()
+                await watch.check()
             await recorder.flush()
 
         asyncio.run(main())

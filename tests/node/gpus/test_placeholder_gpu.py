@@ -149,7 +149,7 @@ def test_a_known_vgpu_is_left_alone(
     [
         ([f"{A_GPU.uuid}::0"], "time-sliced"),
         (["MIG-00000000-0000-0000-0000-000000000000"], "MIG instance"),
-        ([A_GPU.uuid, "GPU-b"], "2 were given"),
+        ([A_GPU.uuid, "GPU-b"], "2 were allocated"),
     ],
 )
 def test_what_is_not_one_whole_gpu_is_refused_with_the_reason(

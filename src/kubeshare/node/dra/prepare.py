@@ -157,7 +157,7 @@ class Preparer:
         if not held:
             raise _NotYetError(
                 f"no vGPU of node {self._view.node} has a holder for the pod uid {pod_uid}: "
-                "only KubeShare adds one, for a SharePod or a pod that it placed on this node"
+                "only KubeShare makes one, for a SharePod or a pod that it placed on this node"
             )
         # The claim's namespace is that of the pod that starts; KubeShare wrote the holder's.
         for vgpu, holder in held:

@@ -1,1 +1,1 @@
-"""Detects processes that use a GPU past the device library."""
+"""Detects processes that use a GPU without the device library."""

@@ -1,12 +1,12 @@
-"""What uses a GPU past the device library: what the driver says beside what the library says.
+"""Detects processes that bypass the device library, by driver and library records.
 
-Pure. A process of a pod that has a grant is *held* when it has a connection to the token
-daemon or a slot in its claim's account, of which the kernel says whose they are. The
-library gets both before the driver knows of the process, so one that uses a GPU without
-either runs without the library: it is static, of another architecture or another libc, or
-has taken care not to load it.
+Pure. A process of a pod that has a grant is *held* if it has a connection to the token
+daemon or a slot in its claim's counters; the kernel says which process owns them. The
+library gets both before the driver knows the process, so a process that uses a GPU without
+either runs without the library: it is static, built for another architecture or libc, or
+avoids loading it.
 
-Charged to a claim is what the library tracks, and what the driver counts beyond that
+A claim is charged for what the library tracks, and for what the driver counts beyond that
 (contexts, modules, processes without the library): its *overhead*, which the library
 subtracts from the limit.
 """
@@ -28,32 +28,32 @@ OVER_LIMIT: Final[Reason] = "MemoryOverLimit"
 
 
 class GpuUse(Struct, frozen=True, kw_only=True):
-    """A process on a GPU, as the driver tells of it.
+    """A process on a GPU, as the driver reports it.
 
     Attributes:
         uuid: of the GPU.
         pid: on this machine.
-        started: clock ticks from boot to its start, which tell it from a later one of that pid.
-        memory: bytes; None where the driver does not say.
-        place: where its cgroup lies.
+        started: clock ticks from boot to its start, which detect a reused pid.
+        memory: bytes; None where the driver does not report them.
+        cgroup: the ids in its cgroup path.
     """
 
     uuid: str
     pid: int
     started: int
     memory: int | None
-    place: CgroupIds
+    cgroup: CgroupIds
 
 
 class Sample(Struct, frozen=True, kw_only=True):
-    """Everything at about one moment.
+    """What driver, daemon and library report at about one time.
 
     Attributes:
         grants: of pods.
         uses: of all GPUs by all processes.
-        containers: id → the pod's uid and the container's name, as the API server knows them.
+        containers: id → the pod's uid and the container's name, from the API server.
         connected: claim → pids of the processes that are connected to the token daemon.
-        accounts: claim → pid → GPU → bytes, as the library tracks them.
+        accounts: claim → pid → GPU → bytes that the library tracks.
     """
 
     grants: tuple[Grant, ...]
@@ -64,17 +64,17 @@ class Sample(Struct, frozen=True, kw_only=True):
 
 
 class Finding(Struct, frozen=True, kw_only=True):
-    """Something that should not be.
+    """A use of GPUs that violates a grant.
 
     Attributes:
-        reason: which.
+        reason: the kind of violation.
         claim: of the grant.
-        pod: that holds it.
+        pod: the holder of the grant.
         container: its name; "" where it is not known.
-        pid: the process, or of several the one that most exceeds what the library tracks.
+        pid: the process; of several, the one that most exceeds what the library tracks.
         started: as in :class:`GpuUse`.
-        gpus: on which.
-        used: bytes, as the driver says.
+        gpus: their UUIDs.
+        used: bytes that the driver counts.
         limit: bytes.
     """
 
@@ -90,17 +90,17 @@ class Finding(Struct, frozen=True, kw_only=True):
 
     @property
     def key(self) -> tuple[object, ...]:
-        """What makes it the same one at the next look."""
+        """Identifies the same finding in the next sample."""
         process = (self.pid, self.started) if self.reason == UNHELD else ()
         return (self.reason, self.claim, self.gpus, *process)
 
 
-def detect(look: Sample) -> tuple[list[Finding], Overheads]:
-    """What should not be, and the overheads of all parts of which they are known."""
-    known = _Known(look)
+def detect(sample: Sample) -> tuple[list[Finding], Overheads]:
+    """The findings, and the overheads by claim and GPU where they are known."""
+    known = _Known(sample)
     by_process: dict[tuple[str, int, int], list[_Owned]] = defaultdict(list)
     by_gpu: dict[tuple[str, str], list[_Owned]] = defaultdict(list)
-    for use in look.uses:
+    for use in sample.uses:
         owned = known.owned(use)
         if owned is not None:
             by_process[owned.grant.claim, use.pid, use.started].append(owned)
@@ -110,19 +110,19 @@ def detect(look: Sample) -> tuple[list[Finding], Overheads]:
         if _used(uses) > limit_of(uses[0].grant, uuid):
             findings.append(_finding(OVER_LIMIT, uses, max(uses, key=_suspicion)))
     findings.sort(key=lambda found: (found.claim, found.reason, found.gpus, found.pid))
-    return findings, dict(_overheads(look, by_gpu))
+    return findings, dict(_overheads(sample, by_gpu))
 
 
 def limit_of(grant: Grant, uuid: str) -> int:
-    """The bytes that a grant allows on a GPU; 0 on one that it does not name."""
+    """The bytes that a grant allows on a GPU; 0 if it does not name it."""
     return next((gpu.memory_bytes for gpu in grant.gpus if gpu.uuid == uuid), 0)
 
 
 class _Owned(Struct, frozen=True):
-    """A use, and whose it is.
+    """A use, and the grant and container that it belongs to.
 
     Attributes:
-        held: the library is in the process.
+        held: whether the library is loaded in the process.
         tracked: bytes that it tracks for this process on this GPU.
     """
 
@@ -134,42 +134,42 @@ class _Owned(Struct, frozen=True):
 
 
 class _Known:
-    """A look, arranged by pod."""
+    """Indexes a sample by pod."""
 
-    def __init__(self, look: Sample) -> None:
-        self._look = look
+    def __init__(self, sample: Sample) -> None:
+        self._sample = sample
         self._grants: dict[str, list[Grant]] = defaultdict(list)
-        for grant in sorted(look.grants, key=lambda grant: grant.claim):
+        for grant in sorted(sample.grants, key=lambda grant: grant.claim):
             if grant.pod is not None:
                 self._grants[grant.pod.uid].append(grant)
 
     def owned(self, use: GpuUse) -> _Owned | None:
-        """Whose a use is; None where it is of no pod with a grant."""
-        pod, container = self._pod(use.place)
+        """Find the grant that a use belongs to; None if its pod has none."""
+        pod, container = self._pod(use.cgroup)
         grants = self._grants.get(pod)
         if not grants:
             return None
-        # The one that names the GPU; where none does, the use is of any of them, and too much.
+        # The grant that names the GPU; if none does, the use exceeds any of them.
         grant = next((grant for grant in grants if limit_of(grant, use.uuid)), grants[0])
-        accounts = [self._look.accounts.get(grant.claim, {}) for grant in grants]
+        accounts = [self._sample.accounts.get(grant.claim, {}) for grant in grants]
         return _Owned(
             use,
             grant,
             container,
             held=any(
-                use.pid in account or use.pid in self._look.connected.get(grant.claim, ())
+                use.pid in account or use.pid in self._sample.connected.get(grant.claim, ())
                 for grant, account in zip(grants, accounts, strict=True)
             ),
             tracked=sum(account.get(use.pid, {}).get(use.uuid, 0) for account in accounts),
         )
 
-    def _pod(self, place: CgroupIds) -> tuple[str, str]:
-        """The uid of the pod and the name of the container, as far as they are known."""
-        for container_id in place.containers:
-            known = self._look.containers.get(container_id)
+    def _pod(self, cgroup: CgroupIds) -> tuple[str, str]:
+        """The uid of the pod and the name of the container; "" where they are not known."""
+        for container_id in cgroup.containers:
+            known = self._sample.containers.get(container_id)
             if known is not None:
                 return known
-        return next((pod for pod in place.pods if pod in self._grants), ""), ""
+        return next((pod for pod in cgroup.pods if pod in self._grants), ""), ""
 
 
 def _used(uses: Iterable[_Owned]) -> int:
@@ -177,7 +177,7 @@ def _used(uses: Iterable[_Owned]) -> int:
 
 
 def _suspicion(owned: _Owned) -> tuple[bool, int, int]:
-    """Whose doing it is when memory is over the limit: the largest one's."""
+    """Orders processes by how likely they caused an exceeded limit: the largest did."""
     memory = owned.use.memory or 0
     return not owned.held, memory - owned.tracked, owned.use.pid
 
@@ -200,10 +200,10 @@ def _finding(reason: Reason, uses: list[_Owned], worst: _Owned) -> Finding:
 
 
 def _overheads(
-    look: Sample, by_gpu: Mapping[tuple[str, str], list[_Owned]]
+    sample: Sample, by_gpu: Mapping[tuple[str, str], list[_Owned]]
 ) -> Iterator[tuple[tuple[str, str], int]]:
-    for grant in look.grants:
-        account = look.accounts.get(grant.claim, {})
+    for grant in sample.grants:
+        account = sample.accounts.get(grant.claim, {})
         for gpu in grant.gpus:
             uses = by_gpu.get((grant.claim, gpu.uuid), [])
             if all(owned.use.memory is not None for owned in uses):

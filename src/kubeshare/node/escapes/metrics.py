@@ -1,4 +1,4 @@
-"""What uses GPUs past the device library, in numbers."""
+"""Prometheus metrics of processes that bypass the device library."""
 
 from collections import Counter as Tally
 from collections.abc import Callable, Iterable, Iterator
@@ -14,25 +14,27 @@ class EscapeMetrics(Collector):
     """Metrics of one node.
 
     Args:
-        present: what is found now.
+        present: returns the present findings.
 
     Attributes:
-        told: findings, by ``reason``; what lasts counts again when it is told again.
-        ended: processes ended, by ``reason``.
+        reported: findings, by ``reason``; one that lasts counts each time it is reported.
+        ended: processes that were killed, by ``reason``.
     """
 
     def __init__(self, present: Callable[[], Iterable[Finding]]) -> None:
         self._present = present
-        self.told = _counter("escapes", "Uses of a GPU past the device library that were told of")
+        self.reported = _counter(
+            "escapes", "Uses of a GPU past the device library that were reported"
+        )
         self.ended = _counter("escapes_ended", "Processes ended for using a GPU past the library")
 
     def register(self, registry: CollectorRegistry) -> None:
-        """Have them collected."""
-        for metric in (self, self.told, self.ended):
+        """Register the metrics for collection."""
+        for metric in (self, self.reported, self.ended):
             registry.register(metric)
 
     def collect(self) -> Iterator[Metric]:
-        """What is found now, by pod."""
+        """The present findings, by pod."""
         now = GaugeMetricFamily(
             "kubeshare_node_escaping",
             "Uses of a GPU past the device library at present",
@@ -44,5 +46,5 @@ class EscapeMetrics(Collector):
         yield now
 
 
-def _counter(name: str, what: str) -> Counter:
-    return Counter(f"kubeshare_node_{name}", what, ["reason"], registry=None)
+def _counter(name: str, text: str) -> Counter:
+    return Counter(f"kubeshare_node_{name}", text, ["reason"], registry=None)

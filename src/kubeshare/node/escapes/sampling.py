@@ -1,6 +1,6 @@
-"""One look at who uses this node's GPUs: at the driver, the kernel, the daemon, the accounts.
+"""Samples the processes on this node's GPUs, from driver, kernel, daemon and counters.
 
-All of it blocks: run it in a thread. What is gone by the time it is looked at is left out.
+All of it blocks: run it in a thread. Processes that end while it samples are left out.
 """
 
 from collections.abc import Callable, Mapping
@@ -21,13 +21,13 @@ from kubeshare.tokens.files.statuses import DaemonMissingError
 log = structlog.get_logger(__name__)
 
 USES_MAX: Final = 4096
-"""Processes on GPUs that a look takes in; more are left to those after it."""
+"""The most processes on GPUs that one sample contains."""
 
 _TEXT_MAX: Final = 64 * 1024
 
 
 def cgroup_of(pid: int) -> str:
-    """The text of ``/proc/PID/cgroup``.
+    """Read ``/proc/PID/cgroup``.
 
     Raises:
         OSError: there is no such process.
@@ -37,12 +37,12 @@ def cgroup_of(pid: int) -> str:
 
 
 class Sampler:
-    """Looks.
+    """Takes samples.
 
     Args:
         paths: of the token daemon's run folder.
-        processes: asks the driver.
-        cgroup: a process's cgroup.
+        processes: lists the driver's processes.
+        cgroup: reads a process's cgroup.
     """
 
     def __init__(
@@ -55,18 +55,15 @@ class Sampler:
         self._processes = processes
         self._cgroup = cgroup
 
-    def look(self, containers: Mapping[str, tuple[str, str]]) -> Sample:
-        """What there is now.
-
-        Args:
-            containers: as in :class:`Sample`.
+    def sample(self, containers: Mapping[str, tuple[str, str]]) -> Sample:
+        """Take a sample; ``containers`` are as in :class:`Sample`.
 
         Raises:
             DiscoveryError: the driver does not answer.
         """
         grants = self._grants()
         before = self._accounts(grants)
-        # With nobody to look for, the driver is left alone.
+        # Without grants, do not disturb the driver.
         found = self._processes()[:USES_MAX] if grants else []
         uses = tuple(use for one in found if (use := self.use(one)) is not None)
         return Sample(
@@ -74,28 +71,28 @@ class Sampler:
             uses=uses,
             containers=containers,
             connected=self._connected(),
-            accounts=_most(before, self._accounts(grants)),
+            accounts=_maximum(before, self._accounts(grants)),
         )
 
     def use(self, found: GpuProcess) -> GpuUse | None:
-        """A process that the driver tells of, and where it is; None when it is gone."""
+        """Add start time and cgroup to a process of the driver; None if it has ended."""
         try:
             started = process_start_time(found.pid)
-            place = parse_cgroup(self._cgroup(found.pid))
+            cgroup = parse_cgroup(self._cgroup(found.pid))
         except OSError:
             return None
         if started is None:
             return None
         return GpuUse(
-            uuid=found.uuid, pid=found.pid, started=started, memory=found.memory, place=place
+            uuid=found.uuid, pid=found.pid, started=started, memory=found.memory, cgroup=cgroup
         )
 
-    def tell_overhead(self, claim: str, uuid: str, overhead: int) -> bool:
-        """Tell the daemon; False when it cannot be told now."""
+    def report_overhead(self, claim: str, uuid: str, overhead: int) -> bool:
+        """Report an overhead to the daemon; False if that fails now."""
         try:
             client.set_overhead(self._paths, claim, uuid, overhead)
         except (DaemonMissingError, client.RequestRefusedError) as error:
-            log.info("overhead not told", claim=claim, gpu=uuid, error=str(error))
+            log.info("overhead not reported", claim=claim, gpu=uuid, error=str(error))
             return False
         return True
 
@@ -117,7 +114,7 @@ class Sampler:
                 for claim, pids in client.ask_connections(self._paths).items()
             }
         except (DaemonMissingError, client.RequestRefusedError):
-            return {}  # the accounts say enough; a daemon that is away is told of elsewhere
+            return {}  # the counters suffice; a missing daemon is reported elsewhere
 
     def _accounts(self, grants: tuple[Grant, ...]) -> dict[str, dict[int, dict[str, int]]]:
         return {
@@ -133,11 +130,11 @@ class Sampler:
         }
 
 
-def _most(
+def _maximum(
     before: Mapping[str, Mapping[int, Mapping[str, int]]],
     after: Mapping[str, Mapping[int, Mapping[str, int]]],
 ) -> dict[str, dict[int, dict[str, int]]]:
-    """The larger of both: what the driver said in between is never more than that."""
+    """The larger of both values: the driver's, read in between, is never more than that."""
     return {
         claim: {
             pid: {

@@ -1,9 +1,9 @@
-"""Looks every second who uses the GPUs past the device library, and tells people.
+"""Reports processes that bypass the device library, and kills them on request.
 
-What lasts for two looks is told once, and again every few minutes while it lasts: as an
-event of the pod, in the log, and in the metrics. By default nothing is done about it.
-Where the administrator asked for it, the process is ended: that one alone, and only after
-it has been looked at again.
+It takes a sample every second. A finding that lasts for two samples is reported once, and
+again every few minutes while it lasts: as an event of the pod, in the log, and in the
+metrics. If the administrator chose so, that process alone is killed, after another sample
+has confirmed the finding.
 """
 
 import asyncio
@@ -30,8 +30,8 @@ log = structlog.get_logger(__name__)
 EscapePolicy = Literal["report", "kill"]
 
 INTERVAL_SECONDS: Final = 1.0
-TOLD_AGAIN_LOOKS: Final = 30
-"""A daemon that has lost an overhead hears of it again after so many looks."""
+RESEND_SAMPLES: Final = 30
+"""Unchanged overheads are sent again after so many samples: a daemon may have lost them."""
 
 _ADVICE: Final[Mapping[Reason, str]] = {
     UNHELD: "Programs that are static, use musl or are built for another architecture cannot be "
@@ -47,65 +47,65 @@ class EscapeWatch:
     """Watches one node.
 
     Args:
-        use: looks.
-        containers: what the API server knows of this node's containers.
-        events: where the owners of pods read.
-        policy: what is done besides telling.
-        interval: seconds between looks.
+        sampler: takes samples.
+        containers: this node's containers, from the API server.
+        events: records findings as events of pods.
+        policy: what to do besides reporting.
+        interval: seconds between samples.
     """
 
     def __init__(
         self,
-        use: Sampler,
+        sampler: Sampler,
         containers: Callable[[], Mapping[str, tuple[str, str]]],
         events: EventRecorder,
         *,
         policy: EscapePolicy = "report",
         interval: float = INTERVAL_SECONDS,
     ) -> None:
-        self._use = use
+        self._sampler = sampler
         self._containers = containers
         self._events = events
         self._policy = policy
         self._interval = interval
-        self._suspicions = PersistentFindings()
-        self._settled = StableOverheads()
-        self._told: dict[tuple[str, str], int] = {}
-        self._looks = 0
-        self._trouble = ""
-        # A process takes a while to end; it counts once.
+        self._findings = PersistentFindings()
+        self._overheads = StableOverheads()
+        self._reported: dict[tuple[str, str], int] = {}
+        self._samples = 0
+        self._last_error = ""
+        # A process takes a while to end, but counts once.
         self._ended: deque[tuple[int, int]] = deque(maxlen=1024)
-        self._metrics = EscapeMetrics(lambda: self._suspicions.lasting)
+        self._metrics = EscapeMetrics(lambda: self._findings.lasting)
 
-    def count_in(self, registry: CollectorRegistry) -> None:
-        """Have the metrics collected."""
+    def register_metrics(self, registry: CollectorRegistry) -> None:
+        """Register the metrics for collection."""
         self._metrics.register(registry)
 
     async def run(self) -> None:
-        """Look until cancelled."""
+        """Check until cancelled."""
         while True:
-            await self.look()
+            await self.check()
             await asyncio.sleep(self._interval)
 
-    async def look(self) -> None:
-        """Look once, and do what follows."""
+    async def check(self) -> None:
+        """Take one sample, and report or kill what it shows."""
         try:
-            look = await asyncio.to_thread(self._use.look, self._containers())
+            sample = await asyncio.to_thread(self._sampler.sample, self._containers())
         except (DiscoveryError, OSError) as error:
-            if str(error) != self._trouble:
-                self._trouble = str(error)
-                log.warning("cannot see who uses the GPUs", reason=self._trouble)
+            if str(error) != self._last_error:
+                self._last_error = str(error)
+                log.warning("cannot see who uses the GPUs", reason=self._last_error)
             return
-        self._trouble = ""
-        findings, overheads = detect(look)
-        for finding in self._suspicions.add(findings, asyncio.get_running_loop().time()):
-            self._tell(finding)
+        self._last_error = ""
+        findings, overheads = detect(sample)
+        for finding in self._findings.add(findings, asyncio.get_running_loop().time()):
+            self._report(finding)
         if self._policy == "kill":
-            for finding in self._suspicions.lasting:
-                await self._end(finding)
-        await self._tell_overheads(self._settled.add(overheads))
+            for finding in self._findings.lasting:
+                await self._kill(finding)
+        await self._send_overheads(self._overheads.add(overheads))
 
-    def _tell(self, finding: Finding) -> None:
+    def _report(self, finding: Finding) -> None:
         log.warning(
             "GPU used past the device library",
             reason=finding.reason,
@@ -116,42 +116,42 @@ class EscapeWatch:
             used_bytes=finding.used,
             limit_bytes=finding.limit,
         )
-        then = _ENDED if self._policy == "kill" else _ADVICE
-        note = f"{words(finding)}. {then[finding.reason]}"
+        advice = _ENDED if self._policy == "kill" else _ADVICE
+        note = f"{describe(finding)}. {advice[finding.reason]}"
         self._events.emit(_reference(finding), finding.reason, "Watching", note, type=WARNING)
-        self._metrics.told.labels(finding.reason).inc()
+        self._metrics.reported.labels(finding.reason).inc()
 
-    async def _end(self, finding: Finding) -> None:
+    async def _kill(self, finding: Finding) -> None:
         containers = self._containers()
 
-        def still() -> bool:
+        def is_still_found() -> bool:
             try:
-                findings, _ = detect(self._use.look(containers))
+                findings, _ = detect(self._sampler.sample(containers))
             except (DiscoveryError, OSError):
                 return False
-            meant = (finding.key, finding.pid, finding.started)
-            return meant in [(one.key, one.pid, one.started) for one in findings]
+            same = (finding.key, finding.pid, finding.started)
+            return same in [(one.key, one.pid, one.started) for one in findings]
 
-        ended = await asyncio.to_thread(kill, finding.pid, finding.started, still)
+        ended = await asyncio.to_thread(kill, finding.pid, finding.started, is_still_found)
         if ended and (finding.pid, finding.started) not in self._ended:
             self._ended.append((finding.pid, finding.started))
             log.warning("process ended", pid=finding.pid, reason=finding.reason)
             self._metrics.ended.labels(finding.reason).inc()
 
-    async def _tell_overheads(self, overheads: Mapping[tuple[str, str], int]) -> None:
-        self._looks += 1
-        if self._looks % TOLD_AGAIN_LOOKS == 0:
-            self._told.clear()
-        self._told = {part: told for part, told in self._told.items() if part in overheads}
+    async def _send_overheads(self, overheads: Mapping[tuple[str, str], int]) -> None:
+        self._samples += 1
+        if self._samples % RESEND_SAMPLES == 0:
+            self._reported.clear()
+        self._reported = {key: sent for key, sent in self._reported.items() if key in overheads}
         for (claim, uuid), overhead in overheads.items():
-            if self._told.get((claim, uuid)) == overhead:
+            if self._reported.get((claim, uuid)) == overhead:
                 continue
-            if await asyncio.to_thread(self._use.tell_overhead, claim, uuid, overhead):
-                self._told[claim, uuid] = overhead
+            if await asyncio.to_thread(self._sampler.report_overhead, claim, uuid, overhead):
+                self._reported[claim, uuid] = overhead
 
 
-def words(finding: Finding) -> str:
-    """What was found, for people."""
+def describe(finding: Finding) -> str:
+    """Describe a finding for people."""
     who = f"process {finding.pid}" + (
         f" of container {finding.container}" * bool(finding.container)
     )

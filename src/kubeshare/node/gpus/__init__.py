@@ -1,1 +1,1 @@
-"""This node's GPUs: discovery, health, and which vGPU each one is."""
+"""This node's GPUs: discovery, health, and their vGPUs."""

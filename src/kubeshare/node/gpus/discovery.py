@@ -1,9 +1,8 @@
-"""Which GPUs this node has, and how they are: asked of NVML, the driver's own library.
+"""Reads this node's GPUs, their health and links from NVML.
 
-Everything that NVML does not tell is left open rather than guessed: NUMA node -1,
-an empty CPU list, no link. A GPU that does not answer is listed all the same,
-unhealthy and with NVML's own words, as it is still somebody's promise.
-All calls block: run them in a thread.
+What NVML does not report stays unknown instead of guessed: NUMA node -1, an empty CPU
+list, no link. A GPU that does not answer is listed as unhealthy with NVML's message,
+because a vGPU may still stand for it. All calls block: run them in a thread.
 """
 
 import ctypes
@@ -24,7 +23,7 @@ from kubeshare.node.gpus.xids import Xids
 
 Result = TypeVar("Result")
 
-# Where driver installations put their libraries, below the driver's root.
+# The folders of driver installations for libraries, below the driver's root.
 _LIBRARY_FOLDERS = ("usr/lib64", "usr/lib/x86_64-linux-gnu", "usr/local/nvidia/lib64")
 _NVML = "libnvidia-ml.so.1"
 
@@ -47,11 +46,11 @@ _CPU_WORDS = 64  # of 64 bits: 4096 CPUs
 
 
 class DiscoveryError(Exception):
-    """NVML cannot be used on this node; the message says why and where it was sought."""
+    """NVML cannot be used on this node; the message says why, and which paths were tried."""
 
 
 class GpuProcess(Struct, frozen=True):
-    """A process on a GPU; ``memory`` in bytes, None where the driver does not say."""
+    """A process on a GPU; ``memory`` in bytes, None where the driver does not report it."""
 
     uuid: str
     pid: int
@@ -62,7 +61,7 @@ def find_nvml(driver_root: Path) -> Path:
     """The NVML library below a driver's root.
 
     Raises:
-        DiscoveryError: it is in none of the usual folders.
+        DiscoveryError: none of the usual folders has it.
     """
     for folder in _LIBRARY_FOLDERS:
         candidate = driver_root / folder / _NVML
@@ -76,11 +75,7 @@ def find_nvml(driver_root: Path) -> Path:
 
 
 class NvmlGpus:
-    """The node's GPUs through NVML, which is loaded at the first reading that finds it.
-
-    Args:
-        driver_root: the folder below which the driver is installed.
-    """
+    """Reads the node's GPUs through NVML, which is loaded from below ``driver_root`` when found."""
 
     def __init__(self, driver_root: Path) -> None:
         self._driver_root = driver_root
@@ -89,32 +84,32 @@ class NvmlGpus:
         self._lock = threading.Lock()  # readings may be in different threads
 
     def read(self) -> GPUNodeSpec:
-        """What NVML says now.
+        """Read the GPUs.
 
         Raises:
-            DiscoveryError: NVML cannot be loaded, or does not answer; try again later.
+            DiscoveryError: NVML cannot be loaded or does not answer; it may later.
         """
-        return self._ask(lambda: _read_node(self._xids))
+        return self._query(lambda: _read_node(self._xids))
 
     def processes(self) -> list[GpuProcess]:
-        """The processes on all GPUs, with the pids of this machine.
+        """Read the processes on all GPUs, with the pids of this machine.
 
         Raises:
             DiscoveryError: as for ``read``.
         """
-        return self._ask(lambda: list(_read_processes()))
+        return self._query(lambda: list(_read_processes()))
 
-    def _ask(self, question: Callable[[], Result]) -> Result:
+    def _query(self, query: Callable[[], Result]) -> Result:
         with self._lock:
             try:
                 self._start()
-                return question()
+                return query()
             except pynvml.NVMLError as error:
                 self.close()
                 raise DiscoveryError(f"NVML does not answer: {error}") from error
 
     def close(self) -> None:
-        """End the use of NVML; the next reading starts it anew."""
+        """Shut NVML down; the next reading starts it again."""
         if self._started:
             self._started = False
             self._xids.forget()
@@ -123,7 +118,7 @@ class NvmlGpus:
     def _start(self) -> None:
         if self._started:
             return
-        # Handed over by its path: pynvml itself would search the image's own folders.
+        # Loaded by its path: pynvml itself would search the image's folders.
         if pynvml.nvmlLib is None:
             path = find_nvml(self._driver_root)
             try:
@@ -135,12 +130,9 @@ class NvmlGpus:
 
 
 def with_vanished(now: GPUNodeSpec, before: GPUNodeSpec, promised: AbstractSet[str]) -> GPUNodeSpec:
-    """``now``, and as unhealthy what was there ``before``, has vanished, and is ``promised``.
+    """Add GPUs of ``before`` that have vanished and are ``promised`` to ``now``, as unhealthy.
 
-    Args:
-        now: what NVML says.
-        before: what was known.
-        promised: the UUIDs of GPUs that somebody counts on.
+    ``promised`` are the UUIDs of the GPUs behind vGPUs.
     """
     present = {device.uuid for device in now.devices}
     vanished = tuple(
@@ -152,14 +144,14 @@ def with_vanished(now: GPUNodeSpec, before: GPUNodeSpec, promised: AbstractSet[s
 
 
 def _read_node(xids: Xids) -> GPUNodeSpec:
-    # A lost GPU may have no handle or no UUID any more: `with_vanished` tells of it.
+    # A lost GPU may have no handle or no UUID any more: `with_vanished` adds it.
     found = [
         (index, handle, uuid)
         for index in range(pynvml.nvmlDeviceGetCount())
         if (handle := _optional(pynvml.nvmlDeviceGetHandleByIndex, index)) is not None
         and (uuid := _text(_optional(pynvml.nvmlDeviceGetUUID, handle) or ""))
     ]
-    xids.look({uuid: handle for _, handle, uuid in found})
+    xids.read({uuid: handle for _, handle, uuid in found})
     return GPUNodeSpec(
         driver_version=_text(pynvml.nvmlSystemGetDriverVersion()),
         agent_version=kubeshare.__version__,
@@ -199,9 +191,9 @@ def _read_processes() -> Iterator[GpuProcess]:
         handle = _optional(pynvml.nvmlDeviceGetHandleByIndex, index)
         uuid = _text(_optional(pynvml.nvmlDeviceGetUUID, handle) or "") if handle else ""
         used: dict[int, int | None] = {}
-        for ask in _PROCESSES if uuid else ():
-            # One that draws as well is in more than one list, with the same memory.
-            used |= {each.pid: each.usedGpuMemory for each in _optional(ask, handle) or ()}
+        for query in _PROCESSES if uuid else ():
+            # A process that also draws is in more than one list, with the same memory.
+            used |= {each.pid: each.usedGpuMemory for each in _optional(query, handle) or ()}
         for pid, memory in used.items():
             yield GpuProcess(uuid, pid, memory)
 
@@ -223,7 +215,7 @@ def _read_links(handles: dict[int, Any]) -> Iterator[GPULink]:
 
 
 def _nvlink_peers(handle: Any) -> list[str]:
-    """Where each active NVLink of a GPU ends: a GPU's PCI address, or a switch."""
+    """The other ends of a GPU's active NVLinks: PCI addresses of GPUs, or switches."""
     peers = []
     for link in range(pynvml.NVML_NVLINK_MAX_LINKS):
         state = _optional(pynvml.nvmlDeviceGetNvLinkState, handle, link)
@@ -244,7 +236,7 @@ def _bus(info: Any) -> str:
 
 
 def _cpu_list(words: Any) -> str:
-    """A mask of CPUs as the kernel writes lists: ``0-7,16``."""
+    """Format a CPU mask as a list in the kernel's format: ``0-7,16``."""
     cpus = [
         position * 64 + bit
         for position, word in enumerate(words)
@@ -260,10 +252,10 @@ def _cpu_list(words: Any) -> str:
     return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in spans)
 
 
-def _optional(ask: Any, *arguments: Any) -> Any:
-    """NVML's answer, or None where this GPU or this driver has none."""
+def _optional(query: Any, *arguments: Any) -> Any:
+    """NVML's answer, or None if this GPU or driver does not support the query."""
     try:
-        return ask(*arguments)
+        return query(*arguments)
     except pynvml.NVMLError:
         return None
 

@@ -1,8 +1,8 @@
-"""Whole GPUs that a DRA driver serves as ``nvidia.com/gpu``, rather than a device plugin.
+"""Finds whole GPUs that a DRA driver serves instead of a device plugin.
 
-Such a driver lists its devices in ResourceSlices, each under a name of its own and with the
-GPU's UUID among the attributes; the kubelet says which device a pod's claim was given. Nothing
-is counted on the Node then, so how many GPUs are served so goes into the GPUNode.
+Such a driver lists its devices in ResourceSlices, each with a name and the GPU's UUID as an
+attribute; the kubelet reports which device a pod's claim was allocated. The Node does not
+count these GPUs, so the GPUNode has their number.
 """
 
 from collections.abc import Iterator
@@ -17,11 +17,11 @@ from kubeshare.kube.meta import ObjectMeta
 from kubeshare.kube.resources import RESOURCE_SLICES
 
 _UUID: Final = "uuid"
-"""The attribute, in the driver's own name space or with it spelled out before a slash."""
+"""The attribute's name, without or with the driver's domain before a slash."""
 
 
 class DraDevice(NamedTuple):
-    """A device as a claim names it."""
+    """The identity of a device in a claim."""
 
     driver: str
     pool: str
@@ -53,7 +53,7 @@ class _Spec(Struct, frozen=True, kw_only=True):
 
 
 class Slice(Struct, frozen=True, kw_only=True):
-    """A ResourceSlice, as far as it is read."""
+    """The fields of a ResourceSlice that are read."""
 
     metadata: ObjectMeta
     spec: _Spec
@@ -61,10 +61,6 @@ class Slice(Struct, frozen=True, kw_only=True):
 
 class DraGpus:
     """The GPUs of this node that DRA drivers serve.
-
-    Args:
-        client: where ResourceSlices are.
-        node: this node's name.
 
     Attributes:
         reflector: watches the node's ResourceSlices.
@@ -76,11 +72,11 @@ class DraGpus:
         )
 
     def uuid(self, device: DraDevice) -> str:
-        """The UUID of the GPU that a device is; ``""`` where nobody says."""
+        """The UUID of a device's GPU; ``""`` where no ResourceSlice has it."""
         return next((uuid for known, uuid in self._all() if known == device), "")
 
     def uuids(self) -> set[str]:
-        """The UUIDs of all GPUs that are served so."""
+        """The UUIDs of all GPUs that DRA drivers serve."""
         return {uuid for _, uuid in self._all() if uuid.startswith("GPU-")}
 
     def _all(self) -> Iterator[tuple[DraDevice, str]]:

@@ -1,8 +1,8 @@
-"""Publishes what discovery finds as this node's GPUNode, and keeps it for the other parts.
+"""Publishes the discovered GPUs as this node's GPUNode, and caches them.
 
-The GPUNode belongs to the Node and goes with it. Without it the node's GPUs would not be
-shared, so whoever removes or changes it, be it a late write of a former agent: what was
-found is published again.
+The Node owns the GPUNode. Without it the node's GPUs would not be shared, so the agent
+publishes it again whenever it is deleted or changed, be it by a late write of an earlier
+agent.
 """
 
 import asyncio
@@ -29,35 +29,35 @@ _GPU_NODES = GPUNODES.into(GPUNode)
 
 
 class Gpus(Protocol):
-    """Where the node's GPUs are asked for; blocks."""
+    """Reads the node's GPUs; blocks."""
 
     def read(self) -> GPUNodeSpec:
-        """What there is now.
+        """Read the GPUs.
 
         Raises:
-            DiscoveryError: it cannot be told now.
+            DiscoveryError: they cannot be read now.
         """
         ...
 
 
 class Inventory:
-    """The node's GPUs: read again and again, published when something has changed.
+    """The node's GPUs: read periodically, published when something has changed.
 
-    A GPU that vanishes stays listed as unhealthy as long as a vGPU stands for it, so
-    that whoever was promised a part of it can be told why.
+    A GPU that vanishes stays listed as unhealthy as long as a vGPU stands for it, so that
+    the reason can be reported to the pods that share it.
 
     Args:
-        client: where GPUNodes are kept.
+        client: writes the GPUNode.
         node: this node's name, which is the GPUNode's too.
-        gpus: where to ask.
-        promised: the UUIDs of GPUs that vGPUs of this node stand for.
-        by_claims: the UUIDs of GPUs that pods are given by a DRA driver.
+        gpus: reads the GPUs.
+        promised: the UUIDs of the GPUs behind this node's vGPUs.
+        by_claims: the UUIDs of the GPUs that a DRA driver serves.
         interval: seconds between readings.
 
     Attributes:
         reflector: watches the GPUNode.
         found: the GPUs as of the last reading.
-        first_reading: set once there was one, and it is published.
+        first_reading: set once the first reading is published.
     """
 
     def __init__(  # noqa: PLR0913 - its parts
@@ -77,9 +77,9 @@ class Inventory:
         self._by_claims = by_claims
         self._interval = interval
         self._published: GPUNodeSpec | None = None
-        self._remembers = False
-        self._undone = asyncio.Event()
-        self._trouble = ""
+        self._is_loaded = False
+        self._republish = asyncio.Event()
+        self._last_error = ""
         self.reflector: Reflector[GPUNode] = Reflector(
             client, _GPU_NODES, fields=f"metadata.name={node}"
         )
@@ -88,7 +88,7 @@ class Inventory:
         self.first_reading = asyncio.Event()
 
     def device(self, uuid: str) -> GPUDevice | None:
-        """The GPU with this UUID, or None where this node has none such."""
+        """The GPU with this UUID, or None if this node does not have it."""
         return next((device for device in self.found.devices if device.uuid == uuid), None)
 
     async def run(self) -> None:
@@ -101,18 +101,18 @@ class Inventory:
                 log.warning("GPUNode not published, trying again", error=str(error))
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._interval):
-                    await self._undone.wait()
-            self._undone.clear()
+                    await self._republish.wait()
+            self._republish.clear()
 
     async def refresh(self) -> None:
-        """Read once, and publish what has changed.
+        """Read the GPUs once, and publish them if they changed.
 
         Raises:
             ApiError: the GPUNode cannot be written.
         """
-        if not self._remembers:
+        if not self._is_loaded:
             self.found = await self._last_published()
-            self._remembers = True
+            self._is_loaded = True
         try:
             now = await asyncio.to_thread(self._gpus.read)
         except DiscoveryError as error:
@@ -128,13 +128,13 @@ class Inventory:
         ours = change.type != DELETED and change.object.spec == _counted(self.found)
         if self._published is not None and not ours:
             self._published = None
-            self._undone.set()
+            self._republish.set()
 
     def _unreadable(self, message: str) -> GPUNodeSpec:
-        # Said once: a node without a driver stays one, and is no fault.
-        if message != self._trouble:
+        # Logged once: a node may have no driver, which is not an error.
+        if message != self._last_error:
             log.warning("no GPUs can be read", reason=message)
-            self._trouble = message
+            self._last_error = message
         return msgspec.structs.replace(self.found, devices=(), links=())
 
     async def _last_published(self) -> GPUNodeSpec:

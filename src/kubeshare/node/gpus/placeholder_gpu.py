@@ -1,9 +1,9 @@
-"""Which physical GPU a vGPU is: read from the kubelet, written once into the VGPU.
+"""Finds the physical GPU of a vGPU and writes its UUID into the VGPU.
 
-A vGPU's placeholder pod asks for ``nvidia.com/gpu: 1`` like any native pod, so the
-stock scheduler and NVIDIA's device plugin choose the GPU. The kubelet knows which, from
-the moment it admits the pod: the GPU is nobody else's then, so nobody has to wait until
-the placeholder's container, with the little CPU that it asks for, has started.
+A vGPU's placeholder pod requests ``nvidia.com/gpu: 1`` like any native pod, so
+kube-scheduler and NVIDIA's device plugin choose the GPU. The kubelet knows it as soon as
+it admits the pod. From then on no other pod can get the GPU, so there is no need to wait
+until the placeholder's container, which requests little CPU, has started.
 """
 
 from collections.abc import Awaitable, Callable
@@ -29,28 +29,28 @@ from kubeshare.node.node_view import NODE_VGPUS, NodeView
 log = structlog.get_logger(__name__)
 
 AllocatedGpus = Callable[[str, str], Awaitable[list[str]]]
-"""Asks the kubelet which whole GPUs a pod (namespace, name) was given.
+"""Asks the kubelet which whole GPUs a pod (namespace, name) was allocated.
 
-It raises ``PodResourcesError`` when the kubelet cannot be asked.
+Raises ``PodResourcesError`` if the kubelet does not answer.
 """
 
-# A pod that is bound here and not listed will be admitted in a moment, for which a start
-# waits: it is asked about at once again, then ever more seldom.
+# The kubelet will soon admit a pod that is bound here and not listed yet, and the start of a
+# pod waits for that: ask again at once, then at growing intervals.
 _FIRST_PAUSE_SECONDS = 0.004
 _LAST_PAUSE_SECONDS = 0.3
-# NVML is read anew every few seconds.
+# NVML is read again every few seconds.
 _NOT_FOUND = RequeueAfter(2.0)
 
 
 class PlaceholderGpus:
-    """Tells the cluster which GPU each vGPU of this node is.
+    """Writes the UUID of each of this node's vGPUs.
 
     Args:
-        client: where VGPUs are.
+        client: writes VGPUs.
         view: this node's VGPUs and pods.
         inventory: this node's GPUs.
-        events: where people read what is wrong.
-        given: which GPUs a pod was given.
+        events: records why a GPU cannot be shared.
+        allocated: which GPUs a pod was allocated.
     """
 
     def __init__(
@@ -59,24 +59,24 @@ class PlaceholderGpus:
         view: NodeView,
         inventory: Inventory,
         events: EventRecorder,
-        given: AllocatedGpus,
+        allocated: AllocatedGpus,
     ) -> None:
         self._client = client
         self._view = view
         self._inventory = inventory
         self._events = events
-        self._given = given
-        self._pauses: dict[str, float] = {}  # uid of a placeholder not listed -> seconds, the last
-        self._written: dict[str, str] = {}  # GPUID -> the version of its vGPU that was patched
+        self._allocated = allocated
+        self._pauses: dict[str, float] = {}  # placeholder uid -> last pause in seconds
+        self._written: dict[str, str] = {}  # GPUID -> the resourceVersion that was patched
 
     async def resolve(self, vgpu: VGPU) -> RequeueAfter | None:
-        """Write the UUID of a vGPU that has none, once its placeholder was given a GPU.
+        """Write the UUID of a vGPU that has none, once its placeholder was allocated a GPU.
 
-        A vGPU that has lost its placeholder keeps its UUID: another placeholder is noted only
-        when it was given that very GPU.
+        A vGPU that has lost its placeholder keeps its UUID: another placeholder is written
+        only if it was allocated the same GPU.
 
         Raises:
-            TerminalError: the placeholder was given something that cannot be shared.
+            TerminalError: the placeholder was allocated something that cannot be shared.
             ApiError: the VGPU cannot be written; a conflict means that it has changed.
         """
         name = vgpu.metadata.name
@@ -84,15 +84,15 @@ class PlaceholderGpus:
         if pod is None or self._is_written(vgpu):
             return None
         if vgpu.spec.uuid and not pod.status.start_time:
-            # The kubelet answers by name: it may still know the lost one of that name alone.
-            return self._soon(pod.metadata.uid)
+            # The kubelet answers by name, and may still mean the lost placeholder of the same name.
+            return self._retry(pod.metadata.uid)
         try:
-            devices = await self._given(NAMESPACE, pod.metadata.name)
+            devices = await self._allocated(NAMESPACE, pod.metadata.name)
         except PodResourcesError as error:
             log.warning("placeholder's GPU not known yet", vgpu=name, reason=str(error))
             return _NOT_FOUND
         if not devices:
-            return self._soon(pod.metadata.uid)
+            return self._retry(pod.metadata.uid)
         self._pauses.pop(pod.metadata.uid, None)
         try:
             uuid = whole_gpu(devices)
@@ -113,13 +113,13 @@ class PlaceholderGpus:
         return None
 
     def _is_written(self, vgpu: VGPU) -> bool:
-        """Its placeholder is noted in it, or has just been, and the watch has not told of it."""
+        """Whether the placeholder is in the VGPU, or was just written and not yet watched."""
         if vgpu.spec.uuid and self._view.has_placeholder(vgpu):
             return True
         return self._written.get(vgpu.metadata.name) == vgpu.metadata.resource_version
 
-    def _soon(self, placeholder: str) -> RequeueAfter:
-        """Ask again, each time after twice as long."""
+    def _retry(self, placeholder: str) -> RequeueAfter:
+        """Ask again, each time after twice the pause."""
         there = {pod.metadata.uid for pod in self._view.pods.store.snapshot().values()}
         for gone in self._pauses.keys() - there:
             del self._pauses[gone]
@@ -142,12 +142,12 @@ class PlaceholderGpus:
         self._written[vgpu.metadata.name] = vgpu.metadata.resource_version
 
     async def _refuse(self, vgpu: VGPU, why: str) -> TerminalError:
-        """Note in the vGPU that it will have no GPU, for those who wait for it."""
-        told = Condition(
+        """Set the condition that the vGPU gets no GPU, for those who wait for it."""
+        condition = Condition(
             type=CONDITION_SHAREABLE, status="False", reason=Reason.NOT_SHAREABLE, message=why
         )
-        conditions, news = set_condition(vgpu.status.conditions, told, utc_now())
-        if news:
+        conditions, changed = set_condition(vgpu.status.conditions, condition, utc_now())
+        if changed:
             await self._client.json_patch(
                 NODE_VGPUS,
                 vgpu.metadata.name,
@@ -163,14 +163,8 @@ class PlaceholderGpus:
 
 
 def found_operations(vgpu: VGPU, device: GPUDevice, placeholder: str) -> list[dict[str, Any]]:
-    """The JSON patch that says which GPU a vGPU is, as long as nobody has changed it.
-
-    Args:
-        vgpu: which.
-        device: its GPU.
-        placeholder: the uid of the pod that keeps it.
-    """
-    facts = {
+    """The JSON patch that writes a vGPU's GPU and its placeholder's uid, unless it has changed."""
+    fields = {
         "uuid": device.uuid,
         "placeholderUid": placeholder,
         "model": device.model,
@@ -183,5 +177,5 @@ def found_operations(vgpu: VGPU, device: GPUDevice, placeholder: str) -> list[di
     }
     return [
         guard,
-        *({"op": "add", "path": f"/spec/{key}", "value": value} for key, value in facts.items()),
+        *({"op": "add", "path": f"/spec/{key}", "value": value} for key, value in fields.items()),
     ]

@@ -1,8 +1,8 @@
-"""Ask the kubelet which physical GPU a pod was given.
+"""Asks the kubelet which physical GPU a pod was allocated.
 
-The device plugin or DRA driver that handed the GPU out tells nobody but the kubelet, and
-the kubelet tells it here: the PodResources API on a socket of the node. A plugin's devices
-are UUIDs; of a driver's it tells the name in a ResourceSlice, which has the UUID.
+Only the kubelet knows which GPU a device plugin or DRA driver allocated, and it serves
+that on the PodResources API, a socket on the node. A plugin's device ids are UUIDs; a DRA
+driver's device has a name, whose UUID is in a ResourceSlice.
 """
 
 from collections.abc import Callable
@@ -18,37 +18,32 @@ from kubeshare.node.proto import podresources_pb2 as messages
 _LIST = "/v1.PodResourcesLister/List"
 _TIMEOUT_SECONDS = 5.0
 
-# The kubelet refuses the percent-encoded socket path that grpc would send as the
-# authority.
+# The kubelet refuses the percent-encoded socket path that gRPC sends as the authority.
 _OPTIONS = (("grpc.default_authority", "localhost"),)
 
 
 class PodResourcesError(Exception):
-    """The kubelet did not answer, or gave a device that cannot be shared."""
+    """The kubelet did not answer, or allocated a device that cannot be shared."""
 
 
 async def allocated_gpus(
     socket: Path, uuid_of: Callable[[DraDevice], str], namespace: str, name: str
 ) -> list[str]:
-    """The ids of the whole GPUs that a pod was given; empty until it has been admitted.
+    """The ids of the whole GPUs that a pod was allocated; empty until it has been admitted.
 
-    Args:
-        socket: of the kubelet's PodResources API.
-        uuid_of: the UUID of a DRA driver's device; ``""`` where it is not known (yet).
-        namespace: of the pod.
-        name: of the pod.
+    ``uuid_of`` returns the UUID of a DRA driver's device, or ``""`` if it is not known yet.
 
     Raises:
-        PodResourcesError: the kubelet cannot be asked, or nobody knows which GPU it means.
+        PodResourcesError: the kubelet does not answer, or no ResourceSlice has the device.
     """
     async with grpc.aio.insecure_channel(f"unix:{socket}", options=_OPTIONS) as channel:
-        ask = channel.unary_unary(
+        list_pods = channel.unary_unary(
             _LIST,
             request_serializer=messages.ListPodResourcesRequest.SerializeToString,
             response_deserializer=messages.ListPodResourcesResponse.FromString,
         )
         try:
-            answer = await ask(messages.ListPodResourcesRequest(), timeout=_TIMEOUT_SECONDS)
+            answer = await list_pods(messages.ListPodResourcesRequest(), timeout=_TIMEOUT_SECONDS)
         except grpc.aio.AioRpcError as error:
             raise PodResourcesError(
                 f"the kubelet does not answer at {socket}: {error.details()}"
@@ -66,7 +61,7 @@ async def allocated_gpus(
         if devices.resource_name == WHOLE_GPU_RESOURCE
         for device in devices.device_ids
     ]
-    # A placeholder asks for nothing but a GPU, so whatever it claims is one.
+    # A placeholder requests only a GPU, so each of its claimed devices is one.
     claimed = {
         DraDevice(claimed.driver_name, claimed.pool_name, claimed.device_name)
         for container in containers
@@ -90,10 +85,10 @@ def whole_gpu(devices: list[str]) -> str:
     """The UUID, if the devices are exactly one whole GPU.
 
     Raises:
-        PodResourcesError: a share of a time-sliced GPU, a MIG instance, or several.
+        PodResourcesError: they are a time-sliced GPU, a MIG instance, or several GPUs.
     """
     if len(devices) != 1:
-        raise PodResourcesError(f"one GPU was asked for, {len(devices)} were given")
+        raise PodResourcesError(f"one GPU was requested, {len(devices)} were allocated")
     device = devices[0]
     if "::" in device:
         raise PodResourcesError(

@@ -1,8 +1,8 @@
-"""Errors that the driver reports of GPUs by number (XID), since the node agent watches them.
+"""Watches the errors of GPUs that the driver reports as XIDs.
 
-Some of them are a program's fault and over with it; the others mean that the GPU cannot be
-trusted. Newer drivers say when one needs no more recovery, and then it is healthy again;
-without that it is so when the driver has been loaded anew, or the agent been started again.
+Some XIDs are caused by a program and end with it; the others make the GPU unhealthy. Newer
+drivers report when a GPU needs no more recovery, which makes it healthy again. With older
+ones it is healthy again after the driver was reloaded or the agent was restarted.
 """
 
 from typing import Any, Final
@@ -10,16 +10,16 @@ from typing import Any, Final
 import pynvml
 
 OF_PROGRAMS: Final = frozenset({13, 31, 43, 45, 68, 109})
-"""XIDs that a program causes, and that end with it (NVIDIA's device plugin leaves out the same)."""
-MOST: Final = 256
-"""Events that are read at one look; the others wait for the next."""
+"""XIDs that a program causes and that end with it (NVIDIA's device plugin skips the same)."""
+EVENTS_MAX: Final = 256
+"""The most events of one reading; the others wait for the next."""
 
 
 class Xids:
-    """The errors of a node's GPUs. Each call needs an NVML that has been started.
+    """The errors of a node's GPUs; all calls need an initialised NVML.
 
     Attributes:
-        found: UUID → the XID of the last error that is not over.
+        found: UUID → the XID of the last error, until the GPU has recovered.
     """
 
     def __init__(self) -> None:
@@ -27,12 +27,8 @@ class Xids:
         self._events: Any = None
         self._watched: set[str] = set()
 
-    def look(self, handles: dict[str, Any]) -> None:
-        """Watch these GPUs too, and read what has been reported.
-
-        Args:
-            handles: UUID → NVML's handle of each GPU that there is.
-        """
+    def read(self, handles: dict[str, Any]) -> None:
+        """Watch all GPUs, given by UUID and NVML handle, and read the reported errors."""
         try:
             if self._events is None:
                 self._events = pynvml.nvmlEventSetCreate()
@@ -41,12 +37,12 @@ class Xids:
                 self._watch(handles[uuid])
             self._read()
         except pynvml.NVMLError:
-            return  # this driver has no events: what else it says of a GPU is all there is
-        for uuid in [uuid for uuid in self.found if _is_over(handles.get(uuid))]:
+            return  # this driver has no events
+        for uuid in [uuid for uuid in self.found if _has_recovered(handles.get(uuid))]:
             del self.found[uuid]
 
     def forget(self) -> None:
-        """NVML has been ended, and with it the watch."""
+        """Forget everything: NVML was shut down, and with it the watch."""
         self._events = None
         self._watched.clear()
         self.found.clear()
@@ -55,7 +51,7 @@ class Xids:
         pynvml.nvmlDeviceRegisterEvents(handle, pynvml.nvmlEventTypeXidCriticalError, self._events)
 
     def _read(self) -> None:
-        for _ in range(MOST):
+        for _ in range(EVENTS_MAX):
             try:
                 event = pynvml.nvmlEventSetWait_v2(self._events, 0)
             except pynvml.NVMLError_Timeout:
@@ -66,8 +62,8 @@ class Xids:
                 self.found[uuid if isinstance(uuid, str) else uuid.decode()] = xid
 
 
-def _is_over(handle: Any) -> bool:
-    """The driver says that a GPU needs no recovery (any more)."""
+def _has_recovered(handle: Any) -> bool:
+    """Whether the driver reports that a GPU needs no recovery."""
     if handle is None:
         return False
     try:
