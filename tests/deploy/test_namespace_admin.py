@@ -13,8 +13,9 @@ from uuid import uuid4
 import pytest
 import yaml
 
+from fakes import manifests
 from kubeshare.api.types.constants import NAMESPACE
-from kubeshare.install import manifests
+from kubeshare.install import manifests as installed
 from kubeshare.lab.control_plane.api_server import ApiServer
 from kubeshare.lab.errors import LabError
 
@@ -26,28 +27,13 @@ Try = Callable[..., str]
 MALLORY = ("--as=mallory", "--as-group=system:authenticated")
 RIGHTS = ("view", "edit", "admin")
 UUID = "GPU-2d7734a4-55a9-8c5a-b270-a9159d9d7b10"
-HOLDER = {
-    "demand": "mine",
-    "container": "",
-    "requestMicros": 1_000_000,
-    "limitMicros": 1_000_000,
-    "memoryBytes": 1,
-}
+HOLDER = manifests.holder("mine", requestMicros=1_000_000, limitMicros=1_000_000)
 DEVICE_MANAGER = "system:serviceaccount:kubeshare-system:kubeshare-device-manager"
 OURS_ALONE = "is written by KubeShare alone"
 
 
 def pod(name: str, **metadata: Any) -> Raw:
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": name, **metadata},
-        "spec": {"containers": [{"name": "main", "image": "none"}]},
-    }
-
-
-def sharepod(name: str) -> Raw:
-    return pod(name) | {"apiVersion": "kubeshare.nthu/v1", "kind": "SharePod"}
+    return manifests.pod(name, metadata=metadata)
 
 
 def owned_by_a_sharepod(uid: str) -> Raw:
@@ -68,7 +54,7 @@ def claim(name: str, **exactly: Any) -> Raw:
 @pytest.fixture(scope="module")
 def roles(cluster: ApiServer) -> list[str]:
     """The parts of the role ``admin``, which a controller manager would put together."""
-    ours = [one for one in manifests.load(manifests.Options()) if one["kind"] == "ClusterRole"]
+    ours = [one for one in installed.load(installed.Options()) if one["kind"] == "ClusterRole"]
     system = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
     cluster.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all([system, *ours]))
     labels = [f"rbac.authorization.k8s.io/aggregate-to-{role}=true" for role in RIGHTS]
@@ -96,7 +82,7 @@ def home(cluster: ApiServer, roles: list[str]) -> Iterator[str]:
     bindings = [role_binding(role, name, "mallory") for role in roles]
     bindings.append(role_binding("cluster-admin", name, DEVICE_MANAGER))
     cluster.kubectl("create", "-f", "-", stdin=yaml.safe_dump_all(bindings))
-    mine = yaml.safe_dump_all([pod("mine"), sharepod("mine"), claim("mine")])
+    mine = yaml.safe_dump_all([pod("mine"), manifests.sharepod("mine"), claim("mine")])
     # That they may create these is theirs by right, of the claim too: it gives nothing.
     cluster.kubectl("create", "-n", name, "-f", "-", *MALLORY, stdin=mine)
     yield name
@@ -120,7 +106,7 @@ def patch(operation: str, path: str, value: Any = None) -> tuple[str, ...]:
 
 
 def test_they_have_the_rights_of_an_administrator_over_sharepods_too(try_: Try) -> None:
-    try_("create", "-f", "-", stdin=sharepod("another"))
+    try_("create", "-f", "-", stdin=manifests.sharepod("another"))
     try_("annotate", "shp/another", "note=changed")
     assert "sharepod.kubeshare.nthu/another" in try_("get", "shp,pods", "-o", "name")
     try_("delete", "shp/another")

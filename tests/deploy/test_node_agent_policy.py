@@ -6,19 +6,14 @@ from typing import Any
 
 import pytest
 
+from fakes import manifests
 from kubeshare.lab.control_plane.api_server import ApiServer
 from kubeshare.lab.errors import LabError
 
 pytestmark = pytest.mark.apiserver
 
 AGENT = "system:serviceaccount:kubeshare-system:kubeshare-node-agent"
-HOLDER = {
-    "demand": "a",
-    "container": "",
-    "requestMicros": 1,
-    "limitMicros": 1,
-    "memoryBytes": 1,
-}
+HOLDER = manifests.holder("a")
 
 
 @pytest.fixture(autouse=True)

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from fakes import manifests
 from kubeshare.lab.control_plane.api_server import ApiServer
 from kubeshare.lab.errors import LabError
 
@@ -19,12 +20,7 @@ ANEW = "delete the SharePod and create it anew"
 
 
 def sharepod(gpu: dict[str, Any], **spec: Any) -> dict[str, Any]:
-    return {
-        "apiVersion": "kubeshare.nthu/v1",
-        "kind": "SharePod",
-        "metadata": {"name": "probe"},
-        "spec": {"containers": [{"name": "main", "image": "none"}], "gpu": gpu, **spec},
-    }
+    return manifests.sharepod("probe", gpu, **spec)
 
 
 @pytest.fixture

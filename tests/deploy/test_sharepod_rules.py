@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from fakes import manifests
 from kubeshare.lab.control_plane.api_server import ApiServer
 from kubeshare.lab.errors import LabError
 
@@ -14,18 +15,8 @@ Create = Callable[[dict[str, Any]], str]
 
 
 def sharepod(gpu: dict[str, Any] | None = None, /, **annotations: str) -> dict[str, Any]:
-    spec: dict[str, Any] = {"containers": [{"name": "main", "image": "none"}]}
-    if gpu is not None:
-        spec["gpu"] = gpu
-    return {
-        "apiVersion": "kubeshare.nthu/v1",
-        "kind": "SharePod",
-        "metadata": {
-            "name": "probe",
-            "annotations": {f"kubeshare/{key}": value for key, value in annotations.items()},
-        },
-        "spec": spec,
-    }
+    metadata = {"annotations": {f"kubeshare/{key}": text for key, text in annotations.items()}}
+    return manifests.sharepod("probe", gpu, metadata=metadata)
 
 
 def published(request: str = "0.3", limit: str = "0.6", memory: str = "1Gi") -> dict[str, str]:

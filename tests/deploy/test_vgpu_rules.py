@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from fakes import objects
 from kubeshare.api import holders
 from kubeshare.api.types.v1 import VGPU, Holder
 from kubeshare.lab.control_plane.api_server import ApiServer
@@ -17,8 +18,8 @@ GIB = 1 << 30
 
 
 def holder(demand: str, request: int, memory: int = GIB, **more: Any) -> Holder:
-    asked = {"request_micros": request, "limit_micros": 1_000_000, "memory_bytes": memory}
-    return Holder(demand=demand, **{"attempt": 1} | asked | more)
+    amounts = {"limit_micros": 1_000_000, "memory_bytes": memory}
+    return objects.holder(demand, request, **({"attempt": 1} | amounts | more))
 
 
 def read(cluster: ApiServer, name: str) -> VGPU:

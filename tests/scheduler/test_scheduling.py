@@ -16,6 +16,7 @@ from expectations import (
     expect_shared_gpu,
     expect_vgpus,
 )
+from fakes import manifests
 from fakes.cluster import GIB, World, run_scenario, scenario
 from kubeshare.api.types.v1 import GPUNODES, SHAREPODS, VGPUS
 from kubeshare.kube.resources import NODES
@@ -282,7 +283,7 @@ async def test_a_decision_from_a_state_that_is_no_more_is_refused_once_and_made_
     world.start("scheduler")
     await world.quiet(1)
     # Nothing tells the scheduler of this.
-    taken = {"demand": "u", "name": "other", "requestMicros": 700_000, "memoryBytes": GIB}
+    taken = manifests.holder("u", "other", requestMicros=700_000, memoryBytes=GIB)
     world.server.change(VGPUS, "x", "", lambda vgpu: vgpu.update(status={"holders": [taken]}))
     before = len(world.server.requests)
     world.share("a", "0.6")
@@ -311,13 +312,12 @@ async def test_whoever_decides_at_the_same_time_wins_and_the_part_is_given_back(
     assert list(world.vgpus().values()) == [[]]
 
 
-def _held(world: World, uid: str, **holder: object) -> None:
+def _held(world: World, uid: str, **holder: Any) -> None:
     """A vGPU of which an earlier run has taken a part for a SharePod."""
     amounts = {"requestMicros": 300_000, "limitMicros": 1_000_000, "memoryBytes": GIB}
-    identity = {"demand": uid, "container": "", "podUid": "", "name": "a"}
-    spec = {"nodeName": "n1", "pool": "onDemand", "memoryBytes": 16 * GIB}
-    status = {"phase": "Creating", "holders": [{**identity, **amounts, **holder}]}
-    world.server.seed(VGPUS, {"metadata": {"name": "old"}, "spec": spec, "status": status})
+    held = manifests.holder(uid, **(amounts | holder))
+    vgpu = manifests.vgpu("old", "n1", held, phase="Creating", pool="onDemand")
+    world.server.seed(VGPUS, vgpu)
 
 
 @pytest.mark.parametrize(

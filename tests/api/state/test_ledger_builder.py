@@ -4,64 +4,17 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fakes.objects import GIB, gpunode, holder, node, pod, vgpu
 from kubeshare.api.state.ledger_builder import build
 from kubeshare.api.types import v1
 from kubeshare.api.types.core_v1 import (
-    Container,
     Node,
-    NodeStatus,
     Pod,
     PodSpec,
     PodStatus,
-    ResourceNeeds,
 )
 from kubeshare.core.ledger.device import FreeGpu
 from kubeshare.kube.meta import ObjectMeta
-
-GIB = 1 << 30
-
-
-def node(name: str = "n1", gpus: int = 2) -> Node:
-    status = NodeStatus(allocatable={"nvidia.com/gpu": str(gpus), "cpu": "8"})
-    return Node(metadata=ObjectMeta(name=name), status=status)
-
-
-def gpunode(name: str = "n1", *sizes: int, unhealthy: int = -1) -> v1.GPUNode:
-    devices = tuple(
-        v1.GPUDevice(
-            uuid=f"GPU-{name}-{index}",
-            index=index,
-            model="V100",
-            memory_bytes=size * GIB,
-            healthy=index != unhealthy,
-        )
-        for index, size in enumerate(sizes or (16, 16))
-    )
-    return v1.GPUNode(metadata=ObjectMeta(name=name), spec=v1.GPUNodeSpec(devices=devices))
-
-
-def vgpu(
-    name: str, node_name: str = "n1", uuid: str = "", phase: str = "Creating", requests: int = 0
-) -> v1.VGPU:
-    holders = tuple(
-        v1.Holder(demand=f"uid-{name}-{i}", request_micros=1, limit_micros=1)
-        for i in range(requests)
-    )
-    return v1.VGPU(
-        metadata=ObjectMeta(name=name),
-        spec=v1.VGPUSpec(node_name=node_name, uuid=uuid, memory_bytes=16 * GIB),
-        status=v1.VGPUStatus(phase=phase, holders=holders),
-    )
-
-
-def pod(name: str, node_name: str = "n1", phase: str = "Running", of: str = "") -> Pod:
-    labels = {"kubeshare.nthu/role": "placeholder", "kubeshare.nthu/vgpu": of} if of else {}
-    needs = ResourceNeeds(limits={"nvidia.com/gpu": "1"})
-    return Pod(
-        metadata=ObjectMeta(name=name, namespace="kubeshare-system", labels=labels),
-        spec=PodSpec(node_name=node_name, containers=(Container(name="main", resources=needs),)),
-        status=PodStatus(phase=phase),
-    )
 
 
 def free(*objects: v1.VGPU | Pod, gpus: int = 2) -> int:
@@ -72,7 +25,7 @@ def free(*objects: v1.VGPU | Pod, gpus: int = 2) -> int:
 
 
 OBJECTS = (
-    vgpu("a", uuid="GPU-n1-0", phase="Active", requests=3),
+    vgpu("a", uuid="GPU-n1-0", phase="Active", holders=(holder("x"), holder("y"), holder("z"))),
     vgpu("b", "n2"),
     vgpu("c", "n2", phase="Deleting"),
     vgpu("d", "gone", uuid="GPU-x", phase="Active"),
@@ -80,7 +33,7 @@ OBJECTS = (
     gpunode("n2", 16, 32),
     node("n1"),
     node("n2"),
-    pod("one", of="a"),
+    pod("one", placeholder_of="a"),
     pod("two", "n2"),
     pod("three", phase="Failed"),
 )
@@ -112,12 +65,12 @@ def test_a_native_pod_takes_one_until_it_has_ended() -> None:
 
 def test_a_vgpu_takes_one_with_and_without_its_placeholder() -> None:
     assert free(vgpu("a")) == 1
-    assert free(vgpu("a"), pod("holder", of="a")) == 1
-    assert free(vgpu("a"), pod("holder", of="a", phase="Failed")) == 1
+    assert free(vgpu("a"), pod("holder", placeholder_of="a")) == 1
+    assert free(vgpu("a"), pod("holder", placeholder_of="a", phase="Failed")) == 1
 
 
 def test_a_vgpu_that_goes_takes_one_until_its_placeholder_has_gone() -> None:
-    assert free(vgpu("a", phase="Deleting"), pod("holder", of="a")) == 1
+    assert free(vgpu("a", phase="Deleting"), pod("holder", placeholder_of="a")) == 1
     assert free(vgpu("a", phase="Deleting")) == 2
 
 
@@ -132,22 +85,22 @@ def test_a_free_gpu_counts_as_the_smallest_that_it_may_turn_out_to_be() -> None:
 
 
 def test_a_gpu_that_is_unhealthy_or_in_a_vgpu_is_not_the_one_that_comes() -> None:
-    ledger = build([], [gpunode("n1", 16, 32, unhealthy=0)], [node()], [])
+    ledger = build([], [gpunode("n1", 16, 32, unhealthy=(0,))], [node()], [])
     assert ledger.nodes["n1"].free == (FreeGpu("V100", 32 * GIB),)
     used = vgpu("a", uuid="GPU-n1-0", phase="Active")
-    ledger = build([used], [gpunode("n1", 16, 32)], [node()], [pod("holder", of="a")])
+    ledger = build([used], [gpunode("n1", 16, 32)], [node()], [pod("holder", placeholder_of="a")])
     assert ledger.nodes["n1"].free == (FreeGpu("V100", 32 * GIB),)
 
 
 def test_a_vgpu_is_fenced_when_nothing_keeps_its_gpu_or_it_goes() -> None:
     known = vgpu("a", uuid="GPU-n1-0", phase="Active")
-    kept = build([known], [gpunode()], [node()], [pod("holder", of="a")])
+    kept = build([known], [gpunode()], [node()], [pod("holder", placeholder_of="a")])
     assert not kept.devices["a"].fenced
     assert build([known], [gpunode()], [node()], []).devices["a"].fenced
     leaving = msgspec.structs.replace(
-        pod("holder", of="a"),
+        pod("holder", placeholder_of="a"),
         metadata=msgspec.structs.replace(
-            pod("holder", of="a").metadata, deletion_timestamp="2026-01-01T00:00:00Z"
+            pod("holder", placeholder_of="a").metadata, deletion_timestamp="2026-01-01T00:00:00Z"
         ),
     )
     assert build([known], [gpunode()], [node()], [leaving]).devices["a"].fenced
@@ -170,7 +123,7 @@ def test_somebody_elses_pod_with_our_labels_keeps_no_gpu() -> None:
 def test_a_gpu_is_as_healthy_as_its_node_says() -> None:
     known = vgpu("a", uuid="GPU-n1-0", phase="Active")
     assert build([known], [gpunode()], [node()], []).devices["a"].healthy
-    assert not build([known], [gpunode(unhealthy=0)], [node()], []).devices["a"].healthy
+    assert not build([known], [gpunode(unhealthy=(0,))], [node()], []).devices["a"].healthy
     assert not build([known], [], [node()], []).devices["a"].healthy
 
 

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fakes.objects import GIB, gpunode, holder, node, pod, vgpu
 from kubeshare.api.state import ledger_builder
 from kubeshare.api.state.ledger_cache import FEW, LedgerCache
 from kubeshare.api.state.vgpu_store import VGPUStore
@@ -15,13 +16,8 @@ from kubeshare.api.types import v1
 from kubeshare.api.types.core_v1 import (
     NODES,
     PODS,
-    Container,
     Node,
-    NodeStatus,
     Pod,
-    PodSpec,
-    PodStatus,
-    ResourceNeeds,
 )
 from kubeshare.core.decision import Decision
 from kubeshare.core.demand import Demand, Memory
@@ -29,10 +25,9 @@ from kubeshare.core.errors import LedgerError
 from kubeshare.core.ledger.ledger import Ledger
 from kubeshare.core.policies import policy
 from kubeshare.kube.cache.reflector import Reflector
-from kubeshare.kube.meta import Key, ObjectMeta
+from kubeshare.kube.meta import Key
 from kubeshare.simulator.control import FakeApiServer, run_virtual
 
-GIB = 1 << 30
 POLICIES = tuple(policy(name) for name in ("locality", "binpack", "topology"))
 Object = v1.VGPU | v1.GPUNode | Node | Pod
 
@@ -80,46 +75,6 @@ class Cluster:
         return ledger_builder.build(self.pool.all(), found[v1.GPUNode], found[Node], found[Pod])
 
 
-def meta(name: str, version: int = 1, uid: str = "u", **more: Any) -> ObjectMeta:
-    return ObjectMeta(name=name, uid=uid, resource_version=str(version), **more)
-
-
-def node(name: str = "n1", gpus: int = 2, **of: Any) -> Node:
-    allocatable: dict[str, str | int] = {"nvidia.com/gpu": gpus}
-    return Node(metadata=meta(name, **of), status=NodeStatus(allocatable=allocatable))
-
-
-def gpunode(name: str = "n1", healthy: int = 2, link: str = "PIX", **of: Any) -> v1.GPUNode:
-    devices = tuple(
-        v1.GPUDevice(
-            uuid=f"{name}-{i}", index=i, model="V100", memory_bytes=16 * GIB, healthy=i < healthy
-        )
-        for i in range(2)
-    )
-    spec = v1.GPUNodeSpec(devices=devices, links=(v1.GPULink(a=0, b=1, link=link),))
-    return v1.GPUNode(metadata=meta(name, **of), spec=spec)
-
-
-def vgpu(name: str = "a", where: str = "n1", uuid: str = "", **of: Any) -> v1.VGPU:
-    status = v1.VGPUStatus(phase=of.pop("phase", "Creating"), holders=of.pop("holders", ()))
-    spec = v1.VGPUSpec(node_name=where, uuid=uuid, model="V100", memory_bytes=16 * GIB)
-    return v1.VGPU(metadata=meta(name, **of), spec=spec, status=status)
-
-
-def pod(name: str, where: str = "n1", of: str = "", phase: str = "Running", **more: Any) -> Pod:
-    labels = {"kubeshare.nthu/role": "placeholder", "kubeshare.nthu/vgpu": of} if of else {}
-    needs = ResourceNeeds(limits={"nvidia.com/gpu": more.pop("gpus", 1)})
-    return Pod(
-        metadata=meta(name, namespace="kubeshare-system", labels=labels, **more),
-        spec=PodSpec(node_name=where, containers=(Container(name="main", resources=needs),)),
-        status=PodStatus(phase=phase),
-    )
-
-
-def holder(demand: str, request: int = 300_000) -> v1.Holder:
-    return v1.Holder(demand=demand, name=demand, request_micros=request, memory_bytes=GIB)
-
-
 def with_cluster(scenario: Callable[[Cluster], Coroutine[Any, Any, None]]) -> None:
     async def main() -> None:
         await scenario(Cluster())
@@ -147,7 +102,9 @@ def objects_of(kind: type) -> st.SearchStrategy[Any]:
         )
     if kind is v1.GPUNode:
         return st.builds(
-            lambda name, healthy, link, of: gpunode(name, healthy, link, **of),
+            lambda name, healthy, link, of: gpunode(
+                name, unhealthy=range(healthy, 2), link=link, **of
+            ),
             NODE_NAMES,
             st.integers(0, 2),
             st.sampled_from(["NV2", "SYS", "strange"]),
@@ -156,7 +113,7 @@ def objects_of(kind: type) -> st.SearchStrategy[Any]:
     if kind is v1.VGPU:
         return st.builds(
             lambda name, where, number, phase, held, of: vgpu(
-                name, where, number and f"{where}-{number}", phase=phase, holders=held, **of
+                name, where, number and f"GPU-{where}-{number}", phase=phase, holders=held, **of
             ),
             GPUIDS,
             NODE_NAMES,
@@ -166,7 +123,9 @@ def objects_of(kind: type) -> st.SearchStrategy[Any]:
             STAMPS,
         )
     return st.builds(
-        lambda name, where, of, phase, gpus, more: pod(name, where, of, phase, gpus=gpus, **more),
+        lambda name, where, of, phase, gpus, more: pod(
+            name, where, placeholder_of=of, phase=phase, gpus=gpus, **more
+        ),
         st.sampled_from(["p", "q", "r"]),
         st.sampled_from(["", "n1", "n2"]),
         st.sampled_from(["", "a", "b"]),
@@ -208,12 +167,12 @@ def changes_of(kind: type) -> st.SearchStrategy[Step]:
 BEGINNING: tuple[Object, ...] = (
     node("n1", 2),
     node("n2", 2),
-    gpunode("n1"),
-    gpunode("n2"),
-    vgpu("a", "n1", "n1-0", phase="Active", holders=(holder("x"),)),
-    vgpu("b", "n2", "n2-1", phase="Active", holders=(holder("y", 500_000),)),
-    pod("p", "n1", "a"),
-    pod("q", "n2", "b"),
+    gpunode("n1", link="PIX"),
+    gpunode("n2", link="PIX"),
+    vgpu("a", "n1", "GPU-n1-0", phase="Active", holders=(holder("x"),)),
+    vgpu("b", "n2", "GPU-n2-1", phase="Active", holders=(holder("y", 500_000),)),
+    pod("p", "n1", placeholder_of="a"),
+    pod("q", "n2", placeholder_of="b"),
 )
 
 
@@ -282,7 +241,7 @@ def test_whatever_comes_in_whatever_order_it_equals_one_that_is_built(
 
 def test_one_ledger_is_kept_and_built_once() -> None:
     async def scenario(cluster: Cluster) -> None:
-        cluster.watched(node(), gpunode(), vgpu("a"))
+        cluster.watched(node(), gpunode(link="PIX"), vgpu("a"))
         first = cluster.kept.now()
         cluster.watched(vgpu("b", version=2), pod("p", gpus=2))
         assert cluster.kept.now() is first
@@ -294,9 +253,9 @@ def test_one_ledger_is_kept_and_built_once() -> None:
 
 def test_a_sign_of_life_of_a_node_changes_nothing_that_an_index_has_to_hear_of() -> None:
     async def scenario(cluster: Cluster) -> None:
-        cluster.watched(node(), gpunode(), vgpu("a"))
+        cluster.watched(node(), gpunode(link="PIX"), vgpu("a"))
         before = cluster.kept.now().nodes["n1"]
-        cluster.watched(node(version=2), gpunode(version=2))
+        cluster.watched(node(version=2), gpunode(version=2, link="PIX"))
         assert cluster.kept.now().nodes["n1"] is before
 
     with_cluster(scenario)
@@ -304,7 +263,7 @@ def test_a_sign_of_life_of_a_node_changes_nothing_that_an_index_has_to_hear_of()
 
 def test_what_this_program_wrote_is_in_it_before_the_watch_tells() -> None:
     async def scenario(cluster: Cluster) -> None:
-        cluster.watched(node(), gpunode(), vgpu("a"))
+        cluster.watched(node(), gpunode(link="PIX"), vgpu("a"))
         assert cluster.kept.now().devices["a"].idle
         cluster.pool._latest.assume(vgpu("a", version=2, holders=(holder("x"),)))
         assert cluster.kept.now().held_by("x") == {"a"}
@@ -321,7 +280,7 @@ def test_an_entry_that_cannot_be_replaced_has_the_ledger_built_anew(
         raise LedgerError(f"no vGPU {gpuid}")
 
     async def scenario(cluster: Cluster) -> None:
-        cluster.watched(node(), gpunode(), vgpu("a"), vgpu("b"))
+        cluster.watched(node(), gpunode(link="PIX"), vgpu("a"), vgpu("b"))
         cluster.kept.now()
         monkeypatch.setattr(ledger_builder, "remove_device", refuse)
         cluster.gone(v1.VGPU, Key("", "a"))
@@ -334,7 +293,7 @@ def test_an_entry_that_cannot_be_replaced_has_the_ledger_built_anew(
 
 def test_what_changes_while_nobody_asks_is_remembered_up_to_a_bound() -> None:
     async def scenario(cluster: Cluster) -> None:
-        cluster.watched(node(), gpunode(), vgpu("a"))
+        cluster.watched(node(), gpunode(link="PIX"), vgpu("a"))
         cluster.kept.now()
         for number in range(FEW + 10):
             cluster.watched(vgpu(f"b{number}"))

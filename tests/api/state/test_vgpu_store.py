@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from fakes import manifests
 from kubeshare.api import holders
 from kubeshare.api.state.vgpu_store import StaleDecisionError, VGPUStore, holder_of
 from kubeshare.api.types.v1 import VGPU, VGPUS
@@ -37,8 +38,7 @@ def with_pool(scenario: Scenario, *names: str) -> None:
         client = server.client()
         reflector: Reflector[VGPU] = Reflector(client, VGPUS.into(VGPU))
         for name in names:
-            spec = {"nodeName": "n1", "memoryBytes": GIB}
-            server.seed(VGPUS, {"metadata": {"name": name}, "spec": spec, "status": {}})
+            server.seed(VGPUS, manifests.vgpu(name, memoryBytes=GIB))
         reflector.store.replace((await client.list(VGPUS.into(VGPU))).items)
         await scenario(server, VGPUStore(client, reflector, "test"))
 
@@ -133,8 +133,7 @@ def test_a_creation_whose_answer_was_lost_is_found_before_the_next_decision() ->
 
 def test_a_new_vgpu_whose_id_is_there_already_is_looked_at_first() -> None:
     async def scenario(server: FakeApiServer, pool: VGPUStore) -> None:
-        spec = {"nodeName": "n2", "memoryBytes": GIB}
-        server.seed(VGPUS, {"metadata": {"name": "a"}, "spec": spec})
+        server.seed(VGPUS, manifests.vgpu("a", "n2", memoryBytes=GIB))
         new = Device(id="a", node="n1", memory_bytes=GIB)
         with pytest.raises(StaleDecisionError):
             await pool.reserve(ONE, bound("a", new=(new,)), attempt=1)

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 
+from fakes import manifests
 from kubeshare.api.state.vgpu_store import VGPUStore
 from kubeshare.api.types.v1 import VGPU, VGPUS
 from kubeshare.device_manager.sharepod.pod_assignment import PodAssignments
@@ -21,12 +22,8 @@ def with_holders(scenario: Scenario) -> None:
         server = FakeApiServer()
         client = server.client()
         reflector: Reflector[VGPU] = Reflector(client, VGPUS.into(VGPU))
-        held = [
-            {"demand": demand, "attempt": 1, "container": "", "podUid": "", "name": demand}
-            for demand in DEMANDS
-        ]
-        spec = {"nodeName": "n1", "memoryBytes": 1 << 30}
-        server.seed(VGPUS, {"metadata": {"name": "x"}, "spec": spec, "status": {"holders": held}})
+        holders = [manifests.holder(demand, demand, attempt=1) for demand in DEMANDS]
+        server.seed(VGPUS, manifests.vgpu("x", "n1", *holders))
         reflector.store.replace((await client.list(VGPUS.into(VGPU))).items)
         await scenario(server, PodAssignments(VGPUStore(client, reflector, "test")))
 

@@ -20,6 +20,7 @@ from expectations import (
     expect_vgpu_deleted,
     expect_vgpus,
 )
+from fakes import manifests
 from fakes.cluster import World, scenario
 from kubeshare.api.types.v1 import GPUNODES, VGPUS
 from kubeshare.device_manager.placeholder.recovery import MAX_ATTEMPTS
@@ -330,12 +331,8 @@ async def decided_for_a_failed_gpu(world: World) -> str:
     await expect_degraded(world, "GPUUnhealthy")
     [gpuid] = world.vgpus()
     world.share("b", id=gpuid, attempt=1, spec={"nodeName": "n1"})
-    held = {"namespace": "default", "name": "b", "podUid": "", "container": "", "requestMicros": 1}
-    held |= {"limitMicros": 1, "memoryBytes": 1}
-    uid = world.sharepod("b")["metadata"]["uid"]
-    world.server.change(
-        VGPUS, gpuid, "", lambda vgpu: vgpu["status"]["holders"].append(held | {"demand": uid})
-    )
+    holder = manifests.holder(world.sharepod("b")["metadata"]["uid"], "b")
+    world.server.change(VGPUS, gpuid, "", lambda vgpu: vgpu["status"]["holders"].append(holder))
     await expect_condition(world, "b", "Allocated", "GPUUnhealthy")
     world.start("scheduler")
     return gpuid

@@ -13,6 +13,7 @@ from expectations import (
     expect_running,
     expect_shared_gpu,
 )
+from fakes import manifests
 from fakes.cluster import World, scenario, seed_held
 from kubeshare.api.types.v1 import SHAREPODS, VGPUS
 from kubeshare.device_manager.pool.idle_times import FIRST_HOLDER_SECONDS
@@ -126,8 +127,7 @@ async def test_a_pod_that_failed_before_it_was_bound_holds_nothing(world: World)
 
 @scenario(n1=1)
 async def test_a_vgpu_that_nobody_took_a_part_of_goes_after_a_moment(world: World) -> None:
-    spec = {"nodeName": "n1", "pool": "onDemand", "memoryBytes": 1 << 34}
-    world.server.seed(VGPUS, {"metadata": {"name": "left"}, "spec": spec})
+    world.server.seed(VGPUS, manifests.vgpu("left", pool="onDemand"))
     world.start()
     await world.quiet(FIRST_HOLDER_SECONDS - 1)
     assert world.vgpus(), "whoever made it is about to take a part"
@@ -142,9 +142,7 @@ async def test_a_vgpu_that_gets_a_holder_in_the_last_moment_stays(world: World) 
 
     def take_a_part() -> None:
         uid = world.share("b", id=gpuid, spec={"nodeName": "n1"})["metadata"]["uid"]
-        part = {"demand": uid, "namespace": "default", "name": "b", "podUid": ""}
-        amounts = {"requestMicros": 1, "limitMicros": 1, "memoryBytes": 1, "container": ""}
-        taken = {"holders": [part | amounts]}
+        taken = {"holders": [manifests.holder(uid, "b")]}
         world.server.change(VGPUS, gpuid, "", lambda vgpu: vgpu["status"].update(taken))
 
     conflict = Fault("answer", 409, "Conflict", action=take_a_part)

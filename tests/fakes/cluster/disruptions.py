@@ -1,6 +1,7 @@
 """What happens to a cluster besides what programs do: nodes, namespaces, the configuration."""
 
-from fakes.cluster.world import GIB, World
+from fakes import manifests
+from fakes.cluster.world import World
 from kubeshare.api.types.constants import NAMESPACE
 from kubeshare.api.types.v1 import SHAREPODS, VGPUS
 from kubeshare.kube.resources import CONFIG_MAPS, NODES, PODS
@@ -59,17 +60,6 @@ def configure_amiss(world: World) -> None:
 
 
 def seed_held(world: World, uid: str) -> None:
-    """A vGPU of which a SharePod ``a`` holds a part, for a pod that was never bound."""
-    holder = {
-        "demand": uid,
-        "namespace": "default",
-        "name": "a",
-        "podUid": "",
-        "container": "",
-        "requestMicros": 1,
-        "limitMicros": 1,
-        "memoryBytes": 1,
-    }
-    spec = {"nodeName": "n1", "pool": "onDemand", "memoryBytes": 16 * GIB}
-    status = {"phase": "Creating", "holders": [holder]}
-    world.server.seed(VGPUS, {"metadata": {"name": "x"}, "spec": spec, "status": status})
+    """Adds a vGPU with a holder for SharePod ``a`` of this uid; its pod was never bound."""
+    vgpu = manifests.vgpu("x", "n1", manifests.holder(uid), phase="Creating", pool="onDemand")
+    world.server.seed(VGPUS, vgpu)

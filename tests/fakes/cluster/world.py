@@ -14,6 +14,7 @@ from uuid import NAMESPACE_OID, uuid5
 
 import yaml
 
+from fakes import manifests
 from fakes.cluster.actors import GARBAGE_COLLECTED, Actors
 from fakes.cluster.invariants import Invariants, overcommitted
 from fakes.cluster.machines import InlineExecutor, Machine
@@ -31,7 +32,7 @@ from kubeshare.api.types.constants import (
 from kubeshare.api.types.v1 import GPUNODES, SHAREPODS, VGPUS
 from kubeshare.core.policies import policy
 from kubeshare.device_manager.program import device_manager_program
-from kubeshare.install import manifests
+from kubeshare.install import manifests as installed
 from kubeshare.kube.controller.leader_election import LeadershipLostError
 from kubeshare.kube.controller.runtime import Program
 from kubeshare.kube.resources import (
@@ -176,8 +177,7 @@ class World:
         """Have vGPUs on a node, and a pool that keeps them when they are idle."""
         self.configure(pool={"policy": "reservation"})
         for gpuid in gpuids:
-            spec = {"nodeName": node, "pool": "reserved", "memoryBytes": 16 * GIB}
-            self.server.seed(VGPUS, {"metadata": {"name": gpuid}, "spec": spec, "status": {}})
+            self.server.seed(VGPUS, manifests.vgpu(gpuid, node, pool="reserved"))
 
     def share(self, name: str, request: object = "0.3", **more: Any) -> Raw:
         """Apply a SharePod; ``memory`` 1Gi, ``spec``, ``annotations``, ``labels`` where given."""
@@ -186,21 +186,18 @@ class World:
         gpu = {"request": request, "memory": "1Gi", **more} if request is not None else None
         self._born += 1
         metadata = {
-            "name": name,
             "namespace": "default",
             "annotations": annotations,
             "labels": labels,
             "creationTimestamp": f"2026-01-01T00:00:{self._born:02}Z",
         }
-        container = {"name": "main", "image": "train:1"}
-        body = {"containers": [container], **({"gpu": gpu} if gpu else {}), **spec}
-        return self.server.seed(SHAREPODS, {"metadata": metadata, "spec": body})
+        made = manifests.sharepod(name, gpu, metadata=metadata, **spec)
+        return self.server.seed(SHAREPODS, made)
 
     def native_pod(self, name: str, gpus: int = 1, **spec: Any) -> None:
         """A pod of somebody who wants whole GPUs."""
-        container = {"name": "main", "resources": {"limits": {WHOLE_GPU_RESOURCE: str(gpus)}}}
-        metadata = {"name": name, "namespace": "default"}
-        pod = {"metadata": metadata, "spec": {"containers": [container], **spec}}
+        limits = {WHOLE_GPU_RESOURCE: str(gpus)}
+        pod = manifests.pod(name, limits, metadata={"namespace": "default"}, **spec)
         self.server.seed(PODS, pod | {"status": {"phase": "Pending"}})
 
     def plain(self, name: str, request: str = "0.3", **more: Any) -> Raw:
@@ -211,7 +208,6 @@ class World:
         asked = {"kubeshare.nthu/request": request, "kubeshare.nthu/memory": "1Gi"}
         self._born += 1
         metadata: Raw = {
-            "name": name,
             "namespace": "default",
             "annotations": asked | more.pop("annotations", {}),
             "labels": {LABEL_ROLE: ROLE_POD} | more.pop("labels", {}),
@@ -220,10 +216,8 @@ class World:
         if owner := more.pop("owner", ""):
             controller = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "r"}
             metadata["ownerReferences"] = [{**controller, "uid": owner, "controller": True}]
-        resources = {"limits": {VGPU_RESOURCE: "1"}}
-        container = {"name": "main", "image": "train:1", "resources": resources}
-        spec = {"containers": [container], "schedulingGates": [{"name": GATE}]}
-        pod = {"metadata": metadata, "spec": spec | more.pop("spec", {})}
+        spec = {"schedulingGates": [{"name": GATE}]} | more.pop("spec", {})
+        pod = manifests.pod(name, {VGPU_RESOURCE: "1"}, metadata=metadata, **spec)
         return self.server.seed(PODS, pod | {"status": {"phase": "Pending"}})
 
     def replicas(self, name: str, count: int, request: str = "0.3") -> None:
@@ -499,4 +493,4 @@ def gpu_uuid(node: str, index: int) -> str:
 @cache
 def _roles() -> tuple[Raw, ...]:
     kinds = ("Role", "ClusterRole", "RoleBinding", "ClusterRoleBinding")
-    return tuple(each for each in manifests.load(manifests.Options()) if each["kind"] in kinds)
+    return tuple(each for each in installed.load(installed.Options()) if each["kind"] in kinds)
