@@ -123,7 +123,7 @@ class _World:
         if number % 2 == 0:
             device = msgspec.structs.replace(device, holders=())
         changes = self._vgpus.store.put(_vgpu(device, version=number + 2))
-        self._vgpus._tell(changes)  # noqa: SLF001 - there is no watch that would
+        self._vgpus._notify(changes)  # noqa: SLF001 - there is no watch that would
 
     def decide(self, demand: Demand) -> None:
         """As the scheduler does it."""

@@ -1,28 +1,26 @@
-"""A small Kubernetes runtime: read by list and watch, decide by key, write conditionally.
+"""A small Kubernetes runtime, with the parts and the names of client-go.
 
-The pieces, in the order in which an object travels through them:
+In the order in which an object travels through them:
 
-* ``client``: one method a verb over an authenticated HTTP client; errors for people.
-* ``reflector``: keeps a ``store`` equal to what the API server has, whatever breaks between.
-* ``workqueue``: keys that need a look; one key is never looked at twice at once.
-* ``controller``: takes keys and calls a reconcile function that compares wish and fact.
-* ``lease``: at most one replica works at a time.
-* ``events``, ``conditions``: what people read.
-* ``runtime``: the shell of a program: signals, logging, probes and metrics.
+* ``client``: one method for each verb over an authenticated HTTP client; errors for people.
+* ``cache``: a reflector lists and watches, and keeps a store equal to the API server.
+* ``controller``: a work queue of keys, and workers that call a reconcile function for each key;
+  leader election; events; timers; the program around them.
+* ``meta``, ``resources``, ``conditions``: metadata, kinds and conditions of all objects.
 
-Everything is level-based: a reconcile function is told a key, never what happened
-to it, so that a missed, repeated or late event makes no difference. Nothing here
-knows about GPUs.
+Everything is level-based: a reconcile function gets a key, not an event, and compares desired and
+actual state. So a missed, repeated or late event makes no difference. Nothing here knows about
+GPUs.
 """
 
 import sys
 
 
-def _import_structlog_alone() -> None:
-    """Import it without the library by which it colours tracebacks.
+def _import_structlog_without_rich() -> None:
+    """Import structlog without rich, with which it would colour tracebacks.
 
-    That is there for the command line, and would cost each program 7 MiB and 80 ms though none
-    of them prints a traceback in colours.
+    rich is installed for the command line. It would cost each program 7 MiB and 80 ms, and no
+    program prints coloured tracebacks.
     """
     if "rich" in sys.modules:
         return
@@ -33,4 +31,4 @@ def _import_structlog_alone() -> None:
         del sys.modules["rich"]
 
 
-_import_structlog_alone()
+_import_structlog_without_rich()

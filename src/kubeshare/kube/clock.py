@@ -1,8 +1,8 @@
-"""The time that people read. Deadlines are the event loop's own."""
+"""The wall clock, for times that people read; deadlines use the event loop's clock."""
 
 from datetime import UTC, datetime
 
 
 def utc_now() -> datetime:
-    """The present moment."""
+    """The present as an aware time."""
     return datetime.now(UTC)

@@ -1,4 +1,4 @@
-"""Structured logs: constant messages, data as keys; JSON in a pod, columns on a terminal."""
+"""Structured logs: constant messages with data as keys, JSON in a pod."""
 
 import logging
 import sys
@@ -12,7 +12,7 @@ LEVELS = ("debug", "info", "warning", "error")
 
 
 class ReconcileContext(NamedTuple):
-    """What a controller is looking at, which look of this program's it is, and who looks."""
+    """The reconcile that a task runs: its controller, its key, and its number in this program."""
 
     controller: str
     key: object
@@ -20,18 +20,18 @@ class ReconcileContext(NamedTuple):
 
 
 current_reconcile: ContextVar[ReconcileContext | None] = ContextVar("looking", default=None)
-"""What lines of the present task are about. It is put into words where a line is written, which
-few looks do."""
+"""The reconcile of the present task. It is formatted only when a line is logged, which few
+reconciles do."""
 
 _RUN = uuid.uuid4().hex[:6]
 
 
 def configure_logging(level: str = "info", *, json: bool | None = None) -> None:
-    """Send all logs to stderr.
+    """Write all logs to stderr.
 
     Args:
         level: one of ``LEVELS``.
-        json: one JSON object a line; by default unless stderr is a terminal.
+        json: one JSON object for each line; by default unless stderr is a terminal.
     """
     as_json = not sys.stderr.isatty() if json is None else json
     number = logging.getLevelNamesMapping()[level.upper()]
@@ -53,16 +53,16 @@ def configure_logging(level: str = "info", *, json: bool | None = None) -> None:
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
         cache_logger_on_first_use=True,
     )
-    # Libraries that log by the standard library: only what goes wrong in them.
+    # From libraries that use the standard logging module: warnings and errors only.
     logging.basicConfig(level=max(number, logging.WARNING), stream=sys.stderr, force=True)
 
 
 def add_reconcile_context(
     _logger: structlog.typing.WrappedLogger, _method: str, line: structlog.typing.EventDict
 ) -> structlog.typing.EventDict:
-    """A processor: what the task that writes the line is looking at, where it looks at anything."""
-    look = current_reconcile.get()
-    if look is not None:
-        line["controller"], line["object"] = look.controller, str(look.key)
-        line["reconcile_id"] = f"{_RUN}-{look.number}"
+    """A structlog processor that adds controller, object and reconcile id of the present task."""
+    context = current_reconcile.get()
+    if context is not None:
+        line["controller"], line["object"] = context.controller, str(context.key)
+        line["reconcile_id"] = f"{_RUN}-{context.number}"
     return line

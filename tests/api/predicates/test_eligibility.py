@@ -31,10 +31,10 @@ class Nodes:
             self.watched(each)
 
     def watched(self, changed: Node) -> None:
-        self._reflector._tell(self._reflector.store.put(changed))
+        self._reflector._notify(self._reflector.store.put(changed))
 
     def gone(self, name: str) -> None:
-        self._reflector._tell(self._reflector.store.remove(Key("", name)))
+        self._reflector._notify(self._reflector.store.remove(Key("", name)))
 
 
 def test_the_answer_is_remembered_while_nodes_give_signs_of_life_only() -> None:

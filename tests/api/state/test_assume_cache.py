@@ -31,13 +31,13 @@ class Views:
 
     def watched(self, *versions: str) -> None:
         for version in versions:
-            self._reflector._tell(self._reflector.store.put(thing(version)))
+            self._reflector._notify(self._reflector.store.put(thing(version)))
 
     def told_up_to(self, version: str) -> None:
         self._reflector._resource_version = version
 
     def gone(self) -> None:
-        self._reflector._tell(self._reflector.store.remove(KEY))
+        self._reflector._notify(self._reflector.store.remove(KEY))
 
     @property
     def version(self) -> str:

@@ -59,15 +59,15 @@ class Cluster:
     def watched(self, *objects: Object) -> None:
         for obj in objects:
             reflector = self.reflectors[type(obj)]
-            reflector._tell(reflector.store.put(obj))
+            reflector._notify(reflector.store.put(obj))
 
     def gone(self, kind: type, key: Key) -> None:
         reflector = self.reflectors[kind]
-        reflector._tell(reflector.store.remove(key))
+        reflector._notify(reflector.store.remove(key))
 
     def listed(self, kind: type, *objects: Object) -> None:
         reflector = self.reflectors[kind]
-        reflector._tell(reflector.store.replace(objects))
+        reflector._notify(reflector.store.replace(objects))
 
     def built(self) -> Ledger:
         """The ledger from scratch."""

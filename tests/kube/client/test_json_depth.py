@@ -63,18 +63,18 @@ def test_an_object_is_read_however_deeply_its_author_has_nested_it(levels: int) 
     body = strange(levels)
     line = b'{"type":"ADDED","object":' + body + b"}"
     for shape in (SHAREPODS.shape, dict):
-        for read in (decoder_for(shape).read(body), decoder_for(shape).read_line(line).object):
+        for read in (decoder_for(shape).decode(body), decoder_for(shape).decode_line(line).object):
             assert read["metadata"] == {"name": "a"}
             assert read["spec"]["containers"] == [{"name": "main"}]
             assert "null" in json.dumps(read["spec"]["other"])
-    assert decoder_for(Named).read(body).metadata.name == "a"
-    assert decoder_for(Named).read_line(line).object.metadata.name == "a"
+    assert decoder_for(Named).decode(body).metadata.name == "a"
+    assert decoder_for(Named).decode_line(line).object.metadata.name == "a"
 
 
 @pytest.mark.parametrize("levels", [MAX_DEPTH + 1, 900, 1100, 9000])
 def test_one_such_object_does_not_hide_the_others_of_a_list(levels: int) -> None:
-    page = decoder_for(Page).read(b'{"items":[' + strange(1) + b"," + strange(levels) + b"]}")
-    names = [decoder_for(SHAREPODS.shape).read(item)["metadata"]["name"] for item in page.items]
+    page = decoder_for(Page).decode(b'{"items":[' + strange(1) + b"," + strange(levels) + b"]}")
+    names = [decoder_for(SHAREPODS.shape).decode(item)["metadata"]["name"] for item in page.items]
     assert names == ["a", "a"]
 
 

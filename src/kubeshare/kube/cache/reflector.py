@@ -1,21 +1,20 @@
-"""Keeps a store equal to what the API server has, whatever breaks on the way.
+"""Keeps a store equal to the API server by list and watch.
 
-A list gives the state at one resourceVersion; a watch from there tells each change.
-What makes it reliable is what happens when that breaks:
+A list returns the state at one resourceVersion, and a watch from there returns each change. What
+makes this reliable is the handling of failures:
 
-1. The list is read in pages, all of them, and begun again when it expires.
-2. A new list is compared with the store by uid: what vanished meanwhile is told
-   as deleted, a reused name as deleted and added, the unchanged not at all.
-3. The resourceVersion is opaque; each event, bookmarks too, moves it on.
-4. Bookmarks are asked for, the server ends a watch after 5 to 10 minutes (drawn, so
-   that not all clients come at once), and 75 s of silence count as a lost connection.
-5. 410 (as status or as event) means list again; any other failure means watch again
-   from the last resourceVersion.
-6. Between attempts it waits, longer each time, and at least what the server asks for.
-   Only progress resets that: a watch that ends at once without an event is a failure.
-7. Handlers are told changes and must only put keys into queues: they are called in
-   the middle of reading the stream.
-8. ``synced``, relists, restarts by reason and the age of the last event are there to see.
+1. The list is read in pages to its end, and starts again if its continue token expires.
+2. A new list is compared with the store by uid: handlers get a deletion for what is gone, a
+   deletion and an addition for a reused name, and nothing for unchanged objects.
+3. The resourceVersion is opaque; each event, bookmarks included, advances it.
+4. The watch asks for bookmarks. The server ends it after 5 to 10 minutes (with jitter, so that
+   clients do not reconnect together), and 75 s of silence count as a lost connection.
+5. 410, as a status or as an event, causes a new list; any other failure causes a new watch from
+   the last resourceVersion.
+6. Retries have a backoff and respect ``Retry-After``. Only progress resets the backoff: a watch
+   that ends at once without an event is a failure.
+7. Handlers are called while the stream is read, so they must only queue keys.
+8. ``synced``, relists, restarts by reason, and the age of the last event are metrics.
 """
 
 import asyncio
@@ -40,32 +39,32 @@ Handler = Callable[[Change[T]], None]
 log = structlog.get_logger(__name__)
 
 SHORT_WATCH = 1.0
-"""Seconds that a watch without any event must have lasted not to count as a failure."""
+"""A watch without events that lasts less than so many seconds is a failure."""
 SLACK = 1.0
-"""Seconds by which silence may be noticed too early."""
+"""Silence may be detected so many seconds too early."""
 
 
 class Reflector(Generic[T]):
-    """Lists and watches one kind of objects into a store.
+    """Lists and watches one kind of objects into a store, and calls handlers for each change.
 
     Args:
-        client: where to ask.
-        resource: the kind, and as what its objects are read.
+        client: of the API server.
+        resource: the kind, with the type that its objects are decoded into.
         namespace: ``""`` for all.
         labels: label selector.
         fields: field selector.
-        store: to fill; its own by default.
-        page: objects a page of a list.
+        store: the store to fill; a new one by default.
+        page: objects in a page of a list.
         idle: seconds of silence after which a watch counts as lost.
-        draw: random number in [0, 1), for jitter.
+        draw: returns a random number in [0, 1), for jitter.
 
     Attributes:
         store: the objects.
-        relists: lists after the first one.
-        restarts: watches that did not go on, by reason.
+        relists: number of lists after the first one.
+        restarts: number of watches that ended, by reason.
     """
 
-    def __init__(  # noqa: PLR0913 - what to watch, and how
+    def __init__(  # noqa: PLR0913 - the selection and the settings of a watch
         self,
         client: Client,
         resource: Resource[T],
@@ -97,29 +96,29 @@ class Reflector(Generic[T]):
 
     @property
     def synced(self) -> bool:
-        """Whether the store has been filled once."""
+        """Whether the first list is in the store."""
         return self._synced.is_set()
 
     @property
     def resource_version(self) -> str:
-        """Up to which version everything has been told; ``""`` where that is not known."""
+        """The resourceVersion up to which the store is complete; ``""`` if unknown."""
         return self._resource_version
 
     @property
     def last_event_age(self) -> float | None:
-        """Seconds since anything came from the server (bookmarks too); None before."""
+        """Seconds since the last event or bookmark; None before the first list."""
         if self._last_event is None:
             return None
         return asyncio.get_running_loop().time() - self._last_event
 
     async def wait_for_sync(self) -> None:
-        """Wait until the store has been filled once."""
+        """Wait until the first list is in the store."""
         await self._synced.wait()
 
     def subscribe(self, handler: Handler[T]) -> None:
-        """Tell ``handler`` every change from now on; before ``run``, all of them.
+        """Call ``handler`` for each change from now on; before ``run``, for all changes.
 
-        It must return at once and not raise: put a key into a queue, nothing else.
+        A handler must return at once and must not raise: it queues a key, nothing else.
         """
         self._handlers.append(handler)
 
@@ -147,9 +146,11 @@ class Reflector(Generic[T]):
         )
         initial = not self.synced
         self.relists += not initial
-        self._tell(self.store.iter_replace(listing.items, keep=listing.unreadable, initial=initial))
+        self._notify(
+            self.store.iter_replace(listing.items, keep=listing.unreadable, initial=initial)
+        )
         self._resource_version = listing.resource_version
-        self._touch()
+        self._record_activity()
         self._synced.set()
 
     async def _watch(self) -> None:
@@ -168,34 +169,34 @@ class Reflector(Generic[T]):
             async with asyncio.timeout(self._idle) as silence, aclosing(stream):
                 async for event in stream:
                     events += 1
-                    self._take(event)
+                    self._handle(event)
                     self._backoff.reset()
-                    # To set a timer anew costs as much as to read an event.
+                    # Rescheduling the timeout costs as much as decoding an event.
                     if loop.time() + self._idle > (silence.when() or 0.0) + SLACK:
                         silence.reschedule(loop.time() + self._idle)
         except TimeoutError:
-            words = f"watch {self.resource.plural}: silent for {self._idle:g} s"
-            raise UnreachableError(words, sent=True) from None
+            message = f"watch {self.resource.plural}: silent for {self._idle:g} s"
+            raise UnreachableError(message, sent=True) from None
         if not events and loop.time() - started < SHORT_WATCH:
             await self._pause("empty", None)
             return
         self._backoff.reset()
         self.restarts["ended"] += 1
 
-    def _take(self, event: WatchEvent[T]) -> None:
-        self._touch()
+    def _handle(self, event: WatchEvent[T]) -> None:
+        self._record_activity()
         if event.type == DELETED:
-            self._tell(self.store.remove(event.key, uid=event.identity.uid, last=event.object))
+            self._notify(self.store.remove(event.key, uid=event.identity.uid, last=event.object))
         elif event.object is not None:
-            self._tell(self.store.put(event.object))
+            self._notify(self.store.put(event.object))
         self._resource_version = event.identity.resource_version
 
-    def _tell(self, changes: Iterable[Change[T]]) -> None:
+    def _notify(self, changes: Iterable[Change[T]]) -> None:
         for change in changes:
             for handler in self._handlers:
                 handler(change)
 
-    def _touch(self) -> None:
+    def _record_activity(self) -> None:
         self._last_event = asyncio.get_running_loop().time()
 
     async def _pause(self, reason: str, error: ApiError | None) -> None:

@@ -1,8 +1,8 @@
-"""The watch stream: one JSON object a line, decoded into events.
+"""Decodes the stream of a watch: one JSON line for each event.
 
-A line names the kind of change and carries the object. ``BOOKMARK`` lines carry
-only a resourceVersion, so that a quiet watch does not grow old; ``ERROR`` lines
-carry a Status and end the stream: they are raised.
+A line has the type of the change and the object. ``BOOKMARK`` lines carry only a
+resourceVersion, so that a quiet watch stays current. ``ERROR`` lines carry a Status and end the
+stream; they are raised as exceptions.
 """
 
 from collections.abc import AsyncGenerator
@@ -27,15 +27,15 @@ BOOKMARK = "BOOKMARK"
 _CHANGES: Final = frozenset({"ADDED", "MODIFIED", "DELETED"})
 
 LINE_LIMIT = 16 << 20
-"""Bytes a line may have: etcd refuses objects of more than a few MiB."""
+"""Longest line in bytes: etcd refuses objects of more than a few MiB."""
 
 
 class WatchEvent(Struct, Generic[T], frozen=True):
-    """One change.
+    """One event of a watch.
 
-    ``type`` is ``ADDED``, ``MODIFIED``, ``DELETED`` or ``BOOKMARK``; ``object`` is None
-    for a bookmark, and where the object does not have the form that was asked for.
-    A watch may go on from the resourceVersion of ``identity``.
+    ``type`` is ``ADDED``, ``MODIFIED``, ``DELETED`` or ``BOOKMARK``. ``object`` is None for a
+    bookmark, and for an object that cannot be decoded into the resource's shape. A new watch may
+    start from the resourceVersion of ``identity``.
     """
 
     type: str
@@ -51,16 +51,16 @@ class _Named(Struct):
 async def read_watch(
     response: httpx2.Response, resource: Resource[T], what: str
 ) -> AsyncGenerator[WatchEvent[T]]:
-    """The events of a watch's answer.
+    """The events of a watch.
 
     Args:
-        response: an answer whose body has not been read.
-        resource: what is watched.
-        what: the request, for messages.
+        response: the response to the request, with an unread body.
+        resource: the kind.
+        what: names the request in error messages.
 
     Raises:
-        ApiError: an ERROR event, as the error it stands for (410: ``GoneError``).
-        UnreachableError: what came is not a watch.
+        ApiError: an ERROR event, as the error that its Status means (410: ``GoneError``).
+        UnreachableError: the body is not the stream of a watch.
     """
     buffer = b""
     async for chunk in response.aiter_bytes():
@@ -69,21 +69,21 @@ async def read_watch(
             raise UnreachableError(f"{what}: a line of more than {LINE_LIMIT} bytes", sent=True)
         for line in lines:
             if line.strip():
-                yield _event(line, resource, what)
+                yield _decode(line, resource, what)
 
 
-def _event(line: bytes, resource: Resource[T], what: str) -> WatchEvent[T]:
+def _decode(line: bytes, resource: Resource[T], what: str) -> WatchEvent[T]:
     try:
-        read = decoder_for(resource.shape).read_line(line)
+        read = decoder_for(resource.shape).decode_line(line)
     except msgspec.DecodeError:
-        return _odd(line, resource, what)
+        return _decode_other(line, resource, what)
     if read.type not in _CHANGES:
-        return _odd(line, resource, what)
+        return _decode_other(line, resource, what)
     return WatchEvent(read.type, key_of(read.object), identity_of(read.object), read.object)
 
 
-def _odd(line: bytes, resource: Resource[Any], what: str) -> WatchEvent[Any]:
-    """A line that tells no change, or one to an object of another form."""
+def _decode_other(line: bytes, resource: Resource[Any], what: str) -> WatchEvent[Any]:
+    """Decode a bookmark, an error, or a change to an object of another shape."""
     try:
         envelope = msgspec.json.decode(limit_depth(line), type=WatchLine[msgspec.Raw])
         if envelope.type == "ERROR":
@@ -94,7 +94,7 @@ def _odd(line: bytes, resource: Resource[Any], what: str) -> WatchEvent[Any]:
     if envelope.type == BOOKMARK:
         return WatchEvent(BOOKMARK, key_of(named), identity_of(named), None)
     try:
-        changed = decoder_for(resource.shape).read(envelope.object)
+        changed = decoder_for(resource.shape).decode(envelope.object)
     except msgspec.ValidationError as error:
         report_unreadable(envelope.object, resource, error)
         changed = None
@@ -102,7 +102,7 @@ def _odd(line: bytes, resource: Resource[Any], what: str) -> WatchEvent[Any]:
 
 
 def report_unreadable(raw: msgspec.Raw, resource: Resource[Any], error: Exception) -> Key:
-    """Log an object that does not have the form its reader asks for; returns its key."""
+    """Log an object that cannot be decoded into the resource's shape; returns its key."""
     key = msgspec.json.decode(limit_depth(bytes(raw)), type=_Named).metadata.key
     log.error("object cannot be read", resource=resource.plural, object=str(key), error=str(error))
     return key

@@ -198,7 +198,7 @@ class Client:
         selectors: Mapping[str, str],
     ) -> Listing[S]:
         call = Call("list", resource, namespace)
-        read = decoder_for(resource.shape).read
+        read = decoder_for(resource.shape).decode
         items: list[S] = []
         unreadable: list[Key] = []
         token = ""
@@ -453,7 +453,7 @@ def _parameters(**values: str) -> dict[str, str]:
 
 def _read(body: bytes, resource: Resource[T]) -> T:
     try:
-        return decoder_for(resource.shape).read(body)
+        return decoder_for(resource.shape).decode(body)
     except msgspec.DecodeError as error:
         raise ApiError(
             f"{resource.plural}: the API server's answer is not one ({error})"

@@ -1,7 +1,7 @@
-"""From JSON to the form that a reader asks for, in one pass.
+"""Decodes JSON into the type that a reader asks for, in one pass.
 
-Of raw objects the API server's notes of who wrote which field are left out, two thirds of
-them, before they cost anything; and of all what is nested too deeply to be read.
+Raw objects are decoded without ``managedFields``, which are two thirds of their size, and all
+objects without values that are nested too deeply to be read.
 """
 
 from typing import Any, Final, Generic, TypedDict, TypeVar, cast
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 class _Metadata(TypedDict, total=False):
-    """All of ``metadata`` but ``managedFields``."""
+    """All fields of ``metadata`` but ``managedFields``."""
 
     name: str
     generateName: Any
@@ -34,7 +34,7 @@ class _Metadata(TypedDict, total=False):
 
 
 class _Object(TypedDict, total=False):
-    """All of an object of a kind that has no other fields."""
+    """All fields of the kinds that have a spec and a status."""
 
     apiVersion: str
     kind: str
@@ -44,49 +44,45 @@ class _Object(TypedDict, total=False):
 
 
 SPEC_AND_STATUS: Final = cast("type[dict[str, Any]]", _Object)
-"""The shape of raw objects of such a kind, which are read in half the time."""
+"""The shape of raw objects of such kinds: decoding takes half the time of ``dict``."""
 
 
 class WatchLine(Struct, Generic[T]):
-    """One line of a watch, of which the object has the form that is asked for."""
+    """One line of a watch with a decoded object."""
 
     type: str
     object: T
 
 
 class ObjectDecoder(Generic[T]):
-    """Decodes the objects of a shape.
-
-    Args:
-        shape: ``dict`` for raw objects, or a narrow Struct.
-    """
+    """Decodes objects into a shape: ``dict`` for raw objects, or a narrow Struct."""
 
     def __init__(self, shape: type[T]) -> None:
         self._raw = shape is dict
-        # Others read what they know and pass over the rest, however deep, or say that they cannot.
+        # Other shapes skip unknown fields, however deep, or raise RecursionError.
         self._keeps_all = self._raw or shape is SPEC_AND_STATUS
         form: Any = dict[str, Raw] if self._raw else shape
         self._objects = msgspec.json.Decoder(form)
         self._lines: msgspec.json.Decoder[WatchLine[Any]] = msgspec.json.Decoder(WatchLine[form])
 
-    def read(self, body: bytes | Raw) -> T:
-        """An object.
+    def decode(self, body: bytes | Raw) -> T:
+        """The object that a body holds.
 
         Raises:
-            msgspec.DecodeError: it is no JSON, or has another form.
+            msgspec.DecodeError: the body is not JSON, or has another shape.
         """
-        return self._lean(self._decoded(self._objects, body))
+        return self._without_managed_fields(self._decode(self._objects, body))
 
-    def read_line(self, line: bytes) -> WatchLine[T]:
+    def decode_line(self, line: bytes) -> WatchLine[T]:
         """A line of a watch.
 
         Raises:
-            msgspec.DecodeError: it is none, or its object has another form.
+            msgspec.DecodeError: the line or its object has another shape.
         """
-        found = self._decoded(self._lines, line)
-        return WatchLine(found.type, self._lean(found.object))
+        found = self._decode(self._lines, line)
+        return WatchLine(found.type, self._without_managed_fields(found.object))
 
-    def _decoded(self, decoder: msgspec.json.Decoder[Any], text: bytes | Raw) -> Any:
+    def _decode(self, decoder: msgspec.json.Decoder[Any], text: bytes | Raw) -> Any:
         if self._keeps_all:
             return decoder.decode(limit_depth(bytes(text)))
         try:
@@ -94,22 +90,22 @@ class ObjectDecoder(Generic[T]):
         except RecursionError:
             return decoder.decode(drop_deep_values(bytes(text)))
 
-    def _lean(self, decoded: Any) -> T:
+    def _without_managed_fields(self, decoded: Any) -> T:
         if not self._raw:
             return cast("T", decoded)
-        lean = {
+        decoded_fields = {
             name: msgspec.json.decode(part, type=_Metadata if name == "metadata" else Any)
             for name, part in decoded.items()
         }
-        return cast("T", lean)
+        return cast("T", decoded_fields)
 
 
-_READERS: dict[Any, ObjectDecoder[Any]] = {}
+_DECODERS: dict[Any, ObjectDecoder[Any]] = {}
 
 
 def decoder_for(shape: type[T]) -> ObjectDecoder[T]:
-    """The reader of a shape, of which a program has a dozen."""
-    reader = _READERS.get(shape)
-    if reader is None:
-        reader = _READERS[shape] = ObjectDecoder(shape)
-    return reader
+    """The decoder of a shape; a program uses about a dozen."""
+    decoder = _DECODERS.get(shape)
+    if decoder is None:
+        decoder = _DECODERS[shape] = ObjectDecoder(shape)
+    return decoder

@@ -1,9 +1,8 @@
-"""What can go wrong between a program and the API server, by what the caller can do about it.
+"""Errors of the API server, one class for each course of action.
 
-The API server answers errors with a ``Status`` object; each class here is one
-course of action: look elsewhere, take what is there, read again, relist, give up,
-wait. ``UnreachableError`` is the one where the caller does not know whether a
-write has happened.
+The API server answers errors with a ``Status`` object. Each class here stands for one reaction:
+look elsewhere, take what is there, read again, list again, give up, wait. ``UnreachableError`` is
+the one after which the caller does not know whether a write happened.
 """
 
 from collections.abc import Mapping
@@ -17,7 +16,7 @@ class ApiError(Exception):
     """The API server refused a request, or failed at it.
 
     Args:
-        message: what was wrong, for people.
+        message: what went wrong, for people.
         status: HTTP status, 0 when there was no answer.
         reason: the API server's one-word reason, for example ``NotFound``.
         details: the ``details`` of the Status object.
@@ -42,12 +41,12 @@ class ApiError(Exception):
 
     @property
     def causes(self) -> list[dict[str, Any]]:
-        """The single faults of a refused object: dicts with ``field``, ``reason``, ``message``."""
+        """The faults of a refused object: dicts with ``field``, ``reason`` and ``message``."""
         return list(self.details.get("causes") or ())
 
 
 class UnauthorizedError(ApiError):
-    """401: the API server does not know who asks."""
+    """401: the API server does not accept the credentials."""
 
 
 class ForbiddenError(ApiError):
@@ -63,9 +62,9 @@ class AlreadyExistsError(ApiError):
 
 
 class ConflictError(ApiError):
-    """The object changed meanwhile: read it again and decide again.
+    """409: the object has changed since it was read: read it and decide again.
 
-    409, and also 422 where a JSON patch with a ``test`` does not fit the object as it is.
+    Also 422 if a JSON patch with a ``test`` does not fit the present object.
     """
 
 
@@ -90,7 +89,7 @@ class UnreachableError(ApiError):
 
 
 class Status(Struct, frozen=True, rename="camel"):
-    """The API server's answer where there is no object to give."""
+    """The API server's answer if there is no object to return."""
 
     message: str = ""
     reason: str = ""
@@ -113,12 +112,12 @@ _BY_STATUS: Mapping[int, type[ApiError]] = {
 def error_of_response(
     status: int, body: bytes, request: str, retry_after: str | None = None
 ) -> ApiError:
-    """The error that an HTTP answer of 400 and above stands for.
+    """The error of an HTTP response with status 400 or above.
 
     Args:
         status: HTTP status.
-        body: a Status object as JSON; anything else is quoted.
-        request: what was asked, for example ``get pods default/a``; put into the message.
+        body: a Status object as JSON; any other body is quoted in the message.
+        request: named in the message, for example ``get pods default/a``.
         retry_after: the header of that name.
     """
     try:
@@ -131,7 +130,7 @@ def error_of_response(
 def error_of_status(
     answer: Status, request: str, *, status: int = 0, retry_after: str | None = None
 ) -> ApiError:
-    """The error that a Status object stands for; ``status`` replaces its missing code."""
+    """The error of a Status object; ``status`` replaces a missing code."""
     code = answer.code or status
     details = answer.details or {}
     kind = _BY_STATUS.get(code, ApiError)
@@ -139,7 +138,7 @@ def error_of_status(
         kind = AlreadyExistsError
     elif answer.reason == "Expired":
         kind = GoneError
-    message = f"{request}: {_words(answer, code)}"
+    message = f"{request}: {_message(answer, code)}"
     return kind(
         message,
         status=code,
@@ -149,11 +148,11 @@ def error_of_status(
     )
 
 
-def _words(answer: Status, code: int) -> str:
+def _message(answer: Status, code: int) -> str:
     causes = (answer.details or {}).get("causes") or ()
-    words = answer.message or f"the API server answered with status {code}"
+    message = answer.message or f"the API server answered with status {code}"
     extra = [cause.get("message", "") for cause in causes]
-    return "; ".join([words, *(text for text in extra if text and text not in words)])
+    return "; ".join([message, *(text for text in extra if text and text not in message)])
 
 
 def _seconds(header: str | None, details: Mapping[str, Any]) -> float | None:

@@ -1,16 +1,16 @@
-"""Objects nested so deeply that reading them would end the program.
+"""Removes deeply nested values from JSON, which would end the program.
 
-The schema of a kind may keep fields that it does not know, and the API server takes ten
-thousand levels of them; reading goes down level by level, as does whatever looks at the object
-after that. No kind of Kubernetes' own nests its fields anywhere near so deeply, so what
-lies deeper is no part of any, and is left out.
+The schema of a kind may keep unknown fields, and the API server takes ten thousand levels of
+them. Decoding recurses once for each level, as does all code that walks the object. No built-in
+kind nests its fields anywhere near so deeply, so deeper values are not part of any and are
+dropped.
 """
 
 import re
 from typing import Final
 
 MAX_DEPTH: Final = 256
-"""Levels of lists and maps that are read: a fourth of what Python takes."""
+"""Levels of lists and maps that are kept: a quarter of Python's recursion limit."""
 
 _BRACKETS: Final = b"[]{}"
 _OTHERS: Final = bytes(set(range(256)) - set(_BRACKETS))
@@ -19,10 +19,9 @@ _TOKENS: Final = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[\]{}]', re.DOTALL)
 
 
 def limit_depth(text: bytes) -> bytes:
-    """JSON without what is nested more than :data:`DEPTH` deep; nothing else of it is changed.
+    """JSON without values nested more than :data:`MAX_DEPTH` deep; all else stays as it is.
 
-    Args:
-        text: valid JSON, or what will be found not to be.
+    ``text`` may be invalid JSON: the decoder will report it.
     """
     if text.count(b"{") + text.count(b"[") <= MAX_DEPTH or _is_shallow(text):
         return text
@@ -30,30 +29,30 @@ def limit_depth(text: bytes) -> bytes:
 
 
 def _is_shallow(text: bytes) -> bool:
-    """It is surely no deeper; brackets within strings may hide that."""
-    left = text.translate(_ALIKE, _OTHERS)
+    """Whether it is surely no deeper; False where brackets in strings hide that."""
+    rest = text.translate(_ALIKE, _OTHERS)
     for _ in range(MAX_DEPTH):
-        shorter = left.replace(b"{}", b"")
+        shorter = rest.replace(b"{}", b"")
         if not shorter:
             return True
-        if len(shorter) == len(left):
+        if len(shorter) == len(rest):
             return False
-        left = shorter
+        rest = shorter
     return False
 
 
 def drop_deep_values(text: bytes) -> bytes:
-    """JSON with ``null`` for each list and map that is nested more than :data:`DEPTH` deep."""
-    kept: list[bytes] = []
+    """JSON with ``null`` for each list or map nested more than :data:`MAX_DEPTH` deep."""
+    parts: list[bytes] = []
     depth = begin = 0
     for token in _TOKENS.finditer(text):
         bracket = token.group()
         if bracket in {b"[", b"{"}:
             depth += 1
             if depth == MAX_DEPTH + 1:
-                kept += [text[begin : token.start()], b"null"]
+                parts += [text[begin : token.start()], b"null"]
         elif bracket in {b"]", b"}"}:
             if depth == MAX_DEPTH + 1:
                 begin = token.end()
             depth -= 1
-    return b"".join([*kept, text[begin:]])
+    return b"".join([*parts, text[begin:]])

@@ -1,11 +1,11 @@
-"""Takes keys from a queue and brings what they name to where it should be.
+"""Takes keys from a work queue and calls a reconcile function for each.
 
-A reconcile function is told a key, looks at the stores, and acts on the difference
-between wish and fact. It returns None (all is well), ``RequeueAfter`` (look again
-then), ``Beside`` (the next key need not wait for the rest), or raises:
+A reconcile function gets a key, reads the stores, and acts on the difference between desired and
+actual state. It returns None (done), ``RequeueAfter`` (reconcile again later), ``InBackground``
+(the worker need not wait for the rest), or raises:
 
 * ``TerminalError``: no retry helps until the object changes;
-* anything else: the key comes back after a backoff of its own.
+* any other exception: the key is queued again after its backoff.
 
 No exception of a reconcile function ends the program.
 """
@@ -41,45 +41,45 @@ _numbers = count(1)
 
 
 MIN_REQUEUE_SECONDS: Final = 0.001
-"""Seconds of the shortest wait that is worth one: a remainder that only rounding has left
-would come back too early, again and again."""
+"""Shortest delay of a requeue, in seconds. A remainder of rounding alone would requeue the key too
+early, again and again."""
 UNAVAILABLE_RETRY_SECONDS: Final = 60.0
-"""Seconds after which a key is tried again at the latest that the API server did not answer: one
-that was away for long is not to be waited for as long again."""
-_NO_ANSWER: Final = (UnreachableError, TooManyRequestsError)
-_FAILING: Final = 500
-"""HTTP statuses from here on say that it failed, and not what was asked."""
+"""Longest delay of a retry while the API server does not answer, in seconds: after a long outage,
+keys must not wait as long again."""
+_UNAVAILABLE: Final = (UnreachableError, TooManyRequestsError)
+_SERVER_ERROR: Final = 500
+"""From this HTTP status on, the server failed; below, the request was wrong."""
 
 
 class RequeueAfter(Struct, frozen=True):
-    """Look at the key again after that many seconds, unless another look says otherwise.
+    """Reconcile the key again after so many seconds.
 
-    A look works out anew what it waits for, so what the last one said is what counts.
+    The next reconcile, if it comes earlier, decides anew: only its own result counts then.
     """
 
     seconds: float
 
 
 class InBackground(Struct, frozen=True):
-    """What is left to do for the key while its worker takes the next one.
+    """The rest of a reconcile, which runs while the worker takes the next key.
 
-    Until it is done the key is in process like any other, and its failures are the key's.
+    The key stays in process until then, and failures of ``rest`` count as its own.
     """
 
     rest: Callable[[], Awaitable[RequeueAfter | None]]
 
 
-def earliest(*agains: RequeueAfter | None) -> RequeueAfter | None:
-    """The one that is due first; None where there is none."""
+def earliest(*requeues: RequeueAfter | None) -> RequeueAfter | None:
+    """The earliest requeue; None if all are None."""
     return min(
-        (again for again in agains if again is not None),
-        key=lambda again: again.seconds,
+        (requeue for requeue in requeues if requeue is not None),
+        key=lambda requeue: requeue.seconds,
         default=None,
     )
 
 
 class TerminalError(Exception):
-    """The object cannot be reconciled as it is; it is looked at again when it changes."""
+    """The object cannot be reconciled as it is; only a change of it starts a new attempt."""
 
 
 Outcome: TypeAlias = RequeueAfter | InBackground | None
@@ -91,7 +91,7 @@ def own_key(obj: Any) -> tuple[Key]:
     return (key_of(obj),)
 
 
-def _always(_change: Change[Any]) -> bool:
+def _every_change(_change: Change[Any]) -> bool:
     return True
 
 
@@ -100,19 +100,19 @@ class Controller(Generic[K]):
 
     Args:
         name: for logs and metrics.
-        reconcile: brings one key in order; runs for one key at most once at a time.
-        workers: how many keys at once.
-        background: for how many more keys the rest may be going on.
-        timeout: seconds that one reconcile may take, and its rest once more.
-        queue: its own by default.
+        reconcile: reconciles one key; never runs twice at once for the same key.
+        workers: how many keys are reconciled at once.
+        background: for how many more keys an ``InBackground`` may run.
+        timeout: of one reconcile in seconds, and of its ``InBackground`` again.
+        queue: a new one by default.
 
     Attributes:
-        queue: keys that need a look; anything may add some.
-        results: how reconciles ended, by ``success``, ``requeue_after``, ``conflict``,
+        queue: the keys to reconcile; anything may add some.
+        results: number of reconciles by result: ``success``, ``requeue_after``, ``conflict``,
             ``error``, ``timeout``, ``terminal``.
     """
 
-    def __init__(  # noqa: PLR0913 - how it works
+    def __init__(  # noqa: PLR0913 - the settings of a controller
         self,
         name: str,
         reconcile: Reconcile[K],
@@ -135,15 +135,15 @@ class Controller(Generic[K]):
         self,
         reflector: Reflector[S],
         keys: Callable[[S], Iterable[K]],
-        when: Callable[[Change[S]], bool] = _always,
+        when: Callable[[Change[S]], bool] = _every_change,
     ) -> None:
         """Queue keys when objects change; ``run`` waits for the reflector's first list.
 
         Args:
-            reflector: what to watch.
-            keys: which keys an object concerns (``own_key``: its own); asked for the
-                object before and after the change, since both may be concerned.
-            when: which changes matter.
+            reflector: watches the objects.
+            keys: maps an object to keys (``own_key``: its own); called for the old and for the
+                new state, since both may concern a key.
+            when: a predicate that selects changes.
         """
 
         def concerned(change: Change[S]) -> Iterator[K]:
@@ -158,7 +158,7 @@ class Controller(Generic[K]):
     def watch_changes(
         self, reflector: Reflector[S], keys: Callable[[Change[S]], Iterable[K]]
     ) -> None:
-        """Queue the keys that a change concerns; ``run`` waits for the reflector's first list."""
+        """Queue the keys that ``keys`` returns for a change; ``run`` waits for the first list."""
 
         def enqueue(change: Change[S]) -> None:
             for key in keys(change):
@@ -168,60 +168,62 @@ class Controller(Generic[K]):
         reflector.subscribe(enqueue)
 
     async def run(self) -> None:
-        """Work until ``stop``; wait for the stores to be filled first."""
+        """Reconcile until ``stop``; wait for the first lists before."""
         for reflector in self._reflectors:
             await reflector.wait_for_sync()
         async with asyncio.TaskGroup() as group:
             for _ in range(self._workers):
-                group.create_task(self._work(group))
+                group.create_task(self._run_worker(group))
 
     def stop(self) -> None:
-        """Take no further key; ``run`` returns when those in process are done."""
+        """Take no more keys; ``run`` returns when the keys in process are done."""
         self.queue.close()
 
-    async def _work(self, group: asyncio.TaskGroup) -> None:
+    async def _run_worker(self, group: asyncio.TaskGroup) -> None:
         while True:
             try:
                 key = await self.queue.get()
             except QueueClosedError:
                 return
-            handed_on = False
+            in_background = False
             try:
                 current_reconcile.set(ReconcileContext(self.name, key, next(_numbers)))
                 rest = await self._attempt(key, partial(self._reconcile, key))
                 if rest is not None:
                     await self._background.acquire()
-                    group.create_task(self._finish(key, rest))
-                    handed_on = True
+                    group.create_task(self._finish_in_background(key, rest))
+                    in_background = True
             finally:
                 current_reconcile.set(None)
-                if not handed_on:
+                if not in_background:
                     self.queue.done(key)
 
-    async def _finish(self, key: K, rest: InBackground) -> None:
+    async def _finish_in_background(self, key: K, rest: InBackground) -> None:
         try:
             await self._attempt(key, rest.rest)
         finally:
             self._background.release()
             self.queue.done(key)
 
-    async def _attempt(self, key: K, do: Callable[[], Awaitable[Outcome]]) -> InBackground | None:
-        """Do it once, and note how it ended; never raises but for cancellation.
+    async def _attempt(
+        self, key: K, attempt: Callable[[], Awaitable[Outcome]]
+    ) -> InBackground | None:
+        """Run one attempt and count its result; raises only when cancelled.
 
         Returns:
-            what is left to do.
+            the rest of the reconcile, if it runs in the background.
         """
         deadline = asyncio.timeout(self._timeout)
         try:
             async with deadline:
-                outcome = await do()
+                outcome = await attempt()
         except Exception as error:  # noqa: BLE001 - no exception of a reconcile ends the program
             if isinstance(error, TimeoutError) and deadline.expired():
                 self.queue.add_rate_limited(key, UNAVAILABLE_RETRY_SECONDS)
                 log.error("took too long, trying again", timeout_seconds=self._timeout)  # noqa: TRY400
                 self.results["timeout"] += 1
             else:
-                self.results[self._failed(key, error)] += 1
+                self.results[self._handle_error(key, error)] += 1
             return None
         if isinstance(outcome, InBackground):
             return outcome
@@ -234,7 +236,7 @@ class Controller(Generic[K]):
             self.results["requeue_after"] += 1
         return None
 
-    def _failed(self, key: K, error: Exception) -> str:
+    def _handle_error(self, key: K, error: Exception) -> str:
         match error:
             case TerminalError():
                 self.queue.forget(key)
@@ -258,7 +260,7 @@ class Controller(Generic[K]):
     def _retry(self, key: K, error: ApiError) -> None:
         if error.retry_after is not None:
             self.queue.add_after(key, error.retry_after)
-        elif isinstance(error, _NO_ANSWER) or error.status >= _FAILING:
+        elif isinstance(error, _UNAVAILABLE) or error.status >= _SERVER_ERROR:
             self.queue.add_rate_limited(key, UNAVAILABLE_RETRY_SECONDS)
         else:
             self.queue.add_rate_limited(key)

@@ -1,10 +1,10 @@
-"""Garbage collection of a program whose state is large and stays."""
+"""Tunes the garbage collector for programs with large, long-lived state."""
 
 import gc
 
 
 def freeze_live_objects() -> None:
-    """Have the collector look no more at what is there now; what is garbage already goes first."""
+    """Collect once, then exclude all live objects from later collections."""
     gc.unfreeze()
     gc.collect()
     gc.freeze()

@@ -1,8 +1,8 @@
-"""``/livez``, ``/readyz`` and ``/metrics`` over HTTP, in the event loop that they tell about.
+"""Serves ``/livez``, ``/readyz`` and ``/metrics`` from the event loop of the program.
 
-That the loop answers at all is the heartbeat behind ``/livez``. The server knows
-GET, reads no body, closes after each answer, and bounds everything that a client
-could send or keep open.
+An answer of the loop is itself the heartbeat behind ``/livez``. The server takes GET and HEAD,
+reads no body, closes the connection after each answer, and bounds what a client can send or keep
+open.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ HEAD_SECONDS = 5.0
 CONNECTIONS = 64
 
 Check = Callable[[], Iterable[str]]
-"""Returns what is wrong, in words; nothing when all is well."""
+"""Returns a sentence for each problem; nothing if there is none."""
 
 _TEXT = "text/plain; charset=utf-8"
 
@@ -25,13 +25,14 @@ class HealthServer:
     """Serves probes and metrics.
 
     Args:
-        port: TCP port on all addresses; 0 for any free one on the loopback.
-        ready: what keeps the program from doing its work.
-        metrics: the text for Prometheus.
-        live: what only a restart would mend.
+        port: TCP port on all addresses; 0 for a free one on the loopback.
+        ready: the reasons why the program cannot do its work yet.
+        metrics: returns the Prometheus exposition.
+        live: the problems that only a restart would solve.
 
     Attributes:
-        port: where it listens, once ``run`` has begun.
+        port: the port that the server listens on, once ``run`` has begun.
+        listening: set once the server listens.
     """
 
     def __init__(
@@ -52,7 +53,7 @@ class HealthServer:
         """Serve until cancelled.
 
         Raises:
-            OSError: the port is taken.
+            OSError: the port is in use.
         """
         host = None if self.port else "127.0.0.1"
         server = await asyncio.start_server(self._serve, host, self.port, limit=HEAD_LIMIT)
@@ -70,7 +71,7 @@ class HealthServer:
                     writer.write(self._answer(head))
                     await writer.drain()
         except (OSError, TimeoutError, EOFError, asyncio.LimitOverrunError):
-            pass  # a client that says nothing sensible in time gets no answer
+            pass  # a client without a valid request in time gets no answer
         finally:
             self._open -= 1
             writer.close()
@@ -85,9 +86,10 @@ class HealthServer:
         check = self._checks.get(path)
         if check is None:
             return _response(HTTPStatus.NOT_FOUND, b"try /livez, /readyz or /metrics\n")
-        wrong = list(check())
-        if wrong:
-            return _response(HTTPStatus.SERVICE_UNAVAILABLE, ("\n".join(wrong) + "\n").encode())
+        problems = list(check())
+        if problems:
+            text = "\n".join(problems) + "\n"
+            return _response(HTTPStatus.SERVICE_UNAVAILABLE, text.encode())
         return _response(HTTPStatus.OK, b"ok\n")
 
 
