@@ -1,11 +1,10 @@
-"""Take and give back a part of a GPU: the only way ``VGPU.status.holders`` is changed.
+"""Adds and removes holders: the only way ``VGPU.status.holders`` is changed.
 
-Each function returns the operations of one JSON patch on the VGPU's ``status``
-subresource. Each begins with a ``test``, of ``resourceVersion`` or of all that it was
-decided from, so a patch made from an older read changes nothing and comes back as a
-conflict. Server-side apply and merge patch are never used here: both were seen to lose a holder
-without a word. That the sums still fit is checked by the API server itself, by
-the rules of the CRD.
+Each function returns the operations of one JSON patch on the VGPU's ``status`` subresource.
+Each patch begins with a ``test``, of ``resourceVersion`` or of everything that the decision
+depended on, so a patch made from an older read changes nothing and fails with a conflict.
+Server-side apply and merge patch are never used here: both can lose a holder silently. The API
+server itself checks that the sums fit, by rules of the CRD.
 """
 
 from collections.abc import Sequence
@@ -22,24 +21,24 @@ Operation = dict[str, Any]
 
 
 class HolderMissingError(Exception):
-    """The vGPU has no such holder (any more): read it again before you act."""
+    """The vGPU has no such holder: read it again before you act."""
 
 
-def _guard(vgpu: VGPU) -> Operation:
+def _same_version(vgpu: VGPU) -> Operation:
     return _test("/metadata/resourceVersion", vgpu.metadata.resource_version)
 
 
-def _shared_as_it_was(vgpu: VGPU) -> list[Operation]:
-    """Tests that hold as long as the same holders, and no others, have the same parts.
+def _same_holders(vgpu: VGPU) -> list[Operation]:
+    """Tests that hold as long as exactly the same holders have the same shares.
 
-    All that a decision to share a GPU looks at, and no more: that a pod was named or the GPU
-    found meanwhile is no reason to decide again. One that is being given back takes nobody, by
-    a rule of the CRD.
+    They cover what a decision to share a GPU depends on, and no more: a holder that got the uid
+    of its pod, or a GPU that was found, is no reason to decide again. A vGPU that is being
+    deleted gets no holder, by a rule of the CRD.
     """
     status = vgpu.status
     if status.summary != _summary(status.holders):
-        # Not written here: what it says, or whether it is there, is not known.
-        return [_guard(vgpu)]
+        # Not written by this module, so it may be absent or wrong: it cannot be tested.
+        return [_same_version(vgpu)]
     sums = _test("/status/summary", msgspec.to_builtins(status.summary))
     demands = enumerate(holder.demand for holder in status.holders)
     return [sums, *(_test(f"/status/holders/{index}/demand", each) for index, each in demands)]
@@ -64,18 +63,18 @@ def _summary(holders: Sequence[Holder]) -> Summary:
     )
 
 
-def _summarise(holders: Sequence[Holder]) -> Operation:
-    """The summary belongs to the same patch, so it is never that of other holders."""
+def _set_summary(holders: Sequence[Holder]) -> Operation:
+    """The operation that sets the summary, in the same patch as the holders."""
     value = msgspec.to_builtins(_summary(holders))
     return {"op": "add", "path": "/status/summary", "value": value}
 
 
 def add(vgpu: VGPU, holder: Holder) -> list[Operation]:
-    """Take a part of the GPU: operations that append ``holder``."""
+    """Operations that append ``holder``."""
     holders = (*vgpu.status.holders, holder)
     if vgpu.status.holders:
         entry = {"op": "add", "path": "/status/holders/-", "value": msgspec.to_builtins(holder)}
-        return [*_shared_as_it_was(vgpu), entry, _summarise(holders)]
+        return [*_same_holders(vgpu), entry, _set_summary(holders)]
     # An empty list may be absent from the stored object, and so may `status`:
     # "add" of a member creates or replaces it, "add" below an absent one fails.
     phase = "Active" if vgpu.status.phase == "Idle" else vgpu.status.phase
@@ -83,64 +82,63 @@ def add(vgpu: VGPU, holder: Holder) -> list[Operation]:
         vgpu.status, phase=phase, holders=holders, summary=_summary(holders)
     )
     value = msgspec.to_builtins(status)
-    return [_guard(vgpu), {"op": "add", "path": "/status", "value": value}]
+    return [_same_version(vgpu), {"op": "add", "path": "/status", "value": value}]
 
 
 def remove(vgpu: VGPU, demand: str) -> list[Operation]:
-    """Give a part back: operations that remove the holder of ``demand``.
+    """Operations that remove the holder of ``demand``.
 
     Raises:
-        HolderMissingError: it is not there; nothing has to be done.
+        HolderMissingError: there is none; nothing has to be done.
     """
     index = _index(vgpu, demand)
     others = vgpu.status.holders[:index] + vgpu.status.holders[index + 1 :]
     entry = {"op": "remove", "path": f"/status/holders/{index}"}
-    operations = [_guard(vgpu), entry, _summarise(others)]
+    operations = [_same_version(vgpu), entry, _set_summary(others)]
     if not others and vgpu.status.phase == "Active":
         operations.append({"op": "add", "path": "/status/phase", "value": "Idle"})
     return operations
 
 
 def set_pod_uid(vgpu: VGPU, demand: str, pod_uid: str) -> list[Operation]:
-    """Say which pod the part is for: operations that set ``podUid`` of the holder.
+    """Operations that set ``podUid`` of the holder of ``demand``.
 
-    Where Sched made the holder, they do not mind what becomes of the others: the patch holds as
-    long as this very holder stands where it stood and names no pod, so the parts of a GPU that
-    many share can be named while others come.
+    For a holder that Sched added, the patch tests this holder only: it is at the same index and
+    names no pod. So it is independent of holders that are added to the same GPU at that time.
 
     Raises:
-        HolderMissingError: the holder has gone meanwhile.
+        HolderMissingError: the holder is gone.
     """
     index = _index(vgpu, demand)
     holder, path = vgpu.status.holders[index], f"/status/holders/{index}"
-    named = {"op": "add", "path": f"{path}/podUid", "value": pod_uid}
+    set_uid = {"op": "add", "path": f"{path}/podUid", "value": pod_uid}
     if not holder.attempt:
-        # Somebody else's may lack what could be tested.
-        return [_guard(vgpu), named]
-    stood = {"demand": demand, "attempt": holder.attempt, "podUid": holder.pod_uid}
-    return [*(_test(f"{path}/{key}", value) for key, value in stood.items()), named]
+        # A holder that another program added may lack the tested fields.
+        return [_same_version(vgpu), set_uid]
+    tested = {"demand": demand, "attempt": holder.attempt, "podUid": holder.pod_uid}
+    return [*(_test(f"{path}/{key}", value) for key, value in tested.items()), set_uid]
 
 
 def set_conditions(vgpu: VGPU, conditions: Sequence[Condition]) -> list[Operation]:
-    """Operations that set the conditions, if nobody has changed the object since it was read."""
+    """Operations that set the conditions, valid for the resourceVersion that was read."""
     status = msgspec.structs.replace(vgpu.status, conditions=tuple(conditions))
-    written = msgspec.to_builtins(status) | {"conditions": to_raw(conditions)}
+    new_status = msgspec.to_builtins(status) | {"conditions": to_raw(conditions)}
     if not vgpu.status.holders:
-        return [_guard(vgpu), {"op": "add", "path": "/status", "value": written}]
-    value = written["conditions"]
-    return [_guard(vgpu), {"op": "add", "path": "/status/conditions", "value": value}]
+        return [_same_version(vgpu), {"op": "add", "path": "/status", "value": new_status}]
+    value = new_status["conditions"]
+    return [_same_version(vgpu), {"op": "add", "path": "/status/conditions", "value": value}]
 
 
 def set_phase(vgpu: VGPU, phase: str) -> list[Operation]:
-    """Operations that set the phase, if nobody has changed the object since it was read.
+    """Operations that set the phase, valid for the resourceVersion that was read.
 
-    One that becomes active may get holders meanwhile, as long as it keeps its first.
+    A vGPU that becomes active may get further holders, as long as it keeps its first one.
     """
     if vgpu.status.holders and phase == "Active" and vgpu.status.summary.holders:
         first = _test("/status/holders/0/demand", vgpu.status.holders[0].demand)
-        was = _test("/status/phase", vgpu.status.phase)
-        return [was, first, {"op": "add", "path": "/status/phase", "value": phase}]
+        same_phase = _test("/status/phase", vgpu.status.phase)
+        return [same_phase, first, {"op": "add", "path": "/status/phase", "value": phase}]
     if not vgpu.status.holders and vgpu.status.phase == "Creating":
         status = msgspec.to_builtins(vgpu.status) | {"phase": phase}
-        return [_guard(vgpu), {"op": "add", "path": "/status", "value": status}]
-    return [_guard(vgpu), {"op": "add", "path": "/status/phase", "value": phase}]
+        return [_same_version(vgpu), {"op": "add", "path": "/status", "value": status}]
+    return [_same_version(vgpu), {"op": "add", "path": "/status/phase", "value": phase}]

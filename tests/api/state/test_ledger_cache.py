@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from fakes.objects import GIB, gpunode, holder, node, pod, vgpu
 from kubeshare.api.state import ledger_builder
-from kubeshare.api.state.ledger_cache import FEW, LedgerCache
+from kubeshare.api.state.ledger_cache import MIN_MARKS, LedgerCache
 from kubeshare.api.state.vgpu_store import VGPUStore
 from kubeshare.api.types import v1
 from kubeshare.api.types.core_v1 import (
@@ -295,10 +295,10 @@ def test_what_changes_while_nobody_asks_is_remembered_up_to_a_bound() -> None:
     async def scenario(cluster: Cluster) -> None:
         cluster.watched(node(), gpunode(link="PIX"), vgpu("a"))
         cluster.kept.now()
-        for number in range(FEW + 10):
+        for number in range(MIN_MARKS + 10):
             cluster.watched(vgpu(f"b{number}"))
             cluster.gone(v1.VGPU, Key("", f"b{number}"))
-        assert len(cluster.kept._changed_vgpus) <= FEW
+        assert len(cluster.kept._changed_vgpus) <= MIN_MARKS
         assert cluster.kept.now() == cluster.built()
         assert cluster.builds == 2
 

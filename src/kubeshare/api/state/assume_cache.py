@@ -1,17 +1,16 @@
-"""A store's objects, but never older than what this program has written itself.
+"""A reflector's store that shows this program's own writes at once.
 
-A watch tells a write some milliseconds after its answer came. A decision made in
-between would not see the one before it: two demands of .6 would both be meant for
-the same GPU (the second is refused, since it was made from an old state, but that
-costs a read and another decision). So answers are kept here until the watch has
-told them too.
+A watch delivers a write some milliseconds after its response. A decision made in between would
+not see the one before it: two demands of 0.6 would be placed on the same GPU (the second write
+would be refused, since it tests an old state, but that costs a read and another decision). So
+responses are kept here until the watch has delivered them.
 
-It may also be the other way round: while the answer to a creation is on its way,
-the watch may tell of the object and of what others have made of it. So the newer
-of the two is shown, by the order of their resourceVersions, which clients may
-compare from Kubernetes 1.35 on (KEP-5504). And what a live read did not find is
-gone, whatever a watch that lags behind still shows; so is what was made when a watch is past
-that and has not told of it. A watch that is cut off says nothing, however long that lasts.
+The watch may also be ahead: while the response to a creation is on its way, the watch may
+deliver later versions of the object. So the newer of the two is shown, by the order of
+resourceVersions, which clients may compare since Kubernetes 1.35 (KEP-5504). An object that a
+live read did not find is gone, whatever a lagging watch shows. An object that was created and
+that the watch has not delivered although it is past that version is gone, too. A watch that is
+disconnected delivers nothing, however long that lasts.
 """
 
 from collections.abc import Callable, Iterator
@@ -25,7 +24,7 @@ T = TypeVar("T")
 
 
 class AssumeCache(Generic[T]):
-    """A view of a reflector's store that has this program's own writes at once.
+    """The objects of a reflector's store, with this program's own writes.
 
     Args:
         reflector: fills the store.
@@ -34,133 +33,133 @@ class AssumeCache(Generic[T]):
     def __init__(self, reflector: Reflector[T]) -> None:
         self._reflector = reflector
         self._store = reflector.store
-        self._answers: dict[Key, T] = {}
-        self._gone: dict[Key, int] = {}  # known to be gone -> the version that the store still has
+        self._assumed: dict[Key, T] = {}
+        self._gone: dict[Key, int] = {}  # known to be gone -> the version still in the store
         self._indexes: dict[str, IndexFunction[T]] = {}
         self._handlers: list[Callable[[Key], None]] = []
-        self._known: Change[T] | None = None
+        self._own_write: Change[T] | None = None
         self._superseded: tuple[Change[T], T] | None = None
-        reflector.subscribe(self._watched)
+        reflector.subscribe(self._on_change)
 
     def get(self, key: Key) -> T | None:
         """The object of that name, or None."""
-        answer = self._answers.get(key)
-        if answer is None:
+        assumed = self._assumed.get(key)
+        if assumed is None:
             return None if self._is_gone(key) else self._store.by_key(key)
-        if key not in self._store and self._told_up_to() >= _version(answer):
-            # It came and went while the watch was broken.
+        if key not in self._store and self._delivered_version() >= _version(assumed):
+            # It was created and deleted while the watch was disconnected.
             self.forget(key)
             return None
-        return answer
+        return assumed
 
     def is_unobserved(self, key: Key) -> bool:
-        """It was made, and no watch has told of it yet."""
-        return key in self._answers and key not in self._store
+        """Whether it was created and the watch has not delivered it."""
+        return key in self._assumed and key not in self._store
 
     def all(self) -> Iterator[T]:
         """Every object, in no order."""
         for key, stored in self._store.snapshot().items():
-            if key not in self._answers and not self._is_gone(key):
+            if key not in self._assumed and not self._is_gone(key):
                 yield stored
-        for key in tuple(self._answers):
-            answer = self.get(key)
-            if answer is not None:
-                yield answer
+        for key in tuple(self._assumed):
+            assumed = self.get(key)
+            if assumed is not None:
+                yield assumed
 
     def add_index(self, name: str, function: IndexFunction[T]) -> None:
-        """Have objects found by what a pure function says of each."""
+        """Add an index; ``function`` is pure and returns the values of an object."""
         self._indexes[name] = function
         self._store.add_index(name, function)
 
     def by_index(self, name: str, value: str) -> list[T]:
-        """The objects that an index files under a value, in no order.
+        """The objects that have a value in an index, in no order.
 
         Raises:
             KeyError: there is no such index.
         """
         function = self._indexes[name]
-        seen = (
+        stored = (
             self._store.by_key(key)
             for key in self._store.keys_by_index(name, value)
-            if key not in self._answers and not self._is_gone(key)
+            if key not in self._assumed and not self._is_gone(key)
         )
-        found = [one for one in seen if one is not None]
-        # Few at any moment: those whose watch event is on its way.
-        for key in tuple(self._answers):
-            answer = self.get(key)
-            if answer is not None and value in function(answer):
-                found.append(answer)
+        found = [one for one in stored if one is not None]
+        # There are few at any time: those whose watch event is on its way.
+        for key in tuple(self._assumed):
+            assumed = self.get(key)
+            if assumed is not None and value in function(assumed):
+                found.append(assumed)
         return found
 
     def subscribe(self, handler: Callable[[Key], None]) -> None:
-        """Tell ``handler`` each name of which :meth:`get` may say something else from now on.
+        """Call ``handler`` with each key for which :meth:`get` may return something else.
 
         It must return at once and not raise.
         """
         self._handlers.append(handler)
 
     def expire(self) -> None:
-        """Stop believing in what came and went while the watch was broken."""
-        for key in tuple(self._answers):
+        """Forget objects that were created and deleted while the watch was disconnected."""
+        for key in tuple(self._assumed):
             self.get(key)
 
     def assume(self, answer: T) -> None:
-        """Note what the API server has answered: the object as it is stored."""
+        """Add an object as the API server has returned it."""
         key = key_of(answer)
-        earlier = self._answers.get(key)
-        known = (self._store.by_key(key), earlier)
+        assumed = self._assumed.get(key)
+        known = (self._store.by_key(key), assumed)
         if all(_version(answer) > _version(one) for one in known):
-            self._answers.pop(key, None)
-            # Of those that no watch has told of, one goes for each that comes.
-            self.get(next(iter(self._answers), key))
-            self._answers[key] = answer
-            self._tell(key)
+            self._assumed.pop(key, None)
+            # Check one of the oldest each time, so the ones never delivered do not pile up.
+            self.get(next(iter(self._assumed), key))
+            self._assumed[key] = answer
+            self._notify(key)
 
     def forget(self, key: Key) -> None:
-        """The object is known to be gone."""
+        """Remove an object that is known to be gone."""
         stored = self._store.by_key(key)
-        answer = self._answers.pop(key, None)
+        assumed = self._assumed.pop(key, None)
         if stored is not None:
             self._gone[key] = _version(stored)
-        if stored is not None or answer is not None:
-            self._tell(key)
+        if stored is not None or assumed is not None:
+            self._notify(key)
 
-    def _told_up_to(self) -> int:
+    def _delivered_version(self) -> int:
         return int(self._reflector.resource_version or 0)
 
     def _is_gone(self, key: Key) -> bool:
         return key in self._gone and self._gone[key] == _version(self._store.by_key(key))
 
     def is_own_write(self, change: Change[T]) -> bool:
-        """A change that the watch is telling says what an answer has said before."""
-        return change is self._known
+        """Whether the change that is being delivered was assumed before."""
+        return change is self._own_write
 
     def superseded(self, change: Change[T]) -> T | None:
-        """The answer that was believed in until the watch told this, which is newer; or None.
+        """The assumed object that the change being delivered has replaced, or None.
 
-        It may be like neither what the watch told before nor what it tells now.
+        It may differ from both the old and the new object of the change.
         """
-        told = self._superseded
-        return told[1] if told is not None and told[0] is change else None
+        superseded = self._superseded
+        return superseded[1] if superseded is not None and superseded[0] is change else None
 
-    def _watched(self, change: Change[T]) -> None:
+    def _on_change(self, change: Change[T]) -> None:
         key = change.key
         self._gone.pop(key, None)
-        self._known = self._superseded = None
-        answer = self._answers.get(key)
-        if answer is not None:
-            known, seen = _version(answer), _version(change.object)
-            # What was deleted may be a namesake of what has been made since.
-            gone = change.type == DELETED and _uid(answer) == _uid(change.object)
-            if gone or seen >= known:
-                del self._answers[key]
-            if change.type != DELETED and seen == known:
-                self._known = change
-            if seen > known:
-                self._superseded = change, answer
-        self._tell(key)
+        self._own_write = self._superseded = None
+        assumed = self._assumed.get(key)
+        if assumed is not None:
+            known, delivered = _version(assumed), _version(change.object)
+            # The deleted object may be a namesake of one that was created since.
+            gone = change.type == DELETED and _uid(assumed) == _uid(change.object)
+            if gone or delivered >= known:
+                del self._assumed[key]
+            if change.type != DELETED and delivered == known:
+                self._own_write = change
+            if delivered > known:
+                self._superseded = change, assumed
+        self._notify(key)
 
-    def _tell(self, key: Key) -> None:
+    def _notify(self, key: Key) -> None:
         for handler in self._handlers:
             handler(key)
 
@@ -170,5 +169,5 @@ def _uid(obj: Any) -> str:
 
 
 def _version(obj: Any) -> int:
-    """Its place among all versions of all objects of its kind; 0 where there is none."""
+    """The resourceVersion as a number; 0 for None."""
     return 0 if obj is None else int(identity_of(obj).resource_version)

@@ -1,4 +1,4 @@
-"""What Sched and DevMgr both watch: SharePods, GPUs, nodes and pods, and their configuration."""
+"""The informers that Sched and the device manager both need."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ from kubeshare.kube.resources import Raw
 
 @dataclass(frozen=True)
 class Informers:
-    """The watches of a program, and the inventory that they fill."""
+    """The reflectors of a program, and the state that they fill."""
 
     sharepods: Reflector[Raw]
     vgpus: Reflector[VGPU]
@@ -39,16 +39,16 @@ def start_informers(
     recorder: EventRecorder,
     built: Callable[[], None],
 ) -> Informers:
-    """Have a program watch the cluster.
+    """Add the informers to a program.
 
     Args:
-        program: runs the watches.
-        client: the cluster.
-        manager: recorded as who changed a vGPU.
-        recorder: tells people of a configuration that cannot be read.
-        built: called after the ledger has been made whole.
+        program: runs them.
+        client: the API server.
+        manager: the field manager for patches of vGPUs.
+        recorder: emits events about an invalid configuration.
+        built: called after the whole ledger has been built.
     """
-    # There are as many of these two as there are users, and they are looked up, not gone through.
+    # These two grow with the number of users; they are looked up by key, so they are packed.
     sharepods: Reflector[Raw] = program.add_reflector(
         Reflector(client, SHAREPODS, store=Store(encode_as=dict))
     )

@@ -1,15 +1,14 @@
-"""What the core's ledger says of a cluster, from what the cluster's objects say now.
+"""Builds the core's ledger from the cluster's objects.
 
-Pure functions: the same objects in any order give equal ledgers, so a program that was
-killed knows after its first lists what it knew before. Each entry follows from a few
-objects around it alone, so it can be made anew when one of those has changed
-(:mod:`kubeshare.api.state.ledger_cache`), and a ledger that is kept so equals one that is built.
+Pure functions: the same objects in any order give equal ledgers, so a restarted program knows
+after its first lists what it knew before. Each entry depends on a few objects only, so it can
+be built again when one of those changes (:mod:`kubeshare.api.state.ledger_cache`).
 
-A node's *free* GPUs are counted, since Kubernetes does not say which GPU a pod
-has: what the node offers (by a device plugin, else by a DRA driver), less what its pods
-ask for (placeholders are such pods), less the vGPUs whose placeholder has not been bound
-yet. Which of the GPUs these are is not known before the kubelet has chosen, so each counts
-as the smallest of those that are in no vGPU; it may turn out larger, never smaller.
+A node's *free* GPUs are counted, since Kubernetes does not say which GPU a pod has: the GPUs
+that the node offers (by a device plugin, else by a DRA driver), less those that its pods
+request (placeholders are such pods), less the vGPUs whose placeholder is not bound yet. Which
+GPUs are free is not known before the kubelet chooses, so each counts as the smallest GPU that
+is in no vGPU; it may turn out larger, never smaller.
 """
 
 from collections import defaultdict
@@ -31,26 +30,26 @@ DELETING = "Deleting"
 
 
 class ClusterObjects(Protocol):
-    """The objects around a node or a vGPU, as far as they have to do with its GPUs."""
+    """The objects on which the entry of a node or a vGPU depends."""
 
     def gpunode(self, node: str) -> v1.GPUNode | None:
-        """What the agent of a node has found; None when it has said nothing."""
+        """The GPUNode of a node; None before its agent has written one."""
         ...
 
     def vgpus_on(self, node: str) -> Collection[v1.VGPU]:
         """The vGPUs of a node."""
         ...
 
-    def takers_on(self, node: str) -> Iterable[core_v1.Pod]:
-        """The pods on a node for which :func:`uses_whole_gpus` holds."""
+    def users_of_whole_gpus(self, node: str) -> Iterable[core_v1.Pod]:
+        """The pods of a node that use whole GPUs (:func:`uses_whole_gpus`)."""
         ...
 
     def placeholders_of(self, gpuid: str) -> Iterable[core_v1.Pod]:
-        """The placeholders of a vGPU for which :func:`uses_whole_gpus` holds."""
+        """The placeholders of a vGPU that use a GPU (:func:`uses_whole_gpus`)."""
         ...
 
     def has_placeholder(self, gpuid: str) -> bool:
-        """Whether there is one."""
+        """Whether a vGPU has a bound placeholder."""
         ...
 
 
@@ -63,55 +62,55 @@ def build(
     """The ledger of a cluster.
 
     Args:
-        vgpus: all of them.
-        gpunodes: what the node agents found; a node without one takes no new vGPU.
-        nodes: all of them, whether or not they take pods.
-        pods: at least those that ask for whole GPUs, placeholders included.
+        vgpus: all vGPUs.
+        gpunodes: all GPUNodes; a node without one gets no new vGPU.
+        nodes: all nodes, also those that accept no pods.
+        pods: at least the pods that request whole GPUs, including placeholders.
     """
-    around = _Lists(vgpus, gpunodes, pods)
+    objects = _Lists(vgpus, gpunodes, pods)
     ledger = Ledger()
     for node in nodes:
-        ledger.add_node(node_entry(node, around))
-    for vgpu in around.vgpus:
-        set_device(ledger, device_entry(vgpu, around))
+        ledger.add_node(node_entry(node, objects))
+    for vgpu in objects.vgpus:
+        set_device(ledger, device_entry(vgpu, objects))
     return ledger
 
 
 def uses_whole_gpus(pod: core_v1.Pod) -> bool:
-    """It has whole GPUs of the node that it is bound to."""
+    """Whether a pod is bound to a node and uses whole GPUs of it."""
     return bool(pod.spec.node_name) and pod.whole_gpus > 0 and not pod.terminal
 
 
-def node_entry(node: core_v1.Node, around: ClusterObjects) -> Node:
-    """What the ledger says of a node; its free GPUs are sorted, as a ledger has them."""
+def node_entry(node: core_v1.Node, objects: ClusterObjects) -> Node:
+    """The ledger's entry of a node; its free GPUs are sorted, as a ledger keeps them."""
     name = node.metadata.name
-    found = around.gpunode(name)
+    found = objects.gpunode(name)
     if found is None:
         return Node(name)
     kinds = frozenset(FreeGpu(gpu.model, gpu.memory_bytes) for gpu in found.spec.devices)
-    free = _free(found, around.vgpus_on(name), unclaimed_gpus(node, around))
+    free = _free(found, objects.vgpus_on(name), unclaimed_gpus(node, objects))
     return Node(
         name, free=free, kinds=kinds, total=len(found.spec.devices), links=matrix(found.spec)
     )
 
 
-def unclaimed_gpus(node: core_v1.Node, around: ClusterObjects) -> int:
-    """How many GPUs a node offers beyond those that pods have or vGPUs await; may be below 0."""
+def unclaimed_gpus(node: core_v1.Node, objects: ClusterObjects) -> int:
+    """GPUs of a node that neither pods use nor vGPUs wait for; may be negative."""
     name = node.metadata.name
-    taken = sum(pod.whole_gpus for pod in around.takers_on(name))
-    taken += sum(_awaits_gpu(vgpu, around) for vgpu in around.vgpus_on(name))
-    return allocatable_gpus(node, around) - taken
+    taken = sum(pod.whole_gpus for pod in objects.users_of_whole_gpus(name))
+    taken += sum(_waits_for_gpu(vgpu, objects) for vgpu in objects.vgpus_on(name))
+    return allocatable_gpus(node, objects) - taken
 
 
-def allocatable_gpus(node: core_v1.Node, around: ClusterObjects) -> int:
-    """How many GPUs a node offers now, by its device plugin or else by a DRA driver."""
-    found = around.gpunode(node.metadata.name)
+def allocatable_gpus(node: core_v1.Node, objects: ClusterObjects) -> int:
+    """GPUs that a node offers now, by its device plugin or else by a DRA driver."""
+    found = objects.gpunode(node.metadata.name)
     return node.whole_gpus or (found.spec.dra_count if found else 0)
 
 
-def device_entry(vgpu: v1.VGPU, around: ClusterObjects) -> Device:
-    """What the ledger says of a vGPU; its holders are sorted, as a ledger has them."""
-    found = around.gpunode(vgpu.spec.node_name)
+def device_entry(vgpu: v1.VGPU, objects: ClusterObjects) -> Device:
+    """The ledger's entry of a vGPU; its holders are sorted, as a ledger keeps them."""
+    found = objects.gpunode(vgpu.spec.node_name)
     return Device(
         id=vgpu.metadata.name,
         node=vgpu.spec.node_name,
@@ -120,12 +119,12 @@ def device_entry(vgpu: v1.VGPU, around: ClusterObjects) -> Device:
         memory_bytes=vgpu.spec.memory_bytes,
         holders=decode_all(vgpu.status.holders),
         healthy=_healthy(vgpu.spec.uuid, found),
-        fenced=_fenced(vgpu, around),
+        fenced=_fenced(vgpu, objects),
     )
 
 
 def set_device(ledger: Ledger, device: Device) -> None:
-    """Set a device; one that is promised twice over takes nobody, and stops nobody else."""
+    """Set a device; a device with impossible holders is fenced and does not affect others."""
     try:
         ledger.set_device(device)
     except LedgerError:
@@ -143,7 +142,7 @@ def set_device(ledger: Ledger, device: Device) -> None:
 
 
 def remove_device(ledger: Ledger, gpuid: str) -> None:
-    """Remove a device of the ledger whose vGPU is gone, whoever held a part of it.
+    """Remove a device whose vGPU is gone, with its holders.
 
     Raises:
         LedgerError: there is no such device.
@@ -154,7 +153,7 @@ def remove_device(ledger: Ledger, gpuid: str) -> None:
 
 
 class _Lists:
-    """Lists of all objects, grouped by what is asked for."""
+    """Lists of all objects, grouped for lookup."""
 
     def __init__(
         self,
@@ -165,12 +164,12 @@ class _Lists:
         self.vgpus = tuple(vgpus)
         self._gpunodes = {found.metadata.name: found for found in gpunodes}
         self._vgpus_on: dict[str, list[v1.VGPU]] = defaultdict(list)
-        self._takers_on: dict[str, list[core_v1.Pod]] = defaultdict(list)
+        self._users_of_whole_gpus: dict[str, list[core_v1.Pod]] = defaultdict(list)
         self._placeholders_of: dict[str, list[core_v1.Pod]] = defaultdict(list)
         for vgpu in self.vgpus:
             self._vgpus_on[vgpu.spec.node_name].append(vgpu)
         for pod in filter(uses_whole_gpus, pods):
-            self._takers_on[pod.spec.node_name].append(pod)
+            self._users_of_whole_gpus[pod.spec.node_name].append(pod)
             if pod.placeholder_of:
                 self._placeholders_of[pod.placeholder_of].append(pod)
 
@@ -180,8 +179,8 @@ class _Lists:
     def vgpus_on(self, node: str) -> Collection[v1.VGPU]:
         return self._vgpus_on.get(node, ())
 
-    def takers_on(self, node: str) -> Iterable[core_v1.Pod]:
-        return self._takers_on.get(node, ())
+    def users_of_whole_gpus(self, node: str) -> Iterable[core_v1.Pod]:
+        return self._users_of_whole_gpus.get(node, ())
 
     def placeholders_of(self, gpuid: str) -> Iterable[core_v1.Pod]:
         return self._placeholders_of.get(gpuid, ())
@@ -190,9 +189,9 @@ class _Lists:
         return gpuid in self._placeholders_of
 
 
-def _awaits_gpu(vgpu: v1.VGPU, around: ClusterObjects) -> bool:
-    """It will have one of its node's GPUs that no pod has taken for it yet."""
-    return vgpu.status.phase != DELETING and not around.has_placeholder(vgpu.metadata.name)
+def _waits_for_gpu(vgpu: v1.VGPU, objects: ClusterObjects) -> bool:
+    """Whether a vGPU will use one of its node's GPUs that no placeholder has yet."""
+    return vgpu.status.phase != DELETING and not objects.has_placeholder(vgpu.metadata.name)
 
 
 def _free(found: v1.GPUNode, pool: Collection[v1.VGPU], left: int) -> tuple[FreeGpu, ...]:
@@ -206,25 +205,25 @@ def _free(found: v1.GPUNode, pool: Collection[v1.VGPU], left: int) -> tuple[Free
 
 
 def _healthy(uuid: str, found: v1.GPUNode | None) -> bool:
-    """A vGPU whose GPU is not known yet is as healthy as can be told."""
+    """Whether the GPU is healthy; a GPU that is not known yet counts as healthy."""
     if not uuid:
         return True
     devices = found.spec.devices if found else ()
     return any(gpu.healthy for gpu in devices if gpu.uuid == uuid)
 
 
-def _fenced(vgpu: v1.VGPU, around: ClusterObjects) -> bool:
-    """It is going, or nothing keeps its GPU from others any more."""
+def _fenced(vgpu: v1.VGPU, objects: ClusterObjects) -> bool:
+    """Whether a vGPU is being deleted, or no placeholder keeps its GPU from others."""
     if vgpu.status.phase == DELETING or vgpu.metadata.deletion_timestamp:
         return True
     if not vgpu.spec.uuid:
-        told = find_condition(vgpu.status.conditions, CONDITION_SHAREABLE)
-        return told is not None and told.status == "False"
-    return not any(keeps_gpu(pod, vgpu) for pod in around.placeholders_of(vgpu.metadata.name))
+        shareable = find_condition(vgpu.status.conditions, CONDITION_SHAREABLE)
+        return shareable is not None and shareable.status == "False"
+    return not any(keeps_gpu(pod, vgpu) for pod in objects.placeholders_of(vgpu.metadata.name))
 
 
 def keeps_gpu(placeholder: core_v1.Pod, vgpu: v1.VGPU) -> bool:
-    """A placeholder keeps the GPU of its vGPU, and not some other one, from everybody else."""
+    """Whether a placeholder is the one that was given the GPU of the vGPU."""
     metadata = placeholder.metadata
     return (
         metadata.deletion_timestamp is None

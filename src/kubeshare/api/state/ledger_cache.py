@@ -1,9 +1,9 @@
-"""The ledger of a cluster, kept: each event changes the entries that it concerns.
+"""Keeps the core's ledger up to date with the cluster's objects.
 
-Events may come late, twice, or of one kind before another: nothing is taken from them
-but names. When the ledger is asked for, the entries of those names are made anew from
-what is known then, by the functions that build a whole ledger. So it always equals one
-that is built, and a decision costs what has changed since the one before.
+Events may arrive late, twice, or in a different order for each kind, so only names are taken
+from them. When the ledger is read, the entries of those names are built again from the stores,
+by the functions that build a whole ledger. So the ledger always equals a new one, and a decision
+costs only what has changed since the one before.
 """
 
 from collections.abc import Callable, Collection, Iterable
@@ -22,11 +22,11 @@ from kubeshare.kube.cache.store import Change
 
 log = structlog.get_logger(__name__)
 
-FEW: Final = 1000
-"""Names of changed entries that are remembered besides two for each entry."""
+MIN_MARKS: Final = 1000
+"""Changed names that are kept, besides two for each entry, before the ledger is rebuilt."""
 
-_BY_NODE = "takes GPUs of"
-_BY_GPUID = "keeps the GPU of"
+_BY_NODE = "whole GPUs by node"
+_BY_GPUID = "placeholders by GPUID"
 
 
 class LedgerCache:
@@ -34,11 +34,11 @@ class LedgerCache:
 
     Args:
         pool: the vGPUs.
-        gpunodes: watches what the node agents found.
+        gpunodes: watches the GPUNodes.
         nodes: watches the nodes.
         pods: watches all pods.
-        built: called after the whole ledger has been made, which is done at the start, when an
-            entry cannot be replaced, and when more has changed than there is.
+        built: called after the whole ledger has been built: at the start, when an entry cannot
+            be replaced, and when more has changed than there are entries.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class LedgerCache:
         self._gpunodes = gpunodes.store
         self._nodes = nodes.store
         self._pods = pods.store
-        self._built = built
+        self._on_built = built
         self._ledger: Ledger | None = None
         self._changed_nodes: set[str] = set()
         self._changed_vgpus: set[str] = set()
@@ -66,41 +66,41 @@ class LedgerCache:
         pods.subscribe(self._pod_changed)
 
     def now(self) -> Ledger:
-        """The ledger of what is known now: always the same one, which nobody else may change."""
+        """The ledger, up to date; callers must not change it."""
         self._pool.expire()
-        kept = self._ledger
-        if kept is None:
+        ledger = self._ledger
+        if ledger is None:
             return self._build()
         try:
-            self._catch_up(kept)
+            self._catch_up(ledger)
         except LedgerError as error:
             log.warning("the ledger is built anew", error=str(error))
             return self._build()
-        return kept
+        return ledger
 
-    # What is known (ledger.Surroundings).
+    # ledger_builder.ClusterObjects
 
     def gpunode(self, node: str) -> GPUNode | None:
-        """What the agent of a node has found."""
+        """The GPUNode of a node."""
         return self._gpunodes.get(node)
 
     def vgpus_on(self, node: str) -> Collection[VGPU]:
         """The vGPUs of a node."""
         return self._pool.on_node(node)
 
-    def takers_on(self, node: str) -> Iterable[core_v1.Pod]:
-        """The pods that have whole GPUs of a node."""
+    def users_of_whole_gpus(self, node: str) -> Iterable[core_v1.Pod]:
+        """The bound pods with whole GPUs of a node."""
         return self._pods.by_index(_BY_NODE, node)
 
     def placeholders_of(self, gpuid: str) -> Iterable[core_v1.Pod]:
-        """The pods that keep the GPU of a vGPU."""
+        """The bound placeholders of a vGPU."""
         return self._pods.by_index(_BY_GPUID, gpuid)
 
     def has_placeholder(self, gpuid: str) -> bool:
-        """Some pod keeps the GPU of a vGPU."""
+        """Whether a vGPU has a bound placeholder."""
         return bool(self._pods.keys_by_index(_BY_GPUID, gpuid))
 
-    # What has changed.
+    # Event handlers
 
     def _gpunode_changed(self, change: Change[GPUNode]) -> None:
         node = change.object.metadata.name
@@ -113,12 +113,12 @@ class LedgerCache:
 
     def _mark(self, nodes: Iterable[str] = (), gpuids: Iterable[str] = ()) -> None:
         if self._ledger is None:
-            return  # it will be made whole
+            return  # it will be built
         self._changed_nodes.update(nodes)
         self._changed_vgpus.update(gpuids)
         marks = len(self._changed_nodes) + len(self._changed_vgpus)
-        if marks > FEW + 2 * (len(self._ledger.nodes) + len(self._ledger.devices)):
-            # Nobody has asked for a long time: to make it whole costs less than to catch up.
+        if marks > MIN_MARKS + 2 * (len(self._ledger.nodes) + len(self._ledger.devices)):
+            # The ledger was not read for a long time: to rebuild it is cheaper than to catch up.
             self._ledger = None
             self._changed_nodes.clear()
             self._changed_vgpus.clear()
@@ -130,34 +130,34 @@ class LedgerCache:
         built = self._ledger = Ledger(ledger_builder.node_entry(node, self) for node in nodes)
         for vgpu in self._pool.all():
             ledger_builder.set_device(built, ledger_builder.device_entry(vgpu, self))
-        self._built()
+        self._on_built()
         return built
 
-    def _catch_up(self, kept: Ledger) -> None:
-        # A vGPU changes its node's entry too: the GPU that it takes is not free.
+    def _catch_up(self, ledger: Ledger) -> None:
+        # A vGPU changes the entry of its node too: its GPU is not free.
         while self._changed_vgpus:
             gpuid = self._changed_vgpus.pop()
             vgpu = self._pool.get(gpuid)
-            before = kept.devices.get(gpuid)
+            before = ledger.devices.get(gpuid)
             if before is not None:
                 self._changed_nodes.add(before.node)
             if vgpu is not None:
                 self._changed_nodes.add(vgpu.spec.node_name)
                 device = ledger_builder.device_entry(vgpu, self)
                 if device != before:
-                    ledger_builder.set_device(kept, device)
+                    ledger_builder.set_device(ledger, device)
             elif before is not None:
-                ledger_builder.remove_device(kept, gpuid)
+                ledger_builder.remove_device(ledger, gpuid)
         while self._changed_nodes:
             name = self._changed_nodes.pop()
             node = self._nodes.get(name)
-            before_node = kept.nodes.get(name)
+            before_node = ledger.nodes.get(name)
             if node is not None:
                 entry = ledger_builder.node_entry(node, self)
                 if entry != before_node:
-                    kept.set_node(entry)
+                    ledger.set_node(entry)
             elif before_node is not None:
-                kept.remove_node(name)
+                ledger.remove_node(name)
 
 
 def _node(pod: core_v1.Pod) -> list[str]:

@@ -1,17 +1,17 @@
-"""What waits for room, oldest first.
+"""Keeps the keys of unschedulable requesters, oldest first.
 
-Nothing waits on a timer: whatever changes in the cluster asks for all of it
-again. That costs a decision each and no request, unless the answer is another.
+Nothing is retried on a timer: whatever changes in the cluster queues all of them again. That
+costs one decision each, and no request unless the outcome differs.
 """
 
 from typing import Any, Generic, Protocol, TypeVar
 
 
 class Comparable(Protocol):
-    """A name: hashable, and in an order with others."""
+    """A hashable key with an order."""
 
     def __lt__(self, other: Any, /) -> bool:
-        """Its place among others of the same age."""
+        """Whether it comes before another key of the same age."""
         ...
 
 
@@ -19,27 +19,22 @@ K = TypeVar("K", bound=Comparable)
 
 
 class UnschedulableQueue(Generic[K]):
-    """The keys of those for which nothing fitted."""
+    """The keys of the requesters that did not fit."""
 
     def __init__(self) -> None:
-        self._since: dict[K, str] = {}
+        self._created: dict[K, str] = {}
 
     def __len__(self) -> int:
-        return len(self._since)
+        return len(self._created)
 
     def add(self, key: K, created: str) -> None:
-        """Nothing fitted for this one.
-
-        Args:
-            key: its name.
-            created: when it was made, as RFC 3339 in UTC.
-        """
-        self._since[key] = created
+        """Add a key; ``created`` is the creation time of its object as RFC 3339 in UTC."""
+        self._created[key] = created
 
     def discard(self, key: K) -> None:
-        """It waits no more."""
-        self._since.pop(key, None)
+        """Remove a key, if it is there."""
+        self._created.pop(key, None)
 
     def oldest_first(self) -> tuple[K, ...]:
-        """All of them, in the order in which they are to be tried again."""
-        return tuple(sorted(self._since, key=lambda key: (self._since[key], key)))
+        """All keys, in the order in which they are retried."""
+        return tuple(sorted(self._created, key=lambda key: (self._created[key], key)))

@@ -1,9 +1,9 @@
-"""The pool of vGPUs: read from the watch, changed by conditional patches only.
+"""Stores the vGPUs: read from the watch, changed by conditional patches only.
 
-Sched and DevMgr both take and give back parts of GPUs, and never talk to each
-other. What keeps them apart is the API server: every change names the state that
-it was made from, and the sums of the holders are a rule of the CRD. A refusal is
-no failure but news: the object is read again, and whoever decided decides again.
+Sched and the device manager both reserve and release shares, and never talk to each other. The
+API server keeps their writes consistent: every patch tests the state that it was made from, and
+a rule of the CRD bounds the sums of the holders. A refused patch is no failure: the object is
+read again, and the decision is made again.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -30,10 +30,10 @@ from kubeshare.kube.client.errors import (
 from kubeshare.kube.meta import Key
 
 MAX_ATTEMPTS = 5
-"""How often one change is tried on states that turn out to be old."""
+"""Attempts of one update while the vGPU keeps changing."""
 
 Change = Callable[[VGPU], list[Operation] | None]
-"""The operations that a state needs, or None when it needs none."""
+"""Returns the patch for a vGPU in some state, or None if it needs none."""
 
 _VGPUS = VGPUS.into(VGPU)
 _BY_HOLDER = "held by"
@@ -41,11 +41,11 @@ _BY_NODE = "on node"
 
 
 class StaleDecisionError(ConflictError):
-    """A decision was made from a state that is no more: decide again."""
+    """A decision was made from an old state: decide again."""
 
 
 class Reservation(NamedTuple):
-    """A decision to be recorded: who takes, what was decided, and which decision for it it is."""
+    """A decision to store: the demand, the decision, and its number for this demand."""
 
     demand: Demand
     decision: Decision
@@ -56,9 +56,9 @@ class VGPUStore:
     """All vGPUs.
 
     Args:
-        client: where they are.
+        client: reads and patches them.
         reflector: watches them.
-        manager: recorded as who changed them.
+        manager: the field manager of the patches.
     """
 
     def __init__(self, client: Client, reflector: Reflector[VGPU], manager: str) -> None:
@@ -70,7 +70,7 @@ class VGPUStore:
         self._unsettled: set[str] = set()  # ids that were to be created, answer unknown
 
     def get(self, gpuid: str) -> VGPU | None:
-        """The vGPU of that id, as last seen or last written by this program."""
+        """The vGPU of that GPUID, as last seen or last written by this program."""
         return self._latest.get(Key("", gpuid))
 
     def all(self) -> Iterator[VGPU]:
@@ -78,7 +78,7 @@ class VGPUStore:
         return self._latest.all()
 
     def held_by(self, demand: str) -> list[VGPU]:
-        """The vGPUs of which a demand (uid) has a part, in the order of their ids."""
+        """The vGPUs on which a demand (uid) holds a share, sorted by GPUID."""
         held = self._latest.by_index(_BY_HOLDER, demand)
         return sorted(held, key=lambda vgpu: vgpu.metadata.name)
 
@@ -87,32 +87,32 @@ class VGPUStore:
         return self._latest.by_index(_BY_NODE, node)
 
     def subscribe(self, handler: Callable[[str], None]) -> None:
-        """Tell ``handler`` the id of each vGPU that may have changed; it must not raise."""
+        """Call ``handler`` with the GPUID of each vGPU that may have changed; it must not raise."""
         self._latest.subscribe(lambda key: handler(key.name))
 
     def superseded(self, change: Event[VGPU]) -> VGPU | None:
-        """What this program has written, where a change that is being told is of a later state."""
+        """This program's write that the change being delivered has replaced, or None."""
         return self._latest.superseded(change)
 
     def expire(self) -> None:
-        """Stop believing in vGPUs that this program made and no watch ever told of."""
+        """Forget vGPUs that were created and deleted while the watch was disconnected."""
         self._latest.expire()
 
     async def settle(self) -> None:
-        """Find out about creations whose answer was lost, before the next decision.
+        """Read vGPUs whose creation got no response, before the next decision.
 
-        A vGPU that is there and not known counts its GPU as free, which would promise
-        it to another vGPU as well.
+        The GPU of a vGPU that exists and is not known counts as free, so it would be used for
+        another vGPU as well.
 
         Raises:
-            ApiError: it cannot be found out now.
+            ApiError: the API server does not answer.
         """
         for gpuid in tuple(self._unsettled):
             await self.refresh(gpuid)
             self._unsettled.discard(gpuid)
 
     async def refresh(self, gpuid: str) -> VGPU | None:
-        """Read a vGPU from the API server; None when it is not there."""
+        """Read a vGPU from the API server; None if it does not exist."""
         try:
             live = await self._client.get(_VGPUS, gpuid)
         except NotFoundError:
@@ -122,60 +122,59 @@ class VGPUStore:
         return live
 
     async def reserve(self, demand: Demand, decision: Decision, attempt: int) -> None:
-        """Record a decision: make its new vGPUs, then add a holder to each, or to none.
+        """Store a decision: create its new vGPUs, then add a holder to each, or to none.
 
         Args:
-            demand: who takes.
-            decision: bound, made from the present state.
-            attempt: which decision for this demand it is.
+            demand: the demand.
+            decision: a bound decision, made from the present state.
+            attempt: the number of the decision for this demand.
 
         Raises:
-            StaleDecisionError: the state has changed; nothing is held by it.
+            StaleDecisionError: the state has changed; the demand holds nothing.
         """
         await self.reserve_all([Reservation(demand, decision, attempt)])
 
-    async def reserve_all(self, parts: Sequence[Reservation]) -> None:
-        """Record decisions that hold together or not at all.
+    async def reserve_all(self, reservations: Sequence[Reservation]) -> None:
+        """Store decisions, all or none.
 
-        First all new vGPUs are made, then the holders are added in the order of the GPUs'
-        ids, whosever they are.
+        First all new vGPUs are created, then the holders are added in the order of the GPUIDs.
 
         Args:
-            parts: bound decisions, of which each was made from the state that those before
-                it lead to.
+            reservations: bound decisions, each made from the state after those before it.
 
         Raises:
-            StaleDecisionError: the state has changed; nothing is held by any of them.
+            StaleDecisionError: the state has changed; none of the demands holds anything.
         """
-        for part in parts:
-            for device in part.decision.new:
+        for reservation in reservations:
+            for device in reservation.decision.new:
                 await self.create(device, "onDemand")
-        places = [(gpuid, part) for part in parts for gpuid in part.decision.devices]
-        taken: list[tuple[str, str]] = []
+        holders_to_add = [(gpuid, each) for each in reservations for gpuid in each.decision.devices]
+        added: list[tuple[str, str]] = []
         written: dict[str, VGPU] = {}
-        for gpuid, part in sorted(places, key=itemgetter(0)):
+        for gpuid, reservation in sorted(holders_to_add, key=itemgetter(0)):
+            demand = reservation.demand
             try:
-                written[gpuid] = await self._add(gpuid, part.demand, part.attempt)
+                written[gpuid] = await self._add(gpuid, demand, reservation.attempt)
             except StaleDecisionError:
-                for earlier, demand in reversed(taken):
+                for earlier, uid in reversed(added):
                     if earlier in written:
-                        await self._roll_back(written, earlier, demand)
+                        await self._roll_back(written, earlier, uid)
                 raise
-            taken.append((gpuid, part.demand.uid))
+            added.append((gpuid, demand.uid))
 
     async def release(self, gpuid: str, demand: str) -> VGPU | None:
-        """Remove the holder of a demand, unless its pod has been bound to the node.
+        """Remove the holder of a demand, unless it names a pod.
 
-        Once the holder names a pod, containers may run, and only the node knows when
-        they have stopped: then nothing is changed. It is tried once: whoever has changed
-        the vGPU meanwhile may have told the asker of this very part, so whether it is
-        wanted has to be looked at anew.
+        Once the holder names a pod, containers may run, and only the node knows when they have
+        stopped: then nothing is changed. It is tried once: another program that changed the
+        vGPU may have bound the requester to this very share, so the caller has to check again
+        whether the share is wanted.
 
         Returns:
-            the vGPU as it is now; None when it is gone.
+            the vGPU as it is now; None if it is gone.
 
         Raises:
-            ConflictError: others have changed the vGPU; what is known of it is up to date.
+            ConflictError: others changed the vGPU; it has been read again.
         """
         vgpu = self.get(gpuid) or await self.refresh(gpuid)
         holder = holder_of(vgpu, demand) if vgpu else None
@@ -190,17 +189,17 @@ class VGPUStore:
             return await self.refresh(gpuid)
 
     async def update(self, gpuid: str, operations: Change) -> VGPU | None:
-        """Patch a vGPU's status; where the state was old, look again and patch again.
+        """Patch a vGPU's status; if the state was old, read it and patch again.
 
         Args:
-            gpuid: which.
-            operations: asked for each state until one is patched or needs nothing.
+            gpuid: the vGPU.
+            operations: called with each state until one is patched or needs no patch.
 
         Returns:
-            the vGPU as it is now; None when it is gone.
+            the vGPU as it is now; None if it is gone.
 
         Raises:
-            ConflictError: others changed it each time.
+            ConflictError: others changed the vGPU each time.
             ApiError: any other refusal.
         """
         vgpu = self.get(gpuid) or await self.refresh(gpuid)
@@ -215,14 +214,14 @@ class VGPUStore:
         raise ConflictError(f"vGPU {gpuid} changed {MAX_ATTEMPTS} times while it was being changed")
 
     async def create(self, device: Device, pool: str) -> None:
-        """Make a vGPU that nobody holds a part of.
+        """Create a vGPU without holders.
 
         Args:
-            device: its id, node, model and memory.
-            pool: ``reserved`` ahead of demand, ``onDemand`` for who takes a part of it at once.
+            device: its GPUID, node, model and memory.
+            pool: ``reserved`` ahead of demand, ``onDemand`` for a demand that gets a share at once.
 
         Raises:
-            StaleDecisionError: there is one of that id.
+            StaleDecisionError: there is a vGPU of that GPUID.
             ApiError: any other refusal.
         """
         spec = {
@@ -244,13 +243,13 @@ class VGPUStore:
     async def _roll_back(self, written: dict[str, VGPU], gpuid: str, demand: str) -> None:
         """Remove a holder from the very state that this program has written.
 
-        In a later state it may be that of another leader, who has decided the same: then
-        it stays, and whoever decides next looks whether the demand names it.
+        In a later state it may be the holder of another leader with the same decision: then it
+        stays, and the next reconciliation checks whether the requester names it.
         """
         vgpu = written.pop(gpuid)
         holder = holder_of(vgpu, demand)
         if holder is None:
-            return  # somebody else has given it back
+            return  # another program has removed it
         try:
             written[gpuid] = await self._patch(vgpu, holders.remove(vgpu, demand))
         except (ConflictError, NotFoundError):
@@ -280,7 +279,7 @@ class VGPUStore:
 
 
 def holder_of(vgpu: VGPU, demand: str) -> Holder | None:
-    """The part that a demand (uid) has of a vGPU, or None."""
+    """The holder of a demand (uid) on a vGPU, or None."""
     return next((holder for holder in vgpu.status.holders if holder.demand == demand), None)
 
 
