@@ -1,5 +1,5 @@
 /*
- * What a claim holds is the sum of what its processes were charged. Taking that
+ * What a session holds is the sum of what its processes were charged. Taking that
  * sum for every allocation would cost two system calls and a look at every
  * slot. So a process that has to take it also sets aside a part of what is
  * left: its next allocations come out of that, by one atomic operation and

@@ -1,5 +1,5 @@
 /*
- * The account of GPU memory that the processes of a claim keep together.
+ * The account of GPU memory that the processes of a session keep together.
  */
 #ifndef KS_ACCOUNT_H
 #define KS_ACCOUNT_H
@@ -13,7 +13,7 @@
  * lock that the library is in the process, so that is done before the driver knows of it. */
 void ks_account_join(void);
 
-/* Charges bytes to this process, unless the claim would then hold more than
+/* Charges bytes to this process, unless the session would then hold more than
  * `limit`; false then, and nothing is changed. Bytes count in whole units of
  * KS_MEMORY_UNIT: of an amount a begun one, of a limit only full ones. */
 bool ks_account_charge(unsigned cell, uint64_t bytes, uint64_t limit);
@@ -21,11 +21,11 @@ bool ks_account_charge(unsigned cell, uint64_t bytes, uint64_t limit);
 /* Gives back bytes that were charged. */
 void ks_account_give_back(unsigned cell, uint64_t bytes);
 
-/* Bytes that the living processes of the claim hold on a cell; UINT64_MAX where that cannot be
+/* Bytes that the living processes of the session hold on a cell; UINT64_MAX where that cannot be
  * known. */
 uint64_t ks_account_charged(unsigned cell);
 
-/* What a process of the claim has on a cell; its pid as it sees itself. */
+/* What a process of the session has on a cell; its pid as it sees itself. */
 struct ks_process_use {
     uint32_t pid;
     uint64_t bytes;

@@ -1,5 +1,5 @@
 /*
- * The conversation:
+ * The conversation on the socket:
  *
  *   agent              daemon
  *   HELLO        ->
@@ -7,12 +7,12 @@
  *   WANT         ->                     sent by the thread that waits
  *                <-    CLOSING          the gate was closed: drain
  *   DRAINED      ->                     with the time at which the GPU was done
- *                <-    WATCH            the gate is open: say when it is not needed
+ *                <-    WATCH            the gate is open: send IDLE when it is not needed
  *   IDLE         ->
  *
- * When the connection ends the daemon is gone: its page may say "open" for
- * ever, so the gates are taken from it, and the process times itself
- * (duty.c) until a daemon welcomes it again.
+ * When the connection ends there is no daemon to close the gates in the page:
+ * the gates leave the page, and the process times itself (duty.c) until a
+ * daemon welcomes it again.
  */
 #include "agent.h"
 
@@ -36,41 +36,41 @@
 #include <sys/socket.h>
 
 #define STACK_BYTES      ((size_t)1 << 20) /* the driver runs on it too */
-#define SHORTEST_PAUSE   (100 * KS_MILLISECOND)
-#define LONGEST_PAUSE    (5 * KS_SECOND)
+#define SHORTEST_RETRY   (100 * KS_MILLISECOND)
+#define LONGEST_RETRY    (5 * KS_SECOND)
 #define WELCOME_TIMEOUT  1000 /* ms */
 #define IDLE_AFTER       (3 * KS_MILLISECOND)
 #define IDLE_WHEN_ALONE  (50 * KS_MILLISECOND)
-#define LOOK_EVERY       KS_MILLISECOND /* while idle time is watched for */
+#define WATCH_INTERVAL   KS_MILLISECOND /* between two checks for idle time */
 #define NEVER            INT64_MAX
 #define PROTOCOL_OF_BUSY 2u
 
-#define SHORTEST_LOOK  (20 * KS_MILLISECOND / 1000) /* between two looks at a drain */
-#define LONGEST_LOOK   (100 * KS_MILLISECOND / 1000)
-#define SAY_BUSY_EVERY (50 * KS_MILLISECOND) /* after the first of them */
-#define EXACT_TIMERS   1                     /* ns that a timer of this thread may be late */
+#define SHORTEST_CHECK (20 * KS_MILLISECOND / 1000) /* between two checks of a drain */
+#define LONGEST_CHECK  (100 * KS_MILLISECOND / 1000)
+#define BUSY_INTERVAL  (50 * KS_MILLISECOND)
+#define TIMER_SLACK_NS 1
 
-/* A gate that is closing: the answer is owed until the GPU is done, or the gate opens again. */
+/* A gate that is closing: DRAINED is due when the GPU is done, unless the gate opens again. */
 struct closing {
     bool on;
     uint32_t epoch;
     int64_t since;
-    int64_t said; /* when the daemon last heard of it */
+    int64_t reported; /* when BUSY was last sent, or the start */
 };
 
-/* What is known of a cell while the daemon wants to hear when it is idle. */
+/* A cell of which the daemon wants to know when it is idle. */
 struct watch {
     bool on;
     uint32_t epoch;
-    uint64_t launches; /* when last looked at */
-    int64_t since;     /* that number has not changed */
+    uint64_t launches; /* at the last check */
+    int64_t since;     /* when that number last changed */
 };
 
 static atomic_int started; /* 0 no, 1 being started, 2 yes */
 static ks_lock connection_lock;
 static int connection = -1;
 static _Atomic uint64_t wanted[KS_CELLS_MAX]; /* epoch + 1 for which WANT was sent */
-static bool speaks_of_long_work;              /* the daemon knows BUSY */
+static bool daemon_knows_busy;
 static struct closing closings[KS_CELLS_MAX];
 static struct watch watches[KS_CELLS_MAX];
 
@@ -105,7 +105,7 @@ void ks_agent_want(unsigned cell, uint32_t epoch) {
         atomic_store(&wanted[cell], 0);
 }
 
-/* A message from the daemon; false when the connection ended or spoke another language. */
+/* A message from the daemon; false if the connection ended or the message has another version. */
 static bool receive_message(struct ks_message *message) {
     ssize_t size;
     do
@@ -120,18 +120,18 @@ static void start_closing(unsigned cell, uint32_t epoch) {
     watches[cell].on = false;
     ks_meter_set(cell, true);
     const int64_t now = ks_now();
-    closings[cell] = (struct closing){.on = true, .epoch = epoch, .since = now, .said = now};
+    closings[cell] = (struct closing){.on = true, .epoch = epoch, .since = now, .reported = now};
 }
 
-/* Work may be waiting for a launch that is gated. The daemon gives up first, and opens the gate
- * again: what is asked then is another question. */
+/* Work may be waiting for a launch that is gated. The daemon gives up first and opens the gate
+ * again, which withdraws its question. */
 static bool is_asked_again(unsigned cell, uint32_t epoch) {
     const struct ks_page_cell *page = ks_session_cell(cell);
     return atomic_load((const atomic_uint *)&page->epoch) != epoch &&
            atomic_load((const atomic_uint *)&page->gate_state) == KS_GATE_OPEN;
 }
 
-/* When to look again. */
+/* Returns after how long to check again. */
 static int64_t step_closing(unsigned cell) {
     struct closing *closing = &closings[cell];
     int64_t end;
@@ -145,12 +145,12 @@ static int64_t step_closing(unsigned cell) {
         return NEVER;
     }
     const int64_t now = ks_now();
-    if (now - closing->said > SAY_BUSY_EVERY && speaks_of_long_work) {
-        closing->said = now;
+    if (now - closing->reported > BUSY_INTERVAL && daemon_knows_busy) {
+        closing->reported = now;
         send_message(KS_BUSY, cell, closing->epoch, now, 0);
     }
     const int64_t pause = (now - closing->since) / 32;
-    return pause < SHORTEST_LOOK ? SHORTEST_LOOK : pause < LONGEST_LOOK ? pause : LONGEST_LOOK;
+    return pause < SHORTEST_CHECK ? SHORTEST_CHECK : pause < LONGEST_CHECK ? pause : LONGEST_CHECK;
 }
 
 static void start_watch(unsigned cell, uint32_t epoch) {
@@ -166,8 +166,8 @@ static bool is_on(unsigned cell) {
     return watches[cell].on;
 }
 
-/* Where nobody else wanted the GPU for a while, a pause of a few milliseconds is no reason to give
- * it back, and to wait for it again. */
+/* While no other session wants the GPU, a pause of a few milliseconds is no reason to give it up
+ * and wait for it again. */
 static int64_t idle_after(unsigned cell) {
     return ks_meter_is_on(cell) ? IDLE_AFTER : IDLE_WHEN_ALONE;
 }
@@ -184,8 +184,8 @@ static void step_watch(unsigned cell) {
         watch->since = ks_now();
         return;
     }
-    /* Asked for at once, while the GPU is still busy: the event then has the time of its end, and
-     * not that of our next look. */
+    /* The event is recorded at once, while the GPU is still busy: it then has the time at which the
+     * work ended, not that of the next check. */
     if (!ks_settle(cell, &end))
         return;
     const int64_t idle_since = end > watch->since ? end : watch->since;
@@ -196,7 +196,7 @@ static void step_watch(unsigned cell) {
     }
 }
 
-/* When to look again. */
+/* Returns after how long to check again. */
 static int64_t step_all(void) {
     int64_t next = NEVER;
     for (unsigned cell = 0; cell < ks_session_cells(); cell++) {
@@ -204,7 +204,7 @@ static int64_t step_all(void) {
         if (is_on(cell))
             step_watch(cell);
         next = again < next ? again : next;
-        next = watches[cell].on && LOOK_EVERY < next ? LOOK_EVERY : next;
+        next = watches[cell].on && WATCH_INTERVAL < next ? WATCH_INTERVAL : next;
     }
     return next;
 }
@@ -231,7 +231,7 @@ static bool connect_and_greet(void) {
     if (send_message(KS_HELLO, 0, KS_PROTOCOL_NEWEST, ks_now(), KS_PROTOCOL_OLDEST) &&
         poll(&readable, 1, WELCOME_TIMEOUT) > 0 && receive_message(&answer) &&
         answer.type == KS_WELCOME) {
-        speaks_of_long_work = answer.value >= PROTOCOL_OF_BUSY;
+        daemon_knows_busy = answer.value >= PROTOCOL_OF_BUSY;
         return true;
     }
     ks_debug("the token daemon did not welcome this process");
@@ -276,17 +276,17 @@ static void serve(void) {
     }
 }
 
-/* An eighth of the time that the daemon has been away for: one that is exchanged for another is
- * met soon, one that stays away is not looked for all the time. */
-static int64_t pause_after(int64_t away) {
+/* An eighth of the time for which the daemon has been away: a daemon that restarts is found soon,
+ * one that stays away costs little. */
+static int64_t retry_after(int64_t away) {
     const int64_t pause = away / 8;
-    return pause < SHORTEST_PAUSE ? SHORTEST_PAUSE : pause < LONGEST_PAUSE ? pause : LONGEST_PAUSE;
+    return pause < SHORTEST_RETRY ? SHORTEST_RETRY : pause < LONGEST_RETRY ? pause : LONGEST_RETRY;
 }
 
 static void *run(void *unused) {
-    int64_t met = ks_now();
+    int64_t last_met = ks_now();
     prctl(PR_SET_NAME, "kubeshare");
-    prctl(PR_SET_TIMERSLACK, EXACT_TIMERS);
+    prctl(PR_SET_TIMERSLACK, TIMER_SLACK_NS);
     ks_mps_warn();
     for (unsigned cell = 0; cell < ks_session_cells(); cell++)
         ks_meter_set(cell, true);
@@ -294,11 +294,11 @@ static void *run(void *unused) {
         if (connect_and_greet()) {
             serve();
             disconnect();
-            met = ks_now();
+            last_met = ks_now();
         }
         ks_debug("no token daemon: this process times itself");
         const int64_t now = ks_now();
-        ks_duty_until(now + pause_after(now - met));
+        ks_duty_until(now + retry_after(now - last_met));
     }
     return unused;
 }
@@ -308,7 +308,7 @@ static void *run(void *unused) {
 typedef int create_function(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
 typedef int stack_size_function(pthread_attr_t *, size_t);
 
-/* The application's signals are for its own threads. */
+/* All signals are blocked: they are for the application's own threads. */
 static bool create_thread(void) {
     create_function *create = (create_function *)ks_libc_symbol("pthread_create");
     stack_size_function *set_stack_size =
@@ -333,7 +333,7 @@ bool ks_agent_start(void) {
         return true;
     int none = 0;
     if (!atomic_compare_exchange_strong(&started, &none, 1))
-        return true; /* another thread does it */
+        return true; /* another thread starts it */
     if (create_thread()) {
         atomic_store(&started, 2);
         return true;

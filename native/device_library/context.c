@@ -1,5 +1,5 @@
 /*
- * Which contexts there are, on which GPUs of the claim.
+ * Which contexts there are, on which GPUs of the session.
  */
 #include "context.h"
 

@@ -1,5 +1,5 @@
 /*
- * The contexts of this process: on which GPU of the claim they are, and when the GPU is done with
+ * The contexts of this process: on which GPU of the session they are, and when the GPU is done with
  * them.
  */
 #ifndef KS_CONTEXT_H

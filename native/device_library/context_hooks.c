@@ -1,6 +1,6 @@
 /*
- * The functions by which contexts come and go. One on a GPU that is not the claim's is refused: so
- * a launch need not look where it goes.
+ * The functions by which contexts come and go. One on a GPU that is not the session's is refused:
+ * so a launch need not look where it goes.
  */
 #include "context.h"
 
@@ -15,7 +15,7 @@
 static CUresult may_have_context(CUdevice device) {
     const int cell = ks_cell_of_device(device);
     if (cell == KS_NO_CELL) {
-        ks_debug("device %d is not of this claim", device);
+        ks_debug("device %d is not of this session", device);
         return CUDA_ERROR_NOT_PERMITTED;
     }
     ks_account_join();

@@ -14,7 +14,7 @@ void ks_mps_warn(void) {
     const char *folder = named != NULL ? named : DEFAULT_FOLDER;
     const int length = snprintf(control, sizeof control, "%s/control", folder);
     if (length < (int)sizeof control && access(control, F_OK) == 0)
-        ks_debug("there is an MPS server (%s): what its clients run at the same time is not kept "
-                 "apart, and shares are not held",
+        ks_debug("there is an MPS server (%s): its clients run at the same time, and shares are "
+                 "not enforced",
                  folder);
 }

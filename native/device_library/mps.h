@@ -4,7 +4,7 @@
 #ifndef KS_MPS_H
 #define KS_MPS_H
 
-/* Says so where a server of it is found: who holds the token then does not have the GPU alone. */
+/* Prints a debug line if a server is found: a session with the token then shares the GPU. */
 void ks_mps_warn(void);
 
 #endif

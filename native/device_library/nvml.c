@@ -46,8 +46,8 @@ int ks_nvml_cell(nvmlDevice_t device) {
     return ks_session_cell_of_uuid(uuid);
 }
 
-/* Puts what the claim may see in the place of what NVML says of the whole GPU; false where the GPU
- * is not the claim's, or NVML said nothing. */
+/* Puts what the session may see in the place of what NVML says of the whole GPU; false where the
+ * GPU is not the session's, or NVML said nothing. */
 static bool narrow(nvmlReturn_t result, nvmlDevice_t device, unsigned long long *total,
                    unsigned long long *available, unsigned long long *used) {
     const int cell = result == NVML_SUCCESS ? ks_nvml_cell(device) : KS_NO_CELL;
@@ -67,7 +67,7 @@ int nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t *memory) {
     return result;
 }
 
-/* What the driver keeps for itself is outside the claim's limit: none of it is shown. */
+/* What the driver keeps for itself is outside the session's limit: none of it is shown. */
 int nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemory_v2_t *memory) {
     const nvmlReturn_t result = KS_REAL(nvmlDeviceGetMemoryInfo_v2)(device, memory);
     if (narrow(result, device, &memory->total, &memory->free, &memory->used))

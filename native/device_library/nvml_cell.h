@@ -1,12 +1,12 @@
 /*
- * From NVML's handle of a GPU to the claim's cell.
+ * From NVML's handle of a GPU to the session's cell.
  */
 #ifndef KS_NVML_CELL_H
 #define KS_NVML_CELL_H
 
 #include "driver.h"
 
-/* The cell of a GPU; KS_NO_CELL where it is not the claim's, or there is no claim. */
+/* The cell of a GPU; KS_NO_CELL where it is not the session's, or there is no session. */
 int ks_nvml_cell(nvmlDevice_t device);
 
 #endif

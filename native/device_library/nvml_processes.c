@@ -1,8 +1,8 @@
 /*
- * Who uses a GPU: to a claim, its own processes and nobody else.
+ * Who uses a GPU: to a session, its own processes and nobody else.
  *
  * NVML names processes by the host's pids, which mean nothing in a container
- * (or somebody else). So the list of those that compute is made of the claim's
+ * (or somebody else). So the list of those that compute is made of the session's
  * own account, with the pids that its processes see themselves by, and the
  * bytes that they are charged for; of the driver's other lists, those stay whose
  * pid is one of them.
@@ -22,7 +22,7 @@ struct own {
     unsigned count;
 };
 
-/* The claim's processes on a GPU; false where the GPU is none of the claim's. */
+/* The session's processes on a GPU; false where the GPU is none of the session's. */
 static bool find_own(nvmlDevice_t device, struct own *own) {
     const int cell = ks_nvml_cell(device);
     if (cell == KS_NO_CELL)

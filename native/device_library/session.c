@@ -1,11 +1,11 @@
 /*
- * Where the claim is found, in this order:
+ * Where the session's folder is, in this order:
  *
  * 1. /run/kubeshare/claim, which only the node agent can put into a container.
- *    Where it exists the environment is not read: nothing that a container
- *    sets can point the library at a page of its own making.
+ *    If it exists the environment is not read: a container cannot point the
+ *    library at a page of its own.
  * 2. The folder that KUBESHARE_CLAIM names (`kubeshare run`), unless the
- *    program gained privileges when it was started.
+ *    program gained privileges when it started.
  */
 #include "session.h"
 
@@ -34,7 +34,7 @@ static bool folder_exists(const char *path) {
     return stat(path, &status) == 0 && S_ISDIR(status.st_mode);
 }
 
-/* Chooses the folder of the claim and the file of its account. */
+/* Chooses the folder of the session and the file of its account. */
 static bool locate(const char **counters) {
     if (folder_exists(KS_CLAIM_FOLDER)) {
         strcpy(folder, KS_CLAIM_FOLDER);
@@ -85,11 +85,11 @@ static uint32_t grant_state(const struct ks_page_header *header) {
     return atomic_load((const atomic_uint *)&header->grant_state);
 }
 
-static bool open_claim(void) {
+static bool open_page_and_counters(void) {
     const char *counters;
     if (page == NULL) {
         if (!locate(&counters)) {
-            ks_debug("no claim: no GPU may be used");
+            ks_debug("no session: no GPU may be used");
             return false;
         }
         const struct ks_page_header *found = map_page();
@@ -109,7 +109,7 @@ bool ks_session_open(void) {
         return true;
     const int cancel = ks_forbid_cancel();
     ks_acquire(&opening, KS_LOCK_SESSION);
-    const bool opened = atomic_load(&is_open) || open_claim();
+    const bool opened = atomic_load(&is_open) || open_page_and_counters();
     atomic_store_explicit(&is_open, opened, memory_order_release);
     ks_release(&opening);
     ks_allow_cancel(cancel);
@@ -153,7 +153,7 @@ uint64_t ks_session_number(void) {
     return number;
 }
 
-/* A path longer than an address takes is reached through the folder's descriptor. */
+/* A path that is too long for an address is reached through the folder's descriptor. */
 static bool address_of(struct sockaddr_un *address, int *folder_descriptor) {
     *address = (struct sockaddr_un){.sun_family = AF_UNIX};
     const int length = snprintf(address->sun_path, sizeof address->sun_path, "%s/socket", folder);

@@ -1,5 +1,5 @@
 /*
- * The claim of this process: the page that says what it may use of which GPUs.
+ * The session of this process: the page with what it may use of which GPUs.
  */
 #ifndef KS_SESSION_H
 #define KS_SESSION_H
@@ -12,35 +12,35 @@
 
 enum { KS_NO_CELL = -1 };
 
-/* Finds and maps the page and the account of memory, once. False: there is no
- * claim that may be used, and no GPU may be. */
+/* Finds and maps the page and the file of counters, once. False: there is no session, or its grant
+ * is not active, and no GPU may be used. */
 bool ks_session_open(void);
 
 /* Whether ks_session_open() has succeeded in this process. */
 bool ks_session_is_open(void);
 
-/* Whether the grant was taken back: nothing is launched or allocated any more. */
+/* Whether the grant was revoked: no further launch or allocation is permitted. */
 bool ks_session_is_revoked(void);
 
-/* Number of cells (GPUs) of the claim. */
+/* Number of cells (GPUs) of the session. */
 unsigned ks_session_cells(void);
 
-/* Cell `index` of the page, which the daemon changes at any time. */
+/* Cell `index` of the page. The daemon may change it at any time. */
 const struct ks_page_cell *ks_session_cell(unsigned index);
 
-/* Bytes of GPU memory that the claim's processes may hold together on a cell. */
+/* Bytes of GPU memory that the session's processes may hold together on a cell. */
 uint64_t ks_session_memory_limit(unsigned cell);
 
-/* Bytes of it that the driver needs for contexts and code, as the node agent sees it. */
+/* Bytes of it that the driver takes for contexts and code, as the node agent measures it. */
 uint64_t ks_session_overhead(unsigned cell);
 
 /* The cell of a GPU by UUID, or KS_NO_CELL. */
 int ks_session_cell_of_uuid(const unsigned char uuid[16]);
 
-/* A number that is the same for all processes of the claim and differs between claims. */
+/* A number that all processes of the session share and no other session has. */
 uint64_t ks_session_number(void);
 
-/* Connects to the daemon of the claim; the descriptor, or -1. */
+/* Connects to the daemon of the session; returns the descriptor, or -1. */
 int ks_session_connect(void);
 
 #endif

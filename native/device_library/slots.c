@@ -134,7 +134,7 @@ bool ks_slots_take(void) {
         atomic_store_explicit(&own_slot, slot, memory_order_release);
         return true;
     }
-    ks_debug("%u processes of this claim use a GPU already", KS_PROCESSES_MAX);
+    ks_debug("%u processes of this session use a GPU already", KS_PROCESSES_MAX);
     return false;
 }
 

@@ -1,5 +1,5 @@
 /*
- * The file of counters that the processes of a claim share, and this process's slot in it.
+ * The file of counters that the processes of a session share, and this process's slot in it.
  */
 #ifndef KS_SLOTS_H
 #define KS_SLOTS_H
@@ -19,7 +19,7 @@ struct ks_counters *ks_slots_file(void);
 /* The slot of this process, or KS_NO_SLOT. */
 int ks_slots_own(void);
 
-/* From here to ks_slots_leave() no other thread of any process of the claim is between the two.
+/* From here to ks_slots_leave() no other thread of any process of the session is between the two.
  * False: the file cannot be locked. */
 bool ks_slots_enter(void);
 void ks_slots_leave(void);

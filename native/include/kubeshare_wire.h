@@ -1,15 +1,15 @@
 /*
- * What the token daemon and the device library say to each other.
+ * The protocol between the token daemon and the device library.
  *
  * One header for both sides: C includes it, src/kubeshare/tokens/wire/protocol.py
  * mirrors it, and a test compares every offset, size and constant.
  *
  * Rules of this file:
  *   - fixed-width integers in the machine's byte order (both ends share it);
- *   - fields are only ever added in the reserved space, never moved or reused;
+ *   - new fields only go into reserved space; no field is moved or reused;
  *   - a change of meaning raises KS_WIRE_VERSION.
  *
- * Three things are shared, per claim (one container's part of a pod's claim):
+ * Three things are shared, per session (the containers of a pod that share one grant):
  *   CLAIM/page      written by the daemon, mapped read-only by the library;
  *   CLAIM/socket    SOCK_SEQPACKET, for changes of state only;
  *   counters/CLAIM  written by the library, never trusted by the daemon.
@@ -23,7 +23,7 @@
 #define KS_WIRE_VERSION 1u /* of the layouts: of the page, of a message, of the counters */
 
 /* Of the conversation on the socket. Each side speaks a range; the highest that
- * both speak is used, so a library and a daemon of different age get on:
+ * both speak is used, so a library and a daemon of different age work together:
  *   HELLO    value = the oldest protocol of the library, epoch = its newest
  *            (0, as protocol 1 wrote it: the same as the oldest);
  *   WELCOME  value = the protocol that is used from now on.
@@ -31,15 +31,15 @@
 #define KS_PROTOCOL_OLDEST 1u
 #define KS_PROTOCOL_NEWEST 2u
 
-/* Where a container sees its claim. Only where this folder does not exist
+/* Where a container sees its session. Only where this folder does not exist
  * (`kubeshare run`, no container) the environment names another one. */
 #define KS_CLAIM_FOLDER      "/run/kubeshare/claim"
 #define KS_COUNTERS_FILE     "/run/kubeshare/counters"
 #define KS_CLAIM_FOLDER_ENV  "KUBESHARE_CLAIM"
 #define KS_COUNTERS_FILE_ENV "KUBESHARE_COUNTERS"
 
-#define KS_CELLS_MAX     16u  /* GPUs of one claim */
-#define KS_PROCESSES_MAX 256u /* processes of one claim that use a GPU at once */
+#define KS_CELLS_MAX     16u  /* GPUs of one session */
+#define KS_PROCESSES_MAX 256u /* processes of one session that use a GPU at once */
 
 /* ---- the page ------------------------------------------------------- */
 
@@ -53,9 +53,9 @@ enum ks_grant_state {
 };
 
 enum ks_gate_state {
-    KS_GATE_CLOSED = 0,  /* wait on the epoch; say WANT */
+    KS_GATE_CLOSED = 0,  /* wait on the epoch; send WANT */
     KS_GATE_OPEN = 1,    /* launch */
-    KS_GATE_CLOSING = 2, /* stop launching, drain, say DRAINED */
+    KS_GATE_CLOSING = 2, /* stop launching, drain, send DRAINED */
 };
 
 struct ks_page_header {
@@ -68,8 +68,8 @@ struct ks_page_header {
 };
 
 struct ks_page_cell {
-    /* Futex word, atomic: one more at each change of state, but from CLOSING to CLOSED, of which
-     * nobody needs to know: what was asked at the closing gate holds. Woken when the gate opens. */
+    /* Futex word, atomic: incremented at each change of state, except from CLOSING to CLOSED: what
+     * was asked while the gate was closing still holds. Woken when the gate opens. */
     uint32_t epoch;
     uint32_t gate_state;   /* enum ks_gate_state; atomic */
     uint64_t lease_end_ns; /* CLOCK_MONOTONIC; atomic */
@@ -78,9 +78,9 @@ struct ks_page_cell {
     uint32_t request_micros;     /* millionths of the GPU's time */
     uint32_t limit_micros;
     uint8_t uuid[16];
-    /* What the driver says the container holds beyond what its library tracks
-     * (contexts, modules, stacks), as the node agent sees it; atomic. Charged
-     * against the limit: what the counters sum up to, and this. */
+    /* What the container holds, by the driver's figure, beyond what its library
+     * tracks (contexts, modules, stacks); the node agent measures it; atomic. The
+     * limit covers the sum of the counters and this. */
     uint64_t overhead_bytes;
 };
 
@@ -89,17 +89,17 @@ static_assert(sizeof(struct ks_page_cell) == 64, "one cache line");
 
 /* ---- messages on the socket ------------------------------------------
  *
- * A claim with several cells gets its GPUs together or not at all:
+ * A session with several cells gets its GPUs together or not at all:
  *   - WANT names the cell of the waiting launch, and in `value` all cells on
  *     which the process has a context (bit n: cell n; 0: that cell alone, as
- *     protocol 1 says it). What all processes of the claim named, and have not
- *     left since, is the set that the next grant opens;
+ *     protocol 1 sends it). The cells that all processes of the session named, and
+ *     have not left since, are the set that the next grant opens;
  *   - the gates of the set open one after another in the order of the GPUs'
  *     UUIDs, none before the daemon holds the tokens of all, and go to CLOSING
  *     in the same order. Leases of a set end together;
  *   - WANT for a cell outside the set that is open ends that grant, and the
- *     next one has the larger set. A process says WANT as soon as it has a
- *     context on one more GPU of the claim and launches there, no earlier;
+ *     next one has the larger set. A process sends WANT as soon as it has a
+ *     context on one more GPU of the session and launches there, no earlier;
  *   - CLOSING, DRAINED, WATCH and IDLE are about one cell each, with that cell's
  *     epoch. Each CLOSING is answered, also on a cell that the process never
  *     used; a cell that all processes have drained is given to others at once.
@@ -108,9 +108,9 @@ static_assert(sizeof(struct ks_page_cell) == 64, "one cache line");
  * not ended in time and may wait for a launch that is gated: with a new epoch,
  * and a CLOSING for it to follow. An answer to the epoch before is ignored.
  *
- * A drain lasts as long as the work that was launched. While it does, the
- * library says BUSY, again and again: whoever says nothing has stopped or
- * hangs, and is passed over.
+ * A drain lasts as long as the work that was launched. Until it ends the
+ * library repeats BUSY: a process that sends nothing has stopped or hangs, and
+ * the daemon goes on without it.
  */
 
 enum ks_message_type {
@@ -119,11 +119,11 @@ enum ks_message_type {
     KS_WANT = 2,    /* a launch waits at a closed gate of `cell`; value = cells to open with it */
     KS_DRAINED = 3, /* answer to CLOSING: the GPU was done with this process at time_ns */
     KS_IDLE = 4,    /* while open and watched: nothing queued since time_ns */
-    KS_BUSY = 5,    /* the drain asked for goes on: the process lives, its work is long */
+    KS_BUSY = 5,    /* the drain is not over: the process lives, its work is long */
     /* daemon -> library */
     KS_WELCOME = 16, /* answer to HELLO; value = the protocol that is used */
     KS_CLOSING = 17, /* `cell` went to CLOSING at `epoch`: drain and answer */
-    KS_WATCH = 18,   /* `cell` is open at `epoch` and its idle time counts: say IDLE */
+    KS_WATCH = 18,   /* `cell` is open at `epoch` and its idle time counts: send IDLE */
     KS_REFUSED = 19, /* the connection is closed after this; value = errno-like reason */
 };
 
@@ -143,7 +143,7 @@ static_assert(sizeof(struct ks_message) == 32, "a message has one size");
  *
  * Two kinds of POSIX record locks on the file, which the kernel drops when
  * their process ends, however it ends:
- *   byte 0                    held while what all slots hold is summed and charged;
+ *   byte 0                    held while all slots are summed and charged;
  *   the first byte of a slot  held by the process that owns it. A slot that is
  *                             used and not held belonged to a process that died.
  */
@@ -161,10 +161,10 @@ struct ks_counters_slot {
     uint64_t launches[KS_CELLS_MAX]; /* since the process started; atomic */
 };
 
-/* What a process holds of the claim's limit, in units of KS_MEMORY_UNIT bytes: in the low half of
+/* What a process holds of the session's limit, in units of KS_MEMORY_UNIT bytes: in the low half of
  * a word what it was charged, in the high half what is set aside for its next allocations. One
  * word, so that no sum ever sees one of them change without the other. Only under the lock of
- * byte 0 does a word grow; anybody may take back there what is set aside. */
+ * byte 0 does a word grow; any process that holds it may take back what is set aside. */
 struct ks_counters_budget {
     uint64_t cell[KS_CELLS_MAX]; /* atomic */
 };

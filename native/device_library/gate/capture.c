@@ -1,11 +1,11 @@
 /*
- * Which captures there are: their origin streams, from the begin to the end of each.
+ * The open captures, by their origin streams.
  *
- * An event of ours in the wrong place invalidates the application's capture
- * (errors 900 to 907), and with it hours of somebody's work. So a capture only
- * begins while nothing is being asked of the driver for our own purposes, and
- * until it ends nothing is. Streams that join a capture by waiting for one of
- * its events are not seen here: of a stream the driver itself is asked.
+ * An event of the library in the wrong place invalidates the application's
+ * capture (errors 900 to 907). So a capture only begins while the library has
+ * no call of its own inside the driver, and until it ends the library makes
+ * none. Streams that join a capture by waiting for one of its events are not
+ * recorded here: the driver knows whether a stream is being captured.
  */
 #include "gate/capture.h"
 
@@ -21,8 +21,8 @@
 #define CAPTURES_MAX 256
 
 struct capture {
-    CUstream origin; /* NULL: this place is free */
-    int thread;      /* of CU_STREAM_PER_THREAD, which is another stream to each; else 0 */
+    CUstream origin; /* NULL: this entry is free */
+    int thread;      /* for CU_STREAM_PER_THREAD, a different stream in each thread; else 0 */
     CUcontext context;
 };
 
@@ -59,7 +59,7 @@ static void remove_capture(struct capture *capture) {
 
 /* ---- begin and end --------------------------------------------------------- */
 
-/* Takes a place before the capture begins, so that nothing of ours gets between. */
+/* Records a capture before it begins, so that no call of the library comes between. */
 static struct capture *announce(CUstream stream) {
     ks_acquire(&lock, KS_LOCK_CAPTURE);
     struct capture *capture = find(NULL);
@@ -89,8 +89,8 @@ static CUresult too_many(void) {
     return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-/* A capture that was invalidated goes on until it is ended, which then fails; one that is ended
- * from the wrong place goes on too. */
+/* An invalidated capture stays open until it is ended, which then fails; one that is ended from the
+ * wrong thread or stream stays open too. */
 static CUresult ended(CUstream stream, CUresult result) {
     int status = CU_STREAM_CAPTURE_STATUS_NONE;
     ks_acquire(&lock, KS_LOCK_CAPTURE);

@@ -1,5 +1,5 @@
 /*
- * Streams that are being captured into a graph: what is launched on them does not run now.
+ * Streams that are being captured into a graph: launches on them do not run now.
  */
 #ifndef KS_CAPTURE_H
 #define KS_CAPTURE_H
@@ -15,7 +15,7 @@ static inline bool ks_is_capturing(void) {
     return (atomic_load(&ks_fast_path_blockers) & KS_CAPTURING) != 0;
 }
 
-/* Whether a stream is being captured, as its origin or because it waits for one that is. */
+/* Whether a stream is being captured: it is the origin, or waits for a stream that is captured. */
 bool ks_is_captured(CUstream stream);
 
 /* After a context has ended, and its streams with it. */

@@ -1,12 +1,12 @@
 /*
- * Copies of which only the arguments tell between what. One inside the GPU takes its time as a
- * kernel does, and waits at the gate; one from or to the host goes on.
+ * Copies whose arguments decide whether they use the GPU. A copy inside the GPU takes GPU time as a
+ * kernel does, and waits at the gate; a copy from or to the host does not.
  */
 #include "gate/gate.h"
 #include "lookup/driver_calls.h"
 #include "lookup/real.h"
 
-/* What no allocation of the driver's contains is the host's. */
+/* An address that no allocation of the driver contains is the host's. */
 static bool is_of_host(CUdeviceptr pointer) {
     int type = 0;
     return KS_DRIVER(pointer_get_attribute)(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, pointer) !=
@@ -16,7 +16,7 @@ static bool is_of_host(CUdeviceptr pointer) {
 
 #define IS_INSIDE_GPU(destination, source) (!is_of_host(source) && !is_of_host(destination))
 
-/* An end that is said to be neither the host's nor the GPU's has its address where the GPU's is. */
+/* An end of the unified kind has its address in the field for the GPU's. */
 #define END_IS_OF_HOST(copy, end)                                                                  \
     ((copy)->end##_memory_type == CU_MEMORYTYPE_HOST ||                                            \
      ((copy)->end##_memory_type == CU_MEMORYTYPE_UNIFIED && is_of_host((copy)->end##_device)))

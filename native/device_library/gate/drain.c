@@ -10,18 +10,18 @@
 #include <string.h>
 
 struct work {
-    uint64_t launches; /* up to which the GPU was seen to be done */
+    uint64_t launches; /* the GPU has finished as many */
     int64_t end;
-    bool awaited; /* an event stands behind the following */
+    bool awaited; /* an event is recorded behind awaited_launches */
     uint64_t awaited_launches;
-    bool covers_all; /* no launch was on its way to the driver when it was put */
+    bool covers_all; /* no launch was on its way to the driver when it was recorded */
 };
 
 static ks_lock lock;
 static struct work works[KS_CELLS_MAX];
 
-/* A launch is counted before it reaches the driver: one that is still on its way may not be
- * covered, and will be waited for another time. */
+/* A launch is counted before it reaches the driver: the event may not cover one that is on its way,
+ * and then another event is recorded later. */
 static void await_end(struct work *work, unsigned cell, uint64_t launches) {
     const bool all_have_arrived = !ks_is_launching();
     work->awaited = ks_finish_begin(cell);
@@ -29,7 +29,7 @@ static void await_end(struct work *work, unsigned cell, uint64_t launches) {
     work->covers_all = all_have_arrived;
 }
 
-static void look_for_end(struct work *work, unsigned cell) {
+static void check_end(struct work *work, unsigned cell) {
     int64_t end;
     if (!ks_finish_end(cell, &end))
         return;
@@ -48,7 +48,7 @@ bool ks_settle(unsigned cell, int64_t *end) {
     if (work->launches != launches && !work->awaited)
         await_end(work, cell, launches);
     if (work->launches != launches && work->awaited)
-        look_for_end(work, cell);
+        check_end(work, cell);
     const bool is_done = work->launches == launches;
     *end = work->end;
     ks_release(&lock);

@@ -1,5 +1,5 @@
 /*
- * When the GPU was last done with this process.
+ * When the GPU finished the work of this process.
  */
 #ifndef KS_DRAIN_H
 #define KS_DRAIN_H
@@ -7,14 +7,13 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Whether the GPU has done all that was launched on a cell. Then *end is the time of its last end
- * (CLOCK_MONOTONIC ns; 0 where nothing was ever launched). Never waits: work may itself be waiting
- * for something that only comes when a gate opens again. No call of the driver where nothing was
- * launched since the last time. */
+/* Whether the GPU has finished all that was launched on a cell; *end is then the time of the last
+ * end (CLOCK_MONOTONIC ns; 0 if nothing was ever launched). Never waits: work may itself wait for a
+ * launch behind a closed gate. Does not call the driver if nothing was launched since the last
+ * time. */
 bool ks_settle(unsigned cell, int64_t *end);
 
-/* Before a capture begins: until it ends it can only be seen when the work launched so far is done.
- */
+/* Before a capture begins: until it ends, only the end of the work launched so far can be seen. */
 void ks_settle_what_was_launched(void);
 
 /* In a forked child: nothing was launched. */

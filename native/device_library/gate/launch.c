@@ -1,5 +1,5 @@
 /*
- * Everything that gives the GPU work passes the gate first: one body for all rows of the table.
+ * All that gives the GPU work passes the gate first: one body for all rows of the table.
  */
 #include "gate/gate.h"
 #include "lookup/real.h"

@@ -1,10 +1,10 @@
 /*
- * Launches are counted. As many as the `window` may be launched and not yet
- * done. Every quarter of it a marker is put behind the work, and seen to be
- * passed by the GPU; the time between two markers tells how long a launch
- * takes, and so how many make up the wanted backlog. No more than three
- * quarters are launched behind the last marker: if one stood at the very end of
- * the queue, the GPU would be idle when it is passed.
+ * At most `window` launches may be queued at once. After every quarter of a
+ * window a marker is recorded behind the work; the time between two markers
+ * that the GPU has passed gives the length of a launch, and so the window for
+ * the wanted backlog. No more than three quarters are launched behind the last
+ * marker: a marker at the very end of the queue would only be passed when the
+ * GPU is idle.
  */
 #include "gate/meter.h"
 
@@ -19,22 +19,22 @@
 #include <string.h>
 
 #define WANTED_BACKLOG (20 * KS_MILLISECOND)
-#define LOOK_EVERY     (KS_MILLISECOND / 2)
+#define CHECK_INTERVAL (KS_MILLISECOND / 2)
 #define FIRST_WINDOW   2u
 #define LEAST_WINDOW   2u
-#define LONG_LAUNCH    (100 * KS_MILLISECOND) /* of these, one at a time: a turn is no longer */
+#define LONG_LAUNCH    (100 * KS_MILLISECOND) /* queued one at a time: a turn is no longer */
 #define LARGEST_WINDOW 1024u
 #define STUCK_AFTER    (KS_SECOND / 2)
 #define ALONE_AFTER    KS_SECOND
 
 struct marker {
     uint64_t launches; /* made before it */
-    int64_t since;     /* when the one before it was put */
+    int64_t since;     /* when the previous one was recorded */
     int64_t put;
-    bool follows; /* that one was not passed yet when this one was put */
+    bool follows; /* the previous one was not passed yet when this one was recorded */
 };
 
-/* A time that the gate is open, as it was first seen. */
+/* A turn, as it was first seen. */
 struct turn {
     uint32_t epoch;
     uint64_t lease_end;
@@ -43,20 +43,20 @@ struct turn {
 
 struct meter {
     atomic_bool on;
-    _Atomic uint64_t taken;   /* credits, since it was turned on */
-    _Atomic uint64_t allowed; /* likewise */
-    _Atomic uint64_t look_at; /* when so many are taken, it is time to look again */
-    atomic_uint waiting;      /* threads without credit */
-    ks_lock lock;             /* of the following */
-    bool was_short;           /* somebody was without credit since the window last grew */
+    _Atomic uint64_t taken;    /* credits, since it was turned on */
+    _Atomic uint64_t allowed;  /* likewise */
+    _Atomic uint64_t check_at; /* the number taken at which to check again */
+    atomic_uint waiting;       /* threads without credit */
+    ks_lock lock;              /* of what follows */
+    bool was_short;            /* a thread lacked credit since the window last grew */
     uint64_t window;
-    uint64_t marked, passed; /* launches before the last marker put, and the last passed */
+    uint64_t marked, passed; /* launches before the last marker recorded, and the last passed */
     int64_t marked_at;
     unsigned first, standing; /* of the ring of markers */
     struct marker markers[KS_MARKERS];
-    int64_t moved_at;    /* when the GPU last came past a marker, or the first one was put */
-    int64_t long_launch; /* ns that one takes where they are long; else 0 */
-    unsigned beyond;     /* launches let through since, though nothing moved */
+    int64_t moved_at;    /* when the GPU last passed a marker, or the first was recorded */
+    int64_t long_launch; /* ns of one launch if it is long; else 0 */
+    unsigned beyond;     /* launches let through since then without progress */
     struct turn turn;
 };
 
@@ -72,10 +72,10 @@ static uint64_t within(uint64_t least, uint64_t value, uint64_t most) {
     return value < least ? least : value > most ? most : value;
 }
 
-/* After the marker at `place` was passed by the GPU. Where the queue ran dry before it, all that is
- * known is that its launches took no longer than since the marker before: then the window may only
- * grow, and only if somebody waited for it. But what may be long is queued one at a time, until it
- * is known to be short. */
+/* After the GPU has passed the marker at `place`. If the queue ran dry before it, its launches took
+ * at most the time since the marker before: then the window may only grow, and only if a thread
+ * waited for it. Launches that may be long are queued one at a time until they are known to be
+ * short. */
 static void adapt(struct meter *meter, unsigned cell, unsigned place) {
     const struct marker *marker = &meter->markers[place];
     const uint64_t wanted = (uint64_t)WANTED_BACKLOG * (marker->launches - meter->passed);
@@ -106,7 +106,7 @@ static void collect(struct meter *meter, unsigned cell) {
     }
 }
 
-/* `own`: credits that the caller has taken for a launch which it has not made yet. */
+/* `own`: credits that the caller has taken for launches that it has not made yet. */
 static void put_marker(struct meter *meter, unsigned cell, unsigned own) {
     const uint64_t launched = atomic_load(&meter->taken) - own;
     const unsigned place = (meter->first + meter->standing) % KS_MARKERS;
@@ -130,27 +130,27 @@ static void allow(struct meter *meter) {
         meter->marked + within(1, meter->window - quarter(meter), meter->window);
     const uint64_t taken = atomic_load(&meter->taken);
     const uint64_t next = meter->marked + quarter(meter);
-    atomic_store(&meter->look_at, next > taken ? next : taken + quarter(meter) / 4 + 1);
+    atomic_store(&meter->check_at, next > taken ? next : taken + quarter(meter) / 4 + 1);
     const uint64_t behind_both = behind_passed < behind_marked ? behind_passed : behind_marked;
     atomic_store(&meter->allowed, behind_both + meter->beyond);
 }
 
-/* What is queued may itself wait for a launch that has no credit: another stream's, which writes
- * the value or records the event that it waits for. Then nothing moves, as when the work is long;
- * so each more that is let through is waited for twice as long. */
+/* Queued work may itself wait for a launch that has no credit: on another stream, which writes the
+ * value or records the event that it waits for. That looks the same as long work, so the time
+ * before the next launch is let through doubles each time. */
 static void let_through(struct meter *meter) {
     const int64_t expected = 3 * meter->long_launch;
-    const int64_t patience = (expected > STUCK_AFTER ? expected : STUCK_AFTER)
-                             << (meter->beyond < 8 ? meter->beyond : 8);
-    if (meter->standing == 0 || ks_now() - meter->moved_at < patience)
+    const int64_t timeout = (expected > STUCK_AFTER ? expected : STUCK_AFTER)
+                            << (meter->beyond < 8 ? meter->beyond : 8);
+    if (meter->standing == 0 || ks_now() - meter->moved_at < timeout)
         return;
     meter->beyond++;
     meter->moved_at = ks_now();
     allow(meter);
 }
 
-/* The daemon extends a lease where nobody else is to be served. When that goes on for a while the
- * GPU is as good as the claim's own. */
+/* The daemon extends a lease when no other session waits. After a while of that the session has the
+ * GPU to itself. */
 static bool is_alone(struct turn *turn, const struct ks_page_cell *page) {
     const uint32_t epoch = atomic_load((const atomic_uint *)&page->epoch);
     const uint64_t lease_end = atomic_load((const _Atomic uint64_t *)&page->lease_end_ns);
@@ -177,11 +177,12 @@ static void set(struct meter *meter, unsigned cell, bool on) {
     if (on)
         turn_on(meter);
     atomic_store_explicit(&meter->on, on, memory_order_release);
-    ks_debug("launches on cell %u are %s", cell, on ? "metered" : "free: nobody else wants it");
+    ks_debug("launches on cell %u are %s", cell,
+             on ? "metered" : "free: no other session wants it");
     ks_fast_path_block(KS_METERED, on);
 }
 
-static void look(struct meter *meter, unsigned cell, unsigned own) {
+static void check(struct meter *meter, unsigned cell, unsigned own) {
     if (is_alone(&meter->turn, ks_session_cell(cell))) {
         set(meter, cell, false);
         return;
@@ -206,9 +207,9 @@ bool ks_meter_is_on(unsigned cell) {
 bool ks_meter_take(unsigned cell) {
     struct meter *meter = &meters[cell];
     const uint64_t taken = atomic_fetch_add(&meter->taken, 1) + 1;
-    if (taken >= atomic_load_explicit(&meter->look_at, memory_order_relaxed) &&
+    if (taken >= atomic_load_explicit(&meter->check_at, memory_order_relaxed) &&
         ks_try_acquire(&meter->lock, KS_LOCK_METER)) {
-        look(meter, cell, 1);
+        check(meter, cell, 1);
         ks_release(&meter->lock);
     }
     if (taken <= atomic_load(&meter->allowed) || !ks_meter_is_on(cell))
@@ -222,12 +223,12 @@ void ks_meter_wait(unsigned cell) {
     atomic_fetch_add(&meter->waiting, 1);
     ks_acquire(&meter->lock, KS_LOCK_METER);
     meter->was_short = true;
-    look(meter, cell, 0);
+    check(meter, cell, 0);
     let_through(meter);
     const bool short_of_credit = atomic_load(&meter->taken) >= atomic_load(&meter->allowed);
     ks_release(&meter->lock);
     if (short_of_credit && ks_meter_is_on(cell))
-        ks_sleep(LOOK_EVERY);
+        ks_sleep(CHECK_INTERVAL);
     atomic_fetch_sub(&meter->waiting, 1);
 }
 

@@ -1,5 +1,5 @@
 /*
- * How memory is charged: to the claim before the driver is asked, so the limit
+ * How memory is charged: to the session before the driver is asked, so the limit
  * holds at every moment; given back when the driver refuses, and when it is freed.
  */
 #ifndef KS_MEMORY_CHARGE_H
@@ -19,7 +19,7 @@
 uint64_t ks_taken(uint64_t bytes);
 
 /* Fills in an allocation of so many bytes in the current context. False: not ours to account, since
- * there is no claim or no context (the driver says so itself). `refusal` is CUDA_SUCCESS, or what
+ * there is no session or no context (the driver says so itself). `refusal` is CUDA_SUCCESS, or what
  * the application is told instead of calling the driver. */
 bool ks_describe(struct ks_allocation *allocation, enum ks_kind kind, uint64_t bytes,
                  CUresult *refusal);

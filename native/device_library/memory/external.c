@@ -1,6 +1,6 @@
 /*
  * Memory that another interface (Vulkan, OpenGL) allocated in this process: the
- * claim is charged when it is brought in, for nothing else has counted it.
+ * session is charged when it is brought in, for nothing else has counted it.
  */
 #include "lookup/real.h"
 #include "memory/charge.h"

@@ -4,7 +4,7 @@
  * time share them: so the addresses of all such nodes, each counted once, are
  * what a graph needs. The driver finds memory for them when the graph is first
  * uploaded or launched, or again after what was found was trimmed, and keeps
- * it. The claim is charged for that need before, and by the driver's own figure
+ * it. The session is charged for that need before, and by the driver's own figure
  * for the device afterwards.
  */
 #include "memory/graphs.h"
@@ -124,7 +124,7 @@ static CUresult run(CUresult (*real)(CUgraphExec, CUstream), CUgraphExec executa
     return result;
 }
 
-/* A launch waits for the claim's turn first. */
+/* A launch waits for the session's turn first. */
 static CUresult launch(CUresult (*real)(CUgraphExec, CUstream), CUgraphExec executable,
                        CUstream given, CUstream stream) {
     CUresult result = ks_enter(stream);

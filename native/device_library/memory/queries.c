@@ -1,5 +1,5 @@
 /*
- * Questions about memory: answered with the claim's limit, and what is left of it.
+ * Questions about memory: answered with the session's limit, and what is left of it.
  */
 #include "memory/queries.h"
 #include "account.h"

@@ -1,5 +1,5 @@
 /*
- * A GPU's memory as the processes of a claim see it.
+ * A GPU's memory as the processes of a session see it.
  */
 #ifndef KS_MEMORY_QUERIES_H
 #define KS_MEMORY_QUERIES_H

@@ -1,6 +1,6 @@
 /*
  * Memory that the driver keeps in reserve and gives out in pieces: pools, and
- * the memory of graphs. The claim is charged for the whole reserve, by the
+ * the memory of graphs. The session is charged for the whole reserve, by the
  * driver's own figure.
  */
 #ifndef KS_MEMORY_RESERVE_H
@@ -35,7 +35,7 @@ CUresult ks_reserve_begin(struct ks_reserve *reserve, uint64_t bytes);
 CUresult ks_reserve_begin_within(struct ks_reserve *reserve, uint64_t bytes);
 
 /* After one of the two, with what was promised by the second: charges what the driver says. False:
- * the claim has more than its limit now. */
+ * the session has more than its limit now. */
 bool ks_reserve_end(struct ks_reserve *reserve, uint64_t promised);
 
 /* Before a piece is asked for; before one is freed; and after it was freed, or not given out. */
