@@ -1,11 +1,11 @@
 /*
  * What a session holds is the sum of what its processes were charged. Taking that
- * sum for every allocation would cost two system calls and a look at every
- * slot. So a process that has to take it also sets aside a part of what is
- * left: its next allocations come out of that, by one atomic operation and
- * asking nobody. What is set aside counts as held, so the limit holds at every
- * moment; a process for which too little is left takes it back from all
- * others, so none is refused for what another does not use.
+ * sum for every allocation would cost two system calls and a read of every
+ * slot. So a process that takes it also reserves some of what is left: its next
+ * allocations come out of that reservation by one atomic operation. What is
+ * set aside counts as held, so the limit holds at every moment; a process for
+ * which too little is left takes it back from all others, so none is refused
+ * because of memory that another does not use.
  */
 #include "account.h"
 
@@ -19,14 +19,14 @@ typedef _Atomic uint64_t counter;
 #define SET_ASIDE_SHIFT 32
 #define CHARGED_UNITS   UINT64_C(0xffffffff)
 
-/* The limit under which this process has set memory aside: with another, it asks again. */
+/* The limit under which this process has set memory aside: another limit needs a new sum. */
 static counter seen_limit[KS_CELLS_MAX];
 
 static counter *budget_of(int slot, unsigned cell) {
     return (counter *)&ks_slots_file()->budget[slot].cell[cell];
 }
 
-/* A copy for who reads the file: nothing is decided by it. */
+/* A copy for readers of the file: no decision uses it. */
 static void show(int slot, unsigned cell, uint64_t change) {
     counter *shown = (counter *)&ks_slots_file()->slot[slot].memory_bytes[cell];
     atomic_fetch_add_explicit(shown, change * KS_MEMORY_UNIT, memory_order_relaxed);
@@ -65,7 +65,7 @@ static void take_back_set_aside(unsigned cell) {
         atomic_fetch_and(budget_of(slot, cell), CHARGED_UNITS);
 }
 
-/* A budget counts up to 2 TiB: more of a limit is not used. */
+/* A budget counts up to 2 TiB, so a larger limit counts as that. */
 static uint64_t whole_units(uint64_t limit) {
     const uint64_t units = limit / KS_MEMORY_UNIT;
     return units < CHARGED_UNITS ? units : CHARGED_UNITS;
@@ -78,8 +78,8 @@ static uint64_t left(const struct held *held, uint64_t limit) {
     return all < limit ? limit - all : 0;
 }
 
-/* Units that are left of a limit, after everything was done so that `units` may be. What others
- * free meanwhile they have set aside again: it is taken back too. */
+/* Returns the units that are left of a limit, after taking back what is set aside if they are fewer
+ * than `units`. Other processes set memory aside again when they free it, hence several tries. */
 static uint64_t make_room(unsigned cell, uint64_t units, uint64_t limit) {
     atomic_fetch_and(budget_of(ks_slots_own(), cell), CHARGED_UNITS);
     struct held held = sum(cell);
@@ -102,7 +102,7 @@ static bool charge_from_all(unsigned cell, uint64_t units, uint64_t limit) {
         const uint64_t room = make_room(cell, units, whole_units(limit));
         charged = units <= room;
         if (charged) {
-            /* Half of it: the others find something too, and need not take it back at once. */
+            /* Half of it: the others find some too, and need not take it back at once. */
             const uint64_t set_aside = limit != KS_NO_LIMIT ? (room - units) / 2 : 0;
             atomic_fetch_add(budget_of(ks_slots_own(), cell),
                              units + (set_aside << SET_ASIDE_SHIFT));
@@ -132,7 +132,7 @@ bool ks_account_charge(unsigned cell, uint64_t bytes, uint64_t limit) {
     return true;
 }
 
-/* No more than was charged: the file is the container's, and somebody in it may have cleared it. */
+/* No more than was charged: the container can write the file, and may have cleared it. */
 void ks_account_give_back(unsigned cell, uint64_t bytes) {
     const int slot = ks_slots_own();
     if (slot == KS_NO_SLOT)

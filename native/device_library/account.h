@@ -1,5 +1,5 @@
 /*
- * The account of GPU memory that the processes of a session keep together.
+ * The account of GPU memory that the processes of a session share.
  */
 #ifndef KS_ACCOUNT_H
 #define KS_ACCOUNT_H
@@ -9,34 +9,32 @@
 
 #define KS_NO_LIMIT UINT64_MAX
 
-/* Takes this process's slot, if one is left. Who reads the file from outside knows by its record
- * lock that the library is in the process, so that is done before the driver knows of it. */
+/* Takes a slot for this process, if one is left. Its record lock shows readers of the file that the
+ * library is in the process, so this happens before the process is known to the driver. */
 void ks_account_join(void);
 
-/* Charges bytes to this process, unless the session would then hold more than
- * `limit`; false then, and nothing is changed. Bytes count in whole units of
- * KS_MEMORY_UNIT: of an amount a begun one, of a limit only full ones. */
+/* Charges bytes to this process; false, without a change, if the session would then hold more than
+ * `limit`. Bytes count in units of KS_MEMORY_UNIT: an amount is rounded up, a limit down. */
 bool ks_account_charge(unsigned cell, uint64_t bytes, uint64_t limit);
 
 /* Gives back bytes that were charged. */
 void ks_account_give_back(unsigned cell, uint64_t bytes);
 
-/* Bytes that the living processes of the session hold on a cell; UINT64_MAX where that cannot be
- * known. */
+/* Bytes that the living processes of the session hold on a cell; UINT64_MAX if the file cannot be
+ * locked. */
 uint64_t ks_account_charged(unsigned cell);
 
-/* What a process of the session has on a cell; its pid as it sees itself. */
+/* What a process of the session holds on a cell; its pid in its own namespace. */
 struct ks_process_use {
     uint32_t pid;
     uint64_t bytes;
 };
 
-/* Fills `uses` with the living processes that have memory or have launched on a
- * cell, at most `room` of them. Gives how many there are; 0 where the account
- * cannot be read. */
+/* Fills `uses` with at most `room` of the living processes that hold memory or have launched on a
+ * cell. Returns how many there are; 0 if the account cannot be read. */
 unsigned ks_account_processes(unsigned cell, struct ks_process_use *uses, unsigned room);
 
-/* Shows the number of launches since the process started to who reads the counters. */
+/* Writes the number of launches since the process started into the counters, for their readers. */
 void ks_account_show_launches(unsigned cell, uint64_t launches);
 
 #endif

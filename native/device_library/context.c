@@ -1,5 +1,5 @@
 /*
- * Which contexts there are, on which GPUs of the session.
+ * The list of contexts, and the GPU of each.
  */
 #include "context.h"
 
@@ -17,16 +17,16 @@
 #define DEVICES_MAX  64
 
 struct tracked_context {
-    struct ks_timeline timeline; /* its handle NULL = this place is free */
+    struct ks_timeline timeline; /* handle NULL: this entry is free */
     int cell;
     unsigned attached; /* uses beyond the first, by cuCtxAttach */
 };
 
-static ks_lock lock; /* held while the agent is inside the driver: contexts must not end then */
+static ks_lock lock; /* held while the library is inside the driver: no context may end then */
 static struct tracked_context contexts[CONTEXTS_MAX];
 static struct ks_timeline primary_contexts[DEVICES_MAX];
 static atomic_int cells_of_devices[DEVICES_MAX]; /* 0 unknown, else cell + 2 */
-static int64_t last_destruction[KS_CELLS_MAX];   /* of a context: its work was done by then */
+static int64_t last_destruction[KS_CELLS_MAX];   /* of a context, whose work was done by then */
 static atomic_bool closed;
 static ks_context_listener *const *_Atomic listeners;
 
@@ -66,8 +66,8 @@ CUcontext ks_current_context(void) {
 
 /* ---- all contexts of a cell --------------------------------------------- */
 
-/* Until leave_driver() a capture in another thread does not notice what this one asks. Only where
- * there is a context: the call would make one. */
+/* Until leave_driver() the calls of this thread do not invalidate a capture in another. Only called
+ * where there is a context: the driver would otherwise create one. */
 static int enter_driver(void) {
     int mode = CU_STREAM_CAPTURE_MODE_RELAXED;
     KS_DRIVER(exchange_capture_mode)(&mode);
@@ -84,8 +84,8 @@ static bool has_primary_context(CUdevice device) {
     return KS_DRIVER(primary_get_state)(device, &flags, &active) == CUDA_SUCCESS && active != 0;
 }
 
-/* Primary contexts also come to be without a call that is hooked: the driver
- * is asked which there are. The reference keeps one alive meanwhile. */
+/* A primary context may exist without a hooked call, so the driver is asked. The reference keeps it
+ * alive during the visit. */
 static bool visit_primary(CUdevice device, ks_context_visitor *visit, void *data) {
     bool go_on = true;
     struct ks_timeline *timeline = &primary_contexts[device];
@@ -107,7 +107,7 @@ static bool visit_created(struct tracked_context *context, ks_context_visitor *v
     return go_on;
 }
 
-/* Devices that this process sees, as far as they are looked at. */
+/* Devices that this process sees, up to DEVICES_MAX. */
 static int count_devices(void) {
     int devices = 0;
     KS_DRIVER(device_get_count)(&devices);
@@ -212,7 +212,6 @@ static CUcontext handle_of_primary(CUdevice device) {
     return handle;
 }
 
-/* Release and reset: where the primary context ended, so did all that was in it. */
 CUresult ks_context_end_primary(CUresult (*real)(CUdevice), CUdevice device) {
     const int cell = ks_cell_of_device(device);
     if (cell == KS_NO_CELL)
@@ -254,10 +253,10 @@ int64_t ks_contexts_last_end(unsigned cell) {
 }
 
 void ks_contexts_close(void) {
-    const int64_t patience = ks_now() + KS_SECOND;
+    const int64_t deadline = ks_now() + KS_SECOND;
     atomic_store(&closed, true);
     while (!ks_try_acquire(&lock, KS_LOCK_CONTEXTS)) {
-        if (ks_now() > patience)
+        if (ks_now() > deadline)
             return;
         ks_sleep(KS_MILLISECOND / 10);
     }

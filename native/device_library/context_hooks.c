@@ -1,6 +1,6 @@
 /*
- * The functions by which contexts come and go. One on a GPU that is not the session's is refused:
- * so a launch need not look where it goes.
+ * The functions that create and end contexts. A context on a GPU outside the session is refused, so
+ * a launch need not check its GPU.
  */
 #include "context.h"
 
@@ -22,7 +22,7 @@ static CUresult may_have_context(CUdevice device) {
     return ks_agent_start() ? CUDA_SUCCESS : CUDA_ERROR_NOT_PERMITTED;
 }
 
-/* A context that cannot be drained must not be. */
+/* A context that cannot be drained is ended at once. */
 static CUresult keep(CUcontext handle, CUdevice device) {
     if (ks_context_track(handle, ks_cell_of_device(device)))
         return CUDA_SUCCESS;
@@ -71,7 +71,7 @@ int cuVDPAUCtxCreate_v2(CUcontext *context, unsigned int flags, CUdevice device,
     KS_CREATE_CONTEXT(KS_REAL(cuVDPAUCtxCreate_v2)(context, flags, device, display, get));
 }
 
-/* A context's end waits for its work: better here, where nobody waits for our lock. */
+/* The end of a context waits for its work. Waiting here holds no lock of the library. */
 static void wait_for_work(CUcontext handle) {
     CUcontext popped;
     if (KS_DRIVER(context_push)(handle) != CUDA_SUCCESS)
@@ -106,7 +106,7 @@ int cuCtxDetach(CUcontext context) {
     return destroy(KS_REAL(cuCtxDetach), context);
 }
 
-/* Retains the primary context of its GPU, whose events are behind its own work too. */
+/* Retains the primary context of its GPU, whose events also cover its work. */
 int cuGreenCtxCreate(CUgreenCtx *context, CUdevResourceDesc resources, CUdevice device,
                      unsigned int flags) {
     const CUresult result = may_have_context(device);

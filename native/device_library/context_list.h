@@ -1,6 +1,6 @@
 /*
- * The list of contexts, for those that go through all of them or change it. Everything about one
- * happens while they are held: a context must not end while the agent asks the driver about it.
+ * The list of contexts, for code that visits all of them or changes it. Callers hold the list (see
+ * ks_contexts_hold()): a context must not end while the agent is inside the driver with it.
  */
 #ifndef KS_CONTEXT_LIST_H
 #define KS_CONTEXT_LIST_H
@@ -13,31 +13,30 @@
 
 typedef bool ks_context_visitor(struct ks_timeline *timeline, void *data);
 
-/* Does `visit` for each context of a cell, until one answers false; then false. The caller holds
- * them. */
+/* Calls `visit` for each context of a cell until one call returns false, and returns that. The
+ * caller holds the list. */
 bool ks_contexts_visit(unsigned cell, ks_context_visitor *visit, void *data);
 
-/* As ks_contexts_hold(), but false where that would mean to wait. */
+/* Like ks_contexts_hold(), but returns false instead of waiting. */
 bool ks_contexts_try_hold(void);
 
-/* Whether the driver is to be left alone. */
+/* Whether the library must make no calls of its own to the driver. */
 bool ks_contexts_are_closed(void);
 
-/* When a context of a cell was last ended, CLOCK_MONOTONIC ns: its work was done by then. 0: never.
- * The caller holds them. */
+/* When a context of a cell last ended, CLOCK_MONOTONIC ns: its work was done by then. 0: never. The
+ * caller holds the list. */
 int64_t ks_contexts_last_end(unsigned cell);
 
-/* Notes a new context; false where there is no place for it. */
+/* Records a new context; false if the list is full. */
 bool ks_context_track(CUcontext handle, int cell);
 
-/* Has the driver end a context, and forgets what was in it. */
+/* Has the driver end a context, and calls the listeners if it did. */
 CUresult ks_context_end(CUresult (*real)(CUcontext), CUcontext handle);
 
-/* One more use of a context (1), or one less (-1); false when that is its last, or it is unknown.
- */
+/* Adds a use of a context (1) or removes one (-1); false if that is its last, or it is unknown. */
 bool ks_context_change_uses(CUcontext handle, int change);
 
-/* Has the driver release or reset a primary context. */
+/* Has the driver release or reset a primary context, and calls the listeners if that ended it. */
 CUresult ks_context_end_primary(CUresult (*real)(CUdevice), CUdevice device);
 
 #endif

@@ -1,5 +1,5 @@
 /*
- * When a GPU is done with what all contexts of this process gave it.
+ * When a GPU has finished the work of all contexts of this process.
  */
 #include "context.h"
 #include "context_list.h"
@@ -45,7 +45,8 @@ static bool mark(struct ks_timeline *timeline, void *marker) {
     return true;
 }
 
-/* Waits neither for the agent, which may be waiting for the GPU, nor for the end of a capture. */
+/* Returns false instead of waiting for the agent, which may be waiting for the GPU, or for the end
+ * of a capture. */
 static bool try_visit_all(unsigned cell, ks_context_visitor *visit, void *data) {
     if (!ks_contexts_try_hold())
         return false;
@@ -60,20 +61,20 @@ bool ks_mark(unsigned cell, unsigned marker) {
     return try_visit_all(cell, mark, &marker);
 }
 
-struct question {
+struct check {
     unsigned marker;
     bool passed;
 };
 
-static bool ask(struct ks_timeline *timeline, void *data) {
-    struct question *question = data;
-    question->passed = ks_timeline_has_passed(timeline, question->marker);
-    return question->passed;
+static bool check_passed(struct ks_timeline *timeline, void *data) {
+    struct check *check = data;
+    check->passed = ks_timeline_has_passed(timeline, check->marker);
+    return check->passed;
 }
 
 bool ks_has_passed(unsigned cell, unsigned marker) {
-    struct question question = {.marker = marker, .passed = true};
-    return try_visit_all(cell, ask, &question) && question.passed;
+    struct check check = {.marker = marker, .passed = true};
+    return try_visit_all(cell, check_passed, &check) && check.passed;
 }
 
 struct passing {
@@ -81,7 +82,7 @@ struct passing {
     int64_t latest;
 };
 
-static bool ask_when(struct ks_timeline *timeline, void *data) {
+static bool find_passing(struct ks_timeline *timeline, void *data) {
     struct passing *passing = data;
     const int64_t time = ks_timeline_passed_at(timeline, passing->marker);
     passing->latest = time > passing->latest ? time : passing->latest;
@@ -90,7 +91,7 @@ static bool ask_when(struct ks_timeline *timeline, void *data) {
 
 int64_t ks_passed_at(unsigned cell, unsigned marker) {
     struct passing passing = {.marker = marker};
-    try_visit_all(cell, ask_when, &passing);
+    try_visit_all(cell, find_passing, &passing);
     return passing.latest;
 }
 

@@ -1,5 +1,5 @@
 /*
- * The few types and numbers of the CUDA driver API and of NVML that the library needs.
+ * The types and constants of the CUDA driver API and of NVML that the library needs.
  *
  * The real headers may not be shipped, and only the binary interface matters
  * here: handles are pointers, enumerations are ints, sizes are fixed.
@@ -126,14 +126,14 @@ enum { CU_MEMORYTYPE_HOST = 1, CU_MEMORYTYPE_UNIFIED = 4 };
 enum { CU_POINTER_ATTRIBUTE_MEMORY_TYPE = 2 };
 enum { CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM = 2 };
 
-/* The default stream that each thread has of its own, by its handle. */
+/* The handle of the default stream of each thread. */
 #define CU_STREAM_PER_THREAD ((CUstream)2)
 
-/* Which stream an argument means: to the `_ptsz` and `_ptds` twins NULL is the thread's own. */
+/* The stream that an argument names: for the `_ptsz` and `_ptds` twins NULL is the thread's own. */
 #define KS_STREAM_LEGACY(stream)     (stream)
 #define KS_STREAM_PER_THREAD(stream) ((stream) != NULL ? (stream) : CU_STREAM_PER_THREAD)
 
-/* What cuLaunchKernelEx is given. */
+/* The argument of cuLaunchKernelEx. */
 struct ks_launch_configuration {
     unsigned int grid[3];
     unsigned int block[3];
@@ -321,8 +321,8 @@ typedef struct {
     unsigned long long used;
 } nvmlBAR1Memory_t;
 
-/* A process that uses a GPU: what the first version of a list has of it, the others, and the
- * list with details. */
+/* A process that uses a GPU: in the first version of a list, in later ones, in the detailed list.
+ */
 typedef struct {
     unsigned int pid;
     unsigned long long bytes;

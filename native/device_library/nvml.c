@@ -1,5 +1,5 @@
 /*
- * NVML answers the same numbers as the driver, or programs that compare them stumble.
+ * NVML reports the same memory as the driver: programs compare the two.
  */
 #include "lookup/driver_calls.h"
 #include "lookup/real.h"
@@ -46,8 +46,8 @@ int ks_nvml_cell(nvmlDevice_t device) {
     return ks_session_cell_of_uuid(uuid);
 }
 
-/* Puts what the session may see in the place of what NVML says of the whole GPU; false where the
- * GPU is not the session's, or NVML said nothing. */
+/* Replaces the figures of the whole GPU by those of the session; false if the GPU is not in the
+ * session, or NVML returned an error. */
 static bool narrow(nvmlReturn_t result, nvmlDevice_t device, unsigned long long *total,
                    unsigned long long *available, unsigned long long *used) {
     const int cell = result == NVML_SUCCESS ? ks_nvml_cell(device) : KS_NO_CELL;
@@ -67,7 +67,7 @@ int nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t *memory) {
     return result;
 }
 
-/* What the driver keeps for itself is outside the session's limit: none of it is shown. */
+/* What the driver keeps for itself does not count against the limit: none of it is shown. */
 int nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemory_v2_t *memory) {
     const nvmlReturn_t result = KS_REAL(nvmlDeviceGetMemoryInfo_v2)(device, memory);
     if (narrow(result, device, &memory->total, &memory->free, &memory->used))
@@ -75,7 +75,7 @@ int nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemory_v2_t *memory) {
     return result;
 }
 
-/* The window through which the host reaches the memory is as large as what can be reached. */
+/* The window through which the host reaches the memory has the size of the memory. */
 int nvmlDeviceGetBAR1MemoryInfo(nvmlDevice_t device, nvmlBAR1Memory_t *memory) {
     const nvmlReturn_t result = KS_REAL(nvmlDeviceGetBAR1MemoryInfo)(device, memory);
     narrow(result, device, &memory->total, &memory->free, &memory->used);

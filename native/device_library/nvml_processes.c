@@ -1,11 +1,11 @@
 /*
- * Who uses a GPU: to a session, its own processes and nobody else.
+ * The processes on a GPU: a session sees only its own.
  *
  * NVML names processes by the host's pids, which mean nothing in a container
- * (or somebody else). So the list of those that compute is made of the session's
- * own account, with the pids that its processes see themselves by, and the
- * bytes that they are charged for; of the driver's other lists, those stay whose
- * pid is one of them.
+ * or belong to other processes there. So the list of processes that compute is
+ * made from the session's account, with the pids of its own namespace and the
+ * bytes that they are charged; of NVML's other lists only the entries with such
+ * a pid remain.
  */
 #include "account.h"
 #include "lookup/real.h"
@@ -22,7 +22,7 @@ struct own {
     unsigned count;
 };
 
-/* The session's processes on a GPU; false where the GPU is none of the session's. */
+/* The session's processes on a GPU; false if the GPU is not in the session. */
 static bool find_own(nvmlDevice_t device, struct own *own) {
     const int cell = ks_nvml_cell(device);
     if (cell == KS_NO_CELL)
@@ -39,12 +39,12 @@ static bool is_own(const struct own *own, unsigned pid) {
     return false;
 }
 
-/* Whether NVML would answer at all, had the caller room for no entry. */
+/* Whether NVML has a list, though the caller has no room for an entry. */
 static bool is_answer(nvmlReturn_t result) {
     return result == NVML_SUCCESS || result == NVML_ERROR_INSUFFICIENT_SIZE;
 }
 
-/* Says how many there are, in the caller's count, and whether they fit. */
+/* Writes how many there are to the caller's count, and returns whether they fit. */
 static nvmlReturn_t fit(const struct own *own, unsigned *count) {
     const bool fits = own->count <= *count;
     *count = own->count;
@@ -58,7 +58,7 @@ static nvmlReturn_t fit(const struct own *own, unsigned *count) {
 #define ENTRY_v2(use) {(use).pid, (use).bytes, NO_INSTANCES}
 #define DETAIL(use)   {(use).pid, (use).bytes, NO_INSTANCES, 0}
 
-/* The body of a list: `type` and `entry` as its version has them. */
+/* The body of a list, with the `type` and `entry` of its version. */
 #define COMPUTE_PROCESSES(name, type, entry)                                                       \
     int name(nvmlDevice_t device, unsigned int *count, type *processes) {                          \
         struct own own;                                                                            \
@@ -77,9 +77,9 @@ COMPUTE_PROCESSES(nvmlDeviceGetComputeRunningProcesses, nvmlProcessInfo_v1_t, EN
 COMPUTE_PROCESSES(nvmlDeviceGetComputeRunningProcesses_v2, nvmlProcessInfo_t, ENTRY_v2)
 COMPUTE_PROCESSES(nvmlDeviceGetComputeRunningProcesses_v3, nvmlProcessInfo_t, ENTRY_v2)
 
-/* ---- the driver's lists, without the processes of others ----------------------- */
+/* ---- NVML's lists, without the processes of others ------------------------------ */
 
-/* Moves the entries of own processes to the front; the caller's room is never left. */
+/* Moves the entries of own processes to the front, within the caller's array. */
 #define KEEP_OWN(own, entries, count)                                                              \
     do {                                                                                           \
         unsigned kept = 0;                                                                         \
@@ -131,7 +131,7 @@ int nvmlDeviceGetRunningProcessDetailList(nvmlDevice_t device, nvmlProcessDetail
 
 /* ---- how much each uses --------------------------------------------------------- */
 
-/* NVML has no empty list of these: it finds nothing. */
+/* NVML returns "not found" instead of an empty list. */
 static nvmlReturn_t found(unsigned count) {
     return count > 0 ? NVML_SUCCESS : NVML_ERROR_NOT_FOUND;
 }

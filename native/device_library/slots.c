@@ -1,11 +1,11 @@
 /*
  * Every process owns a slot of the shared file and writes only there. Two kinds
- * of POSIX record locks keep it right whoever dies:
+ * of POSIX record locks keep the file consistent when a process dies:
  *
  *   byte 0 of the file       held while sums are taken and budgets change hands;
- *   first byte of a slot     held by its owner for life; a slot whose byte
- *                            nobody holds belonged to a dead process, and what
- *                            it had charged no longer counts.
+ *   first byte of a slot     held by its owner until it ends; a slot in use whose
+ *                            byte is not held belonged to a dead process, and
+ *                            its charges no longer count.
  *
  * The kernel drops these locks with the process, however it ends, in whatever
  * PID namespace. It also drops them when *any* descriptor of the file is closed
@@ -24,8 +24,8 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 
-static ks_lock lock;         /* record locks do not hold off threads of the same process */
-static int cancel_of_holder; /* whether the thread that holds it may be cancelled afterwards */
+static ks_lock lock;         /* record locks do not exclude threads of the same process */
+static int cancel_of_holder; /* the cancel state to which its holder returns */
 static struct ks_counters *counters;
 static char file_path[PATH_MAX];
 static int file = -1;
@@ -138,7 +138,7 @@ bool ks_slots_take(void) {
     return false;
 }
 
-/* No slot changes hands while the caller is inside. */
+/* No slot changes its owner before ks_slots_leave(). */
 void ks_slots_clear_dead(void) {
     for (int slot = 0; slot < (int)KS_PROCESSES_MAX; slot++) {
         if (slot != ks_slots_own() && atomic_load(used_of(slot)) != 0 && !is_held_by_another(slot))
@@ -148,7 +148,7 @@ void ks_slots_clear_dead(void) {
 
 void ks_slots_forget(void) {
     if (file >= 0)
-        close(file); /* the parent's locks are the parent's: this drops none of them */
+        close(file); /* the locks belong to the parent: this drops none of them */
     file = -1;
     atomic_store(&own_slot, KS_NO_SLOT);
     lock = (ks_lock){0};

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* Below the usual soft limit of 1024, above what programs that clean up by hand go through. */
+/* Below the usual soft limit of 1024, above the descriptors that programs close blindly. */
 #define LOWEST_DESCRIPTOR 700
 
 int ks_move_descriptor(int fd) {
@@ -38,5 +38,5 @@ void ks_debug(const char *format, ...) {
         length = sizeof line - 2;
     line[length] = '\n';
     if (write(STDERR_FILENO, line, length + 1) < 0)
-        return; /* nobody listens */
+        return; /* standard error is closed */
 }

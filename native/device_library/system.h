@@ -33,8 +33,8 @@ static inline void ks_sleep(int64_t nanoseconds) {
     nanosleep(&duration, NULL);
 }
 
-/* Sleeps while *word is `expected`, at most so long; may return early. The
- * word may lie in memory that this process can only read. */
+/* Sleeps while *word is `expected`, at most so long; may return early. The word may be in memory
+ * that this process can only read. */
 static inline void ks_wait(const atomic_uint *word, uint32_t expected, int64_t nanoseconds) {
     const struct timespec timeout = ks_timespec(nanoseconds);
     syscall(SYS_futex, word, FUTEX_WAIT, expected, &timeout, NULL, 0);
@@ -44,8 +44,8 @@ static inline void ks_wake(const atomic_uint *word) {
     syscall(SYS_futex, word, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
 }
 
-/* Keeps this thread from being cancelled until ks_allow_cancel() gets what this gave: calls of libc
- * that may wait would end it there, with the locks that it holds. */
+/* Keeps this thread from being cancelled until ks_allow_cancel() is called with the result: a libc
+ * call that waits would otherwise end the thread with the locks that it holds. */
 static inline int ks_forbid_cancel(void) {
     int state = PTHREAD_CANCEL_ENABLE;
     pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &state);
@@ -56,8 +56,8 @@ static inline void ks_allow_cancel(int state) {
     pthread_setcancelstate(state, NULL);
 }
 
-/* Moves a descriptor out of the way of programs that close or reuse low ones.
- * Takes `fd`, which may be negative; gives the descriptor to use. */
+/* Moves a descriptor away from the low numbers that programs close or reuse. Takes `fd`, which may
+ * be negative; returns the descriptor to use. */
 int ks_move_descriptor(int fd);
 
 /* One line on standard error, when KUBESHARE_DEBUG is set. */

@@ -1,23 +1,24 @@
 /*
  * The GPU's own clock.
  *
- * A drain must say when the GPU was done, not when somebody woke up to see it:
- * on a busy machine that differs by milliseconds, and it would be charged. So
- * an event is recorded behind all work of a context, and its time read by the
- * distance to a base event whose time on CLOCK_MONOTONIC is known. The base is
- * taken anew every second (a distance is a float of milliseconds, and the two
- * clocks drift), on a stream of our own, where an event completes at once
- * however much work is queued elsewhere; and while the drain goes on, so it
- * costs no time of anybody's turn.
+ * A drain must report when the GPU was done, not when a thread woke up to see
+ * it: on a busy machine the two differ by milliseconds, which would be charged.
+ * So an event is recorded behind all work of a context, and its time is read as
+ * the distance to a base event whose time on CLOCK_MONOTONIC is known. The base
+ * is renewed every second (a distance is a float of milliseconds, and the two
+ * clocks drift) on a stream of the library, where an event completes at once
+ * however much work is queued on others; and while the drain is under way, so
+ * it takes no time of a turn.
  */
 #include "timeline.h"
 
 #include "lookup/driver_calls.h"
 #include "system.h"
 
-#define BASE_LIFETIME     (KS_SECOND)
-#define BASE_GOOD_ENOUGH  INT64_C(20000)   /* ns within which the base event surely happened */
-#define BASE_ATTEMPT_TIME (KS_MILLISECOND) /* an attempt that takes longer says too little */
+#define BASE_LIFETIME (KS_SECOND)
+#define BASE_GOOD_ENOUGH                                                                           \
+    INT64_C(20000) /* ns: a base event known as exactly needs no further attempt */
+#define BASE_ATTEMPT_TIME (KS_MILLISECOND) /* an attempt that takes longer is too inexact */
 #define BASE_ATTEMPTS     4
 
 static bool prepare(struct ks_timeline *timeline) {
@@ -77,19 +78,19 @@ static bool attempt_base(struct ks_timeline *timeline) {
 static void take_base(struct ks_timeline *timeline) {
     if (timeline->base_time != 0 && ks_now() - timeline->base_time < BASE_LIFETIME)
         return;
-    timeline->base_width = INT64_MAX; /* an old base is worse than any new one */
+    timeline->base_width = INT64_MAX; /* any new base is better than the old one */
     for (int attempt = 0; attempt < BASE_ATTEMPTS && !attempt_base(timeline); attempt++)
         ;
 }
 
-/* False: the context cannot be used any more. */
+/* False: the context is in error. */
 static bool record(struct ks_timeline *timeline, CUevent event, bool *covers_all) {
     *covers_all = KS_DRIVER(context_record_event)(timeline->handle, event) == CUDA_SUCCESS;
     return *covers_all || KS_DRIVER(event_record)(event, NULL) == CUDA_SUCCESS;
 }
 
 /* Before CUDA 12.5 an event waits for the default stream and those that
- * synchronise with it; work of the others is waited for, and then the event repeated. */
+ * synchronise with it; this waits for the work of the others, and then records the event again. */
 static void cover_other_streams(struct ks_timeline *timeline) {
     const int64_t before = ks_now();
     KS_DRIVER(context_synchronize)();
@@ -98,7 +99,7 @@ static void cover_other_streams(struct ks_timeline *timeline) {
         KS_DRIVER(event_synchronize)(timeline->end);
 }
 
-/* When the GPU came past an event that it has come past; 0 where it does not say. */
+/* When the GPU passed an event; 0 if the driver does not tell. */
 static int64_t time_of(const struct ks_timeline *timeline, CUevent event) {
     float milliseconds;
     const CUevent base = timeline->base[timeline->base_in_use];
@@ -108,7 +109,7 @@ static int64_t time_of(const struct ks_timeline *timeline, CUevent event) {
     return timeline->base_time + (int64_t)((double)milliseconds * 1e6);
 }
 
-/* A context in error is done, and cannot say since when. */
+/* The work of a context in error has ended, at a time that is not known. */
 static int64_t time_of_end(const struct ks_timeline *timeline) {
     const int64_t now = ks_now();
     const int64_t end = time_of(timeline, timeline->end);
@@ -134,7 +135,7 @@ void ks_timeline_finish_begin(struct ks_timeline *timeline) {
     if (timeline->awaits_end)
         take_base(timeline);
     else
-        KS_DRIVER(context_synchronize)(); /* a context in error answers at once */
+        KS_DRIVER(context_synchronize)(); /* returns at once for a context in error */
     leave();
 }
 

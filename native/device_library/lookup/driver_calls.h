@@ -1,5 +1,5 @@
 /*
- * The driver's functions that the library itself calls, past its own hooks.
+ * The driver's functions that the library calls itself, past its own hooks.
  */
 #ifndef KS_DRIVER_CALLS_H
 #define KS_DRIVER_CALLS_H
@@ -73,7 +73,7 @@ enum ks_driver_call {
         KS_CALLS
 };
 
-/* The function behind a call; where the driver lacks it, one that answers "not found". */
+/* The function behind a call; if the driver lacks it, one that returns "not found". */
 void *ks_driver_call(enum ks_driver_call call);
 
 #define KS_DRIVER(member) ((ks_type_of_##member *)ks_driver_call(KS_CALL_##member))

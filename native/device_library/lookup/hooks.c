@@ -32,7 +32,7 @@ static uint32_t hash_of(const char *name) {
     return hash;
 }
 
-/* The row of an exported name; -1 where there is none. */
+/* The row of an exported name; -1 if there is none. */
 static int find(const char *name) {
     const uint32_t mask = sizeof name_slots / sizeof *name_slots - 1;
     for (uint32_t place = hash_of(name) & mask; name_slots[place] != 0;
@@ -85,7 +85,7 @@ void *ks_swap_exported(const char *name, void *address) {
     return ks_hook_functions[index];
 }
 
-/* The row that the driver's own version rule chooses: the newest ABI not above `version`. */
+/* The row by the driver's own version rule: the newest ABI that is not newer than `version`. */
 static int choose(struct range range, int version, bool per_thread) {
     int best = -1;
     for (int index = range.first; index < range.end; index++) {
@@ -97,8 +97,8 @@ static int choose(struct range range, int version, bool per_thread) {
     return best;
 }
 
-/* Whether the driver gives the same function to a caller of the newest version that the table
- * knows: if not, it is an ABI that came later, and no hook of ours fits it. */
+/* Whether the driver returns the same function for the newest version in the table. If not, the ABI
+ * is newer than the table, and no hook fits it. */
 static bool is_known_abi(const char *base, int version, uint64_t flags, void *address) {
     void *known = NULL;
     return version <= NEWEST_KNOWN ||
@@ -114,8 +114,8 @@ void *ks_swap_versioned(const char *base, int version, uint64_t flags, void *add
     }
     if (range.first == range.end || !is_known_abi(base, version, flags, address))
         return address;
-    /* A driver may answer with an entry that it does not export: then its ABI follows from the
-     * version. Functions without a stream have no per-thread twin. */
+    /* A driver may return an entry that it does not export: its ABI then follows from the version.
+     * Functions without a stream have no per-thread twin. */
     const bool per_thread = (flags & CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM) != 0;
     int index = per_thread ? choose(range, version, true) : -1;
     if (index < 0)

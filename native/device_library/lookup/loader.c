@@ -1,16 +1,15 @@
 /*
- * Finding the real dlsym without dlsym.
+ * Finds the real dlsym without dlsym.
  *
  * References to dlsym and dlvsym from this library would bind to its own
- * exports, and the private entry that others used is gone since glibc 2.34. So
- * the loader's list of objects is walked, and the symbol looked up in the hash
- * table that every object has. The same walk finds pthread_create, which lives
- * in libpthread before glibc 2.34: so the library needs libc alone, and no
- * program dies for want of another.
+ * exports, and glibc 2.34 removed the private entry. So this file walks the
+ * loader's list of objects and looks the symbol up in each object's hash table.
+ * The same walk finds pthread_create, which is in libpthread before glibc 2.34:
+ * so the library needs libc alone, and loads into every program.
  *
- * The list is read as a debugger reads it, and not by dl_iterate_phdr: the
- * sanitizers (and others) interpose that one, and look for the real one with
- * dlsym, from inside our own.
+ * The list is read as a debugger reads it, not with dl_iterate_phdr: sanitizers
+ * and others interpose that function, and find the real one with dlsym, from
+ * inside this library's dlsym.
  */
 #include "lookup/loader.h"
 
@@ -60,7 +59,7 @@ static void *look_up(const struct tables *tables, uintptr_t base, const char *na
     }
 }
 
-/* What debuggers read: of glibc's loader, and of musl's. Weak, since each has only one of them. */
+/* What debuggers read, in glibc and in musl. Weak: each has only one of them. */
 extern struct r_debug _r_debug __attribute__((weak));
 extern struct r_debug *_dl_debug_addr __attribute__((weak));
 
@@ -70,7 +69,7 @@ static const struct link_map *first_object(void) {
     return &_dl_debug_addr != NULL ? _dl_debug_addr->r_map : NULL;
 }
 
-/* glibc relocates these entries in place; the kernel's own object keeps them relative. */
+/* glibc relocates these entries in place; the kernel's vDSO keeps them relative. */
 static uintptr_t absolute(const struct link_map *object, uintptr_t value) {
     return value < object->l_addr ? object->l_addr + value : value;
 }
@@ -100,7 +99,7 @@ void *ks_libc_symbol(const char *name) {
     return found;
 }
 
-/* Objects do not overlap: the last that begins before an address is the one that has it. */
+/* Objects do not overlap: the last one that begins before an address contains it. */
 static const struct link_map *object_of(const void *address) {
     const struct link_map *found = NULL;
     for (const struct link_map *object = first_object(); object != NULL; object = object->l_next) {
@@ -117,7 +116,7 @@ struct search {
     void *found;
 };
 
-/* The signature is dl_iterate_phdr's; one call is enough. */
+/* Called by dl_iterate_phdr, for its lock: the first call does all the work. */
 static int search_behind(struct dl_phdr_info *unused, size_t size, void *data) {
     struct search *search = data;
     const struct link_map *object = object_of(search->caller);
@@ -149,8 +148,8 @@ static void *_Atomic real_dlerror;
 
 typedef int iterate_function(int (*)(struct dl_phdr_info *, size_t, void *), void *);
 
-/* Unlike the others, which look once and early, this may meet a thread that closes a library:
- * dl_iterate_phdr holds it off. */
+/* Unlike the others, which search once and early, this may run while a thread closes a library: the
+ * lock of dl_iterate_phdr prevents that. */
 void *ks_next_symbol(const char *name, const void *caller) {
     static void *_Atomic real_iterate;
     iterate_function *iterate = (iterate_function *)cached(&real_iterate, "dl_iterate_phdr");
@@ -168,7 +167,7 @@ void *ks_real_dlvsym(void) {
     return cached(&real_dlvsym, "dlvsym");
 }
 
-/* The reference that this takes is kept: the driver stays loaded while hooks point into it. */
+/* Keeps the reference: the driver stays loaded while hooks point into it. */
 static void *open_library(const char *soname, bool load) {
     static struct {
         const char *soname;
@@ -194,6 +193,6 @@ void *ks_library_symbol(const char *soname, const char *name, bool load) {
     void *library = open_library(soname, load);
     void *address = library != NULL ? symbol(library, name) : NULL;
     if (address == NULL)
-        error(); /* the application must not find our failure in its own dlerror */
+        error(); /* the application must not see this failure in its own dlerror */
     return address;
 }

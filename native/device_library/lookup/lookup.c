@@ -1,13 +1,13 @@
 /*
- * The ways to ask for a function by name: dlsym, dlvsym, cuGetProcAddress.
+ * dlsym and dlvsym: programs that ask the loader for a function by name.
  *
- * glibc's dlsym looks at its return address: RTLD_NEXT and RTLD_DEFAULT mean
- * something else to every caller. An ordinary call from here would make this
- * library the caller (and RTLD_NEXT recurse for ever), so the two entries are
- * written in assembler: they ask where to go, put every register back, and
- * jump there with the caller's own return address still on the stack. Only for
- * the names in our table the jump goes to a function of ours; what RTLD_NEXT
- * means there follows from the return address, in which object it is.
+ * glibc's dlsym uses its return address: RTLD_NEXT and RTLD_DEFAULT depend on
+ * the caller. An ordinary call from here would make this library the caller
+ * (and RTLD_NEXT recurse forever), so the two entries are written in assembler:
+ * they ask where to go, restore every register, and jump there with the
+ * caller's return address still on the stack. Only for names in the table of
+ * hooks the target is a function of this library; what RTLD_NEXT means there
+ * follows from the object that contains the return address.
  */
 #include "lookup/hooks.h"
 #include "lookup/loader.h"
@@ -74,7 +74,7 @@ static void *find_nothing(void) {
     return NULL;
 }
 
-/* The exported entries, also where the application's own dlsym comes first. */
+/* Also swaps dlsym and dlvsym themselves for this library's. */
 static void *swap(const char *name, void *address) {
     if (address == NULL)
         return NULL;
@@ -85,8 +85,8 @@ static void *swap(const char *name, void *address) {
     return ks_swap_exported(name, address);
 }
 
-/* Who looks in all that is loaded finds our export first. What would be there without us is the
- * next definition: none, and the error that belongs to it, where no driver is loaded. */
+/* A search through everything that is loaded finds this library's export first. Without the library
+ * it would find the next definition: none, with its dlerror, if no driver is loaded. */
 static void *dlsym_and_swap(void *handle, const char *name) {
     dlsym_function *real = (dlsym_function *)ks_real_dlsym();
     void *address = real(handle, name);
@@ -109,9 +109,9 @@ static void *swapped_version(void *handle, const char *name, const char *version
     return swapped(handle, name);
 }
 
-/* Whoever asks for the next definition wraps ours, or the driver's. The driver's is given as ours,
- * which calls the driver and never who asks. Of the loader's own entries ours may call his: he
- * gets what comes next, or both would call each other for ever. */
+/* A caller that asks for the next definition wraps this library's function or the driver's. For the
+ * driver's it gets the hook, which calls the driver and never the caller. For dlsym itself it gets
+ * the real next one: the hook may call the caller's, and the two would recurse forever. */
 static bool is_next_the_drivers(const char *name, const void *caller) {
     void *next = ks_next_symbol(name, caller);
     return next != NULL && ks_swap_exported(name, next) != next;
@@ -121,7 +121,7 @@ static bool is_ours(const char *name) {
     return ks_is_same(name, "dlsym") || ks_is_same(name, "dlvsym") || ks_is_hooked(name);
 }
 
-/* Where to go: the real one, one that asks it and swaps, or one that only swaps. */
+/* Returns the real function, one that calls it and swaps, or one that only swaps. */
 static void *route(void *const ways[3], const void *handle, const char *name, const void *caller) {
     if (ways[0] == NULL)
         return (void *)find_nothing;

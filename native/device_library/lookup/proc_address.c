@@ -22,8 +22,7 @@ int cuGetProcAddress_v2(const char *symbol, void **function, int version, uint64
     return result;
 }
 
-/* What the CUDA runtime does through such a table is not hooked: who looks for a way past the
- * library wants to know which were asked for. */
+/* Calls through such a table are not hooked: the debug line helps to find ways past the library. */
 int cuGetExportTable(const void **table, const CUuuid *id) {
     const CUresult result = KS_REAL(cuGetExportTable)(table, id);
     if (id != NULL)

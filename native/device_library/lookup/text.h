@@ -1,5 +1,5 @@
 /*
- * Comparing names without libc: a sanitizer that starts calls dlsym before its own strcmp works.
+ * Compares names without libc: a sanitizer calls dlsym before its own strcmp works.
  */
 #ifndef KS_TEXT_H
 #define KS_TEXT_H

@@ -1,8 +1,8 @@
 /*
- * Hash tables with open addressing, each under a lock of its own, so that
- * threads which allocate at once seldom meet. What is removed leaves no mark:
- * the entries behind it move up. The memory comes from mmap: the allocator of
- * the application may be hooked too, and may be the caller.
+ * Hash tables with open addressing, each under its own lock, so that threads
+ * which allocate at the same time seldom wait for each other. Removal leaves no
+ * tombstone: the entries behind it move up. The tables come from mmap: the
+ * allocator of the application may be hooked too, and may be the caller.
  */
 #include "memory/allocations.h"
 
@@ -25,7 +25,7 @@ struct table {
 
 static struct table tables[TABLES];
 
-/* The lower half chooses the place, the upper the table. */
+/* The lower half chooses the slot, the upper the table. */
 static uint64_t hash_of(uint64_t handle) {
     const uint64_t mixed = handle * UINT64_C(0x9e3779b97f4a7c15);
     return mixed ^ mixed >> 32;
@@ -81,12 +81,12 @@ static struct ks_allocation *find(const struct table *table, enum ks_kind kind, 
     return NULL;
 }
 
-/* Whether `place` lies in the way from `from` up to and without `to`, around the end. */
+/* Whether `place` is in [from, to), which may wrap around the end. */
 static bool is_between(size_t from, size_t place, size_t to) {
     return from <= to ? from <= place && place < to : from <= place || place < to;
 }
 
-/* An entry behind the hole moves into it, unless its own place lies behind the hole. */
+/* An entry behind the hole moves into it, unless its own slot is behind the hole. */
 static void erase(struct table *table, struct ks_allocation *entry) {
     const size_t mask = table->capacity - 1;
     size_t hole = (size_t)(entry - table->entries);
@@ -162,8 +162,8 @@ bool ks_allocations_leave(enum ks_kind kind, uint64_t handle, struct ks_allocati
     return last;
 }
 
-/* Erases what `matches`; how much that was. An entry that moves up is looked at in its new place.
- */
+/* Erases all entries that match; returns how many. An entry that moves up is checked in its new
+ * slot. */
 static unsigned erase_all(bool (*matches)(const struct ks_allocation *entry, uint64_t owner),
                           uint64_t owner) {
     unsigned erased = 0;

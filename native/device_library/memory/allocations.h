@@ -1,6 +1,5 @@
 /*
- * What this process holds of GPUs' memory: what each pointer and handle was charged, and on what
- * it hangs.
+ * What this process holds of GPUs' memory: the charge and the owner of each pointer and handle.
  */
 #ifndef KS_ALLOCATIONS_H
 #define KS_ALLOCATIONS_H
@@ -16,9 +15,9 @@ enum ks_kind {
     KS_ARRAY,
     KS_MIPMAPPED_ARRAY,
     KS_EXTERNAL_MEMORY,
-    KS_CONTEXT_LIMIT, /* handle: as memory_limits.c makes it */
+    KS_CONTEXT_LIMIT, /* handle: see limits.c */
     KS_LAST_OF_CONTEXT = KS_CONTEXT_LIMIT,
-    /* Do not. */
+    /* Outlive their context. */
     KS_POOL_MEMORY, /* owner: the struct ks_pool, which is charged for it */
     KS_PHYSICAL,    /* of cuMemCreate */
     KS_MAPPING,     /* owner: the physical memory; `bytes` is the length, not a charge */
@@ -27,39 +26,39 @@ enum ks_kind {
 };
 
 struct ks_allocation {
-    uint64_t handle; /* as the driver gave it */
+    uint64_t handle; /* from the driver */
     uint64_t bytes;  /* charged */
-    uint64_t owner;  /* the context, or what the kind says */
-    uint32_t uses;   /* of KS_PHYSICAL: handles and mappings; see memory_graphs.c for KS_GRAPH */
+    uint64_t owner;  /* the context, or as the kind says */
+    uint32_t uses;   /* of KS_PHYSICAL: handles and mappings; of KS_GRAPH: see graphs.c */
     uint16_t kind;
     uint16_t cell;
 };
 
-/* Remembers an allocation; false when there is no memory to do so. */
+/* Records an allocation; false if there is no memory for the entry. */
 bool ks_allocations_add(const struct ks_allocation *allocation);
 
-/* Gives the allocation of a handle; false where it is not known. */
+/* Finds the allocation of a handle; false if it is unknown. */
 bool ks_allocations_find(enum ks_kind kind, uint64_t handle, struct ks_allocation *allocation);
 
-/* The same, and forgets it. */
+/* Finds and removes it. */
 bool ks_allocations_take(enum ks_kind kind, uint64_t handle, struct ks_allocation *allocation);
 
-/* One use more, of what is known. */
+/* Adds a use, if the handle is known. */
 void ks_allocations_use(enum ks_kind kind, uint64_t handle);
 
-/* So many uses, of what is known. */
+/* Sets the number of uses, if the handle is known. */
 void ks_allocations_mark(enum ks_kind kind, uint64_t handle, uint32_t uses);
 
-/* One use less; true with the last, and the allocation is given and forgotten. */
+/* Removes a use; true if it was the last, and the allocation is found and removed. */
 bool ks_allocations_leave(enum ks_kind kind, uint64_t handle, struct ks_allocation *allocation);
 
-/* Gives back all that was allocated in a context that has ended. */
+/* Gives back the charges of all that was allocated in a context that has ended. */
 void ks_allocations_drop(CUcontext context);
 
-/* Gives one KS_TILE of an array, and forgets it; false where there is none. */
+/* Finds and removes one KS_TILE of an array; false if there is none. */
 bool ks_allocations_take_tile(uint64_t array, struct ks_allocation *allocation);
 
-/* Forgets all KS_POOL_MEMORY of a pool; how much that was. */
+/* Removes all KS_POOL_MEMORY of a pool; returns how many entries that were. */
 unsigned ks_allocations_drop_pool(uint64_t pool);
 
 /* In a forked child: nothing was allocated. */

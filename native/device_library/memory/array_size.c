@@ -5,20 +5,20 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* The GPU lays arrays out in tiles of so many bytes of so many rows. */
+/* The GPU lays arrays out in tiles of TILE_BYTES by TILE_ROWS rows. */
 #define TILE_BYTES 64u
 #define TILE_ROWS  8u
-#define UNIT_BYTES (UINT64_C(64) << 10) /* what it takes of its memory for them at once */
+#define UNIT_BYTES (UINT64_C(64) << 10) /* memory is taken in these units */
 
-/* The smallest part of a format that has a size of its own: so many elements, in so many bytes. */
+/* The smallest block of a format: its elements, and the bytes that they take. */
 struct block {
     unsigned int width, height, bytes;
 };
 
-/* Of no format more than 16 bytes an element. */
+/* No format takes more than 16 bytes per element. */
 static const struct block largest = {1, 1, 16};
 
-/* By the first and last number of their formats. */
+/* First and last number of the formats with this block. */
 static const struct row {
     int first, last;
     struct block block;
@@ -69,7 +69,7 @@ static const struct row {
     {0xcb, 0xcb, {1, 1, 8} }, /* SNORM_INT16X4 */
 };
 
-/* Formats whose channels all have a size of their own; 0 of any other. */
+/* Bytes of one channel, for formats with separate channels; 0 for all others. */
 static unsigned int bytes_of_channel(int format) {
     switch (format) {
     case 0x01: /* UNSIGNED_INT8 */
@@ -99,7 +99,7 @@ static struct block block_of(const struct ks_array_3d *description) {
     return largest;
 }
 
-/* Length of an edge at a level of a mipmap; dimensions that an array does not have are 0. */
+/* Length of an edge at a level of a mipmap; 0 means that the array lacks this dimension. */
 static uint64_t edge(uint64_t length, unsigned int level) {
     const uint64_t shrunk = level < 64 ? length >> level : 0;
     return shrunk != 0 ? shrunk : 1;

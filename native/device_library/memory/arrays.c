@@ -1,7 +1,7 @@
 /*
- * Arrays. The driver tells the size of an array only where its memory is bound
- * later: so a twin of that kind is made, asked, and destroyed, before the array
- * itself is.
+ * Arrays. The driver tells the size of an array only if its memory is bound
+ * later: so a deferred twin is created, asked for its size and destroyed before
+ * the array itself is created.
  */
 #include "context.h"
 #include "lookup/driver_calls.h"
@@ -10,7 +10,7 @@
 #include "memory/charge.h"
 #include "memory/tiles.h"
 
-/* Arrays to which the application binds memory that it has allocated, and was charged for. */
+/* The application binds memory to these arrays, and was charged for it when it allocated it. */
 #define WITHOUT_MEMORY (CUDA_ARRAY3D_SPARSE | CUDA_ARRAY3D_DEFERRED_MAPPING)
 
 static struct ks_array_3d deferred(const struct ks_array_3d *description) {
@@ -58,7 +58,7 @@ static void undo_mipmapped(uint64_t array) {
     KS_REAL(cuMipmappedArrayDestroy)((CUmipmappedArray)array);
 }
 
-/* A description in any of its four forms, as the largest of them. */
+/* A description of any of the four forms as the largest of them. */
 #define KS_FLAT(description)                                                                       \
     (&(const struct ks_array_3d){.width = (description)->width,                                    \
                                  .height = (description)->height,                                  \

@@ -1,7 +1,7 @@
 /*
- * What is allocated and freed in the order of a stream. The driver takes memory
- * for a pool in chunks, and keeps it when it is freed: so the pool is charged,
- * and of a pointer it is only known from which pool it came.
+ * Stream-ordered allocation. The driver takes memory for a pool in chunks, and
+ * keeps it when it is freed: so the pool is charged, and of a pointer only its
+ * pool is recorded.
  */
 #include "account.h"
 #include "context.h"
@@ -33,7 +33,8 @@ static struct ks_pool *pool_of_stream(CUstream stream) {
     return ks_pool_of_device(handle, device);
 }
 
-/* A pool that has room may be used on at the limit; `promised` is how much of it. */
+/* At the limit, an allocation may still use room that the pool has; `promised` is how much of it.
+ */
 static CUresult begin(struct ks_pool *pool, uint64_t bytes, uint64_t *promised) {
     *promised = 0;
     if (ks_session_is_revoked())
@@ -48,7 +49,7 @@ static CUresult begin(struct ks_pool *pool, uint64_t bytes, uint64_t *promised) 
     return result;
 }
 
-/* The memory can only go back once the stream has come to the free. */
+/* The memory returns to the pool only when the stream has reached the free. */
 static void undo(struct ks_pool *pool, CUdeviceptr pointer, CUstream stream) {
     ks_reserve_frees(&pool->reserve);
     if (KS_DRIVER(memory_free_async)(pointer, stream) == CUDA_SUCCESS)
@@ -78,8 +79,7 @@ static CUresult finish(struct ks_pool *pool, uint64_t bytes, uint64_t promised,
     return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-/* Where `pool` is none of ours to charge, and in a graph that is being captured, the driver alone
- * is asked. */
+/* A pool that is not charged, and a stream that is being captured, only concern the driver. */
 #define KS_ALLOCATE_ASYNC(find_pool, stream, call)                                                 \
     struct ks_pool *const from =                                                                   \
         ks_session_is_open() && !ks_is_captured(stream) ? (find_pool) : NULL;                      \
@@ -113,7 +113,7 @@ int cuMemAllocFromPoolAsync_ptsz(CUdeviceptr *pointer, size_t bytes, CUmemoryPoo
 
 /* ---- free ------------------------------------------------------------------------------ */
 
-/* Also takes what was not allocated in the order of a stream; in a capture nothing is freed now. */
+/* Also frees memory that was allocated without a stream; in a capture nothing is freed now. */
 #define KS_FREE_ASYNC(stream, call)                                                                \
     struct ks_allocation allocation;                                                               \
     if (!ks_session_is_open() || ks_is_captured(stream))                                           \

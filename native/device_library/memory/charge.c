@@ -41,7 +41,7 @@ bool ks_describe_on(struct ks_allocation *allocation, enum ks_kind kind, CUdevic
     return true;
 }
 
-/* What is left of the limit beside what the driver needs for contexts and code. */
+/* The limit without what the driver takes for contexts and code. */
 static uint64_t allowance(unsigned cell) {
     const uint64_t limit = ks_session_memory_limit(cell);
     const uint64_t overhead = ks_session_overhead(cell);

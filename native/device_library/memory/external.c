@@ -1,6 +1,6 @@
 /*
- * Memory that another interface (Vulkan, OpenGL) allocated in this process: the
- * session is charged when it is brought in, for nothing else has counted it.
+ * Memory that another interface (Vulkan, OpenGL) allocated in this process: it is
+ * charged when it is imported, because nothing has counted it before.
  */
 #include "lookup/real.h"
 #include "memory/charge.h"

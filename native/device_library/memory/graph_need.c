@@ -1,6 +1,6 @@
 /*
- * A graph's nodes are listed in pages of memory of our own: the allocator of
- * the application may be what is being captured.
+ * The list of a graph's nodes is in mmap'ed memory: the allocator of the
+ * application may be what is being captured.
  */
 #include "memory/graph_need.h"
 
@@ -11,13 +11,13 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#define CHILDREN_DEEP 16 /* graphs within graphs that are looked into */
+#define CHILDREN_DEEP 16 /* child graphs are followed so deep */
 
 struct range {
     uint64_t start, end;
 };
 
-/* Grows by whole mappings; `items` is NULL where there is no memory. */
+/* Grows by doubling its mapping; `items` is NULL while it is empty. */
 struct list {
     struct range *items;
     size_t count, capacity;

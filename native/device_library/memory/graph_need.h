@@ -1,5 +1,5 @@
 /*
- * What the nodes of a graph allocate.
+ * How much memory the nodes of a graph allocate.
  */
 #ifndef KS_GRAPH_NEED_H
 #define KS_GRAPH_NEED_H

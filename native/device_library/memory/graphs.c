@@ -1,11 +1,10 @@
 /*
  * The memory that graphs allocate while they run. A node that allocates has its
- * addresses from when it is made, and nodes that never hold memory at the same
- * time share them: so the addresses of all such nodes, each counted once, are
- * what a graph needs. The driver finds memory for them when the graph is first
- * uploaded or launched, or again after what was found was trimmed, and keeps
- * it. The session is charged for that need before, and by the driver's own figure
- * for the device afterwards.
+ * addresses from its creation, and nodes that never hold memory at the same time
+ * share them: so a graph needs the addresses of all such nodes, each counted once.
+ * The driver finds memory for them when the graph is first uploaded or launched,
+ * or again after a trim, and keeps it. The session is charged for the need before
+ * that, and by the driver's own figure for the device afterwards.
  */
 #include "memory/graphs.h"
 
@@ -22,13 +21,13 @@
 #include "session.h"
 
 struct cell {
-    struct ks_reserve reserve; /* first: a question about it is one about its cell */
+    struct ks_reserve reserve; /* first, so that its address is the cell's */
     atomic_int device;         /* ordinal + 1; 0: no graph of this cell allocates */
-    atomic_uint trims;         /* graphs that got their memory before the last one need it again */
+    atomic_uint trims;         /* a graph that got its memory before the last one needs it again */
 };
 
 static struct cell cells[KS_CELLS_MAX];
-static atomic_uint graphs; /* executable ones that allocate */
+static atomic_uint graphs; /* executable graphs that allocate */
 
 static bool ask(const struct ks_reserve *reserve, uint64_t *bytes) {
     const CUdevice device = atomic_load(&((const struct cell *)reserve)->device) - 1;
@@ -36,7 +35,7 @@ static bool ask(const struct ks_reserve *reserve, uint64_t *bytes) {
            CUDA_SUCCESS;
 }
 
-/* One entry a cell: executable graphs lie further apart than there are cells. */
+/* One entry for each cell: executable graphs are further apart than there are cells. */
 static uint64_t handle_of(CUgraphExec executable, unsigned cell) {
     return (uint64_t)(uintptr_t)executable + cell;
 }
@@ -84,7 +83,7 @@ static void forget(CUgraphExec executable) {
 
 /* ---- running them -------------------------------------------------------------------------- */
 
-/* The cells on which a graph is about to get its memory: bit n for cell n. */
+/* Sets `begun` to the cells on which the graph is about to get its memory: bit n for cell n. */
 static CUresult begin(CUgraphExec executable, unsigned *begun) {
     CUresult result = CUDA_SUCCESS;
     struct ks_allocation graph;
@@ -102,7 +101,7 @@ static CUresult begin(CUgraphExec executable, unsigned *begun) {
     return result;
 }
 
-/* What a graph has taken beyond its need it keeps: it runs already. */
+/* A graph keeps what it has taken beyond its need: it runs already. */
 static void end(CUgraphExec executable, unsigned begun, CUresult result) {
     for (unsigned cell = 0; begun != 0; cell++, begun >>= 1) {
         if ((begun & 1) == 0)
@@ -153,7 +152,7 @@ int cuGraphUpload_ptsz(CUgraphExec executable, CUstream stream) {
 
 /* ---- making and ending them -------------------------------------------------------------- */
 
-/* What a graph will need on each cell, before it is made executable. */
+/* What a graph will need on each cell, before it is instantiated. */
 struct plan {
     uint64_t bytes[KS_CELLS_MAX];
     unsigned begun; /* cells on which it gets its memory at once */
@@ -209,7 +208,7 @@ static CUresult made(const struct plan *plan, const CUgraphExec *executable, CUr
         KS_DRIVER(graph_exec_destroy)(*executable);
         result = CUDA_ERROR_OUT_OF_MEMORY;
     }
-    end(NULL, plan->begun, result); /* whether it has its memory is for its first launch to see */
+    end(NULL, plan->begun, result); /* its first launch finds out whether it has its memory */
     return result;
 }
 

@@ -8,11 +8,11 @@
 
 #include <stdbool.h>
 
-/* Charges what the driver says of a cell's graphs; where asked for, after it has returned what it
+/* Charges the driver's figure for a cell's graphs. With `trim` the driver first returns what it
  * does not use. */
 void ks_graphs_visit(unsigned cell, bool trim);
 
-/* In a forked child: none. */
+/* In a forked child: there are none. */
 void ks_graphs_forget(void);
 
 #endif

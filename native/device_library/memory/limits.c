@@ -1,8 +1,8 @@
 /*
- * What a context sets aside on its GPU for kernels: stacks, the heap of their
- * malloc, the buffer of their printf. What it has from the start is part of the
- * overhead that the node agent sees; what the application asks for beyond that
- * is charged here, before the driver takes it.
+ * Memory that a context sets aside on its GPU for kernels: stacks, the heap of
+ * malloc, the buffer of printf. The default is part of the overhead that the node
+ * agent measures; what the application asks for beyond it is charged here, before
+ * the driver takes it.
  */
 #include "account.h"
 #include "context.h"
@@ -10,7 +10,7 @@
 #include "lookup/real.h"
 #include "memory/charge.h"
 
-/* As the driver sets them when a context is made. */
+/* The values of a new context. */
 static uint64_t default_of(int limit) {
     switch (limit) {
     case CU_LIMIT_STACK_SIZE:
@@ -22,7 +22,8 @@ static uint64_t default_of(int limit) {
     }
 }
 
-/* How many times the GPU holds what a limit says: a stack for each thread that can run at once. */
+/* How many times the GPU holds the amount of a limit: a stack for each thread that can run at once.
+ */
 static uint64_t copies_of(int limit) {
     CUdevice device;
     int processors = 0, threads = 0;
@@ -46,7 +47,7 @@ static uint64_t bytes_beyond_default(int limit, uint64_t value) {
     return bytes;
 }
 
-/* A handle for one limit of one context; contexts lie further apart than there are limits. */
+/* A handle for one limit of one context: contexts are further apart than there are limits. */
 static uint64_t handle_of(CUcontext context, int limit) {
     return (uint64_t)(uintptr_t)context + (uint64_t)limit;
 }

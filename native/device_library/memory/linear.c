@@ -1,5 +1,5 @@
 /*
- * Memory by the byte and by the row: allocated at once, in the current context.
+ * Linear and pitched memory, allocated at once in the current context.
  */
 #include "account.h"
 #include "lookup/driver_calls.h"
@@ -22,7 +22,7 @@ int cuMemAlloc_v2(CUdeviceptr *pointer, size_t bytes) {
     KS_ALLOCATE(KS_MEMORY, ks_taken(bytes), pointer, KS_REAL(cuMemAlloc_v2)(pointer, bytes), undo);
 }
 
-/* Charged in full wherever its pages are: no more of it can be on the GPU at once. */
+/* Charged in full wherever its pages are: all of it may be on the GPU at once. */
 int cuMemAllocManaged(CUdeviceptr *pointer, size_t bytes, unsigned int flags) {
     KS_ALLOCATE(KS_MEMORY, ks_taken(bytes), pointer,
                 KS_REAL(cuMemAllocManaged)(pointer, bytes, flags), undo);
@@ -30,7 +30,7 @@ int cuMemAllocManaged(CUdeviceptr *pointer, size_t bytes, unsigned int flags) {
 
 /* ---- pitched: the size is known afterwards ---------------------------------- */
 
-/* The least that a pitched allocation takes; more than any limit when it overflows. */
+/* The least that a pitched allocation takes; UINT64_MAX on overflow. */
 static uint64_t pitched_bytes(uint64_t width, uint64_t height) {
     uint64_t bytes;
     if (__builtin_mul_overflow(ks_round_up(width, PITCH_GRANULE), height, &bytes))
@@ -38,7 +38,7 @@ static uint64_t pitched_bytes(uint64_t width, uint64_t height) {
     return bytes;
 }
 
-/* Brings the charge from what was expected to what the driver has allocated. */
+/* Changes the charge from what was expected to what the driver has allocated. */
 static CUresult correct(struct ks_allocation *allocation, uint64_t bytes, CUdeviceptr pointer) {
     const uint64_t taken = ks_taken(bytes);
     if (taken < allocation->bytes) {
@@ -78,7 +78,7 @@ int cuMemAllocPitch_v2(CUdeviceptr *pointer, size_t *pitch, size_t width, size_t
 
 /* ---- free -------------------------------------------------------------------- */
 
-/* Frees memory of a pool too. A pointer that is not known is the driver's own matter. */
+/* Frees memory of a pool too. An unknown pointer only concerns the driver. */
 #define KS_FREE_ANY(call)                                                                          \
     struct ks_allocation allocation;                                                               \
     if (ks_allocations_take(KS_MEMORY, pointer, &allocation))                                      \

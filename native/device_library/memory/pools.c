@@ -1,6 +1,6 @@
 /*
- * Which pools there are. Those of a device are the driver's own, and are met
- * when they are first used; the others are created.
+ * The list of pools. Those of a device belong to the driver, and are recorded when
+ * they are first used; the application creates the others.
  */
 #include "memory/pools.h"
 
@@ -12,13 +12,13 @@
 #include "session.h"
 
 #define CREATED_MAX 256
-#define POOLS_MAX   (CREATED_MAX + 64) /* with those that devices have */
+#define POOLS_MAX   (CREATED_MAX + 64) /* with those of devices */
 
-static ks_lock lock; /* held while a place is taken */
+static ks_lock lock; /* held while an entry is taken */
 static struct ks_pool pools[POOLS_MAX];
-static atomic_uint places; /* that have ever been taken: the first so many */
+static atomic_uint places; /* so many entries, from the first, have ever been used */
 
-/* With the lock of the reserve held: a handle is not used once it may be invalid. */
+/* With the lock of the reserve held: the handle of a pool that ends is not used. */
 static bool get(const struct ks_reserve *reserve, int attribute, uint64_t *bytes) {
     const struct ks_pool *pool = (const struct ks_pool *)reserve;
     return atomic_load(&pool->state) == KS_POOL_LIVES &&
@@ -38,9 +38,9 @@ static void trim_all(const struct ks_pool *pool) {
         KS_DRIVER(pool_trim)(atomic_load(&pool->handle), 0);
 }
 
-/* A pool that has ended goes with the last that was allocated of it, and its place is free. The
- * lock of its reserve is held. */
-static void go_if_empty(struct ks_pool *pool) {
+/* Frees the entry of a pool that has ended, once all memory of it is freed. The lock of its reserve
+ * is held. */
+static void free_if_empty(struct ks_pool *pool) {
     if (atomic_load(&pool->state) != KS_POOL_ENDED || atomic_load(&pool->reserve.pieces) != 0 ||
         atomic_load(&pool->handle) == NULL)
         return;
@@ -53,11 +53,11 @@ static void go_if_empty(struct ks_pool *pool) {
 static void set_state(struct ks_pool *pool, enum ks_pool_state state) {
     ks_acquire(&pool->reserve.lock, KS_LOCK_RESERVE);
     atomic_store(&pool->state, state);
-    go_if_empty(pool);
+    free_if_empty(pool);
     ks_release(&pool->reserve.lock);
 }
 
-/* The driver may have given the handle of a pool that has ended to another. */
+/* The driver may reuse the handle of a pool that has ended. */
 static struct ks_pool *find(CUmemoryPool handle) {
     const unsigned end = handle != NULL ? atomic_load(&places) : 0;
     for (unsigned i = 0; i < end; i++) {
@@ -68,7 +68,7 @@ static struct ks_pool *find(CUmemoryPool handle) {
     return NULL;
 }
 
-static struct ks_pool *free_place(unsigned end) {
+static struct ks_pool *free_entry(unsigned end) {
     for (unsigned i = 0; i < end; i++) {
         if (atomic_load(&pools[i].handle) == NULL) {
             if (atomic_load(&places) <= i)
@@ -80,7 +80,7 @@ static struct ks_pool *free_place(unsigned end) {
     return NULL;
 }
 
-/* Who looks at all pools may still hold the lock of the one that was in this place. */
+/* A thread that visits all pools may still hold the lock of this entry's previous pool. */
 static void fill(struct ks_pool *pool, CUmemoryPool handle, int cell) {
     ks_acquire(&pool->reserve.lock, KS_LOCK_RESERVE);
     atomic_store(&pool->state, KS_POOL_LIVES);
@@ -97,15 +97,14 @@ static void fill(struct ks_pool *pool, CUmemoryPool handle, int cell) {
     ks_release(&pool->reserve.lock);
 }
 
-/* Finds a pool, or books it in one of the first `end` places; KS_NO_CELL: it is charged to
- * nobody. */
+/* Finds a pool, or records it in one of the first `end` entries. KS_NO_CELL: it is not charged. */
 static struct ks_pool *book(CUmemoryPool handle, int cell, unsigned end) {
     struct ks_pool *pool = find(handle);
     if (pool != NULL)
         return pool;
     ks_acquire(&lock, KS_LOCK_POOLS);
     pool = find(handle);
-    if (pool == NULL && (pool = free_place(end)) != NULL)
+    if (pool == NULL && (pool = free_entry(end)) != NULL)
         fill(pool, handle, cell);
     ks_release(&lock);
     return pool;
@@ -121,8 +120,8 @@ static bool is_on_device(const struct ks_location *location, CUdevice *device) {
            location->type == CU_MEM_LOCATION_TYPE_DEVICE_LOCALITY_DOMAIN;
 }
 
-/* Where the driver says that a pool lies; an older one only has pools of the current device's
- * kind. Managed memory without a place of its own counts where it is made. */
+/* The cell of a pool by the driver's word; an older driver only has pools of the current device.
+ * Managed memory without a location counts on the current device. */
 static int cell_of_pool(CUmemoryPool handle) {
     struct ks_location location = {.type = CU_MEM_LOCATION_TYPE_NONE};
     CUdevice device;
@@ -169,12 +168,12 @@ CUresult ks_pool_freed(const struct ks_allocation *allocation, CUresult result) 
     ks_reserve_has_less(&pool->reserve);
     ks_acquire(&pool->reserve.lock, KS_LOCK_RESERVE);
     ks_reserve_settle(&pool->reserve);
-    go_if_empty(pool);
+    free_if_empty(pool);
     ks_release(&pool->reserve.lock);
     return result;
 }
 
-/* Takes the lock of a pool that is charged; false where the place has none. */
+/* Takes the lock of a pool that is charged; false if the entry has none. */
 static bool enter(struct ks_pool *pool) {
     if (atomic_load(&pool->handle) == NULL)
         return false;
@@ -218,7 +217,7 @@ void ks_pools_context_ended(uint64_t in_use) {
         if (lost)
             atomic_fetch_sub(&pool->reserve.pieces,
                              ks_allocations_drop_pool((uint64_t)(uintptr_t)pool));
-        go_if_empty(pool);
+        free_if_empty(pool);
         ks_release(&pool->reserve.lock);
     }
 }
@@ -257,7 +256,7 @@ int cuMemPoolCreate(CUmemoryPool *pool, const struct ks_pool_properties *propert
     return result == CUDA_SUCCESS ? keep(*pool, cell) : result;
 }
 
-/* The process that made it pays for it. */
+/* The process that created it is charged. */
 int cuMemPoolImportFromShareableHandle(CUmemoryPool *pool, void *handle, int type,
                                        unsigned long long flags) {
     const CUresult result = KS_REAL(cuMemPoolImportFromShareableHandle)(pool, handle, type, flags);

@@ -1,5 +1,5 @@
 /*
- * Questions about memory: answered with the session's limit, and what is left of it.
+ * Queries about memory: answered with the session's limit, and what is left of it.
  */
 #include "memory/queries.h"
 #include "account.h"
@@ -22,7 +22,7 @@ void ks_memory_as_seen(unsigned cell, uint64_t *available, uint64_t *total) {
         *available = left;
 }
 
-/* The driver is asked through variables of our own: either pointer may be NULL. */
+/* With variables of its own, because either pointer of the application may be NULL. */
 static CUresult memory_info(uint64_t *available, uint64_t *total) {
     size_t real_available, real_total;
     int cell;

@@ -6,8 +6,8 @@
 
 #include <stdint.h>
 
-/* Takes what the driver says of a GPU, and gives what to say instead: no more
- * in total than the limit, no more free than is left of it. Bytes. */
+/* Replaces the driver's figures of a GPU, in bytes: the total is at most the limit, and what is
+ * available at most what is left of it. */
 void ks_memory_as_seen(unsigned cell, uint64_t *available, uint64_t *total);
 
 #endif

@@ -1,8 +1,8 @@
 /*
  * A call that may enlarge a reserve is charged for the most that it may need;
- * afterwards the driver says how large the reserve is. Where calls of several
- * threads are under way, nobody can tell whose memory that figure has already:
- * so the charge is only lowered when the last of them has ended.
+ * afterwards the driver reports the size of the reserve. While calls of several
+ * threads are under way, that figure may include memory of any of them: so the
+ * charge is only lowered when the last of them has ended.
  */
 #include "memory/reserve.h"
 
@@ -27,21 +27,20 @@ static uint64_t chunks(uint64_t reserved) {
     return reserved > KS_CHUNK_BYTES ? reserved / KS_CHUNK_BYTES : 1;
 }
 
-/* What is free lies at the end of a chunk, or where something was freed, and then between pieces:
- * so in no more parts than this, and the largest has at least its share. */
-static uint64_t parts(const struct ks_reserve *reserve, uint64_t reserved) {
+/* Free memory is at the end of a chunk, or between pieces where one was freed. So this is the most
+ * gaps there can be, and the largest gap has at least the average size. */
+static uint64_t gaps(const struct ks_reserve *reserve, uint64_t reserved) {
     const uint64_t pieces = atomic_load(&reserve->pieces);
     const uint64_t frees = atomic_load(&reserve->frees);
     return chunks(reserved) + (pieces < frees ? pieces : frees);
 }
 
-/* Calls that have taken what they were promised are counted twice here: rather too little room
- * than too much. */
+/* A call that has taken what it was promised counts twice here, which errs on the safe side. */
 static bool has_room(const struct ks_reserve *reserve, uint64_t bytes) {
     uint64_t reserved, used, asked;
     return reserve->ask(reserve, &reserved) && reserve->ask_used(reserve, &used) &&
            used + reserve->promised <= reserved &&
-           !__builtin_mul_overflow(bytes, parts(reserve, reserved), &asked) &&
+           !__builtin_mul_overflow(bytes, gaps(reserve, reserved), &asked) &&
            asked <= reserved - used - reserve->promised;
 }
 
@@ -53,7 +52,7 @@ void ks_reserve_frees(struct ks_reserve *reserve) {
     atomic_fetch_add(&reserve->frees, 1);
 }
 
-/* Frees that begin meanwhile are of pieces that came meanwhile: they stay counted. */
+/* Frees that begin during this call are of newer pieces, and stay counted. */
 void ks_reserve_has_less(struct ks_reserve *reserve) {
     unsigned frees = atomic_load(&reserve->frees);
     if (atomic_fetch_sub(&reserve->pieces, 1) == 1)
@@ -71,7 +70,7 @@ CUresult ks_reserve_begin_within(struct ks_reserve *reserve, uint64_t bytes) {
     return room ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-/* The caller holds the lock: else a figure could be older than one that was charged before. */
+/* The caller holds the lock, so that no older figure replaces a newer one. */
 static uint64_t settle(struct ks_reserve *reserve) {
     uint64_t bytes, missing = 0;
     if (!reserve->ask(reserve, &bytes))
@@ -115,7 +114,7 @@ void ks_reserves_look(unsigned cell) {
     ks_graphs_visit(cell, false);
 }
 
-/* A capture in another thread must not be invalidated by what is asked of the driver here. */
+/* In relaxed mode, so that these calls do not invalidate a capture in another thread. */
 void ks_reserves_return(unsigned cell) {
     int mode = CU_STREAM_CAPTURE_MODE_RELAXED;
     const bool exchanged = KS_DRIVER(exchange_capture_mode)(&mode) == CUDA_SUCCESS;

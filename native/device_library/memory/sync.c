@@ -1,6 +1,6 @@
 /*
- * Waiting for the GPU: the driver then returns what pools have reserved beyond
- * their threshold, and other processes of the session may have it at once.
+ * Synchronisation with the GPU: the driver then returns what pools have reserved
+ * beyond their threshold, and other processes of the session may have it at once.
  */
 #include "lookup/real.h"
 #include "memory/pools.h"

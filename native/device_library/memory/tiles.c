@@ -1,8 +1,8 @@
 /*
- * Physical memory that is mapped into sparse and deferred arrays, a part at a
- * time. Each such mapping is a use of the memory, as one at an address is; it
- * ends when it is undone, when something else is mapped at its place, or with
- * the array.
+ * Physical memory that is mapped into sparse and deferred arrays, one tile at a
+ * time. Like a mapping at an address, each tile is a use of the memory; it ends
+ * when it is unmapped, when something else is mapped in its place, or with the
+ * array.
  */
 #include "memory/tiles.h"
 
@@ -13,14 +13,14 @@
 
 #include <stdatomic.h>
 
-static atomic_bool any; /* something has been mapped into an array */
+static atomic_bool any; /* a tile has been mapped */
 
 static uint64_t mix(uint64_t hash, uint64_t value) {
     return (hash ^ value) * UINT64_C(0x100000001b3);
 }
 
-/* A number for the place of a mapping. Two places with one number: of what is mapped there one
- * mapping may be taken for undone too early; the chance is one in 2^64 a pair. */
+/* A hash of the place of a mapping. If two places had the same hash, one mapping could count as
+ * undone too early; the chance is one in 2^64 for each pair. */
 static uint64_t place_of(const struct ks_array_mapping *mapping) {
     uint64_t hash = mix(UINT64_C(0xcbf29ce484222325), (uint64_t)(uintptr_t)mapping->array);
     hash = mix(hash, (uint64_t)mapping->part_type);
@@ -46,7 +46,7 @@ static void note(const struct ks_array_mapping *mapping) {
     if (mapping->operation != CU_MEM_OPERATION_TYPE_MAP)
         return;
     atomic_store(&any, true);
-    /* A tile that cannot be booked leaves the memory charged only as long as it has a handle. */
+    /* Without an entry for the tile, the memory is charged only as long as it has a handle. */
     if (ks_allocations_add(&tile))
         ks_allocations_use(KS_PHYSICAL, mapping->handle);
 }

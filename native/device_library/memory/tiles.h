@@ -6,10 +6,10 @@
 
 #include <stdint.h>
 
-/* After an array has ended: nothing is mapped into it any more. */
+/* After an array has ended: removes its tiles. */
 void ks_tiles_of_array_ended(uint64_t array);
 
-/* In a forked child: none. */
+/* In a forked child: there are none. */
 void ks_tiles_forget(void);
 
 #endif

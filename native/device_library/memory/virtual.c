@@ -1,8 +1,8 @@
 /*
- * Physical memory that the application maps where it likes. It lives until its
- * last handle is released and its last mapping undone: both are uses of it.
- * What another process made, and what lies in the host, is known with a charge
- * of nothing, so that mappings of it are found too.
+ * Physical memory that the application maps at addresses of its choice. It lives
+ * until its last handle is released and its last mapping undone: both are uses of
+ * it. Memory of another process, and of the host, is recorded with a charge of 0,
+ * so that its mappings are found too.
  */
 #include "memory/virtual.h"
 
@@ -70,7 +70,7 @@ void ks_physical_leave(uint64_t handle) {
         ks_freed(&physical, CUDA_SUCCESS);
 }
 
-/* The use is given up before the driver can hand out the same handle again. */
+/* The use ends before the driver can hand out the same handle again. */
 int cuMemRelease(CUmemGenericAllocationHandle handle) {
     struct ks_allocation physical;
     if (!ks_allocations_leave(KS_PHYSICAL, handle, &physical)) {
@@ -99,7 +99,7 @@ int cuMemMap(CUdeviceptr address, size_t bytes, size_t offset, CUmemGenericAlloc
     return result;
 }
 
-/* One call may undo several mappings that lie one behind the other. */
+/* One call may undo several adjacent mappings. */
 int cuMemUnmap(CUdeviceptr address, size_t bytes) {
     const CUresult result = KS_REAL(cuMemUnmap)(address, bytes);
     struct ks_allocation mapping;

@@ -47,10 +47,11 @@
 #define ARGUMENTS_11(as) ARGUMENTS_10(as), as(k)
 
 #define SAME(argument) (argument)
-/* The argument that is a stream becomes the thread's own where it is 0. */
+/* An argument that is a stream becomes the thread's own if it is 0. */
 #define OF_THREAD(argument)                                                                        \
-    __builtin_choose_expr(__builtin_types_compatible_p(__typeof__(argument), CUstream),            \
-                          per_thread(*(CUstream *)(void *)&(argument)), (argument))
+    _Generic((argument),                                                                           \
+        CUstream: per_thread(_Generic((argument), CUstream: (argument), default: NULL)),           \
+        default: (argument))
 
 #define ADDRESS CUdeviceptr_v1
 #define SIZE    unsigned int
