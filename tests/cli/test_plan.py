@@ -72,7 +72,7 @@ BAD = {
     ),
     "a release of nobody": (
         LOCALITY.replace("[]", "[{release: p}]"),
-        ":3: events[0].release: nobody of that name: p",
+        ":3: events[0].release: no request or holder of that name: p",
     ),
     "a node that is not there": (
         LOCALITY.replace("[]", "[{request: {name: p, nodes: [n2]}}]"),
@@ -174,7 +174,7 @@ def test_what_was_answered_before_a_bad_event_stays_answered(
     assert main(["plan", str(path), "-o", "json"]) == 2
     captured = capsys.readouterr()
     assert json.loads(captured.out)["name"] == "p"
-    assert "events[1].release: nobody of that name: q (known: p)" in captured.err
+    assert "events[1].release: no request or holder of that name: q (known: p)" in captured.err
 
 
 def test_events_that_are_piped_in_are_answered_as_they_come() -> None:

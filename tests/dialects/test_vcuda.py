@@ -46,8 +46,8 @@ def test_hundreds_are_whole_gpus_with_all_of_their_memory(
     [
         ("150", "4", "cores", "150 is more than one GPU and not a multiple of 100"),
         ("101", None, "cores", "101 is more than one GPU and not a multiple of 100"),
-        ("0", "4", "cores", "asks for no part of a GPU"),
-        (None, "4", "cores", "asks for no part of a GPU"),
+        ("0", "4", "cores", "asks for no share of a GPU"),
+        (None, "4", "cores", "asks for no share of a GPU"),
         ("50", "0", "blocks", "a share of a GPU needs some of its memory"),
         ("50", str(2**60), "blocks", f"{2**60} blocks are past 2^63 - 1 bytes"),
     ],

@@ -1,1 +1,1 @@
-"""Manifest families: each module turns what one of them says into the core's Demand."""
+"""Manifest families: each module parses one of them into a Demand."""

@@ -1,4 +1,4 @@
-"""What a manifest asks of each GPU, as fields of the core's Demand."""
+"""The amounts of a demand, as parsed from any manifest family."""
 
 from typing import TypedDict
 
@@ -13,7 +13,7 @@ class Amounts(TypedDict, total=False):
         limit_micros: micros never exceeded.
         memory: reserved on each GPU.
         count: the number of GPUs.
-        proportional: compute follows memory.
+        proportional: whether compute follows memory.
     """
 
     request_micros: int

@@ -1,8 +1,8 @@
-"""Which containers of a pod share its part of a GPU.
+"""Which containers of a SharePod use its GPU share.
 
-Those that ask for ``kubeshare.nthu/vgpu`` themselves; where none does, those that are
-named; where none is named, all but the init containers. A pod that carries its share in
-annotations gets the same from the API server (``deploy/policies/plain-pods.yaml``).
+These are the containers that request ``kubeshare.nthu/vgpu`` themselves; if none does, the
+containers in ``spec.gpu.containers``; if none is listed, all but the init containers. Plain pods
+with annotations get the same from the API server (``deploy/policies/plain-pods.yaml``).
 """
 
 from collections.abc import Iterator, Mapping
@@ -17,28 +17,25 @@ FIELD: Final = "spec.gpu.containers"
 
 
 def sharing_containers(spec: Mapping[str, Any]) -> frozenset[str]:
-    """The names of the containers that share.
-
-    Args:
-        spec: of a SharePod.
+    """The names of the containers that use the GPU share, from the spec of a SharePod.
 
     Raises:
-        InvalidValueError: one is named that there is not.
+        InvalidValueError: ``spec.gpu.containers`` names an unknown container.
     """
     containers = tuple(_limits(spec))
-    asking = frozenset(name for name, limits in containers if VGPU_RESOURCE in limits)
+    requesting = frozenset(name for name, limits in containers if VGPU_RESOURCE in limits)
     named = mapping(spec.get("gpu"), "spec.gpu").get("containers") or ()
     known = {name for name, _ in containers}
     for name in named:
         if name not in known:
-            there = ", ".join(sorted(known))
-            raise InvalidValueError(FIELD, f"there is no container {name}; there are {there}")
+            names = ", ".join(sorted(known))
+            raise InvalidValueError(FIELD, f"there is no container {name}; there are {names}")
     every = (str(container.get("name", "")) for container in spec.get("containers") or ())
-    return asking or frozenset(named) or frozenset(every)
+    return requesting or frozenset(named) or frozenset(every)
 
 
 def _limits(spec: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Each container's name, and the limits of its resources."""
+    """Name and resource limits of each container."""
     for kind in CONTAINER_FIELDS:
         for container in spec.get(kind) or ():
             resources = container.get("resources") or {}

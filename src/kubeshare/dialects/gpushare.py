@@ -1,7 +1,7 @@
 """Alibaba's gpushare: ``aliyun.com/gpu-mem`` and ``aliyun.com/gpu-count``.
 
-A pod asks for memory only. Compute follows it: the share of a GPU's time that is
-reserved is the share of its memory, and nothing but that of others limits it.
+A pod requests memory only. Compute follows: the reserved share of a GPU's time is the share of
+its memory, and the limit is the whole GPU.
 """
 
 from typing import Final
@@ -11,7 +11,7 @@ from kubeshare.core.units import MAX_BYTES, MI, MICROS, Memory, parse_count
 from kubeshare.dialects.amounts import Amounts
 
 MAX_COUNT: Final = 1024
-"""The most GPUs that one pod may ask for."""
+"""The most GPUs that one pod may request."""
 
 
 def amounts(
@@ -21,14 +21,13 @@ def amounts(
     unit: int = MI,
     names: tuple[str, str] = ("gpuMem", "gpuCount"),
 ) -> Amounts:
-    """What a pod asks for.
+    """The amounts that a pod requests.
 
     Args:
-        memory: units of memory on each GPU, a whole number in any spelling of a Quantity;
-            None where the pod does not say.
-        count: how many different GPUs it wants that much of.
+        memory: units of memory on each GPU, a whole number as a Quantity; None if absent.
+        count: the number of different GPUs.
         unit: bytes of a unit of memory, as the node's device plugin counts it.
-        names: what the two are called where they are written.
+        names: the names of both fields, for errors.
 
     Raises:
         InvalidValueError: not whole, not positive, or too many.

@@ -1,9 +1,9 @@
-"""Plain pods: annotations ``kubeshare.nthu/…``, the published ones, or the second version's labels.
+"""Plain pods: ``kubeshare.nthu/…`` and published annotations, and ``sharedgpu/…`` labels.
 
-A pod says its share in its own metadata, so the template of any workload controller can
-carry it. Three spellings mean the same: our annotations, KubeShare's published ones, and
-the ``sharedgpu/…`` labels of its second version (:mod:`kubeshare.dialects.sharedgpu`).
-Which containers of the pod share is not read here: they ask for ``kubeshare.nthu/vgpu``.
+A pod declares its share in its metadata, so the template of any workload controller can carry
+it. Three spellings are equivalent: ``kubeshare.nthu/…`` annotations, KubeShare's published
+annotations, and the labels of its second version (:mod:`kubeshare.dialects.sharedgpu`). The
+containers that use the share request ``kubeshare.nthu/vgpu``, and are not parsed here.
 """
 
 from collections.abc import Iterable, Mapping
@@ -20,36 +20,33 @@ FIELDS: Final = (
     *("request", "limit", "memory", "count", "id"),
     *("affinity", "antiAffinity", "exclusion", "model"),
 )
-"""The annotations that are read, without their prefix."""
-ASKING: Final = ("request", "limit", "memory", "count", "id")
-"""Those of which one is enough to ask for a GPU; the others only say which."""
+"""The annotations, without their prefix."""
+REQUESTING: Final = ("request", "limit", "memory", "count", "id")
+"""Annotations that request a GPU by themselves; the others only constrain which one."""
 
 
 def demand_of(pod: Mapping[str, Any], models: Iterable[str] = ()) -> Demand | None:
-    """What a plain pod asks of a GPU.
+    """The demand of a plain pod; None if it requests no GPU.
 
     Args:
-        pod: the object as the API server gives it.
-        models: the cluster's GPU models; a label has dashes for their spaces.
-
-    Returns:
-        None for a pod that asks for nothing of a GPU.
+        pod: the object from the API server.
+        models: the cluster's GPU models; a label has dashes in place of their spaces.
 
     Raises:
-        InvalidValueError: a value is not acceptable, one of those that come together is
-            missing, or two spellings differ.
+        InvalidValueError: a value is not acceptable, one of the annotations that are required
+            together is missing, or two spellings differ.
     """
     metadata = mapping(pod.get("metadata"), "metadata")
     annotations = present(mapping(metadata.get("annotations"), "metadata.annotations"))
     ours = {field: annotations[PREFIX + field] for field in FIELDS if PREFIX + field in annotations}
     spellings = Spellings(ours, PREFIX, annotations)
-    asks = any(field in ours for field in ASKING)
+    requests = any(field in ours for field in REQUESTING)
     labelled = sharedgpu.read(pod, models)
-    if not asks and not spellings.published():
+    if not requests and not spellings.published():
         return labelled.demand if labelled else None
     if labelled is not None:
         raise InvalidValueError(
             sharedgpu.LIMIT, "is given beside annotations that ask for a share: give one of them"
         )
-    spellings.check_amounts_come_together(needed=not asks)
+    spellings.check_amounts_are_complete(needed=not requests)
     return spellings.demand(RequesterRef.of(metadata))

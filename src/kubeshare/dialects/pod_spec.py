@@ -1,8 +1,8 @@
-"""The form of a PodSpec, as far as it is read before there is a pod.
+"""Validation of the fields of a PodSpec that KubeShare reads.
 
-The schema of a SharePod keeps its PodSpec as it came, so that newer fields pass: a list may be
-text there, or null. What Kubernetes would take, absent and null alike, is taken; all else is
-refused by the field's name, before anything is looked for in it.
+The schema of a SharePod does not type its PodSpec, so that newer fields are preserved: a list may
+be text, or null. Everything that Kubernetes would accept, including null, is accepted; anything
+else is rejected by the name of the field before it is read.
 """
 
 from collections.abc import Mapping
@@ -62,17 +62,14 @@ class _PodSpec(Struct, rename="camel"):
 
 
 def check_form(spec: Mapping[str, Any]) -> None:
-    """See that what is read of a PodSpec can be.
-
-    Args:
-        spec: as a manifest has it.
+    """Check the form of the PodSpec in a manifest.
 
     Raises:
-        InvalidValueError: Kubernetes would make no pod of it; under the field's name.
+        InvalidValueError: Kubernetes would reject it; under the name of the field.
     """
     try:
         msgspec.convert(spec, _PodSpec)
     except msgspec.ValidationError as error:
         words, _, place = str(error).partition(" - at `$")
-        said = f"is not as Kubernetes has it: {words[:1].lower()}{words[1:]}"
-        raise InvalidValueError(f"spec{place.rstrip('`')}", said) from None
+        message = f"is not as Kubernetes has it: {words[:1].lower()}{words[1:]}"
+        raise InvalidValueError(f"spec{place.rstrip('`')}", message) from None

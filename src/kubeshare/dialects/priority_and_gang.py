@@ -1,7 +1,7 @@
-"""Where a demand stands among others: its priority, its gang, whether it may be preempted.
+"""Priority, gang and preemptibility of SharePods and plain pods.
 
-SharePods and plain pods say so alike: by the labels of KubeShare's second version, and by
-an annotation of ours for what that version did not have.
+Both use the labels of KubeShare's second version, and the annotation
+``kubeshare.nthu/preemptible``, which that version did not have.
 """
 
 from collections.abc import Mapping
@@ -25,13 +25,13 @@ HIGHEST_PRIORITY: Final = 100
 
 
 class Standing(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a demand stands among others.
+    """Priority, gang and preemptibility of a demand.
 
     Attributes:
-        priority: -1 to 100; a higher one is decided about first. Up to 0 it takes what is
-            left, above 0 it is guaranteed.
-        gang: the pods with which it starts, if there are any.
-        preemptible: it may have to make room for a demand of higher priority.
+        priority: -1 to 100; higher priorities are scheduled first. Up to 0 is opportunistic,
+            above 0 is guaranteed.
+        gang: the pods with which it starts, if any.
+        preemptible: whether a demand of higher priority may preempt it.
     """
 
     priority: int = 0
@@ -40,13 +40,10 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def standing_of(manifest: Mapping[str, Any]) -> Standing:
-    """Where the demand of a SharePod or pod stands.
-
-    Args:
-        manifest: the object as the API server gives it.
+    """The standing of a SharePod or pod, an object from the API server.
 
     Raises:
-        InvalidValueError: a value is not acceptable, under the name of the label or annotation.
+        InvalidValueError: a value is not acceptable; under the name of the label or annotation.
     """
     metadata = manifest.get("metadata") or {}
     given = metadata.get("labels") or {}
@@ -60,10 +57,10 @@ def standing_of(manifest: Mapping[str, Any]) -> Standing:
 
 
 def parse_priority(text: str, field: str) -> int:
-    """A priority as it is written.
+    """Parse a priority.
 
     Raises:
-        InvalidValueError: it is none, under the name of the field.
+        InvalidValueError: it is no priority; under the name of the field.
     """
     try:
         priority = int(text)
@@ -76,7 +73,7 @@ def parse_priority(text: str, field: str) -> int:
 
 
 def gang_named(manifest: Mapping[str, Any]) -> str:
-    """The name of the gang that a SharePod or pod says it is in; ``""`` where it names none."""
+    """The name of the gang of a SharePod or pod; ``""`` without one."""
     labels = (manifest.get("metadata") or {}).get("labels") or {}
     return str(labels.get(GROUP_NAME) or "")
 
@@ -89,17 +86,17 @@ def _preemptible(annotations: Mapping[str, str]) -> bool:
 
 
 def _gang(labels: Mapping[str, str]) -> Gang | None:
-    """The group; none where not all is said that makes one, as published."""
+    """The gang; as published, None if the labels are incomplete."""
     if GROUP_NAME not in labels:
         return None
     headcount = parse_count(labels.get(GROUP_HEADCOUNT, "0"), GROUP_HEADCOUNT)
     needed = _threshold(labels, headcount)
     if MIN_AVAILABLE in labels:
-        said = parse_count(labels[MIN_AVAILABLE], MIN_AVAILABLE)
-        if needed not in (None, said):
-            words = f"{said} differs from {needed}, which {GROUP_THRESHOLD} makes of the headcount"
+        given = parse_count(labels[MIN_AVAILABLE], MIN_AVAILABLE)
+        if needed not in (None, given):
+            words = f"{given} differs from {needed}, which {GROUP_THRESHOLD} makes of the headcount"
             raise InvalidValueError(MIN_AVAILABLE, words)
-        needed = said
+        needed = given
     if not needed:
         return None
     if headcount and needed > headcount:
@@ -110,7 +107,7 @@ def _gang(labels: Mapping[str, str]) -> Gang | None:
 
 
 def _threshold(labels: Mapping[str, str], headcount: int) -> int | None:
-    """The pods that a threshold makes of a headcount, halves rounded up; None without both."""
+    """Threshold times headcount, halves rounded up; None without both labels."""
     if GROUP_THRESHOLD not in labels or GROUP_HEADCOUNT not in labels:
         return None
     if headcount < 1:

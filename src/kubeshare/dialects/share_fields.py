@@ -1,9 +1,9 @@
-"""The fields of a share, each in either of two spellings, and the demand that they make.
+"""The fields of a share in either of two spellings, and their demand.
 
-``spec.gpu`` of a SharePod and the ``kubeshare.nthu/…`` annotations of a pod are the one,
-the published ``kubeshare/…`` annotations the other. Either may be used for each field,
-or both with the same value. The API server's policies refuse what is wrong long before;
-this is the last check, on which nothing of the cluster's configuration has a say.
+One spelling is ``spec.gpu`` of a SharePod or the ``kubeshare.nthu/…`` annotations of a pod, the
+other the published ``kubeshare/…`` annotations. Each field may use either, or both with the same
+value. The API server's policies reject most invalid values earlier; this check does not depend
+on the cluster's configuration.
 """
 
 import re
@@ -26,7 +26,7 @@ ANNOTATIONS: Final[Mapping[str, str]] = {  # field -> published annotation
     "id": "kubeshare/GPUID",
 }
 _TOGETHER: Final = tuple(ANNOTATIONS[field] for field in ("request", "limit", "memory"))
-_ASKING: Final = frozenset({*_TOGETHER, ANNOTATIONS["id"]})
+_REQUESTING: Final = frozenset({*_TOGETHER, ANNOTATIONS["id"]})
 
 NO_MEMORY: Final = (
     "asks for no memory, and nothing runs on a GPU without: give an amount such as 1Gi "
@@ -43,7 +43,7 @@ Value = TypeVar("Value")
 
 
 class RequesterRef(msgspec.Struct, frozen=True, kw_only=True):
-    """The object that asks: what is read of its metadata."""
+    """The identity of a requester, from its metadata."""
 
     uid: str
     name: str
@@ -51,22 +51,22 @@ class RequesterRef(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, metadata: Mapping[str, Any]) -> "RequesterRef":
-        """The asker of that metadata; before it has a uid, its name stands in for one."""
+        """The requester with this metadata; without a uid, its name is used instead."""
         name, namespace = str(metadata.get("name", "")), str(metadata.get("namespace", ""))
         uid = metadata.get("uid") or f"{namespace}/{name}"
         return cls(uid=uid, name=name, namespace=namespace)
 
 
 class Spellings:
-    """The two places in which an object's fields are written.
+    """The fields of an object in both spellings.
 
     Args:
-        fields: field → value, in our own spelling.
-        prefix: what comes before a field's name in it.
-        annotations: the published ones are looked for here.
+        fields: field → value, in KubeShare's own spelling.
+        prefix: the prefix of a field's name in that spelling.
+        annotations: all annotations, among them the published ones.
 
     Attributes:
-        written: field → the name by which the object writes it.
+        written: field → its name in the object.
     """
 
     def __init__(
@@ -78,14 +78,14 @@ class Spellings:
         self._prefix = prefix
 
     def published(self) -> bool:
-        """Whether the published annotations ask; labels alone ask for nothing there."""
-        return not _ASKING.isdisjoint(self.annotations)
+        """Whether the published annotations request a GPU; labels alone do not."""
+        return not _REQUESTING.isdisjoint(self.annotations)
 
-    def check_amounts_come_together(self, *, needed: bool) -> None:
-        """The three published amounts are given together.
+    def check_amounts_are_complete(self, *, needed: bool) -> None:
+        """Check that the three published amounts are given together.
 
         Args:
-            needed: whether they must be given, since nothing else asks.
+            needed: whether they must be given, since nothing else requests a GPU.
 
         Raises:
             InvalidValueError: one of them is missing.
@@ -98,10 +98,10 @@ class Spellings:
             )
 
     def read(self, field: str, parse: Callable[[object, str], Value]) -> Value | None:
-        """A field from either spelling; None where neither has it.
+        """A field from either spelling; None if absent.
 
         Raises:
-            InvalidValueError: it is not acceptable, or the two differ.
+            InvalidValueError: it is not acceptable, or both spellings differ.
         """
         name, key = self._prefix + field, ANNOTATIONS.get(field, "")
         new = parse(self.fields[field], name) if field in self.fields else None
@@ -110,9 +110,9 @@ class Spellings:
             self.written[field] = key if old is not None else name
             return old
         if old is not None and old != new:
-            here, there = self.fields[field], self.annotations[key]
+            own, published = self.fields[field], self.annotations[key]
             raise InvalidValueError(
-                name, f"{here} differs from {there} in {key}: give one, or the same value"
+                name, f"{own} differs from {published} in {key}: give one, or the same value"
             )
         self.written[field] = name
         return new
@@ -120,15 +120,15 @@ class Spellings:
     def demand(
         self, requester: RequesterRef, *, nodes: frozenset[str] | None = None, attempt: int = 0
     ) -> Demand:
-        """The demand that the fields make, with the defaults that all doors share.
+        """The demand of the fields, with the defaults of all manifest families.
 
         Args:
-            requester: who asks.
-            nodes: those that it may go to; None for all.
-            attempt: how often it has been decided about before.
+            requester: the object.
+            nodes: the nodes that it may use; None for all.
+            attempt: how often it has been scheduled before.
 
         Raises:
-            InvalidValueError: a value is not acceptable, under the name by which it is written.
+            InvalidValueError: a value is not acceptable; under its name in the object.
         """
         request = self.read("request", parse_share) or 0
         limit = self.read("limit", parse_share)
@@ -151,7 +151,7 @@ class Spellings:
                 attempt=attempt,
             )
         except InvalidValueError as error:
-            # The core knows its own names of the fields; people know those that they wrote.
+            # The core uses its own field names; users know those of their manifest.
             raise error.under(self.written.get(error.field, error.field)) from None
         if not (demand.memory.micros or demand.memory.bytes):
             raise InvalidValueError(self.written["memory"], NO_MEMORY)
@@ -162,7 +162,7 @@ def mapping(value: object, name: str) -> Mapping[str, Any]:
     """A mapping that may be absent.
 
     Raises:
-        InvalidValueError: it is something else.
+        InvalidValueError: it is no mapping.
     """
     if value is None:
         return {}
@@ -172,12 +172,12 @@ def mapping(value: object, name: str) -> Mapping[str, Any]:
 
 
 def present(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Those that say something: empty text and empty lists are absent."""
+    """The fields with a value; empty text and empty lists count as absent."""
     return {key: value for key, value in fields.items() if value not in (None, "", [])}
 
 
 def read_label(value: object, name: str) -> str:
-    """Text of a bounded length.
+    """Parse a label: text of a bounded length.
 
     Raises:
         InvalidValueError: it is no such text.
@@ -190,7 +190,7 @@ def read_label(value: object, name: str) -> str:
 
 
 def read_gpuid(value: object, name: str) -> str:
-    """The name of a vGPU.
+    """Parse the name of a vGPU.
 
     Raises:
         InvalidValueError: it is no such name.
@@ -203,7 +203,7 @@ def read_gpuid(value: object, name: str) -> str:
 
 
 def read_count(value: object, name: str) -> int:
-    """A number of GPUs; an annotation has it as text.
+    """Parse a number of GPUs, which is text in an annotation.
 
     Raises:
         InvalidValueError: it is no such number.

@@ -1,8 +1,7 @@
 """KubeShare's second version: ``sharedgpu/…`` labels of plain pods.
 
-The door is that of all plain pods (:mod:`kubeshare.dialects.pod`). Where the published
-code let a manifest through that could never run as it says, the pod is refused by the
-name of the label.
+:mod:`kubeshare.dialects.pod` calls this for all plain pods. Manifests that the published code
+accepted although they could never run as written are rejected by the name of the label.
 """
 
 from collections.abc import Iterable, Mapping
@@ -24,11 +23,11 @@ MODEL: Final = "sharedgpu/gpu_model"
 
 
 class LabelledDemand(msgspec.Struct, frozen=True, kw_only=True):
-    """What the labels of a pod ask for.
+    """The demand and the standing of a pod with labels.
 
     Attributes:
-        demand: of a GPU, or of several whole ones.
-        standing: its priority and its gang.
+        demand: for a share of one GPU, or for several whole GPUs.
+        standing: its priority and gang.
     """
 
     demand: Demand
@@ -36,17 +35,14 @@ class LabelledDemand(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read(pod: Mapping[str, Any], models: Iterable[str] = ()) -> LabelledDemand | None:
-    """What a pod asks for by its labels.
+    """What a pod requests by its labels; None if it requests no GPU.
 
     Args:
-        pod: the object as the API server gives it.
-        models: the cluster's GPU models; a label has dashes for their spaces.
-
-    Returns:
-        None for a pod that asks for nothing of a GPU.
+        pod: the object from the API server.
+        models: the cluster's GPU models; a label has dashes in place of their spaces.
 
     Raises:
-        InvalidValueError: a value is not acceptable, under the label's name.
+        InvalidValueError: a value is not acceptable; under the name of the label.
     """
     metadata = pod.get("metadata") or {}
     labels: Mapping[str, str] = {
@@ -91,7 +87,7 @@ def _amounts(labels: Mapping[str, str]) -> Amounts | None:
 
 
 def _whole(labels: Mapping[str, str], limit: int, request: int) -> Amounts:
-    """More than one GPU is a number of whole ones, with all of their memory."""
+    """Whole GPUs with all of their memory, for a limit above one."""
     if limit % MICROS:
         words = f"{labels[LIMIT]} is more than one GPU and not a whole number of them"
         raise InvalidValueError(LIMIT, words)

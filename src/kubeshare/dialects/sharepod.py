@@ -1,4 +1,4 @@
-"""SharePods: ``spec.gpu`` and the published ``kubeshare/…`` annotations, which say the same."""
+"""SharePods: ``spec.gpu`` and the equivalent published ``kubeshare/…`` annotations."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -16,33 +16,28 @@ from kubeshare.dialects.share_fields import (
     read_gpuid,
 )
 
-_NOTES: Final = frozenset({"attempt", "idGiven", "nodeGiven", "setAside", "containers"})
-"""What asks for nothing: what KubeShare's programs write themselves, and which containers share."""
+_NOT_REQUESTING: Final = frozenset({"attempt", "idGiven", "nodeGiven", "setAside", "containers"})
+"""Fields that request no GPU: those KubeShare writes itself, and the list of containers."""
 
 
 def demand_of(sharepod: Mapping[str, Any]) -> Demand | None:
-    """What a SharePod asks of a GPU.
+    """The demand of a SharePod, an object from the API server; None if it requests no GPU.
 
-    Args:
-        sharepod: the object as the API server gives it.
-
-    Returns:
-        the demand, on the node of ``spec.nodeName`` where that is set; None when nothing
-        of a GPU is asked.
+    If ``spec.nodeName`` is set, the demand is restricted to that node.
 
     Raises:
-        InvalidValueError: a value is not acceptable, one of the annotations that come
-            together is missing, the two spellings differ, or its spec is no PodSpec.
+        InvalidValueError: a value is not acceptable, one of the annotations that are required
+            together is missing, both spellings differ, or the spec is no PodSpec.
     """
     metadata = mapping(sharepod.get("metadata"), "metadata")
     spec = mapping(sharepod.get("spec"), "spec")
     gpu = present(mapping(spec.get("gpu"), "spec.gpu"))
     annotations = present(mapping(metadata.get("annotations"), "metadata.annotations"))
     spellings = Spellings(gpu, "spec.gpu.", annotations)
-    asks = bool(gpu.keys() - _NOTES)
-    if not asks and not spellings.published():
+    requests = bool(gpu.keys() - _NOT_REQUESTING)
+    if not requests and not spellings.published():
         return None
-    spellings.check_amounts_come_together(needed=not asks)
+    spellings.check_amounts_are_complete(needed=not requests)
     check_form(spec)
     sharing_containers(spec)
     node = spec.get("nodeName")
@@ -55,7 +50,7 @@ def demand_of(sharepod: Mapping[str, Any]) -> Demand | None:
 
 
 def _check_ids(value: object, count: int, node: object) -> None:
-    """Several GPUs are listed when they and their node are known, one name for each of them."""
+    """Check ``spec.gpu.ids``: one id for each GPU, and only with ``spec.nodeName``."""
     field = "spec.gpu.ids"
     if value is None:
         return

@@ -60,11 +60,11 @@ REFUSALS: dict[str, tuple[Callable[[Ledger], object], str]] = {
     ),
     "an unhealthy device": (
         lambda ledger: ledger.place(a_demand("p"), "C"),
-        "vGPU C takes nobody: it is unhealthy or fenced",
+        "vGPU C takes no holder: it is unhealthy or fenced",
     ),
     "a fenced device": (
         lambda ledger: ledger.place(a_demand("p"), "D"),
-        "vGPU D takes nobody: it is unhealthy or fenced",
+        "vGPU D takes no holder: it is unhealthy or fenced",
     ),
     "a device that is not there": (
         lambda ledger: ledger.place(a_demand("p"), "Z"),

@@ -36,7 +36,7 @@ def labelled(device_id: str, request: str, *, node: str = "n1", memory: int = 0)
             "n2",
             {
                 "n1": "those on n2 fit better or come first",
-                "n3": "1 GPUs of one model that would do, 2 asked",
+                "n3": "1 suitable GPUs of one model, 2 asked",
                 "n4": "those on n2 fit better or come first",
                 "n9": "no free GPU",
             },
@@ -71,8 +71,8 @@ def labelled(device_id: str, request: str, *, node: str = "n1", memory: int = 0)
             None,
             {
                 "n2/A": "compute 0.1 left, 0.5 asked",
-                "n1": "1 GPUs of one model that would do, 2 asked",
-                "n2": "1 GPUs of one model that would do, 2 asked",
+                "n1": "1 suitable GPUs of one model, 2 asked",
+                "n2": "1 suitable GPUs of one model, 2 asked",
             },
             id="two models are not one",
         ),

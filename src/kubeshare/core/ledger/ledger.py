@@ -237,7 +237,7 @@ class Ledger:
         """A device with a demand as its holder."""
         device = self._device(device_id)
         if not device.healthy or device.fenced:
-            raise LedgerError(f"vGPU {device_id} takes nobody: it is unhealthy or fenced")
+            raise LedgerError(f"vGPU {device_id} takes no holder: it is unhealthy or fenced")
         holder = Holder.of(demand, device.memory_bytes)
         if holder.memory_bytes < 0:
             raise LedgerError(f"{demand.name} asks for less than nothing")

@@ -1,4 +1,4 @@
-"""The ``nodes`` of a scenario file, read into a ledger."""
+"""Reader of the ``nodes`` of a scenario file."""
 
 from typing import Final
 
@@ -14,7 +14,7 @@ from kubeshare.dialects.scenario.request import Entries, Family, foreign, read_h
 from kubeshare.dialects.scenario.strict_yaml import Field, suggestion
 
 DEFAULT_MEMORY: Final = 16 * GI
-"""Bytes of a GPU of which the file does not say."""
+"""Bytes of a GPU's memory if the file does not give them."""
 
 _NODE = ("name", "pool", "gpu", "unhealthy", "vgpus")
 _POOLED = ("free",)
@@ -22,18 +22,18 @@ _NUMBERED = ("gpus", "topology", "topoMatrix")
 _GPU = ("model", "memory")
 _LEFT = ("compute", "memory", "affinity", "antiAffinity", "exclusion", "idle")
 _VGPU = ("id", *_LEFT, "holders", "model", "memoryTotal")
-_MOST_GPUS = 100_000
+_MAX_GPUS = 100_000
 
 
 class Cluster:
     """The cluster of a scenario.
 
     Args:
-        family: of the policy that is asked.
+        family: the manifest family of the policy.
 
     Attributes:
         ledger: the nodes that were read.
-        holders: the names of all holders that were there at the start.
+        holders: the names of all initial holders.
     """
 
     def __init__(self, family: Family) -> None:
@@ -43,13 +43,13 @@ class Cluster:
         self._numbered: dict[tuple[str, str], str] = {}  # node, number -> id in the ledger
 
     def find(self, node: str, name: str) -> Device | None:
-        """The GPU of that name that a node has now."""
+        """The GPU with this name on a node; None if there is none."""
         device_id = self._numbered.get((node, name), name)
         device = self.ledger.devices.get(device_id)
         return device if device and device.node == node else None
 
     def check_node(self, field: Field) -> str:
-        """The name of a node that is there."""
+        """The name of an existing node."""
         name, nodes = field.name(), self.ledger.nodes
         if name not in nodes:
             field.fail(f"no node of that name: {name}{suggestion(name, sorted(nodes))}")
@@ -67,14 +67,14 @@ class Cluster:
             entries["name"].fail(f"node {name} is there twice")
         gpu = _read_gpu(entries.get("gpu"))
         links = _read_links(entries)
-        free = _how_many(entries["free"]) if "free" in entries else 0
+        free = _count(entries["free"]) if "free" in entries else 0
         pool = entries["pool"].text() if "pool" in entries else ""
         self.ledger.add_node(Node(name, (gpu,) * free, frozenset([gpu]), pool=pool, links=links))
-        said = {device.id: device for device in self._numbered_gpus(entries, name, gpu, links)}
-        devices = dict(said)
+        numbered = {device.id: device for device in self._numbered_gpus(entries, name, gpu, links)}
+        devices = dict(numbered)
         listed: set[str] = set()
         for item in entries["vgpus"].items() if "vgpus" in entries else ():
-            device = self._read_vgpu(item, name, gpu, said, listed)
+            device = self._read_vgpu(item, name, gpu, numbered, listed)
             devices[device.id] = device
         for device in devices.values():
             self.ledger.add_device(device)
@@ -88,7 +88,7 @@ class Cluster:
         self, entries: Entries, node: str, gpu: FreeGpu, links: Links
     ) -> list[Device]:
         """The GPUs "0", "1", … of a node whose GPUs are numbered."""
-        count = _how_many(entries["gpus"]) if "gpus" in entries else len(links)
+        count = _count(entries["gpus"]) if "gpus" in entries else len(links)
         if links and count != len(links):
             entries["gpus"].fail(f"{count} GPUs, and the topology names {len(links)}")
         return [self._number(node, index, gpu) for index in range(count)]
@@ -101,14 +101,14 @@ class Cluster:
         )
 
     def _read_vgpu(
-        self, field: Field, node: str, gpu: FreeGpu, said: dict[str, Device], listed: set[str]
+        self, field: Field, node: str, gpu: FreeGpu, numbered: dict[str, Device], listed: set[str]
     ) -> Device:
         entries = field.mapping(_VGPU, required=("id",))
         name = entries["id"].id()
         if name in listed:
             entries["id"].fail(f"node {node} has {name} twice")
         listed.add(name)
-        device = self._named(entries["id"], node, gpu, said)
+        device = self._named(entries["id"], node, gpu, numbered)
         device = msgspec.structs.replace(
             device,
             model=entries["model"].text() if "model" in entries else gpu.model,
@@ -122,7 +122,7 @@ class Cluster:
                     entries[key].fail("follows from the holders: give one or the other")
             holders = self._read_holders(entries["holders"], device)
         else:
-            holders = _holders_of_what_is_taken(entries, device)
+            holders = _holders_of_taken(entries, device)
         device = msgspec.structs.replace(device, holders=holders)
         try:
             Ledger([], [device])
@@ -130,17 +130,17 @@ class Cluster:
             field.fail(str(error))
         return device
 
-    def _named(self, field: Field, node: str, gpu: FreeGpu, said: dict[str, Device]) -> Device:
-        """The GPU that an entry of ``vgpus`` speaks of.
+    def _named(self, field: Field, node: str, gpu: FreeGpu, numbered: dict[str, Device]) -> Device:
+        """The GPU that an entry of ``vgpus`` describes.
 
-        A node that does not say how many GPUs it has, has those that it lists.
+        A node without ``gpus`` has the GPUs that it lists.
         """
         name = field.id()
         if (node, name) in self._numbered:
-            return said[self._numbered[node, name]]
+            return numbered[self._numbered[node, name]]
         if not self._family.pooled:
-            if said or not name.isdecimal():
-                has = f"only 0 to {len(said) - 1}" if said else "they are numbered from 0"
+            if numbered or not name.isdecimal():
+                has = f"only 0 to {len(numbered) - 1}" if numbered else "they are numbered from 0"
                 field.fail(f"node {node} has no GPU {name}, {has}")
             return self._number(node, int(name), gpu)
         if name in self.ledger.devices:
@@ -175,7 +175,7 @@ def _read_gpu(field: Field | None) -> FreeGpu:
 
 
 def _read_links(entries: Entries) -> Links:
-    """How far the GPUs are from each other, from whichever of the two is written."""
+    """The links between the GPUs, from ``topology`` or ``topoMatrix``."""
     if "topology" in entries and "topoMatrix" in entries:
         entries["topoMatrix"].fail("says the same as topology: give one or the other")
     for key, read in (("topology", read_notation), ("topoMatrix", read_matrix)):
@@ -187,10 +187,10 @@ def _read_links(entries: Entries) -> Links:
     return ()
 
 
-def _how_many(field: Field) -> int:
+def _count(field: Field) -> int:
     count = field.whole_number()
-    if not 0 <= count <= _MOST_GPUS:
-        field.fail(f"must be from 0 to {_MOST_GPUS}")
+    if not 0 <= count <= _MAX_GPUS:
+        field.fail(f"must be from 0 to {_MAX_GPUS}")
     return count
 
 
@@ -202,15 +202,15 @@ def _size(field: Field) -> int:
 
 
 def _left_memory(text: str) -> Memory:
-    """What is left of a GPU's memory: a share of it up to 1, else as sizes are written."""
+    """The memory left on a GPU: a share of it up to 1, else a size."""
     share = parse_memory(text, "memory")
     return share if share.micros is not None else Memory(bytes=parse_size(text, "memory"))
 
 
-def _holders_of_what_is_taken(entries: Entries, device: Device) -> tuple[Holder, ...]:
-    """Holders without a name, who take what the file says is not left and carry its labels.
+def _holders_of_taken(entries: Entries, device: Device) -> tuple[Holder, ...]:
+    """Holders without a name that hold what the file says is not left, with its labels.
 
-    A holder carries one label of a kind, so there are as many as the longest list of labels.
+    A holder has one label of each kind, so there are as many as the longest list of labels.
     """
     compute = memory = 0
     try:

@@ -1,8 +1,8 @@
-"""What a request or a holder of a scenario file asks for, in the words of its policy.
+"""Requests and holders of a scenario file, in the fields of their policy.
 
-Each family of manifests has fields of its own: shares and labels (SharePods),
-``gpuMem`` (gpushare), ``cores`` and ``memoryBlocks`` (Gaia). Built-in policies are
-asked in their family's words; a policy from outside in those of SharePods.
+Each manifest family has its own fields: shares and labels (SharePods), ``gpuMem`` (gpushare),
+``cores`` and ``memoryBlocks`` (Gaia). Requests of a built-in policy use the fields of its family,
+those of other policies the fields of SharePods.
 """
 
 from collections.abc import Callable, Mapping
@@ -20,7 +20,7 @@ from kubeshare.dialects.priority_and_gang import Standing, parse_priority
 from kubeshare.dialects.scenario.strict_yaml import Field
 
 MIN_AVAILABLE: Final = "gang.minAvailable"
-"""Where a request says how many members its gang needs."""
+"""The field with the number of members that a gang needs."""
 
 Entries: TypeAlias = Mapping[str, Field]
 
@@ -31,7 +31,7 @@ _WHERE: Final = ("model", "nodes")
 _WHEN: Final = ("priority", "gang")
 _SHARE: Final = (*_AMOUNTS, *_LABELS)
 _GANG: Final = ("name", "minAvailable")
-_TEXTS: Final = (  # field of a Demand, and what the file calls it
+_TEXTS: Final = (  # field of a Demand, field of the file
     ("namespace", "namespace"),
     ("group", "group"),
     ("model", "model"),
@@ -43,17 +43,17 @@ _TEXTS: Final = (  # field of a Demand, and what the file calls it
 
 
 class Family(msgspec.Struct, frozen=True):
-    """How the requests of a policy are written.
+    """The fields of a policy's requests.
 
     Attributes:
-        asks: the fields that only this family has.
-        written: field of a Demand → what this family calls it, where that is not the same.
-        numbered: its nodes have numbered GPUs, and none that is not in the pool.
-        pooled: its nodes have a pool of vGPUs, and free GPUs.
-        amounts: what a request asks for.
+        fields: the fields that only this family has.
+        written: field of a Demand → field of this family, where the names differ.
+        numbered: whether its nodes have numbered GPUs, all of them vGPUs.
+        pooled: whether its nodes have vGPUs and free GPUs.
+        amounts: parses the amounts of a request.
     """
 
-    asks: tuple[str, ...]
+    fields: tuple[str, ...]
     written: Mapping[str, str]
     numbered: bool
     pooled: bool
@@ -62,31 +62,31 @@ class Family(msgspec.Struct, frozen=True):
     @property
     def request(self) -> tuple[str, ...]:
         """All fields of a request."""
-        return (*_WHO, *_WHEN, *_WHERE, *self.asks)
+        return (*_WHO, *_WHEN, *_WHERE, *self.fields)
 
     @property
     def holder(self) -> tuple[str, ...]:
-        """All fields of a holder; it may always be written as a share with labels."""
-        return (*dict.fromkeys((*_WHO, *_SHARE, *_of_holder(self.asks))),)
+        """All fields of a holder, which may always use the fields of a share with labels."""
+        return (*dict.fromkeys((*_WHO, *_SHARE, *_of_holder(self.fields))),)
 
 
 def family_of(policy: str) -> Family:
-    """The family whose words a policy's requests are written in."""
+    """The manifest family of a policy's requests."""
     return _FAMILIES.get(policy, _OTHERS)
 
 
 def foreign(family: Family) -> dict[str, str]:
-    """The fields of other families → whose they are."""
+    """Field of another family → the policy it belongs to."""
     return {
         field: f"policy {policy}"
         for policy, other in _FAMILIES.items()
-        for field in other.asks
-        if field not in family.asks
+        for field in other.fields
+        if field not in family.fields
     }
 
 
 def uid_of(name: str) -> str:
-    """The uid of the demand of that name."""
+    """The uid of the demand with this name."""
     return f"demand/{name}"
 
 
@@ -94,17 +94,17 @@ def read_request(entries: Entries, family: Family) -> Demand:
     """The demand of a request.
 
     Raises:
-        InvalidValueError: a value that nobody can ask for, under its name in the file.
+        InvalidValueError: a value that no cluster can satisfy; under its name in the file.
         FileError: a value of the wrong type.
     """
     return _demand(entries, family)
 
 
 def read_standing(entries: Entries) -> Standing:
-    """The priority of a request, and the gang with which it starts.
+    """The priority and the gang of a request.
 
     Raises:
-        InvalidValueError: a value that nobody can ask for, under its name in the file.
+        InvalidValueError: a value that no cluster can satisfy; under its name in the file.
         FileError: a value of the wrong type.
     """
     priority = 0
@@ -112,34 +112,34 @@ def read_standing(entries: Entries) -> Standing:
         priority = parse_priority(entries["priority"].number(), "priority")
     if "gang" not in entries:
         return Standing(priority=priority)
-    said = entries["gang"].mapping(_GANG, required=_GANG)
-    needed = parse_count(said["minAvailable"].number(), MIN_AVAILABLE)
+    gang = entries["gang"].mapping(_GANG, required=_GANG)
+    needed = parse_count(gang["minAvailable"].number(), MIN_AVAILABLE)
     if needed == 0:
         raise InvalidValueError(MIN_AVAILABLE, "0 is less than one member")
-    return Standing(priority=priority, gang=Gang(name=said["name"].name(), min_available=needed))
+    return Standing(priority=priority, gang=Gang(name=gang["name"].name(), min_available=needed))
 
 
 def read_holder(entries: Entries, family: Family) -> Demand:
-    """The demand that a holder once was; see :func:`read_request`."""
-    in_its_words = any(key in entries for key in family.asks)
-    return _demand(entries, family if in_its_words else _OTHERS)
+    """The demand of a holder; see :func:`read_request`."""
+    uses_family = any(key in entries for key in family.fields)
+    return _demand(entries, family if uses_family else _OTHERS)
 
 
 def _demand(entries: Entries, family: Family) -> Demand:
-    who: dict[str, Any] = {
+    fields: dict[str, Any] = {
         key: entries[written].text() for key, written in _TEXTS if written in entries
     }
     if "nodes" in entries:
-        who["nodes"] = frozenset(node.name() for node in entries["nodes"].items())
+        fields["nodes"] = frozenset(node.name() for node in entries["nodes"].items())
     name = entries["name"].name()
     try:
-        return Demand(uid=uid_of(name), name=name, **who, **family.amounts(entries))
+        return Demand(uid=uid_of(name), name=name, **fields, **family.amounts(entries))
     except InvalidValueError as error:
         raise error.under(family.written.get(error.field, error.field)) from None
 
 
-def _of_holder(asks: tuple[str, ...]) -> tuple[str, ...]:
-    return tuple(key for key in asks if key not in ("id", "count", "gpuCount"))
+def _of_holder(fields: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(key for key in fields if key not in ("id", "count", "gpuCount"))
 
 
 def _number(entries: Entries, key: str) -> str | None:
@@ -173,21 +173,21 @@ def _cores(entries: Entries) -> Amounts:
 
 _FAMILIES: Final[Mapping[str, Family]] = {
     "locality": Family(
-        asks=(*_SHARE, "id", "count"),
+        fields=(*_SHARE, "id", "count"),
         written={"anti_affinity": "antiAffinity", "device_id": "id"},
         numbered=False,
         pooled=True,
         amounts=_share,
     ),
     "binpack": Family(
-        asks=("gpuMem", "gpuCount"),
+        fields=("gpuMem", "gpuCount"),
         written={"memory": "gpuMem", "count": "gpuCount"},
         numbered=True,
         pooled=False,
         amounts=_gpu_memory,
     ),
     "topology": Family(
-        asks=("cores", "memoryBlocks"),
+        fields=("cores", "memoryBlocks"),
         written={"request": "cores", "count": "cores", "memory": "memoryBlocks"},
         numbered=True,
         pooled=False,
@@ -195,7 +195,7 @@ _FAMILIES: Final[Mapping[str, Family]] = {
     ),
 }
 _OTHERS: Final = Family(
-    asks=_FAMILIES["locality"].asks,
+    fields=_FAMILIES["locality"].fields,
     written=_FAMILIES["locality"].written,
     numbered=True,
     pooled=True,

@@ -1,8 +1,7 @@
-"""Scenario files of ``kubeshare plan``: a cluster, and what happens to it.
+"""Scenario files of ``kubeshare plan``: a cluster and its events.
 
-The reader is strict: whatever it does not know is an error with its line. What a
-*request* asks for is another matter: a value that no cluster could satisfy is not a
-mistake in the file but a question, and its answer is ``rejected``.
+The reader is strict: anything unknown is an error with its line. A request that no cluster could
+satisfy is no error in the file, however; its outcome is ``rejected``.
 """
 
 import io
@@ -36,27 +35,27 @@ _QUOTA = ("namespace", "pool", "model", "gpus")
 
 
 class Request(msgspec.Struct, frozen=True):
-    """Somebody asks for a share, with a priority, and perhaps with a gang."""
+    """A request for a share, with a priority and possibly a gang."""
 
     demand: Demand
     standing: Standing = Standing()
 
 
 class Refused(msgspec.Struct, frozen=True):
-    """Somebody asks for what nobody can have, such as half more than a GPU."""
+    """A request that no cluster can satisfy, such as for one and a half GPUs."""
 
     name: str
     error: InvalidValueError
 
 
 class Release(msgspec.Struct, frozen=True):
-    """A request or a holder ends."""
+    """The end of a request or a holder."""
 
     demand_uid: str
 
 
 class Fail(msgspec.Struct, frozen=True):
-    """A GPU fails; `where` complains when there is no such GPU by then."""
+    """The failure of a GPU; `where` is the field for an error if the GPU does not exist then."""
 
     node: str
     gpu: str
@@ -67,13 +66,13 @@ Event: TypeAlias = Request | Refused | Release | Fail
 
 
 class Scenario(msgspec.Struct, frozen=True):
-    """A cluster at the start, the policy, and what happens, in order.
+    """The initial cluster, the policy, and the events in order.
 
     Attributes:
         policy: decides.
-        cluster: the nodes by the names that the file gives them.
-        written: field of a Demand → what the file calls it, where that is not the same.
-        events: read from the file as they are asked for, once; each may raise FileError.
+        cluster: the nodes by their names in the file.
+        written: field of a Demand → its name in the file, where the names differ.
+        events: read from the file one by one, once; each may raise FileError.
     """
 
     policy: Policy
@@ -83,14 +82,14 @@ class Scenario(msgspec.Struct, frozen=True):
 
     @property
     def ledger(self) -> Ledger:
-        """The state that the policy is asked about."""
+        """The ledger on which the policy decides."""
         return self.cluster.ledger
 
     def failed(self, event: Fail) -> Device:
-        """The GPU that fails.
+        """The GPU of a failure.
 
         Raises:
-            FileError: there is none of that name.
+            FileError: there is no such GPU.
         """
         device = self.cluster.find(event.node, event.gpu)
         if device is None:
@@ -102,11 +101,11 @@ def read_scenario(text: bytes | BinaryIO, source: str) -> Scenario:
     """Read a scenario file up to its events.
 
     Args:
-        text: its content, or where to read it; that must stay open until the last event.
+        text: its content, or a stream, which must stay open until the last event.
         source: its name, for messages.
 
     Raises:
-        FileError: it says something that it must not; the message names line and field.
+        FileError: the file is invalid; the message names line and field.
     """
     stream = io.BytesIO(text) if isinstance(text, bytes) else text
     required = ("policy", "nodes", "events")
@@ -148,7 +147,7 @@ def _read_quotas(field: Field) -> list[Quota]:
 
 
 class _Events:
-    """Reads ``events``, and follows which names are in use."""
+    """Reads ``events``, and tracks which names are in use."""
 
     def __init__(self, cluster: Cluster, family: Family) -> None:
         self._cluster = cluster
@@ -183,7 +182,7 @@ class _Events:
     def _read_release(self, field: Field) -> Release:
         name = field.name()
         if name not in self._names:
-            field.fail(f"nobody of that name: {name}{suggestion(name, sorted(self._names))}")
+            field.fail(f"no request or holder of that name: {name}{suggestion(name, sorted(self._names))}")
         self._names.discard(name)
         return Release(uid_of(name))
 

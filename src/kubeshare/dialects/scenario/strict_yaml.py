@@ -1,9 +1,8 @@
-"""YAML for files that people write and programs must not misread.
+"""Strict access to YAML values, with errors that name line and field.
 
-A reader takes from a :class:`Field` exactly what it knows: whatever is unknown,
-missing, twice or of the wrong type is an error that names the line and the field.
-Numbers are handed over as they are written, so that ``0.3`` is three tenths and not
-the nearest binary fraction. :mod:`.yaml_events` and :mod:`.yaml_stream` make fields out of a text.
+A reader takes known keys from a :class:`Field`: anything unknown, missing, duplicate or of the
+wrong type is an error. Numbers are returned as text, so that ``0.3`` is three tenths and not the
+nearest binary fraction. :mod:`.yaml_events` and :mod:`.yaml_stream` produce the fields.
 """
 
 import difflib
@@ -14,10 +13,10 @@ from typing import Final, NoReturn
 import yaml
 
 TAG: Final = "tag:yaml.org,2002:"
-"""What the tags of YAML's own types begin with."""
+"""The prefix of the tags of YAML's own types."""
 
-_MOST_COMPARED = 10_000
-_MOST_LISTED = 20
+_MAX_COMPARED = 10_000
+_MAX_LISTED = 20
 _KINDS = {
     "str": "text",
     "int": "a number",
@@ -30,15 +29,15 @@ _KINDS = {
 
 
 class FileError(ValueError):
-    """A file says something that it must not; the message names place and reason."""
+    """A file is invalid; the message names place and reason."""
 
 
 class Field:
-    """A value in a file, and where it is.
+    """A value in a file with its position.
 
     Attributes:
-        path: how people name it: ``events[2].request.limit``; "" for the whole file.
-        line: where it begins, counted from 1.
+        path: its path: ``events[2].request.limit``; "" for the whole file.
+        line: its first line, counted from 1.
     """
 
     def __init__(self, source: str, node: yaml.Node, path: str = "") -> None:
@@ -49,7 +48,7 @@ class Field:
         self.line = node.start_mark.line + 1
 
     def fail(self, reason: str) -> NoReturn:
-        """Complain about this value.
+        """Raise an error about this value.
 
         Raises:
             FileError: always.
@@ -57,7 +56,7 @@ class Field:
         raise FileError(f"{self._source}:{self.line}: {self.path or 'the file'}: {reason}")
 
     def absent(self) -> bool:
-        """It is written as nothing (``null``)."""
+        """Whether it is ``null``."""
         return self._tag == "null"
 
     def mapping(
@@ -66,15 +65,15 @@ class Field:
         required: Iterable[str] = (),
         foreign: Mapping[str, str] | None = None,
     ) -> dict[str, "Field"]:
-        """Its entries; those that are written as nothing are left out.
+        """Its entries, without those that are ``null``.
 
         Args:
             known: the keys that it may have.
             required: the keys that it must have.
-            foreign: keys that mean something elsewhere → where.
+            foreign: key that is known elsewhere → where.
 
         Raises:
-            FileError: it is not a mapping, or has other keys, one twice, or lacks one.
+            FileError: it is no mapping, or has an unknown, duplicate or missing key.
         """
         if not isinstance(self._node, yaml.MappingNode):
             self._fail_type("a mapping")
@@ -114,7 +113,7 @@ class Field:
         """Its text.
 
         Raises:
-            FileError: it is something else, or a number or word that YAML takes for one.
+            FileError: it is no text; a number, for example, needs quotes.
         """
         if self._tag != "str" or not isinstance(self._node, yaml.ScalarNode):
             quotes = " (in quotes)" if isinstance(self._node, yaml.ScalarNode) else ""
@@ -122,14 +121,14 @@ class Field:
         return str(self._node.value)
 
     def name(self) -> str:
-        """Its text, of which there is some."""
+        """Its text, which must not be empty."""
         text = self.text()
         if not text:
             self.fail("is empty")
         return text
 
     def id(self) -> str:
-        """The name of something that may be numbered: its text, or a whole number as text.
+        """A name that may be a number: its text, or a whole number as text.
 
         Raises:
             FileError: it is something else, or empty.
@@ -137,7 +136,7 @@ class Field:
         return str(self.whole_number()) if self._tag == "int" else self.name()
 
     def number(self) -> str:
-        """A number or quantity as it is written; whether it is one is for units to say.
+        """A number or quantity as text; :mod:`kubeshare.core.units` parses it.
 
         Raises:
             FileError: it is neither a number nor text.
@@ -179,12 +178,12 @@ class Field:
 
 
 def suggestion(word: str, known: Iterable[str]) -> str:
-    """`` (did you mean …?)`` where one of the known words is close, else a list of some."""
-    known = list(islice(known, _MOST_COMPARED))
+    """`` (did you mean …?)`` if a known word is close, else a list of some known words."""
+    known = list(islice(known, _MAX_COMPARED))
     close = difflib.get_close_matches(word, known, n=1)
     if close:
         return f" (did you mean {close[0]}?)"
     if not known:
         return ""
-    more = ", …" if len(known) > _MOST_LISTED else ""
-    return f" (known: {', '.join(known[:_MOST_LISTED])}{more})"
+    more = ", …" if len(known) > _MAX_LISTED else ""
+    return f" (known: {', '.join(known[:_MAX_LISTED])}{more})"

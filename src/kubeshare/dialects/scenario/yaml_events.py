@@ -1,6 +1,6 @@
-"""YAML as a stream of parser events, put together into nodes only as far as somebody asks.
+"""YAML as a stream of parser events, composed into nodes on demand.
 
-What goes wrong in between is told in this project's words, with source and line.
+Errors of the parser become :class:`FileError` with source and line.
 """
 
 from collections import deque
@@ -13,33 +13,33 @@ import yaml
 from kubeshare.dialects.scenario.strict_yaml import TAG, Field, FileError
 
 MAX_BYTES: Final = 64 * 2**20
-"""The largest file that is read."""
+"""The most bytes of a file."""
 
 MAX_DEPTH: Final = 64
-"""How deeply lists and mappings may be nested."""
+"""The deepest nesting of lists and mappings."""
 
-# How many chunks a parser may have read ahead of what it complains about.
+# How many chunks a parser may have read ahead of the position of an error.
 _CHUNKS = 4
 
-# libyaml parses twenty times as fast; where PyYAML was built without it, its own parser will do.
+# libyaml parses twenty times as fast; PyYAML may be built without it.
 QUICK: Final[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-"""The parser to begin with."""
+"""The parser to try first."""
 
 THOROUGH: Final[Any] = yaml.SafeLoader
-"""The parser that reads what libyaml refuses."""
+"""The parser for files that libyaml rejects."""
 
 _RESOLVER: Any = yaml.resolver.Resolver()
 
 
 class QuickParserError(FileError):
-    """libyaml refuses what YAML allows: a block of text whose first line begins with a tab.
+    """libyaml rejects valid YAML: a block of text whose first line begins with a tab.
 
-    That is how the matrix of ``nvidia-smi topo -m`` begins.
+    The matrix of ``nvidia-smi topo -m`` begins so.
     """
 
 
 class Parser:
-    """Takes a document apart, from its start to its end."""
+    """Reads a document sequentially."""
 
     def __init__(self, stream: BinaryIO, source: str, loader: Any) -> None:
         self._source = source
@@ -52,7 +52,7 @@ class Parser:
         """Read up to the first key.
 
         Args:
-            listed: the key of the list, for the message where the top is no mapping.
+            listed: the key of the list, for the error if the top level is no mapping.
         """
         self._next(yaml.StreamStartEvent)
         if isinstance(self._peek(), yaml.StreamEndEvent):
@@ -66,7 +66,7 @@ class Parser:
         self._next()
 
     def top_keys(self) -> Iterator[yaml.Node]:
-        """The keys that follow, each when the value of the one before has been taken."""
+        """The following keys; the value of each has to be consumed before the next."""
         while not isinstance(self._peek(), yaml.MappingEndEvent):
             yield self.value()
         self._next()
@@ -76,11 +76,11 @@ class Parser:
             self.fail(after.start_mark.line + 1, "is not YAML: a second document begins")
 
     def value(self) -> yaml.Node:
-        """The next value, as a whole."""
+        """The next value, composed."""
         return self._compose(self._next(), 0)
 
     def at_nothing(self) -> bool:
-        """Take the next value if it is ``null``."""
+        """Consume the next value if it is ``null``."""
         event = self._peek()
         if isinstance(event, yaml.ScalarEvent) and _tag(event) == f"{TAG}null":
             self._next()
@@ -98,7 +98,7 @@ class Parser:
             index += 1
 
     def skip(self) -> None:
-        """Pass over the next value."""
+        """Skip the next value."""
         depth = 0
         while True:
             event = self._next()
@@ -108,15 +108,15 @@ class Parser:
                 return
 
     def rest(self) -> bytes:
-        """The whole text, from its beginning, where it can be read only once."""
-        return self._reader.whole()
+        """The whole text of a stream that can be read only once."""
+        return self._reader.read_all()
 
     def forget(self) -> None:
-        """The whole text will not be asked for."""
+        """Stop keeping the whole text."""
         self._reader.keep = False
 
     def fail(self, line: int, message: str) -> NoReturn:
-        """Complain about a line.
+        """Raise an error about a line.
 
         Raises:
             FileError: always.
@@ -135,9 +135,9 @@ class Parser:
         return event
 
     def _compose(self, event: Any, depth: int) -> yaml.Node:
-        """The node that begins with an event.
+        """The node that starts with an event.
 
-        Aliases are not read: a file of a few lines could unfold to more than memory holds.
+        Aliases are rejected: a file of a few lines could expand to more than fits in memory.
         """
         mark: Any = event.start_mark
         if depth > MAX_DEPTH:
@@ -158,7 +158,7 @@ class Parser:
         return yaml.MappingNode(event.tag or f"{TAG}map", pairs, mark)
 
     def _safely(self, step: Callable[[], Any]) -> Any:
-        """One step of the parser, its errors in our words."""
+        """One step of the parser, with its errors as :class:`FileError`."""
         try:
             return step()
         except yaml.MarkedYAMLError as error:
@@ -173,10 +173,10 @@ class Parser:
 
 
 class _Reader:
-    """What a parser reads from: at most so many bytes, and as they come.
+    """The bounded input of a parser, read in chunks as they arrive.
 
     Attributes:
-        keep: remember all of it, not only the end.
+        keep: whether to keep all text rather than the last chunks.
     """
 
     def __init__(self, stream: BinaryIO, source: str, *, keep: bool) -> None:
@@ -189,7 +189,7 @@ class _Reader:
         self._chunks: deque[tuple[int, int, bytes]] = deque()
 
     def read(self, size: int) -> bytes:
-        """Some bytes, none at the end."""
+        """The next bytes; none at the end."""
         chunk: bytes = self._read(size)
         self._chunks.append((self._size, self._lines, chunk))
         while len(self._chunks) > _CHUNKS and not self.keep:
@@ -201,21 +201,21 @@ class _Reader:
         return chunk
 
     def line_of(self, position: int) -> int:
-        """The line of a byte that was read of late."""
+        """The line of a recently read byte."""
         for offset, lines, chunk in reversed(self._chunks):
             if position >= offset:
                 return lines + chunk.count(b"\n", 0, position - offset) + 1
         return 1
 
-    def whole(self) -> bytes:
-        """All that was read and all that can still be read."""
+    def read_all(self) -> bytes:
+        """All text, read so far and remaining."""
         while self.read(2**16):
             pass
         return b"".join(chunk for _, _, chunk in self._chunks)
 
 
 def _tag(event: Any) -> str:
-    """The type of a scalar: what is written plainly says it by how it looks."""
+    """The tag of a scalar; that of a plain scalar follows from its text."""
     if event.tag not in (None, "!"):
         return str(event.tag)
     return _plain_tag(event.value) if event.implicit[0] else f"{TAG}str"

@@ -1,13 +1,12 @@
-"""A YAML file as it is read: one long list item by item, everything else at once.
+"""A YAML document whose one long list is read item by item.
 
-As a graph of nodes a file of a million events would take gigabytes, and its first
-answer would wait for its last line. So the list is composed item by item, while
-somebody asks for more.
+As a graph of nodes, a file of a million events would take gigabytes, and the first result would
+wait for the last line. So the items of the list are composed one by one, on demand.
 
-A file is looked through to its end before the first item is given, so that whatever
-else it says is known, and what is wrong with it as YAML is told first. A pipe cannot be
-read twice: if all that is required stands before the list, its items come as they are
-written, and nothing may follow the list; if not, all of it is read first.
+A file is scanned to its end before the first item is returned, so all other entries are known and
+YAML errors are reported first. A pipe cannot be read twice: if all required entries precede the
+list, its items are returned as they arrive, and nothing may follow the list; otherwise the whole
+input is read first.
 """
 
 import io
@@ -21,7 +20,7 @@ from kubeshare.dialects.scenario.yaml_events import QUICK, THOROUGH, Parser, Qui
 
 
 class Document:
-    """A file whose top is a mapping, of which one entry is a long list.
+    """A file whose top level is a mapping with one long list.
 
     Args:
         stream: the text, in UTF-8.
@@ -31,11 +30,11 @@ class Document:
         required: the keys that it must have.
 
     Attributes:
-        entries: the other entries; those that are written as nothing are left out.
+        entries: the other entries, without those that are ``null``.
 
     Raises:
-        FileError: it is too large, empty, not text, not one YAML document or not such
-            a mapping; :meth:`items` raises it too.
+        FileError: the file is too large, empty, no text, not one YAML document or no such
+            mapping; :meth:`items` raises it too.
     """
 
     def __init__(
@@ -51,24 +50,24 @@ class Document:
         self._listed = listed
         self._known = known
         self._others = [key for key in required if key != listed]
-        self._twice = stream.seekable()
-        self._begin = stream.tell() if self._twice else 0
+        self._seekable = stream.seekable()
+        self._start = stream.tell() if self._seekable else 0
         self._stream = stream
         self._loader = QUICK
         self._restart()
         try:
-            self._look_through()
+            self._scan()
         except QuickParserError:
             self._read_whole()
             self._loader = THOROUGH
-            self._stream.seek(self._begin)
+            self._stream.seek(self._start)
             self._restart()
-            self._look_through()
+            self._scan()
 
     def items(self) -> Iterator[Field]:
-        """The items of the long list, each composed when it is asked for; once only."""
-        if self._twice:
-            self._stream.seek(self._begin)
+        """The items of the long list, composed on demand; can be called once."""
+        if self._seekable:
+            self._stream.seek(self._start)
             self._restart()
             self._advance()
         yield from self._parser.items(self._listed)
@@ -82,15 +81,15 @@ class Document:
         self._parser.open(self._listed)
 
     def _read_whole(self) -> None:
-        """Read a pipe to its end, so that it can be read again."""
-        if not self._twice:
+        """Buffer a pipe, so that it can be read again."""
+        if not self._seekable:
             self._stream = io.BytesIO(self._parser.rest())
-            self._twice = True
+            self._seekable = True
 
-    def _look_through(self) -> None:
-        """Read all entries but the list; of a pipe only those before it, if they will do."""
+    def _scan(self) -> None:
+        """Read all entries but the list; from a pipe only those before it, if they suffice."""
         found = self._advance()
-        if found and not self._twice:
+        if found and not self._seekable:
             if all(key in self.entries for key in self._others):
                 self._parser.forget()
                 return
@@ -107,7 +106,7 @@ class Document:
             self._parser.fail(1, f"the file: {self._listed} is missing")
 
     def _advance(self) -> bool:
-        """Read entries up to the list's value; False when there is none before the end."""
+        """Read entries up to the value of the list; False at the end of the file."""
         passed = self._listed in self._seen
         for key_node in self._parser.top_keys():
             if not isinstance(key_node, yaml.ScalarNode):
@@ -126,7 +125,7 @@ class Document:
             entry.line = line
             if entry.absent():
                 continue
-            if passed and not self._twice:
+            if passed and not self._seekable:
                 entry.fail(f"must come before {self._listed} where the file is piped in")
             self.entries[key] = entry
         return False

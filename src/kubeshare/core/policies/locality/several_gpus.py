@@ -167,5 +167,5 @@ def _why_no_new(node: Node, demand: Demand, pick: Pick | None, alike: int) -> st
     if reason:
         return reason
     if pick is None or alike < demand.count:
-        return f"{alike} GPUs of one model that would do, {demand.count} asked"
+        return f"{alike} suitable GPUs of one model, {demand.count} asked"
     return f"those on {pick.node} fit better or come first"
