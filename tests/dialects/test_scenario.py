@@ -214,7 +214,10 @@ def test_a_bad_node_is_refused_with_line_and_field(node: str, words: str) -> Non
             "request.nodes[0]: no node of that name: n11 (did you mean n1?)",
         ),
         ("release: p", "events[0].release: no request or holder of that name: p (known: q)"),
-        ("release: q\n  - release: q", "s.yaml:5: events[1].release: no request or holder of that name: q"),
+        (
+            "release: q\n  - release: q",
+            "s.yaml:5: events[1].release: no request or holder of that name: q",
+        ),
         ("fail: {node: n1}", "events[0].fail: gpu is missing"),
         ("fail: {node: n2, gpu: A}", "fail.node: no node of that name: n2 (known: n1)"),
     ],

@@ -182,7 +182,8 @@ class _Events:
     def _read_release(self, field: Field) -> Release:
         name = field.name()
         if name not in self._names:
-            field.fail(f"no request or holder of that name: {name}{suggestion(name, sorted(self._names))}")
+            known = suggestion(name, sorted(self._names))
+            field.fail(f"no request or holder of that name: {name}{known}")
         self._names.discard(name)
         return Release(uid_of(name))
 
