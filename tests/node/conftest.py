@@ -1,4 +1,4 @@
-"""What tests of the node agent share."""
+"""Fixtures: a cluster with one node, and its agent."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator

@@ -1,4 +1,4 @@
-"""The whole agent: real sockets to a kubelet, a token daemon's files, a fake API server."""
+"""The whole agent with a kubelet, a daemon and an API server."""
 
 import asyncio
 import tempfile

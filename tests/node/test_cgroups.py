@@ -1,4 +1,4 @@
-"""Whose a process is, by the path of its cgroup, whatever stands before the names."""
+"""The pod and container of a process, by its cgroup path."""
 
 import pytest
 from hypothesis import given, settings

@@ -1,4 +1,4 @@
-"""A vGPU whose placeholder is gone: nobody on this node uses its GPU any more."""
+"""A vGPU without its placeholder: its grants are revoked."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -150,7 +150,7 @@ def test_nobody_is_prepared_on_a_gpu_that_nothing_keeps(shared: Cluster, agent: 
 def resolve(
     cluster: Cluster, agent: Running, paths: NodePaths, devices: list[str]
 ) -> list[type[Exception]]:
-    """Look at the vGPU while its new placeholder has these; returns what was raised."""
+    """Reconcile the vGPU while its new placeholder has these; returns what was raised."""
     kubelet = FakeKubelet()
     kubelet.devices[NAMESPACE, PLACEHOLDER] = {WHOLE: devices}
     raised: list[type[Exception]] = []

@@ -1,4 +1,4 @@
-"""The device library's place on the node."""
+"""The device library's installation on the node."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""One agent a node at a time."""
+"""One agent runs on a node at a time."""
 
 import asyncio
 import os

@@ -1,4 +1,4 @@
-"""What the agent knows of its node's pods, as the API server writes it."""
+"""The cache of the node's pods."""
 
 from typing import Any
 

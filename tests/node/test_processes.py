@@ -1,4 +1,4 @@
-"""Whether anything of a pod still runs."""
+"""Whether a pod still has processes."""
 
 from pathlib import Path
 

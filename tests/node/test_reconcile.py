@@ -1,4 +1,4 @@
-"""What crashes and losses leave behind, and that it is put in order."""
+"""Holders and grants that crashes leave behind are removed."""
 
 import asyncio
 import json
@@ -24,7 +24,7 @@ Act = Callable[[Agent], Awaitable[T]]
 
 @pytest.fixture
 def held(cluster: Cluster) -> Cluster:
-    """Pod ``a`` runs here and holds a part of vGPU ``red``; nothing is prepared."""
+    """Pod ``a`` runs here and holds a share of vGPU ``red``; nothing is prepared."""
     cluster.add_pod("a", phase="Running")
     cluster.add_vgpu("red", cluster.holder("a"))
     return cluster

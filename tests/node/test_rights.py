@@ -1,4 +1,4 @@
-"""The rights that the agent needs only when something has gone wrong: each is used here.
+"""The rights that the agent needs only after a failure.
 
 The others are used wherever a pod shares a GPU: ``tests/e2e`` proves it of all of them
 with the audit of a real API server.

@@ -1,4 +1,4 @@
-"""Shares by the fake GPU's own log, with a real daemon, the real library and real processes.
+"""Shares by the fake GPU's log, with real daemon and library.
 
 Few tests with several jobs each, and windows of seconds; `bench/tokens/shares.py` has the
 matrix of kernel lengths and the goals in points.

@@ -1,4 +1,4 @@
-"""Fixtures: a run folder in memory, and a daemon that serves it."""
+"""Fixtures: a run folder in memory, and a daemon for it."""
 
 import tempfile
 from collections.abc import Iterator

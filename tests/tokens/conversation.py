@@ -1,4 +1,4 @@
-"""Claims, their arbiter and their sockets, in one thread and with a clock that is set by hand."""
+"""Two sessions and their arbiter, with a clock set by hand."""
 
 import select
 import shutil
@@ -24,7 +24,7 @@ from tokens.helpers import GPU_A, GPU_B, Page, grant
 
 
 class Loop:
-    """Calls who is to be called when something can be read, once a turn."""
+    """An event loop that calls the readers of ready descriptors, once a turn."""
 
     def __init__(self) -> None:
         self.readers: dict[int, Callable[[], object]] = {}
@@ -46,7 +46,7 @@ class Loop:
 
 
 class Bench:
-    """Two claims of the same two GPUs, their arbiter, and a clock that is set by hand."""
+    """Two sessions on the same two GPUs, their arbiter, and a clock that is set by hand."""
 
     def __init__(self, folder: Path) -> None:
         self.paths = Paths(folder / "run")
@@ -94,7 +94,7 @@ class Bench:
             gates = [page.gate_of(cell) for page in self.pages.values()]
             assert gates.count(GateState.CLOSED) >= 1, "two have the same GPU"
 
-    # What claims tell; as the daemon does it.
+    # Session events, handled like in the daemon.
 
     def on_want(self, claim: Session, gpus: list[str]) -> None:
         self.tokens.want(claim.name, gpus)
@@ -115,19 +115,19 @@ class Bench:
         assert claim.name == "bad", reason
 
 
-Words = tuple[MessageType, int, int, int, int] | bytes
-"""A message (its kind, cell, epoch from the page's present one, time, value), or anything."""
+Datagram = tuple[MessageType, int, int, int, int] | bytes
+"""A message (its kind, cell, epoch relative to the page's, time, value), or any bytes."""
 
-Said = tuple[int, Words, int]
-"""Which of two processes says it, and how many ns it is until the next."""
+Step = tuple[int, Datagram, int]
+"""Which of two processes sends it, and the ns until the next."""
 
-MOST_SAID = 40
+STEPS_MAX = 40
 
 _STEP = struct.Struct("=BBBbBQQ")
 
 
-def converse(happened: Iterable[Said]) -> None:
-    """Two processes of a claim say these things next to an honest one, which loses nothing.
+def converse(steps: Iterable[Step]) -> None:
+    """Two processes of a claim send these next to an honest one, which loses nothing.
 
     Raises:
         AssertionError: it does; or two have the same GPU, or the honest one is cut off.
@@ -139,8 +139,8 @@ def converse(happened: Iterable[Said]) -> None:
         bad = [bench.connect("bad") for _ in range(2)]
         for connection in bad:
             bench.send(connection, hello)
-        for which, words, elapsed in happened:
-            bench.send(bad[which], _datagram(bench, words))
+        for which, datagram, elapsed in steps:
+            bench.send(bad[which], _encode(bench, datagram))
             bench.step(elapsed)
 
         for connection in bad:
@@ -154,24 +154,24 @@ def converse(happened: Iterable[Said]) -> None:
         good.close()
 
 
-def said_by(data: bytes) -> Iterator[Said]:
-    """The conversation that these bytes stand for; any bytes stand for one."""
+def steps_of(data: bytes) -> Iterator[Step]:
+    """The steps that these bytes encode; any bytes encode some."""
     kinds = list(MessageType)
-    for _ in range(MOST_SAID):
+    for _ in range(STEPS_MAX):
         if len(data) < _STEP.size:
             return
         how, elapsed, kind, age, cell, time_ns, value = _STEP.unpack_from(data)
         data = data[_STEP.size :]
-        words: Words = (kinds[kind % len(kinds)], cell % 4, age, time_ns, value)
+        datagram: Datagram = (kinds[kind % len(kinds)], cell % 4, age, time_ns, value)
         if how & 2:
-            words, data = data[: kind % 64], data[kind % 64 :]
-        yield how & 1, words, elapsed * 1_000_000
+            datagram, data = data[: kind % 64], data[kind % 64 :]
+        yield how & 1, datagram, elapsed * 1_000_000
 
 
-def _datagram(bench: Bench, words: Words) -> bytes:
-    if isinstance(words, bytes):
-        return words
-    kind, cell, age, time_ns, value = words
+def _encode(bench: Bench, datagram: Datagram) -> bytes:
+    if isinstance(datagram, bytes):
+        return datagram
+    kind, cell, age, time_ns, value = datagram
     epoch = bench.pages["bad"].cell(cell % 2)[0] + age
     return Message(kind, cell, epoch % 2**32, 1, time_ns, value).pack()
 

@@ -1,4 +1,4 @@
-"""A daemon in a thread, and clients that speak its protocol in Python."""
+"""A daemon in a thread, and clients of its protocol."""
 
 import asyncio
 import contextlib
@@ -58,8 +58,8 @@ def grant(
     owner: Owner | None = None,
     quota_ns: int | None = None,
 ) -> Grant:
-    """A grant of the same part on each of the GPUs, which have 16 GiB."""
-    parts = tuple(
+    """A grant of the same share of each of the GPUs, which have 16 GiB."""
+    shares = tuple(
         GrantedShare(
             uuid=uuid,
             memory_total_bytes=16 * GI,
@@ -69,7 +69,7 @@ def grant(
         )
         for uuid in gpus
     )
-    return Grant(version=GRANT_VERSION, claim=claim, gpus=parts, owner=owner, quota_ns=quota_ns)
+    return Grant(version=GRANT_VERSION, claim=claim, gpus=shares, owner=owner, quota_ns=quota_ns)
 
 
 class RunningDaemon:
@@ -155,7 +155,7 @@ class Page:
 
 
 class Client:
-    """One process of a claim, doing what the test tells it."""
+    """One process of a claim, controlled by the test."""
 
     def __init__(self, paths: Paths, claim: str, *, hello: bool = True) -> None:
         self.page = Page(paths.claim(claim) / "page")
@@ -192,7 +192,7 @@ class Client:
 
     @property
     def is_dropped(self) -> bool:
-        """Whether the daemon has closed the connection (what it said before is skipped)."""
+        """Whether the daemon has closed the connection (earlier messages are skipped)."""
         self.socket.setblocking(False)
         try:
             while self.socket.recv(MESSAGE.size):

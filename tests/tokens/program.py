@@ -1,4 +1,4 @@
-"""The daemon as a program of its own."""
+"""Starts the token daemon as a program."""
 
 import contextlib
 import subprocess

@@ -1,4 +1,4 @@
-"""What the daemon can be asked by those who can enter its run folder."""
+"""The requests of the daemon's control socket."""
 
 import os
 import socket

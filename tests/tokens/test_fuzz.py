@@ -1,4 +1,4 @@
-"""Whatever two processes of a claim say, in whatever order, next to an honest one."""
+"""Random messages of two processes do an honest one no harm."""
 
 import json
 import tempfile
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from kubeshare.tokens.files.grants import read_grant
 from kubeshare.tokens.files.run_folder import GrantError
 from kubeshare.tokens.wire.protocol import MESSAGE, Message, MessageError, MessageType
-from tokens.conversation import MOST_SAID, Said, converse, said_by
+from tokens.conversation import STEPS_MAX, Step, converse, steps_of
 
 # What one says: which of two processes, a message (its epoch from the page's present one),
 # or anything at all; and how long it is until the next.
@@ -22,21 +22,21 @@ messages = st.tuples(
     st.integers(0, 2**64 - 1),
     st.integers(0, 2**64 - 1) | st.integers(0, 3),
 )
-said = st.tuples(st.integers(0, 1), messages | st.binary(max_size=40), st.integers(0, 150_000_000))
+steps = st.tuples(st.integers(0, 1), messages | st.binary(max_size=40), st.integers(0, 150_000_000))
 
 
 @pytest.mark.slow
 @settings(max_examples=300, deadline=None)
-@given(st.lists(said, max_size=MOST_SAID))
-def test_whatever_a_process_says_nobody_else_loses_a_turn(happened: list[Said]) -> None:
-    converse(happened)
+@given(st.lists(steps, max_size=STEPS_MAX))
+def test_whatever_a_process_says_nobody_else_loses_a_turn(conversation: list[Step]) -> None:
+    converse(conversation)
 
 
 @settings(deadline=None)
 @given(st.binary(max_size=200))
 def test_any_bytes_stand_for_a_conversation(data: bytes) -> None:
     """So a guided fuzzer (`python -m robustness.fuzz.guided`) has a use for each of them."""
-    converse(said_by(data))
+    converse(steps_of(data))
 
 
 @settings(deadline=None)

@@ -1,4 +1,4 @@
-"""Claims of several GPUs: their gates open together, or not at all."""
+"""Claims of several GPUs: their gates open together."""
 
 import time
 

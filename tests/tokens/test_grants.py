@@ -1,4 +1,4 @@
-"""Grant files in, folders and answers out."""
+"""Grant files become sessions and statuses."""
 
 import pytest
 

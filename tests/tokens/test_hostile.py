@@ -1,4 +1,4 @@
-"""A hostile process next to honest ones: the daemon lives, and they keep their shares."""
+"""Honest processes keep their shares beside a hostile one."""
 
 import pytest
 from bench.tokens.hostile import (

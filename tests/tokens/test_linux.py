@@ -1,4 +1,4 @@
-"""The calls of Linux that are made by hand."""
+"""The Linux calls through ctypes."""
 
 import ctypes
 import mmap

@@ -1,4 +1,4 @@
-"""Grants that hang on the life of a process."""
+"""Grants end with the process that owns them."""
 
 import os
 import subprocess

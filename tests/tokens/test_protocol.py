@@ -1,4 +1,4 @@
-"""What processes may say, how often, and what the rest costs them."""
+"""What processes may send, and what anything else costs them."""
 
 import contextlib
 

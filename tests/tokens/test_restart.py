@@ -1,4 +1,4 @@
-"""The daemon ends and comes again; the processes do not mind."""
+"""Sessions and counts survive a restart of the daemon."""
 
 import os
 import shutil

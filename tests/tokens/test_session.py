@@ -1,4 +1,4 @@
-"""One session with sockets and a page: the events that its processes' messages cause."""
+"""The events that a session's messages cause."""
 
 import socket
 from collections.abc import Iterator

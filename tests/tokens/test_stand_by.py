@@ -1,4 +1,4 @@
-"""The next daemon waits beside the one that serves, and takes over when that one ends."""
+"""A standby daemon takes over when the serving one ends."""
 
 import contextlib
 import json
@@ -38,7 +38,7 @@ def log_of(paths: Paths, *options: str, name: str = "log") -> Path:
 
 @pytest.fixture
 def first(paths: Paths) -> Iterator[Program]:
-    """The daemon that serves, and has granted `a` its part."""
+    """The daemon that serves, and has granted `a` its share."""
     write_grant(paths, grant("a", 0.6))
     with running(paths) as program:
         wait_status(paths, "a", 20)

@@ -1,4 +1,4 @@
-"""The token goes from claim to claim, over real pages and sockets."""
+"""Sessions take turns with the token, over real sockets."""
 
 import time
 

@@ -1,7 +1,7 @@
-"""What the version before left, and programs that came with it, get on with the daemon of now.
+"""The daemon serves the earlier version's grants, pages and libraries.
 
-What is written down here is how protocol 1 and layout 1 were published. It is never
-changed with the code: a container that was started then has them for as long as it lives.
+The constants here are protocol 1, layout 1 and grant version 1 as they were published. They
+never change with the code: a container that was started then uses them as long as it lives.
 """
 
 import mmap

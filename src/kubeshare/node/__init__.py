@@ -1,4 +1,4 @@
-"""The node agent: attaches the shares that the cluster decided to pods of one node.
+"""The node agent: attaches decided shares to the pods of one node.
 
 It is a DaemonSet: one process a node. How a pod passes through it:
 

@@ -1,4 +1,4 @@
-"""Measures memory that the driver counts and the library does not track: contexts, code.
+"""Measures memory that the driver counts and the library does not.
 
 In a cluster the node agent reports it, which finds a process's pod by its cgroup. For the
 commands of `kubeshare run` the daemon that serves them measures it itself: their

@@ -1,4 +1,4 @@
-"""The state of all sessions as JSON, for `kubeshare top` and the metrics."""
+"""The state of all sessions as JSON, for people and metrics."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -1,4 +1,4 @@
-"""A claim whose token daemon is the test itself, and programs that run under the device library."""
+"""A fake token daemon for one claim, and programs under the library."""
 
 from fakes.claim.claim import MIB, Claim, Connection
 from fakes.claim.probe import Machine, Probe, eventually

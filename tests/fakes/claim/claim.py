@@ -1,7 +1,7 @@
-"""A claim as the device library sees it, with the test in the daemon's place.
+"""One claim's page and socket, with the test as the daemon.
 
-Nothing happens by itself: the test accepts connections, reads what the library
-says, and changes gates. Every wait has a deadline, none sleeps.
+Nothing happens by itself: the test accepts connections, reads the library's messages, and
+changes gates. Every wait has a deadline, none sleeps.
 """
 
 import select
@@ -48,7 +48,7 @@ class Connection:
         return not select.select([self.stream], [], [], 0)[0]
 
     def send(self, kind: MessageType, cell: int = 0, epoch: int = 0) -> None:
-        """Say something to the library."""
+        """Send a message to the library."""
         self.stream.send(Message(kind, cell, epoch).pack())
 
     def welcome(self, protocol: int = PROTOCOL_NEWEST) -> None:
@@ -114,7 +114,7 @@ class Claim:
         self._connections.clear()
 
     def accept(self, *, welcome: bool = True, protocol: int = PROTOCOL_NEWEST) -> Connection:
-        """The next process that says HELLO, welcomed with this protocol."""
+        """The next process that sends HELLO, welcomed with this protocol."""
         assert self.listener is not None
         stream, _ = self.listener.accept()
         stream.settimeout(DEADLINE_S)

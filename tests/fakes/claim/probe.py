@@ -1,4 +1,4 @@
-"""The fake machine of a test, and the probe: a GPU program that does what it is told."""
+"""A test's fake machine, and a GPU program that it commands."""
 
 import json
 import os
@@ -34,7 +34,7 @@ class Probe:
                 stream.close()
 
     def send(self, *words: object) -> None:
-        """Give a command and do not wait for its answer."""
+        """Send a command without waiting for its answer."""
         assert self.process.stdin is not None
         self.process.stdin.write((" ".join(map(str, words)) + "\n").encode())
         self.process.stdin.flush()
@@ -135,7 +135,7 @@ class Machine:
     def grant(
         self, index: int = 0, *, memory: int = 1024 * MIB, request: int = 300_000
     ) -> GrantedShare:
-        """A part of one of these GPUs."""
+        """A share of one of these GPUs."""
         gpu = self.gpu(index)
         return GrantedShare(
             uuid=gpu["uuid"],
@@ -183,7 +183,7 @@ class Machine:
 
 
 def eventually(condition: Callable[[], bool], within_s: float = DEADLINE_S) -> bool:
-    """Look again and again until a condition holds; False when it does not in time."""
+    """Poll until a condition holds; False if it does not in time."""
     deadline = time.monotonic() + within_s
     while not condition():
         if time.monotonic() > deadline:

@@ -1,4 +1,4 @@
-"""A process of its own that uses the fake GPU, moved step by step by a test."""
+"""A process that uses the fake GPU, step by step."""
 
 import json
 import os

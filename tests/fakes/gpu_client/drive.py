@@ -1,4 +1,4 @@
-"""The driver API, call by call, through NVIDIA's own Python client of it."""
+"""Scripts that use the driver through NVIDIA's Python client."""
 
 import json
 import os

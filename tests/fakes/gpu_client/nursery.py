@@ -1,7 +1,7 @@
-"""Processes for programs that use the driver's Python client, at the price of a fork.
+"""Forks processes that have the driver's Python client loaded.
 
-The client takes several times as long to load as most such programs run. So one process loads it
-and does nothing else; each program runs in a child of it, with an environment of its own.
+Loading the client takes several times as long as most such programs run. So one process loads it
+and does nothing else; each program runs in a child of it, with its own environment.
 """
 
 import atexit
@@ -45,7 +45,7 @@ class Nursery:
         atexit.register(self.close)
 
     def run(self, program: str, environment: Mapping[str, str]) -> Ended:
-        """What a program did in a process of its own; whoever interrupts this ends them all."""
+        """Run a program in a process of its own; an interrupt ends the nursery too."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         try:

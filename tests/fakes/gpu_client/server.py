@@ -1,4 +1,4 @@
-"""The inside of :class:`fakes.gpu_client.Client`: the driver API by ctypes, a JSON line a step."""
+"""The process of `fakes.gpu_client.Client`: one JSON line a step."""
 
 import ctypes
 import json

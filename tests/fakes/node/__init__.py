@@ -1,4 +1,4 @@
-"""A node for tests: its objects in the cluster, its GPUs, its daemon's answers, its kubelet."""
+"""A node for tests: objects, GPUs, daemon and kubelet."""
 
 from fakes.node.gpus import A_GPU, OTHER_GPU, FixedGpus
 from fakes.node.kubelet import FakeKubelet

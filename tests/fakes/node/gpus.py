@@ -1,4 +1,4 @@
-"""GPUs that are what the test says."""
+"""GPUs that the test defines."""
 
 from dataclasses import dataclass, field
 
@@ -22,7 +22,7 @@ OTHER_GPU = GPUDevice(
 
 @dataclass
 class FixedGpus:
-    """Stands for NVML; ``fault`` is what it says instead of answering."""
+    """Stands for NVML; with a ``fault`` it raises that instead of answering."""
 
     devices: tuple[GPUDevice, ...] = (A_GPU, OTHER_GPU)
     fault: str = ""

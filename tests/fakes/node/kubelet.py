@@ -1,4 +1,4 @@
-"""The kubelet's side of its sockets, with its own messages."""
+"""A fake kubelet: the other side of its sockets."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -16,7 +16,7 @@ _REGISTRATION = "/pluginregistration.Registration"
 
 
 class FakeKubelet:
-    """Calls a driver as the kubelet does, and answers what PodResources is asked.
+    """Calls a driver as the kubelet does, and serves PodResources.
 
     Attributes:
         devices: (namespace, pod) -> resource name -> device ids.
@@ -31,7 +31,7 @@ class FakeKubelet:
         self.info: pluginregistration_pb2.PluginInfo | None = None
 
     async def register(self, registration: Path) -> pluginregistration_pb2.PluginInfo:
-        """Ask a plugin who it is, and tell it that it is registered."""
+        """Get a plugin's info, and notify it that it is registered."""
         async with grpc.aio.insecure_channel(f"unix:{registration}", options=_OPTIONS) as channel:
             self.info = await _call(
                 channel,
@@ -75,7 +75,7 @@ class FakeKubelet:
 
     @asynccontextmanager
     async def serve_pod_resources(self, socket: Path) -> AsyncIterator[None]:
-        """Serve the PodResources API meanwhile."""
+        """Serve the PodResources API during the block."""
         socket.parent.mkdir(parents=True, exist_ok=True)
         server = grpc.aio.server()
         method: Callable[..., Awaitable[Any]] = self._list

@@ -1,4 +1,4 @@
-"""One node's part of a cluster, and its folders."""
+"""One node's objects in the cluster, and its folders."""
 
 import json
 from collections.abc import Callable
@@ -48,7 +48,7 @@ def gpu_spec_file(paths: NodePaths, kind: str = "nvidia.com/gpu") -> Path:
 
 
 class Cluster:
-    """Puts objects into a fake API server as their real writers do."""
+    """Writes objects to a fake API server as their real writers do."""
 
     def __init__(self, server: FakeApiServer) -> None:
         self.server = server
@@ -70,7 +70,7 @@ class Cluster:
         )
 
     def add_vgpu_holder(self, vgpu: str, holder: dict[str, Any]) -> None:
-        """One more who holds a part of a VGPU."""
+        """Add a holder to a VGPU."""
         self.server.change(VGPUS, vgpu, "", lambda obj: obj["status"]["holders"].append(holder))
 
     @staticmethod
@@ -94,7 +94,7 @@ class Cluster:
         )
 
     def holders(self, vgpu: str) -> list[str]:
-        """Who holds a part of a VGPU, by name."""
+        """The names of a VGPU's holders."""
         stored = self.server.stored(VGPUS, vgpu)
         assert stored is not None
         return [holder["name"] for holder in stored["status"]["holders"]]

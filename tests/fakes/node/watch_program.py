@@ -1,9 +1,11 @@
-"""``python -m fakes.node.watch_program DRIVER RUN CGROUPS POLICY``: an agent's watch of its GPUs.
+"""Runs an agent's escape watcher as a program.
 
-NVML is that of the driver below DRIVER, the token daemon's run folder RUN; a process's
-cgroup is the text of the file CGROUPS/PID. What a pod's events would say is printed, a JSON
-list a line: the reason, the pod's name, the note; before them `[]`: it is about to watch.
-A process of its own, since NVML, once loaded, stays for the life of a process.
+    python -m fakes.node.watch_program DRIVER RUN CGROUPS POLICY
+
+It loads NVML from below DRIVER; RUN is the token daemon's run folder, and the file
+CGROUPS/PID is a process's cgroup. It prints the events, a JSON list a line (reason, pod,
+note), and before them `[]` when it is about to start. It is a process of its own because
+NVML, once loaded, stays loaded for the life of a process.
 """
 
 import asyncio

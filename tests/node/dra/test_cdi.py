@@ -1,4 +1,4 @@
-"""CDI specs: whose device a GPU is, and what a claim's containers get."""
+"""CDI specs of GPUs and of claims."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The kubelet's door, over real sockets."""
+"""The driver's sockets, called by a fake kubelet."""
 
 import asyncio
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Before a pod starts: what it gets, what it waits for, and when it gets nothing."""
+"""Prepare: what a pod gets, waits for, and is refused."""
 
 import asyncio
 import json

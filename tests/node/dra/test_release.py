@@ -1,4 +1,4 @@
-"""After a pod has ended: nothing of it is left, and its part is given back exactly once."""
+"""Unprepare removes everything of a pod, and its holder exactly once."""
 
 import asyncio
 

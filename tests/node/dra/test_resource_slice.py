@@ -1,4 +1,4 @@
-"""The ResourceSlice by which kube-scheduler knows that a node has the driver."""
+"""The ResourceSlice that offers the node's driver."""
 
 import asyncio
 from typing import Any

@@ -1,4 +1,4 @@
-"""What uses a GPU past the device library, from what the driver, kernel and library say."""
+"""Detection of processes that bypass the device library."""
 
 import random
 
@@ -52,7 +52,7 @@ def use(
 
 
 def look(*uses: GpuUse, **more: object) -> Sample:
-    """A look at pod ``a``'s grant; ``tracked`` are the bytes that each pid's library tracks."""
+    """A sample with pod ``a``'s grant; ``tracked`` are the bytes that each pid's library tracks."""
     tracked = more.pop("tracked", {})
     assert isinstance(tracked, dict)
     accounts = {"a-claim": {pid: {GPUS[0]: memory} for pid, memory in tracked.items()}}

@@ -1,6 +1,6 @@
-"""Escapes seen as a node agent sees them: a token daemon, the driver's NVML, real processes.
+"""Escapes with a real token daemon, NVML and processes.
 
-Only the cgroups are the test's: which of them this machine has is not for a test to say.
+Only the cgroups are simulated: the test cannot choose those of this machine.
 """
 
 import json
@@ -54,7 +54,7 @@ def foreign_program(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class Node:
-    """A node with a fake GPU, a token daemon, and a pod that has a part of the GPU."""
+    """A node with a fake GPU, a token daemon, and a pod that shares the GPU."""
 
     def __init__(self, folder: Path) -> None:
         (folder / "gpus").mkdir()
@@ -88,7 +88,7 @@ class Node:
         return probe
 
     def start_static(self, program: Path, *then: Path) -> Probe:
-        """A process of the pod that is told to preload the library, and has no loader to do it.
+        """A process of the pod that should preload the library, but is static.
 
         Args:
             program: it; on the GPU.
@@ -116,7 +116,7 @@ class Node:
 
 
 class Watch:
-    """The running watch, and what it has told."""
+    """The running watcher, and its events."""
 
     def __init__(self, arguments: list[object], environment: dict[str, str]) -> None:
         command = [sys.executable, "-m", "fakes.node.watch_program", *map(str, arguments)]
@@ -135,7 +135,7 @@ class Watch:
         self._process.communicate()
 
     def within(self, seconds: float, count: int) -> list[tuple[str, str, str]]:
-        """What it tells, so many things or so long from now: reason, pod, note."""
+        """Its next events (reason, pod, note): so many, or those of so many seconds."""
         deadline = time.monotonic() + seconds
         assert self._process.stdout is not None
         while len(self.told) < count and (left := deadline - time.monotonic()) > 0:

@@ -1,4 +1,4 @@
-"""The watch of the GPUs' users: events, log, numbers, and who is ended on request."""
+"""The watcher's events, log, metrics and kills."""
 
 import asyncio
 import os
@@ -34,7 +34,7 @@ LIMIT = 1 << 30
 
 
 class Node:
-    """A node with a pod that has a grant, and a driver that says what the test says.
+    """A node with a pod that has a grant, and a driver whose answers the test defines.
 
     Attributes:
         gpus: what the driver says.
@@ -68,7 +68,7 @@ class Node:
         self.places[pid] = f"0::/kubepods/pod{POD.uid}/{CONTAINER}" if of_pod else "0::/"
 
     def look(self, times: int = 2) -> list[str]:
-        """Look so often; returns the events, ``reason: note``."""
+        """Take so many samples; returns the events, ``reason: note``."""
 
         async def main() -> None:
             recorder = EventRecorder(self.server.client(), "test", "test")
@@ -90,7 +90,7 @@ class Node:
 
 @contextmanager
 def running() -> Iterator[subprocess.Popen[bytes]]:
-    """A process that does nothing until it is told to end."""
+    """A process that does nothing until it is killed."""
     with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as process:
         yield process
         process.kill()

@@ -1,4 +1,4 @@
-"""Discovery through an NVML that lies where a driver's would: the fake one."""
+"""Discovery through the fake NVML, installed like a driver's."""
 
 import shutil
 import subprocess
@@ -132,7 +132,7 @@ gpus.close()
 
 
 def after(driver_root: Path, *errors: str) -> list[str]:
-    """What is said of both GPUs after these errors (GPU:XID)."""
+    """The messages of both GPUs after these errors (GPU:XID)."""
     state = driver_root / "state"
     stat = str(native.path("fakegpu-stat"))
     return subprocess.run(

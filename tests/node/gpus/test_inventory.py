@@ -1,4 +1,4 @@
-"""The node's GPUs as its GPUNode tells of them."""
+"""The node's GPUs and their GPUNode."""
 
 import asyncio
 from collections.abc import Callable
@@ -103,7 +103,7 @@ def test_a_gpunode_that_could_not_be_written_is_written_the_next_time(
 
 
 def after(server: FakeApiServer, undo: Callable[[], None]) -> Any:
-    """The GPUNode, once it is as it was after somebody has undone it."""
+    """The GPUNode, once it is restored."""
 
     def is_published() -> bool:
         spec = published(server)

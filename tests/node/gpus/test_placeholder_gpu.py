@@ -1,4 +1,4 @@
-"""Which GPU a vGPU is: asked from the kubelet over a real socket, written once."""
+"""A vGPU's GPU, read from the kubelet and written once."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -24,13 +24,13 @@ Resolve = Callable[[], RequeueAfter | None]
 
 @pytest.fixture
 def kubelet() -> FakeKubelet:
-    """A kubelet that has given nothing to nobody."""
+    """A kubelet that has allocated no GPU."""
     return FakeKubelet()
 
 
 @pytest.fixture
 def resolve(agent: Running, kubelet: FakeKubelet, paths: NodePaths) -> Resolve:
-    """Look once at vGPU ``red``."""
+    """Resolve vGPU ``red`` once."""
 
     async def main() -> RequeueAfter | None:
         socket = paths.pod_resources_socket

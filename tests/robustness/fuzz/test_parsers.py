@@ -1,8 +1,8 @@
-"""A hundred thousand damaged files: whatever is read is understood or refused in one line.
+"""Damaged files are read or refused with one line.
 
-The corpus are the conformance files. Each is damaged at random (cut, doubled, spliced
-with another, with words and numbers exchanged) and read, and what can still be read is
-played. The seed is the count of the round, so what fails once fails again.
+The corpus is the conformance files. Each is damaged at random (cut, doubled, spliced with
+another, with words and numbers exchanged) and read; files that can still be read are
+planned. The seed is the number of the round, so that failures are reproducible.
 """
 
 import random
@@ -91,7 +91,7 @@ def rounds(count: int) -> Iterator[random.Random]:
 
 
 def outcome(read: Callable[[], object]) -> str:
-    """Whether something was read, or refused with words; anything else is raised."""
+    """Whether a file was read, or refused with a message; any other error is raised."""
     try:
         return "read" if read() else "read as nothing"
     except (FileError, InvalidValueError) as error:

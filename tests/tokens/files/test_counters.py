@@ -1,4 +1,4 @@
-"""The memory that processes say they hold."""
+"""The memory that processes report."""
 
 import os
 import subprocess

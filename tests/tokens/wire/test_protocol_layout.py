@@ -1,4 +1,4 @@
-"""The Python mirror of the wire header says what the C header says."""
+"""The Python wire layout equals that of the C header."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""CDI specs: finds the GPU's device, and writes a spec for each claim.
+"""CDI specs: finds the GPU's device, writes a claim's spec.
 
 A CDI spec defines what a device name means to the container runtime: mounts and device
 nodes. The GPU's spec comes with the driver's set-up (``nvidia-ctk cdi generate``,

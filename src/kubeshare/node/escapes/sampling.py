@@ -1,4 +1,4 @@
-"""Samples the processes on this node's GPUs, from driver, kernel, daemon and counters.
+"""Samples the processes on this node's GPUs.
 
 All of it blocks: run it in a thread. Processes that end while it samples are left out.
 """

@@ -1,4 +1,4 @@
-"""Finds whole GPUs that a DRA driver serves instead of a device plugin.
+"""Finds whole GPUs that DRA drivers, not device plugins, serve.
 
 Such a driver lists its devices in ResourceSlices, each with a name and the GPU's UUID as an
 attribute; the kubelet reports which device a pod's claim was allocated. The Node does not

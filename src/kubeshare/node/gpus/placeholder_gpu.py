@@ -1,4 +1,4 @@
-"""Finds the physical GPU of a vGPU and writes its UUID into the VGPU.
+"""Finds a vGPU's physical GPU and writes its UUID.
 
 A vGPU's placeholder pod requests ``nvidia.com/gpu: 1`` like any native pod, so
 kube-scheduler and NVIDIA's device plugin choose the GPU. The kubelet knows it as soon as

@@ -1,9 +1,8 @@
-"""The kubelet's gRPC messages, as far as the node agent reads and writes them.
+"""The gRPC messages of the kubelet that the node agent uses.
 
-The ``.proto`` files name only what is used here, with the packages, services,
-field numbers and types of the kubelet's own (Kubernetes 1.36); protobuf skips
-fields that it does not know. The generated modules are committed; after a
-change of a ``.proto``, from ``src``:
+The ``.proto`` files define only what is used here, with the packages, services, field
+numbers and types of the kubelet (Kubernetes 1.36); protobuf skips unknown fields. The
+generated modules are committed. After a change of a ``.proto`` file, run in ``src``:
 
     python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. kubeshare/node/proto/*.proto
 

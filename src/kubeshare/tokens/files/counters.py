@@ -1,4 +1,4 @@
-"""The memory that a claim's processes report; containers write it, so it is not trusted.
+"""The memory that a claim's processes report, which is not trusted.
 
 Each process has a slot and holds a record lock on its first byte while it lives; the
 values that a dead process left in its slot do not count. The kernel says which process

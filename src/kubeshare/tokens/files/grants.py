@@ -1,4 +1,4 @@
-"""Grant files: which claim may use which GPUs, and how much of each."""
+"""Grant files: how much of which GPUs a claim may use."""
 
 import re
 from pathlib import Path

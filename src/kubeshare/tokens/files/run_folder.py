@@ -1,4 +1,4 @@
-"""The run folder that the node agent, the token daemon and containers share.
+"""The run folder of node agent, token daemon and containers.
 
 ::
 

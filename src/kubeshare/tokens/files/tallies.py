@@ -1,4 +1,4 @@
-"""The daemon's counts of a claim, in a file that survives the daemon.
+"""The daemon's counts of a claim, which survive the daemon.
 
 The file is mapped, so that a written count survives however the daemon ends. No
 container sees it.

@@ -1,1 +1,1 @@
-"""The page and messages that the token daemon shares with the device library."""
+"""The page and messages shared with the device library."""

@@ -1,0 +1,21 @@
+"""Whether a grant fits beside the live ones."""
+
+import msgspec
+
+from kubeshare.tokens.capacity import shortfall
+from tokens.helpers import GI, GPU_A, GPU_B, grant
+
+
+def test_a_grant_of_another_gpu_takes_nothing_away() -> None:
+    live = [grant("a", 1, gpus=(GPU_B,))]
+
+    assert shortfall(grant("b", 1), live, lambda held: held.claim) is None
+
+
+def test_the_smaller_of_two_opinions_about_a_gpus_memory_counts() -> None:
+    smaller = msgspec.structs.replace(grant("x").gpus[0], memory_total_bytes=2 * GI)
+    live = [msgspec.structs.replace(grant("a"), gpus=(smaller,))]
+
+    missing = shortfall(grant("b", memory=2 * GI), live, lambda held: held.claim)
+
+    assert missing == f"{GPU_A} has 1Gi of its memory left, 2Gi is asked; held by a: 0.3, 1Gi"
