@@ -1,9 +1,8 @@
-"""Conditions: what a controller has observed, written only when that has changed.
+"""Sets status conditions, and says whether a condition is worth a write.
 
-A condition that is written again without news costs a write, wakes every watcher,
-and moves a time that people read. So a condition counts as changed only when its
-status, reason or observed generation changes, and ``lastTransitionTime`` moves only
-with the status.
+Writing an unchanged condition costs a write, wakes every watcher, and moves a time that people
+read. So a condition counts as changed only if its status, reason or observed generation changes,
+and ``lastTransitionTime`` moves only with the status.
 """
 
 from collections.abc import Iterable, Sequence
@@ -19,22 +18,22 @@ MESSAGE_LIMIT = 32768
 
 
 def timestamp(moment: datetime) -> str:
-    """An aware time as Kubernetes writes it: RFC 3339, UTC, whole seconds."""
+    """An aware time in the format of Kubernetes: RFC 3339, UTC, whole seconds."""
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def micro_timestamp(moment: datetime) -> str:
-    """An aware time with microseconds, as leases and events have it."""
+    """An aware time with microseconds, as in Leases and Events."""
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
 def find_condition(conditions: Iterable[Condition], kind: str) -> Condition | None:
-    """The condition of a type, or None."""
+    """The condition of that type, or None."""
     return next((condition for condition in conditions if condition.type == kind), None)
 
 
 def is_true(conditions: Iterable[Condition], kind: str) -> bool:
-    """Whether a condition is there and ``True``."""
+    """Whether the condition of that type is ``True``."""
     condition = find_condition(conditions, kind)
     return condition is not None and condition.status == "True"
 
@@ -46,18 +45,18 @@ def set_condition(
     *,
     message_counts: bool = False,
 ) -> tuple[tuple[Condition, ...], bool]:
-    """The conditions with one of them set, and whether that is worth a write.
+    """Set a condition, and say whether the result is worth a write.
 
     Args:
-        conditions: as read.
-        new: the observation; its ``last_transition_time`` is filled in here.
+        conditions: the present conditions.
+        new: the condition to set; its ``last_transition_time`` is filled in here.
         now: the present, aware.
-        message_counts: whether another message alone is worth a write; only for
-            messages that say something else when something else is the case.
+        message_counts: whether a new message alone is worth a write; only for messages that
+            differ only when the situation does.
 
     Returns:
-        All conditions in their order (``new`` last if its type is new), and whether
-        anything but possibly the message differs.
+        All conditions in their order (``new`` last if its type is new), and whether anything
+        but the message differs (with ``message_counts``: anything).
     """
     old = find_condition(conditions, new.type)
     same = old is not None and old.status == new.status
@@ -70,21 +69,21 @@ def set_condition(
     )
     if old is None:
         return (*conditions, new), True
-    changed = _facts(old) != _facts(new) or (message_counts and old.message != new.message)
+    changed = _compared(old) != _compared(new) or (message_counts and old.message != new.message)
     if not changed:
         return tuple(conditions), False
     return tuple(new if item.type == new.type else item for item in conditions), True
 
 
-def _facts(condition: Condition) -> tuple[str, str, int]:
+def _compared(condition: Condition) -> tuple[str, str, int]:
     return condition.status, condition.reason, condition.observed_generation
 
 
 def to_raw(conditions: Iterable[Condition]) -> list[dict[str, Any]]:
-    """Conditions as a manifest has them.
+    """Conditions as raw objects.
 
-    The API server insists on ``reason``, ``message`` and ``lastTransitionTime``, so
-    they are there even when they are empty.
+    ``reason``, ``message`` and ``lastTransitionTime`` are present even if empty, since the API
+    server requires them.
     """
     required = {"reason": "", "message": ""}
     return [required | msgspec.to_builtins(condition) for condition in conditions]

@@ -1,4 +1,4 @@
-"""The parts that all Kubernetes objects have in common, as narrow frozen Structs."""
+"""Metadata, owner references and conditions, which all objects share."""
 
 from typing import Any, NamedTuple, Protocol
 
@@ -9,7 +9,7 @@ from msgspec import Struct
 class OwnerReference(
     Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, gc=False
 ):
-    """Who owns an object; only ``uid`` cannot be forged by a lookalike."""
+    """The owner of an object; of its fields, only ``uid`` cannot be forged."""
 
     api_version: str
     kind: str
@@ -20,7 +20,7 @@ class OwnerReference(
 
 
 class ObjectMeta(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, gc=False):
-    """What is read of ``metadata``. Times are RFC 3339 text as the API server sends it."""
+    """The fields of ``metadata`` that are read. Times are RFC 3339 strings."""
 
     name: str = ""
     namespace: str = ""
@@ -36,12 +36,12 @@ class ObjectMeta(Struct, frozen=True, kw_only=True, rename="camel", omit_default
 
     @property
     def key(self) -> "Key":
-        """The object's namespace and name."""
+        """Namespace and name of the object."""
         return Key(self.namespace, self.name)
 
     @property
     def controller(self) -> OwnerReference | None:
-        """The owner that manages this object, if it has one."""
+        """The owner that manages this object, or None."""
         return next((owner for owner in self.owner_references if owner.controller), None)
 
 
@@ -71,14 +71,14 @@ class Key(NamedTuple):
 
 
 class Identity(NamedTuple):
-    """Which object it is, whatever its name, and in which state."""
+    """Which object it is, and in which state."""
 
     uid: str
     resource_version: str
 
 
 class HasMetadata(Protocol):
-    """Any narrow Struct that reads an object's metadata."""
+    """A narrow Struct with an object's metadata."""
 
     @property
     def metadata(self) -> ObjectMeta:
@@ -87,17 +87,14 @@ class HasMetadata(Protocol):
 
 
 KubeObject = dict[str, Any] | HasMetadata
-"""An object as it was read: raw, or a narrow Struct with ``metadata``."""
+"""A decoded object: raw, or a narrow Struct with ``metadata``."""
 
 
 def metadata_of(obj: Any) -> ObjectMeta:
-    """The metadata of a raw object or of a narrow Struct.
-
-    Args:
-        obj: a ``KubeObject``.
+    """The metadata of a ``KubeObject``.
 
     Raises:
-        msgspec.ValidationError: metadata of another form than Kubernetes writes.
+        msgspec.ValidationError: the metadata has another shape than Kubernetes writes.
     """
     if isinstance(obj, dict):
         return msgspec.convert(obj.get("metadata", {}), ObjectMeta)
@@ -106,7 +103,7 @@ def metadata_of(obj: Any) -> ObjectMeta:
 
 
 def key_of(obj: Any) -> Key:
-    """The namespace and name of a raw object or of a narrow Struct."""
+    """The namespace and name of a ``KubeObject``."""
     if isinstance(obj, dict):
         metadata = obj["metadata"]
         return Key(metadata.get("namespace", ""), metadata["name"])
@@ -114,7 +111,7 @@ def key_of(obj: Any) -> Key:
 
 
 def identity_of(obj: Any) -> Identity:
-    """The uid and resourceVersion of a raw object or of a narrow Struct; ``""`` where unset."""
+    """The uid and resourceVersion of a ``KubeObject``; ``""`` if unset."""
     if isinstance(obj, dict):
         metadata = obj.get("metadata", {})
         return Identity(metadata.get("uid", ""), metadata.get("resourceVersion", ""))

@@ -1,9 +1,9 @@
-"""Where kinds of objects live in the API: descriptors and the paths that follow from them.
+"""Describes kinds of objects, and the URL paths that follow from them.
 
-A ``Resource`` also says as what its objects are read. By default that is the raw
-``dict``; ``PODS.into(Pod)`` is the same resource read as a narrow frozen
-``msgspec.Struct`` that names only the fields its reader uses. Narrow Structs are
-for reading only: writing one back would drop every field that it does not name.
+A ``Resource`` also says into which type its objects are decoded. By default that is the raw
+``dict``; ``PODS.into(Pod)`` is the same resource decoded into a narrow frozen ``msgspec.Struct``
+that has only the fields its reader uses. Narrow Structs are for reading only: writing one back
+would drop every other field.
 """
 
 from typing import Any, Generic, TypeVar, overload
@@ -19,13 +19,13 @@ S = TypeVar("S")
 
 
 class Resource(Generic[T]):
-    """One kind of object in the API.
+    """A kind of objects in the API.
 
     Args:
         group: API group, ``""`` for the core group.
         version: for example ``v1``.
-        plural: the name in paths, for example ``pods``.
-        kind: the name in manifests, for example ``Pod``.
+        plural: its name in paths, for example ``pods``.
+        kind: its name in manifests, for example ``Pod``.
         namespaced: whether objects live in namespaces.
         shape: the type that objects are decoded into; raw dicts by default.
     """
@@ -46,7 +46,7 @@ class Resource(Generic[T]):
     def __init__(
         self, group: str, version: str, plural: str, kind: str, *, namespaced: bool, shape: type[T]
     ) -> None: ...
-    def __init__(  # noqa: PLR0913 - the facts of a resource
+    def __init__(  # noqa: PLR0913 - the fields of a resource
         self,
         group: str,
         version: str,
@@ -77,11 +77,11 @@ class Resource(Generic[T]):
 
     @property
     def api_version(self) -> str:
-        """``group/version`` as manifests write it, ``v1`` for the core group."""
+        """``group/version`` as in manifests; ``v1`` for the core group."""
         return f"{self.group}/{self.version}" if self.group else self.version
 
     def into(self, shape: type[S]) -> "Resource[S]":
-        """The same resource, its objects decoded into another type."""
+        """The same resource with objects decoded into another type."""
         return Resource(
             self.group,
             self.version,

@@ -1,14 +1,14 @@
-# ruff: noqa: PLR0913 - a request has as many facts as the API gives it
-"""The verbs of the Kubernetes API, one method each, with deadlines and errors for people.
+# ruff: noqa: PLR0913 - the parameters of API requests
+"""A client of the Kubernetes API: one method for each verb.
 
-Reading returns what ``Resource.shape`` says: raw dicts, or narrow Structs. Writing
-takes raw objects or patches, never a partially read object. Nothing is retried
-here: whoever calls knows whether trying again makes sense.
+Reads return what ``Resource.shape`` says: raw dicts, or narrow Structs. Writes take raw objects
+or patches, never a partially decoded object. Nothing is retried here: the caller knows whether a
+retry makes sense.
 
 Which write to choose:
 
-* ``json_patch`` with a ``test`` on ``/metadata/resourceVersion`` where a stale
-  decision must not be recorded;
+* ``json_patch`` with a ``test`` of ``/metadata/resourceVersion``, if a stale decision must not be
+  recorded;
 * ``apply`` for everything that one controller owns and states completely each time;
 * ``merge_patch`` for single fields whose last writer may win.
 """
@@ -35,17 +35,17 @@ T = TypeVar("T")
 S = TypeVar("S")
 
 PAGE = 500
-"""Objects a page of a list."""
+"""Objects in a page of a list."""
 
 _LIST_RESTARTS = 3
 _READ_VERBS = frozenset({"get", "list", "watch"})
 
 
 class Listing(Struct, Generic[T], frozen=True):
-    """All objects of a list, and the resourceVersion from which a watch goes on.
+    """All objects of a list, and the resourceVersion from which a watch continues.
 
-    ``unreadable`` names objects that do not have the form that the resource's shape
-    asks for: one strange object must not hide all others.
+    ``unreadable`` names objects that cannot be decoded into the resource's shape: one strange
+    object must not hide all others.
     """
 
     items: list[T]
@@ -64,15 +64,15 @@ class _Page(Struct):
 
 
 class Client:
-    """A connection to one API server.
+    """A client of one API server.
 
-    Any request may also raise ``ConfigError`` when its credentials cannot be got.
+    Every request may also raise ``ConfigError`` if its credentials cannot be obtained.
 
     Args:
-        client: sends the requests; ``Api.connect`` makes one from a kubeconfig.
-        namespace: the default that the configuration names.
-        timeout: seconds for the answer to each request; ``asyncio.timeout`` around a call
-            makes it shorter. A watch has none.
+        client: sends the requests; ``Client.connect`` creates it from a kubeconfig.
+        namespace: the default namespace of the configuration.
+        timeout: of each response in seconds; ``asyncio.timeout`` around a call shortens it. A watch
+            has none.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class Client:
         *,
         timeout: float = 15.0,
     ) -> Self:
-        """An Api for a kubeconfig, or for the pod's own service account.
+        """A client for a kubeconfig, or for the pod's own service account.
 
         Raises:
             ConfigError: no usable configuration.
@@ -109,24 +109,24 @@ class Client:
 
     @property
     def requests(self) -> Counter[tuple[str, str]]:
-        """How many requests were sent, by ``(verb, plural[/subresource])``."""
+        """Number of requests by ``(verb, plural[/subresource])``."""
         return self._transport.requests
 
     @property
     def reads(self) -> int:
-        """How many get, list and watch requests were sent."""
+        """Number of get, list and watch requests."""
         return sum(count for (verb, _), count in self.requests.items() if verb in _READ_VERBS)
 
     @property
     def writes(self) -> int:
-        """How many requests were sent that change something."""
+        """Number of requests that change something."""
         return self.requests.total() - self.reads
 
     async def get(self, resource: Resource[T], name: str, namespace: str = "") -> T:
-        """One object.
+        """The object of that name.
 
         Raises:
-            NotFoundError: there is none of that name.
+            NotFoundError: there is none.
             ApiError: any other refusal.
         """
         body = await self._transport.send(Call("get", resource, namespace, name))
@@ -141,17 +141,17 @@ class Client:
         fields: str = "",
         page: int = PAGE,
     ) -> Listing[T]:
-        """All objects, page by page; a list that expires half-way is begun again.
+        """All objects, read in pages; a list that expires on the way is started again.
 
         Args:
             resource: their kind.
             namespace: ``""`` for all.
             labels: label selector, for example ``app=a,tier in (x, y)``.
             fields: field selector, for example ``spec.nodeName=n1``.
-            page: objects a page.
+            page: objects in a page.
 
         Raises:
-            GoneError: the list expired again and again.
+            GoneError: the list expired several times.
             ApiError: any other refusal.
         """
         return await self.list_each(
@@ -168,18 +168,18 @@ class Client:
         fields: str = "",
         page: int = PAGE,
     ) -> Listing[S]:
-        """What is made of all objects, of which no more than a page is there at once.
+        """What ``make`` returns for each object; never more than a page of objects is in memory.
 
         Args:
             resource: their kind.
-            make: makes something of each.
-            namespace: as for :meth:`list`, like all that follows.
+            make: called for each object.
+            namespace: ``""`` for all.
             labels: label selector.
             fields: field selector.
-            page: objects a page.
+            page: objects in a page.
 
         Raises:
-            GoneError: the list expired again and again.
+            GoneError: the list expired several times.
             ApiError: any other refusal.
         """
         selectors = _parameters(labelSelector=labels, fieldSelector=fields, limit=str(page))
@@ -225,21 +225,21 @@ class Client:
         fields: str = "",
         lifetime: float = 300.0,
     ) -> AsyncGenerator[WatchEvent[T]]:
-        """Changes from a resourceVersion on, until the server ends the stream.
+        """Changes since a resourceVersion, until the server ends the stream.
 
-        Close it with ``contextlib.aclosing`` when leaving early. It waits for as long as nothing
-        comes; bookmarks do about once a minute.
+        Close it with ``contextlib.aclosing`` when leaving early. It waits as long as nothing
+        comes; a bookmark comes about once a minute.
 
         Args:
             resource: kind of the objects.
             namespace: ``""`` for all.
-            resource_version: where a list or an earlier watch ended.
+            resource_version: of a list, or of the last event of an earlier watch.
             labels: label selector.
             fields: field selector.
-            lifetime: seconds after which the server shall end the stream.
+            lifetime: seconds after which the server ends the stream.
 
         Raises:
-            GoneError: the resourceVersion is too old, as status or as event: list again.
+            GoneError: the resourceVersion is too old (as status or as event): list again.
             UnreachableError: the connection was refused or reset.
             ApiError: any other refusal.
         """
@@ -267,17 +267,17 @@ class Client:
         *,
         field_manager: str = "",
     ) -> T:
-        """Create an object; the answer is the object as stored.
+        """Create an object; returns it as stored.
 
         Args:
             resource: its kind.
-            body: the whole object; ``apiVersion`` and ``kind`` may be left out.
-            namespace: by default that of the body's metadata.
-            field_manager: recorded as the owner of its fields.
+            body: the whole object; ``apiVersion`` and ``kind`` may be missing.
+            namespace: by default the one in the metadata of the body.
+            field_manager: recorded as the owner of the fields.
 
         Raises:
-            AlreadyExistsError: the name is taken.
-            InvalidError: it breaks a rule; ``causes`` names the fields.
+            AlreadyExistsError: the name is in use.
+            InvalidError: the object breaks a rule; ``causes`` names the fields.
             ApiError: any other refusal.
         """
         namespace = namespace or body.get("metadata", {}).get("namespace", "")
@@ -299,19 +299,19 @@ class Client:
         grace: int | None = None,
         propagation: str = "Background",
     ) -> None:
-        """Ask for an object's deletion; finalizers and grace periods may delay it.
+        """Delete an object; finalizers and grace periods may delay it.
 
         Args:
             resource: its kind.
             name: its name.
             namespace: its namespace.
-            uid: delete only this very object.
-            resource_version: delete only this state of it.
-            grace: seconds that containers get; None for the object's own.
-            propagation: what happens to its dependents: ``Background``, ``Foreground``, ``Orphan``.
+            uid: delete only the object with this uid.
+            resource_version: delete only this state of the object.
+            grace: seconds that containers get to end; None for the object's own period.
+            propagation: for its dependents: ``Background``, ``Foreground`` or ``Orphan``.
 
         Raises:
-            NotFoundError: it is gone already.
+            NotFoundError: there is no such object.
             ConflictError: a precondition does not hold.
             ApiError: any other refusal.
         """
@@ -337,7 +337,7 @@ class Client:
 
         Raises:
             ConflictError: a ``test`` does not hold.
-            InvalidError: the outcome breaks a rule, or an operation names what is not there.
+            InvalidError: the result breaks a rule, or an operation names a missing field.
             NotFoundError: there is no such object.
             ApiError: any other refusal.
         """
@@ -349,8 +349,8 @@ class Client:
                 query=_parameters(fieldManager=field_manager),
             )
         except InvalidError as error:
-            # The API server says of a patch that does not fit only that it does not; a broken
-            # rule comes with the object's name and causes.
+            # A patch that does not fit gets a Status without details; a broken rule gets one
+            # with the object's name and causes.
             if (
                 error.status != 422
                 or error.details
@@ -401,15 +401,15 @@ class Client:
         force: bool = False,
         subresource: str = "",
     ) -> T:
-        """State everything that one manager owns of an object (server-side apply).
+        """State all fields that one manager owns (server-side apply).
 
-        What the manager stated earlier and leaves out now is removed.
+        Fields that the manager stated before and omits now are removed.
 
         Args:
             resource: its kind.
-            body: the complete set of owned fields, with ``metadata.name``.
-            namespace: by default that of the body's metadata.
-            field_manager: one stable name a controller.
+            body: all owned fields, with ``metadata.name``.
+            namespace: by default the one in the metadata of the body.
+            field_manager: one stable name for each controller.
             force: take fields over from other managers.
             subresource: for example ``status``.
 
@@ -456,12 +456,12 @@ def _read(body: bytes, resource: Resource[T]) -> T:
         return decoder_for(resource.shape).decode(body)
     except msgspec.DecodeError as error:
         raise ApiError(
-            f"{resource.plural}: the API server's answer is not one ({error})"
+            f"{resource.plural}: the API server's answer cannot be read ({error})"
         ) from error
 
 
 def _complete(item: T, resource: Resource[Any]) -> T:
-    """Items of a list, and bodies of callers, may lack what the resource already says."""
+    """Add apiVersion and kind, which items of lists and bodies of callers may lack."""
     if isinstance(item, dict):
         item.setdefault("apiVersion", resource.api_version)
         item.setdefault("kind", resource.kind)

@@ -1,8 +1,8 @@
-"""From a kubeconfig or a service account to an authenticated HTTP client.
+"""Creates an authenticated HTTP client from a kubeconfig or service account.
 
-lightkube reads the configuration, makes the TLS context and signs requests
-(client certificates, bearer tokens, tokens from a file that is read again after
-a 401, exec plugins). Only this module knows it.
+lightkube reads the configuration, makes the TLS context and signs requests (client certificates,
+bearer tokens, tokens from a file that is read again after a 401, exec plugins). Only this module
+imports it (decision record 022).
 """
 
 import binascii
@@ -23,7 +23,7 @@ _PORT_MAX = 65535
 
 
 class ConfigError(Exception):
-    """No cluster is configured, or its configuration cannot be used; the message says which."""
+    """No cluster is configured, or its configuration cannot be used."""
 
 
 def connect(
@@ -51,7 +51,7 @@ def connect(
             raise ConfigError(f"{origin}: no current context; name one with --context")
         plugin = chosen.user.exec if chosen.user else None
         if plugin is not None and plugin.apiVersion == f"{_EXEC}v1":
-            # The same answer under a newer name, which lightkube does not know.
+            # The same format under a newer name, which lightkube does not know.
             plugin.apiVersion = f"{_EXEC}v1beta1"
         # Every request has its own deadline, and a watch is quiet for minutes.
         parameters = ConnectionParams(timeout=httpx2.Timeout(None, connect=10.0))
@@ -61,11 +61,11 @@ def connect(
             f"{origin}: {error}; set KUBECONFIG or pass --kubeconfig and --context"
         ) from error
     except _BROKEN as error:
-        raise ConfigError(f"{origin} cannot be used: {_words(error)}") from error
+        raise ConfigError(f"{origin} cannot be used: {_reason(error)}") from error
 
 
 def _client(parameters: dict[str, Any]) -> httpx2.AsyncClient:
-    """A client with our own transport; with the library's where a proxy is between."""
+    """A client over our own connection pool, or over httpx2's if there is a proxy."""
     url = _address(str(parameters["base_url"]))
     proxies = getproxies()
     if not proxies.keys() & {url.scheme, "all"} or proxy_bypass(url.host):
@@ -86,7 +86,7 @@ def _address(text: str) -> httpx2.URL:
 
 
 def _context(verify: Any) -> ssl.SSLContext:
-    # The library's own function makes none of one that is made, and loads all its transports.
+    # httpx2's own function takes no finished context, and imports all its transports.
     return (
         verify if isinstance(verify, ssl.SSLContext) else httpx2.create_ssl_context(verify=verify)
     )
@@ -104,8 +104,8 @@ _BROKEN = (
 )
 
 
-def _words(error: Exception) -> str:
-    """What is wrong with a configuration of which the library has said only how it stumbled."""
+def _reason(error: Exception) -> str:
+    """Why a configuration cannot be used, from an error that says only where reading failed."""
     if isinstance(error, KeyError):
         return f"it names {error} and does not say what that is"
     if isinstance(error, (AttributeError, TypeError)):
@@ -118,7 +118,7 @@ def _words(error: Exception) -> str:
 
 
 def credentials_error(error: Exception) -> ConfigError | None:
-    """What to say when credentials could not be got for a request, or None for other errors."""
+    """The error to raise if a request got no credentials; None for other errors."""
     from lightkube.core.exceptions import ConfigError as LightkubeConfigError  # noqa: PLC0415
 
     if isinstance(error, (LightkubeConfigError, OSError)):

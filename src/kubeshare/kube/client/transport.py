@@ -1,4 +1,4 @@
-"""One request and its answer: deadlines, counting, and every failure as an error for people."""
+"""Sends one request and returns its response, with a deadline and clear errors."""
 
 import asyncio
 from collections import Counter
@@ -16,11 +16,11 @@ from kubeshare.kube.client.errors import ApiError, UnreachableError, error_of_re
 from kubeshare.kube.client.http_client import DirectClient, RawResponse
 from kubeshare.kube.resources import Resource
 
-_METHODS = {"create": "POST", "delete": "DELETE", "patch": "PATCH"}  # all others: GET
+_METHODS = {"create": "POST", "delete": "DELETE", "patch": "PATCH"}  # other verbs: GET
 
 
 class Call(Struct, frozen=True):
-    """What is asked of which object, collection or subresource."""
+    """A verb and the object, collection or subresource that it is for."""
 
     verb: str
     resource: Resource[Any]
@@ -29,7 +29,7 @@ class Call(Struct, frozen=True):
     subresource: str = ""
 
     def __str__(self) -> str:
-        """For messages: ``patch pods/status default/a``."""
+        """The request in messages: ``patch pods/status default/a``."""
         where = "/".join(part for part in (self.namespace, self.name) if part)
         return f"{self.verb} {self.target} {where}".rstrip()
 
@@ -49,11 +49,11 @@ class Transport:
     """Sends calls over an authenticated HTTP client.
 
     Args:
-        client: knows the server's address and the credentials; has no timeouts of its own.
-        timeout: seconds for an answer.
+        client: has the server's address and the credentials, and no timeouts.
+        timeout: of a response in seconds.
 
     Attributes:
-        requests: how many were sent, by ``(verb, target)``.
+        requests: number of requests by ``(verb, target)``.
     """
 
     def __init__(self, client: httpx2.AsyncClient, timeout: float) -> None:
@@ -73,27 +73,27 @@ class Transport:
         content_type: str = "application/json",
         query: Mapping[str, str] | None = None,
     ) -> bytes:
-        """The body of the answer.
+        """The body of the response.
 
         Args:
-            call: what is asked.
+            call: the request.
             body: encoded as JSON; None for none.
-            content_type: of the body; tells the kinds of patches apart.
+            content_type: of the body; distinguishes the kinds of patches.
             query: parameters of the URL.
 
         Raises:
-            ApiError: refused, or no answer.
-            ConfigError: no credentials could be got.
+            ApiError: refused, or no response.
+            ConfigError: no credentials could be obtained.
         """
         self.requests[call.verb, call.target] += 1
-        sent = b"" if body is None else msgspec.json.encode(body)
-        with self._failures(call):
+        content = b"" if body is None else msgspec.json.encode(body)
+        with self._translate_errors(call):
             async with asyncio.timeout(self._timeout):
-                answer = await self._ask(call, sent, content_type if sent else "", query)
-        _refuse(call, answer)
+                answer = await self._send(call, content, content_type if content else "", query)
+        _raise_for_status(call, answer)
         return answer.body
 
-    async def _ask(
+    async def _send(
         self, call: Call, body: bytes, content_type: str, query: Mapping[str, str] | None
     ) -> RawResponse:
         target = f"{call.path}?{urlencode(query)}" if query else call.path
@@ -104,36 +104,36 @@ class Transport:
         response = await self._client.request(
             method, target, content=body if content_type else None, headers=headers
         )
-        return await _whole(response)
+        return await _read_response(response)
 
     @asynccontextmanager
     async def stream(
         self, call: Call, query: Mapping[str, str]
     ) -> AsyncGenerator[httpx2.Response, None]:
-        """An answer whose body is read by the caller, for as long as that takes.
+        """A response whose body the caller reads, for as long as that takes.
 
-        Failures inside the block are told as those of the call.
+        Errors inside the block are raised as errors of the call.
 
         Raises:
-            ApiError: refused, no answer, or broken off.
-            ConfigError: no credentials could be got.
+            ApiError: refused, no response, or interrupted.
+            ConfigError: no credentials could be obtained.
         """
         self.requests[call.verb, call.target] += 1
         request = self._client.build_request("GET", call.path, params=query)
-        with self._failures(call):
+        with self._translate_errors(call):
             async with asyncio.timeout(self._timeout):
                 response = await self._client.send(request, stream=True)
             try:
                 if response.status_code >= 400:
                     async with asyncio.timeout(self._timeout):
-                        _refuse(call, await _whole(response))
+                        _raise_for_status(call, await _read_response(response))
                 yield response
             finally:
                 await response.aclose()
 
     @contextmanager
-    def _failures(self, call: Call) -> Iterator[None]:
-        """Turn every way of getting no answer into an error that says so."""
+    def _translate_errors(self, call: Call) -> Iterator[None]:
+        """Raise an ``ApiError`` for everything that prevents a response."""
         server = self._client.base_url
         try:
             yield
@@ -156,18 +156,18 @@ class Transport:
                 f"{call}: no answer from the API server at {server} in time", sent=True
             ) from error
         except Exception as error:
-            if said := credentials_error(error):
-                raise said from error
+            if translated := credentials_error(error):
+                raise translated from error
             raise
 
 
-async def _whole(response: httpx2.Response) -> RawResponse:
+async def _read_response(response: httpx2.Response) -> RawResponse:
     body = await response.aread()
     headers = {name.lower(): value for name, value in response.headers.raw}
     return RawResponse(response.status_code, headers, body)
 
 
-def _refuse(call: Call, answer: RawResponse) -> None:
+def _raise_for_status(call: Call, answer: RawResponse) -> None:
     if answer.status >= 400:
         wait = answer.headers.get(b"retry-after")
         raise error_of_response(

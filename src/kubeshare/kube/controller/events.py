@@ -1,10 +1,9 @@
-"""Events: what people see under ``kubectl describe``, told once and counted after that.
+"""Records Kubernetes Events: each is written once, and repetitions are counted.
 
-``emit`` never waits and never fails: it notes the event, and ``run`` writes it. The
-same event again (same object, type, reason, action and note) becomes a *series*: the
-first repetition is written at once, later ones at most every few minutes. Each
-object has a budget, so that a loop cannot flood the API server: when it is spent, new
-events of that object are dropped and counted.
+``emit`` never waits and never fails: it queues the event, and ``run`` writes it. The same event
+again (same object, type, reason, action and note) becomes a *series*: the first repetition is
+written at once, later ones at most every few minutes. Each object has a budget, so that a loop
+cannot flood the API server: once it is spent, new events of the object are dropped and counted.
 """
 
 import asyncio
@@ -32,19 +31,19 @@ WARNING = "Warning"
 
 NOTE_LIMIT = 1024
 SERIES_SECONDS = 360.0
-"""A repetition after so long is a new event."""
+"""A repetition after so many seconds is a new event."""
 REFRESH_SECONDS = 300.0
-"""A running series is written at most this often."""
+"""A series is written at most once in so many seconds."""
 BURST = 25
 REFILL_SECONDS = 300.0
-"""Each object may have ``BURST`` events at once, and one more every so many seconds."""
+"""An object may have ``BURST`` events at once, and one more every so many seconds."""
 REMEMBERED = 4096
-"""Series and budgets that are kept; the ones unused for longest go first."""
+"""Series and budgets that are kept; the least recently used are dropped first."""
 ATTEMPTS = 8
 
 
 class ObjectReference(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """Which object an event is about."""
+    """The object that an event is about."""
 
     api_version: str
     kind: str
@@ -55,7 +54,7 @@ class ObjectReference(Struct, frozen=True, kw_only=True, rename="camel", omit_de
 
 
 def reference(resource: Resource[Any], obj: Any) -> ObjectReference:
-    """The reference to an object that was read as ``resource``."""
+    """A reference to an object of that resource."""
     metadata = metadata_of(obj)
     return ObjectReference(
         api_version=resource.api_version,
@@ -68,7 +67,7 @@ def reference(resource: Resource[Any], obj: Any) -> ObjectReference:
 
 
 class _Identity(NamedTuple):
-    """What makes two events the same one."""
+    """The fields by which two events are the same."""
 
     namespace: str
     name: str
@@ -81,7 +80,7 @@ class _Identity(NamedTuple):
 
 
 class _Series:
-    """An event and how often it came."""
+    """An event and its number of repetitions."""
 
     __slots__ = (
         "count",
@@ -99,7 +98,7 @@ class _Series:
     def __init__(self, regarding: ObjectReference, related: ObjectReference | None) -> None:
         self.regarding = regarding
         self.related = related
-        # Each part between dots begins and ends with a letter or digit.
+        # Each label of the name must begin and end with a letter or digit.
         name = regarding.name[:220].rstrip("-.")
         self.event_name = f"{name}.{uuid.uuid4().hex[:16]}"
         self.count = 0
@@ -130,16 +129,16 @@ class _Budget:
 
 
 class EventRecorder:
-    """Notes events and writes them in the background.
+    """Queues events and writes them in the background.
 
     Args:
-        client: where to write.
-        controller: who reports, for example ``kubeshare.nthu/scheduler``.
-        instance: which replica of it (the pod's name).
-        wall_clock: the times in the events.
+        client: of the API server.
+        controller: the reporting controller, for example ``kubeshare.nthu/scheduler``.
+        instance: its replica (the pod's name).
+        wall_clock: for the times in the events.
 
     Attributes:
-        dropped: events not written: over budget, refused, or failed too often.
+        dropped: number of events over budget, refused, or failed too often.
     """
 
     def __init__(
@@ -171,15 +170,15 @@ class EventRecorder:
         type: str = NORMAL,  # noqa: A002 - its name in the API
         related: ObjectReference | None = None,
     ) -> None:
-        """Tell that something happened; returns at once.
+        """Record an event; returns at once.
 
         Args:
-            regarding: the object that it happened to.
-            reason: why, one CamelCase word.
-            action: what was done, one CamelCase word.
-            note: a sentence: what, and what to do next.
+            regarding: the object that the event is about.
+            reason: one CamelCase word.
+            action: what the controller did, one CamelCase word.
+            note: a sentence: what happened, and what to do next.
             type: ``NORMAL`` or ``WARNING``.
-            related: another object that takes part.
+            related: another object that is involved.
         """
         now = asyncio.get_running_loop().time()
         key = _Identity(
@@ -194,11 +193,11 @@ class EventRecorder:
         )
         series = self._series.get(key)
         if series is None or now - series.last_at > SERIES_SECONDS:
-            if not self._afford(key, now):
+            if not self._take_from_budget(key, now):
                 return
             self._forget_old(now)
             series = _Series(regarding, related)
-            _remember(self._series, key, series)
+            _put_bounded(self._series, key, series)
         self._series.move_to_end(key)
         present = micro_timestamp(self._wall_clock())
         series.first = series.first or present
@@ -219,7 +218,7 @@ class EventRecorder:
                 self._queue.done(key)
 
     async def flush(self, seconds: float = 2.0) -> None:
-        """Write what has not been written, for the end of a program; gives up after ``seconds``."""
+        """Write all queued events, for the end of a program; gives up after ``seconds``."""
         try:
             async with asyncio.timeout(seconds):
                 for key, series in list(self._series.items()):
@@ -269,23 +268,23 @@ class EventRecorder:
         if series.related is not None:
             body["related"] = to_builtins(series.related)
         if series.count > 1:
-            body["series"] = _counted(series)
+            body["series"] = _series_of(series)
         try:
             await self._client.create(EVENTS, body)
-        except AlreadyExistsError:  # an earlier attempt whose answer was lost
-            log.debug("event was there already", name=series.event_name)
+        except AlreadyExistsError:  # an earlier attempt succeeded, and its answer was lost
+            log.debug("event exists already", name=series.event_name)
         series.created = True
 
     async def _update(self, key: _Identity, series: _Series) -> None:
         namespace = key.namespace or "default"
-        patch = {"series": _counted(series)}
+        patch = {"series": _series_of(series)}
         try:
             await self._client.merge_patch(EVENTS, series.event_name, patch, namespace)
         except NotFoundError:  # the API server forgets events after an hour
             await self._create(key, series)
 
     def _forget_old(self, now: float) -> None:
-        """Those that were written, and would be new events if they came again."""
+        """Forget series that are written, and too old for another repetition."""
         while self._series:
             key, oldest = next(iter(self._series.items()))
             unwritten = oldest.written_count < oldest.count
@@ -293,12 +292,12 @@ class EventRecorder:
                 return
             del self._series[key]
 
-    def _afford(self, key: _Identity, now: float) -> bool:
+    def _take_from_budget(self, key: _Identity, now: float) -> bool:
         owner = (key.namespace, key.name, key.uid)
         budget = self._budgets.get(owner)
         if budget is None:
             budget = _Budget(now)
-            _remember(self._budgets, owner, budget)
+            _put_bounded(self._budgets, owner, budget)
         self._budgets.move_to_end(owner)
         if budget.take(now):
             return True
@@ -306,18 +305,18 @@ class EventRecorder:
         return False
 
 
-def _remember(memory: OrderedDict[Any, Any], key: Any, value: Any) -> None:
+def _put_bounded(memory: OrderedDict[Any, Any], key: Any, value: Any) -> None:
     memory[key] = value
     if len(memory) > REMEMBERED:
         memory.popitem(last=False)
 
 
-def _counted(series: _Series) -> dict[str, Any]:
+def _series_of(series: _Series) -> dict[str, Any]:
     return {"count": series.count, "lastObservedTime": series.last}
 
 
 def truncate_note(note: str, limit: int = NOTE_LIMIT) -> str:
-    """The note in so many bytes; by default in as many as the API server takes."""
+    """The note in at most ``limit`` bytes, by default as many as the API server takes."""
     encoded = note.encode()
     if len(encoded) <= limit:
         return note

@@ -1,18 +1,18 @@
-"""At most one replica works at a time: leader election by a Lease.
+"""Leader election by a Lease: at most one replica works at a time.
 
-Whoever writes its name into the Lease leads for ``duration`` seconds and renews
-while it works. Clocks of different machines are not compared: a candidate takes
-over when it has seen the Lease *unchanged* for ``duration`` seconds of its own
-monotonic clock. A leader that could not renew for ``renew_deadline`` seconds of its
-clock stops working; since that is less than ``duration``, it has stopped before
-anybody else begins.
+The replica whose name is in the Lease leads for ``duration`` seconds and renews it while it works.
+Clocks of different machines are not compared: a candidate takes over when it has seen the Lease
+*unchanged* for ``duration`` seconds of its own monotonic clock. A leader that cannot renew for
+``renew_deadline`` seconds of its clock stops; since that is less than ``duration``, it has stopped
+before another one starts.
 
-A leader that was killed is replaced within 15 s: its last renewal is seen after 2 x ``retry``
-at the latest, and the candidate wakes when the Lease has been unchanged for ``duration``.
+A candidate reads the Lease every 2 x ``retry`` seconds or earlier, and again when the Lease has
+been unchanged for ``duration``. So with the defaults a leader that was killed is replaced after at
+most 2 x 2.2 + 10 s, while the API server answers at once.
 
-All writes are conditional on the resourceVersion that was read, so of two candidates
-one fails. The last line of defence is elsewhere: a paused process may believe for a
-moment that it still leads, and then its conditional writes fail.
+All writes are conditional on the resourceVersion that was read, so of two candidates one fails.
+The last line of defence is elsewhere: a paused process may believe for a moment that it still
+leads, and then its conditional writes fail.
 """
 
 import asyncio
@@ -35,19 +35,20 @@ from kubeshare.kube.resources import LEASES
 log = structlog.get_logger(__name__)
 
 _RENEW_AFTER: Final = 0.5
-"""Of the renew deadline: an attempt may hang and another still be made, at 15 requests a minute."""
-_SOONEST: Final = 0.85
-"""Of the longest pause between a candidate's looks: two do not look at once for ever."""
+"""The leader renews after this fraction of the renew deadline: one attempt may hang and another
+follow, at 15 requests a minute."""
+_SHORTEST_PAUSE: Final = 0.85
+"""Fraction of a candidate's longest pause that jitter leaves: candidates do not stay in step."""
 _TICK: Final = 0.01
-"""Seconds after which a Lease that has run out has surely run out, by whatever rounding."""
+"""Seconds added to the expiry of a Lease against rounding."""
 
 
 class LeadershipLostError(Exception):
-    """The Lease could not be renewed in time: the program must end."""
+    """The Lease was not renewed in time: the program must end."""
 
 
 class LeaseSpec(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """Who leads, and since when; an empty holder means nobody."""
+    """The holder of a Lease and its times; an empty holder means that there is none."""
 
     holder_identity: str | None = None
     lease_duration_seconds: int | None = None
@@ -57,7 +58,7 @@ class LeaseSpec(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults
 
 
 class Lease(Struct, frozen=True, kw_only=True):
-    """What is read of a Lease."""
+    """The fields of a Lease that are read."""
 
     metadata: ObjectMeta
     spec: LeaseSpec = field(default_factory=LeaseSpec)
@@ -70,24 +71,23 @@ class LeaderElector:
     """A candidate for a Lease.
 
     Args:
-        client: where the Lease is.
+        client: of the API server.
         namespace: of the Lease.
         name: of the Lease.
         identity: of this replica, different from all others (the pod's name).
         duration: seconds without a renewal after which others may take over.
         renew_deadline: seconds without a renewal after which this one stops.
-        retry: a candidate looks at the Lease every 2 x ``retry`` seconds or a little sooner; a
-            leader renews after half its ``renew_deadline``, and tries again four times in
-            ``retry``.
-        wall_clock: the times written into the Lease, for people only.
-        draw: random number in [0, 1), for jitter.
+        retry: a candidate reads the Lease every 2 x ``retry`` seconds or a little earlier; a leader
+            renews after half its ``renew_deadline``, and retries every ``retry`` / 4 seconds.
+        wall_clock: for the times in the Lease, which only people read.
+        draw: returns a random number in [0, 1), for jitter.
 
     Attributes:
         leading: whether this replica leads now.
         transitions: how often the Lease has changed hands, as last read.
     """
 
-    def __init__(  # noqa: PLR0913 - the numbers of the protocol
+    def __init__(  # noqa: PLR0913 - the parameters of the protocol
         self,
         client: Client,
         namespace: str,
@@ -118,12 +118,12 @@ class LeaderElector:
         self.transitions = 0
 
     async def run(self, work: Callable[[], Awaitable[None]]) -> None:
-        """Wait for leadership, then work until ``work`` returns; the Lease is released after.
+        """Wait for leadership, run ``work`` until it returns, and release the Lease.
 
-        ``work`` is cancelled when leadership is lost, and its own failure ends this too.
+        ``work`` is cancelled if leadership is lost. An exception of ``work`` is raised.
 
         Raises:
-            LeadershipLostError: the Lease could not be renewed in time.
+            LeadershipLostError: the Lease was not renewed in time.
         """
         renewed = await self._acquire()
         self.leading = True
@@ -145,7 +145,7 @@ class LeaderElector:
                 await self._release()
 
     async def _acquire(self) -> float:
-        """Try until this replica leads; returns the monotonic time before the write that did it."""
+        """Try until this replica leads; returns the monotonic time before the successful write."""
         while True:
             started = _now()
             try:
@@ -154,11 +154,11 @@ class LeaderElector:
                         return started
             except (ApiError, TimeoutError) as error:
                 log.warning("cannot get the lease, trying again", error=str(error) or "no answer")
-            pause = 2 * self._retry * (_SOONEST + (1 - _SOONEST) * self._draw())
+            pause = 2 * self._retry * (_SHORTEST_PAUSE + (1 - _SHORTEST_PAUSE) * self._draw())
             await asyncio.sleep(min(pause, self._expires_in()))
 
     def _expires_in(self) -> float:
-        """Seconds until the Lease that another holds may be taken; infinite where none is known."""
+        """Seconds until the Lease of another may be taken; infinite if none is known."""
         if self._seen is None:
             return math.inf
         left = self._seen_at + self._seconds(self._seen) - _now()
@@ -168,8 +168,8 @@ class LeaderElector:
         """Renew until cancelled.
 
         Args:
-            renewed: monotonic time before the last successful write: what others saw
-                cannot be older.
+            renewed: monotonic time before the last successful write; others saw that write
+                later.
 
         Raises:
             LeadershipLostError: no success for ``renew_deadline`` seconds, or another leads.
@@ -179,11 +179,11 @@ class LeaderElector:
             renewed = await self._renew_once(renewed + self._renew_deadline)
 
     async def _renew_once(self, deadline: float) -> float:
-        """Try until the Lease is renewed; returns the monotonic time before that write."""
+        """Try until the Lease is renewed; returns the monotonic time before the write."""
         reason = "no answer"
         while (started := _now()) < deadline:
             try:
-                # A lost answer must leave time for another attempt.
+                # An attempt without an answer must leave time for another one.
                 async with asyncio.timeout_at(min(deadline, started + self._renew_deadline / 3)):
                     if await self._try(started):
                         return started
@@ -197,9 +197,9 @@ class LeaderElector:
         )
 
     async def _try(self, now: float) -> bool:
-        """One attempt to hold the Lease from ``now`` on; False when another holds it.
+        """Try once to hold the Lease from ``now`` on; False if another holds it.
 
-        A leader does not read before it writes: nobody else should have written.
+        A leader does not read before it writes, since no other should have written.
         """
         lease = self._seen if self.leading else None
         if lease is None:
@@ -215,7 +215,7 @@ class LeaderElector:
         except (ConflictError, NotFoundError):
             if not self.leading:
                 return False
-            self._seen = None  # somebody edited it, or an answer was lost: read it
+            self._seen = None  # it was edited, or an answer was lost: read it
             raise
         return True
 
@@ -265,7 +265,7 @@ class LeaderElector:
         }
 
     async def _release(self) -> None:
-        """Let go, so that the next leader need not wait; best effort within ``retry`` seconds."""
+        """Release the Lease, so that the next leader need not wait; tried for ``retry`` seconds."""
         try:
             async with asyncio.timeout(self._retry):
                 lease = await self._read()
@@ -285,14 +285,14 @@ class LeaderElector:
             log.warning("lease not released, it will expire", error=str(error) or "no answer")
 
     def _observe(self, lease: Lease) -> None:
-        # Timed after the answer: the holder wrote before it, and stops counted from its write.
+        # Timed after the answer: the holder wrote before, and counts from its own write.
         if self._seen is None or (
             self._seen.metadata.resource_version != lease.metadata.resource_version
         ):
             self._seen, self._seen_at = lease, _now()
 
     def _seconds(self, lease: Lease) -> float:
-        """How long the Lease binds without being renewed: at least as its holder says."""
+        """How long the Lease is valid without a renewal: at least as long as its holder says."""
         return max(self._duration, float(lease.spec.lease_duration_seconds or 0))
 
 

@@ -1,7 +1,7 @@
-"""Metrics of the runtime, read from plain counters at the moment of a scrape.
+"""Exports the runtime's counters as Prometheus metrics at each scrape.
 
-Names of work queues and leader election are those of client-go, so that existing
-dashboards work; the others begin with ``kube_runtime_``.
+Metrics of work queues and leader election have the names of client-go, so existing dashboards
+work; the names of all others begin with ``kube_runtime_``.
 """
 
 from collections.abc import Iterator, Sequence
@@ -20,14 +20,7 @@ _BUCKETS = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 10, 30, 60)
 
 
 class RuntimeCollector(Collector):
-    """What the runtime's parts have counted.
-
-    Args:
-        client: its requests.
-        reflectors: their state.
-        controllers: their queues and results.
-        electors: whether they lead.
-    """
+    """Collects the counters of a client, reflectors, controllers and electors."""
 
     def __init__(
         self,
@@ -42,7 +35,7 @@ class RuntimeCollector(Collector):
         self._electors = electors
 
     def collect(self) -> Iterator[Metric]:
-        """All metrics as they are now."""
+        """The present values of all metrics."""
         yield from self._requests()
         yield from self._watches()
         yield from self._queues()
@@ -113,7 +106,7 @@ class RuntimeCollector(Collector):
 
 
 def time_controllers(registry: CollectorRegistry, controllers: Sequence[Controller[Any]]) -> None:
-    """Add histograms of waiting and working times to a registry."""
+    """Register histograms of the queue and work durations of controllers."""
     waited = Histogram(
         "workqueue_queue_duration_seconds",
         "In the queue",

@@ -1,11 +1,11 @@
-"""The shell of a program: starts its parts, listens to signals, and ends in order.
+"""Runs a program: starts its parts, handles signals, and ends in order.
 
-A program has reflectors (always running, so that a replica that waits for the Lease
-is warm), controllers and leading tasks (running while it leads, or always when there
-is no Lease), and tasks beside them. SIGTERM ends it in order: take no more keys,
-finish those in process, release the Lease, write the last events. A second signal,
-or ``drain_seconds``, cuts that short. Readiness says that the stores are filled, not
-that the replica leads: a waiting replica is ready to take over.
+A program has reflectors (which always run, so that a replica that waits for the Lease is warm),
+controllers and leading tasks (which run while it leads, or always if there is no Lease), and
+background tasks. SIGTERM ends it in order: take no more keys, finish the keys in process,
+release the Lease, write the last events. A second signal, or ``drain_seconds``, cuts that short.
+Readiness means that the stores are filled, not that the replica leads: a waiting replica is ready
+to take over.
 """
 
 import asyncio
@@ -35,18 +35,18 @@ EXIT_UNREACHABLE = 3
 
 
 class Program:
-    """The parts of one program and the order in which they start and end.
+    """The parts of one program, and the order in which they start and end.
 
     Args:
         name: for logs.
-        client: its connection.
-        elector: its candidate for a Lease, or None where every replica works.
-        recorder: its events, or None.
+        client: of the API server.
+        elector: its candidate for a Lease; None if every replica works.
+        recorder: writes its events, or None.
         port: of ``/livez``, ``/readyz``, ``/metrics``; None for no server, 0 for any port.
-        drain_seconds: how long keys in process may take after SIGTERM.
+        drain_seconds: time that keys in process get after SIGTERM.
 
     Attributes:
-        registry: metrics of the program's own go here.
+        registry: for metrics of the program itself.
         health: the server of probes and metrics, or None.
     """
 
@@ -68,7 +68,7 @@ class Program:
         self._reflectors: list[Reflector[Any]] = []
         self._controllers: list[Controller[Any]] = []
         self._leading: list[Task] = []
-        self._beside: list[Task] = []
+        self._background: list[Task] = []
         self._checks: list[Callable[[], str | None]] = []
         self._stop = asyncio.Event()
         self.registry = CollectorRegistry()
@@ -81,7 +81,7 @@ class Program:
         )
 
     def add_reflector(self, reflector: Reflector[T]) -> Reflector[T]:
-        """Run a reflector all the time; readiness waits for it. Returns it."""
+        """Run a reflector always, and let readiness wait for it; returns it."""
         self._reflectors.append(reflector)
         return reflector
 
@@ -90,18 +90,18 @@ class Program:
         self._controllers.append(controller)
 
     def add_task(self, task: Task, *, leading: bool = False) -> None:
-        """Run something beside all else, or only while this replica leads.
+        """Run a task always, or only while this replica leads.
 
         It runs until it is cancelled; its failure ends the program.
         """
-        (self._leading if leading else self._beside).append(task)
+        (self._leading if leading else self._background).append(task)
 
     def add_check(self, check: Callable[[], str | None]) -> None:
-        """Make readiness depend on something: ``check`` returns what is wrong, or None."""
+        """Let readiness depend on ``check``, which returns what is wrong, or None."""
         self._checks.append(check)
 
     def stop(self) -> None:
-        """End in order, as SIGTERM does."""
+        """End in order, as after SIGTERM."""
         self._stop.set()
 
     @property
@@ -113,7 +113,7 @@ class Program:
         """Run until ``stop``.
 
         Raises:
-            LeadershipLostError: the Lease could not be renewed; nothing of this runs any more.
+            LeadershipLostError: the Lease could not be renewed; all parts have ended.
             ExceptionGroup: a part failed.
         """
         electors = [] if self._elector is None else [self._elector]
@@ -122,7 +122,9 @@ class Program:
         )
         time_controllers(self.registry, self._controllers)
         async with asyncio.TaskGroup() as group:
-            support = [group.create_task(_as_coroutine(task)) for task in self._support()]
+            background = [
+                group.create_task(_as_coroutine(task)) for task in self._background_tasks()
+            ]
             work = group.create_task(self._work())
             stopping = group.create_task(_as_coroutine(self._stop.wait))
             await asyncio.wait({work, stopping}, return_when=asyncio.FIRST_COMPLETED)
@@ -130,18 +132,18 @@ class Program:
             await self._drain(work)
             if self._recorder is not None:
                 await self._recorder.flush()
-            for task in (stopping, *support):
+            for task in (stopping, *background):
                 task.cancel()
         log.info("ended", program=self.name)
 
-    def _support(self) -> Iterator[Callable[[], Awaitable[Any]]]:
+    def _background_tasks(self) -> Iterator[Callable[[], Awaitable[Any]]]:
         if self.health is not None:
             yield self.health.run
         if self._recorder is not None:
             yield self._recorder.run
         for reflector in self._reflectors:
             yield reflector.run
-        yield from self._beside
+        yield from self._background
 
     async def _work(self) -> None:
         if self._elector is None:
@@ -179,19 +181,19 @@ class Program:
             if not reflector.synced:
                 yield f"{reflector.resource.plural} not listed yet"
         for check in self._checks:
-            if wrong := check():
-                yield wrong
+            if problem := check():
+                yield problem
 
 
 def run_program(build: Callable[[], Awaitable[Program]]) -> int:
-    """Build a program, run it until SIGTERM or SIGINT, and say how it ended.
+    """Build a program, run it until SIGTERM or SIGINT, and return its exit code.
 
     Args:
-        build: makes the program, inside the event loop; it may ask the API server.
+        build: creates the program inside the event loop; it may send requests.
 
     Returns:
-        The exit code: 0 after a signal, 3 when the API server or the Lease was out of
-        reach, 1 when a part failed. What went wrong has been logged.
+        0 after a signal, 3 if the API server or the Lease is out of reach, 1 if a part failed. The
+        error has been logged.
     """
     try:
         asyncio.run(_run(build))
@@ -209,12 +211,12 @@ def run_program(build: Callable[[], Awaitable[Program]]) -> int:
 async def _run(build: Callable[[], Awaitable[Program]]) -> None:
     program = await build()
     loop = asyncio.get_running_loop()
-    me = asyncio.current_task()
-    assert me is not None
+    main = asyncio.current_task()
+    assert main is not None
 
     def end() -> None:
         if program.stopping:
-            me.cancel()
+            main.cancel()
         program.stop()
 
     for number in (signal.SIGTERM, signal.SIGINT):
