@@ -1,4 +1,4 @@
-"""Draws cost against size from the lines of the bench.
+"""Draw the cost of a decision against the size of the cluster from the lines of the bench.
 
 ``PYTHONPATH=tests python -m bench | python -m bench.placement.plot docs/placement-cost.svg``
 """
@@ -14,9 +14,6 @@ mpl.use("svg")
 
 from matplotlib import pyplot as plt
 
-_PUBLISHED = {"100 SharePods": (100, 100.0), "10 000 SharePods": (10_000, 9_500.0)}
-"""The published Go code, measured on one core for this project: SharePods, µs."""
-
 _SIZE = re.compile(r"locality, mixed, (\d+) GPUs: bound decision and its record, µs$")
 
 
@@ -29,8 +26,6 @@ def main() -> None:
     axes.plot(holders, [row[1]["p99"] for row in rows], "o:", color="C0", label="index, p99")
     scans = [row[1]["linear_scan_of_sharepods_us"] for row in rows]
     axes.plot(holders, scans, "s--", color="C7", label="scan of all SharePods, in Python")
-    published = list(zip(*_PUBLISHED.values(), strict=True))
-    axes.plot(*published, "^-", color="C3", label="published Go code (v1)")
     axes.set(xscale="log", yscale="log", xlabel="pods that share GPUs", ylabel="µs a decision")
     axes.grid(visible=True, which="major", alpha=0.3)
     axes.legend(frameon=False)
