@@ -13,6 +13,7 @@ from expectations import (
     expect_ready,
     expect_running,
     is_same_pod,
+    the_pod,
 )
 from fakes.cluster import World, scenario
 from kubeshare.api.finalizer import FINALIZER
@@ -108,13 +109,11 @@ def test_a_sharepod_without_a_decision_of_sched_waits_for_its_pod_too(gpu: Raw) 
 async def test_an_orphan_runs_on_with_its_part(world: World) -> None:
     world.start()
     await world.run("a")
-    before = world.pod("a")
-    assert before is not None
+    before = the_pod(world, "a")
     world.delete("a", "Orphan")
     await expect_deleted(world, "a")
     await world.quiet(30)
-    pod = world.pod("a")
-    assert pod is not None
+    pod = the_pod(world, "a")
     assert pod["metadata"]["uid"] == before["metadata"]["uid"]
     assert "deletionTimestamp" not in pod["metadata"]
     assert world.running("a")
@@ -279,8 +278,7 @@ async def test_no_pod_is_created_for_a_gpu_that_was_changed_while_the_finalizer_
 async def test_a_pod_that_is_orphaned_while_it_is_being_deleted_runs_on(world: World) -> None:
     world.start()
     await world.run("a")
-    pod = world.pod("a")
-    assert pod is not None
+    pod = the_pod(world, "a")
 
     def orphan() -> None:
         world.server.change(

@@ -13,6 +13,7 @@ from expectations import (
     expect_pod,
     expect_ready,
     expect_running,
+    the_pod,
 )
 from fakes.cluster import World, scenario
 from kubeshare.api.types.constants import LABEL_VGPU, VGPU_RESOURCE
@@ -36,8 +37,7 @@ async def test_the_pod_is_the_sharepods_own_spec_bound_to_the_node_of_its_gpu(wo
     }
     world.start()
     made = await world.run("a", spec=spec, annotations={"note": "kept"})
-    pod = world.pod("a")
-    assert pod is not None
+    pod = the_pod(world, "a")
     [owner] = pod["metadata"]["ownerReferences"]
     assert owner["uid"] == made["metadata"]["uid"]
     assert owner["controller"]
@@ -80,8 +80,7 @@ SEVERAL = {
 async def test_all_containers_but_the_init_containers_share(world: World) -> None:
     world.start()
     await world.run("a", spec=SEVERAL)
-    pod = world.pod("a")
-    assert pod is not None
+    pod = the_pod(world, "a")
     assert _asking(pod) == ["train", "log", "serve"]
     assert pod["spec"]["containers"][0]["resources"]["limits"]["cpu"] == "1"
 
@@ -90,8 +89,7 @@ async def test_all_containers_but_the_init_containers_share(world: World) -> Non
 async def test_the_containers_that_are_named_share_and_no_other(world: World) -> None:
     world.start()
     await world.run("a", spec=SEVERAL, containers=["train", "sidecar"])
-    pod = world.pod("a")
-    assert pod is not None
+    pod = the_pod(world, "a")
     assert _asking(pod) == ["sidecar", "train"]
 
 
@@ -100,8 +98,7 @@ async def test_a_container_that_asks_itself_shares_and_no_other(world: World) ->
     asks = {"name": "train", "image": "t:1", "resources": {"limits": {VGPU_RESOURCE: "2"}}}
     world.start()
     await world.run("a", spec={"containers": [asks, {"name": "log", "image": "log:1"}]})
-    pod = world.pod("a")
-    assert pod is not None
+    pod = the_pod(world, "a")
     assert _asking(pod) == ["train"]
 
 
@@ -177,8 +174,7 @@ async def test_nothing_of_a_gpu_is_an_ordinary_pod(world: World) -> None:
     world.start()
     world.share("a", None, labels={LABEL_VGPU: "theirs", "team": "red"})
     await expect_ready(world, "a")
-    pod = world.pod("a")
-    assert pod is not None
+    pod = the_pod(world, "a")
     assert "resources" not in pod["spec"]["containers"][0]
     assert LABEL_VGPU not in pod["metadata"]["labels"]
     assert not world.vgpus()
@@ -211,8 +207,7 @@ async def test_a_pod_of_somebody_else_is_never_touched(world: World) -> None:
     world.share("a")
     await expect_condition(world, "a", "Ready", "NameTaken")
     assert "belongs to another owner" in world.condition("a", "Ready")["message"]
-    theirs = world.pod("a")
-    assert theirs is not None
+    theirs = the_pod(world, "a")
     assert theirs["spec"]["containers"] == [{"name": "theirs"}]
     world.server.remove(PODS, "a", "default")
     await expect_ready(world, "a")

@@ -8,6 +8,7 @@ from expectations import (
     expect_ready,
     expect_running,
     expect_vgpus,
+    the_pod,
 )
 from fakes.cluster import World, scenario
 from kubeshare.api.types.v1 import VGPUS
@@ -27,8 +28,7 @@ async def test_the_pod_is_made_once_the_placeholder_is_bound_and_named_once_the_
     await expect_pod(world, "a")
     await world.quiet()
     assert uuids(world) == [""]
-    pod = world.pod("a")
-    assert pod is not None
+    pod = the_pod(world, "a")
     assert pod["spec"]["nodeName"] == "n1"
     assert world.pod_uids() == {"a": ""}, "nothing of it can have run"
     assert not world.running("a")

@@ -1,6 +1,6 @@
 """Pods that were refused by their node and have all that they need now."""
 
-from expectations import expect_pod
+from expectations import expect_pod, the_pod
 from fakes.cluster import World, scenario
 from kubeshare.device_manager.sharepod.start_retry import MAX_RETRIES
 from kubeshare.kube.resources import PODS
@@ -29,8 +29,7 @@ async def test_a_pod_that_does_not_begin_is_touched_a_few_times_with_growing_pau
     await world.until(lambda: len(touches(world)) == 2)
     await world.quiet(3600)
     assert len(touches(world)) == MAX_RETRIES
-    pod = world.pod("b")
-    assert pod is not None
+    pod = the_pod(world, "b")
     assert pod["metadata"]["annotations"][NUDGED] == touches(world)[-1]
 
 

@@ -14,6 +14,7 @@ from expectations import (
     expect_running,
     expect_vgpu_deleted,
     expect_vgpus,
+    the_pod,
 )
 from fakes.cluster import World, scenario
 from kubeshare.kube.resources import NODES, PODS
@@ -85,8 +86,7 @@ async def test_the_pods_of_a_drained_node_run_elsewhere_and_its_gpu_is_given_bac
     await world.run("a")
     node = assert_scheduled(world, "a").node
     world.server.change(NODES, node, "", lambda obj: obj["spec"].update(unschedulable=True))
-    pod = world.pod("a")
-    assert pod is not None
+    pod = the_pod(world, "a")
     world.actors.delete(pod)
     await expect_bound(world, "a", without=node)
     await expect_running(world, "a")

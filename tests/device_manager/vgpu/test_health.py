@@ -19,6 +19,7 @@ from expectations import (
     expect_running,
     expect_vgpu_deleted,
     expect_vgpus,
+    the_pod,
 )
 from fakes import manifests
 from fakes.cluster import World, scenario
@@ -74,8 +75,7 @@ async def test_who_had_the_gpu_before_is_told_and_has_it_again_after_a_new_start
     lose_placeholder(world)
     await expect_condition(world, "a", "Allocated", "GPULost")
     assert any(event.startswith("PlaceholderLost") for event in world.events("a"))
-    pod = world.pod("a")
-    assert pod is not None
+    pod = the_pod(world, "a")
     world.actors.delete(pod)
     await expect_condition(world, "a", "Allocated", "Allocated")
 

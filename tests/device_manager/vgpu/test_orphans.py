@@ -12,6 +12,7 @@ from expectations import (
     expect_ready,
     expect_running,
     expect_shared_gpu,
+    the_pod,
 )
 from fakes import manifests
 from fakes.cluster import World, scenario, seed_held
@@ -67,8 +68,7 @@ async def test_a_decision_taken_back_while_the_pod_runs_frees_nothing_before_its
     world.server.change(SHAREPODS, "a", "default", lambda shp: shp["spec"].update(undecided))
     await expect_pending(world, "a", reason="Releasing")
     assert world.shares_gpu("a")
-    pod = world.pod("a")
-    assert pod is not None
+    pod = the_pod(world, "a")
     world.actors.delete(pod)
     await expect_condition(world, "a", "Scheduled", "Bound")
     await expect_running(world, "a")

@@ -151,8 +151,7 @@ async def _drained(world: World) -> None:
     """Its node takes no more pods, and it is evicted: it runs on the other one."""
     world.share("a")
     await expect_running(world, "a")
-    pod = world.pod("a")
-    assert pod is not None
+    pod = the_pod(world, "a")
     node = pod["spec"]["nodeName"]
     cordon(world, node)
     world.actors.delete(pod)
@@ -210,14 +209,12 @@ async def _node_rejoined(world: World) -> None:
     """The node's object is another one of the same name: nothing that runs notices."""
     world.share("a")
     await expect_running(world, "a")
-    before = world.pod("a")
-    assert before is not None
+    before = the_pod(world, "a")
     rejoin(world, "n1")
     world.share("b")
     await expect_running(world, "b")
     assert world.shares_gpu("a", "b")
-    after = world.pod("a")
-    assert after is not None
+    after = the_pod(world, "a")
     assert after["metadata"]["uid"] == before["metadata"]["uid"]
 
 

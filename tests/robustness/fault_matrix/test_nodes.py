@@ -2,7 +2,7 @@
 
 import pytest
 
-from expectations import expect_no_vgpus, expect_running
+from expectations import expect_no_vgpus, expect_running, the_pod
 from fakes.cluster import World, scenario
 from kubeshare.api.types.v1 import SHAREPODS
 from kubeshare.kube.resources import PODS
@@ -115,8 +115,7 @@ async def test_a_namespace_that_goes_takes_all_with_it_in_any_order(world: World
     forbidden = Fault.answer(403, "Forbidden")
     world.server.inject(forbidden, verb="create", resource="pods", name="", times=9999)
     for name in ("a", "b"):
-        pod = world.pod(name)
-        assert pod is not None
+        pod = the_pod(world, name)
         world.actors.delete(pod)
     await world.quiet(60)
     assert not world.pod("a")

@@ -12,6 +12,7 @@ from expectations import (
     expect_running,
     expect_ungated,
     is_same_pod,
+    the_pod,
 )
 from fakes.cluster import World, scenario
 from kubeshare.api.types.v1 import VGPUS
@@ -37,8 +38,7 @@ async def bound_with_one_part(world: World, name: str = "a") -> Raw:
     lose_a_part(world)
     world.actors.binds = True
     world.actors.look()
-    pod = world.pod(name)
-    assert pod is not None
+    pod = the_pod(world, name)
     assert pod["spec"]["nodeName"]
     world.start()
     return pod
@@ -70,8 +70,7 @@ async def test_one_that_has_lost_all_begins_again_too(world: World) -> None:
     lose_a_part(world)
     world.actors.binds = True
     world.actors.look()
-    before = world.pod("a")
-    assert before is not None
+    before = the_pod(world, "a")
     world.start()
     await expect_replaced(world, before)
     await expect_running(world, "a")

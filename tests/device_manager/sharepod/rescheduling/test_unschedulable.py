@@ -19,6 +19,7 @@ from expectations import (
     expect_scheduled,
     expect_terminating,
     expect_vgpus,
+    the_pod,
 )
 from fakes.cluster import World, scenario
 from kubeshare.api.predicates.exclusions import MAX_RESCHEDULES
@@ -220,8 +221,7 @@ async def test_a_node_of_the_authors_outlives_the_decision_which_gpu(world: Worl
     world.share("a", spec={"nodeName": "n2"})
     await expect_running(world, "a")
     world.actors.full.add("n2")
-    first = world.pod("a")
-    assert first is not None
+    first = the_pod(world, "a")
     world.actors.delete(first)
     await expect_attempt(world, "a", 2)
     await world.quiet(120)
