@@ -8,7 +8,6 @@ from expectations import (
     expect_released,
     expect_running,
     expect_vgpus,
-    the_pod,
 )
 from fakes.cluster import World, scenario
 from kubeshare.api.types.constants import ANNOTATION_GIVEN_BACK, NAMESPACE, PLACEHOLDER_GUARD
