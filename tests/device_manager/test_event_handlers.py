@@ -31,13 +31,13 @@ async def test_what_starts_on_a_gpu_wakes_none_of_those_that_share_it_already(
     world.start()
     await world.run("first", "0.1")
     await world.quiet()
-    before = {name: world.looks(name) for name in world.programs}
+    before = {name: world.reconciles(name) for name in world.programs}
     names = [f"next-{number}" for number in range(SHARED)]
     for name in names:
         await world.run(name, "0.1")
     await expect_ready(world, *names)
     await world.quiet()
-    looks = {name: world.looks(name) - before[name] for name in world.programs}
+    looks = {name: world.reconciles(name) - before[name] for name in world.programs}
     assert looks["scheduler"]["scheduler"] <= 2 * SHARED
     # Decided, bound, running: what it has said itself is no news.
     assert looks["devices"]["sharepods"] <= 3 * SHARED
@@ -54,7 +54,7 @@ async def test_those_that_wait_for_a_new_vgpu_are_woken_when_it_is_there(world: 
         world.share(name, "0.1")
     await expect_ready(world, *names)
     await world.quiet()
-    looks = world.looks("devices")
+    looks = world.reconciles("devices")
     # Decided, the GPU is there, bound, running.
     assert looks["sharepods"] <= 5 * SHARED
     assert looks["vgpus"] <= 3 * SHARED

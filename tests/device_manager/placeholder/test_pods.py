@@ -124,7 +124,7 @@ async def test_a_node_agent_that_is_down_is_told_after_a_moment(world: World) ->
     await expect_condition(world, "a", "Allocated", "Creating")
     assert "node agent of n1" in world.condition("a", "Allocated")["message"]
     world.actors.node_agents = True
-    world.actors.look()
+    world.actors.reconcile()
     await expect_ready(world, "a")
 
 

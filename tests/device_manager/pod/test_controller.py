@@ -77,7 +77,7 @@ async def test_a_controllers_pod_for_which_there_is_no_room_after_all_is_made_ag
     await expect_event(world, "web-0", "NodeFull")
     await expect_plain_pods(world, 1, without="web-0")
     world.actors.full = set()
-    world.actors.look()
+    world.actors.reconcile()
     await expect_replicas(world, 1)
     assert len(world.vgpus()) == 1
 
@@ -103,7 +103,7 @@ async def test_a_pod_of_its_own_keeps_its_place_and_says_why_it_waits(world: Wor
     assert "kube-scheduler says: insufficient cpu" in told
     assert "keeps its share" in told
     world.actors.full = set()
-    world.actors.look()
+    world.actors.reconcile()
     await expect_running(world, "a")
 
 

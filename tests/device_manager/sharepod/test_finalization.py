@@ -130,7 +130,7 @@ async def test_a_pod_that_was_orphaned_unseen_is_not_deleted(world: World) -> No
     world.server.inject(Fault.hang(), verb="watch", resource="pods", times=4)
     world.server.freeze_watches()
     world.delete("a", "Orphan")
-    world.actors.look()
+    world.actors.reconcile()
     assert finalizers(world) == [FINALIZER]
     world.server.freeze_watches(frozen=False)
     world.server.reset_watches()

@@ -189,7 +189,7 @@ async def test_a_pod_that_kube_scheduler_cannot_place_is_told_with_its_words(wor
     await expect_condition(world, "b", "Ready", "Unschedulable")
     assert world.condition("b", "Ready")["message"] == "insufficient cpu"
     world.actors.binds = True
-    world.actors.look()
+    world.actors.reconcile()
     await expect_ready(world, "b")
 
 

@@ -34,7 +34,7 @@ async def test_the_pod_is_made_once_the_placeholder_is_bound_and_named_once_the_
     assert not world.running("a")
     assert world.condition("a", "Allocated")["reason"] == "Creating"
     world.actors.node_agents = True
-    world.actors.look()
+    world.actors.reconcile()
     await expect_ready(world, "a")
     assert world.pod_uids() == {"a": pod["metadata"]["uid"]}
 

@@ -125,7 +125,7 @@ async def chosen_again(world: World, name: str, **more: Any) -> dict[str, Any]:
     assert world.vgpus() == {"x": ["a", name]}
     world.server.change(VGPUS, "x", "", lambda vgpu: vgpu["status"]["holders"].pop())
     world.actors.binds = True
-    world.actors.look()
+    world.actors.reconcile()
     world.start()
 
     def ask() -> dict[str, Any]:

@@ -45,7 +45,7 @@ def say_of_gpu(world: World, *, healthy: bool, message: str = "") -> None:
 def take(world: World, name: str) -> None:
     """A native pod that is bound before anybody else is."""
     world.native_pod(name)
-    world.actors.look()
+    world.actors.reconcile()
 
 
 @scenario(n1=1)

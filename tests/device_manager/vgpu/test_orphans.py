@@ -37,7 +37,7 @@ async def test_a_force_deleted_pod_keeps_its_part_until_its_node_says_that_it_ha
     assert_pending(world, "b")
     assert world.condition("a", "Allocated")["reason"] == "Releasing"
     world.actors.node_agents = True
-    world.actors.look()
+    world.actors.reconcile()
     await expect_any_running(world, "a", "b")
 
 

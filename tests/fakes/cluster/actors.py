@@ -1,6 +1,6 @@
-"""Kubernetes and the node agents, as far as the programs under test notice them.
+"""Acts as the parts of Kubernetes and the node agents that KubeShare works with.
 
-Level-based like the real ones: after each change all of them look at everything.
+Level-based like the real ones: after each change all of them reconcile all objects.
 """
 
 import asyncio
@@ -9,33 +9,44 @@ from functools import partial
 from typing import Any
 
 from fakes.cluster.machines import Machine
-from fakes.cluster.pods import Raw, asks, being_deleted, bound, ended, gated, holders, run, tell
+from fakes.cluster.pods import (
+    Raw,
+    being_deleted,
+    bound,
+    ended,
+    gated,
+    holders,
+    requested,
+    set_conditions,
+    set_running,
+)
 from kubeshare.api.types.constants import NAMESPACE, VGPU_RESOURCE, WHOLE_GPU_RESOURCE
 from kubeshare.api.types.v1 import GPUNODES, SHAREPODS, VGPUS
 from kubeshare.kube.resources import NODES, PODS, RESOURCE_SLICES
 from kubeshare.simulator.control import FakeApiServer
 
 GARBAGE_COLLECTED = {"Orphan": "orphan", "Foreground": "foregroundDeletion"}
-"""How the dependents of what is deleted are treated -> the garbage collector's finalizer."""
+"""Propagation policy of a deletion -> the finalizer of the garbage collector."""
 
 
 class Actors:
     """kube-scheduler, kubelets, node agents and the garbage collector.
 
     Attributes:
-        prepared: uid of a pod -> the vGPU that its node has given it.
-        node_agents: False while they are down.
-        binds: False while kube-scheduler finds no CPU for pods that share.
-        given: uid of a pod that asks for a whole GPU -> the UUID of the one that it has.
-        last_first: whether device plugins give the last of their free GPUs first.
-        sliced: nodes of which the GPUs cannot be shared.
-        by_claims: node -> how many GPUs a DRA driver serves there, in place of a device plugin.
-        full: nodes that have no CPU for pods that share.
-        controllers: uid of a workload -> what makes one of its pods, and how many it wants.
+        prepared: uid of a pod -> the vGPU that its node has prepared for it.
+        node_agents: False while the node agents are down.
+        binds: False while kube-scheduler finds no CPU for pods that share GPUs.
+        given: uid of a pod with a whole GPU -> the UUID of that GPU.
+        last_first: whether device plugins allocate the last of their free GPUs first.
+        sliced: nodes whose GPUs cannot be shared.
+        by_claims: node -> the number of GPUs that a DRA driver serves there, instead of a
+            device plugin.
+        full: nodes without CPU for pods that share GPUs.
+        controllers: uid of a workload -> creates one of its pods, and its number of replicas.
         machines: the nodes on which the real agent runs, with a kubelet of their own.
-        devices: node -> its GPUs, as its agent tells of them.
-        binds_whole: False while it finds none for pods of others.
-        removes: False while kubelets leave pods there that are deleted.
+        devices: node -> its GPUs, as its agent reports them.
+        binds_whole: False while kube-scheduler binds no pods of users.
+        removes: False while kubelets do not remove deleted pods.
     """
 
     def __init__(self, server: FakeApiServer) -> None:
@@ -61,10 +72,10 @@ class Actors:
             await self._wake.wait()
             self._wake.clear()
             await asyncio.sleep(0.01)
-            self.look()
+            self.reconcile()
 
-    def look(self) -> None:
-        """Everybody does what is to be done now."""
+    def reconcile(self) -> None:
+        """Each actor does what the current objects require."""
         self._collect()
         self._collect_of_nodes()
         self._replace()
@@ -76,7 +87,7 @@ class Actors:
             if bound(pod) and pod["spec"]["nodeName"] not in self.machines:
                 self._run_pod(pod)
         for machine in self.machines.values():
-            machine.look()
+            machine.reconcile()
         if self.node_agents and not self.machines:
             self.publish()
             for vgpu in self.server.all(VGPUS):
@@ -84,7 +95,7 @@ class Actors:
             self._release()
 
     def _collect(self) -> None:
-        """As the garbage collector does with the pods of SharePods."""
+        """Acts as the garbage collector for the pods of SharePods."""
         sharepods = {each["metadata"]["uid"]: each for each in self.server.all(SHAREPODS)}
         kept = set()
         for pod in self.server.all(PODS):
@@ -110,7 +121,7 @@ class Actors:
         )
 
     def _collect_of_nodes(self) -> None:
-        """What belongs to nodes that are no more."""
+        """Removes the objects of nodes that are gone."""
         nodes = {node["metadata"]["uid"] for node in self.server.all(NODES)}
         for kind in (GPUNODES, RESOURCE_SLICES):
             for found in self.server.all(kind):
@@ -118,7 +129,7 @@ class Actors:
                     self.server.remove(kind, found["metadata"]["name"])
 
     def _replace(self) -> None:
-        """As a ReplicaSet's controller: what is missing of its pods is made."""
+        """Acts as the ReplicaSet controller: creates the pods that are missing."""
         for controller, (make, count) in self.controllers.items():
             pods = [pod for pod in self.server.all(PODS) if controller in _owners(pod)]
             alive = [pod for pod in pods if not being_deleted(pod) and not ended(pod)]
@@ -126,28 +137,28 @@ class Actors:
                 make()
 
     def _lose(self) -> None:
-        """As kube-controller-manager does with pods of a node that is no more."""
+        """Acts as kube-controller-manager for pods of nodes that are gone."""
         nodes = {node["metadata"]["name"] for node in self.server.all(NODES)}
         for pod in self.server.all(PODS):
             if bound(pod) and pod["spec"]["nodeName"] not in nodes:
                 self.server.remove(PODS, pod["metadata"]["name"], pod["metadata"]["namespace"])
 
     def delete(self, pod: Raw) -> None:
-        """As a client that asks the API server: a bound pod ends first."""
+        """Deletes a pod as a client does: a bound pod first has to end."""
         self.server.delete(PODS, pod["metadata"]["name"], pod["metadata"]["namespace"])
 
     def _schedule(self, pod: Raw) -> None:
         wanted = self._wanted_nodes(pod)
         full = set(wanted) if not self.binds else self.full
-        nodes = [node for node in wanted if node not in full or not asks(pod, VGPU_RESOURCE)]
+        nodes = [node for node in wanted if node not in full or not requested(pod, VGPU_RESOURCE)]
         if not self.binds_whole and pod["metadata"]["namespace"] != NAMESPACE:
             nodes = []
-        words = "0/1 nodes: insufficient nvidia.com/gpu" if nodes else "insufficient cpu"
+        message = "0/1 nodes: insufficient nvidia.com/gpu" if nodes else "insufficient cpu"
         node = next((each for each in nodes if self._room(each, pod)), None)
         if node is None:
-            told = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
-            told["message"] = words
-            self._update(pod, partial(_tell, told))
+            condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
+            condition["message"] = message
+            self._update(pod, partial(_set_condition, condition))
             return
         self._update(pod, partial(_bind, node))
 
@@ -173,23 +184,23 @@ class Actors:
         counted = offered["status"]["allocatable"].get(WHOLE_GPU_RESOURCE, 0)
         has = self.by_claims.get(node, int(counted))
         used = sum(
-            asks(other, WHOLE_GPU_RESOURCE)
+            requested(other, WHOLE_GPU_RESOURCE)
             for other in self.server.all(PODS)
             if other["spec"].get("nodeName") == node and not ended(other)
         )
-        return used + asks(pod, WHOLE_GPU_RESOURCE) <= has
+        return used + requested(pod, WHOLE_GPU_RESOURCE) <= has
 
     def _run_pod(self, pod: Raw) -> None:
         if being_deleted(pod):
             if self.removes:
                 self.server.remove(PODS, pod["metadata"]["name"], pod["metadata"]["namespace"])
         elif pod["status"]["phase"] == "Pending" and self._prepare(pod):
-            if asks(pod, WHOLE_GPU_RESOURCE):
+            if requested(pod, WHOLE_GPU_RESOURCE):
                 self._give(pod)
-            self._update(pod, run)
+            self._update(pod, set_running)
 
     def publish(self) -> None:
-        """The agent of each node tells of its GPUs, where that is not known."""
+        """Creates the GPUNode of each node that has none, as its agent does."""
         for node in self.server.all(NODES):
             name, uid = node["metadata"]["name"], node["metadata"]["uid"]
             if self.server.stored(GPUNODES, name) is None:
@@ -199,8 +210,8 @@ class Actors:
                 self.server.seed(GPUNODES, {"metadata": metadata, "spec": spec})
 
     def _prepare(self, pod: Raw) -> bool:
-        """No grant, no start: only a pod whose uid a holder names gets the GPU."""
-        if not asks(pod, VGPU_RESOURCE):
+        """Whether a pod may start: the uid of a pod that shares a GPU is in a holder."""
+        if not requested(pod, VGPU_RESOURCE):
             return True
         uid = pod["metadata"]["uid"]
         for vgpu in self.server.all(VGPUS):
@@ -226,16 +237,17 @@ class Actors:
             self.server.change(VGPUS, name, "", lambda obj: obj["spec"].update(found))
 
     def _refuse(self, vgpu: Raw) -> None:
-        """The node agent says of a vGPU that it gets no GPU."""
-        words = "its placeholder's GPU cannot be shared: it is a MIG instance"
-        told = {"type": "Shareable", "status": "False", "reason": "NotShareable", "message": words}
-        told["lastTransitionTime"] = "2026-01-01T00:00:30Z"
-        if vgpu["status"].get("conditions") != [told]:
-            name, update = vgpu["metadata"]["name"], {"conditions": [told]}
+        """Sets the condition of a vGPU whose GPU cannot be shared, as the node agent does."""
+        message = "its placeholder's GPU cannot be shared: it is a MIG instance"
+        condition = {"type": "Shareable", "status": "False", "reason": "NotShareable"}
+        condition["message"] = message
+        condition["lastTransitionTime"] = "2026-01-01T00:00:30Z"
+        if vgpu["status"].get("conditions") != [condition]:
+            name, update = vgpu["metadata"]["name"], {"conditions": [condition]}
             self.server.change(VGPUS, name, "", partial(_set_status, update))
 
     def _give(self, pod: Raw) -> None:
-        """A device plugin: the pod gets a GPU of its node that no pod there has."""
+        """Allocates a free GPU of its node to a pod, as a device plugin does."""
         node = pod["spec"]["nodeName"]
         found = self.server.stored(GPUNODES, node)
         alive = {each["metadata"]["uid"] for each in self.server.all(PODS) if not ended(each)}
@@ -246,7 +258,7 @@ class Actors:
             self.given[pod["metadata"]["uid"]] = free[-1 if self.last_first else 0]
 
     def _release(self) -> None:
-        """Unprepare: the containers have stopped, so the holder goes."""
+        """Removes holders whose containers have stopped, as the node agent does."""
         alive = {pod["metadata"]["uid"] for pod in self.server.all(PODS) if not ended(pod)}
         for vgpu in self.server.all(VGPUS):
             if self.server.stored(NODES, vgpu["spec"]["nodeName"]) is None:
@@ -265,17 +277,17 @@ class Actors:
 
 
 def _bind(node: str, pod: Raw) -> None:
-    """Both in one write, as the API server does."""
+    """Sets node and condition in one write, as the API server does."""
     pod["spec"]["nodeName"] = node
-    tell(pod, {"type": "PodScheduled", "status": "True"})
+    set_conditions(pod, {"type": "PodScheduled", "status": "True"})
 
 
 def _set_status(update: Raw, obj: Raw) -> None:
     obj["status"].update(update)
 
 
-def _tell(condition: Raw, pod: Raw) -> None:
-    tell(pod, condition)
+def _set_condition(condition: Raw, pod: Raw) -> None:
+    set_conditions(pod, condition)
 
 
 def _finalizers(obj: Raw) -> list[str]:

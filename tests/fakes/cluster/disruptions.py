@@ -1,4 +1,4 @@
-"""What happens to a cluster besides what programs do: nodes, namespaces, the configuration."""
+"""Disrupts a cluster: nodes, namespaces, the configuration."""
 
 from fakes import manifests
 from fakes.cluster.world import World
@@ -10,8 +10,8 @@ NAMESPACE_SECONDS = 300.0
 """Virtual time that the deletion of a namespace may take."""
 
 
-async def exchange_node(world: World, name: str, gpus: int) -> None:
-    """In place of a machine that was lost another one joins, of the same name."""
+async def replace_node(world: World, name: str, gpus: int) -> None:
+    """Replaces a lost machine by another one of the same name."""
     world.lose_node(name)
     await world.quiet(1.0)
     world.add_node(name, gpus, first=8)
@@ -21,8 +21,8 @@ async def exchange_node(world: World, name: str, gpus: int) -> None:
         world.start(f"agent/{name}")
 
 
-def rejoin(world: World, name: str) -> None:
-    """A node's object is deleted and made again at once; its machine has noticed nothing."""
+def recreate_node(world: World, name: str) -> None:
+    """Deletes a Node object and creates it again; its machine goes on."""
     node = world.server.stored(NODES, name)
     assert node is not None
     world.server.remove(NODES, name)
@@ -31,14 +31,14 @@ def rejoin(world: World, name: str) -> None:
 
 
 def cordon(world: World, name: str, *, cordoned: bool = True) -> None:
-    """Let a node take no more pods, or take them again."""
+    """Cordons a node, or uncordons it."""
     spec = {"unschedulable": cordoned}
     world.server.change(NODES, name, "", lambda obj: obj["spec"].update(spec))
-    world.actors.look()
+    world.actors.reconcile()
 
 
 async def delete_namespace(world: World) -> None:
-    """All goes that is in the namespace of the story; it may be made again afterwards."""
+    """Deletes namespace ``default`` with all in it; it can be used again afterwards."""
     world.server.terminating.add("default")
     await world.quiet(0.1)
     for pod in world.server.all(PODS, "default"):
@@ -53,8 +53,8 @@ async def delete_namespace(world: World) -> None:
     world.server.terminating.clear()
 
 
-def configure_amiss(world: World) -> None:
-    """Write a configuration that cannot be read."""
+def write_invalid_configuration(world: World) -> None:
+    """Writes a configuration that cannot be parsed."""
     broken = {"config.yaml": "pool: [reservation"}
     world.server.change(CONFIG_MAPS, "kubeshare", NAMESPACE, lambda obj: obj.update(data=broken))
 

@@ -1,9 +1,9 @@
-"""What must hold at every moment, whatever goes wrong."""
+"""Checks after each change what must always hold, whatever fails."""
 
 from typing import Any
 
 from fakes.cluster.actors import Actors
-from fakes.cluster.pods import asks, ended, holders
+from fakes.cluster.pods import ended, holders, requested
 from kubeshare.api.types.constants import WHOLE_GPU_RESOURCE
 from kubeshare.api.types.reasons import Reason
 from kubeshare.api.types.v1 import SHAREPODS, VGPUS
@@ -14,15 +14,11 @@ Raw = dict[str, Any]
 
 
 class Invariants:
-    """Looks at everything after each change.
-
-    Args:
-        server: where the objects are.
-        actors: the nodes, and what they offer.
+    """Collects violations of the invariants.
 
     Attributes:
-        violations: what did not hold, in words.
-        doubles: whether one demand may hold more than it asks for, for a moment.
+        violations: one sentence for each violation.
+        doubles: whether a demand may temporarily hold more GPUs than it requests.
     """
 
     def __init__(self, server: FakeApiServer, actors: Actors) -> None:
@@ -30,12 +26,12 @@ class Invariants:
         self.doubles = False
         self._server = server
         self._actors = actors
-        self._has: dict[str, int] = {}  # node -> the most GPUs that it has ever offered
-        self._asked: dict[str, int] = {}  # uid of a SharePod -> how many GPUs it asks for
+        self._has: dict[str, int] = {}  # node -> the largest number of GPUs that it has offered
+        self._asked: dict[str, int] = {}  # uid of a SharePod -> the number of GPUs that it requests
         server.storage.after_change.append(lambda *_: self._check())
 
     def held_twice(self) -> list[str]:
-        """The demands that hold more GPUs than they ask for."""
+        """The demands that hold more GPUs than they request."""
         held = [each["demand"] for vgpu in self._server.all(VGPUS) for each in holders(vgpu)]
         return [
             f"{uid} holds {held.count(uid)} GPUs"
@@ -54,42 +50,42 @@ class Invariants:
         self._check_containers()
 
     def _check_nodes(self) -> None:
-        """No node gives more GPUs than it has."""
+        """No node allocates more GPUs than it has."""
         for node in self._server.all(NODES):
             name = node["metadata"]["name"]
             pods = [each for each in self._server.all(PODS) if each["spec"].get("nodeName") == name]
-            used = sum(asks(pod, WHOLE_GPU_RESOURCE) for pod in pods if not ended(pod))
+            used = sum(requested(pod, WHOLE_GPU_RESOURCE) for pod in pods if not ended(pod))
             counted = node["status"]["allocatable"].get(WHOLE_GPU_RESOURCE, 0)
             offered = self._actors.by_claims.get(name, int(counted))
-            # A kubelet that has just started offers less than there is.
+            # A kubelet that has just started offers fewer GPUs than the node has.
             has = self._has[name] = max(offered, self._has.get(name, 0))
             if used > has:
                 self.violations.append(f"{name} gave {used} GPUs")
 
     def _check_sharepods(self) -> None:
-        """Every reason of a condition is in the closed list."""
+        """Every reason of a condition is a member of ``Reason``."""
         for each in self._server.all(SHAREPODS):
-            # Remembered, since parts are held for a while after their SharePod has gone.
+            # Kept, since a share is held for a while after its SharePod was deleted.
             gpu = each["spec"].get("gpu") or {}
             self._asked[each["metadata"]["uid"]] = gpu.get("count", 1)
-            told = each.get("status", {}).get("conditions", [])
+            conditions = each.get("status", {}).get("conditions", [])
             self.violations += [
                 f"{condition['reason']} is no reason of a condition"
-                for condition in told
+                for condition in conditions
                 if condition["reason"] not in set(Reason)
             ]
 
     def _check_containers(self) -> None:
-        """No container runs without the part of its pod."""
+        """No container runs unless its pod holds a share."""
         for machine in self._actors.machines.values():
             vgpus = self._server.all(VGPUS)
             held = {each.get("podUid") for vgpu in vgpus for each in holders(vgpu)}
             free = sorted(machine.containers - held)
-            self.violations += [f"{uid} runs on {machine.name} without a part" for uid in free]
+            self.violations += [f"{uid} runs on {machine.name} without a share" for uid in free]
 
 
 def overcommitted(vgpu: Raw, _before: Raw | None = None) -> str | None:
-    """Why the CRD's rules refuse a vGPU, or None."""
+    """Why the rules of the CRD refuse a vGPU; None if they accept it."""
     found = holders(vgpu)
     if sum(each["requestMicros"] for each in found) > 1_000_000:
         return "the holders' requests would be more than one GPU"

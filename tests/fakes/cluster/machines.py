@@ -1,7 +1,7 @@
-"""Nodes on which the real agent runs: their kubelet, device plugin, token daemon and containers.
+"""Fakes the nodes of real agents: kubelet, device plugin, token daemon, containers.
 
-The agent's own sockets are not served: the kubelet here calls it directly, so that all
-of it goes by in virtual time. What it writes to the node's disk outlives it.
+The agent does not serve its sockets: this kubelet calls it directly, so that everything
+happens in virtual time. The files that the agent writes outlive it.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ from typing import Any, Self, TypeVar, cast
 
 import msgspec
 
-from fakes.cluster.pods import Raw, asks, being_deleted, ended, run
+from fakes.cluster.pods import Raw, being_deleted, ended, requested, set_running
 from kubeshare.api.types.constants import DRA_DRIVER, VGPU_RESOURCE, WHOLE_GPU_RESOURCE
 from kubeshare.api.types.v1 import GPUDevice, GPUNodeSpec
 from kubeshare.kube.controller.runtime import Program
@@ -31,28 +31,28 @@ from kubeshare.tokens.files.statuses import Status, read_status, write_status
 
 T = TypeVar("T")
 
-AGAIN = 12.0
-"""Seconds until the kubelet asks again for a claim that was refused."""
-UNREACHED = 2.0
-"""Seconds until it calls an agent again that is not there."""
+RETRY_SECONDS = 12.0
+"""Virtual time until the kubelet retries a claim that was refused."""
+RECONNECT_SECONDS = 2.0
+"""Virtual time until the kubelet calls an unreachable agent again."""
 
 
 class Machine:
     """One node.
 
     Args:
-        server: the cluster.
-        name: the node's.
-        gpus: their UUIDs.
+        server: the API server of the cluster.
+        name: the name of the node.
+        gpus: the UUIDs of its GPUs.
         folder: its disk.
 
     Attributes:
-        paths: its places.
-        containers: uids of the pods of which containers run on a GPU.
+        paths: the folders of the agent.
+        containers: uids of the pods that have containers running on a GPU.
         stopping: seconds that containers take to stop.
-        forced: seconds that they go on of a pod that was removed by force.
-        lost: the machine is no more.
-        knows_gpus: False while the kubelet has not heard of its device plugin, after a restart.
+        forced: seconds that the containers of a force-deleted pod go on running.
+        lost: whether the machine is gone.
+        knows_gpus: False while the restarted kubelet has no registration of its device plugin.
     """
 
     def __init__(self, server: FakeApiServer, name: str, gpus: list[str], folder: Path) -> None:
@@ -65,12 +65,12 @@ class Machine:
         self.knows_gpus = True
         self._server = server
         self._gpus = gpus
-        self._faults: dict[str, str] = {}  # UUID of a GPU that has failed -> the driver's words
+        self._faults: dict[str, str] = {}  # UUID of a failed GPU -> the driver's message
         self._agent: Agent | None = None
-        self._lives: dict[str, asyncio.Task[None]] = {}  # uid of a pod -> what is done for it
-        self._calls: set[asyncio.Task[Any]] = set()  # to the agent
+        self._pod_tasks: dict[str, asyncio.Task[None]] = {}  # uid of a pod -> the task that runs it
+        self._calls: set[asyncio.Task[Any]] = set()  # calls to the agent
         self._changed = asyncio.Event()
-        self._given: dict[tuple[str, str], str] = {}  # a pod -> its whole GPU
+        self._given: dict[tuple[str, str], str] = {}  # namespace and name of a pod -> its whole GPU
         self._daemon = TokenDaemon(Paths(self.paths.run_folder))
         self.paths.static_cdi_folder.mkdir(parents=True)
         spec = {"cdiVersion": "0.6.0", "kind": "nvidia.com/gpu"}
@@ -81,7 +81,7 @@ class Machine:
     # The agent.
 
     def program(self, user_agent: str) -> Program:
-        """The agent, ready to run."""
+        """A new agent."""
         client = self._server.client(user_agent)
         agent = _Agent(self, client, self._gpus, self._faults)
         program = Program("kubeshare-node-agent", client, recorder=agent.events)
@@ -89,42 +89,42 @@ class Machine:
         return program
 
     def attach(self, agent: Agent | None) -> None:
-        """The agent is there for the kubelet, or no more."""
+        """Sets the agent that the kubelet calls; None while it is down."""
         self._agent = agent
         if agent is None:
             for call in tuple(self._calls):
                 call.cancel()
 
     async def given(self, namespace: str, name: str) -> list[str]:
-        """The kubelet's answer about a pod's whole GPUs."""
+        """The whole GPUs of a pod, as the kubelet's PodResources API lists them."""
         uuid = self._given.get((namespace, name))
         return [uuid] if uuid and self.knows_gpus else []
 
     # The kubelet.
 
-    def look(self) -> None:
-        """The kubelet does what is to be done now."""
+    def reconcile(self) -> None:
+        """Acts as the kubelet on the current pods of this node."""
         pods = [pod for pod in self._server.all(PODS) if pod["spec"].get("nodeName") == self.name]
         self._changed.set()
         self._changed = asyncio.Event()
         if self.lost:
             return
-        there = {_place(pod) for pod in pods if not ended(pod)}
+        there = {_namespace_and_name(pod) for pod in pods if not ended(pod)}
         self._given = {place: uuid for place, uuid in self._given.items() if place in there}
         for pod in pods:
-            if asks(pod, VGPU_RESOURCE):
-                self._begin(pod)
+            if requested(pod, VGPU_RESOURCE):
+                self._start_shared(pod)
             elif being_deleted(pod):
-                self._server.remove(PODS, *_place(pod)[::-1])
+                self._server.remove(PODS, *_namespace_and_name(pod)[::-1])
             elif pod["status"]["phase"] == "Pending":
                 self._start_plain(pod)
 
     def fail(self, message: str) -> None:
-        """The driver says this of all its GPUs, which are of no use from now on."""
+        """Lets all GPUs fail; the driver reports this message."""
         self._faults |= dict.fromkeys(self._gpus, message)
 
     def lose(self) -> None:
-        """The machine is gone, with all that ran on it."""
+        """Removes the machine and all that runs on it."""
         self.lost = True
         self.containers.clear()
         self._given.clear()
@@ -132,17 +132,17 @@ class Machine:
         self.stop()
 
     def forget(self) -> None:
-        """The kubelet is new: it knows of no pod, and what ran has ended."""
+        """Replaces the kubelet by one without a record of pods; all containers have ended."""
         self.containers.clear()
         self.stop()
 
     def stop(self) -> None:
-        """End all that the kubelet does."""
-        for life in self._lives.values():
-            life.cancel()
+        """Cancels the tasks of the kubelet."""
+        for task in self._pod_tasks.values():
+            task.cancel()
 
     def left(self) -> list[str]:
-        """What lies on its disk, or runs, for pods."""
+        """The grants, CDI specs and containers of pods that are left."""
         if self.lost:
             return []
         grants = [f"grant {grant.claim}" for grant in self._daemon.grants()]
@@ -150,116 +150,112 @@ class Machine:
         return [f"{self.name}: {each}" for each in (*grants, *specs, *sorted(self.containers))]
 
     def violations(self) -> list[str]:
-        """What must never be."""
+        """The violations that its token daemon has seen."""
         return [f"{self.name}: {wrong}" for wrong in self._daemon.violations]
 
     def _start_plain(self, pod: Raw) -> None:
-        if asks(pod, WHOLE_GPU_RESOURCE):
+        if requested(pod, WHOLE_GPU_RESOURCE):
             free = [uuid for uuid in self._gpus if uuid not in self._given.values()]
             if not free:
                 return
-            self._given[_place(pod)] = free[0]
-        self._change(pod, run)
+            self._given[_namespace_and_name(pod)] = free[0]
+        self._change(pod, set_running)
 
-    def _begin(self, pod: Raw) -> None:
+    def _start_shared(self, pod: Raw) -> None:
         uid = pod["metadata"]["uid"]
-        if uid not in self._lives and pod["status"]["phase"] == "Pending":
-            self._lives[uid] = asyncio.create_task(self._live(pod))
+        if uid not in self._pod_tasks and pod["status"]["phase"] == "Pending":
+            self._pod_tasks[uid] = asyncio.create_task(self._run_pod(pod))
 
-    async def _live(self, pod: Raw) -> None:
-        """A pod's life on this node: claim, prepare, run, stop, unprepare."""
+    async def _run_pod(self, pod: Raw) -> None:
+        """Takes a pod through its phases: claim, prepare, run, stop, unprepare."""
         uid = pod["metadata"]["uid"]
         claim = self._claim(pod)
         asked = False
-        while self._goes_on(pod) and not asked:
+        while self._should_run(pod) and not asked:
             asked = await self._call(lambda agent: agent.prepare(claim))
-        if asked and self._goes_on(pod):
+        if asked and self._should_run(pod):
             self.containers.add(uid)
-            self._change(pod, run)
-            await self._until_over(pod)
+            self._change(pod, set_running)
+            await self._until_stopped(pod)
             gone = self._present(pod) is None
             await asyncio.sleep(self.forced if gone else self.stopping)
             self.containers.discard(uid)
-        # Asked whether or not it was prepared, as the kubelet does.
+        # The kubelet calls this whether or not the claim was prepared.
         while not await self._call(lambda agent: agent.unprepare(claim)):
             pass
         self._server.remove(RESOURCE_CLAIMS, claim.name, claim.namespace)
         present = self._present(pod)
         if present is not None and being_deleted(present):
-            self._server.remove(PODS, *_place(pod)[::-1])
+            self._server.remove(PODS, *_namespace_and_name(pod)[::-1])
 
-    async def _until_over(self, pod: Raw) -> None:
+    async def _until_stopped(self, pod: Raw) -> None:
         while True:
             changed = self._changed
-            if not self._goes_on(pod):
+            if not self._should_run(pod):
                 return
             await changed.wait()
 
     async def _call(self, ask: Callable[[Agent], Awaitable[object]]) -> bool:
-        """Call the agent; False, after a while, when it refuses or is not there."""
+        """Calls the agent; returns False, after a pause, if it refuses or is down."""
         if self._agent is None:
-            await asyncio.sleep(UNREACHED)
+            await asyncio.sleep(RECONNECT_SECONDS)
             return False
         call = asyncio.ensure_future(_started(ask(self._agent)))
         self._calls.add(call)
         pause = 0.002
         while not call.done():
             await asyncio.wait([call], timeout=pause)
-            self._daemon.look()
+            self._daemon.reconcile()
             pause = min(0.5, pause * 1.5)
         self._calls.discard(call)
-        self._daemon.look()
+        self._daemon.reconcile()
         if call.cancelled():
             return False
         if isinstance(call.exception(), ClaimRefusedError):
-            await asyncio.sleep(AGAIN)
+            await asyncio.sleep(RETRY_SECONDS)
             return False
         call.result()
         return True
 
     def _claim(self, pod: Raw) -> ClaimReference:
-        """Make the claim of a pod, allocated, as kube-scheduler does."""
-        namespace, name = _place(pod)
+        """Creates the allocated claim of a pod, as kube-scheduler does."""
+        namespace, name = _namespace_and_name(pod)
         user = {"resource": "pods", "name": name, "uid": pod["metadata"]["uid"]}
         result = {"request": "container-0-request-0", "driver": DRA_DRIVER, "pool": self.name}
         results = [result | {"device": "slots"}]
         status = {"reservedFor": [user], "allocation": {"devices": {"results": results}}}
-        # Not the pod's name alone: the claim of its predecessor may still be there.
+        # The claim of a former pod of the same name may still exist.
         metadata = {"name": f"{name}-{pod['metadata']['uid']}", "namespace": namespace}
         made = self._server.seed(RESOURCE_CLAIMS, {"metadata": metadata, "status": status})
         return ClaimReference(namespace, made["metadata"]["name"], made["metadata"]["uid"])
 
     def _present(self, pod: Raw) -> Raw | None:
-        """That very pod as it is now."""
-        found = self._server.stored(PODS, *_place(pod)[::-1])
+        """The current state of the pod with the same uid."""
+        found = self._server.stored(PODS, *_namespace_and_name(pod)[::-1])
         same = found is not None and found["metadata"]["uid"] == pod["metadata"]["uid"]
         return found if same else None
 
-    def _goes_on(self, pod: Raw) -> bool:
+    def _should_run(self, pod: Raw) -> bool:
         present = self._present(pod)
         return present is not None and not being_deleted(present) and not ended(present)
 
     def _change(self, pod: Raw, mutate: Callable[[Raw], object]) -> None:
-        self._server.change(PODS, *_place(pod)[::-1], mutate)
+        self._server.change(PODS, *_namespace_and_name(pod)[::-1], mutate)
 
 
 class TokenDaemon:
-    """Activates every grant that it finds, and remembers when they did not fit.
-
-    Args:
-        paths: the run folder.
-    """
+    """Activates every grant, and records grants that do not fit on a GPU."""
 
     def __init__(self, paths: Paths) -> None:
         self._paths = paths
         self.violations: list[str] = []
 
     def grants(self) -> list[Grant]:
-        """Those that are there."""
+        """The grants in the run folder."""
         return [read_grant(file) for file in sorted(self._paths.grants.glob("*.json"))]
 
-    def look(self) -> None:
-        """Answer to what has changed."""
+    def reconcile(self) -> None:
+        """Writes the status of new grants and removes that of deleted ones."""
         grants = self.grants()
         claims = {grant.claim for grant in grants}
         for file in self._paths.statuses.glob("*.json"):
@@ -268,15 +264,15 @@ class TokenDaemon:
         for grant in grants:
             if read_status(self._paths, grant.claim) is None:
                 write_status(self._paths, Status(claim=grant.claim, state="ACTIVE"))
-        parts = [part for grant in grants for part in grant.gpus]
-        for uuid in {part.uuid for part in parts}:
-            asked = sum(part.request_micros for part in parts if part.uuid == uuid)
+        shares = [share for grant in grants for share in grant.gpus]
+        for uuid in {share.uuid for share in shares}:
+            asked = sum(share.request_micros for share in shares if share.uuid == uuid)
             if asked > 1_000_000:
                 self.violations.append(f"{asked} micros of {uuid} are granted")
 
 
 class _Agent(Agent):
-    """The real one, called by the kubelet of the tests."""
+    """The real agent, called by the fake kubelet."""
 
     def __init__(
         self, machine: Machine, client: Any, uuids: list[str], faults: dict[str, str]
@@ -296,8 +292,8 @@ class _Agent(Agent):
             allocated=machine.given,
             has_processes=machine.containers.__contains__,
         )
-        self.driver = cast("Driver", _Door(machine, self))
-        self.escapes = cast("EscapeWatch", _NoWatch())
+        self.driver = cast("Driver", _FakeSockets(machine, self))
+        self.escapes = cast("EscapeWatch", _IdleEscapeWatch())
 
 
 class _Gpus:
@@ -318,8 +314,8 @@ class _Gpus:
         return []
 
 
-class _Door:
-    """In the place of the driver's sockets."""
+class _FakeSockets:
+    """Stands in for the sockets of the DRA driver."""
 
     def __init__(self, machine: Machine, agent: Agent) -> None:
         self._machine = machine
@@ -335,8 +331,8 @@ class _Door:
         self._machine.attach(None)
 
 
-class _NoWatch:
-    """In the place of the watch of what runs on the GPUs: nothing does."""
+class _IdleEscapeWatch:
+    """Stands in for the escape watch: no process runs on the GPUs."""
 
     async def run(self) -> None:
         await asyncio.Event().wait()
@@ -346,7 +342,7 @@ class _NoWatch:
 
 
 class InlineExecutor(ThreadPoolExecutor):
-    """Does at once what is meant for a thread: virtual time waits for none."""
+    """Runs the work of threads at once, since virtual time does not wait for threads."""
 
     def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> "Future[T]":
         future: Future[T] = Future()
@@ -361,5 +357,5 @@ async def _started(awaitable: Awaitable[object]) -> object:
     return await awaitable
 
 
-def _place(pod: Raw) -> tuple[str, str]:
+def _namespace_and_name(pod: Raw) -> tuple[str, str]:
     return pod["metadata"]["namespace"], pod["metadata"]["name"]

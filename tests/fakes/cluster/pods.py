@@ -1,4 +1,4 @@
-"""What can be said of a pod, or of a vGPU, as stored."""
+"""Reads and changes stored pods and vGPUs."""
 
 from typing import Any
 
@@ -11,8 +11,8 @@ POD_IP = "10.0.0.7"
 STARTED = "2026-01-01T00:00:30Z"
 
 
-def asks(pod: Raw, resource: str) -> int:
-    """How many of an extended resource a pod asks for."""
+def requested(pod: Raw, resource: str) -> int:
+    """The amount of an extended resource that a pod requests."""
     limits = [each.get("resources", {}).get("limits", {}) for each in pod["spec"]["containers"]]
     return sum(int(limit.get(resource, 0)) for limit in limits)
 
@@ -33,16 +33,18 @@ def gated(pod: Raw) -> bool:
     return bool(pod["spec"].get("schedulingGates"))
 
 
-def tell(pod: Raw, *conditions: Raw) -> None:
-    """Set conditions; those of other types stay."""
-    told = {each["type"]: each for each in pod["status"].get("conditions", [])}
-    told |= {each["type"]: each for each in conditions}
-    pod["status"]["conditions"] = list(told.values())
+def set_conditions(pod: Raw, *conditions: Raw) -> None:
+    """Sets conditions and keeps those of other types."""
+    merged = {each["type"]: each for each in pod["status"].get("conditions", [])}
+    merged |= {each["type"]: each for each in conditions}
+    pod["status"]["conditions"] = list(merged.values())
 
 
-def run(pod: Raw) -> None:
-    """Say in the status that its containers run."""
-    tell(pod, {"type": "PodScheduled", "status": "True"}, {"type": "Ready", "status": "True"})
+def set_running(pod: Raw) -> None:
+    """Sets the status of a pod whose containers run."""
+    set_conditions(
+        pod, {"type": "PodScheduled", "status": "True"}, {"type": "Ready", "status": "True"}
+    )
     running = {"running": {"startedAt": wall_clock()}}
     containers = [{"name": each["name"], "state": running} for each in pod["spec"]["containers"]]
     pod["status"] |= {"phase": "Running", "podIP": POD_IP, "startTime": STARTED}

@@ -1,4 +1,4 @@
-"""Volumes, the claims that want one, and their classes."""
+"""Creates volumes, claims and storage classes."""
 
 from typing import Any
 
@@ -13,17 +13,13 @@ Raw = dict[str, Any]
 
 
 class Storage:
-    """What pods of namespace ``default`` may find to keep their data on.
-
-    Args:
-        server: where it is.
-    """
+    """The storage objects for pods in namespace ``default``."""
 
     def __init__(self, server: FakeApiServer) -> None:
         self._server = server
 
     def bound(self, name: str, node: str) -> None:
-        """A volume that one node reaches, bound to the claim of its name."""
+        """A volume that only one node reaches, bound to a claim of the same name."""
         term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}
         affinity = {"required": {"nodeSelectorTerms": [term]}}
         self._server.seed(
@@ -44,7 +40,7 @@ class Storage:
         self._server.seed(PERSISTENT_VOLUME_CLAIMS, {"metadata": metadata, "spec": spec})
 
     def free(self, name: str, node: str, storage: str, capacity: str = "1Gi") -> None:
-        """A volume on the disk of a node that no claim has."""
+        """A local volume of a node that no claim is bound to."""
         self.bound(name, node)
         self._server.remove(PERSISTENT_VOLUME_CLAIMS, name, "default")
         spec = {
@@ -60,7 +56,7 @@ class Storage:
         self._server.change(PERSISTENT_VOLUMES, name, "", release)
 
     def kind(self, name: str, *, waits: bool, **said: Any) -> None:
-        """A StorageClass, whose claims are bound at once or when a pod's node is chosen."""
+        """A StorageClass that binds claims at once or, with ``waits``, for the first consumer."""
         mode = "WaitForFirstConsumer" if waits else "Immediate"
         kind = {"provisioner": "kubernetes.io/no-provisioner", "volumeBindingMode": mode, **said}
         self._server.seed(STORAGE_CLASSES, {"metadata": {"name": name}, **kind})

@@ -1,4 +1,4 @@
-"""The world of a test: a server, actors, and the programs under test."""
+"""The fake cluster of a test: API server, actors, programs under test."""
 
 import asyncio
 import random
@@ -49,39 +49,39 @@ Raw = dict[str, Any]
 
 GIB = 1 << 30
 BORN = datetime(2026, 1, 1, tzinfo=UTC)
-"""When the world begins."""
+"""The wall clock at the start of virtual time."""
 
 RESTART = 1.0
-"""Seconds until the kubelet has started again what has ended."""
+"""Seconds until the kubelet restarts a program that has ended."""
 
 MEMORY = Path("/dev/shm") if Path("/dev/shm").is_dir() else None
-"""Where the disks of nodes are: what is written there is not waited for."""
+"""Where the disks of nodes are: in memory, for speed."""
 
 ACCOUNTS = {
     "scheduler": "kubeshare-scheduler",
     "devices": "kubeshare-device-manager",
     "agent": "kubeshare-node-agent",
 }
-"""Program -> the ServiceAccount whose rights it has."""
+"""Program -> its ServiceAccount."""
 
 
 class World:
     """A cluster of nodes with GPUs.
 
     Args:
-        seed: of all that is random in it, jitter and uids; the same story goes the same way.
-        gpus: node -> how many GPUs of 16 GiB it has.
+        seed: of jitter and uids; a scenario takes the same course with the same seed.
+        gpus: node -> its number of GPUs of 16 GiB.
 
     Attributes:
-        policy: by which the scheduler places.
-        elect: whether programs work only while they hold their Lease.
-        invariants: what must hold at every moment.
-        rights: program -> what ``deploy/rbac`` allows it; it is refused all else.
-        clocks: program -> seconds by which its clock is fast.
+        policy: the name of the scheduler's placement policy.
+        elect: whether the programs elect leaders.
+        invariants: checks what must always hold.
+        rights: program -> its rights from ``deploy/rbac``; other requests are refused.
+        clocks: program -> the number of seconds by which its clock is fast.
         storage: volumes and claims.
         deadline: virtual seconds that :meth:`until` and expectations wait by default.
         agents: whether the real node agent runs on every node, as ``agent/NODE``.
-        machines: those nodes.
+        machines: the nodes with a real agent, by name.
     """
 
     def __init__(self, seed: int = 0, /, **gpus: int) -> None:
@@ -99,7 +99,7 @@ class World:
         self._programs: dict[str, Program] = {}
         self._started = 0
         self._beside: set[asyncio.Task[None]] = set()
-        self._born = 0
+        self._created = 0
         self._disks = Path()
         self.server.add_rule(VGPUS, overcommitted)
         self.server.seed(NAMESPACES, {"metadata": {"name": NAMESPACE}})
@@ -110,7 +110,7 @@ class World:
     # The cluster.
 
     def add_node(self, name: str, gpus: int, first: int = 0, **spec: Any) -> None:
-        """Add a node with so many GPUs, of which ``first`` is the first one's number."""
+        """Adds a node; the UUIDs of its GPUs count from ``first``."""
         self.actors.devices[name] = [
             {
                 "uuid": gpu_uuid(name, i),
@@ -127,7 +127,7 @@ class World:
         self.actors.publish()
 
     def configure(self, **said: Any) -> None:
-        """Write the configuration, from its keys; again, it takes the former one's place."""
+        """Writes the configuration with these keys; replaces the former one."""
         metadata = {"name": "kubeshare", "namespace": NAMESPACE}
         data = {"config.yaml": yaml.safe_dump(said)}
         self.server.seed(CONFIG_MAPS, {"metadata": metadata, "data": data})
@@ -137,19 +137,19 @@ class World:
         return self.actors.machines
 
     def offer(self, node: str, gpus: int) -> None:
-        """A node's kubelet has so many GPUs for pods from now on."""
+        """Sets the number of allocatable GPUs of a node."""
         offered = {"allocatable": {WHOLE_GPU_RESOURCE: str(gpus)}}
         self.server.change(NODES, node, "", lambda obj: obj["status"].update(offered))
 
     def lose_node(self, name: str) -> None:
-        """The machine is gone for good, and somebody has deleted its Node object."""
+        """Removes a machine and its Node object."""
         if name in self.machines:
             self.machines[name].lose()
             self._end(f"agent/{name}")
         self.server.remove(NODES, name)
 
     def fail_gpus(self, node: str, message: str) -> None:
-        """The driver of a node says of its GPUs that they are of no use."""
+        """Makes all GPUs of a node unhealthy, with this message of the driver."""
         if node in self.machines:
             self.machines[node].fail(message)
             return
@@ -161,12 +161,12 @@ class World:
         self.server.change(GPUNODES, node, "", fail)
 
     def lose_placeholders(self) -> None:
-        """Somebody has forced them out, so that nothing keeps the GPUs of vGPUs."""
+        """Removes all placeholders by force, so that nothing reserves the GPUs of vGPUs."""
         for placeholder in self.placeholders():
             self.server.remove(PODS, placeholder, NAMESPACE)
 
     def link(self, node: str, **links: str) -> None:
-        """Say how a node's GPUs are linked: ``gpu_0_2="NV2"``; pairs not named are ``SYS``."""
+        """Sets the links between a node's GPUs: ``gpu_0_2="NV2"``; other pairs are ``SYS``."""
         found = [
             {"a": int(a), "b": int(b), "link": link}
             for a, b, link in ((*pair.split("_")[1:], link) for pair, link in links.items())
@@ -174,44 +174,46 @@ class World:
         self.server.change(GPUNODES, node, "", lambda obj: obj["spec"].update(links=found))
 
     def reserve(self, node: str, *gpuids: str) -> None:
-        """Have vGPUs on a node, and a pool that keeps them when they are idle."""
+        """Adds vGPUs to a node, and configures a pool that keeps idle vGPUs."""
         self.configure(pool={"policy": "reservation"})
         for gpuid in gpuids:
             self.server.seed(VGPUS, manifests.vgpu(gpuid, node, pool="reserved"))
 
     def share(self, name: str, request: object = "0.3", **more: Any) -> Raw:
-        """Apply a SharePod; ``memory`` 1Gi, ``spec``, ``annotations``, ``labels`` where given."""
+        """Creates a SharePod; ``more`` are ``spec``, ``annotations``, ``labels`` and fields of
+        ``spec.gpu``, whose ``memory`` is 1Gi by default.
+        """
         annotations, spec = more.pop("annotations", {}), more.pop("spec", {})
         labels = more.pop("labels", {})
         gpu = {"request": request, "memory": "1Gi", **more} if request is not None else None
-        self._born += 1
+        self._created += 1
         metadata = {
             "namespace": "default",
             "annotations": annotations,
             "labels": labels,
-            "creationTimestamp": f"2026-01-01T00:00:{self._born:02}Z",
+            "creationTimestamp": f"2026-01-01T00:00:{self._created:02}Z",
         }
         made = manifests.sharepod(name, gpu, metadata=metadata, **spec)
         return self.server.seed(SHAREPODS, made)
 
     def native_pod(self, name: str, gpus: int = 1, **spec: Any) -> None:
-        """A pod of somebody who wants whole GPUs."""
+        """Creates a pod that requests whole GPUs."""
         limits = {WHOLE_GPU_RESOURCE: str(gpus)}
         pod = manifests.pod(name, limits, metadata={"namespace": "default"}, **spec)
         self.server.seed(PODS, pod | {"status": {"phase": "Pending"}})
 
     def plain(self, name: str, request: str = "0.3", **more: Any) -> Raw:
-        """Make a pod that asks for a share itself, as the API server's policy leaves it.
+        """Creates a plain pod that requests a share, as the admission policy mutates it.
 
         ``annotations``, ``spec`` and ``owner``, the uid of its controller, where given.
         """
         asked = {"kubeshare.nthu/request": request, "kubeshare.nthu/memory": "1Gi"}
-        self._born += 1
+        self._created += 1
         metadata: Raw = {
             "namespace": "default",
             "annotations": asked | more.pop("annotations", {}),
             "labels": {LABEL_ROLE: ROLE_POD} | more.pop("labels", {}),
-            "creationTimestamp": f"2026-01-01T00:00:{self._born % 60:02}Z",
+            "creationTimestamp": f"2026-01-01T00:00:{self._created % 60:02}Z",
         }
         if owner := more.pop("owner", ""):
             controller = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "r"}
@@ -221,16 +223,16 @@ class World:
         return self.server.seed(PODS, pod | {"status": {"phase": "Pending"}})
 
     def replicas(self, name: str, count: int, request: str = "0.3") -> None:
-        """Have a controller that keeps so many plain pods."""
+        """Starts a controller that keeps this number of plain pods."""
 
         def make() -> None:
-            self.plain(f"{name}-{self._born}", request, owner=name)
+            self.plain(f"{name}-{self._created}", request, owner=name)
 
         self.actors.controllers[name] = (make, count)
-        self.actors.look()
+        self.actors.reconcile()
 
     def clear(self) -> None:
-        """Delete everything that asks for a share."""
+        """Deletes all SharePods and plain pods."""
         for sharepod in self.server.all(SHAREPODS):
             self.delete(sharepod["metadata"]["name"])
         self.actors.controllers.clear()
@@ -238,17 +240,17 @@ class World:
             self.actors.delete(pod)
 
     def plain_pods(self) -> list[Raw]:
-        """The pods that ask for a share themselves."""
+        """The plain pods."""
         return self.server.all(PODS, "default", labels=f"{LABEL_ROLE}={ROLE_POD}")
 
     def pod_condition(self, name: str) -> Raw:
-        """What Sched says of a plain pod; empty where it has said nothing."""
+        """The scheduler's condition of a plain pod; empty before its first decision."""
         pod = self.pod(name)
-        told = pod["status"].get("conditions", []) if pod else []
-        return next((each for each in told if each["type"] == CONDITION_POD_SCHEDULED), {})
+        conditions = pod["status"].get("conditions", []) if pod else []
+        return next((each for each in conditions if each["type"] == CONDITION_POD_SCHEDULED), {})
 
     def delete(self, name: str, propagation: str = "Background") -> None:
-        """Delete a SharePod as ``kubectl`` does; it goes when its finalizers have."""
+        """Deletes a SharePod as ``kubectl`` does; its finalizers delay the deletion."""
         if propagation in GARBAGE_COLLECTED:
             more = [GARBAGE_COLLECTED[propagation]]
 
@@ -259,7 +261,7 @@ class World:
         self.server.delete(SHAREPODS, name, "default")
 
     def end(self, name: str, phase: str = "Succeeded") -> None:
-        """The pod's containers end by themselves, one after the other."""
+        """Ends the containers of a pod, one after the other."""
         containers = [
             {"name": name, "state": {"terminated": {"finishedAt": f"2026-01-01T00:0{minute}:00Z"}}}
             for name, minute in (("main", 9), ("other", 5))
@@ -267,7 +269,7 @@ class World:
         ended = {"phase": phase, "containerStatuses": containers}
         self.server.change(PODS, name, "default", lambda pod: pod["status"].update(ended))
 
-    # What there is.
+    # Current objects.
 
     def sharepod(self, name: str) -> Raw:
         found = self.server.stored(SHAREPODS, name, "default")
@@ -275,7 +277,7 @@ class World:
         return found
 
     def condition(self, name: str, kind: str) -> Raw:
-        """A condition of a SharePod; empty where it has none of that type."""
+        """A condition of a SharePod; empty if it has none of this type."""
         conditions = self.sharepod(name).get("status", {}).get("conditions", [])
         return next((each for each in conditions if each["type"] == kind), {})
 
@@ -283,7 +285,7 @@ class World:
         return bool(self.condition(name, "Ready").get("status") == "True")
 
     def pod_uids(self) -> dict[str, str]:
-        """The name of each holder -> the uid of the pod that it names."""
+        """The name of each holder -> its ``podUid``."""
         found = [each for vgpu in self.server.all(VGPUS) for each in holders(vgpu)]
         return {each["name"]: each["podUid"] for each in found}
 
@@ -307,7 +309,7 @@ class World:
         }
 
     def shares_gpu(self, *names: str) -> bool:
-        """Exactly these hold parts of one vGPU."""
+        """Whether exactly these are the holders of one vGPU."""
         return sorted(names) in [sorted(found) for found in self.vgpus().values()]
 
     def placeholders(self) -> list[str]:
@@ -326,9 +328,9 @@ class World:
     # The programs under test.
 
     def start(self, *names: str) -> None:
-        """Start ``scheduler``, ``devices``, or further replicas: ``scheduler/second``, ….
+        """Starts ``scheduler``, ``devices``, or further replicas: ``scheduler/second``, ….
 
-        By default the two, and the agents of the nodes where they are real.
+        By default starts the two, and the real agents of the nodes.
         """
         agents = [f"agent/{node}" for node in self.machines]
         for name in names or ("scheduler", "devices", *agents):
@@ -341,13 +343,13 @@ class World:
             self._tasks[name] = task
 
     async def kill(self, *names: str) -> None:
-        """End programs as ``kill -9`` does."""
+        """Ends programs as ``kill -9`` does; by default all."""
         ended = [self._end(name) for name in names or tuple(self._tasks)]
         if tasks := [task for task in ended if task is not None]:
             await asyncio.wait(tasks)
 
     def _ended(self, name: str, task: asyncio.Task[None]) -> None:
-        """Start one again that has ended by itself, for which only a lost Lease is a reason."""
+        """Restarts a program that has ended by itself; only a lost Lease is no violation."""
         error = None if task.cancelled() else task.exception()
         if error is None or self._tasks.get(name) is not task:
             return
@@ -369,45 +371,45 @@ class World:
 
     @property
     def programs(self) -> list[str]:
-        """The names of those that run."""
+        """The names of the programs that run."""
         return list(self._tasks)
 
-    def looks(self, name: str) -> Counter[str]:
-        """How often each controller of a program has looked at anything so far."""
+    def reconciles(self, name: str) -> Counter[str]:
+        """The number of reconciles of each controller of a program."""
         collected = self._programs[name].registry.collect()
         found = [each for each in collected if each.name == "kube_runtime_reconciles"]
-        looks: Counter[str] = Counter()
+        counts: Counter[str] = Counter()
         for sample in found[0].samples:
-            looks[sample.labels["controller"]] += int(sample.value)
-        return looks
+            counts[sample.labels["controller"]] += int(sample.value)
+        return counts
 
     def beside(self, doing: Coroutine[Any, Any, None]) -> None:
-        """Let something happen while the story goes on, until it ends."""
+        """Runs a coroutine beside the scenario, at most until that ends."""
         task = asyncio.create_task(doing)
         self._beside.add(task)
         task.add_done_callback(self._beside.discard)
 
     def cut_off(self, name: str) -> None:
-        """Let a program reach the API server no more, though it runs on."""
+        """Cuts a running program off from the API server."""
         self.server.dead.add(self._tasks[name].get_name())
         self.server.reset_watches()
 
     def reconnect(self, name: str) -> None:
-        """Let it reach the API server again."""
+        """Connects a program to the API server again."""
         self.server.dead.discard(self._tasks[name].get_name())
 
     async def run(self, name: str, request: object = "0.3", **more: Any) -> Raw:
-        """Apply a SharePod as :meth:`share` does, and wait until its pod runs."""
+        """Creates a SharePod as :meth:`share` does, and waits until its pod runs."""
         made = self.share(name, request, **more)
         await self.until(lambda: self.running(name))
         return made
 
     async def until(self, condition: Callable[[], object], seconds: float | None = None) -> None:
-        """Wait until a condition holds, at most ``seconds``, by default ``deadline``."""
+        """Waits until a condition holds, at most ``seconds``, by default ``deadline``."""
         await until(condition, seconds=self.deadline if seconds is None else seconds)
 
     async def quiet(self, seconds: float = 10.0) -> None:
-        """Let virtual time pass, for what should not happen."""
+        """Lets virtual time pass, to show what does not happen."""
         await asyncio.sleep(seconds)
 
     async def play(self, scenario: Callable[["World"], Awaitable[None]]) -> None:
@@ -430,7 +432,7 @@ class World:
             self.add_machine(found["metadata"]["name"])
 
     def add_machine(self, name: str) -> None:
-        """Have the real agent on a node, with a kubelet of its own."""
+        """Adds the real agent and a kubelet to a node."""
         found = self.server.stored(GPUNODES, name)
         assert found is not None
         gpus = [device["uuid"] for device in found["spec"]["devices"]]
@@ -449,7 +451,7 @@ class World:
             for machine in self.machines.values():
                 self.invariants.violations += machine.violations()
                 machine.stop()
-            # First of all, since what else went wrong may well follow from it.
+            # Checked first, since other failures may follow from a refused request.
             refused = sorted(set(self.server.refused))
             assert not refused, f"{'; '.join(refused)} (see deploy/rbac)"
         assert not self.invariants.violations, self.invariants.violations
@@ -480,13 +482,13 @@ class World:
         await program.run()
 
     def _now(self, name: str) -> datetime:
-        """What a program's clock on the wall says."""
+        """The wall clock of a program."""
         elapsed = asyncio.get_running_loop().time() + self.clocks.get(name, 0.0)
         return BORN + timedelta(seconds=elapsed)
 
 
 def gpu_uuid(node: str, index: int) -> str:
-    """The UUID of a node's GPU."""
+    """The UUID of a GPU of a node."""
     return f"GPU-{uuid5(NAMESPACE_OID, f'{node}/{index}')}"
 
 

@@ -29,11 +29,11 @@ from expectations import (
 )
 from fakes.cluster import World
 from fakes.cluster.disruptions import (
-    configure_amiss,
     cordon,
     delete_namespace,
-    exchange_node,
-    rejoin,
+    recreate_node,
+    replace_node,
+    write_invalid_configuration,
 )
 from kubeshare.api.types.v1 import GPUNODES, SHAREPODS, VGPUS
 from kubeshare.kube.resources import PODS
@@ -184,7 +184,7 @@ async def _node_exchanged(world: World) -> None:
     world.share("a")
     await expect_running(world, "a")
     (before,) = world.server.all(VGPUS)
-    await exchange_node(world, "n1", 1)
+    await replace_node(world, "n1", 1)
 
     def other() -> bool:
         uuids = [vgpu["spec"].get("uuid") for vgpu in world.server.all(VGPUS)]
@@ -210,7 +210,7 @@ async def _node_rejoined(world: World) -> None:
     world.share("a")
     await expect_running(world, "a")
     before = the_pod(world, "a")
-    rejoin(world, "n1")
+    recreate_node(world, "n1")
     world.share("b")
     await expect_running(world, "b")
     assert world.shares_gpu("a", "b")
@@ -298,7 +298,7 @@ async def _replica_without_room(world: World) -> None:
     world.replicas("web", 1)
     await expect_plain_pods(world, 1, without="web-0")
     world.actors.full.clear()
-    world.actors.look()
+    world.actors.reconcile()
     await expect_replicas(world, 1, seconds=4 * STEP_SECONDS)
 
 
@@ -334,7 +334,7 @@ async def _configured_amiss(world: World) -> None:
     kept = {"policy": "reservation", "warm": 1}
     world.configure(pool=kept)
     await expect_phases(world, "Idle")
-    configure_amiss(world)
+    write_invalid_configuration(world)
     world.share("a", "1")
     await expect_running(world, "a")
     world.delete("a")
@@ -387,7 +387,7 @@ async def _taken_back(world: World) -> None:
     lost = next(gpuid for gpuid, held in world.vgpus().items() if held)
     world.server.change(VGPUS, lost, "", lambda vgpu: vgpu["status"].update(holders=[]))
     world.actors.binds = True
-    world.actors.look()
+    world.actors.reconcile()
     await expect_running(world, "a")
     world.configure()
 

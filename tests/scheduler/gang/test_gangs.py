@@ -393,7 +393,7 @@ async def test_a_gpu_of_a_gang_that_fails_before_all_are_there_is_left_for_anoth
     assert any("XID 79" in words for words in waits)
     assert gates(world, "a")
     world.actors.node_agents = True
-    world.actors.look()
+    world.actors.reconcile()
     await expect_running(world, "a", "b")
 
 

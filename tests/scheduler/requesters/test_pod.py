@@ -57,7 +57,7 @@ async def test_the_gate_stays_until_the_gpu_is_there(world: World) -> None:
     await expect_pending(world, "a", reason="Creating")
     assert gates(world, "a")
     world.actors.node_agents = True
-    world.actors.look()
+    world.actors.reconcile()
     await expect_running(world, "a")
 
 
@@ -173,7 +173,7 @@ async def test_a_node_that_is_cordoned_before_the_gpu_is_there_is_given_up(world
 
     await world.until(elsewhere)
     world.actors.node_agents = True
-    world.actors.look()
+    world.actors.reconcile()
     await expect_running(world, "a")
 
 

@@ -37,7 +37,7 @@ async def bound_with_one_part(world: World, name: str = "a") -> Raw:
     await world.kill()
     lose_a_part(world)
     world.actors.binds = True
-    world.actors.look()
+    world.actors.reconcile()
     pod = the_pod(world, name)
     assert pod["spec"]["nodeName"]
     world.start()
@@ -69,7 +69,7 @@ async def test_one_that_has_lost_all_begins_again_too(world: World) -> None:
     await world.kill()
     lose_a_part(world)
     world.actors.binds = True
-    world.actors.look()
+    world.actors.reconcile()
     before = the_pod(world, "a")
     world.start()
     await expect_replaced(world, before)
@@ -87,7 +87,7 @@ async def test_a_controllers_pod_is_made_again_when_its_budget_allows_it(world: 
         world.plain(f"web-{next(numbers)}", "0.6", **owned)
 
     world.actors.controllers["web"] = (make, 1)
-    world.actors.look()
+    world.actors.reconcile()
     refused = Fault.answer(429, "TooManyRequests")
     world.server.inject(refused, verb="create", resource="pods/eviction")
     await expect_ungated(world, "web-0")

@@ -91,7 +91,7 @@ async def test_room_that_comes_in_time_is_taken(world: World) -> None:
     await expect_pod(world, "a")
     await world.quiet(5)
     world.actors.full.clear()
-    world.actors.look()
+    world.actors.reconcile()
     await expect_ready(world, "a")
     assert world.sharepod("a")["spec"]["gpu"]["attempt"] == 1
     assert aside(world) == []
@@ -129,7 +129,7 @@ async def test_a_pod_that_was_bound_meanwhile_is_not_deleted(world: World) -> No
 
     def bind() -> None:
         world.actors.full.clear()
-        world.actors.look()
+        world.actors.reconcile()
 
     world.server.inject(Fault.meanwhile(bind), verb="delete", resource="pods")
     await expect_ready(world, "a")
@@ -228,6 +228,6 @@ async def test_a_node_of_the_authors_outlives_the_decision_which_gpu(world: Worl
     assert world.sharepod("a")["spec"]["nodeName"] == "n2"
     assert aside(world) == []
     world.actors.full.clear()
-    world.actors.look()
+    world.actors.reconcile()
     await expect_running(world, "a")
     assert_scheduled(world, "a", node="n2")
