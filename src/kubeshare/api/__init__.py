@@ -1,8 +1,8 @@
-"""The objects of the group ``kubeshare.nthu`` as this program reads and writes them.
+"""Reads and writes the objects of ``kubeshare.nthu`` and the Kubernetes objects around them.
 
-``v1`` has narrow, frozen structs: the fields that a controller looks at, not
-all that an object holds, so a struct is never written back whole. ``names``
-has the constants that several programs must agree on, ``holders`` the JSON
-patches that take and give back a part of a GPU, and ``ledger`` rebuilds the
-core's ledger from the cluster's objects.
+``types`` has narrow, frozen structs: the fields that controllers read, not all of an object, so
+a struct is never written back whole. ``state`` has the stores that controllers share, down to
+the core's ledger. ``predicates`` answers on which nodes a pod may run. Beside them are the JSON
+patches of holders (``holders``), their codec (``holder_codec``), parsed demands (``demands``),
+the configuration, and helpers for pods and SharePods.
 """

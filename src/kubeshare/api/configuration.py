@@ -1,10 +1,10 @@
-"""What an administrator may change while KubeShare runs.
+"""Reads the configuration that an administrator may change at run time.
 
-It stands in ConfigMap ``kubeshare`` of KubeShare's namespace, key ``config.yaml``; what is
-not said there is as it is by default. Each program that uses some of it watches the ConfigMap
-and asks :meth:`DynamicConfiguration.now` at the moment it decides, so a change counts from the next
-decision on. A text that cannot be read changes nothing: the last good one stays in force, and
-an event of the ConfigMap says what is wrong with it.
+It is the key ``config.yaml`` of ConfigMap ``kubeshare`` in KubeShare's namespace; fields that
+are absent have their defaults. Each program that uses it watches the ConfigMap and calls
+:meth:`DynamicConfiguration.now` when it decides, so a change applies from the next decision
+on. An invalid text changes nothing: the last valid configuration stays in force, and an event
+of the ConfigMap reports the error.
 """
 
 import re
@@ -28,10 +28,10 @@ from kubeshare.kube.resources import CONFIG_MAPS
 NAME: Final = "kubeshare"
 """The name of the ConfigMap."""
 KEY: Final = "config.yaml"
-"""Its entry that is read."""
+"""The key of the configuration in it."""
 
 MAX_GPUS_PER_NODE: Final = 1024
-"""A bound for counts of GPUs of one node, which no node exceeds."""
+"""An upper bound of the GPUs of one node."""
 
 Count = Annotated[int, Meta(ge=0, le=MAX_GPUS_PER_NODE)]
 Seconds = Annotated[float, Meta(ge=0, le=7 * 24 * 3600)]
@@ -40,22 +40,21 @@ log = structlog.get_logger(__name__)
 
 
 class _Strict(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
-    """A key that is not known is an error: it is a misspelled one."""
+    """An unknown key is an error: it may be misspelled."""
 
 
 class PoolConfiguration(_Strict, frozen=True, kw_only=True):
-    """What becomes of vGPUs that nobody holds a part of (paper 4.4). Counts are for each node.
+    """What happens to idle vGPUs (paper 4.4). Counts are for each node.
 
     Attributes:
-        policy: ``onDemand`` gives each back at once; ``reservation`` keeps them; ``hybrid``
-            keeps ``minimum`` of them, and each of the others for ``idle_seconds``. A node's
-            label ``kubeshare.nthu/pool`` says so for that node.
-        minimum: vGPUs that a node has at least, whether or not they are held: made ahead of
-            demand, and given to nobody else. Not with ``onDemand``.
-        warm: vGPUs without holders that a node has ready for the next who asks, as long as it
-            has GPUs that are free. Those above ``minimum`` give way to pods that ask for a
-            whole GPU. Not with ``onDemand``.
-        idle_seconds: how long ``hybrid`` keeps one that is neither of the minimum nor warm.
+        policy: ``onDemand`` deletes each at once; ``reservation`` keeps them; ``hybrid`` keeps
+            ``minimum`` of them, and each of the others for ``idle_seconds``. A node's label
+            ``kubeshare.nthu/pool`` overrides it for that node.
+        minimum: vGPUs that a node has at least, with or without holders; they are created ahead
+            of demand and never reclaimed. Not with ``onDemand``.
+        warm: idle vGPUs that a node keeps ready while it has free GPUs. Those above ``minimum``
+            are reclaimed for pods that request whole GPUs. Not with ``onDemand``.
+        idle_seconds: how long ``hybrid`` keeps a vGPU beyond ``minimum`` and ``warm``.
     """
 
     policy: Literal["onDemand", "reservation", "hybrid"] = "onDemand"
@@ -65,30 +64,30 @@ class PoolConfiguration(_Strict, frozen=True, kw_only=True):
 
 
 class AutoscalerConfiguration(_Strict, frozen=True, kw_only=True):
-    """How a cluster autoscaler learns of demands that no node has a GPU for.
+    """How a cluster autoscaler sees demands for which no node has a GPU.
 
     Attributes:
-        placeholders: pods at most that ask for a GPU anywhere while SharePods wait for one;
-            0 where nothing adds nodes.
+        placeholders: the most pods that request a GPU on any node while SharePods are
+            unschedulable for want of one; 0 without an autoscaler.
     """
 
     placeholders: Annotated[int, Meta(ge=0, le=64)] = 0
 
 
 class Configuration(_Strict, frozen=True, kw_only=True):
-    """All of it, with its defaults.
+    """The whole configuration, with its defaults.
 
     Attributes:
-        pool: what becomes of idle vGPUs.
-        autoscaler: how demands are shown that no node has a GPU for.
-        gang_timeout_seconds: how long a gang may hold parts of GPUs without having started;
-            then it gives them all back.
-        preemption: whether a demand that waits may have others evicted that are marked as
-            preemptible and are of lower priority.
-        gpu_failure: whether pods on a GPU that has failed are kept, or evicted through the
-            API, which respects their budgets.
-        set_aside_seconds: how long a node that could not take a SharePod's pod is not chosen
-            for it again; doubles each time, up to an hour.
+        pool: what happens to idle vGPUs.
+        autoscaler: how demands without a GPU are shown to a cluster autoscaler.
+        gang_timeout_seconds: how long a gang may hold shares without having started; then it
+            releases them all.
+        preemption: whether a pending demand may have preemptible pods of lower priority
+            evicted.
+        gpu_failure: whether pods on a failed GPU are kept, or evicted through the eviction API,
+            which respects their budgets.
+        set_aside_seconds: how long a node that could not run a SharePod's pod is excluded for
+            it; doubles each time, up to an hour.
     """
 
     pool: PoolConfiguration = field(default_factory=PoolConfiguration)
@@ -100,7 +99,7 @@ class Configuration(_Strict, frozen=True, kw_only=True):
 
 
 class ConfigMap(Struct, frozen=True, kw_only=True):
-    """The ConfigMap, as far as it is read."""
+    """The ConfigMap."""
 
     metadata: ObjectMeta
     data: dict[str, str] = {}
@@ -111,7 +110,7 @@ class DynamicConfiguration:
 
     Args:
         reflector: watches the ConfigMap.
-        recorder: tells people of one that cannot be read; None where there is nobody to tell.
+        recorder: emits events about an invalid configuration; None for no events.
     """
 
     def __init__(
@@ -123,11 +122,11 @@ class DynamicConfiguration:
         reflector.subscribe(self._changed)
 
     def now(self) -> Configuration:
-        """The last one that could be read; the defaults where there is none."""
+        """The last valid configuration; the defaults if there is none."""
         return self._now
 
     def subscribe(self, handler: Callable[[], None]) -> None:
-        """Call ``handler`` each time when it has become another one; it must not raise."""
+        """Call ``handler`` after each change of the configuration; it must not raise."""
         self._handlers.append(handler)
 
     def _changed(self, change: Change[ConfigMap]) -> None:
@@ -151,30 +150,30 @@ class DynamicConfiguration:
 
 
 def parse(text: str) -> Configuration:
-    """The configuration that a text in YAML says.
+    """Parse a configuration in YAML.
 
     Raises:
-        InvalidValueError: it says what cannot be; the field is the key's path.
+        InvalidValueError: the text is not acceptable; the field is the path of the key.
     """
     try:
-        said = yaml.load(text, Loader=_Loader)  # noqa: S506 - a SafeLoader
+        document = yaml.load(text, Loader=_Loader)  # noqa: S506 - a SafeLoader
     except Exception as error:  # noqa: BLE001 - of a thirteenth month, say, PyYAML makes no YAMLError
         raise InvalidValueError(KEY, f"is not YAML: {error}") from None
     try:
-        return msgspec.convert(said or {}, Configuration)
+        return msgspec.convert(document or {}, Configuration)
     except msgspec.ValidationError as error:
-        raise _in_our_words(str(error)) from None
+        raise _invalid_value(str(error)) from None
 
 
 def watch_configuration(client: Client) -> Reflector[ConfigMap]:
-    """A reflector of that one ConfigMap."""
+    """A reflector of the ConfigMap alone."""
     return Reflector(
         client, CONFIG_MAPS.into(ConfigMap), namespace=NAMESPACE, fields=f"metadata.name={NAME}"
     )
 
 
 class _Loader(yaml.SafeLoader):
-    """Refuses what a mapping says twice."""
+    """Refuses duplicate keys."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[object, object]:  # noqa: FBT001, FBT002 - PyYAML's
         keys = [self.construct_object(key, deep=True) for key, _ in node.value]
@@ -190,8 +189,8 @@ _AT = re.compile(r"^(?P<what>.*?)(?: - at `\$\.?(?P<where>.*)`)?$", re.DOTALL)
 _UNKNOWN = re.compile(r"^Object contains unknown field `(?P<key>.*)`$", re.DOTALL)
 
 
-def _in_our_words(message: str) -> InvalidValueError:
-    """What the decoder says, with the key's path before it."""
+def _invalid_value(message: str) -> InvalidValueError:
+    """The decoder's error, with the path of the key as its field."""
     found = _AT.match(message)
     assert found is not None
     what, where = found["what"], found["where"] or ""

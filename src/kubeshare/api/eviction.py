@@ -1,21 +1,21 @@
-"""Ask a pod to go through the API's eviction, which respects disruption budgets."""
+"""Evicts pods through the eviction API, which respects disruption budgets."""
 
 from kubeshare.api.types.core_v1 import PODS, Pod
 from kubeshare.kube.client.client import Client
 
 
 async def evict(client: Client, pod: Pod, *, dry_run: bool = False) -> None:
-    """Evict a pod: it has its grace period, as with any deletion.
+    """Evict a pod; it gets its grace period, as with any deletion.
 
     Args:
-        client: where it is.
-        pod: this very pod, and no namesake.
-        dry_run: only ask whether that would be allowed.
+        client: the API server.
+        pod: the pod; a namesake with another uid is not evicted.
+        dry_run: only check whether the eviction would be allowed.
 
     Raises:
         TooManyRequestsError: a disruption budget refuses it now.
         NotFoundError: it is gone.
-        ConflictError: the name is another pod's now.
+        ConflictError: the name belongs to another pod now.
         ApiError: any other refusal.
     """
     metadata = pod.metadata

@@ -1,8 +1,8 @@
-"""Our finalizer on a SharePod: it goes after its pod.
+"""Adds and removes the finalizer of SharePods, which are deleted after their pod.
 
-It is on every SharePod that may have a pod: put on with Sched's decision, or, where somebody
-else has decided, before the pod is made. DevMgr takes it off when the pod has gone. A SharePod
-of which nothing ever ran has none, and goes at once.
+Every SharePod that may have a pod has it: Sched adds it with the decision, the device manager
+before it creates a pod for a decision that Sched did not make. The device manager removes it
+once the pod is gone. A SharePod that never had a pod has none, and is deleted at once.
 """
 
 from collections.abc import Mapping
@@ -12,32 +12,32 @@ from kubeshare.api.types.v1 import SharePod
 
 FINALIZER: Final = "kubeshare.nthu/pod"
 ORPHAN: Final = "orphan"
-"""The garbage collector's, for ``--cascade=orphan``: it takes the owner off the dependents."""
+"""The garbage collector's finalizer for ``--cascade=orphan``: it removes owner references."""
 
 _PATH: Final = "/metadata/finalizers"
 Operation = Mapping[str, Any]
-"""One of a JSON patch."""
+"""An operation of a JSON patch."""
 
 
 def is_present(sharepod: SharePod) -> bool:
-    """It goes after its pod."""
+    """Whether the SharePod has the finalizer."""
     return FINALIZER in sharepod.metadata.finalizers
 
 
 def add(sharepod: SharePod) -> list[Operation]:
-    """What puts it on, in the very state in which the SharePod was seen; empty where it is on."""
+    """Operations that add it; the caller's patch must test the resourceVersion."""
     finalizers = sharepod.metadata.finalizers
     if FINALIZER in finalizers:
         return []
-    # The list as a whole, since there may be none; so the patch must test the resourceVersion.
+    # The list as a whole, since it may be absent.
     return [{"op": "add", "path": _PATH, "value": [*finalizers, FINALIZER]}]
 
 
 def remove(sharepod: SharePod) -> list[Operation]:
-    """What takes it off that very SharePod, whatever else has changed of it meanwhile."""
-    place = f"{_PATH}/{sharepod.metadata.finalizers.index(FINALIZER)}"
+    """Operations that remove it from this very SharePod (uid), whatever else has changed."""
+    path = f"{_PATH}/{sharepod.metadata.finalizers.index(FINALIZER)}"
     return [
         {"op": "test", "path": "/metadata/uid", "value": sharepod.metadata.uid},
-        {"op": "test", "path": place, "value": FINALIZER},
-        {"op": "remove", "path": place},
+        {"op": "test", "path": path, "value": FINALIZER},
+        {"op": "remove", "path": path},
     ]

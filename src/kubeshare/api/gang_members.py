@@ -1,4 +1,4 @@
-"""The members of gangs, found by what their labels say."""
+"""Finds the members of a gang by their labels."""
 
 from typing import Any, Final
 
@@ -7,34 +7,34 @@ from kubeshare.kube.meta import Key, metadata_of
 from kubeshare.kube.resources import Raw
 
 GANG: Final = "of gang"
-"""The index by which the members of a gang are found."""
+"""The name of the index by gang."""
 
 
 def gang_value(key: Key) -> str:
-    """The value under which the index files the members of a gang, by namespace and name."""
+    """The value of a gang in the index, from its namespace and name."""
     return f"{key.namespace}/{key.name}"
 
 
 def gang_of(manifest: Raw) -> Key | None:
-    """The gang that a raw object names, None where it names none."""
+    """The gang that a raw object names, or None."""
     name = gang_named(manifest)
     return Key(metadata_of(manifest).namespace, name) if name else None
 
 
 def gang_index(manifest: Raw) -> list[str]:
-    """For an index of raw objects."""
+    """Index function for raw objects."""
     gang = gang_of(manifest)
     return [gang_value(gang)] if gang else []
 
 
 def gang_of_struct(obj: Any) -> Key | None:
-    """The gang that an object with ``metadata`` as a struct names."""
+    """The gang that an object whose ``metadata`` is a struct names, or None."""
     metadata = metadata_of(obj)
     name = metadata.labels.get(GROUP_NAME)
     return Key(metadata.namespace, name) if name else None
 
 
 def gang_index_of_struct(obj: Any) -> list[str]:
-    """For an index of objects with ``metadata`` as a struct."""
+    """Index function for objects whose ``metadata`` is a struct."""
     gang = gang_of_struct(obj)
     return [gang_value(gang)] if gang else []

@@ -1,4 +1,4 @@
-"""How the GPUs of a node reach each other: what its agent found, as the core's link matrix."""
+"""Converts the links of a GPUNode into the core's link matrix."""
 
 from collections import Counter
 from functools import lru_cache
@@ -8,10 +8,10 @@ from kubeshare.core.topology.links import MAX_GPUS, Level, Links, flat, read_lev
 
 
 def matrix(found: GPUNodeSpec) -> Links:
-    """The levels between a node's GPUs, row and column being their NVML indexes.
+    """The link levels between a node's GPUs; rows and columns are their NVML indexes.
 
-    Pairs of which nothing is known, or what no version of this program knows, are as far
-    apart as can be. Empty where no link is known, or an index is larger than any node's.
+    Pairs without a link, or with a level that this version does not know, have the highest
+    cost (``SYS``). Empty if no link is known, or an index exceeds the largest possible node.
     """
     size = max((gpu.index for gpu in found.devices), default=-1) + 1
     return _matrix(size, found.links) if found.links and size <= MAX_GPUS else ()
@@ -20,9 +20,8 @@ def matrix(found: GPUNodeSpec) -> Links:
 def row_of(uuid: str, found: GPUNodeSpec) -> int | None:
     """The row of a GPU in its node's matrix.
 
-    None where its node does not list it, or under a number that another GPU has as well: a
-    GPU that has vanished is listed with its last one, and the driver may have given that
-    to the next.
+    None if the node does not list the GPU, or another GPU has the same index: a GPU that has
+    vanished keeps its last index, which the driver may have given to another one.
     """
     count = Counter(gpu.index for gpu in found.devices)
     return next(
@@ -30,7 +29,7 @@ def row_of(uuid: str, found: GPUNodeSpec) -> int | None:
     )
 
 
-@lru_cache(maxsize=64)  # most nodes of a cluster are of a few kinds, and nodes change often
+@lru_cache(maxsize=64)  # most nodes are of a few kinds, and nodes change often
 def _matrix(size: int, links: tuple[GPULink, ...]) -> Links:
     rows = [list(row) for row in flat(size)]
     for link in links:

@@ -1,4 +1,4 @@
-"""What controllers ask of pods, whoever made them."""
+"""Questions about pods that several controllers ask."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -16,12 +16,12 @@ def view(raw: Mapping[str, Any]) -> Pod:
 
 
 def has_shares(pod: Pod) -> bool:
-    """It is a plain pod that says that Sched has given it parts of GPUs; holders say whether."""
+    """Whether a plain pod is annotated with GPUIDs; only holders prove that it has shares."""
     return pod.metadata.labels.get(LABEL_ROLE) == ROLE_POD and bool(pod.gpuids)
 
 
 def never_started(pod: Pod) -> bool:
-    """Its node has not even given it what its containers need, and nobody has deleted it."""
+    """Whether its node has not prepared the sandbox and no container has run; not if deleted."""
     prepared = pod.condition("PodReadyToStartContainers")
     return (
         pod.status.phase == "Pending"
@@ -34,14 +34,14 @@ def never_started(pod: Pod) -> bool:
 
 
 def unschedulable(pod: Pod) -> bool:
-    """kube-scheduler has found no room for it, and is not making any by preemption."""
-    told = pod.condition("PodScheduled")
+    """Whether kube-scheduler found no node for it, and does not preempt others for it."""
+    scheduled = pod.condition("PodScheduled")
     return (
         not pod.spec.node_name
         and not pod.terminal
         and pod.metadata.deletion_timestamp is None
         and not pod.status.nominated_node_name
-        and told is not None
-        and told.status == "False"
-        and told.reason == Reason.UNSCHEDULABLE
+        and scheduled is not None
+        and scheduled.status == "False"
+        and scheduled.reason == Reason.UNSCHEDULABLE
     )

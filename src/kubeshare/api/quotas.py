@@ -1,9 +1,9 @@
-"""ResourceQuotas that speak of parts of GPUs.
+"""Reads ResourceQuotas that limit shares of GPUs.
 
-An administrator limits what a namespace may hold where all its other limits stand: in a
-ResourceQuota, with ``requests.kubeshare.nthu/gpu`` (GPUs' worth of guaranteed time, such as
-``1500m``) and ``requests.kubeshare.nthu/gpu-memory``. Kubernetes counts nothing for these
-two, since no container requests them: KubeShare does, from the holders of vGPUs.
+An administrator limits the shares of a namespace in a ResourceQuota, beside its other limits:
+``requests.kubeshare.nthu/gpu`` (guaranteed time in GPUs, such as ``1500m``) and
+``requests.kubeshare.nthu/gpu-memory``. Kubernetes does not count these two, since no container
+requests them: KubeShare counts them from the holders of vGPUs.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -24,7 +24,7 @@ MEMORY: Final = "requests.kubeshare.nthu/gpu-memory"
 
 
 class ResourceQuotaSpec(Struct, frozen=True, kw_only=True, rename="camel"):
-    """What is limited; with ``scopes`` or a selector, only for some pods."""
+    """The limits; with ``scopes`` or a selector they apply to some pods only."""
 
     hard: dict[str, str | int] = {}
     scopes: tuple[str, ...] = ()
@@ -32,7 +32,7 @@ class ResourceQuotaSpec(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class ResourceQuota(Struct, frozen=True, kw_only=True):
-    """A ResourceQuota, as far as it is read."""
+    """A ResourceQuota."""
 
     metadata: ObjectMeta
     spec: ResourceQuotaSpec = field(default_factory=ResourceQuotaSpec)
@@ -44,7 +44,7 @@ _BY_NAMESPACE: Final = "of namespace"
 
 
 class Quotas:
-    """The quotas of namespaces, as they are now.
+    """The quotas of namespaces.
 
     Args:
         reflector: watches the ResourceQuotas.
@@ -55,24 +55,24 @@ class Quotas:
         self._store.add_index(_BY_NAMESPACE, lambda quota: [quota.metadata.namespace])
 
     def of(self, namespace: str) -> Sequence[NamespaceQuota]:
-        """Those of a namespace that speak of parts of GPUs, by name."""
+        """The limits of a namespace on shares of GPUs, sorted by the name of the quota."""
         return rows(self._store.by_index(_BY_NAMESPACE, namespace))
 
 
 def rows(quotas: Iterable[ResourceQuota]) -> Sequence[NamespaceQuota]:
-    """What ResourceQuotas of one namespace say of parts of GPUs, by name."""
+    """The limits that ResourceQuotas of one namespace set, sorted by the name of the quota."""
     found = sorted(quotas, key=lambda quota: quota.metadata.name)
     return [row for quota in found for row in _rows(quota)]
 
 
 def limits_gpus(quota: ResourceQuota) -> bool:
-    """It limits parts of GPUs, for all pods alike."""
+    """Whether a quota limits shares of GPUs, for all pods of its namespace."""
     spec = quota.spec
     return bool(spec.hard.keys() & {GPUS, MEMORY}) and not (spec.scopes or spec.scope_selector)
 
 
 def gpu_limits_changed(change: Change[ResourceQuota]) -> bool:
-    """It allows another part of GPUs now; that others count something is no news."""
+    """Whether the limits on shares of GPUs changed; changes of ``status`` do not count."""
     old, new = change.old, change.object
     known = [quota for quota in (old, new) if quota is not None and limits_gpus(quota)]
     return bool(known) and (old is None or change.type == DELETED or old.spec != new.spec)
@@ -90,7 +90,7 @@ def _rows(quota: ResourceQuota) -> Iterator[NamespaceQuota]:
 
 
 def _amount(hard: dict[str, str | int], name: str, unit: int) -> int | None:
-    """How many units a quota allows; one that cannot be read allows nothing."""
+    """A limit in units of 1/``unit``; None if absent, 0 if it cannot be parsed."""
     if name not in hard:
         return None
     try:

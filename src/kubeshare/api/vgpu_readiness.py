@@ -1,4 +1,4 @@
-"""Why a vGPU that somebody has a part of is not there yet, or is of no use."""
+"""Finds out why a vGPU is not ready, or has failed."""
 
 from typing import Final
 
@@ -11,16 +11,16 @@ from kubeshare.api.types.reasons import Reason
 from kubeshare.api.types.v1 import VGPU
 from kubeshare.kube.conditions import find_condition
 
-_HAS_GPU: Final = ("Active", "Idle")
+_READY_PHASES: Final = ("Active", "Idle")
 
 
 class Blocker(Struct, frozen=True):
-    """What keeps an asker from its GPU.
+    """Why a holder cannot use its vGPU.
 
     Attributes:
-        reason: in a word.
+        reason: the reason for a condition.
         message: a sentence for people.
-        transient: it is normally over in a moment, and worth telling only when it is not.
+        transient: it normally ends within seconds, so it is reported only if it does not.
     """
 
     reason: Reason
@@ -29,33 +29,34 @@ class Blocker(Struct, frozen=True):
 
 
 def blocker(vgpu: VGPU, placeholder: Pod | None) -> Blocker | None:
-    """What a vGPU waits for; None when it is there.
+    """What a vGPU waits for; None if it is ready.
 
     Args:
-        vgpu: whose GPU.
-        placeholder: the pod that is to keep the GPU for it, if there is one.
+        vgpu: the vGPU.
+        placeholder: its placeholder pod, if there is one.
     """
     gpuid, node = vgpu.metadata.name, vgpu.spec.node_name
-    if vgpu.status.phase in _HAS_GPU:
+    if vgpu.status.phase in _READY_PHASES:
         return None
     if vgpu.status.phase == DELETING:
         return Blocker(Reason.RELEASING, f"vGPU {gpuid} is being given back", transient=True)
-    refused = find_condition(vgpu.status.conditions, CONDITION_SHAREABLE)
-    if refused is not None and refused.status == "False":
-        return Blocker(Reason.NOT_SHAREABLE, f"vGPU {gpuid} on node {node}: {refused.message}")
+    shareable = find_condition(vgpu.status.conditions, CONDITION_SHAREABLE)
+    if shareable is not None and shareable.status == "False":
+        words = f"vGPU {gpuid} on node {node}: {shareable.message}"
+        return Blocker(Reason.NOT_SHAREABLE, words)
     return _of_placeholder(f"vGPU {gpuid} on node {node} is being made", node, placeholder)
 
 
 def failure(vgpu: VGPU) -> Blocker | None:
-    """What is wrong with the GPU of a vGPU that has one; None where nothing is."""
-    told = find_condition(vgpu.status.conditions, CONDITION_DEGRADED)
-    if told is None or told.status != "True":
+    """Why a vGPU is degraded; None if it is not."""
+    degraded = find_condition(vgpu.status.conditions, CONDITION_DEGRADED)
+    if degraded is None or degraded.status != "True":
         return None
-    return Blocker(Reason(told.reason), told.message)
+    return Blocker(Reason(degraded.reason), degraded.message)
 
 
 def _of_placeholder(words: str, node: str, placeholder: Pod | None) -> Blocker:
-    """How far the pod is that is to keep the GPU."""
+    """What the placeholder waits for."""
     if placeholder is None:
         return Blocker(Reason.CREATING, words, transient=True)
     if placeholder.terminal:

@@ -1,4 +1,4 @@
-"""Whether demands that wait in vain for their vGPUs would find a place without these."""
+"""Finds out whether demands on vGPUs that never become ready fit elsewhere."""
 
 from collections.abc import Sequence
 from typing import Final, Self
@@ -16,17 +16,17 @@ from kubeshare.core.policies import Policy
 STUCK_REASONS: Final = frozenset(
     {Reason.GPU_NOT_FREE, Reason.NOT_SHAREABLE, Reason.GPU_UNHEALTHY, Reason.PLACEHOLDER_LOST}
 )
-"""Reasons for which a vGPU is not there that waiting alone may never mend."""
+"""Reasons of blockers that may last for ever."""
 
 
 class StuckDemand(msgspec.Struct, frozen=True, kw_only=True):
-    """A demand that waits for a vGPU in vain.
+    """A demand whose vGPU may never become ready.
 
     Attributes:
-        demand: who waits, as its author asked: an id in it is one that is wanted.
-        vgpu: what it waits for.
-        nodes: those that it may go to instead.
-        gpuid: the vGPU that is set aside for it; ``""`` where that is all of its node.
+        demand: the demand of its author: a ``device_id`` in it is required.
+        vgpu: the vGPU that it waits for.
+        nodes: the nodes that it may use instead.
+        gpuid: the vGPU to exclude for it; ``""`` to exclude the whole node.
     """
 
     demand: Demand
@@ -36,25 +36,25 @@ class StuckDemand(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, demand: Demand, vgpu: VGPU, nodes: frozenset[str]) -> Self:
-        """One that may go to some nodes: where a GPU has failed, others of its node may do."""
+        """A stuck demand; if the GPU has failed, other GPUs of its node may be used."""
         if failure(vgpu) is not None:
             return cls(demand=demand, vgpu=vgpu, nodes=nodes, gpuid=vgpu.metadata.name)
         return cls(demand=demand, vgpu=vgpu, nodes=nodes - {vgpu.spec.node_name}, gpuid="")
 
 
-def fit_elsewhere(policy: Policy, ledger: Ledger, late: Sequence[StuckDemand]) -> bool:
-    """There is room for all of them together, were nobody waiting for their vGPUs.
+def fit_elsewhere(policy: Policy, ledger: Ledger, stuck: Sequence[StuckDemand]) -> bool:
+    """Whether all of them fit together elsewhere, without any holder of their vGPUs.
 
     Args:
         policy: places demands.
-        ledger: the cluster as it is now; it is left as it was.
-        late: who waits, at least one.
+        ledger: the cluster as it is now; it is the same afterwards.
+        stuck: at least one demand.
     """
     with ledger.what_if():
-        for uid in {holder.demand for each in late for holder in each.vgpu.status.holders}:
+        for uid in {holder.demand for each in stuck for holder in each.vgpu.status.holders}:
             if ledger.held_by(uid):
                 ledger.release(uid)
-        for name in {each.vgpu.metadata.name for each in late} & ledger.devices.keys():
+        for name in {each.vgpu.metadata.name for each in stuck} & ledger.devices.keys():
             ledger.mark(name, fenced=True)
-        instead = [msgspec.structs.replace(each.demand, nodes=each.nodes) for each in late]
-        return place_gang(policy, ledger, instead, len(late)).whole
+        instead = [msgspec.structs.replace(each.demand, nodes=each.nodes) for each in stuck]
+        return place_gang(policy, ledger, instead, len(stuck)).whole

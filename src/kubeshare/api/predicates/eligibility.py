@@ -1,8 +1,7 @@
-"""Which nodes a pod may go to, and why not to the others.
+"""Finds the nodes that accept a pod, and why the others do not.
 
-Only what would make a GPU useless to it is looked at here: whether the node takes
-pods, its taints, and the pod's node selector and affinity. All else is kube-scheduler's,
-which has the last word on the pod.
+Checked are whether the node accepts pods, its taints, and the pod's node selector and affinity:
+what would make a GPU there useless for the pod. kube-scheduler checks everything again.
 """
 
 import json
@@ -19,18 +18,18 @@ from kubeshare.kube.cache.reflector import Reflector
 from kubeshare.kube.cache.store import DELETED, Change
 
 MAX_CACHED: Final = 64
-"""Kinds of pods for which the answers are kept; one more takes the oldest one's place."""
+"""Kinds of pods whose eligible nodes are cached; the oldest entry is dropped first."""
 
 _KEEPS_OFF = frozenset({"NoSchedule", "NoExecute"})
 
 
 class Eligible(Struct, frozen=True):
-    """Where one pod may go.
+    """The nodes that a pod may run on.
 
     Attributes:
-        nodes: the names of the nodes that take it.
+        nodes: the names of the nodes.
         refusals: name of each other node -> why not.
-        gpus: GPUID of each vGPU of these nodes that is not for it -> why not.
+        gpus: GPUID of each excluded vGPU on these nodes -> why not.
     """
 
     nodes: frozenset[str]
@@ -38,19 +37,18 @@ class Eligible(Struct, frozen=True):
     gpus: Mapping[str, str] = {}
 
     def excluding(self, refused: Mapping[str, str]) -> "Eligible":
-        """The same without some nodes, by their names, and why not."""
-        # Not by `-`: a frozenset less the keys of a mapping is no frozenset.
+        """The same without these nodes; ``refused`` maps their names to the reason."""
+        # A frozenset minus the keys of a mapping would be a plain set.
         return structs.replace(
             self, nodes=self.nodes.difference(refused), refusals={**self.refusals, **refused}
         )
 
 
 class Eligibility:
-    """Where pods may go, kept up to date by what the nodes' watch tells.
+    """The eligible nodes of pods, cached until a node changes.
 
-    Pods are alike in this where they have the same node selector, affinity and tolerations,
-    so the answer to one is that to most. It is made anew when a node changes in something
-    that counts, of which its signs of life are none.
+    Pods with the same node selector, affinity and tolerations have the same eligible nodes, so
+    few answers serve most pods. Heartbeats of nodes do not invalidate them.
 
     Args:
         nodes: watches the nodes.
@@ -62,13 +60,13 @@ class Eligibility:
         nodes.subscribe(self._changed)
 
     def of(self, pod_spec: Mapping[str, Any]) -> Eligible:
-        """Where a pod with this PodSpec, as a manifest has it, may go."""
-        asked = [
+        """The nodes that accept a pod with this PodSpec."""
+        fields = [
             pod_spec.get("nodeSelector"),
             pod_spec.get("tolerations"),
             required_terms(pod_spec),
         ]
-        kind = json.dumps(asked, sort_keys=True)
+        kind = json.dumps(fields, sort_keys=True)
         known = self._known.get(kind)
         if known is None:
             if len(self._known) >= MAX_CACHED:
@@ -86,42 +84,44 @@ class Eligibility:
 
 
 def eligible(nodes: Iterable[Node], pod_spec: Mapping[str, Any]) -> Eligible:
-    """Where a pod may go.
+    """The nodes that accept a pod.
 
     Args:
         nodes: all nodes.
-        pod_spec: a PodSpec as a manifest has it.
+        pod_spec: the PodSpec of the manifest.
     """
-    said = {node.metadata.name: _refusal(node, pod_spec) for node in nodes}
+    refusals = {node.metadata.name: _refusal(node, pod_spec) for node in nodes}
     return Eligible(
-        nodes=frozenset(name for name, refusal in said.items() if not refusal),
-        refusals={name: refusal for name, refusal in said.items() if refusal},
+        nodes=frozenset(name for name, refusal in refusals.items() if not refusal),
+        refusals={name: refusal for name, refusal in refusals.items() if refusal},
     )
 
 
-def without_excluded(where: Eligible, entries: Sequence[ExcludedNode]) -> Eligible:
-    """Where a pod may go, but for nodes and vGPUs that are set aside for it."""
+def without_excluded(eligible_nodes: Eligible, entries: Sequence[ExcludedNode]) -> Eligible:
+    """The eligible nodes without those that are excluded, and with the excluded vGPUs."""
     if not entries:
-        return where
-    words = {entry: exclusions.describe(entry) for entry in entries if entry.node in where.nodes}
+        return eligible_nodes
+    words = {
+        entry: exclusions.describe(entry) for entry in entries if entry.node in eligible_nodes.nodes
+    }
     refused = {entry.node: why for entry, why in words.items() if not entry.id}
     return structs.replace(
-        where.excluding(refused),
+        eligible_nodes.excluding(refused),
         gpus={entry.id: why for entry, why in words.items() if entry.id},
     )
 
 
 def _facts(node: Node) -> tuple[object, ...]:
-    """All of a node that :func:`_refusal` looks at."""
+    """The fields of a node that :func:`_refusal` depends on."""
     return node.ready, node.spec, node.metadata.labels
 
 
 def _refusal(node: Node, pod_spec: Mapping[str, Any]) -> str:
-    return _closed(node) or _unwanted(node, pod_spec)
+    return _closed(node) or _mismatch(node, pod_spec)
 
 
 def _closed(node: Node) -> str:
-    """Why it takes no pods at all."""
+    """Why a node accepts no pods at all."""
     if not node.ready:
         return "not ready"
     if node.spec.unschedulable:
@@ -131,8 +131,8 @@ def _closed(node: Node) -> str:
     return ""
 
 
-def _unwanted(node: Node, pod_spec: Mapping[str, Any]) -> str:
-    """Why it does not take this pod."""
+def _mismatch(node: Node, pod_spec: Mapping[str, Any]) -> str:
+    """Why a node does not accept this pod."""
     selector = pod_spec.get("nodeSelector") or {}
     missing = [
         f"{key}={value}"
@@ -155,7 +155,7 @@ def _tolerated(taint: Taint, tolerations: Sequence[Mapping[str, Any]]) -> bool:
 
 
 def _tolerates(toleration: Mapping[str, Any], taint: Taint) -> bool:
-    """Kubernetes' own rule; an empty key with ``Exists`` and an empty effect match all."""
+    """As in Kubernetes: an empty key with ``Exists`` and an empty effect match everything."""
     if toleration.get("effect") not in (None, "", taint.effect):
         return False
     key, operator = toleration.get("key") or "", toleration.get("operator") or "Equal"

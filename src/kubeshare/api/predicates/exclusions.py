@@ -1,8 +1,8 @@
-"""Nodes and vGPUs that a SharePod is not given again for a while. Pure.
+"""Excludes nodes and vGPUs for a requester for a while. Pure.
 
-Each time that one of them could not take its pod the pause doubles, and an entry is kept for
-some time after its end, so that a SharePod for which no node has room is moved about less
-and less, and at most :data:`MOVES` times in :data:`MEMORY`.
+The pause doubles each time that the same node could not run the pod, and an entry is kept for
+some time after its end. So a SharePod that fits on no node is rescheduled less and less, at most
+:data:`MAX_RESCHEDULES` times within :data:`RETENTION`.
 """
 
 from collections.abc import Sequence
@@ -13,15 +13,15 @@ from kubeshare.api.types.v1 import ExcludedNode
 from kubeshare.kube.conditions import timestamp
 
 MAX_RESCHEDULES: Final = 10
-"""How often a SharePod is moved on as long as that is remembered."""
+"""Reschedules of a SharePod while its entries are retained."""
 RETENTION: Final = timedelta(hours=1)
-"""How long an entry is remembered after its end, and the longest pause."""
+"""How long an entry is retained after its end; also the longest pause."""
 MAX_ENTRIES: Final = 16
-"""As many as the schema takes."""
+"""The limit of the CRD."""
 MESSAGE_LENGTH: Final = 512
 
 
-def add(  # noqa: PLR0913 - what an entry says
+def add(  # noqa: PLR0913 - the fields of an entry
     entries: Sequence[ExcludedNode],
     node: str,
     message: str,
@@ -30,15 +30,15 @@ def add(  # noqa: PLR0913 - what an entry says
     *,
     gpuid: str = "",
 ) -> tuple[ExcludedNode, ...]:
-    """The entries with one more, or with a longer one for what is among them.
+    """The entries with one more, or with a longer pause for the same node and vGPU.
 
     Args:
-        entries: those that there are.
-        node: which could not take the pod.
-        gpuid: the vGPU of it that could not, where others of the node could.
+        entries: the present entries.
+        node: the node that could not run the pod.
         message: why not.
         now: the present, aware.
-        pause: how long it is set aside the first time.
+        pause: the length of the first exclusion.
+        gpuid: the vGPU, if other GPUs of the node may be used.
     """
     known = retained(entries, now)
     same = [entry for entry in known if (entry.node, entry.id) == (node, gpuid)]
@@ -56,33 +56,33 @@ def add(  # noqa: PLR0913 - what an entry says
 
 
 def retained(entries: Sequence[ExcludedNode], now: datetime) -> tuple[ExcludedNode, ...]:
-    """Those that still count, whether or not their pause is over."""
+    """The entries that still count, even if their pause is over."""
     return tuple(entry for entry in entries if _end(entry) > now - RETENTION)
 
 
 def active(entries: Sequence[ExcludedNode], now: datetime) -> tuple[ExcludedNode, ...]:
-    """Those that are not to be chosen now."""
+    """The entries whose pause is not over."""
     return tuple(entry for entry in entries if _end(entry) > now)
 
 
 def reschedules(entries: Sequence[ExcludedNode], now: datetime) -> int:
-    """How often the SharePod has been moved on, as far as that is remembered."""
+    """How often the SharePod was rescheduled, as far as entries are retained."""
     return sum(entry.times for entry in retained(entries, now))
 
 
 def seconds_left(entries: Sequence[ExcludedNode], now: datetime) -> float | None:
-    """Seconds until the first pause is over; None where none is on."""
+    """Seconds until the first pause is over; None if there is none."""
     ends = [(_end(entry) - now).total_seconds() for entry in active(entries, now)]
     return min(ends, default=None)
 
 
 def describe(entry: ExcludedNode) -> str:
-    """An entry, for people."""
+    """An entry in words."""
     return f"set aside until {entry.until}: {entry.message}"
 
 
 def _end(entry: ExcludedNode) -> datetime:
-    # The schema takes RFC 3339 only; one that somebody wrote otherwise is over.
+    # The CRD accepts RFC 3339 only; an entry with another text counts as over.
     try:
         end = datetime.fromisoformat(entry.until)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Whether a node is one of those that a pod's affinity requires; Kubernetes' own rules."""
+"""Evaluates required node affinity as kube-scheduler does."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
@@ -7,7 +7,7 @@ from kubeshare.api.types.core_v1 import Node
 
 
 def required_terms(pod_spec: Mapping[str, Any]) -> Sequence[Mapping[str, Any]] | None:
-    """The terms of which a node has to meet one; None where a pod requires nothing of nodes."""
+    """The terms of which a node has to meet one; None if the pod has no required affinity."""
     affinity = pod_spec.get("affinity") or {}
     of_nodes = affinity.get("nodeAffinity") or {}
     required = of_nodes.get("requiredDuringSchedulingIgnoredDuringExecution")
@@ -15,18 +15,13 @@ def required_terms(pod_spec: Mapping[str, Any]) -> Sequence[Mapping[str, Any]] |
 
 
 def meets(node: Node, pod_spec: Mapping[str, Any]) -> bool:
-    """Whether a node meets what a pod's node affinity requires.
-
-    Args:
-        node: the node.
-        pod_spec: a PodSpec as a manifest has it.
-    """
+    """Whether a node meets the required node affinity of a PodSpec."""
     terms = required_terms(pod_spec)
     return terms is None or any(_meets_term(node, term) for term in terms)
 
 
 def _meets_term(node: Node, term: Mapping[str, Any]) -> bool:
-    """All of its requirements hold; a term without any is met by no node."""
+    """Whether all requirements hold; an empty term matches no node."""
     labels, fields = term.get("matchExpressions") or (), term.get("matchFields") or ()
     own = {"metadata.name": node.metadata.name}
     return (
@@ -43,7 +38,7 @@ def _holds(values: Mapping[str, str], requirement: Mapping[str, Any]) -> bool:
 
 
 def _compare(value: str | None, wanted: Sequence[str], sign: int) -> bool:
-    """As numbers; what is no number is neither more nor less."""
+    """Compare as integers; False if one of the two is no integer."""
     try:
         return value is not None and sign * int(value) > sign * int(wanted[0])
     except (ValueError, IndexError):

@@ -1,8 +1,8 @@
-"""Whether a node has room for a pod besides its GPU, as kube-scheduler will see it.
+"""Finds the nodes with enough CPU, memory and pods left, as kube-scheduler will.
 
-A gated pod can be decided about again, one whose gate is gone cannot. So what can be known
-beforehand is looked at here: the node's CPU, memory and number of pods, less what its pods
-need, less what those need that have a part of one of its GPUs and are not bound yet.
+A gated pod can be rescheduled, a pod whose gate is removed cannot. So the node's allocatable
+resources are checked before: less what its pods request, less what pods request that have a
+share of one of its GPUs and are not bound yet.
 """
 
 from collections import Counter, defaultdict
@@ -18,11 +18,11 @@ from kubeshare.kube.cache.reflector import Reflector
 from kubeshare.kube.cache.store import DELETED, Change
 from kubeshare.kube.meta import Key
 
-_BY_NODE: Final = "needs room on"
+_BY_NODE: Final = "requests on"
 
 
 class NodeResources:
-    """What nodes have left.
+    """The resources that nodes have left.
 
     Args:
         nodes: watches the nodes.
@@ -38,50 +38,50 @@ class NodeResources:
         self._cluster_state = cluster_state
         self._used: dict[str, Counter[str]] = {}
         self._pods.add_index(_BY_NODE, _on)
-        pods.subscribe(self._changed)
-        nodes.subscribe(self._gone)
+        pods.subscribe(self._on_pod)
+        nodes.subscribe(self._on_node)
 
     def filter(
         self,
-        where: Eligible,
+        eligible: Eligible,
         pod: Pod,
         *,
         ignoring: str = "",
         alongside: Iterable[tuple[str, Pod]] = (),
     ) -> Eligible:
-        """Where a pod may go, but for nodes without room for it.
+        """The eligible nodes with enough resources for a pod.
 
         Args:
-            where: the nodes that take it otherwise.
-            pod: who asks.
+            eligible: the nodes that accept the pod otherwise.
+            pod: the pod.
             ignoring: a resource that is not checked.
-            alongside: pods that are to come with it and hold nothing yet, each with its node.
+            alongside: node and pod of other pods that are bound together with it.
         """
-        asked = needs(pod)
-        asked.pop(ignoring, None)
-        coming: defaultdict[str, Counter[str]] = defaultdict(Counter)
+        requests = needs(pod)
+        requests.pop(ignoring, None)
+        extra: defaultdict[str, Counter[str]] = defaultdict(Counter)
         for name, other in alongside:
-            coming[name].update(needs(other))
+            extra[name].update(needs(other))
         refused = {}
-        for name in where.nodes:
+        for name in eligible.nodes:
             node = self._nodes.get(name)
-            taken = coming.get(name, Counter())
-            refusal = self._refusal(node, pod, asked, taken) if node else "there is no such node"
+            taken = extra.get(name, Counter())
+            refusal = self._refusal(node, pod, requests, taken) if node else "there is no such node"
             if refusal:
                 refused[name] = refusal
         if not refused:
-            return where
-        return where.excluding(refused)
+            return eligible
+        return eligible.excluding(refused)
 
-    def _refusal(self, node: Node, pod: Pod, asked: Counter[str], taken: Counter[str]) -> str:
+    def _refusal(self, node: Node, pod: Pod, requests: Counter[str], taken: Counter[str]) -> str:
         name = node.metadata.name
         has = amounts(node.status.allocatable)
-        used = self._used_on(name) + self._promised(name, pod) + taken
-        for resource in sorted(asked):
-            # What a node does not list may be served in other ways: kube-scheduler knows.
-            if resource in has and asked[resource] > has[resource] - used[resource]:
+        used = self._used_on(name) + self._reserved(name, pod) + taken
+        for resource in sorted(requests):
+            # The node may serve unlisted resources in other ways: kube-scheduler checks them.
+            if resource in has and requests[resource] > has[resource] - used[resource]:
                 left = _text(resource, max(0, has[resource] - used[resource]))
-                return f"{resource} {left} left, {_text(resource, asked[resource])} asked"
+                return f"{resource} {left} left, {_text(resource, requests[resource])} asked"
         return ""
 
     def _used_on(self, node: str) -> Counter[str]:
@@ -93,25 +93,25 @@ class NodeResources:
             self._used[node] = used
         return used
 
-    def _promised(self, node: str, but: Pod) -> Counter[str]:
-        """What those need that have a part of a GPU there and are on their way."""
-        coming: dict[str, Pod] = {}
+    def _reserved(self, node: str, excluded: Pod) -> Counter[str]:
+        """The requests of pods that hold a share on the node and are not bound to it yet."""
+        pending: dict[str, Pod] = {}
         for vgpu in self._cluster_state.pool.on_node(node):
             for holder in vgpu.status.holders:
                 pod = self._cluster_state.pod(Key(holder.namespace, holder.name))
                 if pod is not None and not pod.spec.node_name and not pod.terminal:
-                    coming[pod.metadata.uid] = pod
-        coming.pop(but.metadata.uid, None)
-        promised: Counter[str] = Counter()
-        for pod in coming.values():
-            promised.update(needs(pod))
-        return promised
+                    pending[pod.metadata.uid] = pod
+        pending.pop(excluded.metadata.uid, None)
+        reserved: Counter[str] = Counter()
+        for pod in pending.values():
+            reserved.update(needs(pod))
+        return reserved
 
-    def _gone(self, change: Change[Node]) -> None:
+    def _on_node(self, change: Change[Node]) -> None:
         if change.type == DELETED:
             self._used.pop(change.key.name, None)
 
-    def _changed(self, change: Change[Pod]) -> None:
+    def _on_pod(self, change: Change[Pod]) -> None:
         for pod in (change.old, change.object):
             if pod is not None:
                 self._used.pop(pod.spec.node_name, None)

@@ -1,6 +1,6 @@
-"""What a pod needs of a node in kube-scheduler's eyes: CPU, memory and other requests. Pure.
+"""Sums the resource requests of a pod as kube-scheduler does. Pure.
 
-Amounts are integers in thousandths (of a core, of a byte, of a piece), rounded up.
+Amounts are integers in thousandths of the resource's unit (core, byte, piece), rounded up.
 """
 
 import math
@@ -18,10 +18,10 @@ PODS: Final = "pods"
 
 
 def needs(pod: Pod) -> Counter[str]:
-    """What a pod takes of its node: the most that it needs at any time.
+    """The requests of a pod: the most that it needs at any time.
 
-    Init containers run one after the other, before the others; those that restart always
-    go on beside all that come after them.
+    Init containers run one after the other, before the containers; those that always restart
+    (sidecars) keep running beside all that start after them.
     """
     spec = pod.spec
     beside: Counter[str] = Counter()
@@ -46,7 +46,7 @@ def amounts(quantities: Mapping[str, str | int]) -> Counter[str]:
 
 @lru_cache(maxsize=4096)
 def thousandths(quantity: str | int) -> int:
-    """A Quantity in thousandths, rounded up; 0 for one that is none."""
+    """A Quantity in thousandths, rounded up; 0 if it cannot be parsed."""
     try:
         return math.ceil(parse_amount(quantity, "quantity") * 1000)
     except InvalidValueError:
@@ -54,5 +54,5 @@ def thousandths(quantity: str | int) -> int:
 
 
 def _of(container: Container) -> Counter[str]:
-    # What is only limited is requested as well: the API server fills that in.
+    # A limit without a request is a request too: the API server defaults it.
     return amounts(container.resources.limits | container.resources.requests)

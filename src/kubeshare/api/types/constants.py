@@ -1,4 +1,4 @@
-"""Names that several programs must agree on: written once, here."""
+"""Names that several programs share."""
 
 from typing import Final
 
@@ -7,12 +7,12 @@ from kubeshare.dialects import containers
 GROUP: Final = "kubeshare.nthu"
 NAMESPACE: Final = "kubeshare-system"
 
-# The extended resource that a container asks for, and what backs it (DRA).
+# The extended resource that a container requests, and the DRA driver behind it.
 VGPU_RESOURCE: Final = containers.VGPU_RESOURCE
 DRA_DRIVER: Final = "vgpu.kubeshare.nthu"
 CDI_CLAIM_KIND: Final = "kubeshare.nthu/claim"
 
-# What a native pod, and our placeholder, ask for.
+# The resource that native pods and placeholders request.
 WHOLE_GPU_RESOURCE: Final = "nvidia.com/gpu"
 
 LABEL_ROLE: Final = "kubeshare.nthu/role"
@@ -26,8 +26,8 @@ LABEL_POOL: Final = "kubeshare.nthu/pool"
 LABEL_SHAREPOD_UID: Final = "kubeshare.nthu/sharepod-uid"
 LABEL_REQUESTER_UID: Final = "kubeshare.nthu/asker-uid"
 
-# A plain pod that asks for a share waits behind this gate until it has its part of a GPU;
-# then these annotations say which. They describe: what it gets, the holder alone says.
+# A plain pod with a demand has this scheduling gate until it has its shares; then these
+# annotations name its GPUs. They describe only: the holder alone gives it the share.
 GATE: Final = "kubeshare.nthu/gpu"
 ANNOTATION_GPUIDS: Final = "kubeshare.nthu/gpuids"
 ANNOTATION_NODE: Final = "kubeshare.nthu/node"
@@ -37,35 +37,35 @@ MISSING_PRIORITY_CLASS: Final = "kubeshare-missing"
 MISSING_PREFIX: Final = "kubeshare-missing-"
 ANNOTATION_SAFE_TO_EVICT: Final = "cluster-autoscaler.kubernetes.io/safe-to-evict"
 PLACEHOLDER_GUARD: Final = "kubeshare-guard-placeholders"
-# Of a placeholder that `kubeshare uninstall` takes away, since nobody shares its GPU any more.
+# On a placeholder that `kubeshare uninstall` deletes, since its vGPU has no holders.
 ANNOTATION_GIVEN_BACK: Final = "kubeshare.nthu/given-back"
 PLACEHOLDER_PREFIX: Final = "kubeshare-vgpu-"
 
-# A generated GPUID begins so, and no user's new one may.
+# The prefix of generated GPUIDs; users' new GPUIDs may not have it.
 GENERATED_ID_PREFIX: Final = "vgpu-"
 
-# Conditions of a SharePod. Each has one owner: Sched the first, DevMgr the others.
+# Conditions of a SharePod: Sched owns the first, the device manager the others.
 CONDITION_SCHEDULED: Final = "Scheduled"
 CONDITION_POD_SCHEDULED: Final = "kubeshare.nthu/Scheduled"  # of a plain pod, by Sched
 CONDITION_ALLOCATED: Final = "Allocated"
 CONDITION_READY: Final = "Ready"
 
-# When DevMgr last touched a pod that did not begin: its kubelet then looks at it at once.
+# When the device manager last patched a pod that did not start, so that its kubelet syncs it.
 ANNOTATION_NUDGED: Final = "kubeshare.nthu/nudged"
 
-# Conditions of a VGPU: DevMgr's, and the node agent's.
+# Conditions of a VGPU: the device manager owns the first, the node agent the second.
 CONDITION_DEGRADED: Final = "Degraded"
 CONDITION_SHAREABLE: Final = "Shareable"
 
-# How far NVIDIA's operator has come with a node's driver; it writes it, we read it.
+# The state of a driver upgrade on a node, written by NVIDIA's operator.
 LABEL_DRIVER_UPGRADE: Final = "nvidia.com/gpu-driver-upgrade-state"
 
-# Field managers of server-side apply, one a program.
+# Field managers, one for each program.
 MANAGER_SCHEDULER: Final = "kubeshare-scheduler"
 MANAGER_DEVICES: Final = "kubeshare-device-manager"
 MANAGER_NODE: Final = "kubeshare-node-agent"
 
 
 def placeholder_name(gpuid: str) -> str:
-    """The name of the pod that keeps the GPU of the vGPU ``gpuid`` from everybody else."""
+    """The name of the placeholder pod of a vGPU."""
     return PLACEHOLDER_PREFIX + gpuid

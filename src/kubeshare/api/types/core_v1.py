@@ -1,4 +1,4 @@
-"""Kubernetes' own objects, as far as sharing GPUs has to look at them: Node and Pod."""
+"""Narrow structs of Kubernetes' own objects: Node and Pod."""
 
 from typing import Final
 
@@ -18,18 +18,18 @@ from kubeshare.kube import resources
 from kubeshare.kube.meta import Condition, ObjectMeta
 
 TERMINAL_PHASES: Final = frozenset({"Succeeded", "Failed"})
-"""Phases of a pod that will not run again, and holds no GPU any more."""
+"""Phases of a pod that has ended and uses no GPU."""
 
 
 class ResourceNeeds(Struct, frozen=True, omit_defaults=True, gc=False):
-    """What a container asks for; of extended resources requests and limits are the same."""
+    """The resources of a container; extended resources have equal requests and limits."""
 
     limits: dict[str, str | int] = {}
     requests: dict[str, str | int] = {}
 
 
 class Container(Struct, frozen=True, rename="camel", omit_defaults=True, gc=False):
-    """One container of a pod's spec; only init containers may restart ``Always``."""
+    """A container of a PodSpec; only init containers have ``restart_policy`` ``Always``."""
 
     name: str
     resources: ResourceNeeds = field(default_factory=ResourceNeeds)
@@ -37,13 +37,13 @@ class Container(Struct, frozen=True, rename="camel", omit_defaults=True, gc=Fals
 
 
 class SchedulingGate(Struct, frozen=True, omit_defaults=True, gc=False):
-    """What keeps kube-scheduler from looking at a pod."""
+    """A scheduling gate of a pod."""
 
     name: str
 
 
 class PodSpec(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, gc=False):
-    """Where a pod is bound (``node_name``, ``""`` before), and what it asks for."""
+    """The node that a pod is bound to (``""`` before), and its resources."""
 
     node_name: str = ""
     containers: tuple[Container, ...] = ()
@@ -60,19 +60,19 @@ class Waiting(Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 class Running(Struct, frozen=True, rename="camel", omit_defaults=True, gc=False):
-    """Since when a container runs."""
+    """When a running container started."""
 
     started_at: str | None = None
 
 
 class Terminated(Struct, frozen=True, rename="camel", omit_defaults=True, gc=False):
-    """When a container has ended; of one that nobody saw end, the API server says null."""
+    """When a container ended; null if the kubelet does not know."""
 
     finished_at: str | None = None
 
 
 class ContainerState(Struct, frozen=True, omit_defaults=True, gc=False):
-    """``waiting`` is None once the container has started, ``terminated`` until it has ended."""
+    """One of the three is set: waiting, running or terminated."""
 
     waiting: Waiting | None = None
     running: Running | None = None
@@ -80,14 +80,14 @@ class ContainerState(Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 class ContainerStatus(Struct, frozen=True, omit_defaults=True, gc=False):
-    """How one container of a pod is."""
+    """The state of one container."""
 
     name: str
     state: ContainerState = field(default_factory=ContainerState)
 
 
 class PodStatus(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, gc=False):
-    """What the kubelet and kube-scheduler say of a pod."""
+    """What the kubelet and kube-scheduler report about a pod."""
 
     phase: str = "Pending"
     reason: str = ""
@@ -108,72 +108,72 @@ class Pod(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
 
     @property
     def terminal(self) -> bool:
-        """It has ended and will not run again."""
+        """Whether it has ended and will not run again."""
         return self.status.phase in TERMINAL_PHASES
 
     @property
     def whole_gpus(self) -> int:
-        """How many physical GPUs it asks Kubernetes for."""
-        # Init containers run one after the other, before the others: they reuse their GPUs.
+        """The number of whole GPUs that it requests."""
+        # Init containers run one after the other before the containers, which reuse their GPUs.
         first = max(map(_gpus, self.spec.init_containers), default=0)
         return max(first, sum(map(_gpus, self.spec.containers)))
 
     @property
     def gated(self) -> bool:
-        """It waits for Sched to give it a part of a GPU."""
+        """Whether it has KubeShare's scheduling gate."""
         return any(gate.name == GATE for gate in self.spec.scheduling_gates)
 
     @property
     def gpuids(self) -> tuple[str, ...]:
-        """The vGPUs that Sched has noted on it; only where it holds parts of them is that so."""
+        """The GPUIDs in its annotation; only holders prove that it has shares."""
         noted = self.metadata.annotations.get(ANNOTATION_GPUIDS, "")
         return tuple(noted.split(",")) if noted else ()
 
     @property
     def is_managed(self) -> bool:
-        """KubeShare has made it to keep a GPU, or to show that one is missing.
+        """Whether KubeShare created it: a placeholder, or a pod that shows unmet demand.
 
-        Labels alone could be anybody's: such pods live in a namespace of their own.
+        Labels alone can be forged, so such pods are in KubeShare's namespace.
         """
         return self.metadata.namespace == NAMESPACE and LABEL_ROLE in self.metadata.labels
 
     @property
     def placeholder_of(self) -> str:
-        """The GPUID of which this pod is the placeholder; ``""`` where it is none."""
+        """The GPUID whose placeholder this pod is; ``""`` if it is none."""
         labels = self.metadata.labels
         keeps = self.is_managed and labels[LABEL_ROLE] == ROLE_PLACEHOLDER
         return labels.get(LABEL_VGPU, "") if keeps else ""
 
     @property
     def finish_time(self) -> str:
-        """When the last container of a pod that has ended did so; ``""`` where nobody says."""
+        """When its last container ended; ``""`` if it has not ended or that is unknown."""
         if not self.terminal:
             return ""
         states = (each.state.terminated for each in self.status.container_statuses)
-        # RFC 3339 in UTC with whole seconds: their order is that of their text.
+        # RFC 3339 in UTC with whole seconds sorts as text.
         return max((state.finished_at or "" for state in states if state), default="")
 
     @property
     def running_since(self) -> str:
-        """When the oldest of its containers that run has started; ``""`` where none runs."""
+        """When the longest running of its containers started; ``""`` if none runs."""
         states = (each.state.running for each in self.status.container_statuses)
         return min((state.started_at or "" for state in states if state), default="")
 
     def condition(self, kind: str) -> Condition | None:
-        """Its condition of that type, if it has one."""
+        """Its condition of that type, or None."""
         return next((found for found in self.status.conditions if found.type == kind), None)
 
 
 _NO_UPGRADE: Final = frozenset({"", "unknown", "upgrade-required", "upgrade-done"})
-"""States of a node of which NVIDIA's operator wants nothing (yet, any more)."""
-_EMPTIED: Final = frozenset(
+"""States without an upgrade in progress."""
+_DRAINING: Final = frozenset(
     {"pod-deletion-required", "drain-required", "node-maintenance-required", "pod-restart-required"}
 )
-"""States in which it waits until nobody uses the driver."""
+"""States in which NVIDIA's operator waits until no pod uses the driver."""
 
 
 class Taint(Struct, frozen=True, omit_defaults=True, gc=False):
-    """What keeps pods that do not tolerate it off a node."""
+    """A taint of a node."""
 
     key: str
     effect: str
@@ -181,14 +181,14 @@ class Taint(Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 class NodeSpec(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """Whether a node takes pods at all."""
+    """Whether a node is cordoned, and its taints."""
 
     unschedulable: bool = False
     taints: tuple[Taint, ...] = ()
 
 
 class NodeStatus(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """What a node offers, and how it is."""
+    """The resources that a node offers, and its conditions."""
 
     allocatable: dict[str, str | int] = {}
     conditions: tuple[Condition, ...] = ()
@@ -203,35 +203,35 @@ class Node(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
 
     @property
     def ready(self) -> bool:
-        """Its kubelet says that it works."""
+        """Whether its condition Ready is True."""
         return any(
             each.type == "Ready" and each.status == "True" for each in self.status.conditions
         )
 
     @property
     def driver_upgrade(self) -> str:
-        """The step of an upgrade of its GPU driver that is going on; ``""`` where none is."""
+        """The state of a driver upgrade in progress; ``""`` if there is none."""
         step = self.metadata.labels.get(LABEL_DRIVER_UPGRADE, "")
         return "" if step in _NO_UPGRADE else step
 
     @property
     def is_schedulable(self) -> bool:
-        """New pods that share its GPUs may come."""
+        """Whether new pods that share its GPUs may be scheduled on it."""
         return self.ready and not self.is_closed
 
     @property
     def is_closed(self) -> bool:
-        """No new pods come for now: what is idle on it is given back."""
+        """Whether it is cordoned or its driver is upgraded; its idle vGPUs are deleted."""
         return self.spec.unschedulable or bool(self.driver_upgrade)
 
     @property
     def must_drain(self) -> bool:
-        """All who use its GPUs have to leave now."""
-        return self.driver_upgrade in _EMPTIED
+        """Whether all pods that use its GPUs have to be evicted for a driver upgrade."""
+        return self.driver_upgrade in _DRAINING
 
     @property
     def whole_gpus(self) -> int:
-        """How many physical GPUs it offers."""
+        """The number of whole GPUs that it offers."""
         return _count(self.status.allocatable.get(WHOLE_GPU_RESOURCE, 0))
 
 
@@ -245,5 +245,5 @@ def _gpus(container: Container) -> int:
 
 
 def _count(quantity: str | int) -> int:
-    """An extended resource's quantity: an integer, in plain digits below a thousand."""
+    """The quantity of an extended resource: an integer; 0 if it has a suffix."""
     return int(quantity) if str(quantity).isdigit() else 0

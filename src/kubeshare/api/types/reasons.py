@@ -1,14 +1,14 @@
-"""The reasons that conditions of SharePods may have: these and no other.
+"""The reasons of conditions that KubeShare writes.
 
-``docs/conditions.md`` says what each of them means, and what to do. What
-kube-scheduler and the kubelet call their own reasons stands in the message.
+``docs/conditions.md`` explains each of them. Reasons of kube-scheduler and the kubelet appear in
+messages only.
 """
 
 from enum import StrEnum
 
 
 class Reason(StrEnum):
-    """Why a condition is as it is."""
+    """The reason of a condition."""
 
     # Scheduled
     BOUND = "Bound"
@@ -37,7 +37,7 @@ class Reason(StrEnum):
     NODE_FULL = "NodeFull"
     RELEASED = "Released"
 
-    # Degraded, and of those who share the GPU Allocated
+    # Degraded, and Allocated of the SharePods that share the GPU
     GPU_UNHEALTHY = "GPUUnhealthy"
     PLACEHOLDER_LOST = "PlaceholderLost"
     HEALTHY = "Healthy"

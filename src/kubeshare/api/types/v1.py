@@ -1,9 +1,8 @@
 """Narrow structs of ``kubeshare.nthu/v1``: SharePod, VGPU, GPUNode.
 
-Shares are integers in millionths of a GPU (micros), memory is in bytes. Names
-of attributes are the JSON names in snake case (``requestMicros`` is
-``request_micros``). The schemas under ``deploy/crds`` are the source of truth;
-a test walks both and fails when they drift apart.
+Shares are integers in millionths of a GPU (micros), memory is in bytes. Attributes are the JSON
+names in snake case (``requestMicros`` is ``request_micros``). The schemas under ``deploy/crds``
+are the source of truth; a test compares both.
 """
 
 from msgspec import Struct, field
@@ -19,13 +18,13 @@ GPUNODES = Resource(GROUP, "v1", "gpunodes", "GPUNode", namespaced=False)
 
 
 class Holder(Struct, frozen=True, kw_only=True, rename="camel", gc=False):
-    """One demand's part of a GPU: an entry of ``VGPU.status.holders``.
+    """The share of a GPU that a demand has: an entry of ``VGPU.status.holders``.
 
-    ``demand`` is the uid of the SharePod (or pod) that asked. ``container`` is
-    ``""`` where all containers of the pod share this part together.
-    ``attempt`` tells a decision from an earlier one for the same demand.
-    ``pod_uid`` is added once the pod exists, and is what the node believes. ``parts`` is of
-    how many GPUs the demand has a part: its pod starts when each of them names it.
+    ``demand`` is the uid of the SharePod or plain pod. ``attempt`` is the number of the decision
+    for this demand. ``pod_uid`` is added once the pod is bound; the node believes it alone.
+    ``parts`` is the number of GPUs of which the demand has a share: its pod starts when each of
+    them names it. ``container`` is always ``""``: the CRD requires it as the second key of the
+    list, which a demand with several shares of one GPU needs.
     """
 
     demand: str
@@ -44,10 +43,10 @@ class Holder(Struct, frozen=True, kw_only=True, rename="camel", gc=False):
 
 
 class VGPUSpec(Struct, frozen=True, kw_only=True, rename="camel", gc=False):
-    """Which physical GPU a vGPU stands for; ``uuid`` is ``""`` until the node says.
+    """The physical GPU of a vGPU; ``uuid`` is ``""`` until the node agent reports it.
 
-    ``placeholder_uid`` is the uid of the pod that the node has given this GPU to, for the
-    vGPU: while that pod is there, nobody else gets it. ``""`` where nobody has noted it.
+    ``placeholder_uid`` is the uid of the placeholder that got this GPU: while that pod exists, no
+    other pod gets the GPU. ``""`` if it is unknown.
     """
 
     node_name: str
@@ -59,7 +58,7 @@ class VGPUSpec(Struct, frozen=True, kw_only=True, rename="camel", gc=False):
 
 
 class Summary(Struct, frozen=True, kw_only=True, gc=False):
-    """The holders at a glance, for ``kubectl get``: how many, and the sums, as text for people."""
+    """The number of holders and the sums of their shares, as text for ``kubectl get``."""
 
     holders: int = 0
     requested: str = "0"
@@ -84,11 +83,11 @@ class VGPU(Struct, frozen=True, kw_only=True, rename="camel", gc=False):
 
 
 class ExcludedNode(Struct, frozen=True, kw_only=True, rename="camel", gc=False):
-    """A node that was chosen for a SharePod and could not take its pod, or a vGPU of it.
+    """A node, or one vGPU of it, that could not run a SharePod's pod (``spec.gpu.setAside``).
 
-    ``id`` is the GPUID where it is that vGPU alone, and ``""`` for all of the node.
-    ``until`` is RFC 3339 text in UTC with whole seconds: before that it is not chosen again.
-    ``times`` counts how often that has happened, ``message`` says why it did last.
+    ``id`` is the GPUID if only that vGPU is excluded, ``""`` for the whole node. ``until`` is
+    RFC 3339 text in UTC with whole seconds: it is not chosen before. ``times`` counts how often
+    that happened, ``message`` is the last reason.
     """
 
     node: str
@@ -99,11 +98,11 @@ class ExcludedNode(Struct, frozen=True, kw_only=True, rename="camel", gc=False):
 
 
 class GPUSpec(Struct, frozen=True, kw_only=True, rename="camel", gc=False):
-    """``SharePod.spec.gpu`` where controllers look at it; the dialect reads the rest.
+    """The fields of ``SharePod.spec.gpu`` that controllers read; the dialect parses the rest.
 
-    ``attempt`` is 0 until Sched has decided, and counts its decisions. ``set_aside`` is
-    DevMgr's, written with the undoing of a decision. ``id_given`` and ``node_given`` are Sched's:
-    the author has chosen the GPUs, or the node, so that they outlive a decision.
+    ``attempt`` counts the decisions of Sched, 0 before the first. ``set_aside`` is written by the
+    device manager when it reschedules. ``id_given`` and ``node_given`` are written by Sched: the
+    author has chosen the GPUs, or the node, so rescheduling keeps them.
     """
 
     id: str = ""
@@ -115,14 +114,14 @@ class GPUSpec(Struct, frozen=True, kw_only=True, rename="camel", gc=False):
 
 
 class SharePodSpec(Struct, frozen=True, kw_only=True, rename="camel", gc=False):
-    """The decision's place within the PodSpec that a SharePod carries."""
+    """The fields of a SharePod's PodSpec that hold the decision."""
 
     gpu: GPUSpec = field(default_factory=GPUSpec)
     node_name: str = ""
 
 
 class Share(Struct, frozen=True, kw_only=True, gc=False):
-    """What a SharePod asks of each of its GPUs, as text for people, however it was written."""
+    """The share of each GPU of a SharePod, as text for people, in either spelling."""
 
     request: str = ""
     limit: str = ""
@@ -130,7 +129,7 @@ class Share(Struct, frozen=True, kw_only=True, gc=False):
 
 
 class AllocatedGPU(Struct, frozen=True, kw_only=True, rename="camel", gc=False):
-    """A GPU that a SharePod has a part of."""
+    """A GPU of which a SharePod has a share."""
 
     id: str
     uuid: str = ""
@@ -138,7 +137,7 @@ class AllocatedGPU(Struct, frozen=True, kw_only=True, rename="camel", gc=False):
 
 
 class SharePodStatus(Struct, frozen=True, kw_only=True, rename="camel", gc=False):
-    """What has become of a SharePod: where it is, on which GPUs, and its pod's phase.
+    """The state of a SharePod: its node, its GPUs, and its pod's phase.
 
     Times are RFC 3339 text; ``""`` before they are known.
     """
@@ -156,7 +155,7 @@ class SharePodStatus(Struct, frozen=True, kw_only=True, rename="camel", gc=False
 
 
 class SharePod(Struct, frozen=True, kw_only=True, rename="camel", gc=False):
-    """A pod that asks for a part of a GPU, as controllers look at it."""
+    """A SharePod, as controllers read it."""
 
     metadata: ObjectMeta
     spec: SharePodSpec = field(default_factory=SharePodSpec)
@@ -164,7 +163,7 @@ class SharePod(Struct, frozen=True, kw_only=True, rename="camel", gc=False):
 
 
 class GPUDevice(Struct, frozen=True, kw_only=True, rename="camel", gc=False):
-    """A physical GPU as NVML tells of it; ``healthy`` false comes with ``message``."""
+    """A physical GPU as NVML reports it; ``message`` says why it is not healthy."""
 
     uuid: str
     index: int
@@ -178,7 +177,7 @@ class GPUDevice(Struct, frozen=True, kw_only=True, rename="camel", gc=False):
 
 
 class GPULink(Struct, frozen=True, kw_only=True, gc=False):
-    """How two GPUs of a node (by index) reach each other, for example ``NV2`` or ``SYS``."""
+    """The link between two GPUs of a node (by index), for example ``NV2`` or ``SYS``."""
 
     a: int
     b: int
@@ -186,10 +185,10 @@ class GPULink(Struct, frozen=True, kw_only=True, gc=False):
 
 
 class GPUNodeSpec(Struct, frozen=True, kw_only=True, rename="camel", gc=False):
-    """What the node agent found on its node; written whole by the agent alone.
+    """The GPUs of a node; written by its node agent alone.
 
     ``count`` is the number of devices, for ``kubectl get``; ``dra_count`` the number of those
-    that a DRA driver gives to pods, of which the Node object says nothing.
+    that a DRA driver offers, which the Node object does not show.
     """
 
     driver_version: str = ""
