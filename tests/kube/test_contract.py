@@ -308,7 +308,7 @@ def test_lists_come_in_pages_and_by_selectors(control_plane: ControlPlane) -> No
     control_plane.run(main)
 
 
-def test_a_watch_tells_each_change_from_a_version_on(control_plane: ControlPlane) -> None:
+def test_a_watch_reports_each_change_since_a_version(control_plane: ControlPlane) -> None:
     async def main(client: Client, namespace: str) -> None:
         await client.create(CONFIG_MAPS, config_map("before", namespace, {"x": "y"}))
         listing = await client.list(CONFIG_MAPS, namespace, labels="x=y")

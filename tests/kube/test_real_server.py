@@ -125,7 +125,7 @@ def test_the_server_takes_our_events_and_their_series(kubeconfig: Path) -> None:
     run(main())
 
 
-def test_who_may_not_is_told_so(apiserver: ApiServer, kubeconfig: Path) -> None:
+def test_a_forbidden_request_names_the_user(apiserver: ApiServer, kubeconfig: Path) -> None:
     async def main() -> None:
         async with Client.connect(apiserver.kubeconfig_for("nobody")) as client:
             with pytest.raises(ForbiddenError, match="nobody"):
@@ -134,7 +134,7 @@ def test_who_may_not_is_told_so(apiserver: ApiServer, kubeconfig: Path) -> None:
     run(main())
 
 
-def test_a_wrong_context_or_address_is_told_with_what_to_do(
+def test_the_error_of_a_wrong_context_or_address_says_what_to_do(
     kubeconfig: Path, tmp_path: Path
 ) -> None:
     with pytest.raises(ConfigError, match="elsewhere"):

@@ -1,8 +1,7 @@
-"""What a watch has to survive: the conformance suite of the runtime.
+"""Failures that a reflector has to survive.
 
-Each test breaks the connection in one way, changes objects meanwhile, and asks for
-two things: the store ends up equal to the server, every change told exactly once;
-and the server is not asked more often than politeness allows.
+Each test breaks the watch in one way while objects change, and expects that the store ends up equal
+to the server, that every change is reported exactly once, and that requests have a backoff.
 """
 
 import asyncio
@@ -20,14 +19,14 @@ from kubeshare.simulator.control import FakeApiServer, Fault, run_virtual, until
 
 
 class Watched:
-    """A running reflector, and what it has told."""
+    """A running reflector, and the changes that it has reported."""
 
     def __init__(self, server: FakeApiServer, **options: Any) -> None:
         self.server = server
-        self.told: list[str] = []
+        self.changes: list[str] = []
         self.reflector = Reflector(server.client(timeout=10), PODS, draw=lambda: 0.5, **options)
         self.reflector.subscribe(
-            lambda change: self.told.append(f"{change.type} {change.key.name}")
+            lambda change: self.changes.append(f"{change.type} {change.key.name}")
         )
 
     @property
@@ -48,7 +47,7 @@ async def watching(server: FakeApiServer, **options: Any) -> AsyncIterator[Watch
     running = asyncio.create_task(watched.reflector.run())
     await watched.reflector.wait_for_sync()
     await until(lambda: watched.asked("watch"))
-    watched.told.clear()
+    watched.changes.clear()
     try:
         yield watched
     finally:
@@ -75,7 +74,7 @@ def touch(server: FakeApiServer, name: str) -> None:
     server.change(PODS, name, "default", mutate)
 
 
-def test_410_in_the_stream_lists_again_and_tells_what_vanished_meanwhile() -> None:
+def test_410_in_the_stream_lists_again_and_reports_deleted_objects() -> None:
     server = seeded("a", "b", "c")
 
     async def main() -> None:
@@ -88,7 +87,7 @@ def test_410_in_the_stream_lists_again_and_tells_what_vanished_meanwhile() -> No
             server.expire_watches()
             await until(lambda: watched.names == {"a", "c", "d"})
             await asyncio.sleep(5)
-            assert watched.told == ["DELETED b", "MODIFIED c", "ADDED d"]
+            assert watched.changes == ["DELETED b", "MODIFIED c", "ADDED d"]
             assert watched.reflector.relists == 1
             assert watched.reflector.restarts["expired"] == 1
 
@@ -106,7 +105,7 @@ def test_410_as_a_status_lists_again() -> None:
             server.freeze_watches(frozen=False)
             server.end_watches()
             await until(lambda: watched.names == {"a"})
-            assert watched.told == ["DELETED b"]
+            assert watched.changes == ["DELETED b"]
             assert watched.reflector.relists == 1
 
     run_virtual(main())
@@ -120,18 +119,18 @@ def test_a_late_delete_leaves_a_namesake_made_later() -> None:
             old = server.stored(PODS, "a", "default")
             server.remove(PODS, "a", "default")
             seed(server, "a")
-            await until(lambda: watched.told == ["DELETED a", "ADDED a"])
+            await until(lambda: watched.changes == ["DELETED a", "ADDED a"])
             for watcher in server.storage.watchers:
                 watcher.queue.put_nowait({"type": "DELETED", "object": old})
             server.remove(PODS, "b", "default")
-            await until(lambda: "DELETED b" in watched.told)
-            assert watched.told == ["DELETED a", "ADDED a", "DELETED b"]
+            await until(lambda: "DELETED b" in watched.changes)
+            assert watched.changes == ["DELETED a", "ADDED a", "DELETED b"]
             assert watched.names == {"a"}
 
     run_virtual(main())
 
 
-def test_a_watch_that_ends_at_once_is_asked_for_ever_more_rarely() -> None:
+def test_a_watch_that_ends_at_once_is_retried_with_backoff() -> None:
     server = seeded("a")
     server.inject(Fault.end(), verb="watch", times=1000)
 
@@ -151,7 +150,7 @@ def _pairs(watched: Watched) -> tuple[list[float], list[float]]:
     return times[1:-1], times[2:]
 
 
-def test_500_on_watch_is_met_with_growing_waits_and_then_goes_on() -> None:
+def test_500_on_watch_is_retried_with_backoff_until_it_works() -> None:
     server = seeded("a")
     server.inject(Fault.answer(500, "InternalError"), verb="watch", skip=1, times=5)
 
@@ -160,7 +159,7 @@ def test_500_on_watch_is_met_with_growing_waits_and_then_goes_on() -> None:
             server.reset_watches()
             seed(server, "b")
             await until(lambda: watched.names == {"a", "b"})
-            assert watched.told == ["ADDED b"]
+            assert watched.changes == ["ADDED b"]
             assert watched.most_watches_in(4) <= 5
             assert len(watched.asked("list")) == 1
 
@@ -183,7 +182,7 @@ def test_429_waits_as_long_as_the_server_says() -> None:
     run_virtual(main())
 
 
-def test_a_connection_reset_in_the_stream_goes_on_from_the_last_event() -> None:
+def test_after_a_connection_reset_the_watch_continues_from_the_last_event() -> None:
     server = seeded("a")
 
     async def main() -> None:
@@ -196,7 +195,7 @@ def test_a_connection_reset_in_the_stream_goes_on_from_the_last_event() -> None:
             server.freeze_watches(frozen=False)
             server.reset_watches()
             await until(lambda: watched.names == {"b", "c"})
-            assert watched.told == ["ADDED b", "ADDED c", "DELETED a"]
+            assert watched.changes == ["ADDED b", "ADDED c", "DELETED a"]
             assert len(watched.asked("list")) == 1
 
     run_virtual(main())
@@ -213,7 +212,7 @@ def test_a_server_that_is_gone_for_a_while_is_found_again() -> None:
             seed(server, "b")
             server.down = False
             await until(lambda: watched.names == {"a", "b"}, seconds=31)
-            assert watched.told == ["ADDED b"]
+            assert watched.changes == ["ADDED b"]
 
     run_virtual(main())
 
@@ -234,7 +233,7 @@ def test_a_server_that_is_gone_from_the_start_is_waited_for() -> None:
     run_virtual(main())
 
 
-def test_bookmarks_are_asked_for_and_move_the_version_on() -> None:
+def test_bookmarks_are_requested_and_advance_the_version() -> None:
     server = seeded("a")
 
     async def main() -> None:
@@ -266,7 +265,7 @@ def test_a_half_open_connection_is_given_up_after_75_seconds_of_silence() -> Non
             assert watched.asked("watch")[-1] - began == pytest.approx(75, abs=1)
             server.freeze_watches(frozen=False)
             await until(lambda: "b" in watched.names)
-            assert watched.told == ["ADDED b"]
+            assert watched.changes == ["ADDED b"]
 
     run_virtual(main())
 
@@ -279,12 +278,12 @@ def test_the_server_is_asked_to_end_a_watch_after_five_to_ten_minutes() -> None:
             await asyncio.sleep(2000)
             assert len(watched.asked("watch")) in {4, 5, 6}
             assert watched.reflector.restarts.keys() == {"ended"}
-            assert watched.told == []
+            assert watched.changes == []
 
     run_virtual(main())
 
 
-def test_a_name_that_is_reused_while_nobody_looks_is_deleted_and_added() -> None:
+def test_a_name_reused_during_an_outage_is_deleted_and_added() -> None:
     server = seeded("a", "b")
 
     async def main() -> None:
@@ -295,8 +294,8 @@ def test_a_name_that_is_reused_while_nobody_looks_is_deleted_and_added() -> None
             seed(server, "a")
             server.freeze_watches(frozen=False)
             server.expire_watches()
-            await until(lambda: len(watched.told) == 2)
-            assert watched.told == ["DELETED a", "ADDED a"]
+            await until(lambda: len(watched.changes) == 2)
+            assert watched.changes == ["DELETED a", "ADDED a"]
             assert before is not None
             store = watched.reflector.store
             assert store.by_uid(before["metadata"]["uid"]) is None
@@ -304,7 +303,7 @@ def test_a_name_that_is_reused_while_nobody_looks_is_deleted_and_added() -> None
     run_virtual(main())
 
 
-def test_the_first_list_is_told_as_initial_and_all_pages_are_read() -> None:
+def test_changes_of_the_first_list_are_initial_and_all_pages_are_read() -> None:
     server = seeded(*(f"p{number}" for number in range(25)))
 
     async def main() -> None:
@@ -334,7 +333,7 @@ def test_an_object_leaves_the_selection_as_if_deleted() -> None:
             assert watched.names == {"a"}
             server.change(PODS, "a", "default", lambda obj: obj["metadata"].pop("labels"))
             await until(lambda: not watched.names)
-            assert watched.told == ["DELETED a"]
+            assert watched.changes == ["DELETED a"]
 
     run_virtual(main())
 
@@ -382,7 +381,7 @@ MISHAPS: dict[str, tuple[Fault, int] | None] = {
 
 
 @pytest.mark.parametrize("mishap", MISHAPS)
-def test_changes_around_any_mishap_are_told_exactly_once(mishap: str) -> None:
+def test_changes_around_any_failure_are_reported_exactly_once(mishap: str) -> None:
     server = seeded("a", "b")
 
     async def main() -> None:
@@ -397,13 +396,13 @@ def test_changes_around_any_mishap_are_told_exactly_once(mishap: str) -> None:
             seed(server, "d")
             await until(lambda: watched.names == {"b", "c", "d"})
             await asyncio.sleep(30)
-            assert sorted(watched.told) == ["ADDED c", "ADDED d", "DELETED a"]
+            assert sorted(watched.changes) == ["ADDED c", "ADDED d", "DELETED a"]
             assert watched.most_watches_in(5) <= 6
 
     run_virtual(main())
 
 
-def test_who_wrote_which_field_is_not_kept_of_raw_objects() -> None:
+def test_raw_objects_are_stored_without_managed_fields() -> None:
     def noted(name: str) -> Raw:
         notes = [{"manager": "kubectl", "fieldsV1": {"f:spec": {}}}]
         return {"metadata": {"name": name, "namespace": "default", "managedFields": notes}}

@@ -117,7 +117,7 @@ TestStore = StoreMachine.TestCase
 TestPackedStore = PackedStoreMachine.TestCase
 
 
-def test_whoever_reads_a_packed_object_has_it_for_himself() -> None:
+def test_each_reader_of_an_encoded_object_gets_its_own_copy() -> None:
     store: Store[dict[str, Any]] = Store(encode_as=dict)
     store.put(make("a", "1", 1, "n1"))
     read = store.get("a", "ns")

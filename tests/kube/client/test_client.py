@@ -293,7 +293,7 @@ def test_each_refusal_is_an_error_of_its_kind(
     run_virtual(main())
 
 
-def test_the_causes_of_a_refusal_are_told(server: FakeApiServer) -> None:
+def test_the_message_of_a_refusal_has_its_causes(server: FakeApiServer) -> None:
     server.add_rule(WIDGETS, lambda new, _: "too big" if new["spec"]["size"] > 9 else None)
 
     async def main() -> None:

@@ -1,4 +1,4 @@
-"""Kubeconfigs: broken ones are named, plugins for credentials are asked."""
+"""Kubeconfigs: errors of broken ones, and exec plugins for credentials."""
 
 import asyncio
 import json
@@ -101,14 +101,14 @@ def test_the_context_says_the_namespace(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("version", ["v1", "v1beta1"])
-def test_a_plugin_is_asked_for_a_token(tmp_path: Path, version: str) -> None:
+def test_an_exec_plugin_gives_a_token(tmp_path: Path, version: str) -> None:
     answer = json.dumps({"status": {"token": "secret"}})
     path = kubeconfig(tmp_path, plugin("echo", answer, version=version))
     assert asyncio.run(authorization(path)) == "Bearer secret"
 
 
 @pytest.mark.parametrize("command", ["false", "/no/such/plugin"])
-def test_a_plugin_that_fails_is_told_with_what_to_do(tmp_path: Path, command: str) -> None:
+def test_the_error_of_a_failed_plugin_says_what_to_do(tmp_path: Path, command: str) -> None:
     async def main() -> None:
         async with Client.connect(kubeconfig(tmp_path, plugin(command))) as client:
             with pytest.raises(ConfigError, match="no credentials"):

@@ -1,4 +1,4 @@
-"""Requests over kept connections, against servers that say exactly what a test wants."""
+"""Requests over kept connections, against servers with scripted responses."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -79,7 +79,7 @@ def test_requests_follow_each_other_on_one_connection() -> None:
     ask(lambda: Speaker(FINE, FINE, FINE), act)
 
 
-def test_a_body_in_chunks_is_put_together_and_its_connection_kept() -> None:
+def test_a_chunked_body_is_joined_and_its_connection_reused() -> None:
     chunks = (
         b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n2;x=y\r\nde\r\n0\r\n\r\n"
     )
@@ -92,7 +92,7 @@ def test_a_body_in_chunks_is_put_together_and_its_connection_kept() -> None:
     ask(lambda: Speaker(chunks, FINE), act)
 
 
-def test_a_stream_is_read_as_it_comes() -> None:
+def test_a_stream_is_read_chunk_by_chunk() -> None:
     first = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\na\n\r\n"
 
     async def act(client: httpx2.AsyncClient, speaker: Speaker) -> None:
@@ -145,7 +145,7 @@ def test_a_connection_that_the_server_closes_is_not_used_again() -> None:
         "interim responses without end",
     ],
 )
-def test_what_is_no_whole_answer_is_an_error(answer: bytes | None) -> None:
+def test_an_incomplete_or_malformed_response_is_an_error(answer: bytes | None) -> None:
     async def act(client: httpx2.AsyncClient, speaker: Speaker) -> None:
         with pytest.raises(httpx2.ReadError):
             await client.get("/")
@@ -154,7 +154,7 @@ def test_what_is_no_whole_answer_is_an_error(answer: bytes | None) -> None:
     ask(lambda: Speaker(answer, None, FINE) if answer else Speaker(None, FINE), act)
 
 
-def test_nobody_there_is_told_before_anything_is_sent() -> None:
+def test_a_refused_connection_is_reported_as_not_sent() -> None:
     async def act(client: httpx2.AsyncClient, speaker: Speaker) -> None:
         with pytest.raises(httpx2.ConnectError):
             await client.get("http://127.0.0.1:1/")

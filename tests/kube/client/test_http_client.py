@@ -1,4 +1,4 @@
-"""The short way of requests whose answers are read whole, against a server that notes them."""
+"""Direct requests, against a server that records them."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
@@ -92,7 +92,7 @@ def ask(
     return asyncio.run(asyncio.wait_for(main(), 20))
 
 
-def test_a_request_says_what_is_asked_and_what_is_sent() -> None:
+def test_a_request_has_its_head_and_its_body() -> None:
     server = Server(FINE, FINE)
 
     async def act(client: DirectClient) -> None:
@@ -111,13 +111,13 @@ def test_a_request_says_what_is_asked_and_what_is_sent() -> None:
     assert server.connections == 1
 
 
-def test_the_path_of_the_servers_address_goes_before_that_of_the_request() -> None:
+def test_the_path_of_the_base_url_precedes_that_of_the_request() -> None:
     server = Server(FINE)
     ask(server, lambda client: client.send_direct("GET", "/api"), path="/clusters/one/")
     assert server.heads[0].startswith("GET /clusters/one/api HTTP/1.1\r\n")
 
 
-def test_a_body_in_chunks_is_put_together_and_its_connection_kept() -> None:
+def test_a_chunked_body_is_joined_and_its_connection_reused() -> None:
     server = Server(CHUNKS, FINE)
 
     async def act(client: DirectClient) -> bytes:
@@ -141,7 +141,7 @@ def test_what_is_cut_off_is_an_error_and_its_connection_is_not_used_again() -> N
     assert server.connections == 2
 
 
-def test_refused_credentials_are_renewed_once_and_kept() -> None:
+def test_refused_credentials_are_renewed_once_and_reused() -> None:
     server = Server(REFUSED, FINE, FINE, REFUSED, REFUSED)
 
     async def act(client: DirectClient) -> list[int]:

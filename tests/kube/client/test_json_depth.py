@@ -1,4 +1,4 @@
-"""What is nested too deeply to be read is left out, and nothing else is touched."""
+"""Values that are nested too deeply are dropped, and nothing else changes."""
 
 import json
 from typing import Any
@@ -34,7 +34,7 @@ def test_what_is_shallow_stays_to_the_letter(value: Any) -> None:
 
 @pytest.mark.slow
 @given(values, st.integers(MAX_DEPTH - 2, MAX_DEPTH + 3))
-def test_what_lies_deeper_is_null_and_all_beside_it_stays(value: Any, levels: int) -> None:
+def test_deeper_values_become_null_and_all_others_stay(value: Any, levels: int) -> None:
     text = f'{{"deep":{nested(levels)},"beside":{json.dumps(value)}}}'.encode()
     read = json.loads(limit_depth(text))
     assert read["beside"] == value

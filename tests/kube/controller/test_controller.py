@@ -103,7 +103,7 @@ def test_a_terminal_error_waits_for_the_next_change() -> None:
     running(recorded, body)
 
 
-def test_requeue_after_looks_again_at_that_time_and_is_no_failure() -> None:
+def test_requeue_after_reconciles_at_that_time_and_is_no_failure() -> None:
     recorded = Recorded(RuntimeError("first"), RequeueAfter(30))
 
     async def body() -> None:
@@ -114,7 +114,7 @@ def test_requeue_after_looks_again_at_that_time_and_is_no_failure() -> None:
     running(recorded, body)
 
 
-def test_what_the_last_look_said_of_the_next_one_counts() -> None:
+def test_the_last_reconcile_decides_when_the_next_one_is() -> None:
     recorded = Recorded(RequeueAfter(30), None, RequeueAfter(9), RequeueAfter(50))
 
     async def body() -> None:
@@ -151,7 +151,7 @@ def test_the_next_keys_need_not_wait_for_what_is_left_of_one_but_for_a_few() -> 
     run_virtual(main())
 
 
-def test_when_what_is_left_of_a_key_fails_it_is_looked_at_again() -> None:
+def test_a_key_is_retried_when_its_background_rest_fails() -> None:
     looked: list[float] = []
 
     async def stale() -> None:
@@ -173,7 +173,7 @@ def test_when_what_is_left_of_a_key_fails_it_is_looked_at_again() -> None:
     run_virtual(main())
 
 
-def test_the_wait_that_the_server_asks_for_is_kept() -> None:
+def test_retry_after_of_the_server_is_respected() -> None:
     recorded = Recorded(TooManyRequestsError("busy", status=429, retry_after=12))
 
     async def body() -> None:
@@ -204,7 +204,7 @@ def test_an_api_server_that_was_away_is_not_waited_for_as_long_again(error: ApiE
     running(recorded, body)
 
 
-def test_what_the_api_server_refuses_is_asked_for_ever_more_seldom() -> None:
+def test_refused_requests_are_retried_with_backoff() -> None:
     recorded = Recorded(*[ForbiddenError("over quota", status=403)] * 30)
 
     async def body() -> None:
@@ -215,7 +215,7 @@ def test_what_the_api_server_refuses_is_asked_for_ever_more_seldom() -> None:
     running(recorded, body)
 
 
-def test_stopping_lets_what_is_in_process_finish_and_starts_nothing() -> None:
+def test_stopping_finishes_keys_in_process_and_starts_none() -> None:
     recorded = Recorded(3.0)
 
     async def main() -> None:
@@ -290,7 +290,7 @@ def test_the_states_before_and_after_a_change_both_name_keys(server: FakeApiServ
     run_virtual(main())
 
 
-def test_what_is_logged_names_what_is_looked_at_until_that_is_done() -> None:
+def test_log_lines_name_the_object_that_is_reconciled() -> None:
     seen: list[str] = []
 
     def note() -> None:

@@ -35,7 +35,7 @@ def wait(made: EventRecorder, note: str = "It waits for room.", **fields: Any) -
     made.emit(POD, "FailedScheduling", "Schedule", note, type=WARNING, **fields)
 
 
-def test_an_event_says_what_who_and_about_whom(server: FakeApiServer) -> None:
+def test_an_event_has_its_object_its_controller_and_its_note(server: FakeApiServer) -> None:
     async def main() -> None:
         made, running = recorder(server)
         node = server.seed(NODES, {"metadata": {"name": "n1"}})

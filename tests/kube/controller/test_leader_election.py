@@ -1,4 +1,4 @@
-"""Leader election: two candidates, virtual time, and everything that may go wrong."""
+"""Leader election of two candidates in virtual time, with all faults."""
 
 import asyncio
 from itertools import pairwise
@@ -62,7 +62,7 @@ def never_two_at_once(*candidates: Candidate) -> None:
         assert end <= begin
 
 
-def test_one_of_two_leads_and_the_other_takes_over_when_it_lets_go(server: FakeApiServer) -> None:
+def test_one_of_two_leads_and_the_other_takes_over_after_the_release(server: FakeApiServer) -> None:
     async def main() -> None:
         first, second = Candidate(server, "first"), Candidate(server, "second")
         await until(lambda: first.leading)
@@ -182,7 +182,7 @@ def test_no_single_fault_costs_the_leadership_or_makes_two(
     run_virtual(main())
 
 
-def test_a_leader_whose_lease_was_given_to_another_stops(server: FakeApiServer) -> None:
+def test_a_leader_stops_when_another_holds_its_lease(server: FakeApiServer) -> None:
     async def main() -> None:
         first = Candidate(server, "first")
         await until(lambda: first.leading)
@@ -275,7 +275,7 @@ def test_a_lease_deleted_by_hand_is_made_again(server: FakeApiServer) -> None:
     run_virtual(main())
 
 
-def test_a_restart_under_the_same_name_need_not_wait(server: FakeApiServer) -> None:
+def test_a_restart_with_the_same_identity_leads_at_once(server: FakeApiServer) -> None:
     async def main() -> None:
         first = Candidate(server, "first")
         await until(lambda: first.leading)

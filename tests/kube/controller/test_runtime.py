@@ -53,7 +53,9 @@ def seed(server: FakeApiServer, name: str) -> None:
     server.seed(PODS, {"metadata": {"name": name, "namespace": "a"}})
 
 
-def test_an_ordered_end_finishes_releases_and_tells(server: FakeApiServer) -> None:
+def test_an_ordered_end_finishes_keys_releases_the_lease_and_writes_events(
+    server: FakeApiServer,
+) -> None:
     seed(server, "p")
     seed(server, "q")
 
@@ -160,7 +162,7 @@ def fetch(port: int, path: str, method: str = "GET") -> tuple[int, str]:
         return error.code, error.read().decode()
 
 
-def test_probes_and_metrics_tell_how_it_stands(server: FakeApiServer) -> None:
+def test_probes_and_metrics_report_the_state(server: FakeApiServer) -> None:
     seed(server, "p")
     server.down = True
 
@@ -214,7 +216,7 @@ def test_probes_and_metrics_tell_how_it_stands(server: FakeApiServer) -> None:
     asyncio.run(bounded())
 
 
-def test_a_client_that_sends_nonsense_gets_nothing_and_hurts_nobody() -> None:
+def test_an_invalid_request_gets_no_answer_and_affects_no_other() -> None:
     async def main() -> None:
         health = HealthServer(0, ready=list, metrics=lambda: b"")
         running = asyncio.create_task(health.run())

@@ -98,7 +98,7 @@ QueueMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=3
 TestQueue = QueueMachine.TestCase
 
 
-def test_news_goes_before_what_the_first_list_brought() -> None:
+def test_news_precedes_keys_of_the_first_list() -> None:
     async def main() -> None:
         queue: WorkQueue[str] = WorkQueue()
         for key in ("old1", "old2", "both"):
@@ -112,7 +112,7 @@ def test_news_goes_before_what_the_first_list_brought() -> None:
     run_virtual(main())
 
 
-def test_a_lower_rank_goes_first_and_within_a_rank_the_one_that_came_first() -> None:
+def test_the_lowest_priority_number_is_taken_first_then_the_oldest_key() -> None:
     async def main() -> None:
         ranks = {"a": 1, "b": 0, "c": 1, "old": 0, "d": 0}
         queue: WorkQueue[str] = WorkQueue(priority=lambda key: ranks[key])
@@ -124,7 +124,7 @@ def test_a_lower_rank_goes_first_and_within_a_rank_the_one_that_came_first() -> 
     run_virtual(main())
 
 
-def test_a_key_whose_rank_has_become_lower_moves_up_when_it_is_added_again() -> None:
+def test_a_key_moves_up_when_it_is_added_again_with_a_lower_number() -> None:
     async def main() -> None:
         ranks = {"a": 0, "b": 1}
         queue: WorkQueue[str] = WorkQueue(priority=lambda key: ranks[key])
@@ -191,7 +191,7 @@ def test_a_key_that_failed_ten_thousand_times_still_has_a_finite_wait() -> None:
     run_virtual(main())
 
 
-def test_closing_wakes_who_waits_and_drops_the_rest() -> None:
+def test_closing_wakes_waiting_workers_and_drops_all_keys() -> None:
     async def main() -> None:
         queue: WorkQueue[str] = WorkQueue()
         getters = [asyncio.create_task(queue.get()) for _ in range(3)]
@@ -220,7 +220,7 @@ def test_a_worker_cancelled_while_it_waits_loses_no_key() -> None:
     run_virtual(main())
 
 
-def test_times_in_the_queue_and_in_process_are_told() -> None:
+def test_times_in_the_queue_and_in_process_are_measured() -> None:
     async def main() -> None:
         queue: WorkQueue[str] = WorkQueue()
         waited: list[float] = []
