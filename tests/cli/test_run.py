@@ -21,7 +21,7 @@ GPUS = tuple(
         index=index,
         minor=index,
         model="V100",
-        memory=16 * 2**30,
+        memory_bytes=16 * 2**30,
     )
     for index in range(2)
 )

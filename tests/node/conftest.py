@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,10 +19,16 @@ AGENT = "node-agent"
 """The agent, as a client of the API server."""
 
 
+@pytest.fixture(scope="session")
+def loaded_manifests() -> list[dict[str, Any]]:
+    """What ``kubeshare install`` creates; loading it takes longer than most tests."""
+    return manifests.load(manifests.Options())
+
+
 @pytest.fixture
-def rights() -> Authorizer:
+def rights(loaded_manifests: list[dict[str, Any]]) -> Authorizer:
     """What ``deploy/rbac`` allows the agent."""
-    return Authorizer(manifests.load(manifests.Options()), "kubeshare-node-agent")
+    return Authorizer(loaded_manifests, "kubeshare-node-agent")
 
 
 @pytest.fixture

@@ -124,16 +124,16 @@ class Share:
         Raises:
             InvalidValueError: more memory than it has, or none.
         """
-        memory = self.memory.on(gpu.memory)
-        if not 0 < memory <= gpu.memory:
+        memory = self.memory.on(gpu.memory_bytes)
+        if not 0 < memory <= gpu.memory_bytes:
             raise InvalidValueError(
                 "--memory",
-                f"{format_memory(memory)} is not within 1 byte and the {format_memory(gpu.memory)} "
-                f"of GPU {gpu.index} ({gpu.model})",
+                f"{format_memory(memory)} is not within 1 byte and the "
+                f"{format_memory(gpu.memory_bytes)} of GPU {gpu.index} ({gpu.model})",
             )
         return GrantedShare(
             uuid=gpu.uuid,
-            memory_total_bytes=gpu.memory,
+            memory_total_bytes=gpu.memory_bytes,
             request_micros=self.request,
             limit_micros=self.limit,
             memory_bytes=memory,

@@ -22,14 +22,14 @@ class Gpu(msgspec.Struct, frozen=True, kw_only=True):
         index: NVML's number, from 0.
         minor: the number of its device node, /dev/nvidiaN.
         model: for example `Tesla V100-SXM2-16GB`.
-        memory: bytes.
+        memory_bytes: its size.
     """
 
     uuid: str
     index: int
     minor: int
     model: str
-    memory: int
+    memory_bytes: int
 
 
 def gpus(library: Path | None = None) -> tuple[Gpu, ...]:
@@ -88,5 +88,5 @@ def _gpu(index: int) -> Gpu:
         index=index,
         minor=pynvml.nvmlDeviceGetMinorNumber(handle),
         model=pynvml.nvmlDeviceGetName(handle),
-        memory=pynvml.nvmlDeviceGetMemoryInfo(handle).total,
+        memory_bytes=pynvml.nvmlDeviceGetMemoryInfo(handle).total,
     )

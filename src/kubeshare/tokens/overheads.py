@@ -100,7 +100,7 @@ def _sample(paths: Paths, commands: Mapping[str, tuple[Grant, Collection[int]]])
 
 
 def _tracked(processes: list[counters.Process], cells: int) -> list[int]:
-    return [sum(process.memory[cell] for process in processes) for cell in range(cells)]
+    return [sum(process.memory_bytes[cell] for process in processes) for cell in range(cells)]
 
 
 def _held(used: Memory, uuid: str, pids: Collection[int]) -> int | None:

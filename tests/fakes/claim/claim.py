@@ -154,4 +154,4 @@ class Claim:
 
     def charged(self, cell: int = 0) -> int:
         """Bytes that the living processes of the claim are charged for."""
-        return counters.read(self.counters)[cell].memory
+        return counters.read(self.counters)[cell].memory_bytes

@@ -120,10 +120,10 @@ def test_a_process_is_in_the_claims_account_from_its_first_context_on(
         probe.do("retain", 0)
         [process] = counters.processes(claim.counters)
         assert process.pid == probe.process.pid
-        assert process.memory[0] == claim.charged()
+        assert process.memory_bytes[0] == claim.charged()
         probe.do("alloc", 2 * MIB)
         [process] = counters.processes(claim.counters)
-        assert process.memory[0] >= 2 * MIB
+        assert process.memory_bytes[0] >= 2 * MIB
     assert eventually(lambda: not counters.processes(claim.counters))
 
 

@@ -48,7 +48,7 @@ def use(
     pid: int, memory: int | None = 0, pod: str = "a", *, gpu: str = GPUS[0], started: int = 1
 ) -> GpuUse:
     cgroup = CgroupIds((), (pod_uid(pod),))
-    return GpuUse(uuid=gpu, pid=pid, started=started, memory=memory, cgroup=cgroup)
+    return GpuUse(uuid=gpu, pid=pid, started=started, memory_bytes=memory, cgroup=cgroup)
 
 
 def look(*uses: GpuUse, **more: object) -> Sample:
@@ -76,10 +76,14 @@ def test_a_process_with_an_account_is_held_and_so_is_one_with_a_connection() -> 
 
 def test_a_process_of_a_granted_pod_that_has_neither_is_found_with_all_its_gpus() -> None:
     [over, unheld] = detect(look(use(7, 3 * MIB), use(7, 5 * MIB, gpu=GPUS[1])))[0]
-    assert (over.reason, over.gpus, over.limit) == (OVER_LIMIT, GPUS[1:], 0)  # not granted at all
+    assert (over.reason, over.gpus, over.limit_bytes) == (
+        OVER_LIMIT,
+        GPUS[1:],
+        0,
+    )  # not granted at all
     assert unheld.reason == UNHELD
     assert unheld.gpus == GPUS
-    assert unheld.used == 8 * MIB
+    assert unheld.used_bytes == 8 * MIB
     assert unheld.pod.name == "a"
 
 
@@ -108,7 +112,7 @@ def test_memory_over_the_limit_is_the_doing_of_whom_the_library_tracks_least() -
     over = look(use(1, LIMIT - 5 * MIB), use(2, 6 * MIB), tracked={1: LIMIT - 5 * MIB, 2: 0})
     [finding] = detect(over)[0]
     assert (finding.reason, finding.pid) == (OVER_LIMIT, 2)
-    assert (finding.used, finding.limit) == (LIMIT + MIB, LIMIT)
+    assert (finding.used_bytes, finding.limit_bytes) == (LIMIT + MIB, LIMIT)
 
 
 def test_one_without_the_library_is_suspected_before_one_with_it() -> None:
@@ -183,12 +187,12 @@ def test_whatever_is_seen_the_findings_are_those_that_the_words_say(
         if each.reason == OVER_LIMIT:
             [gpu] = each.gpus
             named = next(one for one in GRANTS if one.claim == each.claim)
-            assert each.used > each.limit == limit_of(named, gpu)
+            assert each.used_bytes > each.limit_bytes == limit_of(named, gpu)
     for (claim, gpu), overhead in overheads.items():
         tracked = sum(each.get(gpu, 0) for each in accounts.get(claim, {}).values())
         pod = claim[0]
         driver = sum(
-            one.memory or 0
+            one.memory_bytes or 0
             for one in uses
             if one.uuid == gpu and one.cgroup.pods == (f"{pod}-uid",)
         )
@@ -198,7 +202,9 @@ def test_whatever_is_seen_the_findings_are_those_that_the_words_say(
     order.shuffle(shuffled)
     backwards = look(*shuffled, grants=GRANTS[::-1], accounts=accounts, connected=connected)
     again, same = detect(backwards)
-    assert [(each.key, each.used) for each in again] == [(each.key, each.used) for each in findings]
+    assert [(each.key, each.used_bytes) for each in again] == [
+        (each.key, each.used_bytes) for each in findings
+    ]
     assert same == overheads
 
 
@@ -214,8 +220,8 @@ def one(pid: int = 7, *, reason: str = UNHELD, started: int = 1) -> Finding:
         pid=pid,
         started=started,
         gpus=GPUS[:1],
-        used=1,
-        limit=2,
+        used_bytes=1,
+        limit_bytes=2,
     )
 
 

@@ -34,14 +34,14 @@ class GpuUse(Struct, frozen=True, kw_only=True):
         uuid: of the GPU.
         pid: on this machine.
         started: clock ticks from boot to its start, which detect a reused pid.
-        memory: bytes; None where the driver does not report them.
+        memory_bytes: None where the driver does not report them.
         cgroup: the ids in its cgroup path.
     """
 
     uuid: str
     pid: int
     started: int
-    memory: int | None
+    memory_bytes: int | None
     cgroup: CgroupIds
 
 
@@ -74,8 +74,8 @@ class Finding(Struct, frozen=True, kw_only=True):
         pid: the process; of several, the one that most exceeds what the library tracks.
         started: as in :class:`GpuUse`.
         gpus: their UUIDs.
-        used: bytes that the driver counts.
-        limit: bytes.
+        used_bytes: what the driver counts.
+        limit_bytes: what the grant allows.
     """
 
     reason: Reason
@@ -85,8 +85,8 @@ class Finding(Struct, frozen=True, kw_only=True):
     pid: int
     started: int
     gpus: tuple[str, ...]
-    used: int
-    limit: int
+    used_bytes: int
+    limit_bytes: int
 
     @property
     def key(self) -> tuple[object, ...]:
@@ -173,12 +173,12 @@ class _Known:
 
 
 def _used(uses: Iterable[_Owned]) -> int:
-    return sum(owned.use.memory or 0 for owned in uses)
+    return sum(owned.use.memory_bytes or 0 for owned in uses)
 
 
 def _suspicion(owned: _Owned) -> tuple[bool, int, int]:
     """Orders processes by how likely they caused an exceeded limit: the largest did."""
-    memory = owned.use.memory or 0
+    memory = owned.use.memory_bytes or 0
     return not owned.held, memory - owned.tracked, owned.use.pid
 
 
@@ -194,8 +194,8 @@ def _finding(reason: Reason, uses: list[_Owned], worst: _Owned) -> Finding:
         pid=worst.use.pid,
         started=worst.use.started,
         gpus=gpus,
-        used=_used(uses),
-        limit=sum(limit_of(grant, uuid) for uuid in gpus),
+        used_bytes=_used(uses),
+        limit_bytes=sum(limit_of(grant, uuid) for uuid in gpus),
     )
 
 
@@ -206,6 +206,6 @@ def _overheads(
         account = sample.accounts.get(grant.claim, {})
         for gpu in grant.gpus:
             uses = by_gpu.get((grant.claim, gpu.uuid), [])
-            if all(owned.use.memory is not None for owned in uses):
+            if all(owned.use.memory_bytes is not None for owned in uses):
                 tracked = sum(process.get(gpu.uuid, 0) for process in account.values())
                 yield (grant.claim, gpu.uuid), max(0, _used(uses) - tracked)

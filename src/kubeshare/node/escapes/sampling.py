@@ -84,7 +84,11 @@ class Sampler:
         if started is None:
             return None
         return GpuUse(
-            uuid=found.uuid, pid=found.pid, started=started, memory=found.memory, cgroup=cgroup
+            uuid=found.uuid,
+            pid=found.pid,
+            started=started,
+            memory_bytes=found.memory_bytes,
+            cgroup=cgroup,
         )
 
     def report_overhead(self, claim: str, uuid: str, overhead: int) -> bool:
@@ -121,7 +125,7 @@ class Sampler:
             grant.claim: {
                 process.pid: {
                     gpu.uuid: memory
-                    for gpu, memory in zip(grant.gpus, process.memory, strict=False)
+                    for gpu, memory in zip(grant.gpus, process.memory_bytes, strict=False)
                 }
                 for process in counters.processes(self._paths.counters(grant.claim))
                 if process.pid

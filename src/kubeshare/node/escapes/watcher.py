@@ -113,8 +113,8 @@ class EscapeWatch:
             container=finding.container,
             pid=finding.pid,
             gpus=list(finding.gpus),
-            used_bytes=finding.used,
-            limit_bytes=finding.limit,
+            used_bytes=finding.used_bytes,
+            limit_bytes=finding.limit_bytes,
         )
         advice = _ENDED if self._policy == "kill" else _ADVICE
         note = f"{describe(finding)}. {advice[finding.reason]}"
@@ -155,15 +155,16 @@ def describe(finding: Finding) -> str:
     who = f"process {finding.pid}" + (
         f" of container {finding.container}" * bool(finding.container)
     )
-    gpus, used = ", ".join(finding.gpus), format_memory(finding.used)
+    gpus, used = ", ".join(finding.gpus), format_memory(finding.used_bytes)
     if finding.reason == UNHELD:
         return (
             f"{who} uses {used} of {gpus} without KubeShare's device library, so neither its "
             "time nor its memory is held"
         )
     return (
-        f"the pod uses {used} of {gpus}, more than its limit of {format_memory(finding.limit)}; "
-        f"most of what the device library does not track is of {who}"
+        f"the pod uses {used} of {gpus}, more than its limit of "
+        f"{format_memory(finding.limit_bytes)}; most of what the device library does not track "
+        f"is of {who}"
     )
 
 

@@ -50,11 +50,11 @@ class DiscoveryError(Exception):
 
 
 class GpuProcess(Struct, frozen=True):
-    """A process on a GPU; ``memory`` in bytes, None where the driver does not report it."""
+    """A process on a GPU; ``memory_bytes`` is None where the driver does not report it."""
 
     uuid: str
     pid: int
-    memory: int | None
+    memory_bytes: int | None
 
 
 def find_nvml(driver_root: Path) -> Path:

@@ -29,7 +29,7 @@ _LOCK = struct.Struct("hhqqi4x")
 class Usage(NamedTuple):
     """What all processes of a claim use of one cell."""
 
-    memory: int
+    memory_bytes: int
     launches: int
 
 
@@ -38,12 +38,12 @@ class Process(NamedTuple):
 
     Attributes:
         pid: as the reader's PID namespace shows it; 0 where it does not.
-        memory: bytes by cell.
+        memory_bytes: by cell.
         launches: by cell.
     """
 
     pid: int
-    memory: tuple[int, ...]
+    memory_bytes: tuple[int, ...]
     launches: tuple[int, ...]
 
 
@@ -63,7 +63,9 @@ def read(path: Path) -> list[Usage]:
     """The sums over the living processes, by cell; zeros when the file is gone or broken."""
     found = processes(path)
     return [
-        Usage(sum(one.memory[cell] for one in found), sum(one.launches[cell] for one in found))
+        Usage(
+            sum(one.memory_bytes[cell] for one in found), sum(one.launches[cell] for one in found)
+        )
         for cell in range(CELLS_MAX)
     ]
 
