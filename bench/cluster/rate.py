@@ -112,12 +112,12 @@ async def _measure(there: Cluster, size: Size) -> list[Sample]:
 async def _calibrate(client: Client) -> float:
     """Writes a second that the API server takes from this client, half creations, half patches.
 
-    Of pods, which nobody schedules: what a write costs is for the most part what the object and
-    the policies that look at it cost, and nearly all that is written later is about pods.
+    The objects are pods that no scheduler takes: the cost of a write depends mostly on the object
+    and the admission policies that match it, and nearly all later writes are about pods.
     """
     names = [f"calibration-{number}" for number in range(_CALIBRATION // 2)]
     main = {"name": "main", "image": "train:1"}
-    spec = {"schedulerName": "nobody", "containers": [main]}
+    spec = {"schedulerName": "none", "containers": [main]}
     pending = {"phase": "Pending", "conditions": [{"type": "Ready", "status": "False"}]}
 
     async def one(name: str) -> None:

@@ -57,8 +57,8 @@ class Client:
     def rate(self, since: float, until: float) -> float:
         """Kernels a second by the lines printed in a stretch of `time.monotonic` seconds.
 
-        A line tells of the second before it. Without one the job got no turn, which by the
-        paper's window takes seconds after another one has come: 0.
+        A line covers the second before it. Without a line the job got no turn, which by the
+        paper's window can last seconds after another job has started: 0.
 
         Raises:
             RuntimeError: It has ended.
@@ -244,7 +244,7 @@ class Clients:
         try:
             answer = ask_snapshot(Paths(Path(self._bench.environment["KUBESHARE_RUN"])))
         except DaemonMissingError:
-            return {}  # nobody has a share: no daemon was needed
+            return {}  # no client has a share, so no daemon was needed
         charges: dict[str, _Charge] = {}
         for claim in answer["claims"]:
             pid = int(claim["claim"].split("-")[1])

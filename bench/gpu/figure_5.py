@@ -15,7 +15,7 @@ def run(bench: Bench) -> Result:
     """A request is a kernel of 10 ms, so that `rate` requests a second need rate/100 of the GPU.
 
     The server has a limit, though a high one: alone and without any it is
-    charged for its pauses too, within the first quota of a turn, as nobody minds.
+    charged for its pauses too, within the first quota of a turn, which costs no one else.
     """
     points = []
     for rate in _RATES:

@@ -178,7 +178,7 @@ class _Course:
 
 
 def _bring_up_to_date(ledger: Ledger) -> None:
-    """Let the policy look at all changes so far."""
+    """Let the index catch up with all changes so far."""
     for count in (0, 1, 2, 4):
         decide(ledger, _probe(count))
 
@@ -204,7 +204,7 @@ def _timed(
 
 
 def _first_of_a_shape(count: int) -> float:
-    """ms of the first decision on 1 000 half-full nodes whose links nobody has seen."""
+    """ms of the first decision on 1 000 half-full nodes with links that are not cached."""
     ledger = _cluster(1000, EIGHT)
     _fill(ledger, random.Random(_SEED))
     fresh = Ledger(ledger.nodes.values(), ledger.devices.values())
@@ -233,7 +233,7 @@ def _explained_ms(ledger: Ledger, count: int) -> float:
 
 
 def _cold(links: Links) -> list[float]:
-    """ms of each answer for one node whose links nobody has seen."""
+    """ms of each answer for one node with links that are not cached."""
     source = random.Random(_SEED)
     taken = []
     for _ in range(_COLD):

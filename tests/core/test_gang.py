@@ -1,4 +1,4 @@
-"""Gangs: all that are needed have room together, or nobody is placed."""
+"""Gangs: enough members fit together, or none is placed."""
 
 import random
 from collections.abc import Sequence

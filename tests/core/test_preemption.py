@@ -209,7 +209,7 @@ def test_a_member_for_which_nobody_could_make_room_keeps_no_other_from_it() -> N
 
 
 def test_of_two_who_would_do_alone_the_one_of_higher_priority_stays() -> None:
-    """One after the other both would have to leave: `red` opens a GPU that nobody is on."""
+    """One after the other both would have to leave: `red` opens an idle GPU."""
     ledger = Ledger(
         [a_node()], [a_device(gpu, a_holder(name, "1")) for gpu, name in (("A", "a"), ("B", "z"))]
     )

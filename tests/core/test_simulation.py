@@ -73,7 +73,7 @@ def test_it_answers_as_one_that_asks_everybody_each_time() -> None:
                         commit(plain, demand, answer)
                         waiting.remove(demand)
                         expected.append((demand.name, answer.devices))
-                found = [(demand.name, told.devices) for demand, told in queue.release(uid)]
+                found = [(demand.name, decision.devices) for demand, decision in queue.release(uid)]
                 assert found == expected
                 bound_by_release += len(found)
                 continue

@@ -1,4 +1,4 @@
-"""The pure core: GPUs, their holders, and where the next demand goes.
+"""The pure core: GPUs, their holders, and placement of demands.
 
 Nothing here reads a file, a clock, a random number or the network, so every entry point (the
 cluster's programs, ``kubeshare plan``, ``kubeshare explain``) gives the same answer to the same

@@ -14,7 +14,7 @@ KIND = FreeGpu("V100", 16 * GIB)
 
 
 def full(*labels: str) -> Ledger:
-    """One node, whose only GPU somebody has wholly."""
+    """One node whose only GPU is fully used."""
     holder = Holder(
         demand="x", name="x", request_micros=MICROS, memory_bytes=GIB, affinity="".join(labels)
     )

@@ -1,4 +1,4 @@
-"""Snapshots show what was, whatever comes; what nobody wants is not kept."""
+"""Snapshots show their moment after later changes; unreferenced ones keep no log."""
 
 import random
 

@@ -1,4 +1,4 @@
-"""Indexes that policies hang on a ledger: told of each change, and of each that is taken back."""
+"""Indexes of a ledger: they see each change, and each change that is undone."""
 
 import pytest
 

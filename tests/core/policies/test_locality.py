@@ -36,8 +36,8 @@ def assert_explained(ledger: Ledger, demand: Demand, decision: Decision) -> None
     """Every GPU and every node that could have been it and is not has a reason."""
     for device in ledger.devices.values():
         excluded = demand.nodes is not None and device.node not in demand.nodes
-        told = device.path in decision.reasons
-        assert told == (device.id not in decision.devices and not excluded)
+        has_reason = device.path in decision.reasons
+        assert has_reason == (device.id not in decision.devices and not excluded)
     for name in ledger.nodes:
         excluded = demand.nodes is not None and name not in demand.nodes
         opened = decision.created and decision.node == name
@@ -279,7 +279,7 @@ def test_why_a_node_is_passed_over(node: Node, demand: Demand, words: str) -> No
     ],
 )
 def test_what_can_never_be_is_rejected_by_its_field(demand: Demand, field: str, words: str) -> None:
-    # The only GPU is in somebody else's use: it counts for "ever", not for "now".
+    # The only GPU is in use elsewhere: it counts for feasibility, not for placement now.
     ledger = Ledger([Node("n1", kinds=frozenset([FreeGpu("V100", GPU_MEMORY)]))])
     decision = decide(ledger, demand)
     assert (decision.outcome, decision.field) == ("rejected", field)

@@ -27,7 +27,7 @@ def labelled(device_id: str, request: str, *, node: str = "n1", memory: int = 0)
 
 
 @pytest.mark.parametrize(
-    ("name", "ledger", "demand", "answer", "told"),
+    ("name", "ledger", "demand", "node", "expected"),
     [
         pytest.param(
             "locality",
@@ -253,11 +253,11 @@ def labelled(device_id: str, request: str, *, node: str = "n1", memory: int = 0)
     ],
 )
 def test_it_is_told_why(
-    name: str, ledger: Ledger, demand: Demand, answer: str | None, told: dict[str, str]
+    name: str, ledger: Ledger, demand: Demand, node: str | None, expected: dict[str, str]
 ) -> None:
     decision = policy(name)(ledger, demand)
-    assert decision.node == answer
-    assert list(decision.reasons.items()) == list(told.items())
+    assert decision.node == node
+    assert list(decision.reasons.items()) == list(expected.items())
 
 
 @pytest.mark.parametrize(

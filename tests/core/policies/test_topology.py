@@ -41,8 +41,8 @@ def assert_explained(ledger: Ledger, demand: Demand, decision: Decision) -> None
     """Every GPU that could have been taken and was not has a reason."""
     for device in ledger.devices.values():
         asked = demand.nodes is None or device.node in demand.nodes
-        told = device.path in decision.reasons
-        assert told == (device.id not in decision.devices and asked), (device, decision)
+        has_reason = device.path in decision.reasons
+        assert has_reason == (device.id not in decision.devices and asked), (device, decision)
     assert all(decision.reasons.values())
     assert (decision.field is not None) == (decision.outcome == "rejected")
 

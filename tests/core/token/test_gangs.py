@@ -1,4 +1,4 @@
-"""Members that want several GPUs: all of them or none, nobody starves, little lies idle."""
+"""Members that want several GPUs: all or none, without starvation, with little idle time."""
 
 import pytest
 from hypothesis import given, settings

@@ -23,7 +23,7 @@ def a_share(
     ("others", "grant_ms"),
     [
         ([], 1000),
-        # Three tenths, and half of the four tenths that nobody has requested.
+        # Three tenths, and half of the four tenths that no member has requested.
         ([300_000], 500),
         ([200_000, 200_000], 400),
         ([700_000], 300),

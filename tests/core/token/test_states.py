@@ -107,7 +107,7 @@ class Watcher:
             assert not isinstance(action, Extend) or action.lease_end_ns > self.now
 
     def _check_work_is_conserved(self) -> None:
-        """No GPU is free while somebody who may wants it alone, but for a moment before a gang."""
+        """No GPU is free while an eligible member wants it alone, except just before a gang."""
         for view in self.arbiter.views(self.now):
             if view.state == "waiting" and len(self.shares[view.name]) == 1:
                 assert self.arbiter.holder(view.gpu) is not None or self._is_gang_near(view.gpu)

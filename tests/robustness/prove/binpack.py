@@ -1,4 +1,4 @@
-"""The binpack policy on trial: a few nodes with GPUs of a few sizes, full and half empty."""
+"""Episodes for the binpack policy: few nodes, GPUs of few sizes, full and half empty."""
 
 import random
 from collections.abc import Iterator

@@ -1,15 +1,13 @@
-"""Random states by the million: a fast policy beside a slow one that is obviously right.
+"""Compare a fast policy with a slow reference on millions of random states.
 
-A *state* is a ledger and a demand. An episode is a list of steps, drawn from a seed:
-a small cluster comes, then demands come and go, GPUs fail, nodes leave. At each
-demand both policies answer, and the answers must be the same. Steps that make no
-sense any more are passed over, so that any part of an episode is an episode too:
-a failing one is shortened by leaving out whatever it fails without, and printed
-as a test.
+A *state* is a ledger and a demand. An episode is a list of steps drawn from a seed: a small
+cluster is built, demands are placed and released, GPUs fail, nodes are removed. At each demand
+both policies decide, and the decisions must be equal. Steps that no longer make sense are
+skipped, so any subsequence of an episode is an episode too: a failing one is shortened by
+removing steps that the failure does not need, and printed as a test.
 
-How much was really seen is counted: states that differ in more than names, and how
-often each kind of answer came. Trees of devices are made narrow meanwhile, so that
-few devices already make deep ones.
+The run counts what it covered: states that differ in more than names, and how often each kind of
+decision occurred. Device trees are made narrow, so that few devices already make deep ones.
 """
 
 import random
@@ -29,22 +27,22 @@ from kubeshare.core.ledger.ledger import Ledger
 from kubeshare.core.policies import Policy
 
 Step: TypeAlias = tuple[str, Any]
-"""What happens, and to what: see `_STEPS`."""
+"""A kind of step and its argument: see ``_STEPS``."""
 
 _BITS: Final = 27
 _NARROW: Final = 3
 
 
 class Trial(msgspec.Struct, frozen=True):
-    """A policy on trial.
+    """A policy with its reference.
 
     Attributes:
-        name: of the policy.
+        name: the name of the policy.
         fast: the policy.
-        slow: the reference; it answers as `short` puts the fast one's decision.
-        short: what of a decision is compared.
-        episode: the steps of a random episode.
-        branch: the kind of answer that a state had, for counting.
+        slow: the reference; it returns what `short` makes of the fast one's decision.
+        short: the compared summary of a decision.
+        episode: draws the steps of a random episode.
+        branch: the kind of decision in a state, for counting.
     """
 
     name: str
@@ -56,11 +54,11 @@ class Trial(msgspec.Struct, frozen=True):
 
 
 class Seen:
-    """What a run has seen.
+    """What a run has covered.
 
     Attributes:
-        states: how many.
-        branches: kind of answer → how often it came.
+        states: the number of states.
+        branches: kind of decision → how often it occurred.
     """
 
     def __init__(self) -> None:
@@ -72,21 +70,21 @@ class Seen:
         """Count a state by its hash."""
         self.states += 1
         self.branches[branch] += 1
-        place = state & ((1 << _BITS) - 1)
-        self._marks[place >> 3] |= 1 << (place & 7)
+        bit = state & ((1 << _BITS) - 1)
+        self._marks[bit >> 3] |= 1 << (bit & 7)
 
     @property
     def distinct(self) -> int:
-        """How many different ones there were at least: two may have left one mark."""
+        """A lower bound of the number of different states, since two may share a bit."""
         return int.from_bytes(self._marks, "little").bit_count()
 
 
-class Failure(AssertionError):  # noqa: N818 - what a test is told
+class Failure(AssertionError):  # noqa: N818 - it reports a failed test
     """The two policies differ; the message is the shortest episode found, as a test."""
 
 
 class Fingerprint:
-    """An index of the ledger that hashes it, names of demands left out."""
+    """An index that hashes a ledger without the names of demands."""
 
     def __init__(self, ledger: Ledger) -> None:
         self.value = 0
@@ -96,11 +94,11 @@ class Fingerprint:
             self.value ^= _hash(device)
 
     def device_changed(self, before: Device | None, after: Device | None) -> None:
-        """As :class:`kubeshare.core.ledger.ledger.Index`."""
+        """See :class:`kubeshare.core.ledger.tables.Index`."""
         self.value ^= (_hash(before) if before else 0) ^ (_hash(after) if after else 0)
 
     def node_changed(self, before: Node | None, after: Node | None) -> None:
-        """As :class:`kubeshare.core.ledger.ledger.Index`."""
+        """See :class:`kubeshare.core.ledger.tables.Index`."""
         self.value ^= (hash(before) if before else 0) ^ (hash(after) if after else 0)
 
 
@@ -109,11 +107,11 @@ def run(trial: Trial, states: int, seed: int) -> Iterator[Seen]:
 
     Args:
         trial: the policy.
-        states: how many to see at least.
-        seed: what all randomness follows from.
+        states: the least number of states.
+        seed: the seed of all randomness.
 
     Yields:
-        what was seen so far, after each episode.
+        what was covered so far, after each episode.
 
     Raises:
         Failure: the two policies differ.

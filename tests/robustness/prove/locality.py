@@ -1,4 +1,4 @@
-"""The locality policy on trial: small clusters in which labels and sizes often collide."""
+"""Episodes for the locality policy: small clusters where labels and sizes often collide."""
 
 import random
 from collections.abc import Iterator

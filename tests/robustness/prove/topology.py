@@ -1,4 +1,4 @@
-"""The topology policy on trial: a few nodes of all shapes, fractions and whole GPUs alike."""
+"""Episodes for the topology policy: few nodes of all shapes, fractions and whole GPUs."""
 
 import random
 from collections.abc import Iterator

@@ -34,7 +34,7 @@ def an_entry(name: int, number: int, memory: int, label: str) -> Entry:
 def first_of(
     entries: list[Entry], number: int, memory: int, without: str, nodes: frozenset[str] | None
 ) -> Device | None:
-    """The answer of somebody who looks at everything."""
+    """The answer of a scan of all devices."""
     for entry in sorted(entries, key=lambda entry: entry[:2]):
         device = entry[3]
         if (

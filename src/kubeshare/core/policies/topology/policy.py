@@ -63,7 +63,7 @@ def _choose(index: TopologyIndex, demand: Demand) -> Placement | None:
 
 
 def _unsupported(demand: Demand) -> tuple[str, str] | None:
-    """The field that asks for what this policy does not know, and why."""
+    """The field that this policy does not support, and why; None if none."""
     labels = {
         "affinity": demand.affinity,
         "antiAffinity": demand.anti_affinity,
