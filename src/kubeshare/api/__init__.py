@@ -1,4 +1,4 @@
-"""Reads and writes the objects of ``kubeshare.nthu`` and the Kubernetes objects around them.
+"""Reads and writes KubeShare's objects and the Kubernetes objects around them.
 
 ``types`` has narrow, frozen structs: the fields that controllers read, not all of an object, so
 a struct is never written back whole. ``state`` has the stores that controllers share, down to

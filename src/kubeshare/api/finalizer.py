@@ -1,4 +1,4 @@
-"""Adds and removes the finalizer of SharePods, which are deleted after their pod.
+"""Adds and removes the finalizer that deletes SharePods after their pod.
 
 Every SharePod that may have a pod has it: Sched adds it with the decision, the device manager
 before it creates a pod for a decision that Sched did not make. The device manager removes it

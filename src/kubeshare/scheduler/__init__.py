@@ -1,6 +1,6 @@
-"""KubeShare-Sched: assigns each requester a GPU and a node, or reports why it cannot.
+"""KubeShare-Sched: assigns each requester a GPU and a node.
 
-How a requester (a SharePod, or a gated pod) is scheduled:
+How a requester (a SharePod, or a gated pod) is scheduled, or marked unschedulable:
 
 * ``queue_sort``: the next requester: higher priority first, then the oldest.
 * ``candidate_nodes``: the nodes that its pod may run on.

@@ -83,47 +83,35 @@ def scheduler_program(  # noqa: PLR0913 - its options
     sharepods = SharePods(
         client, AssumeCache(informers.sharepods), status, informers.cluster_state.demands
     )
-    pods = GatedPods(
-        client,
-        AssumeCache(gated),
-        status,
-        bound=informers.pods.store,
-        cluster_state=informers.cluster_state,
-        node_resources=NodeResources(informers.nodes, informers.pods, informers.cluster_state),
-        volumes=VolumeBinder(client, informers.nodes.store),
-        models=partial(_models, informers.gpunodes.store),
-    )
+    pods = _gated_pods(client, AssumeCache(gated), status, informers)
     kinds: Mapping[str, RequesterKind] = {sharepod.KIND: sharepods, pod.KIND: pods}
     unschedulable: UnschedulableQueue[RequesterKey] = UnschedulableQueue()
     metrics = Metrics(program.registry, unschedulable)
     candidates = CandidateNodes(Eligibility(informers.nodes), informers.configuration, wall_clock)
-    events = Events(recorder)
+    events, nominations = Events(recorder), Nominations()
     policy = within_quotas(policy, informers.quotas.of)
-    binder = Binder(
-        policy,
-        informers.cluster_state,
-        candidates,
-        unschedulable=unschedulable,
-        events=events,
-        metrics=metrics,
-    )
-    nominations = Nominations()
-    preemptor = Preemptor(
-        client,
-        policy,
-        cluster_state=informers.cluster_state,
-        pods=informers.pods.store,
-        nominations=nominations,
-        configuration=informers.configuration,
-        events=events,
-    )
     context = SchedulingContext(
         policy=policy,
         cluster_state=informers.cluster_state,
         candidates=candidates,
         kinds=kinds,
-        binder=binder,
-        preemptor=preemptor,
+        binder=Binder(
+            policy,
+            informers.cluster_state,
+            candidates,
+            unschedulable=unschedulable,
+            events=events,
+            metrics=metrics,
+        ),
+        preemptor=Preemptor(
+            client,
+            policy,
+            cluster_state=informers.cluster_state,
+            pods=informers.pods.store,
+            nominations=nominations,
+            configuration=informers.configuration,
+            events=events,
+        ),
         nominations=nominations,
     )
     gangs = GangScheduler(context, informers.configuration)
@@ -140,6 +128,21 @@ def scheduler_program(  # noqa: PLR0913 - its options
     _retry_when_the_cluster_changes(controller, informers, unschedulable)
     program.add_controller(controller)
     return program
+
+
+def _gated_pods(
+    client: Client, known: AssumeCache[Raw], status: ScheduledCondition, informers: Informers
+) -> GatedPods:
+    return GatedPods(
+        client,
+        known,
+        status,
+        bound=informers.pods.store,
+        cluster_state=informers.cluster_state,
+        node_resources=NodeResources(informers.nodes, informers.pods, informers.cluster_state),
+        volumes=VolumeBinder(client, informers.nodes.store),
+        models=partial(_models, informers.gpunodes.store),
+    )
 
 
 def _retry_when_the_cluster_changes(

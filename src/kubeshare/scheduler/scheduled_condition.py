@@ -1,4 +1,4 @@
-"""Writes the condition ``Scheduled``, the only part of a status that Sched owns."""
+"""Writes the condition ``Scheduled``, Sched's only part of a status."""
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime

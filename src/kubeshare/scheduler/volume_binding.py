@@ -16,12 +16,12 @@ from msgspec import Struct
 from kubeshare.api.predicates.eligibility import Eligible
 from kubeshare.api.predicates.node_affinity import meets
 from kubeshare.api.predicates.volumes import (
-    CLAIMS,
     CLASSES,
+    VOLUME_CLAIMS,
     VOLUMES,
-    Claim,
     StorageClass,
-    claims_of,
+    VolumeClaim,
+    volume_claims_of,
 )
 from kubeshare.api.types.core_v1 import Node
 from kubeshare.kube.cache.store import Store
@@ -90,7 +90,7 @@ class VolumeBinder:
         Raises:
             ApiError: they cannot be read now.
         """
-        names = list(claims_of(metadata.name, pod_spec))
+        names = list(volume_claims_of(metadata.name, pod_spec))
         now = asyncio.get_running_loop().time()
         known = self._known.get(metadata.uid)
         if not names:
@@ -150,7 +150,7 @@ class VolumeBinder:
     async def _requirement(self, name: str, namespace: str) -> tuple[_Requirement | None, bool]:
         """What a claim requires of a node, None for nothing; and whether it is bound."""
         try:
-            claim = await self._client.get(CLAIMS, name, namespace)
+            claim = await self._client.get(VOLUME_CLAIMS, name, namespace)
             if not claim.spec.volume_name:
                 return await self._unbound(claim), False
             volume = await self._client.get(VOLUMES, claim.spec.volume_name)
@@ -159,7 +159,7 @@ class VolumeBinder:
         why = f"it does not reach volume {volume.metadata.name}"
         return _Requirement([volume.required], why), True
 
-    async def _unbound(self, claim: Claim) -> _Requirement:
+    async def _unbound(self, claim: VolumeClaim) -> _Requirement:
         name, kind = claim.metadata.name, claim.spec.storage_class_name
         found = await self._class(kind) if kind else None
         if found is None or not found.waits_for_consumer:

@@ -1,4 +1,4 @@
-"""Finds the nodes that accept a pod, and why the others do not.
+"""Finds the nodes that accept a pod, with reasons for others.
 
 Checked are whether the node accepts pods, its taints, and the pod's node selector and affinity:
 what would make a GPU there useless for the pod. kube-scheduler checks everything again.

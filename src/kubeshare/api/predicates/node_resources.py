@@ -1,4 +1,4 @@
-"""Finds the nodes with enough CPU, memory and pods left, as kube-scheduler will.
+"""Finds the nodes with enough CPU, memory and pods left.
 
 A gated pod can be rescheduled, a pod whose gate is removed cannot. So the node's allocatable
 resources are checked before: less what its pods request, less what pods request that have a

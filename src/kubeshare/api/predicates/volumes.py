@@ -24,7 +24,7 @@ class Requests(Struct, frozen=True, kw_only=True):
     requests: dict[str, str | int] = {}
 
 
-class ClaimSpec(Struct, frozen=True, kw_only=True, rename="camel"):
+class VolumeClaimSpec(Struct, frozen=True, kw_only=True, rename="camel"):
     """``volume_name`` is ``""`` until the claim is bound."""
 
     volume_name: str = ""
@@ -33,11 +33,11 @@ class ClaimSpec(Struct, frozen=True, kw_only=True, rename="camel"):
     resources: Requests = field(default_factory=Requests)
 
 
-class Claim(Struct, frozen=True, kw_only=True):
+class VolumeClaim(Struct, frozen=True, kw_only=True):
     """A PersistentVolumeClaim."""
 
     metadata: ObjectMeta
-    spec: ClaimSpec = field(default_factory=ClaimSpec)
+    spec: VolumeClaimSpec = field(default_factory=VolumeClaimSpec)
 
 
 class VolumeAffinity(Struct, frozen=True, kw_only=True):
@@ -46,7 +46,7 @@ class VolumeAffinity(Struct, frozen=True, kw_only=True):
     required: dict[str, Any] | None = None
 
 
-class ClaimReference(Struct, frozen=True, kw_only=True):
+class VolumeClaimReference(Struct, frozen=True, kw_only=True):
     """The claim for which a volume is reserved."""
 
     namespace: str = ""
@@ -60,7 +60,7 @@ class VolumeSpec(Struct, frozen=True, kw_only=True, rename="camel"):
     storage_class_name: str = ""
     access_modes: tuple[str, ...] = ()
     capacity: dict[str, str | int] = {}
-    claim_ref: ClaimReference | None = None
+    claim_ref: VolumeClaimReference | None = None
 
 
 class VolumeStatus(Struct, frozen=True, kw_only=True):
@@ -82,7 +82,7 @@ class Volume(Struct, frozen=True, kw_only=True):
         terms = self.spec.node_affinity.required
         return {} if terms is None else _requiring(terms)
 
-    def suits(self, claim: Claim) -> bool:
+    def suits(self, claim: VolumeClaim) -> bool:
         """Whether an unbound claim may be bound to this volume."""
         reserved, requested = self.spec.claim_ref, claim.spec
         return (
@@ -127,12 +127,12 @@ class StorageClass(Struct, frozen=True, kw_only=True, rename="camel"):
         return _requiring({"nodeSelectorTerms": terms}) if terms else {}
 
 
-CLAIMS: Final = PERSISTENT_VOLUME_CLAIMS.into(Claim)
+VOLUME_CLAIMS: Final = PERSISTENT_VOLUME_CLAIMS.into(VolumeClaim)
 VOLUMES: Final = PERSISTENT_VOLUMES.into(Volume)
 CLASSES: Final = STORAGE_CLASSES.into(StorageClass)
 
 
-def claims_of(name: str, pod_spec: Mapping[str, Any]) -> Iterator[str]:
+def volume_claims_of(name: str, pod_spec: Mapping[str, Any]) -> Iterator[str]:
     """The names of the claims that a pod uses, in its namespace.
 
     Args:

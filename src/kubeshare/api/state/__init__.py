@@ -1,1 +1,1 @@
-"""The state of the cluster as controllers see it: informers, stores, and the ledger."""
+"""The cluster's state in a controller: informers, stores, and the ledger."""

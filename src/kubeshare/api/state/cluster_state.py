@@ -1,4 +1,4 @@
-"""The vGPUs, nodes and pods of the cluster, as a controller sees them."""
+"""The vGPUs, nodes and pods of the cluster, for a controller."""
 
 from collections.abc import Callable
 

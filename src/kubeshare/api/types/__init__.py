@@ -1,1 +1,1 @@
-"""The Kubernetes objects that KubeShare reads and writes, and the names they share."""
+"""The objects that KubeShare reads and writes, and their names."""

@@ -1,1 +1,1 @@
-"""Preemption: who is evicted for a higher priority, and for whom the room is reserved."""
+"""Preemption: evicts pods for higher priorities and reserves their room."""

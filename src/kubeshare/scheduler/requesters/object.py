@@ -1,4 +1,4 @@
-"""What requesters of all kinds share: each is an API object that is read and patched."""
+"""What requesters of all kinds share as API objects."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence

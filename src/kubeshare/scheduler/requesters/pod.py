@@ -1,4 +1,4 @@
-"""Plain pods as requesters: gated until their vGPUs are ready, then bound in one write.
+"""Plain pods as requesters: gated until their vGPUs are ready.
 
 While a pod is gated its affinity can be tightened and it can be scheduled again; once the gate
 is removed nothing can be undone. So the gate is removed last, when the shares are reserved and
@@ -170,7 +170,7 @@ class _PodRequester(RequesterObject[GatedPods, Pod]):
     def demand(self) -> Demand | None:
         demand = self.kind.cluster_state.demands.of_pod(self.raw, self.kind.models())
         if demand is None and self.view.gated:
-            words = "is missing: the pod waits for a part of a GPU and does not say how much"
+            words = "is missing: the pod waits for a share of a GPU and does not say how much"
             raise InvalidValueError(PREFIX + "request", words)
         return demand
 

@@ -1,7 +1,7 @@
-"""SharePods as requesters: the decision goes into their spec, the condition into their status.
+"""SharePods as requesters: the decision is written into their spec.
 
-The shares are reserved before: *reserve, then decide*. A program that is killed between the two
-finds the shares again by the uid of the demand.
+The condition is written into the status. The shares are reserved before: *reserve, then
+decide*. A program that is killed between the two finds the shares again by the demand's uid.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
