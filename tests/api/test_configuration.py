@@ -1,4 +1,4 @@
-"""The configuration: read strictly, and in force from the moment it is written."""
+"""The configuration is parsed strictly and applies as soon as it is written."""
 
 import asyncio
 from pathlib import Path
@@ -66,20 +66,20 @@ def test_a_change_is_in_force_and_told_and_what_cannot_be_read_changes_nothing()
         server = FakeApiServer()
         reflector = watch_configuration(server.client("reader"))
         configured = DynamicConfiguration(reflector)
-        told: list[int] = []
-        configured.subscribe(lambda: told.append(configured.now().pool.minimum))
+        minimums: list[int] = []
+        configured.subscribe(lambda: minimums.append(configured.now().pool.minimum))
         task = asyncio.create_task(reflector.run())
         try:
             await reflector.wait_for_sync()
             assert configured.now() == Configuration()
             write(server, "other", "pool: {minimum: 7}")
             write(server, "kubeshare", "pool: {minimum: 1}")
-            await until(lambda: told == [1])
+            await until(lambda: minimums == [1])
             write(server, "kubeshare", "pool: {minimum: none}")
             write(server, "kubeshare", "pool: {minimum: 2}")
-            await until(lambda: told == [1, 2])
+            await until(lambda: minimums == [1, 2])
             server.remove(CONFIG_MAPS, "kubeshare", NAMESPACE)
-            await until(lambda: told == [1, 2, 0])
+            await until(lambda: minimums == [1, 2, 0])
         finally:
             task.cancel()
 

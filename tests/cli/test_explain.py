@@ -1,4 +1,4 @@
-"""`kubeshare explain` on a cluster: the scheduler's own answer, and what would change it."""
+"""``kubeshare explain`` shows the scheduler's decision, and what would change it."""
 
 import json
 
@@ -69,9 +69,9 @@ def test_one_that_is_placed_is_told_where_and_why_not_elsewhere() -> None:
             assert finding.decision.devices == (mine,)
             occupied = "occupied, and affinity red asks for an idle or a new vGPU"
             assert finding.decision.reasons[f"n1/{other}"] == occupied
-        told = json.loads(command._as_json(finding))
-        assert told["held"] == [f"n1/{mine}"]
-        assert told["decision"] == "bound"
+        printed = json.loads(command._as_json(finding))
+        assert printed["held"] == [f"n1/{mine}"]
+        assert printed["decision"] == "bound"
 
     run_scenario(scenario, n1=2)
 
@@ -162,8 +162,8 @@ def test_a_policy_that_is_not_there_is_wrong_use(capsys: pytest.CaptureFixture[s
 
 
 def of_gang(needed: int, priority: int = 0) -> dict[str, str]:
-    said = {"group_name": "g", "min_available": needed, "priority": priority}
-    return {f"sharedgpu/{key}": str(value) for key, value in said.items()}
+    labels = {"group_name": "g", "min_available": needed, "priority": priority}
+    return {f"sharedgpu/{key}": str(value) for key, value in labels.items()}
 
 
 def test_of_a_gang_it_is_told_for_whom_there_is_no_room_and_whose_leaving_helps() -> None:
@@ -183,10 +183,13 @@ def test_of_a_gang_it_is_told_for_whom_there_is_no_room_and_whose_leaving_helps(
         assert waits.decision.reasons[f"n1/{gpuid}"] == "compute 0.5 left, 1 asked"
         assert waits.change is not None
         assert waits.change.words == (f"x leaves n1/{gpuid}",)
-        told = json.loads(command._as_json(waits))
-        assert told["gang"]["members"] == {"SharePod default/a": "waits", "Pod default/b": "waits"}
-        assert (told["gang"]["there"], told["gang"]["placed"]) == (2, 0)
-        assert told["gang"]["timeoutSeconds"] == 300
+        printed = json.loads(command._as_json(waits))
+        assert printed["gang"]["members"] == {
+            "SharePod default/a": "waits",
+            "Pod default/b": "waits",
+        }
+        assert (printed["gang"]["there"], printed["gang"]["placed"]) == (2, 0)
+        assert printed["gang"]["timeoutSeconds"] == 300
         world.delete("x")
         await expect_running(world, "a", "b")
         placed = await explained(world, "a")

@@ -27,12 +27,12 @@ from robustness.fault_matrix.matrix import points, run_life
 from robustness.fault_matrix.troubles import TROUBLES
 
 RARE = (("alone", "409"), ("plain", "409"), ("together", "API server killed after it"))
-"""Lives and troubles after which programs read what they know, and repeat what they said."""
+"""Lives and troubles after which programs list objects again and repeat writes."""
 
 CHECKED_OTHERWISE = {
     "devices": {Permission("update", "kubeshare.nthu", "sharepods/finalizers")},
 }
-"""Rights that no request uses: an admission plugin asks for them."""
+"""Rights that no request uses: an admission plugin requires them."""
 
 ADVICE = (
     "no life asks for it: take it out of deploy/rbac, or tell a life in which the program "
@@ -41,7 +41,7 @@ ADVICE = (
 
 
 async def _told_again(world: World) -> None:
-    """One waits for the same reason as before, after it has waited for another."""
+    """A SharePod is pending for a reason that it had before."""
     world.share("a", "0.7")
     await expect_running(world, "a")
     world.share("b", "0.7")
@@ -53,19 +53,19 @@ async def _told_again(world: World) -> None:
 
 
 async def _labelled_wrongly_again(world: World) -> None:
-    """A node is given a pool policy that there is not, and once more."""
-    for said in ({LABEL_POOL: "none"}, {}, {LABEL_POOL: "none"}):
-        world.server.change(NODES, "n1", "", partial(_relabel, said))
+    """The label of a node names an unknown pool policy, twice."""
+    for labels in ({LABEL_POOL: "none"}, {}, {LABEL_POOL: "none"}):
+        world.server.change(NODES, "n1", "", partial(_relabel, labels))
         await world.quiet(1)
     await world.until(lambda: any(_counted(each, "n1") for each in world.server.all(EVENTS)))
 
 
-def _relabel(said: dict[str, str], node: Raw) -> None:
-    node["metadata"]["labels"] = said
+def _relabel(labels: dict[str, str], node: Raw) -> None:
+    node["metadata"]["labels"] = labels
 
 
 async def _with_a_volume(world: World) -> None:
-    """A plain pod goes where its volume is."""
+    """A plain pod is scheduled to the node of its volume."""
     world.storage.bound("data", "n1")
     claim = {"name": "data", "persistentVolumeClaim": {"claimName": "data"}}
     pod = world.plain("a", spec={"volumes": [claim]})
@@ -74,7 +74,7 @@ async def _with_a_volume(world: World) -> None:
 
 
 async def _with_a_claim(world: World) -> None:
-    """A plain pod goes where a volume is free for its claim."""
+    """A plain pod is scheduled to a node with a free volume for its claim."""
     world.storage.kind("disk", waits=True)
     world.storage.claim("data", "disk")
     world.storage.free("free", "n1", "disk")
@@ -93,7 +93,7 @@ TOLD = LIVES | {
     "with a volume": Life(_with_a_volume, {"n1": 1}),
     "with a claim": Life(_with_a_claim, {"n1": 1}),
 }
-"""The lives of the fault matrix, and those that only rights need."""
+"""The lives of the fault matrix, and those for rights only."""
 
 
 async def _told(world: World, life: Life) -> None:
@@ -113,7 +113,7 @@ def _play(life: str, trouble: str = "", write: int = 0) -> World:
 
 @pytest.fixture(scope="module")
 def unused() -> dict[str, set[Permission]]:
-    """Program -> what it may and never asked for."""
+    """Program -> the rights that it never used."""
     worlds = [_play(life) for life in TOLD]
     for life, trouble in RARE:
         worlds += [_play(*point[:3]) for point in points(life, [trouble])]
@@ -134,7 +134,7 @@ def test_a_program_may_nothing_that_it_never_asks_for(
 
 @pytest.fixture(scope="module")
 def strict() -> Iterator[ApiServer]:
-    """An API server that asks who may block the deletion of an owner, with our kinds and roles."""
+    """An API server with OwnerReferencesPermissionEnforcement, our kinds and roles."""
     with local_api_server(None, "OwnerReferencesPermissionEnforcement") as server:
         wanted = {"CustomResourceDefinition", "Namespace", "ServiceAccount", "Role", "RoleBinding"}
         wanted |= {"ClusterRole", "ClusterRoleBinding"}

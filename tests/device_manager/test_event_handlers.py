@@ -1,4 +1,4 @@
-"""Who is woken by what: all who would do something, and not many more."""
+"""An event enqueues the keys that it concerns, and not many more."""
 
 import pytest
 
@@ -37,13 +37,13 @@ async def test_what_starts_on_a_gpu_wakes_none_of_those_that_share_it_already(
         await world.run(name, "0.1")
     await expect_ready(world, *names)
     await world.quiet()
-    looks = {name: world.reconciles(name) - before[name] for name in world.programs}
-    assert looks["scheduler"]["scheduler"] <= 2 * SHARED
-    # Decided, bound, running: what it has said itself is no news.
-    assert looks["devices"]["sharepods"] <= 3 * SHARED
-    assert not looks["devices"]["vgpus"]
-    assert not looks["devices"]["pods"]
-    assert not looks["devices"]["pools"]
+    counts = {name: world.reconciles(name) - before[name] for name in world.programs}
+    assert counts["scheduler"]["scheduler"] <= 2 * SHARED
+    # Decided, bound, running: its own status writes do not enqueue it.
+    assert counts["devices"]["sharepods"] <= 3 * SHARED
+    assert not counts["devices"]["vgpus"]
+    assert not counts["devices"]["pods"]
+    assert not counts["devices"]["pools"]
 
 
 @scenario(n1=1)
@@ -54,11 +54,11 @@ async def test_those_that_wait_for_a_new_vgpu_are_woken_when_it_is_there(world: 
         world.share(name, "0.1")
     await expect_ready(world, *names)
     await world.quiet()
-    looks = world.reconciles("devices")
+    counts = world.reconciles("devices")
     # Decided, the GPU is there, bound, running.
-    assert looks["sharepods"] <= 5 * SHARED
-    assert looks["vgpus"] <= 3 * SHARED
-    assert not looks["pods"]
+    assert counts["sharepods"] <= 5 * SHARED
+    assert counts["vgpus"] <= 3 * SHARED
+    assert not counts["pods"]
 
 
 @pytest.mark.parametrize("had_room", [True, False])
@@ -81,7 +81,7 @@ async def test_a_watch_that_is_behind_another_costs_no_read(world: World) -> Non
     await world.quiet(WATCH_LAG_SECONDS / 2)
     asked = [(each.verb, each.resource) for each in world.server.requests]
     assert ("get", "vgpus") not in asked
-    # It has not come: so it is asked for, and the decision is undone.
+    # The vGPU is not in the cache: so it is read, and the SharePod rescheduled.
     await expect_on_node(world, "early", "")
 
 

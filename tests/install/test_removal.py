@@ -1,4 +1,4 @@
-"""KubeShare is taken off a cluster in use: what runs runs on, and nothing is left at the end."""
+"""Uninstalls KubeShare from a cluster in use; running pods keep their GPUs."""
 
 import pytest
 
@@ -28,7 +28,7 @@ PROGRAMS = {"kubeshare-scheduler": "scheduler", "kubeshare-device-manager": "dev
 
 
 def install(world: World) -> list[manifests.Manifest]:
-    """Put the manifests' objects there, and let the programs go with theirs."""
+    """Installs the manifests; the programs stop with their workloads."""
     loaded = manifests.load(manifests.Options())
     for manifest in loaded:
         world.server.seed(manifests.resource_of(manifest), manifest)
@@ -37,7 +37,7 @@ def install(world: World) -> list[manifests.Manifest]:
 
 
 def changed(world: World, place: ObjectPath, new: Raw | None) -> None:
-    """What Kubernetes does when an object has been deleted."""
+    """Does what Kubernetes does after the deletion of an object."""
     if new is not None:
         return
     if place.plural == "deployments":
@@ -66,7 +66,7 @@ async def uninstall(
 async def uninstall_at_last(
     world: World, loaded: list[manifests.Manifest], wait: float = 0
 ) -> list[str]:
-    """Again where it was cut off."""
+    """Repeats an interrupted uninstall."""
     try:
         return await uninstall(world, loaded, wait)
     except ApiError:
@@ -79,7 +79,7 @@ def nothing_is_left(world: World) -> bool:
 
 
 def guarded(world: World, placeholder: str) -> bool:
-    """The policy that guards placeholders is in force, and that one is not taken out of it."""
+    """Whether the policy protects this placeholder."""
     policy = world.server.stored(VALIDATING_ADMISSION_POLICIES, PLACEHOLDER_GUARD)
     pod = world.pod(placeholder, NAMESPACE)
     assert pod is not None
@@ -155,7 +155,7 @@ async def test_what_does_not_go_is_named(world: World) -> None:
 
 
 def cut_off(fault: Fault, write: int) -> bool:
-    """Uninstall with one write that meets a fault, then again; whether it has so many writes."""
+    """Uninstalls with a fault at one write, and again; returns whether there is that write."""
 
     async def told(world: World) -> None:
         loaded = install(world)
@@ -185,7 +185,7 @@ def cut_off(fault: Fault, write: int) -> bool:
 
 @pytest.mark.slow
 def test_it_may_be_cut_off_at_any_write_and_begun_again() -> None:
-    """At every second one; before it, and after it but before its answer."""
+    """Every second write fails, before it takes effect or before its response."""
     write = 1
     while cut_off(Fault.reset(after=write % 4 == 1), write):
         write += 2

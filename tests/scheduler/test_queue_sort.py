@@ -1,4 +1,4 @@
-"""Higher priorities are decided about first."""
+"""Demands of higher priority are scheduled first."""
 
 from expectations import assert_pending, assert_scheduled, expect_decided, expect_scheduled
 from fakes.cluster import World, scenario

@@ -1,4 +1,4 @@
-"""ResourceQuotas over parts of GPUs, in a cluster."""
+"""ResourceQuotas over shares of GPUs, in a cluster."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""KubeShare-Sched against an API server in memory."""
+"""The scheduler against an API server in memory."""
 
 from typing import Any
 
@@ -58,7 +58,7 @@ async def test_the_published_annotations_are_read_and_kept(world: World) -> None
 async def test_a_burst_of_two_that_do_not_fit_together_never_shares_a_gpu(world: World) -> None:
     world.share("a", "0.6")
     world.share("b", "0.6")
-    world.server.freeze_watches()  # it knows only what it has written itself
+    world.server.freeze_watches()  # the scheduler knows only its own writes
     world.start("scheduler")
     await expect_decided(world, "a", "b")
     assert assert_scheduled(world, "a").gpuid != assert_scheduled(world, "b").gpuid
@@ -282,7 +282,7 @@ async def test_a_decision_from_a_state_that_is_no_more_is_refused_once_and_made_
     world.server.inject(Fault.hang(), verb="watch", resource="vgpus")
     world.start("scheduler")
     await world.quiet(1)
-    # Nothing tells the scheduler of this.
+    # No watch event reports this to the scheduler.
     taken = manifests.holder("u", "other", requestMicros=700_000, memoryBytes=GIB)
     world.server.change(VGPUS, "x", "", lambda vgpu: vgpu.update(status={"holders": [taken]}))
     before = len(world.server.requests)
@@ -313,7 +313,7 @@ async def test_whoever_decides_at_the_same_time_wins_and_the_part_is_given_back(
 
 
 def _held(world: World, uid: str, **holder: Any) -> None:
-    """A vGPU of which an earlier run has taken a part for a SharePod."""
+    """Adds a vGPU with a holder that an earlier run of the scheduler has written."""
     amounts = {"requestMicros": 300_000, "limitMicros": 1_000_000, "memoryBytes": GIB}
     held = manifests.holder(uid, **(amounts | holder))
     vgpu = manifests.vgpu("old", "n1", held, phase="Creating", pool="onDemand")
@@ -420,7 +420,7 @@ async def test_a_podspec_of_an_odd_form_is_told_of_and_holds_nobody_up(world: Wo
 
 @scenario(n1=2)
 async def test_a_watch_that_has_gone_silent_makes_nobody_hold_two_gpus(world: World) -> None:
-    """Nothing is told of the vGPU that was made, until the silence is noticed."""
+    """No event reports the new vGPU until the reflector detects the silence."""
     world.server.inject_at_write(1, lambda: Fault.meanwhile(world.server.mute_watches))
     world.start("scheduler")
     world.plain("a")

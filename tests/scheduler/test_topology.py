@@ -1,4 +1,4 @@
-"""SharePods placed by the links of the GPUs that the cluster's node agents found."""
+"""SharePods placed by the links between GPUs that node agents report."""
 
 from expectations import expect_decided, expect_pending, expect_running, expect_shared_gpu
 from fakes.cluster import World, gpu_uuid, scenario
@@ -7,7 +7,7 @@ PAIRED = {"gpu_0_2": "NV2", "gpu_1_3": "NV2", "gpu_0_1": "PHB", "gpu_2_3": "PHB"
 
 
 async def have_gpus(world: World, *gpuids: str) -> dict[str, str]:
-    """A node's GPUs as reserved vGPUs, all of them ready; returns UUID -> GPUID."""
+    """Reserves all GPUs of a node as idle vGPUs; returns UUID -> GPUID."""
     world.policy = "topology"
     world.link("n1", **PAIRED)
     world.reserve("n1", *gpuids)

@@ -1,4 +1,4 @@
-"""What no node has a GPU for is shown to cluster autoscalers, boundedly, while it is needed."""
+"""Pods for which no node has a GPU are shown to cluster autoscalers."""
 
 import pytest
 
@@ -21,7 +21,7 @@ async def expect_scale_up_pods(world: World, count: int) -> list[Raw]:
 
 
 async def full(world: World, most: int) -> None:
-    """The only GPU is somebody's."""
+    """One SharePod has the only GPU."""
     world.configure(autoscaler={"placeholders": most})
     world.start()
     await world.run("whole", "1")

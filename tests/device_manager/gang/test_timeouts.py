@@ -1,4 +1,4 @@
-"""A gang that has taken its parts has so long to start, and then gives all of them back."""
+"""A gang that does not start in time gives all its shares back."""
 
 import pytest
 
@@ -19,9 +19,9 @@ pytestmark = pytest.mark.slow
 
 
 def gang(world: World, *names: str) -> None:
-    said = {"sharedgpu/group_name": "g", "sharedgpu/min_available": str(len(names))}
+    labels = {"sharedgpu/group_name": "g", "sharedgpu/min_available": str(len(names))}
     for name in names:
-        world.share(name, "1", labels=said)
+        world.share(name, "1", labels=labels)
 
 
 def timeouts(world: World, name: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""A placeholder says whether it may be evicted: not while somebody shares its GPU."""
+"""A placeholder must not be evicted while pods share its GPU."""
 
 from expectations import expect_phases, expect_placeholders, expect_running
 from fakes.cluster import World, scenario

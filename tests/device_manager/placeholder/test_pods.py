@@ -1,4 +1,4 @@
-"""Placeholders: they keep a GPU, fail, are lost, and go."""
+"""Placeholders reserve a GPU, fail, are lost and are deleted."""
 
 import asyncio
 

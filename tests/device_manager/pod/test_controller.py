@@ -1,4 +1,4 @@
-"""Plain pods after their gate is gone, and what is left of those that never got so far."""
+"""Plain pods after their gate is removed, and cleanup of those never started."""
 
 from typing import Any
 
@@ -47,7 +47,7 @@ async def test_a_pod_that_ends_gives_its_part_back(world: World) -> None:
 
 @scenario(n1=1)
 async def test_a_pod_that_fails_before_it_is_bound_gives_its_part_back(world: World) -> None:
-    """As one does whose deadline is over."""
+    """As a pod fails whose active deadline is exceeded."""
     world.actors.node_agents = False
     world.start()
     world.plain("a")
@@ -99,9 +99,9 @@ async def test_a_pod_of_its_own_keeps_its_place_and_says_why_it_waits(world: Wor
     world.actors.full = {"n1"}
     world.plain("a")
     await expect_event(world, "a", "Unschedulable")
-    told = next(each for each in world.events("a") if "Unschedulable" in each)
-    assert "kube-scheduler says: insufficient cpu" in told
-    assert "keeps its share" in told
+    event = next(each for each in world.events("a") if "Unschedulable" in each)
+    assert "kube-scheduler says: insufficient cpu" in event
+    assert "keeps its share" in event
     world.actors.full = set()
     world.actors.reconcile()
     await expect_running(world, "a")

@@ -1,4 +1,4 @@
-"""Pool policies: which idle vGPUs are kept, made ahead of demand, and let go."""
+"""Pool policies keep, warm up and delete idle vGPUs."""
 
 from expectations import (
     expect_cleaned_up,
@@ -158,7 +158,7 @@ async def test_idle_vgpus_stay_while_a_kubelet_starts_and_offers_nothing(world: 
 async def test_a_vgpu_that_became_idle_unseen_is_looked_at_when_the_watch_is_back(
     world: World,
 ) -> None:
-    """All that the watch tells of it is what it told before it broke."""
+    """After the watch broke, no event reports the change."""
     world.reserve("n1", "x")
     world.start()
     await expect_phase(world, "x", phase="Idle")

@@ -1,4 +1,4 @@
-"""Idle vGPUs give way to pods that wait for a whole GPU, and to nobody else."""
+"""Idle vGPUs are reclaimed for pending pods that request whole GPUs only."""
 
 from expectations import (
     expect_any_running,
@@ -13,11 +13,11 @@ from kubeshare.api.types.v1 import VGPUS
 from kubeshare.kube.resources import NODES, PODS
 
 SECONDS = 5.0
-"""Within which a pod has the GPU of a vGPU that gave way."""
+"""Time within which a pod gets the GPU of a reclaimed vGPU."""
 
 
 def made(world: World) -> int:
-    """How many vGPUs were ever made by the programs."""
+    """The number of vGPUs that the programs have created."""
     return sum(
         request.verb == "create" and request.resource == "vgpus"
         for request in world.server.requests
@@ -44,7 +44,7 @@ async def test_a_pod_that_waits_for_a_whole_gpu_gets_that_of_an_idle_vgpu(world:
 
 @scenario(n1=2)
 async def test_warm_up_and_yield_do_not_play_ping_pong(world: World) -> None:
-    """Each GPU moves once when a pod comes, and once when it has gone."""
+    """Each GPU is moved once when a pod is created, and once when it is gone."""
     await warmed(world, 2, warm=2)
     assert made(world) == 2
     world.native_pod("native")

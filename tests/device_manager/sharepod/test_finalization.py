@@ -1,4 +1,4 @@
-"""A SharePod that is deleted goes after its pod; what is to run on runs on."""
+"""A deleted SharePod is removed after its pod; orphaned pods run on."""
 
 import pytest
 
@@ -23,7 +23,7 @@ from kubeshare.kube.resources import PODS, Raw
 from kubeshare.simulator.control import Fault, ObjectPath
 
 
-def there(world: World, name: str = "a") -> bool:
+def sharepod_exists(world: World, name: str = "a") -> bool:
     return world.server.stored(SHAREPODS, name, "default") is not None
 
 
@@ -32,12 +32,12 @@ def finalizers(world: World, name: str = "a") -> list[str]:
     return found
 
 
-def told(world: World, words: str) -> bool:
+def has_event(world: World, words: str) -> bool:
     return any(words in each for each in world.events("a"))
 
 
 def pods_at_its_end(world: World, name: str = "a") -> list[list[str]]:
-    """The names of the pods that there are when the SharePod goes, once it has gone."""
+    """Collects the names of the pods that exist when the SharePod is removed."""
     seen: list[list[str]] = []
 
     def note(place: ObjectPath, new: Raw | None) -> None:
@@ -56,13 +56,13 @@ async def test_a_deleted_sharepod_goes_when_its_containers_have_stopped(world: W
     seen = pods_at_its_end(world)
     world.delete("a")
     await world.quiet(15)
-    assert there(world)
+    assert sharepod_exists(world)
     assert world.machines["n1"].containers
     assert world.condition("a", "Ready")["reason"] == "Stopping"
     assert world.condition("a", "Allocated")["status"] == "True"
     await expect_deleted(world, "a")
     assert seen == [[]]
-    assert not told(world, "Stopping"), "nothing is wrong with it"
+    assert not has_event(world, "Stopping"), "nothing is wrong with it"
     await expect_no_vgpus(world)
 
 
@@ -74,7 +74,7 @@ async def test_one_that_never_had_a_pod_goes_at_once(world: World) -> None:
     await expect_decided(world, "b")
     await world.kill()
     world.delete("b")
-    assert not there(world, "b")
+    assert not sharepod_exists(world, "b")
 
 
 @scenario(n1=1)
@@ -124,7 +124,7 @@ async def test_an_orphan_runs_on_with_its_part(world: World) -> None:
 
 @scenario(n1=1)
 async def test_a_pod_that_was_orphaned_unseen_is_not_deleted(world: World) -> None:
-    """The garbage collector was faster than what this program is told of pods."""
+    """The garbage collector was faster than the watch of pods."""
     world.start("scheduler", "devices")
     await world.run("a")
     world.server.inject(Fault.hang(), verb="watch", resource="pods", times=4)
@@ -164,7 +164,7 @@ async def test_a_node_that_does_not_answer_is_named_and_waited_for_until_somebod
     assert "node n1 has not said that its containers have stopped" in ready["message"]
     assert "kubectl delete pod a -n default --force" in ready["message"]
     await world.quiet(600)
-    assert there(world)
+    assert sharepod_exists(world)
     world.server.remove(PODS, "a", "default")
     await expect_deleted(world, "a")
     assert world.shares_gpu("a"), "its containers may still run"
@@ -180,7 +180,7 @@ async def test_a_pod_that_others_keep_is_waited_for_and_they_are_named(world: Wo
     world.server.change(PODS, "a", "default", lambda pod: pod["metadata"].update(kept))
     world.delete("a")
     await expect_event(world, "a", "example.com/theirs", seconds=90)
-    assert there(world)
+    assert sharepod_exists(world)
     world.server.change(PODS, "a", "default", lambda pod: pod["metadata"].pop("finalizers"))
     await expect_deleted(world, "a")
     await expect_no_vgpus(world)
@@ -209,7 +209,7 @@ async def test_a_sharepod_of_before_goes_at_once_and_its_pod_after_it(world: Wor
         SHAREPODS, "a", "default", lambda shp: shp["metadata"].update(finalizers=[])
     )
     world.delete("a")
-    assert not there(world)
+    assert not sharepod_exists(world)
     await expect_no_vgpus(world)
     await expect_no_pod(world, "a")
 
@@ -233,7 +233,7 @@ async def test_a_deletion_waits_for_a_device_manager_that_is_away(world: World) 
     await world.kill("devices")
     world.delete("a")
     await world.quiet(60)
-    assert there(world)
+    assert sharepod_exists(world)
     assert world.running("a"), "nothing is ended without it"
     world.start("devices")
     await expect_deleted(world, "a")

@@ -1,4 +1,4 @@
-"""SharePods that share GPUs, from the first to the last, when all goes well."""
+"""The lifecycle of SharePods without faults."""
 
 from expectations import (
     assert_scheduled,
@@ -184,7 +184,7 @@ async def test_so_does_one_whose_containers_end_politely(world: World) -> None:
 
 
 async def evict_and_go_on(world: World, phase: str) -> None:
-    """The kubelet tells of the end of a pod that was evicted, before the pod is gone."""
+    """The kubelet reports the end of an evicted pod before the pod is gone."""
     world.start()
     world.share("a")
     await expect_ready(world, "a")

@@ -1,4 +1,4 @@
-"""Pods of one vGPU are named to their node together where they come together."""
+"""Pods of one vGPU that start together are assigned in one write."""
 
 import asyncio
 from collections.abc import Awaitable, Callable

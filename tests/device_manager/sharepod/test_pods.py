@@ -1,4 +1,4 @@
-"""The pod of a SharePod: what it is made of, and what keeps it from running."""
+"""The pod of a SharePod: its manifest, and what keeps it from running."""
 
 from typing import Any
 
@@ -107,10 +107,10 @@ async def test_a_container_that_there_is_not_is_told_before_a_gpu_is_taken(world
     world.start()
     world.share("a", spec=SEVERAL, containers=["trian"])
     await expect_decided(world, "a")
-    told = world.condition("a", "Scheduled")
-    assert told["reason"] == "Invalid"
-    assert "spec.gpu.containers" in told["message"]
-    assert "there is no container trian" in told["message"]
+    condition = world.condition("a", "Scheduled")
+    assert condition["reason"] == "Invalid"
+    assert "spec.gpu.containers" in condition["message"]
+    assert "there is no container trian" in condition["message"]
     assert not world.vgpus()
 
 
@@ -271,7 +271,7 @@ async def test_a_refusal_that_may_pass_is_told_and_tried_again(world: World) -> 
 
 @scenario(n1=2)
 async def test_a_pod_is_not_let_run_while_one_of_its_gpus_is_not_held(world: World) -> None:
-    """As when a leader that was paused has taken a part back."""
+    """As when a paused former leader removes a holder."""
     world.actors.binds = False
     world.start()
     world.share("a", "0.6", count=2)
@@ -302,6 +302,6 @@ async def test_a_pod_that_came_and_went_while_the_watch_was_broken_is_made_again
     await expect_pod(world, "a")
     world.server.remove(PODS, "a", "default")
     world.actors.binds = True
-    # The list that it begins with again knows nothing of the pod, and of no end of it.
+    # The new list contains neither the pod nor its end.
     world.server.compact()
     await expect_running(world, "a", seconds=120)

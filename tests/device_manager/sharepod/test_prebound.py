@@ -1,4 +1,4 @@
-"""A SharePod's pod begins to start while its new vGPU is being made, and never without a GPU."""
+"""A pod is bound while its vGPU is being activated; it never runs without a GPU."""
 
 from expectations import (
     assert_scheduled,

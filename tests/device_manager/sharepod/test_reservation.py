@@ -1,4 +1,4 @@
-"""GPUs that the author of a SharePod has named, rather than the scheduler."""
+"""GPUs that the author of a SharePod names, instead of the scheduler."""
 
 from typing import Any
 
@@ -31,9 +31,9 @@ async def test_a_gpuid_without_room_waits_with_the_reason_until_there_is(world: 
     await world.run("a", "0.6", id="abcde", spec={"nodeName": "n1"})
     world.share("b", "0.5", id="abcde", spec={"nodeName": "n1"})
     await expect_condition(world, "b", "Allocated")
-    told = world.condition("b", "Allocated")
-    assert told["reason"] == "NoRoom"
-    assert "compute 0.4 left, 0.5 asked" in told["message"]
+    condition = world.condition("b", "Allocated")
+    assert condition["reason"] == "NoRoom"
+    assert "compute 0.4 left, 0.5 asked" in condition["message"]
     assert world.pod("b") is None
     await expect_event(world, "b", "0.4 left")
     world.delete("a")
@@ -81,9 +81,9 @@ async def test_none_of_several_is_held_while_one_has_no_room(world: World) -> No
     await world.run("b", "0.6", id="y", spec={"nodeName": "n1"})
     world.share("a", "0.6", count=2, ids=["x", "y"], spec={"nodeName": "n1"})
     await expect_condition(world, "a", "Allocated")
-    told = world.condition("a", "Allocated")
-    assert told["reason"] == "NoRoom"
-    assert "vGPU y on node n1: compute 0.4 left, 0.6 asked" in told["message"]
+    condition = world.condition("a", "Allocated")
+    assert condition["reason"] == "NoRoom"
+    assert "vGPU y on node n1: compute 0.4 left, 0.6 asked" in condition["message"]
     await world.quiet(30)
     assert world.vgpus() == {"y": ["b"]}
     world.delete("b")
@@ -150,7 +150,7 @@ async def test_a_vgpu_that_the_author_named_outlives_the_choice_of_the_node(worl
 
 
 def created_vgpus(world: World) -> list[str]:
-    """The names of the vGPUs that were requested, in order."""
+    """The names of the vGPUs of requests, in order."""
     asked = [each for each in world.server.requests if (each.verb, each.resource) == CREATE_VGPU]
     return [each.body["metadata"]["name"] for each in asked]
 

@@ -1,4 +1,4 @@
-"""Pods that were refused by their node and have all that they need now."""
+"""Retries the start of pods that their node has refused."""
 
 from expectations import expect_pod, the_pod
 from fakes.cluster import World, scenario

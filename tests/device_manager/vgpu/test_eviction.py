@@ -1,4 +1,4 @@
-"""Nodes that are emptied for another driver, cordoned or drained."""
+"""Nodes that are cordoned, drained or emptied for a driver upgrade."""
 
 from typing import Any
 
@@ -23,15 +23,15 @@ SYSTEM = "kubeshare-system"
 
 
 def label(world: World, state: str) -> None:
-    """What NVIDIA's operator says of n1."""
-    told = {"nvidia.com/gpu-driver-upgrade-state": state}
-    world.server.change(NODES, "n1", "", lambda node: node["metadata"]["labels"].update(told))
+    """Sets the driver upgrade state of n1 as NVIDIA's GPU operator does."""
+    labels = {"nvidia.com/gpu-driver-upgrade-state": state}
+    world.server.change(NODES, "n1", "", lambda node: node["metadata"]["labels"].update(labels))
 
 
 @pytest.mark.parametrize("state", ["cordon-required", "wait-for-jobs-required", "upgrade-failed"])
 def test_a_node_that_waits_for_another_driver_takes_nobody_and_keeps_its_pods(state: str) -> None:
     @scenario(n1=2, n2=2)
-    async def tell(world: World) -> None:
+    async def run(world: World) -> None:
         world.reserve("n1", "kept")
         world.start()
         await world.run("a", id="mine", spec={"nodeName": "n1"})
@@ -42,7 +42,7 @@ def test_a_node_that_waits_for_another_driver_takes_nobody_and_keeps_its_pods(st
         await world.quiet(60)
         assert world.running("a")
 
-    tell()
+    run()
 
 
 @scenario(n1=1, n2=1)
@@ -54,11 +54,11 @@ async def test_holders_leave_a_node_before_its_driver_is_upgraded_and_the_placeh
     [placeholder] = world.placeholders()
     kept: list[bool] = []
 
-    def look(*_: Any) -> None:
+    def record(*_: Any) -> None:
         if world.server.stored(PODS, "a", "default"):
             kept.append(world.server.stored(PODS, placeholder, SYSTEM) is not None)
 
-    world.server.storage.after_change.append(look)
+    world.server.storage.after_change.append(record)
     label(world, "pod-deletion-required")
     await expect_on_node(world, "a", "n2")
     await expect_running(world, "a")

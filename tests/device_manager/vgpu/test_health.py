@@ -1,4 +1,4 @@
-"""GPUs that fail, and GPUs that nothing keeps from others any more."""
+"""vGPUs whose GPU fails or whose placeholder is lost."""
 
 from typing import Any
 
@@ -36,14 +36,14 @@ def lose_placeholder(world: World) -> None:
     world.server.remove(PODS, placeholder, SYSTEM)
 
 
-def say_of_gpu(world: World, *, healthy: bool, message: str = "") -> None:
-    """What the agent of node n1 says of its first GPU."""
-    word = {"healthy": healthy, "message": message}
-    world.server.change(GPUNODES, "n1", "", lambda obj: obj["spec"]["devices"][0].update(word))
+def report_gpu(world: World, *, healthy: bool, message: str = "") -> None:
+    """Sets the health of the first GPU of n1, as its agent does."""
+    health = {"healthy": healthy, "message": message}
+    world.server.change(GPUNODES, "n1", "", lambda obj: obj["spec"]["devices"][0].update(health))
 
 
 def take(world: World, name: str) -> None:
-    """A native pod that is bound before anybody else is."""
+    """Creates a native pod, and binds it before any other pod."""
     world.native_pod(name)
     world.actors.reconcile()
 
@@ -57,8 +57,8 @@ async def test_a_lost_placeholder_is_replaced_by_one_with_the_same_gpu(world: Wo
     await expect_degraded(world, "Healthy")
     assert len(world.placeholders()) == 1
     [gpuid] = world.vgpus()
-    told = {event.partition(":")[0] for event in world.events(gpuid)}
-    assert {"PlaceholderLost", "Healthy"} <= told
+    reasons = {event.partition(":")[0] for event in world.events(gpuid)}
+    assert {"PlaceholderLost", "Healthy"} <= reasons
     world.share("b")
     await expect_running(world, "b")
     assert_scheduled(world, "b", gpuid=gpuid)
@@ -207,7 +207,7 @@ async def test_a_gpu_that_has_failed_takes_nobody_and_its_pods_are_kept_and_told
     world.share("a")
     await expect_ready(world, "a")
     [gpuid] = world.vgpus()
-    say_of_gpu(world, healthy=False, message="XID 79")
+    report_gpu(world, healthy=False, message="XID 79")
     await expect_degraded(world, "GPUUnhealthy")
     assert "XID 79" in degraded(world)["message"]
     await expect_condition(world, "a", "Allocated", "GPUUnhealthy")
@@ -226,11 +226,11 @@ async def test_a_gpu_that_is_healthy_again_takes_holders(world: World) -> None:
     world.start()
     world.share("a")
     await expect_ready(world, "a")
-    say_of_gpu(world, healthy=False, message="XID 79")
+    report_gpu(world, healthy=False, message="XID 79")
     await expect_condition(world, "a", "Allocated", "GPUUnhealthy")
     world.share("b")
     await expect_pending(world, "b")
-    say_of_gpu(world, healthy=True)
+    report_gpu(world, healthy=True)
     await expect_running(world, "b")
     assert world.shares_gpu("a", "b")
     await expect_condition(world, "a", "Allocated", "Allocated")
@@ -247,7 +247,7 @@ async def test_pods_of_a_gpu_that_has_failed_are_evicted_where_that_is_wanted(
     assert assert_scheduled(world, "a").node == "n1"
     busy = Fault.answer(429, "TooManyRequests")
     world.server.inject(busy, verb="create", resource="pods/eviction", times=2)
-    say_of_gpu(world, healthy=False, message="XID 79")
+    report_gpu(world, healthy=False, message="XID 79")
     await expect_event(world, "a", "EvictionRefused")
     assert world.running("a"), "its budget keeps it"
     await expect_on_node(world, "a", "n2")
@@ -263,7 +263,7 @@ async def test_pods_leave_a_gpu_that_has_failed_when_that_is_configured_afterwar
     world.configure(gpuFailure="keep")
     world.start()
     await world.run("a")
-    say_of_gpu(world, healthy=False, message="XID 79")
+    report_gpu(world, healthy=False, message="XID 79")
     await expect_degraded(world, "GPUUnhealthy")
     await world.quiet(30)
     assert world.sharepod("a")["spec"]["nodeName"] == "n1"
@@ -322,12 +322,12 @@ async def test_a_gpu_that_a_dra_driver_serves_is_shared_like_any_other(world: Wo
 
 
 async def decided_for_a_failed_gpu(world: World) -> str:
-    """A SharePod b has a part of a GPU of n1 that has failed since; its vGPU."""
+    """SharePod b holds a share of a GPU of n1 that has failed since; returns its vGPU."""
     world.start()
     world.share("a", "0.3", spec={"nodeSelector": {"kubernetes.io/hostname": "n1"}})
     await expect_running(world, "a")
     await world.kill("scheduler")
-    say_of_gpu(world, healthy=False, message="XID 79")
+    report_gpu(world, healthy=False, message="XID 79")
     await expect_degraded(world, "GPUUnhealthy")
     [gpuid] = world.vgpus()
     world.share("b", id=gpuid, attempt=1, spec={"nodeName": "n1"})
@@ -377,7 +377,7 @@ async def test_what_is_set_aside_of_a_node_is_not_chosen_though_it_seems_to_be_f
 
 @scenario(n1=1)
 async def test_a_placeholder_that_nobody_saw_end_is_lost_too(world: World) -> None:
-    """After a reboot: the times are null in JSON."""
+    """As after a reboot: the times are null in JSON."""
     world.start()
     await world.run("a")
     [placeholder] = world.placeholders()
@@ -404,7 +404,7 @@ async def test_a_node_whose_clock_is_behind_is_no_sign_of_a_lost_gpu(world: Worl
 
 @scenario(n1=1, agents=True)
 async def test_a_kubelet_that_restarts_costs_nobody_a_placeholder(world: World) -> None:
-    """For a while it tells of no GPU, and its node offers none and is not ready."""
+    """For a while the agent reports no GPU; its node offers none and is not ready."""
     world.start()
     await world.run("a")
     [placeholder] = world.placeholders()
@@ -412,8 +412,10 @@ async def test_a_kubelet_that_restarts_costs_nobody_a_placeholder(world: World) 
     machine = world.machines["n1"]
 
     def ready(status: str) -> None:
-        said = [{"type": "Ready", "status": status}]
-        world.server.change(NODES, "n1", "", lambda node: node["status"].update(conditions=said))
+        conditions = [{"type": "Ready", "status": status}]
+        world.server.change(
+            NODES, "n1", "", lambda node: node["status"].update(conditions=conditions)
+        )
 
     for restarted, gpus, status in ((True, 0, "Unknown"), (False, 1, "True")):
         machine.knows_gpus = not restarted

@@ -83,7 +83,7 @@ async def test_a_reserved_vgpu_of_a_deleted_node_goes_with_it(world: World) -> N
 async def test_a_decision_for_a_node_that_was_deleted_meanwhile_is_made_again(
     world: World,
 ) -> None:
-    """As by a scheduler whose watch of the nodes is not back yet, after an outage."""
+    """As by a scheduler whose watch of nodes is not restored yet after an outage."""
     world.start("devices")
     await world.quiet()
     world.lose_node("n1")

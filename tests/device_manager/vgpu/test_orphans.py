@@ -1,4 +1,4 @@
-"""Who holds a part of a GPU, and when it is taken off."""
+"""Garbage-collects holders whose SharePod or pod no longer wants them."""
 
 from expectations import (
     assert_pending,

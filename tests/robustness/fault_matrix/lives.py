@@ -1,6 +1,6 @@
-"""The lives: what is asked for, and what must come true whatever goes wrong.
+"""The lives: scenarios that must succeed whatever goes wrong.
 
-Each ends as it likes; whoever plays it deletes what is left and looks for leaks.
+A life may leave objects behind; its caller deletes them and checks for leaks.
 """
 
 from collections.abc import Awaitable, Callable
@@ -39,7 +39,7 @@ from kubeshare.api.types.v1 import GPUNODES, SHAREPODS, VGPUS
 from kubeshare.kube.resources import PODS
 
 STEP_SECONDS = 300.0
-"""Virtual seconds that each step may take, time-outs and waits for lost watches included."""
+"""Virtual time for each step, with time-outs and the detection of lost watches."""
 
 
 class Life(NamedTuple):
@@ -49,7 +49,7 @@ class Life(NamedTuple):
     gpus: dict[str, int]
 
     async def play(self, world: World) -> None:
-        """Run the scenario; each step may take ``STEP_SECONDS``."""
+        """Runs the scenario; each step may take ``STEP_SECONDS``."""
         world.deadline = STEP_SECONDS
         await self.run(world)
 
@@ -64,7 +64,7 @@ async def _alone(world: World) -> None:
 
 
 async def _together(world: World) -> None:
-    """Two share one GPU; one of them succeeds, the other is deleted."""
+    """Two SharePods share one GPU; one of them succeeds, the other is deleted."""
     world.share("a", "0.5")
     await expect_running(world, "a")
     world.share("b", "0.5")
@@ -77,7 +77,7 @@ async def _together(world: World) -> None:
 
 
 async def _queue(world: World) -> None:
-    """One waits until another has left the only GPU."""
+    """A SharePod is pending until another one releases the only GPU."""
     world.share("a", "0.7")
     await expect_running(world, "a")
     world.share("b", "0.7")
@@ -87,7 +87,7 @@ async def _queue(world: World) -> None:
 
 
 async def _named(world: World) -> None:
-    """A GPU given by name: the second waits for room on it."""
+    """Two SharePods name the same GPU; the second is pending until it has room."""
     world.share("a", "0.6", id="mine", spec={"nodeName": "n1"})
     await expect_running(world, "a")
     world.share("b", "0.6", id="mine", spec={"nodeName": "n1"})
@@ -99,7 +99,7 @@ async def _named(world: World) -> None:
 
 
 async def _failing(world: World) -> None:
-    """A pod fails for good: it stays, and gives its GPU back."""
+    """A pod fails for good: its SharePod stays, and its GPU is released."""
     world.share("a", spec={"restartPolicy": "Never"})
     await expect_running(world, "a")
     world.end("a", "Failed")
@@ -108,7 +108,7 @@ async def _failing(world: World) -> None:
 
 
 async def _again(world: World) -> None:
-    """A pod is deleted and its SharePod is not: it is made again."""
+    """A pod is deleted and its SharePod is not: the pod is created again."""
     world.share("a")
     await expect_running(world, "a")
     first = the_pod(world, "a")
@@ -118,7 +118,7 @@ async def _again(world: World) -> None:
 
 
 async def _namesake(world: World) -> None:
-    """Deleted and applied again under the same name; once its finalizer was taken off by force."""
+    """A SharePod is deleted and created again, once after its finalizer was removed by force."""
     for machine in world.machines.values():
         machine.stopping = 3.0
     world.share("a", "0.7")
@@ -136,7 +136,7 @@ async def _namesake(world: World) -> None:
 
 
 async def _namespace_deleted(world: World) -> None:
-    """All goes with the namespace, in any order; in one of the same name all begins anew."""
+    """A namespace is deleted with its objects in any order, and used again."""
     world.share("a")
     world.plain("b")
     await expect_running(world, "a", "b")
@@ -148,7 +148,7 @@ async def _namespace_deleted(world: World) -> None:
 
 
 async def _drained(world: World) -> None:
-    """Its node takes no more pods, and it is evicted: it runs on the other one."""
+    """The node is cordoned and the pod evicted: it runs on the other node."""
     world.share("a")
     await expect_running(world, "a")
     pod = the_pod(world, "a")
@@ -160,7 +160,7 @@ async def _drained(world: World) -> None:
 
 
 async def _wide(world: World) -> None:
-    """One asks for two GPUs, of which another has one for a while."""
+    """A SharePod requests two GPUs; another one holds one of them for a while."""
     world.share("a", "0.6")
     await expect_running(world, "a")
     world.share("b", "0.6", count=2)
@@ -171,7 +171,7 @@ async def _wide(world: World) -> None:
 
 
 async def _node_lost(world: World) -> None:
-    """The node is deleted under a pod: it runs on the other one, and nothing stays of the first."""
+    """The node of a pod is deleted: the pod runs on the other node, and nothing is left."""
     world.share("a")
     await expect_running(world, "a")
     node = world.sharepod("a")["spec"]["nodeName"]
@@ -180,7 +180,7 @@ async def _node_lost(world: World) -> None:
 
 
 async def _node_exchanged(world: World) -> None:
-    """Another machine takes the place and the name of its node: it runs there, on another GPU."""
+    """Another machine replaces the node under the same name: the pod runs on its GPU."""
     world.share("a")
     await expect_running(world, "a")
     (before,) = world.server.all(VGPUS)
@@ -196,7 +196,7 @@ async def _node_exchanged(world: World) -> None:
 
 
 async def _gpunode_deleted(world: World) -> None:
-    """Somebody removes what is known of the node's GPUs: it is had back, and nothing stops."""
+    """The GPUNode is deleted: its agent creates it again, and pods run on."""
     world.share("a")
     await expect_running(world, "a")
     world.server.remove(GPUNODES, "n1")
@@ -206,7 +206,7 @@ async def _gpunode_deleted(world: World) -> None:
 
 
 async def _node_rejoined(world: World) -> None:
-    """The node's object is another one of the same name: nothing that runs notices."""
+    """The Node object is created again under the same name: pods run on."""
     world.share("a")
     await expect_running(world, "a")
     before = the_pod(world, "a")
@@ -219,7 +219,7 @@ async def _node_rejoined(world: World) -> None:
 
 
 async def _node_full(world: World) -> None:
-    """kube-scheduler finds no room on the chosen node: it runs on the other one."""
+    """kube-scheduler finds no room on the chosen node: the pod runs on the other node."""
     world.actors.full.add("n1")
     world.share("a")
     await expect_running(world, "a")
@@ -227,7 +227,7 @@ async def _node_full(world: World) -> None:
 
 
 async def _gpu_failed(world: World) -> None:
-    """Its GPU fails, and pods leave such GPUs: it runs on the other node."""
+    """The GPU fails, with eviction configured: the pod runs on the other node."""
     world.configure(gpuFailure="evict")
     world.share("a")
     await expect_running(world, "a")
@@ -237,7 +237,7 @@ async def _gpu_failed(world: World) -> None:
 
 
 async def _placeholder_lost(world: World) -> None:
-    """Nothing keeps its GPU from others for a while; then that is had back for the next one."""
+    """The placeholder is lost and recreated with the same GPU, which the next pod shares."""
     world.share("a")
     await expect_running(world, "a")
     lost = world.placeholders()
@@ -249,7 +249,7 @@ async def _placeholder_lost(world: World) -> None:
 
 
 async def _gang(world: World) -> None:
-    """Two that start together have another one leave for them, and none starts before."""
+    """A gang of two preempts another SharePod, and starts together."""
     world.configure(preemption=True)
     world.share("x", "1", annotations={"kubeshare.nthu/preemptible": "true"})
     await expect_running(world, "x")
@@ -262,7 +262,7 @@ async def _gang(world: World) -> None:
 
 
 async def _plain(world: World) -> None:
-    """A plain pod runs; another waits until it has gone."""
+    """A plain pod runs; another one is pending until it is gone."""
     first = world.plain("a", "0.7")
     await expect_running(world, "a")
     world.plain("b", "0.7")
@@ -272,7 +272,7 @@ async def _plain(world: World) -> None:
 
 
 async def _job(world: World) -> None:
-    """The pod of a Job shares a GPU with a SharePod, and ends: its part is given back."""
+    """The pod of a Job shares a GPU with a SharePod, and ends: its share is released."""
     world.share("s")
     await expect_running(world, "s")
     world.plain("a")
@@ -283,7 +283,7 @@ async def _job(world: World) -> None:
 
 
 async def _replicas(world: World) -> None:
-    """One of two plain pods of a controller is deleted while it runs: another takes its place."""
+    """One of two plain pods of a controller is deleted while it runs, and replaced."""
     world.replicas("web", 2)
     first, second = await expect_replicas(world, 2)
     world.actors.delete(the_pod(world, first))
@@ -293,7 +293,7 @@ async def _replicas(world: World) -> None:
 
 
 async def _replica_without_room(world: World) -> None:
-    """kube-scheduler finds no room for a plain pod after all: its controller makes another."""
+    """kube-scheduler finds no room for a plain pod: its controller creates another one."""
     world.actors.full.add("n1")
     world.replicas("web", 1)
     await expect_plain_pods(world, 1, without="web-0")
@@ -303,7 +303,7 @@ async def _replica_without_room(world: World) -> None:
 
 
 async def _warm(world: World) -> None:
-    """A vGPU is ready before anybody asks; between two SharePods a native pod has its GPU."""
+    """A warm vGPU; between two SharePods a native pod has its GPU."""
     world.configure(pool={"policy": "reservation", "warm": 1})
     await expect_phases(world, "Idle")
     world.share("a", "1")
@@ -320,7 +320,7 @@ async def _warm(world: World) -> None:
 
 
 async def _hybrid(world: World) -> None:
-    """A vGPU stays when it became idle, and goes after a time."""
+    """An idle vGPU is kept for a time, and then deleted."""
     world.configure(pool={"policy": "hybrid", "idleSeconds": 20})
     world.share("a")
     await expect_running(world, "a")
@@ -330,7 +330,7 @@ async def _hybrid(world: World) -> None:
 
 
 async def _configured_amiss(world: World) -> None:
-    """What cannot be read is no configuration: all goes on, by the former one or the defaults."""
+    """An invalid configuration is ignored: the former one or the defaults apply."""
     kept = {"policy": "reservation", "warm": 1}
     world.configure(pool=kept)
     await expect_phases(world, "Idle")
@@ -344,7 +344,7 @@ async def _configured_amiss(world: World) -> None:
 
 
 async def _deleted(world: World) -> None:
-    """One each is deleted while it waits, before its pod is bound, and while its pod runs."""
+    """SharePods are deleted while pending, before the pod is bound, and while it runs."""
     world.share("a", "0.7")
     await expect_running(world, "a")
     world.share("b", "0.7")
@@ -361,7 +361,7 @@ async def _deleted(world: World) -> None:
 
 
 async def _left_alone(world: World) -> None:
-    """One is deleted without its pod; of another the pod is forced out while it stops."""
+    """A SharePod is deleted without its pod; the stopping pod of another is force-deleted."""
     world.share("a")
     await expect_running(world, "a")
     world.share("b")
@@ -379,7 +379,7 @@ async def _left_alone(world: World) -> None:
 
 
 async def _taken_back(world: World) -> None:
-    """A leader that was paused takes a part back of which the pod has just been bound."""
+    """A paused former leader removes the holder of a pod that has just been bound."""
     world.configure(pool={"policy": "reservation"})
     world.actors.binds = False
     world.share("a", "0.6")
@@ -393,7 +393,7 @@ async def _taken_back(world: World) -> None:
 
 
 async def _elsewhere(world: World, name: str, node: str) -> None:
-    """It runs on another node, and nothing stays of the first."""
+    """The pod runs on another node, and the first vGPU is deleted."""
     await expect_bound(world, name, without=node)
     await expect_running(world, name)
     await expect_vgpus(world, 1, placeholders=1)

@@ -1,4 +1,4 @@
-"""Pods that are gone though their containers run, and nodes that nobody reaches for a while."""
+"""Deleted pods whose containers still run, and unreachable nodes."""
 
 import pytest
 
@@ -9,7 +9,7 @@ from kubeshare.kube.resources import PODS
 from kubeshare.simulator.control import Fault
 
 LONG = 600.0
-"""Longer than a node waits for anything."""
+"""Virtual time longer than any time-out of a node."""
 
 
 @scenario(n1=1, agents=True)
@@ -52,7 +52,7 @@ async def test_a_force_deleted_pod_is_made_again_when_its_containers_have_stoppe
 async def test_a_part_comes_back_when_the_kubelet_has_forgotten_a_pod_that_is_gone(
     world: World,
 ) -> None:
-    """It was down, and its own record was lost: it will never call for that pod."""
+    """The kubelet has lost its records, so it never unprepares that pod."""
     world.start()
     await world.run("a")
     world.delete("a")
@@ -108,7 +108,7 @@ async def test_the_pod_of_a_sharepod_deleted_alone_keeps_its_part_until_it_ends(
 @pytest.mark.slow
 @scenario(n1=1, agents=True)
 async def test_a_namespace_that_goes_takes_all_with_it_in_any_order(world: World) -> None:
-    """Pods may go before their SharePods, and none can be made again."""
+    """Pods may be deleted before their SharePods, and none can be created."""
     world.start()
     await world.run("a")
     await world.run("b")

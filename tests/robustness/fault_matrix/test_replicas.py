@@ -1,4 +1,4 @@
-"""Two replicas of each program: one leads, the other takes over; and two that both lead."""
+"""Two replicas of each program: failover, and two leaders at once."""
 
 import asyncio
 
@@ -14,12 +14,12 @@ from robustness.fault_matrix.lives import LIVES, STEP_SECONDS
 PROGRAMS = {"scheduler": "kubeshare-scheduler", "devices": "kubeshare-device-manager"}
 REPLICAS = ("scheduler", "devices", "scheduler/second", "devices/second")
 TAKEN_OVER = 15.0
-"""Seconds within which another leads after the leader was killed."""
+"""Seconds within which another replica leads after the leader was killed."""
 RENEWED_EVERY = 3.2
 
 
 def leader(world: World, program: str) -> str:
-    """Who holds the Lease of a program; ``""`` for nobody."""
+    """The holder of the Lease of a program; ``""`` if there is none."""
     lease = world.server.stored(LEASES, PROGRAMS[program], NAMESPACE)
     return str(lease["spec"]["holderIdentity"]) if lease else ""
 
@@ -33,7 +33,7 @@ async def both_led(world: World) -> None:
 @pytest.mark.parametrize("program", PROGRAMS)
 @pytest.mark.parametrize("phase", range(8))
 def test_a_killed_leader_is_replaced_within_fifteen_seconds(program: str, phase: int) -> None:
-    """Whenever between two renewals it is killed."""
+    """The leader is killed at different times between two renewals."""
 
     async def scenario(world: World) -> None:
         await both_led(world)
@@ -89,7 +89,7 @@ def test_a_clock_that_jumps_makes_no_other_leader(jump: float, *, waiting: bool)
 
 
 async def _two_leaders(world: World, life: str, write: int, seconds: float) -> None:
-    """A life with two of each program that both believe that they lead, one write held up."""
+    """Runs a life with two leaders of each program, and delays one write."""
     world.invariants.doubles = True
     world.server.inject_at_write(write, Fault.slow(seconds))
     world.start(*REPLICAS)
@@ -111,7 +111,7 @@ async def _writes(life: str) -> int:
 def test_two_leaders_at_once_never_overcommit_and_end_with_one_vgpu_a_demand(
     life: str, seconds: float
 ) -> None:
-    """As when a process was paused, or a clock has jumped, just before a write."""
+    """As after a pause of a process, or a jump of a clock, just before a write."""
     for write in range(1, run_virtual(_writes(life)) + 1):
         world = World(**LIVES[life].gpus)
 
@@ -125,11 +125,11 @@ def test_two_leaders_at_once_never_overcommit_and_end_with_one_vgpu_a_demand(
 
 
 PAUSED = 25.0
-"""Seconds for which a leader is stopped: another one has taken over long before."""
+"""Seconds for which a leader is paused: another one takes over long before."""
 
 
 async def _paused_leader(world: World, life: str, write: int) -> None:
-    """A life in which the leader is stopped while it writes, and goes on after its Lease."""
+    """Runs a life in which the leader is paused at a write, for longer than its Lease."""
     world.elect = world.invariants.doubles = True
     world.server.inject_at_write(write, lambda: _pause(world))
     world.start(*REPLICAS)
@@ -140,7 +140,7 @@ async def _paused_leader(world: World, life: str, write: int) -> None:
 
 
 def _pause(world: World) -> Fault:
-    """Stop who writes; what it was writing arrives when it goes on, and it hears of nothing."""
+    """Pauses the program that writes; its write arrives when it goes on."""
     name = world.server.requests[-1].client.rpartition("-")[0]
     world.cut_off(name)
 
@@ -161,7 +161,7 @@ async def _writes_of_a_leader(life: str) -> int:
 @pytest.mark.slow
 @pytest.mark.parametrize("life", ["queue", "node full"])
 def test_a_leader_that_was_stopped_for_longer_than_its_lease_does_no_harm(life: str) -> None:
-    """Its last write comes long after another one has taken over."""
+    """Its last write arrives long after another replica has taken over."""
     for write in range(5, run_virtual(_writes_of_a_leader(life)) + 1):
         world = World(**LIVES[life].gpus)
 

@@ -153,7 +153,7 @@ async def test_a_label_that_cannot_be_read_is_told_by_its_name(world: World) -> 
 async def test_a_refused_part_gives_back_those_before_it(world: World) -> None:
     world.start("scheduler")
     refused = Fault.answer(422, "Invalid")
-    # Two parts are taken, the third is refused, and so is taking them a second time.
+    # Two holders are written, the third is refused.
     world.server.inject(refused, verb="patch", resource="vgpus/status", skip=2)
     most = 0
 
@@ -184,7 +184,7 @@ async def test_what_was_taken_before_a_kill_is_completed(world: World) -> None:
 
 
 async def cut_off(world: World) -> str:
-    """Two of three have taken their parts when the scheduler is killed; the third's vGPU."""
+    """Kills the scheduler when two of three hold shares; returns the third's vGPU."""
     world.start("scheduler", "devices")
     world.server.inject(Fault.hang(after=True), verb="patch", resource="vgpus/status", skip=1)
     gang(world, "a", "b", "c")
@@ -271,7 +271,7 @@ async def test_no_pod_of_a_gang_is_let_go_before_all_of_their_gpus_are_there(
     world.configure(gangTimeoutSeconds=60)
     world.start()
     await world.run("x", "0.4")
-    # The second one needs a GPU that no node agent names.
+    # The second one needs a vGPU that no node agent activates.
     world.actors.node_agents = False
     world.plain("a", "0.6", labels=labels(2))
     world.plain("b", "0.6", labels=labels(2))
@@ -304,7 +304,7 @@ async def test_one_beyond_those_that_are_needed_is_told_once_why_it_has_no_part(
 
 
 async def robbed(world: World) -> None:
-    """A gang of two has a GPU of n1 and one of n2, and a native pod gets the former."""
+    """A gang of two holds a GPU of n1 and one of n2; a native pod gets the GPU of n1."""
     world.start("scheduler")
     for name in "ab":
         world.plain(name, "1", labels=labels(2))
@@ -331,7 +331,7 @@ async def test_a_gpu_of_a_gang_that_a_native_pod_took_first_is_had_on_another_no
 
 @pytest.mark.slow
 def test_to_move_a_gang_on_may_be_cut_off_at_any_write() -> None:
-    """Before each third one, and after it but before its answer."""
+    """Every third write fails, before it takes effect or before its response."""
     total, write = 1, 1
     while write <= total:
         world = World(n1=1, n2=2)
@@ -342,7 +342,7 @@ def test_to_move_a_gang_on_may_be_cut_off_at_any_write() -> None:
 
 
 async def cut_off_when_robbed(world: World, write: int, fault: Fault) -> int:
-    """Its writes after the native pod has the GPU, one of which meets a fault."""
+    """Injects a fault at one write; returns the writes since the native pod has the GPU."""
     made = 0
 
     async def tell(world: World) -> None:

@@ -1,4 +1,4 @@
-"""Plain pods that start together: no gate can be closed again, so all is looked at before."""
+"""Gangs of plain pods: no gate is removed before all members can start."""
 
 from functools import partial
 from typing import Any
@@ -19,7 +19,7 @@ def needing(cpu: str) -> Raw:
 
 
 async def two_that_need_three_of_four_cores(world: World, *nodes: str) -> None:
-    """With vGPUs that are there, so that nothing is waited for before their gates are opened."""
+    """With active vGPUs, so that gates are removed without a wait."""
     for node in nodes:
         cores = {"cpu": "4"}
         world.server.change(NODES, node, "", partial(_allocate, cores))
@@ -64,7 +64,7 @@ async def test_one_that_cannot_be_told_keeps_its_mates_from_going_alone(world: W
     world.reserve("n1", "x", "y")
     world.start()
     await expect_activated(world)
-    # Whoever is told first has been changed by somebody else, again and again.
+    # The member that is written first always conflicts.
     conflict = Fault.answer(409, "Conflict")
     world.server.inject(conflict, verb="patch", resource="pods", name="a", times=20)
     world.plain("a", "0.6", labels=labels(2))

@@ -1,4 +1,4 @@
-"""Places that are kept for those for whom others leave."""
+"""Room that preemption has nominated for a requester."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Pods that say that they may be preempted leave for demands of higher priority."""
+"""Preemptible pods are evicted for demands of higher priority."""
 
 from typing import Any
 
@@ -95,7 +95,7 @@ def test_is_left_in_peace(low: dict[str, Any]) -> None:
 @scenario(n1=2)
 async def test_a_budget_that_refuses_has_another_one_leave(world: World) -> None:
     await low_ones(world, a="0.6", b="0.7")
-    # The smaller one would be the cheaper.
+    # Evicting the smaller one would cost less.
     fault = Fault.answer(429, "TooManyRequests")
     world.server.inject(fault, verb="create", resource="pods/eviction", name="a", times=100)
     world.share("high", "0.8", labels=high())
@@ -159,7 +159,7 @@ async def test_the_place_is_kept_from_those_of_lower_priority_until_it_is_free(
     world: World,
 ) -> None:
     await low_ones(world, a="0.4", b="0.4")
-    world.actors.node_agents = False  # nothing is released meanwhile
+    world.actors.node_agents = False  # no share is released
     world.share("high", "0.9", labels=high())
     await expect_evictions(world, "a", "b")
     world.share("small", "0.1")

@@ -1,4 +1,4 @@
-"""Plain pods: gated until they have their part of a GPU, then told in one write."""
+"""Plain pods are gated until their share is there, then released in one write."""
 
 from typing import Any
 
@@ -270,7 +270,7 @@ async def test_a_pod_goes_where_its_volume_is_reached_or_waits_and_says_so(world
 
 @scenario(n1=2, n2=2)
 async def test_the_first_of_a_gang_knows_of_the_volumes_of_the_others(world: World) -> None:
-    """After a restart, say, all are there before the first of them has its turn."""
+    """As after a restart: all members exist before the first is decided."""
     world.storage.bound("data", "n2")
     world.reserve("n1", "x", "y")
     world.start("devices")

@@ -1,4 +1,4 @@
-"""A bound pod that has lost a part of a GPU before it began begins again."""
+"""Restarts bound pods that lost an allocation before starting."""
 
 from itertools import count
 
@@ -23,14 +23,14 @@ TWO = {"kubeshare.nthu/count": "2"}
 
 
 def lose_a_part(world: World) -> str:
-    """As when a leader that was paused has taken it back; its vGPU."""
+    """Removes a holder as a paused former leader may; returns its vGPU."""
     lost = min(world.vgpus())
     world.server.change(VGPUS, lost, "", lambda vgpu: vgpu["status"].update(holders=[]))
     return lost
 
 
 async def bound_with_one_part(world: World, name: str = "a") -> Raw:
-    """Let the pod be bound when one of its parts has gone, and nobody is at work."""
+    """Binds the pod after one of its shares is gone, while no program runs."""
     await expect_holder_count(world, 2)
     await expect_pod(world, name)
     await world.quiet(1)
@@ -108,8 +108,8 @@ async def test_a_pod_of_its_own_is_told_what_to_do_once(world: World) -> None:
     pod = await bound_with_one_part(world)
     await expect_event(world, "a", "PartTakenBack")
     await world.quiet(100)
-    (told,) = [each for each in world.events("a") if each.startswith("PartTakenBack")]
-    assert told.endswith("delete it, and make it again")
+    (event,) = [each for each in world.events("a") if each.startswith("PartTakenBack")]
+    assert event.endswith("delete it, and make it again")
     assert is_same_pod(world, pod)
 
 
@@ -127,7 +127,7 @@ async def test_a_pod_that_has_begun_is_its_nodes(world: World) -> None:
 
 @scenario(n1=2)
 async def test_a_part_that_is_only_not_seen_is_not_missed(world: World) -> None:
-    """The watch of vGPUs lags: the API server is asked before anything is done."""
+    """The watch of vGPUs lags: the controller reads from the API server before it acts."""
     world.actors.binds = False
     world.configure(pool={"policy": "reservation"})
     world.start()

@@ -1,4 +1,4 @@
-"""kube-scheduler finds no room for a pod on the node that Sched chose."""
+"""kube-scheduler finds no room on the node that KubeShare chose."""
 
 import asyncio
 import itertools
@@ -42,8 +42,8 @@ async def test_a_sharepod_whose_node_is_full_runs_on_another_one(world: World) -
     assert world.sharepod("a")["spec"]["gpu"]["attempt"] == 2
     assert aside(world) == ["n1"]
     assert len(world.vgpus()) == len(world.placeholders()) == 1
-    [told] = [event for event in world.events("a") if event.startswith("NodeFull")]
-    assert "node n1 has no room for its pod (kube-scheduler says: insufficient cpu)" in told
+    [rescheduled] = [event for event in world.events("a") if event.startswith("NodeFull")]
+    assert "node n1 has no room for its pod (kube-scheduler says: insufficient cpu)" in rescheduled
 
 
 @scenario(n1=1)
