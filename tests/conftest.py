@@ -5,7 +5,6 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import HealthCheck, settings
 
-from kube.contract import ControlPlane, FakeControlPlane, RealControlPlane
 from kubeshare import native
 from kubeshare.lab.control_plane.api_server import ApiServer, local_api_server
 from kubeshare.lab.progress import Progress
@@ -41,11 +40,3 @@ def apiserver() -> Iterator[ApiServer]:
     """
     with local_api_server(Progress()) as server:
         yield server
-
-
-@pytest.fixture(params=["fake", pytest.param("real", marks=pytest.mark.apiserver)])
-def control_plane(request: pytest.FixtureRequest) -> ControlPlane:
-    """The fake API server, and the real one (mark: ``apiserver``): for the contract suite."""
-    if request.param == "fake":
-        return FakeControlPlane()
-    return RealControlPlane(request.getfixturevalue("apiserver"))

@@ -1,7 +1,8 @@
-"""What tests of the runtime share."""
+"""Fixtures of the runtime's tests: a fake API server, and both kinds for the contract suite."""
 
 import pytest
 
+from kube.contract import ControlPlane, FakeControlPlane, RealControlPlane
 from kubeshare.simulator.control import FakeApiServer
 
 
@@ -9,3 +10,11 @@ from kubeshare.simulator.control import FakeApiServer
 def server() -> FakeApiServer:
     """An empty API server."""
     return FakeApiServer()
+
+
+@pytest.fixture(params=["fake", pytest.param("real", marks=pytest.mark.apiserver)])
+def control_plane(request: pytest.FixtureRequest) -> ControlPlane:
+    """The fake API server, and the real one (mark: ``apiserver``): for the contract suite."""
+    if request.param == "fake":
+        return FakeControlPlane()
+    return RealControlPlane(request.getfixturevalue("apiserver"))
