@@ -55,23 +55,23 @@ class Bench:
         self.now = 1_000_000_000
         self.deadline: int | None = None
         self.tokens = Arbitration(Rules(), lambda: self.now, self.note_deadline, lambda _: None)
-        self.claims = {name: self._claim(name) for name in ("bad", "good")}
-        self.pages = {name: Page(self.paths.claim(name) / "page") for name in self.claims}
+        self.sessions = {name: self._session(name) for name in ("bad", "good")}
+        self.pages = {name: Page(self.paths.claim(name) / "page") for name in self.sessions}
 
     def note_deadline(self, at_ns: int | None) -> None:
         self.deadline = at_ns
 
-    def _claim(self, name: str) -> Session:
-        claim = Session(
+    def _session(self, name: str) -> Session:
+        session = Session(
             self.paths,
             grant(name, gpus=(GPU_A, GPU_B)),
             loop=self.loop,
             clock=lambda: self.now,
             events=self,
         )
-        claim.set_state(GrantState.ACTIVE)
-        self.tokens.add(claim)
-        return claim
+        session.set_state(GrantState.ACTIVE)
+        self.tokens.add(session)
+        return session
 
     def connect(self, name: str) -> socket.socket:
         made = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -96,23 +96,23 @@ class Bench:
 
     # Session events, handled like in the daemon.
 
-    def on_want(self, claim: Session, gpus: list[str]) -> None:
-        self.tokens.want(claim.name, gpus)
+    def on_want(self, session: Session, gpus: list[str]) -> None:
+        self.tokens.want(session.name, gpus)
 
-    def on_drained(self, claim: Session, cell: int, idle_ns: int) -> None:
-        self.tokens.drained(claim.name, claim.grant.gpus[cell].uuid, idle_ns)
+    def on_drained(self, session: Session, cell: int, idle_ns: int) -> None:
+        self.tokens.drained(session.name, session.grant.gpus[cell].uuid, idle_ns)
 
-    def on_busy(self, claim: Session, cell: int) -> None:
-        self.tokens.busy(claim.name, claim.grant.gpus[cell].uuid)
+    def on_busy(self, session: Session, cell: int) -> None:
+        self.tokens.busy(session.name, session.grant.gpus[cell].uuid)
 
-    def on_idle(self, claim: Session, cell: int) -> None:
-        self.tokens.idle(claim.name, claim.grant.gpus[cell].uuid)
+    def on_idle(self, session: Session, cell: int) -> None:
+        self.tokens.idle(session.name, session.grant.gpus[cell].uuid)
 
-    def on_gone(self, claim: Session) -> None:
-        self.tokens.gone(claim.name)
+    def on_gone(self, session: Session) -> None:
+        self.tokens.gone(session.name)
 
-    def on_dropped(self, claim: Session, reason: str) -> None:
-        assert claim.name == "bad", reason
+    def on_dropped(self, session: Session, reason: str) -> None:
+        assert session.name == "bad", reason
 
 
 Datagram = tuple[MessageType, int, int, int, int] | bytes
@@ -149,8 +149,8 @@ def converse(steps: Iterable[Step]) -> None:
         bench.send(good, Message(MessageType.WANT, value=3).pack())
         gates = [bench.pages["good"].gate_of(cell) for cell in range(2)]
         assert gates == [GateState.OPEN] * 2
-        for claim in bench.claims.values():
-            claim.end()
+        for session in bench.sessions.values():
+            session.end()
         good.close()
 
 
