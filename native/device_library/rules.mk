@@ -1,18 +1,18 @@
-# The device library: nothing but libc is needed, nothing but the hooks is seen.
+# The device library: it needs only libc, and exports only the hooks.
 DEVICE_LIBRARY_SOURCES := $(wildcard device_library/*.c device_library/*/*.c)
 DEVICE_LIBRARY_OBJECTS := $(patsubst %.c,$(BUILD)/obj/%.o,$(DEVICE_LIBRARY_SOURCES))
 DEVICE_LIBRARY := $(BUILD)/libkubeshare-vgpu.so
 
-# libpthread would be needed in every program of a container; what the library uses of it, it finds
-# itself when a GPU is used.
+# Linking libpthread would load it into every program of a container. The library finds what it uses of
+# it at run time, when a GPU is used.
 $(DEVICE_LIBRARY): LDFLAGS := $(filter-out -pthread,$(LDFLAGS))
 $(DEVICE_LIBRARY): $(DEVICE_LIBRARY_OBJECTS)
 	$(library)
 
-# A sanitizer's own start calls dlsym, before its checks can work: what dlsym runs has none.
+# A sanitizer calls dlsym while it starts, before its checks work: the code behind dlsym has none.
 $(patsubst %,$(BUILD)/obj/device_library/lookup/%.o,hook_table hooks loader lookup real): CFLAGS += $(if $(VARIANT),-fno-sanitize=all)
 
-# The variants also stop where a thread breaks the order of locks.
+# The variants also stop a thread that breaks the order of locks (lock.h).
 $(BUILD)/obj/device_library/%.o $(BUILD)/obj/tests/lock_order_test.o: CPPFLAGS += $(if $(VARIANT),-DKS_CHECK_LOCK_ORDER)
 
 TARGETS += $(DEVICE_LIBRARY)

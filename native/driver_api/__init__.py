@@ -1,1 +1,1 @@
-"""The names of the driver API, in one list, and what is made of it: `names.list` says more."""
+"""The list of the driver API's names, and the C that is generated from it."""

@@ -1,6 +1,6 @@
-"""Writes the C that is made of `names.list`, at build time: `python -m driver_api.generate FOLDER`.
+"""Generates C from `names.list` at build time: `python -m driver_api.generate FOLDER`.
 
-Needs nothing but the standard library. `names.list` says which file is for what.
+Needs only the standard library. The head of `names.list` describes the files.
 """
 
 import sys
@@ -10,12 +10,12 @@ from pathlib import Path
 
 from driver_api.rows import GENERATED, ListError, Row, read
 
-NOTICE = "/* Made of driver_api/names.list by driver_api/generate.py. */\n"
-LOADER = ("dlsym", "dlvsym")  # of lookup.c, with no row: they are libc's
+NOTICE = "/* Generated from driver_api/names.list by driver_api/generate.py. */\n"
+LOADER = ("dlsym", "dlvsym")  # libc's, without a row: lookup.c exports them
 
 
 def hash_of(name: str) -> int:
-    """FNV-1a in 32 bits, as hooks.c computes it."""
+    """Returns the FNV-1a hash in 32 bits, as hooks.c computes it."""
     value = 2166136261
     for byte in name.encode():
         value = (value ^ byte) * 16777619 & 0xFFFFFFFF
@@ -23,10 +23,10 @@ def hash_of(name: str) -> int:
 
 
 def slots(names: list[str]) -> list[int]:
-    """Returns an open-addressed table: the index of a name plus one, 0 where nothing is.
+    """Returns an open-addressed hash table: the index of a name plus one, 0 for a free slot.
 
-    A name's place is the first free one from its hash on. The size is a power of two, and
-    less than half of it is taken, so a search ends soon.
+    A name is in the first free slot from its hash on. The size is a power of two, and less
+    than half of it is used, so a search is short.
     """
     size = 1
     while size < 2 * len(names) + 1:
@@ -41,7 +41,7 @@ def slots(names: list[str]) -> list[int]:
 
 
 def table_of(rows: list[Row]) -> list[Row]:
-    """The rows that a lookup must know: all ABIs of each name of which one is hooked."""
+    """Returns the rows that a lookup needs: all ABIs of each name with a hook."""
     hooked = {row.base for row in rows if row.body}
     return sorted((row for row in rows if row.base in hooked), key=lambda row: row.order)
 
@@ -75,7 +75,7 @@ def hook_rows(rows: list[Row]) -> str:
     return (
         f"{NOTICE}enum {{ NEWEST_KNOWN = {newest} }};\n\n"
         f"static const struct hook hooks[KS_HOOKS] = {{\n{lines}}};\n\n"
-        "/* Where the rows of each base name begin, and where the last one's end. */\n"
+        "/* The first row of each base name, and the end of the last. */\n"
         + _array("first_of_base", firsts)
         + "\n/* Hash tables: an index plus one. */\n"
         + _array("name_slots", slots([row.symbol for row in table]))
@@ -136,7 +136,7 @@ FILES: dict[str, Callable[[list[Row]], str]] = {
 
 
 def main(folder: Path) -> None:
-    """Writes all files, but none whose text stays the same: nothing is then compiled anew."""
+    """Writes the files whose text has changed: what depends on the others is not compiled again."""
     rows = read()
     folder.mkdir(parents=True, exist_ok=True)
     for name, text_of in FILES.items():

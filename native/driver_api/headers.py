@@ -1,7 +1,7 @@
 """Reads NVIDIA's published declarations: `python -m driver_api.headers` prints the rows to add.
 
-They come with `nvidia-cuda-runtime`, `nvidia-nvml-dev` and `cuda-bindings` on PyPI. They are
-read here and in tests, and are no part of this repository.
+They come with `nvidia-cuda-runtime`, `nvidia-nvml-dev` and `cuda-bindings` on PyPI. Only this
+module and tests read them; they are not part of this repository.
 """
 
 import re
@@ -21,7 +21,7 @@ DECLARED_IN_PYTHON = re.compile(r"^cdef CUresult (cu\w+)\(", re.MULTILINE)
 RENAMED = re.compile(r"#define\s+(cu\w+)\s+(?:__CUDA_API_(PTDS|PTSZ)\()?(cu\w+)\)?")
 HEADERS = ("cuda", "cudaProfiler", "cudaGL", "cudaEGL", "cudaVDPAU")
 
-# What a function is by its name, the first that fits; a test holds all rows of the list to it.
+# The kind and rule of a function by its name: the first match. A test compares all rows with it.
 KIND_OF_NAME = (
     ("capture", "track", r"cu\w*[Cc]aptur"),
     ("copy", "gate", r"cuMem(cpy|Prefetch|Discard)|cu\w*C(o)?pyBatch"),
@@ -80,7 +80,7 @@ class Declarations:
 
 
 def installed() -> Declarations:
-    """What the development packages have brought."""
+    """Returns the declarations that the development packages installed."""
     packages = Path(sysconfig.get_path("purelib"))
     return Declarations(packages / "nvidia/cu13/include", packages / "cuda/bindings/cydriver.pxd")
 
@@ -91,9 +91,9 @@ def kind_of_name(name: str) -> tuple[str, str]:
 
 
 def symbols(text: str) -> set[str]:
-    """Returns every symbol that a header says the driver exports.
+    """Returns every symbol that the driver exports according to a header.
 
-    A declared name may be a macro for another, and with a suffix for another again.
+    A declared name may be a macro for another symbol, and for a third one with a suffix.
     """
     renamed = {name: (symbol, suffix) for name, suffix, symbol in RENAMED.findall(text)}
     found = set()
@@ -109,8 +109,8 @@ def symbols(text: str) -> set[str]:
 def versions(include: Path) -> dict[str, int]:
     """Returns the CUDA version that introduced each symbol of the driver.
 
-    The headers do not say which symbol a version belongs to; but both only grow, so the
-    oldest version is the symbol without number, and so on.
+    The headers do not map versions to symbols. Both only grow, so the oldest version belongs
+    to the symbol without a number, and so on.
 
     Raises:
         ValueError: Versions and symbols of a name do not match one to one.
@@ -131,7 +131,7 @@ def versions(include: Path) -> dict[str, int]:
         pattern = re.compile(rf"{base}(?:_v(\d+))?{suffix}")
         matches = [match for symbol in exported if (match := pattern.fullmatch(symbol))]
         names = [match[0] for match in sorted(matches, key=lambda match: int(match[1] or 1))]
-        # Some headers come with their typedefs only.
+        # Of some headers only the typedefs are installed.
         names = names or [f"{base}{number}{suffix}" for number in ("", "_v2", "_v3")[: len(found)]]
         if len(names) != len(found):
             raise ValueError(f"{base}{suffix}: versions {sorted(found)}, symbols {names}")
@@ -140,18 +140,18 @@ def versions(include: Path) -> dict[str, int]:
 
 
 def nvml_names(include: Path) -> set[str]:
-    """Returns NVML's functions that say how much of a GPU is used, and by whom."""
+    """Returns NVML's functions that report the use of a GPU, or the processes that use it."""
     declared = DECLARED_IN_NVML.findall((include / "nvml.h").read_text())
     return {name for name in declared if kind_of_name(name)[0] == "query"}
 
 
 def python_names(path: Path) -> set[str]:
-    """Returns the base names by which cuda-bindings asks for the driver's functions."""
+    """Returns the base names of the driver functions that cuda-bindings looks up."""
     return set(DECLARED_IN_PYTHON.findall(path.read_text()))
 
 
 def missing(rows: Iterable[Row], published: Declarations) -> list[str]:
-    """Returns the lines to add to the list, each behind the section that it belongs to."""
+    """Returns the rows to add to the list, each with its section in front."""
     rows = list(rows)
     listed = {row.symbol: row.since for row in rows}
     found = versions(published.include) | dict.fromkeys(nvml_names(published.include), 0)
@@ -166,7 +166,7 @@ def missing(rows: Iterable[Row], published: Declarations) -> list[str]:
 
 
 def main() -> None:
-    """Prints what `missing` finds."""
+    """Prints the rows that `missing` returns."""
     for line in missing(read(), installed()):
         sys.stdout.write(f"{line}\n")
 

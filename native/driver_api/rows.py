@@ -16,7 +16,7 @@ NAME = re.compile(r"(\w+)\s*(?:,|$)")
 
 
 class ListError(Exception):
-    """A line of the list cannot be what it is; the text says which, and why."""
+    """A line of the list is invalid; the text names the line and the reason."""
 
 
 @dataclass(frozen=True)
@@ -28,8 +28,8 @@ class Row:
         since: The CUDA version that introduced this ABI, 1000 * major + 10 * minor; 0 in NVML.
         kind: The section, one of `KINDS`.
         rule: One of `RULES`.
-        body: The C file with the hook, `GENERATED`, or nothing where there is no hook.
-        parameters: The hook's C parameters in parentheses; nothing where there is no hook.
+        body: The C file with the hook, `GENERATED`, or empty without a hook.
+        parameters: The hook's C parameters in parentheses; empty without a hook.
     """
 
     symbol: str
@@ -41,7 +41,7 @@ class Row:
 
     @property
     def is_nvml(self) -> bool:
-        """Whether this is NVML's and not the driver's."""
+        """Whether the function belongs to NVML and not to the driver."""
         return self.symbol.startswith("nvml")
 
     @property
@@ -52,12 +52,12 @@ class Row:
 
     @property
     def is_twin(self) -> bool:
-        """Whether stream 0 means the calling thread's own to this ABI."""
+        """Whether stream 0 is the calling thread's own stream in this ABI."""
         return self.symbol.endswith(("_ptsz", "_ptds"))
 
     @property
     def arguments(self) -> str:
-        """The names of the parameters, in parentheses, as a call passes them on."""
+        """The names of the parameters in parentheses, for a call that passes them on."""
         inside = self.parameters[1:-1].strip()
         if inside == "void":
             return "()"
@@ -65,7 +65,7 @@ class Row:
 
     @property
     def target(self) -> str:
-        """The stream that a launch's work goes to, as an expression of its parameters."""
+        """The stream of a launch, as a C expression of its parameters."""
         if stream := STREAM.search(self.parameters):
             name = stream[1]
         else:
@@ -82,7 +82,7 @@ def read(path: Path = LIST) -> list[Row]:
     """Returns all rows in the order of the list.
 
     Raises:
-        ListError: The list is not what its head says.
+        ListError: A row does not follow the rules in the head of the list.
     """
     rows: list[Row] = []
     kind = ""

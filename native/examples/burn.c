@@ -1,5 +1,5 @@
 /*
- * burn: keeps GPUs busy, and says how fast they go.
+ * burn: keeps GPUs busy, and reports how fast they are.
  *
  *   burn [--kernel-us 1000] [--memory BYTES[K|M|G]i] [--seconds S] [--steps N]
  *        [--streams 1] [--inflight 8 | --sync | --no-sync] [--device 0] [--gpus 1]
@@ -7,7 +7,7 @@
  *
  * Launches a kernel that spins for --kernel-us by the GPU's own clock, with
  * --inflight of them queued at a time, for --seconds or (as a training job
- * would) for --steps of them, else until it is told to stop. Prints
+ * would) for --steps of them, else until a signal stops it. Prints
  * {"kernels_per_s": …} each second and a summary at the end. Only the driver
  * API is used, so it runs the same on a real GPU; the fake one reads the
  * kernel's argument instead of running it.

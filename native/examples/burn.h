@@ -32,7 +32,7 @@ struct gpu {
     CUstream streams[STREAMS_MAX];
 };
 
-/* What there is to say at the end. */
+/* The results for the report at the end. */
 struct totals {
     unsigned long long kernels;
     double p50_ms, p99_ms, longest_ms; /* of requests */
@@ -45,10 +45,10 @@ void check(CUresult result, const char *call);
 /* Seconds on CLOCK_MONOTONIC. */
 double now(void);
 
-/* Returns at that time, or when the program is told to stop. */
+/* Returns at that time, or when a signal stops the program. */
 void sleep_until(double time);
 
-/* Whether the program is told to stop, or has run as long as it should. */
+/* Whether a signal has stopped the program, or its time is over. */
 bool enough(const struct options *options, double start, unsigned long long launched);
 
 void prepare(const struct options *options, struct gpu *gpus);

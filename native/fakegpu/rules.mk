@@ -1,5 +1,5 @@
-# The fake GPU: two libraries that stand in for the driver, a program that tells the truth about
-# the engine, and the workload.
+# The fake GPU: two libraries that replace the driver, a program that prints the state of the engine,
+# and the workload.
 
 CPPFLAGS += -Ifakegpu/include
 
@@ -12,8 +12,8 @@ FAKEGPU_NVML := $(patsubst fakegpu/nvml/%.c,%,$(wildcard fakegpu/nvml/*.c))
 fakegpu_objects = $(patsubst %,$(BUILD)/obj/fakegpu/%.o,$(1))
 FAKEGPU_ENGINE_OBJECTS := $(call fakegpu_objects,$(FAKEGPU_ENGINE:%=engine/%))
 
-# A driver calls itself directly, whoever interposes its names; and it stays: its locks and its
-# mapping end with the process.
+# A driver calls its own functions whatever interposes their names. It is never unloaded: its locks and
+# its mapping last until the process ends.
 $(FAKEGPU)/libcuda.so.1: LIBS := -ldl -Wl,-Bsymbolic,-z,nodelete
 $(FAKEGPU)/libcuda.so.1: $(call fakegpu_objects,$(FAKEGPU_CUDA:%=cuda/%)) $(FAKEGPU_ENGINE_OBJECTS)
 	$(library)
@@ -22,7 +22,7 @@ $(FAKEGPU)/libnvidia-ml.so.1: LIBS := -ldl -Wl,-Bsymbolic,-z,nodelete
 $(FAKEGPU)/libnvidia-ml.so.1: $(call fakegpu_objects,$(FAKEGPU_NVML:%=nvml/%)) $(FAKEGPU_ENGINE_OBJECTS)
 	$(library)
 
-# Beside the libraries: it goes where they go.
+# Beside the libraries, and copied with them.
 $(FAKEGPU)/nvidia-smi: LIBS := -ldl
 $(FAKEGPU)/nvidia-smi: $(call fakegpu_objects,$(patsubst fakegpu/%.c,%,$(wildcard fakegpu/smi/*.c)))
 	$(program)

@@ -1,5 +1,5 @@
 /*
- * Compares the formula for the size of arrays with what the driver says, for every format and
+ * Compares the formula for the size of arrays with the driver's figure, for every format and
  * many shapes. Prints each difference, and how many sizes were compared.
  */
 #include "memory/array_size.h"
@@ -33,37 +33,37 @@ static const unsigned int flags[] = {0, CUDA_ARRAY3D_LAYERED};
 
 static int compared, differences;
 
-static void compare(const struct ks_array_3d *description, unsigned int levels, uint64_t told) {
+static void compare(const struct ks_array_3d *description, unsigned int levels, uint64_t expected) {
     const uint64_t computed = ks_array_bytes(description, levels);
     compared++;
-    if (computed == told)
+    if (computed == expected)
         return;
     differences++;
     printf("format %#x, %u channels, %zux%zux%zu, flags %#x, %u levels: %llu, not %llu\n",
            (unsigned)description->format, description->channels, description->width,
            description->height, description->depth, description->flags, levels,
-           (unsigned long long)computed, (unsigned long long)told);
+           (unsigned long long)computed, (unsigned long long)expected);
 }
 
 static void check_array(struct ks_array_3d description) {
-    struct ks_array_requirements told;
+    struct ks_array_requirements expected;
     CUarray array;
     description.flags |= CUDA_ARRAY3D_DEFERRED_MAPPING;
     if (cuArray3DCreate_v2(&array, &description) != CUDA_SUCCESS)
         return;
-    if (cuArrayGetMemoryRequirements(&told, array, 0) == CUDA_SUCCESS)
-        compare(&description, 1, told.bytes);
+    if (cuArrayGetMemoryRequirements(&expected, array, 0) == CUDA_SUCCESS)
+        compare(&description, 1, expected.bytes);
     cuArrayDestroy(array);
 }
 
 static void check_mipmap(struct ks_array_3d description) {
-    struct ks_array_requirements told;
+    struct ks_array_requirements expected;
     CUmipmappedArray array;
     description.flags |= CUDA_ARRAY3D_DEFERRED_MAPPING;
     if (cuMipmappedArrayCreate(&array, &description, 3) != CUDA_SUCCESS)
         return;
-    if (cuMipmappedArrayGetMemoryRequirements(&told, array, 0) == CUDA_SUCCESS)
-        compare(&description, 3, told.bytes);
+    if (cuMipmappedArrayGetMemoryRequirements(&expected, array, 0) == CUDA_SUCCESS)
+        compare(&description, 3, expected.bytes);
     cuMipmappedArrayDestroy(array);
 }
 

@@ -23,7 +23,7 @@ void *deep_dlsym(const char *name) {
     return dlsym(dlopen("libcuda.so.1", RTLD_NOW), name);
 }
 
-/* Not by a jump, which would make its own caller the one who asks. */
+/* Not a tail call, which would make this function's caller the caller of dlsym. */
 void *next_dlsym(const char *name) {
     void *volatile found = dlsym(RTLD_NEXT, name);
     return found;

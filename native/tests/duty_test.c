@@ -1,9 +1,9 @@
 /*
- * duty.c on a clock of our own: how much of a GPU a claim uses without a daemon.
+ * duty.c on a clock of our own: how much of a GPU a session uses without a daemon.
  *
  *   duty-test REQUEST_MICROS PERIODS KERNEL_US LONG_US [waits]
  *
- * The claim always has kernels to run, one queued at a time, while its gate is
+ * The session always has kernels to run, one queued at a time, while its gate is
  * open; every fiftieth is a long one. With `waits` the work of the first turn only ends
  * once the gate has opened again, as that of a stream which waits for a value
  * from a later launch. Prints one JSON line: GPU time used as a fraction of
@@ -32,7 +32,7 @@ static int64_t done_ns;   /* when the GPU is done with all that was launched */
 static int64_t used_ns, shut_since_ns, longest_shut_ns;
 static int opened_times;
 
-/* ---- the world that duty.c sees ---------------------------------------------- */
+/* ---- what duty.c calls ---------------------------------------------- */
 
 int clock_gettime(clockid_t clock, struct timespec *time) {
     (void)clock;

@@ -1,7 +1,7 @@
 /*
- * A GPU program with all of libc in it: no loader reads what it was to preload.
+ * A GPU program with all of libc in it: no loader reads the preload file.
  *
- * It makes a context on the first GPU, says with which result as a JSON line, and keeps it until
+ * It makes a context on the first GPU, prints the result as a JSON line, and keeps it until
  * standard input ends. It does no more: in a static program a library that is opened has no
  * thread-local memory with every glibc, and the fake driver knows the current context by that.
  *

@@ -2,7 +2,7 @@
  * A program of another architecture, 32-bit x86 with no libc at all: no loader reads what it was
  * to preload, and no 64-bit library could be in it. Built by gcc with -m32 -nostdlib -static.
  *
- * It says that it runs, as a JSON line, and stays until standard input ends.
+ * It prints a JSON line when it runs, and stays until standard input ends.
  */
 enum { EXIT = 1, READ = 3, WRITE = 4 };
 

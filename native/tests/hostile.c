@@ -1,11 +1,11 @@
 /*
- * A process that does its worst to the token daemon through the socket of its own claim.
+ * A process that attacks the token daemon through the socket of its own session.
  *
  *   hostile FOLDER SECONDS SEED
  *
  * In turns: datagrams of any length and content, floods of messages that are well formed, answers
  * that are lies (drained, idle: in the past, in the future, for other epochs and cells),
- * connections that say nothing, or hello and nothing more and leave unread what they are told,
+ * connections that send nothing, or HELLO and nothing more and read no answer,
  * and as many connections as can be had. Prints how often each came about; ends with 0.
  */
 #include <errno.h>
@@ -52,7 +52,7 @@ static int connect_once(void) {
     return -1;
 }
 
-static bool say(int connection, struct ks_message message) {
+static bool send_message(int connection, struct ks_message message) {
     return send(connection, &message, sizeof message, MSG_NOSIGNAL) == (ssize_t)sizeof message;
 }
 
@@ -79,7 +79,7 @@ static bool send_garbage(void) {
     if (connection < 0)
         return false;
     if (any(2))
-        say(connection, hello());
+        send_message(connection, hello());
     for (uint64_t times = any(20); times > 0; times--) {
         const size_t size = any(4) ? any(64) : any(sizeof bytes);
         for (size_t i = 0; i < size && i < 64; i++)
@@ -95,25 +95,25 @@ static bool flood(void) {
     const int connection = connect_once();
     if (connection < 0)
         return false;
-    say(connection, hello());
+    send_message(connection, hello());
     for (int i = 0; i < BURST; i++) {
-        if (!say(connection, well_formed()) && errno != EAGAIN)
+        if (!send_message(connection, well_formed()) && errno != EAGAIN)
             break;
     }
     close(connection);
     return true;
 }
 
-/* Holds the token for ever, as far as it is let: wants, and says of each closing what is not so. */
+/* Holds the token as long as the daemon permits: sends WANT, and lies about each CLOSING. */
 static bool lie(void) {
     const int connection = connect_once();
     struct ks_message heard;
     if (connection < 0)
         return false;
-    say(connection, hello());
+    send_message(connection, hello());
     for (int i = 0; i < 200; i++) {
         struct pollfd readable = {.fd = connection, .events = POLLIN};
-        say(connection, (struct ks_message){.version = KS_WIRE_VERSION, .type = KS_WANT});
+        send_message(connection, (struct ks_message){.version = KS_WIRE_VERSION, .type = KS_WANT});
         if (poll(&readable, 1, 5) <= 0)
             continue;
         if (recv(connection, &heard, sizeof heard, 0) != (ssize_t)sizeof heard)
@@ -123,7 +123,7 @@ static bool lie(void) {
             answer.type = heard.type == KS_CLOSING ? KS_DRAINED : KS_IDLE;
             answer.cell = heard.cell;
             answer.epoch = any(4) ? heard.epoch : heard.epoch + 1;
-            say(connection, answer);
+            send_message(connection, answer);
         }
     }
     close(connection);
@@ -143,7 +143,7 @@ static bool hoard(void) {
         if (connection < 0)
             break;
         if (any(2))
-            say(connection, hello());
+            send_message(connection, hello());
         held[held_count++] = connection;
     }
     if (any(2))

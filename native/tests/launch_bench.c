@@ -17,7 +17,7 @@
 
 #define BATCHES 101
 
-/* A claim's launches are metered until it has had the GPU to itself for a second. */
+/* A session's launches are metered until it has had the GPU to itself for a second. */
 #define WARM_UP_NS INT64_C(1500000000)
 
 static int64_t now(void) {

@@ -2,7 +2,7 @@
  * The lives of processes and threads that use a GPU, as programs lead them: `lives SCENE` prints a
  * JSON line for each step, and waits for a line on standard input where the test has to act first.
  *
- *   child      takes the GPU and 2 MiB, says how many descriptors it has, holds on until told
+ *   child      takes the GPU and 2 MiB, prints how many descriptors it has, waits for a line
  *   vfork      takes the GPU; a child of vfork becomes `child`
  *   spawn      the same by posix_spawn
  *   cancel     a thread that is to end at the next call that may wait allocates, and waits to
@@ -32,7 +32,7 @@ extern char **environ;
 static CUcontext context;
 static CUfunction kernel;
 
-static void say(const char *step, int result) {
+static void report(const char *step, int result) {
     printf("{\"step\": \"%s\", \"result\": %d, \"pid\": %d}\n", step, result, (int)getpid());
 }
 
@@ -83,8 +83,8 @@ static int child(void) {
     int result = take_gpu();
     if (result == 0)
         result = driver.alloc(&pointer, BYTES);
-    say("child", result);
-    say("descriptors", descriptors);
+    report("child", result);
+    report("descriptors", descriptors);
     hold_on();
     return 0;
 }
@@ -112,10 +112,10 @@ static int with_child(pid_t (*start)(void)) {
     int result = take_gpu();
     if (result == 0)
         result = driver.alloc(&pointer, BYTES);
-    say("parent", result);
+    report("parent", result);
     const pid_t pid = start();
     waitpid(pid, &status, 0);
-    say("after", launch());
+    report("after", launch());
     return status;
 }
 
@@ -137,13 +137,13 @@ static void *launch_cancelled(void *unused) {
 static int cancel(void) {
     pthread_t thread;
     void *outcome = NULL;
-    say("ready", take_gpu());
+    report("ready", take_gpu());
     pthread_create(&thread, NULL, launch_cancelled, NULL);
     pthread_join(thread, &outcome);
-    say("cancelled", outcome != PTHREAD_CANCELED);
-    say("allocated", take_and_free());
-    say("launched", launch());
-    say("done", driver.synchronize());
+    report("cancelled", outcome != PTHREAD_CANCELED);
+    report("allocated", take_and_free());
+    report("launched", launch());
+    report("done", driver.synchronize());
     hold_on();
     return 0;
 }
@@ -168,7 +168,7 @@ static int unwind(void) {
         pthread_create(&threads[i], NULL, work_without_end, NULL);
     while (atomic_load(&rounds) < 100)
         sched_yield();
-    say("exits", result);
+    report("exits", result);
     exit(7);
 }
 
@@ -183,9 +183,9 @@ static void allocate_in_handler(int signal) {
 
 static int handler(void) {
     signal(SIGUSR1, allocate_in_handler);
-    say("ready", take_gpu());
-    say("launched", launch());
-    say("done", driver.synchronize());
+    report("ready", take_gpu());
+    report("launched", launch());
+    report("done", driver.synchronize());
     hold_on();
     return 0;
 }
@@ -197,7 +197,7 @@ static void exit_in_handler(int signal) {
 
 static int exit_anywhere(void) {
     const struct itimerval soon = {.it_value = {.tv_usec = 2000 + getpid() % 1000}};
-    say("ready", take_gpu());
+    report("ready", take_gpu());
     signal(SIGALRM, exit_in_handler);
     setitimer(ITIMER_REAL, &soon, NULL);
     while (take_and_free() == 0)

@@ -1,5 +1,6 @@
 /*
- * Takes two locks as its argument says; the build that checks their order must stop a wrong one.
+ * Takes two locks in the order that its argument names; a build that checks the order must stop a
+ * wrong one.
  *
  *   lock-order-test right|wrong|twice|tried
  */

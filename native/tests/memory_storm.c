@@ -4,7 +4,7 @@
  *   memory-storm THREADS SEED
  *
  * An answer is success or out of memory; any other ends the program with 1. At
- * the end it frees all that it holds, says so by a line, and ends with 0.
+ * the end it frees all that it holds, prints a line, and ends with 0.
  */
 #include <cuda.h>
 #include <cuda_memory.h>

@@ -1,6 +1,7 @@
 /*
  * An NVML whose GPU is also used by strangers: every list has process 1, the caller, and another
- * whose pid nobody has. Each checks the caller's room as NVML does. The GPU's UUID is $STUB_UUID.
+ * whose pid no process has. Each checks the caller's room as NVML does. The GPU's UUID is
+ * $STUB_UUID.
  */
 #include <stdbool.h>
 #include <stdint.h>

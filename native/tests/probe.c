@@ -1,5 +1,5 @@
 /*
- * A program with a GPU that does what it is told: a line in, a JSON line out.
+ * A program with a GPU that runs commands: a line in, a JSON line out.
  *
  *   probe PATH
  *
@@ -113,7 +113,7 @@ static int do_free(char **words) {
     return answer(driver.free(strtoull(words[1], NULL, 10)));
 }
 
-/* info: what the driver says of the GPU's memory */
+/* info: the driver's figures of the GPU's memory */
 static int do_info(char **words) {
     (void)words;
     size_t available = 0, total = 0, device_total = 0, alone = 0;
@@ -126,7 +126,7 @@ static int do_info(char **words) {
     return 0;
 }
 
-/* nvml: what NVML says, by both versions of its call */
+/* nvml: NVML's figures, by both versions of its call */
 static int do_nvml(char **words) {
     (void)words;
     struct nvml_memory memory = {0};

@@ -37,7 +37,7 @@ static int drop_linear(struct held *held) {
     return driver.free(held->pointer);
 }
 
-/* A pool gives back what it does not use when somebody has waited for the GPU. */
+/* A pool gives back what it does not use when a thread has waited for the GPU. */
 static int drop_at_once(struct held *held) {
     const int result = driver.free(held->pointer);
     return first(result, driver.synchronize());
@@ -254,7 +254,7 @@ static int do_drop(char **words) {
     return answer(result);
 }
 
-/* keep BYTES: what the device's pool keeps when nobody uses it */
+/* keep BYTES: what the device's pool keeps while it is unused */
 static int do_keep(char **words) {
     CUmemoryPool pool = NULL;
     cuuint64_t bytes = strtoull(words[1], NULL, 10);

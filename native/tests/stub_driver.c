@@ -1,6 +1,6 @@
 /*
  * A driver that does next to nothing, so that what a benchmark sees of a call
- * is what the library adds to it. Its one GPU is the first of the claim that the
+ * is what the library adds to it. Its one GPU is the first of the session that the
  * environment names; its allocations are numbers.
  */
 #define __CUDA_API_VERSION_INTERNAL

@@ -2,10 +2,10 @@
  * Processes that do nothing but take turns on a GPU's token, and what stands in for the daemon
  * when it is to be seen what the machine itself takes for that.
  *
- *   token-turns FOLDER SECONDS             a process of the claim with this folder: always wants,
+ *   token-turns FOLDER SECONDS             a process of the session with this folder: always wants,
  *                                          drains at once; prints when it was let in and drained
- *   token-turns --floor QUOTA_US FOLDER... a daemon without any judgement for these claims: the
- *                                          next one on the same GPU is served. Ends with its stdin
+ *   token-turns --floor QUOTA_US FOLDER... a daemon that arbitrates nothing, for these sessions:
+ * the next one on the same GPU is served. Ends with its stdin
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -29,8 +29,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#define EVENTS_MAX 65536
-#define CLAIMS_MAX 256
+#define EVENTS_MAX   65536
+#define SESSIONS_MAX 256
 
 struct page {
     struct ks_page_header header;
@@ -72,7 +72,7 @@ static struct sockaddr_un address_of(const char *folder) {
     return address;
 }
 
-static void say(int connection, uint16_t type, uint32_t epoch, uint64_t value) {
+static void send_message(int connection, uint16_t type, uint32_t epoch, uint64_t value) {
     const struct ks_message message = {.version = KS_WIRE_VERSION,
                                        .type = type,
                                        .epoch = epoch,
@@ -81,7 +81,7 @@ static void say(int connection, uint16_t type, uint32_t epoch, uint64_t value) {
     send(connection, &message, sizeof message, MSG_NOSIGNAL);
 }
 
-/* ---- a process of a claim -------------------------------------------------- */
+/* ---- a process of a session -------------------------------------------------- */
 
 static int64_t let_in[EVENTS_MAX], drained[EVENTS_MAX];
 static atomic_uint times_let_in;
@@ -103,7 +103,7 @@ static void *stand_at_the_gate(void *unused) {
         const unsigned closed = atomic_load(&closings);
         const unsigned seen = atomic_load(epoch);
         if (atomic_load(state) != KS_GATE_OPEN) {
-            say(connection, KS_WANT, seen, 0);
+            send_message(connection, KS_WANT, seen, 0);
             wait_for_change(epoch, seen);
         } else {
             if (times_let_in < EVENTS_MAX)
@@ -122,7 +122,7 @@ static int take_turns(const char *folder, double seconds) {
     connection = socket(AF_UNIX, SOCK_SEQPACKET, 0);
     if (connect(connection, (const struct sockaddr *)&address, sizeof address) != 0)
         fail(folder);
-    say(connection, KS_HELLO, KS_PROTOCOL_NEWEST, KS_PROTOCOL_OLDEST);
+    send_message(connection, KS_HELLO, KS_PROTOCOL_NEWEST, KS_PROTOCOL_OLDEST);
     if (recv(connection, &message, sizeof message, 0) != sizeof message ||
         message.type != KS_WELCOME)
         fail("no welcome");
@@ -136,7 +136,7 @@ static int take_turns(const char *folder, double seconds) {
             break;
         if (message.type == KS_CLOSING && times_drained < EVENTS_MAX) {
             drained[times_drained++] = now();
-            say(connection, KS_DRAINED, message.epoch, 0);
+            send_message(connection, KS_DRAINED, message.epoch, 0);
             atomic_fetch_add(&closings, 1);
             syscall(SYS_futex, &closings, FUTEX_WAKE, 1, NULL, NULL, 0);
         }
@@ -151,20 +151,20 @@ static int take_turns(const char *folder, double seconds) {
 
 /* ---- a daemon without judgement --------------------------------------------- */
 
-struct claim {
+struct session {
     struct page *page;
-    int gpu; /* the first claim on the same GPU */
+    int gpu; /* the first session on the same GPU */
     bool wants;
 };
 
-static struct claim claims[CLAIMS_MAX];
-static struct pollfd watched[1 + 2 * CLAIMS_MAX]; /* stdin, listeners, connections */
-static int holder[CLAIMS_MAX];                    /* of each GPU; -1: nobody */
-static int64_t lease_end[CLAIMS_MAX];             /* 0 while it drains */
+static struct session sessions[SESSIONS_MAX];
+static struct pollfd watched[1 + 2 * SESSIONS_MAX]; /* stdin, listeners, connections */
+static int holder[SESSIONS_MAX];                    /* of each GPU; -1: none */
+static int64_t lease_end[SESSIONS_MAX];             /* 0 while it drains */
 static int count;
 
-static void set_gate(int claim, enum ks_gate_state state) {
-    struct ks_page_cell *cell = &claims[claim].page->cell;
+static void set_gate(int session, enum ks_gate_state state) {
+    struct ks_page_cell *cell = &sessions[session].page->cell;
     atomic_store((atomic_uint *)&cell->gate_state, state);
     if (state == KS_GATE_CLOSED)
         return;
@@ -175,8 +175,8 @@ static void set_gate(int claim, enum ks_gate_state state) {
 static void serve_next(int gpu, int after, int64_t quota) {
     for (int step = 1; step <= count; step++) {
         const int next = (after + step) % count;
-        if (claims[next].gpu == gpu && claims[next].wants) {
-            claims[next].wants = false;
+        if (sessions[next].gpu == gpu && sessions[next].wants) {
+            sessions[next].wants = false;
             holder[gpu] = next;
             set_gate(next, KS_GATE_OPEN);
             lease_end[gpu] = now() + quota;
@@ -186,35 +186,36 @@ static void serve_next(int gpu, int after, int64_t quota) {
     holder[gpu] = -1;
 }
 
-static void hear(int claim, int64_t quota) {
+static void hear(int session, int64_t quota) {
     struct ks_message message;
-    const int from = watched[1 + count + claim].fd;
-    const int gpu = claims[claim].gpu;
+    const int from = watched[1 + count + session].fd;
+    const int gpu = sessions[session].gpu;
     if (recv(from, &message, sizeof message, MSG_DONTWAIT) != sizeof message) {
-        watched[1 + count + claim].fd = -1;
+        watched[1 + count + session].fd = -1;
         close(from);
     } else if (message.type == KS_HELLO) {
-        say(from, KS_WELCOME, 0, KS_PROTOCOL_NEWEST);
+        send_message(from, KS_WELCOME, 0, KS_PROTOCOL_NEWEST);
     } else if (message.type == KS_WANT) {
-        claims[claim].wants = true;
+        sessions[session].wants = true;
         if (holder[gpu] < 0)
-            serve_next(gpu, claim - 1 + count, quota);
-    } else if (message.type == KS_DRAINED && holder[gpu] == claim) {
-        set_gate(claim, KS_GATE_CLOSED);
-        serve_next(gpu, claim, quota);
+            serve_next(gpu, session - 1 + count, quota);
+    } else if (message.type == KS_DRAINED && holder[gpu] == session) {
+        set_gate(session, KS_GATE_CLOSED);
+        serve_next(gpu, session, quota);
     }
 }
 
 static int64_t end_leases(void) {
     int64_t next = INT64_MAX;
     for (int gpu = 0; gpu < count; gpu++) {
-        if (claims[gpu].gpu != gpu || holder[gpu] < 0 || lease_end[gpu] == 0)
+        if (sessions[gpu].gpu != gpu || holder[gpu] < 0 || lease_end[gpu] == 0)
             continue;
         if (now() >= lease_end[gpu]) {
             const int closing = holder[gpu];
             lease_end[gpu] = 0;
             set_gate(closing, KS_GATE_CLOSING);
-            say(watched[1 + count + closing].fd, KS_CLOSING, claims[closing].page->cell.epoch, 0);
+            send_message(watched[1 + count + closing].fd, KS_CLOSING,
+                         sessions[closing].page->cell.epoch, 0);
         } else if (lease_end[gpu] < next) {
             next = lease_end[gpu];
         }
@@ -222,27 +223,27 @@ static int64_t end_leases(void) {
     return next;
 }
 
-static void listen_for(int claim, const char *folder) {
+static void listen_for(int session, const char *folder) {
     const struct sockaddr_un address = address_of(folder);
     const int listener = socket(AF_UNIX, SOCK_SEQPACKET, 0);
     if (bind(listener, (const struct sockaddr *)&address, sizeof address) != 0 ||
         listen(listener, 1) != 0)
         fail(folder);
-    claims[claim].page = map_page(folder, true);
-    for (claims[claim].gpu = 0; claims[claim].gpu < claim; claims[claim].gpu++) {
-        if (memcmp(claims[claims[claim].gpu].page->cell.uuid, claims[claim].page->cell.uuid, 16) ==
-            0)
+    sessions[session].page = map_page(folder, true);
+    for (sessions[session].gpu = 0; sessions[session].gpu < session; sessions[session].gpu++) {
+        if (memcmp(sessions[sessions[session].gpu].page->cell.uuid,
+                   sessions[session].page->cell.uuid, 16) == 0)
             break;
     }
-    holder[claim] = -1;
-    watched[1 + claim] = (struct pollfd){.fd = listener, .events = POLLIN};
-    watched[1 + count + claim] = (struct pollfd){.fd = -1, .events = POLLIN};
+    holder[session] = -1;
+    watched[1 + session] = (struct pollfd){.fd = listener, .events = POLLIN};
+    watched[1 + count + session] = (struct pollfd){.fd = -1, .events = POLLIN};
 }
 
 static int stand_in(int64_t quota, int folders, char **folder) {
     count = folders;
-    for (int claim = 0; claim < count; claim++)
-        listen_for(claim, folder[claim]);
+    for (int session = 0; session < count; session++)
+        listen_for(session, folder[session]);
     watched[0] = (struct pollfd){.fd = STDIN_FILENO, .events = POLLIN};
     puts("serving");
     fflush(stdout);
@@ -257,11 +258,11 @@ static int stand_in(int64_t quota, int folders, char **folder) {
         ppoll(watched, (nfds_t)(1 + 2 * count), until, NULL);
         if (watched[0].revents != 0)
             return 0;
-        for (int claim = 0; claim < count; claim++) {
-            if (watched[1 + claim].revents != 0)
-                watched[1 + count + claim].fd = accept(watched[1 + claim].fd, NULL, NULL);
-            if (watched[1 + count + claim].revents != 0)
-                hear(claim, quota);
+        for (int session = 0; session < count; session++) {
+            if (watched[1 + session].revents != 0)
+                watched[1 + count + session].fd = accept(watched[1 + session].fd, NULL, NULL);
+            if (watched[1 + count + session].revents != 0)
+                hear(session, quota);
         }
     }
 }
@@ -269,7 +270,7 @@ static int stand_in(int64_t quota, int folders, char **folder) {
 int main(int argc, char **argv) {
     if (argc == 3)
         return take_turns(argv[1], strtod(argv[2], NULL));
-    if (argc > 3 && argc - 3 <= CLAIMS_MAX && strcmp(argv[1], "--floor") == 0)
+    if (argc > 3 && argc - 3 <= SESSIONS_MAX && strcmp(argv[1], "--floor") == 0)
         return stand_in(1000 * strtoll(argv[2], NULL, 10), argc - 3, argv + 3);
     fprintf(stderr, "token-turns FOLDER SECONDS | token-turns --floor QUOTA_US FOLDER...\n");
     return 2;

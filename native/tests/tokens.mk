@@ -1,4 +1,4 @@
-# Programs that speak with the token daemon by hand.
+# Programs that talk to the token daemon without the device library.
 TOKEN_PROGRAMS := $(BUILD)/tests/token-turns $(BUILD)/tests/hostile
 $(BUILD)/tests/token-turns: $(BUILD)/obj/tests/token_turns.o
 	$(program)

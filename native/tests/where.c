@@ -24,7 +24,7 @@
  *                                   that it leaves, and what it returns by result and status
  *
  * An answer has the file and the exported name, both empty where there is none, and whether
- * dlerror has something to say afterwards.
+ * dlerror returns an error afterwards.
  */
 #include <dlfcn.h>
 #include <stdbool.h>

@@ -1,5 +1,5 @@
 /*
- * The table of all memory that the driver has given out or been told of, in
+ * The table of all memory that the driver has given out or that is registered, in
  * the order of addresses; driver.lock guards it.
  */
 #ifndef FAKEGPU_ALLOCATION_H
@@ -32,7 +32,7 @@ struct allocation {
     uint64_t charged; /* to the GPU */
     enum memory_kind kind;
     bool shared;              /* its pages are a file's */
-    bool hidden;              /* nobody has been given access to it yet */
+    bool hidden;              /* no access to it has been allowed yet */
     bool sync_memops;         /* copies wait; kept, and of no effect */
     unsigned flags;           /* of the host's memory, as asked for */
     struct CUctx_st *context; /* it ends with this one; NULL: with none */
@@ -64,7 +64,7 @@ void allocation_remove(struct allocation *allocation);
 /** Removes one, with its bytes and its charge. */
 void allocation_drop(struct allocation *allocation);
 
-/** The first allocation that `chosen` says yes to, or NULL. */
+/** The first allocation for which `chosen` returns true, or NULL. */
 struct allocation *allocation_where(bool (*chosen)(const struct allocation *, const void *),
                                     const void *context);
 

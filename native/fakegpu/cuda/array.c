@@ -185,7 +185,7 @@ API cuArrayGetDescriptor(CUDA_ARRAY_DESCRIPTOR_v1 *descriptor, CUarray handle) {
     return CUDA_SUCCESS;
 }
 
-/* Only an array whose memory is mapped into it says what it needs. */
+/* Only an array into which memory is mapped has requirements. */
 API cuArrayGetMemoryRequirements(CUDA_ARRAY_MEMORY_REQUIREMENTS *requirements, CUarray handle,
                                  CUdevice ordinal) {
     struct CUarray_st *array;

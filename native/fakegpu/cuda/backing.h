@@ -1,7 +1,7 @@
 /*
  * Memory that several mappings or several processes see: ranges of a file that
- * lives in memory. A file that leaves the process begins with a page that says
- * what it is, so whoever gets the descriptor knows.
+ * lives in memory. A file that leaves the process begins with a page that
+ * describes it for the process that gets the descriptor.
  */
 #ifndef FAKEGPU_BACKING_H
 #define FAKEGPU_BACKING_H

@@ -1,7 +1,7 @@
 /*
  * Copies. Their bytes move when they are asked for, or when their turn comes
- * where their stream is held up: kernels here change no memory, so nobody can
- * tell the difference. The synchronous ones wait for their stream, before and
+ * where their stream is held up: kernels here change no memory, so no program
+ * can tell the difference. The synchronous ones wait for their stream, before and
  * after.
  */
 #include "copy.h"

@@ -10,7 +10,7 @@ bool on_gpu(CUdeviceptr pointer, size_t bytes);
 /** Copies in a stream; with `wait` returns when it is done. */
 CUresult copy_form(const CUDA_MEMCPY3D *form, CUstream stream, bool wait);
 
-/** The same for one row; `known` tells whether its addresses may be used at all. */
+/** The same for one row; `known`: whether its addresses may be used at all. */
 CUresult copy_row(CUdeviceptr destination, CUdeviceptr source, size_t bytes, bool known,
                   CUstream stream, bool wait);
 

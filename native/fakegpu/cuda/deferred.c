@@ -128,7 +128,7 @@ static bool is_of_device(const struct work *work, const void *device) {
     return work->context->device == device;
 }
 
-/* For what is here now: what comes meanwhile is not waited for. */
+/* Waits for the present work, not for work that is added during the wait. */
 static void wait_for(holds_fn *holds, const void *what) {
     if (!deferred_any())
         return;

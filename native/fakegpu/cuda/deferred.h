@@ -1,6 +1,6 @@
 /*
  * What cannot go to the engine yet: work behind a function of the program, a
- * value that somebody has to write, another GPU's event.
+ * value that is still to be written, another GPU's event.
  *
  * The engine's queue of a process runs in the order of submission and waits
  * for nothing. So an operation that must wait, and all that has to follow it,

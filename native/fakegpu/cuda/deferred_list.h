@@ -1,4 +1,4 @@
-/* The inside of the list of deferred work: for those who put into it and for who works it off. */
+/* The list of deferred work, shared by the code that adds to it and the dispatcher. */
 #ifndef FAKEGPU_DEFERRED_LIST_H
 #define FAKEGPU_DEFERRED_LIST_H
 

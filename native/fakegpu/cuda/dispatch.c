@@ -7,7 +7,7 @@
 #include "host.h"
 #include "transfer.h"
 
-/* How often a value that somebody has to write is looked at. */
+/* How often an awaited value is read. */
 #define LOOK_NS UINT64_C(50000)
 
 /* ---- order ---------------------------------------------------------------------- */
@@ -132,7 +132,7 @@ static void drop_stream(struct CUstream_st *stream) {
         free(stream);
 }
 
-/* Takes finished work off the list, and tells who waited. Lock held. */
+/* Takes finished work off the list, and wakes the waiting threads. Lock held. */
 static void finish(struct work *work) {
     struct work **place = &deferred.first;
     while (*place != work)

@@ -68,7 +68,7 @@ struct CUstream_st {
     int priority;
     uint64_t id;
     CUlaunchAttributeValue attributes[4]; /* stream_attribute.c */
-    uint64_t thread;                      /* whose default stream it is; 0: nobody's */
+    uint64_t thread;                      /* the thread whose default stream it is; 0: of none */
     uint64_t last;                        /* kernel after which it is idle */
     unsigned deferred;                    /* operations in the list; its lock */
     uint64_t held;                        /* the last pass over the list that held it up */
@@ -143,7 +143,7 @@ struct CUfunc_st {
     struct CUmod_st *module;
     bool spins;                      /* takes its time from its argument */
     bool breaks;                     /* breaks its context: its argument is the error */
-    unsigned block[3], shared_bytes; /* for launches that do not say them */
+    unsigned block[3], shared_bytes; /* for launches that do not name them */
     uint32_t first_argument;
     struct CUfunc_st *next;
     char name[];

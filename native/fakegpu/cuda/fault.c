@@ -8,7 +8,7 @@ static const struct gpu *gpu_of(const struct CUctx_st *context) {
     return &driver.engine.state->gpu[context->device->gpu];
 }
 
-/* What programs are told of the errors of NVIDIA's list. */
+/* The result that programs get for an error of NVIDIA's list. */
 static CUresult result_of(uint32_t xid) {
     switch (xid) {
     case 31:
@@ -27,12 +27,12 @@ static CUresult result_of(uint32_t xid) {
     }
 }
 
-/* Repaired rows and the like are noted, and nobody's work is lost. */
+/* Repaired rows and the like are recorded, and no work is lost. */
 static bool is_harmless(uint32_t xid) {
     return xid == XID_ROW_REMAPPED || xid == XID_REMAP_FAILED;
 }
 
-/* The context's own kernel has ended that breaks it: raised once, by whoever sees it first. */
+/* The kernel that breaks the context has ended: the first thread to see it raises the error. */
 static void meet_doom(struct CUctx_st *context, uint64_t number) {
     const struct device *device = context->device;
     engine_enter(&driver.engine, device->gpu);

@@ -1,7 +1,7 @@
 /*
  * Graphs: nodes, each an operation, and what each of them follows.
  *
- * `graphs_lock` guards every graph and capture: graphs are small, and whoever
+ * `graphs_lock` guards every graph and capture: graphs are small, and a thread that
  * builds one is not in a hurry.
  */
 #ifndef FAKEGPU_GRAPH_H
@@ -42,7 +42,7 @@ extern pthread_mutex_t graphs_lock;
 API cuGraphNodeGetType(CUgraphNode node, CUgraphNodeType *type);
 API cuGraphKernelNodeGetParams_v2(CUgraphNode node, CUDA_KERNEL_NODE_PARAMS *form);
 
-/* ---- with graphs_lock held, or on a graph that nobody else knows ---- */
+/* ---- with graphs_lock held, or on a graph that no other thread knows ---- */
 
 struct CUgraph_st *graph_new(void);
 void graph_free(struct CUgraph_st *graph);

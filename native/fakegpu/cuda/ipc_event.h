@@ -1,5 +1,5 @@
 /*
- * Events that processes share: what the last recording, whoever's, waits for
+ * Events that processes share: what the last recording by any process waits for
  * stands in a file that all of them have mapped. The lock of their GPU guards
  * it.
  */
@@ -9,7 +9,7 @@
 #include "driver.h"
 
 struct ipc_event {
-    uint64_t process; /* that recorded it; 0: nobody has */
+    uint64_t process; /* that recorded it; 0: none has */
     uint64_t number;  /* its kernel that the event waits for */
     uint32_t client;
     uint32_t deferred; /* its recording cannot go to the engine yet */

@@ -18,7 +18,7 @@ static bool first_argument(void **parameters, void **extra, uint32_t *value) {
     return true;
 }
 
-/* Checks a launch, and tells its time and what it took it from. */
+/* Checks a launch, and returns its duration and the argument that gave it. */
 static CUresult measure(CUfunction function, const unsigned shape[6], void **parameters,
                         void **extra, uint32_t *argument, uint64_t *duration_ns) {
     REQUIRE(function != NULL, CUDA_ERROR_INVALID_HANDLE);

@@ -1,6 +1,6 @@
 /*
  * Advice about managed memory, and where it is to be. It is charged in full
- * when it is allocated and never moves, so advice is kept for whoever asks,
+ * when it is allocated and never moves, so advice is kept for queries,
  * for a whole allocation at a time.
  */
 #include "managed.h"

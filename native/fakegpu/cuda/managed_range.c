@@ -11,7 +11,7 @@ static int id_of(int ordinal) {
     return ordinal >= 0 ? ordinal : 0;
 }
 
-/* As many of those that were told to access it as there is room for; the rest nowhere. */
+/* The devices advised to access it, as many as there is room for. */
 static void answer_accessed_by(int *places, size_t room, uint32_t bits) {
     size_t used = 0;
     for (int i = 0; i <= (int)GPUS_MAX && used < room; i++)

@@ -1,7 +1,7 @@
 /*
  * Memory. What counts is the account: a GPU's memory runs out over all
  * processes. The bytes themselves are this process's own, mapped but not
- * touched until somebody writes, so that gigabytes cost nothing.
+ * touched until it is written, so that gigabytes cost nothing.
  *
  * Charged are whole units: 512 bytes below 1 MiB, 2 MiB pages above. (A real
  * driver also takes 2 MiB at once for its first small allocation.)

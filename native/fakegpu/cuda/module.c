@@ -6,7 +6,7 @@
 #include "capture.h"
 #include "overhead.h"
 
-/* A kernel that the fake knows: it runs for as long as its argument says. */
+/* A kernel that the fake knows: its argument is its duration. */
 #define SPIN_KERNEL "kubeshare_spin_us"
 
 /* Another that breaks its context, with the error (XID) that its argument names. */
@@ -100,7 +100,7 @@ API cuModuleLoad(CUmodule *module, const char *path) {
     return cuModuleLoadData(module, path);
 }
 
-/* No image says what variables it has. */
+/* An image does not name its variables. */
 API cuModuleGetGlobal_v2(CUdeviceptr *pointer, size_t *bytes, CUmodule module, const char *name) {
     (void)pointer, (void)bytes;
     TRY(driver_ready());

@@ -1,7 +1,7 @@
 /*
  * Every name of the driver API, and cuGetProcAddress over them.
  *
- * driver/names.list has them, driver_names.def is made of it: base name, the
+ * driver_api/names.list has them, and driver_names.def is made of it: base name, the
  * CUDA version that introduced this ABI, the exported symbol. A symbol that no other file defines
  * is defined here, weakly, to return CUDA_ERROR_NOT_SUPPORTED: the linker keeps the real one where
  * there is one.

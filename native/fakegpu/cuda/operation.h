@@ -30,7 +30,7 @@ struct kernel_operation {
     unsigned shared_bytes;
     uint32_t argument; /* the first one, where the kernel takes its time or its error from it */
     bool breaks;       /* its context */
-    void *parameter;   /* its address, for whoever asks a node for it */
+    void *parameter;   /* its address, for queries of the node */
 };
 
 struct operation {

@@ -58,10 +58,10 @@ struct CUmemPoolHandle_st *pool_make(const CUmemPoolProps *properties, struct de
 /** Ends a pool with all that it has. */
 void pool_end(struct CUmemPoolHandle_st *pool);
 
-/** Gives all that nobody uses back, whether or not the GPU has got to the frees. */
+/** Gives back all unused memory, whether or not the GPU has reached the frees. */
 void pool_empty(struct CUmemPoolHandle_st *pool);
 
-/** A pool that ends is nobody's current one any more. */
+/** A pool that ends is no longer current for any device. */
 void pool_unchoose(const struct CUmemPoolHandle_st *pool);
 
 /** Takes a block for a stream (NULL: for any use at once); NULL when there is no room. */
@@ -74,7 +74,7 @@ void pool_give(struct block *block, uint64_t stream, uint64_t number);
 /** Frees an allocation of kind MEMORY_POOL. */
 void pool_free(struct allocation *allocation, uint64_t stream, uint64_t number);
 
-/** Gives memory that nobody uses back to the GPU, as long as `keep` bytes stay reserved. */
+/** Gives unused memory back to the GPU, as long as `keep` bytes stay reserved. */
 void pool_trim(struct CUmemPoolHandle_st *pool, uint64_t keep);
 
 /** What a GPU's pools have, all of it, when its last context ends. */

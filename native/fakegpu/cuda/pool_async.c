@@ -57,7 +57,8 @@ API cuMemAllocAsync(CUdeviceptr *pointer, size_t bytes, CUstream stream_handle) 
     return allocate(pointer, bytes, pool, stream);
 }
 
-/* After which kernel the memory is free: of its own GPU's queue, whoever's stream frees it. */
+/* After which kernel the memory is free: of its own GPU's queue, on whichever stream it is freed.
+ */
 static uint64_t free_after(const struct allocation *allocation, const struct CUstream_st *stream) {
     struct device *device = stream->context->device;
     if (allocation->device != device) {

@@ -1,4 +1,4 @@
-/* What a pool says of itself, and who may touch its memory. */
+/* The attributes of a pool, and the access to its memory. */
 #include "pool.h"
 
 /* An attribute's value has one of two types. */

@@ -14,7 +14,7 @@ struct user_reference {
     struct user_reference *next;
 };
 
-/* ---- with graphs_lock held, or on a list that nobody else knows ---- */
+/* ---- with graphs_lock held, or on a list that no other thread knows ---- */
 
 /** As many references more; false when there is no memory. */
 bool user_references_copy(struct user_reference **to, const struct user_reference *from);

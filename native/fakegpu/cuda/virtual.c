@@ -176,7 +176,7 @@ static int place_of(const CUmemLocation *location) {
     return is_host(location) ? (int)GPUS_MAX : -1;
 }
 
-/* The bytes become this process's when somebody is first allowed to touch them. */
+/* The bytes are mapped into this process when access is first allowed. */
 static bool show(struct allocation *found) {
     const struct physical *physical = found->mapping->physical;
     if (found->hidden)

@@ -3,7 +3,7 @@
 #define FAKEGPU_DEBUG_H
 
 /**
- * The result that says so; with FAKEGPU_DEBUG=1 also a line that does, the
+ * Returns the result for "not modelled"; with FAKEGPU_DEBUG=1 also prints a line, the
  * first time: `said` is 0 then.
  */
 int not_modelled(const char *what, int *said, int result);

@@ -170,7 +170,7 @@ uint64_t engine_memory_used(const struct engine *engine, uint32_t gpu) {
     return used;
 }
 
-/* What can be had of a GPU: all of it, unless the profile says that something goes wrong. */
+/* How much a GPU gives out: all of its memory, unless the profile plans a fault. */
 static uint64_t memory_to_be_had(const struct engine *engine, uint32_t gpu) {
     uint64_t all = engine->state->gpu[gpu].memory_bytes;
     uint64_t most = (uint64_t)engine->profile.faults[gpu].memory << 20;

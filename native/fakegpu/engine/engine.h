@@ -29,7 +29,7 @@ static inline int record_lock(int fd, int command, struct flock *lock) {
     return (int)syscall(SYS_fcntl, fd, command, lock);
 }
 
-/* Errors that take the whole GPU along, whoever's work it was. */
+/* Errors that end the work of all processes on the GPU. */
 #define XID_DOUBLE_BIT    48u
 #define XID_ROW_REMAPPED  63u
 #define XID_REMAP_FAILED  64u
@@ -51,12 +51,12 @@ struct engine {
 /** What to do with a state that was made for another profile. */
 enum engine_use {
     ENGINE_RUN,  /* replace it if none of its processes lives, else fail */
-    ENGINE_LOOK, /* take it as it is: it says itself what GPUs it has */
+    ENGINE_LOOK, /* use the state as it is, with the GPUs that it has */
 };
 
 /**
  * Chooses the profile, then opens or makes the state. The state folder is
- * $FAKEGPU_STATE, else what the profile says, else /dev/shm/fakegpu-UID.
+ * $FAKEGPU_STATE, else the profile's, else /dev/shm/fakegpu-UID.
  * Returns false with a sentence in `error`.
  */
 bool engine_open(struct engine *engine, enum engine_use use, const char *library_path, char *error,

@@ -17,7 +17,7 @@
 
 enum opened { OPENED, STALE, FAILED };
 
-static void say(char *error, size_t size, const char *what, const char *path) {
+static void fail(char *error, size_t size, const char *what, const char *path) {
     snprintf(error, size, "%s %s: %s", what, path, strerror(errno));
 }
 
@@ -37,9 +37,9 @@ static bool choose_path(struct engine *engine, char *path, size_t path_size, cha
     /* Every user's processes share one GPU, as they share a real one. */
     if (mkdir(folder, 0777) == 0) {
         if (chmod(folder, 0777) != 0)
-            return say(error, size, "cannot open to all users", folder), false;
+            return fail(error, size, "cannot open to all users", folder), false;
     } else if (errno != EEXIST) {
-        return say(error, size, "cannot make the state folder", folder), false;
+        return fail(error, size, "cannot make the state folder", folder), false;
     }
     snprintf(path, path_size, "%s/engine", folder);
     return true;
@@ -84,18 +84,18 @@ static enum opened map(struct engine *engine, enum engine_use use, const char *p
     struct stat here, there;
     size_t wanted = sizeof(struct state) + engine->profile.gpus * sizeof(struct gpu);
     if (fstat(engine->fd, &here) != 0)
-        return say(error, size, "cannot look at", path), FAILED;
+        return fail(error, size, "cannot look at", path), FAILED;
     if (stat(path, &there) != 0 || here.st_ino != there.st_ino)
         return STALE;
     bool new = here.st_size == 0;
     if (new && (fchmod(engine->fd, 0666) != 0 || ftruncate(engine->fd, (off_t)wanted) != 0))
-        return say(error, size, "cannot make", path), FAILED;
+        return fail(error, size, "cannot make", path), FAILED;
     engine->size = new ? wanted : (size_t)here.st_size;
     struct state *state =
         mmap(NULL, engine->size, PROT_READ | PROT_WRITE, MAP_SHARED, engine->fd, 0);
     if (state == MAP_FAILED)
-        return say(error, size, "cannot map", path), FAILED;
-    /* No magic at its full size: whoever made it was stopped before it was done. */
+        return fail(error, size, "cannot map", path), FAILED;
+    /* Full size but no magic: the process that created it was stopped before it was done. */
     if (engine->size == wanted && state->magic == 0)
         fill(state, &engine->profile);
     if (engine->size >= sizeof(struct state) && fits(state, engine, use)) {
@@ -108,7 +108,7 @@ static enum opened map(struct engine *engine, enum engine_use use, const char *p
         return FAILED;
     }
     if (unlink(path) != 0)
-        return say(error, size, "cannot replace the state of another profile", path), FAILED;
+        return fail(error, size, "cannot replace the state of another profile", path), FAILED;
     return STALE;
 }
 
@@ -124,7 +124,7 @@ bool engine_open(struct engine *engine, enum engine_use use, const char *library
     while (opened == STALE) {
         engine->fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
         if (engine->fd < 0)
-            return say(error, size, "cannot open", path), false;
+            return fail(error, size, "cannot open", path), false;
         lock_processes(engine->fd, F_WRLCK);
         opened = map(engine, use, path, error, size);
         lock_processes(engine->fd, F_UNLCK);

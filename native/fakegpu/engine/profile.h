@@ -4,9 +4,9 @@
  *
  *   model = V100          a model known here; what follows overrides it
  *   count = 4             GPUs, 1 to 16
- *   name = Tesla …        as NVML and cuDeviceGetName say it
+ *   name = Tesla …        as NVML and cuDeviceGetName report it
  *   memory = 16384        of each GPU, in MiB
- *   kernel_us = 10        time of a kernel that does not say its own
+ *   kernel_us = 10        time of a kernel that does not give its own
  *   context_memory = 300  that a context takes, in MiB; 0 unless said
  *   module_memory = 2     that a module's code takes, in MiB; 0 unless said
  *   speed.host = 12000    of copies from and to the host, in MB/s; 0: they take no time
@@ -14,14 +14,14 @@
  *   speed.fill = 750000   of fills
  *   speed.NV = 24000      between GPUs, over each NVLink
  *   speed.PIX = 12500     between GPUs that have none, by their PCI path: also PXB, PHB, NODE, SYS
- *   compute_mode = default   or exclusive_process, prohibited: as NVML says it
+ *   compute_mode = default   or exclusive_process, prohibited: as NVML reports it
  *   mps = 0               1: every process is a client of an MPS server
  *   mig.0 = 0             MIG devices that GPU 0 is cut into, up to 7
  *   sync_us = 0           that every synchronisation takes longer
  *   fault.0.xid = 79      an error of GPU 0 (13, 31, 48, 63, 64, 79, …) …
  *   fault.0.after_ms = 50 … this long after the first process came to it
  *   fault.0.allocation = 9  the ninth allocation on GPU 0 fails: out of memory
- *   fault.0.memory = 4096  no more than this can be had of GPU 0, in MiB, whatever it says is free
+ *   fault.0.memory = 4096  GPU 0 gives out no more than this, in MiB, whatever it reports as free
  *   seed = a              UUIDs follow from model, index and seed
  *   state = DIR           the state folder, relative to this file
  *   link = SYS            of every pair: NV1 to NV18, PIX, PXB, PHB, NODE or SYS

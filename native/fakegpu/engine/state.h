@@ -2,12 +2,12 @@
  * The state that every process of one fake machine shares: a file in the state
  * folder, mapped by all of them.
  *
- * What keeps it whole, whoever is killed at whatever instruction:
+ * What keeps it consistent when a process is killed at any instruction:
  *   - Locks are record locks on bytes of the file (see LOCK_ below). The kernel
  *     drops them with their owner, and they mean the same in every container,
  *     where process ids do not.
  *   - A change of one word is a single store. The one change of several words,
- *     a step of the timeline, is first written down in `struct step`; whoever
+ *     a step of the timeline, is first written down in `struct step`; the process that
  *     finds one half done repeats it (its values are absolute).
  *   - Nothing that can be derived is stored: memory in use is the sum over
  *     clients, a queue's length is submitted - completed.

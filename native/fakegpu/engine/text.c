@@ -8,7 +8,7 @@
 
 #include "models.h"
 
-/* Where in the text, and where to say what is wrong there. */
+/* The position in the text, and where to write an error about it. */
 struct place {
     const char *file;
     unsigned line;

@@ -102,7 +102,8 @@ static bool run(const struct gpu *gpu, struct timeline *line, uint64_t until_ns,
     ran->finished = ran_ns == left_ns;
     line->current = cursor->client;
     line->time_ns += ran_ns;
-    /* Who is alone uses no slice up: what follows must not depend on how often somebody looked. */
+    /* A client alone on the GPU uses no slice up: the result must not depend on how often it is
+     * read. */
     line->slice_left_ns = runnable > 1 ? line->slice_left_ns - ran_ns : SLICE_NS;
     cursor->done_ns = ran->finished ? 0 : cursor->done_ns + ran_ns;
     cursor->completed += ran->finished;

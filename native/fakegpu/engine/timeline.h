@@ -3,7 +3,7 @@
  *
  * A GPU runs one process at a time. Processes that have work take turns of
  * SLICE_NS; within a process kernels run in the order of submission, each for
- * exactly its own duration. Nobody has to be awake for that: whoever looks,
+ * exactly its own duration. No process has to be awake for that: a process that reads the state,
  * replays what has happened since the last look. The same step, on a copy,
  * predicts when a kernel will end.
  *
@@ -24,7 +24,7 @@ void timeline_repair(struct state *state, struct gpu *gpu);
 void timeline_advance(struct state *state, struct gpu *gpu, uint64_t now_ns);
 
 /**
- * When kernel `number` of `client` will end if nobody submits anything more.
+ * When kernel `number` of `client` will end if nothing more is submitted.
  * A lower bound where that is very far away.
  */
 uint64_t timeline_predict(const struct gpu *gpu, uint32_t client, uint64_t number);

@@ -21,7 +21,7 @@ typedef enum CUmemorytype_enum {
     CU_MEMORYTYPE_UNIFIED = 4
 } CUmemorytype;
 
-/* ---- where memory is, and who may touch it ---------------------------------- */
+/* ---- where memory is, and who may access it ---------------------------------- */
 
 typedef enum CUmemLocationType_enum {
     CU_MEM_LOCATION_TYPE_INVALID = 0,

@@ -25,7 +25,7 @@ static const struct gpu *gpu_of(nvmlDevice_t device) {
     return &machine.engine.state->gpu[device->gpu];
 }
 
-/* A look at the GPU, so that what the profile plans for it happens whoever looks. */
+/* Brings the GPU up to date, so that what the profile plans for it happens on any query. */
 uint64_t xids_of(nvmlDevice_t device) {
     engine_enter(&machine.engine, device->gpu);
     uint64_t xids = gpu_of(device)->xids;

@@ -1,4 +1,4 @@
-/* Events: the errors of GPUs (XID), for whoever waits for them. */
+/* Events: the errors of GPUs (XID), for programs that wait for them. */
 #include <stdlib.h>
 #include <time.h>
 
@@ -11,7 +11,7 @@
 
 struct watched {
     bool registered;
-    uint64_t seen; /* errors that were there, or have been told of */
+    uint64_t seen; /* errors before registration, and those already returned */
 };
 
 struct nvmlEventSet_st {
@@ -50,7 +50,7 @@ API nvmlDeviceRegisterEvents(nvmlDevice_t device, unsigned long long types, nvml
     return NVML_SUCCESS;
 }
 
-/* The oldest error that a set has not been told of. */
+/* The oldest error that a set has not returned yet. */
 static bool take(nvmlEventSet_t set, nvmlEventData_t *data) {
     for (unsigned i = 0; i < machine.device_count; i++) {
         struct watched *watched = &set->watched[i];

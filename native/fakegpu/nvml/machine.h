@@ -57,7 +57,7 @@ nvmlReturn_t machine_ready(void);
 /** Checks a handle given by the program, and that its GPU is there. */
 nvmlReturn_t check_device(nvmlDevice_t device);
 
-/** The same for what is known of a GPU that is lost: who it was. */
+/** The same for a GPU that is lost: only its identity is known. */
 nvmlReturn_t check_handle(nvmlDevice_t device);
 
 /** The place of a handle's GPU among the visible ones. */

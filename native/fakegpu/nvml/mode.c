@@ -1,5 +1,5 @@
 /* Modes of a GPU, and the MIG devices that it may be cut into. They are shown, and no more: the
- * fake driver runs everybody's work on the whole GPU. */
+ * fake driver runs all work on the whole GPU. */
 #include <string.h>
 
 #include "machine.h"

@@ -1,6 +1,6 @@
 /*
  * The processes that use a GPU, with the pids that the caller's PID namespace
- * gives them: the kernel tells them of the record lock that each holds. A
+ * gives them: the kernel reports them for the record lock that each holds. A
  * process that this namespace does not see is left out.
  */
 #include "../engine/timeline.h"
@@ -103,7 +103,7 @@ API nvmlDeviceGetGraphicsRunningProcesses_v3(nvmlDevice_t device, unsigned int *
     return none(device, count);
 }
 
-/* ---- clients of an MPS server: all, where the profile says that there is one -------------- */
+/* ---- clients of an MPS server: all, if the profile has one -------------- */
 
 API nvmlDeviceGetMPSComputeRunningProcesses(nvmlDevice_t device, unsigned int *count,
                                             nvmlProcessInfo_v1_t *infos) {

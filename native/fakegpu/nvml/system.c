@@ -69,7 +69,7 @@ API nvmlInit(void) {
     return nvmlInit_v2();
 }
 
-/* The flags only say what to forgive: no GPUs, GPUs that cannot be attached. */
+/* The flags only name errors to ignore: no GPUs, GPUs that cannot be attached. */
 API nvmlInitWithFlags(unsigned int flags) {
     (void)flags;
     return nvmlInit_v2();

@@ -16,7 +16,7 @@ static void set_range(unsigned long *set, unsigned words, unsigned long first, u
         set[i / BITS_PER_WORD] |= 1UL << (i % BITS_PER_WORD);
 }
 
-/* A list as "0-19,40-59"; where the profile says none, all CPUs of this machine. */
+/* A list as "0-19,40-59"; if the profile has none, all CPUs of this machine. */
 static void set_cpus(unsigned long *set, unsigned words, const char *list) {
     if (*list == '\0') {
         long online = sysconf(_SC_NPROCESSORS_CONF);

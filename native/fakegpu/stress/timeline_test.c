@@ -3,13 +3,13 @@
  *
  *   timeline_test [SEED] [HISTORIES]
  *
- * 1. It does not matter who looks and when: replaying a stretch at once, and
+ * 1. It does not matter which process reads the state, or when: replaying a stretch at once, and
  *    replaying it in many small pieces, leave the same state.
- * 2. A prediction comes true when nobody submits anything more.
+ * 2. A prediction comes true when nothing more is submitted.
  * 3. A step that its author did not live to finish, cut off after any number
- *    of its changes, is finished by whoever repairs the state.
+ *    of its changes, is finished by the process that repairs the state.
  * 4. Time is neither lost nor made: the GPU's busy time is the sum over its
- *    processes, and it is never idle while somebody has work.
+ *    processes, and it is never idle while a process has work.
  *
  * Prints "ok", or the seed and the promise that was broken.
  */
@@ -164,11 +164,11 @@ int main(int count, char **arguments) {
             uint64_t end_ns = start_ns + 1 + below(8000000);
             timeline_advance(whole, &whole->gpu[0], end_ns);
             advance_in_pieces(pieces, end_ns);
-            require(same(whole, pieces), "it matters who looked when");
+            require(same(whole, pieces), "the result depends on who read the state when");
             require(whole->gpu[0].busy_ns == busy_of_processes(whole), "time was lost or made");
             require(!has_work(&whole->gpu[0]) ||
                         whole->gpu[0].busy_ns - busy_ns == end_ns - start_ns,
-                    "the GPU was idle while somebody had work");
+                    "the GPU was idle while a process had work");
         }
         free(whole);
         free(pieces);
