@@ -51,11 +51,11 @@ def room(device: Device, demand: Demand) -> str | None:
     compute = demand.compute_on(device.memory_bytes)
     # If compute follows memory, the user asked for memory only.
     if compute > device.compute_left and not (too_large and demand.proportional):
-        left, asked = format_share(device.compute_left), format_share(compute)
-        return f"compute {left} left, {asked} asked"
+        left, requested = format_share(device.compute_left), format_share(compute)
+        return f"compute {left} left, {requested} asked"
     if too_large:
-        left, asked = two_sizes(device.memory_left, memory)
-        return f"memory {left} left, {asked} asked"
+        left, requested = two_sizes(device.memory_left, memory)
+        return f"memory {left} left, {requested} asked"
     if len(device.holders) >= MAX_HOLDERS:
         return f"{MAX_HOLDERS} holders, as many as a vGPU takes"
     return None
@@ -70,14 +70,14 @@ def no_free_gpu(free: tuple[FreeGpu, ...], demand: Demand) -> str | None:
         models = ", ".join(sorted({gpu.model or "unknown" for gpu in free}))
         return f"no free GPU of model {demand.model}, only of {models}"
     largest = max(gpu.memory_bytes for gpu in of_model)
-    asked = demand.memory.on(largest)
-    if asked > largest:
-        has, wants = two_sizes(largest, asked)
+    requested = demand.memory.on(largest)
+    if requested > largest:
+        has, wants = two_sizes(largest, requested)
         return f"memory {has} on its largest free GPU, {wants} asked"
     return None
 
 
-def two_sizes(left: int, asked: int) -> tuple[str, str]:
+def two_sizes(left: int, requested: int) -> tuple[str, str]:
     """Two different amounts of memory as texts that differ too."""
-    texts = format_memory(left), format_memory(asked)
-    return texts if texts[0] != texts[1] else (str(left), str(asked))
+    texts = format_memory(left), format_memory(requested)
+    return texts if texts[0] != texts[1] else (str(left), str(requested))

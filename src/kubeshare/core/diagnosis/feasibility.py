@@ -31,9 +31,9 @@ def infeasible_on_all(kinds: Collection[FreeGpu], demand: Demand) -> tuple[str, 
     if not sizes:
         return "model", f"no GPU of model {demand.model} in this cluster"
     largest = max(sizes)
-    asked = demand.memory.on(largest)
-    if asked > largest:
-        has, wants = reasons.two_sizes(largest, asked)
+    requested = demand.memory.on(largest)
+    if requested > largest:
+        has, wants = reasons.two_sizes(largest, requested)
         return "memory", f"{wants} asked, and the largest GPU has {has}"
     return None
 

@@ -278,8 +278,8 @@ def _check_room(device: Device) -> None:
     if count > MAX_HOLDERS:
         raise LedgerError(f"vGPU {device.id} has {count} holders, more than {MAX_HOLDERS}")
     if device.compute_left < 0:
-        asked = format_share(MICROS - device.compute_left)
-        raise LedgerError(f"vGPU {device.id} over-committed: compute {asked} of 1")
+        reserved = format_share(MICROS - device.compute_left)
+        raise LedgerError(f"vGPU {device.id} over-committed: compute {reserved} of 1")
     if device.memory_left < 0:
-        total, asked = two_sizes(device.memory_bytes, device.memory_bytes - device.memory_left)
-        raise LedgerError(f"vGPU {device.id} over-committed: memory {asked} of {total}")
+        total, reserved = two_sizes(device.memory_bytes, device.memory_bytes - device.memory_left)
+        raise LedgerError(f"vGPU {device.id} over-committed: memory {reserved} of {total}")

@@ -185,16 +185,16 @@ def _why_not(
 ) -> str:
     """Why the quota excludes GPUs of a kind for a demand; "" if it does not."""
     covering = [row for row in rows if row.covers(pool, kind.model)]
-    asked = demand.compute_on(kind.memory_bytes) * demand.count
+    requested = demand.compute_on(kind.memory_bytes) * demand.count
     if not covering:
         where = f" in pool {pool}" if pool else ""
         return f"no quota of {demand.namespace} covers {kind.model or 'its'} GPUs{where}"
     for row in covering:
         held = sum(micros for (at, model), micros in used.items() if row.covers(at, model))
-        if held + asked > row.micros:
+        if held + requested > row.micros:
             return (
                 f"quota of {demand.namespace} is {format_share(row.micros)} {row}: "
-                f"{format_share(held)} held, {format_share(asked)} asked"
+                f"{format_share(held)} held, {format_share(requested)} asked"
             )
     return ""
 

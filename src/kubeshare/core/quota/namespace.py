@@ -111,10 +111,10 @@ def _exceeded(
     for row in rows:
         if row.micros is not None and held.micros + micros > row.micros:
             amounts = (row.micros, held.micros, micros)
-            most, has, asks = (format_share(amount) for amount in amounts)
-            return f"{row.name} allows {most} GPUs: {has} held, {asks} asked"
+            most, has, requested = (format_share(amount) for amount in amounts)
+            return f"{row.name} allows {most} GPUs: {has} held, {requested} asked"
         if row.memory_bytes is not None and held.memory_bytes + memory > row.memory_bytes:
             amounts = (row.memory_bytes, held.memory_bytes, memory)
-            most, has, asks = (format_memory(amount) for amount in amounts)
-            return f"{row.name} allows {most} of GPU memory: {has} held, {asks} asked"
+            most, has, requested = (format_memory(amount) for amount in amounts)
+            return f"{row.name} allows {most} of GPU memory: {has} held, {requested} asked"
     return ""
