@@ -6,8 +6,10 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from kubeshare import native
+from kubeshare.lab.cluster import Lab, Shape
 from kubeshare.lab.control_plane.api_server import ApiServer, local_api_server
 from kubeshare.lab.progress import Progress
+from labs import CLUSTER, lab_of_this_run
 
 # How long it takes to draw an example depends on what else the machine does.
 _UNTIMED = (HealthCheck.too_slow,)
@@ -18,17 +20,47 @@ settings.register_profile(
 settings.load_profile("same")
 
 
+LAB_ORDER = (
+    "lab/test_lab_is_gone.py",  # boots labs of its own
+    "lab/test_lab.py",  # before KubeShare is installed on the lab
+    "e2e/",
+    "e2e/test_what_the_programs_asked.py",  # what all tests before caused
+    "e2e/test_what_the_programs_said.py",
+)
+"""The order of the tests in the lab, which follow all others: a lab disturbs who measures time."""
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Give all tests on an API server to one worker of pytest-xdist: one server starts."""
+    """Put tests in order: one API server a run, one lab a run, and its logs read at the end."""
     for item in items:
         if item.get_closest_marker("apiserver"):
+            # One worker of pytest-xdist takes them all.
             item.add_marker(pytest.mark.xdist_group("apiserver"))
+    items.sort(key=_place)
+
+
+def _place(item: pytest.Item) -> int:
+    if not item.get_closest_marker("lab"):
+        return -1
+    path = item.path.as_posix()
+    return max((i for i, part in enumerate(LAB_ORDER) if f"/tests/{part}" in path), default=0)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Say what to do where the native programs were never built."""
     if item.get_closest_marker("native") and not native.folder().is_dir():
         pytest.fail(f"{native.folder()} does not exist: run `make native`", pytrace=False)
+
+
+@pytest.fixture(scope="session")
+def lab() -> Iterator[Lab]:
+    """A booted lab of two nodes with two V100 each, shared by most tests; down at the end."""
+    booted = lab_of_this_run(CLUSTER)
+    try:
+        booted.up(Shape(nodes=2, gpus="V100x2"))
+        yield booted
+    finally:
+        booted.down()
 
 
 @pytest.fixture(scope="session")

@@ -4,16 +4,18 @@ from collections.abc import Iterator
 
 import pytest
 
-from e2e.booting import booted, space_in
+from e2e.booting import install, space_in
 from e2e.space import Space
 from e2e.stage import Stage
+from kubeshare.lab.cluster import Lab
 
 
-@pytest.fixture(scope="package")
-def stage() -> Iterator[Stage]:
-    """A lab of two nodes with two V100 each, with KubeShare on it; down at the end."""
-    with booted("cluster") as stage:
-        yield stage
+@pytest.fixture(scope="session")
+def stage(lab: Lab) -> Stage:
+    """The lab with KubeShare on it."""
+    stage = Stage(lab)
+    install(stage)
+    return stage
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import time
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
@@ -16,6 +17,7 @@ from kubeshare.api.types.constants import NAMESPACE
 from kubeshare.demo.meter import FakeGpuLog
 from kubeshare.demo.timeline import shares
 from kubeshare.lab.cluster import Lab
+from kubeshare.lab.errors import LabError
 from kubeshare.lab.node import cgroups
 from kubeshare.lab.node.node import Node
 from kubeshare.tokens.client import ask_snapshot
@@ -73,13 +75,17 @@ class Stage:
         lab: booted, with KubeShare installed.
 
     Attributes:
-        logs: what KubeShare's programs said that have been killed since.
+        logs: pod of KubeShare -> what it logged, as far as it was kept.
+        restarts: pod of KubeShare -> how often its containers were restarted when last seen.
+        caused: pod of KubeShare -> how many of these restarts a test caused.
     """
 
     def __init__(self, lab: Lab) -> None:
         self.lab = lab
         self.kubectl = lab.kubectl
         self.logs: dict[str, str] = {}
+        self.restarts: dict[str, int] = {}
+        self.caused: Counter[str] = Counter()
 
     # What there is
 
@@ -219,7 +225,16 @@ class Stage:
         (pod,) = self.system_pods(component, node)
         self.keep_log(pod["metadata"]["name"])
         (pid,) = self.pids(component, node)
+        self.caused[pod["metadata"]["name"]] += 1
         os.kill(pid, signal.SIGKILL)
+
+    def reboot(self, node: str) -> None:
+        """Reboot a node; every container of its pods is restarted."""
+        for pod in self._own_pods():
+            if pod["spec"].get("nodeName") == node:
+                self.keep_log(pod["metadata"]["name"])
+                self.caused[pod["metadata"]["name"]] += len(pod["spec"]["containers"])
+        self.lab.reboot(node)
 
     def pids(self, component: str, node: str) -> list[int]:
         """The processes of a program of a node."""
@@ -254,10 +269,38 @@ class Stage:
         """How KubeShare's own pods are."""
         return self.kubectl("get", "pods", "-n", NAMESPACE, "-o", "wide")
 
-    def keep_log(self, pod: str) -> None:
-        """Remember what a pod of KubeShare has said so far."""
-        said = self.kubectl("logs", "-n", NAMESPACE, pod)
-        self.logs[pod] = self.logs.get(pod, "") + said
+    def keep_log(self, name: str) -> None:
+        """Keep what a pod of KubeShare has logged so far, also before its last restart."""
+        pod = self.find(f"/api/v1/namespaces/{NAMESPACE}/pods", name)
+        if pod is None:
+            return
+        logged = ""
+        for status in pod["status"].get("containerStatuses", []):
+            of = ("logs", "-n", NAMESPACE, name, "-c", status["name"])
+            if status["restartCount"]:
+                logged += self._log_before_restart(*of)
+            logged += self.kubectl(*of)
+        self.logs[name] = self.logs.get(name, "") + logged
+        self.restarts[name] = _restarts(pod)
+
+    def _log_before_restart(self, *of: str) -> str:
+        try:
+            return self.kubectl(*of, "--previous")
+        except LabError:  # a node that was rebooted has lost it
+            return ""
+
+    def keep_logs(self) -> None:
+        """Keep what all pods of KubeShare have logged so far."""
+        for pod in self._own_pods():
+            self.keep_log(pod["metadata"]["name"])
+
+    def _own_pods(self) -> list[Raw]:
+        components = (DEVICE_MANAGER, NODE_AGENT, SCHEDULER, TOKEN_DAEMON)
+        return [pod for component in components for pod in self.system_pods(component)]
+
+
+def _restarts(pod: Raw) -> int:
+    return sum(one["restartCount"] for one in pod["status"].get("containerStatuses", []))
 
 
 def _runs(pid: int, module: str) -> bool:

@@ -34,7 +34,7 @@ def test_the_restart_of_runtime_and_kubelet_leaves_a_share_as_it_is(
 
 def test_after_a_reboot_a_share_runs_again_by_a_new_grant(stage: Stage, space: Space) -> None:
     place = _come(space)
-    stage.lab.reboot(place.node)
+    stage.reboot(place.node)
     for component in (NODE_AGENT, TOKEN_DAEMON):
         stage.until_ready(component, place.node)
 

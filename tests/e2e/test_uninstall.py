@@ -6,7 +6,7 @@ import pytest
 
 from e2e.booting import install
 from e2e.space import BURN, Space
-from e2e.stage import DEVICE_MANAGER, NODE_AGENT, SCHEDULER, TOKEN_DAEMON, Stage
+from e2e.stage import Stage
 from kubeshare.install import manifests
 from kubeshare.install import uninstall as removal
 from kubeshare.kube.client.client import Client
@@ -34,9 +34,7 @@ def test_pods_outlive_kubeshare_and_keep_their_shares_until_they_end(
         space.share(name, {"request": "0.5", "memory": "64Mi", "affinity": "pair"}, BURN)
     place, _ = [space.ready(name) for name in PODS]
     before = [space.lives(name) for name in PODS]
-    for component in (DEVICE_MANAGER, NODE_AGENT, SCHEDULER, TOKEN_DAEMON):
-        for pod in stage.system_pods(component):
-            stage.keep_log(pod["metadata"]["name"])
+    stage.keep_logs()
     try:
         running = uninstall(stage, 0)
 

@@ -1,25 +1,23 @@
-"""What KubeShare's programs said while all the other tests of this folder played.
+"""Reads what KubeShare's programs logged during all other tests of the lab, and their restarts.
 
-The last module of this folder, so it has all of it to read, and the last words of
-those that were killed.
+``LAB_ORDER`` in ``tests/conftest.py`` puts this module after all others. The logs of pods that
+tests ended, and of containers before their last restart, are kept.
 """
 
 import pytest
 
-from e2e.stage import DEVICE_MANAGER, NODE_AGENT, SCHEDULER, TOKEN_DAEMON, Stage
+from e2e.stage import Stage
 
 pytestmark = pytest.mark.lab
 
-# Nobody may create anything in a namespace that is going, nor beyond its limits and quotas.
+# Nothing can be created in a namespace that is terminating, nor beyond its limits and quotas.
 NO_MATTER_OF_RIGHTS = ("is being terminated", "usage per", "exceeded quota")
 
 
 @pytest.fixture(scope="module")
 def logs(stage: Stage) -> dict[str, str]:
-    """What each pod of KubeShare has said, by its name."""
-    for component in (DEVICE_MANAGER, NODE_AGENT, SCHEDULER, TOKEN_DAEMON):
-        for pod in stage.system_pods(component):
-            stage.keep_log(pod["metadata"]["name"])
+    """What each pod of KubeShare has logged, by its name."""
+    stage.keep_logs()
     return stage.logs
 
 
@@ -28,12 +26,23 @@ def test_no_program_was_refused_anything_nor_failed_itself(logs: dict[str, str],
     assert logs
     found = [
         f"{pod}: {line}"
-        for pod, said in logs.items()
-        for line in said.splitlines()
+        for pod, logged in logs.items()
+        for line in logged.splitlines()
         if word.lower() in line.lower() and not _is_refused_to_anybody(line)
     ]
 
     assert found == []
+
+
+def test_no_program_was_restarted_but_by_a_test(stage: Stage, logs: dict[str, str]) -> None:
+    assert logs
+    unexpected = {
+        pod: f"{times} restarts, {stage.caused[pod]} caused by tests\n{logs[pod][-2000:]}"
+        for pod, times in stage.restarts.items()
+        if times > stage.caused[pod]
+    }
+
+    assert unexpected == {}
 
 
 def _is_refused_to_anybody(line: str) -> bool:

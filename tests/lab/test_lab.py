@@ -3,12 +3,11 @@
 import itertools
 import json
 import subprocess
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from kubeshare.lab.cluster import Lab, Shape
+from kubeshare.lab.cluster import Lab
 from kubeshare.lab.control_plane.api_server import wait_until
 from kubeshare.lab.errors import LabError
 
@@ -74,21 +73,6 @@ def _output(lab: Lab, namespace: str, pod: str) -> str:
 
 def _here(*command: str) -> str:
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout
-
-
-@pytest.fixture(scope="module")
-def lab() -> Iterator[Lab]:
-    """A lab of two nodes with two fake GPUs each; what a killed run has left goes first.
-
-    Down as soon as its tests have ended: those that follow measure shares of time.
-    """
-    booted = Lab("test")
-    booted.down()
-    try:
-        booted.up(Shape(nodes=2, gpus="V100x2"))
-        yield booted
-    finally:
-        booted.down()
 
 
 _NUMBERS = itertools.count(1)

@@ -11,12 +11,11 @@ import pytest
 
 from kubeshare.lab.cluster import Lab, Shape
 from kubeshare.lab.control_plane.api_server import wait_until
-from kubeshare.lab.layout import Layout
 from kubeshare.lab.node import machine
+from labs import GONE, lab_of_this_run
 
 pytestmark = pytest.mark.lab
 
-NAME = "test-gone"
 SHAPE = Shape(nodes=1, gpus="none")
 
 
@@ -26,11 +25,8 @@ def _mounts() -> set[str]:
     return {" ".join(line.split()[3:]) for line in lines}
 
 
-def _links() -> set[str]:
-    """The network interfaces of this machine but those of other labs."""
-    names = {entry.name for entry in Path("/sys/class/net").iterdir()}
-    own = Layout(NAME).host_link
-    return {name for name in names if name == own or not name.startswith("ks-")}
+def _has_link(lab: Lab) -> bool:
+    return Path("/sys/class/net", lab.layout.host_link).exists()
 
 
 def _network_namespaces() -> set[str]:
@@ -50,7 +46,6 @@ class Before:
         assert not lab.exists()
         self.lab = lab
         self.mounts = _mounts()
-        self.links = _links()
         self.settings = self._settings()
         self.namespaces = _network_namespaces()
 
@@ -64,17 +59,17 @@ class Before:
         lab = self.lab
         assert not machine.find_processes(lab.layout)
         assert not lab.exists()
-        assert _mounts() <= self.mounts
-        assert _links() <= self.links
+        new = _mounts() - self.mounts
+        assert [mount for mount in new if lab.name in mount] == []
+        assert not _has_link(lab)
         assert self._settings() == self.settings
         assert not _network_namespaces() & of_the_lab
         assert not list(Path("/sys/fs/cgroup").glob(f"**/{lab.layout.cgroup}"))
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def before() -> Iterator[Before]:
-    lab = Lab(NAME)
-    lab.down()
+    lab = lab_of_this_run(GONE)
     yield Before(lab)
     lab.down()
 
@@ -86,24 +81,8 @@ def _own_namespaces(before: Before) -> set[str]:
     return found - before.namespaces
 
 
-def test_after_killing_everything_that_matters(before: Before) -> None:
-    lab = before.lab
-    lab.up(SHAPE)
-    lab.kubectl("run", "pod", "--image=kubeshare:dev", "--command", "--", "sleep", "3600")
-    pod = "/api/v1/namespaces/default/pods/pod"
-    wait_until(lambda: lab.api.get(pod)["status"]["phase"] == "Running", "a pod to run")
-    namespaces = _own_namespaces(before)
-    assert len(namespaces) >= 3  # control plane, node, pod
-
-    for part in ("node-1/containerd", "node-1/kubelet", "control-plane/kube-apiserver"):
-        lab.stop_component(part, gently=False)
-    lab.down()
-
-    before.assert_the_same_now(namespaces)
-
-
 def test_after_up_itself_was_killed_halfway(before: Before) -> None:
-    command = ["lab", "up", "--name", NAME, "--nodes", "1", "--gpus", "none"]
+    command = ["lab", "up", "--name", before.lab.name, "--nodes", "1", "--gpus", "none"]
     program = [sys.executable, "-m", "kubeshare.cli.main", *command]
     child = subprocess.Popen(program, stderr=subprocess.DEVNULL)
     booting = {"node-1/pause", "control-plane/kube-apiserver"}
@@ -127,5 +106,20 @@ def test_a_lab_that_was_cut_short_is_finished_by_the_next_up(before: Before) -> 
     lab.up()
 
     assert lab.ready_nodes() == {"node-1"}
+
+
+def test_after_killing_everything_that_matters(before: Before) -> None:
+    """In the lab that the test before has left, where it ran."""
+    lab = before.lab
+    lab.up(SHAPE)
+    lab.kubectl("run", "pod", "--image=kubeshare:dev", "--command", "--", "sleep", "3600")
+    pod = "/api/v1/namespaces/default/pods/pod"
+    wait_until(lambda: lab.api.get(pod)["status"]["phase"] == "Running", "a pod to run")
+    namespaces = _own_namespaces(before)
+    assert len(namespaces) >= 3  # control plane, node, pod
+
+    for part in ("node-1/containerd", "node-1/kubelet", "control-plane/kube-apiserver"):
+        lab.stop_component(part, gently=False)
     lab.down()
-    before.assert_the_same_now(set())
+
+    before.assert_the_same_now(namespaces)

@@ -1,4 +1,4 @@
-"""Looks all the time for what must never be, and at the end for what should be gone."""
+"""Watches a lab for over-commits, and finds what is left at the end."""
 
 import threading
 from collections import Counter
@@ -16,34 +16,46 @@ from kubeshare.tokens.files.run_folder import GrantError, Paths
 
 Raw = dict[str, Any]
 
-LOOK_SECONDS: Final = 0.25
+CHECK_SECONDS: Final = 0.25
 WHOLE: Final = 1_000_000
 """Micros of a GPU."""
 
 
 class Watcher:
-    """Looks while it is entered as a context.
+    """Checks for over-commits all the while it is entered as a context.
 
     Args:
         stage: the lab.
 
     Attributes:
         overcommitted: a line for each time that too much of a GPU was given.
+        checks: how often everything was read and compared.
+
+    Raises:
+        AssertionError: at the end, where the watch has ended early or has never checked.
     """
 
     def __init__(self, stage: Stage) -> None:
         self._stage = stage
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
+        self._error: BaseException | None = None
+        self._last = ""
         self.overcommitted: list[str] = []
+        self.checks = 0
 
     def __enter__(self) -> Self:
         self._thread.start()
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self._over.set()
         self._thread.join()
+        if kind is not None:
+            return
+        if self._error is not None:
+            raise AssertionError("the watch for over-commits ended early") from self._error
+        assert self.checks, f"nothing was checked for over-commits: {self._last or 'no time'}"
 
     def left(self, namespace: str) -> list[str]:
         """What is there although nobody asks for it any more."""
@@ -62,10 +74,19 @@ class Watcher:
         ]
 
     def _watch(self) -> None:
-        while not self._over.wait(LOOK_SECONDS):
-            # An API server that has too much to do is asked again.
-            with suppress(LabError):
-                self.overcommitted += [*self._held(), *self._granted(), *self._taken()]
+        try:
+            while not self._over.wait(CHECK_SECONDS):
+                self._check()
+        except BaseException as error:  # noqa: BLE001 - whatever it was, the run fails by it
+            self._error = error
+
+    def _check(self) -> None:
+        try:
+            self.overcommitted += [*self._held(), *self._granted(), *self._taken()]
+        except LabError as error:  # an overloaded or killed API server is asked again
+            self._last = str(error)
+        else:
+            self.checks += 1
 
     def _held(self) -> Iterator[str]:
         """By the objects."""
@@ -80,9 +101,9 @@ class Watcher:
         yield from (f"demand {uid} has {n} GPUs" for uid, n in demands.items() if n > 1)
 
     def _granted(self) -> set[str]:
-        """By what lies on the nodes.
+        """By the grants on the nodes.
 
-        One file may have followed another while they were read: it has to be so at two looks.
+        One file may have replaced another while they were read, so two checks must agree.
         """
         seen = self._granted_too_much()
         return seen & self._granted_too_much() if seen else seen
