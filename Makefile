@@ -105,6 +105,9 @@ flaky: native ## every folder of tests TIMES=20 times in random order, beside a 
 
 fault-matrix: setup ## every trouble at every write of every life (an hour; ARGS="LIFE TROUBLE WRITE": a part)
 	PYTHONPATH=tests $(PYTHON) -m robustness.fault_matrix $(ARGS)
+ifeq ($(strip $(ARGS)),)
+	KUBESHARE_WHOLE_MATRIX=1 $(PYTEST) -q $(PARALLEL) tests/robustness/fault_matrix/test_replicas.py
+endif
 
 prove: native fault-matrix ## the whole fault matrix; each placement policy beside a slow one on five million random states; fresh examples of hypothesis
 	$(PYTEST) -q -m hypothesis --hypothesis-profile=fresh

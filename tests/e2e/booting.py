@@ -55,7 +55,7 @@ def _gpus_found(stage: Stage) -> int:
 def space_in(stage: Stage) -> Iterator[Space]:
     """A new namespace; at the end every GPU must be given back."""
     name = f"test-{uuid4().hex[:8]}"
-    stage.kubectl("create", "namespace", name)
+    stage.lab.api.send("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
     accounts = f"/api/v1/namespaces/{name}/serviceaccounts"
     eventually(lambda: stage.items(accounts), "the default ServiceAccount")
     space = Space(stage, name)

@@ -10,6 +10,7 @@ from kubeshare.api.types.constants import NAMESPACE
 from kubeshare.kube.resources import LEASES
 from kubeshare.simulator.control import Fault, run_virtual
 from robustness.fault_matrix.lives import LIVES, STEP_SECONDS
+from robustness.fault_matrix.sample import thinned
 
 PROGRAMS = {"scheduler": "kubeshare-scheduler", "devices": "kubeshare-device-manager"}
 REPLICAS = ("scheduler", "devices", "scheduler/second", "devices/second")
@@ -112,14 +113,14 @@ def test_two_leaders_at_once_never_overcommit_and_end_with_one_vgpu_a_demand(
     life: str, seconds: float
 ) -> None:
     """As after a pause of a process, or a jump of a clock, just before a write."""
-    for write in range(1, run_virtual(_writes(life)) + 1):
+    for write in thinned(range(1, run_virtual(_writes(life)) + 1)):
         world = World(**LIVES[life].gpus)
 
-        async def told(world: World, write: int = write) -> None:
+        async def life_struck(world: World, write: int = write) -> None:
             await _two_leaders(world, life, write, seconds)
 
         try:
-            run_virtual(world.play(told))
+            run_virtual(world.play(life_struck))
         except AssertionError as error:
             raise AssertionError(f"write {write} held up for {seconds:g} s") from error
 
@@ -162,13 +163,13 @@ async def _writes_of_a_leader(life: str) -> int:
 @pytest.mark.parametrize("life", ["queue", "node full"])
 def test_a_leader_that_was_stopped_for_longer_than_its_lease_does_no_harm(life: str) -> None:
     """Its last write arrives long after another replica has taken over."""
-    for write in range(5, run_virtual(_writes_of_a_leader(life)) + 1):
+    for write in thinned(range(5, run_virtual(_writes_of_a_leader(life)) + 1)):
         world = World(**LIVES[life].gpus)
 
-        async def told(world: World, write: int = write) -> None:
+        async def life_struck(world: World, write: int = write) -> None:
             await _paused_leader(world, life, write)
 
         try:
-            run_virtual(world.play(told))
+            run_virtual(world.play(life_struck))
         except AssertionError as error:
             raise AssertionError(f"the leader was stopped at write {write}") from error

@@ -210,15 +210,32 @@ class ApiServer:
         Raises:
             LabError: the API server cannot be reached or refuses.
         """
+        return self.send("GET", path)
+
+    def send(self, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
+        """Send a request as the administrator and return the decoded answer.
+
+        Raises:
+            LabError: the API server cannot be reached or refuses; the message has its reason.
+        """
         admin = self.authority.identity("admin", *ADMIN)
         context = ssl.create_default_context(cafile=str(self.authority.certificate))
         context.load_cert_chain(admin.certificate, admin.key)
         url = self.settings.url + path
+        request = urllib.request.Request(  # noqa: S310 - the address is ours
+            url,
+            data=None if body is None else json.dumps(body).encode(),
+            headers={"Content-Type": "application/json"},
+            method=method,
+        )
         try:
-            with urllib.request.urlopen(url, timeout=10, context=context) as answer:  # noqa: S310
+            with urllib.request.urlopen(request, timeout=10, context=context) as answer:  # noqa: S310
                 return json.load(answer)
+        except urllib.error.HTTPError as error:
+            reason = error.read().decode(errors="replace")
+            raise LabError(f"{method} {url}: {error}: {reason}", exit_code=1) from error
         except (urllib.error.URLError, OSError) as error:
-            raise LabError(f"GET {url}: {error}") from error
+            raise LabError(f"{method} {url}: {error}") from error
 
     def kubectl(
         self, *arguments: str, stdin: str | None = None, kubeconfig: Path | None = None
