@@ -130,7 +130,7 @@ def test_a_pod_that_asks_for_none_sees_no_driver(lab: Lab, namespace: str) -> No
 
 
 def test_the_image_has_every_program_of_the_cluster(lab: Lab, namespace: str) -> None:
-    programs = ("scheduler", "devices", "node", "tokens")
+    programs = ("scheduler", "device_manager", "node", "tokens")
     code = "import importlib\n" + "\n".join(
         f"importlib.import_module('kubeshare.{one}.__main__'); print('{one}')" for one in programs
     )
