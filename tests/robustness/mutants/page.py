@@ -1,4 +1,4 @@
-"""``docs/mutants.md``: how many mutants there are, which live, and a word why each does."""
+"""Writes ``mutants.md``: how many mutants there are, which survive, and why each may."""
 
 import re
 from collections import defaultdict
@@ -11,9 +11,8 @@ import msgspec
 from robustness.mutants.forks import Verdict
 from robustness.mutants.mutations import Mutant
 from robustness.mutants.record import ALIVE
-from robustness.mutants.suite import REPOSITORY
 
-PAGE: Final = REPOSITORY / "docs" / "mutants.md"
+PAGE: Final = Path(__file__).with_name("mutants.md")
 """The page that the repository has."""
 
 UNTESTED: Final = "untested"
@@ -51,11 +50,11 @@ class Score(msgspec.Struct):
 
 
 def scores(verdicts: Iterable[tuple[Mutant, Verdict | None]]) -> dict[str, Score]:
-    """Folder of the core → what became of its mutants; "" is all of them."""
+    """Folder of `src/kubeshare` -> what became of its mutants; "" is all of them."""
     found: dict[str, Score] = defaultdict(Score)
     for mutant, verdict in verdicts:
         folder = str(Path(mutant.module).parent)
-        for place in ("", "core" if folder == "." else f"core/{folder}"):
+        for place in ("", folder):
             found[place].add(verdict)
     return dict(sorted(found.items()))
 

@@ -14,7 +14,7 @@ import msgspec
 
 from robustness.mutants.forks import Verdict
 from robustness.mutants.mutations import Mutant
-from robustness.mutants.suite import CORE, REPOSITORY, TESTS
+from robustness.mutants.suite import PACKAGES, REPOSITORY, SOURCES
 
 ALIVE: Final = ("survived", "not run")
 
@@ -34,13 +34,14 @@ class Record:
 
     Args:
         path: where they are kept.
+        package: of which mutants are judged.
         excused: the names of those of which it is said why they live.
     """
 
-    def __init__(self, path: Path, excused: Container[str]) -> None:
+    def __init__(self, path: Path, package: str, excused: Container[str]) -> None:
         self._path = path
         self._excused = excused
-        places = [REPOSITORY / place for place in TESTS]
+        places = [REPOSITORY / place for place in PACKAGES[package]]
         self._tests = _digest(
             file for place in places for file in sorted((place, *place.rglob("*")))
         )
@@ -70,7 +71,7 @@ class Record:
 
     def _module(self, module: str) -> str:
         if module not in self._modules:
-            self._modules[module] = _digest([CORE / module])
+            self._modules[module] = _digest([SOURCES / module])
         return self._modules[module]
 
 

@@ -1,4 +1,4 @@
-"""The tests of the core, and whether they notice a mutant.
+"""Runs the tests of a package, and judges whether they notice a mutant.
 
 They are collected once. Each mutant is then a fork of that process, in which one
 function's code is exchanged, and which runs the tests that execute the changed
@@ -14,7 +14,7 @@ import os
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -30,20 +30,28 @@ from robustness.mutants.mutations import Mutant
 from robustness.mutants.swap import Changed, Functions, clear_caches, forget_modules
 
 REPOSITORY: Final = Path(__file__).parents[3]
-CORE: Final = REPOSITORY / "src" / "kubeshare" / "core"
-TESTS: Final = (
-    "tests/core",
-    "tests/conformance",
-    "tests/dialects",
-    "tests/cli/test_plan.py",
-    "tests/docs",
-    "tests/robustness/fuzz",
-)
+SOURCES: Final = REPOSITORY / "src" / "kubeshare"
+PACKAGES: Final[Mapping[str, tuple[str, ...]]] = {
+    "core": (
+        "tests/core",
+        "tests/conformance",
+        "tests/dialects",
+        "tests/cli/test_plan.py",
+        "tests/docs",
+        "tests/robustness/fuzz",
+    ),
+    "kube": ("tests/kube",),
+    "scheduler": ("tests/scheduler",),
+    "device_manager": ("tests/device_manager",),
+    "node": ("tests/node",),
+    "tokens": ("tests/tokens",),
+}
+"""Package of which mutants are made -> the tests that must notice them."""
 
 _OPTIONS: Final = (
     *("-o", "addopts=", "--import-mode=importlib", "-s", "--timeout=0"),
     *("-p", "no:cacheprovider", "-p", "no:terminal", "-p", "no:looptime_plugin"),
-    *("-m", "not lab and not apiserver and not native and not slow"),
+    *("-m", "not lab and not apiserver and not native and not slow and not serial"),
     *("--rootdir", str(REPOSITORY), "--hypothesis-profile=mutants"),
 )
 _EXAMPLES: Final = 60
@@ -72,15 +80,18 @@ class Suite:
 
     Args:
         items: as pytest has collected them.
+        package: of which mutants are judged.
 
     Raises:
         SystemExit: one of them fails.
     """
 
-    def __init__(self, items: Sequence[pytest.Item]) -> None:
+    def __init__(self, items: Sequence[pytest.Item], package: str) -> None:
+        self._package = package
+        self._folder = SOURCES / package
         self._items = {item.nodeid: item for item in items}
-        self._functions = Functions(CORE)
-        clear_caches(CORE)
+        self._functions = Functions(SOURCES)
+        clear_caches(self._folder)
         gc.collect()
         gc.freeze()
         tests = answer_of(self._learn)
@@ -104,7 +115,7 @@ class Suite:
     def _who_runs(self, mutant: Mutant) -> list[Test]:
         """Who runs the changed statement; killers of its neighbours come first, then by time."""
         if not mutant.function:
-            # Who runs nothing of the core looks at what an import has made.
+            # A test that runs nothing of the package checks what an import has made.
             return [t for t in self._tests if mutant.module in t.lines or not t.lines]
         first, last = mutant.span
         killers = self._killers[mutant.module, mutant.function]
@@ -124,7 +135,7 @@ class Suite:
 
     def _learn(self) -> list[Test]:
         """Run all tests on the unchanged program; note what they run and how long."""
-        watched = coverage.Coverage(data_file=None, include=[f"{CORE}/*"])
+        watched = coverage.Coverage(data_file=None, include=[f"{self._folder}/*"])
         watched.start()
         seconds: dict[str, float] = {}
         for name, item in self._items.items():
@@ -138,7 +149,7 @@ class Suite:
         lines: dict[str, dict[str, set[int]]] = {name: {} for name in seconds}
         data = watched.get_data()
         for path in data.measured_files():
-            module = str(Path(path).relative_to(CORE))
+            module = str(Path(path).relative_to(SOURCES))
             for line, names in data.contexts_by_lineno(path).items():
                 for name in filter(None, names):
                     lines[name].setdefault(module, set()).add(line)
@@ -158,8 +169,8 @@ class _Instead:
         return True
 
 
-def with_suite(use: Callable[[Suite], None]) -> None:
-    """Collect the tests, and use them.
+def with_suite(package: str, use: Callable[[Suite], None]) -> None:
+    """Collect the tests of a package, and use them.
 
     Raises:
         SystemExit: they cannot be collected, or fail on the unchanged program.
@@ -173,8 +184,8 @@ def with_suite(use: Callable[[Suite], None]) -> None:
         phases=(Phase.explicit, Phase.generate),
         suppress_health_check=list(HealthCheck),
     )
-    collector = _Instead(lambda items: use(Suite(items)))
-    failed = pytest.main([*_OPTIONS, *TESTS], plugins=[collector])
+    collector = _Instead(lambda items: use(Suite(items, package)))
+    failed = pytest.main([*_OPTIONS, *PACKAGES[package]], plugins=[collector])
     if failed:
         sys.exit(int(failed))
 
@@ -182,8 +193,8 @@ def with_suite(use: Callable[[Suite], None]) -> None:
 def _run_anew(mutant: Mutant, tests: Sequence[Test], told: Callable[[str], None]) -> bool:
     told("import")
     limit_time(_SECONDS_TO_IMPORT)
-    forget_modules(CORE.parent, REPOSITORY / "tests")
-    sys.meta_path.insert(0, Changed(CORE, mutant))
+    forget_modules(SOURCES, REPOSITORY / "tests")
+    sys.meta_path.insert(0, Changed(SOURCES, mutant))
     known = {test.name: test for test in tests}
     passed: list[bool] = []
 
