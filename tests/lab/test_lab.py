@@ -3,6 +3,7 @@
 import itertools
 import json
 import subprocess
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -79,13 +80,21 @@ _NUMBERS = itertools.count(1)
 
 
 @pytest.fixture
-def namespace(lab: Lab) -> str:
-    """A namespace of this test's own, with the ServiceAccount that pods need."""
+def namespace(lab: Lab) -> Iterator[str]:
+    """A namespace of this test's own, with the ServiceAccount that pods need; gone at the end.
+
+    The tests of the cluster that follow drain nodes, which bare pods prevent.
+    """
     name = f"lab-test-{next(_NUMBERS)}"
-    lab.kubectl("create", "namespace", name)
-    path = f"/api/v1/namespaces/{name}/serviceaccounts"
-    wait_until(lambda: bool(lab.api.get(path)["items"]), "the default ServiceAccount")
-    return name
+    namespaces = "/api/v1/namespaces"
+    lab.api.send("POST", namespaces, {"metadata": {"name": name}})
+    accounts = f"{namespaces}/{name}/serviceaccounts"
+    wait_until(lambda: bool(lab.api.get(accounts)["items"]), "the default ServiceAccount")
+    yield name
+    lab.api.send("DELETE", f"{namespaces}/{name}")
+    pods = f"{namespaces}/{name}/pods"
+    lab.api.send("DELETE", pods, {"gracePeriodSeconds": 0})
+    wait_until(lambda: not lab.api.get(pods)["items"], "the pods of the test to go")
 
 
 def test_both_nodes_are_ready_and_offer_their_gpus(lab: Lab) -> None:
