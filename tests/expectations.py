@@ -523,10 +523,8 @@ def describe(world: World, *names: str) -> str:
     for vgpu in world.server.all(VGPUS):
         names_of_holders = [each["name"] for each in holders(vgpu)]
         uuid = vgpu["spec"].get("uuid", "no GPU")
-        lines.append(
-            f"VGPU {vgpu['metadata']['name']} on {vgpu['spec']['nodeName']} ({uuid}):"
-            f" {_state(vgpu)}; holders {names_of_holders}"
-        )
+        name = vgpu["metadata"]["name"]
+        lines.append(f"VGPU {name} ({uuid}): {_state(vgpu)}; holders {names_of_holders}")
     lines.append(f"placeholders: {world.placeholders()}")
     return "\n".join(lines)
 
@@ -539,7 +537,7 @@ def _state(obj: Raw) -> str:
     ]
     node = obj["spec"].get("nodeName", "no node")
     deleted = ", being deleted" if being_deleted(obj) else ""
-    return f"{status.get('phase', 'no phase')}, {node}{deleted}; {'; '.join(conditions)}"
+    return "; ".join([f"{status.get('phase', 'no phase')}, {node}{deleted}", *conditions])
 
 
 def _is_sharepod(world: World, name: str) -> bool:
