@@ -201,3 +201,15 @@ async def test_a_former_pods_holder_goes_though_a_namesake_waits_behind_its_gate
     world.plain("a", "1")
     world.start("devices")
     await expect_no_vgpus(world)
+
+
+@scenario(n1=1)
+async def test_a_holder_whose_plain_pod_was_not_seen_yet_is_not_taken_for_an_orphan(
+    world: World,
+) -> None:
+    world.server.inject(Fault.hang(), verb="watch", resource="pods")
+    world.start("devices")
+    await world.quiet(1)
+    seed_held(world, world.plain("a")["metadata"]["uid"])
+    await world.quiet(5)
+    assert world.vgpus() == {"x": ["a"]}
