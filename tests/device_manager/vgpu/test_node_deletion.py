@@ -12,7 +12,7 @@ from expectations import (
 )
 from fakes.cluster import World, scenario, seed_held
 from kubeshare.api.types.v1 import SHAREPODS, VGPUS
-from kubeshare.kube.resources import NODES
+from kubeshare.kube.resources import NODES, Raw
 from kubeshare.simulator.control import Fault
 
 
@@ -112,3 +112,20 @@ async def test_a_part_on_a_deleted_node_is_held_as_long_as_its_pod_is_there(worl
     assert world.shares_gpu("a")
     world.delete("a")
     await expect_no_vgpus(world)
+
+
+@scenario(n1=1, n2=1)
+async def test_a_holder_on_a_deleted_node_goes_though_its_pods_namesake_runs_elsewhere(
+    world: World,
+) -> None:
+    world.lose_node("n1")
+    world.share("a", id="y", spec={"nodeName": "n2"})
+    world.start("devices")
+    await expect_running(world, "a")
+    seed_held(world, "the former one")
+
+    def bind(vgpu: Raw) -> None:
+        vgpu["status"]["holders"][0]["podUid"] = "its former pod"
+
+    world.server.change(VGPUS, "x", "", bind)
+    await world.until(lambda: world.vgpus() == {"y": ["a"]})
