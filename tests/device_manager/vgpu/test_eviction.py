@@ -6,6 +6,7 @@ import pytest
 
 from expectations import (
     assert_scheduled,
+    evicted,
     expect_activated,
     expect_bound,
     expect_cleaned_up,
@@ -16,8 +17,9 @@ from expectations import (
     expect_vgpus,
     the_pod,
 )
-from fakes.cluster import World, scenario
-from kubeshare.kube.resources import NODES, PODS
+from fakes.cluster import World, scenario, seed_held
+from kubeshare.api.types.v1 import VGPUS
+from kubeshare.kube.resources import NODES, PODS, Raw
 
 SYSTEM = "kubeshare-system"
 
@@ -101,3 +103,21 @@ async def test_a_node_whose_driver_is_being_upgraded_says_so_to_who_waits(world:
     await expect_pending(world, "a", "its GPU driver is being upgraded (cordon-required)")
     label(world, "upgrade-done")
     await expect_running(world, "a")
+
+
+@scenario(n1=1, n2=1)
+async def test_a_namesake_of_the_pod_that_must_leave_is_not_evicted(world: World) -> None:
+    world.share("a", id="y", spec={"nodeName": "n2"})
+    world.start("devices")
+    await expect_running(world, "a")
+    world.actors.node_agents = False
+    seed_held(world, "the former one")
+
+    def bind(vgpu: Raw) -> None:
+        vgpu["status"]["holders"][0]["podUid"] = "its former pod"
+
+    world.server.change(VGPUS, "x", "", bind)
+    label(world, "pod-deletion-required")
+    await world.quiet(30)
+    assert world.vgpus() == {"x": ["a"], "y": ["a"]}
+    assert evicted(world) == []
