@@ -124,9 +124,9 @@ def summarize(results: Iterable[Met]) -> int:
     return 0 if all(goals) else 1
 
 
-def print_machine() -> None:
-    """Print the first line of a run: where, when and from which commit the numbers are."""
-    machine = {
+def machine() -> dict[str, Any]:
+    """Where, when and from which commit the numbers of a run are."""
+    return {
         "cpu": _cpu(),
         "cores": os.cpu_count(),
         "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1),
@@ -138,7 +138,11 @@ def print_machine() -> None:
         "started": dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
         "arguments": sys.argv[1:],
     }
-    print(json.dumps({"machine": machine}), flush=True)
+
+
+def print_machine() -> None:
+    """Print the first line of a run."""
+    print(json.dumps({"machine": machine()}), flush=True)
 
 
 def interleave(

@@ -1,12 +1,11 @@
 """``python -m bench.gpu``: measure, write ``results.json`` and a picture for each figure.
 
-Figures 6 and 7 by the paper's window come last: where nine minutes do not suffice for
-all, a second run draws them (``--only figure-6-window --only figure-7-window``).
+Figures 6 and 7 with the paper's window are last: if nine minutes are not enough for all, a second
+run draws them (``--only figure-6-window --only figure-7-window``).
 """
 
 import datetime as dt
 import json
-import platform
 import sys
 import time
 from pathlib import Path
@@ -28,6 +27,7 @@ from bench.gpu.gpus import describe
 from bench.gpu.kernels import KERNELS, TIME_SLICING
 from bench.gpu.micro import LAUNCH, MEMORY
 from bench.gpu.training import TRAINING
+from bench.report import machine
 
 EXPERIMENTS = (
     *(LAUNCH, MEMORY, FIGURE_6, FIGURE_5, KERNELS, TIME_SLICING),
@@ -79,7 +79,7 @@ def main(fake: str | None, out: Path, only: tuple[str, ...], minutes: float, pac
         results = {
             "date": dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
             "command": " ".join(["python -m bench.gpu", *sys.argv[1:]]),
-            "machine": {"gpu": gpu, "kernel": platform.release(), "pace": pace},
+            "machine": {"gpu": gpu, "pace": pace} | machine(),
             "results": measured,
         }
     (out / "results.json").write_text(json.dumps(results, indent=2) + "\n")

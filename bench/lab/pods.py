@@ -1,4 +1,4 @@
-"""Pods and SharePods of the bench, and when they run and end."""
+"""Starts and ends pods and SharePods, and notes when they run."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
@@ -24,20 +24,20 @@ _CONTAINER = {
     "command": ["sh", "-c", "trap 'exit 0' TERM; sleep infinity & wait"],
 }
 _SPEC = {"terminationGracePeriodSeconds": 1, "automountServiceAccountToken": False}
-"""No volume at all. The kubelet looks every 300 ms whether a pod's volumes are there."""
+"""No volume: the kubelet checks only every 300 ms whether a pod's volumes are mounted."""
 
 
 class Bench:
-    """A namespace in which pods come and go.
+    """A namespace in which pods are started and ended.
 
     Args:
-        client: as whom to ask.
+        client: of the API server.
 
     Attributes:
         pods: all pods.
         vgpus: all vGPUs.
         sharepods: all SharePods.
-        steps: how far each has come, and when.
+        steps: when each reached which step.
     """
 
     def __init__(self, client: Client) -> None:
@@ -55,7 +55,7 @@ class Bench:
 
     @asynccontextmanager
     async def watching(self) -> AsyncIterator[None]:
-        """While it watches."""
+        """Watch pods, vGPUs and SharePods within the block."""
         async with asyncio.TaskGroup() as group:
             watched: tuple[Reflector[Any], ...] = (self.pods, self.vgpus, self.sharepods)
             tasks = [group.create_task(each.run()) for each in watched]

@@ -1,4 +1,4 @@
-"""Hostile processes beside honest ones at one daemon, for as long as is asked: does it live.
+"""Hostile processes beside honest ones at one token daemon, for a given time.
 
     PYTHONPATH=tests python -m bench.tokens.hostile SECONDS
 
