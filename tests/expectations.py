@@ -9,11 +9,25 @@ and events, and all vGPUs with their holders. The model is ``pkg/test/expectatio
 from collections.abc import Callable
 from typing import Any
 
-from fakes.cluster.pods import being_deleted, gated, holders
+from fakes.cluster.pods import being_deleted, gated
+from fakes.cluster.state import (
+    condition_of,
+    degraded,
+    describe,
+    evicted,
+    held,
+    holding,
+    is_same_pod,
+    is_scheduled,
+    is_sharepod,
+    plain_pods,
+    running_plain_pods,
+    the_pod,
+    verdict,
+    vgpu_phases,
+)
 from fakes.cluster.world import World
-from kubeshare.api.types.constants import CONDITION_POD_SCHEDULED
-from kubeshare.api.types.v1 import SHAREPODS, VGPUS
-from kubeshare.kube.resources import PODS
+from kubeshare.api.types.v1 import VGPUS
 
 Raw = dict[str, Any]
 
@@ -37,10 +51,10 @@ async def expect_scheduled(
     The first decision counts: a SharePod that gets its first verdict now must not be
     pending. One that is pending already may become scheduled until the deadline.
     """
-    if _verdict(world, name):
+    if verdict(world, name):
         await _wait(world, lambda: is_scheduled(world, name), f"{name} scheduled", name, seconds)
     else:
-        await _wait(world, lambda: _verdict(world, name), f"{name} decided", name, seconds)
+        await _wait(world, lambda: verdict(world, name), f"{name} decided", name, seconds)
     return assert_scheduled(world, name, gpuid=gpuid, node=node)
 
 
@@ -77,17 +91,17 @@ async def expect_pending(
     what = f"{name} pending {reason} {words or ''}"
 
     def pending() -> bool:
-        verdict = _verdict(world, name)
+        found = verdict(world, name)
         return (
-            verdict.get("status") == "False"
-            and reason in {"", verdict["reason"]}
-            and all(word in verdict["message"] for word in words)
+            found.get("status") == "False"
+            and reason in {"", found["reason"]}
+            and all(word in found["message"] for word in words)
         )
 
-    if _verdict(world, name):
+    if verdict(world, name):
         await _wait(world, pending, what, name, seconds)
     else:
-        await _wait(world, lambda: _verdict(world, name), f"{name} decided", name, seconds)
+        await _wait(world, lambda: verdict(world, name), f"{name} decided", name, seconds)
         assert pending(), f"expected {what}\n{describe(world, name)}"
     if words:
         await expect_event(world, name, *words, seconds=seconds)
@@ -96,17 +110,17 @@ async def expect_pending(
 
 def assert_pending(world: World, name: str, *words: str, reason: str = "") -> None:
     """Now, it is not scheduled; condition and events contain the words."""
-    verdict = _verdict(world, name)
+    found = verdict(world, name)
     state = describe(world, name)
-    if _is_sharepod(world, name):
+    if is_sharepod(world, name):
         assert not world.sharepod(name)["spec"].get("nodeName"), f"{name} has a node\n{state}"
-    assert verdict.get("status") == "False", f"{name} is not pending\n{state}"
+    assert found.get("status") == "False", f"{name} is not pending\n{state}"
     reason = reason or ("NoRoom" if words else "")
-    assert reason in {"", verdict["reason"]}, f"{name} is not pending for {reason}\n{state}"
+    assert reason in {"", found["reason"]}, f"{name} is not pending for {reason}\n{state}"
     for word in words:
-        assert word in verdict["message"], f"{word!r} is not in the condition of {name}\n{state}"
-        told = any(word in event for event in world.events(name))
-        assert told, f"{word!r} is in no event of {name}\n{state}"
+        assert word in found["message"], f"{word!r} is not in the condition of {name}\n{state}"
+        reported = any(word in event for event in world.events(name))
+        assert reported, f"{word!r} is in no event of {name}\n{state}"
 
 
 async def expect_on_node(world: World, name: str, node: str, seconds: float | None = None) -> None:
@@ -137,7 +151,7 @@ async def expect_decided(world: World, *names: str, seconds: float | None = None
     """The scheduler has decided about each of these, whatever it decided."""
 
     def decided() -> bool:
-        return all(_verdict(world, name) for name in names)
+        return all(verdict(world, name) for name in names)
 
     await _wait(world, decided, f"{names} decided", names, seconds)
 
@@ -307,7 +321,7 @@ async def expect_deleted(world: World, *names: str, seconds: float | None = None
     """There are no SharePods of these names."""
 
     def deleted() -> bool:
-        return not any(_is_sharepod(world, name) for name in names)
+        return not any(is_sharepod(world, name) for name in names)
 
     await _wait(world, deleted, f"SharePods {names} deleted", names, seconds)
 
@@ -435,127 +449,6 @@ async def expect_cleaned_up(world: World, seconds: float | None = None) -> None:
         return not world.vgpus() and not world.placeholders()
 
     await _wait(world, clean, "no vGPU and no placeholder", (), seconds)
-
-
-# What the cluster looks like now
-
-
-def is_scheduled(world: World, name: str) -> bool:
-    """Whether the scheduler's last decision has a place for it."""
-    return bool(_verdict(world, name).get("status") == "True")
-
-
-def the_pod(world: World, name: str) -> Raw:
-    """A pod in namespace default.
-
-    Raises:
-        AssertionError: there is none.
-    """
-    pod = world.pod(name)
-    assert pod is not None, f"there is no pod {name}\n{describe(world, name)}"
-    return pod
-
-
-def is_same_pod(world: World, pod: Raw) -> bool:
-    """Whether a pod is still there, by its uid."""
-    found = world.pod(pod["metadata"]["name"])
-    return found is not None and found["metadata"]["uid"] == pod["metadata"]["uid"]
-
-
-def plain_pods(world: World) -> list[str]:
-    """The names of the plain pods."""
-    return [pod["metadata"]["name"] for pod in world.plain_pods()]
-
-
-def running_plain_pods(world: World) -> list[str]:
-    """The plain pods that run and are not being deleted."""
-    return [
-        pod["metadata"]["name"]
-        for pod in world.plain_pods()
-        if pod["status"]["phase"] == "Running" and not being_deleted(pod)
-    ]
-
-
-def gates(world: World, name: str) -> list[str]:
-    """The scheduling gates of a pod."""
-    return [gate["name"] for gate in the_pod(world, name)["spec"].get("schedulingGates", [])]
-
-
-def held(world: World) -> list[list[str]]:
-    """The holders of each vGPU, sorted by their names."""
-    return sorted(world.vgpus().values())
-
-
-def holding(world: World) -> list[str]:
-    """All holders of all vGPUs, sorted."""
-    return sorted(name for names in world.vgpus().values() for name in names)
-
-
-def vgpu_phases(world: World) -> list[str]:
-    """The phase of each vGPU, sorted."""
-    return sorted(vgpu.get("status", {}).get("phase", "") for vgpu in world.server.all(VGPUS))
-
-
-def degraded(world: World) -> Raw:
-    """The condition Degraded of the only vGPU; empty while it has none."""
-    [vgpu] = world.server.all(VGPUS)
-    conditions = vgpu["status"].get("conditions", [])
-    return next((each for each in conditions if each["type"] == "Degraded"), {})
-
-
-def evicted(world: World) -> list[str]:
-    """The pods that the eviction API was asked to evict, in order; not dry runs."""
-    return [
-        each.path.name
-        for each in world.server.requests
-        if each.resource == "pods/eviction" and not each.body["deleteOptions"].get("dryRun")
-    ]
-
-
-def describe(world: World, *names: str) -> str:
-    """The objects of these names with conditions and events, and all vGPUs; for failures."""
-    lines: list[str] = []
-    for name in names:
-        for kind in (SHAREPODS, PODS):
-            found = world.server.stored(kind, name, "default")
-            lines += [f"{kind.kind} {name}: {_state(found)}"] if found else []
-        lines += [f"  event: {event}" for event in world.events(name)[-8:]]
-    for vgpu in world.server.all(VGPUS):
-        names_of_holders = [each["name"] for each in holders(vgpu)]
-        uuid = vgpu["spec"].get("uuid", "no GPU")
-        name = vgpu["metadata"]["name"]
-        lines.append(f"VGPU {name} ({uuid}): {_state(vgpu)}; holders {names_of_holders}")
-    lines.append(f"placeholders: {world.placeholders()}")
-    return "\n".join(lines)
-
-
-def _state(obj: Raw) -> str:
-    status = obj.get("status", {})
-    conditions = [
-        " ".join(each.get(key, "") for key in ("type", "status", "reason", "message")).strip()
-        for each in status.get("conditions", [])
-    ]
-    node = obj["spec"].get("nodeName", "no node")
-    deleted = ", being deleted" if being_deleted(obj) else ""
-    return "; ".join([f"{status.get('phase', 'no phase')}, {node}{deleted}", *conditions])
-
-
-def _is_sharepod(world: World, name: str) -> bool:
-    return world.server.stored(SHAREPODS, name, "default") is not None
-
-
-def condition_of(world: World, name: str, kind: str) -> Raw:
-    """A condition of a SharePod, or ``CONDITION_POD_SCHEDULED`` of a plain pod, or ``{}``."""
-    if kind == CONDITION_POD_SCHEDULED:
-        return world.pod_condition(name)
-    return world.condition(name, kind)
-
-
-def _verdict(world: World, name: str) -> Raw:
-    """The scheduler's condition of a SharePod or plain pod; empty before its first decision."""
-    if _is_sharepod(world, name):
-        return world.condition(name, "Scheduled")
-    return world.pod_condition(name)
 
 
 async def _wait(

@@ -14,9 +14,9 @@ from expectations import (
     expect_running,
     expect_ungated,
     expect_vgpus,
-    the_pod,
 )
 from fakes.cluster import World, scenario
+from fakes.cluster.state import the_pod
 from kubeshare.api.types.constants import CONDITION_POD_SCHEDULED
 from kubeshare.api.types.v1 import VGPUS
 from kubeshare.kube.resources import NODES, PODS

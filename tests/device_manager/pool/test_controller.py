@@ -8,9 +8,9 @@ from expectations import (
     expect_phase,
     expect_phases,
     expect_vgpu_deleted,
-    vgpu_phases,
 )
 from fakes.cluster import World, scenario
+from fakes.cluster.state import vgpu_phases
 from kubeshare.api.types.v1 import VGPUS
 from kubeshare.kube.resources import NODES, PODS
 from kubeshare.simulator.control import Fault

@@ -1,13 +1,8 @@
 """Idle vGPUs are reclaimed for pending pods that request whole GPUs only."""
 
-from expectations import (
-    expect_any_running,
-    expect_idle_vgpus,
-    expect_no_vgpus,
-    expect_running,
-    vgpu_phases,
-)
+from expectations import expect_any_running, expect_idle_vgpus, expect_no_vgpus, expect_running
 from fakes.cluster import World, scenario
+from fakes.cluster.state import vgpu_phases
 from kubeshare.api.types.constants import WHOLE_GPU_RESOURCE
 from kubeshare.api.types.v1 import VGPUS
 from kubeshare.kube.resources import NODES, PODS

@@ -12,10 +12,9 @@ from expectations import (
     expect_pod,
     expect_ready,
     expect_running,
-    is_same_pod,
-    the_pod,
 )
 from fakes.cluster import World, scenario
+from fakes.cluster.state import is_same_pod, the_pod
 from kubeshare.api.finalizer import FINALIZER
 from kubeshare.api.types.constants import LABEL_VGPU
 from kubeshare.api.types.v1 import SHAREPODS

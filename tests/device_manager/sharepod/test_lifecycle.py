@@ -11,10 +11,10 @@ from expectations import (
     expect_running,
     expect_shared_gpu,
     expect_sharepod_phase,
-    the_pod,
 )
 from fakes.cluster import World, gpu_uuid, scenario
 from fakes.cluster.pods import POD_IP, STARTED
+from fakes.cluster.state import the_pod
 from kubeshare.api.types.v1 import SHAREPODS
 from kubeshare.kube.resources import PODS, Raw
 from kubeshare.simulator.control import Fault

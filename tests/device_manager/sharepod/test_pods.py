@@ -13,9 +13,9 @@ from expectations import (
     expect_pod,
     expect_ready,
     expect_running,
-    the_pod,
 )
 from fakes.cluster import World, scenario
+from fakes.cluster.state import the_pod
 from kubeshare.api.types.constants import LABEL_VGPU, VGPU_RESOURCE
 from kubeshare.api.types.v1 import SHAREPODS, VGPU, VGPUS, VGPUSpec
 from kubeshare.device_manager.sharepod.pods import manifest

@@ -8,9 +8,9 @@ from expectations import (
     expect_ready,
     expect_running,
     expect_vgpus,
-    the_pod,
 )
 from fakes.cluster import World, scenario
+from fakes.cluster.state import the_pod
 from kubeshare.api.types.v1 import VGPUS
 
 

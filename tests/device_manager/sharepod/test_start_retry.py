@@ -1,7 +1,8 @@
 """Retries the start of pods that their node has refused."""
 
-from expectations import expect_pod, the_pod
+from expectations import expect_pod
 from fakes.cluster import World, scenario
+from fakes.cluster.state import the_pod
 from kubeshare.device_manager.sharepod.start_retry import MAX_RETRIES
 from kubeshare.kube.resources import PODS
 

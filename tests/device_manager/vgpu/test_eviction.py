@@ -6,7 +6,6 @@ import pytest
 
 from expectations import (
     assert_scheduled,
-    evicted,
     expect_activated,
     expect_bound,
     expect_cleaned_up,
@@ -15,9 +14,9 @@ from expectations import (
     expect_running,
     expect_vgpu_deleted,
     expect_vgpus,
-    the_pod,
 )
 from fakes.cluster import World, scenario, seed_held
+from fakes.cluster.state import evicted, the_pod
 from kubeshare.api.types.v1 import VGPUS
 from kubeshare.kube.resources import NODES, PODS, Raw
 

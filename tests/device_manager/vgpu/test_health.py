@@ -6,7 +6,6 @@ import pytest
 
 from expectations import (
     assert_scheduled,
-    degraded,
     expect_activated,
     expect_condition,
     expect_degraded,
@@ -19,10 +18,10 @@ from expectations import (
     expect_running,
     expect_vgpu_deleted,
     expect_vgpus,
-    the_pod,
 )
 from fakes import manifests
 from fakes.cluster import World, scenario
+from fakes.cluster.state import degraded, the_pod
 from kubeshare.api.types.v1 import GPUNODES, VGPUS
 from kubeshare.device_manager.placeholder.recovery import MAX_ATTEMPTS
 from kubeshare.kube.resources import NODES, PODS

@@ -12,10 +12,10 @@ from expectations import (
     expect_ready,
     expect_running,
     expect_shared_gpu,
-    the_pod,
 )
 from fakes import manifests
 from fakes.cluster import World, scenario, seed_held
+from fakes.cluster.state import the_pod
 from kubeshare.api.types.v1 import SHAREPODS, VGPUS
 from kubeshare.device_manager.pool.idle_times import FIRST_HOLDER_SECONDS
 from kubeshare.kube.resources import PODS, Raw

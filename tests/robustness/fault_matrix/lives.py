@@ -25,7 +25,6 @@ from expectations import (
     expect_sharepod_phase,
     expect_terminating,
     expect_vgpus,
-    the_pod,
 )
 from fakes.cluster import World
 from fakes.cluster.disruptions import (
@@ -35,6 +34,7 @@ from fakes.cluster.disruptions import (
     replace_node,
     write_invalid_configuration,
 )
+from fakes.cluster.state import the_pod
 from kubeshare.api.types.v1 import GPUNODES, SHAREPODS, VGPUS
 from kubeshare.kube.resources import PODS
 

@@ -2,8 +2,9 @@
 
 import pytest
 
-from expectations import expect_no_vgpus, expect_running, the_pod
+from expectations import expect_no_vgpus, expect_running
 from fakes.cluster import World, scenario
+from fakes.cluster.state import the_pod
 from kubeshare.api.types.v1 import SHAREPODS
 from kubeshare.kube.resources import PODS
 from kubeshare.simulator.control import Fault

@@ -18,11 +18,9 @@ from expectations import (
     expect_pending,
     expect_running,
     expect_scheduled,
-    gates,
-    holding,
-    is_scheduled,
 )
 from fakes.cluster import World, scenario
+from fakes.cluster.state import gates, holding, is_scheduled
 from kubeshare.api.affinity_terms import require_node
 from kubeshare.api.types.v1 import GPUNODES, SHAREPODS, VGPUS
 from kubeshare.kube.resources import NODES

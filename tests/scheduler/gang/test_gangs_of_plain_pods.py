@@ -3,8 +3,9 @@
 from functools import partial
 from typing import Any
 
-from expectations import expect_activated, expect_pending, expect_running, gates, holding
+from expectations import expect_activated, expect_pending, expect_running
 from fakes.cluster import World, scenario
+from fakes.cluster.state import gates, holding
 from kubeshare.api.types.constants import VGPU_RESOURCE
 from kubeshare.kube.resources import NODES
 from kubeshare.simulator.control import Fault

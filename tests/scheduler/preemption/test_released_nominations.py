@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 
 from expectations import (
-    evicted,
     expect_decided,
     expect_deleted,
     expect_evictions,
@@ -13,6 +12,7 @@ from expectations import (
     expect_scheduled,
 )
 from fakes.cluster import World, scenario
+from fakes.cluster.state import evicted
 from kubeshare.api.types import core_v1, v1
 from kubeshare.api.types.v1 import VGPUS
 from kubeshare.kube.meta import ObjectMeta

@@ -10,10 +10,9 @@ from expectations import (
     expect_pending,
     expect_running,
     expect_vgpus,
-    gates,
-    the_pod,
 )
 from fakes.cluster import World, scenario
+from fakes.cluster.state import gates, the_pod
 from kubeshare.api.affinity_terms import require_node
 from kubeshare.api.types.v1 import VGPUS
 from kubeshare.kube.resources import NODES, PODS

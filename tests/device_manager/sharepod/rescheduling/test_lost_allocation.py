@@ -11,10 +11,9 @@ from expectations import (
     expect_replaced,
     expect_running,
     expect_ungated,
-    is_same_pod,
-    the_pod,
 )
 from fakes.cluster import World, scenario
+from fakes.cluster.state import is_same_pod, the_pod
 from kubeshare.api.types.v1 import VGPUS
 from kubeshare.kube.resources import PODS, Raw
 from kubeshare.simulator.control import Fault

@@ -19,9 +19,9 @@ from expectations import (
     expect_scheduled,
     expect_terminating,
     expect_vgpus,
-    the_pod,
 )
 from fakes.cluster import World, scenario
+from fakes.cluster.state import the_pod
 from kubeshare.api.predicates.exclusions import MAX_RESCHEDULES
 from kubeshare.api.types.v1 import SHAREPODS
 from kubeshare.kube.resources import PODS
