@@ -1,14 +1,16 @@
 """The driver API's names: the table against NVIDIA's headers, the library against the table."""
 
 import ctypes
+import os
 import re
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from driver_api import headers, rows
 
-from kubeshare import native
+from kubeshare import fakegpu, native
 
 SOURCES = Path(__file__).parents[3] / "native"
 SUCCESS, NOT_SUPPORTED, INVALID_VALUE = 0, 801, 1
@@ -177,3 +179,28 @@ def test_names_that_cannot_be_given_are_told_apart(cuda: ctypes.CDLL) -> None:
     assert proc_address(cuda, "", 0) == (SUCCESS, None, NO_SUCH_NAME)
     assert proc_address(cuda, "cuMemAllocAsync", 11010) == (SUCCESS, None, TOO_OLD)
     assert proc_address(cuda, "cuMemAlloc", 14000)[0] == INVALID_VALUE
+
+
+PER_THREAD_STREAM = """
+import ctypes
+cuda = ctypes.CDLL("libcuda.so.1")
+context, status = ctypes.c_void_p(), ctypes.c_int()
+assert cuda.cuInit(0) == 0
+assert cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0) == 0
+assert cuda.cuCtxSetCurrent(context) == 0
+assert cuda.cuStreamBeginCapture_v2(ctypes.c_void_p(2), 2) == 0
+assert cuda.cuStreamIsCapturing_ptsz(None, ctypes.byref(status)) == 0
+print(status.value)
+"""
+
+
+@pytest.mark.native
+def test_stream_0_of_a_twin_is_the_threads_own(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", PER_THREAD_STREAM],
+        env={**os.environ, **fakegpu.environment("V100x1", tmp_path)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout == "1\n"
