@@ -1,9 +1,10 @@
-"""Fails on retired names and on folders with too many modules: ``python tools/check_layout.py``.
+"""Fails on retired names, crowded folders and long first lines.
 
 ``docs/glossary.md`` has one word a concept. A word that the project gave up comes back with
 the next change that copies an old line, unless something says so.
 """
 
+import ast
 import re
 import sys
 from collections import Counter
@@ -14,8 +15,12 @@ from typing import Final
 MOST_MODULES: Final = 16
 """Modules in one folder, packages and ``__main__`` not counted."""
 
+MOST_WORDS: Final = 12
+"""Words in the first line of a module's docstring."""
+
 RETIRED: Final[Mapping[str, str]] = {
     # identifier, or the beginning of a definition -> what it is called now
+    "Asker": "Requester",
     "AskerKey": "RequesterKey",
     "AskingObject": "RequesterObject",
     "CarryOut": "Binder",
@@ -49,6 +54,12 @@ RETIRED: Final[Mapping[str, str]] = {
     "VGPULife": "VGPUController",
     "VGPUWakes": "VGPUEventHandlers",
     "Watched": "Informers",
+    "def _tell": "set_condition, or emit for an event",
+    "def _told": "set_condition, or emit for an event",
+    "def move_on": "reschedule",
+    "def tell": "set_condition, or emit for an event",
+    "def told": "set_condition, or emit for an event",
+    "devices_program": "device_manager_program",
     "leave_alone": "freeze_live_objects",
     "name_look": "add_reconcile_context",
     "read_place": "parse_cgroup",
@@ -81,9 +92,18 @@ def crowded_folders(root: Path, most: int = MOST_MODULES) -> Iterator[str]:
             yield f"{folder}: {count} modules, more than {most}: divide it by what they do"
 
 
+def long_first_lines(root: Path, most: int = MOST_WORDS) -> Iterator[str]:
+    """A line for each module whose docstring begins with more than `most` words."""
+    for path in modules(root):
+        first = (ast.get_docstring(ast.parse(path.read_text())) or "").partition("\n")[0]
+        words = len(first.split())
+        if words > most:
+            yield f"{path}:1: {words} words in the first line, more than {most}: say what it does"
+
+
 def main(root: Path) -> int:
     """Print what is wrong under `root`; exit code 1 when anything is."""
-    problems = [*retired_names(root), *crowded_folders(root)]
+    problems = [*retired_names(root), *crowded_folders(root), *long_first_lines(root)]
     for problem in problems:
         print(problem)
     return 1 if problems else 0

@@ -1,3 +1,3 @@
-"""KubeShare: many pods on one GPU, each with a guaranteed share of time and its own memory."""
+"""KubeShare: many pods share one GPU, each with guaranteed time and memory."""
 
 __version__ = "0.1.0"

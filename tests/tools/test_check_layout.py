@@ -51,6 +51,16 @@ def test_a_folder_of_more_than_sixteen_modules_is_reported(
     assert ("src/kubeshare: 17 modules, more than 16" in result.stdout) == bool(code)
 
 
+@pytest.mark.parametrize(("words", "code"), [(12, 0), (13, 1)])
+def test_a_first_line_of_more_than_twelve_words_is_reported(
+    src: Path, words: int, code: int
+) -> None:
+    (src / "a.py").write_text(f'"""{"word " * words}.\n\nMore.\n"""\n'.replace(" .", "."))
+    result = check(src.parents[1])
+    assert result.returncode == code
+    assert ("src/kubeshare/a.py:1: 13 words in the first line" in result.stdout) == bool(code)
+
+
 def test_the_project_itself_passes() -> None:
     result = check(ROOT)
     assert (result.stdout, result.returncode) == ("", 0)

@@ -1,4 +1,4 @@
-"""``kubeshare plan``: prints where the pods of a scenario file would be placed.
+"""``kubeshare plan``: prints where pods of a scenario would be placed.
 
 Each answer is one line, printed as soon as it is known. The dialects and the core are those
 that the cluster runs.
@@ -148,8 +148,8 @@ def _in_its_words(scenario: Scenario, decision: Decision) -> Decision:
     if field is None:
         return msgspec.structs.replace(decision, devices=tuple(names))
     written: Mapping[str, str] = scenario.written
-    told = {written.get(place, place): why for place, why in decision.reasons.items()}
-    return msgspec.structs.replace(decision, reasons=told, field=written.get(field, field))
+    reasons = {written.get(place, place): why for place, why in decision.reasons.items()}
+    return msgspec.structs.replace(decision, reasons=reasons, field=written.get(field, field))
 
 
 def _refusal(error: InvalidValueError) -> Decision:

@@ -1,4 +1,4 @@
-"""`kubeshare run`: runs a command on a share of one GPU, without a cluster.
+"""`kubeshare run`: runs a command on a share of one GPU.
 
 Writes a grant that this process owns, waits until the token daemon has activated it, and
 executes the command in place of itself. Terminal, signals and exit code are then the

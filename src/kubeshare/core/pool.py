@@ -1,4 +1,4 @@
-"""Pool policies: how many idle vGPUs a node keeps, creates ahead and releases.
+"""Pool policies: how many idle vGPUs a node keeps and creates.
 
 Section 4.4 of the paper: an idle vGPU saves the next container the time to acquire a GPU from
 Kubernetes, but withholds that GPU from other pods. Pure arithmetic on counts. A plan is a fixed

@@ -1,4 +1,4 @@
-"""Reasons why a GPU does not fit a demand, as messages with numbers.
+"""Messages with numbers that say why a GPU does not fit.
 
 Events, the command line and JSON all use these messages. Each function checks one rule and
 returns None if it holds.

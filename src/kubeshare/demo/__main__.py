@@ -1,4 +1,4 @@
-"""``make demo``: plays figure 6 on a lab, or on the cluster of a kubeconfig."""
+"""``make demo``: plays figure 6 on a lab or a kubeconfig's cluster."""
 
 import asyncio
 import signal

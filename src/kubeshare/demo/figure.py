@@ -1,4 +1,4 @@
-"""The jobs of figure 6, their stages, and the share each should have.
+"""The jobs of figure 6, their stages and their target shares.
 
 The paper's text prints .4, .3, .3 for the third stage; its own rules and the
 requests that it states (A .3, B .4, C .3) give .3, .4, .3, and that is the

@@ -1,4 +1,4 @@
-"""Measures each job's share, by the GPU's log, the daemon or the jobs.
+"""Measures shares by the GPU's log, the daemon or the jobs.
 
 The fake GPU logs the time that it works for each process: the truth. A real GPU has no such
 log; there the jobs count their own kernels, whose length is known. What the token daemon

@@ -1,4 +1,4 @@
-"""The fields of a share in either of two spellings, and their demand.
+"""The fields of a share, in either spelling, as a demand.
 
 One spelling is ``spec.gpu`` of a SharePod or the ``kubeshare.nthu/…`` annotations of a pod, the
 other the published ``kubeshare/…`` annotations. Each field may use either, or both with the same

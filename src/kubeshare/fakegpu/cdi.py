@@ -1,4 +1,4 @@
-"""The CDI specification of a node's fake GPUs, as ``nvidia-ctk cdi generate`` would write it.
+"""The CDI specification of a node's fake GPUs.
 
 A container that is given a GPU finds the driver's libraries where the real ones
 would be, ``/dev/nvidiaN`` for each GPU it was given, and, what only a fake one

@@ -9,7 +9,7 @@ LOST = 79
 
 
 def raise_error(state: str | Path, gpu: int, xid: int) -> None:
-    """Have an error happen to a GPU; who uses it is told as NVIDIA's driver would.
+    """Raise an error on a GPU, as NVIDIA's driver reports it to its users.
 
     Args:
         state: the state folder of the machine.

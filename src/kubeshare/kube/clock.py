@@ -1,4 +1,4 @@
-"""The wall clock, for times that people read; deadlines use the event loop's clock."""
+"""The wall clock, for times that people read."""
 
 from datetime import UTC, datetime
 

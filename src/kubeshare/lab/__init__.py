@@ -1,4 +1,4 @@
-"""A real Kubernetes on one bare machine, for tests and for the demo.
+"""A real Kubernetes on one machine, for tests and the demo.
 
 Nothing in it is a mock except the GPU: etcd, API server, controller manager,
 scheduler, kubelet, kube-proxy, containerd and runc are the real programs, so

@@ -1,4 +1,4 @@
-"""Checks what the lab needs of this machine, and installs what is missing."""
+"""Checks what the lab needs, and installs what is missing."""
 
 import os
 import shutil

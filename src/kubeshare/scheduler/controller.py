@@ -4,7 +4,7 @@ Decisions are made one at a time, and each sees the shares that the one before r
 demands of 0.6 are never placed on one GPU, and no write is refused for that reason. Binding
 takes two more writes, which run in the background while the next decision is made.
 
-If a write is refused all the same, somebody else changed the cluster: the state is read again
+If a write is refused all the same, another writer changed the cluster: the state is read again
 and the decision is made again, a bounded number of times.
 """
 

@@ -1,1 +1,1 @@
-"""Runs the real controllers without a cluster: what a simulated control plane needs."""
+"""Runs the real controllers without a cluster."""

@@ -1,1 +1,1 @@
-"""``kubeshare explain``: where a pod of the cluster went or would go, and why not elsewhere."""
+"""``kubeshare explain``: where a pod went or would go, and why."""

@@ -1,4 +1,4 @@
-"""``kubeshare explain``: where a pod of a cluster went or would go, and why not elsewhere.
+"""The command ``kubeshare explain``, for SharePods and plain pods.
 
 It reads what the scheduler reads and asks the same functions, so it says what the
 scheduler would say at this moment. It changes nothing.
@@ -134,7 +134,7 @@ async def find_out(client: "Client", chosen: Policy, name: str, namespace: str) 
     try:
         demand, standing = demand_of(raw), standing_of(raw)
         if demand is None:
-            raise NothingToExplainError(f"{title} asks for no part of a GPU")
+            raise NothingToExplainError(f"{title} asks for no share of a GPU")
         seen = await read(client, chosen, namespace, utc_now())
         gang = standing.gang
         if gang is None:

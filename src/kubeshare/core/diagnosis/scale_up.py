@@ -1,4 +1,4 @@
-"""Whether a new node, as a cluster autoscaler adds, would let a demand fit."""
+"""Finds demands that a new node of a cluster autoscaler would fit."""
 
 from typing import Final
 

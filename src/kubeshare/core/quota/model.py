@@ -1,4 +1,4 @@
-"""Model quotas, as in Gaia: how much of which GPUs a namespace may hold.
+"""Model quotas, as in Gaia: a namespace's limits for each GPU model.
 
 A row limits what a namespace holds of one model in one pool; a row that names no model or no
 pool covers all of them. A namespace without rows is unlimited. A namespace with rows may use

@@ -1,4 +1,4 @@
-"""The time token: which member may use which GPUs now, and for how long.
+"""The time token: which member uses which GPUs now, how long.
 
 One :class:`Arbiter` a machine. It is a state machine without I/O, clock or threads: events go in
 with the time at which they happened, actions come out, and ``deadline`` is the time of the next

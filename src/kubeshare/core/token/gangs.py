@@ -1,4 +1,4 @@
-"""Gangs: members that want several GPUs at once, all or none, without deadlock or starvation.
+"""Members that want several GPUs at once, without deadlock or starvation.
 
 All members have one order (:meth:`Member.rank`), whatever GPUs they want. A gang books its GPUs
 in one step, when it would be served next on each of them: it ranks before all others that wait

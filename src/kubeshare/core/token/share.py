@@ -1,4 +1,4 @@
-"""One member's share of one GPU: its request and limit, usage, and counters."""
+"""One member's share of one GPU: bounds, usage and counters."""
 
 import msgspec
 

@@ -1,4 +1,4 @@
-"""Turns: which member is served next, for how long, and when its turn ends.
+"""Turns: which member is served next, and for how long.
 
 The choice is that of the KubeShare paper (HPDC '20, section 4.5): drop members at their limit;
 of the rest take the one furthest below its request; if all have their request, the one that used

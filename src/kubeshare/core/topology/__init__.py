@@ -1,4 +1,4 @@
-"""The links between a node's GPUs, and the set of GPUs that is closest together.
+"""The links between a node's GPUs, and the closest sets of them.
 
 The input is a matrix of levels, one for each pair of GPUs (:mod:`.links`). It comes from NVML,
 from the text of ``nvidia-smi topo -m`` (:mod:`.nvidia_smi`) or from a tree in bracket notation

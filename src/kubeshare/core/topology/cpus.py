@@ -1,4 +1,4 @@
-"""CPU binding: the CPU cores near a GPU, as in the Gaia paper.
+"""CPU binding of the Gaia paper: the cores near a GPU.
 
 Gaia binds each GPU to its nearest n cores: those of the GPU's own CPU list, which the kernel and
 NVML give for its NUMA node. A *core* is a physical one: its SMT siblings are never separated,

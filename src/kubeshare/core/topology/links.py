@@ -1,4 +1,4 @@
-"""The link matrix: the level of the link between each pair of GPUs.
+"""The link matrix: the level of the link between two GPUs.
 
 Levels are ordered by cost: NVLink < PIX < PXB < PHB < NODE < SYS, after NVIDIA's definitions and
 the figures of the Gaia paper (its text swaps PHB and PXB; its SOC is today's SYS). They are

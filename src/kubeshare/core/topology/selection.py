@@ -1,4 +1,4 @@
-"""The best GPUs of a node for Fragment, Singular and Link (Gaia, algorithms 2 to 4).
+"""Selects the best GPUs of a node (Gaia, algorithms 2 to 4).
 
 Each of the three has a total order, so the result never depends on the order of a listing:
 

@@ -1,4 +1,4 @@
-"""The best set of n idle GPUs for Link: through the tree, or over all subsets.
+"""The best set of n idle GPUs for Link, found two ways.
 
 If the matrix is a tree's, everything that Link compares within a group adds up over the subgroups
 of the group: the sum of levels (a pair from two subgroups costs the group's level), the whole

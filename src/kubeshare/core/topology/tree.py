@@ -1,4 +1,4 @@
-"""The access-cost tree of the Gaia paper (section III), built from a link matrix.
+"""The access-cost tree of the Gaia paper, built from link levels.
 
 A *group* is an inner node of the tree: GPUs that reach each other by links of its level or lower.
 The tree is built by raising a threshold over the levels: at each level, GPUs that reach each

@@ -1,4 +1,4 @@
-"""Recreates a lost placeholder; keeps it only if it gets the same GPU.
+"""Recreates a lost placeholder; keeps it only on the same GPU.
 
 kube-scheduler gives a new placeholder any free GPU of the node. The node agent records the new
 placeholder in the vGPU only if it was assigned the same GPU. A placeholder that is not recorded in

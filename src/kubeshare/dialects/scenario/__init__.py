@@ -1,1 +1,1 @@
-"""Scenario files of ``kubeshare plan``: clusters, events, and the YAML they are written in."""
+"""Scenario files of ``kubeshare plan``: clusters, events and their YAML."""

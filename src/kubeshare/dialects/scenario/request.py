@@ -1,4 +1,4 @@
-"""Requests and holders of a scenario file, in the fields of their policy.
+"""Reads requests and holders of a scenario in their policy's fields.
 
 Each manifest family has its own fields: shares and labels (SharePods), ``gpuMem`` (gpushare),
 ``cores`` and ``memoryBlocks`` (Gaia). Requests of a built-in policy use the fields of its family,

@@ -1,1 +1,1 @@
-"""Local copies of API objects, kept up to date by list and watch."""
+"""Local copies of API objects, kept by list and watch."""

@@ -1,4 +1,4 @@
-"""Encodes stored objects as bytes, so that a large store needs little memory.
+"""Encodes stored objects as bytes to save memory.
 
 A SharePod is a tree of about eighty Python objects, many times the size of its JSON. Ten
 thousand of them are most of a controller's memory and most of what its garbage collector

@@ -1,4 +1,4 @@
-"""Decodes JSON into the type that a reader asks for, in one pass.
+"""Decodes JSON into the caller's type in one pass.
 
 Raw objects are decoded without ``managedFields``, which are two thirds of their size, and all
 objects without values that are nested too deeply to be read.

@@ -1,4 +1,4 @@
-"""An HTTP client with a direct path for requests whose response is read whole.
+"""An HTTP client with a direct path for whole responses.
 
 All requests but watches are of that kind, about eight for each SharePod. For each of them httpx2
 merges URLs, headers, parameters and cookies, follows redirects and decodes compressed bodies,

@@ -1,4 +1,4 @@
-"""Sends one request and returns its response, with a deadline and clear errors."""
+"""Sends one request with a deadline; returns its response or clear errors."""
 
 import asyncio
 from collections import Counter

@@ -1,4 +1,4 @@
-"""Takes keys from a work queue and calls a reconcile function for each.
+"""Reconciles the keys of a work queue, with retries.
 
 A reconcile function gets a key, reads the stores, and acts on the difference between desired and
 actual state. It returns None (done), ``RequeueAfter`` (reconcile again later), ``InBackground``

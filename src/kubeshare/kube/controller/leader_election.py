@@ -1,4 +1,4 @@
-"""Leader election by a Lease: at most one replica works at a time.
+"""Leader election by a Lease: at most one replica works.
 
 The replica whose name is in the Lease leads for ``duration`` seconds and renews it while it works.
 Clocks of different machines are not compared: a candidate takes over when it has seen the Lease

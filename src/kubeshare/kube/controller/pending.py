@@ -1,4 +1,4 @@
-"""Timers of a controller: since when a state lasts, and what waits until when.
+"""Timers of a controller: since when, and not before when.
 
 A reconcile function keeps no state of its own between two calls, but some decisions need time:
 "the pod has been unschedulable for 10 s", "create the next placeholder in 4 s at the earliest".

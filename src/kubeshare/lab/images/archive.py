@@ -1,4 +1,4 @@
-"""Container images without a registry: an OCI archive is a tar of a few files.
+"""Writes container images as OCI archives, without a registry.
 
 ``oci-layout``, ``index.json`` and the blobs that it leads to: a manifest, a
 configuration and the layers. Layers are not compressed, since they only travel

@@ -1,4 +1,4 @@
-"""Things that are built once and kept: a folder of the cache for each recipe.
+"""Keeps what is built once in a folder for each recipe.
 
 The folder's name ends in a hash of everything the result depends on, so what
 is there is right and is never built again, and a change makes a new one. It is

@@ -1,4 +1,4 @@
-"""Finds a Go that is new enough, or installs the pinned one into the cache."""
+"""Finds a Go that is new enough, or installs the pinned one."""
 
 import os
 import re

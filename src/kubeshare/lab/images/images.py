@@ -1,4 +1,4 @@
-"""The two images that a lab has: ``pause`` for sandboxes and ``kubeshare:dev`` for the rest.
+"""Builds the lab's two images, ``pause`` and ``kubeshare:dev``.
 
 ``kubeshare:dev`` has three layers, from what seldom changes to what often does:
 a Debian root with Python, the pinned packages, and the code of this clone with

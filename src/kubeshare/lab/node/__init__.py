@@ -1,1 +1,1 @@
-"""The lab's nodes: machines made of namespaces, with a kubelet and fake GPUs."""
+"""The lab's nodes: namespaces with a kubelet and fake GPUs."""

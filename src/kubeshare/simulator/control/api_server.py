@@ -1,4 +1,4 @@
-"""A fake Kubernetes API server behind an HTTP transport, with faults on demand."""
+"""A fake Kubernetes API server behind an HTTP transport."""
 
 import asyncio
 from collections.abc import Callable, Mapping

@@ -1,4 +1,4 @@
-"""A sorted tree of devices that finds the first one with enough memory left.
+"""A sorted tree of devices, searched by compute and memory.
 
 Best fit asks which device has the least compute and memory left of those with enough of both. A
 sorted list finds the compute by bisection, but may then walk past thousands of devices that lack

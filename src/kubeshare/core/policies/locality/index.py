@@ -1,4 +1,4 @@
-"""The index of the locality policy: groups of equivalent devices, sorted by room.
+"""The index of the locality policy: equivalent devices, sorted by room.
 
 Devices of one model and size, with one exclusion label, and with or without an affinity label
 pass most of the conditions of Algorithm 1 alike, so they form a group. Within a group only

@@ -1,4 +1,4 @@
-"""Algorithm 1 for equal shares of several GPUs: all of them, or none.
+"""Algorithm 1 for equal shares of several GPUs: all or none.
 
 The GPUs of one demand are different GPUs of one node and one model. On each node they are picked
 one by one in the order of Algorithm 1, new vGPUs last. Of the nodes with enough GPUs it is the

@@ -1,4 +1,4 @@
-"""The index of the topology policy: the best of all nodes without a search of all.
+"""The index of the topology policy: finds the best nodes first.
 
 The tree of the Gaia paper spans the cluster. Above the nodes it has nothing that a set of GPUs
 could share, so the best set of the cluster is the best among the nodes' best sets. A *ranking*

@@ -1,4 +1,4 @@
-"""The state of a node for the topology policy, as bit sets and sums.
+"""A node's state for the topology policy, as bit sets and sums.
 
 A node without a link matrix, or whose GPUs are not all numbered as the rows of its matrix, is
 treated as flat: each GPU is as far as possible from each other one.

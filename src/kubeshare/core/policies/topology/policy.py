@@ -1,4 +1,4 @@
-"""The topology policy: algorithms 1 to 4 of the Gaia paper, with its errata.
+"""The topology policy: algorithms 1 to 4 of the Gaia paper.
 
 Algorithm 1 divides demands by size: less than a GPU is *Fragment*, one is *Singular*, several
 are *Link*. The printed algorithms have errors; where they differ from the text, the text is

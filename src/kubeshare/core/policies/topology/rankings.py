@@ -1,4 +1,4 @@
-"""Rankings: the best GPUs of all nodes for one kind of demand, sorted."""
+"""Rankings of all nodes for one kind of demand."""
 
 from bisect import bisect_left, insort
 from collections import defaultdict
