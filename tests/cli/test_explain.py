@@ -124,7 +124,7 @@ def test_a_value_that_nobody_can_have_is_told_by_its_field() -> None:
         ("", "the name is missing"),
         ("pod/", "the name is missing: give NAME, sharepod/NAME or pod/NAME"),
         ("node/n1", "node is not a kind to explain: sharepod or pod is"),
-        ("pod/whole", "default/whole asks for no part of a GPU"),
+        ("pod/whole", "default/whole asks for no share of a GPU"),
     ],
 )
 def test_what_cannot_be_explained_is_said(name: str, words: str) -> None:
