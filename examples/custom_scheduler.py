@@ -1,4 +1,4 @@
-"""A scheduler in place of KubeShare's: each SharePod goes to the GPU with the most time left.
+"""A scheduler in place of KubeShare's: it places each SharePod on the GPU with the most time left.
 
 kubectl scale -n kubeshare-system deployment/kubeshare-scheduler --replicas=0
 python examples/custom_scheduler.py
@@ -18,7 +18,7 @@ for event, sharepod in client.watch(SharePod, namespace="*"):
     asks = "gpu" in sharepod.spec or "kubeshare/gpu_request" in annotations
     if event == "DELETED" or "nodeName" in sharepod.spec or not asks:
         continue
-    left = {  # GPUID and node: one vGPU for each GPU. Its name is ours to choose.
+    left = {  # GPUID and node: one vGPU for each GPU. We choose its name.
         (f"{node.metadata.name}-gpu-{device['index']}", node.metadata.name): parse_quantity("1")
         for node in client.list(GPUNode)
         for device in node.spec["devices"]
@@ -36,5 +36,5 @@ for event, sharepod in client.watch(SharePod, namespace="*"):
     try:
         client.patch(SharePod, name, decision, namespace=namespace, patch_type=PatchType.MERGE)
         print(f"{namespace}/{name}: {gpuid} on {node_name}", flush=True)
-    except ApiError as error:  # It has changed meanwhile: then it comes again.
+    except ApiError as error:  # It has changed; the watch delivers it again.
         print(f"{namespace}/{name}: {error}", flush=True)

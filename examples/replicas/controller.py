@@ -1,4 +1,4 @@
-"""Keeps as many SharePods of a SharePodSet as it says, as a ReplicationController keeps pods.
+"""Keeps the number of SharePods that a SharePodSet asks for, as a ReplicationController does for pods.
 
 kubectl apply -f examples/replicas/definition.yaml
 python examples/replicas/controller.py &
@@ -24,13 +24,13 @@ changed: queue.SimpleQueue[tuple[str, str]] = queue.SimpleQueue()
 
 
 def watch_sets() -> None:
-    """Note every set that comes or changes."""
+    """Queue every set that is added or changed."""
     for _, one in client.watch(SharePodSet, namespace="*", on_error=on_error_retry):
         changed.put((one.metadata.namespace, one.metadata.name))
 
 
 def watch_sharepods() -> None:
-    """Note the set of every SharePod that comes, changes or goes."""
+    """Queue the set of every SharePod that is added, changed or deleted."""
     for _, sharepod in client.watch(SharePod, namespace="*", on_error=on_error_retry):
         for owner in sharepod.metadata.ownerReferences or ():
             if owner.kind == "SharePodSet":
@@ -38,13 +38,13 @@ def watch_sharepods() -> None:
 
 
 def is_ready(sharepod: Any) -> bool:
-    """Its pod is ready, as its condition says."""
+    """Return whether the SharePod's condition says that its pod is ready."""
     conditions = (sharepod.status or {}).get("conditions", [])
     return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
 
 
 def child(owner: Any) -> Any:
-    """One more SharePod of a set, which goes when the set does."""
+    """Return a new SharePod of a set; Kubernetes deletes it with the set."""
     template = owner.spec["template"]
     reference = {
         "apiVersion": f"{GROUP}/v1",
@@ -62,7 +62,7 @@ def child(owner: Any) -> Any:
 
 
 def reconcile(namespace: str, name: str) -> None:
-    """Make what is missing of a set and delete what is too much; the cluster is asked anew."""
+    """Create the missing SharePods of a set and delete the surplus; read both from the cluster."""
     owner = client.get(SharePodSet, name, namespace=namespace)
     children = [
         sharepod
@@ -71,7 +71,7 @@ def reconcile(namespace: str, name: str) -> None:
         and sharepod.metadata.deletionTimestamp is None
     ]
     ended = [one for one in children if (one.status or {}).get("phase") in ENDED]
-    # Those that are ready are kept before those that are not.
+    # Surplus SharePods that are not ready are deleted first.
     living = sorted((one for one in children if one not in ended), key=is_ready, reverse=True)
     wanted = owner.spec["replicas"]
     for one in ended + living[wanted:]:
