@@ -1,4 +1,4 @@
-"""Keeps the number of SharePods that a SharePodSet asks for, as a ReplicationController does for pods.
+"""Keeps as many SharePods as a SharePodSet asks for, as a ReplicationController does for pods.
 
 kubectl apply -f examples/replicas/definition.yaml
 python examples/replicas/controller.py &
