@@ -12,7 +12,7 @@ from kubeshare.lab.errors import LabError
 pytestmark = pytest.mark.apiserver
 
 KINDS = ("sharepods.kubeshare.nthu", "vgpus.kubeshare.nthu", "gpunodes.kubeshare.nthu")
-ADVICE = "use `kubeshare uninstall`, which ends nothing that runs"
+ADVICE = "use `kubeshare uninstall`, which stops no running pod"
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -92,7 +92,7 @@ def test_who_knows_that_nobody_needs_it_deletes_it(
 def test_nobody_else_deletes_it_and_the_message_says_what_to_do(
     cluster: ApiServer, placeholder: str, user: tuple[str, ...]
 ) -> None:
-    with pytest.raises(LabError, match=r"it goes when they have gone.*kubectl get vgpu test-"):
+    with pytest.raises(LabError, match=r"it is deleted when they are gone.*kubectl get vgpu test-"):
         cluster.kubectl(*delete(placeholder), as_user(user), *groups(user))
     cluster.kubectl("get", "pod", placeholder, "-n", NAMESPACE)
 
@@ -103,7 +103,7 @@ def test_one_that_is_given_back_is_deleted_by_who_takes_kubeshare_off(
     which = ("pod", placeholder, "-n", NAMESPACE)
     admin = REFUSED[0]
     cluster.kubectl("annotate", *which, f"{ANNOTATION_GIVEN_BACK}=false", as_user(admin))
-    with pytest.raises(LabError, match="it goes when they have gone"):
+    with pytest.raises(LabError, match="it is deleted when they are gone"):
         cluster.kubectl(*delete(placeholder), as_user(admin), *groups(admin))
     said = f"{ANNOTATION_GIVEN_BACK}=true"
     cluster.kubectl("annotate", *which, said, "--overwrite", as_user(admin))
@@ -114,7 +114,7 @@ def test_all_pods_of_the_namespace_at_once_are_refused_too(
     cluster: ApiServer, placeholder: str
 ) -> None:
     path = f"/api/v1/namespaces/{NAMESPACE}/pods"
-    with pytest.raises(LabError, match="it goes when they have gone"):
+    with pytest.raises(LabError, match="it is deleted when they are gone"):
         cluster.kubectl(
             "delete", "--raw", path, "--as=kubernetes-admin", "--as-group=system:masters"
         )

@@ -16,7 +16,7 @@ Create = Callable[[dict[str, Any]], str]
 Patch = Callable[[dict[str, Any]], str]
 
 DECIDED = {"request": "0.3", "memory": "1Gi", "id": "x", "attempt": 1}
-ANEW = "delete the SharePod and create it anew"
+ANEW = "delete the SharePod and create it again"
 
 
 def sharepod(gpu: dict[str, Any], **spec: Any) -> dict[str, Any]:

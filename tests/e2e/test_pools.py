@@ -100,7 +100,7 @@ def test_no_native_pod_preempts_the_placeholder_of_a_gpu_in_use(stage: Stage, sp
     native(space, "high", priorityClassName="system-cluster-critical")
     for name in ("low", "high"):
         assert "Insufficient nvidia.com/gpu" in space.event(name, "FailedScheduling")
-    with pytest.raises(Exception, match="it goes when they have gone"):
+    with pytest.raises(Exception, match="it is deleted when they are gone"):
         stage.kubectl("delete", "pod", "-n", NAMESPACE, next(iter(kept)))
     assert placeholder_uids(stage) == kept
     assert [space.lives(name) for name in names] == lives
