@@ -124,6 +124,7 @@ def unused() -> dict[str, set[Permission]]:
 
 
 @pytest.mark.slow
+@pytest.mark.xdist_group("roles")
 @pytest.mark.parametrize("program", ["scheduler", "devices"])
 def test_a_program_may_nothing_that_it_never_asks_for(
     unused: dict[str, set[Permission]], program: str

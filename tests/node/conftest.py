@@ -1,6 +1,7 @@
 """Fixtures: a cluster with one node, and its agent."""
 
 import asyncio
+import tempfile
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -17,6 +18,13 @@ from kubeshare.simulator.control import Authorizer, FakeApiServer
 
 AGENT = "node-agent"
 """The agent, as a client of the API server."""
+
+
+@pytest.fixture
+def tmp_path() -> Iterator[Path]:
+    """A folder with a short path: the address of a socket in it has room for 107 bytes."""
+    with tempfile.TemporaryDirectory(prefix="kubeshare-node-") as folder:
+        yield Path(folder)
 
 
 @pytest.fixture(scope="session")
