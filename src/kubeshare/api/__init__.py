@@ -6,3 +6,5 @@ the core's ledger. ``predicates`` answers on which nodes a pod may run. Beside t
 patches of holders (``holders``), their codec (``holder_codec``), parsed demands (``demands``),
 the configuration, and helpers for pods and SharePods.
 """
+
+import kubeshare.kube  # noqa: F401 - before any module imports structlog, which would load rich
