@@ -13,7 +13,7 @@ from kubeshare.device_manager.sharepod.rescheduling import unschedulable
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "nodes-and-gpus.md").read_text()
-CODE = "".join(path.read_text() for path in (ROOT / "src" / "kubeshare").glob("*/*.py"))
+CODE = "".join(path.read_text() for path in (ROOT / "src" / "kubeshare").rglob("*.py"))
 
 
 def test_every_word_that_one_sees_is_said_by_a_program() -> None:
