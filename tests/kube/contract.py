@@ -89,3 +89,14 @@ async def eventually(attempt: Callable[[], Awaitable[object]]) -> None:
                 await asyncio.sleep(0.05)
             else:
                 return
+
+
+def config_map(name: str, namespace: str, labels: Raw | None = None, **data: str) -> Raw:
+    metadata = {"name": name, "namespace": namespace, "labels": labels or {}}
+    return {"metadata": metadata, "data": data}
+
+
+def unchanged(obj: Raw) -> Raw:
+    """The operation of a JSON patch that makes it conditional."""
+    version = obj["metadata"]["resourceVersion"]
+    return {"op": "test", "path": "/metadata/resourceVersion", "value": version}
