@@ -6,7 +6,8 @@ import pytest
 
 from e2e.booting import install, space_in
 from e2e.space import Space
-from e2e.stage import Stage
+from e2e.stage import SCHEDULER, Stage
+from e2e.stalls import Stalls
 from kubeshare.lab.cluster import Lab
 
 
@@ -16,6 +17,20 @@ def stage(lab: Lab) -> Stage:
     stage = Stage(lab)
     install(stage)
     return stage
+
+
+@pytest.fixture(scope="session")
+def stalls(stage: Stage) -> Iterator[Stalls]:
+    """When the lab's API server did not answer while tests ran."""
+    with Stalls(lambda: stage.leader(SCHEDULER)) as stalls:
+        yield stalls
+
+
+@pytest.fixture(autouse=True)
+def _recorded(request: pytest.FixtureRequest) -> None:
+    """Record stalls from the first test in the lab on."""
+    if request.node.get_closest_marker("lab"):
+        request.getfixturevalue("stalls")
 
 
 @pytest.fixture
