@@ -311,6 +311,7 @@ def test_jobs_get_their_shares_by_the_gpus_own_log(machine: Machine, name: str) 
 
 @pytest.mark.native
 @pytest.mark.slow
+@pytest.mark.serial
 def test_jobs_outlive_the_daemon_and_converge_when_there_is_one_again(machine: Machine) -> None:
     jobs = [machine.burn(0.3, 0.6), machine.burn(0.4, 0.6)]
     settled(machine, jobs)
