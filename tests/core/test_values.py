@@ -4,7 +4,7 @@ import pytest
 from msgspec import Struct
 
 from kubeshare.core.decision import Decision
-from kubeshare.core.demand import Demand, Memory
+from kubeshare.core.demand import Demand, Memory, Share
 from kubeshare.core.diagnosis.explain import Change
 from kubeshare.core.ledger.device import Device, FreeGpu, Node
 from kubeshare.core.ledger.holder import Holder
@@ -17,7 +17,7 @@ from kubeshare.core.token.share import ShareSpec
 from kubeshare.core.units import MICROS
 
 VALUES = (
-    *(Change, Decision, Demand, Device, FreeGpu, Holder, Memory, Node, Pick, Quota, Totals),
+    *(Change, Decision, Demand, Device, FreeGpu, Holder, Memory, Node, Pick, Quota, Share, Totals),
     *(ShareSpec, Close, Extend, MemberView, Open, Shut, Watch),
 )
 
@@ -48,12 +48,14 @@ NOTHING = Memory(bytes=0)
                 namespace="",
                 request_micros=0,
                 limit_micros=MICROS,
+                limit_alone_micros=None,
                 memory=NOTHING,
                 affinity="",
                 anti_affinity="",
                 exclusion="",
                 device_id="",
                 count=1,
+                shares=(),
                 model="",
                 nodes=None,
                 attempt=0,
@@ -66,14 +68,29 @@ NOTHING = Memory(bytes=0)
             Holder(
                 demand="u",
                 name="n",
+                share="",
                 request_micros=0,
                 limit_micros=MICROS,
+                limit_alone_micros=None,
                 memory_bytes=0,
                 affinity="",
                 anti_affinity="",
                 exclusion="",
                 namespace="",
                 group="",
+            ),
+        ),
+        (
+            Share(),
+            Share(
+                name="",
+                request_micros=0,
+                limit_micros=MICROS,
+                limit_alone_micros=None,
+                memory=NOTHING,
+                count=1,
+                containers=(),
+                proportional=False,
             ),
         ),
         (
@@ -93,7 +110,15 @@ NOTHING = Memory(bytes=0)
         (Node("n1"), Node("n1", free=(), kinds=frozenset(), total=0, pool="", links=())),
         (
             Decision(outcome="pending", reasons={}),
-            Decision(outcome="pending", node=None, devices=(), new=(), reasons={}, field=None),
+            Decision(
+                outcome="pending",
+                node=None,
+                devices=(),
+                shares=(),
+                new=(),
+                reasons={},
+                field=None,
+            ),
         ),
         (Quota(namespace="a"), Quota(namespace="a", pool="", model="", micros=0)),
         (Change(words=()), Change(leave=(), words=())),

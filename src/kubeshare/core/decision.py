@@ -51,7 +51,9 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         outcome: ``bound``; ``pending``: not now; ``rejected``: never, in this cluster.
         node: the node, when bound.
-        devices: the ids of the devices, when bound.
+        devices: the ids of the devices, when bound: one for each share, in the order of
+            :meth:`kubeshare.core.demand.Demand.per_gpu`; different shares may be on one device.
+        shares: the names of these shares; empty if the demand has the short form.
         new: devices among them that do not exist yet, without holders; the caller creates them.
         reasons: ``node/id`` or ``node`` → why it was passed over, with numbers; a dict, or
             :class:`LazyReasons` where computing them takes long.
@@ -61,6 +63,7 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     outcome: Outcome
     node: str | None = None
     devices: tuple[str, ...] = ()
+    shares: tuple[str, ...] = ()
     new: tuple[Device, ...] = ()
     reasons: Mapping[str, str]
     field: str | None = None

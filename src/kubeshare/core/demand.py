@@ -1,15 +1,54 @@
 """A demand for GPUs, independent of the manifest it was written in."""
 
+from typing import Final
+
 import msgspec
 
 from kubeshare.core.errors import InvalidValueError
 from kubeshare.core.units import MICROS, Memory, format_share
 
-__all__ = ["Demand", "Memory"]
+__all__ = ["NOTHING", "Demand", "Memory", "Share", "are_apart"]
+
+NOTHING: Final = Memory(bytes=0)
+
+
+class Share(msgspec.Struct, frozen=True, kw_only=True):
+    """What one of several different shares of a demand asks of a GPU.
+
+    Attributes:
+        name: identifies the share in its demand; "" is the only share of the short form.
+        request_micros: micros guaranteed and reserved; 0 guarantees nothing.
+        limit_micros: micros never exceeded, at least the request; enforced on the node only.
+        limit_alone_micros: micros never exceeded while the share is the GPU's only holder, at
+            least the limit; None is the limit.
+        memory: reserved on each GPU.
+        count: the number of different GPUs.
+        containers: the names of the containers that use it; empty is every container.
+        proportional: as in :class:`Demand`.
+
+    Raises:
+        InvalidValueError: an amount is out of range, or ``count`` is below one.
+    """
+
+    name: str = ""
+    request_micros: int = 0
+    limit_micros: int = MICROS
+    limit_alone_micros: int | None = None
+    memory: Memory = NOTHING
+    count: int = 1
+    containers: tuple[str, ...] = ()
+    proportional: bool = False
+
+    def __post_init__(self) -> None:
+        _check_amounts(self)
 
 
 class Demand(msgspec.Struct, frozen=True, kw_only=True):
-    """One demand for a share of one GPU (or equal shares of `count` GPUs).
+    """One demand for a share of one GPU, for equal shares of `count` GPUs, or for `shares`.
+
+    The first two are the short form: the demand itself has the amounts of its only share. The
+    different shares of a demand have their own amounts, and the demand has none. A policy
+    places all shares or none, on one node and on GPUs of one model.
 
     Attributes:
         uid: identifies the requester, unique in the cluster for ever.
@@ -17,12 +56,15 @@ class Demand(msgspec.Struct, frozen=True, kw_only=True):
         namespace: the requester's namespace, "" without one.
         request_micros: micros guaranteed and reserved; 0 guarantees nothing.
         limit_micros: micros never exceeded, at least the request; enforced on the node only.
+        limit_alone_micros: micros never exceeded while the demand is the GPU's only holder, at
+            least the limit; None is the limit.
         memory: reserved on each GPU.
         affinity: use a GPU with this label, or else give an idle GPU the label; "" is absent.
         anti_affinity: never share with a holder of the same label; "" is absent.
         exclusion: share only with holders of the same label, or absent with absent.
         device_id: the vGPU that must be used; "" leaves it to the policy.
         count: the number of different GPUs.
+        shares: the different shares; empty in the short form.
         model: the GPU model that must be used; "" is any.
         nodes: the nodes that may be used; None is any.
         attempt: how often the demand has been placed before; each attempt gets new ids.
@@ -31,20 +73,23 @@ class Demand(msgspec.Struct, frozen=True, kw_only=True):
             GPU's memory; ``request_micros`` is then 0.
 
     Raises:
-        InvalidValueError: request or limit out of range, or ``count`` below one.
+        InvalidValueError: an amount is out of range, ``count`` is below one, or the demand has
+            ``shares`` that are not named differently, or amounts besides ``shares``.
     """
 
     uid: str
     name: str
     namespace: str = ""
-    request_micros: int
+    request_micros: int = 0
     limit_micros: int = MICROS
-    memory: Memory
+    limit_alone_micros: int | None = None
+    memory: Memory = NOTHING
     affinity: str = ""
     anti_affinity: str = ""
     exclusion: str = ""
     device_id: str = ""
     count: int = 1
+    shares: tuple[Share, ...] = ()
     model: str = ""
     nodes: frozenset[str] | None = None
     attempt: int = 0
@@ -52,21 +97,98 @@ class Demand(msgspec.Struct, frozen=True, kw_only=True):
     proportional: bool = False
 
     def __post_init__(self) -> None:
-        if not 0 <= self.limit_micros <= MICROS:
-            raise InvalidValueError(
-                "limit", f"{self.limit_micros} millionths is not from 0 to 1000000"
-            )
-        if self.request_micros < 0:
-            raise InvalidValueError("request", f"{self.request_micros} millionths is negative")
-        if self.request_micros > self.limit_micros:
-            raise InvalidValueError(
-                "request",
-                f"{format_share(self.request_micros)} is more than the limit "
-                f"{format_share(self.limit_micros)}",
-            )
-        if self.count < 1:
-            raise InvalidValueError("count", f"{self.count} is less than one GPU")
+        _check_amounts(self)
+        if self.shares:
+            self._check_shares()
 
     def compute_on(self, total: int) -> int:
         """The micros to reserve on a GPU of `total` bytes of memory; a share is rounded down."""
         return self.memory.on(total) * MICROS // total if self.proportional else self.request_micros
+
+    def per_gpu(self) -> tuple[Share, ...]:
+        """One share for each holder that the demand becomes.
+
+        A share with a count is repeated. A decision and the ledger use the same order.
+        """
+        shares = self.shares or (_only_share(self),)
+        return tuple(share for share in shares for _ in range(share.count))
+
+    def reduced_to(self, share: Share) -> "Demand":
+        """The demand for one of its shares only, in the short form."""
+        return msgspec.structs.replace(
+            self,
+            request_micros=share.request_micros,
+            limit_micros=share.limit_micros,
+            limit_alone_micros=share.limit_alone_micros,
+            memory=share.memory,
+            count=share.count,
+            proportional=share.proportional,
+            shares=(),
+        )
+
+    def reduced(self) -> tuple["Demand", ...]:
+        """The demand for each of its shares, in the short form; itself if it has that form."""
+        return tuple(map(self.reduced_to, self.shares)) or (self,)
+
+    def different_gpus(self) -> int:
+        """The least number of different GPUs that the demand needs, all of one node."""
+        if not self.shares:
+            return self.count
+        names = {name for share in self.shares for name in share.containers} or {""}
+        return max(
+            sum(each.count for each in self.shares if name in (each.containers or names))
+            for name in names
+        )
+
+    def _check_shares(self) -> None:
+        names = {share.name for share in self.shares}
+        if "" in names or len(names) < len(self.shares):
+            raise InvalidValueError("shares", "each share needs a name of its own")
+        if self.device_id:
+            raise InvalidValueError("id", "a demand of several shares cannot ask for one vGPU")
+        if _only_share(self) != Share():
+            raise InvalidValueError(
+                "shares", "each share has amounts of its own, and so has the demand"
+            )
+
+
+def are_apart(one: Share, other: Share) -> bool:
+    """Whether two shares of one demand have to be on different GPUs.
+
+    A container sees each of its GPUs once, so shares that it uses are on different GPUs, and so
+    are the GPUs of one count.
+    """
+    if one.name == other.name or not one.containers or not other.containers:
+        return True
+    return not set(one.containers).isdisjoint(other.containers)
+
+
+def _only_share(demand: Demand) -> Share:
+    """The share of a demand in the short form."""
+    return Share(
+        request_micros=demand.request_micros,
+        limit_micros=demand.limit_micros,
+        limit_alone_micros=demand.limit_alone_micros,
+        memory=demand.memory,
+        count=demand.count,
+        proportional=demand.proportional,
+    )
+
+
+def _check_amounts(share: Share | Demand) -> None:
+    request, limit, alone = share.request_micros, share.limit_micros, share.limit_alone_micros
+    if not 0 <= limit <= MICROS:
+        raise InvalidValueError("limit", f"{limit} millionths is not from 0 to 1000000")
+    if request < 0:
+        raise InvalidValueError("request", f"{request} millionths is negative")
+    if request > limit:
+        raise InvalidValueError(
+            "request", f"{format_share(request)} is more than the limit {format_share(limit)}"
+        )
+    if alone is not None and not limit <= alone <= MICROS:
+        raise InvalidValueError(
+            "limitAlone",
+            f"{format_share(alone)} is not from the limit {format_share(limit)} to 1",
+        )
+    if share.count < 1:
+        raise InvalidValueError("count", f"{share.count} is less than one GPU")

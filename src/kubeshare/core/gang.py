@@ -140,8 +140,13 @@ def _orders(members: Sequence[Demand]) -> Iterator[Sequence[Demand]]:
 
 
 def _largest_first(demand: Demand) -> tuple[int, int, int, int]:
-    memory = demand.memory
-    return -demand.count, -demand.request_micros, -(memory.micros or 0), -(memory.bytes or 0)
+    shares = demand.per_gpu()
+    return (
+        -len(shares),
+        -sum(share.request_micros for share in shares),
+        -sum(share.memory.micros or 0 for share in shares),
+        -sum(share.memory.bytes or 0 for share in shares),
+    )
 
 
 def _kind(demand: Demand) -> Hashable:

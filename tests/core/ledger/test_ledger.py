@@ -6,11 +6,21 @@ from typing import Any
 import pytest
 
 from core.builders import GPU_MEMORY, a_demand, a_device, a_holder, a_node
+from kubeshare.core.demand import Demand, Share
 from kubeshare.core.errors import LedgerError
 from kubeshare.core.ledger.device import FreeGpu
 from kubeshare.core.ledger.holder import MAX_HOLDERS
 from kubeshare.core.ledger.ledger import Ledger
 from kubeshare.core.units import MI
+
+SHARES = Demand(uid="p", name="p", shares=(Share(name="a"), Share(name="b")))
+BESIDE = Demand(
+    uid="p",
+    name="p",
+    shares=tuple(
+        Share(name=name, request_micros=600_000, containers=(name,)) for name in ("a", "b")
+    ),
+)
 
 
 def a_ledger() -> Ledger:
@@ -77,6 +87,18 @@ REFUSALS: dict[str, tuple[Callable[[Ledger], object], str]] = {
     "one device twice": (
         lambda ledger: ledger.place(a_demand("p", "0.1", count=2), "B", "B"),
         "p asks for 2 different vGPUs",
+    ),
+    "fewer devices than shares": (
+        lambda ledger: ledger.place(SHARES, "B"),
+        "p asks for 2 shares of vGPUs",
+    ),
+    "two shares of one container on one device": (
+        lambda ledger: ledger.place(SHARES, "B", "B"),
+        "p: shares a and b cannot be on one vGPU, B",
+    ),
+    "the second of two shares on one device": (
+        lambda ledger: ledger.place(BESIDE, "B", "B"),
+        "vGPU B over-committed: compute 1.2 of 1",
     ),
     "a demand that holds already": (
         lambda ledger: ledger.place(a_demand("q", "0.1"), "B"),

@@ -9,9 +9,10 @@ import click
 from robustness.prove.binpack import BINPACK
 from robustness.prove.engine import Failure, Seen, Trial, run
 from robustness.prove.locality import LOCALITY
+from robustness.prove.several_shares import SEVERAL_SHARES
 from robustness.prove.topology import TOPOLOGY, TOPOLOGY_AMONG_MANY
 
-TRIALS = (LOCALITY, BINPACK, TOPOLOGY, TOPOLOGY_AMONG_MANY)
+TRIALS = (LOCALITY, BINPACK, TOPOLOGY, TOPOLOGY_AMONG_MANY, *SEVERAL_SHARES)
 
 _EVERY_SECONDS = 5.0
 

@@ -12,6 +12,7 @@ for the built-in policies it is also minimal.
 
 from collections import defaultdict
 from collections.abc import Container, Iterable, Iterator, Sequence
+from functools import partial
 from heapq import nsmallest
 from itertools import chain, combinations
 from math import comb
@@ -24,6 +25,7 @@ from kubeshare.core.demand import Demand
 from kubeshare.core.diagnosis.admit import MayLeave, fewest_that_admit
 from kubeshare.core.diagnosis.cover import Holders
 from kubeshare.core.diagnosis.repairs import repairs
+from kubeshare.core.diagnosis.several_shares import proposals
 from kubeshare.core.ledger.device import Device
 from kubeshare.core.ledger.holder import MAX_HOLDERS, Holder
 from kubeshare.core.ledger.ledger import Ledger
@@ -135,6 +137,10 @@ def _proposed(
     ledger: Ledger, demand: Demand, may_leave: MayLeave, *, thoroughly: bool
 ) -> Iterator[Holders]:
     usable = [device for device in ledger.devices.values() if _usable(ledger, device, demand)]
+    if demand.shares:
+        choices = [partial(_fewest_of_all, may_leave=may_leave)]
+        choices.append(partial(_all_holders, may_leave=may_leave))
+        return proposals(usable, demand, may_leave, choices)
     if demand.count == 1:
         return _for_one(usable, demand, may_leave, thoroughly=thoroughly)
     return _for_several(ledger, usable, demand, may_leave)

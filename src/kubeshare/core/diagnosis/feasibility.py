@@ -22,6 +22,15 @@ def infeasible(ledger: Ledger, demand: Demand) -> tuple[str, str] | None:
     return None
 
 
+def infeasible_together(ledger: Ledger, demand: Demand) -> tuple[str, str] | None:
+    """The field ``shares`` if no node has as many GPUs as the different shares need, and why."""
+    needed = demand.different_gpus()
+    most = most_on_a_node(ledger.devices.values(), ledger, demand)
+    if needed <= most or not kinds(ledger):
+        return None
+    return "shares", f"{needed} different GPUs asked, and no node has more than {most} of one model"
+
+
 def infeasible_on_all(kinds: Collection[FreeGpu], demand: Demand) -> tuple[str, str] | None:
     """The field that makes a demand infeasible on all these kinds of GPUs, and why."""
     if not kinds:

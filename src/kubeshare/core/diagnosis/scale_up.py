@@ -33,5 +33,5 @@ def new_node_helps(policy: Policy, ledger: Ledger, demand: Demand) -> bool:
     kind = largest or FreeGpu(demand.model, _ANY_MEMORY)
     nodes = None if demand.nodes is None else demand.nodes | {NEW_NODE}
     with ledger.what_if():
-        ledger.add_node(Node(NEW_NODE, free=(kind,) * demand.count))
+        ledger.add_node(Node(NEW_NODE, free=(kind,) * len(demand.per_gpu())))
         return policy(ledger, msgspec.structs.replace(demand, nodes=nodes)).node == NEW_NODE

@@ -1,11 +1,11 @@
 """GPUs and nodes as placement policies see them."""
 
-from bisect import bisect
+from bisect import bisect, bisect_left
 from functools import cached_property
 
 import msgspec
 
-from kubeshare.core.ledger.holder import DEMAND_UID, Holder
+from kubeshare.core.ledger.holder import DEMAND_UID, HOLDER_KEY, Holder
 from kubeshare.core.ledger.totals import Totals
 from kubeshare.core.natural_sort import natural
 from kubeshare.core.units import MICROS
@@ -22,7 +22,7 @@ class Device(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         row: its row in the node's ``links``; None if that is the index.
         model: the GPU model, "" when unknown.
         memory_bytes: the memory of the GPU.
-        holders: the shares of the GPU, sorted by demand uid; an idle device has none.
+        holders: the shares of the GPU, sorted by demand uid and share; an idle device has none.
         healthy: False once the GPU has failed.
         fenced: True while no holder may be added, for example during deletion.
     """
@@ -94,15 +94,18 @@ class Device(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     def with_holder(self, holder: Holder) -> "Device":
         """The device with one more holder."""
-        at = bisect(self.holders, holder.demand, key=DEMAND_UID)
+        at = bisect(self.holders, (holder.demand, holder.share), key=HOLDER_KEY)
         holders = (*self.holders[:at], holder, *self.holders[at:])
         return self._with(holders, self.totals.plus(holder))
 
-    def without_holder(self, demand: str) -> "Device":
-        """The device without the holder of this demand, which must be present."""
-        at = bisect(self.holders, demand, key=DEMAND_UID) - 1
-        rest = self.holders[:at] + self.holders[at + 1 :]
-        return self._with(rest, self.totals.minus(self.holders[at], rest))
+    def without_demand(self, uid: str) -> "Device":
+        """The device without the holders of a demand, which has at least one."""
+        at = bisect_left(self.holders, uid, key=DEMAND_UID)
+        totals, rest = self.totals, self.holders
+        while at < len(rest) and rest[at].demand == uid:
+            leaving, rest = rest[at], rest[:at] + rest[at + 1 :]
+            totals = totals.minus(leaving, rest)
+        return self._with(rest, totals)
 
     def _with(self, holders: tuple[Holder, ...], totals: Totals) -> "Device":
         device = Device(

@@ -5,14 +5,16 @@ from typing import Final
 
 import msgspec
 
-from kubeshare.core.demand import Demand
+from kubeshare.core.demand import Demand, Share
 from kubeshare.core.units import MICROS
 
 MAX_HOLDERS: Final = 128
 """The most holders that one vGPU may have; the schema of the VGPU object says the same."""
 
 DEMAND_UID: Final = attrgetter("demand")
-"""The key by which the holders of a device are sorted."""
+
+HOLDER_KEY: Final = attrgetter("demand", "share")
+"""What identifies a holder of a device; the holders are sorted by it."""
 
 
 # A holder refers to nothing that could refer back to it, so the garbage collector need not
@@ -23,8 +25,10 @@ class Holder(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     Attributes:
         demand: the uid of the demand.
         name: the name of the demand, for display.
+        share: the name of its share; "" if the demand has only one.
         request_micros: micros reserved.
         limit_micros: micros never exceeded.
+        limit_alone_micros: micros never exceeded while it is the only holder; None is the limit.
         memory_bytes: bytes reserved.
         affinity, anti_affinity, exclusion: the labels of the demand; "" is absent.
         namespace: the namespace of the demand, by which quotas count.
@@ -33,8 +37,10 @@ class Holder(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     demand: str
     name: str
+    share: str = ""
     request_micros: int
     limit_micros: int = MICROS
+    limit_alone_micros: int | None = None
     memory_bytes: int
     affinity: str = ""
     anti_affinity: str = ""
@@ -44,12 +50,13 @@ class Holder(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     @classmethod
     def of(cls, demand: Demand, gpu_memory_bytes: int) -> "Holder":
-        """The holder that a demand becomes on a GPU; a share of memory becomes bytes."""
+        """The holder that a demand in the short form becomes; a share of memory becomes bytes."""
         return cls(
             demand=demand.uid,
             name=demand.name,
             request_micros=demand.compute_on(gpu_memory_bytes),
             limit_micros=demand.limit_micros,
+            limit_alone_micros=demand.limit_alone_micros,
             memory_bytes=demand.memory.on(gpu_memory_bytes),
             affinity=demand.affinity,
             anti_affinity=demand.anti_affinity,
@@ -57,3 +64,11 @@ class Holder(msgspec.Struct, frozen=True, kw_only=True, gc=False):
             namespace=demand.namespace,
             group=demand.group,
         )
+
+    @classmethod
+    def of_share(cls, demand: Demand, share: Share, gpu_memory_bytes: int) -> "Holder":
+        """The holder that one share of a demand becomes on a GPU."""
+        if not share.name:
+            return cls.of(demand, gpu_memory_bytes)
+        holder = cls.of(demand.reduced_to(share), gpu_memory_bytes)
+        return msgspec.structs.replace(holder, share=share.name)

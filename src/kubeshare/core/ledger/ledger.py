@@ -9,18 +9,19 @@ objects in any order, and two ledgers built from the same objects are equal.
 the cluster.
 """
 
-from collections.abc import Iterable, Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from types import MappingProxyType
 from typing import TypeVar
 
 import msgspec
 
-from kubeshare.core.demand import Demand
+from kubeshare.core.demand import Demand, Share, are_apart
 from kubeshare.core.errors import LedgerError
 from kubeshare.core.ledger.device import Device, FreeGpu, Node
 from kubeshare.core.ledger.history import Snapshot
-from kubeshare.core.ledger.holder import MAX_HOLDERS, Holder
+from kubeshare.core.ledger.holder import HOLDER_KEY, MAX_HOLDERS, Holder
 from kubeshare.core.ledger.tables import Index, Tables
 from kubeshare.core.reasons import two_sizes
 from kubeshare.core.units import MICROS, format_memory, format_share
@@ -129,7 +130,7 @@ class Ledger:
         Raises:
             LedgerError: its holders exceed it; the ledger is unchanged.
         """
-        holders = sorted(device.holders, key=lambda holder: holder.demand)
+        holders = sorted(device.holders, key=HOLDER_KEY)
         ordered = msgspec.structs.replace(device, holders=tuple(holders))
         _check(ordered)
         before = self._devices.get(device.id)
@@ -188,20 +189,26 @@ class Ledger:
         self._write(self._devices, device_id, marked)
 
     def place(self, demand: Demand, *device_ids: str) -> None:
-        """Make a demand a holder of each of `count` different devices.
+        """Make a demand a holder of devices: one for each share, in the order of ``per_gpu``.
+
+        In the short form these are `count` different devices.
 
         Raises:
-            LedgerError: a device does not exist, is unhealthy, fenced or too full, the ids are
-                not `count` different ones, or the demand is placed already.
+            LedgerError: a device does not exist, is unhealthy, fenced or too full, there are
+                too few or too many, two shares that have to be apart are on one, or the demand
+                is placed already.
         """
-        if len(set(device_ids)) != len(device_ids) or len(device_ids) != demand.count:
-            raise LedgerError(f"{demand.name} asks for {demand.count} different vGPUs")
         if demand.uid in self._held:
             raise LedgerError(f"{demand.name} holds {', '.join(sorted(self._held[demand.uid]))}")
-        placed = [self._with(demand, device_id) for device_id in device_ids]
+        if demand.shares:
+            placed = self._with_shares(demand, device_ids)
+        elif len(set(device_ids)) != len(device_ids) or len(device_ids) != demand.count:
+            raise LedgerError(f"{demand.name} asks for {demand.count} different vGPUs")
+        else:
+            placed = [self._joined(self._device(each), demand) for each in device_ids]
         for device in placed:
             self._write(self._devices, device.id, device)
-        self._write(self._held, demand.uid, tuple(sorted(device_ids)))
+        self._write(self._held, demand.uid, tuple(sorted({device.id for device in placed})))
 
     def release(self, demand_uid: str) -> frozenset[str]:
         """Remove all holders of a demand.
@@ -216,7 +223,7 @@ class Ledger:
         if not held:
             raise LedgerError(f"demand {demand_uid} holds nothing")
         for device_id in held:
-            rest = self._devices[device_id].without_holder(demand_uid)
+            rest = self._devices[device_id].without_demand(demand_uid)
             self._write(self._devices, device_id, rest)
         self._write(self._held, demand_uid, None)
         return frozenset(held)
@@ -233,12 +240,29 @@ class Ledger:
         """The present state, to be read now or later; taking it copies nothing."""
         return self._tables.history.snapshot()
 
-    def _with(self, demand: Demand, device_id: str) -> Device:
-        """A device with a demand as its holder."""
-        device = self._device(device_id)
+    def _with_shares(self, demand: Demand, device_ids: Sequence[str]) -> list[Device]:
+        """The devices with the different shares of a demand as their holders."""
+        shares = demand.per_gpu()
+        if len(device_ids) != len(shares):
+            raise LedgerError(f"{demand.name} asks for {len(shares)} shares of vGPUs")
+        on: dict[str, list[Share]] = defaultdict(list)
+        joined: dict[str, Device] = {}
+        for share, device_id in zip(shares, device_ids, strict=True):
+            for other in on[device_id]:
+                if are_apart(share, other):
+                    names = f"shares {other.name} and {share.name}"
+                    raise LedgerError(f"{demand.name}: {names} cannot be on one vGPU, {device_id}")
+            on[device_id].append(share)
+            device = joined.get(device_id) or self._device(device_id)
+            joined[device_id] = self._joined(device, demand, share)
+        return list(joined.values())
+
+    def _joined(self, device: Device, demand: Demand, share: Share | None = None) -> Device:
+        """A device with one more holder: a demand in the short form, or one of its shares."""
         if not device.healthy or device.fenced:
-            raise LedgerError(f"vGPU {device_id} takes no holder: it is unhealthy or fenced")
-        holder = Holder.of(demand, device.memory_bytes)
+            raise LedgerError(f"vGPU {device.id} takes no holder: it is unhealthy or fenced")
+        total = device.memory_bytes
+        holder = Holder.of_share(demand, share, total) if share else Holder.of(demand, total)
         if holder.memory_bytes < 0:
             raise LedgerError(f"{demand.name} asks for less than nothing")
         joined = device.with_holder(holder)
@@ -263,9 +287,9 @@ def _sorted_node(node: Node) -> Node:
 
 
 def _check(device: Device) -> None:
-    """Check the invariants: no demand twice, no negative amount, sums within the GPU."""
+    """Check the invariants: no share twice, no negative amount, sums within the GPU."""
     holders = device.holders
-    if len({holder.demand for holder in holders}) != len(holders):
+    if len(set(map(HOLDER_KEY, holders))) != len(holders):
         raise LedgerError(f"vGPU {device.id} has a demand twice among its holders")
     if any(holder.request_micros < 0 or holder.memory_bytes < 0 for holder in holders):
         raise LedgerError(f"vGPU {device.id} has a holder of less than nothing")

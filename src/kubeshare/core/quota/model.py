@@ -174,9 +174,9 @@ class QuotaIndex:
 
 
 def _fits(kind: FreeGpu, demand: Demand) -> bool:
-    return (
-        demand.model in ("", kind.model)
-        and demand.memory.on(kind.memory_bytes) <= kind.memory_bytes
+    total = kind.memory_bytes
+    return demand.model in ("", kind.model) and all(
+        wanted.memory.on(total) <= total for wanted in demand.reduced()
     )
 
 
@@ -185,7 +185,9 @@ def _why_not(
 ) -> str:
     """Why the quota excludes GPUs of a kind for a demand; "" if it does not."""
     covering = [row for row in rows if row.covers(pool, kind.model)]
-    requested = demand.compute_on(kind.memory_bytes) * demand.count
+    requested = sum(
+        wanted.compute_on(kind.memory_bytes) * wanted.count for wanted in demand.reduced()
+    )
     if not covering:
         where = f" in pool {pool}" if pool else ""
         return f"no quota of {demand.namespace} covers {kind.model or 'its'} GPUs{where}"

@@ -13,6 +13,7 @@ import msgspec
 from kubeshare.core.decision import Decision
 from kubeshare.core.demand import Demand
 from kubeshare.core.ledger.device import Device, Node
+from kubeshare.core.ledger.holder import Holder
 from kubeshare.core.ledger.ledger import Ledger
 from kubeshare.core.policies import Policy
 from kubeshare.core.units import format_memory, format_share
@@ -105,8 +106,12 @@ def _exceeded(
         fresh[gpuid] if gpuid in fresh else ledger.devices[gpuid].memory_bytes
         for gpuid in decision.devices
     ]
-    micros = sum(demand.compute_on(total) for total in totals)
-    memory = sum(demand.memory.on(total) for total in totals)
+    wanted = [
+        Holder.of_share(demand, share, total)
+        for share, total in zip(demand.per_gpu(), totals, strict=True)
+    ]
+    micros = sum(holder.request_micros for holder in wanted)
+    memory = sum(holder.memory_bytes for holder in wanted)
     held = ledger.index(HeldIndex).of(demand.namespace)
     for row in rows:
         if row.micros is not None and held.micros + micros > row.micros:

@@ -11,18 +11,21 @@ name.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from functools import partial
+from typing import Final
 
 from kubeshare.core import reasons
 from kubeshare.core.decision import Decision, LazyReasons
 from kubeshare.core.demand import Demand
 from kubeshare.core.diagnosis import feasibility
-from kubeshare.core.ledger.device import Device
+from kubeshare.core.ledger.device import Device, Node
 from kubeshare.core.ledger.history import Snapshot
 from kubeshare.core.ledger.ledger import Ledger
 from kubeshare.core.natural_sort import natural
 from kubeshare.core.policies.binpack.index import BinpackIndex, order
+from kubeshare.core.policies.several_shares import policy as several_shares
+from kubeshare.core.policies.several_shares.search import Gpu, Preference, one_by_one
 
 
 def decide(ledger: Ledger, demand: Demand) -> Decision:
@@ -32,6 +35,8 @@ def decide(ledger: Ledger, demand: Demand) -> Decision:
         ``bound`` to devices of the ledger, ``pending`` until something changes, or
         ``rejected`` because no GPU of this cluster could ever fit it.
     """
+    if demand.shares:
+        return several_shares.decide(ledger, demand, _RULES)
     index = ledger.index(BinpackIndex)
     explain = partial(_explain, ledger.snapshot(), demand)
     infeasible = feasibility.infeasible_on_all(index.kinds, demand)
@@ -128,3 +133,16 @@ def _why_others(device: Device, demand: Demand, chosen: tuple[Device, ...], alik
     if device.memory_left > chosen[0].memory_left:
         return f"fits, but {paths} fits closer"
     return f"fits, but {paths} fits as well and comes first"
+
+
+def _prefer(node: Node, devices: Collection[Device]) -> Preference:
+    """The fullest GPUs first, then new ones."""
+    del node, devices  # only the GPUs themselves matter
+
+    def by_fullness(gpu: Gpu) -> tuple[object, ...]:
+        return gpu.new, *_fullest(gpu.device)
+
+    return one_by_one(by_fullness)
+
+
+_RULES: Final = several_shares.Rules(decide, _prefer, feasibility.infeasible)

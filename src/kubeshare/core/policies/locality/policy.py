@@ -17,10 +17,8 @@ Ties never depend on the order of a listing. Best fit is the least compute left,
 memory left, then the id; worst fit is the most of both, then the id.
 """
 
-from collections.abc import Iterator
+from collections.abc import Collection
 from functools import partial
-from hashlib import blake2b
-from itertools import count
 from typing import Final
 
 from kubeshare.core import reasons
@@ -32,9 +30,9 @@ from kubeshare.core.ledger.ledger import Ledger
 from kubeshare.core.policies.locality import several_gpus
 from kubeshare.core.policies.locality.index import IDLE, LocalityIndex
 from kubeshare.core.policies.locality.reasons import explain, why_not
-
-RESERVED_PREFIX: Final = "vgpu-"
-"""The prefix of generated ids; users cannot name new vGPUs with it."""
+from kubeshare.core.policies.opening import RESERVED_PREFIX, new_ids
+from kubeshare.core.policies.several_shares import policy as several_shares
+from kubeshare.core.policies.several_shares.search import Gpu, Preference, one_by_one
 
 
 def decide(ledger: Ledger, demand: Demand) -> Decision:
@@ -44,6 +42,8 @@ def decide(ledger: Ledger, demand: Demand) -> Decision:
         ``bound`` to a device of the ledger or to a new one, ``pending`` until something
         changes, or ``rejected`` because no GPU of this cluster could ever fit it.
     """
+    if demand.shares:
+        return several_shares.decide(ledger, demand, _RULES)
     index = ledger.index(LocalityIndex)
     reasons_for = partial(explain, ledger.snapshot(), demand)
     infeasible = _infeasible(ledger, index, demand)
@@ -51,7 +51,7 @@ def decide(ledger: Ledger, demand: Demand) -> Decision:
         why = LazyReasons(partial(reasons_for, infeasible=infeasible))
         return Decision(outcome="rejected", reasons=why, field=infeasible[0])
     if demand.count > 1:
-        return several_gpus.decide(ledger, demand, _new_ids)
+        return several_gpus.decide(ledger, demand, new_ids)
     taken, may_open = _existing(ledger, index, demand)
     if taken is not None:
         return Decision(
@@ -111,21 +111,11 @@ def _new_device(ledger: Ledger, demand: Demand, node: Node) -> Device:
         key=lambda gpu: (gpu.memory_bytes, gpu.model),
     )
     return Device(
-        id=demand.device_id or next(_new_ids(ledger, demand)),
+        id=next(new_ids(ledger, demand)),
         node=node.name,
         model=gpu.model,
         memory_bytes=gpu.memory_bytes,
     )
-
-
-def _new_ids(ledger: Ledger, demand: Demand) -> Iterator[str]:
-    """Unused ids that depend on the demand only."""
-    ids = (_hashed_id(demand.uid, attempt) for attempt in count(demand.attempt))
-    return (new_id for new_id in ids if new_id not in ledger.devices)
-
-
-def _hashed_id(uid: str, attempt: int) -> str:
-    return RESERVED_PREFIX + blake2b(f"{uid}/{attempt}".encode(), digest_size=5).hexdigest()
 
 
 def _infeasible(ledger: Ledger, index: LocalityIndex, demand: Demand) -> tuple[str, str] | None:
@@ -138,3 +128,22 @@ def _infeasible(ledger: Ledger, index: LocalityIndex, demand: Demand) -> tuple[s
     if demand.count > 1:
         return feasibility.infeasible(ledger, demand)
     return feasibility.infeasible_on_all(index.kinds, demand)
+
+
+def _infeasible_share(ledger: Ledger, demand: Demand) -> tuple[str, str] | None:
+    return _infeasible(ledger, ledger.index(LocalityIndex), demand)
+
+
+def _prefer(node: Node, devices: Collection[Device]) -> Preference:
+    """Existing vGPUs in the order of Algorithm 1, then new ones, the smallest first."""
+    del node, devices  # only the GPUs themselves matter
+
+    def order(gpu: Gpu) -> tuple[object, ...]:
+        labelled = bool(gpu.before.affinities)
+        fit = several_gpus.worst_fit if labelled else several_gpus.best_fit
+        return gpu.new, labelled, fit(gpu.device)
+
+    return one_by_one(order)
+
+
+_RULES: Final = several_shares.Rules(decide, _prefer, _infeasible_share)

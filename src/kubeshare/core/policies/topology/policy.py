@@ -16,14 +16,20 @@ followed, and where neither decides, there is a total order
 The tree spans the cluster: the best set of all nodes is taken, of equal ones that of the node
 with the fewest free cores, then of the first by name. The GPUs of one demand are on one node and
 of one model. No new device is opened.
+
+Of the different shares of a demand, the largest is placed as above, the others as near to it as
+they fit (:mod:`kubeshare.core.policies.topology.near`).
 """
 
 from functools import partial
+from typing import Final
 
 from kubeshare.core.decision import Decision, LazyReasons
 from kubeshare.core.demand import Demand
 from kubeshare.core.ledger.ledger import Ledger
+from kubeshare.core.policies.several_shares import policy as several_shares
 from kubeshare.core.policies.topology.index import Placement, TopologyIndex
+from kubeshare.core.policies.topology.near import prefer_near
 from kubeshare.core.policies.topology.node_state import whole_gpus
 from kubeshare.core.policies.topology.reasons import explain
 
@@ -36,6 +42,8 @@ def decide(ledger: Ledger, demand: Demand) -> Decision:
         ``rejected`` because no node of this cluster could ever fit it, or because it uses a
         field that this policy does not support.
     """
+    if demand.shares:
+        return several_shares.decide(ledger, demand, _RULES)
     index = ledger.index(TopologyIndex)
     reasons = partial(explain, ledger.snapshot(), demand)
     infeasible = _unsupported(demand)
@@ -77,3 +85,11 @@ def _unsupported(demand: Demand) -> tuple[str, str] | None:
     if demand.device_id:
         return "id", "the topology policy chooses the GPU"
     return None
+
+
+def _infeasible(ledger: Ledger, demand: Demand) -> tuple[str, str] | None:
+    index = ledger.index(TopologyIndex)
+    return _unsupported(demand) or index.infeasible(ledger, demand)
+
+
+_RULES: Final = several_shares.Rules(decide, prefer_near, _infeasible)

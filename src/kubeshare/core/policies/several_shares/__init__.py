@@ -1,0 +1,1 @@
+"""Places demands of several different shares under any policy."""

@@ -1,0 +1,137 @@
+"""Decides where a demand of several different shares is placed, under any policy.
+
+All shares are placed or none, on one node and on GPUs of one model. The policy ranks the nodes
+by the largest share alone, as it does for a demand that asks for nothing else; of the nodes on
+which all shares fit, the first is taken. On the node, the shares are placed by
+:mod:`kubeshare.core.policies.several_shares.search` in the order that the policy prefers.
+
+The labels of the demand constrain it with regard to the holders of others; its own shares may be
+on one GPU unless a container uses both.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping
+from functools import partial
+
+import msgspec
+
+from kubeshare.core.decision import Decision, LazyReasons
+from kubeshare.core.demand import Demand
+from kubeshare.core.diagnosis import feasibility
+from kubeshare.core.ledger.device import Device, FreeGpu, Node
+from kubeshare.core.ledger.index.node_devices import NodeDevices
+from kubeshare.core.ledger.ledger import Ledger
+from kubeshare.core.policies import Policy
+from kubeshare.core.policies.locality.reasons import Explanation
+from kubeshare.core.policies.opening import new_ids
+from kubeshare.core.policies.several_shares.reasons import explain
+from kubeshare.core.policies.several_shares.search import Gpu, Preference, largest_first, place
+
+Placed = Mapping[str, list[Gpu]]
+"""Name of each share → its GPUs."""
+
+
+class Rules(msgspec.Struct, frozen=True):
+    """What a policy contributes.
+
+    Attributes:
+        decide: the policy for demands in the short form; ranks the nodes.
+        prefer: returns the order of the GPUs of a node, from the node and its devices.
+        infeasible: the field of a demand that the policy could never satisfy, and why.
+    """
+
+    decide: Policy
+    prefer: Callable[[Node, Collection[Device]], Preference]
+    infeasible: Callable[[Ledger, Demand], tuple[str, str] | None]
+
+
+def decide(ledger: Ledger, demand: Demand, rules: Rules) -> Decision:
+    """Decide where a demand with ``shares`` is placed; a pure function of its arguments."""
+    reasons = partial(explain, ledger.snapshot(), demand)
+    infeasible = _infeasible(ledger, demand, rules)
+    if infeasible:
+        why = LazyReasons(partial(reasons, infeasible=infeasible))
+        return Decision(outcome="rejected", reasons=why, field=infeasible[0])
+    nodes = _Nodes(ledger, demand, rules)
+    found = nodes.first()
+    if found is None:
+        return Decision(outcome="pending", reasons=LazyReasons(reasons))
+    node, placed = found
+    opened = _opened(ledger, demand, placed)
+    units = [(share.name, gpu.device.id) for share in demand.shares for gpu in placed[share.name]]
+    devices = tuple(opened[found].id if found in opened else found for _, found in units)
+    return Decision(
+        outcome="bound",
+        node=node,
+        devices=devices,
+        shares=tuple(name for name, _ in units),
+        new=tuple(opened.values()),
+        reasons=LazyReasons(partial(reasons, node=node, taken=frozenset(devices))),
+    )
+
+
+class _Nodes:
+    """The nodes of a ledger, as one demand may use them."""
+
+    def __init__(self, ledger: Ledger, demand: Demand, rules: Rules) -> None:
+        self._ledger = ledger
+        self._demand = demand
+        self._rules = rules
+        self._devices = ledger.index(NodeDevices)
+        self._explanation = Explanation(ledger, demand)
+
+    def first(self) -> tuple[str, Placed] | None:
+        """The first node in the order of the policy on which all shares fit, and their GPUs."""
+        lead = self._demand.reduced_to(largest_first(self._demand.shares)[0])
+        best = self._rules.decide(self._ledger, lead).node
+        if best is None:
+            return None
+        placed = self._place_on(best)
+        if placed is None:
+            fitting = frozenset(
+                name
+                for name in self._ledger.nodes
+                if name != best and self._explanation.admits(name) and self._place_on(name)
+            )
+            lead = msgspec.structs.replace(lead, nodes=fitting)
+            best = self._rules.decide(self._ledger, lead).node if fitting else None
+            placed = self._place_on(best) if best is not None else None
+        return (best, placed) if best is not None and placed is not None else None
+
+    def _place_on(self, name: str) -> Placed | None:
+        node, devices = self._ledger.nodes[name], self._devices.on(name)
+        usable = [device for device in devices if not self._explanation.why_not(device)]
+        gpus = [Gpu.of(device) for device in usable]
+        if not self._explanation.bound_to:
+            gpus += [Gpu.of(device, new=True) for device in _free(node, self._demand)]
+        return place(self._demand, gpus, self._rules.prefer(node, devices))
+
+
+def _free(node: Node, demand: Demand) -> Iterator[Device]:
+    """The free GPUs of the right model, as idle devices; of one kind not more than are needed."""
+    needed = len(demand.per_gpu())
+    for kind, count in sorted(Counter(node.free).items()):
+        for number in range(min(count, needed) if demand.model in ("", kind.model) else 0):
+            yield _device(f"free/{kind.model}/{kind.memory_bytes}/{number}", node.name, kind)
+
+
+def _opened(ledger: Ledger, demand: Demand, placed: Placed) -> dict[str, Device]:
+    """The new devices by the ids that they have in the search."""
+    used = {gpu.device.id: gpu.before for gpus in placed.values() for gpu in gpus if gpu.new}
+    ids = new_ids(ledger, demand)
+    return {
+        search_id: msgspec.structs.replace(device, id=next(ids))
+        for search_id, device in sorted(used.items())
+    }
+
+
+def _device(device_id: str, node: str, kind: FreeGpu) -> Device:
+    return Device(id=device_id, node=node, model=kind.model, memory_bytes=kind.memory_bytes)
+
+
+def _infeasible(ledger: Ledger, demand: Demand, rules: Rules) -> tuple[str, str] | None:
+    for share in demand.shares:
+        found = rules.infeasible(ledger, demand.reduced_to(share))
+        if found:
+            return f"shares.{share.name}.{found[0]}", found[1]
+    return feasibility.infeasible_together(ledger, demand)

@@ -1,0 +1,77 @@
+"""Reasons for a demand of several shares: why GPUs and nodes were passed over."""
+
+from collections.abc import Collection
+
+from kubeshare.core import reasons
+from kubeshare.core.demand import Demand
+from kubeshare.core.ledger.device import Device, Node
+from kubeshare.core.ledger.history import Snapshot
+from kubeshare.core.natural_sort import natural
+from kubeshare.core.policies.locality.reasons import Explanation
+from kubeshare.core.policies.several_shares.search import largest_first
+
+
+def explain(
+    state: Snapshot,
+    demand: Demand,
+    *,
+    node: str = "",
+    taken: Collection[str] = (),
+    infeasible: tuple[str, str] = ("", ""),
+) -> dict[str, str]:
+    """Why each device and node was passed over: devices first, each in natural order.
+
+    Args:
+        state: the cluster at the time of the decision.
+        demand: a demand of several shares.
+        node: the node that was chosen, if any.
+        taken: the ids of the chosen devices.
+        infeasible: the field that makes the demand infeasible, and why; empty if none does.
+    """
+    field, never = infeasible
+    explanation = Explanation(state, demand)
+    devices = [device for device in state.devices.values() if explanation.admits(device.node)]
+    devices.sort(key=lambda device: (natural(device.node), natural(device.name), device.id))
+    result = {}
+    for device in devices:
+        if device.id not in taken:
+            result[device.path] = explanation.why_not(device) or _why_shares(
+                device, demand, never, node
+            )
+    for name in sorted(state.nodes, key=natural):
+        if not explanation.admits(name):
+            result[name] = reasons.NOT_ASKED
+        elif name != node:
+            result[name] = never or _why_not_on(state.nodes[name], demand, node)
+    return result | ({field: never} if field else {})
+
+
+def _why_shares(device: Device, demand: Demand, never: str, node: str) -> str:
+    """Why a device that the demand may use was not chosen for any of its shares."""
+    fitting, why_not = [], []
+    for share in largest_first(demand.shares):
+        why = reasons.room(device, demand.reduced_to(share))
+        if why:
+            why_not.append(f"share {share.name}: {why}")
+        else:
+            fitting.append(share.name)
+    if not fitting:
+        return "; ".join(why_not)
+    if never:
+        return never
+    shares = f"share{'s' * (len(fitting) > 1)} {', '.join(fitting)}"
+    if node:
+        return f"fits {shares}, but others on {node} fit better or come first"
+    return f"fits {shares}, but not all shares fit on {device.node} together"
+
+
+def _why_not_on(node: Node, demand: Demand, chosen: str) -> str:
+    """Why a node was not chosen as a whole."""
+    if chosen:
+        return f"{chosen} fits better or comes first"
+    unfit = [
+        f"share {share.name}: {why}"
+        for share in largest_first(demand.shares)
+        if (why := reasons.no_free_gpu(node.free, demand.reduced_to(share)))
+    ]
+    return "; ".join(unfit) or f"not all shares of {demand.name} fit on its free GPUs"
