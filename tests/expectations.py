@@ -20,6 +20,7 @@ from fakes.cluster.state import (
     is_same_pod,
     is_scheduled,
     is_sharepod,
+    owned,
     plain_pods,
     running_plain_pods,
     the_pod,
@@ -400,6 +401,20 @@ async def expect_degraded(world: World, reason: str = "", seconds: float | None 
 
     await _wait(world, found, f"vGPU Degraded {reason}", (), seconds)
     return degraded(world)
+
+
+async def expect_owned(
+    world: World, node: str, reason: str = "Owned", seconds: float | None = None
+) -> Raw:
+    """The GPUNode of a node has the condition Owned with this reason."""
+    await _wait(
+        world,
+        lambda: owned(world, node).get("reason") == reason,
+        f"{node} Owned {reason}",
+        (),
+        seconds,
+    )
+    return owned(world, node)
 
 
 async def expect_holders(world: World, *vgpus: list[str], seconds: float | None = None) -> None:

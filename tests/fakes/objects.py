@@ -17,7 +17,7 @@ from kubeshare.api.types.core_v1 import (
     PodStatus,
     ResourceNeeds,
 )
-from kubeshare.kube.meta import ObjectMeta
+from kubeshare.kube.meta import Condition, ObjectMeta
 
 GIB = 1 << 30
 
@@ -38,12 +38,13 @@ def gpunode(
     *gibibytes: int,
     unhealthy: Collection[int] = (),
     link: str = "",
+    owned: str = "",
     **of_metadata: Any,
 ) -> v1.GPUNode:
     """A node's GPUs, ``GPU-NAME-0`` and so on, by default two of 16 GiB.
 
     ``unhealthy`` has the indices of those that have failed, ``link`` the level of the
-    link between the first two.
+    link between the first two, ``owned`` the status of the condition Owned of an owned node.
     """
     devices = tuple(
         v1.GPUDevice(
@@ -57,7 +58,11 @@ def gpunode(
     )
     links = (v1.GPULink(a=0, b=1, link=link),) if link else ()
     spec = v1.GPUNodeSpec(devices=devices, links=links)
-    return v1.GPUNode(metadata=metadata(name, **of_metadata), spec=spec)
+    condition = Condition(type="Owned", status=owned, reason="Owned")
+    status = v1.GPUNodeStatus(mode="owned", conditions=(condition,)) if owned else None
+    return v1.GPUNode(
+        metadata=metadata(name, **of_metadata), spec=spec, status=status or v1.GPUNodeStatus()
+    )
 
 
 def vgpu(
@@ -66,13 +71,16 @@ def vgpu(
     uuid: str = "",
     *,
     phase: str = "Creating",
+    pool: str = "onDemand",
     holders: tuple[v1.Holder, ...] = (),
     **of_metadata: Any,
 ) -> v1.VGPU:
     """A vGPU of 16 GiB."""
     return v1.VGPU(
         metadata=metadata(name, **of_metadata),
-        spec=v1.VGPUSpec(node_name=node_name, uuid=uuid, model="V100", memory_bytes=16 * GIB),
+        spec=v1.VGPUSpec(
+            node_name=node_name, pool=pool, uuid=uuid, model="V100", memory_bytes=16 * GIB
+        ),
         status=v1.VGPUStatus(phase=phase, holders=holders),
     )
 

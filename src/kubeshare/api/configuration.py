@@ -74,11 +74,29 @@ class AutoscalerConfiguration(_Strict, frozen=True, kw_only=True):
     placeholders: Annotated[int, Meta(ge=0, le=64)] = 0
 
 
+_TERM: Final = r"[^=,\s]+=[^=,\s]*"
+Selector = Annotated[str, Meta(max_length=1024, pattern=f"^{_TERM}(,{_TERM})*$")]
+
+
+class OwnedConfiguration(_Strict, frozen=True, kw_only=True):
+    """Which nodes' GPUs KubeShare owns, besides those labelled ``kubeshare.nthu/gpus: owned``.
+
+    Attributes:
+        selectors: label selectors, ``key=value`` terms separated by commas; a node that matches
+            one of them is owned, unless its own label has another value.
+        mixed: whether SharePods may use nodes that are dedicated to another manifest family.
+    """
+
+    selectors: Annotated[tuple[Selector, ...], Meta(max_length=16)] = ()
+    mixed: bool = False
+
+
 class Configuration(_Strict, frozen=True, kw_only=True):
     """The whole configuration, with its defaults.
 
     Attributes:
         pool: what happens to idle vGPUs.
+        owned: which nodes' GPUs KubeShare owns.
         autoscaler: how demands without a GPU are shown to a cluster autoscaler.
         gang_timeout_seconds: how long a gang may hold shares without having started; then it
             releases them all.
@@ -91,6 +109,7 @@ class Configuration(_Strict, frozen=True, kw_only=True):
     """
 
     pool: PoolConfiguration = field(default_factory=PoolConfiguration)
+    owned: OwnedConfiguration = field(default_factory=OwnedConfiguration)
     autoscaler: AutoscalerConfiguration = field(default_factory=AutoscalerConfiguration)
     gang_timeout_seconds: Annotated[float, Meta(ge=1, le=24 * 3600)] = 300.0
     preemption: bool = False

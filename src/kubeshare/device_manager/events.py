@@ -11,6 +11,7 @@ from kubeshare.kube.controller.events import (
     ObjectReference,
     reference,
 )
+from kubeshare.kube.meta import Condition
 
 
 class Events:
@@ -109,6 +110,12 @@ class Events:
         )
         about = reference(NODES, node)
         self._recorder.emit(about, "UnknownPoolPolicy", "Pooling", note, type=WARNING)
+
+    def ownership(self, node: Node, owned: Condition) -> None:
+        """Whether KubeShare owns the GPUs of a node has changed, or why not."""
+        kind = NORMAL if owned.status == "True" else WARNING
+        about = reference(NODES, node)
+        self._recorder.emit(about, owned.reason, "TakingOver", owned.message, type=kind)
 
     def placeholder_failed(self, vgpu: VGPU, message: str, *, again: bool) -> None:
         """A placeholder failed before it got a GPU; ``again`` says whether another is created."""

@@ -13,6 +13,8 @@ from kubeshare.device_manager.context import Context
 from kubeshare.device_manager.events import Events
 from kubeshare.device_manager.gang.controller import GangController
 from kubeshare.device_manager.metrics import Metrics
+from kubeshare.device_manager.owned.controller import OwnedNodes
+from kubeshare.device_manager.owned.static_vgpus import StaticVGPUs
 from kubeshare.device_manager.placeholder.pods import Placeholders
 from kubeshare.device_manager.pod.controller import PodController
 from kubeshare.device_manager.pool.controller import PoolController
@@ -81,7 +83,9 @@ def device_manager_program(  # noqa: PLR0913 - the command's options
     PoolController(context, pools, reclaimer).register(program)
     reclaimer.register(program)
     AutoscalerPods(context, placeholder_image).register(program)
-    VGPUController(context).register(program)
+    static = StaticVGPUs(context)
+    OwnedNodes(context, static).register(program)
+    VGPUController(context, static).register(program)
     PodController(context).register(program)
     SharePodController(context).register(program)
     GangController(context).register(program)

@@ -119,13 +119,22 @@ class NodeView:
         """This node's VGPUs, by GPUID."""
         return sorted(self.vgpus.store.snapshot().values(), key=lambda vgpu: vgpu.metadata.name)
 
+    def vgpu_of(self, uuid: str) -> VGPU | None:
+        """The vGPU of a physical GPU."""
+        return next((vgpu for vgpu in self.all_vgpus() if vgpu.spec.uuid == uuid), None)
+
     def placeholder(self, vgpu: VGPU) -> NodePod | None:
         """The pod that reserves a vGPU's GPU, or None if there is none or it is ending."""
         pod = self.pods.store.get(placeholder_name(vgpu.metadata.name), NAMESPACE)
         return None if pod is None or pod.over else pod
 
-    def has_placeholder(self, vgpu: VGPU) -> bool:
-        """Whether a vGPU's placeholder still reserves its GPU, according to the cache."""
+    def is_reserved(self, vgpu: VGPU) -> bool:
+        """Whether no other pod can get a vGPU's GPU, according to the cache.
+
+        Its placeholder reserves it; the GPU of a static vGPU is offered to no other pod.
+        """
+        if vgpu.spec.is_static:
+            return True
         pod = self.placeholder(vgpu)
         return pod is not None and vgpu.spec.placeholder_uid in ("", pod.metadata.uid)
 
@@ -147,5 +156,9 @@ class NodeView:
         }
 
     def promised(self) -> set[str]:
-        """The UUIDs of the GPUs behind this node's vGPUs."""
-        return {vgpu.spec.uuid for vgpu in self.all_vgpus() if vgpu.spec.uuid}
+        """The UUIDs of the GPUs behind this node's vGPUs, but static ones without holders."""
+        return {
+            vgpu.spec.uuid
+            for vgpu in self.all_vgpus()
+            if vgpu.spec.uuid and (vgpu.status.holders or not vgpu.spec.is_static)
+        }

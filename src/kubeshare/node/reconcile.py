@@ -123,12 +123,12 @@ class Reconciler:
 
     async def _fence(self, vgpu: VGPU) -> None:
         """Revoke the grants on a vGPU whose placeholder no longer reserves the GPU."""
-        if not vgpu.spec.uuid or self._view.has_placeholder(vgpu):
+        if not vgpu.spec.uuid or self._view.is_reserved(vgpu):
             return
         name = vgpu.metadata.name
         pods = [holder.pod_uid for holder in vgpu.status.holders if holder.pod_uid]
         claims = [claim for pod in pods for claim in self._grants.of_pod(pod)]
-        if not claims or await self._reserves_now(vgpu, placeholder_name(name)):
+        if not claims or await self._is_reserved_now(vgpu):
             return
         note = (
             f"the placeholder of vGPU {name} is gone, so another pod may get its GPU: this pod "
@@ -137,13 +137,22 @@ class Reconciler:
         for grant in filter(None, map(self._grants.read, claims)):
             self._revoke(grant, note)
 
-    async def _reserves_now(self, vgpu: VGPU, placeholder: str) -> bool:
-        """Whether the placeholder that was allocated the GPU still exists in the API server."""
+    async def _is_reserved_now(self, vgpu: VGPU) -> bool:
+        """Whether no other pod can get the GPU of a vGPU, according to the API server.
+
+        A vGPU that has just become static has lost its placeholder for a good reason.
+        """
+        name = vgpu.metadata.name
         try:
-            pod = await self._client.get(NODE_PODS, placeholder, NAMESPACE)
+            pod = await self._client.get(NODE_PODS, placeholder_name(name), NAMESPACE)
+            if not pod.over and vgpu.spec.placeholder_uid in ("", pod.metadata.uid):
+                return True
+        except NotFoundError:
+            pass
+        try:
+            return (await self._client.get(NODE_VGPUS, name)).spec.is_static
         except NotFoundError:
             return False
-        return not pod.over and vgpu.spec.placeholder_uid in ("", pod.metadata.uid)
 
     def _may_be_abandoned(self, holder: Holder) -> bool:
         """Whether a holder's pod is neither prepared nor alive, according to the cache."""

@@ -109,6 +109,31 @@ def test_a_vgpu_is_fenced_when_nothing_keeps_its_gpu_or_it_goes() -> None:
     assert not build([vgpu("a")], [gpunode()], [node()], []).devices["a"].fenced
 
 
+def test_a_static_vgpu_is_fenced_unless_its_node_is_owned_and_accepts_holders() -> None:
+    static = vgpu("a", uuid="GPU-n1-0", phase="Idle", pool="static")
+
+    def fenced(found: v1.GPUNode, each: v1.VGPU = static) -> bool:
+        return build([each], [found], [node(gpus=0)], []).devices["a"].fenced
+
+    assert not fenced(gpunode(owned="True"))
+    assert fenced(gpunode(owned="False"))
+    assert fenced(gpunode())
+    assert fenced(gpunode(owned="True"), vgpu("a", uuid="GPU-n1-0", phase="Deleting"))
+    assert build([static], [], [node()], []).devices["a"].fenced
+
+
+def test_an_owned_node_has_no_free_gpus_and_none_for_placeholders() -> None:
+    for offered in (0, 2):
+        ledger = build([vgpu("a")], [gpunode(owned="True")], [node(gpus=offered)], [])
+        assert ledger.nodes["n1"].free == ()
+        assert ledger.devices["a"].fenced
+
+
+def test_a_static_vgpu_takes_no_gpu_that_kubernetes_offers() -> None:
+    static = vgpu("a", uuid="GPU-n1-0", phase="Idle", pool="static")
+    assert free(static, gpus=1) == 1
+
+
 def test_somebody_elses_pod_with_our_labels_keeps_no_gpu() -> None:
     known = vgpu("a", uuid="GPU-n1-0", phase="Active")
     labels = {"kubeshare.nthu/role": "placeholder", "kubeshare.nthu/vgpu": "a"}

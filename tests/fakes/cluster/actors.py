@@ -206,7 +206,7 @@ class Actors:
             if self.server.stored(GPUNODES, name) is None:
                 owner = {"apiVersion": "v1", "kind": "Node", "name": name, "uid": uid}
                 metadata = {"name": name, "ownerReferences": [owner]}
-                spec = {"devices": self.devices[name]}
+                spec = {"devices": self.devices[name], "supportsOwned": True}
                 self.server.seed(GPUNODES, {"metadata": metadata, "spec": spec})
 
     def _prepare(self, pod: Raw) -> bool:

@@ -4,7 +4,7 @@ from fakes import manifests
 from fakes.cluster.world import World
 from kubeshare.api.types.constants import NAMESPACE
 from kubeshare.api.types.v1 import SHAREPODS, VGPUS
-from kubeshare.kube.resources import CONFIG_MAPS, NODES, PODS
+from kubeshare.kube.resources import CONFIG_MAPS, NODES, PODS, Raw
 
 NAMESPACE_SECONDS = 300.0
 """Virtual time that the deletion of a namespace may take."""
@@ -35,6 +35,31 @@ def cordon(world: World, name: str, *, cordoned: bool = True) -> None:
     spec = {"unschedulable": cordoned}
     world.server.change(NODES, name, "", lambda obj: obj["spec"].update(spec))
     world.actors.reconcile()
+
+
+def stop_plugin(world: World, name: str) -> None:
+    """Stops the device plugin of a node: its kubelet offers no GPUs any more."""
+    world.offer(name, 0)
+
+
+def label_node(world: World, name: str, **labels: str | None) -> None:
+    """Labels a node ``kubeshare.nthu/KEY=VALUE``; None removes the label."""
+
+    def change(node: Raw) -> None:
+        known = node["metadata"].setdefault("labels", {})
+        for key, value in labels.items():
+            known.pop(f"kubeshare.nthu/{key}", None)
+            if value is not None:
+                known[f"kubeshare.nthu/{key}"] = value
+
+    world.server.change(NODES, name, "", change)
+
+
+def own(world: World, *names: str) -> None:
+    """Stops the device plugins of nodes, and asks KubeShare to own their GPUs."""
+    for name in names:
+        stop_plugin(world, name)
+        label_node(world, name, gpus="owned")
 
 
 async def delete_namespace(world: World) -> None:

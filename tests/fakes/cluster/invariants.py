@@ -43,11 +43,21 @@ class Invariants:
         for vgpu in self._server.all(VGPUS):
             if wrong := overcommitted(vgpu):
                 self.violations.append(wrong)
+        self._check_uuids()
         self._check_nodes()
         self._check_sharepods()
         if not self.doubles:
             self.violations += self.held_twice()
         self._check_containers()
+
+    def _check_uuids(self) -> None:
+        """At most one vGPU stands for a GPU."""
+        uuids = [vgpu["spec"]["uuid"] for vgpu in self._server.all(VGPUS) if _uuid(vgpu)]
+        self.violations += [
+            f"{uuids.count(uuid)} vGPUs of {uuid}"
+            for uuid in sorted(set(uuids))
+            if uuids.count(uuid) > 1
+        ]
 
     def _check_nodes(self) -> None:
         """No node allocates more GPUs than it has."""
@@ -82,6 +92,10 @@ class Invariants:
             held = {each.get("podUid") for vgpu in vgpus for each in holders(vgpu)}
             free = sorted(machine.containers - held)
             self.violations += [f"{uid} runs on {machine.name} without a share" for uid in free]
+
+
+def _uuid(vgpu: Raw) -> str:
+    return str(vgpu["spec"].get("uuid", ""))
 
 
 def overcommitted(vgpu: Raw, _before: Raw | None = None) -> str | None:

@@ -308,7 +308,9 @@ class _Gpus:
             )
             for each in self._devices
         )
-        return GPUNodeSpec(driver_version="550.1", agent_version="test", devices=devices)
+        return GPUNodeSpec(
+            driver_version="550.1", agent_version="test", supports_owned=True, devices=devices
+        )
 
     def processes(self) -> list[Any]:
         return []

@@ -5,7 +5,7 @@ from typing import Any
 from fakes.cluster.pods import being_deleted, holders
 from fakes.cluster.world import World
 from kubeshare.api.types.constants import CONDITION_POD_SCHEDULED
-from kubeshare.api.types.v1 import SHAREPODS, VGPUS
+from kubeshare.api.types.v1 import GPUNODES, SHAREPODS, VGPUS
 from kubeshare.kube.resources import PODS
 
 Raw = dict[str, Any]
@@ -65,6 +65,19 @@ def holding(world: World) -> list[str]:
 def vgpu_phases(world: World) -> list[str]:
     """The phase of each vGPU, sorted."""
     return sorted(vgpu.get("status", {}).get("phase", "") for vgpu in world.server.all(VGPUS))
+
+
+def gpunode(world: World, node: str) -> Raw:
+    """The GPUNode of a node."""
+    found = world.server.stored(GPUNODES, node)
+    assert found is not None, f"there is no GPUNode {node}"
+    return found
+
+
+def owned(world: World, node: str) -> Raw:
+    """The condition Owned of a node; empty while it has none."""
+    conditions = gpunode(world, node).get("status", {}).get("conditions", [])
+    return next((each for each in conditions if each["type"] == "Owned"), {})
 
 
 def degraded(world: World) -> Raw:

@@ -30,11 +30,13 @@ from fakes.cluster import World
 from fakes.cluster.disruptions import (
     cordon,
     delete_namespace,
+    label_node,
+    own,
     recreate_node,
     replace_node,
     write_invalid_configuration,
 )
-from fakes.cluster.state import the_pod
+from fakes.cluster.state import is_same_pod, the_pod
 from kubeshare.api.types.v1 import GPUNODES, SHAREPODS, VGPUS
 from kubeshare.kube.resources import PODS
 
@@ -392,6 +394,38 @@ async def _taken_back(world: World) -> None:
     world.configure()
 
 
+async def _owned(world: World) -> None:
+    """KubeShare owns the GPUs of a node; two SharePods run there, and the node is given back."""
+    own(world, "n1")
+    await expect_phases(world, "Idle", "Idle")
+    world.share("a", "0.7")
+    world.share("b", "0.7")
+    await expect_running(world, "a", "b")
+    await expect_holders(world, ["a"], ["b"])
+    world.delete("b")
+    await expect_phases(world, "Active", "Idle")
+    label_node(world, "n1", gpus=None)
+    await expect_phases(world, "Active")
+    assert world.running("a")
+    world.delete("a")
+    await expect_no_vgpus(world)
+
+
+async def _taken_over(world: World) -> None:
+    """KubeShare takes over a node while a pod shares a GPU there: the pod keeps its share."""
+    world.share("a", "0.7")
+    await expect_running(world, "a")
+    before, (gpuid,) = the_pod(world, "a"), world.vgpus()
+    own(world, "n1")
+    await expect_phases(world, "Active", "Idle")
+    await world.until(lambda: not world.placeholders())
+    world.share("b", "0.7")
+    await expect_running(world, "b")
+    assert is_same_pod(world, before)
+    assert world.vgpus()[gpuid] == ["a"]
+    label_node(world, "n1", gpus=None)
+
+
 async def _elsewhere(world: World, name: str, node: str) -> None:
     """The pod runs on another node, and the first vGPU is deleted."""
     await expect_bound(world, name, without=node)
@@ -428,4 +462,6 @@ LIVES = {
     "deleted": Life(_deleted, {"n1": 1}),
     "left alone": Life(_left_alone, {"n1": 1}),
     "taken back": Life(_taken_back, {"n1": 1}),
+    "owned": Life(_owned, {"n1": 2}),
+    "taken over": Life(_taken_over, {"n1": 2}),
 }

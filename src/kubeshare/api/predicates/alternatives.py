@@ -14,7 +14,14 @@ from kubeshare.core.ledger.ledger import Ledger
 from kubeshare.core.policies import Policy
 
 STUCK_REASONS: Final = frozenset(
-    {Reason.GPU_NOT_FREE, Reason.NOT_SHAREABLE, Reason.GPU_UNHEALTHY, Reason.PLACEHOLDER_LOST}
+    {
+        Reason.GPU_NOT_FREE,
+        Reason.NOT_SHAREABLE,
+        Reason.GPU_UNHEALTHY,
+        Reason.PLACEHOLDER_LOST,
+        Reason.GPUS_OFFERED,
+        Reason.NODE_OWNED,
+    }
 )
 """Reasons of blockers that may last for ever."""
 

@@ -86,6 +86,10 @@ class ClusterState:
         """Whether a bound placeholder keeps a physical GPU for a vGPU."""
         return self._ledger.has_placeholder(gpuid)
 
+    def whole_gpu_pods(self, node: str) -> list[core_v1.Pod]:
+        """The bound pods that use whole GPUs of a node, placeholders included."""
+        return list(self._ledger.users_of_whole_gpus(node))
+
     def offers_gpus(self, node: core_v1.Node) -> bool:
         """Whether a kubelet offers GPUs; one that has just started does not."""
         return allocatable_gpus(node, self._ledger) > 0

@@ -8,7 +8,8 @@ A node's *free* GPUs are counted, since Kubernetes does not say which GPU a pod 
 that the node offers (by a device plugin, else by a DRA driver), less those that its pods
 request (placeholders are such pods), less the vGPUs whose placeholder is not bound yet. Which
 GPUs are free is not known before the kubelet chooses, so each counts as the smallest GPU that
-is in no vGPU; it may turn out larger, never smaller.
+is in no vGPU; it may turn out larger, never smaller. An owned node has no free GPUs, since each
+of its GPUs has a static vGPU.
 """
 
 from collections import defaultdict
@@ -19,6 +20,7 @@ import msgspec
 
 from kubeshare.api.holder_codec import decode_all
 from kubeshare.api.link_matrix import matrix, row_of
+from kubeshare.api.owned_nodes import accepts_holders, is_owned
 from kubeshare.api.types import core_v1, v1
 from kubeshare.api.types.constants import CONDITION_SHAREABLE
 from kubeshare.core.errors import LedgerError
@@ -103,8 +105,13 @@ def unclaimed_gpus(node: core_v1.Node, objects: ClusterObjects) -> int:
 
 
 def allocatable_gpus(node: core_v1.Node, objects: ClusterObjects) -> int:
-    """GPUs that a node offers now, by its device plugin or else by a DRA driver."""
+    """GPUs that a node offers now, by its device plugin or else by a DRA driver.
+
+    An owned node offers none to KubeShare: whatever offers them there must be stopped.
+    """
     found = objects.gpunode(node.metadata.name)
+    if is_owned(found):
+        return 0
     return node.whole_gpus or (found.spec.dra_count if found else 0)
 
 
@@ -191,7 +198,11 @@ class _Lists:
 
 def _waits_for_gpu(vgpu: v1.VGPU, objects: ClusterObjects) -> bool:
     """Whether a vGPU will use one of its node's GPUs that no placeholder has yet."""
-    return vgpu.status.phase != DELETING and not objects.has_placeholder(vgpu.metadata.name)
+    return (
+        not vgpu.spec.is_static
+        and vgpu.status.phase != DELETING
+        and not objects.has_placeholder(vgpu.metadata.name)
+    )
 
 
 def _free(found: v1.GPUNode, pool: Collection[v1.VGPU], left: int) -> tuple[FreeGpu, ...]:
@@ -213,10 +224,18 @@ def _healthy(uuid: str, found: v1.GPUNode | None) -> bool:
 
 
 def _fenced(vgpu: v1.VGPU, objects: ClusterObjects) -> bool:
-    """Whether a vGPU is being deleted, or no placeholder keeps its GPU from others."""
+    """Whether a vGPU is being deleted, or nothing keeps its GPU from others.
+
+    A GPU is kept by its placeholder, or because its node is owned.
+    """
     if vgpu.status.phase == DELETING or vgpu.metadata.deletion_timestamp:
         return True
+    found = objects.gpunode(vgpu.spec.node_name)
+    if vgpu.spec.is_static:
+        return not accepts_holders(found)
     if not vgpu.spec.uuid:
+        if is_owned(found):
+            return True
         shareable = find_condition(vgpu.status.conditions, CONDITION_SHAREABLE)
         return shareable is not None and shareable.status == "False"
     return not any(keeps_gpu(pod, vgpu) for pod in objects.placeholders_of(vgpu.metadata.name))

@@ -14,6 +14,7 @@ from kubeshare.api import holders
 from kubeshare.api.holder_codec import encode_demand
 from kubeshare.api.holders import Operation
 from kubeshare.api.state.assume_cache import AssumeCache
+from kubeshare.api.types.constants import POOL_STATIC
 from kubeshare.api.types.v1 import VGPU, VGPUS, Holder
 from kubeshare.core.decision import Decision
 from kubeshare.core.demand import Demand
@@ -38,6 +39,7 @@ Change = Callable[[VGPU], list[Operation] | None]
 _VGPUS = VGPUS.into(VGPU)
 _BY_HOLDER = "held by"
 _BY_NODE = "on node"
+_BY_UUID = "by UUID"
 
 
 class StaleDecisionError(ConflictError):
@@ -66,6 +68,7 @@ class VGPUStore:
         self._latest = AssumeCache(reflector)
         self._latest.add_index(_BY_HOLDER, _demands)
         self._latest.add_index(_BY_NODE, lambda vgpu: [vgpu.spec.node_name])
+        self._latest.add_index(_BY_UUID, _uuids)
         self._manager = manager
         self._unsettled: set[str] = set()  # ids that were to be created, answer unknown
 
@@ -85,6 +88,10 @@ class VGPUStore:
     def on_node(self, node: str) -> list[VGPU]:
         """The vGPUs of a node, in no order."""
         return self._latest.by_index(_BY_NODE, node)
+
+    def with_uuid(self, uuid: str) -> list[VGPU]:
+        """The vGPUs of a physical GPU: at most one, in no order while there are more."""
+        return self._latest.by_index(_BY_UUID, uuid)
 
     def subscribe(self, handler: Callable[[str], None]) -> None:
         """Call ``handler`` with the GPUID of each vGPU that may have changed; it must not raise."""
@@ -120,6 +127,13 @@ class VGPUStore:
             return None
         self._latest.assume(live)
         return live
+
+    async def refresh_node(self, node: str) -> list[VGPU]:
+        """Read the vGPUs of a node from the API server."""
+        listing = await self._client.list(_VGPUS, fields=f"spec.nodeName={node}")
+        for vgpu in listing.items:
+            self._latest.assume(vgpu)
+        return listing.items
 
     async def reserve(self, demand: Demand, decision: Decision, attempt: int) -> None:
         """Store a decision: create its new vGPUs, then add a holder to each, or to none.
@@ -213,12 +227,36 @@ class VGPUStore:
                 vgpu = await self.refresh(gpuid)
         raise ConflictError(f"vGPU {gpuid} changed {MAX_ATTEMPTS} times while it was being changed")
 
-    async def create(self, device: Device, pool: str) -> None:
+    async def make_static(self, vgpu: VGPU) -> VGPU:
+        """Turn a vGPU into one that needs no placeholder; it keeps its name and its holders.
+
+        Raises:
+            ConflictError: the vGPU has changed; it has been read again.
+        """
+        version = vgpu.metadata.resource_version
+        operations = [
+            {"op": "test", "path": "/metadata/resourceVersion", "value": version},
+            {"op": "add", "path": "/spec/pool", "value": POOL_STATIC},
+        ]
+        name = vgpu.metadata.name
+        try:
+            answer = await self._client.json_patch(
+                _VGPUS, name, operations, field_manager=self._manager
+            )
+        except ConflictError:
+            await self.refresh(name)
+            raise
+        self._latest.assume(answer)
+        return answer
+
+    async def create(self, device: Device, pool: str, uuid: str = "") -> None:
         """Create a vGPU without holders.
 
         Args:
             device: its GPUID, node, model and memory.
-            pool: ``reserved`` ahead of demand, ``onDemand`` for a demand that gets a share at once.
+            pool: ``reserved`` ahead of demand, ``onDemand`` for a demand that gets a share at
+                once, ``static`` on an owned node.
+            uuid: the physical GPU; ``""`` if its placeholder will get one.
 
         Raises:
             StaleDecisionError: there is a vGPU of that GPUID.
@@ -229,7 +267,7 @@ class VGPUStore:
             "pool": pool,
             "model": device.model,
             "memoryBytes": device.memory_bytes,
-        }
+        } | ({"uuid": uuid} if uuid else {})
         body = {"metadata": {"name": device.id}, "spec": spec}
         self._unsettled.add(device.id)
         try:
@@ -281,6 +319,10 @@ class VGPUStore:
 def holder_of(vgpu: VGPU, demand: str) -> Holder | None:
     """The holder of a demand (uid) on a vGPU, or None."""
     return next((holder for holder in vgpu.status.holders if holder.demand == demand), None)
+
+
+def _uuids(vgpu: VGPU) -> list[str]:
+    return [vgpu.spec.uuid] if vgpu.spec.uuid else []
 
 
 def _demands(vgpu: VGPU) -> set[str]:

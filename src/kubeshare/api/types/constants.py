@@ -23,6 +23,7 @@ ROLE_POD: Final = "pod"
 LABEL_VGPU: Final = "kubeshare.nthu/vgpu"
 LABEL_IN_USE: Final = "kubeshare.nthu/in-use"
 LABEL_POOL: Final = "kubeshare.nthu/pool"
+POOL_STATIC: Final = "static"  # of a vGPU on an owned node
 LABEL_SHAREPOD_UID: Final = "kubeshare.nthu/sharepod-uid"
 LABEL_REQUESTER_UID: Final = "kubeshare.nthu/asker-uid"
 
@@ -56,6 +57,20 @@ ANNOTATION_NUDGED: Final = "kubeshare.nthu/nudged"
 # Conditions of a VGPU: the device manager owns the first, the node agent the second.
 CONDITION_DEGRADED: Final = "Degraded"
 CONDITION_SHAREABLE: Final = "Shareable"
+
+# KubeShare owns the GPUs of a node with this label: no other pod of Kubernetes gets one of them.
+LABEL_GPUS: Final = "kubeshare.nthu/gpus"
+GPUS_OWNED: Final = "owned"
+# The manifest family to which an owned node is dedicated.
+LABEL_FAMILY: Final = "kubeshare.nthu/family"
+# The mode in force, in the status of a GPUNode: ``owned``, or else ``shared`` with Kubernetes. The
+# condition says whether the static vGPUs of the node accept holders.
+MODE_OWNED: Final = "owned"
+MODE_SHARED: Final = "shared"
+CONDITION_OWNED: Final = "Owned"
+# Keeps NVIDIA's device plugin and DRA driver off a node.
+LABEL_DEVICE_PLUGIN: Final = "nvidia.com/gpu.deploy.device-plugin"
+LABEL_DRA_PLUGIN: Final = "nvidia.com/dra-kubelet-plugin"
 
 # The state of a driver upgrade on a node, written by NVIDIA's operator.
 LABEL_DRIVER_UPGRADE: Final = "nvidia.com/gpu-driver-upgrade-state"

@@ -41,6 +41,15 @@ class Reason(StrEnum):
     GPU_UNHEALTHY = "GPUUnhealthy"
     PLACEHOLDER_LOST = "PlaceholderLost"
     HEALTHY = "Healthy"
+    NODE_OWNED = "NodeOwned"
+
+    # Owned; the first also Degraded, and Allocated
+    GPUS_OFFERED = "GPUsOffered"
+    GPUS_IN_USE = "GPUsInUse"
+    AGENT_OUTDATED = "AgentOutdated"
+    TAKING_OVER = "TakingOver"
+    OWNED = "Owned"
+    NOT_REQUESTED = "NotRequested"
 
     # Ready
     POD_READY = "PodReady"

@@ -7,7 +7,7 @@ are the source of truth; a test compares both.
 
 from msgspec import Struct, field
 
-from kubeshare.api.types.constants import GROUP
+from kubeshare.api.types.constants import GROUP, MODE_SHARED, POOL_STATIC
 from kubeshare.kube.client.decoding import SPEC_AND_STATUS
 from kubeshare.kube.meta import Condition, ObjectMeta
 from kubeshare.kube.resources import Resource
@@ -55,6 +55,11 @@ class VGPUSpec(Struct, frozen=True, kw_only=True, rename="camel", gc=False):
     placeholder_uid: str = ""
     model: str = ""
     memory_bytes: int = 0
+
+    @property
+    def is_static(self) -> bool:
+        """Whether it is a GPU of an owned node, which needs no placeholder."""
+        return self.pool == POOL_STATIC
 
 
 class Summary(Struct, frozen=True, kw_only=True, gc=False):
@@ -188,15 +193,28 @@ class GPUNodeSpec(Struct, frozen=True, kw_only=True, rename="camel", gc=False):
     """The GPUs of a node; written by its node agent alone.
 
     ``count`` is the number of devices, for ``kubectl get``; ``dra_count`` the number of those
-    that a DRA driver offers, which the Node object does not show.
+    that a DRA driver offers, which the Node object does not show. ``supports_owned`` says that
+    the agent shares GPUs without a placeholder; one of an earlier release does not.
     """
 
     driver_version: str = ""
     agent_version: str = ""
     count: int = 0
     dra_count: int = 0
+    supports_owned: bool = False
     devices: tuple[GPUDevice, ...] = ()
     links: tuple[GPULink, ...] = ()
+
+
+class GPUNodeStatus(Struct, frozen=True, kw_only=True, rename="camel", gc=False):
+    """Who owns the GPUs of a node; written by the device manager alone.
+
+    ``mode`` is ``shared`` or ``owned``. The condition ``Owned`` says whether the static vGPUs of
+    the node accept holders, and why not.
+    """
+
+    mode: str = MODE_SHARED
+    conditions: tuple[Condition, ...] = ()
 
 
 class GPUNode(Struct, frozen=True, kw_only=True, rename="camel", gc=False):
@@ -204,3 +222,4 @@ class GPUNode(Struct, frozen=True, kw_only=True, rename="camel", gc=False):
 
     metadata: ObjectMeta
     spec: GPUNodeSpec = field(default_factory=GPUNodeSpec)
+    status: GPUNodeStatus = field(default_factory=GPUNodeStatus)

@@ -12,11 +12,6 @@ from kubeshare.core.pool import FOREVER, IdleVGPU, NodePool, PoolSettings
 from kubeshare.device_manager.placeholder.pods import Placeholders
 from kubeshare.device_manager.pool.idle_times import FIRST_HOLDER_SECONDS, IdleTimes
 
-STATIC: Final = "static"
-"""The pool of nodes whose GPUs KubeShare owns: its vGPUs are neither created nor deleted here.
-
-The schema has it; the mode in which KubeShare owns a node's GPUs will create these vGPUs."""
-
 _LEAVING: Final = PoolSettings()
 _POLICIES: Final = ("onDemand", "reservation", "hybrid")
 
@@ -41,8 +36,8 @@ class NodePools:
         """The pool of a node as it is now."""
         held, idle, freeing, awaiting = 0, [], 0, 0
         for vgpu in self._cluster_state.pool.on_node(node.metadata.name):
-            if vgpu.spec.pool == STATIC:
-                continue
+            if vgpu.spec.is_static:
+                continue  # it is neither created nor deleted by the pool policy
             if vgpu.status.phase == DELETING:
                 # Its GPU is not offered as free before the object is gone.
                 freeing += bool(vgpu.spec.uuid) or self._cluster_state.has_bound_placeholder(

@@ -6,6 +6,7 @@ from kubeshare.api.state.ledger_builder import DELETING
 from kubeshare.api.types import core_v1
 from kubeshare.api.types.v1 import VGPU
 from kubeshare.device_manager.context import Context
+from kubeshare.device_manager.owned.static_vgpus import StaticVGPUs
 from kubeshare.device_manager.placeholder.disruption import DisruptionBudgets
 from kubeshare.device_manager.placeholder.recovery import PlaceholderRecovery
 from kubeshare.device_manager.sharepod.event_handlers import with_assumed
@@ -30,14 +31,16 @@ class VGPUController:
 
     Args:
         context: the state and the services that its steps use.
+        static: the vGPUs of owned nodes.
     """
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: Context, static: StaticVGPUs) -> None:
         client, cluster_state, events = context.client, context.cluster_state, context.events
         placeholders, informers = context.placeholders, context.informers
         nodes = informers.nodes.store
         self._pool = cluster_state.pool
         self._placeholders = placeholders
+        self._static = static
         self._events = events
         self._orphans = OrphanedHolders(
             client, cluster_state, informers.sharepods.store, context.metrics
@@ -91,12 +94,18 @@ class VGPUController:
 
     async def _reconcile_live(self, vgpu: VGPU) -> RequeueAfter | None:
         """Reconcile a vGPU that is neither being deleted nor on a deleted node."""
+        kept = None
+        if vgpu.spec.is_static:
+            await self._static.delete_placeholder(vgpu)
+        else:
+            kept = await self._reconcile_placeholder(vgpu)
+        await activate(self._pool, vgpu, self._events)
+        return earliest(kept, await self._evictions.reconcile(vgpu))
+
+    async def _reconcile_placeholder(self, vgpu: VGPU) -> RequeueAfter | None:
         placeholder = await self._placeholders.reconcile(vgpu)
         disruption_budget = await self._disruption_budgets.reconcile(vgpu)
-        recovery = await self._recovery.reconcile(vgpu)
-        await activate(self._pool, vgpu, self._events)
-        evictions = await self._evictions.reconcile(vgpu)
-        return earliest(placeholder, disruption_budget, recovery, evictions)
+        return earliest(placeholder, disruption_budget, await self._recovery.reconcile(vgpu))
 
 
 def _availability_differs(change: Change[core_v1.Node]) -> bool:

@@ -1,24 +1,31 @@
 """Keeps the Degraded condition of vGPUs up to date.
 
-A shared GPU is degraded when it fails, as the node agent reports in the GPUNode, or when its
-placeholder is gone, so that Kubernetes may give the GPU to another pod. The ledger refuses new
-holders for the same reasons without waiting for the condition
-(:mod:`kubeshare.api.state.ledger_builder`). Pods that share the GPU stay unless the
-configuration has them evicted.
+A shared GPU is degraded when it fails, as the node agent reports in the GPUNode, or when
+Kubernetes may give the GPU to another pod: its placeholder is gone, or its node is owned and
+offers GPUs all the same. A vGPU that waits for a GPU on an owned node gets none. The ledger
+refuses new holders for the same reasons without waiting for the condition
+(:mod:`kubeshare.api.state.ledger_builder`). Pods that share the GPU stay unless the configuration
+has them evicted.
 """
 
 from typing import Final, TypeAlias
 
 from kubeshare.api import holders
+from kubeshare.api.owned_nodes import is_owned
 from kubeshare.api.state.ledger_builder import keeps_gpu
-from kubeshare.api.types.constants import CONDITION_DEGRADED, NAMESPACE, placeholder_name
+from kubeshare.api.types.constants import (
+    CONDITION_DEGRADED,
+    CONDITION_OWNED,
+    NAMESPACE,
+    placeholder_name,
+)
 from kubeshare.api.types.core_v1 import PODS
 from kubeshare.api.types.reasons import Reason
-from kubeshare.api.types.v1 import VGPU
+from kubeshare.api.types.v1 import VGPU, GPUNode
 from kubeshare.api.vgpu_readiness import failure
 from kubeshare.device_manager.context import Context
 from kubeshare.kube.client.errors import NotFoundError
-from kubeshare.kube.conditions import is_true, set_condition
+from kubeshare.kube.conditions import find_condition, is_true, set_condition
 from kubeshare.kube.meta import Condition
 
 Problem: TypeAlias = tuple[Reason, str]
@@ -60,6 +67,8 @@ class VGPUHealth:
         )
 
         def operations(current: VGPU) -> list[holders.Operation] | None:
+            if reason == Reason.PLACEHOLDER_LOST and current.spec.is_static:
+                return None  # its node has been taken over in between
             conditions, changed = set_condition(
                 current.status.conditions, wanted, self._wall_clock()
             )
@@ -74,11 +83,14 @@ class VGPUHealth:
         return changed
 
     async def _problem(self, vgpu: VGPU) -> Problem | None:
+        found = self._gpunodes.get(vgpu.spec.node_name)
         if not vgpu.spec.uuid:
-            return None
+            return self._gets_no_gpu(vgpu) if is_owned(found) else None
         failed = self._failure(vgpu)
         if failed is not None:
             return Reason.GPU_UNHEALTHY, failed
+        if vgpu.spec.is_static:
+            return _offered(vgpu, found)
         if await self._has_placeholder(vgpu):
             return None
         return Reason.PLACEHOLDER_LOST, (
@@ -86,12 +98,24 @@ class VGPUHealth:
             f"{placeholder_name(vgpu.metadata.name)} is gone"
         )
 
+    def _gets_no_gpu(self, vgpu: VGPU) -> Problem | None:
+        placeholder = self._placeholders.of(vgpu.metadata.name)
+        if placeholder is not None and placeholder.spec.node_name:
+            return None  # it may have a GPU that its node has not reported yet
+        return Reason.NODE_OWNED, (
+            f"the GPUs of node {vgpu.spec.node_name} are owned by KubeShare: it gives none to a "
+            "placeholder"
+        )
+
     def _failure(self, vgpu: VGPU) -> str | None:
         """The failure of the GPU that the node agent reports, if any."""
         found = self._gpunodes.get(vgpu.spec.node_name)
         for gpu in found.spec.devices if found else ():
-            if gpu.uuid == vgpu.spec.uuid and not gpu.healthy:
-                return f"GPU {gpu.uuid} has failed: {gpu.message or 'no reason given'}"
+            if gpu.uuid == vgpu.spec.uuid:
+                why = gpu.message or "no reason given"
+                return None if gpu.healthy else f"GPU {gpu.uuid} has failed: {why}"
+        if found is not None and vgpu.spec.is_static:
+            return f"node {vgpu.spec.node_name} has no GPU {vgpu.spec.uuid}"
         return None
 
     async def _has_placeholder(self, vgpu: VGPU) -> bool:
@@ -109,6 +133,14 @@ class VGPUHealth:
         except NotFoundError:
             return False
         return keeps_gpu(live, vgpu)
+
+
+def _offered(vgpu: VGPU, found: GPUNode | None) -> Problem | None:
+    """Whether another pod may get the GPU of a static vGPU, by the condition of its GPUNode."""
+    owned = find_condition(found.status.conditions, CONDITION_OWNED) if found else None
+    if owned is None or owned.reason not in (Reason.GPUS_OFFERED, Reason.GPUS_IN_USE):
+        return None
+    return Reason.GPUS_OFFERED, f"another pod may get GPU {vgpu.spec.uuid}: {owned.message}"
 
 
 def problem_of(vgpu: VGPU) -> Problem | None:

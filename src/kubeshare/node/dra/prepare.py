@@ -186,7 +186,7 @@ class Preparer:
                 f"the GPU of vGPU {gpuid} is not known yet: its placeholder pod "
                 f"{placeholder_name(gpuid)} was allocated none"
             )
-        if not self._view.has_placeholder(vgpu):
+        if not self._view.is_reserved(vgpu):
             raise _NotYetError(
                 f"the placeholder pod {placeholder_name(gpuid)} of vGPU {gpuid} is gone, and "
                 f"another pod may have its GPU {vgpu.spec.uuid}"

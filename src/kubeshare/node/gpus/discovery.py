@@ -155,6 +155,7 @@ def _read_node(xids: Xids) -> GPUNodeSpec:
     return GPUNodeSpec(
         driver_version=_text(pynvml.nvmlSystemGetDriverVersion()),
         agent_version=kubeshare.__version__,
+        supports_owned=True,
         devices=tuple(
             _read_device(index, handle, uuid, xids.found.get(uuid)) for index, handle, uuid in found
         ),

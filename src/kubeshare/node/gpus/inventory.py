@@ -50,7 +50,7 @@ class Inventory:
         client: writes the GPUNode.
         node: this node's name, which is the GPUNode's too.
         gpus: reads the GPUs.
-        promised: the UUIDs of the GPUs behind this node's vGPUs.
+        promised: the UUIDs of GPUs that stay listed when they vanish.
         by_claims: the UUIDs of the GPUs that a DRA driver serves.
         interval: seconds between readings.
 

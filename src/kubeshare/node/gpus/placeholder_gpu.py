@@ -12,6 +12,7 @@ from typing import Any
 import structlog
 
 from kubeshare.api import holders
+from kubeshare.api.state.ledger_builder import DELETING
 from kubeshare.api.types.constants import CONDITION_SHAREABLE, MANAGER_NODE, NAMESPACE
 from kubeshare.api.types.reasons import Reason
 from kubeshare.api.types.v1 import VGPU, VGPUS, GPUDevice
@@ -73,7 +74,7 @@ class PlaceholderGpus:
         """Write the UUID of a vGPU that has none, once its placeholder was allocated a GPU.
 
         A vGPU that has lost its placeholder keeps its UUID: another placeholder is written
-        only if it was allocated the same GPU.
+        only if it was allocated the same GPU. No GPU is written into two vGPUs.
 
         Raises:
             TerminalError: the placeholder was allocated something that cannot be shared.
@@ -100,6 +101,11 @@ class PlaceholderGpus:
             raise await self._refuse(
                 vgpu, f"its placeholder's GPU cannot be shared: {error}"
             ) from error
+        return await self._assign(vgpu, uuid, pod.metadata.uid)
+
+    async def _assign(self, vgpu: VGPU, uuid: str, placeholder: str) -> RequeueAfter | None:
+        """Write the GPU that a placeholder was allocated, unless it is another vGPU's."""
+        name = vgpu.metadata.name
         device = self._inventory.device(uuid)
         if device is None:
             log.warning("NVML does not know the placeholder's GPU", vgpu=name, uuid=uuid)
@@ -108,13 +114,19 @@ class PlaceholderGpus:
             raise self._unusable(
                 vgpu, f"its new placeholder was given GPU {uuid}, not its own {vgpu.spec.uuid}"
             )
-        await self._write(vgpu, device, pod.metadata.uid)
+        other = self._view.vgpu_of(uuid)
+        if other is not None and other.metadata.name != name:
+            if other.status.phase == DELETING:
+                return _NOT_FOUND
+            why = f"its placeholder was given GPU {uuid} of vGPU {other.metadata.name}"
+            raise await self._refuse(vgpu, why)
+        await self._write(vgpu, device, placeholder)
         log.info("vGPU found", vgpu=name, uuid=uuid)
         return None
 
     def _is_written(self, vgpu: VGPU) -> bool:
         """Whether the placeholder is in the VGPU, or was just written and not yet watched."""
-        if vgpu.spec.uuid and self._view.has_placeholder(vgpu):
+        if vgpu.spec.uuid and self._view.is_reserved(vgpu):
             return True
         return self._written.get(vgpu.metadata.name) == vgpu.metadata.resource_version
 

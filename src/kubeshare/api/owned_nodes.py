@@ -1,0 +1,69 @@
+"""Tells the modes of nodes apart: shared with Kubernetes, or owned.
+
+An administrator asks for an owned node by a label or a selector of the configuration. The mode in
+force is recorded in the status of the GPUNode, and everything else goes by that record.
+"""
+
+from typing import Final
+
+from kubeshare.api.configuration import OwnedConfiguration
+from kubeshare.api.types.constants import (
+    CONDITION_OWNED,
+    GENERATED_ID_PREFIX,
+    GPUS_OWNED,
+    LABEL_FAMILY,
+    LABEL_GPUS,
+    MODE_OWNED,
+)
+from kubeshare.api.types.core_v1 import Node
+from kubeshare.api.types.v1 import GPUNode
+from kubeshare.kube.conditions import is_true
+
+_PUBLISHED_FAMILIES: Final = {
+    ("gpushare", "true"): "gpushare",
+    ("nvidia-device-enable", "enable"): "vcuda",
+}
+"""The labels by which Alibaba's gpushare and Tencent's Gaia select their nodes."""
+
+
+def is_requested(node: Node, configuration: OwnedConfiguration) -> bool:
+    """Whether the administrator wants KubeShare to own the GPUs of a node."""
+    labels = node.metadata.labels
+    if LABEL_GPUS in labels:
+        return labels[LABEL_GPUS] == GPUS_OWNED
+    return any(_matches(selector, labels) for selector in configuration.selectors)
+
+
+def is_owned(found: GPUNode | None) -> bool:
+    """Whether KubeShare owns the GPUs of a node: the mode in force."""
+    return found is not None and found.status.mode == MODE_OWNED
+
+
+def accepts_holders(found: GPUNode | None) -> bool:
+    """Whether the static vGPUs of a node accept holders."""
+    return (
+        found is not None and is_owned(found) and is_true(found.status.conditions, CONDITION_OWNED)
+    )
+
+
+def static_name(uuid: str) -> str:
+    """The name of the static vGPU of a GPU.
+
+    It follows from the UUID, so the API server refuses a second one.
+    """
+    return GENERATED_ID_PREFIX + uuid.removeprefix("GPU-").lower()
+
+
+def family(node: Node) -> str:
+    """The manifest family to which a node is dedicated; ``""`` if to none."""
+    labels = node.metadata.labels
+    if LABEL_FAMILY in labels:
+        return labels[LABEL_FAMILY]
+    found = (name for label, name in _PUBLISHED_FAMILIES.items() if label in labels.items())
+    return next(found, "")
+
+
+def _matches(selector: str, labels: dict[str, str]) -> bool:
+    """Whether labels match a selector: ``key=value`` terms, separated by commas."""
+    terms = (term.partition("=") for term in selector.split(","))
+    return all(labels.get(key) == value for key, _, value in terms)

@@ -1,0 +1,166 @@
+"""Reconciles who owns the GPUs of one node."""
+
+from collections.abc import Iterable
+from typing import Final
+
+from kubeshare.api.owned_nodes import accepts_holders, is_owned, is_requested
+from kubeshare.api.types.constants import CONDITION_OWNED, MANAGER_DEVICES
+from kubeshare.api.types.core_v1 import NODES, PODS, Node, Pod
+from kubeshare.api.types.v1 import GPUNODES, VGPU, GPUNode
+from kubeshare.device_manager.context import Context
+from kubeshare.device_manager.owned.static_vgpus import StaticVGPUs
+from kubeshare.device_manager.owned.takeover import Facts, Ownership, decide, taking_over
+from kubeshare.device_manager.pool.event_handlers import (
+    node_differs,
+    node_of_whole_gpu_pod,
+    pod_usage_differs,
+)
+from kubeshare.kube.cache.store import DELETED, Change
+from kubeshare.kube.conditions import find_condition, set_condition, to_raw
+from kubeshare.kube.controller.controller import Controller, RequeueAfter, own_key
+from kubeshare.kube.controller.pending import PendingSince
+from kubeshare.kube.controller.runtime import Program
+from kubeshare.kube.meta import Condition, Key
+
+SETTLED_SECONDS: Final = 60.0
+"""Seconds that a node must offer no GPUs: its device plugin may only be restarting."""
+
+_GPUNODES: Final = GPUNODES.into(GPUNode)
+
+
+class OwnedNodes:
+    """Takes over the GPUs of the nodes that are asked for, and gives back the others.
+
+    It is the only writer of the status of GPUNodes. The mode is recorded before the first static
+    vGPU is created, and until the last one is gone.
+
+    Args:
+        context: the state and the services that it uses.
+        static: the static vGPUs.
+    """
+
+    def __init__(self, context: Context, static: StaticVGPUs) -> None:
+        self._informers = context.informers
+        self._nodes = context.informers.nodes.store
+        self._gpunodes = context.informers.gpunodes.store
+        self._client = context.client
+        self._cluster_state = context.cluster_state
+        self._configuration = context.configuration
+        self._events = context.events
+        self._wall_clock = context.wall_clock
+        self._static = static
+        self._unoffered: PendingSince[Key] = PendingSince()  # nodes that offer no GPUs
+
+    def register(self, program: Program) -> None:
+        """Run this controller in a program, with the watches that trigger it."""
+        informers = self._informers
+        controller: Controller[Key] = Controller("owned-nodes", self.reconcile)
+        controller.watch(informers.nodes, own_key, when=node_differs)
+        controller.watch(informers.gpunodes, own_key)
+        controller.watch_changes(informers.vgpus, self._on_vgpu)
+        controller.watch(informers.pods, node_of_whole_gpu_pod, when=pod_usage_differs)
+        controller.watch(informers.configmaps, lambda _: ())
+
+        def all_nodes() -> None:
+            for key in informers.nodes.store.snapshot():
+                controller.queue.add(key)
+
+        informers.configuration.subscribe(all_nodes)
+        program.add_controller(controller)
+
+    async def reconcile(self, key: Key) -> RequeueAfter | None:
+        """Reconcile one node: decide, record the decision, then change its vGPUs."""
+        node, found = self._nodes.by_key(key), self._gpunodes.get(key.name)
+        if node is None or found is None:
+            self._unoffered.forget(key)
+            return None  # the vGPU controller deletes the vGPUs of a deleted node
+        await self._cluster_state.pool.settle()
+        facts = self._facts(node, found, self._cluster_state.whole_gpu_pods(key.name))
+        if not (facts.requested or facts.owned or facts.static or found.status.conditions):
+            return None  # most nodes were never asked for
+        ownership, again = await self._decide(node, found, facts)
+        found = await self._record(node, found, ownership)
+        if ownership.accepts:
+            await self._static.keep(found)
+        elif not facts.requested:
+            await self._static.release(key.name)
+        return again
+
+    async def _decide(
+        self, node: Node, found: GPUNode, facts: Facts
+    ) -> tuple[Ownership, RequeueAfter | None]:
+        """Decide; GPUs are taken only after a while, and once live reads confirm the decision."""
+        key = node.metadata.key
+        ownership = decide(facts)
+        if not ownership.accepts or accepts_holders(found):
+            self._unoffered.forget(key)
+            return ownership, None
+        if not node.ready:
+            self._unoffered.restart(key, node.metadata.uid)
+        if left := self._unoffered.remaining(key, SETTLED_SECONDS, node.metadata.uid):
+            return taking_over(facts, SETTLED_SECONDS), RequeueAfter(left)
+        live = await self._client.get(NODES, key.name)
+        pods = await self._client.list(PODS, fields=f"spec.nodeName={key.name}")
+        return decide(self._facts(live, found, pods.items)), None
+
+    def _facts(self, node: Node, found: GPUNode, pods: Iterable[Pod]) -> Facts:
+        name = node.metadata.name
+        static = self._static.of(name)
+        users = [pod for pod in pods if pod.whole_gpus and not pod.terminal]
+        return Facts(
+            node=name,
+            requested=is_requested(node, self._configuration.now().owned),
+            owned=is_owned(found),
+            supported=found.spec.supports_owned,
+            offered=node.whole_gpus,
+            by_claims=found.spec.dra_count,
+            users=tuple(str(pod.metadata.key) for pod in users if not pod.placeholder_of),
+            unresolved=tuple(self._static.unresolved(name)),
+            static=tuple(vgpu.metadata.name for vgpu in static),
+            held=tuple(vgpu.metadata.name for vgpu in static if vgpu.status.holders),
+        )
+
+    async def _record(self, node: Node, found: GPUNode, ownership: Ownership) -> GPUNode:
+        """Write mode and condition into the GPUNode if they differ.
+
+        Raises:
+            ConflictError: the GPUNode has changed in between.
+        """
+        wanted = Condition(
+            type=CONDITION_OWNED,
+            status="True" if ownership.accepts else "False",
+            reason=ownership.reason,
+            message=ownership.message,
+        )
+        status = found.status
+        conditions, changed = set_condition(
+            status.conditions, wanted, self._wall_clock(), message_counts=True
+        )
+        if not changed and status.mode == ownership.mode:
+            return found
+        version = found.metadata.resource_version
+        value = {"mode": ownership.mode, "conditions": to_raw(conditions)}
+        written = await self._client.json_patch(
+            _GPUNODES,
+            found.metadata.name,
+            [
+                {"op": "test", "path": "/metadata/resourceVersion", "value": version},
+                {"op": "add", "path": "/status", "value": value},
+            ],
+            subresource="status",
+            field_manager=MANAGER_DEVICES,
+        )
+        before = find_condition(status.conditions, CONDITION_OWNED)
+        if before is None or before.reason != ownership.reason:
+            self._events.ownership(node, wanted)
+        return written
+
+    def _on_vgpu(self, change: Change[VGPU]) -> Iterable[Key]:
+        """The vGPU's node, when whether it exists or has holders changes."""
+        old, new = change.old, change.object
+        if change.type == DELETED or old is None or _facts_of(old) != _facts_of(new):
+            yield Key("", new.spec.node_name)
+
+
+def _facts_of(vgpu: VGPU) -> tuple[object, ...]:
+    return bool(vgpu.status.holders), vgpu.status.phase, vgpu.spec

@@ -1,0 +1,156 @@
+"""Decides who owns the GPUs of a node, and says why. Pure.
+
+A node that is asked for becomes owned once nothing else hands out its GPUs: no device plugin and no
+DRA driver offers them, no pod uses a whole one, and no placeholder may have one that is not known
+yet. A node that is owned stays so while it has static vGPUs; they accept holders while the same
+holds.
+"""
+
+from collections.abc import Iterable
+from typing import Final
+
+from msgspec import Struct
+
+from kubeshare.api.types.constants import (
+    LABEL_DEVICE_PLUGIN,
+    LABEL_DRA_PLUGIN,
+    LABEL_GPUS,
+    MODE_OWNED,
+    MODE_SHARED,
+    WHOLE_GPU_RESOURCE,
+)
+from kubeshare.api.types.reasons import Reason
+
+MAX_NAMES: Final = 5
+"""Pods or vGPUs that a message names; more are counted."""
+
+
+class Facts(Struct, frozen=True, kw_only=True):
+    """The facts about a node that decide who owns its GPUs.
+
+    Attributes:
+        node: its name.
+        requested: whether the administrator wants it to be owned.
+        owned: whether it is, by the record.
+        supported: whether its agent can share GPUs without placeholders.
+        offered: whole GPUs that its device plugin offers.
+        by_claims: whole GPUs that a DRA driver offers.
+        users: the pods, placeholders aside, that use whole GPUs of it.
+        unresolved: vGPUs whose placeholder may have a GPU that is not known yet.
+        static: its static vGPUs.
+        held: those of them with holders.
+    """
+
+    node: str
+    requested: bool = False
+    owned: bool = False
+    supported: bool = True
+    offered: int = 0
+    by_claims: int = 0
+    users: tuple[str, ...] = ()
+    unresolved: tuple[str, ...] = ()
+    static: tuple[str, ...] = ()
+    held: tuple[str, ...] = ()
+
+
+class Ownership(Struct, frozen=True, kw_only=True):
+    """Who owns the GPUs of a node.
+
+    Attributes:
+        mode: ``shared`` or ``owned``.
+        accepts: whether the static vGPUs of the node accept holders.
+        reason: the reason of the condition.
+        message: its message.
+    """
+
+    mode: str
+    accepts: bool = False
+    reason: Reason
+    message: str
+
+
+def decide(facts: Facts) -> Ownership:
+    """Decide who owns the GPUs of a node."""
+    conflict = _conflict(facts)
+    if not facts.requested:
+        if not facts.static:
+            return _refused(MODE_SHARED, (Reason.NOT_REQUESTED, _shared(facts)))
+        return _refused(MODE_OWNED, conflict or _releasing(facts))
+    owned = facts.owned or bool(facts.static)
+    if conflict is None and not owned:
+        conflict = _unresolved(facts)
+    if conflict is not None:
+        return _refused(MODE_OWNED if owned else MODE_SHARED, conflict)
+    message = f"KubeShare owns the GPUs of node {facts.node}: each has a static vGPU"
+    return Ownership(mode=MODE_OWNED, accepts=True, reason=Reason.OWNED, message=message)
+
+
+def taking_over(facts: Facts, seconds: float) -> Ownership:
+    """The decision before a node has offered no GPUs for so many seconds."""
+    message = (
+        f"node {facts.node} offers no GPUs now: KubeShare takes them when that has lasted "
+        f"{seconds:.0f} s, since a device plugin may only be restarting"
+    )
+    mode = MODE_OWNED if facts.owned or facts.static else MODE_SHARED
+    return _refused(mode, (Reason.TAKING_OVER, message))
+
+
+def _refused(mode: str, why: tuple[Reason, str]) -> Ownership:
+    reason, message = why
+    return Ownership(mode=mode, reason=reason, message=message)
+
+
+def _conflict(facts: Facts) -> tuple[Reason, str] | None:
+    """Why another pod may use a GPU of the node, and what to do about it."""
+    if not facts.supported:
+        return Reason.AGENT_OUTDATED, (
+            f"the node agent of {facts.node} is of an earlier release, which shares GPUs only "
+            "with a placeholder: update the DaemonSet kubeshare-node-agent"
+        )
+    for count, what, label in (
+        (facts.offered, f"{WHOLE_GPU_RESOURCE} by its device plugin", LABEL_DEVICE_PLUGIN),
+        (facts.by_claims, "its GPUs by a DRA driver", LABEL_DRA_PLUGIN),
+    ):
+        if count:
+            return Reason.GPUS_OFFERED, (
+                f"node {facts.node} offers {what} ({count}), so other pods may get them: run "
+                f"`kubectl cordon {facts.node}` and `kubectl label node {facts.node} "
+                f"{label}=false --overwrite`, and uncordon the node when it is owned"
+            )
+    if facts.users:
+        return Reason.GPUS_IN_USE, (
+            f"pods use whole GPUs of node {facts.node}: {_names(facts.users)}. Delete them, or "
+            "wait until they have ended"
+        )
+    return None
+
+
+def _unresolved(facts: Facts) -> tuple[Reason, str] | None:
+    if not facts.unresolved:
+        return None
+    return Reason.TAKING_OVER, (
+        f"the node agent of {facts.node} has not reported yet which GPU these vGPUs have: "
+        f"{_names(facts.unresolved)}"
+    )
+
+
+def _releasing(facts: Facts) -> tuple[Reason, str]:
+    return Reason.RELEASING, (
+        f"node {facts.node} is no longer asked for. Its GPUs are given back when the pods on these "
+        f"vGPUs have ended: {_names(facts.held or facts.static)}. Start no device plugin or DRA "
+        "driver on it before"
+    )
+
+
+def _shared(facts: Facts) -> str:
+    return (
+        f"the GPUs of node {facts.node} are shared with Kubernetes: neither its label {LABEL_GPUS} "
+        "nor the configuration asks for more"
+    )
+
+
+def _names(names: Iterable[str]) -> str:
+    ordered = sorted(names)
+    shown = ", ".join(ordered[:MAX_NAMES])
+    more = len(ordered) - MAX_NAMES
+    return f"{shown} and {more} more" if more > 0 else shown

@@ -1,0 +1,111 @@
+"""Who owns the GPUs of a node, by the facts about it."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kubeshare.api.types.reasons import Reason
+from kubeshare.device_manager.owned.takeover import Facts, decide, taking_over
+
+CONFLICTS = {
+    "offered": 2,
+    "by_claims": 2,
+    "users": ("default/whole",),
+    "supported": False,
+}
+
+
+def facts(**more: object) -> Facts:
+    return Facts(**({"node": "n1"} | more))  # type: ignore[arg-type]
+
+
+def test_a_node_that_is_not_asked_for_is_shared() -> None:
+    decided = decide(facts(offered=2))
+    assert (decided.mode, decided.accepts, decided.reason) == (
+        "shared",
+        False,
+        Reason.NOT_REQUESTED,
+    )
+
+
+def test_a_node_that_nothing_else_uses_becomes_owned() -> None:
+    decided = decide(facts(requested=True))
+    assert (decided.mode, decided.accepts, decided.reason) == ("owned", True, Reason.OWNED)
+
+
+@pytest.mark.parametrize(
+    ("fact", "reason", "words"),
+    [
+        ("offered", "GPUsOffered", ["nvidia.com/gpu", "nvidia.com/gpu.deploy.device-plugin=false"]),
+        ("by_claims", "GPUsOffered", ["DRA driver", "nvidia.com/dra-kubelet-plugin=false"]),
+        ("users", "GPUsInUse", ["default/whole"]),
+        ("supported", "AgentOutdated", ["kubeshare-node-agent"]),
+    ],
+)
+def test_a_node_whose_gpus_something_else_hands_out_is_not_taken_over(
+    fact: str, reason: str, words: list[str]
+) -> None:
+    decided = decide(facts(requested=True, **{fact: CONFLICTS[fact]}))
+    assert (decided.mode, decided.accepts, decided.reason) == ("shared", False, reason)
+    for word in words:
+        assert word in decided.message
+
+
+@pytest.mark.parametrize("fact", ["offered", "by_claims"])
+def test_the_message_has_the_two_commands(fact: str) -> None:
+    message = decide(facts(requested=True, **{fact: 1})).message
+    assert "`kubectl cordon n1`" in message
+    assert "`kubectl label node n1 nvidia.com/" in message
+
+
+@pytest.mark.parametrize("fact", CONFLICTS)
+def test_an_owned_node_that_something_else_uses_stays_owned_and_accepts_nothing(fact: str) -> None:
+    decided = decide(facts(requested=True, owned=True, static=("x",), **{fact: CONFLICTS[fact]}))
+    assert (decided.mode, decided.accepts) == ("owned", False)
+
+
+def test_a_placeholder_whose_gpu_is_not_known_delays_the_takeover_only() -> None:
+    decided = decide(facts(requested=True, unresolved=("x",)))
+    assert (decided.mode, decided.reason) == ("shared", Reason.TAKING_OVER)
+    assert "x" in decided.message
+    assert decide(facts(requested=True, owned=True, unresolved=("x",))).accepts
+
+
+def test_a_node_that_is_no_longer_asked_for_is_owned_until_its_last_vgpu_is_gone() -> None:
+    held = decide(facts(owned=True, static=("x", "y"), held=("y",)))
+    assert (held.mode, held.accepts, held.reason) == ("owned", False, Reason.RELEASING)
+    assert "y" in held.message
+    assert decide(facts(owned=True)).mode == "shared"
+
+
+def test_while_a_node_settles_it_keeps_its_mode() -> None:
+    assert taking_over(facts(requested=True), 60).mode == "shared"
+    assert taking_over(facts(requested=True, owned=True), 60).mode == "owned"
+    assert not taking_over(facts(requested=True), 60).accepts
+
+
+@given(
+    st.builds(
+        Facts,
+        node=st.just("n1"),
+        requested=st.booleans(),
+        owned=st.booleans(),
+        supported=st.booleans(),
+        offered=st.integers(0, 2),
+        by_claims=st.integers(0, 2),
+        users=st.sampled_from([(), ("a",)]),
+        unresolved=st.sampled_from([(), ("b",)]),
+        static=st.sampled_from([(), ("c",)]),
+        held=st.just(()),
+    )
+)
+def test_holders_are_accepted_only_where_nothing_else_hands_out_gpus(known: Facts) -> None:
+    decided = decide(known)
+    if decided.accepts:
+        assert known.requested
+        assert known.supported
+        assert (known.offered, known.by_claims, known.users) == (0, 0, ())
+        assert decided.mode == "owned"
+    if known.static:
+        assert decided.mode == "owned"
+    assert decided.message

@@ -1,0 +1,189 @@
+"""A node whose GPUs KubeShare owns: taken over, shared under every policy, given back."""
+
+import json
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from e2e.space import Space
+from e2e.stage import SCHEDULER, Raw, Stage, eventually
+from e2e.test_pages import ROOT, script
+from kubeshare.api.types.constants import NAMESPACE
+from kubeshare.lab.node.gpus import DEVICE_PLUGIN
+
+pytestmark = pytest.mark.lab
+
+HERE = "node-1"
+ON_IT = {"kubernetes.io/hostname": HERE}
+SECONDS = 180.0
+"""For a takeover, which waits a minute for the device plugin not to come back."""
+
+
+@pytest.fixture
+def without_plugin(stage: Stage) -> Iterator[None]:
+    """The device plugin of the node is stopped; afterwards the node is as before."""
+    stage.lab.stop_component(f"{HERE}/{DEVICE_PLUGIN}")
+    yield
+    stage.kubectl("label", "node", HERE, "kubeshare.nthu/gpus-")
+    stage.kubectl("uncordon", HERE)
+    eventually(lambda: not static(stage), "the static vGPUs to be gone", seconds=SECONDS)
+    stage.lab.up()
+
+
+def static(stage: Stage) -> dict[str, list[str]]:
+    """UUID of each static vGPU -> the names of its holders."""
+    return {
+        vgpu["spec"]["uuid"]: [each["name"] for each in vgpu["status"].get("holders", [])]
+        for vgpu in stage.vgpus()
+        if vgpu["spec"]["pool"] == "static"
+    }
+
+
+def gpunode(stage: Stage) -> Raw:
+    found = stage.find("/apis/kubeshare.nthu/v1/gpunodes", HERE)
+    assert found is not None
+    return found
+
+
+def owned(stage: Stage) -> Raw:
+    """The condition of the node; empty while it has none."""
+    conditions = gpunode(stage).get("status", {}).get("conditions", [])
+    return next(iter(conditions), {})
+
+
+def until_owned(stage: Stage, reason: str = "Owned") -> Raw:
+    return eventually(
+        lambda: found if (found := owned(stage)).get("reason") == reason else None,
+        f"{HERE} to be {reason}",
+        seconds=SECONDS,
+        explain=lambda: str(owned(stage)),
+    )
+
+
+def uuids(stage: Stage) -> set[str]:
+    """The UUIDs of the node's GPUs."""
+    return {gpu["uuid"] for gpu in gpunode(stage)["spec"]["devices"]}
+
+
+def until_free(stage: Stage) -> None:
+    """Wait until each GPU of the node has a static vGPU, and none has a holder."""
+    eventually(
+        lambda: static(stage) == {uuid: [] for uuid in uuids(stage)},
+        "a free static vGPU for each GPU",
+        explain=lambda: str(stage.vgpus()),
+    )
+
+
+def schedule_by(stage: Stage, policy: str) -> None:
+    """Restart the scheduler with another placement policy."""
+    command = json.loads(
+        stage.kubectl("get", "deployment", "kubeshare-scheduler", "-n", NAMESPACE, "-o", "json")
+    )["spec"]["template"]["spec"]["containers"][0]["command"]
+    kept = [each for each in command if not each.startswith("--policy")]
+    wanted = kept if policy == "locality" else [*kept, f"--policy={policy}"]
+    path = "/spec/template/spec/containers/0/command"
+    patch = json.dumps([{"op": "replace", "path": path, "value": wanted}])
+    before = stage.containers(SCHEDULER)
+    which = ("deployment", "kubeshare-scheduler", "-n", NAMESPACE)
+    stage.kubectl("patch", *which, "--type=json", "-p", patch)
+    if wanted != command:
+        stage.until_ready(SCHEDULER, but=before)
+
+
+@pytest.mark.usefixtures("without_plugin")
+def test_a_node_is_taken_over_shared_by_each_policy_and_given_back(
+    stage: Stage, space: Space
+) -> None:
+    stage.kubectl("label", "node", HERE, "kubeshare.nthu/gpus=owned")
+    until_owned(stage)
+    until_free(stage)
+    assert "owned" in stage.kubectl("get", "gpunode", HERE)
+    for policy in ("binpack", "topology", "locality"):
+        schedule_by(stage, policy)
+        for name, request in (("a", "0.4"), ("b", "0.4"), ("c", "1")):
+            gpu = {"request": request, "memory": "1Gi"}
+            space.share(f"{policy}-{name}", gpu, nodeSelector=ON_IT)
+            space.ready(f"{policy}-{name}")
+        together = sorted([f"{policy}-a", f"{policy}-b"])
+        assert sorted(map(sorted, static(stage).values())) == [together, [f"{policy}-c"]]
+        place = space.ready(f"{policy}-a")
+        assert stage.placeholders() == []
+        shares = stage.shares(place, dict.fromkeys(together, 0.5))
+        assert all(abs(share - 0.5) < 0.05 for share in shares.values()), shares
+        for name in "abc":
+            space.delete("shp", f"{policy}-{name}")
+        until_free(stage)
+
+
+@pytest.mark.usefixtures("without_plugin")
+def test_a_pod_that_shares_a_gpu_runs_on_while_its_node_is_given_back(
+    stage: Stage, space: Space
+) -> None:
+    stage.kubectl("label", "node", HERE, "kubeshare.nthu/gpus=owned")
+    until_free_after_takeover(stage)
+    space.share(
+        "a",
+        {"request": "0.5", "memory": "1Gi"},
+        nodeSelector=ON_IT,
+    )
+    place = space.ready("a")
+    before = space.lives("a")
+    stage.kubectl("label", "node", HERE, "kubeshare.nthu/gpus-")
+    eventually(lambda: list(static(stage).values()) == [["a"]], "the free vGPU to be gone")
+    until_owned(stage, "Releasing")
+    stage.works_for(place, "a")
+    assert space.lives("a") == before
+    space.delete("shp", "a")
+    until_owned(stage, "NotRequested")
+
+
+def until_free_after_takeover(stage: Stage) -> None:
+    until_owned(stage)
+    until_free(stage)
+
+
+def test_a_node_with_a_pod_that_shares_is_taken_over_under_it(stage: Stage, space: Space) -> None:
+    space.share(
+        "a",
+        {"request": "0.5", "memory": "1Gi"},
+        nodeSelector=ON_IT,
+    )
+    place = space.ready("a")
+    before = space.lives("a")
+    stage.kubectl("label", "node", HERE, "kubeshare.nthu/gpus=owned")
+    message = until_owned(stage, "GPUsOffered")["message"]
+    assert f"kubectl cordon {HERE}" in message
+    stage.lab.stop_component(f"{HERE}/{DEVICE_PLUGIN}")
+    try:
+        until_owned(stage)
+        eventually(lambda: static(stage).keys() == uuids(stage), "the static vGPUs")
+        eventually(lambda: not stage.placeholders(), "the placeholders to be gone")
+        assert static(stage)[place.uuid] == ["a"]
+        stage.works_for(place, "a")
+        assert space.lives("a") == before
+        space.delete("shp", "a")
+        until_free(stage)
+    finally:
+        stage.kubectl("label", "node", HERE, "kubeshare.nthu/gpus-")
+        eventually(lambda: not static(stage), "the static vGPUs to be gone", seconds=SECONDS)
+        stage.lab.up()
+
+
+@pytest.mark.usefixtures("without_plugin")
+def test_the_commands_of_the_page_work(stage: Stage, tmp_path: Path) -> None:
+    kubeconfig = tmp_path / "kubeconfig"
+    kubeconfig.write_bytes(stage.lab.kubeconfig.read_bytes())
+    path = f"{stage.lab.api.programs}:{os.environ['PATH']}"
+    done = subprocess.run(
+        ["bash", "-c", script("nodes-and-gpus")],
+        cwd=ROOT,
+        env=os.environ | {"KUBECONFIG": str(kubeconfig), "PATH": path},
+        capture_output=True,
+        text=True,
+        timeout=400,
+        check=False,
+    )
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
