@@ -117,3 +117,32 @@ def test_a_bad_value_is_refused_by_the_name_that_its_author_knows(
     error = refusal(pod)
     assert error.field == field
     assert words in error.message
+
+
+def test_the_constraints_of_annotations_bind_beside_labels_of_the_second_version() -> None:
+    published = {
+        "kubeshare/sched_affinity": "red",
+        "kubeshare/sched_anti-affinity": "green",
+        "kubeshare/sched_exclusion": "blue",
+    }
+    own = ours(affinity="red", antiAffinity="green", exclusion="blue")
+    for annotations in (published, own, published | own):
+        demand = the_demand(a_pod(annotations, gpu_limit="1.0", gpu_request="0.5"))
+        assert (demand.affinity, demand.anti_affinity, demand.exclusion) == ("red", "green", "blue")
+        assert demand.request_micros == MICROS // 2
+
+
+def test_a_model_may_be_given_by_annotation_or_label() -> None:
+    labels = {"gpu_limit": "1.0", "gpu_request": "0.5"}
+    assert the_demand(a_pod(ours(model="V100"), **labels)).model == "V100"
+    assert the_demand(a_pod(ours(model="V 100"), **labels, gpu_model="V-100")).model == "V 100"
+    error = refusal(a_pod(ours(model="V100"), **labels, gpu_model="A100"))
+    assert error.field == "kubeshare.nthu/model"
+    assert "V100 differs from A100 in sharedgpu/gpu_model" in error.message
+
+
+def test_constraints_beside_labels_are_refused_by_name_if_they_differ_or_are_too_long() -> None:
+    labels = {"gpu_limit": "1.0", "gpu_request": "0.5"}
+    differing = ours(affinity="red") | {"kubeshare/sched_affinity": "blue"}
+    assert refusal(a_pod(differing, **labels)).field == "kubeshare.nthu/affinity"
+    assert refusal(a_pod(ours(exclusion="x" * 254), **labels)).field == "kubeshare.nthu/exclusion"

@@ -91,7 +91,7 @@ def test_a_vgpu_says_what_is_left_or_who_holds_it() -> None:
         (HEAD + "nodes: []\n", "the file: events is missing"),
         (HEAD + "nodes:\nevents: []\n", "the file: nodes is missing"),
         (HEAD + "event: []\n", "s.yaml:2: event: unknown key (did you mean events?)"),
-        (HEAD + "zzz: []\n", "zzz: unknown key (known: policy, nodes, quota, events)"),
+        (HEAD + "zzz: []\n", "zzz: unknown key (known: policy, labelScope, nodes, quota, events)"),
         (HEAD + HEAD, "s.yaml:2: policy: is given twice"),
         (
             "policy: nearest\nnodes: []\nevents: []\n",

@@ -17,6 +17,7 @@ import yaml
 from msgspec import Meta, Struct, field
 
 from kubeshare.api.types.constants import NAMESPACE
+from kubeshare.core.demand import LabelScope
 from kubeshare.core.errors import InvalidValueError
 from kubeshare.kube.cache.reflector import Reflector
 from kubeshare.kube.cache.store import DELETED, Change
@@ -106,6 +107,8 @@ class Configuration(_Strict, frozen=True, kw_only=True):
             which respects their budgets.
         set_aside_seconds: how long a node that could not run a SharePod's pod is excluded for
             it; doubles each time, up to an hour.
+        label_scope: whether equal affinity, anti-affinity and exclusion labels are the same
+            across the cluster, or only within a namespace.
     """
 
     pool: PoolConfiguration = field(default_factory=PoolConfiguration)
@@ -115,6 +118,7 @@ class Configuration(_Strict, frozen=True, kw_only=True):
     preemption: bool = False
     gpu_failure: Literal["keep", "evict"] = "keep"
     set_aside_seconds: Annotated[float, Meta(ge=1, le=3600)] = 60.0
+    label_scope: LabelScope = "cluster"
 
 
 class ConfigMap(Struct, frozen=True, kw_only=True):

@@ -1,13 +1,16 @@
 """A demand for GPUs, independent of the manifest it was written in."""
 
-from typing import Final
+from typing import Final, Literal, TypeAlias
 
 import msgspec
 
 from kubeshare.core.errors import InvalidValueError
 from kubeshare.core.units import MICROS, Memory, format_share
 
-__all__ = ["NOTHING", "Demand", "Memory", "Share", "are_apart"]
+__all__ = ["NOTHING", "Demand", "LabelScope", "Memory", "Share", "are_apart", "qualify"]
+
+LabelScope: TypeAlias = Literal["cluster", "namespace"]
+"""Whether equal labels are the same across the cluster, or only within a namespace."""
 
 NOTHING: Final = Memory(bytes=0)
 
@@ -69,6 +72,7 @@ class Demand(msgspec.Struct, frozen=True, kw_only=True):
         nodes: the nodes that may be used; None is any.
         attempt: how often the demand has been placed before; each attempt gets new ids.
         group: demands of one group and namespace stay on one GPU model; "" is none.
+        labels_qualified: whether the labels are written ``namespace/label`` (:meth:`qualified`).
         proportional: the request is the same share of compute as the demand's memory is of the
             GPU's memory; ``request_micros`` is then 0.
 
@@ -95,6 +99,7 @@ class Demand(msgspec.Struct, frozen=True, kw_only=True):
     attempt: int = 0
     group: str = ""
     proportional: bool = False
+    labels_qualified: bool = False
 
     def __post_init__(self) -> None:
         _check_amounts(self)
@@ -140,6 +145,18 @@ class Demand(msgspec.Struct, frozen=True, kw_only=True):
             for name in names
         )
 
+    def qualified(self) -> "Demand":
+        """The demand with its labels as ``namespace/label``, which differ between namespaces."""
+        if self.labels_qualified:
+            return self
+        return msgspec.structs.replace(
+            self,
+            affinity=qualify(self.namespace, self.affinity),
+            anti_affinity=qualify(self.namespace, self.anti_affinity),
+            exclusion=qualify(self.namespace, self.exclusion),
+            labels_qualified=True,
+        )
+
     def _check_shares(self) -> None:
         names = {share.name for share in self.shares}
         if "" in names or len(names) < len(self.shares):
@@ -161,6 +178,11 @@ def are_apart(one: Share, other: Share) -> bool:
     if one.name == other.name or not one.containers or not other.containers:
         return True
     return not set(one.containers).isdisjoint(other.containers)
+
+
+def qualify(namespace: str, label: str) -> str:
+    """A label as ``namespace/label``; an absent label stays absent."""
+    return f"{namespace}/{label}" if label else ""
 
 
 def _only_share(demand: Demand) -> Share:

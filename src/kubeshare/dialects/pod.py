@@ -9,10 +9,12 @@ containers that use the share request ``kubeshare.nthu/vgpu``, and are not parse
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
+import msgspec
+
 from kubeshare.core.demand import Demand
 from kubeshare.core.errors import InvalidValueError
 from kubeshare.dialects import sharedgpu
-from kubeshare.dialects.share_fields import RequesterRef, Spellings, mapping, present
+from kubeshare.dialects.share_fields import RequesterRef, Spellings, mapping, present, read_label
 
 PREFIX: Final = "kubeshare.nthu/"
 
@@ -43,10 +45,34 @@ def demand_of(pod: Mapping[str, Any], models: Iterable[str] = ()) -> Demand | No
     requests = any(field in ours for field in REQUESTING)
     labelled = sharedgpu.read(pod, models)
     if not requests and not spellings.published():
-        return labelled.demand if labelled else None
+        return _constrained(labelled.demand, spellings) if labelled else None
     if labelled is not None:
         raise InvalidValueError(
             sharedgpu.LIMIT, "is given beside annotations that ask for a share: give one of them"
         )
     spellings.check_amounts_are_complete(needed=not requests)
     return spellings.demand(RequesterRef.of(metadata))
+
+
+def _constrained(demand: Demand, spellings: Spellings) -> Demand:
+    """The demand of ``sharedgpu/…`` labels with the constraints of the pod's annotations.
+
+    KubeShare's second version has no labels for affinity, anti-affinity and exclusion.
+
+    Raises:
+        InvalidValueError: a value is not acceptable, or two spellings differ.
+    """
+    model = spellings.read("model", read_label) or ""
+    if model and demand.model and model.replace(" ", "-") != demand.model.replace(" ", "-"):
+        raise InvalidValueError(
+            PREFIX + "model",
+            f"{model} differs from {demand.model} in {sharedgpu.MODEL}: "
+            "give one, or the same value",
+        )
+    return msgspec.structs.replace(
+        demand,
+        model=model or demand.model,
+        affinity=spellings.read("affinity", read_label) or "",
+        anti_affinity=spellings.read("antiAffinity", read_label) or "",
+        exclusion=spellings.read("exclusion", read_label) or "",
+    )

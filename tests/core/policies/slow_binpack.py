@@ -6,7 +6,7 @@ It looks at everything, sorts whole lists, and does its sums anew each time.
 from itertools import combinations
 from typing import Any
 
-from core.policies.slow_locality import by_name, used
+from core.policies.slow_locality import by_name, labels_allow, neighbours_agree, used
 from kubeshare.core.demand import Demand
 from kubeshare.core.ledger.device import Device
 from kubeshare.core.ledger.ledger import Ledger
@@ -21,7 +21,7 @@ def slow_decide(ledger: Ledger, demand: Demand) -> tuple[str, str | None, tuple[
         if demand.nodes is not None and node not in demand.nodes:
             continue
         on_node = [device for device in ledger.devices.values() if device.node == node]
-        fitting = [device for device in on_node if fits(device, demand)]
+        fitting = [device for device in on_node if fits(ledger, device, demand)]
         for devices in combinations(sorted(fitting, key=by_number), demand.count):
             if len({device.model for device in devices}) > 1:
                 continue
@@ -55,7 +55,11 @@ def large_enough(model: str, memory: int, demand: Demand) -> bool:
     return demand.model in {model, ""} and demand.memory.on(memory) <= memory
 
 
-def fits(device: Device, demand: Demand) -> bool:
+def fits(ledger: Ledger, device: Device, demand: Demand) -> bool:
+    if not demand.device_id and not labels_allow(ledger, device, demand):
+        return False
+    if not neighbours_agree(ledger, device, demand):
+        return False
     if not device.healthy or device.fenced or len(device.holders) == 128:
         return False
     if demand.model and demand.model != device.model:

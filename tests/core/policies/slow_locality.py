@@ -8,6 +8,7 @@ import re
 
 from kubeshare.core.demand import Demand
 from kubeshare.core.ledger.device import Device, Node
+from kubeshare.core.ledger.holder import Holder
 from kubeshare.core.ledger.ledger import Ledger
 
 
@@ -20,15 +21,15 @@ def slow_decide(ledger: Ledger, demand: Demand) -> tuple[str, str | None, str | 
 
 def single(ledger: Ledger, demand: Demand) -> tuple[str, str | None, str | None]:
     devices = [device for device in ledger.devices.values() if usable(ledger, device, demand)]
-    candidates = [device for device in devices if feasible(device, demand)]
+    candidates = [device for device in devices if feasible(ledger, device, demand)]
     if demand.device_id:
         named = [device for device in candidates if device.id == demand.device_id]
         known = demand.device_id in ledger.devices
         return first(named) if known else new(ledger, demand)
     if demand.affinity:
         idle = [device for device in candidates if not device.holders]
-        labelled = [device for device in candidates if demand.affinity in affinities(device)]
-        if any(demand.affinity in affinities(device) for device in ledger.devices.values()):
+        labelled = [device for device in candidates if carries(ledger, device, demand)]
+        if any(carries(ledger, device, demand) for device in ledger.devices.values()):
             return first(worst_fit(labelled))
         return first(best_fit(idle)) if idle else new(ledger, demand)
     plain = [device for device in candidates if not affinities(device)]
@@ -75,9 +76,7 @@ def enough_on_a_node(ledger: Ledger, demand: Demand) -> bool:
 
 def several(ledger: Ledger, demand: Demand) -> tuple[str, str | None, str | None]:
     """All sets of GPUs of one node and model; the ids of the best, with "new" for new ones."""
-    carriers = [
-        device for device in ledger.devices.values() if demand.affinity in affinities(device)
-    ]
+    carriers = [device for device in ledger.devices.values() if carries(ledger, device, demand)]
     options: list[tuple[list[object], str, list[str]]] = []
     for node in ledger.nodes.values():
         if demand.nodes is not None and node.name not in demand.nodes:
@@ -87,7 +86,7 @@ def several(ledger: Ledger, demand: Demand) -> tuple[str, str | None, str | None
             for device in ledger.devices.values()
             if device.node == node.name
             and usable(ledger, device, demand)
-            and feasible(device, demand)
+            and feasible(ledger, device, demand)
         ]
         free = list(node.free)
         if demand.affinity and carriers:
@@ -136,14 +135,11 @@ def usable(ledger: Ledger, device: Device, demand: Demand) -> bool:
     return demand.nodes is None or device.node in demand.nodes
 
 
-def feasible(device: Device, demand: Demand) -> bool:
+def feasible(ledger: Ledger, device: Device, demand: Demand) -> bool:
     if demand.model and device.model != demand.model:
         return False
-    for holder in device.holders:
-        if holder.exclusion != demand.exclusion:
-            return False
-        if demand.anti_affinity and holder.anti_affinity == demand.anti_affinity:
-            return False
+    if not neighbours_agree(ledger, device, demand):
+        return False
     if len(device.holders) == 128:
         return False
     compute, memory = used(device)
@@ -152,6 +148,43 @@ def feasible(device: Device, demand: Demand) -> bool:
         compute + demand.request_micros <= 1_000_000
         and memory + memory_asked <= device.memory_bytes
     )
+
+
+def neighbours_agree(ledger: Ledger, device: Device, demand: Demand) -> bool:
+    """Exclusion labels are equal, anti-affinity labels differ."""
+    for holder in device.holders:
+        if label(ledger, holder, "exclusion") != label(ledger, demand, "exclusion"):
+            return False
+        repels = label(ledger, demand, "anti_affinity")
+        if repels and label(ledger, holder, "anti_affinity") == repels:
+            return False
+    return True
+
+
+def labels_allow(ledger: Ledger, device: Device, demand: Demand) -> bool:
+    """All three rules of labels, as every policy applies them."""
+    if demand.affinity:
+        if any(carries(ledger, each, demand) for each in ledger.devices.values()):
+            if not carries(ledger, device, demand):
+                return False
+        elif device.holders:
+            return False
+    return neighbours_agree(ledger, device, demand)
+
+
+def carries(ledger: Ledger, device: Device, demand: Demand) -> bool:
+    wanted = label(ledger, demand, "affinity")
+    return any(wanted and label(ledger, each, "affinity") == wanted for each in device.holders)
+
+
+def label(ledger: Ledger, bearer: Demand | Holder, kind: str) -> tuple[str, ...]:
+    """A label, with its namespace if that matters; empty if absent."""
+    text = getattr(bearer, kind)
+    if bearer.labels_qualified:
+        text = text.partition("/")[2]
+    if not text:
+        return ()
+    return (bearer.namespace, text) if ledger.label_scope == "namespace" else (text,)
 
 
 def used(device: Device) -> tuple[int, int]:

@@ -86,6 +86,7 @@ def short(demand: Demand, share: Share) -> Demand:
     return Demand(
         uid=demand.uid,
         name=demand.name,
+        namespace=demand.namespace,
         request_micros=share.request_micros,
         memory=share.memory,
         proportional=share.proportional,
@@ -122,20 +123,18 @@ def different(demand: Demand) -> int:
 
 
 def gpus_of(ledger: Ledger, node: Node, demand: Demand) -> list[Gpu]:
-    carried = demand.affinity and any(
-        demand.affinity in slow_locality.affinities(device) for device in ledger.devices.values()
+    carried = any(
+        slow_locality.carries(ledger, device, demand) for device in ledger.devices.values()
     )
     gpus = []
+    nothing = short(demand, Share())
     for device in ledger.devices.values():
-        nothing = short(demand, Share())
         if device.node != node.name or not slow_locality.usable(ledger, device, demand):
             continue
-        if not slow_locality.feasible(device, nothing):
+        if not slow_locality.feasible(ledger, device, nothing):
             continue
-        if demand.affinity:
-            labelled = demand.affinity in slow_locality.affinities(device)
-            if not (labelled if carried else not device.holders):
-                continue
+        if not slow_locality.labels_allow(ledger, device, demand):
+            continue
         gpus.append(Gpu(device, False, device.holders, ()))
     if not carried:
         for number, kind in enumerate(node.free):

@@ -8,7 +8,7 @@ from functools import cache
 from itertools import combinations
 from typing import Any, NamedTuple
 
-from core.policies.slow_locality import by_name, used
+from core.policies.slow_locality import by_name, labels_allow, used
 from kubeshare.core.demand import Demand
 from kubeshare.core.ledger.device import Device, Node
 from kubeshare.core.ledger.ledger import Ledger
@@ -23,7 +23,7 @@ class SlowGroup(NamedTuple):
 
 
 def slow_decide(ledger: Ledger, demand: Demand) -> Answer:
-    if demand.affinity or demand.anti_affinity or demand.exclusion or demand.device_id:
+    if demand.device_id:
         return "rejected", None, ()
     if demand.count > 1 and demand.request_micros < WHOLE:
         return "rejected", None, ()
@@ -75,6 +75,7 @@ def never(ledger: Ledger, demand: Demand) -> bool:
 
 class SlowNode:
     def __init__(self, ledger: Ledger, node: Node) -> None:
+        self.ledger = ledger
         devices = [device for device in ledger.devices.values() if device.node == node.name]
         self.name = node.name
         self.gpus: dict[int, Device] = {}
@@ -117,6 +118,7 @@ class SlowNode:
                 and demand.request_micros <= cores
                 and demand.memory.on(device.memory_bytes) <= memory
                 and len(device.holders) < 128
+                and labels_allow(self.ledger, device, demand)
             ):
                 found.append((cores, memory, self.free, by_name(self.name), (number,)))
         return found
@@ -131,6 +133,7 @@ class SlowNode:
             if all(
                 demand.model in (device.model, "")
                 and demand.memory.on(device.memory_bytes) <= device.memory_bytes
+                and labels_allow(self.ledger, device, demand)
                 for device in devices
             ):
                 found.append((self.score(demand, chosen), self.free, by_name(self.name), chosen))

@@ -324,7 +324,8 @@ def test_policies_are_found_by_name() -> None:
 
 def test_a_reader_finds_each_line_of_the_algorithm_by_its_number() -> None:
     folder = Path(locality.__file__).parent
-    sources = [*folder.glob("*.py"), folder.parents[1] / "decision.py"]
+    core = folder.parents[1]
+    sources = [*folder.glob("*.py"), *(core / "constraints").glob("*.py"), core / "decision.py"]
     named: set[int] = set()
     for source in sources:
         for lines in re.findall(r"[Ll]ines? ([0-9]+(?:(?:-|, | and )[0-9]+)*)", source.read_text()):

@@ -19,11 +19,10 @@ def contents(index: LocalityIndex) -> object:
     """All that an index holds but for how its trees have grown."""
     groups = {
         kind: {group: bool(tree) for group, tree in trees.items()}
-        for kind, trees in index._trees.items()
-        if trees
+        for kind, trees in index._trees._trees.items()
     }
     homes = {kind: nodes for kind, nodes in index.free_gpu_nodes._sorted.items() if nodes}
-    return dict(index.kinds), dict(index.carriers), dict(index._on_node), groups, homes
+    return dict(index.kinds), dict(index._on_node), groups, homes
 
 
 def test_it_holds_what_one_that_is_made_anew_holds() -> None:
@@ -43,7 +42,7 @@ def test_a_kind_of_gpu_that_nobody_has_any_more_leaves_nothing_behind() -> None:
     index = ledger.index(LocalityIndex)
     ledger.remove_device("B")
     assert [kind.model for kind in index.kinds] == ["V100"]
-    assert [model for model, _ in index._trees] == ["V100"]
+    assert [model for model, _ in index._trees._trees] == ["V100"]
 
 
 def test_a_gpu_whose_holders_disagree_about_exclusion_takes_nobody() -> None:

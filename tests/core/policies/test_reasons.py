@@ -263,9 +263,6 @@ def test_it_is_told_why(
 @pytest.mark.parametrize(
     ("fields", "field", "words"),
     [
-        ({"affinity": "r"}, "affinity", "r is a label, and the topology policy goes by links"),
-        ({"anti_affinity": "r"}, "antiAffinity", "r is a label, and the topology policy goes by "),
-        ({"exclusion": "r"}, "exclusion", "r is a label, and the topology policy goes by links"),
         ({"count": 2}, "request", "of several GPUs the topology policy gives whole ones"),
         ({"device_id": "A"}, "id", "the topology policy chooses the GPU"),
     ],

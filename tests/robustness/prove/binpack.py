@@ -10,13 +10,19 @@ from kubeshare.core.demand import Demand, Memory
 from kubeshare.core.ledger.device import Device, FreeGpu, Node
 from kubeshare.core.ledger.ledger import Ledger
 from kubeshare.core.policies.binpack.policy import decide
-from robustness.prove.engine import Step, Trial
+from robustness.prove.engine import BY_NAMESPACE, Step, Trial
 
 KINDS = (FreeGpu("V100", 16), FreeGpu("V100", 8), FreeGpu("A100", 11), FreeGpu("", 16))
 NODES = ("n1", "n2", "n10", "n1a")
 SIZES = (0, 1, 1, 2, 2, 3, 4, 5, 8, 8, 11, 16, 17)
 SHARES = (0, 1, 200_000, 333_333, 500_000, 900_000)
-WANTED = (None,) * 6 + (frozenset(["n1"]), frozenset(["n2", "n10"]), frozenset[str]())
+# The last one has so many that devices are searched for, and not looked at node by node.
+WANTED = (None,) * 6 + (
+    frozenset(["n1"]),
+    frozenset(["n2", "n10"]),
+    frozenset[str](),
+    frozenset(["n1", "n2", *(f"x{number}" for number in range(16))]),
+)
 
 
 def in_short(decision: Decision) -> tuple[str, str | None, tuple[str, ...]]:
@@ -32,15 +38,21 @@ def branch(ledger: Ledger, demand: Demand, decision: Decision) -> str:
     words = "by memory" if demand.proportional else "by memory and compute"
     if decision.outcome == "pending":
         return f"{asked}, {words}: waits"
-    left = any(ledger.devices[device_id].idle for device_id in decision.devices)
-    return f"{asked}, {words}: {'idle' if left else 'in use'}"
+    idle = any(ledger.devices[device_id].idle for device_id in decision.devices)
+    return f"{asked}, {words}: {'idle' if idle else 'in use'}{labels_of(demand)}"
+
+
+def labels_of(demand: Demand) -> str:
+    """Whether a demand is labelled, as the end of the name of a branch."""
+    labelled = demand.affinity or demand.anti_affinity or demand.exclusion
+    return ", labelled" if labelled else ""
 
 
 def episode(source: random.Random) -> list[Step]:
     """A cluster comes, then whatever may happen happens."""
     names = count()
     known: list[Demand] = []
-    steps: list[Step] = []
+    steps: list[Step] = [BY_NAMESPACE] if source.random() < 0.3 else []
     for name in source.sample(NODES, source.randint(1, len(NODES))):
         steps += _node_and_devices(source, name)
     for _ in range(source.randint(20, 100)):
@@ -109,6 +121,10 @@ def _demand(source: random.Random, names: Iterator[int], known: list[Demand]) ->
             request_micros=0 if proportional else pick(SHARES),
             memory=Memory(bytes=pick(SIZES)) if source.random() < 0.8 else Memory(micros=333_333),
             proportional=proportional,
+            affinity=pick(("",) * 8 + ("red", "blue")),
+            anti_affinity=pick(("",) * 5 + ("g", "h")),
+            exclusion=pick(("",) * 8 + ("e",)),
+            namespace=pick("ab"),
             count=pick((2, 2, 3, 4)) if source.random() < 0.2 else 1,
             device_id=pick(("",) * 60 + ("n1/0",)),
             model=pick(("",) * 6 + ("V100", "A100")),

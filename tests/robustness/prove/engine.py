@@ -29,6 +29,9 @@ from kubeshare.core.policies import Policy
 Step: TypeAlias = tuple[str, Any]
 """A kind of step and its argument: see ``_STEPS``."""
 
+BY_NAMESPACE: Final[Step] = ("scope", "namespace")
+"""The step of an episode whose labels are each namespace's own."""
+
 _BITS: Final = 27
 _NARROW: Final = 3
 
@@ -128,7 +131,7 @@ def run(trial: Trial, states: int, seed: int) -> Iterator[Seen]:
 
 def play(trial: Trial, steps: list[Step], seen: Seen | None = None) -> bool:
     """Whether both policies answer alike throughout an episode."""
-    ledger = Ledger()
+    ledger = Ledger(label_scope="namespace" if BY_NAMESPACE in steps else "cluster")
     fingerprint = ledger.index(Fingerprint) if seen else None
     for kind, what in steps:
         if kind != "ask":
@@ -244,7 +247,13 @@ def _what_if(ledger: Ledger, steps: list[Step]) -> None:
             _STEPS[kind](ledger, what)
 
 
+def _set_scope(ledger: Ledger, scope: str) -> None:
+    """Check that the ledger was created with this scope."""
+    assert ledger.label_scope == scope
+
+
 _STEPS: Final[dict[str, Callable[[Ledger, Any], None]]] = {
+    "scope": _set_scope,
     "node": _set_node,
     "forget": _forget_node,
     "free": _set_free,

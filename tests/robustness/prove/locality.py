@@ -10,7 +10,7 @@ from kubeshare.core.demand import Demand, Memory
 from kubeshare.core.ledger.device import Device, FreeGpu, Node
 from kubeshare.core.ledger.ledger import Ledger
 from kubeshare.core.policies.locality.policy import decide
-from robustness.prove.engine import Step, Trial
+from robustness.prove.engine import BY_NAMESPACE, Step, Trial
 
 KINDS = (FreeGpu("V100", 16), FreeGpu("V100", 8), FreeGpu("A100", 10), FreeGpu("", 16))
 NODES = ("n1", "n2", "n10")
@@ -45,7 +45,8 @@ def branch(ledger: Ledger, demand: Demand, decision: Decision) -> str:
         known = demand.device_id in ledger.devices
         lines = "a known GPUID" if known else "a new GPUID"
     elif demand.affinity:
-        known = any(demand.affinity in device.affinities for device in ledger.devices.values())
+        label = ledger.comparable(demand).affinity
+        known = any(label in device.affinities for device in ledger.devices.values())
         lines = "lines 2-8" if known else "lines 9-14"
     else:
         lines = "lines 15-26"
@@ -68,7 +69,8 @@ def episode(source: random.Random) -> list[Step]:
     """A cluster comes, then whatever may happen happens."""
     names = count()
     known: list[Demand] = []
-    steps: list[Step] = [("node", _node(source, name)) for name in NODES if source.random() < 0.9]
+    steps: list[Step] = [BY_NAMESPACE] if source.random() < 0.3 else []
+    steps += [("node", _node(source, name)) for name in NODES if source.random() < 0.9]
     steps += [("device", device) for device in _devices(source)]
     for _ in range(source.randint(20, 120)):
         steps += _happens(source, names, known)
@@ -135,6 +137,7 @@ def _demand(source: random.Random, names: Iterator[int], known: list[Demand]) ->
             affinity=pick(("", "", "", "red", "blue")),
             anti_affinity=pick(("", "", "g", "h")),
             exclusion=pick(("",) * 5 + ("e",)),
+            namespace=pick("ab"),
             device_id=pick(("",) * 24 + ("A", "2", "mine", "vgpu-b")),
             count=source.choice((2, 2, 3)) if source.random() < 0.08 else 1,
             model=pick(("",) * 6 + ("V100", "A100")),

@@ -19,7 +19,7 @@ from kubeshare.core.policies.locality.policy import decide as locality
 from kubeshare.core.policies.topology.policy import decide as topology
 from kubeshare.core.topology import read_notation
 from kubeshare.core.units import MICROS
-from robustness.prove.engine import Step, Trial
+from robustness.prove.engine import BY_NAMESPACE, Step, Trial
 
 NODES = ("n1", "n2", "n10")
 KINDS = (FreeGpu("V100", 16), FreeGpu("V100", 8), FreeGpu("A100", 16))
@@ -56,7 +56,7 @@ def episode(ask: Callable[[random.Random, str], Demand], source: random.Random) 
     """A cluster comes, then demands come and go."""
     names = count()
     known: list[str] = []
-    steps: list[Step] = []
+    steps: list[Step] = [BY_NAMESPACE] if source.random() < 0.3 else []
     for name in source.sample(NODES, source.choice((1, 1, 2, 3))):
         steps += _node_and_devices(source, name)
     for _ in range(source.randint(5, 20)):
@@ -100,18 +100,19 @@ def _occupant(source: random.Random, name: str) -> tuple[Demand, str]:
         request_micros=source.choice(SHARES),
         memory=Memory(bytes=source.choice(SIZES)),
     )
-    return demand, f"{source.choice(NODES)}/{source.randint(0, 3)}"
+    return _labelled(source, demand), f"{source.choice(NODES)}/{source.randint(0, 3)}"
 
 
 def _demand(source: random.Random, name: str) -> Demand:
     names = ("s", "t", "u")[: source.choice((1, 2, 2, 2, 3))]
-    return Demand(
+    demand = Demand(
         uid=name,
         name=name,
         shares=tuple(_share(source, each) for each in names),
         model=source.choice(("", "", "", "V100", "A100")),
         nodes=source.choice(AMONG),
     )
+    return _labelled(source, demand)
 
 
 def _share(source: random.Random, name: str) -> Share:
@@ -125,9 +126,10 @@ def _share(source: random.Random, name: str) -> Share:
     )
 
 
-def _labelled(source: random.Random, name: str) -> Demand:
+def _labelled(source: random.Random, demand: Demand) -> Demand:
     return msgspec.structs.replace(
-        _demand(source, name),
+        demand,
+        namespace=source.choice("ab"),
         affinity=source.choice(("",) * 5 + ("red",)),
         anti_affinity=source.choice(("",) * 5 + ("g",)),
         exclusion=source.choice(("",) * 9 + ("e",)),
@@ -158,7 +160,7 @@ def _trial(
 
 
 SEVERAL_SHARES = (
-    _trial("locality", locality, slow_shares.LOCALITY, _labelled),
+    _trial("locality", locality, slow_shares.LOCALITY, _demand),
     _trial("binpack", binpack, slow_shares.BINPACK, _demand),
     _trial("topology", topology, slow_shares.TOPOLOGY, _whole_or_one),
 )

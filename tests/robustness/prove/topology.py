@@ -14,7 +14,8 @@ from kubeshare.core.policies.topology import rankings
 from kubeshare.core.policies.topology.policy import decide
 from kubeshare.core.topology import Links
 from kubeshare.core.units import MICROS
-from robustness.prove.engine import Step, Trial
+from robustness.prove.binpack import labels_of
+from robustness.prove.engine import BY_NAMESPACE, Step, Trial
 
 NODES = ("n1", "n2", "n10")
 SHAPES = (*TREES.values(), CUBE_MESH, mesh(5, [(0, 1), (1, 2), (3, 4)], 4), ())
@@ -39,14 +40,15 @@ def branch(ledger: Ledger, demand: Demand, decision: Decision) -> str:
     if decision.outcome == "pending":
         return f"{rule}: waits"
     found = "idle" if ledger.devices[decision.devices[0]].idle else "in use"
-    return f"{rule}: {found}, {'one node' if len(ledger.nodes) == 1 else 'several nodes'}"
+    nodes = "one node" if len(ledger.nodes) == 1 else "several nodes"
+    return f"{rule}: {found}, {nodes}{labels_of(demand)}"
 
 
 def episode(source: random.Random) -> list[Step]:
     """A cluster comes, then whatever may happen happens."""
     names = count()
     known: list[Demand] = []
-    steps: list[Step] = []
+    steps: list[Step] = [BY_NAMESPACE] if source.random() < 0.3 else []
     for name in source.sample(NODES, source.choice((1, 1, 2, 3))):
         steps += node_and_devices(source, name)
     for _ in range(source.randint(20, 60)):
@@ -87,9 +89,10 @@ def random_demand(source: random.Random, name: str) -> Demand:
         request_micros=MICROS if whole else pick(SHARES),
         memory=Memory(bytes=pick(SIZES)) if source.random() < 0.6 else Memory(micros=500_000),
         count=several if whole or source.random() < 0.02 else 1,
-        affinity=pick(("",) * 80 + ("red",)),
-        anti_affinity=pick(("",) * 80 + ("g",)),
-        exclusion=pick(("",) * 80 + ("e",)),
+        affinity=pick(("",) * 12 + ("red", "blue")),
+        anti_affinity=pick(("",) * 6 + ("g", "h")),
+        exclusion=pick(("",) * 10 + ("e",)),
+        namespace=pick("ab"),
         device_id=pick(("",) * 80 + ("n1/0",)),
         model=pick(("",) * 16 + ("M40", "M40", "P4", "V100")),
         nodes=pick(WANTED),

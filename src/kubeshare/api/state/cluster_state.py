@@ -10,6 +10,7 @@ from kubeshare.api.state.vgpu_store import VGPUStore
 from kubeshare.api.types import core_v1
 from kubeshare.api.types.constants import LABEL_VGPU
 from kubeshare.api.types.v1 import VGPU, GPUNode
+from kubeshare.core.demand import LabelScope
 from kubeshare.core.ledger.ledger import Ledger
 from kubeshare.kube.cache.reflector import Reflector
 from kubeshare.kube.cache.store import Change
@@ -29,6 +30,7 @@ class ClusterState:
         gpunodes: watches the GPUNodes.
         nodes: watches the nodes.
         pods: watches all pods; it gets indexes of the pods that use GPUs.
+        label_scope: the scope of labels that is configured now.
         built: called after the whole ledger has been built.
 
     Attributes:
@@ -45,6 +47,7 @@ class ClusterState:
         gpunodes: Reflector[GPUNode],
         nodes: Reflector[core_v1.Node],
         pods: Reflector[core_v1.Pod],
+        label_scope: Callable[[], LabelScope] = lambda: "cluster",
         built: Callable[[], None] = lambda: None,
     ) -> None:
         self.pool = VGPUStore(client, vgpus, manager)
@@ -53,7 +56,12 @@ class ClusterState:
         self._pods.add_index(_BY_VGPU, _gpuid_of_sharing_pod)
         self._latest_pods = AssumeCache(pods)
         self._ledger = LedgerCache(
-            self.pool, gpunodes=gpunodes, nodes=nodes, pods=pods, built=built
+            self.pool,
+            gpunodes=gpunodes,
+            nodes=nodes,
+            pods=pods,
+            label_scope=label_scope,
+            built=built,
         )
 
     def pod(self, key: Key) -> core_v1.Pod | None:

@@ -60,10 +60,17 @@ def start_informers(
     nodes: Reflector[core_v1.Node] = program.add_reflector(Reflector(client, core_v1.NODES))
     resourcequotas: Reflector[ResourceQuota] = program.add_reflector(Reflector(client, QUOTAS))
     configmaps = program.add_reflector(watch_configuration(client))
-    cluster_state = ClusterState(
-        client, manager, vgpus=vgpus, gpunodes=gpunodes, nodes=nodes, pods=pods, built=built
-    )
     configuration = DynamicConfiguration(configmaps, recorder)
+    cluster_state = ClusterState(
+        client,
+        manager,
+        vgpus=vgpus,
+        gpunodes=gpunodes,
+        nodes=nodes,
+        pods=pods,
+        label_scope=lambda: configuration.now().label_scope,
+        built=built,
+    )
     return Informers(
         sharepods=sharepods,
         vgpus=vgpus,

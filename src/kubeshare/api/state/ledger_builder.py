@@ -23,6 +23,7 @@ from kubeshare.api.link_matrix import matrix, row_of
 from kubeshare.api.owned_nodes import accepts_holders, is_owned
 from kubeshare.api.types import core_v1, v1
 from kubeshare.api.types.constants import CONDITION_SHAREABLE
+from kubeshare.core.demand import LabelScope
 from kubeshare.core.errors import LedgerError
 from kubeshare.core.ledger.device import Device, FreeGpu, Node
 from kubeshare.core.ledger.ledger import Ledger
@@ -60,6 +61,8 @@ def build(
     gpunodes: Iterable[v1.GPUNode],
     nodes: Iterable[core_v1.Node],
     pods: Iterable[core_v1.Pod],
+    *,
+    label_scope: LabelScope = "cluster",
 ) -> Ledger:
     """The ledger of a cluster.
 
@@ -68,9 +71,10 @@ def build(
         gpunodes: all GPUNodes; a node without one gets no new vGPU.
         nodes: all nodes, also those that accept no pods.
         pods: at least the pods that request whole GPUs, including placeholders.
+        label_scope: the configured scope of labels.
     """
     objects = _Lists(vgpus, gpunodes, pods)
-    ledger = Ledger()
+    ledger = Ledger(label_scope=label_scope)
     for node in nodes:
         ledger.add_node(node_entry(node, objects))
     for vgpu in objects.vgpus:

@@ -15,6 +15,7 @@ from kubeshare.api.state import ledger_builder
 from kubeshare.api.state.vgpu_store import VGPUStore
 from kubeshare.api.types import core_v1
 from kubeshare.api.types.v1 import VGPU, GPUNode
+from kubeshare.core.demand import LabelScope
 from kubeshare.core.errors import LedgerError
 from kubeshare.core.ledger.ledger import Ledger
 from kubeshare.kube.cache.reflector import Reflector
@@ -37,19 +38,23 @@ class LedgerCache:
         gpunodes: watches the GPUNodes.
         nodes: watches the nodes.
         pods: watches all pods.
-        built: called after the whole ledger has been built: at the start, when an entry cannot
-            be replaced, and when more has changed than there are entries.
+        label_scope: the scope of labels that is configured now.
+        built: called after the whole ledger has been built: at the start, when the scope of
+            labels or an entry cannot be replaced, and when more has changed than there are
+            entries.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what it is built from
         self,
         pool: VGPUStore,
         *,
         gpunodes: Reflector[GPUNode],
         nodes: Reflector[core_v1.Node],
         pods: Reflector[core_v1.Pod],
+        label_scope: Callable[[], LabelScope] = lambda: "cluster",
         built: Callable[[], None] = lambda: None,
     ) -> None:
+        self._label_scope = label_scope
         self._pool = pool
         self._gpunodes = gpunodes.store
         self._nodes = nodes.store
@@ -69,7 +74,7 @@ class LedgerCache:
         """The ledger, up to date; callers must not change it."""
         self._pool.expire()
         ledger = self._ledger
-        if ledger is None:
+        if ledger is None or ledger.label_scope != self._label_scope():
             return self._build()
         try:
             self._catch_up(ledger)
@@ -127,7 +132,10 @@ class LedgerCache:
         self._changed_nodes.clear()
         self._changed_vgpus.clear()
         nodes = self._nodes.snapshot().values()
-        built = self._ledger = Ledger(ledger_builder.node_entry(node, self) for node in nodes)
+        built = self._ledger = Ledger(
+            (ledger_builder.node_entry(node, self) for node in nodes),
+            label_scope=self._label_scope(),
+        )
         for vgpu in self._pool.all():
             ledger_builder.set_device(built, ledger_builder.device_entry(vgpu, self))
         self._on_built()

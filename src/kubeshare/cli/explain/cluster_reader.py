@@ -88,8 +88,13 @@ async def read(client: "Client", chosen: Policy, namespace: str, now: datetime) 
         ) from error
     nodes = (await client.list(core_v1.NODES)).items
     pods = (await client.list(core_v1.PODS)).items
+    configuration = await _configuration(client)
     built = ledger_builder.build(
-        vgpus, (await client.list(GPUNODES.into(GPUNode))).items, nodes, pods
+        vgpus,
+        (await client.list(GPUNODES.into(GPUNode))).items,
+        nodes,
+        pods,
+        label_scope=(configuration or Configuration()).label_scope,
     )
     quotas = rows((await client.list(QUOTAS, namespace)).items)
     return Seen(
@@ -98,7 +103,7 @@ async def read(client: "Client", chosen: Policy, namespace: str, now: datetime) 
         pods=pods,
         vgpus=vgpus,
         policy=within_quotas(chosen, lambda _: quotas),
-        configuration=await _configuration(client),
+        configuration=configuration,
         now=now,
     )
 

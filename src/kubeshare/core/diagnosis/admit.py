@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
+from kubeshare.core.constraints.checks import conflicts, is_compatible
 from kubeshare.core.demand import Demand
 from kubeshare.core.diagnosis.cover import Holders, fewest_that_cover
 from kubeshare.core.ledger.device import Device
@@ -26,16 +27,16 @@ def fewest_that_admit(
     Returns:
         None if no such set exists.
     """
-    if keeper and _conflicts(keeper, demand):
+    if keeper and conflicts(keeper, demand):
         return None
     compute = demand.compute_on(device.memory_bytes) - device.compute_left
     memory = demand.memory.on(device.memory_bytes) - device.memory_left
     entries = len(device.holders) - MAX_HOLDERS + 1
-    must: Holders = ()
     rest: Sequence[Holder] = device.holders
-    if not _labels_match(device, demand):
-        must = tuple([holder for holder in device.holders if _conflicts(holder, demand)])
-        rest = [holder for holder in device.holders if not _conflicts(holder, demand)]
+    must: Holders = ()
+    if not is_compatible(device, demand):
+        must = tuple([holder for holder in device.holders if conflicts(holder, demand)])
+        rest = [holder for holder in device.holders if not conflicts(holder, demand)]
         compute -= sum([holder.request_micros for holder in must])
         memory -= sum([holder.memory_bytes for holder in must])
         entries -= len(must)
@@ -44,18 +45,3 @@ def fewest_that_admit(
     rest = [holder for holder in rest if holder is not keeper and may_leave(holder)]
     more = fewest_that_cover(rest, compute, memory, entries, most - len(must))
     return None if more is None else must + more
-
-
-def _labels_match(device: Device, demand: Demand) -> bool:
-    """Whether no holder's label conflicts with the demand."""
-    return device.exclusions <= {demand.exclusion} and not (
-        demand.anti_affinity and demand.anti_affinity in device.anti_affinities
-    )
-
-
-def _conflicts(holder: Holder, demand: Demand) -> bool:
-    """Whether this holder's labels conflict with the demand."""
-    anti_affinity = demand.anti_affinity
-    if anti_affinity and holder.anti_affinity == anti_affinity:
-        return True
-    return holder.exclusion != demand.exclusion

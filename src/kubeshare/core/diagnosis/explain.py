@@ -83,6 +83,7 @@ def fewest_leaving(
         demand: the pending demand.
         may_leave: which holders may leave.
     """
+    demand = ledger.comparable(demand)
     for thoroughly in (False, True):
         for leavers in _candidates(ledger, demand, may_leave, thoroughly=thoroughly):
             with ledger.what_if():

@@ -5,7 +5,7 @@ from typing import Final
 
 import msgspec
 
-from kubeshare.core.demand import Demand, Share
+from kubeshare.core.demand import Demand, Share, qualify
 from kubeshare.core.units import MICROS
 
 MAX_HOLDERS: Final = 128
@@ -33,6 +33,7 @@ class Holder(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         affinity, anti_affinity, exclusion: the labels of the demand; "" is absent.
         namespace: the namespace of the demand, by which quotas count.
         group: the group of the demand.
+        labels_qualified: whether the labels are written ``namespace/label``.
     """
 
     demand: str
@@ -47,6 +48,7 @@ class Holder(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     exclusion: str = ""
     namespace: str = ""
     group: str = ""
+    labels_qualified: bool = False
 
     @classmethod
     def of(cls, demand: Demand, gpu_memory_bytes: int) -> "Holder":
@@ -63,6 +65,19 @@ class Holder(msgspec.Struct, frozen=True, kw_only=True, gc=False):
             exclusion=demand.exclusion,
             namespace=demand.namespace,
             group=demand.group,
+            labels_qualified=demand.labels_qualified,
+        )
+
+    def qualified(self) -> "Holder":
+        """The holder with its labels as ``namespace/label``, which differ between namespaces."""
+        if self.labels_qualified:
+            return self
+        return msgspec.structs.replace(
+            self,
+            affinity=qualify(self.namespace, self.affinity),
+            anti_affinity=qualify(self.namespace, self.anti_affinity),
+            exclusion=qualify(self.namespace, self.exclusion),
+            labels_qualified=True,
         )
 
     @classmethod

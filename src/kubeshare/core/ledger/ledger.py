@@ -17,7 +17,7 @@ from typing import TypeVar
 
 import msgspec
 
-from kubeshare.core.demand import Demand, Share, are_apart
+from kubeshare.core.demand import Demand, LabelScope, Share, are_apart
 from kubeshare.core.errors import LedgerError
 from kubeshare.core.ledger.device import Device, FreeGpu, Node
 from kubeshare.core.ledger.history import Snapshot
@@ -38,12 +38,23 @@ class Ledger:
     Args:
         nodes: the initial nodes.
         devices: the initial devices, with their holders.
+        label_scope: whether labels of different namespaces can be equal.
+
+    Attributes:
+        label_scope: as given.
 
     Raises:
         LedgerError: a device is over-committed, or a name occurs twice.
     """
 
-    def __init__(self, nodes: Iterable[Node] = (), devices: Iterable[Device] = ()) -> None:
+    def __init__(
+        self,
+        nodes: Iterable[Node] = (),
+        devices: Iterable[Device] = (),
+        *,
+        label_scope: LabelScope = "cluster",
+    ) -> None:
+        self.label_scope = label_scope
         self._tables = Tables()
         self._write = self._tables.write
         self._nodes = self._tables.nodes
@@ -57,7 +68,11 @@ class Ledger:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Ledger):
             return NotImplemented
-        return self._nodes == other._nodes and self._devices == other._devices
+        return (
+            self._nodes == other._nodes
+            and self._devices == other._devices
+            and self.label_scope == other.label_scope
+        )
 
     __hash__ = None  # type: ignore[assignment]  # it changes
 
@@ -74,6 +89,10 @@ class Ledger:
     def held_by(self, demand_uid: str) -> frozenset[str]:
         """The ids of the devices that a demand holds."""
         return frozenset(self._held.get(demand_uid, ()))
+
+    def comparable(self, demand: Demand) -> Demand:
+        """The demand with its labels as this ledger has them; policies start with this."""
+        return demand if self.label_scope == "cluster" else demand.qualified()
 
     def index(self, kind: type[AnIndex]) -> AnIndex:
         """The ledger's index of this type, built at the first call and kept up to date."""
@@ -131,6 +150,8 @@ class Ledger:
             LedgerError: its holders exceed it; the ledger is unchanged.
         """
         holders = sorted(device.holders, key=HOLDER_KEY)
+        if self.label_scope == "namespace":
+            holders = [holder.qualified() for holder in holders]
         ordered = msgspec.structs.replace(device, holders=tuple(holders))
         _check(ordered)
         before = self._devices.get(device.id)
@@ -261,7 +282,7 @@ class Ledger:
         """A device with one more holder: a demand in the short form, or one of its shares."""
         if not device.healthy or device.fenced:
             raise LedgerError(f"vGPU {device.id} takes no holder: it is unhealthy or fenced")
-        total = device.memory_bytes
+        total, demand = device.memory_bytes, self.comparable(demand)
         holder = Holder.of_share(demand, share, total) if share else Holder.of(demand, total)
         if holder.memory_bytes < 0:
             raise LedgerError(f"{demand.name} asks for less than nothing")

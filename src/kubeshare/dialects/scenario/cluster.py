@@ -4,6 +4,7 @@ from typing import Final
 
 import msgspec
 
+from kubeshare.core.demand import LabelScope
 from kubeshare.core.errors import InvalidValueError, LedgerError
 from kubeshare.core.ledger.device import Device, FreeGpu, Node
 from kubeshare.core.ledger.holder import Holder
@@ -30,14 +31,15 @@ class Cluster:
 
     Args:
         family: the manifest family of the policy.
+        label_scope: whether labels of different namespaces can be equal.
 
     Attributes:
         ledger: the nodes that were read.
         holders: the names of all initial holders.
     """
 
-    def __init__(self, family: Family) -> None:
-        self.ledger = Ledger()
+    def __init__(self, family: Family, label_scope: LabelScope = "cluster") -> None:
+        self.ledger = Ledger(label_scope=label_scope)
         self.holders: set[str] = set()
         self._family = family
         self._numbered: dict[tuple[str, str], str] = {}  # node, number -> id in the ledger

@@ -6,11 +6,11 @@ satisfy is no error in the file, however; its outcome is ``rejected``.
 
 import io
 from collections.abc import Iterator, Mapping
-from typing import BinaryIO, TypeAlias
+from typing import BinaryIO, Final, TypeAlias
 
 import msgspec
 
-from kubeshare.core.demand import Demand
+from kubeshare.core.demand import Demand, LabelScope
 from kubeshare.core.errors import InvalidValueError, UnknownPolicyError
 from kubeshare.core.ledger.device import Device
 from kubeshare.core.ledger.ledger import Ledger
@@ -30,7 +30,8 @@ from kubeshare.dialects.scenario.request import (
 from kubeshare.dialects.scenario.strict_yaml import Field, suggestion
 from kubeshare.dialects.scenario.yaml_stream import Document
 
-_TOP = ("policy", "nodes", "quota", "events")
+_TOP = ("policy", "labelScope", "nodes", "quota", "events")
+_LABEL_SCOPES: Final[Mapping[str, LabelScope]] = {"cluster": "cluster", "namespace": "namespace"}
 _QUOTA = ("namespace", "pool", "model", "gpus")
 
 
@@ -118,12 +119,20 @@ def read_scenario(text: bytes | BinaryIO, source: str) -> Scenario:
         top["policy"].fail(str(error))
     quotas = _read_quotas(top["quota"]) if "quota" in top else []
     family = family_of(name)
-    cluster = Cluster(family)
+    scope = _read_label_scope(top["labelScope"]) if "labelScope" in top else "cluster"
+    cluster = Cluster(family, scope)
     for field in top["nodes"].items():
         cluster.read_node(field)
     reader = _Events(cluster, family)
     events = (reader.read(field) for field in document.items())
     return Scenario(QuotaPolicy(chosen, quotas), cluster, family.written, events)
+
+
+def _read_label_scope(field: Field) -> LabelScope:
+    name = field.name()
+    if name not in _LABEL_SCOPES:
+        field.fail(f"must be {' or '.join(_LABEL_SCOPES)}")
+    return _LABEL_SCOPES[name]
 
 
 def _read_quotas(field: Field) -> list[Quota]:

@@ -3,7 +3,7 @@
 Within a node it chooses the GPU with the least free memory that fits, the lowest number on ties.
 gpushare leaves the choice of the node to kube-scheduler; here it is the node whose chosen GPU has
 the least left, then the name. For one GPU that is the GPU with the least free memory of all that
-fit.
+fit. Which GPUs fit is the filter's decision (:mod:`kubeshare.core.constraints`).
 
 A demand for several GPUs takes equal shares of different GPUs of one node and one model, the
 fullest that fit, all or none, on the node whose GPUs then have the least left in all, then by
@@ -16,6 +16,9 @@ from functools import partial
 from typing import Final
 
 from kubeshare.core import reasons
+from kubeshare.core.constraints.carriers import is_carried
+from kubeshare.core.constraints.checks import admitted
+from kubeshare.core.constraints.filter import Filter
 from kubeshare.core.decision import Decision, LazyReasons
 from kubeshare.core.demand import Demand
 from kubeshare.core.diagnosis import feasibility
@@ -35,6 +38,7 @@ def decide(ledger: Ledger, demand: Demand) -> Decision:
         ``bound`` to devices of the ledger, ``pending`` until something changes, or
         ``rejected`` because no GPU of this cluster could ever fit it.
     """
+    demand = ledger.comparable(demand)
     if demand.shares:
         return several_shares.decide(ledger, demand, _RULES)
     index = ledger.index(BinpackIndex)
@@ -57,10 +61,13 @@ def decide(ledger: Ledger, demand: Demand) -> Decision:
 
 
 def _choose(ledger: Ledger, index: BinpackIndex, demand: Demand) -> tuple[Device, ...]:
-    if demand.count == 1 and demand.proportional and not demand.device_id:
-        best = index.fullest(demand)
+    if demand.count == 1 and not demand.device_id:
+        carried = is_carried(ledger, demand)
+        groups = admitted(demand, carried=carried)
+        best = index.fullest(demand, groups.unlabelled + groups.labelled, carried=carried)
         return (best,) if best is not None else ()
-    fitting = [device for device in _admitted(ledger, demand) if not _why_not(device, demand)]
+    allowed = Filter(ledger, demand)
+    fitting = [device for device in _candidates(ledger, allowed) if not allowed.why_not(device)]
     return min(_sets(fitting, demand.count), key=_left, default=())
 
 
@@ -74,8 +81,8 @@ def _sets(fitting: Iterable[Device], count: int) -> Iterator[tuple[Device, ...]]
             yield tuple(sorted(devices, key=_fullest)[:count])
 
 
-def _fullest(device: Device) -> tuple[int, str, str]:
-    return device.memory_left, order(device), device.id
+def _fullest(device: Device) -> tuple[int, str]:
+    return device.memory_left, order(device)
 
 
 def _left(devices: tuple[Device, ...]) -> tuple[object, ...]:
@@ -84,18 +91,11 @@ def _left(devices: tuple[Device, ...]) -> tuple[object, ...]:
     return left, natural(devices[0].node), tuple(_fullest(device) for device in devices)
 
 
-def _admitted(ledger: Ledger | Snapshot, demand: Demand) -> Iterator[Device]:
+def _candidates(state: Ledger | Snapshot, allowed: Filter) -> Iterator[Device]:
     """The devices of known nodes that the demand may use."""
-    for device in ledger.devices.values():
-        if device.node in ledger.nodes and (demand.nodes is None or device.node in demand.nodes):
+    for device in state.devices.values():
+        if device.node in allowed.nodes and allowed.admits(device.node):
             yield device
-
-
-def _why_not(device: Device, demand: Demand) -> str | None:
-    requested = demand.device_id
-    if requested and requested != device.id:
-        return f"vGPU {requested} is asked for"
-    return reasons.service(device) or reasons.model(device, demand) or reasons.room(device, demand)
 
 
 def _explain(
@@ -107,9 +107,10 @@ def _explain(
 ) -> dict[str, str]:
     """Why each device and node was passed over, in natural order, devices first."""
     field, never = infeasible
+    allowed = Filter(state, demand)
     taken = {device.id for device in chosen}
-    devices = sorted(_admitted(state, demand), key=order)
-    why_not = {device.id: _why_not(device, demand) for device in devices}
+    devices = sorted(_candidates(state, allowed), key=order)
+    why_not = {device.id: allowed.why_not(device) for device in devices}
     fitting = Counter((each.node, each.model) for each in devices if not why_not[each.id])
     result = {}
     for device in devices:

@@ -1,35 +1,24 @@
-"""The index of the locality policy: equivalent devices, sorted by room.
+"""The index of the locality policy: devices sorted by room.
 
-Devices of one model and size, with one exclusion label, and with or without an affinity label
-pass most of the conditions of Algorithm 1 alike, so they form a group. Within a group only
-devices without the demand's anti-affinity label and with enough room fit, and the tree of the
-group finds the best of them. A device is in one group, and in one more for each of its affinity
-labels.
+Devices of one kind and label group are in one tree, which finds the best of them for a demand
+(:mod:`kubeshare.core.ledger.index.group_trees`). Best fit finds the first of an ascending tree;
+the trees of groups with an affinity label are inverted, since Algorithm 1 uses worst fit there.
 
-Devices that take no holders (failed, fenced, on an unknown node, with the most holders, or with
-holders whose exclusions differ) are in no group.
+Devices on an unknown node are in no tree.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Container, Iterator
-from typing import Final, TypeAlias, TypeGuard, TypeVar
+from collections.abc import Iterator
+from typing import Final, TypeGuard, TypeVar
 
+from kubeshare.core.constraints.checks import Group, groups, has_room
 from kubeshare.core.demand import Demand
 from kubeshare.core.ledger.device import Device, FreeGpu, Node
-from kubeshare.core.ledger.holder import MAX_HOLDERS
 from kubeshare.core.ledger.index.device_tree import DeviceTree, Entry
 from kubeshare.core.ledger.index.free_gpu_nodes import FreeGpuNodes, sort_key
+from kubeshare.core.ledger.index.group_trees import GroupTrees
 from kubeshare.core.ledger.ledger import Ledger
-from kubeshare.core.ledger.totals import NO_LABELS
 from kubeshare.core.units import MICROS
-
-Group: TypeAlias = tuple[str | None, str | None, bool]
-"""Affinity label ("" for none, None for any), exclusion, whether it has anti-affinity labels."""
-
-Kind: TypeAlias = tuple[str, int]
-"""Model and bytes of a GPU; a plain tuple is a faster key than a FreeGpu."""
-
-IDLE: Final[Group] = ("", None, False)
 
 Key = TypeVar("Key")
 
@@ -43,7 +32,6 @@ class LocalityIndex:
 
     Attributes:
         kinds: every kind of GPU in the cluster → how many devices and nodes have it.
-        carriers: affinity label → the number of devices with it, in any state.
         free_gpu_nodes: where a new vGPU can be opened.
     """
 
@@ -51,30 +39,20 @@ class LocalityIndex:
         self._nodes = ledger.nodes
         self._devices = ledger.devices
         self.kinds: Counter[FreeGpu] = Counter()
-        self.carriers: Counter[str] = Counter()
         self.free_gpu_nodes = FreeGpuNodes(ledger.nodes.values())
         self._on_node: dict[str, set[str]] = defaultdict(set)
-        self._trees: dict[Kind, dict[Group, DeviceTree]] = defaultdict(dict)
-        entries: dict[Kind, dict[Group, list[Entry]]] = defaultdict(lambda: defaultdict(list))
         for node in ledger.nodes.values():
             self.kinds.update(_kinds(node))
         for device in ledger.devices.values():
             self._register(device)
-            self.carriers.update(device.affinities)
-            if device.node in self._nodes:
-                of_kind = entries[device.model, device.memory_bytes]
-                for group in groups(device):
-                    entry = (_number(group, device), device.order, device.memory_left, device)
-                    of_kind[group].append(entry)
-        for kind, of_kind in entries.items():
-            for group, members in of_kind.items():
-                self._trees[kind][group] = DeviceTree(members)
+        placed = [device for device in ledger.devices.values() if device.node in self._nodes]
+        self._trees = GroupTrees(_entry, placed)
 
-    def best_fit(self, demand: Demand, *among: Group) -> Device | None:
+    def best_fit(self, demand: Demand, among: tuple[Group, ...]) -> Device | None:
         """The device that fits with the least compute, then memory left, then by id."""
         return self._closest(demand, among, worst=False)
 
-    def worst_fit(self, demand: Demand, *among: Group) -> Device | None:
+    def worst_fit(self, demand: Demand, among: tuple[Group, ...]) -> Device | None:
         """The device that fits with the most compute, then memory left, then by id."""
         return self._closest(demand, among, worst=True)
 
@@ -92,23 +70,15 @@ class LocalityIndex:
 
     def device_changed(self, before: Device | None, after: Device | None) -> None:
         """Move a device to its present groups."""
-        if before is not None and after is not None and _is_same_gpu(before, after):
-            if before.totals.affinities != after.totals.affinities:
-                self._update_carriers(before, after)
-            if before.node in self._nodes:
-                trees = self._trees[before.model, before.memory_bytes]
-                _remove(trees, before)
-                _add(trees, after)
-            return
-        self._update_carriers(before, after)
-        if before is not None:
-            if before.node in self._nodes:
-                _remove(self._trees[before.model, before.memory_bytes], before)
-            self._unregister(before)
-        if after is not None:
-            self._register(after)
-            if after.node in self._nodes:
-                _add(self._trees[after.model, after.memory_bytes], after)
+        if before is not None and before.node in self._nodes:
+            self._trees.remove(before)
+        if before is None or after is None or not _is_same_gpu(before, after):
+            if before is not None:
+                self._unregister(before)
+            if after is not None:
+                self._register(after)
+        if after is not None and after.node in self._nodes:
+            self._trees.add(after)
 
     def node_changed(self, before: Node | None, after: Node | None) -> None:
         """Update the free GPUs, and the devices of a node that was added or removed."""
@@ -120,18 +90,16 @@ class LocalityIndex:
         known = after or before
         if known and (before is None or after is None):
             for device_id in self._on_node.get(known.name, ()):
-                device = self._devices[device_id]
-                trees = self._trees[device.model, device.memory_bytes]
                 if after:
-                    _add(trees, device)
+                    self._trees.add(self._devices[device_id])
                 else:
-                    _remove(trees, device)
+                    self._trees.remove(self._devices[device_id])
 
     def _closest(self, demand: Demand, among: tuple[Group, ...], *, worst: bool) -> Device | None:
         best: Device | None = None
         least: tuple[int, str] | None = None
         if _are_few(demand.nodes):
-            fitting = self._on_are_few(demand, demand.nodes, among)
+            fitting = self._on_few_nodes(demand, demand.nodes, among)
         else:
             fitting = self._in_trees(demand, among, worst=worst)
         for group, device in fitting:
@@ -144,15 +112,12 @@ class LocalityIndex:
         self, demand: Demand, among: tuple[Group, ...], *, worst: bool
     ) -> Iterator[tuple[Group, Device]]:
         """The best of each group and kind of GPU."""
-        for (model, total), trees in self._trees.items():
-            if demand.model in ("", model):
-                for group in among:
-                    if group in trees:
-                        found = _first(trees[group], group, demand, total, worst=worst)
-                        if found is not None:
-                            yield group, found
+        for group, total, tree in self._trees.of(demand.model, among):
+            found = _first(tree, group, demand, total, worst=worst)
+            if found is not None:
+                yield group, found
 
-    def _on_are_few(
+    def _on_few_nodes(
         self, demand: Demand, nodes: frozenset[str], among: tuple[Group, ...]
     ) -> Iterator[tuple[Group, Device]]:
         """All devices that fit on the few nodes that may be used."""
@@ -163,60 +128,16 @@ class LocalityIndex:
                 if group is not None and _fits(device, demand):
                     yield group, device
 
-    def _update_carriers(self, before: Device | None, after: Device | None) -> None:
-        old = before.affinities if before else NO_LABELS
-        new = after.affinities if after else NO_LABELS
-        for label in old - new:
-            _decrement(self.carriers, label)
-        self.carriers.update(new - old)
-
     def _register(self, device: Device) -> None:
         self.kinds[_kind(device)] += 1
         self._on_node[device.node].add(device.id)
 
     def _unregister(self, device: Device) -> None:
-        kind = _kind(device)
-        _decrement(self.kinds, kind)
-        if kind not in self.kinds:
-            self._trees.pop((kind.model, kind.memory_bytes), None)
+        _decrement(self.kinds, _kind(device))
         on_node = self._on_node[device.node]
         on_node.discard(device.id)
         if not on_node:
             del self._on_node[device.node]
-
-
-def groups(device: Device) -> tuple[Group, ...]:
-    """The groups of a device on a known node."""
-    if not device.healthy or device.fenced:
-        return ()
-    if not device.holders:
-        return (IDLE,)
-    totals = device.totals
-    if len(totals.exclusions) != 1 or len(device.holders) >= MAX_HOLDERS:
-        return ()
-    # Lines 4 and 18: equal, absent to absent. Line 17: idle devices always pass.
-    (exclusion,) = totals.exclusions
-    guarded = bool(totals.anti_affinities)
-    if not totals.affinities:
-        return (("", exclusion, guarded),)
-    return tuple((label, exclusion, guarded) for label in (None, *totals.affinities))
-
-
-def _add(trees: dict[Group, DeviceTree], device: Device) -> None:
-    left = device.memory_bytes - device.totals.memory_bytes
-    for group in groups(device):
-        tree = trees.get(group)
-        if tree is None:
-            tree = trees[group] = DeviceTree()
-        tree.add((_number(group, device), device.order, left, device))
-
-
-def _remove(trees: dict[Group, DeviceTree], device: Device) -> None:
-    for group in groups(device):
-        tree = trees[group]
-        tree.remove(_number(group, device), device.order)
-        if not tree:
-            del trees[group]
 
 
 def _first(
@@ -224,9 +145,9 @@ def _first(
 ) -> Device | None:
     """The first device of a group that fits; all are GPUs of `total` bytes."""
     memory, compute = demand.memory.on(total), demand.compute_on(total)
-    # Lines 5 and 19; a group without anti-affinity labels needs no filter.
+    # Lines 5 and 19; a group without anti-affinity labels needs no check.
     without = demand.anti_affinity if group[2] else ""
-    nodes: Container[str] | None = demand.nodes
+    nodes = demand.nodes
     # Lines 6 and 20.
     if not worst:
         return tree.first(compute << _BITS | memory, memory, without=without, nodes=nodes)
@@ -252,9 +173,13 @@ def _fits(device: Device, demand: Demand) -> bool:
     return (
         demand.model in ("", device.model)
         and demand.anti_affinity not in device.anti_affinities
-        and demand.memory.on(device.memory_bytes) <= device.memory_left
-        and demand.compute_on(device.memory_bytes) <= device.compute_left
+        and has_room(device, demand)
     )
+
+
+def _entry(group: Group, device: Device) -> Entry:
+    left = device.memory_bytes - device.totals.memory_bytes
+    return _number(group, device), device.order, left, device
 
 
 def _number(group: Group, device: Device) -> int:

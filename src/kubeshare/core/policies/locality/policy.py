@@ -22,14 +22,17 @@ from functools import partial
 from typing import Final
 
 from kubeshare.core import reasons
+from kubeshare.core.constraints.carriers import is_carried
+from kubeshare.core.constraints.checks import admitted
+from kubeshare.core.constraints.filter import Filter
 from kubeshare.core.decision import Decision, LazyReasons
 from kubeshare.core.demand import Demand
 from kubeshare.core.diagnosis import feasibility
 from kubeshare.core.ledger.device import Device, Node
 from kubeshare.core.ledger.ledger import Ledger
 from kubeshare.core.policies.locality import several_gpus
-from kubeshare.core.policies.locality.index import IDLE, LocalityIndex
-from kubeshare.core.policies.locality.reasons import explain, why_not
+from kubeshare.core.policies.locality.index import LocalityIndex
+from kubeshare.core.policies.locality.reasons import explain
 from kubeshare.core.policies.opening import RESERVED_PREFIX, new_ids
 from kubeshare.core.policies.several_shares import policy as several_shares
 from kubeshare.core.policies.several_shares.search import Gpu, Preference, one_by_one
@@ -42,6 +45,7 @@ def decide(ledger: Ledger, demand: Demand) -> Decision:
         ``bound`` to a device of the ledger or to a new one, ``pending`` until something
         changes, or ``rejected`` because no GPU of this cluster could ever fit it.
     """
+    demand = ledger.comparable(demand)
     if demand.shares:
         return several_shares.decide(ledger, demand, _RULES)
     index = ledger.index(LocalityIndex)
@@ -78,30 +82,20 @@ def _existing(ledger: Ledger, index: LocalityIndex, demand: Demand) -> tuple[Dev
     if demand.device_id:
         named = ledger.devices.get(demand.device_id)
         return (named if named and _takes(ledger, demand, named) else None), named is None
-    label, exclusion = demand.affinity, demand.exclusion
-    # Line 1: step 1 is for demands with an affinity label.
-    if label:
-        # Lines 2-3: a device with the label, or pending.
-        if label in index.carriers:
-            # Lines 4-6 and 8. Of several such devices the emptiest, as in line 23.
-            on_label = ((label, exclusion, False), (label, exclusion, True))
-            return index.worst_fit(demand, *on_label), False
-        # Lines 9-10, and line 14.
-        return index.best_fit(demand, IDLE), True
-    # Step 2, lines 15-20: the exclusion selects the groups, the rest filters their devices.
-    # Step 3, lines 21-22: first devices without an affinity label, including idle ones.
-    unlabelled = (IDLE, ("", exclusion, False), ("", exclusion, True))
-    best = index.best_fit(demand, *unlabelled)
+    allowed = admitted(demand, carried=is_carried(ledger, demand))
+    # Without a label, lines 21-22: first devices without an affinity label, including idle ones.
+    # With one that no device has, lines 9-10: the idle devices.
+    best = index.best_fit(demand, allowed.unlabelled)
     if best is None:
-        # Line 23: then devices with one.
-        best = index.worst_fit(demand, (None, exclusion, False), (None, exclusion, True))
-    # Lines 24 and 26: then a new one.
-    return best, True
+        # Line 23: then those with one. With a label that a device has, lines 2-8: only those.
+        best = index.worst_fit(demand, allowed.labelled)
+    # Lines 14, 24 and 26: then a new one.
+    return best, allowed.new
 
 
 def _takes(ledger: Ledger, demand: Demand, device: Device) -> bool:
-    admitted = demand.nodes is None or device.node in demand.nodes
-    return admitted and not why_not(ledger, demand, device)
+    allowed = Filter(ledger, demand)
+    return allowed.admits(device.node) and not allowed.why_not(device)
 
 
 def _new_device(ledger: Ledger, demand: Demand, node: Node) -> Device:

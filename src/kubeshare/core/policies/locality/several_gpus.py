@@ -16,13 +16,13 @@ from itertools import islice
 import msgspec
 
 from kubeshare.core import reasons
+from kubeshare.core.constraints.filter import Filter
 from kubeshare.core.decision import Decision, LazyReasons
 from kubeshare.core.demand import Demand
 from kubeshare.core.ledger.device import Device, FreeGpu, Node
 from kubeshare.core.ledger.history import Snapshot
 from kubeshare.core.ledger.ledger import Ledger
 from kubeshare.core.natural_sort import natural
-from kubeshare.core.policies.locality.reasons import Explanation
 
 
 class Pick(msgspec.Struct, frozen=True):
@@ -88,15 +88,15 @@ def decide(
 
 def picks(ledger: Ledger, demand: Demand) -> Iterator[Pick]:
     """The pick of each node and model with enough GPUs."""
-    explanation = Explanation(ledger, demand)
+    allowed = Filter(ledger, demand)
     fitting: dict[tuple[str, str], list[Device]] = defaultdict(list)
     for device in ledger.devices.values():
-        if explanation.admits(device.node) and not explanation.why_not(device):
+        if allowed.admits(device.node) and not allowed.why_not(device):
             fitting[device.node, device.model].append(device)
     for node in ledger.nodes.values():
-        if not explanation.admits(node.name):
+        if not allowed.admits(node.name):
             continue
-        suitable = _free(explanation, node)
+        suitable = _free(allowed, node)
         models = {model for name, model in fitting if name == node.name}
         for model in models.union(gpu.model for gpu in suitable):
             taken = sorted(fitting.get((node.name, model), ()), key=order)[: demand.count]
@@ -106,10 +106,10 @@ def picks(ledger: Ledger, demand: Demand) -> Iterator[Pick]:
                 yield Pick(node.name, model, tuple(taken), tuple(new), len(node.free))
 
 
-def _free(explanation: Explanation, node: Node) -> list[FreeGpu]:
+def _free(allowed: Filter, node: Node) -> list[FreeGpu]:
     """The suitable free GPUs of a node, the smallest first."""
-    free = () if explanation.bound_to else node.free
-    return sorted(gpu for gpu in free if not reasons.no_free_gpu((gpu,), explanation.demand))
+    free = () if allowed.only else node.free
+    return sorted(gpu for gpu in free if not reasons.no_free_gpu((gpu,), allowed.demand))
 
 
 def best_fit(device: Device) -> tuple[int, int, str]:
@@ -130,24 +130,24 @@ def order(device: Device) -> tuple[bool, tuple[int, int, str]]:
 
 def explain(state: Ledger | Snapshot, demand: Demand, pick: Pick | None = None) -> dict[str, str]:
     """Why each device and node was passed over: devices first, each in natural order."""
-    explanation = Explanation(state, demand)
+    allowed = Filter(state, demand)
     taken = {device.id for device in pick.taken} if pick else set()
-    devices = [device for device in state.devices.values() if explanation.admits(device.node)]
+    devices = [device for device in state.devices.values() if allowed.admits(device.node)]
     devices.sort(key=lambda device: (natural(device.node), natural(device.id)))
-    why_not = {device.id: explanation.why_not(device) for device in devices}
+    why_not = {device.id: allowed.why_not(device) for device in devices}
     fitting = Counter((each.node, each.model) for each in devices if not why_not[each.id])
     for name, node in state.nodes.items():
-        fitting.update((name, gpu.model) for gpu in _free(explanation, node))
+        fitting.update((name, gpu.model) for gpu in _free(allowed, node))
     result = {}
     for device in devices:
         alike = fitting[device.node, device.model]
         if device.id not in taken:
             result[device.path] = why_not[device.id] or _why_others(device, demand, pick, alike)
     for name in sorted(state.nodes, key=natural):
-        if not explanation.admits(name):
+        if not allowed.admits(name):
             result[name] = reasons.NOT_ASKED
-        elif explanation.bound_to and not pick:
-            result[name] = explanation.bound_to
+        elif allowed.only and not pick:
+            result[name] = allowed.only
         elif not pick or (pick.new and name != pick.node):
             alike = max((fitting[kind] for kind in fitting if kind[0] == name), default=0)
             result[name] = _why_no_new(state.nodes[name], demand, pick, alike)

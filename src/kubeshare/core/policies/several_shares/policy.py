@@ -15,6 +15,7 @@ from functools import partial
 
 import msgspec
 
+from kubeshare.core.constraints.filter import Filter
 from kubeshare.core.decision import Decision, LazyReasons
 from kubeshare.core.demand import Demand
 from kubeshare.core.diagnosis import feasibility
@@ -22,7 +23,6 @@ from kubeshare.core.ledger.device import Device, FreeGpu, Node
 from kubeshare.core.ledger.index.node_devices import NodeDevices
 from kubeshare.core.ledger.ledger import Ledger
 from kubeshare.core.policies import Policy
-from kubeshare.core.policies.locality.reasons import Explanation
 from kubeshare.core.policies.opening import new_ids
 from kubeshare.core.policies.several_shares.reasons import explain
 from kubeshare.core.policies.several_shares.search import Gpu, Preference, largest_first, place
@@ -78,7 +78,7 @@ class _Nodes:
         self._demand = demand
         self._rules = rules
         self._devices = ledger.index(NodeDevices)
-        self._explanation = Explanation(ledger, demand)
+        self._allowed = Filter(ledger, demand)
 
     def first(self) -> tuple[str, Placed] | None:
         """The first node in the order of the policy on which all shares fit, and their GPUs."""
@@ -91,7 +91,7 @@ class _Nodes:
             fitting = frozenset(
                 name
                 for name in self._ledger.nodes
-                if name != best and self._explanation.admits(name) and self._place_on(name)
+                if name != best and self._allowed.admits(name) and self._place_on(name)
             )
             lead = msgspec.structs.replace(lead, nodes=fitting)
             best = self._rules.decide(self._ledger, lead).node if fitting else None
@@ -100,9 +100,9 @@ class _Nodes:
 
     def _place_on(self, name: str) -> Placed | None:
         node, devices = self._ledger.nodes[name], self._devices.on(name)
-        usable = [device for device in devices if not self._explanation.why_not(device)]
+        usable = [device for device in devices if not self._allowed.why_not(device)]
         gpus = [Gpu.of(device) for device in usable]
-        if not self._explanation.bound_to:
+        if not self._allowed.only:
             gpus += [Gpu.of(device, new=True) for device in _free(node, self._demand)]
         return place(self._demand, gpus, self._rules.prefer(node, devices))
 

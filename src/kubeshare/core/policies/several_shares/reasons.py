@@ -3,11 +3,11 @@
 from collections.abc import Collection
 
 from kubeshare.core import reasons
+from kubeshare.core.constraints.filter import Filter
 from kubeshare.core.demand import Demand
 from kubeshare.core.ledger.device import Device, Node
 from kubeshare.core.ledger.history import Snapshot
 from kubeshare.core.natural_sort import natural
-from kubeshare.core.policies.locality.reasons import Explanation
 from kubeshare.core.policies.several_shares.search import largest_first
 
 
@@ -29,17 +29,17 @@ def explain(
         infeasible: the field that makes the demand infeasible, and why; empty if none does.
     """
     field, never = infeasible
-    explanation = Explanation(state, demand)
-    devices = [device for device in state.devices.values() if explanation.admits(device.node)]
+    allowed = Filter(state, demand)
+    devices = [device for device in state.devices.values() if allowed.admits(device.node)]
     devices.sort(key=lambda device: (natural(device.node), natural(device.name), device.id))
     result = {}
     for device in devices:
         if device.id not in taken:
-            result[device.path] = explanation.why_not(device) or _why_shares(
+            result[device.path] = allowed.why_not(device) or _why_shares(
                 device, demand, never, node
             )
     for name in sorted(state.nodes, key=natural):
-        if not explanation.admits(name):
+        if not allowed.admits(name):
             result[name] = reasons.NOT_ASKED
         elif name != node:
             result[name] = never or _why_not_on(state.nodes[name], demand, node)

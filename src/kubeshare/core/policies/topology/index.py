@@ -10,12 +10,14 @@ so an unused ranking costs nothing.
 from bisect import bisect_left
 from typing import Any, Final, NamedTuple
 
+from kubeshare.core.constraints.checks import Group
 from kubeshare.core.demand import Demand, Memory
 from kubeshare.core.diagnosis import feasibility
 from kubeshare.core.ledger.device import Device, Node
 from kubeshare.core.ledger.ledger import Ledger
-from kubeshare.core.policies.topology.node_state import DemandKind, NodeState, has_room
-from kubeshare.core.policies.topology.rankings import IdleRanking, InUseRanking
+from kubeshare.core.policies.topology import rankings
+from kubeshare.core.policies.topology.node_state import DemandKind, NodeState
+from kubeshare.core.policies.topology.rankings import IdleRanking, InUseRanking, closest_in_use
 from kubeshare.core.topology.selection import Score
 from kubeshare.core.units import MICROS
 
@@ -47,7 +49,7 @@ class TopologyIndex:
             self._devices.setdefault(device.node, {})[device.id] = device
         self._states: dict[str, NodeState] = {}
         self._idle: dict[DemandKind, IdleRanking] = {}
-        self._in_use: dict[str, InUseRanking] = {}
+        self._in_use = InUseRanking(self._nodes)
         self._infeasible: dict[tuple[str, Memory, int], tuple[str, str] | None] = {}
         self._sizes: list[int] = []  # of all devices, ascending; empty until computed
 
@@ -82,20 +84,24 @@ class TopologyIndex:
             self._nodes[after.name] = after
             self._rebuild(after.name)
 
-    def in_use(self, demand: Demand) -> Placement | None:
-        """Fragment: the device in use with the least left that fits the demand."""
-        ranking = self._in_use.get(demand.model)
-        if ranking is None:
-            _evict_oldest(self._in_use)
-            ranking = self._in_use[demand.model] = InUseRanking(demand.model, self._nodes)
-        ranking.refresh(self._state)
-        sizes = self._known_sizes()
-        least = demand.memory.on(sizes[0]) if sizes else 0
-        for name, number in ranking.fitting(demand.request_micros, least, demand.nodes):
-            device = self._states[name].devices[number]
-            if has_room(device, demand):
-                return Placement(name, (device,), None)
-        return None
+    def in_use(
+        self, demand: Demand, among: tuple[Group, ...], *, carried: bool
+    ) -> Placement | None:
+        """Fragment: the device in use with the least left that fits the demand.
+
+        Args:
+            demand: the demand.
+            among: the groups of devices that it may use.
+            carried: whether a device has its affinity label.
+        """
+        nodes = demand.nodes
+        if nodes is not None and len(nodes) <= rankings.FEW_NODES:
+            states = [state for name in nodes if (state := self._state(name)) is not None]
+            device = closest_in_use(states, demand, carried=carried)
+        else:
+            self._in_use.refresh(self._state)
+            device = self._in_use.first(demand, among)
+        return Placement(device.node, (device,), None) if device is not None else None
 
     def idle(self, demand: Demand, count: int) -> Placement | None:
         """Fragment's fallback (count 0), Singular (1) and Link: the best idle devices."""
@@ -157,8 +163,7 @@ class TopologyIndex:
     def _stale(self, name: str) -> None:
         for idle in self._idle.values():
             idle.stale.add(name)
-        for in_use in self._in_use.values():
-            in_use.stale.add(name)
+        self._in_use.stale.add(name)
 
 
 def _identity(device: Device) -> tuple[object, ...]:

@@ -38,12 +38,6 @@ def whole_gpus(demand: Demand) -> int:
     return demand.count if demand.request_micros >= MICROS else 0
 
 
-def has_room(device: Device, demand: Demand) -> bool:
-    """Whether the device has enough compute and memory left."""
-    compute, memory = demand.compute_on(device.memory_bytes), demand.memory.on(device.memory_bytes)
-    return compute <= device.compute_left and memory <= device.memory_left
-
-
 class NodeState:
     """One node at one moment.
 

@@ -24,6 +24,8 @@ they fit (:mod:`kubeshare.core.policies.topology.near`).
 from functools import partial
 from typing import Final
 
+from kubeshare.core.constraints.carriers import is_carried
+from kubeshare.core.constraints.checks import admitted
 from kubeshare.core.decision import Decision, LazyReasons
 from kubeshare.core.demand import Demand
 from kubeshare.core.ledger.ledger import Ledger
@@ -42,12 +44,13 @@ def decide(ledger: Ledger, demand: Demand) -> Decision:
         ``rejected`` because no node of this cluster could ever fit it, or because it uses a
         field that this policy does not support.
     """
+    demand = ledger.comparable(demand)
     if demand.shares:
         return several_shares.decide(ledger, demand, _RULES)
     index = ledger.index(TopologyIndex)
     reasons = partial(explain, ledger.snapshot(), demand)
     infeasible = _unsupported(demand)
-    place = None if infeasible else _choose(index, demand)
+    place = None if infeasible else _choose(ledger, index, demand)
     if place:
         return Decision(
             outcome="bound",
@@ -62,24 +65,21 @@ def decide(ledger: Ledger, demand: Demand) -> Decision:
     return Decision(outcome="pending", reasons=LazyReasons(reasons))
 
 
-def _choose(index: TopologyIndex, demand: Demand) -> Placement | None:
-    """Algorithm 1."""
+def _choose(ledger: Ledger, index: TopologyIndex, demand: Demand) -> Placement | None:
+    """Algorithm 1, among the devices that the demand's labels allow."""
     count = whole_gpus(demand)
-    if count:
-        return index.idle(demand, count)
-    return index.in_use(demand) or index.idle(demand, 0)
+    carried = is_carried(ledger, demand)
+    groups = admitted(demand, carried=carried)
+    if not count:
+        in_use = index.in_use(demand, groups.unlabelled + groups.labelled, carried=carried)
+        if in_use:
+            return in_use
+    # A device with the demand's affinity label is occupied.
+    return None if carried else index.idle(demand, count)
 
 
 def _unsupported(demand: Demand) -> tuple[str, str] | None:
     """The field that this policy does not support, and why; None if none."""
-    labels = {
-        "affinity": demand.affinity,
-        "antiAffinity": demand.anti_affinity,
-        "exclusion": demand.exclusion,
-    }
-    for field, label in labels.items():
-        if label:
-            return field, f"{label} is a label, and the topology policy goes by links"
     if demand.count > 1 and not whole_gpus(demand):
         return "request", "of several GPUs the topology policy gives whole ones"
     if demand.device_id:

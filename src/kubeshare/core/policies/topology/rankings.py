@@ -1,10 +1,14 @@
 """Rankings of all nodes for one kind of demand."""
 
 from bisect import bisect_left, insort
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import Final, TypeAlias
 
+from kubeshare.core.constraints.checks import Group, has_room, labels_admit
+from kubeshare.core.demand import Demand
+from kubeshare.core.ledger.device import Device
+from kubeshare.core.ledger.index.device_tree import Entry
+from kubeshare.core.ledger.index.group_trees import GroupTrees
 from kubeshare.core.policies.topology.node_state import DemandKind, NodeState
 from kubeshare.core.topology.selection import Score
 from kubeshare.core.topology.tree import bits
@@ -20,8 +24,7 @@ StateOf: TypeAlias = Callable[[str], NodeState | None]
 _Idle: TypeAlias = tuple[Score, int, str, int, str]
 """Score, free micros of the node, sort key of the node, the GPUs as bits, name of the node."""
 
-_InUse: TypeAlias = tuple[int, int, str, int, str]
-"""Bytes left, free micros and sort key of the node, number of the device, name of the node."""
+_BITS: Final = 64
 
 
 class IdleRanking:
@@ -80,92 +83,100 @@ class IdleRanking:
 
 
 class InUseRanking:
-    """The devices of one model with holders and room: least compute left, then least memory.
+    """The devices with holders and room for more: least compute left, then least memory.
 
     Equal ones are ordered by the free cores of the node, fewest first, its name, the number.
 
     Args:
-        model: the model, "" for any.
         nodes: the names of all nodes.
 
     Attributes:
         stale: names of nodes that have changed since the last refresh.
     """
 
-    def __init__(self, model: str, nodes: Iterable[str]) -> None:
+    def __init__(self, nodes: Iterable[str]) -> None:
         self.stale = set(nodes)
-        self._model = model
-        self._compute: list[int] = []  # the distinct amounts left, ascending
-        self._rows: dict[int, list[_InUse]] = {}  # compute left -> devices, sorted
-        self._of: dict[str, list[tuple[int, _InUse]]] = {}  # node -> its entries
+        self._trees = GroupTrees(self._entry)
+        self._of: dict[str, list[Device]] = {}  # node -> its devices in the trees
+        self._orders: dict[str, str] = {}  # GPUID -> its sort key among equal devices
 
     def refresh(self, state_of: StateOf) -> None:
-        """Recompute the entries of changed nodes."""
-        if len(self.stale) * AT_ONCE > len(self._of):
-            self._refresh_at_once(state_of)
+        """Update the devices of changed nodes."""
+        at_once = len(self.stale) * AT_ONCE > len(self._of)
+        # All are removed first, since a device may have moved from one node to another.
         for name in self.stale:
-            for compute, entry in self._of.pop(name, ()):
-                self._remove(compute, entry)
-            for compute, entry in self._compute_entries(name, state_of):
-                self._add(compute, entry)
+            for device in self._of.pop(name, ()):
+                if not at_once:
+                    self._trees.remove(device)
+                del self._orders[device.id]
+        for name in self.stale:
+            added = self._in_use(state_of(name))
+            if added:
+                self._of[name] = added
+            if not at_once:
+                for device in added:
+                    self._trees.add(device)
+        if at_once:
+            known = (device for devices in self._of.values() for device in devices)
+            self._trees = GroupTrees(self._entry, known)
         self.stale.clear()
 
-    def fitting(
-        self, compute: int, memory: int, nodes: frozenset[str] | None
-    ) -> Iterator[tuple[str, int]]:
-        """Node and number of each device with so much left, best fit first."""
-        if nodes is not None and len(nodes) <= FEW_NODES:
-            found = sorted(entry for name in nodes for entry in self._of.get(name, ()))
-            for left, row in found:
-                if left >= compute and row[0] >= memory:
-                    yield row[4], row[3]
-            return
-        for left in self._compute[bisect_left(self._compute, compute) :]:
-            rows = self._rows[left]
-            if rows[-1][0] < memory:
-                continue
-            for at in range(bisect_left(rows, (memory,)), len(rows)):
-                if nodes is None or rows[at][4] in nodes:
-                    yield rows[at][4], rows[at][3]
+    def first(self, demand: Demand, among: tuple[Group, ...]) -> Device | None:
+        """The device in these groups that fits a demand for a fraction of one GPU best."""
+        best: tuple[int, str] | None = None
+        found: Device | None = None
+        for group, total, tree in self._trees.of(demand.model, among):
+            memory = demand.memory.on(total)
+            first = tree.first(
+                demand.compute_on(total) << _BITS | memory,
+                memory,
+                # A group without anti-affinity labels needs no check.
+                without=demand.anti_affinity if group[2] else "",
+                nodes=demand.nodes,
+            )
+            if first is not None:
+                position = _number(first), self._orders[first.id]
+                if best is None or position < best:
+                    best, found = position, first
+        return found
 
-    def _refresh_at_once(self, state_of: StateOf) -> None:
-        """Recompute the entries of many nodes, and sort all again."""
-        for name in self.stale:
-            self._of.pop(name, None)
-            self._compute_entries(name, state_of)
-        self.stale.clear()
-        rows: dict[int, list[_InUse]] = defaultdict(list)
-        for entries in self._of.values():
-            for compute, entry in entries:
-                rows[compute].append(entry)
-        for row in rows.values():
-            row.sort()
-        self._rows = dict(rows)
-        self._compute = sorted(rows)
-
-    def _compute_entries(self, name: str, state_of: StateOf) -> list[tuple[int, _InUse]]:
-        """Compute and store the entries of one node."""
-        state = state_of(name)
-        if state is None or not state.in_use:
+    def _in_use(self, state: NodeState | None) -> list[Device]:
+        """The devices of a node that are in use, with their sort keys stored."""
+        if state is None:
             return []
-        entries = self._of[name] = []
+        devices = []
         for number in bits(state.in_use):
             device = state.devices[number]
-            if self._model in ("", device.model):
-                entry = (device.memory_left, state.free, state.key, number, name)
-                entries.append((device.compute_left, entry))
-        return entries
+            self._orders[device.id] = f"{state.free:012}{state.key}\0\0{number:04}"
+            devices.append(device)
+        return devices
 
-    def _add(self, compute: int, entry: _InUse) -> None:
-        rows = self._rows.get(compute)
-        if rows is None:
-            rows = self._rows[compute] = []
-            insort(self._compute, compute)
-        insort(rows, entry)
+    def _entry(self, _: Group, device: Device) -> Entry:
+        return _number(device), self._orders[device.id], device.memory_left, device
 
-    def _remove(self, compute: int, entry: _InUse) -> None:
-        rows = self._rows[compute]
-        del rows[bisect_left(rows, entry)]
-        if not rows:
-            del self._rows[compute]
-            del self._compute[bisect_left(self._compute, compute)]
+
+def closest_in_use(states: Iterable[NodeState], demand: Demand, *, carried: bool) -> Device | None:
+    """What :meth:`InUseRanking.first` finds, by a search of a few nodes.
+
+    Args:
+        states: the nodes.
+        demand: the demand, for a fraction of one GPU.
+        carried: whether a device has its affinity label.
+    """
+    best: tuple[object, ...] | None = None
+    found: Device | None = None
+    for state in states:
+        for number in bits(state.in_use):
+            device = state.devices[number]
+            if demand.model not in ("", device.model) or not has_room(device, demand):
+                continue
+            if labels_admit(device, demand, carried=carried):
+                position = (_number(device), state.free, state.key, number)
+                if best is None or position < best:
+                    best, found = position, device
+    return found
+
+
+def _number(device: Device) -> int:
+    """Compute left, then memory left."""
+    return device.compute_left << _BITS | device.memory_left

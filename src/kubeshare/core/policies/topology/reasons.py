@@ -5,10 +5,10 @@ compares what it could have given with what was chosen.
 """
 
 from collections import defaultdict
-from collections.abc import Mapping
-from typing import Final, Protocol
+from typing import Final
 
 from kubeshare.core import reasons
+from kubeshare.core.constraints.filter import Filter, State
 from kubeshare.core.demand import Demand
 from kubeshare.core.ledger.device import Device, Node
 from kubeshare.core.natural_sort import natural
@@ -17,18 +17,6 @@ from kubeshare.core.policies.topology.node_state import NodeState, whole_gpus
 from kubeshare.core.topology.links import name_of
 from kubeshare.core.topology.selection import FragmentScore, Score, SingularScore
 from kubeshare.core.topology.subsets import LinkScore
-
-
-class State(Protocol):
-    """A ledger, or a snapshot of one."""
-
-    @property
-    def nodes(self) -> Mapping[str, Node]:
-        """Name → node."""
-
-    @property
-    def devices(self) -> Mapping[str, Device]:
-        """GPUID → device."""
 
 
 def explain(
@@ -52,13 +40,13 @@ def explain(
         devices_of[device.node].append(device)
     names = sorted(state.nodes.keys() | devices_of.keys(), key=natural)
     result: dict[str, str] = {}
-    decided = _Decided(demand, place, never)
+    decided = _Decided(Filter(state, demand), place, never)
     for name in names:
         if name in devices_of and (demand.nodes is None or name in demand.nodes):
             result |= _OnNode(state.nodes.get(name), devices_of[name], decided).reasons()
     for name in names:
         if demand.nodes is not None and name not in demand.nodes:
-            result[name] = "not among the nodes asked for"
+            result[name] = reasons.NOT_ASKED
         elif name not in devices_of:
             result[name] = "no GPU"
     return result | ({field: never} if field else {})
@@ -68,7 +56,7 @@ class _Decided:
     """The demand, the choice, and messages that many devices share.
 
     Attributes:
-        demand: the demand.
+        allowed: what the demand may use.
         whole: how many whole GPUs; 0 is a fraction.
         place: what was chosen, if anything.
         never: why the demand is infeasible, if it is.
@@ -76,9 +64,9 @@ class _Decided:
         chosen: their paths, for messages.
     """
 
-    def __init__(self, demand: Demand, place: Placement | None, never: str) -> None:
-        self.demand = demand
-        self.whole = whole_gpus(demand)
+    def __init__(self, allowed: Filter, place: Placement | None, never: str) -> None:
+        self.allowed = allowed
+        self.whole = whole_gpus(allowed.demand)
         self.place = place
         self.never = never
         devices = place.devices if place else ()
@@ -97,7 +85,6 @@ class _OnNode:
     """The reasons for the devices of one node."""
 
     def __init__(self, node: Node | None, devices: list[Device], decided: _Decided) -> None:
-        self._node = node
         self._decided = decided
         self._state = NodeState(node or Node(""), devices)
         self._unfit = {
@@ -119,12 +106,7 @@ class _OnNode:
 
     def _why_not(self, device: Device) -> str | None:
         """Why a device cannot be used, regardless of others."""
-        if self._node is None:
-            return f"node {device.node} is not known"
-        demand = self._decided.demand
-        reason = (
-            reasons.service(device) or reasons.model(device, demand) or reasons.room(device, demand)
-        )
+        reason = self._decided.allowed.why_not(device)
         if not reason and self._decided.whole and not device.idle:
             held = ", ".join(holder.name for holder in device.holders)
             return f"held by {held}, and a whole GPU is asked"

@@ -1,0 +1,1 @@
+"""Constraints that bind under every placement policy; policies only rank."""

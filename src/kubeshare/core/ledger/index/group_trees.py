@@ -1,0 +1,78 @@
+"""Devices in one sorted tree for each kind of GPU and label group.
+
+Devices of one model and size in one group (:mod:`kubeshare.core.constraints.checks`) pass the
+exclusion and affinity rules alike, so only the anti-affinity rule and the room remain to be
+checked, and a search of the tree checks both.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import TypeAlias
+
+from kubeshare.core.constraints.checks import Group, groups
+from kubeshare.core.ledger.device import Device
+from kubeshare.core.ledger.index.device_tree import DeviceTree, Entry
+
+Kind: TypeAlias = tuple[str, int]
+"""Model and bytes of a GPU; a plain tuple is a faster key than a FreeGpu."""
+
+
+class GroupTrees:
+    """Trees of devices.
+
+    Args:
+        entry: the entry of a device in the tree of one of its groups, by which a policy sorts.
+        devices: the initial devices.
+    """
+
+    __slots__ = ("_entry", "_trees")
+
+    def __init__(
+        self, entry: Callable[[Group, Device], Entry], devices: Iterable[Device] = ()
+    ) -> None:
+        self._entry = entry
+        self._trees: dict[Kind, dict[Group, DeviceTree]] = {}
+        entries: dict[Kind, dict[Group, list[Entry]]] = {}
+        for device in devices:
+            for group in groups(device):
+                of_kind = entries.setdefault((device.model, device.memory_bytes), {})
+                of_kind.setdefault(group, []).append(entry(group, device))
+        for kind, by_group in entries.items():
+            self._trees[kind] = {group: DeviceTree(found) for group, found in by_group.items()}
+
+    def __bool__(self) -> bool:
+        return bool(self._trees)
+
+    def add(self, device: Device) -> None:
+        """Add a device to the trees of its groups."""
+        for group in groups(device):
+            trees = self._trees.setdefault((device.model, device.memory_bytes), {})
+            tree = trees.get(group)
+            if tree is None:
+                tree = trees[group] = DeviceTree()
+            tree.add(self._entry(group, device))
+
+    def remove(self, device: Device) -> None:
+        """Remove a device that was added in this state."""
+        kind = device.model, device.memory_bytes
+        for group in groups(device):
+            trees = self._trees[kind]
+            tree = trees[group]
+            number, order, _, _ = self._entry(group, device)
+            tree.remove(number, order)
+            if not tree:
+                del trees[group]
+                if not trees:
+                    del self._trees[kind]
+
+    def of(self, model: str, among: tuple[Group, ...]) -> Iterator[tuple[Group, int, DeviceTree]]:
+        """The trees of these groups, with their group and the bytes of their GPUs.
+
+        Args:
+            model: the model of the GPUs; "" for any.
+            among: the groups.
+        """
+        for (its_model, total), trees in self._trees.items():
+            if model in ("", its_model):
+                for group in among:
+                    if group in trees:
+                        yield group, total, trees[group]
