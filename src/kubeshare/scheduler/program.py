@@ -88,7 +88,9 @@ def scheduler_program(  # noqa: PLR0913 - its options
     unschedulable: UnschedulableQueue[RequesterKey] = UnschedulableQueue()
     metrics = Metrics(program.registry, unschedulable)
     candidates = CandidateNodes(Eligibility(informers.nodes), informers.configuration, wall_clock)
-    events, nominations = Events(recorder), Nominations()
+    queue: WorkQueue[RequesterKey] = WorkQueue("scheduler", priority=by_priority(kinds))
+    nominations = Nominations(on_freed=partial(_retry_all, queue, unschedulable))
+    events = Events(recorder)
     policy = within_quotas(policy, informers.quotas.of)
     context = SchedulingContext(
         policy=policy,
@@ -116,7 +118,6 @@ def scheduler_program(  # noqa: PLR0913 - its options
     )
     gangs = GangScheduler(context, informers.configuration)
     scheduler = Scheduler(context, gangs, unschedulable, metrics)
-    queue: WorkQueue[RequesterKey] = WorkQueue("scheduler", priority=by_priority(kinds))
     controller: Controller[RequesterKey] = Controller(
         "scheduler", scheduler.reconcile, workers=1, background=CONCURRENT_BINDS, queue=queue
     )
@@ -159,6 +160,13 @@ def _retry_when_the_cluster_changes(
     controller.watch(informers.pods, all_of_them, when=_uses_whole_gpus)
     controller.watch(informers.resourcequotas, all_of_them, when=gpu_limits_changed)
     controller.watch(informers.configmaps, all_of_them)
+
+
+def _retry_all(
+    queue: WorkQueue[RequesterKey], unschedulable: UnschedulableQueue[RequesterKey]
+) -> None:
+    for key in unschedulable.oldest_first():
+        queue.add(key)
 
 
 def _node_changed(change: Change[core_v1.Node]) -> bool:

@@ -35,9 +35,26 @@ async def test_a_deleted_requester_frees_the_room_reserved_for_it(world: World) 
     await expect_pending(world, "small", "kept for SharePod default/high of priority 5")
     world.delete("high")
     await expect_deleted(world, "high")
-    # Long before the nomination expires.
-    world.share("other", "0.1")
-    await expect_scheduled(world, "other")
+    # Long before the nomination expires, and without another change in the cluster.
+    await expect_scheduled(world, "small", seconds=5)
+
+
+@scenario(n1=1)
+async def test_a_deleted_gang_frees_the_room_reserved_for_it(world: World) -> None:
+    world.configure(preemption=True)
+    world.start()
+    await world.run("low", "0.8", annotations=MARKED)
+    world.actors.node_agents = False  # the share of the evicted pod is not released
+    gang = HIGH | {"sharedgpu/group_name": "g", "sharedgpu/min_available": "2"}
+    for name in ("a", "b"):
+        world.share(name, "0.4", labels=gang)
+    await expect_evictions(world, "low")
+    world.share("small", "0.1")
+    await expect_pending(world, "small", "kept for gang g of namespace default of priority 5")
+    for name in ("a", "b"):
+        world.delete(name)
+    await expect_deleted(world, "a", "b")
+    await expect_scheduled(world, "small", seconds=5)
 
 
 @scenario(n1=2)

@@ -68,7 +68,12 @@ class Members:
     @property
     def name(self) -> str:
         """The gang's name for people."""
-        return f"gang {self.gang.name} of namespace {self.key.namespace}"
+        return name_of_gang(self.key)
+
+
+def name_of_gang(gang: Key) -> str:
+    """The name of a gang for people, and of what is reserved for it."""
+    return f"gang {gang.name} of namespace {gang.namespace}"
 
 
 def demand_of_member(requester: Requester) -> Demand | None:

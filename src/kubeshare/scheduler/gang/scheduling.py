@@ -32,6 +32,7 @@ from kubeshare.scheduler.gang.members import (
     check_agreement,
     demand_of_member,
     gang_terms,
+    name_of_gang,
 )
 from kubeshare.scheduler.preemption.preemption import RoomRequest
 from kubeshare.scheduler.requesters.base import Requester
@@ -59,13 +60,20 @@ class GangScheduler:
         self._reserved: PendingSince[Key] = PendingSince()  # gangs that hold shares, not started
         self._timed_out: NotBefore[Key] = NotBefore()  # gangs that are not tried for a while
         self._timeout_messages: dict[Key, str] = {}
+        self._nominated: set[Key] = set()  # gangs for which pods may be evicted
 
     def forget_gone(self) -> None:
-        """Drop the timers of gangs without members."""
-        gone = {gang for gang in (*self._reserved, *self._timeout_messages) if not self._has(gang)}
-        for gang in gone:
-            self._reserved.forget(gang)
-            self._end_timeout(gang)
+        """Drop the timers of gangs without members, and free the room reserved for them."""
+        known = {*self._reserved, *self._timeout_messages, *self._nominated}
+        for gang in known:
+            if not self._has(gang):
+                self._reserved.forget(gang)
+                self._end_timeout(gang)
+                self._end_nomination(gang)
+
+    def _end_nomination(self, gang: Key) -> None:
+        self._nominated.discard(gang)
+        self._context.nominations.remove(name_of_gang(gang))
 
     def _has(self, gang: Key) -> bool:
         found = (kind.in_gang(gang.namespace, gang.name) for kind in self._context.kinds.values())
@@ -118,7 +126,7 @@ class GangScheduler:
                 for each in placement.placed
             ]
         )
-        self._context.nominations.remove(request.owner)
+        self._end_nomination(members.key)
         members = self._members(requester, members.gang)
         await self._release_stale(members)
         return await self._bind_ready(requester, members)
@@ -197,6 +205,7 @@ class GangScheduler:
         words = members.gang.no_room(members.needed, placement)
         words += f"; {explain(placement.unplaced)}" if placement.unplaced else ""
         result = await self._wait(members, Reason.GANG_NO_ROOM, words)
+        self._nominated.add(members.key)
         retry = earliest(result.retry, await self._context.preemptor.make_room(request))
         now = asyncio.get_running_loop().time()
         reserved = self._context.nominations.seconds_left(request.uids, request.priority, now)

@@ -5,7 +5,7 @@ of the same or a lower priority gets the GPU for which the requester is nominate
 higher priority may still get it.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -44,10 +44,15 @@ class Nomination(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Nominations:
-    """The nominations that exist now. All times are loop times."""
+    """The nominations that exist now. All times are loop times.
 
-    def __init__(self) -> None:
+    Args:
+        on_freed: called when a nomination is removed before its time: its room is free for others.
+    """
+
+    def __init__(self, on_freed: Callable[[], None] = lambda: None) -> None:
         self._by_owner: dict[str, Nomination] = {}
+        self._on_freed = on_freed
 
     def of(self, owner: str, now: float) -> Nomination | None:
         """The nomination of a requester or gang."""
@@ -60,7 +65,8 @@ class Nominations:
 
     def remove(self, owner: str) -> None:
         """Remove the nomination of an owner that is scheduled or gone."""
-        self._by_owner.pop(owner, None)
+        if self._by_owner.pop(owner, None) is not None:
+            self._on_freed()
 
     def full(self, now: float) -> bool:
         """Whether no further nomination is allowed."""
