@@ -27,6 +27,33 @@ def test_a_part_that_does_not_come_up_is_named_with_the_command_that_shows_it() 
     run_virtual(install())
 
 
+def applied(*there: str) -> list[str]:
+    """Installs the workloads where some exist and none ever comes up: the names of the applied."""
+    workloads = [one for one in LOADED if one["kind"] in ("DaemonSet", "Deployment")]
+
+    async def install() -> list[str]:
+        server = FakeApiServer()
+        for workload in workloads:
+            if workload["metadata"]["name"] in there:
+                server.seed(manifests.resource_of(workload), workload)
+        async with server.client("administrator") as client:
+            with pytest.raises(rollout.RolloutError, match="is not up after 1 s"):
+                await rollout.install(client, workloads, deadline=1, say=lambda _: None)
+        return [each.path.name for each in server.requests if each.verb == "patch"]
+
+    return run_virtual(install())
+
+
+def test_an_upgrade_waits_for_the_token_daemon_before_it_applies_other_programs() -> None:
+    assert applied("kubeshare-token-daemon", "kubeshare-node-agent") == ["kubeshare-token-daemon"]
+    assert set(applied()) == {
+        "kubeshare-device-manager",
+        "kubeshare-node-agent",
+        "kubeshare-scheduler",
+        "kubeshare-token-daemon",
+    }
+
+
 def test_a_cluster_that_is_too_old_is_told_from_which_version_on_it_would_do() -> None:
     async def install() -> None:
         server = FakeApiServer()

@@ -17,6 +17,8 @@ FIELD_MANAGER = "kubeshare-install"
 _WORKLOADS = {"Deployment", "DaemonSet"}
 _THEIRS = {"ConfigMap"}
 """Kinds that are created once and then belong to the administrator."""
+_UPGRADED_FIRST = {"kubeshare-token-daemon"}
+"""Programs that understand earlier versions of the others, but not later ones."""
 _POLL_SECONDS = 0.25
 KUBERNETES = "1.36"
 """The first version that has all that is applied."""
@@ -33,6 +35,9 @@ class RolloutError(Exception):
 async def install(client: Client, manifests: list[Manifest], *, deadline: float, say: Say) -> None:
     """Apply everything (again), and wait until it runs.
 
+    In an upgrade the token daemon comes first: it reads the grants of an older node agent, but
+    not those of a newer one.
+
     Args:
         client: the cluster.
         manifests: from ``manifests.load``.
@@ -47,6 +52,10 @@ async def install(client: Client, manifests: list[Manifest], *, deadline: float,
     crds = [m for m in manifests if m["kind"] == "CustomResourceDefinition"]
     await asyncio.gather(*(_wait(client, crd, _established, deadline) for crd in crds))
     workloads = [m for m in manifests if m["kind"] in _WORKLOADS]
+    for first in [m for m in workloads if m["metadata"]["name"] in _UPGRADED_FIRST]:
+        if await _exists(client, first):
+            await _apply_all(client, [first], say)
+            await _wait(client, first, _rolled_out, deadline)
     await _apply_all(client, workloads, say)
     for workload in workloads:
         await _wait(client, workload, _rolled_out, deadline)
@@ -74,6 +83,15 @@ async def _apply_all(client: Client, manifests: list[Manifest], say: Say) -> Non
         except ApiError as error:
             raise RolloutError(f"{manifest['kind']} {name}: {error}") from error
     say(f"{len(manifests)} objects applied")
+
+
+async def _exists(client: Client, manifest: Manifest) -> bool:
+    metadata = manifest["metadata"]
+    try:
+        await client.get(resource_of(manifest), metadata["name"], metadata.get("namespace", ""))
+    except NotFoundError:
+        return False
+    return True
 
 
 async def _create(client: Client, manifest: Manifest) -> None:

@@ -311,6 +311,36 @@ def test_a_daemon_that_does_not_answer_is_an_error_with_its_name(
     assert nothing_is_left(paths)
 
 
+OLDER_DAEMON = f"{CLAIM.uid}.json: version 2 is not known, 1 is"
+"""How a daemon of grant version 1 refused a later one."""
+
+
+def test_the_upgrade_of_an_older_daemon_is_waited_for(
+    ready: Cluster, agent: Running, paths: NodePaths
+) -> None:
+    write_daemon_status(paths, CLAIM.uid, "REFUSED", OLDER_DAEMON)
+
+    async def main() -> None:
+        async with agent() as running:
+            preparation = asyncio.create_task(running.prepare(CLAIM))
+            await asyncio.sleep(5)
+            assert not preparation.done()
+            write_daemon_status(paths, CLAIM.uid, "ACTIVE")
+            await preparation
+
+    run_virtual(main())
+
+
+def test_an_older_daemon_that_is_not_upgraded_is_an_error_with_its_name(
+    ready: Cluster, agent: Running, paths: NodePaths
+) -> None:
+    write_daemon_status(paths, CLAIM.uid, "REFUSED", OLDER_DAEMON)
+    text = refusal(agent)
+    assert "is older than its node agent" in text
+    assert "is the rollout of the DaemonSet kubeshare-token-daemon complete?" in text
+    assert nothing_is_left(paths)
+
+
 def test_a_node_without_a_cdi_spec_for_the_gpu_starts_nothing(
     ready: Cluster, agent: Running, paths: NodePaths
 ) -> None:

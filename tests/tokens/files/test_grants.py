@@ -13,6 +13,7 @@ from kubeshare.tokens.files.grants import (
     Owner,
     process_start_time,
     read_grant,
+    refused_by_older_daemon,
     remove_grant,
     write_grant,
 )
@@ -55,6 +56,22 @@ def test_the_file_has_the_names_that_were_agreed(paths: Paths) -> None:
             }
         ],
     }
+
+
+@pytest.mark.parametrize(("version", "later"), [(GRANT_VERSION + 1, True), (0, False)])
+def test_a_refusal_shows_whether_the_version_came_later(
+    paths: Paths, version: int, *, later: bool
+) -> None:
+    paths.make()
+    paths.grant("a").write_text(
+        msgspec.json.encode(grant("a", 0.25, 0.5))
+        .decode()
+        .replace(f'"version":{GRANT_VERSION}', f'"version":{version}')
+    )
+    with pytest.raises(GrantError) as caught:
+        read_grant(paths.grant("a"))
+    assert refused_by_older_daemon(str(caught.value)) is later
+    assert not refused_by_older_daemon("memory of the GPU would be over-committed")
 
 
 def test_a_file_of_the_first_version_means_what_it_meant(paths: Paths) -> None:

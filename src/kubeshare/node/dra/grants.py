@@ -18,6 +18,7 @@ from kubeshare.tokens.files.grants import (
     GrantedPod,
     GrantedShare,
     read_grant,
+    refused_by_older_daemon,
     remove_grant,
     write_grant,
 )
@@ -107,20 +108,21 @@ class Grants:
     async def wait_active(self, claim: str, seconds: float) -> None:
         """Wait until the daemon has activated a grant and created the claim's folder.
 
+        A daemon of an earlier version than this agent may not understand the grant. Its successor
+        reads all grants when it starts, so an upgrade in progress is waited for.
+
         Raises:
             GrantRefusedError: the daemon refuses it, or does not answer in time.
         """
         pause = _FIRST_PAUSE_SECONDS
+        status: Status | None = None
         try:
             async with asyncio.timeout(seconds):
-                while (status := self._status(claim)) is None:
+                while (status := self._status(claim)) is None or _awaits_upgrade(status):
                     await asyncio.sleep(pause)
                     pause = min(_LAST_PAUSE_SECONDS, pause * _PAUSE_GROWTH)
         except TimeoutError as error:
-            raise GrantRefusedError(
-                f"the token daemon of this node does not answer (waited {seconds:.0f} s): "
-                "is the pod kubeshare-token-daemon running here?"
-            ) from error
+            raise GrantRefusedError(_no_answer(status, seconds)) from error
         if status.state != "ACTIVE":
             raise GrantRefusedError(f"the token daemon says {status.state}: {status.reason}")
 
@@ -137,3 +139,21 @@ class Grants:
     def counters_file(self, claim: str) -> Path:
         """The file that the claim's processes write, which the daemon creates."""
         return self._paths.counters(claim)
+
+
+def _awaits_upgrade(status: Status) -> bool:
+    return status.state == "REFUSED" and refused_by_older_daemon(status.reason)
+
+
+def _no_answer(status: Status | None, seconds: float) -> str:
+    """Why no grant became active in time, and what to do; ``status`` is the last answer."""
+    if status is None:
+        return (
+            f"the token daemon of this node does not answer (waited {seconds:.0f} s): "
+            "is the pod kubeshare-token-daemon running here?"
+        )
+    return (
+        f"the token daemon of this node is older than its node agent ({status.reason}), and was "
+        f"not upgraded within {seconds:.0f} s: is the rollout of the DaemonSet "
+        "kubeshare-token-daemon complete?"
+    )

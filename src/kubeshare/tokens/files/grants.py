@@ -19,6 +19,7 @@ from kubeshare.tokens.wire.protocol import CELLS_MAX
 GRANT_VERSION: Final = 2
 
 _GPU_UUID = re.compile(r"GPU-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_UNKNOWN_VERSION = re.compile(r"version (\d+) is not known, (\d+) is")
 _QUOTA_BOUNDS_NS = (5_000_000, 10_000_000_000)
 
 # What version 1 called the amounts of a share: a running pod keeps its grant over an upgrade.
@@ -114,6 +115,7 @@ class Grant(
     def __post_init__(self) -> None:
         check_claim(self.claim)
         if self.version != GRANT_VERSION:
+            # `refused_by_older_daemon` reads these words in the answers of all versions.
             raise ValueError(f"version {self.version} is not known, {GRANT_VERSION} is")
         if not self.gpus:
             raise ValueError("gpus is empty")
@@ -138,6 +140,12 @@ def write_grant(paths: Paths, grant: Grant) -> None:
     """Write a grant; the daemon answers in the claim's status file."""
     paths.make()
     write_whole(paths.grant(grant.claim), msgspec.json.encode(grant))
+
+
+def refused_by_older_daemon(reason: str) -> bool:
+    """Whether a token daemon refused a grant because its version came after that daemon."""
+    found = _UNKNOWN_VERSION.search(reason)
+    return found is not None and int(found[1]) > int(found[2])
 
 
 def remove_grant(paths: Paths, claim: str) -> None:
