@@ -1,8 +1,10 @@
 """A placeholder must not be evicted while pods share its GPU."""
 
-from expectations import expect_phases, expect_placeholders, expect_running
+from expectations import expect_activated, expect_phases, expect_placeholders, expect_running
+from fakes import manifests
 from fakes.cluster import World, scenario
 from kubeshare.api.types.constants import ANNOTATION_SAFE_TO_EVICT, LABEL_IN_USE, NAMESPACE
+from kubeshare.api.types.v1 import VGPUS
 from kubeshare.device_manager.placeholder.disruption import IDLE_SECONDS
 from kubeshare.kube.resources import PODS, Raw
 from kubeshare.simulator.control import Fault, ObjectPath
@@ -47,6 +49,27 @@ async def test_a_warm_one_may_be_evicted_until_somebody_shares_it(world: World) 
     assert says(world) == ("true", "false")
     await world.until(lambda: says(world) == ("false", "true"))
     assert changes(world) == 2
+
+
+@scenario(n1=1)
+async def test_one_that_is_being_deleted_is_left_as_it_is(world: World) -> None:
+    world.configure(pool={"policy": "reservation", "warm": 1})
+    world.start("devices")
+    await expect_activated(world)
+    await expect_phases(world, "Idle")
+    world.actors.removes = False
+    terminating = {"deletionTimestamp": "2026-01-01T00:01:00Z"}
+    name = placeholder(world)["metadata"]["name"]
+    world.server.change(PODS, name, NAMESPACE, lambda pod: pod["metadata"].update(terminating))
+    [gpuid] = world.vgpus()
+    made = world.share("a", id=gpuid, attempt=1, spec={"nodeName": "n1"})
+    holder = manifests.holder(made["metadata"]["uid"], "a")
+    world.server.change(VGPUS, gpuid, "", lambda vgpu: vgpu["status"].update(holders=[holder]))
+    await world.quiet(1)
+    assert world.vgpus() == {gpuid: ["a"]}
+    assert "deletionTimestamp" in placeholder(world)["metadata"]
+    assert says(world) == ("false", "true")
+    assert changes(world) == 0
 
 
 @scenario(n1=1)

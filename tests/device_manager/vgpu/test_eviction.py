@@ -70,6 +70,18 @@ async def test_holders_leave_a_node_before_its_driver_is_upgraded_and_the_placeh
     assert_scheduled(world, "b", node="n1")
 
 
+@scenario(n1=1)
+async def test_a_pod_that_has_ended_is_not_evicted(world: World) -> None:
+    world.start()
+    await world.run("a")
+    world.actors.node_agents = False  # its share is not released
+    world.end("a")
+    label(world, "pod-deletion-required")
+    await world.quiet(30)
+    assert world.shares_gpu("a")
+    assert evicted(world) == []
+
+
 @scenario(n1=1, n2=1)
 async def test_what_is_idle_on_a_cordoned_node_is_given_back(world: World) -> None:
     world.reserve("n1", "kept")

@@ -1,6 +1,9 @@
 """vGPUs whose GPU fails or whose placeholder is lost."""
 
-from typing import Any
+import asyncio
+from itertools import pairwise
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
@@ -22,10 +25,15 @@ from expectations import (
 from fakes import manifests
 from fakes.cluster import World, scenario
 from fakes.cluster.state import degraded, the_pod
-from kubeshare.api.types.v1 import GPUNODES, VGPUS
-from kubeshare.device_manager.placeholder.recovery import MAX_ATTEMPTS
+from kubeshare.api.types.constants import placeholder_name
+from kubeshare.api.types.v1 import GPUNODES, VGPU, VGPUS, VGPUSpec
+from kubeshare.device_manager.context import Context
+from kubeshare.device_manager.placeholder.recovery import FIRST_BACKOFF_SECONDS, MAX_ATTEMPTS
+from kubeshare.device_manager.vgpu.health import VGPUHealth
+from kubeshare.kube.clock import utc_now
+from kubeshare.kube.meta import ObjectMeta
 from kubeshare.kube.resources import NODES, PODS
-from kubeshare.simulator.control import Fault
+from kubeshare.simulator.control import FakeApiServer, Fault, run_virtual
 
 SYSTEM = "kubeshare-system"
 
@@ -146,18 +154,22 @@ async def test_a_placeholder_that_has_ended_is_replaced(world: World) -> None:
     world.server.change(PODS, placeholder, SYSTEM, lambda pod: pod["status"].update(evicted))
     await expect_degraded(world, "PlaceholderLost")
     await expect_degraded(world, "Healthy")
+    [gpuid] = world.vgpus()
+    assert not [each for each in world.events(gpuid) if each.startswith("OtherGPU")]
 
 
 @scenario(n1=1)
-async def test_placeholders_that_end_by_themselves_are_tried_a_few_times(world: World) -> None:
+async def test_placeholders_that_end_by_themselves_are_tried_a_few_times_with_growing_pauses(
+    world: World,
+) -> None:
     world.start()
     await world.run("a")
-    ended: set[str] = set()
+    ended: dict[str, float] = {}
 
     def end(*_: Any) -> None:
         for pod in world.server.all(PODS, SYSTEM):
             if pod["metadata"]["uid"] not in ended:
-                ended.add(pod["metadata"]["uid"])
+                ended[pod["metadata"]["uid"]] = asyncio.get_running_loop().time()
                 failed = {"phase": "Failed", "reason": "UnexpectedAdmissionError"}
                 name = pod["metadata"]["name"]
                 world.server.change(
@@ -171,6 +183,22 @@ async def test_placeholders_that_end_by_themselves_are_tried_a_few_times(world: 
     lose_placeholder(world)
     await world.quiet(1800)
     assert len(ended) == MAX_ATTEMPTS
+    pauses = [late - early for early, late in pairwise(ended.values())]
+    expected = [FIRST_BACKOFF_SECONDS * 2**number for number in range(MAX_ATTEMPTS - 1)]
+    assert pauses == pytest.approx(expected, abs=1)
+
+
+@scenario(n1=1)
+async def test_no_placeholder_is_made_for_a_vgpu_of_which_none_was_recorded(world: World) -> None:
+    """As written by an earlier version: any new placeholder would count as the recorded one."""
+    world.start()
+    await world.run("a")
+    [gpuid] = world.vgpus()
+    world.server.change(VGPUS, gpuid, "", lambda vgpu: vgpu["spec"].pop("placeholderUid"))
+    lose_placeholder(world)
+    await expect_degraded(world, "PlaceholderLost")
+    await world.quiet(120)
+    assert not world.placeholders()
 
 
 @scenario(n1=1)
@@ -184,6 +212,25 @@ async def test_a_placeholder_that_only_was_not_seen_yet_is_not_taken_for_lost(
     world.start()
     await world.quiet(60)
     assert degraded(world) == {}
+
+
+def test_a_placeholder_that_the_cache_lacks_is_read_before_it_counts_as_lost() -> None:
+    server = FakeApiServer()
+    name = placeholder_name("x")
+    pod = server.seed(PODS, manifests.pod(name, metadata={"namespace": SYSTEM}))
+    spec = VGPUSpec(node_name="n1", uuid="GPU-1", placeholder_uid=pod["metadata"]["uid"])
+    vgpu = VGPU(metadata=ObjectMeta(name="x"), spec=spec)
+    context = SimpleNamespace(
+        client=server.client(),
+        pool=None,
+        informers=SimpleNamespace(gpunodes=SimpleNamespace(store={})),
+        placeholders=SimpleNamespace(of=lambda _: None),
+        events=None,
+        wall_clock=utc_now,
+    )
+    health = VGPUHealth(cast("Context", context))
+    assert run_virtual(health.reconcile(vgpu)) is vgpu
+    assert [(each.verb, each.path.name) for each in server.requests] == [("get", name)]
 
 
 @scenario(n1=1)

@@ -9,8 +9,10 @@ from expectations import (
     expect_pod,
     expect_ready,
     expect_running,
+    expect_vgpu_deleted,
 )
 from fakes.cluster import World, scenario, seed_held
+from fakes.cluster.state import the_pod
 from kubeshare.api.types.v1 import SHAREPODS, VGPUS
 from kubeshare.kube.resources import NODES, Raw
 from kubeshare.simulator.control import Fault
@@ -112,6 +114,26 @@ async def test_a_part_on_a_deleted_node_is_held_as_long_as_its_pod_is_there(worl
     assert world.shares_gpu("a")
     world.delete("a")
     await expect_no_vgpus(world)
+
+
+@scenario(n1=1, n2=1)
+async def test_a_holder_on_a_deleted_node_goes_though_its_pod_that_ended_is_there(
+    world: World,
+) -> None:
+    world.lose_node("n1")
+    world.share("a", id="y", spec={"nodeName": "n2"})
+    world.start("devices")
+    await expect_running(world, "a")
+    pod = the_pod(world, "a")
+    world.end("a")
+    seed_held(world, "the former one")
+
+    def bind(vgpu: Raw) -> None:
+        vgpu["status"]["holders"][0]["podUid"] = pod["metadata"]["uid"]
+
+    world.server.change(VGPUS, "x", "", bind)
+    await expect_vgpu_deleted(world, "x")
+    assert world.pod("a") is not None
 
 
 @scenario(n1=1, n2=1)
