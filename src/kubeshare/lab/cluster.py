@@ -77,6 +77,7 @@ class Lab:
         self.layout = Layout(name)
         self.progress = progress or Progress()
         self.control_plane = Machine(self.layout, CONTROL_PLANE)
+        self._api: ApiServer | None = None
 
     @property
     def kubeconfig(self) -> Path:
@@ -133,7 +134,9 @@ class Lab:
             LabError: there is no such lab.
         """
         self._require()
-        return ApiServer(self.settings, binaries.kubernetes(self.progress))
+        if self._api is None:
+            self._api = ApiServer(self.settings, binaries.kubernetes(self.progress))
+        return self._api
 
     def _require(self) -> Shape:
         shape = self.shape
@@ -301,6 +304,7 @@ class Lab:
         Raises:
             LabError: something could not be removed.
         """
+        self._api = None  # the next lab of this name has another authority
         if not self.exists():
             return False
         with self._alone(), self.progress.step(f"take down lab {self.name}"):

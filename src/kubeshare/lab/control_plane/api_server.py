@@ -12,7 +12,6 @@ The lab starts the same two programs with the same arguments in a network namesp
 and the rest after them.
 """
 
-import json
 import socket
 import ssl
 import subprocess
@@ -31,6 +30,7 @@ from kubeshare.lab import processes
 from kubeshare.lab.control_plane import audit
 from kubeshare.lab.control_plane.certificates import Authority
 from kubeshare.lab.control_plane.kubeconfig import write_kubeconfig
+from kubeshare.lab.control_plane.requests import Requests
 from kubeshare.lab.errors import LabError
 from kubeshare.lab.images import binaries
 from kubeshare.lab.progress import Progress
@@ -183,6 +183,9 @@ class ApiServer:
     Args:
         settings: how it was started.
         programs: the folder with kubectl.
+
+    Attributes:
+        requests: sends requests as the administrator.
     """
 
     def __init__(self, settings: Settings, programs: Path) -> None:
@@ -190,6 +193,10 @@ class ApiServer:
         self.programs = programs
         self.authority = Authority(settings.folder / "certificates")
         self.kubeconfig = write_admin_kubeconfig(settings, self.authority, "kubeshare-api-server")
+        admin = self.authority.identity("admin", *ADMIN)
+        self.requests = Requests(
+            settings.url, self.authority.certificate, admin.certificate, admin.key
+        )
 
     def kubeconfig_for(self, user: str, groups: tuple[str, ...] = ()) -> Path:
         """A kubeconfig for any user and groups, to try what *they* may do.
@@ -218,24 +225,7 @@ class ApiServer:
         Raises:
             LabError: the API server cannot be reached or refuses; the message has its reason.
         """
-        admin = self.authority.identity("admin", *ADMIN)
-        context = ssl.create_default_context(cafile=str(self.authority.certificate))
-        context.load_cert_chain(admin.certificate, admin.key)
-        url = self.settings.url + path
-        request = urllib.request.Request(  # noqa: S310 - the address is ours
-            url,
-            data=None if body is None else json.dumps(body).encode(),
-            headers={"Content-Type": "application/json"},
-            method=method,
-        )
-        try:
-            with urllib.request.urlopen(request, timeout=10, context=context) as answer:  # noqa: S310
-                return json.load(answer)
-        except urllib.error.HTTPError as error:
-            reason = error.read().decode(errors="replace")
-            raise LabError(f"{method} {url}: {error}: {reason}", exit_code=1) from error
-        except (urllib.error.URLError, OSError) as error:
-            raise LabError(f"{method} {url}: {error}") from error
+        return self.requests.send(method, path, body)
 
     def kubectl(
         self, *arguments: str, stdin: str | None = None, kubeconfig: Path | None = None
