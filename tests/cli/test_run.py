@@ -14,6 +14,7 @@ from kubeshare.core.errors import InvalidValueError
 from kubeshare.tokens.gpus import Gpu
 from kubeshare.tokens.wire.protocol import CLAIM_FOLDER_ENV
 from tokens.helpers import Page
+from wakeups import least_disturbed
 
 GPUS = tuple(
     Gpu(
@@ -277,15 +278,33 @@ def test_a_fixed_amount_of_work_comes_to_its_end(machine: Machine) -> None:
 
 
 def settled(machine: Machine, jobs: list["subprocess.Popen[str]"]) -> None:
-    """Wait until the daemon has charged the jobs for longer than its average remembers."""
+    """Wait until the daemon has charged the jobs for longer than its average remembers.
+
+    Each of them: one that has not launched anything yet leaves its share to the others.
+    """
+    before = {pid: claim["chargedNs"] for pid, claim in machine.claims().items()}
 
     def charged() -> bool:
         claims = machine.claims()
-        return all(job.pid in claims for job in jobs) and (
-            sum(claims[job.pid]["chargedNs"] for job in jobs) > 3e9
-        )
+        if not all(job.pid in claims for job in jobs):
+            return False
+        grown: list[int] = [claims[job.pid]["chargedNs"] - before.get(job.pid, 0) for job in jobs]
+        return min(grown) > 0.5e9 and sum(grown) > 3e9
 
     eventually(charged, "the jobs have run for three seconds", seconds=60)
+
+
+NEAR = 0.03
+"""Of a share over a window of a machine that wakes its programs in time."""
+WINDOW_S = 6.0
+
+
+def assert_shares(
+    machine: Machine, jobs: list["subprocess.Popen[str]"], targets: list[float]
+) -> None:
+    """By the GPU's own log the jobs have these shares."""
+    shares, lost = least_disturbed(lambda: machine.shares(*jobs, seconds=WINDOW_S))
+    assert shares == pytest.approx(targets, abs=NEAR + lost), f"{lost:.3f} of the window lost"
 
 
 SHARES = {
@@ -304,9 +323,7 @@ def test_jobs_get_their_shares_by_the_gpus_own_log(machine: Machine, name: str) 
     jobs = [machine.burn(request, limit) for request, limit in parts]
     settled(machine, jobs)
 
-    shares = machine.shares(*jobs, seconds=10)
-
-    assert shares == pytest.approx(targets, abs=0.03)
+    assert_shares(machine, jobs, targets)
 
 
 @pytest.mark.native
@@ -331,7 +348,7 @@ def test_jobs_outlive_the_daemon_and_converge_when_there_is_one_again(machine: M
         == 0
     )
     settled(machine, jobs)
-    assert machine.shares(*jobs, seconds=10) == pytest.approx([0.5, 0.5], abs=0.03)
+    assert_shares(machine, jobs, [0.5, 0.5])
 
 
 @pytest.mark.slow

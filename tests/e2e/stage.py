@@ -35,7 +35,7 @@ PROGRAMS = {NODE_AGENT: "kubeshare.node", TOKEN_DAEMON: "kubeshare.tokens"}
 DEADLINE = 60.0
 _POLL_SECONDS = 0.1
 _SETTLED = 0.05
-_WINDOW_NS = 10_000_000_000
+_WINDOW_NS = 6_000_000_000
 
 
 class Place(Struct, frozen=True):
@@ -156,7 +156,7 @@ class Stage:
         eventually(all_more, f"the GPU to work for {', '.join(pods)}", seconds=20)
 
     def shares(self, place: Place, targets: Mapping[str, float]) -> dict[str, float]:
-        """The shares of pods over ten seconds by the GPU's own log, once they have settled."""
+        """The shares of pods over six seconds by the GPU's own log, once they have settled."""
         self.settle(place, targets)
         meter = self.meter(place, targets)
         first = meter.sample()

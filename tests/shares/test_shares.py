@@ -6,7 +6,7 @@ matrix of kernel lengths and the goals in points.
 
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import pytest
 from bench.node.jobs import Node, eventually
@@ -14,6 +14,7 @@ from bench.node.jobs import Node, eventually
 from kubeshare import native
 from kubeshare.demo import timeline
 from kubeshare.demo.figure import JOBS, STAGES, targets
+from wakeups import least_disturbed
 
 pytestmark = [pytest.mark.native, pytest.mark.slow, pytest.mark.serial]
 
@@ -43,7 +44,15 @@ def settle(node: Node, *names: str) -> None:
     time.sleep(SETTLE_S)
 
 
-def near(shares: dict[str, float], expected: dict[str, float], within: float = NEAR) -> bool:
+def measure(
+    node: Node, seconds: float = WINDOW_S, jobs: Iterable[str] = ()
+) -> tuple[dict[str, float], float]:
+    """The shares of jobs, and the part of the window that the machine lost, which widens NEAR."""
+    names = tuple(jobs)
+    return least_disturbed(lambda: node.shares(seconds, names))
+
+
+def near(shares: dict[str, float], expected: dict[str, float], within: float) -> bool:
     return all(abs(shares[name] - share) <= within for name, share in expected.items())
 
 
@@ -56,8 +65,8 @@ def test_figure_6_in_all_its_stages(node: Node) -> None:
         if stage.goes:
             node.end(stage.goes)
         settle(node, *stage.running)
-        shares = node.shares(WINDOW_S)
-        assert near(shares, targets(stage)), (stage.title, shares)
+        shares, lost = measure(node)
+        assert near(shares, targets(stage), NEAR + lost), (stage.title, shares, lost)
 
 
 def test_unlike_jobs_beside_each_other(node: Node) -> None:
@@ -69,15 +78,15 @@ def test_unlike_jobs_beside_each_other(node: Node) -> None:
     node.start("bursts", 0.05, "--kernel-us", "1000", "--busy-ms", "30", "--idle-ms", "200")
     node.start("idle", 0.1, "--rate", "0.01")
     settle(node, *requests)
-    shares = node.shares(10)
+    shares, lost = measure(node, 10)
     used = sum(shares.values())
-    assert used > MOST, shares
+    assert used > MOST - lost, (shares, lost)
     assert shares["idle"] == 0
     for name in ("tiny", "ordinary", "greedy", "long"):
-        assert shares[name] > 0.2 - NEAR, shares
+        assert shares[name] > 0.2 - NEAR - lost, (shares, lost)
     # What the idle one and the pauses leave goes to the others in equal parts.
     busy = [shares[name] for name in ("tiny", "ordinary", "greedy", "long")]
-    assert max(busy) - min(busy) < 2 * NEAR, shares
+    assert max(busy) - min(busy) < 2 * (NEAR + lost), (shares, lost)
     longest = {name: view["longestWaitNs"] for name, view in node.views().items()}
     assert max(longest.values()) < 1.5 * SECOND_NS, longest
 
@@ -86,9 +95,9 @@ def test_kernels_longer_than_a_turn_are_paid_back(node: Node) -> None:
     node.start("long", 0.3, "--kernel-us", "500000", "--inflight", "2")
     node.start("short", 0.7, *KEEPS_BUSY)
     settle(node, "long", "short")
-    shares = node.shares(12)
-    assert near(shares, {"long": 0.3, "short": 0.7}, 0.06), shares
-    assert sum(shares.values()) > MOST
+    shares, lost = measure(node, 12)
+    assert near(shares, {"long": 0.3, "short": 0.7}, 0.06 + lost), (shares, lost)
+    assert sum(shares.values()) > MOST - lost, (shares, lost)
 
 
 def test_who_stops_answering_is_passed_over_and_who_dies_leaves_nothing_behind(node: Node) -> None:
@@ -98,14 +107,15 @@ def test_who_stops_answering_is_passed_over_and_who_dies_leaves_nothing_behind(n
     node.jobs["stops"].signal(signal.SIGSTOP)
     node.jobs["dies"].signal(signal.SIGKILL)
     eventually(lambda: node.views()["stops"]["state"] in ("hung", "idle"), "it is passed over")
-    shares = node.shares(WINDOW_S, ("a", "b"))
-    assert sum(shares.values()) > MOST, shares
-    assert near(shares, {"a": 0.5, "b": 0.5}), shares
+    shares, lost = measure(node, jobs=("a", "b"))
+    assert sum(shares.values()) > MOST - lost, (shares, lost)
+    assert near(shares, {"a": 0.5, "b": 0.5}, NEAR + lost), (shares, lost)
     node.jobs["stops"].signal(signal.SIGCONT)
     node.end("dies")
     settle(node, "stops")
-    shares = node.shares(WINDOW_S, ("a", "b", "stops"))
-    assert near(shares, dict.fromkeys(("a", "b", "stops"), 1 / 3)), shares
+    shares, lost = measure(node, jobs=("a", "b", "stops"))
+    thirds = dict.fromkeys(("a", "b", "stops"), 1 / 3)
+    assert near(shares, thirds, NEAR + lost), (shares, lost)
 
 
 def test_a_stream_that_waits_for_a_launch_at_the_closed_gate_gets_it(node: Node) -> None:
@@ -118,7 +128,8 @@ def test_a_stream_that_waits_for_a_launch_at_the_closed_gate_gets_it(node: Node)
     waits.tell("pass 1 7", "sync")
     assert [waits.answer()["result"] for _ in range(2)] == [0, 0]
     assert node.views()["waits"]["bypasses"] == 0
-    assert node.shares(2)["busy"] > MOST
+    shares, lost = measure(node, 2)
+    assert shares["busy"] > MOST - lost, (shares, lost)
 
 
 def test_a_daemon_that_is_killed_under_load_leaves_shares_and_its_successor_takes_over(
@@ -130,18 +141,21 @@ def test_a_daemon_that_is_killed_under_load_leaves_shares_and_its_successor_take
     settle(node, *requests)
     node.kill_daemon()
     time.sleep(1)  # turns that were open come to their end
-    shares = node.shares(WINDOW_S)
-    # What a job loses at the start of its part, because a busy machine wakes it late, is lost.
-    assert all(request / 3 < shares[job] < request + NEAR for job, request in requests.items())
+    shares, lost = measure(node)
+    # What a job loses at the start of its share, because a busy machine wakes it late, is lost.
+    assert all(
+        request / 3 - lost < shares[job] < request + NEAR + lost
+        for job, request in requests.items()
+    ), (shares, lost)
     node.start_daemon()
     eventually(
         lambda: all(view["processes"] == 1 for view in node.views().values()),
         "the jobs are connected again",
     )
     time.sleep(SETTLE_S)
-    shares = node.shares(WINDOW_S)
-    assert near(shares, {"a": 0.5, "b": 0.5}), shares
-    assert sum(shares.values()) > MOST
+    shares, lost = measure(node)
+    assert near(shares, {"a": 0.5, "b": 0.5}, NEAR + lost), (shares, lost)
+    assert sum(shares.values()) > MOST - lost, (shares, lost)
 
 
 def test_a_rolling_restart_of_the_daemon_ends_no_job_and_moves_no_share(node: Node) -> None:
@@ -149,20 +163,24 @@ def test_a_rolling_restart_of_the_daemon_ends_no_job_and_moves_no_share(node: No
     for name, request in requests.items():
         node.start(name, request, *KEEPS_BUSY)
     settle(node, *requests)
-    before = node.sample()
-    for _ in range(3):
-        node.exchange_daemon()
-        eventually(
-            lambda: all(view["processes"] == 1 for view in node.views().values()),
-            "the jobs are connected again",
-        )
-        time.sleep(SETTLE_S)
-    shares = timeline.shares(before, node.sample(), requests)
+
+    def exchanges() -> dict[str, float]:
+        before = node.sample()
+        for _ in range(3):
+            node.exchange_daemon()
+            eventually(
+                lambda: all(view["processes"] == 1 for view in node.views().values()),
+                "the jobs are connected again",
+            )
+            time.sleep(SETTLE_S)
+        return timeline.shares(before, node.sample(), requests)
+
+    shares, lost = least_disturbed(exchanges)
     used = sum(shares.values())
-    assert used > MOST, shares
+    assert used > MOST - lost, (shares, lost)
     # What a busy machine loses that wakes them late is lost to all of them.
     parts = {name: share / used for name, share in shares.items()}
-    assert near(parts, requests), shares
+    assert near(parts, requests, NEAR + lost), (shares, lost)
     assert [job.process.poll() for job in node.jobs.values()] == [None] * 3
 
 
@@ -176,15 +194,21 @@ def test_jobs_on_the_same_two_gpus_get_both_at_once() -> None:
         for gpu in (0, 1):
             node.wait_until_busy(*requests, gpu=gpu)
         time.sleep(SETTLE_S)
-        before = node.sample(1)
-        shares = node.shares(WINDOW_S, gpu=0)
-        other = {
-            name: (node.sample(1).busy_ns[name] - before.busy_ns[name]) / (WINDOW_S * SECOND_NS)
-            for name in requests
-        }
-        assert near(shares, other, 0.02), (shares, other)
+        both, lost = least_disturbed(lambda: _on_both(node))
+        shares, other = both
+        assert near(shares, other, 0.02 + lost), (shares, other, lost)
         used = sum(shares.values())
-        assert used > MOST, shares
+        assert used > MOST - lost, (shares, lost)
         # What a machine loses that wakes them late is lost to both.
-        assert shares["a"] / used > 0.3 - NEAR, shares
-        assert shares["b"] / used > 0.6 - NEAR, shares
+        assert shares["a"] / used > 0.3 - NEAR - lost, (shares, lost)
+        assert shares["b"] / used > 0.6 - NEAR - lost, (shares, lost)
+
+
+def _on_both(node: Node) -> tuple[dict[str, float], dict[str, float]]:
+    """The shares of each of two GPUs over one window."""
+    before = node.sample(0), node.sample(1)
+    time.sleep(WINDOW_S)
+    first, second = (
+        timeline.shares(begin, node.sample(gpu), node.jobs) for gpu, begin in enumerate(before)
+    )
+    return first, second
