@@ -93,7 +93,7 @@ def test_a_pod_that_asks_for_nothing_is_nobodys_business(pod: dict[str, Any]) ->
 @pytest.mark.parametrize(
     ("pod", "field", "words"),
     [
-        (a_pod(ours(request="1.5")), "kubeshare.nthu/request", "more than 1"),
+        (a_pod(ours(request="17")), "kubeshare.nthu/request", "more than 16 GPUs"),
         (a_pod(ours(request="nan")), "kubeshare.nthu/request", "not a number"),
         (a_pod(ours(request="0.6", limit="0.5")), "kubeshare.nthu/request", "more than the limit"),
         (a_pod(ours(request="0.6", count="two")), "kubeshare.nthu/count", "not a number of GPUs"),

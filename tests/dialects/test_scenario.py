@@ -282,7 +282,7 @@ def test_a_file_that_is_not_there_is_wrong_use(capsys: pytest.CaptureFixture[str
 
 def test_people_get_text_and_may_pipe_the_scenario_in() -> None:
     text = with_event(
-        "request: {name: p, request: 1, affinity: red}\n  - request: {name: r, request: 2}"
+        "request: {name: p, request: 1, affinity: red}\n  - request: {name: r, limit: 2}"
     )
     result = CliRunner().invoke(plan, ["-"], input=text, catch_exceptions=False)
     assert result.exit_code == 0
@@ -290,8 +290,8 @@ def test_people_get_text_and_may_pipe_the_scenario_in() -> None:
     assert lines[0].startswith("0: p: bound n1/vgpu-")
     assert lines[0].endswith(" (new)")
     assert lines[1] == "    n1/A: occupied, and affinity red asks for an idle or a new vGPU"
-    assert lines[2] == "1: r: rejected (request)"
-    assert lines[3] == "    request: 2 is more than 1, a whole GPU"
+    assert lines[2] == "1: r: rejected (limit)"
+    assert lines[3] == "    limit: 2 is more than 1, a whole GPU"
 
 
 FRAGMENTS = st.sampled_from(

@@ -143,7 +143,9 @@ def _change(scenario: Scenario, queue: PlacementQueue, request: Request) -> Chan
 def _in_its_words(scenario: Scenario, decision: Decision) -> Decision:
     """Translate a decision to the file's names of GPUs and fields."""
     devices = scenario.ledger.devices
-    names = sorted((devices[device_id].name for device_id in decision.devices), key=natural)
+    names = [devices[device_id].name for device_id in decision.devices]
+    if not decision.shares:  # otherwise they are in the order of the shares
+        names.sort(key=natural)
     field = decision.field
     if field is None:
         return msgspec.structs.replace(decision, devices=tuple(names))

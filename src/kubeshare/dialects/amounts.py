@@ -2,6 +2,7 @@
 
 from typing import TypedDict
 
+from kubeshare.core.demand import Share
 from kubeshare.core.units import Memory
 
 
@@ -11,13 +12,17 @@ class Amounts(TypedDict, total=False):
     Attributes:
         request_micros: micros reserved.
         limit_micros: micros never exceeded.
+        limit_alone_micros: micros never exceeded by the only holder of a GPU.
         memory: reserved on each GPU.
         count: the number of GPUs.
         proportional: whether compute follows memory.
+        shares: the different shares, instead of the amounts.
     """
 
     request_micros: int
     limit_micros: int
+    limit_alone_micros: int | None
     memory: Memory
     count: int
     proportional: bool
+    shares: tuple[Share, ...]

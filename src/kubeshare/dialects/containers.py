@@ -34,6 +34,11 @@ def sharing_containers(spec: Mapping[str, Any]) -> frozenset[str]:
     return requesting or frozenset(named) or frozenset(every)
 
 
+def container_names(spec: Mapping[str, Any]) -> frozenset[str]:
+    """The names of all containers of a pod, init containers included."""
+    return frozenset(name for name, _ in _limits(spec))
+
+
 def _limits(spec: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Name and resource limits of each container."""
     for kind in CONTAINER_FIELDS:

@@ -11,20 +11,23 @@ from typing import Any, Final
 
 import msgspec
 
-from kubeshare.core.demand import Demand
+from kubeshare.core.demand import Demand, Share
 from kubeshare.core.errors import InvalidValueError
 from kubeshare.dialects import sharedgpu
 from kubeshare.dialects.share_fields import RequesterRef, Spellings, mapping, present, read_label
+from kubeshare.dialects.shares import check_together, read_annotation
 
 PREFIX: Final = "kubeshare.nthu/"
 
 FIELDS: Final = (
-    *("request", "limit", "memory", "count", "id"),
+    *("request", "limit", "limitAlone", "memory", "count", "id"),
     *("affinity", "antiAffinity", "exclusion", "model"),
 )
 """The annotations, without their prefix."""
-REQUESTING: Final = ("request", "limit", "memory", "count", "id")
+REQUESTING: Final = ("request", "limit", "limitAlone", "memory", "count", "id")
 """Annotations that request a GPU by themselves; the others only constrain which one."""
+SHARE: Final = PREFIX + "share."
+"""The prefix of annotations that request one of several shares; the name of the share follows."""
 
 
 def demand_of(pod: Mapping[str, Any], models: Iterable[str] = ()) -> Demand | None:
@@ -42,7 +45,8 @@ def demand_of(pod: Mapping[str, Any], models: Iterable[str] = ()) -> Demand | No
     annotations = present(mapping(metadata.get("annotations"), "metadata.annotations"))
     ours = {field: annotations[PREFIX + field] for field in FIELDS if PREFIX + field in annotations}
     spellings = Spellings(ours, PREFIX, annotations)
-    requests = any(field in ours for field in REQUESTING)
+    shares = _shares(annotations)
+    requests = bool(shares) or any(field in ours for field in REQUESTING)
     labelled = sharedgpu.read(pod, models)
     if not requests and not spellings.published():
         return _constrained(labelled.demand, spellings) if labelled else None
@@ -51,7 +55,9 @@ def demand_of(pod: Mapping[str, Any], models: Iterable[str] = ()) -> Demand | No
             sharedgpu.LIMIT, "is given beside annotations that ask for a share: give one of them"
         )
     spellings.check_amounts_are_complete(needed=not requests)
-    return spellings.demand(RequesterRef.of(metadata))
+    demand = spellings.demand(RequesterRef.of(metadata), shares=shares)
+    spellings.check_memory(demand)
+    return demand
 
 
 def _constrained(demand: Demand, spellings: Spellings) -> Demand:
@@ -76,3 +82,10 @@ def _constrained(demand: Demand, spellings: Spellings) -> Demand:
         anti_affinity=spellings.read("antiAffinity", read_label) or "",
         exclusion=spellings.read("exclusion", read_label) or "",
     )
+
+
+def _shares(annotations: Mapping[str, Any]) -> tuple[Share, ...]:
+    """The different shares, sorted by name: annotations have no order."""
+    keys = sorted(key for key in annotations if key.startswith(SHARE))
+    found = [read_annotation(key.removeprefix(SHARE), annotations[key], key) for key in keys]
+    return check_together(found, SHARE + "NAME")

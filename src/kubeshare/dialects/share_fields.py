@@ -12,9 +12,18 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from kubeshare.core.demand import Demand
+from kubeshare.core.demand import Demand, Share
 from kubeshare.core.errors import InvalidValueError
-from kubeshare.core.units import MICROS, Memory, parse_memory, parse_share
+from kubeshare.core.units import MICROS, Memory, format_share, parse_memory, parse_share
+from kubeshare.dialects.amounts import Amounts
+from kubeshare.dialects.shares import (
+    FIELDS,
+    NO_MEMORY,
+    of_several_gpus,
+    of_whole_gpus,
+    parse_request,
+    read_count,
+)
 
 ANNOTATIONS: Final[Mapping[str, str]] = {  # field -> published annotation
     "request": "kubeshare/gpu_request",
@@ -28,14 +37,8 @@ ANNOTATIONS: Final[Mapping[str, str]] = {  # field -> published annotation
 _TOGETHER: Final = tuple(ANNOTATIONS[field] for field in ("request", "limit", "memory"))
 _REQUESTING: Final = frozenset({*_TOGETHER, ANNOTATIONS["id"]})
 
-NO_MEMORY: Final = (
-    "asks for no memory, and nothing runs on a GPU without: give an amount such as 1Gi "
-    "(as a rule it follows the request, which is 0)"
-)
 MAX_LABEL: Final = 253
-MAX_COUNT: Final = 16
 
-_COUNT = re.compile("[0-9]{1,2}")
 # A GPUID names an object and a pod and is a label's value.
 _ID = re.compile(r"[a-z0-9]([-a-z0-9]{0,48}[a-z0-9])?")
 
@@ -97,15 +100,26 @@ class Spellings:
                 missing[0], f"{' and '.join(missing)} missing: {together} are given together"
             )
 
-    def read(self, field: str, parse: Callable[[object, str], Value]) -> Value | None:
+    def read(
+        self,
+        field: str,
+        parse: Callable[[object, str], Value],
+        parse_published: Callable[[object, str], Value] | None = None,
+    ) -> Value | None:
         """A field from either spelling; None if absent.
+
+        Args:
+            field: its name.
+            parse: parses either spelling.
+            parse_published: parses the published spelling, if it is narrower.
 
         Raises:
             InvalidValueError: it is not acceptable, or both spellings differ.
         """
         name, key = self._prefix + field, ANNOTATIONS.get(field, "")
         new = parse(self.fields[field], name) if field in self.fields else None
-        old = parse(self.annotations[key], key) if key in self.annotations else None
+        parse_old = parse_published or parse
+        old = parse_old(self.annotations[key], key) if key in self.annotations else None
         if new is None:
             self.written[field] = key if old is not None else name
             return old
@@ -118,7 +132,12 @@ class Spellings:
         return new
 
     def demand(
-        self, requester: RequesterRef, *, nodes: frozenset[str] | None = None, attempt: int = 0
+        self,
+        requester: RequesterRef,
+        *,
+        nodes: frozenset[str] | None = None,
+        attempt: int = 0,
+        shares: tuple[Share, ...] = (),
     ) -> Demand:
         """The demand of the fields, with the defaults of all manifest families.
 
@@ -126,36 +145,69 @@ class Spellings:
             requester: the object.
             nodes: the nodes that it may use; None for all.
             attempt: how often it has been scheduled before.
+            shares: the different shares, which exclude the amounts of the short form.
 
         Raises:
             InvalidValueError: a value is not acceptable; under its name in the object.
         """
-        request = self.read("request", parse_share) or 0
-        limit = self.read("limit", parse_share)
-        memory = self.read("memory", parse_memory)
+        amounts = self._amounts_beside(shares) if shares else self._amounts()
         try:
-            demand = Demand(
+            return Demand(
                 uid=requester.uid,
                 name=requester.name,
                 namespace=requester.namespace,
-                request_micros=request,
-                limit_micros=MICROS if limit is None else limit,
-                memory=Memory(micros=request) if memory is None else memory,
                 affinity=self.read("affinity", read_label) or "",
                 anti_affinity=self.read("antiAffinity", read_label) or "",
                 exclusion=self.read("exclusion", read_label) or "",
                 device_id=self.read("id", read_gpuid) or "",
-                count=self.read("count", read_count) or 1,
                 model=self.read("model", read_label) or "",
                 nodes=nodes,
                 attempt=attempt,
+                **amounts,
             )
         except InvalidValueError as error:
             # The core uses its own field names; users know those of their manifest.
             raise error.under(self.written.get(error.field, error.field)) from None
-        if not (demand.memory.micros or demand.memory.bytes):
+
+    def check_memory(self, demand: Demand) -> None:
+        """Check that the demand asks for some memory.
+
+        Raises:
+            InvalidValueError: it asks for none.
+        """
+        if not (demand.shares or demand.memory.micros or demand.memory.bytes):
             raise InvalidValueError(self.written["memory"], NO_MEMORY)
-        return demand
+
+    def _amounts(self) -> Amounts:
+        """The amounts of the short form."""
+        request = self.read("request", parse_request, parse_share) or 0
+        limit = self.read("limit", parse_share)
+        memory = self.read("memory", parse_memory)
+        count = self.read("count", read_count)
+        alone = self.read("limitAlone", parse_share)
+        if request > MICROS:
+            given = {"limit": limit, "memory": memory, "count": count, "limitAlone": alone}
+            for field, value in given.items():
+                if value is not None:
+                    raise InvalidValueError(
+                        self.written[field], of_whole_gpus(format_share(request))
+                    )
+            return of_several_gpus(request)
+        return Amounts(
+            request_micros=request,
+            limit_micros=MICROS if limit is None else limit,
+            limit_alone_micros=alone,
+            memory=Memory(micros=request) if memory is None else memory,
+            count=count or 1,
+        )
+
+    def _amounts_beside(self, shares: tuple[Share, ...]) -> Amounts:
+        """The amounts of a demand of different shares."""
+        own = [self._prefix + field for field in FIELDS if field in self.fields]
+        published = [key for key in _TOGETHER if key in self.annotations]
+        for name in own + published:
+            raise InvalidValueError(name, "is for one share, and several are given: use either")
+        return Amounts(shares=shares)
 
 
 def mapping(value: object, name: str) -> Mapping[str, Any]:
@@ -200,15 +252,3 @@ def read_gpuid(value: object, name: str) -> str:
             name, f"{value!r} is not 1 to 50 lower-case letters, digits or dashes between them"
         )
     return value
-
-
-def read_count(value: object, name: str) -> int:
-    """Parse a number of GPUs, which is text in an annotation.
-
-    Raises:
-        InvalidValueError: it is no such number.
-    """
-    number = int(value) if isinstance(value, str) and _COUNT.fullmatch(value) else value
-    if isinstance(number, bool) or not isinstance(number, int) or not 1 <= number <= MAX_COUNT:
-        raise InvalidValueError(name, f"{value!r} is not a number of GPUs from 1 to {MAX_COUNT}")
-    return number

@@ -3,18 +3,20 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
-from kubeshare.core.demand import Demand
+from kubeshare.core.demand import Demand, Share
 from kubeshare.core.errors import InvalidValueError
-from kubeshare.dialects.containers import sharing_containers
+from kubeshare.dialects.containers import container_names, sharing_containers
 from kubeshare.dialects.pod_spec import check_form
 from kubeshare.dialects.share_fields import (
     RequesterRef,
     Spellings,
     mapping,
     present,
-    read_count,
     read_gpuid,
 )
+from kubeshare.dialects.shares import read_list
+
+_SHARES: Final = "spec.gpu.shares"
 
 _NOT_REQUESTING: Final = frozenset({"attempt", "idGiven", "nodeGiven", "setAside", "containers"})
 """Fields that request no GPU: those KubeShare writes itself, and the list of containers."""
@@ -41,15 +43,32 @@ def demand_of(sharepod: Mapping[str, Any]) -> Demand | None:
     check_form(spec)
     sharing_containers(spec)
     node = spec.get("nodeName")
-    _check_ids(gpu.get("ids"), spellings.read("count", read_count) or 1, node)
-    return spellings.demand(
+    shares = read_list(gpu["shares"], _SHARES) if "shares" in gpu else ()
+    _check_containers(spec, shares)
+    demand = spellings.demand(
         RequesterRef.of(metadata),
         nodes=frozenset([node]) if node else None,
         attempt=spellings.read("attempt", _attempt) or 0,
+        shares=shares,
     )
+    _check_ids(gpu.get("ids"), demand, node)
+    spellings.check_memory(demand)
+    return demand
 
 
-def _check_ids(value: object, count: int, node: object) -> None:
+def _check_containers(spec: Mapping[str, Any], shares: tuple[Share, ...]) -> None:
+    """Check that the pod has the containers that the shares name."""
+    known = container_names(spec)
+    for share in shares:
+        for name in share.containers:
+            if name not in known:
+                raise InvalidValueError(
+                    f"{_SHARES}[{share.name}].containers",
+                    f"there is no container {name}; there are {', '.join(sorted(known))}",
+                )
+
+
+def _check_ids(value: object, demand: Demand, node: object) -> None:
     """Check ``spec.gpu.ids``: one id for each GPU, and only with ``spec.nodeName``."""
     field = "spec.gpu.ids"
     if value is None:
@@ -57,8 +76,9 @@ def _check_ids(value: object, count: int, node: object) -> None:
     if not isinstance(value, list):
         raise InvalidValueError(field, f"{value!r} is not a list")
     ids = [read_gpuid(item, field) for item in value]
-    if len(set(ids)) != count:
-        raise InvalidValueError(field, f"{len(set(ids))} GPUs are listed, and count says {count}")
+    least, most = demand.different_gpus(), len(demand.per_gpu())
+    if not least <= len(set(ids)) <= most:
+        raise InvalidValueError(field, f"{len(set(ids))} GPUs are listed, and count says {most}")
     if not node:
         raise InvalidValueError(field, "the node of the GPUs belongs in spec.nodeName")
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 import msgspec
 
+from kubeshare.api.demands import pod_demand, sharepod_demand
 from kubeshare.api.predicates.eligibility import Eligible
 from kubeshare.api.sharepods import original_demand
 from kubeshare.api.types.v1 import SHAREPODS, GPUSpec
@@ -25,7 +26,6 @@ from kubeshare.core.diagnosis.explain import Change
 from kubeshare.core.errors import InvalidValueError, UnknownPolicyError
 from kubeshare.core.natural_sort import natural
 from kubeshare.core.policies import Policy, policy
-from kubeshare.dialects import pod, sharepod
 from kubeshare.dialects.priority_and_gang import standing_of
 from kubeshare.kube.client.errors import NotFoundError
 from kubeshare.kube.clock import utc_now
@@ -129,7 +129,7 @@ async def find_out(client: "Client", chosen: Policy, name: str, namespace: str) 
         ApiError: the cluster cannot be read.
     """
     resource, raw = await _read(client, name, namespace)
-    demand_of = pod.demand_of if resource is PODS else sharepod.demand_of
+    demand_of = pod_demand if resource is PODS else sharepod_demand
     title = f"{namespace}/{raw['metadata']['name']}"
     try:
         demand, standing = demand_of(raw), standing_of(raw)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from kubeshare.api import sharepods
+from kubeshare.api.demands import pod_demand, sharepod_demand
 from kubeshare.api.predicates.eligibility import Eligible
 from kubeshare.api.types.constants import GATE, LABEL_ROLE, ROLE_POD
 from kubeshare.api.types.core_v1 import TERMINAL_PHASES
@@ -18,7 +19,6 @@ from kubeshare.core.errors import InvalidValueError
 from kubeshare.core.gang import Gang, GangPlacement, place_gang
 from kubeshare.core.ledger.ledger import Ledger
 from kubeshare.core.preemption import change_for_gang
-from kubeshare.dialects import pod, sharepod
 from kubeshare.dialects.priority_and_gang import GROUP_NAME, Standing, standing_of
 from kubeshare.kube.resources import PODS, Raw, Resource
 from kubeshare.scheduler.gang.members import check_agreement, gang_terms
@@ -240,6 +240,6 @@ def _member(
 
 
 _KINDS: tuple[tuple[Resource[Raw], Callable[[Mapping[str, Any]], Demand | None]], ...] = (
-    (SHAREPODS, sharepod.demand_of),
-    (PODS, pod.demand_of),
+    (SHAREPODS, sharepod_demand),
+    (PODS, pod_demand),
 )

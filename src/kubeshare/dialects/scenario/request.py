@@ -10,21 +10,22 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
-from kubeshare.core.demand import Demand, Memory
+from kubeshare.core.demand import Demand, Memory, Share
 from kubeshare.core.errors import InvalidValueError
 from kubeshare.core.gang import Gang
-from kubeshare.core.units import MICROS, parse_count, parse_memory, parse_share
+from kubeshare.core.units import MICROS, format_share, parse_count, parse_memory, parse_share
 from kubeshare.dialects import gpushare, vcuda
 from kubeshare.dialects.amounts import Amounts
 from kubeshare.dialects.priority_and_gang import Standing, parse_priority
 from kubeshare.dialects.scenario.strict_yaml import Field
+from kubeshare.dialects.shares import check_together, of_several_gpus, of_whole_gpus, parse_request
 
 MIN_AVAILABLE: Final = "gang.minAvailable"
 """The field with the number of members that a gang needs."""
 
 Entries: TypeAlias = Mapping[str, Field]
 
-_AMOUNTS: Final = ("request", "limit", "memory")
+_AMOUNTS: Final = ("request", "limit", "limitAlone", "memory")
 _LABELS: Final = ("affinity", "antiAffinity", "exclusion")
 _WHO: Final = ("name", "namespace", "group")
 _WHERE: Final = ("model", "nodes")
@@ -50,10 +51,12 @@ class Family(msgspec.Struct, frozen=True):
         written: field of a Demand → field of this family, where the names differ.
         numbered: whether its nodes have numbered GPUs, all of them vGPUs.
         pooled: whether its nodes have vGPUs and free GPUs.
-        amounts: parses the amounts of a request.
+        amounts: parses the amounts of a request, or of one of its shares.
+        of_share: the fields that its shares have.
     """
 
     fields: tuple[str, ...]
+    of_share: tuple[str, ...]
     written: Mapping[str, str]
     numbered: bool
     pooled: bool
@@ -62,7 +65,7 @@ class Family(msgspec.Struct, frozen=True):
     @property
     def request(self) -> tuple[str, ...]:
         """All fields of a request."""
-        return (*_WHO, *_WHEN, *_WHERE, *self.fields)
+        return (*_WHO, *_WHEN, *_WHERE, "shares", *self.fields)
 
     @property
     def holder(self) -> tuple[str, ...]:
@@ -122,6 +125,7 @@ def read_standing(entries: Entries) -> Standing:
 def read_holder(entries: Entries, family: Family) -> Demand:
     """The demand of a holder; see :func:`read_request`."""
     uses_family = any(key in entries for key in family.fields)
+    _check_one_gpu(entries)
     return _demand(entries, family if uses_family else _OTHERS)
 
 
@@ -133,9 +137,41 @@ def _demand(entries: Entries, family: Family) -> Demand:
         fields["nodes"] = frozenset(node.name() for node in entries["nodes"].items())
     name = entries["name"].name()
     try:
-        return Demand(uid=uid_of(name), name=name, **fields, **family.amounts(entries))
+        amounts = _shares(entries, family) if "shares" in entries else family.amounts(entries)
+        return Demand(uid=uid_of(name), name=name, **fields, **amounts)
     except InvalidValueError as error:
         raise error.under(family.written.get(error.field, error.field)) from None
+
+
+def _shares(entries: Entries, family: Family) -> Amounts:
+    """The different shares of a request, which exclude the amounts of the short form."""
+    for key in family.of_share:
+        if key in entries:
+            entries[key].fail("is for one share, and several are given: use either")
+    shares = [_one_share(item, family) for item in entries["shares"].items()]
+    if not shares:
+        entries["shares"].fail("lists no share")
+    return Amounts(shares=check_together(shares, "shares"))
+
+
+def _one_share(item: Field, family: Family) -> Share:
+    written = item.mapping(("name", "containers", *family.of_share), required=("name",))
+    name = written["name"].name()
+    users = written["containers"].items() if "containers" in written else []
+    containers = tuple(sorted({user.name() for user in users}))
+    try:
+        _check_one_gpu(written)
+        only, *_ = Demand(uid=name, name=name, **family.amounts(written)).per_gpu()
+        return msgspec.structs.replace(only, name=name, containers=containers)
+    except InvalidValueError as error:
+        field = family.written.get(error.field, error.field)
+        raise error.under(f"shares[{name}].{field}") from None
+
+
+def _check_one_gpu(entries: Entries) -> None:
+    """Check that a request is not for more than one GPU, as it may be for a whole demand."""
+    if "request" in entries:
+        parse_share(entries["request"].number(), "request")
 
 
 def _of_holder(fields: tuple[str, ...]) -> tuple[str, ...]:
@@ -149,10 +185,18 @@ def _number(entries: Entries, key: str) -> str | None:
 def _share(entries: Entries) -> Amounts:
     written = {key: entries[key].number() for key in _AMOUNTS if key in entries}
     count = entries["count"].whole_number() if "count" in entries else 1
-    request = parse_share(written.get("request", "0"), "request")
+    request = parse_request(written.get("request", "0"), "request")
+    if request > MICROS:
+        for key in ("limit", "limitAlone", "memory", "count"):
+            if key in entries:
+                raise InvalidValueError(key, of_whole_gpus(format_share(request)))
+        return of_several_gpus(request)
     return Amounts(
         request_micros=request,
         limit_micros=parse_share(written["limit"], "limit") if "limit" in written else MICROS,
+        limit_alone_micros=(
+            parse_share(written["limitAlone"], "limitAlone") if "limitAlone" in written else None
+        ),
         memory=(
             parse_memory(written["memory"], "memory")
             if "memory" in written
@@ -174,6 +218,7 @@ def _cores(entries: Entries) -> Amounts:
 _FAMILIES: Final[Mapping[str, Family]] = {
     "locality": Family(
         fields=(*_SHARE, "id", "count"),
+        of_share=(*_AMOUNTS, "count"),
         written={"anti_affinity": "antiAffinity", "device_id": "id"},
         numbered=False,
         pooled=True,
@@ -181,6 +226,7 @@ _FAMILIES: Final[Mapping[str, Family]] = {
     ),
     "binpack": Family(
         fields=("gpuMem", "gpuCount"),
+        of_share=("gpuMem", "gpuCount"),
         written={"memory": "gpuMem", "count": "gpuCount"},
         numbered=True,
         pooled=False,
@@ -188,6 +234,7 @@ _FAMILIES: Final[Mapping[str, Family]] = {
     ),
     "topology": Family(
         fields=("cores", "memoryBlocks"),
+        of_share=("cores", "memoryBlocks"),
         written={"request": "cores", "count": "cores", "memory": "memoryBlocks"},
         numbered=True,
         pooled=False,
@@ -196,6 +243,7 @@ _FAMILIES: Final[Mapping[str, Family]] = {
 }
 _OTHERS: Final = Family(
     fields=_FAMILIES["locality"].fields,
+    of_share=_FAMILIES["locality"].of_share,
     written=_FAMILIES["locality"].written,
     numbered=True,
     pooled=True,
