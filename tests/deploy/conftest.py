@@ -17,6 +17,7 @@ CLUSTER_KINDS = {
     "ValidatingAdmissionPolicyBinding",
     "MutatingAdmissionPolicy",
     "MutatingAdmissionPolicyBinding",
+    "DeviceClass",
 }
 
 _PROBE = "kubeshare-test-probe"

@@ -29,6 +29,7 @@ RIGHTS = ("view", "edit", "admin")
 UUID = "GPU-2d7734a4-55a9-8c5a-b270-a9159d9d7b10"
 HOLDER = manifests.holder("mine", requestMicros=1_000_000, limitMicros=1_000_000)
 DEVICE_MANAGER = "system:serviceaccount:kubeshare-system:kubeshare-device-manager"
+SCHEDULER = "system:kube-scheduler"
 OURS_ALONE = "is written by KubeShare alone"
 
 
@@ -82,9 +83,10 @@ def home(cluster: ApiServer, roles: list[str]) -> Iterator[str]:
     bindings = [role_binding(role, name, "mallory") for role in roles]
     bindings.append(role_binding("cluster-admin", name, DEVICE_MANAGER))
     cluster.kubectl("create", "-f", "-", stdin=yaml.safe_dump_all(bindings))
-    mine = yaml.safe_dump_all([pod("mine"), manifests.sharepod("mine"), claim("mine")])
-    # That they may create these is theirs by right, of the claim too: it gives nothing.
+    mine = yaml.safe_dump_all([pod("mine"), manifests.sharepod("mine")])
     cluster.kubectl("create", "-n", name, "-f", "-", *MALLORY, stdin=mine)
+    scheduled = json.dumps(claim("mine"))
+    cluster.kubectl("create", "-n", name, "-f", "-", f"--as={SCHEDULER}", stdin=scheduled)
     yield name
     cluster.kubectl("delete", "shp,pods", "--all", "-n", name, "--force")
 

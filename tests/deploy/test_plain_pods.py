@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from kubeshare.api.types.constants import GATE, LABEL_ROLE, ROLE_POD, VGPU_RESOURCE
+from kubeshare.dialects.containers import IMPLICIT_VGPU_RESOURCE
 from kubeshare.lab.control_plane.api_server import ApiServer
 from kubeshare.lab.errors import LabError
 
@@ -215,6 +216,21 @@ def test_neither_gate_nor_resource_is_taken_without_a_share(space: Namespace) ->
         space.create(containers=[container])
     with pytest.raises(LabError, match="says how much it needs"):
         space.create(schedulingGates=[{"name": GATE}])
+
+
+@pytest.mark.parametrize("amounts", ["limits", "requests"])
+@pytest.mark.parametrize("annotations", [{}, SHARE], ids=["without a share", "with a share"])
+def test_the_implicit_name_of_the_resource_is_refused(
+    space: Namespace, amounts: str, annotations: dict[str, str]
+) -> None:
+    asking = {"name": "asks", "image": "x", "resources": {amounts: {IMPLICIT_VGPU_RESOURCE: "1"}}}
+    plain = {"name": "main", "image": "x"}
+    words = "ask for kubeshare.nthu/vgpu: 1 instead" if annotations else "says how much it needs"
+
+    with pytest.raises(LabError, match=words):
+        space.create(annotations, containers=[asking])
+    with pytest.raises(LabError, match=words):
+        space.create(annotations, containers=[plain], initContainers=[asking])
 
 
 def test_the_containers_share_one_part_whatever_they_ask_for(space: Namespace) -> None:

@@ -7,6 +7,7 @@ import pytest
 from dialects.answers import answers_of
 from kubeshare.core.demand import Demand, Memory
 from kubeshare.core.units import GI
+from kubeshare.dialects.containers import IMPLICIT_VGPU_RESOURCE, VGPU_RESOURCE
 from kubeshare.dialects.sharepod import demand_of
 
 REQUEST, LIMIT, MEMORY = "kubeshare/gpu_request", "kubeshare/gpu_limit", "kubeshare/gpu_mem"
@@ -208,6 +209,14 @@ def test_what_kubernetes_would_make_no_pod_of_is_refused_by_its_name(
     refused = refusal(a_sharepod({"request": "0.3"}, **spec))
     assert refused.field == field
     assert "is not as Kubernetes has it" in refused.message
+
+
+@pytest.mark.parametrize("amounts", ["limits", "requests"])
+def test_the_implicit_name_of_the_resource_is_refused_with_the_other(amounts: str) -> None:
+    container = {"name": "main", "resources": {amounts: {IMPLICIT_VGPU_RESOURCE: "1"}}}
+    refused = refusal(a_sharepod({"request": "0.3"}, containers=[container]))
+    assert refused.field == "spec.containers"
+    assert f"ask for {VGPU_RESOURCE}: 1 instead" in refused.message
 
 
 def test_null_is_absent_in_a_podspec_as_in_kubernetes() -> None:

@@ -42,13 +42,15 @@ def container(command: Sequence[str], **more: Any) -> Raw:
     }
 
 
-def claim_manifest(name: str) -> Raw:
-    """A ResourceClaim on our driver, as anybody may make one."""
+def claim_manifest(name: str, pod: Raw) -> Raw:
+    """A ResourceClaim on our driver for a pod, as only a scheduler may create one."""
     exactly = {"deviceClassName": DRA_DRIVER}
+    named = {key: pod["metadata"][key] for key in ("name", "uid")}
+    owner = {"apiVersion": "v1", "kind": "Pod", "controller": True, **named}
     return {
         "apiVersion": "resource.k8s.io/v1",
         "kind": "ResourceClaim",
-        "metadata": {"name": name},
+        "metadata": {"name": name, "ownerReferences": [owner]},
         "spec": {"devices": {"requests": [{"name": "gpu", "exactly": exactly}]}},
     }
 

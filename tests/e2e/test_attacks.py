@@ -1,23 +1,27 @@
-"""What nothing forbids to try, since the node believes nothing of it.
+"""Attacks by the users of a namespace, and what stops them in a cluster.
 
-What the API server refuses the administrator of a namespace is in
-``tests/deploy/test_namespace_admin.py``; that a second claim of a pod is no second part, in
-``tests/node/dra/test_prepare.py``.
+``tests/deploy`` has what the API server refuses the administrator of a namespace;
+``tests/node/dra/test_prepare.py``, that a second claim of a pod is no second share.
 """
 
 import json
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from e2e.space import BURN, REST, Space, container
 from e2e.stage import Place, Stage, eventually
+from kubeshare.lab.errors import LabError
 
 pytestmark = pytest.mark.lab
 
 Raw = dict[str, Any]
 
 CLAIMS = "/apis/resource.k8s.io/v1/namespaces/{}/resourceclaims"
+EXTENDED_RESOURCE_CLAIM = "resource.kubernetes.io/extended-resource-claim"
+MALLORY = ("--as=mallory", "--as-group=system:authenticated")
+HOLD = "example.org/hold"
 LIST_DEVICES = ("sh", "-c", "ls /dev /run /opt; env; cat /etc/ld.so.preload; true")
 
 
@@ -88,3 +92,121 @@ def test_a_part_stays_held_though_its_claim_is_torn_away(stage: Stage, space: Sp
         explain=lambda: str(stage.holders(place.gpuid)),
     )
     assert stage.processes("runs") == []
+
+
+class Editor:
+    """A user with the cluster's role ``edit`` in one namespace."""
+
+    def __init__(self, space: Space) -> None:
+        self._space = space
+
+    def create(self, manifest: Raw) -> str:
+        """Create an object; returns why it is refused, or nothing."""
+        where = ("-n", self._space.name, *MALLORY)
+        try:
+            self._space.stage.kubectl("create", "-f", "-", *where, stdin=json.dumps(manifest))
+        except LabError as error:
+            return str(error)
+        return ""
+
+
+@pytest.fixture
+def editor(space: Space) -> Iterator[Editor]:
+    """The user mallory, who may edit the namespace."""
+    binding = ("rolebinding", "mallory", "-n", space.name)
+    space.stage.kubectl("create", *binding, "--clusterrole=edit", "--user=mallory")
+    yield Editor(space)
+    space.stage.kubectl("delete", *binding)
+
+
+def test_a_forged_claim_does_not_stop_the_scheduler_of_the_cluster(
+    stage: Stage, space: Space, editor: Editor
+) -> None:
+    space.plain("prey", "0.3", schedulingGates=[{"name": HOLD}])
+    pod = space.find_pod("prey")
+    assert pod is not None
+    # Without `controller`: kube-scheduler 1.36 reads the field where there is none.
+    owner = {"apiVersion": "v1", "kind": "Pod", "name": "prey", "uid": pod["metadata"]["uid"]}
+    metadata = {"name": "forged", "annotations": {EXTENDED_RESOURCE_CLAIM: "true"}}
+    refused = editor.create(
+        {
+            "apiVersion": "resource.k8s.io/v1",
+            "kind": "ResourceClaim",
+            "metadata": metadata | {"ownerReferences": [owner]},
+            "spec": {},
+        }
+    )
+    gates = [one["name"] for one in pod["spec"]["schedulingGates"]]
+    remove = [{"op": "remove", "path": f"/spec/schedulingGates/{gates.index(HOLD)}"}]
+    which = ("pod", "prey", "-n", space.name, *MALLORY)
+    stage.kubectl("patch", *which, "--type=json", "-p", json.dumps(remove))
+
+    space.until_phase("prey", "Running")
+    space.pod("next", {"cpu": "1m"}, REST)
+    space.until_phase("next", "Running")
+    assert "only a scheduler creates claims of extended resources" in refused
+
+
+def thief(name: str, claim: str, **spec: Any) -> Raw:
+    """A pod that names another pod's claim."""
+    main = container(BURN, resources={"claims": [{"name": "gpu"}]})
+    claims = [{"name": "gpu", "resourceClaimName": claim}]
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name},
+        "spec": {
+            "terminationGracePeriodSeconds": 1,
+            "resourceClaims": claims,
+            "containers": [main],
+            **spec,
+        },
+    }
+
+
+def until_refused(space: Space, pod: str, why: str) -> None:
+    """Wait for an event that says why a pod does not start."""
+    eventually(
+        lambda: any(why in event["message"] for event in space.events(pod)),
+        f"pod {pod} to be refused",
+        explain=lambda: space.describe(pod),
+    )
+
+
+def test_a_second_pod_does_not_use_the_claim_of_another(
+    stage: Stage, space: Space, editor: Editor
+) -> None:
+    # The name of its claim is truncated, so only the reservation shows whose it is.
+    victim = "victim-whose-name-has-more-than-thirty-eight-characters"
+    space.share(victim, {"request": "0.3"}, REST)
+    place = space.ready(victim)
+    (claim,) = stage.items(CLAIMS.format(space.name))
+    name = claim["metadata"]["name"]
+
+    created = [
+        editor.create(thief("scheduled", name)),
+        editor.create(thief("bound", name, nodeName=place.node)),
+    ]
+
+    assert created == ["", ""]
+    until_refused(space, "scheduled", "is the share of one pod, and scheduled is another")
+    until_refused(space, "bound", "is not allowed to use ResourceClaim")
+    assert [space.phase(one) for one in ("scheduled", "bound")] == ["Pending", "Pending"]
+    assert stage.processes("scheduled") + stage.processes("bound") == []
+    (claim,) = stage.items(CLAIMS.format(space.name))
+    assert [user["name"] for user in claim["status"]["reservedFor"]] == [victim]
+    space.delete("pod", "bound")
+    space.delete("pod", "scheduled")
+
+
+def test_a_claim_that_tells_whose_it_is_cannot_be_named(
+    stage: Stage, space: Space, editor: Editor
+) -> None:
+    space.share("victim", {"request": "0.3"}, REST)
+    space.ready("victim")
+    (claim,) = stage.items(CLAIMS.format(space.name))
+
+    refused = editor.create(thief("thief", claim["metadata"]["name"]))
+
+    assert "is the claim of another pod" in refused
+    assert space.find_pod("thief") is None

@@ -1,5 +1,7 @@
 """What cannot be placed says why, with numbers, and is placed as soon as it can be."""
 
+import json
+
 import pytest
 
 from e2e.space import REST, Space, claim_manifest, container
@@ -14,8 +16,7 @@ GPUS = 4
 
 @pytest.fixture(scope="module", autouse=True)
 def forger(shared_space: Space) -> str:
-    """A pod with a claim of its own; the node's patience with it passes meanwhile."""
-    shared_space.create(claim_manifest("forged"))
+    """A pod with a claim and without a holder, for which its node waits in the meantime."""
     claims = [{"name": "gpu", "resourceClaimName": "forged"}]
     asks = container(REST, resources={"claims": [{"name": "gpu"}]})
     shared_space.create(
@@ -26,6 +27,11 @@ def forger(shared_space: Space) -> str:
             "spec": {"resourceClaims": claims, "containers": [asks]},
         }
     )
+    pod = shared_space.find_pod("forger")
+    assert pod is not None
+    made = json.dumps(claim_manifest("forged", pod))
+    where = ("-n", shared_space.name, "--as=system:kube-scheduler")
+    shared_space.stage.kubectl("create", "-f", "-", *where, stdin=made)
     return "forger"
 
 

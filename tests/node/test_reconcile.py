@@ -167,6 +167,32 @@ def test_a_grant_that_the_kubelet_has_forgotten_is_dropped_after_three_minutes(
     assert prepared.holders("red") == []
 
 
+def test_a_grant_whose_claim_another_pod_uses_is_kept_until_that_pod_has_ended(
+    prepared: Cluster, server: FakeApiServer, agent: Running
+) -> None:
+    server.remove(PODS, "a", "default")
+    users = {CLAIM.uid}
+
+    async def act(running: Agent) -> tuple[list[str], float]:
+        running.reconciler._claim_in_use = users.__contains__
+        loop = asyncio.get_running_loop()
+        controller = asyncio.create_task(running.reconciler.grants.run())
+        running.reconciler.start()
+        await asyncio.sleep(1000)
+        held = prepared.holders("red") if running.grants.all() else []
+        users.clear()
+        while running.grants.all():
+            assert loop.time() < 2000
+            await asyncio.sleep(1)
+        controller.cancel()
+        return held, loop.time()
+
+    held, until = start(agent, act)
+    assert held == ["a"]
+    assert until < 1035
+    assert prepared.holders("red") == []
+
+
 def test_specs_without_a_grant_are_removed_at_the_start(
     agent: Running, paths: NodePaths, cluster: Cluster
 ) -> None:

@@ -12,6 +12,10 @@ from kubeshare.core.errors import InvalidValueError
 from kubeshare.dialects.share_fields import mapping
 
 VGPU_RESOURCE: Final = "kubeshare.nthu/vgpu"
+IMPLICIT_VGPU_RESOURCE: Final = "deviceclass.resource.kubernetes.io/vgpu.kubeshare.nthu"
+"""The name that Kubernetes itself gives the extended resource of the same DeviceClass."""
+VGPU_RESOURCES: Final = (VGPU_RESOURCE, IMPLICIT_VGPU_RESOURCE)
+"""All names of the resource; each policy in ``deploy/policies`` that knows one knows all."""
 CONTAINER_FIELDS: Final = ("containers", "initContainers")
 FIELD: Final = "spec.gpu.containers"
 
@@ -20,10 +24,18 @@ def sharing_containers(spec: Mapping[str, Any]) -> frozenset[str]:
     """The names of the containers that use the GPU share, from the spec of a SharePod.
 
     Raises:
-        InvalidValueError: ``spec.gpu.containers`` names an unknown container.
+        InvalidValueError: ``spec.gpu.containers`` names an unknown container, or a container
+            requests the resource by its implicit name, which quotas count separately.
     """
-    containers = tuple(_limits(spec))
-    requesting = frozenset(name for name, limits in containers if VGPU_RESOURCE in limits)
+    containers = tuple(_resources(spec))
+    for name, resources in containers:
+        if IMPLICIT_VGPU_RESOURCE in resources:
+            raise InvalidValueError(
+                "spec.containers",
+                f"container {name} asks for {IMPLICIT_VGPU_RESOURCE}: "
+                f"ask for {VGPU_RESOURCE}: 1 instead",
+            )
+    requesting = frozenset(name for name, resources in containers if VGPU_RESOURCE in resources)
     named = mapping(spec.get("gpu"), "spec.gpu").get("containers") or ()
     known = {name for name, _ in containers}
     for name in named:
@@ -36,12 +48,13 @@ def sharing_containers(spec: Mapping[str, Any]) -> frozenset[str]:
 
 def container_names(spec: Mapping[str, Any]) -> frozenset[str]:
     """The names of all containers of a pod, init containers included."""
-    return frozenset(name for name, _ in _limits(spec))
+    return frozenset(name for name, _ in _resources(spec))
 
 
-def _limits(spec: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Name and resource limits of each container."""
+def _resources(spec: Mapping[str, Any]) -> Iterator[tuple[str, frozenset[str]]]:
+    """Name of each container, and of the resources in its limits and requests."""
     for kind in CONTAINER_FIELDS:
         for container in spec.get(kind) or ():
             resources = container.get("resources") or {}
-            yield str(container.get("name", "")), resources.get("limits") or {}
+            amounts = (resources.get("limits") or {}, resources.get("requests") or {})
+            yield str(container.get("name", "")), frozenset().union(*amounts)

@@ -16,6 +16,7 @@ from kubeshare.core.errors import InvalidValueError
 
 class _Resources(Struct):
     limits: dict[str, Any] | None = None
+    requests: dict[str, Any] | None = None
 
 
 class _Container(Struct):

@@ -10,6 +10,8 @@ from kubeshare.kube.client.client import Client
 from kubeshare.kube.controller.events import EventRecorder
 from kubeshare.kube.controller.runtime import Program
 from kubeshare.node import boot, lock
+from kubeshare.node.claim_mounts import ClaimMounts
+from kubeshare.node.dra.claim_users import ClaimInUse, ClaimUsers
 from kubeshare.node.dra.driver import ClaimReference, Driver, PreparedDevice
 from kubeshare.node.dra.grants import Grants
 from kubeshare.node.dra.prepare import Preparer
@@ -66,6 +68,7 @@ class Agent:
         library: the installed device library.
         escapes: what to do, besides reporting, about processes that bypass the library.
         allocated: which GPUs a pod was allocated; asks the kubelet by default.
+        claim_in_use: whether a claim has a user here; asks kubelet and kernel by default.
         has_processes: whether a pod has a process here; asks the kernel by default.
 
     Attributes:
@@ -82,6 +85,7 @@ class Agent:
         *,
         escapes: EscapePolicy = "report",
         allocated: AllocatedGpus | None = None,
+        claim_in_use: ClaimInUse | None = None,
         has_processes: HasProcesses = has_processes,
     ) -> None:
         self.view = NodeView(client, node)
@@ -109,6 +113,7 @@ class Agent:
             allocated or partial(allocated_gpus, paths.pod_resources_socket, self.dra_gpus.uuid),
         )
         self.slices = SlicePublisher(client, node)
+        mounts = ClaimMounts(Paths(paths.run_folder).claims)
         self.reconciler = Reconciler(
             client,
             self.view,
@@ -117,10 +122,11 @@ class Agent:
             placeholders=self.placeholders,
             preparer=self.preparer,
             releaser=self.releaser,
+            claim_in_use=claim_in_use or ClaimUsers(paths.pod_resources_socket, mounts).in_use,
             has_processes=has_processes,
         )
         self.escapes = EscapeWatch(
-            Sampler(Paths(paths.run_folder), gpus.processes),
+            Sampler(Paths(paths.run_folder), gpus.processes, claims=mounts.of_process),
             self.view.containers,
             self.events,
             policy=escapes,

@@ -12,7 +12,7 @@ inconsistency:
   Or a grant whose pod is gone and that the kubelet does not unprepare: it has forgotten
   the claim, so the agent releases it by itself. A pod that is gone may still run
   (force-deleted), so the kubelet, which stops it and then calls, gets time first, and the
-  pod keeps its share as long as it has a process here.
+  pod keeps its share as long as it has a process here, or anything else uses its claim.
 """
 
 import asyncio
@@ -29,6 +29,7 @@ from kubeshare.kube.controller.controller import Controller, RequeueAfter, earli
 from kubeshare.kube.controller.events import WARNING, EventRecorder, ObjectReference
 from kubeshare.kube.controller.pending import PendingSince
 from kubeshare.kube.resources import PODS
+from kubeshare.node.dra.claim_users import ClaimInUse
 from kubeshare.node.dra.grants import Grants, PodGrant
 from kubeshare.node.dra.prepare import Preparer
 from kubeshare.node.dra.release import Releaser
@@ -59,6 +60,7 @@ class Reconciler:
         placeholders: finds the GPUs of vGPUs.
         preparer: knows which pods are being prepared.
         releaser: removes grants and holders.
+        claim_in_use: whether the kubelet or a process here uses a claim.
         has_processes: whether a pod (uid) has a process here.
         unprepare_wait: seconds that the kubelet gets to call unprepare.
     """
@@ -73,6 +75,7 @@ class Reconciler:
         placeholders: PlaceholderGpus,
         preparer: Preparer,
         releaser: Releaser,
+        claim_in_use: ClaimInUse,
         has_processes: HasProcesses = has_processes,
         unprepare_wait: float = UNPREPARE_WAIT_SECONDS,
     ) -> None:
@@ -83,6 +86,7 @@ class Reconciler:
         self._placeholders = placeholders
         self._preparer = preparer
         self._releaser = releaser
+        self._claim_in_use = claim_in_use
         self._has_processes = has_processes
         self._unprepare_wait = unprepare_wait
         self._pod_gone: PendingSince[str] = PendingSince()  # by claim
@@ -214,6 +218,9 @@ class Reconciler:
             return RequeueAfter(left)
         if await asyncio.to_thread(self._has_processes, grant.pod_uid):
             log.warning("pod is gone and still runs: its share is kept", **_keys(grant))
+            return _CHECK_AGAIN
+        if await asyncio.to_thread(self._claim_in_use, grant.claim):
+            log.warning("another pod uses the claim: the share is kept", **_keys(grant))
             return _CHECK_AGAIN
         log.warning("grant dropped: its pod is gone and the kubelet forgot it", **_keys(grant))
         self._releaser.detach(grant.claim)

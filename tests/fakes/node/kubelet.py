@@ -21,12 +21,14 @@ class FakeKubelet:
     Attributes:
         devices: (namespace, pod) -> resource name -> device ids.
         claimed: (namespace, pod) -> driver, pool and name of each device of its claims.
+        cdi_devices: (namespace, pod) -> full names of the CDI devices of these.
         lists: how often PodResources was asked.
     """
 
     def __init__(self) -> None:
         self.devices: dict[tuple[str, str], dict[str, list[str]]] = {}
         self.claimed: dict[tuple[str, str], list[tuple[str, str, str]]] = {}
+        self.cdi_devices: dict[tuple[str, str], list[str]] = {}
         self.lists = 0
         self.info: pluginregistration_pb2.PluginInfo | None = None
 
@@ -110,8 +112,14 @@ class FakeKubelet:
         )
 
     def _container(self, namespace: str, name: str) -> podresources_pb2.ContainerResources:
+        cdi_devices = [
+            podresources_pb2.CDIDevice(name=device)
+            for device in self.cdi_devices.get((namespace, name), ())
+        ]
         claimed = [
-            podresources_pb2.ClaimResource(driver_name=driver, pool_name=pool, device_name=device)
+            podresources_pb2.ClaimResource(
+                cdi_devices=cdi_devices, driver_name=driver, pool_name=pool, device_name=device
+            )
             for driver, pool, device in self.claimed.get((namespace, name), ())
         ]
         return podresources_pb2.ContainerResources(

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from kubeshare.node.cgroups import CgroupIds
 from kubeshare.node.escapes.debounce import REPEAT_SECONDS, PersistentFindings
 from kubeshare.node.escapes.detection import (
+    FOREIGN,
     OVER_LIMIT,
     UNHELD,
     Finding,
@@ -90,6 +91,33 @@ def test_a_process_of_a_granted_pod_that_has_neither_is_found_with_all_its_gpus(
 def test_processes_of_other_pods_and_of_the_machine_are_nobodys_business() -> None:
     machine = msgspec.structs.replace(use(8, 99 * LIMIT), cgroup=CgroupIds())
     assert found(look(use(7, 99 * LIMIT, "b"), machine)) == []
+
+
+def test_a_process_of_another_pod_that_has_the_claim_mounted_is_foreign_and_counts() -> None:
+    foreign = msgspec.structs.replace(use(7, LIMIT, "b"), claims=("a-claim", "unknown"))
+    own = use(1, MIB)
+    connected = {"a-claim": frozenset({1, 7})}
+    findings, overheads = detect(look(own, foreign, connected=connected))
+    assert [(one.reason, one.pid) for one in findings] == [(FOREIGN, 7), (OVER_LIMIT, 7)]
+    assert all(one.pod.name == "a" for one in findings)
+    assert findings[1].used_bytes == LIMIT + MIB
+    assert overheads == {("a-claim", GPUS[0]): LIMIT + MIB}
+
+
+def test_a_pod_that_mounts_anothers_claim_beside_its_own_is_no_stranger_to_its_own_gpu() -> None:
+    grants = (grant("a"), grant("b", gpus=GPUS[1:]))
+    connected = {"b-claim": frozenset({7})}
+    on_own = msgspec.structs.replace(use(7, 0, "b", gpu=GPUS[1]), claims=("a-claim", "b-claim"))
+    assert found(look(on_own, grants=grants, connected=connected)) == []
+    on_other = msgspec.structs.replace(on_own, uuid=GPUS[0])
+    assert found(look(on_other, grants=grants, connected=connected)) == [(FOREIGN, 7)]
+
+
+def test_a_process_of_the_machine_that_has_the_claim_mounted_is_not_of_another_pod() -> None:
+    entered = msgspec.structs.replace(use(7, MIB), cgroup=CgroupIds(), claims=("a-claim",))
+    connected = {"a-claim": frozenset({7})}
+    assert found(look(entered, connected=connected)) == []
+    assert detect(look(entered, connected=connected))[1] == {("a-claim", GPUS[0]): MIB}
 
 
 def test_the_outermost_container_that_is_known_says_whose_it_is() -> None:

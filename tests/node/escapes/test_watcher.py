@@ -29,6 +29,7 @@ from kubeshare.tokens.files.grants import (
 from kubeshare.tokens.files.run_folder import Paths
 
 POD = GrantedPod(namespace="default", name="a", uid="0f3a7c1e-5b6d-4e8f-9a0b-1c2d3e4f5a6b")
+OTHER_UID = "5d0c7c1a-9a52-4f4a-9a0f-0c9ad7c1f3e2"
 CONTAINER = "ab" * 32
 LIMIT = 1 << 30
 
@@ -39,6 +40,7 @@ class Node:
     Attributes:
         gpus: what the driver says.
         places: pid → the text of its cgroup.
+        mounted: pid → the claims that it has mounted.
     """
 
     def __init__(self, run: Path, policy: EscapePolicy = "report") -> None:
@@ -54,7 +56,11 @@ class Node:
         self.places: dict[int, str] = {}
         self.server = FakeApiServer()
         self.registry = CollectorRegistry()
-        self._use = Sampler(Paths(run), self.gpus.processes, self._cgroup)
+        self.mounted: dict[int, tuple[str, ...]] = {}
+        claims = self.mounted.get
+        self._use = Sampler(
+            Paths(run), self.gpus.processes, self._cgroup, lambda pid: claims(pid, ())
+        )
         self._policy = policy
 
     def _cgroup(self, pid: int) -> str:
@@ -151,6 +157,26 @@ def test_who_is_of_no_pod_with_a_grant_is_left_alone(strict_node: Node) -> None:
         strict_node.uses(process.pid, 99 * LIMIT, of_pod=False)
         assert strict_node.look(times=3) == []
         assert process.poll() is None
+
+
+@pytest.mark.parametrize("policy", ["report", "kill"])
+def test_a_process_of_another_pod_with_the_claim_is_an_event_of_the_claims_pod(
+    tmp_path: Path, policy: EscapePolicy
+) -> None:
+    node = Node(tmp_path, policy)
+    with running() as process:
+        node.uses(process.pid, 64 << 20, of_pod=False)
+        node.places[process.pid] = f"0::/kubepods/pod{OTHER_UID}/{'cd' * 32}"
+        node.mounted[process.pid] = ("claim",)
+        [event] = node.look()
+        said = f"ForeignProcess: process {process.pid} is of another pod and uses 64Mi of"
+        assert event.startswith(said)
+        labels = {"reason": "ForeignProcess", "namespace": "default", "pod": "a"}
+        assert node.counted("kubeshare_node_escaping", **labels) == 1
+        if policy == "kill":
+            assert process.wait(10) == -9
+        else:
+            assert process.poll() is None
 
 
 def test_by_default_nobody_is_ended(node: Node) -> None:

@@ -9,7 +9,10 @@ NAMESPACE: Final = "kubeshare-system"
 
 # The extended resource that a container requests, and the DRA driver behind it.
 VGPU_RESOURCE: Final = containers.VGPU_RESOURCE
+VGPU_RESOURCES: Final = containers.VGPU_RESOURCES
 DRA_DRIVER: Final = "vgpu.kubeshare.nthu"
+# On the DeviceClass of the driver's name: the users of the cluster's schedulers, by commas.
+ANNOTATION_SCHEDULER_USERS: Final = "kubeshare.nthu/scheduler-users"
 CDI_CLAIM_KIND: Final = "kubeshare.nthu/claim"
 
 # The resource that native pods and placeholders request.

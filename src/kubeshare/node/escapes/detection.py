@@ -6,6 +6,10 @@ library gets both before the driver knows the process, so a process that uses a 
 either runs without the library: it is static, built for another architecture or libc, or
 avoids loading it.
 
+A process of another pod that has the claim mounted uses the share too: the kubelet
+attaches a prepared claim to each pod for which it is reserved. Its memory counts as the
+claim's, and the process is *foreign*.
+
 A claim is charged for what the library tracks, and for what the driver counts beyond that
 (contexts, modules, processes without the library): its *overhead*, which the library
 subtracts from the limit.
@@ -21,10 +25,11 @@ from kubeshare.node.cgroups import CgroupIds
 from kubeshare.tokens.files.grants import Grant, GrantedPod
 from kubeshare.tokens.overheads import Overheads
 
-Reason = Literal["UnheldProcess", "MemoryOverLimit"]
+Reason = Literal["UnheldProcess", "MemoryOverLimit", "ForeignProcess"]
 
 UNHELD: Final[Reason] = "UnheldProcess"
 OVER_LIMIT: Final[Reason] = "MemoryOverLimit"
+FOREIGN: Final[Reason] = "ForeignProcess"
 
 
 class GpuUse(Struct, frozen=True, kw_only=True):
@@ -36,6 +41,7 @@ class GpuUse(Struct, frozen=True, kw_only=True):
         started: clock ticks from boot to its start, which detect a reused pid.
         memory_bytes: None where the driver does not report them.
         cgroup: the ids in its cgroup path.
+        claims: those that it has mounted.
     """
 
     uuid: str
@@ -43,6 +49,7 @@ class GpuUse(Struct, frozen=True, kw_only=True):
     started: int
     memory_bytes: int | None
     cgroup: CgroupIds
+    claims: tuple[str, ...] = ()
 
 
 class Sample(Struct, frozen=True, kw_only=True):
@@ -91,7 +98,7 @@ class Finding(Struct, frozen=True, kw_only=True):
     @property
     def key(self) -> tuple[object, ...]:
         """Identifies the same finding in the next sample."""
-        process = (self.pid, self.started) if self.reason == UNHELD else ()
+        process = () if self.reason == OVER_LIMIT else (self.pid, self.started)
         return (self.reason, self.claim, self.gpus, *process)
 
 
@@ -105,7 +112,11 @@ def detect(sample: Sample) -> tuple[list[Finding], Overheads]:
         if owned is not None:
             by_process[owned.grant.claim, use.pid, use.started].append(owned)
             by_gpu[owned.grant.claim, use.uuid].append(owned)
-    findings = [_finding(UNHELD, uses, uses[0]) for uses in by_process.values() if not uses[0].held]
+    findings = [
+        _finding(FOREIGN if uses[0].foreign else UNHELD, uses, uses[0])
+        for uses in by_process.values()
+        if uses[0].foreign or not uses[0].held
+    ]
     for (_, uuid), uses in by_gpu.items():
         if _used(uses) > limit_of(uses[0].grant, uuid):
             findings.append(_finding(OVER_LIMIT, uses, max(uses, key=_suspicion)))
@@ -123,30 +134,40 @@ class _Owned(Struct, frozen=True):
 
     Attributes:
         held: whether the library is loaded in the process.
-        tracked: bytes that it tracks for this process on this GPU.
+        foreign: whether the process is of another pod than the grant.
+        tracked: bytes that the library tracks for this process on this GPU.
     """
 
     use: GpuUse
     grant: Grant
     container: str
     held: bool
+    foreign: bool
     tracked: int
 
 
 class _Known:
-    """Indexes a sample by pod."""
+    """Indexes a sample by pod and claim."""
 
     def __init__(self, sample: Sample) -> None:
         self._sample = sample
         self._grants: dict[str, list[Grant]] = defaultdict(list)
+        self._by_claim: dict[str, Grant] = {}
         for grant in sorted(sample.grants, key=lambda grant: grant.claim):
             if grant.pod is not None:
                 self._grants[grant.pod.uid].append(grant)
+                self._by_claim[grant.claim] = grant
 
     def owned(self, use: GpuUse) -> _Owned | None:
-        """Find the grant that a use belongs to; None if its pod has none."""
+        """Find the grant that a use belongs to; None if neither pod nor mounts have one."""
         pod, container = self._pod(use.cgroup)
-        grants = self._grants.get(pod)
+        # The pod's own first.
+        grants = list(self._grants.get(pod, ()))
+        grants += [
+            grant
+            for claim in use.claims
+            if (grant := self._by_claim.get(claim)) is not None and grant not in grants
+        ]
         if not grants:
             return None
         # The grant that names the GPU; if none does, the use exceeds any of them.
@@ -156,6 +177,7 @@ class _Known:
             use,
             grant,
             container,
+            foreign=bool(pod) and grant.pod is not None and grant.pod.uid != pod,
             held=any(
                 use.pid in account or use.pid in self._sample.connected.get(grant.claim, ())
                 for grant, account in zip(grants, accounts, strict=True)
@@ -169,7 +191,8 @@ class _Known:
             known = self._sample.containers.get(container_id)
             if known is not None:
                 return known
-        return next((pod for pod in cgroup.pods if pod in self._grants), ""), ""
+        granted = (pod for pod in cgroup.pods if pod in self._grants)
+        return next(granted, next(iter(cgroup.pods), "")), ""
 
 
 def _used(uses: Iterable[_Owned]) -> int:

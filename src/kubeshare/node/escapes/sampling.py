@@ -10,6 +10,7 @@ from typing import Final
 import structlog
 
 from kubeshare.node.cgroups import parse_cgroup
+from kubeshare.node.claim_mounts import ClaimMounts
 from kubeshare.node.escapes.detection import GpuUse, Sample
 from kubeshare.node.gpus.discovery import GpuProcess
 from kubeshare.tokens import client
@@ -43,6 +44,7 @@ class Sampler:
         paths: of the token daemon's run folder.
         processes: lists the driver's processes.
         cgroup: reads a process's cgroup.
+        claims: the claims that a process has mounted; by default from the kernel.
     """
 
     def __init__(
@@ -50,10 +52,12 @@ class Sampler:
         paths: Paths,
         processes: Callable[[], list[GpuProcess]],
         cgroup: Callable[[int], str] = cgroup_of,
+        claims: Callable[[int], tuple[str, ...]] | None = None,
     ) -> None:
         self._paths = paths
         self._processes = processes
         self._cgroup = cgroup
+        self._claims = claims or ClaimMounts(paths.claims).of_process
 
     def sample(self, containers: Mapping[str, tuple[str, str]]) -> Sample:
         """Take a sample; ``containers`` are as in :class:`Sample`.
@@ -75,10 +79,11 @@ class Sampler:
         )
 
     def use(self, found: GpuProcess) -> GpuUse | None:
-        """Add start time and cgroup to a process of the driver; None if it has ended."""
+        """Add what the kernel knows to a process of the driver; None if it has ended."""
         try:
             started = process_start_time(found.pid)
             cgroup = parse_cgroup(self._cgroup(found.pid))
+            claims = self._claims(found.pid)
         except OSError:
             return None
         if started is None:
@@ -89,6 +94,7 @@ class Sampler:
             started=started,
             memory_bytes=found.memory_bytes,
             cgroup=cgroup,
+            claims=claims,
         )
 
     def report_overhead(self, claim: str, uuid: str, overhead: int) -> bool:

@@ -18,7 +18,14 @@ from kubeshare.core.units import format_memory
 from kubeshare.kube.controller.events import WARNING, EventRecorder, ObjectReference
 from kubeshare.kube.resources import PODS
 from kubeshare.node.escapes.debounce import PersistentFindings
-from kubeshare.node.escapes.detection import OVER_LIMIT, UNHELD, Finding, Reason, detect
+from kubeshare.node.escapes.detection import (
+    FOREIGN,
+    OVER_LIMIT,
+    UNHELD,
+    Finding,
+    Reason,
+    detect,
+)
 from kubeshare.node.escapes.metrics import EscapeMetrics
 from kubeshare.node.escapes.sampling import Sampler
 from kubeshare.node.gpus.discovery import DiscoveryError
@@ -37,9 +44,10 @@ _ADVICE: Final[Mapping[Reason, str]] = {
     UNHELD: "Programs that are static, use musl or are built for another architecture cannot be "
     "held: link it to glibc, do not unset its preloading, or give it a whole GPU",
     OVER_LIMIT: "Give the pod more memory, or find out what allocates past the library",
+    FOREIGN: "A share belongs to one pod: delete the other pod, and let it ask for a share itself",
 }
 _ENDED: Final[Mapping[Reason, str]] = dict.fromkeys(
-    (UNHELD, OVER_LIMIT), "The process is ended, as this cluster's administrator asked for"
+    (UNHELD, OVER_LIMIT, FOREIGN), "The process is ended, as this cluster's administrator asked for"
 )
 
 
@@ -161,6 +169,8 @@ def describe(finding: Finding) -> str:
             f"{who} uses {used} of {gpus} without KubeShare's device library, so neither its "
             "time nor its memory is held"
         )
+    if finding.reason == FOREIGN:
+        return f"{who} is of another pod and uses {used} of {gpus} by this pod's share"
     return (
         f"the pod uses {used} of {gpus}, more than its limit of "
         f"{format_memory(finding.limit_bytes)}; most of what the device library does not track "

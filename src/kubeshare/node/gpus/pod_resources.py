@@ -44,10 +44,8 @@ async def allocated_gpus(
         )
         try:
             answer = await list_pods(messages.ListPodResourcesRequest(), timeout=_TIMEOUT_SECONDS)
-        except grpc.aio.AioRpcError as error:
-            raise PodResourcesError(
-                f"the kubelet does not answer at {socket}: {error.details()}"
-            ) from error
+        except grpc.RpcError as error:
+            raise _no_answer(socket, error) from error
     containers = [
         container
         for pod in answer.pod_resources
@@ -69,6 +67,37 @@ async def allocated_gpus(
         for claimed in resource.claim_resources
     }
     return [*plugged, *(_known(device, uuid_of) for device in sorted(claimed))]
+
+
+def list_cdi_devices(socket: Path) -> set[str]:
+    """The full names of all CDI devices that DRA drivers gave this node's pods; blocks.
+
+    Raises:
+        PodResourcesError: the kubelet does not answer.
+    """
+    with grpc.insecure_channel(f"unix:{socket}", options=_OPTIONS) as channel:
+        list_pods = channel.unary_unary(
+            _LIST,
+            request_serializer=messages.ListPodResourcesRequest.SerializeToString,
+            response_deserializer=messages.ListPodResourcesResponse.FromString,
+        )
+        try:
+            answer = list_pods(messages.ListPodResourcesRequest(), timeout=_TIMEOUT_SECONDS)
+        except grpc.RpcError as error:
+            raise _no_answer(socket, error) from error
+    return {
+        device.name
+        for pod in answer.pod_resources
+        for container in pod.containers
+        for resource in container.dynamic_resources
+        for claimed in resource.claim_resources
+        for device in claimed.cdi_devices
+    }
+
+
+def _no_answer(socket: Path, error: grpc.RpcError) -> PodResourcesError:
+    details = error.details() if isinstance(error, grpc.Call | grpc.aio.AioRpcError) else error
+    return PodResourcesError(f"the kubelet does not answer at {socket}: {details}")
 
 
 def _known(device: DraDevice, uuid_of: Callable[[DraDevice], str]) -> str:

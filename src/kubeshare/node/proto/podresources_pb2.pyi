@@ -14,7 +14,9 @@ class ListPodResourcesResponse(_message.Message):
     __slots__ = ("pod_resources",)
     POD_RESOURCES_FIELD_NUMBER: _ClassVar[int]
     pod_resources: _containers.RepeatedCompositeFieldContainer[PodResources]
-    def __init__(self, pod_resources: _Optional[_Iterable[_Union[PodResources, _Mapping]]] = ...) -> None: ...
+    def __init__(
+        self, pod_resources: _Optional[_Iterable[_Union[PodResources, _Mapping]]] = ...
+    ) -> None: ...
 
 class PodResources(_message.Message):
     __slots__ = ("name", "namespace", "containers")
@@ -24,7 +26,12 @@ class PodResources(_message.Message):
     name: str
     namespace: str
     containers: _containers.RepeatedCompositeFieldContainer[ContainerResources]
-    def __init__(self, name: _Optional[str] = ..., namespace: _Optional[str] = ..., containers: _Optional[_Iterable[_Union[ContainerResources, _Mapping]]] = ...) -> None: ...
+    def __init__(
+        self,
+        name: _Optional[str] = ...,
+        namespace: _Optional[str] = ...,
+        containers: _Optional[_Iterable[_Union[ContainerResources, _Mapping]]] = ...,
+    ) -> None: ...
 
 class ContainerResources(_message.Message):
     __slots__ = ("name", "devices", "dynamic_resources")
@@ -34,7 +41,12 @@ class ContainerResources(_message.Message):
     name: str
     devices: _containers.RepeatedCompositeFieldContainer[ContainerDevices]
     dynamic_resources: _containers.RepeatedCompositeFieldContainer[DynamicResource]
-    def __init__(self, name: _Optional[str] = ..., devices: _Optional[_Iterable[_Union[ContainerDevices, _Mapping]]] = ..., dynamic_resources: _Optional[_Iterable[_Union[DynamicResource, _Mapping]]] = ...) -> None: ...
+    def __init__(
+        self,
+        name: _Optional[str] = ...,
+        devices: _Optional[_Iterable[_Union[ContainerDevices, _Mapping]]] = ...,
+        dynamic_resources: _Optional[_Iterable[_Union[DynamicResource, _Mapping]]] = ...,
+    ) -> None: ...
 
 class ContainerDevices(_message.Message):
     __slots__ = ("resource_name", "device_ids")
@@ -42,7 +54,9 @@ class ContainerDevices(_message.Message):
     DEVICE_IDS_FIELD_NUMBER: _ClassVar[int]
     resource_name: str
     device_ids: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, resource_name: _Optional[str] = ..., device_ids: _Optional[_Iterable[str]] = ...) -> None: ...
+    def __init__(
+        self, resource_name: _Optional[str] = ..., device_ids: _Optional[_Iterable[str]] = ...
+    ) -> None: ...
 
 class DynamicResource(_message.Message):
     __slots__ = ("claim_name", "claim_namespace", "claim_resources")
@@ -52,14 +66,33 @@ class DynamicResource(_message.Message):
     claim_name: str
     claim_namespace: str
     claim_resources: _containers.RepeatedCompositeFieldContainer[ClaimResource]
-    def __init__(self, claim_name: _Optional[str] = ..., claim_namespace: _Optional[str] = ..., claim_resources: _Optional[_Iterable[_Union[ClaimResource, _Mapping]]] = ...) -> None: ...
+    def __init__(
+        self,
+        claim_name: _Optional[str] = ...,
+        claim_namespace: _Optional[str] = ...,
+        claim_resources: _Optional[_Iterable[_Union[ClaimResource, _Mapping]]] = ...,
+    ) -> None: ...
 
 class ClaimResource(_message.Message):
-    __slots__ = ("driver_name", "pool_name", "device_name")
+    __slots__ = ("cdi_devices", "driver_name", "pool_name", "device_name")
+    CDI_DEVICES_FIELD_NUMBER: _ClassVar[int]
     DRIVER_NAME_FIELD_NUMBER: _ClassVar[int]
     POOL_NAME_FIELD_NUMBER: _ClassVar[int]
     DEVICE_NAME_FIELD_NUMBER: _ClassVar[int]
+    cdi_devices: _containers.RepeatedCompositeFieldContainer[CDIDevice]
     driver_name: str
     pool_name: str
     device_name: str
-    def __init__(self, driver_name: _Optional[str] = ..., pool_name: _Optional[str] = ..., device_name: _Optional[str] = ...) -> None: ...
+    def __init__(
+        self,
+        cdi_devices: _Optional[_Iterable[_Union[CDIDevice, _Mapping]]] = ...,
+        driver_name: _Optional[str] = ...,
+        pool_name: _Optional[str] = ...,
+        device_name: _Optional[str] = ...,
+    ) -> None: ...
+
+class CDIDevice(_message.Message):
+    __slots__ = ("name",)
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    def __init__(self, name: _Optional[str] = ...) -> None: ...

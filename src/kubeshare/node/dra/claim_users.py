@@ -1,0 +1,46 @@
+"""Checks whether anything on this node still uses a prepared claim.
+
+The kubelet keeps a claim prepared for every pod for which it is reserved, and calls
+unprepare when the last of them has ended, not when the pod of the grant has. Its
+PodResources API lists the claims of its pods; the kernel shows the containers that have
+mounted one.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import structlog
+
+from kubeshare.node.claim_mounts import ClaimMounts
+from kubeshare.node.dra.cdi import claim_device
+from kubeshare.node.gpus.pod_resources import PodResourcesError, list_cdi_devices
+
+log = structlog.get_logger(__name__)
+
+ClaimInUse = Callable[[str], bool]
+"""Whether a pod of this node has a claim (uid), or a process has it mounted; blocks."""
+
+
+class ClaimUsers:
+    """Finds the users of claims.
+
+    Args:
+        socket: of the kubelet's PodResources API.
+        mounts: recognizes the claims that processes have mounted.
+    """
+
+    def __init__(self, socket: Path, mounts: ClaimMounts) -> None:
+        self._socket = socket
+        self._mounts = mounts
+
+    def in_use(self, claim: str) -> bool:
+        """Whether the kubelet has a pod with a claim, or a process has it mounted; blocks."""
+        return claim in self._mounts.of_all_processes() or claim_device(claim) in self._reserved()
+
+    def _reserved(self) -> set[str]:
+        try:
+            return list_cdi_devices(self._socket)
+        except PodResourcesError as error:
+            # A kubelet that does not run starts no container; those that run have the mount.
+            log.info("the kubelet does not say which claims it has", reason=str(error))
+            return set()
