@@ -4,7 +4,7 @@ import pytest
 
 from kubeshare.api.link_matrix import matrix, row_of
 from kubeshare.api.types.v1 import GPUDevice, GPULink, GPUNodeSpec
-from kubeshare.core.topology import Level, check_links
+from kubeshare.core.topology import Level, check_links, nvlink
 
 
 def found(*indexes: int, links: tuple[GPULink, ...] = ()) -> GPUNodeSpec:
@@ -18,9 +18,9 @@ def found(*indexes: int, links: tuple[GPULink, ...] = ()) -> GPUNodeSpec:
 def test_pairs_of_which_nothing_is_known_are_as_far_apart_as_can_be() -> None:
     links = matrix(found(0, 1, 2, links=(GPULink(a=2, b=0, link="NV12"),)))
     assert links == (
-        (Level.SELF, Level.SYS, Level.NVLINK),
+        (Level.SELF, Level.SYS, nvlink(12)),
         (Level.SYS, Level.SELF, Level.SYS),
-        (Level.NVLINK, Level.SYS, Level.SELF),
+        (nvlink(12), Level.SYS, Level.SELF),
     )
 
 

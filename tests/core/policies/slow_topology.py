@@ -12,6 +12,7 @@ from core.policies.slow_locality import by_name, labels_allow, used
 from kubeshare.core.demand import Demand
 from kubeshare.core.ledger.device import Device, Node
 from kubeshare.core.ledger.ledger import Ledger
+from kubeshare.core.topology import Level
 
 Answer = tuple[str, str | None, tuple[str, ...]]
 WHOLE = 1_000_000
@@ -92,7 +93,7 @@ class SlowNode:
                 self.gpus[device.index] = device
         else:
             size = range(len(devices))
-            self.links = tuple(tuple(0 if a == b else 6 for a in size) for b in size)
+            self.links = tuple(tuple(0 if a == b else Level.SYS for a in size) for b in size)
             devices.sort(key=lambda device: by_name(device.name))
             self.gpus = dict(enumerate(devices))
         self.groups = groups(self.links)
@@ -189,7 +190,7 @@ class SlowNode:
 def groups(links: tuple[tuple[int, ...], ...]) -> list[SlowGroup]:
     """GPUs that reach each other by links of a level or nearer, unless a nearer level does."""
     found: dict[frozenset[int], int] = {}
-    for level in range(1, 7):
+    for level in sorted({level for row in links for level in row} - {0}):
         for start in range(len(links)):
             reached, waiting = {start}, [start]
             while waiting:

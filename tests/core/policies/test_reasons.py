@@ -10,6 +10,7 @@ from kubeshare.core.ledger.device import Device, FreeGpu, Node
 from kubeshare.core.ledger.ledger import Ledger
 from kubeshare.core.policies import policy
 from kubeshare.core.policies.topology.reasons import _difference
+from kubeshare.core.topology import Level, nvlink, read_notation
 from kubeshare.core.topology.selection import FragmentScore, Score, SingularScore
 from kubeshare.core.topology.subsets import LinkScore
 
@@ -235,7 +236,10 @@ def labelled(device_id: str, request: str, *, node: str = "n1", memory: int = 0)
         pytest.param(
             "topology",
             Ledger(
-                [Node("n1", links=((0, 6), (6, 0))), Node("n2", links=((0, 2), (2, 0)))],
+                [
+                    Node("n1", links=read_notation("SYS(0,1)", "n1")),
+                    Node("n2", links=read_notation("PIX(0,1)", "n2")),
+                ],
                 [
                     a_device(f"{node}-{index}", node=node, index=index)
                     for node in ("n1", "n2")
@@ -280,53 +284,68 @@ def test_the_topology_policy_says_what_it_does_not_know(
     ("mine", "theirs", "words"),
     [
         (
-            FragmentScore(6, whole=True),
-            FragmentScore(2, whole=False),
+            FragmentScore(Level.SYS, whole=True),
+            FragmentScore(Level.PIX, whole=False),
             "access cost is SYS, of X PIX",
         ),
         (
-            FragmentScore(2, whole=True),
-            FragmentScore(2, whole=False),
+            FragmentScore(Level.PIX, whole=True),
+            FragmentScore(Level.PIX, whole=False),
             "the first of its group, and the group of X is in use",
         ),
         (
-            SingularScore(True, 2, 1, (1,)),
-            SingularScore(False, 2, 1, (1,)),
+            SingularScore(True, Level.PIX, 1, (1,)),
+            SingularScore(False, Level.PIX, 1, (1,)),
             "the siblings of X are all busy, and here they are not",
         ),
         (
-            SingularScore(True, 6, 1, (1,)),
-            SingularScore(True, 2, 1, (1,)),
+            SingularScore(True, Level.SYS, 1, (1,)),
+            SingularScore(True, Level.PIX, 1, (1,)),
             "access cost is SYS, of X PIX",
         ),
         (
-            SingularScore(True, 2, 3, (2,)),
-            SingularScore(True, 2, 1, (1,)),
+            SingularScore(True, Level.PIX, 3, (2,)),
+            SingularScore(True, Level.PIX, 1, (1,)),
             "breaks 3 whole groups, X 1",
         ),
         (
-            SingularScore(True, 2, 1, (2,)),
-            SingularScore(True, 2, 1, (1,)),
+            SingularScore(True, Level.PIX, 1, (2,)),
+            SingularScore(True, Level.PIX, 1, (1,)),
             "has more idle GPUs around it than X",
         ),
         (
-            LinkScore(6, 9, 2, (2,)),
-            LinkScore(2, 8, 1, (1,)),
+            LinkScore(Level.SYS, 9 * Level.NVLINK, 2, (2,)),
+            LinkScore(Level.PIX, 8 * Level.NVLINK, 1, (1,)),
             "the best here are linked by SYS, X by PIX",
         ),
         (
-            LinkScore(2, 9, 2, (2,)),
-            LinkScore(2, 8, 1, (1,)),
+            LinkScore(Level.PIX, 9 * Level.NVLINK, 2, (2,)),
+            LinkScore(Level.PIX, 8 * Level.NVLINK, 1, (1,)),
             "links of the best here cost 9 in all, of X 8",
         ),
         (
-            LinkScore(2, 8, 2, (2,)),
-            LinkScore(2, 8, 1, (1,)),
+            LinkScore(Level.PIX, 9 * Level.NVLINK - 1, 2, (2,)),
+            LinkScore(Level.PIX, 8 * Level.NVLINK - 5, 1, (1,)),
+            "links of the best here cost 9 in all, of X 8",
+        ),
+        (
+            LinkScore(nvlink(1), 3 * Level.NVLINK - 1, 2, (2,)),
+            LinkScore(nvlink(2), 3 * Level.NVLINK - 3, 1, (1,)),
+            "the best here are linked by NV1, X by NV2",
+        ),
+        (
+            LinkScore(nvlink(1), 3 * Level.NVLINK - 1, 2, (2,)),
+            LinkScore(nvlink(1), 3 * Level.NVLINK - 2, 1, (1,)),
+            "the best here have weaker NVLinks than X",
+        ),
+        (
+            LinkScore(Level.PIX, 8 * Level.NVLINK, 2, (2,)),
+            LinkScore(Level.PIX, 8 * Level.NVLINK, 1, (1,)),
             "the best here break 2 whole groups, X 1",
         ),
         (
-            LinkScore(2, 8, 1, (2,)),
-            LinkScore(2, 8, 1, (1,)),
+            LinkScore(Level.PIX, 8 * Level.NVLINK, 1, (2,)),
+            LinkScore(Level.PIX, 8 * Level.NVLINK, 1, (1,)),
             "the best here have more idle GPUs around them than X",
         ),
     ],

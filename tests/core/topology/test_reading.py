@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from core.topology.topologies import TREES, mesh
 from kubeshare.core.errors import InvalidValueError
-from kubeshare.core.topology import Level, Links, check_links, read_matrix, read_notation
-from kubeshare.core.topology.links import flat, name_of, read_level
+from kubeshare.core.topology import Level, Links, check_links, nvlink, read_matrix, read_notation
+from kubeshare.core.topology.links import flat, name_of, read_level, without_counts
 
 REAL = (
     "\t\x1b[4mGPU0\tGPU1\tGPU2\tGPU3\tNIC0\tCPU Affinity\tNUMA Affinity\tGPU NUMA ID\x1b[0m\n"
@@ -26,7 +26,7 @@ def as_text(links: Links, diagonal: str = "X") -> str:
     names = [f"GPU{number}" for number in range(len(links))]
     lines = ["\t" + "\t".join(names) + "\tCPU Affinity"]
     for name, row in zip(names, links, strict=True):
-        words = [diagonal if level == 0 else name_of(level).replace("#", "2") for level in row]
+        words = [diagonal if level == 0 else name_of(level) for level in row]
         lines.append("\t".join([name, *words, "0-7"]))
     return "\n".join(lines)
 
@@ -45,7 +45,8 @@ def test_a_tree_is_read_from_brackets() -> None:
     [
         ("SYS(PIX(0..3), PIX( 4..6 ,7))", "SOC(PIX(0,1,2,3),PIX(4,5,6,7))"),
         ("PIX(PIX(0,1),2)", "PIX(0..2)"),
-        ("NV12(1,0)", "NVLINK(0,1)"),
+        ("NV1(1,0)", "NVLINK(0,1)"),
+        ("NV12(NV12(1,0),2)", "NV12(0..2)"),
         ("SYS(0)", "0"),
     ],
 )
@@ -62,6 +63,7 @@ def test_the_same_tree_may_be_written_in_several_ways(text: str, same: str) -> N
         ("PIX(0,2)", "names 2 GPUs, and GPU 1 is not among them"),
         ("1", "names 1 GPUs, and GPU 0 is not among them"),
         ("PIX(SOC(0,1),2)", "SOC is inside PIX, which is nearer"),
+        ("NV2(NV1(0,1),2)", "NV1 is inside NV2, which is nearer"),
         ("FAR(0,1)", "FAR is not a level; these are: NVLINK, PIX, PXB, PHB, NODE, SYS"),
         ("PIX(0,1", "ends before its brackets do"),
         ("PIX(0,1),2", 'goes on after its end: ",2"'),
@@ -87,7 +89,7 @@ def test_brackets_that_are_no_tree_are_refused_with_the_reason(text: str, why: s
 
 
 def test_the_text_of_nvidia_smi_is_read_for_all_it_has_around_the_gpus() -> None:
-    nv, node, far = Level.NVLINK, Level.NODE, Level.SYS
+    nv, node, far = nvlink(12), Level.NODE, Level.SYS
     assert read_matrix(REAL, "topoMatrix") == (
         (0, nv, node, far),
         (nv, 0, node, far),
@@ -114,7 +116,7 @@ def test_a_tree_reads_back_from_the_text_that_nvidia_smi_prints(name: str, diago
         (("GPU1\tNV12\t X ", "GPU1\tNV12\tPIX"), "GPU 1 to GPU 1 cannot be PIX"),
         (
             ("GPU0\t X \tNV12", "GPU0\t X \tX"),
-            "is not symmetric: GPU 0 to GPU 1 is X, back it is NV#",
+            "is not symmetric: GPU 0 to GPU 1 is X, back it is NV12",
         ),
         (("GPU3\tNIC0", "NIC1\tNIC0"), "GPU3 has a line, but no column"),
         (("GPU3\tSYS", "NIC3\tSYS"), "GPU3 has a column, but no line"),
@@ -170,15 +172,33 @@ def test_of_unknown_gpus_each_is_as_far_as_can_be() -> None:
         ("pix", None),
         ("NV", None),
         ("NV1234", None),
-        ("NV18", Level.NVLINK),
+        ("NV0", None),
+        ("NV1", Level.NVLINK),
+        ("NV2", Level.NVLINK - 1),
+        ("NV18", nvlink(18)),
+        ("NV999", nvlink(999)),
         ("NVL", Level.NVLINK),
+        ("NVLINK", Level.NVLINK),
         ("SOC", Level.SYS),
         ("SYS", Level.SYS),
         ("PXB", Level.PXB),
     ],
 )
-def test_a_level_is_known_by_its_word(word: str, level: Level | None) -> None:
+def test_a_level_is_known_by_its_word(word: str, level: int | None) -> None:
     assert read_level(word) == level
+
+
+def test_a_pair_with_more_nvlinks_is_cheaper() -> None:
+    levels = [nvlink(999), nvlink(18), nvlink(2), nvlink(1), Level.PIX]
+    assert levels == sorted(levels)
+    assert [name_of(level) for level in levels] == ["NV999", "NV18", "NV2", "NV1", "PIX"]
+    assert all(level > Level.SELF for level in levels)
+
+
+def test_all_nvlinks_of_a_node_together_are_less_than_a_step_between_levels() -> None:
+    pairs = 64 * 63 // 2
+    assert without_counts(pairs * nvlink(999)) == pairs
+    assert without_counts(nvlink(18) + Level.SYS) == 7
 
 
 def test_what_paints_and_clears_a_terminal_is_no_part_of_a_matrix() -> None:
@@ -210,8 +230,12 @@ def test_no_brackets_break_the_reader(text: str) -> None:
 @pytest.mark.parametrize(
     ("links", "why"),
     [
-        (((0, 2), (2,)), "GPU 1 has 1 links, not 2"),
+        (((0, Level.PIX), (Level.PIX,)), "GPU 1 has 1 links, not 2"),
         (((0, 9), (9, 0)), "GPU 0 to GPU 1 cannot be 9"),
+        (
+            ((0, nvlink(1000)), (nvlink(1000), 0)),
+            f"GPU 0 to GPU 1 cannot be {nvlink(1000)}",
+        ),
         (((0, 0), (0, 0)), "GPU 0 to GPU 1 cannot be X"),
         (mesh(65, []), "names 65 GPUs, more than 64"),
     ],

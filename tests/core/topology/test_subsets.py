@@ -5,8 +5,8 @@ from itertools import combinations
 
 import pytest
 
-from core.topology.topologies import CUBE_MESH, TREES, mesh
-from kubeshare.core.topology import Level, Links
+from core.topology.topologies import CUBE_MESH, DGX_1, TREES, mesh
+from kubeshare.core.topology import Level, Links, nvlink
 from kubeshare.core.topology.selection import (
     LARGEST_MESH,
     Closest,
@@ -18,13 +18,15 @@ from kubeshare.core.topology.selection import (
 from kubeshare.core.topology.subsets import closest_in_mesh, closest_in_tree
 from kubeshare.core.topology.tree import Tree, bits
 
+LEVELS = (0, nvlink(4), nvlink(2), *[level for level in Level if level])
+
 
 def random_tree(source: random.Random, gpus: list[int], level: int) -> dict[tuple[int, int], int]:
-    """Levels of the pairs of a random tree whose root has at most a level."""
+    """Places in LEVELS of the pairs of a random tree whose root has at most a level."""
     pairs: dict[tuple[int, int], int] = {}
     if len(gpus) < 2:
         return pairs
-    here = source.randint(1, level)
+    here = source.randint(1, level)  # its place in LEVELS
     source.shuffle(gpus)
     cuts = sorted(source.sample(range(1, len(gpus)), source.randint(1, len(gpus) - 1)))
     parts = [gpus[a:b] for a, b in zip([0, *cuts], [*cuts, len(gpus)], strict=True)]
@@ -37,7 +39,7 @@ def random_tree(source: random.Random, gpus: list[int], level: int) -> dict[tupl
 
 def links_of(size: int, pairs: dict[tuple[int, int], int]) -> Links:
     def level(a: int, b: int) -> int:
-        return 0 if a == b else pairs.get((a, b), pairs.get((b, a), 0))
+        return 0 if a == b else LEVELS[pairs.get((a, b), pairs.get((b, a), 0))]
 
     return tuple(tuple(level(row, column) for column in range(size)) for row in range(size))
 
@@ -47,7 +49,7 @@ def test_searching_the_tree_finds_what_looking_at_all_subsets_finds() -> None:
     broken = 0
     for _ in range(3000):
         size = source.randint(2, 9)
-        links = links_of(size, random_tree(source, list(range(size)), 6))
+        links = links_of(size, random_tree(source, list(range(size)), len(LEVELS) - 1))
         tree = Tree(links)
         assert tree.is_exact
         idle = ((1 << size) - 1) & ~(source.getrandbits(size) & source.getrandbits(size))
@@ -97,6 +99,34 @@ def test_a_mesh_is_no_tree_and_its_cliques_are_the_closest_sets() -> None:
     assert bits(found[1]) == (4, 6, 7)
 
 
+def test_of_gpus_with_nvlinks_those_with_more_of_them_are_closer() -> None:
+    solver = Closest(DGX_1)
+    everything = 0xFF
+    pair = solver.best(everything, everything, 2)
+    assert pair is not None
+    # 0 and 1 have one NVLink.
+    assert bits(pair[1]) == (0, 3)
+    assert pair[0].level == nvlink(2)  # type: ignore[union-attr]  # it is Link's
+    # In each clique of four there is a set with two such pairs and one with a single NVLink.
+    three = solver.best(everything, everything, 3)
+    assert three is not None
+    assert bits(three[1]) == (0, 2, 3)
+
+
+def test_the_number_of_nvlinks_only_decides_between_equal_sums_of_levels() -> None:
+    most, one, node, far = nvlink(999), nvlink(1), Level.NODE, Level.SYS
+    links: Links = (
+        (0, most, far, far, far),
+        (most, 0, far, far, far),
+        (far, far, 0, one, far),
+        (far, far, one, 0, node),
+        (far, far, far, node, 0),
+    )
+    found = Closest(links).best(0b11111, 0b11111, 3)
+    assert found is not None
+    assert bits(found[1]) == (2, 3, 4)
+
+
 def test_a_mesh_of_too_many_gpus_is_placed_on_as_its_tree() -> None:
     size = LARGEST_MESH + 1
     ring = mesh(size, [(at, (at + 1) % size) for at in range(size)])
@@ -119,7 +149,7 @@ def test_a_mesh_of_sixteen_gpus_is_searched_by_its_links() -> None:
 
 
 def test_sixty_four_gpus_are_searched_in_polynomial_time() -> None:
-    flat = mesh(64, [], beyond=2)
+    flat = mesh(64, [], beyond=Level.PIX)
     everything = (1 << 64) - 1
     # Looking at all subsets would take years.
     found = Closest(flat).best(everything, everything, 32)
@@ -146,6 +176,8 @@ def test_nodes_with_the_same_links_share_what_is_known_of_them() -> None:
         ("T8", 0b0000_0111, 2, 1, SingularScore(False, Level.PIX, 0, (1, 3, 3))),
         ("T8", 0b1100_1100, 2, 1, SingularScore(True, Level.PIX, 1, (2, 2, 4))),
         ("T3L", 0b111, 2, 1, SingularScore(True, Level.SYS, 1, (3,))),
+        ("counts", 0b111111, 2, 1, SingularScore(True, Level.NVLINK, 2, (3, 6))),
+        ("counts", 0b111111, 3, 1, SingularScore(True, nvlink(2), 3, (2, 3, 6))),
         ("T1", 0b1, 0, 1, SingularScore(True, Level.SELF, 0, ())),
         ("T8", 0b1111_1111, 2, 0, FragmentScore(Level.PIX, True)),
         ("T8", 0b0000_0111, 2, 0, FragmentScore(Level.PIX, False)),

@@ -1,6 +1,6 @@
 """Trees and meshes that tests place on; the trees have the names of the conformance table."""
 
-from kubeshare.core.topology import Links, read_notation
+from kubeshare.core.topology import Level, Links, nvlink, read_notation
 
 TREES: dict[str, Links] = {
     name: read_notation(text, name)
@@ -15,18 +15,19 @@ TREES: dict[str, Links] = {
         "TX": "SOC(PHB(0,1),PXB(2,3))",
         "TF": "SOC(PHB(PIX(0,1),PXB(2,3)),PXB(4,5))",
         "mixed": "SYS(NODE(PHB(PIX(0,3),5),NV12(1,4)),2)",
+        "counts": "SYS(NV1(NV2(0,1),2),PIX(NV2(3,4),5))",
     }.items()
 }
 
 
-def mesh(size: int, nvlinks: list[tuple[int, int]], beyond: int = 6) -> Links:
+def mesh(size: int, nvlinks: list[tuple[int, int]], beyond: int = Level.SYS) -> Links:
     """GPUs with NVLinks between some pairs, and one level between all others."""
     linked = {frozenset(pair) for pair in nvlinks}
 
     def level(row: int, column: int) -> int:
         if row == column:
             return 0
-        return 1 if frozenset((row, column)) in linked else beyond
+        return Level.NVLINK if frozenset((row, column)) in linked else beyond
 
     return tuple(tuple(level(row, column) for column in range(size)) for row in range(size))
 
@@ -37,3 +38,14 @@ CUBE_MESH: Links = mesh(
     + [(0, 4), (1, 5), (2, 6), (3, 7)],
 )
 """The hybrid cube mesh of 8 GPUs: two cliques of four, joined corner by corner."""
+
+_DOUBLED = [(0, 3), (1, 2), (4, 7), (5, 6), (0, 4), (1, 5), (2, 3), (6, 7)]
+
+DGX_1: Links = tuple(
+    tuple(
+        nvlink(2) if (row, column) in _DOUBLED or (column, row) in _DOUBLED else level
+        for column, level in enumerate(levels)
+    )
+    for row, levels in enumerate(CUBE_MESH)
+)
+"""The hybrid cube mesh of a DGX-1: eight of its pairs have two NVLinks, the others one."""

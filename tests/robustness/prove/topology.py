@@ -5,21 +5,26 @@ from collections.abc import Iterator
 from itertools import count
 
 from core.policies.slow_topology import Answer, slow_decide
-from core.topology.topologies import CUBE_MESH, TREES, mesh
+from core.topology.topologies import CUBE_MESH, DGX_1, TREES, mesh
 from kubeshare.core.decision import Decision
 from kubeshare.core.demand import Demand, Memory
 from kubeshare.core.ledger.device import Device, Node
 from kubeshare.core.ledger.ledger import Ledger
 from kubeshare.core.policies.topology import rankings
 from kubeshare.core.policies.topology.policy import decide
-from kubeshare.core.topology import Links
+from kubeshare.core.topology import Level, Links, nvlink
 from kubeshare.core.units import MICROS
 from robustness.prove.binpack import labels_of
 from robustness.prove.engine import BY_NAMESPACE, Step, Trial
 
 NODES = ("n1", "n2", "n10")
-SHAPES = (*TREES.values(), CUBE_MESH, mesh(5, [(0, 1), (1, 2), (3, 4)], 4), ())
-LEVELS = ((2, 3, 4, 5, 6), (1, 6), (1, 2, 6))
+SHAPES = (*TREES.values(), CUBE_MESH, DGX_1, mesh(5, [(0, 1), (1, 2), (3, 4)], Level.PHB), ())
+LEVELS = (
+    tuple(level for level in Level if level > Level.NVLINK),
+    (Level.NVLINK, Level.SYS),
+    (nvlink(4), nvlink(2), nvlink(1), Level.SYS),
+    (Level.NVLINK, Level.PIX, Level.SYS),
+)
 SHARES = (0, 1, 100_000, 200_000, 333_333, 500_000, 600_000, 900_000, 999_999)
 SIZES = (0, 0, 1, 4, 16, 20, 40, 64, 65)
 WANTED = (None, None, None, frozenset(["n1"]), frozenset(["n2", "n10"]))

@@ -9,8 +9,8 @@ Nothing here depends on nodes, models or holders: GPUs are the bits of an int, a
 near a GPU.
 """
 
-from kubeshare.core.topology.links import Level, Links, check_links
+from kubeshare.core.topology.links import Level, Links, check_links, nvlink
 from kubeshare.core.topology.notation import read_notation
 from kubeshare.core.topology.nvidia_smi import read_matrix
 
-__all__ = ["Level", "Links", "check_links", "read_matrix", "read_notation"]
+__all__ = ["Level", "Links", "check_links", "nvlink", "read_matrix", "read_notation"]

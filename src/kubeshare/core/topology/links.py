@@ -4,6 +4,10 @@ Levels are ordered by cost: NVLink < PIX < PXB < PHB < NODE < SYS, after NVIDIA'
 the figures of the Gaia paper (its text swaps PHB and PXB; its SOC is today's SYS). They are
 evenly spaced, as NVML's own numbers are, so sums over the pairs of a set order sets of one size
 in the same way on either scale.
+
+A pair with more NVLinks is cheaper: each further link takes one off ``Level.NVLINK``. A step
+between levels is larger than all the links of a node together, so the number of NVLinks decides
+only between sets whose sums of levels are equal.
 """
 
 import re
@@ -12,22 +16,25 @@ from typing import Final, TypeAlias
 
 from kubeshare.core.errors import InvalidValueError
 
+_STEP: Final = 1 << 21
+_MAX_NVLINKS: Final = 999
+
 
 class Level(IntEnum):
-    """The link between a pair of GPUs, cheapest first."""
+    """The link between a pair of GPUs, cheapest first; :func:`nvlink` has further levels."""
 
     SELF = 0
-    NVLINK = 1
-    """Direct NVLinks, however many (``NV#``)."""
-    PIX = 2
+    NVLINK = _STEP
+    """One NVLink, or an unknown number of them."""
+    PIX = 2 * _STEP
     """At most one PCIe bridge."""
-    PXB = 3
+    PXB = 3 * _STEP
     """Several PCIe bridges, but no host bridge."""
-    PHB = 4
+    PHB = 4 * _STEP
     """A PCIe host bridge."""
-    NODE = 5
+    NODE = 5 * _STEP
     """The interconnect between host bridges of one NUMA node."""
-    SYS = 6
+    SYS = 6 * _STEP
     """The interconnect between sockets."""
 
 
@@ -38,12 +45,20 @@ MAX_GPUS: Final = 64
 """The most GPUs that a node's topology may name."""
 
 _KNOWN = frozenset(int(level) for level in Level)
-_NVLINK = re.compile(r"NV[0-9]{1,3}|NVL|NVLINK")
+_NVLINK = re.compile(r"NV([1-9][0-9]{0,2})")
 
 
-def read_level(text: str) -> Level | None:
+def nvlink(count: int) -> int:
+    """The level of a pair of GPUs with `count` NVLinks, from 1 to 999."""
+    return Level.NVLINK + 1 - count
+
+
+def read_level(text: str) -> int | None:
     """The level of a name (``PIX``, ``NV12``, ``SOC``); None for an unknown name."""
-    if _NVLINK.fullmatch(text):
+    counted = _NVLINK.fullmatch(text)
+    if counted:
+        return nvlink(int(counted[1]))
+    if text == "NVL":
         return Level.NVLINK
     if text == "SOC":
         return Level.SYS
@@ -72,7 +87,7 @@ def check_links(links: Links, field: str) -> Links:
                     f"is not symmetric: GPU {first} to GPU {second} is {name_of(here)}, "
                     f"back it is {name_of(there)}",
                 )
-            if here not in _KNOWN or (here == Level.SELF) != (first == second):
+            if not _is_known(here) or (here == Level.SELF) != (first == second):
                 raise InvalidValueError(
                     field, f"GPU {first} to GPU {second} cannot be {name_of(here)}"
                 )
@@ -81,9 +96,17 @@ def check_links(links: Links, field: str) -> Links:
 
 def name_of(level: int) -> str:
     """A level as ``nvidia-smi`` prints it; ``X`` for a GPU and itself."""
+    nvlinks = _nvlinks(level)
+    if nvlinks:
+        return f"NV{nvlinks}"
     if level not in _KNOWN:
         return str(level)
-    return {Level.SELF: "X", Level.NVLINK: "NV#"}.get(Level(level), Level(level).name)
+    return "X" if level == Level.SELF else Level(level).name
+
+
+def without_counts(total: int) -> int:
+    """A sum of levels in steps, from 1 for NVLink to 6 for SYS, without the numbers of NVLinks."""
+    return -(-total // _STEP)
 
 
 def flat(size: int) -> Links:
@@ -92,3 +115,13 @@ def flat(size: int) -> Links:
         tuple(Level.SELF if column == row else Level.SYS for column in range(size))
         for row in range(size)
     )
+
+
+def _is_known(level: int) -> bool:
+    return level in _KNOWN or _nvlinks(level) > 0
+
+
+def _nvlinks(level: int) -> int:
+    """The number of NVLinks of a level; 0 for a level without."""
+    count = Level.NVLINK + 1 - level
+    return count if 1 <= count <= _MAX_NVLINKS else 0

@@ -8,7 +8,7 @@ import re
 from typing import Final, NoReturn
 
 from kubeshare.core.errors import InvalidValueError
-from kubeshare.core.topology.links import MAX_GPUS, Level, Links, read_level
+from kubeshare.core.topology.links import MAX_GPUS, Level, Links, name_of, read_level
 
 _TOKENS: Final = re.compile(r"\s*(?:(?P<word>[A-Z][A-Z0-9]*)\s*\(|(?P<mark>[,)])|(?P<gpu>[0-9.]+))")
 _GPUS: Final = re.compile(r"([0-9]{1,4})(?:\.\.([0-9]{1,4}))?")
@@ -40,8 +40,8 @@ class _Reader:
     def __init__(self, text: str, field: str) -> None:
         self._text = text.strip()
         self._field = field
-        self._open: list[tuple[Level, list[int]]] = []
-        self._pairs: dict[tuple[int, int], Level] = {}
+        self._open: list[tuple[int, list[int]]] = []
+        self._pairs: dict[tuple[int, int], int] = {}
         self._seen: set[int] = set()
 
     def fail(self, reason: str) -> NoReturn:
@@ -82,7 +82,7 @@ class _Reader:
             known = ", ".join(level.name for level in Level if level)
             self.fail(f"{word} is not a level; these are: {known}")
         if self._open and level > self._open[-1][0]:
-            self.fail(f"{word} is inside {self._open[-1][0].name}, which is nearer")
+            self.fail(f"{word} is inside {name_of(self._open[-1][0])}, which is nearer")
         self._open.append((level, []))
 
     def _end(self) -> list[int]:

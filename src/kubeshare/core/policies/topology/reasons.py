@@ -14,7 +14,7 @@ from kubeshare.core.ledger.device import Device, Node
 from kubeshare.core.natural_sort import natural
 from kubeshare.core.policies.topology.index import Placement
 from kubeshare.core.policies.topology.node_state import NodeState, whole_gpus
-from kubeshare.core.topology.links import name_of
+from kubeshare.core.topology.links import name_of, without_counts
 from kubeshare.core.topology.selection import FragmentScore, Score, SingularScore
 from kubeshare.core.topology.subsets import LinkScore
 
@@ -151,6 +151,7 @@ _COMPARED: Final = {
     (SingularScore, "around"): "has more idle GPUs around it than {chosen}",
     (LinkScore, "level"): "the best here are linked by {mine}, {chosen} by {theirs}",
     (LinkScore, "total"): "links of the best here cost {mine} in all, of {chosen} {theirs}",
+    (LinkScore, "nvlinks"): "the best here have weaker NVLinks than {chosen}",
     (LinkScore, "broken"): "the best here break {mine} whole groups, {chosen} {theirs}",
     (LinkScore, "around"): "the best here have more idle GPUs around them than {chosen}",
 }
@@ -163,5 +164,8 @@ def _difference(mine: Score, theirs: Score, chosen: str) -> str:
         if here != there:
             if field in ("cost", "level"):
                 here, there = name_of(here), name_of(there)
-            return _COMPARED[type(mine), field].format(mine=here, theirs=there, chosen=chosen)
+            elif field == "total":
+                here, there = without_counts(here), without_counts(there)
+            rule = field if here != there else "nvlinks"
+            return _COMPARED[type(mine), rule].format(mine=here, theirs=there, chosen=chosen)
     raise AssertionError("the scores are equal")
