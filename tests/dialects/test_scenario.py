@@ -139,6 +139,9 @@ def test_a_file_that_is_too_large_is_refused() -> None:
         ("{name: n1}\n  - {name: n1}", "s.yaml:4: nodes[1].name: node n1 is there twice"),
         ("{name: n1, fre: 1}", "nodes[0].fre: unknown key (did you mean free?)"),
         ("{name: n1, gpus: 8}", "nodes[0].gpus: is a field of policies binpack and topology"),
+        ("{name: n1, gpus: 8, owned: false}", "nodes[0].gpus: is a field of policies binpack and"),
+        ("{name: n1, owned: 1}", "nodes[0].owned: must be true or false, not a number '1'"),
+        ("{name: n1, owned: true, free: 1}", "nodes[0].free: an owned node has no free GPU: each"),
         ("{name: n1, free: -1}", "nodes[0].free: must be from 0 to 100000"),
         ("{name: n1, free: 1.5}", "nodes[0].free: must be a whole number, not a number '1.5'"),
         ("{name: n1, free: 99999999999999999999}", "nodes[0].free: must be a whole number"),
@@ -340,6 +343,43 @@ def test_gpus_of_a_node_are_numbered() -> None:
     other = ledger.devices["n2/5"]
     assert (other.model, other.memory_bytes, other.compute_left) == ("T4", 8 * GI, 500_000)
     assert ledger.nodes["n1"].pool == "p"
+
+
+@pytest.mark.parametrize("policy", ["locality", "binpack", "topology"])
+def test_all_gpus_of_an_owned_node_are_vgpus(policy: str) -> None:
+    text = (
+        f"policy: {policy}\nnodes:\n"
+        "  - {name: n1, owned: true, gpus: 2, unhealthy: [1]}\n"
+        "  - {name: n2, owned: true, topology: 'PIX(0,1)', vgpus: [{id: 1, compute: 0.5}]}\n"
+        "events: []\n"
+    )
+    ledger = read_scenario(text.encode(), "s.yaml").ledger
+    assert [(device.path, device.idle, device.healthy) for device in ledger.devices.values()] == [
+        ("n1/0", True, True),
+        ("n1/1", True, False),
+        ("n2/0", True, True),
+        ("n2/1", False, True),
+    ]
+    assert [node.free for node in ledger.nodes.values()] == [(), ()]
+
+
+@pytest.mark.parametrize(
+    ("left", "expected"),
+    [
+        ("0Mi", 0),
+        ("0", 0),
+        ("0.0Gi", 0),
+        ("'0'", 0),
+        ("1", 16 * GI),
+        ("0.5", 8 * GI),
+        ("1Mi", MI),
+        ("2", 2 * MI),
+    ],
+)
+def test_what_is_left_of_a_gpus_memory_may_be_nothing(left: str, expected: int) -> None:
+    text = with_node(f"{{name: n1, vgpus: [{{id: A, memory: {left}}}]}}")
+    (device,) = read_scenario(text.encode(), "s.yaml").ledger.devices.values()
+    assert device.memory_left == expected
 
 
 def test_a_gpu_that_fails_is_named_by_its_number() -> None:

@@ -17,7 +17,7 @@ from kubeshare.dialects.scenario.strict_yaml import Field, suggestion
 DEFAULT_MEMORY: Final = 16 * GI
 """Bytes of a GPU's memory if the file does not give them."""
 
-_NODE = ("name", "pool", "gpu", "unhealthy", "vgpus")
+_NODE = ("name", "pool", "gpu", "unhealthy", "vgpus", "owned")
 _POOLED = ("free",)
 _NUMBERED = ("gpus", "topology", "topoMatrix")
 _GPU = ("model", "memory")
@@ -59,11 +59,8 @@ class Cluster:
 
     def read_node(self, field: Field) -> None:
         """Read an entry of ``nodes``."""
-        family = self._family
-        known = _NODE + _POOLED * family.pooled + _NUMBERED * family.numbered
-        elsewhere = dict.fromkeys(_POOLED, "policy locality")
-        elsewhere |= dict.fromkeys(_NUMBERED, "policies binpack and topology")
-        entries = field.mapping(known, required=("name",), foreign=_without(elsewhere, known))
+        entries = field.mapping(_NODE + _POOLED + _NUMBERED, required=("name",))
+        self._check_gpus(entries)
         name = entries["name"].name()
         if name in self.ledger.nodes:
             entries["name"].fail(f"node {name} is there twice")
@@ -85,6 +82,18 @@ class Cluster:
             if failed is None:
                 item.fail(f"node {name} has no vGPU {item.id()}")
             self.ledger.mark(failed.id, healthy=False)
+
+    def _check_gpus(self, entries: Entries) -> None:
+        """Check that the fields about its GPUs fit the policy and who owns them."""
+        owned = "owned" in entries and entries["owned"].boolean()
+        for key in entries.keys() & set(_NUMBERED):
+            if not self._family.numbered and not owned:
+                entries[key].fail("is a field of policies binpack and topology, and of owned nodes")
+        for key in entries.keys() & set(_POOLED):
+            if owned:
+                entries[key].fail("an owned node has no free GPU: each of its GPUs is a vGPU")
+            if not self._family.pooled:
+                entries[key].fail("is a field of policy locality")
 
     def _numbered_gpus(
         self, entries: Entries, node: str, gpu: FreeGpu, links: Links
@@ -204,9 +213,9 @@ def _size(field: Field) -> int:
 
 
 def _left_memory(text: str) -> Memory:
-    """The memory left on a GPU: a share of it up to 1, else a size."""
-    share = parse_memory(text, "memory")
-    return share if share.micros is not None else Memory(bytes=parse_size(text, "memory"))
+    """The memory left on a GPU, perhaps none: a share of it up to 1, else a size."""
+    left = parse_memory(text, "memory")
+    return Memory(bytes=parse_size(text, "memory")) if left.bytes else left
 
 
 def _holders_of_taken(entries: Entries, device: Device) -> tuple[Holder, ...]:
