@@ -198,9 +198,9 @@ API nvmlDeviceGetMemoryAffinity(nvmlDevice_t device, unsigned int words, unsigne
     return NVML_SUCCESS;
 }
 
+/* The node that a GPU's memory is, where the CPU can address it; not the node that it is near. */
 API nvmlDeviceGetNumaNodeId(nvmlDevice_t device, unsigned int *node) {
     TRY(check_device(device));
     REQUIRE(node != NULL, NVML_ERROR_INVALID_ARGUMENT);
-    *node = profile()->numa[device->gpu];
-    return NVML_SUCCESS;
+    return NVML_ERROR_NOT_SUPPORTED;
 }

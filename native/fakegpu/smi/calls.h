@@ -34,6 +34,8 @@
     CALL(nvmlDeviceGetNvLinkState, (nvmlDevice_t, unsigned, nvmlEnableState_t *))                  \
     CALL(nvmlDeviceGetNvLinkRemotePciInfo_v2, (nvmlDevice_t, unsigned, nvmlPciInfo_t *))           \
     CALL(nvmlDeviceGetCpuAffinity, (nvmlDevice_t, unsigned, unsigned long *))                      \
+    CALL(nvmlDeviceGetMemoryAffinity,                                                              \
+         (nvmlDevice_t, unsigned, unsigned long *, nvmlAffinityScope_t))                           \
     CALL(nvmlDeviceGetNumaNodeId, (nvmlDevice_t, unsigned *))
 
 struct nvml {

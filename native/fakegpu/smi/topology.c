@@ -6,6 +6,8 @@
 
 #define LINKS_MOST    18u
 #define CPU_WORDS     32u
+#define NODE_WORDS    1u
+#define SCOPE_NODE    0u /* NVML_AFFINITY_SCOPE_NODE */
 #define BITS_PER_WORD (8 * (unsigned)sizeof(unsigned long))
 
 static unsigned nvlinks(const struct chosen *a, const struct chosen *b) {
@@ -46,29 +48,43 @@ static void print_link(const struct chosen *a, const struct chosen *b) {
         printf("%s\t", name);
 }
 
-/* The CPUs near a GPU, as "0-19,40-59". */
-static void print_cpus(const struct chosen *gpu) {
-    unsigned long set[CPU_WORDS] = {0};
+/* A set of numbers, as "0-19,40-59". */
+static void print_set(const unsigned long *set, unsigned words) {
     bool first = true;
-    if (nvml.nvmlDeviceGetCpuAffinity(gpu->device, CPU_WORDS, set) != NVML_SUCCESS)
-        return;
-    for (unsigned cpu = 0; cpu < CPU_WORDS * BITS_PER_WORD; cpu++) {
-        unsigned last = cpu;
-        while (last < CPU_WORDS * BITS_PER_WORD &&
+    for (unsigned i = 0; i < words * BITS_PER_WORD; i++) {
+        unsigned last = i;
+        while (last < words * BITS_PER_WORD &&
                (set[last / BITS_PER_WORD] >> (last % BITS_PER_WORD) & 1) != 0)
             last++;
-        if (last == cpu)
+        if (last == i)
             continue;
-        printf("%s%u", first ? "" : ",", cpu);
-        if (last - cpu > 1)
+        printf("%s%u", first ? "" : ",", i);
+        if (last - i > 1)
             printf("-%u", last - 1);
         first = false;
-        cpu = last;
+        i = last;
     }
 }
 
-int print_topology(const struct chosen *gpus, unsigned count) {
+/* The CPUs and the NUMA nodes near a GPU, and the node that its own memory is. */
+static void print_affinity(const struct chosen *gpu) {
+    unsigned long cpus[CPU_WORDS] = {0}, nodes[NODE_WORDS] = {0};
     unsigned node;
+    if (nvml.nvmlDeviceGetCpuAffinity(gpu->device, CPU_WORDS, cpus) == NVML_SUCCESS)
+        print_set(cpus, CPU_WORDS);
+    printf("\t");
+    if (nvml.nvmlDeviceGetMemoryAffinity(gpu->device, NODE_WORDS, nodes, SCOPE_NODE) ==
+        NVML_SUCCESS)
+        print_set(nodes, NODE_WORDS);
+    else
+        printf("N/A");
+    if (nvml.nvmlDeviceGetNumaNodeId(gpu->device, &node) == NVML_SUCCESS)
+        printf("\t\t%u\n", node);
+    else
+        printf("\t\tN/A\n");
+}
+
+int print_topology(const struct chosen *gpus, unsigned count) {
     printf("\t\x1b[4m");
     for (unsigned i = 0; i < count; i++)
         printf("GPU%u\t", gpus[i].index);
@@ -81,11 +97,7 @@ int print_topology(const struct chosen *gpus, unsigned count) {
             else
                 print_link(&gpus[i], &gpus[j]);
         }
-        print_cpus(&gpus[i]);
-        if (nvml.nvmlDeviceGetNumaNodeId(gpus[i].device, &node) == NVML_SUCCESS)
-            printf("\t%u\t\tN/A\n", node);
-        else
-            printf("\tN/A\t\tN/A\n");
+        print_affinity(&gpus[i]);
     }
     return 0;
 }

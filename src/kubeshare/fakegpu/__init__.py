@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from kubeshare.fakegpu.faults import LOST, raise_error
     from kubeshare.fakegpu.launch import environment
     from kubeshare.fakegpu.machines import Gpu, Model, gpus, models, profiles
+    from kubeshare.fakegpu.sysfs import write_sysfs
     from kubeshare.fakegpu.truth import GpuProcess, GpuTruth, Truth, stat
 
 __all__ = [
@@ -35,6 +36,7 @@ __all__ = [
     "profiles",
     "raise_error",
     "stat",
+    "write_sysfs",
 ]
 
 _HOMES = {
@@ -43,6 +45,7 @@ _HOMES = {
     "faults": ("LOST", "raise_error"),
     "launch": ("environment",),
     "machines": ("Gpu", "Model", "gpus", "models", "profiles"),
+    "sysfs": ("write_sysfs",),
     "truth": ("GpuProcess", "GpuTruth", "Truth", "stat"),
 }
 

@@ -10,12 +10,25 @@ from kubeshare.fakegpu.program import ask
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """One GPU of a profile; ``total_memory`` in bytes, ``model`` as NVML names it."""
+    """One GPU of a profile.
+
+    Attributes:
+        index: its NVML index.
+        uuid: its UUID.
+        model: as NVML names it.
+        total_memory: bytes.
+        pci_address: as the kernel spells it, ``0000:1a:00.0``.
+        numa_node: the NUMA node that it is near.
+        cpu_list: the CPUs of that node, ``0-7,16``; "" for all CPUs of this machine.
+    """
 
     index: int
     uuid: str
     model: str
     total_memory: int
+    pci_address: str
+    numa_node: int
+    cpu_list: str
 
 
 @dataclass(frozen=True, slots=True)

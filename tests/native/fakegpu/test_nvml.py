@@ -160,9 +160,22 @@ def test_topology_comes_from_the_profile(
         "    except nvml.NVMLError_NotSupported:\n"
         "        return 0\n"
         "answer = [[nvml.nvmlDeviceGetTopologyCommonAncestor(first, o) for o in others], links(),"
-        " nvml.nvmlDeviceGetNumaNodeId(first), nvml.nvmlDeviceGetNumaNodeId(others[-1])]",
+        " [list(nvml.nvmlDeviceGetMemoryAffinity(gpu, 1, 0)) for gpu in (first, others[-1])]]",
     )
-    assert answer == [ancestors, links, 0, 1]
+    assert answer == [ancestors, links, [[0b01], [0b10]]]
+
+
+def test_a_gpu_whose_memory_is_no_numa_node_has_none_of_its_own(tmp_path: Path) -> None:
+    """As real drivers answer, but on machines such as Grace Hopper."""
+    answer = nvml(
+        tmp_path,
+        "V100x1",
+        HANDLES + "try:\n"
+        "    answer = nvml.nvmlDeviceGetNumaNodeId(all[0])\n"
+        "except nvml.NVMLError_NotSupported:\n"
+        "    answer = 'not supported'",
+    )
+    assert answer == "not supported"
 
 
 def test_the_other_ends_of_nvlinks_are_the_peers_in_order(tmp_path: Path) -> None:

@@ -18,10 +18,20 @@ def test_a_name_is_a_model_and_a_number(tmp_path: Path) -> None:
 
 
 def test_uuids_follow_from_model_index_and_seed() -> None:
-    same = fakegpu.gpus("V100x4", "a")[:2]
-    assert fakegpu.gpus("V100x2", "a") == same
-    others = fakegpu.gpus("V100x2", "b") + fakegpu.gpus("V100-PCIEx2", "a")
-    assert len({gpu.uuid for gpu in others + same}) == 6
+    def uuids(profile: str, seed: str) -> list[str]:
+        return [gpu.uuid for gpu in fakegpu.gpus(profile, seed)]
+
+    same = uuids("V100x4", "a")[:2]
+    assert uuids("V100x2", "a") == same
+    assert len({*uuids("V100x2", "b"), *uuids("V100-PCIEx2", "a"), *same}) == 6
+
+
+def test_it_is_known_where_a_gpu_is(tmp_path: Path) -> None:
+    profile = tmp_path / "two.profile"
+    profile.write_text("model = V100\ncount = 2\nnuma.1 = 1\ncpus.0 = 0-3,8\n")
+    first, second = fakegpu.gpus(profile)
+    assert (first.pci_address, first.numa_node, first.cpu_list) == ("0000:1a:00.0", 0, "0-3,8")
+    assert (second.pci_address, second.numa_node, second.cpu_list) == ("0000:1b:00.0", 1, "")
 
 
 def test_the_shipped_profiles_are_good() -> None:

@@ -50,14 +50,15 @@ def test_the_matrix_is_one_that_our_reader_and_others_understand(tmp_path: Path)
     profile = tmp_path / "four.profile"
     profile.write_text(
         "model = V100\ncount = 4\nlink = SYS\nlink.0.1 = NV2\nlink.2.3 = PXB\nlink.0.2 = NODE\n"
-        "cpus.0 = 0-3,8-11\nnuma.2 = 1\n"
+        "cpus.0 = 0-3,8-11\ncpus.1 = 4\nnuma.2 = 1\n"
     )
     text = smi(tmp_path / "state", "topo", "-m", profile=profile)
     links = read_matrix(text, "text")
     rows = [line.split("\t") for line in text.splitlines()]
     assert rows[0][1:5] == ["\x1b[4mGPU0", "GPU1", "GPU2", "GPU3"]
     assert rows[1][:6] == ["GPU0", " X ", "NV2", "NODE", "SYS", "0-3,8-11"]
-    assert rows[3][:5] == ["GPU2", "NODE", "SYS", " X ", "PXB"]
+    assert rows[1][6:] == ["0", "", "N/A"]
+    assert rows[3] == ["GPU2", "NODE", "SYS", " X ", "PXB", "4", "1", "", "N/A"]
     assert len(links) == 4
 
 

@@ -11,8 +11,8 @@ import pytest
 from kubeshare import native
 from kubeshare.api.link_matrix import matrix
 from kubeshare.api.types.v1 import GPUNodeSpec
-from kubeshare.core.topology import Level
-from kubeshare.fakegpu import gpus
+from kubeshare.core.topology import Level, nvlink
+from kubeshare.fakegpu import gpus, write_sysfs
 from kubeshare.node.gpus.discovery import DiscoveryError, NvmlGpus, find_nvml
 
 # A process of its own: a library, once loaded, stays for the life of a process.
@@ -84,11 +84,34 @@ def test_each_kind_of_link_is_found_and_becomes_the_level_that_placement_goes_by
     found = msgspec.json.decode(result.stdout, type=GPUNodeSpec)
     assert {f"{each.a}.{each.b}": each.link for each in found.links} == links
     assert matrix(found) == (
-        (Level.SELF, Level.NVLINK, Level.PIX, Level.PXB),
-        (Level.NVLINK, Level.SELF, Level.PHB, Level.NODE),
+        (Level.SELF, nvlink(2), Level.PIX, Level.PXB),
+        (nvlink(2), Level.SELF, Level.PHB, Level.NODE),
         (Level.PIX, Level.PHB, Level.SELF, Level.SYS),
         (Level.PXB, Level.NODE, Level.SYS, Level.SELF),
     )
+
+
+@pytest.mark.native
+def test_numa_nodes_and_cpus_are_those_of_sysfs(driver_root: Path) -> None:
+    profile = driver_root / "usr/lib/x86_64-linux-gnu/fakegpu.profile"
+    profile.write_text(
+        "model = V100\ncount = 3\nnuma.1 = 1\nnuma.2 = 1\ncpus.0 = 0-3,8\ncpus.1 = 4-7\n"
+    )
+    write_sysfs(profile, driver_root / "sys")
+    result = read(driver_root)
+    assert result.returncode == 0, result.stderr.decode()
+    found = msgspec.json.decode(result.stdout, type=GPUNodeSpec)
+    near = [(device.numa_node, device.cpu_list) for device in found.devices]
+    assert near == [(0, "0-3,8"), (1, "4-7"), (1, "4-7")]
+
+
+@pytest.mark.native
+def test_what_sysfs_does_not_know_is_unknown(driver_root: Path) -> None:
+    """The fake GPUs are on no bus of this machine."""
+    (driver_root / "sys").mkdir()
+    found = msgspec.json.decode(read(driver_root).stdout, type=GPUNodeSpec)
+    near = {(device.numa_node, device.cpu_list) for device in found.devices}
+    assert near == {(-1, "")}
 
 
 def test_a_library_that_cannot_be_loaded_is_an_error_with_its_path(tmp_path: Path) -> None:

@@ -1,9 +1,10 @@
 """Installs a node's fake GPUs as a GPU operator would.
 
 The driver's libraries lie under ``/run/nvidia/driver``, where NVIDIA's GPU
-operator puts them; ``/etc/cdi/nvidia.yaml`` says what a container gets that is
-given a GPU, as ``nvidia-ctk cdi generate`` writes it; and a device plugin offers
-``nvidia.com/gpu`` to the kubelet. KubeShare finds the same on a real node.
+operator puts them, with its sysfs beside them; ``/etc/cdi/nvidia.yaml`` says
+what a container gets that is given a GPU, as ``nvidia-ctk cdi generate`` writes
+it; and a device plugin offers ``nvidia.com/gpu`` to the kubelet. KubeShare finds
+the same on a real node.
 """
 
 import functools
@@ -89,6 +90,7 @@ def install(node: NodeLayout, profile: str) -> None:
         replace(libraries / file, library, 0o755)
     text = profile_text(profile, f"{node.lab.name}/{node.name}")
     replace(libraries / _PROFILE, text)
+    fakegpu.write_sysfs(libraries / _PROFILE, node.folder / "driver" / "sys")
     state, driver = DRIVER_ROOT / _STATE, DRIVER_ROOT / _LIBRARIES
     spec = fakegpu.cdi_spec(libraries / _PROFILE, state, driver)
     replace(node.folder / "cdi" / "nvidia.yaml", yaml.safe_dump(spec, sort_keys=False))

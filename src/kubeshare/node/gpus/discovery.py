@@ -1,6 +1,6 @@
-"""Reads this node's GPUs, their health and links from NVML.
+"""Reads this node's GPUs, their health and links from NVML and sysfs.
 
-What NVML does not report stays unknown instead of guessed: NUMA node -1, an empty CPU
+What they do not report stays unknown instead of guessed: NUMA node -1, an empty CPU
 list, no link. A GPU that does not answer is listed as unhealthy with NVML's message,
 because a vGPU may still stand for it. All calls block: run them in a thread.
 """
@@ -19,6 +19,7 @@ from msgspec import Struct
 
 import kubeshare
 from kubeshare.api.types.v1 import GPUDevice, GPULink, GPUNodeSpec
+from kubeshare.node.gpus.sysfs import PciDevices, find_sysfs
 from kubeshare.node.gpus.xids import Xids
 
 Result = TypeVar("Result")
@@ -42,7 +43,6 @@ _PROCESSES = (
     pynvml.nvmlDeviceGetGraphicsRunningProcesses_v3,
     pynvml.nvmlDeviceGetMPSComputeRunningProcesses_v3,
 )
-_CPU_WORDS = 64  # of 64 bits: 4096 CPUs
 
 
 class DiscoveryError(Exception):
@@ -75,7 +75,10 @@ def find_nvml(driver_root: Path) -> Path:
 
 
 class NvmlGpus:
-    """Reads the node's GPUs through NVML, which is loaded from below ``driver_root`` when found."""
+    """Reads the node's GPUs through NVML, which is loaded from below ``driver_root`` when found.
+
+    Their NUMA nodes and CPUs are those of :func:`~kubeshare.node.gpus.sysfs.find_sysfs`.
+    """
 
     def __init__(self, driver_root: Path) -> None:
         self._driver_root = driver_root
@@ -89,7 +92,8 @@ class NvmlGpus:
         Raises:
             DiscoveryError: NVML cannot be loaded or does not answer; it may later.
         """
-        return self._query(lambda: _read_node(self._xids))
+        pci = PciDevices(find_sysfs(self._driver_root))
+        return self._query(lambda: _read_node(self._xids, pci))
 
     def processes(self) -> list[GpuProcess]:
         """Read the processes on all GPUs, with the pids of this machine.
@@ -143,7 +147,7 @@ def with_vanished(now: GPUNodeSpec, before: GPUNodeSpec, promised: AbstractSet[s
     return msgspec.structs.replace(now, devices=now.devices + vanished)
 
 
-def _read_node(xids: Xids) -> GPUNodeSpec:
+def _read_node(xids: Xids, pci: PciDevices) -> GPUNodeSpec:
     # A lost GPU may have no handle or no UUID any more: `with_vanished` adds it.
     found = [
         (index, handle, uuid)
@@ -157,13 +161,14 @@ def _read_node(xids: Xids) -> GPUNodeSpec:
         agent_version=kubeshare.__version__,
         supports_owned=True,
         devices=tuple(
-            _read_device(index, handle, uuid, xids.found.get(uuid)) for index, handle, uuid in found
+            _read_device(index, handle, uuid, xids.found.get(uuid), pci)
+            for index, handle, uuid in found
         ),
         links=tuple(_read_links({index: handle for index, handle, _ in found})),
     )
 
 
-def _read_device(index: int, handle: Any, uuid: str, xid: int | None) -> GPUDevice:
+def _read_device(index: int, handle: Any, uuid: str, xid: int | None, pci: PciDevices) -> GPUDevice:
     fault = f"its driver has reported XID {xid}" if xid is not None else ""
     memory = 0
     try:
@@ -173,15 +178,15 @@ def _read_device(index: int, handle: Any, uuid: str, xid: int | None) -> GPUDevi
             fault = "a faulty row of its memory could not be remapped"
     except pynvml.NVMLError as error:
         fault = str(error)
-    numa = _optional(pynvml.nvmlDeviceGetNumaNodeId, handle)
+    bus_id = _bus(_optional(pynvml.nvmlDeviceGetPciInfo, handle))
     return GPUDevice(
         uuid=uuid,
         index=index,
         minor=_optional(pynvml.nvmlDeviceGetMinorNumber, handle) or 0,
         model=_text(_optional(pynvml.nvmlDeviceGetName, handle) or ""),
         memory_bytes=memory,
-        numa_node=-1 if numa is None else numa,
-        cpu_list=_cpu_list(_optional(pynvml.nvmlDeviceGetCpuAffinity, handle, _CPU_WORDS) or ()),
+        numa_node=pci.numa_node(bus_id),
+        cpu_list=pci.cpu_list(bus_id),
         healthy=not fault,
         message=fault,
     )
@@ -234,23 +239,6 @@ def _nvlink_peers(handle: Any) -> list[str]:
 
 def _bus(info: Any) -> str:
     return "" if info is None else _text(info.busId).lower()
-
-
-def _cpu_list(words: Any) -> str:
-    """Format a CPU mask as a list in the kernel's format: ``0-7,16``."""
-    cpus = [
-        position * 64 + bit
-        for position, word in enumerate(words)
-        for bit in range(64)
-        if word >> bit & 1
-    ]
-    spans: list[list[int]] = []
-    for cpu in cpus:
-        if spans and cpu == spans[-1][1] + 1:
-            spans[-1][1] = cpu
-        else:
-            spans.append([cpu, cpu])
-    return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in spans)
 
 
 def _optional(query: Any, *arguments: Any) -> Any:
