@@ -16,6 +16,7 @@ from kubeshare.core.demand import Demand, Share
 from kubeshare.core.ledger.device import Device, Node
 from kubeshare.core.ledger.holder import Holder
 from kubeshare.core.ledger.ledger import Ledger
+from kubeshare.core.topology import Level
 
 WHOLE = 1_000_000
 Answer = tuple[str, str | None, list[tuple[str, list[str]]]]
@@ -265,7 +266,7 @@ def _distance(
         if gpu.before.id == other.before.id:
             levels.append(0)
         elif one is None or two is None:
-            levels.append(100)
+            levels.append(7 * Level.NVLINK)
         else:
             levels.append(view.links[one][two])
     return max(levels), sum(levels)

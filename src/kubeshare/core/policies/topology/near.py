@@ -20,8 +20,8 @@ from kubeshare.core.policies.topology.node_state import NodeState, whole_gpus
 from kubeshare.core.topology.links import Level
 from kubeshare.core.topology.tree import bits
 
-_UNKNOWN: Final = max(Level) + 1
-"""The level of a link to a GPU that is not yet known."""
+_UNKNOWN: Final = Level.SYS + Level.NVLINK
+"""The level of a link to a GPU that is not yet known, one step beyond all others."""
 
 
 def prefer_near(node: Node, devices: Collection[Device]) -> Preference:
