@@ -54,9 +54,20 @@ def static_name(uuid: str) -> str:
     return GENERATED_ID_PREFIX + uuid.removeprefix("GPU-").lower()
 
 
-def family(node: Node) -> str:
+def keeps_sharepods_off(node: Node, configuration: OwnedConfiguration) -> str:
+    """Why neither SharePods nor pods with KubeShare's annotations may use a node; ``""`` if not.
+
+    An owned node may be dedicated to one manifest family, so that memory and whole GPUs are not
+    counted on the same node. A node that is shared with Kubernetes is open to all.
+    """
+    family = _family(node.metadata.labels)
+    if not family or configuration.mixed or not is_requested(node, configuration):
+        return ""
+    return f"dedicated to {family} pods"
+
+
+def _family(labels: dict[str, str]) -> str:
     """The manifest family to which a node is dedicated; ``""`` if to none."""
-    labels = node.metadata.labels
     if LABEL_FAMILY in labels:
         return labels[LABEL_FAMILY]
     found = (name for label, name in _PUBLISHED_FAMILIES.items() if label in labels.items())

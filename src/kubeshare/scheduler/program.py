@@ -87,7 +87,10 @@ def scheduler_program(  # noqa: PLR0913 - its options
     kinds: Mapping[str, RequesterKind] = {sharepod.KIND: sharepods, pod.KIND: pods}
     unschedulable: UnschedulableQueue[RequesterKey] = UnschedulableQueue()
     metrics = Metrics(program.registry, unschedulable)
-    candidates = CandidateNodes(Eligibility(informers.nodes), informers.configuration, wall_clock)
+    configuration = informers.configuration
+    candidates = CandidateNodes(
+        Eligibility(informers.nodes, configuration), configuration, wall_clock
+    )
     queue: WorkQueue[RequesterKey] = WorkQueue("scheduler", priority=by_priority(kinds))
     nominations = Nominations(on_freed=partial(_retry_all, queue, unschedulable))
     events = Events(recorder)

@@ -327,3 +327,41 @@ async def test_a_vgpu_that_waits_for_a_gpu_of_an_owned_node_gets_a_static_one(
     await expect_running(world, "a")
     await world.until(lambda: world.vgpus() == {names("n1", 0)[0]: ["a"]})
     assert world.server.all(PODS, "kubeshare-system") == []
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        {"kubeshare.nthu/family": "vcuda"},
+        {"gpushare": "true"},
+        {"nvidia-device-enable": "enable"},
+    ],
+)
+def test_a_node_of_another_family_is_closed_to_sharepods_unless_mixed(
+    labels: dict[str, str],
+) -> None:
+    @scenario(n1=1)
+    async def run(world: World) -> None:
+        world.server.change(NODES, "n1", "", lambda obj: obj["metadata"]["labels"].update(labels))
+        world.start()
+        await taken_over(world, "n1")
+        world.share("a", "0.3")
+        await expect_pending(world, "a", "dedicated to")
+        world.plain("b", "0.3")
+        await expect_pending(world, "b", "dedicated to")
+        (gpuid,) = world.vgpus()
+        world.share("c", "0.3", id=gpuid, spec={"nodeName": "n1"})
+        await expect_condition(world, "c", "Allocated", "NoRoom")
+        world.configure(owned={"mixed": True})
+        await expect_running(world, "a", "b")
+
+    run()
+
+
+@scenario(n1=1)
+async def test_the_family_of_a_node_that_is_shared_with_kubernetes_means_nothing(
+    world: World,
+) -> None:
+    label_node(world, "n1", family="gpushare")
+    world.start()
+    await world.run("a", "0.3")

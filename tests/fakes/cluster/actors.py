@@ -229,6 +229,9 @@ class Actors:
         running = placeholder is not None and placeholder["status"]["phase"] == "Running"
         if not running or not gpu or spec.get("uuid", gpu) != gpu:
             return
+        others = [each["spec"].get("uuid") for each in self.server.all(VGPUS) if each != vgpu]
+        if gpu in others:
+            return  # that vGPU is being deleted
         if vgpu["spec"]["nodeName"] in self.sliced:
             self._refuse(vgpu)
             return

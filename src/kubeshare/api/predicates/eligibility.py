@@ -1,7 +1,8 @@
 """Finds the nodes that accept a pod, with reasons for others.
 
 Checked are whether the node accepts pods, its taints, and the pod's node selector and affinity:
-what would make a GPU there useless for the pod. kube-scheduler checks everything again.
+what would make a GPU there useless for the pod. kube-scheduler checks everything again. For pods
+that share GPUs it is also checked whether the node is dedicated to another manifest family.
 """
 
 import json
@@ -10,6 +11,8 @@ from typing import Any, Final
 
 from msgspec import Struct, structs
 
+from kubeshare.api.configuration import DynamicConfiguration, OwnedConfiguration
+from kubeshare.api.owned_nodes import keeps_sharepods_off
 from kubeshare.api.predicates import exclusions
 from kubeshare.api.predicates.node_affinity import meets, required_terms
 from kubeshare.api.types.core_v1 import Node, Taint
@@ -52,12 +55,18 @@ class Eligibility:
 
     Args:
         nodes: watches the nodes.
+        configuration: which nodes are dedicated; None for pods that share no GPU.
     """
 
-    def __init__(self, nodes: Reflector[Node]) -> None:
+    def __init__(
+        self, nodes: Reflector[Node], configuration: DynamicConfiguration | None = None
+    ) -> None:
         self._nodes = nodes.store
+        self._configuration = configuration
         self._known: dict[str, Eligible] = {}
         nodes.subscribe(self._changed)
+        if configuration is not None:
+            configuration.subscribe(self._known.clear)
 
     def of(self, pod_spec: Mapping[str, Any]) -> Eligible:
         """The nodes that accept a pod with this PodSpec."""
@@ -71,7 +80,9 @@ class Eligibility:
         if known is None:
             if len(self._known) >= MAX_CACHED:
                 del self._known[next(iter(self._known))]
-            known = self._known[kind] = eligible(self._nodes.snapshot().values(), pod_spec)
+            nodes = self._nodes.snapshot().values()
+            owned = self._configuration.now().owned if self._configuration else None
+            known = self._known[kind] = eligible(nodes, pod_spec, owned)
         return known
 
     def _changed(self, change: Change[Node]) -> None:
@@ -83,14 +94,21 @@ class Eligibility:
             self._known.clear()
 
 
-def eligible(nodes: Iterable[Node], pod_spec: Mapping[str, Any]) -> Eligible:
+def eligible(
+    nodes: Iterable[Node], pod_spec: Mapping[str, Any], owned: OwnedConfiguration | None = None
+) -> Eligible:
     """The nodes that accept a pod.
 
     Args:
         nodes: all nodes.
         pod_spec: the PodSpec of the manifest.
+        owned: which nodes are dedicated; None for a pod that shares no GPU.
     """
-    refusals = {node.metadata.name: _refusal(node, pod_spec) for node in nodes}
+    refusals = {
+        node.metadata.name: (keeps_sharepods_off(node, owned) if owned is not None else "")
+        or _refusal(node, pod_spec)
+        for node in nodes
+    }
     return Eligible(
         nodes=frozenset(name for name, refusal in refusals.items() if not refusal),
         refusals={name: refusal for name, refusal in refusals.items() if refusal},
@@ -112,7 +130,7 @@ def without_excluded(eligible_nodes: Eligible, entries: Sequence[ExcludedNode]) 
 
 
 def _facts(node: Node) -> tuple[object, ...]:
-    """The fields of a node that :func:`_refusal` depends on."""
+    """The fields of a node that its refusals depend on."""
     return node.ready, node.spec, node.metadata.labels
 
 

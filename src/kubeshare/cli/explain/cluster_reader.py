@@ -56,7 +56,8 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
 
     def where(self, resource: Resource[Raw], raw: Mapping[str, Any]) -> Eligible:
         """The nodes and vGPUs that a SharePod or pod may go to."""
-        may = eligible(self.nodes, raw["spec"])
+        owned = self.configuration.owned if self.configuration else None
+        may = eligible(self.nodes, raw["spec"], owned)
         if resource is not SHAREPODS:
             return may
         noted = sharepods.view(raw).spec.gpu.set_aside

@@ -73,7 +73,7 @@ class UnmetDemand:
         self._pods = context.informers.pods.store
         self._pods.add_index(_GATED, lambda each: [_GATED] if _is_gated(each) else [])
         self._cluster_state = context.cluster_state
-        self._eligibility = Eligibility(context.informers.nodes)
+        self._eligibility = Eligibility(context.informers.nodes, context.configuration)
         self._policy = context.policy
         self._manifests: dict[str, Raw] = {}  # uid of a pending plain pod -> its manifest
 

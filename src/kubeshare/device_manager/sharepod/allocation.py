@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Final
 
+from kubeshare.api.owned_nodes import keeps_sharepods_off
 from kubeshare.api.state.unschedulable import UnschedulableQueue
 from kubeshare.api.state.vgpu_store import holder_of
 from kubeshare.api.types.core_v1 import Pod
@@ -52,7 +53,9 @@ class Allocations:
         self._pool = context.pool
         self._placeholders = context.placeholders
         self._events = context.events
-        self._reservations = Reservations(context.cluster_state, context.policy)
+        self._nodes = context.informers.nodes.store
+        self._configuration = context.configuration
+        self._reservations = Reservations(context.cluster_state, context.policy, self._refusal)
         self._pods = pods
         self._prebound = prebound
         self._lost_allocations = lost_allocations
@@ -113,6 +116,11 @@ class Allocations:
                     "not use it any more: delete the pod to have it started again"
                 )
         return None
+
+    def _refusal(self, node: str) -> str:
+        """Why SharePods may not use a node; ``""`` if they may."""
+        found = self._nodes.get(node)
+        return keeps_sharepods_off(found, self._configuration.now().owned) if found else ""
 
     def _not_ready(self, sharepod: SharePod, gpuids: Sequence[str]) -> Report | None:
         """Why the pod cannot be created yet although its GPUs are reserved."""

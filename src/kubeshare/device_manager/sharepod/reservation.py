@@ -6,7 +6,7 @@ pending, and its condition says why. Of several GPUs it holds all or none.
 """
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -27,12 +27,16 @@ class Reservations:
     Args:
         cluster_state: the GPUs of the cluster.
         policy: whether the demand fits on a given GPU.
+        refusal: why SharePods may not use a node; ``""`` if they may.
     """
 
-    def __init__(self, cluster_state: ClusterState, policy: Policy) -> None:
+    def __init__(
+        self, cluster_state: ClusterState, policy: Policy, refusal: Callable[[str], str]
+    ) -> None:
         self._cluster_state = cluster_state
         self._pool = cluster_state.pool
         self._policy = policy
+        self._refusal = refusal
         self._deciding = asyncio.Lock()
 
     async def reserve(
@@ -74,6 +78,9 @@ class Reservations:
     ) -> tuple[list[Reservation], Report | None]:
         """The shares to add, each decided beside those before it, or why one is refused."""
         shares: list[Reservation] = []
+        if refused := self._refusal(sharepod.spec.node_name):
+            message = f"node {sharepod.spec.node_name} is {refused}"
+            return [], status.not_allocated(Reason.NO_ROOM, message)
         ledger = self._cluster_state.ledger()
         with ledger.what_if():
             for gpuid in sorted(gpuids):
