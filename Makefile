@@ -10,8 +10,11 @@ ARGS ?=
 # Kept apart, so that two commands of one clone write no report over another's.
 REPORTS ?= reports
 SLOWEST := --durations=30
-# Tests that use the processor share it; those that measure time or boot a lab run one at a time.
 PARALLEL := -n auto --maxprocesses=8 --dist=loadgroup
+# Tests that measure time mostly wait: a few at once, and nothing else beside them.
+MEASURING := -n 3 --dist=loadgroup
+# What two phases at once print, line by line. sed ends with its input, whatever interrupts make.
+label = 2>&1 | sed -u 's/^/$(1) | /'
 # A cluster is used only where it is named on the command line, not because a shell exports one.
 CLUSTER := $(if $(filter command,$(origin KUBECONFIG)),$(KUBECONFIG))
 
@@ -22,7 +25,7 @@ debian = if test "$$(id -u)" = 0 && command -v apt-get > /dev/null; \
   else echo "install $(1) (Debian's names), and run this again" >&2; false; fi
 
 .PHONY: help gcc setup native sanitizers lint lint-style lint-types lint-layers lint-native format \
-  test-fast test test-parallel test-serial flaky fault-matrix prove mutants \
+  test-fast test test-parallel test-lab test-serial flaky fault-matrix prove mutants \
   bench bench-cluster bench-lab bench-gpu demo pythons release clean requirements
 
 help: ## list the targets
@@ -80,11 +83,12 @@ format: setup ## rewrite Python and C in the project's format
 test-fast: native ## the tests that need no root, no network and no lab (under a minute)
 	$(PYTEST) -q $(PARALLEL) -m "not lab and not apiserver and not slow and not serial" $(ARGS)
 
-# Both phases run whatever the first one found; the exit status says whether either failed.
+# All phases run whatever the others found; the exit status says whether one failed. The lab mostly
+# waits, so the parallel phase runs beside it, with a low priority.
 test: lint sanitizers ## everything that can be tested here: lint, fast, slow, API server, lab (ARGS="tests/core -k gang": a part)
 ifeq ($(strip $(ARGS)),)
 	@failed=; \
-	$(MAKE) --no-print-directory test-parallel || failed="$$failed parallel"; \
+	$(MAKE) --no-print-directory -k -j2 test-parallel test-lab || failed="$$failed parallel or lab"; \
 	$(MAKE) --no-print-directory test-serial || failed="$$failed serial"; \
 	if [ -n "$$failed" ]; then echo "make test: FAILED:$$failed (see $(REPORTS)/)"; exit 1; fi; \
 	echo "make test: passed"
@@ -93,10 +97,13 @@ else
 endif
 
 test-parallel:
-	$(PYTEST) $(PARALLEL) $(SLOWEST) --junitxml=$(REPORTS)/parallel.xml -m "not (lab or serial)"
+	@set -o pipefail; nice -n 19 $(PYTEST) $(PARALLEL) $(SLOWEST) --junitxml=$(REPORTS)/parallel.xml -m "not (lab or serial)" $(call label,parallel)
+
+test-lab:
+	@set -o pipefail; $(PYTEST) $(SLOWEST) --junitxml=$(REPORTS)/lab.xml -m lab $(call label,lab)
 
 test-serial:
-	$(PYTEST) $(SLOWEST) --junitxml=$(REPORTS)/serial.xml -m "lab or serial"
+	$(PYTEST) $(MEASURING) $(SLOWEST) --junitxml=$(REPORTS)/serial.xml -m "serial and not lab"
 
 TIMES ?= 20
 FLAKY ?= tests/*/

@@ -31,7 +31,10 @@ LAB_ORDER = (
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put tests in order: one API server a run, one lab a run, and its logs read at the end."""
+    """Put tests in order: one API server a run, one lab a run, and its logs read at the end.
+
+    Of those that run in parallel the slow ones come first, so that none is left over at the end.
+    """
     for item in items:
         if item.get_closest_marker("apiserver"):
             # One worker of pytest-xdist takes them all.
@@ -41,7 +44,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def _place(item: pytest.Item) -> int:
     if not item.get_closest_marker("lab"):
-        return -1
+        first = item.get_closest_marker("apiserver") or item.get_closest_marker("slow")
+        return -2 if first else -1
     path = item.path.as_posix()
     return max((i for i, part in enumerate(LAB_ORDER) if f"/tests/{part}" in path), default=0)
 

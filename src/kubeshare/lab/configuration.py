@@ -86,6 +86,9 @@ def kubelet(node: NodeLayout, authority: Path, certificate: Path, key: Path) -> 
         "resolvConf": "",
         # A new or lost GPU shows within this time; the default of 10 s is long for a test.
         "nodeStatusUpdateFrequency": "3s",
+        # A pod whose claim could not be prepared is tried again after this time, for example
+        # after a reboot, until the node agent is back; the default is a minute.
+        "syncFrequency": "10s",
         # The nodes share this machine's disk, so none of them evicts pods for disk pressure.
         "imageGCHighThresholdPercent": 100,
         "evictionHard": {
