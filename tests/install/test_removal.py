@@ -204,7 +204,7 @@ async def test_a_plain_pod_runs_on_and_one_that_waits_is_named(world: World) -> 
 
     assert await uninstall(world, loaded, wait=20, said=said) == ["default/a on n1"]
     assert (
-        "1 pods wait behind the gate kubeshare.nthu/gpu, which nobody removes any more" in said[1]
+        "1 pods wait behind the gate kubeshare.nthu/gpu, which is not removed any more" in said[1]
     )
     assert said[1].endswith("(default/b)")
     await world.quiet(100)

@@ -421,7 +421,7 @@ async def test_a_podspec_of_an_odd_form_is_told_of_and_holds_nobody_up(world: Wo
 @scenario(n1=2)
 async def test_a_watch_that_has_gone_silent_makes_nobody_hold_two_gpus(world: World) -> None:
     """No event reports the new vGPU until the reflector detects the silence."""
-    world.server.inject_at_write(1, lambda: Fault.meanwhile(world.server.mute_watches))
+    world.server.inject_at_write(1, lambda: Fault.preceded_by(world.server.mute_watches))
     world.start("scheduler")
     world.plain("a")
     await expect_vgpus(world, 1)

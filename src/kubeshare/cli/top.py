@@ -84,7 +84,7 @@ def _tables(snapshot: dict[str, Any]) -> "RenderableType":
         for line in lines:
             table.add_row(*line)
         shown += [Text(title, style="bold"), table]
-    return Group(*shown) if shown else "Nobody holds a GPU here."
+    return Group(*shown) if shown else "No GPU is shared here."
 
 
 def by_gpu(claims: Iterable[dict[str, Any]]) -> list[tuple[str, list[tuple[str, ...]]]]:

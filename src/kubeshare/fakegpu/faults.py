@@ -18,6 +18,6 @@ def raise_error(state: str | Path, gpu: int, xid: int) -> None:
             row of memory, 64 could not, 79 (``LOST``) takes the GPU away.
 
     Raises:
-        FakeGpuError: there is no such GPU, or nobody has made that state.
+        FakeGpuError: there is no such GPU, or that state does not exist.
     """
     ask("--raise", f"{gpu}:{xid}", settings={"FAKEGPU_STATE": str(state)})

@@ -52,7 +52,7 @@ def stat(state: str | Path, profile: str | Path = "") -> Truth:
 
     Args:
         state: the folder.
-        profile: for a folder that nobody has used yet; one in use knows its GPUs.
+        profile: for a folder that is not in use yet; one in use knows its GPUs.
 
     Raises:
         FakeGpuError: the folder cannot be used.

@@ -8,8 +8,8 @@ given to others. So it goes in this order, and may be cut off anywhere and begun
 2. pods are freed from their SharePods, SharePods from finalizers, and these are deleted;
 3. parts of which nothing has ever run are taken off the vGPUs; the others are the
    nodes' to release, when their containers have stopped;
-4. a vGPU that nobody holds goes, and before it its placeholder, which says that it is given
-   back: the policy that guards the others lets that one go;
+4. vGPUs without holders are deleted, each after its placeholder, which is annotated as given
+   back: the policy that guards placeholders allows the deletion of that one;
 5. when none is left, so do the node programs, the policies, the kinds and all else.
 
 As long as pods run, it stops before the last step: their shares are held and their
@@ -81,7 +81,7 @@ async def uninstall(
     say("scheduler and device manager are gone: nothing is placed any more")
     if gated := await _gated(client):
         say(
-            f"{len(gated)} pods wait behind the gate {GATE}, which nobody removes any more: delete "
+            f"{len(gated)} pods wait behind the gate {GATE}, which is not removed any more: delete "
             f"them, or what makes them ({', '.join(gated[:NAMED])}{' …' if gated[NAMED:] else ''})"
         )
     if await _serves(client, SHAREPODS):
@@ -174,7 +174,7 @@ async def _remove_sharepods(client: Client) -> int:
 
 
 async def _until_given_back(client: Client, wait: float, deadline: float) -> list[str]:
-    """Have the vGPUs go that nobody holds; the pods that hold the others."""
+    """Delete the vGPUs without holders; return the pods that hold the others."""
     loop = asyncio.get_running_loop()
     patient, end = loop.time() + wait, loop.time() + wait + deadline
     while True:
@@ -215,7 +215,7 @@ async def _give_back(client: Client, vgpu: VGPU) -> list[str] | None:
 
 
 async def _delete_placeholder(client: Client, name: str) -> bool:
-    """Say of a placeholder that nobody needs it, and have it deleted; False when it is gone."""
+    """Annotate a placeholder as given back, and delete it; False when it is gone."""
     given_back = {"metadata": {"annotations": {ANNOTATION_GIVEN_BACK: "true"}}}
     try:
         await client.merge_patch(PODS, name, given_back, NAMESPACE)

@@ -1,7 +1,7 @@
 """Installs the device library on the node, where containers mount it.
 
 Its folder is named after its content, so that an upgrade of the agent never changes the
-file under a running container; it is written by rename, so that nobody sees half of it.
+file under a running container; it is written by rename, so that it is never half there.
 From a file system that is mounted noexec, as ``/run`` often is, the dynamic loader would
 only warn and the program would run unlimited. So the agent checks that the library can be
 executed from its folder before any container gets it.

@@ -1,7 +1,7 @@
 """Sorts the queue: higher priority first, then the oldest.
 
 Unschedulable requesters are queued again, oldest first, by whatever changes in the cluster; a
-higher priority overtakes in the queue. A requester that does not fit blocks nobody: a demand
+higher priority overtakes in the queue. A requester that does not fit blocks no other: a demand
 of lower priority takes the room that is left, unless that room is reserved by a nomination.
 """
 

@@ -20,7 +20,7 @@ def shortfall(grant: Grant, live: Collection[Grant], name_of: Callable[[Grant], 
         missing = _missing(gpu, [share for _, share in held])
         if missing:
             holders = "; ".join(_describe(name_of(other), share) for other, share in held)
-            return f"{gpu.uuid} {missing}; held by {holders or 'nobody'}"
+            return f"{gpu.uuid} {missing}; held by {holders or 'no claim'}"
     return None
 
 

@@ -1,7 +1,7 @@
 """The daemon's control socket: one JSON line in, one JSON line out.
 
 People (`kubeshare top`) and the node agent use it. Only the owner of the run folder can
-enter that folder, and so nobody else can connect.
+enter that folder and connect.
 
 ========================  =================================================================
 `{"request": …}`          reply, beside `"version": 1`

@@ -112,7 +112,7 @@ async def test_a_label_is_never_written_to_a_later_placeholder_of_the_same_name(
         if new is not None and place.name == name and new["metadata"]["uid"] in later:
             labels.append(new["metadata"]["labels"][LABEL_IN_USE])
 
-    world.server.inject(Fault.meanwhile(replace), verb="patch", resource="pods", name=name)
+    world.server.inject(Fault.preceded_by(replace), verb="patch", resource="pods", name=name)
     world.server.storage.after_change.append(note)
     world.share("a")
     await world.until(lambda: later)

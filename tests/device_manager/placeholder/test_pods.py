@@ -188,7 +188,7 @@ async def test_a_failed_placeholder_that_another_leader_has_replaced_is_not_dele
             del pod["metadata"][field]
         replaced.append(world.server.seed(PODS, pod | {"status": {"phase": "Pending"}}))
 
-    world.server.inject(Fault.meanwhile(replace), verb="delete", resource="pods", name=name)
+    world.server.inject(Fault.preceded_by(replace), verb="delete", resource="pods", name=name)
     status = {"phase": "Failed", "message": "UnexpectedAdmissionError"}
     world.server.change(PODS, name, NAMESPACE, lambda pod: pod.update(status=status))
     await world.until(lambda: replaced)

@@ -266,7 +266,7 @@ async def test_no_pod_is_created_for_a_gpu_that_was_changed_while_the_finalizer_
         )
 
     world.server.storage.after_change.append(note)
-    world.server.inject(Fault.meanwhile(name_other_gpu), verb="patch", resource="sharepods")
+    world.server.inject(Fault.preceded_by(name_other_gpu), verb="patch", resource="sharepods")
     world.share("a", id="x", spec={"nodeName": "n1"})
     world.start("devices")
     await expect_running(world, "a")
@@ -284,7 +284,7 @@ async def test_a_pod_that_is_orphaned_while_it_is_being_deleted_runs_on(world: W
             PODS, "a", "default", lambda pod: pod["metadata"].pop("ownerReferences")
         )
 
-    world.server.inject(Fault.meanwhile(orphan), verb="delete", resource="pods", name="a")
+    world.server.inject(Fault.preceded_by(orphan), verb="delete", resource="pods", name="a")
     world.delete("a")
     await expect_deleted(world, "a")
     await world.quiet()

@@ -20,7 +20,7 @@ async def test_a_vgpu_that_is_created_anew_while_it_is_deleted_stays(world: Worl
         later.append(made["metadata"]["uid"])
         world.share("b", id="x", spec={"nodeName": "n1"})
 
-    world.server.inject(Fault.meanwhile(replace), verb="delete", resource="vgpus", name="x")
+    world.server.inject(Fault.preceded_by(replace), verb="delete", resource="vgpus", name="x")
     world.delete("a")
     await expect_running(world, "b")
     assert [world.vgpu("x")["metadata"]["uid"]] == later

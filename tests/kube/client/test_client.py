@@ -137,7 +137,7 @@ def test_json_patch_with_a_test_that_fails_is_a_conflict(server: FakeApiServer) 
 
     async def main() -> None:
         client = server.client()
-        with pytest.raises(ConflictError, match=r"patch pods a: .* changed meanwhile"):
+        with pytest.raises(ConflictError, match=r"patch pods a: .* it was changed"):
             await client.json_patch(PODS, "a", stale, "default")
         missing = [{"op": "remove", "path": "/metadata/none"}]
         with pytest.raises(InvalidError):

@@ -114,7 +114,7 @@ def test_a_trouble_shows_its_effect(trouble: str) -> None:
 def test_a_trouble_that_does_nothing_is_wrong(
     trouble: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    nothing = Trouble(lambda _world: Fault.meanwhile(lambda: None), TROUBLES[trouble].shows)
+    nothing = Trouble(lambda _world: Fault.preceded_by(lambda: None), TROUBLES[trouble].shows)
     monkeypatch.setitem(TROUBLES, trouble, nothing)
     tally = Tally()
     play(Point("alone", trouble, WRITE), tally)

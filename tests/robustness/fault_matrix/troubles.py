@@ -49,7 +49,7 @@ def _killed_late(seconds: float) -> Callable[[World], Fault]:
 
 def _others_killed(world: World) -> Fault:
     names = [name for name in world.programs if name != _writer(world)]
-    return Fault.meanwhile(lambda: _kill(world, *names))
+    return Fault.preceded_by(lambda: _kill(world, *names))
 
 
 def _all_killed(world: World) -> Fault:
@@ -176,9 +176,9 @@ TROUBLES: dict[str, Trouble] = {
     "reset before it": Trouble(_same(Fault.reset()), _answered(RESET)),
     "reset after it": Trouble(_same(Fault.reset(after=True)), _answered(RESET, 0.0)),
     "watches silent": Trouble(
-        lambda world: Fault.meanwhile(lambda: _silence(world)), _watched_again
+        lambda world: Fault.preceded_by(lambda: _silence(world)), _watched_again
     ),
-    "watches mute": Trouble(lambda world: Fault.meanwhile(world.server.mute_watches), _muted),
+    "watches mute": Trouble(lambda world: Fault.preceded_by(world.server.mute_watches), _muted),
 }
 
 HARD = (

@@ -185,7 +185,7 @@ async def test_who_changed_the_pod_meanwhile_is_not_overwritten(world: World) ->
             PODS, "a", "default", lambda pod: pod["metadata"]["annotations"].update(note="mine")
         )
 
-    world.server.inject(Fault.meanwhile(annotate), verb="patch", resource="pods")
+    world.server.inject(Fault.preceded_by(annotate), verb="patch", resource="pods")
     world.plain("a")
     await expect_running(world, "a")
     assert the_pod(world, "a")["metadata"]["annotations"]["note"] == "mine"

@@ -59,7 +59,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
         decision: where it would be placed now, without what it holds.
         change: the smallest change that would place it, while it is pending.
         gang: the state of its gang, if it has one.
-        preemption: whom it would preempt, or why nobody; ``""`` where it is not pending.
+        preemption: the pods that it would preempt, or why none; ``""`` where it is not pending.
     """
 
     name: str

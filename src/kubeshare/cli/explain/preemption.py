@@ -1,4 +1,4 @@
-"""Says whom a pending demand would preempt, or why nobody."""
+"""Reports the pods that a pending demand would preempt, or why none."""
 
 from collections.abc import Sequence
 
@@ -10,11 +10,11 @@ from kubeshare.scheduler.preemption.victims import is_marked, victims_of
 
 
 def preemption(seen: Seen, demands: Sequence[Demand], needed: int, priority: int) -> str:
-    """Say in a sentence whom the scheduler would preempt; ``""`` where there is nothing to say.
+    """The pods that the scheduler would preempt, as a sentence; ``""`` if preemption is no help.
 
     Args:
         seen: the cluster.
-        demands: who waits, for the nodes that they may go to.
+        demands: the pending demands, restricted to eligible nodes.
         needed: how many of them have to be placed together.
         priority: theirs.
     """
@@ -24,10 +24,10 @@ def preemption(seen: Seen, demands: Sequence[Demand], needed: int, priority: int
     known = seen.configuration
     if known is None or not known.preemption:
         why = "cannot be read" if known is None else "does not say preemption: true"
-        return f"nobody is preempted: the configuration {why}" if lower else ""
+        return f"no pod is preempted: the configuration {why}" if lower else ""
     if not lower:
         return (
-            f"nobody is preempted: none of the pods with {PREEMPTIBLE} ({len(marked)}) is of a "
+            f"no pod is preempted: none of the pods with {PREEMPTIBLE} ({len(marked)}) is of a "
             f"priority below {priority} and was placed by the scheduler"
         )
     found = cheapest_for_gang(
@@ -35,7 +35,7 @@ def preemption(seen: Seen, demands: Sequence[Demand], needed: int, priority: int
     )
     if found is None:
         return (
-            "nobody is preempted: there would be no room if all left that may be preempted and "
+            "no pod is preempted: there would be no room if all left that may be preempted and "
             f"are of a priority below {priority} ({lower})"
         )
     return (

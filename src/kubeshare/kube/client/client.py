@@ -359,7 +359,7 @@ class Client:
                 raise
             raise ConflictError(
                 f"patch {resource.plural} {name}: the object is not as the patch expects it, "
-                "it changed meanwhile",
+                "it was changed",
                 status=error.status,
                 reason=error.reason,
             ) from error

@@ -52,7 +52,7 @@ class Settings(Struct, frozen=True, kw_only=True):
         service_cidr: the range of ClusterIPs.
         service_ip: the first address of that range: the API server's own Service.
         nodes: whether there will be any. Without, pods need no ServiceAccount
-            (nobody makes the default one) and the API server no endpoint.
+            (no controller creates the default one) and the API server no endpoint.
         admission: plugins besides those that are on by default.
     """
 

@@ -73,7 +73,7 @@ def _run(command: list[str], what: str) -> None:
 
 
 def _cached_layer(name: str, key: str, make_tar: Callable[[Path], None]) -> Layer:
-    """A layer from the cache, with its digest beside it so that nobody reads it all again."""
+    """A layer from the cache, with its digest beside it, which need not be computed again."""
 
     def build(folder: Path) -> None:
         tar = folder / "layer.tar"

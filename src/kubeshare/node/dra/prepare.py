@@ -1,7 +1,7 @@
 """Prepares a claim: writes the pod's grant and returns its CDI devices.
 
 A pod's shares follow only from the holders of this node's VGPUs that name its uid, which
-nobody can forge. The holders may be late (the device manager writes the pod's uid after it
+cannot be forged. The holders may be late (the device manager writes the pod's uid after it
 has created the pod; a placeholder may still be starting), and after a refusal the kubelet
 tries again only at its next resync, 60 to 90 seconds later. So prepare waits for them
 inside the call for a while, and then refuses with what is missing.

@@ -66,7 +66,7 @@ class Fault:
         return cls("slow", seconds=seconds)
 
     @classmethod
-    def meanwhile(cls, action: Callable[[], None]) -> "Fault":
+    def preceded_by(cls, action: Callable[[], None]) -> "Fault":
         """The request is executed after ``action``, which happens while it is on its way."""
         return cls("none", action=action)
 

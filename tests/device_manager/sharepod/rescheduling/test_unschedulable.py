@@ -131,7 +131,7 @@ async def test_a_pod_that_was_bound_meanwhile_is_not_deleted(world: World) -> No
         world.actors.full.clear()
         world.actors.reconcile()
 
-    world.server.inject(Fault.meanwhile(bind), verb="delete", resource="pods")
+    world.server.inject(Fault.preceded_by(bind), verb="delete", resource="pods")
     await expect_ready(world, "a")
     assert_scheduled(world, "a", node="n1")
     assert world.sharepod("a")["spec"]["gpu"]["attempt"] == 1
