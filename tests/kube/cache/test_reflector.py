@@ -36,6 +36,24 @@ class Watched:
     def asked(self, verb: str) -> list[float]:
         return [request.at for request in self.server.requests if request.verb == verb]
 
+    async def expect_names(self, names: set[str], seconds: float = 60) -> None:
+        await until(lambda: self.names == names, seconds=seconds)
+
+    async def expect_name(self, name: str) -> None:
+        await until(lambda: name in self.names)
+
+    async def expect_changes(self, changes: list[str]) -> None:
+        await until(lambda: self.changes == changes)
+
+    async def expect_change(self, change: str) -> None:
+        await until(lambda: change in self.changes)
+
+    async def expect_change_count(self, count: int) -> None:
+        await until(lambda: len(self.changes) == count)
+
+    async def expect_watches(self, count: int, seconds: float = 60) -> None:
+        await until(lambda: len(self.asked("watch")) >= count, seconds=seconds)
+
     def most_watches_in(self, seconds: float) -> int:
         times = self.asked("watch")
         return max(sum(start <= at < start + seconds for at in times) for start in times)
@@ -46,7 +64,7 @@ async def watching(server: FakeApiServer, **options: Any) -> AsyncIterator[Watch
     watched = Watched(server, **options)
     running = asyncio.create_task(watched.reflector.run())
     await watched.reflector.wait_for_sync()
-    await until(lambda: watched.asked("watch"))
+    await watched.expect_watches(1)
     watched.changes.clear()
     try:
         yield watched
@@ -85,7 +103,7 @@ def test_410_in_the_stream_lists_again_and_reports_deleted_objects() -> None:
             seed(server, "d")
             server.freeze_watches(frozen=False)
             server.expire_watches()
-            await until(lambda: watched.names == {"a", "c", "d"})
+            await watched.expect_names({"a", "c", "d"})
             await asyncio.sleep(5)
             assert watched.changes == ["DELETED b", "MODIFIED c", "ADDED d"]
             assert watched.reflector.relists == 1
@@ -104,7 +122,7 @@ def test_410_as_a_status_lists_again() -> None:
             server.remove(PODS, "b", "default")
             server.freeze_watches(frozen=False)
             server.end_watches()
-            await until(lambda: watched.names == {"a"})
+            await watched.expect_names({"a"})
             assert watched.changes == ["DELETED b"]
             assert watched.reflector.relists == 1
 
@@ -119,11 +137,11 @@ def test_a_late_delete_leaves_a_namesake_made_later() -> None:
             old = server.stored(PODS, "a", "default")
             server.remove(PODS, "a", "default")
             seed(server, "a")
-            await until(lambda: watched.changes == ["DELETED a", "ADDED a"])
+            await watched.expect_changes(["DELETED a", "ADDED a"])
             for watcher in server.storage.watchers:
                 watcher.queue.put_nowait({"type": "DELETED", "object": old})
             server.remove(PODS, "b", "default")
-            await until(lambda: "DELETED b" in watched.changes)
+            await watched.expect_change("DELETED b")
             assert watched.changes == ["DELETED a", "ADDED a", "DELETED b"]
             assert watched.names == {"a"}
 
@@ -158,7 +176,7 @@ def test_500_on_watch_is_retried_with_backoff_until_it_works() -> None:
         async with watching(server) as watched:
             server.reset_watches()
             seed(server, "b")
-            await until(lambda: watched.names == {"a", "b"})
+            await watched.expect_names({"a", "b"})
             assert watched.changes == ["ADDED b"]
             assert watched.most_watches_in(4) <= 5
             assert len(watched.asked("list")) == 1
@@ -175,7 +193,7 @@ def test_429_waits_as_long_as_the_server_says() -> None:
             await asyncio.sleep(2)
             server.reset_watches()
             seed(server, "b")
-            await until(lambda: watched.names == {"a", "b"})
+            await watched.expect_names({"a", "b"})
             *_, refused, answered = watched.asked("watch")
             assert answered - refused >= 9
 
@@ -188,13 +206,13 @@ def test_after_a_connection_reset_the_watch_continues_from_the_last_event() -> N
     async def main() -> None:
         async with watching(server) as watched:
             seed(server, "b")
-            await until(lambda: "b" in watched.names)
+            await watched.expect_name("b")
             server.freeze_watches()
             seed(server, "c")
             server.remove(PODS, "a", "default")
             server.freeze_watches(frozen=False)
             server.reset_watches()
-            await until(lambda: watched.names == {"b", "c"})
+            await watched.expect_names({"b", "c"})
             assert watched.changes == ["ADDED b", "ADDED c", "DELETED a"]
             assert len(watched.asked("list")) == 1
 
@@ -211,7 +229,7 @@ def test_a_server_that_is_gone_for_a_while_is_found_again() -> None:
             await asyncio.sleep(90)
             seed(server, "b")
             server.down = False
-            await until(lambda: watched.names == {"a", "b"}, seconds=31)
+            await watched.expect_names({"a", "b"}, seconds=31)
             assert watched.changes == ["ADDED b"]
 
     run_virtual(main())
@@ -246,7 +264,7 @@ def test_bookmarks_are_requested_and_advance_the_version() -> None:
             server.compact()
             server.reset_watches()
             seed(server, "b")
-            await until(lambda: "b" in watched.names)
+            await watched.expect_name("b")
             assert server.requests[-1].query["resourceVersion"] == str(bookmarked)
             assert len(watched.asked("list")) == 1
 
@@ -261,10 +279,10 @@ def test_a_half_open_connection_is_given_up_after_75_seconds_of_silence() -> Non
             server.freeze_watches()
             seed(server, "b")
             began = asyncio.get_running_loop().time()
-            await until(lambda: len(watched.asked("watch")) == 2, seconds=100)
+            await watched.expect_watches(2, seconds=100)
             assert watched.asked("watch")[-1] - began == pytest.approx(75, abs=1)
             server.freeze_watches(frozen=False)
-            await until(lambda: "b" in watched.names)
+            await watched.expect_name("b")
             assert watched.changes == ["ADDED b"]
 
     run_virtual(main())
@@ -294,7 +312,7 @@ def test_a_name_reused_during_an_outage_is_deleted_and_added() -> None:
             seed(server, "a")
             server.freeze_watches(frozen=False)
             server.expire_watches()
-            await until(lambda: len(watched.changes) == 2)
+            await watched.expect_change_count(2)
             assert watched.changes == ["DELETED a", "ADDED a"]
             assert before is not None
             store = watched.reflector.store
@@ -332,7 +350,7 @@ def test_an_object_leaves_the_selection_as_if_deleted() -> None:
         async with watching(server, labels="app=x") as watched:
             assert watched.names == {"a"}
             server.change(PODS, "a", "default", lambda obj: obj["metadata"].pop("labels"))
-            await until(lambda: not watched.names)
+            await watched.expect_names(set())
             assert watched.changes == ["DELETED a"]
 
     run_virtual(main())
@@ -387,14 +405,14 @@ def test_changes_around_any_failure_are_reported_exactly_once(mishap: str) -> No
     async def main() -> None:
         async with watching(server) as watched:
             seed(server, "c")
-            await until(lambda: "c" in watched.names)
+            await watched.expect_name("c")
             if fault := MISHAPS[mishap]:
                 server.inject(fault[0], times=fault[1])
             server.reset_watches()
             server.remove(PODS, "a", "default")
             await asyncio.sleep(0)
             seed(server, "d")
-            await until(lambda: watched.names == {"b", "c", "d"})
+            await watched.expect_names({"b", "c", "d"})
             await asyncio.sleep(30)
             assert sorted(watched.changes) == ["ADDED c", "ADDED d", "DELETED a"]
             assert watched.most_watches_in(5) <= 6
@@ -412,7 +430,7 @@ def test_raw_objects_are_stored_without_managed_fields() -> None:
         server.seed(PODS, noted("a"))
         async with watching(server) as watched:
             server.seed(PODS, noted("b"))
-            await until(lambda: watched.names == {"a", "b"})
+            await watched.expect_names({"a", "b"})
             for kept in watched.reflector.store.snapshot().values():
                 assert "managedFields" not in kept["metadata"]
 

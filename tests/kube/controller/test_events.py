@@ -35,13 +35,18 @@ def wait(made: EventRecorder, note: str = "It waits for room.", **fields: Any) -
     made.emit(POD, "FailedScheduling", "Schedule", note, type=WARNING, **fields)
 
 
+async def expect_events(server: FakeApiServer, count: int = 0) -> None:
+    """So many events are stored; any, if no number is given."""
+    await until(lambda: len(server.all(EVENTS)) == count if count else server.all(EVENTS))
+
+
 def test_an_event_has_its_object_its_controller_and_its_note(server: FakeApiServer) -> None:
     async def main() -> None:
         made, running = recorder(server)
         node = server.seed(NODES, {"metadata": {"name": "n1"}})
         wait(made, related=reference(NODES, node))
         assert server.all(EVENTS) == []  # nothing is written inside the call
-        await until(lambda: server.all(EVENTS))
+        await expect_events(server)
         (event,) = server.all(EVENTS)
         assert event["metadata"]["namespace"] == "a"
         assert event["metadata"]["name"].startswith("p.")
@@ -78,7 +83,7 @@ def test_the_event_of_a_very_long_name_has_a_name_that_the_server_takes(
             api_version="v1", kind="Pod", namespace="a", name=f"{'a' * 219}{cut_at}tail", uid="u2"
         )
         made.emit(long, "FailedScheduling", "Schedule", "It waits for room.")
-        await until(lambda: server.all(EVENTS))
+        await expect_events(server)
         (event,) = server.all(EVENTS)
         assert event["metadata"]["name"].startswith(f"{'a' * 219}.")
         running.cancel()
@@ -108,7 +113,7 @@ def test_after_a_pause_the_same_event_is_a_new_one(server: FakeApiServer) -> Non
         wait(made)
         await asyncio.sleep(1000)
         wait(made)
-        await until(lambda: len(server.all(EVENTS)) == 2)
+        await expect_events(server, 2)
         running.cancel()
 
     run_virtual(main())
@@ -120,7 +125,7 @@ def test_another_note_or_object_is_another_event(server: FakeApiServer) -> None:
         wait(made)
         wait(made, "Another reason.")
         made.emit(reference(PODS, {"metadata": {"name": "q", "namespace": "b"}}), "R", "A", "n")
-        await until(lambda: len(server.all(EVENTS)) == 3)
+        await expect_events(server, 3)
         running.cancel()
 
     run_virtual(main())
@@ -138,7 +143,7 @@ def test_a_loop_cannot_flood_the_server_and_others_are_not_hurt(server: FakeApiS
         assert made.dropped == 1000 - BURST
         await asyncio.sleep(300)
         wait(made, "one more, five minutes later")
-        await until(lambda: len(server.all(EVENTS)) == BURST + 2)
+        await expect_events(server, BURST + 2)
         running.cancel()
 
     run_virtual(main())
@@ -196,10 +201,10 @@ def test_a_series_that_the_server_forgot_begins_again(server: FakeApiServer) -> 
     async def main() -> None:
         made, running = recorder(server)
         wait(made)
-        await until(lambda: server.all(EVENTS))
+        await expect_events(server)
         server.remove(EVENTS, server.all(EVENTS)[0]["metadata"]["name"], "a")
         wait(made)
-        await until(lambda: server.all(EVENTS))
+        await expect_events(server)
         assert server.all(EVENTS)[0]["series"]["count"] == 2
         running.cancel()
 
@@ -238,7 +243,7 @@ def test_events_of_cluster_scoped_objects_are_in_default_and_notes_are_cut(
         made, running = recorder(server)
         node = ObjectReference(api_version="v1", kind="Node", name="n1", uid="u3")
         made.emit(node, "Lost", "Watch", "ü" * 2000)
-        await until(lambda: server.all(EVENTS))
+        await expect_events(server)
         (event,) = server.all(EVENTS, "default")
         assert len(event["note"].encode()) <= 1024
         assert event["note"].endswith("ü…")

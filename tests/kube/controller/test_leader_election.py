@@ -56,6 +56,15 @@ def now() -> float:
     return asyncio.get_running_loop().time()
 
 
+async def expect_leading(candidate: Candidate, seconds: float = 60) -> None:
+    await until(lambda: candidate.leading, seconds=seconds)
+
+
+async def expect_error(candidate: Candidate, seconds: float = 60) -> None:
+    """The candidate has lost its leadership."""
+    await until(lambda: candidate.error is not None, seconds=seconds)
+
+
 def never_two_at_once(*candidates: Candidate) -> None:
     spans = sorted(span for candidate in candidates for span in candidate.spans)
     for (_, end), (begin, _) in pairwise(spans):
@@ -65,7 +74,7 @@ def never_two_at_once(*candidates: Candidate) -> None:
 def test_one_of_two_leads_and_the_other_takes_over_after_the_release(server: FakeApiServer) -> None:
     async def main() -> None:
         first, second = Candidate(server, "first"), Candidate(server, "second")
-        await until(lambda: first.leading)
+        await expect_leading(first)
         await asyncio.sleep(600)
         assert first.leading
         assert not second.leading
@@ -76,7 +85,7 @@ def test_one_of_two_leads_and_the_other_takes_over_after_the_release(server: Fak
         assert spec["renewTime"].endswith("Z")
         first.end.set()
         let_go = now()
-        await until(lambda: second.leading)
+        await expect_leading(second)
         assert now() - let_go <= 4.4
         assert lease(server)["leaseTransitions"] == 1
         await second.stop()
@@ -91,13 +100,13 @@ def test_the_lease_of_a_leader_that_was_killed_is_taken_after_its_duration(
 ) -> None:
     async def main() -> None:
         first = Candidate(server, "first")
-        await until(lambda: first.leading)
+        await expect_leading(first)
         server.inject(Fault.hang(), times=1)  # the release never arrives, as after kill -9
         server.change(LEASES, "program", "kube", lambda obj: obj["spec"].pop("renewTime"))
         await first.stop()
         killed = now()
         second = Candidate(server, "second")
-        await until(lambda: second.leading)
+        await expect_leading(second)
         assert 10 <= now() - killed <= 10.1
         await second.stop()
 
@@ -111,15 +120,15 @@ def test_a_leader_cut_off_from_the_server_stops_before_another_begins(
         cut = FakeApiServer()
         cut.storage = server.storage
         first = Candidate(cut, "first")
-        await until(lambda: first.leading)
+        await expect_leading(first)
         second = Candidate(server, "second")
         await asyncio.sleep(60)
         cut.down = True
         began = now()
-        await until(lambda: first.error is not None)
+        await expect_error(first)
         assert now() - began <= 8.1
         assert "not renewed for 8 s" in str(first.error)
-        await until(lambda: second.leading)
+        await expect_leading(second)
         assert now() - began <= 15
         await second.stop()
         never_two_at_once(first, second)
@@ -132,11 +141,11 @@ def test_a_hung_renewal_does_not_outlive_the_lease(server: FakeApiServer) -> Non
         cut = FakeApiServer()
         cut.storage = server.storage
         first = Candidate(cut, "first", timeout=1000)
-        await until(lambda: first.leading)
+        await expect_leading(first)
         second = Candidate(server, "second")
         await asyncio.sleep(20)
         cut.inject(Fault.hang(), times=1000)
-        await until(lambda: second.leading)
+        await expect_leading(second)
         assert first.error is not None
         await second.stop()
         never_two_at_once(first, second)
@@ -185,11 +194,11 @@ def test_no_single_fault_costs_the_leadership_or_makes_two(
 def test_a_leader_stops_when_another_holds_its_lease(server: FakeApiServer) -> None:
     async def main() -> None:
         first = Candidate(server, "first")
-        await until(lambda: first.leading)
+        await expect_leading(first)
         server.change(
             LEASES, "program", "kube", lambda obj: obj["spec"].update(holderIdentity="thief")
         )
-        await until(lambda: first.error is not None, seconds=5)
+        await expect_error(first, seconds=5)
         assert "held by another" in str(first.error)
         assert lease(server)["holderIdentity"] == "thief"
 
@@ -199,7 +208,7 @@ def test_a_leader_stops_when_another_holds_its_lease(server: FakeApiServer) -> N
 def test_the_lease_of_another_is_not_released(server: FakeApiServer) -> None:
     async def main() -> None:
         first = Candidate(server, "first")
-        await until(lambda: first.leading)
+        await expect_leading(first)
         server.change(
             LEASES, "program", "kube", lambda obj: obj["spec"].update(holderIdentity="thief")
         )
@@ -222,7 +231,7 @@ def test_a_lease_lasts_as_long_as_the_longer_of_both_durations(
     async def main() -> None:
         began = now()
         second = Candidate(server, "second")
-        await until(lambda: second.leading)
+        await expect_leading(second)
         assert waits <= now() - began <= waits + 0.1
         await second.stop()
 
@@ -232,7 +241,7 @@ def test_a_lease_lasts_as_long_as_the_longer_of_both_durations(
 def test_a_renewal_without_an_answer_leaves_time_for_a_second_one(server: FakeApiServer) -> None:
     async def main() -> None:
         first = Candidate(server, "first")
-        await until(lambda: first.leading)
+        await expect_leading(first)
         server.inject(Fault.hang(), verb="patch", times=1)
         await asyncio.sleep(60)
         assert first.leading
@@ -247,7 +256,7 @@ def test_leading_and_waiting_cost_at_most_seventeen_requests_a_minute_each(
 ) -> None:
     async def main() -> None:
         first = Candidate(server, "first")
-        await until(lambda: first.leading)
+        await expect_leading(first)
         before = len(server.requests)
         await asyncio.sleep(600)
         leading = len(server.requests) - before
@@ -265,7 +274,7 @@ def test_leading_and_waiting_cost_at_most_seventeen_requests_a_minute_each(
 def test_a_lease_deleted_by_hand_is_made_again(server: FakeApiServer) -> None:
     async def main() -> None:
         first = Candidate(server, "first")
-        await until(lambda: first.leading)
+        await expect_leading(first)
         server.remove(LEASES, "program", "kube")
         await asyncio.sleep(5)
         assert first.leading
@@ -278,12 +287,12 @@ def test_a_lease_deleted_by_hand_is_made_again(server: FakeApiServer) -> None:
 def test_a_restart_with_the_same_identity_leads_at_once(server: FakeApiServer) -> None:
     async def main() -> None:
         first = Candidate(server, "first")
-        await until(lambda: first.leading)
+        await expect_leading(first)
         server.down = True
         await first.stop()
         server.down = False
         again = Candidate(server, "first")
-        await until(lambda: again.leading, seconds=1)
+        await expect_leading(again, seconds=1)
         await again.stop()
 
     run_virtual(main())
