@@ -51,8 +51,8 @@ BAD = {
         ":3: events[0].request.cores: is a field of policy topology",
     ),
     "a field of another policy's nodes": (
-        LOCALITY.replace("locality", "binpack").replace("vgpus: [{id: A}]", "free: 1"),
-        ":2: nodes[0].free: is a field of policy locality",
+        LOCALITY.replace("vgpus: [{id: A}]", "gpus: 1"),
+        ":2: nodes[0].gpus: is a field of policies binpack and topology",
     ),
     "twice the same vGPU": (
         LOCALITY.replace("{id: A}", "{id: A}, {id: A}"),

@@ -47,8 +47,8 @@ def locality_demand(source: random.Random, number: int) -> Demand:
 def binpack_cluster(source: random.Random) -> Ledger:
     known, pool = [], []
     for name in source.sample(["n1", "n2", "n10", "n1a"], source.randint(1, 4)):
-        known.append(Node(name))
         model, memory = source.choice([("V100", 16), ("V100", 8), ("A100", 10), ("", 11)])
+        known.append(Node(name, (FreeGpu(model, memory),) * source.choice([0, 0, 0, 1])))
         for index in range(source.randint(0, 4)):
             mixed = source.choice(["V100", "A100"]) if source.random() < 0.1 else model
             healthy = source.random() > 0.05

@@ -4,10 +4,11 @@ Events, the command line and JSON all use these messages. Each function checks o
 returns None if it holds.
 """
 
+from collections.abc import Collection
 from typing import Final
 
 from kubeshare.core.demand import Demand
-from kubeshare.core.ledger.device import Device, FreeGpu
+from kubeshare.core.ledger.device import Device, FreeGpu, Node
 from kubeshare.core.ledger.holder import MAX_HOLDERS
 from kubeshare.core.units import format_memory, format_share
 
@@ -75,6 +76,18 @@ def no_free_gpu(free: tuple[FreeGpu, ...], demand: Demand) -> str | None:
         has, wants = two_sizes(largest, requested)
         return f"memory {has} on its largest free GPU, {wants} asked"
     return None
+
+
+def nothing_to_open(node: Node, there: Collection[Device], demand: Demand) -> str | None:
+    """No free GPU of the node fits as a new vGPU; `there` are the vGPUs of the node."""
+    if not (node.free or there or node.total):
+        return "no GPU"
+    return no_free_gpu(node.free, demand)
+
+
+def lists_all_gpus(node: Node, there: Collection[Device]) -> bool:
+    """Whether all GPUs of a node are numbered devices: then the reasons for those say it all."""
+    return bool(there) and not node.free and all(device.index is not None for device in there)
 
 
 def two_sizes(left: int, requested: int) -> tuple[str, str]:

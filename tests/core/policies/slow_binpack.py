@@ -6,38 +6,56 @@ It looks at everything, sorts whole lists, and does its sums anew each time.
 from itertools import combinations
 from typing import Any
 
-from core.policies.slow_locality import by_name, labels_allow, neighbours_agree, used
+from core.policies.slow_locality import (
+    by_name,
+    labels_allow,
+    must_join,
+    neighbours_agree,
+    used,
+)
 from kubeshare.core.demand import Demand
 from kubeshare.core.ledger.device import Device
 from kubeshare.core.ledger.ledger import Ledger
 
 
 def slow_decide(ledger: Ledger, demand: Demand) -> tuple[str, str | None, tuple[str, ...]]:
-    """(outcome, node, ids of the devices, sorted)."""
+    """(outcome, node, ids of the devices, sorted, "new" for one with a generated id)."""
     if rejected(ledger, demand):
         return "rejected", None, ()
-    best: tuple[Any, tuple[Device, ...]] | None = None
-    for node in ledger.nodes:
-        if demand.nodes is not None and node not in demand.nodes:
+    options: list[tuple[Any, str, list[str]]] = []
+    for node in ledger.nodes.values():
+        if demand.nodes is not None and node.name not in demand.nodes:
             continue
-        on_node = [device for device in ledger.devices.values() if device.node == node]
+        on_node = [device for device in ledger.devices.values() if device.node == node.name]
         fitting = [device for device in on_node if fits(ledger, device, demand)]
-        for devices in combinations(sorted(fitting, key=by_number), demand.count):
-            if len({device.model for device in devices}) > 1:
-                continue
-            # The node that is left with the least; within the node the fullest, one by one.
-            left = sum(free(device) for device in devices)
-            fullness = sorted((free(device), by_number(device)) for device in devices)
-            key = (left, by_name(node), fullness)
-            if best is None or key < best[0]:
-                best = (key, devices)
-    if best is None:
+        free = [gpu for gpu in node.free if large_enough(gpu.model, gpu.memory_bytes, demand)]
+        if demand.device_id in ledger.devices or must_join(ledger, demand):
+            free = []
+        for opened in range(demand.count + 1):
+            for devices in combinations(fitting, demand.count - opened):
+                for gpus in combinations(free, opened):
+                    models = {device.model for device in devices} | {gpu.model for gpu in gpus}
+                    if len(models) > 1:
+                        continue
+                    # As few new ones as possible, then what is left in all, then the node.
+                    left = sum(map(free_of, devices)) + sum(gpu.memory_bytes for gpu in gpus)
+                    fullness = sorted((free_of(device), by_number(device)) for device in devices)
+                    kinds = sorted((gpu.model, gpu.memory_bytes) for gpu in gpus)
+                    ids = [device.id for device in devices]
+                    ids += [demand.device_id or "new"] * opened
+                    key = (opened, left, by_name(node.name), fullness, kinds)
+                    options.append((key, node.name, sorted(ids)))
+    if not options:
         return "pending", None, ()
-    devices = best[1]
-    return "bound", devices[0].node, tuple(sorted(device.id for device in devices))
+    _, name, ids = min(options)
+    return "bound", name, tuple(ids)
 
 
 def rejected(ledger: Ledger, demand: Demand) -> bool:
+    if demand.device_id and demand.count > 1:
+        return True
+    if demand.device_id.startswith("vgpu-") and demand.device_id not in ledger.devices:
+        return True
     every = [(device.node, device.model, device.memory_bytes) for device in ledger.devices.values()]
     known = list(every)
     for node in ledger.nodes.values():
@@ -74,7 +92,7 @@ def fits(ledger: Ledger, device: Device, demand: Demand) -> bool:
     return compute + share <= 1_000_000 and memory + asked <= device.memory_bytes
 
 
-def free(device: Device) -> int:
+def free_of(device: Device) -> int:
     return device.memory_bytes - used(device)[1]
 
 

@@ -172,6 +172,12 @@ def labels_allow(ledger: Ledger, device: Device, demand: Demand) -> bool:
     return neighbours_agree(ledger, device, demand)
 
 
+def must_join(ledger: Ledger, demand: Demand) -> bool:
+    """A vGPU has the affinity label already, so the demand opens none."""
+    carried = any(carries(ledger, each, demand) for each in ledger.devices.values())
+    return carried and not demand.device_id
+
+
 def carries(ledger: Ledger, device: Device, demand: Demand) -> bool:
     wanted = label(ledger, demand, "affinity")
     return any(wanted and label(ledger, each, "affinity") == wanted for each in device.holders)

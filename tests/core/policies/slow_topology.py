@@ -1,14 +1,15 @@
 """Placement by topology once more, written from its description and nothing else.
 
 It looks at every set of GPUs of every node, and finds groups by walking the links. It
-shares no code with the real policy but the plain data that both look at.
+shares no code with the real policy but the plain data that both look at. A free GPU that can be
+selected is a device whose id is "new on" its UUID; another new one is "new".
 """
 
 from functools import cache
 from itertools import combinations
 from typing import Any, NamedTuple
 
-from core.policies.slow_locality import by_name, labels_allow, used
+from core.policies.slow_locality import by_name, labels_allow, must_join, used
 from kubeshare.core.demand import Demand
 from kubeshare.core.ledger.device import Device, Node
 from kubeshare.core.ledger.ledger import Ledger
@@ -40,6 +41,10 @@ def slow_decide(ledger: Ledger, demand: Demand) -> Answer:
     if not found:
         for view in views:
             found += view.sets(demand)
+    opened = [option for view in views for option in view.opening(demand)]
+    if not found and opened:
+        *_, name, ids = min(opened)
+        return "bound", next(view.name for view in views if by_name(view.name) == name), ids
     if found:
         *_, name, numbers = min(found)
         view = next(view for view in views if by_name(view.name) == name)
@@ -78,9 +83,22 @@ class SlowNode:
     def __init__(self, ledger: Ledger, node: Node) -> None:
         self.ledger = ledger
         devices = [device for device in ledger.devices.values() if device.node == node.name]
+        rest = list(node.free)
+        for gpu in node.selectable:
+            rest.remove(gpu.kind)
+            devices.append(
+                Device(
+                    id=f"new on {gpu.uuid}",
+                    node=node.name,
+                    row=gpu.row,
+                    model=gpu.kind.model,
+                    memory_bytes=gpu.kind.memory_bytes,
+                )
+            )
+        self.rest = rest
         self.name = node.name
         self.gpus: dict[int, Device] = {}
-        numbered = [device.index for device in devices if device.index is not None]
+        numbered = [number_of(device) for device in devices if number_of(device) is not None]
         rows = range(len(node.links))
         if (
             node.links
@@ -89,16 +107,18 @@ class SlowNode:
         ):
             self.links = node.links
             for device in devices:
-                assert device.index is not None
-                self.gpus[device.index] = device
+                number = number_of(device)
+                assert number is not None
+                self.gpus[number] = device
         else:
             size = range(len(devices))
             self.links = tuple(tuple(0 if a == b else Level.SYS for a in size) for b in size)
             devices.sort(key=lambda device: by_name(device.name))
+            devices.sort(key=is_free)
             self.gpus = dict(enumerate(devices))
         self.groups = groups(self.links)
         serving = [d for d in devices if d.healthy and not d.fenced]
-        self.free = sum(WHOLE - used(device)[0] for device in serving)
+        self.free = sum(WHOLE - used(device)[0] for device in serving) + WHOLE * len(rest)
         self.idle = {
             number
             for number, device in self.gpus.items()
@@ -139,6 +159,35 @@ class SlowNode:
             ):
                 found.append((self.score(demand, chosen), self.free, by_name(self.name), chosen))
         return found
+
+    def opening(self, demand: Demand) -> list[tuple[Any, ...]]:
+        """With new ones that the plugin chooses: (opened, memory, free, name, ids)."""
+        found: list[tuple[Any, ...]] = []
+        if must_join(self.ledger, demand):
+            return found
+        count = demand.count if demand.request_micros == WHOLE else 1
+        for model in {gpu.model for gpu in self.rest}:
+            if demand.model not in (model, ""):
+                continue
+            idle = [
+                self.gpus[number]
+                for number in sorted(self.idle)
+                if self.gpus[number].model == model
+                and large_enough(self.gpus[number].memory_bytes, demand)
+            ]
+            free = [
+                gpu.memory_bytes
+                for gpu in self.rest
+                if gpu.model == model and large_enough(gpu.memory_bytes, demand)
+            ]
+            opened = count - len(idle)
+            if 0 < opened <= len(free):
+                ids = (*(device.id for device in idle), *["new"] * opened)
+                memory = sum(sorted(free)[:opened])
+                found.append((opened, memory, model, self.free, by_name(self.name), ids))
+        # On one node the first model; between nodes it does not matter.
+        best = min(found, default=None)
+        return [(*best[:2], *best[3:])] if best else []
 
     def score(self, demand: Demand, chosen: tuple[int, ...]) -> tuple[Any, ...]:
         if demand.request_micros < WHOLE:
@@ -184,6 +233,18 @@ class SlowNode:
 
     def idle_around(self, chosen: tuple[int, ...]) -> list[int]:
         return [len(group.members & self.idle) for group in self.around(chosen)]
+
+
+def large_enough(total: int, demand: Demand) -> bool:
+    return demand.memory.on(total) <= total
+
+
+def number_of(device: Device) -> int | None:
+    return device.index if device.row is None else device.row
+
+
+def is_free(device: Device) -> bool:
+    return device.id.startswith("new on ")
 
 
 @cache

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from core.builders import GPUSHARE_MEMORY, a_gpu, a_pod
 from core.clusters import binpack_cluster, binpack_demand
 from core.policies.slow_binpack import slow_decide
-from core.strategies import MODELS, NODE_NAMES, SHARES, SIZES, memories
+from core.strategies import MODELS, NODE_NAMES, SHARES, SIZES, free_gpus, memories
 from kubeshare.core.decision import Decision, commit
 from kubeshare.core.demand import Demand
-from kubeshare.core.ledger.device import Device, Node
+from kubeshare.core.ledger.device import Device, FreeGpu, Node
 from kubeshare.core.ledger.holder import Holder
 from kubeshare.core.ledger.ledger import Ledger
 from kubeshare.core.policies import policy
@@ -33,7 +33,12 @@ def assert_explained(ledger: Ledger, demand: Demand, decision: Decision) -> None
         assert (device.path in decision.reasons) == passed
     for name in ledger.nodes:
         excluded = demand.nodes is not None and name not in demand.nodes
-        assert (name in decision.reasons) == excluded
+        if excluded or not (decision.node is None or decision.created):
+            assert (name in decision.reasons) == excluded
+        elif name != decision.node:
+            # A node all of whose GPUs are numbered is explained by those.
+            gpus = [path for path in decision.reasons if path.startswith(f"{name}/")]
+            assert gpus or name in decision.reasons
     assert all(decision.reasons.values())
     assert (decision.field is not None) == (decision.outcome == "rejected")
 
@@ -80,13 +85,18 @@ pods = st.builds(
 @settings(max_examples=300, deadline=None)
 @given(
     st.frozensets(st.sampled_from(NODE_NAMES)),
+    st.fixed_dictionaries(dict.fromkeys(NODE_NAMES, st.lists(free_gpus, max_size=2).map(tuple))),
     st.lists(gpus, max_size=6, unique_by=lambda device: device.id),
     st.lists(pods, min_size=1, max_size=10),
 )
 def test_it_answers_as_the_slow_one_and_explains_itself(
-    known: frozenset[str], pool: list[Device], asked: list[Demand]
+    known: frozenset[str],
+    free: dict[str, tuple[FreeGpu, ...]],
+    pool: list[Device],
+    asked: list[Demand],
 ) -> None:
-    ledger = Ledger([Node(name) for name in known], pool)
+    nodes = [Node(name, free[name]) for name in known]
+    ledger = Ledger(nodes, pool)
     for demand in asked:
         decision = decide(ledger, demand)
         assert in_short(decision) == slow_decide(ledger, demand)
@@ -101,7 +111,7 @@ def test_on_many_random_states_it_answers_as_the_slow_one() -> None:
     click.echo(f"{seen.states} states, {seen.distinct} distinct, {dict(seen.branches)}")
     assert seen.distinct > 0.95 * STATES
     # Every kind of answer came often; otherwise the comparison would say little.
-    assert len(seen.branches) == 15
+    assert len(seen.branches) == 19
     assert min(seen.branches.values()) >= 50
 
 
@@ -110,7 +120,11 @@ STEPS = st.one_of(
     pods.map(lambda pod: ("ask", pod)),
     pods.map(lambda pod: ("ask", pod)),
     gpus.map(lambda gpu: ("device", gpu)),
-    st.sampled_from(NODE_NAMES).map(lambda name: ("node", Node(name))),
+    st.builds(
+        lambda name, free: ("node", Node(name, free)),
+        st.sampled_from(NODE_NAMES),
+        st.lists(free_gpus, max_size=2).map(tuple),
+    ),
     st.tuples(st.sampled_from(["n1/0", "n2/1"]), st.booleans(), st.booleans()).map(
         lambda marks: ("mark", marks)
     ),

@@ -220,6 +220,7 @@ def labelled(device_id: str, request: str, *, node: str = "n1", memory: int = 0)
             {
                 "n1/A": "held by x, y, and a whole GPU is asked",
                 "n7/B": "node n7 is not known",
+                "n1": "no free GPU",
                 "n9": "no GPU",
                 "n10": "not among the nodes asked for",
             },

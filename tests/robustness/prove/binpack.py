@@ -26,8 +26,10 @@ WANTED = (None,) * 6 + (
 
 
 def in_short(decision: Decision) -> tuple[str, str | None, tuple[str, ...]]:
-    """As the slow policy answers."""
-    return decision.outcome, decision.node, tuple(sorted(decision.devices))
+    """As the slow policy answers: a generated id is "new"."""
+    opened = {device.id for device in decision.new if device.id.startswith("vgpu-")}
+    ids = ["new" if device_id in opened else device_id for device_id in decision.devices]
+    return decision.outcome, decision.node, tuple(sorted(ids))
 
 
 def branch(ledger: Ledger, demand: Demand, decision: Decision) -> str:
@@ -38,6 +40,8 @@ def branch(ledger: Ledger, demand: Demand, decision: Decision) -> str:
     words = "by memory" if demand.proportional else "by memory and compute"
     if decision.outcome == "pending":
         return f"{asked}, {words}: waits"
+    if decision.created:
+        return f"{asked}, {words}: opens a vGPU"
     idle = any(ledger.devices[device_id].idle for device_id in decision.devices)
     return f"{asked}, {words}: {'idle' if idle else 'in use'}{labels_of(demand)}"
 
@@ -62,11 +66,16 @@ def episode(source: random.Random) -> list[Step]:
 
 def _node_and_devices(source: random.Random, name: str) -> Iterator[Step]:
     if source.random() < 0.95:
-        yield "node", Node(name, kinds=frozenset(source.sample(KINDS, source.choice((0, 0, 1)))))
+        yield "node", _node(source, name)
     # Where all GPUs are alike the lists are long; where they are not there are many.
     kinds = source.sample(KINDS, source.choice((1, 1, 2)))
     for index in range(source.choice((0, 1, 2, 2, 4, 6))):
         yield "device", _device(source, name, index, source.choice(kinds))
+
+
+def _node(source: random.Random, name: str) -> Node:
+    free = tuple(source.choices(KINDS, k=source.choice((0, 0, 0, 1, 2, 3))))
+    return Node(name, free, frozenset(source.sample(KINDS, source.choice((0, 0, 1)))))
 
 
 def _device(source: random.Random, name: str, index: int, kind: FreeGpu) -> Device:
@@ -103,7 +112,8 @@ def _trouble(source: random.Random) -> Step:
     steps: list[Step] = [
         ("mark", (device_id, *marks)),
         ("mark", (device_id, True, False)),
-        ("node", Node(name)),
+        ("node", _node(source, name)),
+        ("free", (name, tuple(source.choices(KINDS, k=source.randint(0, 2))))),
         ("remove", device_id),
         ("device", _device(source, name, index, source.choice(KINDS))),
     ]
@@ -126,7 +136,7 @@ def _demand(source: random.Random, names: Iterator[int], known: list[Demand]) ->
             exclusion=pick(("",) * 8 + ("e",)),
             namespace=pick("ab"),
             count=pick((2, 2, 3, 4)) if source.random() < 0.2 else 1,
-            device_id=pick(("",) * 60 + ("n1/0",)),
+            device_id=pick(("",) * 60 + ("n1/0", "mine", "vgpu-a")),
             model=pick(("",) * 6 + ("V100", "A100")),
             nodes=pick(WANTED),
         )

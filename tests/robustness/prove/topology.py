@@ -4,11 +4,13 @@ import random
 from collections.abc import Iterator
 from itertools import count
 
+import msgspec
+
 from core.policies.slow_topology import Answer, slow_decide
 from core.topology.topologies import CUBE_MESH, DGX_1, TREES, mesh
 from kubeshare.core.decision import Decision
 from kubeshare.core.demand import Demand, Memory
-from kubeshare.core.ledger.device import Device, Node
+from kubeshare.core.ledger.device import Device, FreeGpu, Node, SelectableGpu
 from kubeshare.core.ledger.ledger import Ledger
 from kubeshare.core.policies.topology import rankings
 from kubeshare.core.policies.topology.policy import decide
@@ -31,8 +33,10 @@ WANTED = (None, None, None, frozenset(["n1"]), frozenset(["n2", "n10"]))
 
 
 def in_short(decision: Decision) -> Answer:
-    """As the slow policy answers."""
-    return decision.outcome, decision.node, decision.devices
+    """As the slow policy answers: a new device is named by its GPU."""
+    new = {device.id: f"new on {device.uuid}" if device.uuid else "new" for device in decision.new}
+    ids = tuple(new.get(device_id, device_id) for device_id in decision.devices)
+    return decision.outcome, decision.node, ids
 
 
 def branch(ledger: Ledger, demand: Demand, decision: Decision) -> str:
@@ -44,6 +48,9 @@ def branch(ledger: Ledger, demand: Demand, decision: Decision) -> str:
         rule = "Singular" if demand.count == 1 else "Link"
     if decision.outcome == "pending":
         return f"{rule}: waits"
+    if decision.created:
+        chosen = any(device.uuid for device in decision.new)
+        return f"{rule}: opens a vGPU, {'selected' if chosen else 'as the plugin selects'}"
     found = "idle" if ledger.devices[decision.devices[0]].idle else "in use"
     nodes = "one node" if len(ledger.nodes) == 1 else "several nodes"
     return f"{rule}: {found}, {nodes}{labels_of(demand)}"
@@ -68,19 +75,36 @@ def node_and_devices(source: random.Random, name: str) -> Iterator[Step]:
     models = source.choice((("M40",), ("M40",), ("M40", "P4")))
     sizes = source.choice(((64,), (64,), (64, 32, 16)))
     numbered = source.random() > 0.05
-    yield "node", Node(name, links=links)
-    for index in range(size):
-        if source.random() > 0.03:
-            yield (
-                "device",
-                Device(
-                    id=f"{name}/{index}",
-                    node=name,
-                    index=index if numbered or source.random() < 0.5 else None,
-                    model=source.choice(models),
-                    memory_bytes=source.choice(sizes),
-                ),
-            )
+    devices = [
+        Device(
+            id=f"{name}/{index}",
+            node=name,
+            index=index if numbered or source.random() < 0.5 else None,
+            model=source.choice(models),
+            memory_bytes=source.choice(sizes),
+        )
+        for index in range(size)
+        if source.random() > 0.03
+    ]
+    # Of some nodes a part of the GPUs is free: known by UUID, or by kind only.
+    free = source.choice((0.0, 0.0, 0.0, 0.3, 1.0))
+    selects = source.random() < 0.5
+    opens = [device for device in devices if source.random() < free]
+    yield "node", _with_free(source, Node(name, links=links), opens, selects=selects)
+    for device in devices:
+        if device not in opens:
+            yield "device", device
+
+
+def _with_free(source: random.Random, node: Node, gpus: list[Device], *, selects: bool) -> Node:
+    """A node whose free GPUs these devices are."""
+    kinds = [FreeGpu(gpu.model, gpu.memory_bytes) for gpu in gpus]
+    selectable = [
+        SelectableGpu(uuid=f"GPU-{gpu.id}", row=gpu.index, kind=kind)
+        for gpu, kind in zip(gpus, kinds, strict=True)
+        if selects and source.random() < 0.95
+    ]
+    return msgspec.structs.replace(node, free=tuple(kinds), selectable=tuple(selectable))
 
 
 def random_demand(source: random.Random, name: str) -> Demand:
@@ -131,6 +155,7 @@ def _trouble(source: random.Random) -> Step:
         ("mark", (device_id, True, False)),
         ("mark", (device_id, True, False)),
         ("remove", device_id),
+        ("free", (name, (FreeGpu("M40", 64),) * source.randint(0, 2))),
         ("device", Device(id=device_id, node=name, index=int(device_id[-1]), memory_bytes=64)),
     ]
     if source.random() < 0.1:

@@ -20,6 +20,7 @@ class Device(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         index: the GPU's number on its node, which gpushare and Gaia name it by; None if the
             id is its only name.
         row: its row in the node's ``links``; None if that is the index.
+        uuid: the UUID of its physical GPU, "" where that is not known or not chosen.
         model: the GPU model, "" when unknown.
         memory_bytes: the memory of the GPU.
         holders: the shares of the GPU, sorted by demand uid and share; an idle device has none.
@@ -31,6 +32,7 @@ class Device(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     node: str
     index: int | None = None
     row: int | None = None
+    uuid: str = ""
     model: str = ""
     memory_bytes: int
     holders: tuple[Holder, ...] = ()
@@ -113,6 +115,7 @@ class Device(msgspec.Struct, frozen=True, kw_only=True, dict=True):
             node=self.node,
             index=self.index,
             row=self.row,
+            uuid=self.uuid,
             model=self.model,
             memory_bytes=self.memory_bytes,
             holders=holders,
@@ -132,12 +135,33 @@ class FreeGpu(msgspec.Struct, frozen=True, order=True, gc=False):
     memory_bytes: int
 
 
+class SelectableGpu(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """A free physical GPU that a policy can choose, because its driver gives a GPU by UUID.
+
+    Attributes:
+        uuid: the UUID of the GPU.
+        row: its row in the node's ``links``; None if unknown.
+        kind: its model and memory.
+    """
+
+    uuid: str
+    row: int | None = None
+    kind: FreeGpu
+
+    @property
+    def order(self) -> tuple[bool, int, str]:
+        """The sort key: GPUs with a row first, by row; then by UUID."""
+        return self.row is None, self.row or 0, self.uuid
+
+
 class Node(msgspec.Struct, frozen=True, gc=False):
     """A node and its physical GPUs.
 
     Attributes:
         name: the name of the node.
         free: one entry for each GPU that is unused and not yet a vGPU.
+        selectable: those of the free GPUs that a policy can choose one by one; which physical
+            GPU any other new vGPU gets is decided by the node's device plugin.
         kinds: the kinds of all GPUs of the node, in use or not; kinds of free GPUs and vGPUs
             need not be repeated. They distinguish "pending" from "infeasible".
         total: how many GPUs it has, in use or not; 0 if only free GPUs and vGPUs count.
@@ -152,3 +176,4 @@ class Node(msgspec.Struct, frozen=True, gc=False):
     total: int = 0
     pool: str = ""
     links: tuple[tuple[int, ...], ...] = ()
+    selectable: tuple[SelectableGpu, ...] = ()

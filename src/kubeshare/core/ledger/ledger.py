@@ -9,17 +9,18 @@ objects in any order, and two ledgers built from the same objects are equal.
 the cluster.
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from operator import attrgetter
 from types import MappingProxyType
-from typing import TypeVar
+from typing import Final, TypeVar
 
 import msgspec
 
 from kubeshare.core.demand import Demand, LabelScope, Share, are_apart
 from kubeshare.core.errors import LedgerError
-from kubeshare.core.ledger.device import Device, FreeGpu, Node
+from kubeshare.core.ledger.device import Device, FreeGpu, Node, SelectableGpu
 from kubeshare.core.ledger.history import Snapshot
 from kubeshare.core.ledger.holder import HOLDER_KEY, MAX_HOLDERS, Holder
 from kubeshare.core.ledger.tables import Index, Tables
@@ -27,6 +28,8 @@ from kubeshare.core.reasons import two_sizes
 from kubeshare.core.units import MICROS, format_memory, format_share
 
 AnIndex = TypeVar("AnIndex", bound=Index)
+
+_ORDER: Final = attrgetter("order")
 
 
 class Ledger:
@@ -117,12 +120,16 @@ class Ledger:
         self._write(self._nodes, node.name, _sorted_node(node))
 
     def set_free(self, name: str, free: tuple[FreeGpu, ...]) -> None:
-        """Set which of a node's physical GPUs are free.
+        """Set which kinds of a node's physical GPUs are free.
+
+        A selectable GPU stays while the free GPUs of its kind suffice for it.
 
         Raises:
             LedgerError: there is no such node.
         """
-        self.set_node(msgspec.structs.replace(self._node(name), free=free))
+        node = self._node(name)
+        selectable = _within(node.selectable, free)
+        self.set_node(msgspec.structs.replace(node, free=free, selectable=selectable))
 
     def remove_node(self, name: str) -> None:
         """Remove a node; its devices stay until they are removed too.
@@ -165,12 +172,16 @@ class Ledger:
             self._write(self._held, uid, tuple(sorted((*self._held.get(uid, ()), device.id))))
 
     def open_device(self, device: Device) -> None:
-        """Add a vGPU that uses a free physical GPU of its node.
+        """Add a vGPU that uses a free physical GPU of its node: the one of its UUID, if it has one.
 
         Raises:
             LedgerError: the node is unknown or has no such free GPU, or the id is taken.
         """
-        free = list(self._node(device.node).free)
+        node = self._node(device.node)
+        free = list(node.free)
+        selectable = tuple([gpu for gpu in node.selectable if gpu.uuid != device.uuid])
+        if device.uuid and len(selectable) == len(node.selectable):
+            raise LedgerError(f"GPU {device.uuid} of node {device.node} is not free")
         try:
             free.remove(FreeGpu(device.model, device.memory_bytes))
         except ValueError:
@@ -179,7 +190,8 @@ class Ledger:
                 f"with {format_memory(device.memory_bytes)}"
             ) from None
         self.add_device(device)
-        self.set_free(device.node, tuple(free))
+        selectable = _within(selectable, free)
+        self.set_node(msgspec.structs.replace(node, free=tuple(free), selectable=selectable))
 
     def remove_device(self, device_id: str) -> None:
         """Remove an idle device.
@@ -304,7 +316,23 @@ class Ledger:
 
 
 def _sorted_node(node: Node) -> Node:
-    return msgspec.structs.replace(node, free=tuple(sorted(node.free)))
+    selectable = tuple(sorted(node.selectable, key=_ORDER)) if node.selectable else ()
+    return msgspec.structs.replace(node, free=tuple(sorted(node.free)), selectable=selectable)
+
+
+def _within(
+    selectable: tuple[SelectableGpu, ...], free: Iterable[FreeGpu]
+) -> tuple[SelectableGpu, ...]:
+    """The first of these GPUs, as many of each kind as are free."""
+    if not selectable:
+        return ()
+    left = Counter(free)
+    kept = []
+    for gpu in selectable:
+        if left[gpu.kind] > 0:
+            left[gpu.kind] -= 1
+            kept.append(gpu)
+    return tuple(kept)
 
 
 def _check(device: Device) -> None:

@@ -1,15 +1,71 @@
 """Creates new vGPUs for free physical GPUs, for every policy."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from hashlib import blake2b
 from itertools import count
 from typing import Final
 
 from kubeshare.core.demand import Demand
+from kubeshare.core.ledger.device import Device, FreeGpu, Node, SelectableGpu
 from kubeshare.core.ledger.ledger import Ledger
 
 RESERVED_PREFIX: Final = "vgpu-"
 """The prefix of generated ids; users cannot name new vGPUs with it."""
+
+
+def infeasible_id(ledger: Ledger, demand: Demand) -> tuple[str, str] | None:
+    """The field ``id``, and why no vGPU of the requested id can be used; None if one can."""
+    requested = demand.device_id
+    if demand.count > 1 and requested:
+        return "id", f"{requested} is one GPU, and {demand.count} are asked"
+    if requested.startswith(RESERVED_PREFIX) and requested not in ledger.devices:
+        return "id", f"there is no vGPU {requested}, and new ones of that prefix are not for users"
+    return None
+
+
+def is_suitable(kind: FreeGpu, demand: Demand) -> bool:
+    """Whether an idle GPU of this kind fits the demand."""
+    return (
+        demand.model in ("", kind.model)
+        and demand.memory.on(kind.memory_bytes) <= kind.memory_bytes
+    )
+
+
+def suitable(kinds: Iterable[FreeGpu], demand: Demand) -> list[FreeGpu]:
+    """Those of the kinds that fit the demand, the smallest first, then by model."""
+    return sorted(filter(lambda kind: is_suitable(kind, demand), kinds), key=_size)
+
+
+def new_devices(
+    ledger: Ledger, demand: Demand, node: Node, kinds: Iterable[FreeGpu]
+) -> tuple[Device, ...]:
+    """New vGPUs without holders on free GPUs of a node, one for each of these kinds.
+
+    Of the selectable GPUs of a kind the first ones are used.
+    """
+    ids = new_ids(ledger, demand)
+    selectable = list(node.selectable)
+    devices = []
+    for kind in kinds:
+        device = new_device(next(ids), node.name, kind, selectable)
+        selectable = [gpu for gpu in selectable if gpu.uuid != device.uuid]
+        devices.append(device)
+    return tuple(devices)
+
+
+def new_device(
+    gpuid: str, node: str, kind: FreeGpu, selectable: Iterable[SelectableGpu] = ()
+) -> Device:
+    """A new vGPU on a free GPU of a kind: on the first one that is selectable, if any is."""
+    gpu = next((gpu for gpu in selectable if gpu.kind == kind), None)
+    return Device(
+        id=gpuid,
+        node=node,
+        row=gpu.row if gpu else None,
+        uuid=gpu.uuid if gpu else "",
+        model=kind.model,
+        memory_bytes=kind.memory_bytes,
+    )
 
 
 def new_ids(ledger: Ledger, demand: Demand) -> Iterator[str]:
@@ -23,3 +79,7 @@ def new_ids(ledger: Ledger, demand: Demand) -> Iterator[str]:
 
 def _hashed_id(uid: str, attempt: int) -> str:
     return RESERVED_PREFIX + blake2b(f"{uid}/{attempt}".encode(), digest_size=5).hexdigest()
+
+
+def _size(kind: FreeGpu) -> tuple[int, str]:
+    return kind.memory_bytes, kind.model

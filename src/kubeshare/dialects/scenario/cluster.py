@@ -17,8 +17,7 @@ from kubeshare.dialects.scenario.strict_yaml import Field, suggestion
 DEFAULT_MEMORY: Final = 16 * GI
 """Bytes of a GPU's memory if the file does not give them."""
 
-_NODE = ("name", "pool", "gpu", "unhealthy", "vgpus", "owned")
-_POOLED = ("free",)
+_NODE = ("name", "pool", "gpu", "free", "unhealthy", "vgpus", "owned")
 _NUMBERED = ("gpus", "topology", "topoMatrix")
 _GPU = ("model", "memory")
 _LEFT = ("compute", "memory", "affinity", "antiAffinity", "exclusion", "idle")
@@ -59,7 +58,7 @@ class Cluster:
 
     def read_node(self, field: Field) -> None:
         """Read an entry of ``nodes``."""
-        entries = field.mapping(_NODE + _POOLED + _NUMBERED, required=("name",))
+        entries = field.mapping(_NODE + _NUMBERED, required=("name",))
         self._check_gpus(entries)
         name = entries["name"].name()
         if name in self.ledger.nodes:
@@ -89,11 +88,8 @@ class Cluster:
         for key in entries.keys() & set(_NUMBERED):
             if not self._family.numbered and not owned:
                 entries[key].fail("is a field of policies binpack and topology, and of owned nodes")
-        for key in entries.keys() & set(_POOLED):
-            if owned:
-                entries[key].fail("an owned node has no free GPU: each of its GPUs is a vGPU")
-            if not self._family.pooled:
-                entries[key].fail("is a field of policy locality")
+        if owned and "free" in entries:
+            entries["free"].fail("an owned node has no free GPU: each of its GPUs is a vGPU")
 
     def _numbered_gpus(
         self, entries: Entries, node: str, gpu: FreeGpu, links: Links

@@ -50,7 +50,7 @@ class Family(msgspec.Struct, frozen=True):
         fields: the fields that only this family has.
         written: field of a Demand → field of this family, where the names differ.
         numbered: whether its nodes have numbered GPUs, all of them vGPUs.
-        pooled: whether its nodes have vGPUs and free GPUs.
+        pooled: whether its vGPUs may have names, not only numbers.
         amounts: parses the amounts of a request, or of one of its shares.
         of_share: the fields that its shares have.
     """

@@ -5,7 +5,7 @@ each branch also stores the most compute left below it
 (:mod:`kubeshare.core.ledger.index.group_trees`). So a search finds the fullest device with enough
 of both.
 
-Devices on an unknown node are in no tree.
+Devices on an unknown node are in no tree. Nodes with free GPUs of a kind are sorted by name.
 """
 
 from collections import Counter, defaultdict
@@ -15,9 +15,11 @@ from kubeshare.core.constraints.checks import Group, has_room, labels_admit, tak
 from kubeshare.core.demand import Demand
 from kubeshare.core.ledger.device import Device, FreeGpu, Node
 from kubeshare.core.ledger.index.device_tree import Entry
+from kubeshare.core.ledger.index.free_gpu_nodes import ByName, FreeGpuNodes, by_name
 from kubeshare.core.ledger.index.group_trees import GroupTrees
 from kubeshare.core.ledger.ledger import Ledger
 from kubeshare.core.natural_sort import natural
+from kubeshare.core.policies import opening
 
 Position: TypeAlias = tuple[int, str]
 """Memory left, the sort key by node and number."""
@@ -36,6 +38,7 @@ class BinpackIndex:
         self._nodes = ledger.nodes
         self._devices = ledger.devices
         self.kinds: Counter[FreeGpu] = Counter()
+        self._free_gpu_nodes = FreeGpuNodes(ledger.nodes.values(), by_name)
         self._orders: dict[str, str] = {}  # GPUID -> its sort key
         self._on_node: dict[str, set[str]] = defaultdict(set)
         for node in ledger.nodes.values():
@@ -72,6 +75,31 @@ class BinpackIndex:
                     best, found = position, first
         return found
 
+    def free_gpu(self, demand: Demand) -> tuple[str, FreeGpu] | None:
+        """The node and kind of the smallest free GPU that fits the demand.
+
+        Of several nodes with such a GPU it is the first by name, then the first model.
+        """
+        nodes = demand.nodes
+        found: list[tuple[ByName | None, FreeGpu]]
+        if nodes is not None and len(nodes) <= _FEW_NODES:
+            known = [self._nodes[name] for name in nodes if name in self._nodes]
+            found = [
+                (by_name(node), kind)
+                for node in known
+                for kind in opening.suitable(node.free, demand)
+            ]
+        else:
+            suitable = opening.suitable(self.kinds, demand)
+            found = [(self._free_gpu_nodes.first(kind, nodes), kind) for kind in suitable]
+        fitting = [
+            (kind.memory_bytes, position, kind.model) for position, kind in found if position
+        ]
+        if not fitting:
+            return None
+        memory, position, model = min(fitting)
+        return position[-1], FreeGpu(model, memory)
+
     def device_changed(self, before: Device | None, after: Device | None) -> None:
         """Move a device to its present position."""
         if before is not None and before.node in self._nodes:
@@ -85,7 +113,8 @@ class BinpackIndex:
             self._trees.add(after)
 
     def node_changed(self, before: Node | None, after: Node | None) -> None:
-        """Update the positions of the devices of a node that was added or removed."""
+        """Update the free GPUs, and the devices of a node that was added or removed."""
+        self._free_gpu_nodes.changed(before, after)
         old, new = _kinds(before), _kinds(after)
         self.kinds.subtract(old - new)
         self.kinds.update(new - old)

@@ -15,7 +15,7 @@ from kubeshare.core.constraints.checks import Group, groups, has_room
 from kubeshare.core.demand import Demand
 from kubeshare.core.ledger.device import Device, FreeGpu, Node
 from kubeshare.core.ledger.index.device_tree import DeviceTree, Entry
-from kubeshare.core.ledger.index.free_gpu_nodes import FreeGpuNodes, sort_key
+from kubeshare.core.ledger.index.free_gpu_nodes import ByCount, FreeGpuNodes, by_count
 from kubeshare.core.ledger.index.group_trees import GroupTrees
 from kubeshare.core.ledger.ledger import Ledger
 from kubeshare.core.units import MICROS
@@ -39,7 +39,7 @@ class LocalityIndex:
         self._nodes = ledger.nodes
         self._devices = ledger.devices
         self.kinds: Counter[FreeGpu] = Counter()
-        self.free_gpu_nodes = FreeGpuNodes(ledger.nodes.values())
+        self.free_gpu_nodes = FreeGpuNodes(ledger.nodes.values(), by_count)
         self._on_node: dict[str, set[str]] = defaultdict(set)
         for node in ledger.nodes.values():
             self.kinds.update(_kinds(node))
@@ -59,10 +59,10 @@ class LocalityIndex:
     def node_for_new(self, demand: Demand) -> str | None:
         """The node with a suitable free GPU and the fewest free GPUs, then by name."""
         kinds = [kind for kind in self.kinds if _is_suitable(kind, demand)]
-        candidates: list[tuple[int, str, str] | None]
+        candidates: list[ByCount | None]
         if _are_few(demand.nodes):
             known = (self._nodes[name] for name in self._nodes.keys() & demand.nodes)
-            candidates = [sort_key(node) for node in known if not set(node.free).isdisjoint(kinds)]
+            candidates = [by_count(node) for node in known if not set(node.free).isdisjoint(kinds)]
         else:
             candidates = [self.free_gpu_nodes.first(kind, demand.nodes) for kind in kinds]
         best = min(filter(None, candidates), default=None)

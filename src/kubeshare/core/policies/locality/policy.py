@@ -21,7 +21,6 @@ from collections.abc import Collection
 from functools import partial
 from typing import Final
 
-from kubeshare.core import reasons
 from kubeshare.core.constraints.carriers import is_carried
 from kubeshare.core.constraints.checks import admitted
 from kubeshare.core.constraints.filter import Filter
@@ -30,10 +29,10 @@ from kubeshare.core.demand import Demand
 from kubeshare.core.diagnosis import feasibility
 from kubeshare.core.ledger.device import Device, Node
 from kubeshare.core.ledger.ledger import Ledger
+from kubeshare.core.policies import opening
 from kubeshare.core.policies.locality import several_gpus
 from kubeshare.core.policies.locality.index import LocalityIndex
 from kubeshare.core.policies.locality.reasons import explain
-from kubeshare.core.policies.opening import RESERVED_PREFIX, new_ids
 from kubeshare.core.policies.several_shares import policy as several_shares
 from kubeshare.core.policies.several_shares.search import Gpu, Preference, one_by_one
 
@@ -55,7 +54,7 @@ def decide(ledger: Ledger, demand: Demand) -> Decision:
         why = LazyReasons(partial(reasons_for, infeasible=infeasible))
         return Decision(outcome="rejected", reasons=why, field=infeasible[0])
     if demand.count > 1:
-        return several_gpus.decide(ledger, demand, new_ids)
+        return several_gpus.decide(ledger, demand)
     taken, may_open = _existing(ledger, index, demand)
     if taken is not None:
         return Decision(
@@ -66,7 +65,9 @@ def decide(ledger: Ledger, demand: Demand) -> Decision:
         )
     node = index.node_for_new(demand) if may_open else None
     if node is not None:
-        new = _new_device(ledger, demand, ledger.nodes[node])
+        on = ledger.nodes[node]
+        smallest = opening.suitable(set(on.free), demand)[0]
+        (new,) = opening.new_devices(ledger, demand, on, (smallest,))
         return Decision(
             outcome="bound",
             node=node,
@@ -98,27 +99,11 @@ def _takes(ledger: Ledger, demand: Demand, device: Device) -> bool:
     return allowed.admits(device.node) and not allowed.why_not(device)
 
 
-def _new_device(ledger: Ledger, demand: Demand, node: Node) -> Device:
-    """The smallest suitable free GPU of a node, as an idle vGPU."""
-    gpu = min(
-        (gpu for gpu in set(node.free) if not reasons.no_free_gpu((gpu,), demand)),
-        key=lambda gpu: (gpu.memory_bytes, gpu.model),
-    )
-    return Device(
-        id=next(new_ids(ledger, demand)),
-        node=node.name,
-        model=gpu.model,
-        memory_bytes=gpu.memory_bytes,
-    )
-
-
 def _infeasible(ledger: Ledger, index: LocalityIndex, demand: Demand) -> tuple[str, str] | None:
     """The field that makes the demand infeasible in this cluster, and why; None if none."""
-    requested = demand.device_id
-    if demand.count > 1 and requested:
-        return "id", f"{requested} is one GPU, and {demand.count} are asked"
-    if requested.startswith(RESERVED_PREFIX) and requested not in ledger.devices:
-        return "id", f"there is no vGPU {requested}, and new ones of that prefix are not for users"
+    bad_id = opening.infeasible_id(ledger, demand)
+    if bad_id:
+        return bad_id
     if demand.count > 1:
         return feasibility.infeasible(ledger, demand)
     return feasibility.infeasible_on_all(index.kinds, demand)

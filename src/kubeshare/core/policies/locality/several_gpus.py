@@ -9,9 +9,8 @@ This goes through the whole ledger: such demands are rare, so there is no index 
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
-from itertools import islice
 
 import msgspec
 
@@ -23,6 +22,7 @@ from kubeshare.core.ledger.device import Device, FreeGpu, Node
 from kubeshare.core.ledger.history import Snapshot
 from kubeshare.core.ledger.ledger import Ledger
 from kubeshare.core.natural_sort import natural
+from kubeshare.core.policies import opening
 
 
 class Pick(msgspec.Struct, frozen=True):
@@ -57,26 +57,14 @@ class Pick(msgspec.Struct, frozen=True):
         )
 
 
-def decide(
-    ledger: Ledger, demand: Demand, new_ids: Callable[[Ledger, Demand], Iterator[str]]
-) -> Decision:
-    """Decide where a feasible demand for several GPUs is placed.
-
-    Args:
-        ledger: the cluster.
-        demand: for more than one GPU, none of them requested by id.
-        new_ids: yields the ids of new vGPUs for a demand.
-    """
+def decide(ledger: Ledger, demand: Demand) -> Decision:
+    """Decide where a feasible demand for several GPUs, none requested by id, is placed."""
     pick = min(picks(ledger, demand), key=Pick.rank, default=None)
     if pick is None:
         return Decision(
             outcome="pending", reasons=LazyReasons(partial(explain, ledger.snapshot(), demand))
         )
-    ids = islice(new_ids(ledger, demand), len(pick.new))
-    new = tuple(
-        Device(id=new_id, node=pick.node, model=gpu.model, memory_bytes=gpu.memory_bytes)
-        for new_id, gpu in zip(ids, pick.new, strict=True)
-    )
+    new = opening.new_devices(ledger, demand, ledger.nodes[pick.node], pick.new)
     return Decision(
         outcome="bound",
         node=pick.node,
@@ -109,7 +97,7 @@ def picks(ledger: Ledger, demand: Demand) -> Iterator[Pick]:
 def _free(allowed: Filter, node: Node) -> list[FreeGpu]:
     """The suitable free GPUs of a node, the smallest first."""
     free = () if allowed.only else node.free
-    return sorted(gpu for gpu in free if not reasons.no_free_gpu((gpu,), allowed.demand))
+    return opening.suitable(free, allowed.demand)
 
 
 def best_fit(device: Device) -> tuple[int, int, str]:

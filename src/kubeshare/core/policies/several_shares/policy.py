@@ -19,11 +19,10 @@ from kubeshare.core.constraints.filter import Filter
 from kubeshare.core.decision import Decision, LazyReasons
 from kubeshare.core.demand import Demand
 from kubeshare.core.diagnosis import feasibility
-from kubeshare.core.ledger.device import Device, FreeGpu, Node
+from kubeshare.core.ledger.device import Device, Node
 from kubeshare.core.ledger.index.node_devices import NodeDevices
 from kubeshare.core.ledger.ledger import Ledger
-from kubeshare.core.policies import Policy
-from kubeshare.core.policies.opening import new_ids
+from kubeshare.core.policies import Policy, opening
 from kubeshare.core.policies.several_shares.reasons import explain
 from kubeshare.core.policies.several_shares.search import Gpu, Preference, largest_first, place
 
@@ -108,25 +107,30 @@ class _Nodes:
 
 
 def _free(node: Node, demand: Demand) -> Iterator[Device]:
-    """The free GPUs of the right model, as idle devices; of one kind not more than are needed."""
+    """The free GPUs of the right model, as idle devices; of one kind not more than are needed.
+
+    Of the GPUs that can be selected it is all of them.
+    """
     needed = len(demand.per_gpu())
-    for kind, count in sorted(Counter(node.free).items()):
-        for number in range(min(count, needed) if demand.model in ("", kind.model) else 0):
-            yield _device(f"free/{kind.model}/{kind.memory_bytes}/{number}", node.name, kind)
+    kinds = [kind for kind in node.free if demand.model in ("", kind.model)]
+    for gpu in node.selectable:
+        if gpu.kind in kinds:
+            kinds.remove(gpu.kind)
+            yield opening.new_device(f"free/{gpu.uuid}", node.name, gpu.kind, (gpu,))
+    for kind, count in sorted(Counter(kinds).items()):
+        for number in range(min(count, needed)):
+            search_id = f"free/{kind.model}/{kind.memory_bytes}/{number}"
+            yield opening.new_device(search_id, node.name, kind)
 
 
 def _opened(ledger: Ledger, demand: Demand, placed: Placed) -> dict[str, Device]:
     """The new devices by the ids that they have in the search."""
     used = {gpu.device.id: gpu.before for gpus in placed.values() for gpu in gpus if gpu.new}
-    ids = new_ids(ledger, demand)
+    ids = opening.new_ids(ledger, demand)
     return {
         search_id: msgspec.structs.replace(device, id=next(ids))
         for search_id, device in sorted(used.items())
     }
-
-
-def _device(device_id: str, node: str, kind: FreeGpu) -> Device:
-    return Device(id=device_id, node=node, model=kind.model, memory_bytes=kind.memory_bytes)
 
 
 def _infeasible(ledger: Ledger, demand: Demand, rules: Rules) -> tuple[str, str] | None:

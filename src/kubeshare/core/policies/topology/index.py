@@ -8,16 +8,23 @@ so an unused ranking costs nothing.
 """
 
 from bisect import bisect_left
+from collections import Counter
+from collections.abc import Iterable
 from typing import Any, Final, NamedTuple
 
 from kubeshare.core.constraints.checks import Group
 from kubeshare.core.demand import Demand, Memory
 from kubeshare.core.diagnosis import feasibility
-from kubeshare.core.ledger.device import Device, Node
+from kubeshare.core.ledger.device import Device, FreeGpu, Node
 from kubeshare.core.ledger.ledger import Ledger
 from kubeshare.core.policies.topology import rankings
-from kubeshare.core.policies.topology.node_state import DemandKind, NodeState
-from kubeshare.core.policies.topology.rankings import IdleRanking, InUseRanking, closest_in_use
+from kubeshare.core.policies.topology.node_state import DemandKind, NodeState, OpeningScore
+from kubeshare.core.policies.topology.rankings import (
+    BestOf,
+    IdleRanking,
+    InUseRanking,
+    closest_in_use,
+)
 from kubeshare.core.topology.selection import Score
 from kubeshare.core.units import MICROS
 
@@ -26,17 +33,19 @@ _MAX_KEPT: Final = 64
 
 
 class Placement(NamedTuple):
-    """The devices chosen for a demand, of one node.
+    """The GPUs chosen for a demand, of one node.
 
     Attributes:
         node: the name of the node.
-        devices: in the order of their numbers.
-        score: the score of idle devices; None for a device that is in use already.
+        devices: in the order of their numbers; a free GPU that was selected has no id.
+        score: the score of idle GPUs; None for a device that is in use already.
+        opened: the kinds of further free GPUs, of which the device plugin selects some.
     """
 
     node: str
     devices: tuple[Device, ...]
-    score: Score | None
+    score: Score | OpeningScore | None
+    opened: tuple[FreeGpu, ...] = ()
 
 
 class TopologyIndex:
@@ -49,9 +58,14 @@ class TopologyIndex:
             self._devices.setdefault(device.node, {})[device.id] = device
         self._states: dict[str, NodeState] = {}
         self._idle: dict[DemandKind, IdleRanking] = {}
+        self._opening: dict[DemandKind, IdleRanking] = {}
         self._in_use = InUseRanking(self._nodes)
         self._infeasible: dict[tuple[str, Memory, int], tuple[str, str] | None] = {}
-        self._sizes: list[int] = []  # of all devices, ascending; empty until computed
+        # size of a GPU's memory -> how many devices and free GPUs have it
+        self._sizes: Counter[int] = Counter(_sizes(ledger.devices.values()))
+        for node in ledger.nodes.values():
+            self._sizes.update(_sizes(node.free))
+        self._sorted_sizes = sorted(self._sizes)
 
     def device_changed(self, before: Device | None, after: Device | None) -> None:
         """Update the state of a device's node."""
@@ -63,7 +77,7 @@ class TopologyIndex:
             self._stale(after.node)
             return
         self._infeasible.clear()
-        self._sizes.clear()
+        self._update_sizes([before] if before else (), [after] if after else ())
         if before:
             on_node = self._devices[before.node]
             del on_node[before.id]
@@ -77,6 +91,7 @@ class TopologyIndex:
     def node_changed(self, before: Node | None, after: Node | None) -> None:
         """Rebuild the state of a node."""
         self._infeasible.clear()
+        self._update_sizes(before.free if before else (), after.free if after else ())
         if before:
             del self._nodes[before.name]
             self._rebuild(before.name)
@@ -104,15 +119,32 @@ class TopologyIndex:
         return Placement(device.node, (device,), None) if device is not None else None
 
     def idle(self, demand: Demand, count: int) -> Placement | None:
-        """Fragment's fallback (count 0), Singular (1) and Link: the best idle devices."""
+        """Fragment's fallback (count 0), Singular (1) and Link: the best GPUs of known place.
+
+        These are idle devices, and free GPUs that can be selected.
+        """
+        return self._first(self._idle, NodeState.best, demand, count)
+
+    def opening(self, demand: Demand, count: int) -> Placement | None:
+        """Where new vGPUs are opened on GPUs that a device plugin selects; see :meth:`idle`."""
+        found = self._first(self._opening, NodeState.opening, demand, count)
+        if found is None:
+            return None
+        kind = DemandKind(count, demand.model, self._threshold(demand) or 0)
+        best = self._states[found.node].opening(kind)
+        return found._replace(opened=best.opened if best else ())
+
+    def _first(
+        self, kept: dict[DemandKind, IdleRanking], best_of: BestOf, demand: Demand, count: int
+    ) -> Placement | None:
         memory = self._threshold(demand)
         if memory is None:
             return None
         kind = DemandKind(count, demand.model, memory)
-        ranking = self._idle.get(kind)
+        ranking = kept.get(kind)
         if ranking is None:
-            _evict_oldest(self._idle)
-            ranking = self._idle[kind] = IdleRanking(kind, self._nodes)
+            _evict_oldest(kept)
+            ranking = kept[kind] = IdleRanking(kind, self._nodes, best_of)
         ranking.refresh(self._state)
         found = ranking.first(demand.nodes)
         if found is None:
@@ -132,18 +164,25 @@ class TopologyIndex:
         """The least size of a GPU that fits, 0 for any; None if no GPU is large enough."""
         if demand.memory.bytes is None:
             return 0 if demand.memory.on(MICROS) <= MICROS else None
-        sizes = self._known_sizes()
+        sizes = self._sorted_sizes
         at = bisect_left(sizes, demand.memory.bytes)
         if at == len(sizes):
             return None
         return sizes[at] if at else 0
 
-    def _known_sizes(self) -> list[int]:
-        """The sizes of all devices, ascending."""
-        if not self._sizes:
-            devices = (device for on_node in self._devices.values() for device in on_node.values())
-            self._sizes = sorted({device.memory_bytes for device in devices})
-        return self._sizes
+    def _update_sizes(
+        self, before: Iterable[Device | FreeGpu], after: Iterable[Device | FreeGpu]
+    ) -> None:
+        known = len(self._sizes)
+        self._sizes.update(_sizes(after))
+        is_new = len(self._sizes) != known
+        for size in _sizes(before):
+            self._sizes[size] -= 1
+            if not self._sizes[size]:
+                del self._sizes[size]
+                is_new = True
+        if is_new:
+            self._sorted_sizes = sorted(self._sizes)
 
     def _state(self, name: str) -> NodeState | None:
         """The present state of a node; None if there is no such node."""
@@ -163,12 +202,18 @@ class TopologyIndex:
     def _stale(self, name: str) -> None:
         for idle in self._idle.values():
             idle.stale.add(name)
+        for opening in self._opening.values():
+            opening.stale.add(name)
         self._in_use.stale.add(name)
 
 
 def _identity(device: Device) -> tuple[object, ...]:
     """What identifies a device, without its holders and health."""
     return (device.node, device.index, device.row, device.model, device.memory_bytes)
+
+
+def _sizes(gpus: Iterable[Device | FreeGpu]) -> list[int]:
+    return [gpu.memory_bytes for gpu in gpus]
 
 
 def _evict_oldest(cache: dict[Any, Any]) -> None:

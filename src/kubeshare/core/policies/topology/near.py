@@ -3,8 +3,8 @@
 The first share is placed by the rules of the Gaia paper, whole GPUs as the closest set. A further
 share goes as near to the GPUs of those before it as it fits: lowest level of the farthest link,
 then lowest sum of levels, then the GPU with holders that has the least compute and memory left,
-then an idle one. A free GPU that is not yet a vGPU has no known links, so it counts as farther
-away than any other.
+then an idle one. A free GPU that is not yet a vGPU has no known links unless it can be selected,
+so it counts as farther away than any other.
 """
 
 from collections.abc import Collection, Iterator, Sequence
@@ -32,7 +32,9 @@ def prefer_near(node: Node, devices: Collection[Device]) -> Preference:
 class _Near:
     def __init__(self, state: NodeState) -> None:
         self._state = state
-        self._numbers = {device.id: number for number, device in state.devices.items()}
+        self._numbers = {
+            device.id or device.uuid: number for number, device in state.devices.items()
+        }
 
     def __call__(
         self, wanted: Demand, fitting: Sequence[Gpu], taken: Sequence[Gpu]
@@ -78,7 +80,7 @@ class _Near:
             yield (0, score, tuple(chosen)), tuple(known[number] for number in chosen)
         ordered = sorted(fitting, key=self._order)
         for group in combinations(ordered, whole):
-            if any(gpu.new for gpu in group):
+            if any(self._number(gpu) is None for gpu in group):
                 yield (1, (), tuple(map(self._order, group))), group
 
     def _ranked(self, allowed: int, whole: int) -> Iterator[tuple[Key, int]]:
@@ -113,7 +115,7 @@ class _Near:
         return best
 
     def _number(self, gpu: Gpu) -> int | None:
-        return self._numbers.get(gpu.device.id)
+        return self._numbers.get(gpu.device.uuid if gpu.new else gpu.device.id)
 
     def _order(self, gpu: Gpu) -> tuple[bool, int, str]:
         number = self._number(gpu)

@@ -2,17 +2,22 @@
 
 A node without a link matrix, or whose GPUs are not all numbered as the rows of its matrix, is
 treated as flat: each GPU is as far as possible from each other one.
+
+Free GPUs that can be selected are idle GPUs of the tree like vGPUs: a new vGPU is opened on one
+that is chosen. Where the node's device plugin chooses, the place of a free GPU is unknown, so it
+is in no tree and is used only if there are not enough GPUs with a known place.
 """
 
+from collections import Counter
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from kubeshare.core.demand import Demand
-from kubeshare.core.ledger.device import Device, Node
+from kubeshare.core.ledger.device import Device, FreeGpu, Node, SelectableGpu
 from kubeshare.core.ledger.holder import MAX_HOLDERS
 from kubeshare.core.natural_sort import natural
 from kubeshare.core.topology.links import flat
-from kubeshare.core.topology.selection import Best, Closest, closest
+from kubeshare.core.topology.selection import Best, Closest, Score, closest
 from kubeshare.core.topology.tree import bits
 from kubeshare.core.units import MICROS
 
@@ -33,6 +38,32 @@ class DemandKind(NamedTuple):
     memory: int
 
 
+class OpeningScore(NamedTuple):
+    """How good it is to open new vGPUs on GPUs that the device plugin chooses; less is better.
+
+    Attributes:
+        opened: how many new vGPUs.
+        memory_bytes: the memory of the new vGPUs in all.
+    """
+
+    opened: int
+    memory_bytes: int
+
+
+class Candidate(NamedTuple):
+    """GPUs of a node that suffice for a demand.
+
+    Attributes:
+        score: how good they are; less is better.
+        gpus: those with a number, as bits.
+        opened: the kinds of the free GPUs to open, whose place is unknown.
+    """
+
+    score: Score | OpeningScore
+    gpus: int
+    opened: tuple[FreeGpu, ...] = ()
+
+
 def whole_gpus(demand: Demand) -> int:
     """How many whole GPUs the demand is for; 0 for a fraction of one."""
     return demand.count if demand.request_micros >= MICROS else 0
@@ -48,8 +79,10 @@ class NodeState:
     Attributes:
         name: the name of the node.
         key: the sort key of the node.
-        devices: number, which is the row of the matrix, → device.
-        free: micros left on its devices in service.
+        devices: number, which is the row of the matrix, → device. A free GPU that can be
+            selected is a device without an id.
+        unplaced: the kinds of the other free GPUs, the smallest first.
+        free: micros left on its devices in service and its free GPUs.
         idle: the devices in service without holders, as bits.
         in_use: the devices in service with holders and room for more, as bits.
     """
@@ -64,15 +97,18 @@ class NodeState:
         "in_use",
         "key",
         "name",
+        "unplaced",
     )
 
     def __init__(self, node: Node, devices: Iterable[Device]) -> None:
         self.name = node.name
         self.key = natural(node.name)
-        self.devices, self.closest = _arranged(node, list(devices))
+        selectable = [_as_device(node.name, gpu) for gpu in node.selectable]
+        self.devices, self.closest = _arranged(node, [*devices, *selectable])
+        self.unplaced = _unplaced(node)
         self.free = self.idle = self.in_use = 0
-        self._numbers = {device.id: number for number, device in self.devices.items()}
-        self._masks: dict[tuple[str, int], tuple[int, ...]] = {}
+        self._numbers = {device.id: number for number, device in self.devices.items() if device.id}
+        self._masks: dict[tuple[str, int], dict[str, int]] = {}
         self._count()
 
     def update(self, device: Device) -> None:
@@ -88,16 +124,39 @@ class NodeState:
             self.idle = self.idle & ~bit if holders else self.idle | bit
             self.in_use = self.in_use | bit if 0 < holders < MAX_HOLDERS else self.in_use & ~bit
 
-    def best(self, kind: DemandKind) -> Best | None:
+    def best(self, kind: DemandKind) -> Candidate | None:
         """The best idle GPUs for a demand, all of one model."""
-        key = (kind.model, kind.memory)
-        masks = self._masks.get(key)
-        if masks is None:
-            masks = self._cache_masks(key)
+        masks = tuple(self._large_enough(kind).values())
         if len(masks) == 1:
-            return self.closest.best(self.idle, masks[0] & self.idle, kind.whole)
+            only = self.closest.best(self.idle, masks[0] & self.idle, kind.whole)
+            return Candidate(*only) if only else None
         found = (self.closest.best(self.idle, mask & self.idle, kind.whole) for mask in masks)
-        return min((best for best in found if best), default=None, key=_score_then_index)
+        best = min((best for best in found if best), default=None, key=_score_then_index)
+        return Candidate(*best) if best else None
+
+    def opening(self, kind: DemandKind) -> Candidate | None:
+        """All idle GPUs and as many new vGPUs as a demand needs besides, of one model.
+
+        It opens as few as possible, then the smallest, then the first model by name. None if
+        nothing has to be opened for one of the models, or there are too few GPUs.
+        """
+        if not self.unplaced:
+            return None
+        masks = self._large_enough(kind)
+        found: list[tuple[OpeningScore, str, Candidate]] = []
+        for model in {free.model for free in self.unplaced if kind.model in ("", free.model)}:
+            gpus = masks.get(model, 0) & self.idle
+            missing = max(kind.whole, 1) - gpus.bit_count()
+            fitting = [
+                free
+                for free in self.unplaced
+                if free.model == model and free.memory_bytes >= kind.memory
+            ]
+            if 0 < missing <= len(fitting):
+                opened = tuple(fitting[:missing])
+                score = OpeningScore(missing, sum(free.memory_bytes for free in opened))
+                found.append((score, model, Candidate(score, gpus, opened)))
+        return min(found)[-1] if found else None
 
     def chosen(self, gpus: int) -> tuple[Device, ...]:
         """The devices of a set."""
@@ -112,10 +171,15 @@ class NodeState:
                     idle |= 1 << number
                 elif len(device.holders) < MAX_HOLDERS:
                     in_use |= 1 << number
-        self.free, self.idle, self.in_use = free, idle, in_use
+        self.free = free + MICROS * len(self.unplaced)
+        self.idle, self.in_use = idle, in_use
 
-    def _cache_masks(self, key: tuple[str, int]) -> tuple[int, ...]:
+    def _large_enough(self, kind: DemandKind) -> dict[str, int]:
         """For each suitable model, its GPUs that are large enough, idle or not, as bits."""
+        key = (kind.model, kind.memory)
+        cached = self._masks.get(key)
+        if cached is not None:
+            return cached
         model, memory = key
         masks: dict[str, int] = {}
         for number, device in self.devices.items():
@@ -123,8 +187,8 @@ class NodeState:
                 masks[device.model] = masks.get(device.model, 0) | 1 << number
         if len(self._masks) >= _MAX_KINDS:
             self._masks.clear()
-        self._masks[key] = tuple(masks.values())
-        return self._masks[key]
+        self._masks[key] = masks
+        return masks
 
 
 def _arranged(node: Node, devices: list[Device]) -> tuple[dict[int, Device], Closest]:
@@ -132,8 +196,33 @@ def _arranged(node: Node, devices: list[Device]) -> tuple[dict[int, Device], Clo
     rows = len(node.links)
     if rows and len(numbered) == len(devices) and all(0 <= index < rows for index in numbered):
         return numbered, closest(node.links)
-    devices.sort(key=lambda device: (natural(device.name), natural(device.id)))
+    devices.sort(key=_by_name)
     return dict(enumerate(devices)), closest(flat(len(devices)))
+
+
+def _by_name(device: Device) -> tuple[object, ...]:
+    """Sorts vGPUs by name, then free GPUs by UUID."""
+    return not device.id, natural(device.name), natural(device.id), natural(device.uuid)
+
+
+def _as_device(node: str, gpu: SelectableGpu) -> Device:
+    """A free GPU as an idle device, which has no id yet."""
+    return Device(
+        id="",
+        node=node,
+        row=gpu.row,
+        uuid=gpu.uuid,
+        model=gpu.kind.model,
+        memory_bytes=gpu.kind.memory_bytes,
+    )
+
+
+def _unplaced(node: Node) -> tuple[FreeGpu, ...]:
+    """The free GPUs of a node that cannot be selected, the smallest first."""
+    if not node.free:
+        return ()
+    rest = Counter(node.free) - Counter(gpu.kind for gpu in node.selectable)
+    return tuple(sorted(rest.elements(), key=lambda kind: (kind.memory_bytes, kind.model)))
 
 
 def _score_then_index(best: Best) -> tuple[object, int]:

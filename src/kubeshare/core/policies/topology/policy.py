@@ -15,7 +15,12 @@ followed, and where neither decides, there is a total order
 
 The tree spans the cluster: the best set of all nodes is taken, of equal ones that of the node
 with the fewest free cores, then of the first by name. The GPUs of one demand are on one node and
-of one model. No new device is opened.
+of one model.
+
+The idle GPUs of the tree are the idle vGPUs, and the free GPUs of nodes whose driver gives a GPU
+by UUID: a new vGPU is opened on each of those that is chosen. On other nodes the device plugin
+chooses the GPU. A new vGPU is opened there only if no node has enough GPUs that can be chosen: on
+the node that opens the fewest, then the smallest, then with the fewest free cores, then by name.
 
 Of the different shares of a demand, the largest is placed as above, the others as near to it as
 they fit (:mod:`kubeshare.core.policies.topology.near`).
@@ -24,11 +29,15 @@ they fit (:mod:`kubeshare.core.policies.topology.near`).
 from functools import partial
 from typing import Final
 
+import msgspec
+
 from kubeshare.core.constraints.carriers import is_carried
 from kubeshare.core.constraints.checks import admitted
 from kubeshare.core.decision import Decision, LazyReasons
 from kubeshare.core.demand import Demand
+from kubeshare.core.ledger.device import Device
 from kubeshare.core.ledger.ledger import Ledger
+from kubeshare.core.policies import opening
 from kubeshare.core.policies.several_shares import policy as several_shares
 from kubeshare.core.policies.topology.index import Placement, TopologyIndex
 from kubeshare.core.policies.topology.near import prefer_near
@@ -40,7 +49,7 @@ def decide(ledger: Ledger, demand: Demand) -> Decision:
     """Decide where a demand is placed; a pure function of its arguments.
 
     Returns:
-        ``bound`` to devices of the ledger, ``pending`` until something changes, or
+        ``bound`` to devices of the ledger or to new ones, ``pending`` until something changes, or
         ``rejected`` because no node of this cluster could ever fit it, or because it uses a
         field that this policy does not support.
     """
@@ -52,11 +61,13 @@ def decide(ledger: Ledger, demand: Demand) -> Decision:
     infeasible = _unsupported(demand)
     place = None if infeasible else _choose(ledger, index, demand)
     if place:
+        devices, new = _devices(ledger, demand, place)
         return Decision(
             outcome="bound",
             node=place.node,
-            devices=tuple([device.id for device in place.devices]),
-            reasons=LazyReasons(partial(reasons, place)),
+            devices=tuple([device.id for device in devices]),
+            new=new,
+            reasons=LazyReasons(partial(reasons, place._replace(devices=devices), len(new))),
         )
     infeasible = infeasible or index.infeasible(ledger, demand)
     if infeasible:
@@ -75,7 +86,24 @@ def _choose(ledger: Ledger, index: TopologyIndex, demand: Demand) -> Placement |
         if in_use:
             return in_use
     # A device with the demand's affinity label is occupied.
-    return None if carried else index.idle(demand, count)
+    return None if carried else index.idle(demand, count) or index.opening(demand, count)
+
+
+def _devices(
+    ledger: Ledger, demand: Demand, place: Placement
+) -> tuple[tuple[Device, ...], tuple[Device, ...]]:
+    """All devices of a placement, and those of them that are new."""
+    if not place.opened and all(device.id for device in place.devices):
+        return place.devices, ()
+    ids = opening.new_ids(ledger, demand)
+    unplaced = [opening.new_device("", place.node, kind) for kind in place.opened]
+    devices = tuple(
+        [
+            device if device.id else msgspec.structs.replace(device, id=next(ids))
+            for device in (*place.devices, *unplaced)
+        ]
+    )
+    return devices, tuple([device for device in devices if device.id not in ledger.devices])
 
 
 def _unsupported(demand: Demand) -> tuple[str, str] | None:

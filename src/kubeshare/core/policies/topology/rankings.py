@@ -9,7 +9,12 @@ from kubeshare.core.demand import Demand
 from kubeshare.core.ledger.device import Device
 from kubeshare.core.ledger.index.device_tree import Entry
 from kubeshare.core.ledger.index.group_trees import GroupTrees
-from kubeshare.core.policies.topology.node_state import DemandKind, NodeState
+from kubeshare.core.policies.topology.node_state import (
+    Candidate,
+    DemandKind,
+    NodeState,
+    OpeningScore,
+)
 from kubeshare.core.topology.selection import Score
 from kubeshare.core.topology.tree import bits
 
@@ -21,28 +26,32 @@ AT_ONCE: Final = 8
 
 StateOf: TypeAlias = Callable[[str], NodeState | None]
 
-_Idle: TypeAlias = tuple[Score, int, str, int, str]
+BestOf: TypeAlias = Callable[[NodeState, DemandKind], Candidate | None]
+
+_Idle: TypeAlias = tuple[Score | OpeningScore, int, str, int, str]
 """Score, free micros of the node, sort key of the node, the GPUs as bits, name of the node."""
 
 _BITS: Final = 64
 
 
 class IdleRanking:
-    """The nodes' best sets of idle devices for one kind of demand, best first.
+    """The nodes' best sets of idle GPUs for one kind of demand, best first.
 
     Sets of equal score are ordered by the free cores of the node, fewest first, then by name.
 
     Args:
         kind: the kind of demand.
         nodes: the names of all nodes.
+        best_of: the best set of a node; those of two nodes have comparable scores.
 
     Attributes:
         stale: names of nodes that have changed since the last refresh.
     """
 
-    def __init__(self, kind: DemandKind, nodes: Iterable[str]) -> None:
+    def __init__(self, kind: DemandKind, nodes: Iterable[str], best_of: BestOf) -> None:
         self.stale = set(nodes)
         self._kind = kind
+        self._best_of = best_of
         self._entries: list[_Idle] = []
         self._of: dict[str, _Idle] = {}  # node -> its entry
 
@@ -65,7 +74,7 @@ class IdleRanking:
             self._entries = sorted(self._of.values())
         self.stale.clear()
 
-    def first(self, nodes: frozenset[str] | None) -> tuple[str, int, Score] | None:
+    def first(self, nodes: frozenset[str] | None) -> tuple[str, int, Score | OpeningScore] | None:
         """Node, GPUs and score of the best entry; `nodes` restricts the nodes, None does not."""
         entries: Iterable[_Idle] = self._entries
         if nodes is not None and len(nodes) <= FEW_NODES:
@@ -76,10 +85,10 @@ class IdleRanking:
         return None
 
     def _entry(self, state: NodeState | None) -> _Idle | None:
-        best = state.best(self._kind) if state else None
+        best = self._best_of(state, self._kind) if state else None
         if state is None or best is None:
             return None
-        return (best[0], state.free, state.key, best[1], state.name)
+        return (best.score, state.free, state.key, best.gpus, state.name)
 
 
 class InUseRanking:
