@@ -87,7 +87,7 @@ def node_and_devices(source: random.Random, name: str) -> Iterator[Step]:
         if source.random() > 0.03
     ]
     # Of some nodes a part of the GPUs is free: known by UUID, or by kind only.
-    free = source.choice((0.0, 0.0, 0.0, 0.3, 1.0))
+    free = source.choice((0.0, 0.0, 0.4, 1.0))
     selects = source.random() < 0.5
     opens = [device for device in devices if source.random() < free]
     yield "node", _with_free(source, Node(name, links=links), opens, selects=selects)
