@@ -5,9 +5,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from kubeshare.api.holder_codec import decode, decode_all, encode, encode_demand, is_stored
+from kubeshare.api.holder_codec import decode, decode_all, encode, encode_share, is_stored
 from kubeshare.api.types import v1
-from kubeshare.core.demand import Demand, Memory
+from kubeshare.core.demand import Demand, Memory, Share
 from kubeshare.core.ledger.holder import Holder
 
 GIB = 1 << 30
@@ -29,22 +29,63 @@ def a_demand(**fields: Any) -> Demand:
     return Demand(**given | fields)
 
 
+def encode_demand(demand: Demand, total: int, attempt: int) -> v1.Holder:
+    (share, *_) = demand.per_gpu()
+    return encode_share(demand, share, total, attempt)
+
+
 def test_a_holder_comes_back_as_it_was() -> None:
     holder = Holder.of(a_demand(), TOTAL)
-    entry = encode(holder, attempt=3, gpus=2)
+    entry = encode(holder, attempt=3, holders=2)
     assert (entry.attempt, entry.parts, entry.pod_uid) == (3, 2, "")
     assert decode(entry) == holder
 
 
-def test_every_field_of_the_ledger_is_stored_but_the_gang() -> None:
-    different = a_demand(group="g", uid="v", name="q", namespace="e")
-    back = decode(encode_demand(different, TOTAL, 1))
-    left_out = {
-        field
-        for field in Holder.__struct_fields__
-        if getattr(back, field) != getattr(Holder.of(different, TOTAL), field)
+def test_every_field_of_the_ledger_is_stored() -> None:
+    different = a_demand(group="g", uid="v", name="q", namespace="e", limit_alone_micros=900_000)
+    assert decode(encode_demand(different, TOTAL, 1)) == Holder.of(different, TOTAL)
+
+
+def test_each_share_has_an_entry_of_its_own() -> None:
+    shares = (
+        Share(name="a", request_micros=500_000, memory=Memory(bytes=GIB), count=2),
+        Share(name="b", limit_micros=100_000, limit_alone_micros=200_000),
+    )
+    demand = Demand(uid="u", name="p", shares=shares)
+    entries = [encode_share(demand, share, TOTAL, 1) for share in demand.per_gpu()]
+    assert [(each.share, each.parts, each.request_micros) for each in entries] == [
+        ("a", 3, 500_000),
+        ("a", 3, 500_000),
+        ("b", 3, 0),
+    ]
+    assert entries[2].limit_alone_micros == 200_000
+    assert [holder.share for holder in decode_all([entries[2], entries[0]])] == ["a", "b"]
+    assert all(is_stored(entry, demand, TOTAL) for entry in entries)
+    assert not is_stored(msgspec.structs.replace(entries[0], share="b"), demand, TOTAL)
+    assert not is_stored(msgspec.structs.replace(entries[0], share="c"), demand, TOTAL)
+
+
+def test_an_entry_of_an_earlier_version_is_what_is_stored_now() -> None:
+    # It has no share and no limit while alone, and the container that was always empty.
+    old = {
+        "demand": "u",
+        "attempt": 1,
+        "namespace": "d",
+        "name": "p",
+        "container": "",
+        "requestMicros": 300_000,
+        "limitMicros": 600_000,
+        "memoryBytes": GIB,
+        "affinity": "a",
+        "antiAffinity": "b",
+        "exclusion": "c",
+        "parts": 1,
     }
-    assert left_out == {"group"}
+    entry = msgspec.convert(old, v1.Holder)
+    assert is_stored(entry, a_demand(), TOTAL)
+    assert decode(entry) == Holder.of(a_demand(), TOTAL)
+    same = a_demand(limit_alone_micros=600_000)
+    assert is_stored(entry, same, TOTAL)
 
 
 def test_a_limit_of_nothing_is_stored_as_the_smallest_limit() -> None:

@@ -8,38 +8,48 @@ from collections.abc import Iterable
 from typing import Final
 
 from kubeshare.api.types import v1
-from kubeshare.core.demand import Demand
-from kubeshare.core.ledger.holder import Holder
+from kubeshare.core.demand import Demand, Share
+from kubeshare.core.ledger.holder import HOLDER_KEY, Holder
 
 _DECIDED: Final = (
-    *("attempt", "request_micros", "limit_micros", "memory_bytes"),
+    *("attempt", "request_micros", "limit_micros", "limit_alone_micros", "memory_bytes"),
     *("affinity", "anti_affinity", "exclusion"),
 )
 """Fields of an entry that a decision sets; the others say whose it is."""
 
 
-def encode(holder: Holder, *, attempt: int, gpus: int) -> v1.Holder:
+def encode(holder: Holder, *, attempt: int, holders: int) -> v1.Holder:
     """The entry of ``status.holders`` for a holder of the ledger, before its pod is known.
 
     Args:
         holder: the amounts and labels.
         attempt: the number of the decision for this demand.
-        gpus: how many GPUs the demand has a share of.
+        holders: how many holders the demand becomes, on all GPUs.
     """
     return v1.Holder(
         demand=holder.demand,
         attempt=attempt,
         namespace=holder.namespace,
         name=holder.name,
+        share=holder.share,
         request_micros=holder.request_micros,
         # The token daemon treats a limit of 0 as no limit.
         limit_micros=max(1, holder.limit_micros),
+        # 0 is the limit, as in objects that were written before the field existed.
+        limit_alone_micros=_beyond(holder),
         memory_bytes=holder.memory_bytes,
         affinity=holder.affinity,
         anti_affinity=holder.anti_affinity,
         exclusion=holder.exclusion,
-        parts=gpus,
+        parts=holders,
+        group=holder.group,
     )
+
+
+def _beyond(holder: Holder) -> int:
+    """The limit while alone, 0 if it is the limit itself."""
+    alone = holder.limit_alone_micros
+    return 0 if alone in (None, holder.limit_micros) else alone
 
 
 def decode(entry: v1.Holder) -> Holder:
@@ -47,25 +57,28 @@ def decode(entry: v1.Holder) -> Holder:
     return Holder(
         demand=entry.demand,
         name=entry.name,
+        share=entry.share,
         request_micros=entry.request_micros,
         limit_micros=entry.limit_micros,
+        limit_alone_micros=entry.limit_alone_micros or None,
         memory_bytes=entry.memory_bytes,
         affinity=entry.affinity,
         anti_affinity=entry.anti_affinity,
         exclusion=entry.exclusion,
         namespace=entry.namespace,
+        group=entry.group,
     )
 
 
 def decode_all(entries: Iterable[v1.Holder]) -> tuple[Holder, ...]:
-    """The ledger's holders for ``status.holders``, sorted by demand as a ledger keeps them."""
-    return tuple(decode(entry) for entry in sorted(entries, key=lambda entry: entry.demand))
+    """The ledger's holders for ``status.holders``, sorted as a ledger keeps them."""
+    return tuple(sorted(map(decode, entries), key=HOLDER_KEY))
 
 
-def encode_demand(demand: Demand, gpu_memory_bytes: int, attempt: int) -> v1.Holder:
-    """The entry of ``status.holders`` for a demand on a GPU of that much memory."""
-    holder = Holder.of(demand, gpu_memory_bytes)
-    return encode(holder, attempt=attempt, gpus=demand.count)
+def encode_share(demand: Demand, share: Share, gpu_memory_bytes: int, attempt: int) -> v1.Holder:
+    """The entry of ``status.holders`` for a share of a demand on a GPU of that much memory."""
+    holder = Holder.of_share(demand, share, gpu_memory_bytes)
+    return encode(holder, attempt=attempt, holders=len(demand.per_gpu()))
 
 
 def is_stored(entry: v1.Holder, demand: Demand, gpu_memory_bytes: int) -> bool:
@@ -75,5 +88,8 @@ def is_stored(entry: v1.Holder, demand: Demand, gpu_memory_bytes: int) -> bool:
     (``proportional``) is that of this GPU, and a demand whose limit or labels were edited
     after the reservation does not match.
     """
-    wanted = encode_demand(demand, gpu_memory_bytes, demand.attempt + 1)
+    share = demand.named(entry.share)
+    if share is None:
+        return False
+    wanted = encode_share(demand, share, gpu_memory_bytes, demand.attempt + 1)
     return all(getattr(entry, field) == getattr(wanted, field) for field in _DECIDED)

@@ -40,19 +40,24 @@ def _same_holders(vgpu: VGPU) -> list[Operation]:
         # Not written by this module, so it may be absent or wrong: it cannot be tested.
         return [_same_version(vgpu)]
     sums = _test("/status/summary", msgspec.to_builtins(status.summary))
-    demands = enumerate(holder.demand for holder in status.holders)
-    return [sums, *(_test(f"/status/holders/{index}/demand", each) for index, each in demands)]
+    tests = [sums]
+    for index, holder in enumerate(status.holders):
+        tests.append(_test(f"/status/holders/{index}/demand", holder.demand))
+        if holder.share:
+            tests.append(_test(f"/status/holders/{index}/share", holder.share))
+    return tests
 
 
 def _test(path: str, value: object) -> Operation:
     return {"op": "test", "path": path, "value": value}
 
 
-def _index(vgpu: VGPU, demand: str) -> int:
-    for index, holder in enumerate(vgpu.status.holders):
-        if holder.demand == demand:
-            return index
-    raise HolderMissingError(f"vGPU {vgpu.metadata.name} has no holder {demand}")
+def _indexes(vgpu: VGPU, demand: str) -> list[int]:
+    """Where the holders of a demand are: one for each of its shares of this GPU."""
+    found = [index for index, each in enumerate(vgpu.status.holders) if each.demand == demand]
+    if not found:
+        raise HolderMissingError(f"vGPU {vgpu.metadata.name} has no holder {demand}")
+    return found
 
 
 def _summary(holders: Sequence[Holder]) -> Summary:
@@ -86,22 +91,23 @@ def add(vgpu: VGPU, holder: Holder) -> list[Operation]:
 
 
 def remove(vgpu: VGPU, demand: str) -> list[Operation]:
-    """Operations that remove the holder of ``demand``.
+    """Operations that remove the holders of ``demand``, all its shares of this GPU.
 
     Raises:
         HolderMissingError: there is none; nothing has to be done.
     """
-    index = _index(vgpu, demand)
-    others = vgpu.status.holders[:index] + vgpu.status.holders[index + 1 :]
-    entry = {"op": "remove", "path": f"/status/holders/{index}"}
-    operations = [_same_version(vgpu), entry, _set_summary(others)]
+    indexes = _indexes(vgpu, demand)
+    others = [holder for holder in vgpu.status.holders if holder.demand != demand]
+    # From the last one on: each removal moves those after it.
+    entries = [{"op": "remove", "path": f"/status/holders/{at}"} for at in reversed(indexes)]
+    operations: list[Operation] = [_same_version(vgpu), *entries, _set_summary(others)]
     if not others and vgpu.status.phase == "Active":
         operations.append({"op": "add", "path": "/status/phase", "value": "Idle"})
     return operations
 
 
 def set_pod_uid(vgpu: VGPU, demand: str, pod_uid: str) -> list[Operation]:
-    """Operations that set ``podUid`` of the holder of ``demand``.
+    """Operations that set ``podUid`` of the holders of ``demand``, all its shares of this GPU.
 
     For a holder that Sched added, the patch tests this holder only: it is at the same index and
     names no pod. So it is independent of holders that are added to the same GPU at that time.
@@ -109,13 +115,19 @@ def set_pod_uid(vgpu: VGPU, demand: str, pod_uid: str) -> list[Operation]:
     Raises:
         HolderMissingError: the holder is gone.
     """
-    index = _index(vgpu, demand)
+    operations: list[Operation] = []
+    for index in _indexes(vgpu, demand):
+        operations += _set_one_pod_uid(vgpu, index, pod_uid)
+    return operations
+
+
+def _set_one_pod_uid(vgpu: VGPU, index: int, pod_uid: str) -> list[Operation]:
     holder, path = vgpu.status.holders[index], f"/status/holders/{index}"
     set_uid = {"op": "add", "path": f"{path}/podUid", "value": pod_uid}
     if not holder.attempt:
         # A holder that another program added may lack the tested fields.
         return [_same_version(vgpu), set_uid]
-    tested = {"demand": demand, "attempt": holder.attempt, "podUid": holder.pod_uid}
+    tested = {"demand": holder.demand, "attempt": holder.attempt, "podUid": holder.pod_uid}
     return [*(_test(f"{path}/{key}", value) for key, value in tested.items()), set_uid]
 
 

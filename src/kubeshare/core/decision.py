@@ -68,6 +68,10 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     reasons: Mapping[str, str]
     field: str | None = None
 
+    def placements(self) -> Iterator[tuple[str, str]]:
+        """The name of each share and the id of its device; in the short form the name is ""."""
+        return zip(self.shares or ("",) * len(self.devices), self.devices, strict=True)
+
     @property
     def created(self) -> bool:
         """Whether a new vGPU has to be created."""

@@ -118,6 +118,11 @@ class Demand(msgspec.Struct, frozen=True, kw_only=True):
         shares = self.shares or (_only_share(self),)
         return tuple(share for share in shares for _ in range(share.count))
 
+    def named(self, name: str) -> Share | None:
+        """The share of a name, "" for the only one of the short form; None if there is none."""
+        shares = self.shares or (_only_share(self),)
+        return next((share for share in shares if share.name == name), None)
+
     def reduced_to(self, share: Share) -> "Demand":
         """The demand for one of its shares only, in the short form."""
         return msgspec.structs.replace(

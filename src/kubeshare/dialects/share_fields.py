@@ -189,9 +189,8 @@ class Spellings:
             given = {"limit": limit, "memory": memory, "count": count, "limitAlone": alone}
             for field, value in given.items():
                 if value is not None:
-                    raise InvalidValueError(
-                        self.written[field], of_whole_gpus(format_share(request))
-                    )
+                    words = of_whole_gpus(format_share(request), self.written[field])
+                    raise InvalidValueError(self.written["request"], words)
             return of_several_gpus(request)
         return Amounts(
             request_micros=request,

@@ -126,12 +126,9 @@ def parse_request(value: object, field: str) -> int:
     return request
 
 
-def of_whole_gpus(request: str) -> str:
-    """Why a field is not accepted beside a request of more than one GPU."""
-    return (
-        f"a request of {request} GPUs is for whole ones and the rest of one: "
-        "leave this out, or list shares"
-    )
+def of_whole_gpus(request: str, field: str) -> str:
+    """Why a request of more than one GPU is not accepted beside a field."""
+    return f"{request} GPUs are whole ones and the rest of one: leave {field} out, or list shares"
 
 
 def of_several_gpus(request_micros: int) -> Amounts:

@@ -12,9 +12,9 @@ from kubeshare.api.holder_codec import is_stored
 from kubeshare.api.predicates.alternatives import STUCK_REASONS, StuckDemand, fit_elsewhere
 from kubeshare.api.state.cluster_state import ClusterState
 from kubeshare.api.state.unschedulable import UnschedulableQueue
-from kubeshare.api.state.vgpu_store import StaleDecisionError, holder_of
+from kubeshare.api.state.vgpu_store import StaleDecisionError
 from kubeshare.api.types.reasons import Reason
-from kubeshare.api.types.v1 import VGPU
+from kubeshare.api.types.v1 import VGPU, Holder
 from kubeshare.api.vgpu_readiness import Blocker, failure
 from kubeshare.core.demand import Demand
 from kubeshare.core.diagnosis.explain import Change
@@ -248,14 +248,21 @@ class Binder:
 
 def matches_demand(held: Sequence[VGPU], demand: Demand) -> bool:
     """Whether the shares that a demand holds are those that its next decision would reserve."""
-    return len(held) == demand.count and all(_matches(vgpu, demand) for vgpu in held)
+    found = [
+        (vgpu, holder)
+        for vgpu in held
+        for holder in vgpu.status.holders
+        if holder.demand == demand.uid
+    ]
+    wanted = sorted(share.name for share in demand.per_gpu())
+    return sorted(holder.share for _, holder in found) == wanted and all(
+        _matches(vgpu, holder, demand) for vgpu, holder in found
+    )
 
 
-def _matches(vgpu: VGPU, demand: Demand) -> bool:
-    holder = holder_of(vgpu, demand.uid)
+def _matches(vgpu: VGPU, holder: Holder, demand: Demand) -> bool:
     return (
-        holder is not None
-        and is_stored(holder, demand, vgpu.spec.memory_bytes)
+        is_stored(holder, demand, vgpu.spec.memory_bytes)
         and demand.device_id in ("", vgpu.metadata.name)
         and (demand.nodes is None or vgpu.spec.node_name in demand.nodes)
     )

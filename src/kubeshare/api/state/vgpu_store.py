@@ -11,7 +11,7 @@ from operator import itemgetter
 from typing import NamedTuple
 
 from kubeshare.api import holders
-from kubeshare.api.holder_codec import encode_demand
+from kubeshare.api.holder_codec import encode_share
 from kubeshare.api.holders import Operation
 from kubeshare.api.state.assume_cache import AssumeCache
 from kubeshare.api.types.constants import POOL_STATIC
@@ -162,13 +162,17 @@ class VGPUStore:
         for reservation in reservations:
             for device in reservation.decision.new:
                 await self.create(device, "onDemand")
-        holders_to_add = [(gpuid, each) for each in reservations for gpuid in each.decision.devices]
+        holders_to_add = [
+            (gpuid, share, each)
+            for each in reservations
+            for share, gpuid in each.decision.placements()
+        ]
         added: list[tuple[str, str]] = []
         written: dict[str, VGPU] = {}
-        for gpuid, reservation in sorted(holders_to_add, key=itemgetter(0)):
+        for gpuid, share, reservation in sorted(holders_to_add, key=itemgetter(0)):
             demand = reservation.demand
             try:
-                written[gpuid] = await self._add(gpuid, demand, reservation.attempt)
+                written[gpuid] = await self._add(gpuid, demand, share, reservation.attempt)
             except StaleDecisionError:
                 for earlier, uid in reversed(added):
                     if earlier in written:
@@ -279,7 +283,7 @@ class VGPUStore:
         self._unsettled.discard(device.id)
 
     async def _roll_back(self, written: dict[str, VGPU], gpuid: str, demand: str) -> None:
-        """Remove a holder from the very state that this program has written.
+        """Remove the holders of a demand from the very state that this program has written.
 
         In a later state it may be the holder of another leader with the same decision: then it
         stays, and the next reconciliation checks whether the requester names it.
@@ -293,11 +297,13 @@ class VGPUStore:
         except (ConflictError, NotFoundError):
             await self.refresh(gpuid)
 
-    async def _add(self, gpuid: str, demand: Demand, attempt: int) -> VGPU:
+    async def _add(self, gpuid: str, demand: Demand, name: str, attempt: int) -> VGPU:
         vgpu = self.get(gpuid)
         if vgpu is None:
             raise StaleDecisionError(f"vGPU {gpuid} is gone")
-        holder = encode_demand(demand, vgpu.spec.memory_bytes, attempt)
+        share = demand.named(name)
+        assert share is not None, "a decision places the shares of its demand"
+        holder = encode_share(demand, share, vgpu.spec.memory_bytes, attempt)
         try:
             return await self._patch(vgpu, holders.add(vgpu, holder))
         except (ConflictError, InvalidError, NotFoundError) as error:
@@ -317,7 +323,11 @@ class VGPUStore:
 
 
 def holder_of(vgpu: VGPU, demand: str) -> Holder | None:
-    """The holder of a demand (uid) on a vGPU, or None."""
+    """The holder of a demand (uid) on a vGPU, or None.
+
+    If it has several shares of the GPU, any of them: they are added, get the uid of their pod
+    and are removed together.
+    """
     return next((holder for holder in vgpu.status.holders if holder.demand == demand), None)
 
 

@@ -22,9 +22,11 @@ class Holder(Struct, frozen=True, kw_only=True, rename="camel", gc=False):
 
     ``demand`` is the uid of the SharePod or plain pod. ``attempt`` is the number of the decision
     for this demand. ``pod_uid`` is added once the pod is bound; the node believes it alone.
-    ``parts`` is the number of GPUs of which the demand has a share: its pod starts when each of
-    them names it. ``container`` is always ``""``: the CRD requires it as the second key of the
-    list, which a demand with several shares of one GPU needs.
+    ``share`` is the name of the share if the demand has several, ``""`` for the only one; with
+    ``demand`` it identifies the holder. ``parts`` is the number of holders of the demand on all
+    GPUs: its pod starts when each of them names it. ``limit_alone_micros`` is the limit while
+    there is no other holder, 0 for the same limit. ``group`` is charged for the use; ``""`` for
+    the pod itself. ``container`` is always ``""``: earlier versions identify a holder by it.
     """
 
     demand: str
@@ -33,13 +35,16 @@ class Holder(Struct, frozen=True, kw_only=True, rename="camel", gc=False):
     name: str = ""
     pod_uid: str = ""
     container: str = ""
+    share: str = ""
     request_micros: int = 0
     limit_micros: int = 0
+    limit_alone_micros: int = 0
     memory_bytes: int = 0
     affinity: str = ""
     anti_affinity: str = ""
     exclusion: str = ""
     parts: int = 1
+    group: str = ""
 
 
 class VGPUSpec(Struct, frozen=True, kw_only=True, rename="camel", gc=False):

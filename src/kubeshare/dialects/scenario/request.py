@@ -189,7 +189,7 @@ def _share(entries: Entries) -> Amounts:
     if request > MICROS:
         for key in ("limit", "limitAlone", "memory", "count"):
             if key in entries:
-                raise InvalidValueError(key, of_whole_gpus(format_share(request)))
+                raise InvalidValueError("request", of_whole_gpus(format_share(request), key))
         return of_several_gpus(request)
     return Amounts(
         request_micros=request,

@@ -166,6 +166,11 @@ class Preparer:
                     f"the holder of vGPU {vgpu.metadata.name} that names the pod uid {pod_uid} is "
                     f"of namespace {holder.namespace}, and the claim of {namespace}"
                 )
+        if named := sorted(holder.share for _, holder in held if holder.share):
+            raise ValueError(
+                f"the holders that name the pod uid {pod_uid} are of the shares "
+                f"{', '.join(named)}, and this version of the node agent attaches one share"
+            )
         wanted = max(holder.parts for _, holder in held)
         if len(held) < wanted:
             raise _NotYetError(

@@ -86,10 +86,14 @@ class Releaser:
         Raises:
             ApiError: the API server refused, or cannot be reached.
         """
+        released = set()
         for vgpu, holder in self._view.held_by(pod_uid):
-            with suppress(NotFoundError):
-                await self._remove(vgpu, holder)
-            log.info("share released", vgpu=vgpu.metadata.name, pod_uid=pod_uid)
+            # Several shares of one GPU are removed together.
+            if vgpu.metadata.name not in released:
+                released.add(vgpu.metadata.name)
+                with suppress(NotFoundError):
+                    await self._remove(vgpu, holder)
+                log.info("share released", vgpu=vgpu.metadata.name, pod_uid=pod_uid)
 
     async def _remove(self, vgpu: VGPU, holder: Holder) -> None:
         name = vgpu.metadata.name
