@@ -188,3 +188,57 @@ def test_a_uuid_once_known_stays(cluster: ApiServer, vgpu: str) -> None:
 
     with pytest.raises(LabError, match="does not change"):
         set_uuid("GPU-2")
+
+
+def test_a_demand_may_have_several_shares_of_one_gpu(cluster: ApiServer, vgpu: str) -> None:
+    add(cluster, vgpu, holder("a", 600_000, share="x"), holder("a", 300_000, share="y"))
+    add(cluster, vgpu, holder("b", 100_000))
+
+    with pytest.raises(LabError, match=r"(?i)duplicate"):
+        add(cluster, vgpu, holder("a", 0, share="x"))
+    patch(cluster, vgpu, holders.set_pod_uid(read(cluster, vgpu), "a", "uid-of-a"))
+    found = read(cluster, vgpu).status.holders
+    assert [(h.demand, h.share, h.pod_uid) for h in found] == [
+        ("a", "x", "uid-of-a"),
+        ("a", "y", "uid-of-a"),
+        ("b", "", ""),
+    ]
+
+    patch(cluster, vgpu, holders.remove(read(cluster, vgpu), "a"))
+    now = read(cluster, vgpu).status
+    assert [h.demand for h in now.holders] == ["b"]
+    assert (now.summary.holders, now.summary.requested) == (1, "0.1")
+
+
+def test_shares_of_one_demand_are_summed(cluster: ApiServer, vgpu: str) -> None:
+    add(cluster, vgpu, holder("a", 600_000, share="x"))
+
+    with pytest.raises(LabError, match="more than one GPU"):
+        add(cluster, vgpu, holder("a", 400_001, share="y"))
+
+
+@pytest.mark.parametrize(("alone", "accepted"), [(0, True), (500_000, True), (499_999, False)])
+def test_the_limit_while_alone_is_at_least_the_limit(
+    cluster: ApiServer, vgpu: str, *, alone: int, accepted: bool
+) -> None:
+    new = holder("a", 100_000, limit_micros=500_000, limit_alone_micros=alone)
+    if accepted:
+        add(cluster, vgpu, new)
+        assert read(cluster, vgpu).status.holders[0].limit_alone_micros == alone
+        return
+    with pytest.raises(LabError, match="limit while alone is at least its limit"):
+        add(cluster, vgpu, new)
+
+
+def test_an_entry_as_earlier_versions_write_it_is_kept(cluster: ApiServer, vgpu: str) -> None:
+    old = msgspec.to_builtins(holder("a", 100_000))
+    for field in ("share", "limitAloneMicros", "group"):
+        del old[field]
+    patch(cluster, vgpu, [{"op": "add", "path": "/status/holders", "value": [old]}])
+    add(cluster, vgpu, holder("b", 100_000))
+
+    first, second = read(cluster, vgpu).status.holders
+    assert (first.demand, first.share, first.limit_alone_micros) == ("a", "", 0)
+    assert second.demand == "b"
+    patch(cluster, vgpu, holders.remove(read(cluster, vgpu), "a"))
+    assert [h.demand for h in read(cluster, vgpu).status.holders] == ["b"]
