@@ -6,6 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import Protocol
 
+from kubeshare.kube.cache.store import Change
 from kubeshare.kube.client.client import Client
 from kubeshare.kube.controller.events import EventRecorder
 from kubeshare.kube.controller.runtime import Program
@@ -23,9 +24,9 @@ from kubeshare.node.gpus.discovery import GpuProcess, NvmlGpus
 from kubeshare.node.gpus.dra_gpus import DraGpus
 from kubeshare.node.gpus.inventory import Gpus, Inventory
 from kubeshare.node.gpus.placeholder_gpu import AllocatedGpus, PlaceholderGpus
-from kubeshare.node.gpus.pod_resources import allocated_gpus
+from kubeshare.node.gpus.pod_resources import allocated_gpus, gpus_in_use
 from kubeshare.node.library import InstalledLibrary
-from kubeshare.node.node_view import NodeView
+from kubeshare.node.node_view import NodePod, NodeView
 from kubeshare.node.paths import NodePaths
 from kubeshare.node.processes import HasProcesses, has_processes
 from kubeshare.node.reconcile import Reconciler
@@ -90,9 +91,17 @@ class Agent:
     ) -> None:
         self.view = NodeView(client, node)
         self.dra_gpus = DraGpus(client, node)
+        socket, uuid_of = paths.pod_resources_socket, self.dra_gpus.uuid
         self.inventory = Inventory(
-            client, node, gpus, self.view.promised, by_claims=self.dra_gpus.uuids
+            client,
+            node,
+            gpus,
+            self.view.promised,
+            drivers=self.dra_gpus.drivers,
+            in_use=None if allocated else partial(gpus_in_use, socket, uuid_of),
         )
+        self.view.pods.subscribe(self._pod_changed)
+        self.dra_gpus.reflector.subscribe(lambda _: self.inventory.refresh_soon())
         self.grants = Grants(paths.run_folder)
         self._run_folder = paths.run_folder
         self.preparer = Preparer(
@@ -110,7 +119,7 @@ class Agent:
             self.view,
             self.inventory,
             self.events,
-            allocated or partial(allocated_gpus, paths.pod_resources_socket, self.dra_gpus.uuid),
+            allocated or partial(allocated_gpus, socket, uuid_of),
         )
         self.slices = SlicePublisher(client, node)
         mounts = ClaimMounts(Paths(paths.run_folder).claims)
@@ -140,6 +149,10 @@ class Agent:
     async def unprepare(self, claim: ClaimReference) -> None:
         """See ``Releaser.unprepare``."""
         await self.releaser.unprepare(claim)
+
+    def _pod_changed(self, change: Change[NodePod]) -> None:
+        if change.object.uses_whole_gpus:
+            self.inventory.refresh_soon()
 
     def void_former_boot(self, now: str) -> None:
         """Remove the grants of an earlier boot than `now`: their pods ended with it."""

@@ -10,7 +10,7 @@ from typing import Any
 
 from msgspec import Struct, field
 
-from kubeshare.api.types.constants import NAMESPACE, placeholder_name
+from kubeshare.api.types.constants import NAMESPACE, WHOLE_GPU_RESOURCE, placeholder_name
 from kubeshare.api.types.v1 import VGPU, VGPUS, Holder
 from kubeshare.kube.cache.reflector import Reflector
 from kubeshare.kube.client.client import Client
@@ -20,10 +20,30 @@ from kubeshare.kube.resources import PODS
 _ENDED_PHASES = frozenset({"Succeeded", "Failed"})
 
 
+class NodeContainerLimits(Struct, frozen=True):
+    """The limits of a container."""
+
+    limits: dict[str, str | int] = {}
+
+
+class NodeContainerSpec(Struct, frozen=True):
+    """The resources of a container."""
+
+    resources: NodeContainerLimits = field(default_factory=NodeContainerLimits)
+
+
+class NodeNamed(Struct, frozen=True):
+    """Anything with a name."""
+
+    name: str = ""
+
+
 class NodePodSpec(Struct, frozen=True, kw_only=True, rename="camel"):
-    """The node of a pod; ``""`` until kube-scheduler has bound it."""
+    """The node of a pod, ``""`` until kube-scheduler has bound it, and what it asks for."""
 
     node_name: str = ""
+    containers: tuple[NodeContainerSpec, ...] = ()
+    resource_claims: tuple[NodeNamed, ...] = ()
 
 
 class NodeContainer(Struct, frozen=True, kw_only=True, rename={"container_id": "containerID"}):
@@ -72,6 +92,12 @@ class NodePod(Struct, frozen=True, kw_only=True):
     def ended(self) -> bool:
         """Whether all its containers have ended for good."""
         return self.status.phase in _ENDED_PHASES
+
+    @property
+    def uses_whole_gpus(self) -> bool:
+        """Whether it may have whole GPUs and is not KubeShare's own; any claim may be for some."""
+        asks = any(WHOLE_GPU_RESOURCE in each.resources.limits for each in self.spec.containers)
+        return (asks or bool(self.spec.resource_claims)) and self.metadata.namespace != NAMESPACE
 
     @property
     def over(self) -> bool:

@@ -1,5 +1,7 @@
 """The core's ledger, rebuilt from the cluster's objects."""
 
+from typing import Any
+
 import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -10,6 +12,7 @@ from kubeshare.api.types import v1
 from kubeshare.api.types.core_v1 import (
     Node,
     Pod,
+    PodResourceClaim,
     PodSpec,
     PodStatus,
 )
@@ -79,9 +82,88 @@ def test_what_the_kubelet_does_not_offer_is_not_free() -> None:
     assert free(vgpu("a"), vgpu("b"), vgpu("c")) == 0
 
 
-def test_a_free_gpu_counts_as_the_smallest_that_it_may_turn_out_to_be() -> None:
-    ledger = build([], [gpunode("n1", 32, 16)], [node()], [])
-    assert ledger.nodes["n1"].free == (FreeGpu("V100", 16 * GIB),) * 2
+def mixed(*in_use: int, driver: str = "", **fields: Any) -> v1.GPUNode:
+    """A node with a V100 of 16 GiB, an A100 of 40 GiB and another V100."""
+    found = gpunode("n1", 16, 40, 16)
+    devices = tuple(
+        msgspec.structs.replace(
+            gpu,
+            model="A100" if gpu.index == 1 else "V100",
+            in_use=gpu.index in in_use,
+            claim_driver=driver,
+        )
+        for gpu in found.spec.devices
+    )
+    spec = msgspec.structs.replace(found.spec, devices=devices, **fields)
+    return msgspec.structs.replace(found, spec=spec)
+
+
+V100, A100 = FreeGpu("V100", 16 * GIB), FreeGpu("A100", 40 * GIB)
+
+
+def test_gpus_that_no_pod_uses_are_free_as_what_they_are() -> None:
+    ledger = build([], [mixed()], [node(gpus=3)], [])
+    assert ledger.nodes["n1"].free == (A100, V100, V100)
+
+
+def test_the_gpu_that_a_pod_uses_is_known_from_the_agent() -> None:
+    ledger = build([], [mixed(1)], [node(gpus=3)], [pod("native")])
+    assert ledger.nodes["n1"].free == (V100, V100)
+
+
+def test_while_the_gpu_of_a_pod_is_not_known_each_free_one_counts_as_the_smallest() -> None:
+    ledger = build([], [mixed()], [node(gpus=3)], [pod("native")])
+    assert ledger.nodes["n1"].free == (FreeGpu("", 16 * GIB),) * 2
+    ledger = build([], [gpunode("n1", 32, 16)], [node()], [pod("native")])
+    assert ledger.nodes["n1"].free == (FreeGpu("V100", 16 * GIB),)
+
+
+def test_a_vgpu_without_a_gpu_will_get_one_of_its_kind() -> None:
+    waiting = v1.VGPU(
+        metadata=ObjectMeta(name="a"),
+        spec=v1.VGPUSpec(node_name="n1", model="A100", memory_bytes=40 * GIB),
+    )
+    ledger = build([waiting], [mixed()], [node(gpus=3)], [])
+    assert ledger.nodes["n1"].free == (V100, V100)
+
+
+def test_gpus_of_nvidias_dra_driver_can_be_selected() -> None:
+    by_claims = mixed(0, driver="gpu.nvidia.com", dra_count=3)
+    entry = build([], [by_claims], [node(gpus=0)], [pod("native")]).nodes["n1"]
+    assert [gpu.uuid for gpu in entry.selectable] == ["GPU-n1-1", "GPU-n1-2"]
+    assert entry.free == (A100, V100)
+    # The plugin of a node that has both drivers chooses, and of another driver nothing is known.
+    assert not build([], [by_claims], [node(gpus=3)], []).nodes["n1"].selectable
+    other = mixed(driver="gpu.example", dra_count=3)
+    assert not build([], [other], [node(gpus=0)], []).nodes["n1"].selectable
+
+
+def test_of_gpus_that_can_be_selected_the_first_is_left_to_a_pod_that_is_not_reported() -> None:
+    by_claims = mixed(driver="gpu.nvidia.com", dra_count=3)
+    entry = build([], [by_claims], [node(gpus=0)], [pod("native")]).nodes["n1"]
+    assert [gpu.uuid for gpu in entry.selectable] == ["GPU-n1-1", "GPU-n1-2"]
+    entry = build([], [by_claims], [node(gpus=0)], [pod(f"p{n}") for n in range(3)]).nodes["n1"]
+    assert (entry.free, entry.selectable) == ((), ())
+
+
+def test_a_selected_gpu_is_not_free_and_its_vgpu_has_its_place() -> None:
+    selected = v1.VGPU(
+        metadata=ObjectMeta(name="a"),
+        spec=v1.VGPUSpec(
+            node_name="n1", selected_uuid="GPU-n1-1", model="A100", memory_bytes=40 * GIB
+        ),
+    )
+    by_claims = mixed(driver="gpu.nvidia.com", dra_count=3)
+    ledger = build([selected], [by_claims], [node(gpus=0)], [])
+    assert ledger.nodes["n1"].free == (V100, V100)
+    assert ledger.devices["a"].uuid == "GPU-n1-1"
+    assert not ledger.devices["a"].fenced
+    placeholder = msgspec.structs.replace(
+        pod("holder", placeholder_of="a"),
+        spec=PodSpec(node_name="n1", resource_claims=(PodResourceClaim("gpu"),)),
+    )
+    assert placeholder.whole_gpus == 1
+    assert build([selected], [by_claims], [node(gpus=0)], [placeholder]) == ledger
 
 
 def test_a_gpu_that_is_unhealthy_or_in_a_vgpu_is_not_the_one_that_comes() -> None:

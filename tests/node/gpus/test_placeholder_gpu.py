@@ -12,7 +12,12 @@ from kubeshare.api.types.v1 import GPUNODES, VGPUS
 from kubeshare.kube.client.errors import ConflictError
 from kubeshare.kube.controller.controller import RequeueAfter, TerminalError
 from kubeshare.kube.resources import EVENTS, RESOURCE_SLICES
-from kubeshare.node.gpus.pod_resources import PodResourcesError, allocated_gpus, whole_gpu
+from kubeshare.node.gpus.pod_resources import (
+    PodResourcesError,
+    allocated_gpus,
+    gpus_in_use,
+    whole_gpu,
+)
 from kubeshare.node.paths import NodePaths
 from kubeshare.simulator.control import FakeApiServer
 
@@ -226,6 +231,20 @@ def test_a_kubelet_that_does_not_answer_is_an_error_that_names_its_socket(
         asyncio.run(ask)
 
 
+def test_the_gpus_of_native_pods_are_in_use(kubelet: FakeKubelet, paths: NodePaths) -> None:
+    socket = paths.pod_resources_socket
+    kubelet.claimed[POD] = [("gpu.example", NODE, "gpu-0")]
+    kubelet.claimed["default", "native"] = [("gpu.example", NODE, "gpu-1")]
+    kubelet.devices["default", "other"] = {WHOLE: ["GPU-7"], "example.com/nic": ["GPU-8"]}
+    names = {"gpu-0": "GPU-0", "gpu-1": "GPU-1"}
+
+    async def ask() -> set[str]:
+        async with kubelet.serve_pod_resources(socket):
+            return await gpus_in_use(socket, lambda device: names[device.name])
+
+    assert asyncio.run(ask()) == {"GPU-1", "GPU-7"}
+
+
 def test_one_whole_gpu_is_its_uuid() -> None:
     assert whole_gpu([A_GPU.uuid]) == A_GPU.uuid
 
@@ -285,3 +304,5 @@ def test_the_gpunode_tells_how_many_gpus_a_dra_driver_serves(
     found = cluster.server.stored(GPUNODES, NODE)
     assert found is not None
     assert (found["spec"]["count"], found["spec"]["draCount"]) == (2, 1)
+    drivers = [device["claimDriver"] for device in found["spec"]["devices"]]
+    assert drivers == ["gpu.example", ""]

@@ -4,16 +4,20 @@ Pure functions: the same objects in any order give equal ledgers, so a restarted
 after its first lists what it knew before. Each entry depends on a few objects only, so it can
 be built again when one of those changes (:mod:`kubeshare.api.state.ledger_cache`).
 
-A node's *free* GPUs are counted, since Kubernetes does not say which GPU a pod has: the GPUs
-that the node offers (by a device plugin, else by a DRA driver), less those that its pods
-request (placeholders are such pods), less the vGPUs whose placeholder is not bound yet. Which
-GPUs are free is not known before the kubelet chooses, so each counts as the smallest GPU that
-is in no vGPU; it may turn out larger, never smaller. An owned node has no free GPUs, since each
+A node's *free* GPUs are counted: the GPUs that the node offers (by a device plugin, else by a DRA
+driver), less those that its pods request (placeholders are such pods), less the vGPUs whose
+placeholder is not bound yet. Free are the GPUs that are in no vGPU and that no pod uses according
+to the node agent, less one of its kind for each vGPU that has no GPU yet. If these are more than
+the count, some pod has a GPU that the agent has not reported yet: if the GPUs are not alike, each
+then counts as the smallest of them, of unknown model.
+
+A policy can select GPUs that NVIDIA's DRA driver offers. Where a device plugin offers them, it is
+the plugin that selects. An owned node has no free GPUs, since each
 of its GPUs has a static vGPU.
 """
 
-from collections import defaultdict
-from collections.abc import Collection, Iterable
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Sequence
 from typing import Protocol
 
 import msgspec
@@ -22,10 +26,10 @@ from kubeshare.api.holder_codec import decode_all
 from kubeshare.api.link_matrix import matrix, row_of
 from kubeshare.api.owned_nodes import accepts_holders, is_owned
 from kubeshare.api.types import core_v1, v1
-from kubeshare.api.types.constants import CONDITION_SHAREABLE
+from kubeshare.api.types.constants import CONDITION_SHAREABLE, NVIDIA_DRA_DRIVER
 from kubeshare.core.demand import LabelScope
 from kubeshare.core.errors import LedgerError
-from kubeshare.core.ledger.device import Device, FreeGpu, Node
+from kubeshare.core.ledger.device import Device, FreeGpu, Node, SelectableGpu
 from kubeshare.core.ledger.ledger import Ledger
 from kubeshare.kube.conditions import find_condition
 
@@ -94,9 +98,20 @@ def node_entry(node: core_v1.Node, objects: ClusterObjects) -> Node:
     if found is None:
         return Node(name)
     kinds = frozenset(FreeGpu(gpu.model, gpu.memory_bytes) for gpu in found.spec.devices)
-    free = _free(found, objects.vgpus_on(name), unclaimed_gpus(node, objects))
+    idle = _idle(found, objects.vgpus_on(name))
+    left = max(0, unclaimed_gpus(node, objects))
+    selectable: tuple[SelectableGpu, ...] = ()
+    if not node.whole_gpus and all(gpu.claim_driver == NVIDIA_DRA_DRIVER for gpu in idle):
+        # If a pod has a GPU that is not reported yet, it is the first one: kube-scheduler goes
+        # through the devices in their order.
+        selectable = tuple(_selectable(gpu, found.spec) for gpu in idle[max(0, len(idle) - left) :])
     return Node(
-        name, free=free, kinds=kinds, total=len(found.spec.devices), links=matrix(found.spec)
+        name,
+        free=tuple(sorted([gpu.kind for gpu in selectable])) if selectable else _free(idle, left),
+        kinds=kinds,
+        total=len(found.spec.devices),
+        links=matrix(found.spec),
+        selectable=selectable,
     )
 
 
@@ -122,14 +137,16 @@ def allocatable_gpus(node: core_v1.Node, objects: ClusterObjects) -> int:
 def device_entry(vgpu: v1.VGPU, objects: ClusterObjects) -> Device:
     """The ledger's entry of a vGPU; its holders are sorted, as a ledger keeps them."""
     found = objects.gpunode(vgpu.spec.node_name)
+    uuid = vgpu.spec.uuid or vgpu.spec.selected_uuid
     return Device(
         id=vgpu.metadata.name,
         node=vgpu.spec.node_name,
-        row=row_of(vgpu.spec.uuid, found.spec) if found else None,
+        row=row_of(uuid, found.spec) if found else None,
+        uuid=uuid,
         model=vgpu.spec.model,
         memory_bytes=vgpu.spec.memory_bytes,
         holders=decode_all(vgpu.status.holders),
-        healthy=_healthy(vgpu.spec.uuid, found),
+        healthy=_healthy(uuid, found),
         fenced=_fenced(vgpu, objects),
     )
 
@@ -144,6 +161,7 @@ def set_device(ledger: Ledger, device: Device) -> None:
                 id=device.id,
                 node=device.node,
                 row=device.row,
+                uuid=device.uuid,
                 model=device.model,
                 memory_bytes=device.memory_bytes,
                 healthy=False,
@@ -209,14 +227,40 @@ def _waits_for_gpu(vgpu: v1.VGPU, objects: ClusterObjects) -> bool:
     )
 
 
-def _free(found: v1.GPUNode, pool: Collection[v1.VGPU], left: int) -> tuple[FreeGpu, ...]:
-    used = {vgpu.spec.uuid for vgpu in pool}
-    idle = [gpu for gpu in found.spec.devices if gpu.healthy and gpu.uuid not in used]
-    if left <= 0 or not idle:
-        return ()
+def _idle(found: v1.GPUNode, pool: Collection[v1.VGPU]) -> list[v1.GPUDevice]:
+    """The healthy GPUs that no pod uses and that no vGPU has or will get, by index."""
+    used = {uuid for vgpu in pool for uuid in (vgpu.spec.uuid, vgpu.spec.selected_uuid)}
+    promised = Counter(
+        FreeGpu(vgpu.spec.model, vgpu.spec.memory_bytes)
+        for vgpu in pool
+        if not (vgpu.spec.uuid or vgpu.spec.selected_uuid) and vgpu.status.phase != DELETING
+    )
+    idle = []
+    for gpu in sorted(found.spec.devices, key=lambda gpu: gpu.index):
+        if not gpu.healthy or gpu.in_use or gpu.uuid in used:
+            continue
+        if promised[_kind(gpu)] > 0:
+            promised[_kind(gpu)] -= 1
+            continue
+        idle.append(gpu)
+    return idle
+
+
+def _free(idle: Sequence[v1.GPUDevice], left: int) -> tuple[FreeGpu, ...]:
+    """The kinds of the free GPUs, if it is known that so many are left."""
+    if len(idle) <= left:
+        return tuple(sorted(map(_kind, idle)))
     models = {gpu.model for gpu in idle}
     model = models.pop() if len(models) == 1 else ""
-    return (FreeGpu(model, min(gpu.memory_bytes for gpu in idle)),) * min(left, len(idle))
+    return (FreeGpu(model, min(gpu.memory_bytes for gpu in idle)),) * left
+
+
+def _kind(gpu: v1.GPUDevice) -> FreeGpu:
+    return FreeGpu(gpu.model, gpu.memory_bytes)
+
+
+def _selectable(gpu: v1.GPUDevice, spec: v1.GPUNodeSpec) -> SelectableGpu:
+    return SelectableGpu(uuid=gpu.uuid, row=row_of(gpu.uuid, spec), kind=_kind(gpu))
 
 
 def _healthy(uuid: str, found: v1.GPUNode | None) -> bool:

@@ -260,7 +260,8 @@ class VGPUStore:
             device: its GPUID, node, model and memory.
             pool: ``reserved`` ahead of demand, ``onDemand`` for a demand that gets a share at
                 once, ``static`` on an owned node.
-            uuid: the physical GPU; ``""`` if its placeholder will get one.
+            uuid: the physical GPU; ``""`` if its placeholder will get one: the GPU of the device,
+                if it has one, else any that is free.
 
         Raises:
             StaleDecisionError: there is a vGPU of that GPUID.
@@ -271,7 +272,11 @@ class VGPUStore:
             "pool": pool,
             "model": device.model,
             "memoryBytes": device.memory_bytes,
-        } | ({"uuid": uuid} if uuid else {})
+        }
+        if uuid:
+            spec["uuid"] = uuid
+        elif device.uuid:
+            spec["selectedUuid"] = device.uuid
         body = {"metadata": {"name": device.id}, "spec": spec}
         self._unsettled.add(device.id)
         try:

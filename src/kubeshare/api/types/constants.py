@@ -17,6 +17,8 @@ CDI_CLAIM_KIND: Final = "kubeshare.nthu/claim"
 
 # The resource that native pods and placeholders request.
 WHOLE_GPU_RESOURCE: Final = "nvidia.com/gpu"
+# NVIDIA's DRA driver for GPUs, and its DeviceClass for whole ones.
+NVIDIA_DRA_DRIVER: Final = "gpu.nvidia.com"
 
 LABEL_ROLE: Final = "kubeshare.nthu/role"
 ROLE_PLACEHOLDER: Final = "placeholder"

@@ -42,6 +42,12 @@ class SchedulingGate(Struct, frozen=True, omit_defaults=True, gc=False):
     name: str
 
 
+class PodResourceClaim(Struct, frozen=True, omit_defaults=True, gc=False):
+    """A claim of a pod, by its name within the pod."""
+
+    name: str
+
+
 class PodSpec(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, gc=False):
     """The node that a pod is bound to (``""`` before), and its resources."""
 
@@ -50,6 +56,7 @@ class PodSpec(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=T
     init_containers: tuple[Container, ...] = ()
     overhead: dict[str, str | int] = {}
     scheduling_gates: tuple[SchedulingGate, ...] = ()
+    resource_claims: tuple[PodResourceClaim, ...] = ()
 
 
 class Waiting(Struct, frozen=True, omit_defaults=True, gc=False):
@@ -113,7 +120,9 @@ class Pod(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
 
     @property
     def whole_gpus(self) -> int:
-        """The number of whole GPUs that it requests."""
+        """The number of whole GPUs that it requests; the claim of a placeholder is for one."""
+        if self.spec.resource_claims and self.placeholder_of:
+            return 1
         # Init containers run one after the other before the containers, which reuse their GPUs.
         first = max(map(_gpus, self.spec.init_containers), default=0)
         return max(first, sum(map(_gpus, self.spec.containers)))

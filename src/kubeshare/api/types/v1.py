@@ -50,12 +50,16 @@ class Holder(Struct, frozen=True, kw_only=True, rename="camel", gc=False):
 class VGPUSpec(Struct, frozen=True, kw_only=True, rename="camel", gc=False):
     """The physical GPU of a vGPU; ``uuid`` is ``""`` until the node agent reports it.
 
+    ``selected_uuid`` is the GPU that the policy has chosen, ``""`` where the node's device plugin
+    chooses.
+
     ``placeholder_uid`` is the uid of the placeholder that got this GPU: while that pod exists, no
     other pod gets the GPU. ``""`` if it is unknown.
     """
 
     node_name: str
     pool: str = "onDemand"
+    selected_uuid: str = ""
     uuid: str = ""
     placeholder_uid: str = ""
     model: str = ""
@@ -173,7 +177,11 @@ class SharePod(Struct, frozen=True, kw_only=True, rename="camel", gc=False):
 
 
 class GPUDevice(Struct, frozen=True, kw_only=True, rename="camel", gc=False):
-    """A physical GPU as NVML reports it; ``message`` says why it is not healthy."""
+    """A physical GPU as NVML reports it; ``message`` says why it is not healthy.
+
+    ``in_use`` says whether a pod other than a placeholder has it as a whole GPU, as the kubelet
+    reports. ``claim_driver`` is the DRA driver that offers it, ``""`` for none.
+    """
 
     uuid: str
     index: int
@@ -184,6 +192,8 @@ class GPUDevice(Struct, frozen=True, kw_only=True, rename="camel", gc=False):
     cpu_list: str = ""
     healthy: bool = True
     message: str = ""
+    in_use: bool = False
+    claim_driver: str = ""
 
 
 class GPULink(Struct, frozen=True, kw_only=True, gc=False):

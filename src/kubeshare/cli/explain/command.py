@@ -223,8 +223,18 @@ def _as_text(finding: Finding) -> str:
     if finding.held:
         head = f"{head} has {', '.join(finding.held)}; placed now it would be"
     lines = [*as_lines(head, finding.decision, finding.change)]
+    lines += [f"    {words}" for words in _new_gpus(finding.decision)]
     lines += [f"    {finding.preemption}"] if finding.preemption else []
     return "\n".join([*lines, *(_of_gang(finding.gang) if finding.gang else ())])
+
+
+def _new_gpus(decision: Decision) -> Iterator[str]:
+    """Who chooses the physical GPU of each new vGPU."""
+    for device in decision.new:
+        if device.uuid:
+            yield f"{device.path}: its GPU is {device.uuid}, as the policy chooses"
+        else:
+            yield f"{device.path}: its GPU is the choice of the device plugin on {device.node}"
 
 
 def _of_gang(gang: GangFinding) -> Iterator[str]:

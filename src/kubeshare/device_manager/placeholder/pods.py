@@ -1,7 +1,9 @@
 """Creates placeholder pods, which keep GPUs from native pods.
 
 kube-scheduler binds a placeholder like any pod that asks for ``nvidia.com/gpu``, so it never races
-a native pod for the last GPU; only the node is given. A placeholder does nothing. While the
+a native pod for the last GPU; only the node is given. Where NVIDIA's DRA driver offers the GPUs,
+the policy has selected one, and the placeholder has a claim for that GPU instead
+(:mod:`.claims`). A placeholder does nothing. While the
 vGPU's physical GPU is not known yet, a failed placeholder is created again, a bounded number of
 times. Afterwards another placeholder might get another GPU, so a lost one is handled elsewhere
 (:mod:`..vgpu.health`, :mod:`.recovery`).
@@ -33,6 +35,7 @@ from kubeshare.api.types.core_v1 import PODS, Pod
 from kubeshare.api.types.v1 import VGPU
 from kubeshare.device_manager.events import Events
 from kubeshare.device_manager.metrics import Metrics
+from kubeshare.device_manager.placeholder import claims
 from kubeshare.kube.client.client import Client
 from kubeshare.kube.client.errors import AlreadyExistsError, NotFoundError
 from kubeshare.kube.controller.controller import RequeueAfter
@@ -122,6 +125,8 @@ class Placeholders:
         if left := self._retries.remaining(vgpu.metadata.uid):
             return RequeueAfter(left)
         try:
+            if vgpu.spec.selected_uuid:
+                await claims.create(self._client, vgpu)
             created = await self._client.create(
                 PODS,
                 manifest(vgpu, self._image, await self._namespace_uid()),
@@ -187,6 +192,8 @@ def manifest(vgpu: VGPU, image: str, namespace: str) -> dict[str, Any]:
     pod["metadata"]["annotations"] = metadata["annotations"]
     owner = {"apiVersion": "v1", "kind": "Namespace", "name": NAMESPACE, "uid": namespace}
     pod["metadata"]["ownerReferences"] = [{**owner, "controller": True}]
+    if vgpu.spec.selected_uuid:
+        claims.use(pod, vgpu)
     pod["spec"]["affinity"] = require_node({}, vgpu.spec.node_name)
     # Nodes with GPUs are often tainted for pods that do not ask for one.
     pod["spec"]["tolerations"] = [{"operator": "Exists", "effect": "NoSchedule"}]

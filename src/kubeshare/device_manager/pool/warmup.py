@@ -4,14 +4,14 @@ import secrets
 
 from kubeshare.api.state.cluster_state import ClusterState
 from kubeshare.api.types.constants import GENERATED_ID_PREFIX
-from kubeshare.core.ledger.device import Device
+from kubeshare.core.policies.opening import new_device
 
 
 async def warm_up(cluster_state: ClusterState, node: str, count: int) -> list[str]:
     """Create vGPUs for free GPUs of a node.
 
-    The kubelet chooses the physical GPU later, so each vGPU is created as the smallest one
-    that is free.
+    Each vGPU is created for the smallest GPU that is free: for a selected one where the node's
+    driver gives GPUs by UUID.
 
     Args:
         cluster_state: the GPUs of the cluster.
@@ -29,9 +29,9 @@ async def warm_up(cluster_state: ClusterState, node: str, count: int) -> list[st
         entry = cluster_state.ledger().nodes.get(node)
         if entry is None or not entry.free:
             break
-        gpu = entry.free[0]
+        smallest = min(entry.free, key=lambda kind: (kind.memory_bytes, kind.model))
         gpuid = GENERATED_ID_PREFIX + secrets.token_hex(5)
-        device = Device(id=gpuid, node=node, model=gpu.model, memory_bytes=gpu.memory_bytes)
+        device = new_device(gpuid, node, smallest, entry.selectable)
         await cluster_state.pool.create(device, "reserved")
         created.append(gpuid)
     return created

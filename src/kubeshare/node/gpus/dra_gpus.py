@@ -75,9 +75,9 @@ class DraGpus:
         """The UUID of a device's GPU; ``""`` where no ResourceSlice has it."""
         return next((uuid for known, uuid in self._all() if known == device), "")
 
-    def uuids(self) -> set[str]:
-        """The UUIDs of all GPUs that DRA drivers serve."""
-        return {uuid for _, uuid in self._all() if uuid.startswith("GPU-")}
+    def drivers(self) -> dict[str, str]:
+        """UUID → driver, of all GPUs that DRA drivers serve."""
+        return {uuid: device.driver for device, uuid in self._all() if uuid.startswith("GPU-")}
 
     def _all(self) -> Iterator[tuple[DraDevice, str]]:
         for each in self.reflector.store.snapshot().values():

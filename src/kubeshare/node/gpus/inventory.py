@@ -6,7 +6,7 @@ agent.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Mapping
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from typing import Protocol
@@ -21,6 +21,7 @@ from kubeshare.kube.cache.store import DELETED, Change
 from kubeshare.kube.client.client import Client
 from kubeshare.kube.client.errors import ApiError, NotFoundError
 from kubeshare.node.gpus.discovery import DiscoveryError, with_vanished
+from kubeshare.node.gpus.pod_resources import PodResourcesError
 from kubeshare.node.node_object import owner_of, uid_of
 
 log = structlog.get_logger(__name__)
@@ -51,7 +52,8 @@ class Inventory:
         node: this node's name, which is the GPUNode's too.
         gpus: reads the GPUs.
         promised: the UUIDs of GPUs that stay listed when they vanish.
-        by_claims: the UUIDs of the GPUs that a DRA driver serves.
+        drivers: UUID → DRA driver, of the GPUs that such a driver serves.
+        in_use: asks for the UUIDs of the GPUs that pods use as whole GPUs.
         interval: seconds between readings.
 
     Attributes:
@@ -67,14 +69,17 @@ class Inventory:
         gpus: Gpus,
         promised: Callable[[], AbstractSet[str]],
         *,
-        by_claims: Callable[[], AbstractSet[str]] = frozenset,
+        drivers: Callable[[], Mapping[str, str]] = dict,
+        in_use: Callable[[], Awaitable[AbstractSet[str]]] | None = None,
         interval: float = 10.0,
     ) -> None:
         self._client = client
         self._node = node
         self._gpus = gpus
         self._promised = promised
-        self._by_claims = by_claims
+        self._drivers = drivers
+        self._in_use = in_use
+        self._last_in_use: AbstractSet[str] = frozenset()
         self._interval = interval
         self._published: GPUNodeSpec | None = None
         self._is_loaded = False
@@ -117,12 +122,34 @@ class Inventory:
             now = await asyncio.to_thread(self._gpus.read)
         except DiscoveryError as error:
             now = self._unreadable(str(error))
-        claimable = {device.uuid for device in now.devices} & self._by_claims()
-        now = msgspec.structs.replace(now, dra_count=len(claimable))
+        now = await self._with_users(now)
         self.found = with_vanished(now, self.found, self._promised())
         if self.found != self._published:
             await self._publish(self.found)
             self._published = self.found
+
+    def refresh_soon(self) -> None:
+        """Refresh at once, for example because a pod got or released a whole GPU."""
+        self._republish.set()
+
+    async def _with_users(self, now: GPUNodeSpec) -> GPUNodeSpec:
+        """The GPUs with their DRA drivers, and with the kubelet's word on which are in use."""
+        if self._in_use is not None:
+            try:
+                self._last_in_use = await self._in_use()
+            except PodResourcesError as error:
+                log.warning("the GPUs in use are not known now", reason=str(error))
+        drivers = self._drivers()
+        devices = tuple(
+            msgspec.structs.replace(
+                device,
+                in_use=device.uuid in self._last_in_use,
+                claim_driver=drivers.get(device.uuid, ""),
+            )
+            for device in now.devices
+        )
+        count = sum(bool(device.claim_driver) for device in devices)
+        return msgspec.structs.replace(now, devices=devices, dra_count=count)
 
     def _changed(self, change: Change[GPUNode]) -> None:
         ours = change.type != DELETED and change.object.spec == _counted(self.found)

@@ -11,7 +11,7 @@ from pathlib import Path
 import grpc
 import grpc.aio
 
-from kubeshare.api.types.constants import WHOLE_GPU_RESOURCE
+from kubeshare.api.types.constants import NAMESPACE, PLACEHOLDER_PREFIX, WHOLE_GPU_RESOURCE
 from kubeshare.node.gpus.dra_gpus import DraDevice
 from kubeshare.node.proto import podresources_pb2 as messages
 
@@ -36,6 +36,26 @@ async def allocated_gpus(
     Raises:
         PodResourcesError: the kubelet does not answer, or no ResourceSlice has the device.
     """
+    pods = await _list_pods(socket)
+    asked = [pod for pod in pods if (pod.namespace, pod.name) == (namespace, name)]
+    # A placeholder requests only a GPU, so each of its claimed devices is one.
+    claimed = sorted({device for pod in asked for device in _claimed(pod)})
+    plugged = [device for pod in asked for device in _plugged(pod)]
+    return [*plugged, *(_known(device, uuid_of) for device in claimed)]
+
+
+async def gpus_in_use(socket: Path, uuid_of: Callable[[DraDevice], str]) -> set[str]:
+    """The ids of the whole GPUs of all pods but placeholders; ``uuid_of`` as above.
+
+    Raises:
+        PodResourcesError: the kubelet does not answer.
+    """
+    users = [pod for pod in await _list_pods(socket) if not _is_placeholder(pod)]
+    plugged = {device for pod in users for device in _plugged(pod)}
+    return plugged | {uuid_of(device) for pod in users for device in _claimed(pod)}
+
+
+async def _list_pods(socket: Path) -> list[messages.PodResources]:
     async with grpc.aio.insecure_channel(f"unix:{socket}", options=_OPTIONS) as channel:
         list_pods = channel.unary_unary(
             _LIST,
@@ -46,27 +66,32 @@ async def allocated_gpus(
             answer = await list_pods(messages.ListPodResourcesRequest(), timeout=_TIMEOUT_SECONDS)
         except grpc.RpcError as error:
             raise _no_answer(socket, error) from error
-    containers = [
-        container
-        for pod in answer.pod_resources
-        if (pod.namespace, pod.name) == (namespace, name)
-        for container in pod.containers
-    ]
-    plugged = [
+    return list(answer.pod_resources)
+
+
+def _plugged(pod: messages.PodResources) -> list[str]:
+    """The ids of the whole GPUs that a device plugin gave a pod."""
+    return [
         device
-        for container in containers
+        for container in pod.containers
         for devices in container.devices
         if devices.resource_name == WHOLE_GPU_RESOURCE
         for device in devices.device_ids
     ]
-    # A placeholder requests only a GPU, so each of its claimed devices is one.
-    claimed = {
+
+
+def _claimed(pod: messages.PodResources) -> list[DraDevice]:
+    """The devices of a pod's claims."""
+    return [
         DraDevice(claimed.driver_name, claimed.pool_name, claimed.device_name)
-        for container in containers
+        for container in pod.containers
         for resource in container.dynamic_resources
         for claimed in resource.claim_resources
-    }
-    return [*plugged, *(_known(device, uuid_of) for device in sorted(claimed))]
+    ]
+
+
+def _is_placeholder(pod: messages.PodResources) -> bool:
+    return pod.namespace == NAMESPACE and pod.name.startswith(PLACEHOLDER_PREFIX)
 
 
 def list_cdi_devices(socket: Path) -> set[str]:
